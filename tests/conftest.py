@@ -6,6 +6,9 @@
 import gc
 import pathlib
 
+import pytest
+
+from tasks.synthetic import emnist
 from tff_fedemb.runtime import worker_process
 
 _DIRECTORY = pathlib.Path(__file__).parent
@@ -32,6 +35,14 @@ _LONGEST_FILES = (
   "binaries/plot_privacy_test.py",
   "binaries/benchmark_test.py",
 )
+
+
+@pytest.fixture(name="emnist_dir", scope="session")
+def _emnist_dir(tmp_path_factory):
+  """EMNIST of three users."""
+  directory = tmp_path_factory.mktemp("emnist")
+  emnist.write_emnist(directory, num_users=3, seed=1)
+  return directory
 
 
 def pytest_configure():

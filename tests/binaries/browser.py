@@ -97,18 +97,6 @@ class Page:
     assert "exceptionDetails" not in result, result
     return result["result"].get("value")
 
-  def screenshot(self, path: pathlib.Path, **clip) -> None:
-    """Writes the page as PNG, or a piece of it: x, y, width and height."""
-    if not clip:
-      size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-      clip = {"x": 0, "y": 0} | {n: size[n] for n in ("width", "height")}
-    shot = self.call(
-      "Page.captureScreenshot",
-      captureBeyondViewport=True,
-      clip={"scale": 1, **clip},
-    )
-    path.write_bytes(base64.b64decode(shot["data"]))
-
   def print(self, path: pathlib.Path) -> None:
     """Writes the page as PDF."""
     printed = self.call("Page.printToPDF", preferCSSPageSize=True)

@@ -1,7 +1,6 @@
 """Tests of the report in a real browser."""
 
 import shutil
-import subprocess
 
 import pytest
 
@@ -141,23 +140,3 @@ def test_without_scripts_nothing_is_missing(report, page):
   root = page.call("DOM.getDocument")["root"]["nodeId"]
   found = page.call("DOM.querySelectorAll", nodeId=root, selector=".point use")
   assert len(found["nodeIds"]) > 20
-
-
-def test_the_command_line_of_the_documentation(report, tmp_path):
-  """A screenshot, as anyone may take it."""
-  picture = tmp_path / "page.png"
-  subprocess.run(
-    [
-      browser.find(),
-      "--headless",
-      "--no-sandbox",
-      "--disable-gpu",
-      "--window-size=1000,800",
-      f"--screenshot={picture}",
-      report.as_uri(),
-    ],
-    check=True,
-    capture_output=True,
-    timeout=120,
-  )
-  assert picture.stat().st_size > 20_000

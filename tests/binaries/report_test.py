@@ -8,16 +8,11 @@ import json
 import re
 import shutil
 
-import dp_accounting
-import numpy as np
 import pytest
 
-from tasks import emnist
-from tasks import task_config
+from tasks import registry
 from tasks.synthetic import emnist as synthetic
 from tests.binaries import programs
-from tff_fedemb.data import participation_trace
-from tff_fedemb.participation import cyclic_poisson
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import model_card
 from tff_fedemb.program import release
@@ -129,6 +124,12 @@ def _summary(run_dir):
   return json.loads((run_dir / "summary.json").read_text())
 
 
+@pytest.fixture(name="whole", scope="module")
+def _whole(run_dir):
+  """The page of the run, parsed."""
+  return _check((run_dir / "report.html").read_text(encoding="utf-8"))
+
+
 @pytest.fixture(name="copy")
 def _copy(run_dir, tmp_path):
   """Another directory with the same run, to be damaged."""
@@ -156,9 +157,10 @@ def _change(path, **values):
   path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-def test_the_report_of_a_run_says_what_its_summary_says(run_dir, summary):
-  text = (run_dir / "report.html").read_text(encoding="utf-8")
-  parsed = _check(text)
+def test_the_report_of_a_run_says_what_its_summary_says(
+  run_dir, summary, whole
+):
+  parsed = whole
   privacy, test = summary["privacy"], summary["evaluation"]["test"]
   epsilon = f"ε = {privacy['epsilon']:.4g}"
   assert parsed.text.count(epsilon) >= 2
@@ -197,7 +199,9 @@ def _numbers(values):
   return {f"{values:.4f}", f"{values:.3f}"} if is_figure else set()
 
 
-def test_what_may_be_given_away_has_no_figure_of_who_trains(run_dir, summary):
+def test_what_may_be_given_away_has_no_figure_of_who_trains(
+  run_dir, summary, whole
+):
   parsed = _check((run_dir / "release/report.html").read_text(encoding="utf-8"))
   assert f"ε = {summary['privacy']['epsilon']:.4g}" in parsed.text
   # Epsilon over rounds.
@@ -206,7 +210,6 @@ def test_what_may_be_given_away_has_no_figure_of_who_trains(run_dir, summary):
   assert "ROC curve are left out of this page" in parsed.text
   figures = _numbers([summary["evaluation"], summary["evaluation_untrained"]])
   figures.add(f"{summary['wall_seconds']:,.0f} s")
-  whole = _check((run_dir / "report.html").read_text(encoding="utf-8"))
   # As numbers of their own, not as digits of others.
   shown, given_away = (
     figures & set(re.findall(r"\d[\d.,]*\d(?: s)?", page.text))
@@ -257,53 +260,22 @@ def test_every_file_of_a_run_is_listed_with_what_it_reveals(run_dir):
   programs.check_refused(ended, "--run_dir must be given with release")
 
 
-def test_a_run_that_is_no_better_than_untrained_warns(run_dir, summary):
+def test_a_run_that_is_no_better_than_untrained_warns(run_dir, summary, whole):
   """Two clients of a clip norm, and noise of two, leave nothing of a model."""
   warnings = summary["evaluation"]["test"]["warnings"]
   (warning,) = [x for x in warnings if "made the model clearly better" in x]
   lines = run_dir.with_suffix(".log").read_text().splitlines()
   (told,) = [line for line in lines if line.startswith("warning: ")]
   assert warning in told
-  parsed = _check((run_dir / "report.html").read_text(encoding="utf-8"))
-  assert f"{warning}." in parsed.text
+  assert f"{warning}." in whole.text
 
 
-def test_the_banded_noise_is_amplified_by_cyclic_sampling(run_dir, summary):
-  # As many blocks as bands.
-  claim = cyclic_poisson.CyclicPoisson(8, 2, period=2)
-  ledger = chain_lib.Chain(run_dir).ledger
-  assert ledger.participation == claim
-  coefficients = ledger.noise.strategy.coefficients
-  assert len(coefficients) == 2
-  # Rounds 0 and 2 are those of the first block.
-  accountant = dp_accounting.pld.PLDAccountant().compose(
-    dp_accounting.PoissonSampledDpEvent(
-      2 * 2 / 8, dp_accounting.GaussianDpEvent(2 / np.hypot(*coefficients))
-    ),
-    2,
-  )
-  privacy = summary["privacy"]
-  assert privacy["epsilon"] == pytest.approx(accountant.get_epsilon(0.01))
-  assert privacy["amplification"].startswith("by sampling, from a secret key")
-  assert privacy["max_participations"] == 2
-  extrapolated = summary["privacy_extrapolated"]["participation"]
-  assert (extrapolated["num_users"], extrapolated["period"]) == (1_000, 2)
-  with participation_trace.TraceReader(run_dir / "participation.trace") as read:
-    first, second, third = (set(recorded.slots.tolist()) for recorded in read)
-  assert not second & (first | third)
-  account = programs.call("account", "epsilon", f"--run_dir={run_dir}")
-  assert (account.status, account.errors) == (0, "")
-  words = " ".join(account.output.split())
-  assert f"epsilon = {privacy['epsilon']:.4f}" in words
-  assert "the draw of all 3 rounds was replayed from checkpoints/samp" in words
-  assert "no two of which S mixes" in words
-
-
-def test_images_of_training_users_are_shown_if_asked_for(run_dir, tmp_path):
-  own = _check((run_dir / "report.html").read_text(encoding="utf-8"))
-  assert "No images are shown." in own.text
-  assert not own.all("symbol")
-  assert len(own.all("circle")) > 10
+def test_images_of_training_users_are_shown_if_asked_for(
+  run_dir, tmp_path, whole
+):
+  assert "No images are shown." in whole.text
+  assert not whole.all("symbol")
+  assert len(whole.all("circle")) > 10
   shown = _write(
     tmp_path, run_dir, arguments=["--show_images_of_training_users"]
   )
@@ -334,7 +306,7 @@ def test_two_runs_are_compared(run_dir, copy, summary, tmp_path):
 
 
 def test_names_are_escaped(run_dir, data_dir):
-  task = emnist.create_emnist_task(task_config.TaskConfig(str(data_dir)))
+  task = registry.Emnist(data_dir=data_dir).create()
   object.__setattr__(task, "class_names", dict.fromkeys(range(62), _NASTY))
   (run,) = run_files.read_all([str(run_dir)])
   options = held_out_pictures.Options(30, True, task=task)
@@ -345,14 +317,7 @@ def test_names_are_escaped(run_dir, data_dir):
   assert "a random sample of 30 of the" in parsed.text
 
 
-def test_without_the_data_there_is_no_gallery(copy, summary, tmp_path):
-  # As an earlier version left it.
-  older = json.loads(json.dumps(summary))
-  for name in ("user_meaning", "held_out_classes_are_new"):
-    del older[name]
-  for name in ("num_found", "recall_sample_interval_at_far"):
-    del older["evaluation"]["test"][name]
-  (copy / "summary.json").write_text(json.dumps(older))
+def test_without_the_data_there_is_no_gallery(copy, tmp_path):
   (copy / "metrics.csv").unlink()
   (copy / "evaluation.json").unlink()
   parsed = _write(tmp_path, copy, arguments=[f"--data_dir={tmp_path}/<b>"])
@@ -361,7 +326,7 @@ def test_without_the_data_there_is_no_gallery(copy, summary, tmp_path):
     " emnist_all.sqlite, found no file" in parsed.text
   )
   assert "There is no metrics.csv" in parsed.text
-  assert "kept no ROC curve" in parsed.text
+  assert "There is no evaluation.json" in parsed.text
   assert not parsed.all("b") or "/<b>" in parsed.text
   assert len(parsed.all("img")) == 1
 
@@ -375,7 +340,7 @@ def test_other_data_give_no_gallery(run_dir, tmp_path):
 @pytest.mark.parametrize(
   ("name", "values", "message"),
   [
-    ("flags.json", {"noise_multiplier": 8.0}, "hold a flags.json that agrees"),
+    ("run.json", {"rounds": 8}, "hold a run.json that agrees"),
     ("summary.json", {"chain": "other"}, "hold a summary.json that agrees"),
     ("evaluation.json", {}, "hold an evaluation.json that agrees with"),
   ],

@@ -1,116 +1,64 @@
 """Tests of the program that makes a table of runs, and a picture."""
 
-import json
 import math
 
-import dp_accounting
 from PIL import Image
-import pytest
 
 from tests.binaries import programs
 from tests.plots import drawn
-from tests.program import chains
 from tests.report import measured_runs_test
-from tff_fedemb.privacy import ledger as ledger_lib
-from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.report import measured_runs
 from tff_fedemb.report import tabulate as tabulate_run
 
+write_run = measured_runs_test.write_run
 
-def _write(
-  path, *, seed, recall, algorithm="fedemb", extrapolated=None, num_images=200
-):
-  path.mkdir()
-  settings = {
-    "seed": seed,
-    "noise_multiplier": 0.1,
-    "algorithm": algorithm,
-    "aggregator": "blt",
-  }
-  (path / "flags.json").write_text(json.dumps(settings))
-  ledger = ledger_lib.Ledger(measured_runs_test.MIN_SEPARATION, delta=0.0125)
-  event = dp_accounting.NonPrivateDpEvent()
-  chains.write(path, ledger.with_rounds(event, 7), [1] * 7)
-  summary = {
-    "task": "omniglot",
-    "algorithm": algorithm,
-    "rounds": 7,
-    "recall_at_far": {"0.001": recall},
-    "recall_at_far_untrained": {"0.001": 0.25},
-    "privacy": {"epsilon": "inf", "delta": 0.0125},
-    "privacy_extrapolated": extrapolated,
-    "chain": chain_lib.Chain(path).head,
-    "evaluation": {
-      "validation": {"recall_at_far": {"0.001": recall / 2}},
-      "test": {"num_images": num_images},
-    },
-  }
-  (path / "summary.json").write_text(json.dumps(summary))
-  return str(path)
+
+def _call(*arguments):
+  ended = programs.call("tabulate", *map(str, arguments))
+  assert ended.status == 0, ended.errors
+  return ended, ended.output.splitlines()
 
 
 def test_seeds_share_a_row(tmp_path):
+  extrapolated = {
+    "user_level": {"epsilon": 12.345},
+    "authors": {"epsilon": 3.9},
+    "delta": 2e-8,
+    "zcdp": 1.2824,
+  }
   paths = [
-    _write(tmp_path / "a", seed=1, recall=0.5),
-    _write(tmp_path / "b", seed=2, recall=0.7),
-    _write(
-      tmp_path / "c",
-      seed=1,
-      recall=0.125,
-      algorithm="fedavg",
-      extrapolated={
-        "user_level": {"epsilon": 12.345},
-        "authors": {"epsilon": 3.9},
-        "delta": 2e-8,
-        "zcdp": 1.2824,
-      },
-    ),
+    write_run(tmp_path / name, recall=recall, **options)
+    for name, recall, options in (
+      ("a", 0.5, {"noise": 0.0}),
+      ("b", 0.7, {"noise": 0.0, "seed": 2}),
+      ("c", 0.125, {"algorithm": "fedavg", "extrapolated": extrapolated}),
+    )
   ]
-  result = programs.call("tabulate", *paths)
-  assert result.status == 0, result.errors
-  lines = result.output.splitlines()
-  assert len(lines) == 4
+  _, lines = _call(*paths)
   assert lines[0].startswith("| run | task |")
   # Deviation of 0.5 and 0.7 is 0.1 sqrt(2).
-  assert lines[2].startswith("| a, b | omniglot |")
-  assert lines[2].endswith(
-    "| 7 | 0.3000 +- 0.0707 | 0.6000 +- 0.1414 | 0.2500 +- 0.0000 | 200 | 2"
-    " | inf | 0.0125 | - | - | - | - |"
-  )
-  assert lines[3].startswith("| c | omniglot |")
-  assert lines[3].endswith(
-    "| fedavg | blt | - | 0.1 | - | 7 | 0.0625 | 0.1250 | 0.2500 | 200 | 1"
-    " | inf | 0.0125 | - | 12.3; 3.9 | 2e-08 | 1.28 |"
-  )
+  assert lines[2:] == [
+    "| a, b | omniglot | fedemb | tree | min_separation | 0.0 | 0.5 | 20"
+    " | 0.3000 +- 0.0707 | 0.6000 +- 0.1414 | 0.1000 +- 0.0000 | 200 | 2"
+    " | inf | 0.001 | - | - | - | - |",
+    "| c | omniglot | fedavg | tree | min_separation | 0.1 | 0.5 | 20 | 0.0625"
+    " | 0.1250 | 0.1000 | 200 | 1 | 1e+05 | 0.001 | - | 12.3; 3.9 | 2e-08"
+    " | 1.28 |",
+  ]
 
 
 def test_recalls_of_other_images_are_told(tmp_path):
-  """Runs a/x and b/x differ in their images, c/x and d/x are two seeds."""
-  paths = []
-  for name, algorithm, seed, num_images in (
-    ("a", "fedemb", 1, 200),
-    ("b", "fedavg", 1, 20_000),
-    ("c", "centralized", 1, 200),
-    ("d", "centralized", 2, 200),
-  ):
-    (tmp_path / name).mkdir()
-    paths.append(
-      _write(
-        tmp_path / name / "x",
-        seed=seed,
-        recall=0.5,
-        algorithm=algorithm,
-        num_images=num_images,
-      )
+  """Runs a/x and b/x differ in their images; b/x and c/x are two seeds."""
+  paths = [
+    write_run(tmp_path / name / "x", seed=seed, clip_norm=clip, num_images=num)
+    for name, seed, clip, num in (
+      *(("a", 1, 0.5, 200), ("b", 1, 1.0, 20_000), ("c", 2, 1.0, 20_000)),
     )
-  result = programs.call("tabulate", *paths)
-  assert result.status == 0
-  rows = result.output.splitlines()[2:]
-  starts = ["| a/x |", "| b/x |", "| c/x, d/x |"]
-  assert [row[: row.index("omniglot") - 1] for row in rows] == [
-    f"{start}" for start in starts
   ]
-  assert result.errors == (
+  ended, lines = _call(*paths)
+  names = [line.partition("omniglot")[0] for line in lines[2:]]
+  assert names == ["| a/x | ", "| b/x, c/x | "]
+  assert ended.errors == (
     "warning: recalls are of 200 or 20,000 test images, and cannot be compared"
     " across these\n"
   )
@@ -130,7 +78,7 @@ def _write_noises(tmp_path):
   for algorithm in ("fedavg", "fedemb"):
     for seed in (1, 2):
       for noise, epsilon in ((0.0, math.inf), (1.0, 1.02345), (0.5, 7.5)):
-        measured_runs_test.write_run(
+        write_run(
           tmp_path / f"{algorithm}_z{noise}_s{seed}",
           noise=noise,
           epsilon=epsilon,
@@ -144,45 +92,17 @@ def test_picture_of_measured_epsilons(tmp_path):
   _write_noises(tmp_path / "study")
   (tmp_path / "study" / "running").mkdir()
   path = tmp_path / "recall.png"
-  folders = sorted(map(str, (tmp_path / "study").iterdir()))
-  command = ("tabulate", f"--output_png={path}", *folders)
-  result = programs.call(*command)
-  assert result.status == 0, result.errors
-  assert "not finished, left out: running" in result.errors
-  assert len(result.output.splitlines()) == 2 + 3
+  command = (f"--output_png={path}", *(tmp_path / "study").iterdir())
+  ended, lines = _call(*command)
+  assert "not finished, left out: running" in ended.errors
+  assert len(lines) == 2 + 6
   with Image.open(path) as image:
     assert image.format == "PNG"
-  programs.check_refused(programs.call(*command), "--output_png must be a new")
-
-
-def test_picture_has_epsilons_seeds_and_what_is_without_noise(tmp_path):
-  _write_noises(tmp_path)
-  runs, _ = measured_runs.find([f"{tmp_path}/*"])
-  figure = drawn.figure_of(tabulate_run.prepare(runs))
-  finite, noiseless = figure.axes
-  assert finite.get_xlabel() == "ε (δ = 0.001)"
-  assert finite.get_ylabel() == "recall at FAR 0.001"
-  ticks = [label.get_text() for label in finite.get_xticklabels()]
-  assert ticks == ["1.02", "7.5"]
-  for axes, count in ((finite, 2), (noiseless, 1)):
-    assert len(axes.containers) == 2
-    for container in axes.containers:
-      heights = drawn.values(container.lines[0], "y")
-      assert list(heights) == pytest.approx([0.15] * count)
-  assert drawn.legend_of(figure) == [
-    "method (2 seeds)",
-    "fedavg, tree",
-    "fedemb, tree",
-    " ",
-    "for comparison",
-    "untrained",
-  ]
-  drawn.assert_nothing_overlaps(figure)
 
 
 def test_two_deltas(tmp_path):
   for name, delta in (("a", 1e-3), ("b", 1e-4)):
-    measured_runs_test.write_run(tmp_path / name, delta=delta)
+    write_run(tmp_path / name, delta=delta)
   runs, _ = measured_runs.find([f"{tmp_path}/*"])
   figure = drawn.figure_of(tabulate_run.prepare(runs))
   assert figure.axes[0].get_xlabel() == "ε"
@@ -193,7 +113,7 @@ def test_two_deltas(tmp_path):
 
 
 def test_a_picture_that_is_refused_costs_no_table(tmp_path):
-  measured_runs_test.write_run(tmp_path / "a", noise=0.0)
+  write_run(tmp_path / "a", noise=0.0)
   path = tmp_path / "recall.png"
   result = programs.call(
     "tabulate", f"--output_png={path}", str(tmp_path / "a")
@@ -210,23 +130,17 @@ def test_changes_of_a_baseline(tmp_path):
     ("base_2", 0.5, {"seed": 2}),
     ("c_both", 0.125, {"seed": 3, "rounds": 8, "clip_norm": 1.0}),
   ):
-    measured_runs_test.write_run(
-      tmp_path / name, noise=1.0, epsilon=2.0, recall=recall, **options
-    )
+    write_run(tmp_path / name, noise=1.0, epsilon=2.0, recall=recall, **options)
   folders = sorted(map(str, tmp_path.iterdir()))
   picture = tmp_path / "changes.png"
   baseline = f"--baseline={tmp_path / 'base_1'}"
-  result = programs.call(
-    *("tabulate", f"--output_png={picture}", baseline, *folders)
-  )
-  assert result.status == 0, result.errors
-  header, _, *rows = result.output.splitlines()
+  _, lines = _call(f"--output_png={picture}", baseline, *folders)
+  header, _, *rows = lines
   assert header.startswith("| change | run | task |")
   starts = [row.split(" | ")[0] for row in rows]
   assert starts == ["| none", "| rounds=8", "| clip_norm=1.0, rounds=8"]
   # Also if the baseline is named twice, there are two seeds of it.
-  again = programs.call("tabulate", baseline, *(f"{f}/" for f in folders))
-  assert again.output == result.output
+  assert _call(baseline, *(f"{f}/" for f in folders))[1] == lines
   assert picture.exists()
   programs.check_refused(
     programs.call(

@@ -28,18 +28,9 @@ def rounds(num=3, hours=12.0, abandoned=()):
   )
 
 
-def axes_of(panel):
-  (axes,) = drawn.figure_of(training_plots.plot, panel).axes
-  return axes
-
-
-def labels_of(axes):
-  return [text.get_text() for text in axes.get_legend().get_texts()]
-
-
 def test_availability_is_drawn_where_rounds_start():
   table = rounds()
-  axes = axes_of(plots.AvailabilityPanel(table))
+  axes = drawn.axes_of(plots.AvailabilityPanel(table))
   (line,) = axes.lines
   np.testing.assert_allclose(line.get_xdata(), [0, 12, 24])
   np.testing.assert_array_equal(line.get_ydata(), table.available_share)
@@ -48,8 +39,8 @@ def test_availability_is_drawn_where_rounds_start():
 
 
 def test_what_became_of_devices_is_stacked():
-  axes = axes_of(plots.ReportsPanel(rounds(abandoned=[1])))
-  assert labels_of(axes) == [
+  axes = drawn.axes_of(plots.ReportsPanel(rounds(abandoned=[1])))
+  assert drawn.legend_of(axes) == [
     "reported: 50.0%",
     "not needed: 20.0%",
     "late: 10.0%",
@@ -68,19 +59,19 @@ def test_what_became_of_devices_is_stacked():
 
 def test_a_week_of_many_rounds_is_drawn_in_means():
   table = rounds(num=800, hours=0.5, abandoned=[0])
-  axes = axes_of(plots.ReportsPanel(table))
+  axes = drawn.axes_of(plots.ReportsPanel(table))
   assert axes.get_title(loc="left") == "Selected devices, first week"
   # 336 rounds in a week, in 168 blocks of two; shares are those of the week.
   ends = axes.collections[0].get_paths()[0].get_extents()
   assert ends.x1 == pytest.approx((335 * 0.5 + 0.25) / 24)
-  assert labels_of(axes)[0] == "reported: 50.0%"
-  assert labels_of(axes)[-1] == "abandoned: 1 of 336"
+  assert drawn.legend_of(axes)[0] == "reported: 50.0%"
+  assert drawn.legend_of(axes)[-1] == "abandoned: 1 of 336"
 
 
 @pytest.mark.parametrize("num", [0, 1])
 def test_hardly_any_rounds(num):
   for panel in plots.AvailabilityPanel, plots.ReportsPanel:
-    assert len(axes_of(panel(rounds(num))).collections) in (1, 5)
+    assert len(drawn.axes_of(panel(rounds(num))).collections) in (1, 5)
 
 
 def test_rounds_become_hours_by_the_end_of_released_ones():
@@ -89,24 +80,9 @@ def test_rounds_become_hours_by_the_end_of_released_ones():
   recall = training_plots.RecallPanel([0, 1, 3], {1e-3: [0.1, 0.2, 0.3]})
   panel = plots.over_time(recall, table)
   np.testing.assert_allclose(panel.rounds, [0, 6, 42])
-  assert axes_of(panel).get_xlabel() == "simulated hours"
+  assert drawn.axes_of(panel).get_xlabel() == "simulated hours"
   epsilon = training_plots.EpsilonPanel([2], {"this run": [1.0]}, 1e-5, "s")
   np.testing.assert_allclose(plots.over_time(epsilon, table).rounds, [30])
-
-
-def test_a_week_in_four_panels():
-  recall = training_plots.RecallPanel([1, 3], {1e-3: [0.1, 0.3]})
-  epsilon = training_plots.EpsilonPanel([3], {"this run": [1.0]}, 1e-5, "s")
-  four = plots.create_week(rounds(), recall, epsilon)
-  figure = drawn.figure_of(training_plots.plot_overview, four, title="A run")
-  assert [axes.get_title(loc="left") for axes in figure.axes] == [
-    "Devices available",
-    "Recall on validation images",
-    "Selected devices",
-    "Privacy spent",
-  ]
-  assert {axes.get_xlabel() for axes in figure.axes} == {"simulated hours"}
-  assert figure.get_supxlabel() == "s"
 
 
 @pytest.mark.parametrize(
@@ -118,11 +94,14 @@ def test_a_week_in_four_panels():
   ],
 )
 def test_the_unit_of_time_goes_by_the_span(num, hours, unit, end):
+  table = rounds(num, hours)
   recall = training_plots.RecallPanel([0, 1], {1e-3: [0.1, 0.3]})
   epsilon = training_plots.EpsilonPanel([1], {"this run": [1.0]}, 1e-5, "s")
-  week = plots.create_week(rounds(num, hours), recall, epsilon)
-  figure = drawn.figure_of(training_plots.plot_overview, week)
-  for axes in figure.axes:
+  for panel in (
+    *(plots.AvailabilityPanel(table), plots.ReportsPanel(table)),
+    *(plots.over_time(recall, table), plots.over_time(epsilon, table)),
+  ):
+    axes = drawn.axes_of(panel)
     assert axes.get_xlabel() == f"simulated {unit}"
     # The axis begins at the start: nothing has happened before.
     low, high = axes.get_xlim()

@@ -6,6 +6,7 @@ from unittest import mock
 import numpy as np
 
 from tff_fedemb.plots import figures
+from tff_fedemb.plots import training_plots
 
 
 def figure_of(plot, *args, **kwargs):
@@ -64,8 +65,17 @@ def _assert_readable(axes):
         assert not hidden, f"{name}: the legend hides {line.get_label()}"
 
 
-def legend_of(figure):
-  return [text.get_text() for text in figure.legends[0].get_texts()]
+def legend_of(figure_or_axes):
+  """The labels of a figure's legend, or of that of a panel."""
+  legends = getattr(figure_or_axes, "legends", None)
+  legend = legends[0] if legends else figure_or_axes.get_legend()
+  return [] if legend is None else [t.get_text() for t in legend.get_texts()]
+
+
+def axes_of(panel):
+  """The panel, as it is drawn alone."""
+  (axes,) = figure_of(training_plots.plot, panel).axes
+  return axes
 
 
 def values(line, axis):

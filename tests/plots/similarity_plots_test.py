@@ -14,9 +14,10 @@ _PANEL = similarity_plots.SimilarityPanel(
 
 
 def test_shares_add_up_and_thresholds_are_named():
-  (axes,) = drawn.figure_of(plots.plot, _PANEL).axes
-  outlines = [p for p in axes.patches if p.get_label() in _names(axes)]
-  assert _names(axes) == ["same class", "different classes"]
+  axes = drawn.axes_of(_PANEL)
+  names = drawn.legend_of(axes)
+  outlines = [p for p in axes.patches if p.get_label() in names]
+  assert names == ["same class", "different classes"]
   for outline in outlines:
     values, edges, _ = outline.get_data()
     np.testing.assert_allclose(np.sum(values), 1.0)
@@ -25,15 +26,11 @@ def test_shares_add_up_and_thresholds_are_named():
   assert [line.get_xdata()[0] for line in axes.lines] == [0.3, 0.7]
 
 
-def _names(axes):
-  return [text.get_text() for text in axes.get_legend().get_texts()]
-
-
 def test_pairs_that_are_all_alike():
   panel = similarity_plots.SimilarityPanel(
     np.ones(3), np.ones(3), {1e-3: 1.0 + 2.0**-40}
   )
-  drawn.figure_of(plots.plot, panel)
+  drawn.axes_of(panel)
 
 
 def test_svg_is_the_same_each_time_and_needs_no_font():
@@ -47,7 +44,7 @@ def test_thresholds_below_every_similarity():
   panel = similarity_plots.SimilarityPanel(
     np.array([0.5]), np.array([-0.5]), {1e-3: -0.6, 0.1: -0.6}
   )
-  (axes,) = drawn.figure_of(plots.plot, panel).axes
+  axes = drawn.axes_of(panel)
   renderer = axes.figure.canvas.get_renderer()
   for text in axes.texts:
     box = text.get_window_extent(renderer)

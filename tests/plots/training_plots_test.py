@@ -22,16 +22,6 @@ def result(spread=1.0, num_classes=10):
   return verification.evaluate_pairs(embeddings, labels)
 
 
-def axes_of(panel):
-  (axes,) = drawn.figure_of(plots.plot, panel).axes
-  return axes
-
-
-def labels_of(axes):
-  legend = axes.get_legend()
-  return [] if legend is None else [t.get_text() for t in legend.get_texts()]
-
-
 def note_of(axes):
   return axes.get_legend().get_title().get_text()
 
@@ -42,20 +32,18 @@ def texts_of(axes):
 
 def test_roc_draws_each_curve():
   trained = result()
-  curves = {"trained": trained, plots.UNTRAINED: result(0.1), "b": result(0.5)}
-  axes = axes_of(plots.RocPanel(curves))
+  curves = {"trained": trained, "b": result(0.5), plots.UNTRAINED: result(0.1)}
+  axes = drawn.axes_of(plots.RocPanel(curves))
   recall = trained.recall_at_far[1e-3]
-  labels = labels_of(axes)
+  labels = drawn.legend_of(axes)
   assert labels[0] == f"trained: {recall:.1%}"
   assert [label.split(":")[0] for label in labels[1:]] == [
-    plots.UNTRAINED,
-    "b",
-    "chance",
+    *("b", plots.UNTRAINED, "chance"),
   ]
   lines = {line.get_label(): line for line in axes.lines}
   assert lines[labels[0]].get_color() == BLUE
-  assert lines[labels[1]].get_color() == figures.GREY
-  assert lines[labels[2]].get_color() == RED
+  assert lines[labels[1]].get_color() == RED
+  assert lines[labels[2]].get_color() == figures.GREY
   line = lines[labels[0]]
   np.testing.assert_array_equal(line.get_ydata(), trained.roc.recalls)
   rates = trained.roc.false_accept_rates
@@ -64,20 +52,10 @@ def test_roc_draws_each_curve():
   assert rates[0] == 0 < line.get_xdata()[0] < 1e-4
 
 
-def test_roc_without_the_marked_rate():
-  embeddings = np.random.default_rng(1).normal(size=(12, 3))
-  plain = verification.evaluate_pairs(
-    embeddings, np.arange(12) % 3, false_accept_rates=(0.2,)
-  )
-  axes = axes_of(plots.RocPanel({"trained": plain}))
-  assert labels_of(axes) == ["trained", "chance"]
-  assert not axes.get_legend().get_title().get_text()
-
-
 def test_recall_draws_each_rate_and_the_untrained_level():
   recalls = {1e-3: [0.1, 0.3], 1e-2: [0.4, 0.5], 1e-1: [0.7, 0.9]}
-  axes = axes_of(plots.RecallPanel([0, 10], recalls, {1e-3: 0.2}))
-  assert labels_of(axes) == [
+  axes = drawn.axes_of(plots.RecallPanel([0, 10], recalls, {1e-3: 0.2}))
+  assert drawn.legend_of(axes) == [
     "FAR 0.1: 90.0%",
     "FAR 0.01: 50.0%",
     "FAR 0.001: 30.0%",
@@ -93,15 +71,16 @@ def test_recall_draws_each_rate_and_the_untrained_level():
   assert level.get_color() == lines[2].get_color() == figures.COLORS[2]
   # A level of a rate that is not shown is not shown either.
   assert (
-    len(axes_of(plots.RecallPanel([0, 10], recalls, {0.5: 0.2})).lines) == 3
+    len(drawn.axes_of(plots.RecallPanel([0, 10], recalls, {0.5: 0.2})).lines)
+    == 3
   )
 
 
 def test_loss_and_its_note():
-  axes = axes_of(plots.LossPanel([1, 2, 3], [2.0, 1.5, 1.2]))
+  axes = drawn.axes_of(plots.LossPanel([1, 2, 3], [2.0, 1.5, 1.2]))
   np.testing.assert_array_equal(axes.lines[0].get_ydata(), [2.0, 1.5, 1.2])
   assert note_of(axes) == plots.TRAINING_NOTE
-  axes = axes_of(plots.LossPanel([1, 2, 3], [2.0, np.nan, INFINITY]))
+  axes = drawn.axes_of(plots.LossPanel([1, 2, 3], [2.0, np.nan, INFINITY]))
   np.testing.assert_array_equal(
     axes.lines[0].get_ydata(), [2.0, np.nan, np.nan]
   )
@@ -126,8 +105,8 @@ def test_loss_and_its_note():
   ],
 )
 def test_epsilon(curves, labels, texts):
-  axes = axes_of(plots.EpsilonPanel([0, 1], curves, 1e-5, "for $1 or $2"))
-  assert labels_of(axes) == labels
+  axes = drawn.axes_of(plots.EpsilonPanel([0, 1], curves, 1e-5, "for $1 or $2"))
+  assert drawn.legend_of(axes) == labels
   shown = [any(0 < e < INFINITY for e in values) for values in curves.values()]
   assert len(axes.lines) == sum(shown)
   assert texts_of(axes) == texts
@@ -142,11 +121,11 @@ def test_any_number_of_rounds(num_rounds):
     (plots.RecallPanel(rounds, {1e-3: values}), "no evaluation yet"),
     (plots.EpsilonPanel(rounds, {"dp": values}, 1e-5, "s"), "no rounds yet"),
   ):
-    assert texts_of(axes_of(panel)) == ([] if num_rounds else [text])
-  loss = texts_of(axes_of(plots.LossPanel(rounds, values)))
+    assert texts_of(drawn.axes_of(panel)) == ([] if num_rounds else [text])
+  loss = texts_of(drawn.axes_of(plots.LossPanel(rounds, values)))
   assert ("no rounds yet" in loss) == (not num_rounds)
   for panel in (plots.RecallPanel(rounds, {}, {1e-3: 0.2}), plots.RocPanel({})):
-    assert texts_of(axes_of(panel)) == ["no evaluation yet"]
+    assert texts_of(drawn.axes_of(panel)) == ["no evaluation yet"]
 
 
 def test_overview():
@@ -159,37 +138,28 @@ def test_overview():
     plots.EpsilonPanel(rounds, {"dp": values}, 1e-5, "for $1 or $2"),
   )
   figure = drawn.figure_of(plots.plot_overview, four, title="A run")
-  assert [axes.get_title(loc="left").split()[0] for axes in figure.axes] == [
-    "Training",
-    "Recall",
-    "ROC",
-    "Privacy",
-  ]
-  for axes in figure.axes:
-    assert any(
-      line.get_color() == BLUE and len(line.get_xdata()) > 1
-      for line in axes.lines
-    )
+  titles = [axes.get_title(loc="left").split()[0] for axes in figure.axes]
+  assert titles == ["Training", "Recall", "ROC", "Privacy"]
   assert figure.get_suptitle() == "A run"
   assert figure.get_supxlabel() == r"for \$1 or \$2"
 
 
 def test_more_curves_than_colors():
   curves = {f"curve {i}": [i + 1.0, i + 2.0] for i in range(9)}
-  axes = axes_of(plots.EpsilonPanel([1, 2], curves, 1e-5, ""))
+  axes = drawn.axes_of(plots.EpsilonPanel([1, 2], curves, 1e-5, ""))
   colors = [line.get_color() for line in axes.lines]
   assert colors == [*figures.COLORS, *figures.COLORS[:3]]
 
 
 def test_whose_images_a_figure_is_of_is_said():
-  recall = axes_of(plots.RecallPanel([1], {1e-3: [0.012]}))
+  recall = drawn.axes_of(plots.RecallPanel([1], {1e-3: [0.012]}))
   assert recall.get_title(loc="left") == "Recall on validation images"
   # Small ones fill the panel as well.
   assert recall.get_ylim()[1] < 0.02
-  roc = axes_of(plots.RocPanel({"trained": result()}))
+  roc = drawn.axes_of(plots.RocPanel({"trained": result()}))
   assert roc.get_title(loc="left") == "ROC over all pairs of test images"
   other = plots.RocPanel({"this model": result()}, images="folder images")
-  assert "folder images" in axes_of(other).get_title(loc="left")
+  assert "folder images" in drawn.axes_of(other).get_title(loc="left")
 
 
 @pytest.mark.parametrize("rounds", [[1], [1, 2, 3], list(range(1, 61))])
@@ -205,12 +175,12 @@ def test_no_legend_hides_a_line(rounds, ends):
     plots.LossPanel(rounds, values),
   ):
     # Neither the legend nor what is said lies on the panel's lines.
-    assert not axes_of(panel).texts or not any(ends)
+    assert not drawn.axes_of(panel).texts or not any(ends)
 
 
 def test_curves_of_many_runs_leave_room_for_themselves():
   names = [f"a_rather_long_name_of_a_run_{i}" for i in range(6)]
-  axes = axes_of(plots.RocPanel({name: result() for name in names}))
+  axes = drawn.axes_of(plots.RocPanel({name: result() for name in names}))
   assert axes.bbox.width > 0.7 * axes.figure.bbox.width
   assert axes.bbox.height > 2 * axes.figure.dpi
   legend = axes.get_legend().get_window_extent()

@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-from PIL import Image
 import pytest
 
 from tests.plots import drawn
@@ -30,25 +29,22 @@ def ticks_of(axes):
 
 def test_a_line_with_bars_and_no_noise_apart():
   figure = figure_of([curve()], level=("guessing", 0.1))
-  finite, noiseless = figure.axes
-  assert finite.get_xscale() == "log"
-  assert finite.get_xlabel() == "ε (δ = 1e-5)"
-  assert finite.get_title(loc="left") == "Accuracy against epsilon"
-  assert ticks_of(finite) == ["0.5", "8"]
-  assert ticks_of(noiseless) == ["no noise"]
-  (container,) = finite.containers
+  (axes,) = figure.axes
+  assert axes.get_xscale() == "log"
+  assert axes.get_xlabel() == "ε (δ = 1e-5)"
+  assert axes.get_title(loc="left") == "Accuracy against epsilon"
+  assert ticks_of(axes) == ["0.5", "8", "no noise"]
+  container, noiseless = axes.containers
   # By ascending epsilon; a single curve stands where it belongs.
   np.testing.assert_allclose(drawn.values(container.lines[0], "x"), (0.5, 8.0))
   np.testing.assert_allclose(drawn.values(container.lines[0], "y"), (0.3, 0.3))
   bar = container.lines[2][0].get_segments()[0][:, 1]
   deviation = math.sqrt(0.02)
   np.testing.assert_allclose(bar, (0.3 - deviation, 0.3 + deviation))
-  assert len(noiseless.containers) == 1
-  for axes in figure.axes:
-    assert any(
-      line.get_linestyle() == ":" and set(line.get_ydata()) == {0.1}
-      for line in axes.lines
-    )
+  level, boundary, *_ = axes.lines
+  assert (level.get_linestyle(), set(level.get_ydata())) == (":", {0.1})
+  (place,) = drawn.values(noiseless.lines[0], "x")
+  assert 8 < boundary.get_xdata()[0] < place
   assert drawn.legend_of(figure) == [
     "method (2 seeds)",
     "sgd",
@@ -62,14 +58,13 @@ def test_a_line_with_bars_and_no_noise_apart():
 def test_six_curves_stand_side_by_side():
   name = "least_squares:\ncovariance=per_class:\nbackground_weight="
   figure = figure_of([curve(f"{name}{i}") for i in range(6)])
-  finite, noiseless = figure.axes
-  for axes in (finite, noiseless):
-    first = [drawn.values(c.lines[0], "x")[0] for c in axes.containers]
-    assert first == sorted(set(first)) and len(first) == 6
+  (axes,) = figure.axes
+  first = [drawn.values(c.lines[0], "x")[0] for c in axes.containers]
+  finite, noiseless = first[::2], first[1::2]
+  for places in (finite, noiseless):
+    assert places == sorted(set(places)) and len(places) == 6
   # All of them nearer to their own epsilon than a tenth of it.
-  np.testing.assert_allclose(
-    [drawn.values(c.lines[0], "x")[0] for c in finite.containers], 0.5, rtol=0.1
-  )
+  np.testing.assert_allclose(finite, 0.5, rtol=0.1)
   assert "for comparison" not in drawn.legend_of(figure)
   drawn.assert_nothing_overlaps(figure)
 
@@ -95,30 +90,23 @@ def test_methods_of_other_epsilons_and_seeds():
   figure = figure_of(
     [curve(epsilons=(1.0,)), curve("b", (math.inf,), (0.1, 0.2, 0.3))]
   )
-  assert [len(axes.containers) for axes in figure.axes] == [1, 1]
+  (axes,) = figure.axes
+  assert len(axes.containers) == 2
   assert drawn.legend_of(figure)[0] == "method (2-3 seeds)"
   ends = figure_of([curve(accuracies=(0.0, 1.0))]).axes[0].get_ylim()
   assert ends == pytest.approx((-0.05, 1.05))
 
 
-def test_writes_a_file_of_no_noise_and_no_delta(tmp_path):
-  path = tmp_path / "picture.png"
-  utility_plots.plot_measured_by_epsilon(
-    path, [curve(epsilons=(math.inf,))], delta=None, caption="$1 or $2"
-  )
-  with Image.open(path) as image:
-    assert image.format == "PNG"
-
-
 NOISELESS = figures.Measurement((0.6, 0.8), math.inf)
 
 
-def runs(name="fedemb, tree", noiseless=(), factors=(10.0, 100.0)):
+def runs(name="fedemb, tree", factors=(10.0, 100.0)):
   points = [
     figures.Measurement((0.5, 0.6), 1e6, {f: 20 / f for f in factors}),
     figures.Measurement((0.2, 0.4), 1e4, {f: 2 / f for f in factors}),
   ]
-  return utility_plots.Curve(name, (*points, *noiseless))
+  # What has no noise has no place.
+  return utility_plots.Curve(name, (*points, NOISELESS))
 
 
 def figure_of_runs(curves, **levels):
@@ -159,21 +147,10 @@ def test_a_line_for_each_factor_and_the_runs_themselves():
   drawn.assert_nothing_overlaps(figure)
 
 
-def test_drop_below_the_run_without_noise():
-  curves = [runs(noiseless=[NOISELESS]), runs("fedavg, blt")]
-  figure = figure_of_runs(curves, fedemb=0.7, untrained=0.1)
-  assert len(figure.axes) == 4
-  # Levels without an epsilon leave the axis to the points.
+def test_levels_without_an_epsilon_leave_the_axis_to_the_points():
+  figure = figure_of_runs([runs()], fedemb=0.7, untrained=0.1)
   low, high = figure.axes[0].get_xlim()
   assert 0.005 < low < 0.02 and 2.0 < high < 8.0
-  drop = figure.axes[2]
-  # fedavg was not run without noise.
-  assert len(drop.containers) == 2
-  line = drop.containers[0].lines[0]
-  np.testing.assert_allclose(drawn.values(line, "y"), (40.0, 15.0))
-  bars = drop.containers[0].lines[2][0].get_segments()
-  # Variances 2 x 0.1^2 of both, in percentage points.
-  assert bars[0][:, 1] == pytest.approx([40 - 20, 40 + 20])
   assert drawn.legend_of(figure)[-2:] == ["fedemb", "untrained"]
   drawn.assert_nothing_overlaps(figure)
 
@@ -186,20 +163,13 @@ def test_six_curves_of_six_factors():
   drawn.assert_nothing_overlaps(figure_of_runs(curves))
 
 
-def test_number_of_curves_and_factors(tmp_path):
+def test_number_of_curves_and_factors():
   for curves, message in (
     ([], "curves must be 1 to 6, found 0"),
     ([runs(factors=range(1, 8))], "cohort factors must be 1 to 6, found 7"),
   ):
     with pytest.raises(ValueError, match=message):
-      utility_plots.plot_extrapolated_by_epsilon(
-        tmp_path / "a.png",
-        curves,
-        false_accept_rate=1e-3,
-        caption="",
-        levels={},
-      )
-  assert not list(tmp_path.iterdir())
+      figure_of_runs(curves)
 
 
 @pytest.mark.parametrize(

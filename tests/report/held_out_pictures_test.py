@@ -4,7 +4,9 @@ import types
 
 import pytest
 
+from tasks import registry
 from tests.data import photo_files
+from tests.run import specs
 from tff_fedemb import errors
 from tff_fedemb.report import held_out_pictures
 
@@ -26,12 +28,12 @@ def _data_dir(tmp_path):
 def _open(data_dir, num_bad_examples, **data):
   # What a run has recorded, but for what is not looked at.
   run = types.SimpleNamespace(
-    settings={
-      "data_dir": str(data_dir),
-      "cache_dir": str(data_dir.parent / "cache"),
-      "image_size": 28,
-    },
-    summary={"task": "photos", "data": {"num_bad_examples": num_bad_examples}},
+    spec=specs.create(
+      registry.Photos(
+        data_dir=data_dir, cache_dir=data_dir.parent / "cache", image_size=28
+      )
+    ),
+    summary={"data": {"num_bad_examples": num_bad_examples}},
   )
   options = held_out_pictures.Options(50, data=data)
   return held_out_pictures._open_task(run, options)

@@ -7,16 +7,12 @@ import dp_accounting
 import pytest
 
 from tests.program import chains
-from tff_fedemb.participation import min_separation
+from tests.run import specs
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.report import measured_runs
 from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree
-
-MIN_SEPARATION = min_separation.MinSeparation(
-  num_users=100, users_per_round=10, min_separation=10
-)
 
 
 def write_run(
@@ -26,33 +22,46 @@ def write_run(
   recall=0.5,
   epsilon=1e5,
   delta=1e-3,
-  **settings,
+  task="omniglot",
+  algorithm="fedemb",
+  clip_norm=0.5,
+  num_images=200,
+  extrapolated=None,
+  **fields,
 ):
   """Writes what a run of 20 rounds with a tree leaves."""
   path.mkdir(parents=True)
+  mechanism = {"noise_multiplier": noise, "clip_norm": clip_norm}
+  specs.write(
+    path,
+    task,
+    algorithm=algorithm,
+    mechanism={"kind": "tree"} | mechanism,
+    **{"seed": 1} | fields,
+  )
   event = dp_accounting.NonPrivateDpEvent()
   if noise:
     event = strategy_lib.CorrelatedGaussianDpEvent(noise, tree.TreeStrategy())
-  planned = ledger_lib.Ledger(MIN_SEPARATION, delta=delta).with_rounds(
-    event, 20
-  )
-  chains.write(path, planned, [1] * 20)
-  settings = {
-    "aggregator": "tree",
-    "seed": 1,
-    "noise_multiplier": noise,
-    "clip_norm": 0.5,
-  } | settings
+  planned = ledger_lib.Ledger(specs.PARTICIPATION, delta=delta)
+  chains.write(path, planned.with_rounds(event, 20), [1] * 20)
   summary = {
-    "task": settings.pop("task", "omniglot"),
-    "algorithm": settings.pop("algorithm", "fedemb"),
+    "task": task,
+    "algorithm": algorithm,
     "rounds": 20,
     "recall_at_far": {"0.001": recall},
     "recall_at_far_untrained": {"0.001": 0.1},
-    "privacy": {"epsilon": epsilon if noise else "inf"},
+    "evaluation": {
+      "validation": {"recall_at_far": {"0.001": recall / 2}},
+      "test": {"num_images": num_images},
+    },
+    "privacy": {
+      "epsilon": epsilon if noise else "inf",
+      "delta": delta,
+      "zcdp": None,
+    },
+    "privacy_extrapolated": extrapolated,
     "chain": chain_lib.Chain(path).head,
   }
-  (path / "flags.json").write_text(json.dumps(settings))
   (path / "summary.json").write_text(json.dumps(summary))
   return path
 
@@ -78,7 +87,7 @@ def test_reads_runs(tmp_path):
   assert list(runs.epsilon) == [1e5, math.inf]
   run = runs.iloc[0]
   assert (run.rounds, run.recall, run.recall_untrained) == (20, 0.5, 0.1)
-  assert run.ledger.participation == MIN_SEPARATION
+  assert run.ledger.participation == specs.PARTICIPATION
   assert run.settings["clip_norm"] == 0.5
 
 
@@ -114,8 +123,7 @@ def test_seeds_are_one_measurement_and_noise_one_curve(tmp_path):
   (curve,) = curves_of(
     write_run(tmp_path / "a", recall=0.5),
     write_run(tmp_path / "b", recall=0.7, seed=2),
-    # A flag that was not given yet, from before it was invented.
-    write_run(tmp_path / "c", recall=0.2, noise=0.3, new_flag=None),
+    write_run(tmp_path / "c", recall=0.2, noise=0.3),
   )
   assert curve.name == "fedemb, tree"
   assert [point.values for point in curve.points] == [(0.5, 0.7), (0.2,)]
@@ -176,8 +184,8 @@ def test_refuses_other_directories(tmp_path):
   (tmp_path / "c").mkdir()
   with pytest.raises(ValueError, match="must hold a finished run"):
     measured_runs.find([f"{tmp_path}/c"])
-  (tmp_path / "c" / "summary.json").write_text("[]")
-  (tmp_path / "c" / "flags.json").write_text("{}")
+  for name in ("summary.json", "run.json"):
+    (tmp_path / "c" / name).write_text("{}")
   with pytest.raises(ValueError, match=r"that training wrote, found .*c: "):
     measured_runs.find([f"{tmp_path}/c"])
 

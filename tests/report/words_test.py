@@ -22,7 +22,7 @@ def _guarantee(participation, event, rounds=4, delta=1e-3, **summary):
     account=types.SimpleNamespace(
       report=report, ledger=ledger, notes=("all is well",)
     ),
-    summary={"user_meaning": "a writer"} | summary,
+    summary={"user_meaning": "a writer", "secure_sums": None} | summary,
     settings={"clip_norm": 0.5},
   )
   return words.create_guarantee(run), report

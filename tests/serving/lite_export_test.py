@@ -8,6 +8,7 @@ from PIL import Image
 import pytest
 import tensorflow as tf
 
+from tasks import registry
 from tests.binaries import programs
 from tff_fedemb import errors
 from tff_fedemb.evaluation import verification
@@ -181,7 +182,10 @@ def test_mistakes_are_found_before_the_work(model, folder, tmp_path):
     _export(model, tmp_path)
   assert (tmp_path / "model_int8.json").read_text() == "precious"
   for options, message in (
-    ({"image_folder": folder, "task": "emnist"}, "not both, found both"),
+    (
+      {"image_folder": folder, "task": registry.Emnist()},
+      "not both, found both",
+    ),
     ({"formats": ("int4",)}, "formats must be one of"),
     (
       {"image_folder": folder, "calibration_folder": f"{folder}/3"},

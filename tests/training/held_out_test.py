@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tff_fedemb.evaluation import embedding
+from tff_fedemb.run import spec as spec_lib
 from tff_fedemb.training import held_out
 
 
@@ -21,23 +22,31 @@ class _Task:
     return embedding.LabelledImages(images, self._labels)
 
 
+def _load(labels, max_evaluation_images=0, max_held_out_images=0):
+  config = spec_lib.Evaluation(
+    max_evaluation_images=max_evaluation_images,
+    max_held_out_images=max_held_out_images,
+  )
+  return held_out.load_images(_Task(labels), config)
+
+
 def test_all_images_or_a_sample():
-  by_split, sample = held_out.load_images(_Task([0, 0, 1, 1] * 10), 0)
+  by_split, sample = _load([0, 0, 1, 1] * 10)
   assert set(by_split) == {"validation", "test"}
   assert len(sample.labels) == 40
-  _, sample = held_out.load_images(_Task([0, 0, 1, 1] * 10), 12)
+  _, sample = _load([0, 0, 1, 1] * 10, 12)
   assert len(sample.labels) == 12
 
 
 def test_of_many_images_the_same_sample_each_time():
   labels = np.random.default_rng(0).integers(0, 4, size=60)
-  by_split, sample = held_out.load_images(_Task(labels), 12, 40)
-  again, _ = held_out.load_images(_Task(labels), 12, 40)
+  by_split, sample = _load(labels, 12, 40)
+  again, _ = _load(labels, 12, 40)
   for split, images in by_split.items():
     assert (len(images.labels), images.num_found) == (40, 60)
     np.testing.assert_array_equal(images.labels, again[split].labels)
   assert (len(sample.labels), sample.num_found) == (12, 60)
-  by_split, _ = held_out.load_images(_Task(labels), 0, 60)
+  by_split, _ = _load(labels, 0, 60)
   assert by_split["test"].num_found is None
 
 
@@ -51,4 +60,4 @@ def test_of_many_images_the_same_sample_each_time():
 )
 def test_images_without_pairs_are_refused(labels, max_images, message):
   with pytest.raises(ValueError, match=message):
-    held_out.load_images(_Task(labels), max_images)
+    _load(labels, max_images)

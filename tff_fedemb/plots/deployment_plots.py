@@ -35,10 +35,6 @@ _ABANDONED: dict[str, Any] = {
 _MAX_BLOCKS = 168
 
 
-def _first_week(rounds: pd.DataFrame) -> pd.DataFrame:
-  return rounds[rounds.start_hours < HOURS_OF_WEEK]
-
-
 def choose_unit(hours: float) -> tuple[float, str]:
   """Hours of a unit of which a time has some, and what the unit is called."""
   for unit_hours, name in ((24.0, "days"), (1.0, "hours")):
@@ -53,13 +49,26 @@ def _clock(rounds: pd.DataFrame) -> tuple[float, str]:
   return unit_hours, f"simulated {name}"
 
 
-def _in_words(rounds: pd.DataFrame) -> str:
-  """Which of the rounds are shown."""
-  return "" if len(_first_week(rounds)) == len(rounds) else ", first week"
+@dataclasses.dataclass(frozen=True)
+class _WeekPanel(training_plots.Panel):
+  """Something about the first week of a run."""
+
+  rounds: pd.DataFrame
+
+  def _decorate(self, axes: mpl_axes.Axes, title: str, **options: Any) -> None:
+    unit_hours, x_label = _clock(self.rounds)
+    shown = self._first_week
+    part = "" if len(shown) == len(self.rounds) else ", first week"
+    figures.decorate(axes, title=f"{title}{part}", x_label=x_label, **options)
+    figures.set_rounds(axes, shown.end_hours / unit_hours, whole=False)
+
+  @property
+  def _first_week(self) -> pd.DataFrame:
+    return self.rounds[self.rounds.start_hours < HOURS_OF_WEEK]
 
 
 @dataclasses.dataclass(frozen=True)
-class AvailabilityPanel(training_plots.Panel):
+class AvailabilityPanel(_WeekPanel):
   """The share of devices that are there, over the first week.
 
   Attributes:
@@ -67,40 +76,19 @@ class AvailabilityPanel(training_plots.Panel):
       `end_hours` of the simulated clock, and `available_share` in [0, 1].
   """
 
-  rounds: pd.DataFrame
-
   def draw(self, axes: mpl_axes.Axes) -> None:
-    shown = _first_week(self.rounds)
-    unit_hours, x_label = _clock(self.rounds)
-    times, shares = shown.start_hours / unit_hours, shown.available_share
+    shown = self._first_week
+    times = shown.start_hours / _clock(self.rounds)[0]
     style = training_plots.style_of(2, len(shown)) | {"linestyle": "-"}
-    axes.plot(times, shares, **style)
-    axes.fill_between(
-      times, 0, shares, color=style["color"], alpha=0.15, linewidth=0
-    )
-    figures.decorate(
-      axes,
-      title=f"Devices available{_in_words(self.rounds)}",
-      x_label=x_label,
-      y_label="share of all devices",
-    )
-    figures.set_rounds(axes, shown.end_hours / unit_hours, whole=False)
+    axes.plot(times, shown.available_share, **style)
+    fill = {"color": style["color"], "alpha": 0.15, "linewidth": 0}
+    axes.fill_between(times, 0, shown.available_share, **fill)
+    self._decorate(axes, "Devices available", y_label="share of all devices")
     figures.set_shares(axes.yaxis, [axes], from_zero=True)
 
 
-def _blocks(rounds: pd.DataFrame) -> pd.DataFrame:
-  """Means of neighbouring rounds, so many that they can be told apart."""
-  group = np.arange(len(rounds)) // -(-len(rounds) // _MAX_BLOCKS or 1)
-  columns = {name: (name, "mean") for name in _FATES}
-  return rounds.groupby(group).agg(
-    start_hours=("start_hours", "first"),
-    end_hours=("end_hours", "last"),
-    **columns,
-  )
-
-
 @dataclasses.dataclass(frozen=True)
-class ReportsPanel(training_plots.Panel):
+class ReportsPanel(_WeekPanel):
   """What became of the devices of each round, over the first week.
 
   Attributes:
@@ -109,44 +97,39 @@ class ReportsPanel(training_plots.Panel):
       `interrupted` or `dropped`.
   """
 
-  rounds: pd.DataFrame
-
   def draw(self, axes: mpl_axes.Axes) -> None:
-    shown = _first_week(self.rounds)
-    blocks = _blocks(shown)
-    unit_hours, x_label = _clock(self.rounds)
+    shown, fates = self._first_week, [*_FATES]
+    unit_hours, _ = _clock(self.rounds)
+    # Means of neighbouring rounds, so many that they can be told apart.
+    group = np.arange(len(shown)) // -(-len(shown) // _MAX_BLOCKS or 1)
+    blocks = shown.groupby(group)
     # From the start of a block to its end, nothing in between.
-    times = blocks[["start_hours", "end_hours"]].to_numpy().ravel() / unit_hours
-    bottom = np.zeros(len(times))
-    keys = []
-    for column, (label, color) in _FATES.items():
-      counts = blocks[column].to_numpy(float)
-      top = bottom + np.stack([counts, np.zeros_like(counts)], 1).ravel()
-      style: dict[str, Any] = {"color": color, "linewidth": 0}
-      axes.fill_between(times, bottom, top, step="post", **style)
-      share = shown[column].sum() / max(shown.selected.sum(), 1)
-      keys.append(
-        figures.create_key(f"{label}: {share:.1%}", color=color, linewidth=6)
-      )
-      bottom = top
+    times = np.stack([blocks.start_hours.first(), blocks.end_hours.last()], 1)
+    counts = np.repeat(blocks[fates].mean().to_numpy(float), 2, axis=0)
+    counts[1::2] = 0
+    axes.stackplot(
+      times.ravel() / unit_hours,
+      counts.T,
+      colors=[color for _, color in _FATES.values()],
+      step="post",
+      linewidth=0,
+    )
+    shares = shown[fates].sum() / max(shown.selected.sum(), 1)
+    keys = [
+      figures.create_key(f"{label}: {shares[x]:.1%}", color=color, linewidth=6)
+      for x, (label, color) in _FATES.items()
+    ]
     highest = max(shown.selected, default=1)
-    abandoned = shown[shown.abandoned.astype(bool)]
+    abandoned = shown.start_hours[shown.abandoned.astype(bool)] / unit_hours
     if len(abandoned):
       axes.plot(
-        abandoned.start_hours / unit_hours,
-        np.full(len(abandoned), 1.06 * highest),
-        **_ABANDONED,
+        abandoned, np.full(len(abandoned), 1.06 * highest), **_ABANDONED
       )
       label = f"abandoned: {len(abandoned):,} of {len(shown):,}"
       keys.append(figures.create_key(label, **_ABANDONED))
-    figures.decorate(
-      axes,
-      title=f"Selected devices{_in_words(self.rounds)}",
-      x_label=x_label,
-      y_label="devices in a round",
-      keys=keys,
+    self._decorate(
+      axes, "Selected devices", y_label="devices in a round", keys=keys
     )
-    figures.set_rounds(axes, times, whole=False)
     axes.set_ylim(0, 1.12 * highest)
 
 
@@ -166,23 +149,3 @@ def over_time(
   return dataclasses.replace(
     panel, rounds=ends[np.asarray(panel.rounds, int)], x_label=x_label
   )
-
-
-def create_week(
-  rounds: pd.DataFrame,
-  recall: training_plots.RecallPanel,
-  epsilon: training_plots.EpsilonPanel,
-) -> list[training_plots.Panel]:
-  """Returns the four panels of a run with a deployment, by rows.
-
-  Args:
-    rounds: As in `ReportsPanel`.
-    recall: Over rounds that are done.
-    epsilon: As recall.
-  """
-  return [
-    AvailabilityPanel(rounds),
-    over_time(recall, rounds),
-    ReportsPanel(rounds),
-    over_time(epsilon, rounds),
-  ]

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 import dataclasses
-from typing import Any
 
 from matplotlib import axes as mpl_axes
 import numpy as np
@@ -32,20 +31,16 @@ class SimilarityPanel(training_plots.Panel):
   def draw(self, axes: mpl_axes.Axes) -> None:
     both = np.concatenate([self.same, self.different])
     bins = np.linspace(np.min(both, initial=0.99), 1.0, _NUM_BINS + 1)
-    keys = []
     groups = {"same class": self.same, "different classes": self.different}
+    keys = []
     for index, (name, values) in enumerate(groups.items()):
-      counts, _ = np.histogram(values, bins)
-      color = figures.COLORS[index]
-      shares = counts / max(len(values), 1)
-      axes.stairs(shares, bins, fill=True, color=color, alpha=0.3)
+      shares = np.histogram(values, bins)[0] / max(len(values), 1)
       # The outlines differ in style as well, for print without colours.
-      style: dict[str, Any] = {
-        "linestyle": figures.STYLES[index],
-        "linewidth": 1.8,
-      }
-      axes.stairs(shares, bins, color=color, label=name, **style)
-      keys.append(figures.create_key(name, color=color, **style))
+      style = figures.style_of(index, linewidth=1.8)
+      del style["marker"], style["markersize"]
+      axes.stairs(shares, bins, fill=True, color=style["color"], alpha=0.3)
+      axes.stairs(shares, bins, label=name, **style)
+      keys.append(figures.create_key(name, **style))
     figures.decorate(
       axes,
       title="How alike two images look to the model",

@@ -165,7 +165,8 @@ class RocPanel(Panel):
   """ROC curves, with FAR = 0.001 marked.
 
   Attributes:
-    curves: Results by name; the one named `UNTRAINED` is drawn in grey.
+    curves: Results by name, with the recall at that rate; the one named
+      `UNTRAINED`, the last one if there is one, is drawn in grey.
     images: Whose pairs they are of.
   """
 
@@ -179,20 +180,13 @@ class RocPanel(Panel):
     chance = axes.plot(
       rates, rates, color="#AAAAAA", linewidth=1.0, label="chance"
     )
-    trained = [name for name in self.curves if name != UNTRAINED]
-    is_marked = False
-    for name, result in self.curves.items():
+    for index, (name, result) in enumerate(self.curves.items()):
+      style = style_of(index, _FEW_POINTS + 1)
       if name == UNTRAINED:
-        grey = {"color": figures.GREY, "linestyle": "--"}
-        style = style_of(0, _FEW_POINTS + 1) | grey
-      else:
-        style = style_of(trained.index(name), _FEW_POINTS + 1)
-      label = name
-      if _MARKED_RATE in result.recall_at_far:
-        recall = result.recall_at_far[_MARKED_RATE]
-        label += f": {recall:.1%}"
-        is_marked = True
-        axes.plot(_MARKED_RATE, recall, marker="o", color=style["color"])
+        style |= {"color": figures.GREY, "linestyle": "--"}
+      recall = result.recall_at_far[_MARKED_RATE]
+      label = f"{name}: {recall:.1%}"
+      axes.plot(_MARKED_RATE, recall, marker="o", color=style["color"])
       # A logarithmic axis has no 0: the recall there lasts up to the first FAR.
       rates = np.maximum(result.roc.false_accept_rates, _LOWEST_RATE / 10)
       keys += axes.plot(
@@ -204,7 +198,7 @@ class RocPanel(Panel):
       x_label="false accept rate (different-class pairs accepted)",
       y_label=_RECALL,
       keys=keys + chance,
-      note=f"recall at FAR {_MARKED_RATE:g}" if is_marked else None,
+      note=f"recall at FAR {_MARKED_RATE:g}" if self.curves else None,
     )
     axes.set_xscale("log")
     axes.set_xlim(_LOWEST_RATE, 1.0)

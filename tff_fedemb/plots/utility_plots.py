@@ -2,8 +2,8 @@
 
 What was measured at the epsilon that it cost is drawn in the manner of Mehta et
 al. 2022, "Differentially Private Image Classification from Features" (arXiv
-2211.13403): without noise epsilon is infinite, which has a place of its own
-behind a gap in the axis.
+2211.13403): without noise epsilon is infinite, which has a place of its own at
+the end of the axis.
 
 What is extrapolated is drawn in the manner of figure 4 of Xu et al. 2023,
 "Learning to Generate Image Embeddings with User-level Differential Privacy":
@@ -20,24 +20,17 @@ from typing import Any
 from matplotlib import axes as mpl_axes
 from matplotlib import lines as mpl_lines
 from matplotlib import ticker
-import numpy as np
 
 from tff_fedemb.plots import figures
 from tff_fedemb.plots import training_plots
 
-# Of the width of the axis: between curves at one epsilon, and between ticks.
+# Of the width of the axis: between curves at one epsilon, between ticks, and
+# from the largest epsilon to the place of none.
 _DODGE = 0.004
 _TICK_DISTANCE = 0.09
+_GAP = 0.2
+_NO_NOISE = "no noise"
 _LEVEL_STYLE = {"color": figures.GREY, "linestyle": ":", "linewidth": 1.5}
-# The stroke at the two ends of a gap in the axis.
-_BREAK_STYLE: dict[str, Any] = {
-  "marker": [(-0.5, -1), (0.5, 1)],
-  "markersize": 9,
-  "markeredgewidth": 1,
-  "color": "black",
-  "linestyle": "",
-  "clip_on": False,
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,32 +83,23 @@ def plot_measured_by_epsilon(
   """
   figures.check_count("curves", len(curves))
   points = [point for curve in curves for point in curve.points]
-  epsilons = sorted({point.epsilon for point in points})
-  finite = [epsilon for epsilon in epsilons if epsilon < math.inf]
-  has_both = bool(finite) and finite != epsilons
-  widths = (5.5, 1) if has_both else (1,)
-  figure, ((*panels,),) = figures.create_figure(
-    *(8.4, 5.0, (1, len(widths))),
-    statement=caption,
-    letters=108,
-    padding={"wspace": 0.0},
-    sharey=True,
-    width_ratios=widths,
+  figure, ((axes,),) = figures.create_figure(
+    *(8.4, 5.0), statement=caption, letters=108
   )
-  for axes in panels:
-    figures.decorate(axes, title="", x_label="", y_label="")
-    if level:
-      axes.axhline(level[1], **_LEVEL_STYLE)
-  if finite:
-    _draw_finite(panels[0], curves, finite)
-    panels[0].set_xlabel(figures.epsilon_label(delta), fontsize=11)
-  if finite != epsilons:
-    _draw_noiseless(panels[-1], curves)
-  if has_both:
-    _break_axis(*panels)
-  panels[0].set_title(title, fontsize=12, loc="left", fontweight="bold")
-  panels[0].set_ylabel(utility, fontsize=11)
-  figures.set_shares(panels[0].yaxis, panels)
+  figures.decorate(
+    axes, title=title, x_label=figures.epsilon_label(delta), y_label=utility
+  )
+  levels = _draw_levels([axes], dict([level]) if level else {})
+  width, infinity = _set_epsilons(axes, {point.epsilon for point in points})
+  for index, curve in enumerate(curves):
+    shift = math.exp(_DODGE * width * (index - (len(curves) - 1) / 2))
+    for is_noiseless in (False, True):
+      drawn = [
+        (min(point.epsilon, infinity) * shift, point.mean, point.stdev)
+        for point in curve.at(is_noiseless=is_noiseless)
+      ]
+      figures.draw_bars(axes, drawn, **figures.style_of(index))
+  figures.set_shares(axes.yaxis, [axes])
   count = figures.count_seeds(points, repetition)
   keys = {
     f"method ({count})": [
@@ -123,49 +107,39 @@ def plot_measured_by_epsilon(
       for index, curve in enumerate(curves)
     ]
   }
-  if level:
-    keys["for comparison"] = [figures.create_key(level[0], **_LEVEL_STYLE)]
-  figures.set_legend(figure, keys)
+  figures.set_legend(
+    figure, keys | ({"for comparison": levels} if level else {})
+  )
   figures.write(figure, path)
 
 
-def _draw_finite(
-  axes: mpl_axes.Axes, curves: Sequence[Curve], epsilons: list[float]
-) -> None:
-  figures.set_logarithmic(axes.xaxis, epsilons)
+def _set_epsilons(
+  axes: mpl_axes.Axes, epsilons: set[float]
+) -> tuple[float, float]:
+  """Makes the axis one of epsilons, with a place for infinity.
+
+  Returns:
+    The logarithmic width of the axis, and the place.
+  """
+  finite = sorted(epsilons - {math.inf})
+  figures.set_logarithmic(axes.xaxis, finite)
   low, high = axes.get_xlim()
   width = math.log(high / low)
-  ticks = epsilons[:1]
-  for epsilon in epsilons:
+  ticks = finite[:1]
+  for epsilon in finite:
     if math.log(epsilon / ticks[-1]) >= _TICK_DISTANCE * width:
       ticks.append(epsilon)
+  infinity = high * math.exp(_GAP / 2 * width)
+  show = axes.xaxis.get_major_formatter()
+  if math.inf in epsilons:
+    ticks.append(infinity)
+    axes.set_xlim(low if finite else high, high * math.exp(_GAP * width))
+    axes.axvline(high, color=figures.GREY, linewidth=0.8)
   axes.xaxis.set_major_locator(ticker.FixedLocator(ticks))
-  for index, curve in enumerate(curves):
-    shift = math.exp(_DODGE * width * (index - (len(curves) - 1) / 2))
-    points = [
-      (point.epsilon * shift, point.mean, point.stdev)
-      for point in curve.at(is_noiseless=False)
-    ]
-    figures.draw_bars(axes, points, **figures.style_of(index))
-
-
-def _draw_noiseless(axes: mpl_axes.Axes, curves: Sequence[Curve]) -> None:
-  for index, curve in enumerate(curves):
-    points = [
-      (index, point.mean, point.stdev) for point in curve.at(is_noiseless=True)
-    ]
-    figures.draw_bars(axes, points, **figures.style_of(index))
-  axes.set_xlim(-1.0, len(curves))
-  axes.set_xticks([(len(curves) - 1) / 2], ["no noise"])
-  axes.grid(False, axis="x")
-
-
-def _break_axis(left: mpl_axes.Axes, right: mpl_axes.Axes) -> None:
-  """Shows that the axis of the right panel does not go on where left's ends."""
-  right.spines["left"].set_visible(False)
-  right.tick_params(axis="y", length=0)
-  for axes, end in ((left, 1), (right, 0)):
-    axes.plot([end], [0], transform=axes.transAxes, **_BREAK_STYLE)
+  axes.xaxis.set_major_formatter(
+    ticker.FuncFormatter(lambda x, _: _NO_NOISE if x > high else show(x))
+  )
+  return width, infinity
 
 
 def plot_extrapolated_by_epsilon(
@@ -180,8 +154,6 @@ def plot_extrapolated_by_epsilon(
 
   On the left the extrapolation, a line for each curve and cohort factor; on the
   right, at the same heights, the runs at the epsilon that they themselves cost.
-  If a curve has a point without noise, a second row shows by how much the
-  recall is below that one.
 
   Args:
     path: PNG file to write, in a directory that exists.
@@ -197,30 +169,32 @@ def plot_extrapolated_by_epsilon(
   factors = sorted({factor for p in points for factor in p.extrapolated})
   figures.check_count("curves", len(curves))
   figures.check_count("cohort factors", len(factors))
-  num_rows = 1 + any(curve.at(is_noiseless=True) for curve in curves)
-  figure, panels = figures.create_figure(
-    *(10, 1.8 + 3.4 * num_rows, (num_rows, 2)),
+  figure, ((left, right),) = figures.create_figure(
+    *(10, 5.2, (1, 2)),
     statement=caption,
     letters=125,
-    sharex="col",
     sharey="row",
     width_ratios=(2.2, 1),
   )
-  extrapolated = [e for p in points for e in p.extrapolated.values()]
-  _draw_column(panels[:, 0], curves, factors, extrapolated, num_ticks=7)
-  _draw_column(
-    panels[:, 1], curves, [None], [p.epsilon for p in points], num_ticks=4
-  )
-  titles = "Extrapolated: recall measured, ε accounted", "As run: honest ε"
-  for axes, title in zip(panels[0], titles, strict=True):
-    axes.set_title(title, fontsize=12, loc="left", fontweight="bold")
-  level_keys = _draw_levels(panels[0], levels)
-  panels[0, 0].set_ylabel(f"recall at FAR {false_accept_rate:g}", fontsize=11)
-  figures.set_shares(panels[0, 0].yaxis, panels[0], from_zero=True)
-  if num_rows > 1:
-    panels[1, 0].set_ylabel(
-      "recall below that without\nnoise (percentage points)", fontsize=11
-    )
+  recall = f"recall at FAR {false_accept_rate:g}"
+  for axes, title, label, num_ticks in (
+    (left, "Extrapolated: recall measured, ε accounted", recall, 7),
+    (right, "As run: honest ε", "", 4),
+  ):
+    figures.decorate(axes, title=title, x_label="ε", y_label=label)
+    shown = []
+    for index, curve in enumerate(curves):
+      style = figures.style_of(index, markersize=6)
+      for linestyle, factor in zip(
+        figures.STYLES, factors if axes is left else [None], strict=False
+      ):
+        drawn = _points(curve, factor)
+        style["linestyle"] = "" if factor is None else linestyle
+        figures.draw_bars(axes, drawn, **style)
+        shown += [epsilon for epsilon, *_ in drawn]
+    figures.set_logarithmic(axes.xaxis, shown, num_ticks=num_ticks)
+  level_keys = _draw_levels((left, right), levels)
+  figures.set_shares(left.yaxis, (left, right), from_zero=True)
   grey = {"color": figures.GREY, "linewidth": 1.6}
   keys = {
     "runs": [
@@ -235,64 +209,38 @@ def plot_extrapolated_by_epsilon(
       for factor, style in zip(factors, figures.STYLES, strict=False)
     ],
   }
-  if level_keys:
-    keys["recall"] = level_keys
-  figures.set_legend(figure, keys)
+  figures.set_legend(figure, keys | ({"recall": level_keys} if levels else {}))
   figures.write(figure, path)
 
 
 def _draw_levels(
   panels: Sequence[mpl_axes.Axes], levels: Mapping[str, float]
 ) -> list[mpl_lines.Line2D]:
-  """Draws recalls without an epsilon, and returns what the legend has."""
+  """Draws utilities without an epsilon, and returns what the legend has."""
   keys = []
   for (name, level), linestyle in zip(
     levels.items(), figures.STYLES, strict=False
   ):
-    style: dict[str, Any] = _LEVEL_STYLE
-    if name != training_plots.UNTRAINED:
-      style = {"color": "black", "linewidth": 0.9, "linestyle": linestyle}
+    style: dict[str, Any] = {"color": "black", "linewidth": 0.9}
+    style["linestyle"] = linestyle
+    if len(levels) == 1 or name == training_plots.UNTRAINED:
+      style = _LEVEL_STYLE
     for axes in panels:
       axes.axhline(level, **style)
     keys.append(figures.create_key(name, **style))
   return keys
 
 
-def _draw_column(
-  panels: np.ndarray,
-  curves: Sequence[Curve],
-  factors: Sequence[float | None],
-  epsilons: Sequence[float],
-  *,
-  num_ticks: int,
-) -> None:
-  """Draws recalls and, in a second panel, drops; a factor of None is as run."""
-  for axes in panels:
-    for index, curve in enumerate(curves):
-      for linestyle, factor in zip(figures.STYLES, factors, strict=False):
-        points = _points(curve, factor, is_drop=axes is not panels[0])
-        style = figures.style_of(index, markersize=6)
-        style["linestyle"] = "" if factor is None else linestyle
-        figures.draw_bars(axes, points, **style)
-    x_label = "ε" if axes is panels[-1] else ""
-    figures.decorate(axes, title="", x_label=x_label, y_label="")
-    figures.set_logarithmic(axes.xaxis, epsilons, num_ticks=num_ticks)
-
-
 def _points(
-  curve: Curve, factor: float | None, *, is_drop: bool
+  curve: Curve, factor: float | None
 ) -> list[tuple[float, float, float]]:
-  """Epsilons, heights and bars of a curve, those that have a place."""
-  noiseless = curve.at(is_noiseless=True)
-  points = []
-  for measured in curve.at(is_noiseless=False):
-    epsilon, height, bar = measured.epsilon, measured.mean, measured.stdev
-    if factor is not None:
-      epsilon = measured.extrapolated.get(factor, math.inf)
-    if is_drop and noiseless:
-      # The two are independent, so their variances add up.
-      height = 100 * (noiseless[0].mean - height)
-      bar = 100 * math.hypot(noiseless[0].stdev, bar)
-    if 0 < epsilon < math.inf and (noiseless or not is_drop):
-      points.append((epsilon, height, bar))
-  return sorted(points)
+  """Epsilons, heights and bars that have a place; as run without a factor."""
+  points = [
+    (
+      x.epsilon if factor is None else x.extrapolated.get(factor, math.inf),
+      x.mean,
+      x.stdev,
+    )
+    for x in curve.at(is_noiseless=False)
+  ]
+  return sorted(point for point in points if 0 < point[0] < math.inf)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import collections
+from collections.abc import Callable, Iterable, Mapping
 import dataclasses
+import itertools
 from typing import Any
 
 from etils import epy
@@ -66,25 +68,13 @@ class Shown:
 
 
 @dataclasses.dataclass(frozen=True)
-class Match:
-  """An image beside another one; `is_same` tells whether of the same class."""
-
-  image: Shown
-  similarity: float
-  is_same: bool
-
-
-@dataclasses.dataclass(frozen=True)
-class HardPair:
-  """Two images that the model takes for what they are not.
-
-  `is_error` at the threshold of a false accept rate of 1e-3.
-  """
+class Pair:
+  """Two images, and whether the model is right about them."""
 
   first: Shown
   second: Shown
   similarity: float
-  is_error: bool
+  is_right: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,9 +100,12 @@ class Pictures:
     recall_again: Recall of these images at 1e-3, computed from the model.
     same: Similarities of pairs of one class.
     different: Of pairs of two.
-    gallery: Images, and those nearest to each.
-    false_accepts: Pairs of two classes that are most alike.
-    false_rejects: Pairs of one class that are least alike.
+    gallery: For each of some images, the pairs with those nearest to it; the
+      model is right where both are of one class.
+    false_accepts: Pairs of two classes that are most alike; the model is right
+      where it rejects them at a false accept rate of 1e-3.
+    false_rejects: Pairs of one class that are least alike; the model is right
+      where it accepts them.
     points: Of the map.
     groups: Names of the map's classes.
     explained: Share of the variance that the two directions of PCA hold.
@@ -126,9 +119,9 @@ class Pictures:
   recall_again: float
   same: np.ndarray
   different: np.ndarray
-  gallery: list[tuple[Shown, list[Match]]]
-  false_accepts: list[HardPair]
-  false_rejects: list[HardPair]
+  gallery: list[list[Pair]]
+  false_accepts: list[Pair]
+  false_rejects: list[Pair]
   points: list[MapPoint]
   groups: list[str]
   explained: float
@@ -155,28 +148,45 @@ def create(
   labels = source.labels[rows]
   result = verification.evaluate_pairs(embeddings, labels)
   near = similarities.Similarities(embeddings, labels)
+  generator = np.random.default_rng(0)
+  queries, _ = _draw(generator, labels, _NUM_QUERIES, 1)
+  on_map, map_classes = _draw(
+    generator, labels, _NUM_MAP_CLASSES, _NUM_MAP_IMAGES
+  )
+  gallery = [near.nearest(row, _NUM_NEIGHBOURS) for row in queries]
+  accepts = near.hardest_false_accepts(_NUM_HARD)
+  rejects = near.hardest_false_rejects(_NUM_HARD)
+  pairs = [*accepts, *rejects, *itertools.chain.from_iterable(gallery)]
+  places = {row for pair in pairs for row in (pair.first, pair.second)}
   has_images = (
     options.show_images_of_training_users
     or not run.evaluation_on_training_users
   )
-  chosen = _Chosen(near, embeddings, labels, np.random.default_rng(0))
-  images = dict.fromkeys(chosen.rows, None)
+  images: Mapping[int, str | None] = collections.defaultdict(lambda: None)
   if has_images:
-    images = _read(source, rows, chosen.rows, shown.add)
-  names = {
-    label: str(source.class_names.get(label, label))
-    for label in np.unique(labels).tolist()
-  }
-  threshold = run.trained["threshold_at_far"][
-    verification.format_false_accept_rate(_FIGURE_RATE)
-  ]
+    images = _read(source, rows, places.union(on_map), shown.add)
+  rate = verification.format_false_accept_rate(_FIGURE_RATE)
+  threshold = run.trained["threshold_at_far"][rate]
+
+  def name(label: int) -> str:
+    return str(source.class_names.get(label, label))
 
   def show(row: int) -> Shown:
-    return Shown(names[int(labels[row])], images[row])
+    return Shown(name(int(labels[row])), images[row])
 
+  def show_all(
+    pairs: Iterable[similarities.Pair],
+    is_right: Callable[[similarities.Pair], bool],
+  ) -> list[Pair]:
+    return [
+      Pair(show(x.first), show(x.second), x.similarity, bool(is_right(x)))
+      for x in pairs
+    ]
+
+  tsne, pca, explained = _project(embeddings[on_map])
   return Pictures(
     num_images=len(rows),
-    num_classes=len(names),
+    num_classes=len(np.unique(labels)),
     num_found=len(source.labels),
     has_images=has_images,
     nearest_is_right=float(np.mean(near.is_nearest_right())),
@@ -184,25 +194,40 @@ def create(
     same=near.same,
     different=near.different,
     gallery=[
-      (
-        show(query),
-        [
-          Match(
-            show(x.second),
-            x.similarity,
-            bool(labels[x.second] == labels[x.first]),
-          )
-          for x in found
-        ],
-      )
-      for query, found in chosen.gallery
+      show_all(found, lambda x: labels[x.first] == labels[x.second])
+      for found in gallery
     ],
-    false_accepts=_describe_pairs(chosen.false_accepts, show, threshold, True),
-    false_rejects=_describe_pairs(chosen.false_rejects, show, threshold, False),
-    points=chosen.place(show),
-    groups=[names[int(label)] for label in chosen.map_classes],
-    explained=chosen.explained,
+    false_accepts=show_all(accepts, lambda x: x.similarity < threshold),
+    false_rejects=show_all(rejects, lambda x: x.similarity >= threshold),
+    points=[
+      MapPoint(show(row), int(group), tuple(by_tsne), tuple(by_pca))
+      for row, group, by_tsne, by_pca in zip(
+        on_map,
+        np.searchsorted(map_classes, labels[on_map]),
+        tsne.tolist(),
+        pca.tolist(),
+        strict=True,
+      )
+    ],
+    groups=[name(int(label)) for label in map_classes],
+    explained=explained,
   )
+
+
+def _draw(
+  generator: np.random.Generator,
+  labels: np.ndarray,
+  num_classes: int,
+  num_images: int,
+) -> tuple[list[int], np.ndarray]:
+  """Draws classes of several images; images of each, and the classes."""
+  classes, counts = np.unique(labels, return_counts=True)
+  drawn = np.sort(generator.permutation(classes[counts > 1])[:num_classes])
+  rows = [
+    generator.permutation(np.flatnonzero(labels == label))[:num_images]
+    for label in drawn
+  ]
+  return np.concatenate(rows).tolist(), drawn
 
 
 def _open_source(
@@ -216,7 +241,7 @@ def _open_source(
       f" takes, found {list(task.image_shape)}."
     )
   source = image_sources.open_split(task, _SPLIT)
-  expected = run.trained.get("num_found") or run.trained["num_images"]
+  expected = run.trained["num_found"] or run.trained["num_images"]
   if len(source.labels) != expected:
     raise errors.DataError(
       f"the data must be those of the run, with {expected:,} held-out images,"
@@ -225,30 +250,13 @@ def _open_source(
   return source
 
 
-def _describe_pairs(
-  pairs: Sequence[similarities.Pair],
-  show: Callable[[int], Shown],
-  threshold: float,
-  accepting_is_wrong: bool,
-) -> list[HardPair]:
-  return [
-    HardPair(
-      show(pair.first),
-      show(pair.second),
-      pair.similarity,
-      (pair.similarity >= threshold) == accepting_is_wrong,
-    )
-    for pair in pairs
-  ]
-
-
 def _open_task(run: run_files.Run, options: Options) -> task_lib.Task:
   """The task of the run, as its spec has it."""
   if options.task is not None:
     return options.task
   values = dict(options.data)
   # No setting of a run: whoever ended it says what came of bad examples.
-  if run.summary.get("data", {}).get("num_bad_examples"):
+  if run.summary["data"]["num_bad_examples"]:
     values.setdefault("on_bad_example", "skip")
   source = run.spec.task
   known = {spec.name for spec in config_lib.specs(type(source))}
@@ -263,60 +271,13 @@ def _read(
   take: Callable[[np.ndarray], str],
 ) -> dict[int, str]:
   """Pictures' names by place among the rows."""
-  ordered = np.array(sorted(set(places)), np.int64)
+  ordered = np.array(sorted(places), np.int64)
   place_of = dict(zip(rows[ordered].tolist(), ordered.tolist(), strict=True))
-  names = {}
-  for some, images in source.read(rows[ordered]):
-    for row, image in zip(some.tolist(), images, strict=True):
-      names[place_of[row]] = take(image)
-  return names
-
-
-class _Chosen:
-  """Which of the embedded images a page shows, at random but for errors."""
-
-  def __init__(self, near, embeddings, labels, generator):
-    classes, counts = np.unique(labels, return_counts=True)
-    several = classes[counts > 1]
-    queries = generator.permutation(several)[:_NUM_QUERIES]
-    rows = [int(generator.choice(np.flatnonzero(labels == c))) for c in queries]
-    self.gallery = [(row, near.nearest(row, _NUM_NEIGHBOURS)) for row in rows]
-    self.false_accepts = near.hardest_false_accepts(_NUM_HARD)
-    self.false_rejects = near.hardest_false_rejects(_NUM_HARD)
-    self.map_classes = np.sort(
-      generator.permutation(several)[:_NUM_MAP_CLASSES]
-    )
-    groups = [
-      generator.permutation(np.flatnonzero(labels == c))[:_NUM_MAP_IMAGES]
-      for c in self.map_classes
-    ]
-    self.map_rows = np.concatenate(groups).tolist()
-    self.map_groups = np.repeat(
-      np.arange(len(groups)), [len(group) for group in groups]
-    ).tolist()
-    self.tsne, self.pca, self.explained = _project(embeddings[self.map_rows])
-
-  def place(self, show: Callable[[int], Shown]) -> list[MapPoint]:
-    """The images of the map."""
-    places = zip(
-      self.map_rows,
-      self.map_groups,
-      self.tsne.tolist(),
-      self.pca.tolist(),
-      strict=True,
-    )
-    return [
-      MapPoint(show(row), group, tuple(tsne), tuple(pca))
-      for row, group, tsne, pca in places
-    ]
-
-  @property
-  def rows(self) -> list[int]:
-    """All rows that are shown."""
-    pairs = [*self.false_accepts, *self.false_rejects]
-    pairs += [pair for _, found in self.gallery for pair in found]
-    rows = {row for pair in pairs for row in (pair.first, pair.second)}
-    return sorted(rows | set(self.map_rows) | {row for row, _ in self.gallery})
+  return {
+    place_of[row]: take(image)
+    for some, images in source.read(rows[ordered])
+    for row, image in zip(some.tolist(), images, strict=True)
+  }
 
 
 def _project(embeddings: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:

@@ -22,7 +22,7 @@ from tff_fedemb.evaluation import verification
 from tff_fedemb.privacy import extrapolation
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import run_directory
-from tff_fedemb.run import spec as spec_lib
+from tff_fedemb.report import run_files
 
 with epy.lazy_imports():
   import pandas as pd
@@ -32,8 +32,6 @@ with epy.lazy_imports():
 
 FALSE_ACCEPT_RATE = 1e-3
 
-# What comes of values that are not those of a run.
-DAMAGES = (ValueError, TypeError, KeyError, AttributeError)
 _RATE = verification.format_false_accept_rate(FALSE_ACCEPT_RATE)
 # What a curve has in common does not depend on these.
 _VARYING = (
@@ -73,83 +71,48 @@ def load(paths: Iterable[pathlib.Path]) -> pd.DataFrame:
   Raises:
     errors.DataError: If a directory has no finished run.
   """
-  return pd.DataFrame([_read(path) for path in paths])
+  return pd.DataFrame([run_files.read(path, _create_row) for path in paths])
 
 
-def name_paths(paths: Sequence[pathlib.Path]) -> list[str]:
-  """The last parts of different paths, as many as tell them apart."""
-  parts = [path.resolve().parts for path in paths]
-  for count in range(1, max(map(len, parts)) + 1):
-    names = ["/".join(part[-count:]) for part in parts]
-    if len(set(names)) == len(names):
-      break
-  return names
-
-
-def _read(path: pathlib.Path) -> dict[str, Any]:
-  try:
-    summary = json.loads((path / run_directory.SUMMARY).read_text())
-    chain = chain_lib.Chain(path)
-    if not chain.found or summary["chain"] != chain.head:
-      raise ValueError(f"{run_directory.SUMMARY} is not that of the rounds")
-    settings = spec_lib.read(path).settings()
-    compared = dict(settings)
-    if settings.get("sampling_seed") is not None:
-      # Runs that were given one have another epsilon; whichever it was.
-      compared["sampling_seed"] = "given"
-    extrapolated = summary.get("privacy_extrapolated") or {}
-    validation = summary.get("evaluation", {}).get("validation", {})
-    return {
-      "path": path,
-      "task": str(summary["task"]),
-      "algorithm": str(summary["algorithm"]),
-      "rounds": summary["rounds"],
-      "recall": float(summary["recall_at_far"][_RATE]),
-      "recall_untrained": float(summary["recall_at_far_untrained"][_RATE]),
-      "recall_pretrained": summary.get("recall_at_far_pretrained", {}).get(
-        _RATE
-      ),
-      "recall_validation": float(
-        validation.get("recall_at_far", {}).get(_RATE, math.nan)
-      ),
-      "num_images": summary.get("evaluation", {})
-      .get("test", {})
-      .get("num_images"),
-      "epsilon": float(summary["privacy"]["epsilon"]),
-      "delta": summary["privacy"].get("delta"),
-      "zcdp": summary["privacy"].get("zcdp"),
-      "extrapolated": [
-        float(extrapolated[name]["epsilon"])
-        for name in ("user_level", "authors")
-        if extrapolated
-      ],
-      "extrapolated_delta": extrapolated.get("delta"),
-      "extrapolated_zcdp": extrapolated.get("zcdp"),
-      "ledger": chain.ledger,
-      "settings": settings,
-      "setting": _without(compared, ["seed"]),
-      "curve": _without(compared, _VARYING),
-    }
-  except OSError as error:
-    raise errors.DataError(
-      f"runs must be directories of finished runs, found {error.filename}:"
-      f" {error.strerror}."
-    ) from error
-  except DAMAGES as error:
-    raise not_a_run(path, error) from error
-
-
-def not_a_run(path: pathlib.Path, error: Exception) -> errors.DataError:
-  """Returns what to say of a directory whose files led to one of `DAMAGES`."""
-  return errors.DataError(
-    f"runs must be directories that training wrote, found {path}:"
-    f" {type(error).__name__}: {error}"
-  )
+def _create_row(run: run_files.Run) -> dict[str, Any]:
+  summary, chain = run.summary, chain_lib.Chain(run.path)
+  if not chain.found or summary["chain"] != chain.head:
+    raise ValueError(f"{run_directory.SUMMARY} is not that of the rounds")
+  compared = dict(run.settings)
+  if compared["sampling_seed"] is not None:
+    # Runs that were given one have another epsilon; whichever it was.
+    compared["sampling_seed"] = "given"
+  privacy = summary["privacy"]
+  extrapolated = summary.get("privacy_extrapolated") or {}
+  evaluation = summary["evaluation"]
+  return {
+    "path": run.path,
+    "task": str(summary["task"]),
+    "algorithm": str(summary["algorithm"]),
+    "rounds": summary["rounds"],
+    "recall": float(summary["recall_at_far"][_RATE]),
+    "recall_untrained": float(summary["recall_at_far_untrained"][_RATE]),
+    "recall_pretrained": summary.get("recall_at_far_pretrained", {}).get(_RATE),
+    "recall_validation": evaluation["validation"]["recall_at_far"][_RATE],
+    "num_images": evaluation["test"]["num_images"],
+    "epsilon": float(privacy["epsilon"]),
+    "delta": privacy["delta"],
+    "zcdp": privacy["zcdp"],
+    "extrapolated": [
+      float(extrapolated[name]["epsilon"])
+      for name in ("user_level", "authors")
+      if extrapolated
+    ],
+    "extrapolated_delta": extrapolated.get("delta"),
+    "extrapolated_zcdp": extrapolated.get("zcdp"),
+    "ledger": chain.ledger,
+    "settings": run.settings,
+    "setting": _without(compared, ["seed"]),
+    "curve": _without(compared, _VARYING),
+  }
 
 
 def _without(settings: Mapping[str, Any], names: Sequence[str]) -> str:
-  # A flag that was not given is as good as one that did not exist yet.
-  names = [*names, *(n for n, value in settings.items() if value is None)]
   others = {n: value for n, value in settings.items() if n not in names}
   return json.dumps(others, sort_keys=True)
 
@@ -187,11 +150,7 @@ def find(patterns: Sequence[str]) -> tuple[pd.DataFrame, list[pathlib.Path]]:
       f"none in {len(paths)} directories",
     )
   runs = load(finished)
-  tasks = sorted(set(runs.task))
-  if len(tasks) > 1:
-    raise errors.FieldError(
-      "runs", "be of one task, to be compared", ", ".join(tasks)
-    )
+  run_files.check_one_task("runs", runs.task)
   noises = [ledger.noise for ledger in runs.ledger]
   runs["noise_multiplier"] = [noise.multiplier for noise in noises]
   runs["mechanism"] = [

@@ -7,7 +7,7 @@ page's own content security policy forbids it every request.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import dataclasses
 import math
 import os
@@ -23,32 +23,28 @@ from tff_fedemb import errors
 from tff_fedemb import output_files
 from tff_fedemb import progress
 from tff_fedemb.data import bad_examples
-from tff_fedemb.participation import check_ins
 from tff_fedemb.program import run_directory
 from tff_fedemb.run import account as account_run
 from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
-  import pandas as pd
-
-  from tff_fedemb.plots import deployment_plots
   from tff_fedemb.plots import similarity_plots
   from tff_fedemb.plots import training_plots as plots
+  from tff_fedemb.report import charts
   from tff_fedemb.report import deployment
   from tff_fedemb.report import held_out_pictures
   from tff_fedemb.report import run_files
   from tff_fedemb.report import thumbnails
-  from tff_fedemb.report import training_report
   from tff_fedemb.report import words
 
 FILE_NAME = "report.html"
 
 _MAX_IMAGES = 3000
-_NUM_EPSILON_POINTS = 8
 # Beyond rounding of an export and of another batch size.
 _RECALL_TOLERANCE = 0.005
-_MISSING_CURVES = "An earlier version made this run; it kept no ROC curve."
-_MISSING_METRICS = "There is no metrics.csv in the run's directory."
+# Figures of held-out images that are not of users who train go along with a
+# model.
+_COVERED = ("epsilon", "roc")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,14 +76,6 @@ class ReportConfig(config_lib.Config):
   on_bad_example: str | None = config_lib.field(
     None, choices=bad_examples.POLICIES
   )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Chart:
-  """A picture with what it shows in words; `data` is its data URI."""
-
-  data: str
-  text: str
 
 
 def execute(config: ReportConfig) -> None:
@@ -182,6 +170,7 @@ def render(
     percent=lambda share: f"{100 * share:.1f} %",
     epsilon=words.format_epsilon,
     breakable=_breakable,
+    bytes=progress.format_bytes,
   )
   return environment.get_template("page.html").render(
     sections=sections,
@@ -202,11 +191,10 @@ def _breakable(name: str) -> markupsafe.Markup:
   return text
 
 
-def _draw(panel: plots.Panel, text: str) -> _Chart:
+def _draw(panel: plots.Panel) -> str:
+  """Returns the picture of a panel as a data URI."""
   svg = plots.draw_svg(panel).encode()
-  return _Chart(
-    f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}", text
-  )
+  return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
 
 
 def _describe(
@@ -215,16 +203,10 @@ def _describe(
   shown: thumbnails.Thumbnails,
 ) -> dict[str, Any]:
   """What the template shows of a run."""
-  found, why_not = None, None
-  has_recall = options is not None or not run.evaluation_on_training_users
-  if options is None:
-    run = dataclasses.replace(
-      run,
-      metrics=None,
-      deployment=None,
-      results=run.results if has_recall else {},
-    )
-  else:
+  found, why_not, devices = None, None, None
+  is_release = options is None
+  if options is not None:
+    devices = deployment.describe(run)
     try:
       found = held_out_pictures.create(run, options, shown)
     except (errors.FieldError, errors.DataError) as error:
@@ -232,187 +214,70 @@ def _describe(
       why_not = " ".join(str(error).split())
   return {
     "run": run,
-    "is_release": options is None,
+    "is_release": is_release,
     "privacy": run.account.report,
     "guarantee": words.create_guarantee(run),
-    "user": str(run.summary.get("user_meaning", "")),
-    "recalls": _list_recalls(run) if has_recall else [],
-    "charts": _draw_all(run, found),
-    "why_no_curves": None if run.results else _MISSING_CURVES,
-    "why_no_metrics": None if run.metrics is not None else _MISSING_METRICS,
-    "deployment": _describe_deployment(run),
+    "has_recall": not (is_release and run.evaluation_on_training_users),
+    "charts": _draw_all(run, found, is_release=is_release),
+    "deployment": devices,
     "pictures": found,
     "why_no_pictures": why_not,
-    "check": _compare_recall(run, found),
-    "settings": sorted(
-      (name, "not given" if value is None else str(value))
-      for name, value in run.settings.items()
-    ),
-    "num_data_warnings": len(run.summary.get("data", {}).get("warnings", [])),
+    "check": found and _compare_recall(run, found),
   }
-
-
-def _describe_deployment(run: run_files.Run) -> deployment.Deployment | None:
-  participation = run.account.ledger.participation
-  if run.deployment is None or not isinstance(
-    participation, check_ins.CheckIns
-  ):
-    return None
-  return deployment.describe(
-    run.summary,
-    run.deployment,
-    participation,
-    name=str(run.settings["deployment"]),
-  )
-
-
-def _list_recalls(run: run_files.Run) -> list[dict[str, Any]]:
-  """Rows of the table of recalls, the loosest rate last."""
-  trained, before = run.trained, run.untrained["recall_at_far"]
-  pretrained = run.summary.get("recall_at_far_pretrained", {})
-  return [
-    {
-      "rate": rate,
-      "one_in": f"{1 / float(rate):,.0f}",
-      "recall": recall,
-      "interval": trained["recall_class_interval_at_far"][rate],
-      "untrained": before[rate],
-      "pretrained": pretrained.get(rate),
-      "threshold": trained["threshold_at_far"][rate],
-    }
-    for rate, recall in sorted(
-      trained["recall_at_far"].items(), key=lambda item: float(item[0])
-    )
-  ]
 
 
 def _draw_all(
-  run: run_files.Run, pictures: held_out_pictures.Pictures | None
-) -> dict[str, _Chart]:
-  privacy = run.account.report
-  epsilon = training_report.create_epsilon_panel(
-    run.account.ledger, privacy, num_points=_NUM_EPSILON_POINTS
-  )
-  charts = {
-    "epsilon": _draw(
-      epsilon,
-      "Line chart: epsilon after each round, on a logarithmic axis. At the end"
-      f" of {privacy.rounds:,} rounds it is"
-      f" {words.format_epsilon(privacy.epsilon)}.",
-    )
-  }
-  if run.results:
-    charts["roc"] = _draw(
-      plots.RocPanel(run.results),
-      "Line chart: share of same-class pairs that are accepted against the"
-      " share of different-class pairs that are, trained and untrained."
-      " The table beside it has the figures.",
-    )
+  run: run_files.Run,
+  pictures: held_out_pictures.Pictures | None,
+  *,
+  is_release: bool,
+) -> dict[str, str]:
+  panels = charts.create_panels(run)
   if pictures is not None:
-    charts["similarity"] = _draw(
-      similarity_plots.SimilarityPanel(
-        pictures.same,
-        pictures.different,
-        {float(r): x for r, x in run.trained["threshold_at_far"].items()},
-      ),
-      "Two histograms of cosine similarities, of pairs of the same class and of"
-      " different ones, and the thresholds of the false accept rates.",
+    panels["similarity"] = similarity_plots.SimilarityPanel(
+      pictures.same,
+      pictures.different,
+      {float(r): x for r, x in run.trained["threshold_at_far"].items()},
     )
-  recall = None
-  if run.metrics is not None and len(run.metrics):
-    recall = _create_recall_panel(run.metrics, run.summary)
-    charts["recall"] = _draw(
-      recall,
-      "Line chart: recall of validation images over rounds, by false accept"
-      " rate, and that of the untrained model.",
-    )
-    charts["loss"] = _draw(
-      training_report.create_loss_panel(run.metrics),
-      "Line chart: mean loss of the clients of each round.",
-    )
-  if run.deployment is not None:
-    charts |= _draw_deployment(run.deployment, epsilon, recall)
-  return charts
-
-
-def _create_recall_panel(
-  metrics: pd.DataFrame, summary: Mapping[str, Any]
-) -> plots.RecallPanel:
-  validation = summary["evaluation_untrained"]["validation"]
-  return training_report.create_recall_panel(
-    metrics,
-    {
-      float(rate): recall
-      for rate, recall in validation["recall_at_far"].items()
-    },
-  )
-
-
-def _draw_deployment(
-  rounds: pd.DataFrame,
-  epsilon: plots.EpsilonPanel,
-  recall: plots.RecallPanel | None,
-) -> dict[str, _Chart]:
-  """A week of devices, and what came of it over simulated time."""
-  charts = {
-    "available": _draw(
-      deployment_plots.AvailabilityPanel(rounds),
-      "Line chart: share of all devices that were there, over simulated"
-      " time, the first week of it.",
-    ),
-    "reports": _draw(
-      deployment_plots.ReportsPanel(rounds),
-      "Stacked chart: what became of the devices selected in each round, over"
-      " simulated time, the first week of it. The table above has the shares.",
-    ),
-    "epsilon_by_days": _draw(
-      deployment_plots.over_time(epsilon, rounds),
-      "Line chart: epsilon so far, over simulated time.",
-    ),
-  }
-  if recall is not None:
-    charts["recall_by_days"] = _draw(
-      deployment_plots.over_time(recall, rounds),
-      "Line chart: recall of validation images over simulated time.",
-    )
-  return charts
+  if run.deployment is not None and not is_release:
+    panels |= charts.create_week(run, panels)
+  if is_release:
+    shown = ("epsilon",) if run.evaluation_on_training_users else _COVERED
+    panels = {name: panels[name] for name in shown if name in panels}
+  return {name: _draw(panel) for name, panel in panels.items()}
 
 
 def _compare_recall(
-  run: run_files.Run, pictures: held_out_pictures.Pictures | None
-) -> str | None:
+  run: run_files.Run, pictures: held_out_pictures.Pictures
+) -> str:
   """What this page's own evaluation of the exported model says."""
-  if pictures is None:
-    return None
   written = run.trained["recall_at_far"]["0.001"]
   again = pictures.recall_again
-  found = f"recall {again:.4f} at false accept rate 0.001"
+  begin, images = "Checked for this page:", "the same images"
   if pictures.num_images < pictures.num_found:
-    return (
-      f"Checked for this page: the model gives {found} on a random sample of"
-      f" {pictures.num_images:,} of the {pictures.num_found:,} images."
+    images = (
+      f"a random sample of {pictures.num_images:,} of the"
+      f" {pictures.num_found:,} images"
     )
-  if math.isclose(written, again, abs_tol=_RECALL_TOLERANCE):
-    return f"Checked for this page: the model gives {found} on the same images."
+  elif not math.isclose(written, again, abs_tol=_RECALL_TOLERANCE):
+    begin = "Warning:"
+    images = (
+      f"these images, not the {written:.4f} of {run_directory.SUMMARY}; one of"
+      " them is not of this run"
+    )
   return (
-    f"Warning: the model gives {found} on these images, not the"
-    f" {written:.4f} of summary.json; one of them is not of this run."
+    f"{begin} the model gives recall {again:.4f} at false accept rate 0.001 on"
+    f" {images}."
   )
 
 
-def _draw_comparison(runs: Sequence[run_files.Run]) -> _Chart | None:
+def _draw_comparison(runs: Sequence[run_files.Run]) -> str | None:
   """The ROC curves of all runs that have one, and one of an untrained model."""
   curves: dict[str, Any] = {
-    run.name: run.results[training_report.TRAINED]
-    for run in runs
-    if run.results
+    run.name: run.results[run_files.TRAINED] for run in runs if run.results
   }
   if not curves:
     return None
   first = next(run for run in runs if run.results)
   curves[plots.UNTRAINED] = first.results[plots.UNTRAINED]
-  return _draw(
-    plots.RocPanel(curves),
-    "Line chart: share of same-class pairs that are accepted against the share"
-    " of different-class pairs that are, for all runs and untrained.",
-  )
+  return _draw(plots.RocPanel(curves))

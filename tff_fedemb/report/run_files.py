@@ -1,81 +1,170 @@
-"""A finished run as a report reads it: from its files, and accounted anew."""
+"""A finished run as tables, pictures and reports read it, from its files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import contextlib
 import dataclasses
+import functools
 import json
 import os
 import pathlib
-from typing import Any
+from typing import Any, TypeVar
 
 from etils import epy
 
 from tff_fedemb import errors
 from tff_fedemb.evaluation import verification
-from tff_fedemb.plots import figures
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
 from tff_fedemb.program import run_directory
-from tff_fedemb.report import measured_runs
 from tff_fedemb.run import account as account_run
 from tff_fedemb.run import spec as spec_lib
 
 with epy.lazy_imports():
   import pandas as pd
 
+  from tff_fedemb.plots import figures
   from tff_fedemb.program import metrics as metrics_lib
-  from tff_fedemb.report import training_report
 
+# What the result of a trained model is called beside that of an untrained one.
+TRAINED = "trained"
+
+_T = TypeVar("_T")
 _TEST = "test"
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """A finished run.
+  """A finished run; what it left is read when it is asked for.
 
   Attributes:
     path: Its directory.
-    name: What tells it from the others of the report.
     spec: What was asked for.
-    summary: Its summary.json.
-    trained: Result of the test images, without the ROC curve, JSON values.
-    untrained: The same before training.
-    results: Both with their curves, by name; none of an earlier version.
-    metrics: Rows of rounds; `None` if the file is not there.
-    deployment: Rows of rounds on a simulated clock; `None` without one.
-    code_version: Commit, and whether it was modified.
-    account: Its privacy, made again from its ledger and its trace.
-    extrapolation: What the same noise on the mean would cost with more users.
+    summary: What is in its summary.json.
+    name: What tells it from the others of a report.
+    account: Its privacy, worked out from its chain and its trace; `None` where
+      nobody has asked for it.
   """
 
   path: pathlib.Path
-  name: str
   spec: spec_lib.RunSpec
   summary: Mapping[str, Any]
-  trained: Mapping[str, Any]
-  untrained: Mapping[str, Any]
-  results: Mapping[str, verification.VerificationResult]
-  metrics: pd.DataFrame | None
-  deployment: pd.DataFrame | None
-  code_version: Mapping[str, Any]
-  account: account_run.Recomputed
-  extrapolation: extrapolation_lib.Extrapolation | None
+  name: str = ""
+  account: account_run.Recomputed | None = None
+
+  @functools.cached_property
+  def extrapolation(self) -> extrapolation_lib.Extrapolation | None:
+    """What the same noise on the mean would cost with more users."""
+    ledger = self.account.ledger
+    return self.spec.extrapolation.extrapolate(
+      ledger.rounds, noise=ledger.noise, participation=ledger.participation
+    )
+
+  @property
+  def trained(self) -> Mapping[str, Any]:
+    """Result of the test images, without the ROC curve, JSON values."""
+    return self.summary["evaluation"][_TEST]
+
+  @property
+  def untrained(self) -> Mapping[str, Any]:
+    """The same before training."""
+    return self.summary["evaluation_untrained"][_TEST]
+
+  @functools.cached_property
+  def results(self) -> Mapping[str, verification.VerificationResult]:
+    """Both with their curves, by name; none if the file is not there."""
+    path = self.path / run_directory.EVALUATION
+    return {
+      name: verification.VerificationResult.from_json(values)
+      for name, values in (run_directory.read_json(path) or {}).items()
+    }
+
+  @functools.cached_property
+  def metrics(self) -> pd.DataFrame | None:
+    """Rows of rounds; `None` if the file is not there."""
+    try:
+      return metrics_lib.read(self.path)
+    except FileNotFoundError:
+      return None
+
+  @functools.cached_property
+  def deployment(self) -> pd.DataFrame | None:
+    """Rows of rounds on a simulated clock; `None` without one."""
+    if not self.summary.get("deployment"):
+      return None
+    return pd.read_csv(self.path / run_directory.DEPLOYED_ROUNDS)
+
+  @property
+  def code_version(self) -> Mapping[str, Any]:
+    """Commit, and whether it was modified."""
+    return self.account.chain.found["code_version"]
 
   @property
   def evaluation_on_training_users(self) -> bool:
     """Whether held-out images may be of the users who trained."""
-    return self.summary.get("evaluation_on_training_users") is not False
+    return self.summary["evaluation_on_training_users"]
 
-  @property
+  @functools.cached_property
   def settings(self) -> Mapping[str, Any]:
     """What was asked for, by flags."""
     return self.spec.settings()
 
 
+def name_paths(paths: Sequence[pathlib.Path]) -> list[str]:
+  """The last parts of different paths, as many as tell them apart."""
+  parts = [path.resolve().parts for path in paths]
+  for count in range(1, max(map(len, parts)) + 1):
+    names = ["/".join(part[-count:]) for part in parts]
+    if len(set(names)) == len(names):
+      break
+  return names
+
+
+@contextlib.contextmanager
+def _refusing_damages(path: pathlib.Path) -> Iterator[None]:
+  """Raises `errors.DataError` for files that are not those of a run."""
+  try:
+    yield
+  except OSError as error:
+    raise errors.DataError(
+      f"runs must be directories of finished runs, found {error.filename}:"
+      f" {error.strerror}."
+    ) from error
+  except (ValueError, TypeError, KeyError, AttributeError) as error:
+    raise errors.DataError(
+      f"runs must be directories that training wrote, found {path}:"
+      f" {type(error).__name__}: {error}"
+    ) from error
+
+
+def read(path: pathlib.Path, make: Callable[[Run], _T]) -> _T:
+  """Reads a finished run.
+
+  Args:
+    path: Its directory.
+    make: From the run to what is wanted of it.
+
+  Raises:
+    errors.DataError: If it has no finished run, or a file is damaged.
+  """
+  with _refusing_damages(path):
+    summary = json.loads((path / run_directory.SUMMARY).read_text())
+    return make(Run(path, spec_lib.read(path), summary))
+
+
+def check_one_task(name: str, tasks: Iterable[str]) -> None:
+  """Raises `errors.FieldError` if runs are of several tasks."""
+  found = sorted(set(tasks))
+  if len(found) > 1:
+    raise errors.FieldError(
+      name, "be of one task, to be compared", ", ".join(found)
+    )
+
+
 def read_all(
   run_dirs: Sequence[str], account: account_run.Recomputed | None = None
 ) -> list[Run]:
-  """Reads finished runs.
+  """Reads finished runs, and works out their accounts.
 
   Args:
     run_dirs: Their directories, at most `figures.MAX_CURVES`.
@@ -84,7 +173,8 @@ def read_all(
   Raises:
     errors.FieldError: If there are too many or none, one is not finished or is
       refused an epsilon, or they are of several tasks.
-    errors.DataError: If a trace refutes what its run claims.
+    errors.DataError: If a trace refutes what its run claims, or a file is
+      damaged.
   """
   figures.check_count("number of run_dirs", len(run_dirs))
   paths = [pathlib.Path(path) for path in run_dirs]
@@ -92,82 +182,41 @@ def read_all(
     raise errors.FieldError(
       "run_dirs", "be different directories", ", ".join(run_dirs)
     )
-  runs = [
-    _read(path, name, account)
-    for path, name in zip(paths, measured_runs.name_paths(paths), strict=True)
-  ]
-  tasks = sorted({str(run.summary["task"]) for run in runs})
-  if len(tasks) > 1:
-    raise errors.FieldError(
-      "run_dirs", "be of one task, to be compared", ", ".join(tasks)
+  runs = []
+  for path, name in zip(paths, name_paths(paths), strict=True):
+    if not (path / run_directory.SUMMARY).exists():
+      found = f"{os.fspath(path)} without"
+      if (path / run_directory.SPEC).exists():
+        found += "; the command that began the run goes on with it"
+      raise errors.FieldError(
+        "run_dirs", f"hold finished runs ({run_directory.SUMMARY})", found
+      )
+    try:
+      known = account or account_run.recompute(path)
+    except errors.FieldError as error:
+      raise error.renamed("run_dirs") from error
+    runs.append(
+      read(path, functools.partial(_complete, name=name, account=known))
     )
+    _check_recalls(runs[-1])
+  check_one_task("run_dirs", [str(run.summary["task"]) for run in runs])
   return runs
 
 
-def _read(
-  path: pathlib.Path, name: str, account: account_run.Recomputed | None
-) -> Run:
-  if not (path / run_directory.SUMMARY).exists():
-    found = f"{os.fspath(path)} without"
-    if (path / run_directory.SPEC).exists():
-      found += "; the command that began the run goes on with it"
-    raise errors.FieldError(
-      "run_dirs", f"hold finished runs ({run_directory.SUMMARY})", found
-    )
-  try:
-    account = account or account_run.recompute(path)
-  except errors.FieldError as error:
-    raise error.renamed("run_dirs") from error
-  try:
-    return _parse(path, name, account)
-  except (errors.FieldError, errors.DataError):
-    raise
-  except measured_runs.DAMAGES as error:
-    raise measured_runs.not_a_run(path, error) from error
+def _complete(run: Run, **known: Any) -> Run:
+  """The run with what is known of it, if its files have what they should."""
+  run = dataclasses.replace(run, **known)
+  _ = run.trained, run.untrained, run.results, run.metrics, run.deployment
+  return run
 
 
-def _parse(
-  path: pathlib.Path, name: str, account: account_run.Recomputed
-) -> Run:
-  summary = json.loads((path / run_directory.SUMMARY).read_text())
-  evaluation = run_directory.read_json(path / run_directory.EVALUATION) or {}
-  results = {
-    key: verification.VerificationResult.from_json(values)
-    for key, values in evaluation.items()
-  }
-  trained = summary["evaluation"][_TEST]
-  found = results.get(training_report.TRAINED)
-  if found and found.to_json()["recall_at_far"] != trained["recall_at_far"]:
+def _check_recalls(run: Run) -> None:
+  found = run.results.get(TRAINED)
+  recalls = found and found.to_json()["recall_at_far"]
+  if recalls and recalls != run.trained["recall_at_far"]:
     raise errors.FieldError(
       "run_dirs",
       f"hold an {run_directory.EVALUATION} that agrees with"
       f" {run_directory.SUMMARY}",
-      f"{path} with other recalls",
+      f"{run.path} with other recalls",
     )
-  try:
-    metrics = metrics_lib.read(path)
-  except FileNotFoundError:
-    metrics = None
-  run = Run(
-    path=path,
-    name=name,
-    spec=spec_lib.read(path),
-    summary=summary,
-    trained=trained,
-    untrained=summary["evaluation_untrained"][_TEST],
-    results=results,
-    metrics=metrics,
-    deployment=(
-      pd.read_csv(path / run_directory.DEPLOYED_ROUNDS)
-      if summary.get("deployment")
-      else None
-    ),
-    code_version=account.chain.found["code_version"],
-    account=account,
-    extrapolation=None,
-  )
-  ledger = account.ledger
-  extrapolation = run.spec.extrapolation.extrapolate(
-    ledger.rounds, noise=ledger.noise, participation=ledger.participation
-  )
-  return dataclasses.replace(run, extrapolation=extrapolation)

@@ -22,6 +22,7 @@ from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import output_files
 from tff_fedemb.report import measured_runs
+from tff_fedemb.report import run_files
 
 with epy.lazy_imports():
   import pandas as pd
@@ -77,7 +78,7 @@ def execute(config: TabulateConfig, run_dirs: Sequence[str]) -> None:
   if config.baseline is not None:
     runs = compare(runs, pathlib.Path(config.baseline))
   print(tabulate(runs))
-  counts = sorted(runs.num_images.dropna().unique())
+  counts = sorted(runs.num_images.unique())
   if len(counts) > 1:
     print(
       f"warning: recalls are of {' or '.join(f'{x:,.0f}' for x in counts)} test"
@@ -210,8 +211,6 @@ def _figures(*values: Any) -> str:
 
 
 def _spread(values: pd.Series) -> str:
-  if values.isna().all():
-    return "-"
   if len(values) == 1:
     return f"{values.iloc[0]:.4f}"
   return f"{values.mean():.4f} +- {values.std():.4f}"
@@ -237,10 +236,10 @@ def tabulate(runs: pd.DataFrame) -> str:
     The table, one row per setting in the order of the runs.
   """
   rows = []
-  runs = runs.assign(run=measured_runs.name_paths(list(runs.path)))
+  runs = runs.assign(run=run_files.name_paths(list(runs.path)))
   for _, same in runs.groupby("setting", sort=False):
     run = same.iloc[0]
-    counts = sorted(same.num_images.dropna().unique())
+    counts = sorted(same.num_images.unique())
     rows.append(
       ({"change": run.change or "none"} if "change" in run else {})
       | {

@@ -1,10 +1,7 @@
 """What a finished training run leaves for readers: figures, pictures, lines."""
 
 from collections.abc import Iterator, Mapping
-import dataclasses
 import math
-import os
-import pathlib
 import resource
 from typing import Any
 
@@ -16,24 +13,19 @@ from tff_fedemb.plots import deployment_plots
 from tff_fedemb.plots import training_plots as plots
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
-from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import metrics as metrics_lib
 from tff_fedemb.program import release
-from tff_fedemb.program import run_directory
 from tff_fedemb.program import training
+from tff_fedemb.report import charts
+from tff_fedemb.report import run_files
 from tff_fedemb.run import experiment as experiment_lib
-from tff_fedemb.run import extrapolation as extrapolation_config
-
-# What the result of a trained model is called beside that of an untrained one.
-TRAINED = "trained"
 
 # Of the examples that were left out, in summary.json.
 _NUM_LISTED = 100
-_NUM_MONTE_CARLO_POINTS = 6
 # At which recall is told.
-_FALSE_ACCEPT_RATE = 1e-3
+_FALSE_ACCEPT_RATE = "0.001"
 
 
 def without_curves(
@@ -56,110 +48,23 @@ def peak_memory_bytes() -> int:
   )
 
 
-def _count(weights) -> int:
-  return sum(np.size(value) for value in weights)
-
-
-def _recall(
-  results: Mapping[str, verification.VerificationResult],
-) -> dict[str, float]:
-  return {
-    verification.format_false_accept_rate(rate): value
-    for rate, value in results["test"].recall_at_far.items()
-  }
-
-
-def create_loss_panel(metrics: pd.DataFrame) -> plots.LossPanel:
-  """The training loss of a run, by its rows of rounds."""
-  return plots.LossPanel(metrics.index, metrics["client_work/loss"])
-
-
-def create_recall_panel(
-  metrics: pd.DataFrame, untrained: Mapping[float, float]
-) -> plots.RecallPanel:
-  """The recall of validation images, by a run's rows of rounds.
-
-  Args:
-    metrics: As `metrics.read` returns them.
-    untrained: Recall before training by false accept rate.
-  """
-  names = [c for c in metrics if c.startswith(training.RECALL_PREFIX)]
-  evaluated = metrics[names].dropna()
-  return plots.RecallPanel(
-    evaluated.index,
-    {
-      float(name.removeprefix(training.RECALL_PREFIX)): evaluated[name]
-      for name in names
-    },
-    untrained,
-  )
-
-
-def create_epsilon_panel(
-  ledger: ledger_lib.Ledger,
-  privacy: report_lib.PrivacyReport,
-  extrapolation: extrapolation_config.ExtrapolationConfig | None = None,
+def summarize(
+  experiment: experiment_lib.Experiment,
   *,
-  num_points: int = 12,
-) -> plots.EpsilonPanel:
-  """Epsilon over the rounds of a run, and that of its extrapolation if any.
+  state: training.TrainingState,
+  chain: chain_lib.Chain,
+  model_weights: Any,
+  metrics: pd.DataFrame,
+  trained: Mapping[str, verification.VerificationResult],
+  untrained: Mapping[str, verification.VerificationResult],
+  pretrained: Mapping[str, Any] | None,
+  privacy: report_lib.PrivacyReport,
+  extrapolation: extrapolation_lib.Extrapolation | None,
+  wall_seconds: float,
+) -> dict[str, Any]:
+  """Returns what summary.json holds.
 
   Args:
-    ledger: Of the run, with at least one round.
-    privacy: Its report, checked against the trace.
-    extrapolation: For whom else to work out the cost, if for anyone.
-    num_points: Of a curve, at most.
-  """
-  if privacy.accountant == "monte_carlo":
-    # It takes seconds for each point.
-    num_points = min(num_points, _NUM_MONTE_CARLO_POINTS)
-  points = np.linspace(
-    1, ledger.rounds, min(ledger.rounds, num_points), dtype=int
-  )
-  rounds = sorted(set(points.tolist()))
-  known = ledger
-  if not ledger.participation.is_sampled:
-    # As the report has it: what the schedule says of its users.
-    participation = ledger.participation.with_known_schedule(
-      max(privacy.max_participations, 1)
-    )
-    known = dataclasses.replace(ledger, participation=participation)
-  curves = {
-    "this run": known.epsilon_curve(rounds, accountant=privacy.accountant)
-  }
-  if extrapolation is not None:
-    # PLD would take seconds for each point.
-    accountant = ledger.participation.with_secret_schedule().accountants[0]
-    larger = [
-      extrapolation.extrapolate(
-        number,
-        noise=ledger.noise,
-        participation=ledger.participation,
-        accountants=(accountant,),
-      )
-      for number in rounds
-    ]
-    if larger[0] is not None:
-      name = (
-        f"extrapolated to {extrapolation.extrapolated_num_users:,} users,\n"
-        f"{extrapolation.cohort_factor:g} x the cohort,"
-        f" δ = {larger[0].delta:g},"
-        f" {report_lib.ACCOUNTANT_NAMES[accountant]}"
-      )
-      curves[name] = [x.user_level.epsilon for x in larger]
-  return plots.EpsilonPanel(
-    rounds,
-    curves,
-    ledger.delta,
-    f"unit: {privacy.unit}; {privacy.neighboring_relation}; {privacy.sampling}",
-  )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Outcome:
-  """What came out of a run.
-
-  Attributes:
     experiment: What was run.
     state: After the last round.
     chain: What happened in the rounds.
@@ -171,218 +76,155 @@ class Outcome:
       "evaluation" of each split, if those were not random weights.
     privacy: What the rounds cost.
     extrapolation: Cost with a larger population, if there is noise.
+    wall_seconds: Time of the whole run, start-up and evaluation included.
+
+  Returns:
+    JSON values by name; "inf" stands for infinity.
   """
-
-  experiment: experiment_lib.Experiment
-  state: training.TrainingState
-  chain: chain_lib.Chain
-  model_weights: Any
-  metrics: pd.DataFrame
-  trained: Mapping[str, verification.VerificationResult]
-  untrained: Mapping[str, verification.VerificationResult]
-  pretrained: Mapping[str, Any] | None
-  privacy: report_lib.PrivacyReport
-  extrapolation: extrapolation_lib.Extrapolation | None
-
-  @property
-  def ledger(self) -> ledger_lib.Ledger:
-    """What the rounds have cost."""
-    return self.chain.ledger
-
-  def to_json(self, *, wall_seconds: float) -> dict[str, Any]:
-    """The contents of summary.json.
-
-    Args:
-      wall_seconds: Time of the whole run, start-up and evaluation included.
-
-    Returns:
-      JSON values by name; "inf" stands for infinity.
-    """
-    task, metrics = self.experiment.task, self.metrics
-    before = {}
-    if self.pretrained is not None:
-      test = self.pretrained["evaluation"]["test"]
-      before = {
-        "recall_at_far_pretrained": test["recall_at_far"],
-        "pretrained": dict(self.pretrained),
-      }
-    return report_lib.json_safe(
-      {
-        "recall_at_far": _recall(self.trained),
-        "recall_at_far_untrained": _recall(self.untrained),
-        "privacy": self.privacy.to_json(),
-        "chain": self.chain.head,
-        "privacy_extrapolated": (
-          self.extrapolation and self.extrapolation.to_json()
-        ),
-        "rounds": self.state.rounds_done,
-        "rounds_by_runs": composition.rounds_by_runs(self.ledger.history),
-        "wall_seconds": wall_seconds,
-        "wall_seconds_of_rounds": self.state.wall_seconds,
-        "peak_memory_bytes": peak_memory_bytes(),
-        "num_private_parameters": _count(self.model_weights.trainable),
-        "algorithm": self.experiment.name,
-        "task": task.name,
-        "num_users": len(task.train_users),
-        "user_meaning": task.user_meaning,
-        "num_frozen_parameters": _count(self.model_weights.non_trainable),
-        "num_skipped_clients": int(
-          metrics[metrics_lib.NUM_SKIPPED_CLIENTS].sum()
-        ),
-        # None where updates were summed in the clear.
-        "secure_sums": self.experiment.secure_sums,
-        "split": task.split_description,
-        "selection_users": task.selection_users,
-        "evaluation_on_training_users": task.evaluation_on_training_users,
-        "held_out_classes_are_new": task.held_out_classes_are_new,
-        "data": {
-          "warnings": list(task.warnings),
-          "num_bad_examples": len(task.bad_examples),
-          "bad_examples": list(task.bad_examples.lines[:_NUM_LISTED]),
-          # An example counts in every round that has met it.
-          "num_skips_over_rounds": int(
-            metrics[metrics_lib.NUM_SKIPPED_EXAMPLES].sum()
-          ),
-        },
-        "evaluation": without_curves(self.trained),
-        "evaluation_untrained": without_curves(self.untrained),
-        **before,
-      }
-    )
-
-  def evaluation_to_json(self) -> dict[str, Any]:
-    """The contents of evaluation.json: test results with their ROC curves."""
-    return {
-      TRAINED: self.trained["test"].to_json(),
-      plots.UNTRAINED: self.untrained["test"].to_json(),
+  task = experiment.task
+  evaluation, before = without_curves(trained), without_curves(untrained)
+  started = {}
+  if pretrained is not None:
+    test = pretrained["evaluation"]["test"]
+    started = {
+      "recall_at_far_pretrained": test["recall_at_far"],
+      "pretrained": dict(pretrained),
     }
-
-  def draw_plots(self, directory: str | os.PathLike[str]) -> None:
-    """Draws loss, recall, ROC and epsilon, one by one and in one overview.
-
-    Args:
-      directory: Gets `loss.png`, `recall.png`, `roc.png`, `epsilon.png` and
-        `overview.png`.
-    """
-    directory = pathlib.Path(directory)
-    directory.mkdir(exist_ok=True)
-    untrained = self.untrained
-    panels: dict[str, plots.Panel] = {
-      "loss": create_loss_panel(self.metrics),
-      "recall": create_recall_panel(
-        self.metrics, untrained["validation"].recall_at_far
+  return report_lib.json_safe(
+    {
+      "recall_at_far": evaluation["test"]["recall_at_far"],
+      "recall_at_far_untrained": before["test"]["recall_at_far"],
+      "privacy": privacy.to_json(),
+      "chain": chain.head,
+      "privacy_extrapolated": extrapolation and extrapolation.to_json(),
+      "rounds": state.rounds_done,
+      "rounds_by_runs": composition.rounds_by_runs(chain.ledger.history),
+      "wall_seconds": wall_seconds,
+      "wall_seconds_of_rounds": state.wall_seconds,
+      "peak_memory_bytes": peak_memory_bytes(),
+      "num_private_parameters": sum(map(np.size, model_weights.trainable)),
+      "algorithm": experiment.name,
+      "task": task.name,
+      "num_users": len(task.train_users),
+      "user_meaning": task.user_meaning,
+      "num_frozen_parameters": sum(map(np.size, model_weights.non_trainable)),
+      "num_skipped_clients": int(
+        metrics[metrics_lib.NUM_SKIPPED_CLIENTS].sum()
       ),
-      "roc": plots.RocPanel(
-        {TRAINED: self.trained["test"], plots.UNTRAINED: untrained["test"]}
-      ),
-      "epsilon": create_epsilon_panel(
-        self.ledger, self.privacy, self.experiment.spec.extrapolation
-      ),
+      # None where updates were summed in the clear.
+      "secure_sums": experiment.secure_sums,
+      "split": task.split_description,
+      "selection_users": task.selection_users,
+      "evaluation_on_training_users": task.evaluation_on_training_users,
+      "held_out_classes_are_new": task.held_out_classes_are_new,
+      "data": {
+        "warnings": list(task.warnings),
+        "num_bad_examples": len(task.bad_examples),
+        "bad_examples": list(task.bad_examples.lines[:_NUM_LISTED]),
+        # An example counts in every round that has met it.
+        "num_skips_over_rounds": int(
+          metrics[metrics_lib.NUM_SKIPPED_EXAMPLES].sum()
+        ),
+      },
+      "evaluation": evaluation,
+      "evaluation_untrained": before,
+      **started,
     }
-    for name, panel in panels.items():
-      plots.plot(directory / f"{name}.png", panel)
+  )
+
+
+def draw(run: run_files.Run) -> None:
+  """Draws loss, recall, ROC and epsilon, one by one and in one overview.
+
+  A run with a deployment gets the devices, recall and epsilon over simulated
+  time as well.
+
+  Args:
+    run: The run; its directory gets `plots/`.
+  """
+  directory = run.path / "plots"
+  directory.mkdir(exist_ok=True)
+  panels = charts.create_panels(run, extrapolates=True)
+  for name, panel in panels.items():
+    plots.plot(directory / f"{name}.png", panel)
+  title = f"{run.summary['task']}, {run.summary['algorithm']}"
+  plots.plot_overview(
+    directory / "overview.png", list(panels.values()), title=title
+  )
+  if run.deployment is not None:
     plots.plot_overview(
-      directory / "overview.png",
-      list(panels.values()),
-      title=f"{self.experiment.task.name}, {self.experiment.name}",
+      directory / "deployment.png",
+      list(charts.create_week(run, panels).values()),
+      title=f"{title}: devices that come and go (simulated)",
     )
 
-  def draw_deployment(self, run_dir: str | os.PathLike[str]) -> None:
-    """Draws devices, recall and epsilon over simulated days.
 
-    Args:
-      run_dir: Has the rounds, and gets `plots/deployment.png`.
-    """
-    run_dir = pathlib.Path(run_dir)
-    untrained = self.untrained["validation"].recall_at_far
-    plots.plot_overview(
-      run_dir / "plots" / "deployment.png",
-      deployment_plots.create_week(
-        pd.read_csv(run_dir / run_directory.DEPLOYED_ROUNDS),
-        create_recall_panel(self.metrics, untrained),
-        create_epsilon_panel(self.ledger, self.privacy),
-      ),
-      title=(
-        f"{self.experiment.task.name}, {self.experiment.name}: devices that"
-        " come and go (simulated)"
-      ),
+def tell(run: run_files.Run) -> Iterator[str]:
+  """The outcome in five lines at most: summary.json has the rest."""
+  privacy, larger = run.account.report, run.extrapolation
+  yield _tell_recall(run)
+  sums = ""
+  if run.summary["secure_sums"]:
+    sums = (
+      f" The sums of updates are secure sums, {run.summary['secure_sums']}:"
+      " epsilon does not rest on them."
     )
-
-  def to_lines(
-    self,
-    run_dir: str | os.PathLike[str],
-    deployed: Mapping[str, Any] | None = None,
-  ) -> Iterator[str]:
-    """The outcome in five lines at most: summary.json has the rest.
-
-    Args:
-      run_dir: Where the files are.
-      deployed: What came of a deployment, if there was one.
-    """
-    yield self._tell_recall()
-    yield self._tell_epsilon()
-    larger = self.extrapolation
-    if larger is not None:
-      yield (
-        "Extrapolated, not this run's: epsilon ="
-        f" {larger.user_level.epsilon:.4g} at delta = {larger.delta:.3g}, for"
-        f" {larger.participation.num_users:,} users and"
-        f" {larger.cohort_factor:g} times the cohort and the noise; that recall"
-        " would be the same is assumed, not measured."
-      )
-    warnings = [*self.trained["test"].warnings, *self.privacy.warnings]
-    is_private = self.privacy.epsilon < math.inf
-    if self.experiment.task.evaluation_on_training_users and is_private:
-      warnings.append(
-        "recall is of images that may be of the users who trained: epsilon does"
-        " not cover it"
-      )
-    if warnings:
-      yield f"warning: {'; '.join(warnings)}"
-    files = "plots/overview.png, metrics.csv"
-    if deployed is not None:
-      unit_hours, unit = deployment_plots.choose_unit(24 * deployed["days"])
-      files += (
-        f"; plots/deployment.png: {deployed['rounds_released']:,} rounds in"
-        f" {24 * deployed['days'] / unit_hours:.3g} simulated {unit},"
-        f" {deployed['rounds_abandoned']:,} abandoned,"
-        f" {deployed['dropout']:.1%} of the devices lost"
-      )
+  yield (
+    f"epsilon = {privacy.epsilon:.4g} at delta = {privacy.delta:g} for one"
+    f" {privacy.unit} ({run.summary['user_meaning']};"
+    f" {privacy.neighboring_relation}), {privacy.rounds:,} rounds, by"
+    f" {privacy.accountant}.{sums}"
+  )
+  if larger is not None:
     yield (
-      f"Written to {os.fspath(run_dir)}: summary.json (all figures, and what"
-      f" they assume), {files}; {release.say(self.privacy.epsilon)}."
+      "Extrapolated, not this run's: epsilon ="
+      f" {larger.user_level.epsilon:.4g} at delta = {larger.delta:.3g}, for"
+      f" {larger.participation.num_users:,} users and"
+      f" {larger.cohort_factor:g} times the cohort and the noise; that recall"
+      " would be the same is assumed, not measured."
     )
+  warnings = [*run.trained["warnings"], *privacy.warnings]
+  if run.evaluation_on_training_users and privacy.epsilon < math.inf:
+    warnings.append(
+      "recall is of images that may be of the users who trained: epsilon does"
+      " not cover it"
+    )
+  if warnings:
+    yield f"warning: {'; '.join(warnings)}"
+  yield (
+    f"Written to {run.path}: summary.json (all figures, and what they assume),"
+    f" plots/overview.png, metrics.csv{_tell_deployment(run)};"
+    f" {release.say(privacy.epsilon)}."
+  )
 
-  def _tell_recall(self) -> str:
-    rate, trained = _FALSE_ACCEPT_RATE, self.trained["test"]
-    key = verification.format_false_accept_rate(rate)
-    before = f"untrained {_recall(self.untrained)[key]:.4f}"
-    if self.pretrained is not None:
-      test = self.pretrained["evaluation"]["test"]
-      before += f"; pretrained {test['recall_at_far'][key]:.4f}"
-    is_new = self.experiment.task.held_out_classes_are_new
-    sample = ""
-    if trained.num_found is not None:
-      sample = f", a random sample of {trained.num_found:,}"
-    low, high = trained.recall_class_interval_at_far[rate]
-    return (
-      f"Recall at FAR {rate:g} on {trained.num_classes:,}"
-      f" {'unseen classes' if is_new else 'classes'}"
-      f" ({trained.num_images:,} test images{sample}):"
-      f" {trained.recall_at_far[rate]:.4f} ({trained.confidence:.0%} interval"
-      f" over classes {low:.4f} to {high:.4f}); {before}."
-    )
 
-  def _tell_epsilon(self) -> str:
-    privacy, sums = self.privacy, ""
-    if self.experiment.secure_sums:
-      sums = (
-        f" The sums of updates are secure sums, {self.experiment.secure_sums}:"
-        " epsilon does not rest on them."
-      )
-    return (
-      f"epsilon = {privacy.epsilon:.4g} at delta = {privacy.delta:g} for one"
-      f" {privacy.unit} ({self.experiment.task.user_meaning};"
-      f" {privacy.neighboring_relation}), {privacy.rounds:,} rounds, by"
-      f" {privacy.accountant}.{sums}"
-    )
+def _tell_deployment(run: run_files.Run) -> str:
+  deployed = run.summary.get("deployment")
+  if deployed is None:
+    return ""
+  unit_hours, unit = deployment_plots.choose_unit(24 * deployed["days"])
+  return (
+    f"; plots/deployment.png: {deployed['rounds_released']:,} rounds in"
+    f" {24 * deployed['days'] / unit_hours:.3g} simulated {unit},"
+    f" {deployed['rounds_abandoned']:,} abandoned,"
+    f" {deployed['dropout']:.1%} of the devices lost"
+  )
+
+
+def _tell_recall(run: run_files.Run) -> str:
+  rate, trained, summary = _FALSE_ACCEPT_RATE, run.trained, run.summary
+  before = f"untrained {run.untrained['recall_at_far'][rate]:.4f}"
+  if "recall_at_far_pretrained" in summary:
+    before += f"; pretrained {summary['recall_at_far_pretrained'][rate]:.4f}"
+  is_new = summary["held_out_classes_are_new"]
+  sample = ""
+  if trained["num_found"] is not None:
+    sample = f", a random sample of {trained['num_found']:,}"
+  low, high = trained["recall_class_interval_at_far"][rate]
+  return (
+    f"Recall at FAR {rate} on {trained['num_classes']:,}"
+    f" {'unseen classes' if is_new else 'classes'}"
+    f" ({trained['num_images']:,} test images{sample}):"
+    f" {trained['recall_at_far'][rate]:.4f} ({trained['confidence']:.0%}"
+    f" interval over classes {low:.4f} to {high:.4f}); {before}."
+  )

@@ -67,7 +67,7 @@ def create_guarantee(run: run_files.Run) -> Guarantee:
   Privacy:
     As `account_run.recompute`, whose report this puts in words.
   """
-  privacy, user = run.account.report, _describe_user(run)
+  privacy, user = run.account.report, run.summary["user_meaning"]
   if privacy.epsilon == math.inf:
     first = (
       "Nothing is guaranteed: in at least one round no noise was added, and"
@@ -99,17 +99,13 @@ def create_guarantee(run: run_files.Run) -> Guarantee:
 
 def _say_sums(run: run_files.Run) -> str:
   """A sentence of the secure sums that a run had, if any."""
-  how = run.summary.get("secure_sums")
+  how = run.summary["secure_sums"]
   if not how:
     return ""
   return (
     f" Its sums are secure sums, {how}: a server would have seen no single"
     " update, this program computed with all of them; ε does not rest on it."
   )
-
-
-def _describe_user(run: run_files.Run) -> str:
-  return str(run.summary.get("user_meaning", "as the task defines them"))
 
 
 def _say_what_holds(run: run_files.Run) -> str:

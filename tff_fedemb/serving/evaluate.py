@@ -75,18 +75,9 @@ def execute(
   rows = source.draw_rows(config.max_images)
   num_found = len(source.labels) if len(rows) < len(source.labels) else None
   with runtime.open_map() as map_fn:
-    embeddings, rows = image_sources.embed_rows(
-      model, source, rows, map_fn=map_fn
+    result = image_sources.evaluate(
+      model, source, rows, map_fn=map_fn, num_found=num_found
     )
-  try:
-    result = verification.evaluate_pairs(
-      embeddings, source.labels[rows], num_found=num_found
-    )
-  except errors.FieldError as error:
-    raise errors.DataError(
-      f"{source.description} and the model in {config.saved_model} give no"
-      f" result: {error}"
-    ) from error
   result = dataclasses.replace(
     result, warnings=(*source.warnings, *result.warnings)
   )

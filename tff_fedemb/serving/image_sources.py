@@ -28,6 +28,7 @@ with epy.lazy_imports():
   from tff_fedemb.data import encoded_images
   from tff_fedemb.data import image_folder as image_folder_lib
   from tff_fedemb.evaluation import embedding
+  from tff_fedemb.evaluation import verification
 
 ImageShape = tuple[int, int, int]
 # Rows that could be read, and images uint8 `[b, height, width, channels]`.
@@ -229,6 +230,37 @@ def embed_rows(
       num_embedded += len(batch)
       progress.update(len(batch))
   return embeddings[:num_embedded], np.concatenate(read)
+
+
+def evaluate(
+  embed: Callable[[np.ndarray], np.ndarray],
+  source: ImageSource,
+  rows: np.ndarray,
+  *,
+  flag: str = "saved_model",
+  map_fn: Callable[..., Iterator[np.ndarray]] = map,
+  **options: Any,
+) -> verification.VerificationResult:
+  """Embeds images, and compares all pairs.
+
+  Args:
+    embed, source, rows, flag, map_fn: As of `embed_rows`.
+    **options: Of `verification.evaluate_pairs`.
+
+  Raises:
+    DataError: If an image cannot be read and is not to be skipped, or the
+      images have no pairs to compare.
+    FieldError: If an embedding is not finite.
+  """
+  embeddings, read = embed_rows(embed, source, rows, flag=flag, map_fn=map_fn)
+  try:
+    return verification.evaluate_pairs(
+      embeddings, source.labels[read], **options
+    )
+  except errors.FieldError as error:
+    raise errors.DataError(
+      f"{source.description} give no result: {error}"
+    ) from error
 
 
 def read_files(

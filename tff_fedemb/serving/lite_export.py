@@ -82,7 +82,7 @@ class ExportConfig(image_sources.ImageConfig):
       )
     if not self.formats:
       raise errors.FieldError("formats", "be one or more", "none")
-    for other in (self.image_folder, self.data_dir):
+    for other in (self.image_folder, getattr(self.task, "data_dir", None)):
       if other and self.calibration_folder:
         paths = [os.path.realpath(p) for p in (other, self.calibration_folder)]
         if os.path.commonpath(paths) in paths:
@@ -109,22 +109,20 @@ def execute(config: ExportConfig) -> None:
     errors.FieldError: If it cannot be done.
     errors.DataError: If an image cannot be used.
   """
-  model = _load(config.saved_model)
+  path = config.saved_model
+  if pathlib.Path(path).suffix == tflite.SUFFIX:
+    raise errors.FieldError(
+      "saved_model", "be the directory of a SavedModel", path
+    )
+  model = saved_models.load(path)
   source = None
   if config.image_folder or config.task:
     source = config.open(config.split, model.image_shape)
   paths = _prepare(config.output_dir, config.formats, config.overwrite)
-  calibration, origin = _find_calibration(config, model.image_shape)
-  _export(
-    config.saved_model,
-    model,
-    paths,
-    calibration,
-    origin,
-    source,
-    max_images=config.max_images,
-    on_training_users=None,
-  )
+  calibration = _make_up(model.image_shape)
+  if config.calibration_folder is not None:
+    calibration = _read_calibration(config, model.image_shape)
+  _Exporter(path, model, source, config.max_images).export(paths, *calibration)
   for warning in source.warnings if source else ():
     _say(f"warning: {warning}")
 
@@ -134,31 +132,19 @@ def export_run(run_dir: str, task: task_lib.Task) -> None:
 
   Files that are all there already are left as they are.
   """
-  saved_model = os.path.join(run_dir, run_directory.SAVED_MODEL)
   folder = os.path.join(run_dir, FOLDER)
   paths = _prepare(folder, tflite.FORMATS, True)
   if all(path.exists() for path in paths.values()):
     _say(f"The files for phones are in {folder} already; left as they are.")
     return
-  model = _load(saved_model)
-  _export(
-    saved_model,
+  path = os.path.join(run_dir, run_directory.SAVED_MODEL)
+  model = saved_models.load(path)
+  _Exporter(
+    path,
     model,
-    paths,
-    tflite.make_up_images(model.image_shape, _NUM_CALIBRATION_IMAGES),
-    _MADE_UP,
     image_sources.open_split(task, "test"),
-    max_images=_MAX_IMAGES,
     on_training_users=task.evaluation_on_training_users,
-  )
-
-
-def _load(path: str) -> saved_models.Model:
-  if pathlib.Path(path).suffix == tflite.SUFFIX:
-    raise errors.FieldError(
-      "saved_model", "be the directory of a SavedModel", path
-    )
-  return saved_models.load(path)
+  ).export(paths, *_make_up(model.image_shape))
 
 
 def _prepare(
@@ -173,17 +159,21 @@ def _prepare(
   return paths
 
 
-def _find_calibration(
-  config: ExportConfig, image_shape: image_sources.ImageShape
+def _make_up(
+  image_shape: image_sources.ImageShape,
 ) -> tuple[np.ndarray, str]:
   """Images to calibrate with, and what they are."""
-  if config.calibration_folder is None:
-    return tflite.make_up_images(image_shape, _NUM_CALIBRATION_IMAGES), _MADE_UP
-  paths = image_folder.list_all_images(
-    config.calibration_folder, name="calibration_folder"
-  )
+  return tflite.make_up_images(image_shape, _NUM_CALIBRATION_IMAGES), _MADE_UP
+
+
+def _read_calibration(
+  config: ExportConfig, image_shape: image_sources.ImageShape
+) -> tuple[np.ndarray, str]:
+  """The same, from a folder."""
+  folder = str(config.calibration_folder)
+  paths = image_folder.list_all_images(folder, name="calibration_folder")
   source = image_sources.open_files(
-    f"images in {config.calibration_folder}",
+    f"images in {folder}",
     paths,
     np.zeros(len(paths), np.int64),
     image_shape,
@@ -193,76 +183,131 @@ def _find_calibration(
   batches = [images for _, images in source.read(rows)]
   if not batches:
     raise errors.DataError(f"{source.description}: none could be read.")
-  folder = os.path.basename(os.path.abspath(config.calibration_folder))
-  return np.concatenate(batches), f"images in {folder}, taken to be public"
+  return np.concatenate(batches), f"{_name_folder(folder)}, taken to be public"
 
 
-def _export(
-  saved_model: str,
-  model: saved_models.Model,
-  paths: Mapping[str, pathlib.Path],
-  calibration: np.ndarray,
-  origin: str,
-  source: image_sources.ImageSource | None,
-  *,
-  max_images: int,
-  on_training_users: bool | None,
-) -> None:
-  rows = None if source is None else source.draw_rows(max_images)
-  original = _measure(model.embed, model.image_shape, source, rows)
-  _say(f"SavedModel: {_tell(original, None, _size(saved_model))}.")
-  for number_format, path in paths.items():
-    _say(f"Converting to {number_format} ...")
-    content = tflite.convert(
-      saved_model, number_format, calibration=calibration
-    )
-    embedder = tflite.Embedder(content)
-    measured = _measure(embedder.embed, model.image_shape, source, rows)
-    conversion = {
-      "format": f"TensorFlow Lite, {number_format}",
-      "size_bytes": len(content),
-      "sha256": tflite.digest(content),
-      "calibration": (
-        f"{len(calibration)} {origin}" if number_format == "int8" else None
-      ),
-      **_compare(measured, original, source),
-    }
-    card = _create_card(model, embedder, measured, source, on_training_users)
-    card = dataclasses.replace(card, conversion=conversion)
-    _write(path, content, card)
-    said = _tell(measured, original, len(content))
-    if number_format == "int8":
-      said += f"; calibrated on {conversion['calibration']}"
-    _say(f"{path}: {said}.")
-  if source is None:
-    _say(
-      "The difference in recall was not measured: give images of known classes"
-      " by image_folder or task."
-    )
+def _name_folder(folder: str) -> str:
+  """What images of a folder are; no more than its own name is told."""
+  return f"images in {os.path.basename(os.path.abspath(folder))}"
 
 
-def _measure(
-  embed: Callable[[np.ndarray], np.ndarray],
-  image_shape: image_sources.ImageShape,
-  source: image_sources.ImageSource | None,
-  rows: np.ndarray | None,
-) -> _Measured:
-  result = None
-  if source is not None and rows is not None:
-    embeddings, read = image_sources.embed_rows(
-      embed, source, rows, flag="formats"
-    )
-    try:
-      result = verification.evaluate_pairs(
-        embeddings,
-        source.labels[read],
+class _Exporter:
+  """Converts a model, and measures the difference on some images."""
+
+  def __init__(
+    self,
+    saved_model: str,
+    model: saved_models.Model,
+    source: image_sources.ImageSource | None,
+    max_images: int = _MAX_IMAGES,
+    *,
+    on_training_users: bool | None = None,
+  ):
+    self._saved_model, self._model, self._source = saved_model, model, source
+    self._on_training_users = on_training_users
+    self._images = ""
+    if source is not None:
+      self._rows = source.draw_rows(max_images)
+      folder = source.facts.get("image_folder")
+      self._images = _name_folder(folder) if folder else source.description
+
+  def export(
+    self,
+    paths: Mapping[str, pathlib.Path],
+    calibration: np.ndarray,
+    origin: str,
+  ) -> None:
+    """Writes a file of each format, and tells what it costs."""
+    original = self._measure(self._model.embed)
+    _say(f"SavedModel: {_tell(original, None, _size(self._saved_model))}.")
+    for number_format, path in paths.items():
+      _say(f"Converting to {number_format} ...")
+      content = tflite.convert(
+        self._saved_model, number_format, calibration=calibration
+      )
+      embedder = tflite.Embedder(content)
+      measured = self._measure(embedder.embed)
+      calibrated = None
+      said = _tell(measured, original, len(content))
+      if number_format == "int8":
+        calibrated = f"{len(calibration)} {origin}"
+        said += f"; calibrated on {calibrated}"
+      conversion = {
+        "format": f"TensorFlow Lite, {number_format}",
+        "size_bytes": len(content),
+        "sha256": tflite.digest(content),
+        "calibration": calibrated,
+        "recall": self._compare(measured, original),
+        "milliseconds_per_image_on_one_core": round(measured.milliseconds, 4),
+        "milliseconds_of_saved_model": round(original.milliseconds, 4),
+      }
+      card = dataclasses.replace(
+        self._create_card(embedder, measured), conversion=conversion
+      )
+      _write(path, content, card)
+      _say(f"{path}: {said}.")
+    if self._source is None:
+      _say(
+        "The difference in recall was not measured: give images of known"
+        " classes by image_folder or task."
+      )
+
+  def _measure(self, embed: Callable[[np.ndarray], np.ndarray]) -> _Measured:
+    result = None
+    if self._source is not None:
+      result = image_sources.evaluate(
+        embed,
+        self._source,
+        self._rows,
+        flag="formats",
         false_accept_rates=model_card.FALSE_ACCEPT_RATES,
       )
-    except errors.FieldError as error:
-      raise errors.DataError(
-        f"{source.description} give no recall: {error}"
-      ) from error
-  return _Measured(result, _time_one_image(embed, image_shape))
+    return _Measured(result, _time_one_image(embed, self._model.image_shape))
+
+  def _compare(
+    self, measured: _Measured, original: _Measured
+  ) -> dict[str, Any] | None:
+    """Recall beside the SavedModel's, JSON values by name."""
+    if measured.result is None or original.result is None:
+      return None
+    before = original.result.recall_at_far
+    return {
+      "source": self._images,
+      "num_images": measured.result.num_images,
+      "at_far": {
+        verification.format_false_accept_rate(rate): {
+          "recall": recall,
+          "recall_of_saved_model": before[rate],
+          "difference": recall - before[rate],
+        }
+        for rate, recall in measured.result.recall_at_far.items()
+      },
+    }
+
+  def _create_card(
+    self, embedder: tflite.Embedder, measured: _Measured
+  ) -> model_card.ModelCard:
+    """The SavedModel's card, with the thresholds of the file if it has any."""
+    card = self._model.card
+    if card is None:
+      image_shape = self._model.image_shape
+      made_up = tflite.make_up_images(image_shape, 1)
+      card = model_card.ModelCard(
+        image_shape=image_shape,
+        embedding_dim=embedder.embed(made_up).shape[1],
+      )
+    found = card.verification and {
+      **card.verification,
+      "source": f"{card.verification['source']}, embedded by the SavedModel",
+    }
+    if measured.result is not None:
+      by_file = model_card.describe_verification(
+        measured.result,
+        source=f"{self._images}, embedded by this file",
+        on_training_users=self._on_training_users,
+      )
+      found = by_file if by_file["at_far"] else found
+    return dataclasses.replace(card, verification=found)
 
 
 @contextlib.contextmanager
@@ -296,75 +341,6 @@ def _time_one_image(
       embed(image)
       seconds.append(time.perf_counter() - start)
   return 1e3 * statistics.median(seconds[_NUM_WARM_UPS:])
-
-
-def _name(source: image_sources.ImageSource) -> str:
-  """What the images are; of a folder no more than its own name."""
-  folder = source.facts.get("image_folder")
-  if folder is None:
-    return source.description
-  return f"images in {os.path.basename(os.path.abspath(folder))}"
-
-
-def _compare(
-  measured: _Measured,
-  original: _Measured,
-  source: image_sources.ImageSource | None,
-) -> dict[str, Any]:
-  """What is told of the difference to the SavedModel, JSON values by name."""
-  times = {
-    "milliseconds_per_image_on_one_core": round(measured.milliseconds, 4),
-    "milliseconds_of_saved_model": round(original.milliseconds, 4),
-  }
-  if source is None or measured.result is None or original.result is None:
-    return {"recall": None, **times}
-  before, after = original.result.recall_at_far, measured.result.recall_at_far
-  return {
-    "recall": {
-      "source": _name(source),
-      "num_images": measured.result.num_images,
-      "at_far": {
-        verification.format_false_accept_rate(rate): {
-          "recall": recall,
-          "recall_of_saved_model": before[rate],
-          "difference": recall - before[rate],
-        }
-        for rate, recall in after.items()
-      },
-    },
-    **times,
-  }
-
-
-def _create_card(
-  model: saved_models.Model,
-  embedder: tflite.Embedder,
-  measured: _Measured,
-  source: image_sources.ImageSource | None,
-  on_training_users: bool | None,
-) -> model_card.ModelCard:
-  """The SavedModel's card, with the thresholds of the file if there are any."""
-  card = model.card
-  if card is None:
-    made_up = tflite.make_up_images(model.image_shape, 1)
-    card = model_card.ModelCard(
-      image_shape=model.image_shape,
-      embedding_dim=embedder.embed(made_up).shape[1],
-    )
-  if source is not None and measured.result is not None:
-    found = model_card.describe_verification(
-      measured.result,
-      source=f"{_name(source)}, embedded by this file",
-      on_training_users=on_training_users,
-    )
-    if found["at_far"]:
-      return dataclasses.replace(card, verification=found)
-  if card.verification is None:
-    return card
-  origin = f"{card.verification['source']}, embedded by the SavedModel"
-  return dataclasses.replace(
-    card, verification={**card.verification, "source": origin}
-  )
 
 
 def _write(

@@ -69,14 +69,14 @@ def load(path: str) -> Model:
   # TensorFlow raises whatever comes of the part that is damaged.
   except Exception as error:
     raise errors.FieldError("saved_model", must, f"{path}: {error}") from error
-  signature = module.signatures.get(_SIGNATURE)
-  if signature is None:
-    found = f"with signatures {sorted(module.signatures)}"
-  else:
+  inputs, outputs = {}, {}
+  found = f"with signatures {sorted(module.signatures)}"
+  if _SIGNATURE in module.signatures:
+    signature = module.signatures[_SIGNATURE]
     inputs = signature.structured_input_signature[1]
     outputs = signature.structured_outputs
     found = f"from {_describe(inputs)} to {_describe(outputs)}"
-  if signature is None or not _has_right_form(inputs, outputs):
+  if not _has_right_form(inputs, outputs):
     raise errors.FieldError(
       "saved_model",
       f"have a signature {_SIGNATURE!r} from images float32 [batch, height,"
@@ -112,10 +112,7 @@ def _load_tflite(path: str) -> Model:
       f"{path}: {errors.first_line(error)}",
     ) from error
   return Model(
-    embedder.image_shape,
-    embedder.embed,
-    card,
-    os.path.abspath(path),
+    embedder.image_shape, embedder.embed, card, os.path.abspath(path)
   )
 
 

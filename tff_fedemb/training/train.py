@@ -22,6 +22,7 @@ from tff_fedemb.data import participation_trace
 from tff_fedemb.evaluation import comparison
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.evaluation import verification
+from tff_fedemb.plots import training_plots
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.program import chain as chain_lib
@@ -34,6 +35,7 @@ from tff_fedemb.program import run_directory
 from tff_fedemb.program import sampling_key
 from tff_fedemb.program import training
 from tff_fedemb.report import page as report_page
+from tff_fedemb.report import run_files
 from tff_fedemb.report import training_report
 from tff_fedemb.run import account
 from tff_fedemb.run import deployment as deployment_lib
@@ -366,8 +368,15 @@ def _report(
       chain=run.chain,
     ),
   )
-  outcome = training_report.Outcome(
-    experiment=experiment,
+  directory.write_json(
+    run_directory.EVALUATION,
+    {
+      run_files.TRAINED: trained["test"].to_json(),
+      training_plots.UNTRAINED: run.untrained["test"].to_json(),
+    },
+  )
+  summary = training_report.summarize(
+    experiment,
     state=state,
     chain=run.chain,
     model_weights=model_weights,
@@ -377,25 +386,20 @@ def _report(
     pretrained=run.start_point.record if run.start_point else None,
     privacy=privacy,
     extrapolation=experiment.extrapolate(),
+    wall_seconds=seconds_before + time.perf_counter() - start,
   )
-  outcome.draw_plots(directory.path / "plots")
-  directory.write_json(run_directory.EVALUATION, outcome.evaluation_to_json())
-  summary = outcome.to_json(
-    wall_seconds=seconds_before + time.perf_counter() - start
-  )
-  deployed = None
   if run.deployed is not None:
-    deployed = deployment_lib.summarize(
+    summary["deployment"] = deployment_lib.summarize(
       run.deployed, run.chain.ledger, directory
     )
-    summary["deployment"] = deployed
-    outcome.draw_deployment(directory.path)
-  directory.write_json(run_directory.SUMMARY, summary)
-  report_page.write_release(
-    directory.path,
-    account.Recomputed(run.chain, run.chain.ledger, privacy, ()),
+  cost = account.Recomputed(run.chain, run.chain.ledger, privacy, ())
+  finished = run_files.Run(
+    directory.path, experiment.spec, summary, account=cost
   )
-  for line in outcome.to_lines(directory.path, deployed):
+  training_report.draw(finished)
+  directory.write_json(run_directory.SUMMARY, summary)
+  report_page.write_release(directory.path, cost)
+  for line in training_report.tell(finished):
     _say(line)
 
 
