@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 import dataclasses
-import functools
 import math
 
 import numpy as np
@@ -88,11 +87,25 @@ class GradientMethod(method.Method):
       probability = self.batch_size / size.num_examples
     return budget_lib.PlannedRelease(GRADIENT, share, self.steps, probability)
 
+  def precondition(
+    self, examples: examples_lib.ClippedExamples, releases: noise.Releases
+  ) -> np.ndarray | None:
+    """Returns what gradients are multiplied by, `[d, d]`; `None` for nothing.
+
+    Args:
+      examples: The data.
+      releases: Makes the release that it is made of.
+    """
+    del examples, releases
+    return None
+
   def fit(self, examples, releases, rng):
-    mean_gradient = functools.partial(
-      self.mean_gradient, examples=examples, releases=releases, rng=rng
+    preconditioner = self.precondition(examples, releases)
+    return self.descend(
+      lambda weights: self.mean_gradient(weights, examples, releases, rng),
+      examples.size,
+      preconditioner,
     )
-    return self.descend(mean_gradient, examples.size)
 
   def descend(
     self,
@@ -105,7 +118,7 @@ class GradientMethod(method.Method):
     Args:
       mean_gradient: Releases a gradient `[K, d]` at weights.
       size: Of the problem.
-      preconditioner: Symmetric `[d, d]`, what gradients are multiplied by.
+      preconditioner: Symmetric, as `precondition` returns it.
     """
     optimizer = Optimizer(
       self.optimizer_name,
@@ -160,11 +173,12 @@ class GradientMethod(method.Method):
     if self.batch_size is not None:
       is_drawn = rng.random(size.num_examples) < expected / size.num_examples
       rows = np.flatnonzero(is_drawn)
-    total = np.zeros_like(weights)
-    for features, labels in examples.chunks(rows, wide=size.num_classes):
-      total += losses.clipped_gradient(
-        weights, features, labels, loss=self.loss, clip_norm=clip_norm
-      )
+    total = losses.total_gradient(
+      weights,
+      examples.chunks(rows, wide=size.num_classes),
+      loss=self.loss,
+      clip_norm=clip_norm,
+    )
     release = releases.open(GRADIENT, sensitivity=clip_norm)
     return release.add_noise(total) / expected
 

@@ -6,7 +6,6 @@ Image Classification from Features" (arXiv 2211.13403), DP-LS.
 
 import dataclasses
 import math
-from typing import ClassVar
 
 import numpy as np
 from scipy import linalg
@@ -59,8 +58,6 @@ class LeastSquares(method.Method):
   regularization: float | None = config.field(None, above=0)
   relative_regularization: float = config.field(0.3, above=0)
   background_weight: float = config.field(0.1, minimum=0)
-
-  name: ClassVar[str] = "least_squares"
 
   @property
   def _has_background(self) -> bool:

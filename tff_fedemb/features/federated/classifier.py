@@ -46,15 +46,13 @@ class Rounds:
   Attributes:
     runtime: Runs them.
     clients: Who takes part.
-    releases: Records them.
-    budget: Their noise.
+    releases: Records them, and has their noise.
     user_clip_norm: Bound of the L2 norm of what a client sends.
   """
 
   runtime: runtime_base.Runtime
   clients: clients_lib.ClientExamples
   releases: noise.Releases
-  budget: budget_lib.Budget
   user_clip_norm: float
 
   def create_aggregator(
@@ -64,7 +62,7 @@ class Rounds:
     config = gaussian.GaussianConfig(
       clients_per_round=len(self.clients.client_ids),
       clip_norm=self.user_clip_norm,
-      noise_multiplier=self.budget.noise_multipliers[name],
+      noise_multiplier=self.releases.budget.noise_multipliers[name],
     )
     return config.create().factory
 
@@ -194,16 +192,19 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
     budget = budget_lib.calibrate(
       planned, epsilon=self.epsilon, delta=self.delta
     )
-    stddevs = {
-      name: noise_multiplier * settings.user_clip_norm
-      for name, noise_multiplier in budget.noise_multipliers.items()
-    }
+    noise_multipliers = budget.noise_multipliers
     if shares:
-      stddevs = {
-        name: stddevs[STATISTICS] / math.sqrt(share)
+      noise_multipliers = {
+        name: noise_multipliers[STATISTICS] / math.sqrt(share)
         for name, share in shares.items()
       }
-    method = self.method.resolve(size, stddevs)
+    method = self.method.resolve(
+      size,
+      {
+        name: noise_multiplier * settings.user_clip_norm
+        for name, noise_multiplier in noise_multipliers.items()
+      },
+    )
     # The aggregator makes the noise; these count, and refuse what is too much.
     releases = noise.Releases(budget, None)
     with (
@@ -215,7 +216,7 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
       )
       weights = _fit(
         method,
-        Rounds(runtime, clients, releases, budget, settings.user_clip_norm),
+        Rounds(runtime, clients, releases, settings.user_clip_norm),
         {
           "size": size,
           "scaling": self.scaling,
@@ -228,7 +229,6 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
       weights,
       method,
       releases,
-      budget,
       num_protected=num_users,
       example_weighting=settings.example_weighting,
       user_clip_norm=settings.user_clip_norm,
