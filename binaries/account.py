@@ -24,15 +24,12 @@ costs, recomputed. One user is protected; beside that comes the reading in which
 a user moves a sum by one clip norm only.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 import dataclasses
 import math
 from typing import Any
 
-from absl import flags
-
 from binaries import command_line
-from binaries import config_flags
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import output_files
@@ -90,7 +87,9 @@ class AccountConfig(config_lib.Config):
   noise_multiplier: float | None = None
   delta: float | None = None
   accountants: tuple[str, ...] | None = config_lib.field(
-    None, choices=("rdp", "pld", "gaussian", "monte_carlo")
+    None,
+    choices=("rdp", "pld", "gaussian", "monte_carlo"),
+    flag="accountant",
   )
   run_dir: str | None = None
   target_epsilon: float | None = None
@@ -103,16 +102,6 @@ class AccountConfig(config_lib.Config):
   output_png: str | None = None
 
 
-_CONFIG = config_flags.ConfigFlags(
-  AccountConfig, rename={"accountants": "accountant"}
-)
-_MECHANISM = config_flags.ChoiceFlags(
-  "mechanism", aggregators.AGGREGATORS, skip=config_flags.PLANNED
-)
-_PARTICIPATION = config_flags.ChoiceFlags(
-  "participation", participations.PARTICIPATIONS, skip=("regroup_clients",)
-)
-
 _NEEDED = (
   "mechanism",
   "participation",
@@ -121,25 +110,6 @@ _NEEDED = (
   "rounds",
   "noise_multiplier",
 )
-_PLAN = {*_NEEDED, *_PARTICIPATION.names, *_MECHANISM.names}
-_ACCOUNT = {*_PLAN, "delta", "accountant"}
-_FLAGS_OF = {
-  "epsilon": {*_ACCOUNT, "num_parameters", "run_dir"},
-  "calibrate": {*_ACCOUNT, "target_epsilon", "solve_for"},
-  # Of users who are drawn in secret, whatever was known of the simulation's.
-  "extrapolate": {
-    *(*_ACCOUNT, "run_dir", "extrapolated_num_users", "cohort_factor")
-  }
-  - {"known_schedule"},
-  # All else is what it finds; sampling is of users who are drawn in secret.
-  "optimize": {
-    *("mechanism", "participation", "rounds", "delta", "target_epsilon"),
-    *(*_PARTICIPATION.names, "output_png"),
-  }
-  - {"known_schedule"},
-  "release": {"run_dir"},
-  "table": set(),
-}
 # What each search must not be given, with why, and what it needs besides.
 _FINDS = "which finds it"
 _CHANGES = "which changes the rounds of a pass"
@@ -162,225 +132,255 @@ _SEARCHES: dict[str, tuple[dict[str, str], set[str]]] = {
 _Answer = tuple[dict[str, Any], str]
 
 
-def _refuse(unwanted: Iterable[str], where: str, why: str) -> None:
-  for name in sorted(unwanted):
-    flag = flags.FLAGS[name]
-    if flag.present and flag.value is not None:
-      raise errors.FieldError(
-        f"--{name}", f"not be given {where}, {why}", repr(flag.value)
+class _Account:
+  """The flags, and what each command answers."""
+
+  def __init__(self, parser: command_line.Parser):
+    self._parser = parser
+    self._config = parser.add(AccountConfig)
+    self._mechanism = parser.add_choice(
+      "mechanism", aggregators.AGGREGATORS, skip=command_line.PLANNED
+    )
+    self._participation = parser.add_choice(
+      "participation",
+      participations.PARTICIPATIONS,
+      skip=("regroup_clients",),
+    )
+    plan = {*_NEEDED, *self._participation.names, *self._mechanism.names}
+    account = {*plan, "delta", "accountant"}
+    self._of_plan = plan
+    # Each command's flags.
+    self._flags_of = {
+      "epsilon": {*account, "num_parameters", "run_dir"},
+      "calibrate": {*account, "target_epsilon", "solve_for"},
+      # Users are drawn in secret there, whatever was known of the simulation's.
+      "extrapolate": {
+        *(*account, "run_dir", "extrapolated_num_users", "cohort_factor")
+      }
+      - {"known_schedule"},
+      # It finds all else, for users who are drawn in secret.
+      "optimize": {
+        *("mechanism", "participation", "rounds", "delta", "target_epsilon"),
+        *(*self._participation.names, "output_png"),
+      }
+      - {"known_schedule"},
+      "release": {"run_dir"},
+      "table": set(),
+    }
+    self._answers: dict[str, Callable[[AccountConfig], _Answer]] = {
+      "epsilon": self._epsilon,
+      "calibrate": self._calibrate,
+      "optimize": self._optimize,
+      "extrapolate": self._extrapolate,
+      "release": self._release,
+      "table": self._table,
+    }
+
+  def execute(self) -> None:
+    """Computes, prints and writes what the command is for."""
+    command = self._parser.parse(tuple(self._answers))
+    config = self._config.create()
+    self._check_flags(command, config)
+    account_output.check_output(config.output_json)
+    values, text = self._answers[command](config)
+    account_output.write(config.output_json, values)
+    print(text)
+
+  def _refuse(self, unwanted: Iterable[str], where: str, why: str) -> None:
+    for name in sorted(unwanted):
+      value = self._parser.value(name)
+      if value is not None:
+        raise errors.FieldError(
+          f"--{name}", f"not be given {where}, {why}", repr(value)
+        )
+
+  def _require(self, needed: Iterable[str], where: str) -> None:
+    for name in needed:
+      if self._parser.value(name) is None:
+        raise errors.FieldError(f"--{name}", f"be given {where}", "nothing")
+
+  def _check_flags(self, command: str, config: AccountConfig) -> None:
+    """Refuses flags that the command has no use for."""
+    every = set().union(*self._flags_of.values())
+    self._refuse(
+      every - self._flags_of[command],
+      f"with {command}",
+      "which has no use for it",
+    )
+    if config.run_dir is not None:
+      known = {"delta"} if command == "extrapolate" else set()
+      self._refuse(
+        (self._of_plan | {"num_parameters", "delta"}) - known,
+        "with --run_dir",
+        "whose ledger says it",
       )
 
-
-def _require(needed: Iterable[str], where: str) -> None:
-  for name in needed:
-    if flags.FLAGS[name].value is None:
-      raise errors.FieldError(f"--{name}", f"be given {where}", "nothing")
-
-
-def _check_flags(command: str, config: AccountConfig) -> None:
-  """Refuses flags that the command has no use for."""
-  every = set().union(*_FLAGS_OF.values())
-  _refuse(
-    every - _FLAGS_OF[command], f"with {command}", "which has no use for it"
-  )
-  if config.run_dir is not None:
-    known = {"delta"} if command == "extrapolate" else set()
-    _refuse(
-      (_PLAN | {"num_parameters", "delta"}) - known,
-      "with --run_dir",
-      "whose ledger says it",
+  def _create_plan(self, config: AccountConfig, **others: Any) -> planning.Plan:
+    """The plan that the flags describe; others are fields to be set."""
+    participation = self._participation.create(
+      config.participation, **others, **self._of_bands(config)
+    )
+    mechanism = self._mechanism.create(
+      config.mechanism,
+      clients_per_round=participation.clients_per_round,
+      noise_multiplier=config.noise_multiplier,
+    )
+    return planning.Plan(
+      mechanism,
+      participation,
+      rounds=config.rounds,
+      delta=self._delta(config, participation.num_users),
+      accountants=config.accountants or participation.accountants[:1],
+      num_parameters=config.num_parameters,
     )
 
+  def _of_bands(self, config: AccountConfig) -> dict[str, Any]:
+    return planning.options_of_bands(
+      config.participation, config.mechanism, self._parser.given
+    )
 
-def _create_plan(config: AccountConfig, **others: Any) -> planning.Plan:
-  """The plan that the flags describe, but for the number of users, if given."""
-  participation = _PARTICIPATION.create(
-    config.participation, **others, **_of_bands(config)
-  )
-  mechanism = _MECHANISM.create(
-    config.mechanism,
-    clients_per_round=participation.clients_per_round,
-    noise_multiplier=config.noise_multiplier,
-  )
-  return planning.Plan(
-    mechanism,
-    participation,
-    rounds=config.rounds,
-    delta=_delta(config, participation.num_users),
-    accountants=config.accountants or participation.accountants[:1],
-    num_parameters=config.num_parameters,
-  )
+  def _delta(self, config: AccountConfig, num_users: int) -> float:
+    if config.delta is None:
+      return planning.default_delta(num_users)
+    return config.delta
 
+  def _notes(
+    self, config: AccountConfig, participation: participation_lib.Participation
+  ) -> tuple[str, ...]:
+    """What the flags left open, and how it was decided."""
+    notes = []
+    words = participation.default_in_words
+    if words is not None and self._parser.value("min_separation") is None:
+      notes.append(f"min_separation {participation.min_separation:,} {words}")
+    if config.delta is None:
+      delta = self._delta(config, participation.num_users)
+      notes.append(f"delta {delta:g} is num_users ** -1.1 to one digit")
+    return tuple(notes)
 
-def _of_bands(config: AccountConfig) -> dict[str, Any]:
-  return planning.options_of_bands(
-    config.participation, config.mechanism, flags.FLAGS.flag_values_dict()
-  )
-
-
-def _delta(config: AccountConfig, num_users: int) -> float:
-  if config.delta is None:
-    return planning.default_delta(num_users)
-  return config.delta
-
-
-def _notes(
-  config: AccountConfig, participation: participation_lib.Participation
-) -> tuple[str, ...]:
-  """What the flags left open, and how it was decided."""
-  notes = []
-  words = participation.default_in_words
-  if words is not None and flags.FLAGS.min_separation is None:
-    notes.append(f"min_separation {participation.min_separation:,} {words}")
-  if config.delta is None:
-    delta = _delta(config, participation.num_users)
-    notes.append(f"delta {delta:g} is num_users ** -1.1 to one digit")
-  return tuple(notes)
-
-
-def _epsilon(config: AccountConfig) -> _Answer:
-  if config.run_dir is not None:
-    run = account_run.recompute(config.run_dir, config.accountants)
-    counts = composition.merge_rounds(run.ledger.history)
-    participation = run.ledger.participation
+  def _epsilon(self, config: AccountConfig) -> _Answer:
+    if config.run_dir is not None:
+      run = account_run.recompute(config.run_dir, config.accountants)
+      counts = composition.merge_rounds(run.ledger.history)
+      participation = run.ledger.participation
+      return account_output.tell_epsilon(
+        run.report, run.mechanism, counts, participation, run.notes
+      )
+    self._require(_NEEDED, "with epsilon, or --run_dir in its place")
+    plan = self._create_plan(config)
     return account_output.tell_epsilon(
-      run.report, run.mechanism, counts, participation, run.notes
+      planning.create_report(plan),
+      plan.name,
+      [(plan.event, plan.rounds)],
+      plan.participation,
+      self._notes(config, plan.participation),
     )
-  _require(_NEEDED, "with epsilon, or --run_dir in its place")
-  plan = _create_plan(config)
-  return account_output.tell_epsilon(
-    planning.create_report(plan),
-    plan.name,
-    [(plan.event, plan.rounds)],
-    plan.participation,
-    _notes(config, plan.participation),
-  )
 
-
-def _calibrate(config: AccountConfig) -> _Answer:
-  _require(("target_epsilon",), "with calibrate")
-  solve_for = config.solve_for
-  where = f"with --solve_for={solve_for}"
-  unwanted, needed = _SEARCHES[solve_for]
-  for name, why in unwanted.items():
-    _refuse([name], where, why)
-  known = [name for name in _NEEDED if unwanted.get(name) != _FINDS]
-  _require([*known, *needed], where)
-  others = {}
-  if solve_for == "num_users":
-    users = flags.FLAGS.users_per_round
-    # Of the first guess: so many users have as many blocks to be drawn from.
-    blocks = max([1, *_of_bands(config).values()])
-    others["num_users"] = (
-      10 * blocks * math.ceil(users) if 0 < users < math.inf else 1
+  def _calibrate(self, config: AccountConfig) -> _Answer:
+    self._require(("target_epsilon",), "with calibrate")
+    solve_for = config.solve_for
+    where = f"with --solve_for={solve_for}"
+    unwanted, needed = _SEARCHES[solve_for]
+    for name, why in unwanted.items():
+      self._refuse([name], where, why)
+    known = [name for name in _NEEDED if unwanted.get(name) != _FINDS]
+    self._require([*known, *needed], where)
+    others = {}
+    if solve_for == "num_users":
+      users = self._parser.value("users_per_round")
+      # Of the first guess: so many users have as many blocks to be drawn from.
+      blocks = max([1, *self._of_bands(config).values()])
+      others["num_users"] = (
+        10 * blocks * math.ceil(users) if 0 < users < math.inf else 1
+      )
+    if solve_for == "noise_multiplier":
+      config = dataclasses.replace(config, noise_multiplier=1.0)
+    plan = self._create_plan(config, **others)
+    found = calibration.calibrate(
+      plan, target_epsilon=config.target_epsilon, solve_for=solve_for
     )
-  if solve_for == "noise_multiplier":
-    config = dataclasses.replace(config, noise_multiplier=1.0)
-  plan = _create_plan(config, **others)
-  found = calibration.calibrate(
-    plan, target_epsilon=config.target_epsilon, solve_for=solve_for
-  )
-  # What the search changes is told with its result.
-  notes = (
-    _notes(config, plan.participation)
-    if solve_for == "noise_multiplier"
-    else ()
-  )
-  return account_output.tell_calibration(found, plan, notes)
-
-
-def _extrapolate(config: AccountConfig) -> _Answer:
-  num_users = config.extrapolated_num_users
-  delta = _delta(config, num_users)
-  simulated: planning.Plan | ledger_lib.Ledger
-  if config.run_dir is None:
-    _require(_NEEDED, "with extrapolate, or --run_dir in its place")
-    simulated = _create_plan(dataclasses.replace(config, delta=delta))
-    noise = composition.noise_of(simulated.event)
-  else:
-    _, simulated = account_run.read_ledger(config.run_dir, config.accountants)
-    noise = simulated.noise
-  found = extrapolation.extrapolate(
-    rounds=simulated.rounds,
-    noise_multiplier=noise.multiplier,
-    participation=simulated.participation,
-    strategy=noise.strategy,
-    num_users=num_users,
-    cohort_factor=config.cohort_factor,
-    delta=delta,
-    accountants=(
-      # Those of a known schedule are not those of a secret one.
-      simulated.accountants
-      if simulated.participation.with_secret_schedule()
-      == simulated.participation
-      else None
-    ),
-  )
-  return found.to_json(), found.to_text()
-
-
-def _optimize(config: AccountConfig) -> _Answer:
-  _require(
-    ("target_epsilon", "num_users", "users_per_round", "rounds"),
-    "with optimize",
-  )
-  if config.participation is None:
-    _refuse(
-      set(_PARTICIPATION.names) - {*_NEEDED, "users_per_client"},
-      "with optimize unless --participation says for which one",
-      "as they differ",
+    # What the search changes is told with its result.
+    notes = (
+      self._notes(config, plan.participation)
+      if solve_for == "noise_multiplier"
+      else ()
     )
-    known = participations.PARTICIPATIONS.items()
-    names = [name for name, each in known if each.is_servers_choice]
-  else:
-    names = [config.participation]
-    of_bands = participations.PARTICIPATIONS[names[0]].field_of_bands
-    _refuse(filter(None, [of_bands]), "with optimize", _FINDS)
-  output_files.check({"output_png": config.output_png}, overwrite=True)
-  claims = [_PARTICIPATION.create(name) for name in names]
-  found = mechanism_choices.choose(
-    claims,
-    mechanism=config.mechanism,
-    rounds=config.rounds,
-    delta=_delta(config, claims[-1].num_users),
-    target_epsilon=config.target_epsilon,
-    with_picture=config.output_png is not None,
-    notes=_notes(config, claims[-1]),
-  )
-  if config.output_png is not None:
-    output_files.write({"output_png": (config.output_png, found.draw)})
-  return found.to_json(), found.to_text()
+    return account_output.tell_calibration(found, plan, notes)
+
+  def _extrapolate(self, config: AccountConfig) -> _Answer:
+    num_users = config.extrapolated_num_users
+    delta = self._delta(config, num_users)
+    simulated: planning.Plan | ledger_lib.Ledger
+    if config.run_dir is None:
+      self._require(_NEEDED, "with extrapolate, or --run_dir in its place")
+      simulated = self._create_plan(dataclasses.replace(config, delta=delta))
+      noise = composition.noise_of(simulated.event)
+    else:
+      _, simulated = account_run.read_ledger(config.run_dir, config.accountants)
+      noise = simulated.noise
+    found = extrapolation.extrapolate(
+      rounds=simulated.rounds,
+      noise_multiplier=noise.multiplier,
+      participation=simulated.participation,
+      strategy=noise.strategy,
+      num_users=num_users,
+      cohort_factor=config.cohort_factor,
+      delta=delta,
+      accountants=(
+        # Those of a known schedule are not those of a secret one.
+        simulated.accountants
+        if simulated.participation.with_secret_schedule()
+        == simulated.participation
+        else None
+      ),
+    )
+    return found.to_json(), found.to_text()
+
+  def _optimize(self, config: AccountConfig) -> _Answer:
+    self._require(
+      ("target_epsilon", "num_users", "users_per_round", "rounds"),
+      "with optimize",
+    )
+    if config.participation is None:
+      self._refuse(
+        set(self._participation.names) - {*_NEEDED, "users_per_client"},
+        "with optimize unless --participation says for which one",
+        "as they differ",
+      )
+      known = participations.PARTICIPATIONS.items()
+      names = [name for name, each in known if each.is_servers_choice]
+    else:
+      names = [config.participation]
+      of_bands = participations.PARTICIPATIONS[names[0]].field_of_bands
+      self._refuse(filter(None, [of_bands]), "with optimize", _FINDS)
+    output_files.check({"output_png": config.output_png}, overwrite=True)
+    claims = [self._participation.create(name) for name in names]
+    found = mechanism_choices.choose(
+      claims,
+      mechanism=config.mechanism,
+      rounds=config.rounds,
+      delta=self._delta(config, claims[-1].num_users),
+      target_epsilon=config.target_epsilon,
+      with_picture=config.output_png is not None,
+      notes=self._notes(config, claims[-1]),
+    )
+    if config.output_png is not None:
+      output_files.write({"output_png": (config.output_png, found.draw)})
+    return found.to_json(), found.to_text()
+
+  def _release(self, config: AccountConfig) -> _Answer:
+    self._require(("run_dir",), "with release")
+    return release.tell(config.run_dir)
+
+  def _table(self, unused_config: AccountConfig) -> _Answer:
+    rows = published.compute_table()
+    return {"rows": [row.to_json() for row in rows]}, published.to_text(rows)
 
 
-def _release(config: AccountConfig) -> _Answer:
-  _require(("run_dir",), "with release")
-  return release.tell(config.run_dir)
-
-
-def _table(unused_config: AccountConfig) -> _Answer:
-  rows = published.compute_table()
-  return {"rows": [row.to_json() for row in rows]}, published.to_text(rows)
-
-
-_ANSWERS: dict[str, Callable[[AccountConfig], _Answer]] = {
-  "epsilon": _epsilon,
-  "calibrate": _calibrate,
-  "optimize": _optimize,
-  "extrapolate": _extrapolate,
-  "release": _release,
-  "table": _table,
-}
-
-
-def main(command: str) -> None:
-  """Computes, prints and writes what the command is for."""
-  config = _CONFIG.create()
-  _check_flags(command, config)
-  account_output.check_output(config.output_json)
-  values, text = _ANSWERS[command](config)
-  account_output.write(config.output_json, values)
-  print(text)
+def main(argv: Sequence[str]) -> None:
+  """Answers what the command asks."""
+  with command_line.Parser(argv, __doc__) as parser:
+    _Account(parser).execute()
 
 
 if __name__ == "__main__":
-  command_line.run(main, commands=tuple(_ANSWERS))
+  command_line.run(main)

@@ -12,12 +12,11 @@ the models that are released and writes audit.json and audit.png. A lower bound
 above the claim refutes it; one below proves nothing.
 """
 
-from absl import flags
+from collections.abc import Sequence
+
 from etils import epy
 
 from binaries import command_line
-from binaries import config_flags
-from binaries import run_federated
 from binaries import smoke
 from binaries import training_flags
 from tff_fedemb import errors
@@ -25,15 +24,12 @@ from tff_fedemb.report import account_output
 from tff_fedemb.training import audit_settings
 
 with epy.lazy_imports():
-  from tff_fedemb.training import audit as audit_run
-
-_CONFIG = config_flags.ConfigFlags(audit_settings.AuditConfig)
-
-flags.adopt_module_key_flags(run_federated)
+  from tff_fedemb.training import audit
 
 
-def _scores(config: audit_settings.AuditConfig) -> None:
-  delta = flags.FLAGS.delta
+def _bound_scores(
+  config: audit_settings.AuditConfig, delta: float | None
+) -> None:
   if delta is None:
     raise errors.FieldError("delta", "be given", "nothing")
   account_output.check_output(config.output_json)
@@ -42,30 +38,21 @@ def _scores(config: audit_settings.AuditConfig) -> None:
   print(text)
 
 
-def _run(config: audit_settings.AuditConfig) -> None:
-  config.require("output_dir")
-  settings = run_federated.read_settings(run_dir=config.output_dir)
-  task = training_flags.create_task(settings)
-  is_sgd = flags.FLAGS.server_optimizer == "sgd"
-  result = audit_run.execute(
-    config,
-    settings,
-    task,
-    run_federated.create_experiment,
-    clip_norm=flags.FLAGS.clip_norm,
-    momentum=flags.FLAGS.server_momentum if is_sgd else 0.0,
-  )
-  print(audit_run.to_text(result))
-  print(f"Written to {config.output_dir}: audit.json, audit.png.")
-
-
-_COMMANDS = {"scores": _scores, "run": _run}
-
-
-def main(command: str) -> None:
+def main(argv: Sequence[str]) -> None:
   """Does what the command is for."""
-  _COMMANDS[command](_CONFIG.create())
+  with command_line.Parser(argv, __doc__, expand=smoke.expand) as parser:
+    flags = parser.add(audit_settings.AuditConfig)
+    spec_flags = training_flags.SpecFlags(parser)
+    command = parser.parse(("scores", "run"))
+    config = flags.create()
+    if command == "scores":
+      _bound_scores(config, parser.value("delta"))
+      return
+    config.require("output_dir")
+    spec, _ = training_flags.open_spec(spec_flags)
+    print(audit.to_text(audit.audit(config, spec)))
+    print(f"Written to {config.output_dir}: audit.json, audit.png.")
 
 
 if __name__ == "__main__":
-  command_line.run(main, commands=tuple(_COMMANDS), expand=smoke.expand)
+  command_line.run(main)

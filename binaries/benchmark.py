@@ -13,19 +13,21 @@ the memory of a long run with what it was when the run had settled. With Ray
 installed, rounds on a Ray of this machine are compared with those in process.
 """
 
+from collections.abc import Sequence
+
 from benchmarks import cases
 from benchmarks import results
 from binaries import command_line
-from binaries import config_flags
-
-_CONFIG = config_flags.ConfigFlags(cases.TrainingBenchmarkConfig)
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
   """Measures, prints and writes."""
-  config = _CONFIG.create()
-  groups = cases.select_groups(config)
-  results.execute(config, groups, results.read_goals())
+  with command_line.Parser(argv, __doc__) as parser:
+    flags = parser.add(cases.TrainingBenchmarkConfig)
+    parser.parse()
+    config = flags.create()
+    groups = cases.select_groups(config)
+    results.execute(config, groups, results.read_goals())
 
 
 if __name__ == "__main__":

@@ -9,23 +9,25 @@ may have in its cache. Peak memory includes the pages of the file, which is
 mapped into memory; "anonymous" memory does not.
 """
 
+from collections.abc import Sequence
+
 from benchmarks import feature_cases
 from benchmarks import results
 from binaries import command_line
-from binaries import config_flags
-
-_CONFIG = config_flags.ConfigFlags(feature_cases.FeatureBenchmarkConfig)
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
   """Measures, prints and writes."""
-  config = _CONFIG.create()
-  feature_cases.check(config)
-  results.execute(
-    config,
-    feature_cases.create_groups(config),
-    feature_cases.read_goals(config.cases),
-  )
+  with command_line.Parser(argv, __doc__) as parser:
+    flags = parser.add(feature_cases.FeatureBenchmarkConfig)
+    parser.parse()
+    config = flags.create()
+    feature_cases.check(config)
+    results.execute(
+      config,
+      feature_cases.create_groups(config),
+      feature_cases.read_goals(config.cases),
+    )
 
 
 if __name__ == "__main__":

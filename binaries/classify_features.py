@@ -9,25 +9,25 @@ protected, or with --unit=user all examples of a user; the file gets the
 accuracy, and what each release cost.
 """
 
-from absl import flags
+from collections.abc import Sequence
 
 from binaries import command_line
-from binaries import config_flags
-from tff_fedemb.features import runs as feature_runs
-from tff_fedemb.features import settings as feature_settings
-
-_CONFIG = config_flags.ConfigFlags(
-  feature_runs.ClassificationConfig,
-  details={"hyperparameters": feature_settings.describe_methods()},
-)
-_UNIT = flags.DEFINE_string("unit", "example", feature_settings.UNIT_HELP)
-_OF_UNIT = config_flags.ChoiceFlags("unit", feature_settings.UNITS)
+from tff_fedemb.features import runs
+from tff_fedemb.features import settings
 
 
-def main() -> None:
-  """Runs the fit that the flags describe."""
-  protection = _OF_UNIT.create(_UNIT.value)
-  feature_runs.execute(_CONFIG.create(protection=protection))
+def main(argv: Sequence[str]) -> None:
+  """Runs the fits that the flags describe."""
+  with command_line.Parser(argv, __doc__) as parser:
+    config = parser.add(
+      runs.ClassificationConfig,
+      details={"hyperparameters": settings.describe_methods()},
+    )
+    unit = parser.add(settings.UnitConfig)
+    of_unit = parser.add_choice("unit", settings.UNITS)
+    parser.parse()
+    protection = of_unit.create(unit.create().unit)
+    runs.execute(config.create(protection=protection))
 
 
 if __name__ == "__main__":

@@ -1,25 +1,44 @@
-"""How every program here starts, and how it speaks of a user's mistake.
+"""How every program here reads its flags, and how it tells a user's mistake.
+
+A program has one function:
+
+  def main(argv):
+    with command_line.Parser(argv, __doc__) as parser:
+      config = parser.add(match.MatchConfig)
+      parser.parse()
+      match.execute(config.create())
+
+  if __name__ == "__main__":
+    command_line.run(main)
+
+Each field of a configuration (`tff_fedemb.config`) becomes a flag with the
+field's name, type and documentation. Where a field is a part that may have one
+of several classes, a flag chooses the class by its name, or as `module:Class`,
+and the fields of all classes are flags. A flag of a class that is not chosen is
+refused on the command line and ignored in a flagfile.
 
 A mistake (a flag, a file) is one line on standard error and exit status 1. A
 bug is a stack trace.
 """
 
-from collections.abc import Callable, Sequence
-import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import dataclasses
+import itertools
 import os
-import pathlib
 import select
 import signal
 import sys
-from typing import NoReturn
+import textwrap
+from typing import Any, Generic, NoReturn, TypeVar
 import warnings
 
-from absl import app
 from absl import flags
 from absl import logging
 
-from binaries import config_flags
+from tff_fedemb import checks
+from tff_fedemb import config as config_lib
 from tff_fedemb import errors
+from tff_fedemb import registry as registry_lib
 from tff_fedemb.runtime import worker_process
 
 # All of these take effect only before TensorFlow is imported. Its C++ log tells
@@ -29,37 +48,452 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_OVERRIDE_GLOBAL_THREADPOOL", "1")
 warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
 
-
-_ERROR_JSON = flags.DEFINE_string(
-  "error_json",
-  None,
-  "File for the mistake that ends the program, if one does, for those who start"
-  " programs: its type, the field or flag that is to blame and what was said.",
-)
-
+_ConfigT = TypeVar("_ConfigT", bound=config_lib.Config)
 _MISTAKES = (errors.FieldError, errors.DataError, errors.DivergedError)
+_HELP = ("help", "helpshort", "helpfull")
+_DEFINE = {
+  bool: flags.DEFINE_bool,
+  int: flags.DEFINE_integer,
+  float: flags.DEFINE_float,
+  str: flags.DEFINE_string,
+  tuple: flags.DEFINE_list,
+}
+# Fields of mechanisms and participations that a program has for all of them.
+PLANNED = (
+  *("clients_per_round", "clip_norm", "noise_multiplier", "noise_seed"),
+  *("num_users", "users_per_round", "users_per_client"),
+)
+# A choice of a class, and the class's name.
+_Condition = tuple[str, str]
 
 
-def _find_command(
-  arguments: Sequence[str], commands: Sequence[str], takes_arguments: bool
-) -> Sequence[str]:
-  """What the main function is called with: the command, if there are any."""
-  if takes_arguments:
-    return arguments
-  if not commands:
-    if arguments:
-      raise errors.FieldError(
-        "arguments", "be flags (--name=value)", repr(" ".join(arguments))
-      )
-    return []
-  command, *others = arguments or commands[:1]
-  if command not in commands or others:
-    raise errors.FieldError(
-      "arguments",
-      f"be one of {', '.join(commands)}, and flags (--name=value)",
-      repr(" ".join(arguments)),
+@dataclasses.dataclass(frozen=True)
+class _Field:
+  """A field that has a flag, and the choices by which it is used."""
+
+  flag: str
+  spec: config_lib.FieldSpec
+  conditions: tuple[_Condition, ...] = ()
+
+
+class Parser:
+  """The flags of one program, for one command line."""
+
+  def __init__(
+    self,
+    argv: Sequence[str],
+    documentation: str,
+    *,
+    expand: Callable[[Sequence[str]], Sequence[str]] = list,
+  ):
+    """Begins with no flags.
+
+    Args:
+      argv: The program's name and its arguments.
+      documentation: What the help begins with.
+      expand: From the arguments to those that are parsed.
+
+    Raises:
+      errors.FieldError: If a file of flags cannot be read.
+    """
+    self._name, self._documentation = argv[0], documentation
+    self._typed = list(expand(argv[1:]))
+    self._values = flags.FlagValues()
+    self._fields: dict[str, list[_Field]] = {}
+    self._titles: dict[str, list[str]] = {}
+    self._flag_of: dict[str, str] = {}
+    try:
+      self._words = self._values.read_flags_from_files(self._typed)
+    except flags.Error as error:
+      raise errors.FieldError("--flagfile", "be a file", error) from error
+
+  def __enter__(self) -> "Parser":
+    return self
+
+  def __exit__(self, kind, error, trace) -> None:
+    if isinstance(error, errors.FieldError) and error.name in self._flag_of:
+      raise error.renamed(f"--{self._flag_of[error.name]}") from error
+
+  def add(
+    self,
+    config_class: type[_ConfigT],
+    *,
+    skip: Collection[str] = (),
+    choices: Mapping[str, registry_lib.Registry] | None = None,
+    defaults: Mapping[str, str] | None = None,
+    details: Mapping[str, str] | None = None,
+  ) -> "ConfigFlags[_ConfigT]":
+    """Defines the flags of a configuration.
+
+    Args:
+      config_class: The configuration.
+      skip: Fields that have no flag, also of parts, everywhere or as
+        `part__field`.
+      choices: Classes to choose a part from in place of the field's own, by the
+        field's name.
+      defaults: Names of the classes that parts have where the user chooses
+        none, by the field's name.
+      details: What the help says after a field's documentation, by its name.
+    """
+    return ConfigFlags(
+      self, config_class, skip, choices or {}, defaults or {}, details or {}
     )
-  return [command]
+
+  def add_choice(
+    self,
+    choice: str,
+    registry: registry_lib.Registry,
+    *,
+    skip: Collection[str] = (),
+  ) -> "ChoiceFlags":
+    """Defines the fields of all classes of a registry, one of which is chosen.
+
+    Args:
+      choice: What is chosen, as an error names it, for example "mechanism".
+      registry: The classes by name.
+      skip: Fields that have no flag.
+    """
+    return ChoiceFlags(self, choice, registry, skip)
+
+  def parse(
+    self, commands: Sequence[str] = (), *, takes_arguments: bool = False
+  ) -> Any:
+    """Parses the command line, once all flags are defined.
+
+    Args:
+      commands: What the first argument may be; the first one if there is none.
+      takes_arguments: Whether arguments that are no flags are allowed.
+
+    Returns:
+      The command; the arguments, where they are allowed.
+
+    Raises:
+      errors.FieldError: If an argument is not allowed, or a flag is unknown or
+        of another type.
+    """
+    # absl takes these for text before it knows which flags there are.
+    if any(word.lstrip("-") in _HELP for word in self._typed if word != "-"):
+      print(self._help())
+      sys.exit(0)
+    try:
+      _, *arguments = self._values([self._name, *self._typed])
+    except flags.Error as error:
+      message = " ".join(str(error).split())
+      raise errors.DataError(
+        f"{message} --helpshort lists the flags."
+      ) from None
+    if takes_arguments:
+      return arguments
+    if not commands:
+      if arguments:
+        raise errors.FieldError(
+          "arguments", "be flags (--name=value)", repr(" ".join(arguments))
+        )
+      return None
+    command, *others = arguments or commands[:1]
+    if command not in commands or others:
+      raise errors.FieldError(
+        "arguments",
+        f"be one of {', '.join(commands)}, and flags (--name=value)",
+        repr(" ".join(arguments)),
+      )
+    return command
+
+  def value(self, flag: str) -> Any:
+    """The value of a flag; None if it was not given."""
+    value = self._values[flag].value
+    return tuple(value) if isinstance(value, list) else value
+
+  def set(self, values: Mapping[str, Any]) -> None:
+    """Sets flags, as if the user had given them."""
+    for flag, value in values.items():
+      setattr(self._values, flag, value)
+
+  @property
+  def given(self) -> dict[str, Any]:
+    """The flags that have a value, by name."""
+    values = {flag: self.value(flag) for flag in self._fields}
+    return {flag: value for flag, value in values.items() if value is not None}
+
+  def is_typed(self, flag: str) -> bool:
+    """Whether a flag stands on the command line, and not in a flagfile."""
+    names = {
+      word.lstrip("-").partition("=")[0]
+      for word in self._typed
+      if word.startswith("-")
+    }
+    return flag in names or f"no{flag}" in names
+
+  def define(
+    self, field: _Field, *, title: str, details: str = "", default: str = ""
+  ) -> None:
+    """Defines the flag of a field, unless another field has the same flag."""
+    known = self._fields.setdefault(field.flag, [])
+    known.append(field)
+    self._flag_of.setdefault(field.spec.name, field.flag)
+    if field.flag != field.spec.name:
+      self._flag_of[field.spec.name] = field.flag
+    if len(known) > 1:
+      return
+    spec = field.spec
+    text = spec.documentation
+    if spec.registry is not None or spec.choices is not None:
+      words = sorted(spec.registry or spec.choices)
+      text = f"{text.rstrip('.')}: {', '.join(words)}."
+    kind = str if spec.registry is not None else spec.type
+    if details:
+      text += f" {details}"
+    if default and not text.rstrip(".").endswith("]"):
+      text = f"{text.rstrip('.')} [{default}]."
+    _DEFINE[kind](field.flag, None, text, flag_values=self._values)
+    self._titles.setdefault(title, []).append(field.flag)
+
+  def own_names(self, flag: str, registry: registry_lib.Registry) -> list[str]:
+    """Names `module:Class` that the command line chooses a class by.
+
+    Their flags have to be defined before the command line is parsed.
+    """
+    words, names = [*self._words, ""], []
+    for word, after in itertools.pairwise(words):
+      name, equals, value = word.lstrip("-").partition("=")
+      if word.startswith("-") and name == flag:
+        value = value if equals else after
+        try:
+          names += [value] if ":" in value and value in registry else []
+        except errors.DataError as error:
+          raise errors.DataError(f"--{flag}: {error}") from error
+    return names
+
+  def check_unused(self, fields: Collection[_Field], used: Collection[str]):
+    """Refuses flags of the command line that no chosen class has."""
+    for field in fields:
+      flag = field.flag
+      elsewhere = [f for f in self._fields[flag] if f not in fields]
+      if flag in used or elsewhere or self.value(flag) is None:
+        continue
+      if self.is_typed(flag):
+        choice, _ = field.conditions[-1]
+        chosen = self.value(choice)
+        what = "without" if chosen is None else "with"
+        raise errors.FieldError(
+          f"--{flag}",
+          f"not be set {what} {choice} {chosen or ''}".rstrip()
+          + ", which has no use for it" * (chosen is not None),
+          self.value(flag),
+        )
+
+  def _help(self) -> str:
+    wrap = textwrap.TextWrapper(
+      width=80, initial_indent="    ", subsequent_indent="    "
+    )
+    lines = [self._documentation.strip(), "", "Flags:"]
+    for title, names in self._titles.items():
+      lines += ["", title]
+      for name in names:
+        flag = self._values[name]
+        shown = f"--[no]{name}" if flag.boolean else f"--{name}"
+        users = list(
+          dict.fromkeys(
+            "=".join(f.conditions[-1])
+            for f in self._fields[name]
+            if f.conditions
+          )
+        )
+        choices = {user.partition("=")[0] for user in users}
+        text = flag.help
+        if len(choices) == 1 and len(users) < 7 and users:
+          (choice,) = choices
+          which = ", ".join(user.partition("=")[2] for user in users)
+          text += f" (--{choice}={which})"
+        lines += [f"  {shown}", *wrap.wrap(text)]
+    lines += ["", "  --flagfile", *wrap.wrap("File with a flag in each line.")]
+    return "\n".join(lines)
+
+
+class ConfigFlags(Generic[_ConfigT]):
+  """The flags of one configuration and its parts."""
+
+  def __init__(
+    self,
+    parser: Parser,
+    config_class: type[_ConfigT],
+    skip: Collection[str],
+    choices: Mapping[str, registry_lib.Registry],
+    defaults: Mapping[str, str],
+    details: Mapping[str, str],
+  ):
+    self._parser, self._class = parser, config_class
+    self._skip, self._choices = frozenset(skip), choices
+    self._defaults = defaults
+    self._fields: list[_Field] = []
+    for field, default, title in self._collect(config_class, (), ()):
+      self._fields.append(field)
+      parser.define(
+        field,
+        title=title,
+        default=default,
+        details=details.get(field.spec.name, ""),
+      )
+    self.names = tuple(dict.fromkeys(field.flag for field in self._fields))
+
+  def _read_spec(self, spec: config_lib.FieldSpec) -> config_lib.FieldSpec:
+    registry = self._choices.get(spec.name, spec.registry)
+    return dataclasses.replace(spec, registry=registry)
+
+  def _skips(self, names: Sequence[str]) -> bool:
+    return not self._skip.isdisjoint((names[-1], "__".join(names)))
+
+  def _collect(
+    self,
+    config_class: Any,
+    path: tuple[str, ...],
+    conditions: tuple[_Condition, ...],
+  ) -> Iterator[tuple[_Field, str, str]]:
+    """Yields fields with flags, what they are by default, and their title."""
+    title = str(config_class.__doc__).partition("\n")[0]
+    for spec in map(self._read_spec, config_lib.specs(config_class)):
+      names = (*path, spec.name)
+      if self._skips(names):
+        continue
+      if spec.registry is not None:
+        default = self._defaults.get(spec.name, "")
+        if not default and isinstance(spec.default, config_lib.Config):
+          default = spec.registry.name_of(spec.default)
+        yield _Field(spec.flag, spec, conditions), default, title
+        own = self._parser.own_names(spec.flag, spec.registry)
+        for name in dict.fromkeys((*spec.registry, *own)):
+          inner = (*conditions, (spec.flag, name))
+          yield from self._collect(spec.registry[name], names, inner)
+      elif issubclass(spec.type, config_lib.Config):
+        yield from self._collect(spec.type, names, conditions)
+      elif spec.type in _DEFINE:
+        yield _Field(spec.flag, spec, conditions), _show(spec.default), title
+
+  def create(self, **others: Any) -> _ConfigT:
+    """Creates the configuration that the flags describe.
+
+    Args:
+      **others: Fields, also of parts, that are not flags, or are to be set in
+        their place; of parts as `part__field`.
+
+    Raises:
+      errors.FieldError: If a field is out of its range, or a flag was given
+        that no chosen class has.
+    """
+    used: set[str] = set()
+    made = self._create(self._class, (), others, used)
+    self._parser.check_unused(self._fields, used)
+    return made
+
+  def _create(
+    self,
+    config_class: Any,
+    path: tuple[str, ...],
+    others: Mapping[str, Any],
+    used: set[str],
+  ) -> Any:
+    values, flag_of = {}, {}
+    for spec in map(self._read_spec, config_lib.specs(config_class)):
+      names = (*path, spec.name)
+      flag_of[spec.name] = spec.flag
+      if "__".join(names) in others:
+        values[spec.name] = others["__".join(names)]
+      elif self._skips(names) or (
+        spec.type is object and spec.registry is None
+      ):
+        continue
+      elif spec.registry is not None:
+        used.add(spec.flag)
+        chosen = self._parser.value(spec.flag)
+        chosen = chosen or self._defaults.get(spec.name)
+        if chosen is None and isinstance(spec.default, config_lib.Config):
+          chosen = spec.registry.name_of(spec.default)
+        if chosen is not None:
+          checks.check_choice(f"--{spec.flag}", chosen, spec.registry)
+          part_class = spec.registry[chosen]
+          values[spec.name] = self._create(part_class, names, others, used)
+      elif issubclass(spec.type, config_lib.Config):
+        values[spec.name] = self._create(spec.type, names, others, used)
+      else:
+        used.add(spec.flag)
+        value = self._parser.value(spec.flag)
+        if value is not None:
+          values[spec.name] = value
+      if spec.default is dataclasses.MISSING and spec.name not in values:
+        raise errors.FieldError(f"--{spec.flag}", "be given", "nothing")
+    return create(config_class, values, flag_of)
+
+
+class ChoiceFlags:
+  """The fields of all classes of a registry, one of which is chosen later."""
+
+  def __init__(
+    self,
+    parser: Parser,
+    choice: str,
+    registry: registry_lib.Registry,
+    skip: Collection[str],
+  ):
+    self._parser, self._choice, self._registry = parser, choice, registry
+    self._flag_of: dict[str, str] = {}
+    for name in (*registry, *parser.own_names(choice, registry)):
+      found = registry[name]
+      title = str(found.__doc__).partition("\n")[0]
+      for spec in config_lib.specs(found):
+        if spec.name not in skip and spec.type in _DEFINE:
+          self._flag_of[spec.name] = spec.flag
+          field = _Field(spec.flag, spec, ((choice, name),))
+          parser.define(field, title=title, default=_show(spec.default))
+    self.names = tuple(self._flag_of.values())
+
+  @property
+  def given(self) -> dict[str, Any]:
+    """Fields whose flags were given."""
+    values = {n: self._parser.value(f) for n, f in self._flag_of.items()}
+    return {name: value for name, value in values.items() if value is not None}
+
+  def create(self, name: str, **others: Any) -> Any:
+    """Creates the configuration of this name from the flags that were given.
+
+    Others are fields that are not flags, or are to be set in their place.
+
+    Raises:
+      errors.FieldError: If the name is unknown, a flag was given that the
+        configuration has no use for, or a field is out of its range.
+    """
+    checks.check_choice(self._choice, name, self._registry)
+    found = self._registry[name]
+    fields = {spec.name for spec in config_lib.specs(found)}
+    values = self.given | others
+    for field in sorted(values.keys() - fields):
+      flag = self._flag_of.get(field)
+      raise errors.FieldError(
+        field if flag is None else f"--{flag}",
+        f"not be set with {self._choice} {name}, which has no use for it",
+        values[field],
+      )
+    return create(found, values, self._flag_of)
+
+
+def create(
+  config_class: Any, values: Mapping[str, Any], flag_of: Mapping[str, str]
+) -> Any:
+  """Creates a configuration; an error names the flag in place of the field."""
+  try:
+    return config_class(**values)
+  except errors.FieldError as error:
+    if error.name not in flag_of:
+      raise
+    raise error.renamed(f"--{flag_of[error.name]}") from error
+
+
+def _show(default: Any) -> str:
+  """A default for the help; nothing if there is none."""
+  if default is None or default is dataclasses.MISSING or default in ("", ()):
+    return ""
+  if isinstance(default, tuple):
+    return ",".join(map(str, default))
+  return str(default).lower() if isinstance(default, bool) else str(default)
 
 
 def _exit_if_nobody_reads() -> None:
@@ -76,58 +510,26 @@ def _exit_if_nobody_reads() -> None:
 
 
 def _fail(error: Exception) -> NoReturn:
-  """Ends the program with one line, which names a field by its flag."""
-  field = None
-  if isinstance(error, errors.FieldError):
-    field = config_flags.flag_name(error.name)
-    error = error.renamed(field)
-  message = " ".join(str(error).split())
-  print(f"error: {message}", file=sys.stderr)
-  if flags.FLAGS.is_parsed() and _ERROR_JSON.value:
-    path = pathlib.Path(_ERROR_JSON.value)
-    partial = path.with_name(f".{path.name}.partial")
-    values = {
-      "type": type(error).__name__,
-      "field": field and field.removeprefix("--"),
-      "message": message,
-    }
-    partial.write_text(json.dumps(values) + "\n")
-    os.replace(partial, path)
+  print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
   sys.exit(1)
 
 
 def run(
-  main: Callable[..., None],
-  *,
-  commands: Sequence[str] = (),
-  takes_arguments: bool = False,
-  expand: Callable[[Sequence[str]], list[str]] = list,
+  main: Callable[[Sequence[str]], None], argv: Sequence[str] | None = None
 ) -> None:
-  """Parses the flags and runs a program's main function.
+  """Runs a program's main function, and ends with one line after a mistake.
 
   Args:
-    main: Takes the command if there are commands, or all arguments, else
-      nothing; flags are parsed when it is called.
-    commands: What the first argument may be; the first one if there is none.
-    takes_arguments: Whether arguments that are no flags are `main`'s.
-    expand: From the arguments of the command line to those that are parsed.
+    main: Takes the program's name and its arguments.
+    argv: These, in place of those of the process.
   """
-
   # Also for programs that end while they parse their flags.
   worker_process.end_worker_on_exit()
+  # Libraries that have flags of their own ask whether these are parsed.
+  flags.FLAGS.mark_as_parsed()
+  logging.set_verbosity(logging.WARNING)
   try:
-    arguments = expand(sys.argv[1:])
-  except errors.FieldError as error:
-    _fail(error)
-  # Not `app.run`, after which TensorFlow must not be imported: its import would
-  # ask for devices before eager execution is on, which Keras takes to be off.
-  app.define_help_flags()
-  _, *arguments = app.parse_flags_with_usage([sys.argv[0], *arguments])
-  # The default of absl's programs is to tell everything.
-  if not flags.FLAGS["verbosity"].present:
-    logging.set_verbosity(logging.WARNING)
-  try:
-    main(*_find_command(arguments, commands, takes_arguments))
+    main(sys.argv if argv is None else argv)
     # Now, so that a reader who is gone is noticed here.
     sys.stdout.flush()
   except _MISTAKES as error:

@@ -11,23 +11,22 @@ All pairs of images are compared; the file gets the recall at false accept rates
 0.001, 0.01 and 0.1 with thresholds and intervals.
 """
 
+from collections.abc import Sequence
+
 from binaries import command_line
-from binaries import config_flags
 from tff_fedemb import runtime as runtimes
-from tff_fedemb.serving import evaluate as evaluation_run
-
-# The model says what size images are to be.
-_CONFIG = config_flags.ConfigFlags(
-  evaluation_run.EvaluationConfig, skip=("image_size",)
-)
-_RUNTIME = config_flags.ConfigFlags(
-  runtimes.RuntimeConfig, skip=runtimes.OF_ROUNDS
-)
+from tff_fedemb.run import task as task_lib
+from tff_fedemb.serving import evaluate
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
   """Runs the evaluation that the flags describe."""
-  evaluation_run.execute(_CONFIG.create(), _RUNTIME.create())
+  task_lib.load_tasks()
+  with command_line.Parser(argv, __doc__) as parser:
+    config = parser.add(evaluate.EvaluationConfig, skip=("image_size",))
+    runtime = parser.add(runtimes.RuntimeConfig, skip=runtimes.OF_ROUNDS)
+    parser.parse()
+    evaluate.execute(config.create(), runtime.create())
 
 
 if __name__ == "__main__":

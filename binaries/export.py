@@ -10,19 +10,20 @@ ranges of its numbers from images that are made up, or from public ones that
 --calibration_folder has: never from the users' own.
 """
 
+from collections.abc import Sequence
+
 from binaries import command_line
-from binaries import config_flags
+from tff_fedemb.run import task as task_lib
 from tff_fedemb.serving import lite_export
 
-# The model says what size images are to be.
-_CONFIG = config_flags.ConfigFlags(
-  lite_export.ExportConfig, skip=("image_size",)
-)
 
-
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
   """Runs the export that the flags describe."""
-  lite_export.execute(_CONFIG.create())
+  task_lib.load_tasks()
+  with command_line.Parser(argv, __doc__) as parser:
+    config = parser.add(lite_export.ExportConfig, skip=("image_size",))
+    parser.parse()
+    lite_export.execute(config.create())
 
 
 if __name__ == "__main__":

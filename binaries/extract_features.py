@@ -18,26 +18,27 @@ agree if their sources have the same classes, and their --num_classes and --seed
 are the same.
 """
 
+from collections.abc import Sequence
+
 from etils import epy
 
 from binaries import command_line
-from binaries import config_flags
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.features.extraction import settings
+from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
   from tff_fedemb.features.extraction import extracting
 
-_CONFIG = config_flags.ConfigFlags(settings.ExtractionConfig)
-_RUNTIME = config_flags.ConfigFlags(
-  runtimes.RuntimeConfig, skip=runtimes.OF_ROUNDS
-)
 
-
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
   """Runs the extraction that the flags describe."""
-  config, runtime = _CONFIG.create(), _RUNTIME.create()
-  extracting.execute(config, runtime)
+  task_lib.load_tasks()
+  with command_line.Parser(argv, __doc__) as parser:
+    config = parser.add(settings.ExtractionConfig)
+    runtime = parser.add(runtimes.RuntimeConfig, skip=runtimes.OF_ROUNDS)
+    parser.parse()
+    extracting.execute(config.create(), runtime.create())
 
 
 if __name__ == "__main__":

@@ -10,16 +10,18 @@ this false accept rate, and the runner-up. Where queries lie in folders named
 like classes of the gallery, it is also told how many are right.
 """
 
+from collections.abc import Sequence
+
 from binaries import command_line
-from binaries import config_flags
-from tff_fedemb.serving import match as match_run
-
-_CONFIG = config_flags.ConfigFlags(match_run.MatchConfig)
+from tff_fedemb.serving import match
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
   """Runs the match that the flags describe."""
-  match_run.execute(_CONFIG.create())
+  with command_line.Parser(argv, __doc__) as parser:
+    config = parser.add(match.MatchConfig)
+    parser.parse()
+    match.execute(config.create())
 
 
 if __name__ == "__main__":

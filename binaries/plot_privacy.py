@@ -11,28 +11,33 @@ where cohort and noise are cohort_factor times the runs' (Xu et al. 2023,
 figures 3 and 4): an extrapolation, and drawn as one.
 """
 
+from collections.abc import Sequence
+
 from binaries import command_line
-from binaries import config_flags
 from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.participation import registry as participations
 from tff_fedemb.report import privacy_pictures
 
-_CONFIG = config_flags.ConfigFlags(privacy_pictures.PictureConfig)
-_MECHANISM = config_flags.ChoiceFlags(
-  "mechanism", aggregators.AGGREGATORS, skip=config_flags.PLANNED
-)
-_PARTICIPATION = config_flags.ChoiceFlags(
-  "participation", participations.PARTICIPATIONS, skip=config_flags.PLANNED
-)
 
-
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
   """Draws the pictures that the flags ask for, and says where they are."""
-  config = _CONFIG.create(
-    mechanism_options=_MECHANISM.given, options=_PARTICIPATION.given
-  )
-  for path in privacy_pictures.draw(config):
-    print(path)
+  with command_line.Parser(argv, __doc__) as parser:
+    config = parser.add(privacy_pictures.PictureConfig)
+    mechanism = parser.add_choice(
+      "mechanism", aggregators.AGGREGATORS, skip=command_line.PLANNED
+    )
+    participation = parser.add_choice(
+      "participation",
+      participations.PARTICIPATIONS,
+      skip=command_line.PLANNED,
+    )
+    parser.parse()
+    found = privacy_pictures.draw(
+      config.create(
+        mechanism_options=mechanism.given, options=participation.given
+      )
+    )
+    print(*found, sep="\n")
 
 
 if __name__ == "__main__":

@@ -16,16 +16,18 @@ It says what it found, what is missing and how much disk it takes, before it
 does anything. Killed at any time and started again, it goes on.
 """
 
+from collections.abc import Sequence
+
 from binaries import command_line
-from binaries import config_flags
 from tasks.prepare import preparing
 
-_CONFIG = config_flags.ConfigFlags(preparing.PreparationConfig)
 
-
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
   """Prepares the data that the flags describe."""
-  preparing.execute(_CONFIG.create())
+  with command_line.Parser(argv, __doc__) as parser:
+    config = parser.add(preparing.PreparationConfig)
+    parser.parse()
+    preparing.execute(config.create())
 
 
 if __name__ == "__main__":

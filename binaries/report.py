@@ -9,16 +9,18 @@ those may be of users who trained. The guarantee is worked out anew from each
 run's ledger and its record of who took part.
 """
 
+from collections.abc import Sequence
+
 from binaries import command_line
-from binaries import config_flags
 from tff_fedemb.report import page
 
-_CONFIG = config_flags.ConfigFlags(page.ReportConfig)
 
-
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
   """Writes the report that the flags describe."""
-  page.execute(_CONFIG.create())
+  with command_line.Parser(argv, __doc__) as parser:
+    config = parser.add(page.ReportConfig)
+    parser.parse()
+    page.execute(config.create())
 
 
 if __name__ == "__main__":

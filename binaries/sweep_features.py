@@ -9,27 +9,25 @@ Every method is fitted at every epsilon several times. With several files in
 that of a fit, the mean over pairs of files; mean and deviation are over fits.
 """
 
-from absl import flags
+from collections.abc import Sequence
 
 from binaries import command_line
-from binaries import config_flags
-from tff_fedemb.features import settings as feature_settings
-from tff_fedemb.features import sweeps as feature_sweeps
-
-_CONFIG = config_flags.ConfigFlags(
-  feature_sweeps.SweepConfig,
-  details={"methods": feature_settings.describe_methods()},
-)
-_UNIT = flags.DEFINE_string("unit", "example", feature_settings.UNIT_HELP)
-_OF_UNIT = config_flags.ChoiceFlags(
-  "unit", feature_settings.UNITS, skip=("seed",)
-)
+from tff_fedemb.features import settings
+from tff_fedemb.features import sweeps
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
   """Runs the fits that the flags describe."""
-  protection = _OF_UNIT.create(_UNIT.value)
-  feature_sweeps.execute(_CONFIG.create(protection=protection))
+  with command_line.Parser(argv, __doc__) as parser:
+    config = parser.add(
+      sweeps.SweepConfig,
+      details={"methods": settings.describe_methods()},
+    )
+    unit = parser.add(settings.UnitConfig)
+    of_unit = parser.add_choice("unit", settings.UNITS, skip=("seed",))
+    parser.parse()
+    protection = of_unit.create(unit.create().unit)
+    sweeps.execute(config.create(protection=protection))
 
 
 if __name__ == "__main__":

@@ -11,17 +11,19 @@ several noise multipliers; runs without noise stand behind a gap in the axis.
 With --baseline, it has a row for each change of that run's settings.
 """
 
+from collections.abc import Sequence
+
 from binaries import command_line
-from binaries import config_flags
-from tff_fedemb.report import tabulate as tabulate_run
-
-_CONFIG = config_flags.ConfigFlags(tabulate_run.TabulateConfig)
+from tff_fedemb.report import tabulate
 
 
-def main(*run_dirs: str) -> None:
+def main(argv: Sequence[str]) -> None:
   """Tabulates the directories on the command line."""
-  tabulate_run.execute(_CONFIG.create(), run_dirs)
+  with command_line.Parser(argv, __doc__) as parser:
+    config = parser.add(tabulate.TabulateConfig)
+    run_dirs = parser.parse(takes_arguments=True)
+    tabulate.execute(config.create(), run_dirs)
 
 
 if __name__ == "__main__":
-  command_line.run(main, takes_arguments=True)
+  command_line.run(main)

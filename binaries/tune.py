@@ -12,41 +12,92 @@ whole; the rest of the directory must not be released. The same command resumes
 a tuning that was ended; their number is drawn once.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+import dataclasses
 import pathlib
 import secrets
-import sys
+import shlex
 
+from etils import epy
 import numpy as np
 
 from binaries import command_line
-from binaries import config_flags
+from binaries import training_flags
+from tff_fedemb import config as config_lib
+from tff_fedemb import errors
+from tff_fedemb.run import spec as spec_lib
 from tff_fedemb.training import search_space
-from tff_fedemb.training import tuning as tuning_run
 
-_TRIAL = (sys.executable, "-m", "binaries.run_federated")
-
-
-_CONFIG = config_flags.ConfigFlags(
-  tuning_run.TuningConfig, rename={"run_dir": "output_dir"}
-)
+with epy.lazy_imports():
+  from tff_fedemb.training import tuning
 
 
-def main() -> None:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrialOptions(config_lib.Config):
+  """What the trials are.
+
+  Attributes:
+    search_space: JSON file, from fields of a run (by their flags) to
+      {"values": [...]}, {"uniform": [low, high]} or {"log_uniform": [low,
+      high]}.
+    trial_flagfile: File of flags of run_federated for all trials.
+    trial_flags: Further flags of run_federated for all trials, separated by
+      spaces; each trial has a seed and a directory of its own.
+    selection_users: Number of users who do not train, by whose images the best
+      is chosen, as of run_federated; needed for an epsilon where validation
+      images may be of users who train.
+  """
+
+  search_space: str
+  trial_flagfile: str | None = None
+  trial_flags: str = ""
+  selection_users: int = config_lib.field(0, minimum=0)
+
+
+def read_trials(options: TrialOptions) -> spec_lib.RunSpec:
+  """Reads the spec that all trials have.
+
+  Raises:
+    errors.FieldError: If a flag cannot be read.
+  """
+  try:
+    words = shlex.split(options.trial_flags)
+  except ValueError as error:
+    raise errors.FieldError(
+      "trial_flags", "be flags as in a shell", error
+    ) from error
+  if options.selection_users:
+    words.append(f"--selection_users={options.selection_users}")
+  if options.trial_flagfile:
+    words.insert(0, f"--flagfile={options.trial_flagfile}")
+  try:
+    with command_line.Parser(["trials", *words], "") as parser:
+      flags = training_flags.SpecFlags(parser)
+      parser.parse()
+      return training_flags.open_spec(flags)[0]
+  except errors.FieldError as error:
+    if error.name != "--flagfile":
+      raise
+    raise error.renamed("trial_flagfile") from error
+
+
+def main(argv: Sequence[str]) -> None:
   """Runs the tuning that the flags describe, and prints its report."""
-  config = _CONFIG.create()
-  words = search_space.read_trial_flags(
-    config.trial_flagfile, config.trial_flags
-  )
-  flag_types = search_space.read_flag_types(_TRIAL, words)
-  search_space.check_trial_flags(words, flag_types)
-  run = tuning_run.TuningRun(
-    config,
-    search_space.read(config.search_space, flag_types),
-    words,
-    command=_TRIAL,
-    generator=np.random.default_rng(secrets.randbits(128)),
-  )
-  print(tuning_run.to_table(run.run(), pathlib.Path(config.run_dir)))
+  with command_line.Parser(argv, __doc__) as parser:
+    trials = parser.add(TrialOptions)
+    config_flags = parser.add(tuning.TuningConfig)
+    parser.parse()
+    options, config = trials.create(), config_flags.create()
+    spec = read_trials(options)
+    run = tuning.TuningRun(
+      config,
+      spec,
+      search_space.read(options.search_space, spec),
+      generator=np.random.default_rng(secrets.randbits(128)),
+    )
+    print(tuning.to_table(run.run(), pathlib.Path(config.run_dir)))
 
 
 if __name__ == "__main__":

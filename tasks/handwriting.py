@@ -23,8 +23,6 @@ from tff_fedemb.evaluation import embedding
 from tff_fedemb.run import task as task_lib
 
 _SIDE = glyphs.IMAGE_SIZE
-_NUM_USERS = 20_000
-_MAX_IMAGES = 32
 # Held out are images of writers who never train: behind all others.
 _FIRST_HELD_OUT_WRITER = 2**40
 _HELD_OUT_WRITERS = 1_000
@@ -53,7 +51,9 @@ def _load_images(seed: int, split: str) -> embedding.LabelledImages:
   )
 
 
-def create_handwriting_task(config: task_config.TaskConfig) -> task_lib.Task:
+def create_handwriting_task(
+  config: task_config.HandwritingConfig,
+) -> task_lib.Task:
   """Creates the handwriting task.
 
   A user is a writer. Training: digits and upper case (36 classes). Held out:
@@ -76,9 +76,9 @@ def create_handwriting_task(config: task_config.TaskConfig) -> task_lib.Task:
       repr(config.data_dir),
       "It makes its images itself.",
     )
-  num_users = config.num_users or _NUM_USERS
-  max_images = config.max_images_per_user or _MAX_IMAGES
-  seed = config.population_seed or 0
+  num_users = config.num_users
+  max_images = config.max_images_per_user
+  seed = config.population_seed
   writers = handwriting.Handwriting(seed, range(emnist.FIRST_HELD_OUT_LABEL))
 
   def create_client_dataset(client_id):

@@ -40,7 +40,7 @@ _LAYOUT = (
 )
 
 
-def _open_listing(config: task_config.TaskConfig) -> photo_listing.Listing:
+def _open_listing(config: task_config.PhotosConfig) -> photo_listing.Listing:
   if config.table is not None:
     if config.data_dir is not None:
       raise errors.FieldError(
@@ -59,7 +59,7 @@ def _open_listing(config: task_config.TaskConfig) -> photo_listing.Listing:
 
 
 def _choose_hold_out(
-  config: task_config.TaskConfig, listing: photo_listing.Listing
+  config: task_config.PhotosConfig, listing: photo_listing.Listing
 ) -> str:
   has_splits = getattr(listing, "has_splits", False)
   if config.hold_out is None:
@@ -74,7 +74,7 @@ def _choose_hold_out(
   return config.hold_out
 
 
-def create_photos_task(config: task_config.TaskConfig) -> task_lib.Task:
+def create_photos_task(config: task_config.PhotosConfig) -> task_lib.Task:
   """Creates the task of one's own photos.
 
   Of their classes with two images or more 20 % are held out for test and 10 %
@@ -150,7 +150,7 @@ def create_photos_task(config: task_config.TaskConfig) -> task_lib.Task:
   )
 
 
-def _find_meaning(config: task_config.TaskConfig, *, of_people: bool) -> str:
+def _find_meaning(config: task_config.PhotosConfig, *, of_people: bool) -> str:
   if config.table is not None:
     return "a value of the table's column user"
   if of_people:

@@ -1,11 +1,12 @@
-"""The registry of tasks."""
+"""The registry of tasks: what each is made from, by its name."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
+import dataclasses
 
 from etils import epy
 
 from tasks import task_config
-from tff_fedemb import checks
 from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
@@ -17,30 +18,71 @@ with epy.lazy_imports():
   from tasks import omniglot
   from tasks import photos
 
-# A new task is one file and one line here; each raises what `create_task` does.
-# Its file, and what that needs, is imported when the task is created.
-TASKS: dict[str, Callable[[task_config.TaskConfig], task_lib.Task]] = {
-  "digiface": lambda config: digiface.create_digiface_task(config),
-  "emnist": lambda config: emnist.create_emnist_task(config),
-  "gld": lambda config: gld.create_gld_task(config),
-  "handwriting": lambda config: handwriting.create_handwriting_task(config),
-  "inaturalist": lambda config: inaturalist.create_inaturalist_task(config),
-  "omniglot": lambda config: omniglot.create_omniglot_task(config),
-  "photos": lambda config: photos.create_photos_task(config),
-}
+
+@dataclasses.dataclass(frozen=True)
+class DigiFace(task_config.TaskConfig):
+  """Faces that were rendered: `tasks.digiface`."""
+
+  def build(self) -> task_lib.Task:
+    return digiface.create_digiface_task(self)
 
 
-def create_task(name: str, config: task_config.TaskConfig) -> task_lib.Task:
-  """Creates the task of a name, a key of `TASKS`.
+@dataclasses.dataclass(frozen=True)
+class Emnist(task_config.TaskConfig):
+  """Handwriting: `tasks.emnist`."""
 
-  Raises:
-    FieldError: If the name, or a value of the configuration, is none that there
-      is, or the data are missing.
-    DataError: If the data are damaged and that is not to be skipped.
-  """
-  checks.check_choice("task", name, TASKS)
-  config.check_options(name)
-  created = TASKS[name](config)
-  if not config.selection_users:
-    return created
-  return created.leave_out(config.selection_users)
+  def build(self) -> task_lib.Task:
+    return emnist.create_emnist_task(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Gld(task_config.TaskConfig):
+  """Landmarks: `tasks.gld`."""
+
+  def build(self) -> task_lib.Task:
+    return gld.create_gld_task(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Handwriting(task_config.HandwritingConfig):
+  """Handwriting that is made up: `tasks.handwriting`."""
+
+  def build(self) -> task_lib.Task:
+    return handwriting.create_handwriting_task(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class INaturalist(task_config.TaskConfig):
+  """Species: `tasks.inaturalist`."""
+
+  def build(self) -> task_lib.Task:
+    return inaturalist.create_inaturalist_task(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Omniglot(task_config.TaskConfig):
+  """Characters of many alphabets: `tasks.omniglot`."""
+
+  def build(self) -> task_lib.Task:
+    return omniglot.create_omniglot_task(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Photos(task_config.PhotosConfig):
+  """Photos of your own users: `tasks.photos`."""
+
+  def build(self) -> task_lib.Task:
+    return photos.create_photos_task(self)
+
+
+# A new task is one file and one class here. The file, and what it needs, is
+# imported when the task is created.
+task_lib.SOURCES.update(
+  digiface=DigiFace,
+  emnist=Emnist,
+  gld=Gld,
+  handwriting=Handwriting,
+  inaturalist=INaturalist,
+  omniglot=Omniglot,
+  photos=Photos,
+)

@@ -11,16 +11,11 @@ from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples as bad_examples_lib
 from tff_fedemb.data import photo_splits
-
-# Options that one task alone has.
-_OPTIONS_OF = {
-  "photos": ("table", "hold_out", "color_mode"),
-  "handwriting": ("num_users", "population_seed", "max_images_per_user"),
-}
+from tff_fedemb.run import task as task_lib
 
 
 @dataclasses.dataclass(frozen=True)
-class TaskConfig(config_lib.Config):
+class TaskConfig(task_lib.TaskSource):
   """Where a task finds its data, and what it makes of them.
 
   Attributes:
@@ -31,39 +26,36 @@ class TaskConfig(config_lib.Config):
       choice].
     image_size: Side of the images in pixels [the task's].
     on_bad_example: What to do about images, users and files that cannot be
-      used, skip leaves them out and counts them.
-    selection_users: Users who do not train, drawn at random and always the
-      same, whose images are for validation; no guarantee covers them. Where the
-      task's own images for validation may be of users who train, settings
-      chosen by those cost what no epsilon says.
-    table: Of task photos, instead of data_dir, a CSV or Parquet file with
-      columns image (a path relative to the file), user and label, and split
-      (train, validation or test) if it has it.
-    hold_out: What task photos evaluates on [split_column if the table has one,
-      else classes].
-    color_mode: Whether task photos takes images in colour or in grey [rgb].
-    num_users: Users of task handwriting [20000].
-    population_seed: Which users task handwriting has [0].
-    max_images_per_user: Images that a user of task handwriting has at most for
-      training [32].
+      used; skip leaves them out and counts them.
+    selection_users: Number of users who do not train; they are drawn at random,
+      always the same ones, and their images are for validation. No guarantee
+      covers them. Without them, where the task's own validation images may be
+      of users who train, no epsilon covers a choice of settings by these.
   """
 
-  data_dir: str | None = None
-  cache_dir: str | None = None
+  data_dir: str | None = config_lib.field(None, path=True)
+  cache_dir: str | None = config_lib.field(None, path=True, decides=False)
   task_variant: str | None = None
   image_size: int | None = config_lib.field(None, minimum=1)
   on_bad_example: str = config_lib.field(
-    "fail", choices=bad_examples_lib.POLICIES
+    "fail", choices=bad_examples_lib.POLICIES, decides=False
   )
   selection_users: int = config_lib.field(0, minimum=0)
-  table: str | None = None
-  hold_out: str | None = config_lib.field(None, choices=photo_splits.HOLD_OUT)
-  color_mode: str | None = config_lib.field(None, choices=("grayscale", "rgb"))
-  num_users: int | None = config_lib.field(None, minimum=1)
-  population_seed: int | None = config_lib.field(
-    None, minimum=0, maximum=2**63 - 1
-  )
-  max_images_per_user: int | None = config_lib.field(None, minimum=1)
+
+  @property
+  def skips_bad_examples(self) -> bool:
+    return self.on_bad_example == "skip"
+
+  def build(self) -> task_lib.Task:
+    """Creates the task with all its users."""
+    raise NotImplementedError
+
+  def create(self) -> task_lib.Task:
+    """Creates the task without the users who are left out for validation."""
+    task = self.build()
+    return (
+      task.leave_out(self.selection_users) if self.selection_users else task
+    )
 
   @property
   def cache(self) -> pathlib.Path:
@@ -99,21 +91,6 @@ class TaskConfig(config_lib.Config):
       )
     return self.task_variant
 
-  def check_options(self, task: str) -> None:
-    """Refuses what only another task can be asked.
-
-    Raises:
-      FieldError: If a table is given for other data than photos, for instance.
-    """
-    for other, names in _OPTIONS_OF.items():
-      for name in names:
-        if task != other and getattr(self, name) is not None:
-          raise errors.FieldError(
-            name,
-            f"be given for task {other} alone",
-            f"{getattr(self, name)!r} for task {task}",
-          )
-
   def check_no_photo_options(self, task: str, side: int) -> None:
     """Refuses what only tasks of photos, files by the thousand, can do.
 
@@ -127,6 +104,41 @@ class TaskConfig(config_lib.Config):
     ):
       if found != allowed:
         raise errors.FieldError(name, f"be {allowed} for task {task}", found)
+
+
+@dataclasses.dataclass(frozen=True)
+class PhotosConfig(TaskConfig):
+  """Where photos of one's own users are.
+
+  Attributes:
+    table: CSV or Parquet file in place of data_dir, with columns image (a path
+      relative to the file), user and label, and optionally split (train,
+      validation or test).
+    hold_out: What to evaluate on [split_column if the table has one, else
+      classes].
+    color_mode: Whether images are used in colour or in grey [rgb].
+  """
+
+  chooses_settings = True
+
+  table: str | None = config_lib.field(None, path=True)
+  hold_out: str | None = config_lib.field(None, choices=photo_splits.HOLD_OUT)
+  color_mode: str | None = config_lib.field(None, choices=("grayscale", "rgb"))
+
+
+@dataclasses.dataclass(frozen=True)
+class HandwritingConfig(TaskConfig):
+  """Which made-up writers there are.
+
+  Attributes:
+    num_users: Number of users.
+    population_seed: Seed that decides which users there are.
+    max_images_per_user: Maximum number of training images per user.
+  """
+
+  num_users: int = config_lib.field(20_000, minimum=1)
+  population_seed: int = config_lib.field(0, minimum=0, maximum=2**63 - 1)
+  max_images_per_user: int = config_lib.field(32, minimum=1)
 
 
 def show_command(module: str, **options: object) -> str:

@@ -2,4 +2,120 @@
 
 Xu et al., "Learning to Generate Image Embeddings with User-level Differential
 Privacy", CVPR 2023.
+
+  import tff_fedemb as fe
+
+  task = fe.ArrayTask(images, labels, users, test=(test_images, test_labels))
+  spec = fe.RunSpec(
+    task=task,
+    participation=fe.Poisson(users_per_round=512),
+    mechanism=fe.Gaussian(noise_multiplier=0.8, clip_norm=0.1),
+    rounds=60,
+  )
+  print(fe.plan(spec))
+  result = fe.train(spec, run_dir="runs/first")
+
+A name is imported when it is first used: neither `import tff_fedemb` nor making
+a `RunSpec` loads TensorFlow.
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+  from tff_fedemb.aggregators.adaptive_gaussian import (
+    AdaptiveGaussianConfig as AdaptiveGaussian,
+  )
+  from tff_fedemb.aggregators.banded import BandedConfig as Banded
+  from tff_fedemb.aggregators.blt import BltConfig as Blt
+  from tff_fedemb.aggregators.clip_only import ClipOnlyConfig as ClipOnly
+  from tff_fedemb.aggregators.gaussian import GaussianConfig as Gaussian
+  from tff_fedemb.aggregators.mechanism import MechanismConfig
+  from tff_fedemb.aggregators.tree import TreeConfig as Tree
+  from tff_fedemb.algorithms.centralized import Centralized
+  from tff_fedemb.algorithms.contrastive import Contrastive
+  from tff_fedemb.algorithms.fedavg import FedAvg
+  from tff_fedemb.algorithms.fedemb import FedEmb
+  from tff_fedemb.algorithms.local_training import LocalTraining
+  from tff_fedemb.algorithms.server_optimizers import SgdMomentum
+  from tff_fedemb.errors import DataError
+  from tff_fedemb.errors import FieldError
+  from tff_fedemb.models.backbones import BackboneConfig as Backbone
+  from tff_fedemb.models.heads import ArcFaceHead
+  from tff_fedemb.models.heads import ClassCodesHead
+  from tff_fedemb.models.heads import CosineHead
+  from tff_fedemb.models.heads import LinearHead
+  from tff_fedemb.participation.balls_in_bins import BallsInBins
+  from tff_fedemb.participation.cyclic_poisson import CyclicPoisson
+  from tff_fedemb.participation.fixed_size import FixedSize
+  from tff_fedemb.participation.min_separation import MinSeparation
+  from tff_fedemb.participation.poisson import Poisson
+  from tff_fedemb.run.array_task import ArrayTask
+  from tff_fedemb.run.array_task import from_client_data
+  from tff_fedemb.run.spec import Evaluation
+  from tff_fedemb.run.spec import RunSpec
+  from tff_fedemb.run.task import create_task
+  from tff_fedemb.run.task import Task
+  from tff_fedemb.run.task import TaskSource
+  from tff_fedemb.runtime import RuntimeConfig as Runtime
+  from tff_fedemb.training.plan import plan
+  from tff_fedemb.training.result import Result
+  from tff_fedemb.training.train import train
+
+# Module, and name there.
+_PUBLIC = {
+  "AdaptiveGaussian": (
+    "aggregators.adaptive_gaussian",
+    "AdaptiveGaussianConfig",
+  ),
+  "ArcFaceHead": ("models.heads", "ArcFaceHead"),
+  "ArrayTask": ("run.array_task", "ArrayTask"),
+  "Backbone": ("models.backbones", "BackboneConfig"),
+  "BallsInBins": ("participation.balls_in_bins", "BallsInBins"),
+  "Banded": ("aggregators.banded", "BandedConfig"),
+  "Blt": ("aggregators.blt", "BltConfig"),
+  "Centralized": ("algorithms.centralized", "Centralized"),
+  "ClassCodesHead": ("models.heads", "ClassCodesHead"),
+  "ClipOnly": ("aggregators.clip_only", "ClipOnlyConfig"),
+  "Contrastive": ("algorithms.contrastive", "Contrastive"),
+  "CosineHead": ("models.heads", "CosineHead"),
+  "CyclicPoisson": ("participation.cyclic_poisson", "CyclicPoisson"),
+  "DataError": ("errors", "DataError"),
+  "Evaluation": ("run.spec", "Evaluation"),
+  "FedAvg": ("algorithms.fedavg", "FedAvg"),
+  "FedEmb": ("algorithms.fedemb", "FedEmb"),
+  "FieldError": ("errors", "FieldError"),
+  "FixedSize": ("participation.fixed_size", "FixedSize"),
+  "Gaussian": ("aggregators.gaussian", "GaussianConfig"),
+  "LinearHead": ("models.heads", "LinearHead"),
+  "LocalTraining": ("algorithms.local_training", "LocalTraining"),
+  "MechanismConfig": ("aggregators.mechanism", "MechanismConfig"),
+  "MinSeparation": ("participation.min_separation", "MinSeparation"),
+  "Poisson": ("participation.poisson", "Poisson"),
+  "Result": ("training.result", "Result"),
+  "RunSpec": ("run.spec", "RunSpec"),
+  "Runtime": ("runtime", "RuntimeConfig"),
+  "SgdMomentum": ("algorithms.server_optimizers", "SgdMomentum"),
+  "Task": ("run.task", "Task"),
+  "TaskSource": ("run.task", "TaskSource"),
+  "Tree": ("aggregators.tree", "TreeConfig"),
+  "create_task": ("run.task", "create_task"),
+  "from_client_data": ("run.array_task", "from_client_data"),
+  "plan": ("training.plan", "plan"),
+  "train": ("training.train", "train"),
+}
+__all__ = sorted(_PUBLIC)
+
+
+def __getattr__(name: str) -> Any:
+  if name not in _PUBLIC:
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+  module, attribute = _PUBLIC[name]
+  found = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
+  # The next use does not come here.
+  globals()[name] = found
+  return found
+
+
+def __dir__() -> list[str]:
+  return __all__

@@ -23,7 +23,7 @@ first used, and `from __future__ import annotations` keeps signatures from using
 them. A class derived from one of TensorFlow's has a module of its own.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 import dataclasses
 import pathlib
 import types
@@ -43,6 +43,9 @@ _CHOICES = "choices"
 _SETTLED_LATER = "settled_later"
 _REGISTRY = "registry"
 _FLAG = "flag"
+_DECIDES = "decides"
+_SEARCHABLE = "searchable"
+_PATH = "path"
 
 
 def field(
@@ -55,6 +58,9 @@ def field(
   choices: Collection[str] | None = None,
   settled_later: bool = False,
   flag: str | None = None,
+  decides: bool = True,
+  searchable: bool = False,
+  path: bool = False,
 ) -> Any:
   """Declares a field with a range; a plain default declares one without.
 
@@ -68,6 +74,11 @@ def field(
     settled_later: Whether it may be None until whoever knows it has set it,
       which its type does not say: what needs it is asked only then.
     flag: What its flag is called; None if as the field.
+    decides: Whether it decides the result of a run. A run that goes on must
+      have the same value of such a field.
+    searchable: Whether private tuning may search it. Such a field decides a
+      model and neither the privacy cost nor the data.
+    path: Whether it is the path of a file or folder.
   """
   bounds = {"above": above, "minimum": minimum}
   bounds |= {"below": below, "maximum": maximum}
@@ -79,6 +90,9 @@ def field(
       _CHOICES: choices,
       _SETTLED_LATER: settled_later,
       _FLAG: flag,
+      _DECIDES: decides,
+      _SEARCHABLE: searchable,
+      _PATH: path,
     },
   )
 
@@ -87,6 +101,9 @@ def part(
   default: Any = dataclasses.MISSING,
   *,
   registry: registry_lib.Registry | None = None,
+  flag: str | None = None,
+  decides: bool = True,
+  searchable: bool = False,
 ) -> Any:
   """Declares a field that is a configuration itself.
 
@@ -94,8 +111,19 @@ def part(
     default: Its default; none if it must be given.
     registry: The classes that it may have, by name, beside one that is named
       `module:Class`; None if it has that of its annotation.
+    flag: What the flag is called that chooses its class; None if as the field.
+    decides: As in `field`, of all that is in it.
+    searchable: As in `field`, of its class.
   """
-  return dataclasses.field(default=default, metadata={_REGISTRY: registry})
+  return dataclasses.field(
+    default=default,
+    metadata={
+      _REGISTRY: registry,
+      _FLAG: flag,
+      _DECIDES: decides,
+      _SEARCHABLE: searchable,
+    },
+  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +141,9 @@ class FieldSpec:
     choices: What a word must be among; None for anything.
     registry: Classes of a part by name; None if it has that of `type`.
     flag: What its flag is called.
+    decides: Whether it decides the result of a run.
+    searchable: Whether private tuning may search it.
+    path: Whether it is the path of a file or folder.
   """
 
   name: str
@@ -124,6 +155,9 @@ class FieldSpec:
   choices: Collection[str] | None
   registry: registry_lib.Registry | None
   flag: str
+  decides: bool
+  searchable: bool
+  path: bool
 
 
 def _find_type(annotation: Any, settled_later: bool) -> tuple[type, bool]:
@@ -174,6 +208,9 @@ def _read_specs(config_class: type["Config"]) -> tuple[FieldSpec, ...]:
       choices=member.metadata.get(_CHOICES),
       registry=member.metadata.get(_REGISTRY),
       flag=member.metadata.get(_FLAG) or member.name,
+      decides=member.metadata.get(_DECIDES, True),
+      searchable=member.metadata.get(_SEARCHABLE, False),
+      path=member.metadata.get(_PATH, False),
     )
     for member in dataclasses.fields(config_class)
     if member.init
@@ -262,6 +299,53 @@ def to_json(config: "Config") -> dict[str, Any]:
   return values
 
 
+def walk(config: "Config") -> Iterator[tuple[tuple[str, ...], FieldSpec, Any]]:
+  """Yields every field of a configuration and of its parts.
+
+  Yields:
+    The names that lead to the field, its specification, and its value: of a
+    part, the name of its class if it may have several, and nothing otherwise.
+  """
+  for spec in specs(type(config)):
+    value = getattr(config, spec.name)
+    if isinstance(value, Config):
+      if spec.registry is not None:
+        yield (spec.name,), spec, spec.registry.name_of(value)
+      for names, inner, inner_value in walk(value):
+        decides = spec.decides and inner.decides
+        inner = dataclasses.replace(inner, decides=decides)
+        yield (spec.name, *names), inner, inner_value
+    elif spec.type is not object:
+      yield (spec.name,), spec, value
+
+
+def replace(config: _ConfigT, path: Sequence[str], value: Any) -> _ConfigT:
+  """Returns a configuration with another value of one field.
+
+  Args:
+    config: The configuration.
+    path: The names that lead to the field, as of `walk`.
+    value: Its value; for a part the name of its class, which keeps the fields
+      that both classes have.
+
+  Raises:
+    errors.FieldError: If the value is out of its range.
+  """
+  name, *inner = path
+  spec = next(spec for spec in specs(type(config)) if spec.name == name)
+  found: Any = getattr(config, name)
+  if inner:
+    value = replace(found, inner, value)
+  elif spec.registry is not None and isinstance(value, str):
+    checks.check_choice(spec.flag, value, spec.registry)
+    part_class = spec.registry[value]
+    known = {field.name for field in specs(part_class)}
+    fields = {f.name: getattr(found, f.name) for f in specs(type(found))}
+    value = part_class(**{n: v for n, v in fields.items() if n in known})
+  changes: dict[str, Any] = {name: value}
+  return dataclasses.replace(config, **changes)
+
+
 def from_json(
   config_class: type[_ConfigT], values: Mapping[str, Any]
 ) -> _ConfigT:
@@ -270,6 +354,21 @@ def from_json(
   Raises:
     errors.FieldError: If there is no such field or class, or a value is out of
       its range.
+  """
+  return config_class(**read_fields(config_class, values))
+
+
+def read_fields(
+  config_class: type["Config"], values: Mapping[str, Any]
+) -> dict[str, Any]:
+  """Reads the fields of a class from JSON values, and makes parts of them.
+
+  Args:
+    config_class: Whose fields.
+    values: As `to_json` returns them, or some of them.
+
+  Raises:
+    errors.FieldError: As `from_json`.
   """
   known = {spec.name: spec for spec in specs(config_class)}
   for name in values.keys() - known.keys():
@@ -288,4 +387,4 @@ def from_json(
         part_class = spec.registry[kind]
       value = part_class.from_json(of_part)
     fields[name] = value
-  return config_class(**fields)
+  return fields

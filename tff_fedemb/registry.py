@@ -35,7 +35,8 @@ class Registry(dict[str, type[_T]]):
       key: Under which JSON has the name.
     """
     super().__init__(classes)
-    self._kind, self._base, self._key = kind, base, key
+    self.base = base
+    self._kind, self._key = kind, key
 
   def __contains__(self, name: Any) -> bool:
     is_own = isinstance(name, str) and ":" in name
@@ -51,7 +52,7 @@ class Registry(dict[str, type[_T]]):
     module, colon, attribute = name.partition(":")
     if not colon:
       raise KeyError(name)
-    base = f"{self._base.__module__}.{self._base.__name__}"
+    base = f"{self.base.__module__}.{self.base.__name__}"
     try:
       found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
@@ -59,7 +60,7 @@ class Registry(dict[str, type[_T]]):
         f"{name} must be the module and the name of a class that can be"
         f" imported: {error}."
       ) from error
-    if not (isinstance(found, type) and issubclass(found, self._base)):
+    if not (isinstance(found, type) and issubclass(found, self.base)):
       raise errors.DataError(f"{name} must be a subclass of {base}.")
     return found
 

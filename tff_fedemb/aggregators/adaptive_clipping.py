@@ -22,8 +22,10 @@ class AdaptiveClippingConfig(mechanism.MechanismConfig):
     clip_learning_rate: Learning rate of the logarithm of an adaptive clip norm.
   """
 
-  target_unclipped_quantile: float = config.field(0.5, above=0, below=1)
-  clip_learning_rate: float = config.field(0.2, above=0)
+  target_unclipped_quantile: float = config.field(
+    0.5, above=0, below=1, searchable=True
+  )
+  clip_learning_rate: float = config.field(0.2, above=0, searchable=True)
 
   def __post_init__(self):
     super().__post_init__()

@@ -83,7 +83,7 @@ class MechanismConfig(config.Config):
   """
 
   clients_per_round: float = config.field(None, above=0, settled_later=True)
-  clip_norm: float = config.field(1.0, above=0)
+  clip_norm: float = config.field(1.0, above=0, searchable=True)
   noise_multiplier: float = 0.0
 
   clips: ClassVar[bool] = True

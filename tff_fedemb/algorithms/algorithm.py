@@ -34,7 +34,9 @@ class Algorithm(config.Config, abc.ABC):
   is_private: ClassVar[bool] = True
 
   backbone: backbones.BackboneConfig = config.part(backbones.BackboneConfig())
-  head: heads.Head = config.part(heads.LinearHead(), registry=heads.HEADS)
+  head: heads.Head = config.part(
+    heads.LinearHead(), registry=heads.HEADS, searchable=True
+  )
   local: local_training.LocalTraining = config.part(
     local_training.LocalTraining()
   )

@@ -63,31 +63,39 @@ class LocalTraining(config_lib.Config):
   """
 
   optimizer: str = config_lib.field(
-    "sgd", choices=CLIENT_OPTIMIZERS, flag="client_optimizer"
+    "sgd",
+    choices=CLIENT_OPTIMIZERS,
+    flag="client_optimizer",
+    searchable=True,
   )
   learning_rate: float = config_lib.field(
-    0.05, minimum=0, flag="client_learning_rate"
+    0.05, minimum=0, flag="client_learning_rate", searchable=True
   )
   momentum: float = config_lib.field(
-    0.9, above=0, below=1, flag="client_momentum"
+    0.9, above=0, below=1, flag="client_momentum", searchable=True
   )
   schedule: str = config_lib.field(
-    "constant", choices=schedules.SCHEDULES, flag="client_lr_schedule"
+    "constant",
+    choices=schedules.SCHEDULES,
+    flag="client_lr_schedule",
+    searchable=True,
   )
-  head_lr_scale: float = config_lib.field(10.0, minimum=0)
-  head_warmup_steps: int = config_lib.field(0, minimum=0)
-  head_imprint_steps: int = config_lib.field(0, minimum=0)
-  epochs: int = config_lib.field(1, minimum=1, flag="local_epochs")
-  batch_size: int = config_lib.field(32, minimum=1)
-  max_examples_per_client: int = config_lib.field(0, minimum=0)
-  turned_classes: bool = False
+  head_lr_scale: float = config_lib.field(10.0, minimum=0, searchable=True)
+  head_warmup_steps: int = config_lib.field(0, minimum=0, searchable=True)
+  head_imprint_steps: int = config_lib.field(0, minimum=0, searchable=True)
+  epochs: int = config_lib.field(
+    1, minimum=1, flag="local_epochs", searchable=True
+  )
+  batch_size: int = config_lib.field(32, minimum=1, searchable=True)
+  max_examples_per_client: int = config_lib.field(0, minimum=0, searchable=True)
+  turned_classes: bool = config_lib.field(False, searchable=True)
   augmentation: str = config_lib.field(
-    "none", choices=augmentation_lib.AUGMENTATIONS
+    "none", choices=augmentation_lib.AUGMENTATIONS, searchable=True
   )
   rounds: int = config_lib.field(None, minimum=1, settled_later=True)
   decode_images: Callable[[Any], Any] | None = None
-  two_views: bool = False
-  skip_unreadable: bool = False
+  two_views: bool = config_lib.field(None, settled_later=True)
+  skip_unreadable: bool = config_lib.field(None, settled_later=True)
 
   def __post_init__(self):
     super().__post_init__()

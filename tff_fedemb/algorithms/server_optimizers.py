@@ -27,7 +27,7 @@ class ServerOptimizer(config.Config, abc.ABC):
   """
 
   learning_rate: float = config.field(
-    1.0, minimum=0, flag="server_learning_rate"
+    1.0, minimum=0, flag="server_learning_rate", searchable=True
   )
 
   @abc.abstractmethod
@@ -44,7 +44,7 @@ class SgdMomentum(ServerOptimizer):
   """
 
   momentum: float = config.field(
-    0.9, minimum=0, below=1, flag="server_momentum"
+    0.9, minimum=0, below=1, flag="server_momentum", searchable=True
   )
 
   def build(self) -> tff.learning.optimizers.Optimizer:
@@ -73,3 +73,5 @@ class Yogi(ServerOptimizer):
 SERVER_OPTIMIZERS: registry.Registry[ServerOptimizer] = registry.Registry(
   ServerOptimizer, {"sgd": SgdMomentum, "adam": Adam, "yogi": Yogi}
 )
+# It is used where the user does not choose one.
+DEFAULT = "sgd"

@@ -28,10 +28,18 @@ class ExampleSettings(config.Config):
 
 # What is protected.
 UNITS = {"example": ExampleSettings, "user": federated_settings.UserSettings}
-UNIT_HELP = (
-  "What is protected: example, or user with all examples, by a federated fit on"
-  " a file with users. Its noise has no seed."
-)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UnitConfig(config.Config):
+  """What is protected.
+
+  Attributes:
+    unit: What is protected: example, or user with all examples, by a federated
+      fit on training features with users, whose noise has no seed.
+  """
+
+  unit: str = config.field("example", choices=UNITS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

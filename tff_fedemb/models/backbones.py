@@ -185,9 +185,9 @@ class BackboneConfig(config.Config):
       and embedding).
   """
 
-  backbone: str | None = config.field(None, choices=BACKBONES)
-  embedding_dim: int = config.field(128, minimum=1)
-  trainable: str | None = config.field(None, choices=TRAINABLE)
+  backbone: str | None = config.field(None, choices=BACKBONES, searchable=True)
+  embedding_dim: int = config.field(128, minimum=1, searchable=True)
+  trainable: str | None = config.field(None, choices=TRAINABLE, searchable=True)
 
   def create(
     self, image_shape: tuple[int, int, int], *, default: str

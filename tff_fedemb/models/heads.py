@@ -100,7 +100,9 @@ class LinearHead(Head):
   # Embeddings are not normalised here, and the gradients of the first steps
   # flow through the random rows into the backbone: small rows keep their noise
   # out of it.
-  initial_scale: float = config.field(0.1, minimum=0, flag="head_initial_scale")
+  initial_scale: float = config.field(
+    0.1, minimum=0, flag="head_initial_scale", searchable=True
+  )
 
   def initialize(self, num_classes, embedding_dim, *, seed, class_ids=None):
     del class_ids
@@ -135,8 +137,10 @@ class CosineHead(Head):
 
   has_prototypes: ClassVar[bool] = True
 
-  scale: float = config.field(16.0, above=0, flag="head_scale")
-  learned_scale: bool = config.field(False, flag="head_learned_scale")
+  scale: float = config.field(16.0, above=0, flag="head_scale", searchable=True)
+  learned_scale: bool = config.field(
+    False, flag="head_learned_scale", searchable=True
+  )
 
   def initialize(self, num_classes, embedding_dim, *, seed, class_ids=None):
     del class_ids
@@ -168,9 +172,9 @@ class ArcFaceHead(Head):
 
   has_prototypes: ClassVar[bool] = True
 
-  scale: float = config.field(16.0, above=0, flag="head_scale")
+  scale: float = config.field(16.0, above=0, flag="head_scale", searchable=True)
   margin: float = config.field(
-    0.3, minimum=0, below=math.pi / 2, flag="head_margin"
+    0.3, minimum=0, below=math.pi / 2, flag="head_margin", searchable=True
   )
 
   def initialize(self, num_classes, embedding_dim, *, seed, class_ids=None):
@@ -237,7 +241,7 @@ class ClassCodesHead(Head):
 
   is_trained: ClassVar[bool] = False
 
-  scale: float = config.field(10.0, above=0, flag="head_scale")
+  scale: float = config.field(10.0, above=0, flag="head_scale", searchable=True)
 
   def initialize(self, num_classes, embedding_dim, *, seed, class_ids=None):
     del seed

@@ -81,14 +81,17 @@ class CheckIns(participation.Participation):
 
   def __post_init__(self):
     super().__post_init__()
-    if self.min_separation is None:
-      object.__setattr__(self, "min_separation", 1)
     if self.users_per_client != 1:
       raise errors.FieldError(
         "users_per_client",
         "be 1 with participation check_ins, where a device reports by itself",
         self.users_per_client,
       )
+
+  def settle(self) -> None:
+    super().settle()
+    if self.min_separation is None:
+      object.__setattr__(self, "min_separation", 1)
 
   @property
   def users_in_words(self) -> str:

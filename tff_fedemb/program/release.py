@@ -59,7 +59,7 @@ _KINDS = {
     "recall_of_best.json": _HELD_OUT,
     "report.html": f"{_HELD_OUT}, some of these images; losses; settings",
     "tflite/*": f"the model, covered; in the .json beside it {_HELD_OUT}",
-    "flags.json": "settings, some chosen by counts of users' images; paths",
+    "run.json": "settings, some chosen by counts of users' images; paths",
     "deployment.json": "who took part, to those who play it again",
     "deployment.csv": "which devices reported, and when",
   },
@@ -137,7 +137,7 @@ def tell(run_dir: str | os.PathLike[str]) -> tuple[dict[str, Any], str]:
     errors.DataError: If the model's card is damaged.
   """
   root = pathlib.Path(run_dir)
-  if not (root / run_directory.SETTINGS).exists():
+  if not (root / run_directory.SPEC).exists():
     raise errors.FieldError("run_dir", "hold a run", f"{root} without")
   paths = sorted(p for p in root.rglob("*") if p.is_symlink() or p.is_file())
   entries = dict.fromkeys(find(p.relative_to(root).as_posix()) for p in paths)

@@ -1,10 +1,10 @@
 """The directory of a run: what it holds, and to whom it belongs.
 
-A directory belongs to the settings that it was made with. A program with other
-settings is turned away before it writes anything.
+A directory belongs to the spec that it was made with. A program with another
+one is turned away before it writes anything.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 import fcntl
 import json
 import os
@@ -16,7 +16,7 @@ from tff_fedemb import errors
 
 # What a run was made with, what came out, and who took part; what happened and
 # what it cost is in `chain.NAME`.
-SETTINGS = "flags.json"
+SPEC = "run.json"
 SUMMARY = "summary.json"
 TRACE = "participation.trace"
 # Under a deployment: what it is, and what became of each of its rounds.
@@ -31,6 +31,8 @@ RELEASE = "release"
 SAVED_MODEL = f"{RELEASE}/saved_model"
 
 _LOCK = ".lock"
+# Versions before `run.json` wrote their flags here.
+_SPEC_OF_OLD = "flags.json"
 
 
 def _error(requirement: str, found: str) -> errors.FieldError:
@@ -109,25 +111,42 @@ def damaged(path: pathlib.Path, error: Exception) -> errors.FieldError:
 class RunDirectory:
   """An open run directory, locked against a second process."""
 
-  def __init__(self, path: str | os.PathLike[str], settings: Mapping[str, Any]):
-    """Creates the directory, or opens it to resume the run in it.
+  def __init__(
+    self,
+    path: str | os.PathLike[str],
+    asked: Mapping[str, Any],
+    *,
+    varying: Collection[tuple[str, ...]] = (),
+  ):
+    """Creates the directory, or opens it to go on with the run in it.
 
     Args:
       path: The directory.
-      settings: Everything that decides the run's result, JSON values by name.
+      asked: What the run is asked for, JSON values below names.
+      varying: Names that lead to values which a program that goes on with the
+        run may change.
 
     Raises:
       errors.FieldError: If the directory cannot be written, holds something
-        else, belongs to a run with other settings, or is in use.
+        else, belongs to a run that was asked for something else, or is in use.
     """
     self.path = pathlib.Path(path)
-    settings = json.loads(json.dumps(dict(settings), sort_keys=True))
-    found = self._read_settings()
-    if found is not None and _given(found) != _given(settings):
-      raise _error(
-        "be new or of a run with the same settings",
-        f"{self.path} with {_describe_difference(found, settings)}",
+    asked = json.loads(json.dumps(dict(asked)))
+    found = self._read_spec()
+    if found is not None:
+      was, now = (
+        {
+          names: value
+          for names, value in _flatten(values)
+          if names not in varying
+        }
+        for values in (found, asked)
       )
+      if was != now:
+        raise _error(
+          "be new or of a run with the same settings",
+          f"{self.path} with {_describe_difference(was, now)}",
+        )
     try:
       self.path.mkdir(parents=True, exist_ok=True)
       self._lock = open(self.path / _LOCK, "a")  # noqa: SIM115
@@ -142,10 +161,10 @@ class RunDirectory:
         "not be in use", f"{self.path} held by another process"
       ) from error
     if found is None:
-      self.write_json(SETTINGS, settings)
+      self.write_json(SPEC, asked)
     (self.path / RELEASE).mkdir(exist_ok=True)
 
-  def _read_settings(self) -> dict[str, Any] | None:
+  def _read_spec(self) -> dict[str, Any] | None:
     try:
       entries = {entry.name for entry in self.path.iterdir()}
     except FileNotFoundError:
@@ -154,17 +173,22 @@ class RunDirectory:
       raise _error(
         "be a directory", f"{self.path}: {error.strerror}"
       ) from error
-    if SETTINGS not in entries:
+    if SPEC not in entries:
       # A run that ended before its settings were written left nothing else.
-      if entries - {_LOCK, _partial(SETTINGS)}:
+      if _SPEC_OF_OLD in entries:
+        raise _error(
+          "be new or hold a run of this version",
+          f"{self.path} of an earlier version, which that version goes on with",
+        )
+      if entries - {_LOCK, _partial(SPEC)}:
         raise _error("be new or hold a run", f"{self.path} with other files")
       return None
     try:
-      return json.loads((self.path / SETTINGS).read_text())
+      return json.loads((self.path / SPEC).read_text())
     except ValueError as error:
       raise _error(
         "hold the settings of its run as JSON",
-        f"{self.path / SETTINGS}: {error}",
+        f"{self.path / SPEC}: {error}",
       ) from error
 
   def read_json(self, name: str) -> Any:
@@ -185,21 +209,25 @@ class RunDirectory:
     self._lock.close()
 
 
-def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
-  """Without what was not given: an older run may not know of it at all."""
-  return {name: value for name, value in settings.items() if value is not None}
+def _flatten(
+  values: Mapping[str, Any], names: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+  """Yields the values below names that are given, with all their names."""
+  for name, value in values.items():
+    if isinstance(value, Mapping):
+      yield from _flatten(value, (*names, name))
+    elif value is not None:
+      yield (*names, name), value
 
 
 def _describe_difference(
-  found: Mapping[str, Any], asked: Mapping[str, Any]
+  was: Mapping[tuple[str, ...], Any], now: Mapping[tuple[str, ...], Any]
 ) -> str:
   different = [
-    name
-    for name in sorted({*found, *asked})
-    if found.get(name) != asked.get(name)
+    names for names in sorted({*was, *now}) if was.get(names) != now.get(names)
   ]
   first = ", ".join(
-    f"{name}={found.get(name)!r} (now {asked.get(name)!r})"
-    for name in different[:3]
+    f"{'.'.join(names)}={was.get(names)!r} (now {now.get(names)!r})"
+    for names in different[:3]
   )
   return first + (", ..." if len(different) > 3 else "")

@@ -9,9 +9,6 @@ from typing import Any
 from etils import epy
 import numpy as np
 
-from binaries import smoke
-from tasks import registry as task_registry
-from tasks import task_config
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.evaluation import similarities
@@ -246,19 +243,17 @@ def _describe_pairs(
 
 
 def _open_task(run: run_files.Run, options: Options) -> task_lib.Task:
-  """The task of the run, by the flags that it recorded."""
+  """The task of the run, as its spec has it."""
   if options.task is not None:
     return options.task
-  fields = {spec.name for spec in config_lib.specs(task_config.TaskConfig)}
-  values = {k: v for k, v in run.settings.items() if k in fields}
-  # No setting of a run: the program that ended it says what came of it.
+  values = dict(options.data)
+  # No setting of a run: whoever ended it says what came of bad examples.
   if run.summary.get("data", {}).get("num_bad_examples"):
-    values["on_bad_example"] = "skip"
-  values |= options.data
-  name = str(run.summary["task"])
-  if run.settings.get("smoke") and values.get("data_dir") is None:
-    values["data_dir"] = smoke.prepare_data(name, values.get("cache_dir"))
-  return task_registry.create_task(name, task_config.TaskConfig(**values))
+    values.setdefault("on_bad_example", "skip")
+  source = run.spec.task
+  known = {spec.name for spec in config_lib.specs(type(source))}
+  given = {name: value for name, value in values.items() if name in known}
+  return dataclasses.replace(source, **given).create()
 
 
 def _read(

@@ -22,6 +22,7 @@ from tff_fedemb.evaluation import verification
 from tff_fedemb.privacy import extrapolation
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import run_directory
+from tff_fedemb.run import spec as spec_lib
 
 with epy.lazy_imports():
   import pandas as pd
@@ -91,7 +92,7 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
     chain = chain_lib.Chain(path)
     if not chain.found or summary["chain"] != chain.head:
       raise ValueError(f"{run_directory.SUMMARY} is not that of the rounds")
-    settings = dict(json.loads((path / run_directory.SETTINGS).read_text()))
+    settings = spec_lib.read(path).settings()
     compared = dict(settings)
     if settings.get("sampling_seed") is not None:
       # Runs that were given one have another epsilon; whichever it was.

@@ -18,7 +18,7 @@ from tff_fedemb.privacy import extrapolation as extrapolation_lib
 from tff_fedemb.program import run_directory
 from tff_fedemb.report import measured_runs
 from tff_fedemb.run import account as account_run
-from tff_fedemb.run import experiment as experiment_lib
+from tff_fedemb.run import spec as spec_lib
 
 with epy.lazy_imports():
   import pandas as pd
@@ -36,7 +36,7 @@ class Run:
   Attributes:
     path: Its directory.
     name: What tells it from the others of the report.
-    settings: All its flags.
+    spec: What was asked for.
     summary: Its summary.json.
     trained: Result of the test images, without the ROC curve, JSON values.
     untrained: The same before training.
@@ -50,7 +50,7 @@ class Run:
 
   path: pathlib.Path
   name: str
-  settings: Mapping[str, Any]
+  spec: spec_lib.RunSpec
   summary: Mapping[str, Any]
   trained: Mapping[str, Any]
   untrained: Mapping[str, Any]
@@ -67,13 +67,9 @@ class Run:
     return self.summary.get("evaluation_on_training_users") is not False
 
   @property
-  def extrapolation_config(self) -> experiment_lib.ExtrapolationConfig:
-    """For whom else the run was to be accounted for."""
-    return experiment_lib.ExtrapolationConfig(
-      extrapolated_num_users=self.settings.get("extrapolated_num_users", 0),
-      cohort_factor=self.settings.get("extrapolated_cohort_factor", 1.0),
-      extrapolated_delta=self.settings.get("extrapolated_delta"),
-    )
+  def settings(self) -> Mapping[str, Any]:
+    """What was asked for, by flags."""
+    return self.spec.settings()
 
 
 def read_all(
@@ -113,7 +109,7 @@ def _read(
 ) -> Run:
   if not (path / run_directory.SUMMARY).exists():
     found = f"{os.fspath(path)} without"
-    if (path / run_directory.SETTINGS).exists():
+    if (path / run_directory.SPEC).exists():
       found += "; the command that began the run goes on with it"
     raise errors.FieldError(
       "run_dirs", f"hold finished runs ({run_directory.SUMMARY})", found
@@ -155,7 +151,7 @@ def _parse(
   run = Run(
     path=path,
     name=name,
-    settings=json.loads((path / run_directory.SETTINGS).read_text()),
+    spec=spec_lib.read(path),
     summary=summary,
     trained=trained,
     untrained=summary["evaluation_untrained"][_TEST],
@@ -171,7 +167,7 @@ def _parse(
     extrapolation=None,
   )
   ledger = account.ledger
-  extrapolation = run.extrapolation_config.extrapolate(
+  extrapolation = run.spec.extrapolation.extrapolate(
     ledger.rounds, noise=ledger.noise, participation=ledger.participation
   )
   return dataclasses.replace(run, extrapolation=extrapolation)

@@ -24,6 +24,7 @@ from tff_fedemb.program import release
 from tff_fedemb.program import run_directory
 from tff_fedemb.program import training
 from tff_fedemb.run import experiment as experiment_lib
+from tff_fedemb.run import extrapolation as extrapolation_config
 
 # What the result of a trained model is called beside that of an untrained one.
 TRAINED = "trained"
@@ -97,7 +98,7 @@ def create_recall_panel(
 def create_epsilon_panel(
   ledger: ledger_lib.Ledger,
   privacy: report_lib.PrivacyReport,
-  extrapolation: experiment_lib.ExtrapolationConfig | None = None,
+  extrapolation: extrapolation_config.ExtrapolationConfig | None = None,
   *,
   num_points: int = 12,
 ) -> plots.EpsilonPanel:
@@ -275,7 +276,7 @@ class Outcome:
         {TRAINED: self.trained["test"], plots.UNTRAINED: untrained["test"]}
       ),
       "epsilon": create_epsilon_panel(
-        self.ledger, self.privacy, self.experiment.extrapolation
+        self.ledger, self.privacy, self.experiment.spec.extrapolation
       ),
     }
     for name, panel in panels.items():

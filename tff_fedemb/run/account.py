@@ -7,7 +7,7 @@ draws, and the summary has to say the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import dataclasses
 import functools
 import math
@@ -35,7 +35,6 @@ with epy.lazy_imports():
 # Epsilon of the same events by the same library differs by rounding alone.
 _RELATIVE_TOLERANCE = 1e-6
 _COMPARED = ("rounds", "delta", "sensitivity_in_clip_norms")
-_SAMPLING_SEED = "sampling_seed"
 # What comes of values that are not those of the file.
 _DAMAGES = (ValueError, KeyError, TypeError, AttributeError)
 
@@ -86,7 +85,7 @@ def read_ledger(
 
 def _replay(
   run_dir: pathlib.Path,
-  settings: Mapping[str, Any],
+  sampling_seed: int | None,
   ledger: ledger_lib.Ledger,
   trace: participation_trace.TraceReader,
 ) -> str:
@@ -104,9 +103,8 @@ def _replay(
     )
   key = sampling_key.read(run_dir / run_directory.CHECKPOINTS)
   source = f"{run_directory.CHECKPOINTS}/{sampling_key.NAME}"
-  seed = settings.get(_SAMPLING_SEED)
-  if seed is not None:
-    key, source = seed, _SAMPLING_SEED
+  if sampling_seed is not None:
+    key, source = sampling_seed, "sampling_seed"
   if key is None:
     return (
       f"there is no {source}: that the users of the trace were drawn from the"
@@ -149,12 +147,12 @@ def recompute(
     accountants=ledger.accountants,
   )
   run_dir = pathlib.Path(run_dir)
-  settings = run_directory.read_json(run_dir / run_directory.SETTINGS)
+  asked = run_directory.read_json(run_dir / run_directory.SPEC)
   summary = run_directory.read_json(run_dir / run_directory.SUMMARY)
   notes = []
   with participation_trace.TraceReader(run_dir / run_directory.TRACE) as trace:
     report = ledger.report(trace)
-    notes.append(_replay(run_dir, settings, ledger, trace))
+    notes.append(_replay(run_dir, asked.get("sampling_seed"), ledger, trace))
     more = trace.num_rounds - ledger.rounds
   if summary is None:
     notes.append(
@@ -169,7 +167,11 @@ def recompute(
     path = run_dir / run_directory.SUMMARY
     _compare(path, summary, report, all_accountants=accountants is None)
   return Recomputed(
-    chain, ledger, report, tuple(notes), settings.get("aggregator")
+    chain,
+    ledger,
+    report,
+    tuple(notes),
+    (asked.get("mechanism") or {}).get("kind"),
   )
 
 

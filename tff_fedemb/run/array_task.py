@@ -29,6 +29,7 @@ from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
   import tensorflow as tf
+  import tensorflow_federated as tff
 
   from tff_fedemb.evaluation import embedding
 
@@ -52,6 +53,8 @@ class ArrayTask(task_lib.TaskSource):
     name: What the task is called.
     user_meaning: What a user is, in a few words: the unit of privacy.
   """
+
+  is_in_memory = True
 
   images: np.ndarray
   labels: np.ndarray
@@ -125,11 +128,15 @@ class ArrayTask(task_lib.TaskSource):
     Raises:
       errors.FieldError: Always.
     """
+    del values
     raise errors.FieldError(
-      "task",
-      "be given as arrays, which no file of a run has",
-      f"the digest of {values.get('images')} images",
+      "task", "be given as arrays, which no file of a run has", "their digest"
     )
+
+  @functools.cached_property
+  def num_users(self) -> int:
+    """Number of different users."""
+    return len(np.unique(self.users))
 
   def create(self) -> task_lib.Task:
     """Creates the task."""
@@ -245,3 +252,48 @@ def _read_client(
     .batch(_READING_BATCH)
     .map(parse)
   )
+
+
+def from_client_data(
+  train: tff.simulation.datasets.ClientData,
+  *,
+  test: tff.simulation.datasets.ClientData,
+  image_key: str = "pixels",
+  label_key: str = "label",
+  name: str = "client_data",
+) -> ArrayTask:
+  """Creates a task from TFF's client data, which are read into memory.
+
+  Args:
+    train: Its clients are the users who train.
+    test: Its examples are evaluated on, whichever client they belong to.
+    image_key: Of an image in an example, `[height, width]` or `[height, width,
+      channels]`: integers in [0, 255], or numbers in [0, 1].
+    label_key: Of the label in an example, an integer.
+    name: What the task is called.
+  """
+
+  def read(data):
+    images, labels, users = [], [], []
+    for client in data.client_ids:
+      for example in data.create_tf_dataset_for_client(
+        client
+      ).as_numpy_iterator():
+        images.append(example[image_key])
+        labels.append(example[label_key])
+        users.append(client)
+    return _to_uint8(np.stack(images)), np.array(labels), np.array(users)
+
+  images, labels, users = read(train)
+  test_images, test_labels, _ = read(test)
+  return ArrayTask(
+    images, labels, users, test=(test_images, test_labels), name=name
+  )
+
+
+def _to_uint8(images: np.ndarray) -> np.ndarray:
+  if images.dtype.kind == "f":
+    images = np.round(255 * images)
+  if images.ndim == 3:
+    images = images[..., np.newaxis]
+  return images.astype(np.uint8)

@@ -89,27 +89,34 @@ class DeploymentConfig(config_lib.Config):
     return Deployed(deployment_lib.load(self.deployment), self.deployment_seed)
 
 
-def check_participation(name: str, config: DeploymentConfig) -> None:
+def check_participation(
+  participation: participation_lib.Participation | None,
+  config: DeploymentConfig,
+) -> None:
   """Refuses who takes part if that is not what the deployment has.
 
   Args:
-    name: Of the participation.
+    participation: Who takes part.
     config: Whether there is a deployment.
 
   Raises:
     errors.FieldError: If it is not.
   """
-  own = check_ins.CheckIns.name
-  if config.deployment is not None and name != own:
+  if participation is None:
+    raise errors.FieldError("participation", "be given", "nothing")
+  is_check_ins = isinstance(participation, check_ins.CheckIns)
+  if config.deployment is not None and not is_check_ins:
     raise errors.FieldError(
       "participation",
-      f"be {own} with a deployment, where who is there is no draw of the"
-      " server's",
-      name,
+      f"be {check_ins.CheckIns.name} with a deployment, whose devices decide"
+      " who is there",
+      participation.name,
     )
-  if config.deployment is None and name == own:
+  if config.deployment is None and is_check_ins:
     raise errors.FieldError(
-      "deployment", f"be given with participation {own}", "nothing"
+      "deployment",
+      f"be given with participation {check_ins.CheckIns.name}",
+      "nothing",
     )
 
 

@@ -1,98 +1,44 @@
-"""What a training program decides before it opens the run directory."""
+"""A run whose task is at hand: what is built, drawn and accounted for.
+
+`resolve` settles what a `RunSpec` leaves to the data, such as the number of
+users, and refuses what does not fit them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 import dataclasses
+import functools
+from typing import Any
 
 from etils import epy
 
-from tff_fedemb import config as config_lib
+from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.aggregators import mechanism as mechanism_lib
+from tff_fedemb.aggregators import none
+from tff_fedemb.aggregators import registry as aggregators
+from tff_fedemb.algorithms import fedemb
+from tff_fedemb.algorithms import registry as algorithms
+from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import participation as participation_lib
+from tff_fedemb.participation import registry as participations
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import planning
-from tff_fedemb.run import deployment as deployment_run
+from tff_fedemb.run import deployment as deployment_lib
+from tff_fedemb.run import spec as spec_lib
 
 with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
+  from tff_fedemb.algorithms import local_training
   from tff_fedemb.privacy import arithmetic
   from tff_fedemb.run import task as task_lib
   from tff_fedemb.runtime import secure_sums
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ExtrapolationConfig(config_lib.Config):
-  """For whom the cost of the same noise on the mean is worked out.
-
-  Attributes:
-    extrapolated_num_users: Population for which the cost of the same noise on
-      the mean is worked out beside the run's own; 0 for none.
-    cohort_factor: Users of a round and noise multiplier of the extrapolation /
-      of the run.
-    extrapolated_delta: Delta of the extrapolation, at most 1 /
-      extrapolated_num_users [extrapolated_num_users ** -1.1].
-  """
-
-  extrapolated_num_users: int = config_lib.field(10_000_000, minimum=0)
-  cohort_factor: float = config_lib.field(
-    64.0, above=0, flag="extrapolated_cohort_factor"
-  )
-  extrapolated_delta: float | None = config_lib.field(None, above=0, below=1)
-
-  def __post_init__(self):
-    super().__post_init__()
-    num_users, delta = self.extrapolated_num_users, self.extrapolated_delta
-    if num_users and delta is None:
-      delta = planning.default_delta(num_users)
-      object.__setattr__(self, "extrapolated_delta", delta)
-    if num_users and delta > 1.0 / num_users:
-      raise errors.FieldError(
-        "extrapolated_delta",
-        f"be at most 1 / extrapolated_num_users = {1.0 / num_users:g}",
-        f"{delta:g}",
-      )
-
-  def extrapolate(
-    self,
-    rounds: int,
-    *,
-    noise: composition.Noise,
-    participation: participation_lib.Participation,
-    accountants: tuple[str, ...] | None = None,
-  ) -> extrapolation_lib.Extrapolation | None:
-    """Cost of the same noise on the mean with more users.
-
-    Args:
-      rounds: Number of rounds.
-      noise: Of each of them.
-      participation: Who takes part.
-      accountants: As `extrapolation.extrapolate`.
-
-    Returns:
-      The extrapolation; `None` without noise, or if there is to be none.
-
-    Raises:
-      errors.FieldError: As `extrapolation.extrapolate`.
-    """
-    if not self.extrapolated_num_users or not noise.multiplier:
-      return None
-    return extrapolation_lib.extrapolate(
-      rounds=rounds,
-      noise_multiplier=noise.multiplier,
-      participation=participation,
-      strategy=noise.strategy,
-      num_users=self.extrapolated_num_users,
-      cohort_factor=self.cohort_factor,
-      delta=self.extrapolated_delta,
-      accountants=accountants,
-    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,30 +46,75 @@ class Experiment:
   """What is trained on whose data, and what that costs.
 
   Attributes:
-    name: Name of the algorithm.
-    task: Data and classes.
-    create_backbone: Makes a fresh backbone.
-    build_process: Builds the learning process; slow, hence deferred.
+    spec: What was asked for.
+    num_users: Number of users who train.
     participation: Draws the virtual clients of a round.
     mechanism: Aggregator and what it costs.
     delta: At which epsilon is stated.
-    extrapolation: For whom else to work out the cost.
     deployed: Whose devices come and go, or `None`: then the participation draws
       who takes part.
-    export_backbone: Where to write the backbone beside the run's own
-      SavedModel, or `None`.
+    task: Data and classes; `None` where only the cost matters.
   """
 
-  name: str
-  task: task_lib.Task
-  create_backbone: Callable[[], tf.keras.Model]
-  build_process: Callable[[], tff.learning.templates.LearningProcess]
+  spec: spec_lib.RunSpec
+  num_users: int
   participation: participation_lib.Participation
   mechanism: mechanism_lib.Mechanism
   delta: float
-  extrapolation: ExtrapolationConfig = ExtrapolationConfig()
-  deployed: deployment_run.Deployed | None = None
-  export_backbone: str | None = None
+  deployed: deployment_lib.Deployed | None = None
+  task: task_lib.Task | None = None
+
+  @property
+  def name(self) -> str:
+    """Name of the algorithm."""
+    return algorithms.ALGORITHMS.name_of(self.spec.algorithm)
+
+  @property
+  def local_training(self) -> local_training.LocalTraining:
+    """What clients do with the data of the task."""
+    return dataclasses.replace(
+      self.spec.algorithm.local,
+      decode_images=self.task.decode_images,
+      skip_unreadable=self.spec.task.skips_bad_examples,
+      rounds=self.spec.rounds,
+    )
+
+  @property
+  def create_backbone(self) -> Callable[[], tf.keras.Model]:
+    """Makes a fresh backbone for the task's images."""
+    return functools.partial(
+      self.spec.algorithm.backbone.create,
+      self.task.image_shape,
+      default=self.task.default_backbone,
+    )
+
+  def build_process(
+    self, **options: Any
+  ) -> tff.learning.templates.LearningProcess:
+    """Builds the process, which takes identifiers of virtual clients; slow.
+
+    Args:
+      **options: Of `Algorithm.build`, beside those that the spec decides.
+    """
+    spec, local = self.spec, self.local_training
+    if spec.algorithm.is_private:
+      options = {
+        "aggregator": self.mechanism.factory,
+        "server_optimizer": spec.server_optimizer.build(),
+        **options,
+      }
+    process = spec.algorithm.build(
+      self.create_backbone,
+      num_classes=self.task.num_train_classes * local.classes_per_label,
+      local=local,
+      example_type=self.task.example_type,
+      seed=spec.seed,
+      **options,
+    )
+    return tff.simulation.compose_dataset_computation_with_learning_process(
+      self.task.build_dataset_computation(local.max_examples_per_client),
+      process,
+    )
 
   @property
   def secure_sums(self) -> str | None:
@@ -161,12 +152,106 @@ class Experiment:
     )
 
   def extrapolate(
-    self, rounds: int, *, accountants: tuple[str, ...] | None = None
+    self, *, accountants: tuple[str, ...] | None = None
   ) -> extrapolation_lib.Extrapolation | None:
     """As `ExtrapolationConfig.extrapolate`, of this experiment."""
-    return self.extrapolation.extrapolate(
-      rounds,
+    return self.spec.extrapolation.extrapolate(
+      self.spec.rounds,
       noise=composition.noise_of(self.mechanism.round_event),
       participation=self.participation,
       accountants=accountants,
     )
+
+
+def resolve(spec: spec_lib.RunSpec, task: task_lib.Task) -> Experiment:
+  """Settles what a spec leaves to the data.
+
+  Args:
+    spec: What was asked for.
+    task: The task that `spec.task` creates.
+
+  Raises:
+    errors.FieldError: If the spec does not fit the data.
+  """
+  if (
+    task.one_class_per_user
+    and isinstance(spec.algorithm, fedemb.FedEmb)
+    and (spec.participation is None or spec.participation.users_per_client < 2)
+  ):
+    raise errors.FieldError(
+      "users_per_client",
+      f"be at least 2 for task {task.name}, where a user has one class and a"
+      " head of one class learns nothing",
+      1,
+    )
+  experiment = dataclasses.replace(
+    resolve_cost(spec, len(task.train_users)), task=task
+  )
+  # A backbone that does not fit is refused before the process is built.
+  experiment.create_backbone()
+  return experiment
+
+
+def resolve_cost(spec: spec_lib.RunSpec, num_users: int) -> Experiment:
+  """As `resolve`, for a number of users whose data are not at hand.
+
+  Args:
+    spec: What was asked for.
+    num_users: Number of users who train.
+
+  Raises:
+    errors.FieldError: If the spec does not fit so many users.
+  """
+  delta = spec.delta
+  if delta is None:
+    delta = planning.default_delta(num_users)
+  deployed = spec.deployment.load()
+  if spec.algorithm.is_private:
+    participation = _create_participation(spec, num_users, deployed)
+    mechanism = dataclasses.replace(
+      spec.mechanism, clients_per_round=participation.clients_per_round
+    ).create(composition.schedule_of(participation, spec.rounds))
+  else:
+    users = spec.algorithm.users_per_round
+    checks.check_integer("users_per_round", users, minimum=1, maximum=num_users)
+    participation = fixed_size.FixedSize(
+      num_users, users, users_per_client=users
+    )
+    mechanism = none.NoneConfig(clients_per_round=1).create()
+  if spec.sampling_seed is not None:
+    participation = participation.with_known_schedule()
+  return Experiment(
+    spec=spec,
+    num_users=num_users,
+    participation=participation,
+    mechanism=mechanism,
+    delta=delta,
+    deployed=deployed,
+  )
+
+
+def _create_participation(
+  spec: spec_lib.RunSpec,
+  num_users: int,
+  deployed: deployment_lib.Deployed | None,
+) -> participation_lib.Participation:
+  asked = spec.participation
+  if deployed is not None:
+    return deployment_lib.create_participation(
+      deployed.deployment,
+      num_users=num_users,
+      report_goal=asked.clients_per_round,
+      users_per_client=asked.users_per_client,
+      min_separation=asked.min_separation,
+    )
+  participation_lib.count_users(
+    asked.clients_per_round, asked.users_per_client, num_users=num_users
+  )
+  fields = {**vars(spec.mechanism), **vars(asked)}
+  bands = planning.options_of_bands(
+    participations.PARTICIPATIONS.name_of(asked),
+    aggregators.AGGREGATORS.name_of(spec.mechanism),
+    fields,
+  )
+  asked = dataclasses.replace(asked, **bands)
+  return asked.for_users(num_users).for_rounds(spec.rounds)

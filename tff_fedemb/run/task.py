@@ -9,6 +9,9 @@ import abc
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import functools
+import importlib
+import importlib.util
+from typing import Any, ClassVar
 
 from etils import epy
 import numpy as np
@@ -233,7 +236,27 @@ class Task:
 
 @dataclasses.dataclass(frozen=True)
 class TaskSource(config.Config, abc.ABC):
-  """What a task is made from: what a run names, and its JSON keeps."""
+  """What a task is made from: what a run names, and its JSON keeps.
+
+  Attributes:
+    is_in_memory: Whether the data live in the program alone, so that JSON has
+      a digest of them.
+    chooses_settings: Whether a program chooses the settings that its user does
+      not give, by counting users and classes.
+  """
+
+  is_in_memory: ClassVar[bool] = False
+  chooses_settings: ClassVar[bool] = False
+
+  @property
+  def num_users(self) -> int | None:
+    """Number of users who train, if it is known before the data are read."""
+    return None
+
+  @property
+  def skips_bad_examples(self) -> bool:
+    """Whether examples that cannot be used are left out and counted."""
+    return False
 
   @abc.abstractmethod
   def create(self) -> Task:
@@ -246,5 +269,58 @@ class TaskSource(config.Config, abc.ABC):
     """
 
 
-# None has a name: where data come from is said by `module:Class`.
-SOURCES: registry.Registry[TaskSource] = registry.Registry(TaskSource, {})
+# Tasks of other packages put themselves here when they are imported.
+SOURCES: registry.Registry[TaskSource] = registry.Registry(
+  TaskSource, {}, kind="task"
+)
+# The tasks that come along are above this package, which must not import them.
+_TASKS = "tasks.registry"
+
+
+def create_task(name: str, **fields: Any) -> TaskSource:
+  """Creates a task by name, for a `RunSpec`; no data are read yet.
+
+  Args:
+    name: Of a task that comes along, such as "emnist", or `module:Class`.
+    **fields: Of the task, for example `data_dir`.
+
+  Raises:
+    errors.FieldError: If there is no such task or field, or a value is out of
+      its range.
+  """
+  load_tasks()
+  return SOURCES.create(name, **fields)
+
+
+def load_tasks() -> None:
+  """Makes the tasks that come along known by their names."""
+  if importlib.util.find_spec(_TASKS.partition(".")[0]) is not None:
+    importlib.import_module(_TASKS)
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordedTask(TaskSource):
+  """What a file says of a task whose data lived in a program that has ended.
+
+  Attributes:
+    values: JSON values of the task.
+  """
+
+  is_in_memory = True
+
+  values: Any = None
+
+  def to_json(self) -> dict[str, Any]:
+    """The values as they were found."""
+    return dict(self.values)
+
+  @classmethod
+  def from_json(cls, values: Mapping[str, Any]) -> RecordedTask:
+    """Keeps the values."""
+    return cls(dict(values))
+
+  def create(self) -> Task:
+    """Refuses: nobody can make data of their digest."""
+    raise errors.FieldError(
+      "task", "be given as arrays, which no file of a run has", "their digest"
+    )

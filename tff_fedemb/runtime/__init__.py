@@ -82,20 +82,26 @@ class RuntimeConfig(config_lib.Config):
   """
 
   runtime: str = config_lib.field("in_process", choices=RUNTIMES)
-  concurrent_clients: int | None = config_lib.field(None, minimum=1)
-  on_client_error: str = config_lib.field("fail", choices=ON_CLIENT_ERROR)
+  concurrent_clients: int | None = config_lib.field(
+    None, minimum=1, decides=False
+  )
+  on_client_error: str = config_lib.field(
+    "fail", choices=ON_CLIENT_ERROR, decides=False
+  )
   # Bonawitz et al. 2017 need more than this against a server that cheats.
-  secure_sum_threshold: float = config_lib.field(2 / 3, above=0, maximum=1)
+  secure_sum_threshold: float = config_lib.field(
+    2 / 3, above=0, maximum=1, decides=False
+  )
   compute_precision: str = config_lib.field(
     precision.FLOAT32, choices=precision.PRECISIONS
   )
-  require_gpu: bool = False
-  ray_address: str | None = None
-  ray_workers: int | None = config_lib.field(None, minimum=1)
-  ray_worker_cores: int = config_lib.field(1, minimum=1)
-  ray_worker_gpus: float = config_lib.field(0.0, minimum=0)
+  require_gpu: bool = config_lib.field(False, decides=False)
+  ray_address: str | None = config_lib.field(None, decides=False)
+  ray_workers: int | None = config_lib.field(None, minimum=1, decides=False)
+  ray_worker_cores: int = config_lib.field(1, minimum=1, decides=False)
+  ray_worker_gpus: float = config_lib.field(0.0, minimum=0, decides=False)
   ray_clients_per_chunk: int | None = config_lib.field(None, minimum=1)
-  ray_runtime_env: str | None = None
+  ray_runtime_env: str | None = config_lib.field(None, decides=False)
 
   def __post_init__(self):
     super().__post_init__()

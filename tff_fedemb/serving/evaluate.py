@@ -50,11 +50,6 @@ class EvaluationConfig(image_sources.ImageConfig):
         "be given, or a task, one of the two",
         "both" if self.task else "neither",
       )
-    for name in ("data_dir", "task_variant"):
-      if getattr(self, name) and not self.task:
-        raise errors.FieldError(
-          name, "be given with a task only", getattr(self, name)
-        )
 
 
 def execute(

@@ -16,8 +16,6 @@ from typing import Any
 from etils import epy
 import numpy as np
 
-from tasks import registry as task_registry
-from tasks import task_config
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
@@ -103,19 +101,26 @@ def _count_files(names: list[str], one: str, many: str) -> tuple[str, ...]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ImageConfig(task_config.TaskConfig):
+class ImageConfig(config_lib.Config):
   """Which images to embed, of a folder or a task.
 
   Attributes:
-    image_folder: Folder with one sub-folder of PNG, JPEG, BMP, GIF, PGM or
-      WebP images a class, instead of a task.
-    task: Benchmark whose images to embed.
-    max_images: Images drawn at random; 0: all.
+    image_folder: Folder with one sub-folder a class, of PNG, JPEG, BMP, GIF,
+      PGM or WebP images, instead of a task.
+    task: Task whose images to embed.
+    image_size: Side of a folder's images in pixels [the model's].
+    on_bad_example: What to do about images that cannot be used; skip leaves
+      them out and counts them.
+    max_images: Maximum number of images, drawn at random; 0 for all.
     overwrite: Whether to replace files that exist.
   """
 
   image_folder: str | None = None
-  task: str | None = config_lib.field(None, choices=task_registry.TASKS)
+  task: task_lib.TaskSource | None = config_lib.part(
+    None, registry=task_lib.SOURCES
+  )
+  image_size: int | None = config_lib.field(None, minimum=1)
+  on_bad_example: str = config_lib.field("fail", choices=bad_examples.POLICIES)
   max_images: int = config_lib.field(0, minimum=0)
   overwrite: bool = False
 
@@ -135,45 +140,46 @@ class ImageConfig(task_config.TaskConfig):
       side = self.image_size or 0
       shape, policy = model_shape or (side, side, 3), self.on_bad_example
       return open_folder(self.image_folder, shape, on_bad_example=policy)[1]
-    task = self._create_task(model_shape)
+    task = _create_task(self.task, model_shape)
     source = _open_train(task) if split == "train" else open_split(task, split)
     left_out = task.bad_examples.lines
     notes = [f"left out {bad_examples.summarize(left_out)}"] if left_out else []
     facts = {
       "task": task.name,
-      "task_variant": self.task_variant,
+      "task_variant": getattr(self.task, "task_variant", None),
       "split": split,
       "split_description": task.split_description,
-      "data_dir": self.data_dir,
+      "data_dir": getattr(self.task, "data_dir", None),
       "bad_examples": list(left_out),
     }
     return dataclasses.replace(
       source, notes=(*task.warnings, *notes), facts=facts
     )
 
-  def _create_task(self, model_shape: ImageShape | None) -> task_lib.Task:
-    fields = dataclasses.fields(task_config.TaskConfig)
-    values = {field.name: getattr(self, field.name) for field in fields}
+
+def _create_task(
+  source: task_lib.TaskSource, model_shape: ImageShape | None
+) -> task_lib.Task:
+  """Creates a task whose images are those that a model takes."""
+  if model_shape is None:
+    return source.create()
+  known = {spec.name for spec in config_lib.specs(type(source))}
+  changes: dict[str, Any] = {}
+  if "color_mode" in known:
     # Photos come in the colours that the model takes.
-    if self.task == "photos" and model_shape is not None:
-      values["color_mode"] = "grayscale" if model_shape[2] == 1 else "rgb"
-    values["image_size"] = self.image_size or None
-    config = task_config.TaskConfig(**values)
-    task = task_registry.create_task(self.task, config)
-    if model_shape is None:
-      return task
-    if task.decode_images is not None:
-      # Photos are decoded to the size that the model takes.
-      config = dataclasses.replace(config, image_size=model_shape[0])
-      task = task_registry.create_task(self.task, config)
-    if task.image_shape != model_shape:
-      raise errors.FieldError(
-        "saved_model",
-        f"take images of {list(task.image_shape)}, the size of task"
-        f" {task.name}",
-        list(model_shape),
-      )
-    return task
+    changes["color_mode"] = "grayscale" if model_shape[2] == 1 else "rgb"
+  task = dataclasses.replace(source, **changes).create()
+  if task.decode_images is not None and "image_size" in known:
+    # Photos are decoded to the size that the model takes.
+    changes["image_size"] = model_shape[0]
+    task = dataclasses.replace(source, **changes).create()
+  if task.image_shape != model_shape:
+    raise errors.FieldError(
+      "saved_model",
+      f"take images of {list(task.image_shape)}, the size of task {task.name}",
+      list(model_shape),
+    )
+  return task
 
 
 def embed_rows(
@@ -255,7 +261,7 @@ def read_files(
       except image_folder_lib.ImageFolderError as error:
         if on_bad_example == "fail":
           raise errors.DataError(
-            f"{error} --on_bad_example=skip leaves such images out."
+            f"{error} on_bad_example=skip leaves such images out."
           ) from error
         skipped.append(error.path)
     if images:

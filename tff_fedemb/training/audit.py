@@ -1,7 +1,6 @@
 """One audited training: canaries take part, or not, and are looked for."""
 
 from collections.abc import Callable
-import dataclasses
 import functools
 import pathlib
 import secrets
@@ -9,13 +8,12 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 import tqdm
 
-from binaries import training_flags
 from tff_fedemb import errors
 from tff_fedemb import output_files
 from tff_fedemb.algorithms import composition
+from tff_fedemb.algorithms import server_optimizers
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.plots import privacy_plots
 from tff_fedemb.privacy import ledger as ledger_lib
@@ -26,7 +24,7 @@ from tff_fedemb.privacy.audit import registry
 from tff_fedemb.privacy.audit import scores as scores_lib
 from tff_fedemb.privacy.audit import users as users_lib
 from tff_fedemb.run import experiment as experiment_lib
-from tff_fedemb.run import task as task_lib
+from tff_fedemb.run import spec as spec_lib
 from tff_fedemb.training import audit_settings
 from tff_fedemb.training import audit_slots
 
@@ -38,9 +36,6 @@ _ASSUMES = (
   " several attacks, and of several rounds, each by itself",
   "an estimate is no bound: it may exceed what is true",
 )
-
-# Wraps what a client does; returns the experiment on the audited task.
-CreateExperimentFn = Callable[..., experiment_lib.Experiment]
 
 
 class _Attacks:
@@ -152,25 +147,14 @@ class _Attacks:
     }
 
 
-def execute(
-  config: audit_settings.AuditConfig,
-  settings: training_flags.Settings,
-  task: task_lib.Task,
-  create_experiment: CreateExperimentFn,
-  *,
-  clip_norm: float,
-  momentum: float,
+def audit(
+  config: audit_settings.AuditConfig, spec: spec_lib.RunSpec
 ) -> dict[str, Any]:
   """Trains with canaries, attacks what is released, and writes what came out.
 
   Args:
     config: What to attack.
-    settings: Of the training.
-    task: On which data.
-    create_experiment: From settings, a task and what wraps a client's update to
-      the experiment.
-    clip_norm: Of the experiment.
-    momentum: Of its server optimizer.
+    spec: The training.
 
   Returns:
     What audit.json has.
@@ -178,6 +162,20 @@ def execute(
   Raises:
     errors.FieldError: If it cannot be audited so.
   """
+  if spec.deployment.deployment is not None:
+    raise errors.FieldError(
+      "deployment",
+      "not be given for an audit: its canaries take part as a fair coin says,"
+      " and not as devices come and go",
+      spec.deployment.deployment,
+    )
+  if spec.participation.users_per_client != 1:
+    raise errors.FieldError(
+      "users_per_client",
+      "be 1 in an audit, whose canaries are clients of their own",
+      spec.participation.users_per_client,
+    )
+  task = spec.task.create()
   directory = pathlib.Path(config.output_dir)
   try:
     directory.mkdir(parents=True, exist_ok=True)
@@ -186,35 +184,21 @@ def execute(
       "output_dir", "be a directory that can be written", error
     ) from error
   canaries = canary_updates.CanaryUpdates(
-    config.num_canaries, clip_norm, secrets.randbits(62)
+    config.num_canaries, spec.mechanism.clip_norm, secrets.randbits(62)
   )
   slots = audit_slots.Slots(task, config, canaries)
-  experiment = create_experiment(
-    settings,
-    slots.create_task(),
-    wrap_client_update_fn=canaries.wrap_client_update,
-  )
-  participation = experiment.participation
-  if participation.users_per_client != 1:
-    raise errors.FieldError(
-      "users_per_client",
-      "be 1 in an audit, whose canaries are clients of their own",
-      participation.users_per_client,
-    )
-  if settings.run.sampling_seed is not None:
-    # Nothing is amplified then, and the attacker knows it as well.
-    experiment = dataclasses.replace(
-      experiment, participation=participation.with_known_schedule()
-    )
+  experiment = experiment_lib.resolve(spec, slots.create_task())
+  optimizer = spec.server_optimizer
+  is_sgd = isinstance(optimizer, server_optimizers.SgdMomentum)
   create_attacks = functools.partial(
     _Attacks,
     experiment,
     slots,
     canaries,
-    momentum=momentum,
+    momentum=optimizer.momentum if is_sgd else 0.0,
     significance=config.significance,
   )
-  ledger, points = _train(settings, experiment, slots, create_attacks)
+  ledger, points = _train(experiment, slots, canaries, create_attacks)
   result = _summarize(ledger, points, config.significance)
   output_files.json_writer(result)(directory / "audit.json")
   over_rounds = result["over_rounds"]
@@ -232,32 +216,23 @@ def execute(
 
 
 def _train(
-  settings: training_flags.Settings,
   experiment: experiment_lib.Experiment,
   slots: audit_slots.Slots,
+  canaries: canary_updates.CanaryUpdates,
   create_attacks: Callable[..., _Attacks],
 ) -> tuple[ledger_lib.Ledger, dict[int, dict[str, Any]]]:
   """Runs all rounds; returns what they cost, and findings by round."""
-  if experiment.deployed is not None:
-    raise errors.FieldError(
-      "deployment",
-      "not be given for an audit: its canaries take part as a fair coin says,"
-      " and not as devices come and go",
-      "one",
-    )
-  tf.keras.utils.set_random_seed(settings.run.seed)
-  process = tff.simulation.compose_dataset_computation_with_learning_process(
-    experiment.task.build_dataset_computation(
-      settings.local_training.max_examples_per_client
-    ),
-    experiment.build_process(),
+  spec = experiment.spec
+  tf.keras.utils.set_random_seed(spec.seed)
+  process = experiment.build_process(
+    wrap_client_update_fn=canaries.wrap_client_update
   )
-  ledger, key = experiment.create_ledger(), settings.run.sampling_seed
+  ledger, key = experiment.create_ledger(), spec.sampling_seed
   if key is None:
     key = secrets.randbits(128)
   points: dict[int, dict[str, Any]] = {}
-  rounds, every = settings.training.rounds, settings.training.evaluate_every
-  with settings.runtime.create() as runtime:
+  rounds, every = spec.rounds, spec.evaluate_every
+  with spec.runtime.create() as runtime:
     state = runtime.initialize(process)
     attacks = create_attacks(
       weights=runtime.structured_state(state).global_model_weights

@@ -1,6 +1,6 @@
 """Backbones that a run takes from a file, or leaves in one.
 
-`--pretrained_backbone` is where a run starts, `--export_backbone` where it puts
+`pretrained_backbone` is where a run starts, `export_backbone` where it puts
 what it has trained, beside its own directory.
 """
 
@@ -115,7 +115,6 @@ def create_card(
   privacy: report_lib.PrivacyReport,
   *,
   experiment: experiment_lib.Experiment,
-  command: str,
   chain: chain_lib.Chain,
 ) -> model_card.ModelCard:
   """Creates what goes along with the model of a complete run.
@@ -127,7 +126,6 @@ def create_card(
       card has none by images of users who may train.
     privacy: What the rounds cost.
     experiment: What was run.
-    command: That made it.
     chain: What happened in the run.
   """
   task = experiment.task
@@ -151,7 +149,14 @@ def create_card(
       "unit_of_privacy": task.user_meaning,
       # None where updates were summed in the clear.
       "secure_sums": experiment.secure_sums,
-      "command": command,
+      "backbone": (
+        experiment.spec.algorithm.backbone.backbone or task.default_backbone
+      ),
+      "settings": {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in experiment.spec.settings(with_paths=False).items()
+        if value is not None
+      },
       "code_version": chain.found["code_version"],
       "chain": chain.head,
       "tensorflow": tf.__version__,
@@ -171,7 +176,7 @@ def check_export(path: str | None, run_dir: str) -> None:
   target, run = pathlib.Path(path).resolve(), pathlib.Path(run_dir).resolve()
   if not path or target in (run, *run.parents) or run in target.parents:
     raise errors.FieldError(
-      "export_backbone", "be outside of --run_dir and not around it", repr(path)
+      "export_backbone", "be outside of run_dir and not around it", repr(path)
     )
   if target.exists() and not (run / run_directory.SUMMARY).exists():
     raise errors.FieldError(
@@ -188,19 +193,21 @@ def check_export(path: str | None, run_dir: str) -> None:
     ) from error
 
 
-def export(directory: run_directory.RunDirectory, path: str | None) -> None:
+def export(run_dir: str, path: str) -> None:
   """Copies the backbone of a complete run, whole or not at all.
 
-  Without a path there is nothing to do; what is there is left as it is.
+  Something that is there already is left as it is.
+
+  Args:
+    run_dir: Directory of the run.
+    path: Where to.
   """
-  if path is None:
-    return
   if os.path.exists(path):
     tqdm.tqdm.write(f"There is something at {path} already; left as it is.")
     return
   target = pathlib.Path(path).absolute()
   partial = target.with_name(f".{target.name}.partial")
   shutil.rmtree(partial, ignore_errors=True)
-  shutil.copytree(directory.path / run_directory.SAVED_MODEL, partial)
+  shutil.copytree(os.path.join(run_dir, run_directory.SAVED_MODEL), partial)
   os.replace(partial, target)
   tqdm.tqdm.write(f"Exported the backbone to {path}.")

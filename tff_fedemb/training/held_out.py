@@ -12,19 +12,18 @@ from tff_fedemb.algorithms import composition
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.evaluation import verification
 from tff_fedemb.program import training
+from tff_fedemb.run import spec as spec_lib
 from tff_fedemb.run import task as task_lib
 
 
 def load_images(
-  task: task_lib.Task, max_validation_images: int, max_images: int = 0
+  task: task_lib.Task, config: spec_lib.Evaluation
 ) -> tuple[dict[str, embedding.LabelledImages], embedding.LabelledImages]:
   """Loads the held-out images of a task.
 
   Args:
     task: The task.
-    max_validation_images: For evaluations during training; 0 for all.
-    max_images: Of each split, for those before and after it; 0 for all. Of more
-      a sample is drawn, the same each time.
+    config: How many images to evaluate on.
 
   Returns:
     The images by split, and those for evaluations during training.
@@ -36,13 +35,14 @@ def load_images(
   by_split = {
     split: task.load_images(split) for split in task_lib.EVALUATION_SPLITS
   }
-  if max_images:
+  if config.max_held_out_images:
     by_split = {
-      split: images.subsample(max_images) for split, images in by_split.items()
+      split: images.subsample(config.max_held_out_images)
+      for split, images in by_split.items()
     }
   sample = by_split["validation"]
-  if max_validation_images:
-    sample = sample.subsample(max_validation_images)
+  if config.max_evaluation_images:
+    sample = sample.subsample(config.max_evaluation_images)
   for name, images in {**by_split, "validation sample": sample}.items():
     _, counts = np.unique(images.labels, return_counts=True)
     if counts.size < 2 or counts.max() < 2:
@@ -50,8 +50,8 @@ def load_images(
         f"task {task.name} must have two classes and two images of one class"
         f" to evaluate on, found {counts.size} classes of at most"
         f" {counts.max(initial=0)} images in its {name}"
-        f" (--max_evaluation_images={max_validation_images},"
-        f" --max_held_out_images={max_images})."
+        f" (max_evaluation_images={config.max_evaluation_images},"
+        f" max_held_out_images={config.max_held_out_images})."
       )
   return by_split, sample
 
@@ -112,7 +112,7 @@ class Evaluator:
     if not np.all(np.isfinite(embeddings)):
       raise errors.DivergedError(
         "the model diverged: its embeddings are not finite; a lower"
-        " --client_learning_rate or --server_learning_rate may help."
+        " client_learning_rate or server_learning_rate may help."
       )
     return Embedded(embeddings, images.labels, images.num_found)
 

@@ -1,75 +1,36 @@
-"""The flags of a tuning's trials: those of all, and those that are drawn.
+"""Distributions of hyperparameters, from which a tuning draws its trials.
 
-The latter come from a search space, a JSON object from names of flags to what
-their values are drawn from:
+A search space is a JSON object, from fields of a run (by the names of their
+flags, or as paths such as `algorithm.local.learning_rate`) to what their values
+are drawn from:
 
   {"client_learning_rate": {"log_uniform": [0.01, 0.3]},
    "server_momentum": {"uniform": [0.8, 0.95]},
    "batch_size": {"values": [16, 32]}}
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import json
 import math
 import os
 import pathlib
-import re
-import shlex
-import subprocess
 from typing import Any
-import xml.etree.ElementTree
 
-from absl import flags
 import numpy as np
 
+from tff_fedemb import config as config_lib
 from tff_fedemb import errors
+from tff_fedemb.run import spec as spec_lib
 
 KINDS = ("values", "uniform", "log_uniform")
 
-# Flags that decide a trial's model and nothing else. The others say what it
-# costs, on whom, what it releases, how it is run or how it is judged.
-SEARCHABLE_FLAGS = frozenset(
-  {
-    "augmentation",
-    "backbone",
-    "batch_size",
-    "client_learning_rate",
-    "client_lr_schedule",
-    "client_momentum",
-    "client_optimizer",
-    "clip_learning_rate",
-    "clip_norm",
-    "embedding_dim",
-    "head",
-    "head_imprint_steps",
-    "head_initial_scale",
-    "head_learned_scale",
-    "head_lr_scale",
-    "head_margin",
-    "head_scale",
-    "head_warmup_steps",
-    "local_epochs",
-    "max_examples_per_client",
-    "server_learning_rate",
-    "server_momentum",
-    "server_optimizer",
-    "target_unclipped_quantile",
-    "trainable",
-    "turned_classes",
-  }
-)
-
-# Types of Python that absl's types of flags take.
-_TYPES = {"bool": (bool,), "float": (int, float), "int": (int,)}
-
-
-# Independent distributions: from the name of a flag to the kind of its own, one
-# of `KINDS`, and its values or bounds.
+# Independent distributions: from the name of a field to the kind of its own,
+# one of `KINDS`, and its values or bounds.
 SearchSpace = Mapping[str, tuple[str, tuple[Any, ...]]]
 
 
 def draw(space: SearchSpace, generator: np.random.Generator) -> dict[str, Any]:
-  """Draws a value of each flag."""
+  """Draws a value of each field."""
   drawn = {}
   # Whatever the order in the file, the same seed draws the same values.
   for name, (kind, values) in sorted(space.items()):
@@ -83,16 +44,59 @@ def draw(space: SearchSpace, generator: np.random.Generator) -> dict[str, Any]:
   return drawn
 
 
-def read(
-  path: str | os.PathLike[str], flag_types: Mapping[str, str]
-) -> SearchSpace:
-  """Reads a search space, a JSON file in the format above.
+def _fields(
+  spec: spec_lib.RunSpec,
+) -> Iterator[tuple[tuple[str, ...], config_lib.FieldSpec]]:
+  return ((path, field) for path, field, _ in config_lib.walk(spec))
 
-  The trials' flags are given with absl's name of their type.
+
+def _is_called(
+  name: str, path: tuple[str, ...], field: config_lib.FieldSpec
+) -> bool:
+  return name in (field.flag, ".".join(path))
+
+
+def apply(
+  spec: spec_lib.RunSpec, values: Mapping[str, Any]
+) -> spec_lib.RunSpec:
+  """Returns a spec with other values of some fields.
+
+  Args:
+    spec: The spec.
+    values: By the names of fields. Classes of parts are set before the fields
+      that only they have.
 
   Raises:
-    errors.FieldError: If it has another format, names a flag that does not
-      exist or may not be searched, or has values that the flag does not take.
+    errors.FieldError: If the spec has no such field, or a value is out of its
+      range.
+  """
+  waiting = dict(values)
+  while waiting:
+    found = {
+      name: (path, field)
+      for path, field in _fields(spec)
+      for name in waiting
+      if _is_called(name, path, field)
+    }
+    if not found:
+      name, value = next(iter(waiting.items()))
+      raise errors.FieldError(name, "be a field of the run", repr(value))
+    parts = [name for name, (_, field) in found.items() if field.registry]
+    name = parts[0] if parts else next(iter(found))
+    spec = config_lib.replace(spec, found[name][0], waiting.pop(name))
+  return spec
+
+
+def read(path: str | os.PathLike[str], spec: spec_lib.RunSpec) -> SearchSpace:
+  """Reads a search space, a JSON file in the format above.
+
+  Args:
+    path: The file.
+    spec: Of the trials, but for what is drawn.
+
+  Raises:
+    errors.FieldError: If it has another format, names a field that does not
+      exist or may not be searched, or has values that the field does not take.
   """
   try:
     text = pathlib.Path(path).read_text()
@@ -103,12 +107,33 @@ def read(
     raise _error("be a JSON file", error) from error
   if not isinstance(space, dict) or not space:
     raise _error(
-      "be an object of flags and what to draw their values from", repr(space)
+      "be an object of fields and what to draw their values from", repr(space)
     )
   return {
-    name: _check_choice(name, choice, flag_types)
+    name: _check_choice(_find(name, space, spec), name, choice)
     for name, choice in space.items()
   }
+
+
+def _find(
+  name: str, space: Mapping[str, Any], spec: spec_lib.RunSpec
+) -> config_lib.FieldSpec:
+  """A field of the trials, also of a class that only some trials choose."""
+  specs = [spec]
+  for path, field in _fields(spec):
+    if field.registry is not None and field.flag in space:
+      specs += [config_lib.replace(spec, path, kind) for kind in field.registry]
+  for each in specs:
+    for path, field in _fields(each):
+      if _is_called(name, path, field):
+        if not field.searchable:
+          raise _error(
+            f"not hold {name}: all trials must have the same data, privacy cost"
+            " and evaluation, and a sampling of their own",
+            name,
+          )
+        return field
+  raise _error("hold fields of the trials", repr(name))
 
 
 def _error(requirement: str, found: object) -> errors.FieldError:
@@ -124,16 +149,8 @@ def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_choice(
-  name: str, choice: Any, flag_types: Mapping[str, str]
+  field: config_lib.FieldSpec, name: str, choice: Any
 ) -> tuple[str, tuple[Any, ...]]:
-  if name not in flag_types:
-    raise _error("hold flags of the trials", repr(name))
-  if name not in SEARCHABLE_FLAGS:
-    raise _error(
-      f"not hold {name}: all trials must have the same data, privacy cost and"
-      " evaluation, and a sampling of their own",
-      name,
-    )
   if (
     not isinstance(choice, dict)
     or len(choice) != 1
@@ -141,23 +158,20 @@ def _check_choice(
   ):
     raise _error(f"have one of {', '.join(KINDS)} for {name}", repr(choice))
   [(kind, values)] = choice.items()
-  expected = flag_types[name]
+  type_name = "str" if field.registry else field.type.__name__
   if kind == "values":
     if not isinstance(values, list) or not values:
       raise _error(f"have a list of values for {name}", repr(values))
-    for value in values:
-      if not _is_of_type(value, expected):
-        raise _error(f"have values of type {expected} for {name}", repr(value))
-    return kind, tuple(values)
-  if expected != "float":
+    return kind, tuple(_check_value(field, name, value) for value in values)
+  if type_name != "float":
     raise _error(
-      f"have a list of values for {name}, a flag of type {expected}", kind
+      f"have a list of values for {name}, a field of type {type_name}", kind
     )
   low = 0.0 if kind == "log_uniform" else -math.inf
   if (
     not isinstance(values, list)
     or len(values) != 2
-    or not all(_is_of_type(value, expected) for value in values)
+    or not all(isinstance(x, int | float) and math.isfinite(x) for x in values)
     or not low < values[0] < values[1]
   ):
     positive = " positive" if kind == "log_uniform" else ""
@@ -169,83 +183,15 @@ def _check_choice(
   return kind, tuple(map(float, values))
 
 
-def _is_of_type(value: Any, expected: str) -> bool:
-  types = _TYPES.get(expected, (str,))
-  if isinstance(value, bool) and bool not in types:
-    return False
-  return isinstance(value, types) and (
-    not isinstance(value, float) or math.isfinite(value)
-  )
-
-
-def read_flag_types(
-  command: Sequence[str], words: Sequence[str]
-) -> dict[str, str]:
-  """Asks a program for absl's types of its flags.
-
-  Args:
-    command: What starts the program.
-    words: Flags of the trials, among them those that choose a part of one's
-      own, whose fields are flags as well.
-  """
-  own = [word for word in words if re.fullmatch(r"--?\w+=[\w.]+:\w+", word)]
-  names = [word.strip("-").partition("=")[0] for word in own]
-  text = subprocess.run(
-    [*command, *own, f"--undefok={','.join(names)}", "--helpxml"],
-    stdout=subprocess.PIPE,
-    check=False,
-  ).stdout
-  return {
-    flag.findtext("name"): flag.findtext("type")
-    for flag in xml.etree.ElementTree.fromstring(text).iter("flag")
-    if flag.findtext("key") == "yes"
-  }
-
-
-def read_trial_flags(flagfile: str | None, text: str) -> tuple[str, ...]:
-  """Reads the flags of all trials, those of a file first.
-
-  The text has further flags, as in a shell.
-
-  Raises:
-    errors.FieldError: If one cannot be read.
-  """
-  words = []
-  try:
-    if flagfile:
-      words = flags.FLAGS.read_flags_from_files([f"--flagfile={flagfile}"])
-    return (*words, *shlex.split(text))
-  except flags.Error as error:
-    raise errors.FieldError(
-      "trial_flagfile", "be a file of flags", error
-    ) from error
-  except ValueError as error:
-    raise errors.FieldError(
-      "trial_flags", "be flags as in a shell", error
-    ) from error
-
-
-def check_trial_flags(
-  words: Sequence[str], flag_types: Mapping[str, str]
-) -> None:
-  """Refuses words that are no flags of a trial.
-
-  Args:
-    words: As `read_trial_flags` returns them.
-    flag_types: As `read_flag_types`.
-
-  Raises:
-    errors.FieldError: If one is none.
-  """
-  for word in words:
-    name, equals, _ = word.removeprefix("-").removeprefix("-").partition("=")
-    known = name in flag_types and (equals or flag_types[name] == "bool")
-    negated = flag_types.get(name.removeprefix("no")) == "bool" and not equals
-    if not word.startswith("-") or not (known or negated):
-      raise errors.FieldError(
-        "trial_flags", "be flags of the trials (--name=value)", repr(word)
-      )
-    if name == "dry_run":
-      raise errors.FieldError(
-        "trial_flags", "have trials that train", repr(word)
-      )
+def _check_value(field: config_lib.FieldSpec, name: str, value: Any) -> Any:
+  """A value that a field can have, whatever its range."""
+  if field.registry is not None:
+    is_right = value in field.registry
+  elif field.type is float:
+    is_right = isinstance(value, int | float) and math.isfinite(value)
+  else:
+    is_right = isinstance(value, field.type)
+  if not is_right or (isinstance(value, bool) and field.type is not bool):
+    kind = "str" if field.registry else field.type.__name__
+    raise _error(f"have values of type {kind} for {name}", repr(value))
+  return value

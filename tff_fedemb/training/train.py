@@ -1,7 +1,6 @@
-"""One training run, from its parts to the files that it leaves.
+"""One training run, from its spec to the files that it leaves."""
 
-What `run_federated` and `run_centralized` have in common.
-"""
+from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 import contextlib
@@ -16,8 +15,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tqdm
 
-from binaries import training_flags
-from tasks import task_config
+from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import participation_trace
@@ -37,17 +35,18 @@ from tff_fedemb.program import sampling_key
 from tff_fedemb.program import training
 from tff_fedemb.report import page as report_page
 from tff_fedemb.report import training_report
-from tff_fedemb.run import account as account_run
-from tff_fedemb.run import deployment as deployment_run
+from tff_fedemb.run import account
+from tff_fedemb.run import deployment as deployment_lib
 from tff_fedemb.run import experiment as experiment_lib
+from tff_fedemb.run import spec as spec_lib
 from tff_fedemb.run import task as task_lib
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import client_error
 from tff_fedemb.serving import lite_export
 from tff_fedemb.training import backbone_files
-from tff_fedemb.training import dry_run
 from tff_fedemb.training import held_out
-from tff_fedemb.training import photo_choices as plan
+from tff_fedemb.training import plan as plan_lib
+from tff_fedemb.training import result as result_lib
 
 # Prints a line without breaking the progress bar.
 _say = tqdm.tqdm.write
@@ -58,7 +57,6 @@ class _Run:
   """A run whose directory is open, before its first round."""
 
   experiment: experiment_lib.Experiment
-  settings: training_flags.Settings
   directory: run_directory.RunDirectory
   chain: chain_lib.Chain
   runtime: base.Runtime
@@ -75,54 +73,65 @@ class _Run:
   trace: participation_trace.TraceWriter
 
 
-def create_backbone_fn(
-  settings: training_flags.Settings, task: task_lib.Task
-) -> Callable[[], tf.keras.Model]:
-  """Creates the function that makes a backbone for a task's images."""
-  create = functools.partial(
-    settings.backbone.create, task.image_shape, default=task.default_backbone
-  )
-  # Refused now, not when the process is built.
-  create()
-  return create
+def train(
+  spec: spec_lib.RunSpec,
+  *,
+  run_dir: str | os.PathLike[str],
+  task: task_lib.Task | None = None,
+  report: bool = False,
+  lite: bool = False,
+  export_backbone: str | None = None,
+) -> result_lib.Result:
+  """Trains, evaluates, exports and reports.
 
+  The same call goes on with a run that was interrupted, and returns the result
+  of one that is complete.
 
-def execute(
-  experiment: experiment_lib.Experiment, settings: training_flags.Settings
-) -> None:
-  """Trains, evaluates, exports and reports, or tells what that would take.
+  Privacy:
+    As the mechanism and the participation of the spec say; `Result.epsilon` is
+    of what happened in the rounds, each counted as often as it ran.
 
   Args:
-    experiment: What to run.
-    settings: What both programs are set by.
+    spec: What to run.
+    run_dir: Directory of the run: new, or of a run with the same spec.
+    task: The task that `spec.task` creates, if it is at hand.
+    report: Whether to write report.html into the directory. It shows no images
+      that may be of users who train.
+    lite: Whether to convert the model for phones, into tflite/ of the
+      directory.
+    export_backbone: Where to write the backbone beside the run's own
+      SavedModel, for `pretrained_backbone` of another run. It remembers its
+      users. `None` writes it nowhere.
+
+  Returns:
+    What came out.
+
+  Raises:
+    errors.FieldError: If the spec does not fit the data, the directory or this
+      machine; nothing is lost then.
+    errors.DataError: If the data cannot be used.
+    errors.DivergedError: If the model diverged.
+    errors.StorageError: If files cannot be written.
   """
   start = time.perf_counter()
-  if settings.run.sampling_seed is not None:
-    if experiment.deployed is not None:
-      raise errors.FieldError(
-        "sampling_seed",
-        "not be given with a deployment, whose users are not drawn",
-        settings.run.sampling_seed,
-        "deployment_seed is that of the devices.",
-      )
-    experiment = dataclasses.replace(
-      experiment, participation=experiment.participation.with_known_schedule()
-    )
-  if settings.run.dry_run:
-    dry_run.execute(experiment, settings)
-    return
-  if settings.run.task in plan.TASKS:
-    _say(dry_run.tell_cost(experiment, settings.training.rounds))
-  with _saying_what_is_safe(settings.run.run_dir):
-    run = _prepare(experiment, settings)
+  run_dir = os.fspath(run_dir)
+  spec = spec.with_absolute_paths()
+  experiment = experiment_lib.resolve(spec, task or spec.task.create())
+  if spec.task.chooses_settings:
+    _say(plan_lib.tell_cost(experiment))
+  with _saying_what_is_safe(run_dir):
+    run = _prepare(experiment, run_dir, export_backbone)
     if run is not None:
       with contextlib.closing(run.directory):
         _report(run, *_train(run), start)
-    if settings.run.export:
-      lite_export.export_run(settings.run.run_dir, experiment.task)
-    if settings.run.report:
-      path = report_page.write_for_run(settings.run.run_dir, experiment.task)
+    if export_backbone is not None:
+      backbone_files.export(run_dir, export_backbone)
+    if lite:
+      lite_export.export_run(run_dir, experiment.task)
+    if report:
+      path = report_page.write_for_run(run_dir, experiment.task)
       _say(f"Written to {path}: the report, for a browser.")
+  return result_lib.Result(spec, run_dir)
 
 
 @contextlib.contextmanager
@@ -145,29 +154,30 @@ def _saying_what_is_safe(run_dir: str) -> Iterator[None]:
 
 
 def _prepare(
-  experiment: experiment_lib.Experiment, settings: training_flags.Settings
+  experiment: experiment_lib.Experiment,
+  run_dir: str,
+  export_backbone: str | None,
 ) -> _Run | None:
   """Checks what can be checked and builds the run; `None` if it is complete."""
-  task, run_dir = experiment.task, settings.run.run_dir
-  # Refused now, not after the first round or the last one.
+  spec, task = experiment.spec, experiment.task
+  # What is wrong is told now, not after the first round or the last one.
   experiment.create_ledger()
-  experiment.extrapolate(settings.training.rounds)
-  runtime = settings.runtime.create()
-  runtime.require_paths(_find_paths(settings.data))
-  by_split, sample = held_out.load_images(
-    task, settings.run.max_evaluation_images, settings.run.num_held_out_images
-  )
-  tf.keras.utils.set_random_seed(settings.run.seed)
+  experiment.extrapolate()
+  runtime = spec.runtime.create()
+  runtime.require_paths(_find_paths(spec.task))
+  by_split, sample = held_out.load_images(task, spec.evaluation)
+  tf.keras.utils.set_random_seed(spec.seed)
   start_point = backbone_files.load_start(
-    experiment.create_backbone, settings.run.pretrained_backbone, run_dir
+    experiment.create_backbone, spec.pretrained_backbone, run_dir
   )
-  backbone_files.check_export(experiment.export_backbone, run_dir)
-  directory = run_directory.RunDirectory(run_dir, settings.record)
+  backbone_files.check_export(export_backbone, run_dir)
+  directory = run_directory.RunDirectory(
+    run_dir, spec.to_json(), varying=spec_lib.varying(spec)
+  )
   chain = chain_checks.open_chain(run_dir)
   if directory.read_json(run_directory.SUMMARY) is not None:
     _say(f"This run is complete; see {directory.path / run_directory.SUMMARY}.")
     report_page.write_release(run_dir)
-    backbone_files.export(directory, experiment.export_backbone)
     directory.close()
     return None
   for line in _describe(experiment, by_split):
@@ -175,20 +185,15 @@ def _prepare(
   trace = participation_trace.TraceWriter(
     directory.path / run_directory.TRACE, len(task.train_users)
   )
-  key = settings.run.sampling_seed
+  key = spec.sampling_seed
   if key is None and experiment.deployed is None:
     key = sampling_key.read_or_create(
       directory.path / run_directory.CHECKPOINTS, is_new=not trace.num_rounds
     )
   # Keras disowns layers made before others are made inside a TFF computation:
   # the process comes first.
-  process = tff.simulation.compose_dataset_computation_with_learning_process(
-    task.build_dataset_computation(
-      settings.local_training.max_examples_per_client
-    ),
-    experiment.build_process(),
-  )
-  tf.keras.utils.set_random_seed(settings.run.seed)
+  process = experiment.build_process()
+  tf.keras.utils.set_random_seed(spec.seed)
   evaluator = held_out.Evaluator(experiment.create_backbone(), by_split, sample)
   untrained = evaluator.evaluate_all()
   if start_point is not None and start_point.weights is not None:
@@ -196,18 +201,17 @@ def _prepare(
     backbone_files.record_start(
       start_point, evaluator.evaluate_all(), directory
     )
-  deployed = deployment_run.open_rounds(
+  deployed = deployment_lib.open_rounds(
     experiment.deployed,
     experiment.participation,
-    lambda: deployment_run.find_work(task, settings.local_training, process),
+    lambda: deployment_lib.find_work(task, spec.algorithm.local, process),
     directory,
   )
   draw = deployed.draw if deployed else None
   return _Run(
     experiment,
-    settings,
     directory,
-    _begin(chain, experiment, settings, directory, _count_parameters(process)),
+    _begin(chain, experiment, directory, _count_parameters(process)),
     runtime,
     process,
     evaluator,
@@ -222,14 +226,13 @@ def _prepare(
 def _begin(
   chain: chain_lib.Chain,
   experiment: experiment_lib.Experiment,
-  settings: training_flags.Settings,
   directory: run_directory.RunDirectory,
   num_parameters: int,
 ) -> chain_lib.Chain:
   """Begins the chain of a run, or goes on with it if nothing has changed."""
   chain.begin(
     experiment.create_ledger(num_parameters).with_rounds(
-      experiment.mechanism.round_event, settings.training.rounds
+      experiment.mechanism.round_event, experiment.spec.rounds
     ),
     files=chain_checks.digest_files(directory.path),
     users=experiment.task.train_users.digest,
@@ -238,11 +241,13 @@ def _begin(
   return chain
 
 
-def _find_paths(config: task_config.TaskConfig) -> dict[str, str]:
-  """What clients read, wherever they run, by the flags that name it."""
-  names = ("data_dir", "table", "cache_dir")
-  paths = {name: getattr(config, name) for name in names}
-  return {name: os.path.abspath(path) for name, path in paths.items() if path}
+def _find_paths(source: task_lib.TaskSource) -> dict[str, str]:
+  """What clients read, wherever they run, by the field that names it."""
+  return {
+    field.flag: os.path.abspath(value)
+    for _, field, value in config_lib.walk(source)
+    if field.path and value
+  }
 
 
 def _describe(
@@ -257,12 +262,12 @@ def _describe(
       yield (
         f"Evaluating on {len(images.labels):,} of {images.num_found:,} {split}"
         " images, drawn at random and always the same;"
-        " --max_held_out_images=0 takes all."
+        " max_held_out_images=0 takes all."
       )
   if claim != claim.with_secret_schedule():
     yield (
-      "WARNING: --sampling_seed makes it known who takes part when. Sampling"
-      " amplifies nothing in this run; leave the flag out for a secret draw."
+      "WARNING: sampling_seed makes it known who takes part when. Sampling"
+      " amplifies nothing in this run; without it the draw is secret."
     )
   if task.bad_examples.lines:
     yield f"left out {bad_examples.summarize(task.bad_examples.lines)}."
@@ -292,7 +297,7 @@ def _train(run: _Run) -> tuple[training.TrainingState, Any, float]:
       directory.path / run_directory.CHECKPOINTS, warn=_say
     ),
     metrics=metrics.MetricsLog(directory.path),
-    config=run.settings.training,
+    config=run.experiment.spec,
     name_skipped=lambda clients: [
       line for client in clients for line in task.find_bad_examples(client)
     ],
@@ -309,7 +314,7 @@ def _train(run: _Run) -> tuple[training.TrainingState, Any, float]:
         raise
       raise errors.DataError(
         f"data must be readable, found {bad_examples.summarize(lines)}."
-        " --on_bad_example=skip leaves out what is bad; the same command goes"
+        " on_bad_example=skip leaves out what is bad; the same command goes"
         " on from the last whole round once the data are mended."
       ) from error
     model_weights = loop.weights(state)
@@ -358,7 +363,6 @@ def _report(
       embedded,
       privacy,
       experiment=experiment,
-      command=run.settings.show_command(),
       chain=run.chain,
     ),
   )
@@ -372,7 +376,7 @@ def _report(
     untrained=run.untrained,
     pretrained=run.start_point.record if run.start_point else None,
     privacy=privacy,
-    extrapolation=experiment.extrapolate(run.settings.training.rounds),
+    extrapolation=experiment.extrapolate(),
   )
   outcome.draw_plots(directory.path / "plots")
   directory.write_json(run_directory.EVALUATION, outcome.evaluation_to_json())
@@ -381,7 +385,7 @@ def _report(
   )
   deployed = None
   if run.deployed is not None:
-    deployed = deployment_run.summarize(
+    deployed = deployment_lib.summarize(
       run.deployed, run.chain.ledger, directory
     )
     summary["deployment"] = deployed
@@ -389,11 +393,10 @@ def _report(
   directory.write_json(run_directory.SUMMARY, summary)
   report_page.write_release(
     directory.path,
-    account_run.Recomputed(run.chain, run.chain.ledger, privacy, ()),
+    account.Recomputed(run.chain, run.chain.ledger, privacy, ()),
   )
   for line in outcome.to_lines(directory.path, deployed):
     _say(line)
-  backbone_files.export(directory, experiment.export_backbone)
 
 
 def _account(

@@ -7,18 +7,20 @@ released, and all the others, which may not. A figure without noise of users who
 train is among the others.
 """
 
-from collections.abc import Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Mapping
 import dataclasses
 import math
 import os
 import pathlib
 import secrets
 import shutil
-import subprocess
 import time
-from typing import Any, Literal
+from typing import Any
 
 import dp_accounting
+from etils import epy
 import numpy as np
 import tqdm
 
@@ -30,7 +32,11 @@ from tff_fedemb.privacy import tuning
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import model_card
 from tff_fedemb.program import run_directory
+from tff_fedemb.run import spec as spec_lib
 from tff_fedemb.training import search_space as search_space_lib
+
+with epy.lazy_imports():
+  from tff_fedemb.training import train
 
 _REPORT = f"{run_directory.RELEASE}/tuning.json"
 # What is not in the report because it is of users who train, and has no noise.
@@ -40,24 +46,17 @@ _NUM_TRIALS = f"{_TRIALS}/num_trials.json"
 _METRIC_PREFIX = "recall_at_far_"
 # By the first of them the best is chosen.
 _SPLITS = ("validation", "test")
-# Beside a trial's directory: why it has ended, if not by itself.
-_ERROR = ".error.json"
+# Beside a trial's directory: how it has ended.
+_OUTCOME = ".json"
+_COMPLETE, _DIVERGED, _REFUSED = "complete", "diverged", "refused"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TuningConfig(config_lib.Config):
-  """What to tune, how, and where to.
+  """How to tune, and where to.
 
   Attributes:
-    run_dir: Directory of the tuning: new, or to resume the tuning in it.
-    search_space: JSON file, from names of flags to {"values": [...]},
-      {"uniform": [low, high]} or {"log_uniform": [low, high]}.
-    trial_flagfile: File of flags of run_federated for all trials.
-    trial_flags: Further flags of run_federated for all trials, separated by
-      spaces; --seed and --run_dir are set for each trial, whatever is given.
-    selection_users: Users who do not train, by whose images the best is chosen,
-      as of run_federated; needed for an epsilon where validation images may be
-      of users who train.
+    run_dir: Directory of the tuning: new, or of the tuning to go on with.
     mean_trials: Expected number of trials. The number itself is drawn at random
       and has to be, the guarantee rests on it.
     shape: Shape of that number's distribution, 0 logarithmic, 1 geometric, inf
@@ -70,11 +69,7 @@ class TuningConfig(config_lib.Config):
       and kept with the other trials].
   """
 
-  run_dir: str
-  search_space: str
-  trial_flagfile: str | None = None
-  trial_flags: str = ""
-  selection_users: int = config_lib.field(0, minimum=0)
+  run_dir: str = config_lib.field(flag="output_dir")
   mean_trials: float = config_lib.field(10.0, minimum=1)
   shape: float = config_lib.field(1.0, minimum=0, maximum=math.inf)
   metric: str = "recall_at_far_0.001"
@@ -144,19 +139,17 @@ class TuningRun:
   def __init__(
     self,
     config: TuningConfig,
+    spec: spec_lib.RunSpec,
     space: search_space_lib.SearchSpace,
-    trial_flags: Sequence[str],
     *,
-    command: Sequence[str],
     generator: np.random.Generator,
   ):
     """Opens the directory, and draws the number of trials if it is new.
 
     Args:
       config: How often to try, how to judge and where.
+      spec: Of all trials, but for what is drawn and their seeds.
       space: Distribution of the hyperparameters.
-      trial_flags: Flags that all trials have, each "--name=value".
-      command: What starts a trial, before its flags.
       generator: Draws the number of trials, which a seed that anyone knows
         would give away.
 
@@ -164,21 +157,15 @@ class TuningRun:
       errors.FieldError: As `run_directory.RunDirectory`.
     """
     self._config, self._space = config, space
-    if config.selection_users:
-      trial_flags = (
-        *trial_flags,
-        f"--selection_users={config.selection_users}",
-      )
-    self._program = (*command, *trial_flags)
+    self._spec = spec.with_absolute_paths()
     self._selection = tuning.RepeatAndSelect(config.mean_trials, config.shape)
     settings = {
-      "program": "tune",
       "mean_trials": config.mean_trials,
       "shape": str(config.shape),
       "search_space": {
         name: {kind: list(values)} for name, (kind, values) in space.items()
       },
-      "trial_flags": list(trial_flags),
+      "trials": self._spec.to_json(),
       "metric": config.metric,
       "seed": config.seed,
     }
@@ -236,7 +223,7 @@ class TuningRun:
     return report
 
   def _run_trial(self, index: int) -> _Trial | None:
-    """Runs a trial, or reads it; `None` if it refused its flags."""
+    """Runs a trial, or reads it; `None` if it refused its hyperparameters."""
     run_dir = self._path / _TRIALS / f"{index:03d}"
     # Both depend on nothing else.
     drawn = search_space_lib.draw(
@@ -245,52 +232,50 @@ class TuningRun:
     # Different for all trials, as is the key that each draws its users from:
     # the same users in two of them would not be two independent runs.
     first = int(np.random.default_rng([self._seed]).integers(2**32))
-    outcome = _find_outcome(run_dir)
+    outcome = run_directory.read_json(run_dir.with_suffix(_OUTCOME))
     if outcome is None:
-      log = run_dir.with_suffix(".log")
-      status, last_line = self._execute(
-        log,
-        *(f"--{name}={value}" for name, value in drawn.items()),
-        f"--seed={(first + index) % 2**32}",
-        f"--run_dir={run_dir}",
-        f"--error_json={run_dir.with_suffix(_ERROR)}",
+      outcome = self._execute(run_dir, drawn, (first + index) % 2**32)
+      self._directory.write_json(
+        os.fspath(run_dir.with_suffix(_OUTCOME).relative_to(self._path)),
+        outcome,
       )
-      outcome = _find_outcome(run_dir)
-      if outcome is None:
-        raise errors.DataError(
-          f"trial {index} must end with a summary, found exit status"
-          f" {status}; see {log}: {last_line or 'it is empty'}"
-        )
-      if outcome == "refused":
-        with log.open("a") as output:
-          output.write("refused before its first round: counts as the worst\n")
-    if outcome == "refused":
+    if outcome["outcome"] == _REFUSED:
       return None
-    cost = _read_cost(run_dir, is_complete=outcome == "complete")
+    is_complete = outcome["outcome"] == _COMPLETE
+    cost = _read_cost(run_dir, is_complete=is_complete)
     summary = run_directory.read_json(run_dir / run_directory.SUMMARY)
     return _Trial(run_dir, drawn, cost, summary)
 
-  def _execute(self, log: pathlib.Path, *flags: str) -> tuple[int, str]:
-    """Runs a trial's program; returns its status and the end of its log."""
-    with log.open("ab") as output:
-      start = output.tell()
-      process = subprocess.Popen(
-        [*self._program, *flags],
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        # Ctrl-C reaches it through here, and once.
-        start_new_session=True,
+  def _execute(
+    self, run_dir: pathlib.Path, drawn: Mapping[str, Any], seed: int
+  ) -> dict[str, str]:
+    """Runs a trial to its end; says how it ended, and why.
+
+    Only a model that diverged and hyperparameters that are refused before the
+    first round are outcomes. Anything else, such as data that cannot be read,
+    ends the tuning.
+    """
+    try:
+      spec = search_space_lib.apply(
+        dataclasses.replace(self._spec, seed=seed), drawn
       )
-      try:
-        process.wait()
-      except BaseException:
-        # It saves what it has done, and goes on from there another time.
-        process.terminate()
-        process.wait()
+      train.train(spec, run_dir=run_dir)
+    except errors.DivergedError as error:
+      return {"outcome": _DIVERGED, "message": str(error)}
+    except errors.FieldError as error:
+      # What comes after a run has written its spec is no refusal.
+      has_begun = (run_dir / run_directory.SPEC).exists()
+      if has_begun or not self._is_drawn(error.name):
         raise
-    text = log.read_bytes()[start:].decode(errors="replace").strip()
-    return process.returncode, text.rpartition("\n")[2].strip()
+      return {"outcome": _REFUSED, "message": str(error)}
+    return {"outcome": _COMPLETE}
+
+  def _is_drawn(self, name: str) -> bool:
+    """Whether an error names a field that tuning may search."""
+    return name in self._space or any(
+      field.searchable and name in (field.name, field.flag)
+      for _, field, _ in config_lib.walk(self._spec)
+    )
 
   def _report(self, best: _Trial | None) -> dict[str, Any]:
     """The report; nothing in it may depend on the other trials."""
@@ -298,7 +283,7 @@ class TuningRun:
     if best is None:
       # No trial has told what it would have cost.
       reason = (
-        "every trial refused its flags (see the ends of trials/*.log)"
+        "every trial refused its hyperparameters (see trials/*.json)"
         if self._num_trials
         else "no trial was drawn"
       )
@@ -323,7 +308,7 @@ class TuningRun:
     if _SPLITS[0] not in best.splits_of_others:
       warnings.append(
         "epsilon is infinite: the best was chosen by images that may be of"
-        " users who train; --selection_users=N chooses by those of N users who"
+        " users who train; selection_users=N chooses by those of N users who"
         " do not"
       )
     report["best"] = {
@@ -358,28 +343,6 @@ class TuningRun:
       os.utime(path, (now, now))
 
 
-def _find_outcome(
-  run_dir: pathlib.Path,
-) -> Literal["complete", "diverged", "refused"] | None:
-  """How a trial has ended; `None` if it has not, or for another reason.
-
-  Any error but these two is no outcome: data that cannot be read, a flag that
-  no hyperparameter can have set, a bug or the end of the machine.
-  """
-  if (run_dir / run_directory.SUMMARY).exists():
-    return "complete"
-  error = run_directory.read_json(run_dir.with_suffix(_ERROR))
-  if error is None:
-    return None
-  if error["type"] == errors.DivergedError.__name__:
-    return "diverged"
-  # What comes after a run has written its settings is no refusal either.
-  has_begun = (run_dir / run_directory.SETTINGS).exists()
-  if error["field"] in search_space_lib.SEARCHABLE_FLAGS and not has_begun:
-    return "refused"
-  return None
-
-
 def _read_cost(run_dir: pathlib.Path, *, is_complete: bool) -> _Cost:
   """What a trial was to cost; one that diverged early cost no more."""
   chain = chain_lib.Chain(run_dir)
@@ -405,7 +368,7 @@ def to_table(report: Mapping[str, Any], output_dir: pathlib.Path) -> str:
   if best is not None:
     for name, value in best["hyperparameters"].items():
       shown = f"{value:.6g}" if isinstance(value, float) else value
-      rows.append((f"--{name}", shown))
+      rows.append((name, shown))
     for split in _SPLITS:
       shown = f"{best[split]:.4f}" if split in best else f"see {_RECALL}"
       rows.append((f"{best['metric']}, {split}", shown))

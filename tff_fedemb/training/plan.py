@@ -4,6 +4,8 @@ Users and images are counted, no image is looked at: time and memory of a round
 are measured on images that are made up.
 """
 
+from __future__ import annotations
+
 import collections
 from collections.abc import Iterator
 import dataclasses
@@ -11,25 +13,28 @@ import math
 import secrets
 import time
 
+from etils import epy
 import numpy as np
 from scipy import optimize
-import tensorflow as tf
-import tensorflow_federated as tff
 import tqdm
 
-from binaries import training_flags
 from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import population
-from tff_fedemb.evaluation import embedding
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
-from tff_fedemb.report import training_report
 from tff_fedemb.report import words
-from tff_fedemb.run import deployment as deployment_run
+from tff_fedemb.run import deployment as deployment_lib
 from tff_fedemb.run import experiment as experiment_lib
+from tff_fedemb.run import spec as spec_lib
 from tff_fedemb.run import task as task_lib
-from tff_fedemb.runtime import base
 from tff_fedemb.strategies import strategy as strategy_lib
+
+with epy.lazy_imports():
+  import tensorflow as tf
+
+  from tff_fedemb.evaluation import embedding
+  from tff_fedemb.report import training_report
+  from tff_fedemb.runtime import base
 
 # Of users about whose images nothing is known.
 _IMAGES_PER_USER = 20
@@ -42,35 +47,79 @@ _NUM_NOISE_MULTIPLIERS = 3
 _TARGET_EPSILON = 9.0
 
 
-def execute(
-  experiment: experiment_lib.Experiment, settings: training_flags.Settings
-) -> None:
-  """Prints what a run would take and cost, and writes nothing.
+@dataclasses.dataclass(frozen=True)
+class Plan:
+  """What a run would cost, told before it trains.
+
+  Attributes:
+    epsilon: What its rounds would cost one user, at `delta`.
+    delta: At which epsilon is stated.
+    noise_on_mean: Noise multiplier / virtual clients of a round.
+    lines: All that is told, in lines.
+  """
+
+  epsilon: float
+  delta: float
+  noise_on_mean: float
+  lines: tuple[str, ...]
+
+  def __str__(self) -> str:
+    return "\n".join(self.lines)
+
+
+def plan(
+  spec: spec_lib.RunSpec,
+  *,
+  measure: bool = True,
+  task: task_lib.Task | None = None,
+) -> Plan:
+  """Tells what a run would take and cost; trains and writes nothing.
 
   Args:
-    experiment: What would be run.
-    settings: What both programs are set by.
+    spec: The run.
+    measure: Whether time and memory of a round are measured, on images that are
+      made up. Without, and if the task knows its number of users, no data are
+      read and TensorFlow is not needed.
+    task: The task that `spec.task` creates, if it is at hand.
+
+  Raises:
+    errors.FieldError: If the spec does not fit the data.
+    errors.DataError: If the data cannot be used.
   """
-  counts = _count_images(experiment.task)
-  for lines in (
-    _tell_data(experiment.task, counts),
-    _tell_privacy(experiment, settings.training.rounds),
-    _tell_round(experiment, settings, counts),
-  ):
-    print(*lines, sep="\n", end="\n\n", flush=True)
-  print("A dry run: nothing was trained and nothing written.")
+  if not measure and task is None and spec.task.num_users is not None:
+    experiment = experiment_lib.resolve_cost(spec, spec.task.num_users)
+    sections = [list(_tell_privacy(experiment))]
+  else:
+    experiment = experiment_lib.resolve(spec, task or spec.task.create())
+    counts = _count_images(experiment.task)
+    sections = [
+      list(_tell_data(experiment.task, counts)),
+      list(_tell_privacy(experiment)),
+    ]
+    if measure:
+      sections.append(list(_tell_round(experiment, counts)))
+  config = experiment.mechanism.config
+  epsilon = math.inf
+  if config.noise_multiplier:
+    epsilon = _epsilon(experiment, config.noise_multiplier)
+  return Plan(
+    epsilon,
+    experiment.delta,
+    config.noise_multiplier / config.clients_per_round,
+    tuple(line for lines in sections for line in (*lines, ""))[:-1],
+  )
 
 
-def tell_cost(experiment: experiment_lib.Experiment, rounds: int) -> str:
+def tell_cost(experiment: experiment_lib.Experiment) -> str:
   """What the rounds of a run would cost, in a sentence."""
   noise = experiment.mechanism.config.noise_multiplier
   if not noise:
     return "These settings add no noise and protect nobody (epsilon = inf)."
-  epsilon = _epsilon(experiment, rounds, noise)
+  epsilon = _epsilon(experiment, noise)
   return (
     f"These settings cost epsilon = {words.format_epsilon(epsilon)} at delta ="
-    f" {experiment.delta:g} in {rounds:,} rounds, for"
-    f" {len(experiment.task.train_users):,} users"
+    f" {experiment.delta:g} in {experiment.spec.rounds:,} rounds, for"
+    f" {experiment.num_users:,} users"
     f"{', which protects nobody' if epsilon > 100 else ''}."
   )
 
@@ -95,7 +144,6 @@ def _tell_data(task: task_lib.Task, counts: dict[str, int]) -> Iterator[str]:
 
 def _epsilon(
   experiment: experiment_lib.Experiment,
-  rounds: int,
   noise_multiplier: float,
   *,
   growth: float = 1.0,
@@ -116,7 +164,7 @@ def _epsilon(
         strategy_lib.round_event(
           noise_multiplier, experiment.mechanism.strategy
         ),
-        rounds,
+        experiment.spec.rounds,
       )
     ],
     participation,
@@ -129,13 +177,12 @@ def _epsilon(
   return epsilon_lib.leading(epsilons)[1]
 
 
-def _tell_privacy(
-  experiment: experiment_lib.Experiment, rounds: int
-) -> Iterator[str]:
+def _tell_privacy(experiment: experiment_lib.Experiment) -> Iterator[str]:
   own = experiment.mechanism.config.noise_multiplier
   participation = experiment.participation
   clients = participation.clients_per_round
-  if experiment.name == "centralized":
+  rounds = experiment.spec.rounds
+  if not experiment.spec.algorithm.is_private:
     yield "Training on pooled data adds no noise and protects nobody."
     return
   yield (
@@ -149,14 +196,12 @@ def _tell_privacy(
     mark = "  <- this run" if noise == own else ""
     yield (
       f"{noise:>18g}{noise / clients:>14.2g}"
-      f"{words.format_epsilon(_epsilon(experiment, rounds, noise)):>10}{mark}"
+      f"{words.format_epsilon(_epsilon(experiment, noise)):>10}{mark}"
     )
-  yield from _tell_users_needed(experiment, rounds)
+  yield from _tell_users_needed(experiment)
 
 
-def _tell_users_needed(
-  experiment: experiment_lib.Experiment, rounds: int
-) -> Iterator[str]:
+def _tell_users_needed(experiment: experiment_lib.Experiment) -> Iterator[str]:
   """How many users single digits need at the same noise on the mean.
 
   Users, cohort and noise multiplier grow alike: the share of users who take
@@ -170,7 +215,7 @@ def _tell_users_needed(
 
   def excess(log_growth: float) -> float:
     growth = math.exp(log_growth)
-    epsilon = _epsilon(experiment, rounds, growth * own, growth=growth)
+    epsilon = _epsilon(experiment, growth * own, growth=growth)
     return math.log(epsilon / _TARGET_EPSILON)
 
   if excess(0.0) <= 0:
@@ -181,7 +226,7 @@ def _tell_users_needed(
     high += 1.0
   found = optimize.brentq(excess, 0.0, high, xtol=0.01) + 0.01
   growth = math.exp(found)
-  epsilon = _epsilon(experiment, rounds, growth * own, growth=growth)
+  epsilon = _epsilon(experiment, growth * own, growth=growth)
   yield (
     "The same noise on the mean, with about the same accuracy as is assumed,"
     f" costs epsilon = {words.format_epsilon(epsilon)} with"
@@ -240,20 +285,16 @@ def _make_up(task: task_lib.Task, images_per_user: int) -> task_lib.Task:
 
 def _tell_round(
   experiment: experiment_lib.Experiment,
-  settings: training_flags.Settings,
   counts: dict[str, int],
 ) -> Iterator[str]:
   task, participation = experiment.task, experiment.participation
   images_per_user = _IMAGES_PER_USER
   if counts:
     images_per_user = max(round(counts["train"] / len(task.train_users)), 1)
-  made_up = _make_up(task, images_per_user)
-  process = tff.simulation.compose_dataset_computation_with_learning_process(
-    made_up.build_dataset_computation(
-      settings.local_training.max_examples_per_client
-    ),
-    experiment.build_process(),
+  made_up = dataclasses.replace(
+    experiment, task=_make_up(task, images_per_user)
   )
+  process = made_up.build_process()
   num_clients = participation.clients_per_round
   if experiment.deployed is None:
     clients = participation.sample(0, key=secrets.randbits(128))
@@ -262,7 +303,7 @@ def _tell_round(
   cores = base.count_cores()
   measured = task.train_users.client_ids(clients[: _CLIENTS_PER_CORE * cores])
   with (
-    settings.runtime.create() as runtime,
+    experiment.spec.runtime.create() as runtime,
     progress_lib.create_bar("Measuring", unit="rounds", total=3) as progress,
   ):
     state = runtime.initialize(process)
@@ -283,7 +324,7 @@ def _tell_round(
   memory = training_report.peak_memory_bytes()
   height, width, channels = task.image_shape
   interval = tqdm.tqdm.format_interval
-  rounds = settings.training.rounds
+  rounds = experiment.spec.rounds
   yield (
     f"A round of {num_clients:,} virtual clients with"
     f" {participation.users_per_client} users of {images_per_user} images each"
@@ -297,17 +338,18 @@ def _tell_round(
   )
   yield f"  memory  {memory / 1e9:.2g} GB, this program at its most"
   if counts:
-    yield _tell_evaluation(experiment, settings, counts)
+    yield _tell_evaluation(experiment, counts)
   if experiment.deployed is not None:
-    work = deployment_run.find_work(task, settings.local_training, process)
-    yield deployment_run.tell_timetable(
+    work = deployment_lib.find_work(
+      task, experiment.spec.algorithm.local, process
+    )
+    yield deployment_lib.tell_timetable(
       experiment.deployed.create_simulation(participation, work), rounds
     )
 
 
 def _tell_evaluation(
   experiment: experiment_lib.Experiment,
-  settings: training_flags.Settings,
   counts: dict[str, int],
 ) -> str:
   """How long the evaluations before and after training embed."""
@@ -318,7 +360,7 @@ def _tell_evaluation(
   start = time.perf_counter()
   embed(images)
   seconds_per_image = (time.perf_counter() - start) / len(images)
-  limit = settings.run.num_held_out_images or math.inf
+  limit = experiment.spec.evaluation.max_held_out_images or math.inf
   number = sum(
     min(counts[split], limit) for split in task_lib.EVALUATION_SPLITS
   )

@@ -4,7 +4,7 @@ import types
 
 from tff_fedemb.participation import poisson
 from tff_fedemb.privacy import planning
-from tff_fedemb.training import dry_run
+from tff_fedemb.training import plan as dry_run
 
 
 def test_the_cost_that_is_told_is_the_one_at_the_end():

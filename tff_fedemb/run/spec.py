@@ -1,0 +1,226 @@
+"""What a run is: one frozen object, from which everything else follows.
+
+A `RunSpec` is made in a notebook, from flags or from the `run.json` of a run.
+What it costs, how users are drawn, what is built, whether a run may go on, what
+private tuning may search and what a report shows are functions of it, and of
+what happened in the rounds (`program.chain`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import dataclasses
+import os
+import pathlib
+from typing import Any
+
+from tff_fedemb import config
+from tff_fedemb import errors
+from tff_fedemb import runtime as runtimes
+from tff_fedemb.aggregators import gaussian
+from tff_fedemb.aggregators import mechanism as mechanism_lib
+from tff_fedemb.aggregators import registry as aggregators
+from tff_fedemb.algorithms import algorithm as algorithm_lib
+from tff_fedemb.algorithms import fedemb
+from tff_fedemb.algorithms import registry as algorithms
+from tff_fedemb.algorithms import server_optimizers
+from tff_fedemb.participation import participation as participation_lib
+from tff_fedemb.participation import registry as participations
+from tff_fedemb.program import run_directory
+from tff_fedemb.program import training
+from tff_fedemb.run import deployment as deployment_lib
+from tff_fedemb.run import extrapolation as extrapolation_lib
+from tff_fedemb.run import task as task_lib
+
+_PRIVATE_PARTS = ("participation", "mechanism", "server_optimizer")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation(config.Config):
+  """How many held-out images a model is evaluated on.
+
+  Attributes:
+    max_evaluation_images: Maximum number of validation images of an evaluation
+      during training; 0 for all.
+    max_held_out_images: Maximum number of images of each held-out split, on
+      which the model is evaluated before and after training; 0 for all. A
+      larger split is sampled at random, always in the same way, and results
+      name the sample.
+  """
+
+  max_evaluation_images: int = config.field(2000, minimum=0)
+  # All pairs of so many small images take minutes.
+  max_held_out_images: int = config.field(20_000, minimum=0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunSpec(training.TrainingConfig):
+  """What a run is.
+
+  Attributes:
+    task: Users, their data and the held-out classes.
+    algorithm: What is trained, and how clients train it.
+    participation: Who takes part in a round; None for pooled data.
+    mechanism: How updates are aggregated and noised [gaussian without noise];
+      None for pooled data.
+    server_optimizer: What applies the aggregated update [sgd with momentum];
+      None for pooled data. The adaptive ones, adam and yogi, are for runs
+      without noise.
+    delta: Delta of the guarantee [number of users ** -1.1].
+    pretrained_backbone: Where the backbone's weights start: a SavedModel or a
+      Keras weights file, made from public data. No epsilon accounts for it.
+    seed: Seed of initial weights and client work, less than 2**32. Neither who
+      takes part nor differentially private noise comes from it.
+    sampling_seed: For experiments alone: who takes part is drawn from this
+      number, which everyone who has run.json knows, so that sampling amplifies
+      nothing and epsilon is many times as large [a secret key, drawn anew for
+      each run and kept with its checkpoints].
+    evaluation: On how many images the model is evaluated.
+    extrapolation: For which larger population the cost is worked out as well.
+    deployment: Devices that come and go on a simulated clock.
+    runtime: What executes the rounds.
+  """
+
+  task: task_lib.TaskSource = config.part(registry=task_lib.SOURCES)
+  algorithm: algorithm_lib.Algorithm = config.part(
+    fedemb.FedEmb(), registry=algorithms.ALGORITHMS
+  )
+  participation: participation_lib.Participation | None = config.part(
+    None, registry=participations.PARTICIPATIONS
+  )
+  mechanism: mechanism_lib.MechanismConfig | None = config.part(
+    None, registry=aggregators.AGGREGATORS, flag="aggregator"
+  )
+  server_optimizer: server_optimizers.ServerOptimizer | None = config.part(
+    None, registry=server_optimizers.SERVER_OPTIMIZERS, searchable=True
+  )
+  delta: float | None = config.field(None, above=0, below=1)
+  pretrained_backbone: str | None = config.field(None, path=True)
+  seed: int = config.field(0, minimum=0, maximum=2**32 - 1)
+  sampling_seed: int | None = config.field(None, minimum=0, maximum=2**63 - 1)
+  evaluation: Evaluation = config.part(Evaluation())
+  extrapolation: extrapolation_lib.ExtrapolationConfig = config.part(
+    extrapolation_lib.ExtrapolationConfig()
+  )
+  deployment: deployment_lib.DeploymentConfig = config.part(
+    deployment_lib.DeploymentConfig()
+  )
+  runtime: runtimes.RuntimeConfig = config.part(runtimes.RuntimeConfig())
+
+  def __post_init__(self):
+    super().__post_init__()
+    if not self.algorithm.is_private:
+      self._check_pooled()
+      return
+    if self.mechanism is None:
+      object.__setattr__(self, "mechanism", gaussian.GaussianConfig())
+    if self.server_optimizer is None:
+      sgd = server_optimizers.SgdMomentum()
+      object.__setattr__(self, "server_optimizer", sgd)
+    deployment_lib.check_participation(self.participation, self.deployment)
+    if self.sampling_seed is not None and self.deployment.deployment:
+      raise errors.FieldError(
+        "sampling_seed",
+        "not be given with a deployment, whose users are not drawn",
+        self.sampling_seed,
+        "deployment_seed is that of the devices.",
+      )
+
+  def _check_pooled(self) -> None:
+    """Refuses what training on pooled data has no use for."""
+    name = algorithms.ALGORITHMS.name_of(self.algorithm)
+    for part in _PRIVATE_PARTS:
+      value = getattr(self, part)
+      if value is not None:
+        raise errors.FieldError(
+          part,
+          f"not be given with algorithm {name}, which trains on pooled data",
+          type(value).__name__,
+        )
+    if self.deployment.deployment:
+      raise errors.FieldError(
+        "deployment",
+        f"not be given with algorithm {name}, which trains on pooled data",
+        self.deployment.deployment,
+      )
+
+  @classmethod
+  def from_json(
+    cls,
+    values: Mapping[str, Any],
+    *,
+    task: task_lib.TaskSource | None = None,
+  ) -> RunSpec:
+    """Inverse of `to_json`.
+
+    Args:
+      values: JSON values by field.
+      task: In place of the one that the values name, if given.
+
+    Raises:
+      errors.FieldError: If a value is out of its range, or the task's data are
+        in no file and it is not given.
+    """
+    task_lib.load_tasks()
+    if task is None:
+      return super().from_json(values)
+    values = {name: x for name, x in values.items() if name != "task"}
+    return cls(task=task, **config.read_fields(cls, values))
+
+  def with_absolute_paths(self) -> RunSpec:
+    """The same, with paths that mean the same in every working directory."""
+    spec = self
+    for path, field, value in config.walk(self):
+      if field.path and value is not None:
+        spec = config.replace(spec, path, os.path.abspath(value))
+    return spec
+
+  def settings(self, *, with_paths: bool = True) -> dict[str, Any]:
+    """All values by the names of their flags, for tables and reports.
+
+    Args:
+      with_paths: Whether paths are whole; without, they are last parts, so
+        that they do not tell of the machine.
+    """
+    found = {}
+    for _, field, value in config.walk(self):
+      if field.path and value is not None and not with_paths:
+        value = os.path.basename(os.path.normpath(value))
+      found.setdefault(field.flag, value)
+    if self.participation is not None:
+      found["clients_per_round"] = self.participation.clients_per_round
+    return found
+
+
+def read(run_dir: str | os.PathLike[str]) -> RunSpec:
+  """Reads what a run was asked for, from its `run.json`.
+
+  A task whose data lived in a program is a `RecordedTask`.
+
+  Args:
+    run_dir: Directory of the run.
+
+  Raises:
+    errors.FieldError: If there is none, or it is damaged.
+  """
+  path = pathlib.Path(run_dir) / run_directory.SPEC
+  values = run_directory.read_json(path)
+  if values is None:
+    raise errors.FieldError("run_dir", "hold a run", f"{run_dir} without")
+  task_lib.load_tasks()
+  try:
+    recorded = dict(values["task"])
+    source = task_lib.SOURCES[recorded.pop("kind")]
+    task = None
+    if source.is_in_memory:
+      task = task_lib.RecordedTask(values["task"])
+    return RunSpec.from_json(values, task=task)
+  except (KeyError, TypeError, AttributeError, errors.FieldError) as error:
+    raise run_directory.damaged(path, error) from error
+
+
+def varying(spec: RunSpec) -> frozenset[tuple[str, ...]]:
+  """Names that lead to the fields that may differ where a run goes on."""
+  return frozenset(
+    path for path, field, _ in config.walk(spec) if not field.decides
+  )

@@ -1,0 +1,120 @@
+"""What came out of a run, read from its directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import pathlib
+from typing import Any
+
+from etils import epy
+
+from tff_fedemb import errors
+from tff_fedemb.program import run_directory
+from tff_fedemb.run import spec as spec_lib
+
+with epy.lazy_imports():
+  import pandas as pd
+  import tensorflow as tf
+
+  from tff_fedemb.evaluation import verification
+  from tff_fedemb.models import pretrained
+  from tff_fedemb.program import metrics
+  from tff_fedemb.program import model_card
+  from tff_fedemb.report import page
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+  """A finished run.
+
+  Attributes:
+    spec: What was run.
+    run_dir: Its directory.
+  """
+
+  spec: spec_lib.RunSpec
+  run_dir: str
+
+  @functools.cached_property
+  def summary(self) -> dict[str, Any]:
+    """All figures, as `summary.json` has them."""
+    path = pathlib.Path(self.run_dir) / run_directory.SUMMARY
+    found = run_directory.read_json(path)
+    if found is None:
+      raise errors.FieldError(
+        "run_dir", "hold a finished run", f"{self.run_dir} without"
+      )
+    return found
+
+  @property
+  def epsilon(self) -> float:
+    """What the run has cost one user, at `delta`; infinite without noise."""
+    return float(self.summary["privacy"]["epsilon"])
+
+  @property
+  def delta(self) -> float:
+    """At which `epsilon` is stated."""
+    return self.summary["privacy"]["delta"]
+
+  def recall_at_far(self, false_accept_rate: float = 1e-3) -> float:
+    """Recall on the test images, at a false accept rate.
+
+    Args:
+      false_accept_rate: One of those that the run was evaluated at.
+
+    Raises:
+      errors.FieldError: If it is another.
+    """
+    recalls = self.summary["recall_at_far"]
+    name = verification.format_false_accept_rate(false_accept_rate)
+    if name not in recalls:
+      raise errors.FieldError(
+        "false_accept_rate",
+        f"be one of {', '.join(recalls)}",
+        false_accept_rate,
+      )
+    return recalls[name]
+
+  @functools.cached_property
+  def metrics(self) -> pd.DataFrame:
+    """A row for each round; no guarantee covers them."""
+    return metrics.read(self.run_dir)
+
+  @functools.cached_property
+  def backbone(self) -> tf.keras.Model:
+    """The Keras model from images in [0, 255] to embeddings, not normalised."""
+    path = pathlib.Path(self.run_dir) / run_directory.SAVED_MODEL
+    card = model_card.read(path / model_card.PATH)
+    backbone = self.spec.algorithm.backbone.create(
+      card.image_shape, default=card.training["backbone"]
+    )
+    pretrained.load_pretrained(backbone, path)
+    return backbone
+
+  def report(self, path: str | os.PathLike[str]) -> str:
+    """Writes a page about the run, for a browser.
+
+    Args:
+      path: Of the page. It is replaced if it exists.
+
+    Returns:
+      The path.
+    """
+    page.execute(
+      page.ReportConfig(
+        run_dirs=(self.run_dir,), output=os.fspath(path), overwrite=True
+      )
+    )
+    return os.fspath(path)
+
+  def __str__(self) -> str:
+    recalls = "; ".join(
+      f"{recall:.4f} at FAR {rate}"
+      for rate, recall in self.summary["recall_at_far"].items()
+    )
+    return (
+      f"recall {recalls}\nepsilon {self.epsilon:.4g} at delta"
+      f" {self.delta:g}\n{self.run_dir}"
+    )
