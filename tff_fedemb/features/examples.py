@@ -1,6 +1,6 @@
 """Labelled features, clipped to a norm and read a chunk at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 import dataclasses
 import functools
 from typing import Any
@@ -164,6 +164,27 @@ def check_of_each(
       f"be {words} [{num_examples}], one for each example",
       f"{values.dtype} {list(values.shape)}",
     )
+
+
+def to_users(users: np.ndarray | Sequence, num_examples: int) -> np.ndarray:
+  """Returns whose examples are, strings `[n]`.
+
+  Args:
+    users: Strings, strings in UTF-8 or integers.
+    num_examples: n.
+
+  Raises:
+    errors.FieldError: If they are anything else.
+  """
+  users = np.asarray(users)
+  if users.dtype.kind == "S":
+    users = np.char.decode(users, "utf-8")
+  if users.dtype.kind == "O" and all(isinstance(user, str) for user in users):
+    users = users.astype(str)
+  check_of_each(
+    "users", users, num_examples, kinds="Uiu", words="strings or integers"
+  )
+  return users.astype(str)
 
 
 def clip_rows(

@@ -70,13 +70,15 @@ class FeatureCovariance(gradient_steps.GradientMethod):
       "regularization": max(relative, of_covariance, of_steps),
     }
 
-  def precondition(self, examples, releases):
+  def fit(self, examples, releases, rng):
+    size = examples.size
     covariance, _ = least_squares.add_up(examples)
-    release = releases.open(
-      "covariance", sensitivity=examples.size.clip_norm**2
-    )
-    return self.invert(
-      release.add_symmetric_noise(covariance), examples.size.num_examples
+    release = releases.open("covariance", sensitivity=size.clip_norm**2)
+    covariance = release.add_symmetric_noise(covariance)
+    return self.descend(
+      lambda weights: self.mean_gradient(weights, examples, releases, rng),
+      size,
+      self.invert(covariance, size.num_examples),
     )
 
   def invert(self, covariance: np.ndarray, num_examples: float) -> np.ndarray:

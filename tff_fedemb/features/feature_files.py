@@ -37,7 +37,8 @@ class FeatureSet:
     features: `[n, d]` real numbers, n and d at least 1; possibly a file mapped
       into memory.
     labels: int64 `[n]`, at least 0; other integers are converted.
-    users: Whose an example is, str `[n]`, or `None` if that is not known.
+    users: Whose an example is, str `[n]`, or `None` if that is not known; bytes
+      and integers are converted.
   """
 
   features: np.ndarray
@@ -56,9 +57,8 @@ class FeatureSet:
         raise errors.FieldError("labels", "be at least 0 and below 2^63", label)
     object.__setattr__(self, "labels", np.array(self.labels, np.int64))
     if self.users is not None:
-      examples_lib.check_of_each(
-        "users", self.users, num_examples, kinds="U", words="strings"
-      )
+      users = examples_lib.to_users(self.users, num_examples)
+      object.__setattr__(self, "users", users)
 
   def take(self, rows: np.ndarray | slice) -> "FeatureSet":
     """The examples of some rows, a slice or int `[m]`, in that order."""
@@ -174,11 +174,10 @@ def _read_npz(path: pathlib.Path) -> FeatureSet:
       members = {
         info.filename.removesuffix(".npy"): info for info in archive.infolist()
       }
-      features, labels, *users = [
-        _read_member(path, archive, members[name])
-        for name in _choose_names(path, members)
-      ]
-    return FeatureSet(features, labels, *map(_to_users, users))
+      names = _choose_names(path, members)
+      return FeatureSet(
+        *(_read_member(path, archive, members[name]) for name in names)
+      )
   except (errors.DataError, errors.FieldError, MemoryError, OSError):
     raise
   # NumPy and the standard library raise whatever comes of what is damaged.
@@ -219,13 +218,6 @@ def _read_member(
     return np.lib.format.read_array(member, allow_pickle=False)
 
 
-def _to_users(users: np.ndarray) -> np.ndarray:
-  """Users as strings, if they are numbers or bytes in UTF-8."""
-  if users.dtype.kind == "S":
-    return np.char.decode(users, "utf-8")
-  return np.array(users, np.str_ if users.dtype.kind in "iu" else None)
-
-
 def _serialize(feature_set: FeatureSet) -> Iterator[bytes]:
   features, users = feature_set.features, feature_set.users
   for row, label in enumerate(feature_set.labels):
@@ -259,15 +251,16 @@ def _read_tfrecord(path: pathlib.Path) -> FeatureSet:
       tf.io.parse_example(batch, specs)
       for batch in records.batch(_PARSING_BATCH)
     ]
-    features, labels, *users = [
+    arrays = [
       np.concatenate([batch[name].numpy() for batch in batches])
       for name in names
     ]
-    users = [np.array([user.decode() for user in each]) for each in users]
+    # TensorFlow's strings are objects.
+    users = [each.astype(np.bytes_) for each in arrays[2:]]
+    return FeatureSet(*arrays[:2], *users)
   except (message.DecodeError, tf.errors.OpError, UnicodeDecodeError) as error:
     requirement = (
       "be a TFRecord of examples with repr (floats, as many in each), label"
       " (int64) and, in all or none, user (bytes)"
     )
     raise _refusal(path, requirement, error) from error
-  return FeatureSet(features, labels, *users)

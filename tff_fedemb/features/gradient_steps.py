@@ -87,24 +87,10 @@ class GradientMethod(method.Method):
       probability = self.batch_size / size.num_examples
     return budget_lib.PlannedRelease(GRADIENT, share, self.steps, probability)
 
-  def precondition(
-    self, examples: examples_lib.ClippedExamples, releases: noise.Releases
-  ) -> np.ndarray | None:
-    """Returns what gradients are multiplied by, `[d, d]`; `None` for nothing.
-
-    Args:
-      examples: The data.
-      releases: Makes the release that it is made of.
-    """
-    del examples, releases
-    return None
-
   def fit(self, examples, releases, rng):
-    preconditioner = self.precondition(examples, releases)
     return self.descend(
       lambda weights: self.mean_gradient(weights, examples, releases, rng),
       examples.size,
-      preconditioner,
     )
 
   def descend(
@@ -118,7 +104,7 @@ class GradientMethod(method.Method):
     Args:
       mean_gradient: Releases a gradient `[K, d]` at weights.
       size: Of the problem.
-      preconditioner: Symmetric, as `precondition` returns it.
+      preconditioner: Symmetric `[d, d]`, what gradients are multiplied by.
     """
     optimizer = Optimizer(
       self.optimizer_name,

@@ -32,11 +32,9 @@ CLASSES_FROM_LABELS = (
   "the number of classes was taken from the labels of the files and is"
   " assumed to be public"
 )
-_LIBRARIES = ("dp-accounting", "numpy", "scipy", "scikit-learn")
-_LIBRARIES_OF_USERS = (
-  "tensorflow",
-  "tensorflow-federated",
-  "tensorflow-privacy",
+_LIBRARIES = (
+  *("dp-accounting", "numpy", "scipy", "scikit-learn"),
+  *("tensorflow", "tensorflow-federated", "tensorflow-privacy"),
 )
 
 
@@ -265,30 +263,27 @@ def execute(config: ClassificationConfig) -> None:
     errors.DataError: If a file cannot be used; neither then.
   """
   split = feature_settings.parse_split(config.split)
-  with feature_settings.hyperparameters_in(
-    "hyperparameters", f"fit method {config.method}", config.method
-  ):
-    method = config.create_method(
-      config.method,
-      "hyperparameters",
-      config.hyperparameters,
-      epsilons=[config.epsilon],
-    )
-    outputs = ("output_json", "predictions", "output_weights")
-    output_files.check(
-      {name: getattr(config, name) for name in outputs},
-      inputs={"train": [config.train], "test": [config.test]},
-      overwrite=config.overwrite,
-    )
-    problem = read_problem(config, config.train, config.test)
-    result = fit(
-      config,
-      problem,
-      method,
-      epsilon=config.epsilon,
-      split=split,
-      seed=config.seed,
-    )
+  method = config.create_method(
+    config.method,
+    "hyperparameters",
+    config.hyperparameters,
+    epsilons=[config.epsilon],
+  )
+  outputs = ("output_json", "predictions", "output_weights")
+  output_files.check(
+    {name: getattr(config, name) for name in outputs},
+    inputs={"train": [config.train], "test": [config.test]},
+    overwrite=config.overwrite,
+  )
+  problem = read_problem(config, config.train, config.test)
+  result = fit(
+    config,
+    problem,
+    method,
+    epsilon=config.epsilon,
+    split=split,
+    seed=config.seed,
+  )
   report = {
     "test_accuracy": result.test_accuracy,
     **problem.size,
@@ -314,12 +309,11 @@ def execute(config: ClassificationConfig) -> None:
 
 def describe_settings(config: feature_settings.CommonConfig) -> dict[str, Any]:
   """Returns JSON values of what is common to all fits, and of the libraries."""
-  libraries = (*_LIBRARIES, *(_LIBRARIES_OF_USERS if config.users else ()))
   return {
     "clip_norm": config.clip_norm,
     "scaling": config.scaling,
     "runtime": config.users.runtime if config.users else None,
-    "versions": {name: importlib.metadata.version(name) for name in libraries},
+    "versions": {name: importlib.metadata.version(name) for name in _LIBRARIES},
   }
 
 

@@ -1,7 +1,6 @@
 """How to fit a private classifier on features, as it was typed."""
 
-from collections.abc import Iterator, Sequence
-import contextlib
+from collections.abc import Sequence
 import dataclasses
 from typing import Any
 
@@ -174,30 +173,6 @@ def parse_split(texts: Sequence[str]) -> dict[str, float]:
   pairs = parse_pairs("split", texts)
   shares = parse_numbers("split", tuple(pairs.values()), float)
   return dict(zip(pairs, shares, strict=True))
-
-
-@contextlib.contextmanager
-def hyperparameters_in(
-  field: str, requirement: str, method: str
-) -> Iterator[None]:
-  """Says in which field the hyperparameters are that cannot be used.
-
-  Args:
-    field: Its name.
-    requirement: What it must do, and does not.
-    method: A key of `registry.METHODS`.
-  """
-  try:
-    yield
-  except errors.FieldError as error:
-    specs = config.specs(registry.METHODS[method])
-    if error.name not in [spec.name for spec in specs]:
-      raise
-    raise errors.FieldError(
-      field,
-      f"{requirement}: {error.name} must {error.requirement}",
-      error.found,
-    ) from error
 
 
 def method_names(*, of_users: bool) -> list[str]:

@@ -6,7 +6,6 @@ What `sweep_features` does once its flags are read.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-import contextlib
 import dataclasses
 import functools
 import itertools
@@ -186,19 +185,10 @@ def _create_methods(config: SweepConfig) -> dict[str, method_lib.Method]:
         " hyperparameters",
         repr(entry),
       )
-    with _mistakes_in(entry):
-      methods[entry] = config.create_method(
-        name, "methods", items, epsilons=config.parsed_epsilons
-      )
+    methods[entry] = config.create_method(
+      name, "methods", items, epsilons=config.parsed_epsilons
+    )
   return methods
-
-
-def _mistakes_in(entry: str) -> contextlib.AbstractContextManager[None]:
-  return feature_settings.hyperparameters_in(
-    "methods",
-    f"have hyperparameters that fit, found {entry!r}",
-    entry.partition(":")[0],
-  )
 
 
 def _fit_all(
@@ -220,14 +210,13 @@ def _fit_all(
       )
     ),
   ):
-    with _mistakes_in(entry):
-      fit = feature_runs.fit(
-        config,
-        problems[pair],
-        methods[entry],
-        epsilon=epsilon,
-        seed=config.parsed_seeds[number],
-      )
+    fit = feature_runs.fit(
+      config,
+      problems[pair],
+      methods[entry],
+      epsilon=epsilon,
+      seed=config.parsed_seeds[number],
+    )
     # What else there is of a fit takes memory.
     rows.append((entry, epsilon, pair, number, fit.test_accuracy, fit.report))
   columns = ["method", "epsilon", "pair", "number", "accuracy", "report"]

@@ -6,7 +6,6 @@ any process of the machine can be the one that reads.
 """
 
 import collections
-from collections.abc import Sequence
 import os
 import pathlib
 
@@ -15,28 +14,9 @@ import tensorflow as tf
 
 from tff_fedemb import errors
 from tff_fedemb.data import pipelines
-from tff_fedemb.features import examples as examples_lib
 
 _READING_BATCH = 512
 _WORD = 4
-
-
-def check_users(users: np.ndarray | Sequence, num_examples: int) -> np.ndarray:
-  """Returns the examples' users, strings or integers, as strings `[n]`.
-
-  Raises:
-    errors.FieldError: If they are anything else, or one has no name.
-  """
-  users = np.asarray(users)
-  if users.dtype.kind == "O" and all(isinstance(user, str) for user in users):
-    users = users.astype(str)
-  examples_lib.check_of_each(
-    "users", users, num_examples, kinds="Uiu", words="strings or integers"
-  )
-  users = users.astype(str)
-  if (users == "").any():
-    raise errors.FieldError("users", "have names", "''")
-  return users
 
 
 class ClientExamples:
