@@ -89,6 +89,7 @@ def read_problem(
       f"have {dim} features an example, as {train} has",
       f"{test_dim} in {test}",
     )
+  num_classes = _count_classes(config.num_classes, list(sets.values()))
   # What cannot be learned is for those who have the data, and in no file.
   tested = np.unique(sets["test"].labels)
   missing = np.setdiff1d(tested, sets["train"].labels)
@@ -106,7 +107,7 @@ def read_problem(
   size |= {
     "test_size": len(sets["test"].labels),
     "dim": dim,
-    "num_classes": _count_classes(config.num_classes, list(sets.values())),
+    "num_classes": num_classes,
   }
   return Problem(
     **sets, files=files, is_from_labels=config.num_classes is None, size=size
