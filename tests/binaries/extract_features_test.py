@@ -1,28 +1,70 @@
-"""Tests of the extraction of features: which images, their labels, embedded."""
+"""Tests of the program that extracts features, and of the labels it gives."""
 
+import functools
 import os
 
 import numpy as np
+from PIL import Image
 import pytest
 from sklearn import datasets
 from sklearn.metrics import pairwise
 import tensorflow as tf
 
-from tasks import registry
-from tasks import task_config
+from tests.binaries import programs
 from tests.data import photo_files
 from tests.features.extraction import extractions
-from tff_fedemb import errors
-from tff_fedemb import runtime as runtimes
 from tff_fedemb.features import feature_files
 from tff_fedemb.features.extraction import extracting
-from tff_fedemb.features.extraction import settings
 from tff_fedemb.run import task as task_lib
 from tff_fedemb.serving import image_sources
 
 
+@pytest.fixture(name="models", scope="module")
+def _models(tmp_path_factory):
+  directory = tmp_path_factory.mktemp("models")
+  shapes = {"digits": (8, 8, 1), "emnist": (28, 28, 1), "square": (6, 6, 3)}
+  return {
+    name: extractions.export(directory / name, shape)
+    for name, shape in shapes.items()
+  }
+
+
+@pytest.fixture(name="folder")
+def _folder(tmp_path):
+  """Three classes of 5, 2 and 1 images of one colour each."""
+  for name, values in {"a": range(5), "b": (10, 11), "c": (20,)}.items():
+    (tmp_path / "images" / name).mkdir(parents=True)
+    for value in values:
+      Image.new("RGB", (5, 5), (value, value, value)).save(
+        tmp_path / "images" / name / f"{value}.png"
+      )
+  return tmp_path / "images"
+
+
+@pytest.fixture(name="extract")
+def _extract(tmp_path):
+  return functools.partial(extractions.extract, tmp_path)
+
+
+@pytest.fixture(name="refuse")
+def _refuse(tmp_path):
+  return functools.partial(extractions.check_refused, tmp_path)
+
+
+@pytest.mark.slow
+def test_command_line(tmp_path):
+  ended = programs.start(
+    "binaries.extract_features",
+    "--digits",
+    "--embedding=pixels",
+    f"--output={tmp_path / 'o.npz'}",
+  )
+  assert (ended.status, ended.errors) == (0, "")
+  assert "1,797 examples of 10 classes, 64 numbers each" in ended.output
+
+
 def test_pixels_are_scikit_learns(extract):
-  found = extract(digits=True)
+  found, _ = extract(digits=True)
   digits = datasets.load_digits()
   np.testing.assert_array_equal(
     found.features, (digits.data / 16).astype(np.float32)
@@ -32,12 +74,12 @@ def test_pixels_are_scikit_learns(extract):
 
 
 @pytest.mark.parametrize("gamma", [0.1, None])
-def test_random_features_are_of_the_gaussian_kernel(extract, gamma):
+def test_random_features_are_of_the_gaussian_kernel(extract, tmp_path, gamma):
   options = {"digits": True, "max_images": 30}
-  found = extract(
+  found, _ = extract(
     **options, embedding="random_features", random_features=20_000, gamma=gamma
   )
-  pixels = extract(**options)
+  pixels, _ = extract(**options, output=tmp_path / "pixels.npz")
   assert found.features.shape == (30, 20_000)
   np.testing.assert_array_equal(found.labels, pixels.labels)
   np.testing.assert_allclose(
@@ -50,39 +92,40 @@ def test_random_features_are_of_the_gaussian_kernel(extract, gamma):
   )
 
 
-def test_models_take_digits_of_0_to_255(extract, models):
+def test_models_take_digits_of_0_to_255(extract, models, tmp_path):
   options = {"digits": True, "max_images": 40}
-  pixels = extract(**options)
-  found = extract(saved_model=models["digits"], **options)
+  pixels, _ = extract(**options)
+  options["output"] = tmp_path / "model.npz"
+  found, _ = extract(saved_model=models["digits"], **options)
   np.testing.assert_allclose(found.features, pixels.features, atol=0.5 / 255)
-  resized = extract(saved_model=models["square"], **options)
+  resized, _ = extract(saved_model=models["square"], **options)
   assert resized.features.shape == (40, 6 * 6 * 3)
   colours = resized.features.reshape(40, 36, 3)
   np.testing.assert_array_equal(colours[..., 0], colours[..., 2])
 
 
 def test_images_are_resized_and_their_classes_kept(extract, models, folder):
-  found = extract(saved_model=models["square"], image_folder=folder)
-  assert found.labels.tolist() == [0] * 5 + [1] * 2 + [2]
-  values = np.array([*range(5), 10, 11, 20])
-  expected = np.tile(values[:, None] / 255, 6 * 6 * 3)
-  np.testing.assert_allclose(found.features, expected, atol=1e-6)
-  pixels = extract(image_size=6, image_folder=folder)
-  np.testing.assert_allclose(found.features, pixels.features, atol=1e-6)
+  expected = np.array([*range(5), 10, 11, 20])[:, None] / 255
+  for options in ({"saved_model": models["square"]}, {"image_size": 6}):
+    found, _ = extract(**options, image_folder=folder)
+    assert found.labels.tolist() == [0] * 5 + [1] * 2 + [2]
+    np.testing.assert_allclose(
+      found.features, np.tile(expected, 6 * 6 * 3), atol=1e-6
+    )
 
 
 @pytest.fixture(name="emnist")
-def _emnist(emnist_dir):
+def _emnist(data_dir):
   """Options for EMNIST, and the task."""
-  config = task_config.TaskConfig(os.fspath(emnist_dir))
-  options = {"task": "emnist", "data_dir": emnist_dir}
-  return options, registry.create_task("emnist", config)
+  options = {"task": "emnist", "data_dir": data_dir}
+  task = task_lib.create_task("emnist", data_dir=os.fspath(data_dir))
+  return options, task.create()
 
 
 @pytest.mark.parametrize("split", task_lib.EVALUATION_SPLITS)
 def test_held_out_images(extract, models, emnist, split):
   options, task = emnist
-  found = extract(**options, saved_model=models["emnist"], split=split)
+  found, _ = extract(**options, saved_model=models["emnist"], split=split)
   images = task.load_images(split)
   np.testing.assert_allclose(
     found.features,
@@ -98,8 +141,8 @@ def test_held_out_images(extract, models, emnist, split):
 def test_training_images_with_their_users(extract, emnist, tmp_path):
   options, task = emnist
   options["split"] = "train"
-  found = extract(**options)
-  users = [task.train_users.user_id(slot) for slot in range(3)]
+  found, _ = extract(**options)
+  users = map(task.train_users.user_id, range(len(task.train_users)))
   batches = [
     (user, batch)
     for user in users
@@ -120,20 +163,21 @@ def test_training_images_with_their_users(extract, emnist, tmp_path):
     )
   assert start == len(found.labels) > 100
   # A part of them are the same rows.
-  some = extract(
-    **options, num_classes=3, max_images=7, output=tmp_path / "s.tfrecord"
+  some, _ = extract(
+    **options, num_classes=3, max_images=9, output=tmp_path / "s.tfrecord"
   )
   all_rows = {
     (user, row.tobytes())
     for user, row in zip(found.users, found.features, strict=True)
   }
-  assert len(some.labels) == 7
-  assert set(some.labels) == {0, 1, 2}
+  assert np.bincount(some.labels).sum() == 9 and set(some.labels) == {0, 1, 2}
   for user, row in zip(some.users, some.features, strict=True):
     assert (user, row.tobytes()) in all_rows
 
 
-def test_photos_are_decoded_to_the_models_size(extract, models, tmp_path):
+def test_photos_are_decoded_to_the_models_size(
+  extract, refuse, models, tmp_path
+):
   users = {"11": [0, 4, 4], "7": [1, 2], "20": [3, 3]}
   data = tmp_path / "data" / "gld160k"
   photo_files.write_users(data / "train", users)
@@ -143,7 +187,7 @@ def test_photos_are_decoded_to_the_models_size(extract, models, tmp_path):
   )
   options = {"task": "gld", "data_dir": tmp_path / "data", "split": "train"}
   options["cache_dir"] = tmp_path / "cache"
-  found = extract(**options, saved_model=models["square"])
+  found, _ = extract(**options, saved_model=models["square"])
   assert found.users.tolist() == ["11"] * 3 + ["20"] * 2 + ["7"] * 2
   assert found.labels.tolist() == [0, 4, 4, 3, 3, 1, 2]
   features = np.array(found.features)
@@ -153,11 +197,8 @@ def test_photos_are_decoded_to_the_models_size(extract, models, tmp_path):
     data / "train" / "20", [(photo_files.encode(0), 3), (damaged, 3)]
   )
   options["image_size"] = 6
-  with pytest.raises(
-    errors.DataError, match=r"of user 20 must be an image .*=skip leaves it out"
-  ):
-    extract(**options)
-  pixels = extract(**options, on_bad_example="skip")
+  refuse("of user 20 must be an image ", **options)
+  pixels, _ = extract(**options, on_bad_example="skip")
   # A user of one image is left out with the other.
   assert pixels.users.tolist() == ["11"] * 3 + ["7"] * 2
   np.testing.assert_allclose(
@@ -165,15 +206,13 @@ def test_photos_are_decoded_to_the_models_size(extract, models, tmp_path):
   )
 
 
-def test_embeddings_must_be_finite(extract, tmp_path):
-  extractions.export(tmp_path / "model", (8, 8, 1), float("nan"))
-  with pytest.raises(errors.FieldError, match="that are finite"):
-    extract(digits=True, saved_model=tmp_path / "model")
-  assert os.listdir(tmp_path) == ["model"]
+def test_embeddings_must_be_finite(refuse, tmp_path):
+  model = extractions.export(tmp_path / "model", (8, 8, 1), float("nan"))
+  refuse("that are finite", digits=True, saved_model=model)
 
 
 def test_classes_are_drawn_and_renumbered_in_order(extract):
-  found = extract(digits=True, num_classes=4, seed=3)
+  found, _ = extract(digits=True, num_classes=4, seed=3)
   digits = datasets.load_digits()
   label_of = {
     tuple((pixels / 16).astype(np.float32)): label
@@ -190,9 +229,9 @@ def test_classes_are_drawn_and_renumbered_in_order(extract):
   )
 
 
-def test_test_share_of_every_class(extract, tmp_path, capsys):
+def test_test_share_of_every_class(extract, tmp_path):
   test_path = tmp_path / "test.tfrecord"
-  train = extract(digits=True, test_output=test_path, test_share=0.1)
+  train, output = extract(digits=True, test_output=test_path, test_share=0.1)
   test = feature_files.read_features(test_path)
   digits = datasets.load_digits()
   sizes = np.bincount(digits.target)
@@ -204,7 +243,6 @@ def test_test_share_of_every_class(extract, tmp_path, capsys):
   pixels, targets = extractions.sort_rows(digits.data / 16, digits.target)
   np.testing.assert_allclose(together, pixels, atol=1e-6)
   np.testing.assert_array_equal(labels, targets)
-  output = capsys.readouterr().out
   assert f"o.npz: {len(train.labels):,} examples of 10 classes" in output
   assert sorted(os.listdir(tmp_path)) == ["o.npz", "test.tfrecord"]
 
@@ -223,22 +261,17 @@ def test_test_and_train_have_one_at_least(share, size, num_test):
 
 
 def test_test_files_need_two_images_of_a_class(
-  extract, models, folder, tmp_path, capsys
+  extract, refuse, models, folder, tmp_path
 ):
   options = {"saved_model": models["square"], "image_folder": folder}
   options["test_output"] = tmp_path / "test.npz"
-  with pytest.raises(
-    errors.FieldError, match=r"test_output must be .* of class c "
-  ):
-    extract(**options)
-  with pytest.raises(errors.FieldError, match="num_classes must be at most 2"):
-    extract(**options, num_classes=3)
-  assert os.listdir(tmp_path) == ["images"]
+  refuse("found one image of class c that is taken", **options)
+  refuse("--num_classes must be at most 2", **options, num_classes=3)
   # Those with two images are drawn.
-  train = extract(**options, num_classes=2)
+  train, output = extract(**options, num_classes=2)
   assert np.bincount(train.labels).tolist() == [4, 1]
   assert "warning: classes were drawn from 2 of 3, those with 2 images" in (
-    capsys.readouterr().out
+    output
   )
 
 
@@ -256,16 +289,17 @@ def test_classes_are_drawn_from_all_that_the_source_has():
 
 
 @pytest.mark.parametrize("num_classes", [0, 7])
-def test_number_of_images_changes_no_label(extract, capsys, num_classes):
+def test_number_of_images_changes_no_label(extract, tmp_path, num_classes):
   options = {"digits": True, "num_classes": num_classes}
-  found = extract(**options)
+  found, output = extract(**options)
+  assert "warning" not in output
   label_of = {
     row.tobytes(): label
     for row, label in zip(found.features, found.labels, strict=True)
   }
-  assert "warning" not in capsys.readouterr().out
   # The fewest images that have every drawn class, or that lack some.
-  some = extract(**options, max_images=40 if num_classes else 6)
+  options |= {"max_images": 40 if num_classes else 6}
+  some, output = extract(**options, output=tmp_path / "some.npz")
   for row, label in zip(some.features, some.labels, strict=True):
     assert label_of[row.tobytes()] == label
   if not num_classes:
@@ -274,54 +308,65 @@ def test_number_of_images_changes_no_label(extract, capsys, num_classes):
     assert (
       f"warning: {len(missing)} of 10 classes have no example, of"
       f" labels: {', '.join(map(str, missing[:5]))}"
-    ) in capsys.readouterr().out
+    ) in output
 
 
-def test_folder_counts_sub_folders(extract, folder, tmp_path, capsys):
+def test_folder_counts_sub_folders(extract, refuse, folder, tmp_path):
   (folder / "ab").mkdir()
   for name in ("a/0", "b/10", "b/11"):
     (folder / f"{name}.png").write_text("no picture")
   options = {"image_folder": folder, "image_size": 2}
-  with pytest.raises(errors.DataError, match="--on_bad_example=skip"):
-    extract(**options)
-  assert os.listdir(tmp_path) == ["images"]
+  refuse("on_bad_example=skip", **options)
   options["on_bad_example"] = "skip"
   # Of class c there is one image.
-  with pytest.raises(errors.FieldError, match="one image of class c "):
-    extract(**options, test_output=tmp_path / "t.npz")
+  refuse("one image of class c ", **options, test_output=tmp_path / "t.npz")
   # a, ab, b and c.
-  assert extract(**options).labels.tolist() == [0] * 4 + [3]
-  output = capsys.readouterr().out
+  found, output = extract(**options)
+  assert found.labels.tolist() == [0] * 4 + [3]
   assert "warning: 2 of 4 classes have no example, of labels: 1, 2" in output
   assert "3 files could not be read and were skipped: " in output
   for path in folder.glob("*/*.png"):
     path.write_text("no picture")
-  before = (tmp_path / "o.npz").read_bytes()
-  with pytest.raises(
-    errors.FieldError,
-    match="on_bad_example must leave one image or more, found none of 8 ",
-  ):
-    extract(**options)
-  assert (tmp_path / "o.npz").read_bytes() == before
+  message = "on_bad_example must leave one image or more, found none of 8 "
+  refuse(message, **options)
 
 
-def test_only_models_embed_on_a_cluster(tmp_path):
-  config = settings.ExtractionConfig(
-    digits=True, embedding="pixels", output=str(tmp_path / "o.npz")
-  )
-  with pytest.raises(
-    errors.FieldError, match="saved_model must be given with --runtime=ray"
-  ):
-    extracting.execute(config, runtimes.RuntimeConfig(runtime="ray"))
-
-
-def test_what_max_images_leaves_is_checked_before(
-  extract, tmp_path, monkeypatch
-):
+@pytest.mark.parametrize(
+  ("options", "message"),
+  [
+    ({"output": None}, "--output must be given, found noth"),
+    ({"output": "o.csv"}, "--output must end with .npz or .tfrecord"),
+    ({"test_output": ""}, "--test_output must end with .npz or .tfrecord, fou"),
+    ({"digits": None}, "--task must be given, or image_fold"),
+    ({"task": "emnist"}, "one of them, found task and digits"),
+    ({"data_dir": "d"}, "--data_dir must be given with task or tfds only"),
+    ({"task_variant": "v"}, "--task_variant must not be set without task"),
+    ({"cache_dir": "c"}, "--cache_dir must not be set without task"),
+    ({"split": "test"}, "--split must be given with task only"),
+    ({"tfds_split": "t"}, "--tfds_split must be given with tfds only"),
+    ({"test_share": 0.5}, "--test_share must be given with test_output only"),
+    ({"embedding": None}, "--saved_model must be given, or embedding, one of"),
+    ({"saved_model": "m", "embedding": "pixels"}, "of the two, found both"),
+    ({"random_features": 2}, "--random_features must not be set with embed"),
+    ({"gamma": 1}, "--gamma must not be set with embedding pixels"),
+    (
+      {"embedding": "random_features", "random_features": 7},
+      "--random_features must be even, found 7",
+    ),
+    (
+      {"embedding": "random_features", "gamma": 1e308},
+      "--gamma must be in (0, 1e+06], found 1e+308",
+    ),
+    ({"num_classes": 1}, "--num_classes must be at least 2, or 0, found 1"),
+    ({"image_size": 8}, "--image_size must not be given with saved_model, wh"),
+    ({"digits": None, "image_folder": "f"}, "--image_size must be given with"),
+    ({"runtime": "ray"}, "--saved_model must be given with runtime ray"),
+    # What is left of the images is checked before they are embedded.
+    ({"max_images": 5, "num_classes": 10}, "of the 10 drawn"),
+    ({"max_images": 5, "test_output": "t.npz"}, "--test_output must be of cl"),
+  ],
+)
+def test_mistakes(refuse, monkeypatch, tmp_path, options, message):
+  monkeypatch.chdir(tmp_path)
   monkeypatch.setattr(image_sources, "embed_rows", None)
-  for options, message in (
-    ({"num_classes": 10}, r"found .* of the 10"),
-    ({"test_output": tmp_path / "t.npz"}, "test_output must be"),
-  ):
-    with pytest.raises(errors.FieldError, match=message):
-      extract(digits=True, max_images=5, **options)
+  refuse(message, **{"digits": True} | options)
