@@ -121,9 +121,17 @@ class Budget:
     self, event_of: Callable[[PlannedRelease, float], dp_accounting.DpEvent]
   ) -> dp_accounting.DpEvent:
     """Returns one event for all releases, each of the event given for it."""
-    multipliers = self.noise_multipliers
-    return compose(
-      [(event_of(r, multipliers[r.name]), r.count) for r in self.releases]
+    events = [
+      event_of(release, self.noise_multipliers[release.name])
+      for release in self.releases
+    ]
+    return dp_accounting.ComposedDpEvent(
+      [
+        dp_accounting.SelfComposedDpEvent(event, release.count)
+        if release.count > 1
+        else event
+        for event, release in zip(events, self.releases, strict=True)
+      ]
     )
 
   @property
@@ -145,18 +153,6 @@ def check_target(epsilon: float, delta: float | None) -> None:
       )
   if delta is not None:
     checks.check_delta(delta)
-
-
-def compose(
-  event_counts: Sequence[tuple[dp_accounting.DpEvent, int]],
-) -> dp_accounting.DpEvent:
-  """Returns one event for all of these, each as often as is said with it."""
-  return dp_accounting.ComposedDpEvent(
-    [
-      event if count == 1 else dp_accounting.SelfComposedDpEvent(event, count)
-      for event, count in event_counts
-    ]
-  )
 
 
 def epsilon_of(

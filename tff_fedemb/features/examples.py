@@ -115,7 +115,7 @@ class ClippedExamples:
     is_small = self._features.size * self.dtype.itemsize <= _KEPT_BYTES
     for start in range(0, num_rows, size):
       span = slice(start, start + size)
-      chunk = span if rows is None else rows[span]
+      chunk: slice | np.ndarray = span if rows is None else rows[span]
       features = self._kept[chunk] if is_small else self._clip(chunk)
       yield features, self.labels[chunk]
 

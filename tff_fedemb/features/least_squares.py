@@ -106,16 +106,10 @@ class LeastSquares(method.Method):
     release = releases.open(
       "class_covariance", sensitivity=size.clip_norm**2, parts=size.num_classes
     )
-    order = np.argsort(examples.labels, kind="stable")
-    bounds = np.searchsorted(
-      examples.labels[order], np.arange(size.num_classes + 1)
-    )
     weights = np.zeros([size.num_classes, size.dim])
     for label in range(size.num_classes):
-      matrix = np.zeros([size.dim, size.dim])
-      rows = order[bounds[label] : bounds[label + 1]]
-      for features, _ in examples.chunks(rows):
-        matrix += features.T @ features
+      chunks = examples.chunks(np.flatnonzero(examples.labels == label))
+      matrix = sum((x.T @ x for x, _ in chunks), np.zeros([size.dim, size.dim]))
       matrix = release.add_symmetric_noise(matrix)
       if self._has_background:
         matrix = matrix + self.background_weight * background

@@ -12,7 +12,6 @@ import dataclasses
 import math
 from typing import Any
 
-import dp_accounting
 import numpy as np
 
 from tff_fedemb import checks
@@ -131,9 +130,9 @@ class Releases:
     Unit: what has at most the stated sensitivity in each sum.
     Neighbouring relation: add or remove one of them.
     Sensitivity: that given to `open`, in the L2 norm over all parts together.
-    DpEvent: `event`: a `GaussianDpEvent` for each release that was made,
-      Poisson-sampled where the budget says so. None can be made that the
-      budget has not accounted for.
+    DpEvent: those that `to_json` lists: a `GaussianDpEvent` for each release
+      that was made, Poisson-sampled where the budget says so. None can be made
+      that the budget has not accounted for.
 
   Every part of every release gets a new draw. Each kind of release has a
   generator of its own, so that two methods with the same seed differ in what
@@ -204,25 +203,16 @@ class Releases:
     self._counts[name] += 1
     return Release(name, stddev, sensitivity, parts, self._rngs[name])
 
-  @property
-  def event(self) -> dp_accounting.DpEvent:
-    """What the releases that were made cost together."""
-    return budget_lib.compose(
-      [(self._event(name), count) for name, count in self._counts.items()]
-    )
-
-  def _event(self, name: str) -> dp_accounting.DpEvent:
-    return self._planned[name].event(self.budget.noise_multipliers[name])
-
   def to_json(self) -> list[dict[str, Any]]:
     """The releases that were made, each kind with its noise and its event."""
+    multipliers = self.budget.noise_multipliers
     return [
       {
         "name": name,
         "count": count,
-        "noise_multiplier": self.budget.noise_multipliers[name],
+        "noise_multiplier": multipliers[name],
         "sampling_probability": self._planned[name].sampling_probability,
-        "event": repr(self._event(name)),
+        "event": repr(self._planned[name].event(multipliers[name])),
       }
       for name, count in self._counts.items()
     ]

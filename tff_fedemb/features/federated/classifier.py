@@ -4,7 +4,7 @@ The statistics of Mehta et al. 2022 (arXiv 2211.13403) as aggregations over
 clients: least squares in one round, DP-FC in one and one for each step.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import math
 import tempfile
@@ -106,21 +106,24 @@ class Rounds:
   def fit(
     self,
     method: method_lib.Method,
-    *options: Any,
+    options: Mapping[str, Any],
+    *,
     covariance_share: float,
   ) -> np.ndarray:
     """Returns the weights `[K, d]`, made of releases as in central fits.
 
     Args:
       method: One of `settings.METHODS`, with all its defaults.
-      *options: Attributes of `statistics.ClientConfig`.
+      options: Attributes of `statistics.ClientConfig` by name.
       covariance_share: As `statistics.StatisticsConfig` has it.
     """
     num_clients = len(self.clients.client_ids)
     total_weight = self.user_clip_norm * num_clients
 
     def release_sums(name: str) -> tuple[np.ndarray, np.ndarray | None]:
-      config = statistics.StatisticsConfig(*options, covariance_share)
+      config = statistics.StatisticsConfig(
+        **options, covariance_share=covariance_share
+      )
       return config.restore(self.begin(name, config)(), num_clients)
 
     if isinstance(method, least_squares.LeastSquares):
@@ -132,7 +135,9 @@ class Rounds:
       preconditioner = method.invert(covariance, total_weight)
     assert isinstance(method, gradient_steps.GradientMethod)
     clip_norm = method.gradient_clip_norm
-    config = statistics.GradientConfig(*options, method.loss, clip_norm)
+    config = statistics.GradientConfig(
+      **options, loss=method.loss, gradient_clip_norm=clip_norm
+    )
     release = self.begin(gradient_steps.GRADIENT, config)
     # Clients' gradients are in units of the norm that they are clipped to.
     scale = clip_norm * num_clients / total_weight
@@ -248,9 +253,11 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
       )
       weights = Rounds(runtime, clients, releases, settings.user_clip_norm).fit(
         method,
-        size,
-        self.scaling,
-        settings.example_weighting,
+        {
+          "size": size,
+          "scaling": self.scaling,
+          "example_weighting": settings.example_weighting,
+        },
         covariance_share=shares.get(COVARIANCE, 1.0),
       )
     self._publish(
