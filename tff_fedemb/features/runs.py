@@ -46,14 +46,12 @@ class Problem:
     train: Examples to fit on, of which nothing but a fit may be published.
     test: Examples whose accuracy is published.
     files: Where they are from, by `train` and `test`.
-    is_from_labels: Whether the number of classes was taken from the labels.
     size: What may be published of them, JSON values by name.
   """
 
   train: feature_files.FeatureSet
   test: feature_files.FeatureSet
   files: dict[str, str]
-  is_from_labels: bool
   size: dict[str, int]
 
 
@@ -109,9 +107,7 @@ def read_problem(
     "dim": dim,
     "num_classes": num_classes,
   }
-  return Problem(
-    **sets, files=files, is_from_labels=config.num_classes is None, size=size
-  )
+  return Problem(**sets, files=files, size=size)
 
 
 def _count_classes(
@@ -209,7 +205,7 @@ def fit(
     logits = classifier.decision_function(problem.test.features)
   accuracy = np.mean(logits.argmax(axis=1) == problem.test.labels)
   assumptions = list(classifier.report_.assumptions)
-  if problem.is_from_labels:
+  if config.num_classes is None:
     place = assumptions.index(classifier_lib.CLASSES_ARE_PUBLIC)
     assumptions[place] = CLASSES_FROM_LABELS
   of_users = ", also those of users whose other examples were fitted to"

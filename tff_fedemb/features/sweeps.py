@@ -36,11 +36,8 @@ NOT_COVERED = (
 )
 # What is said of the fits of a method and epsilon, one for each pair of files.
 _OF_EACH_FIT = (
-  "epsilon",
-  "epsilon_with_secret_noise",
-  "accountant",
-  "releases",
-  "hyperparameters",
+  *("epsilon", "epsilon_with_secret_noise", "accountant"),
+  *("releases", "hyperparameters"),
 )
 
 
@@ -197,25 +194,18 @@ def _fit_all(
   problems: Sequence[feature_runs.Problem],
 ) -> pd.DataFrame:
   """A row for each fit, of ascending epsilons: its accuracy and its report."""
-  rows = []
+  seeds, rows = config.parsed_seeds, []
+  places = range(len(problems)), range(len(seeds))
+  order = list(itertools.product(config.parsed_epsilons, methods, *places))
   for epsilon, entry, pair, number in progress_lib.create_bar(
-    "Fitting",
-    unit="fits",
-    items=list(
-      itertools.product(
-        config.parsed_epsilons,
-        methods,
-        range(len(problems)),
-        range(len(config.parsed_seeds)),
-      )
-    ),
+    "Fitting", unit="fits", items=order
   ):
     fit = feature_runs.fit(
       config,
       problems[pair],
       methods[entry],
       epsilon=epsilon,
-      seed=config.parsed_seeds[number],
+      seed=seeds[number],
     )
     # What else there is of a fit takes memory.
     rows.append((entry, epsilon, pair, number, fit.test_accuracy, fit.report))

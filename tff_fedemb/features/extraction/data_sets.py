@@ -23,8 +23,6 @@ with epy.lazy_imports():
 
 TFDS_NAMES = ("cifar10", "cifar100", "imagenet2012")
 
-# Of scikit-learn's digits.
-_DIGITS_LARGEST = 16
 _IMAGE, _LABEL = "image", "label"
 
 
@@ -41,28 +39,22 @@ def open_digits(
       255; `None` to leave them as they are.
   """
   digits = datasets.load_digits()
-  images = digits.images.astype(np.uint8)[..., np.newaxis]
-  largest = _DIGITS_LARGEST
+  images, largest = digits.images.astype(np.uint8)[..., np.newaxis], 16
   if image_shape is not None:
-    images = np.stack([_resize(image[..., 0], image_shape) for image in images])
-    largest = 255
+    height, width, channels = image_shape
+    grey = np.rint(images[..., 0] * (255 / largest)).astype(np.uint8)
+    size, largest = (width, height), 255
+    resized = [
+      Image.fromarray(image).resize(size, Image.Resampling.BILINEAR)
+      for image in grey
+    ]
+    images = np.repeat(np.stack(resized)[..., np.newaxis], channels, axis=3)
   return image_sources.ImageSource(
     "scikit-learn's digits",
     digits.target.astype(np.int64),
     lambda rows: iter([(rows, images[rows])]),
     largest_value=largest,
   )
-
-
-def _resize(
-  digit: np.ndarray, image_shape: image_sources.ImageShape
-) -> np.ndarray:
-  height, width, channels = image_shape
-  grey = np.rint(digit * (255 / _DIGITS_LARGEST)).astype(np.uint8)
-  picture = Image.fromarray(grey).resize(
-    (width, height), Image.Resampling.BILINEAR
-  )
-  return np.repeat(np.asarray(picture)[..., np.newaxis], channels, axis=2)
 
 
 def _find_builder_dir(name: str, data_dir: str | None) -> pathlib.Path:

@@ -4,7 +4,6 @@ What `extract_features` does once its flags are read.
 """
 
 import functools
-import pathlib
 
 import numpy as np
 
@@ -85,11 +84,15 @@ def execute(
     parts["output"], parts["test_output"] = split_test(
       examples.labels, config.test_share, _generator(config, _TEST)
     )
+
+  def write(path, rows):
+    # A part is a copy, of which there is one at a time.
+    feature_files.write_features(path, examples.take(rows))
+
   output_files.write(
     {
-      # A part is a copy, of which there is one at a time.
-      name: (getattr(config, name), functools.partial(_write, examples, part))
-      for name, part in parts.items()
+      name: (getattr(config, name), functools.partial(write, rows=rows))
+      for name, rows in parts.items()
     }
   )
   print(f"Features of {source.description}:")
@@ -227,14 +230,6 @@ def split_test(
     rows_of_test.append(generator.choice(rows, size=num_test, replace=False))
   test = np.sort(np.concatenate(rows_of_test))
   return np.setdiff1d(np.arange(len(labels)), test), test
-
-
-def _write(
-  examples: feature_files.FeatureSet,
-  rows: np.ndarray | slice,
-  path: pathlib.Path,
-) -> None:
-  feature_files.write_features(path, examples.take(rows))
 
 
 def _describe(
