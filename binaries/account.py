@@ -29,7 +29,9 @@ import dataclasses
 import math
 from typing import Any
 
+from binaries import choice_flags
 from binaries import command_line
+from binaries import config_flags
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import output_files
@@ -135,13 +137,14 @@ _Answer = tuple[dict[str, Any], str]
 class _Account:
   """The flags, and what each command answers."""
 
-  def __init__(self, parser: command_line.Parser):
+  def __init__(self, parser: config_flags.Parser):
     self._parser = parser
     self._config = parser.add(AccountConfig)
-    self._mechanism = parser.add_choice(
-      "mechanism", aggregators.AGGREGATORS, skip=command_line.PLANNED
+    self._mechanism = choice_flags.ChoiceFlags(
+      parser, "mechanism", aggregators.AGGREGATORS, skip=choice_flags.PLANNED
     )
-    self._participation = parser.add_choice(
+    self._participation = choice_flags.ChoiceFlags(
+      parser,
       "participation",
       participations.PARTICIPATIONS,
       skip=("regroup_clients",),
@@ -378,7 +381,7 @@ class _Account:
 
 def main(argv: Sequence[str]) -> None:
   """Answers what the command asks."""
-  with command_line.Parser(argv, __doc__) as parser:
+  with config_flags.Parser(argv, __doc__) as parser:
     _Account(parser).execute()
 
 

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from etils import epy
 
 from binaries import command_line
+from binaries import config_flags
 from binaries import smoke
 from binaries import training_flags
 from tff_fedemb import errors
@@ -40,7 +41,7 @@ def _bound_scores(
 
 def main(argv: Sequence[str]) -> None:
   """Does what the command is for."""
-  with command_line.Parser(argv, __doc__, expand=smoke.expand) as parser:
+  with config_flags.Parser(argv, __doc__, expand=smoke.expand) as parser:
     flags = parser.add(audit_settings.AuditConfig)
     spec_flags = training_flags.SpecFlags(parser)
     command = parser.parse(("scores", "run"))
@@ -49,8 +50,8 @@ def main(argv: Sequence[str]) -> None:
       _bound_scores(config, parser.value("delta"))
       return
     config.require("output_dir")
-    spec, _ = training_flags.open_spec(spec_flags)
-    print(audit.to_text(audit.audit(config, spec)))
+    spec, task = training_flags.open_spec(spec_flags)
+    print(audit.to_text(audit.audit(config, spec, task=task)))
     print(f"Written to {config.output_dir}: audit.json, audit.png.")
 
 

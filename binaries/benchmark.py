@@ -18,11 +18,12 @@ from collections.abc import Sequence
 from benchmarks import cases
 from benchmarks import results
 from binaries import command_line
+from binaries import config_flags
 
 
 def main(argv: Sequence[str]) -> None:
   """Measures, prints and writes."""
-  with command_line.Parser(argv, __doc__) as parser:
+  with config_flags.Parser(argv, __doc__) as parser:
     flags = parser.add(cases.TrainingBenchmarkConfig)
     parser.parse()
     config = flags.create()

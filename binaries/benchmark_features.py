@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from benchmarks import feature_cases
 from benchmarks import results
 from binaries import command_line
+from binaries import config_flags
 
 
 def main(argv: Sequence[str]) -> None:
   """Measures, prints and writes."""
-  with command_line.Parser(argv, __doc__) as parser:
+  with config_flags.Parser(argv, __doc__) as parser:
     flags = parser.add(feature_cases.FeatureBenchmarkConfig)
     parser.parse()
     config = flags.create()

@@ -11,20 +11,22 @@ accuracy, and what each release cost.
 
 from collections.abc import Sequence
 
+from binaries import choice_flags
 from binaries import command_line
+from binaries import config_flags
 from tff_fedemb.features import runs
 from tff_fedemb.features import settings
 
 
 def main(argv: Sequence[str]) -> None:
   """Runs the fits that the flags describe."""
-  with command_line.Parser(argv, __doc__) as parser:
+  with config_flags.Parser(argv, __doc__) as parser:
     config = parser.add(
       runs.ClassificationConfig,
       details={"hyperparameters": settings.describe_methods()},
     )
     unit = parser.add(settings.UnitConfig)
-    of_unit = parser.add_choice("unit", settings.UNITS)
+    of_unit = choice_flags.ChoiceFlags(parser, "unit", settings.UNITS)
     parser.parse()
     protection = of_unit.create(unit.create().unit)
     runs.execute(config.create(protection=protection))

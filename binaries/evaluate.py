@@ -14,6 +14,7 @@ All pairs of images are compared; the file gets the recall at false accept rates
 from collections.abc import Sequence
 
 from binaries import command_line
+from binaries import config_flags
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.run import task as task_lib
 from tff_fedemb.serving import evaluate
@@ -22,7 +23,7 @@ from tff_fedemb.serving import evaluate
 def main(argv: Sequence[str]) -> None:
   """Runs the evaluation that the flags describe."""
   task_lib.load_tasks()
-  with command_line.Parser(argv, __doc__) as parser:
+  with config_flags.Parser(argv, __doc__) as parser:
     config = parser.add(evaluate.EvaluationConfig, skip=("image_size",))
     runtime = parser.add(runtimes.RuntimeConfig, skip=runtimes.OF_ROUNDS)
     parser.parse()

@@ -13,6 +13,7 @@ ranges of its numbers from images that are made up, or from public ones that
 from collections.abc import Sequence
 
 from binaries import command_line
+from binaries import config_flags
 from tff_fedemb.run import task as task_lib
 from tff_fedemb.serving import lite_export
 
@@ -20,7 +21,7 @@ from tff_fedemb.serving import lite_export
 def main(argv: Sequence[str]) -> None:
   """Runs the export that the flags describe."""
   task_lib.load_tasks()
-  with command_line.Parser(argv, __doc__) as parser:
+  with config_flags.Parser(argv, __doc__) as parser:
     config = parser.add(lite_export.ExportConfig, skip=("image_size",))
     parser.parse()
     lite_export.execute(config.create())

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from etils import epy
 
 from binaries import command_line
+from binaries import config_flags
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.features.extraction import settings
 from tff_fedemb.run import task as task_lib
@@ -34,7 +35,7 @@ with epy.lazy_imports():
 def main(argv: Sequence[str]) -> None:
   """Runs the extraction that the flags describe."""
   task_lib.load_tasks()
-  with command_line.Parser(argv, __doc__) as parser:
+  with config_flags.Parser(argv, __doc__) as parser:
     config = parser.add(settings.ExtractionConfig)
     runtime = parser.add(runtimes.RuntimeConfig, skip=runtimes.OF_ROUNDS)
     parser.parse()

@@ -13,12 +13,13 @@ like classes of the gallery, it is also told how many are right.
 from collections.abc import Sequence
 
 from binaries import command_line
+from binaries import config_flags
 from tff_fedemb.serving import match
 
 
 def main(argv: Sequence[str]) -> None:
   """Runs the match that the flags describe."""
-  with command_line.Parser(argv, __doc__) as parser:
+  with config_flags.Parser(argv, __doc__) as parser:
     config = parser.add(match.MatchConfig)
     parser.parse()
     match.execute(config.create())

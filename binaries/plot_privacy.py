@@ -13,7 +13,9 @@ figures 3 and 4): an extrapolation, and drawn as one.
 
 from collections.abc import Sequence
 
+from binaries import choice_flags
 from binaries import command_line
+from binaries import config_flags
 from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.participation import registry as participations
 from tff_fedemb.report import privacy_pictures
@@ -21,15 +23,16 @@ from tff_fedemb.report import privacy_pictures
 
 def main(argv: Sequence[str]) -> None:
   """Draws the pictures that the flags ask for, and says where they are."""
-  with command_line.Parser(argv, __doc__) as parser:
+  with config_flags.Parser(argv, __doc__) as parser:
     config = parser.add(privacy_pictures.PictureConfig)
-    mechanism = parser.add_choice(
-      "mechanism", aggregators.AGGREGATORS, skip=command_line.PLANNED
+    mechanism = choice_flags.ChoiceFlags(
+      parser, "mechanism", aggregators.AGGREGATORS, skip=choice_flags.PLANNED
     )
-    participation = parser.add_choice(
+    participation = choice_flags.ChoiceFlags(
+      parser,
       "participation",
       participations.PARTICIPATIONS,
-      skip=command_line.PLANNED,
+      skip=choice_flags.PLANNED,
     )
     parser.parse()
     found = privacy_pictures.draw(

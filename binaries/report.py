@@ -12,12 +12,13 @@ run's ledger and its record of who took part.
 from collections.abc import Sequence
 
 from binaries import command_line
+from binaries import config_flags
 from tff_fedemb.report import page
 
 
 def main(argv: Sequence[str]) -> None:
   """Writes the report that the flags describe."""
-  with command_line.Parser(argv, __doc__) as parser:
+  with config_flags.Parser(argv, __doc__) as parser:
     config = parser.add(page.ReportConfig)
     parser.parse()
     page.execute(config.create())

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import dataclasses
 
 from binaries import command_line
+from binaries import config_flags
 from binaries import smoke
 from binaries import training_flags
 from tff_fedemb import config
@@ -20,7 +21,7 @@ from tff_fedemb.algorithms import algorithm
 from tff_fedemb.algorithms import centralized
 from tff_fedemb.algorithms import contrastive
 
-_OBJECTIVES = registry.Registry(
+OBJECTIVES: registry.Registry[algorithm.Algorithm] = registry.Registry(
   algorithm.Algorithm,
   {
     "classification": centralized.Centralized,
@@ -45,10 +46,10 @@ class ExportOptions(config.Config):
 
 def main(argv: Sequence[str]) -> None:
   """Plans or trains the run that the flags describe."""
-  with command_line.Parser(argv, __doc__, expand=smoke.expand) as parser:
+  with config_flags.Parser(argv, __doc__, expand=smoke.expand) as parser:
     options = parser.add(training_flags.RunOptions)
     export = parser.add(ExportOptions)
-    spec = training_flags.PooledSpecFlags(parser, _OBJECTIVES)
+    spec = training_flags.PooledSpecFlags(parser, OBJECTIVES)
     parser.parse()
     training_flags.execute(
       options.create(), spec, export_backbone=export.create().export_backbone

@@ -15,13 +15,14 @@ checkpoints/. The same command resumes a run that was ended.
 from collections.abc import Sequence
 
 from binaries import command_line
+from binaries import config_flags
 from binaries import smoke
 from binaries import training_flags
 
 
 def main(argv: Sequence[str]) -> None:
   """Plans or trains the run that the flags describe."""
-  with command_line.Parser(argv, __doc__, expand=smoke.expand) as parser:
+  with config_flags.Parser(argv, __doc__, expand=smoke.expand) as parser:
     options = parser.add(training_flags.RunOptions)
     spec = training_flags.SpecFlags(parser)
     parser.parse()

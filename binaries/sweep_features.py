@@ -11,20 +11,24 @@ that of a fit, the mean over pairs of files; mean and deviation are over fits.
 
 from collections.abc import Sequence
 
+from binaries import choice_flags
 from binaries import command_line
+from binaries import config_flags
 from tff_fedemb.features import settings
 from tff_fedemb.features import sweeps
 
 
 def main(argv: Sequence[str]) -> None:
   """Runs the fits that the flags describe."""
-  with command_line.Parser(argv, __doc__) as parser:
+  with config_flags.Parser(argv, __doc__) as parser:
     config = parser.add(
       sweeps.SweepConfig,
       details={"methods": settings.describe_methods()},
     )
     unit = parser.add(settings.UnitConfig)
-    of_unit = parser.add_choice("unit", settings.UNITS, skip=("seed",))
+    of_unit = choice_flags.ChoiceFlags(
+      parser, "unit", settings.UNITS, skip=("seed",)
+    )
     parser.parse()
     protection = of_unit.create(unit.create().unit)
     sweeps.execute(config.create(protection=protection))

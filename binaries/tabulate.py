@@ -14,12 +14,13 @@ With --baseline, it has a row for each change of that run's settings.
 from collections.abc import Sequence
 
 from binaries import command_line
+from binaries import config_flags
 from tff_fedemb.report import tabulate
 
 
 def main(argv: Sequence[str]) -> None:
   """Tabulates the directories on the command line."""
-  with command_line.Parser(argv, __doc__) as parser:
+  with config_flags.Parser(argv, __doc__) as parser:
     config = parser.add(tabulate.TabulateConfig)
     run_dirs = parser.parse(takes_arguments=True)
     tabulate.execute(config.create(), run_dirs)

@@ -8,7 +8,7 @@ from typing import Any
 from etils import epy
 import tqdm
 
-from binaries import command_line
+from binaries import config_flags
 from binaries import smoke
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
@@ -99,7 +99,7 @@ def restrict(*, is_private: bool) -> registry.Registry:
 class SpecFlags:
   """The flags of a `RunSpec` with private algorithms."""
 
-  def __init__(self, parser: command_line.Parser):
+  def __init__(self, parser: config_flags.Parser):
     """Defines the flags."""
     task_lib.load_tasks()
     self.parser = parser
@@ -131,13 +131,13 @@ class PooledSpecFlags:
   """The flags of a `RunSpec` that trains on pooled data."""
 
   def __init__(
-    self, parser: command_line.Parser, objectives: registry.Registry
+    self, parser: config_flags.Parser, objectives: registry.Registry
   ):
     """Defines the flags.
 
     Args:
       parser: The program's.
-      objectives: Algorithms by the names of flag objective.
+      objectives: Algorithms by the names of flag objective, the default first.
     """
     task_lib.load_tasks()
     self.parser = parser
@@ -145,6 +145,7 @@ class PooledSpecFlags:
       spec_lib.RunSpec,
       skip=(*_SETTLED, *_PRIVATE_PARTS),
       choices={"algorithm": objectives},
+      defaults={"algorithm": next(iter(objectives))},
     )
 
   def create(self) -> spec_lib.RunSpec:
@@ -154,15 +155,17 @@ class PooledSpecFlags:
 
 def open_spec(
   flags: SpecFlags | PooledSpecFlags, *, is_smoke: bool = False
-) -> tuple[spec_lib.RunSpec, task_lib.Task | None]:
+) -> tuple[spec_lib.RunSpec, task_lib.Task]:
   """Reads the spec, some of which may be chosen by the size of the data.
+
+  The task is created here, before anything is imported that takes seconds.
 
   Args:
     flags: Of the spec.
     is_smoke: Whether the task has data that are made up.
 
   Returns:
-    The spec, and its task if it had to be created for that.
+    The spec, and its task.
   """
   parser = flags.parser
   if is_smoke:
@@ -176,16 +179,16 @@ def open_spec(
       parser.value("task"), parser.value("cache_dir")
     )
     parser.set({"data_dir": data_dir})
-  spec = flags.create()
-  if not spec.task.chooses_settings:
-    return spec, None
+  spec = flags.create().with_absolute_paths()
   task = spec.task.create()
+  if not spec.task.chooses_settings:
+    return spec, task
   chosen = photo_choices.choose(
     task, parser.given, federated=spec.algorithm.is_private
   )
   tqdm.tqdm.write(photo_choices.tell(task, chosen))
   parser.set({name: choice.value for name, choice in chosen.items()})
-  return flags.create(), task
+  return flags.create().with_absolute_paths(), task
 
 
 def execute(

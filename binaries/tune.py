@@ -24,6 +24,7 @@ from etils import epy
 import numpy as np
 
 from binaries import command_line
+from binaries import config_flags
 from binaries import training_flags
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
@@ -73,7 +74,7 @@ def read_trials(options: TrialOptions) -> spec_lib.RunSpec:
   if options.trial_flagfile:
     words.insert(0, f"--flagfile={options.trial_flagfile}")
   try:
-    with command_line.Parser(["trials", *words], "") as parser:
+    with config_flags.Parser(["trials", *words], "") as parser:
       flags = training_flags.SpecFlags(parser)
       parser.parse()
       return training_flags.open_spec(flags)[0]
@@ -85,11 +86,11 @@ def read_trials(options: TrialOptions) -> spec_lib.RunSpec:
 
 def main(argv: Sequence[str]) -> None:
   """Runs the tuning that the flags describe, and prints its report."""
-  with command_line.Parser(argv, __doc__) as parser:
+  with config_flags.Parser(argv, __doc__) as parser:
     trials = parser.add(TrialOptions)
-    config_flags = parser.add(tuning.TuningConfig)
+    tuning_flags = parser.add(tuning.TuningConfig)
     parser.parse()
-    options, config = trials.create(), config_flags.create()
+    options, config = trials.create(), tuning_flags.create()
     spec = read_trials(options)
     run = tuning.TuningRun(
       config,

@@ -5,10 +5,9 @@ import pathlib
 import re
 import shlex
 
-from absl import flags
-from absl.testing import flagsaver
 import pytest
 
+from binaries import config_flags
 from tests.binaries import programs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -70,17 +69,29 @@ def _commands():
   return commands
 
 
+class _ParsedError(Exception):
+  """The flags of a command are known."""
+
+
 @pytest.mark.parametrize(("program", "commands"), _commands().items())
 def test_commands_have_flags_that_there_are(program, commands, monkeypatch):
   monkeypatch.chdir(_ROOT)
-  with programs.flags_of(program):
-    module = importlib.import_module(f"binaries.{program}")
-    for words in commands:
-      with flagsaver.flagsaver():
-        flags.FLAGS([program, *words])
-        # Those that are cut short lack some.
-        if program == "run_federated" and words[-1] != "...":
-          module.read_settings()
+  main = importlib.import_module(f"binaries.{program}").main
+  parse = config_flags.Parser.parse
+
+  def parse_only(*arguments, **options):
+    parse(*arguments, **options)
+    raise _ParsedError
+
+  monkeypatch.setattr(config_flags.Parser, "parse", parse_only)
+  for words in commands:
+    with pytest.raises(_ParsedError):
+      main([program, *(word for word in words if word != "...")])
+    # Those that are cut short lack some.
+    if program == "run_federated" and words[-1] != "...":
+      with monkeypatch.context() as whole:
+        whole.setattr(config_flags.Parser, "parse", parse)
+        programs.read_spec(program, *words)
 
 
 def test_the_readme_is_short():

@@ -54,9 +54,9 @@ if TYPE_CHECKING:
   from tff_fedemb.run.array_task import from_client_data
   from tff_fedemb.run.spec import Evaluation
   from tff_fedemb.run.spec import RunSpec
-  from tff_fedemb.run.task import create_task
   from tff_fedemb.run.task import Task
   from tff_fedemb.run.task import TaskSource
+  from tff_fedemb.run.task import create_task
   from tff_fedemb.runtime import RuntimeConfig as Runtime
   from tff_fedemb.training.plan import plan
   from tff_fedemb.training.result import Result

@@ -41,7 +41,7 @@ def check(
       continue
     other = taken.setdefault(os.path.realpath(path), name)
     if other != name:
-      raise errors.FieldError(name, f"be another file than --{other}", path)
+      raise errors.FieldError(name, f"be another file than {other}", path)
     _check_writable(name, path, overwrite=overwrite)
 
 
@@ -52,7 +52,7 @@ def _check_writable(name: str, path: str, *, overwrite: bool) -> None:
       raise errors.FieldError(name, "be a file", f"directory {path}")
     if target.exists() and not overwrite:
       raise errors.FieldError(
-        name, "be a new file unless --overwrite is given", path
+        name, "be a new file unless overwrite is given", path
       )
     if target.exists() and not target.is_file():
       raise errors.FieldError(name, "be a file", path)

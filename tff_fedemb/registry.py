@@ -35,8 +35,8 @@ class Registry(dict[str, type[_T]]):
       key: Under which JSON has the name.
     """
     super().__init__(classes)
-    self.base = base
-    self._kind, self._key = kind, key
+    self.base, self.kind = base, kind
+    self._key = key
 
   def __contains__(self, name: Any) -> bool:
     is_own = isinstance(name, str) and ":" in name
@@ -75,14 +75,14 @@ class Registry(dict[str, type[_T]]):
       errors.FieldError: If the name is unknown, a field out of its range or not
         one of this class.
     """
-    checks.check_choice(self._kind, name, self)
+    checks.check_choice(self.kind, name, self)
     found: Any = self[name]
     known = {field.name: field for field in dataclasses.fields(found)}
     fields = {key: value for key, value in fields.items() if value is not None}
     for key in fields.keys() - known.keys():
       raise errors.FieldError(
         key,
-        f"not be given with {self._kind} {name}, which has no use for it",
+        f"not be given with {self.kind} {name}, which has no use for it",
         fields[key],
       )
     for key in known.keys() - fields.keys():

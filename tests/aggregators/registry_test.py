@@ -2,14 +2,13 @@
 
 import dataclasses
 
-from absl import flags
-from absl.testing import flagsaver
 import dp_accounting
 import numpy as np
 import pytest
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
+from binaries import choice_flags
 from binaries import config_flags
 from tests.aggregators import released
 from tff_fedemb import config
@@ -122,15 +121,11 @@ def test_event_states_the_noise(name):
 
 def test_a_new_aggregator_is_one_class_and_one_line(monkeypatch):
   monkeypatch.setitem(registry.AGGREGATORS, "toy", _ToyConfig)
-  choice = config_flags.ChoiceFlags(
-    "aggregator",
-    {name: registry.AGGREGATORS[name] for name in ("toy", "gaussian")},
-    skip=tuple(_SHARED),
-  )
-  with flagsaver.flagsaver():
-    if not flags.FLAGS.is_parsed():
-      flags.FLAGS(["test"])
-    flags.FLAGS.of_test_bound = 2.0
+  with config_flags.Parser(["program", "--of_test_bound=2"], "") as parser:
+    choice = choice_flags.ChoiceFlags(
+      parser, "aggregator", registry.AGGREGATORS, skip=_SHARED
+    )
+    parser.parse()
     made = choice.create("toy", clients_per_round=4.0)
     with pytest.raises(
       errors.FieldError,

@@ -1,18 +1,197 @@
-"""Tests of how programs end."""
+"""Tests of flags made from configurations, and of how programs end."""
 
+import dataclasses
 import errno
-import json
 import pathlib
 import subprocess
 import sys
 
-from absl.testing import flagsaver
 import pytest
 
+from binaries import choice_flags
 from binaries import command_line
+from binaries import config_flags
+from tff_fedemb import config
 from tff_fedemb import errors
+from tff_fedemb import registry
 
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Part(config.Config):
+  """A part.
+
+  Attributes:
+    length: How long.
+  """
+
+  length: int = config.field(3, minimum=1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _One(_Part):
+  """The one.
+
+  Attributes:
+    bands: Number of bands.
+  """
+
+  bands: int = config.field(2, minimum=1, flag="num_bands")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Own(_Part):
+  """One of somebody's own.
+
+  Attributes:
+    strength: How strong.
+  """
+
+  strength: float = 1.0
+
+
+_KINDS = registry.Registry(_Part, {"one": _One, "plain": _Part}, kind="part")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Config(config.Config):
+  """What is set.
+
+  Attributes:
+    rounds: Rounds of training.
+    kind: What kind.
+    scale: How large.
+    names: Which ones.
+    is_quick: Whether it is quick.
+    part: Which part.
+    data: No flag.
+  """
+
+  rounds: int = config.field(10, minimum=1)
+  kind: str = config.field("a", choices=("b", "a"))
+  scale: float | None = config.field(None, above=0, flag="the_scale")
+  names: tuple[str, ...] = ("a", "b")
+  is_quick: bool = False
+  part: _Part = config.part(_Part(), registry=_KINDS, flag="which")
+  data: dict[str, int] | None = None
+
+
+def _parse(*arguments, **options):
+  with config_flags.Parser(["program", *arguments], "A program.") as parser:
+    found = parser.add(_Config, **options)
+    parser.parse()
+    return found.create()
+
+
+def test_defaults_are_those_of_the_configuration():
+  assert _parse() == _Config()
+
+
+def test_flags_set_fields_of_chosen_parts():
+  found = _parse(
+    *("--rounds=3", "--kind", "b", "--the_scale=2", "--names=x,y"),
+    *("--is_quick", "--which=one", "--num_bands=4", "--length=5"),
+  )
+  assert found == _Config(
+    rounds=3,
+    kind="b",
+    scale=2.0,
+    names=("x", "y"),
+    is_quick=True,
+    part=_One(bands=4, length=5),
+  )
+
+
+def test_a_class_of_ones_own_has_flags():
+  name = f"{__name__}:Own"
+  made = _parse(f"--which={name}", "--strength=2")
+  assert type(made.part).__name__ == "Own"
+  assert made.part.strength == 2.0
+  with pytest.raises(errors.DataError, match="--which: nowhere:Own must be"):
+    _parse("--which=nowhere:Own")
+
+
+@pytest.mark.parametrize(
+  ("arguments", "line"),
+  [
+    (["--rounds=0"], "--rounds must be an integer of at least 1, found 0."),
+    (["--the_scale=-2"], "--the_scale must be positive, found -2.0."),
+    (["--num_bands=2"], "--num_bands must not be set with which plain, which"),
+    (["--which=two"], "--which must be one of one, plain, found 'two'."),
+    (["--flagfile=/no/file"], "--flagfile must be a file, found"),
+    (["x"], "arguments must be flags (--name=value), found 'x'."),
+  ],
+)
+def test_an_error_names_the_flag(arguments, line):
+  if line.startswith("--num"):
+    arguments = [*arguments, "--which=plain"]
+  with pytest.raises(errors.FieldError) as error:
+    _parse(*arguments)
+  assert str(error.value).startswith(line)
+
+
+@pytest.mark.parametrize("word", ["--no_such_flag=1", "--rounds=x"])
+def test_flags_that_there_are_not(word):
+  with pytest.raises(errors.DataError, match="flag") as error:
+    _parse(word)
+  assert "\n" not in str(error.value)
+
+
+def test_a_flagfile_may_have_flags_of_parts_that_are_not_chosen(tmp_path):
+  path = tmp_path / "some.flags"
+  path.write_text("--which=one\n--num_bands=4\n--rounds=2\n")
+  assert _parse(f"--flagfile={path}").part == _One(bands=4)
+  made = _parse(f"--flagfile={path}", "--which=plain")
+  assert made == _Config(rounds=2, part=_Part())
+
+
+def test_fields_that_have_no_flag():
+  found = _parse("--rounds=2", skip=("names", "part__length"))
+  assert found == _Config(rounds=2)
+  with pytest.raises(errors.DataError, match="names"):
+    _parse("--names=x", skip=("names", "part__length"))
+  with pytest.raises(errors.DataError, match="length"):
+    _parse("--length=2", skip=("names", "part__length"))
+
+
+def test_help_is_the_documentation(capsys):
+  with pytest.raises(SystemExit) as ended:
+    _parse("--helpshort")
+  assert ended.value.code == 0
+  output = " ".join(capsys.readouterr().out.split())
+  assert output.startswith("A program. Flags: What is set. --rounds Rounds of")
+  assert "--kind What kind: a, b [a]." in output
+  assert "--[no]is_quick Whether it is quick [false]." in output
+  assert "--num_bands Number of bands [2]. (--which=one)" in output
+  assert "--the_scale How large." in output
+
+
+def test_fields_of_a_class_that_is_chosen_later():
+  with config_flags.Parser(["program", "--num_bands=3"], "") as parser:
+    choice = choice_flags.ChoiceFlags(parser, "part", _KINDS)
+    parser.parse()
+    assert choice.create("one", length=2) == _One(bands=3, length=2)
+    with pytest.raises(errors.FieldError) as error:
+      choice.create("plain")
+  assert str(error.value) == (
+    "--num_bands must not be set with part plain, which has no use for it,"
+    " found 3."
+  )
+
+
+@pytest.mark.parametrize(
+  ("arguments", "line"),
+  [
+    (["plan"], "arguments must be one of run, report, and flags"),
+    (["run", "report"], "arguments must be one of run, report"),
+  ],
+)
+def test_unknown_commands(arguments, line):
+  parser = config_flags.Parser(["program", *arguments], "")
+  with pytest.raises(errors.FieldError) as error:
+    parser.parse(("run", "report"))
+  assert str(error.value).startswith(line)
 
 
 def _start(main):
@@ -20,7 +199,7 @@ def _start(main):
     [
       sys.executable,
       "-c",
-      f"from experiments import command_line\ncommand_line.run({main})",
+      f"from binaries import command_line\ncommand_line.run({main})",
     ],
     cwd=_REPOSITORY,
     stdout=subprocess.PIPE,
@@ -31,7 +210,10 @@ def _start(main):
 
 @pytest.mark.parametrize(
   "main",
-  ["lambda: print('x')", "lambda: [print('x' * 100) for _ in range(5_000)]"],
+  [
+    "lambda _: print('x')",
+    "lambda _: [print('x' * 100) for _ in range(5_000)]",
+  ],
 )
 def test_a_reader_who_is_gone(main):
   with _start(main) as process:
@@ -41,14 +223,14 @@ def test_a_reader_who_is_gone(main):
 
 
 def test_keras_may_be_imported_by_a_program():
-  main = "lambda: print(type(__import__('tensorflow').keras.Input([1])))"
+  main = "lambda _: print(type(__import__('tensorflow').keras.Input([1])))"
   with _start(main) as process:
     output, _ = process.communicate()
   assert "KerasTensor" in output
 
 
 def test_another_broken_pipe_is_told():
-  main = "lambda: (_ for _ in ()).throw(BrokenPipeError('another pipe'))"
+  main = "lambda _: (_ for _ in ()).throw(BrokenPipeError('another pipe'))"
   with _start(main) as process:
     _, error = process.communicate()
   assert process.returncode == 1
@@ -56,53 +238,27 @@ def test_another_broken_pipe_is_told():
 
 
 @pytest.mark.parametrize(
-  ("error", "field", "line"),
+  ("error", "line"),
   [
-    (errors.FieldError("v", "be 1", 2), "v", "--v must be 1, found 2."),
-    (errors.FieldError("x y", "be 1", 2), "x y", "x y must be 1, found 2."),
-    (errors.DataError("a.txt is\ncut."), None, "a.txt is cut."),
-    (errors.DivergedError("it diverged."), None, "it diverged."),
+    (errors.FieldError("--v", "be 1", 2), "--v must be 1, found 2."),
+    (errors.FieldError("x y", "be 1", 2), "x y must be 1, found 2."),
+    (errors.DataError("a.txt is\ncut."), "a.txt is cut."),
+    (errors.DivergedError("it diverged."), "it diverged."),
     (
       OSError(errno.ENOSPC, "No space left on device"),
-      None,
       "a file cannot be written: No space left on device.",
     ),
     (
       OSError(errno.EFBIG, "File too large", "a.png"),
-      None,
       "a.png cannot be written: File too large.",
     ),
   ],
 )
-def test_mistakes_are_one_line_and_told_by_type(
-  tmp_path, capsys, monkeypatch, error, field, line
-):
-  def fail():
+def test_mistakes_are_one_line(capsys, error, line):
+  def fail(argv):
     raise error
 
-  path = tmp_path / "error.json"
-  monkeypatch.setattr(sys, "argv", ["program", f"--error_json={path}"])
-  with flagsaver.flagsaver(), pytest.raises(SystemExit) as ended:
-    command_line.run(fail)
+  with pytest.raises(SystemExit) as ended:
+    command_line.run(fail, ["program"])
   assert ended.value.code == 1
   assert capsys.readouterr().err == f"error: {line}\n"
-  of_disk = isinstance(error, OSError)
-  assert json.loads(path.read_text()) == {
-    "type": "StorageError" if of_disk else type(error).__name__,
-    "field": field,
-    "message": line,
-  }
-
-
-@pytest.mark.parametrize(
-  ("arguments", "line"),
-  [
-    (["plan"], "arguments must be one of run, report, and flags"),
-    (["run", "report"], "arguments must be one of run, report"),
-  ],
-)
-def test_unknown_commands(capsys, monkeypatch, arguments, line):
-  monkeypatch.setattr(sys, "argv", ["program", *arguments])
-  with flagsaver.flagsaver(), pytest.raises(SystemExit):
-    command_line.run(print, commands=("run", "report"))
-  assert capsys.readouterr().err.startswith(f"error: {line}")

@@ -4,18 +4,15 @@ import itertools
 import pathlib
 import re
 
-from absl import flags
-from absl.testing import flagsaver
 import dp_accounting
 from dp_accounting.pld import pld_privacy_accountant
 import pytest
 
-from binaries import smoke
 from tests.binaries import programs
 from tff_fedemb import errors
 from tff_fedemb.participation import registry as participations
 from tff_fedemb.privacy import composition
-from tff_fedemb.run import experiment as experiment_lib
+from tff_fedemb.run import extrapolation
 from tff_fedemb.strategies import tree
 
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
@@ -42,22 +39,19 @@ _LARGEST_SMOKE = {"rounds": 30, "image_size": 48, "users": 64}
 
 @pytest.fixture(name="parsed", scope="module")
 def _parsed():
-  """Values of all flags by name of the flagfile, plain and small."""
+  """Settings by name of the flagfile, plain and small."""
   values = {}
   for program, algorithms in _PROGRAMS.items():
-    with programs.flags_of(program):
-      for task, algorithm in itertools.product(_BACKBONES, algorithms):
-        name = f"{task}_{algorithm}"
-        given = [f"--flagfile={_FLAGFILES / name}.flags", "--run_dir=run"]
-        values[name] = _parse(given)
-        values[f"{name} small"] = _parse([*given, "--smoke"])
+    for task, algorithm in itertools.product(_BACKBONES, algorithms):
+      name = f"{task}_{algorithm}"
+      values[name] = _parse(program, name)
+      values[f"{name} small"] = _parse(program, name, "--smoke")
   return values
 
 
-def _parse(arguments):
-  with flagsaver.flagsaver():
-    rest = flags.FLAGS(["program", *smoke.expand(arguments)])
-    return {"rest": rest[1:], **flags.FLAGS.flag_values_dict()}
+def _parse(program, name, *arguments):
+  path = f"--flagfile={_FLAGFILES / name}.flags"
+  return programs.read_spec(program, path, *arguments).settings()
 
 
 def _check(values, **expected):
@@ -67,11 +61,8 @@ def _check(values, **expected):
 @pytest.mark.parametrize("task", _BACKBONES)
 @pytest.mark.parametrize("algorithm", [*_FEDERATED, "centralized"])
 def test_flagfile_parses_and_is_of_its_benchmark(parsed, task, algorithm):
-  for values, small in (
-    (parsed[f"{task}_{algorithm}"], False),
-    (parsed[f"{task}_{algorithm} small"], True),
-  ):
-    assert not values["rest"]
+  for size in ("", " small"):
+    values = parsed[f"{task}_{algorithm}{size}"]
     _check(
       values,
       task=task,
@@ -79,7 +70,6 @@ def test_flagfile_parses_and_is_of_its_benchmark(parsed, task, algorithm):
       pretrained_backbone=None,
       trainable=None,
       on_bad_example="fail",
-      smoke=True if small else None,
     )
     if algorithm != "centralized":
       is_ftrl = algorithm == "ftrl"
@@ -117,7 +107,7 @@ def test_whole_runs_are_of_the_published_size(parsed, task, algorithm):
 
 def _extrapolate(settings, *, num_users):
   """What a run with these settings prints beside its own cost, by RDP."""
-  config = experiment_lib.ExtrapolationConfig(
+  config = extrapolation.ExtrapolationConfig(
     extrapolated_num_users=settings["extrapolated_num_users"],
     cohort_factor=settings["extrapolated_cohort_factor"],
     extrapolated_delta=settings["extrapolated_delta"],
@@ -168,7 +158,7 @@ def test_digiface_is_the_headline_table(parsed):
 
 
 def test_delta_of_an_extrapolation():
-  config = experiment_lib.ExtrapolationConfig
+  config = extrapolation.ExtrapolationConfig
   assert config().extrapolated_delta == 2e-8
   assert config(extrapolated_num_users=0).extrapolated_delta is None
   with pytest.raises(
@@ -218,8 +208,8 @@ def test_cohorts_can_be_drawn_from_the_users(parsed, task, algorithm, size):
     num_users=num_users,
     users_per_round=clients * values["users_per_client"],
     users_per_client=values["users_per_client"],
-    min_separation=values["min_separation"],
-    regroup_clients=values["regroup_clients"],
+    min_separation=values.get("min_separation"),
+    regroup_clients=values.get("regroup_clients"),
   )
   sizes = [len(client) for client in claim.sample(0, key=1)]
   assert len(sizes) == clients
@@ -241,9 +231,7 @@ def test_cohorts_can_be_drawn_from_the_users(parsed, task, algorithm, size):
   ],
 )
 def test_runs_themselves_cost_little(name, num_users, largest_epsilon):
-  with programs.flags_of("run_federated"):
-    values = _parse([f"--flagfile={_FLAGFILES / name}.flags"])
-  assert not values["rest"]
+  values = _parse("run_federated", name)
   _check(
     values,
     task="handwriting",

@@ -1,4 +1,4 @@
-"""Starts programs, or calls them in this process, which has TensorFlow loaded."""
+"""Starts programs, or calls them in this process, which has TensorFlow."""
 
 import contextlib
 import dataclasses
@@ -11,6 +11,10 @@ import subprocess
 import sys
 
 from binaries import command_line
+from binaries import config_flags
+from binaries import run_centralized
+from binaries import smoke
+from binaries import training_flags
 
 _ROOT = pathlib.Path(__file__).parents[2]
 
@@ -90,3 +94,17 @@ def call(program: str, *arguments: str) -> Ended:
   is_young = gc.get_stats()[1]["collections"] == collections
   gc.collect(1 if is_young else 2)
   return Ended(status, output.getvalue(), errors.getvalue())
+
+
+def read_spec(program: str, *arguments: str):
+  """The spec that the flags of a training program describe."""
+  with config_flags.Parser(
+    [program, *arguments], "", expand=smoke.expand
+  ) as parser:
+    parser.add(training_flags.RunOptions)
+    if program == "run_centralized":
+      flags = training_flags.PooledSpecFlags(parser, run_centralized.OBJECTIVES)
+    else:
+      flags = training_flags.SpecFlags(parser)
+    parser.parse()
+    return flags.create()

@@ -45,14 +45,15 @@ def test_trains_without_privacy_and_says_so(call, tmp_path):
   # Backbone, and a global head of 36 rows.
   assert summary["num_private_parameters"] == 453_632 + 36 * 128
   assert (run_dir / "release/saved_model/saved_model.pb").exists()
-  settings = json.loads((run_dir / "flags.json").read_text())
-  assert settings["program"] == "run_centralized"
-  assert (settings["rounds"], settings["head"]) == (2, "arcface")
-  # As earlier versions have recorded what was not given.
-  assert settings["head_margin"] == 0.3
-  assert "regroup_clients" not in settings
-  # They may differ between the programs that run parts of one run.
-  assert not {"run_dir", "cache_dir", "on_client_error"} & set(settings)
+  asked = json.loads((run_dir / "run.json").read_text())
+  algorithm = asked["algorithm"]
+  assert (algorithm["kind"], algorithm["head"]["kind"], asked["rounds"]) == (
+    *("centralized", "arcface"),
+    2,
+  )
+  # Defaults are recorded, parts that pooled training does not have are not.
+  assert algorithm["head"]["margin"] == 0.3
+  assert not {"participation", "mechanism", "run_dir"} & set(asked)
 
 
 @pytest.mark.parametrize("number", ["0", "7"])

@@ -117,9 +117,7 @@ def _check_key(run_dir, output):
   files = [p for p in run_dir.rglob("*") if p.is_file() and p != path]
   for data in [p.read_bytes() for p in files] + [output.encode()]:
     assert not any(encoding in data for encoding in encodings)
-  assert "sampling" not in (run_dir / "flags.json").read_text().replace(
-    '"sampling_seed": null', ""
-  )
+  assert "sampling" not in (run_dir / "run.json").read_text()
   claim = fixed_size.FixedSize(6, 4, users_per_client=2)
 
   def draws(key):
@@ -142,7 +140,7 @@ def _check_card(run_dir, summary):
   assert card.privacy == privacy
   # The test images are of the writers who train.
   assert card.verification is None
-  assert "--noise_multiplier=1" in card.training["command"]
+  assert card.training["settings"]["noise_multiplier"] == 1.0
   assert os.fspath(run_dir.parent) not in path.read_text()
 
 
@@ -231,12 +229,12 @@ def test_summary_plots_and_metrics_of_a_run(data_dir, tmp_path, monkeypatch):
     "METRICS_ARE_NOT_PRIVATE.txt",
     "checkpoints",
     "evaluation.json",
-    "flags.json",
     "metrics.csv",
     "participation.trace",
     "plots",
     "release",
     "rounds.jsonl",
+    "run.json",
     "summary.json",
     "tensorboard",
   ]
@@ -298,7 +296,7 @@ def test_summary_plots_and_metrics_of_a_run(data_dir, tmp_path, monkeypatch):
     ),
     (
       "--participation=cyclic_poisson --aggregator=tree --noise_multiplier=1",
-      "mechanism must be banded or one of independent noise with participation",
+      "--aggregator must be banded or one of independent noise with particip",
     ),
     (
       "--participation=min_separation --min_separation=3",
@@ -316,7 +314,7 @@ def test_summary_plots_and_metrics_of_a_run(data_dir, tmp_path, monkeypatch):
       "--runtime=tff --on_client_error=skip",
       "--on_client_error must be 'fail' in TFF's own runtime",
     ),
-    ("--max_evaluation_images=1", "--max_evaluation_images=1"),
+    ("--max_evaluation_images=1", "(max_evaluation_images=1"),
     ("--head=cosine --head_scale=0", "--head_scale must be positive"),
     ("--data_dir=/nowhere", "--data_dir must hold emnist_all.sqlite"),
     ("--run_dir=/proc/run", "--run_dir must be a directory that can be"),
@@ -361,10 +359,19 @@ def test_truncated_data(data_dir, tmp_path):
 
 
 def test_directory_of_another_run(data_dir, tmp_path):
-  (tmp_path / "flags.json").write_text('{"rounds": 3}')
+  (tmp_path / "run.json").write_text('{"rounds": 3}')
   ended = _call(data_dir, tmp_path)
   programs.check_refused(
     ended, "--run_dir must be new or of a run with the same settings, found"
+  )
+  assert os.listdir(tmp_path) == ["run.json"]
+
+
+def test_directory_of_an_earlier_version(data_dir, tmp_path):
+  (tmp_path / "flags.json").write_text('{"rounds": 3}')
+  ended = _call(data_dir, tmp_path)
+  programs.check_refused(
+    ended, "--run_dir must be new or hold a run of this version, found"
   )
   assert os.listdir(tmp_path) == ["flags.json"]
 

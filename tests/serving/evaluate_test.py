@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 
 from tasks import registry
-from tasks import task_config
 from tests.binaries import programs
 from tests.features.extraction import extractions
 from tff_fedemb import errors
@@ -268,9 +267,7 @@ class TestTask:
       data_dir=emnist_dir,
       split=split,
     )
-    task = registry.create_task(
-      "emnist", task_config.TaskConfig(os.fspath(emnist_dir))
-    )
+    task = registry.Emnist(os.fspath(emnist_dir)).create()
     images = task.load_images(split)
     expected = verification.evaluate_pairs(
       embedding.create_embedder(lenet)(images.images), images.labels

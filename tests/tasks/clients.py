@@ -10,12 +10,14 @@ from tff_fedemb.data import pipelines
 from tff_fedemb.run import task as task_lib
 
 
-def creator(create_task, directory, **defaults):
+def creator(
+  create_task, directory, config_class=task_config.TaskConfig, **defaults
+):
   """Makes a function that creates a task of data below a directory."""
 
   def create(data="data", **options):
     return create_task(
-      task_config.TaskConfig(
+      config_class(
         os.fspath(directory / data),
         os.fspath(directory / "cache"),
         **{**defaults, **options},

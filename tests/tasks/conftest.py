@@ -21,7 +21,10 @@ def _root(tmp_path):
 @pytest.fixture(name="create")
 def _create(tmp_path):
   return clients.creator(
-    photos.create_photos_task, tmp_path, image_size=trees.SIDE
+    photos.create_photos_task,
+    tmp_path,
+    task_config.PhotosConfig,
+    image_size=trees.SIDE,
   )
 
 

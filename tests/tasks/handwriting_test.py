@@ -5,14 +5,15 @@ import pytest
 import tensorflow as tf
 
 from tasks import handwriting
-from tasks import registry
 from tasks import task_config
 from tests.tasks import clients
 from tff_fedemb.run import task as task_lib
 
 
 def _create(**options):
-  return handwriting.create_handwriting_task(task_config.TaskConfig(**options))
+  return handwriting.create_handwriting_task(
+    task_config.HandwritingConfig(**options)
+  )
 
 
 @pytest.fixture(name="task", scope="module")
@@ -125,17 +126,17 @@ def test_held_out_are_small_letters_of_writers_who_never_train(task):
   [
     ("handwriting", {"data_dir": "x"}, "data_dir must not be given"),
     ("handwriting", {"image_size": 32}, "image_size must be 28"),
-    ("handwriting", {"table": "x"}, "table must be given for task photos"),
     ("handwriting", {"task_variant": "x"}, "task_variant must be one of all"),
-    ("emnist", {"num_users": 3}, "num_users must be given for task handwrit"),
+    ("emnist", {"num_users": 3}, "num_users must not be given with task emn"),
     *(
-      ("omniglot", {option: 3}, f"{option} must be given for task handwriting")
+      ("omniglot", {option: 3}, f"{option} must not be given with task omnig")
       for option in ("population_seed", "max_images_per_user")
     ),
   ],
 )
 def test_mistakes_are_named(name, options, message):
-  text = clients.read_error(
-    registry.create_task, name, task_config.TaskConfig(**options)
-  )
+  def create():
+    task_lib.create_task(name, **options).create()
+
+  text = clients.read_error(create)
   assert text.startswith(message)

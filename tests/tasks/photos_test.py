@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 from tasks import photos
-from tasks import registry
 from tasks import task_config
 from tests.tasks import clients
 from tests.tasks import trees
@@ -288,7 +287,7 @@ class TestRefused:
 
   def test_a_table_that_is_no_file(self, root):
     for path in (root, root / "gone.csv"):
-      config = task_config.TaskConfig(table=os.fspath(path))
+      config = task_config.PhotosConfig(table=os.fspath(path))
       with pytest.raises(errors.FieldError, match="table must be a file"):
         photos.create_photos_task(config)
 
@@ -302,16 +301,9 @@ class TestRefused:
     config = {"cache_dir": os.fspath(tmp_path / "file" / "cache")}
     with pytest.raises(errors.FieldError, match="cache_dir must be writable"):
       photos.create_photos_task(
-        task_config.TaskConfig(os.fspath(root), **config)
+        task_config.PhotosConfig(os.fspath(root), **config)
       )
     del create
-
-  @pytest.mark.parametrize(
-    "options", [{"table": "x"}, {"hold_out": "users"}, {"color_mode": "rgb"}]
-  )
-  def test_other_tasks_refuse_its_options(self, options):
-    with pytest.raises(errors.FieldError, match="for task photos alone, found"):
-      registry.create_task("emnist", task_config.TaskConfig(**options))
 
 
 def test_limits_are_said(root, create, monkeypatch):

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from tasks import registry
-from tasks import task_config
 from tasks.synthetic import emnist as synthetic_emnist
 from tasks.synthetic import registry as synthetic
 from tests.tasks import clients
 from tests.tasks import trees
 from tff_fedemb import errors
+from tff_fedemb.run import task as task_lib
 
 
 def test_every_task_file_is_registered():
@@ -23,12 +23,12 @@ def test_every_task_file_is_registered():
     for path in files
     if f"\ndef create_{path.stem}_task(" in path.read_text()
   }
-  assert names == set(registry.TASKS)
+  assert names == set(task_lib.SOURCES)
 
 
 def test_unknown_task_is_refused():
   with pytest.raises(ValueError, match=r"task must be one of .* found 'mnist'"):
-    registry.create_task("mnist", task_config.TaskConfig())
+    task_lib.create_task("mnist")
 
 
 @pytest.mark.parametrize("number", [2, 3])
@@ -36,9 +36,9 @@ def test_selection_users_do_not_train(tmp_path, number):
   synthetic_emnist.write_emnist(tmp_path, num_users=4, examples_per_user=60)
 
   def create(**options):
-    return registry.create_task(
-      "emnist", task_config.TaskConfig(data_dir=os.fspath(tmp_path), **options)
-    )
+    return task_lib.create_task(
+      "emnist", data_dir=os.fspath(tmp_path), **options
+    ).create()
 
   everybody, task = create(), create(selection_users=number)
   users = clients.user_ids(task)
@@ -68,13 +68,13 @@ def test_selection_users_do_not_train(tmp_path, number):
 
 def test_selection_users_of_encoded_images(tmp_path):
   trees.write_all(tmp_path)
-  config = task_config.TaskConfig(
+  config = registry.Photos(
     data_dir=os.fspath(tmp_path),
     cache_dir=os.fspath(tmp_path / ".cache"),
     image_size=trees.SIDE,
     selection_users=1,
   )
-  task = registry.create_task("photos", config)
+  task = config.create()
   validation = task.load_images("validation")
   assert validation.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
   assert validation.images[:].shape == (8, trees.SIDE, trees.SIDE, 3)
@@ -83,22 +83,22 @@ def test_selection_users_of_encoded_images(tmp_path):
 
 @pytest.mark.parametrize("number", [4, 5])
 def test_somebody_has_to_train(number):
-  config = task_config.TaskConfig(num_users=4, selection_users=number)
+  config = registry.Handwriting(num_users=4, selection_users=number)
   with pytest.raises(
     errors.FieldError,
     match=rf"selection_users must be less than .* users, 4, found {number}",
   ):
-    registry.create_task("handwriting", config)
+    config.create()
 
 
 # Handwriting has no files.
-@pytest.mark.parametrize("name", sorted({*registry.TASKS} - {"handwriting"}))
+@pytest.mark.parametrize("name", sorted({*task_lib.SOURCES} - {"handwriting"}))
 def test_missing_data_are_said_in_one_line(name, tmp_path):
-  config = task_config.TaskConfig(
-    str(tmp_path / "missing"), str(tmp_path / "c")
+  config = task_lib.create_task(
+    name, data_dir=str(tmp_path / "missing"), cache_dir=str(tmp_path / "c")
   )
   with pytest.raises(ValueError, match="data_dir") as error:
-    registry.create_task(name, config)
+    config.create()
   generator = name if name in synthetic.WRITERS else "emnist"
   assert f"python -m tasks.synthetic --task={generator}" in str(error.value)
   assert str(tmp_path / "missing") in str(error.value)

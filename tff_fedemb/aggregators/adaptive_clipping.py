@@ -29,6 +29,8 @@ class AdaptiveClippingConfig(mechanism.MechanismConfig):
 
   def __post_init__(self):
     super().__post_init__()
+    if self.clients_per_round is None:
+      return
     if self.noise_multiplier and self.noise_multiplier >= 2 * self.count_stddev:
       raise errors.FieldError(
         "noise_multiplier",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import dataclasses
+import functools
 import math
 from typing import Any, ClassVar
 
@@ -33,12 +34,25 @@ class Mechanism:
   Attributes:
     config: What it is made from.
     strategy: Ties the noise of the rounds together; None for independent noise.
-    factory: The aggregation itself.
+    rounds: Rounds of the run.
   """
 
   config: MechanismConfig
   strategy: strategy_lib.Strategy | None
-  factory: tff.aggregators.UnweightedAggregationFactory
+  rounds: int
+
+  @functools.cached_property
+  def factory(self) -> tff.aggregators.UnweightedAggregationFactory:
+    """The aggregation itself, which reports `measurements` as well."""
+    config, strategy = self.config, self.strategy
+    stddevs = strategy.round_stddevs(self.rounds) if strategy else np.ones(1)
+    noise = config.noise_multiplier_of_sum / config.clients_per_round
+    return measurements.MeasuredFactory(
+      config.build_factory(strategy),
+      clip_norm=config.clip_norm if config.clips else math.inf,
+      noise_per_clip_norm=stddevs * noise,
+      next_clip_norm_fn=config.next_clip_norm_fn,
+    )
 
   @property
   def round_event(self) -> dp_accounting.DpEvent:
@@ -163,7 +177,7 @@ class MechanismConfig(config.Config):
     )
 
   def create(self, schedule: Schedule = ONE_ROUND) -> Mechanism:
-    """Creates the mechanism, which reports `measurements` as well.
+    """Creates the mechanism.
 
     Args:
       schedule: What the run decides; independent noise needs none.
@@ -171,15 +185,4 @@ class MechanismConfig(config.Config):
     Raises:
       errors.FieldError: As `create_strategy`.
     """
-    strategy = self.create_strategy(schedule)
-    stddevs = (
-      strategy.round_stddevs(schedule.rounds) if strategy else np.ones(1)
-    )
-    noise = self.noise_multiplier_of_sum / self.clients_per_round
-    factory = measurements.MeasuredFactory(
-      self.build_factory(strategy),
-      clip_norm=self.clip_norm if self.clips else math.inf,
-      noise_per_clip_norm=stddevs * noise,
-      next_clip_norm_fn=self.next_clip_norm_fn,
-    )
-    return Mechanism(self, strategy, factory)
+    return Mechanism(self, self.create_strategy(schedule), schedule.rounds)

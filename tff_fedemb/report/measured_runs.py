@@ -1,7 +1,7 @@
 """Finished runs as rows of a table, and as points of utility against epsilon.
 
 Runs that differ in nothing but their seeds are one measurement; those that
-differ in --noise_multiplier besides are one curve. The utility is what was
+differ in noise_multiplier besides are one curve. The utility is what was
 measured; the epsilon is the run's own, and that of a larger population with a
 larger cohort and more noise, computed from the ledger of what happened in it.
 """

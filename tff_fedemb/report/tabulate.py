@@ -1,7 +1,7 @@
 """Finished runs as a table, and as a picture.
 
 The picture shows recall against measured epsilon or, with a baseline, how much
-each change of its settings moves recall. Runs that differ in nothing but --seed
+each change of its settings moves recall. Runs that differ in nothing but seed
 are one row, and one point.
 """
 

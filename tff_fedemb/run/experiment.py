@@ -18,6 +18,7 @@ from tff_fedemb import errors
 from tff_fedemb.aggregators import mechanism as mechanism_lib
 from tff_fedemb.aggregators import none
 from tff_fedemb.aggregators import registry as aggregators
+from tff_fedemb.algorithms import centralized
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import registry as algorithms
 from tff_fedemb.participation import fixed_size
@@ -206,13 +207,14 @@ def resolve_cost(spec: spec_lib.RunSpec, num_users: int) -> Experiment:
   if delta is None:
     delta = planning.default_delta(num_users)
   deployed = spec.deployment.load()
-  if spec.algorithm.is_private:
+  algorithm = spec.algorithm
+  if not isinstance(algorithm, centralized.Centralized):
     participation = _create_participation(spec, num_users, deployed)
     mechanism = dataclasses.replace(
       spec.mechanism, clients_per_round=participation.clients_per_round
     ).create(composition.schedule_of(participation, spec.rounds))
   else:
-    users = spec.algorithm.users_per_round
+    users = algorithm.users_per_round
     checks.check_integer("users_per_round", users, minimum=1, maximum=num_users)
     participation = fixed_size.FixedSize(
       num_users, users, users_per_client=users

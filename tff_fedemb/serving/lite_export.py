@@ -237,7 +237,7 @@ def _export(
   if source is None:
     _say(
       "The difference in recall was not measured: give images of known classes"
-      " by --image_folder or --task."
+      " by image_folder or task."
     )
 
 

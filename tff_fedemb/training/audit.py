@@ -25,6 +25,7 @@ from tff_fedemb.privacy.audit import scores as scores_lib
 from tff_fedemb.privacy.audit import users as users_lib
 from tff_fedemb.run import experiment as experiment_lib
 from tff_fedemb.run import spec as spec_lib
+from tff_fedemb.run import task as task_lib
 from tff_fedemb.training import audit_settings
 from tff_fedemb.training import audit_slots
 
@@ -148,13 +149,17 @@ class _Attacks:
 
 
 def audit(
-  config: audit_settings.AuditConfig, spec: spec_lib.RunSpec
+  config: audit_settings.AuditConfig,
+  spec: spec_lib.RunSpec,
+  *,
+  task: task_lib.Task | None = None,
 ) -> dict[str, Any]:
   """Trains with canaries, attacks what is released, and writes what came out.
 
   Args:
     config: What to attack.
     spec: The training.
+    task: The task that `spec.task` creates, if it is at hand.
 
   Returns:
     What audit.json has.
@@ -175,7 +180,7 @@ def audit(
       "be 1 in an audit, whose canaries are clients of their own",
       spec.participation.users_per_client,
     )
-  task = spec.task.create()
+  task = task or spec.task.create()
   directory = pathlib.Path(config.output_dir)
   try:
     directory.mkdir(parents=True, exist_ok=True)
@@ -189,13 +194,15 @@ def audit(
   slots = audit_slots.Slots(task, config, canaries)
   experiment = experiment_lib.resolve(spec, slots.create_task())
   optimizer = spec.server_optimizer
-  is_sgd = isinstance(optimizer, server_optimizers.SgdMomentum)
+  momentum = 0.0
+  if isinstance(optimizer, server_optimizers.SgdMomentum):
+    momentum = optimizer.momentum
   create_attacks = functools.partial(
     _Attacks,
     experiment,
     slots,
     canaries,
-    momentum=optimizer.momentum if is_sgd else 0.0,
+    momentum=momentum,
     significance=config.significance,
   )
   ledger, points = _train(experiment, slots, canaries, create_attacks)

@@ -44,7 +44,7 @@ class ExtractionConfig(image_sources.ImageConfig):
 
   tfds: str | None = config.field(None, choices=data_sets.TFDS_NAMES)
   digits: bool = False
-  data_dir: str | None = None
+  data_dir: str | None = config.field(None, path=True)
   split: str | None = config.field(None, choices=SPLITS)
   tfds_split: str | None = None
   saved_model: str | None = None

@@ -1,0 +1,79 @@
+"""Flags of the fields of several classes, one of which is chosen later.
+
+For a program that names a class of its own accord, or several at once.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from binaries import config_flags
+from tff_fedemb import checks
+from tff_fedemb import config as config_lib
+from tff_fedemb import errors
+
+# Fields of mechanisms and participations that a program has for all of them.
+PLANNED = (
+  *("clients_per_round", "clip_norm", "noise_multiplier", "noise_seed"),
+  *("num_users", "users_per_round", "users_per_client"),
+)
+
+
+class ChoiceFlags:
+  """The fields of all classes of a registry, one of which is chosen later."""
+
+  def __init__(
+    self,
+    parser: config_flags.Parser,
+    choice: str,
+    registry: Mapping[str, Any],
+    skip: Collection[str] = (),
+  ):
+    """Defines the flags.
+
+    Args:
+      parser: The program's.
+      choice: What is chosen, as an error names it, for example "mechanism".
+      registry: The classes by name.
+      skip: Fields that have no flag.
+    """
+    self._parser, self._choice, self._registry = parser, choice, registry
+    self._flag_of: dict[str, str] = {}
+    for name in (*registry, *parser.own_names(choice, registry)):
+      found = registry[name]
+      title = str(found.__doc__).partition("\n")[0]
+      for spec in config_lib.specs(found):
+        if spec.name not in skip and spec.type in config_flags.DEFINE:
+          self._flag_of[spec.name] = spec.flag
+          field = config_flags.Field(spec.flag, spec, ((choice, name),))
+          parser.define(
+            field, title=title, default=config_flags.show_default(spec.default)
+          )
+    self.names = tuple(self._flag_of.values())
+
+  @property
+  def given(self) -> dict[str, Any]:
+    """Fields whose flags were given."""
+    values = {n: self._parser.value(f) for n, f in self._flag_of.items()}
+    return {name: value for name, value in values.items() if value is not None}
+
+  def create(self, name: str, **others: Any) -> Any:
+    """Creates the configuration of this name from the flags that were given.
+
+    Others are fields that are not flags, or are to be set in their place.
+
+    Raises:
+      errors.FieldError: If the name is unknown, a flag was given that the
+        configuration has no use for, or a field is out of its range.
+    """
+    checks.check_choice(self._choice, name, self._registry)
+    found = self._registry[name]
+    fields = {spec.name for spec in config_lib.specs(found)}
+    values = self.given | others
+    for field in sorted(values.keys() - fields):
+      flag = self._flag_of.get(field)
+      raise errors.FieldError(
+        field if flag is None else f"--{flag}",
+        f"not be set with {self._choice} {name}, which has no use for it",
+        values[field],
+      )
+    return config_flags.create(found, values, self._flag_of)
