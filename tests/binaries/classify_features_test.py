@@ -236,7 +236,7 @@ def test_mistakes(flags, tmp_path, changes, message):
 
 @pytest.mark.parametrize("output", ["predictions", "output_weights"])
 def test_inputs_are_not_replaced(flags, tmp_path, output):
-  message = f"--{output} must be another file than --train"
+  message = f"--{output} must be another file than train"
   changes = {output: flags["train"]}
   feature_examples.check_refused(_PROGRAM, tmp_path, message, **flags | changes)
 
