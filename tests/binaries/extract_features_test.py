@@ -342,7 +342,7 @@ def test_folder_counts_sub_folders(extract, refuse, folder, tmp_path):
     ({"digits": None}, "--task must be given, or image_fold"),
     ({"task": "emnist"}, "one of them, found task and digits"),
     ({"data_dir": "d"}, "--data_dir must be given with task or tfds only"),
-    ({"task_variant": "v"}, "--task_variant must be set with task only, found v"),
+    ({"task_variant": "v"}, "--task_variant must be set with task only"),
     ({"cache_dir": "c"}, "--cache_dir must be set with task only, found c"),
     ({"split": "test"}, "--split must be given with task only"),
     ({"tfds_split": "t"}, "--tfds_split must be given with tfds only"),
