@@ -117,10 +117,9 @@ bazel: $(STAMP)
 	bazel build //...
 	bazel test //tests/privacy/... //tests/strategies/... //tests/data/...
 
-# The API reference, made from the docstrings: build/docs/index.html.
+# The site, with a reference made from the docstrings: build/docs/index.html.
 docs: $(STAMP)
-	PDOC_ALLOW_EXEC=1 $(BIN)/python -m pdoc --docformat=google \
-	  --output-directory=build/docs tff_fedemb tasks experiments
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 clean:
 	rm -rf $(VENV) build *.egg-info runs/demo runs/features runs/smoke

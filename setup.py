@@ -56,7 +56,8 @@ setuptools.setup(
     "dev": [
       # mypy 1.11 asks for typing-extensions newer than TFF allows.
       "mypy>=1.10,<1.11",
-      "pdoc>=14",
+      "mkdocs-material>=9",
+      "mkdocstrings-python>=2",
       "pytest>=8",
       "pytest-xdist>=3.6",
       "ruff>=0.6",

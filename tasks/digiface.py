@@ -38,8 +38,8 @@ def _convert(
   folder = config.cache / name / job.variant
   if output.read_report(folder):
     return folder
-  # What is told is no result of the program. The copy is the same whatever the
-  # policy: its report says what was left out.
+  # Messages of the conversion go to standard error. The copy does not depend on
+  # the policy: its report lists what was left out.
   with contextlib.redirect_stdout(sys.stderr):
     try:
       output.prepare(job, folder.parent, on_bad_example="skip", wait=True)
@@ -76,10 +76,9 @@ def _find_folder(
 def create_digiface_task(config: task_config.TaskConfig) -> task_lib.Task:
   """Creates the DigiFace task.
 
-  A user is an identity. Each identity is in one split, by a fixed keyed hash of
-  its number. That is a decision: no seed changes it, so that the split is the
-  same for everybody, and an identity stays in its own when more of the data set
-  is added.
+  A user is an identity. A fixed keyed hash of its number decides its split. No
+  seed changes the split, so it is the same for everybody, and an identity keeps
+  its split when you add more of the data set.
 
   Variants: the identities with 72 images each (the default if there are any),
   those with 5, or all.
@@ -124,7 +123,7 @@ def create_digiface_task(config: task_config.TaskConfig) -> task_lib.Task:
   single = subjects[counts == 1]
   return photos.create_task(
     side=config.image_size or _SIDE,
-    # In the order of their numbers, which is the order of the labels.
+    # Labels are in the order of the users' numbers.
     user_ids=sorted(photos.train.user_ids, key=int),
     warnings=(
       *report.get("warnings", ()),

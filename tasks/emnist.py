@@ -30,12 +30,13 @@ with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
-  from tasks.synthetic import emnist as synthetic
   from tff_fedemb.data import pipelines
   from tff_fedemb.data import sqlite_examples
   from tff_fedemb.evaluation import embedding
 
-_FILE_NAME = "emnist_all.sqlite"
+FILE_NAME = "emnist_all.sqlite"
+# Feature of a compact file: pixels as bytes, paper 255.
+PIXEL_BYTES = "pixels_uint8"
 _SIDE = 28
 # 0-9 digits, 10-35 upper case, 36-61 lower case.
 FIRST_HELD_OUT_LABEL = 36
@@ -49,8 +50,8 @@ SPLIT_DESCRIPTION = (
   " different images"
 )
 _ADVICE = (
-  f"Put TFF's {_FILE_NAME} (storage.googleapis.com/tff-datasets-public/"
-  f"{_FILE_NAME}.lzma, unpacked) there."
+  f"Put TFF's {FILE_NAME} (storage.googleapis.com/tff-datasets-public/"
+  f"{FILE_NAME}.lzma, unpacked) there."
   f" {task_config.advise_synthetic('emnist')}"
 )
 _SPLIT_OF = {"validation": "all_train", "test": "all_test"}
@@ -58,7 +59,7 @@ _SPLIT_OF = {"validation": "all_train", "test": "all_test"}
 
 def _download(directory: pathlib.Path) -> pathlib.Path:
   """Has TFF download the database, whole or not at all."""
-  path = directory / _FILE_NAME
+  path = directory / FILE_NAME
   try:
     directory.mkdir(parents=True, exist_ok=True)
     # TFF takes whatever lies at its place for the whole file, even what an
@@ -67,7 +68,7 @@ def _download(directory: pathlib.Path) -> pathlib.Path:
       tff.simulation.datasets.emnist.load_data(
         only_digits=False, cache_dir=temporary
       )
-      downloaded = pathlib.Path(temporary) / _FILE_NAME
+      downloaded = pathlib.Path(temporary) / FILE_NAME
       _open_splits(downloaded)
       os.replace(downloaded, path)
   except (
@@ -81,7 +82,7 @@ def _download(directory: pathlib.Path) -> pathlib.Path:
   ) as error:
     raise errors.FieldError(
       "data_dir",
-      f"be given where {_FILE_NAME} cannot be downloaded to {directory}",
+      f"be given where {FILE_NAME} cannot be downloaded to {directory}",
       f"none, and: {error}",
       _ADVICE,
     ) from error
@@ -90,15 +91,14 @@ def _download(directory: pathlib.Path) -> pathlib.Path:
 
 def _find_database(data_dir: str | None) -> pathlib.Path:
   """Finds the database, or has it downloaded if no directory is given."""
-  if data_dir is not None:
-    path = pathlib.Path(data_dir) / _FILE_NAME
-    if not path.is_file():
-      raise errors.FieldError(
-        "data_dir", f"hold {_FILE_NAME}", f"no file {path}", _ADVICE
-      )
+  path = pathlib.Path(data_dir or pathlib.Path.home() / ".tff") / FILE_NAME
+  if path.is_file():
     return path
-  path = pathlib.Path.home() / ".tff" / _FILE_NAME
-  return path if path.is_file() else _download(path.parent)
+  if data_dir is None:
+    return _download(path.parent)
+  raise errors.FieldError(
+    "data_dir", f"hold {FILE_NAME}", f"no file {path}", _ADVICE
+  )
 
 
 def _open_splits(
@@ -123,14 +123,14 @@ def _is_compact(serialized: bytes) -> bool:
     example = tf.train.Example.FromString(serialized)
   except message.DecodeError:
     return False  # Whoever parses it says what is wrong with it.
-  return synthetic.PIXEL_BYTES_FEATURE in example.features.feature
+  return PIXEL_BYTES in example.features.feature
 
 
-def _parse(
+def parse(
   serialized: tf.Tensor, *, compact: bool
 ) -> tuple[tf.Tensor, tf.Tensor]:
-  """From serialised examples `[b]` to uint8 images and int64 labels."""
-  name = synthetic.PIXEL_BYTES_FEATURE if compact else "pixels"
+  """Parses serialised examples `[b]` to uint8 images and int64 labels."""
+  name = PIXEL_BYTES if compact else "pixels"
   pixels = (
     tf.io.FixedLenFeature([], tf.string)
     if compact
@@ -148,22 +148,22 @@ def _parse(
   return images[..., tf.newaxis], features["label"]
 
 
-def _parse_labels(serialized: tf.Tensor) -> tf.Tensor:
+def _parse_labels(serialized: list[bytes]) -> np.ndarray:
   """Labels `[b]` alone."""
   label = {"label": tf.io.FixedLenFeature([], tf.int64)}
-  return tf.io.parse_example(serialized, label)["label"]
+  return tf.io.parse_example(serialized, label)["label"].numpy()
 
 
 def _parse_checked(
   path: pathlib.Path, serialized: list[bytes], *, compact: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Does what `_parse` does, eagerly, and refuses what is not EMNIST's."""
+  """Does what `parse` does, eagerly, and refuses what is not EMNIST's."""
   expected = (
-    f"hold a {_FILE_NAME} with pixels float32 [{_SIDE},"
+    f"hold a {FILE_NAME} with pixels float32 [{_SIDE},"
     f" {_SIDE}] and label int64 in [0, {NUM_LABELS})"
   )
   try:
-    parsed = _parse(tf.constant(serialized), compact=compact)
+    parsed = parse(tf.constant(serialized), compact=compact)
     images, labels = (part.numpy() for part in parsed)
   except (tf.errors.OpError, UnicodeDecodeError) as error:
     # TensorFlow quotes what it cannot parse, which need not be text.
@@ -199,7 +199,7 @@ def create_emnist_task(config: task_config.TaskConfig) -> task_lib.Task:
     splits = _open_splits(path)
   except (errors.DataError, sqlite3.Error) as error:
     raise errors.FieldError(
-      "data_dir", f"hold a whole {_FILE_NAME}", f"that {error}", _ADVICE
+      "data_dir", f"hold a whole {FILE_NAME}", f"that {error}", _ADVICE
     ) from error
   first = {
     name: split.read_serialized(limit=1) for name, split in splits.items()
@@ -215,7 +215,7 @@ def create_emnist_task(config: task_config.TaskConfig) -> task_lib.Task:
     (serialized,) = pipelines.gather(
       examples.create_dataset(client_id).with_options(pipelines.build_options())
     )
-    images, labels = _parse(serialized, compact=compact)
+    images, labels = parse(serialized, compact=compact)
     keep = tf.less(labels, FIRST_HELD_OUT_LABEL)
     return tf.data.Dataset.from_tensors(
       collections.OrderedDict(
@@ -224,27 +224,21 @@ def create_emnist_task(config: task_config.TaskConfig) -> task_lib.Task:
     )
 
   def load_images(split):
-    images, labels = [], []
+    parts = []
     for serialized in splits[split].read_batches(f"Reading {split} images"):
-      batch_images, batch_labels = _parse_checked(
-        path, serialized, compact=compact
-      )
-      keep = batch_labels >= FIRST_HELD_OUT_LABEL
-      images.append(batch_images[keep])
-      labels.append(batch_labels[keep])
-    return embedding.LabelledImages(
-      np.concatenate(images), np.concatenate(labels)
-    )
+      images, labels = _parse_checked(path, serialized, compact=compact)
+      keep = labels >= FIRST_HELD_OUT_LABEL
+      parts.append((images[keep], labels[keep]))
+    images, labels = map(np.concatenate, zip(*parts, strict=True))
+    return embedding.LabelledImages(images, labels)
 
   def count_images(split):
-    held_out = 0
-    total = 0
     source = splits["validation" if split == "train" else split]
-    for serialized in source.read_batches(f"Counting {split} images"):
-      labels = _parse_labels(tf.constant(serialized)).numpy()
-      held_out += int(np.sum(labels >= FIRST_HELD_OUT_LABEL))
-      total += len(labels)
-    return total - held_out if split == "train" else held_out
+    return sum(
+      int(np.sum((labels < FIRST_HELD_OUT_LABEL) == (split == "train")))
+      for serialized in source.read_batches(f"Counting {split} images")
+      for labels in [_parse_labels(serialized)]
+    )
 
   return task_lib.Task(
     name="emnist",

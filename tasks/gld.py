@@ -25,8 +25,8 @@ _VARIANTS = {
 def create_gld_task(config: task_config.TaskConfig) -> task_lib.Task:
   """Creates the task of Google Landmarks v2.
 
-  A user is the author of photos, a class a landmark. What is held out, and what
-  the configuration says, is as in `user_photos.create_task`; the variants are
-  "gld160k" and "gld23k".
+  A user is the author of photos, a class is a landmark.
+  `user_photos.create_task` describes the held-out images and the
+  configuration; the variants are "gld160k" and "gld23k".
   """
   return user_photos.create_task(config, name="gld", variants=_VARIANTS)

@@ -1,9 +1,9 @@
-"""Handwriting of as many writers as one likes, made where it is needed.
+"""Handwriting of any number of writers, drawn where it is needed.
 
-A user is a number: a client's images are made by TensorFlow operations in the
-client's own computation (`tasks.synthetic.handwriting`), the same ones in every
-round. Nothing lies on a disk and nothing is kept for a user, so ten million
-users are as quick to start with as a thousand. Classes are those of EMNIST by
+A user is a number. TensorFlow operations in the client's own computation draw
+the client's images (`tasks.synthetic.handwriting`), the same ones in every
+round. Nothing is stored, so ten million users start as fast as a thousand.
+Classes are those of EMNIST by
 writer (`tasks.emnist`).
 """
 
@@ -23,7 +23,7 @@ from tff_fedemb.evaluation import embedding
 from tff_fedemb.run import task as task_lib
 
 _SIDE = glyphs.IMAGE_SIZE
-# Held out are images of writers who never train: behind all others.
+# Held-out images are of writers who never train; their numbers come last.
 _FIRST_HELD_OUT_WRITER = 2**40
 _HELD_OUT_WRITERS = 1_000
 _HELD_OUT_IMAGES = 20

@@ -35,8 +35,8 @@ def create_inaturalist_task(config: task_config.TaskConfig) -> task_lib.Task:
   A user is an observer, or in the variants "geo_..." a cell of the globe: a
   guarantee for a cell is one for all who took photos in it, but for a person
   only as far as that person's photos lie in one cell. A class is a species.
-  What is held out, and what the configuration says, is as in
-  `user_photos.create_task`; the variants are "user_120k", "geo_100", "geo_300",
+  `user_photos.create_task` describes the held-out images and the
+  configuration; the variants are "user_120k", "geo_100", "geo_300",
   "geo_1k", "geo_3k", "geo_10k" and "geo_30k".
   """
   return user_photos.create_task(config, name="inaturalist", variants=VARIANTS)

@@ -2,7 +2,7 @@
 
 `DIR/<user>/<class>/<image>`, `DIR/<person>/<image>`, or a table of images,
 users and labels. The other tasks are published benchmarks; these are photos
-that nobody here has seen, so it is said what is odd about them.
+that nobody here has seen, so the task warns of what is odd about them.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ def _choose_hold_out(
 def create_photos_task(config: task_config.PhotosConfig) -> task_lib.Task:
   """Creates the task of one's own photos.
 
-  Of their classes with two images or more 20 % are held out for test and 10 %
-  for validation, two each at least, drawn by a public key from their names; or
-  so many users; or what the table says.
+  A public key draws, by their names, 20 % of the classes with two images or
+  more for test and 10 % for validation, at least two each; or such shares of
+  the users; or the table says which images are held out.
 
-  The first time all files are listed, which takes seconds for a million; where
-  bad examples are skipped, each is decoded, too.
+  The first time, all files are listed, which takes seconds for a million. If
+  bad examples are skipped, each file is decoded as well.
 
   Privacy:
     The list is taken to be public: who the users are, which classes there are,

@@ -1,4 +1,4 @@
-"""What the tasks on photos by user have in common.
+"""Common code of the tasks on photos by user.
 
 Hsu, Qi and Brown, "Federated Visual Classification with Real-World Data
 Distribution", ECCV 2020, split Google Landmarks v2 and iNaturalist 2017 by
@@ -32,7 +32,7 @@ with epy.lazy_imports():
 
 _DEFAULT_SIDE = 224
 _CHANNELS = 3
-# Of the classes of the test set, every fifth is for validation.
+# Every fifth class of the test set is for validation.
 _VALIDATION_STRIDE, _VALIDATION_START = 5, 4
 _FILES = (f"{tfrecord_files.TRAIN_FOLDER}/", tfrecord_files.TEST_FILE_NAME)
 

@@ -1,6 +1,8 @@
 """Runs the Python of the README and of the pages below docs/."""
 
+import ast
 import importlib
+import inspect
 import pathlib
 import re
 import shlex
@@ -9,6 +11,7 @@ import pytest
 
 from binaries import config_flags
 from tests.binaries import programs
+import tff_fedemb
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _PAGES = [
@@ -18,8 +21,8 @@ _PAGES = [
 ]
 
 
-def _blocks(page):
-  return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+def _blocks(page, language="python"):
+  return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
 
 
 def test_python_blocks_run(capsys):
@@ -29,6 +32,23 @@ def test_python_blocks_run(capsys):
     exec(compile(block, "block", "exec"), {})
   assert len(blocks) == 3
   assert "@SERVER" in capsys.readouterr().out
+
+
+def test_a_first_run_names_what_the_library_offers():
+  # Examples have data of their own, and run these lines.
+  blocks = [block for page in _PAGES for block in _blocks(page, "py")]
+  assert len(blocks) == 2
+  calls = [
+    node
+    for block in blocks
+    for node in ast.walk(ast.parse(block))
+    if isinstance(node, ast.Call) and ast.unparse(node.func)[:3] == "fe."
+  ]
+  assert len(calls) > 16
+  for call in calls:
+    found = getattr(tff_fedemb, call.func.attr)
+    keywords = {keyword.arg: None for keyword in call.keywords}
+    inspect.signature(found).bind(*call.args, **keywords)
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.name)
@@ -94,5 +114,8 @@ def test_commands_have_flags_that_there_are(program, commands, monkeypatch):
         programs.read_spec(program, *words)
 
 
-def test_the_readme_is_short():
-  assert len(_PAGES[0].read_text().split()) <= 1550
+def test_the_pages_are_short():
+  lengths = [len(page.read_text().split()) for page in _PAGES]
+  assert lengths[0] <= 1550
+  # All but those for contributors.
+  assert sum(lengths) - lengths[1] <= 16_000

@@ -19,7 +19,10 @@ _LAYERS = ("tff_fedemb", "tasks", "benchmarks", "binaries")
 # Inside the library; a package may also import its neighbours, as long as
 # packages form no circle.
 _LIBRARY_LAYERS = (
-  ("errors", "checks", "config", "progress", "registry", "split_mix"),
+  (
+    *("errors", "checks", "config", "progress", "registry", "split_mix"),
+    "whole_files",
+  ),
   (
     *("aggregators", "data", "deployment", "models", "participation"),
     "strategies",
@@ -45,6 +48,7 @@ _OTHERS_FLAGS = {"--porcelain", "--show-toplevel", "--untracked-files"}
 # Modules that no test imports, and the tests that go through them.
 _TESTED_THROUGH = {
   "tff_fedemb.progress": "tests/data/sqlite_examples_test.py",
+  "tff_fedemb.whole_files": "tests/data/tfrecord_files_test.py",
   "tff_fedemb.aggregators.adaptive_clipping": (
     "tests/aggregators/adaptive_clipping_test.py"
   ),

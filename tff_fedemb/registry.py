@@ -11,6 +11,25 @@ from tff_fedemb import errors
 _T = TypeVar("_T")
 
 
+def import_name(name: str) -> Any:
+  """Imports what `module:name` names.
+
+  Raises:
+    KeyError: If the name has no colon.
+    errors.DataError: If there is no such thing.
+  """
+  module, colon, attribute = name.partition(":")
+  if not colon:
+    raise KeyError(name)
+  try:
+    return getattr(importlib.import_module(module), attribute)
+  except (ImportError, AttributeError, ValueError) as error:
+    raise errors.DataError(
+      f"{name} must be a module, a colon and a name that can be imported from"
+      f" it: {error}."
+    ) from error
+
+
 class Registry(dict[str, type[_T]]):
   """Dataclasses by the names that flags and files have for them.
 
@@ -49,17 +68,8 @@ class Registry(dict[str, type[_T]]):
       KeyError: If it is no `module:Class`.
       errors.DataError: If there is no such class, or it has another base.
     """
-    module, colon, attribute = name.partition(":")
-    if not colon:
-      raise KeyError(name)
     base = f"{self.base.__module__}.{self.base.__name__}"
-    try:
-      found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-      raise errors.DataError(
-        f"{name} must be the module and the name of a class that can be"
-        f" imported: {error}."
-      ) from error
+    found = import_name(name)
     if not (isinstance(found, type) and issubclass(found, self.base)):
       raise errors.DataError(f"{name} must be a subclass of {base}.")
     return found

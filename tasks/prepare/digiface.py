@@ -1,18 +1,17 @@
 """DigiFace-1M, one user per identity, as the files that the photo tasks read.
 
 Bae et al., "DigiFace-1M: 1 Million Digital Face Images for Face Recognition",
-WACV 2023: 10,000 identities with 72 images each and 100,000 with 5. The
-publishers' zips as they are (`subjects_0-1999_72_imgs.zip` and so on, with
-`<subject id>/<k>.png` inside), or what they unpack to: a folder of the same
-name without `.zip`, or the folders `<subject id>` themselves; in any mixture,
-and any number of them. The published data have no split. Ours is a fixed keyed
-hash of an identity's number, not seeded by the user, so that it is the same for
-everybody.
+WACV 2023: 10,000 identities with 72 images each and 100,000 with 5. Sources are
+the publishers' zips (`subjects_0-1999_72_imgs.zip` and so on, with
+`<subject id>/<k>.png` inside), their unpacked folders of the same name without
+`.zip`, or the folders `<subject id>` themselves, in any mixture and number. The
+published data have no split. A fixed keyed hash of an identity's number decides
+ours; no seed changes it, so it is the same for everybody.
 
-Users and classes are those that the sources list, before any image is read, so
-that what is in one user's images changes no other user's label or slot. A user
-without images that can be read remains, and takes part without examples. The
-class of a training image is the place of its user among the users, that of a
+Users and classes follow from the list of files, before any image is read, so
+the content of one user's images changes no other user's label or slot. A user
+without a readable image remains, and takes part without examples. The class of
+a training image is the place of its user among the users; the class of a
 held-out image is its subject's number. Images are copied as they are.
 """
 
@@ -21,7 +20,6 @@ import dataclasses
 import errno
 import functools
 import hashlib
-import os
 import pathlib
 import re
 import zipfile
@@ -57,8 +55,8 @@ _CONVERSION_VERSION = 3
 
 _SOURCE_NAME = re.compile(r"subjects_(\d+)-(\d+)_(\d+)_imgs(\.zip)?")
 _MEMBER_NAME = re.compile(r"((?:[^/]+/)?(\d+))/([^/]*)")
-# Of a zip that is damaged, not of the disk: a place before its start, and what
-# bz2 cannot unpack.
+# These errors mean a damaged zip rather than a faulty disk: a place before its
+# start, and data that bz2 cannot unpack.
 _FORMAT_ERRNOS = (errno.EINVAL, None)
 _READ_ERRORS = (*reading.ARCHIVE_ERRORS, OSError)
 
@@ -66,8 +64,8 @@ _READ_ERRORS = (*reading.ARCHIVE_ERRORS, OSError)
 def split_of_subject(subject: int) -> str:
   """The split that an identity is in, for everybody and whatever others are.
 
-  By the number of the subject, "test" or "validation" with a probability of
-  1/10 each, else "train".
+  The number of the subject decides: "test" or "validation" with a probability
+  of 1/10 each, else "train".
   """
   digest = hashlib.blake2b(str(subject).encode(), key=_SPLIT_KEY, digest_size=8)
   share = int.from_bytes(digest.digest(), "big") / 2**64
@@ -94,10 +92,6 @@ def require_identities(field: str, numbers: Mapping[str, int]) -> None:
 
 def _part_of_subject(subject: int) -> str:
   return "5_images" if subject >= _PARTS["5_images"][0] else "72_images"
-
-
-def _is_image(name: str) -> bool:
-  return name.lower().endswith(".png") and not name.startswith(".")
 
 
 def _check_disk(path: pathlib.Path, error: Exception) -> None:
@@ -138,58 +132,51 @@ class _Source:
     return _part_of_subject(self.subjects[0])
 
   def name_of(self, member: str) -> str:
-    """What to call something in it."""
+    """Name of a member in messages and in reports."""
     return f"{self.name}/{member}" if self.name else member
 
-  def _list_images(self) -> dict[str, list[tuple[str, int, int]]]:
-    """Name, size and time (0 in a zip) of images, by their subject's folder.
+  def _list_files(self) -> list[tuple[str, str, int, int]]:
+    """Folder, name, size and time of files; a folder has no name."""
+    try:
+      return list(self._iterate_files())
+    except OSError as error:
+      raise reading.create_error(self.path, error, "folder") from error
 
-    A folder may be there without an image in it.
-    """
-    listed: dict[str, list[tuple[str, int, int]]] = {}
+  def _iterate_files(self) -> Iterator[tuple[str, str, int, int]]:
     if not self.path.is_dir():
       with _open_zip(self.path) as archive:
         for info in archive.infolist():
           if match := _MEMBER_NAME.fullmatch(info.filename):
-            images = listed.setdefault(match[1], [])
-            if _is_image(match[3]):
-              images.append((match[3], info.file_size, 0))
-      return listed
-    try:
-      for folder in sorted(os.listdir(self.path)):
-        path = self.path / folder
-        # A named folder that holds others is refused later.
-        if (
-          folder.isdecimal()
-          and path.is_dir()
-          and (self.name or _part_of_subject(int(folder)) == self.part)
-        ):
-          with os.scandir(path) as entries:
-            listed[folder] = sorted(
-              (entry.name, entry.stat().st_size, entry.stat().st_mtime_ns)
-              for entry in entries
-              if _is_image(entry.name)
-            )
-    except OSError as error:
-      raise reading.create_error(self.path, error, "folder") from error
-    return listed
+            yield match[1], match[3], info.file_size, 0
+      return
+    for path in sorted(self.path.iterdir()):
+      # A named folder that holds others is refused later.
+      if (
+        path.name.isdecimal()
+        and path.is_dir()
+        and (self.name or _part_of_subject(int(path.name)) == self.part)
+      ):
+        yield path.name, "", 0, 0
+        for image in sorted(path.iterdir()):
+          facts = image.stat()
+          yield path.name, image.name, facts.st_size, facts.st_mtime_ns
 
   def list_subjects(self) -> dict[int, dict[str, int]]:
     """Sizes of images by name, in the order of their numbers, by subject."""
-    subjects = {}
+    subjects: dict[int, dict[str, int]] = {}
     first, last = self.subjects
-    for folder, images in self._list_images().items():
+    # Plain numbers are sorted as numbers.
+    files = sorted(self._list_files(), key=lambda x: (len(x[1]), x[1]))
+    for folder, name, size, _ in files:
       subject = int(folder.rpartition("/")[2])
       if not first <= subject <= last:
         raise errors.DataError(
           f"{self.path} must hold subjects {first} to {last}, as its name says,"
           f" found {subject}."
         )
-      # By number where names are plain numbers.
-      images.sort(key=lambda image: (len(image[0]), image[0]))
-      subjects[subject] = {
-        self.name_of(f"{folder}/{name}"): size for name, size, _ in images
-      }
+      images = subjects.setdefault(subject, {})
+      if name.lower().endswith(".png") and not name.startswith("."):
+        images[self.name_of(f"{folder}/{name}")] = size
     if not subjects:
       raise errors.DataError(
         f"{self.path} must hold <subject id>/<k>.png, found no such file."
@@ -201,14 +188,10 @@ class _Source:
 
     Where the data directory is does not matter.
     """
-    digest = hashlib.sha256(self.name.encode())
-    if self.path.is_dir():
-      for listed in self._list_images().items():
-        digest.update(repr(listed).encode())
-    else:
-      facts = self.path.stat()
-      digest.update(repr((facts.st_size, facts.st_mtime_ns)).encode())
-    return digest.hexdigest()[:16]
+    facts = self.path.stat()
+    found = [(facts.st_size, facts.st_mtime_ns)]
+    told = self._list_files() if self.path.is_dir() else found
+    return hashlib.sha256(repr((self.name, told)).encode()).hexdigest()[:16]
 
   def tell(self, subjects: Mapping[int, Mapping[str, int]]) -> list[str]:
     """Says what it holds; returns what it lacks of what its name says."""

@@ -4,8 +4,8 @@ The result is what TensorFlow Federated (0.87) keeps of federated photos:
 `<variant>/train/<user id>` and `<variant>/test.tfRecord`. Beside them lies
 `preparation.json`, which says how they came about. Until all is done it is
 under `<variant>.partial/`, from where a program that was killed goes on: a file
-is finished when it is there, and what was left out of it stands in a file of
-the same name in another folder.
+is finished when it is there, and lines of `left_out.jsonl`, of which the last
+of a file counts, say what is not in it.
 """
 
 import abc
@@ -17,29 +17,27 @@ import json
 import os
 import pathlib
 import shutil
-from typing import Any
-
-import tqdm
+from typing import Any, NamedTuple
 
 from tff_fedemb import errors
 from tff_fedemb import progress
+from tff_fedemb import whole_files
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import tfrecord_files
 
 MISSING = "not found in any archive"
 
 _REPORT_FILE = "preparation.json"
-# What makes a data set what it is, and what to call each item's digest.
+# Parts of an identity that hold digests, and what a message calls a digest.
 _DIGESTS = {"tables": "MD5", "sources": "fingerprint"}
-_BLOCK = 4096  # What a file takes up is a multiple of it.
+_BLOCK = 4096  # Files take up whole blocks of this size.
 
 
 class BadImageError(Exception):
   """An image that is to be left out, or all of its file; says why."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
   """One labelled image of a user or of the test set."""
 
   image_id: str
@@ -48,14 +46,14 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """What is to be written.
+  """The files to write.
 
   Attributes:
     files: Rows of each file, by its name below the folder of the variant.
     sizes: Bytes of the images that were found, or may be.
-    unpacked_bytes: What unpacking takes beside, an estimate.
-    empty: Users, by what to call them, that have no images; a fault.
-    facts: What else the report is to say.
+    unpacked_bytes: Estimate of the disk that unpacking takes in addition.
+    empty: Names of users without images, which is a fault.
+    facts: Further entries of the report.
   """
 
   files: Mapping[str, Sequence[Row]]
@@ -105,12 +103,8 @@ class Job(abc.ABC):
 def write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
   """Writes a file, whole or not at all."""
   path.parent.mkdir(parents=True, exist_ok=True)
-  partial = path.with_name(f"{path.name}{tfrecord_files.PARTIAL_SUFFIX}")
-  with partial.open("w") as file:
-    file.write(json.dumps(value, indent=2) + "\n")
-    file.flush()
-    os.fsync(file.fileno())
-  partial.replace(path)
+  with whole_files.replacing(path) as partial:
+    partial.write_text(json.dumps(value, indent=2) + "\n")
 
 
 def read_report(folder: pathlib.Path) -> dict[str, Any]:
@@ -161,11 +155,11 @@ class _Preparation:
 
   def __init__(self, job: Job, output_dir: pathlib.Path, policy: str):
     self._job, self._policy = job, policy
-    self._output_dir = output_dir
     self._final = output_dir / job.variant
     self._work = output_dir / f"{job.variant}.partial"
     self._data = self._work / "data"
-    self._notes = self._work / "left_out"
+    self._identity = self._work / "identity.json"
+    self._notes = self._work / "left_out.jsonl"
 
   def run(self, *, dry_run: bool, wait: bool) -> bool:
     if self._is_complete():
@@ -212,12 +206,10 @@ class _Preparation:
       return False
     report = read_report(self._final)
     found = {name: report.get(name) for name in self._job.identity}
-    fault = None
-    if None in found.values() or "left_out" not in report:
+    if found != self._job.identity or "left_out" not in report:
       fault = f"no {_REPORT_FILE} that says so"
-    elif found != self._job.identity:
-      fault = f"that it was prepared from {_describe(found)}"
-    if fault:
+      if report and None not in found.values():
+        fault = f"that it was prepared from {_describe(found)}"
       raise errors.DataError(
         f"{self._final} must be of {_describe(self._job.identity)}, prepared by"
         f" this program, found {fault}. Choose another output_dir."
@@ -236,8 +228,7 @@ class _Preparation:
     return True
 
   def _check_begun(self) -> None:
-    begun = tfrecord_files.read_json(self._work / "identity.json")
-    begun = begun or self._job.identity
+    begun = tfrecord_files.read_json(self._identity) or self._job.identity
     if begun != self._job.identity:
       raise errors.DataError(
         f"{self._work} must be of {_describe(self._job.identity)}, found that"
@@ -247,16 +238,18 @@ class _Preparation:
 
   def _check_disk(self, plan: Plan) -> None:
     """Says how much disk is needed and free, and refuses what does not fit."""
-    needed = plan.unpacked_bytes
-    for file, rows in plan.files.items():
-      if not self._is_written(file):
-        needed += _BLOCK + sum(
-          plan.sizes[row.image_id] + tfrecord_files.RECORD_OVERHEAD
-          for row in rows
-          if row.image_id in plan.sizes
-        )
-    parents = [self._output_dir, *self._output_dir.parents]
-    parent = next(folder for folder in parents if folder.exists())
+    overhead = tfrecord_files.RECORD_OVERHEAD
+    needed = plan.unpacked_bytes + sum(
+      _BLOCK
+      + sum(
+        plan.sizes[row.image_id] + overhead
+        for row in rows
+        if row.image_id in plan.sizes
+      )
+      for file, rows in plan.files.items()
+      if not self._is_written(file)
+    )
+    parent = next(path for path in self._work.parents if path.exists())
     free = shutil.disk_usage(parent).free
     wanted, found = map(progress.format_bytes, (needed, free))
     note = " (estimated, with unpacked images)" if plan.unpacked_bytes else ""
@@ -265,7 +258,7 @@ class _Preparation:
       raise errors.FieldError(
         self._job.output_field,
         f"have {wanted} free",
-        f"{found} in {self._output_dir}",
+        f"{found} in {self._final.parent}",
       )
 
   @contextlib.contextmanager
@@ -287,32 +280,30 @@ class _Preparation:
   def _begin(self) -> None:
     # Another program may have written since this one looked.
     self._check_begun()
-    identity = self._work / "identity.json"
-    if not identity.exists():
+    if not self._identity.exists():
       # Files of which nobody knows what they were made from.
-      for folder in (self._data, self._notes):
-        shutil.rmtree(folder, ignore_errors=True)
-      write_json(identity, self._job.identity)
-    (self._data / tfrecord_files.TRAIN_FOLDER).mkdir(
-      parents=True, exist_ok=True
-    )
-    for folder in (self._data, self._notes):
-      for path in folder.rglob(f"*{tfrecord_files.PARTIAL_SUFFIX}"):
-        path.unlink()
+      shutil.rmtree(self._data, ignore_errors=True)
+      self._notes.unlink(missing_ok=True)
+      write_json(self._identity, self._job.identity)
+    train = self._data / tfrecord_files.TRAIN_FOLDER
+    train.mkdir(parents=True, exist_ok=True)
+    for path in self._data.rglob(f"*{whole_files.PARTIAL}*"):
+      path.unlink()
 
   def _left_out(self) -> list[tuple[str, str, str]]:
     """File, image and reason of all that was left out."""
-    return sorted(
-      (os.fspath(path.relative_to(self._notes)), image_id, reason)
-      for path in self._notes.rglob("*")
-      if path.is_file()
-      for image_id, reason in tfrecord_files.read_json(path)["images"]
-    )
+    images: dict[str, list[tuple[str, str]]] = {}
+    if self._notes.exists():
+      for line in self._notes.read_text().splitlines():
+        # A note that was cut off is followed by another one, or will be.
+        with contextlib.suppress(json.JSONDecodeError):
+          images |= json.loads(line)
+    return sorted((f, *image) for f, some in images.items() for image in some)
 
   def _write(self, files: Mapping[str, Sequence[Row]]) -> None:
     """Writes the files that are not finished."""
-    for file, rows in tqdm.tqdm(
-      files.items(), desc="Writing users", unit="file", disable=None
+    for file, rows in progress.create_bar(
+      "Writing users", unit="files", items=files.items()
     ):
       if not self._is_written(file):
         with contextlib.suppress(BadImageError):
@@ -330,19 +321,21 @@ class _Preparation:
 
   def _iterate_records(self, file: str, rows: Sequence[Row]) -> Iterator[bytes]:
     """Yields a file's records, and notes at their end what is not in it."""
-    left_out, num_written = [], 0
+    left_out = []
     for row in rows:
       try:
         content = self._job.read(row.image_id)
       except BadImageError as error:
         left_out.append((row.image_id, str(error)))
       else:
-        num_written += 1
         yield tfrecord_files.serialize_image(content, row.label)
-    (self._notes / file).unlink(missing_ok=True)
-    if left_out:
-      write_json(self._notes / file, {"images": left_out})
-    is_empty = not num_written and not self._job.keeps_empty_files
+    if left_out or self._notes.exists():
+      with self._notes.open("a") as notes:
+        # On a line of its own, even if the one before was cut off.
+        notes.write(f"\n{json.dumps({file: left_out})}")
+        notes.flush()
+        os.fsync(notes.fileno())
+    is_empty = len(left_out) == len(rows) and not self._job.keeps_empty_files
     if is_empty or (left_out and self._policy == "fail"):
       raise BadImageError(file)
 

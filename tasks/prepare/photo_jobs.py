@@ -6,24 +6,23 @@ each image lies, and it is read from there. A compressed tar can only be read
 from its start, so the images that are needed are copied into a folder.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import functools
 import gzip
 import hashlib
-import io
 import os
 import pathlib
-import shutil
 import tarfile
 from typing import IO, cast
 import zlib
 
 from etils import epy
-import tqdm
 
 from tasks.prepare import output
 from tasks.prepare import split_tables
 from tff_fedemb import errors
+from tff_fedemb import progress
+from tff_fedemb import whole_files
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import tfrecord_files
 
@@ -52,36 +51,35 @@ _ARCHIVE_ERRORS = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile)
 @functools.cache
 def compute_md5(path: pathlib.Path, size: int, time: int) -> str:
   """The MD5 of a file of a size and time, computed once a program."""
-  del size, time  # With them, another file of the same name is not the same.
+  del time  # Only tells the cache that a file was replaced.
   digest = hashlib.md5()
-  with path.open("rb") as file:
+  bar = progress.create_bar(
+    f"Verifying {path.name}", unit="B", total=size, unit_scale=True
+  )
+  with path.open("rb") as file, bar:
     while chunk := file.read(_CHUNK):
       digest.update(chunk)
+      bar.update(len(chunk))
   return digest.hexdigest()
 
 
-def check_md5(
-  path: pathlib.Path, *, expected: str | None = None, found: str | None = None
-) -> None:
+def check_md5(path: pathlib.Path, expected: str | None = None) -> None:
   """Checks that a file is what its publisher offers.
 
   Args:
     path: The file.
     expected: Its MD5 [that of `KNOWN_MD5`, if there is one].
-    found: What its MD5 is, if that is known already.
 
   Raises:
     DataError: If its MD5 is another one.
   """
-  expected = expected or KNOWN_MD5.get(path.name)
-  if not expected:
-    return
-  facts = path.stat()
-  found = found or compute_md5(path, facts.st_size, facts.st_mtime_ns)
-  if found != expected:
-    raise errors.DataError(
-      f"{path} must have MD5 {expected}, found {found}. Fetch it again."
-    )
+  if expected := expected or KNOWN_MD5.get(path.name):
+    facts = path.stat()
+    found = compute_md5(path, facts.st_size, facts.st_mtime_ns)
+    if found != expected:
+      raise errors.DataError(
+        f"{path} must have MD5 {expected}, found {found}. Fetch it again."
+      )
 
 
 # Where the bytes of an image are: a file, the first byte, and their number.
@@ -96,7 +94,7 @@ def _damaged(path: pathlib.Path, what: object) -> errors.DataError:
 
 def _image_id(name: str) -> str | None:
   path = pathlib.PurePosixPath(name)
-  # What macOS adds to archives looks like images: ._name.jpg.
+  # Files that macOS adds to archives look like images: ._name.jpg.
   if path.suffix != _SUFFIX or path.name.startswith("."):
     return None
   return path.stem
@@ -144,7 +142,7 @@ def _list_folder(
 ) -> dict[str, _Place]:
   """Finds unpacked images in a folder and its sub-folders; the first of each.
 
-  What is not there holds none.
+  A folder that does not exist holds none.
   """
   found: dict[str, _Place] = {}
   for root, names, files in os.walk(folder):
@@ -158,49 +156,29 @@ def _list_folder(
   return found
 
 
-class _WatchedFile(io.FileIO):
-  """A file that hashes what is read, and says how much."""
-
-  def __init__(self, path: pathlib.Path, on_bytes: Callable[[int], object]):
-    super().__init__(path)
-    self._on_bytes = on_bytes
-    self.digest = hashlib.md5()
-
-  def readinto(self, buffer) -> int:
-    count = super().readinto(buffer)
-    self.digest.update(memoryview(buffer)[:count])
-    self._on_bytes(count)
-    return count
-
-
 def _unpack(
-  path: pathlib.Path,
-  image_ids: Collection[str],
-  folder: pathlib.Path,
-  *,
-  md5: str | None,
+  path: pathlib.Path, image_ids: Collection[str], folder: pathlib.Path
 ) -> None:
   """Copies the images that are needed out of a compressed tar.
 
   The folder has its name only when all is done. What a killed program had
   copied is copied again.
   """
-  partial = folder.with_name(f".{folder.name}.partial")
-  shutil.rmtree(partial, ignore_errors=True)
-  partial.mkdir(parents=True)
-  progress = tqdm.tqdm(
-    total=path.stat().st_size,
-    desc=f"Unpacking {path.name}",
+  bar = progress.create_bar(
+    f"Unpacking {path.name}",
     unit="B",
+    total=path.stat().st_size,
     unit_scale=True,
-    disable=None,
   )
+  folder.parent.mkdir(parents=True, exist_ok=True)
   try:
     with (
-      progress as bar,
-      _WatchedFile(path, bar.update) as watched,
-      gzip.GzipFile(fileobj=io.BufferedReader(watched, _CHUNK)) as stream,
+      whole_files.replacing(folder) as partial,
+      bar,
+      path.open("rb", _CHUNK) as file,
+      gzip.GzipFile(fileobj=file) as stream,
     ):
+      partial.mkdir()
       with tarfile.open(
         fileobj=cast(IO[bytes], stream), mode="r|", bufsize=_CHUNK
       ) as members:
@@ -211,15 +189,12 @@ def _unpack(
           image = partial / f"{image_id}{_SUFFIX}"
           if not image.exists():
             image.write_bytes(content)
-      # To the end, so that the CRC of gzip and the MD5 are checked.
+          bar.update(file.tell() - bar.n)
+      # To the end, so that the CRC of gzip is checked.
       while stream.read(_CHUNK):
         pass
   except _ARCHIVE_ERRORS as error:
     raise _damaged(path, error) from error
-  if md5 is not None:
-    check_md5(path, expected=md5, found=watched.digest.hexdigest())
-  os.sync()
-  partial.rename(folder)
 
 
 def _is_image(content: bytes) -> bool:
@@ -281,8 +256,8 @@ class PhotoJob(output.Job):
   def look(self, work: pathlib.Path) -> output.Plan:
     """As of the base class."""
     tars = [path for path in self.archives if path.suffix != ".gz"]
-    for path in tqdm.tqdm(
-      tars, desc="Looking through archives", unit="tar", disable=None
+    for path in progress.create_bar(
+      "Looking through archives", unit="tars", items=tars
     ):
       self._found = _list_tar(path, self._image_ids) | self._found
     # Not into folders of archives that are not unpacked to their end.
@@ -293,17 +268,19 @@ class PhotoJob(output.Job):
         self._source_dir, missing, exclude=work.parent
       )
     missing = self._missing()
-    pending = [
-      archive.name
-      for archive in self.archives
-      if missing
-      and archive not in tars
-      and not (work / "images" / archive.name).exists()
-    ]
+    pending = [path.name for path in self._pending(work)] if missing else []
     self._tell(pending)
     sizes = {image_id: place[-1] for image_id, place in self._found.items()}
     unpacked = dict.fromkeys(missing if pending else (), self._bytes_per_image)
     return output.Plan(self.files, sizes | unpacked, sum(unpacked.values()))
+
+  def _pending(self, work: pathlib.Path) -> list[pathlib.Path]:
+    """The compressed archives that are not unpacked."""
+    return [
+      path
+      for path in self.archives
+      if path.suffix == ".gz" and not (work / "images" / path.name).exists()
+    ]
 
   def _missing(self) -> set[str]:
     return self._image_ids - self._found.keys()
@@ -332,12 +309,14 @@ class PhotoJob(output.Job):
 
   def fetch(self, work: pathlib.Path) -> set[str]:
     """As of the base class."""
-    self._verify(work / "verified.json")
-    for path, md5 in self.archives.items():
-      if path.suffix == ".gz" and (missing := self._missing()):
+    note = work / "verified.json"
+    in_use = {place[0] for place in self._found.values()}
+    self._verify(note, [path for path in self.archives if path in in_use])
+    for path in self._pending(work):
+      if missing := self._missing():
+        self._verify(note, [path])
         folder = work / "images" / path.name
-        if not folder.exists():
-          _unpack(path, missing, folder, md5=md5)
+        _unpack(path, missing, folder)
         self._found |= _list_folder(folder, missing)
     if not self._found:
       raise errors.FieldError(
@@ -347,23 +326,17 @@ class PhotoJob(output.Job):
       )
     return self._missing()
 
-  def _verify(self, note: pathlib.Path) -> None:
-    """Compares checksums of the plain tars that images are taken from."""
+  def _verify(self, note: pathlib.Path, paths: Iterable[pathlib.Path]) -> None:
+    """Compares checksums of archives, those that are known once."""
     known = tfrecord_files.read_json(note)
-    in_use = {place[0] for place in self._found.values()}
     wrong = []
-    for path in tqdm.tqdm(
-      [path for path, md5 in self.archives.items() if md5 and path in in_use],
-      desc="Verifying checksums",
-      unit="tar",
-      disable=None,
-    ):
+    for path in paths:
       facts = path.stat()
       fact = [facts.st_size, facts.st_mtime_ns]
-      if known.get(str(path)) == fact:
+      if not self.archives[path] or known.get(str(path)) == fact:
         continue
       try:
-        check_md5(path, expected=self.archives[path])
+        check_md5(path, self.archives[path])
       except errors.DataError as error:
         wrong.append(str(error))
       else:

@@ -14,7 +14,7 @@ from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
 
 _PUBLISHERS = {"digiface": digiface, "gld": gld, "inaturalist": inaturalist}
-# Of the disk, not of this program.
+# These errors are faults of the disk rather than bugs.
 _DISK_ERRNOS = (
   *(errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENAMETOOLONG, errno.EROFS),
   *(errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR),
@@ -23,7 +23,7 @@ _DISK_ERRNOS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PreparationConfig(config_lib.Config):
-  """What to prepare.
+  """A preparation.
 
   Attributes:
     task: Benchmark.

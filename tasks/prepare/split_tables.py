@@ -11,14 +11,16 @@ import csv
 import hashlib
 import io
 import pathlib
+import re
 import zipfile
 
 from tasks.prepare import output
 from tff_fedemb import errors
+from tff_fedemb import whole_files
 from tff_fedemb.data import reading
 from tff_fedemb.data import tfrecord_files
 
-# What stands in the column of users for an image that is in no user's data.
+# Marks, in the column of users, an image that no user has.
 _NO_USER = "NA"
 
 # A CSV file as it was found, in a folder or in a zip.
@@ -32,31 +34,29 @@ def _read(
   try:
     content = table.read_bytes()
     lines = io.StringIO(content.decode("utf-8"), newline="")
-    reader = csv.DictReader(lines)
-    names = reader.fieldnames or []
-    if not set(columns) <= set(names):
-      raise errors.DataError(
-        f"{table} must have the columns {', '.join(columns)}, found"
-        f" {', '.join(names) or 'nothing'}."
-      )
-    parsed = [tuple(row[column] for column in columns) for row in reader]
+    reader = csv.DictReader(lines, restval="")
+    found = list(reader)
   except (*reading.ARCHIVE_ERRORS, KeyError, csv.Error) as error:
     raise errors.DataError(
       f"{table} must be a CSV file in UTF-8, or in a whole zip archive, found:"
       f" {error}. Fetch it again."
     ) from error
-  if not parsed:
-    raise errors.DataError(f"{table} must have rows, found none.")
+  names = reader.fieldnames or ()
+  if not set(columns) <= set(names) or not found:
+    raise errors.DataError(
+      f"{table} must have rows, and the columns {', '.join(columns)}, found"
+      f" {len(found)} rows of {', '.join(names) or 'nothing'}."
+    )
   rows = []
-  for number, values in enumerate(parsed, start=1):
-    label = values[-1] or ""
-    is_label = label.isascii() and label.isdecimal() and int(label) < 2**63
-    if not all(values) or not is_label:
+  for number, row in enumerate(found, start=1):
+    *texts, label = (row[column] for column in columns)
+    is_label = re.fullmatch("[0-9]+", label) and int(label) < 2**63
+    if not all(texts) or not is_label:
       raise errors.DataError(
         f"{table} must have {', '.join(columns)} in every row, the last a whole"
-        f" number from 0, found {list(values)} in row {number}."
+        f" number from 0, found {[*texts, label]} in row {number}."
       )
-    rows.append((values[0], output.Row(values[-2], int(label))))
+    rows.append((texts[0], output.Row(texts[-1], int(label))))
   return rows, hashlib.md5(content).hexdigest()
 
 
@@ -64,7 +64,7 @@ def _is_file_name(user_id: str) -> bool:
   return (
     user_id not in (".", "..")
     and not set(user_id) & set("/\\\0")
-    and not user_id.endswith(tfrecord_files.PARTIAL_SUFFIX)
+    and whole_files.PARTIAL not in user_id
     and len(user_id.encode()) <= 200
   )
 

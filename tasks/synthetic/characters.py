@@ -9,9 +9,6 @@ image of it is drawn by a shaky hand: all of that varies a little, and so do
 size, slant and the pen.
 """
 
-from collections.abc import Iterator, Mapping
-import dataclasses
-import json
 import math
 import pathlib
 from typing import Any
@@ -22,25 +19,19 @@ from PIL import Image
 from tasks.synthetic import store
 
 FILE_NAME = "omniglot_background_28.npz"
-_GENERATOR_VERSION = 1
 _SIDE = 28
 _IMAGES = 20
-# In turn, so that what is held out by alphabet is like what is not.
+# They take characters in turn, so held-out alphabets are like the others.
 _NUM_ALPHABETS = 30
 _MAX_STROKES = 4
-# Of a stroke; no further apart than the pen is wide.
+# Points of a stroke; they are no further apart than the pen is wide.
 _POINTS = 32
-# Half of a character's larger side in pixels, and how wide the pen draws.
+# Half of a character's larger side, and the pen's width, both in pixels.
 _MEAN_RADIUS, _MEAN_PEN = 10.0, 0.85
 # Angles in radians, places and logarithms of lengths, in one image.
 _HAND, _PLACE = 0.085, 0.05
 _PIXELS = np.arange(_SIDE, dtype=np.float32)
 _AT = (np.arange(_POINTS) + 0.5) / _POINTS
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(store.Config):
-  """What the generator is told; a user is a character."""
 
 
 def _turns(rng: np.random.Generator, num: int) -> np.ndarray:
@@ -93,7 +84,7 @@ def _draw_paths(rng: np.random.Generator, count: int) -> np.ndarray:
 def _place(rng: np.random.Generator, points: np.ndarray) -> np.ndarray:
   """Fits points `[count, points, 2]` into images, slanted, turned, shifted."""
   low, high = points.min(axis=1), points.max(axis=1)
-  # What is nearly a dot stays small.
+  # Characters that are nearly dots stay small.
   extent = np.maximum((high - low).max(axis=1) / 2.0, 0.5)
   points = points - ((low + high) / 2.0)[:, np.newaxis]
   points /= extent[:, np.newaxis, np.newaxis]
@@ -126,7 +117,7 @@ def _trace(rng: np.random.Generator, points: np.ndarray) -> np.ndarray:
   return np.round(255.0 * (1.0 - ink)).astype(np.uint8)
 
 
-def draw_character(seed: int, number: int, count: int = _IMAGES) -> np.ndarray:
+def draw_images(seed: int, number: int, count: int = _IMAGES) -> np.ndarray:
   """Draws images of one character, the same for the same seed and number.
 
   Args:
@@ -141,62 +132,42 @@ def draw_character(seed: int, number: int, count: int = _IMAGES) -> np.ndarray:
   return _trace(rng, _draw_paths(rng, count))
 
 
-def _draw_all(given: Config) -> Iterator[np.ndarray]:
-  numbers = range(given.num_users)
-  for number in store.progress(numbers, desc="characters", unit="character"):
-    yield draw_character(given.seed, number)
-
-
-def _read_generator(path: pathlib.Path) -> Mapping[str, object]:
-  try:
-    with np.load(path, allow_pickle=False) as arrays:
-      return json.loads(str(arrays["generator"]))
-  except (EOFError, OSError, KeyError, ValueError):
-    return {}
+def draw_character(seed: int, number: int) -> list[Image.Image]:
+  """Draws one character, for a contact sheet."""
+  return [Image.fromarray(image) for image in draw_images(seed, number)]
 
 
 def write_characters(output_dir: store.Path, **fields: Any) -> str:
   """Writes random characters as Omniglot's compact file; returns its path.
 
-  A character is the same for a given seed however many others there are. There
-  are 20 images of each, and 30 alphabets, which take characters in turn. Fields
-  are those of `Config`.
+  A user is a character, which is the same for a given seed however many others
+  there are. There are 20 images of each, and 30 alphabets, which take
+  characters in turn. Fields are those of `store.Config`.
 
   Raises:
     errors.FieldError: If one of them is out of range.
-    errors.DataError: If there is a file of another making.
+    errors.DataError: If the folder holds something else.
   """
-  given = Config(**fields)
-  parameters = given.parameters(_GENERATOR_VERSION)
+  given = store.Config(**fields)
 
-  def write(partial, missing):
-    (name,) = missing
+  def write(folder: pathlib.Path) -> None:
     characters = np.repeat(np.arange(given.num_users), _IMAGES)
     num_alphabets = min(_NUM_ALPHABETS, given.num_users)
     np.savez_compressed(
-      partial / name,
-      images=np.concatenate(list(_draw_all(given))),
+      folder / FILE_NAME,
+      images=np.concatenate(
+        [
+          draw_images(given.seed, number)
+          for number in store.show_progress(given.num_users)
+        ]
+      ),
       character_id=characters,
       alphabet_id=characters % num_alphabets,
       alphabets=np.array([f"random_{n:02}" for n in range(num_alphabets)]),
-      generator=np.array(json.dumps(parameters)),
     )
 
-  (path,) = store.write_missing(
-    output_dir,
-    {FILE_NAME: parameters},
-    _read_generator,
-    write,
-    num_bytes=given.num_users * _IMAGES * 150,
+  size = given.num_users * _IMAGES * 150
+  folder = store.write_data(
+    output_dir, given, write, name="omniglot", num_bytes=size
   )
-  return path
-
-
-def contact_sheet(output_dir: store.Path, output_png: store.Path) -> None:
-  """Draws the first 12 characters, one a row."""
-  with np.load(pathlib.Path(output_dir) / FILE_NAME) as arrays:
-    images = arrays["images"][: 12 * _IMAGES]
-  cells = np.pad(images, ((0, 0), (1, 1), (1, 1)), constant_values=204)
-  rows = cells.reshape(-1, _IMAGES, *cells.shape[1:]).swapaxes(1, 2)
-  sheet = rows.reshape(-1, _IMAGES * cells.shape[2])
-  Image.fromarray(sheet).save(output_png)
+  return str(folder / FILE_NAME)

@@ -7,44 +7,35 @@ the person who wrote them. TensorFlow Federated reads it from one SQLite file,
 `emnist_all.sqlite`. This module writes such a file without any real data.
 """
 
-from collections.abc import Iterator, Mapping
-import contextlib
+from collections.abc import Iterator
 import dataclasses
 import itertools
-import operator
-import os
 import pathlib
-import sqlite3
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from tasks.synthetic import glyphs
+from tasks import emnist
 from tasks.synthetic import store
 from tff_fedemb import config
 from tff_fedemb.data import tfrecord_files
 
-FILE_NAME = "emnist_all.sqlite"
-# Of a compact file: pixels as bytes, paper 255.
-PIXEL_BYTES_FEATURE = "pixels_uint8"
+FILE_NAME = emnist.FILE_NAME
 
-_PIXELS = glyphs.IMAGE_SIZE**2
 _NUM_DIGITS = 10
-# Every ninth digit and every ninth letter of a writer is for the test.
+# Every ninth digit and every ninth letter of a writer is for test.
 _TEST_PERIOD = 9
-# Of a character in the file, and again the share of it that is digits.
+# Bytes of a character in the file; digits are there twice.
 _EXAMPLE_BYTES = 5_000
 _COMPACT_EXAMPLE_BYTES = 1_000
-# Raised whenever the same parameters start to give other data.
-_GENERATOR_VERSION = 2
 # Writers that are drawn at once.
 _DRAWN = 16
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config(store.Config):
-  """What handwriting is made from.
+  """Arguments of the generator of handwriting.
 
   Attributes:
     examples_per_user: Expected number of characters a writer, both splits
@@ -56,37 +47,6 @@ class Config(store.Config):
 
   examples_per_user: int = config.field(112, minimum=16)
   compact: bool = False
-
-
-class _Serializer:
-  """Makes serialised examples, which differ in a few places only."""
-
-  def __init__(self, compact: bool):
-    # Anything that the rest of an example does not contain.
-    content = np.random.default_rng(0).random(_PIXELS, np.float32).tobytes()
-    name = "pixels"
-    value: np.ndarray | bytes = np.frombuffer(content, np.float32)
-    if compact:
-      content = content[:_PIXELS]
-      name, value = PIXEL_BYTES_FEATURE, content
-    examples = [
-      tfrecord_files.serialize_example({"label": label, name: value})
-      for label in (1, 2)
-    ]
-    self._dtype = np.uint8 if compact else np.float32
-    self._image_at = examples[0].index(content)
-    self._row, other = (np.frombuffer(one, np.uint8) for one in examples)
-    (self._label_at,) = np.flatnonzero(self._row != other)
-
-  def serialize(self, images: np.ndarray, labels: np.ndarray) -> list[bytes]:
-    """Serialises images uint8 `[n, ...]` with labels below 128."""
-    rows = np.repeat(self._row[np.newaxis], len(labels), axis=0)
-    rows[:, self._label_at] = labels
-    pixels = images.reshape(len(labels), -1)
-    if self._dtype == np.float32:
-      pixels = (pixels / np.float32(255)).view(np.uint8)
-    rows[:, self._image_at : self._image_at + pixels.shape[1]] = pixels
-    return [row.tobytes() for row in rows]
 
 
 def _split(labels: np.ndarray, compact: bool) -> dict[str, np.ndarray]:
@@ -127,24 +87,24 @@ def _draw_writers(given: Config) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 def _draw_rows(given: Config) -> Iterator[tuple[str, str, list[bytes]]]:
   """Yields splits, the writer and examples, by the seed and number alone."""
-  serializer = _Serializer(given.compact)
-  users = store.progress(range(given.num_users), desc="writers", unit="writer")
+  users = store.show_progress(given.num_users)
   for user, (images, labels) in zip(users, _draw_writers(given), strict=True):
     suffix = np.random.default_rng([given.seed, user]).integers(100)
-    examples = serializer.serialize(images, labels)
+    examples = [
+      tfrecord_files.serialize_example(
+        {"label": label}
+        | (
+          {emnist.PIXEL_BYTES: image.tobytes()}
+          if given.compact
+          else {"pixels": image / np.float32(255)}
+        )
+      )
+      for image, label in zip(images, labels, strict=True)
+    ]
     for split_name, chosen in _split(labels, given.compact).items():
       if chosen.any():
         kept = list(itertools.compress(examples, chosen))
         yield split_name, f"f{user:04d}_{suffix:02d}", kept
-
-
-def _read_generator(path: pathlib.Path) -> Mapping[str, object]:
-  uri = path.resolve().as_uri() + "?mode=ro"
-  try:
-    with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
-      return dict(connection.execute("SELECT key, value FROM generator"))
-  except sqlite3.DatabaseError:
-    return {}
 
 
 def write_emnist(output_dir: store.Path, **fields: Any) -> str:
@@ -159,62 +119,29 @@ def write_emnist(output_dir: store.Path, **fields: Any) -> str:
 
   Raises:
     errors.FieldError: If one of them is out of range.
-    errors.DataError: If there is a file of another making.
+    errors.DataError: If the folder holds something else.
   """
   given = Config(**fields)
-  found = given.parameters(_GENERATOR_VERSION)
-  # The table holds texts.
-  parameters = {name: str(value) for name, value in found.items()}
 
-  def write(partial, missing):
+  def write(folder: pathlib.Path) -> None:
     # TensorFlow takes seconds to load; a program's help does without it.
     from tff_fedemb.data import sqlite_examples
 
-    (name,) = missing
-    sqlite_examples.write_examples(partial / name, _draw_rows(given))
-    opened = contextlib.closing(sqlite3.connect(partial / name))
-    with opened as connection, connection:
-      connection.execute("CREATE TABLE generator (key TEXT, value TEXT)")
-      connection.executemany(
-        "INSERT INTO generator VALUES (?, ?)", parameters.items()
-      )
+    sqlite_examples.write_examples(folder / FILE_NAME, _draw_rows(given))
 
-  (path,) = store.write_missing(
-    output_dir,
-    {FILE_NAME: parameters},
-    _read_generator,
-    write,
-    num_bytes=given.num_users
-    * given.examples_per_user
-    * (_COMPACT_EXAMPLE_BYTES if given.compact else _EXAMPLE_BYTES),
+  size = _COMPACT_EXAMPLE_BYTES if given.compact else _EXAMPLE_BYTES
+  size *= given.num_users * given.examples_per_user
+  folder = store.write_data(
+    output_dir, given, write, name="emnist", num_bytes=size
   )
-  return path
+  return str(folder / FILE_NAME)
 
 
-def contact_sheet(output_dir: store.Path, output_png: store.Path) -> None:
-  """Draws the first 12 writers, one a row, with a column for each character."""
-  import tensorflow as tf  # As above.
+def draw_writer(seed: int, number: int) -> list[Image.Image]:
+  """Draws all characters of one writer, for a contact sheet."""
+  from tasks.synthetic import handwriting  # As above.
 
-  size = glyphs.IMAGE_SIZE
-  cell = size + 2
-  path, rows = os.path.join(output_dir, FILE_NAME), []
-  with contextlib.closing(sqlite3.connect(path)) as connection:
-    found = connection.execute(
-      "SELECT client_id, serialized_example_proto FROM examples"
-      " WHERE split_name = 'all_train' ORDER BY client_id, rowid"
-    )
-    writers = itertools.groupby(found, operator.itemgetter(0))
-    for _, examples in itertools.islice(writers, 12):
-      row = np.full((cell, len(glyphs.CHARACTERS) * cell), 0.8)
-      for _, proto in examples:
-        feature = tf.train.Example.FromString(proto).features.feature
-        left = feature["label"].int64_list.value[0] * cell + 1
-        if PIXEL_BYTES_FEATURE in feature:
-          content = feature[PIXEL_BYTES_FEATURE].bytes_list.value[0]
-          pixels = np.frombuffer(content, np.uint8) / 255
-        else:
-          pixels = np.array(feature["pixels"].float_list.value)
-        row[1 : size + 1, left : left + size] = pixels.reshape(size, size)
-      rows.append(row)
-  sheet = np.round(np.concatenate(rows) * 255).astype(np.uint8)
-  Image.fromarray(sheet).save(output_png)
+  labels = np.arange(handwriting.NUM_LABELS)
+  hands = handwriting.Handwriting(seed)
+  images, _ = hands.draw([number], [len(labels)], labels=labels)
+  return [Image.fromarray(image) for image in images.numpy()[..., 0]]

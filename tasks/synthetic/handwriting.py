@@ -81,7 +81,7 @@ def _normals(uniforms: tf.Tensor) -> tf.Tensor:
 
 @functools.cache
 def _basis() -> np.ndarray:
-  """What coordinates are made of: float32 `[3 + _GRID, pixels]`.
+  """Basis of the coordinates: float32 `[3 + _GRID, pixels]`.
 
   One, down, right, and the fields of the points of the coarse grid, which move
   no character as a whole out of the middle.
@@ -111,7 +111,7 @@ class Handwriting:
     chosen = slice(labels.start, labels.stop)
     # The rows are characters, then fonts.
     maps = np.clip(np.round(_LEVELS * fonts.distances[chosen]), 0, 255)
-    # What lies beyond a map is paper.
+    # Everything beyond a map is paper.
     inside = np.pad(np.ones([_MAP_SIDE - 2] * 2, bool), 1)
     maps = np.where(inside, maps, 255)
     self._num_fonts = maps.shape[1]
@@ -219,7 +219,7 @@ class Handwriting:
     return images, tf.cast(label + self._labels.start, tf.int64)
 
   def _draw_shares(self, keys: tf.Tensor) -> tf.Tensor:
-    """Of each writer's labels the shares, summed up: float32 `[k, labels]`."""
+    """Cumulative shares of each writer's labels: float32 `[k, labels]`."""
     uniforms = _uniforms(
       _derive(keys, tf.zeros_like(keys), 2), len(self._labels)
     )
@@ -247,7 +247,7 @@ class Handwriting:
     tall, wide = extents[:, :1], extents[:, 1:]
     # Wide and slanted characters shrink until they fit.
     reach = tf.maximum(tall, aspect * (wide + tf.abs(slant) * tall))
-    # Of a map, for a pixel.
+    # Pixels of a map for one of the image.
     scale = _MAP_UNIT * reach * tf.exp(-size)
     narrow = scale / aspect
     lean = slant * scale + rotation * narrow

@@ -1,18 +1,12 @@
-"""Folders of photos by user, as people keep them: `<user>/<class>/<n>.jpg`.
+"""Made-up patterns (`textures`) in the formats in which photos come.
 
-Two kinds. In *people* a user is a person with photos of themselves, patterns of
-`textures` in place of faces, so that each user has one class of their own, as
-in DigiFace-1M (Bae et al., WACV 2023). In *writers* a user photographs notes in
-their own hand, a dozen of the 47 characters that EMNIST tells apart (Cohen et
-al., 2017, "EMNIST: an extension of MNIST to handwritten letters", balanced) a
-few times each. Both vary in colours, light, place and size.
+In *shared* data a user photographs several classes in a style of their own. In
+data of *people* every user is a class, and each photo has another style, so
+that nobody is known by their colours.
 """
 
-import collections
-from collections.abc import Callable, Iterator
-import contextlib
-import dataclasses
-import functools
+from collections.abc import Callable, Iterable, Iterator
+import itertools
 import json
 import pathlib
 from typing import Any
@@ -20,190 +14,305 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from tasks.synthetic import glyphs
 from tasks.synthetic import store
 from tasks.synthetic import textures
+from tff_fedemb import checks
 from tff_fedemb.data import tfrecord_files
 
-# Hidden, so that a folder holds nothing but users to whoever lists it.
-_GENERATOR_FILE_NAME = ".generator.json"
-# Raised whenever the same parameters start to give other data.
-_GENERATOR_VERSION = 3
+_MIN_IMAGES, _MEAN_IMAGES, _MAX_IMAGES = 8, 20, 40
+_TEST_IMAGES = (5, 12)
+_SHORT_SIDES = (90, 121)
+_ASPECTS = (1.0, 4 / 3, 3 / 2)
+_USER_BYTES = 80_000
+
 _IMAGES_OF_PERSON = (12, 29)
-_CLASSES_OF_WRITER = (8, 17)
-_IMAGES_OF_CLASS = (2, 6)
 _PERSON_SIDES = (92, 113)
-_NOTE_SIDES = (64, 97)
-# EMNIST's balanced set: of letters whose small form is like the capital there
-# is one class. File systems may not tell "a" from "A", so names are words.
-_CLASSES = tuple(
-  (label, f"{'digit' if c.isdigit() else 'letter'}_{c.upper()}{suffix}")
-  for label, c in enumerate(glyphs.CHARACTERS)
-  if not c.islower() or c in "abdefghnqrt"
-  for suffix in ("_small" if c.islower() else "",)
-)
 # Users of galleries and queries come after all that a folder may have.
 _FIRST_STRANGER = 1_000_000
 
-# The class and the encoded image.
-_Photos = Iterator[tuple[str, bytes]]
+_FACE = (112, 112)
+_IMAGES_OF_FACE = 72
+_FIRST_OF_5_IMAGES = 100_000
+# A part of so many subjects can be split into three; see `tasks.digiface`.
+_MIN_SUBJECTS = 8
+
+# Images of a row of a contact sheet.
+_SHOWN = 12
+
+# A class and an image of it.
+_Photos = Iterable[tuple[int, Image.Image]]
 
 
-def _draw_person(generator: np.random.Generator, name: str) -> _Photos:
+def num_classes(num_users: int) -> int:
+  """Number of classes that so many users share."""
+  return max(6, round(5.2 * num_users**0.5))
+
+
+def draw_labels(generator: np.random.Generator, classes: int) -> np.ndarray:
+  """Classes of one user's images: int64 `[images]`, uneven in all respects.
+
+  A user prefers a region, a stretch on the ring of all classes, and within it
+  a few favourites; some classes are popular with everyone.
+  """
+  spread = generator.gamma(3.0, (_MEAN_IMAGES - _MIN_IMAGES) / 3)
+  num_images = min(_MIN_IMAGES + round(spread), _MAX_IMAGES)
+  home = generator.random() * classes
+  distance = np.abs(np.arange(classes) - home)
+  distance = np.minimum(distance, classes - distance) / classes
+  weights = np.exp(-distance / 0.12) + 0.02
+  weights *= 1.0 / (1.0 + np.arange(classes) % 5)
+  weights *= generator.gamma(0.7, size=classes) + 1e-3
+  return np.sort(
+    generator.choice(classes, size=num_images, p=weights / weights.sum())
+  )
+
+
+def draw_size(generator: np.random.Generator) -> tuple[int, int]:
+  """Height and width of 90 to 180 pixels, mostly not upright."""
+  short = int(generator.integers(*_SHORT_SIDES))
+  long = round(short * generator.choice(_ASPECTS))
+  is_upright = generator.random() < 0.3
+  return (long, short) if is_upright else (short, long)
+
+
+def _take_photos(generator, given: store.Config, labels, whose) -> _Photos:
+  """Photos of classes, each by a user who has a number for it."""
+  for label, (user, index) in zip(labels.tolist(), whose, strict=False):
+    yield (
+      label,
+      textures.take_photo(
+        generator,
+        draw_size(generator),
+        seed=given.seed,
+        class_id=label,
+        user=user,
+        index=index,
+      ),
+    )
+
+
+def _draw_user(given: store.Config, user: int) -> _Photos:
+  """Photos of a user who shares classes with others."""
+  generator = np.random.default_rng([given.seed, 0, user])
+  labels = draw_labels(generator, num_classes(given.num_users))
+  whose = zip(itertools.repeat(user), itertools.count(), strict=False)
+  return _take_photos(generator, given, labels, whose)
+
+
+def _draw_test(given: store.Config) -> _Photos:
+  """Photos of all classes by people who are no users."""
+  classes = num_classes(given.num_users)
+  generator = np.random.default_rng([given.seed, 1])
+  counts = generator.integers(*_TEST_IMAGES, size=classes)
+  labels = np.repeat(np.arange(classes), counts)
+  whose = ((user, 0) for user in itertools.count(given.num_users))
+  return _take_photos(generator, given, labels, whose)
+
+
+def draw_class(seed: int, number: int) -> list[Image.Image]:
+  """Draws one class in the styles of users, for a contact sheet."""
+  return [_draw_face(seed, number, style) for style in range(_SHOWN)]
+
+
+def _draw_face(seed: int, subject: int, number: int) -> Image.Image:
+  return Image.fromarray(
+    textures.draw(_FACE, seed=seed, class_id=subject, user=number, index=number)
+  )
+
+
+def _draw_person(seed: int, user: int) -> Iterator[Image.Image]:
   """Photos of one pattern, in another style each."""
+  generator = np.random.default_rng([seed, user])
   person = int(generator.integers(2**62))
   for number in range(generator.integers(*_IMAGES_OF_PERSON)):
     height, width = map(int, generator.integers(*_PERSON_SIDES, 2))
-    picture = textures.draw(
-      (height, width, 3), seed=person, class_id=0, user=number, index=0
+    yield textures.take_photo(
+      generator,
+      (height, width),
+      seed=person,
+      class_id=0,
+      user=number,
+      index=0,
     )
-    yield name, textures.encode_jpeg(picture, generator)
 
 
-def _draw_note(generator, image, paper, ink) -> np.ndarray:
-  """A note with one character on it: uint8 `[side, side, 3]`."""
-  side = int(generator.integers(*_NOTE_SIDES))
-  margin = int(generator.integers(2, 8))
-  padded = np.pad(image, margin, constant_values=1.0)
-  # Off the middle by at most half of the margin.
-  half = margin // 2
-  down, right = generator.integers(-half, half + 1, 2)
-  canvas = Image.fromarray(np.roll(padded, (down, right), (0, 1)))
-  resized = canvas.resize((side, side), Image.Resampling.BICUBIC)
-  written = np.clip(1.0 - np.asarray(resized), 0, 1)[..., np.newaxis]
-  return textures.expose(paper + written * (ink - paper), generator)
+def draw_person(seed: int, number: int) -> list[Image.Image]:
+  """Draws one person, for a contact sheet."""
+  return list(itertools.islice(_draw_person(seed, number), _SHOWN))
 
 
-@functools.cache
-def _create_hands():
-  # TensorFlow takes seconds to load; a program's help does without it.
-  from tasks.synthetic import handwriting
-
-  return handwriting.Handwriting(0)
+def draw_stranger(seed: int, number: int) -> list[Image.Image]:
+  """Draws one person of a gallery and a query, for a contact sheet."""
+  return draw_person(seed, _FIRST_STRANGER + number)
 
 
-def _draw_characters(writer: int, labels: np.ndarray) -> np.ndarray:
-  """Characters in the hand of a writer: float32 `[n, 28, 28]`, paper is 1."""
-  images, _ = _create_hands().draw([writer], [len(labels)], labels=labels)
-  return images.numpy()[..., 0] / np.float32(255)
+# Paths below a folder, and their images.
+_Files = Iterator[tuple[str, Image.Image]]
 
 
-def _draw_writer(generator: np.random.Generator, name: str) -> _Photos:
-  """Notes in one hand, with two pens on one kind of paper."""
-  del name
-  number = int(generator.integers(*_CLASSES_OF_WRITER))
-  held = np.sort(generator.choice(len(_CLASSES), number, replace=False))
-  held = np.repeat(held, generator.integers(*_IMAGES_OF_CLASS, number))
-  paper = textures.pick_colour(generator, 0.14, (0.7, 1.0))
-  pens = [
-    textures.pick_colour(generator, generator.random(), (0.1, 0.5))
-    for _ in range(2)
-  ]
-  labels = np.array([_CLASSES[index][0] for index in held])
-  images = _draw_characters(int(generator.integers(2**62)), labels)
-  for index, image in zip(held, images, strict=True):
-    note = _draw_note(generator, image, paper, pens[generator.integers(2)])
-    yield _CLASSES[index][1], textures.encode_jpeg(note, generator)
+def _place_person(given: store.Config, user: int) -> _Files:
+  """`<person>/<person>/<n>.jpg`: a person is their only class."""
+  name = f"person_{user:04d}"
+  for number, image in enumerate(_draw_person(given.seed, user)):
+    yield f"{name}/{name}/{number:02d}.jpg", image
 
 
-@dataclasses.dataclass(frozen=True)
-class Kind:
-  """A kind of photos.
+def _place_stranger(given: store.Config, user: int) -> _Files:
+  """`gallery/<person>/` and `query/<person>/`, to match one to the other.
 
-  Attributes:
-    user: What a user is called, before a number.
-    draw: Draws all photos of one user from a generator and the user's name.
-    bytes_per_user: About how many bytes these are.
+  They are people that `_place_person` never draws. Every second photo of a
+  person is in the gallery, the others in the query; every fifth person is in
+  the query alone, and a stranger there.
   """
+  name = f"person_{_FIRST_STRANGER + user:04d}"
+  photos = _draw_person(given.seed, _FIRST_STRANGER + user)
+  for number, image in enumerate(photos):
+    is_known = user % 5 != 4 and number % 2 == 0
+    folder = "gallery" if is_known else "query"
+    yield f"{folder}/{name}/{name}_{number:02d}.jpg", image
 
-  user: str
-  draw: Callable[[np.random.Generator, str], _Photos]
-  bytes_per_user: int
 
-  def write(self, output_dir: store.Path, **fields: Any) -> str:
-    """Writes `<user>/<class>/<n>.jpg` into a folder, and returns its path.
+def _place_shared(given: store.Config, user: int) -> _Files:
+  """`<user>/<class>/<n>.jpg`, of the users that GLD has."""
+  for number, (label, image) in enumerate(_draw_user(given, user)):
+    yield f"user_{user:04d}/class_{label:04d}/{number:02d}.jpg", image
 
-    A user is the same for a given seed and number however many others there
-    are. Fields are those of `store.Config`.
 
-    Raises:
-      errors.FieldError: If one of them is out of range.
-      errors.DataError: If there is a folder of another making.
-    """
+def _place_face(given: store.Config, user: int) -> _Files:
+  """`<subject id>/<k>.png` as in DigiFace-1M (Bae et al., WACV 2023).
 
-    def place(user: int, label: str, number: int) -> str:
-      return f"{self._name(user)}/{label}/{number:02d}.jpg"
+  About three quarters of the people have 72 images and subject numbers from 0
+  on, the others 5 images and numbers from 100,000 on; with fewer than 16
+  people, all have 72.
+  """
+  few = max(given.num_users // 4, _MIN_SUBJECTS)
+  many = given.num_users - few
+  if many < _MIN_SUBJECTS:
+    many = given.num_users
+  subject, count = user, _IMAGES_OF_FACE
+  if user >= many:
+    subject, count = _FIRST_OF_5_IMAGES + user - many, 5
+  for number in range(count):
+    yield f"{subject}/{number}.png", _draw_face(given.seed, subject, number)
 
-    given = store.Config(**fields)
-    users = range(given.num_users)
-    return self._write(output_dir, "users", given, users, place)
 
-  def write_match(self, output_dir: store.Path, **fields: Any) -> str:
-    """Writes `gallery/<class>/` and `query/<class>/`, to match one to other.
+# How a user's photos lie, and about how many bytes they are.
+_FOLDERS: dict[str, tuple[Callable[[store.Config, int], _Files], int]] = {
+  "digiface": (_place_face, 630_000),
+  "photos": (_place_person, 60_000),
+  "photos_match": (_place_stranger, 60_000),
+  "photos_shared": (_place_shared, _USER_BYTES),
+}
 
-    They are photos of users that `write` never writes. Every second photo of a
-    class is in the gallery, the others in the query; every fifth user is in the
-    query alone, and a stranger there if the class is theirs alone. Arguments,
-    the answer and what is raised are those of `write`.
-    """
 
-    def place(user: int, label: str, number: int) -> str:
-      is_known = user % 5 != 4 and number % 2 == 0
-      folder = "gallery" if is_known else "query"
-      return f"{folder}/{label}/{self._name(user)}_{number:02d}.jpg"
+def write_folders(output_dir: store.Path, *, name: str, **fields: Any) -> None:
+  """Writes folders of images.
 
-    given = store.Config(**fields)
-    users = range(_FIRST_STRANGER, _FIRST_STRANGER + given.num_users)
-    return self._write(output_dir, "match", given, users, place)
+  A user is the same for a given seed, and so is a person however many others
+  there are.
 
-  def _name(self, user: int) -> str:
-    return f"{self.user}_{user:04d}"
+  Args:
+    output_dir: The folder.
+    name: "digiface": `<subject id>/<k>.png`; "photos":
+      `<person>/<person>/<n>.jpg`; "photos_match": `gallery/<person>/` and
+      `query/<person>/` of other people, of whom every fifth is in the query
+      alone; "photos_shared": `<user>/<class>/<n>.jpg` of users who share
+      classes.
+    **fields: Those of `store.Config`.
 
-  def _write(self, output_dir, part, given, users, place) -> str:
-    """Writes photos of some users to where `place` puts each."""
-    # It gets its place in its parent when all is complete, and an empty one
-    # makes room.
-    output_dir = pathlib.Path(output_dir)
-    if output_dir.name in ("", ".."):
-      output_dir = output_dir.resolve()
-    with contextlib.suppress(OSError):
-      output_dir.rmdir()
-    parameters = given.parameters(_GENERATOR_VERSION)
-    parameters["kind"] = f"{self.user} {part}"
+  Raises:
+    errors.FieldError: If one of them is out of range.
+    errors.DataError: If the folder holds something else.
+  """
+  given = store.Config(**fields)
+  checks.check_integer(
+    "num_users", given.num_users, minimum=1, maximum=_FIRST_OF_5_IMAGES
+  )
+  place, user_bytes = _FOLDERS[name]
 
-    def write(partial, missing):
-      (folder,) = missing
-      for user in store.progress(users, desc=folder, unit="user"):
-        generator = np.random.default_rng([given.seed, user])
-        counter: collections.Counter[str] = collections.Counter()
-        for label, content in self.draw(generator, self._name(user)):
-          path = partial / folder / place(user, label, counter[label])
-          counter[label] += 1
-          path.parent.mkdir(parents=True, exist_ok=True)
-          path.write_bytes(content)
-      told = partial / folder / _GENERATOR_FILE_NAME
-      told.write_text(json.dumps(parameters))
+  def write(folder: pathlib.Path) -> None:
+    for user in store.show_progress(given.num_users):
+      for path, image in place(given, user):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(textures.encode(image, path))
 
-    (path,) = store.write_missing(
-      output_dir.parent,
-      {output_dir.name: parameters},
-      lambda path: tfrecord_files.read_generator(path, _GENERATOR_FILE_NAME),
-      write,
-      num_bytes=given.num_users * self.bytes_per_user,
+  size = given.num_users * user_bytes
+  store.write_data(output_dir, given, write, name=name, num_bytes=size)
+
+
+def _write_records(
+  folder: pathlib.Path,
+  users: list[list[tuple[int, bytes]]],
+  test: list[tuple[int, bytes]],
+  *,
+  share: float,
+) -> None:
+  """Writes a share of the classes, and of the users those with most images."""
+
+  def write(path: pathlib.Path, records: list[tuple[int, bytes]]) -> None:
+    tfrecord_files.write_records(
+      path, (tfrecord_files.serialize_image(x, label) for label, x in records)
     )
-    return path
 
-  def contact_sheet(
-    self, output_dir: store.Path, output_png: store.Path
-  ) -> None:
-    """Draws twelve photos of each of the first eight users, one a row."""
-    users = sorted(pathlib.Path(output_dir).glob("[!.]*"))[:8]
-    rows = [
-      [path.read_bytes() for path in sorted(user.rglob("*.jpg"))[:12]]
-      for user in users
+  classes = max(2, round(share * num_classes(len(users))))
+  *users, test = (
+    [record for record in records if record[0] < classes]
+    for records in (*users, test)
+  )
+  train = folder / tfrecord_files.TRAIN_FOLDER
+  train.mkdir(parents=True)
+  most = sorted(range(len(users)), key=lambda user: -len(users[user]))
+  kept = sorted(most[: max(1, round(share * len(users)))])
+  for index, user in enumerate(kept):
+    if len(users[user]) >= 2:
+      write(train / str(index), users[user])
+  write(folder / tfrecord_files.TEST_FILE_NAME, test)
+  told = folder / tfrecord_files.GENERATOR_FILE_NAME
+  told.write_text(json.dumps({"num_classes": classes}))
+
+
+# The folders of a benchmark, and the share of the users and classes of each.
+# TensorFlow Federated 0.87 writes iNaturalist's users to `user_120k/` (and
+# looks for them in `USER_120K/`, where most systems have nothing).
+_BENCHMARKS = {
+  "gld": {"gld160k": 1.0, "gld23k": 0.5},
+  "inaturalist": {"user_120k": 1.0},
+}
+
+
+def write_benchmark(
+  output_dir: store.Path, *, name: str, **fields: Any
+) -> None:
+  """Writes a benchmark by user in TFF's files, see `tfrecord_files`.
+
+  There are some `5 * num_users ** 0.5` classes. A user has a style and 8 to 40
+  images, about 20 on average, of several classes. The test set has other images
+  of all classes, 5 to 11 of each, in styles of their own. A folder that has a
+  share has the first of the classes, and the users with most images of them. It
+  says its number of classes in its `generator.json`.
+
+  Args:
+    output_dir: The folder.
+    name: "gld" or "inaturalist".
+    **fields: Those of `store.Config`.
+
+  Raises:
+    errors.FieldError: If one of them is out of range.
+    errors.DataError: If the folder holds something else.
+  """
+  given, folders = store.Config(**fields), _BENCHMARKS[name]
+
+  def encode(photos: _Photos) -> list[tuple[int, bytes]]:
+    return [(label, textures.encode(image)) for label, image in photos]
+
+  def write(root: pathlib.Path) -> None:
+    users = [
+      encode(_draw_user(given, user))
+      for user in store.show_progress(given.num_users)
     ]
-    store.save_sheet(rows, output_png, side=84)
+    test = encode(_draw_test(given))
+    for folder, share in folders.items():
+      _write_records(root / folder, users, test, share=share)
 
-
-PEOPLE = Kind("person", _draw_person, 60_000)
-WRITERS = Kind("writer", _draw_writer, 70_000)
+  size = round(sum(folders.values()) * given.num_users * _USER_BYTES)
+  store.write_data(output_dir, given, write, name=name, num_bytes=size)

@@ -1,36 +1,38 @@
-"""What all generators share: arguments, files and contact sheets.
+"""Common code of all generators: whole folders, and contact sheets.
 
-Files appear whole or not at all, and never over others: what was made with the
-same arguments is kept, anything else is refused.
+A hidden file in a folder says how it was made. A folder that was made with the
+same arguments is kept; anything else is refused.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import dataclasses
-import io
+import json
 import os
 import pathlib
 import shutil
-import sys
-from typing import Any, TypeVar
 
 from PIL import Image
-import tqdm
 
 from tff_fedemb import config
 from tff_fedemb import errors
-from tff_fedemb import progress as progress_lib
+from tff_fedemb import progress
+from tff_fedemb.data import tfrecord_files
 
 Path = str | os.PathLike[str]
 
-# Less is not worth a word before the work starts.
+# Hidden, so that a folder of users holds nothing else to whoever lists it.
+_TOLD = ".generator.json"
+# Raised whenever the same arguments start to give other data.
+_VERSION = 5
+# Smaller data need no word before the work starts.
 _LARGE = 50_000_000
-
-_T = TypeVar("_T")
+# Largest side of an image on a contact sheet, in pixels.
+_SIDE = 84
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config(config.Config):
-  """What every generator is told.
+  """Arguments of every generator.
 
   Attributes:
     num_users: Number of users.
@@ -40,20 +42,11 @@ class Config(config.Config):
   num_users: int = config.field(minimum=1)
   seed: int = config.field(0, minimum=0)
 
-  def parameters(self, version: int) -> dict[str, Any]:
-    """With which data are made, by a generator of this version."""
-    return {"generator_version": version, **dataclasses.asdict(self)}
 
-
-def progress(items: Collection[_T], *, desc: str, unit: str) -> Iterator[_T]:
-  """The items, while a bar on standard error shows the time that is left.
-
-  What takes less than five seconds shows none. A file or a pipe gets the bar
-  too, but seldom: there it is not overwritten.
-  """
-  interval = 0.1 if sys.stderr.isatty() else 20.0
-  yield from tqdm.tqdm(
-    items, desc=desc, unit=unit, delay=5.0, mininterval=interval, smoothing=0.05
+def show_progress(num_users: int) -> Iterator[int]:
+  """The numbers of the users, while a bar on a terminal shows what is left."""
+  yield from progress.create_bar(
+    "Drawing", unit="users", items=range(num_users)
   )
 
 
@@ -61,90 +54,85 @@ def _in_words(parameters: Mapping[str, object]) -> str:
   return ", ".join(f"{key}={value}" for key, value in parameters.items())
 
 
-def write_missing(
+def write_data(
   output_dir: Path,
-  wanted: Mapping[str, Mapping[str, object]],
-  read_generator: Callable[[pathlib.Path], Mapping[str, object]],
-  write: Callable[[pathlib.Path, Sequence[str]], None],
+  given: Config,
+  write: Callable[[pathlib.Path], object],
   *,
+  name: str,
   num_bytes: int,
-) -> list[str]:
-  """Writes those of some files or folders that are not there yet.
+) -> pathlib.Path:
+  """Writes a folder, whole or not at all, unless it is there already.
 
   Args:
-    output_dir: Their directory, created if missing.
-    wanted: By name, the parameters with which each is made.
-    read_generator: Returns the parameters with which one was made; nothing if
-      it was not made here.
-    write: Called with a directory and the names that are missing, and writes
-      these into the directory. They get their places when all are complete.
+    output_dir: The folder: absent, empty, or made with the same arguments.
+    given: What the data are made with.
+    write: Writes the data into the folder that it is called with.
+    name: Of the data.
+    num_bytes: About how much is written.
 
   Returns:
-    The paths of all.
+    The path of the folder.
 
   Raises:
-    errors.DataError: If one is there, but made otherwise, or the disk has less
+    errors.DataError: If the folder holds anything else, or the disk has less
       than `num_bytes` left.
-    OSError: If `output_dir` is a file, or cannot be created or written.
+    OSError: If the folder is a file, or cannot be written.
   """
-  output_dir = pathlib.Path(output_dir)
-  output_dir.mkdir(parents=True, exist_ok=True)
-  paths = {name: output_dir / name for name in wanted}
-  missing = [name for name, path in paths.items() if not path.exists()]
-  for name, path in paths.items():
-    if name in missing:
-      continue
-    found = read_generator(path)
-    if found != wanted[name]:
+  folder = pathlib.Path(output_dir).resolve()
+  parameters: dict[str, object] = {"name": name, "generator_version": _VERSION}
+  parameters |= dataclasses.asdict(given)
+  folder.mkdir(parents=True, exist_ok=True)
+  if any(folder.iterdir()):
+    found = tfrecord_files.read_generator(folder, _TOLD)
+    if found != parameters:
       raise errors.DataError(
-        f"{path} must be absent or made with {_in_words(wanted[name])}, found"
+        f"{output_dir} must be absent, empty or made with"
+        f" {_in_words(parameters)}, found"
         f" {_in_words(found) or 'something from elsewhere'}; nothing was"
         " changed."
       )
-    print(f"{path} is there already, made with the same parameters; kept")
-  if missing:
-    _check_space(output_dir, num_bytes)
-  partial = output_dir / f".{os.getpid()}.partial"
-  shutil.rmtree(partial, ignore_errors=True)
+    print(f"{output_dir} is there already, made with the same arguments; kept")
+    return folder
+  _check_space(output_dir, num_bytes)
+  partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
   try:
-    if missing:
-      partial.mkdir()
-      write(partial, missing)
-    for name in missing:
-      os.replace(partial / name, paths[name])
-      print(f"Wrote {paths[name]}")
+    partial.mkdir()
+    write(partial)
+    (partial / _TOLD).write_text(json.dumps(parameters))
+    # An empty folder makes room.
+    partial.replace(folder)
   finally:
     shutil.rmtree(partial, ignore_errors=True)
-  return [str(path) for path in paths.values()]
+  print(f"Wrote {output_dir}")
+  return folder
 
 
-def _check_space(output_dir: pathlib.Path, num_bytes: int) -> None:
+def _check_space(output_dir: Path, num_bytes: int) -> None:
   """Says how much will be written where that is much; refuses too much."""
-  if num_bytes < _LARGE:
-    return
   free = shutil.disk_usage(output_dir).free
-  wanted, left = map(progress_lib.format_bytes, (num_bytes, free))
+  wanted, left = map(progress.format_bytes, (num_bytes, free))
   if num_bytes > free:
     raise errors.DataError(
       f"{output_dir} must have room for about {wanted}, found {left}; nothing"
       " was changed."
     )
-  print(f"Writing about {wanted} to {output_dir}, which has {left} left")
+  if num_bytes >= _LARGE:
+    print(f"Writing about {wanted} to {output_dir}, which has {left} left")
 
 
-def save_sheet(
-  rows: Sequence[Sequence[bytes]], output_png: Path, *, side: int
-) -> None:
-  """Draws rows of encoded images, of at most `side` pixels, to a picture."""
+def save_sheet(rows: Sequence[Sequence[Image.Image]], output_png: Path) -> None:
+  """Draws rows of images, each in the middle of its cell, to a picture."""
+  side = min(max(max(image.size) for row in rows for image in row), _SIDE)
   cell = side + 2
-  width = max(len(row) for row in rows) * cell
+  width = max(map(len, rows)) * cell
   sheet = Image.new("RGB", (width, len(rows) * cell), "white")
   for top, row in enumerate(rows):
-    for left, content in enumerate(row):
-      image = Image.open(io.BytesIO(content)).convert("RGB")
-      image.thumbnail((side, side), Image.Resampling.LANCZOS)
-      x, y = ((cell - length) // 2 for length in image.size)
-      sheet.paste(image, (left * cell + x, top * cell + y))
+    for left, image in enumerate(row):
+      small = image.convert("RGB")
+      small.thumbnail((side, side), Image.Resampling.LANCZOS)
+      x, y = ((cell - length) // 2 for length in small.size)
+      sheet.paste(small, (left * cell + x, top * cell + y))
   # A palette makes the file less than half as large; only a palette that is
   # given is dithered.
   sheet.quantize(palette=sheet.quantize(256)).save(output_png, optimize=True)

@@ -21,11 +21,11 @@ _FREQUENCIES = (0.8, 2.6)
 # How bright a pattern is, what it is drawn on, and the background.
 _VALUES = ((0.1, 0.6), (0.4, 1.0), (0.2, 1.0))
 _GREY_SHARE = 0.01
-# What belongs to a class, to a user and to a picture is drawn independently.
+# Classes, users and pictures are drawn independently.
 _CLASS, _USER, _PICTURE = range(3)
 
 
-def pick_colour(
+def _pick_colour(
   generator: np.random.Generator, hue: float, values: tuple[float, float]
 ) -> np.ndarray:
   """A colour near a hue, float32 `[3]` in [0, 1].
@@ -40,7 +40,7 @@ def pick_colour(
   return np.array(colorsys.hsv_to_rgb(near, saturation, value), np.float32)
 
 
-def expose(
+def _expose(
   picture: np.ndarray, generator: np.random.Generator, level: float = 1.0
 ) -> np.ndarray:
   """Lights a picture from some side: uint8 `[height, width, 3]`.
@@ -77,23 +77,18 @@ def _cover(field: np.ndarray, pixels: float) -> np.ndarray:
 
 
 def draw(
-  shape: tuple[int, int, int],
-  *,
-  seed: int,
-  class_id: int,
-  user: int,
-  index: int,
+  size: tuple[int, int], *, seed: int, class_id: int, user: int, index: int
 ) -> np.ndarray:
-  """Draws a picture: uint8 of a shape, the same for the same arguments.
+  """Draws a picture: uint8 `[*size, 3]`, the same for the same arguments.
 
   Args:
-    shape: Height, width, and 1 or 3 channels.
+    size: Height and width.
     seed: Of all classes and users, at least 0 as are the others.
     class_id: Whose pattern is drawn.
     user: Whose style it has.
     index: Which of the user's pictures of the class.
   """
-  height, width, channels = shape
+  height, width = size
   style = np.random.default_rng([_USER, seed, user])
   hues, slant = style.random(3), style.normal(0, 0.15)
   level = style.uniform(0.75, 1.0)
@@ -109,21 +104,33 @@ def draw(
   cosine, sine = np.cos(angle) / scale, np.sin(angle) / scale
   x, y = cosine * x + sine * y, cosine * y - sine * x
   pattern = _add_waves(np.random.default_rng([_CLASS, seed, class_id]), x, y)
-  ink, paper, behind = map(functools.partial(pick_colour, own), hues, _VALUES)
+  ink, paper, behind = map(functools.partial(_pick_colour, own), hues, _VALUES)
   picture = behind * (1 - 0.4 * _cover(background, radius))
   inside = paper + _cover(pattern, radius) * (ink - paper)
   disc = _cover(2 * (0.92 - np.hypot(x, y)), radius)
-  picture = expose(picture + disc * (inside - picture), own, level)
-  if channels == 1:
-    picture = picture.mean(axis=-1, keepdims=True).astype(np.uint8)
-  return picture
+  return _expose(picture + disc * (inside - picture), own, level)
 
 
-def encode_jpeg(picture: np.ndarray, generator: np.random.Generator) -> bytes:
-  """Encodes uint8 `[height, width, 3]`; one picture in a hundred turns grey."""
-  image = Image.fromarray(picture)
-  if generator.random() < _GREY_SHARE:
-    image = image.convert("L")
+def take_photo(
+  generator: np.random.Generator, size: tuple[int, int], **whose: int
+) -> Image.Image:
+  """Draws a picture of which one in a hundred turns grey.
+
+  Args:
+    generator: Source of randomness.
+    size: Height and width.
+    **whose: What else `draw` asks for.
+  """
+  image = Image.fromarray(draw(size, **whose))
+  return image.convert("L") if generator.random() < _GREY_SHARE else image
+
+
+def encode(image: Image.Image, name: str = "x.jpg") -> bytes:
+  """Encodes an image in the form that a file's name says."""
   content = io.BytesIO()
-  image.save(content, "JPEG", quality=90)
+  if name.endswith(".jpg"):
+    image.save(content, "JPEG", quality=90)
+  else:
+    # Packing takes as long as drawing at the usual level.
+    image.save(content, "PNG", compress_level=1)
   return content.getvalue()

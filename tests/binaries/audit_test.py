@@ -3,16 +3,17 @@
 import json
 import math
 
-from absl import flags
-from absl.testing import flagsaver
 import dp_accounting
 import numpy as np
 import pytest
 
+from binaries import config_flags
+from binaries import training_flags
 from tasks.synthetic import emnist
 from tests.binaries import programs
 from tff_fedemb.participation import min_separation
 from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.training import audit_settings
 
 _FLAGFILE = "binaries/flagfiles/audit_emnist.flags"
 _DELTA = "--delta=1e-5"
@@ -74,11 +75,12 @@ def test_mistakes_are_one_line(files, tmp_path):
 
 
 def test_the_flagfile_claims_an_epsilon_where_audits_have_power():
-  with programs.flags_of("audit"), flagsaver.flagsaver():
-    rest = flags.FLAGS(["audit", f"--flagfile={_FLAGFILE}"])
-    values = flags.FLAGS.flag_values_dict()
-  assert rest == ["audit"]
-  num_slots = 200 + values["num_canaries"]
+  with config_flags.Parser(["audit", f"--flagfile={_FLAGFILE}"], "") as parser:
+    audit = parser.add(audit_settings.AuditConfig)
+    spec = training_flags.SpecFlags(parser)
+    parser.parse()
+    values = spec.create().settings()
+    num_slots = 200 + audit.create().num_canaries
   claim = min_separation.MinSeparation(num_slots, values["clients_per_round"])
   ledger = ledger_lib.Ledger(
     claim.for_rounds(values["rounds"]), delta=values["delta"]

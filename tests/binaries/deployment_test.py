@@ -107,8 +107,8 @@ def test_a_run_under_a_deployment(data_dir, own, tmp_path):
     # The false claim: a coin that the server never flipped.
     (
       ["--deployment=phones", "--participation=poisson"],
-      "--participation must be check_ins with a deployment, where who is there"
-      " is no draw of the server's, found poisson.",
+      "--participation must be check_ins with a deployment, whose devices"
+      " decide who is there, found poisson.",
     ),
     (
       ["--deployment=phones", "--participation=fixed_size"],

@@ -13,6 +13,7 @@ from tff_fedemb.models import backbones
 from tff_fedemb.models import pretrained
 from tff_fedemb.program import export
 from tff_fedemb.program import model_card
+from tff_fedemb.run import spec as spec_lib
 
 _SIDE = 28
 _USERS = {f"author{number}": [0, 1, 4, 9] for number in range(6)}
@@ -154,7 +155,7 @@ def test_pretraining_exports_its_backbone(directory, public):
   assert "pretrained" not in summary
   assert "recall_at_far_pretrained" not in summary
   # Where the backbone is put is no part of what the run is.
-  settings = json.loads((run_dir / "flags.json").read_text())
+  settings = json.loads((run_dir / "run.json").read_text())
   assert "export_backbone" not in settings
   # A run that is complete exports again.
   again = directory / "again"
@@ -286,7 +287,7 @@ def test_cut_file_is_named_before_anything_is_written(
     (
       "run_centralized",
       (*_CENTRALIZED, "--export_backbone={run}/backbone"),
-      "--export_backbone must be outside of --run_dir",
+      "--export_backbone must be outside of run_dir",
     ),
     (
       "run_centralized",
@@ -338,7 +339,7 @@ def test_photos_need_nothing_but_a_directory(tmp_path):
   assert "These settings cost epsilon = " in ended.output
   assert "Evaluating on 20 of 24 test images, drawn at rand" in ended.output
   assert "(20 test images, a random sample of 24): " in ended.output
-  settings = json.loads((tmp_path / "run" / "flags.json").read_text())
+  settings = spec_lib.read(tmp_path / "run").settings()
   assert settings["users_per_client"] == 1
   assert settings["noise_multiplier"] == 0.0075
   assert settings["rounds"] == 1

@@ -1,14 +1,17 @@
-"""Tests of images that stay encoded, against Pillow."""
+"""Tests of images that stay encoded, and of their headers, against Pillow."""
 
 import io
 import itertools
+import struct
 
 import numpy as np
 from PIL import Image
+from PIL import ImageOps
 import pytest
 import tensorflow as tf
 
 from tff_fedemb.data import encoded_images
+from tff_fedemb.data import image_headers
 
 _SHAPE = (24, 24, 3)
 _FORMATS = ("JPEG", "PNG")
@@ -32,10 +35,14 @@ def _draw(height, width):
   return np.uint8(255 * np.stack(channels, axis=-1))
 
 
-def _encode(pixels, form="JPEG", mode="RGB", **options):
+def _save(image, form, **options):
   content = io.BytesIO()
-  Image.fromarray(pixels).convert(mode).save(content, form, **options)
+  image.save(content, form, **options)
   return content.getvalue()
+
+
+def _encode(pixels, form="JPEG", mode="RGB", **options):
+  return _save(Image.fromarray(pixels).convert(mode), form, **options)
 
 
 def _decode(contents, shape=_SHAPE):
@@ -228,3 +235,122 @@ class TestEncodedImages:
     asked.clear()
     assert images[590:592].shape == (2, *_SHAPE)
     assert asked == [[590, 591]]
+
+
+def _draw_image(height=24, width=40, mode="RGB"):
+  pixels = _draw(height, width)
+  return Image.fromarray(np.dstack([pixels, pixels[..., :1]])).convert(mode)
+
+
+def _exif(orientation, byte_order="II"):
+  exif = Image.Exif()
+  exif.endian = {"II": "<", "MM": ">"}[byte_order]
+  exif[0x010F] = "A maker of cameras"
+  exif[0x0112] = orientation
+  exif[0x0131] = "Software"
+  return exif.tobytes()
+
+
+def _orient(content):
+  return int(image_headers.find_jpeg_orientation(tf.constant(content)))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("byte_order", ["II", "MM"])
+@pytest.mark.parametrize("form", ["JPEG", "PNG"])
+def test_turns_as_pillow_does(form, byte_order, orientation):
+  content = _save(_draw_image(), form, exif=_exif(orientation, byte_order))
+  with Image.open(io.BytesIO(content)) as image:
+    expected = np.asarray(ImageOps.exif_transpose(image))
+  assert expected.shape[0] == (40 if orientation > 4 else 24)
+  # Of the size that it has when it is turned, so that nothing is resized.
+  found = _decode([content], expected.shape)[0].astype(int)
+  assert np.abs(found - expected).max() <= (2 if form == "JPEG" else 0)
+
+
+def test_a_large_photo_on_its_side_is_decoded_at_a_fraction():
+  # Upright it is 2 x 4 times the size wanted, on its side 1 x 8 times.
+  content = _save(_draw_image(80, 320), "JPEG", exif=_exif(6), quality=95)
+  upright = _save(
+    _draw_image(80, 320).transpose(Image.Transpose.ROTATE_270),
+    "JPEG",
+    quality=95,
+  )
+  found, expected = _decode([content, upright], (160, 40, 3)).astype(int)
+  assert np.abs(found - expected).mean() < 2
+
+
+class TestJpegHeader:
+  def test_after_other_segments(self):
+    plain = _save(_draw_image(), "JPEG", exif=_exif(6))
+    many = _save(
+      _draw_image(), "JPEG", exif=_exif(6), icc_profile=b"p" * 150_000
+    )
+    # The colour profile comes before EXIF.
+    start = many.index(b"Exif") - 4
+    size = 2 + int.from_bytes(many[start + 2 : start + 4], "big")
+    exif = many[start : start + size]
+    rest = many[:start] + many[start + size :]
+    tables = rest.index(b"\xff\xdb")
+    late = rest[:tables] + exif + rest[tables:]
+    assert late.index(b"Exif") > 150_000
+    for content in (plain, many, late):
+      assert _orient(content) == 6
+
+  @pytest.mark.parametrize("order", "<>")
+  @pytest.mark.parametrize("number", "HI")
+  @pytest.mark.parametrize("start", [8, 27])
+  def test_directories_as_they_are_laid_out(self, order, number, start):
+    mark, kind = {"<": b"II", ">": b"MM"}[order], {"H": 3, "I": 4}[number]
+    # The second of them is beyond the end of the directory.
+    entries = [
+      struct.pack(f"{order}HHI{number}", 0x0112, kind, 1, v).ljust(12, b"\0")
+      for v in (7, 5)
+    ]
+    maker = struct.pack(f"{order}HHI4s", 0x010F, 2, 4, b"\x12\x01\3\0")
+    for num_entries, expected in ((2, 7), (1, 1)):
+      block = struct.pack(f"{order}2sHI", mark, 42, start).ljust(start, b"\0")
+      block += struct.pack(f"{order}H", num_entries) + maker + b"".join(entries)
+      assert _orient(b"\xff\xd8Exif\0\0" + block) == expected
+
+  @pytest.mark.parametrize("value", [0, 9, 65535])
+  def test_what_is_no_orientation_turns_nothing(self, value):
+    assert _orient(_save(_draw_image(), "JPEG", exif=_exif(value))) == 1
+
+  def test_damaged_headers_turn_nothing(self):
+    assert _orient(_save(_draw_image(), "JPEG")) == 1
+    content = _save(_draw_image(), "JPEG", exif=_exif(6))
+    place = content.index(b"Exif\0\0") + 6
+    for end in (3, 10, place, place + 5, place + 9, place + 20):
+      assert _orient(content[:end]) == 1
+    damaged = bytearray(content)
+    # The directory is beyond the end of the block.
+    damaged[place + 4 : place + 8] = b"\xff" * 4
+    assert _orient(bytes(damaged)) == 1
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "RGB", "L"])
+def test_transparency_is_laid_on_white(mode, channels):
+  options = {}
+  image = _draw_image(mode="RGBA")
+  if mode in ("P", "RGB", "L"):
+    image = _draw_image(mode=mode)
+    options["transparency"] = image.getpixel((3, 3))
+  else:
+    image = image.convert(mode)
+  content = _save(image, "PNG", **options)
+  with Image.open(io.BytesIO(content)) as read:
+    assert read.has_transparency_data
+    paper = Image.new("RGBA", read.size, "white")
+    laid = Image.alpha_composite(paper, read.convert("RGBA"))
+  expected = np.asarray(laid.convert("L" if channels == 1 else "RGB"))
+  found = _decode([content], (24, 40, channels))[0].astype(int)
+  assert np.abs(found - expected.reshape(24, 40, channels)).max() <= 1
+
+
+def test_cut_pngs_turn_nothing():
+  content = _save(_draw_image(mode="RGBA"), "PNG", exif=_exif(3))
+  for end in (9, 20, 33, 60):
+    orientation, *_ = image_headers.find_png_header(tf.constant(content[:end]))
+    assert int(orientation) == 1

@@ -1,6 +1,7 @@
 """Tests of what is derived from the trace of who took part."""
 
 import itertools
+import math
 
 import pytest
 
@@ -35,6 +36,14 @@ def _check_against_definitions(observed, num_users, rounds):
     assert observed.min_separation == later - earlier
   else:
     assert observed.closest_pair is observed.min_separation is None
+  separations = [separation for separation, *_ in pairs]
+  assert {
+    (later - earlier, later, slot, earlier)
+    for slot, earlier, later in observed.gaps
+  }.issubset(pairs)
+  assert math.gcd(
+    *(later - earlier for _, earlier, later in observed.gaps)
+  ) == math.gcd(*separations)
   assert observed.min_participations == min(map(len, when))
   groups = [[client.size for client in clients] for clients in rounds]
   assert observed.even_rounds == tuple(
@@ -83,29 +92,6 @@ def test_observations_agree_with_their_definitions(
     for n in (0, 1, 2, 5, 17, 40):
       observed = participation_check.observe(num_users, reader.read(0, n))
       _check_against_definitions(observed, num_users, rounds[:n])
-
-
-def test_observations_by_hand(trace):
-  with participation_trace.TraceReader(trace) as reader:
-    observed = participation_check.observe(reader.num_users, reader)
-    first = participation_check.observe(reader.num_users, reader.read(0, 1))
-  assert observed == participation_check.ObservedParticipation(
-    num_users=100,
-    num_rounds=4,
-    max_participations=3,
-    most_frequent_user=3,
-    min_separation=1,
-    closest_pair=(3, 2, 3),
-    num_participations=9,
-    min_users_per_round=0,
-    max_users_per_round=3,
-    max_clients_per_round=3,
-    users_alone=False,
-    even_rounds=((3, 2), (3, 3), (3, 1)),
-    common_users=(0, 1),
-    gaps=((3, 0, 2), (3, 2, 3)),
-  )
-  assert first.min_separation is None
 
 
 @pytest.mark.slow

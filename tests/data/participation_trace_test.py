@@ -12,7 +12,7 @@ from tff_fedemb.data import participation_trace
 
 # Bytes before the payload, as the format is described.
 _HEADER_SIZE = 24
-_RECORD_SIZE = 32
+_RECORD_SIZE = 24
 
 
 def _read(path):

@@ -51,7 +51,7 @@ def test_nothing_is_left_of_what_fails(tmp_path):
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux only")
 def test_full_disk_is_an_os_error(tmp_path):
-  (tmp_path / "file.partial").symlink_to("/dev/full")
+  (tmp_path / f".{os.getpid()}.partial.file").symlink_to("/dev/full")
   with pytest.raises(OSError, match="file") as caught:
     tfrecord_files.write_records(tmp_path / "file", [bytes(10**6)])
   assert caught.value.errno == errno.ENOSPC

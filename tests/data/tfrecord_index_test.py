@@ -40,7 +40,6 @@ def test_finds_records_and_labels(paths, capfd):
   np.testing.assert_array_equal(index.sizes, sizes)
   np.testing.assert_array_equal(index.ends, sizes)
   assert index.fine.all()
-  assert not index.all_decoded
   assert index.describe_faults(0, "1") == []
   assert tfrecord_index.read_images(paths[1], index, np.array([4, 2])) == [
     photo_files.encode(102),
@@ -84,15 +83,12 @@ def test_decodes_every_image_when_asked_once(tmp_path, monkeypatch):
   assert tfrecord_index.build_index([path]).fine.all()
   index = tfrecord_index.build_index([path], decode_all=True)
   np.testing.assert_array_equal(index.fine, [True, False])
-  assert index.all_decoded
   cache = tmp_path / "cache"
   assert _open([path], cache).fine.all()
   for _ in range(2):
     index = _open([path], cache, decode_all=True)
     np.testing.assert_array_equal(index.fine, [True, False])
-    _forbid(monkeypatch, "_decode")
-  # Once it is known it is told.
-  np.testing.assert_array_equal(_open([path], cache).fine, [True, False])
+    _forbid(monkeypatch, "_scan")
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,22 @@ def test_tfrecord_is_of_examples(tmp_path):
   assert feature["user"].bytes_list.value[0].decode() == "bjørn"
 
 
+@_of_both_suffixes
+def test_failed_write_leaves_what_was_there(tmp_path, monkeypatch, suffix):
+  path = tmp_path / f"file{suffix}"
+  path.write_text("precious")
+
+  def fail(*args):
+    del args
+    raise OSError(28, "No space left on device")
+
+  monkeypatch.setattr(os, "fsync", fail)
+  with pytest.raises(OSError, match="No space left"):
+    feature_files.write_features(path, _create())
+  assert path.read_text() == "precious"
+  assert os.listdir(tmp_path) == [path.name]
+
+
 def test_plain_member_is_mapped_and_not_copied(tmp_path):
   path = tmp_path / "file.npz"
   feature_files.write_features(path, _create())

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tff_fedemb.models import lenet
+from tff_fedemb.models import pooled
 from tff_fedemb.program import export
 from tff_fedemb.program import model_card
 
@@ -28,7 +28,7 @@ assert not any(name.startswith("tff_fedemb") for name in sys.modules)
   "alone", [False, pytest.param(True, marks=pytest.mark.slow)]
 )
 def test_plain_tensorflow_loads_it(tmp_path, alone):
-  backbone = lenet.create_lenet((12, 10, 1), embedding_dim=7)
+  backbone = pooled.create_lenet((12, 10, 1), embedding_dim=7)
   export.export_backbone(backbone, tmp_path / "model")
   # Exporting again replaces it.
   export.export_backbone(backbone, tmp_path / "model")
@@ -66,7 +66,7 @@ def test_plain_tensorflow_loads_it(tmp_path, alone):
 
 
 def test_its_card_goes_where_the_directory_goes(tmp_path):
-  backbone = lenet.create_lenet((12, 10, 1), embedding_dim=7)
+  backbone = pooled.create_lenet((12, 10, 1), embedding_dim=7)
   card = model_card.ModelCard(image_shape=(12, 10, 1), embedding_dim=7)
   export.export_backbone(backbone, tmp_path / "model", card)
   shutil.copytree(tmp_path / "model", tmp_path / "copy")

@@ -44,11 +44,11 @@ def test_every_file_of_a_run_is_known(run):
     "METRICS_ARE_NOT_PRIVATE.txt": release.PUBLIC,
     "checkpoints/": release.SECRET,
     "checkpoints/sampling_key": release.SECRET,
-    "flags.json": release.NOT_COVERED,
     "metrics.csv": release.NOT_COVERED,
     "participation.trace": release.SECRET,
     _CARD: release.COVERED,
     "rounds.jsonl": release.SECRET,
+    "run.json": release.NOT_COVERED,
     "summary.json": release.NOT_COVERED,
     "tensorboard/": release.NOT_COVERED,
   }

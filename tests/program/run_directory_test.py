@@ -18,7 +18,7 @@ def test_same_settings_open_it_again(tmp_path):
   assert again.read_json("summary.json") == {"x": 1}
   assert again.read_json("missing.json") is None
   again.close()
-  assert json.loads((path / "flags.json").read_text()) == {
+  assert json.loads((path / "run.json").read_text()) == {
     "clip_norm": 1.0,
     "rounds": 3,
   }
@@ -42,10 +42,10 @@ def test_a_setting_that_did_not_exist_yet_was_not_given(tmp_path):
 
 
 def test_a_run_killed_while_it_was_made_can_start_again(tmp_path):
-  for name in (".lock", ".flags.json.partial"):
+  for name in (".lock", ".run.json.partial"):
     (tmp_path / name).write_text("{")
   run_directory.RunDirectory(tmp_path, {"rounds": 3}).close()
-  assert json.loads((tmp_path / "flags.json").read_text()) == {"rounds": 3}
+  assert json.loads((tmp_path / "run.json").read_text()) == {"rounds": 3}
 
 
 @pytest.mark.parametrize(

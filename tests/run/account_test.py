@@ -50,8 +50,8 @@ def _write_run(
   if claim.is_sampled or sampling_seed is not None:
     strategy = None
   noise_multiplier = noise_multiplier or (6.0 if strategy else 2.0)
-  (directory / "flags.json").write_text(
-    json.dumps({"sampling_seed": sampling_seed, "aggregator": "tree"})
+  (directory / "run.json").write_text(
+    json.dumps({"sampling_seed": sampling_seed, "mechanism": {"kind": "tree"}})
   )
   planned = ledger_lib.Ledger(
     claim,
@@ -157,7 +157,7 @@ def test_a_finished_run_of_another_number_of_rounds(
 
 
 @pytest.mark.parametrize(
-  "missing", ["rounds.jsonl", "participation.trace", "flags.json"]
+  "missing", ["rounds.jsonl", "participation.trace", "run.json"]
 )
 def test_files_that_are_not_there(tmp_path, missing):
   _write_run(tmp_path / "run")
@@ -172,8 +172,8 @@ def test_files_that_are_not_there(tmp_path, missing):
     ("rounds.jsonl", "{\n"),
     ("rounds.jsonl", "[]\n"),
     ("rounds.jsonl", '{"format": "another", "previous": null}\n'),
-    ("flags.json", "{}"),
-    ("flags.json", "["),
+    ("run.json", "{}"),
+    ("run.json", "["),
     ("summary.json", "{}"),
     ("summary.json", "["),
     ("summary.json", '{"privacy": {"epsilon": 1}}'),

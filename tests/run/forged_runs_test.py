@@ -125,8 +125,8 @@ _FORGED = {
     f"{_TRACE} .* found other users there and in round 3",
   ),
   "other settings": (
-    lambda run: run.edit("flags.json", noise_multiplier=9.0),
-    "flags.json .* found another file",
+    lambda run: run.edit("run.json", noise_multiplier=9.0),
+    "run.json .* found another file",
   ),
   "more noise": (
     lambda run: run.replace(*_MORE_NOISE),

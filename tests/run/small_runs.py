@@ -75,9 +75,9 @@ class SmallRun:
     """Begins the run, or goes on with it, as a training program does."""
     path, planned = self.path, _plan(correlated=self.correlated)
     path.mkdir(exist_ok=True)
-    if not (path / "flags.json").exists():
+    if not (path / "run.json").exists():
       settings = {"noise_multiplier": 2.0, "sampling_seed": None}
-      (path / "flags.json").write_text(json.dumps(settings))
+      (path / "run.json").write_text(json.dumps(settings))
     chain = chain_checks.open_chain(path)
     with participation_trace.TraceWriter(
       path / "participation.trace", 20

@@ -12,7 +12,7 @@ from tests.algorithms import builders
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.aggregators import clip_only
 from tff_fedemb.algorithms import local_training
-from tff_fedemb.models import lenet
+from tff_fedemb.models import pooled
 from tff_fedemb.runtime import precision
 
 _SHAPE = (12, 12, 1)
@@ -87,7 +87,7 @@ def _build_process(clip_norm, optimizer="sgd"):
     builders.build_process(
       _SHAPE,
       create_backbone_fn=functools.partial(
-        lenet.create_lenet, _SHAPE, embedding_dim=16
+        pooled.create_lenet, _SHAPE, embedding_dim=16
       ),
       aggregator=clip_only.ClipOnlyConfig(
         clients_per_round=1, clip_norm=clip_norm

@@ -15,7 +15,7 @@ import tree
 
 from tff_fedemb import runtime
 
-_DOCS = pathlib.Path(__file__).parents[2] / "docs" / "deployment.md"
+_DOCS = pathlib.Path(__file__).parents[2] / "docs" / "running.md"
 _ROUNDS = (("3", "1", "4"), ("2", "5"), ("1", "2", "3", "4"))
 _SHAPES = collections.OrderedDict(a=[3], b=[2, 2])
 _SPECS = tree.map_structure_up_to(

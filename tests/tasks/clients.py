@@ -16,13 +16,9 @@ def creator(
   """Makes a function that creates a task of data below a directory."""
 
   def create(data="data", **options):
-    return create_task(
-      config_class(
-        os.fspath(directory / data),
-        os.fspath(directory / "cache"),
-        **{**defaults, **options},
-      )
-    )
+    folders = {"data_dir": directory / data, "cache_dir": directory / "cache"}
+    given = {name: os.fspath(path) for name, path in folders.items()}
+    return create_task(config_class(**given | defaults | options))
 
   return create
 

@@ -41,7 +41,7 @@ def _create_from_table(root, tmp_path):
     else:
       pd.DataFrame(table).to_csv(path, index=False)
     return photos.create_photos_task(
-      task_config.TaskConfig(
+      task_config.PhotosConfig(
         table=os.fspath(path),
         cache_dir=os.fspath(tmp_path / "cache"),
         **{"image_size": trees.SIDE, **options},

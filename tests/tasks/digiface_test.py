@@ -12,7 +12,7 @@ from tasks import digiface
 from tasks import task_config
 from tasks.prepare import digiface as preparation
 from tasks.prepare import output
-from tasks.synthetic import digiface as synthetic
+from tasks.synthetic import photos as synthetic
 from tests.tasks import clients
 from tests.tasks import faces
 
@@ -92,10 +92,10 @@ def test_every_layout_gives_the_same_users_and_images(
   assert f"{len(by_split['train'])} for training" in task.split_description
 
 
-def test_what_the_task_says_of_synthetic_data(tmp_path, create):
-  synthetic.write_digiface(
-    tmp_path / "data", num_users=16, seed=1, images_per_user=2
-  )
+def test_what_the_task_says_of_synthetic_data(tmp_path, create, monkeypatch):
+  monkeypatch.setattr(synthetic, "_IMAGES_OF_FACE", 2)
+  folder = tmp_path / "data"
+  synthetic.write_folders(folder, name="digiface", num_users=16, seed=1)
   task = create()
   assert task.name == "digiface"
   assert task.image_shape == (112, 112, 3)
@@ -147,45 +147,36 @@ class TestCopy:
       create()
 
 
-# Of the user 0 and of subject 2, which is held out: changes, what is said where
-# bad examples are refused, and which images of the user remain.
-_DAMAGE = {
-  "text": (
-    {"0/1.png": b"no image"},
-    ["train/0 record 1: not an image that can be decoded"],
-    (0, 2),
-  ),
-  "held_out_empty": (
-    {f"4/{k}.png": None for k in range(faces.IMAGES)},
-    [f"{faces.MANY}/4: no image"],
-    (0, 1, 2),
-  ),
-}
-
-
 class TestBadExamples:
-  @pytest.mark.parametrize("damage", sorted(_DAMAGE))
-  def test_all_are_named_or_left_out(self, tmp_path, create, contents, damage):
-    changes, lines, kept = _DAMAGE[damage]
-    if damage == "held_out_empty":
-      many = contents | {s: contents[0] for s in range(8, 16)}
-      faces.write_zip(
-        tmp_path / "data" / faces.MANY.replace("-7", "-15"),
-        many,
-        range(16),
-        damage=changes,
-      )
-      lines = [line.replace("-7", "-15") for line in lines]
-    else:
-      faces.LAYOUTS["zips"](tmp_path / "data", contents, damage=changes)
+  @pytest.mark.parametrize(
+    ("damage", "line", "kept"),
+    [
+      (
+        {"0/1.png": b"no image"},
+        "train/0 record 1: not an image that can be decoded",
+        (0, 2),
+      ),
+      # Held out, where there are enough others.
+      (
+        {f"4/{k}.png": None for k in range(faces.IMAGES)},
+        "subjects_0-15_3_imgs.zip/4: no image",
+        (0, 1, 2),
+      ),
+    ],
+  )
+  def test_all_are_named_or_left_out(
+    self, tmp_path, create, contents, damage, line, kept
+  ):
+    many = contents | {s: contents[0] for s in range(8, 16)}
+    path = tmp_path / "data" / "subjects_0-15_3_imgs.zip"
+    faces.write_zip(path, many, range(16), damage=damage)
     # The copy made with one policy serves the other.
     for _ in range(2):
       text = clients.read_error(create)
       assert text.startswith("data must be readable, found ")
-      for line in lines:
-        assert line in text
+      assert line in text
       task = create(on_bad_example="skip")
-      assert len(task.bad_examples) == len(lines)
+      assert len(task.bad_examples) == 1
     assert len(_copies(tmp_path)) == 1
     self._check_clients(task, contents, kept)
 

@@ -89,14 +89,6 @@ def test_same_user_has_the_same_images_wherever_they_are(task):
   assert not np.array_equal(clients.read_client(other, "7")[0][:8], images[:8])
 
 
-def test_virtual_client_is_the_union_of_its_users(task):
-  slots = np.array([3, 0, 22])
-  images, labels = clients.read_client(task, task.train_users.client_id(slots))
-  users = [clients.read_client(task, str(slot)) for slot in slots]
-  np.testing.assert_array_equal(images, np.concatenate([u[0] for u in users]))
-  np.testing.assert_array_equal(labels, np.concatenate([u[1] for u in users]))
-
-
 def test_ten_million_users_are_all_there():
   task = _create(num_users=10_000_000)
   assert len(task.train_users) == 10_000_000

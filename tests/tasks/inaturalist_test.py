@@ -1,6 +1,7 @@
-"""Tests of the task of iNaturalist, on files of TFF's own writers."""
+"""Tests of the task of iNaturalist, on files that are what TFF writes.
 
-import os
+`prepare/photo_jobs_test.py` compares these files with those of TFF's writers.
+"""
 
 import numpy as np
 import pytest
@@ -9,57 +10,25 @@ from tensorflow_federated.python.simulation.datasets import inaturalist as tff
 
 from tasks import inaturalist
 from tasks import task_config
-from tests.data import photo_files
+from tasks.prepare import photo_jobs
 from tests.tasks import clients
 from tests.tasks.prepare import made_up
 
 _SIDE = 12
-# For each photo its observer, its cell and its class.
-_TRAIN = [
-  ("5", "cell9", 1202),
-  ("5", "cell9", 0),
-  ("5", "NA", 4),
-  ("31", "cell2", 4),
-  ("31", "cell2", 1),
-]
-_TEST = [0, 4, 1, 1202]
 
 
-@pytest.fixture(name="write")
-def _write(tmp_path):
-  """Has TFF write the files of a split."""
+@pytest.fixture(name="prepare")
+def _prepare(tmp_path, monkeypatch):
+  """Prepares the files of a variant, and returns their folder."""
 
-  def write(split):
-    images = tmp_path / "images"
-    images.mkdir(exist_ok=True)
-    for i in range(len(_TRAIN) + len(_TEST)):
-      (images / f"{i:02}a.jpg").write_bytes(photo_files.encode(i))
-    image_map = tff._generate_image_map(os.fspath(images))
-    cache = os.fspath(tmp_path / "data")
-    geo = split.name.lower() if split.name.startswith("GEO") else "geo_100"
-    tff._create_train_data_files(
-      image_map,
-      cache,
-      split,
-      made_up.write_table(
-        tmp_path / "train.csv",
-        ["user_120k", geo, "image_id", "class"],
-        [(u, g, f"{i:02}a", y) for i, (u, g, y) in enumerate(_TRAIN)],
-      ),
-    )
-    tff._create_test_data_file(
-      image_map,
-      cache,
-      split,
-      made_up.write_table(
-        tmp_path / "test.csv",
-        ["image_id", "class"],
-        [(f"{i + len(_TRAIN):02}a", y) for i, y in enumerate(_TEST)],
-      ),
-    )
-    return tmp_path / "data" / split.name.lower()
+  monkeypatch.setattr(photo_jobs, "KNOWN_MD5", {})
 
-  return write
+  def prepare(variant):
+    made_up.write_inaturalist(tmp_path / "source", archived=False)
+    made_up.prepare_inaturalist(tmp_path / "source", tmp_path / "data", variant)
+    return tmp_path / "data" / variant
+
+  return prepare
 
 
 @pytest.fixture(name="create")
@@ -69,9 +38,10 @@ def _create(tmp_path):
   )
 
 
+# TFF looks for its folders in upper case.
 @pytest.mark.parametrize("upper_case", [False, True])
-def test_reads_what_tff_writes(write, create, upper_case):
-  folder = write(tff.INaturalistSplit.USER_120K)
+def test_observers_are_users(prepare, create, upper_case):
+  folder = prepare("user_120k")
   if upper_case:
     folder.rename(folder.with_name("USER_120K"))
   task = create()
@@ -79,27 +49,23 @@ def test_reads_what_tff_writes(write, create, upper_case):
   assert "observer" in task.user_meaning
   assert task.num_train_classes == 1203
   assert len(task.train_users) == 2
-  (batch,) = task.create_client_dataset(tf.constant("5\n31"))
-  np.testing.assert_array_equal(batch["y"], [1202, 0, 4, 4, 1])
+  (batch,) = task.create_client_dataset(tf.constant("o2\no1"))
+  np.testing.assert_array_equal(batch["y"], [4, 0, 3, 3])
   assert batch["x"].numpy().tolist() == [
-    photo_files.encode(i) for i in range(5)
+    made_up.create_jpeg(image_id) for image_id in ("b2", "d4", "a1", "c3")
   ]
   assert task.load_images("validation").labels.tolist() == [4]
-  assert task.load_images("test").labels.tolist() == [0, 1, 1202]
-  assert task.load_images("test").images[:].shape == (3, _SIDE, _SIDE, 3)
+  assert task.load_images("test").labels.tolist() == [3]
+  assert task.load_images("test").images[:].shape == (1, _SIDE, _SIDE, 3)
 
 
-@pytest.mark.parametrize(
-  "split", [tff.INaturalistSplit.GEO_100, tff.INaturalistSplit.GEO_30K]
-)
-def test_cells_are_users_of_another_kind(write, create, split):
-  write(split)
-  task = create(task_variant=split.name.lower())
+def test_cells_are_users_of_another_kind(prepare, create):
+  prepare("geo_1k")
+  task = create(task_variant="geo_1k")
   assert "geographic cell" in task.user_meaning
-  # TFF leaves out the photo whose cell is "NA".
-  assert clients.user_ids(task) == ["cell2", "cell9"]
-  (batch,) = task.create_client_dataset(tf.constant("cell9"))
-  np.testing.assert_array_equal(batch["y"], [1202, 0])
+  # The photo whose cell is "NA" is left out.
+  assert clients.user_ids(task) == ["g5", "g6"]
+  assert clients.read_client(task, "g5")[1].tolist() == [3, 3]
 
 
 def test_variants_are_those_of_tff():

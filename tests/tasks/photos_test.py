@@ -17,6 +17,7 @@ from tff_fedemb.data import photo_checks
 from tff_fedemb.data import photo_folder
 from tff_fedemb.data import photo_listing
 from tff_fedemb.data import photo_splits
+from tff_fedemb.run import task as task_lib
 
 
 def test_classes_are_held_out(root, create):
@@ -249,61 +250,59 @@ class TestTable:
     assert set(task.class_names.values()) < {str(ord(c)) for c in trees.CLASSES}
 
 
-class TestRefused:
-  def test_one_user(self, tmp_path, create):
-    for label in trees.CLASSES:
-      trees.write(tmp_path / "data", f"ann/{label}/1.jpg")
-    assert "photos of two users or more" in clients.read_error(create)
+@pytest.mark.parametrize(
+  ("paths", "expected"),
+  [
+    # One user, and too few classes.
+    ([f"ann/{c}/1.jpg" for c in trees.CLASSES], "of two users or more"),
+    (
+      [f"{user}/{label}/1.jpg" for user in trees.USERS for label in "ab"],
+      "The 2 classes are too few to hold some out; hold_out=users",
+    ),
+    (["1.jpg"], "<user>/<class>/<image>"),
+    (["1.jpg"], "1 images lie beside folders"),
+    (
+      ["eve/1.jpg", *(row["image"] for row in trees.rows())],
+      "data_dir must hold <user>/<class>/<image> for all users",
+    ),
+    (
+      ["eve/1.jpg", *(row["image"] for row in trees.rows())],
+      "1 with images in their own folder (eve) and 4 with",
+    ),
+  ],
+)
+def test_folders_that_are_refused(tmp_path, create, paths, expected):
+  for path in paths:
+    trees.write(tmp_path / "data", path)
+  assert expected in clients.read_error(create)
 
-  def test_too_few_classes(self, tmp_path, create):
-    for user in trees.USERS:
-      for label in "ab":
-        trees.write(tmp_path / "data", f"{user}/{label}/1.jpg")
-    assert "The 2 classes are too few to hold some out; hold_out=users" in (
-      clients.read_error(create)
-    )
 
-  def test_no_photos(self, tmp_path, create):
-    trees.write(tmp_path / "data", "1.jpg")
-    message = clients.read_error(create)
-    assert "<user>/<class>/<image>" in message
-    assert "1 images lie beside folders" in message
+@pytest.mark.parametrize(
+  ("options", "expected"),
+  [
+    ({"data": "data/ann/a/0.jpg"}, "data_dir must be a folder"),
+    ({"data": "x.csv"}, "A table is given as table"),
+    ({"table": "x.csv"}, "table must not be given beside data_dir"),
+    ({"hold_out": "split_column"}, "hold_out must be one of classes, users"),
+    ({"cache_dir": "/dev/null/cache"}, "cache_dir must be writable"),
+    ({"data_dir": None, "table": "/"}, "table must be a file"),
+    ({"data_dir": None, "table": "/gone.csv"}, "table must be a file"),
+  ],
+)
+def test_options_that_are_refused(root, tmp_path, options, expected):
+  (root.parent / "x.csv").write_text("x")
+  create = clients.creator(
+    photos.create_photos_task, tmp_path, task_config.PhotosConfig
+  )
+  assert expected in clients.read_error(create, **options)
 
-  def test_people_beside_users(self, root, create):
-    trees.write(root, "eve/1.jpg")
-    message = clients.read_error(create)
-    assert "data_dir must hold <user>/<class>/<image> for all users" in message
-    assert "1 with images in their own folder (eve) and 4 with" in message
 
-  def test_a_file(self, tmp_path, create):
-    (tmp_path / "data").write_text("x")
-    assert "data_dir must be a folder" in clients.read_error(create)
-    (tmp_path / "x.csv").write_text("x")
-    assert "A table is given as table" in clients.read_error(create, "x.csv")
-
-  def test_a_table_beside_a_folder(self, root, create):
-    message = clients.read_error(create, table="x.csv")
-    assert "table must not be given beside data_dir" in message
-
-  def test_a_table_that_is_no_file(self, root):
-    for path in (root, root / "gone.csv"):
-      config = task_config.PhotosConfig(table=os.fspath(path))
-      with pytest.raises(errors.FieldError, match="table must be a file"):
-        photos.create_photos_task(config)
-
-  def test_no_split_column(self, root, create):
-    assert "hold_out must be one of classes, users" in (
-      clients.read_error(create, hold_out="split_column")
-    )
-
-  def test_a_cache_that_cannot_be_written(self, root, tmp_path, create):
-    (tmp_path / "file").write_text("x")
-    config = {"cache_dir": os.fspath(tmp_path / "file" / "cache")}
-    with pytest.raises(errors.FieldError, match="cache_dir must be writable"):
-      photos.create_photos_task(
-        task_config.PhotosConfig(os.fspath(root), **config)
-      )
-    del create
+@pytest.mark.parametrize(
+  "options", [{"table": "x"}, {"hold_out": "users"}, {"color_mode": "rgb"}]
+)
+def test_other_tasks_refuse_its_options(options):
+  with pytest.raises(errors.FieldError, match="not be given with task emnist"):
+    task_lib.create_task("emnist", **options)
 
 
 def test_limits_are_said(root, create, monkeypatch):

@@ -1,6 +1,5 @@
 """Tests of what a cap leaves of a virtual client, for every reader."""
 
-import dataclasses
 import itertools
 import os
 
@@ -80,7 +79,7 @@ def _paths():
 def _create_photos(config, directory):
   for path in _paths():
     trees.write(directory, path)
-  return photos.create_photos_task(config)
+  return photos.create_photos_task(task_config.PhotosConfig(**vars(config)))
 
 
 def _create_table(config, directory):
@@ -90,17 +89,17 @@ def _create_table(config, directory):
   rows = [[path, *path.split("/")[:2]] for path in paths]
   table = directory / "table.csv"
   pd.DataFrame(rows, columns=["image", "user", "label"]).to_csv(table)
+  changes = {"data_dir": None, "table": table}
   return photos.create_photos_task(
-    dataclasses.replace(config, data_dir=None, table=table)
+    task_config.PhotosConfig(**vars(config) | changes)
   )
 
 
 def _create_handwriting(config, directory):
   del directory  # It makes its images itself.
+  changes = {"data_dir": None, "num_users": _USERS, "max_images_per_user": 40}
   return handwriting.create_handwriting_task(
-    dataclasses.replace(
-      config, data_dir=None, num_users=_USERS, max_images_per_user=40
-    )
+    task_config.HandwritingConfig(**vars(config) | changes)
   )
 
 
@@ -115,16 +114,36 @@ _TASKS = {
 }
 
 
-@pytest.mark.parametrize("name", _TASKS)
-def test_every_user_has_a_share_of_what_a_cap_leaves(name, tmp_path):
-  task = _TASKS[name](
-    task_config.TaskConfig(
-      data_dir=os.fspath(tmp_path),
-      cache_dir=os.fspath(tmp_path / "cache"),
-      on_bad_example="skip" if "cut" in name else "fail",
-    ),
-    tmp_path,
+# These read users in the order of their identifiers.
+_SORTED = ("emnist", "omniglot", "photos", "photos, a table")
+
+
+@pytest.fixture(name="created", scope="module", params=_TASKS)
+def _created(request, tmp_path_factory):
+  """A task, and its name."""
+  name, directory = request.param, tmp_path_factory.mktemp("data")
+  config = task_config.TaskConfig(
+    data_dir=os.fspath(directory),
+    cache_dir=os.fspath(tmp_path_factory.mktemp("cache")),
+    on_bad_example="skip" if "cut" in name else "fail",
   )
+  return name, _TASKS[name](config, directory)
+
+
+def test_a_virtual_client_is_the_union_of_its_users(created):
+  name, task = created
+  slots = [3, 0, 2]
+  found = clients.read_client(task, task.train_users.client_id(slots))
+  users = [
+    clients.read_client(task, task.train_users.user_id(slot))
+    for slot in (sorted(slots) if name in _SORTED else slots)
+  ]
+  for part, parts in zip(found, zip(*users, strict=True), strict=True):
+    np.testing.assert_array_equal(part, np.concatenate(parts))
+
+
+def test_every_user_has_a_share_of_what_a_cap_leaves(created):
+  _, task = created
   config = local_training.LocalTraining(max_examples_per_client=_CAP)
   users = clients.user_ids(task)
   assert len(users) == _USERS

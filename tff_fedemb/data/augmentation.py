@@ -88,7 +88,7 @@ def _random_crop_and_flip(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
   height, width = images.shape[1], images.shape[2]
   drawn = tf.random.stateless_uniform([tf.shape(images)[0], 4], seed)
   side = 1.0 - _MAX_CROP * drawn[:, 0]
-  # What is not in the piece lies before it or behind it.
+  # The rest of the image lies before the piece or behind it.
   spare_x, spare_y = (1.0 - side) * (width - 1), (1.0 - side) * (height - 1)
   shift_x = spare_x * (drawn[:, 1] - 0.5)
   shift_y = spare_y * (drawn[:, 2] - 0.5)

@@ -34,7 +34,7 @@ class BadExamples:
 
   @property
   def lines(self) -> tuple[str, ...]:
-    """What was noted, one line each."""
+    """The notes, one line each."""
     return tuple(self._lines)
 
   def add(self, where: str, what: str) -> None:

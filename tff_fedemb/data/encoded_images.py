@@ -16,6 +16,7 @@ import tensorflow as tf
 from tff_fedemb import errors
 from tff_fedemb.data import image_headers
 from tff_fedemb.data import pipelines
+from tff_fedemb.data import reading
 
 ImageDecoder = Callable[[tf.Tensor], tf.Tensor]
 
@@ -26,9 +27,7 @@ _JPEG_RATIOS = (1, 2, 4, 8)
 _MIN_RESIZING = 2
 # How files begin that TensorFlow decodes as they should be: JPEG and PNG.
 STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
-# Where a PNG's colour type is, and those of colours and of a palette.
-_PNG_COLOR_TYPE, _PNG_COLORS = 25, (b"\2", b"\3")
-# Of EXIF's orientations, from this on height and width change places.
+# From this EXIF orientation on, height and width change places.
 _FIRST_ON_ITS_SIDE = 5
 UNREADABLE = "not an image that can be decoded"
 # Photos of 100 kB: a batch is some megabytes.
@@ -61,7 +60,9 @@ def _decode_jpeg(
 
 
 def _decode_png(content: tf.Tensor, channels: int) -> tf.Tensor:
-  orientation, is_transparent = image_headers.find_png_header(content)
+  orientation, has_colors, is_transparent = image_headers.find_png_header(
+    content
+  )
 
   def lay_on_white():
     image = tf.cast(tf.io.decode_png(content, channels=4), tf.float32)
@@ -74,9 +75,7 @@ def _decode_png(content: tf.Tensor, channels: int) -> tf.Tensor:
   needs_care = is_transparent
   if channels == 1:
     # libpng rounds the grey of colours off.
-    place = tf.minimum(_PNG_COLOR_TYPE, tf.strings.length(content))
-    has_colors = tf.equal(tf.strings.substr(content, place, 1), _PNG_COLORS)
-    needs_care = tf.logical_or(is_transparent, tf.reduce_any(has_colors))
+    needs_care = tf.logical_or(is_transparent, has_colors)
   image = tf.cond(
     needs_care,
     lay_on_white,
@@ -164,7 +163,7 @@ def readable_rows(contents: tf.Tensor, decode: ImageDecoder) -> tf.Tensor:
 
   Args:
     contents: Encoded images, string `[n]`.
-    decode: What `build_decoder` returned.
+    decode: The result of `build_decoder`.
 
   Returns:
     Their rows, int64 `[m]`, in order.
@@ -218,27 +217,22 @@ def find_unreadable(
 
 
 def find_faults(paths: Sequence[bytes | str]) -> list[tuple[int, str]]:
-  """What is wrong with files that should be images TensorFlow decodes.
+  """Finds out which files are no images that TensorFlow decodes, and why.
 
   Returns:
     Places in `paths`, and what is wrong there.
   """
-  faults, contents, rows = [], [], []
+  faults, contents = {}, {}
   for row, path in enumerate(paths):
     try:
-      content = pathlib.Path(os.fsdecode(path)).read_bytes()
-    except FileNotFoundError:
-      faults.append((row, "missing"))
+      contents[row] = pathlib.Path(os.fsdecode(path)).read_bytes()
     except OSError as error:
-      faults.append((row, f"cannot be read: {error.strerror}"))
-    else:
-      if content:
-        contents.append(content)
-        rows.append(row)
-      else:
-        faults.append((row, "empty"))
-  bad = find_unreadable(contents)
-  return sorted(faults + [(rows[i], UNREADABLE) for i in bad])
+      faults[row] = reading.describe_fault(error)
+  faults |= {row: "empty" for row, content in contents.items() if not content}
+  rows = sorted(contents.keys() - faults.keys())
+  bad = find_unreadable([contents[row] for row in rows])
+  faults |= {rows[i]: UNREADABLE for i in bad}
+  return sorted(faults.items())
 
 
 class EncodedImages:

@@ -39,12 +39,12 @@ READABLE_SUFFIXES = (
   *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".gif", ".webp", ".tif"),
   *(".tiff", ".pgm", ".ppm"),
 )
-# Phones' own formats are among them, so that they are missed by nobody: what
-# Pillow does not read is refused or skipped, and told.
+# Phones' own formats are among them, so that nobody misses them: a file that
+# Pillow does not read is refused, or skipped and reported.
 SUFFIXES = (*READABLE_SUFFIXES, ".heic", ".heif", ".avif")
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "WEBP", "TIFF")
 _MODES = {1: "L", 3: "RGB"}
-# Of a copy's shorter side, in pixels: models take less.
+# Pixels of a copy's shorter side; models take less.
 _MAX_COPIED_SIDE = 1024
 
 
@@ -65,8 +65,8 @@ class ImageFolder:
     labels: int64 `[n]` indices into `class_names`.
     class_names: Sub-folders, sorted; one without an image is a class too, of
       which another folder of the same classes may have some.
-    ignored: What lies in the folder or in a class and is no image by its name;
-      hidden files are not counted.
+    ignored: Files and folders that are no images by their names; hidden files
+      are not counted.
   """
 
   paths: tuple[pathlib.Path, ...]
@@ -88,7 +88,7 @@ def list_images(
 
   Args:
     folder: The folder.
-    name: What the user calls it, for errors.
+    name: The user's name for it, for errors.
     for_pairs: Whether there must be two classes and one of two images.
 
   Raises:
@@ -181,13 +181,14 @@ def read_image(
   The picture is turned as its EXIF orientation says, laid on white where it is
   transparent, converted to grey (ITU-R 601 luma) or RGB, cut to the wanted
   proportions in its middle and resized, by `encoded_images.build_decoder`.
-  What that cannot decode is made a PNG of first. Samples of 16 bits are scaled
-  to 8. An image that is already of the size and the colours is left as it is.
+  A file that it cannot decode is converted to PNG first. Samples of 16 bits are
+  scaled to 8. An image that already has the size and the colours is left as it
+  is.
 
   Args:
-    path: A file of one of `SUFFIXES`, or what errors call the content.
+    path: A file of one of `SUFFIXES`, or a name of the content for errors.
     image_shape: Height, width and channels (1: grey; 3: RGB) to make it.
-    content: Of such a file, if it is not to be read from a disk.
+    content: The file's bytes, if it is not to be read from a disk.
 
   Returns:
     uint8 `[height, width, channels]`.
@@ -217,11 +218,10 @@ def convert_to_png(
 ) -> bytes:
   """Makes a PNG of a file, turned and laid on white as by `read_image`.
 
-  Of a large one, the copy is of 1,024 pixels on its shorter side.
+  The copy of a large file has 1,024 pixels on its shorter side.
 
   Args:
-    path: A file as of `read_image`, or what errors call the content.
-    content: Of such a file, if it is not to be read from a disk.
+    path, content: As of `read_image`.
 
   Returns:
     Its content, grey or RGB.

@@ -1,4 +1,4 @@
-"""What the trace of a run says about how often its users took part."""
+"""How often users took part in a run, by its trace."""
 
 from collections.abc import Iterable
 import dataclasses
@@ -30,8 +30,8 @@ class ObservedParticipation:
     max_users_per_round: Largest number of users in a round, 0 without rounds.
     max_clients_per_round: Largest number of virtual clients in a round.
     users_alone: Whether in every round each user was a virtual client.
-    even_rounds: Of the rounds whose virtual clients have the same number of
-      users, or one more, the numbers of users and of virtual clients.
+    even_rounds: Numbers of users and of virtual clients of the rounds whose
+      virtual clients have the same number of users, or one more.
     lag: Rounds from one to the other of those whose users are compared.
     common_users: Smallest and largest number of users that two rounds so far
       apart have in common, and none of whom is in one in between; None for
@@ -59,7 +59,7 @@ class ObservedParticipation:
 
   @property
   def in_words(self) -> str:
-    """What a reader may want to know of it."""
+    """A sentence for the reader of a report."""
     separation = (
       ""
       if self.min_separation is None
@@ -142,7 +142,7 @@ def _new_gaps(
   previous: np.ndarray,
   round_num: int,
 ) -> tuple[tuple[int, int, int], ...]:
-  """Of a round, the gaps that make the greatest common divisor smaller."""
+  """The gaps of a round that make the greatest common divisor smaller."""
   divisor = math.gcd(*(later - earlier for _, earlier, later in gaps))
   found = []
   while True:

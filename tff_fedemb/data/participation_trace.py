@@ -13,12 +13,13 @@ A file is a header and one record per round, integers little-endian:
 
 * header: magic, version, number of users, CRC-32 of these;
 * record: number of the round, of its virtual clients and of its users, bytes
-  per gap, bytes per place, bytes of the payload, CRC-32 of the payload, CRC-32
-  of these; then the payload: the numbers of slots left out before each user of
-  the round, in the order of the slots, and each user's place, which is the
-  number of their virtual client in the order of its first user, compressed by
-  zlib. Such gaps cannot say that a user took part twice in a round. Users who
-  are all on their own need no places.
+  of the payload, CRC-32 of the payload, CRC-32 of these; then the payload,
+  compressed by zlib, with 64 bits a number, the lowest bytes of all numbers
+  first. The numbers are how many slots are left out before each user of the
+  round, in the order of the slots, and each user's place, which is the number
+  of their virtual client in the order of its first user. Such gaps cannot say
+  that a user took part twice in a round. Users who are all on their own need no
+  places.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,9 +37,9 @@ from tff_fedemb import checks
 from tff_fedemb import errors
 
 _MAGIC = b"FEMBWHO\n"
-_VERSION = 2
+_VERSION = 3
 _HEADER = struct.Struct("<8sIQ")
-_RECORD = struct.Struct("<7I")
+_RECORD = struct.Struct("<5I")
 _CRC = struct.Struct("<I")
 _HEADER_SIZE = _HEADER.size + _CRC.size
 _RECORD_SIZE = _RECORD.size + _CRC.size
@@ -49,7 +50,7 @@ class RecordedRound:
   """Who took part in a round.
 
   Attributes:
-    number: Of the round, from 0.
+    number: Number of the round, from 0.
     num_clients: Number of its virtual clients.
     slots: `[n]` int64 slots of its users, sorted.
     places: `[n]` virtual client of each of them, numbered in the order of
@@ -66,7 +67,7 @@ class RecordedRound:
     """Creates what is recorded of a round.
 
     Args:
-      number: Of the round.
+      number: Number of the round.
       clients: Integer slots of the users of each virtual client, in any order.
     """
     slots = np.concatenate(
@@ -99,11 +100,7 @@ class RecordedRound:
     Args:
       other: The same round of another trace, or of none.
     """
-    return (
-      self.num_clients == other.num_clients
-      and np.array_equal(self.slots, other.slots)
-      and np.array_equal(self.places, other.places)
-    )
+    return self.digest == other.digest
 
 
 class TraceError(errors.DataError):
@@ -112,12 +109,6 @@ class TraceError(errors.DataError):
 
 def _seal(packed: bytes) -> bytes:
   return packed + _CRC.pack(zlib.crc32(packed))
-
-
-def _shorten(values: np.ndarray) -> np.ndarray:
-  """Non-negative integers in as few bytes as the largest needs."""
-  dtype = np.min_scalar_type(values.max(initial=0)).newbyteorder("<")
-  return values.astype(dtype)
 
 
 def _unseal(layout: struct.Struct, data: bytes) -> tuple | None:
@@ -179,22 +170,18 @@ class Trace(contextlib.AbstractContextManager):
     return payload if zlib.crc32(payload) == crc else None
 
   def _read_round(self, round_num: int) -> RecordedRound:
-    offset, (_, num_clients, num_slots, gap_size, place_size, _, _) = (
-      self._records[round_num]
-    )
+    offset, (_, num_clients, num_slots, _, _) = self._records[round_num]
     payload = self._read_payload(round_num)
     if payload is None:
       raise self._damage(round_num, offset)
-    data = zlib.decompress(payload)
-    gaps = np.frombuffer(data, dtype=f"<u{gap_size}", count=num_slots)
+    planes = np.frombuffer(zlib.decompress(payload), np.uint8).reshape(8, -1)
+    numbers = planes.T.copy().view("<i8")[:, 0]
+    gaps, places = np.split(numbers, [num_slots])
     if num_clients == num_slots:
       places = np.arange(num_slots)
-    else:
-      places = np.frombuffer(
-        data, f"<u{place_size}", num_slots, offset=gaps.nbytes
-      ).astype(np.int64)
-    slots = np.cumsum(gaps.astype(np.int64) + 1) - 1
-    return RecordedRound(round_num, num_clients, slots, places)
+    return RecordedRound(
+      round_num, num_clients, np.cumsum(gaps + 1) - 1, places
+    )
 
   def _damage(self, round_num: int, offset: int) -> TraceError:
     return self._error(
@@ -241,7 +228,7 @@ class Trace(contextlib.AbstractContextManager):
 class TraceWriter(Trace):
   """Records who took part, and with whom, round by round.
 
-  What a call of `record` has written is on the disk.
+  A round is on the disk when `record` returns.
   """
 
   def __init__(self, path: str | os.PathLike[str], num_users: int):
@@ -309,19 +296,16 @@ class TraceWriter(Trace):
     if round_num < self.num_rounds:
       self._check_as_recorded(found)
       return found.digest
-    gaps = _shorten(np.diff(found.slots, prepend=-1) - 1)
-    places = _shorten(found.places)
-    # Gaps at random repeat no strings: looking for them takes ten times as
-    # long, for a larger file.
-    compressor = zlib.compressobj(strategy=zlib.Z_HUFFMAN_ONLY)
-    payload = compressor.compress(gaps.tobytes())
+    numbers = np.diff(found.slots, prepend=-1) - 1
     if not found.users_alone:
-      payload += compressor.compress(places.tobytes())
-    payload += compressor.flush()
-    record = (
-      *(round_num, found.num_clients, found.slots.size),
-      *(gaps.itemsize, places.itemsize, len(payload), zlib.crc32(payload)),
-    )
+      numbers = np.concatenate([numbers, found.places])
+    planes = numbers.astype("<i8").view(np.uint8).reshape(-1, 8).T
+    # Numbers at random repeat nothing but zeros in front: looking for more
+    # takes many times as long.
+    compressor = zlib.compressobj(strategy=zlib.Z_RLE)
+    payload = compressor.compress(planes.tobytes()) + compressor.flush()
+    counts = round_num, found.num_clients, found.slots.size
+    record = (*counts, len(payload), zlib.crc32(payload))
     self._file.seek(self._end)
     self._file.write(_seal(_RECORD.pack(*record)) + payload)
     self._file.flush()

@@ -1,7 +1,8 @@
-"""Looks into listed photos: what they are, and whose they are as well.
+"""Looks into listed photos: which are images, and who else has them.
 
-What TensorFlow cannot decode is converted, what is no image is found, and what
-would make a model or its guarantee other than its owner thinks is said.
+Formats that TensorFlow cannot decode are converted, files that are no images
+are found, and warnings say where a model or its guarantee is not what its owner
+may expect.
 """
 
 from __future__ import annotations
@@ -18,21 +19,22 @@ import numpy as np
 import pandas as pd
 
 from tff_fedemb import progress as progress_lib
+from tff_fedemb import whole_files
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import image_folder
 from tff_fedemb.data import photo_folder
 from tff_fedemb.data import photo_index
-from tff_fedemb.data import photo_splits
+from tff_fedemb.data import reading
 
 with epy.lazy_imports():
   from tff_fedemb.data import encoded_images
 
-# Of more photos the first bytes are not looked at, but their names, and no more
-# files of one size than so many are compared.
+# With more photos than the first number, names alone say which are converted,
+# and no more than the second number of files of one size are compared.
 MAX_SNIFFED, MAX_COMPARED = 100_000, 20_000
 _HEAD = 16
 _TAIL = 4096
-# How formats begin that are converted.
+# First bytes of the formats that are converted.
 _CONVERTIBLE = re.compile(
   rb"GIF8|BM|RIFF....WEBP|P[1-6]\s|II\*\0|MM\0\*", re.DOTALL
 )
@@ -42,129 +44,111 @@ _CONVERTIBLE_SUFFIXES = [
   for suffix in image_folder.READABLE_SUFFIXES
   if suffix not in _NATIVE_SUFFIXES
 ]
-# Of labels, from which on they are said to be almost users.
+# From this share of labels of a single user on, labels are almost users.
 _ALMOST_ALL = 0.9
 
 
-def find_files(photos: pd.DataFrame, root: pathlib.Path) -> list[bytes]:
-  """The files of photos as they were listed."""
-  folder = os.path.join(os.fsencode(root), b"")
-  return [folder + path for path in photos["path"]]
+def _find_fine(photos: pd.DataFrame) -> pd.DataFrame:
+  return photos[photos["fault"].isna()]
 
 
-class Checker:
-  """Looks into photos and takes down in their table what it finds."""
+def convert(photos: pd.DataFrame, folder: pathlib.Path) -> None:
+  """Converts photos that TensorFlow does not decode to PNG, once.
 
-  def __init__(
-    self,
-    photos: pd.DataFrame,
-    root: pathlib.Path,
-    findings: photo_folder.Findings,
-  ):
-    self._photos = photos
-    self._root = root
-    self._findings = findings
+  Args:
+    photos: A row for each with its `file`; `fault` and `converted` are set.
+    folder: Where the copies are.
+  """
+  fine = _find_fine(photos)
+  if len(photos) > MAX_SNIFFED:
+    endings = fine["file"].map(lambda file: os.path.splitext(file)[1].lower())
+    fine = fine[endings.isin(_CONVERTIBLE_SUFFIXES)]
+  else:
+    bar = progress_lib.create_bar(
+      "Looking at photos", unit="photos", items=fine["file"]
+    )
+    kinds = np.array([_sniff(file) for file in bar], object)
+    photos.loc[fine.index, "fault"] = np.where(kinds, kinds, None)
+    fine = fine[kinds == None]  # noqa: E711
+  if fine.empty:
+    return
+  folder.mkdir(parents=True, exist_ok=True)
+  files = fine["file"].unique()
+  with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    bar = progress_lib.create_bar(
+      "Converting to PNG",
+      unit="photos",
+      items=pool.map(lambda file: _convert(file, folder), files),
+      total=len(files),
+    )
+    results = dict(zip(files, bar, strict=True))
+  photos.loc[fine.index, ["converted", "fault"]] = [
+    results[file] for file in fine["file"]
+  ]
 
-  def _find_fine(self) -> pd.DataFrame:
-    return self._photos[self._photos["fault"].isna()]
 
-  def convert(self, folder: pathlib.Path) -> None:
-    """Converts to PNG, once, what TensorFlow does not decode."""
-    photos = self._find_fine()
-    if len(self._photos) > MAX_SNIFFED:
-      endings = photos["path"].map(
-        lambda path: os.path.splitext(path)[1].lower()
-      )
-      photos = photos[endings.isin(_CONVERTIBLE_SUFFIXES)]
-    else:
-      bar = progress_lib.create_bar(
-        "Looking at photos",
-        unit="photos",
-        items=find_files(photos, self._root),
-      )
-      kinds = np.array([_sniff(file) for file in bar], object)
-      self._photos.loc[photos.index, "fault"] = np.where(kinds, kinds, None)
-      photos = photos[kinds == None]  # noqa: E711
-    if photos.empty:
-      return
-    folder.mkdir(parents=True, exist_ok=True)
-    with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-      bar = progress_lib.create_bar(
-        "Converting to PNG",
-        unit="photos",
-        items=pool.map(
-          lambda file: _convert(file, folder), find_files(photos, self._root)
-        ),
-        total=len(photos),
-      )
-      results = list(bar)
-    self._photos.loc[photos.index, ["converted", "fault"]] = results
+def decode_all(photos: pd.DataFrame) -> None:
+  """Decodes every photo, and sets the `fault` of those that cannot be."""
+  fine = _find_fine(photos)
+  fine = fine[fine["converted"].isna()]
+  with progress_lib.create_bar(
+    "Decoding", unit="photos", total=len(fine)
+  ) as progress:
+    for start in range(0, len(fine), encoded_images.READING_BATCH):
+      files = fine["file"].iloc[start : start + encoded_images.READING_BATCH]
+      for row, what in encoded_images.find_faults(files):
+        photos.at[files.index[row], "fault"] = what
+      progress.update(len(files))
 
-  def decode_all(self) -> None:
-    """Decodes every photo to find those that cannot be."""
-    fine = self._find_fine()
-    fine = fine[fine["converted"].isna()]
-    files = find_files(fine, self._root)
-    with progress_lib.create_bar(
-      "Decoding", unit="photos", total=len(files)
-    ) as progress:
-      for start in range(0, len(files), encoded_images.READING_BATCH):
-        some = files[start : start + encoded_images.READING_BATCH]
-        for row, what in encoded_images.find_faults(some):
-          self._photos.at[fine.index[start + row], "fault"] = what
-        progress.update(len(some))
 
-  def leave_out_repeated(self) -> None:
-    """Leaves out rows that list an image again, or again with other labels."""
-    photos = self._photos
-    rows = photos[photos["path"].duplicated(keep=False)]
-    first = rows.drop_duplicates("path").set_index("path")[["user", "label"]]
-    rows = rows[rows["path"].duplicated()]
-    rows = rows.join(first, on="path", rsuffix="_before")
-    # Of two users: their contents are compared.
-    rows = rows[rows["user"] == rows["user_before"]]
-    is_same = rows["label"] == rows["label_before"]
-    photos.loc[rows.index[is_same], "split"] = photo_index.LEFT_OUT
-    for path in rows["path"][is_same]:
-      self._findings.add_odd(
-        "{number} rows list an image again and are left out", os.fsdecode(path)
-      )
-    other = rows.index[~is_same & rows["fault"].isna()]
-    photos.loc[other, "fault"] = "listed with another label before"
+def leave_out_repeated(
+  photos: pd.DataFrame, findings: photo_folder.Findings
+) -> None:
+  """Leaves out rows that list an image again, or again with other labels."""
+  # Images of two users are found by their content.
+  is_again = photos.duplicated(["path", "user"])
+  is_same = photos.duplicated(["path", "user", "label"])
+  photos.loc[is_same, "split"] = photo_index.LEFT_OUT
+  for path in photos["path"][is_same]:
+    findings.add_odd(
+      "{number} rows list an image again and are left out", os.fsdecode(path)
+    )
+  is_other = is_again & ~is_same & photos["fault"].isna()
+  photos.loc[is_other, "fault"] = "listed with another label before"
 
-  def find_shared(self) -> None:
-    """Finds files that two users have, by size and then by content."""
-    fine = self._find_fine()[["user", "size", "path"]]
-    files = _of_two_users(fine[fine["size"] > 0], "size")
-    num_all, num_photos = len(files), len(self._photos)
-    room = num_photos if num_photos <= MAX_SNIFFED else MAX_COMPARED
-    chosen = []
-    # Few large files are of one size by chance: they come first.
-    counts = files["size"].value_counts().sort_index(ascending=False)
-    for size, number in counts.items():
-      if number <= room:
-        chosen.append(size)
-        room -= number
-    files = files[files["size"].isin(chosen)]
-    if len(files) < num_all:
-      self._findings.remarks.append(
-        f"of {num_all:,} files that are as long as another user's,"
-        f" {len(files):,}"
-        " were compared with it, so two users may have one file unnoticed;"
-        " nothing is to be done if you know that they have not."
-      )
-    for num_bytes in (_TAIL, None):
-      bar = progress_lib.create_bar(
-        "Comparing", unit="photos", items=find_files(files, self._root)
-      )
-      digests = [_digest(file, num_bytes) for file in bar]
-      files = _of_two_users(files.assign(digest=digests), "digest")
-    for path in files.drop_duplicates("digest")["path"]:
-      self._findings.add_odd(
-        "{number} images are files that two users have; the guarantee is"
-        " for one user's images, so leave all but one of the copies out",
-        photo_folder.show_name(os.fsdecode(path)),
-      )
+
+def find_shared(photos: pd.DataFrame, findings: photo_folder.Findings) -> None:
+  """Finds files that two users have, by size and then by content."""
+  fine = _find_fine(photos)
+  files = _of_two_users(fine[fine["size"] > 0], "size")
+  num_all = len(files)
+  room = len(photos) if len(photos) <= MAX_SNIFFED else MAX_COMPARED
+  chosen = []
+  # Large files come first: few of them have one size by chance.
+  counts = files["size"].value_counts().sort_index(ascending=False)
+  for size, number in counts.items():
+    if number <= room:
+      chosen.append(size)
+      room -= number
+  files = files[files["size"].isin(chosen)]
+  if len(files) < num_all:
+    findings.remarks.append(
+      f"of {num_all:,} files that are as long as another user's, {len(files):,}"
+      " were compared with it, so two users may have one file unnoticed;"
+      " nothing is to be done if you know that they have not."
+    )
+  for num_bytes in (_TAIL, None):
+    bar = progress_lib.create_bar(
+      "Comparing", unit="photos", items=files["file"]
+    )
+    digests = [_digest(file, num_bytes) for file in bar]
+    files = _of_two_users(files.assign(digest=digests), "digest")
+  for path in files.drop_duplicates("digest")["path"]:
+    findings.add_odd(
+      "{number} images are files that two users have; the guarantee is for"
+      " one user's images, so leave all but one of the copies out",
+      photo_folder.show_name(os.fsdecode(path)),
+    )
 
 
 def _of_two_users(photos: pd.DataFrame, column: str) -> pd.DataFrame:
@@ -174,12 +158,12 @@ def _of_two_users(photos: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 def _sniff(path: bytes) -> str | None:
-  """What is wrong; "" for what TensorFlow decodes, None if to be converted."""
+  """The fault; "" if TensorFlow decodes the file, None if it is to convert."""
   try:
     with open(path, "rb", buffering=0) as file:
       head = file.read(_HEAD)
   except OSError as error:
-    return f"cannot be read: {error.strerror}"
+    return reading.describe_fault(error)
   if head.startswith(encoded_images.STARTS):
     return ""
   return None if _CONVERTIBLE.match(head) else encoded_images.UNREADABLE
@@ -189,22 +173,20 @@ def _convert(
   path: bytes, folder: pathlib.Path
 ) -> tuple[bytes | None, str | None]:
   """Converts a file to a PNG of a name that follows from its path and time."""
-  identity = repr((path, photo_index.find_facts(path))).encode()
+  identity = repr((path, *photo_index.look_at(path)[:2])).encode()
   copy = folder.absolute() / f"{hashlib.sha256(identity).hexdigest()[:32]}.png"
-  if copy.exists():
-    return os.fsencode(copy), None
   try:
-    content = image_folder.convert_to_png(os.fsdecode(path))
+    if not copy.exists():
+      content = image_folder.convert_to_png(os.fsdecode(path))
+      with whole_files.replacing(copy) as partial:
+        partial.write_bytes(content)
   except image_folder.ImageFolderError:
     return None, encoded_images.UNREADABLE
-  partial = copy.with_suffix(f".{os.getpid()}")
-  partial.write_bytes(content)
-  partial.replace(copy)
   return os.fsencode(copy), None
 
 
 def _digest(path: bytes, size: int | None) -> bytes:
-  """Of a file's end, or of all of it; of its name if it cannot be read."""
+  """Digest of a file's end or of all of it; its name if it cannot be read."""
   try:
     with open(path, "rb", buffering=0) as file:
       if size is not None:
@@ -214,45 +196,39 @@ def _digest(path: bytes, size: int | None) -> bytes:
     return path
 
 
-def describe(
-  users: Sequence[str],
-  classes: Sequence[str],
-  columns: np.ndarray,
-  assigned: photo_splits.Assignment,
-  hold_out: str,
-) -> list[str]:
-  """What a user should know about who has what, a line each."""
-  used = assigned.split_of_photo <= photo_index.TEST
-  trains = assigned.split_of_photo == photo_index.TRAIN
-  pairs = np.unique(columns[trains, :2], axis=0)
+def describe(photos: pd.DataFrame, hold_out: str) -> list[str]:
+  """Warns of odd users and classes, a line each.
+
+  Args:
+    photos, hold_out: The result and an argument of `photo_splits.assign`.
+  """
+  used = photos[photos["split"] <= photo_index.TEST]
+  is_train = used["split"] == photo_index.TRAIN
+  users, classes = photos["user"].unique(), photos["label"].unique()
+  classes_of_user = (
+    used[is_train].groupby("user", sort=False)["label"].nunique()
+  )
+  images_of_class = used["label"].value_counts(sort=False)
+  training, held_out = set(used["user"][is_train]), set(used["user"][~is_train])
+  in_both = [name for name in users if name in training & held_out]
   lines: list[str] = []
 
-  def warn(text: str, names: Sequence[str], chosen: np.ndarray) -> None:
-    numbers = np.flatnonzero(chosen).tolist()
-    lines.extend(
-      bad_examples.warn_of(
-        text.format(number=f"{len(numbers):,}", total=f"{len(names):,}"),
-        (names[i] for i in numbers),
-      )
-    )
+  def warn(text: str, found: Sequence[str], names: Sequence[str]) -> None:
+    numbers = {"number": f"{len(found):,}", "total": f"{len(names):,}"}
+    lines.extend(bad_examples.warn_of(text.format(**numbers), found))
 
-  of_user = np.bincount(pairs[:, 0], minlength=len(users))
-  if (of_user > 1).any():
+  if classes_of_user.max() > 1:
     warn(
       "{number} of {total} users have one class to train on, with nothing to"
       " tell it from; users_per_client=2 or more merges users",
+      classes_of_user.index[classes_of_user == 1],
       users,
-      of_user == 1,
     )
   warn(
     "{number} of {total} classes have one image, with nothing to compare it"
     " with; add images, or leave them out",
+    images_of_class.index[images_of_class == 1],
     classes,
-    np.bincount(columns[used, 1], minlength=len(classes)) == 1,
-  )
-  in_train, held_out = (
-    np.bincount(columns[rows, 0], minlength=len(users)) > 0
-    for rows in (trains, used & ~trains)
   )
   advice = {
     "split_column": "; give all images of a user one split to avoid that",
@@ -261,30 +237,24 @@ def describe(
   warn(
     "{number} of {total} users have images both to train on and held out, so"
     f" that evaluations are not covered by the guarantee{advice}",
+    in_both,
     users,
-    in_train & held_out,
   )
-  if hold_out != "users":
+  if hold_out != "users" and in_both:
     warn(
       "{number} of {total} users have no image to train on, and take no part",
+      [name for name in users if name not in training],
       users,
-      ~in_train & (in_train & held_out).any(),
     )
-  lines += _describe_labels(classes, pairs, of_user)
-  return lines
-
-
-def _describe_labels(
-  classes: Sequence[str], pairs: np.ndarray, of_user: np.ndarray
-) -> list[str]:
-  """What is odd about the labels."""
-  lines = []
-  owners = np.bincount(pairs[:, 1], minlength=len(classes))
+  owners = used[is_train].groupby("label")["user"].nunique()
   single = int((owners == 1).sum())
-  total = int((owners > 0).sum())
-  if (of_user > 1).any() and total > 2 and single >= _ALMOST_ALL * total:
+  if (
+    classes_of_user.max() > 1
+    and owners.size > 2
+    and single >= _ALMOST_ALL * owners.size
+  ):
     lines.append(
-      f"{single:,} of {total:,} classes to train on are of one user each:"
+      f"{single:,} of {owners.size:,} classes to train on are of one user each:"
       " labels are almost users, and a model may learn to tell users apart;"
       " use labels that users share, or one class for each user."
     )
@@ -294,9 +264,10 @@ def _describe_labels(
     for name in classes
     if first.setdefault(name.casefold(), name) != name
   ]
-  lines += bad_examples.warn_of(
-    f"{len(twins):,} classes differ from another in capitals alone and are"
-    " taken for two; rename those that are one",
+  warn(
+    "{number} classes differ from another in capitals alone and are taken for"
+    " two; rename those that are one",
     twins,
+    classes,
   )
   return lines

@@ -1,7 +1,7 @@
 """Lists photos that lie in folders, `<user>/<class>/<image>`.
 
-Or `<person>/<image>`, as faces do: a person is a user and a class then. Which
-of the two it is holds for all folders alike.
+Or `<person>/<image>`, as faces do: a person is a user and a class then. One
+layout holds for all folders.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import os
 import pathlib
-import stat
 from typing import NamedTuple
 import unicodedata
 
@@ -19,22 +18,37 @@ from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import image_folder
 from tff_fedemb.data import photo_index
+from tff_fedemb.data import reading
 
-# What other programs leave in folders.
+# Files and folders that other programs leave.
 _LITTER = frozenset(("thumbs.db", "desktop.ini", "__macosx", "@eadir"))
+_NO_IMAGES = (
+  "{number} files are no images by their names and are not used; save those"
+  " that are images as JPEG or PNG"
+)
+_MISPLACED = (
+  "{number} images lie beside folders and are not used; move them into the"
+  " folder of their class"
+)
+_LISTED_LINKS = (
+  "{number} links lead to folders that are listed already and are not followed"
+  " again"
+)
+_TWINS = (
+  "{number} names are written with other Unicode characters than the same"
+  " names elsewhere; they are taken for one"
+)
 
 
 class Photo(NamedTuple):
   """A photo as it is listed.
 
   Attributes:
-    user: Whose it is.
-    label: What it shows.
+    user: Its owner.
+    label: Its class.
     path: Below the root, as the disk has it.
-    size: Bytes, or -1 if there is no file.
-    mtime_ns: When it was changed last, or -1.
+    size, mtime_ns, fault: The result of `photo_index.look_at`.
     split: Index into `photo_index.SPLITS`, or -1 if the list does not say it.
-    fault: What is wrong with it, if anything.
   """
 
   user: str
@@ -42,18 +56,18 @@ class Photo(NamedTuple):
   path: bytes
   size: int
   mtime_ns: int
-  split: int = -1
   fault: str | None = None
+  split: int = -1
 
 
 @dataclasses.dataclass
 class Findings:
-  """What is noticed while photos are listed.
+  """Findings about the photos, made while they are listed.
 
   Attributes:
-    sources: Paths, sizes and times of what was looked at.
-    bad: What cannot be used and where, other than photos.
-    odd: Names by what is odd about them; a sentence with {number} in it.
+    sources: Paths, sizes and times of folders and tables that were read.
+    bad: Where something other than a photo cannot be used, and why.
+    odd: Names by a sentence, with {number} in it, that says why they are odd.
     remarks: Whole sentences.
   """
 
@@ -64,33 +78,24 @@ class Findings:
   odd: dict[str, list[str]] = dataclasses.field(default_factory=dict)
   remarks: list[str] = dataclasses.field(default_factory=list)
 
-  def add_source(self, path: bytes | str | os.PathLike[str]) -> None:
+  def add_source(self, path: str | os.PathLike[str]) -> None:
     """Takes down size and time of a file, or the time of a folder."""
-    self.sources.append(
-      (os.fsencode(path), *photo_index.find_facts(os.fsencode(path)))
-    )
+    encoded = os.fsencode(path)
+    size, mtime_ns, _ = photo_index.look_at(encoded)
+    self.sources.append((encoded, size, mtime_ns))
 
   def describe(self) -> list[str]:
     """A line for each that is odd."""
-    return [
-      *self.remarks,
-      *(
-        line
-        for text, names in self.odd.items()
-        for line in bad_examples.warn_of(
-          text.format(number=f"{len(names):,}"), names
-        )
-      ),
-    ]
+    lines = list(self.remarks)
+    for text, names in self.odd.items():
+      lines += bad_examples.warn_of(
+        text.format(number=f"{len(names):,}"), names
+      )
+    return lines
 
   def add_odd(self, what: str, name: str) -> None:
     """Takes down something odd."""
     self.odd.setdefault(what, []).append(name)
-
-
-def is_file(facts: os.stat_result) -> bool:
-  """Whether it is an ordinary file, and no folder or device."""
-  return stat.S_ISREG(facts.st_mode)
 
 
 @functools.lru_cache(100_000)
@@ -102,22 +107,21 @@ def show_name(name: str) -> str:
   return unicodedata.normalize("NFC", shown)
 
 
-def _is_visible(entry: os.DirEntry[str]) -> bool:
-  return not entry.name.startswith(".") and entry.name.lower() not in _LITTER
+def _is_visible(name: str) -> bool:
+  return not name.startswith(".") and name.lower() not in _LITTER
 
 
-def _is_image(entry: os.DirEntry[str]) -> bool:
-  return (
-    os.path.splitext(entry.name)[1].lower() in image_folder.READABLE_SUFFIXES
-  )
+def _is_image(name: str) -> bool:
+  suffix = os.path.splitext(name)[1].lower()
+  return suffix in image_folder.READABLE_SUFFIXES
 
 
 class FolderListing:
   """Photos below a folder.
 
   Attributes:
-    field: What the user gives it by.
-    root: What paths begin at.
+    field: The option that names it.
+    root: The folder that paths are relative to.
     place: The folder.
     findings: What is odd or bad; known once the photos are listed.
     of_people: Whether images lie in folders of users themselves, who are their
@@ -142,13 +146,10 @@ class FolderListing:
       FieldError: If some users have folders of classes and others have none.
     """
     with progress_lib.create_bar("Listing photos", unit="photos") as progress:
-      users = self._list_folders(self.root, "")
+      users = self._list_folders("")
       self.of_people = self._find_people(users)
       for user in users:
-        folders = (
-          [""] if self.of_people else self._list_folders(self.root / user, user)
-        )
-        for folder in folders:
+        for folder in [""] if self.of_people else self._list_folders(user):
           for photo in self._list_images(user, folder):
             yield photo
             progress.update()
@@ -158,14 +159,15 @@ class FolderListing:
     names: dict[bool, list[str]] = {True: [], False: []}
     for user in users:
       kinds = set()
-      # What cannot be read is noted when it is listed.
+      # Folders that cannot be read are noted when they are listed.
       with contextlib.suppress(OSError), os.scandir(self.root / user) as found:
-        for entry in filter(_is_visible, found):
-          if entry.is_dir():
-            kinds.add("folder")
-          elif _is_image(entry):
-            kinds.add("image")
-      # Of one with both, the others say what it is.
+        for entry in found:
+          if _is_visible(entry.name):
+            if entry.is_dir():
+              kinds.add("folder")
+            elif _is_image(entry.name):
+              kinds.add("image")
+      # Where one has both, the others decide.
       if len(kinds) == 1:
         names["image" in kinds].append(show_name(user))
     with_images, with_classes = names[True], names[False]
@@ -179,115 +181,76 @@ class FolderListing:
       )
     return bool(with_images)
 
-  def _scan(self, path: pathlib.Path, name: str) -> list[os.DirEntry[str]]:
-    """Entries that are not hidden, folders that are no links first."""
+  def _scan(self, below: str) -> Iterator[tuple[os.DirEntry[str], str, bool]]:
+    """Yields entries that are not hidden, folders that are no links first.
+
+    Each comes with its path below the root and whether it is a folder.
+    """
+    path = self.root / below
     self.findings.add_source(path)
     try:
-      with os.scandir(path) as entries:
-        visible = list(filter(_is_visible, entries))
+      with os.scandir(path) as found:
+        entries = [entry for entry in found if _is_visible(entry.name)]
     except OSError as error:
       self.findings.bad.append(
-        (name or str(path), f"folder that cannot be read: {error.strerror}")
+        (
+          show_name(below) or str(path),
+          f"folder that cannot be read: {error.strerror}",
+        )
       )
       # It may be readable the next time, although it looks the same.
       self.findings.sources.append((os.fsencode(path), -2, -2))
-      return []
-    return sorted(visible, key=lambda entry: (entry.is_symlink(), entry.name))
+      return
+    entries.sort(key=lambda entry: (entry.is_symlink(), entry.name))
+    for entry in entries:
+      yield entry, os.path.join(below, entry.name), os.path.isdir(entry.path)
 
-  def _list_folders(self, path: pathlib.Path, name: str) -> list[str]:
+  def _list_folders(self, below: str) -> list[str]:
     """Names of the folders in a folder; what else lies there is odd."""
     folders = []
-    for entry in self._scan(path, name):
-      shown = os.path.join(show_name(name), show_name(entry.name))
-      try:
-        is_folder = entry.is_dir()
-        facts = entry.stat() if is_folder else None
-      except OSError as error:
-        self.findings.bad.append((shown, f"cannot be read: {error.strerror}"))
+    for entry, path, is_folder in self._scan(below):
+      shown = show_name(path)
+      if not is_folder:
+        what = _MISPLACED if _is_image(entry.name) else _NO_IMAGES
+        self.findings.add_odd(what, shown)
         continue
-      if facts is None:
-        self._note_file(entry, shown)
+      facts = os.stat(entry.path)
+      if (facts.st_dev, facts.st_ino) in self._visited:
+        self.findings.add_odd(_LISTED_LINKS, shown)
         continue
-      place = facts.st_dev, facts.st_ino
-      if place in self._visited:
-        self.findings.add_odd(
-          "{number} links lead to folders that are listed already and are not"
-          " followed again",
-          shown,
-        )
-        continue
-      self._visited.add(place)
-      self._check_twin("classes" if name else "users", entry.name, shown)
+      self._visited.add((facts.st_dev, facts.st_ino))
+      names = self._names["classes" if below else "users"]
+      if names.setdefault(show_name(entry.name), entry.name) != entry.name:
+        self.findings.add_odd(_TWINS, shown)
       folders.append(entry.name)
-    if not folders and name:
-      self.findings.add_odd("{number} folders of users are empty", name)
+    if not folders and below:
+      self.findings.add_odd("{number} folders of users are empty", below)
     return folders
-
-  def _note_file(self, entry: os.DirEntry[str], shown: str) -> None:
-    if _is_image(entry):
-      self.findings.add_odd(
-        "{number} images lie beside folders and are not used; move them into"
-        " the folder of their class",
-        shown,
-      )
-    else:
-      self._note_other(shown)
-
-  def _note_other(self, shown: str) -> None:
-    self.findings.add_odd(
-      "{number} files are no images by their names and are not used; save"
-      " those that are images as JPEG or PNG",
-      shown,
-    )
-
-  def _check_twin(self, kind: str, name: str, shown: str) -> None:
-    first = self._names[kind].setdefault(show_name(name), name)
-    if first != name:
-      self.findings.add_odd(
-        "{number} names are written with other Unicode characters than the"
-        " same names elsewhere; they are taken for one",
-        shown,
-      )
 
   def _list_images(self, user: str, folder: str) -> Iterator[Photo]:
     """Images of a class of a user, or of a user who has no folders of them."""
     below = os.path.join(user, folder) if folder else user
     owner, label = show_name(user), show_name(folder or user)
-    depth = "<person>" if self.of_people else "<user>/<class>"
     is_empty = True
-    for entry in self._scan(self.root / below, show_name(below)):
-      path = os.path.join(below, entry.name)
-      fault, size, mtime_ns = None, -1, -1
-      try:
-        if entry.is_dir():
-          self.findings.add_source(entry.path)
-          self.findings.add_odd(
-            f"{{number}} folders lie deeper than {depth} and are not"
-            " looked into; move their images up, or list them in a table",
-            show_name(path),
-          )
-          continue
-        if not _is_image(entry):
-          self._note_other(show_name(path))
-          continue
-        facts = entry.stat()
-        size, mtime_ns = facts.st_size, facts.st_mtime_ns
-        if not is_file(facts):
-          fault = "no file"
-        elif not size:
-          fault = "empty"
-      except OSError as error:
-        fault = (
-          "a link that leads nowhere"
-          if isinstance(error, FileNotFoundError)
-          else f"cannot be read: {error.strerror}"
+    for entry, path, is_folder in self._scan(below):
+      if is_folder:
+        self.findings.add_source(entry.path)
+        depth = "<person>" if self.of_people else "<user>/<class>"
+        self.findings.add_odd(
+          f"{{number}} folders lie deeper than {depth} and are not looked into;"
+          " move their images up, or list them in a table",
+          show_name(path),
         )
-      is_empty = False
-      yield Photo(owner, label, os.fsencode(path), size, mtime_ns, fault=fault)
+      elif not _is_image(entry.name):
+        self.findings.add_odd(_NO_IMAGES, show_name(path))
+      else:
+        is_empty = False
+        size, mtime_ns, fault = photo_index.look_at(entry.path)
+        if fault == reading.MISSING:
+          fault = "a link that leads nowhere"
+        yield Photo(owner, label, os.fsencode(path), size, mtime_ns, fault)
     if is_empty:
+      kind = "users" if self.of_people else "classes"
       self.findings.add_odd(
-        "{number} folders of users hold no image"
-        if self.of_people
-        else "{number} folders of classes hold no image",
-        show_name(below),
+        f"{{number}} folders of {kind} hold no image", show_name(below)
       )

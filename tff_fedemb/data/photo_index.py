@@ -1,10 +1,10 @@
-"""An index of photos: whose they are, what they show and where they lie.
+"""An index of photos: their users, classes and files.
 
-A folder or a table of millions of files is gone through once. What was found is
-kept in the cache directory, so that a later start reads numbers alone and a
-client of training the paths of its own users alone, in TensorFlow operations:
-those can read a part of an sqlite database, as `tff.simulation.datasets` does,
-and of no other table.
+A folder or a table of millions of files is gone through once. The index is kept
+in the cache directory, so that a later start reads numbers alone and a client
+of training the paths of its own users alone, in TensorFlow operations: those
+can read a part of an sqlite database, as `tff.simulation.datasets` does, and of
+no other table.
 
 Users are numbered, and their names stay out of the index: a name may hold
 anything that a disk lets it.
@@ -26,6 +26,7 @@ import numpy as np
 
 from tff_fedemb import errors
 from tff_fedemb.data import population
+from tff_fedemb.data import reading
 
 with epy.lazy_imports():
   import pandas as pd
@@ -39,21 +40,24 @@ TRAIN, VALIDATION, TEST = range(3)
 LEFT_OUT = 3
 
 # To be raised when the same photos would give another index.
-VERSION = 3
+VERSION = 4
 
 
-def find_facts(path: bytes | str | os.PathLike[str]) -> tuple[int, int]:
-  """Size and time of a file, (-1, time) of a folder; (-1, -1) if it is gone."""
+def look_at(path: bytes | str) -> tuple[int, int, str | None]:
+  """Looks at a file that may be a photo.
+
+  Returns:
+    Its size, or -1 if it is a folder; when it was changed, in nanoseconds; and
+    what is wrong with it, if anything. Both numbers are -1 if it is gone.
+  """
   try:
-    return facts_of(os.stat(path))
-  except OSError:
-    return -1, -1
-
-
-def facts_of(facts: os.stat_result) -> tuple[int, int]:
-  """Size and time of a file, (-1, time) of a folder."""
+    facts = os.stat(path)
+  except OSError as error:
+    return -1, -1, reading.describe_fault(error)
   size = -1 if stat.S_ISDIR(facts.st_mode) else facts.st_size
-  return size, facts.st_mtime_ns
+  if not stat.S_ISREG(facts.st_mode):
+    return size, facts.st_mtime_ns, "no file"
+  return size, facts.st_mtime_ns, None if size else "empty"
 
 
 def write(
@@ -66,12 +70,12 @@ def write(
   """Writes an index.
 
   Args:
-    path: Of the index.
+    path: The file of the index.
     photos: A row for each photo that is used: `slot`, the place of its user
       among those who train, `label`, `split` and `file`, a path in bytes.
-    watched: Files and folders that were looked at, `path`, `size` and
+    watched: Files and folders that were looked at, `file`, `size` and
       `mtime_ns`: while they are the same, so are the photos.
-    facts: Of any kind that JSON can tell, to be kept.
+    facts: Further facts, which JSON can hold.
   """
   tables = {
     "photos": photos,
@@ -94,7 +98,7 @@ class PhotoIndex:
       DataError: If it is damaged.
     """
     self._path = path.resolve()
-    # What the writer was given to keep.
+    # The facts that the writer was given.
     self.facts = json.loads(self._read("SELECT value FROM facts")["value"][0])
 
   def _read(self, query: str) -> pd.DataFrame:
@@ -110,10 +114,10 @@ class PhotoIndex:
 
   def is_fresh(self) -> bool:
     """Whether all that is watched is what it was."""
-    watched = self._read("SELECT path, size, mtime_ns FROM watched")
+    watched = self._read("SELECT file, size, mtime_ns FROM watched")
     return all(
-      find_facts(path) == tuple(facts)
-      for path, *facts in watched.itertuples(index=False)
+      look_at(file)[:2] == tuple(facts)
+      for file, *facts in watched.itertuples(index=False)
     )
 
   def _select_of_clients(self, slots: str) -> str:

@@ -1,4 +1,4 @@
-"""From a folder or a table of photos to an index, made now or before."""
+"""Makes the index of a folder or a table of photos, or finds it made before."""
 
 import hashlib
 import itertools
@@ -7,10 +7,10 @@ import pathlib
 from typing import Any
 import uuid
 
-import numpy as np
 import pandas as pd
 
 from tff_fedemb import errors
+from tff_fedemb import whole_files
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import photo_checks
 from tff_fedemb.data import photo_folder
@@ -20,7 +20,7 @@ from tff_fedemb.data import photo_table
 
 Listing = photo_folder.FolderListing | photo_table.TableListing
 
-# Of more photos it is not noticed that one stands in another's place.
+# With more photos, one that is replaced under the same name is not noticed.
 MAX_WATCHED = 100_000
 _MIN_USERS = 2
 _CHUNK = 10_000
@@ -44,7 +44,7 @@ def _refuse_empty(listing: Listing) -> errors.FieldError:
 
 
 def _list_photos(listing: Listing) -> pd.DataFrame:
-  """A row a photo, with what `photo_folder.Photo` says, and `converted`.
+  """A row for each `photo_folder.Photo`, with its `file`, and `converted`.
 
   Raises:
     FieldError: If there are too few.
@@ -63,48 +63,43 @@ def _list_photos(listing: Listing) -> pd.DataFrame:
       "hold photos of two users or more: one alone cannot hide",
       f"{photos['user'][0]!r} alone in {listing.place}",
     )
-  return photos.assign(converted=None)
+  folder = os.path.join(os.fsencode(listing.root), b"")
+  return photos.assign(
+    file=[folder + path for path in photos["path"]], converted=None
+  )
 
 
-def _find_facts(
-  columns: np.ndarray, assigned: photo_splits.Assignment
-) -> dict[str, Any]:
+def _find_facts(photos: pd.DataFrame) -> dict[str, Any]:
   """Numbers and truths about who trains on what."""
-  trains = assigned.split_of_photo == photo_index.TRAIN
-  held_out = columns[
-    np.isin(assigned.split_of_photo, (photo_index.VALIDATION, photo_index.TEST))
+  trains = photos[photos["split"] == photo_index.TRAIN]
+  held_out = photos[
+    photos["split"].isin((photo_index.VALIDATION, photo_index.TEST))
   ]
-  pairs = np.unique(columns[trains, :2], axis=0)
+  users, labels = set(trains["user"]), set(trains["label"])
+  classes_of_user = trains.groupby("user")["label"].nunique()
   return {
-    "num_users": assigned.num_users,
-    "num_train_classes": int(np.unique(pairs[:, 1]).size),
-    "num_train_photos": int(trains.sum()),
-    "num_classes": int(assigned.labels.size),
-    "one_class_per_user": len(pairs) == assigned.num_users,
-    "evaluation_on_training_users": bool(
-      np.isin(held_out[:, 0], pairs[:, 0]).any()
-    ),
-    "held_out_classes_are_new": not np.isin(held_out[:, 1], pairs[:, 1]).any(),
+    "num_users": len(users),
+    "num_train_classes": len(labels),
+    "num_train_photos": len(trains),
+    "num_classes": photos["label"].nunique(),
+    "one_class_per_user": int(classes_of_user.max()) == 1,
+    "evaluation_on_training_users": not users.isdisjoint(held_out["user"]),
+    "held_out_classes_are_new": labels.isdisjoint(held_out["label"]),
   }
 
 
 def _find_watched(listing: Listing, photos: pd.DataFrame) -> pd.DataFrame:
-  """What an index is made again for when it changes."""
+  """Files and folders; when one changes, the index is made again."""
   if len(photos) > MAX_WATCHED:
     photos = photos[photos["fault"].notna() | photos["converted"].notna()]
   copies = photos["converted"].dropna()
-  return pd.DataFrame(
+  others = [(copy, *photo_index.look_at(copy)[:2]) for copy in copies]
+  columns = ["file", "size", "mtime_ns"]
+  return pd.concat(
     [
-      *listing.findings.sources,
-      *zip(
-        photo_checks.find_files(photos, listing.root),
-        photos["size"],
-        photos["mtime_ns"],
-        strict=True,
-      ),
-      *((copy, *photo_index.find_facts(copy)) for copy in copies),
-    ],
-    columns=["path", "size", "mtime_ns"],
+      photos[columns],
+      pd.DataFrame([*listing.findings.sources, *others], columns=columns),
+    ]
   )
 
 
@@ -119,42 +114,36 @@ def _write(
   """Lists the photos, looks into them and decides what is held out."""
   findings = listing.findings
   photos = _list_photos(listing)
-  checker = photo_checks.Checker(photos, listing.root, findings)
-  checker.leave_out_repeated()
-  checker.convert(copies)
+  photo_checks.leave_out_repeated(photos, findings)
+  photo_checks.convert(photos, copies)
   if decode_all:
-    checker.decode_all()
-  checker.find_shared()
-  user_of, users = pd.factorize(photos["user"])
-  class_of, classes = pd.factorize(photos["label"])
-  columns = np.stack([user_of, class_of, photos["split"]], axis=1)
-  assigned = photo_splits.assign(users, classes, columns, hold_out)
-  files = photo_checks.find_files(photos, listing.root)
-  used = pd.DataFrame(
-    {
-      "slot": assigned.slots[user_of],
-      "label": assigned.labels[class_of],
-      "split": assigned.split_of_photo,
-      "file": photos["converted"].fillna(pd.Series(files)),
-    }
-  )[photos["fault"].isna() & (assigned.split_of_photo < photo_index.LEFT_OUT)]
+    photo_checks.decode_all(photos)
+  photo_checks.find_shared(photos, findings)
+  photos, classes = photo_splits.assign(photos, hold_out)
+  is_used = photos["fault"].isna() & (photos["split"] <= photo_index.TEST)
   faults = photos[photos["fault"].notna()]
   photo_index.write(
     path,
-    photos=used,
+    photos=pd.DataFrame(
+      {
+        "slot": photos["slot"],
+        "label": photos["number"],
+        "split": photos["split"],
+        "file": photos["converted"].fillna(photos["file"]),
+      }
+    )[is_used],
     watched=_find_watched(listing, photos),
-    facts=_find_facts(columns, assigned)
+    facts=_find_facts(photos)
     | {
       "bad": [
         *findings.bad,
         *zip(map(os.fsdecode, faults["path"]), faults["fault"], strict=True),
       ],
-      "class_names": [classes[i] for i in np.argsort(assigned.labels)],
-      "of_people": isinstance(listing, photo_folder.FolderListing)
-      and listing.of_people,
+      "class_names": classes,
+      "of_people": getattr(listing, "of_people", False),
       "warnings": [
         *findings.describe(),
-        *photo_checks.describe(users, classes, columns, assigned, hold_out),
+        *photo_checks.describe(photos, hold_out),
       ],
     },
   )
@@ -169,12 +158,12 @@ def open_index(
 ) -> photo_index.PhotoIndex:
   """Opens the index of a folder or a table, made before if nothing changed.
 
-  What is looked at are size and time of a table, the times of folders, and
-  sizes and times of photos: of up to `MAX_WATCHED` all, of more those that were
-  at fault or converted.
+  Changes are seen by the size and time of a table, the times of folders, and
+  sizes and times of photos: all of them up to `MAX_WATCHED`, otherwise those
+  that were at fault or converted.
 
   Args:
-    listing: What is to be listed; it is, at most once.
+    listing: The folder or table; it is listed at most once.
     cache_dir: Where the index is kept. An older one stays, as a program may
       still be training on it.
     hold_out: One of `photo_splits.HOLD_OUT`.
@@ -195,15 +184,7 @@ def open_index(
     except errors.DataError:
       continue  # It is damaged.
   path = cache_dir / f"{name}_{uuid.uuid4().hex[:8]}.sqlite"
-  partial = cache_dir / f".{path.name}.partial"
-  try:
-    cache_dir.mkdir(parents=True, exist_ok=True)
-    partial.touch()
-  except OSError as error:
-    raise errors.FieldError(
-      "cache_dir", "be writable", f"{cache_dir}: {error.strerror}"
-    ) from error
-  try:
+  with whole_files.caching(path) as partial:
     _write(
       listing,
       partial,
@@ -211,7 +192,4 @@ def open_index(
       decode_all=decode_all,
       copies=cache_dir / "photos_converted",
     )
-    partial.replace(path)
-  finally:
-    partial.unlink(missing_ok=True)
   return photo_index.PhotoIndex(path)

@@ -1,8 +1,8 @@
 """Lists photos from a table with columns image, user, label and maybe split.
 
-Of values separated by commas, semicolons or tabulators, in UTF-8, or Parquet.
-An image is named relative to the table's folder and lies below it: a table that
-somebody sent cannot have other files of the disk read.
+The table has values separated by commas, semicolons or tabulators, in UTF-8, or
+is a Parquet file. An image is named relative to the table's folder and lies
+below it: a table that somebody sent cannot have other files of the disk read.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,6 +23,7 @@ from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import photo_folder
 from tff_fedemb.data import photo_index
+from tff_fedemb.data import reading
 
 _REQUIRED = ("image", "user", "label")
 _SPLIT = "split"
@@ -30,8 +31,7 @@ _SPLITS = {name: i for i, name in enumerate(photo_index.SPLITS)}
 _PARQUET = (".parquet", ".pq")
 _HEAD = 1 << 16
 _DRIVE = re.compile(r"[A-Za-z]:/")
-# Most paths are without these, and looked at no further.
-_UNUSUAL = re.compile(r"^[/.]|/\.|//|\\|:")
+_FORMS = ("NFC", "NFD")
 
 
 def is_table(path: pathlib.Path) -> bool:
@@ -83,7 +83,7 @@ def _refusing_text(path: pathlib.Path):
 class _Csv:
   """Values between separators."""
 
-  # What a row is called, and the number of the first.
+  # Name of a row, and number of the first one.
   word, first = "line", 2
 
   def __init__(self, path: pathlib.Path):
@@ -91,16 +91,10 @@ class _Csv:
     with _refusing_text(path), open(path, "rb") as file:
       head = file.read(_HEAD)
       line = head.splitlines()[0].decode("utf-8-sig") if head.strip() else ""
-    options = {
-      s: next(csv.reader([line], delimiter=s), []) for s in (",", ";", "\t")
-    }
-    # Of a table that has none of the columns, the one that splits most.
+    # The separator that splits the line most.
     self._separator, self.names = max(
-      options.items(),
-      key=lambda item: (
-        sum(n.strip().casefold() in _REQUIRED for n in item[1]),
-        len(item[1]),
-      ),
+      ((s, next(csv.reader([line], delimiter=s), [])) for s in ",;\t"),
+      key=lambda option: len(option[1]),
     )
 
   def read(self, bad: dict[int, str]) -> Iterator[pa.RecordBatch]:
@@ -162,7 +156,7 @@ class TableListing:
   """Photos of a table.
 
   Attributes:
-    field: What the user gives it by.
+    field: The option that names it.
     root: The table's folder.
     place: The table.
     findings: What is odd or bad; known once the photos are listed.
@@ -206,27 +200,23 @@ class TableListing:
     rows = progress_lib.create_bar(
       "Listing photos", unit="photos", items=self._read(bad)
     )
-    folder = os.open(self.root, os.O_RDONLY)
-    try:
-      for (image, user, label, *split), number in rows:
-        if not (image or user or label):
-          continue  # A blank line.
-        what = _find_gap(image, user, label, *split)
-        if what:
-          bad[number] = what
-          continue
-        path, size, mtime_ns, fault = _look_at(image, folder)
-        yield photo_folder.Photo(
-          show(user),
-          show(label),
-          os.fsencode(path),
-          size,
-          mtime_ns,
-          _SPLITS[split[0].lower()] if split else -1,
-          fault,
-        )
-    finally:
-      os.close(folder)
+    root = os.fspath(self.root)
+    for (image, user, label, *split), number in rows:
+      if not (image or user or label):
+        continue  # A blank line.
+      if what := _find_gap(image, user, label, *split):
+        bad[number] = what
+        continue
+      path, size, mtime_ns, fault = _look_at(image, root)
+      yield photo_folder.Photo(
+        show(user),
+        show(label),
+        os.fsencode(path),
+        size,
+        mtime_ns,
+        fault,
+        _SPLITS[split[0].lower()] if split else -1,
+      )
     self.findings.bad += [
       (f"{self._table.word} {number:,}", bad[number]) for number in sorted(bad)
     ]
@@ -235,56 +225,32 @@ class TableListing:
 def _find_gap(
   image: str, user: str, label: str, split: str = "train"
 ) -> str | None:
-  """What is wrong with the values of a row."""
-  if not (image and user and label and "\0" not in image + user + label):
-    for name, value in zip(_REQUIRED, (image, user, label), strict=True):
-      if not value:
-        return f"no {name}"
-      if "\0" in value:
-        return f"a {name} with a NUL character"
+  """The fault of the values of a row, if any."""
+  for name, value in zip(_REQUIRED, (image, user, label), strict=True):
+    if not value:
+      return f"no {name}"
+    if "\0" in value:
+      return f"a {name} with a NUL character"
   if split.lower() not in _SPLITS:
-    words = ", ".join(photo_index.SPLITS)
-    return f"split {split!r}, which is none of {words}"
+    return f"split {split!r}, which is none of {', '.join(_SPLITS)}"
   return None
 
 
-def _look_at(image: str, folder: int) -> tuple[str, int, int, str | None]:
-  """A path, its size and time, and what is wrong with it."""
+def _look_at(image: str, root: str) -> tuple[str, int, int, str | None]:
+  """A path below the root, and what `photo_index.look_at` finds there."""
   path = image
-  if _UNUSUAL.search(path):
-    if "\\" in path and not _exists(path, folder):
-      path = path.replace("\\", "/")
-    if path.startswith("/") or _DRIVE.match(path):
-      return (
-        path,
-        -1,
-        -1,
-        "an absolute path, and it must be relative to the table",
-      )
-    path = os.path.normpath(path)
-    if path.split("/")[0] == "..":
-      return path, -1, -1, "outside the table's folder"
-  what, forms = "missing", [path]
-  if not path.isascii():
-    forms += [unicodedata.normalize(form, path) for form in ("NFC", "NFD")]
-  for form in forms:
-    try:
-      facts = os.stat(form, dir_fd=folder)
-    except (FileNotFoundError, NotADirectoryError):
-      continue
-    except OSError as error:
-      what = f"cannot be read: {error.strerror}"
-      continue
-    found = photo_index.facts_of(facts)
-    if not photo_folder.is_file(facts):
-      return form, *found, "no file"
-    return form, *found, None if facts.st_size else "empty"
-  return path, -1, -1, what
-
-
-def _exists(path: str, folder: int) -> bool:
-  try:
-    os.stat(path, dir_fd=folder)
-  except OSError:
-    return False
-  return True
+  if "\\" in path and not os.path.exists(os.path.join(root, path)):
+    path = path.replace("\\", "/")
+  if path.startswith("/") or _DRIVE.match(path):
+    what = "an absolute path, and it must be relative to the table"
+    return path, -1, -1, what
+  path = os.path.normpath(path)
+  if path.split("/")[0] == "..":
+    return path, -1, -1, "outside the table's folder"
+  # Disks and tables may write one letter in two ways.
+  forms = [path, *(unicodedata.normalize(form, path) for form in _FORMS)]
+  for form in dict.fromkeys(forms):
+    found = photo_index.look_at(os.path.join(root, form))
+    if found[-1] != reading.MISSING:
+      return form, *found
+  return path, -1, -1, reading.MISSING

@@ -1,4 +1,4 @@
-"""What the input pipelines of clients have in common."""
+"""Parts of clients' input pipelines."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,8 +29,8 @@ def interleave_users(
   """Reads an example of each user of a virtual client in turn.
 
   It takes longer than to read user by user, and is for clients that use only
-  some of their examples. Of more than 64 users the next one begins when one has
-  no example left.
+  some of their examples. With more than 64 users, the next one begins when one
+  has no example left.
 
   Args:
     create_dataset: From a virtual client's identifier to batches of examples.
@@ -55,9 +55,9 @@ def interleave_users(
 def gather(dataset: tf.data.Dataset, *, max_elements: int = 0) -> Any:
   """Reads a data set to its end, in TensorFlow operations only.
 
-  By no `reduce`, and a pipeline should have no `map` that it can do without:
-  TensorFlow prepares their functions anew for every client, which takes as long
-  as a step of training.
+  It uses no `reduce`, and a pipeline should have no `map` that it can do
+  without: TensorFlow prepares their functions anew for every client, which
+  takes as long as a step of training.
 
   Args:
     dataset: Batches of anything, `[b, ...]`.

@@ -60,7 +60,7 @@ class Population:
     """Draws users and takes them out, the same ones each time.
 
     Args:
-      number: Of users to draw, less than all.
+      number: Number of users to draw, less than all.
 
     Returns:
       The population of the others, in their order, and those drawn.
@@ -70,7 +70,7 @@ class Population:
         len(self), number, replace=False, shuffle=False
       )
     )
-    # Of the others, how many come before each that was drawn.
+    # How many of the others come before each that was drawn.
     before = drawn - np.arange(number)
     others = Population(
       len(self) - number,

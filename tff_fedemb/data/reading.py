@@ -1,4 +1,4 @@
-"""What goes wrong with files that somebody else wrote, said in one way."""
+"""Errors of files that somebody else wrote, in the same words everywhere."""
 
 from collections.abc import Callable
 import lzma
@@ -12,8 +12,8 @@ import numpy as np
 
 from tff_fedemb import errors
 
-# What a damaged archive makes the standard library raise. RuntimeError:
-# encrypted, or (NotImplementedError) packed in an unknown way.
+# The standard library raises these for a damaged archive; RuntimeError if it is
+# encrypted or (NotImplementedError) packed in an unknown way.
 ARCHIVE_ERRORS = (
   EOFError,
   RuntimeError,
@@ -22,6 +22,8 @@ ARCHIVE_ERRORS = (
   zipfile.BadZipFile,
   zlib.error,
 )
+
+MISSING = "missing"
 
 # Opens a zip of arrays, and nothing else; NumPy's stub takes no path.
 open_npz: Callable[..., Any] = np.lib.npyio.NpzFile
@@ -35,6 +37,13 @@ def create_error(
     f"{error.filename or path} must be a {kind} that can be read, found:"
     f" {error.strerror}."
   )
+
+
+def describe_fault(error: OSError) -> str:
+  """The fault of a photo that cannot be read; `MISSING` if it is gone."""
+  if isinstance(error, FileNotFoundError | NotADirectoryError):
+    return MISSING
+  return f"cannot be read: {error.strerror}"
 
 
 def read_bytes(path: bytes) -> bytes:

@@ -7,7 +7,7 @@ query, whatever the number of users that it merges.
 
 from collections.abc import Iterable, Iterator
 import contextlib
-import fcntl
+import itertools
 import os
 import pathlib
 import sqlite3
@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
+from tff_fedemb import whole_files
 from tff_fedemb.data import population
 
 _READING_BATCH = 512
@@ -78,9 +79,9 @@ class SqliteExamples:
       raise errors.DataError(
         f"{self._path} has no client in split {split_name!r}."
       )
-    # To TensorFlow's reader an address as well: it neither locks the file nor
-    # asks again and again whether it has changed, which took half of the time
-    # of a client's query. Files are replaced whole, never written to.
+    # As an address, TensorFlow's reader neither locks the file nor asks again
+    # and again whether it has changed, which took half of the time of a
+    # client's query. Files are replaced whole, never written to.
     self._address = f"{self._path.resolve().as_uri()}?mode=ro&immutable=1"
     # Users of the split, sorted; also those without examples.
     self.user_ids = [user_id for user_id, _ in rows]
@@ -110,28 +111,14 @@ class SqliteExamples:
     )
     return rows.batch(_READING_BATCH)
 
-  def read_serialized(self, *, limit: int = -1) -> list[bytes]:
-    """Serialised examples of the split, user by user; all, or the first."""
-    try:
-      with self._connect() as connection:
-        return [
-          row[0]
-          for row in connection.execute(
-            "SELECT serialized_example_proto FROM examples WHERE split_name"
-            " = ? ORDER BY client_id, rowid LIMIT ?",
-            (self._split_name, limit),
-          )
-        ]
-    except sqlite3.Error as error:
-      raise errors.DataError(
-        f"{self._path} must be a whole sqlite database, found: {error}."
-      ) from error
-
-  def read_batches(self, description: str) -> Iterator[list[bytes]]:
-    """Yields what `read_serialized` returns, some examples at a time.
+  def read_batches(
+    self, description: str | None, *, limit: int = -1
+  ) -> Iterator[list[bytes]]:
+    """Yields serialised examples of the split user by user, some at a time.
 
     Args:
-      description: What a progress bar calls it.
+      description: Name of the progress bar; None for no bar.
+      limit: Number of examples from the first on; -1 for all.
 
     Raises:
       DataError: If the database is damaged.
@@ -140,8 +127,8 @@ class SqliteExamples:
       with self._connect() as connection:
         rows = connection.execute(
           "SELECT serialized_example_proto FROM examples WHERE split_name = ?"
-          " ORDER BY client_id, rowid",
-          (self._split_name,),
+          " ORDER BY client_id, rowid LIMIT ?",
+          (self._split_name, limit),
         )
         with progress_lib.create_bar(
           description, unit="examples", total=self.num_examples
@@ -154,21 +141,14 @@ class SqliteExamples:
         f"{self._path} must be a whole sqlite database, found: {error}."
       ) from error
 
-
-def _identify(path: pathlib.Path) -> tuple[int, int] | None:
-  """What is another when a file is replaced; None if there is no such file."""
-  try:
-    facts = path.stat()
-  except FileNotFoundError:
-    return None
-  return facts.st_ino, facts.st_mtime_ns
+  def read_serialized(self, *, limit: int = -1) -> list[bytes]:
+    """All that `read_batches` yields."""
+    batches = self.read_batches(None, limit=limit)
+    return list(itertools.chain.from_iterable(batches))
 
 
 def write_examples(path: str | os.PathLike[str], rows: _Rows) -> None:
   """Writes a database, whole or not at all.
-
-  One program writes to a folder at a time. Another one waits; if the database
-  has been written when it is its turn, it keeps that.
 
   Args:
     path: Where to write; an existing file is replaced.
@@ -176,32 +156,13 @@ def write_examples(path: str | os.PathLike[str], rows: _Rows) -> None:
   """
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
-  found = _identify(path)
-  partial = path.with_name(f".{path.name}.partial")
-  journal = path.with_name(f"{partial.name}-journal")
-
-  def remove_partial():
-    for file in (partial, journal):
-      file.unlink(missing_ok=True)
-
-  descriptor = os.open(path.parent, os.O_RDONLY)
-  try:
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    if _identify(path) not in (None, found):
-      return
-    # What a program that was killed has left.
-    remove_partial()
-    try:
-      _write(partial, rows)
-      os.replace(partial, path)
-    finally:
-      remove_partial()
-  finally:
-    os.close(descriptor)
-
-
-def _write(path: pathlib.Path, rows: _Rows) -> None:
-  with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+  with (
+    whole_files.replacing(path) as partial,
+    contextlib.closing(sqlite3.connect(partial)) as connection,
+    connection,
+  ):
+    # A file that is not whole is removed, and need not be rolled back.
+    connection.execute("PRAGMA journal_mode = OFF")
     connection.executescript(_SCHEMA)
     for split_name, user_id, found in rows:
       examples = [(split_name, user_id, example) for example in found]

@@ -24,7 +24,7 @@ from tff_fedemb.data import reading
 from tff_fedemb.data import tfrecord_files
 from tff_fedemb.data import tfrecord_index
 
-# Of a user who has none to compare it with, an image teaches nothing.
+# An image teaches nothing if its user has none to compare it with.
 _MIN_EXAMPLES = 2
 
 
@@ -58,8 +58,8 @@ class TfRecordExamples:
     two others are left out, and the user stays, if need be without an example.
     If it does not skip, only images are decoded that do not begin and end as a
     JPEG does, nothing of what was noted may be used (`bad.check` refuses it),
-    and users of one image are fine, but for a warning. Of a file that is cut or
-    damaged the whole records before that are used.
+    and users of one image are fine, but for a warning. A file that is cut or
+    damaged is used up to there.
 
     Args:
       directory: The folder; the name of a file is a user's identifier. Hidden
@@ -105,7 +105,7 @@ class TfRecordExamples:
       )
     # int64 `[examples]`, of all users' examples that can be used.
     self.labels = index.labels[used]
-    # What a user should know about the data, a line each.
+    # Warnings about the data, a line each.
     single = np.flatnonzero(num_fine == 1)
     self.warnings = bad_examples.warn_of(
       f"{single.size} of {num_fine.size} users have one image only, with"
@@ -130,7 +130,7 @@ class TfRecordExamples:
     partly[index.files[~used]] = True
     files = np.flatnonzero(partly)
     self._partial_paths = [self._path(self.user_ids[file]) for file in files]
-    # Of these files' records: bool `[records]` and int64 `[files + 1]`.
+    # Of the records of these files, bool `[records]` and int64 `[files + 1]`.
     self._used = used[partly[index.files]]
     self._firsts = np.append(0, np.cumsum(np.diff(index.firsts)[files]))
 

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from tff_fedemb import whole_files
+
 TRAIN_FOLDER = "train"
 TEST_FILE_NAME = "test.tfRecord"
 # In a folder of synthetic data, says how it was made; TFF does not look at it.
@@ -25,15 +27,13 @@ GENERATOR_FILE_NAME = "generator.json"
 IMAGE_FEATURE = "image/encoded_jpeg"
 CLASS_FEATURE = "class"
 
-PARTIAL_SUFFIX = ".partial"
-
 # Bytes of a record beside the image: the framing of TFRecord (16) and of the
 # example (names, lengths, class), rounded up.
 RECORD_OVERHEAD = 80
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:
-  """What a file says; nothing if it is not there, or something else."""
+  """Reads an object from a file; an empty one if there is none."""
   try:
     found = json.loads(path.read_text())
   except (OSError, ValueError):
@@ -67,7 +67,7 @@ def serialize_example(
     elif isinstance(value, int | np.integer):
       feature.int64_list.value.append(value)
     else:
-      feature.float_list.value.extend(np.asarray(value).reshape(-1))
+      feature.float_list.value.extend(np.ravel(value).tolist())
   return example.SerializeToString(deterministic=True)
 
 
@@ -81,10 +81,6 @@ def write_records(
 ) -> None:
   """Writes a TFRecord file, whole or not at all.
 
-  The records go to a file of another name first, which takes the place of
-  `path` when it is complete and on the disk. If `records` raises, nothing is
-  left.
-
   Args:
     path: Where to write, in a folder that exists.
     records: They are taken one at a time.
@@ -94,20 +90,12 @@ def write_records(
   """
   import tensorflow as tf  # As above.
 
-  path = pathlib.Path(path)
-  partial = path.with_name(path.name + PARTIAL_SUFFIX)
-  try:
-    with tf.io.TFRecordWriter(os.fspath(partial)) as writer:
-      for record in records:
-        writer.write(record)
-    with partial.open("rb+") as written:
-      os.fsync(written.fileno())
-    partial.replace(path)
-  except tf.errors.ResourceExhaustedError as error:
-    partial.unlink(missing_ok=True)
-    raise OSError(
-      errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path)
-    ) from error
-  except BaseException:
-    partial.unlink(missing_ok=True)
-    raise
+  with whole_files.replacing(path) as partial:
+    try:
+      with tf.io.TFRecordWriter(os.fspath(partial)) as writer:
+        for record in records:
+          writer.write(record)
+    except tf.errors.ResourceExhaustedError as error:
+      raise OSError(
+        errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path)
+      ) from error

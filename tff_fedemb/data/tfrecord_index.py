@@ -1,4 +1,4 @@
-"""What is in the TFRecord files of photos, found in one pass and kept.
+"""An index of TFRecord files of photos, made in one pass and kept.
 
 A data set of thousands of files and gigabytes is read once; later starts read
 the index and the sizes and times of the files.
@@ -10,8 +10,6 @@ import functools
 import hashlib
 import os
 import pathlib
-import tempfile
-from typing import Any
 
 from google.protobuf import message
 import numpy as np
@@ -19,12 +17,13 @@ import tensorflow as tf
 
 from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
+from tff_fedemb import whole_files
 from tff_fedemb.data import encoded_images
 from tff_fedemb.data import reading
 from tff_fedemb.data import tfrecord_files
 
 # To be raised when the same files would give another index.
-_INDEX_VERSION = 1
+_INDEX_VERSION = 2
 # Before a record come its length (8 bytes) and a checksum of it (4), after it a
 # checksum of the record (4).
 _HEADER_SIZE = 12
@@ -42,7 +41,7 @@ _FAULTS = {
 
 @dataclasses.dataclass(frozen=True)
 class RecordIndex:
-  """What is in some TFRecord files.
+  """Where the records of some TFRecord files are, and which are fine.
 
   Attributes:
     ends: int64 `[files]`, bytes up to the end of the last whole record.
@@ -52,8 +51,6 @@ class RecordIndex:
     lengths: int64 `[records]`, size of the example, bytes.
     labels: int64 `[records]`, -1 where there is none.
     faults: uint8 `[records]`, 0 where nothing is wrong.
-    all_decoded: Whether every image was decoded; otherwise only those were that
-      do not begin and end as a JPEG does.
   """
 
   ends: np.ndarray
@@ -63,7 +60,6 @@ class RecordIndex:
   lengths: np.ndarray
   labels: np.ndarray
   faults: np.ndarray
-  all_decoded: bool = False
 
   @property
   def fine(self) -> np.ndarray:
@@ -76,11 +72,11 @@ class RecordIndex:
     return np.searchsorted(self.files, np.arange(self.ends.size + 1))
 
   def describe_faults(self, file: int, name: str) -> list[tuple[str, str]]:
-    """What is wrong with the file of a number, here called `name`.
+    """Lists the faults of the file of a number, here called `name`.
 
     Returns:
-      For each fault where it is, records counted from 0, and what; none for an
-      empty file.
+      For each fault its place, with records counted from 0, and the fault; none
+      for an empty file.
     """
     first, last = self.firsts[file : file + 2]
     faults = [
@@ -184,32 +180,6 @@ def _scan(
   return index, np.flatnonzero(odd)
 
 
-def _decode(
-  paths: Sequence[pathlib.Path],
-  index: RecordIndex,
-  description: str | None,
-  rows: np.ndarray | None = None,
-) -> RecordIndex:
-  """Finds out which of some images, or of all, can be decoded."""
-  if rows is not None and not rows.size:
-    return index
-  some = np.flatnonzero(index.fine) if rows is None else rows
-  faults = index.faults.copy()
-  with progress_lib.create_bar(
-    description, unit="images decoded", total=some.size
-  ) as progress:
-    for file in np.unique(index.files[some]):
-      of_file = some[index.files[some] == file]
-      for start in range(0, of_file.size, encoded_images.READING_BATCH):
-        batch = of_file[start : start + encoded_images.READING_BATCH]
-        bad = encoded_images.find_unreadable(
-          read_images(paths[file], index, batch)
-        )
-        faults[batch[bad]] = _NO_IMAGE
-        progress.update(batch.size)
-  return dataclasses.replace(index, faults=faults, all_decoded=rows is None)
-
-
 def build_index(
   paths: Sequence[pathlib.Path],
   *,
@@ -220,51 +190,38 @@ def build_index(
 
   Args:
     paths: The files.
-    description: What to call this in progress bars; `None` for no bars.
-    decode_all: Whether to decode every image, at some milliseconds each.
+    description: Name of the progress bars; `None` for no bars.
+    decode_all: Whether to decode every image, at some milliseconds each;
+      otherwise only those that do not begin and end as a JPEG does.
 
   Raises:
     DataError: If a file cannot be read at all.
   """
   index, odd = _scan(paths, description)
-  return _decode(paths, index, description, None if decode_all else odd)
-
-
-def _fingerprint(paths: Sequence[pathlib.Path]) -> str:
-  digest = hashlib.sha256(repr(_INDEX_VERSION).encode())
-  for path in paths:
-    facts = path.stat()
-    digest.update(repr((path.name, facts.st_size, facts.st_mtime_ns)).encode())
-  return digest.hexdigest()
+  rows = np.flatnonzero(index.fine) if decode_all else odd
+  with progress_lib.create_bar(
+    description, unit="images decoded", total=rows.size
+  ) as progress:
+    for file in np.unique(index.files[rows]):
+      of_file = rows[index.files[rows] == file]
+      for start in range(0, of_file.size, encoded_images.READING_BATCH):
+        batch = of_file[start : start + encoded_images.READING_BATCH]
+        images = read_images(paths[file], index, batch)
+        bad = encoded_images.find_unreadable(images)
+        index.faults[batch[bad]] = _NO_IMAGE
+        progress.update(batch.size)
+  return index
 
 
 def _load_index(cached: pathlib.Path, fingerprint: str) -> RecordIndex | None:
   try:
     with reading.open_npz(cached, allow_pickle=False) as arrays:
-      if str(arrays["fingerprint"]) != fingerprint:
-        return None
-      fields: dict[str, Any] = {
-        field.name: arrays[field.name]
-        for field in dataclasses.fields(RecordIndex)
-      }
+      fields = dict(arrays)
   except (*reading.ARCHIVE_ERRORS, OSError, KeyError, ValueError):
     return None
-  fields["all_decoded"] = bool(fields["all_decoded"])
+  if fields.pop("fingerprint", None) != fingerprint:
+    return None
   return RecordIndex(**fields)
-
-
-def _save_index(
-  cached: pathlib.Path, fingerprint: str, index: RecordIndex
-) -> None:
-  # Programs that build it at once replace each other's.
-  partial = cached.with_name(f".{os.getpid()}.{cached.name}")
-  try:
-    np.savez_compressed(
-      partial, fingerprint=fingerprint, **dataclasses.asdict(index)
-    )
-    os.replace(partial, cached)
-  finally:
-    partial.unlink(missing_ok=True)
 
 
 def open_index(
@@ -288,26 +245,25 @@ def open_index(
     DataError: If a file cannot be read, or the index not be written.
   """
   folder = hashlib.sha256(os.fsencode(paths[0].parent.resolve())).hexdigest()
-  cached = pathlib.Path(cache_dir) / f"{name}_{folder[:16]}.npz"
-  description = f"Indexing {name} (once)"
+  kind = "_decoded" if decode_all else ""
+  cached = pathlib.Path(cache_dir) / f"{name}{kind}_{folder[:16]}.npz"
+  digest = hashlib.sha256(repr((_INDEX_VERSION, decode_all)).encode())
   try:
-    fingerprint = _fingerprint(paths)
+    for path in paths:
+      facts = path.stat()
+      identity = path.name, facts.st_size, facts.st_mtime_ns
+      digest.update(repr(identity).encode())
   except OSError as error:
     raise reading.create_error(paths[0], error) from error
+  fingerprint = digest.hexdigest()
   index = _load_index(cached, fingerprint)
-  if index is not None and (index.all_decoded or not decode_all):
+  if index is not None:
     return index
-  try:
-    # Before the work, which may take minutes.
-    cached.parent.mkdir(parents=True, exist_ok=True)
-    tempfile.TemporaryFile(dir=cached.parent).close()
-    if index is None:
-      index = build_index(paths, description=description, decode_all=decode_all)
-    else:
-      index = _decode(paths, index, description)
-    _save_index(cached, fingerprint, index)
-  except OSError as error:
-    raise errors.FieldError(
-      "cache_dir", "be writable", f"{cached.parent}: {error}"
-    ) from error
+  with whole_files.caching(cached) as partial:
+    index = build_index(
+      paths, description=f"Indexing {name} (once)", decode_all=decode_all
+    )
+    np.savez_compressed(
+      partial, fingerprint=fingerprint, **dataclasses.asdict(index)
+    )
   return index

@@ -18,13 +18,13 @@ def warn_if_no_better(
   Donner, "Construction of confidence limits about effect measures: A general
   approach", Statistics in Medicine 2008): the difference, less the square root
   of the sum of the squares of how far the trained recall may be lower and the
-  untrained one higher. That takes the two as independent. They are of the same
-  classes, where what is easy for one model is mostly easy for the other, so
-  that the warning errs on the side of being given.
+  untrained one higher. The method takes the two as independent. They are of the
+  same classes, and images that are easy for one model are mostly easy for the
+  other, so the warning errs on the side of being given.
 
   Args:
-    trained: Of the model that was trained.
-    untrained: Of the same images and rates, before training.
+    trained: Result of the model that was trained.
+    untrained: Result for the same images and rates before training.
 
   Returns:
     The first, with one more warning if it is no better.

@@ -148,7 +148,7 @@ class Steps:
 
 @dataclasses.dataclass(frozen=True)
 class PairCounts:
-  """What `count_pairs` found.
+  """The result of `count_pairs`.
 
   Attributes:
     steps: Accepted pairs by threshold; exact at each of its steps.

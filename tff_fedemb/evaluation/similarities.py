@@ -1,7 +1,6 @@
-"""Which images a model takes for alike: neighbours, and the hardest pairs.
+"""Images that a model takes for alike: neighbours, and the hardest pairs.
 
-For looking at, on a sample: the figures over all pairs are those of
-`verification`.
+These are pictures of a sample; `verification` has the figures over all pairs.
 """
 
 from collections.abc import Callable
@@ -51,12 +50,12 @@ class Similarities:
 
   @property
   def same(self) -> np.ndarray:
-    """Of the pairs of one class, float32 `[p]`."""
+    """Similarities of the pairs of one class, float32 `[p]`."""
     return self._cosines[self._same]
 
   @property
   def different(self) -> np.ndarray:
-    """Of the pairs of two classes, float32 `[m]`."""
+    """Similarities of the pairs of two classes, float32 `[m]`."""
     return self._cosines[self._different]
 
   def nearest(self, row: int, count: int) -> list[Pair]:
@@ -68,7 +67,7 @@ class Similarities:
   def is_nearest_right(self) -> np.ndarray:
     """Whether the nearest image is of the same class, bool `[n]`.
 
-    Of the images whose class has another one; `n` counts these alone.
+    Only images whose class has another one count in `n`.
     """
     _, inverse, counts = np.unique(
       self._labels, return_inverse=True, return_counts=True

@@ -37,7 +37,7 @@ class _RocCurve:
 
 @dataclasses.dataclass(frozen=True)
 class VerificationResult:
-  """What `evaluate_pairs` found; the dictionaries are keyed by the FAR asked.
+  """The result of `evaluate_pairs`; dictionaries are keyed by the FAR asked.
 
   Attributes:
     recall_at_far: Recall in [0, 1], see `evaluate_pairs`.
@@ -46,7 +46,7 @@ class VerificationResult:
     recall_class_interval_at_far: (low, high), with classes taken as
       independent; (0, 1) where there are too few classes to tell.
     threshold_interval_at_far: (low, high), negative pairs as independent.
-    confidence: Of the intervals, for example 0.95.
+    confidence: Confidence of the intervals, for example 0.95.
     auc: Area under the ROC curve, in [0, 1].
     auc_error_bound: Largest possible distance of `auc` from the exact value;
       0 for up to some 4,000 images and about 1e-7 beyond.
@@ -55,7 +55,7 @@ class VerificationResult:
     num_positive_pairs: Pairs of the same class.
     num_negative_pairs: Pairs of two classes.
     roc: The curve in some 500 points down to one false accept.
-    warnings: What a reader of the figures has to know, in sentences.
+    warnings: Sentences for the reader of the figures.
     num_found: Images that those evaluated are a random sample of; None if they
       are all.
     recall_sample_interval_at_far: (low, high) for the recall of all images
@@ -150,7 +150,7 @@ def evaluate_pairs(
     embeddings: `[n, dim]` finite numbers, of any length.
     labels: `[n]` class of each embedding, integers or strings.
     false_accept_rates: Rates f to report, each in (0, 1).
-    confidence: Of the intervals, in (0, 1).
+    confidence: Confidence of the intervals, in (0, 1).
     num_found: Number of images of which these are a random sample, drawn
       without replacement; None if they are all. `recall_sample_interval_at_far`
       says what recall the others leave open: a normal interval with the
@@ -300,46 +300,23 @@ def _recall_interval(steps, rates, error) -> tuple[float, float]:
 
 def _class_interval(images, counts, index, rate, error) -> tuple[float, float]:
   """Returns the delete-one-class jackknife's interval for the recall."""
-  sizes = images.sizes
-  starts = np.cumsum(sizes) - sizes
-  deviation = _delete_one(
-    images,
-    counts.steps,
-    rate,
-    positives=sizes * (sizes - 1) // 2,
-    negatives=sizes * (len(images.classes) - sizes),
-    # A positive pair was counted at both its images, both of one class.
-    true_accepts=np.add.reduceat(counts.true_accepts[index], starts) // 2,
-    false_accepts=np.add.reduceat(counts.false_accepts[index], starts),
-    pairs_of_true=1,
-  )
+  num_classes = len(images.sizes)
+  deviation = _delete_one(images, counts, index, rate, is_class=True)
   recall = counts.steps.recall(rate)
   if deviation is not None and recall in (0.0, 1.0):
-    share = float(1 - (error / 2) ** (1 / np.sum(sizes > 1)))
+    share = float(1 - (error / 2) ** (1 / np.sum(images.sizes > 1)))
     return (0.0, share) if recall == 0 else (1 - share, 1.0)
-  reach = stats.t.ppf(1 - error / 2, len(sizes) - 1)
-  return _around(recall, reach, deviation)
+  return _around(recall, stats.t.ppf(1 - error / 2, num_classes - 1), deviation)
 
 
 def _sample_interval(
   images, counts, index, rate, error, num_found
 ) -> tuple[float, float]:
   """Returns the delete-one-image jackknife's interval for all images found."""
-  num_images = len(images.classes)
-  sizes = images.sizes[images.classes]
-  deviation = _delete_one(
-    images,
-    counts.steps,
-    rate,
-    positives=sizes - 1,
-    negatives=num_images - sizes,
-    true_accepts=counts.true_accepts[index],
-    false_accepts=counts.false_accepts[index],
-    pairs_of_true=2,
-  )
-  # Without replacement: the more of them it has, the less it leaves open.
-  left_open = np.sqrt(max(1 - num_images / num_found, 0.0))
+  # Drawn without replacement, a larger sample leaves less open.
+  left_open = np.sqrt(max(1 - len(images.classes) / num_found, 0.0))
   reach = stats.norm.ppf(1 - error / 2) * left_open
+  deviation = _delete_one(images, counts, index, rate, is_class=False)
   return _around(counts.steps.recall(rate), reach, deviation)
 
 
@@ -349,34 +326,35 @@ def _around(recall, reach, deviation) -> tuple[float, float]:
   return float(max(recall - reach, 0.0)), float(min(recall + reach, 1.0))
 
 
-def _delete_one(
-  images,
-  steps,
-  rate,
-  *,
-  positives,
-  negatives,
-  true_accepts,
-  false_accepts,
-  pairs_of_true,
-) -> float | None:
-  """Returns the delete-one jackknife's standard error of a recall.
+def _delete_one(images, counts, index, rate, *, is_class) -> float | None:
+  """Returns the jackknife's standard error of a recall, by class or image.
 
-  None if without one of m classes or images no pairs are left. Positive and
-  negative pairs that go with each, `[m]`, and those of them that are accepted;
-  a positive one is counted in `pairs_of_true` of them, a negative one in two.
+  None if no pairs are left without one of them.
   """
+  # Pairs that go with each class or image, and those that are accepted.
+  true, false = counts.true_accepts[index], counts.false_accepts[index]
+  if is_class:
+    sizes = images.sizes
+    positives = sizes * (sizes - 1) // 2
+    negatives = sizes * (len(images.classes) - sizes)
+    starts = np.cumsum(sizes) - sizes
+    # A positive pair was counted at both its images, which are of one class.
+    true = np.add.reduceat(true, starts) // 2
+    false = np.add.reduceat(false, starts)
+  else:
+    sizes = images.sizes[images.classes]
+    positives, negatives = sizes - 1, len(images.classes) - sizes
   positives_left = images.num_positives - positives
   negatives_left = images.num_negatives - negatives
   if np.min(positives_left) < 1 or np.min(negatives_left) < 1:
     return None
-  total = np.sum(false_accepts) // 2
-  share = total / images.num_negatives
-  shifts = (total - false_accepts) / negatives_left - share
-  accepted = np.sum(true_accepts) // pairs_of_true
-  recalls = (accepted - true_accepts) / positives_left
+  total = np.sum(false) // 2
+  shifts = (total - false) / negatives_left - total / images.num_negatives
+  accepted = np.sum(true) // (1 if is_class else 2)
+  recalls = (accepted - true) / positives_left
   low, high = rate / 1.25, min(rate * 1.25, 1.0)
-  slope = (steps.recall(high) - steps.recall(low)) / (high - low)
+  recall = counts.steps.recall
+  slope = (recall(high) - recall(low)) / (high - low)
   variance = np.var(recalls - slope * shifts)
   return float(np.sqrt((len(recalls) - 1) * variance))
 

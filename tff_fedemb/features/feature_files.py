@@ -18,6 +18,7 @@ import numpy as np
 
 from tff_fedemb import errors
 from tff_fedemb import output_files
+from tff_fedemb import whole_files
 from tff_fedemb.data import tfrecord_files
 from tff_fedemb.features import examples as examples_lib
 
@@ -135,7 +136,7 @@ def _refusal(
 def write_features(
   path: str | os.PathLike[str], feature_set: FeatureSet
 ) -> None:
-  """Writes a file of features.
+  """Writes a file of features, whole or not at all.
 
   An .npz keeps the features' type of numbers, and is not compressed; a TFRecord
   has float32.
@@ -155,7 +156,8 @@ def write_features(
   arrays = {"repr": feature_set.features, "label": feature_set.labels}
   if feature_set.users is not None:
     arrays["user"] = feature_set.users
-  output_files.arrays_writer(**arrays)(path)
+  with whole_files.replacing(path) as partial:
+    output_files.arrays_writer(**arrays)(partial)
 
 
 def _choose_names(path: pathlib.Path, found: Collection[str]) -> list[str]:

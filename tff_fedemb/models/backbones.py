@@ -3,7 +3,7 @@
 A part of a backbone may be trained and the rest frozen: Sidahmed et al. 2021
 ("Efficient and Private Federated Learning with Partially Trainable Networks").
 A frozen weight is not part of a client's update: it is neither clipped nor
-noised and costs no privacy. That spares noise too: its norm grows with the
+noised and costs no privacy. Freezing spares noise too: its norm grows with the
 square root of the number of weights that are noised, while the norm that
 clipping leaves does not. The reason why a frozen weight costs nothing is that
 no user has a say in it. Frozen weights must come from chance or from public
@@ -22,10 +22,9 @@ from etils import epy
 from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
-from tff_fedemb.models import conv4
-from tff_fedemb.models import convnet
-from tff_fedemb.models import lenet
+from tff_fedemb import registry
 from tff_fedemb.models import mobilenet_v2
+from tff_fedemb.models import pooled
 from tff_fedemb.models import resnet
 
 with epy.lazy_imports():
@@ -37,7 +36,7 @@ _EMBEDDING = "embedding"
 
 @dataclasses.dataclass(frozen=True)
 class Backbone:
-  """What is known of a backbone before it is created.
+  """A backbone before it is created.
 
   Attributes:
     create: Makes the fully trainable Keras model from the shape of an image
@@ -51,24 +50,37 @@ class Backbone:
   middle: str | None = None
 
 
-# A new backbone is one file and one entry here.
-BACKBONES: dict[str, Backbone] = {
-  "conv4": Backbone(conv4.create_conv4),
-  "conv4_wide": Backbone(functools.partial(conv4.create_conv4, wide=True)),
-  "convnet": Backbone(convnet.create_convnet),
-  "convnet_tanh": Backbone(
-    functools.partial(convnet.create_convnet, activation="tanh")
-  ),
-  "lenet": Backbone(lenet.create_lenet),
-  "mobilenet_v2": Backbone(
-    mobilenet_v2.create_mobilenet_v2, middle=r"block_([3-9]|1[0-2])_"
-  ),
-  "mobilenet_v2_small": Backbone(
-    mobilenet_v2.create_mobilenet_v2_small, middle=r"block_[2-4]_"
-  ),
-  "resnet50": Backbone(resnet.create_resnet50, middle=r"conv[34]_"),
-  "resnet_small": Backbone(resnet.create_resnet_small, middle=r"conv[34]_"),
-}
+class _Backbones(dict[str, Backbone]):
+  """Backbones by name, and functions of one's own as `module:function`."""
+
+  def __contains__(self, name: object) -> bool:
+    is_own = isinstance(name, str) and ":" in name
+    return super().__contains__(name) or (is_own and bool(self[name]))
+
+  def __missing__(self, name: str) -> Backbone:
+    return Backbone(registry.import_name(name))
+
+
+# A new backbone is one function and one entry here.
+BACKBONES = _Backbones(
+  {
+    "conv4": Backbone(pooled.create_conv4),
+    "conv4_wide": Backbone(functools.partial(pooled.create_conv4, wide=True)),
+    "convnet": Backbone(pooled.create_convnet),
+    "convnet_tanh": Backbone(
+      functools.partial(pooled.create_convnet, activation="tanh")
+    ),
+    "lenet": Backbone(pooled.create_lenet),
+    "mobilenet_v2": Backbone(
+      mobilenet_v2.create_mobilenet_v2, middle=r"block_([3-9]|1[0-2])_"
+    ),
+    "mobilenet_v2_small": Backbone(
+      mobilenet_v2.create_mobilenet_v2_small, middle=r"block_[2-4]_"
+    ),
+    "resnet50": Backbone(resnet.create_resnet50, middle=r"conv[34]_"),
+    "resnet_small": Backbone(resnet.create_resnet_small, middle=r"conv[34]_"),
+  }
+)
 
 
 def is_normalization(layer: tf.keras.layers.Layer) -> bool:
@@ -92,10 +104,10 @@ def freeze(
 ) -> None:
   """Freezes all of a backbone but what is to be trained.
 
-  What is frozen is in `backbone.non_trainable_variables` from then on. The
-  order of `backbone.get_weights()` stays what it was. The model is flat: its
-  layers hold no models. What to train is as of `create_backbone`, the middle as
-  of `Backbone`.
+  Frozen weights are in `backbone.non_trainable_variables` from then on. The
+  order of `backbone.get_weights()` stays the same. The model is flat: its
+  layers hold no models. `trainable` is as of `create_backbone`, `middle` as of
+  `Backbone`.
 
   Raises:
     errors.FieldError: If the choice is unknown, or makes no sense for this
@@ -153,7 +165,7 @@ def create_backbone(
     name: A key of `BACKBONES`.
     image_shape: Height, width and channels of an image.
     embedding_dim: Size of the embedding.
-    trainable: What is trained and so private, one of `TRAINABLE`:
+    trainable: The part that is trained and so private, one of `TRAINABLE`:
       "all"; "outer", all but the middle stages' convolutions; "norm",
       normalisation and embedding; "embedding", the embedding layer.
 
@@ -178,7 +190,7 @@ class BackboneConfig(config.Config):
   """What the backbone of a run is.
 
   Attributes:
-    backbone: Backbone [the task's].
+    backbone: Backbone, or `module:function` of one's own [the task's].
     embedding_dim: Size of the embedding.
     trainable: What of the backbone is trained, clipped and noised [all] (outer:
       all but the convolutions of the middle stages; norm: normalisation layers

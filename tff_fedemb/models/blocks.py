@@ -1,11 +1,9 @@
-"""What the convolutional backbones share: input, normalisation, embedding.
+"""Parts of the convolutional backbones: input, normalisation, embedding.
 
 Wu and He, "Group Normalization", ECCV 2018, section 3, looks at one image at a
 time. Batch normalisation would mix the images of a client and keep statistics
 of its data outside of what is clipped and noised.
 """
-
-from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -103,7 +101,7 @@ class GroupNormalization(tf.keras.layers.GroupNormalization):
     return normalize(inputs, self.gamma, self.beta)
 
 
-def _num_groups(num_channels: int) -> int:
+def num_groups(num_channels: int) -> int:
   """Number of groups that channels are normalised in.
 
   The most groups, at most 32 as Wu and He 2018 have them, that divide the
@@ -118,7 +116,7 @@ def _num_groups(num_channels: int) -> int:
 def normalize(x, *, name: str, epsilon: float = 1e-3):
   """Normalises maps `[batch, height, width, channels]` in groups."""
   return GroupNormalization(
-    _num_groups(x.shape[-1]), epsilon=epsilon, name=name
+    num_groups(x.shape[-1]), epsilon=epsilon, name=name
   )(x)
 
 
@@ -126,72 +124,3 @@ def embed(x, embedding_dim: int):
   """Averages maps `[batch, height, width, channels]`, and embeds that."""
   x = tf.keras.layers.GlobalAveragePooling2D()(x)
   return tf.keras.layers.Dense(embedding_dim, name="embedding")(x)
-
-
-def create_pooled(
-  image_shape: tuple[int, int, int],
-  embedding_dim: int,
-  *,
-  convolutions: Sequence[tuple[int, int]],
-  name: str,
-  normalized: bool = False,
-  activation: str = "relu",
-) -> tf.keras.Model:
-  """Creates convolutions with a max-pooling after each, for small images.
-
-  Each image is standardised by itself. In two or three layers no normalisation
-  between them is needed, and group normalisation takes time.
-
-  Args:
-    image_shape: As of `backbones.create_backbone`; height and width at least 2
-      for each pooling, multiplied.
-    embedding_dim: As of `backbones.create_backbone`.
-    convolutions: Channels and kernel size of each.
-    name: Of the model.
-    normalized: Whether each has group normalisation in place of a bias; pooling
-      then keeps the last row and column of odd sides, by padding.
-    activation: After each pooling, a Keras name; a rising function.
-
-  Raises:
-    errors.FieldError: If an argument is out of its range.
-  """
-  min_side = 2 ** len(convolutions)
-  if len(image_shape) != 3 or min(image_shape[:2]) < min_side:
-    raise errors.FieldError(
-      "image_shape",
-      f"be (height, width, channels) with height and width at least {min_side}",
-      tuple(image_shape),
-    )
-  checks.check_integer("embedding_dim", embedding_dim, minimum=1)
-  layers = tf.keras.layers
-  model = tf.keras.Sequential(name=name)
-  model.add(layers.InputLayer(input_shape=tuple(image_shape)))
-  model.add(layers.Rescaling(1.0 / 255.0))
-  # Each image to mean 0 and deviation 1: ink on white paper and white on black
-  # look alike, and the paper does not drown the ink.
-  model.add(
-    layers.LayerNormalization(axis=[1, 2, 3], center=False, scale=False)
-  )
-  for number, (channels, size) in enumerate(convolutions, 1):
-    model.add(
-      layers.Conv2D(
-        channels,
-        size,
-        padding="same",
-        use_bias=not normalized,
-        name=f"conv{number}",
-      )
-    )
-    # Pooling first is the same function on a quarter of the numbers, but for
-    # what normalisation takes its statistics of.
-    model.add(layers.MaxPool2D(2, padding="same" if normalized else "valid"))
-    if normalized:
-      model.add(
-        GroupNormalization(
-          _num_groups(channels), epsilon=1e-3, name=f"norm{number}"
-        )
-      )
-    model.add(layers.Activation(activation))
-  model.add(layers.Flatten())
-  model.add(layers.Dense(embedding_dim, name="embedding"))
-  return model

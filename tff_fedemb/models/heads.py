@@ -82,7 +82,7 @@ class Head(config.Config, abc.ABC):
     """Returns the logits of every class, `[batch, K]`.
 
     Args:
-      weights: What `initialize` made.
+      weights: The result of `initialize`.
       embeddings: `[batch, dim]`, not normalised.
       labels: The true classes `[batch]` in training, `None` at inference. Only
         margin heads look at them.
@@ -126,7 +126,24 @@ def _cosines(rows: tf.Tensor, embeddings: tf.Tensor) -> tf.Tensor:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CosineHead(Head):
+class _ScaledCosineHead(Head):
+  """Scaled cosine similarity of the embedding and one row per class."""
+
+  has_prototypes: ClassVar[bool] = True
+
+  scale: float = config.field(16.0, above=0, flag="head_scale", searchable=True)
+
+  def initialize(self, num_classes, embedding_dim, *, seed, class_ids=None):
+    del class_ids
+    return (_random_rows(num_classes, embedding_dim, seed),)
+
+  def logits(self, weights, embeddings, *, labels=None):
+    del labels
+    return self.scale * _cosines(weights[0], embeddings)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CosineHead(_ScaledCosineHead):
   """Scaled cosine similarity of the embedding and one row per class.
 
   Attributes:
@@ -135,28 +152,23 @@ class CosineHead(Head):
       logarithm.
   """
 
-  has_prototypes: ClassVar[bool] = True
-
-  scale: float = config.field(16.0, above=0, flag="head_scale", searchable=True)
   learned_scale: bool = config.field(
     False, flag="head_learned_scale", searchable=True
   )
 
   def initialize(self, num_classes, embedding_dim, *, seed, class_ids=None):
-    del class_ids
-    rows = _random_rows(num_classes, embedding_dim, seed)
+    weights = super().initialize(num_classes, embedding_dim, seed=seed)
     if not self.learned_scale:
-      return (rows,)
-    return (rows, tf.constant(math.log(self.scale), tf.float32))
+      return weights
+    return (*weights, tf.constant(math.log(self.scale), tf.float32))
 
   def logits(self, weights, embeddings, *, labels=None):
-    del labels
     scale = tf.exp(weights[1]) if self.learned_scale else self.scale
     return scale * _cosines(weights[0], embeddings)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ArcFaceHead(Head):
+class ArcFaceHead(_ScaledCosineHead):
   """Cosine head with an additive angular margin on the true class.
 
   The true class scores `scale * cos(angle + margin)`, every other one
@@ -170,16 +182,9 @@ class ArcFaceHead(Head):
     margin: Angular margin in radians, less than pi / 2.
   """
 
-  has_prototypes: ClassVar[bool] = True
-
-  scale: float = config.field(16.0, above=0, flag="head_scale", searchable=True)
   margin: float = config.field(
     0.3, minimum=0, below=math.pi / 2, flag="head_margin", searchable=True
   )
-
-  def initialize(self, num_classes, embedding_dim, *, seed, class_ids=None):
-    del class_ids
-    return (_random_rows(num_classes, embedding_dim, seed),)
 
   def logits(self, weights, embeddings, *, labels=None):
     cosines = _cosines(weights[0], embeddings)
@@ -224,7 +229,7 @@ def draw_class_codes(class_ids: tf.Tensor, embedding_dim: int) -> tf.Tensor:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassCodesHead(Head):
+class ClassCodesHead(_ScaledCosineHead):
   """Cosine head whose rows are fixed: a random direction for each class.
 
   A row is drawn from the class's number alone. It is the same on every client
@@ -240,6 +245,7 @@ class ClassCodesHead(Head):
   """
 
   is_trained: ClassVar[bool] = False
+  has_prototypes: ClassVar[bool] = False
 
   scale: float = config.field(10.0, above=0, flag="head_scale", searchable=True)
 
@@ -248,10 +254,6 @@ class ClassCodesHead(Head):
     if class_ids is None:
       class_ids = tf.range(tf.cast(num_classes, tf.int64))
     return (draw_class_codes(class_ids, embedding_dim),)
-
-  def logits(self, weights, embeddings, *, labels=None):
-    del labels
-    return self.scale * _cosines(weights[0], embeddings)
 
 
 # A new head is one class and one line here; its fields become flags.

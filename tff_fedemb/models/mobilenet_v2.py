@@ -38,40 +38,41 @@ def _scale_channels(num_channels: float, width_multiplier: float) -> int:
   return rounded + 8 if rounded < 0.9 * wanted else rounded
 
 
-def _convolve(x, num_channels: int, *, name: str, relu: str = "", **options):
-  """Convolution and normalisation, and a ReLU if it has a name."""
-  x = tf.keras.layers.Conv2D(
-    num_channels, padding="same", use_bias=False, name=name, **options
-  )(x)
-  return _normalize(x, name=name, relu=relu)
+def _convolve(
+  x, *arguments, name: str, relu: str = "", depthwise: bool = False
+):
+  """Convolution and normalisation, and a ReLU if it has a name.
 
-
-def _normalize(x, *, name: str, relu: str):
+  Args:
+    x: Maps `[batch, height, width, channels]`.
+    *arguments: Number of channels unless it is depthwise, side of the kernel,
+      and stride, 1 by default.
+    name: Name of the convolution.
+    relu: Name of the ReLU.
+    depthwise: Whether each channel is filtered by itself.
+  """
+  layers = tf.keras.layers
+  layer = layers.DepthwiseConv2D if depthwise else layers.Conv2D
+  x = layer(*arguments, padding="same", use_bias=False, name=name)(x)
   x = blocks.normalize(x, name=f"{name}_norm")
-  return tf.keras.layers.ReLU(6.0, name=relu)(x) if relu else x
+  return layers.ReLU(6.0, name=relu)(x) if relu else x
 
 
 def _apply_inverted_residual(
   x, num_channels: int, *, stride: int, expand: bool, name: str
 ):
   """Applies one block to maps `[batch, height, width, channels]`."""
-  layers = tf.keras.layers
   inputs = x
   if expand:
-    x = _convolve(
-      x,
-      _EXPANSION * x.shape[-1],
-      kernel_size=1,
-      name=f"{name}_expand",
-      relu=f"{name}_expand_relu",
-    )
-  x = layers.DepthwiseConv2D(
-    3, stride, padding="same", use_bias=False, name=f"{name}_depthwise"
-  )(x)
-  x = _normalize(x, name=f"{name}_depthwise", relu=f"{name}_depthwise_relu")
-  x = _convolve(x, num_channels, kernel_size=1, name=f"{name}_project")
+    wide, expanded = _EXPANSION * x.shape[-1], f"{name}_expand"
+    x = _convolve(x, wide, 1, name=expanded, relu=f"{expanded}_relu")
+  filtered = f"{name}_depthwise"
+  x = _convolve(
+    x, 3, stride, name=filtered, relu=f"{filtered}_relu", depthwise=True
+  )
+  x = _convolve(x, num_channels, 1, name=f"{name}_project")
   if stride == 1 and inputs.shape[-1] == num_channels:
-    x = layers.Add(name=f"{name}_add")([inputs, x])
+    x = tf.keras.layers.Add(name=f"{name}_add")([inputs, x])
   return x
 
 
@@ -96,20 +97,14 @@ def create_mobilenet_v2(
     width_multiplier: Factor of the numbers of channels, in (0, 2].
     stages: As table 2 of the paper.
     last_channels: Channels of the last convolution.
-    name: Of the model.
+    name: Name of the model.
   """
   blocks.check_arguments(image_shape, embedding_dim)
   layers = tf.keras.layers
   inputs = layers.Input(tuple(image_shape))
   x = layers.Rescaling(1.0 / 127.5, offset=-1.0)(inputs)
-  x = _convolve(
-    x,
-    _scale_channels(32, width_multiplier),
-    kernel_size=3,
-    strides=2,
-    name="Conv1",
-    relu="Conv1_relu",
-  )
+  first = _scale_channels(32, width_multiplier)
+  x = _convolve(x, first, 3, 2, name="Conv1", relu="Conv1_relu")
   index = 0
   for channels, num_blocks, first_stride in stages:
     for position in range(num_blocks):
@@ -122,13 +117,8 @@ def create_mobilenet_v2(
       )
       index += 1
   # Section 3.4: a narrow network keeps its wide last layer.
-  x = _convolve(
-    x,
-    _scale_channels(last_channels, max(1.0, width_multiplier)),
-    kernel_size=1,
-    name="Conv_1",
-    relu="out_relu",
-  )
+  last = _scale_channels(last_channels, max(1.0, width_multiplier))
+  x = _convolve(x, last, 1, name="Conv_1", relu="out_relu")
   return tf.keras.Model(inputs, blocks.embed(x, embedding_dim), name=name)
 
 

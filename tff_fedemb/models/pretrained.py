@@ -5,8 +5,11 @@ must come from public data: nothing here can tell, and weights trained on the
 users' own data would make the statement of epsilon false.
 
 No model is built and no code of a file is run. Weights are matched by the names
-of a layer and of its weight, "block_3_expand/kernel". Two cases beside:
+of a layer and of its weight, "block_3_expand/kernel". There are three other
+cases:
 
+- A .keras or .weights.h5 file numbers layers by their class. Keras loads it,
+  and only into a backbone with the same layers.
 - A file in which no name is known, whose weights have the same shapes in the
   same order, is taken in order.
 - A file that knows all of a backbone's layers except those of normalisation
@@ -17,14 +20,11 @@ of a layer and of its weight, "block_3_expand/kernel". Two cases beside:
   group normalisation standardises many together within an image.
 """
 
-import collections
 from collections.abc import Callable, Iterable
 import dataclasses
 import io
-import json
 import os
 import pathlib
-import re
 from typing import Any
 import zipfile
 import zlib
@@ -38,7 +38,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 from tff_fedemb import errors
 from tff_fedemb.models import backbones
 
-# What can be wrong with the bytes of a file, as the libraries say it.
+# Errors that the libraries raise for damaged files.
 _DAMAGES = (
   EOFError,
   LookupError,
@@ -59,10 +59,10 @@ Weights = dict[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class PretrainedReport:
-  """What was loaded into a backbone.
+  """The weights that were loaded into a backbone.
 
   Attributes:
-    kind: What the file is.
+    kind: Kind of the file.
     num_loaded, num_initialized: Scalar weights loaded, and left as initialised.
     text: All of it in one line.
   """
@@ -80,7 +80,7 @@ def load_pretrained(
 
   Everything must fit: same shapes, nothing missing and nothing left over, but
   for the files of image classifiers. Optimizers and metrics in a file are
-  passed over. What is frozen stays frozen and is loaded all the same.
+  passed over. Frozen weights are loaded, too, and stay frozen.
 
   Args:
     backbone: A flat Keras model. Untouched if anything fails.
@@ -269,8 +269,7 @@ def _read_hdf5(path: pathlib.Path, backbone: tf.keras.Model) -> Weights:
   with h5py.File(path) as file:
     group = file.get("model_weights", file)
     if "layer_names" not in group.attrs:
-      layers = [(type(layer).__name__, layer.name) for layer in backbone.layers]
-      return _read_numbered(file, layers, backbone)
+      return _read_numbered(file, path, backbone)
     weights = {}
     for layer in map(tf.compat.as_str, group.attrs["layer_names"]):
       names = group[layer].attrs["weight_names"]
@@ -282,54 +281,35 @@ def _read_hdf5(path: pathlib.Path, backbone: tf.keras.Model) -> Weights:
 def _read_keras(path: pathlib.Path, backbone: tf.keras.Model) -> Weights:
   """Reads a .keras archive: a description and a file of weights."""
   with zipfile.ZipFile(path) as archive:
-    config = json.loads(archive.read("config.json"))
     content = archive.read("model.weights.h5")
-  layers = [
-    (layer["class_name"], layer["config"]["name"])
-    for layer in config["config"]["layers"]
-  ]
   with h5py.File(io.BytesIO(content)) as file:
-    return _read_numbered(file, layers, backbone)
+    return _read_numbered(file, path, backbone)
 
 
 def _read_numbered(
-  file: h5py.File, layers: list[tuple[str, str]], backbone: tf.keras.Model
+  file: h5py.File, path: pathlib.Path, backbone: tf.keras.Model
 ) -> Weights:
   """Reads weights such as `.../conv2d_3/vars/0`, of the fourth Conv2D.
 
-  `layers` are the classes and names of those in the file, in order.
+  Keras alone knows whose they are, and loads them into a model. It passes over
+  those that the model has no use for, so they are counted.
   """
-  layer_names = {}
-  num_of_class = collections.Counter()
-  for layer_class, name in layers:
-    key = re.sub(
-      "(?<=[a-z])(?=[A-Z])|(?<=.)(?=[A-Z][a-z])", "_", layer_class
-    ).lower()
-    number = num_of_class[key]
-    layer_names[f"{key}_{number}" if number else key] = name
-    num_of_class[key] += 1
-  weight_names = {
-    layer.name: [_last_part(v.name) for v in layer.weights]
-    for layer in backbone.layers
-  }
-  positions = {key: position for position, key in enumerate(layer_names)}
   found = []
 
-  def visit(path, item):
-    parts = ["", "", *path.split("/")]
-    key, container, number = parts[-3:]
-    if (
-      isinstance(item, h5py.Dataset)
-      and container == "vars"
-      and not {"optimizer", "metrics"}.intersection(parts[:-2])
-    ):
-      position = positions.get(key, len(positions))
-      found.append((position, key, int(number), item))
+  def visit(name: str, item: Any) -> None:
+    *parents, container, _ = ["", *name.split("/")]
+    if isinstance(item, h5py.Dataset) and container == "vars":
+      found.append(not {"optimizer", "metrics"}.intersection(parents))
 
   file.visititems(visit)
-  weights = {}
-  for _, key, number, item in sorted(found, key=lambda entry: entry[:3]):
-    layer = layer_names.get(key, key)
-    names = dict(enumerate(weight_names.get(layer, [])))
-    _add(weights, f"{layer}/{names.get(number, number)}", item)
-  return weights
+  variables = layer_weights(backbone)
+  if not any(found):
+    return {}
+  if sum(found) != len(variables):
+    raise ValueError(f"{sum(found)} weights, where {len(variables)} are needed")
+  before = backbone.get_weights()
+  try:
+    backbone.load_weights(path)
+    return {name: variable.numpy() for name, variable in variables.items()}
+  finally:
+    backbone.set_weights(before)

@@ -22,7 +22,7 @@ with epy.lazy_imports():
   from tff_fedemb.models import blocks
 
 
-# Of ImageNet's pixels, blue, green and red (`preprocess_input`, mode "caffe").
+# Mean of ImageNet's blue, green and red (`preprocess_input`, mode "caffe").
 _MEAN_COLOUR = (103.939, 116.779, 123.68)
 _EPSILON = 1.001e-5
 _WIDENING = 4
@@ -73,8 +73,8 @@ def create_resnet50(
     image_shape, embedding_dim: As of `backbones.create_backbone`; height and
       width in [28, 224], 1 or 3 channels.
     width: Channels of the first convolution.
-    num_blocks: Of each stage.
-    name: Of the model.
+    num_blocks: Number of blocks of each stage.
+    name: Name of the model.
   """
   blocks.check_arguments(image_shape, embedding_dim)
   layers = tf.keras.layers

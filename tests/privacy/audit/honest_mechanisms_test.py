@@ -2,7 +2,7 @@
 
 The attacker has what the mechanism alone releases, of canaries that are nearly
 all that it releases: no training blurs what can be seen. `pytest -s` prints the
-rows of a table in docs/privacy.md.
+rows of a table in docs/audits.md.
 """
 
 import functools

@@ -2,7 +2,7 @@
 
 Each fault is that of one step; the rest is the product's. Without the fault the
 same audit refutes nothing. `pytest -s` prints the rows of a table in
-docs/privacy.md.
+docs/audits.md.
 """
 
 from collections.abc import Callable

@@ -100,26 +100,24 @@ def test_source_of_other_identities_or_none(
     (errno.EINVAL, output.BadImageError),
   ],
 )
+@pytest.mark.parametrize("subject", [0, 1])
 def test_damage_of_disk_and_of_zip_are_told_apart(
-  tmp_path, contents, monkeypatch, code, error
+  tmp_path, contents, monkeypatch, code, error, subject
 ):
   path = faces.write_zip(tmp_path / faces.MANY, contents, [0])
   faces.write_folders(tmp_path, contents, [1])
-  job = _find(tmp_path)
+  names = (f"{path.name}/0/1.png", path), ("1/1.png", tmp_path / "1/1.png")
+  job, (name, place) = _find(tmp_path), names[subject]
 
   def fail(*_):
     raise OSError(code, os.strerror(code))
 
   monkeypatch.setattr(zipfile.ZipFile, "read", fail)
   monkeypatch.setattr(pathlib.Path, "read_bytes", fail)
-  for name, place in (
-    (f"{path.name}/0/1.png", path),
-    ("1/1.png", tmp_path / "1" / "1.png"),
-  ):
-    with pytest.raises(error, match=os.strerror(code)) as caught:
-      job.read(name)
-    if error is errors.DataError:
-      assert str(caught.value).startswith(f"{place} must be a file that can be")
+  with pytest.raises(error, match=os.strerror(code)) as caught:
+    job.read(name)
+  if error is errors.DataError:
+    assert str(caught.value).startswith(f"{place} must be a file that can be")
 
 
 def test_split_is_the_published_one_in_its_shares():

@@ -1,8 +1,10 @@
 """Tests of how a preparation goes on, ends, and refuses what is bad."""
 
 import contextlib
+import itertools
 import json
 import os
+import pathlib
 import shutil
 import tarfile
 
@@ -18,30 +20,31 @@ class _KilledError(Exception):
   pass
 
 
-def _raise_at(call, function):
-  """A function that is killed at a call, before (even) or after it (odd)."""
-  calls = 0
+@contextlib.contextmanager
+def _killed(monkeypatch, owner, name, call):
+  """Runs something that is killed before or after a call of a function.
+
+  Even numbers are before calls, odd ones after them.
+  """
+  function, calls = getattr(owner, name), itertools.count()
 
   def wrapped(*args, **kwargs):
-    nonlocal calls
-    calls += 1
-    if calls == call // 2 + 1 and call % 2 == 0:
+    number = next(calls)
+    if 2 * number == call:
       raise _KilledError
     result = function(*args, **kwargs)
-    if calls == call // 2 + 1:
+    if 2 * number + 1 == call:
       raise _KilledError
     return result
 
-  return wrapped
-
-
-@contextlib.contextmanager
-def _killed(monkeypatch, owner, name, call):
-  """Runs something that is killed at a call of a function."""
   with monkeypatch.context() as patch:
-    patch.setattr(owner, name, _raise_at(call, getattr(owner, name)))
+    patch.setattr(owner, name, wrapped)
     with pytest.raises(_KilledError):
       yield
+
+
+def _read_report(output):
+  return json.loads((output / "gld160k/preparation.json").read_text())
 
 
 @pytest.fixture
@@ -68,17 +71,17 @@ class TestKilled:
     assert os.listdir(output) == ["gld160k.partial"]
     # What a program that is killed, rather than raises, leaves behind.
     work = output / "gld160k.partial"
-    (work / "data" / "train" / "17.partial").write_bytes(b"half")
-    (work / "identity.json.partial").write_text('{"task": "g')
+    (work / "data" / "train" / ".17.partial").write_bytes(b"half")
+    (work / ".identity.json.partial").write_text('{"task": "g')
+    (work / "left_out.jsonl").write_text('\n{"train/17": [["ab')
     assert made_up.prepare_gld(source, output)
     assert made_up.read_files(output) == reference
 
-  # All that it takes to unpack: two archives of four and two images; before
-  # that, files and notes of unknown origin are removed.
+  # All that it takes to unpack: two archives of four and two images.
   @pytest.mark.parametrize(
     ("owner", "name", "call"),
     [(tarfile.TarFile, "extractfile", call) for call in (0, 3, 7, 8, 11)]
-    + [(shutil, "rmtree", call) for call in (1, 4, 5, 6, 7)],
+    + [(pathlib.Path, "replace", call) for call in range(7)],
   )
   def test_while_it_unpacks(
     self, output, tmp_path, monkeypatch, owner, name, call
@@ -137,8 +140,8 @@ class TestKilled:
       }
 
   def test_before_the_last_step(self, source, output, monkeypatch, capsys):
-    # Files and notes of unknown origin are removed first.
-    with _killed(monkeypatch, shutil, "rmtree", 4):
+    # Files of unknown origin are removed first.
+    with _killed(monkeypatch, shutil, "rmtree", 2):
       made_up.prepare_gld(source, output)
     assert not made_up.prepare_gld(source, output)
     assert capsys.readouterr().out.endswith(
@@ -194,24 +197,20 @@ class TestBadImages:
     """One image of user 17 is missing; of one of user 9, half is."""
     jpeg = made_up.create_jpeg("cd1")
     made_up.write_gld(source, images={"cd1": jpeg[: len(jpeg) // 2]})
-    contents = {i: made_up.create_jpeg(i) for i in ("cd4", "ab0")}
-    made_up.write_tar(
-      source / "images_007.tar",
-      {f"a/b/c/{i}.jpg": c for i, c in contents.items()},
-    )
+    contents = {f"a/{i}.jpg": made_up.create_jpeg(i) for i in ("cd4", "ab0")}
+    made_up.write_tar(source / "images_007.tar", contents)
     made_up.write_md5(source / "images_007.tar")
     with pytest.raises(errors.DataError, match="1 bad example: image ef2: not"):
       made_up.prepare_gld(source, output)
     assert made_up.prepare_gld(source, output, on_bad_example="skip")
     assert "2 bad examples left out" in capsys.readouterr().out
-    report = json.loads((output / "gld160k/preparation.json").read_text())
+    report = _read_report(output)
     assert report["left_out"] == [
       "train/17: image ef2: not found in any archive",
       "train/9: image cd1: cannot be decoded",
     ]
-    assert report["num_left_out"] == 2
+    assert report["num_left_out"] == report["num_users"] == 2
     assert report["num_images"] == len(made_up.GLD_TRAIN) + 2 - 2
-    assert report["num_users"] == 2
     labels = {
       name: [dict((k, i) for k, _, i in r)["class"][0] for r in records]
       for name, records in made_up.read_records(output / "gld160k").items()
@@ -240,7 +239,7 @@ class TestBadImages:
     made_up.write_gld(source, images={"cd1": b"", "ab0": b""})
     assert made_up.prepare_gld(source, output, on_bad_example="skip")
     assert os.listdir(output / "gld160k" / "train") == ["17"]
-    report = json.loads((output / "gld160k/preparation.json").read_text())
+    report = _read_report(output)
     assert report["num_users_without_images"] == 1
     assert report["num_left_out"] == 3
     made_up.write_gld(source, images={"cd4": b"", "ef5": b""})
@@ -260,28 +259,24 @@ class TestBadImages:
 
 
 def test_disk_that_is_needed(source, output, monkeypatch, capsys):
-  ids = [row[1] for row in made_up.GLD_TRAIN]
-  ids += [row[0] for row in made_up.GLD_TEST]
-  sizes = [len(made_up.create_jpeg(image_id)) for image_id in ids]
-  needed = sum(sizes) + 80 * len(ids) + 3 * 4096
+  ids = [row[-2] for row in (*made_up.GLD_TRAIN, *made_up.GLD_TEST)]
+  needed = sum(len(made_up.create_jpeg(i)) + 80 for i in ids) + 3 * 4096
+  wanted = f"{needed / 1000:.1f}kB"
   usage = shutil.disk_usage(source)._replace(free=20_000)
   with monkeypatch.context() as patch:
     patch.setattr(shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(errors.FieldError) as caught:
+    with pytest.raises(
+      errors.FieldError,
+      match=f"^output_dir must have {wanted} free, found 20.0kB in {output}/a",
+    ):
       made_up.prepare_gld(source, output / "a" / "b")
-  assert str(caught.value) == (
-    f"output_dir must have {needed / 1000:.1f}kB free, found 20.0kB in"
-    f" {output}/a/b."
-  )
   made_up.prepare_gld(source, output, dry_run=True)
-  assert f"Disk: {needed / 1000:.1f}kB needed, " in capsys.readouterr().out
+  assert f"Disk: {wanted} needed, " in capsys.readouterr().out
   assert not output.exists()
   made_up.prepare_gld(source, output)
-  written = sum(
-    len(content)
-    for name, content in made_up.read_files(output).items()
-    if name != "gld160k/preparation.json"
-  )
+  files = made_up.read_files(output)
+  del files["gld160k/preparation.json"]
+  written = sum(map(len, files.values()))
   # Three files, each of which may fill up to a block of 4,096 bytes.
   assert written <= needed <= written + 3 * 4096 + 7 * 80
 

@@ -59,24 +59,30 @@ def test_zipped_table_is_the_same(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ("train", "message"),
+  ("rows", "message"),
   [
-    ("", "columns user_id, image_id, class, found nothing"),
-    ("user_id,class\n1,2\n", "found user_id, class"),
-    ("user_id,image_id,class\n", "must have rows, found none"),
-    ("user_id,image_id,class\n1,a,x\n", "found .*'x'.* in row 1"),
-    ("user_id,image_id,class\n1,a,0\n1,a,-1\n", "found .*'-1'.* in row 2"),
-    ("user_id,image_id,class\n1,a,9223372036854775808\n", "in row 1"),
-    ("user_id,image_id,class\n1,a\n", "found .* in row 1"),
-    ("user_id,image_id,class\n1,,3\n", "found .* in row 1"),
-    ("user_id,image_id,class\nNA,a,3\n", "must have users in column"),
-    ("user_id,image_id,class\n../1,a,3\n", "names of files"),
-    ("user_id,image_id,class\n..,a,3\n", "names of files"),
-    ("user_id,image_id,class\n1.partial,a,3\n", "names of files"),
-    (b"user_id,image_id,class\n\xff,a,3\n", "CSV file in UTF-8"),
+    (None, "columns user_id, image_id, class, found 0 rows of nothing"),
+    ("", "must have rows, .* found 0 rows of user_id, image_id, class"),
+    ("1,a,x", "found .*'x'.* in row 1"),
+    ("1,a,0\n1,a,-1", "found .*'-1'.* in row 2"),
+    ("1,a,9223372036854775808", "in row 1"),
+    ("1,a", "found .* in row 1"),
+    ("1,,3", "found .* in row 1"),
+    ("NA,a,3", "must have users in column"),
+    ("../1,a,3", "names of files"),
+    ("..,a,3", "names of files"),
+    ("1.partial,a,3", "names of files"),
+    (b"\xff,a,3", "CSV file in UTF-8"),
   ],
 )
-def test_bad_table_is_named(tmp_path, train, message):
+def test_bad_table_is_named(tmp_path, rows, message):
+  content = rows if isinstance(rows, bytes) else (rows or "").encode()
+  header = b"" if rows is None else b"user_id,image_id,class\n"
   with pytest.raises(errors.DataError, match=message) as caught:
-    _read(tmp_path, train)
+    _read(tmp_path, header + content)
   assert str(tmp_path / "train.csv") in str(caught.value)
+
+
+def test_missing_column_is_named(tmp_path):
+  with pytest.raises(errors.DataError, match="found 1 rows of user_id, class"):
+    _read(tmp_path, "user_id,class\n1,2\n")

@@ -9,7 +9,7 @@ from tasks.synthetic import characters
 
 
 def test_a_character_is_drawn_alike_and_unlike_others():
-  drawn = np.stack([characters.draw_character(1, n, 8) for n in range(12)])
+  drawn = np.stack([characters.draw_images(1, n, 8) for n in range(12)])
   assert (drawn.shape, drawn.dtype) == ((12, 8, 28, 28), np.uint8)
   # Ink on white paper, in the middle: none at the edge of most images.
   assert 0.02 < (drawn < 128).mean() < 0.3
@@ -30,7 +30,7 @@ def test_task_omniglot_reads_them(tmp_path):
   path = characters.write_characters(tmp_path, num_users=60, seed=2)
   with np.load(path) as arrays:
     np.testing.assert_array_equal(
-      arrays["images"][20:40], characters.draw_character(2, 1)
+      arrays["images"][20:40], characters.draw_images(2, 1)
     )
   created = omniglot.create_omniglot_task(
     task_config.TaskConfig(data_dir=str(tmp_path), cache_dir=str(tmp_path))

@@ -22,13 +22,9 @@ def _rows(path, query="SELECT * FROM examples ORDER BY rowid"):
     return connection.execute(query).fetchall()
 
 
-def _labels(protos):
-  return [
-    tf.train.Example.FromString(proto)
-    .features.feature["label"]
-    .int64_list.value[0]
-    for proto in protos
-  ]
+def _label(proto):
+  features = tf.train.Example.FromString(proto).features.feature
+  return features["label"].int64_list.value[0]
 
 
 @pytest.fixture(scope="module")
@@ -84,11 +80,7 @@ class TestFormat:
     clients = {client_id for _, client_id in protos}
     for part, client_id in itertools.product(("train", "test"), clients):
       everything = protos[f"all_{part}", client_id]
-      digits = [
-        proto
-        for proto, label in zip(everything, _labels(everything), strict=True)
-        if label < 10
-      ]
+      digits = [proto for proto in everything if _label(proto) < 10]
       assert digits
       assert protos[f"digits_only_{part}", client_id] == digits
 

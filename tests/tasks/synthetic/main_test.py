@@ -2,7 +2,6 @@
 
 import os
 
-from absl import flags
 from PIL import Image
 import pytest
 
@@ -15,11 +14,8 @@ def _call_main(*arguments):
 
   Python prints a message on standard error and exits with status 1.
   """
-  flag_values = flags.FlagValues()
-  command_line.define_flags(flag_values)
-  argv = ("python -m tasks.synthetic", *arguments)
   try:
-    command_line.main(command_line.parse_flags(argv, flag_values), flag_values)
+    command_line.main(arguments)
   except SystemExit as error:
     assert isinstance(error.code, str)
     return error.code
@@ -30,14 +26,14 @@ def test_writes_and_draws_and_refuses(tmp_path, capsys):
   sheet = tmp_path / "sheet.png"
   arguments = (f"--output_dir={tmp_path}/data", f"--contact_sheet={sheet}")
   assert not _call_main(*arguments, "--num_users=1", "--seed=3")
-  assert os.listdir(tmp_path / "data") == ["emnist_all.sqlite"]
+  assert "emnist_all.sqlite" in os.listdir(tmp_path / "data")
   assert f"Wrote {sheet}" in capsys.readouterr().out
   with Image.open(sheet) as image:
     assert image.format == "PNG"
   message = _call_main(
     *arguments, "--num_users=1", "--seed=3", "--contact_sheet=/dev/null/x.png"
   )
-  assert "--contact_sheet=/dev/null/x.png must be a file that" in message
+  assert "--contact_sheet=/dev/null/x.png cannot be written" in message
   message = _call_main(*arguments, "--num_users=2", "--seed=3")
   assert "num_users=2, seed=3" in message and "num_users=1, seed=3" in message
   assert "nothing was changed" in message
@@ -47,14 +43,14 @@ def test_writes_and_draws_and_refuses(tmp_path, capsys):
 @pytest.mark.parametrize(
   ("arguments", "expected"),
   [
-    (["--num_users=0"], "--num_users=0: 0 is not a positive integer"),
-    (["--seed=-1"], "--seed=-1: -1 is not a non-negative integer"),
-    (["--task=mnist"], "--task=mnist: value should be one of <digi"),
+    (["--num_users=0"], "num_users must be an integer of at least 1, found 0"),
+    (["--seed=-1"], "seed must be an integer of at least 0, found -1"),
+    (["--seed=x"], "argument --seed: invalid int value: 'x'"),
+    (["--task=mnist"], "--task: invalid choice: 'mnist' (choose from 'digi"),
     (["--output_dir="], "--output_dir must name a directory"),
-    (["--output_dir=/dev/null"], "--output_dir=/dev/null must be a"),
-    (["--output_dir=/dev/null/x"], "--output_dir=/dev/null/x must be a"),
+    (["--output_dir=/dev/null"], "--output_dir=/dev/null cannot be w"),
+    (["--output_dir=/dev/null/x"], "--output_dir=/dev/null/x cannot be"),
     (["--contact_sheet=x.jpg"], "--contact_sheet must name a .png file, found"),
-    (["extra"], "found 'extra'"),
   ],
 )
 def test_mistakes_get_one_line(tmp_path, arguments, expected):
@@ -67,5 +63,5 @@ def test_mistakes_get_one_line(tmp_path, arguments, expected):
 def test_as_a_user_runs_it(tmp_path):
   ended = programs.start("tasks.synthetic", f"--output_dir={tmp_path}", "y")
   assert ended.status == 1
-  assert "found 'y'" in ended.errors
+  assert "unrecognized arguments: y" in ended.errors
   assert ended.errors.count("\n") == 1

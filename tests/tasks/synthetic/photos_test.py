@@ -1,88 +1,229 @@
-"""Tests of the folders of photos: layout, sizes, what users share."""
+"""Tests of made-up photos in the formats of the benchmarks and in folders."""
 
 import collections
+import io
+import itertools
 import pathlib
 
 import numpy as np
 from PIL import Image
 import pytest
+import tensorflow as tf
+from tensorflow_federated.python.simulation.datasets import (
+  vision_datasets_utils,
+)
 
 from tasks.synthetic import photos
+from tasks.synthetic import registry
+from tasks.synthetic import textures
+from tff_fedemb.data import tfrecord_files
 
 _NUM_USERS = 6
-_KINDS = {"person": photos.PEOPLE, "writer": photos.WRITERS}
+_WRITERS = registry.WRITERS
+_FOLDERS = {"person": "photos", "user": "photos_shared"}
 
 
-@pytest.fixture(name="kind", scope="module", params=_KINDS)
-def _kind(request):
-  return request.param
+def _files(folder, suffix="jpg"):
+  """Contents by the parts of their path."""
+  return {
+    path.relative_to(folder).parts: path.read_bytes()
+    for path in sorted(pathlib.Path(folder).rglob(f"*.{suffix}"))
+  }
 
 
-@pytest.fixture(name="folder", scope="module")
-def _folder(kind, tmp_path_factory):
-  folder = tmp_path_factory.mktemp(kind) / "photos"
-  _KINDS[kind].write(folder, num_users=_NUM_USERS, seed=3)
-  return folder
+class TestFolders:
+  @pytest.fixture(name="kind", scope="class", params=_FOLDERS)
+  def _kind(self, request):
+    return request.param
+
+  @pytest.fixture(name="files", scope="class")
+  def _files(self, kind, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(kind) / "photos"
+    _WRITERS[_FOLDERS[kind]](folder, num_users=_NUM_USERS, seed=3)
+    return _files(folder)
+
+  def test_users_and_their_classes(self, kind, files):
+    classes = collections.defaultdict(set)
+    for user, label, _ in files:
+      classes[user].add(label)
+    assert sorted(classes) == [f"{kind}_{i:04d}" for i in range(_NUM_USERS)]
+    if kind == "person":
+      assert all(labels == {user} for user, labels in classes.items())
+    else:
+      owners = collections.Counter(x for some in classes.values() for x in some)
+      assert len(owners) > 6 and max(owners.values()) > 1
+
+  def test_images_are_small_photos_of_all_sizes(self, files):
+    sizes = set()
+    for content in files.values():
+      with Image.open(io.BytesIO(content)) as image:
+        assert image.format == "JPEG"
+        assert np.asarray(image).std() > 5
+        sizes.add(image.size)
+    assert len(sizes) > 20
+    assert 90 <= np.min(list(sizes)) <= np.max(list(sizes)) <= 180
+
+  def test_match_is_of_other_users_and_has_strangers(self, files, tmp_path):
+    _WRITERS["photos_match"](tmp_path / "match", num_users=_NUM_USERS, seed=3)
+    found = _files(tmp_path / "match")
+    owners = collections.defaultdict(set)
+    for part, label, name in found:
+      owners[part].add(label)
+      assert name.startswith(label)
+    assert len(owners["query"]) == _NUM_USERS
+    assert len(owners["gallery"]) == _NUM_USERS - 1
+    assert owners["gallery"] < owners["query"]
+    assert not owners["query"] & {user for user, *_ in files}
+    assert len(set(found.values())) == len(found)
+    assert not set(found.values()) & set(files.values())
 
 
-def _parts(folder):
-  return [path.relative_to(folder).parts for path in folder.rglob("*.jpg")]
+def test_a_person_is_the_same_whatever_their_number(tmp_path):
+  for number in (2, 3):
+    _WRITERS["photos"](tmp_path / str(number), num_users=number, seed=3)
+  fewer, more = (_files(tmp_path / str(number)) for number in (2, 3))
+  assert len({user for user, *_ in fewer}) == 2
+  assert fewer.items() < more.items()
 
 
-def test_users_and_their_classes(kind, folder):
-  classes = collections.defaultdict(set)
-  for user, label, _ in _parts(folder):
-    classes[user].add(label)
-  assert sorted(classes) == [f"{kind}_{i:04d}" for i in range(_NUM_USERS)]
-  if kind == "person":
-    assert all(labels == {user} for user, labels in classes.items())
-    return
-  assert all(8 <= len(labels) <= 16 for labels in classes.values())
-  # Of 47 classes, no user has more than 16.
-  shared = collections.Counter(x for labels in classes.values() for x in labels)
-  assert max(shared.values()) > 1
-  assert len({label.lower() for label in shared}) == len(shared)
+class TestFaces:
+  def test_a_subject_is_a_class(self, tmp_path, monkeypatch):
+    monkeypatch.setattr(photos, "_IMAGES_OF_FACE", 3)
+    for number in (2, 17):
+      _WRITERS["digiface"](tmp_path / str(number), num_users=number, seed=3)
+    fewer, more = (_files(tmp_path / str(n), "png") for n in (2, 17))
+    sizes = collections.Counter(int(subject) for subject, _ in more)
+    assert sizes == dict.fromkeys(range(9), 3) | dict.fromkeys(
+      range(100_000, 100_008), 5
+    )
+    for number in range(5):
+      image = textures.draw(
+        (112, 112), seed=3, class_id=100_002, user=number, index=number
+      )
+      content = more["100002", f"{number}.png"]
+      written = Image.open(io.BytesIO(content))
+      assert (written.format, written.mode) == ("PNG", "RGB")
+      np.testing.assert_array_equal(np.asarray(written), image)
+    # People are the same whatever their number.
+    assert len(fewer) == 6
+    assert fewer.items() <= more.items()
+
+  @pytest.mark.parametrize(
+    ("num_users", "many"), [(1, 1), (15, 15), (16, 8), (100, 75)]
+  )
+  def test_parts(self, tmp_path, monkeypatch, num_users, many):
+    # The pictures would take nearly all of the time.
+    monkeypatch.setattr(
+      textures, "draw", lambda *_, **__: np.zeros((1, 1, 3), np.uint8)
+    )
+    _WRITERS["digiface"](tmp_path, num_users=num_users)
+    sizes = collections.Counter(
+      int(subject) for subject, _ in _files(tmp_path, "png")
+    )
+    assert sizes == dict.fromkeys(range(many), 72) | dict.fromkeys(
+      range(100_000, 100_000 + num_users - many), 5
+    )
 
 
-def test_images_are_small_photos_of_all_sizes(folder):
-  sizes = set()
-  for path in folder.rglob("*.jpg"):
-    with Image.open(path) as image:
-      assert image.format == "JPEG"
-      assert np.asarray(image).std() > 5
-      sizes.add(image.size)
-  assert len(sizes) > 20
-  assert 64 <= np.min(list(sizes)) <= np.max(list(sizes)) <= 112
+def _read_records(path):
+  """The class and the encoded image of each record of a file."""
+  records = []
+  for content in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+    feature = tf.train.Example.FromString(content).features.feature
+    label, image = feature["class"], feature["image/encoded_jpeg"]
+    records.append((label.int64_list.value[0], image.bytes_list.value[0]))
+  return records
 
 
-def test_a_user_is_the_same_whatever_their_number(kind, folder, tmp_path):
-  _KINDS[kind].write(tmp_path / "fewer", num_users=2, seed=3)
-  names = _parts(tmp_path / "fewer")
-  assert len({user for user, *_ in names}) == 2
-  for name in names:
-    content = pathlib.Path(tmp_path, "fewer", *name).read_bytes()
-    assert content == pathlib.Path(folder, *name).read_bytes()
+def _read_variant(folder):
+  """The records of each user, and those of the test set."""
+  users = {
+    path.name: _read_records(path) for path in (folder / "train").iterdir()
+  }
+  return users, _read_records(folder / "test.tfRecord")
 
 
-def test_match_is_of_other_users_and_has_strangers(kind, folder, tmp_path):
-  _KINDS[kind].write_match(tmp_path / "match", num_users=_NUM_USERS, seed=3)
-  owners = {"gallery": set(), "query": set()}
-  files = [p for p in (tmp_path / "match").rglob("*.jpg")]
-  for part, _, name in _parts(tmp_path / "match"):
-    owners[part].add(name.rsplit("_", 1)[0])
-  assert len(owners["query"]) == _NUM_USERS
-  assert len(owners["gallery"]) == _NUM_USERS - 1
-  assert owners["gallery"] < owners["query"]
-  assert not owners["query"] & {user for user, *_ in _parts(folder)}
-  contents = [path.read_bytes() for path in files]
-  assert len(set(contents)) == len(contents)
+class TestRecords:
+  @pytest.fixture(name="gld", scope="class")
+  def _gld(self, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("gld")
+    _WRITERS["gld"](directory, num_users=4, seed=3)
+    return directory
 
+  @pytest.mark.parametrize("variant", ["gld160k", "gld23k"])
+  def test_tff_reads_the_files(self, gld, variant):
+    # TFF does not find its own files of iNaturalist, but reads each so.
+    users, test = _read_variant(gld / variant)
+    name, records = next(iter(users.items()))
+    for path, expected in (("train/" + name, records), ("test.tfRecord", test)):
+      loaded = list(
+        vision_datasets_utils.load_tfrecord(
+          str(gld / variant / path), "test"
+        ).as_numpy_iterator()
+      )
+      assert [int(example["class"][0]) for example in loaded] == [
+        label for label, _ in expected
+      ]
+      for example in loaded:
+        assert example["image/decoded"].dtype == np.uint8
+        assert example["image/decoded"].shape[2] in (1, 3)
 
-def test_classes_are_those_that_emnist_tells_apart():
-  labels = set()
-  generator = np.random.default_rng(0)
-  while len(labels) < 47:
-    labels |= {label for label, _ in photos.WRITERS.draw(generator, "w")}
-  assert len(labels) == 47
-  assert {"digit_0", "letter_A", "letter_A_small", "letter_C"} <= labels
-  assert "letter_C_small" not in labels
+  def test_small_variant_is_a_part_of_the_large(self, gld):
+    users, test = _read_variant(gld / "gld160k")
+    small_users, small_test = _read_variant(gld / "gld23k")
+    images = list(itertools.chain(test, *users.values()))
+    everything = set(images)
+    assert len(everything) == len(images)
+    assert set(small_test) < everything
+    owners = set()
+    for records in small_users.values():
+      owner = [user for user in users if set(records) <= set(users[user])]
+      assert len(owner) == 1
+      owners.update(owner)
+    assert len(owners) == len(small_users) == 2
+    # Of 10 classes.
+    assert len({label for label, _ in small_test}) == 5
+
+  # 5.2 * 7 ** 0.5 is 13.76.
+  @pytest.mark.parametrize(("num_users", "classes"), [(1, 6), (2, 7), (7, 14)])
+  def test_number_of_classes_follows_from_the_users_alone(
+    self, tmp_path, num_users, classes
+  ):
+    for seed in range(2):
+      _WRITERS["gld"](tmp_path / str(seed), num_users=num_users, seed=seed)
+      users, test = _read_variant(tmp_path / str(seed) / "gld160k")
+      assert len(users) == num_users
+      assert min(collections.Counter(label for label, _ in test).values()) >= 5
+      assert {label for label, _ in test} == set(range(classes))
+      told = [
+        tfrecord_files.read_generator(tmp_path / str(seed) / variant)
+        for variant in ("gld160k", "gld23k")
+      ]
+      assert told == [
+        {"num_classes": number} for number in (classes, round(classes / 2))
+      ]
+
+  def test_classes_have_several_users(self):
+    # The labels alone: the pictures would take nearly all of the time.
+    classes = photos.num_classes(60)
+    assert classes == 40
+    labels = [
+      photos.draw_labels(np.random.default_rng(user), classes)
+      for user in range(60)
+    ]
+    sizes = np.array([len(own) for own in labels])
+    assert sizes.min() >= 8 and sizes.max() <= 40 and sizes.std() > 3
+    # A gamma variable of standard deviation 6.9, clipped at 40.
+    assert abs(sizes.mean() - 20) < 3 * 6.9 / 60**0.5
+    owners = np.sum(
+      [np.bincount(np.unique(own), minlength=classes) for own in labels], axis=0
+    )
+    assert np.median(owners) >= 5
+    images = np.bincount(np.concatenate(labels), minlength=classes)
+    assert images.max() > 3 * np.median(images)
+
+  def test_photos_are_upright_and_wide(self):
+    generator = np.random.default_rng(0)
+    sides = np.array([photos.draw_size(generator) for _ in range(200)])
+    assert sides.min() >= 90 and sides.max() <= 180
+    assert 0.1 < np.mean(sides[:, 0] > sides[:, 1]) < 0.4

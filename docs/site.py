@@ -1,0 +1,214 @@
+"""Hook of MkDocs that makes pages of files outside of docs/.
+
+README.md becomes the home page. Notebooks, the reference of each package, the
+flags of the programs and all files that a page links to get pages as well.
+"""
+
+import ast
+from concurrent import futures
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+from typing import Any
+
+import griffe
+from mkdocs.structure import files as files_lib
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_DOCS = _ROOT / "docs"
+_LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)")
+_LANGUAGES = {".py": "python", ".md": "markdown", ".yaml": "yaml"}
+
+# Files of the repository that are pages, by what the page is called.
+_PAGES = {
+  "index.md": "README.md",
+  "contributing.md": "CONTRIBUTING.md",
+  "changelog.md": "CHANGELOG.md",
+  **{
+    f"{path.stem}.md": path.relative_to(_ROOT).as_posix()
+    for folder in (_DOCS, _ROOT / "examples")
+    for path in folder.glob("*.ipynb")
+  },
+}
+
+
+def _page_of(path: str) -> str:
+  """Returns what the page of a file of the repository is called."""
+  for page, origin in _PAGES.items():
+    if path == origin:
+      return page
+  if path.startswith("docs/"):
+    return path.removeprefix("docs/")
+  return f"source/{path}.md"
+
+
+def _origin(page: str) -> str:
+  return _PAGES.get(page, f"docs/{page}")
+
+
+def _target(page: str, link: str) -> str:
+  """Returns the file of the repository to which a page links."""
+  folder = os.path.dirname(_origin(page))
+  return os.path.normpath(os.path.join(folder, link))
+
+
+def _output(output: dict[str, Any]) -> str:
+  """Returns what a cell of a notebook printed or showed, as Markdown."""
+  data = output.get("data", {})
+  if "image/png" in data:
+    return f"![](data:image/png;base64,{''.join(data['image/png']).strip()})\n"
+  if "text/html" in data:
+    return f"{''.join(data['text/html'])}\n"
+  text = "".join(output.get("text", data.get("text/plain", [])))
+  return f"```text\n{text.rstrip()}\n```\n"
+
+
+def _notebook(path: pathlib.Path) -> str:
+  """Returns a notebook as Markdown."""
+  parts = []
+  for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+      parts.append(f"{source}\n")
+      continue
+    language = "bash" if source.startswith("%%bash") else "python"
+    source = source.removeprefix("%%bash\n")
+    parts.append(f"```{language}\n{source}\n```\n")
+    parts.extend(map(_output, cell["outputs"]))
+  return "\n".join(parts)
+
+
+def _source(path: pathlib.Path) -> str:
+  """Returns a page that shows a file, and that the search leaves out."""
+  language = _LANGUAGES.get(path.suffix, "text")
+  text = path.read_text(encoding="utf-8")
+  name = path.relative_to(_ROOT).as_posix()
+  return (
+    f"---\nsearch:\n  exclude: true\n---\n# {name}\n\n"
+    f"`````{language}\n{text}\n`````\n"
+  )
+
+
+def _public_names() -> dict[str, str]:
+  """Returns the paths of what `tff_fedemb` offers, by its public names.
+
+  They are read from the imports for type checkers, and nothing is imported.
+  """
+  tree = ast.parse((_ROOT / "tff_fedemb/__init__.py").read_text())
+  return {
+    alias.asname or alias.name: f"{node.module}.{alias.name}"
+    for node in ast.walk(tree)
+    if isinstance(node, ast.ImportFrom) and node.module != "typing"
+    for alias in node.names
+  }
+
+
+def _packages() -> list[str]:
+  folders = (_ROOT / "tff_fedemb").glob("*/__init__.py")
+  return sorted(path.parent.name for path in folders)
+
+
+def _help(program: str) -> str:
+  """Returns what a program says of itself and its flags."""
+  command = [sys.executable, "-m", program, "--helpshort"]
+  ended = subprocess.run(
+    command, cwd=_ROOT, capture_output=True, text=True, check=False
+  )
+  if "lags:" not in ended.stdout:
+    raise RuntimeError(f"{program} --helpshort: {ended.stderr}")
+  return ended.stdout.replace(f"{_ROOT}/", "")
+
+
+def _programs() -> str:
+  """Returns the page of all programs and their flags."""
+  names = [
+    f"binaries.{path.stem}"
+    for path in sorted((_ROOT / "binaries").glob("*.py"))
+    if re.search(r"^def main", path.read_text(), re.MULTILINE)
+    and "__main__" in path.read_text()
+  ]
+  names.append("tasks.synthetic")
+  with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    helps = [*pool.map(_help, names)]
+  sections = [
+    f"## {name}\n\n```text\n{text.strip()}\n```\n"
+    for name, text in zip(names, helps, strict=True)
+  ]
+  return "\n".join(["# Programs and their flags\n", *sections])
+
+
+def _reference() -> dict[str, str]:
+  """Returns the pages of the reference."""
+  # Links elsewhere go to the pages of the packages, which have these as well.
+  objects = [
+    f"::: {path}\n    options:\n      skip_local_inventory: true\n"
+    f"      heading: tff_fedemb.{name}\n      toc_label: {name}\n"
+    for name, path in sorted(_public_names().items())
+  ]
+  pages = {
+    "reference/tff_fedemb.md": "\n".join(["# Public names\n", *objects]),
+    "reference/programs.md": _programs(),
+  }
+  for package in _packages():
+    pages[f"reference/{package}.md"] = (
+      f"# tff_fedemb.{package}\n\n::: tff_fedemb.{package}\n"
+    )
+  return pages
+
+
+class Brackets(griffe.Extension):
+  """Keeps `[0, 1] [default]` in docstrings from being taken for a link."""
+
+  def on_instance(self, *, obj, **_):
+    """Escapes the second bracket."""
+    if obj.docstring:
+      obj.docstring.value = re.sub(r"\]\s+\[", r"] \\[", obj.docstring.value)
+
+
+def on_config(config):
+  """Adds notebooks and the pages of the reference to the navigation."""
+  names = ["programs", "tff_fedemb", *_packages()]
+  for section in config.nav:
+    if "Reference" in section:
+      section["Reference"] = [f"reference/{name}.md" for name in names]
+    if pages := section.get("Getting started"):
+      notebooks = [p for p, file in _PAGES.items() if file.endswith(".ipynb")]
+      section["Getting started"] = [*pages, *sorted(notebooks)]
+  return config
+
+
+def on_files(files, config):
+  """Adds the pages that are made of other files."""
+  texts = {path.name: path.read_text() for path in _DOCS.glob("*.md")}
+  for page, origin in _PAGES.items():
+    path = _ROOT / origin
+    is_notebook = path.suffix == ".ipynb"
+    texts[page] = _notebook(path) if is_notebook else path.read_text()
+  made = {page: texts[page] for page in _PAGES} | _reference()
+  for page, text in texts.items():
+    for link, _ in _LINK.findall(text):
+      path = _ROOT / _target(page, link)
+      target = _page_of(_target(page, link))
+      if target.startswith("source/") and path.is_file():
+        made[target] = _source(path)
+  for page, text in made.items():
+    files.append(files_lib.File.generated(config, page, content=text))
+  return files
+
+
+def on_page_markdown(markdown, *, page, config, files):
+  """Points links to files of the repository at their pages."""
+  del config, files
+  name = page.file.src_uri
+  if not (_ROOT / _origin(name)).exists():
+    return markdown
+
+  def replace(match):
+    link, section = match.groups()
+    target = _page_of(_target(name, link))
+    return f"]({os.path.relpath(target, os.path.dirname(name))}{section or ''})"
+
+  return _LINK.sub(replace, markdown)

@@ -1,0 +1,58 @@
+"""Runs the examples, as a newcomer would."""
+
+import json
+import pathlib
+import shutil
+
+import pytest
+
+from tests import notebook
+from tests.binaries import programs
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_EXAMPLES = _ROOT / "examples"
+_AGGREGATOR = "--aggregator=examples.own_aggregator:OwnAggregator"
+_SMALL = (
+  *("--task=examples.own_task:OwnTask", "--users=20", "--rounds=2"),
+  *("--clients_per_round=4", "--noise_multiplier=2", "--delta=0.01"),
+  *("--participation=poisson", "--evaluate_every=0"),
+  *("--extrapolated_num_users=1000000", "--kept_share=0.5"),
+)
+
+
+@pytest.mark.parametrize("name", ["own_aggregator.py", "own_task.py"])
+def test_examples_are_short(name):
+  assert len((_EXAMPLES / name).read_text().splitlines()) <= 60
+
+
+def test_own_aggregator_and_own_task(tmp_path):
+  run_dir = f"--run_dir={tmp_path / 'run'}"
+  ended = programs.call("run_federated", *_SMALL, _AGGREGATOR, run_dir)
+  assert (ended.status, ended.errors) == (0, "")
+  assert "7 training classes" in ended.output
+  told = programs.call("account", "epsilon", run_dir)
+  assert told.status == 0
+  assert told.output.startswith("epsilon = 0.2")
+  page = tmp_path / "report.html"
+  ended = programs.call(
+    "report", f"--run_dirs={tmp_path / 'run'}", f"--output={page}"
+  )
+  assert (ended.status, ended.errors) == (0, "")
+  asked = json.loads((tmp_path / "run" / "run.json").read_text())
+  assert asked["task"] == {"kind": "examples.own_task:OwnTask", "users": 20}
+  assert asked["mechanism"]["kept_share"] == 0.5
+
+
+def test_the_first_run_in_a_notebook(tmp_path, monkeypatch):
+  shutil.copy(_EXAMPLES / "first_run.ipynb", tmp_path)
+  cells = json.loads((tmp_path / "first_run.ipynb").read_text())
+  notebook.execute(cells, tmp_path)
+  code = [c for c in cells["cells"] if c["cell_type"] == "code"]
+  lines = [line for c in code for line in c["source"] if line.strip()]
+  assert len(lines) <= 25
+  printed = "".join(
+    "".join(out.get("text", "")) for c in code for out in c["outputs"]
+  )
+  assert "Privacy of 3 rounds for 200 users" in printed
+  assert "epsilon" in printed
+  assert (tmp_path / "first.html").exists()

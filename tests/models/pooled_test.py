@@ -1,0 +1,73 @@
+"""Tests of the backbones of pooled convolutions, against plain operations.
+
+`backbones_test` has what all backbones have in common.
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tff_fedemb.models import pooled
+
+
+def _standardize(images):
+  mean = images.mean(axis=(1, 2, 3), keepdims=True)
+  deviation = images.std(axis=(1, 2, 3), keepdims=True)
+  return ((images - mean) / deviation).astype(np.float32)
+
+
+def _check(backbone, images, features, tolerance):
+  """Compares with features before the embedding layer."""
+  kernel, bias = backbone.get_weights()[-2:]
+  expected = tf.reshape(features, [len(images), -1]) @ kernel + bias
+  # Keras adds 0.001 to the variance of pixels in [0, 1].
+  found = backbone(images.astype(np.float32))
+  cosines = tf.reduce_sum(
+    tf.math.l2_normalize(found, 1) * tf.math.l2_normalize(expected, 1), axis=1
+  )
+  np.testing.assert_allclose(cosines, 1.0, atol=tolerance)
+
+
+@pytest.fixture(name="images")
+def _images():
+  tf.keras.utils.set_random_seed(1)
+  return np.random.default_rng(0).uniform(0, 255, (2, 28, 28, 1))
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_convnet_is_three_convolutions(activation, images):
+  """Pooling comes last here, as it is written."""
+  backbone = pooled.create_convnet(
+    (28, 28, 1), embedding_dim=6, activation=activation
+  )
+  activate = {"relu": tf.nn.relu, "tanh": tf.math.tanh}[activation]
+  weights, x = backbone.get_weights()[:-2], _standardize(images)
+  for filters, offset in zip(weights[::2], weights[1::2], strict=True):
+    x = tf.nn.conv2d(x, filters, 1, "SAME")
+    x = tf.nn.max_pool2d(activate(x + offset), 2, 2, "VALID")
+  assert x.shape == (2, 3, 3, 64)
+  _check(backbone, images, x, 1e-4)
+
+
+def test_conv4_is_four_convolutions_with_group_normalisation(images):
+  backbone = pooled.create_conv4((28, 28, 1), embedding_dim=6)
+  # Scale and offset of the normalisation as after some training.
+  weights = backbone.get_weights()
+  rng = np.random.default_rng(1)
+  for layer in range(4):
+    for place in (3 * layer + 1, 3 * layer + 2):
+      weights[place] = rng.uniform(0.5, 1.5, weights[place].shape)
+  backbone.set_weights(weights)
+  x = _standardize(images)
+  for layer, num_groups in enumerate((4, 8, 12, 16)):
+    kernel, scale, offset = weights[3 * layer : 3 * layer + 3]
+    x = tf.nn.conv2d(x, kernel, 1, "SAME")
+    x = tf.nn.max_pool2d(x, 2, 2, "SAME").numpy()
+    groups = x.reshape([*x.shape[:3], num_groups, -1])
+    mean, variance = (
+      f(groups, axis=(1, 2, 4), keepdims=True) for f in (np.mean, np.var)
+    )
+    x = ((groups - mean) / np.sqrt(variance + 1e-3)).reshape(x.shape)
+    x = np.maximum(x * scale + offset, 0.0).astype(np.float32)
+  assert x.shape == (2, 2, 2, 128)
+  _check(backbone, images, x, 1e-3)
