@@ -44,10 +44,11 @@ def open_digits(
     height, width, channels = image_shape
     grey = np.rint(images[..., 0] * (255 / largest)).astype(np.uint8)
     size, largest = (width, height), 255
-    resized = [
+    pictures = [
       Image.fromarray(image).resize(size, Image.Resampling.BILINEAR)
       for image in grey
     ]
+    resized = [np.asarray(picture) for picture in pictures]
     images = np.repeat(np.stack(resized)[..., np.newaxis], channels, axis=3)
   return image_sources.ImageSource(
     "scikit-learn's digits",
