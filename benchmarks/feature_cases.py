@@ -232,7 +232,7 @@ def fit(name: str, path: str, round_num: int) -> classifier.FeatureClassifier:
   data = feature_files.read_features(path)
   method, examples = parse(name)
   return classifier.FeatureClassifier(
-    registry.create_method(method, **METHODS[method]),
+    registry.METHODS.create(method, **METHODS[method]),
     num_classes=examples.num_classes,
     epsilon=EPSILON,
     # Each time another one: what is calibrated once is remembered.

@@ -87,6 +87,13 @@ _TESTED_THROUGH = {
   "tff_fedemb.runtime.client_fold": "tests/runtime/in_process_test.py",
   "tff_fedemb.runtime.ray_worker": "tests/runtime/ray_test.py",
   "tff_fedemb.features.method": "tests/features/registry_test.py",
+  "tff_fedemb.features.settings": "tests/binaries/classify_features_test.py",
+  **{
+    f"tff_fedemb.features.extraction.{name}": (
+      "tests/binaries/extract_features_test.py"
+    )
+    for name in ("embeddings", "settings")
+  },
 }
 
 

@@ -8,6 +8,8 @@ import pathlib
 import tempfile
 from typing import Any
 
+import numpy as np
+
 from tff_fedemb import errors
 from tff_fedemb.privacy import report as report_lib
 
@@ -85,6 +87,16 @@ def json_writer(values: Any) -> Callable[[pathlib.Path], object]:
   """Returns what writes values as JSON to a path, infinity as "inf"."""
   text = json.dumps(report_lib.json_safe(values), indent=2, allow_nan=False)
   return lambda path: path.write_text(f"{text}\n", encoding="utf-8")
+
+
+def arrays_writer(**arrays: np.ndarray) -> Callable[[pathlib.Path], object]:
+  """Returns what writes arrays by name, as .npz whatever the suffix is."""
+
+  def write_arrays(path: pathlib.Path) -> None:
+    with path.open("wb") as file:
+      np.savez(file, **arrays)
+
+  return write_arrays
 
 
 def write(

@@ -92,7 +92,7 @@ def test_same_weights(path, name, bare_fit, options):
     **options,
   )
   private = classifier.FeatureClassifier(
-    registry.create_method(name, **options),
+    registry.METHODS.create(name, **options),
     num_classes=_EXAMPLES.num_classes,
     epsilon=np.inf,
     clip_norm=_LARGE,

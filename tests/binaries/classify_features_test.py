@@ -8,118 +8,276 @@ import pytest
 
 from tests.binaries import programs
 from tests.features import feature_examples
+from tff_fedemb import config
+from tff_fedemb.features import registry
+from tff_fedemb.features import runs
+
+_PROGRAM = "classify_features"
 
 
-@pytest.fixture(name="files")
-def _files(tmp_path):
-  feature_examples.write_pair(tmp_path)
-  return tmp_path
+@pytest.fixture(name="flags")
+def _flags(tmp_path):
+  """Flags of a fit to small files, which are there."""
+  for seed, name in enumerate(("train", "test")):
+    feature_examples.write(tmp_path / f"{name}.npz", seed=seed)
+  return {
+    "train": tmp_path / "train.npz",
+    "test": tmp_path / "test.npz",
+    "output_json": tmp_path / "result.json",
+    "overwrite": True,
+    "method": "least_squares",
+    "epsilon": 2.0,
+    "delta": 1e-3,
+  }
 
 
-def _file_flags(directory):
-  return (
-    f"--train={directory}/train.npz",
-    f"--test={directory}/test.npz",
-    f"--output_json={directory}/result.json",
-  )
+def _fit(flags, **changes):
+  return feature_examples.call(_PROGRAM, **flags | changes)
 
 
-def test_program(files):
+def test_program(flags, tmp_path):
   accuracy, epsilon, releases, warning, written = feature_examples.run_program(
-    "classify_features",
-    *_file_flags(files),
-    "--method=feature_covariance",
-    "--epsilon=3",
-    "--delta=0.001",
-    "--seed=7",
-    "--split=covariance=1,gradient=3",
-    "--hyperparameters=steps=5,loss=sigmoid,learning_rate=0.5",
-    f"--predictions={files}/predictions.npz",
-    f"--output_weights={files}/weights.npz",
+    _PROGRAM,
+    **flags
+    | {
+      "method": "feature_covariance",
+      "seed": 7,
+      "split": "covariance=1,gradient=3",
+      "hyperparameters": "steps=5, loss = sigmoid,learning_rate=0.5",
+      "predictions": tmp_path / "predictions.npz",
+      "output_weights": tmp_path / "weights.npz",
+    },
   )
-  result = json.loads((files / "result.json").read_text())
+  result = json.loads((tmp_path / "result.json").read_text())
   assert accuracy == (
     f"test accuracy {result['test_accuracy']:.4f} (60 examples, 3 classes),"
     " feature_covariance fitted to 60 examples"
   )
-  assert result["epsilon"] == "inf"
+  assert (result["epsilon"], result["seed"]) == ("inf", 7)
   assert epsilon.startswith(
-    "epsilon = inf: the noise is from --seed, which may be known (with secret"
+    "epsilon = inf: the noise is from the seed, which may be known (with secret"
     f" noise: epsilon = {result['epsilon_with_secret_noise']:.4f} at delta ="
   )
   assert warning.startswith("warning: the noise is from a seed")
   assert releases.startswith("releases: covariance once, noise multiplier ")
   assert "; gradient 5 times, noise multiplier " in releases
-  assert written.count(str(files)) == 3
-  assert sorted(path.name for path in files.iterdir()) == [
-    "predictions.npz",
-    "result.json",
-    "test.npz",
-    "train.npz",
-    "weights.npz",
-  ]
+  assert written.count(str(tmp_path)) == 3
+  assert len(list(tmp_path.iterdir())) == 5
   # A gradient has a fifth of three shares of zero-concentrated DP.
   of_covariance, of_gradients = (
     release["noise_multiplier"] for release in result["releases"]
   )
   assert of_gradients == pytest.approx(of_covariance * math.sqrt(5 / 3))
-  assert result["hyperparameters"]["steps"] == 5
-  assert result["hyperparameters"]["loss"] == "sigmoid"
+  hyperparameters = result["hyperparameters"]
+  assert (hyperparameters["steps"], hyperparameters["loss"]) == (5, "sigmoid")
   # The weights, the predictions and the accuracy belong together.
-  with np.load(files / "test.npz") as arrays:
+  with np.load(tmp_path / "test.npz") as arrays:
     features, labels = arrays["features"], arrays["labels"]
   norms = np.linalg.norm(features, axis=1, keepdims=True)
-  with np.load(files / "weights.npz") as arrays:
+  with np.load(tmp_path / "weights.npz") as arrays:
     logits = features / np.maximum(norms, 1) @ arrays["coef"].T
-  with np.load(files / "predictions.npz") as arrays:
+  with np.load(tmp_path / "predictions.npz") as arrays:
     np.testing.assert_allclose(arrays["logits"], logits, rtol=1e-4, atol=1e-5)
     predictions = arrays["predictions"]
   np.testing.assert_array_equal(predictions, logits.argmax(axis=1))
   assert result["test_accuracy"] == np.mean(predictions == labels)
 
 
+@pytest.mark.parametrize("method", registry.METHODS)
+def test_report_of_every_method(flags, method):
+  result, _ = _fit(flags, method=method)
+  assert (result["method"], result["target_epsilon"]) == (method, 2)
+  assert 1.99 < result["epsilon"] <= 2
+  assert (result["train_size"], result["test_size"]) == (60, 60)
+  assert (result["dim"], result["num_classes"]) == (4, 3)
+  assert (result["seed"], result["unit"]) == (None, "example")
+  assert result["neighboring_relation"] == "add or remove one example"
+  assert result["versions"]["dp-accounting"]
+  specs = config.specs(registry.METHODS[method])
+  assert list(result["hyperparameters"]) == [spec.name for spec in specs]
+  # The label 'public' of a number that was not told would be wrong.
+  assert [t for t in result["assumptions"] if "of classes" in t] == [
+    runs.CLASSES_FROM_LABELS
+  ]
+  assert any("test examples" in text for text in result["not_covered"])
+  assert result["warnings"] == []
+
+
+def test_number_of_classes(flags):
+  result, _ = _fit(flags, num_classes=5)
+  assert result["num_classes"] == 5
+  (text,) = [t for t in result["assumptions"] if "of classes" in t]
+  assert text.startswith("the number of classes is public")
+  # Those of either file count; but what cannot be learned is for the user only.
+  feature_examples.write(flags["test"], seed=1, num_classes=4)
+  ended = programs.call(
+    _PROGRAM, *(f"--{name}={value}" for name, value in flags.items())
+  )
+  assert ended.errors == (
+    "warning: 1 of the 4 classes of the test file have no example in the"
+    " training file (which epsilon does not cover: keep it to yourself)\n"
+  )
+  text = flags["output_json"].read_text()
+  assert json.loads(text)["num_classes"] == 4
+  assert "have no example" not in text
+
+
+def test_without_noise(flags):
+  # Sampled as well, which with noise takes PLD seconds.
+  result, output = _fit(
+    flags,
+    method="sgd",
+    hyperparameters="steps=30,batch_size=6,learning_rate=None",
+    epsilon="inf",
+    delta=None,
+  )
+  assert result["epsilon"] == result["target_epsilon"] == "inf"
+  assert result["delta"] is None
+  (release,) = result["releases"]
+  assert release["noise_multiplier"] == 0.0
+  assert release["sampling_probability"] == pytest.approx(0.1)
+  assert result["test_accuracy"] > 0.8
+  assert "epsilon = inf: no noise, no privacy" in output
+  assert "gradient 30 times, noise multiplier 0, sampling probability 0.1" in (
+    output
+  )
+
+
+def test_same_seed_same_result(flags, tmp_path):
+  weights = []
+  for seed in (1, 1, 2):
+    path = tmp_path / "weights.npz"
+    _fit(flags, seed=seed, output_weights=path)
+    with np.load(path) as arrays:
+      weights.append(arrays["coef"])
+  np.testing.assert_array_equal(weights[0], weights[1])
+  assert not np.allclose(weights[0], weights[2])
+
+
+def test_users(flags):
+  feature_examples.write(flags["train"], seed=0, num_users=20)
+  result, output = _fit(
+    flags,
+    delta=0.05,
+    unit="user",
+    example_weighting="mean",
+    user_clip_norm=0.5,
+  )
+  assert result["unit"] == "user"
+  assert result["neighboring_relation"] == "add or remove one user"
+  # How many examples the users have is theirs.
+  assert (result["num_users"], "train_size" in result) == (20, False)
+  assert [(r["name"], r["count"]) for r in result["releases"]] == [
+    ("statistics", 1)
+  ]
+  assert (result["rounds"], result["runtime"]) == (1, "in_process")
+  assert result["seed"] is None
+  assert result["hyperparameters"]["example_weighting"] == "mean"
+  assert result["hyperparameters"]["user_clip_norm"] == 0.5
+  assert runs.CLASSES_FROM_LABELS in result["assumptions"]
+  for text in ("the number of users is public", "an example is of one user"):
+    assert any(line.startswith(text) for line in result["assumptions"])
+  for text in ("single precision", "also those of users"):
+    assert any(text in line for line in result["not_covered"])
+  assert result["versions"]["tensorflow-federated"]
+  assert "least_squares fitted to 20 users\n" in output
+  assert ", add or remove one user\n" in output
+  assert "delta 0.05 is not below 1 / 20, one over the number of users:" in (
+    output
+  )
+
+
 @pytest.mark.parametrize(
-  ("arguments", "message"),
+  ("changes", "message"),
   [
-    (["--epsilon=0"], "--epsilon must be in (0, inf], found 0.0."),
-    ([], "--epsilon must be given, found nothing."),
-    (["--epsilon=1"], "--delta must be given where epsilon is finite,"),
-    (["--epsilon=inf", "--method=magic"], "--method must be one of feature_"),
+    ({"epsilon": 0}, "--epsilon must be in (0, inf], found 0.0."),
+    ({"epsilon": None}, "--epsilon must be given, found nothing."),
+    ({"epsilon": 101}, "--epsilon must be in (0, 100], found 101.0."),
+    ({"delta": None}, "--delta must be given where epsilon is finite,"),
+    ({"method": "magic"}, "--method must be one of feature_"),
+    ({"runtime": "tff"}, "--runtime must not be set with unit example, which"),
+    ({"unit": "user", "seed": 1}, "--seed must not be set with unit user,"),
     (
-      ["--epsilon=inf", "--runtime=tff"],
-      "--runtime must not be set with unit example, which has no use for it,",
-    ),
-    (
-      ["--epsilon=inf", "--unit=user", "--seed=1"],
-      "--seed must not be set with unit user, which has no use for it, found",
-    ),
-    (
-      ["--epsilon=inf", "--unit=user", "--user_clip_norm=-1"],
+      {"unit": "user", "user_clip_norm": -1},
       "--user_clip_norm must be positive, found -1.0.",
     ),
-    (["--epsilon=inf", "--test=none.npz"], "--test must be a file of features"),
+    ({"unit": "user"}, "--train must hold user, whose each example is, with"),
+    ({"unit": "user", "method": "newton"}, "--method must be one of sgd, "),
+    (
+      {"unit": "user", "hyperparameters": "covariance=per_class"},
+      "covariance must be 'shared': a user would send one a class, in a",
+    ),
+    ({"train": "none.npz"}, "none.npz must be a file, found none."),
+    ({"test": "test.txt"}, "--test must end with .npz or .tfrecord, found "),
+    ({"num_classes": 2}, "--num_classes must be above all labels, found 2"),
+    ({"output_json": "no/such/dir.json"}, "--output_json must be in a dir"),
+    ({"hyperparameters": "speed=1"}, "--hyperparameters must name hyper"),
+    ({"hyperparameters": "speed"}, "--hyperparameters must have items NAME=V"),
+    ({"split": "hessian=1"}, "--split must name releases of the method"),
+    ({"split": "class_sum=0"}, "--split must be positive, found 0.0"),
+    ({"split": "class_sum=x"}, "--split must be numbers"),
+    ({"split": "class_sum="}, "--split must have items NAME=VALUE"),
+    ({"split": "a=1,a=2"}, "--split must have items NAME=VALUE, no name twice"),
+    *(
+      ({"method": "sgd", "hyperparameters": typed}, message)
+      for typed, message in {
+        "steps=2.5": "steps must be an integer of at least 1, found '2.5'",
+        "steps=None": "steps must be an integer of at least 1, found 'None'",
+        "momentum=a": "momentum must be in [0, 1), found 'a'",
+        "batch_size=nan": "batch_size must be at least 1, found nan",
+        "batch_size=61": "batch_size must be at most the number of examples",
+      }.items()
+    ),
   ],
 )
-def test_refuses_in_one_line(files, arguments, message):
-  ended = programs.call("classify_features", *_file_flags(files), *arguments)
-  programs.check_refused(ended, message)
-  assert not (files / "result.json").exists()
+def test_mistakes(flags, tmp_path, changes, message):
+  feature_examples.check_refused(_PROGRAM, tmp_path, message, **flags | changes)
 
 
-def test_classes_that_nothing_is_fitted_to_are_told_to_the_user_alone(files):
-  with np.load(files / "train.npz") as arrays:
-    np.savez(
-      files / "train.npz",
-      features=arrays["features"],
-      labels=np.zeros_like(arrays["labels"]),
-    )
-  ended = programs.call(
-    "classify_features", *_file_flags(files), "--epsilon=3", "--delta=0.001"
+@pytest.mark.parametrize("output", ["predictions", "output_weights"])
+def test_inputs_are_not_replaced(flags, tmp_path, output):
+  message = f"--{output} must be another file than train"
+  changes = {output: flags["train"]}
+  feature_examples.check_refused(_PROGRAM, tmp_path, message, **flags | changes)
+
+
+@pytest.mark.parametrize("name", ["train", "test"])
+@pytest.mark.parametrize(
+  ("arrays", "message"),
+  [
+    ({"features": np.full([4, 4], np.nan)}, "{path}: features must be finite"),
+    ({"labels": np.arange(4) - 1}, "{path}: labels must be at least 0"),
+    ({"labels": np.array([0, 1, 2, 10**9])}, "--num_classes must be given unl"),
+    ({"features": np.ones([4, 5])}, "--test must have "),
+  ],
+)
+def test_mistakes_in_files(flags, tmp_path, name, arrays, message):
+  defaults = {"features": np.ones([4, 4]), "labels": np.array([0, 1, 2, 2])}
+  np.savez(flags[name], **defaults | arrays)
+  message = message.format(path=flags[name])
+  feature_examples.check_refused(_PROGRAM, tmp_path, message, **flags)
+
+
+def test_users_must_have_names(flags, tmp_path):
+  arrays = {"features": np.ones([4, 4]), "labels": np.array([0, 1, 2, 2])}
+  np.savez(flags["train"], **arrays, users=["a", "b", "", "d"])
+  message = f"{flags['train']}: users must have names"
+  feature_examples.check_refused(
+    _PROGRAM, tmp_path, message, **flags, unit="user"
   )
-  assert ended.status == 0
-  warning = (
-    "warning: 2 of the 3 classes of --test have no example in --train (which"
-    " epsilon does not cover: keep it to yourself)"
-  )
-  assert ended.errors == f"{warning}\n"
-  assert "have no example" not in (files / "result.json").read_text()
+
+
+def test_there_must_be_two_classes(flags, tmp_path):
+  for name in ("train", "test"):
+    np.savez(flags[name], features=np.ones([4, 4]), labels=np.zeros(4, int))
+  message = "--num_classes must be given unless labels are 0, 1, ... of two"
+  feature_examples.check_refused(_PROGRAM, tmp_path, message, **flags)
+
+
+def test_help_names_every_hyperparameter():
+  words = programs.call(_PROGRAM, "--helpshort").output.split()
+  for cls in registry.METHODS.values():
+    for spec in config.specs(cls):
+      assert any(
+        word.rstrip(",;") == f"{spec.name}={spec.default}" for word in words
+      )

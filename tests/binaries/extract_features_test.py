@@ -1,10 +1,54 @@
-"""Tests of the program that extracts features."""
+"""Tests of the program that extracts features, and of the labels it gives."""
 
+import functools
 import os
 
+import numpy as np
+from PIL import Image
 import pytest
+from sklearn import datasets
+from sklearn.metrics import pairwise
+import tensorflow as tf
 
 from tests.binaries import programs
+from tests.data import photo_files
+from tests.features.extraction import extractions
+from tff_fedemb.features import feature_files
+from tff_fedemb.features.extraction import extracting
+from tff_fedemb.run import task as task_lib
+from tff_fedemb.serving import image_sources
+
+
+@pytest.fixture(name="models", scope="module")
+def _models(tmp_path_factory):
+  directory = tmp_path_factory.mktemp("models")
+  shapes = {"digits": (8, 8, 1), "emnist": (28, 28, 1), "square": (6, 6, 3)}
+  return {
+    name: extractions.export(directory / name, shape)
+    for name, shape in shapes.items()
+  }
+
+
+@pytest.fixture(name="folder")
+def _folder(tmp_path):
+  """Three classes of 5, 2 and 1 images of one colour each."""
+  for name, values in {"a": range(5), "b": (10, 11), "c": (20,)}.items():
+    (tmp_path / "images" / name).mkdir(parents=True)
+    for value in values:
+      Image.new("RGB", (5, 5), (value, value, value)).save(
+        tmp_path / "images" / name / f"{value}.png"
+      )
+  return tmp_path / "images"
+
+
+@pytest.fixture(name="extract")
+def _extract(tmp_path):
+  return functools.partial(extractions.extract, tmp_path)
+
+
+@pytest.fixture(name="refuse")
+def _refuse(tmp_path):
+  return functools.partial(extractions.check_refused, tmp_path)
 
 
 @pytest.mark.slow
@@ -15,21 +59,316 @@ def test_command_line(tmp_path):
     "--embedding=pixels",
     f"--output={tmp_path / 'o.npz'}",
   )
-  assert ended.status == 0
-  assert not ended.errors
+  assert (ended.status, ended.errors) == (0, "")
   assert "1,797 examples of 10 classes, 64 numbers each" in ended.output
 
 
-def test_refuses_in_one_line(tmp_path):
-  output = f"--output={tmp_path / 'o.npz'}"
-  for arguments, message in (
-    (["--digits", "--embedding=pixels"], "--output must be given, found noth"),
-    ([output, "--embedding=pixels"], "--task must be given, or --image_fold"),
+def test_pixels_are_scikit_learns(extract):
+  found, _ = extract(digits=True)
+  digits = datasets.load_digits()
+  np.testing.assert_array_equal(
+    found.features, (digits.data / 16).astype(np.float32)
+  )
+  np.testing.assert_array_equal(found.labels, digits.target)
+  assert found.users is None
+
+
+@pytest.mark.parametrize("gamma", [0.1, None])
+def test_random_features_are_of_the_gaussian_kernel(extract, tmp_path, gamma):
+  options = {"digits": True, "max_images": 30}
+  found, _ = extract(
+    **options, embedding="random_features", random_features=20_000, gamma=gamma
+  )
+  pixels, _ = extract(**options, output=tmp_path / "pixels.npz")
+  assert found.features.shape == (30, 20_000)
+  np.testing.assert_array_equal(found.labels, pixels.labels)
+  np.testing.assert_allclose(
+    np.linalg.norm(found.features, axis=1), 1, atol=1e-6
+  )
+  kernel = pairwise.rbf_kernel(pixels.features, gamma=gamma or 16 / 64)
+  # A mean of 10,000 cosines, standard deviation at most 0.01.
+  np.testing.assert_allclose(
+    found.features @ found.features.T, kernel, atol=0.06
+  )
+
+
+def test_models_take_digits_of_0_to_255(extract, models, tmp_path):
+  options = {"digits": True, "max_images": 40}
+  pixels, _ = extract(**options)
+  options["output"] = tmp_path / "model.npz"
+  found, _ = extract(saved_model=models["digits"], **options)
+  np.testing.assert_allclose(found.features, pixels.features, atol=0.5 / 255)
+  resized, _ = extract(saved_model=models["square"], **options)
+  assert resized.features.shape == (40, 6 * 6 * 3)
+  colours = resized.features.reshape(40, 36, 3)
+  np.testing.assert_array_equal(colours[..., 0], colours[..., 2])
+
+
+def test_images_are_resized_and_their_classes_kept(extract, models, folder):
+  expected = np.array([*range(5), 10, 11, 20])[:, None] / 255
+  for options in ({"saved_model": models["square"]}, {"image_size": 6}):
+    found, _ = extract(**options, image_folder=folder)
+    assert found.labels.tolist() == [0] * 5 + [1] * 2 + [2]
+    np.testing.assert_allclose(
+      found.features, np.tile(expected, 6 * 6 * 3), atol=1e-6
+    )
+
+
+@pytest.fixture(name="emnist")
+def _emnist(data_dir):
+  """Options for EMNIST, and the task."""
+  options = {"task": "emnist", "data_dir": data_dir}
+  task = task_lib.create_task("emnist", data_dir=os.fspath(data_dir))
+  return options, task.create()
+
+
+@pytest.mark.parametrize("split", task_lib.EVALUATION_SPLITS)
+def test_held_out_images(extract, models, emnist, split):
+  options, task = emnist
+  found, _ = extract(**options, saved_model=models["emnist"], split=split)
+  images = task.load_images(split)
+  np.testing.assert_allclose(
+    found.features,
+    images.images.reshape(len(images.labels), -1) / 255,
+    atol=1e-6,
+  )
+  # Lower-case letters are 36, 37, ...
+  classes = np.unique(images.labels)
+  np.testing.assert_array_equal(classes[found.labels], images.labels)
+  assert found.users is None
+
+
+def test_training_images_with_their_users(extract, emnist, tmp_path):
+  options, task = emnist
+  options["split"] = "train"
+  found, _ = extract(**options)
+  users = map(task.train_users.user_id, range(len(task.train_users)))
+  batches = [
+    (user, batch)
+    for user in users
+    for batch in task.create_client_dataset(tf.constant(user))
+  ]
+  # Classes are numbered among those that have an image.
+  classes = np.unique(np.concatenate([batch["y"] for _, batch in batches]))
+  start = 0
+  for user, batch in batches:
+    rows = slice(start, start + len(batch["y"]))
+    start = rows.stop
+    assert set(found.users[rows]) <= {user}
+    np.testing.assert_array_equal(classes[found.labels[rows]], batch["y"])
+    np.testing.assert_allclose(
+      found.features[rows],
+      batch["x"].numpy().reshape(-1, 28 * 28) / 255,
+      atol=1e-6,
+    )
+  assert start == len(found.labels) > 60
+  # A part of them are the same rows.
+  all_rows = {
+    (user, row.tobytes())
+    for user, row in zip(found.users, found.features, strict=True)
+  }
+  path = tmp_path / "s.tfrecord"
+  some, _ = extract(**options, max_images=7, output=path)
+  assert len(some.labels) == 7
+  few, _ = extract(**options, num_classes=3, output=path)
+  assert set(few.labels) == {0, 1, 2}
+  for part in (some, few):
+    for user, row in zip(part.users, part.features, strict=True):
+      assert (user, row.tobytes()) in all_rows
+
+
+def test_photos_are_decoded_to_the_models_size(
+  extract, refuse, models, tmp_path
+):
+  users = {"11": [0, 4, 4], "7": [1, 2], "20": [3, 3]}
+  data = tmp_path / "data" / "gld160k"
+  photo_files.write_users(data / "train", users)
+  photo_files.write(
+    data / "test.tfRecord",
+    [(photo_files.encode(i), label) for i, label in enumerate([3, 4])],
+  )
+  options = {"task": "gld", "data_dir": tmp_path / "data", "split": "train"}
+  options["cache_dir"] = tmp_path / "cache"
+  found, _ = extract(**options, saved_model=models["square"])
+  assert found.users.tolist() == ["11"] * 3 + ["20"] * 2 + ["7"] * 2
+  assert found.labels.tolist() == [0, 4, 4, 3, 3, 1, 2]
+  features = np.array(found.features)
+  # An image that begins and ends as a JPEG does, and is none.
+  damaged = b"\xff\xd8\xff" + bytes(50) + b"\xff\xd9"
+  photo_files.write(
+    data / "train" / "20", [(photo_files.encode(0), 3), (damaged, 3)]
+  )
+  options["image_size"] = 6
+  refuse("of user 20 must be an image ", **options)
+  pixels, _ = extract(**options, on_bad_example="skip")
+  # A user of one image is left out with the other.
+  assert pixels.users.tolist() == ["11"] * 3 + ["7"] * 2
+  np.testing.assert_allclose(
+    pixels.features, np.delete(features, [3, 4], axis=0), atol=1e-6
+  )
+
+
+def test_embeddings_must_be_finite(refuse, tmp_path):
+  model = extractions.export(tmp_path / "model", (8, 8, 1), float("nan"))
+  refuse("that are finite", digits=True, saved_model=model)
+
+
+def test_classes_are_drawn_and_renumbered_in_order(extract):
+  found, _ = extract(digits=True, num_classes=4, seed=3)
+  digits = datasets.load_digits()
+  label_of = {
+    tuple((pixels / 16).astype(np.float32)): label
+    for pixels, label in zip(digits.data, digits.target, strict=True)
+  }
+  old = np.array([label_of[tuple(row)] for row in found.features])
+  classes = np.unique(old)
+  assert len(classes) == 4
+  assert classes.tolist() != [0, 1, 2, 3]
+  np.testing.assert_array_equal(np.searchsorted(classes, old), found.labels)
+  # All of a class, in the order of the source.
+  np.testing.assert_array_equal(
+    old, digits.target[np.isin(digits.target, classes)]
+  )
+
+
+def test_test_share_of_every_class(extract, tmp_path):
+  test_path = tmp_path / "test.tfrecord"
+  train, output = extract(digits=True, test_output=test_path, test_share=0.1)
+  test = feature_files.read_features(test_path)
+  digits = datasets.load_digits()
+  sizes = np.bincount(digits.target)
+  np.testing.assert_array_equal(np.bincount(test.labels), np.rint(sizes / 10))
+  together, labels = extractions.sort_rows(
+    np.concatenate([train.features, test.features]),
+    np.concatenate([train.labels, test.labels]),
+  )
+  pixels, targets = extractions.sort_rows(digits.data / 16, digits.target)
+  np.testing.assert_allclose(together, pixels, atol=1e-6)
+  np.testing.assert_array_equal(labels, targets)
+  assert f"o.npz: {len(train.labels):,} examples of 10 classes" in output
+  assert sorted(os.listdir(tmp_path)) == ["o.npz", "test.tfrecord"]
+
+
+@pytest.mark.parametrize(
+  ("share", "size", "num_test"),
+  [(0.25, 20, 5), (0.01, 20, 1), (0.99, 20, 19), (0.5, 2, 1), (0.9, 2, 1)],
+)
+def test_test_and_train_have_one_at_least(share, size, num_test):
+  labels = np.repeat([5, 3], size)
+  train, test = extracting.split_test(labels, share, np.random.default_rng(0))
+  assert np.unique(labels[test], return_counts=True)[1].tolist() == (
+    [num_test] * 2
+  )
+  assert sorted([*train, *test]) == list(range(2 * size))
+
+
+def test_test_files_need_two_images_of_a_class(
+  extract, refuse, models, folder, tmp_path
+):
+  options = {"saved_model": models["square"], "image_folder": folder}
+  options["test_output"] = tmp_path / "test.npz"
+  refuse("found one image of class c that is taken", **options)
+  refuse("--num_classes must be at most 2", **options, num_classes=3)
+  # Those with two images are drawn.
+  train, output = extract(**options, num_classes=2)
+  assert np.bincount(train.labels).tolist() == [4, 1]
+  assert "warning: classes were drawn from 2 of 3, those with 2 images" in (
+    output
+  )
+
+
+def test_classes_are_drawn_from_all_that_the_source_has():
+  expected = np.random.default_rng(0).choice(20, 5, replace=False)
+  for labels in ([], [0, 0, 38], range(0, 40, 2)):
+    source = image_sources.ImageSource(
+      "images", np.array(labels, int), iter, class_labels=np.arange(0, 40, 2)
+    )
+    drawn, warnings = extracting.choose_classes(
+      source, 5, np.random.default_rng(0), min_images=0
+    )
+    assert drawn.tolist() == sorted(2 * expected)
+    assert not warnings
+
+
+@pytest.mark.parametrize("num_classes", [0, 7])
+def test_number_of_images_changes_no_label(extract, tmp_path, num_classes):
+  options = {"digits": True, "num_classes": num_classes}
+  found, output = extract(**options)
+  assert "warning" not in output
+  label_of = {
+    row.tobytes(): label
+    for row, label in zip(found.features, found.labels, strict=True)
+  }
+  # The fewest images that have every drawn class, or that lack some.
+  options |= {"max_images": 40 if num_classes else 6}
+  some, output = extract(**options, output=tmp_path / "some.npz")
+  for row, label in zip(some.features, some.labels, strict=True):
+    assert label_of[row.tobytes()] == label
+  if not num_classes:
+    missing = sorted(set(range(10)) - set(some.labels))
+    assert missing and missing[0] < some.labels.max()
+    assert (
+      f"warning: {len(missing)} of 10 classes have no example, of"
+      f" labels: {', '.join(map(str, missing[:5]))}"
+    ) in output
+
+
+def test_folder_counts_sub_folders(extract, refuse, folder, tmp_path):
+  (folder / "ab").mkdir()
+  for name in ("a/0", "b/10", "b/11"):
+    (folder / f"{name}.png").write_text("no picture")
+  options = {"image_folder": folder, "image_size": 2}
+  refuse("on_bad_example=skip", **options)
+  options["on_bad_example"] = "skip"
+  # Of class c there is one image.
+  refuse("one image of class c ", **options, test_output=tmp_path / "t.npz")
+  # a, ab, b and c.
+  found, output = extract(**options)
+  assert found.labels.tolist() == [0] * 4 + [3]
+  assert "warning: 2 of 4 classes have no example, of labels: 1, 2" in output
+  assert "3 files could not be read and were skipped: " in output
+  for path in folder.glob("*/*.png"):
+    path.write_text("no picture")
+  message = "on_bad_example must leave one image or more, found none of 8 "
+  refuse(message, **options)
+
+
+@pytest.mark.parametrize(
+  ("options", "message"),
+  [
+    ({"output": None}, "--output must be given, found noth"),
+    ({"output": "o.csv"}, "--output must end with .npz or .tfrecord"),
+    ({"test_output": ""}, "--test_output must end with .npz or .tfrecord, fou"),
+    ({"digits": None}, "--task must be given, or image_fold"),
+    ({"task": "emnist"}, "one of them, found task and digits"),
+    ({"data_dir": "d"}, "--data_dir must be given with task or tfds only"),
+    ({"task_variant": "v"}, "--task_variant must be set with task only"),
+    ({"cache_dir": "c"}, "--cache_dir must be set with task only, found c"),
+    ({"split": "test"}, "--split must be given with task only"),
+    ({"tfds_split": "t"}, "--tfds_split must be given with tfds only"),
+    ({"test_share": 0.5}, "--test_share must be given with test_output only"),
+    ({"embedding": None}, "--saved_model must be given, or embedding, one of"),
+    ({"saved_model": "m", "embedding": "pixels"}, "of the two, found both"),
+    ({"random_features": 2}, "--random_features must not be set with embed"),
+    ({"gamma": 1}, "--gamma must not be set with embedding pixels"),
     (
-      [output, "--digits", "--embedding=pixels", "--gamma=1"],
-      "--gamma must be given with --embedding=random_features only, found 1.0",
+      {"embedding": "random_features", "random_features": 7},
+      "--random_features must be even, found 7",
     ),
-  ):
-    ended = programs.call("extract_features", *arguments)
-    programs.check_refused(ended, message)
-  assert not os.listdir(tmp_path)
+    (
+      {"embedding": "random_features", "gamma": 1e308},
+      "--gamma must be in (0, 1e+06], found 1e+308",
+    ),
+    ({"num_classes": 1}, "--num_classes must be at least 2, or 0, found 1"),
+    ({"image_size": 8}, "--image_size must not be given with saved_model, wh"),
+    ({"digits": None, "image_folder": "f"}, "--image_size must be given with"),
+    ({"runtime": "ray"}, "--saved_model must be given with runtime ray"),
+    # What is left of the images is checked before they are embedded.
+    ({"max_images": 5, "num_classes": 10}, "of the 10 drawn"),
+    ({"max_images": 5, "test_output": "t.npz"}, "--test_output must be of cl"),
+  ],
+)
+def test_mistakes(refuse, monkeypatch, tmp_path, options, message):
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr(image_sources, "embed_rows", None)
+  refuse(message, **{"digits": True} | options)

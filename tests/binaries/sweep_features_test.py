@@ -1,26 +1,50 @@
 """Tests of the program that compares classifiers over epsilons."""
 
+import itertools
 import json
+import statistics
 
 from PIL import Image
+import pytest
 
-from tests.binaries import programs
 from tests.features import feature_examples
+from tff_fedemb.features import runs
+from tff_fedemb.features import sweeps
+
+_PROGRAM = "sweep_features"
 
 
-def test_program(tmp_path):
-  files = tmp_path
-  feature_examples.write_pair(files)
+@pytest.fixture(name="flags")
+def _flags(tmp_path):
+  """Flags of a sweep over two pairs of small files, which are there."""
+  paths = {"train": [], "test": []}
+  for seed, (name, index) in enumerate(itertools.product(paths, range(2))):
+    paths[name].append(f"{tmp_path}/{name}{index}.npz")
+    feature_examples.write(paths[name][-1], seed=seed)
+  return {
+    **{name: ",".join(each) for name, each in paths.items()},
+    "methods": "sgd:steps=3,least_squares",
+    "epsilons": "inf,1",
+    "delta": 1e-3,
+    "output_json": tmp_path / "sweep.json",
+    "overwrite": True,
+  }
+
+
+def _sweep(flags, **changes):
+  return feature_examples.call(_PROGRAM, **flags | changes)
+
+
+def test_program(flags, tmp_path):
   *rows, warning, written = feature_examples.run_program(
-    "sweep_features",
-    f"--train={files}/train.npz",
-    f"--test={files}/test.npz",
-    "--methods=least_squares,least_squares:covariance=per_class",
-    "--epsilons=inf,1",
-    "--delta=0.1",
-    "--num_fits=2",
-    f"--output_json={files}/sweep.json",
-    f"--output_png={files}/sweep.png",
+    _PROGRAM,
+    **flags
+    | {
+      "methods": "least_squares,least_squares:covariance=per_class",
+      "delta": 0.1,
+      "num_fits": 2,
+      "output_png": tmp_path / "sweep.png",
+    },
   )
   header, rule, first, second = rows
   cells = [cell.strip() for cell in header.strip("|").split("|")]
@@ -28,27 +52,113 @@ def test_program(tmp_path):
   assert set(rule) == set("|- ")
   assert first.startswith("| least_squares  ")
   assert second.startswith("| least_squares:covariance=per_class |")
-  result = json.loads((files / "sweep.json").read_text())
+  result = json.loads((tmp_path / "sweep.json").read_text())
   for row, results in ((first, [0, 1]), (second, [2, 3])):
     for cell, index in zip(row.split("|")[2:], results, strict=False):
       found = result["results"][index]
       assert cell.strip() == f"{found['mean']:.4f} ± {found['stdev']:.4f}"
   assert warning.startswith("warning: delta 0.1 is not below 1 / 60")
-  assert written == f"Written to {files}/sweep.json and {files}/sweep.png."
-  with Image.open(files / "sweep.png") as image:
+  assert (
+    written == f"Written to {tmp_path}/sweep.json and {tmp_path}/sweep.png."
+  )
+  with Image.open(tmp_path / "sweep.png") as image:
     assert image.format == "PNG"
 
 
-def test_refuses_in_one_line(tmp_path):
-  for arguments, message in (
-    ((), "--output_json must be given, found nothing."),
-    (("--output_json=o",), "--train must have as many files as --test, at lea"),
+def test_every_accuracy_is_that_of_its_own_fit(flags, tmp_path):
+  result, _ = _sweep(flags, seeds="1,2")
+  assert len(result["results"]) == 4
+  for found in result["results"]:
+    name, _, items = found["method"].partition(":")
+    for pair, seed in ((0, 2), (1, 1)):
+      fit, _ = feature_examples.call(
+        "classify_features",
+        train=flags["train"].split(",")[pair],
+        test=flags["test"].split(",")[pair],
+        method=name,
+        hyperparameters=items or None,
+        epsilon=found["target_epsilon"],
+        delta=flags["delta"],
+        seed=seed,
+        output_json=tmp_path / "fit.json",
+        overwrite=True,
+      )
+      assert fit["test_accuracy"] == found["accuracies"][pair][seed - 1]
+    # Each seed's mean over pairs, of which mean and deviation.
+    means = [statistics.mean(a) for a in zip(*found["accuracies"], strict=True)]
+    assert found["mean"] == pytest.approx(statistics.mean(means))
+    assert found["stdev"] == pytest.approx(statistics.stdev(means))
+    assert len(found["fits"]) == 2
+    # From seeds, which the file has.
+    assert found["fits"][0]["epsilon"] == "inf"
+    secret = found["fits"][0]["epsilon_with_secret_noise"]
+    assert float(secret) <= float(found["target_epsilon"])
+  # A deterministic method without noise is the same for every seed.
+  assert result["results"][3]["stdev"] == 0
+  assert result["pairs"][1]["train"].endswith("train1.npz")
+  assert result["pairs"][0]["train_size"] == 60
+  assert sweeps.NOT_COVERED in result["not_covered"]
+  assert runs.CLASSES_FROM_LABELS in result["assumptions"]
+  # Of 60 examples each of 3 classes has a third.
+  assert result["accuracy_of_guessing"] == pytest.approx(1 / 3)
+  (warning,) = result["warnings"]
+  assert "from a seed" in warning
+
+
+def test_users(flags, tmp_path):
+  """One example each, and without noise: as where examples are protected."""
+  flags |= {
+    "train": tmp_path / "train0.npz",
+    "test": tmp_path / "test0.npz",
+    "methods": "least_squares",
+    "epsilons": "inf",
+    "num_fits": 1,
+    "delta": None,
+  }
+  feature_examples.write(flags["train"], seed=0, num_users=60)
+  (expected,), output = _sweep(flags)[0]["results"], _sweep(flags)[1]
+  # A single fit has no deviation.
+  assert expected["stdev"] is None and "±" not in output
+  result, _ = _sweep(flags, output_png=tmp_path / "sweep.png", unit="user")
+  assert result["results"][0]["mean"] == pytest.approx(expected["mean"])
+  assert (result["unit"], result["seeds"]) == ("user", None)
+  assert result["pairs"][0]["num_users"] == 60
+  assert "train_size" not in result["pairs"][0]
+
+
+def test_fits_have_secret_noise_unless_they_are_given_seeds(flags):
+  result, _ = _sweep(flags, methods="sgd:steps=3", epsilons="1", num_fits=2)
+  assert (result["seeds"], result["num_fits"]) == (None, 2)
+  (found,) = result["results"]
+  assert 0.99 < found["fits"][0]["epsilon"] <= 1
+  assert result["warnings"] == []
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"output_json": None}, "--output_json must be given, found nothing."),
+    ({"test": "a.npz"}, "--train must have as many files as test, at least"),
+    ({"methods": "sgd,sgd"}, "--methods must be given, each once"),
+    ({"epsilons": "1,1"}, "--epsilons must be given, each once"),
+    ({"epsilons": "1,x"}, "--epsilons must be numbers, inf for no noise, with"),
+    ({"epsilons": "-1"}, "epsilon must be in (0, 100], found -1.0"),
+    ({"seeds": "-1"}, "--seeds must be an integer of at least 0, found -1"),
+    ({"seeds": "1.5"}, "--seeds must be integers with commas"),
+    ({"seeds": "1,1"}, "--seeds must be given, each once"),
     (
-      ("--output_json=o", "--train=a", "--test=b", "--methods=sgd:steps=x"),
-      "--methods must have hyperparameters that fit, found 'sgd:steps=x': step",
+      {"methods": ",".join(f"sgd:steps={i + 1}" for i in range(7))},
+      "--methods must be 1 to 6, found 7",
     ),
-    (("--seed=1",), "Unknown command line flag 'seed'"),
-  ):
-    ended = programs.call("sweep_features", *arguments)
-    assert ended.status == 1
-    assert message in ended.errors
+    ({"methods": "sgd,magic"}, "--methods must be among sgd,"),
+    ({"methods": "sgd:steps=x"}, "steps must be an integer of at least 1, fou"),
+    ({"methods": "sgd:batch_size=61"}, "batch_size must be at most the number"),
+    ({"methods": "newton", "unit": "user"}, "--methods must be among sgd, "),
+    ({"unit": "user", "seeds": "1"}, "--seeds must not be given with unit us"),
+    ({"unit": "user"}, "--train must hold user, whose each example is, with"),
+    ({"output_png": "no/such/directory.png"}, "--output_png must be in"),
+    ({"seed": 1}, "Unknown command line flag 'seed'"),
+  ],
+)
+def test_mistakes(flags, tmp_path, changes, message):
+  feature_examples.check_refused(_PROGRAM, tmp_path, message, **flags | changes)

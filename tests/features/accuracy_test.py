@@ -32,7 +32,7 @@ def _mean_accuracy(digits, name, epsilon):
   return np.mean(
     [
       classifier.FeatureClassifier(
-        registry.create_method(name),
+        registry.METHODS.create(name),
         num_classes=10,
         epsilon=epsilon,
         delta=1e-4,

@@ -1,10 +1,14 @@
 """Small files of features, and the programs that fit to them."""
 
+import json
 import pathlib
 import subprocess
 import sys
 
 import numpy as np
+import pytest
+
+from tests.binaries import programs
 
 _ROOT = pathlib.Path(__file__).parents[2]
 # Runs a program as `python -m` does, and says whether it imported TensorFlow.
@@ -29,17 +33,10 @@ def write(path, *, seed, num_examples=60, dim=4, num_classes=3, num_users=0):
   np.savez(path, **arrays)
 
 
-def write_pair(directory, index=""):
-  """Writes `train.npz` and `test.npz`, or others of an index."""
-  for seed, name in enumerate(("train", "test")):
-    path = directory / f"{name}{index}.npz"
-    write(path, seed=10 * int(index or 0) + seed)
-
-
-def run_program(name, *arguments):
+def run_program(name, **flags):
   """Runs a program, which is to do without TensorFlow; returns its lines."""
   process = subprocess.run(
-    [sys.executable, "-c", _PROGRAM.format(name), *arguments],
+    [sys.executable, "-c", _PROGRAM.format(name), *_arguments(flags)],
     cwd=_ROOT,
     capture_output=True,
     text=True,
@@ -50,3 +47,24 @@ def run_program(name, *arguments):
   *lines, has_tensorflow = process.stdout.splitlines()
   assert has_tensorflow == "False"
   return lines
+
+
+def _arguments(flags):
+  """Flags as they are typed; those that are `None` are left out."""
+  return [f"--{k}={v}" for k, v in flags.items() if v is not None]
+
+
+def call(program, **flags):
+  """Calls a program that writes --output_json; returns that, and its output."""
+  ended = programs.call(program, *_arguments(flags))
+  assert (ended.status, ended.errors) == (0, "")
+  text = pathlib.Path(flags["output_json"]).read_text(encoding="utf-8")
+  # Infinity is "inf", as JSON has none.
+  return json.loads(text, parse_constant=pytest.fail), ended.output
+
+
+def check_refused(program, directory, message, **flags):
+  """Checks that a program ends with one line, and leaves a directory alone."""
+  before = {path: path.read_bytes() for path in directory.iterdir()}
+  programs.check_refused(programs.call(program, *_arguments(flags)), message)
+  assert before == {path: path.read_bytes() for path in directory.iterdir()}

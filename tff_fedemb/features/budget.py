@@ -33,11 +33,12 @@ _PLD_REACH = 0.2
 _MAX_PLD_STEPS = 10
 # PLD takes seconds each time where noise multiplier times interval is below.
 _SLOW_PLD = 1e-4
-# PLD rounds losses to a grid: that of the search, and that of the result.
-_COARSE_PLD_INTERVAL, _PLD_INTERVAL = 1e-3, 1e-4
+# PLD rounds losses to a grid: that of the search, and those of the result, the
+# first that is fine enough.
+_COARSE_PLD_INTERVAL = 1e-3
+_PLD_INTERVALS = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 # An epsilon of fewer intervals is mostly rounding.
 _INTERVALS_OF_EPSILON = 100
-_SMALLEST_PLD_INTERVAL = 1e-8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,9 +121,17 @@ class Budget:
     self, event_of: Callable[[PlannedRelease, float], dp_accounting.DpEvent]
   ) -> dp_accounting.DpEvent:
     """Returns one event for all releases, each of the event given for it."""
-    multipliers = self.noise_multipliers
-    return compose(
-      [(event_of(r, multipliers[r.name]), r.count) for r in self.releases]
+    events = [
+      event_of(release, self.noise_multipliers[release.name])
+      for release in self.releases
+    ]
+    return dp_accounting.ComposedDpEvent(
+      [
+        dp_accounting.SelfComposedDpEvent(event, release.count)
+        if release.count > 1
+        else event
+        for event, release in zip(events, self.releases, strict=True)
+      ]
     )
 
   @property
@@ -134,30 +143,16 @@ class Budget:
 
 def check_target(epsilon: float, delta: float | None) -> None:
   """Raises `errors.FieldError` of what `calibrate` refuses as a target."""
-  limit = calibration.MAX_TARGET_EPSILON
-  is_number = checks.is_number(epsilon) and 0 < epsilon <= limit
-  if epsilon != math.inf and not is_number:
-    raise errors.FieldError(
-      "epsilon", f"be in (0, {limit:g}], or inf for no noise", repr(epsilon)
+  if epsilon != math.inf:
+    checks.check_number(
+      "epsilon", epsilon, above=0, maximum=calibration.MAX_TARGET_EPSILON
     )
+    if delta is None:
+      raise errors.FieldError(
+        "delta", "be given where epsilon is finite", "nothing"
+      )
   if delta is not None:
     checks.check_delta(delta)
-  elif epsilon != math.inf:
-    raise errors.FieldError(
-      "delta", "be given where epsilon is finite", "nothing"
-    )
-
-
-def compose(
-  event_counts: Sequence[tuple[dp_accounting.DpEvent, int]],
-) -> dp_accounting.DpEvent:
-  """Returns one event for all of these, each as often as is said with it."""
-  return dp_accounting.ComposedDpEvent(
-    [
-      event if count == 1 else dp_accounting.SelfComposedDpEvent(event, count)
-      for event, count in event_counts
-    ]
-  )
 
 
 def epsilon_of(
@@ -171,14 +166,13 @@ def epsilon_of(
   if accountant == "gaussian":
     exact = gaussian_accountant.GaussianAccountant()
     return epsilon_lib.current_epsilon(exact.compose(event), delta)
-  interval = _PLD_INTERVAL
-  while True:
+  for interval in _PLD_INTERVALS:
     composed = _create_pld(interval).compose(event)
     epsilon = epsilon_lib.current_epsilon(composed, delta)
     is_rough = epsilon < _INTERVALS_OF_EPSILON * interval * (1 - 1e-9)
-    if epsilon == 0 or not is_rough or interval <= _SMALLEST_PLD_INTERVAL:
-      return epsilon
-    interval /= 10
+    if epsilon == 0 or not is_rough:
+      break
+  return epsilon
 
 
 def with_shares(
@@ -189,16 +183,13 @@ def with_shares(
   Raises:
     errors.FieldError: If there is no such release, or a share is out of range.
   """
-  if not isinstance(split, Mapping):
-    raise errors.FieldError(
-      "split", "map names of releases to positive numbers", repr(split)
-    )
   names = [release.name for release in releases]
-  for name in split:
+  for name, share in split.items():
     if name not in names:
       raise errors.FieldError(
         "split", f"name releases of the method, {', '.join(names)}", repr(name)
       )
+    checks.check_number("split", share, above=0)
   return tuple(
     dataclasses.replace(release, share=split.get(release.name, release.share))
     for release in releases
@@ -231,42 +222,29 @@ def calibrate(
   check_target(epsilon, delta)
   if delta is not None:
     delta = float(delta)
-  releases = tuple(releases)
+  search = _Search(tuple(releases), epsilon, delta)
   if epsilon == math.inf:
-    zeros = {release.name: 0.0 for release in releases}
-    return Budget(releases, types.MappingProxyType(zeros), math.inf, delta)
-  return _meet(releases, epsilon, delta)
+    return search.with_scale(0.0)
+  return _meet(search)
 
 
 # Fits that differ in nothing but their seed are calibrated once.
 @functools.lru_cache(maxsize=1024)
-def _meet(
-  releases: tuple[PlannedRelease, ...], epsilon: float, delta: float
-) -> Budget:
+def _meet(search: "_Search") -> Budget:
   """The budget of least noise that meets a target."""
-  _check_chance(releases, delta)
-  total = sum(release.share for release in releases)
-  factors = {
-    release.name: release.sampling_probability
-    * math.sqrt(release.count * total / release.share)
-    for release in releases
-  }
-
-  def with_scale(scale: float) -> Budget:
-    multipliers = {name: float(scale * factors[name]) for name in factors}
-    return Budget(releases, types.MappingProxyType(multipliers), epsilon, delta)
-
-  if any(release.is_sampled for release in releases):
-    scale = _find_sampled(with_scale, epsilon, delta)
+  epsilon, delta = search.epsilon, search.delta
+  _check_chance(search.releases, delta)
+  if any(release.is_sampled for release in search.releases):
+    scale = math.exp(search.find_sampled())
   else:
-    scale = _search(with_scale, PlannedRelease.event, epsilon, delta, 1e-9)
+    scale = math.exp(search.find(PlannedRelease.event, 1e-9))
   # What was found may be too little by rounding, or where delta is large.
   growth = 10.0**-_DIGITS
   while True:
     # Upwards: more noise, never less than was found.
     digits = _DIGITS - 1 - math.floor(math.log10(scale))
     scale = math.ceil(scale * 10.0**digits) / 10.0**digits
-    budget = with_scale(scale)
+    budget = search.with_scale(scale)
     found = epsilon_of(budget.event, delta, accountant=budget.accountant)
     if found <= epsilon:
       return dataclasses.replace(budget, epsilon=found)
@@ -274,88 +252,96 @@ def _meet(
     growth *= 2
 
 
+@dataclasses.dataclass(frozen=True)
+class _Search:
+  """The search for the scale of the noise; it returns logarithms."""
+
+  releases: tuple[PlannedRelease, ...]
+  epsilon: float
+  delta: float | None
+
+  def with_scale(self, scale: float) -> Budget:
+    """The budget that has the target as its epsilon, whatever it costs."""
+    total = sum(release.share for release in self.releases)
+    multipliers = {
+      release.name: scale
+      * (
+        release.sampling_probability
+        * math.sqrt(release.count * total / release.share)
+      )
+      for release in self.releases
+    }
+    return Budget(
+      self.releases,
+      types.MappingProxyType(multipliers),
+      self.epsilon,
+      self.delta,
+    )
+
+  def find(
+    self,
+    event_of: Callable[[PlannedRelease, float], dp_accounting.DpEvent],
+    tolerance: float,
+    create_accountant: Callable[
+      [], dp_accounting.PrivacyAccountant
+    ] = gaussian_accountant.GaussianAccountant,
+    *,
+    lower: float = math.log(_SMALLEST_SCALE),
+    guess: float = 0.0,
+  ) -> float:
+    """The least scale that meets the target, above `lower`."""
+    return dp_accounting.calibrate_dp_mechanism(
+      create_accountant,
+      lambda scale: self.with_scale(math.exp(scale)).compose(event_of),
+      self.epsilon,
+      self.delta,
+      dp_accounting.LowerEndpointAndGuess(lower, guess),
+      tol=tolerance,
+    )
+
+  def find_sampled(self) -> float:
+    """About the same by PLD; not enough if delta is close to the largest.
+
+    PLD takes longer the less noise there is, and the finer its grid: the search
+    stays near a guess. On a coarse grid it errs on the private side, by little
+    if the grid is fine in comparison with epsilon.
+    """
+    finest = min(_COARSE_PLD_INTERVAL, self.epsilon / _INTERVALS_OF_EPSILON)
+    interval = max(finest, _PLD_INTERVALS[-1])
+    guess = self.find(PlannedRelease.limit, 1e-3)
+    for _ in range(_MAX_PLD_STEPS):
+      lower = guess - _PLD_REACH
+      budget = self.with_scale(math.exp(lower))
+      if min(budget.noise_multipliers.values()) * interval < _SLOW_PLD:
+        break
+      accountant = _create_pld(interval).compose(budget.event)
+      if accountant.get_epsilon(self.delta) > self.epsilon:
+        return self.find(
+          PlannedRelease.event,
+          1e-3,
+          functools.partial(_create_pld, interval),
+          lower=lower,
+          guess=guess,
+        )
+      guess = lower
+    return guess
+
+
 def _check_chance(releases: Sequence[PlannedRelease], delta: float) -> None:
   """Refuses a delta for which no noise is needed, and there is none to find."""
-  if not all(release.is_sampled for release in releases):
-    return
-  chance = -math.expm1(
-    sum(
-      release.count * math.log1p(-release.sampling_probability)
-      for release in releases
-    )
+  log_missed = sum(
+    release.count * math.log1p(-release.sampling_probability)
+    if release.is_sampled
+    else -math.inf
+    for release in releases
   )
+  chance = -math.expm1(log_missed)
   if delta >= chance:
     raise errors.FieldError(
       "delta",
       f"be below {chance:.4g}, the chance that an example is drawn at all",
       delta,
     )
-
-
-def _find_sampled(
-  with_scale: Callable[[float], Budget], epsilon: float, delta: float
-) -> float:
-  """About the least scale; not enough if delta is close to the largest.
-
-  PLD takes the longer the less noise there is, and the finer its grid: the
-  search stays near a guess. On a coarse grid it errs on the private side, by
-  little if the grid is fine in comparison with epsilon.
-  """
-  finest = min(_COARSE_PLD_INTERVAL, epsilon / _INTERVALS_OF_EPSILON)
-  interval = max(finest, _SMALLEST_PLD_INTERVAL)
-  guess = math.log(
-    _search(with_scale, PlannedRelease.limit, epsilon, delta, 1e-3)
-  )
-  for _ in range(_MAX_PLD_STEPS):
-    lower = guess - _PLD_REACH
-    budget = with_scale(math.exp(lower))
-    least = min(
-      budget.noise_multipliers[release.name]
-      for release in budget.releases
-      if release.is_sampled
-    )
-    if least * interval < _SLOW_PLD:
-      break
-    accountant = _create_pld(interval).compose(budget.event)
-    if accountant.get_epsilon(delta) > epsilon:
-      return _search(
-        with_scale,
-        PlannedRelease.event,
-        epsilon,
-        delta,
-        1e-3,
-        create_accountant=functools.partial(_create_pld, interval),
-        lower=lower,
-        guess=guess,
-      )
-    guess = lower
-  return math.exp(guess)
-
-
-def _search(
-  with_scale: Callable[[float], Budget],
-  event_of: Callable[[PlannedRelease, float], dp_accounting.DpEvent],
-  epsilon: float,
-  delta: float,
-  tolerance: float,
-  *,
-  create_accountant: Callable[
-    [], dp_accounting.PrivacyAccountant
-  ] = gaussian_accountant.GaussianAccountant,
-  lower: float = math.log(_SMALLEST_SCALE),
-  guess: float = 0.0,
-) -> float:
-  """The least scale that meets a target; bounds are of its logarithm."""
-  return math.exp(
-    dp_accounting.calibrate_dp_mechanism(
-      create_accountant,
-      lambda logarithm: with_scale(math.exp(logarithm)).compose(event_of),
-      epsilon,
-      delta,
-      dp_accounting.LowerEndpointAndGuess(lower, guess),
-      tol=tolerance,
-    )
-  )
 
 
 def _create_pld(interval: float) -> dp_accounting.PrivacyAccountant:

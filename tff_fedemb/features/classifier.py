@@ -41,8 +41,9 @@ class FitReport:
     DpEvent: spelled out in `releases`.
 
   Attributes:
-    epsilon: Of the releases that were made; infinity without noise, and with
-      noise from a seed, which protects from nobody who may know it.
+    epsilon: Of all planned releases, which bounds that of those that were made;
+      infinity without noise, and with noise from a seed, which protects from
+      nobody who may know it.
     epsilon_with_secret_noise: What epsilon is, or would be without a seed.
     delta: At which epsilon holds.
     accountant: Whose epsilon it is.
@@ -169,54 +170,53 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
     weights: np.ndarray,
     method: method_lib.Method,
     releases: noise.Releases,
-    budget: budget_lib.Budget,
     *,
     num_protected: int,
-    noise_is_secret: bool = True,
     **hyperparameters: Any,
   ) -> None:
     """Sets what a fit leaves behind, unless weights are not finite."""
+    values = dataclasses.asdict(method)
     if not np.isfinite(weights).all():
-      if "learning_rate" in method.hyperparameter_names():
+      name, requirement = "regularization", "larger"
+      if "learning_rate" in values:
         name, requirement = "learning_rate", "smaller"
-      else:
-        name, requirement = "regularization", "larger"
       raise errors.FieldError(
         name,
-        f"be {requirement} than {getattr(method, name):g}",
+        f"be {requirement} than {values[name]:g}",
         "weights that are not finite numbers",
       )
-    epsilon, delta = releases.epsilon, budget.delta
-    warnings: tuple[str, ...] = ()
+    budget = releases.budget
+    epsilon, delta, warnings = budget.epsilon, budget.delta, []
+    is_secret = getattr(self, "seed", None) is None
     if epsilon < math.inf and delta * num_protected >= 1:
       counted, some = "training examples", "some examples"
       if self.unit == "user":
         counted, some = "users", "the examples of some users"
-      warnings = (
+      warnings.append(
         f"delta {delta:g} is not below 1 / {num_protected:,}, one over the"
         f" number of {counted}: a fit that publishes {some} as they are could"
-        " have it",
+        " have it"
       )
-    if epsilon < math.inf and not noise_is_secret:
-      warnings += (
+    if epsilon < math.inf and not is_secret:
+      warnings.append(
         "the noise is from a seed, and whoever may know that can take it away:"
-        " no epsilon is claimed but that of secret noise, as it would be",
+        " no epsilon is claimed but that of secret noise, as it would be"
       )
     self.coef_ = weights
     self.classes_ = np.arange(self.num_classes)
     self.n_features_in_ = weights.shape[1]
     self.report_ = FitReport(
-      epsilon if noise_is_secret else math.inf,
-      epsilon,
-      delta,
-      budget.accountant,
-      tuple(releases.to_json()),
-      method.hyperparameters() | hyperparameters,
-      self.unit,
-      f"add or remove one {self.unit}",
-      self.assumptions,
-      self.not_covered,
-      warnings,
+      epsilon=epsilon if is_secret else math.inf,
+      epsilon_with_secret_noise=epsilon,
+      delta=delta,
+      accountant=budget.accountant,
+      releases=tuple(releases.to_json()),
+      hyperparameters=values | hyperparameters,
+      unit=self.unit,
+      neighboring_relation=f"add or remove one {self.unit}",
+      assumptions=self.assumptions,
+      not_covered=self.not_covered,
+      warnings=tuple(warnings),
     )
 
 
@@ -277,12 +277,5 @@ class FeatureClassifier(LinearClassifier):
     for_noise, for_others = np.random.SeedSequence(self.seed).spawn(2)
     releases = noise.Releases(budget, for_noise)
     weights = method.fit(examples, releases, noise.create_generator(for_others))
-    self._publish(
-      weights,
-      method,
-      releases,
-      budget,
-      num_protected=len(examples.labels),
-      noise_is_secret=self.seed is None,
-    )
+    self._publish(weights, method, releases, num_protected=len(examples.labels))
     return self

@@ -1,7 +1,8 @@
 """Labelled features, clipped to a norm and read a chunk at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ SCALINGS = ("clip", "unit_norm")
 _NUMBERS_OF_CHUNK = 2**22
 # Of a block whose rows are clipped in the processor's cache.
 _NUMBERS_OF_BLOCK = 2**17
-# Features that take less are kept clipped, once they are read a second time.
+# Features that take less are clipped once, and kept.
 _KEPT_BYTES = 2**28
 _SMALLEST_NORM = np.finfo(np.float64).tiny ** 0.5
 # Of bounds. What is made of one in this range, squares too, are numbers of
@@ -94,8 +95,6 @@ class ClippedExamples:
     is_wide = features.dtype == np.float64
     self.dtype = np.dtype(np.float64 if is_wide else np.float32)
     self._scaling = scaling
-    self._is_read = False
-    self._kept: np.ndarray | None = None
     self.size = ProblemSize(
       len(features), features.shape[1], int(num_classes), float(clip_norm)
     )
@@ -113,14 +112,18 @@ class ClippedExamples:
     """
     size = max(1, _NUMBERS_OF_CHUNK // (self.size.dim + wide))
     num_rows = len(self.labels) if rows is None else len(rows)
-    kept = self._keep()
+    is_small = self._features.size * self.dtype.itemsize <= _KEPT_BYTES
     for start in range(0, num_rows, size):
       span = slice(start, start + size)
-      chunk: slice | np.ndarray = span
-      if rows is not None:
-        chunk = rows[span]
-      features = self._clip(chunk) if kept is None else kept[chunk]
+      chunk: slice | np.ndarray = span if rows is None else rows[span]
+      features = self._kept[chunk] if is_small else self._clip(chunk)
       yield features, self.labels[chunk]
+
+  @functools.cached_property
+  def _kept(self) -> np.ndarray:
+    kept = self._clip(slice(None))
+    kept.flags.writeable = False
+    return kept
 
   def _clip(self, rows: np.ndarray | slice) -> np.ndarray:
     return clip_rows(
@@ -129,16 +132,6 @@ class ClippedExamples:
       scaling=self._scaling,
       dtype=self.dtype,
     )
-
-  def _keep(self) -> np.ndarray | None:
-    """All clipped features, if they are few and read time and again."""
-    if self._features.size * self.dtype.itemsize > _KEPT_BYTES:
-      return None
-    if self._kept is None and self._is_read:
-      self._kept = self._clip(slice(None))
-      self._kept.flags.writeable = False
-    self._is_read = True
-    return self._kept
 
 
 def check_features(features: np.ndarray) -> np.ndarray:
@@ -173,6 +166,27 @@ def check_of_each(
     )
 
 
+def to_users(users: np.ndarray | Sequence, num_examples: int) -> np.ndarray:
+  """Returns whose examples are, strings `[n]`.
+
+  Args:
+    users: Strings, strings in UTF-8 or integers.
+    num_examples: n.
+
+  Raises:
+    errors.FieldError: If they are anything else.
+  """
+  users = np.asarray(users)
+  if users.dtype.kind == "S":
+    users = np.char.decode(users, "utf-8")
+  if users.dtype.kind == "O" and all(isinstance(user, str) for user in users):
+    users = users.astype(str)
+  check_of_each(
+    "users", users, num_examples, kinds="Uiu", words="strings or integers"
+  )
+  return users.astype(str)
+
+
 def clip_rows(
   features: np.ndarray,
   clip_norm: float,
@@ -190,15 +204,18 @@ def clip_rows(
   """
   clipped = np.empty(features.shape, dtype or features.dtype)
   size = max(1, _NUMBERS_OF_BLOCK // max(1, features.shape[1]))
-  num_bad = 0
   for start in range(0, len(features), size):
     block = slice(start, start + size)
     # Squares of float32's largest and smallest numbers are none of float32's.
     rows = features[block].astype(np.float64)
     norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-    num_bad += np.count_nonzero(~np.isfinite(norms))
+    num_bad = np.count_nonzero(~np.isfinite(norms))
     if num_bad:
-      continue
+      raise errors.FieldError(
+        "features",
+        "be finite numbers",
+        f"{num_bad} or more examples with others, or with norms above 1e154",
+      )
     with np.errstate(divide="ignore"):
       scales = clip_norm / norms
     if scaling == "clip":
@@ -207,10 +224,4 @@ def clip_rows(
     scales[norms < _SMALLEST_NORM] = 1.0
     rows *= scales[:, None]
     np.copyto(clipped[block], rows, casting="same_kind")
-  if num_bad:
-    raise errors.FieldError(
-      "features",
-      "be finite numbers",
-      f"{num_bad} or more examples with others, or with norms above 1e154",
-    )
   return clipped

@@ -5,8 +5,6 @@ Image Classification from Features" (arXiv 2211.13403), DP-FC.
 """
 
 import dataclasses
-import functools
-from typing import ClassVar
 
 import numpy as np
 
@@ -48,8 +46,6 @@ class FeatureCovariance(gradient_steps.GradientMethod):
   relative_regularization: float = config.field(1.0, above=0)
   covariance_share: float = config.field(0.02, above=0, below=1)
 
-  name: ClassVar[str] = "feature_covariance"
-
   def plan_releases(self, size):
     return (
       budget_lib.PlannedRelease("covariance", self.covariance_share),
@@ -77,14 +73,13 @@ class FeatureCovariance(gradient_steps.GradientMethod):
   def fit(self, examples, releases, rng):
     size = examples.size
     covariance, _ = least_squares.add_up(examples)
-    covariance = releases.open(
-      "covariance", sensitivity=size.clip_norm**2
-    ).add_symmetric_noise(covariance)
-    mean_gradient = functools.partial(
-      self.mean_gradient, examples=examples, releases=releases, rng=rng
+    release = releases.open("covariance", sensitivity=size.clip_norm**2)
+    covariance = release.add_symmetric_noise(covariance)
+    return self.descend(
+      lambda weights: self.mean_gradient(weights, examples, releases, rng),
+      size,
+      self.invert(covariance, size.num_examples),
     )
-    preconditioner = self.invert(covariance, size.num_examples)
-    return self.descend(mean_gradient, size, preconditioner)
 
   def invert(self, covariance: np.ndarray, num_examples: float) -> np.ndarray:
     """Returns n (PSD(covariance) + lambda I)^-1, as `least_squares.solve`."""

@@ -6,18 +6,18 @@ TFRecord holds a `tf.train.Example` of the same three names for each example.
 Nothing in a file is run: pickled objects are refused.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+import contextlib
 import dataclasses
 import math
 import os
 import pathlib
-import struct
-from typing import Any
 import zipfile
 
 import numpy as np
 
 from tff_fedemb import errors
+from tff_fedemb import output_files
 from tff_fedemb import whole_files
 from tff_fedemb.data import tfrecord_files
 from tff_fedemb.features import examples as examples_lib
@@ -27,10 +27,6 @@ SUFFIXES = (".npz", ".tfrecord")
 _NAMES = ("repr", "label", "user")
 _OTHER_NAMES = ("features", "labels", "users")
 _LARGEST_LABEL = np.iinfo(np.int64).max
-# Of the header before a member of a zip: its size, and where the lengths of
-# the two parts that follow it are.
-_ZIP_HEADER_SIZE = 30
-_ZIP_LENGTHS = slice(26, 30)
 _PARSING_BATCH = 1024
 
 
@@ -42,7 +38,8 @@ class FeatureSet:
     features: `[n, d]` real numbers, n and d at least 1; possibly a file mapped
       into memory.
     labels: int64 `[n]`, at least 0; other integers are converted.
-    users: Whose an example is, str `[n]`, or `None` if that is not known.
+    users: Whose an example is, str `[n]`, or `None` if that is not known; bytes
+      and integers are converted.
   """
 
   features: np.ndarray
@@ -61,9 +58,8 @@ class FeatureSet:
         raise errors.FieldError("labels", "be at least 0 and below 2^63", label)
     object.__setattr__(self, "labels", np.array(self.labels, np.int64))
     if self.users is not None:
-      examples_lib.check_of_each(
-        "users", self.users, num_examples, kinds="U", words="strings"
-      )
+      users = examples_lib.to_users(self.users, num_examples)
+      object.__setattr__(self, "users", users)
 
   def take(self, rows: np.ndarray | slice) -> "FeatureSet":
     """The examples of some rows, a slice or int `[m]`, in that order."""
@@ -106,11 +102,25 @@ def read_features(path: str | os.PathLike[str]) -> FeatureSet:
     found = "a directory" if path.is_dir() else "none"
     raise _refusal(path, "be a file", found)
   try:
-    return FeatureSet(*read(path))
-  except errors.FieldError as error:
-    raise errors.DataError(f"{path}: {error}") from error
+    with mistakes_in(path):
+      return read(path)
   except OSError as error:
     raise _refusal(path, "be a file that can be read", error) from error
+
+
+@contextlib.contextmanager
+def mistakes_in(path: str | os.PathLike[str]) -> Iterator[None]:
+  """Says which file features or users are from that cannot be used.
+
+  Raises:
+    errors.DataError: In place of a FieldError of what a file of features holds.
+  """
+  try:
+    yield
+  except errors.FieldError as error:
+    if error.name not in ("features", "labels", "users"):
+      raise
+    raise errors.DataError(f"{os.fspath(path)}: {error}") from error
 
 
 def _refusal(
@@ -140,40 +150,37 @@ def write_features(
     OSError: If the file cannot be written.
   """
   path = pathlib.Path(path)
-  if check_suffix(path) == ".npz":
-    _write_npz(path, feature_set)
-  else:
+  if check_suffix(path) == ".tfrecord":
     tfrecord_files.write_records(path, _serialize(feature_set))
-
-
-def _write_npz(path: pathlib.Path, feature_set: FeatureSet) -> None:
+    return
   arrays = {"repr": feature_set.features, "label": feature_set.labels}
   if feature_set.users is not None:
     arrays["user"] = feature_set.users
-  with whole_files.replacing(path) as partial, partial.open("wb") as file:
-    np.savez(file, **arrays)
+  with whole_files.replacing(path) as partial:
+    output_files.arrays_writer(**arrays)(partial)
 
 
-def _choose_names(path: pathlib.Path, found: list[str]) -> tuple[str, ...]:
+def _choose_names(path: pathlib.Path, found: Collection[str]) -> list[str]:
   """The names of features, labels and users in a file, users' last."""
   for names, others in ((_NAMES, _OTHER_NAMES), (_OTHER_NAMES, _NAMES)):
     if set(names[:2]) <= set(found):
       users = [name for name in (names[2], others[2]) if name in found]
-      return (*names[:2], *users[:1])
+      return [*names[:2], *users[:1]]
   requirement = "hold repr and label, or features and labels"
   raise _refusal(path, requirement, str(sorted(found)))
 
 
-def _read_npz(path: pathlib.Path) -> list[np.ndarray | None]:
+def _read_npz(path: pathlib.Path) -> FeatureSet:
   try:
     with zipfile.ZipFile(path) as archive:
       members = {
         info.filename.removesuffix(".npy"): info for info in archive.infolist()
       }
-      names = _choose_names(path, list(members))
-      arrays = [_read_member(path, archive, members[name]) for name in names]
-      return [*arrays[:2], _to_users(arrays[2]) if arrays[2:] else None]
-  except (errors.DataError, MemoryError, OSError):
+      names = _choose_names(path, members)
+      return FeatureSet(
+        *(_read_member(path, archive, members[name]) for name in names)
+      )
+  except (errors.DataError, errors.FieldError, MemoryError, OSError):
     raise
   # NumPy and the standard library raise whatever comes of what is damaged.
   except Exception as error:
@@ -185,48 +192,32 @@ def _read_member(
 ) -> np.ndarray:
   """Reads an array of an .npz, or maps it into memory."""
   with archive.open(info) as member:
-    version = np.lib.format.read_magic(member)
-    # Later versions are of arrays with fields.
-    read_header = {
-      (1, 0): np.lib.format.read_array_header_1_0,
-      (2, 0): np.lib.format.read_array_header_2_0,
-    }.get(version)
-    if read_header is None:
-      raise ValueError(f"{info.filename} has version {version} of its format")
+    # Behind the header of the member, which the zip's directory leaves out.
+    start = archive.fp.tell()
+    major, minor = np.lib.format.read_magic(member)
+    # Later versions are of arrays with fields, and have no such function.
+    read_header = getattr(np.lib.format, f"read_array_header_{major}_{minor}")
     shape, is_fortran, dtype = read_header(member)
-    header_size = member.tell()
-  if dtype.hasobject:
-    raise ValueError(f"{info.filename} holds pickled objects")
-  expected = header_size + dtype.itemsize * math.prod(shape)
-  if info.file_size != expected:
-    raise ValueError(
-      f"{info.filename} has {info.file_size} bytes, and {dtype}"
-      f" {list(shape)} has {expected}"
-    )
-  # NumPy maps no array of no size.
-  if info.compress_type != zipfile.ZIP_STORED or not math.prod(shape):
-    with archive.open(info) as member:
-      return np.lib.format.read_array(member, allow_pickle=False)
-  # The directory at the zip's end does not say where a member's data begin:
-  # the header before them may be padded.
-  archive.fp.seek(info.header_offset)
-  lengths = archive.fp.read(_ZIP_HEADER_SIZE)[_ZIP_LENGTHS]
-  start = info.header_offset + _ZIP_HEADER_SIZE
-  return np.memmap(
-    path,
-    dtype=dtype,
-    mode="r",
-    offset=start + sum(struct.unpack("<HH", lengths)) + header_size,
-    shape=shape,
-    order="F" if is_fortran else "C",
-  )
-
-
-def _to_users(users: np.ndarray) -> np.ndarray:
-  """Users as strings, if they are numbers or bytes in UTF-8."""
-  if users.dtype.kind == "S":
-    return np.char.decode(users, "utf-8")
-  return np.array(users, np.str_ if users.dtype.kind in "iu" else None)
+    size = member.tell() + dtype.itemsize * math.prod(shape)
+    if dtype.hasobject:
+      raise ValueError(f"{info.filename} holds pickled objects")
+    if info.file_size != size:
+      raise ValueError(
+        f"{info.filename} has {info.file_size} bytes, and {dtype}"
+        f" {list(shape)} has {size}"
+      )
+    # NumPy maps no array of no size.
+    if info.compress_type == zipfile.ZIP_STORED and math.prod(shape):
+      return np.memmap(
+        path,
+        dtype=dtype,
+        mode="r",
+        offset=start + member.tell(),
+        shape=shape,
+        order="F" if is_fortran else "C",
+      )
+    member.seek(0)
+    return np.lib.format.read_array(member, allow_pickle=False)
 
 
 def _serialize(feature_set: FeatureSet) -> Iterator[bytes]:
@@ -238,43 +229,40 @@ def _serialize(feature_set: FeatureSet) -> Iterator[bytes]:
     yield tfrecord_files.serialize_example(example)
 
 
-def _read_tfrecord(
-  path: pathlib.Path,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+def _read_tfrecord(path: pathlib.Path) -> FeatureSet:
   # TensorFlow takes seconds to import, and an .npz does without it.
   from google.protobuf import message
   import tensorflow as tf
 
   records = tf.data.TFRecordDataset(os.fspath(path))
   try:
-    first = [record.numpy() for record in records.take(1)]
+    first = list(records.take(1).as_numpy_iterator())
     if not first:
       raise _refusal(path, "hold examples", "none")
     found = tf.train.Example.FromString(first[0]).features.feature
-    names = _choose_names(path, list(found))
+    names = _choose_names(path, found)
     dim = len(found[names[0]].float_list.value)
     if not dim:
       raise _refusal(path, f"hold {names[0]} of floats", "none")
-    specs: dict[str, Any] = {
-      names[0]: tf.io.FixedLenFeature([dim], tf.float32),
-      names[1]: tf.io.FixedLenFeature([], tf.int64),
+    kinds = ([dim], tf.float32), ([], tf.int64), ([], tf.string)
+    specs = {
+      name: tf.io.FixedLenFeature(*kind)
+      for name, kind in zip(names, kinds, strict=False)
     }
-    specs |= {n: tf.io.FixedLenFeature([], tf.string) for n in names[2:]}
-    # There are no more examples than this; the rest of the space is never
-    # touched, and so never taken.
-    features = np.empty([path.stat().st_size // (4 * dim) + 1, dim], np.float32)
-    found, users = [], []
-    for batch in records.batch(_PARSING_BATCH):
-      parsed = tf.io.parse_example(batch, specs)
-      start = _PARSING_BATCH * len(found)
-      features[start : start + len(batch)] = parsed[names[0]].numpy()
-      found.append(parsed[names[1]].numpy())
-      users += [user.decode() for n in names[2:] for user in parsed[n].numpy()]
+    batches = [
+      tf.io.parse_example(batch, specs)
+      for batch in records.batch(_PARSING_BATCH)
+    ]
+    arrays = [
+      np.concatenate([batch[name].numpy() for batch in batches])
+      for name in names
+    ]
+    # TensorFlow's strings are objects.
+    users = [each.astype(np.bytes_) for each in arrays[2:]]
+    return FeatureSet(*arrays[:2], *users)
   except (message.DecodeError, tf.errors.OpError, UnicodeDecodeError) as error:
     requirement = (
       "be a TFRecord of examples with repr (floats, as many in each), label"
       " (int64) and, in all or none, user (bytes)"
     )
     raise _refusal(path, requirement, error) from error
-  labels = np.concatenate(found)
-  return features[: len(labels)], labels, np.array(users) if users else None

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 import dataclasses
-import functools
 import math
 
 import numpy as np
@@ -89,10 +88,10 @@ class GradientMethod(method.Method):
     return budget_lib.PlannedRelease(GRADIENT, share, self.steps, probability)
 
   def fit(self, examples, releases, rng):
-    mean_gradient = functools.partial(
-      self.mean_gradient, examples=examples, releases=releases, rng=rng
+    return self.descend(
+      lambda weights: self.mean_gradient(weights, examples, releases, rng),
+      examples.size,
     )
-    return self.descend(mean_gradient, examples.size)
 
   def descend(
     self,
@@ -160,11 +159,12 @@ class GradientMethod(method.Method):
     if self.batch_size is not None:
       is_drawn = rng.random(size.num_examples) < expected / size.num_examples
       rows = np.flatnonzero(is_drawn)
-    total = np.zeros_like(weights)
-    for features, labels in examples.chunks(rows, wide=size.num_classes):
-      total += losses.clipped_gradient(
-        weights, features, labels, loss=self.loss, clip_norm=clip_norm
-      )
+    total = losses.total_gradient(
+      weights,
+      examples.chunks(rows, wide=size.num_classes),
+      loss=self.loss,
+      clip_norm=clip_norm,
+    )
     release = releases.open(GRADIENT, sensitivity=clip_norm)
     return release.add_noise(total) / expected
 

@@ -6,7 +6,6 @@ Image Classification from Features" (arXiv 2211.13403), DP-LS.
 
 import dataclasses
 import math
-from typing import ClassVar
 
 import numpy as np
 from scipy import linalg
@@ -60,8 +59,6 @@ class LeastSquares(method.Method):
   relative_regularization: float = config.field(0.3, above=0)
   background_weight: float = config.field(0.1, minimum=0)
 
-  name: ClassVar[str] = "least_squares"
-
   @property
   def _has_background(self) -> bool:
     return self.covariance == "shared" or self.background_weight > 0
@@ -109,16 +106,10 @@ class LeastSquares(method.Method):
     release = releases.open(
       "class_covariance", sensitivity=size.clip_norm**2, parts=size.num_classes
     )
-    order = np.argsort(examples.labels, kind="stable")
-    bounds = np.searchsorted(
-      examples.labels[order], np.arange(size.num_classes + 1)
-    )
     weights = np.zeros([size.num_classes, size.dim])
     for label in range(size.num_classes):
-      matrix = np.zeros([size.dim, size.dim])
-      rows = order[bounds[label] : bounds[label + 1]]
-      for features, _ in examples.chunks(rows):
-        matrix += features.T @ features
+      chunks = examples.chunks(np.flatnonzero(examples.labels == label))
+      matrix = sum((x.T @ x for x, _ in chunks), np.zeros([size.dim, size.dim]))
       matrix = release.add_symmetric_noise(matrix)
       if self._has_background:
         matrix = matrix + self.background_weight * background

@@ -5,6 +5,9 @@ has the gradient r x' with residuals r `[K]`: a matrix of rank one, whose norm
 is |r| |x|. Clipping an example's gradient therefore takes no memory for it.
 """
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 from scipy import special
 
@@ -50,6 +53,24 @@ def clipped_gradient(
   factors *= clip_scales(norms, clip_norm)[:, None]
   factors[~np.isfinite(norms)] = 0.0
   return factors.T @ features
+
+
+def total_gradient(
+  weights: np.ndarray,
+  chunks: Iterable[tuple[np.ndarray, np.ndarray]],
+  **options: Any,
+) -> np.ndarray:
+  """Returns the sum of `clipped_gradient` over chunks of features and labels.
+
+  Args:
+    weights: `[K, d]`.
+    chunks: Of the examples.
+    **options: Those of `clipped_gradient`.
+  """
+  return sum(
+    (clipped_gradient(weights, *chunk, **options) for chunk in chunks),
+    np.zeros_like(weights),
+  )
 
 
 def row_norms(matrix: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ It sees the data through `examples`, and may publish only what came out of
 import abc
 from collections.abc import Mapping
 import dataclasses
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,13 +22,11 @@ _MethodT = TypeVar("_MethodT", bound="Method")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Method(config.Config, abc.ABC):
-  """A way of fitting a linear classifier; subclasses are its hyperparameters.
+  """A way of fitting a linear classifier; its fields are hyperparameters.
 
   Hyperparameters of `None` have defaults that depend on the problem's size and
   on the noise, never on the data.
   """
-
-  name: ClassVar[str]
 
   @abc.abstractmethod
   def plan_releases(
@@ -54,7 +52,7 @@ class Method(config.Config, abc.ABC):
     Args:
       examples: The data.
       releases: Makes the planned releases.
-      rng: Source of all randomness but the noise.
+      rng: Source of all randomness except the noise.
     """
 
   def resolve(
@@ -66,12 +64,3 @@ class Method(config.Config, abc.ABC):
     defaults = self.find_defaults(size, noise_multipliers)
     missing = [name for name in defaults if getattr(self, name) is None]
     return dataclasses.replace(self, **{n: defaults[n] for n in missing})
-
-  @classmethod
-  def hyperparameter_names(cls) -> list[str]:
-    """Returns the names of all hyperparameters."""
-    return [spec.name for spec in config.specs(cls)]
-
-  def hyperparameters(self) -> dict[str, Any]:
-    """Returns them as JSON values by name."""
-    return dataclasses.asdict(self)

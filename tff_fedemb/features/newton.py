@@ -7,7 +7,6 @@ Image Classification from Features" (arXiv 2211.13403), DP-Newton.
 from collections.abc import Iterator
 import dataclasses
 import math
-from typing import ClassVar
 
 import numpy as np
 
@@ -34,8 +33,8 @@ class Newton(method.Method):
   clipped together.
 
   A step takes n K d^2 multiplications, as many as K covariance matrices of all
-  examples: in memory there are besides the weights only n numbers, and Hessians
-  of as many classes at once as fit in `_NUMBERS_OF_HESSIANS`.
+  examples. Besides the weights, memory holds Hessians of as many classes at
+  once as fit in `_NUMBERS_OF_HESSIANS`.
 
   Privacy:
     Unit: example.
@@ -73,8 +72,6 @@ class Newton(method.Method):
   )
   hessian_share: float = config.field(0.3, above=0, below=1)
 
-  name: ClassVar[str] = "newton"
-
   def plan_releases(self, size):
     del size  # As many for every problem.
     return (
@@ -99,15 +96,18 @@ class Newton(method.Method):
     size = examples.size
     weights = np.zeros([size.num_classes, size.dim])
     for _ in range(self.steps):
-      gradient, scales = self._sum_up(weights, examples)
-      gradient = releases.open(
-        "gradient", sensitivity=self.gradient_clip_norm
-      ).add_noise(gradient)
-      gradient += self.regularization * weights
+      gradient = losses.total_gradient(
+        weights,
+        examples.chunks(wide=size.num_classes),
+        loss="sigmoid",
+        clip_norm=self.gradient_clip_norm,
+      )
+      release = releases.open("gradient", sensitivity=self.gradient_clip_norm)
+      gradient = release.add_noise(gradient) + self.regularization * weights
       release = releases.open(
         "hessian", sensitivity=self.hessian_clip_norm, parts=size.num_classes
       )
-      hessians = _hessians(weights.copy(), examples, scales)
+      hessians = self._add_up_hessians(weights.copy(), examples)
       for label, hessian in enumerate(hessians):
         weights[label] -= self.learning_rate * least_squares.solve(
           release.add_symmetric_noise(hessian),
@@ -116,55 +116,26 @@ class Newton(method.Method):
         )
     return weights
 
-  def _sum_up(
+  def _add_up_hessians(
     self, weights: np.ndarray, examples: examples_lib.ClippedExamples
-  ) -> tuple[np.ndarray, np.ndarray]:
-    """The gradient's sum `[K, d]`, and what Hessians are scaled by, `[n]`."""
+  ) -> Iterator[np.ndarray]:
+    """Yields the classes' Hessians `[d, d]`, an example's clipped together."""
     size = examples.size
-    gradient = np.zeros_like(weights)
-    scales = []
-    for features, labels in examples.chunks(wide=size.num_classes):
-      gradient += losses.clipped_gradient(
-        weights,
-        features,
-        labels,
-        loss="sigmoid",
-        clip_norm=self.gradient_clip_norm,
-      )
-      # The Frobenius norm of h x x', stacked over classes, is |h| |x|^2.
-      norms = (
-        losses.row_norms(_curvatures(weights, features))
-        * losses.row_norms(features) ** 2
-      )
-      scales.append(losses.clip_scales(norms, self.hessian_clip_norm))
-    return gradient, np.concatenate(scales)
-
-
-def _hessians(
-  weights: np.ndarray,
-  examples: examples_lib.ClippedExamples,
-  scales: np.ndarray,
-) -> Iterator[np.ndarray]:
-  """Yields the classes' Hessians `[d, d]`, clipped together by `scales`."""
-  size = examples.size
-  group = max(1, _NUMBERS_OF_HESSIANS // size.dim**2)
-  for first in range(0, size.num_classes, group):
-    of_group = weights[first : first + group]
-    hessians = np.zeros([len(of_group), size.dim, size.dim])
-    start = 0
-    for features, _ in examples.chunks(wide=len(of_group)):
-      rows = _curvatures(of_group, features)
-      rows *= scales[start : start + len(features), None]
-      for hessian, row in zip(hessians, rows.T, strict=True):
-        hessian += features.T @ (features * row[:, None])
-      start += len(features)
-    yield from hessians
-
-
-def _curvatures(weights: np.ndarray, features: np.ndarray) -> np.ndarray:
-  """h `[b, k]` of some classes, 0 where logits overflow."""
-  with np.errstate(over="ignore", invalid="ignore"):
-    probabilities = losses.probabilities(
-      features @ weights.T.astype(features.dtype), "sigmoid"
-    )
-  return np.nan_to_num(probabilities * (1 - probabilities), copy=False)
+    group = max(1, _NUMBERS_OF_HESSIANS // size.dim**2)
+    for first in range(0, size.num_classes, group):
+      end = min(first + group, size.num_classes)
+      hessians = np.zeros([end - first, size.dim, size.dim])
+      for features, _ in examples.chunks(wide=size.num_classes):
+        # h of all classes; it is 0 where logits overflow.
+        with np.errstate(over="ignore", invalid="ignore"):
+          logits = features @ weights.T.astype(features.dtype)
+          curvatures = losses.probabilities(logits, "sigmoid")
+        curvatures = np.nan_to_num(curvatures * (1 - curvatures), copy=False)
+        # The Frobenius norm of h x x', stacked over classes, is |h| |x|^2.
+        norms = losses.row_norms(curvatures) * losses.row_norms(features) ** 2
+        curvatures *= losses.clip_scales(norms, self.hessian_clip_norm)[:, None]
+        for hessian, row in zip(
+          hessians, curvatures[:, first:end].T, strict=True
+        ):
+          hessian += features.T @ (features * row[:, None])
+      yield from hessians

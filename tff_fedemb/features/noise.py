@@ -8,10 +8,10 @@ deviations), on a common grid with the sum.
 """
 
 import collections
+import dataclasses
 import math
 from typing import Any
 
-import dp_accounting
 import numpy as np
 
 from tff_fedemb import checks
@@ -51,6 +51,7 @@ def standard_normal(
   return np.concatenate(numbers)[:size].reshape(shape)
 
 
+@dataclasses.dataclass
 class Release:
   """One release, which may be of several parts with noise of their own.
 
@@ -64,30 +65,23 @@ class Release:
       together.
     DpEvent: `GaussianDpEvent` with the standard deviation over the sensitivity,
       once for all parts; `NonPrivateDpEvent` if the standard deviation is 0.
+
+  Attributes:
+    name: What is released.
+    stddev: Standard deviation of the noise.
+    sensitivity: L2 norm that the grid is made for.
+    parts: Number of parts.
+    rng: Source of the noise.
   """
 
-  def __init__(
-    self,
-    name: str,
-    stddev: float,
-    sensitivity: float,
-    parts: int,
-    rng: np.random.Generator,
-  ):
-    """Initialises a release; `Releases.open` does.
+  name: str
+  stddev: float
+  sensitivity: float
+  parts: int
+  rng: np.random.Generator
 
-    Args:
-      name: What is released.
-      stddev: Standard deviation of the noise.
-      sensitivity: L2 norm that the grid is made for.
-      parts: Number of parts.
-      rng: Source of the noise.
-    """
-    self._name = name
-    self._stddev = stddev
-    self._sensitivity = sensitivity
-    self._parts = self._parts_left = parts
-    self._rng = rng
+  def __post_init__(self):
+    self._parts_left = self.parts
 
   def add_noise(self, total: np.ndarray) -> np.ndarray:
     """Returns a part with fresh noise on each of its numbers.
@@ -100,16 +94,16 @@ class Release:
     """
     if not self._parts_left:
       raise RuntimeError(
-        f"release {self._name} must have as many parts as it was opened with,"
+        f"release {self.name} must have as many parts as it was opened with,"
         " found another one."
       )
     self._parts_left -= 1
-    if not self._stddev:
+    if not self.stddev:
       return np.array(total, np.float64)
-    share = _ROUNDING / math.sqrt(max(self._parts * total.size, 1))
-    grid = 2.0 ** math.floor(math.log2(self._sensitivity * share))
-    stddev = self._stddev * (1.0 + _ROUNDING)
-    drawn = stddev * standard_normal(self._rng, np.shape(total))
+    share = _ROUNDING / math.sqrt(max(self.parts * total.size, 1))
+    grid = 2.0 ** math.floor(math.log2(self.sensitivity * share))
+    stddev = self.stddev * (1.0 + _ROUNDING)
+    drawn = stddev * standard_normal(self.rng, np.shape(total))
     return (np.round(total / grid) + np.round(drawn / grid)) * grid
 
   def add_symmetric_noise(self, total: np.ndarray) -> np.ndarray:
@@ -136,13 +130,16 @@ class Releases:
     Unit: what has at most the stated sensitivity in each sum.
     Neighbouring relation: add or remove one of them.
     Sensitivity: that given to `open`, in the L2 norm over all parts together.
-    DpEvent: `event`: a `GaussianDpEvent` for each release that was made,
-      Poisson-sampled where the budget says so. None can be made that the
-      budget has not accounted for.
+    DpEvent: those that `to_json` lists: a `GaussianDpEvent` for each release
+      that was made, Poisson-sampled where the budget says so. None can be made
+      that the budget has not accounted for.
 
   Every part of every release gets a new draw. Each kind of release has a
   generator of its own, so that two methods with the same seed differ in what
   they do with the same noise.
+
+  Attributes:
+    budget: Which releases there may be, and their noise.
   """
 
   def __init__(
@@ -154,7 +151,7 @@ class Releases:
       budget: Which releases there may be, and their noise.
       seed: Of the noise; `None` for 128 bits of the operating system.
     """
-    self._budget = budget
+    self.budget = budget
     if not isinstance(seed, np.random.SeedSequence):
       seed = np.random.SeedSequence(seed)
     self._planned = {release.name: release for release in budget.releases}
@@ -195,7 +192,7 @@ class Releases:
       raise ValueError(
         f"sensitivity of {name} must be positive, found {sensitivity!r}."
       )
-    noise_multiplier = self._budget.noise_multipliers[name]
+    noise_multiplier = self.budget.noise_multipliers[name]
     stddev = float(noise_multiplier) * float(sensitivity)
     # A standard deviation of 0 is one of no noise, never of little.
     if not math.isfinite(stddev) or bool(stddev) != bool(noise_multiplier):
@@ -206,35 +203,16 @@ class Releases:
     self._counts[name] += 1
     return Release(name, stddev, sensitivity, parts, self._rngs[name])
 
-  @property
-  def event(self) -> dp_accounting.DpEvent:
-    """What the releases that were made cost together."""
-    return budget_lib.compose(
-      [(self._event(name), count) for name, count in self._counts.items()]
-    )
-
-  def _event(self, name: str) -> dp_accounting.DpEvent:
-    return self._planned[name].event(self._budget.noise_multipliers[name])
-
-  @property
-  def epsilon(self) -> float:
-    """Of the releases that were made, at the budget's delta."""
-    counts = {name: planned.count for name, planned in self._planned.items()}
-    if self._budget.epsilon == math.inf or self._counts == counts:
-      return self._budget.epsilon
-    return budget_lib.epsilon_of(
-      self.event, self._budget.delta, accountant=self._budget.accountant
-    )
-
   def to_json(self) -> list[dict[str, Any]]:
     """The releases that were made, each kind with its noise and its event."""
+    multipliers = self.budget.noise_multipliers
     return [
       {
         "name": name,
         "count": count,
-        "noise_multiplier": self._budget.noise_multipliers[name],
+        "noise_multiplier": multipliers[name],
         "sampling_probability": self._planned[name].sampling_probability,
-        "event": repr(self._event(name)),
+        "event": repr(self._planned[name].event(multipliers[name])),
       }
       for name, count in self._counts.items()
     ]

@@ -6,8 +6,7 @@ What `classify_features` does once its flags are read, and what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-import contextlib
+from collections.abc import Callable, Mapping
 import dataclasses
 import importlib.metadata
 import math
@@ -33,11 +32,9 @@ CLASSES_FROM_LABELS = (
   "the number of classes was taken from the labels of the files and is"
   " assumed to be public"
 )
-_LIBRARIES = ("dp-accounting", "numpy", "scipy", "scikit-learn")
-_LIBRARIES_OF_USERS = (
-  "tensorflow",
-  "tensorflow-federated",
-  "tensorflow-privacy",
+_LIBRARIES = (
+  *("dp-accounting", "numpy", "scipy", "scikit-learn"),
+  *("tensorflow", "tensorflow-federated", "tensorflow-privacy"),
 )
 
 
@@ -48,15 +45,13 @@ class Problem:
   Attributes:
     train: Examples to fit on, of which nothing but a fit may be published.
     test: Examples whose accuracy is published.
-    num_classes: K.
-    is_from_labels: Whether K was taken from the labels.
-    size: JSON values by name.
+    files: Where they are from, by `train` and `test`.
+    size: What may be published of them, JSON values by name.
   """
 
   train: feature_files.FeatureSet
   test: feature_files.FeatureSet
-  num_classes: int
-  is_from_labels: bool
+  files: dict[str, str]
   size: dict[str, int]
 
 
@@ -74,85 +69,69 @@ def read_problem(
     errors.DataError: If a file cannot be used.
     errors.FieldError: If a file does not go with the others.
   """
-  paths, sets = {"train": train, "test": test}, {}
-  for name, path in paths.items():
+  files, sets = {"train": train, "test": test}, {}
+  for name, path in files.items():
     feature_files.check_suffix(path, name=name)
-    with _mistakes_in_file(name):
-      sets[name] = feature_files.read_features(path)
+    sets[name] = feature_files.read_features(path)
   users = sets["train"].users
   if config.users and users is None:
     raise errors.FieldError(
       "train",
-      "hold user, whose each example is, with --unit=user",
+      "hold user, whose each example is, with unit user",
       f"none in {train}",
     )
   dim, test_dim = (found.features.shape[1] for found in sets.values())
   if test_dim != dim:
     raise errors.FieldError(
       "test",
-      f"have {dim} features an example, as --train={train} has",
+      f"have {dim} features an example, as {train} has",
       f"{test_dim} in {test}",
     )
-  num_classes = config.num_classes
-  largest = {name: int(found.labels.max()) for name, found in sets.items()}
-  for name, path in paths.items():
-    if num_classes is not None and largest[name] >= num_classes:
+  num_classes = _count_classes(config.num_classes, list(sets.values()))
+  # What cannot be learned is for those who have the data, and in no file.
+  tested = np.unique(sets["test"].labels)
+  missing = np.setdiff1d(tested, sets["train"].labels)
+  if missing.size:
+    print(
+      f"warning: {missing.size:,} of the {tested.size:,} classes of the test"
+      " file have no example in the training file (which epsilon does not"
+      " cover: keep it to yourself)",
+      file=sys.stderr,
+    )
+  size = {"train_size": len(sets["train"].labels)}
+  if config.users:
+    # The number of users is public, and not how many examples they have.
+    size = {"num_users": len(np.unique(users))}
+  size |= {
+    "test_size": len(sets["test"].labels),
+    "dim": dim,
+    "num_classes": num_classes,
+  }
+  return Problem(**sets, files=files, size=size)
+
+
+def _count_classes(
+  num_classes: int | None, sets: list[feature_files.FeatureSet]
+) -> int:
+  """The number of classes, as it was typed or by the labels."""
+  counted = 1 + max(int(found.labels.max()) for found in sets)
+  if num_classes is not None:
+    if counted > num_classes:
       raise errors.FieldError(
         "num_classes",
         "be above all labels",
-        f"{num_classes} and label {largest[name]} in --{name}={path}",
+        f"{num_classes} and label {counted - 1}",
       )
-  counted = 1 + max(largest.values())
-  num_examples = sum(len(found.labels) for found in sets.values())
+    return num_classes
+  num_examples = sum(len(found.labels) for found in sets)
   # Identifiers in place of labels would take memory for each number between.
-  if num_classes is None and not 2 <= counted <= max(num_examples, 2):
+  if not 2 <= counted <= max(num_examples, 2):
     raise errors.FieldError(
       "num_classes",
       "be given unless labels are 0, 1, ... of two or more classes",
       f"labels up to {counted - 1:,} of {num_examples:,} examples",
     )
-  _tell_of_classes(sets["train"].labels, sets["test"].labels)
-  size = {"train_size": len(sets["train"].labels)}
-  if config.users:
-    # Of users their number is public, and not how many examples they have.
-    size = {"num_users": len(np.unique(users))}
-  size |= {
-    "test_size": len(sets["test"].labels),
-    "dim": dim,
-    "num_classes": num_classes or counted,
-  }
-  return Problem(
-    **sets,
-    num_classes=size["num_classes"],
-    is_from_labels=num_classes is None,
-    size=size,
-  )
-
-
-def _tell_of_classes(train: np.ndarray, test: np.ndarray) -> None:
-  """Tells whoever has the data, and no file, what cannot be learned."""
-  tested = np.unique(test)
-  missing = np.setdiff1d(tested, train)
-  if missing.size:
-    print(
-      f"warning: {missing.size:,} of the {tested.size:,} classes of --test have"
-      " no example in --train (which epsilon does not cover: keep it to"
-      " yourself)",
-      file=sys.stderr,
-    )
-
-
-@contextlib.contextmanager
-def _mistakes_in_file(name: str) -> Iterator[None]:
-  """Says of which flag's file an error is, if it is of what a file holds."""
-  try:
-    yield
-  except (errors.DataError, errors.FieldError) as error:
-    if getattr(error, "name", "features") not in ("features", "users"):
-      raise
-    raise errors.DataError(
-      f"--{name} must be a file of features: {error}"
-    ) from error
+  return counted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,9 +163,8 @@ def fit(
   """Fits and tests a classifier.
 
   Privacy:
-    As the report says; the accuracy and the logits, which are of the test
-    examples, cost these their privacy, and the training examples nothing
-    more.
+    As the report says. The accuracy and the logits are of the test examples:
+    they cost those their privacy, and the training examples nothing more.
 
   Args:
     config: What is common to all fits.
@@ -211,34 +189,34 @@ def fit(
     data.append(problem.train.users)
     create = federated.FederatedFeatureClassifier
     options = {"settings": config.users}
-  with _mistakes_in_file("train"):
-    classifier = create(
-      method,
-      num_classes=problem.num_classes,
-      epsilon=epsilon,
-      delta=config.delta,
-      clip_norm=config.clip_norm,
-      scaling=config.scaling,
-      split=split,
-      **options,
-    ).fit(*data)
-  with _mistakes_in_file("test"):
+  classifier = create(
+    method,
+    num_classes=problem.size["num_classes"],
+    epsilon=epsilon,
+    delta=config.delta,
+    clip_norm=config.clip_norm,
+    scaling=config.scaling,
+    split=split,
+    **options,
+  )
+  with feature_files.mistakes_in(problem.files["train"]):
+    classifier.fit(*data)
+  with feature_files.mistakes_in(problem.files["test"]):
     logits = classifier.decision_function(problem.test.features)
   accuracy = np.mean(logits.argmax(axis=1) == problem.test.labels)
-  report = classifier.report_
-  assumptions = list(report.assumptions)
-  if problem.is_from_labels:
-    assumptions.remove(classifier_lib.CLASSES_ARE_PUBLIC)
-    assumptions.append(CLASSES_FROM_LABELS)
+  assumptions = list(classifier.report_.assumptions)
+  if config.num_classes is None:
+    place = assumptions.index(classifier_lib.CLASSES_ARE_PUBLIC)
+    assumptions[place] = CLASSES_FROM_LABELS
   of_users = ", also those of users whose other examples were fitted to"
   of_test = (
     f"the test examples{of_users if config.users else ''}: the accuracy and the"
     " predictions on them are published as they are"
   )
   report = dataclasses.replace(
-    report,
+    classifier.report_,
     assumptions=tuple(assumptions),
-    not_covered=(*report.not_covered, of_test),
+    not_covered=(*classifier.report_.not_covered, of_test),
   )
   return Fit(classifier.coef_, logits, float(accuracy), report)
 
@@ -282,69 +260,58 @@ def execute(config: ClassificationConfig) -> None:
     errors.DataError: If a file cannot be used; neither then.
   """
   split = feature_settings.parse_split(config.split)
-  with feature_settings.hyperparameters_in(
-    "hyperparameters", f"fit method {config.method}", config.method
-  ):
-    method = config.create_method(
-      config.method,
-      "hyperparameters",
-      config.hyperparameters,
-      epsilons=[config.epsilon],
-    )
-    outputs = ("output_json", "predictions", "output_weights")
-    output_files.check(
-      {name: getattr(config, name) for name in outputs},
-      inputs={"train": [config.train], "test": [config.test]},
-      overwrite=config.overwrite,
-    )
-    problem = read_problem(config, config.train, config.test)
-    result = fit(
-      config,
-      problem,
-      method,
-      epsilon=config.epsilon,
-      split=split,
-      seed=config.seed,
-    )
-  report = _to_json(config, split, problem, result)
-  writers = {
-    "predictions": _arrays_writer(
-      predictions=result.logits.argmax(axis=1), logits=result.logits
-    ),
-    "output_weights": _arrays_writer(coef=result.weights),
-  }
-  write(config, report, writers, _describe(report))
-
-
-def _to_json(
-  config: ClassificationConfig,
-  split: Mapping[str, float],
-  problem: Problem,
-  result: Fit,
-) -> dict[str, Any]:
-  rounds = sum(release["count"] for release in result.report.releases)
-  return {
+  method = config.create_method(
+    config.method,
+    "hyperparameters",
+    config.hyperparameters,
+    epsilons=[config.epsilon],
+  )
+  outputs = ("output_json", "predictions", "output_weights")
+  output_files.check(
+    {name: getattr(config, name) for name in outputs},
+    inputs={"train": [config.train], "test": [config.test]},
+    overwrite=config.overwrite,
+  )
+  problem = read_problem(config, config.train, config.test)
+  result = fit(
+    config,
+    problem,
+    method,
+    epsilon=config.epsilon,
+    split=split,
+    seed=config.seed,
+  )
+  report = {
     "test_accuracy": result.test_accuracy,
     **problem.size,
     "method": config.method,
     "target_epsilon": config.epsilon,
     **result.report.to_json(),
-    "clip_norm": config.clip_norm,
-    "scaling": config.scaling,
     "split": split,
     "seed": config.seed,
-    "rounds": rounds if config.users else None,
-    "runtime": config.users.runtime if config.users else None,
-    "train": config.train,
-    "test": config.test,
-    "versions": versions(config),
+    "rounds": sum(each["count"] for each in result.report.releases)
+    if config.users
+    else None,
+    **problem.files,
+    **describe_settings(config),
   }
+  writers = {
+    "predictions": output_files.arrays_writer(
+      predictions=result.logits.argmax(axis=1), logits=result.logits
+    ),
+    "output_weights": output_files.arrays_writer(coef=result.weights),
+  }
+  write(config, report, writers, _describe(report))
 
 
-def versions(config: feature_settings.CommonConfig) -> dict[str, str]:
-  """Returns the versions of the libraries that compute."""
-  names = (*_LIBRARIES, *(_LIBRARIES_OF_USERS if config.users else ()))
-  return {name: importlib.metadata.version(name) for name in names}
+def describe_settings(config: feature_settings.CommonConfig) -> dict[str, Any]:
+  """Returns JSON values of what is common to all fits, and of the libraries."""
+  return {
+    "clip_norm": config.clip_norm,
+    "scaling": config.scaling,
+    "runtime": config.users.runtime if config.users else None,
+    "versions": {name: importlib.metadata.version(name) for name in _LIBRARIES},
+  }
 
 
 def write(
@@ -373,22 +340,11 @@ def write(
   print(f"Written to {' and '.join(filter(None, paths.values()))}.")
 
 
-def _arrays_writer(**arrays: np.ndarray) -> Callable[[pathlib.Path], object]:
-  """Returns what writes arrays by name, as .npz whatever the suffix is."""
-
-  def write_arrays(path: pathlib.Path) -> None:
-    with path.open("wb") as file:
-      np.savez(file, **arrays)
-
-  return write_arrays
-
-
 def _describe(report: Mapping[str, Any]) -> str:
   """The outcome of a fit in three lines."""
+  fitted = f"{report.get('train_size', 0):,} examples"
   if "num_users" in report:
     fitted = f"{report['num_users']:,} users"
-  else:
-    fitted = f"{report['train_size']:,} examples"
   cost = "epsilon = inf: no noise, no privacy"
   epsilon = report["epsilon_with_secret_noise"]
   if epsilon != "inf":
@@ -398,19 +354,17 @@ def _describe(report: Mapping[str, Any]) -> str:
     )
     if report["epsilon"] == "inf":
       cost = (
-        "epsilon = inf: the noise is from --seed, which may be known (with"
+        "epsilon = inf: the noise is from the seed, which may be known (with"
         f" secret noise: {cost})"
       )
   releases = []
   for release in report["releases"]:
     count, probability = release["count"], release["sampling_probability"]
-    words = [
-      f"{release['name']} {'once' if count == 1 else f'{count:,} times'}",
-      f"noise multiplier {release['noise_multiplier']:.4g}",
-    ]
+    text = f"{release['name']} {'once' if count == 1 else f'{count:,} times'}"
+    text += f", noise multiplier {release['noise_multiplier']:.4g}"
     if probability < 1:
-      words.append(f"sampling probability {probability:.4g}")
-    releases.append(", ".join(words))
+      text += f", sampling probability {probability:.4g}"
+    releases.append(text)
   return (
     f"test accuracy {report['test_accuracy']:.4f} ({report['test_size']:,}"
     f" examples, {report['num_classes']:,} classes), {report['method']}"

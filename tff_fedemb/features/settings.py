@@ -1,11 +1,9 @@
 """How to fit a private classifier on features, as it was typed."""
 
-from collections.abc import Iterator, Sequence
-import contextlib
+from collections.abc import Sequence
 import dataclasses
 from typing import Any
 
-from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
 from tff_fedemb.features import budget as budget_lib
@@ -49,7 +47,7 @@ class CommonConfig(config.Config):
 
   Attributes:
     delta: Delta of the guarantee, below one over the number of training
-      examples, or of users with --unit=user (not needed without noise).
+      examples, or of users with unit user (not needed without noise).
     num_classes: Classes [1 + the largest label of both files, assumed to be
       public].
     clip_norm: Bound of the L2 norm of a feature vector.
@@ -102,16 +100,29 @@ class CommonConfig(config.Config):
         range, a target none, or the method not for users.
     """
     specs = {spec.name: spec for spec in config.specs(registry.METHODS[name])}
-    values = {
-      key: _parse_value(specs[key], text) if key in specs else text
-      for key, text in parse_pairs(field, items).items()
-    }
-    method = registry.create_method(name, **values)
+    values = {}
+    for key, text in parse_pairs(field, items).items():
+      if key not in specs:
+        raise errors.FieldError(
+          field, f"name hyperparameters of {name}, {', '.join(specs)}", key
+        )
+      values[key] = _parse_value(specs[key], text)
+    method = registry.METHODS.create(name, **values)
     for epsilon in epsilons:
       budget_lib.check_target(epsilon, self.delta)
     if self.users:
       federated_settings.check_method(method)
     return method
+
+
+def _parse_value(spec: config.FieldSpec, text: str) -> Any:
+  """The value that a text stands for; the text itself if it stands for none."""
+  if spec.optional and text.lower() == "none":
+    return None
+  try:
+    return spec.type(text)
+  except ValueError:
+    return text
 
 
 def parse_pairs(name: str, texts: Sequence[str]) -> dict[str, str]:
@@ -126,8 +137,8 @@ def parse_pairs(name: str, texts: Sequence[str]) -> dict[str, str]:
   """
   pairs = {}
   for text in texts:
-    key, equals, value = (part.strip() for part in text.partition("="))
-    if not (key and equals and value) or key in pairs:
+    key, _, value = (part.strip() for part in text.partition("="))
+    if not (key and value) or key in pairs:
       raise errors.FieldError(
         name, "have items NAME=VALUE, no name twice", repr(text)
       )
@@ -135,83 +146,33 @@ def parse_pairs(name: str, texts: Sequence[str]) -> dict[str, str]:
   return pairs
 
 
-def parse_split(texts: Sequence[str]) -> dict[str, float]:
-  """Returns shares by name of release, of items such as 'covariance=0.3'."""
-  split = {}
-  for name, text in parse_pairs("split", texts).items():
-    try:
-      split[name] = checks.check_number("split", float(text), above=0)
-    except ValueError as error:
-      raise errors.FieldError(
-        "split", "have positive shares", f"{name}={text}"
-      ) from error
-  return split
-
-
 def parse_numbers(
   name: str, texts: Sequence[str], kind: type[int] | type[float]
 ) -> tuple[Any, ...]:
-  """Returns the numbers of a field, each of which comes once.
+  """Returns the numbers of a field.
 
   Args:
     name: Of the field.
-    texts: One or more numbers.
+    texts: The numbers.
     kind: What they are.
 
   Raises:
-    errors.FieldError: If a text is no such number, or comes twice.
+    errors.FieldError: If a text is no such number.
   """
-  words = "integers" if kind is int else "numbers, inf for no noise,"
   try:
-    numbers = tuple(kind(text) for text in texts)
+    return tuple(map(kind, texts))
   except ValueError as error:
+    words = "integers" if kind is int else "numbers, inf for no noise,"
     raise errors.FieldError(
       name, f"be {words} with commas between", repr(",".join(texts))
     ) from error
-  check_once(name, numbers)
-  return numbers
 
 
-def check_once(name: str, values: Sequence[Any]) -> None:
-  """Raises `errors.FieldError` unless there are values, and each comes once."""
-  if not values or len(set(values)) < len(values):
-    raise errors.FieldError(
-      name, "be given, each once", repr(",".join(map(str, values)))
-    )
-
-
-def _parse_value(spec: config.FieldSpec, text: str) -> Any:
-  """The value that a text stands for; the text itself if it is of none."""
-  if spec.optional and text.lower() == "none":
-    return None
-  try:
-    return spec.type(text)
-  except ValueError:
-    return text
-
-
-@contextlib.contextmanager
-def hyperparameters_in(
-  field: str, requirement: str, method: str
-) -> Iterator[None]:
-  """Says of mistakes in hyperparameters in which field they were.
-
-  Args:
-    field: Its name.
-    requirement: What it must do, which the mistake shows that it does not.
-    method: A key of `registry.METHODS`.
-  """
-  names = registry.METHODS[method].hyperparameter_names()
-  try:
-    yield
-  except errors.FieldError as error:
-    if error.name not in (*names, "hyperparameters"):
-      raise
-    raise errors.FieldError(
-      field,
-      f"{requirement}: {error.name} must {error.requirement}",
-      error.found,
-    ) from error
+def parse_split(texts: Sequence[str]) -> dict[str, float]:
+  """Returns shares by name of release, from items such as 'covariance=0.3'."""
+  pairs = parse_pairs("split", texts)
+  shares = parse_numbers("split", tuple(pairs.values()), float)
+  return dict(zip(pairs, shares, strict=True))
 
 
 def method_names(*, of_users: bool) -> list[str]:
@@ -225,10 +186,8 @@ def method_names(*, of_users: bool) -> list[str]:
 
 def describe_methods() -> str:
   """Returns the hyperparameters of every method and their defaults."""
-  lines = []
-  for name, cls in registry.METHODS.items():
-    defaults = ", ".join(
-      f"{spec.name}={spec.default}" for spec in config.specs(cls)
-    )
-    lines.append(f"{name}: {defaults}")
-  return ";\n".join(lines)
+  return ";\n".join(
+    f"{name}: "
+    + ", ".join(f"{spec.name}={spec.default}" for spec in config.specs(cls))
+    for name, cls in registry.METHODS.items()
+  )

@@ -7,7 +7,6 @@ Classification" (arXiv 2205.02973).
 """
 
 import dataclasses
-from typing import ClassVar
 
 from tff_fedemb import config
 from tff_fedemb.features import gradient_steps
@@ -31,8 +30,6 @@ class Sgd(gradient_steps.GradientMethod):
   """
 
   optimizer: str = config.field("momentum", choices=gradient_steps.OPTIMIZERS)
-
-  name: ClassVar[str] = "sgd"
 
   @property
   def optimizer_name(self):

@@ -6,12 +6,10 @@ What `sweep_features` does once its flags are read.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-import contextlib
 import dataclasses
 import functools
 import itertools
 import math
-import statistics
 from typing import Any
 
 from etils import epy
@@ -26,7 +24,8 @@ from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import settings as feature_settings
 
 with epy.lazy_imports():
-  from tff_fedemb.features import classifier as classifier_lib
+  import pandas as pd
+
   from tff_fedemb.features import runs as feature_runs
   from tff_fedemb.plots import figures
   from tff_fedemb.plots import utility_plots
@@ -35,15 +34,10 @@ NOT_COVERED = (
   "the sweep as a whole: each epsilon is of one fit alone, and fits on the"
   " same examples add up"
 )
-
-
 # What is said of the fits of a method and epsilon, one for each pair of files.
 _OF_EACH_FIT = (
-  "epsilon",
-  "epsilon_with_secret_noise",
-  "accountant",
-  "releases",
-  "hyperparameters",
+  *("epsilon", "epsilon_with_secret_noise", "accountant"),
+  *("releases", "hyperparameters"),
 )
 
 
@@ -53,10 +47,10 @@ class SweepConfig(feature_settings.CommonConfig):
 
   Attributes:
     train: Features to fit on.
-    test: Features to test on, a file for each of --train.
+    test: Features to test on, as many files as to fit on.
     methods: How to fit: names, each with :NAME=VALUE for its hyperparameters if
       they are not to be the defaults, where None depends on size and noise [all
-      that can protect the --unit].
+      that can protect the unit].
     epsilons: Epsilons to stay within; inf: no noise.
     num_fits: Fits of a method, epsilon and pair of files.
     seeds: Of noise and sampling, one for each fit, for experiments that are to
@@ -84,15 +78,22 @@ class SweepConfig(feature_settings.CommonConfig):
     if not self.train or len(self.train) != len(self.test):
       raise errors.FieldError(
         "train",
-        "have as many files as --test, at least one",
+        "have as many files as test, at least one",
         f"{len(self.train)} and {len(self.test)}",
       )
-    feature_settings.check_once("methods", self.entries)
-    figures.check_count("methods", len(self.entries))
     if self.seeds and self.users:
       raise errors.FieldError(
         "seeds", "not be given with unit user", self.seeds
       )
+    given = {"methods": self.entries, "epsilons": self.parsed_epsilons}
+    if self.seeds:
+      given["seeds"] = self.parsed_seeds
+    for name, values in given.items():
+      if not values or len(set(values)) < len(values):
+        raise errors.FieldError(
+          name, "be given, each once", repr(",".join(map(str, values)))
+        )
+    figures.check_count("methods", len(self.entries))
     for seed in self.parsed_seeds:
       if seed is not None:
         checks.check_integer("seeds", seed, minimum=0)
@@ -119,27 +120,6 @@ class SweepConfig(feature_settings.CommonConfig):
     return feature_settings.parse_numbers("seeds", self.seeds, int)
 
 
-@dataclasses.dataclass(frozen=True)
-class Cell:
-  """Fits of one method and epsilon.
-
-  Attributes:
-    epsilon: The target.
-    accuracies: On test examples, `[pairs][seeds]`.
-    reports: What a fit of the first seed cost, `[pairs]`.
-  """
-
-  epsilon: float
-  accuracies: tuple[tuple[float, ...], ...]
-  reports: tuple[classifier_lib.FitReport, ...]
-
-  @property
-  def point(self) -> figures.Measurement:
-    """Accuracy of each seed, the mean over pairs."""
-    means = np.mean(self.accuracies, axis=0)
-    return figures.Measurement(tuple(means.tolist()), self.epsilon)
-
-
 def execute(config: SweepConfig) -> None:
   """Fits everything, and writes and prints the results.
 
@@ -160,32 +140,33 @@ def execute(config: SweepConfig) -> None:
     feature_runs.read_problem(config, train, test)
     for train, test in zip(config.train, config.test, strict=True)
   ]
-  cells = _fit_all(config, methods, problems)
-  values = _to_json(config, problems, cells)
-  feature_runs.write(
-    config,
-    values,
-    {
-      "output_png": functools.partial(
-        utility_plots.plot_measured_by_epsilon,
-        curves=[
-          utility_plots.Curve(
-            entry.replace(":", ":\n"), tuple(cell.point for cell in row)
-          )
-          for entry, row in cells.items()
-        ],
-        delta=config.delta,
-        title=config.title,
-        caption=_describe(config, problems)
-        if config.caption is None
-        else config.caption,
-        level=("guessing", values["accuracy_of_guessing"]),
-        # The noise of users' fits is drawn anew each time.
-        repetition="seed" if config.seeds else "fit",
+  fits = _fit_all(config, methods, problems)
+  # Accuracy of each fit, the mean over pairs.
+  means = fits.groupby(["method", "epsilon", "number"], sort=False)
+  points = {
+    key: figures.Measurement(tuple(values), key[1])
+    for key, values in means.accuracy.mean().groupby(level=[0, 1], sort=False)
+  }
+  values = _to_json(config, problems, fits, points)
+  draw = functools.partial(
+    utility_plots.plot_measured_by_epsilon,
+    curves=[
+      utility_plots.Curve(
+        entry.replace(":", ":\n"),
+        tuple(points[entry, epsilon] for epsilon in config.parsed_epsilons),
       )
-    },
-    _to_table(cells),
+      for entry in methods
+    ],
+    delta=config.delta,
+    title=config.title,
+    caption=_describe(config, problems)
+    if config.caption is None
+    else config.caption,
+    level=("guessing", values["accuracy_of_guessing"]),
+    # The noise of users' fits is drawn anew each time.
+    repetition="seed" if config.seeds else "fit",
   )
+  feature_runs.write(config, values, {"output_png": draw}, _to_table(points))
 
 
 def _create_methods(config: SweepConfig) -> dict[str, method_lib.Method]:
@@ -201,10 +182,9 @@ def _create_methods(config: SweepConfig) -> dict[str, method_lib.Method]:
         " hyperparameters",
         repr(entry),
       )
-    with _mistakes_in(entry):
-      methods[entry] = config.create_method(
-        name, "methods", items, epsilons=config.parsed_epsilons
-      )
+    methods[entry] = config.create_method(
+      name, "methods", items, epsilons=config.parsed_epsilons
+    )
   return methods
 
 
@@ -212,49 +192,53 @@ def _fit_all(
   config: SweepConfig,
   methods: Mapping[str, method_lib.Method],
   problems: Sequence[feature_runs.Problem],
-) -> dict[str, list[Cell]]:
-  """Cells by method, of ascending epsilons."""
-  epsilons, seeds = config.parsed_epsilons, config.parsed_seeds
-  outcomes = []
-  for epsilon, entry, problem, seed in progress_lib.create_bar(
-    "Fitting",
-    unit="fits",
-    items=list(itertools.product(epsilons, methods, problems, seeds)),
+) -> pd.DataFrame:
+  """A row for each fit, of ascending epsilons: its accuracy and its report."""
+  seeds, rows = config.parsed_seeds, []
+  places = range(len(problems)), range(len(seeds))
+  order = list(itertools.product(config.parsed_epsilons, methods, *places))
+  for epsilon, entry, pair, number in progress_lib.create_bar(
+    "Fitting", unit="fits", items=order
   ):
-    with _mistakes_in(entry):
-      fit = feature_runs.fit(
-        config, problem, methods[entry], epsilon=epsilon, seed=seed
-      )
+    fit = feature_runs.fit(
+      config,
+      problems[pair],
+      methods[entry],
+      epsilon=epsilon,
+      seed=seeds[number],
+    )
     # What else there is of a fit takes memory.
-    outcomes.append((fit.test_accuracy, fit.report))
-  remaining = iter(outcomes)
-  cells = {entry: [] for entry in methods}
-  for epsilon, entry in itertools.product(epsilons, methods):
-    pairs = [[next(remaining) for _ in seeds] for _ in problems]
-    accuracies = tuple(tuple(each for each, _ in pair) for pair in pairs)
-    reports = tuple(pair[0][1] for pair in pairs)
-    cells[entry].append(Cell(epsilon, accuracies, reports))
-  return cells
-
-
-def _mistakes_in(entry: str) -> contextlib.AbstractContextManager[None]:
-  return feature_settings.hyperparameters_in(
-    "methods",
-    f"have hyperparameters that fit, found {entry!r}",
-    entry.partition(":")[0],
-  )
+    rows.append((entry, epsilon, pair, number, fit.test_accuracy, fit.report))
+  columns = ["method", "epsilon", "pair", "number", "accuracy", "report"]
+  return pd.DataFrame(rows, columns=columns)
 
 
 def _to_json(
   config: SweepConfig,
   problems: Sequence[feature_runs.Problem],
-  cells: Mapping[str, Sequence[Cell]],
+  fits: pd.DataFrame,
+  points: Mapping[tuple[str, float], figures.Measurement],
 ) -> dict[str, Any]:
-  reports = [r for row in cells.values() for cell in row for r in cell.reports]
-
   def join(name: str) -> list[str]:
-    texts = [text for report in reports for text in getattr(report, name)]
+    texts = [text for report in fits.report for text in getattr(report, name)]
     return list(dict.fromkeys(texts))
+
+  def to_result(entry: str, epsilon: float) -> dict[str, Any]:
+    point = points[entry, epsilon]
+    of_point = fits[(fits.method == entry) & (fits.epsilon == epsilon)]
+    return {
+      "method": entry,
+      "target_epsilon": epsilon,
+      "mean": point.mean,
+      "stdev": point.stdev if len(point.values) > 1 else None,
+      "accuracies": [
+        list(accuracies) for _, accuracies in of_point.groupby("pair").accuracy
+      ],
+      "fits": [
+        {name: getattr(report, name) for name in _OF_EACH_FIT}
+        for report in of_point[of_point.number == 0].report
+      ],
+    }
 
   return {
     "methods": config.entries,
@@ -262,41 +246,23 @@ def _to_json(
     "delta": config.delta,
     "seeds": config.parsed_seeds if config.seeds else None,
     "num_fits": len(config.parsed_seeds),
-    "clip_norm": config.clip_norm,
-    "scaling": config.scaling,
-    "runtime": config.users.runtime if config.users else None,
-    "pairs": [
-      {"train": train, "test": test, **problem.size}
-      for train, test, problem in zip(
-        config.train, config.test, problems, strict=True
+    "pairs": [{**problem.files, **problem.size} for problem in problems],
+    "results": [
+      to_result(entry, epsilon)
+      for entry, epsilon in itertools.product(
+        config.entries, config.parsed_epsilons
       )
     ],
-    "results": [
-      {
-        "method": entry,
-        "target_epsilon": cell.epsilon,
-        "mean": cell.point.mean,
-        "stdev": cell.point.stdev if len(config.parsed_seeds) > 1 else None,
-        "accuracies": cell.accuracies,
-        "fits": [
-          {name: getattr(report, name) for name in _OF_EACH_FIT}
-          for report in cell.reports
-        ],
-      }
-      for entry, row in cells.items()
-      for cell in row
-    ],
-    "unit": reports[0].unit,
-    "neighboring_relation": reports[0].neighboring_relation,
+    "unit": fits.report[0].unit,
+    "neighboring_relation": fits.report[0].neighboring_relation,
     "assumptions": join("assumptions"),
     "not_covered": [*join("not_covered"), NOT_COVERED],
-    "versions": feature_runs.versions(config),
-    # Of who always says the class that most test examples have.
-    "accuracy_of_guessing": statistics.fmean(
-      float(np.bincount(labels).max() / len(labels))
-      for labels in (problem.test.labels for problem in problems)
-    ),
+    # Always the class that most test examples have.
+    "accuracy_of_guessing": np.mean(
+      [np.bincount(p.test.labels).max() / len(p.test.labels) for p in problems]
+    ).item(),
     "warnings": join("warnings"),
+    **feature_runs.describe_settings(config),
   }
 
 
@@ -327,19 +293,18 @@ def _describe(
   )
 
 
-def _to_table(cells: Mapping[str, Sequence[Cell]]) -> str:
+def _to_table(
+  points: Mapping[tuple[str, float], figures.Measurement],
+) -> str:
   """A Markdown table: a row for each method, a column for each epsilon."""
-  first = next(iter(cells.values()))
-  rows = [["method"]]
-  rows[0] += [
-    "no noise" if cell.epsilon == math.inf else f"epsilon {cell.epsilon:g}"
-    for cell in first
-  ]
-  for entry, row in cells.items():
-    rows.append([entry])
-    for point in (cell.point for cell in row):
-      deviation = f" ± {point.stdev:.4f}" if len(point.values) > 1 else ""
-      rows[-1].append(f"{point.mean:.4f}{deviation}")
+  table: dict[str, dict[str, str]] = {}
+  for (entry, epsilon), point in points.items():
+    name = "no noise" if epsilon == math.inf else f"epsilon {epsilon:g}"
+    deviation = f" ± {point.stdev:.4f}" if len(point.values) > 1 else ""
+    cells = table.setdefault(entry, {"method": entry})
+    cells[name] = f"{point.mean:.4f}{deviation}"
+  rows = [list(next(iter(table.values())))]
+  rows += [list(cells.values()) for cells in table.values()]
   widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
   rows.insert(1, ["-" * width for width in widths])
   return "\n".join(

@@ -1,10 +1,13 @@
-"""Makes what features are extracted from and with."""
+"""Makes what features are extracted from and with, and extracts them."""
 
 import os
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
+
+from tests.binaries import programs
+from tff_fedemb.features import feature_files
 
 # Of the images of the data set that TensorFlow Datasets has prepared.
 IMAGE_SHAPE = (4, 3, 3)
@@ -44,6 +47,31 @@ def write_tfds(directory, name, version, split, images, labels):
     },
     data_dir=directory,
   )
+
+
+def _call(directory, options):
+  flags = {"output": directory / "o.npz", "overwrite": True} | options
+  if "saved_model" not in flags:
+    flags = {"embedding": "pixels"} | flags
+  arguments = [f"--{k}={v}" for k, v in flags.items() if v is not None]
+  return programs.call("extract_features", *arguments)
+
+
+def extract(directory, **options):
+  """Calls the program; returns what is in its file, and what it says."""
+  ended = _call(directory, options)
+  assert (ended.status, ended.errors) == (0, "")
+  path = options.get("output", directory / "o.npz")
+  return feature_files.read_features(path), ended.output
+
+
+def check_refused(directory, message, **options):
+  """Checks that the program ends with one line, and writes nothing."""
+  before = sorted(directory.rglob("*"))
+  ended = _call(directory, options)
+  programs.check_refused(ended, "")
+  assert message in ended.errors
+  assert sorted(directory.rglob("*")) == before
 
 
 def sort_rows(features, *others):

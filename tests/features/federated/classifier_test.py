@@ -157,7 +157,7 @@ def test_feature_covariance(without_noise):
   _check_report(found.report_, [("covariance", 1), ("gradient", 3)])
   _assert_same(found, _fit_central(method))
   assert found.report_.hyperparameters == {
-    **method.hyperparameters(),
+    **dataclasses.asdict(method),
     "example_weighting": "sum",
     "user_clip_norm": 1.0,
   }
@@ -233,6 +233,7 @@ def test_parameters_are_those_of_scikit_learn():
     ),
     ({"method": sgd.Sgd(batch_size=4)}, "batch_size must not"),
     ({"users": _ONE_EACH[:-1]}, "users must be"),
+    ({"users": ["a", *_ONE_EACH.astype(str)[:-2], ""]}, "users must have na"),
     ({"settings": {"user_clip_norm": 0.0}}, "user_clip_norm must be positive"),
     (
       {"settings": {"user_clip_norm": 2.0, "example_weighting": "mean"}},
@@ -278,7 +279,7 @@ def test_noise_of_the_release(tmp_path):
   matrices, released = [], []
   with runtime_lib.create_runtime("in_process") as started:
     rounds = federated_classifier.Rounds(
-      started, clients, noise.Releases(budget, None), budget, user_clip_norm=0.5
+      started, clients, noise.Releases(budget, None), user_clip_norm=0.5
     )
     release = rounds.begin(name, config)
     for _ in range(num_rounds):

@@ -13,22 +13,16 @@ _LABELS = _RNG.integers(0, 2**31, size=1_700)
 _USERS = np.array(["b", "a", "d'é\n", "b2", "b", "a"] + ["large"] * 1_694)
 
 
-@pytest.mark.parametrize("bytes_of_file", [1, 48, 2**20])
-def test_clients_have_their_examples_of_any_place_in_order(
-  tmp_path, monkeypatch, bytes_of_file
-):
-  monkeypatch.setattr(federated_clients, "_BYTES_OF_FILE", bytes_of_file)
+def test_clients_have_their_examples_in_order(tmp_path):
   clients = federated_clients.ClientExamples(
     tmp_path, _FEATURES, _LABELS, _USERS
   )
-  assert clients.client_ids == ["a", "b", "b2", "d'é\n", "large"]
-  num_files = {1: 5, 48: 3, 2**20: 1}[bytes_of_file]
-  assert len(list(tmp_path.iterdir())) == num_files
-  for client_id in clients.client_ids:
+  names = ["a", "b", "b2", "d'é\n", "large"]
+  for client_id, name in zip(clients.client_ids, names, strict=True):
     dataset = clients.create_dataset(tf.constant(client_id))
     assert dataset.element_spec["x"].shape == [None, 3]
     batches = list(dataset.as_numpy_iterator())
-    own = client_id == _USERS
+    own = name == _USERS
     found = np.concatenate([batch["x"] for batch in batches])
     np.testing.assert_array_equal(found, _FEATURES[own].astype(np.float32))
     found = np.concatenate([batch["y"] for batch in batches])
@@ -36,12 +30,12 @@ def test_clients_have_their_examples_of_any_place_in_order(
     np.testing.assert_array_equal(found, _LABELS[own])
 
 
-@pytest.mark.parametrize("client_id", ["c", "", "a ", "A"])
+@pytest.mark.parametrize("client_id", ["5", "a", "00"])
 def test_unknown_clients_fail(tmp_path, client_id):
   clients = federated_clients.ClientExamples(
-    tmp_path, _FEATURES[:6], _LABELS[:6], _USERS[:6]
+    tmp_path, _FEATURES, _LABELS, _USERS
   )
-  with pytest.raises(tf.errors.InvalidArgumentError, match="client_id must be"):
+  with pytest.raises(tf.errors.NotFoundError):
     list(clients.create_dataset(tf.constant(client_id)))
 
 
@@ -51,24 +45,3 @@ def test_features_are_finite(tmp_path, number):
   features[4, 1] = number
   with pytest.raises(ValueError, match="must be finite numbers"):
     federated_clients.ClientExamples(tmp_path, features, _LABELS, _USERS)
-
-
-@pytest.mark.parametrize(
-  ("users", "expected"),
-  [
-    (["b", "a"], ["b", "a"]),
-    (np.array(["b", "a"], object), ["b", "a"]),
-    (np.array([7, 10], np.int32), ["7", "10"]),
-  ],
-)
-def test_users(users, expected):
-  assert federated_clients.check_users(users, 2).tolist() == expected
-
-
-@pytest.mark.parametrize(
-  "users",
-  [["a"], ["a", "b", "c"], [["a", "b"]], [0.5, 1.0], ["a", ""], ["a", None]],
-)
-def test_refuses_users(users):
-  with pytest.raises(ValueError, match="users must"):
-    federated_clients.check_users(users, 2)

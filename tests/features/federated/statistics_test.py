@@ -46,7 +46,7 @@ def test_by_hand():
   )
   features = tf.constant([[4.0, 0.0], [1.0, 1.0]])
   labels = tf.constant([1, 0], tf.int64)
-  moments, class_sums = config.add_up(features, labels)
+  moments, class_sums = config.send(features, labels)
   # In units of C = 2: (1, 0) and (0.5, 0.5).
   expected = [0.6 * 1.25, 0.6 * 0.25 * np.sqrt(2.0), 0.6 * 0.25]
   np.testing.assert_allclose(moments, expected, rtol=1e-6)
@@ -54,7 +54,7 @@ def test_by_hand():
   assert config.shapes == (moments.shape, class_sums.shape)
   means = dataclasses.replace(config, example_weighting="mean")
   for mean, total in zip(
-    means.add_up(features, labels), (moments, class_sums), strict=True
+    means.send(features, labels), (moments, class_sums), strict=True
   ):
     np.testing.assert_allclose(mean, total / 2)
   covariance, sums = config.restore([moments / 5, class_sums / 5], 5)
@@ -82,7 +82,7 @@ def test_means_are_within_one(num_examples, scale, share):
   config = federated_statistics.StatisticsConfig(
     **_OPTIONS, covariance_share=share
   )
-  sent = config.add_up(features, labels)
+  sent = config.send(features, labels)
   assert len(sent) == (1 if share == 1 else 2)
   norm = _norm(sent)
   assert norm <= 1 + 1e-6
@@ -101,7 +101,7 @@ def test_gradients_are_those_of_central_fits(loss, weighting):
   config = federated_statistics.GradientConfig(
     **_OPTIONS, loss=loss, gradient_clip_norm=0.6, example_weighting=weighting
   )
-  (gradient,) = config.add_up(
+  (gradient,) = config.send(
     tf.constant(features), labels, [tf.constant(weights)]
   )
   clipped = examples_lib.clip_rows(features, _CLIP_NORM)
@@ -123,7 +123,7 @@ def test_packing_keeps_matrix_and_norm(dim):
   matrix = np.random.default_rng(dim).normal(size=[dim, dim])
   matrix += matrix.T
   # What is below the diagonal is not read.
-  packed = federated_statistics.pack(tf.constant(np.triu(matrix)))
+  packed = federated_statistics.pack(tf.constant(np.triu(matrix)), dim)
   assert packed.shape == (federated_statistics.packed_size(dim),)
   np.testing.assert_allclose(np.linalg.norm(packed), np.linalg.norm(matrix))
   np.testing.assert_allclose(federated_statistics.unpack(packed, dim), matrix)
@@ -146,9 +146,9 @@ _FEATURES, _LABELS, _USERS = _draw_clients()
 
 @pytest.fixture(name="sums", scope="module")
 def _sums(tmp_path_factory) -> Iterator[Callable[[list[str]], Any]]:
-  """From clients to their sum, `[d (d + 1) / 2 + K d]`, and metrics.
+  """From users to their sum, `[d (d + 1) / 2 + K d]`, and metrics.
 
-  The client `empty` has no example.
+  The first of them, `empty`, has no example.
   """
   clients = federated_clients.ClientExamples(
     tmp_path_factory.mktemp("clients"), _FEATURES, _LABELS, _USERS
@@ -156,7 +156,7 @@ def _sums(tmp_path_factory) -> Iterator[Callable[[list[str]], Any]]:
 
   @tff.tensorflow.computation(np.str_)
   def create_dataset(client_id):
-    count = tf.where(tf.equal(client_id, "empty"), 0, -1)
+    count = tf.where(tf.equal(client_id, "0"), 0, -1)
     return clients.create_dataset(client_id).take(tf.cast(count, tf.int64))
 
   process = federated_statistics.build_process(
@@ -176,9 +176,10 @@ def _sums(tmp_path_factory) -> Iterator[Callable[[list[str]], Any]]:
       )
     )
 
-    def add_up(client_ids):
+    def add_up(users):
       # Where it begins makes no difference.
       nonlocal state
+      client_ids = [str(sorted(_CLIENTS).index(user)) for user in users]
       state, metrics = started.next(state, client_ids)
       weights = started.structured_state(state).global_model_weights.trainable
       flat = np.concatenate([np.ravel(tensor) for tensor in weights])
@@ -198,7 +199,7 @@ def _clipped_sum(user: str) -> np.ndarray:
   stack = np.concatenate(
     [
       np.sqrt(_SHARE)
-      * federated_statistics.pack(tf.constant(features.T @ features)),
+      * federated_statistics.pack(tf.constant(features.T @ features), _DIM),
       np.sqrt(1 - _SHARE) * class_sums.ravel(),
     ]
   )

@@ -3,6 +3,7 @@
 Nothing is downloaded.
 """
 
+import itertools
 import os
 import pathlib
 
@@ -22,8 +23,6 @@ with epy.lazy_imports():
 
 TFDS_NAMES = ("cifar10", "cifar100", "imagenet2012")
 
-# Of scikit-learn's digits.
-_DIGITS_LARGEST = 16
 _IMAGE, _LABEL = "image", "label"
 
 
@@ -40,11 +39,17 @@ def open_digits(
       255; `None` to leave them as they are.
   """
   digits = datasets.load_digits()
-  images = digits.images.astype(np.uint8)[..., np.newaxis]
-  largest = _DIGITS_LARGEST
+  images, largest = digits.images.astype(np.uint8)[..., np.newaxis], 16
   if image_shape is not None:
-    images = np.stack([_resize(image[..., 0], image_shape) for image in images])
-    largest = 255
+    height, width, channels = image_shape
+    grey = np.rint(images[..., 0] * (255 / largest)).astype(np.uint8)
+    size, largest = (width, height), 255
+    pictures = [
+      Image.fromarray(image).resize(size, Image.Resampling.BILINEAR)
+      for image in grey
+    ]
+    resized = [np.asarray(picture) for picture in pictures]
+    images = np.repeat(np.stack(resized)[..., np.newaxis], channels, axis=3)
   return image_sources.ImageSource(
     "scikit-learn's digits",
     digits.target.astype(np.int64),
@@ -53,34 +58,22 @@ def open_digits(
   )
 
 
-def _resize(
-  digit: np.ndarray, image_shape: image_sources.ImageShape
-) -> np.ndarray:
-  height, width, channels = image_shape
-  grey = np.rint(digit * (255 / _DIGITS_LARGEST)).astype(np.uint8)
-  picture = Image.fromarray(grey).resize(
-    (width, height), Image.Resampling.BILINEAR
-  )
-  return np.repeat(np.asarray(picture)[..., np.newaxis], channels, axis=2)
-
-
 def _find_builder_dir(name: str, data_dir: str | None) -> pathlib.Path:
   """Where the latest version of a data set has been prepared."""
   root = pathlib.Path(data_dir or os.fspath(tfds.core.constants.DATA_DIR))
-  found = [path.parent for path in (root / name).glob("*/dataset_info.json")]
+  found = [
+    path.parent
+    for path in (root / name).glob("*/dataset_info.json")
+    if tfds.core.Version.is_valid(path.parent.name)
+  ]
   if not found:
     raise errors.FieldError(
       "tfds",
-      "be a data set that is on disk, in --data_dir, where tensorflow_datasets"
+      "be a data set that is on disk, in data_dir, where tensorflow_datasets"
       " has prepared it, and nothing is downloaded",
       f"no {root / name}/VERSION/dataset_info.json",
     )
-  try:
-    return max(found, key=lambda path: tfds.core.Version(path.name))
-  except ValueError as error:
-    raise errors.FieldError(
-      "data_dir", f"hold versions of {name}", error
-    ) from error
+  return max(found, key=lambda path: tfds.core.Version(path.name))
 
 
 def open_tfds(
@@ -109,7 +102,9 @@ def open_tfds(
   try:
     # Reads what is on disk: with no code of the data set, it cannot download.
     builder = tfds.builder_from_directory(directory)
-    unread = _iterate(builder, split, with_images=False)
+    unread = _iterate(
+      builder, split, tfds.decode.PartialDecoding({_LABEL: True})
+    )
     labels = np.array([example[_LABEL] for example in unread], np.int64)
     num_classes = builder.info.features[_LABEL].num_classes
     shape = image_shape or builder.info.features[_IMAGE].shape
@@ -117,8 +112,8 @@ def open_tfds(
   except Exception as error:
     raise errors.FieldError(
       "tfds",
-      f"be images with labels that can be read, in {directory} by"
-      f" --tfds_split={split}",
+      f"be images with labels that can be read, in {directory} by tfds_split"
+      f" {split}",
       errors.first_line(error),
     ) from error
   # The test images of imagenet2012 have label -1.
@@ -132,7 +127,7 @@ def open_tfds(
   if None in shape:
     raise errors.FieldError(
       "image_size",
-      f"be given for --tfds={name}, whose images have several",
+      f"be given for {name}, whose images have several",
       "nothing",
     )
   skipped: list[str] = []
@@ -158,12 +153,8 @@ def open_tfds(
   )
 
 
-def _iterate(builder, split: str, *, with_images: bool):
-  """Yields examples, always in the same order; images encoded, or none."""
-  if with_images:
-    decoders = {_IMAGE: tfds.decode.SkipDecoding()}
-  else:
-    decoders = tfds.decode.PartialDecoding({_LABEL: True})
+def _iterate(builder, split: str, decoders):
+  """Yields examples, always in the same order."""
   return builder.as_dataset(
     split=split, shuffle_files=False, decoders=decoders
   ).as_numpy_iterator()
@@ -171,14 +162,11 @@ def _iterate(builder, split: str, *, with_images: bool):
 
 def _read_contents(builder, split: str, rows: np.ndarray, num_images: int):
   """Yields the encoded images of ascending rows."""
-  is_wanted = np.zeros(num_images, bool)
-  is_wanted[rows] = True
+  examples = _iterate(builder, split, {_IMAGE: tfds.decode.SkipDecoding()})
+  is_wanted = np.isin(np.arange(num_images), rows)
   try:
-    for wanted, example in zip(
-      is_wanted, _iterate(builder, split, with_images=True), strict=True
-    ):
-      if wanted:
-        yield example[_IMAGE]
+    for example in itertools.compress(examples, is_wanted):
+      yield example[_IMAGE]
   except tf.errors.OpError as error:
     raise errors.FieldError(
       "tfds_split", "be readable", f"in {split}: {errors.first_line(error)}"

@@ -3,7 +3,6 @@
 What `extract_features` does once its flags are read.
 """
 
-from collections.abc import Callable, Iterator, Mapping
 import functools
 
 import numpy as np
@@ -21,7 +20,6 @@ from tff_fedemb.serving import saved_models
 # Each draw has a generator of its own, so that it does not depend on whether
 # another one is made.
 _CLASSES, _IMAGES, _TEST, _FREQUENCIES = range(4)
-_GAMMA_OF_DIM = 16.0
 
 
 def execute(
@@ -44,7 +42,7 @@ def execute(
   )
   if runtime.runtime == "ray" and not config.saved_model:
     raise errors.FieldError(
-      "saved_model", "be given with --runtime=ray", config.embedding
+      "saved_model", "be given with runtime ray", "an embedding"
     )
   model = saved_models.load(config.saved_model) if config.saved_model else None
   source = _open_source(config, model.image_shape if model else None)
@@ -55,9 +53,24 @@ def execute(
     min_images=2 if config.test_output else 0,
   )
   rows = _choose_rows(config, source, classes)
-  embed = model or _create_map(config, source.largest_value)
+  embed = model or config.embedding.create_map(
+    source.largest_value, _generator(config, _FREQUENCIES)
+  )
   with runtime.open_map() as map_fn:
-    embeddings, rows = _embed(config, embed, source, rows, map_fn)
+    embeddings, kept = image_sources.embed_rows(
+      embed,
+      source,
+      rows,
+      flag="saved_model" if config.saved_model else "embedding",
+      map_fn=map_fn,
+    )
+  if not len(kept):
+    raise errors.FieldError(
+      "on_bad_example",
+      "leave one image or more",
+      f"none of {len(rows):,} that can be read",
+    )
+  rows = kept
   if config.test_output:
     # Images that could not be read may have left one only.
     _check_testable(source, rows)
@@ -71,7 +84,17 @@ def execute(
     parts["output"], parts["test_output"] = split_test(
       examples.labels, config.test_share, _generator(config, _TEST)
     )
-  _write(config, examples, parts)
+
+  def write(path, rows):
+    # A part is a copy, of which there is one at a time.
+    feature_files.write_features(path, examples.take(rows))
+
+  output_files.write(
+    {
+      name: (getattr(config, name), functools.partial(write, rows=rows))
+      for name, rows in parts.items()
+    }
+  )
   print(f"Features of {source.description}:")
   for name, part in parts.items():
     print(f"  {getattr(config, name)}: {_describe(examples, part)}")
@@ -170,7 +193,7 @@ def _choose_rows(
     raise errors.FieldError(
       "num_classes",
       "be as many as have images that are taken"
-      f" (--max_images={config.max_images})",
+      f" (max_images {config.max_images})",
       f"images of {num_classes} of the {config.num_classes} drawn",
     )
   if config.test_output:
@@ -192,71 +215,6 @@ def _check_testable(
     )
 
 
-def _create_map(
-  config: settings.ExtractionConfig, largest_value: int
-) -> Callable[[np.ndarray], np.ndarray]:
-  """Creates a map of images that needs no data, and so costs no privacy.
-
-  Pixels in [0, 1], or random Fourier features of them: Rahimi and Recht,
-  "Random Features for Large-Scale Kernel Machines", NIPS 2007. Inner products
-  of these are, in expectation, exp(-gamma |x - y|^2); a cosine and a sine for
-  each frequency give vectors of norm 1 exactly.
-  """
-
-  def embed_pixels(images):
-    flat = images.reshape(len(images), -1)
-    return flat.astype(np.float32) / np.float32(largest_value)
-
-  if config.embedding == "pixels":
-    return embed_pixels
-  num_frequencies = config.random_features // 2
-
-  @functools.cache
-  def draw_frequencies(dim):
-    gamma = _GAMMA_OF_DIM / dim if config.gamma is None else config.gamma
-    return np.sqrt(2 * gamma) * _generator(config, _FREQUENCIES).normal(
-      size=(dim, num_frequencies)
-    )
-
-  def embed(images):
-    pixels = embed_pixels(images)
-    angles = pixels @ draw_frequencies(pixels.shape[1])
-    return np.concatenate(
-      [np.cos(angles), np.sin(angles)], axis=1, dtype=np.float32
-    ) / np.float32(np.sqrt(num_frequencies))
-
-  return embed
-
-
-def _embed(
-  config: settings.ExtractionConfig,
-  embed: Callable[[np.ndarray], np.ndarray],
-  source: image_sources.ImageSource,
-  rows: np.ndarray,
-  map_fn: Callable[..., Iterator[np.ndarray]],
-) -> tuple[np.ndarray, np.ndarray]:
-  """Embeddings, and the rows that could be read."""
-  flag = "saved_model" if config.saved_model else "embedding"
-  try:
-    embeddings, kept = image_sources.embed_rows(
-      embed, source, rows, flag=flag, map_fn=map_fn
-    )
-  except MemoryError as error:
-    raise errors.FieldError(
-      flag,
-      "give embeddings that fit into memory (--max_images, --image_size and"
-      " --random_features make them smaller)",
-      f"those of {len(rows):,} images too large",
-    ) from error
-  if not len(kept):
-    raise errors.FieldError(
-      "on_bad_example",
-      "leave one image or more",
-      f"none of {len(rows):,} that can be read",
-    )
-  return embeddings, kept
-
-
 def split_test(
   labels: np.ndarray, test_share: float, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -272,23 +230,6 @@ def split_test(
     rows_of_test.append(generator.choice(rows, size=num_test, replace=False))
   test = np.sort(np.concatenate(rows_of_test))
   return np.setdiff1d(np.arange(len(labels)), test), test
-
-
-def _write(
-  config: settings.ExtractionConfig,
-  examples: feature_files.FeatureSet,
-  parts: Mapping[str, np.ndarray | slice],
-) -> None:
-  def write_part(path, rows):
-    # A part is a copy, of which there is one at a time.
-    feature_files.write_features(path, examples.take(rows))
-
-  output_files.write(
-    {
-      name: (getattr(config, name), functools.partial(write_part, rows=rows))
-      for name, rows in parts.items()
-    }
-  )
 
 
 def _describe(

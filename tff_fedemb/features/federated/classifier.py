@@ -7,17 +7,18 @@ clients: least squares in one round, DP-FC in one and one for each step.
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import math
-import os
 import tempfile
 from typing import Any
 
 import numpy as np
 import tensorflow_federated as tff
 
+from tff_fedemb import errors
 from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.aggregators import gaussian
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import classifier
+from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import feature_covariance
 from tff_fedemb.features import gradient_steps
 from tff_fedemb.features import least_squares
@@ -46,15 +47,13 @@ class Rounds:
   Attributes:
     runtime: Runs them.
     clients: Who takes part.
-    releases: Records them.
-    budget: Their noise.
+    releases: Records them, and has their noise.
     user_clip_norm: Bound of the L2 norm of what a client sends.
   """
 
   runtime: runtime_base.Runtime
   clients: clients_lib.ClientExamples
   releases: noise.Releases
-  budget: budget_lib.Budget
   user_clip_norm: float
 
   def create_aggregator(
@@ -64,7 +63,7 @@ class Rounds:
     config = gaussian.GaussianConfig(
       clients_per_round=len(self.clients.client_ids),
       clip_norm=self.user_clip_norm,
-      noise_multiplier=self.budget.noise_multipliers[name],
+      noise_multiplier=self.releases.budget.noise_multipliers[name],
     )
     return config.create().factory
 
@@ -104,6 +103,50 @@ class Rounds:
 
     return release
 
+  def fit(
+    self,
+    method: method_lib.Method,
+    options: Mapping[str, Any],
+    *,
+    covariance_share: float,
+  ) -> np.ndarray:
+    """Returns the weights `[K, d]`, made of releases as in central fits.
+
+    Args:
+      method: One of `settings.METHODS`, with all its defaults.
+      options: Attributes of `statistics.ClientConfig` by name.
+      covariance_share: As `statistics.StatisticsConfig` has it.
+    """
+    num_clients = len(self.clients.client_ids)
+    total_weight = self.user_clip_norm * num_clients
+
+    def release_sums(name: str) -> tuple[np.ndarray, np.ndarray | None]:
+      config = statistics.StatisticsConfig(
+        **options, covariance_share=covariance_share
+      )
+      return config.restore(self.begin(name, config)(), num_clients)
+
+    if isinstance(method, least_squares.LeastSquares):
+      covariance, class_sums = release_sums(STATISTICS)
+      return least_squares.solve(covariance, class_sums, method.regularization)
+    preconditioner = None
+    if isinstance(method, feature_covariance.FeatureCovariance):
+      covariance, _ = release_sums(COVARIANCE)
+      preconditioner = method.invert(covariance, total_weight)
+    assert isinstance(method, gradient_steps.GradientMethod)
+    clip_norm = method.gradient_clip_norm
+    config = statistics.GradientConfig(
+      **options, loss=method.loss, gradient_clip_norm=clip_norm
+    )
+    release = self.begin(gradient_steps.GRADIENT, config)
+    # Clients' gradients are in units of the norm that they are clipped to.
+    scale = clip_norm * num_clients / total_weight
+    return method.descend(
+      lambda weights: scale * np.asarray(release(weights)[0], np.float64),
+      config.size,
+      preconditioner,
+    )
+
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class FederatedFeatureClassifier(classifier.LinearClassifier):
@@ -134,9 +177,8 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
       number of users, and releases as of central fits.
     settings: How much a user counts for, and what runs the rounds. Where
       defaults and step sizes depend on the number of examples, it takes that of
-      users times `user_clip_norm`.
-    work_dir: Where `fit` keeps a copy of the features while it runs; `None` for
-      the system's folder of temporary files.
+      users times `user_clip_norm`. While `fit` runs, the system's folder of
+      temporary files has a copy of the features.
   """
 
   unit = "user"
@@ -156,7 +198,6 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
   settings: settings_lib.UserSettings = dataclasses.field(
     default_factory=settings_lib.UserSettings
   )
-  work_dir: str | os.PathLike[str] | None = None
 
   def fit(
     self, features: np.ndarray, labels: np.ndarray, users: np.ndarray | Sequence
@@ -175,16 +216,16 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
       errors.FieldError: If an argument is out of its range, or epsilon out of
         reach.
     """
-    settings_lib.check_method(self.method)
     settings = self.settings
+    settings_lib.check_method(self.method)
     examples = self._clipped(features, labels)
-    users = clients_lib.check_users(users, examples.size.num_examples)
+    users = examples_lib.to_users(users, examples.size.num_examples)
+    if (users == "").any():
+      raise errors.FieldError("users", "have names", "''")
     num_users = len(np.unique(users))
     # As many examples as the users can count for: how many they have is theirs.
-    total_weight = settings.user_clip_norm * num_users
-    size = dataclasses.replace(
-      examples.size, num_examples=max(1, round(total_weight))
-    )
+    counted = max(1, round(settings.user_clip_norm * num_users))
+    size = dataclasses.replace(examples.size, num_examples=counted)
     planned, shares = self._plan(size), {}
     if isinstance(self.method, least_squares.LeastSquares):
       # A single release of the stacked sums, each of which has its share.
@@ -198,79 +239,33 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
       name: noise_multiplier * settings.user_clip_norm
       for name, noise_multiplier in budget.noise_multipliers.items()
     }
-    if shares:
-      stddevs = {
-        name: stddevs[STATISTICS] / math.sqrt(share)
-        for name, share in shares.items()
-      }
+    for name, share in shares.items():
+      stddevs[name] = stddevs[STATISTICS] / math.sqrt(share)
     method = self.method.resolve(size, stddevs)
     # The aggregator makes the noise; these count, and refuse what is too much.
     releases = noise.Releases(budget, None)
     with (
-      tempfile.TemporaryDirectory(dir=self.work_dir) as directory,
+      tempfile.TemporaryDirectory() as directory,
       runtime_lib.create_runtime(settings.runtime) as runtime,
     ):
       clients = clients_lib.ClientExamples(
         directory, np.asarray(features), examples.labels, users
       )
-      weights = _fit(
+      weights = Rounds(runtime, clients, releases, settings.user_clip_norm).fit(
         method,
-        Rounds(runtime, clients, releases, budget, settings.user_clip_norm),
         {
           "size": size,
           "scaling": self.scaling,
           "example_weighting": settings.example_weighting,
         },
         covariance_share=shares.get(COVARIANCE, 1.0),
-        total_weight=total_weight,
       )
     self._publish(
       weights,
       method,
       releases,
-      budget,
       num_protected=num_users,
       example_weighting=settings.example_weighting,
       user_clip_norm=settings.user_clip_norm,
     )
     return self
-
-
-def _fit(
-  method: method_lib.Method,
-  rounds: Rounds,
-  client_options: Mapping[str, Any],
-  *,
-  covariance_share: float,
-  total_weight: float,
-) -> np.ndarray:
-  """Returns the weights `[K, d]`; central fits' code makes them of releases."""
-  num_clients = len(rounds.clients.client_ids)
-
-  def release_sums(name: str) -> tuple[np.ndarray, np.ndarray | None]:
-    config = statistics.StatisticsConfig(
-      **client_options, covariance_share=covariance_share
-    )
-    return config.restore(rounds.begin(name, config)(), num_clients)
-
-  if isinstance(method, least_squares.LeastSquares):
-    covariance, class_sums = release_sums(STATISTICS)
-    return least_squares.solve(covariance, class_sums, method.regularization)
-  preconditioner = None
-  if isinstance(method, feature_covariance.FeatureCovariance):
-    covariance, _ = release_sums(COVARIANCE)
-    preconditioner = method.invert(covariance, total_weight)
-  assert isinstance(method, gradient_steps.GradientMethod)
-  config = statistics.GradientConfig(
-    **client_options,
-    loss=method.loss,
-    gradient_clip_norm=method.gradient_clip_norm,
-  )
-  release = rounds.begin(gradient_steps.GRADIENT, config)
-  # Clients' gradients are in units of the norm that they are clipped to.
-  scale = method.gradient_clip_norm * num_clients / total_weight
-  return method.descend(
-    lambda weights: scale * np.asarray(release(weights)[0], np.float64),
-    config.size,
-    preconditioner,
-  )

@@ -8,6 +8,7 @@ from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.features import feature_covariance
 from tff_fedemb.features import least_squares
 from tff_fedemb.features import method as method_lib
+from tff_fedemb.features import registry
 from tff_fedemb.features import sgd
 
 METHODS: tuple[type[method_lib.Method], ...] = (
@@ -57,11 +58,9 @@ def check_method(method: method_lib.Method) -> None:
       or takes a covariance matrix for each class.
   """
   if not isinstance(method, METHODS):
-    names = ", ".join(supported.name for supported in METHODS)
+    names = ", ".join(map(registry.METHODS.name_of, METHODS))
     raise errors.FieldError(
-      "method",
-      f"be one of {names} in a federated fit",
-      getattr(method, "name", method),
+      "method", f"be one of {names} in a federated fit", type(method).__name__
     )
   for name, only, requirement in (
     ("covariance", "shared", "be 'shared': a user would send one a class"),

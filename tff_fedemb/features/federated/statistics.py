@@ -52,12 +52,34 @@ class ClientConfig(abc.ABC):
 
   @abc.abstractmethod
   def add_up(
-    self, features: tf.Tensor, labels: tf.Tensor, weights: Sequence[tf.Tensor]
-  ) -> tuple[tf.Tensor, ...]:
-    """Returns what a client sends of features `[n, d]` and labels `[n]`.
+    self, scaled: tf.Tensor, labels: tf.Tensor, weights: Sequence[tf.Tensor]
+  ) -> Sequence[tf.Tensor]:
+    """Returns sums over examples.
 
-    `weights` is what it was sent.
+    Args:
+      scaled: x / C `[n, d]` for clipped features x.
+      labels: `[n]`.
+      weights: What the client was sent.
     """
+
+  def send(
+    self,
+    features: tf.Tensor,
+    labels: tf.Tensor,
+    weights: Sequence[tf.Tensor] = (),
+  ) -> tuple[tf.Tensor, ...]:
+    """Returns what a client sends of its examples; zeros if it has none.
+
+    Args:
+      features: `[n, d]`.
+      labels: `[n]`.
+      weights: What it was sent.
+    """
+    sums = self.add_up(self.scale(features), labels, weights)
+    if self.example_weighting == "mean":
+      number = tf.cast(tf.size(labels), features.dtype)
+      sums = [tf.math.divide_no_nan(total, number) for total in sums]
+    return tuple(map(tf.ensure_shape, sums, self.shapes))
 
   def scale(self, features: tf.Tensor) -> tf.Tensor:
     """Returns x / C for each clipped x of features `[n, d]`.
@@ -72,12 +94,6 @@ class ClientConfig(abc.ABC):
     if self.scaling == "clip":
       divisors = tf.maximum(divisors, self.size.clip_norm)
     return tf.cast(tf.math.divide_no_nan(wide, divisors), features.dtype)
-
-  def weigh(self, total: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Makes what a client sends of a sum over its examples; of none it is 0."""
-    if self.example_weighting == "sum":
-      return total
-    return tf.math.divide_no_nan(total, tf.cast(tf.size(labels), total.dtype))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,19 +128,17 @@ class StatisticsConfig(ClientConfig):
       return (moments,)
     return (moments, (self.size.num_classes, self.size.dim))
 
-  def add_up(self, features, labels, weights=()):
+  def add_up(self, scaled, labels, weights):
     del weights  # The same for all.
-    scaled = self.scale(features)
-    moments = tf.matmul(scaled, scaled, transpose_a=True)
-    moments = tf.ensure_shape(moments, [self.size.dim, self.size.dim])
     of_moments, of_sums = self._factors
-    sent = [of_moments * pack(moments)]
+    moments = tf.matmul(scaled, scaled, transpose_a=True)
+    sums = [of_moments * pack(moments, self.size.dim)]
     if of_sums:
-      sent.append(
-        of_sums
-        * tf.math.unsorted_segment_sum(scaled, labels, self.size.num_classes)
+      class_sums = tf.math.unsorted_segment_sum(
+        scaled, labels, self.size.num_classes
       )
-    return tuple(self.weigh(total, labels) for total in sent)
+      sums.append(of_sums * class_sums)
+    return sums
 
   def restore(
     self, released: Sequence[np.ndarray], num_clients: float
@@ -168,8 +182,8 @@ class GradientConfig(ClientConfig):
     """The gradient, and the weights that it is of, are `[K, d]`."""
     return ((self.size.num_classes, self.size.dim),)
 
-  def add_up(self, features, labels, weights):
-    clipped = self.size.clip_norm * self.scale(features)
+  def add_up(self, scaled, labels, weights):
+    clipped = self.size.clip_norm * scaled
     logits = tf.matmul(clipped, weights[0], transpose_b=True)
     activation = tf.nn.softmax if self.loss == "softmax" else tf.sigmoid
     residuals = activation(logits) - tf.one_hot(
@@ -178,11 +192,9 @@ class GradientConfig(ClientConfig):
     # A gradient is of rank one: its norm takes no gradient.
     norms = tf.norm(residuals, axis=1) * tf.norm(clipped, axis=1)
     scales = 1.0 / tf.maximum(norms, self.gradient_clip_norm)
-    gradient = tf.matmul(
-      residuals * scales[:, tf.newaxis], clipped, transpose_a=True
-    )
-    (shape,) = self.shapes
-    return (tf.ensure_shape(self.weigh(gradient, labels), shape),)
+    return [
+      tf.matmul(residuals * scales[:, tf.newaxis], clipped, transpose_a=True)
+    ]
 
 
 class _TakeUpdate(tff.learning.optimizers.Optimizer):
@@ -235,7 +247,7 @@ def build_process(
     examples = pipelines.gather(dataset)
     labels = examples["y"]
     return composition.ClientUpdate(
-      config.add_up(examples["x"], labels, weights.trainable),
+      config.send(examples["x"], labels, weights.trainable),
       num_examples=tf.size(labels, tf.int64),
       num_classes=tf.size(tf.unique(labels).y),
     )
@@ -258,18 +270,14 @@ def packed_size(dim: int) -> int:
   return dim * (dim + 1) // 2
 
 
-def pack(matrix: tf.Tensor) -> tf.Tensor:
-  """Packs a symmetric matrix `[d, d]` to `[d (d + 1) / 2]`.
-
-  d is known when tracing; what is below the diagonal is not read.
-  """
-  dim = matrix.shape[0]
+def pack(matrix: tf.Tensor, dim: int) -> tf.Tensor:
+  """Packs a symmetric matrix `[dim, dim]`; reads nothing below the diagonal."""
   scaled = tf.linalg.set_diag(
     math.sqrt(2.0) * matrix, tf.linalg.diag_part(matrix)
   )
   # Made on the spot: a constant of indices would be in every copy of the graph.
   is_upper = tf.linalg.band_part(tf.ones([dim, dim], tf.bool), 0, -1)
-  return tf.ensure_shape(tf.boolean_mask(scaled, is_upper), [packed_size(dim)])
+  return tf.boolean_mask(scaled, is_upper)
 
 
 def unpack(vector: np.ndarray, dim: int) -> np.ndarray:
