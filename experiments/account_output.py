@@ -14,7 +14,6 @@ from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import report as report_lib
-from tff_fedemb.strategies import registry as strategies
 
 
 def tell_epsilon(
@@ -37,7 +36,7 @@ def tell_epsilon(
   strategy = next((n.strategy for n in noises if n.strategy), None)
   values |= {
     "mechanism": mechanism,
-    "strategy": strategy and strategies.to_json(strategy),
+    "strategy": planning.strategy_to_json(strategy),
     "participation": participations.to_json(participation),
     "events": [
       {"event": repr(event), "count": count}
@@ -59,8 +58,8 @@ def tell_epsilon(
     unit = epsilon_lib.VIRTUAL_CLIENT_UNIT
     rows.append(("authors", 1.0, _figure(virtual), unit))
   lines += ["", *_readings(*rows), "", wrap(report.statement)]
-  lines += _listed("Not covered", report.not_covered)
-  lines += _listed("Notes", notes)
+  lines += listed("Not covered", report.not_covered)
+  lines += listed("Notes", notes)
   lines += [f"warning: {warning}" for warning in report.warnings]
   return values, "\n".join(lines)
 
@@ -90,10 +89,10 @@ def tell_calibration(
     f" {plan.delta:g} ({plan.accountants[0]}), {plan.rounds:,} rounds",
     "",
     *_readings(*rows),
-    *_listed("Assumptions", found.assumptions),
+    *listed("Assumptions", found.assumptions),
     "",
     wrap(found.report.statement),
-    *_listed("Notes", notes),
+    *listed("Notes", notes),
     *(f"warning: {warning}" for warning in found.report.warnings),
   ]
   return found.to_json() | {"notes": list(notes)}, "\n".join(lines)
@@ -115,7 +114,7 @@ def wrap(text: str, first: str = "", others: str = "") -> str:
   )
 
 
-def _listed(title: str, items: Sequence[str]) -> list[str]:
+def listed(title: str, items: Sequence[str]) -> list[str]:
   """The lines of a list under its title; none without items."""
   if not items:
     return []

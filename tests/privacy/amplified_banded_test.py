@@ -62,7 +62,7 @@ def _plan(noise_multiplier, bands, period=None, **options):
 )
 def test_table_of_amplified_banded_noise(noise_multiplier, bands, expected):
   plan = _plan(noise_multiplier, bands)
-  ((event, count),) = plan.composed_events()
+  ((event, count),) = composition.composed_events(*plan.account.run)
   assert count == -(-_ROUNDS // bands)
   assert event.sampling_probability == pytest.approx(bands * 0.0131072)
   assert event.event.noise_multiplier == pytest.approx(noise_multiplier)
@@ -171,7 +171,8 @@ def test_period_one_is_poisson_sampling():
   assert composition.composed_events(
     counts, _claim(1)
   ) == composition.composed_events(counts, claim)
-  assert epsilon_lib.zcdp(counts, _claim(1)) is None
+  account = composition.Account(_claim(1), delta=1e-6, history=counts)
+  assert epsilon_lib.zcdp(account) is None
 
 
 def _losses(

@@ -73,13 +73,13 @@ def test_what_has_no_epsilon(delta, accountant, message):
 
 
 def test_broken_accounting_is_not_epsilon_zero():
-  class Broken(dp_accounting.rdp.RdpAccountant):
+  class Broken(epsilon_lib.RdpAccountant):
     @property
     def rdp(self):
-      return np.array([math.nan])
+      return np.full(len(epsilon_lib.RDP_ORDERS), math.nan)
 
   with pytest.raises(ValueError, match="found NaN"):
-    epsilon_lib.current_epsilon(Broken(), 1e-5)
+    epsilon_lib.current_epsilon(Broken(_ADD_OR_REMOVE), 1e-5)
 
 
 def _sampled_delta(epsilon, probability, noise_multiplier):

@@ -180,12 +180,10 @@ def test_a_round_without_noise_is_for_ever(participation, noiseless):
 @pytest.mark.parametrize(
   ("change", "message"),
   [
-    (
-      {"history": [[{"class": "LaplaceDpEvent"}, 1]]},
-      "class and the .*Laplace",
-    ),
-    ({"history": [[{"class": "GaussianDpEvent"}, 1]]}, "parameters .*Gauss"),
-    ({"history": [[{"class": "NonPrivateDpEvent"}, 0]]}, "count must be"),
+    ({"history": [{"count": 1, "scale": 1.0}]}, "scale must be a field"),
+    ({"history": [{"count": 1, "noise_multiplier": -1}]}, "noise_multiplier"),
+    ({"history": [{"count": 0}]}, "count must be"),
+    ({"history": [{"count": 1, "strategy": {"kind": "oak"}}]}, "must be one"),
     ({"delta": 2}, "delta must be"),
   ],
 )

@@ -50,6 +50,7 @@ class BltStrategy(toeplitz.ToeplitzStrategy):
   weights: tuple[float, ...]
 
   def __post_init__(self):
+    super().__post_init__()
     for name in ("decays", "weights"):
       values = tuple(float(value) for value in getattr(self, name))
       object.__setattr__(self, name, values)
