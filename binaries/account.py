@@ -46,6 +46,7 @@ from tff_fedemb.privacy import calibration
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import extrapolation
 from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.privacy import mechanism_choice
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import published
 from tff_fedemb.program import release
@@ -338,12 +339,15 @@ def _optimize(config: AccountConfig) -> _Answer:
     _refuse(filter(None, [of_bands]), "with optimize", _FINDS)
   output_files.check({"output_png": config.output_png}, overwrite=True)
   claims = [_PARTICIPATION.create(name) for name in names]
-  found = mechanism_choices.choose(
+  plans = mechanism_choice.list_plans(
     claims,
-    mechanism=config.mechanism,
     rounds=config.rounds,
     delta=_delta(config, claims[-1].num_users),
-    target_epsilon=config.target_epsilon,
+    mechanisms=config.mechanism and (config.mechanism,),
+  )
+  found = mechanism_choices.choose(
+    plans,
+    config.target_epsilon,
     with_picture=config.output_png is not None,
     notes=_notes(config, claims[-1]),
   )

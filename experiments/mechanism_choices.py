@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import dataclasses
 import functools
 import os
@@ -12,7 +12,6 @@ from etils import epy
 
 from experiments import account_output
 from tff_fedemb import progress as progress_lib
-from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.privacy import mechanism_choice
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import report as report_lib
@@ -33,7 +32,7 @@ _TITLES = (
 _ROW = "{:<19}{:<15}{:>6}{:>10}{:>11}{:>11}{:>8}"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Choices:
   """Plans with the noise for a target epsilon, and the best of them.
 
@@ -49,7 +48,7 @@ class Choices:
   target_epsilon: float
   ranked: _Plans
   report: report_lib.PrivacyReport
-  by_epsilon: Mapping[tuple[str, str], _Plans] | None
+  by_epsilon: Sequence[_Plans] | None
   given: Sequence[str]
 
   @property
@@ -101,7 +100,7 @@ class Choices:
     if self.by_epsilon is not None:
       values["by_epsilon"] = [
         {"epsilon": epsilon} | _to_json(plan)
-        for plans in self.by_epsilon.values()
+        for plans in self.by_epsilon
         for epsilon, plan in zip(_EPSILONS, plans, strict=True)
       ]
     return report_lib.json_safe(values)
@@ -154,7 +153,7 @@ class Choices:
     assert self.by_epsilon is not None
     by_label = {
       f"{p[0].noise_in_words},\n{p[0].participation.name}": p
-      for p in self.by_epsilon.values()
+      for p in self.by_epsilon
     }
     privacy_plots.plot_errors(
       path,
@@ -201,59 +200,37 @@ class Choices:
 
 
 def choose(
-  participations: Sequence[participation_lib.Participation],
-  *,
-  mechanism: str | None,
-  rounds: int,
-  delta: float,
+  plans: _Plans,
   target_epsilon: float,
+  *,
   with_picture: bool,
   notes: Sequence[str] = (),
 ) -> Choices:
-  """Tries all that the participations allow.
+  """Finds the best of some plans.
 
   Privacy:
     As `mechanism_choice.rank`.
 
   Args:
-    participations: Ways to take part that are possible.
-    mechanism: The only one to try; None for all.
-    rounds: Number of rounds.
-    delta: Of the guarantee.
+    plans: As `mechanism_choice.list_plans` makes them.
     target_epsilon: At most this is spent.
     with_picture: Whether other epsilons are needed too.
     notes: How what was left open was decided.
 
   Raises:
-    errors.FieldError: If a value is out of its range, or there is nothing to
-      choose from.
+    errors.FieldError: If the target is out of its range.
   """
-  plans = mechanism_choice.list_plans(
-    participations,
-    rounds=rounds,
-    delta=delta,
-    mechanisms=None if mechanism is None else (mechanism,),
-  )
-  points = len(mechanism_choice.families(plans)) * len(_EPSILONS)
-  total = len(plans) + 1 + points * with_picture
-  with progress_lib.create_bar(
-    "Calibrating", unit="points", total=total
-  ) as progress:
-    ranked = mechanism_choice.rank(plans, target_epsilon, tell=progress.update)
-    report = planning.create_report(ranked[0])
-    progress.update()
-    by_epsilon = None
-    if with_picture:
-      by_epsilon = mechanism_choice.best_by_epsilon(
-        plans, _EPSILONS, tell=progress.update
-      )
-  return Choices(
-    target_epsilon=target_epsilon,
-    ranked=ranked,
-    report=report,
-    by_epsilon=by_epsilon,
-    given=notes,
-  )
+  bar = functools.partial(progress_lib.create_bar, "Calibrating")
+  ranked = mechanism_choice.rank(bar(unit="plans", items=plans), target_epsilon)
+  by_epsilon = None
+  if with_picture:
+    families = mechanism_choice.families(plans)
+    by_epsilon = [
+      mechanism_choice.best_by_epsilon(family, _EPSILONS)
+      for family in bar(unit="curves", items=families)
+    ]
+  report = planning.create_report(ranked[0])
+  return Choices(target_epsilon, ranked, report, by_epsilon, notes)
 
 
 def _to_json(plan: planning.Plan) -> dict[str, Any]:

@@ -99,20 +99,6 @@ def test_a_known_schedule_costs_what_it_costs(participations, expected):
   assert any("taken to be known" in text for text in report.warnings)
 
 
-def test_the_same_users_in_two_runs_cost_more_than_two_cohorts():
-  """What a seed that two runs shared would have cost: 29.7 for 13.6."""
-  claim = poisson.Poisson(10_000_000, 131_072, users_per_client=32)
-
-  def epsilon(noise_multiplier, rounds):
-    event = dp_accounting.GaussianDpEvent(noise_multiplier)
-    return epsilon_lib.epsilon_by_accountant(
-      [(event, rounds)], claim, 1e-7, accountants=("rdp",)
-    )["rdp"]
-
-  assert epsilon(1.28, 1_600) == pytest.approx(13.6, abs=0.05)
-  assert epsilon(1.28 / math.sqrt(2), 800) == pytest.approx(29.7, abs=0.05)
-
-
 @pytest.mark.parametrize("participation", [_POISSON_GROUPS, _FIXED_SIZE])
 def test_report_names_both_readings(participation):
   report = _report(participation, (_FOUR, 50))

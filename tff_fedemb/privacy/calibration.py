@@ -9,7 +9,7 @@ around what a quicker accountant asks for.
 """
 
 import bisect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 import dataclasses
 import functools
 import math
@@ -135,6 +135,7 @@ def calibrate(
       reach.
   """
   checks.check_choice("solve_for", solve_for, SOLVE_FOR)
+  is_noise = solve_for == "noise_multiplier"
   if len(plan.accountants) != 1:
     raise errors.FieldError(
       "accountants", "be one for a target to hold by", plan.accountants
@@ -145,14 +146,14 @@ def calibrate(
   target_epsilon = checks.check_number(
     "target_epsilon", target_epsilon, above=0, maximum=limit
   )
-  if solve_for != "noise_multiplier" and plan.participation.is_mixture:
+  if plan.participation.is_mixture and not is_noise:
     raise errors.FieldError(
       "solve_for",
       f"be noise_multiplier with participation {plan.participation.name}, whose"
       " rounds of a user change with the users",
       solve_for,
     )
-  if solve_for != "noise_multiplier" and not plan.noise_multiplier:
+  if not plan.noise_multiplier and not is_noise:
     raise errors.FieldError(
       "noise_multiplier", f"be positive to solve for {solve_for}", 0
     )
@@ -171,57 +172,54 @@ def calibrate(
     user_level=user_level,
     authors=authors,
     report=report_lib.create_report(solved.account),
-    assumptions=_assumptions(solved, solve_for),
+    assumptions=tuple(_assumptions(solved, solve_for)),
   )
 
 
-def _assumptions(plan: planning.Plan, solve_for: str) -> tuple[str, ...]:
-  words = {
-    "noise_multiplier": f"Rounded up to {DIGITS} digits.",
-    "num_users": (
-      "The users of a round and the noise stay the same; delta too, which "
-      "is to be below 1 / num_users."
-    ),
-    "users_per_round": (
-      "The noise multiplier grows with the users of a round, so that the "
-      "noise on the mean stays the same; the cohort is one of whole "
-      "virtual clients."
-    ),
-  }
-  assumptions = [words[solve_for]]
+_ASSUMED = {
+  "noise_multiplier": f"Rounded up to {DIGITS} digits.",
+  "num_users": (
+    "The users of a round and the noise stay the same; delta too, which is to"
+    " be below 1 / num_users."
+  ),
+  "users_per_round": (
+    "The noise multiplier grows with the users of a round, so that the noise on"
+    " the mean stays the same; the cohort is one of whole virtual clients."
+  ),
+}
+
+
+def _assumptions(plan: planning.Plan, solve_for: str) -> Iterator[str]:
+  yield _ASSUMED[solve_for]
   claim = plan.participation
   if solve_for != "noise_multiplier" and not claim.is_sampled:
-    assumptions.append(
+    yield (
       "Users take part in whole passes: min_separation is num_users / "
       "users_per_round, rounded up."
     )
     if isinstance(plan.strategy, toeplitz.ToeplitzStrategy):
-      assumptions.append(
+      yield (
         "The strategy is optimised anew for every schedule; a smaller value "
         "may do in between, as the cost of such strategies is not monotone."
       )
-  if (
-    solve_for == "users_per_round"
-    and claim.neighboring_relation
-    is dp_accounting.NeighboringRelation.REPLACE_ONE
-    and claim.users_per_round == claim.num_users
-  ):
-    assumptions.append(
-      "All users are in every round: the bound for drawing nearly all of "
-      "them exceeds the cost of all, so a smaller cohort might do that "
-      "cannot be shown to."
+  is_everybody = claim.users_per_round == claim.num_users
+  of_size = dp_accounting.NeighboringRelation.REPLACE_ONE
+  if is_everybody and claim.neighboring_relation is of_size:
+    yield (
+      "All users are in every round: the bound for drawing nearly all of them"
+      " exceeds the cost of all, so a smaller cohort might do that cannot be"
+      " shown to."
     )
   if plan.accountants[0] in _SLOW:
     name = report_lib.ACCOUNTANT_NAMES[plan.accountants[0]]
-    assumptions.append(
+    yield (
       f"The smallest value to {_SLOW_TOLERANCE:.1%}, as {name} takes seconds."
     )
   if plan.accountants == ("monte_carlo",):
-    assumptions.append(
+    yield (
       "Its estimates hold for all noise multipliers that could have been found"
       " together, so that the choice costs nothing more."
     )
-  return tuple(assumptions)
 
 
 def find_least(
@@ -260,6 +258,8 @@ def find_least(
       accountants=("gaussian",),
     )
     stages = [(known, {}), (plan, {})]
+  elif plan.accountants == ("rdp",):
+    stages.insert(0, (plan, {"orders": _FEW_ORDERS}))
   elif plan.accountants == ("pld",):
     low, high = _GRIDS
     interval = min(max(_SHARE_OF_EPSILON * target_epsilon, low), high)
@@ -269,9 +269,11 @@ def find_least(
     if is_quick:
       stages.pop()
   found = None
-  for each, options in stages:
+  for number, (each, options) in enumerate(stages, 1):
     search = _Search(each, solve_for, target_epsilon, sensitivity, options)
-    found = search.find(found, is_exact=len(stages) == 1)
+    is_last = number == len(stages)
+    is_exact = is_last and plan.accountants[0] not in _SLOW
+    found = search.find(found, is_exact=is_exact)
   _, high = search.limits
   if found > high:
     raise errors.FieldError(
@@ -298,54 +300,38 @@ class _Search:
   def limits(self) -> tuple[int, int]:
     """Of the integers that are searched; see `value`."""
     claim = self.plan.participation
+    users, alone = claim.users_per_round, claim.users_per_client
     # Of so many blocks of users one is drawn from.
     blocks = (claim.min_separation or 1) if claim.is_sampled else 1
     if self.solve_for == "num_users":
-      if claim.is_sampled:
-        return math.ceil(claim.users_per_round) * blocks, _MAX_NUM_USERS
       # Nobody takes part twice: a longer pass changes nothing.
-      return 1, self.plan.rounds
+      most = max(
+        math.floor((self.plan.rounds - 1) * users) + 1, math.ceil(users)
+      )
+      return math.ceil(
+        users
+      ) * blocks, _MAX_NUM_USERS if claim.is_sampled else most
     low, high = checks.MIN_NOISE_MULTIPLIER, checks.MAX_NOISE_MULTIPLIER
     if self.solve_for == "noise_multiplier":
       return int(_SMALLEST_NOISE * _NOISE_UNITS), int(high * _NOISE_UNITS)
     # Noise is in proportion to the virtual clients.
-    clients = claim.users_per_round / claim.users_per_client
-    per_noise = clients / self.plan.noise_multiplier
-    return (
-      max(math.ceil(low * per_noise), 1),
-      min(
-        math.floor(high * per_noise),
-        claim.num_users // (claim.users_per_client * blocks),
-      ),
+    per_noise = users / alone / self.plan.noise_multiplier
+    most = min(
+      math.floor(high * per_noise), claim.num_users // (alone * blocks)
     )
+    return max(math.ceil(low * per_noise), 1), most
 
   def value(self, number: int) -> float:
     """What an integer stands for.
 
-    Units of noise, rounded up to what is typed, virtual clients, users if they
-    are sampled, and otherwise rounds of a pass over the fewest users for which
-    it takes so many.
+    Units of noise, rounded up to what is typed; virtual clients; or users.
     """
-    claim = self.plan.participation
     if self.solve_for == "noise_multiplier":
       last = 10 ** (len(str(number)) - DIGITS)
       return math.ceil(number / last) * last / _NOISE_UNITS
     if self.solve_for == "users_per_round":
-      return number * claim.users_per_client
-    if claim.is_sampled:
-      return number
-    users = claim.users_per_round
-    return max(math.floor((number - 1) * users) + 1, math.ceil(users))
-
-  @property
-  def _first_guess(self) -> int:
-    """The plan's own value."""
-    claim = self.plan.participation
-    if self.solve_for == "noise_multiplier":
-      return round(self.plan.noise_multiplier * _NOISE_UNITS)
-    if self.solve_for == "users_per_round":
-      return claim.clients_per_round
-    return claim.num_users if claim.is_sampled else self.plan.rounds
+      return number * self.plan.participation.users_per_client
+    return number
 
   def epsilon(self, value: float) -> float:
     """What a value costs."""
@@ -361,8 +347,14 @@ class _Search:
     first, most = self.limits
     claim = self.plan.participation
     if self.solve_for != "users_per_round" or claim.is_sampled:
-      guess = guess or self._first_guess
-      return self._find_between(first, most, guess, is_exact)
+      own = {
+        "noise_multiplier": round(self.plan.noise_multiplier * _NOISE_UNITS),
+        "num_users": claim.num_users,
+        "users_per_round": claim.clients_per_round,
+      }
+      return self._find_between(
+        first, most, guess or own[self.solve_for], is_exact
+      )
 
     def participations(clients: int) -> int:
       plan = self.plan.with_value(self.solve_for, self.value(clients))

@@ -36,7 +36,7 @@ RoundCounts = Sequence[tuple[dp_accounting.DpEvent, int]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Noise:
+class Noise(config.Config):
   """What a mechanism adds to the sum of a round.
 
   Attributes:
@@ -45,7 +45,9 @@ class Noise:
   """
 
   multiplier: float
-  strategy: strategy_lib.Strategy | None = None
+  strategy: strategy_lib.Strategy | None = config.part(
+    None, registry=strategies.STRATEGIES
+  )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -90,7 +90,20 @@ class Extrapolation:
   def assumptions(self) -> tuple[str, ...]:
     """What has to hold for the figures to mean anything."""
     simulated, larger = self.simulated_participation, self.participation
-    assumptions = [
+    doubled = delta = None
+    if larger.sensitivity_in_clip_norms != 1:
+      doubled = (
+        "The authors' reading counts a change of one clip norm where one user "
+        f"can cause {larger.sensitivity_in_clip_norms:g}; it "
+        f"{epsilon_lib.VIRTUAL_CLIENT_UNIT}. It is there to be compared with "
+        "published figures and guarantees nothing to a user."
+      )
+    if self.delta >= 1 / larger.num_users:
+      delta = (
+        f"delta {self.delta:g} is not below 1 / num_users ="
+        f" {1 / larger.num_users:g}."
+      )
+    assumptions = (
       "The simulation had"
       f" {checks.count_in_words(simulated.users_per_round)} of"
       f" {simulated.num_users:,} users a round at noise multiplier"
@@ -101,23 +114,10 @@ class Extrapolation:
       "assumed, not measured, to carry over to the larger cohort.",
       "The larger population exists, its users resemble the simulated ones, "
       "and they are sampled as stated.",
-    ]
-    of_participation = larger.assumption_beside(simulated)
-    if of_participation is not None:
-      assumptions.append(of_participation)
-    if larger.sensitivity_in_clip_norms != 1:
-      assumptions.append(
-        "The authors' reading counts a change of one clip norm where one user "
-        f"can cause {larger.sensitivity_in_clip_norms:g}; it "
-        f"{epsilon_lib.VIRTUAL_CLIENT_UNIT}. It is there to be compared with "
-        "published figures and guarantees nothing to a user."
-      )
-    if self.delta >= 1 / larger.num_users:
-      assumptions.append(
-        f"delta {self.delta:g} is not below 1 / num_users ="
-        f" {1 / larger.num_users:g}."
-      )
-    return tuple(assumptions)
+      larger.assumption_beside(simulated),
+      *(doubled, delta),
+    )
+    return tuple(filter(None, assumptions))
 
   def to_json(self) -> dict[str, Any]:
     """Returns a dictionary that JSON can hold, infinity as "inf"."""
@@ -201,7 +201,7 @@ def extrapolate(
   account = composition.Account(
     larger,
     delta=delta,
-    accountants=accountants,
+    accountants=larger.select_accountants(accountants),
     history=((event, rounds),) if rounds else (),
   )
   epsilon_lib.check_pld(account)
@@ -236,15 +236,13 @@ def _enlarge(
   cohort_factor: float,
 ) -> participation_lib.Participation:
   """The participation of so many users, in cohorts so many times as large."""
-  users_per_round = cohort_factor * simulated.users_per_round
-  if users_per_round > num_users:
+  cohort = cohort_factor * simulated.users_per_round
+  if cohort > num_users:
     raise errors.FieldError(
       "cohort_factor x users_per_round",
       f"be at most num_users ({num_users:,})",
-      checks.count_in_words(users_per_round),
+      checks.count_in_words(cohort),
     )
-  larger = simulated.resized(
-    num_users=num_users, users_per_round=users_per_round
-  )
+  larger = simulated.resized(num_users=num_users, users_per_round=cohort)
   # Whoever has so many users draws them anew.
   return larger.with_secret_schedule().for_rounds(None)

@@ -4,7 +4,7 @@ One event per round, kept run-length encoded, so that the ledger of a long run
 is a few numbers. A run's ledger is read from its chain (`program.chain`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
 from typing import Any
@@ -19,7 +19,6 @@ from tff_fedemb.data import participation_trace
 from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import report as report_lib
-from tff_fedemb.strategies import registry as strategies
 from tff_fedemb.strategies import strategy as strategy_lib
 
 
@@ -135,11 +134,13 @@ class Ledger(composition.Account):
 
   def _first_rounds(
     self, rounds: int
-  ) -> Iterator[tuple[dp_accounting.DpEvent, int]]:
+  ) -> tuple[tuple[dp_accounting.DpEvent, int], ...]:
+    found = []
     for event, count in self.history:
       if rounds > 0:
-        yield event, min(count, rounds)
+        found.append((event, min(count, rounds)))
       rounds -= count
+    return tuple(found)
 
   def tightest_epsilon(
     self, trace: participation_trace.Trace | None = None
@@ -230,35 +231,26 @@ class _Rounds(config.Config):
   Attributes:
     count: How many.
     times: How often each ran.
-    noise_multiplier: Standard deviation over the clip norm; None without noise.
-    strategy: How noise is correlated; None if it is not.
+    noise: What each run added; None if an event says that there was none.
   """
 
   count: int = config.field(minimum=1)
   times: int = config.field(1, minimum=1)
-  noise_multiplier: float | None = None
-  strategy: strategy_lib.Strategy | None = config.part(
-    None, registry=strategies.STRATEGIES
-  )
+  noise: composition.Noise | None = None
 
   @classmethod
   def of(cls, event: dp_accounting.DpEvent, count: int) -> "_Rounds":
     """Rounds of this event."""
     event, times = composition.runs_of(event)
-    if isinstance(event, dp_accounting.NonPrivateDpEvent):
-      return cls(count=count)
-    noise = composition.noise_of(event)
-    return cls(
-      count=count,
-      times=times,
-      noise_multiplier=noise.multiplier,
-      strategy=noise.strategy,
-    )
+    noise = None
+    if not isinstance(event, dp_accounting.NonPrivateDpEvent):
+      noise = composition.noise_of(event)
+    return cls(count=count, times=times, noise=noise)
 
   @property
   def event(self) -> dp_accounting.DpEvent:
     """What each of them released."""
-    if self.noise_multiplier is None:
+    if self.noise is None:
       return dp_accounting.NonPrivateDpEvent()
-    event = strategy_lib.round_event(self.noise_multiplier, self.strategy)
+    event = strategy_lib.round_event(self.noise.multiplier, self.noise.strategy)
     return composition.run_again(event, self.times)

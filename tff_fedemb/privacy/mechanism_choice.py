@@ -9,7 +9,7 @@ more of it, and leave the sampling fewer users to hide among. Where the least is
 depends on the population, on the rounds and on epsilon.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 import math
 from typing import Any
 
@@ -109,8 +109,8 @@ def _create_plan(
   )
   # The tightest one.
   known = ("gaussian", "monte_carlo", "pld")
-  accountants = [name for name in known if name in participation.accountants]
-  if not accountants:
+  names = tuple(name for name in known if name in participation.accountants)
+  if not names:
     raise errors.FieldError(
       "participation",
       "be one with an accountant besides rdp, such as poisson, which costs"
@@ -118,7 +118,7 @@ def _create_plan(
       participation.name,
     )
   return planning.Plan(
-    config, participation, rounds, delta, accountants=accountants[:1]
+    config, participation, rounds, delta, accountants=names[:1]
   )
 
 
@@ -145,10 +145,7 @@ def for_epsilon(plan: planning.Plan, target_epsilon: float) -> planning.Plan:
 
 
 def rank(
-  plans: Sequence[planning.Plan],
-  target_epsilon: float,
-  *,
-  tell: Callable[[], object] = lambda: None,
+  plans: Iterable[planning.Plan], target_epsilon: float
 ) -> list[planning.Plan]:
   """Returns plans with the noise that a target asks for, best first.
 
@@ -158,35 +155,26 @@ def rank(
   Args:
     plans: As `list_plans` makes them.
     target_epsilon: As in `for_epsilon`.
-    tell: Called after each of them.
 
   Raises:
     errors.FieldError: If the target is out of its range.
   """
-  found = []
-  for plan in plans:
-    found.append(for_epsilon(plan, target_epsilon))
-    tell()
+  found = (for_epsilon(plan, target_epsilon) for plan in plans)
   return sorted(found, key=lambda plan: plan.rmse)
 
 
-def families(
-  plans: Sequence[planning.Plan],
-) -> dict[tuple[str, str], list[planning.Plan]]:
-  """Returns plans by mechanism and participation, in their order."""
+def families(plans: Iterable[planning.Plan]) -> list[list[planning.Plan]]:
+  """Returns plans of the same mechanism and participation, in their order."""
   found: dict[tuple[str, str], list[planning.Plan]] = {}
   for plan in plans:
     found.setdefault(plan.family, []).append(plan)
-  return found
+  return list(found.values())
 
 
 def best_by_epsilon(
-  plans: Sequence[planning.Plan],
-  target_epsilons: Sequence[float],
-  *,
-  tell: Callable[[], object] = lambda: None,
-) -> dict[tuple[str, str], list[planning.Plan]]:
-  """Returns the best size of every family for each of some targets.
+  plans: Sequence[planning.Plan], target_epsilons: Sequence[float]
+) -> list[planning.Plan]:
+  """Returns the best size of a family for each of some targets.
 
   Sizes are tried upwards from the best one of the smaller epsilon, until two
   in turn are no better: less noise leaves less for sampling to amplify.
@@ -195,25 +183,20 @@ def best_by_epsilon(
     As `rank`.
 
   Args:
-    plans: As `list_plans` makes them.
+    plans: One of `families`.
     target_epsilons: `[n]` ascending targets, as of `rank`.
-    tell: Called n times for each family.
 
   Returns:
-    `[n]` plans by family, with their noise.
+    `[n]` plans, with their noise.
   """
-  found = {}
-  for family, members in families(plans).items():
-    bests, first = [], 0
-    for target_epsilon in target_epsilons:
-      best = for_epsilon(members[first], target_epsilon)
-      for index in range(first + 1, len(members)):
-        other = for_epsilon(members[index], target_epsilon)
-        if other.rmse < best.rmse:
-          best, first = other, index
-        elif index > first + 1:
-          break
-      bests.append(best)
-      tell()
-    found[family] = bests
-  return found
+  bests, first = [], 0
+  for target_epsilon in target_epsilons:
+    best = for_epsilon(plans[first], target_epsilon)
+    for index in range(first + 1, len(plans)):
+      other = for_epsilon(plans[index], target_epsilon)
+      if other.rmse < best.rmse:
+        best, first = other, index
+      elif index > first + 1:
+        break
+    bests.append(best)
+  return bests

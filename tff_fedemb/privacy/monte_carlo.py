@@ -160,6 +160,8 @@ class MonteCarloAccountant(dp_accounting.PrivacyAccountant):
       of delta is what it is estimated for.
   """
 
+  _event: dp_accounting.DpEvent | None = None
+
   def __init__(
     self,
     neighboring_relation: dp_accounting.NeighboringRelation = (
@@ -168,32 +170,24 @@ class MonteCarloAccountant(dp_accounting.PrivacyAccountant):
   ):
     """Creates an empty accountant."""
     super().__init__(neighboring_relation)
-    self._event: dp_accounting.DpEvent | None = None
 
   def _maybe_compose(self, event, count, do_compose):
-    match event:
-      case dp_accounting.NoOpDpEvent():
-        return None
-      case dp_accounting.NonPrivateDpEvent():
-        pass
-      case MixtureDpEvent() if count <= 1 and self._event is None:
-        pass
-      case _:
-        return self.CompositionErrorDetails(
-          invalid_event=event, error_message="Unsupported event."
-        )
+    is_mixture = isinstance(event, MixtureDpEvent)
+    is_first = count <= 1 and self._event is None
     if do_compose:
       self._event = event
+    elif not (
+      isinstance(event, dp_accounting.NonPrivateDpEvent)
+      or (is_mixture and is_first)
+    ):
+      return self.CompositionErrorDetails(event, "Unsupported event.")
     return None
 
   def get_epsilon(self, target_delta: float) -> float:
     """Returns an epsilon that holds at `target_delta`."""
-    match self._event:
-      case None:
-        return 0.0
-      case MixtureDpEvent():
-        return bound_epsilon(self._event, target_delta)
-    return math.inf
+    if isinstance(self._event, MixtureDpEvent):
+      return bound_epsilon(self._event, target_delta)
+    return 0.0 if self._event is None else math.inf
 
 
 def bound_epsilon(event: MixtureDpEvent, delta: float) -> float:

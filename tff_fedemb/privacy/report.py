@@ -201,7 +201,7 @@ def create_report(
     max_participations=claim.participations(account.rounds),
     epsilon_with_secret_sampling=epsilon_lib.with_secret_schedule(account),
     strategy_sensitivity=composition.strategy_sensitivity(*account.run),
-    participation_checked=observed and observed.in_words,
+    participation_checked=None if observed is None else observed.in_words,
     released=_RELEASED,
     not_covered=_NOT_COVERED,
     statement="",
@@ -284,53 +284,43 @@ def _mechanism_in_words(
   listed = " + ".join(f"{count} x {event}" for event, count in events[:3])
   if len(events) > 3:
     listed += f" + {len(events) - 3} more"
-  listed = listed or "no event"
-  participation, strategy = account.participation, None
-  if report.strategy_sensitivity is not None:
-    strategy = account.noises[0].strategy.name
-  sensitivity = report.sensitivity_in_clip_norms
+  claim, of_strategy = account.participation, report.strategy_sensitivity
+  sensitivity = f"{report.sensitivity_in_clip_norms:g}"
+  rows = "The noise is fresh in every round, of standard deviation z x C"
+  if of_strategy is not None:
+    rows = (
+      "The noise of all rounds is S^-1 Z, where the rows of Z are independent, "
+      "of standard deviation z x C, and S is the "
+      f"{account.noises[0].strategy.name} strategy matrix"
+    )
   change = (
-    f"One user changes the sum of a round that they are in by at most "
-    f"{sensitivity:g} C"
+    "One user changes the sum of a round that they are in by at most"
+    f" {sensitivity} C"
   )
   at_most = f", and is in at most {report.max_participations:,} rounds"
-  if participation.is_mixture:
-    noise = "The noise Z is fresh in every round"
-    if strategy is not None:
-      noise = (
-        "The noise of all rounds is S^-1 Z, where S is the"
-        f" {strategy} strategy matrix"
-      )
-    return (
-      f"{noise}, of standard deviation z x C in a row of Z. {change}{at_most},"
-      " which were drawn in secret and hang together: the whole run is a"
-      " mixture over all that they can be, and the accountant is given z /"
-      f" {sensitivity:g}: {listed}."
+  given = f"the accountant is given z / {sensitivity}"
+  if claim.is_mixture:
+    how = (
+      f"{at_most}, which were drawn in secret and hang together: the whole run"
+      f" is a mixture over all that they can be, and {given}"
     )
-  if strategy is not None:
-    of_strategy = f"{report.strategy_sensitivity:.6g}"
-    by_which, how_often = ", by which", "once for the whole run"
-    if participation.is_sampled:
+  elif of_strategy is not None:
+    by_which, often = ", by which", "once for the whole run"
+    if claim.is_sampled:
       by_which = ", no two of which S mixes: by each of them"
-      how_often = "amplified by the sampling, for each"
-    return (
-      "The noise of all rounds is S^-1 Z, where the rows of Z are "
-      "independent, of standard deviation z x C, and S is the "
-      f"{strategy} strategy matrix. {change}{at_most}"
-      f"{by_which} S times the sums changes by at most {of_strategy} times as "
-      f"much: the accountant is given z / ({sensitivity:g} x {of_strategy}), "
-      f"{how_often}: {listed}."
+      often = "amplified by the sampling, for each"
+    how = (
+      f"{at_most}{by_which} S times the sums changes by at most"
+      f" {of_strategy:.6g} times as much: the accountant is given z /"
+      f" ({sensitivity} x {of_strategy:.6g}), {often}"
     )
-  how_often = f"{at_most}, each of which costs"
-  if participation.is_sampled:
-    how_often = ", amplified by the sampling"
-    if report.max_participations < report.rounds:
-      how_often = f"{at_most}, each of them amplified by the sampling"
-  return (
-    "The noise is fresh in every round, of standard deviation z x C. "
-    f"{change}{how_often}; the accountant is given z / {sensitivity:g}: "
-    f"{listed}."
-  )
+  elif not claim.is_sampled:
+    how = f"{at_most}, each of which costs; {given}"
+  elif report.max_participations < report.rounds:
+    how = f"{at_most}, each of them amplified by the sampling; {given}"
+  else:
+    how = f", amplified by the sampling; {given}"
+  return f"{rows}. {change}{how}: {listed or 'no event'}."
 
 
 def _comparisons(report: PrivacyReport) -> str:
