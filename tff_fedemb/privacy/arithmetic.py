@@ -180,9 +180,9 @@ def add_to_epsilon(
   """Returns epsilon of the noise as it is computed.
 
   Privacy:
-    From exact noise to the computed one, and back for the neighbour, each at
-    the cost of `log_ratio_bound`; whatever the sampling, the participation and
-    what earlier rounds have released.
+    Exact noise is replaced by computed noise, and for the neighbour the other
+    way around, each at the cost of `log_ratio_bound`; whatever the sampling, the
+    participation and what earlier rounds have released.
 
   Args:
     epsilon_at: From delta to the epsilon of exact noise; does not grow with it.

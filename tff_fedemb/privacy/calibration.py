@@ -298,7 +298,7 @@ class _Search:
 
   @functools.cached_property
   def limits(self) -> tuple[int, int]:
-    """Of the integers that are searched; see `value`."""
+    """First and last of the integers that are searched; see `value`."""
     claim = self.plan.participation
     users, alone = claim.users_per_round, claim.users_per_client
     # Of so many blocks of users one is drawn from.

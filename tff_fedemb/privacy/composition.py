@@ -1,4 +1,4 @@
-"""From what a mechanism releases to the events that an accountant is given.
+"""Turns what a mechanism releases into the events that an accountant is given.
 
 Two families. Where the users of a round are drawn anew, each round that may
 draw a user is an event of its own, amplified by the sampling; so it is under
@@ -377,8 +377,8 @@ def strategy_sensitivity(
 ) -> float | None:
   """Sensitivity of the strategy over the run; None without correlated noise.
 
-  Of one participation where users are sampled anew, which are accounted for one
-  by one: the norm of the largest column.
+  Where users are sampled anew, it is that of one participation, as they are
+  accounted for one by one: the norm of the largest column.
 
   Args:
     mechanism_counts: As in `composed_events`.

@@ -37,8 +37,8 @@ def list_plans(
   """Returns all that the participations allow, of unit noise multiplier.
 
   Args:
-    participations: Ways to take part that are possible. Of cyclic Poisson
-      and of b-min-sep sampling, users are as far apart as there are bands.
+    participations: Ways to take part that are possible. Under cyclic Poisson
+      and b-min-sep sampling, users are as far apart as there are bands.
     rounds: Number of rounds, in [1, `MAX_ROUNDS`].
     delta: In (0, 1).
     mechanisms: Names of those to try; all that there are if None.

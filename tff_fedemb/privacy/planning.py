@@ -95,7 +95,7 @@ class Plan:
   def noise_multiplier(self) -> float:
     """Standard deviation of the noise on a round's sum over the clip norm.
 
-    Of correlated noise that of a row of Z (see `strategies.strategy`).
+    For correlated noise it is that of a row of Z (see `strategies.strategy`).
     """
     return self.mechanism.noise_multiplier
 

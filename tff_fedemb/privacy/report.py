@@ -89,8 +89,8 @@ class PrivacyReport:
       round was not private, None where the two readings are the same.
     rounds: Number of rounds.
     noise_multiplier: Smallest of all rounds, before division by the
-      sensitivity; 0 if a round was not private, None without rounds. Of a
-      round that ran n times, 1 / sqrt(n) of it.
+      sensitivity; 0 if a round was not private, None without rounds. A
+      round that ran n times counts with 1 / sqrt(n) of its own.
     num_users: Size of the population.
     users_per_round: (Expected) users in a round.
     users_per_client: Users per virtual client.
