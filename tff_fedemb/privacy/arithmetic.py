@@ -181,8 +181,8 @@ def add_to_epsilon(
 
   Privacy:
     Exact noise is replaced by computed noise, and for the neighbour the other
-    way around, each at the cost of `log_ratio_bound`; whatever the sampling, the
-    participation and what earlier rounds have released.
+    way around, each at the cost of `log_ratio_bound`; whatever the sampling,
+    the participation and what earlier rounds have released.
 
   Args:
     epsilon_at: From delta to the epsilon of exact noise; does not grow with it.

@@ -133,8 +133,8 @@ def bound(
 
   The highest scores are guessed to be of canaries that were included, the
   lowest ones of others, in numbers that are fixed beforehand; the attacker
-  abstains from the rest. If several numbers are tried, the largest bound counts,
-  each at an equal share of the significance (Bonferroni).
+  abstains from the rest. If several numbers are tried, the largest bound
+  counts, each at an equal share of the significance (Bonferroni).
 
   Args:
     scores: Of canaries.
