@@ -242,18 +242,15 @@ def _notes(
 def _epsilon(config: AccountConfig) -> _Answer:
   if config.run_dir is not None:
     run = account_run.recompute(config.run_dir, config.accountants)
-    counts = composition.merge_rounds(run.ledger.history)
-    participation = run.ledger.participation
     return account_output.tell_epsilon(
-      run.report, run.mechanism, counts, participation, run.notes
+      run.report, run.mechanism, run.ledger, run.notes
     )
   _require(_NEEDED, "with epsilon, or --run_dir in its place")
   plan = _create_plan(config)
   return account_output.tell_epsilon(
     planning.create_report(plan),
     plan.name,
-    [(plan.event, plan.rounds)],
-    plan.participation,
+    plan.account,
     _notes(config, plan.participation),
   )
 

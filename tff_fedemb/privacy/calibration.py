@@ -36,11 +36,12 @@ _NOISE_UNITS = 10**8
 _SMALLEST_NOISE = 1e-3
 _MAX_NUM_USERS = 10**12
 
-# Least and largest factors by which a search looks around for a bracket.
-_STEPS = (1.003, 8.0)
-# Relative: of what accountants that take seconds find, and of what is then
-# searched for one by one.
+# Factors by which a search looks around for a bracket, at least and at most.
+# PLD takes minutes with far less noise.
+_LEAST_STEP, _LARGEST_STEP, _LARGEST_SLOW_STEP = 1.003, 8.0, 2.0
 _SLOW = ("pld", "monte_carlo")
+# By which what these find may be too large, as a share; others leave so much to
+# be searched one by one.
 _SLOW_TOLERANCE, _TOLERANCE = 1e-3, 1e-5
 # Added to the logarithm of epsilon over its target, as a target has to be
 # positive; what costs just as much will do.
@@ -375,6 +376,7 @@ class _Search:
     self, low: int, high: int, guess: int, is_exact: bool
   ) -> int:
     """The same in a range, if all above hold as well."""
+    is_slow = self.plan.accountants[0] in _SLOW
 
     @functools.cache
     def excess_at(value: float) -> float:
@@ -385,8 +387,8 @@ class _Search:
       return excess_at(self.value(number))
 
     def step(number: int) -> float:
-      least, most = _STEPS
-      return min(max(math.exp(abs(excess(number))), least), most)
+      most = _LARGEST_SLOW_STEP if is_slow else _LARGEST_STEP
+      return min(max(math.exp(abs(excess(number))), _LEAST_STEP), most)
 
     lower = upper = min(max(guess, low), high)
     while excess(upper) > 0 and upper < high:
@@ -407,7 +409,7 @@ class _Search:
       tol=tolerance,
     )
     if not is_exact:
-      return math.ceil(math.exp(log_found))
+      return round(math.exp(log_found))  # As it was accounted for.
     first, last = (
       math.exp(log_found + error) for error in (-2 * tolerance, 2 * tolerance)
     )
