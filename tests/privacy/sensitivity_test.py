@@ -122,7 +122,8 @@ def _at_random(generator, num_users, user):
 def _draw_neighbors(name, users_per_client, seed, draw_vectors):
   generator = np.random.default_rng([seed, users_per_client])
   claim = _create(name, users_per_client)
-  user = int(generator.integers(claim.num_users))
+  # Whoever is in no round changes nothing.
+  user = int(generator.choice(np.concatenate(claim.sample(0, key=seed))))
   vectors = draw_vectors(generator, claim.num_users, user)
   if name == "fixed_size":
     # Whoever comes in is like the user who goes, but the other way around.
