@@ -102,7 +102,10 @@ _IN_PASSES = [
     ("gaussian", "poisson", "rdp", 4.0, 8.0, "noise_multiplier"),
     ("banded", "cyclic_poisson", "rdp", 4.0, 1.0, "noise_multiplier"),
     ("banded", "cyclic_poisson", "rdp", 4.0, 1.0, "num_users"),
-    ("gaussian", "fixed_size", "rdp", 4.0, 1.0, "noise_multiplier"),
+    pytest.param(
+      *("gaussian", "fixed_size", "rdp", 4.0, 1.0, "noise_multiplier"),
+      marks=pytest.mark.slow,
+    ),
     ("gaussian", "poisson", "rdp", 4.0, 0.3, "num_users"),
     ("gaussian", "poisson", "rdp", 4.0, 4.0, "num_users"),
     pytest.param(
