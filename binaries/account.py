@@ -42,6 +42,7 @@ from tff_fedemb.privacy import calibration
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import extrapolation
 from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.privacy import mechanism_choice
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import published
 from tff_fedemb.program import release
@@ -263,18 +264,15 @@ class _Account:
   def _epsilon(self, config: AccountConfig) -> _Answer:
     if config.run_dir is not None:
       run = account_run.recompute(config.run_dir, config.accountants)
-      counts = composition.merge_rounds(run.ledger.history)
-      participation = run.ledger.participation
       return account_output.tell_epsilon(
-        run.report, run.mechanism, counts, participation, run.notes
+        run.report, run.mechanism, run.ledger, run.notes
       )
     self._require(_NEEDED, "with epsilon, or --run_dir in its place")
     plan = self._create_plan(config)
     return account_output.tell_epsilon(
       planning.create_report(plan),
       plan.name,
-      [(plan.event, plan.rounds)],
-      plan.participation,
+      plan.account,
       self._notes(config, plan.participation),
     )
 
@@ -357,12 +355,15 @@ class _Account:
       self._refuse(filter(None, [of_bands]), "with optimize", _FINDS)
     output_files.check({"output_png": config.output_png}, overwrite=True)
     claims = [self._participation.create(name) for name in names]
-    found = mechanism_choices.choose(
+    plans = mechanism_choice.list_plans(
       claims,
-      mechanism=config.mechanism,
       rounds=config.rounds,
       delta=self._delta(config, claims[-1].num_users),
-      target_epsilon=config.target_epsilon,
+      mechanisms=config.mechanism and (config.mechanism,),
+    )
+    found = mechanism_choices.choose(
+      plans,
+      config.target_epsilon,
       with_picture=config.output_png is not None,
       notes=self._notes(config, claims[-1]),
     )

@@ -1,7 +1,6 @@
 """Tests of classes by name, and of one's own by `module:Class`."""
 
 import dataclasses
-import json
 
 import pytest
 
@@ -37,6 +36,7 @@ def test_the_registered_and_ones_own():
   assert _PARTS[_OWN] is Own
   assert "known" in _PARTS and _OWN in _PARTS and "other" not in _PARTS
   assert list(_PARTS) == ["known"]
+  assert _PARTS.name_of(Known(2)) == "known" and _PARTS.name_of(Own) == _OWN
   with pytest.raises(KeyError, match="other"):
     _ = _PARTS["other"]
 
@@ -56,19 +56,12 @@ def test_what_is_no_part_is_one_line(name, message):
     _ = name in _PARTS
 
 
-@pytest.mark.parametrize("part", [Known(2), Known(2, 1), Own(0.1)])
-def test_parts_survive_json(part):
-  values = json.loads(json.dumps(_PARTS.to_json(part)))
-  assert values["kind"] == (_OWN if isinstance(part, Own) else "known")
-  assert _PARTS.from_json(values) == part
-
-
 def test_who_could_not_be_imported_cannot_be_stored():
   class Local(Known):
     """Nothing that another process could import."""
 
   with pytest.raises(TypeError, match="Local must be registered"):
-    _PARTS.to_json(Local(2))
+    _PARTS.name_of(Local(2))
 
 
 @pytest.mark.parametrize(

@@ -235,7 +235,11 @@ class Config:
         if spec.optional:
           continue
         raise errors.FieldError(spec.name, "be given", "nothing")
-      if value == "" and spec.default is dataclasses.MISSING:
+      if (
+        isinstance(value, str)
+        and not value
+        and spec.default is dataclasses.MISSING
+      ):
         raise errors.FieldError(spec.name, "be given", "nothing")
       # JSON wants Python's own numbers, not NumPy's.
       object.__setattr__(self, spec.name, check(spec, value))
@@ -294,10 +298,8 @@ def to_json(config: "Config") -> dict[str, Any]:
     if value is None or spec.type is object:
       continue
     if isinstance(value, Config):
-      kind = {}
-      if spec.registry is not None:
-        kind = {"kind": spec.registry.name_of(value)}
-      value = kind | value.to_json()
+      registry = spec.registry
+      value = part_to_json(value, registry) if registry else value.to_json()
     values[spec.name] = list(value) if isinstance(value, tuple) else value
   return values
 
@@ -367,6 +369,40 @@ def _rebuild(
   return config_class(**values)
 
 
+def part_to_json(
+  part: "Config", registry: registry_lib.Registry
+) -> dict[str, Any]:
+  """Returns a part as JSON values, with the name of its class as `kind`.
+
+  Args:
+    part: Of one of several classes.
+    registry: These classes.
+
+  Raises:
+    TypeError: As `Registry.name_of`.
+  """
+  return {"kind": registry.name_of(part)} | part.to_json()
+
+
+def part_from_json(
+  values: Mapping[str, Any], registry: registry_lib.Registry, *, name: str
+) -> Any:
+  """Inverse of `part_to_json`.
+
+  Args:
+    values: Of a part.
+    registry: Classes that it may have.
+    name: What an error calls it.
+
+  Raises:
+    errors.FieldError: As `from_json`.
+  """
+  of_part = dict(values)
+  kind = of_part.pop("kind", None)
+  checks.check_choice(name, kind, registry)
+  return registry[kind].from_json(of_part)
+
+
 def from_json(
   config_class: type[_ConfigT], values: Mapping[str, Any]
 ) -> _ConfigT:
@@ -400,12 +436,10 @@ def read_fields(
   for name, value in values.items():
     spec = known[name]
     if isinstance(value, Mapping):
-      of_part = dict(value)
       part_class: Any = spec.type
       if spec.registry is not None:
-        kind = of_part.pop("kind", None)
-        checks.check_choice(name, kind, spec.registry)
-        part_class = spec.registry[kind]
-      value = part_class.from_json(of_part)
+        value = part_from_json(value, spec.registry, name=name)
+      else:
+        value = part_class.from_json(value)
     fields[name] = value
   return fields

@@ -43,7 +43,6 @@ class Registry(dict[str, type[_T]]):
     classes: Mapping[str, type[_T]],
     *,
     kind: str = "part",
-    key: str = "kind",
   ):
     """Creates the registry of some subclasses of a class.
 
@@ -51,11 +50,9 @@ class Registry(dict[str, type[_T]]):
       base: What every class has to be.
       classes: By name.
       kind: What they are, as an error names it, for example "participation".
-      key: Under which JSON has the name.
     """
     super().__init__(classes)
     self.base, self.kind = base, kind
-    self._key = key
 
   def __contains__(self, name: Any) -> bool:
     is_own = isinstance(name, str) and ":" in name
@@ -100,24 +97,6 @@ class Registry(dict[str, type[_T]]):
       if known[key].init and known[key].default is known[key].default_factory:
         raise errors.FieldError(key, f"be given with {name}", "nothing")
     return found(**fields)
-
-  def to_json(self, part: _T) -> dict[str, Any]:
-    """Returns a dictionary that JSON can hold.
-
-    Raises:
-      TypeError: As `name_of`.
-    """
-    fields: Any = part
-    return {self._key: self.name_of(part), **dataclasses.asdict(fields)}
-
-  def from_json(self, values: Mapping[str, Any]) -> _T:
-    """Inverse of `to_json`.
-
-    Raises:
-      errors.FieldError: As `create`.
-    """
-    fields = dict(values)
-    return self.create(fields.pop(self._key, None), **fields)
 
   def name_of(self, part: _T | type[_T]) -> str:
     """Returns what a class, or that of an object, is found by.

@@ -19,6 +19,10 @@ from tff_fedemb.strategies import tree
 _SUM = arithmetic.RoundSum(0.5, 1.0, 97_000)
 
 
+def _account(claim, *history):
+  return composition.Account(claim, delta=1e-5, history=history)
+
+
 def _hockey_stick(p, q, epsilon):
   return float(np.maximum(p - math.exp(epsilon) * q, 0).sum())
 
@@ -132,7 +136,7 @@ def test_tails_of_noise_that_ends():
     # A user moves two clip norms, in one of three rounds.
     users = fixed_size.FixedSize(30, 10)
     assert users.sensitivity_in_clip_norms == 2
-    return arithmetic.tail_probability(counts, users)
+    return arithmetic.tail_probability(_account(users, *counts))
 
   # Table of the normal distribution: beyond 5 standard deviations 2.8665e-7.
   event = dp_accounting.GaussianDpEvent(2.0 / (arithmetic.NOISE_REACH - 5.0))
@@ -149,8 +153,10 @@ def test_tails_of_those_rounds_that_a_user_may_be_in():
   # Every second one of five, which are those that ran twice.
   event = dp_accounting.GaussianDpEvent(1.0 / (arithmetic.NOISE_REACH - 5.0))
   tail = arithmetic.tail_probability(
-    [(event, 3), (composition.run_again(event, 2), 2)],
-    min_separation.MinSeparation(20, 10),
+    _account(
+      min_separation.MinSeparation(20, 10),
+      *((event, 3), (composition.run_again(event, 2), 2)),
+    )
   )
   assert tail == pytest.approx((2 + 2 + 1) * 2.8665e-7, rel=1e-4)
 
@@ -163,6 +169,6 @@ def test_tails_of_correlated_noise():
     multiplier, tree.TreeStrategy()
   )
   tail = arithmetic.tail_probability(
-    [(event, 2)], min_separation.MinSeparation(20, 10)
+    _account(min_separation.MinSeparation(20, 10), (event, 2))
   )
   assert tail == pytest.approx(2 * 2.8665e-7, rel=1e-4)

@@ -10,19 +10,12 @@ import pytest
 from scipy import special
 
 from tests.privacy import mixtures
-from tff_fedemb import errors
 from tff_fedemb.participation import b_min_sep as participation_lib
 from tff_fedemb.privacy import b_min_sep
-from tff_fedemb.privacy import balls_in_bins
-from tff_fedemb.privacy import calibration
-from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import gaussian_accountant
 from tff_fedemb.privacy import monte_carlo
 from tff_fedemb.privacy import planning
 from tff_fedemb.strategies import banded
-from tff_fedemb.strategies import blt
-from tff_fedemb.strategies import strategy as strategy_lib
-from tff_fedemb.strategies import tree
 
 _BANDS = banded.BandedToeplitzStrategy((1.0, 0.5))
 
@@ -33,44 +26,9 @@ def _event(noise_multiplier, strategy, separation, chance, rounds):
   )
 
 
-def _ways(event):
-  """All ways to take part: their probabilities, and changes in noise.
-
-  Coins are flipped one by one, from each number of rounds to wait on.
-  """
-  separation, chance = event.min_separation, event.sampling_probability
-  coin = chance / (1 - (separation - 1) * chance)
-  probabilities = {}
-  for wait in range(separation):
-    of_wait = chance if wait else 1 - (separation - 1) * chance
-    for coins in itertools.product((0, 1), repeat=event.rounds):
-      left, probability, taken = wait, of_wait, []
-      for heads in coins:
-        taken.append(heads if left == 0 else 0)
-        if left:
-          # This coin is not flipped: of the two, one stands for both.
-          probability *= 0 if heads else 1
-          left -= 1
-        else:
-          probability *= coin if heads else 1 - coin
-          left = separation - 1 if heads else 0
-      way = tuple(taken)
-      probabilities[way] = probabilities.get(way, 0.0) + probability
-  ways = np.array(list(probabilities), float)
-  return (
-    np.array(list(probabilities.values())),
-    mixtures.change_releases(event, ways),
-  )
-
-
-def _log_ratios(probabilities, means, releases):
-  logs = releases @ means.T - 0.5 * np.sum(means**2, axis=1)
-  return special.logsumexp(logs, axis=1, b=probabilities)
-
-
 def test_ways_by_hand():
   # b = 2, a third a round: a coin of 1/2, and a third have to wait at first.
-  probabilities, means = _ways(_event(1.0, None, 2, 1 / 3, 2))
+  probabilities, means = mixtures.ways(_event(1.0, None, 2, 1 / 3, 2))
   found = {
     tuple(way): probability
     for probability, way in zip(probabilities, means, strict=True)
@@ -97,10 +55,10 @@ def test_ways_by_hand():
 )
 def test_likelihood_ratios_by_all_ways(strategy, separation, chance, rounds):
   event = _event(0.8, strategy, separation, chance, rounds)
-  probabilities, means = _ways(event)
+  probabilities, means = mixtures.ways(event)
   assert probabilities.sum() == pytest.approx(1.0)
   # The same in every round.
-  ways = _ways(_event(1.0, None, separation, chance, rounds))[1]
+  ways = mixtures.ways(_event(1.0, None, separation, chance, rounds))[1]
   np.testing.assert_allclose(probabilities @ ways, chance)
   squares = np.sum(means**2, axis=1)[probabilities > 0]
   assert event.largest_square == pytest.approx(squares.max())
@@ -110,7 +68,7 @@ def test_likelihood_ratios_by_all_ways(strategy, separation, chance, rounds):
   exponents = releases @ columns - 0.5 * np.sum(columns**2, axis=0)
   np.testing.assert_allclose(
     event.log_ratios(exponents.T),
-    _log_ratios(probabilities, means, releases),
+    mixtures.log_ratios(probabilities, means, releases),
   )
 
 
@@ -124,13 +82,13 @@ def test_likelihood_ratios_by_all_ways(strategy, separation, chance, rounds):
 )
 def test_samples_weigh_what_they_stand_for(event, usual):
   """Means of weights are probabilities, and no weight is above its bound."""
-  probabilities, means = _ways(event)
+  probabilities, means = mixtures.ways(event)
   generator = np.random.default_rng(2)
   count = 400_000
   noise = generator.standard_normal((count, event.rounds))
   moved = noise + means[generator.choice(len(means), count, p=probabilities)]
-  of_removal = _log_ratios(probabilities, means, moved)
-  of_addition = -_log_ratios(probabilities, means, noise)
+  of_removal = mixtures.log_ratios(probabilities, means, moved)
+  of_addition = -mixtures.log_ratios(probabilities, means, noise)
   for samples, losses in (
     (event.sample_removals(usual, 60_000), of_removal),
     (event.sample_additions(usual, 60_000), of_addition),
@@ -152,7 +110,7 @@ def test_samples_weigh_what_they_stand_for(event, usual):
 def test_scale_of_copies_by_all_ways(number):
   event = _event(1.0, _BANDS, 2, 0.3, 3)
   power = 4.5
-  probabilities, means = _ways(event)
+  probabilities, means = mixtures.ways(event)
   scale = power / number
   logs = []
   for ways in itertools.product(range(len(means)), repeat=number):
@@ -164,24 +122,6 @@ def test_scale_of_copies_by_all_ways(number):
     )
   copies = b_min_sep.Copies(event, number, power)
   assert copies.log_scale == pytest.approx(special.logsumexp(logs))
-
-
-@pytest.mark.parametrize(
-  ("strategy", "noise_multiplier", "chance", "delta"),
-  [
-    (None, 1.0, 0.5, 1e-3),
-    (None, 1.0, 0.2, 1e-6),
-    (_BANDS, 1.0, 0.5, 1e-6),
-    (_BANDS, 4.0, 0.3, 1e-7),
-  ],
-)
-def test_two_rounds_by_integration(strategy, noise_multiplier, chance, delta):
-  event = _event(noise_multiplier, strategy, 2, chance, 2)
-  found = monte_carlo.bound_epsilon(event, delta)
-  exact_delta = mixtures.integrate_two_rounds(*_ways(event))
-  assert exact_delta(found) <= delta
-  # It costs little to be sure.
-  assert exact_delta(0.97 * found) > delta
 
 
 @pytest.mark.parametrize(
@@ -229,16 +169,6 @@ def test_without_separation_pld_accounts_for_it(num_bands):
   assert known.accountants == ("rdp", "gaussian")
 
 
-def test_epsilon_never_falls_as_delta_shrinks():
-  deltas = [0.1, 1e-2, 9.9e-3, 5e-3, 1e-8]
-  for event in (
-    _event(1.5, None, 2, 0.2, 9),
-    balls_in_bins.BallsInBinsDpEvent(1.0, None, 8, 16),
-  ):
-    found = [monte_carlo.bound_epsilon(event, delta) for delta in deltas]
-    assert found == sorted(found)
-
-
 def test_noise_too_small_for_its_arithmetic_is_not_amplified():
   event = _event(0.02, None, 2, 0.2, 9)
   accountant = gaussian_accountant.GaussianAccountant()
@@ -258,7 +188,7 @@ def test_all_in_one_round_of_each_pass_are_balls_in_bins():
   square = event.largest_square
   assert square == pytest.approx(3.0)
   # Nothing but two ways of three rounds each.
-  probabilities, _ = _ways(event)
+  probabilities, _ = mixtures.ways(event)
   assert sorted(probabilities[probabilities > 0]) == [0.5, 0.5]
   # Of two Gaussians so far apart along one line.
   accountant = gaussian_accountant.GaussianAccountant()
@@ -276,52 +206,3 @@ def test_all_in_one_round_of_each_pass_are_balls_in_bins():
 def test_bands_that_overlap_are_refused():
   with pytest.raises(ValueError, match="at most min_separation, 1, bands"):
     _event(1.0, _BANDS, 1, 0.5, 4)
-
-
-def test_what_a_run_is_accounted_for():
-  claim = participation_lib.BMinSep(
-    1_000, 100, users_per_client=4, min_separation=3
-  )
-  bands = strategy_lib.CorrelatedGaussianDpEvent(6.0, _BANDS)
-  assert composition.composed_events([(bands, 35)], claim) == [
-    (_event(3.0, _BANDS, 3, 0.1, 35), 1)
-  ]
-  counts = [(dp_accounting.GaussianDpEvent(z), 4) for z in (3.0, 1.0, 2.0)]
-  assert composition.composed_events(counts, claim) == [
-    (_event(0.5, None, 3, 0.1, 12), 1)
-  ]
-  # Of a draw that anyone may know, each of a user's rounds.
-  known = claim.with_known_schedule()
-  assert composition.composed_events(counts, known) == [
-    (dp_accounting.GaussianDpEvent(0.5), 4)
-  ]
-  too_many = banded.BandedToeplitzStrategy((1.0, 0.5, 0.4, 0.3))
-  decays = blt.BltStrategy(decays=(0.9,), weights=(0.4,))
-  for strategy, message in (
-    (too_many, "num_bands must be at most 3"),
-    (decays, "banded or one of independent noise with participation b_min"),
-    (
-      tree.TreeStrategy(),
-      "banded or one of independent noise with participation b_min",
-    ),
-  ):
-    event = strategy_lib.CorrelatedGaussianDpEvent(6.0, strategy)
-    with pytest.raises(errors.FieldError, match=message):
-      composition.check_noise([(event, 1)], claim)
-
-
-def test_report():
-  claim = participation_lib.BMinSep(1_000, 100, min_separation=2)
-  plan = planning.create_plan("banded", claim, 8, 2.0, 1e-4, num_bands=2)
-  report = planning.create_report(plan)
-  assert (report.accountant, report.zcdp) == ("monte_carlo", None)
-  assert report.max_participations == 4
-  known = dataclasses.replace(
-    plan, participation=claim.with_known_schedule(), accountants=("gaussian",)
-  )
-  of_known = planning.create_report(known)
-  assert of_known.epsilon_with_secret_sampling == report.epsilon
-  assert 0.1 * of_known.epsilon < report.epsilon < 0.8 * of_known.epsilon
-  assert "by a coin of probability 0.1111" in report.statement
-  with pytest.raises(errors.FieldError, match="solve_for must be noise_mult"):
-    calibration.calibrate(plan, target_epsilon=1.0, solve_for="num_users")

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import math
 
-import dp_accounting
 import pytest
 
 from tff_fedemb import errors
@@ -64,43 +63,6 @@ def _calibrate(plan, target, solve_for):
   return found
 
 
-@pytest.mark.parametrize(
-  ("kind", "target"),
-  [
-    ("poisson", 0.1),
-    ("poisson", 8.0),
-    # What `dp_accounting` searches with takes a second each time.
-    pytest.param("fixed_size", 1.0, marks=pytest.mark.slow),
-    ("min_separation", 8.0),
-  ],
-)
-def test_noise_multiplier_is_that_of_dp_accounting(kind, target):
-  plan = _plan(kind=kind)
-  found = _calibrate(plan, target, "noise_multiplier")
-  claim = plan.participation
-
-  def make_event(noise_multiplier):
-    event = dp_accounting.GaussianDpEvent(
-      noise_multiplier / claim.sensitivity_in_clip_norms
-    )
-    if claim.is_sampled:
-      return dp_accounting.SelfComposedDpEvent(claim.sampled_event(event), 200)
-    # A pass has 100 rounds.
-    return dp_accounting.SelfComposedDpEvent(event, 2)
-
-  expected = dp_accounting.calibrate_dp_mechanism(
-    lambda: dp_accounting.rdp.RdpAccountant(
-      neighboring_relation=claim.neighboring_relation
-    ),
-    make_event,
-    target,
-    1e-6,
-    dp_accounting.LowerEndpointAndGuess(0.1, 10.0),
-  )
-  # Rounded up at the fifth digit.
-  assert 0 <= found.user_level.value / expected - 1 + 1e-6 < 1.1e-4
-
-
 def test_the_readings_of_noise_differ_by_the_sensitivity():
   found = _calibrate(_plan(kind="poisson"), 2.0, "noise_multiplier")
   assert found.user_level.value == pytest.approx(
@@ -136,6 +98,14 @@ _IN_PASSES = [
   [
     *_IN_PASSES,
     ("gaussian", "min_separation", "rdp", 12.0, 3.0, "num_users"),
+    ("gaussian", "poisson", "rdp", 4.0, 0.1, "noise_multiplier"),
+    ("gaussian", "poisson", "rdp", 4.0, 8.0, "noise_multiplier"),
+    ("banded", "cyclic_poisson", "rdp", 4.0, 1.0, "noise_multiplier"),
+    ("banded", "cyclic_poisson", "rdp", 4.0, 1.0, "num_users"),
+    pytest.param(
+      *("gaussian", "fixed_size", "rdp", 4.0, 1.0, "noise_multiplier"),
+      marks=pytest.mark.slow,
+    ),
     ("gaussian", "poisson", "rdp", 4.0, 0.3, "num_users"),
     ("gaussian", "poisson", "rdp", 4.0, 4.0, "num_users"),
     pytest.param(
@@ -269,6 +239,10 @@ _PASSES = {"kind": "min_separation"}
     ),
     (_PASSES, 1.0, 1.0, "num_users", "at least .* num_users = 199,001"),
     (_PASSES, 0.01, 1.0, "users_per_round", "users_per_round = 100,000"),
+    (
+      {"kind": "balls_in_bins", "accountant": None},
+      *(4.0, 1.0, "num_users", "solve_for must be noise_multiplier"),
+    ),
   ],
 )
 def test_what_cannot_be_solved(

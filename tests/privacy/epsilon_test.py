@@ -42,17 +42,13 @@ def _epsilon(participation, noise_multiplier, rounds, accountant="rdp"):
 
 def test_replace_one_does_not_double_by_itself():
   """The reason for the division in `composed_events`."""
-  assert epsilon_lib.epsilon_of(
-    [(_GAUSSIAN, 10)],
-    1e-5,
-    accountant="rdp",
-    neighboring_relation=_REPLACE,
-  ) == epsilon_lib.epsilon_of(
-    [(_GAUSSIAN, 10)],
-    1e-5,
-    accountant="rdp",
-    neighboring_relation=_ADD_OR_REMOVE,
+  one, other = (
+    epsilon_lib.epsilon_of(
+      [(_GAUSSIAN, 10)], 1e-5, accountant="rdp", neighboring_relation=relation
+    )
+    for relation in (_REPLACE, _ADD_OR_REMOVE)
   )
+  assert one == other
 
 
 @pytest.mark.parametrize(
@@ -73,13 +69,13 @@ def test_what_has_no_epsilon(delta, accountant, message):
 
 
 def test_broken_accounting_is_not_epsilon_zero():
-  class Broken(dp_accounting.rdp.RdpAccountant):
+  class Broken(epsilon_lib.RdpAccountant):
     @property
     def rdp(self):
-      return np.array([math.nan])
+      return np.full(len(epsilon_lib.RDP_ORDERS), math.nan)
 
   with pytest.raises(ValueError, match="found NaN"):
-    epsilon_lib.current_epsilon(Broken(), 1e-5)
+    epsilon_lib.current_epsilon(Broken(_ADD_OR_REMOVE), 1e-5)
 
 
 def _sampled_delta(epsilon, probability, noise_multiplier):
@@ -156,14 +152,3 @@ def test_fixed_size_of_everybody_is_the_gaussian_at_half_the_noise():
   assert _epsilon(_fixed_size(50, 50), 2.0, 3) == pytest.approx(
     _epsilon(_poisson(50, 50), 1.0, 3), rel=1e-12
   )
-
-
-@pytest.mark.parametrize("noise_multiplier", [0.8, 1.5, 3.0])
-def test_pld_is_at_most_rdp(noise_multiplier):
-  epsilons = epsilon_lib.epsilon_by_accountant(
-    [(dp_accounting.GaussianDpEvent(noise_multiplier), 200)],
-    _poisson(),
-    1e-5,
-  )
-  assert 0 < epsilons["pld"] <= epsilons["rdp"]
-  assert epsilon_lib.leading(epsilons) == ("pld", epsilons["pld"])

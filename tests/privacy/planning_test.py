@@ -3,13 +3,10 @@
 import subprocess
 import sys
 
-import dp_accounting
 import pytest
 
-from tff_fedemb import errors
 from tff_fedemb.participation import registry as participations
 from tff_fedemb.privacy import arithmetic
-from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import planning
 
@@ -69,11 +66,6 @@ def test_a_plan_of_a_model_costs_what_its_run_costs():
   assert report.epsilon == exact.epsilon + report.arithmetic_epsilon
 
 
-def test_no_bound_is_claimed_for_the_arithmetic_of_correlated_noise():
-  with pytest.raises(errors.FieldError, match="num_parameters must not be"):
-    _plan("tree", "min_separation", num_parameters=97_000)
-
-
 @pytest.mark.parametrize("mechanism", ["banded", "blt", "gaussian", "tree"])
 def test_a_plan_costs_what_the_run_costs(mechanism):
   plan = _plan(mechanism, "min_separation", rounds=20, noise_multiplier=4.0)
@@ -81,17 +73,6 @@ def test_a_plan_costs_what_the_run_costs(mechanism):
     plan.participation, delta=1e-7, accountants=("rdp",)
   ).with_rounds(plan.event, 20)
   assert planning.create_report(plan) == ledger.report()
-
-
-def test_options_reach_the_strategy():
-  restarted = _plan("tree", "min_separation", restart_every=100)
-  assert restarted.strategy.restart_every == 100
-  assert len(_plan("blt", "min_separation").strategy.decays) == 2
-  blt = _plan("blt", "min_separation", num_buffers=3)
-  assert len(blt.strategy.decays) == 3
-  assert len(_plan("banded", "min_separation").strategy.coefficients) == 77
-  banded = _plan("banded", "min_separation", num_bands=5)
-  assert len(banded.strategy.coefficients) == 5
 
 
 @pytest.mark.parametrize(
@@ -104,6 +85,7 @@ def test_options_reach_the_strategy():
     ("tree", {"rounds": 0}, "rounds must be an integer of at least 1"),
     ("tree", {"rounds": 10**23}, "rounds must be at most 1,000,000,000"),
     ("tree", {"noise_multiplier": -1.0}, "noise_multiplier must be"),
+    ("tree", {"num_parameters": 97_000}, "num_parameters must not be"),
     ("tree", {"delta": 1.0}, "delta must be in"),
     ("tree", {"accountants": ("moments",)}, "accountants must be among"),
   ],
@@ -111,19 +93,6 @@ def test_options_reach_the_strategy():
 def test_plans_that_are_none(mechanism, options, message):
   with pytest.raises(ValueError, match=message):
     _plan(mechanism, "min_separation", **options)
-
-
-def test_rounds_of_one_mechanism():
-  gaussian, other = _plan().event, dp_accounting.GaussianDpEvent(2.0)
-  history = [(gaussian, 3), (other, 1), (gaussian, 2)]
-  assert composition.merge_rounds(history) == [(gaussian, 5), (other, 1)]
-  tree = _plan("tree", "min_separation")
-  assert composition.noise_of(gaussian) == composition.Noise(1.28)
-  assert composition.noise_of(tree.event) == composition.Noise(
-    1.28, tree.strategy
-  )
-  none = dp_accounting.NonPrivateDpEvent()
-  assert composition.noise_of(none) == composition.Noise(0.0)
 
 
 def test_planning_does_not_wait_for_tensorflow():

@@ -9,6 +9,7 @@ import pytest
 
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import poisson
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import report as report_lib
@@ -20,10 +21,18 @@ _TWO = dp_accounting.GaussianDpEvent(2.0)
 _FOUR = dp_accounting.GaussianDpEvent(4.0)
 
 
+def _report(claim, *history, delta=1e-5, accountants=None):
+  return report_lib.create_report(
+    composition.Account(
+      claim, delta=delta, accountants=accountants, history=history
+    )
+  )
+
+
 @pytest.mark.parametrize("virtual", [None, math.inf, 3.5])
 def test_report_survives_json(virtual):
   report = dataclasses.replace(
-    report_lib.create_report([(_FOUR, 3)], _FIXED_SIZE, 1e-5),
+    _report(_FIXED_SIZE, (_FOUR, 3)),
     epsilon=math.inf,
     epsilon_by_accountant={"rdp": math.inf},
     unit_is_virtual_client_epsilon=virtual,
@@ -47,7 +56,7 @@ def test_json_safe_goes_through_nested_values():
 def test_report_of_single_user_poisson():
   ledger = ledger_lib.Ledger(_POISSON, delta=1e-5).with_rounds(_TWO, 50)
   report = ledger.report()
-  assert report == report_lib.create_report([(_TWO, 50)], _POISSON, 1e-5)
+  assert report == _report(_POISSON, (_TWO, 50))
   assert report.epsilon_by_accountant == {
     "rdp": ledger.epsilon("rdp"),
     "pld": ledger.epsilon("pld"),
@@ -69,15 +78,13 @@ def test_report_of_single_user_poisson():
 def test_a_known_schedule_costs_what_it_costs(participations, expected):
   """Of 131,072 of 10 million users a round, in virtual clients of 32."""
   secret = poisson.Poisson(10_000_000, 131_072, users_per_client=32)
-  counts = [(dp_accounting.GaussianDpEvent(1.28), 800)]
-  amplified = report_lib.create_report(
-    counts, secret, 1e-7, accountants=("rdp",)
-  )
+  rounds, delta = (dp_accounting.GaussianDpEvent(1.28), 800), 1e-7
+  amplified = _report(secret, rounds, delta=delta, accountants=("rdp",))
   assert amplified.epsilon == pytest.approx(10.59, abs=5e-3)
   assert amplified.amplification.startswith("by sampling, from a secret key")
   assert amplified.epsilon_with_secret_sampling is None
   known = secret.with_known_schedule(participations)
-  report = report_lib.create_report(counts, known, 1e-7)
+  report = _report(known, rounds, delta=delta)
   by_rdp = report.epsilon_by_accountant["rdp"]
   assert by_rdp == pytest.approx(expected, abs=0.05)
   assert report.epsilon == report.epsilon_by_accountant["gaussian"] < by_rdp
@@ -92,23 +99,9 @@ def test_a_known_schedule_costs_what_it_costs(participations, expected):
   assert any("taken to be known" in text for text in report.warnings)
 
 
-def test_the_same_users_in_two_runs_cost_more_than_two_cohorts():
-  """What a seed that two runs shared would have cost: 29.7 for 13.6."""
-  claim = poisson.Poisson(10_000_000, 131_072, users_per_client=32)
-
-  def epsilon(noise_multiplier, rounds):
-    event = dp_accounting.GaussianDpEvent(noise_multiplier)
-    return epsilon_lib.epsilon_by_accountant(
-      [(event, rounds)], claim, 1e-7, accountants=("rdp",)
-    )["rdp"]
-
-  assert epsilon(1.28, 1_600) == pytest.approx(13.6, abs=0.05)
-  assert epsilon(1.28 / math.sqrt(2), 800) == pytest.approx(29.7, abs=0.05)
-
-
 @pytest.mark.parametrize("participation", [_POISSON_GROUPS, _FIXED_SIZE])
 def test_report_names_both_readings(participation):
-  report = report_lib.create_report([(_FOUR, 50)], participation, 1e-5)
+  report = _report(participation, (_FOUR, 50))
   undoubled = epsilon_lib.epsilon_by_accountant(
     [(_FOUR, 50)], participation, 1e-5, sensitivity_in_clip_norms=1
   )
@@ -135,7 +128,7 @@ def test_report_names_both_readings(participation):
 
 def test_report_of_little_noise_leaves_pld_out():
   event = dp_accounting.GaussianDpEvent(0.02)
-  report = report_lib.create_report([(event, 1)], _POISSON, 1e-5)
+  report = _report(_POISSON, (event, 1))
   assert report.accountant == "rdp"
   assert any("pld not run" in text for text in report.warnings)
 
@@ -143,9 +136,7 @@ def test_report_of_little_noise_leaves_pld_out():
 def test_an_epsilon_of_zero_is_remarked():
   claim = poisson.Poisson(10**6, 1.0, users_per_client=1)
   event = dp_accounting.GaussianDpEvent(1e3)
-  report = report_lib.create_report(
-    [(event, 10)], claim, 1e-7, accountants=("rdp", "pld")
-  )
+  report = _report(claim, (event, 10), delta=1e-7)
   assert report.epsilon == 0
   assert any("epsilon is 0" in warning for warning in report.warnings)
 
@@ -153,8 +144,6 @@ def test_an_epsilon_of_zero_is_remarked():
 @pytest.mark.parametrize("multiplier, is_told", [(0.02, True), (1.28, False)])
 def test_it_is_told_where_the_noise_ends(multiplier, is_told):
   event = dp_accounting.GaussianDpEvent(multiplier)
-  report = report_lib.create_report(
-    [(event, 10)], _POISSON, 1e-5, accountants=("rdp",)
-  )
+  report = _report(_POISSON, (event, 10), accountants=("rdp",))
   told = [line for line in report.warnings if "computed noise ends" in line]
   assert len(told) == is_told

@@ -1,6 +1,5 @@
 """Tests of the number of trials, and of what choosing the best costs."""
 
-import dataclasses
 import functools
 import json
 import math
@@ -16,8 +15,6 @@ from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import poisson
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import tuning
-from tff_fedemb.strategies import strategy as strategy_lib
-from tff_fedemb.strategies import tree
 
 _DELTA = 1e-6
 _GAUSSIAN = ((dp_accounting.GaussianDpEvent(1.0), 100),)
@@ -38,6 +35,8 @@ def _fixed_size():
 
 def _mean(shape, success):
   """Papernot and Steinke 2022, definition 1."""
+  if shape == math.inf:
+    return success
   if shape == 0:
     return (1 / success - 1) / math.log(1 / success)
   return shape * (1 - success) / (success * (1 - success**shape))
@@ -45,6 +44,8 @@ def _mean(shape, success):
 
 def _probabilities(shape, success, most):
   """The same definition: P[K = 1], ..., P[K = most], factor by factor."""
+  if shape == math.inf:
+    return stats.poisson.pmf(range(1, most + 1), success).tolist()
   if shape == 0:
     scale = 1 / math.log(1 / success)
     return [scale * (1 - success) ** k / k for k in range(1, most + 1)]
@@ -59,9 +60,10 @@ def _probabilities(shape, success, most):
 @pytest.mark.parametrize("shape", [0, 1e-9, 0.5, 1, 5])
 def test_success_probability_is_that_of_the_mean(shape, success):
   selection = tuning.RepeatAndSelect(_mean(shape, success), shape)
-  assert selection.success_probability == pytest.approx(success, rel=1e-6)
+  found = math.exp(-selection._negative_log_success)
+  assert found == pytest.approx(success, rel=1e-6)
   # And it is the one that is accounted for.
-  assert selection.success_probability == pytest.approx(
+  assert found == pytest.approx(
     rdp_privacy_accountant._gamma_truncated_negative_binomial(
       shape, selection.mean
     ),
@@ -69,29 +71,26 @@ def test_success_probability_is_that_of_the_mean(shape, success):
   )
 
 
-def test_success_probability_by_hand():
-  # 0.5 x 0.9375 / (0.0625 x (1 - 0.25)) = 10.
-  half = tuning.RepeatAndSelect(10, 0.5)
-  assert half.success_probability == pytest.approx(1 / 16)
-  assert tuning.RepeatAndSelect(10, 1).success_probability == pytest.approx(0.1)
-  assert tuning.RepeatAndSelect(10, math.inf).success_probability is None
-
-
 @pytest.mark.parametrize(
   ("shape", "success"),
-  [(0, 0.1), (1e-6, 0.1), (0.5, 0.0625), (1, 0.25), (5, 0.4)],
+  # Of Poisson its mean.
+  [(0, 0.1), (1e-6, 0.1), (0.5, 0.0625), (1, 0.25), (5, 0.4), (math.inf, 4.0)],
 )
 def test_number_of_trials_has_the_probabilities_accounted_for(shape, success):
   selection = tuning.RepeatAndSelect(_mean(shape, success), shape)
   generator = np.random.default_rng(7)
   draws = [selection.draw_num_trials(generator) for _ in range(_DRAWS)]
   probabilities = np.array(_probabilities(shape, success, 8))
-  expected = _DRAWS * np.array([*probabilities, 1 - probabilities.sum()])
+  none = math.exp(-success) if shape == math.inf else 0.0
+  expected = _DRAWS * np.array([*probabilities, 1 - none - probabilities.sum()])
   assert expected.min() > 5
   counts = np.bincount(np.minimum(draws, 9), minlength=10)
-  assert counts[0] == 0
-  _, p_value = stats.chisquare(counts[1:], expected)
-  assert p_value > _FALSE_ALARM_RATE
+  if none:
+    expected = np.append(_DRAWS * none, expected)
+  else:
+    assert counts[0] == 0
+    counts = counts[1:]
+  assert stats.chisquare(counts, expected).pvalue > _FALSE_ALARM_RATE
   _check_mean(draws, selection.mean, _probabilities(shape, success, 5_000))
 
 
@@ -100,18 +99,6 @@ def _check_mean(draws, mean, probabilities):
   variance = np.dot(probabilities, k**2.0) - mean**2
   z = (np.mean(draws) - mean) / math.sqrt(variance / len(draws))
   assert 2 * stats.norm.sf(abs(z)) > _FALSE_ALARM_RATE
-
-
-def test_poisson_number_of_trials_may_be_zero():
-  selection = tuning.RepeatAndSelect(2.0, math.inf)
-  generator = np.random.default_rng(5)
-  draws = [selection.draw_num_trials(generator) for _ in range(_DRAWS)]
-  counts = np.bincount(np.minimum(draws, 7), minlength=8)
-  probabilities = [math.exp(-2) * 2**k / math.factorial(k) for k in range(7)]
-  expected = _DRAWS * np.array([*probabilities, 1 - sum(probabilities)])
-  assert stats.chisquare(counts, expected).pvalue > _FALSE_ALARM_RATE
-  assert counts[0] > 0
-  _check_mean(draws, 2.0, [stats.poisson.pmf(k, 2.0) for k in range(1, 50)])
 
 
 @pytest.mark.parametrize("shape", [0, 0.5, 1, 5])
@@ -184,21 +171,6 @@ def test_geometric_epsilon_by_the_theorem():
   assert smaller < 0.6 * found
 
 
-def test_best_of_ten_costs_far_less_than_releasing_ten():
-  whole_schedule = min_separation.MinSeparation(
-    10, 10, min_separation=1, max_participations=None
-  )
-
-  def counts(rounds):
-    return [(dp_accounting.GaussianDpEvent(4.0), rounds)]
-
-  released = epsilon_lib.epsilon_by_accountant(
-    counts(40), whole_schedule, _DELTA, accountants=("rdp",)
-  )["rdp"]
-  best = tuning.RepeatAndSelect(10).epsilon(counts(4), whole_schedule, _DELTA)
-  assert best < 0.6 * released
-
-
 def test_more_trials_and_larger_shapes_cost_more():
   of_one_trial = epsilon_lib.epsilon_by_accountant(
     _GAUSSIAN, _poisson(), _DELTA, accountants=("rdp",)
@@ -221,26 +193,7 @@ def test_round_without_noise_costs_everything(shape):
   )
   assert any("nothing is protected" in text for text in report["warnings"])
   assert report["epsilon"] == "inf"
-
-
-def test_correlated_noise_is_one_gaussian_mechanism():
-  strategy = tree.TreeStrategy(restart_every=None)
-  event = strategy_lib.CorrelatedGaussianDpEvent(20.0, strategy)
-  participation = min_separation.MinSeparation(
-    1_000, 100, users_per_client=2, min_separation=10
-  )
-  of_strategy = strategy.sensitivity(strategy_lib.Schedule(40, 10))
-  selection = tuning.RepeatAndSelect(10)
-  # One round of a mechanism that is in the schedule once, at half the noise.
-  once = dataclasses.replace(participation, max_participations=1)
-  assert selection.epsilon(
-    [(event, 40)], participation, _DELTA
-  ) == pytest.approx(
-    selection.epsilon(
-      [(dp_accounting.GaussianDpEvent(20.0 / of_strategy), 1)], once, _DELTA
-    ),
-    rel=1e-12,
-  )
+  assert report["unit_is_virtual_client_epsilon"] is None
 
 
 def test_broken_accounting_is_not_epsilon_zero(monkeypatch):
@@ -290,15 +243,3 @@ def test_report_has_both_readings_and_all_assumptions():
   assert report["rounds"] == 100
   assert report["shape"] == "inf"
   assert report["warnings"] == []
-
-
-def test_report_of_single_user_clients_has_one_reading():
-  report = tuning.create_report(
-    tuning.RepeatAndSelect(2),
-    _GAUSSIAN,
-    _poisson(),
-    1e-4,
-    chosen_by_others=True,
-  )
-  assert report["unit_is_virtual_client_epsilon"] is None
-  assert any("not below 1 / num_users" in text for text in report["warnings"])

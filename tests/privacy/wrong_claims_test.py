@@ -159,54 +159,46 @@ _REFUSED = {
     lambda: _sampled("fixed_size"),
     "virtual clients of 10 users were assumed, 5 a round; the trace has a "
     "round of 50",
-    {},
   ),
   "fixed size under a Poisson claim": (
     _claim("poisson"),
     lambda: _sampled("fixed_size"),
     "poisson participation was assumed, in which the number of users varies; "
     "every one of 40 rounds in the trace has exactly 50: that is fixed_size",
-    {},
   ),
   "Poisson under a fixed-size claim": (
     _claim("fixed_size"),
     lambda: _sampled("poisson"),
     "fixed_size participation was assumed, in which every round has exactly 50 "
     "users; the trace has rounds of [34][0-9] to 6[0-9]",
-    {},
   ),
   "larger rounds under a Poisson claim": (
     _claim("poisson"),
     _one_larger,
     "poisson participation was assumed, in which a round has 50 users on "
     "average; .* to 150, 54.5 on average, too far from that to be chance",
-    {},
   ),
   "sampling under a separation claim": (
     _claim("min_separation"),
     lambda: _sampled("fixed_size"),
     "at most 2 participations of a user in 40 rounds were assumed; in the "
     "trace user",
-    {},
   ),
   "closer than the separation": (
     _claim("min_separation"),
     _one_closer,
     "a separation of at least 20 rounds between two participations of a user "
     "was assumed; in the trace user 12 is in rounds 12 and 30",
-    {},
   ),
   "a user more often than claimed": (
     _claim("min_separation", max_participations=1),
     lambda: _sampled("min_separation"),
     "at most 1 participations of a user in 40 rounds were assumed; .* has 2",
-    {},
   ),
   "a round larger than claimed": (
     _claim("min_separation", users_per_round=20, min_separation=20),
     lambda: _sampled("min_separation"),
     "at most 20 users in a round were assumed; the trace has a round of 50",
-    {},
   ),
   "rounds missing in the trace": (
     _claim("poisson"),
@@ -219,7 +211,6 @@ _REFUSED = {
     lambda: _sampled("fixed_size"),
     "the trace must be of 10,000,000 users, as the accounting assumes, found "
     "one of 1,000",
-    {},
   ),
 }
 for _every in (1, 3):
@@ -229,13 +220,11 @@ for _every in (1, 3):
     "poisson participation was assumed, in which every user joins a virtual"
     " client independently of the others; in the trace .* of 40 rounds have"
     " virtual clients of equal size: its users were shuffled and cut",
-    {},
   )
 _REFUSED["a user with probability 0.5 instead of 0.032"] = (
   _claim("poisson", users_per_round=32),
   lambda: _likelier(0.5),
   "with probability 0.032; in the trace user 3 is in 1[0-9] of 30 rounds",
-  {},
 )
 _REFUSED["a user who is never drawn"] = (
   _claim("poisson", users_per_round=600),
@@ -244,7 +233,6 @@ _REFUSED["a user who is never drawn"] = (
     for clients in _sampled("poisson", users_per_round=600)
   ],
   "with probability 0.6; in the trace a user is in no more than 0 of 40",
-  {},
 )
 for _kind in _KINDS:
   _REFUSED[f"groups under a claim of users on their own, {_kind}"] = (
@@ -252,7 +240,6 @@ for _kind in _KINDS:
     functools.partial(_sampled, _kind, users_per_client=10),
     "virtual clients of one user were assumed, .* the trace has virtual "
     "clients of several",
-    {},
   )
 for _kind, _size in (("fixed_size", 1_000), ("poisson", 1_007)):
   _REFUSED[f"passes under a claim of sampling, {_kind}"] = (
@@ -267,22 +254,20 @@ for _kind, _size in (("fixed_size", 1_000), ("poisson", 1_007)):
     lambda: [_alone(np.arange(_USERS_PER_ROUND))] * 3,
     f"{_kind} participation was assumed, in which two consecutive rounds have"
     " .* they have 50 to 50",
-    {},
   )
   _REFUSED[f"a user more often than sampling explains, {_kind}"] = (
     _claim(_kind),
     functools.partial(_too_frequent, _kind),
     f"{_kind} participation was assumed, in which a user is in a round with "
     "probability 0.05; in the trace user 3 is in 40 of 40 rounds",
-    {},
   )
 
 
 @pytest.mark.parametrize("case", _REFUSED)
 def test_a_trace_that_refutes_the_claim(case, tmp_path):
-  claim, create_rounds, message, options = _REFUSED[case]
+  claim, create_rounds, message, *options = _REFUSED[case]
   with pytest.raises(participation_lib.ClaimError, match=message):
-    _report(claim, create_rounds(), tmp_path / "trace", **options)
+    _report(claim, create_rounds(), tmp_path / "trace", **dict(*options))
 
 
 def test_evidence_against_independent_groups_is_fair():
@@ -337,19 +322,13 @@ def test_amplification_of_correlated_noise(mechanism, kind):
 )
 def test_an_accountant_that_does_not_know_the_sampling(kind, accountant):
   claim = _claim(kind)
-  expected = f"for {kind} participation, found \\('{accountant}',\\)"
-  with pytest.raises(ValueError, match=expected):
+  with pytest.raises(ValueError, match=f"for {kind} participation, found"):
     ledger_lib.Ledger(claim, delta=1e-5, accountants=(accountant,))
-  with pytest.raises(ValueError, match=expected):
-    planning.create_plan(
-      "gaussian", claim, 40, 4.0, 1e-5, accountants=(accountant,)
-    )
+  counts = [(claim.sampled_event(_GAUSSIAN), 1)]
+  relation = claim.neighboring_relation
   with pytest.raises(ValueError, match="event must be supported"):
     epsilon_lib.epsilon_of(
-      [(claim.sampled_event(_GAUSSIAN), 1)],
-      1e-5,
-      accountant=accountant,
-      neighboring_relation=claim.neighboring_relation,
+      counts, 1e-5, accountant=accountant, neighboring_relation=relation
     )
 
 
@@ -363,22 +342,6 @@ def test_correlated_noise_that_is_not_the_same_in_all_rounds(events):
     ValueError, match=r"must be the same in all rounds .* found .*Tree"
   ):
     ledger.with_rounds(events[1])
-
-
-@pytest.mark.parametrize("kind", _KINDS)
-def test_half_the_sensitivity_of_virtual_clients(kind):
-  claim = _claim(kind, users_per_client=2)
-  with pytest.raises(ValueError, match="sensitivity_in_clip_norms must not"):
-    _claim(kind, sensitivity_in_clip_norms=1.0)
-  report = planning.create_report(
-    planning.create_plan("gaussian", claim, 40, 4.0, 1e-5, accountants=("rdp",))
-  )
-  assert report.sensitivity_in_clip_norms == 2
-  assert report.unit_is_virtual_client_epsilon < report.epsilon
-  assert "changes the sum of a round that they are in by at most 2 C" in (
-    report.statement
-  )
-  assert "not user-level" in report.statement
 
 
 @pytest.mark.parametrize(

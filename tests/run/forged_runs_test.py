@@ -17,7 +17,7 @@ from tff_fedemb.run import account as account_run
 _RUN = "run"
 _CHAIN, _TRACE = chain_lib.NAME, "participation.trace"
 _MODEL, _SUMMARY = "release/saved_model", "summary.json"
-_MORE_NOISE = ('"noise_multiplier": 2.0}, 6', '"noise_multiplier": 9.0}, 6')
+_MORE_NOISE = ('"multiplier": 2.0}', '"multiplier": 9.0}')
 _FEWER_NUMBERS = ('"num_parameters": 1000', '"num_parameters": 1')
 
 
@@ -212,7 +212,7 @@ _CHANGED = {
   ),
   "more noise in a chain made anew": (
     lambda run: run.replace(
-      '"noise_multiplier": 2.0,', '"noise_multiplier": 9.0,', link=True
+      '"multiplier": 2.0,', '"multiplier": 9.0,', link=True
     ),
     "go on as it began, found planned.history .*9.0.* then and .*2.0.* now",
   ),

@@ -1,5 +1,8 @@
 """Participations by name."""
 
+import functools
+
+from tff_fedemb import config
 from tff_fedemb import registry
 from tff_fedemb.participation import b_min_sep
 from tff_fedemb.participation import balls_in_bins
@@ -27,4 +30,7 @@ PARTICIPATIONS: registry.Registry[participation.Participation] = (
   )
 )
 create_participation = PARTICIPATIONS.create
-to_json, from_json = PARTICIPATIONS.to_json, PARTICIPATIONS.from_json
+to_json = functools.partial(config.part_to_json, registry=PARTICIPATIONS)
+from_json = functools.partial(
+  config.part_from_json, registry=PARTICIPATIONS, name="participation"
+)

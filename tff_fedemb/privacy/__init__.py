@@ -2,16 +2,18 @@
 
 Who takes part, and what may be claimed for it, is `data.participation`.
 
-* `composition` turns a mechanism's events and the participation into the events
-  that an accountant is given; `epsilon` reads off epsilon and zCDP, and says
-  where PLD is too slow. `gaussian_accountant` is the exact one.
+* `composition` holds what is accounted for, and turns a mechanism's events and
+  the participation into the events that an accountant is given; `epsilon` reads
+  off epsilon and zCDP, and says where PLD is too slow. `gaussian_accountant` is
+  the exact one, `monte_carlo` that of users whose rounds hang together.
 * `arithmetic` bounds what the noise's distance from a true Gaussian costs.
 * `report` says what a run protects and what it cost, in numbers and words.
-* `ledger` is the rounds as they happened, and travels in the checkpoint; its
-  report refuses an epsilon that the trace of who took part refutes.
+* `ledger` is the rounds as they happened; its report refuses an epsilon that
+  the trace of who took part refutes.
 * `planning` says what a run would cost, `calibration` how much noise or how
-  many users it takes, and `extrapolation` what a simulated run would cost with
-  a larger population and cohort; `published` is the authors' table.
+  many users it takes, `mechanism_choice` which mechanism makes the least noise,
+  and `extrapolation` what a simulated run would cost with a larger population
+  and cohort; `published` is the authors' table.
 * `tuning` accounts for choosing among many runs.
 * `audit` attacks what is claimed, and bounds epsilon from below.
 

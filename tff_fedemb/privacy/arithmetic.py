@@ -9,7 +9,6 @@ import dataclasses
 import math
 
 from tff_fedemb import config
-from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 
@@ -45,79 +44,57 @@ class RoundSum(config.Config):
   num_parameters: int = config.field(minimum=1)
 
 
-@dataclasses.dataclass(frozen=True)
-class Move:
-  """By how much one user may move the noise of some draws.
-
-  Attributes:
-    stddevs: In standard deviations, at most.
-    draws: In each round.
-    rounds: Of this kind.
-  """
-
-  stddevs: float
-  draws: int
-  rounds: int
-
-  @property
-  def tail(self) -> float:
-    """How likely a draw without the user is out of reach with them, at most."""
-    left = NOISE_REACH - self.stddevs
-    return 0.5 * math.erfc(left / math.sqrt(2.0))
-
-
-def moves(
-  mechanism_counts: composition.RoundCounts,
-  participation: participation_lib.Participation,
-) -> list[Move]:
-  """Returns by how much one user may move each kind of round.
-
-  One user moves a single number of a round by all that they may, which gives
-  the most away. Of correlated noise any draw may be the one that is moved, by
-  what they change over the whole run; where sampling amplifies it, by what they
-  change in one round that they are in, the only one that the draw is noise of.
+def most_moved(account: composition.Account) -> float:
+  """Returns by how many standard deviations a user may move a draw of noise.
 
   Args:
-    mechanism_counts: As in `composition.composed_events`, all with noise.
-    participation: Who takes part.
+    account: As in `tail_probability`.
   """
-  sensitivity = participation.sensitivity_in_clip_norms
-  of_strategy = composition.strategy_sensitivity(
-    mechanism_counts, participation
-  )
+  return max(move for move, _, _ in _moves(account))
+
+
+def _moves(account: composition.Account) -> list[tuple[float, int, int]]:
+  """By how much a user may move draws, draws of a round, and such rounds.
+
+  One user moves a single number of a round by all that they may, which gives
+  the most away. Any draw of correlated noise may be the one that is moved, by
+  what they change over the whole run; where sampling amplifies it, by what they
+  change in one round that they are in, the only one that the draw is noise of.
+  """
+  sensitivity = account.participation.sensitivity_in_clip_norms
+  of_strategy = composition.strategy_sensitivity(*account.run)
   if of_strategy is not None:
     sensitivity *= of_strategy
   found = []
-  for event, count in mechanism_counts:
-    run, times = composition.runs_of(event)
-    multiplier = composition.noise_of(run).multiplier
-    found.append(Move(sensitivity / multiplier, times, count))
+  for event, count in account.run[0]:
+    event, times = composition.runs_of(event)
+    move = sensitivity / composition.noise_of(event).multiplier
+    found.append((move, times, count))
   return found
 
 
-def tail_probability(
-  mechanism_counts: composition.RoundCounts,
-  participation: participation_lib.Participation,
-) -> float:
+def tail_probability(account: composition.Account) -> float:
   """Bounds how likely noise that ends makes a run impossible for a neighbour.
 
   A true Gaussian has no end. A round that ran n times had n draws.
 
   Args:
-    mechanism_counts: As in `moves`.
-    participation: Who takes part.
+    account: Of at least one round, all with noise.
   """
-  rounds = sum(count for _, count in mechanism_counts)
-  left = participation.participations(rounds)
-  if any(composition.noise_of(run).strategy for run, _ in mechanism_counts):
-    left = rounds
+  left = account.participation.participations(account.rounds)
+  if any(noise.strategy for noise in account.noises):
+    left = account.rounds
+  tails = []
+  for move, draws, count in _moves(account):
+    # How likely a draw without the user is out of reach with them, at most.
+    tail = 0.5 * math.erfc((NOISE_REACH - move) / math.sqrt(2.0))
+    tails.append((draws * tail, count))
   total = 0.0
   # Those that give most away are the ones that a user may be in.
-  found = moves(mechanism_counts, participation)
-  for move in sorted(found, key=lambda m: -m.draws * m.tail):
-    used = min(move.rounds, left)
+  for tail, count in sorted(tails, reverse=True):
+    used = min(count, left)
     left -= used
-    total += used * move.draws * move.tail
+    total += used * tail
   return min(1.0, total)
 
 
@@ -159,12 +136,7 @@ class WholeEpsilon:
 
 
 def whole_epsilon(
-  mechanism_counts: composition.RoundCounts,
-  participation: participation_lib.Participation,
-  delta: float,
-  *,
-  accountants: Sequence[str] | None = None,
-  round_sum: RoundSum | None = None,
+  account: composition.Account, round_sum: RoundSum | None
 ) -> WholeEpsilon:
   """Returns the one figure that a run, its report and its metrics tell.
 
@@ -172,37 +144,30 @@ def whole_epsilon(
     As `composition.composed_events` and `add_to_epsilon`.
 
   Args:
-    mechanism_counts: As in `composition.composed_events`.
-    participation: Who took part.
-    delta: In (0, 1).
-    accountants: As in `epsilon.epsilon_by_accountant`.
+    account: The rounds.
     round_sum: What had noise in every round; None if that is not known.
   """
-  run = (mechanism_counts, participation)
-  epsilons = epsilon_lib.epsilon_by_accountant(
-    *run, delta, accountants=accountants
-  )
-  name, epsilon = epsilon_lib.leading(epsilons)
 
-  def epsilon_at(delta: float) -> float:
-    (at_delta,) = epsilon_lib.epsilon_by_accountant(
-      *run, delta, accountants=(name,)
-    ).values()
-    return at_delta
+  def epsilons(delta: float, names: Sequence[str]) -> dict[str, float]:
+    return epsilon_lib.epsilon_by_accountant(
+      *account.run, delta, accountants=names
+    )
 
-  noises = [composition.noise_of(event) for event, _ in mechanism_counts]
+  by_accountant = epsilons(account.delta, account.accountants)
+  name, epsilon = epsilon_lib.leading(by_accountant)
+  noises = account.noises
   if not (round_sum and noises) or any(
     n.strategy or not n.multiplier for n in noises
   ):
-    return WholeEpsilon(epsilon, name, epsilons, None)
-  by_runs = composition.rounds_by_runs(mechanism_counts)
+    return WholeEpsilon(epsilon, name, by_accountant, None)
+  by_runs = composition.rounds_by_runs(account.history)
   whole = add_to_epsilon(
-    epsilon_at,
-    delta,
+    lambda delta: epsilons(delta, (name,))[name],
+    account.delta,
     round_sum=round_sum,
     runs=sum(times * count for times, count in by_runs.items()),
   )
-  return WholeEpsilon(whole, name, epsilons, whole - epsilon)
+  return WholeEpsilon(whole, name, by_accountant, whole - epsilon)
 
 
 def add_to_epsilon(
@@ -215,9 +180,9 @@ def add_to_epsilon(
   """Returns epsilon of the noise as it is computed.
 
   Privacy:
-    From exact noise to the computed one, and back for the neighbour, each at
-    the cost of `log_ratio_bound`; whatever the sampling, the participation and
-    what earlier rounds have released.
+    Exact noise is replaced by computed noise, and for the neighbour the other
+    way around, each at the cost of `log_ratio_bound`; whatever the sampling,
+    the participation and what earlier rounds have released.
 
   Args:
     epsilon_at: From delta to the epsilon of exact noise; does not grow with it.

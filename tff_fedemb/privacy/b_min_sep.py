@@ -21,7 +21,6 @@ from scipy import special
 from tff_fedemb.privacy import monte_carlo
 from tff_fedemb.strategies import toeplitz
 
-_REMOVALS, _ADDITIONS = 0, 1
 # Numbers of a user's likelihood ratios that are held at once, and in all.
 _BATCH, _MAX_SIZE = 2**22, 2**25
 # Copies of a user are so many as have no more states together, and in all
@@ -166,15 +165,14 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
     _, log_scale, power, chance = min(found)
     at_zero = log_scale - power * self._divergence(chance)
     parts = []
-    for size, generator in _batches(count, self.rounds, _ADDITIONS):
+    for size, generator in _batches(count, self.rounds, monte_carlo.ADDITIONS):
       shift = np.repeat(-power * chance * mean[:, np.newaxis], size, axis=1)
       exponents = self.exponents(shift, generator)
       loss = -self.log_ratios(exponents)
       kept = loss > 0.0
       sums = exponents[:, kept].sum(axis=0)
       parts.append((loss[kept], power * chance * sums + at_zero))
-    losses, log_weights = map(np.concatenate, zip(*parts, strict=True))
-    return monte_carlo.Samples(losses, log_weights, count, power, log_scale)
+    return monte_carlo.Samples.of(parts, count, power, log_scale)
 
   def _divergence(self, chance: float) -> float:
     """Kullback and Leibler's, from users who are in a round with a chance."""
@@ -254,7 +252,7 @@ class Copies:
     return self.power / self.number
 
   def _changes(self, t: int) -> np.ndarray:
-    """Of a copy in each state, in round t."""
+    """What a copy in each state changes in round t."""
     changes = np.zeros(self.event.min_separation + 1)
     # Who waits from the start on has never been there.
     seen = self.event.column[: t + 1]
@@ -262,7 +260,7 @@ class Copies:
     return changes
 
   def _sum(self, values: np.ndarray) -> np.ndarray:
-    """Of one number by state, for all copies: `[states] * number`."""
+    """Adds up a number by state over all copies: `[states] * number`."""
     return functools.reduce(np.add.outer, [values] * self.number)
 
   def _log_weights(self, t: int) -> np.ndarray:
@@ -333,7 +331,7 @@ class Copies:
     strides = len(state) ** np.arange(self.number)[::-1, np.newaxis]
     to_start = (-places * strides).astype(np.int32)
     to_other = ((stays - state)[places] * strides).astype(np.int32)
-    for size, generator in _batches(count, event.rounds, _REMOVALS):
+    for size, generator in _batches(count, event.rounds, monte_carlo.REMOVALS):
       shift = np.empty((event.rounds, size))
       at = generator.choice(first.size, size, p=first / first.sum())
       for t in range(event.rounds):
@@ -344,7 +342,7 @@ class Copies:
       yield shift, generator
 
   def _chances(self, values: np.ndarray) -> list[np.ndarray]:
-    """Of each copy in turn to take part, by what those before have done.
+    """Chances of each copy in turn to take part, by what those before did.
 
     Args:
       values: Weights of all from a round on, by states there.
@@ -377,9 +375,8 @@ def _sample_by(copies: Copies, count: int) -> monte_carlo.Samples:
     density = event.log_ratios(copies.scale * exponents[:, kept])
     log_weights = loss[kept] - copies.number * density + copies.log_scale
     parts.append((loss[kept], log_weights))
-  losses, log_weights = map(np.concatenate, zip(*parts, strict=True))
-  return monte_carlo.Samples(
-    losses, log_weights, count, copies.power - 1.0, copies.log_scale
+  return monte_carlo.Samples.of(
+    parts, count, copies.power - 1.0, copies.log_scale
   )
 
 
@@ -387,9 +384,7 @@ def _batches(
   count: int, rounds: int, stream: int
 ) -> Iterator[tuple[int, np.random.Generator]]:
   """Yields sizes of batches, and where their numbers are from."""
-  # Always the same, so that an account can be computed again, but not those by
-  # which it was decided where these are to be drawn.
-  generator = np.random.Generator(np.random.SFC64((count, stream)))
+  generator = monte_carlo.create_generator(count, stream)
   batch = max(_BATCH // rounds, 1)
   for first in range(0, count, batch):
     yield min(batch, count - first), generator

@@ -21,7 +21,6 @@ from tff_fedemb.privacy import monte_carlo
 from tff_fedemb.strategies import toeplitz
 
 _BATCH = 2**14
-_REMOVALS, _ADDITIONS = 0, 1
 # Bins that are told apart; of more, every second or third ... one.
 _MAX_BINS = 48
 
@@ -114,22 +113,17 @@ class BallsInBinsDpEvent(monte_carlo.MixtureDpEvent):
       logs = 0.5 * (power**2 - power) * np.diag(gram)
       log_scales.append(special.logsumexp(logs) - math.log(len(logs)))
       weights.append(special.softmax(logs))
-    losses, log_weights = [], []
-    for number, noise, generator in _draw(self.grams, count, _REMOVALS):
+    parts = []
+    for number, noise, generator in _draw(
+      self.grams, count, monte_carlo.REMOVALS
+    ):
       gram = self.grams[number][0]
       bins = generator.choice(len(gram), len(noise), p=weights[number])
       logs = noise + power * gram[bins] - 0.5 * np.diag(gram)
       loss, log_density = _log_means(logs, power)
-      kept = loss > 0.0
-      losses.append(loss[kept])
-      log_weights.append((loss - log_density)[kept] + log_scales[number])
-    return monte_carlo.Samples(
-      np.concatenate(losses),
-      np.concatenate(log_weights),
-      count,
-      power - 1.0,
-      max(log_scales),
-    )
+      log_weights = loss - log_density + log_scales[number]
+      parts.append((loss[loss > 0.0], log_weights[loss > 0.0]))
+    return monte_carlo.Samples.of(parts, count, power - 1.0, max(log_scales))
 
   def sample_additions(
     self, usual_loss: float, count: int
@@ -145,30 +139,21 @@ class BallsInBinsDpEvent(monte_carlo.MixtureDpEvent):
       0.5 * power * np.diag(gram).mean() + 0.5 * power**2 * gram.mean()
       for gram, _ in self.grams
     ]
-    losses, log_weights = [], []
-    for number, noise, _ in _draw(self.grams, count, _ADDITIONS):
+    parts = []
+    for number, noise, _ in _draw(self.grams, count, monte_carlo.ADDITIONS):
       gram = self.grams[number][0]
       logs = noise - power * gram.mean(axis=1) - 0.5 * np.diag(gram)
       loss = -_log_means(logs, 1.0)[0]
-      kept = loss > 0.0
-      losses.append(loss[kept])
-      log_weights.append(power * logs[kept].mean(axis=1) + log_scales[number])
-    return monte_carlo.Samples(
-      np.concatenate(losses),
-      np.concatenate(log_weights),
-      count,
-      power,
-      max(log_scales),
-    )
+      log_weights = power * logs.mean(axis=1) + log_scales[number]
+      parts.append((loss[loss > 0.0], log_weights[loss > 0.0]))
+    return monte_carlo.Samples.of(parts, count, power, max(log_scales))
 
 
 def _draw(
   grams: _Grams, count: int, stream: int
 ) -> Iterator[tuple[int, np.ndarray, np.random.Generator]]:
   """Yields the number of a matrix and numbers `[n, b]` with its covariance."""
-  # Always the same, so that an account can be computed again, but not those by
-  # which it was decided where these are to be drawn.
-  generator = np.random.Generator(np.random.SFC64((count, stream)))
+  generator = monte_carlo.create_generator(count, stream)
   counts = generator.multinomial(count, [share for _, share in grams])
   for number, left in enumerate(counts):
     # Bins may be so much alike that there is no Cholesky factor.

@@ -4,16 +4,16 @@ Both readings of the sensitivity are solved for; the user-level one leads. The
 target holds for what is found: it is the whole account's epsilon.
 
 More of what is searched for costs less privacy. Every search is one over
-integers, by bisection, on upper bounds that are quick to compute (few orders of
-RDP, a coarse grid of PLD) until it is close.
+integers, by `dp_accounting.calibrate_dp_mechanism`, between two that are found
+around what a quicker accountant asks for.
 """
 
 import bisect
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping
 import dataclasses
 import functools
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import dp_accounting
 
@@ -36,15 +36,23 @@ _NOISE_UNITS = 10**8
 _SMALLEST_NOISE = 1e-3
 _MAX_NUM_USERS = 10**12
 
-# Integers: the divergence of sampling costs several times more in between, and
-# more still at high orders.
-_LOW_ORDERS = (2, 3, 4, 6, 8, 11, 16, 24, 32, 48, 63)
-_HIGH_ORDERS = (128, 256, 512, 1024)
-# Orders at each side of the best one.
-_REACH = 3
-# Grids, and the factors by which to look around.
-_PLD_INTERVALS = ((1e-3, 1.1), (1e-4, 1.005))
-PLD_TOLERANCE = 1e-3
+# Factors by which a search looks around for a bracket, at least and at most.
+# PLD takes minutes with far less noise.
+_LEAST_STEP, _LARGEST_STEP, _LARGEST_SLOW_STEP = 1.003, 8.0, 2.0
+_SLOW = ("pld", "monte_carlo")
+# By which what these find may be too large, as a share; others leave so much to
+# be searched one by one.
+_SLOW_TOLERANCE, _TOLERANCE = 1e-3, 1e-5
+# Added to the logarithm of epsilon over its target, as a target has to be
+# positive; what costs just as much will do.
+_SHIFT, _JUST_AS_MUCH = 20.0, 1e-9
+# Integers: the divergence of sampling costs several times more in between.
+_FEW_ORDERS = (2, 3, 4, 6, 8, 11, 16, 24, 32, 48, 63, 128, 256, 512)
+# PLD's grid for a search, as a share of epsilon, and its limits: that of an
+# account, and the coarsest. What is found on a coarser grid holds on a finer
+# one, and is at most a hundredth too large.
+_SHARE_OF_EPSILON = 1e-3
+_GRIDS = (1e-4, 1e-3)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,6 +136,7 @@ def calibrate(
       reach.
   """
   checks.check_choice("solve_for", solve_for, SOLVE_FOR)
+  is_noise = solve_for == "noise_multiplier"
   if len(plan.accountants) != 1:
     raise errors.FieldError(
       "accountants", "be one for a target to hold by", plan.accountants
@@ -138,89 +147,144 @@ def calibrate(
   target_epsilon = checks.check_number(
     "target_epsilon", target_epsilon, above=0, maximum=limit
   )
-  if solve_for != "noise_multiplier" and plan.participation.is_mixture:
+  if plan.participation.is_mixture and not is_noise:
     raise errors.FieldError(
       "solve_for",
       f"be noise_multiplier with participation {plan.participation.name}, whose"
       " rounds of a user change with the users",
       solve_for,
     )
-  if solve_for != "noise_multiplier" and not plan.noise_multiplier:
+  if not plan.noise_multiplier and not is_noise:
     raise errors.FieldError(
       "noise_multiplier", f"be positive to solve for {solve_for}", 0
     )
 
   def solve(name: str, protects: str, sensitivity: float) -> Solution:
-    value = _Search(plan, solve_for, target_epsilon, sensitivity).solve()
+    value = find_least(plan, solve_for, target_epsilon, sensitivity=sensitivity)
     solved = plan.with_value(solve_for, value)
     (epsilon,) = solved.epsilons(sensitivity).values()
     return Solution(name, protects, sensitivity, value, epsilon, solved)
 
   user_level, authors = epsilon_lib.in_both_readings(plan.participation, solve)
   solved = user_level.plan
-  report = report_lib.create_report(
-    [(solved.event, solved.rounds)],
-    solved.participation,
-    solved.delta,
-    accountants=solved.accountants,
-  )
   return Calibration(
     solve_for=solve_for,
     target_epsilon=target_epsilon,
     user_level=user_level,
     authors=authors,
-    report=report,
-    assumptions=_assumptions(solved, solve_for),
+    report=report_lib.create_report(solved.account),
+    assumptions=tuple(_assumptions(solved, solve_for)),
   )
 
 
-def _assumptions(plan: planning.Plan, solve_for: str) -> tuple[str, ...]:
-  words = {
-    "noise_multiplier": f"Rounded up to {DIGITS} digits.",
-    "num_users": (
-      "The users of a round and the noise stay the same; delta too, which "
-      "is to be below 1 / num_users."
-    ),
-    "users_per_round": (
-      "The noise multiplier grows with the users of a round, so that the "
-      "noise on the mean stays the same; the cohort is one of whole "
-      "virtual clients."
-    ),
-  }
-  assumptions = [words[solve_for]]
+_ASSUMED = {
+  "noise_multiplier": f"Rounded up to {DIGITS} digits.",
+  "num_users": (
+    "The users of a round and the noise stay the same; delta too, which is to"
+    " be below 1 / num_users."
+  ),
+  "users_per_round": (
+    "The noise multiplier grows with the users of a round, so that the noise on"
+    " the mean stays the same; the cohort is one of whole virtual clients."
+  ),
+}
+
+
+def _assumptions(plan: planning.Plan, solve_for: str) -> Iterator[str]:
+  yield _ASSUMED[solve_for]
   claim = plan.participation
   if solve_for != "noise_multiplier" and not claim.is_sampled:
-    assumptions.append(
+    yield (
       "Users take part in whole passes: min_separation is num_users / "
       "users_per_round, rounded up."
     )
     if isinstance(plan.strategy, toeplitz.ToeplitzStrategy):
-      assumptions.append(
+      yield (
         "The strategy is optimised anew for every schedule; a smaller value "
         "may do in between, as the cost of such strategies is not monotone."
       )
-  if (
-    solve_for == "users_per_round"
-    and claim.neighboring_relation
-    is dp_accounting.NeighboringRelation.REPLACE_ONE
-    and claim.users_per_round == claim.num_users
-  ):
-    assumptions.append(
-      "All users are in every round: the bound for drawing nearly all of "
-      "them exceeds the cost of all, so a smaller cohort might do that "
-      "cannot be shown to."
+  is_everybody = claim.users_per_round == claim.num_users
+  of_size = dp_accounting.NeighboringRelation.REPLACE_ONE
+  if is_everybody and claim.neighboring_relation is of_size:
+    yield (
+      "All users are in every round: the bound for drawing nearly all of them"
+      " exceeds the cost of all, so a smaller cohort might do that cannot be"
+      " shown to."
     )
-  if plan.accountants in (("pld",), ("monte_carlo",)):
+  if plan.accountants[0] in _SLOW:
     name = report_lib.ACCOUNTANT_NAMES[plan.accountants[0]]
-    assumptions.append(
-      f"The smallest value to {PLD_TOLERANCE:.1%}, as {name} takes seconds."
+    yield (
+      f"The smallest value to {_SLOW_TOLERANCE:.1%}, as {name} takes seconds."
     )
   if plan.accountants == ("monte_carlo",):
-    assumptions.append(
+    yield (
       "Its estimates hold for all noise multipliers that could have been found"
       " together, so that the choice costs nothing more."
     )
-  return tuple(assumptions)
+
+
+def find_least(
+  plan: planning.Plan,
+  solve_for: str,
+  target_epsilon: float,
+  *,
+  sensitivity: float | None = None,
+  is_quick: bool = False,
+) -> float:
+  """Returns the smallest value for which a target holds.
+
+  Privacy:
+    As `planning.Plan`, with that value.
+
+  Args:
+    plan: As in `calibrate`, which checks it and what follows.
+    solve_for: As in `calibrate`.
+    target_epsilon: Positive.
+    sensitivity: In clip norms; the participation's if None.
+    is_quick: Whether PLD's coarse grid will do, on which the value is at most
+      a hundredth larger.
+
+  Returns:
+    An integer, except for the noise, which has `DIGITS` digits.
+
+  Raises:
+    errors.FieldError: If the target is out of reach.
+  """
+  stages: list[tuple[planning.Plan, dict[str, Any]]] = [(plan, {})]
+  if plan.accountants == ("monte_carlo",):
+    # Enough if everybody knows who takes part when.
+    known = dataclasses.replace(
+      plan,
+      participation=plan.participation.with_known_schedule(),
+      accountants=("gaussian",),
+    )
+    stages = [(known, {}), (plan, {})]
+  elif plan.accountants == ("rdp",):
+    stages.insert(0, (plan, {"orders": _FEW_ORDERS}))
+  elif plan.accountants == ("pld",):
+    low, high = _GRIDS
+    interval = min(max(_SHARE_OF_EPSILON * target_epsilon, low), high)
+    coarse = (plan, {"value_discretization_interval": interval})
+    by_rdp = dataclasses.replace(plan, accountants=("rdp",))
+    stages = [(by_rdp, {"orders": _FEW_ORDERS}), coarse, *stages]
+    if is_quick:
+      stages.pop()
+  found = None
+  for number, (each, options) in enumerate(stages, 1):
+    search = _Search(each, solve_for, target_epsilon, sensitivity, options)
+    is_last = number == len(stages)
+    is_exact = is_last and plan.accountants[0] not in _SLOW
+    found = search.find(found, is_exact=is_exact)
+  _, high = search.limits
+  if found > high:
+    raise errors.FieldError(
+      "target_epsilon",
+      f"be at least {search.epsilon(search.value(high)):.4g}, what"
+      f" {plan.accountants[0]} gives at {solve_for} ="
+      f" {search.value(high):,g}, the largest that is tried",
+      f"{target_epsilon:g}",
+    )
+  return search.value(found)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,199 +294,141 @@ class _Search:
   plan: planning.Plan
   solve_for: str
   target: float
-  sensitivity: float
+  sensitivity: float | None
+  options: Mapping[str, Any]
 
   @functools.cached_property
   def limits(self) -> tuple[int, int]:
-    """Of the integers that are searched; see `_value`."""
+    """First and last of the integers that are searched; see `value`."""
     claim = self.plan.participation
+    users, alone = claim.users_per_round, claim.users_per_client
     # Of so many blocks of users one is drawn from.
     blocks = (claim.min_separation or 1) if claim.is_sampled else 1
     if self.solve_for == "num_users":
-      if claim.is_sampled:
-        return math.ceil(claim.users_per_round) * blocks, _MAX_NUM_USERS
       # Nobody takes part twice: a longer pass changes nothing.
-      return 1, self.plan.rounds
+      most = max(
+        math.floor((self.plan.rounds - 1) * users) + 1, math.ceil(users)
+      )
+      return math.ceil(
+        users
+      ) * blocks, _MAX_NUM_USERS if claim.is_sampled else most
     low, high = checks.MIN_NOISE_MULTIPLIER, checks.MAX_NOISE_MULTIPLIER
     if self.solve_for == "noise_multiplier":
       return int(_SMALLEST_NOISE * _NOISE_UNITS), int(high * _NOISE_UNITS)
     # Noise is in proportion to the virtual clients.
-    clients = claim.users_per_round / claim.users_per_client
-    per_noise = clients / self.plan.noise_multiplier
-    return (
-      max(math.ceil(low * per_noise), 1),
-      min(
-        math.floor(high * per_noise),
-        claim.num_users // (claim.users_per_client * blocks),
-      ),
+    per_noise = users / alone / self.plan.noise_multiplier
+    most = min(
+      math.floor(high * per_noise), claim.num_users // (alone * blocks)
     )
+    return max(math.ceil(low * per_noise), 1), most
 
-  def _value(self, number: int) -> float:
+  def value(self, number: int) -> float:
     """What an integer stands for.
 
-    Units of noise, virtual clients, users if they are sampled, and otherwise
-    rounds of a pass over the fewest users for which it takes so many.
+    Units of noise, rounded up to what is typed; virtual clients; or users.
     """
-    claim = self.plan.participation
     if self.solve_for == "noise_multiplier":
-      return number / _NOISE_UNITS
+      last = 10 ** (len(str(number)) - DIGITS)
+      return math.ceil(number / last) * last / _NOISE_UNITS
     if self.solve_for == "users_per_round":
-      return number * claim.users_per_client
-    if claim.is_sampled:
-      return number
-    users = claim.users_per_round
-    return max(math.floor((number - 1) * users) + 1, math.ceil(users))
+      return number * self.plan.participation.users_per_client
+    return number
 
-  def solve(self) -> float:
-    """Returns the smallest value, an integer except for the noise."""
-    low, high = self.limits
-    (accountant,) = self.plan.accountants
-    is_noise = self.solve_for == "noise_multiplier"
-    claim = self.plan.participation
-    if self.solve_for == "users_per_round" and not claim.is_sampled:
-      found = self._solve_cohort_in_passes()
-    elif accountant == "monte_carlo":
-      found = self._solve_by_monte_carlo()
-    elif accountant == "pld":
-      found = self._solve_by_pld()
-    elif accountant == "rdp" and (is_noise or claim.is_sampled):
-      found = self._solve_by_rdp()
-    else:
-      found = self._smallest(self._epsilon, low, high)
-    if found > high:
-      raise errors.FieldError(
-        "target_epsilon",
-        f"be at least {self._epsilon(high):.4g}, what {accountant} gives"
-        f" at {self.solve_for} = {self._value(high):,g}, the largest that is"
-        " tried",
-        f"{self.target:g}",
-      )
-    if is_noise:
-      last = 10 ** (len(str(found)) - DIGITS)
-      found = math.ceil(found / last) * last
-    return self._value(found)
+  def epsilon(self, value: float) -> float:
+    """What a value costs."""
+    plan = self.plan.with_value(self.solve_for, value)
+    (epsilon,) = plan.epsilons(self.sensitivity, **self.options).values()
+    return epsilon
 
-  def _smallest(
-    self,
-    epsilon: Callable[[int], float],
-    low: int,
-    high: int,
-    tolerance: float = 0.0,
-  ) -> int:
-    """Smallest integer of a range that holds, if all above do; else the next.
+  def find(self, guess: int | None, *, is_exact: bool) -> int:
+    """Smallest integer that holds; one more than the last if none does.
 
-    Args:
-      epsilon: Of an integer.
-      low: First of the range.
-      high: Last of the range.
-      tolerance: Relative, by which the result may be too large.
+    Unless it is to be exact, it may be a little larger.
     """
-    low, high = low - 1, high + 1
-    while high - low > max(tolerance * high, 1):
-      middle = max(math.isqrt(low * high), low + 1)
-      if epsilon(middle) <= self.target:
-        high = middle
-      else:
-        low = middle
-    return high
-
-  def _solve_cohort_in_passes(self) -> int:
-    def participations(clients: int) -> int:
-      return self._at(clients).participation.participations(self.plan.rounds)
-
     first, most = self.limits
+    claim = self.plan.participation
+    if self.solve_for != "users_per_round" or claim.is_sampled:
+      own = {
+        "noise_multiplier": round(self.plan.noise_multiplier * _NOISE_UNITS),
+        "num_users": claim.num_users,
+        "users_per_round": claim.clients_per_round,
+      }
+      return self._find_between(
+        first, most, guess or own[self.solve_for], is_exact
+      )
+
+    def participations(clients: int) -> int:
+      plan = self.plan.with_value(self.solve_for, self.value(clients))
+      return plan.participation.participations(plan.rounds)
+
     while first <= most:
-      # With equally many participations more users a round cost less.
+      # In passes, with equally many of them, more users a round cost less.
       end = bisect.bisect_right(
         range(most + 1), participations(first), lo=first, key=participations
       )
-      if self._epsilon(end - 1) <= self.target:
-        return self._smallest(self._epsilon, first, end - 1)
+      found = self._find_between(first, end - 1, end - 1, is_exact)
+      if found < end:
+        return found
       first = end
     return first
 
-  def _solve_by_rdp(self) -> int:
-    """By a few orders at a time, until the others say no less would do."""
-    low, high = self.limits
-    orders: tuple[float, ...] = _LOW_ORDERS
-    # Without any divergence, order a has an epsilon of log(1 / delta) / (a - 1)
-    # or somewhat less.
-    if self.target < -3 * math.log(self.plan.delta) / (orders[-1] - 1):
-      orders += _HIGH_ORDERS
-    while True:
+  def _find_between(
+    self, low: int, high: int, guess: int, is_exact: bool
+  ) -> int:
+    """The same in a range, if all above hold as well."""
+    is_slow = self.plan.accountants[0] in _SLOW
 
-      def bound(number: int, orders: Sequence[float] = orders) -> float:
-        return self._rdp(orders, number)[0]
+    @functools.cache
+    def excess_at(value: float) -> float:
+      """Logarithm of epsilon over the target: it falls nearly straight."""
+      return math.log(min(max(self.epsilon(value) / self.target, 1e-6), 1e6))
 
-      found = self._smallest(bound, low, high)
-      if found == low:
-        return found
-      high = found - 1
-      epsilon, best = self._rdp(epsilon_lib.RDP_ORDERS, high)
-      if epsilon > self.target:
-        return found
-      position = epsilon_lib.RDP_ORDERS.index(best)
-      orders = epsilon_lib.RDP_ORDERS[
-        max(position - _REACH, 0) : position + _REACH + 1
-      ]
+    def excess(number: int) -> float:
+      return excess_at(self.value(number))
 
-  def _rdp(self, orders: Sequence[float], number: int) -> tuple[float, float]:
-    """An upper bound of RDP's epsilon, and the best of the orders."""
-    create = functools.partial(dp_accounting.rdp.RdpAccountant, orders)
-    accountant = self._composed(number, create)
-    events = self._at(number).composed_events(self.sensitivity)
-    return epsilon_lib.rdp_epsilon(
-      accountant.rdp,
-      orders,
+    def step(number: int) -> float:
+      most = _LARGEST_SLOW_STEP if is_slow else _LARGEST_STEP
+      return min(max(math.exp(abs(excess(number))), _LEAST_STEP), most)
+
+    lower = upper = min(max(guess, low), high)
+    while excess(upper) > 0 and upper < high:
+      lower, upper = upper, min(math.ceil(upper * step(upper)), high)
+    while excess(lower) <= 0 and lower > low:
+      lower, upper = max(math.floor(lower / step(lower)), low), lower
+    if excess(upper) > 0:
+      return high + 1
+    if excess(lower) <= 0:
+      return lower
+    tolerance = _TOLERANCE if is_exact else _SLOW_TOLERANCE
+    log_found = dp_accounting.calibrate_dp_mechanism(
+      _Excess,
+      lambda log_number: excess(round(math.exp(log_number))),
+      _SHIFT + _JUST_AS_MUCH,
       self.plan.delta,
-      sampled_rounds=epsilon_lib.sampled_rounds(events),
+      dp_accounting.ExplicitBracketInterval(math.log(lower), math.log(upper)),
+      tol=tolerance,
+    )
+    if not is_exact:
+      return round(math.exp(log_found))  # As it was accounted for.
+    first, last = (
+      math.exp(log_found + error) for error in (-2 * tolerance, 2 * tolerance)
+    )
+    return bisect.bisect_left(
+      range(min(math.ceil(last), upper)),
+      True,
+      lo=max(math.floor(first), lower),
+      key=lambda number: excess(number) <= 0,
     )
 
-  def _solve_by_pld(self) -> int:
-    """On a coarse grid first, around what RDP has found."""
-    low, high = self.limits
-    found = min(self._solve_by_rdp(), high)
-    for interval, step in _PLD_INTERVALS:
-      create = functools.partial(
-        dp_accounting.pld.PLDAccountant, value_discretization_interval=interval
-      )
 
-      def pld(number: int, create: Any = create) -> float:
-        return self._composed(number, create).get_epsilon(self.plan.delta)
+class _Excess:
+  """An accountant as the search sees it, whose events are what they cost."""
 
-      lower = upper = found
-      while pld(upper) > self.target:
-        if upper == high:
-          return high + 1
-        upper = min(math.ceil(upper * step), high)
-      while lower > low and (lower == upper or pld(lower) <= self.target):
-        lower = max(math.floor(lower / step), low)
-      found = min(self._smallest(pld, lower, upper, PLD_TOLERANCE), upper)
-    return found
+  ledger: ClassVar[dp_accounting.DpEvent] = dp_accounting.NoOpDpEvent()
 
-  def _solve_by_monte_carlo(self) -> int:
-    """Below the noise that does if everybody knows who takes part when."""
-    plan = dataclasses.replace(
-      self.plan,
-      participation=self.plan.participation.with_known_schedule(),
-      accountants=("gaussian",),
-    )
-    known = dataclasses.replace(self, plan=plan).solve()
-    high = math.ceil(known * _NOISE_UNITS)
-    return self._smallest(self._epsilon, self.limits[0], high, PLD_TOLERANCE)
+  def compose(self, excess: float) -> "_Excess":
+    self._excess = excess
+    return self
 
-  def _composed(self, number: int, create: Callable[..., Any]) -> Any:
-    plan = self._at(number)
-    accountant = create(
-      neighboring_relation=plan.participation.neighboring_relation
-    )
-    for event, count in plan.composed_events(self.sensitivity):
-      accountant.compose(event, count)
-    return accountant
-
-  def _epsilon(self, number: int) -> float:
-    (epsilon,) = self._at(number).epsilons(self.sensitivity).values()
-    return epsilon
-
-  def _at(self, number: int) -> planning.Plan:
-    return self.plan.with_value(self.solve_for, self._value(number))
+  def get_epsilon(self, unused_delta: float) -> float:
+    return self._excess + _SHIFT

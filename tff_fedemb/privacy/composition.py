@@ -1,4 +1,4 @@
-"""From what a mechanism releases to the events that an accountant is given.
+"""Turns what a mechanism releases into the events that an accountant is given.
 
 Two families. Where the users of a round are drawn anew, each round that may
 draw a user is an event of its own, amplified by the sampling; so it is under
@@ -14,17 +14,19 @@ that were drawn in secret and hang together: the whole run is one event
 import collections
 from collections.abc import Sequence
 import dataclasses
+import functools
 import math
 
 import dp_accounting
 
 from tff_fedemb import checks
+from tff_fedemb import config
 from tff_fedemb import errors
 from tff_fedemb.participation import b_min_sep as b_min_sep_lib
 from tff_fedemb.participation import participation as participation_lib
+from tff_fedemb.participation import registry as participations
 from tff_fedemb.privacy import b_min_sep
 from tff_fedemb.privacy import balls_in_bins
-from tff_fedemb.privacy import monte_carlo
 from tff_fedemb.strategies import registry as strategies
 from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import toeplitz
@@ -34,7 +36,7 @@ RoundCounts = Sequence[tuple[dp_accounting.DpEvent, int]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Noise:
+class Noise(config.Config):
   """What a mechanism adds to the sum of a round.
 
   Attributes:
@@ -43,7 +45,65 @@ class Noise:
   """
 
   multiplier: float
-  strategy: strategy_lib.Strategy | None = None
+  strategy: strategy_lib.Strategy | None = config.part(
+    None, registry=strategies.STRATEGIES
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class Account(config.Config):
+  """What is accounted for: rounds, and who takes part in them.
+
+  Privacy:
+    Unit: user.
+    Neighbouring relation: the participation's.
+    Sensitivity: the participation's, in clip norms.
+    DpEvent: `composed_events` of the rounds.
+
+  Attributes:
+    participation: Who takes part in every round.
+    delta: At which epsilon is stated, in (0, 1).
+    accountants: Names of the accountants, cheapest first; all that the
+      participation supports if None.
+    history: Pairs of a mechanism's event, at a sensitivity of one clip norm
+      and as in `composed_events`, and how many rounds in a row it ran.
+
+  Raises:
+    ValueError: If delta is out of range, an accountant or an event not
+      supported, or correlated noise not the same in all rounds.
+  """
+
+  participation: participation_lib.Participation = config.part(
+    registry=participations.PARTICIPATIONS
+  )
+  _: dataclasses.KW_ONLY
+  delta: float = config.field(above=0, below=1)
+  accountants: tuple[str, ...] | None = None
+  history: tuple[tuple[dp_accounting.DpEvent, int], ...] = ()
+
+  def __post_init__(self):
+    super().__post_init__()
+    accountants = self.participation.select_accountants(self.accountants)
+    object.__setattr__(self, "accountants", accountants)
+    for _, count in self.history:
+      checks.check_integer("count", count, minimum=1)
+    # Refused now rather than hours later, when an epsilon is wanted.
+    check_noise(*self.run)
+
+  @property
+  def rounds(self) -> int:
+    """Number of rounds."""
+    return sum(count for _, count in self.history)
+
+  @property
+  def run(self) -> tuple[RoundCounts, participation_lib.Participation]:
+    """Each event with all its rounds, and who takes part in them."""
+    return merge_rounds(self.history), self.participation
+
+  @property
+  def noises(self) -> list[Noise]:
+    """What rounds of each event added, each time that they ran together."""
+    return [noise_of(event) for event, _ in self.run[0]]
 
 
 def run_again(
@@ -145,39 +205,28 @@ def check_noise(
   noises = []
   for event, count in mechanism_counts:
     noise = noise_of(event)
+    checks.check_noise_multiplier(noise.multiplier)
     if noise.strategy is not None:
       check_correlated(type(noise.strategy), participation)
-      _check_bands(noise.strategy, participation)
-    checks.check_noise_multiplier(noise.multiplier)
+      num_bands, period = noise.strategy.num_bands, participation.min_separation
+      is_anew = participation.is_sampled and not participation.is_drawn_once
+      # Others would mix the rounds of a user whose sampling amplifies.
+      if is_anew and (num_bands or math.inf) > period:
+        raise errors.FieldError(
+          "num_bands",
+          f"be at most {period:,}, the rounds from one of a user's to the next,"
+          " for sampling to amplify",
+          num_bands,
+        )
     if checks.check_integer("count", count, minimum=0):
       noises.append((noise, count))
-  if any(noise.strategy for noise, _ in noises):
-    different = {noise for noise, _ in noises}
-    if len(different) > 1:
-      raise ValueError(
-        "mechanism_event must be the same in all rounds where noise is "
-        f"correlated over rounds, found {sorted(map(str, different))}."
-      )
-  return noises
-
-
-def _check_bands(
-  strategy: strategy_lib.Strategy,
-  participation: participation_lib.Participation,
-) -> None:
-  """Refuses noise that mixes the rounds of a user whose sampling amplifies."""
-  period = participation.min_separation
-  if (
-    participation.is_sampled
-    and not participation.is_drawn_once
-    and not (strategy.num_bands or math.inf) <= period
-  ):
-    raise errors.FieldError(
-      "num_bands",
-      f"be at most {period:,}, the rounds from one of a user's to the next, for"
-      " sampling to amplify",
-      strategy.num_bands,
+  different = {noise for noise, _ in noises}
+  if len(different) > 1 and any(noise.strategy for noise in different):
+    raise ValueError(
+      "mechanism_event must be the same in all rounds where noise is "
+      f"correlated over rounds, found {sorted(map(str, different))}."
     )
+  return noises
 
 
 def check_correlated(
@@ -203,20 +252,19 @@ def check_correlated(
       " amplification by sampling assumes fresh noise in every round",
       participation.name,
     )
-  if is_known(strategy, participation):
-    return
-  known = [
-    name
-    for name, other in sorted(strategies.STRATEGIES.items())
-    if is_known(other, participation)
-  ]
-  raise errors.FieldError(
-    "mechanism",
-    f"be {', '.join(known)} or one of independent noise with participation"
-    f" {participation.name}, whose sampling amplifies no other noise:"
-    " min_separation claims as much for it",
-    strategy.name,
-  )
+  if not is_known(strategy, participation):
+    known = sorted(
+      name
+      for name, other in strategies.STRATEGIES.items()
+      if is_known(other, participation)
+    )
+    raise errors.FieldError(
+      "mechanism",
+      f"be {', '.join(known)} or one of independent noise with participation"
+      f" {participation.name}, whose sampling amplifies no other noise:"
+      " min_separation claims as much for it",
+      strategy.name,
+    )
 
 
 def is_known(
@@ -282,11 +330,16 @@ def composed_events(
   rounds = sum(count for _, count in noises)
   if participation.is_mixture and rounds:
     noise = min((noise for noise, _ in noises), key=lambda n: n.multiplier)
-    noise = dataclasses.replace(
-      noise, multiplier=noise.multiplier / sensitivity
-    )
-    return [(_mixture_event(noise, participation, rounds), 1)]
+    of_all = (noise.multiplier / sensitivity, noise.strategy)
+    separation = participation.min_separation
+    if isinstance(participation, b_min_sep_lib.BMinSep):
+      chance = participation.sampling_probability
+      return [
+        (b_min_sep.BMinSepDpEvent(*of_all, separation, chance, rounds), 1)
+      ]
+    return [(balls_in_bins.BallsInBinsDpEvent(*of_all, separation, rounds), 1)]
   of_strategy = strategy_sensitivity(mechanism_counts, participation)
+  is_sampled = participation.is_sampled
   left = participation.participations(rounds)
   if left < rounds:
     # Those that cost most are the ones that a user may be in.
@@ -297,32 +350,13 @@ def composed_events(
     left -= used
     if of_strategy is not None:
       sensitivity *= of_strategy
-      if not participation.is_sampled:
-        used = 1  # For the whole run.
+      used = used if is_sampled else 1  # For the whole run.
     event = dp_accounting.GaussianDpEvent(noise.multiplier / sensitivity)
-    if participation.is_sampled:
-      event = participation.sampled_event(event)
     if used:
-      events.append((event, used))
+      events.append(
+        (participation.sampled_event(event) if is_sampled else event, used)
+      )
   return events
-
-
-def _mixture_event(
-  noise: Noise, participation: participation_lib.Participation, rounds: int
-) -> monte_carlo.MixtureDpEvent:
-  """The event of a whole run, at a sensitivity of 1."""
-  separation = participation.min_separation
-  if isinstance(participation, b_min_sep_lib.BMinSep):
-    return b_min_sep.BMinSepDpEvent(
-      noise.multiplier,
-      noise.strategy,
-      separation,
-      participation.sampling_probability,
-      rounds,
-    )
-  return balls_in_bins.BallsInBinsDpEvent(
-    noise.multiplier, noise.strategy, separation, rounds
-  )
 
 
 def schedule_of(
@@ -343,8 +377,8 @@ def strategy_sensitivity(
 ) -> float | None:
   """Sensitivity of the strategy over the run; None without correlated noise.
 
-  Of one participation where users are sampled anew, which are accounted for one
-  by one: the norm of the largest column.
+  Where users are sampled anew, it is that of one participation, as they are
+  accounted for one by one: the norm of the largest column.
 
   Args:
     mechanism_counts: As in `composed_events`.
@@ -359,5 +393,13 @@ def strategy_sensitivity(
       schedule = schedule_of(participation, rounds)
       if participation.is_sampled and not participation.is_mixture:
         schedule = dataclasses.replace(schedule, max_participations=1)
-      return strategy.sensitivity(schedule)
+      return _sensitivity(strategy, schedule)
   return None
+
+
+# A search asks again for every noise multiplier.
+@functools.lru_cache(maxsize=256)
+def _sensitivity(
+  strategy: strategy_lib.Strategy, schedule: strategy_lib.Schedule
+) -> float:
+  return strategy.sensitivity(schedule)

@@ -40,80 +40,65 @@ VIRTUAL_CLIENT_UNIT = (
   "is not user-level: at best it is for a whole virtual client, zeroed out"
 )
 
+
+class RdpAccountant(dp_accounting.rdp.RdpAccountant):
+  """RDP, a bound whatever was lost to rounding.
+
+  Privacy:
+    Unit, neighbouring relation, sensitivity, DpEvent: those of
+      `dp_accounting`'s own, which this is but for epsilon.
+  """
+
+  def __init__(
+    self,
+    neighboring_relation: dp_accounting.NeighboringRelation,
+    orders: Sequence[float] = RDP_ORDERS,
+  ):
+    """Creates an empty accountant, of fewer orders if it is to be quick."""
+    super().__init__(orders, neighboring_relation)
+    self._sampled_rounds = 0
+
+  def _maybe_compose(self, event, count, do_compose):
+    error = super()._maybe_compose(event, count, do_compose)
+    is_sampled = isinstance(event, dp_accounting.PoissonSampledDpEvent)
+    if do_compose and is_sampled and event.sampling_probability < 1:
+      self._sampled_rounds += count
+    return error
+
+  def get_epsilon(self, target_delta: float) -> float:
+    """Returns an upper bound; NaN if the accounting broke down numerically."""
+    divergences, orders = self.rdp, np.asarray(self.orders)
+    lost = self._sampled_rounds * _LOG_MOMENT_ERROR / (orders - 1.0)
+    if not np.all(divergences >= -lost):
+      return math.nan
+    is_lost = divergences < lost * _MUCH_MORE
+    divergences = np.where(is_lost, divergences + lost, divergences)
+    return dp_accounting.rdp.compute_epsilon(orders, divergences, target_delta)[
+      0
+    ]
+
+
 _ACCOUNTANTS: dict[str, Callable[..., dp_accounting.PrivacyAccountant]] = {
-  "rdp": dp_accounting.rdp.RdpAccountant,
+  "rdp": RdpAccountant,
   "pld": dp_accounting.pld.PLDAccountant,
   "gaussian": gaussian_accountant.GaussianAccountant,
   "monte_carlo": monte_carlo.MonteCarloAccountant,
 }
 
 
-def rdp_epsilon(
-  divergences: np.ndarray,
-  orders: Sequence[float],
-  delta: float,
-  *,
-  sampled_rounds: int,
-) -> tuple[float, float]:
-  """Returns RDP's epsilon and its order, whatever was lost to rounding.
-
-  Args:
-    divergences: `[n]` of all rounds together, as `dp_accounting` has them.
-    orders: `[n]` their orders, above 1.
-    delta: In (0, 1).
-    sampled_rounds: Rounds among them whose users were drawn by Poisson
-      sampling.
-
-  Returns:
-    An upper bound; NaN if the accounting broke down numerically.
-  """
-  lost = sampled_rounds * _LOG_MOMENT_ERROR / (np.asarray(orders) - 1.0)
-  if not np.all(divergences >= -lost):
-    return math.nan, math.nan
-  is_lost = divergences < lost * _MUCH_MORE
-  return dp_accounting.rdp.compute_epsilon(
-    orders, np.where(is_lost, divergences + lost, divergences), delta
-  )
-
-
-def sampled_rounds(
-  event_counts: Sequence[tuple[dp_accounting.DpEvent, int]],
-) -> int:
-  """Returns the number of rounds as `rdp_epsilon` counts them.
-
-  Args:
-    event_counts: As in `epsilon_of`.
-  """
-  return sum(
-    count
-    for event, count in event_counts
-    if isinstance(event, dp_accounting.PoissonSampledDpEvent)
-    and event.sampling_probability < 1
-  )
-
-
 def current_epsilon(
-  accountant: dp_accounting.PrivacyAccountant,
-  delta: float,
-  *,
-  sampled_rounds: int = 0,
+  accountant: dp_accounting.PrivacyAccountant, delta: float
 ) -> float:
   """Returns the accountant's epsilon, refusing one that is not a number.
 
   Args:
-    accountant: Of RDP's default orders, if of RDP.
+    accountant: With all that was released.
     delta: In (0, 1).
-    sampled_rounds: As in `rdp_epsilon`; other accountants do not need it.
 
   Raises:
     ValueError: If the accounting broke down numerically.
   """
-  if isinstance(accountant, dp_accounting.rdp.RdpAccountant):
-    epsilon, _ = rdp_epsilon(
-      accountant.rdp, RDP_ORDERS, delta, sampled_rounds=sampled_rounds
-    )
-  else:
-    epsilon = accountant.get_epsilon(delta)
+  epsilon = accountant.get_epsilon(delta)
   if math.isnan(epsilon):
     raise ValueError(
       f"epsilon must be a number, found NaN after {accountant.ledger}."
@@ -127,6 +112,7 @@ def epsilon_of(
   *,
   accountant: str,
   neighboring_relation: dp_accounting.NeighboringRelation,
+  **options: Any,
 ) -> float:
   """Returns the epsilon of a sequence of rounds at `delta`.
 
@@ -144,6 +130,7 @@ def epsilon_of(
       RDP; it costs about a second at noise multipliers near 1 and minutes below
       0.05. Monte Carlo takes some seconds.
     neighboring_relation: The relation of the participation.
+    **options: Of the accountant.
 
   Returns:
     Epsilon, 0 for no rounds and infinity if any round is not private.
@@ -154,10 +141,10 @@ def epsilon_of(
   """
   checks.check_delta(delta)
   checks.check_choice("accountant", accountant, _ACCOUNTANTS)
-  composed = _compose(tuple(event_counts), accountant, neighboring_relation)
-  return current_epsilon(
-    composed, delta, sampled_rounds=sampled_rounds(event_counts)
+  composed = _compose(
+    tuple(event_counts), accountant, neighboring_relation, **options
   )
+  return current_epsilon(composed, delta)
 
 
 # What arithmetic adds is asked for at other deltas, and PLD takes a second.
@@ -166,17 +153,20 @@ def _compose(
   event_counts: tuple[tuple[dp_accounting.DpEvent, int], ...],
   accountant: str,
   neighboring_relation: dp_accounting.NeighboringRelation,
+  **options: Any,
 ) -> dp_accounting.PrivacyAccountant:
-  ledger = _ACCOUNTANTS[accountant](neighboring_relation=neighboring_relation)
+  composed = _ACCOUNTANTS[accountant](
+    neighboring_relation=neighboring_relation, **options
+  )
   for event, count in event_counts:
-    if not ledger.supports(event):
+    if not composed.supports(event):
       raise ValueError(
         f"event must be supported by the {accountant!r} accountant under "
         f"{neighboring_relation}, found {event!r}."
       )
     if count:
-      ledger.compose(event, count)
-  return ledger
+      composed.compose(event, count)
+  return composed
 
 
 def epsilon_by_accountant(
@@ -186,6 +176,7 @@ def epsilon_by_accountant(
   *,
   accountants: Sequence[str] | None = None,
   sensitivity_in_clip_norms: float | None = None,
+  **options: Any,
 ) -> dict[str, float]:
   """Returns the epsilon of the same rounds by each accountant.
 
@@ -198,6 +189,7 @@ def epsilon_by_accountant(
     delta: In (0, 1).
     accountants: Their names; all that the participation supports if None.
     sensitivity_in_clip_norms: As in `composition.composed_events`.
+    **options: Of the accountants.
 
   Returns:
     Epsilon by name. PLD is left out where RDP already exceeds
@@ -223,6 +215,7 @@ def epsilon_by_accountant(
       delta,
       accountant=name,
       neighboring_relation=participation.neighboring_relation,
+      **options,
     )
   return epsilons
 
@@ -273,63 +266,47 @@ def accountants_of_run(
   return accountants
 
 
-def with_secret_schedule(
-  mechanism_counts: composition.RoundCounts,
-  participation: participation_lib.Participation,
-  delta: float,
-) -> float | None:
+def with_secret_schedule(account: composition.Account) -> float | None:
   """Returns epsilon if nobody knew who was drawn when; None if moot.
 
   Args:
-    mechanism_counts: As in `composition.composed_events`.
-    participation: Who takes part.
-    delta: In (0, 1).
+    account: The rounds.
 
   Returns:
     The tightest; None without rounds, where epsilon rests on that already or
     nothing is drawn, and where no sampling amplifies such noise.
   """
-  secret = participation.with_secret_schedule()
-  if secret == participation or not mechanism_counts:
+  secret = account.participation.with_secret_schedule()
+  if secret == account.participation or not account.rounds:
     return None
+  counts, _ = account.run
   try:
-    composition.check_noise(mechanism_counts, secret)
+    composition.check_noise(counts, secret)
   except errors.FieldError:
     return None
-  noises = [composition.noise_of(event) for event, _ in mechanism_counts]
-  smallest = min(noise.multiplier for noise in noises)
-  epsilons = epsilon_by_accountant(
-    mechanism_counts,
-    secret,
-    delta,
-    accountants=accountants_of_run(secret, smallest),
-  )
-  return leading(epsilons)[1]
+  smallest = min(noise.multiplier for noise in account.noises)
+  accountants = accountants_of_run(secret, smallest)
+  return leading(
+    epsilon_by_accountant(
+      counts, secret, account.delta, accountants=accountants
+    )
+  )[1]
 
 
-def check_pld(
-  mechanism_counts: composition.RoundCounts,
-  participation: participation_lib.Participation,
-  delta: float,
-  *,
-  accountants: Sequence[str],
-) -> None:
+def check_pld(account: composition.Account) -> None:
   """Refuses PLD as the only accountant where it would take minutes.
 
   Args:
-    mechanism_counts: As in `composition.composed_events`.
-    participation: Who takes part.
-    delta: In (0, 1).
-    accountants: Those that are to be asked.
+    account: The rounds.
 
   Raises:
     errors.FieldError: If RDP's epsilon exceeds `PLD_EPSILON_LIMIT`.
   """
-  if tuple(accountants) != ("pld",):
+  if account.accountants != ("pld",):
     return
-  rdp = epsilon_by_accountant(
-    mechanism_counts, participation, delta, accountants=("rdp",)
-  )["rdp"]
+  (rdp,) = epsilon_by_accountant(
+    *account.run, account.delta, accountants=("rdp",)
+  ).values()
   if PLD_EPSILON_LIMIT < rdp < math.inf:
     raise errors.FieldError(
       "accountant",
@@ -346,10 +323,7 @@ def leading(epsilons: Mapping[str, float]) -> tuple[str, float]:
   return name, epsilons[name]
 
 
-def zcdp(
-  mechanism_counts: composition.RoundCounts,
-  participation: participation_lib.Participation,
-) -> float | None:
+def zcdp(account: composition.Account) -> float | None:
   """Returns rho of zero-concentrated DP; None where sampling amplifies.
 
   Bun and Steinke 2016, "Concentrated Differential Privacy". Sampling has no
@@ -360,20 +334,12 @@ def zcdp(
     As `composition.composed_events`; infinity if a round is not private.
 
   Args:
-    mechanism_counts: As in `composition.composed_events`.
-    participation: Who takes part.
-
-  Raises:
-    ValueError: As `composition.composed_events`.
+    account: The rounds.
   """
-  if participation.is_sampled:
+  if account.participation.is_sampled:
     return None
   # Of Gaussian mechanisms the divergence of order a is exactly rho a.
-  accountant = dp_accounting.rdp.RdpAccountant(
-    orders=[2.0], neighboring_relation=participation.neighboring_relation
-  )
-  for event, count in composition.composed_events(
-    mechanism_counts, participation
-  ):
+  accountant = dp_accounting.rdp.RdpAccountant([2.0])
+  for event, count in composition.composed_events(*account.run):
     accountant.compose(event, count)
   return float(accountant.rdp[0]) / 2.0

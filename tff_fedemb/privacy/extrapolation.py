@@ -19,6 +19,7 @@ from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import report
 from tff_fedemb.strategies import strategy as strategy_lib
@@ -57,7 +58,7 @@ class Extrapolation:
 
   Privacy:
     Unit: user in `user_level`; whole virtual client in `authors`.
-    Neighbouring relation: `neighboring_relation`.
+    Neighbouring relation: that of `participation`.
     Sensitivity: each reading's own.
     DpEvent: as `composition.composed_events`, composed over `rounds`.
 
@@ -71,10 +72,7 @@ class Extrapolation:
     simulated_participation: Who took part in the simulation.
     noise_multiplier: Extrapolated noise multiplier.
     participation: Who would take part.
-    neighboring_relation: In words.
-    assumptions: What has to hold for the figures to mean anything.
     zcdp: Rho of the user-level reading; None where sampling amplifies.
-    is_extrapolation: Always True.
   """
 
   user_level: Reading
@@ -86,21 +84,52 @@ class Extrapolation:
   simulated_participation: participation_lib.Participation
   noise_multiplier: float
   participation: participation_lib.Participation
-  neighboring_relation: str
-  assumptions: tuple[str, ...]
   zcdp: float | None = None
-  is_extrapolation: bool = dataclasses.field(default=True, init=False)
+
+  @property
+  def assumptions(self) -> tuple[str, ...]:
+    """What has to hold for the figures to mean anything."""
+    simulated, larger = self.simulated_participation, self.participation
+    doubled = delta = None
+    if larger.sensitivity_in_clip_norms != 1:
+      doubled = (
+        "The authors' reading counts a change of one clip norm where one user "
+        f"can cause {larger.sensitivity_in_clip_norms:g}; it "
+        f"{epsilon_lib.VIRTUAL_CLIENT_UNIT}. It is there to be compared with "
+        "published figures and guarantees nothing to a user."
+      )
+    if self.delta >= 1 / larger.num_users:
+      delta = (
+        f"delta {self.delta:g} is not below 1 / num_users ="
+        f" {1 / larger.num_users:g}."
+      )
+    assumptions = (
+      "The simulation had"
+      f" {checks.count_in_words(simulated.users_per_round)} of"
+      f" {simulated.num_users:,} users a round at noise multiplier"
+      f" {self.simulated_noise_multiplier:g}; the cost is that of"
+      f" {checks.count_in_words(larger.users_per_round)} of"
+      f" {larger.num_users:,} at {self.cohort_factor:g} times the noise.",
+      "The noise on the mean update is the same in both; the accuracy is "
+      "assumed, not measured, to carry over to the larger cohort.",
+      "The larger population exists, its users resemble the simulated ones, "
+      "and they are sampled as stated.",
+      larger.assumption_beside(simulated),
+      *(doubled, delta),
+    )
+    return tuple(filter(None, assumptions))
 
   def to_json(self) -> dict[str, Any]:
     """Returns a dictionary that JSON can hold, infinity as "inf"."""
+    changed = {
+      name: participations.to_json(getattr(self, name))
+      for name in ("simulated_participation", "participation")
+    }
+    relation = self.participation.neighboring_relation_in_words
     return report.json_safe(
-      dataclasses.asdict(self)
-      | {
-        "simulated_participation": participations.to_json(
-          self.simulated_participation
-        ),
-        "participation": participations.to_json(self.participation),
-      }
+      {**dataclasses.asdict(self), **changed}
+      | {"neighboring_relation": relation, "assumptions": self.assumptions}
+      | {"is_extrapolation": True}
     )
 
   def to_text(self) -> str:
@@ -109,7 +138,8 @@ class Extrapolation:
       "EXTRAPOLATION, not the cost of the run: "
       f"{self.rounds:,} rounds at noise multiplier "
       f"{self.noise_multiplier:g}, delta {self.delta:g}",
-      f"{self.participation.sampling}; {self.neighboring_relation}",
+      f"{self.participation.sampling};"
+      f" {self.participation.neighboring_relation_in_words}",
       "",
       f"{'reading':<12}{'Delta':>6}{'epsilon':>10}  protects",
     ]
@@ -162,23 +192,23 @@ def extrapolate(
       exceeds the population, its noise cannot be accounted for, PLD alone
       would take minutes, or a fixed-size cohort would not be an integer.
   """
-  rounds = checks.check_rounds(rounds, minimum=0)
-  noise_multiplier = checks.check_noise_multiplier(noise_multiplier)
-  delta = checks.check_delta(delta)
-  cohort_factor = checks.check_number("cohort_factor", cohort_factor, above=0)
+  checks.check_rounds(rounds, minimum=0)
+  checks.check_noise_multiplier(noise_multiplier)
+  checks.check_number("cohort_factor", cohort_factor, above=0)
   larger = _enlarge(participation, num_users, cohort_factor)
   larger_noise_multiplier = cohort_factor * noise_multiplier
   event = strategy_lib.round_event(larger_noise_multiplier, strategy)
-  counts = [(event, rounds)]
-  epsilon_lib.check_pld(
-    counts, larger, delta, accountants=larger.select_accountants(accountants)
+  account = composition.Account(
+    larger,
+    delta=delta,
+    accountants=larger.select_accountants(accountants),
+    history=((event, rounds),) if rounds else (),
   )
+  epsilon_lib.check_pld(account)
 
   def read(name: str, protects: str, sensitivity: float) -> Reading:
     epsilons = epsilon_lib.epsilon_by_accountant(
-      counts,
-      larger,
-      delta,
+      *(*account.run, delta),
       accountants=accountants,
       sensitivity_in_clip_norms=sensitivity,
     )
@@ -196,11 +226,7 @@ def extrapolate(
     simulated_participation=participation,
     noise_multiplier=larger_noise_multiplier,
     participation=larger,
-    neighboring_relation=larger.neighboring_relation_in_words,
-    assumptions=_assumptions(
-      participation, larger, noise_multiplier, cohort_factor, delta
-    ),
-    zcdp=epsilon_lib.zcdp(counts, larger),
+    zcdp=epsilon_lib.zcdp(account),
   )
 
 
@@ -210,51 +236,13 @@ def _enlarge(
   cohort_factor: float,
 ) -> participation_lib.Participation:
   """The participation of so many users, in cohorts so many times as large."""
-  users_per_round = cohort_factor * simulated.users_per_round
-  if users_per_round > num_users:
+  cohort = cohort_factor * simulated.users_per_round
+  if cohort > num_users:
     raise errors.FieldError(
       "cohort_factor x users_per_round",
       f"be at most num_users ({num_users:,})",
-      checks.count_in_words(users_per_round),
+      checks.count_in_words(cohort),
     )
-  larger = simulated.resized(
-    num_users=num_users, users_per_round=users_per_round
-  )
+  larger = simulated.resized(num_users=num_users, users_per_round=cohort)
   # Whoever has so many users draws them anew.
   return larger.with_secret_schedule().for_rounds(None)
-
-
-def _assumptions(
-  simulated: participation_lib.Participation,
-  larger: participation_lib.Participation,
-  noise_multiplier: float,
-  cohort_factor: float,
-  delta: float,
-) -> tuple[str, ...]:
-  assumptions = [
-    "The simulation had "
-    f"{checks.count_in_words(simulated.users_per_round)} of "
-    f"{simulated.num_users:,} users a round at noise multiplier "
-    f"{noise_multiplier:g}; the cost is that of "
-    f"{checks.count_in_words(larger.users_per_round)} of "
-    f"{larger.num_users:,} at {cohort_factor:g} times the noise.",
-    "The noise on the mean update is the same in both; the accuracy is "
-    "assumed, not measured, to carry over to the larger cohort.",
-    "The larger population exists, its users resemble the simulated ones, "
-    "and they are sampled as stated.",
-  ]
-  of_participation = larger.assumption_beside(simulated)
-  if of_participation is not None:
-    assumptions.append(of_participation)
-  if larger.sensitivity_in_clip_norms != 1:
-    assumptions.append(
-      "The authors' reading counts a change of one clip norm where one user "
-      f"can cause {larger.sensitivity_in_clip_norms:g}; it "
-      f"{epsilon_lib.VIRTUAL_CLIENT_UNIT}. It is there to be compared with "
-      "published figures and guarantees nothing to a user."
-    )
-  if delta >= 1 / larger.num_users:
-    assumptions.append(
-      f"delta {delta:g} is not below 1 / num_users = {1 / larger.num_users:g}."
-    )
-  return tuple(assumptions)

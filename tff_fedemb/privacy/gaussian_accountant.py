@@ -33,6 +33,9 @@ class GaussianAccountant(dp_accounting.PrivacyAccountant):
     DpEvent: `GaussianDpEvent` and its compositions.
   """
 
+  # Sum of 1 / noise_multiplier^2.
+  _precision = 0.0
+
   def __init__(
     self,
     neighboring_relation: dp_accounting.NeighboringRelation = (
@@ -41,7 +44,6 @@ class GaussianAccountant(dp_accounting.PrivacyAccountant):
   ):
     """Creates an empty accountant."""
     super().__init__(neighboring_relation)
-    self._precision = 0.0  # Sum of 1 / noise_multiplier^2.
 
   def _maybe_compose(self, event, count, do_compose):
     match event:
@@ -55,17 +57,13 @@ class GaussianAccountant(dp_accounting.PrivacyAccountant):
         )
         return next(filter(None, errors), None)
       case dp_accounting.NonPrivateDpEvent():
-        noise_multiplier = 0.0
+        precision = math.inf
       case dp_accounting.GaussianDpEvent():
-        noise_multiplier = event.noise_multiplier
+        noise = event.noise_multiplier
+        precision = count / noise**2 if noise else math.inf
       case _:
-        return self.CompositionErrorDetails(
-          invalid_event=event, error_message="Unsupported event."
-        )
-    if do_compose:
-      self._precision += (
-        count / noise_multiplier**2 if noise_multiplier else math.inf
-      )
+        return self.CompositionErrorDetails(event, "Unsupported event.")
+    self._precision += precision if do_compose else 0.0
     return None
 
   def get_delta(self, target_epsilon: float) -> float:

@@ -11,7 +11,7 @@ releases are sampled, which each way to draw rounds has of its own.
 
 import abc
 import bisect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 import dataclasses
 import functools
 import math
@@ -33,6 +33,7 @@ FAILURE_SHARE = 1e-3
 NUM_CHOICES = 9 * 90_000 * 64
 # Losses of adding a user are bounded well with fewer samples.
 _FEWER = 16
+REMOVALS, ADDITIONS = 0, 1
 # By which samples are fewer that tell whether a cell is worth all of them.
 _FEWER_AT_FIRST = 16
 # Epsilons that are tried are those of cells, each with samples of its own that
@@ -47,10 +48,10 @@ _NUM_CELLS = 48
 class Samples:
   """Samples of a likelihood ratio, drawn where privacy losses are large.
 
-  Of the releases y with density Q, or P, those that make up a delta are rare.
-  They are drawn with a density R instead, and weigh w(y) = Q(y) / R(y), or
-  P(y) / R(y); delta is the mean of w (1 - exp(epsilon - loss))+. The weight of
-  a loss is at most exp(log_scale - slope x loss).
+  Releases y with density Q, or P, that make up a delta are rare. They are drawn
+  with a density R instead, and weigh w(y) = Q(y) / R(y), or P(y) / R(y); delta
+  is the mean of w (1 - exp(epsilon - loss))+. The weight of a loss is at most
+  exp(log_scale - slope x loss).
 
   Attributes:
     losses: `[n]` privacy losses, of those that matter.
@@ -65,6 +66,18 @@ class Samples:
   count: int
   slope: float
   log_scale: float
+
+  @classmethod
+  def of(
+    cls,
+    parts: Iterable[tuple[np.ndarray, np.ndarray]],
+    count: int,
+    slope: float,
+    log_scale: float,
+  ) -> "Samples":
+    """Samples of losses and weights that come in parts."""
+    losses, log_weights = map(np.concatenate, zip(*parts, strict=True))
+    return cls(losses, log_weights, count, slope, log_scale)
 
   def bound_delta(
     self, epsilon: float, log_failure: float, *, growth: int = 1
@@ -97,6 +110,19 @@ class Samples:
     return math.exp(min(log_most + math.log(most) + 1e-9, 0.0))
 
 
+def create_generator(count: int, stream: int) -> np.random.Generator:
+  """Returns where the numbers of samples are from.
+
+  Always the same, so that an account can be computed again, but not those by
+  which it was decided where these are to be drawn.
+
+  Args:
+    count: Of the samples.
+    stream: `REMOVALS` or `ADDITIONS`.
+  """
+  return np.random.Generator(np.random.SFC64((count, stream)))
+
+
 def log_largest(slope: float, epsilon: float) -> float:
   """Logarithm of the largest exp(-slope t) (1 - exp(epsilon - t)).
 
@@ -127,7 +153,7 @@ class MixtureDpEvent(dp_accounting.DpEvent, abc.ABC):
   @property
   @abc.abstractmethod
   def largest_square(self) -> float:
-    """Of all |m_x|, in squares of the noise."""
+    """Largest square of all |m_x|, in squares of the noise."""
 
   @property
   @abc.abstractmethod
@@ -160,6 +186,8 @@ class MonteCarloAccountant(dp_accounting.PrivacyAccountant):
       of delta is what it is estimated for.
   """
 
+  _event: dp_accounting.DpEvent | None = None
+
   def __init__(
     self,
     neighboring_relation: dp_accounting.NeighboringRelation = (
@@ -168,32 +196,24 @@ class MonteCarloAccountant(dp_accounting.PrivacyAccountant):
   ):
     """Creates an empty accountant."""
     super().__init__(neighboring_relation)
-    self._event: dp_accounting.DpEvent | None = None
 
   def _maybe_compose(self, event, count, do_compose):
-    match event:
-      case dp_accounting.NoOpDpEvent():
-        return None
-      case dp_accounting.NonPrivateDpEvent():
-        pass
-      case MixtureDpEvent() if count <= 1 and self._event is None:
-        pass
-      case _:
-        return self.CompositionErrorDetails(
-          invalid_event=event, error_message="Unsupported event."
-        )
+    is_mixture = isinstance(event, MixtureDpEvent)
+    is_first = count <= 1 and self._event is None
     if do_compose:
       self._event = event
+    elif not (
+      isinstance(event, dp_accounting.NonPrivateDpEvent)
+      or (is_mixture and is_first)
+    ):
+      return self.CompositionErrorDetails(event, "Unsupported event.")
     return None
 
   def get_epsilon(self, target_delta: float) -> float:
     """Returns an epsilon that holds at `target_delta`."""
-    match self._event:
-      case None:
-        return 0.0
-      case MixtureDpEvent():
-        return bound_epsilon(self._event, target_delta)
-    return math.inf
+    if isinstance(self._event, MixtureDpEvent):
+      return bound_epsilon(self._event, target_delta)
+    return 0.0 if self._event is None else math.inf
 
 
 def bound_epsilon(event: MixtureDpEvent, delta: float) -> float:

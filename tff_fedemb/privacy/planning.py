@@ -7,9 +7,11 @@ cost is computed by what accounts for the run itself, so the two cannot differ.
 from collections.abc import Mapping
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import dp_accounting
+import numpy as np
 
 from tff_fedemb import checks
 from tff_fedemb import errors
@@ -21,7 +23,6 @@ from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import report as report_lib
-from tff_fedemb.strategies import registry as strategies
 from tff_fedemb.strategies import strategy as strategy_lib
 
 
@@ -94,7 +95,7 @@ class Plan:
   def noise_multiplier(self) -> float:
     """Standard deviation of the noise on a round's sum over the clip norm.
 
-    Of correlated noise that of a row of Z (see `strategies.strategy`).
+    For correlated noise it is that of a row of Z (see `strategies.strategy`).
     """
     return self.mechanism.noise_multiplier
 
@@ -111,6 +112,44 @@ class Plan:
     return strategy_lib.round_event(self.noise_multiplier, self.strategy)
 
   @property
+  def family(self) -> tuple[str, str]:
+    """Mechanism and participation: plans that differ in size alone."""
+    return self.name, self.participation.name
+
+  @property
+  def size(self) -> int | None:
+    """The value of the mechanism's `size_field`; None without one."""
+    field = self.mechanism.size_field
+    return None if field is None else getattr(self.mechanism, field)
+
+  @property
+  def model_copies(self) -> int:
+    """Arrays of the model's size that the noise needs beside it, at most."""
+    return self.strategy.model_copies(self.rounds) if self.strategy else 0
+
+  @functools.cached_property
+  def prefix_sum_stddevs(self) -> np.ndarray:
+    """Noise of the sum of all means up to each round, in clip norms.
+
+    Float64 `[rounds]`: that of the rounds' sums, divided by the (expected)
+    virtual clients of a round.
+    """
+    scale = self.noise_multiplier / self.participation.clients_per_round
+    if self.strategy is None:
+      return scale * np.sqrt(np.arange(1.0, self.rounds + 1.0))
+    return scale * self.strategy.prefix_sum_stddevs(self.rounds)
+
+  @property
+  def rmse(self) -> float:
+    """Root mean square of `prefix_sum_stddevs`, which is to be small."""
+    return math.sqrt(np.mean(np.square(self.prefix_sum_stddevs)))
+
+  @property
+  def max_error(self) -> float:
+    """Largest of `prefix_sum_stddevs`."""
+    return float(np.max(self.prefix_sum_stddevs))
+
+  @property
   def round_sum(self) -> arithmetic.RoundSum | None:
     """What has noise in every round; None without a number of parameters."""
     if self.num_parameters is None:
@@ -120,26 +159,26 @@ class Plan:
       1.0, self.mechanism.noise_multiplier_of_sum, self.num_parameters
     )
 
-  def composed_events(
-    self, sensitivity_in_clip_norms: float | None = None
-  ) -> list[tuple[dp_accounting.DpEvent, int]]:
-    """As `composition.composed_events` of all rounds."""
-    return composition.composed_events(
-      [(self.event, self.rounds)],
+  @property
+  def account(self) -> composition.Account:
+    """All rounds."""
+    return composition.Account(
       self.participation,
-      sensitivity_in_clip_norms=sensitivity_in_clip_norms,
+      delta=self.delta,
+      accountants=self.accountants,
+      history=((self.event, self.rounds),),
     )
 
   def epsilons(
-    self, sensitivity_in_clip_norms: float | None = None
+    self, sensitivity_in_clip_norms: float | None = None, **options: Any
   ) -> dict[str, float]:
     """As `epsilon.epsilon_by_accountant` of all rounds."""
     return epsilon_lib.epsilon_by_accountant(
-      [(self.event, self.rounds)],
-      self.participation,
+      *self.account.run,
       self.delta,
       accountants=self.accountants,
       sensitivity_in_clip_norms=sensitivity_in_clip_norms,
+      **options,
     )
 
   def with_value(self, name: str, value: float) -> "Plan":
@@ -175,10 +214,21 @@ class Plan:
       "rounds": self.rounds,
       "noise_multiplier": self.noise_multiplier,
       "delta": self.delta,
-      "strategy": (
-        None if self.strategy is None else strategies.to_json(self.strategy)
-      ),
+      "strategy": strategy_to_json(self.strategy),
     }
+
+
+def strategy_to_json(
+  strategy: strategy_lib.Strategy | None,
+) -> dict[str, Any] | None:
+  """Returns how noise is correlated as JSON values, with its name.
+
+  Args:
+    strategy: Of correlated noise; None for independent noise.
+  """
+  return (
+    None if strategy is None else {"name": strategy.name, **strategy.to_json()}
+  )
 
 
 def create_plan(
@@ -235,17 +285,8 @@ def create_report(plan: Plan) -> report_lib.PrivacyReport:
   Raises:
     ValueError: If PLD alone is asked for where it would take minutes.
   """
-  counts = [(plan.event, plan.rounds)]
-  epsilon_lib.check_pld(
-    counts, plan.participation, plan.delta, accountants=plan.accountants
-  )
-  return report_lib.create_report(
-    counts,
-    plan.participation,
-    plan.delta,
-    accountants=plan.accountants,
-    round_sum=plan.round_sum,
-  )
+  epsilon_lib.check_pld(plan.account)
+  return report_lib.create_report(plan.account, round_sum=plan.round_sum)
 
 
 def options_of_bands(

@@ -95,12 +95,20 @@ class Row:
   report: report_lib.PrivacyReport
   poisson_epsilon: float | None
 
+  @property
+  def figures(self) -> tuple[float | None, ...]:
+    """Published, zCDP, strict and by Poisson sampling; None for none."""
+    report = self.report
+    return (
+      *(self.published_epsilon, report.zcdp),
+      *(report.epsilon, self.poisson_epsilon),
+    )
+
   def to_json(self) -> dict[str, Any]:
     """Returns a dictionary that JSON can hold."""
     return report_lib.json_safe(
       dataclasses.asdict(self)
       | {
-        "report": self.report.to_json(),
         "noise_multiplier": self.report.noise_multiplier,
         "zcdp": self.report.zcdp,
         "strict_epsilon": self.report.epsilon,
@@ -160,29 +168,14 @@ def to_text(rows: Sequence[Row]) -> str:
   """
   layout = "{:<15} {:>6} {:<20} {:>10} {:>6} {:>8} {:>8}"
   head = "algorithm|z|mechanism, users|published|zCDP|strict|Poisson"
-  lines = [
-    f"{NUM_USERS:,} users, {USERS_PER_ROUND:,} a round, "
-    f"{USERS_PER_CLIENT} per virtual client, {ROUNDS} rounds, delta "
-    f"{DELTA:g}: epsilon by RDP",
-    "",
-    layout.format(*head.split("|")),
-  ]
-  printed, strict = [], []
+  table, printed, strict = [layout.format(*head.split("|"))], [], []
   for row in rows:
     published, report = row.published, row.report
-    figures = (
-      row.published_epsilon,
-      report.zcdp,
-      report.epsilon,
-      row.poisson_epsilon,
-    )
-    lines.append(
-      layout.format(
-        published.algorithm,
-        f"{report.noise_multiplier:.4g}",
-        f"{published.mechanism}, {published.participation}",
-        *("-" if figure is None else f"{figure:.2f}" for figure in figures),
-      ).rstrip()
+    figures = ("-" if x is None else f"{x:.2f}" for x in row.figures)
+    users = f"{published.mechanism}, {published.participation}"
+    z = f"{report.noise_multiplier:.4g}"
+    table.append(
+      layout.format(published.algorithm, z, users, *figures).rstrip()
     )
     zcdp = published.printed_zcdp and f", zCDP {published.printed_zcdp}"
     printed.append(
@@ -195,8 +188,11 @@ def to_text(rows: Sequence[Row]) -> str:
       f"{report.sensitivity_in_clip_norms:g} C, "
       f"{report.neighboring_relation}. {report.sampling}."
     )
-  lines += [
-    "",
+  lines = [
+    f"{NUM_USERS:,} users, {USERS_PER_ROUND:,} a round, "
+    f"{USERS_PER_CLIENT} per virtual client, {ROUNDS} rounds, delta "
+    f"{DELTA:g}: epsilon by RDP",
+    *("", *table, ""),
     "published: recomputed in the reading of the printed figure, in which",
     *printed,
     "strict: what the participation supports for one user:",
@@ -208,13 +204,10 @@ def to_text(rows: Sequence[Row]) -> str:
     f"simulation with a cohort {COHORT_FACTOR} times smaller; that its "
     "accuracy carries over is assumed.",
   ]
-  return "\n".join(
-    textwrap.fill(
-      line,
-      80,
-      subsequent_indent="  " if line.startswith("- ") else "",
-      replace_whitespace=False,
-      break_on_hyphens=False,
-    )
-    for line in lines
+  wrapper = textwrap.TextWrapper(
+    80, replace_whitespace=False, break_on_hyphens=False
   )
+  for number, line in enumerate(lines):
+    wrapper.subsequent_indent = "  " if line.startswith("- ") else ""
+    lines[number] = wrapper.fill(line)
+  return "\n".join(lines)

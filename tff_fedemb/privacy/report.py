@@ -5,7 +5,7 @@ neighbouring relation, the sampler, the sensitivity and the events that the
 accountant was given.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 import dataclasses
 import importlib.metadata
 import math
@@ -89,8 +89,8 @@ class PrivacyReport:
       round was not private, None where the two readings are the same.
     rounds: Number of rounds.
     noise_multiplier: Smallest of all rounds, before division by the
-      sensitivity; 0 if a round was not private, None without rounds. Of a
-      round that ran n times, 1 / sqrt(n) of it.
+      sensitivity; 0 if a round was not private, None without rounds. A
+      round that ran n times counts with 1 / sqrt(n) of its own.
     num_users: Size of the population.
     users_per_round: (Expected) users in a round.
     users_per_client: Users per virtual client.
@@ -144,20 +144,7 @@ class PrivacyReport:
   @classmethod
   def from_json(cls, values: Mapping[str, Any]) -> "PrivacyReport":
     """Inverse of `to_json`."""
-    changed: dict[str, Any] = {
-      name: None if values[name] is None else float(values[name])
-      for name in (
-        *("epsilon", "unit_is_virtual_client_epsilon", "zcdp"),
-        *("epsilon_with_secret_sampling", "arithmetic_epsilon"),
-      )
-    }
-    for name in ("not_covered", "warnings"):
-      changed[name] = tuple(values[name])
-    changed["epsilon_by_accountant"] = {
-      name: float(epsilon)
-      for name, epsilon in values["epsilon_by_accountant"].items()
-    }
-    return cls(**{**values, **changed})
+    return cls(**{name: _from_json(value) for name, value in values.items()})
 
 
 # What a report has as the participation has it.
@@ -168,11 +155,8 @@ _OF_PARTICIPATION = (
 
 
 def create_report(
-  mechanism_counts: composition.RoundCounts,
-  participation: participation_lib.Participation,
-  delta: float,
+  account: composition.Account,
   *,
-  accountants: Sequence[str] | None = None,
   observed: participation_check.ObservedParticipation | None = None,
   round_sum: arithmetic.RoundSum | None = None,
 ) -> PrivacyReport:
@@ -182,10 +166,7 @@ def create_report(
     As `composition.composed_events`.
 
   Args:
-    mechanism_counts: As in `composition.composed_events`.
-    participation: Who took part.
-    delta: In (0, 1).
-    accountants: Their names; all that the participation supports if None.
+    account: The rounds.
     observed: What the trace of the run shows, already checked.
     round_sum: What had noise in a round; None if that is not known, and the
       noise taken for a Gaussian.
@@ -193,104 +174,87 @@ def create_report(
   Raises:
     ValueError: As `epsilon.epsilon_by_accountant`.
   """
-  accountants = participation.select_accountants(accountants)
-  run = (mechanism_counts, participation, delta)
-  whole = arithmetic.whole_epsilon(
-    *run, accountants=accountants, round_sum=round_sum
-  )
+  claim = account.participation
+  whole = arithmetic.whole_epsilon(account, round_sum)
   virtual = None
-  if participation.sensitivity_in_clip_norms != 1:
+  if claim.sensitivity_in_clip_norms != 1:
     _, virtual = epsilon_lib.leading(
       epsilon_lib.epsilon_by_accountant(
-        *run, accountants=accountants, sensitivity_in_clip_norms=1.0
+        *(*account.run, account.delta),
+        accountants=account.accountants,
+        sensitivity_in_clip_norms=1.0,
       )
     )
-  rounds = sum(count for _, count in mechanism_counts)
-  noises = [composition.noise_of(event) for event, _ in mechanism_counts]
-  skipped = [name for name in accountants if name not in whole.by_accountant]
+  multipliers = [float(noise.multiplier) for noise in account.noises]
   report = PrivacyReport(
     epsilon=whole.epsilon,
-    delta=delta,
+    delta=account.delta,
     unit=UNIT,
-    neighboring_relation=participation.neighboring_relation_in_words,
+    neighboring_relation=claim.neighboring_relation_in_words,
     accountant=whole.accountant,
     epsilon_by_accountant=whole.by_accountant,
     arithmetic_epsilon=whole.added,
     unit_is_virtual_client_epsilon=virtual,
-    rounds=rounds,
-    noise_multiplier=min((float(n.multiplier) for n in noises), default=None),
-    zcdp=epsilon_lib.zcdp(mechanism_counts, participation),
-    max_participations=participation.participations(rounds),
-    epsilon_with_secret_sampling=epsilon_lib.with_secret_schedule(*run),
-    strategy_sensitivity=composition.strategy_sensitivity(
-      mechanism_counts, participation
-    ),
+    rounds=account.rounds,
+    noise_multiplier=min(multipliers, default=None),
+    zcdp=epsilon_lib.zcdp(account),
+    max_participations=claim.participations(account.rounds),
+    epsilon_with_secret_sampling=epsilon_lib.with_secret_schedule(account),
+    strategy_sensitivity=composition.strategy_sensitivity(*account.run),
     participation_checked=None if observed is None else observed.in_words,
     released=_RELEASED,
     not_covered=_NOT_COVERED,
     statement="",
     warnings=(
-      *warnings_of_all(participation, delta, whole.epsilon),
-      *_warnings_of_run(mechanism_counts, delta, whole.epsilon, skipped),
-      *_warnings_of_tails(mechanism_counts, participation, delta),
+      *warnings_of_all(claim, account.delta, whole.epsilon),
+      *_warnings_of_run(account, whole),
     ),
-    **{name: getattr(participation, name) for name in _OF_PARTICIPATION},
+    **{name: getattr(claim, name) for name in _OF_PARTICIPATION},
   )
-  mechanism = _mechanism_in_words(report, mechanism_counts, participation)
+  mechanism = _mechanism_in_words(report, account)
   return dataclasses.replace(
     report, statement=_statement(report) + mechanism + _comparisons(report)
   )
 
 
 def _warnings_of_run(
-  mechanism_counts: composition.RoundCounts,
-  delta: float,
-  epsilon: float,
-  skipped: Sequence[str],
+  account: composition.Account, whole: arithmetic.WholeEpsilon
 ) -> Iterator[str]:
-  """Yields what deserves a second look; skipped are accountants."""
+  """Yields what deserves a second look."""
+  skipped = [n for n in account.accountants if n not in whole.by_accountant]
   if skipped:
     yield (
       f"{', '.join(skipped)} not run: rdp epsilon exceeds "
       f"{epsilon_lib.PLD_EPSILON_LIMIT:g}"
     )
-  by_runs = composition.rounds_by_runs(mechanism_counts)
-  rounds, once = sum(by_runs.values()), by_runs.pop(1, 0)
+  by_runs = composition.rounds_by_runs(account.history)
+  by_runs.pop(1, None)
   if by_runs:
     often = [f"{n:,} ran {times} times" for times, n in by_runs.items()]
     yield (
-      f"{rounds - once:,} of {rounds:,} rounds ran again, with other noise,"
-      " after a program was killed or a checkpoint was lost"
+      f"{sum(by_runs.values()):,} of {account.rounds:,} rounds ran again, with"
+      " other noise, after a program was killed or a checkpoint was lost"
       f" ({', '.join(often)}): every time is accounted for"
     )
-  if not mechanism_counts:
+  if not account.rounds:
     yield "no round was recorded"
-  elif not epsilon:
+    return
+  delta = account.delta
+  if not whole.epsilon:
     yield (
       f"delta {delta:g} alone covers all that one user changes: epsilon is 0,"
       " and a smaller delta says more"
     )
-
-
-def _warnings_of_tails(
-  mechanism_counts: composition.RoundCounts,
-  participation: participation_lib.Participation,
-  delta: float,
-) -> Iterator[str]:
-  """Yields a line where delta does not cover that the noise has an end."""
-  noises = [composition.noise_of(event) for event, _ in mechanism_counts]
-  if not noises or any(not noise.multiplier for noise in noises):
-    return
-  tail = arithmetic.tail_probability(mechanism_counts, participation)
-  moves = arithmetic.moves(mechanism_counts, participation)
-  if tail > _TAIL_SHARE * delta:
-    yield (
-      "computed noise ends at"
-      f" {arithmetic.NOISE_REACH:.1f} standard deviations, and one user may"
-      f" move a number by {max(move.stddevs for move in moves):.3g}: a run is"
-      f" impossible without them with a probability of up to {tail:.2g}, which"
-      f" epsilon at delta {delta:.2g}, of a true Gaussian, does not cover"
-    )
+  if all(noise.multiplier for noise in account.noises):
+    tail = arithmetic.tail_probability(account)
+    if tail > _TAIL_SHARE * delta:
+      yield (
+        f"computed noise ends at {arithmetic.NOISE_REACH:.1f} standard"
+        " deviations, and one user may move a number by"
+        f" {arithmetic.most_moved(account):.3g}: a run is impossible without"
+        f" them with a probability of up to {tail:.2g}, which epsilon at delta"
+        f" {delta:.2g}, of a true Gaussian, does not cover"
+      )
 
 
 def _statement(report: PrivacyReport) -> str:
@@ -313,62 +277,50 @@ def _statement(report: PrivacyReport) -> str:
 
 
 def _mechanism_in_words(
-  report: PrivacyReport,
-  mechanism_counts: composition.RoundCounts,
-  participation: participation_lib.Participation,
+  report: PrivacyReport, account: composition.Account
 ) -> str:
   """How the noise was made, what one user changes, what was accounted."""
-  events = composition.composed_events(mechanism_counts, participation)
+  events = composition.composed_events(*account.run)
   listed = " + ".join(f"{count} x {event}" for event, count in events[:3])
   if len(events) > 3:
     listed += f" + {len(events) - 3} more"
-  listed = listed or "no event"
-  strategy = None
-  if report.strategy_sensitivity is not None:
-    strategy = composition.noise_of(mechanism_counts[0][0]).strategy.name
-  sensitivity = report.sensitivity_in_clip_norms
+  claim, of_strategy = account.participation, report.strategy_sensitivity
+  sensitivity = f"{report.sensitivity_in_clip_norms:g}"
+  rows = "The noise is fresh in every round, of standard deviation z x C"
+  if of_strategy is not None:
+    rows = (
+      "The noise of all rounds is S^-1 Z, where the rows of Z are independent, "
+      "of standard deviation z x C, and S is the "
+      f"{account.noises[0].strategy.name} strategy matrix"
+    )
   change = (
-    f"One user changes the sum of a round that they are in by at most "
-    f"{sensitivity:g} C"
+    "One user changes the sum of a round that they are in by at most"
+    f" {sensitivity} C"
   )
   at_most = f", and is in at most {report.max_participations:,} rounds"
-  if participation.is_mixture:
-    noise = "The noise Z is fresh in every round"
-    if strategy is not None:
-      noise = (
-        "The noise of all rounds is S^-1 Z, where S is the"
-        f" {strategy} strategy matrix"
-      )
-    return (
-      f"{noise}, of standard deviation z x C in a row of Z. {change}{at_most},"
-      " which were drawn in secret and hang together: the whole run is a"
-      " mixture over all that they can be, and the accountant is given z /"
-      f" {sensitivity:g}: {listed}."
+  given = f"the accountant is given z / {sensitivity}"
+  if claim.is_mixture:
+    how = (
+      f"{at_most}, which were drawn in secret and hang together: the whole run"
+      f" is a mixture over all that they can be, and {given}"
     )
-  if strategy is not None:
-    of_strategy = f"{report.strategy_sensitivity:.6g}"
-    by_which, how_often = ", by which", "once for the whole run"
-    if participation.is_sampled:
+  elif of_strategy is not None:
+    by_which, often = ", by which", "once for the whole run"
+    if claim.is_sampled:
       by_which = ", no two of which S mixes: by each of them"
-      how_often = "amplified by the sampling, for each"
-    return (
-      "The noise of all rounds is S^-1 Z, where the rows of Z are "
-      "independent, of standard deviation z x C, and S is the "
-      f"{strategy} strategy matrix. {change}{at_most}"
-      f"{by_which} S times the sums changes by at most {of_strategy} times as "
-      f"much: the accountant is given z / ({sensitivity:g} x {of_strategy}), "
-      f"{how_often}: {listed}."
+      often = "amplified by the sampling, for each"
+    how = (
+      f"{at_most}{by_which} S times the sums changes by at most"
+      f" {of_strategy:.6g} times as much: the accountant is given z /"
+      f" ({sensitivity} x {of_strategy:.6g}), {often}"
     )
-  how_often = f"{at_most}, each of which costs"
-  if participation.is_sampled:
-    how_often = ", amplified by the sampling"
-    if report.max_participations < report.rounds:
-      how_often = f"{at_most}, each of them amplified by the sampling"
-  return (
-    "The noise is fresh in every round, of standard deviation z x C. "
-    f"{change}{how_often}; the accountant is given z / {sensitivity:g}: "
-    f"{listed}."
-  )
+  elif not claim.is_sampled:
+    how = f"{at_most}, each of which costs; {given}"
+  elif report.max_participations < report.rounds:
+    how = f"{at_most}, each of them amplified by the sampling; {given}"
+  else:
+    how = f", amplified by the sampling; {given}"
+  return f"{rows}. {change}{how}: {listed or 'no event'}."
 
 
 def _comparisons(report: PrivacyReport) -> str:
@@ -425,3 +377,12 @@ def json_safe(value: Any) -> Any:
   if isinstance(value, float) and math.isinf(value):
     return "inf" if value > 0 else "-inf"
   return value
+
+
+def _from_json(value: Any) -> Any:
+  """Inverse of `json_safe` for what a report holds."""
+  if isinstance(value, Mapping):
+    return {key: _from_json(item) for key, item in value.items()}
+  if isinstance(value, list):
+    return tuple(value)
+  return math.inf if value == "inf" else value

@@ -79,13 +79,6 @@ class RepeatAndSelect(config.Config):
     return names.get(self.shape, "truncated negative binomial")
 
   @functools.cached_property
-  def success_probability(self) -> float | None:
-    """The parameter g of the distribution, in (0, 1]; None for Poisson."""
-    if self.shape == math.inf:
-      return None
-    return math.exp(-self._negative_log_success)
-
-  @functools.cached_property
   def _negative_log_success(self) -> float:
     """The t = -log g at which the distribution has its mean."""
     if self.mean == 1:
@@ -126,26 +119,20 @@ class RepeatAndSelect(config.Config):
     self,
     mechanism_counts: composition.RoundCounts,
     participation: participation_lib.Participation,
-    *,
-    sensitivity_in_clip_norms: float | None = None,
-  ) -> dp_accounting.dp_event.RepeatAndSelectDpEvent:
+    **reading: float,
+  ) -> dp_accounting.DpEvent:
     """Returns the event of the whole tuning.
 
-    Privacy:
-      As the class, with trials as in `composition.composed_events`.
-
     Args:
-      mechanism_counts: The rounds of one trial, the same in all.
-      participation: Who takes part in a trial.
-      sensitivity_in_clip_norms: As in `composition.composed_events`.
+      mechanism_counts: As in `epsilon`.
+      participation: As in `epsilon`.
+      **reading: As in `epsilon`.
 
     Raises:
       ValueError: As `composition.composed_events`.
     """
     events = composition.composed_events(
-      mechanism_counts,
-      participation,
-      sensitivity_in_clip_norms=sensitivity_in_clip_norms,
+      mechanism_counts, participation, **reading
     )
     trial = dp_accounting.ComposedDpEvent(
       tuple(dp_accounting.SelfComposedDpEvent(*counted) for counted in events)
@@ -164,19 +151,20 @@ class RepeatAndSelect(config.Config):
     """Returns the epsilon of the whole tuning, by RDP.
 
     Privacy:
-      As `event`, which takes the same arguments.
+      As the class, with trials as in `composition.composed_events`.
 
     Args:
-      mechanism_counts: The rounds of one trial.
+      mechanism_counts: The rounds of one trial, the same in all.
       participation: Who takes part in a trial.
       delta: In (0, 1).
-      **reading: The sensitivity, for another reading.
+      **reading: The sensitivity, as in `composition.composed_events`, for
+        another reading.
 
     Returns:
       Epsilon, infinity if a round is not private.
 
     Raises:
-      ValueError: As `event` and `epsilon.epsilon_of`.
+      ValueError: As `composition.composed_events` and `epsilon.epsilon_of`.
     """
     return epsilon_lib.epsilon_of(
       [(self.event(mechanism_counts, participation, **reading), 1)],
@@ -184,6 +172,14 @@ class RepeatAndSelect(config.Config):
       accountant="rdp",
       neighboring_relation=participation.neighboring_relation,
     )
+
+
+_RELEASED = "the best trial's hyperparameters and its models after each round"
+# What a report of a tuning has as that of a trial has it.
+_OF_TRIAL = (
+  *("delta", "unit", "neighboring_relation", "sampling", "accountant"),
+  *("sensitivity_in_clip_norms", "num_users", "rounds"),
+)
 
 
 def create_report(
@@ -198,7 +194,7 @@ def create_report(
   """Returns what a tuning protects, what that cost, and what it assumes.
 
   Privacy:
-    As `RepeatAndSelect.event`, for the users who train. A choice by their
+    As `RepeatAndSelect.epsilon`, for the users who train. A choice by their
     images, which has no noise, protects nobody: epsilon is infinite.
 
   Args:
@@ -219,32 +215,33 @@ def create_report(
   Raises:
     ValueError: As `RepeatAndSelect.epsilon`.
   """
-  epsilon = selection.epsilon(mechanism_counts, participation, delta)
-  of_one_trial = epsilon_lib.epsilon_by_accountant(
-    mechanism_counts, participation, delta, accountants=("rdp",)
-  )["rdp"]
-  virtual = None
-  if participation.sensitivity_in_clip_norms != 1:
-    virtual = selection.epsilon(
-      mechanism_counts, participation, delta, sensitivity_in_clip_norms=1.0
+  run = (mechanism_counts, participation)
+  trial = report_lib.create_report(
+    composition.Account(
+      participation,
+      delta=delta,
+      accountants=("rdp",),
+      history=tuple(mechanism_counts),
     )
+  )
+  epsilon = selection.epsilon(*run, delta)
+  virtual = trial.unit_is_virtual_client_epsilon
+  if virtual is not None:
+    virtual = selection.epsilon(*run, delta, sensitivity_in_clip_norms=1.0)
   warnings = [*report_lib.warnings_of_all(participation, delta, epsilon)]
-  released = "the best trial's hyperparameters and its models after each round"
-  event = selection.event(mechanism_counts, participation)
   others = "the users"
   if selection_users:
     others = f"the {selection_users:,} users who do not train, and"
   statement = (
     f"(epsilon, delta) = ({epsilon:.4g}, {delta:.4g}) for the unit "
-    f'"{report_lib.UNIT}" under the relation '
-    f'"{participation.neighboring_relation_in_words}", by RDP, for '
-    f"{released}. It covers the {participation.num_users:,} users who train, "
-    f"and not {others} whose images the best was chosen by. The number of "
-    f"trials is drawn from a {selection.distribution} distribution of mean "
+    f'"{trial.unit}" under the relation "{trial.neighboring_relation}", by '
+    f"RDP, for {_RELEASED}. It covers the {trial.num_users:,} users who "
+    f"train, and not {others} whose images the best was chosen by. The number"
+    f" of trials is drawn from a {selection.distribution} distribution of mean "
     f"{selection.mean:g} (shape {selection.shape:g}; Papernot and Steinke "
-    f"2022); a single trial costs {of_one_trial:.4g}. "
-    f"{participation.sampling}. The accountant is given {event}. This holds "
-    f"if {'; '.join(ASSUMPTIONS)}."
+    f"2022); a single trial costs {trial.epsilon:.4g}. {trial.sampling}. The "
+    f"accountant is given {selection.event(*run)}. This holds if"
+    f" {'; '.join(ASSUMPTIONS)}."
   )
   if_chosen_by_others = None
   if not chosen_by_others:
@@ -254,27 +251,21 @@ def create_report(
       f" {epsilon:.4g}: {statement}"
     )
     if_chosen_by_others, epsilon = epsilon, math.inf
-    virtual = None if virtual is None else math.inf
-  report = {
-    "epsilon": epsilon,
-    "epsilon_if_chosen_by_others": if_chosen_by_others,
-    "delta": delta,
-    "epsilon_of_one_trial": of_one_trial,
-    "unit": report_lib.UNIT,
-    "neighboring_relation": participation.neighboring_relation_in_words,
-    "sampling": participation.sampling,
-    "accountant": "rdp",
-    "sensitivity_in_clip_norms": participation.sensitivity_in_clip_norms,
-    "unit_is_virtual_client_epsilon": virtual,
-    "num_users": participation.num_users,
-    "selection_users": selection_users,
-    "rounds": sum(count for _, count in mechanism_counts),
-    "distribution": selection.distribution,
-    "mean_trials": selection.mean,
-    "shape": selection.shape,
-    "released": released,
-    "assumptions": ASSUMPTIONS,
-    "statement": statement,
-    "warnings": warnings,
-  }
-  return report_lib.json_safe(report)
+    virtual = virtual and math.inf
+  return report_lib.json_safe(
+    {name: getattr(trial, name) for name in _OF_TRIAL}
+    | {
+      "epsilon": epsilon,
+      "epsilon_if_chosen_by_others": if_chosen_by_others,
+      "epsilon_of_one_trial": trial.epsilon,
+      "unit_is_virtual_client_epsilon": virtual,
+      "selection_users": selection_users,
+      "distribution": selection.distribution,
+      "mean_trials": selection.mean,
+      "shape": selection.shape,
+      "released": _RELEASED,
+      "assumptions": ASSUMPTIONS,
+      "statement": statement,
+      "warnings": warnings,
+    }
+  )

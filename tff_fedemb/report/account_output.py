@@ -7,41 +7,37 @@ import textwrap
 from typing import Any
 
 from tff_fedemb import output_files
-from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
 from tff_fedemb.privacy import calibration
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import report as report_lib
-from tff_fedemb.strategies import registry as strategies
 
 
 def tell_epsilon(
   report: report_lib.PrivacyReport,
   mechanism: str | None,
-  counts: composition.RoundCounts,
-  participation: participation_lib.Participation,
+  account: composition.Account,
   notes: Sequence[str],
 ) -> tuple[dict[str, Any], str]:
   """Returns the whole account of a plan or a run, for a file and in words.
 
   It is of what the rounds release; notes are what else a reader should know.
   """
-  values = report.to_json()
-  if report.unit_is_virtual_client_epsilon is None:
+  values, virtual = report.to_json(), report.unit_is_virtual_client_epsilon
+  if virtual is None:
     # The participation's own sensitivity is one clip norm.
     values["unit_is_virtual_client_epsilon"] = values["epsilon"]
-  noises = [composition.noise_of(event) for event, _ in counts]
   # Rounds without noise may come before or after.
-  strategy = next((n.strategy for n in noises if n.strategy), None)
+  strategies = (n.strategy for n in account.noises if n.strategy)
   values |= {
     "mechanism": mechanism,
-    "strategy": strategy and strategies.to_json(strategy),
-    "participation": participations.to_json(participation),
+    "strategy": planning.strategy_to_json(next(strategies, None)),
+    "participation": participations.to_json(account.participation),
     "events": [
       {"event": repr(event), "count": count}
-      for event, count in composition.composed_events(counts, participation)
+      for event, count in composition.composed_events(*account.run)
     ],
     "notes": list(notes),
   }
@@ -51,17 +47,18 @@ def tell_epsilon(
   ]
   if report.zcdp is not None:
     lines.append(f"zCDP    = {_figure(report.zcdp)}")
-  virtual = report.unit_is_virtual_client_epsilon
   relation = f"one user: {report.neighboring_relation}"
   sensitivity = report.sensitivity_in_clip_norms
   rows = [("user-level", sensitivity, _figure(report.epsilon), relation)]
   if virtual is not None:
     unit = epsilon_lib.VIRTUAL_CLIENT_UNIT
     rows.append(("authors", 1.0, _figure(virtual), unit))
-  lines += ["", *_readings(*rows), "", wrap(report.statement)]
-  lines += _listed("Not covered", report.not_covered)
-  lines += _listed("Notes", notes)
-  lines += [f"warning: {warning}" for warning in report.warnings]
+  lines += [
+    *("", *_readings(*rows), "", wrap(report.statement)),
+    *listed("Not covered", report.not_covered),
+    *listed("Notes", notes),
+    *(f"warning: {warning}" for warning in report.warnings),
+  ]
   return values, "\n".join(lines)
 
 
@@ -90,10 +87,10 @@ def tell_calibration(
     f" {plan.delta:g} ({plan.accountants[0]}), {plan.rounds:,} rounds",
     "",
     *_readings(*rows),
-    *_listed("Assumptions", found.assumptions),
+    *listed("Assumptions", found.assumptions),
     "",
     wrap(found.report.statement),
-    *_listed("Notes", notes),
+    *listed("Notes", notes),
     *(f"warning: {warning}" for warning in found.report.warnings),
   ]
   return found.to_json() | {"notes": list(notes)}, "\n".join(lines)
@@ -115,7 +112,7 @@ def wrap(text: str, first: str = "", others: str = "") -> str:
   )
 
 
-def _listed(title: str, items: Sequence[str]) -> list[str]:
+def listed(title: str, items: Sequence[str]) -> list[str]:
   """The lines of a list under its title; none without items."""
   if not items:
     return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import dataclasses
 import functools
 import os
@@ -11,7 +11,6 @@ from typing import Any
 from etils import epy
 
 from tff_fedemb import progress as progress_lib
-from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.privacy import mechanism_choice
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import report as report_lib
@@ -20,23 +19,22 @@ from tff_fedemb.report import account_output
 with epy.lazy_imports():
   from tff_fedemb.plots import privacy_plots
 
-_Family = tuple[str, str]
-_Candidates = Sequence[mechanism_choice.Candidate]
+_Plans = Sequence[planning.Plan]
 
 # Of the picture.
 _EPSILONS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
 # Times the least error.
 _NEARLY = 1.1
-# Of a row: title and width.
-_COLUMNS = (
-  *(("mechanism", -19), ("participation", -15), ("copies", 6), ("z", 10)),
-  *(("RMSE", 11), ("largest", 11), ("/ least", 8)),
+# Of the table.
+_TITLES = (
+  *("mechanism", "participation", "copies", "z", "RMSE", "largest", "/ least"),
 )
+_ROW = "{:<19}{:<15}{:>6}{:>10}{:>11}{:>11}{:>8}"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Choices:
-  """Candidates with the noise for a target epsilon, and the best of them.
+  """Plans with the noise for a target epsilon, and the best of them.
 
   Attributes:
     target_epsilon: At most this is spent by each of them.
@@ -48,42 +46,39 @@ class Choices:
   """
 
   target_epsilon: float
-  ranked: _Candidates
+  ranked: _Plans
   report: report_lib.PrivacyReport
-  by_epsilon: Mapping[_Family, _Candidates] | None
+  by_epsilon: Sequence[_Plans] | None
   given: Sequence[str]
 
   @property
-  def best(self) -> mechanism_choice.Candidate:
+  def best(self) -> planning.Plan:
     """The one with the least error."""
     return self.ranked[0]
 
   @property
-  def leanest(self) -> mechanism_choice.Candidate:
-    """Of those nearly as good, the one that needs the least memory."""
-    near = [c for c in self.ranked if c.rmse <= _NEARLY * self.best.rmse]
-    return min(near, key=lambda candidate: candidate.model_copies)
+  def leanest(self) -> planning.Plan:
+    """The one that needs the least memory, among those nearly as good."""
+    near = [p for p in self.ranked if p.rmse <= _NEARLY * self.best.rmse]
+    return min(near, key=lambda plan: plan.model_copies)
 
   @functools.cached_property
   def notes(self) -> list[str]:
     """What the figures mean, and what they rest on."""
-    plan = self.best.plan
-    claims = {
-      c.plan.participation.name: c.plan.participation for c in self.ranked
-    }
+    claims = {p.participation.name: p.participation for p in self.ranked}
+    protected = [
+      f"{name}: {claim.neighboring_relation_in_words}, Delta ="
+      f" {claim.sensitivity_in_clip_norms:g} C"
+      for name, claim in claims.items()
+    ]
     notes = [
       "RMSE and largest: noise of the sum of all rounds' means up to a round,"
       " over the rounds, in clip norms for a server learning rate of 1; the"
-      f" divisor of a round is {plan.participation.clients_per_round:,}."
-      " z: noise multiplier. copies: of the model, that the noise needs beside"
-      " it.",
-      "All protect one user, each for its own participation: "
-      + "; ".join(
-        f"{name}: {claim.neighboring_relation_in_words}, Delta ="
-        f" {claim.sensitivity_in_clip_norms:g} C"
-        for name, claim in claims.items()
-      )
-      + ".",
+      " divisor of a round is"
+      f" {self.best.participation.clients_per_round:,}. z: noise multiplier."
+      " copies: of the model, that the noise needs beside it.",
+      "All protect one user, each for its own participation:"
+      f" {'; '.join(protected)}.",
     ]
     if any(claim.is_sampled for claim in claims.values()):
       notes.append(
@@ -97,129 +92,101 @@ class Choices:
     """Returns JSON values by name."""
     values: dict[str, Any] = {
       "target_epsilon": self.target_epsilon,
-      "candidates": [candidate.to_json() for candidate in self.ranked],
-      "leanest": self.leanest.to_json(),
+      "candidates": [_to_json(plan) for plan in self.ranked],
+      "leanest": _to_json(self.leanest),
       "report": self.report.to_json(),
       "notes": self.notes,
     }
     if self.by_epsilon is not None:
       values["by_epsilon"] = [
-        {"epsilon": epsilon} | candidate.to_json()
-        for candidates in self.by_epsilon.values()
-        for epsilon, candidate in zip(_EPSILONS, candidates, strict=True)
+        {"epsilon": epsilon} | _to_json(plan)
+        for plans in self.by_epsilon
+        for epsilon, plan in zip(_EPSILONS, plans, strict=True)
       ]
     return report_lib.json_safe(values)
 
   def to_text(self) -> str:
     """Returns the table and what is recommended, in lines."""
-    plan = self.best.plan
-    lines = [
-      f"noise for epsilon <= {self.target_epsilon:g} at delta ="
-      f" {plan.delta:g}, {plan.rounds:,} rounds",
-      "",
-      _row(title for title, _ in _COLUMNS),
-      *(self._row(candidate) for candidate in self.ranked),
-      "",
-      account_output.wrap(f"least error: {self.reason}"),
-      _flags(self.best),
-      *self._in_less_memory(),
-      "",
-      account_output.wrap(self.report.statement),
-      "",
-      "Notes:",
-      *(account_output.wrap(note, "- ", "  ") for note in self.notes),
-    ]
-    return "\n".join(lines)
-
-  def _row(self, candidate: mechanism_choice.Candidate) -> str:
-    plan = candidate.plan
-    return _row(
-      (
-        _describe(candidate),
-        plan.participation.name,
-        f"{candidate.model_copies:,}",
-        f"{plan.noise_multiplier:.5g}",
-        f"{candidate.rmse:.4g}",
-        f"{candidate.max_error:.4g}",
-        f"{candidate.rmse / self.best.rmse:.3f}",
-      )
+    best, lean = self.best, self.leanest
+    less_memory = []
+    if lean.model_copies < best.model_copies:
+      less_memory = [
+        account_output.wrap(
+          f"nearly, with {lean.model_copies:,} copies of the model beside it"
+          f" instead of {best.model_copies:,}: {_describe(lean)},"
+          f" {lean.rmse / best.rmse:.2f} times the error"
+        ),
+        _flags(lean),
+      ]
+    return "\n".join(
+      [
+        f"noise for epsilon <= {self.target_epsilon:g} at delta ="
+        f" {best.delta:g}, {best.rounds:,} rounds",
+        "",
+        _ROW.format(*_TITLES),
+        *(_row(plan, best) for plan in self.ranked),
+        "",
+        account_output.wrap(f"least error: {self.reason}"),
+        _flags(best),
+        *less_memory,
+        "",
+        account_output.wrap(self.report.statement),
+        *account_output.listed("Notes", self.notes),
+      ]
     )
-
-  def _in_less_memory(self) -> list[str]:
-    lean = self.leanest
-    if lean.model_copies == self.best.model_copies:
-      return []
-    return [
-      account_output.wrap(
-        f"nearly, with {lean.model_copies:,} copies of the model beside it"
-        f" instead of {self.best.model_copies:,}: {_describe(lean)},"
-        f" {lean.plan.participation.name}, {lean.rmse / self.best.rmse:.2f}"
-        " times the error"
-      ),
-      _flags(lean),
-    ]
 
   @property
   def reason(self) -> str:
     """What is recommended, and how much better it is than others."""
-    text = f"{_describe(self.best)}, {self.best.plan.participation.name}"
-    others = [
-      members[0]
-      for family, members in mechanism_choice.families(self.ranked).items()
-      if family != self.best.family
-    ]
-    if others:
-      other = others[0]
-      text += (
-        f": {other.rmse / self.best.rmse:.2f} times less error than"
-        f" {_describe(other)}, {other.plan.participation.name}"
-      )
-    return text
+    best = self.best
+    others = (plan for plan in self.ranked if plan.family != best.family)
+    other = next(others, None)
+    if other is None:
+      return _describe(best)
+    return (
+      f"{_describe(best)}: {other.rmse / best.rmse:.2f} times less error than"
+      f" {_describe(other)}"
+    )
 
   def draw(self, path: str | os.PathLike[str]) -> None:
     """Writes the picture of `by_epsilon` as PNG."""
     assert self.by_epsilon is not None
-    by_label = {_label(c[0]): c for c in self.by_epsilon.values()}
+    by_label = {
+      f"{p[0].noise_in_words},\n{p[0].participation.name}": p
+      for p in self.by_epsilon
+    }
     privacy_plots.plot_errors(
       path,
-      {
-        label: [candidate.rmse for candidate in candidates]
-        for label, candidates in by_label.items()
-      },
+      {label: [p.rmse for p in plans] for label, plans in by_label.items()},
       _EPSILONS,
       sizes_by_label={
-        label: [candidate.size or 1 for candidate in candidates]
-        for label, candidates in by_label.items()
-        if candidates[0].plan.participation.is_sampled
-        and candidates[0].size is not None
+        label: [plan.size or 1 for plan in plans]
+        for label, plans in by_label.items()
+        if plans[0].participation.is_sampled and plans[0].size is not None
       },
       target_epsilon=self.target_epsilon,
-      delta=self.best.plan.delta,
+      delta=self.best.delta,
       caption=self.caption,
     )
 
   @property
-  def _by_accountants(self) -> str:
-    """Where epsilon is whose, unless it is exact everywhere."""
-    sampled = {
-      report_lib.ACCOUNTANT_NAMES[c.plan.accountants[0]]
-      for c in self.ranked
-      if c.plan.participation.is_sampled
-    }
-    if not sampled:
-      return ""
-    names = " or ".join(sorted(sampled))
-    return f", by {names} where users are sampled, exact where they are not"
-
-  @property
   def caption(self) -> str:
-    """What all candidates have in common."""
-    plan, claim = self.best.plan, self.best.plan.participation
-    alone = (
-      ""
-      if claim.users_per_client == 1
-      else (f" in virtual clients of {claim.users_per_client:,}")
-    )
+    """What all plans have in common."""
+    plan, claim = self.best, self.best.participation
+    alone = by_accountants = ""
+    if claim.users_per_client > 1:
+      alone = f" in virtual clients of {claim.users_per_client:,}"
+    names = {
+      report_lib.ACCOUNTANT_NAMES[p.accountants[0]]
+      for p in self.ranked
+      if p.participation.is_sampled
+    }
+    # Exact everywhere, unless users are sampled.
+    if names:
+      by_accountants = (
+        f", by {' or '.join(sorted(names))} where users are sampled, exact"
+        " where they are not"
+      )
     sensitivity = claim.sensitivity_in_clip_norms
     delta = "C" if sensitivity == 1 else f"{sensitivity:g} C"
     return (
@@ -227,91 +194,70 @@ class Choices:
       f" {plan.rounds:,} rounds. Root mean square noise of the sums of all"
       " rounds' means up to a round, over the rounds. At each point every"
       " mechanism has the noise that this epsilon needs for one user:"
-      f" Δ = {delta}{self._by_accountants}; each has its best number of buffers"
+      f" Δ = {delta}{by_accountants}; each has its best number of buffers"
       " or bands (at most 256)."
     )
 
 
 def choose(
-  participations: Sequence[participation_lib.Participation],
-  *,
-  mechanism: str | None,
-  rounds: int,
-  delta: float,
+  plans: _Plans,
   target_epsilon: float,
+  *,
   with_picture: bool,
   notes: Sequence[str] = (),
 ) -> Choices:
-  """Tries all that the participations allow.
+  """Finds the best of some plans.
 
   Privacy:
     As `mechanism_choice.rank`.
 
   Args:
-    participations: Ways to take part that are possible.
-    mechanism: The only one to try; None for all.
-    rounds: Number of rounds.
-    delta: Of the guarantee.
+    plans: As `mechanism_choice.list_plans` makes them.
     target_epsilon: At most this is spent.
     with_picture: Whether other epsilons are needed too.
     notes: How what was left open was decided.
 
   Raises:
-    errors.FieldError: If a value is out of its range, or there is nothing to
-      choose from.
+    errors.FieldError: If the target is out of its range.
   """
-  candidates = mechanism_choice.list_candidates(
-    participations,
-    rounds=rounds,
-    delta=delta,
-    mechanisms=None if mechanism is None else (mechanism,),
-  )
-  points = len(mechanism_choice.families(candidates)) * len(_EPSILONS)
-  total = len(candidates) + 1 + points * with_picture
-  with progress_lib.create_bar(
-    "Calibrating", unit="points", total=total
-  ) as progress:
-    ranked = mechanism_choice.rank(
-      candidates, target_epsilon, tell=progress.update
-    )
-    report = planning.create_report(ranked[0].plan)
-    progress.update()
-    by_epsilon = None
-    if with_picture:
-      by_epsilon = mechanism_choice.best_by_epsilon(
-        candidates, _EPSILONS, tell=progress.update
-      )
-  return Choices(
-    target_epsilon=target_epsilon,
-    ranked=ranked,
-    report=report,
-    by_epsilon=by_epsilon,
-    given=notes,
-  )
+  bar = functools.partial(progress_lib.create_bar, "Calibrating")
+  ranked = mechanism_choice.rank(bar(unit="plans", items=plans), target_epsilon)
+  by_epsilon = None
+  if with_picture:
+    families = mechanism_choice.families(plans)
+    by_epsilon = [
+      mechanism_choice.best_by_epsilon(family, _EPSILONS)
+      for family in bar(unit="curves", items=families)
+    ]
+  report = planning.create_report(ranked[0])
+  return Choices(target_epsilon, ranked, report, by_epsilon, notes)
 
 
-def _label(candidate: mechanism_choice.Candidate) -> str:
-  """What a curve is called."""
-  plan = candidate.plan
-  return f"{plan.noise_in_words},\n{plan.participation.name}"
+def _to_json(plan: planning.Plan) -> dict[str, Any]:
+  """What it is and how much noise it has."""
+  names = ("size", "model_copies", "rmse", "max_error")
+  return {name: getattr(plan, name) for name in names} | plan.to_json()
 
 
-def _describe(candidate: mechanism_choice.Candidate) -> str:
-  plan = candidate.plan
-  if candidate.size is None:
+def _noise(plan: planning.Plan) -> str:
+  if plan.size is None:
     return plan.noise_in_words
   what = str(plan.mechanism.size_field).removeprefix("num_")
-  return f"{plan.noise_in_words}, {candidate.size} {what}"
+  return f"{plan.noise_in_words}, {plan.size} {what}"
 
 
-def _flags(candidate: mechanism_choice.Candidate) -> str:
+def _describe(plan: planning.Plan) -> str:
+  return f"{_noise(plan)}, {plan.participation.name}"
+
+
+def _flags(plan: planning.Plan) -> str:
   """What a program that trains is given."""
-  plan, claim = candidate.plan, candidate.plan.participation
+  claim = plan.participation
   flags = {
     "aggregator": plan.name,
     "participation": claim.name,
     **{name: vars(claim).get(name) for name in ("period", "min_separation")},
-    plan.mechanism.size_field: candidate.size,
+    plan.mechanism.size_field: plan.size,
     "clients_per_round": claim.clients_per_round,
     "users_per_client": claim.users_per_client,
     "rounds": plan.rounds,
@@ -326,9 +272,13 @@ def _flags(candidate: mechanism_choice.Candidate) -> str:
   return account_output.wrap(text, "  ", "  ")
 
 
-def _row(cells: Any) -> str:
-  """A line of the table."""
-  return "".join(
-    f"{cell:<{-width}}" if width < 0 else f"{cell:>{width}}"
-    for cell, (_, width) in zip(cells, _COLUMNS, strict=True)
+def _row(plan: planning.Plan, best: planning.Plan) -> str:
+  return _ROW.format(
+    _noise(plan),
+    plan.participation.name,
+    f"{plan.model_copies:,}",
+    f"{plan.noise_multiplier:.5g}",
+    f"{plan.rmse:.4g}",
+    f"{plan.max_error:.4g}",
+    f"{plan.rmse / best.rmse:.3f}",
   )

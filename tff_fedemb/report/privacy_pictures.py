@@ -41,7 +41,7 @@ _NUM_PLD_POINTS = 8
 _PLD_EPSILON_LIMIT = 20.0
 _MAX_PASSES_SHOWN = 50
 
-_NAMES = {"pld": "PLD", "gaussian": "exact Gaussian"}
+_NAMES = {"gaussian": "exact Gaussian", "pld": "PLD"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -149,12 +149,10 @@ def draw(config: PictureConfig) -> list[pathlib.Path]:
       "be a directory",
       f"{output_dir}, where {existing} is a file",
     )
+  claim = config.claim(config.num_users)
   plans = [
     planning.create_plan(
-      config.mechanism,
-      config.claim(config.num_users),
-      config.rounds,
-      noise_multiplier,
+      *(config.mechanism, claim, config.rounds, noise_multiplier),
       config.delta_or_default,
       **config.mechanism_options,
     )
@@ -175,49 +173,38 @@ def _prepare_accounting(
   config: PictureConfig, plans: Sequence[planning.Plan]
 ) -> dict[str, _Plot]:
   """Returns what draws the pictures of accounting alone, by file."""
-  claim = plans[0].participation
-  by_users = [(n, config.claim(n), config.rounds) for n in _populations(claim)]
-  by_rounds = [(n, claim, n) for n in _round_numbers(claim, config.rounds)]
-  tighter = _tighter(claim)
-  num_points = len(plans) * (len(by_users) + len(by_rounds))
-  if tighter == "pld":
-    num_points += 2 * len(plans) * _NUM_PLD_POINTS
-  with progress_lib.create_bar(
-    "Accounting", unit="points", total=num_points
-  ) as progress:
-    of_users = _compute(plans, by_users, progress)
-    of_rounds = _compute(plans, by_rounds, progress)
-  plot = functools.partial(
-    privacy_plots.plot_epsilon,
-    delta=config.delta_or_default,
-    tighter_accountant=tighter and _NAMES[tighter],
-  )
-  users = f"{config.num_users:,} users"
-  setting = f"{config.rounds:,} rounds"
-  if plans[0].strategy:
-    setting += f", noise correlated as for {users}"
-  return {
-    "epsilon_by_users.png": functools.partial(
-      plot,
-      points=of_users,
-      by="users",
-      num_users=config.num_users,
-      caption=_caption(plans[0], setting),
-    ),
-    "epsilon_by_rounds.png": functools.partial(
-      plot,
-      points=of_rounds,
-      by="rounds",
-      caption=_caption(plans[0], f"of {users}"),
-    ),
+  claim, rounds = plans[0].participation, config.rounds
+  places = {
+    "users": [(n, config.claim(n), rounds) for n in _populations(claim)],
+    "rounds": [(n, claim, n) for n in _round_numbers(claim, rounds)],
   }
+  users = f"{config.num_users:,} users"
+  settings = {"users": f"{rounds:,} rounds", "rounds": f"of {users}"}
+  if plans[0].strategy:
+    settings["users"] += f", noise correlated as for {users}"
+  tighter = _tighter(claim)
+  with progress_lib.create_bar(
+    "Accounting",
+    unit="points",
+    total=len(plans) * sum(map(len, places.values())),
+  ) as progress:
+    return {
+      f"epsilon_by_{by}.png": functools.partial(
+        privacy_plots.plot_epsilon,
+        points=_compute(plans, places[by], progress),
+        by=by,
+        delta=config.delta_or_default,
+        caption=_caption(plans[0], settings[by]),
+        tighter_accountant=tighter and _NAMES[tighter],
+        num_users=config.num_users if by == "users" else None,
+      )
+      for by in places
+    }
 
 
 def _count_points(claim: participation_lib.Participation) -> int:
-  if not claim.is_sampled:
-    return _NUM_POINTS
-  has_pld = "pld" in claim.accountants
-  return _NUM_POINTS_SAMPLED if has_pld else _NUM_POINTS_WITHOUT_PLD
+  kinds = {"gaussian": _NUM_POINTS, "pld": _NUM_POINTS_SAMPLED}
+  return kinds.get(_tighter(claim) or "", _NUM_POINTS_WITHOUT_PLD)
 
 
 def _populations(claim: participation_lib.Participation) -> list[int]:
@@ -245,37 +232,31 @@ def _round_numbers(
 
 def _tighter(claim: participation_lib.Participation) -> str | None:
   """The accountant to compare RDP with, if there is one."""
-  names = (n for n in ("gaussian", "pld") if n in claim.accountants)
-  return next(names, None)
+  return next((name for name in _NAMES if name in claim.accountants), None)
 
 
 def _compute(
   plans: Sequence[planning.Plan], points: Sequence[_Point], progress: Any
 ) -> pd.DataFrame:
   """Computes epsilon at every point of an axis, PLD at a few."""
-  rows = []
+  rows: list[tuple[float, str, int, float]] = []
 
   def add(plan, reading, chosen, accountant, sensitivity=None):
-    epsilons = []
     for x, participation, rounds in chosen:
-      epsilon = epsilon_lib.epsilon_by_accountant(
-        [(plan.event, rounds)],
-        participation,
-        plan.delta,
+      (epsilon,) = epsilon_lib.epsilon_by_accountant(
+        *([(plan.event, rounds)], participation, plan.delta),
         accountants=(accountant,),
         sensitivity_in_clip_norms=sensitivity,
-      )[accountant]
-      epsilons.append(epsilon)
+      ).values()
       rows.append((plan.noise_multiplier, reading, x, epsilon))
-      progress.update(reading == "user_level" or accountant == "pld")
-    return epsilons
+      progress.update(reading == "user_level")
 
   for plan in plans:
-    user_level = add(plan, "user_level", points, "rdp")
+    add(plan, "user_level", points, "rdp")
     shown, tighter = list(points), _tighter(plan.participation)
     if tighter == "pld":
-      pairs = zip(points, user_level, strict=True)
-      shown = [point for point, value in pairs if value < _PLD_EPSILON_LIMIT]
+      pairs = zip(points, rows[-len(points) :], strict=True)
+      shown = [point for point, row in pairs if row[-1] < _PLD_EPSILON_LIMIT]
       places = np.linspace(0, len(shown) - 1, min(_NUM_PLD_POINTS, len(shown)))
       shown = [shown[round(place)] for place in places]
     if tighter:
@@ -313,25 +294,26 @@ def _prepare_utility(config: PictureConfig) -> _Plot:
     names = ", ".join(path.name for path in unfinished)
     print(f"not finished, left out: {names}", file=sys.stderr)
   factors = config.numbers("cohort_factors")
+  progress = progress_lib.create_bar(
+    "Extrapolating",
+    unit="points",
+    # Runs that differ in their seed alone have one cost.
+    total=runs.setting.nunique() * len(factors),
+  )
 
-  def extrapolate(run):
-    epsilons = {}
-    for factor in factors:
-      epsilons[factor] = measured_runs.extrapolate(
-        run,
-        num_users=config.num_users,
-        cohort_factor=factor,
-        delta=config.delta_or_default,
-      )
-      progress.update()
-    return epsilons
+  def extrapolate(run, factor):
+    progress.update()
+    return measured_runs.extrapolate(
+      run,
+      num_users=config.num_users,
+      cohort_factor=factor,
+      delta=config.delta_or_default,
+    )
 
-  # Runs that differ in their seed alone have one cost.
-  num_costs = runs.setting.nunique()
-  with progress_lib.create_bar(
-    "Extrapolating", unit="points", total=num_costs * len(factors)
-  ) as progress:
-    curves, noiseless = measured_runs.create_curves(runs, extrapolate)
+  with progress:
+    curves, noiseless = measured_runs.create_curves(
+      runs, lambda run: {factor: extrapolate(run, factor) for factor in factors}
+    )
   levels = {
     f"{algorithm},\nwithout noise": measured.mean
     for algorithm, measured in noiseless.items()
@@ -348,13 +330,8 @@ def _prepare_utility(config: PictureConfig) -> _Plot:
 
 def _utility_caption(config: PictureConfig, runs: pd.DataFrame) -> str:
   claims = [ledger.participation for ledger in runs.ledger]
-  populations, cohorts = (
-    " or ".join(dict.fromkeys(texts))
-    for texts in (
-      [f"{claim.num_users:,}" for claim in claims],
-      [claim.cohort_in_words for claim in claims],
-    )
-  )
+  populations = " or ".join({f"{claim.num_users:,}": 0 for claim in claims})
+  cohorts = " or ".join({claim.cohort_in_words: 0 for claim in claims})
   delta = f"{config.delta_or_default:.2g}".replace("e-0", "e-")
   return (
     f"Task {runs.task.iloc[0]}. Left: the recall was measured in simulations of"

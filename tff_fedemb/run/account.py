@@ -20,7 +20,6 @@ from etils import epy
 from tff_fedemb import errors
 from tff_fedemb.data import participation_trace
 from tff_fedemb.participation import replay
-from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import report as report_lib
@@ -140,12 +139,7 @@ def recompute(
       what the run's key draws.
   """
   chain, ledger = read_ledger(run_dir, accountants)
-  epsilon_lib.check_pld(
-    composition.merge_rounds(ledger.history),
-    ledger.participation,
-    ledger.delta,
-    accountants=ledger.accountants,
-  )
+  epsilon_lib.check_pld(ledger)
   run_dir = pathlib.Path(run_dir)
   asked = run_directory.read_json(run_dir / run_directory.SPEC)
   summary = run_directory.read_json(run_dir / run_directory.SUMMARY)

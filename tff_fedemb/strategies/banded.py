@@ -38,6 +38,7 @@ class BandedToeplitzStrategy(toeplitz.ToeplitzStrategy):
   coefficients: tuple[float, ...]
 
   def __post_init__(self):
+    super().__post_init__()
     coefficients = tuple(float(value) for value in self.coefficients)
     object.__setattr__(self, "coefficients", coefficients)
     if coefficients[:1] != (1.0,):

@@ -50,26 +50,22 @@ class BltStrategy(toeplitz.ToeplitzStrategy):
   weights: tuple[float, ...]
 
   def __post_init__(self):
+    super().__post_init__()
     for name in ("decays", "weights"):
-      values = tuple(float(value) for value in getattr(self, name))
-      object.__setattr__(self, name, values)
+      object.__setattr__(self, name, tuple(map(float, getattr(self, name))))
+    decays, weights = self.decays, self.weights
     checks.check_integer(
-      "number of decays", len(self.decays), minimum=1, maximum=MAX_BUFFERS
+      "number of decays", len(decays), minimum=1, maximum=MAX_BUFFERS
     )
-    if len(self.weights) != len(self.decays):
-      raise errors.FieldError(
-        "weights",
-        f"be as many as decays ({len(self.decays)})",
-        len(self.weights),
-      )
-    if not all(0.0 < decay < 1.0 for decay in self.decays):
-      raise errors.FieldError("decays", "be in (0, 1)", self.decays)
-    if not all(weight > 0.0 for weight in self.weights) or not (
-      sum(self.weights) <= 1.0
+    as_many = f"be as many as decays ({len(decays)})"
+    is_sum = all(weight > 0.0 for weight in weights) and sum(weights) <= 1.0
+    for name, requirement, holds, found in (
+      ("weights", as_many, len(weights) == len(decays), len(weights)),
+      ("decays", "be in (0, 1)", all(0.0 < x < 1.0 for x in decays), decays),
+      ("weights", "be positive with a sum of at most 1", is_sum, weights),
     ):
-      raise errors.FieldError(
-        "weights", "be positive with a sum of at most 1", self.weights
-      )
+      if not holds:
+        raise errors.FieldError(name, requirement, found)
 
   def model_copies(self, rounds: int) -> int:
     return len(self.decays)

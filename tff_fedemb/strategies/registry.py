@@ -15,6 +15,4 @@ STRATEGIES: registry.Registry[strategy_lib.Strategy] = registry.Registry(
     tree.TreeStrategy.name: tree.TreeStrategy,
   },
   kind="strategy",
-  key="name",
 )
-to_json, from_json = STRATEGIES.to_json, STRATEGIES.from_json

@@ -45,7 +45,7 @@ class Schedule(config.Config):
 
 
 @dataclasses.dataclass(frozen=True)
-class Strategy(abc.ABC):
+class Strategy(config.Config, abc.ABC):
   """The matrix C of a matrix factorisation, for any number of rounds.
 
   Lower triangular, so that what is released up to a round depends on no later

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 from scipy import linalg
 
-from tff_fedemb import checks
+from tff_fedemb import config
 from tff_fedemb import errors
 from tff_fedemb.strategies import strategy
 from tff_fedemb.strategies import tree_sensitivity
@@ -40,18 +40,12 @@ class TreeStrategy(strategy.Strategy):
 
   name: ClassVar[str] = "tree"
 
-  restart_every: int | None = None
-  first_restart_after: int | None = None
+  restart_every: int | None = config.field(None, minimum=1)
+  first_restart_after: int | None = config.field(None, minimum=1)
 
   def __post_init__(self):
-    for name in ("restart_every", "first_restart_after"):
-      value = getattr(self, name)
-      if value is not None:
-        checks.check_integer(name, value, minimum=1)
-    if self.first_restart_after is not None and (
-      self.restart_every is None
-      or self.first_restart_after >= self.restart_every
-    ):
+    super().__post_init__()
+    if (self.first_restart_after or 0) >= (self.restart_every or 1):
       raise errors.FieldError(
         "first_restart_after",
         f"be less than restart_every ({self.restart_every})",

@@ -133,7 +133,7 @@ def test_scores_that_are_none_are_refused(in_scores, requirement):
 def test_too_few_scores_to_halve_are_refused():
   scores = scores_lib.Scores(np.zeros(3), np.zeros(3))
   with pytest.raises(errors.FieldError, match="be at least 2, found 1"):
-    clopper_pearson.bound_epsilon(scores, delta=0.0, significance=0.05)
+    clopper_pearson.bound(scores, delta=0.0, significance=0.05)
 
 
 @pytest.mark.parametrize("method", _METHODS)
@@ -171,7 +171,7 @@ def test_limits_of_a_probability_by_hand():
 
 def test_clopper_pearson_by_hand():
   scores = scores_lib.Scores(np.ones(40), np.zeros(60))
-  found, _ = clopper_pearson.bound_epsilon(scores, delta=0.01, significance=0.1)
+  found, _ = clopper_pearson.bound(scores, delta=0.01, significance=0.1)
   # Halves of 20 and 30, which are told apart without a mistake.
   true_positives, false_positives = 0.05 ** (1 / 20), 1 - 0.05 ** (1 / 30)
   true_negatives, false_negatives = 0.05 ** (1 / 30), 1 - 0.05 ** (1 / 20)

@@ -7,8 +7,6 @@ Machine Learning", section 4, for mechanisms that lose as a Gaussian; Clopper
 and Pearson 1934 for the intervals.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 from scipy import special
 from scipy import stats
@@ -55,90 +53,61 @@ def _rates(
   low_in = np.searchsorted(np.sort(scores.in_scores), thresholds)
   low_out = np.searchsorted(np.sort(scores.out_scores), thresholds)
   error = significance / 2
-  return (
-    np.array(
-      [
-        lower_limit(num_in - low_in, num_in, error),
-        lower_limit(low_out, num_out, error),
-      ]
-    ),
-    np.array(
-      [
-        upper_limit(num_out - low_out, num_out, error),
-        upper_limit(low_in, num_in, error),
-      ]
-    ),
+  powers = (
+    lower_limit(num_in - low_in, num_in, error),
+    lower_limit(low_out, num_out, error),
   )
-
-
-def _bound_loss(
-  scores: scores_lib.Scores,
-  significance: float,
-  loss: Callable[[np.ndarray, np.ndarray], np.ndarray],
-) -> tuple[float, dict[str, float]]:
-  """Bounds what a test with its power and false alarm rate shows.
-
-  The threshold and which of both tests are chosen on one half of the scores,
-  the rates measured on the other one, so that nothing is chosen among what is
-  tested. The loss rises with powers and falls with false alarm rates.
-  """
-  choosing, testing = scores.halves()
-  thresholds = np.unique(
-    np.concatenate([choosing.in_scores, choosing.out_scores])
+  false_alarms = (
+    upper_limit(num_out - low_out, num_out, error),
+    upper_limit(low_in, num_in, error),
   )
-  chosen = loss(*_rates(choosing, thresholds, significance))
-  direction, index = np.unravel_index(np.argmax(chosen), chosen.shape)
-  threshold = thresholds[index]
-  bound = loss(*_rates(testing, threshold[np.newaxis], significance))
-  return float(bound[direction, 0]), {
-    "threshold": float(threshold),
-    "true_positive_rate": float(np.mean(testing.in_scores >= threshold)),
-    "false_positive_rate": float(np.mean(testing.out_scores >= threshold)),
-  }
+  return np.array(powers), np.array(false_alarms)
 
 
-def bound_epsilon(
-  scores: scores_lib.Scores, *, delta: float, significance: float
+def bound(
+  scores: scores_lib.Scores, *, significance: float, delta: float | None
 ) -> scores_lib.Found:
-  """Bounds epsilon from below.
+  """Bounds epsilon from below, or the mu of Gaussian differential privacy.
 
   With (epsilon, delta)-differential privacy no test for inclusion has a power
   above exp(epsilon) times its false alarm rate, plus delta, and no test for
-  the opposite (Kairouz et al. 2015).
+  the opposite (Kairouz et al. 2015). With mu-Gaussian differential privacy none
+  has one above Phi(Phi^-1(its false alarm rate) + mu): rates that are easy to
+  measure bound mu, which is far tighter.
+
+  The threshold and which of both tests are chosen on one half of the scores,
+  the rates measured on the other one, so that nothing is chosen among what is
+  tested.
 
   Args:
     scores: Of canaries.
-    delta: In [0, 1).
     significance: Probability that the bound is wrong, at most.
+    delta: At which epsilon is bounded, in [0, 1); None for mu.
 
   Returns:
-    Epsilon, and what it was found with.
+    The bound, and what it was found with.
 
   Raises:
     errors.FieldError: If there are too few scores.
   """
-  epsilon, details = _bound_loss(
-    scores,
-    significance,
+
+  def loss(some: scores_lib.Scores, thresholds: np.ndarray) -> np.ndarray:
+    power, size = _rates(some, thresholds, significance)
+    if delta is None:
+      # The inverse of a power of 0 is minus infinity, which bounds nothing; as
+      # does a false alarm rate of 1.
+      return special.ndtri(power) - special.ndtri(size)
     # Smaller than any size, so that a power below delta bounds nothing.
-    lambda power, size: np.log(np.maximum(power - delta, 1e-300) / size),
-  )
-  return max(0.0, epsilon), details
+    return np.log(np.maximum(power - delta, 1e-300) / size)
 
-
-def bound_mu(
-  scores: scores_lib.Scores, *, significance: float
-) -> scores_lib.Found:
-  """As `bound_epsilon`, the mu of Gaussian differential privacy: far tighter.
-
-  No test has a power above Phi(Phi^-1(its false alarm rate) + mu), so that
-  rates that are easy to measure bound mu.
-  """
-  mu, details = _bound_loss(
-    scores,
-    significance,
-    # The inverse of a power of 0 is minus infinity, which bounds nothing; as
-    # does a false alarm rate of 1.
-    lambda power, size: special.ndtri(power) - special.ndtri(size),
-  )
-  return max(0.0, mu), details
+  choosing, testing = scores.halves()
+  thresholds = np.unique([*choosing.in_scores, *choosing.out_scores])
+  chosen = loss(choosing, thresholds)
+  direction, index = np.unravel_index(np.argmax(chosen), chosen.shape)
+  threshold = thresholds[index]
+  found = float(loss(testing, threshold[np.newaxis])[direction, 0])
+  return max(0.0, found), {
+    "threshold": float(threshold),
+    "true_positive_rate": float(np.mean(testing.in_scores >= threshold)),
+    "false_positive_rate": float(np.mean(testing.out_scores >= threshold)),
+  }

@@ -19,7 +19,7 @@ together what all p_i, which sum to one, allow (r / m), then c right guesses
 have a probability below tau.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from scipy import optimize
@@ -122,90 +122,56 @@ def _guesses_to_try(num_scores: int) -> list[tuple[int, int]]:
   ]
 
 
-def _best_guess(
-  scores: scores_lib.Scores,
-  num_guesses: int | None,
-  significance: float,
-  bound: Callable[[int, int, float], float],
-) -> scores_lib.Found:
-  """The largest bound of several numbers of guesses, or by the one given.
-
-  `bound` is from guesses, those that are right, and a significance, which is
-  divided among the numbers that are tried (Bonferroni).
-  """
-  if num_guesses is None:
-    tried = _guesses_to_try(len(scores))
-  else:
-    checks.check_integer(
-      "num_guesses", num_guesses, minimum=1, maximum=len(scores)
-    )
-    tried = [(num_guesses - num_guesses // 2, num_guesses // 2)]
-  ranked = scores.ranked()
-  best = (-1.0, {})
-  for num_in, num_out in tried:
-    total = num_in + num_out
-    correct = int(
-      ranked[:num_in].sum() + (~ranked[len(ranked) - num_out :]).sum()
-    )
-    found = bound(total, correct, significance / len(tried))
-    if found > best[0]:
-      details = {"guessed_in": num_in, "guessed_out": num_out}
-      best = (found, details | {"correct": correct, "tried": len(tried)})
-  return best
-
-
-def bound_epsilon(
+def bound(
   scores: scores_lib.Scores,
   *,
-  delta: float,
   significance: float,
+  delta: float | None,
   num_guesses: int | None = None,
 ) -> scores_lib.Found:
-  """Bounds epsilon from below; canaries may depend on each other.
+  """Bounds epsilon, or mu, from below; canaries may depend on each other.
 
   The highest scores are guessed to be of canaries that were included, the
   lowest ones of others, in numbers that are fixed beforehand; the attacker
-  abstains from the rest.
+  abstains from the rest. If several numbers are tried, the largest bound
+  counts, each at an equal share of the significance (Bonferroni).
 
   Args:
     scores: Of canaries.
-    delta: In [0, 1).
     significance: Probability that the bound is wrong, at most.
+    delta: At which epsilon is bounded, in [0, 1); None for the mu of Gaussian
+      differential privacy: a curve says more than a single point of it, so the
+      epsilon of this mu is larger.
     num_guesses: How many canaries to guess, half of them included; None to try
       several numbers.
 
   Returns:
-    Epsilon, and what it was found with.
+    The bound, and what it was found with.
 
   Raises:
     errors.FieldError: If there are more guesses than canaries.
   """
-
-  def bound(guesses, correct, level):
-    numbers = {"guesses": guesses, "correct": correct}
-    numbers |= {"num_canaries": len(scores)}
-    return _largest_refuted(
-      lambda epsilon: p_value(epsilon=epsilon, delta=delta, **numbers) < level
+  tried = _guesses_to_try(len(scores))
+  if num_guesses is not None:
+    checks.check_integer(
+      "num_guesses", num_guesses, minimum=1, maximum=len(scores)
     )
+    tried = [(num_guesses - num_guesses // 2, num_guesses // 2)]
+  level, ranked = significance / len(tried), scores.ranked()
+  best = (-1.0, {})
+  for num_in, num_out in tried:
+    right_in, right_out = ranked[:num_in], ~ranked[len(ranked) - num_out :]
+    correct = int(right_in.sum() + right_out.sum())
+    numbers = {"correct": correct, "guesses": num_in + num_out}
+    numbers["num_canaries"] = len(scores)
 
-  return _best_guess(scores, num_guesses, significance, bound)
+    def refutes(value: float, numbers: Mapping[str, int] = numbers) -> bool:
+      if delta is None:
+        return is_refuted(mu=value, level=level, **numbers)
+      return p_value(epsilon=value, delta=delta, **numbers) < level
 
-
-def bound_mu(
-  scores: scores_lib.Scores,
-  *,
-  significance: float,
-  num_guesses: int | None = None,
-) -> scores_lib.Found:
-  """As `bound_epsilon`, the mu of Gaussian differential privacy.
-
-  A curve says more than a single point of it, so the epsilon of this mu is
-  larger than that of `bound_epsilon`.
-  """
-
-  def bound(guesses, correct, level):
-    numbers = {"guesses": guesses, "correct": correct}
-    numbers |= {"num_canaries": len(scores), "level": level}
-    return _largest_refuted(lambda mu: is_refuted(mu=mu, **numbers))
-
-  return _best_guess(scores, num_guesses, significance, bound)
+    found = _largest_refuted(refutes)
+    if found > best[0]:
+      details = {"guessed_in": num_in, "guessed_out": num_out}
+      best = (found, details | {"correct": correct, "tried": len(tried)})
+  return best

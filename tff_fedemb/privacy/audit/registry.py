@@ -22,11 +22,11 @@ class Method:
   """A way to bound epsilon from below.
 
   Attributes:
-    bound: From scores and keyword arguments, `delta` and `significance`, to a
+    bound: From scores and keyword arguments, `significance` and `delta`, to a
       bound, and what it was found with.
     assumes: What has to be true for the bound.
-    is_of_mu: Whether it bounds the mu of Gaussian differential privacy, at no
-      `delta`: the curve of a Gaussian mechanism as a whole.
+    is_of_mu: Whether it bounds the mu of Gaussian differential privacy, at a
+      `delta` of None: the curve of a Gaussian mechanism as a whole.
   """
 
   bound: Callable[..., scores_lib.Found]
@@ -36,18 +36,17 @@ class Method:
 
 # A new method is one function and one line here.
 METHODS = {
-  "clopper_pearson": Method(
-    clopper_pearson.bound_epsilon, clopper_pearson.ASSUMES
-  ),
-  "fdp_one_run": Method(
-    one_run.bound_mu, f"{one_run.ASSUMES}; {_GAUSSIAN_CLAIM}", is_of_mu=True
-  ),
-  "gdp_clopper_pearson": Method(
-    clopper_pearson.bound_mu,
-    f"{clopper_pearson.ASSUMES}; {_GAUSSIAN_CLAIM}",
-    is_of_mu=True,
-  ),
-  "one_run": Method(one_run.bound_epsilon, one_run.ASSUMES),
+  f"{prefix}{name}": Method(
+    module.bound,
+    f"{module.ASSUMES}; {_GAUSSIAN_CLAIM}" if prefix else module.ASSUMES,
+    bool(prefix),
+  )
+  for prefix, name, module in (
+    ("", "clopper_pearson", clopper_pearson),
+    ("fdp_", "one_run", one_run),
+    ("gdp_", "clopper_pearson", clopper_pearson),
+    ("", "one_run", one_run),
+  )
 }
 
 
@@ -85,16 +84,17 @@ def bound_epsilon(
   method = METHODS[name]
   checks.check_number("delta", delta, minimum=0, below=1)
   checks.check_number("significance", significance, above=0, below=1)
+  at_delta: float | None = delta
   if method.is_of_mu:
     checks.check_delta(delta)
-    mu, details = method.bound(scores, significance=significance, **options)
-    epsilon, details = epsilon_of_mu(mu, delta), details | {"mu_lower": mu}
-  else:
-    epsilon, details = method.bound(
-      scores, delta=delta, significance=significance, **options
-    )
+    at_delta = None
+  bound, details = method.bound(
+    scores, significance=significance, delta=at_delta, **options
+  )
+  if method.is_of_mu:
+    bound, details = epsilon_of_mu(bound, delta), {**details, "mu_lower": bound}
   return scores_lib.LowerBound(
-    epsilon_lower=epsilon,
+    epsilon_lower=bound,
     method=name,
     delta=delta,
     significance=significance,
