@@ -55,7 +55,7 @@ class _Backbones(dict[str, Backbone]):
 
   def __contains__(self, name: object) -> bool:
     is_own = isinstance(name, str) and ":" in name
-    return super().__contains__(name) or (is_own and bool(self[name]))
+    return super().__contains__(name) or (is_own and bool(self[str(name)]))
 
   def __missing__(self, name: str) -> Backbone:
     return Backbone(registry.import_name(name))
