@@ -8,7 +8,7 @@ _BUILDERS = [
         "algorithms",
         "binaries",
         "data",
-        "data/participation",
+        "participation",
        
         "models",
         "plots",

@@ -84,7 +84,7 @@ class Choices:
       notes.append(
         "Sampling amplifies only where the server draws users in secret, and"
         " has those whom it draws. Where devices come when they can, ask with"
-        " --participation=check_ins and the bounds that the server enforces."
+        " participation check_ins and the bounds that the server enforces."
       )
     return [*notes, *self.given]
 
