@@ -169,13 +169,15 @@ def _find_type(annotation: Any, settled_later: bool) -> tuple[type, bool]:
   found = typing.get_origin(parts[0]) or parts[0]
   if isinstance(found, type) and issubclass(found, Config) and len(parts) == 1:
     return found, optional
-  is_other = found is tuple and typing.get_args(parts[0])[:1] != (str,)
+  is_other = found is tuple and not (
+    set(typing.get_args(parts[0])) <= {str, int, float, Ellipsis}
+  )
   if len(parts) > 1 or is_other or found not in _TYPES:
     found = object
   return found, optional
 
 
-# Types of fields that have flags and JSON; a tuple is one of words.
+# Types of fields that have JSON; a tuple is one of words or numbers.
 _TYPES = (bool, int, float, str, tuple)
 # By class, once they are asked for.
 _SPECS: dict[type, tuple[FieldSpec, ...]] = {}
