@@ -51,8 +51,7 @@ if rate == 8:
   fail("DataError", None, "the disk is full.")
 planned = json.loads(sys.argv[1])
 planned["history"] = [
-    [{"class": "GaussianDpEvent", "noise_multiplier": 0.5 if rate == 9 else 1},
-     rounds]
+    {"count": rounds, "noise": {"multiplier": 0.5 if rate == 9 else 1}}
 ]
 lines = [{"format": ["tff_fedemb.program.chain", 1], "planned": planned}]
 lines += [
