@@ -219,7 +219,7 @@ class Ledger(composition.Account):
     """
     fields = dict(values)
     del fields["neighboring_relation"]  # The participation says it.
-    rounds = [_Rounds.from_json(each) for each in fields.pop("history")]
+    rounds = [_Rounds.from_json(dict(each)) for each in fields.pop("history")]
     history = tuple((each.event, each.count) for each in rounds)
     return super().from_json({**fields, "history": history})
 
