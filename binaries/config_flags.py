@@ -93,8 +93,10 @@ class Parser:
     return self
 
   def __exit__(self, kind, error, trace) -> None:
-    if isinstance(error, errors.FieldError) and error.name in self._flag_of:
-      raise error.renamed(f"--{self._flag_of[error.name]}") from error
+    if isinstance(error, errors.FieldError):
+      flag = self._flag_of.get(error.name, error.name)
+      if flag in self._fields:
+        raise error.renamed(f"--{flag}") from error
 
   def add(
     self,

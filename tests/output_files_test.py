@@ -18,10 +18,10 @@ class TestCheck:
   @pytest.mark.parametrize(
     ("path", "message"),
     [
-      ("real/a", "second must be another file than --first, found"),
-      ("link/a", "second must be another file than --first, found"),
-      ("real/in", "second must be another file than --read, found"),
-      ("alias", "second must be another file than --read, found"),
+      ("real/a", "second must be another file than first, found"),
+      ("link/a", "second must be another file than first, found"),
+      ("real/in", "second must be another file than read, found"),
+      ("alias", "second must be another file than read, found"),
       ("real", "second must be a file, found directory"),
       ("null", "second must be a file, found"),
       ("none/b", "second must be in a directory that can be written"),
@@ -45,7 +45,7 @@ class TestCheck:
     output_files.check(outputs, overwrite=False)
     assert not os.listdir(tmp_path)
     (tmp_path / "a").write_text("precious")
-    with pytest.raises(ValueError, match="unless --overwrite"):
+    with pytest.raises(ValueError, match="unless overwrite"):
       output_files.check(outputs, overwrite=False)
     output_files.check(outputs, overwrite=True)
 

@@ -44,9 +44,9 @@ def test_the_registered_and_ones_own():
 @pytest.mark.parametrize(
   ("name", "message"),
   [
-    ("no_such:Part", "no_such:Part must be the module .* No module named"),
+    ("no_such:Part", "no_such:Part must be a module, .* No module named"),
     (f"{__name__}:Other", "no attribute 'Other'"),
-    (":Part", ":Part must be the module and the name of a class"),
+    (":Part", ":Part must be a module, a colon and a name"),
     ("collections:deque", "must be a subclass of .*registry_test.Part"),
     ("json:dumps", "must be a subclass of"),
   ],

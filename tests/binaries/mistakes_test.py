@@ -55,7 +55,7 @@ _MISTAKES = {
   "report": [([], "--run_dirs must be given")],
   "sweep_features": [([], "--output_json must be given")],
   "tabulate": [([], "arguments must be directories of runs")],
-  "tune": [([], "--search_space must be given")],
+  "tune": [([], "--output_dir must be given")],
   "run_centralized": [
     (["--task=emnist"], "--run_dir must be given"),
     ([*_RUN, "--objective=contrastive"], "--augmentation must make the views"),

@@ -287,7 +287,7 @@ def test_command_line(models, emnist_dir, tmp_path):
   # A mistake: one line, and nothing is written.
   for options, message in (
     ([], "--image_folder must be a folder"),
-    (["--data_dir=d"], "--data_dir must not be set without task"),
+    (["--data_dir=d"], "--data_dir must be set with task only"),
   ):
     wrong = programs.call(
       "evaluate",
