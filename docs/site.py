@@ -113,12 +113,12 @@ def _packages() -> list[str]:
 
 def _help(program: str) -> str:
   """Returns what a program says of itself and its flags."""
-  command = [sys.executable, "-m", program, "--helpshort"]
+  command = [sys.executable, "-m", program, "--help"]
   ended = subprocess.run(
     command, cwd=_ROOT, capture_output=True, text=True, check=False
   )
-  if "lags:" not in ended.stdout:
-    raise RuntimeError(f"{program} --helpshort: {ended.stderr}")
+  if ended.returncode:
+    raise RuntimeError(f"{program} --help: {ended.stderr}")
   return ended.stdout.replace(f"{_ROOT}/", "")
 
 
