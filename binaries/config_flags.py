@@ -206,7 +206,7 @@ class Parser:
     spec = field.spec
     text = spec.documentation
     if spec.registry is not None or spec.choices is not None:
-      words = sorted(spec.registry or spec.choices)
+      words = sorted(spec.choices if spec.registry is None else spec.registry)
       text = f"{text.rstrip('.')}: {', '.join(words)}."
     kind = str if spec.registry is not None else spec.type
     if details:

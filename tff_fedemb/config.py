@@ -300,8 +300,10 @@ def to_json(config: "Config") -> dict[str, Any]:
     if value is None or spec.type is object:
       continue
     if isinstance(value, Config):
-      registry = spec.registry
-      value = part_to_json(value, registry) if registry else value.to_json()
+      if spec.registry is None:
+        value = value.to_json()
+      else:
+        value = part_to_json(value, spec.registry)
     values[spec.name] = list(value) if isinstance(value, tuple) else value
   return values
 

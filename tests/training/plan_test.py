@@ -25,6 +25,9 @@ spec = fe.RunSpec(
   mechanism=fe.Gaussian(noise_multiplier=1.0),
   rounds=3,
 )
+# Also where no task that comes along is known yet.
+kind = spec.to_json()["task"]["kind"]
+assert kind == "tff_fedemb.run.array_task:ArrayTask", kind
 plan = fe.plan(spec, measure=False)
 assert 0 < plan.epsilon < 10, plan.epsilon
 slow = {"jax", "tensorflow", "tensorflow_federated"} & {*sys.modules}

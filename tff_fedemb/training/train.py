@@ -44,6 +44,7 @@ from tff_fedemb.run import spec as spec_lib
 from tff_fedemb.run import task as task_lib
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import client_error
+from tff_fedemb.runtime import worker_process
 from tff_fedemb.serving import lite_export
 from tff_fedemb.training import backbone_files
 from tff_fedemb.training import held_out
@@ -116,6 +117,8 @@ def train(
     errors.StorageError: If files cannot be written.
   """
   start = time.perf_counter()
+  # TFF's worker would outlive a notebook, and complain at the end of a script.
+  worker_process.end_worker_on_exit()
   run_dir = os.fspath(run_dir)
   spec = spec.with_absolute_paths()
   experiment = experiment_lib.resolve(spec, task or spec.task.create())
