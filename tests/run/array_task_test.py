@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow_federated as tff
 
 from tff_fedemb import errors
 from tff_fedemb.run import array_task
@@ -75,3 +76,24 @@ def test_json_has_a_digest_and_no_array():
 def test_arrays_that_do_not_fit_are_refused(changes, name):
   with pytest.raises(errors.FieldError, match=f"{name} must"):
     _create(**changes)
+
+
+def test_client_data_of_tff():
+  pixels = np.linspace(0, 1, 6 * 4, dtype=np.float32).reshape(6, 2, 2)
+  labels = np.array([5, 6, 5, 7, 7, 5], np.int32)
+  clients = {"b": slice(0, 2), "a": slice(2, 6)}
+  data = tff.simulation.datasets.TestClientData(
+    {
+      name: {"pixels": pixels[rows], "label": labels[rows]}
+      for name, rows in clients.items()
+    }
+  )
+  task = array_task.from_client_data(data, test=data)
+  assert task.num_users == 2
+  order = [2, 3, 4, 5, 0, 1] if task.users[0] == "a" else range(6)
+  assert task.labels.tolist() == labels[list(order)].tolist()
+  assert task.images.dtype == np.uint8
+  np.testing.assert_array_equal(
+    task.images[..., 0], np.round(255 * pixels[list(order)])
+  )
+  assert len(task.create().train_users) == 2

@@ -13,9 +13,6 @@ from typing import Any
 from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.run import task as task_lib
 
-# Whose settings are chosen here; benchmarks have flagfiles.
-TASKS = ("photos",)
-
 # By whether a user has one class. One alone has nothing to tell apart then, and
 # few classes to tell apart otherwise.
 _USERS_PER_CLIENT = {True: 16, False: 4}
