@@ -220,3 +220,16 @@ def test_mistakes_are_named(names, shape, options, message):
   for name in names:
     with pytest.raises(errors.FieldError, match=message):
       backbones.create_backbone(name, shape, **options)
+
+
+def create_of_ones_own(image_shape, *, embedding_dim):
+  return backbones.create_backbone(
+    "convnet", image_shape, embedding_dim=embedding_dim
+  )
+
+
+def test_a_backbone_of_ones_own():
+  config = backbones.BackboneConfig(backbone=f"{__name__}:create_of_ones_own")
+  assert config.create((12, 12, 1), default="lenet").output_shape == (None, 128)
+  with pytest.raises(errors.DataError, match="nowhere:create must be a module"):
+    backbones.BackboneConfig(backbone="nowhere:create")
