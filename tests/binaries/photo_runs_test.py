@@ -233,7 +233,7 @@ def test_damaged_photo_is_named_and_then_skipped(directory):
   named = "train/author3 record 2: not an image that can be decoded"
   assert ended.errors.splitlines()[-1].startswith(
     f"error: data must be readable, found 1 bad example: {named}."
-    " --on_bad_example=skip leaves out"
+    " on_bad_example=skip leaves out"
   )
   # The same run goes on without it.
   ended = _call(

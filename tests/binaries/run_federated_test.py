@@ -153,7 +153,7 @@ def test_a_sampling_seed_is_loud_and_amplifies_nothing(data_dir, tmp_path):
     for run_dir in runs
   ]
   assert [end.status for end in ended] == [0, 0]
-  assert "WARNING: --sampling_seed makes it known who" in ended[0].output
+  assert "WARNING: sampling_seed makes it known who" in ended[0].output
   assert _participants(runs[0]) == _participants(runs[1])
   assert not (runs[0] / "checkpoints" / sampling_key.NAME).exists()
   found = json.loads((runs[0] / "summary.json").read_text())
