@@ -18,6 +18,8 @@ internal_api = pytest.importorskip("ray._private.internal_api")
 _MODEL_SIZE = 1_000_000
 _MODEL_BYTES = 4 * _MODEL_SIZE
 _NUM_CLIENTS = 30
+# Of matrices, in a client: half a second.
+_MULTIPLICATIONS = 150
 
 
 def _build_process() -> tff.templates.IterativeProcess:
@@ -36,7 +38,17 @@ def _build_process() -> tff.templates.IterativeProcess:
 
   @tff.tensorflow.computation(np.str_, model_type)
   def work(client_id, model):
-    return tf.strings.to_number(client_id) / 3.0 + model[0] / 7.0
+    # Long enough that no machine does the work of all before others begin.
+    ones = tf.ones([400, 400]) + model[0]
+    product = tf.while_loop(
+      lambda matrix: tf.constant(True),
+      lambda matrix: [tf.linalg.matmul(matrix, ones) / 400.0],
+      [ones],
+      maximum_iterations=_MULTIPLICATIONS,
+    )[0]
+    nothing = tf.minimum(tf.abs(product[0, 0]), 0.0)
+    number = tf.strings.to_number(client_id)
+    return number / 3.0 + model[0] / 7.0 + nothing
 
   @tff.tensorflow.computation(model_type, np.float32)
   def update(model, total):
