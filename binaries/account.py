@@ -113,7 +113,7 @@ _NEEDED = (
   "rounds",
   "noise_multiplier",
 )
-# What each search must not be given, with why, and what it needs besides.
+# Each search refuses some flags, with a reason, and needs others.
 _FINDS = "which finds it"
 _CHANGES = "which changes the rounds of a pass"
 _CHANGES_NOTHING = "with which the number of users changes nothing"
@@ -288,7 +288,7 @@ class _Account:
     others = {}
     if solve_for == "num_users":
       users = self._parser.value("users_per_round")
-      # Of the first guess: so many users have as many blocks to be drawn from.
+      # The first guess has enough users for all blocks to be drawn from.
       blocks = max([1, *self._of_bands(config).values()])
       others["num_users"] = (
         10 * blocks * math.ceil(users) if 0 < users < math.inf else 1
@@ -299,7 +299,7 @@ class _Account:
     found = calibration.calibrate(
       plan, target_epsilon=config.target_epsilon, solve_for=solve_for
     )
-    # What the search changes is told with its result.
+    # The result tells what the search has changed.
     notes = (
       self._notes(config, plan.participation)
       if solve_for == "noise_multiplier"

@@ -36,7 +36,7 @@ def _exit_if_nobody_reads() -> None:
   poll = select.poll()
   poll.register(sys.stdout.fileno(), 0)
   if any(event & select.POLLERR for _, event in poll.poll(0)):
-    # What is left in the buffer would fail once more at the end of Python.
+    # The rest of the buffer would fail once more at the end of Python.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(128 + signal.SIGPIPE)
 

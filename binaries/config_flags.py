@@ -31,7 +31,7 @@ from tff_fedemb import registry as registry_lib
 
 _ConfigT = TypeVar("_ConfigT", bound=config_lib.Config)
 _HELP = ("help", "helpshort", "helpfull")
-# What defines a flag of a type.
+# Each function defines a flag of a type.
 DEFINE = {
   bool: flags.DEFINE_bool,
   int: flags.DEFINE_integer,

@@ -26,7 +26,7 @@ WRITERS: dict[str, Callable[..., object]] = {
   ),
 }
 
-# From a seed and a number to a row of a contact sheet.
+# Each function draws a row of a contact sheet from a seed and a number.
 ROWS: dict[str, Callable[[int, int], Sequence[Image.Image]]] = {
   "digiface": photos.draw_class,
   "emnist": emnist.draw_writer,

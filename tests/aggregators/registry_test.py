@@ -61,7 +61,7 @@ def test_options_and_event(name):
   assert created.noise_multiplier == 0.0
   without = created.create(cases.SCHEDULE)
   assert without.round_event == dp_accounting.NonPrivateDpEvent()
-  # What has noise has cases of it.
+  # A mechanism with noise has cases of it.
   assert created.adds_noise == bool(known.noisy) == bool(known.once)
   if not created.adds_noise:
     return

@@ -34,7 +34,7 @@ with epy.lazy_imports():
 # Epsilon of the same events by the same library differs by rounding alone.
 _RELATIVE_TOLERANCE = 1e-6
 _COMPARED = ("rounds", "delta", "sensitivity_in_clip_norms")
-# What comes of values that are not those of the file.
+# Values that are not those of the file lead to these errors.
 _DAMAGES = (ValueError, KeyError, TypeError, AttributeError)
 
 

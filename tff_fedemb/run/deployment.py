@@ -28,7 +28,7 @@ with epy.lazy_imports():
   from tff_fedemb.program import run_directory
   from tff_fedemb.run import task as task_lib
 
-# Of users about whose images nothing is known.
+# A user has so many images where their number is not known.
 _IMAGES_PER_USER = 20
 # A user who has not said otherwise may take part again after a quarter of the
 # rounds in which the report goal uses up the users: who is there by day must

@@ -36,7 +36,7 @@ with epy.lazy_imports():
   from tff_fedemb.report import training_report
   from tff_fedemb.runtime import base
 
-# Of users about whose images nothing is known.
+# A user has so many images where their number is not known.
 _IMAGES_PER_USER = 20
 _READING_BATCH = 64
 # Virtual clients that are measured, for each core.
