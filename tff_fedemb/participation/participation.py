@@ -115,6 +115,7 @@ class Participation(config.Config, abc.ABC):
     name: What it is called in a ledger and on a command line.
     field_of_bands: Which says how far apart users are, where they are as far
       apart as a matrix has bands; None where that follows from the rest.
+    is_for_bands: Whether it is another one's for independent noise.
     is_servers_choice: Whether a server that draws users has good reason to draw
       them so.
     default_in_words: What a separation that was not given does; None where
@@ -126,6 +127,7 @@ class Participation(config.Config, abc.ABC):
 
   name: ClassVar[str]
   field_of_bands: ClassVar[str | None] = None
+  is_for_bands: ClassVar[bool] = False
   is_servers_choice: ClassVar[bool] = False
   default_in_words: ClassVar[str | None] = None
 
@@ -178,13 +180,8 @@ class Participation(config.Config, abc.ABC):
 
   @property
   def is_drawn_once(self) -> bool:
-    """Whether they are so for the whole run, and not anew for every round."""
+    """Whether they are so for the whole run: all of it is one event then."""
     return False
-
-  @property
-  def is_mixture(self) -> bool:
-    """Whether a user's rounds hang together: the whole run is one event."""
-    return "monte_carlo" in self.accountants
 
   @property
   def clients_per_round(self) -> int:
@@ -301,6 +298,19 @@ class Participation(config.Config, abc.ABC):
   ) -> dp_accounting.DpEvent:
     """The event of a round whose users are drawn, and who release `event`."""
     raise NotImplementedError(f"{self.name} participation has no such event.")
+
+  def sampled_events(
+    self, event: dp_accounting.DpEvent, count: int, *, rounds: int
+  ) -> list[tuple[dp_accounting.DpEvent, int]]:
+    """The events of a user's rounds, and their numbers.
+
+    Args:
+      event: What each of them releases.
+      count: How many such rounds a user may be in.
+      rounds: Those of the run, whoever is in them.
+    """
+    del rounds  # Each is drawn by itself.
+    return [(self.sampled_event(event), count)]
 
   def select_accountants(
     self, names: Iterable[str] | None = None

@@ -4,7 +4,6 @@ import functools
 
 from tff_fedemb import config
 from tff_fedemb import registry
-from tff_fedemb.participation import b_min_sep
 from tff_fedemb.participation import balls_in_bins
 from tff_fedemb.participation import check_ins
 from tff_fedemb.participation import cyclic_poisson
@@ -12,20 +11,22 @@ from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import participation
 from tff_fedemb.participation import poisson
+from tff_fedemb.participation import random_allocation
 
 # A new way to take part is one class and one line here.
+_CLASSES = (
+  poisson.Poisson,
+  cyclic_poisson.CyclicPoisson,
+  random_allocation.RandomAllocation,
+  balls_in_bins.BallsInBins,
+  fixed_size.FixedSize,
+  min_separation.MinSeparation,
+  check_ins.CheckIns,
+)
 PARTICIPATIONS: registry.Registry[participation.Participation] = (
   registry.Registry(
     participation.Participation,
-    {
-      poisson.Poisson.name: poisson.Poisson,
-      cyclic_poisson.CyclicPoisson.name: cyclic_poisson.CyclicPoisson,
-      b_min_sep.BMinSep.name: b_min_sep.BMinSep,
-      balls_in_bins.BallsInBins.name: balls_in_bins.BallsInBins,
-      fixed_size.FixedSize.name: fixed_size.FixedSize,
-      min_separation.MinSeparation.name: min_separation.MinSeparation,
-      check_ins.CheckIns.name: check_ins.CheckIns,
-    },
+    {each.name: each for each in _CLASSES},
     kind="participation",
   )
 )

@@ -7,7 +7,7 @@ of these to the next. Where they are not, a user is in a bounded number of
 rounds: independent noise costs as many Gaussian mechanisms; correlated noise
 makes the whole run one Gaussian mechanism, whose sensitivity is that of its
 strategy matrix (`strategies.strategy`). Between the two are rounds of a user
-that were drawn in secret and hang together: the whole run is one event
+that were drawn in secret once for the whole run, which is one event
 (`monte_carlo`).
 """
 
@@ -22,10 +22,8 @@ import dp_accounting
 from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
-from tff_fedemb.participation import b_min_sep as b_min_sep_lib
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
-from tff_fedemb.privacy import b_min_sep
 from tff_fedemb.privacy import balls_in_bins
 from tff_fedemb.strategies import registry as strategies
 from tff_fedemb.strategies import strategy as strategy_lib
@@ -299,12 +297,13 @@ def composed_events(
       round that a user is in, by which the noise multiplier is divided here,
       once; with correlated noise times that of the strategy over the run, or,
       where users are sampled anew, for one participation.
-    DpEvent: where a user's rounds hang together, `MixtureDpEvent` for the
-      whole run, with the least noise of a round; where they are sampled anew,
-      `PoissonSampledDpEvent` or `SampledWithoutReplacementDpEvent` of a
-      `GaussianDpEvent` for each round that may draw a user, those with the
-      least noise if it differs; `GaussianDpEvent` once for each round that a
-      user may be in where they are not, those with the least noise if it
+    DpEvent: where a user's rounds were drawn once, `BallsInBinsDpEvent` or, of
+      independent noise, `RandomAllocationDpEvent` for the whole run, with the
+      least noise of a round; where they are sampled anew,
+      `PoissonSampledDpEvent`, `SampledWithoutReplacementDpEvent` or
+      `RandomAllocationDpEvent` of a `GaussianDpEvent` for each round, or pass,
+      that may draw a user; `GaussianDpEvent` once for each round that a user
+      may be in where they are not; of both those with the least noise if it
       differs; a single `GaussianDpEvent` for correlated noise;
       `NonPrivateDpEvent` if a round has no noise.
 
@@ -328,16 +327,15 @@ def composed_events(
       "sensitivity_in_clip_norms", sensitivity_in_clip_norms, above=0
     )
   rounds = sum(count for _, count in noises)
-  if participation.is_mixture and rounds:
+  if participation.is_drawn_once and rounds:
     noise = min((noise for noise, _ in noises), key=lambda n: n.multiplier)
-    of_all = (noise.multiplier / sensitivity, noise.strategy)
-    separation = participation.min_separation
-    if isinstance(participation, b_min_sep_lib.BMinSep):
-      chance = participation.sampling_probability
-      return [
-        (b_min_sep.BMinSepDpEvent(*of_all, separation, chance, rounds), 1)
-      ]
-    return [(balls_in_bins.BallsInBinsDpEvent(*of_all, separation, rounds), 1)]
+    event = balls_in_bins.create_event(
+      noise.multiplier / sensitivity,
+      noise.strategy,
+      participation.min_separation,
+      rounds,
+    )
+    return [(event, 1)]
   of_strategy = strategy_sensitivity(mechanism_counts, participation)
   is_sampled = participation.is_sampled
   left = participation.participations(rounds)
@@ -352,10 +350,10 @@ def composed_events(
       sensitivity *= of_strategy
       used = used if is_sampled else 1  # For the whole run.
     event = dp_accounting.GaussianDpEvent(noise.multiplier / sensitivity)
-    if used:
-      events.append(
-        (participation.sampled_event(event) if is_sampled else event, used)
-      )
+    if used and is_sampled:
+      events += participation.sampled_events(event, used, rounds=rounds)
+    elif used:
+      events.append((event, used))
   return events
 
 
@@ -391,7 +389,7 @@ def strategy_sensitivity(
       if not rounds:
         return 0.0
       schedule = schedule_of(participation, rounds)
-      if participation.is_sampled and not participation.is_mixture:
+      if participation.is_sampled and not participation.is_drawn_once:
         schedule = dataclasses.replace(schedule, max_participations=1)
       return _sensitivity(strategy, schedule)
   return None

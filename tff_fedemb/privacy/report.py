@@ -17,6 +17,7 @@ from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import monte_carlo
+from tff_fedemb.privacy import random_allocation
 
 UNIT = "user"
 _RELEASED = "every round's model (all iterates)"
@@ -46,6 +47,7 @@ ACCOUNTANT_NAMES = {
   "pld": "PLD",
   "gaussian": "exact",
   "monte_carlo": "Monte Carlo",
+  "allocation": "PLD",
 }
 _ACCOUNTANT_IN_WORDS = {
   "rdp": "RDP",
@@ -55,6 +57,7 @@ _ACCOUNTANT_IN_WORDS = {
     "Monte-Carlo bounds on the privacy loss (which fail with a probability of"
     f" {monte_carlo.FAILURE_SHARE:g} delta, a part of delta)"
   ),
+  "allocation": "a bracket of the privacy loss of random allocation",
 }
 _CHECKED = "The trace of the run does not refute this."
 _UNCHECKED = "No trace of a run was checked for this."
@@ -221,12 +224,8 @@ def _warnings_of_run(
   account: composition.Account, whole: arithmetic.WholeEpsilon
 ) -> Iterator[str]:
   """Yields what deserves a second look."""
-  skipped = [n for n in account.accountants if n not in whole.by_accountant]
-  if skipped:
-    yield (
-      f"{', '.join(skipped)} not run: rdp epsilon exceeds "
-      f"{epsilon_lib.PLD_EPSILON_LIMIT:g}"
-    )
+  if "pld" in account.accountants and "pld" not in whole.by_accountant:
+    yield f"pld not run: rdp epsilon exceeds {epsilon_lib.PLD_EPSILON_LIMIT:g}"
   by_runs = composition.rounds_by_runs(account.history)
   by_runs.pop(1, None)
   if by_runs:
@@ -299,7 +298,7 @@ def _mechanism_in_words(
   )
   at_most = f", and is in at most {report.max_participations:,} rounds"
   given = f"the accountant is given z / {sensitivity}"
-  if claim.is_mixture:
+  if claim.is_drawn_once:
     how = (
       f"{at_most}, which were drawn in secret and hang together: the whole run"
       f" is a mixture over all that they can be, and {given}"
@@ -320,7 +319,11 @@ def _mechanism_in_words(
     how = f"{at_most}, each of them amplified by the sampling; {given}"
   else:
     how = f", amplified by the sampling; {given}"
-  return f"{rows}. {change}{how}: {listed or 'no event'}."
+  text = f"{rows}. {change}{how}: {listed or 'no event'}."
+  if report.accountant == "allocation" and events:
+    low = random_allocation.lower_epsilon(events, account.delta)
+    text += f" No epsilon below {low:.4g} is true of them."
+  return text
 
 
 def _comparisons(report: PrivacyReport) -> str:
