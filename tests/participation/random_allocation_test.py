@@ -9,7 +9,6 @@ import pytest
 
 from tests.data import traces
 from tff_fedemb import errors
-from tff_fedemb.participation import balls_in_bins
 from tff_fedemb.participation import participation
 from tff_fedemb.participation import poisson
 from tff_fedemb.participation import random_allocation
@@ -138,10 +137,6 @@ def _same_sizes():
     (
       lambda: _draw(_CLAIM.resized(num_users=1_000, users_per_round=50), 30),
       "one of 10 rounds of a pass; in the trace of 30 rounds users are in 1 to",
-    ),
-    (
-      lambda: _draw(balls_in_bins.BallsInBins(1_000, 100), 30),
-      "have 10 users in common on average; in the trace they have at most 0",
     ),
     (_same_sizes, "has exactly 100: that is fixed_size"),
   ],

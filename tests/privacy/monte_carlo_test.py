@@ -78,7 +78,7 @@ def test_what_a_run_is_accounted_for():
   counts = [(dp_accounting.GaussianDpEvent(z), 4) for z in (3.0, 1.0, 2.0)]
   # Two bins of two rounds, eight of one.
   ((found, count),) = composition.composed_events(counts, _IN_BINS)
-  assert (found.slots, count) == (((0.5**1.5, 2), (0.5, 8)), 1)
+  assert (found.slots, count) == (((0.5 / math.sqrt(2), 2), (0.5, 8)), 1)
   assert composition.composed_events([], _IN_BINS) == []
   # Each of a user's rounds, of a draw that anyone may know.
   known = _IN_BINS.with_known_schedule()

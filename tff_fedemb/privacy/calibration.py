@@ -217,7 +217,7 @@ def _assumptions(plan: planning.Plan, solve_for: str) -> Iterator[str]:
     yield (
       f"The smallest value to {_SLOW_TOLERANCE:.1%}, as {name} takes seconds."
     )
-  if plan.accountants == ("monte_carlo",) and plan.strategy:
+  if plan.accountants == ("monte_carlo",):
     yield (
       "Its estimates hold for all noise multipliers that could have been found"
       " together, so that the choice costs nothing more."

@@ -210,7 +210,7 @@ def epsilon_by_accountant(
   epsilons: dict[str, float] = {}
   names = participation.select_accountants(accountants)
   if participation.is_drawn_once and counts:
-    # Which one knows it depends on the noise.
+    # As `planning.Plan` has it.
     is_bounded = isinstance(counts[0][0], monte_carlo.MixtureDpEvent)
     names = ("monte_carlo" if is_bounded else "allocation",)
   for name in names:

@@ -79,6 +79,9 @@ class Plan:
     checks.check_rounds(self.rounds, minimum=1)
     checks.check_delta(self.delta)
     accountants = self.participation.select_accountants(self.accountants)
+    if self.participation.is_drawn_once:
+      # Which one knows it depends on the noise.
+      accountants = ("monte_carlo" if strategy else "allocation",)
     object.__setattr__(self, "accountants", accountants)
 
   @property

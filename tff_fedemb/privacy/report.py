@@ -17,7 +17,6 @@ from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import monte_carlo
-from tff_fedemb.privacy import random_allocation
 
 UNIT = "user"
 _RELEASED = "every round's model (all iterates)"
@@ -321,7 +320,11 @@ def _mechanism_in_words(
     how = f", amplified by the sampling; {given}"
   text = f"{rows}. {change}{how}: {listed or 'no event'}."
   if report.accountant == "allocation" and events:
-    low = random_allocation.lower_epsilon(events, account.delta)
+    (low,) = epsilon_lib.epsilon_by_accountant(
+      *(*account.run, account.delta),
+      accountants=("allocation",),
+      is_upper=False,
+    ).values()
     text += f" No epsilon below {low:.4g} is true of them."
   return text
 
