@@ -27,7 +27,7 @@ from tff_fedemb.participation import random_allocation
 from tff_fedemb.privacy import gaussian_accountant
 
 # Steps of the grid in a standard deviation of a logarithm.
-_STEPS = 24
+_STEPS = 40
 # Probability that is cut off at each end of a law, with the user or without.
 _TAIL = 1e-20
 _REACH = -special.ndtri(_TAIL)
