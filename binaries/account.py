@@ -65,8 +65,8 @@ class AccountConfig(config_lib.Config):
       clip norm.
     delta: Delta of the guarantee [number of users ** -1.1].
     accountants: By which; pld is tighter, but not for fixed_size; gaussian is
-      exact, for min_separation; random_allocation and balls_in_bins have one
-      of their own [rdp, or their own; with --run_dir the run's own].
+      exact, for min_separation; random_allocation, balls_in_bins and b_min_sep
+      have one of their own [rdp, or their own; with --run_dir the run's own].
     run_dir: Directory of a run, finished or not, in place of a plan.
     target_epsilon: Epsilon to stay within (calibrate, optimize).
     solve_for: What to find the least of; users_per_round at the noise on the

@@ -258,6 +258,25 @@ def test_optimize_where_nobody_can_be_drawn(account, tmp_path):
   assert "(deployment: server.max_participations 3)" in " ".join(output.split())
 
 
+@pytest.mark.slow
+def test_optimize_coins_that_wait(account):
+  output, values = account(_OPTIMIZE, "--participation=b_min_sep")
+  best = values["candidates"][0]
+  claim = best["participation"]
+  assert {found["participation"]["kind"] for found in values["candidates"]} == {
+    "b_min_sep"
+  }
+  assert claim["min_separation"] == best["size"] in (8, 10)
+  words = f"--min_separation={best['size']} --num_bands={best['size']}"
+  assert words in " ".join(output.split())
+  _, again = account(
+    f"epsilon --mechanism=banded --num_bands={best['size']}",
+    f"--participation=b_min_sep --noise_multiplier={best['noise_multiplier']}",
+    *_OPTIMIZE.split()[2:],
+  )
+  assert 3.98 < again["epsilon"] == values["report"]["epsilon"] <= 4
+
+
 _EPSILON, _CALIBRATE = f"epsilon {_SMALL}", f"calibrate {_SMALL}"
 
 

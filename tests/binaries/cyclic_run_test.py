@@ -1,5 +1,6 @@
 """Runs whose users keep their block, or bin, after the program was killed."""
 
+import itertools
 import json
 import signal
 import time
@@ -23,6 +24,10 @@ from tff_fedemb.program import chain as chain_lib
     (
       ("--participation=balls_in_bins", "--aggregator=blt"),
       "by the secret of who is in which bin",
+    ),
+    (
+      ("--participation=b_min_sep", "--aggregator=banded", "--num_bands=2"),
+      "by sampling, from a secret key",
     ),
     (
       ("--participation=random_allocation", "--aggregator=gaussian"),
@@ -59,15 +64,15 @@ def test_killed_run_goes_on_with_the_blocks_it_drew(
     rounds = [set(recorded.slots.tolist()) for recorded in read]
   found = json.loads((run_dir / "summary.json").read_text())
   claim = chain_lib.Chain(run_dir).ledger.participation
-  if claim.name == "random_allocation":
+  if claim.name == "b_min_sep":
+    # Nobody came back too soon.
+    assert claim.min_separation == 2
+    assert not any(one & other for one, other in itertools.pairwise(rounds))
+  elif claim.name == "random_allocation":
     # Everybody is once in every pass.
-    passes = rounds[
-      : len(rounds) // claim.rounds_of_pass * claim.rounds_of_pass
-    ]
-    for first in range(0, len(passes), claim.rounds_of_pass):
-      users = [
-        u for r in passes[first : first + claim.rounds_of_pass] for u in r
-      ]
+    length = claim.rounds_of_pass
+    for first in range(0, len(rounds) + 1 - length, length):
+      users = [user for r in rounds[first : first + length] for user in r]
       assert sorted(users) == list(range(claim.num_users))
   else:
     # Nobody has changed block, nor bin.

@@ -287,6 +287,10 @@ def test_summary_plots_and_metrics_of_a_run(data_dir, tmp_path, monkeypatch):
       "--period must be given with participation cyclic_poisson",
     ),
     (
+      "--participation=b_min_sep",
+      "--min_separation must be given with participation b_min_sep, found",
+    ),
+    (
       "--participation=random_allocation --aggregator=blt --noise_multiplier=1",
       "--aggregator must be banded or one of independent noise with particip",
     ),

@@ -106,7 +106,7 @@ def test_participations_survive_json(claim):
     (
       "uniform",
       {},
-      "one of balls_in_bins, check_ins, cyclic_poisson, .*'uni",
+      "one of b_min_sep, balls_in_bins, check_ins, cyclic_poisson, .*'uni",
     ),
     ("poisson", {"min_separation": 2}, "min_separation must not be given"),
     (

@@ -8,7 +8,7 @@ import pytest
 
 from tff_fedemb import errors
 from tff_fedemb.participation import registry as participations
-from tff_fedemb.privacy import balls_in_bins
+from tff_fedemb.privacy import b_min_sep
 from tff_fedemb.privacy import calibration
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import monte_carlo
@@ -186,9 +186,9 @@ def test_pld_needs_less(solve_for):
 def test_a_choice_by_simulation_is_accounted_for(monkeypatch):
   """The estimates of all that may be found hold together: Bonferroni."""
   claim = participations.create_participation(
-    "balls_in_bins", num_users=100, users_per_round=10
+    "b_min_sep", num_users=100, users_per_round=10, min_separation=2
   )
-  plan = planning.create_plan("blt", claim, 6, 1.0, 1e-3)
+  plan = planning.create_plan("gaussian", claim, 6, 1.0, 1e-3)
   bound_delta = monte_carlo.Samples.bound_delta
   epsilons, failures = set(), set()
 
@@ -198,7 +198,7 @@ def test_a_choice_by_simulation_is_accounted_for(monkeypatch):
     return bound_delta(self, epsilon, log_failure, **options)
 
   monkeypatch.setattr(monte_carlo.Samples, "bound_delta", record)
-  monkeypatch.setattr(balls_in_bins.BallsInBinsDpEvent, "num_samples", 2**16)
+  monkeypatch.setattr(b_min_sep, "_MAX_SIZE", 2**16)
   found = _calibrate(plan, 1.0, "noise_multiplier")
   assert 0.98 < found.user_level.epsilon <= 1.0
   # Noise multipliers of five digits from 1e-3 to 1e6, in two readings; of each

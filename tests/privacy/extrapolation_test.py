@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tff_fedemb.participation import b_min_sep
 from tff_fedemb.participation import balls_in_bins
 from tff_fedemb.participation import check_ins
 from tff_fedemb.participation import cyclic_poisson
@@ -45,6 +46,11 @@ def test_single_user_poisson_has_one_reading():
     (
       balls_in_bins.BallsInBins(100, 1),
       "into 1,000 bins, for the whole run, instead of 100; nobody knows which",
+    ),
+    (
+      b_min_sep.BMinSep(100, 1, min_separation=3),
+      # One in a thousand, of whom two parts in a thousand have to wait.
+      "of probability 0.001002, and are 3 rounds apart as well.",
     ),
     (
       random_allocation.RandomAllocation(100, 1, period=4),

@@ -10,6 +10,7 @@ from scipy import linalg
 
 from tests.privacy import gaussian
 from tff_fedemb import errors
+from tff_fedemb.participation import b_min_sep
 from tff_fedemb.participation import balls_in_bins
 from tff_fedemb.participation import check_ins
 from tff_fedemb.participation import cyclic_poisson
@@ -80,11 +81,22 @@ def test_sampled_candidates(users_per_client, sensitivity, target_epsilon):
   assert [c.rmse for c in found] == sorted(c.rmse for c in found)
 
 
-@pytest.mark.slow
-def test_users_whose_rounds_hang_together():
-  claim = balls_in_bins.BallsInBins(1_000, 80, users_per_client=4)
+@pytest.mark.parametrize(
+  ("claim", "sizes", "separations"),
+  [
+    # All twelve rounds fit into the wait that the population allows.
+    (b_min_sep.BMinSep(1_000, 80, users_per_client=4), [8, 12], [8, 12]),
+    pytest.param(
+      balls_in_bins.BallsInBins(1_000, 80, users_per_client=4),
+      *([2, 12], [12, 12]),
+      marks=pytest.mark.slow,
+    ),
+  ],
+)
+def test_users_whose_rounds_hang_together(claim, sizes, separations):
   candidates = _list(claim)
-  assert [c.size for c in candidates] == [2, 12]
+  assert [c.size for c in candidates] == sizes
+  assert [c.participation.min_separation for c in candidates] == (separations)
   (found,) = mechanism_choice.rank(candidates[:1], 1.0)
   _check_errors(found, claim.clients_per_round)
   noise = found.noise_multiplier

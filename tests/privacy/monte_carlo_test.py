@@ -8,7 +8,9 @@ import pytest
 
 from tests.privacy import mixtures
 from tff_fedemb import errors
+from tff_fedemb.participation import b_min_sep as b_min_sep_lib
 from tff_fedemb.participation import balls_in_bins as balls_in_bins_lib
+from tff_fedemb.privacy import b_min_sep
 from tff_fedemb.privacy import balls_in_bins
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import gaussian_accountant
@@ -22,6 +24,7 @@ from tff_fedemb.strategies import tree
 _BANDS = banded.BandedToeplitzStrategy((1.0, 0.5))
 _BLT = blt.BltStrategy(decays=(0.9,), weights=(0.4,))
 _bins = balls_in_bins.BallsInBinsDpEvent
+_waits = b_min_sep.BMinSepDpEvent
 
 
 @pytest.mark.parametrize(
@@ -32,6 +35,10 @@ _bins = balls_in_bins.BallsInBinsDpEvent
     (_bins(0.6, None, 2, 2), 1e-5),
     (_bins(1.0, _BANDS, 2, 2), 1e-6),
     (_bins(4.0, _BANDS, 2, 2), 1e-7),
+    (_waits(1.0, None, 2, 0.5, 2), 1e-3),
+    (_waits(1.0, None, 2, 0.2, 2), 1e-6),
+    (_waits(1.0, _BANDS, 2, 0.5, 2), 1e-6),
+    (_waits(4.0, _BANDS, 2, 0.3, 2), 1e-7),
   ],
 )
 def test_two_rounds_by_integration(event, delta):
@@ -39,14 +46,17 @@ def test_two_rounds_by_integration(event, delta):
   exact_delta = mixtures.integrate_two_rounds(*mixtures.ways(event))
   assert exact_delta(found) <= delta
   # It costs little to be sure.
-  assert exact_delta(0.96 * found) > delta
+  share = 0.96 if isinstance(event, _bins) else 0.97
+  assert exact_delta(share * found) > delta
   known = gaussian_accountant.GaussianAccountant()
   known.compose(dp_accounting.GaussianDpEvent(event.largest_square**-0.5))
   assert found < known.get_epsilon(delta)
 
 
-def test_epsilon_never_falls_as_delta_shrinks():
-  event = _bins(1.0, None, 8, 16)
+@pytest.mark.parametrize(
+  "event", [_waits(1.5, None, 2, 0.2, 9), _bins(1.0, None, 8, 16)]
+)
+def test_epsilon_never_falls_as_delta_shrinks(event):
   deltas = [0.1, 1e-2, 9.9e-3, 5e-3, 1e-8]
   found = [monte_carlo.bound_epsilon(event, delta) for delta in deltas]
   assert found == sorted(found)
@@ -67,32 +77,70 @@ def test_accountant():
   assert accountant.get_epsilon(0.1) == math.inf
 
 
+_WAITING = b_min_sep_lib.BMinSep(
+  1_000, 100, users_per_client=4, min_separation=3
+)
 _IN_BINS = balls_in_bins_lib.BallsInBins(1_000, 100, users_per_client=4)
 
 
-def test_what_a_run_is_accounted_for():
-  event = strategy_lib.CorrelatedGaussianDpEvent(6.0, _BLT)
-  assert composition.composed_events([(event, 35)], _IN_BINS) == [
-    (_bins(3.0, _BLT, 10, 35), 1)
+@pytest.mark.parametrize(
+  ("claim", "strategy", "options", "participations"),
+  [(_WAITING, _BANDS, (3, 0.1), 4), (_IN_BINS, _BLT, (10,), 2)],
+)
+def test_what_a_run_is_accounted_for(claim, strategy, options, participations):
+  create = _waits if claim is _WAITING else _bins
+  event = strategy_lib.CorrelatedGaussianDpEvent(6.0, strategy)
+  assert composition.composed_events([(event, 35)], claim) == [
+    (create(3.0, strategy, *options, 35), 1)
   ]
   counts = [(dp_accounting.GaussianDpEvent(z), 4) for z in (3.0, 1.0, 2.0)]
-  # Two bins of two rounds, eight of one.
-  ((found, count),) = composition.composed_events(counts, _IN_BINS)
-  assert (found.slots, count) == (((0.5 / math.sqrt(2), 2), (0.5, 8)), 1)
-  assert composition.composed_events([], _IN_BINS) == []
+  ((found, _),) = composition.composed_events(counts, claim)
+  if claim is _IN_BINS:
+    # Two bins of two rounds, eight of one.
+    assert found.slots == ((0.5 / math.sqrt(2), 2), (0.5, 8))
+  else:
+    assert found == create(0.5, None, *options, 12)
+  assert composition.composed_events([], claim) == []
   # Each of a user's rounds, of a draw that anyone may know.
-  known = _IN_BINS.with_known_schedule()
-  assert composition.composed_events(counts, known) == [
-    (dp_accounting.GaussianDpEvent(0.5), 2)
+  assert composition.composed_events(counts, claim.with_known_schedule()) == [
+    (dp_accounting.GaussianDpEvent(0.5), participations)
   ]
-  event = strategy_lib.CorrelatedGaussianDpEvent(6.0, tree.TreeStrategy())
-  with pytest.raises(errors.FieldError, match=r"banded, blt or .* found tree"):
-    composition.check_noise([(event, 1)], _IN_BINS)
 
 
-def test_report():
-  claim = balls_in_bins_lib.BallsInBins(1_000, 100)
-  plan = planning.create_plan("blt", claim, 35, 4.0, 1e-4, num_buffers=1)
+@pytest.mark.parametrize(
+  ("claim", "strategy", "message"),
+  [
+    (
+      _WAITING,
+      banded.BandedToeplitzStrategy((1.0, 0.5, 0.4, 0.3)),
+      "num_bands must be at most 3",
+    ),
+    (_WAITING, _BLT, "banded or one of independent noise with .* b_min_sep"),
+    (_WAITING, tree.TreeStrategy(), "banded or one of independent noise"),
+    (_IN_BINS, tree.TreeStrategy(), "be banded, blt or one .* found tree"),
+  ],
+)
+def test_noise_whose_cost_is_not_known(claim, strategy, message):
+  event = strategy_lib.CorrelatedGaussianDpEvent(6.0, strategy)
+  with pytest.raises(errors.FieldError, match=message):
+    composition.check_noise([(event, 1)], claim)
+
+
+@pytest.mark.parametrize(
+  ("mechanism", "claim", "rounds", "noise", "options", "shares", "words"),
+  [
+    (
+      *("banded", b_min_sep_lib.BMinSep(1_000, 100, min_separation=2)),
+      *(8, 2.0, {"num_bands": 2}, (0.1, 0.8), "a coin of probability 0.1111"),
+    ),
+    (
+      *("blt", balls_in_bins_lib.BallsInBins(1_000, 100), 35, 4.0),
+      *({"num_buffers": 1}, (0.5, 0.95), "drawn in secret and hang together"),
+    ),
+  ],
+)
+def test_report(mechanism, claim, rounds, noise, options, shares, words):
+  plan = planning.create_plan(mechanism, claim, rounds, noise, 1e-4, **options)
   report = planning.create_report(plan)
   assert (report.accountant, report.zcdp) == ("monte_carlo", None)
   assert report.max_participations == 4
@@ -101,6 +149,7 @@ def test_report():
   )
   of_known = planning.create_report(known)
   assert of_known.epsilon_with_secret_sampling == report.epsilon
-  assert 0.5 < report.epsilon / of_known.epsilon < 0.95
-  assert "drawn in secret and hang together" in report.statement
+  low, high = (share * of_known.epsilon for share in shares)
+  assert low < report.epsilon < high
+  assert words in report.statement
   assert "which fail with a probability of 0.001 delta" in report.statement

@@ -25,6 +25,8 @@ with epy.lazy_imports():
 # Numbers of bands to try: neighbours differ by less than 2% in their error,
 # and more would be hundreds of models to hold.
 _MANY = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+# Fewer of those, for searches whose Monte Carlo takes half a minute each.
+_FEW = (8, 16, 32, 64, 128)
 # Without sampling more are always better, but for the models to hold.
 _UNSAMPLED = (4, 16, 64, 256)
 
@@ -88,7 +90,7 @@ class BandedConfig(correlated.CorrelatedConfig):
     cls, claim: participation.Participation
   ) -> Sequence[int | None]:
     if claim.field_of_bands:
-      return _MANY
+      return _FEW if claim.is_mixture else _MANY
     return _UNSAMPLED[1:] if claim.is_drawn_once else _UNSAMPLED
 
   def create_strategy(

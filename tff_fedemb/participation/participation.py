@@ -180,8 +180,13 @@ class Participation(config.Config, abc.ABC):
 
   @property
   def is_drawn_once(self) -> bool:
-    """Whether they are so for the whole run: all of it is one event then."""
+    """Whether they are so for the whole run, and not anew for every round."""
     return False
+
+  @property
+  def is_mixture(self) -> bool:
+    """Whether a user's rounds hang together: the whole run is one event."""
+    return "monte_carlo" in self.accountants
 
   @property
   def clients_per_round(self) -> int:

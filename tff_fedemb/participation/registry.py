@@ -4,6 +4,7 @@ import functools
 
 from tff_fedemb import config
 from tff_fedemb import registry
+from tff_fedemb.participation import b_min_sep
 from tff_fedemb.participation import balls_in_bins
 from tff_fedemb.participation import check_ins
 from tff_fedemb.participation import cyclic_poisson
@@ -18,6 +19,7 @@ _CLASSES = (
   poisson.Poisson,
   cyclic_poisson.CyclicPoisson,
   random_allocation.RandomAllocation,
+  b_min_sep.BMinSep,
   balls_in_bins.BallsInBins,
   fixed_size.FixedSize,
   min_separation.MinSeparation,

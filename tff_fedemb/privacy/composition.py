@@ -7,7 +7,7 @@ of these to the next. Where they are not, a user is in a bounded number of
 rounds: independent noise costs as many Gaussian mechanisms; correlated noise
 makes the whole run one Gaussian mechanism, whose sensitivity is that of its
 strategy matrix (`strategies.strategy`). Between the two are rounds of a user
-that were drawn in secret once for the whole run, which is one event
+that were drawn in secret and hang together: the whole run is one event
 (`monte_carlo`).
 """
 
@@ -22,8 +22,10 @@ import dp_accounting
 from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
+from tff_fedemb.participation import b_min_sep as b_min_sep_lib
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
+from tff_fedemb.privacy import b_min_sep
 from tff_fedemb.privacy import balls_in_bins
 from tff_fedemb.strategies import registry as strategies
 from tff_fedemb.strategies import strategy as strategy_lib
@@ -297,9 +299,9 @@ def composed_events(
       round that a user is in, by which the noise multiplier is divided here,
       once; with correlated noise times that of the strategy over the run, or,
       where users are sampled anew, for one participation.
-    DpEvent: where a user's rounds were drawn once, `BallsInBinsDpEvent` or, of
-      independent noise, `RandomAllocationDpEvent` for the whole run, with the
-      least noise of a round; where they are sampled anew,
+    DpEvent: where a user's rounds hang together, `MixtureDpEvent` or, of
+      independent noise in bins, `RandomAllocationDpEvent` for the whole run,
+      with the least noise of a round; where they are sampled anew,
       `PoissonSampledDpEvent`, `SampledWithoutReplacementDpEvent` or
       `RandomAllocationDpEvent` of a `GaussianDpEvent` for each round, or pass,
       that may draw a user; `GaussianDpEvent` once for each round that a user
@@ -327,15 +329,16 @@ def composed_events(
       "sensitivity_in_clip_norms", sensitivity_in_clip_norms, above=0
     )
   rounds = sum(count for _, count in noises)
-  if participation.is_drawn_once and rounds:
+  if participation.is_mixture and rounds:
     noise = min((noise for noise, _ in noises), key=lambda n: n.multiplier)
-    event = balls_in_bins.create_event(
-      noise.multiplier / sensitivity,
-      noise.strategy,
-      participation.min_separation,
-      rounds,
-    )
-    return [(event, 1)]
+    of_all = (noise.multiplier / sensitivity, noise.strategy)
+    separation = participation.min_separation
+    if isinstance(participation, b_min_sep_lib.BMinSep):
+      chance = participation.sampling_probability
+      return [
+        (b_min_sep.BMinSepDpEvent(*of_all, separation, chance, rounds), 1)
+      ]
+    return [(balls_in_bins.create_event(*of_all, separation, rounds), 1)]
   of_strategy = strategy_sensitivity(mechanism_counts, participation)
   is_sampled = participation.is_sampled
   left = participation.participations(rounds)
@@ -389,7 +392,7 @@ def strategy_sensitivity(
       if not rounds:
         return 0.0
       schedule = schedule_of(participation, rounds)
-      if participation.is_sampled and not participation.is_drawn_once:
+      if participation.is_sampled and not participation.is_mixture:
         schedule = dataclasses.replace(schedule, max_participations=1)
       return _sensitivity(strategy, schedule)
   return None

@@ -297,7 +297,7 @@ def _mechanism_in_words(
   )
   at_most = f", and is in at most {report.max_participations:,} rounds"
   given = f"the accountant is given z / {sensitivity}"
-  if claim.is_drawn_once:
+  if claim.is_mixture:
     how = (
       f"{at_most}, which were drawn in secret and hang together: the whole run"
       f" is a mixture over all that they can be, and {given}"

@@ -1,0 +1,208 @@
+"""Tests of Monte-Carlo bounds on what b-min-sep sampling costs."""
+
+import dataclasses
+import itertools
+import math
+
+import dp_accounting
+import numpy as np
+import pytest
+from scipy import special
+
+from tests.privacy import mixtures
+from tff_fedemb.participation import b_min_sep as participation_lib
+from tff_fedemb.privacy import b_min_sep
+from tff_fedemb.privacy import gaussian_accountant
+from tff_fedemb.privacy import monte_carlo
+from tff_fedemb.privacy import planning
+from tff_fedemb.strategies import banded
+
+_BANDS = banded.BandedToeplitzStrategy((1.0, 0.5))
+
+
+def _event(noise_multiplier, strategy, separation, chance, rounds):
+  return b_min_sep.BMinSepDpEvent(
+    noise_multiplier, strategy, separation, chance, rounds
+  )
+
+
+def test_ways_by_hand():
+  # b = 2, a third a round: a coin of 1/2, and a third have to wait at first.
+  probabilities, means = mixtures.ways(_event(1.0, None, 2, 1 / 3, 2))
+  found = {
+    tuple(way): probability
+    for probability, way in zip(probabilities, means, strict=True)
+    if probability
+  }
+  assert found == {
+    (0.0, 0.0): pytest.approx(1 / 3),
+    (1.0, 0.0): pytest.approx(1 / 3),
+    (0.0, 1.0): pytest.approx(1 / 3),
+  }
+
+
+@pytest.mark.parametrize(
+  ("strategy", "separation", "chance", "rounds"),
+  [
+    (None, 1, 0.3, 4),
+    (None, 2, 0.3, 4),
+    (None, 3, 1 / 3, 5),
+    (None, 4, 0.2, 3),
+    (_BANDS, 2, 0.4, 5),
+    (_BANDS, 3, 0.1, 6),
+    (banded.BandedToeplitzStrategy((1.0, 0.5, 0.25)), 3, 0.3, 2),
+  ],
+)
+def test_likelihood_ratios_by_all_ways(strategy, separation, chance, rounds):
+  event = _event(0.8, strategy, separation, chance, rounds)
+  probabilities, means = mixtures.ways(event)
+  assert probabilities.sum() == pytest.approx(1.0)
+  # The same in every round.
+  ways = mixtures.ways(_event(1.0, None, separation, chance, rounds))[1]
+  np.testing.assert_allclose(probabilities @ ways, chance)
+  squares = np.sum(means**2, axis=1)[probabilities > 0]
+  assert event.largest_square == pytest.approx(squares.max())
+  releases = np.random.default_rng(1).normal(0.5, 2.0, (50, rounds))
+  # Of a single participation in each of the rounds.
+  columns = mixtures.change_releases(event, np.eye(rounds)).T
+  exponents = releases @ columns - 0.5 * np.sum(columns**2, axis=0)
+  np.testing.assert_allclose(
+    event.log_ratios(exponents.T),
+    mixtures.log_ratios(probabilities, means, releases),
+  )
+
+
+@pytest.mark.parametrize(
+  ("event", "usual"),
+  [
+    (_event(1.0, None, 2, 0.3, 4), 1.0),
+    (_event(0.7, _BANDS, 2, 0.5, 3), 2.0),
+    (_event(1.5, _BANDS, 3, 0.2, 5), 0.3),
+  ],
+)
+def test_samples_weigh_what_they_stand_for(event, usual):
+  """Means of weights are probabilities, and no weight is above its bound."""
+  probabilities, means = mixtures.ways(event)
+  generator = np.random.default_rng(2)
+  count = 400_000
+  noise = generator.standard_normal((count, event.rounds))
+  moved = noise + means[generator.choice(len(means), count, p=probabilities)]
+  of_removal = mixtures.log_ratios(probabilities, means, moved)
+  of_addition = -mixtures.log_ratios(probabilities, means, noise)
+  for samples, losses in (
+    (event.sample_removals(usual, 60_000), of_removal),
+    (event.sample_additions(usual, 60_000), of_addition),
+  ):
+    bounds = samples.log_scale - samples.slope * samples.losses
+    assert np.all(samples.log_weights <= bounds + 1e-9)
+    weights = np.exp(samples.log_weights)
+    for loss in (0.25, 0.5, 1.0):
+      values = np.where(samples.losses > loss, weights, 0.0)
+      found = values.sum() / samples.count
+      expected = (losses > loss).mean()
+      error = math.sqrt(
+        expected / count + np.square(values).sum() / samples.count**2
+      )
+      assert abs(found - expected) < 5 * error + 1e-5
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_scale_of_copies_by_all_ways(number):
+  event = _event(1.0, _BANDS, 2, 0.3, 3)
+  power = 4.5
+  probabilities, means = mixtures.ways(event)
+  scale = power / number
+  logs = []
+  for ways in itertools.product(range(len(means)), repeat=number):
+    both = scale * means[list(ways)].sum(axis=0)
+    logs.append(
+      np.log(np.maximum(probabilities[list(ways)], 1e-300)).sum()
+      + 0.5 * both @ both
+      - 0.5 * scale * np.square(means[list(ways)]).sum()
+    )
+  copies = b_min_sep.Copies(event, number, power)
+  assert copies.log_scale == pytest.approx(special.logsumexp(logs))
+
+
+@pytest.mark.parametrize(
+  ("noise_multiplier", "chance", "rounds", "delta"),
+  [
+    (1.5, 0.3, 12, 1e-3),
+    (1.5, 0.1, 12, 1e-6),
+    # Where delta is large, and where all that is known is an epsilon of 97.
+    (1.5, 0.2, 9, 1e-2),
+    (1.0, 0.05, 100, 1e-6),
+  ],
+)
+def test_without_separation_it_is_poisson_sampling(
+  noise_multiplier, chance, rounds, delta
+):
+  exact = (
+    dp_accounting.pld.PLDAccountant(value_discretization_interval=1e-3)
+    .compose(
+      dp_accounting.PoissonSampledDpEvent(
+        chance, dp_accounting.GaussianDpEvent(noise_multiplier)
+      ),
+      rounds,
+    )
+    .get_epsilon(delta)
+  )
+  event = _event(noise_multiplier, None, 1, chance, rounds)
+  found = monte_carlo.bound_epsilon(event, delta)
+  # PLD is too large by up to a step of its grid in each round.
+  assert exact - rounds * 1e-3 < found < 1.02 * exact
+
+
+@pytest.mark.parametrize("num_bands", [None, 1])
+def test_without_separation_pld_accounts_for_it(num_bands):
+  claim = participation_lib.BMinSep(1_000, 200)
+  mechanism = "gaussian" if num_bands is None else "banded"
+  plan = planning.create_plan(
+    mechanism, claim, 9, 1.5, 1e-2, num_bands=num_bands
+  )
+  report = planning.create_report(plan)
+  assert report.accountant == "pld"
+  assert round(report.epsilon, 2) == 0.90
+  known = dataclasses.replace(
+    plan, participation=claim.with_known_schedule(), accountants=None
+  )
+  assert known.accountants == ("rdp", "gaussian")
+
+
+def test_noise_too_small_for_its_arithmetic_is_not_amplified():
+  event = _event(0.02, None, 2, 0.2, 9)
+  accountant = gaussian_accountant.GaussianAccountant()
+  accountant.compose(dp_accounting.GaussianDpEvent(0.02), 5)
+  assert monte_carlo.bound_epsilon(event, 1e-3) == pytest.approx(
+    accountant.get_epsilon(1e-3)
+  )
+  # With a little more it is, and nothing has broken down.
+  event = _event(0.05, None, 2, 0.2, 9)
+  assert 100 < monte_carlo.bound_epsilon(event, 1e-3) < 1_500
+
+
+def test_all_in_one_round_of_each_pass_are_balls_in_bins():
+  # Half of all users in each round: the first one is all that is random.
+  event = _event(1.0, None, 2, 0.5, 6)
+  assert event.coin == 1.0
+  square = event.largest_square
+  assert square == pytest.approx(3.0)
+  # Nothing but two ways of three rounds each.
+  probabilities, _ = mixtures.ways(event)
+  assert sorted(probabilities[probabilities > 0]) == [0.5, 0.5]
+  # Of two Gaussians so far apart along one line.
+  accountant = gaussian_accountant.GaussianAccountant()
+  accountant.compose(dp_accounting.GaussianDpEvent(1 / math.sqrt(square)))
+  found = monte_carlo.bound_epsilon(event, 1e-5)
+  assert 0.8 < found / accountant.get_epsilon(1e-5) < 1.0
+  everybody = _event(2.0, None, 1, 1.0, 8)
+  accountant = gaussian_accountant.GaussianAccountant()
+  accountant.compose(dp_accounting.GaussianDpEvent(2.0), 8)
+  assert monte_carlo.bound_epsilon(everybody, 1e-5) == pytest.approx(
+    accountant.get_epsilon(1e-5)
+  )
+
+
+def test_bands_that_overlap_are_refused():
+  with pytest.raises(ValueError, match="at most min_separation, 1, bands"):
+    _event(1.0, _BANDS, 1, 0.5, 4)
