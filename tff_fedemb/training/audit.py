@@ -38,6 +38,8 @@ _ASSUMES = (
   " several attacks, and of several rounds, each by itself",
   "an estimate is no bound: it may exceed what is true",
 )
+# At which true positive rates are told.
+_FALSE_POSITIVE_RATES = np.geomspace(1e-3, 1.0, 31)
 
 
 class _Attacks:
@@ -161,9 +163,13 @@ class _Attacks:
       for name, some in scores.items()
       for method, more in options.items()
     ]
+    best = max(bounds, key=lambda bound: bound["epsilon_lower"])
     found: dict[str, Any] = {
-      "epsilon_lower": max(bound["epsilon_lower"] for bound in bounds),
+      "epsilon_lower": best["epsilon_lower"],
       "bounds": bounds,
+      "true_positive_rates": scores[best["statistic"]].true_positive_rates(
+        _FALSE_POSITIVE_RATES
+      ),
       "epsilon_estimates": {
         name: gaussian_estimate.estimate_epsilon(some, delta=delta)
         for name, some in scores.items()
@@ -246,6 +252,14 @@ def audit(
     over_rounds["round"],
     over_rounds["epsilon_claimed"],
     over_rounds["epsilon_lower"],
+    rates={
+      "allowed": result["true_positive_rates_allowed"],
+      **{
+        name: found["true_positive_rates"]
+        for name, found in result["attacks"].items()
+      },
+    },
+    false_positive_rates=result["false_positive_rates"],
     delta=ledger.delta,
     caption="Each lower bound holds with confidence"
     f" {1 - config.significance:g} by itself. Sampling:"
@@ -309,6 +323,10 @@ def _summarize(
   return {
     "epsilon_claimed": report.epsilon,
     "delta": ledger.delta,
+    "false_positive_rates": list(_FALSE_POSITIVE_RATES),
+    "true_positive_rates_allowed": trade_off.allowed_rates(
+      ledger, report.epsilon, _FALSE_POSITIVE_RATES
+    ).tolist(),
     "accountant": report.accountant,
     "rounds": ledger.rounds,
     "confidence": 1 - significance,
@@ -348,4 +366,15 @@ def to_text(result: dict[str, Any]) -> str:
     lines.append(
       line + ("; THE CLAIM IS REFUTED" if found["is_refuted"] else "")
     )
+  wanted = membership.FALSE_POSITIVE_RATES
+  allowed = np.interp(
+    wanted,
+    result["false_positive_rates"],
+    result["true_positive_rates_allowed"],
+  )
+  told = (
+    f"{100 * most:.3g} % of the members at {100 * rate:g} % false alarms"
+    for rate, most in zip(wanted, allowed, strict=True)
+  )
+  lines.append(f"The claim allows any attack to find {', '.join(told)}.")
   return "\n".join(lines)

@@ -153,6 +153,27 @@ class Curve:
     return float(losses.get_epsilon_for_delta(delta))
 
 
+def allowed_rates(
+  account: composition.Account,
+  epsilon: float,
+  false_positive_rates: npt.ArrayLike,
+) -> np.ndarray:
+  """Returns the largest true positive rates `[n]` that a claim allows.
+
+  Args:
+    account: The rounds.
+    epsilon: What they cost, at the delta of the account.
+    false_positive_rates: In [0, 1], `[n]`.
+  """
+  curve = Curve.of(account) if epsilon <= _EPSILONS[-1] else None
+  if curve is not None:
+    return curve.true_positive_rates(false_positive_rates)
+  rates = np.asarray(false_positive_rates)
+  with np.errstate(over="ignore", invalid="ignore"):
+    allowed = np.exp(epsilon) * rates + account.delta
+  return np.minimum(np.nan_to_num(allowed, nan=account.delta), 1.0)
+
+
 GAUSSIAN = Curve(((1.0, 1.0, 1),))
 
 
