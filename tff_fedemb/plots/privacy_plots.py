@@ -226,9 +226,10 @@ def _draw_rates(
   false_positive_rates: Sequence[float],
 ) -> None:
   keys = []
-  for index, (name, true_positive_rates) in enumerate(rates.items()):
+  # Attacks have the colours of the other panel.
+  for index, (name, true_positive_rates) in enumerate(rates.items(), -1):
     style = figures.style_of(index, marker="")
-    if not index:
+    if index < 0:
       style |= {"color": "black", "linestyle": "-", "linewidth": 2}
     keys += axes.plot(
       false_positive_rates,
