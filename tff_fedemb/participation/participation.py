@@ -23,7 +23,6 @@ import abc
 from collections.abc import Iterable
 import dataclasses
 import hashlib
-import math
 import struct
 from typing import Any, ClassVar
 
@@ -428,37 +427,3 @@ class Participation(config.Config, abc.ABC):
     Raises:
       ClaimError: Names what was assumed and what was run.
     """
-
-
-def check_bounds(
-  claim: Participation, observed: participation_check.ObservedParticipation
-) -> None:
-  """Refuses rounds of a user that are too many, or too close to each other.
-
-  Args:
-    claim: Bounds the rounds of a user; where users are not sampled.
-    observed: What the trace shows of at least one round.
-
-  Raises:
-    ClaimError: Names what was assumed and what was run.
-  """
-  allowed = claim.participations(observed.num_rounds)
-  if observed.max_participations > allowed:
-    raise ClaimError(
-      f"at most {allowed:,} participations of a user in "
-      f"{observed.num_rounds:,} rounds were assumed; in the trace user "
-      f"{observed.most_frequent_user:,} has {observed.max_participations:,}."
-    )
-  if (observed.min_separation or math.inf) < claim.min_separation:
-    user, first, second = observed.closest_pair
-    raise ClaimError(
-      f"a separation of at least {claim.min_separation:,} rounds between two "
-      "participations of a user was assumed; in the trace user "
-      f"{user:,} is in rounds {first:,} and {second:,}."
-    )
-  if observed.max_users_per_round > claim.users_per_round:
-    raise ClaimError(
-      f"at most {checks.count_in_words(claim.users_per_round)} users in a "
-      "round were assumed; the trace has a round of "
-      f"{observed.max_users_per_round:,}."
-    )

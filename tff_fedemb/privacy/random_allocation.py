@@ -26,8 +26,9 @@ from scipy import special
 from tff_fedemb.participation import random_allocation
 from tff_fedemb.privacy import gaussian_accountant
 
-# Steps of the grid in a standard deviation of a logarithm.
-_STEPS = 40
+# Steps of the grid in a standard deviation of a logarithm, or up to twice as
+# many.
+_STEPS = 32
 # Probability that is cut off at each end of a law, with the user or without.
 _TAIL = 1e-20
 _REACH = -special.ndtri(_TAIL)
@@ -135,8 +136,11 @@ def _mean(
   return _Law(step, first, chances, moments).trimmed()
 
 
-def _law_of(event: _Event, coarsest: float, is_upper: bool) -> _Law:
+def _law_of(event: _Event, is_upper: bool) -> _Law:
   """The law of the ratio of a pass."""
+  most = max(noise for noise, _ in event.slots if noise < math.inf)
+  # Grids of powers of two have points in common.
+  coarsest = 2.0 ** math.floor(-math.log2(most * _STEPS))
 
   def step_of(count: int) -> float:
     # Means of four times as many have half the deviation.
@@ -170,9 +174,7 @@ def _compose(
   events: tuple[tuple[_Event, int], ...], is_upper: bool
 ) -> privacy_loss_distribution.PrivacyLossDistribution:
   """The privacy losses of all passes: an end of the bracket."""
-  noises = {noise for event, _ in events for noise, _ in event.slots}
-  coarsest = 1.0 / (max(noises - {math.inf}) * _STEPS)
-  laws = [_law_of(event, coarsest, is_upper) for event, _ in events]
+  laws = [_law_of(event, is_upper) for event, _ in events]
   step = min(law.step for law in laws) / (1 if is_upper else _FINER)
 
   def create_pmf(
