@@ -219,16 +219,16 @@ def test_optimize(account):
   assert errors_found == sorted(errors_found)
   best = values["candidates"][0]
   claim = best["participation"]
-  assert claim["kind"] == "cyclic_poisson"
+  assert claim["kind"] == "random_allocation"
   # 1,000 users have at most ten blocks of 100.
   assert 1 < claim["period"] == best["size"] == best["model_copies"] + 1 <= 10
-  for kind in ("poisson", "cyclic_poisson", "min_separation"):
+  for kind in ("poisson", "cyclic_poisson", "min_separation", claim["kind"]):
     assert kind in output
   assert f"--period={claim['period']} --num_bands={best['size']}" in output
   # What is recommended costs what is said of it.
   _, again = account(
-    "epsilon --mechanism=banded --participation=cyclic_poisson",
-    f"--period={claim['period']} --accountant=pld",
+    "epsilon --mechanism=banded --participation=random_allocation",
+    f"--period={claim['period']}",
     f"--noise_multiplier={best['noise_multiplier']}",
     *(word for word in _OPTIMIZE.split()[2:]),
   )

@@ -85,6 +85,11 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
     super().settle()
 
   @property
+  def clients_per_round(self) -> int:
+    # With whole ones, a pass has as many rounds.
+    return math.ceil(self.users_per_round / self.users_per_client - 1e-9)
+
+  @property
   def rounds_of_block(self) -> int:
     """Rounds of a pass that a user may be in."""
     return round(1.0 / self.sampling_probability)
