@@ -48,8 +48,8 @@ def test_two_rounds_by_integration(slots, delta):
   means = [(1 / noises[0], 0), (0, 1 / noises[1])]
   exact_delta = mixtures.integrate_two_rounds([0.5, 0.5], means)
   low, high = _bracket([(_event(slots), 1)], delta)
-  assert exact_delta(low) > 0.999 * delta
-  assert exact_delta(high) < 1.001 * delta
+  assert exact_delta(low) > 0.99 * delta
+  assert exact_delta(high) <= 1.0 * delta
   assert low < high < 1.01 * low
 
 
@@ -74,8 +74,8 @@ def test_one_round_a_pass_is_a_gaussian_mechanism(noise, passes, delta):
 )
 def test_known_brackets(noise, slots, passes, delta, low, high):
   found = _bracket([(_event(((noise, slots),)), passes)], delta)
-  assert 0.998 * low < found[0] < high
-  assert low < found[1] < 1.001 * high
+  assert 0.997 * low < found[0] < high
+  assert low < found[1] < 1.002 * high
 
 
 def test_composition_and_what_has_no_bracket():
@@ -114,7 +114,7 @@ def test_noise_is_that_of_the_target_and_less_than_of_poisson_sampling():
   # Poisson sampling needs twice 0.800, for users who cost 2 C.
   assert found.noise_multiplier == pytest.approx(2 * 0.7585, rel=2e-3)
   report = planning.create_report(found)
-  assert 0.998 * 2.28 < report.epsilon <= 2.28
+  assert 0.997 * 2.28 < report.epsilon <= 2.28
   assert "1 x RandomAllocationDpEvent(slots=((0.75" in report.statement
   assert "No epsilon below 2.2" in report.statement
 

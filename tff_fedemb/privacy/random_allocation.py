@@ -28,7 +28,7 @@ from tff_fedemb.privacy import gaussian_accountant
 
 # Steps of the grid in a standard deviation of a logarithm, or up to twice as
 # many.
-_STEPS = 32
+_STEPS = 20
 # Probability that is cut off at each end of a law, with the user or without.
 _TAIL = 1e-20
 _REACH = -special.ndtri(_TAIL)
