@@ -15,7 +15,7 @@ from tff_fedemb.participation import poisson
 from tff_fedemb.participation import random_allocation
 
 # A new way to take part is one class and one line here.
-_CLASSES = (
+_CLASSES: tuple[type[participation.Participation], ...] = (
   poisson.Poisson,
   cyclic_poisson.CyclicPoisson,
   random_allocation.RandomAllocation,

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import dataclasses
 import functools
 import math
+from typing import Any
 
 import dp_accounting
 
@@ -331,7 +332,7 @@ def composed_events(
   rounds = sum(count for _, count in noises)
   if participation.is_mixture and rounds:
     noise = min((noise for noise, _ in noises), key=lambda n: n.multiplier)
-    of_all = (noise.multiplier / sensitivity, noise.strategy)
+    of_all: tuple[float, Any] = (noise.multiplier / sensitivity, noise.strategy)
     separation = participation.min_separation
     if isinstance(participation, b_min_sep_lib.BMinSep):
       chance = participation.sampling_probability

@@ -16,6 +16,7 @@ where all of a cell are merged, the lower one.
 import dataclasses
 import functools
 import math
+from typing import Any
 
 import dp_accounting
 from dp_accounting.pld import pld_pmf
@@ -187,7 +188,7 @@ def _compose(
       step, int(losses.min()), probs, infinity, is_upper
     )
 
-  composed = None
+  composed: Any = None
   for law, (event, count) in zip(laws, events, strict=True):
     kept = (law.chances > 0.0) & (law.moments > 0.0)
     chances, moments = law.chances[kept], law.moments[kept]
