@@ -45,7 +45,7 @@ class Backbone:
     middle: Regular expression that the names of the layers in the middle
       stages begin with: those whose maps have an eighth or a sixteenth of the
       image's side. `None` for a backbone that has no such stages.
-    published: The part that Xu et al. 2023 train with `--trainable_conv=False`
+    published: The part that Xu et al. 2023 train with `trainable_conv=False`
       in `dp_visual_embeddings`, one of `TRAINABLE`; `None` for none.
   """
 

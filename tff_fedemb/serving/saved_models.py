@@ -246,6 +246,10 @@ def _by_name(values: Any) -> dict[str, Any]:
   return {str(i): value for i, value in enumerate(tf.nest.flatten(values))}
 
 
+def _call(function: Callable[[tf.Tensor], Any], images: tf.Tensor):
+  return _by_name(function(images))
+
+
 def _load_keras(path: str) -> tf.keras.Model:
   # Without it the code in a Lambda layer of an HDF5 file would be run.
   with serialization_lib.SafeModeScope(True):
@@ -303,14 +307,10 @@ def _open_signature(module: Any, path: str) -> _Function:
     arguments = _by_name(traced.structured_input_signature)
     # Others than tensors are options; one that is true is `training`.
     if True not in arguments.values():
-      functions.append(
-        _Function(
-          {k: v for k, v in arguments.items() if hasattr(v, "shape")},
-          _by_name(traced.structured_outputs),
-          lambda images, traced=traced: _by_name(traced(images)),
-          module,
-        )
-      )
+      inputs = {k: v for k, v in arguments.items() if hasattr(v, "shape")}
+      outputs = _by_name(traced.structured_outputs)
+      call = functools.partial(_call, traced)
+      functions.append(_Function(inputs, outputs, call, module))
   return next((f for f in functions if f.takes_images()), functions[-1])
 
 
@@ -328,7 +328,7 @@ def _load_tflite(path: str, load_again: Callable[[], Model]) -> Model:
       " binaries.export wrote",
       f"{path}: {errors.first_line(error)}",
     ) from error
-  return Model(embedder.image_shape, embedder.embed, card, load_again)
+  return Model(embedder.image_shape, embedder.embed, load_again, card)
 
 
 def card_path(path: str | pathlib.Path) -> pathlib.Path:
