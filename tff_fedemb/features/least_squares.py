@@ -88,8 +88,7 @@ class LeastSquares(method.Method):
       )
     return {"regularization": max(relative, noise_norm)}
 
-  def fit(self, examples, releases, rng):
-    del rng  # Nothing is random but the noise.
+  def fit(self, examples, releases):
     size = examples.size
     background, class_sums = add_up(
       examples, with_covariance=self._has_background

@@ -172,7 +172,7 @@ def fit(
     method: How to fit.
     epsilon: Target, positive; infinity for no noise.
     split: Shares of the budget by name of release, instead of the method's.
-    seed: Of noise and sampling, for experiments; `None` for secret ones.
+    seed: Of the noise, for experiments; `None` for secret ones.
 
   Raises:
     errors.FieldError: If a value is out of its range, or does not fit the
@@ -359,11 +359,9 @@ def _describe(report: Mapping[str, Any]) -> str:
       )
   releases = []
   for release in report["releases"]:
-    count, probability = release["count"], release["sampling_probability"]
+    count = release["count"]
     text = f"{release['name']} {'once' if count == 1 else f'{count:,} times'}"
     text += f", noise multiplier {release['noise_multiplier']:.4g}"
-    if probability < 1:
-      text += f", sampling probability {probability:.4g}"
     releases.append(text)
   return (
     f"test accuracy {report['test_accuracy']:.4f} ({report['test_size']:,}"

@@ -53,7 +53,7 @@ class SweepConfig(feature_settings.CommonConfig):
       that can protect the unit].
     epsilons: Epsilons to stay within; inf: no noise.
     num_fits: Fits of a method, epsilon and pair of files.
-    seeds: Of noise and sampling, one for each fit, for experiments that are to
+    seeds: Of the noise, one for each fit, for experiments that are to
       be repeated: who knows them can take the noise away [secret].
     output_png: File for the picture [none].
     title: Of the picture.

@@ -82,7 +82,6 @@ def plot_measured_by_epsilon(
     errors.FieldError: If there are too many curves, or none.
   """
   figures.check_count("curves", len(curves))
-  points = [point for curve in curves for point in curve.points]
   figure, ((axes,),) = figures.create_figure(
     *(8.4, 5.0), statement=caption, letters=108
   )
@@ -90,6 +89,50 @@ def plot_measured_by_epsilon(
     axes, title=title, x_label=figures.epsilon_label(delta), y_label=utility
   )
   levels = _draw_levels([axes], dict([level]) if level else {})
+  keys = _draw_measured(axes, curves, repetition)
+  figures.set_shares(axes.yaxis, [axes])
+  figures.set_legend(
+    figure, keys | ({"for comparison": levels} if level else {})
+  )
+  figures.write(figure, path)
+
+
+def plot_panels_by_epsilon(
+  path: str | os.PathLike[str],
+  panels: Mapping[str, Sequence[Curve]],
+  *,
+  delta: float,
+  caption: str,
+) -> None:
+  """Writes accuracy against epsilon on several problems, a panel for each.
+
+  Args:
+    path: PNG file to write.
+    panels: Curves by title, the same methods in each, with noise.
+    delta: At which all epsilons hold.
+    caption: Printed below the panels.
+  """
+  figure, (row,) = figures.create_figure(
+    *(11.5, 4.2, (1, len(panels))), statement=caption, letters=150, sharey=True
+  )
+  for axes, (title, curves) in zip(row, panels.items(), strict=True):
+    figures.decorate(
+      axes,
+      title=title,
+      x_label=figures.epsilon_label(delta),
+      y_label="test accuracy" if axes is row[0] else "",
+    )
+    keys = _draw_measured(axes, curves, "fit")
+  figures.set_shares(row[0].yaxis, row)
+  figures.set_legend(figure, keys)
+  figures.write(figure, path)
+
+
+def _draw_measured(
+  axes: mpl_axes.Axes, curves: Sequence[Curve], repetition: str
+) -> dict[str, list[mpl_lines.Line2D]]:
+  """Draws curves, and returns what the legend has."""
+  points = [point for curve in curves for point in curve.points]
   width, infinity = _set_epsilons(axes, {point.epsilon for point in points})
   for index, curve in enumerate(curves):
     shift = math.exp(_DODGE * width * (index - (len(curves) - 1) / 2))
@@ -99,18 +142,12 @@ def plot_measured_by_epsilon(
         for point in curve.at(is_noiseless=is_noiseless)
       ]
       figures.draw_bars(axes, drawn, **figures.style_of(index))
-  figures.set_shares(axes.yaxis, [axes])
-  count = figures.count_seeds(points, repetition)
-  keys = {
-    f"method ({count})": [
+  return {
+    f"method ({figures.count_seeds(points, repetition)})": [
       figures.create_key(curve.name, linewidth=1.6, **figures.style_of(index))
       for index, curve in enumerate(curves)
     ]
   }
-  figures.set_legend(
-    figure, keys | ({"for comparison": levels} if level else {})
-  )
-  figures.write(figure, path)
 
 
 def _set_epsilons(
