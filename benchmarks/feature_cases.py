@@ -1,13 +1,11 @@
 """Accuracy of private fits on made-up unit vectors, over classes and epsilons.
 
-A class is a random direction; an example is that of its class and as long a
-normal vector, or one `spread` times as long, scaled to length 1.
+A class is a random direction; an example is the sum of that and of a normal
+vector about `spread` times as long, scaled to length 1.
 """
 
 import dataclasses
-import json
 import os
-import pathlib
 import tempfile
 
 import numpy as np
@@ -17,10 +15,9 @@ from tff_fedemb import output_files
 from tff_fedemb.features import feature_files
 from tff_fedemb.features import settings
 from tff_fedemb.features import sweeps
-from tff_fedemb.plots import figures
 from tff_fedemb.plots import utility_plots
 
-_CHUNK = 4096
+_NUM_TESTED = 2_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,7 +27,6 @@ class FeatureBenchmarkConfig(config_lib.Config):
   Attributes:
     num_classes: Numbers of classes, a problem and a panel for each.
     num_examples: Examples to fit on, of all classes together.
-    num_tested: Examples to test on.
     dim: Numbers of a vector.
     spread: Length of what an example adds to the direction of its class.
     methods: How to fit, as `sweep_features` is told.
@@ -43,7 +39,6 @@ class FeatureBenchmarkConfig(config_lib.Config):
 
   num_classes: tuple[str, ...] = ("10", "100", "1000")
   num_examples: int = config_lib.field(10_000, minimum=1)
-  num_tested: int = config_lib.field(2_000, minimum=1)
   dim: int = config_lib.field(128, minimum=1)
   spread: float = config_lib.field(1.0, minimum=0)
   methods: tuple[str, ...] = ("least_squares", "sgd:loss=sigmoid", "sgd")
@@ -58,16 +53,15 @@ def draw(
 ) -> tuple[feature_files.FeatureSet, feature_files.FeatureSet]:
   """Returns examples to fit on, and others of the same classes to test on."""
   generator = np.random.default_rng(0)
-  shape = (config.num_examples + config.num_tested, config.dim)
+  shape = (config.num_examples + _NUM_TESTED, config.dim)
   means = generator.standard_normal([num_classes, config.dim])
   means /= np.linalg.norm(means, axis=1, keepdims=True)
+  means = means.astype("f4")
   labels = generator.integers(num_classes, size=shape[0])
   features = generator.standard_normal(shape, "f4")
-  for start in range(0, shape[0], _CHUNK):
-    rows = slice(start, start + _CHUNK)
-    features[rows] *= config.spread / config.dim**0.5
-    features[rows] += means[labels[rows]]
-    features[rows] /= np.linalg.norm(features[rows], axis=1, keepdims=True)
+  features *= config.spread / config.dim**0.5
+  features += means[labels]
+  features /= np.linalg.norm(features, axis=1, keepdims=True)
   examples = feature_files.FeatureSet(features, labels)
   first = slice(None, config.num_examples)
   return examples.take(first), examples.take(slice(first.stop, None))
@@ -95,13 +89,12 @@ def execute(config: FeatureBenchmarkConfig) -> None:
 def _sweep(
   config: FeatureBenchmarkConfig, num_classes: int
 ) -> list[utility_plots.Curve]:
-  """The curves of a problem."""
-  output = f"{config.output}_{num_classes}.json"
+  """Fits to a problem; returns its curves."""
   with tempfile.TemporaryDirectory() as directory:
     paths = [os.path.join(directory, f"{name}.npz") for name in ("fit", "test")]
     for path, examples in zip(paths, draw(config, num_classes), strict=True):
       feature_files.write_features(path, examples)
-    sweeps.execute(
+    return sweeps.execute(
       sweeps.SweepConfig(
         train=tuple(paths[:1]),
         test=tuple(paths[1:]),
@@ -110,15 +103,7 @@ def _sweep(
         epsilons=config.epsilons,
         delta=config.delta,
         seeds=tuple(str(1 + number) for number in range(config.num_fits)),
-        output_json=output,
+        output_json=f"{config.output}_{num_classes}.json",
         overwrite=True,
       )
     )
-  results = json.loads(pathlib.Path(output).read_text(encoding="utf-8"))
-  points: dict[str, list[figures.Measurement]] = {}
-  for each in results["results"]:
-    point = figures.Measurement(
-      tuple(each["accuracies"][0]), each["target_epsilon"]
-    )
-    points.setdefault(each["method"].replace(":", ":\n"), []).append(point)
-  return [utility_plots.Curve(name, tuple(p)) for name, p in points.items()]

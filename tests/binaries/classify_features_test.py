@@ -224,8 +224,7 @@ def test_users(flags):
         "steps=2.5": "steps must be an integer of at least 1, found '2.5'",
         "steps=None": "steps must be an integer of at least 1, found 'None'",
         "momentum=a": "momentum must be in [0, 1), found 'a'",
-        "batch_size=nan": "batch_size must be at least 1, found nan",
-        "batch_size=61": "batch_size must be at most the number of examples",
+        "logit_bias=nan": "logit_bias must be in [-100, 100], found nan",
       }.items()
     ),
   ],

@@ -193,7 +193,7 @@ def test_noise_must_not_vanish(noise_multiplier, sensitivity):
 def test_events_are_of_what_was_made():
   planned = (
     budget_lib.PlannedRelease("once"),
-    budget_lib.PlannedRelease("steps", 1.0, 5, sampling_probability=0.25),
+    budget_lib.PlannedRelease("steps", 1.0, 5),
     budget_lib.PlannedRelease("never"),
   )
   releases = _releases(*planned, once=3.0, steps=2.0, never=1.0)
@@ -202,11 +202,10 @@ def test_events_are_of_what_was_made():
     releases.open(name, sensitivity=10.0)
   # Sensitivities are no part of it.
   once, step = map(dp_accounting.GaussianDpEvent, (3.0, 2.0))
-  step = dp_accounting.PoissonSampledDpEvent(0.25, step)
-  names = ("name", "count", "noise_multiplier", "sampling_probability", "event")
+  names = ("name", "count", "noise_multiplier", "event")
   assert [tuple(map(each.get, names)) for each in releases.to_json()] == [
-    ("once", 1, 3.0, 1.0, repr(once)),
-    ("steps", 3, 2.0, 0.25, repr(step)),
+    ("once", 1, 3.0, repr(once)),
+    ("steps", 3, 2.0, repr(step)),
   ]
 
 

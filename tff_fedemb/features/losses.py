@@ -6,8 +6,8 @@ is |r| |x|. Clipping an example's gradient therefore takes no memory for it.
 
 The sigmoid loss is one logistic regression a class. Weights that begin at zero
 give each of K classes the probability 1/2, so that nearly all of an example's
-gradient says that it is not of the other K - 1. A bias of all logits, a constant
-that is not trained, lets them begin elsewhere.
+gradient says that it is not of the other K - 1. A bias of all logits, constant
+and not trained, lets them begin elsewhere.
 """
 
 from collections.abc import Iterable

@@ -174,9 +174,10 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
   and nobody should know.
 
   Attributes:
-    method: `Sgd`, `FeatureCovariance`, or `LeastSquares` with a shared covariance. This and those that are not named
-      here: as of `classifier.LinearClassifier`, delta well below one over the
-      number of users, and releases as of central fits.
+    method: `Sgd`, `FeatureCovariance`, or `LeastSquares` with a shared
+      covariance. This and those that are not named here: as of
+      `classifier.LinearClassifier`, delta well below one over the number of
+      users, and releases as of central fits.
     settings: How much a user counts for, and what runs the rounds. Where
       defaults and step sizes depend on the number of examples, it takes that of
       users times `user_clip_norm`. While `fit` runs, the system's folder of
