@@ -75,7 +75,7 @@ def execute(config: FeatureBenchmarkConfig) -> None:
   """
   output_files.check({"output": f"{config.output}.png"}, overwrite=True)
   counts = settings.parse_numbers("num_classes", config.num_classes, int)
-  utility_plots.plot_panels_by_epsilon(
+  utility_plots.plot_measured_by_epsilon(
     f"{config.output}.png",
     {f"{count:,} classes": _sweep(config, count) for count in counts},
     delta=config.delta,

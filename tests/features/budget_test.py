@@ -35,8 +35,9 @@ def test_split_by_hand():
   )
   event = dp_accounting.GaussianDpEvent(steps)
   event = dp_accounting.SelfComposedDpEvent(event, 4)
+  once_event = dp_accounting.GaussianDpEvent(once)
   assert budget.event == dp_accounting.ComposedDpEvent(
-    [dp_accounting.GaussianDpEvent(once), event]
+    [dp_accounting.SelfComposedDpEvent(once_event, 1), event]
   )
 
 
@@ -84,9 +85,6 @@ def test_no_noise(delta):
   )
   assert budget.noise_multipliers == {"a": 0.0, "b": 0.0}
   assert budget.epsilon == math.inf
-  assert budget.event == dp_accounting.ComposedDpEvent(
-    [dp_accounting.NonPrivateDpEvent()] * 2
-  )
 
 
 @pytest.mark.parametrize(

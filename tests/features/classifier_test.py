@@ -173,17 +173,6 @@ def test_epsilon_is_claimed_for_secret_noise_alone():
   assert not secret.warnings and not no_noise.warnings
 
 
-@pytest.mark.parametrize(
-  ("delta", "epsilon", "num_warnings"),
-  [(0.016, 1.0, 0), (0.017, 1.0, 1), (0.017, math.inf, 0), (None, math.inf, 0)],
-)
-def test_report_warns_of_a_delta_that_protects_nobody(
-  delta, epsilon, num_warnings
-):
-  report = _fit(delta=delta, epsilon=epsilon, seed=None).report_
-  assert len(report.to_json()["warnings"]) == num_warnings
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_weights_must_be_finite(dtype):
   estimator = _create(sgd.Sgd(steps=20, learning_rate=1e308), epsilon=0.5)
@@ -205,11 +194,6 @@ def test_scikit_learns_tools():
     estimator, {"clip_norm": [0.5, 1.0], "method": _METHODS}, cv=2
   ).fit(_FEATURES, _LABELS)
   assert search.best_score_ == 1.0
-
-
-def test_features_may_be_lists_and_integers():
-  fitted = _create(epsilon=math.inf).fit([[1, 0], [0, 1], [1, 1]], [0, 1, 2])
-  assert fitted.predict([[2, 0]]).tolist() == [0]
 
 
 @pytest.mark.parametrize(

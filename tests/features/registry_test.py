@@ -271,32 +271,16 @@ def test_hyperparameters_are_values(name):
     ("sgd", {"damping": 1.0}, "damping must not be given with method sgd"),
     ("sgd", {"logit_bias": -101}, r"logit_bias must be in \[-100, 100\]"),
     ("sgd", {"learning_rate": 0.0}, "learning_rate must be positive"),
-    ("sgd", {"logit_noise": 0.0}, "logit_noise must be positive"),
     ("sgd", {"loss": "hinge"}, "loss must be one of"),
     ("sgd", {"momentum": 1.0}, r"momentum must be in \[0, 1\)"),
-    ("sgd", {"gradient_clip_norm": 1e-11}, r"must be in \[1e-10, 1e\+10\]"),
     ("least_squares", {"covariance": "diagonal"}, "covariance must be one"),
-    ("least_squares", {"regularization": 0.0}, "must be positive"),
     ("least_squares", {"background_weight": -0.1}, "must be at least 0"),
     ("newton", {"steps": 0}, "steps must be an integer of at least 1"),
     ("newton", {"learning_rate": 1.1}, r"learning_rate must be in \(0, 1\]"),
-    ("newton", {"damping": -1.0}, "damping must be at least 0"),
     ("newton", {"negative_weight": 0.0}, "negative_weight must be in"),
-    ("newton", {"hessian_share": 1.0}, r"hessian_share must be in \(0, 1\)"),
-    ("newton", {"hessian_clip_norm": 1e11}, r"be in \[1e-10, 1e\+10\]"),
     ("feature_covariance", {"covariance_share": 0.0}, r"be in \(0, 1\)"),
-    ("feature_covariance", {"regularization": -1.0}, "must be positive"),
   ],
 )
 def test_refuses(name, options, message):
   with pytest.raises(errors.FieldError, match=message):
     _create(name, **options)
-
-
-def test_what_is_given_stays():
-  values = {"regularization": 1.0, "damping": 0.0}
-  values |= {"hessian_clip_norm": 0.1, "gradient_clip_norm": 0.2}
-  method = _create("newton", **values)
-  size = examples_lib.ProblemSize(100, 5, 3, 4.0)
-  multipliers = {r.name: 9.0 for r in method.plan_releases(size)}
-  assert method.resolve(size, multipliers) == method

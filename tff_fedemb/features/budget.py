@@ -70,13 +70,14 @@ class Budget:
   @property
   def event(self) -> dp_accounting.DpEvent:
     """The whole fit's."""
-    events = []
-    for release in self.releases:
-      event = event_of(self.noise_multipliers[release.name])
-      if release.count > 1:
-        event = dp_accounting.SelfComposedDpEvent(event, release.count)
-      events.append(event)
-    return dp_accounting.ComposedDpEvent(events)
+    return dp_accounting.ComposedDpEvent(
+      [
+        dp_accounting.SelfComposedDpEvent(
+          event_of(self.noise_multipliers[release.name]), release.count
+        )
+        for release in self.releases
+      ]
+    )
 
 
 def event_of(noise_multiplier: float) -> dp_accounting.DpEvent:
@@ -142,15 +143,19 @@ def calibrate(
     errors.FieldError: If a value is out of its range.
   """
   check_target(epsilon, delta)
-  releases = tuple(releases)
-  if epsilon == math.inf:
-    return _with_scale(releases, 0.0, epsilon, delta)
-  assert delta is not None
-  delta = float(delta)
-  scale = _find_scale(epsilon, delta)
-  growth = _TOLERANCE
+  delta = None if delta is None else float(delta)
+  total = sum(release.share for release in releases)
+  scale, growth = _find_scale(epsilon, delta), _TOLERANCE
   while True:
-    budget = _with_scale(releases, scale, epsilon, delta)
+    multipliers = {
+      release.name: scale * math.sqrt(release.count * total / release.share)
+      for release in releases
+    }
+    budget = Budget(
+      tuple(releases), types.MappingProxyType(multipliers), epsilon, delta
+    )
+    if not scale:
+      return budget
     composed = gaussian_accountant.GaussianAccountant().compose(budget.event)
     found = epsilon_lib.current_epsilon(composed, delta)
     if found <= epsilon:
@@ -162,8 +167,10 @@ def calibrate(
 
 # Fits that differ in nothing but their seed are calibrated once.
 @functools.lru_cache(maxsize=1024)
-def _find_scale(epsilon: float, delta: float) -> float:
+def _find_scale(epsilon: float, delta: float | None) -> float:
   """About the noise multiplier of one Gaussian mechanism for a target."""
+  if epsilon == math.inf:
+    return 0.0
   log_scale = dp_accounting.calibrate_dp_mechanism(
     gaussian_accountant.GaussianAccountant,
     lambda log_scale: dp_accounting.GaussianDpEvent(math.exp(log_scale)),
@@ -176,18 +183,3 @@ def _find_scale(epsilon: float, delta: float) -> float:
   scale = math.exp(log_scale)
   digits = 10.0 ** (4 - math.floor(math.log10(scale)))
   return math.ceil(scale * digits) / digits
-
-
-def _with_scale(
-  releases: tuple[PlannedRelease, ...],
-  scale: float,
-  epsilon: float,
-  delta: float | None,
-) -> Budget:
-  """The budget that has the target as its epsilon, whatever it costs."""
-  total = sum(release.share for release in releases)
-  multipliers = {
-    release.name: scale * math.sqrt(release.count * total / release.share)
-    for release in releases
-  }
-  return Budget(releases, types.MappingProxyType(multipliers), epsilon, delta)

@@ -303,18 +303,12 @@ def _describe(
   unit, size = "example", "train_size"
   if config.users:
     unit, size = "user", "num_users"
-  text = (
+  return (
     f"Fitted to {join(size)} {unit}s, {join('num_classes')} classes,"
     f" {join('dim')} features an example, tested on {join('test_size')}"
-    " examples."
-  )
-  if len(problems) > 1:
-    text += f" Means over {len(problems)} pairs of data sets."
-  if len(config.parsed_seeds) > 1:
-    text += " Bars: standard deviations over fits."
-  return (
-    f"{text} One {unit} is protected; each ε is of one fit alone. Guessing:"
-    " always the most frequent class."
+    f" examples; means over {len(problems)} pairs of data sets. One {unit} is"
+    " protected; each ε is of one fit alone. Guessing: always the most frequent"
+    " class."
   )
 
 
