@@ -181,10 +181,6 @@ def test_users(flags):
     ({"method": "magic"}, "--method must be one of feature_"),
     ({"runtime": "tff"}, "--runtime must not be set with unit example, which"),
     ({"unit": "user", "seed": 1}, "--seed must not be set with unit user,"),
-    (
-      {"unit": "user", "user_clip_norm": -1},
-      "--user_clip_norm must be positive, found -1.0.",
-    ),
     ({"unit": "user"}, "--train must hold user, whose each example is, with"),
     ({"unit": "user", "method": "newton"}, "--method must be one of sgd, "),
     (
@@ -192,13 +188,10 @@ def test_users(flags):
       "covariance must be 'shared': a user would send one a class, in a",
     ),
     ({"train": "none.npz"}, "none.npz must be a file, found none."),
-    ({"test": "test.txt"}, "--test must end with .npz or .tfrecord, found "),
     ({"num_classes": 2}, "--num_classes must be above all labels, found 2"),
     ({"output_json": "no/such/dir.json"}, "--output_json must be in a dir"),
     ({"hyperparameters": "speed=1"}, "--hyperparameters must name hyper"),
-    ({"hyperparameters": "speed"}, "--hyperparameters must have items NAME=V"),
     ({"split": "hessian=1"}, "--split must name releases of the method"),
-    ({"split": "class_sum=x"}, "--split must be numbers"),
     ({"split": "a=1,a=2"}, "--split must have items NAME=VALUE, no name twice"),
     (
       {"method": "sgd", "hyperparameters": "steps=2.5"},

@@ -164,21 +164,16 @@ def test_a_share_of_the_training_file_is_held_out(flags, tmp_path, num_users):
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
-    ({"output_json": None}, "--output_json must be given, found nothing."),
     ({"test": "a.npz"}, "--train must have as many files as test, at least"),
     ({"methods": "sgd,sgd"}, "--methods must be given, each once"),
-    ({"epsilons": "1,1"}, "--epsilons must be given, each once"),
     ({"epsilons": "1,x"}, "--epsilons must be numbers, inf for no noise, with"),
     ({"epsilons": "-1"}, "epsilon must be in (0, 100], found -1.0"),
     ({"seeds": "-1"}, "--seeds must be an integer of at least 0, found -1"),
-    ({"seeds": "1.5"}, "--seeds must be integers with commas"),
-    ({"seeds": "1,1"}, "--seeds must be given, each once"),
     (
       {"methods": ",".join(f"sgd:steps={i + 1}" for i in range(7))},
       "--methods must be 1 to 6, found 7",
     ),
     ({"methods": "sgd,magic"}, "--methods must be among sgd,"),
-    ({"methods": "sgd:steps=x"}, "steps must be an integer of at least 1, fou"),
     ({"tuning_share": 0.5}, "--test must not be given with tuning_share, f"),
     ({"methods": "newton", "unit": "user"}, "--methods must be among sgd, "),
     ({"unit": "user", "seeds": "1"}, "--seeds must not be given with unit us"),

@@ -100,21 +100,6 @@ def test_report_is_json_with_all_hyperparameters(method):
     assert sum(words in text for text in restored["not_covered"]) == 1
 
 
-def test_epsilon_is_of_releases_alone():
-  # Neither of what is done to features, nor of the data, nor of the seed.
-  expected = _fit().report_
-  for data, options in (
-    (_FEATURES, {"seed": 1}),
-    (_FEATURES, {"scaling": "unit_norm"}),
-    (-5 * _FEATURES[::-1], {"clip_norm": 7.0}),
-  ):
-    report = _create(**options).fit(data, _LABELS).report_
-    assert (
-      report.epsilon_with_secret_noise == expected.epsilon_with_secret_noise
-    )
-    assert report.releases == expected.releases
-
-
 @_of_all
 def test_without_noise_classes_are_found(method):
   fitted = _fit(method, epsilon=math.inf, delta=None)
