@@ -146,7 +146,9 @@ def test_a_share_of_the_training_file_is_held_out(flags, tmp_path, num_users):
   (pair,) = result["pairs"]
   assert (pair["train_size"], pair["test_size"]) == (48, 12)
   problem = runs.hold_out(
-    runs.read_problem(settings.CommonConfig(output_json=""), *[str(path)] * 2),
+    runs.read_problem(
+      settings.CommonConfig(output_json="unused"), *[str(path)] * 2
+    ),
     0.2,
   )
   # Each example once, and none of a user on both sides.
