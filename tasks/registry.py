@@ -17,6 +17,7 @@ with epy.lazy_imports():
   from tasks import inaturalist
   from tasks import omniglot
   from tasks import photos
+  from tasks import tfds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +76,14 @@ class Photos(task_config.PhotosConfig):
     return photos.create_photos_task(self)
 
 
+@dataclasses.dataclass(frozen=True)
+class Tfds(task_config.TfdsConfig):
+  """A data set of TensorFlow Datasets: `tasks.tfds`."""
+
+  def build(self) -> task_lib.Task:
+    return tfds.create_tfds_task(self)
+
+
 # A new task is one file and one class here. The file, and what it needs, is
 # imported when the task is created.
 task_lib.SOURCES.update(
@@ -85,4 +94,5 @@ task_lib.SOURCES.update(
   inaturalist=INaturalist,
   omniglot=Omniglot,
   photos=Photos,
+  tfds=Tfds,
 )
