@@ -204,8 +204,9 @@ def create_tfds_task(config: task_config.TfdsConfig) -> task_lib.Task:
   try:
     task = photos.create_photos_task(as_photos)
   except errors.FieldError as error:
-    is_copy = error.name == "table"
-    raise error.renamed("tfds_name") if is_copy else error
+    if error.name != "table":
+      raise
+    raise error.renamed("tfds_name") from error
   return dataclasses.replace(
     task,
     name="tfds",

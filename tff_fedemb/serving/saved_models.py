@@ -27,7 +27,7 @@ class Model:
   """A SavedModel whose default signature maps images to embeddings.
 
   Attributes:
-    image_shape: Height, width and channels.
+    image_shape: Height, width and channels, or the shape of another example.
     embed: From uint8 images `[batch, height, width, channels]` to embeddings
       `[batch, dim]`.
     card: What goes along with the model; `None` with those of earlier versions
@@ -35,7 +35,7 @@ class Model:
     path: Where it was loaded from, and is loaded again in another process.
   """
 
-  image_shape: tuple[int, int, int]
+  image_shape: tuple[int, ...]
   embed: Callable[[np.ndarray], np.ndarray]
   card: model_card.ModelCard | None = None
   path: str | None = None
@@ -52,8 +52,12 @@ def _load_once(path: str) -> Model:
   return load(path)
 
 
-def load(path: str) -> Model:
+def load(path: str, *, of_images: bool = True) -> Model:
   """Loads a model from the directory of a SavedModel, or a .tflite file.
+
+  Args:
+    path: Where it is.
+    of_images: Whether it must take images; else it may take anything.
 
   Raises:
     DataError: If its card is damaged.
@@ -76,7 +80,7 @@ def load(path: str) -> Model:
     inputs = signature.structured_input_signature[1]
     outputs = signature.structured_outputs
     found = f"from {_describe(inputs)} to {_describe(outputs)}"
-  if not _has_right_form(inputs, outputs):
+  if not _has_right_form(inputs, outputs, of_images=of_images):
     raise errors.FieldError(
       "saved_model",
       f"have a signature {_SIGNATURE!r} from images float32 [batch, height,"
@@ -122,18 +126,22 @@ def card_path(path: str | pathlib.Path) -> pathlib.Path:
 
 
 def _has_right_form(
-  inputs: Mapping[str, tf.TensorSpec], outputs: Mapping[str, tf.TensorSpec]
+  inputs: Mapping[str, tf.TensorSpec],
+  outputs: Mapping[str, tf.TensorSpec],
+  *,
+  of_images: bool,
 ) -> bool:
   if set(inputs) != {"images"} or "embeddings" not in outputs:
     return False
   images, embeddings = inputs["images"], outputs["embeddings"]
+  ranks = (4,) if of_images else (2, 3, 4)
   return (
     images.dtype == embeddings.dtype == tf.float32
-    and images.shape.rank == 4
+    and images.shape.rank in ranks
     and embeddings.shape.rank == 2
     and images.shape[0] is None
     and images.shape[1:].is_fully_defined()
-    and images.shape[3] in (1, 3)
+    and (images.shape.rank < 4 or images.shape[3] in (1, 3))
   )
 
 

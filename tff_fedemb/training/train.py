@@ -122,6 +122,13 @@ def train(
   run_dir = os.fspath(run_dir)
   spec = spec.with_absolute_paths()
   experiment = experiment_lib.resolve(spec, task or spec.task.create())
+  if lite and not experiment.task.has_images:
+    raise errors.FieldError(
+      "export",
+      f"not be given for task {experiment.task.name}, whose examples are no"
+      " images",
+      "tflite",
+    )
   if spec.task.chooses_settings:
     _say(plan_lib.tell_cost(experiment))
   with _saying_what_is_safe(run_dir):
