@@ -175,15 +175,15 @@ def test_what_cannot_be_used_is_refused_or_left_out(tmp_path, create):
   labels[5] = -1
   _write(tmp_path, images, labels)
   options = {"tfds_name": "made", "tfds_user": None, "data_dir": str(tmp_path)}
-  with pytest.raises(errors.DataError, match=r"1 bad example: row \d+: no user"):
+  with pytest.raises(
+    errors.DataError, match=r"1 bad example: row \d+: no user"
+  ):
     create(**options)
   assert len(create(**options, on_bad_example="skip").bad_examples) == 1
   with pytest.raises(errors.FieldError, match="tfds_name must hold photos of"):
     _write(tmp_path / "one", images[:4], labels[:4])
     create(**options | {"data_dir": str(tmp_path / "one")})
-  with pytest.raises(
-    errors.FieldError, match=r"a split train, .* extra in"
-  ):
+  with pytest.raises(errors.FieldError, match=r"a split train, .* extra in"):
     _write(tmp_path / "extra", images, labels, split="extra")
     create(**options | {"data_dir": str(tmp_path / "extra")})
   # Not all of a file is there.

@@ -28,13 +28,13 @@ def _start(
     errors.FieldError: If the shape has others, or an argument is out of its
       range.
   """
+  checks.check_integer("embedding_dim", embedding_dim, minimum=1)
   if len(shape) != rank:
     raise errors.FieldError(
       "image_shape",
       f"be ({', '.join(_NAMES[rank - 1])}) for backbone {name}",
       tuple(shape),
     )
-  checks.check_integer("embedding_dim", embedding_dim, minimum=1)
   model = tf.keras.Sequential(name=name)
   model.add(tf.keras.layers.InputLayer(input_shape=tuple(shape)))
   return model
