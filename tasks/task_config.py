@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import dataclasses
+import importlib
 import os
 import pathlib
 
@@ -47,8 +48,10 @@ class TaskConfig(task_lib.TaskSource):
     return self.on_bad_example == "skip"
 
   def build(self) -> task_lib.Task:
-    """Creates the task with all its users."""
-    raise NotImplementedError
+    """Creates the task with all its users, in the file of its name."""
+    name = task_lib.SOURCES.name_of(self)
+    module = importlib.import_module(f"tasks.{name}")
+    return getattr(module, f"create_{name}_task")(self)
 
   def create(self) -> task_lib.Task:
     """Creates the task without the users who are left out for validation."""

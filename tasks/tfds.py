@@ -7,7 +7,7 @@ in a table: from there on they are photos of one's own, see `tasks.photos`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 import dataclasses
 import functools
 import hashlib
@@ -33,106 +33,83 @@ with epy.lazy_imports():
 
 _IMAGE = "image"
 
-# Names on the way to a feature, which may have slashes themselves.
-_Path = tuple[str, ...]
 
-
-def _list_features(features: Any, outer: _Path = ()) -> dict[str, _Path]:
-  """Names on the way to each feature that holds no others, by its path."""
-  found = {}
+def _list_features(features: Any, *outer: str) -> dict[str, tuple[Any, ...]]:
+  """Each feature that holds no others, and the names on the way to it."""
+  found: dict[str, tuple[Any, ...]] = {}
   for name, feature in features.items():
     path = (*outer, name)
     if isinstance(feature, tfds.features.FeaturesDict):
-      found |= _list_features(feature, path)
+      found |= _list_features(feature, *path)
     else:
-      found["/".join(path)] = path
+      found["/".join(path)] = feature, path
   return found
 
 
-def _get(values: Any, path: _Path) -> Any:
-  return functools.reduce(operator.getitem, path, values)
+def _to_text(feature: Any, value: Any) -> str:
+  """The name of a user or a class; "" if there is none."""
+  if isinstance(feature, tfds.features.ClassLabel):
+    # Where nobody labelled an image, its number is -1.
+    return feature.int2str(int(value)) if value >= 0 else ""
+  if isinstance(value, bytes):
+    return value.decode("utf-8", "backslashreplace")
+  return str(value)
 
 
-def _nest(values: Mapping[_Path, Any]) -> dict[str, Any]:
-  """Values below each other, as their paths say."""
-  nested: dict[str, Any] = {}
-  for path, value in values.items():
-    inner = functools.reduce(
-      lambda outer, name: outer.setdefault(name, {}), path[:-1], nested
+def _copy(
+  directory: pathlib.Path, folder: pathlib.Path, config: task_config.TfdsConfig
+) -> Iterator[dict[str, str]]:
+  """Copies the images into a folder; yields the rows of their table.
+
+  Raises:
+    FieldError: If the data set has no such features.
+  """
+  builder = tfds.builder_from_directory(directory)
+  features = _list_features(builder.info.features)
+  images = [
+    name
+    for name, (feature, path) in features.items()
+    if isinstance(feature, tfds.features.Image) and len(path) == 1
+  ]
+  # Other splits may be parts of these.
+  splits = [
+    split for split in photo_index.SPLITS if split in builder.info.splits
+  ]
+  if not splits or (len(images) != 1 and _IMAGE not in images):
+    raise errors.FieldError(
+      "tfds_name",
+      f"be a data set with a split {', '.join(photo_index.SPLITS)} and one"
+      f" image an example, or one called {_IMAGE}",
+      f"splits {', '.join(builder.info.splits)} and images"
+      f" {', '.join(images) or 'none'} in {directory}",
     )
-    inner[path[-1]] = value
-  return nested
-
-
-class _DataSet:
-  """A prepared data set, and which of its features are what."""
-
-  def __init__(self, directory: pathlib.Path, config: task_config.TfdsConfig):
-    self._builder = tfds.builder_from_directory(directory)
-    self._features = self._builder.info.features
-    # Others may be parts of these.
-    self._splits = [
-      s for s in photo_index.SPLITS if s in self._builder.info.splits
-    ]
-    if not self._splits:
-      raise errors.FieldError(
-        "tfds_name",
-        f"be a data set with a split {', '.join(photo_index.SPLITS)}",
-        f"{', '.join(self._builder.info.splits) or 'none'} in {directory}",
-      )
-    paths = _list_features(self._features)
-    images = {
-      name: path
-      for name, path in paths.items()
-      if isinstance(_get(self._features, path), tfds.features.Image)
-    }
-    if len(images) != 1 and _IMAGE not in images:
-      raise errors.FieldError(
-        "tfds_name",
-        f"be a data set with one image an example, or one called {_IMAGE}",
-        f"{', '.join(images) or 'none'} in {directory}",
-      )
-    self._image = images.get(_IMAGE) or next(iter(images.values()))
-    scalars = {
-      name: path
-      for name, path in paths.items()
-      if _get(self._features, path).shape == ()
-    }
-    user = config.tfds_user or config.tfds_label
-    for field, name in (("tfds_label", config.tfds_label), ("tfds_user", user)):
-      checks.check_choice(field, name, scalars)
-    self._names = {"user": scalars[user], "label": scalars[config.tfds_label]}
-
-  def _to_text(self, path: _Path, value: Any) -> str:
-    """The name that a user or a class has; "" if it has none."""
-    feature = _get(self._features, path)
-    if isinstance(feature, tfds.features.ClassLabel):
-      # Where nobody labelled an image, its number is -1.
-      return feature.int2str(int(value)) if value >= 0 else ""
-    if isinstance(value, bytes):
-      return value.decode("utf-8", "backslashreplace")
-    return str(value)
-
-  def copy(self, folder: pathlib.Path) -> Iterator[dict[str, str]]:
-    """Copies the images into a folder; yields the rows of their table."""
-    paths = [self._image, *self._names.values()]
-    decoding = tfds.decode.PartialDecoding(
-      _nest(dict.fromkeys(paths, True)),
-      decoders=_nest({self._image: tfds.decode.SkipDecoding()}),
+  image = _IMAGE if _IMAGE in images else images[0]
+  scalars = {
+    name: found for name, found in features.items() if found[0].shape == ()
+  }
+  chosen = {}
+  for field in ("label", "user"):
+    name = getattr(config, f"tfds_{field}") or config.tfds_label
+    checks.check_choice(f"tfds_{field}", name, scalars)
+    chosen[field] = scalars[name]
+  decoding = tfds.decode.PartialDecoding(
+    dict.fromkeys([image, *(path[0] for _, path in chosen.values())], True),
+    decoders={image: tfds.decode.SkipDecoding()},
+  )
+  for split in splits:
+    (folder / split).mkdir(exist_ok=True)
+    examples = builder.as_dataset(
+      split=split, shuffle_files=False, decoders=decoding
     )
-    for split in self._splits:
-      (folder / split).mkdir(exist_ok=True)
-      examples = self._builder.as_dataset(
-        split=split, shuffle_files=False, decoders=decoding
-      ).as_numpy_iterator()
-      for number, example in enumerate(examples):
-        image = f"{split}/{number}"
-        (folder / image).write_bytes(_get(example, self._image))
-        texts = {
-          column: self._to_text(path, _get(example, path))
-          for column, path in self._names.items()
-        }
-        yield {"image": image, **texts, "split": split}
+    for number, example in enumerate(examples.as_numpy_iterator()):
+      name = f"{split}/{number}"
+      (folder / name).write_bytes(example[image])
+      yield {"image": name, "split": split} | {
+        field: _to_text(
+          feature, functools.reduce(operator.getitem, path, example)
+        )
+        for field, (feature, path) in chosen.items()
+      }
 
 
 def _open_table(config: task_config.TfdsConfig) -> pathlib.Path:
@@ -147,17 +124,20 @@ def _open_table(config: task_config.TfdsConfig) -> pathlib.Path:
   )
   digest = hashlib.sha256(repr(identity).encode()).hexdigest()
   table = config.cache / f"tfds_{digest[:16]}" / "images.parquet"
+  if table.exists():
+    return table
   try:
-    data_set = _DataSet(directory, config)
-    if not table.exists():
-      with whole_files.caching(table) as partial:
-        rows = progress_lib.create_bar(
-          f"Copying {config.tfds_name} (once)",
-          unit="images",
-          items=data_set.copy(table.parent),
-        )
-        columns = ("image", "user", "label", "split")
-        pd.DataFrame(rows, columns=columns).to_parquet(partial)
+    with whole_files.caching(table) as partial:
+      rows = progress_lib.create_bar(
+        f"Copying {config.tfds_name} (once)",
+        unit="images",
+        items=_copy(directory, table.parent, config),
+      )
+      copied = pd.DataFrame(rows)
+      if config.tfds_user is None:
+        # In a table it would stand between two owners.
+        copied["user"] = copied["user"].str.replace("|", "/", regex=False)
+      copied.to_parquet(partial)
   except errors.FieldError:
     raise
   # TensorFlow Datasets raises whatever comes of the part that is damaged.
@@ -207,13 +187,14 @@ def create_tfds_task(config: task_config.TfdsConfig) -> task_lib.Task:
     if error.name != "table":
       raise
     raise error.renamed("tfds_name") from error
+  meaning = (
+    f"a value of {config.tfds_user} in {config.tfds_name}"
+    if config.tfds_user
+    else f"a class of {config.tfds_name}"
+  )
   return dataclasses.replace(
     task,
     name="tfds",
-    user_meaning=(
-      f"a value of {config.tfds_user} in {config.tfds_name}"
-      if config.tfds_user
-      else f"a class of {config.tfds_name}"
-    ),
+    user_meaning=task.user_meaning.replace(photos.OWNER, meaning),
     split_description=f"{config.tfds_name}; {task.split_description}",
   )

@@ -1,5 +1,7 @@
 """Tests of tasks from arrays."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow_federated as tff
@@ -123,15 +125,17 @@ def test_examples_that_are_no_images(shape, backbone):
     backbones.create_backbone(backbone, shape, embedding_dim=7)
   )
   assert embed(task.load_images("test").images).shape == (4, 7)
-  for option in ({"augmentation": "affine"}, {"turned_classes": True}):
-    local = fe.LocalTraining(**option)
-    spec = fe.RunSpec(task=source, algorithm=fe.FedEmb(local=local), rounds=1)
-    with pytest.raises(
-      errors.FieldError, match=f"{next(iter(option))} must be"
-    ):
-      experiment.resolve(spec, task)
+  spec = fe.RunSpec(
+    task=source,
+    participation=fe.FixedSize(users_per_round=2),
+    algorithm=fe.FedEmb(local=fe.LocalTraining(augmentation="affine")),
+    rounds=1,
+  )
+  with pytest.raises(errors.FieldError, match="augmentation must be none for"):
+    experiment.resolve(spec, task)
+  spec = dataclasses.replace(spec, algorithm=fe.FedEmb())
   with pytest.raises(errors.FieldError, match="export must not be given"):
-    fe.train(fe.RunSpec(task=source, rounds=1), run_dir="none", lite=True)
+    fe.train(spec, run_dir="none", lite=True)
 
 
 @pytest.mark.parametrize(

@@ -16,28 +16,25 @@ with epy.lazy_imports():
 
 _DENSE = (128, 128)
 _CONV1D = ((32, 5), (64, 5), (64, 3))
-_NAMES = ("size",), ("time", "channels")
 
 
-def _start(
-  shape: tuple[int, ...], embedding_dim: int, *, rank: int, name: str
-) -> tf.keras.Sequential:
-  """Starts a model of examples of so many axes.
-
-  Raises:
-    errors.FieldError: If the shape has others, or an argument is out of its
-      range.
-  """
+def _create(
+  shape: tuple[int, ...],
+  embedding_dim: int,
+  *,
+  axes: str,
+  name: str,
+  layers: list[tf.keras.layers.Layer],
+) -> tf.keras.Model:
+  """Creates a model of layers, for examples of so many axes."""
   checks.check_integer("embedding_dim", embedding_dim, minimum=1)
-  if len(shape) != rank:
+  if len(shape) != axes.count(",") + 1:
     raise errors.FieldError(
-      "image_shape",
-      f"be ({', '.join(_NAMES[rank - 1])}) for backbone {name}",
-      tuple(shape),
+      "image_shape", f"be ({axes}) for backbone {name}", tuple(shape)
     )
-  model = tf.keras.Sequential(name=name)
-  model.add(tf.keras.layers.InputLayer(input_shape=tuple(shape)))
-  return model
+  first = tf.keras.layers.InputLayer(input_shape=tuple(shape))
+  last = tf.keras.layers.Dense(embedding_dim, name="embedding")
+  return tf.keras.Sequential([first, *layers, last], name=name)
 
 
 def create_dense(
@@ -53,13 +50,11 @@ def create_dense(
   Raises:
     errors.FieldError: If an argument is out of its range.
   """
-  model = _start(shape, embedding_dim, rank=1, name="dense")
-  for number, units in enumerate(_DENSE, 1):
-    model.add(
-      tf.keras.layers.Dense(units, activation="relu", name=f"dense{number}")
-    )
-  model.add(tf.keras.layers.Dense(embedding_dim, name="embedding"))
-  return model
+  layers = [
+    tf.keras.layers.Dense(size, activation="relu", name=f"dense{number}")
+    for number, size in enumerate(_DENSE, 1)
+  ]
+  return _create(shape, embedding_dim, axes="size", name="dense", layers=layers)
 
 
 def create_conv1d(
@@ -77,20 +72,17 @@ def create_conv1d(
   Raises:
     errors.FieldError: If an argument is out of its range.
   """
-  layers = tf.keras.layers
-  model = _start(shape, embedding_dim, rank=2, name="conv1d")
-  model.add(layers.LayerNormalization(axis=[1, 2], center=False, scale=False))
+  keras = tf.keras.layers
+  layers = [keras.LayerNormalization(axis=[1, 2], center=False, scale=False)]
   for number, (channels, size) in enumerate(_CONV1D, 1):
-    model.add(
-      layers.Conv1D(
-        channels,
-        size,
-        padding="same",
-        activation="relu",
-        name=f"conv{number}",
-      )
-    )
-    model.add(layers.MaxPool1D(2, padding="same"))
-  model.add(layers.GlobalAveragePooling1D())
-  model.add(layers.Dense(embedding_dim, name="embedding"))
-  return model
+    name = f"conv{number}"
+    layers += [
+      keras.Conv1D(
+        channels, size, padding="same", activation="relu", name=name
+      ),
+      keras.MaxPool1D(2, padding="same"),
+    ]
+  layers.append(keras.GlobalAveragePooling1D())
+  return _create(
+    shape, embedding_dim, axes="time, channels", name="conv1d", layers=layers
+  )
