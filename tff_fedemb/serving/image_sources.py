@@ -30,7 +30,7 @@ with epy.lazy_imports():
   from tff_fedemb.evaluation import embedding
   from tff_fedemb.evaluation import verification
 
-ImageShape = tuple[int, int, int]
+ImageShape = tuple[int, ...]
 # Rows that could be read, and images uint8 `[b, height, width, channels]`.
 Batches = Iterator[tuple[np.ndarray, np.ndarray]]
 
