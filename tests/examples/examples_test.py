@@ -103,4 +103,4 @@ def test_voices(tmp_path):
     *(f"--saved_model={run / 'release/saved_model'}", f"--gallery={tmp_path}"),
     *(f"--query={tmp_path}", f"--output_csv={tmp_path / 'o.csv'}"),
   )
-  programs.check_refused(ended, "--saved_model must have a signature")
+  programs.check_refused(ended, "--saved_model must have one input, images")
