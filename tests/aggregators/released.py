@@ -18,6 +18,7 @@ SMALL = ((2,), (3,))
 SIZE = 5
 # Others of as many numbers, for the noise.
 LARGE = ((50, 100), (5_000,))
+LARGE_SIZE = 10_000
 
 CLIP_NORM = 2.0
 CLIENTS_PER_ROUND = 100.0
@@ -89,6 +90,22 @@ def flatten(tensors: Any) -> np.ndarray:
   return np.concatenate([np.ravel(t) for t in tree.flatten(tensors)])
 
 
+def create_mechanism(name: str, **options: Any) -> mechanism.Mechanism:
+  """An aggregator of the registry.
+
+  Args:
+    name: Its key.
+    **options: Fields of its config, and of the schedule.
+  """
+  schedule = {
+    field.name: options.pop(field.name)
+    for field in dataclasses.fields(mechanism.Schedule)
+    if field.name in options
+  }
+  config = registry.AGGREGATORS[name](**options)
+  return config.create(mechanism.Schedule(**schedule))
+
+
 class Aggregation:
   """An aggregator of the registry in a runtime of its own.
 
@@ -110,15 +127,9 @@ class Aggregation:
       name: Its key in the registry.
       shapes: Of the tensors of an update.
       runtime_name: What runs it.
-      **options: Fields of its config, and of the schedule.
+      **options: As in `create_mechanism`.
     """
-    schedule = {
-      field.name: options.pop(field.name)
-      for field in dataclasses.fields(mechanism.Schedule)
-      if field.name in options
-    }
-    config = registry.AGGREGATORS[name](**options)
-    self.mechanism = config.create(mechanism.Schedule(**schedule))
+    self.mechanism = create_mechanism(name, **options)
     self._shapes = shapes
     self.model_size = sum(int(np.prod(shape)) for shape in shapes)
     aggregation = self.mechanism.factory.create(
@@ -131,6 +142,11 @@ class Aggregation:
   def initialize(self) -> _State:
     """The state of a new run."""
     return self._runtime.initialize(self._process)
+
+  def forget_sessions(self) -> None:
+    """Has the server's computations begin as in a new process."""
+    for sessions in self._runtime._compiled._server.values():
+      sessions.close()
 
   def run(
     self, updates: Sequence[Sequence[np.ndarray]], state: _State | None = None

@@ -19,7 +19,6 @@ _ROUNDS = 20
 CASES = cases.Cases(
   options={"restart_every": 4, "noise_seed": 0},
   strategy=tree_strategy.TreeStrategy(4),
-  clipping=[{}, {"restart_every": 4}],
   # One tree; several, the last of them incomplete; one for each round.
   noisy=[
     {},
