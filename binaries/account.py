@@ -11,6 +11,7 @@ r"""Says what a run costs in privacy, before, without or after running it.
     --output_png=optimize.png
   python -m binaries.account extrapolate --run_dir=runs/first
   python -m binaries.account release --run_dir=runs/first
+  python -m binaries.account budget FILE
   python -m binaries.account table
 
 epsilon: the cost of a plan, or of a run from what it left in its directory,
@@ -19,9 +20,10 @@ optimize: which mechanism, bands or buffers, participation and noise multiplier
 leave the least noise in a model at a target, of all that a server can do who
 draws users, or of --participation or --mechanism alone. extrapolate: the cost
 of the same noise on the mean with more users. release: what each file of a run
-reveals, and which ones may be given away. table: the authors' published
-costs, recomputed. One user is protected; beside that comes the reading in which
-a user moves a sum by one clip norm only.
+reveals, and which ones may be given away. budget: which runs were charged to a
+--privacy_budget, and what is left of it. table: the authors' published costs,
+recomputed. One user is protected; beside that comes the reading in which a user
+moves a sum by one clip norm only.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -38,6 +40,7 @@ from tff_fedemb import output_files
 from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
+from tff_fedemb.privacy import budget
 from tff_fedemb.privacy import calibration
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import extrapolation
@@ -169,6 +172,7 @@ class _Account:
       }
       - {"known_schedule"},
       "release": {"run_dir"},
+      "budget": set(),
       "table": set(),
     }
     self._answers: dict[str, Callable[[AccountConfig], _Answer]] = {
@@ -177,12 +181,21 @@ class _Account:
       "optimize": self._optimize,
       "extrapolate": self._extrapolate,
       "release": self._release,
+      "budget": self._budget,
       "table": self._table,
     }
 
   def execute(self) -> None:
     """Computes, prints and writes what the command is for."""
-    command = self._parser.parse(tuple(self._answers))
+    command, *self._files = self._parser.parse(
+      tuple(self._answers), takes_arguments=True
+    )
+    if len(self._files) != (command == "budget"):
+      raise errors.FieldError(
+        "arguments",
+        "be a command and flags (--name=value); with budget, its file as well",
+        repr(" ".join([command, *self._files])),
+      )
     config = self._config.create()
     self._check_flags(command, config)
     account_output.check_output(config.output_json)
@@ -374,6 +387,10 @@ class _Account:
   def _release(self, config: AccountConfig) -> _Answer:
     self._require(("run_dir",), "with release")
     return release.tell(config.run_dir)
+
+  def _budget(self, unused_config: AccountConfig) -> _Answer:
+    found = budget.read(self._files[0])
+    return found.to_json(), found.to_text()
 
   def _table(self, unused_config: AccountConfig) -> _Answer:
     rows = published.compute_table()

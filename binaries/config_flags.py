@@ -133,7 +133,7 @@ class Parser:
       takes_arguments: Whether arguments that are no flags are allowed.
 
     Returns:
-      The command; the arguments, where they are allowed.
+      The command; the arguments, where they are allowed; a list of both.
 
     Raises:
       errors.FieldError: If an argument is not allowed, or a flag is unknown or
@@ -150,7 +150,7 @@ class Parser:
       raise errors.DataError(
         f"{message}. --helpshort lists the flags."
       ) from None
-    if takes_arguments:
+    if takes_arguments and not commands:
       return arguments
     if not commands:
       if arguments:
@@ -159,13 +159,13 @@ class Parser:
         )
       return None
     command, *others = arguments or commands[:1]
-    if command not in commands or others:
+    if command not in commands or (others and not takes_arguments):
       raise errors.FieldError(
         "arguments",
         f"be one of {', '.join(commands)}, and flags (--name=value)",
         repr(" ".join(arguments)),
       )
-    return command
+    return [command, *others] if takes_arguments else command
 
   def value(self, flag: str) -> Any:
     """The value of a flag; None if it was not given."""

@@ -124,9 +124,12 @@ def test_centralized_takes_the_step_as_it_is():
     np.testing.assert_allclose(end, full, atol=1e-5)
 
 
-def test_a_global_head_is_not_imprinted_over():
-  config = local_training.LocalTraining(head_imprint_steps=1)
-  with pytest.raises(errors.FieldError, match="head_imprint_steps"):
+@pytest.mark.parametrize(
+  "options", [{"head_imprint_steps": 1}, {"freeze_head": True}]
+)
+def test_a_global_head_is_neither_imprinted_over_nor_frozen(options):
+  config = local_training.LocalTraining(**options)
+  with pytest.raises(errors.FieldError, match="|".join(options)):
     centralized.build_centralized(
       *_ARGUMENTS, num_classes=_NUM_CLASSES, **{**_OPTIONS, "config": config}
     )

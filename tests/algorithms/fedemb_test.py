@@ -102,7 +102,7 @@ def _reference_delta(weights, client_id, round_num, config, head):
       max_index=9,
     ).numpy()
 
-  def step(rows, train_backbone):
+  def step(rows, *, train_backbone, train_head):
     flat = tf.reshape(images[rows] / 255.0, [len(rows), -1])
     with tf.GradientTape() as tape:
       logits = head.logits(tuple(head_weights), flat @ kernel + bias)
@@ -118,7 +118,7 @@ def _reference_delta(weights, client_id, round_num, config, head):
       backbone_optimizer.apply_gradients(
         zip(backbone_gradients, [kernel, bias], strict=True)
       )
-    if head.is_trained:
+    if train_head and head.is_trained:
       head_optimizer.apply_gradients(
         zip(head_gradients, head_weights, strict=True)
       )
@@ -135,10 +135,12 @@ def _reference_delta(weights, client_id, round_num, config, head):
     head_weights[0].assign(tf.math.l2_normalize(of_class, axis=1))
   for i in range(config.head_warmup_steps):
     start = (i % steps_per_epoch) * size
-    step(order(-1 - i // steps_per_epoch)[start : start + size], False)
+    rows = order(-1 - i // steps_per_epoch)[start : start + size]
+    step(rows, train_backbone=False, train_head=True)
   for epoch in range(config.epochs):
     for i in range(steps_per_epoch):
-      step(order(epoch)[i * size : (i + 1) * size], True)
+      rows = order(epoch)[i * size : (i + 1) * size]
+      step(rows, train_backbone=True, train_head=not config.freeze_head)
   return [w - v.numpy() for w, v in zip(weights, (kernel, bias), strict=True)]
 
 
@@ -159,6 +161,8 @@ _CONFIG = local_training.LocalTraining(
     ),
     (heads.LinearHead(), {"optimizer": "sgdm"}),
     (heads.LinearHead(), {"optimizer": "adam"}),
+    # Reconstruction: the head alone, and then the backbone alone.
+    (heads.LinearHead(), {"optimizer": "sgdm", "freeze_head": True}),
     # Its codes, which all three clients draw from the labels, stay as they are.
     (heads.ClassCodesHead(), {"optimizer": "sgdm"}),
     # Three batches of at most four are all ten images.

@@ -89,19 +89,47 @@ def test_whole_runs_are_of_the_published_size(parsed, task, algorithm):
   values = parsed[f"{task}_{algorithm}"]
   _check(
     values,
-    rounds=800,
+    rounds=200 if task == "emnist" else 800,
     backbone=_BACKBONES[task],
     image_size=None,
     embedding_dim=128,
+    # All pairs of all held-out images.
+    max_held_out_images=0,
   )
   if algorithm == "centralized":
     assert values["users_per_round"] <= _NUM_USERS[task][0]
     return
+  # On EMNIST the noise is the run's own.
+  noise_multiplier, factor = {"fedemb": 0.02, "fedavg": 0.015, "ftrl": 0.26}, 64
   _check(
     values,
-    noise_multiplier={"fedemb": 0.02, "fedavg": 0.015, "ftrl": 0.26}[algorithm],
+    noise_multiplier=0.62 if task == "emnist" else noise_multiplier[algorithm],
     extrapolated_num_users=10_000_000,
-    extrapolated_cohort_factor=64.0,
+    extrapolated_cohort_factor=1 if task == "emnist" else factor,
+    extrapolated_delta=1e-7,
+  )
+  # DP-FedAvg's head has the learning rate of its backbone.
+  assert (values["head_lr_scale"] == 1) == (algorithm == "fedavg")
+
+
+def test_emnist_is_the_published_command(parsed):
+  # The README of `dp_visual_embeddings` in google-research/federated.
+  _check(
+    parsed["emnist_fedemb"],
+    clients_per_round=32,
+    users_per_client=8,
+    local_epochs=8,
+    batch_size=32,
+    max_examples_per_client=2048,
+    client_optimizer="sgdm",
+    client_momentum=0.9,
+    client_learning_rate=0.005,
+    head_lr_scale=100,
+    head_warmup_steps=0,
+    head_imprint_steps=0,
+    server_learning_rate=0.02,
+    clip_norm=1,
+    noise_multiplier=0.62,
   )
 
 

@@ -25,14 +25,28 @@ def test_examples_are_short(name):
   assert len((_EXAMPLES / name).read_text().splitlines()) <= 60
 
 
-def test_own_aggregator_and_own_task(tmp_path):
+def test_own_aggregator_and_own_task_within_a_budget(tmp_path):
   run_dir = f"--run_dir={tmp_path / 'run'}"
-  ended = programs.call("run_federated", *_SMALL, _AGGREGATOR, run_dir)
+  budget = tmp_path / "budget.json"
+  budget.write_text('{"epsilon": 0.3, "delta": 0.01, "num_users": 20}')
+  run = (*_SMALL, _AGGREGATOR, f"--privacy_budget={budget}")
+  ended = programs.call("run_federated", *run, run_dir)
   assert (ended.status, ended.errors) == (0, "")
   assert "7 training classes" in ended.output
   told = programs.call("account", "epsilon", run_dir)
   assert told.status == 0
   assert told.output.startswith("epsilon = 0.2")
+  # The budget has been charged for as much, and another run is refused before
+  # anything is written.
+  charged = programs.call("account", "budget", str(budget)).output
+  assert "2 rounds, epsilon 0.2" in charged
+  assert charged.rstrip().endswith("(finished)")
+  second = programs.call(
+    "run_federated", *run, f"--run_dir={tmp_path / 'second'}"
+  )
+  assert second.status != 0
+  assert "--privacy_budget must have enough left for the run" in second.errors
+  assert not (tmp_path / "second").exists()
   page = tmp_path / "report.html"
   ended = programs.call(
     "report", f"--run_dirs={tmp_path / 'run'}", f"--output={page}"

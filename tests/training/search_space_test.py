@@ -37,9 +37,9 @@ _SPEC = spec_lib.RunSpec(
 # those of the mechanism.
 _SEARCHABLE = """
   augmentation backbone batch_size client_learning_rate client_lr_schedule
-  client_momentum client_optimizer embedding_dim head head_imprint_steps
-  head_initial_scale head_learned_scale head_lr_scale head_margin head_scale
-  head_warmup_steps local_epochs max_examples_per_client server_learning_rate
+  client_momentum client_optimizer embedding_dim freeze_head head
+  head_imprint_steps head_initial_scale head_learned_scale head_lr_scale
+  head_margin head_scale head_warmup_steps local_epochs max_examples_per_client server_learning_rate
   server_momentum server_optimizer trainable turned_classes
 """
 

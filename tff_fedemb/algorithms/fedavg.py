@@ -69,15 +69,15 @@ def build_fedavg(
     head's if that is trained.
 
   Raises:
-    errors.FieldError: If `num_classes` is below 1, or clients are to imprint.
+    errors.FieldError: If `num_classes` is below 1, or clients are to imprint
+      or freeze the head.
   """
   checks.check_integer("num_classes", num_classes, minimum=1)
-  if config.head_imprint_steps:
-    raise errors.FieldError(
-      "head_imprint_steps",
-      "be 0 where clients go on from a global head",
-      config.head_imprint_steps,
-    )
+  for name, allowed in (("head_imprint_steps", 0), ("freeze_head", False)):
+    if (found := getattr(config, name)) != allowed:
+      raise errors.FieldError(
+        name, f"be {allowed} where clients go on from a global head", found
+      )
 
   def create_weights():
     backbone = create_backbone_fn()

@@ -268,8 +268,8 @@ def train_locally(
     seed: `[2]`, of the order of the examples.
 
   Returns:
-    The trained head, and sums over the examples of the joint steps: `loss_sum`,
-    `num_correct` and `num_examples`.
+    The trained head, and sums over the examples of the local epochs:
+    `loss_sum`, `num_correct` and `num_examples`.
   """
   batches = _Batches(examples, config=config, seed=seed)
   variables = tuple(backbone.trainable_variables)
@@ -311,9 +311,10 @@ def train_locally(
     )
     for variable, value in zip(variables, new_values, strict=True):
       variable.assign(value)
-    head_state, head_weights = head_optimizer.next(
-      head_state, head_weights, of_head
-    )
+    if not config.freeze_head:
+      head_state, head_weights = head_optimizer.next(
+        head_state, head_weights, of_head
+      )
     loss_sum += loss
     num_correct += correct
   views = config.epochs * (2 if config.two_views else 1)

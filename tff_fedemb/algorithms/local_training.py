@@ -1,10 +1,12 @@
 """What a client does with its own data: train a backbone and a head by SGD.
 
 Xu et al. 2023, section 3 (DP-FedEmb): the head learns faster than the backbone
-(`head_lr_scale`) and may be trained alone first (`head_warmup_steps`, in the
-manner of federated reconstruction, Singhal et al. 2021), or start where the
-images of each class lie (`head_imprint_steps`: Qi, Brown and Lowe, "Low-Shot
-Learning with Imprinted Weights", CVPR 2018).
+(`head_lr_scale`) and may be trained alone first (`head_warmup_steps`). After
+that, both are trained, or the backbone alone (`freeze_head`: federated
+reconstruction, Singhal et al. 2021; the `reconst_iters` of the authors). Our
+addition: a head may start where the images of each class lie
+(`head_imprint_steps`: Qi, Brown and Lowe, "Low-Shot Learning with Imprinted
+Weights", CVPR 2018).
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ class LocalTraining(config_lib.Config):
     head_lr_scale: Learning rate of the head / of the backbone.
     head_warmup_steps: Steps in which the head is trained alone, before the
       local epochs.
+    freeze_head: Whether the local epochs train the backbone alone, under the
+      head as `head_warmup_steps` and `head_imprint_steps` left it.
     head_imprint_steps: Batches of the client's images from whose embeddings the
       rows of a cosine head are made, before anything is trained: the mean
       direction of each class. A class that is in none of them keeps a random
@@ -82,6 +86,7 @@ class LocalTraining(config_lib.Config):
   )
   head_lr_scale: float = config_lib.field(10.0, minimum=0, searchable=True)
   head_warmup_steps: int = config_lib.field(0, minimum=0, searchable=True)
+  freeze_head: bool = config_lib.field(False, searchable=True)
   head_imprint_steps: int = config_lib.field(0, minimum=0, searchable=True)
   epochs: int = config_lib.field(
     1, minimum=1, flag="local_epochs", searchable=True

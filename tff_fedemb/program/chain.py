@@ -12,7 +12,7 @@ alone, and the first line has random bytes: the digest of a line, which a model
 takes along, tells nothing to those who do not have the file.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent import futures
 import dataclasses
 import functools
@@ -168,11 +168,32 @@ class Chain:
   @property
   def ledger(self) -> ledger_lib.Ledger:
     """What the rounds that ran have cost, each as often as it ran."""
+    return self._ledger_of(map(len, self._released))
+
+  def ledger_to_the_end(self, rounds_done: int) -> ledger_lib.Ledger:
+    """What all rounds will have cost if nothing interrupts the run any more.
+
+    Args:
+      rounds_done: Number of rounds after which the run goes on; those behind
+        it run again.
+    """
+    times = [len(each) for each in self._released]
+    if not self.noise_is_the_same_again:
+      times[rounds_done:] = [each + 1 for each in times[rounds_done:]]
+    to_come = self.planned.rounds - len(times)
+    return self._ledger_of([*times, *[1] * to_come])
+
+  def _ledger_of(self, runs_of_rounds: Iterable[int]) -> ledger_lib.Ledger:
     ((event, _),) = self.planned.history
     ledger = dataclasses.replace(self.planned, history=())
-    for times, rounds in itertools.groupby(map(len, self._released)):
+    for times, rounds in itertools.groupby(runs_of_rounds):
       ledger = ledger.with_rounds(event, len([*rounds]), times=times)
     return ledger
+
+  @property
+  def run_id(self) -> str:
+    """Tells the run from all others, and nothing else of it."""
+    return digest(self.found["nonce"].encode())
 
   def begin(self, planned: ledger_lib.Ledger, **found: Any) -> None:
     """Writes the first line, or refuses to go on with what began otherwise.

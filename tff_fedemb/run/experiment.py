@@ -24,6 +24,7 @@ from tff_fedemb.algorithms import registry as algorithms
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
+from tff_fedemb.privacy import budget
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
@@ -151,6 +152,19 @@ class Experiment:
       ),
       round_sum=round_sum,
     )
+
+  def check_budget(self) -> None:
+    """Refuses a new run for which its budget has too little left.
+
+    Raises:
+      errors.FieldError: As `budget.check`.
+    """
+    if self.spec.privacy_budget is not None:
+      planned = self.create_ledger().with_rounds(
+        self.mechanism.round_event, self.spec.rounds
+      )
+      users = self.task.train_users.digest if self.task is not None else None
+      budget.check(self.spec.privacy_budget, planned, users=users)
 
   def extrapolate(
     self, *, accountants: tuple[str, ...] | None = None

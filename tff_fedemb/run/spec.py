@@ -32,7 +32,10 @@ from tff_fedemb.run import deployment as deployment_lib
 from tff_fedemb.run import extrapolation as extrapolation_lib
 from tff_fedemb.run import task as task_lib
 
-_PRIVATE_PARTS = ("participation", "mechanism", "server_optimizer")
+_PRIVATE_PARTS = (
+  *("participation", "mechanism", "server_optimizer"),
+  "privacy_budget",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,6 +70,9 @@ class RunSpec(training.TrainingConfig):
       None for pooled data. The adaptive ones, adam and yogi, are for runs
       without noise.
     delta: Delta of the guarantee [number of users ** -1.1].
+    privacy_budget: File of a budget that runs on the same users share, JSON
+      with epsilon, delta and num_users. It is charged before the first round;
+      a run for which too little is left is refused.
     pretrained_backbone: Where the backbone's weights start: a SavedModel or a
       Keras weights file, made from public data. No epsilon accounts for it.
     seed: Seed of initial weights and client work, less than 2**32. Neither who
@@ -95,6 +101,7 @@ class RunSpec(training.TrainingConfig):
     None, registry=server_optimizers.SERVER_OPTIMIZERS, searchable=True
   )
   delta: float | None = config.field(None, above=0, below=1)
+  privacy_budget: str | None = config.field(None, path=True)
   pretrained_backbone: str | None = config.field(None, path=True)
   seed: int = config.field(0, minimum=0, maximum=2**32 - 1)
   sampling_seed: int | None = config.field(None, minimum=0, maximum=2**63 - 1)

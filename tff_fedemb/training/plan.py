@@ -83,7 +83,8 @@ def plan(
     task: The task that `spec.task` creates, if it is at hand.
 
   Raises:
-    errors.FieldError: If the spec does not fit the data.
+    errors.FieldError: If the spec does not fit the data, or too little of its
+      privacy budget is left.
     errors.DataError: If the data cannot be used.
   """
   if not measure and task is None and spec.task.num_users is not None:
@@ -98,6 +99,7 @@ def plan(
     ]
     if measure:
       sections.append(list(_tell_round(experiment, counts)))
+  experiment.check_budget()
   config = experiment.mechanism.config
   epsilon = math.inf
   if config.noise_multiplier:

@@ -23,6 +23,7 @@ from tff_fedemb.evaluation import comparison
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.evaluation import verification
 from tff_fedemb.plots import training_plots
+from tff_fedemb.privacy import budget
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.program import chain as chain_lib
@@ -168,6 +169,8 @@ def _prepare(
   # What is wrong is told now, not after the first round or the last one.
   experiment.create_ledger()
   experiment.extrapolate()
+  if not os.path.exists(os.path.join(run_dir, chain_lib.NAME)):
+    experiment.check_budget()
   runtime = spec.runtime.create()
   runtime.require_paths(_find_paths(spec.task))
   by_split, sample = held_out.load_images(task, spec.evaluation)
@@ -213,10 +216,13 @@ def _prepare(
     directory,
   )
   draw = deployed.draw if deployed else None
+  _begin(chain, experiment, directory, _count_parameters(process))
+  rounds_done = max(run_directory.checkpointed_rounds(run_dir), default=0)
+  _charge(experiment, directory, chain, chain.ledger_to_the_end(rounds_done))
   return _Run(
     experiment,
     directory,
-    _begin(chain, experiment, directory, _count_parameters(process)),
+    chain,
     runtime,
     process,
     evaluator,
@@ -233,7 +239,7 @@ def _begin(
   experiment: experiment_lib.Experiment,
   directory: run_directory.RunDirectory,
   num_parameters: int,
-) -> chain_lib.Chain:
+) -> None:
   """Begins the chain of a run, or goes on with it if nothing has changed."""
   chain.begin(
     experiment.create_ledger(num_parameters).with_rounds(
@@ -243,7 +249,32 @@ def _begin(
     users=experiment.task.train_users.digest,
     code_version=run_directory.find_code_version(),
   )
-  return chain
+
+
+def _charge(
+  experiment: experiment_lib.Experiment,
+  directory: run_directory.RunDirectory,
+  chain: chain_lib.Chain,
+  ledger: ledger_lib.Ledger,
+  *,
+  is_finished: bool = False,
+) -> None:
+  """Charges the run to the budget that it shares with others, if any."""
+  path = experiment.spec.privacy_budget
+  if path is None:
+    return
+  charged = budget.charge(
+    path,
+    ledger,
+    run_id=chain.run_id,
+    run_dir=os.path.abspath(directory.path),
+    users=experiment.task.train_users.digest,
+    is_finished=is_finished,
+  )
+  _say(
+    f"With this run epsilon {charged.spent:.4g} of {charged.epsilon:.4g} at"
+    f" delta {charged.delta:g} is spent in {path}."
+  )
 
 
 def _find_paths(source: task_lib.TaskSource) -> dict[str, str]:
@@ -360,6 +391,7 @@ def _report(
     for split, some in embedded.items()
   }
   privacy = _account(run.chain.ledger, directory)
+  _charge(experiment, directory, run.chain, run.chain.ledger, is_finished=True)
   export.export_backbone(
     run.evaluator.backbone,
     directory.path / run_directory.SAVED_MODEL,

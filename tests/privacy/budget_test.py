@@ -1,0 +1,166 @@
+"""Tests of privacy budgets that runs share."""
+
+from concurrent import futures
+import dataclasses
+import json
+import math
+
+import dp_accounting
+import pytest
+
+from tff_fedemb import errors
+from tff_fedemb.participation import balls_in_bins
+from tff_fedemb.participation import fixed_size
+from tff_fedemb.participation import min_separation
+from tff_fedemb.participation import poisson
+from tff_fedemb.privacy import arithmetic
+from tff_fedemb.privacy import budget
+from tff_fedemb.privacy import ledger as ledger_lib
+
+_DELTA = 1e-6
+_POISSON = poisson.Poisson(10_000, 100.0)
+_USERS = {"run_dir": "runs/one", "users": "digest of the users"}
+
+
+def _ledger(noise_multiplier=1.0, rounds=10, participation=_POISSON, **fields):
+  return ledger_lib.Ledger(participation, delta=0.1, **fields).with_rounds(
+    dp_accounting.GaussianDpEvent(noise_multiplier), rounds
+  )
+
+
+@pytest.fixture(name="path")
+def _path(tmp_path):
+  path = tmp_path / "budget.json"
+  values = {"epsilon": 1.5, "delta": _DELTA, "num_users": 10_000}
+  path.write_text(json.dumps(values))
+  return path
+
+
+def test_runs_compose_as_one_accountant_does():
+  accountant = dp_accounting.pld.PLDAccountant()
+  for noise_multiplier, rounds in ((1.0, 10), (0.8, 5)):
+    event = dp_accounting.GaussianDpEvent(noise_multiplier)
+    accountant.compose(dp_accounting.PoissonSampledDpEvent(0.01, event), rounds)
+  found = budget.compose([_ledger(), _ledger(0.8, 5)], _DELTA)
+  assert found == pytest.approx(accountant.get_epsilon(_DELTA), rel=1e-9)
+  assert budget.compose([], _DELTA) == 0.0
+
+
+def test_runs_without_sampling_are_one_gaussian_mechanism():
+  # Two runs, each user at most twice and once in them: sums of 1 / z ** 2.
+  often, once = (
+    min_separation.MinSeparation(1_000, 10, min_separation=100)
+    for _ in range(2)
+  )
+  ledgers = [_ledger(4.0, 200, often), _ledger(3.0, 100, once)]
+  gaussian = dp_accounting.GaussianDpEvent(1 / math.sqrt(2 / 16 + 1 / 9))
+  accountant = dp_accounting.pld.PLDAccountant().compose(gaussian)
+  assert budget.compose(ledgers, _DELTA) == pytest.approx(
+    accountant.get_epsilon(_DELTA), rel=1e-3
+  )
+
+
+def test_arithmetic_of_all_runs_counts():
+  round_sum = arithmetic.RoundSum(1.0, 1.0, 1000)
+  whole = _ledger(round_sum=round_sum)
+  exact = budget.compose([_ledger()] * 2, _DELTA)
+  assert exact < budget.compose([whole] * 2, _DELTA) < exact * 1.001
+  double = dataclasses.replace(whole, delta=_DELTA).with_rounds(
+    dp_accounting.GaussianDpEvent(1.0), 10
+  )
+  assert budget.compose([whole] * 2, _DELTA) == pytest.approx(
+    double.tightest_epsilon(), rel=1e-6
+  )
+
+
+@pytest.mark.parametrize(
+  ("other", "message"),
+  [
+    (fixed_size.FixedSize(10_000, 100), "the neighbouring relation of the"),
+    (
+      balls_in_bins.BallsInBins(10_000, 100),
+      "an accountant in common",
+    ),
+  ],
+)
+def test_what_does_not_compose_is_refused(other, message):
+  ledgers = [_ledger(), _ledger(participation=other)]
+  with pytest.raises(
+    errors.FieldError, match=f"participation must .*{message}"
+  ):
+    budget.compose(ledgers, _DELTA)
+
+
+def test_a_run_is_charged_once_and_settled(path):
+  spent = budget.charge(path, _ledger(), run_id="1", **_USERS).spent
+  assert spent == pytest.approx(budget.compose([_ledger()], _DELTA))
+  # It goes on, and one of its rounds runs again.
+  again = _ledger(rounds=9).with_rounds(
+    dp_accounting.GaussianDpEvent(1.0), times=2
+  )
+  more = budget.charge(path, again, run_id="1", **_USERS)
+  assert len(more.charges) == 1
+  assert more.spent > spent
+  done = budget.charge(
+    path, _ledger(rounds=500), run_id="1", is_finished=True, **_USERS
+  )
+  # What was spent cannot be taken back, and is told.
+  assert done.spent > done.epsilon
+  assert budget.read(path) == done
+  assert "500 rounds" in done.to_text()
+  with pytest.raises(errors.FieldError, match="have enough left"):
+    budget.check(path, _ledger(rounds=1))
+
+
+def test_who_would_overspend_is_refused_and_nothing_changes(path):
+  budget.charge(path, _ledger(), run_id="1", **_USERS)
+  before = path.read_bytes()
+  with pytest.raises(
+    errors.FieldError,
+    match=r"privacy_budget must have enough left for the run, with which all"
+    r" runs would cost epsilon .* found 0\.\d+ of 1\.5 spent",
+  ):
+    budget.charge(path, _ledger(0.5, 50), run_id="2", **_USERS)
+  for ledger, users, message in (
+    (_ledger(participation=poisson.Poisson(9_999, 100.0)), "digest", "9,999"),
+    (_ledger(), "others", "one that runs on other users were charged to"),
+  ):
+    with pytest.raises(errors.FieldError, match=message):
+      budget.charge(path, ledger, run_id="2", run_dir="", users=users)
+  assert path.read_bytes() == before
+
+
+def test_twenty_programs_at_once_never_overspend(path):
+  with futures.ProcessPoolExecutor(4) as pool:
+    charged = sum(pool.map(_start, [path] * 20, range(20)))
+  found = budget.read(path)
+  assert len(found.charges) == charged
+  # As many as fit, no fewer.
+  assert found.spent <= found.epsilon
+  assert (
+    budget.compose([_ledger(rounds=40)] * (charged + 1), _DELTA) > found.epsilon
+  )
+  assert found.spent == pytest.approx(
+    budget.compose([_ledger(rounds=40 * charged)], _DELTA), rel=1e-9
+  )
+
+
+def _start(path, number):
+  try:
+    budget.charge(path, _ledger(rounds=40), run_id=str(number), **_USERS)
+  except errors.FieldError:
+    return False
+  return True
+
+
+@pytest.mark.parametrize(
+  "text", ["{", "[]", '{"epsilon": 0, "delta": 1e-6, "num_users": 1}', "{}"]
+)
+def test_a_damaged_file_is_refused(path, text):
+  path.write_text(text)
+  with pytest.raises(errors.FieldError, match="be a privacy budget, found"):
+    budget.read(path)
+  path.unlink()
+  with pytest.raises(errors.FieldError, match="be a JSON file like"):
+    budget.charge(path, _ledger(), run_id="1", **_USERS)
+  assert not list(path.parent.iterdir())
