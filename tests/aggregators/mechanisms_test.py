@@ -40,25 +40,6 @@ def _create_noisy(create_aggregation):
   )
 
 
-_SPECS = (tf.TensorSpec([100]), tf.TensorSpec([]))
-
-
-def _build_query(name, **options):
-  """What makes the noise, without TFF, for tensors of `_SPECS`."""
-  created = released.create_mechanism(name, **_noisy(name, options))
-  return created.config.build_query(_SPECS, created.strategy)
-
-
-def _draw(query, num_rounds):
-  """Sums of nothing but noise, `[num_rounds, 101]`, and the last state."""
-  zeros = tuple(tf.zeros(spec.shape) for spec in _SPECS)
-  state, sums = query.initial_global_state(), []
-  for _ in range(num_rounds):
-    noised, state, _ = query.get_noised_result(zeros, state)
-    sums.append(released.flatten(noised))
-  return np.array(sums), state
-
-
 def _draw_large_updates():
   """Updates, in the first numbers of each tensor."""
   places = [
@@ -215,7 +196,9 @@ def test_state_determines_the_noise(noisy, name, options):
 )
 def test_seed_for_tests_is_shared(name, options):
   first, second, another = (
-    _draw(_build_query(name, noise_seed=seed, **options), 4)[0]
+    released.Noise(name, **_noisy(name, {"noise_seed": seed, **options})).draw(
+      4
+    )[0]
     for seed in (7, 7, 8)
   )
   assert np.all(first)
@@ -244,11 +227,7 @@ def test_no_seed_is_used_twice(noisy, name, options):
 
 @pytest.mark.parametrize(("name", "options", "copies"), cases.params("copies"))
 def test_size_of_the_state(name, options, copies):
-  _, state = _draw(_build_query(name, **options), 5)
-  floats = [
-    leaf.size
-    for leaf in map(np.asarray, nest.flatten(state))
-    if leaf.dtype.kind == "f"
-  ]
-  # Scalars are not worth a model.
-  assert copies <= sum(floats) / 101 < copies + 0.1
+  noise = released.Noise(name, **_noisy(name, options))
+  for state in noise.draw(5)[1]:
+    # Scalars are not worth a model.
+    assert copies <= noise.model_copies(state) < copies + 0.1
