@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+from typing import Any
 
 from etils import epy
 import numpy as np
@@ -119,7 +120,7 @@ def create_photos_task(config: task_config.PhotosConfig) -> task_lib.Task:
   names = {label: facts["class_names"][label] for label in labels.tolist()}
   return task_lib.Task(
     name="photos",
-    user_meaning=_find_meaning(config, of_people=facts["of_people"]),
+    user_meaning=_find_meaning(config, facts),
     train_users=population.Population(facts["num_users"]),
     create_client_dataset=index.create_dataset,
     image_shape=image_shape,
@@ -150,12 +151,20 @@ def create_photos_task(config: task_config.PhotosConfig) -> task_lib.Task:
   )
 
 
-def _find_meaning(config: task_config.PhotosConfig, *, of_people: bool) -> str:
+def _find_meaning(
+  config: task_config.PhotosConfig, facts: dict[str, Any]
+) -> str:
   if config.table is not None:
-    return "a value of the table's column user"
-  if of_people:
-    return "a person with a folder of images, who is a class as well"
-  return "the owner of a folder of photos"
+    meaning = "a value of the table's column user"
+  elif facts["of_people"]:
+    meaning = "a person with a folder of images, who is a class as well"
+  else:
+    meaning = "the owner of a folder of photos"
+  if facts["num_shared"]:
+    meaning += (
+      f", without the {facts['num_shared']:,} images that several users own"
+    )
+  return meaning
 
 
 def _describe(

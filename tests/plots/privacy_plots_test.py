@@ -172,10 +172,19 @@ def test_an_audit_of_one_round(claimed):
     [1],
     claimed,
     {"final_model": [0.0]},
+    rates={
+      "allowed": [0.1, 0.5, 1.0],
+      "final_model": [0.0, 0.5, 1.0],
+    },
+    false_positive_rates=[0.001, 0.01, 1.0],
     delta=1e-5,
     caption="c",
   )
-  (axes,) = figure.axes
+  axes, rates = figure.axes
+  assert [line.get_label() for line in rates.lines] == [
+    "allowed",
+    "final model",
+  ]
   assert axes.lines[0].get_marker() not in ("", "None")
   labels = [text.get_text() for text in axes.get_legend().get_texts()]
   said = "claimed: ε = ∞" if claimed == [math.inf] else "claimed"

@@ -1,5 +1,6 @@
 """Tests of what a report says in words."""
 
+import re
 import types
 
 import dp_accounting
@@ -17,7 +18,8 @@ from tff_fedemb.strategies import tree
 
 def _guarantee(participation, event, rounds=4, delta=1e-3, **summary):
   ledger = ledger_lib.Ledger(participation, delta=delta)
-  report = ledger.with_rounds(event, rounds).report()
+  ledger = ledger.with_rounds(event, rounds)
+  report = ledger.report()
   run = types.SimpleNamespace(
     account=types.SimpleNamespace(
       report=report, ledger=ledger, notes=("all is well",)
@@ -95,6 +97,21 @@ def test_secure_sums_are_called_simulated(event):
   for summary in ({}, {"secure_sums": None}):
     found, _ = _guarantee(claim, event, **summary)
     assert "secure sums" not in found.sentences[1]
+
+
+def test_how_many_members_an_attack_can_find():
+  # All users are in the one round: two Gaussians 1 apart, at z = 2 and two clip
+  # norms.
+  claim = fixed_size.FixedSize(100, 100)
+  found, _ = _guarantee(claim, dp_accounting.GaussianDpEvent(8.0))
+  epsilon_rates = re.search(
+    r"at most ([\d.]+) % of them at 1 % and ([\d.]+) % of them at 0.1 % false",
+    found.sentences[0],
+  )
+  assert epsilon_rates is not None
+  first, second = map(float, epsilon_rates.groups())
+  assert 1 < first < 100
+  assert 0.1 < second < first
 
 
 def test_how_often_a_guess_is_right():

@@ -56,7 +56,7 @@ _ODD_FOLDERS = [
   ("mkdir eve", "4 of 4 users have images both to train .* hold_out=users"),
   (
     "copy bob/b/5.jpg ann/a/0.jpg",
-    "1 images are files that two users have; .* leave all but one.*: ann/a/0",
+    "1 images that several users own are left out, .*: ann/a/0",
   ),
   (_OWN_LABELS, r"of \d+ classes to .* of one user each: labels are almost us"),
   ("mkdir eve", "1 folders of users are empty: eve."),
@@ -90,7 +90,7 @@ _ODD_PEOPLE = [
   ("photo 1.jpg", "1 images lie beside folders .* move them into .*: 1.jpg."),
   ("photo p99/1.jpg", "1 of 13 classes have one image, .*: p99."),
   ("link p99 p1", "1 links lead to folders that are listed already .*: p99."),
-  ("copy p2/9.jpg p1/1.jpg", "1 images are .* two users have; .*: p1/1.jpg"),
+  ("copy p2/9.jpg p1/1.jpg", "1 images that several users own .*: p1/1.jpg"),
 ]
 
 
@@ -237,10 +237,22 @@ def test_rows_that_are_repeated(create_from_table):
   assert images == len(rows)
 
 
-def test_an_image_of_two_users(create_from_table):
-  row = {**trees.rows()[0], "user": "bob"}
-  task = create_from_table([*trees.rows(), row])
-  assert "1 images are files that two users have" in task.warnings[0]
+@pytest.mark.parametrize("owners", [("ann", "bob"), ("ann | bob",)])
+def test_an_image_of_two_users_is_left_out(create_from_table, owners):
+  first, *others = trees.rows()
+  task = create_from_table(
+    [*others, *({**first, "user": owner} for owner in owners)]
+  )
+  assert "1 images that several users own are left out" in task.warnings[0]
+  assert task.user_meaning.endswith(
+    "without the 1 images that several users own"
+  )
+  ids = "\n".join(clients.user_ids(task))
+  images = len(clients.read_client(task, ids)[1])
+  images += sum(task.load_images(s).labels.size for s in ("validation", "test"))
+  assert images == len(others)
+  # Nobody else appears.
+  assert len(task.train_users) == len(create_from_table(others).train_users)
 
 
 @pytest.mark.parametrize(

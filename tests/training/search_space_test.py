@@ -39,8 +39,8 @@ _SEARCHABLE = """
   augmentation backbone batch_size client_learning_rate client_lr_schedule
   client_momentum client_optimizer embedding_dim freeze_head head
   head_imprint_steps head_initial_scale head_learned_scale head_lr_scale
-  head_margin head_scale head_warmup_steps local_epochs max_examples_per_client server_learning_rate
-  server_momentum server_optimizer trainable turned_classes
+  head_margin head_scale head_warmup_steps local_epochs max_examples_per_client
+  server_learning_rate server_momentum server_optimizer trainable turned_classes
 """
 
 # Chance that a right sampler fails, per check of draws.

@@ -117,9 +117,24 @@ def leave_out_repeated(
   photos.loc[is_other, "fault"] = "listed with another label before"
 
 
-def find_shared(photos: pd.DataFrame, findings: photo_folder.Findings) -> None:
-  """Finds files that two users have, by size and then by content."""
+def leave_out_shared(
+  photos: pd.DataFrame, findings: photo_folder.Findings
+) -> int:
+  """Leaves out images that several users own, found by size and content.
+
+  A guarantee for a user covers what is in the user's own place. An image of two
+  users in the place of one of them would be an influence of the other one that
+  nothing bounds.
+
+  Args:
+    photos: A row for each owner of a photo; `split` is set.
+    findings: Where they are named.
+
+  Returns:
+    The number of images.
+  """
   fine = _find_fine(photos)
+  fine = fine[fine["split"] != photo_index.LEFT_OUT]
   files = _of_two_users(fine[fine["size"] > 0], "size")
   num_all = len(files)
   room = len(photos) if len(photos) <= MAX_SNIFFED else MAX_COMPARED
@@ -143,12 +158,15 @@ def find_shared(photos: pd.DataFrame, findings: photo_folder.Findings) -> None:
     )
     digests = [_digest(file, num_bytes) for file in bar]
     files = _of_two_users(files.assign(digest=digests), "digest")
-  for path in files.drop_duplicates("digest")["path"]:
+  photos.loc[files.index, "split"] = photo_index.LEFT_OUT
+  images = files.drop_duplicates("digest")["path"]
+  for path in images:
     findings.add_odd(
-      "{number} images are files that two users have; the guarantee is for"
-      " one user's images, so leave all but one of the copies out",
+      "{number} images that several users own are left out, all copies of them,"
+      " so that the guarantee covers all that a user has",
       photo_folder.show_name(os.fsdecode(path)),
     )
+  return len(images)
 
 
 def _of_two_users(photos: pd.DataFrame, column: str) -> pd.DataFrame:

@@ -118,7 +118,7 @@ def _write(
   photo_checks.convert(photos, copies)
   if decode_all:
     photo_checks.decode_all(photos)
-  photo_checks.find_shared(photos, findings)
+  num_shared = photo_checks.leave_out_shared(photos, findings)
   photos, classes = photo_splits.assign(photos, hold_out)
   is_used = photos["fault"].isna() & (photos["split"] <= photo_index.TEST)
   faults = photos[photos["fault"].notna()]
@@ -135,6 +135,7 @@ def _write(
     watched=_find_watched(listing, photos),
     facts=_find_facts(photos)
     | {
+      "num_shared": num_shared,
       "bad": [
         *findings.bad,
         *zip(map(os.fsdecode, faults["path"]), faults["fault"], strict=True),

@@ -3,6 +3,7 @@
 The table has values separated by commas, semicolons or tabulators, in UTF-8, or
 is a Parquet file. An image is named relative to the table's folder and lies
 below it: a table that somebody sent cannot have other files of the disk read.
+Several owners of an image are separated by "|" in the column user.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,6 +33,7 @@ _PARQUET = (".parquet", ".pq")
 _HEAD = 1 << 16
 _DRIVE = re.compile(r"[A-Za-z]:/")
 _FORMS = ("NFC", "NFD")
+_OWNERS = "|"
 
 
 def is_table(path: pathlib.Path) -> bool:
@@ -208,15 +210,16 @@ class TableListing:
         bad[number] = what
         continue
       path, size, mtime_ns, fault = _look_at(image, root)
-      yield photo_folder.Photo(
-        show(user),
-        show(label),
-        os.fsencode(path),
-        size,
-        mtime_ns,
-        fault,
-        _SPLITS[split[0].lower()] if split else -1,
-      )
+      for owner in dict.fromkeys(map(str.strip, user.split(_OWNERS))):
+        yield photo_folder.Photo(
+          show(owner),
+          show(label),
+          os.fsencode(path),
+          size,
+          mtime_ns,
+          fault,
+          _SPLITS[split[0].lower()] if split else -1,
+        )
     self.findings.bad += [
       (f"{self._table.word} {number:,}", bad[number]) for number in sorted(bad)
     ]
@@ -231,6 +234,8 @@ def _find_gap(
       return f"no {name}"
     if "\0" in value:
       return f"a {name} with a NUL character"
+  if not all(map(str.strip, user.split(_OWNERS))):
+    return f"a user without a name in {user!r}"
   if split.lower() not in _SPLITS:
     return f"split {split!r}, which is none of {', '.join(_SPLITS)}"
   return None

@@ -171,16 +171,24 @@ def plot_audit(
   claimed: Sequence[float],
   lower_bounds: Mapping[str, Sequence[float]],
   *,
+  rates: Mapping[str, Sequence[float]],
+  false_positive_rates: Sequence[float],
   delta: float,
   caption: str,
 ) -> None:
   """Writes the epsilon that is claimed and the lower bounds of some attacks.
+
+  A second panel has the true positive rates that the claim allows any attack,
+  with those of the attacks that were run beneath.
 
   Args:
     path: PNG file to write, in a directory that exists.
     rounds: `[n]` numbers of rounds, ascending.
     claimed: `[n]` epsilons; those that are infinite are left out.
     lower_bounds: `[n]` lower bounds of epsilon by attack.
+    rates: `[m]` true positive rates by attack, those that the claim allows
+      first.
+    false_positive_rates: `[m]`, of the same tests.
     delta: At which all of them hold.
     caption: What they assume, in words, printed below the axes.
 
@@ -188,8 +196,8 @@ def plot_audit(
     errors.FieldError: If there are too many attacks, or none.
   """
   figures.check_count("lower_bounds", len(lower_bounds))
-  figure, ((axes,),) = figures.create_figure(
-    *(6.8, 4.6), statement=caption, letters=88
+  figure, ((axes, roc),) = figures.create_figure(
+    *(11.0, 4.6), (1, 2), statement=caption, letters=140
   )
   finite = [math.nan if value == math.inf else value for value in claimed]
   label = "claimed" if any(map(math.isfinite, finite)) else "claimed: ε = ∞"
@@ -208,7 +216,37 @@ def plot_audit(
   highest = axes.dataLim.y1 or 1.0
   axes.set_ylim(-0.04 * highest, 1.04 * highest)
   figures.set_rounds(axes, rounds)
+  _draw_rates(roc, rates, false_positive_rates)
   figures.write(figure, path)
+
+
+def _draw_rates(
+  axes: mpl_axes.Axes,
+  rates: Mapping[str, Sequence[float]],
+  false_positive_rates: Sequence[float],
+) -> None:
+  keys = []
+  # Attacks have the colours of the other panel.
+  for index, (name, true_positive_rates) in enumerate(rates.items(), -1):
+    style = figures.style_of(index, marker="")
+    if index < 0:
+      style |= {"color": "black", "linestyle": "-", "linewidth": 2}
+    keys += axes.plot(
+      false_positive_rates,
+      figures.only_drawable(true_positive_rates),
+      label=name.replace("_", " "),
+      **style,
+    )
+  figures.decorate(
+    axes,
+    title="Members found at false alarms",
+    x_label="false positive rate",
+    y_label="true positive rate",
+    keys=keys,
+  )
+  for axis in (axes.xaxis, axes.yaxis):
+    figures.set_logarithmic(axis, (1e-3, 1.0))
+    figures.set_percent(axis)
 
 
 def plot_errors(

@@ -7,6 +7,8 @@ up to 1 is strong, up to 10 reasonable, above 10 weak to none.
 import dataclasses
 import math
 
+from tff_fedemb.privacy.audit import membership
+from tff_fedemb.privacy.audit import trade_off
 from tff_fedemb.report import run_files
 
 _STRENGTHS = (
@@ -121,6 +123,25 @@ def _say_what_holds(run: run_files.Run) -> str:
     f" one single user ({privacy.neighboring_relation}), {often},"
     " whatever else they know (50 % is blind guessing): (ε, δ) ="
     f" ({format_epsilon(privacy.epsilon)}, {privacy.delta:.3g})."
+    f"{_say_rates(run)}"
+  )
+
+
+def _say_rates(run: run_files.Run) -> str:
+  """A sentence of how many members an attack can find, if that is not all."""
+  rates = membership.FALSE_POSITIVE_RATES
+  allowed = trade_off.allowed_rates(
+    run.account.ledger, run.account.report.epsilon, rates
+  )
+  if min(allowed) > _CERTAIN:
+    return ""
+  told = " and ".join(
+    f"{math.ceil(1000 * most) / 10:.3g} % of them at {100 * rate:g} %"
+    for rate, most in zip(rates, allowed, strict=True)
+  )
+  return (
+    " An attack that looks for users who took part in training finds at most"
+    f" {told} false alarms."
   )
 
 

@@ -22,6 +22,7 @@ from tff_fedemb.privacy.audit import gaussian_estimate
 from tff_fedemb.privacy.audit import membership
 from tff_fedemb.privacy.audit import registry
 from tff_fedemb.privacy.audit import scores as scores_lib
+from tff_fedemb.privacy.audit import trade_off
 from tff_fedemb.privacy.audit import users as users_lib
 from tff_fedemb.run import experiment as experiment_lib
 from tff_fedemb.run import spec as spec_lib
@@ -37,6 +38,8 @@ _ASSUMES = (
   " several attacks, and of several rounds, each by itself",
   "an estimate is no bound: it may exceed what is true",
 )
+# At which true positive rates are told.
+_FALSE_POSITIVE_RATES = np.geomspace(1e-3, 1.0, 31)
 
 
 class _Attacks:
@@ -49,12 +52,22 @@ class _Attacks:
     canaries: canary_updates.CanaryUpdates,
     *,
     weights: Any,
-    momentum: float,
     significance: float,
   ):
     self._experiment, self._slots = experiment, slots
     self._significance = significance
     self._weights = weights
+    momentum = 0.0
+    # What one clip norm in a round's sum moves the model by, if that is known.
+    self._step = None
+    optimizer = experiment.spec.server_optimizer
+    config = experiment.mechanism.config
+    if isinstance(optimizer, server_optimizers.SgdMomentum):
+      momentum = optimizer.momentum
+      if config.noise_multiplier and experiment.mechanism.strategy is None:
+        self._step = (
+          optimizer.learning_rate * config.clip_norm / config.clients_per_round
+        )
     self._updates = canary_updates.UpdateScores(
       canaries, weights.trainable, momentum=momentum
     )
@@ -101,14 +114,39 @@ class _Attacks:
         if strategy is None
         else strategy.round_noise_matrix(rounds),
       )
+    elif self._step is not None:
+      participation = self._experiment.participation
+      found["likelihood_ratio"] = self._updates.likelihood_ratio(
+        # A probability of 1 has no opposite to compare with.
+        sampling_probability=min(
+          participation.users_per_round / participation.num_users, 1 - 1e-9
+        ),
+        noise_multiplier=self._experiment.mechanism.config.noise_multiplier,
+        step=self._step,
+      )
     return found
 
-  def _attack(self, attack: str) -> dict[str, Any]:
-    methods = [
-      name
+  @property
+  def _curve(self) -> trade_off.Curve | None:
+    """What the claim of the rounds so far allows."""
+    ledger = self._experiment.create_ledger().with_rounds(
+      self._experiment.mechanism.round_event, len(self._drawn)
+    )
+    return trade_off.Curve.of(ledger)
+
+  def _attack(
+    self, attack: str, curve: trade_off.Curve | None
+  ) -> dict[str, Any]:
+    is_sampled = self._experiment.participation.is_sampled
+    options: dict[str, dict[str, Any]] = {
+      name: {}
       for name, method in registry.METHODS.items()
-      if not (method.is_of_mu and self._experiment.participation.is_sampled)
-    ]
+      if not (method.is_of_mu and is_sampled)
+    }
+    if curve is None:
+      del options["area"]
+    else:
+      options["area"] = {"curve": curve}
     included = self._slots.included[self._slots.of[attack]]
     scores = {
       name: scores_lib.Scores.of_coins(values, included)
@@ -116,18 +154,22 @@ class _Attacks:
     }
     delta = self._experiment.delta
     # Bonferroni: any of them may be the largest.
-    level = self._significance / (len(methods) * len(scores))
+    level = self._significance / (len(options) * len(scores))
     bounds = [
       {"statistic": name}
       | registry.bound_epsilon(
-        method, some, delta=delta, significance=level
+        method, some, delta=delta, significance=level, **more
       ).to_json()
       for name, some in scores.items()
-      for method in methods
+      for method, more in options.items()
     ]
+    best = max(bounds, key=lambda bound: bound["epsilon_lower"])
     found: dict[str, Any] = {
-      "epsilon_lower": max(bound["epsilon_lower"] for bound in bounds),
+      "epsilon_lower": best["epsilon_lower"],
       "bounds": bounds,
+      "true_positive_rates": scores[best["statistic"]].true_positive_rates(
+        _FALSE_POSITIVE_RATES
+      ),
       "epsilon_estimates": {
         name: gaussian_estimate.estimate_epsilon(some, delta=delta)
         for name, some in scores.items()
@@ -142,8 +184,9 @@ class _Attacks:
 
   def run(self) -> dict[str, dict[str, Any]]:
     """What each attack finds in the models so far."""
+    curve = self._curve
     return {
-      attack: self._attack(attack)
+      attack: self._attack(attack, curve)
       for attack in (audit_slots.UPDATES, *self._images)
     }
 
@@ -193,16 +236,11 @@ def audit(
   )
   slots = audit_slots.Slots(task, config, canaries)
   experiment = experiment_lib.resolve(spec, slots.create_task())
-  optimizer = spec.server_optimizer
-  momentum = 0.0
-  if isinstance(optimizer, server_optimizers.SgdMomentum):
-    momentum = optimizer.momentum
   create_attacks = functools.partial(
     _Attacks,
     experiment,
     slots,
     canaries,
-    momentum=momentum,
     significance=config.significance,
   )
   ledger, points = _train(experiment, slots, canaries, create_attacks)
@@ -214,6 +252,14 @@ def audit(
     over_rounds["round"],
     over_rounds["epsilon_claimed"],
     over_rounds["epsilon_lower"],
+    rates={
+      "allowed": result["true_positive_rates_allowed"],
+      **{
+        name: found["true_positive_rates"]
+        for name, found in result["attacks"].items()
+      },
+    },
+    false_positive_rates=result["false_positive_rates"],
     delta=ledger.delta,
     caption="Each lower bound holds with confidence"
     f" {1 - config.significance:g} by itself. Sampling:"
@@ -277,6 +323,10 @@ def _summarize(
   return {
     "epsilon_claimed": report.epsilon,
     "delta": ledger.delta,
+    "false_positive_rates": list(_FALSE_POSITIVE_RATES),
+    "true_positive_rates_allowed": trade_off.allowed_rates(
+      ledger, report.epsilon, _FALSE_POSITIVE_RATES
+    ).tolist(),
     "accountant": report.accountant,
     "rounds": ledger.rounds,
     "confidence": 1 - significance,
@@ -316,4 +366,15 @@ def to_text(result: dict[str, Any]) -> str:
     lines.append(
       line + ("; THE CLAIM IS REFUTED" if found["is_refuted"] else "")
     )
+  wanted = membership.FALSE_POSITIVE_RATES
+  allowed = np.interp(
+    wanted,
+    result["false_positive_rates"],
+    result["true_positive_rates_allowed"],
+  )
+  told = (
+    f"{100 * most:.3g} % of the members at {100 * rate:g} % false alarms"
+    for rate, most in zip(wanted, allowed, strict=True)
+  )
+  lines.append(f"The claim allows any attack to find {', '.join(told)}.")
   return "\n".join(lines)

@@ -97,7 +97,8 @@ def test_the_order_of_scores_makes_no_difference(method):
   assert first.epsilon_lower > 0
 
 
-@pytest.mark.parametrize("method", _METHODS)
+# An area hardly sees what happens to one user in a hundred.
+@pytest.mark.parametrize("method", sorted({*_METHODS} - {"area"}))
 def test_delta_counts(method):
   # A mechanism that publishes a user with probability 0.01, and else nothing.
   rng = np.random.default_rng(8)

@@ -10,6 +10,7 @@ noised and divided as any update.
 import collections
 from collections.abc import Callable, Sequence
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -191,6 +192,30 @@ class UpdateScores:
     """Largest cosine of each direction with what one round did."""
     return np.max(
       [p / norm for p, norm in zip(self.projections, self._norms, strict=True)],
+      axis=0,
+    )
+
+  def likelihood_ratio(
+    self, *, sampling_probability: float, noise_multiplier: float, step: float
+  ) -> np.ndarray:
+    """Logarithm of how much likelier the rounds are if a canary takes part.
+
+    It is the best statistic of who knows all but the noise and who was drawn,
+    where rounds draw users anew and their noise is independent.
+
+    Args:
+      sampling_probability: Of a user in a round.
+      noise_multiplier: Standard deviation of the noise on the sum over the clip
+        norm.
+      step: What one clip norm in the sum moves the model by.
+    """
+    signal = np.array(self.projections) / step
+    ratios = (signal - 0.5) / noise_multiplier**2
+    return np.sum(
+      np.logaddexp(
+        math.log1p(-sampling_probability),
+        math.log(sampling_probability) + ratios,
+      ),
       axis=0,
     )
 

@@ -11,6 +11,7 @@ from tff_fedemb.privacy import gaussian_accountant
 from tff_fedemb.privacy.audit import clopper_pearson
 from tff_fedemb.privacy.audit import one_run
 from tff_fedemb.privacy.audit import scores as scores_lib
+from tff_fedemb.privacy.audit import trade_off
 
 _GAUSSIAN_CLAIM = (
   "the claim is that of a Gaussian mechanism as a whole, not of a sampled one"
@@ -34,6 +35,17 @@ class Method:
   is_of_mu: bool = False
 
 
+def _bound_area(
+  scores: scores_lib.Scores,
+  *,
+  significance: float,
+  delta: float,
+  curve: trade_off.Curve = trade_off.GAUSSIAN,
+) -> scores_lib.Found:
+  area = trade_off.lower_area(scores, significance)
+  return curve.epsilon_of_area(area, delta), {"area_lower": area}
+
+
 # A new method is one function and one line here.
 METHODS = {
   f"{prefix}{name}": Method(
@@ -47,7 +59,7 @@ METHODS = {
     ("gdp_", "clopper_pearson", clopper_pearson),
     ("", "one_run", one_run),
   )
-}
+} | {"area": Method(_bound_area, trade_off.ASSUMES)}
 
 
 def epsilon_of_mu(mu: float, delta: float) -> float:

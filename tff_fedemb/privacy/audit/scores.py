@@ -5,6 +5,7 @@ import hashlib
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tff_fedemb import errors
 
@@ -82,6 +83,19 @@ class Scores:
       parts.append((values[: len(values) // 2], values[len(values) // 2 :]))
     (in_first, in_second), (out_first, out_second) = parts
     return Scores(in_first, out_first), Scores(in_second, out_second)
+
+  def true_positive_rates(
+    self, false_positive_rates: npt.ArrayLike
+  ) -> list[float]:
+    """Shares of members whose score is above that of all but so many others.
+
+    Args:
+      false_positive_rates: Shares of others, in [0, 1], `[n]`.
+    """
+    thresholds = np.quantile(
+      self.out_scores, np.subtract(1.0, false_positive_rates), method="higher"
+    )
+    return np.mean(self.in_scores[:, np.newaxis] > thresholds, axis=0).tolist()
 
   def ranked(self) -> np.ndarray:
     """Whether each canary was included, the highest score first.

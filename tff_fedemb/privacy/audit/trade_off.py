@@ -1,0 +1,203 @@
+"""What a claim allows any attacker: how many members at which false alarms.
+
+A claim is more than one epsilon: at every epsilon it has a delta, and each pair
+bounds the true positive rate of any test by its false positive rate (Kairouz,
+Oh and Viswanath 2015, "The Composition Theorem for Differential Privacy"; Dong,
+Roth and Su 2022, "Gaussian Differential Privacy"). The area under that curve
+bounds the area of any attack. It is measured from all scores at once, without a
+threshold to choose, and its error is known whatever the scores' distribution:
+Hoeffding 1963, "Probability Inequalities for Sums of Bounded Random Variables",
+section 5, with the Kullback-Leibler form of theorem 1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+import dp_accounting
+from dp_accounting.pld import privacy_loss_distribution
+import numpy as np
+import numpy.typing as npt
+from scipy import optimize
+
+from tff_fedemb.privacy import composition
+from tff_fedemb.privacy.audit import membership
+from tff_fedemb.privacy.audit import scores as scores_lib
+
+ASSUMES = (
+  "scores are independent: of canaries in computations of their own, or so many"
+  " dimensions apart that they hardly meet; epsilon is that of the claim, with"
+  " so much noise that an attack can have this area under its curve"
+)
+
+# Where the curve is looked at: fine where epsilons are small, as most mass is.
+_EPSILONS = np.concatenate([np.linspace(0, 2, 80), np.linspace(2.1, 40, 160)])
+_NUM_RATES = 1000
+# PLD rounds losses up to multiples of this: the curve stays an upper bound.
+_DISCRETIZATION = 1e-3
+
+
+def _noise_of(event: dp_accounting.DpEvent) -> tuple[float, float] | None:
+  """Noise multiplier and sampling probability; None if it is another event."""
+  match event:
+    case dp_accounting.GaussianDpEvent():
+      return event.noise_multiplier, 1.0
+    case dp_accounting.PoissonSampledDpEvent(
+      event=dp_accounting.GaussianDpEvent()
+    ):
+      return event.event.noise_multiplier, event.sampling_probability
+  return None
+
+
+@functools.lru_cache(maxsize=4)
+def _losses(
+  noises: tuple[tuple[float, float, int], ...], noise_factor: float
+) -> privacy_loss_distribution.PrivacyLossDistribution:
+  """The privacy losses of all rounds, with so many times the noise."""
+  total = privacy_loss_distribution.identity(_DISCRETIZATION)
+  for noise_multiplier, probability, count in noises:
+    stddev = noise_factor * noise_multiplier
+    if probability == 1.0:
+      # Gaussian mechanisms are together one.
+      stddev, count = stddev / math.sqrt(count), 1
+    losses = privacy_loss_distribution.from_gaussian_mechanism(
+      stddev,
+      sampling_prob=probability,
+      value_discretization_interval=_DISCRETIZATION,
+    )
+    total = total.compose(losses.self_compose(count))
+  return total
+
+
+@functools.lru_cache(maxsize=64)
+def _deltas(
+  noises: tuple[tuple[float, float, int], ...], noise_factor: float
+) -> np.ndarray:
+  """Delta at each of `_EPSILONS`."""
+  losses = _losses(noises, noise_factor)
+  return np.array(losses.get_delta_for_epsilon(_EPSILONS))
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+  """True positive rates that a claim allows at false positive rates.
+
+  Attributes:
+    noises: Noise multiplier, sampling probability (1 if nothing is sampled) and
+      number of rounds, for each kind of round.
+  """
+
+  noises: tuple[tuple[float, float, int], ...]
+
+  @classmethod
+  def of(cls, account: composition.Account) -> Curve | None:
+    """The curve of a claim; None if it is known at its epsilon alone."""
+    noises = []
+    for event, count in composition.composed_events(*account.run):
+      noise = _noise_of(event)
+      if noise is None:
+        return None
+      noises.append((*noise, count))
+    return cls(tuple(noises))
+
+  def true_positive_rates(
+    self, false_positive_rates: npt.ArrayLike, *, noise_factor: float = 1.0
+  ) -> np.ndarray:
+    """Returns the largest rates `[n]` of any attack.
+
+    Args:
+      false_positive_rates: In [0, 1], `[n]`.
+      noise_factor: As if there were so many times the noise.
+    """
+    rates = np.asarray(false_positive_rates)[:, np.newaxis]
+    deltas = _deltas(self.noises, noise_factor)
+    with np.errstate(over="ignore"):
+      by_members = np.exp(_EPSILONS) * rates + deltas
+    by_others = 1.0 - np.exp(-_EPSILONS) * (1.0 - deltas - rates)
+    return np.min(np.minimum(by_members, by_others), axis=1).clip(0.0, 1.0)
+
+  def area(self, noise_factor: float = 1.0) -> float:
+    """Returns the largest area under the curve of any attack."""
+    # The curve is concave: the midpoint rule does not fall short of it.
+    middles = (np.arange(_NUM_RATES) + 0.5) / _NUM_RATES
+    return float(
+      np.mean(self.true_positive_rates(middles, noise_factor=noise_factor))
+    )
+
+  def epsilon_of_area(self, area: float, delta: float) -> float:
+    """Returns the least epsilon of the claim with less noise, or more.
+
+    Args:
+      area: Under an attack's curve, below 1.
+      delta: At which epsilon is wanted.
+
+    Returns:
+      Epsilon at the noise with which an attack can have this area; 0 if that
+      is 1 / 2 or less.
+    """
+    if area <= 0.5:
+      return 0.0
+    # Logarithms of the factor that the true one lies between.
+    low = high = 0.0
+    while self.area(math.exp(high)) > area:
+      low, high = high, high + 0.5
+    while self.area(math.exp(low)) < area:
+      low, high = low - 0.5, low
+    log_factor = optimize.brentq(
+      lambda x: self.area(math.exp(x)) - area, low, high, xtol=1e-3
+    )
+    # The noisier end of what was found: epsilon is a lower bound.
+    losses = _losses(self.noises, math.exp(log_factor + 1e-3))
+    return float(losses.get_epsilon_for_delta(delta))
+
+
+def allowed_rates(
+  account: composition.Account,
+  epsilon: float,
+  false_positive_rates: npt.ArrayLike,
+) -> np.ndarray:
+  """Returns the largest true positive rates `[n]` that a claim allows.
+
+  Args:
+    account: The rounds.
+    epsilon: What they cost, at the delta of the account.
+    false_positive_rates: In [0, 1], `[n]`.
+  """
+  curve = Curve.of(account) if epsilon <= _EPSILONS[-1] else None
+  if curve is not None:
+    return curve.true_positive_rates(false_positive_rates)
+  rates = np.asarray(false_positive_rates)
+  with np.errstate(over="ignore", invalid="ignore"):
+    allowed = np.exp(epsilon) * rates + account.delta
+  return np.minimum(np.nan_to_num(allowed, nan=account.delta), 1.0)
+
+
+GAUSSIAN = Curve(((1.0, 1.0, 1),))
+
+
+def lower_area(scores: scores_lib.Scores, significance: float) -> float:
+  """Bounds the area under the curve of an attack from below.
+
+  Args:
+    scores: Of canaries, independent of each other.
+    significance: Probability that the bound is wrong, at most.
+  """
+  area = membership.measure(scores, significance=significance).auc
+  # As many pairs of a member and another one are independent of each other.
+  num_pairs = min(len(scores.in_scores), len(scores.out_scores))
+  limit = -math.log(significance) / num_pairs
+  if area <= 0.5:
+    return 0.0
+  if area == 1.0:
+    return math.exp(-limit)
+
+  def excess(true_area: float) -> float:
+    return (
+      area * math.log(area / true_area)
+      + (1.0 - area) * math.log((1.0 - area) / (1.0 - true_area))
+      - limit
+    )
+
+  return float(optimize.brentq(excess, 1e-12, area))
