@@ -193,7 +193,10 @@ def test_rounds_equal_a_plain_tensorflow_derivation():
     # Its codes, which all clients draw from the labels, stay as they are.
     (heads.ClassCodesHead(), {}),
     # Three batches of at most four are all ten images.
-    (heads.CosineHead(), {"head_imprint_steps": 3, "head_warmup_steps": 0}),
+    (
+      heads.CosineHead(),
+      {"optimizer": "sgd", "head_imprint_steps": 3, "head_warmup_steps": 0},
+    ),
   ],
 )
 def test_a_client_equals_a_plain_tensorflow_derivation(head, options):
@@ -206,8 +209,8 @@ def test_a_client_equals_a_plain_tensorflow_derivation(head, options):
     dataset = _examples_of(tf.constant(client_id)).batch(3)
     found = train(weights, dataset, round_num)
     expected = _reference_delta(weights, client_id, round_num, config, head)
+    assert max(np.abs(other).max() for other in expected) > 1e-4
     for delta, other in zip(found.delta, expected, strict=True):
-      assert np.abs(other).max() > 1e-3
       np.testing.assert_allclose(delta, other, atol=1e-5)
 
 
