@@ -188,7 +188,8 @@ def test_state_determines_the_noise(noisy, name, options):
   first, second = (
     aggregation.run_on_zeros(3, start).means[-1] for start in (state, shifted)
   )
-  assert np.all(first != second)
+  # Both are on a grid, where a number in 600,000 is equal by chance.
+  assert np.mean(first != second) > 0.99
 
 
 @pytest.mark.parametrize(
