@@ -188,7 +188,7 @@ def test_state_determines_the_noise(noisy, name, options):
   first, second = (
     aggregation.run_on_zeros(3, start).means[-1] for start in (state, shifted)
   )
-  # Both are on a grid, where a number in 600,000 is equal by chance.
+  # Both are on a grid, where a number in a million is equal by chance.
   assert np.mean(first != second) > 0.99
 
 

@@ -234,13 +234,6 @@ def test_directory_of_an_earlier_version(data_dir, tmp_path):
   assert os.listdir(tmp_path) == ["flags.json"]
 
 
-@pytest.mark.slow
-def test_program_ends_with_one_line_and_status_one(data_dir, tmp_path):
-  assert _start(data_dir, tmp_path / "run", "--clip_norm=-1").wait() == 1
-  lines = (tmp_path / "run.log").read_text().splitlines()
-  assert lines == ["error: --clip_norm must be positive, found -1.0."]
-
-
 @pytest.mark.parametrize(
   "program",
   ["run_federated", pytest.param("run_centralized", marks=pytest.mark.slow)],
