@@ -119,7 +119,9 @@ class Noise:
 
   def draw(self, num_rounds: int) -> tuple[np.ndarray, list[_State]]:
     """Noise of a new run, `[num_rounds, 101]`, and the state after each."""
-    zeros = tuple(tf.zeros(spec.shape) for spec in self._SPECS)
+    zeros = self._query.initial_sample_state(
+      tuple(tf.zeros(spec.shape) for spec in self._SPECS)
+    )
     state, sums, states = self._query.initial_global_state(), [], []
     for _ in range(num_rounds):
       noised, state, _ = self._query.get_noised_result(zeros, state)
