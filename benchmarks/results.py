@@ -5,9 +5,9 @@ that is measured takes part in measuring, so the figures of a Python process, of
 one with a worker process behind it, and of several processes of another
 framework mean the same.
 
-Both benchmarks measure groups of processes, compare rows with each other, print
-what they find and write it after every group. `goals.csv` says which figures
-are told, or compared with that of another row, and their bounds.
+The benchmark measures groups of processes, compares rows with each other,
+prints what it finds and writes it after every group. `goals.csv` says which
+figures are told, or compared with that of another row, and their bounds.
 """
 
 from __future__ import annotations
@@ -200,22 +200,17 @@ class Group:
     commands: Programs that answer as in `worker`, with their arguments.
     rounds: Measured rounds from the first one on; `None` for what the flags
       say.
-    prepare: Called before that.
     resident_after: Rounds whose resident memory is a figure, with that of all.
-    columns: Further figures of its rows.
     tells_anonymous_memory: Whether that is a figure.
   """
 
   commands: Mapping[Entry, Sequence[str]]
   rounds: int | None = None
-  prepare: Callable[[], object] = lambda: None
   resident_after: tuple[int, ...] = ()
-  columns: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   tells_anonymous_memory: bool = False
 
   def measure(self, config: BenchmarkConfig) -> dict[Entry, dict[str, Any]]:
     """Returns the rows of its entries."""
-    self.prepare()
     measurements = measure(
       list(self.commands.values()),
       rounds=self.rounds or config.rounds,
@@ -227,7 +222,6 @@ class Group:
   def _row(self, entry: Entry, found: pd.DataFrame) -> dict[str, Any]:
     row = {
       **dict(zip(("case", "runtime"), entry, strict=True)),
-      **self.columns,
       WALL: found[WALL].median(),
       "cpu_seconds": found.cpu_seconds.median(),
       MEMORY: int(found[MEMORY].max()),
@@ -245,19 +239,10 @@ class Group:
     return row
 
 
-def read_goals(cases: Sequence[str] = ()) -> pd.DataFrame:
-  """Returns what is told of the rows, as texts; empty where there is none.
-
-  Args:
-    cases: Those that goals of case "*" are for, unless they have one by name.
-  """
+def read_goals() -> pd.DataFrame:
+  """Returns what is told of the rows, as texts; empty where there is none."""
   path = pathlib.Path(__file__).with_name("goals.csv")
-  goals = pd.read_csv(path, dtype=str, keep_default_na=False)
-  is_general = goals.case == "*"
-  others = [goals[is_general].assign(case=c, other_case=c) for c in cases]
-  return pd.concat([goals[~is_general], *others]).drop_duplicates(
-    ["name", "case", "runtime"]
-  )
+  return pd.read_csv(path, dtype=str, keep_default_na=False)
 
 
 def evaluate(goals: pd.DataFrame, rows: dict[Entry, dict[str, Any]]) -> list:

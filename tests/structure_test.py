@@ -68,7 +68,6 @@ _TESTED_THROUGH = {
   "tff_fedemb.run.experiment": "tests/binaries/run_federated_test.py",
   "tff_fedemb.run.extrapolation": "tests/binaries/run_federated_test.py",
   "tff_fedemb.serving.match": "tests/binaries/match_test.py",
-  "tff_fedemb.serving.saved_models": "tests/serving/evaluate_test.py",
   "tff_fedemb.training.audit": "tests/binaries/audit_test.py",
   "tff_fedemb.training.audit_settings": "tests/binaries/audit_test.py",
   "tff_fedemb.training.audit_slots": "tests/binaries/audit_test.py",

@@ -1,6 +1,7 @@
 """Checks of arguments, which raise `errors.FieldError` of the argument."""
 
 from collections.abc import Collection, Iterable
+import difflib
 import math
 import numbers
 import operator
@@ -14,6 +15,9 @@ MAX_ROUNDS = 10**9
 # exponentials of these are numbers.
 MIN_NOISE_MULTIPLIER = 1e-6
 MAX_NOISE_MULTIPLIER = 1e6
+
+# More choices than that do not fit into an error; it names those like a value.
+_MOST_LISTED = 40
 
 
 def is_number(value: Any) -> bool:
@@ -138,9 +142,11 @@ def check_numbers(
 def check_choice(name: str, value: Any, choices: Collection[Any]) -> None:
   """Raises `errors.FieldError` unless value is one of the choices."""
   if value not in choices:
-    raise errors.FieldError(
-      name, f"be one of {', '.join(map(str, sorted(choices)))}", repr(value)
-    )
+    listed, words = sorted(map(str, choices)), "be one of"
+    if len(listed) > _MOST_LISTED:
+      words = f"be one of {len(listed)}, such as"
+      listed = difflib.get_close_matches(str(value), listed) or listed[:3]
+    raise errors.FieldError(name, f"{words} {', '.join(listed)}", repr(value))
 
 
 def check_delta(delta: Any) -> float:

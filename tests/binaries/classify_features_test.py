@@ -123,11 +123,10 @@ def test_number_of_classes(flags):
 
 
 def test_without_noise(flags):
-  # Sampled as well, which with noise takes PLD seconds.
   result, output = _fit(
     flags,
     method="sgd",
-    hyperparameters="steps=30,batch_size=6,learning_rate=None",
+    hyperparameters="steps=30,learning_rate=None",
     epsilon="inf",
     delta=None,
   )
@@ -135,23 +134,9 @@ def test_without_noise(flags):
   assert result["delta"] is None
   (release,) = result["releases"]
   assert release["noise_multiplier"] == 0.0
-  assert release["sampling_probability"] == pytest.approx(0.1)
   assert result["test_accuracy"] > 0.8
   assert "epsilon = inf: no noise, no privacy" in output
-  assert "gradient 30 times, noise multiplier 0, sampling probability 0.1" in (
-    output
-  )
-
-
-def test_same_seed_same_result(flags, tmp_path):
-  weights = []
-  for seed in (1, 1, 2):
-    path = tmp_path / "weights.npz"
-    _fit(flags, seed=seed, output_weights=path)
-    with np.load(path) as arrays:
-      weights.append(arrays["coef"])
-  np.testing.assert_array_equal(weights[0], weights[1])
-  assert not np.allclose(weights[0], weights[2])
+  assert "gradient 30 times, noise multiplier 0" in output
 
 
 def test_users(flags):
@@ -190,17 +175,12 @@ def test_users(flags):
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
-    ({"epsilon": 0}, "--epsilon must be in (0, inf], found 0.0."),
     ({"epsilon": None}, "--epsilon must be given, found nothing."),
     ({"epsilon": 101}, "--epsilon must be in (0, 100], found 101.0."),
     ({"delta": None}, "--delta must be given where epsilon is finite,"),
     ({"method": "magic"}, "--method must be one of feature_"),
     ({"runtime": "tff"}, "--runtime must not be set with unit example, which"),
     ({"unit": "user", "seed": 1}, "--seed must not be set with unit user,"),
-    (
-      {"unit": "user", "user_clip_norm": -1},
-      "--user_clip_norm must be positive, found -1.0.",
-    ),
     ({"unit": "user"}, "--train must hold user, whose each example is, with"),
     ({"unit": "user", "method": "newton"}, "--method must be one of sgd, "),
     (
@@ -208,25 +188,18 @@ def test_users(flags):
       "covariance must be 'shared': a user would send one a class, in a",
     ),
     ({"train": "none.npz"}, "none.npz must be a file, found none."),
-    ({"test": "test.txt"}, "--test must end with .npz or .tfrecord, found "),
     ({"num_classes": 2}, "--num_classes must be above all labels, found 2"),
     ({"output_json": "no/such/dir.json"}, "--output_json must be in a dir"),
     ({"hyperparameters": "speed=1"}, "--hyperparameters must name hyper"),
-    ({"hyperparameters": "speed"}, "--hyperparameters must have items NAME=V"),
     ({"split": "hessian=1"}, "--split must name releases of the method"),
-    ({"split": "class_sum=0"}, "--split must be positive, found 0.0"),
-    ({"split": "class_sum=x"}, "--split must be numbers"),
-    ({"split": "class_sum="}, "--split must have items NAME=VALUE"),
     ({"split": "a=1,a=2"}, "--split must have items NAME=VALUE, no name twice"),
-    *(
-      ({"method": "sgd", "hyperparameters": typed}, message)
-      for typed, message in {
-        "steps=2.5": "steps must be an integer of at least 1, found '2.5'",
-        "steps=None": "steps must be an integer of at least 1, found 'None'",
-        "momentum=a": "momentum must be in [0, 1), found 'a'",
-        "batch_size=nan": "batch_size must be at least 1, found nan",
-        "batch_size=61": "batch_size must be at most the number of examples",
-      }.items()
+    (
+      {"method": "sgd", "hyperparameters": "steps=2.5"},
+      "steps must be an integer of at least 1, found '2.5'",
+    ),
+    (
+      {"method": "sgd", "hyperparameters": "logit_bias=nan"},
+      "logit_bias must be in [-100, 100], found nan",
     ),
   ],
 )
@@ -234,10 +207,9 @@ def test_mistakes(flags, tmp_path, changes, message):
   feature_examples.check_refused(_PROGRAM, tmp_path, message, **flags | changes)
 
 
-@pytest.mark.parametrize("output", ["predictions", "output_weights"])
-def test_inputs_are_not_replaced(flags, tmp_path, output):
-  message = f"--{output} must be another file than train"
-  changes = {output: flags["train"]}
+def test_inputs_are_not_replaced(flags, tmp_path):
+  message = "--predictions must be another file than train"
+  changes = {"predictions": flags["train"]}
   feature_examples.check_refused(_PROGRAM, tmp_path, message, **flags | changes)
 
 
@@ -256,15 +228,6 @@ def test_mistakes_in_files(flags, tmp_path, name, arrays, message):
   np.savez(flags[name], **defaults | arrays)
   message = message.format(path=flags[name])
   feature_examples.check_refused(_PROGRAM, tmp_path, message, **flags)
-
-
-def test_users_must_have_names(flags, tmp_path):
-  arrays = {"features": np.ones([4, 4]), "labels": np.array([0, 1, 2, 2])}
-  np.savez(flags["train"], **arrays, users=["a", "b", "", "d"])
-  message = f"{flags['train']}: users must have names"
-  feature_examples.check_refused(
-    _PROGRAM, tmp_path, message, **flags, unit="user"
-  )
 
 
 def test_there_must_be_two_classes(flags, tmp_path):

@@ -347,8 +347,12 @@ def test_folder_counts_sub_folders(extract, refuse, folder, tmp_path):
     ({"split": "test"}, "--split must be given with task only"),
     ({"tfds_split": "t"}, "--tfds_split must be given with tfds only"),
     ({"test_share": 0.5}, "--test_share must be given with test_output only"),
-    ({"embedding": None}, "--saved_model must be given, or embedding, one of"),
-    ({"saved_model": "m", "embedding": "pixels"}, "of the two, found both"),
+    ({"embedding": None}, "--saved_model must be given, or application or emb"),
+    ({"saved_model": "m", "embedding": "pixels"}, "found saved_model and embe"),
+    ({"application": "m"}, "--image_size must be given with application, or "),
+    ({"weights": "none"}, "--weights must be given with application only, fo"),
+    ({"layer": "l"}, "--layer must be given with saved_model or application"),
+    ({"preprocess": "tf"}, "--preprocess must be given with saved_model only"),
     ({"random_features": 2}, "--random_features must not be set with embed"),
     ({"gamma": 1}, "--gamma must not be set with embedding pixels"),
     (
@@ -360,7 +364,7 @@ def test_folder_counts_sub_folders(extract, refuse, folder, tmp_path):
       "--gamma must be in (0, 1e+06], found 1e+308",
     ),
     ({"num_classes": 1}, "--num_classes must be at least 2, or 0, found 1"),
-    ({"image_size": 8}, "--image_size must not be given with saved_model, wh"),
+    ({"image_size": 8}, "--image_size must not be given with digits and emb"),
     ({"digits": None, "image_folder": "f"}, "--image_size must be given with"),
     ({"runtime": "ray"}, "--saved_model must be given with runtime ray"),
     # What is left of the images is checked before they are embedded.

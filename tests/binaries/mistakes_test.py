@@ -33,7 +33,7 @@ _MISTAKES = {
     ),
   ],
   "benchmark": [([], "--output_json must be given")],
-  "benchmark_features": [([], "--output_json must be given")],
+  "benchmark_features": [([], "--output must be given")],
   "classify_features": [([], "--output_json must be given")],
   "evaluate": [
     ([], "--saved_model must be given"),

@@ -4,11 +4,13 @@ import itertools
 import json
 import statistics
 
+import numpy as np
 from PIL import Image
 import pytest
 
 from tests.features import feature_examples
 from tff_fedemb.features import runs
+from tff_fedemb.features import settings
 from tff_fedemb.features import sweeps
 
 _PROGRAM = "sweep_features"
@@ -134,25 +136,46 @@ def test_fits_have_secret_noise_unless_they_are_given_seeds(flags):
   assert result["warnings"] == []
 
 
+@pytest.mark.parametrize("num_users", [0, 10])
+def test_a_share_of_the_training_file_is_held_out(flags, tmp_path, num_users):
+  path = tmp_path / "train0.npz"
+  feature_examples.write(path, seed=0, num_users=num_users)
+  flags |= {"train": path, "test": None, "methods": "least_squares"}
+  result, _ = _sweep(flags, epsilons="inf", tuning_share=0.2, num_fits=1)
+  assert result["tuning_share"] == 0.2
+  (pair,) = result["pairs"]
+  assert (pair["train_size"], pair["test_size"]) == (48, 12)
+  problem = runs.hold_out(
+    runs.read_problem(
+      settings.CommonConfig(output_json="unused"), *[str(path)] * 2
+    ),
+    0.2,
+  )
+  # Each example once, and none of a user on both sides.
+  both = np.concatenate([problem.train.features, problem.test.features])
+  with np.load(path) as arrays:
+    expected = arrays["features"]
+  np.testing.assert_array_equal(
+    np.sort(both, axis=0), np.sort(expected, axis=0)
+  )
+  if num_users:
+    assert len(set(problem.test.users)) == 2
+    assert not set(problem.test.users) & set(problem.train.users)
+
+
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
-    ({"output_json": None}, "--output_json must be given, found nothing."),
     ({"test": "a.npz"}, "--train must have as many files as test, at least"),
     ({"methods": "sgd,sgd"}, "--methods must be given, each once"),
-    ({"epsilons": "1,1"}, "--epsilons must be given, each once"),
     ({"epsilons": "1,x"}, "--epsilons must be numbers, inf for no noise, with"),
     ({"epsilons": "-1"}, "epsilon must be in (0, 100], found -1.0"),
     ({"seeds": "-1"}, "--seeds must be an integer of at least 0, found -1"),
-    ({"seeds": "1.5"}, "--seeds must be integers with commas"),
-    ({"seeds": "1,1"}, "--seeds must be given, each once"),
     (
       {"methods": ",".join(f"sgd:steps={i + 1}" for i in range(7))},
       "--methods must be 1 to 6, found 7",
     ),
-    ({"methods": "sgd,magic"}, "--methods must be among sgd,"),
-    ({"methods": "sgd:steps=x"}, "steps must be an integer of at least 1, fou"),
-    ({"methods": "sgd:batch_size=61"}, "batch_size must be at most the number"),
+    ({"tuning_share": 0.5}, "--test must not be given with tuning_share, f"),
     ({"methods": "newton", "unit": "user"}, "--methods must be among sgd, "),
     ({"unit": "user", "seeds": "1"}, "--seeds must not be given with unit us"),
     ({"unit": "user"}, "--train must hold user, whose each example is, with"),

@@ -1,7 +1,6 @@
 """Tests of files of features: what is written, read and refused."""
 
 import os
-import zipfile
 
 import numpy as np
 import pytest
@@ -66,14 +65,6 @@ def test_what_is_written_is_read(tmp_path, monkeypatch, suffix, users, dtype):
     np.float32 if suffix == ".tfrecord" else dtype
   )
   assert os.listdir(tmp_path) == [path.name]
-
-
-def test_npz_is_what_numpy_reads(tmp_path):
-  feature_files.write_features(tmp_path / "file.npz", _create())
-  with np.load(tmp_path / "file.npz") as arrays:
-    assert sorted(arrays) == ["label", "repr", "user"]
-    assert arrays["label"].tolist() == [2, 0, 1, 2]
-    assert arrays["repr"][1].tolist() == [-0.125, 0, 0.125]
 
 
 def test_tfrecord_is_of_examples(tmp_path):
@@ -204,14 +195,6 @@ def test_damaged_npz_files_are_refused(tmp_path, save):
     _check_refused(path, "npz must be")
 
 
-def test_members_that_are_no_arrays_are_refused(tmp_path):
-  path = tmp_path / "file.npz"
-  with zipfile.ZipFile(path, "w") as archive:
-    archive.writestr("repr", "text")
-    archive.writestr("label", "text")
-  _check_refused(path, "magic string")
-
-
 @pytest.mark.parametrize(
   ("examples", "message"),
   [
@@ -230,18 +213,6 @@ def test_members_that_are_no_arrays_are_refused(tmp_path):
 def test_other_examples_are_refused(tmp_path, examples, message):
   path = tmp_path / "file.tfrecord"
   _check_refused(_write_examples(path, examples), message)
-
-
-@pytest.mark.parametrize("users", ["user", "users"])
-def test_other_names_are_read(tmp_path, users):
-  found = feature_files.read_features(
-    _write_examples(
-      tmp_path / "file.tfrecord",
-      [{"features": [0.5, 1.0], "labels": [3], users: [b"a"]}],
-    )
-  )
-  assert found.features.tolist() == [[0.5, 1]]
-  assert (found.labels.tolist(), found.users.tolist()) == ([3], ["a"])
 
 
 def test_damaged_tfrecord_files_are_refused(tmp_path):
@@ -266,37 +237,12 @@ def test_other_suffixes_are_refused(tmp_path, name):
   assert not os.listdir(tmp_path)
 
 
-@_of_both_suffixes
-def test_what_is_no_file_is_refused(tmp_path, suffix):
-  path = tmp_path / f"file{suffix}"
-  _check_refused(path, "must be a file, found none")
-  path.mkdir()
-  _check_refused(path, "found a directory")
-
-
-@pytest.mark.parametrize(
-  ("users", "expected"),
-  [
-    (["b", "a"], ["b", "a"]),
-    (np.array(["b", "a"], object), ["b", "a"]),
-    (np.array([7, 10], np.int32), ["7", "10"]),
-  ],
-)
-def test_take(users, expected):
+def test_take():
   feature_set = feature_files.FeatureSet(
-    np.arange(4).reshape(2, 2), np.array([5, 6]), users
+    np.arange(4).reshape(2, 2), np.array([5, 6]), np.array([7, 10])
   )
-  assert feature_set.users.tolist() == expected
   taken = feature_set.take(np.array([1]))
   assert taken.features.tolist() == [[2, 3]]
   assert taken.labels.tolist() == [6]
-  assert taken.users.tolist() == expected[1:]
+  assert taken.users.tolist() == ["10"]
   assert _create(users=None).take(np.array([1])).users is None
-
-
-@pytest.mark.parametrize(
-  "users", [["a"], ["a", "b", "c"], [["a", "b"]], [0.5, 1.0], ["a", None]]
-)
-def test_users_are_one_for_each_example(users):
-  with pytest.raises(errors.FieldError, match="users must be strings or"):
-    feature_files.FeatureSet(np.ones([2, 1]), np.array([0, 1]), users)

@@ -17,44 +17,51 @@ def _problem(seed=0):
   )
 
 
-def _loss(weights, example, label, loss):
+# Of the sigmoid loss alone.
+_BIASED = {"logit_bias": -1.2, "negative_weight": 0.3}
+
+
+def _loss(weights, example, label, loss, logit_bias=0.0, negative_weight=1.0):
   """Of one example, as in the textbooks."""
-  logits = weights @ example
+  logits = weights @ example + logit_bias
   if loss == "softmax":
     return np.log(np.exp(logits).sum()) - logits[label]
-  signs = np.where(np.arange(len(logits)) == label, 1.0, -1.0)
-  return np.log1p(np.exp(-signs * logits)).sum()
+  is_own = np.arange(len(logits)) == label
+  each = np.log1p(np.exp(np.where(is_own, -1.0, 1.0) * logits))
+  return (np.where(is_own, 1.0, negative_weight) * each).sum()
 
 
-def _gradient(weights, example, label, loss, step=1e-6):
+def _gradient(weights, example, label, loss, step=1e-6, **options):
   """Of one example, by central differences."""
   gradient = np.zeros_like(weights)
   for index in np.ndindex(weights.shape):
     move = np.zeros_like(weights)
     move[index] = step
     gradient[index] = (
-      _loss(weights + move, example, label, loss)
-      - _loss(weights - move, example, label, loss)
+      _loss(weights + move, example, label, loss, **options)
+      - _loss(weights - move, example, label, loss, **options)
     ) / (2 * step)
   return gradient
 
 
 @pytest.mark.parametrize("clip_norm", [0.1, 1.5])
-@pytest.mark.parametrize("loss", losses.LOSSES)
-def test_each_gradient_is_clipped_as_a_whole(loss, clip_norm):
+@pytest.mark.parametrize(
+  ("loss", "options"), [("softmax", {}), ("sigmoid", {}), ("sigmoid", _BIASED)]
+)
+def test_each_gradient_is_clipped_as_a_whole(loss, options, clip_norm):
   weights, features, labels = _problem(1)
   # One that needs no clipping, whatever the bound.
   features[0] /= 100
   expected = np.zeros_like(weights)
   num_clipped = 0
   for x, y in zip(features, labels, strict=True):
-    gradient = _gradient(weights, x, y, loss)
+    gradient = _gradient(weights, x, y, loss, **options)
     norm = np.linalg.norm(gradient)
     num_clipped += norm > clip_norm
     expected += gradient * min(1, clip_norm / norm)
   assert 0 < num_clipped < _NUM
   gradient = losses.clipped_gradient(
-    weights, features, labels, loss=loss, clip_norm=clip_norm
+    weights, features, labels, loss=loss, clip_norm=clip_norm, **options
   )
   np.testing.assert_allclose(gradient, expected, atol=1e-8)
 

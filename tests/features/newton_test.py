@@ -56,11 +56,16 @@ def test_steps_example_by_example(
     gradient = np.zeros([_NUM_CLASSES, 4])
     hessians = np.zeros([_NUM_CLASSES, 4, 4])
     for x, y in zip(clipped, labels, strict=True):
-      probabilities = special.expit(expected @ x)
-      one = np.outer(probabilities - np.eye(_NUM_CLASSES)[y], x)
+      probabilities = special.expit(expected @ x - 0.6)
+      is_own = np.eye(_NUM_CLASSES)[y]
+      counts = np.where(is_own, 1.0, 0.4)
+      one = np.outer(counts * (probabilities - is_own), x)
       gradient += one * min(1, gradient_clip_norm / np.linalg.norm(one))
       all_classes = np.array(
-        [p * (1 - p) * np.outer(x, x) for p in probabilities]
+        [
+          count * p * (1 - p) * np.outer(x, x)
+          for count, p in zip(counts, probabilities, strict=True)
+        ]
       )
       norm = np.sqrt((all_classes**2).sum())
       hessians += all_classes * min(1, hessian_clip_norm / norm)
@@ -74,6 +79,8 @@ def test_steps_example_by_example(
     learning_rate=0.8,
     regularization=0.3,
     damping=0.2,
+    logit_bias=-0.6,
+    negative_weight=0.4,
     hessian_clip_norm=hessian_clip_norm,
     gradient_clip_norm=gradient_clip_norm,
   )

@@ -33,10 +33,10 @@ def test_many_steps_end_where_scikit_learn_does(loss):
   method = sgd.Sgd(
     steps=3_000,
     learning_rate=1.0,
-    optimizer="momentum",
     momentum=0.9,
     loss=loss,
     gradient_clip_norm=100.0,
+    logit_bias=0.0,
   )
   weights = fits.fit(method, features, labels)
 
@@ -79,7 +79,3 @@ def test_default_learning_rate_follows_the_noise():
   assert learning_rate(60.0, steps=100) == pytest.approx(0.025)
   assert learning_rate(60.0, momentum=0.0) == pytest.approx(0.125)
   assert learning_rate(60.0, gradient_clip_norm=0.5) == pytest.approx(0.2)
-  assert learning_rate(60.0, batch_size=10) == pytest.approx(0.005)
-  # Adam's steps are of a length that noise cannot change.
-  for noise_multiplier in (0.0, 60.0):
-    assert learning_rate(noise_multiplier, optimizer="adam") == 0.05

@@ -179,6 +179,20 @@ def test_numbers_of_private_parameters_are_the_documented_ones(name):
         assert layer.trainable == (not is_middle), layer.name
 
 
+@pytest.mark.parametrize(
+  ("name", "alike"), [("mobilenet_v2_small", "norm"), ("resnet_small", "outer")]
+)
+def test_published_freezing(name, alike):
+  """As `trainable_conv=False` in the authors' two models."""
+  found = backbones.create_backbone(name, _SHAPE, trainable="published")
+  for layer in found.layers:
+    is_middle = name != "resnet_small" or layer.name[:5] in ("conv3", "conv4")
+    is_frozen = is_middle and isinstance(layer, _CONVOLUTIONS)
+    assert not layer.weights or layer.trainable != is_frozen, layer.name
+  count = _NUM_TRAINABLE[name][backbones.TRAINABLE.index(alike)]
+  assert _count(found.trainable_variables) == count
+
+
 _CONVOLUTIONAL = sorted(set(backbones.BACKBONES) - _SMALL)
 
 
@@ -206,7 +220,7 @@ _CONVOLUTIONAL = sorted(set(backbones.BACKBONES) - _SMALL)
         "^trainable must be one of all, embedding for backbone lenet, found"
         f" '{trainable}'",
       )
-      for trainable in ("outer", "norm", "middle")
+      for trainable in ("outer", "norm", "published", "middle")
     ],
     (
       ["resnet_small"],

@@ -11,6 +11,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_fedemb import errors
+from tff_fedemb.evaluation import verification
 from tff_fedemb.models import backbones
 from tff_fedemb.models import mobilenet_v2
 from tff_fedemb.models import pretrained
@@ -153,46 +154,102 @@ def small_mobilenet():
   return _create("mobilenet_v2_small", seed=1)
 
 
-@pytest.fixture(scope="module")
-def narrow_mobilenets():
-  """Keras' model and a backbone like it."""
-  model = tf.keras.applications.MobileNetV2(
+def test_mobilenet_v2_of_keras(tmp_path):
+  """Both have the same maps where an image's statistics are those of all."""
+  keras_model = tf.keras.applications.MobileNetV2(
     _SHAPE, weights=None, include_top=False, alpha=0.35
   )
-  _randomize(model, seed=1)
-  return model, mobilenet_v2.create_mobilenet_v2(
+  backbone = mobilenet_v2.create_mobilenet_v2(
     _SHAPE, embedding_dim=8, width_multiplier=0.35
   )
-
-
-@pytest.mark.parametrize("with_classifier", [False, True])
-def test_mobilenet_v2_of_keras(with_classifier, narrow_mobilenets, tmp_path):
-  keras_model, backbone = narrow_mobilenets
+  random = np.random.default_rng(1)
+  for layer in keras_model.layers:
+    if isinstance(layer, tf.keras.layers.BatchNormalization):
+      gamma, beta = random.uniform(0.5, 2, [2, *layer.gamma.shape])
+      layer.set_weights([gamma - 2 * (gamma < 0.8), beta, beta, beta])
+      # After a step on one image, moving statistics are those of the image.
+      layer.momentum, layer.fused = 0.0, False
+  image = random.uniform(0, 255, [1, *_SHAPE])
+  keras_model(image / 127.5 - 1, training=True)
   path = tmp_path / "imagenet.h5"
   keras_model.save_weights(path)
-  if with_classifier:
-    with h5py.File(path, "a") as file:
-      layers = file.attrs["layer_names"].tolist()
-      file.attrs["layer_names"] = [*layers, "predictions"]
-      group = file.create_group("predictions")
-      group.attrs["weight_names"] = ["predictions/kernel:0"]
-      group["predictions/kernel:0"] = np.zeros([1280, 10])
-  _randomize(backbone, seed=2)
-  before = {v.name: v.numpy() for v in backbone.variables}
+  with h5py.File(path, "a") as file:
+    layers = file.attrs["layer_names"].tolist()
+    file.attrs["layer_names"] = [*layers, "predictions"]
+    group = file.create_group("predictions")
+    group.attrs["weight_names"] = ["predictions/kernel:0"]
+    group["predictions/kernel:0"] = np.zeros([1280, 10])
+  before = backbone.layers[-1].get_weights()
   report = pretrained.load_pretrained(backbone, path)
-  for layer in backbone.layers:
-    if isinstance(layer, _CONVOLUTIONS):
-      theirs = keras_model.get_layer(layer.name).get_weights()
-      np.testing.assert_array_equal(layer.get_weights()[0], theirs[0])
-    else:
-      for variable in layer.variables:
-        np.testing.assert_array_equal(variable, before[variable.name])
-  assert report.num_loaded + report.num_initialized == backbone.count_params()
-  assert " weights of 52 layers from " in report.text
+  np.testing.assert_array_equal(backbone.layers[-1].kernel, before[0])
+  # Later maps are one pixel, of variance 0.
+  for name in ("Conv1_relu", "block_5_add", "block_12_add"):
+    found, expected = (
+      tf.keras.Model(model.input, model.get_layer(name).output)(pixels)
+      for model, pixels in ((backbone, image), (keras_model, image / 127.5 - 1))
+    )
+    np.testing.assert_allclose(found, expected, atol=0.02)
+  assert report.num_initialized == 1280 * 8 + 8
+  assert " weights of 104 layers from " in report.text
   assert report.text.endswith(
-    " weights of 53 layers are not in it and stay as initialised (Conv1_norm"
-    " ... embedding)."
+    "; 10,248 weights are not in it and stay as initialised (embedding)."
   )
+
+
+def _draw_patterns(num_classes, images_of_class, random):
+  """Images of coarse patterns, shifted, in other light, and their classes."""
+  patterns = random.normal(size=(num_classes, 6, 6, 3))
+  large = patterns.repeat(6, axis=1).repeat(6, axis=2)
+  images = [
+    pattern[i : i + 32, j : j + 32] * random.uniform(0.3, 1)
+    + random.normal(0, 0.7, 3)
+    + random.normal(size=_SHAPE)
+    for pattern in large
+    for i, j in random.integers(0, 5, (images_of_class, 2))
+  ]
+  pixels = np.clip(128 + 40 * np.array(images, np.float32), 0, 255)
+  return pixels, np.arange(num_classes).repeat(images_of_class)
+
+
+@pytest.mark.slow
+def test_mapped_normalisation_recognises_more_than_none(tmp_path):
+  """Batch normalisation is trained on classes, recall is on others."""
+  tf.keras.utils.set_random_seed(1)
+  backbone = backbones.create_backbone("resnet_small", _SHAPE)
+  layers = tf.keras.layers
+
+  def replace(layer):
+    if isinstance(layer, layers.GroupNormalization):
+      return layers.BatchNormalization(
+        momentum=0.9,
+        epsilon=layer.epsilon,
+        name=layer.name.replace("_norm", "_bn"),
+      )
+    return type(layer).from_config(layer.get_config())
+
+  model = tf.keras.models.clone_model(backbone, clone_function=replace)
+  model = tf.keras.Model(model.input, model.layers[-2].output)
+  classifier = tf.keras.Sequential([model, layers.Dense(40)])
+  classifier.compile(
+    tf.keras.optimizers.Adam(2e-3),
+    tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+  )
+  random = np.random.default_rng(1)
+  classifier.fit(*_draw_patterns(40, 30, random), batch_size=64, epochs=5)
+  model.save_weights(tmp_path / "trained.h5")
+  images, labels = _draw_patterns(20, 15, random)
+
+  def measure_recall():
+    result = verification.evaluate_pairs(backbone(images).numpy(), labels)
+    return result.recall_at_far[0.1]
+
+  pretrained.load_pretrained(backbone, tmp_path / "trained.h5")
+  mapped = measure_recall()
+  for layer in backbone.layers:
+    if isinstance(layer, layers.GroupNormalization):
+      ones = np.ones(layer.gamma.shape)
+      layer.set_weights([ones, 0 * ones])
+  assert mapped > measure_recall() + 0.02
 
 
 def _check_is_refused(backbone, path, message):

@@ -41,7 +41,9 @@ def test_a_line_with_bars_and_no_noise_apart():
   bar = container.lines[2][0].get_segments()[0][:, 1]
   deviation = math.sqrt(0.02)
   np.testing.assert_allclose(bar, (0.3 - deviation, 0.3 + deviation))
-  level, boundary, *_ = axes.lines
+  boundary, *_, level = (
+    line for line in axes.lines if line.get_marker() in ("None", "")
+  )
   assert (level.get_linestyle(), set(level.get_ydata())) == (":", {0.1})
   (place,) = drawn.values(noiseless.lines[0], "x")
   assert 8 < boundary.get_xdata()[0] < place
@@ -95,6 +97,18 @@ def test_methods_of_other_epsilons_and_seeds():
   assert drawn.legend_of(figure)[0] == "method (2-3 seeds)"
   ends = figure_of([curve(accuracies=(0.0, 1.0))]).axes[0].get_ylim()
   assert ends == pytest.approx((-0.05, 1.05))
+
+
+def test_panels_share_an_axis_and_a_legend():
+  panels = {"10 classes": [curve()], "1,000 classes": [curve()]}
+  figure = figure_of(panels)
+  left, right = figure.axes
+  assert left.get_title(loc="left") == "10 classes"
+  assert right.get_title(loc="left") == "1,000 classes"
+  assert (left.get_ylabel(), right.get_ylabel()) == ("test accuracy", "")
+  assert left.get_ylim() == right.get_ylim()
+  assert drawn.legend_of(figure) == ["method (2 seeds)", "sgd"]
+  drawn.assert_nothing_overlaps(figure)
 
 
 NOISELESS = figures.Measurement((0.6, 0.8), math.inf)

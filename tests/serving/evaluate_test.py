@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 
 import numpy as np
 from PIL import Image
@@ -20,7 +19,6 @@ from tff_fedemb.models import backbones
 from tff_fedemb.program import export
 from tff_fedemb.run import task as task_lib
 from tff_fedemb.serving import evaluate as evaluation_run
-from tff_fedemb.serving import saved_models
 
 _NUM_CLASSES = 12
 _IMAGES_OF_CLASS = 4
@@ -172,64 +170,6 @@ class TestMistakes:
     settings |= {"image_folder": "f"} | options
     with pytest.raises(ValueError, match=message):
       evaluation_run.EvaluationConfig(**settings)
-
-
-class TestModels:
-  @pytest.mark.parametrize(
-    ("part", "content"),
-    [
-      ("", None),
-      ("", b"no model"),
-      ("saved_model.pb", "half"),
-      ("variables/variables.data-00000-of-00001", None),
-    ],
-  )
-  def test_what_is_no_saved_model(self, models, tmp_path, part, content):
-    path = tmp_path / "model"
-    if part:
-      # Layers with weights, some of which are gone.
-      shutil.copytree(models["lenet"], path)
-      whole = (path / part).read_bytes()
-      (path / part).unlink()
-      content = content and whole[: len(whole) // 2]
-    if content is not None:
-      (path / part).write_bytes(content)
-    with pytest.raises(
-      errors.FieldError, match="saved_model must be the directory"
-    ):
-      saved_models.load(os.fspath(path))
-
-  @pytest.mark.parametrize(
-    ("shape", "dtype", "input_name", "output_name"),
-    [
-      ([None, 6, 5, 1], tf.float32, "inputs", "embeddings"),
-      ([None, 6, 5, 1], tf.float32, "images", "logits"),
-      ([None, 6, 5, 1], tf.uint8, "images", "embeddings"),
-      ([None, None, 5, 1], tf.float32, "images", "embeddings"),
-      ([8, 6, 5, 1], tf.float32, "images", "embeddings"),
-      ([None, 6, 5, 2], tf.float32, "images", "embeddings"),
-      (None, tf.float32, "images", "embeddings"),
-    ],
-  )
-  def test_another_form(self, tmp_path, shape, dtype, input_name, output_name):
-    @tf.function(input_signature=[tf.TensorSpec(shape, dtype, name=input_name)])
-    def serve(images):
-      flat = tf.reshape(tf.cast(images, tf.float32), [-1, 30])
-      return {output_name: flat}
-
-    module = tf.Module()
-    module.serve = serve
-    tf.saved_model.save(module, os.fspath(tmp_path), serve)
-    with pytest.raises(errors.FieldError) as error:
-      saved_models.load(os.fspath(tmp_path))
-    assert str(error.value).startswith("saved_model must have a signature")
-    assert f"from {input_name} {dtype.name}" in str(error.value)
-    assert f"to {output_name} float32" in str(error.value)
-
-  def test_no_signature(self, tmp_path):
-    tf.saved_model.save(tf.Module(), os.fspath(tmp_path))
-    with pytest.raises(errors.FieldError, match=r"with signatures \[\]"):
-      saved_models.load(os.fspath(tmp_path))
 
 
 class TestTask:

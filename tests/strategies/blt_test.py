@@ -49,6 +49,23 @@ def test_more_buffers_are_no_worse():
   assert noise[1] > noise[2] > noise[3] * (1 - 1e-6)
 
 
+@pytest.mark.parametrize(
+  ("rounds", "most"),
+  [(1_000, 3.325), pytest.param(100_000, 5.30, marks=pytest.mark.slow)],
+)
+def test_the_largest_error_can_be_made_small(rounds, most):
+  schedule = strategy_lib.Schedule(rounds, rounds)
+  least, other = (
+    blt.optimize_blt(schedule, objective=objective)
+    for objective in ("max_error", "rmse")
+  )
+  # The last prefix sum has the largest noise.
+  expected = least.prefix_sum_stddevs(rounds)[-1] * least.sensitivity(schedule)
+  assert least.prefix_sum_max_error(schedule) == expected <= most
+  assert other.prefix_sum_max_error(schedule) > expected
+  assert other.prefix_sum_rmse(schedule) < least.prefix_sum_rmse(schedule)
+
+
 def test_optimisation_is_deterministic():
   schedule = strategy_lib.Schedule(50, 10)
   again = blt.optimize_blt.__wrapped__(schedule)

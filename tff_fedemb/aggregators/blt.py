@@ -50,8 +50,8 @@ class BltConfig(correlated.CorrelatedConfig):
 
   Each update is clipped to L2 norm C = `clip_norm`, the clipped updates are
   summed, and the round's row of S^-1 Z is added, where the rows of Z are
-  independent N(0, (z C)^2) and S is the BLT matrix with the least root mean
-  square noise on the prefix sums at equal privacy. The result is divided by
+  independent N(0, (z C)^2) and S is the BLT matrix with the least noise on the
+  prefix sums at equal privacy. The result is divided by
   the *expected* number of virtual clients. The state holds `num_buffers`
   copies of the model; making a round's noise takes one more.
 
@@ -67,6 +67,8 @@ class BltConfig(correlated.CorrelatedConfig):
 
   Attributes:
     num_buffers: Model copies that the noise is made from, 1 to 4.
+    objective: Noise on the prefix sums that is made small: its root mean square
+      over the rounds, or its largest.
   """
 
   recurrence_class = BltRecurrence
@@ -76,6 +78,9 @@ class BltConfig(correlated.CorrelatedConfig):
   size_field = "num_buffers"
 
   num_buffers: int = config.field(2, minimum=1)
+  objective: str = config.field(
+    "rmse", choices=blt.OBJECTIVES, flag="blt_objective"
+  )
 
   @classmethod
   def sizes_to_try(
@@ -85,4 +90,6 @@ class BltConfig(correlated.CorrelatedConfig):
     return (2,) if claim.is_drawn_once else (2, 3, 4)
 
   def create_strategy(self, schedule: mechanism.Schedule) -> blt.BltStrategy:
-    return blt.optimize_blt(schedule, num_buffers=self.num_buffers)
+    return blt.optimize_blt(
+      schedule, num_buffers=self.num_buffers, objective=self.objective
+    )

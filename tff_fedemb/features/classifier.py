@@ -113,7 +113,7 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
   split: Mapping[str, float] | None = None
 
   def decision_function(self, features: np.ndarray) -> np.ndarray:
-    """Computes logits.
+    """Computes logits, without the bias that a sigmoid loss adds to all.
 
     Args:
       features: `[n, d]`, with as many columns as those of `fit`.
@@ -209,7 +209,7 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
       epsilon=epsilon if is_secret else math.inf,
       epsilon_with_secret_noise=epsilon,
       delta=delta,
-      accountant=budget.accountant,
+      accountant=budget_lib.ACCOUNTANT,
       releases=tuple(releases.to_json()),
       hyperparameters=values | hyperparameters,
       unit=self.unit,
@@ -230,8 +230,8 @@ class FeatureClassifier(LinearClassifier):
     Sensitivity, DpEvent: those of the method; `report_` has what happened.
 
   Attributes:
-    seed: Of noise and sampling, for experiments; `None` for 128 bits of the
-      operating system, which alone are secret. The others are those of
+    seed: Of the noise, for experiments; `None` for 128 bits of the operating
+      system, which alone are secret. The others are those of
       `LinearClassifier`.
   """
 
@@ -273,9 +273,8 @@ class FeatureClassifier(LinearClassifier):
       self._plan(examples.size), epsilon=self.epsilon, delta=self.delta
     )
     method = self.method.resolve(examples.size, budget.noise_multipliers)
-    # Two streams: how many numbers sampling takes must not move the noise.
-    for_noise, for_others = np.random.SeedSequence(self.seed).spawn(2)
+    (for_noise,) = np.random.SeedSequence(self.seed).spawn(1)
     releases = noise.Releases(budget, for_noise)
-    weights = method.fit(examples, releases, noise.create_generator(for_others))
+    weights = method.fit(examples, releases)
     self._publish(weights, method, releases, num_protected=len(examples.labels))
     return self

@@ -49,7 +49,7 @@ class FeatureCovariance(gradient_steps.GradientMethod):
   def plan_releases(self, size):
     return (
       budget_lib.PlannedRelease("covariance", self.covariance_share),
-      self.plan_gradients(size, share=1.0 - self.covariance_share),
+      self.plan_gradients(share=1.0 - self.covariance_share),
     )
 
   def find_defaults(self, size, noise_multipliers):
@@ -70,13 +70,13 @@ class FeatureCovariance(gradient_steps.GradientMethod):
       "regularization": max(relative, of_covariance, of_steps),
     }
 
-  def fit(self, examples, releases, rng):
+  def fit(self, examples, releases):
     size = examples.size
     covariance, _ = least_squares.add_up(examples)
     release = releases.open("covariance", sensitivity=size.clip_norm**2)
     covariance = release.add_symmetric_noise(covariance)
     return self.descend(
-      lambda weights: self.mean_gradient(weights, examples, releases, rng),
+      lambda weights: self.mean_gradient(weights, examples, releases),
       size,
       self.invert(covariance, size.num_examples),
     )

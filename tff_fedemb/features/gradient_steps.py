@@ -1,4 +1,4 @@
-"""What methods of many noised gradients share: batches, steps, optimizers."""
+"""What methods of many noised gradients share."""
 
 from collections.abc import Callable
 import dataclasses
@@ -7,7 +7,6 @@ import math
 import numpy as np
 
 from tff_fedemb import config
-from tff_fedemb import errors
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import losses
@@ -15,26 +14,23 @@ from tff_fedemb.features import method
 from tff_fedemb.features import noise
 
 GRADIENT = "gradient"
-OPTIMIZERS = ("momentum", "adam")
-
-# Of Kingma and Ba 2015, "Adam: A Method for Stochastic Optimization".
-_ADAM_DECAY, _ADAM_EPSILON = 0.999, 1e-8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GradientMethod(method.Method):
-  """Steps of gradient descent from zero weights.
+  """Steps of gradient descent with momentum from zero weights.
 
-  Noise is added to the sum of gradients, which is divided by the expected
-  number of examples in it.
+  All examples are in every step: noise is added to the sum of gradients, which
+  is divided by their number. Momentum is v <- m v + g, w <- w - eta v, without
+  a factor 1 - m.
 
   Privacy:
     Unit: example.
     Neighbouring relation: add or remove one example.
     Sensitivity: `gradient_clip_norm`: the whole K x d gradient of each example
-      is clipped to it.
-    DpEvent: `steps` times `GaussianDpEvent`, Poisson-sampled with probability
-      batch_size / n if there is a batch size.
+      is clipped to it, whatever the loss. `logit_bias` is a constant, neither
+      trained nor taken from the data, and changes nothing of this.
+    DpEvent: `steps` times `GaussianDpEvent`.
 
   Attributes:
     steps: Number of gradients, at least 1.
@@ -42,8 +38,9 @@ class GradientMethod(method.Method):
     loss: One of `losses.LOSSES`.
     gradient_clip_norm: In [1e-10, 1e10]; by default C, which bounds the norm of
       the features.
-    batch_size: Expected number of examples in a step, at least 1, drawn by
-      Poisson sampling; `None` for all examples in every step.
+    logit_bias: Constant that is added to all logits in the sigmoid loss; it is
+      not trained. By default -log(K - 1), with which K classes begin at the
+      probability 1 / K each. The softmax loss does without.
     logit_noise: Standard deviation that the noise of all steps may give to a
       logit, positive: defaults of other hyperparameters keep to it.
     learning_rate: Positive.
@@ -55,41 +52,25 @@ class GradientMethod(method.Method):
   gradient_clip_norm: float | None = config.field(
     None, **examples_lib.BOUND_RANGE
   )
-  batch_size: float | None = config.field(None, minimum=1)
+  logit_bias: float | None = config.field(None, minimum=-100, maximum=100)
   logit_noise: float = config.field(1.0, above=0)
   learning_rate: float | None = config.field(None, above=0)
 
-  @property
-  def optimizer_name(self) -> str:
-    """One of `OPTIMIZERS`."""
-    return "momentum"
-
   def find_defaults(self, size, noise_multipliers):
     del noise_multipliers
-    return {"gradient_clip_norm": size.clip_norm}
+    has_bias = self.loss == "sigmoid"
+    return {
+      "gradient_clip_norm": size.clip_norm,
+      "logit_bias": math.log(1 / (size.num_classes - 1)) if has_bias else 0.0,
+    }
 
-  def plan_gradients(
-    self, size: examples_lib.ProblemSize, share: float
-  ) -> budget_lib.PlannedRelease:
-    """Returns the release of all gradients with this share of the budget.
+  def plan_gradients(self, share: float) -> budget_lib.PlannedRelease:
+    """Returns the release of all gradients with this share of the budget."""
+    return budget_lib.PlannedRelease(GRADIENT, share, self.steps)
 
-    Raises:
-      errors.FieldError: If a batch would have more examples than there are.
-    """
-    probability = 1.0
-    if self.batch_size is not None:
-      if self.batch_size > size.num_examples:
-        raise errors.FieldError(
-          "batch_size",
-          f"be at most the number of examples, {size.num_examples}",
-          self.batch_size,
-        )
-      probability = self.batch_size / size.num_examples
-    return budget_lib.PlannedRelease(GRADIENT, share, self.steps, probability)
-
-  def fit(self, examples, releases, rng):
+  def fit(self, examples, releases):
     return self.descend(
-      lambda weights: self.mean_gradient(weights, examples, releases, rng),
+      lambda weights: self.mean_gradient(weights, examples, releases),
       examples.size,
     )
 
@@ -106,17 +87,14 @@ class GradientMethod(method.Method):
       size: Of the problem.
       preconditioner: Symmetric `[d, d]`, what gradients are multiplied by.
     """
-    optimizer = Optimizer(
-      self.optimizer_name,
-      learning_rate=self.learning_rate,
-      momentum=self.momentum,
-    )
     weights = np.zeros([size.num_classes, size.dim])
+    velocity = np.zeros_like(weights)
     for _ in range(self.steps):
       gradient = mean_gradient(weights)
       if preconditioner is not None:
         gradient = gradient @ preconditioner
-      weights = optimizer.step(weights, gradient)
+      velocity = self.momentum * velocity + gradient
+      weights = weights - self.learning_rate * velocity
     return weights
 
   def noise_on_logit(
@@ -134,7 +112,7 @@ class GradientMethod(method.Method):
       the largest norm.
     """
     of_sum = noise_multiplier * (self.gradient_clip_norm or size.clip_norm)
-    of_mean = of_sum / (self.batch_size or size.num_examples)
+    of_mean = of_sum / size.num_examples
     of_steps = math.sqrt(self.steps) * of_mean * size.clip_norm
     return of_steps / (1 - self.momentum)
 
@@ -143,66 +121,21 @@ class GradientMethod(method.Method):
     weights: np.ndarray,
     examples: examples_lib.ClippedExamples,
     releases: noise.Releases,
-    rng: np.random.Generator,
   ) -> np.ndarray:
-    """Releases a gradient's noised sum `[K, d]` over the expected batch size.
+    """Releases a gradient's noised sum `[K, d]` over the number of examples.
 
     Args:
       weights: `[K, d]`.
       examples: The data.
       releases: Makes the release.
-      rng: Draws the batch.
     """
     clip_norm, size = self.gradient_clip_norm, examples.size
-    expected = self.batch_size or size.num_examples
-    rows = None
-    if self.batch_size is not None:
-      is_drawn = rng.random(size.num_examples) < expected / size.num_examples
-      rows = np.flatnonzero(is_drawn)
     total = losses.total_gradient(
       weights,
-      examples.chunks(rows, wide=size.num_classes),
+      examples.chunks(wide=size.num_classes),
       loss=self.loss,
       clip_norm=clip_norm,
+      logit_bias=self.logit_bias,
     )
     release = releases.open(GRADIENT, sensitivity=clip_norm)
-    return release.add_noise(total) / expected
-
-
-@dataclasses.dataclass
-class Optimizer:
-  """Steps of gradient descent with momentum, or of Adam.
-
-  Momentum is v <- m v + g, w <- w - eta v, without a factor 1 - m. Adam is that
-  of Kingma and Ba 2015, algorithm 1: both moments corrected for their bias,
-  epsilon beside the square root.
-
-  Attributes:
-    name: One of `OPTIMIZERS`.
-    learning_rate: Positive.
-    momentum: In [0, 1); Adam's first decay.
-  """
-
-  name: str
-  learning_rate: float
-  momentum: float
-
-  def __post_init__(self):
-    self._steps = 0
-    self._mean: np.ndarray | float = 0.0
-    self._square: np.ndarray | float = 0.0
-
-  def step(self, weights: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-    """Returns the weights after a step; shapes are equal and stay the same."""
-    self._steps += 1
-    if self.name == "momentum":
-      self._mean = self.momentum * self._mean + gradient
-      return weights - self.learning_rate * self._mean
-    decay = self.momentum
-    self._mean = decay * self._mean + (1 - decay) * gradient
-    self._square = _ADAM_DECAY * self._square + (1 - _ADAM_DECAY) * gradient**2
-    mean = self._mean / (1 - decay**self._steps)
-    square = self._square / (1 - _ADAM_DECAY**self._steps)
-    return weights - self.learning_rate * mean / (
-      np.sqrt(square) + _ADAM_EPSILON
-    )
+    return release.add_noise(total) / size.num_examples

@@ -51,22 +51,16 @@ class LeastSquares(method.Method):
       like the standard one: the noise on the other sums is not in it, so that a
       share of almost nothing for the covariance needs a lambda of its own.
     relative_regularization: Of the default, positive.
-    background_weight: alpha of 'per_class', not negative; at 0 there is no G.
+    background_weight: alpha of 'per_class', positive.
   """
 
   covariance: str = config.field("shared", choices=COVARIANCES)
   regularization: float | None = config.field(None, above=0)
   relative_regularization: float = config.field(0.3, above=0)
-  background_weight: float = config.field(0.1, minimum=0)
-
-  @property
-  def _has_background(self) -> bool:
-    return self.covariance == "shared" or self.background_weight > 0
+  background_weight: float = config.field(0.1, above=0)
 
   def plan_releases(self, size):
-    names = ["class_sum"]
-    if self._has_background:
-      names.append("covariance")
+    names = ["class_sum", "covariance"]
     if self.covariance == "per_class":
       names.append("class_covariance")
     return tuple(
@@ -88,19 +82,15 @@ class LeastSquares(method.Method):
       )
     return {"regularization": max(relative, noise_norm)}
 
-  def fit(self, examples, releases, rng):
-    del rng  # Nothing is random but the noise.
+  def fit(self, examples, releases):
     size = examples.size
-    background, class_sums = add_up(
-      examples, with_covariance=self._has_background
-    )
+    background, class_sums = add_up(examples)
     class_sums = releases.open(
       "class_sum", sensitivity=size.clip_norm
     ).add_noise(class_sums)
-    if self._has_background:
-      background = releases.open(
-        "covariance", sensitivity=size.clip_norm**2
-      ).add_symmetric_noise(background)
+    background = releases.open(
+      "covariance", sensitivity=size.clip_norm**2
+    ).add_symmetric_noise(background)
     if self.covariance == "shared":
       return solve(background, class_sums, self.regularization)
     release = releases.open(
@@ -111,8 +101,7 @@ class LeastSquares(method.Method):
       chunks = examples.chunks(np.flatnonzero(examples.labels == label))
       matrix = sum((x.T @ x for x, _ in chunks), np.zeros([size.dim, size.dim]))
       matrix = release.add_symmetric_noise(matrix)
-      if self._has_background:
-        matrix = matrix + self.background_weight * background
+      matrix = matrix + self.background_weight * background
       weights[label] = solve(matrix, class_sums[label], self.regularization)
     return weights
 
@@ -138,15 +127,14 @@ def solve(
 
 
 def add_up(
-  examples: examples_lib.ClippedExamples, *, with_covariance: bool = True
-) -> tuple[np.ndarray | None, np.ndarray]:
-  """Sums `x x'` `[d, d]`, if wanted, and by class `x` `[K, d]`."""
+  examples: examples_lib.ClippedExamples,
+) -> tuple[np.ndarray, np.ndarray]:
+  """Sums `x x'` `[d, d]`, and by class `x` `[K, d]`."""
   size = examples.size
-  covariance = np.zeros([size.dim, size.dim]) if with_covariance else None
+  covariance = np.zeros([size.dim, size.dim])
   class_sums = np.zeros([size.num_classes, size.dim])
   for features, labels in examples.chunks():
-    if with_covariance:
-      covariance += features.T @ features
+    covariance += features.T @ features
     rows = np.arange(len(labels))
     indicator = sparse.csr_matrix(
       (np.ones(len(labels), features.dtype), (labels, rows)),

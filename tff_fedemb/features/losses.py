@@ -3,6 +3,11 @@
 For weights W `[K, d]` and an example x with class y, a loss of the logits W x
 has the gradient r x' with residuals r `[K]`: a matrix of rank one, whose norm
 is |r| |x|. Clipping an example's gradient therefore takes no memory for it.
+
+The sigmoid loss is one logistic regression a class. Weights that begin at zero
+give each of K classes the probability 1/2, so that nearly all of an example's
+gradient says that it is not of the other K - 1. A bias of all logits, constant
+and not trained, lets them begin elsewhere.
 """
 
 from collections.abc import Iterable
@@ -32,6 +37,8 @@ def clipped_gradient(
   *,
   loss: str,
   clip_norm: float,
+  logit_bias: float = 0.0,
+  negative_weight: float = 1.0,
 ) -> np.ndarray:
   """Sum over examples of gradients `[K, d]`, each clipped as a whole.
 
@@ -43,16 +50,33 @@ def clipped_gradient(
     labels: `[b]`.
     loss: One of `LOSSES`.
     clip_norm: Bound of the Frobenius norm of one example's gradient.
+    logit_bias: Constant that is added to all logits.
+    negative_weight: Of the classes that an example is not of, in the sigmoid
+      loss.
   """
   with np.errstate(over="ignore", invalid="ignore"):
     logits = features @ weights.T.astype(features.dtype)
+    if logit_bias:
+      logits += logit_bias
     # Residuals, the loss's derivatives by the logits.
     factors = probabilities(logits, loss)
     factors[np.arange(len(labels)), labels] -= 1
+    weigh_negatives(factors, labels, negative_weight)
     norms = row_norms(factors) * row_norms(features)
   factors *= clip_scales(norms, clip_norm)[:, None]
   factors[~np.isfinite(norms)] = 0.0
   return factors.T @ features
+
+
+def weigh_negatives(
+  factors: np.ndarray, labels: np.ndarray, weight: float
+) -> None:
+  """Multiplies factors `[b, K]` of classes other than the labels `[b]`."""
+  if weight != 1:
+    rows = np.arange(len(labels))
+    own = factors[rows, labels]
+    factors *= weight
+    factors[rows, labels] = own
 
 
 def total_gradient(

@@ -45,14 +45,12 @@ class Method(config.Config, abc.ABC):
     self,
     examples: examples_lib.ClippedExamples,
     releases: noise.Releases,
-    rng: np.random.Generator,
   ) -> np.ndarray:
     """Returns the classifier's weights `[num_classes, dim]`.
 
     Args:
       examples: The data.
       releases: Makes the planned releases.
-      rng: Source of all randomness except the noise.
     """
 
   def resolve(

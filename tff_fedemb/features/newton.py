@@ -26,9 +26,10 @@ _NUMBERS_OF_HESSIANS = 2**25
 class Newton(method.Method):
   """Damped steps theta_l <- theta_l - eta (H_l + lambda I)^-1 g_l.
 
-  H_l = PSD(sum h_l x x' + noise) with h_l = p_l (1 - p_l), p_l the probability
-  of class l, and g_l = sum (p_l - y_l) x + noise + lambda theta_l, both
-  released anew in every step: K d^2 numbers. An example has a term in the
+  H_l = PSD(sum a_l h_l x x' + noise) with h_l = p_l (1 - p_l), p_l the
+  probability of class l, and g_l = sum a_l (p_l - y_l) x + noise + lambda
+  theta_l, both released anew in every step: K d^2 numbers. Here a_l is 1 for
+  the examples of class l, and alpha for others. An example has a term in the
   Hessian and the gradient of every class, so what it adds to all of them is
   clipped together.
 
@@ -53,10 +54,15 @@ class Newton(method.Method):
     relative_regularization: Of the default, positive.
     damping: What is added to the Hessians besides lambda, not negative. By
       default about the norm of their noise.
-    hessian_clip_norm: In [1e-10, 1e10]. By default the bound sqrt(K) / 4 C^2,
-      where C bounds the norm of x: nothing is clipped.
-    gradient_clip_norm: In [1e-10, 1e10]. By default the bound sqrt(K) C.
+    hessian_clip_norm: In [1e-10, 1e10]. By default the bound s / 4 C^2, where C
+      bounds the norm of x and s = sqrt(1 + (K - 1) alpha^2): nothing is
+      clipped.
+    gradient_clip_norm: In [1e-10, 1e10]. By default the bound s C.
     hessian_share: Of the budget, in (0, 1): what the Hessians get.
+    negative_weight: alpha, positive: how much an example counts in the loss of
+      each class that it is not of.
+    logit_bias: Constant that is added to all logits; it is not trained. Far
+      from 0 there is hardly a curvature to begin with.
   """
 
   steps: int = config.field(4, minimum=1)
@@ -71,6 +77,8 @@ class Newton(method.Method):
     None, **examples_lib.BOUND_RANGE
   )
   hessian_share: float = config.field(0.3, above=0, below=1)
+  negative_weight: float = config.field(1.0, above=0, maximum=1e10)
+  logit_bias: float = config.field(0.0, minimum=-100, maximum=100)
 
   def plan_releases(self, size):
     del size  # As many for every problem.
@@ -80,7 +88,8 @@ class Newton(method.Method):
     )
 
   def find_defaults(self, size, noise_multipliers):
-    root = math.sqrt(size.num_classes)
+    others = (size.num_classes - 1) * self.negative_weight**2
+    root = math.sqrt(1 + others)
     hessian_clip_norm = self.hessian_clip_norm or root / 4 * size.clip_norm**2
     return {
       "regularization": self.relative_regularization * size.mean_eigenvalue,
@@ -91,8 +100,7 @@ class Newton(method.Method):
       "gradient_clip_norm": root * size.clip_norm,
     }
 
-  def fit(self, examples, releases, rng):
-    del rng  # Nothing is random but the noise.
+  def fit(self, examples, releases):
     size = examples.size
     weights = np.zeros([size.num_classes, size.dim])
     for _ in range(self.steps):
@@ -101,6 +109,8 @@ class Newton(method.Method):
         examples.chunks(wide=size.num_classes),
         loss="sigmoid",
         clip_norm=self.gradient_clip_norm,
+        logit_bias=self.logit_bias,
+        negative_weight=self.negative_weight,
       )
       release = releases.open("gradient", sensitivity=self.gradient_clip_norm)
       gradient = release.add_noise(gradient) + self.regularization * weights
@@ -125,12 +135,14 @@ class Newton(method.Method):
     for first in range(0, size.num_classes, group):
       end = min(first + group, size.num_classes)
       hessians = np.zeros([end - first, size.dim, size.dim])
-      for features, _ in examples.chunks(wide=size.num_classes):
+      for features, labels in examples.chunks(wide=size.num_classes):
         # h of all classes; it is 0 where logits overflow.
         with np.errstate(over="ignore", invalid="ignore"):
           logits = features @ weights.T.astype(features.dtype)
+          logits += self.logit_bias
           curvatures = losses.probabilities(logits, "sigmoid")
         curvatures = np.nan_to_num(curvatures * (1 - curvatures), copy=False)
+        losses.weigh_negatives(curvatures, labels, self.negative_weight)
         # The Frobenius norm of h x x', stacked over classes, is |h| |x|^2.
         norms = losses.row_norms(curvatures) * losses.row_norms(features) ** 2
         curvatures *= losses.clip_scales(norms, self.hessian_clip_norm)[:, None]

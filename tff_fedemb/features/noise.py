@@ -131,8 +131,7 @@ class Releases:
     Neighbouring relation: add or remove one of them.
     Sensitivity: that given to `open`, in the L2 norm over all parts together.
     DpEvent: those that `to_json` lists: a `GaussianDpEvent` for each release
-      that was made, Poisson-sampled where the budget says so. None can be made
-      that the budget has not accounted for.
+      that was made. None can be made that the budget has not accounted for.
 
   Every part of every release gets a new draw. Each kind of release has a
   generator of its own, so that two methods with the same seed differ in what
@@ -211,8 +210,7 @@ class Releases:
         "name": name,
         "count": count,
         "noise_multiplier": multipliers[name],
-        "sampling_probability": self._planned[name].sampling_probability,
-        "event": repr(self._planned[name].event(multipliers[name])),
+        "event": repr(budget_lib.event_of(multipliers[name])),
       }
       for name, count in self._counts.items()
     ]

@@ -110,6 +110,35 @@ def read_problem(
   return Problem(**sets, files=files, size=size)
 
 
+def hold_out(problem: Problem, share: float) -> Problem:
+  """Returns a problem whose test examples are some of the training examples.
+
+  Privacy:
+    A fit protects the examples that are left. Accuracies are of those held out
+    and publish them as they are: fits that are to protect these too must be
+    of other hyperparameters than those that such accuracies recommend.
+
+  Args:
+    problem: Its test examples are not used.
+    share: Of training examples to hold out, in (0, 1), drawn with a fixed seed;
+      of users where they are known, with all examples.
+  """
+  train = problem.train
+  names = np.arange(len(train.labels)) if train.users is None else train.users
+  names, numbers = np.unique(names, return_inverse=True)
+  order = np.random.default_rng(0).permutation(len(names))
+  is_held = (order < max(1, round(share * len(names))))[numbers]
+  left, held = (
+    train.take(np.flatnonzero(rows)) for rows in (~is_held, is_held)
+  )
+  size = dict(problem.size, test_size=len(held.labels))
+  if "num_users" in size:
+    size["num_users"] = len(np.unique(left.users))
+  else:
+    size["train_size"] = len(left.labels)
+  return Problem(left, held, problem.files, size)
+
+
 def _count_classes(
   num_classes: int | None, sets: list[feature_files.FeatureSet]
 ) -> int:
@@ -172,7 +201,7 @@ def fit(
     method: How to fit.
     epsilon: Target, positive; infinity for no noise.
     split: Shares of the budget by name of release, instead of the method's.
-    seed: Of noise and sampling, for experiments; `None` for secret ones.
+    seed: Of the noise, for experiments; `None` for secret ones.
 
   Raises:
     errors.FieldError: If a value is out of its range, or does not fit the
@@ -359,11 +388,9 @@ def _describe(report: Mapping[str, Any]) -> str:
       )
   releases = []
   for release in report["releases"]:
-    count, probability = release["count"], release["sampling_probability"]
+    count = release["count"]
     text = f"{release['name']} {'once' if count == 1 else f'{count:,} times'}"
     text += f", noise multiplier {release['noise_multiplier']:.4g}"
-    if probability < 1:
-      text += f", sampling probability {probability:.4g}"
     releases.append(text)
   return (
     f"test accuracy {report['test_accuracy']:.4f} ({report['test_size']:,}"

@@ -18,7 +18,7 @@ class ExampleSettings(config.Config):
   """How examples are protected.
 
   Attributes:
-    seed: Of noise and sampling, for experiments that are to be repeated: who
+    seed: Of the noise, for experiments that are to be repeated: who
       knows it can take the noise away, and no epsilon is claimed [secret].
   """
 
@@ -76,7 +76,7 @@ class CommonConfig(config.Config):
 
   @property
   def seed(self) -> int | None:
-    """Of noise and sampling; fits that protect users have none."""
+    """Of the noise; fits that protect users have none."""
     return getattr(self.protection, "seed", None)
 
   def create_method(

@@ -8,7 +8,6 @@ Classification" (arXiv 2205.02973).
 
 import dataclasses
 
-from tff_fedemb import config
 from tff_fedemb.features import gradient_steps
 
 _LARGEST_RATE = 4.0
@@ -22,28 +21,19 @@ class Sgd(gradient_steps.GradientMethod):
     As `gradient_steps.GradientMethod`.
 
   Attributes:
-    learning_rate: Positive. Of Adam 0.1 / C by default, where C bounds the norm
-      of the features; with momentum 4 / C^2, within which the softmax loss,
-      whose curvature is at most C^2 / 2, stays stable, or less where
-      `logit_noise` says so.
-    optimizer: One of `gradient_steps.OPTIMIZERS`.
+    learning_rate: Positive. By default 4 / C^2, where C bounds the norm of the
+      features: within it the softmax loss, whose curvature is at most C^2 / 2,
+      stays stable. Less where `logit_noise` says so.
   """
 
-  optimizer: str = config.field("momentum", choices=gradient_steps.OPTIMIZERS)
-
-  @property
-  def optimizer_name(self):
-    return self.optimizer
-
   def plan_releases(self, size):
-    return (self.plan_gradients(size, share=1.0),)
+    del size  # As many for every problem.
+    return (self.plan_gradients(share=1.0),)
 
   def find_defaults(self, size, noise_multipliers):
     learning_rate = _LARGEST_RATE / size.clip_norm**2
     noise = self.noise_on_logit(size, noise_multipliers["gradient"])
-    if self.optimizer == "adam":
-      learning_rate = 0.1 / size.clip_norm
-    elif noise:
+    if noise:
       learning_rate = min(learning_rate, self.logit_noise / noise)
     defaults = super().find_defaults(size, noise_multipliers)
     return {**defaults, "learning_rate": learning_rate}

@@ -48,12 +48,16 @@ class SweepConfig(feature_settings.CommonConfig):
   Attributes:
     train: Features to fit on.
     test: Features to test on, as many files as to fit on.
+    tuning_share: Share of each file in train that is held out and tested on
+      instead of files in test, of its users where it has them. What is chosen
+      by these accuracies is not private for the examples held out: leave them
+      out of later fits, or say so.
     methods: How to fit: names, each with :NAME=VALUE for its hyperparameters if
       they are not to be the defaults, where None depends on size and noise [all
       that can protect the unit].
     epsilons: Epsilons to stay within; inf: no noise.
     num_fits: Fits of a method, epsilon and pair of files.
-    seeds: Of noise and sampling, one for each fit, for experiments that are to
+    seeds: Of the noise, one for each fit, for experiments that are to
       be repeated: who knows them can take the noise away [secret].
     output_png: File for the picture [none].
     title: Of the picture.
@@ -65,6 +69,7 @@ class SweepConfig(feature_settings.CommonConfig):
 
   train: tuple[str, ...] = ()
   test: tuple[str, ...] = ()
+  tuning_share: float | None = config_lib.field(None, above=0, below=1)
   methods: tuple[str, ...] | None = None
   epsilons: tuple[str, ...] = ("0.1", "0.5", "1", "2", "4", "8", "inf")
   num_fits: int = config_lib.field(5, minimum=1)
@@ -75,7 +80,11 @@ class SweepConfig(feature_settings.CommonConfig):
 
   def __post_init__(self):
     super().__post_init__()
-    if not self.train or len(self.train) != len(self.test):
+    if self.tuning_share is not None and self.test:
+      raise errors.FieldError(
+        "test", "not be given with tuning_share", self.test
+      )
+    if not self.train or len(self.train) != len(self.tested):
       raise errors.FieldError(
         "train",
         "have as many files as test, at least one",
@@ -99,6 +108,11 @@ class SweepConfig(feature_settings.CommonConfig):
         checks.check_integer("seeds", seed, minimum=0)
 
   @property
+  def tested(self) -> tuple[str, ...]:
+    """Files with the examples to test on."""
+    return self.test if self.tuning_share is None else self.train
+
+  @property
   def entries(self) -> tuple[str, ...]:
     """Methods to fit, such as 'sgd' or 'sgd:steps=10:loss=sigmoid'."""
     if self.methods is not None:
@@ -120,11 +134,14 @@ class SweepConfig(feature_settings.CommonConfig):
     return feature_settings.parse_numbers("seeds", self.seeds, int)
 
 
-def execute(config: SweepConfig) -> None:
+def execute(config: SweepConfig) -> list[utility_plots.Curve]:
   """Fits everything, and writes and prints the results.
 
   Args:
     config: What to do.
+
+  Returns:
+    Accuracies by epsilon, a curve for each method.
 
   Raises:
     errors.FieldError: If it cannot be done; nothing is written then.
@@ -138,8 +155,13 @@ def execute(config: SweepConfig) -> None:
   methods = _create_methods(config)
   problems = [
     feature_runs.read_problem(config, train, test)
-    for train, test in zip(config.train, config.test, strict=True)
+    for train, test in zip(config.train, config.tested, strict=True)
   ]
+  if config.tuning_share is not None:
+    problems = [
+      feature_runs.hold_out(problem, config.tuning_share)
+      for problem in problems
+    ]
   fits = _fit_all(config, methods, problems)
   # Accuracy of each fit, the mean over pairs.
   means = fits.groupby(["method", "epsilon", "number"], sort=False)
@@ -148,15 +170,16 @@ def execute(config: SweepConfig) -> None:
     for key, values in means.accuracy.mean().groupby(level=[0, 1], sort=False)
   }
   values = _to_json(config, problems, fits, points)
+  curves = [
+    utility_plots.Curve(
+      entry.replace(":", ":\n"),
+      tuple(points[entry, epsilon] for epsilon in config.parsed_epsilons),
+    )
+    for entry in methods
+  ]
   draw = functools.partial(
     utility_plots.plot_measured_by_epsilon,
-    curves=[
-      utility_plots.Curve(
-        entry.replace(":", ":\n"),
-        tuple(points[entry, epsilon] for epsilon in config.parsed_epsilons),
-      )
-      for entry in methods
-    ],
+    curves=curves,
     delta=config.delta,
     title=config.title,
     caption=_describe(config, problems)
@@ -167,6 +190,7 @@ def execute(config: SweepConfig) -> None:
     repetition="seed" if config.seeds else "fit",
   )
   feature_runs.write(config, values, {"output_png": draw}, _to_table(points))
+  return curves
 
 
 def _create_methods(config: SweepConfig) -> dict[str, method_lib.Method]:
@@ -244,6 +268,7 @@ def _to_json(
     "methods": config.entries,
     "epsilons": config.parsed_epsilons,
     "delta": config.delta,
+    "tuning_share": config.tuning_share,
     "seeds": config.parsed_seeds if config.seeds else None,
     "num_fits": len(config.parsed_seeds),
     "pairs": [{**problem.files, **problem.size} for problem in problems],
@@ -278,18 +303,12 @@ def _describe(
   unit, size = "example", "train_size"
   if config.users:
     unit, size = "user", "num_users"
-  text = (
+  return (
     f"Fitted to {join(size)} {unit}s, {join('num_classes')} classes,"
     f" {join('dim')} features an example, tested on {join('test_size')}"
-    " examples."
-  )
-  if len(problems) > 1:
-    text += f" Means over {len(problems)} pairs of data sets."
-  if len(config.parsed_seeds) > 1:
-    text += " Bars: standard deviations over fits."
-  return (
-    f"{text} One {unit} is protected; each ε is of one fit alone. Guessing:"
-    " always the most frequent class."
+    f" examples; means over {len(problems)} pairs of data sets. One {unit} is"
+    " protected; each ε is of one fit alone. Guessing: always the most frequent"
+    " class."
   )
 
 

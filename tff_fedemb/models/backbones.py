@@ -31,7 +31,8 @@ with epy.lazy_imports():
   import tensorflow as tf
 
 TRAINABLE = ("all", "outer", "norm", "embedding")
-_EMBEDDING = "embedding"
+EMBEDDING = "embedding"
+_PUBLISHED = "published"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,10 +45,13 @@ class Backbone:
     middle: Regular expression that the names of the layers in the middle
       stages begin with: those whose maps have an eighth or a sixteenth of the
       image's side. `None` for a backbone that has no such stages.
+    published: The part that Xu et al. 2023 train with `trainable_conv=False`
+      in `dp_visual_embeddings`, one of `TRAINABLE`; `None` for none.
   """
 
   create: Callable[..., tf.keras.Model]
   middle: str | None = None
+  published: str | None = None
 
 
 class _Backbones(dict[str, Backbone]):
@@ -72,13 +76,21 @@ BACKBONES = _Backbones(
     ),
     "lenet": Backbone(pooled.create_lenet),
     "mobilenet_v2": Backbone(
-      mobilenet_v2.create_mobilenet_v2, middle=r"block_([3-9]|1[0-2])_"
+      mobilenet_v2.create_mobilenet_v2,
+      middle=r"block_([3-9]|1[0-2])_",
+      published="norm",
     ),
     "mobilenet_v2_small": Backbone(
-      mobilenet_v2.create_mobilenet_v2_small, middle=r"block_[2-4]_"
+      mobilenet_v2.create_mobilenet_v2_small,
+      middle=r"block_[2-4]_",
+      published="norm",
     ),
-    "resnet50": Backbone(resnet.create_resnet50, middle=r"conv[34]_"),
-    "resnet_small": Backbone(resnet.create_resnet_small, middle=r"conv[34]_"),
+    "resnet50": Backbone(
+      resnet.create_resnet50, middle=r"conv[34]_", published="outer"
+    ),
+    "resnet_small": Backbone(
+      resnet.create_resnet_small, middle=r"conv[34]_", published="outer"
+    ),
   }
 )
 
@@ -96,7 +108,7 @@ def is_normalization(layer: tf.keras.layers.Layer) -> bool:
 
 def is_embedding(layer: tf.keras.layers.Layer) -> bool:
   """Whether a layer is a backbone's last one, which makes the embedding."""
-  return layer.name == _EMBEDDING
+  return layer.name == EMBEDDING
 
 
 def freeze(
@@ -115,7 +127,7 @@ def freeze(
   """
   if not is_embedding(backbone.layers[-1]):
     raise ValueError(
-      f"backbone {backbone.name} must have a last layer named {_EMBEDDING!r},"
+      f"backbone {backbone.name} must have a last layer named {EMBEDDING!r},"
       f" found {backbone.layers[-1].name!r}."
     )
   has_norm = any(
@@ -167,7 +179,8 @@ def create_backbone(
     embedding_dim: Size of the embedding.
     trainable: The part that is trained and so private, one of `TRAINABLE`:
       "all"; "outer", all but the middle stages' convolutions; "norm",
-      normalisation and embedding; "embedding", the embedding layer.
+      normalisation and embedding; "embedding", the embedding layer; or
+      "published", as `Backbone` has it.
 
   Returns:
     A Keras model from images `[batch, height, width, channels]` in [0, 255]
@@ -181,6 +194,8 @@ def create_backbone(
   checks.check_choice("backbone", name, BACKBONES)
   descriptor = BACKBONES[name]
   backbone = descriptor.create(image_shape, embedding_dim=embedding_dim)
+  if trainable == _PUBLISHED and descriptor.published:
+    trainable = descriptor.published
   freeze(backbone, trainable, middle=descriptor.middle)
   return backbone
 
@@ -194,12 +209,15 @@ class BackboneConfig(config.Config):
     embedding_dim: Size of the embedding.
     trainable: What of the backbone is trained, clipped and noised [all] (outer:
       all but the convolutions of the middle stages; norm: normalisation layers
-      and embedding).
+      and embedding; published: what the method's authors train in a frozen
+      MobileNetV2, norm, or ResNet, outer).
   """
 
   backbone: str | None = config.field(None, choices=BACKBONES, searchable=True)
   embedding_dim: int = config.field(128, minimum=1, searchable=True)
-  trainable: str | None = config.field(None, choices=TRAINABLE, searchable=True)
+  trainable: str | None = config.field(
+    None, choices=(*TRAINABLE, _PUBLISHED), searchable=True
+  )
 
   def create(
     self, image_shape: tuple[int, int, int], *, default: str

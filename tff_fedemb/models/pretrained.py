@@ -12,12 +12,10 @@ cases:
   and only into a backbone with the same layers.
 - A file in which no name is known, whose weights have the same shapes in the
   same order, is taken in order.
-- A file that knows all of a backbone's layers except those of normalisation
-  and the embedding layer is taken for one of an image classifier, such as
-  those of `tf.keras.applications`; what it knows is loaded, the rest is left
-  as initialised. Scales and offsets of its batch normalisation are not loaded:
-  they belong to channels that were standardised one by one over the data, and
-  group normalisation standardises many together within an image.
+- A file without an embedding layer is taken for one of an image classifier,
+  such as those of `tf.keras.applications`, and may have layers of its own. The
+  embedding layer is left as initialised. Batch normalisation becomes group
+  normalisation, as `_add_group_normalization` says.
 """
 
 from collections.abc import Callable, Iterable
@@ -53,6 +51,7 @@ _DAMAGES = (
 )
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _KEY_END = "/.ATTRIBUTES/VARIABLE_VALUE"
+_OF_BATCHES = ("gamma", "beta", "moving_mean", "moving_variance")
 
 Weights = dict[str, np.ndarray]
 
@@ -83,7 +82,8 @@ def load_pretrained(
   passed over. Frozen weights are loaded, too, and stay frozen.
 
   Args:
-    backbone: A flat Keras model. Untouched if anything fails.
+    backbone: A flat Keras model, of the project or not. Untouched if anything
+      fails.
     path: A SavedModel's directory (of `export.export_backbone` or any other);
       a Keras file .h5, .hdf5 or .keras; a TensorFlow checkpoint, with or
       without its .index.
@@ -113,8 +113,8 @@ def load_pretrained(
   )
   if left := _layers(name for name in variables if name not in values):
     text += (
-      f"; {num_initialized:,} weights of {len(left)} layers are not in it and"
-      f" stay as initialised ({left[0]} ... {left[-1]})"
+      f"; {num_initialized:,} weights are not in it and stay as initialised"
+      f" ({', '.join(left)})"
     )
   return PretrainedReport(kind, num_loaded, num_initialized, text + ".")
 
@@ -124,10 +124,35 @@ def _layers(names: Iterable[str]) -> list[str]:
   return list(dict.fromkeys(name.partition("/")[0] for name in names))
 
 
-def _can_be_initialized(backbone: tf.keras.Model, name: str) -> bool:
-  """Whether no file of an image classifier holds a weight."""
-  layer = backbone.get_layer(name.partition("/")[0])
-  return backbones.is_normalization(layer) or backbones.is_embedding(layer)
+def _add_group_normalization(
+  weights: Weights, backbone: tf.keras.Model
+) -> None:
+  """Adds scales and offsets that do what a file's batch normalisation does.
+
+  Batch normalisation makes `gamma (x - m) / s + beta` of a channel by its mean
+  m and deviation s over all data, group normalisation the same by those of a
+  group of channels, M and S, in an image. If those are what the means and
+  variances of the channels give over all data, the scale `gamma S / s` and the
+  offset `beta + gamma (M - m) / s` make both the same.
+  """
+  for layer in backbone.layers:
+    if not isinstance(layer, tf.keras.layers.GroupNormalization):
+      continue
+    base = layer.name.removesuffix("_norm")
+    for name in (f"{base}_bn", f"{base}_BN", f"bn_{base}"):
+      found = [weights.get(f"{name}/{part}") for part in _OF_BATCHES]
+      if any(each is None or each.shape != layer.gamma.shape for each in found):
+        continue
+      gamma, beta, mean, variance = (each.astype(np.float64) for each in found)
+      means = mean.reshape(layer.groups, -1)
+      variances = variance.reshape(layer.groups, -1) + np.square(means)
+      per_group = means.shape[1]
+      of_group = np.repeat(means.mean(axis=1), per_group)
+      squares = np.repeat(variances.mean(axis=1), per_group)
+      slope = gamma / np.sqrt(variance + layer.epsilon)
+      deviation = np.sqrt(squares - np.square(of_group) + layer.epsilon)
+      weights[f"{layer.name}/gamma"] = slope * deviation
+      weights[f"{layer.name}/beta"] = beta + slope * (of_group - mean)
 
 
 def _match(
@@ -143,6 +168,7 @@ def _match(
       "pretrained_backbone", f"fit backbone {backbone.name}", f"{path} {found}"
     )
 
+  _add_group_normalization(weights, backbone)
   shapes = {name: v.shape.as_list() for name, v in variables.items()}
   names_in_file = {name: name for name in variables if name in weights}
   by_name = bool(names_in_file)
@@ -156,13 +182,11 @@ def _match(
         f"with {name_in_file} of {shape} where {here}{shapes[name]} is needed"
       )
   missing = [name for name in variables if name not in names_in_file]
-  initialized = {
-    name for name in variables if _can_be_initialized(backbone, name)
-  }
-  is_classifier = by_name and initialized == set(missing)
+  embedding = [n for n in variables if n.startswith(f"{backbones.EMBEDDING}/")]
+  is_classifier = by_name and missing == embedding
   if missing and not is_classifier:
-    if by_name and initialized.issubset(missing):
-      missing = [name for name in missing if name not in initialized]
+    if by_name and set(embedding) < set(missing):
+      missing = [name for name in missing if name not in embedding]
     fail(f"without {missing[0]} of {shapes[missing[0]]}")
   unused = [name for name in weights if name not in names_in_file.values()]
   if unused and not is_classifier:

@@ -53,7 +53,7 @@ class Curve:
 
 def plot_measured_by_epsilon(
   path: str | os.PathLike[str],
-  curves: Sequence[Curve],
+  curves: Sequence[Curve] | Mapping[str, Sequence[Curve]],
   *,
   delta: float | None,
   caption: str,
@@ -68,11 +68,12 @@ def plot_measured_by_epsilon(
 
   Args:
     path: PNG file to write.
-    curves: At most `figures.MAX_CURVES`.
+    curves: At most `figures.MAX_CURVES`; or several times as many, of the same
+      names, by the title of their panel.
     delta: At which all epsilons hold; `None` if they have several, which the
       names of the curves tell, or there is noise nowhere.
     caption: What all curves have in common, printed below the axes.
-    title: Of the picture.
+    title: Of a single panel.
     utility: What the values are, for the vertical axis.
     level: Name and utility of what has no epsilon, for comparison.
     repetition: What a point has several values of, in one word that takes
@@ -81,36 +82,50 @@ def plot_measured_by_epsilon(
   Raises:
     errors.FieldError: If there are too many curves, or none.
   """
-  figures.check_count("curves", len(curves))
-  points = [point for curve in curves for point in curve.points]
-  figure, ((axes,),) = figures.create_figure(
-    *(8.4, 5.0), statement=caption, letters=108
+  panels = curves if isinstance(curves, Mapping) else {title: curves}
+  size = (8.4, 5.0) if len(panels) == 1 else (11.5, 4.2)
+  figure, (row,) = figures.create_figure(
+    *(*size, (1, len(panels))),
+    statement=caption,
+    letters=round(13 * size[0]),
+    sharey=True,
   )
-  figures.decorate(
-    axes, title=title, x_label=figures.epsilon_label(delta), y_label=utility
-  )
-  levels = _draw_levels([axes], dict([level]) if level else {})
-  width, infinity = _set_epsilons(axes, {point.epsilon for point in points})
-  for index, curve in enumerate(curves):
-    shift = math.exp(_DODGE * width * (index - (len(curves) - 1) / 2))
-    for is_noiseless in (False, True):
-      drawn = [
-        (min(point.epsilon, infinity) * shift, point.mean, point.stdev)
-        for point in curve.at(is_noiseless=is_noiseless)
-      ]
-      figures.draw_bars(axes, drawn, **figures.style_of(index))
-  figures.set_shares(axes.yaxis, [axes])
-  count = figures.count_seeds(points, repetition)
+  for axes, (name, drawn) in zip(row, panels.items(), strict=True):
+    figures.check_count("curves", len(drawn))
+    figures.decorate(
+      axes,
+      title=name,
+      x_label=figures.epsilon_label(delta),
+      y_label=utility if axes is row[0] else "",
+    )
+    _draw_measured(axes, drawn)
+  levels = _draw_levels(row, dict([level]) if level else {})
+  figures.set_shares(row[0].yaxis, row)
+  points = [point for curve in drawn for point in curve.points]
   keys = {
-    f"method ({count})": [
+    f"method ({figures.count_seeds(points, repetition)})": [
       figures.create_key(curve.name, linewidth=1.6, **figures.style_of(index))
-      for index, curve in enumerate(curves)
+      for index, curve in enumerate(drawn)
     ]
   }
   figures.set_legend(
     figure, keys | ({"for comparison": levels} if level else {})
   )
   figures.write(figure, path)
+
+
+def _draw_measured(axes: mpl_axes.Axes, curves: Sequence[Curve]) -> None:
+  """Draws the curves of a panel."""
+  epsilons = {point.epsilon for curve in curves for point in curve.points}
+  width, infinity = _set_epsilons(axes, epsilons)
+  for index, curve in enumerate(curves):
+    shift = math.exp(_DODGE * width * (index - (len(curves) - 1) / 2))
+    for is_noiseless in (False, True):
+      points = [
+        (min(point.epsilon, infinity) * shift, point.mean, point.stdev)
+        for point in curve.at(is_noiseless=is_noiseless)
+      ]
+      figures.draw_bars(axes, points, **figures.style_of(index))
 
 
 def _set_epsilons(

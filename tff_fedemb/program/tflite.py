@@ -63,13 +63,21 @@ def convert(
     The contents of a .tflite file.
 
   Raises:
-    FieldError: If the format is unknown, or there are operations in the model
-      that TensorFlow Lite has not.
+    FieldError: If the format is unknown, the signature another, or there are
+      operations in the model that TensorFlow Lite has not.
   """
   checks.check_choice("formats", number_format, FORMATS)
   module = tf.saved_model.load(os.fspath(saved_model))
-  signature = module.signatures[_SIGNATURE]
-  shape = signature.structured_input_signature[1]["images"].shape[1:]
+  try:
+    signature = module.signatures[_SIGNATURE]
+    shape = signature.structured_input_signature[1]["images"].shape[1:]
+    _ = signature.structured_outputs["embeddings"]
+  except KeyError as error:
+    raise errors.FieldError(
+      "saved_model",
+      f"have a signature {_SIGNATURE!r} from images to embeddings",
+      f"{saved_model} without {error}",
+    ) from error
 
   # Delegates of phones want fixed shapes.
   @tf.function(

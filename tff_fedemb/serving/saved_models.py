@@ -1,4 +1,8 @@
-"""Exported models, as the programs that embed images load them."""
+"""Models, as the programs that embed images load them.
+
+Those that a run exports, and those of others with one input of images: a
+SavedModel, a Keras file; and .tflite files that `binaries.export` wrote.
+"""
 
 from __future__ import annotations
 
@@ -12,92 +16,305 @@ from typing import Any
 from etils import epy
 import numpy as np
 
+from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.program import model_card
 from tff_fedemb.program import tflite
 
 with epy.lazy_imports():
+  from keras.src.saving import serialization_lib
   import tensorflow as tf
 
-_SIGNATURE = "serving_default"
+PREPROCESS = ("unit", "tf", "caffe", "torch")
+
+_SIGNATURE, _EMBEDDINGS = "serving_default", "embeddings"
+_KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-  """A SavedModel whose default signature maps images to embeddings.
+  """A model that maps images to embeddings.
 
   Attributes:
     image_shape: Height, width and channels.
-    embed: From uint8 images `[batch, height, width, channels]` to embeddings
-      `[batch, dim]`.
+    embed: From uint8 images `[batch, height, width, channels]` to float32
+      embeddings `[batch, dim]`.
+    load_again: Loads the model in another process.
     card: What goes along with the model; `None` with those of earlier versions
       or from elsewhere.
-    path: Where it was loaded from, and is loaded again in another process.
   """
 
   image_shape: tuple[int, int, int]
   embed: Callable[[np.ndarray], np.ndarray]
+  load_again: Callable[[], Model]
   card: model_card.ModelCard | None = None
-  path: str | None = None
 
   def __call__(self, images: np.ndarray) -> np.ndarray:
     return self.embed(images)
 
   def __reduce__(self):
-    return _load_once, (self.path,)
+    return self.load_again, ()
 
 
-@functools.cache
-def _load_once(path: str) -> Model:
-  return load(path)
+@dataclasses.dataclass(frozen=True)
+class _Function:
+  """A function of a model, with names for its inputs and outputs.
+
+  Attributes:
+    inputs, outputs: Shapes and types.
+    call: From the one input to the outputs.
+    owner: Of the variables, which live as long as it does.
+  """
+
+  inputs: Mapping[str, Any]
+  outputs: Mapping[str, Any]
+  call: Callable[[tf.Tensor], Mapping[str, tf.Tensor]]
+  owner: Any
+
+  def takes_images(self) -> bool:
+    """Whether the one input is a batch of grey or colour images."""
+    specs = list(self.inputs.values())
+    return (
+      len(specs) == 1
+      and specs[0].shape.rank == 4
+      and specs[0].shape[0] is None
+      and specs[0].shape[3] in (None, 1, 3)
+      and (specs[0].dtype.is_floating or specs[0].dtype.is_integer)
+    )
 
 
-def load(path: str) -> Model:
-  """Loads a model from the directory of a SavedModel, or a .tflite file.
+def load(
+  path: str,
+  *,
+  layer: str | None = None,
+  image_size: int | None = None,
+  preprocess: str | None = None,
+) -> Model:
+  """Loads a model from a SavedModel's directory, a Keras or a .tflite file.
+
+  Args:
+    path: Directory, or file that ends with .keras, .h5, .hdf5 or .tflite.
+    layer: Layer of a Keras model, or output of a SavedModel, that gives the
+      embedding: its mean over all axes but the first and the last.
+    image_size: Side of the images in pixels, if the model leaves it open.
+    preprocess: What the model takes: `None`, pixels in [0, 255]; "unit", in
+      [0, 1]; or a mode of Keras' `preprocess_input`.
 
   Raises:
     DataError: If its card is damaged.
-    FieldError: If there is none, or its signature is another.
+    FieldError: If there is no model, or the model is no function of images.
   """
-  if pathlib.Path(path).suffix == tflite.SUFFIX:
-    return _load_tflite(path)
-  must = "be the directory of a SavedModel"
-  if not pathlib.Path(path).is_dir():
+  options = {
+    "layer": layer,
+    "image_size": image_size,
+    "preprocess": preprocess,
+  }
+  load_again = functools.partial(_load_once, os.path.abspath(path), **options)
+  suffix = pathlib.Path(path).suffix
+  if suffix == tflite.SUFFIX:
+    if any(options.values()):
+      raise errors.FieldError(
+        "saved_model", "be no .tflite file with layer or preprocess", path
+      )
+    return _load_tflite(path, load_again)
+  must = "be the directory of a SavedModel, or a Keras file"
+  if not os.path.exists(path):
     raise errors.FieldError("saved_model", must, path)
   try:
-    module = tf.saved_model.load(path)
+    if suffix in _KERAS_SUFFIXES:
+      function = _open_keras(_load_keras(path), layer)
+    else:
+      function = _open_saved_model(path, layer)
+  except errors.FieldError:
+    raise
   # TensorFlow raises whatever comes of the part that is damaged.
   except Exception as error:
-    raise errors.FieldError("saved_model", must, f"{path}: {error}") from error
-  inputs, outputs = {}, {}
-  found = f"with signatures {sorted(module.signatures)}"
-  if _SIGNATURE in module.signatures:
-    signature = module.signatures[_SIGNATURE]
-    inputs = signature.structured_input_signature[1]
-    outputs = signature.structured_outputs
-    found = f"from {_describe(inputs)} to {_describe(outputs)}"
-  if not _has_right_form(inputs, outputs):
     raise errors.FieldError(
-      "saved_model",
-      f"have a signature {_SIGNATURE!r} from images float32 [batch, height,"
-      " width, channels], 1 or 3 channels, to embeddings float32 [batch, dim]",
-      f"{path} {found}",
-    )
-
-  def embed(images):
-    # Variables live as long as the module, which a signature does not hold.
-    batch = tf.constant(images, tf.float32)
-    return module.signatures[_SIGNATURE](images=batch)["embeddings"].numpy()
-
-  return Model(
-    tuple(inputs["images"].shape[1:].as_list()),
-    embed,
-    model_card.read(pathlib.Path(path) / model_card.PATH),
-    os.path.abspath(path),
+      "saved_model", must, f"{path}: {errors.first_line(error)}"
+    ) from error
+  return dataclasses.replace(
+    _create(
+      function,
+      path,
+      load_again,
+      prepare=lambda images: _prepare(images, preprocess),
+      layer=layer,
+      image_size=image_size,
+    ),
+    card=model_card.read(pathlib.Path(path) / model_card.PATH),
   )
 
 
-def _load_tflite(path: str) -> Model:
+@functools.cache
+def _load_once(path: str, **options: Any) -> Model:
+  return load(path, **options)
+
+
+def from_keras(
+  model: tf.keras.Model,
+  load_again: Callable[[], Model],
+  *,
+  layer: str | None,
+  prepare: Callable[[tf.Tensor], tf.Tensor],
+) -> Model:
+  """Makes a model of one of Keras that takes images of one size.
+
+  Args:
+    model: The Keras model.
+    load_again: As of `Model`.
+    layer: As of `load`.
+    prepare: Makes what the model takes of pixels in [0, 255].
+
+  Raises:
+    FieldError: If there is no such layer.
+  """
+  function = _open_keras(model, layer)
+  return _create(function, model.name, load_again, prepare=prepare)
+
+
+def _create(
+  function: _Function,
+  name: str,
+  load_again: Callable[[], Model],
+  *,
+  prepare: Callable[[tf.Tensor], tf.Tensor],
+  layer: str | None = None,
+  image_size: int | None = None,
+) -> Model:
+  """Makes a model of a function, if it is one of images."""
+  if not function.takes_images():
+    raise errors.FieldError(
+      "saved_model",
+      "have one input, images [None, height, width, channels] of 1 or 3"
+      " channels",
+      f"{name} from {_describe(function.inputs)}",
+    )
+  (spec,) = function.inputs.values()
+  outputs = function.outputs
+  output = layer if layer in outputs else _EMBEDDINGS
+  if len(outputs) == 1:
+    (output,) = outputs
+  result = outputs.get(output)
+  if result is None or (result.shape.rank or 0) < 2:
+    raise errors.FieldError(
+      "layer",
+      f"be an output of {name} to embeddings [batch, ..., dim]",
+      f"{layer or 'nothing'} for {_describe(outputs)}",
+    )
+  sides = spec.shape[1:3].as_list()
+  if (None in sides) != (image_size is not None):
+    raise errors.FieldError(
+      "saved_model",
+      "leave the size of images open if, and only if, image_size is given",
+      f"{name} with images of {sides}",
+    )
+  height, width = (side or image_size for side in sides)
+  shape = (height, width, spec.shape[3] or 3)
+
+  def embed(images):
+    pixels = prepare(tf.constant(images, tf.float32))
+    values = function.call(tf.cast(pixels, spec.dtype))[output]
+    means = tf.reduce_mean(values, range(1, values.shape.rank - 1))
+    return tf.cast(means, tf.float32).numpy()
+
+  if image_size is not None:
+    try:
+      embed(np.zeros([1, *shape], np.uint8))
+    # A layer raises whatever comes of a size that does not suit.
+    except Exception as error:
+      raise errors.FieldError(
+        "image_size",
+        f"suit the layers of {name}",
+        f"{image_size}: {errors.first_line(error)}",
+      ) from error
+  return Model(shape, embed, load_again)
+
+
+def _prepare(images: tf.Tensor, preprocess: str | None) -> tf.Tensor:
+  if preprocess is None:
+    return images
+  if preprocess == "unit":
+    return images / 255.0
+  return tf.keras.applications.imagenet_utils.preprocess_input(
+    images, mode=preprocess
+  )
+
+
+def _by_name(values: Any) -> dict[str, Any]:
+  if isinstance(values, Mapping):
+    return dict(values)
+  return {str(i): value for i, value in enumerate(tf.nest.flatten(values))}
+
+
+def _call(function: Callable[[tf.Tensor], Any], images: tf.Tensor):
+  return _by_name(function(images))
+
+
+def _load_keras(path: str) -> tf.keras.Model:
+  # Without it the code in a Lambda layer of an HDF5 file would be run.
+  with serialization_lib.SafeModeScope(True):
+    return tf.keras.models.load_model(path, compile=False)
+
+
+def _open_keras(model: tf.keras.Model, layer: str | None) -> _Function:
+  if layer is not None:
+    checks.check_choice("layer", layer, [each.name for each in model.layers])
+    model = tf.keras.Model(model.inputs, model.get_layer(layer).output)
+  run = tf.function(functools.partial(model, training=False))
+  names = model.output_names or ()
+  return _Function(
+    dict(zip(model.input_names or (), model.inputs or (), strict=True)),
+    dict(zip(names, model.outputs or (), strict=True)),
+    lambda images: dict(zip(names, tf.nest.flatten(run(images)), strict=True)),
+    model,
+  )
+
+
+def _open_saved_model(path: str, layer: str | None) -> _Function:
+  module = tf.saved_model.load(path)
+  function = _open_signature(module, path)
+  if layer is None or layer in function.outputs:
+    return function
+  if os.path.exists(os.path.join(path, "keras_metadata.pb")):
+    return _open_keras(_load_keras(path), layer)
+  raise errors.FieldError(
+    "layer",
+    f"be an output of {path}, one of {', '.join(function.outputs)}",
+    repr(layer),
+  )
+
+
+def _open_signature(module: Any, path: str) -> _Function:
+  """Opens the default or only signature, or else the call of the model."""
+  signatures = dict(module.signatures)
+  if _SIGNATURE in signatures or len(signatures) == 1:
+    signature = signatures.get(_SIGNATURE, next(iter(signatures.values())))
+    inputs = signature.structured_input_signature[1]
+    return _Function(
+      inputs,
+      signature.structured_outputs,
+      lambda images: signature(**dict.fromkeys(inputs, images)),
+      module,
+    )
+  if signatures or not callable(module):
+    raise errors.FieldError(
+      "saved_model",
+      f"have a signature {_SIGNATURE!r}, or one alone, or be callable",
+      f"{path} with signatures {sorted(signatures)}",
+    )
+  functions = [_Function({}, {}, _by_name, module)]
+  for traced in module.__call__.concrete_functions:
+    arguments = _by_name(traced.structured_input_signature)
+    # Others than tensors are options; one that is true is `training`.
+    if True not in arguments.values():
+      inputs = {k: v for k, v in arguments.items() if hasattr(v, "shape")}
+      outputs = _by_name(traced.structured_outputs)
+      call = functools.partial(_call, traced)
+      functions.append(_Function(inputs, outputs, call, module))
+  return next((f for f in functions if f.takes_images()), functions[-1])
+
+
+def _load_tflite(path: str, load_again: Callable[[], Model]) -> Model:
   """Loads a .tflite file, and the card beside it."""
   card = model_card.read(card_path(path))
   digest = ((card and card.conversion) or {}).get("sha256")
@@ -111,9 +328,7 @@ def _load_tflite(path: str) -> Model:
       " binaries.export wrote",
       f"{path}: {errors.first_line(error)}",
     ) from error
-  return Model(
-    embedder.image_shape, embedder.embed, card, os.path.abspath(path)
-  )
+  return Model(embedder.image_shape, embedder.embed, load_again, card)
 
 
 def card_path(path: str | pathlib.Path) -> pathlib.Path:
@@ -121,24 +336,11 @@ def card_path(path: str | pathlib.Path) -> pathlib.Path:
   return pathlib.Path(path).with_suffix(".json")
 
 
-def _has_right_form(
-  inputs: Mapping[str, tf.TensorSpec], outputs: Mapping[str, tf.TensorSpec]
-) -> bool:
-  if set(inputs) != {"images"} or "embeddings" not in outputs:
-    return False
-  images, embeddings = inputs["images"], outputs["embeddings"]
-  return (
-    images.dtype == embeddings.dtype == tf.float32
-    and images.shape.rank == 4
-    and embeddings.shape.rank == 2
-    and images.shape[0] is None
-    and images.shape[1:].is_fully_defined()
-    and images.shape[3] in (1, 3)
-  )
-
-
 def _describe(specs: Mapping[str, Any]) -> str:
-  return ", ".join(
-    f"{name} {spec.dtype.name} {spec.shape}"
-    for name, spec in sorted(specs.items())
+  return (
+    ", ".join(
+      f"{name} {spec.dtype.name} {spec.shape}"
+      for name, spec in sorted(specs.items())
+    )
+    or "nothing"
   )

@@ -24,6 +24,11 @@ from tff_fedemb.strategies import strategy
 from tff_fedemb.strategies import toeplitz
 
 MAX_BUFFERS = 4
+# What is made small: noise over all rounds, or at its largest.
+OBJECTIVES = {
+  "rmse": strategy.Strategy.prefix_sum_rmse,
+  "max_error": strategy.Strategy.prefix_sum_max_error,
+}
 
 # Limits of the logits: the decays stay off 0 and 1, the weights' sum off 1.
 _DECAY_LOGITS = (-12.0, 16.0)
@@ -87,17 +92,18 @@ class BltStrategy(toeplitz.ToeplitzStrategy):
 
 @functools.cache
 def optimize_blt(
-  schedule: strategy.Schedule, *, num_buffers: int = 2
+  schedule: strategy.Schedule, *, num_buffers: int = 2, objective: str = "rmse"
 ) -> BltStrategy:
   """Returns the strategy of least noise of the prefix sums at equal zCDP.
 
-  Minimises `prefix_sum_rmse`, whose minima are local, from several starts,
-  always the same ones.
+  Minimises `prefix_sum_rmse` or `prefix_sum_max_error`, whose minima are local,
+  from several starts, always the same ones.
 
   Args:
     schedule: As in `Strategy.sensitivity`.
     num_buffers: Model-sized buffers that the noise takes, in
       [1, `MAX_BUFFERS`].
+    objective: One of `OBJECTIVES`.
 
   Raises:
     errors.FieldError: If they are more or fewer.
@@ -107,7 +113,7 @@ def optimize_blt(
   )
 
   def loss(logits: np.ndarray) -> float:
-    return math.log(_from_logits(logits).prefix_sum_rmse(schedule))
+    return math.log(OBJECTIVES[objective](_from_logits(logits), schedule))
 
   results = [
     optimize.minimize(

@@ -131,6 +131,15 @@ class Strategy(config.Config, abc.ABC):
     stddevs = self.prefix_sum_stddevs(schedule.rounds)
     return math.sqrt(np.mean(stddevs**2)) * self.sensitivity(schedule)
 
+  def prefix_sum_max_error(self, schedule: Schedule) -> float:
+    """Largest noise of a prefix sum, as `prefix_sum_rmse`.
+
+    Args:
+      schedule: As in `sensitivity`.
+    """
+    stddevs = self.prefix_sum_stddevs(schedule.rounds)
+    return float(np.max(stddevs)) * self.sensitivity(schedule)
+
 
 @dataclasses.dataclass(frozen=True)
 class CorrelatedGaussianDpEvent(dp_accounting.DpEvent):

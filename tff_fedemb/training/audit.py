@@ -18,7 +18,6 @@ from tff_fedemb.evaluation import embedding
 from tff_fedemb.plots import privacy_plots
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy.audit import canary_updates
-from tff_fedemb.privacy.audit import gaussian_estimate
 from tff_fedemb.privacy.audit import membership
 from tff_fedemb.privacy.audit import registry
 from tff_fedemb.privacy.audit import scores as scores_lib
@@ -36,7 +35,6 @@ _ASSUMES = (
   "each canary has the participation, and so the claim, of a user",
   "bounds of one attack hold together, at the confidence stated; those of"
   " several attacks, and of several rounds, each by itself",
-  "an estimate is no bound: it may exceed what is true",
 )
 # At which true positive rates are told.
 _FALSE_POSITIVE_RATES = np.geomspace(1e-3, 1.0, 31)
@@ -170,10 +168,6 @@ class _Attacks:
       "true_positive_rates": scores[best["statistic"]].true_positive_rates(
         _FALSE_POSITIVE_RATES
       ),
-      "epsilon_estimates": {
-        name: gaussian_estimate.estimate_epsilon(some, delta=delta)
-        for name, some in scores.items()
-      },
     }
     if attack != audit_slots.UPDATES:
       (some,) = scores.values()

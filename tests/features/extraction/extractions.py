@@ -51,7 +51,7 @@ def write_tfds(directory, name, version, split, images, labels):
 
 def _call(directory, options):
   flags = {"output": directory / "o.npz", "overwrite": True} | options
-  if "saved_model" not in flags:
+  if not {"saved_model", "application"} & set(flags):
     flags = {"embedding": "pixels"} | flags
   arguments = [f"--{k}={v}" for k, v in flags.items() if v is not None]
   return programs.call("extract_features", *arguments)

@@ -99,14 +99,18 @@ def test_gradients_are_those_of_central_fits(loss, weighting):
   weights = np.random.default_rng(0).normal(size=[_NUM_CLASSES, _DIM])
   weights = weights.astype(np.float32)
   config = federated_statistics.GradientConfig(
-    **_OPTIONS, loss=loss, gradient_clip_norm=0.6, example_weighting=weighting
+    **_OPTIONS,
+    loss=loss,
+    gradient_clip_norm=0.6,
+    logit_bias=-1.5,
+    example_weighting=weighting,
   )
   (gradient,) = config.send(
     tf.constant(features), labels, [tf.constant(weights)]
   )
   clipped = examples_lib.clip_rows(features, _CLIP_NORM)
   expected = losses.clipped_gradient(
-    weights, clipped, labels, loss=loss, clip_norm=0.6
+    weights, clipped, labels, loss=loss, clip_norm=0.6, logit_bias=-1.5
   )
   np.testing.assert_allclose(
     gradient,

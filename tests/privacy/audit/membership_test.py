@@ -1,14 +1,9 @@
 """Membership figures and the estimate from normal scores, by hand."""
 
-import math
-
 import numpy as np
 import pytest
 
-from tff_fedemb import errors
-from tff_fedemb.privacy.audit import gaussian_estimate
 from tff_fedemb.privacy.audit import membership
-from tff_fedemb.privacy.audit import registry
 from tff_fedemb.privacy.audit import scores as scores_lib
 
 
@@ -51,28 +46,3 @@ def test_members_that_score_as_others_have_half_the_area():
   found = membership.measure(scores, significance=0.05)
   assert found.auc == 0.5
   assert [point.true_positive_rate for point in found.points] == [0.0, 0.0]
-
-
-@pytest.mark.parametrize("mu", [0.5, 3.0])
-def test_the_estimate_finds_the_epsilon_of_a_gaussian(mu):
-  rng = np.random.default_rng(3)
-  values = rng.normal(size=20_000)
-  # Of exactly the mean and the variance that are to be fitted.
-  values = (values - values.mean()) / values.std(ddof=1)
-  scores = scores_lib.Scores(0.1 * values + 0.1 * mu, 0.1 * values)
-  assert gaussian_estimate.estimate_epsilon(
-    scores, delta=1e-5
-  ) == pytest.approx(registry.epsilon_of_mu(mu, 1e-5), rel=1e-4)
-
-
-def test_the_estimate_of_scores_that_tell_all():
-  told = scores_lib.Scores(np.ones(9), np.zeros(9))
-  assert gaussian_estimate.estimate_epsilon(told, delta=1e-5) == math.inf
-  alike = scores_lib.Scores(np.ones(9), np.ones(9))
-  assert gaussian_estimate.estimate_epsilon(alike, delta=1e-5) == 0.0
-
-
-def test_infinite_scores_have_no_estimate():
-  scores = scores_lib.Scores(np.array([0.0, math.inf]), np.zeros(9))
-  with pytest.raises(errors.FieldError, match="be finite"):
-    gaussian_estimate.estimate_epsilon(scores, delta=1e-5)

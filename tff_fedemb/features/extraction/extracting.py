@@ -12,6 +12,7 @@ from tff_fedemb import output_files
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.data import bad_examples
 from tff_fedemb.features import feature_files
+from tff_fedemb.features.extraction import applications
 from tff_fedemb.features.extraction import data_sets
 from tff_fedemb.features.extraction import settings
 from tff_fedemb.serving import image_sources
@@ -40,11 +41,11 @@ def execute(
     {"output": config.output, "test_output": config.test_output},
     overwrite=config.overwrite,
   )
-  if runtime.runtime == "ray" and not config.saved_model:
+  if runtime.runtime == "ray" and config.embedding:
     raise errors.FieldError(
-      "saved_model", "be given with runtime ray", "an embedding"
+      "saved_model", "be given with runtime ray, or application", "embedding"
     )
-  model = saved_models.load(config.saved_model) if config.saved_model else None
+  model = _load_model(config)
   source = _open_source(config, model.image_shape if model else None)
   classes, warnings = choose_classes(
     source,
@@ -61,7 +62,7 @@ def execute(
       embed,
       source,
       rows,
-      flag="saved_model" if config.saved_model else "embedding",
+      flag=next(name for name in settings.EMBEDDERS if getattr(config, name)),
       map_fn=map_fn,
     )
   if not len(kept):
@@ -111,6 +112,25 @@ def _generator(
   config: settings.ExtractionConfig, draw: int
 ) -> np.random.Generator:
   return np.random.default_rng([config.seed, draw])
+
+
+def _load_model(config: settings.ExtractionConfig) -> saved_models.Model | None:
+  if config.saved_model:
+    return saved_models.load(
+      config.saved_model,
+      layer=config.layer,
+      image_size=config.image_size,
+      preprocess=config.preprocess,
+    )
+  if config.application:
+    return applications.load(
+      config.application,
+      image_size=config.image_size,
+      weights=config.weights,
+      layer=config.layer,
+      seed=config.seed,
+    )
+  return None
 
 
 def _open_source(

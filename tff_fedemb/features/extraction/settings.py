@@ -9,8 +9,11 @@ from tff_fedemb.features.extraction import data_sets
 from tff_fedemb.features.extraction import embeddings
 from tff_fedemb.run import task as task_lib
 from tff_fedemb.serving import image_sources
+from tff_fedemb.serving import saved_models
 
 SPLITS = ("train", *task_lib.EVALUATION_SPLITS)
+
+EMBEDDERS = ("saved_model", "application", "embedding")
 
 _SOURCES = ("task", "image_folder", "tfds", "digits")
 
@@ -28,8 +31,16 @@ class ExtractionConfig(image_sources.ImageConfig):
     data_dir: Directory of the prepared data sets [TensorFlow Datasets' own].
     split: Split of the task [test].
     tfds_split: Split of the data set, such as test or train[:10%] [train].
-    saved_model: Directory of the SavedModel that embeds, such as
-      release/saved_model of a run.
+    saved_model: Model that embeds: a SavedModel's directory, such as
+      release/saved_model of a run, a .keras, .h5 or .tflite file.
+    preprocess: Pixels that it takes [0 to 255] (unit: 0 to 1; tf, caffe and
+      torch: modes of Keras' preprocess_input).
+    application: Model of keras.applications instead, such as MobileNetV2; its
+      own preprocess_input makes images ready.
+    weights: Of the application: imagenet, which Keras downloads, none, or a
+      file of public weights [imagenet].
+    layer: Layer of the model, or output of a SavedModel, whose mean over places
+      is the feature [the last].
     embedding: Map instead of a model.
     image_size: Side of the images in pixels where no model says it [as they
       are].
@@ -48,6 +59,10 @@ class ExtractionConfig(image_sources.ImageConfig):
   split: str | None = config.field(None, choices=SPLITS)
   tfds_split: str | None = None
   saved_model: str | None = None
+  preprocess: str | None = config.field(None, choices=saved_models.PREPROCESS)
+  application: str | None = None
+  weights: str | None = None
+  layer: str | None = None
   embedding: embeddings.Embedding | None = config.part(
     None, registry=embeddings.EMBEDDINGS
   )
@@ -66,12 +81,17 @@ class ExtractionConfig(image_sources.ImageConfig):
         feature_files.check_suffix(getattr(self, name), name=name)
     if self.num_classes == 1:
       raise errors.FieldError("num_classes", "be at least 2, or 0", 1)
-    self._check_source()
+    self._check_one_of(*_SOURCES)
+    self._check_one_of(*EMBEDDERS)
+    self._check_image_size()
     for name, applies, others, default in (
       ("data_dir", self.task or self.tfds, "task or tfds", None),
       ("split", self.task, "task", "test"),
       ("tfds_split", self.tfds, "tfds", "train"),
       ("test_share", self.test_output, "test_output", 0.25),
+      ("preprocess", self.saved_model, "saved_model", None),
+      ("weights", self.application, "application", "imagenet"),
+      ("layer", not self.embedding, "saved_model or application", None),
     ):
       value = getattr(self, name)
       if not applies and value is not None:
@@ -81,27 +101,24 @@ class ExtractionConfig(image_sources.ImageConfig):
       if applies and value is None:
         object.__setattr__(self, name, default)
 
-  def _check_source(self):
-    given = [name for name in _SOURCES if getattr(self, name)]
+  def _check_one_of(self, *names: str):
+    given = [name for name in names if getattr(self, name)]
     if len(given) != 1:
       raise errors.FieldError(
-        "task",
-        "be given, or image_folder, tfds or digits, one of them",
+        names[0],
+        f"be given, or {', '.join(names[1:-1])} or {names[-1]}, one of them",
         " and ".join(given) or "none",
       )
-    if bool(self.saved_model) == bool(self.embedding):
+
+  def _check_image_size(self):
+    if self.image_size and self.digits and self.embedding:
       raise errors.FieldError(
-        "saved_model",
-        "be given, or embedding, one of the two",
-        "both" if self.embedding else "neither",
+        "image_size", "not be given with digits and embedding", self.image_size
       )
-    if self.image_size and (self.saved_model or self.digits):
+    is_needed = self.application or (self.image_folder and self.embedding)
+    if is_needed and not self.image_size:
       raise errors.FieldError(
         "image_size",
-        "not be given with saved_model, which has its own, or digits",
-        self.image_size,
-      )
-    if self.image_folder and not self.saved_model and not self.image_size:
-      raise errors.FieldError(
-        "image_size", "be given with image_folder and embedding", "nothing"
+        "be given with application, or with image_folder and embedding",
+        "nothing",
       )

@@ -136,7 +136,10 @@ class Rounds:
     assert isinstance(method, gradient_steps.GradientMethod)
     clip_norm = method.gradient_clip_norm
     config = statistics.GradientConfig(
-      **options, loss=method.loss, gradient_clip_norm=clip_norm
+      **options,
+      loss=method.loss,
+      gradient_clip_norm=clip_norm,
+      logit_bias=method.logit_bias,
     )
     release = self.begin(gradient_steps.GRADIENT, config)
     # Clients' gradients are in units of the norm that they are clipped to.
@@ -171,10 +174,10 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
   and nobody should know.
 
   Attributes:
-    method: `Sgd` or `FeatureCovariance`, without a batch size, or
-      `LeastSquares` with a shared covariance. This and those that are not named
-      here: as of `classifier.LinearClassifier`, delta well below one over the
-      number of users, and releases as of central fits.
+    method: `Sgd`, `FeatureCovariance`, or `LeastSquares` with a shared
+      covariance. This and those that are not named here: as of
+      `classifier.LinearClassifier`, delta well below one over the number of
+      users, and releases as of central fits.
     settings: How much a user counts for, and what runs the rounds. Where
       defaults and step sizes depend on the number of examples, it takes that of
       users times `user_clip_norm`. While `fit` runs, the system's folder of

@@ -54,20 +54,18 @@ def check_method(method: method_lib.Method) -> None:
     method: Any.
 
   Raises:
-    errors.FieldError: If it is none of `METHODS`, or draws batches of examples,
-      or takes a covariance matrix for each class.
+    errors.FieldError: If it is none of `METHODS`, or takes a covariance matrix
+      for each class.
   """
   if not isinstance(method, METHODS):
     names = ", ".join(map(registry.METHODS.name_of, METHODS))
     raise errors.FieldError(
       "method", f"be one of {names} in a federated fit", type(method).__name__
     )
-  for name, only, requirement in (
-    ("covariance", "shared", "be 'shared': a user would send one a class"),
-    ("batch_size", None, "not be given: every user takes part in every step"),
-  ):
-    found = getattr(method, name, only)
-    if found != only:
-      raise errors.FieldError(
-        name, f"{requirement}, in a federated fit", repr(found)
-      )
+  found = getattr(method, "covariance", "shared")
+  if found != "shared":
+    raise errors.FieldError(
+      "covariance",
+      "be 'shared': a user would send one a class, in a federated fit",
+      repr(found),
+    )

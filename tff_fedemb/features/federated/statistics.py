@@ -172,10 +172,12 @@ class GradientConfig(ClientConfig):
     loss: One of `losses.LOSSES`.
     gradient_clip_norm: c, positive: bound of an example's gradient; what
       clients send is in units of it.
+    logit_bias: Constant that is added to all logits.
   """
 
   loss: str = "softmax"
   gradient_clip_norm: float = 1.0
+  logit_bias: float = 0.0
 
   @property
   def shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -185,6 +187,7 @@ class GradientConfig(ClientConfig):
   def add_up(self, scaled, labels, weights):
     clipped = self.size.clip_norm * scaled
     logits = tf.matmul(clipped, weights[0], transpose_b=True)
+    logits += self.logit_bias
     activation = tf.nn.softmax if self.loss == "softmax" else tf.sigmoid
     residuals = activation(logits) - tf.one_hot(
       labels, self.size.num_classes, dtype=logits.dtype

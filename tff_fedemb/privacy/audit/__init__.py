@@ -6,9 +6,8 @@ scored by what it publishes. How well the scores tell both kinds apart bounds
 epsilon from below; a lower bound above the claim refutes it.
 
 * `scores` holds the scores of both kinds, and the bound that comes out.
-* `clopper_pearson` and `one_run` hold methods that bound; `registry` has them
-  by name, each with what it assumes.
-* `gaussian_estimate` estimates: what it returns is no bound.
+* `clopper_pearson`, `one_run` and `trade_off` hold methods that bound;
+  `registry` has them by name, each with what it assumes.
 * `membership` says how well an attacker tells members from others.
 * `canary_updates` makes clients who send a direction of their own in place of
   an update, and scores what a model released of them.
