@@ -35,6 +35,8 @@ _CHANNELS = {"rgb": 3, "grayscale": 1}
 # what is then the default backbone.
 _SIDES = ((1_000_000, 224), (100_000, 112), (0, 48))
 _MAX_LENET_SIDE = 64
+# What a user of a table is.
+OWNER = "a value of the table's column user"
 _LAYOUT = (
   "It must hold <user>/<class>/<image> or <person>/<image>; a table lists"
   f" images that lie otherwise. {task_config.advise_synthetic('photos')}"
@@ -155,7 +157,7 @@ def _find_meaning(
   config: task_config.PhotosConfig, facts: dict[str, Any]
 ) -> str:
   if config.table is not None:
-    meaning = "a value of the table's column user"
+    meaning = OWNER
   elif facts["of_people"]:
     meaning = "a person with a folder of images, who is a class as well"
   else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import dataclasses
+import importlib
 import os
 import pathlib
 
@@ -47,8 +48,10 @@ class TaskConfig(task_lib.TaskSource):
     return self.on_bad_example == "skip"
 
   def build(self) -> task_lib.Task:
-    """Creates the task with all its users."""
-    raise NotImplementedError
+    """Creates the task with all its users, in the file of its name."""
+    name = task_lib.SOURCES.name_of(self)
+    module = importlib.import_module(f"tasks.{name}")
+    return getattr(module, f"create_{name}_task")(self)
 
   def create(self) -> task_lib.Task:
     """Creates the task without the users who are left out for validation."""
@@ -107,23 +110,49 @@ class TaskConfig(task_lib.TaskSource):
 
 
 @dataclasses.dataclass(frozen=True)
-class PhotosConfig(TaskConfig):
-  """Where photos of one's own users are.
+class UnseenConfig(TaskConfig):
+  """What to make of images that nobody here has seen.
 
   Attributes:
-    table: CSV or Parquet file in place of data_dir, with columns image (a path
-      relative to the file), user and label, and optionally split (train,
-      validation or test).
-    hold_out: What to evaluate on [split_column if the table has one, else
+    hold_out: What to evaluate on [split_column if a table has one, else
       classes].
     color_mode: Whether images are used in colour or in grey [rgb].
   """
 
   chooses_settings = True
 
-  table: str | None = config_lib.field(None, path=True)
   hold_out: str | None = config_lib.field(None, choices=photo_splits.HOLD_OUT)
   color_mode: str | None = config_lib.field(None, choices=("grayscale", "rgb"))
+
+
+@dataclasses.dataclass(frozen=True)
+class PhotosConfig(UnseenConfig):
+  """Where photos of one's own users are.
+
+  Attributes:
+    table: CSV or Parquet file in place of data_dir, with columns image (a path
+      relative to the file), user and label, and optionally split (train,
+      validation or test).
+  """
+
+  table: str | None = config_lib.field(None, path=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class TfdsConfig(UnseenConfig):
+  """Which data set of TensorFlow Datasets, and which of its features.
+
+  Attributes:
+    tfds_name: Data set that TensorFlow Datasets has prepared in data_dir, for
+      instance lfw; with a configuration NAME/CONFIGURATION.
+    tfds_user: Feature that says whose an image is, for instance objects/writer
+      [one user a class].
+    tfds_label: Feature that says of which class an image is.
+  """
+
+  tfds_name: str | None = None
+  tfds_user: str | None = None
+  tfds_label: str = "label"
 
 
 @dataclasses.dataclass(frozen=True)

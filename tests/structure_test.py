@@ -74,6 +74,8 @@ _TESTED_THROUGH = {
   "tff_fedemb.training.train": "tests/binaries/run_federated_test.py",
   "tff_fedemb.deployment.participants": "tests/deployment/simulation_test.py",
   "tasks.user_photos": "tests/tasks/gld_test.py",
+  "tff_fedemb.data.tfds_directories": "tests/tasks/tfds_test.py",
+  "tff_fedemb.models.sequences": "tests/models/backbones_test.py",
   **{
     f"tff_fedemb.aggregators.{name}": "tests/aggregators/mechanisms_test.py"
     for name in ("query_mean", "recurrence")

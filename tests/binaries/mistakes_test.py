@@ -21,6 +21,7 @@ _NO_DATA = {
   "inaturalist": "--data_dir must hold user_120k/train/",
   "omniglot": "--data_dir must hold Omniglot images",
   "photos": "--data_dir must be a folder",
+  "tfds": "--tfds_name must be given for task tfds",
 }
 # Arguments, and what is said of them.
 _MISTAKES = {

@@ -8,6 +8,7 @@ import pytest
 
 from tests import notebook
 from tests.binaries import programs
+from tff_fedemb.program import model_card
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _EXAMPLES = _ROOT / "examples"
@@ -20,7 +21,9 @@ _SMALL = (
 )
 
 
-@pytest.mark.parametrize("name", ["own_aggregator.py", "own_task.py"])
+@pytest.mark.parametrize(
+  "name", ["own_aggregator.py", "own_task.py", "voices.py"]
+)
 def test_examples_are_short(name):
   assert len((_EXAMPLES / name).read_text().splitlines()) <= 60
 
@@ -70,3 +73,34 @@ def test_the_first_run_in_a_notebook(tmp_path, monkeypatch):
   assert "Privacy of 3 rounds for 200 users" in printed
   assert "epsilon" in printed
   assert (tmp_path / "first.html").exists()
+
+
+@pytest.mark.slow
+def test_voices(tmp_path):
+  """Speakers who never trained are told apart better than before training."""
+  run = tmp_path / "run"
+  ended = programs.call(
+    "run_federated",
+    *("--task=examples.voices:Voices", "--speakers=300", f"--run_dir={run}"),
+    *("--clients_per_round=8", "--users_per_client=16", "--rounds=12"),
+    *("--head=cosine", "--head_imprint_steps=4", "--head_lr_scale=5"),
+    *("--batch_size=16", "--client_learning_rate=0.05", "--evaluate_every=0"),
+    *("--participation=fixed_size", "--noise_multiplier=0.01", "--report"),
+    "--clip_norm=0.3",
+  )
+  assert ended.status == 0, ended.errors
+  found = json.loads((run / "summary.json").read_text())
+  trained, untrained = found["recall_at_far"], found["recall_at_far_untrained"]
+  assert trained["0.01"] > untrained["0.01"] + 0.05
+  page = (run / "report.html").read_text()
+  assert "The examples of this task are vectors or sequences." in page
+  assert "A map of the embeddings" in page
+  card = model_card.read(run / "release/saved_model" / model_card.PATH)
+  assert (card.image_shape, card.preprocessing) == ((64, 1), "as_given")
+  # Programs that read pictures say so in a line.
+  ended = programs.call(
+    "match",
+    *(f"--saved_model={run / 'release/saved_model'}", f"--gallery={tmp_path}"),
+    *(f"--query={tmp_path}", f"--output_csv={tmp_path / 'o.csv'}"),
+  )
+  programs.check_refused(ended, "--saved_model must have one input, images")

@@ -15,6 +15,8 @@ from tff_fedemb.models import resnet
 _SHAPE = (32, 32, 3)
 # Those for small grey images.
 _SMALL = {"conv4", "conv4_wide", "convnet", "convnet_tanh", "lenet"}
+# Those for examples that are no images, and the shape of one.
+_OTHERS = {"conv1d": (16, 2), "dense": (64,)}
 _CONVOLUTIONS = (tf.keras.layers.Conv2D, tf.keras.layers.DepthwiseConv2D)
 _NORMALIZATIONS = (
   tf.keras.layers.BatchNormalization,
@@ -43,10 +45,13 @@ _LARGE = {
 }
 # Trainable weights by choice, as `TRAINABLE`; `None` for one without sense.
 _NUM_TRAINABLE = {
+  # Convolutions of 5, 5 and 3 steps; two hidden layers of 128.
+  "conv1d": (352 + 10_304 + 12_352 + 8_320, None, None, 8_320),
   "conv4": (250_912, None, 66_304, 65_664),
   "conv4_wide": (487_040, None, 99_392, 98_432),
   "convnet": (97_408, None, None, 73_856),
   "convnet_tanh": (97_408, None, None, 73_856),
+  "dense": (8_320 + 16_512 + 16_512, None, None, 16_512),
   "lenet": (453_632, None, None, 401_536),
   "mobilenet_v2": (2_387_840, 1_876_016, 198_080, 163_968),
   "mobilenet_v2_small": (161_760, 146_112, 37_440, 32_896),
@@ -59,9 +64,8 @@ _NUM_TRAINABLE = {
 def _create(name):
   """The backbone, left fully trainable by whoever uses it."""
   tf.keras.utils.set_random_seed(3)
-  return backbones.create_backbone(
-    name, (28, 28, 1) if name in _SMALL else _SHAPE
-  )
+  shape = _OTHERS.get(name, (28, 28, 1) if name in _SMALL else _SHAPE)
+  return backbones.create_backbone(name, shape)
 
 
 def _layers(model, classes):
@@ -113,8 +117,12 @@ def test_is_keras_with_another_normalization(name, monkeypatch):
 @pytest.mark.parametrize(
   ("name", "shape", "num_parameters"),
   [
+    ("conv1d", (33, 2), 31_328),
+    ("conv1d", (3, 1), None),
     ("convnet", (28, 28, 1), 97_408),
     ("convnet", (9, 11, 3), None),
+    ("dense", (1,), None),
+    ("dense", (64,), 41_344),
     ("lenet", (28, 28, 1), 453_632),
     ("lenet", (32, 40, 3), None),
     ("lenet", (5, 5, 1), None),
@@ -193,7 +201,7 @@ def test_published_freezing(name, alike):
   assert _count(found.trainable_variables) == count
 
 
-_CONVOLUTIONAL = sorted(set(backbones.BACKBONES) - _SMALL)
+_CONVOLUTIONAL = sorted({*backbones.BACKBONES} - _SMALL - {*_OTHERS})
 
 
 @pytest.mark.parametrize(
@@ -212,6 +220,8 @@ _CONVOLUTIONAL = sorted(set(backbones.BACKBONES) - _SMALL)
     (_CONVOLUTIONAL, (28, 225, 3), {}, r"image_shape .* found \(28, 225, 3\)"),
     (_CONVOLUTIONAL, (28, 28, 2), {}, r"image_shape .* found \(28, 28, 2\)"),
     (_CONVOLUTIONAL, (28, 28), {}, "image_shape must be"),
+    (["conv1d", "convnet"], (28,), {}, r"image_shape must be .* \(28,\)"),
+    (["dense", "lenet"], (28, 28), {}, r"image_shape must be .* \(28, 28\)"),
     *[
       (
         ["lenet"],

@@ -1,11 +1,17 @@
 """Tests of tasks from arrays."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow_federated as tff
 
+import tff_fedemb as fe
 from tff_fedemb import errors
+from tff_fedemb.evaluation import embedding
+from tff_fedemb.models import backbones
 from tff_fedemb.run import array_task
+from tff_fedemb.run import experiment
 
 _IMAGES = np.arange(5 * 4, dtype=np.uint8).reshape([5, 2, 2, 1])
 _LABELS = np.array([7, 3, 7, 3, 9])
@@ -97,3 +103,49 @@ def test_client_data_of_tff():
     task.images[..., 0], np.round(255 * pixels[list(order)])
   )
   assert len(task.create().train_users) == 2
+
+
+# Numbers of which none is a pixel, so that no byte is lost unnoticed.
+_VALUES = np.linspace(-3, 5, 5 * 6)
+
+
+@pytest.mark.parametrize(
+  ("shape", "backbone"), [((6,), "dense"), ((3, 2), "conv1d")]
+)
+def test_examples_that_are_no_images(shape, backbone):
+  values = _VALUES.reshape([5, *shape])
+  source = _create(images=values, test=(values[:4], _TEST[1]))
+  task = source.create()
+  assert not task.has_images
+  assert (task.image_shape, task.default_backbone) == (shape, backbone)
+  (batch,) = task.build_dataset_computation()("1")
+  np.testing.assert_array_equal(batch["x"], values[[0, 2, 4]].astype("f4"))
+  assert batch["y"].numpy().tolist() == [1, 1, 2]
+  embed = embedding.create_embedder(
+    backbones.create_backbone(backbone, shape, embedding_dim=7)
+  )
+  assert embed(task.load_images("test").images).shape == (4, 7)
+  spec = fe.RunSpec(
+    task=source,
+    participation=fe.FixedSize(users_per_round=2),
+    algorithm=fe.FedEmb(local=fe.LocalTraining(augmentation="affine")),
+    rounds=1,
+  )
+  with pytest.raises(errors.FieldError, match="augmentation must be none for"):
+    experiment.resolve(spec, task)
+  spec = dataclasses.replace(spec, algorithm=fe.FedEmb())
+  with pytest.raises(errors.FieldError, match="export must not be given"):
+    fe.train(spec, run_dir="none", lite=True)
+
+
+@pytest.mark.parametrize(
+  ("values", "message"),
+  [
+    (_VALUES, "images must hold images as"),
+    (_VALUES.astype(int).reshape(5, 6), "images must hold images as"),
+    (np.full([5, 2], np.nan), "images must be finite"),
+  ],
+)
+def test_examples_that_cannot_be_used(values, message):
+  with pytest.raises(errors.FieldError, match=message):
+    _create(images=values)

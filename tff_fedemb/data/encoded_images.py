@@ -194,7 +194,7 @@ def create_eager_decoder(image_shape: tuple[int, int, int]) -> ImageDecoder:
 
 
 def find_unreadable(
-  contents: Sequence[bytes], image_shape: tuple[int, int, int] = _TRIAL_SHAPE
+  contents: Sequence[bytes], image_shape: tuple[int, ...] = _TRIAL_SHAPE
 ) -> list[int]:
   """Finds the rows of images that cannot be decoded, eagerly, in order.
 
@@ -246,7 +246,7 @@ class EncodedImages:
     read: Callable[[np.ndarray], Sequence[bytes]],
     names: Callable[[int], str],
     num_images: int,
-    image_shape: tuple[int, int, int],
+    image_shape: tuple[int, ...],
   ):
     """Initialises the array.
 

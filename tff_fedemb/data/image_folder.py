@@ -172,7 +172,7 @@ def _visible_entries(folder: pathlib.Path) -> list[pathlib.Path]:
 
 def read_image(
   path: str | os.PathLike[str],
-  image_shape: tuple[int, int, int],
+  image_shape: tuple[int, ...],
   *,
   content: bytes | None = None,
 ) -> np.ndarray:

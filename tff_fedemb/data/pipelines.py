@@ -1,15 +1,34 @@
 """Parts of clients' input pipelines."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import tensorflow as tf
+from etils import epy
+import numpy as np
 
 from tff_fedemb.data import population
+
+with epy.lazy_imports():
+  import tensorflow as tf
 
 # Users whose files are open at once.
 _OPEN_USERS = 64
 _READING_BATCH = 64
+
+
+def is_image(shape: Sequence[int]) -> bool:
+  """Whether examples of a shape are images, `[height, width, channels]`.
+
+  Others are vectors `[size]` and sequences `[time, channels]`.
+  """
+  return len(shape) == 3
+
+
+def dtype_of(shape: Sequence[int]) -> np.dtype:
+  """The type of examples of a shape: uint8 of images, float32 of others."""
+  return np.dtype(np.uint8 if is_image(shape) else np.float32)
 
 
 def build_options() -> tf.data.Options:

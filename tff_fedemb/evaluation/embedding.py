@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 import dataclasses
+import math
 
 import numpy as np
 import tensorflow as tf
 
 from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import encoded_images
+from tff_fedemb.data import pipelines
 
 _PIXELS_OF_BATCH = 32 * 224 * 224
 
@@ -18,7 +20,8 @@ class LabelledImages:
 
   Attributes:
     images: uint8 `[n, height, width, channels]`; an array, or one that is read
-      and decoded where it is indexed.
+      and decoded where it is indexed. Examples that are no images are float32
+      `[n, size]` or `[n, time, channels]`.
     labels: int64 `[n]`.
     num_found: Images that these are a random sample of; None if they are all.
   """
@@ -28,9 +31,11 @@ class LabelledImages:
   num_found: int | None = None
 
   def __post_init__(self):
-    if self.images.ndim != 4 or self.images.dtype != np.uint8:
+    dtype = pipelines.dtype_of(self.images.shape[1:])
+    if self.images.ndim not in (2, 3, 4) or self.images.dtype != dtype:
       raise ValueError(
-        "images must be uint8 [n, height, width, channels], found"
+        "images must be uint8 [n, height, width, channels], or float32 [n,"
+        " size] or [n, time, channels], found"
         f" {self.images.dtype} {list(self.images.shape)}."
       )
     if self.labels.shape != self.images.shape[:1]:
@@ -53,13 +58,12 @@ class LabelledImages:
     )
 
 
-def batch_size(image_shape: tuple[int, int, int]) -> int:
+def batch_size(image_shape: tuple[int, ...]) -> int:
   """How many images to embed at once, to bound the memory.
 
   256 of up to 79 pixels a side, 32 of 224.
   """
-  height, width, _ = image_shape
-  return max(1, min(256, _PIXELS_OF_BATCH // (height * width)))
+  return max(1, min(256, _PIXELS_OF_BATCH // math.prod(image_shape[:-1])))
 
 
 def create_embedder(
@@ -72,14 +76,16 @@ def create_embedder(
       weights may change between calls.
 
   Returns:
-    From images uint8 `[n, height, width, channels]` to embeddings float32
-    `[n, dim]`, as the backbone gives them.
+    From images, as of `LabelledImages`, to embeddings float32 `[n, dim]`, as
+    the backbone gives them.
   """
   image_shape = tuple(backbone.input_shape[1:])
   size = batch_size(image_shape)
   embed_batch = tf.function(
     lambda batch: backbone(tf.cast(batch, tf.float32), training=False),
-    input_signature=[tf.TensorSpec([None, *image_shape], tf.uint8)],
+    input_signature=[
+      tf.TensorSpec([None, *image_shape], pipelines.dtype_of(image_shape))
+    ],
   )
 
   def embed(images):

@@ -26,6 +26,7 @@ from tff_fedemb import registry
 from tff_fedemb.models import mobilenet_v2
 from tff_fedemb.models import pooled
 from tff_fedemb.models import resnet
+from tff_fedemb.models import sequences
 
 with epy.lazy_imports():
   import tensorflow as tf
@@ -68,12 +69,14 @@ class _Backbones(dict[str, Backbone]):
 # A new backbone is one function and one entry here.
 BACKBONES = _Backbones(
   {
+    "conv1d": Backbone(sequences.create_conv1d),
     "conv4": Backbone(pooled.create_conv4),
     "conv4_wide": Backbone(functools.partial(pooled.create_conv4, wide=True)),
     "convnet": Backbone(pooled.create_convnet),
     "convnet_tanh": Backbone(
       functools.partial(pooled.create_convnet, activation="tanh")
     ),
+    "dense": Backbone(sequences.create_dense),
     "lenet": Backbone(pooled.create_lenet),
     "mobilenet_v2": Backbone(
       mobilenet_v2.create_mobilenet_v2,
@@ -152,7 +155,7 @@ def freeze(
 
 def create_backbone(
   name: str,
-  image_shape: tuple[int, int, int],
+  image_shape: tuple[int, ...],
   *,
   embedding_dim: int = 128,
   trainable: str = "all",
@@ -163,10 +166,12 @@ def create_backbone(
 
   | backbone           |        all |      outer |    norm | embedding |
   |--------------------|------------|------------|---------|-----------|
+  | conv1d at 128x1    |     31,168 |          - |       - |     8,320 |
   | conv4 at 28x28x1   |    250,912 |          - |  66,304 |    65,664 |
   | conv4_wide         |    487,040 |          - |  99,392 |    98,432 |
   | convnet at 28x28x1 |     97,408 |          - |       - |    73,856 |
   | convnet_tanh       | as convnet |            |         |           |
+  | dense at 64        |     41,344 |          - |       - |    16,512 |
   | lenet at 28x28x1   |    453,632 |          - |       - |   401,536 |
   | mobilenet_v2       |  2,387,840 |  1,876,016 | 198,080 |   163,968 |
   | mobilenet_v2_small |    161,760 |    146,112 |  37,440 |    32,896 |
@@ -175,7 +180,8 @@ def create_backbone(
 
   Args:
     name: A key of `BACKBONES`.
-    image_shape: Height, width and channels of an image.
+    image_shape: Height, width and channels of an image; of `conv1d` time and
+      channels of a sequence, of `dense` the size of a vector.
     embedding_dim: Size of the embedding.
     trainable: The part that is trained and so private, one of `TRAINABLE`:
       "all"; "outer", all but the middle stages' convolutions; "norm",
@@ -183,9 +189,9 @@ def create_backbone(
       "published", as `Backbone` has it.
 
   Returns:
-    A Keras model from images `[batch, height, width, channels]` in [0, 255]
-    to embeddings `[batch, embedding_dim]`, not normalised. Its last layer is
-    named "embedding".
+    A Keras model from images `[batch, height, width, channels]` in [0, 255], or
+    other examples, to embeddings `[batch, embedding_dim]`, not normalised. Its
+    last layer is named "embedding".
 
   Raises:
     errors.FieldError: If the name is unknown or the backbone rejects its
@@ -220,7 +226,7 @@ class BackboneConfig(config.Config):
   )
 
   def create(
-    self, image_shape: tuple[int, int, int], *, default: str
+    self, image_shape: tuple[int, ...], *, default: str
   ) -> tf.keras.Model:
     """Creates the backbone, as `create_backbone`, or the task's default one."""
     return create_backbone(

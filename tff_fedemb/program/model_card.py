@@ -21,16 +21,19 @@ from tff_fedemb.privacy import report as report_lib
 # the directory copies them.
 PATH = "assets.extra/model_card.json"
 FALSE_ACCEPT_RATES = (1e-2, 1e-3, 1e-4)
-# Of how images are made ready there is one way.
-MIDDLE_CROP = "middle_crop"
 
 _VERSION = 1
-_PREPROCESSING = (
-  "turned as the EXIF orientation says, laid on white where transparent, in"
-  " grey or RGB, the largest piece of the wanted proportions cut from the"
-  " middle, resized to the image shape (bilinear, antialiased), values 0 to 255"
-  " as float32"
-)
+# How examples are made ready, by name: images in one way, others not at all.
+MIDDLE_CROP, AS_GIVEN = "middle_crop", "as_given"
+_PREPROCESSING = {
+  MIDDLE_CROP: (
+    "turned as the EXIF orientation says, laid on white where transparent, in"
+    " grey or RGB, the largest piece of the wanted proportions cut from the"
+    " middle, resized to the image shape (bilinear, antialiased), values 0 to"
+    " 255 as float32"
+  ),
+  AS_GIVEN: "none: float32 as it was in training",
+}
 _OF_TRAINING_USERS = (
   "These figures come from images of users who trained, which were held out of"
   " training, and have no noise: they are outside the guarantee."
@@ -50,7 +53,8 @@ class ModelCard:
   """What goes along with a model.
 
   Attributes:
-    image_shape: Height, width and channels of an image.
+    image_shape: Height, width and channels of an image, or the shape of an
+      example that is none.
     embedding_dim: Numbers of an embedding.
     verification: Thresholds by false accept rate and where they come from, as
       `describe_verification` makes it; `None` if nothing was measured.
@@ -58,12 +62,12 @@ class ModelCard:
       values by name, without what it says of the trace; `None` if nothing is
       known.
     training: What the model was trained with, JSON values by name.
-    preprocessing: How images are made ready.
+    preprocessing: How examples are made ready, `MIDDLE_CROP` or `AS_GIVEN`.
     conversion: Of a file that was converted, to what and with which difference,
       JSON values by name.
   """
 
-  image_shape: tuple[int, int, int]
+  image_shape: tuple[int, ...]
   embedding_dim: int
   verification: Mapping[str, Any] | None = None
   privacy: Mapping[str, Any] | None = None
@@ -77,7 +81,10 @@ class ModelCard:
       "model_card_version": _VERSION,
       "image_shape": list(self.image_shape),
       "embedding_dim": self.embedding_dim,
-      "preprocessing": {"name": self.preprocessing, "in_words": _PREPROCESSING},
+      "preprocessing": {
+        "name": self.preprocessing,
+        "in_words": _PREPROCESSING[self.preprocessing],
+      },
       "verification": self.verification and dict(self.verification),
       "privacy": self.privacy and dict(self.privacy),
       "training": dict(self.training),
@@ -105,7 +112,7 @@ class ModelCard:
       raise errors.DataError(
         f"a model card must have what it is made of, found {error!r}."
       ) from error
-    if card.preprocessing != MIDDLE_CROP:
+    if card.preprocessing not in _PREPROCESSING:
       raise errors.DataError(
         f"a model card must have preprocessing {MIDDLE_CROP!r}, found"
         f" {card.preprocessing!r}, of another version."

@@ -187,7 +187,7 @@ def load(path: str | os.PathLike[str], expected: str | None) -> Embedder:
 
 
 def make_up_images(
-  image_shape: tuple[int, int, int], num_images: int, *, seed: int = 0
+  image_shape: tuple[int, ...], num_images: int, *, seed: int = 0
 ) -> np.ndarray:
   """Makes up images to calibrate with, of nobody and nothing.
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
+from tff_fedemb.data import pipelines
 from tff_fedemb.evaluation import similarities
 from tff_fedemb.evaluation import verification
 from tff_fedemb.program import run_directory
@@ -95,6 +96,7 @@ class Pictures:
     num_images: How many were embedded.
     num_classes: Of how many classes.
     num_found: How many held-out images there are.
+    are_images: Whether they are images, rather than vectors or sequences.
     has_images: Whether images are shown, or figures alone.
     nearest_is_right: Share of images whose nearest one is of their class.
     recall_again: Recall of these images at 1e-3, computed from the model.
@@ -114,6 +116,7 @@ class Pictures:
   num_images: int
   num_classes: int
   num_found: int
+  are_images: bool
   has_images: bool
   nearest_is_right: float
   recall_again: float
@@ -141,7 +144,9 @@ def create(
     errors.FieldError: If the model or the data are not there.
     errors.DataError: If they are damaged, or are not those of the run.
   """
-  model = saved_models.load(str(run.path / run_directory.SAVED_MODEL))
+  model = saved_models.load(
+    str(run.path / run_directory.SAVED_MODEL), of_images=False
+  )
   source = _open_source(run, options, model.image_shape)
   rows = source.draw_rows(options.max_images)
   embeddings, rows = image_sources.embed_rows(model.embed, source, rows)
@@ -158,7 +163,8 @@ def create(
   rejects = near.hardest_false_rejects(_NUM_HARD)
   pairs = [*accepts, *rejects, *itertools.chain.from_iterable(gallery)]
   places = {row for pair in pairs for row in (pair.first, pair.second)}
-  has_images = (
+  are_images = pipelines.is_image(model.image_shape)
+  has_images = are_images and (
     options.show_images_of_training_users
     or not run.evaluation_on_training_users
   )
@@ -188,6 +194,7 @@ def create(
     num_images=len(rows),
     num_classes=len(np.unique(labels)),
     num_found=len(source.labels),
+    are_images=are_images,
     has_images=has_images,
     nearest_is_right=float(np.mean(near.is_nearest_right())),
     recall_again=result.recall_at_far[_FIGURE_RATE],

@@ -24,6 +24,7 @@ from etils import epy
 import numpy as np
 
 from tff_fedemb import errors
+from tff_fedemb.data import pipelines
 from tff_fedemb.data import population
 from tff_fedemb.run import task as task_lib
 
@@ -35,14 +36,17 @@ with epy.lazy_imports():
 
 _READING_BATCH = 64
 _LABEL_BYTES = 8
+# By the number of axes of an example.
+_BACKBONES = {1: "dense", 2: "conv1d", 3: "convnet"}
 
 
 @dataclasses.dataclass(frozen=True)
 class ArrayTask(task_lib.TaskSource):
-  """Images, labels and users in arrays.
+  """Images, or vectors or sequences, with labels and users in arrays.
 
   Attributes:
-    images: uint8 `[n, height, width, channels]`, to train on.
+    images: uint8 `[n, height, width, channels]`, to train on; or finite numbers
+      of vectors `[n, size]` or sequences `[n, time, channels]`.
     labels: Integers `[n]`; whatever they are, training counts them from 0.
     users: Whose each image is, `[n]`, of any kind that can be sorted.
     test: Images and labels to evaluate on.
@@ -68,7 +72,8 @@ class ArrayTask(task_lib.TaskSource):
   user_meaning: str = dataclasses.field(default="a user", kw_only=True)
 
   def __post_init__(self):
-    for name in ("images", "labels", "users"):
+    object.__setattr__(self, "images", _to_examples(self.images))
+    for name in ("labels", "users"):
       object.__setattr__(self, name, np.asarray(getattr(self, name)))
     _check_images("images", self.images)
     _check_labels("labels", self.labels, len(self.images))
@@ -92,7 +97,7 @@ class ArrayTask(task_lib.TaskSource):
   def _held_out(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     splits = {"test": self.test, "validation": self.validation or self.test}
     return {
-      name: (np.asarray(images), np.asarray(labels))
+      name: (_to_examples(images), np.asarray(labels))
       for name, (images, labels) in splits.items()
     }
 
@@ -144,7 +149,7 @@ class ArrayTask(task_lib.TaskSource):
     classes, labels = np.unique(self.labels, return_inverse=True)
     order = np.argsort(slots, kind="stable")
     starts = np.searchsorted(slots[order], np.arange(len(users) + 1))
-    height, width, channels = self.images.shape[1:]
+    shape = self.images.shape[1:]
     held_out = self._held_out()
     one_class = np.bincount(
       np.unique(slots * np.int64(len(classes)) + labels) // len(classes)
@@ -167,16 +172,16 @@ class ArrayTask(task_lib.TaskSource):
       user_meaning=self.user_meaning,
       train_users=population.Population(len(users)),
       create_client_dataset=lambda client_id: _read_client(
-        write_file(), client_id, starts, (height, width, channels)
+        write_file(), client_id, starts, shape
       ),
-      image_shape=(height, width, channels),
+      image_shape=shape,
       num_train_classes=len(classes),
       load_images=load_images,
       split_description=(
         f"{len(held_out['validation'][1]):,} images for validation and"
         f" {len(held_out['test'][1]):,} for test"
       ),
-      default_backbone="convnet",
+      default_backbone=_BACKBONES[len(shape)],
       one_class_per_user=bool(one_class.max() == 1),
       evaluation_on_training_users=not self.held_out_users,
       held_out_classes_are_new=all(new.values()),
@@ -187,13 +192,24 @@ class ArrayTask(task_lib.TaskSource):
     )
 
 
+def _to_examples(values: Any) -> np.ndarray:
+  """An array, of float32 where floats are no images."""
+  array = np.asarray(values)
+  is_other = array.dtype.kind == "f" and array.ndim < 4
+  return array.astype(np.float32, copy=False) if is_other else array
+
+
 def _check_images(name: str, images: np.ndarray) -> None:
-  if images.dtype != np.uint8 or images.ndim != 4 or not len(images):
+  dtype = pipelines.dtype_of(images.shape[1:])
+  if images.dtype != dtype or images.ndim not in (2, 3, 4) or not len(images):
     raise errors.FieldError(
       name,
-      "hold images as uint8 [n, height, width, channels]",
+      "hold images as uint8 [n, height, width, channels], or other examples as"
+      " floats [n, size] or [n, time, channels]",
       f"{images.dtype} {list(images.shape)}",
     )
+  if dtype.kind == "f" and not np.isfinite(images).all():
+    raise errors.FieldError(name, "be finite", "numbers that are not")
 
 
 def _check_labels(name: str, labels: np.ndarray, number: int) -> None:
@@ -223,10 +239,11 @@ def _read_client(
   path: str,
   client_id: Any,
   starts: np.ndarray,
-  image_shape: tuple[int, int, int],
+  image_shape: tuple[int, ...],
 ) -> Any:
   """The rows of a virtual client's users; TensorFlow operations only."""
-  record_bytes = _LABEL_BYTES + int(np.prod(image_shape))
+  dtype = pipelines.dtype_of(image_shape)
+  record_bytes = _LABEL_BYTES + dtype.itemsize * int(np.prod(image_shape))
   ends = tf.constant(starts, tf.int64) * record_bytes
 
   def read_user(slot):
@@ -238,10 +255,12 @@ def _read_client(
     )
 
   def parse(rows) -> Mapping[str, Any]:
-    codes = tf.io.decode_raw(rows, tf.uint8)
-    labels = tf.bitcast(codes[:, :_LABEL_BYTES], tf.int64)
-    images = tf.reshape(codes[:, _LABEL_BYTES:], [-1, *image_shape])
-    return collections.OrderedDict(x=images, y=labels)
+    labels = tf.strings.substr(rows, 0, _LABEL_BYTES)
+    images = tf.strings.substr(rows, _LABEL_BYTES, record_bytes)
+    return collections.OrderedDict(
+      x=tf.reshape(tf.io.decode_raw(images, dtype), [-1, *image_shape]),
+      y=tf.io.decode_raw(labels, tf.int64)[:, 0],
+    )
 
   slots = tf.strings.to_number(
     tf.strings.split(client_id, population.SEPARATOR), tf.int64

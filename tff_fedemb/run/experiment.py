@@ -199,6 +199,17 @@ def resolve(spec: spec_lib.RunSpec, task: task_lib.Task) -> Experiment:
       " head of one class learns nothing",
       1,
     )
+  local = spec.algorithm.local
+  for name, value, allowed in (
+    ("augmentation", local.augmentation, "none"),
+    ("turned_classes", local.turned_classes, False),
+  ):
+    if value != allowed and not task.has_images:
+      raise errors.FieldError(
+        name,
+        f"be {allowed} for task {task.name}, whose examples are no images",
+        value,
+      )
   experiment = dataclasses.replace(
     resolve_cost(spec, len(task.train_users)), task=task
   )

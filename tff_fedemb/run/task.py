@@ -84,7 +84,7 @@ class Task:
   user_meaning: str
   train_users: population.Population
   create_client_dataset: Callable[[tf.Tensor], tf.data.Dataset]
-  image_shape: tuple[int, int, int]
+  image_shape: tuple[int, ...]
   num_train_classes: int
   load_images: Callable[[str], embedding.LabelledImages]
   split_description: str
@@ -103,9 +103,10 @@ class Task:
   selection_users: int = 0
 
   def __post_init__(self):
-    if len(self.image_shape) != 3 or min(self.image_shape) < 1:
+    if not 1 <= len(self.image_shape) <= 3 or min(self.image_shape) < 1:
       raise ValueError(
-        f"image_shape must be three positive numbers, found {self.image_shape}."
+        "image_shape must be one to three positive numbers, found"
+        f" {self.image_shape}."
       )
     checks.check_integer("num_train_classes", self.num_train_classes, minimum=1)
     with tf.Graph().as_default():
@@ -114,7 +115,7 @@ class Task:
       ).element_spec
     expected = {
       "x": (
-        tf.TensorSpec([None, *self.image_shape], tf.uint8)
+        tf.TensorSpec([None, *self.image_shape], self._dtype)
         if self.decode_images is None
         else tf.TensorSpec([None], tf.string)
       ),
@@ -207,10 +208,19 @@ class Task:
     return embedding.LabelledImages(images, labels)
 
   @property
+  def has_images(self) -> bool:
+    """Whether examples are images, rather than vectors or sequences."""
+    return pipelines.is_image(self.image_shape)
+
+  @property
+  def _dtype(self) -> tf.DType:
+    return tf.as_dtype(pipelines.dtype_of(self.image_shape))
+
+  @property
   def example_type(self) -> tff.types.SequenceType:
     """Type of a client's data set, for the algorithms."""
     if self.decode_images is None:
-      return composition.build_example_type(self.image_shape)
+      return composition.build_example_type(self.image_shape, self._dtype)
     return composition.build_example_type((), tf.string)
 
   def build_dataset_computation(

@@ -30,7 +30,7 @@ with epy.lazy_imports():
   from tff_fedemb.evaluation import embedding
   from tff_fedemb.evaluation import verification
 
-ImageShape = tuple[int, int, int]
+ImageShape = tuple[int, ...]
 # Rows that could be read, and images uint8 `[b, height, width, channels]`.
 Batches = Iterator[tuple[np.ndarray, np.ndarray]]
 
@@ -163,7 +163,12 @@ def _create_task(
 ) -> task_lib.Task:
   """Creates a task whose images are those that a model takes."""
   if model_shape is None:
-    return source.create()
+    task = source.create()
+    if not task.has_images:
+      raise errors.FieldError(
+        "task", "be one of images", f"{task.name}, whose examples are others"
+      )
+    return task
   known = {spec.name for spec in config_lib.specs(type(source))}
   changes: dict[str, Any] = {}
   if "color_mode" in known:

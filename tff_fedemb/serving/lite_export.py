@@ -127,6 +127,16 @@ def execute(config: ExportConfig) -> None:
     _say(f"warning: {warning}")
 
 
+def check_task(task: task_lib.Task) -> None:
+  """Raises FieldError of a task whose models are not converted."""
+  if not task.has_images:
+    raise errors.FieldError(
+      "export",
+      f"not be given for task {task.name}, whose examples are no images",
+      "tflite",
+    )
+
+
 def export_run(run_dir: str, task: task_lib.Task) -> None:
   """Converts the model of a complete run to all formats, in its directory.
 

@@ -36,7 +36,7 @@ class Model:
   """A model that maps images to embeddings.
 
   Attributes:
-    image_shape: Height, width and channels.
+    image_shape: Height, width and channels, or the shape of another example.
     embed: From uint8 images `[batch, height, width, channels]` to float32
       embeddings `[batch, dim]`.
     load_again: Loads the model in another process.
@@ -44,7 +44,7 @@ class Model:
       or from elsewhere.
   """
 
-  image_shape: tuple[int, int, int]
+  image_shape: tuple[int, ...]
   embed: Callable[[np.ndarray], np.ndarray]
   load_again: Callable[[], Model]
   card: model_card.ModelCard | None = None
@@ -89,6 +89,7 @@ def load(
   layer: str | None = None,
   image_size: int | None = None,
   preprocess: str | None = None,
+  of_images: bool = True,
 ) -> Model:
   """Loads a model from a SavedModel's directory, a Keras or a .tflite file.
 
@@ -99,6 +100,8 @@ def load(
     image_size: Side of the images in pixels, if the model leaves it open.
     preprocess: What the model takes: `None`, pixels in [0, 255]; "unit", in
       [0, 1]; or a mode of Keras' `preprocess_input`.
+    of_images: Whether the model must take images; else a run's may take vectors
+      or sequences.
 
   Raises:
     DataError: If its card is damaged.
@@ -109,7 +112,9 @@ def load(
     "image_size": image_size,
     "preprocess": preprocess,
   }
-  load_again = functools.partial(_load_once, os.path.abspath(path), **options)
+  load_again = functools.partial(
+    _load_once, os.path.abspath(path), of_images=of_images, **options
+  )
   suffix = pathlib.Path(path).suffix
   if suffix == tflite.SUFFIX:
     if any(options.values()):
@@ -132,6 +137,8 @@ def load(
     raise errors.FieldError(
       "saved_model", must, f"{path}: {errors.first_line(error)}"
     ) from error
+  if not of_images and not function.takes_images():
+    return _create_of_others(function, load_again)
   return dataclasses.replace(
     _create(
       function,
@@ -228,6 +235,18 @@ def _create(
         f"{image_size}: {errors.first_line(error)}",
       ) from error
   return Model(shape, embed, load_again)
+
+
+def _create_of_others(
+  function: _Function, load_again: Callable[[], Model]
+) -> Model:
+  """Makes a model of vectors or sequences, as a run exports it."""
+  (spec,) = function.inputs.values()
+  return Model(
+    tuple(spec.shape[1:]),
+    lambda batch: function.call(tf.constant(batch))[_EMBEDDINGS].numpy(),
+    load_again,
+  )
 
 
 def _prepare(images: tf.Tensor, preprocess: str | None) -> tf.Tensor:

@@ -135,6 +135,9 @@ def create_card(
   return model_card.ModelCard(
     image_shape=tuple(backbone.input_shape[1:]),
     embedding_dim=backbone.output_shape[1],
+    preprocessing=(
+      model_card.MIDDLE_CROP if task.has_images else model_card.AS_GIVEN
+    ),
     verification=model_card.describe_verification(
       embedded[split].evaluate(model_card.FALSE_ACCEPT_RATES),
       # Its split may name people.

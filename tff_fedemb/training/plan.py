@@ -19,6 +19,7 @@ from scipy import optimize
 import tqdm
 
 from tff_fedemb import progress as progress_lib
+from tff_fedemb.data import pipelines
 from tff_fedemb.data import population
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
@@ -259,7 +260,7 @@ def _make_up(task: task_lib.Task, images_per_user: int) -> task_lib.Task:
         maxval=256,
         dtype=tf.int32,
       )
-      images = tf.cast(images, tf.uint8)
+      images = tf.cast(images, pipelines.dtype_of(task.image_shape))
     else:
       images = tf.fill(shape, encoded)
     users = numbers // images_per_user
@@ -324,13 +325,13 @@ def _tell_round(
   per_client = max(with_clients - server, 0.0) / max(len(measured), 1)
   round_seconds = server + num_clients * per_client
   memory = training_report.peak_memory_bytes()
-  height, width, channels = task.image_shape
+  size = "x".join(map(str, task.image_shape))
   interval = tqdm.tqdm.format_interval
   rounds = experiment.spec.rounds
   yield (
     f"A round of {num_clients:,} virtual clients with"
     f" {participation.users_per_client} users of {images_per_user} images each"
-    f" ({height}x{width}x{channels}), measured on {len(measured)} of them with"
+    f" ({size}), measured on {len(measured)} of them with"
     " images made up:"
   )
   yield (
@@ -357,7 +358,10 @@ def _tell_evaluation(
   """How long the evaluations before and after training embed."""
   image_shape = experiment.task.image_shape
   embed = embedding.create_embedder(experiment.create_backbone())
-  images = np.zeros([embedding.batch_size(image_shape), *image_shape], np.uint8)
+  images = np.zeros(
+    [embedding.batch_size(image_shape), *image_shape],
+    pipelines.dtype_of(image_shape),
+  )
   embed(images)
   start = time.perf_counter()
   embed(images)

@@ -101,11 +101,9 @@ def train(
     task: The task that `spec.task` creates, if it is at hand.
     report: Whether to write report.html into the directory. It shows no images
       that may be of users who train.
-    lite: Whether to convert the model for phones, into tflite/ of the
-      directory.
-    export_backbone: Where to write the backbone beside the run's own
-      SavedModel, for `pretrained_backbone` of another run. It remembers its
-      users. `None` writes it nowhere.
+    lite: Whether to convert the model for phones, into its tflite/.
+    export_backbone: Where to write the backbone too, for `pretrained_backbone`
+      of another run; it remembers its users. `None` writes it nowhere.
 
   Returns:
     What came out.
@@ -123,6 +121,8 @@ def train(
   run_dir = os.fspath(run_dir)
   spec = spec.with_absolute_paths()
   experiment = experiment_lib.resolve(spec, task or spec.task.create())
+  if lite:
+    lite_export.check_task(experiment.task)
   if spec.task.chooses_settings:
     _say(plan_lib.tell_cost(experiment))
   with _saying_what_is_safe(run_dir):

@@ -4,14 +4,13 @@ Nothing is downloaded.
 """
 
 import itertools
-import os
-import pathlib
 
 from etils import epy
 import numpy as np
 from PIL import Image
 
 from tff_fedemb import errors
+from tff_fedemb.data import tfds_directories
 from tff_fedemb.serving import image_sources
 
 with epy.lazy_imports():
@@ -58,24 +57,6 @@ def open_digits(
   )
 
 
-def _find_builder_dir(name: str, data_dir: str | None) -> pathlib.Path:
-  """Where the latest version of a data set has been prepared."""
-  root = pathlib.Path(data_dir or os.fspath(tfds.core.constants.DATA_DIR))
-  found = [
-    path.parent
-    for path in (root / name).glob("*/dataset_info.json")
-    if tfds.core.Version.is_valid(path.parent.name)
-  ]
-  if not found:
-    raise errors.FieldError(
-      "tfds",
-      "be a data set that is on disk, in data_dir, where tensorflow_datasets"
-      " has prepared it, and nothing is downloaded",
-      f"no {root / name}/VERSION/dataset_info.json",
-    )
-  return max(found, key=lambda path: tfds.core.Version(path.name))
-
-
 def open_tfds(
   name: str,
   data_dir: str | None,
@@ -98,9 +79,8 @@ def open_tfds(
     errors.FieldError: If it is not there, is damaged, has images without a
       label, or has images of several sizes and none is given.
   """
-  directory = _find_builder_dir(name, data_dir)
+  directory = tfds_directories.find(name, data_dir, field="tfds")
   try:
-    # Reads what is on disk: with no code of the data set, it cannot download.
     builder = tfds.builder_from_directory(directory)
     unread = _iterate(
       builder, split, tfds.decode.PartialDecoding({_LABEL: True})

@@ -1,0 +1,200 @@
+"""Images of any data set that TensorFlow Datasets has prepared.
+
+One feature of an example says whose it is, another its class. The images are
+copied once, as they are encoded, to files below the cache directory and listed
+in a table: from there on they are photos of one's own, see `tasks.photos`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import dataclasses
+import functools
+import hashlib
+import operator
+import pathlib
+from typing import Any
+
+from etils import epy
+
+from tasks import photos
+from tasks import task_config
+from tff_fedemb import checks
+from tff_fedemb import errors
+from tff_fedemb import progress as progress_lib
+from tff_fedemb import whole_files
+from tff_fedemb.data import photo_index
+from tff_fedemb.data import tfds_directories
+from tff_fedemb.run import task as task_lib
+
+with epy.lazy_imports():
+  import pandas as pd
+  import tensorflow_datasets as tfds
+
+_IMAGE = "image"
+
+
+def _list_features(features: Any, *outer: str) -> dict[str, tuple[Any, ...]]:
+  """Each feature that holds no others, and the names on the way to it."""
+  found: dict[str, tuple[Any, ...]] = {}
+  for name, feature in features.items():
+    path = (*outer, name)
+    if isinstance(feature, tfds.features.FeaturesDict):
+      found |= _list_features(feature, *path)
+    else:
+      found["/".join(path)] = feature, path
+  return found
+
+
+def _to_text(feature: Any, value: Any) -> str:
+  """The name of a user or a class; "" if there is none."""
+  if isinstance(feature, tfds.features.ClassLabel):
+    # Where nobody labelled an image, its number is -1.
+    return feature.int2str(int(value)) if value >= 0 else ""
+  if isinstance(value, bytes):
+    return value.decode("utf-8", "backslashreplace")
+  return str(value)
+
+
+def _copy(
+  directory: pathlib.Path, folder: pathlib.Path, config: task_config.TfdsConfig
+) -> Iterator[dict[str, str]]:
+  """Copies the images into a folder; yields the rows of their table.
+
+  Raises:
+    FieldError: If the data set has no such features.
+  """
+  builder = tfds.builder_from_directory(directory)
+  features = _list_features(builder.info.features)
+  images = [
+    name
+    for name, (feature, path) in features.items()
+    if isinstance(feature, tfds.features.Image) and len(path) == 1
+  ]
+  # Other splits may be parts of these.
+  splits = [
+    split for split in photo_index.SPLITS if split in builder.info.splits
+  ]
+  if not splits or (len(images) != 1 and _IMAGE not in images):
+    raise errors.FieldError(
+      "tfds_name",
+      f"be a data set with a split {', '.join(photo_index.SPLITS)} and one"
+      f" image an example, or one called {_IMAGE}",
+      f"splits {', '.join(builder.info.splits)} and images"
+      f" {', '.join(images) or 'none'} in {directory}",
+    )
+  image = _IMAGE if _IMAGE in images else images[0]
+  scalars = {
+    name: found for name, found in features.items() if found[0].shape == ()
+  }
+  chosen = {}
+  for field in ("label", "user"):
+    name = getattr(config, f"tfds_{field}") or config.tfds_label
+    checks.check_choice(f"tfds_{field}", name, scalars)
+    chosen[field] = scalars[name]
+  decoding = tfds.decode.PartialDecoding(
+    dict.fromkeys([image, *(path[0] for _, path in chosen.values())], True),
+    decoders={image: tfds.decode.SkipDecoding()},
+  )
+  for split in splits:
+    (folder / split).mkdir(exist_ok=True)
+    examples = builder.as_dataset(
+      split=split, shuffle_files=False, decoders=decoding
+    )
+    for number, example in enumerate(examples.as_numpy_iterator()):
+      name = f"{split}/{number}"
+      (folder / name).write_bytes(example[image])
+      yield {"image": name, "split": split} | {
+        field: _to_text(
+          feature, functools.reduce(operator.getitem, path, example)
+        )
+        for field, (feature, path) in chosen.items()
+      }
+
+
+def _open_table(config: task_config.TfdsConfig) -> pathlib.Path:
+  """The table of the copied images; made where there is none yet."""
+  directory = tfds_directories.find(
+    config.tfds_name, config.data_dir, field="tfds_name"
+  ).resolve()
+  facts = (directory / "dataset_info.json").stat()
+  identity = (
+    *(directory, facts.st_size, facts.st_mtime_ns),
+    *(config.tfds_user, config.tfds_label),
+  )
+  digest = hashlib.sha256(repr(identity).encode()).hexdigest()
+  table = config.cache / f"tfds_{digest[:16]}" / "images.parquet"
+  if table.exists():
+    return table
+  try:
+    with whole_files.caching(table) as partial:
+      rows = progress_lib.create_bar(
+        f"Copying {config.tfds_name} (once)",
+        unit="images",
+        items=_copy(directory, table.parent, config),
+      )
+      copied = pd.DataFrame(rows)
+      if config.tfds_user is None:
+        # In a table it would stand between two owners.
+        copied["user"] = copied["user"].str.replace("|", "/", regex=False)
+      copied.to_parquet(partial)
+  except errors.FieldError:
+    raise
+  # TensorFlow Datasets raises whatever comes of the part that is damaged.
+  except Exception as error:
+    raise errors.DataError(
+      f"{directory} must be a data set that can be read, found:"
+      f" {errors.first_line(error)}. Have tensorflow_datasets prepare it again."
+    ) from error
+  return table
+
+
+def create_tfds_task(config: task_config.TfdsConfig) -> task_lib.Task:
+  """Creates the task of a data set that TensorFlow Datasets has prepared.
+
+  Its splits train, validation and test are taken together, and classes are held
+  out, unless `hold_out` says something else; "split_column" keeps the splits,
+  of which there must then be all three. Everything else is as of
+  `photos.create_photos_task`, the privacy too.
+
+  Args:
+    config: The copy in `cache_dir` takes about as much room as the data set.
+
+  Raises:
+    FieldError: If there is no such data set or feature, or there are too few
+      users or classes.
+    DataError: If it cannot be read, or has images that cannot be used and are
+      not to be skipped.
+  """
+  config.choose_variant("tfds", ("all",))
+  if config.tfds_name is None:
+    raise errors.FieldError(
+      "tfds_name",
+      "be given for task tfds, the name of a prepared data set in data_dir",
+      "none",
+    )
+  as_photos = task_config.PhotosConfig(
+    table=str(_open_table(config)),
+    cache_dir=config.cache_dir,
+    image_size=config.image_size,
+    on_bad_example=config.on_bad_example,
+    hold_out=config.hold_out or "classes",
+    color_mode=config.color_mode,
+  )
+  try:
+    task = photos.create_photos_task(as_photos)
+  except errors.FieldError as error:
+    if error.name != "table":
+      raise
+    raise error.renamed("tfds_name") from error
+  meaning = (
+    f"a value of {config.tfds_user} in {config.tfds_name}"
+    if config.tfds_user
+    else f"a class of {config.tfds_name}"
+  )
+  return dataclasses.replace(
+    task,
+    name="tfds",
+    user_meaning=task.user_meaning.replace(photos.OWNER, meaning),
+    split_description=f"{config.tfds_name}; {task.split_description}",
+  )

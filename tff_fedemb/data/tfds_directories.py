@@ -1,0 +1,44 @@
+"""Finds data sets that TensorFlow Datasets has prepared; none is downloaded."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+from etils import epy
+
+from tff_fedemb import errors
+
+with epy.lazy_imports():
+  import tensorflow_datasets as tfds
+
+
+def find(name: str, data_dir: str | None, *, field: str) -> pathlib.Path:
+  """Finds where the latest version of a data set has been prepared.
+
+  Args:
+    name: Of the data set, with that of its configuration if it has some.
+    data_dir: Where data sets are; `None` for TensorFlow Datasets' own place.
+    field: What the user gave the name by.
+
+  Returns:
+    A directory for `tfds.builder_from_directory`, which reads what is on disk:
+    with no code of the data set, it cannot download.
+
+  Raises:
+    errors.FieldError: If the data set is not there.
+  """
+  root = pathlib.Path(data_dir or os.fspath(tfds.core.constants.DATA_DIR))
+  found = [
+    path.parent
+    for path in (root / name).glob("*/dataset_info.json")
+    if tfds.core.Version.is_valid(path.parent.name)
+  ]
+  if not found:
+    raise errors.FieldError(
+      field,
+      "be a data set that is on disk, in data_dir, where tensorflow_datasets"
+      " has prepared it, and nothing is downloaded",
+      f"no {root / name}/VERSION/dataset_info.json",
+    )
+  return max(found, key=lambda path: tfds.core.Version(path.name))
