@@ -68,9 +68,8 @@ class AccountConfig(config_lib.Config):
       clip norm.
     delta: Delta of the guarantee [number of users ** -1.1].
     accountants: By which; pld is tighter, but not for fixed_size; gaussian is
-      exact, for min_separation; monte_carlo is the only one of balls_in_bins
-      and of b_min_sep with a separation above 1 [rdp, monte_carlo; with
-      --run_dir the run's own].
+      exact, for min_separation; random_allocation, balls_in_bins and b_min_sep
+      have one of their own [rdp, or their own; with --run_dir the run's own].
     run_dir: Directory of a run, finished or not, in place of a plan.
     target_epsilon: Epsilon to stay within (calibrate, optimize).
     solve_for: What to find the least of; users_per_round at the noise on the
@@ -94,7 +93,7 @@ class AccountConfig(config_lib.Config):
   delta: float | None = None
   accountants: tuple[str, ...] | None = config_lib.field(
     None,
-    choices=("rdp", "pld", "gaussian", "monte_carlo"),
+    choices=("rdp", "pld", "gaussian", "monte_carlo", "allocation"),
     flag="accountant",
   )
   run_dir: str | None = None

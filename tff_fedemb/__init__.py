@@ -50,6 +50,7 @@ if TYPE_CHECKING:
   from tff_fedemb.participation.fixed_size import FixedSize
   from tff_fedemb.participation.min_separation import MinSeparation
   from tff_fedemb.participation.poisson import Poisson
+  from tff_fedemb.participation.random_allocation import RandomAllocation
   from tff_fedemb.run.array_task import ArrayTask
   from tff_fedemb.run.array_task import from_client_data
   from tff_fedemb.run.spec import Evaluation
@@ -92,6 +93,7 @@ _PUBLIC = {
   "MechanismConfig": ("aggregators.mechanism", "MechanismConfig"),
   "MinSeparation": ("participation.min_separation", "MinSeparation"),
   "Poisson": ("participation.poisson", "Poisson"),
+  "RandomAllocation": ("participation.random_allocation", "RandomAllocation"),
   "Result": ("training.result", "Result"),
   "RunSpec": ("run.spec", "RunSpec"),
   "Runtime": ("runtime", "RuntimeConfig"),

@@ -216,16 +216,16 @@ def test_optimize(account):
   assert errors_found == sorted(errors_found)
   best = values["candidates"][0]
   claim = best["participation"]
-  assert claim["kind"] == "cyclic_poisson"
+  assert claim["kind"] == "random_allocation"
   # 1,000 users have at most ten blocks of 100.
   assert 1 < claim["period"] == best["size"] == best["model_copies"] + 1 <= 10
-  for kind in ("poisson", "cyclic_poisson", "min_separation"):
+  for kind in ("poisson", "cyclic_poisson", "min_separation", claim["kind"]):
     assert kind in output
   assert f"--period={claim['period']} --num_bands={best['size']}" in output
   # What is recommended costs what is said of it.
   _, again = account(
-    "epsilon --mechanism=banded --participation=cyclic_poisson",
-    f"--period={claim['period']} --accountant=pld",
+    "epsilon --mechanism=banded --participation=random_allocation",
+    f"--period={claim['period']}",
     f"--noise_multiplier={best['noise_multiplier']}",
     *(word for word in _OPTIMIZE.split()[2:]),
   )
@@ -340,8 +340,8 @@ _EPSILON, _CALIBRATE = f"epsilon {_SMALL}", f"calibrate {_SMALL}"
     ),
     (f"{_OPTIMIZE} --target_epsilon=30", "must be in (0, 20], found 30"),
     (
-      f"{_OPTIMIZE} --participation=b_min_sep --min_separation=3",
-      "--min_separation must not be given with optimize, which finds it",
+      f"{_OPTIMIZE} --participation=random_allocation --period=3",
+      "--period must not be given with optimize, which finds it",
     ),
     (f"{_OPTIMIZE} --num_bands=3", "--num_bands must not be given"),
     (

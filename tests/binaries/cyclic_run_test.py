@@ -29,6 +29,10 @@ from tff_fedemb.program import chain as chain_lib
       ("--participation=b_min_sep", "--aggregator=banded", "--num_bands=2"),
       "by sampling, from a secret key",
     ),
+    (
+      ("--participation=random_allocation", "--aggregator=gaussian"),
+      "by sampling, from a secret key",
+    ),
   ],
 )
 def test_killed_run_goes_on_with_the_blocks_it_drew(
@@ -64,6 +68,12 @@ def test_killed_run_goes_on_with_the_blocks_it_drew(
     # Nobody came back too soon.
     assert claim.min_separation == 2
     assert not any(one & other for one, other in itertools.pairwise(rounds))
+  elif claim.name == "random_allocation":
+    # Everybody is once in every pass.
+    length = claim.rounds_of_pass
+    for first in range(0, len(rounds) + 1 - length, length):
+      users = [user for r in rounds[first : first + length] for user in r]
+      assert sorted(users) == list(range(claim.num_users))
   else:
     # Nobody has changed block, nor bin.
     period = claim.period

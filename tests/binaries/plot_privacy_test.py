@@ -36,6 +36,7 @@ def pictures(tmp_path):
     ("tree", "min_separation"),
     ("gaussian", "poisson"),
     ("gaussian", "fixed_size"),
+    ("gaussian", "random_allocation"),
   ],
 )
 def test_pictures_of_accounting(

@@ -166,6 +166,10 @@ def test_a_sampling_seed_is_loud_and_amplifies_nothing(data_dir, tmp_path):
       "--period must be given with participation cyclic_poisson",
     ),
     (
+      "--participation=random_allocation --aggregator=blt --noise_multiplier=1",
+      "--aggregator must be banded or one of independent noise with particip",
+    ),
+    (
       "--participation=cyclic_poisson --aggregator=tree --noise_multiplier=1",
       "--aggregator must be banded or one of independent noise with particip",
     ),

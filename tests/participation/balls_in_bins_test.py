@@ -48,7 +48,7 @@ def test_some_stay_out_where_bins_are_more_than_a_round_takes():
 def test_what_is_claimed():
   assert _CLAIM.is_sampled
   assert _CLAIM.is_drawn_once
-  assert _CLAIM.accountants == ("monte_carlo",)
+  assert _CLAIM.accountants == ("monte_carlo", "allocation")
   assert _CLAIM.participations(35) == 4
   assert _CLAIM.neighboring_relation_in_words == (
     "a user's slot stays empty; the number of slots, the number of bins and the"

@@ -164,9 +164,9 @@ def _rounds(claim, without=None):
 def test_the_relation_is_what_a_new_draw_bears_out(name, users_per_client):
   claim = _create(name, 60, 6 // users_per_client, users_per_client)
   words = claim.neighboring_relation_in_words
-  # With one user fewer others take part: nobody is added or removed.
-  fewer = claim.resized(num_users=59, users_per_round=6)
-  assert _rounds(fewer) != _rounds(claim, without=59)
+  # With one user more others take part: nobody is added or removed.
+  more = claim.resized(num_users=61, users_per_round=6)
+  assert _rounds(more, without=60) != _rounds(claim)
   assert "add" not in words
   if name == "fixed_size":
     assert words == "replace one user"

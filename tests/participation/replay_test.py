@@ -32,6 +32,7 @@ def _check(claim, rounds, key):
     ("fixed_size", {}),
     ("min_separation", {}),
     ("cyclic_poisson", {"period": 3}),
+    ("random_allocation", {"period": 3}),
     ("b_min_sep", {"min_separation": 3}),
     ("balls_in_bins", {}),
   ],

@@ -11,6 +11,7 @@ from tff_fedemb.participation import cyclic_poisson
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import poisson
+from tff_fedemb.participation import random_allocation
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import extrapolation
 
@@ -50,6 +51,10 @@ def test_single_user_poisson_has_one_reading():
       b_min_sep.BMinSep(100, 1, min_separation=3),
       # One in a thousand, of whom two parts in a thousand have to wait.
       "of probability 0.001002, and are 3 rounds apart as well.",
+    ),
+    (
+      random_allocation.RandomAllocation(100, 1, period=4),
+      "exactly one of the 1,000 rounds of a pass; nobody knows in which.",
     ),
     (
       min_separation.MinSeparation(100, 1),

@@ -103,6 +103,7 @@ class BMinSep(poisson.Poisson):
   name = "b_min_sep"
   is_servers_choice = False
   field_of_bands = "min_separation"
+  is_for_bands = True
   drawn_by = "the number of slots, the probability and the separation"
 
   _: dataclasses.KW_ONLY

@@ -39,8 +39,9 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
     Sensitivity: one virtual client changes in each round of the user's bin:
       from or to nothing for `users_per_client` 1 (C), from one update to
       another above (2 C).
-    DpEvent: `BallsInBinsDpEvent` for the whole run. That a user may stay out of
-      a round of their bin is not made use of.
+    DpEvent: `BallsInBinsDpEvent` for the whole run; of independent noise
+      `RandomAllocationDpEvent`, whose accountant is exact. That a user may stay
+      out of a round of their bin is not made use of.
 
   Attributes:
     period: Bins; follows from the users of a round.
@@ -50,7 +51,7 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
   is_servers_choice = False
   field_of_bands = None  # There are as many bins as can be.
   drawn_by = "the number of slots, the number of bins and the probability"
-  secret_accountants = ("monte_carlo",)
+  secret_accountants = ("monte_carlo", "allocation")
   # A user's rounds hang together: no round has an event of its own.
   sampled_event = participation.Participation.sampled_event
 

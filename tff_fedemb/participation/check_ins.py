@@ -19,6 +19,7 @@ from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
 from tff_fedemb.data import participation_check
+from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import participation
 
 _EQUAL_WORK = (
@@ -131,4 +132,4 @@ class CheckIns(participation.Participation):
   def check_observed(
     self, observed: participation_check.ObservedParticipation
   ) -> None:
-    participation.check_bounds(self, observed)
+    min_separation.check_bounds(self, observed)

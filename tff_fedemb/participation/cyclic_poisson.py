@@ -19,12 +19,22 @@ from tff_fedemb.participation import poisson
 _BLOCKS = 6
 
 
-# A small integer per user, held from the first round of a run on.
-@functools.lru_cache(maxsize=1)
-def _draw_blocks(num_users: int, period: int, key: int) -> np.ndarray:
-  """The block of each user, `[num_users]`."""
-  places = participation.create_generator(key, 0, _BLOCKS).random(num_users)
-  return np.floor(places * period).astype(np.min_scalar_type(period))
+# A small integer per user, held from one round to the next.
+@functools.lru_cache(maxsize=2)
+def draw_places(
+  num_users: int, count: int, key: int, number: int, stream: int
+) -> np.ndarray:
+  """Returns one of 0 ... count - 1 for each user, `[num_users]`.
+
+  Args:
+    num_users: Users.
+    count: How many places there are.
+    key: As `participation.create_generator`, as what follows.
+    number: In place of a round's.
+    stream: Of the generator.
+  """
+  places = participation.create_generator(key, number, stream).random(num_users)
+  return np.floor(places * count).astype(np.min_scalar_type(count))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +71,7 @@ class CyclicPoisson(poisson.Poisson):
 
   name = "cyclic_poisson"
   field_of_bands = "period"
+  is_for_bands = True
   drawn_by = "the number of slots, the probability and the period"
 
   _: dataclasses.KW_ONLY
@@ -109,14 +120,18 @@ class CyclicPoisson(poisson.Poisson):
       " knows."
     )
 
+  def draw_blocks(self, key: int) -> np.ndarray:
+    """Returns the block of each user, `[num_users]`."""
+    return draw_places(self.num_users, self.period, key, 0, _BLOCKS)
+
   def draw_users(self, round_num: int, *, key: int) -> np.ndarray:
     slots = super().draw_users(round_num, key=key)
-    blocks = _draw_blocks(self.num_users, self.period, key)
-    return slots[blocks[slots] == round_num % self.period]
+    return slots[self.draw_blocks(key)[slots] == round_num % self.period]
 
-  def check_observed(
+  def check_blocks(
     self, observed: participation_check.ObservedParticipation
   ) -> None:
+    """Refuses a trace in which a user is in rounds of several blocks."""
     for user, earlier, later in observed.gaps:
       if (later - earlier) % self.period:
         raise participation.ClaimError(
@@ -125,4 +140,9 @@ class CyclicPoisson(poisson.Poisson):
           f" is in rounds {earlier:,} and {later:,}, which are of blocks"
           f" {earlier % self.period:,} and {later % self.period:,}."
         )
+
+  def check_observed(
+    self, observed: participation_check.ObservedParticipation
+  ) -> None:
+    self.check_blocks(observed)
     super().check_observed(observed)

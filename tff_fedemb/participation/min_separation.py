@@ -180,4 +180,39 @@ class MinSeparation(participation.Participation):
   def check_observed(
     self, observed: participation_check.ObservedParticipation
   ) -> None:
-    participation.check_bounds(self, observed)
+    check_bounds(self, observed)
+
+
+def check_bounds(
+  claim: participation.Participation,
+  observed: participation_check.ObservedParticipation,
+) -> None:
+  """Refuses rounds of a user that are too many, or too close to each other.
+
+  Args:
+    claim: Bounds the rounds of a user; where users are not sampled.
+    observed: What the trace shows of at least one round.
+
+  Raises:
+    participation.ClaimError: Names what was assumed and what was run.
+  """
+  allowed = claim.participations(observed.num_rounds)
+  if observed.max_participations > allowed:
+    raise participation.ClaimError(
+      f"at most {allowed:,} participations of a user in "
+      f"{observed.num_rounds:,} rounds were assumed; in the trace user "
+      f"{observed.most_frequent_user:,} has {observed.max_participations:,}."
+    )
+  if (observed.min_separation or math.inf) < claim.min_separation:
+    user, first, second = observed.closest_pair
+    raise participation.ClaimError(
+      f"a separation of at least {claim.min_separation:,} rounds between two "
+      "participations of a user was assumed; in the trace user "
+      f"{user:,} is in rounds {first:,} and {second:,}."
+    )
+  if observed.max_users_per_round > claim.users_per_round:
+    raise participation.ClaimError(
+      f"at most {checks.count_in_words(claim.users_per_round)} users in a "
+      "round were assumed; the trace has a round of "
+      f"{observed.max_users_per_round:,}."
+    )

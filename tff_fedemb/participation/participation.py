@@ -23,7 +23,6 @@ import abc
 from collections.abc import Iterable
 import dataclasses
 import hashlib
-import math
 import struct
 from typing import Any, ClassVar
 
@@ -115,6 +114,7 @@ class Participation(config.Config, abc.ABC):
     name: What it is called in a ledger and on a command line.
     field_of_bands: Which says how far apart users are, where they are as far
       apart as a matrix has bands; None where that follows from the rest.
+    is_for_bands: Whether it is another one's for independent noise.
     is_servers_choice: Whether a server that draws users has good reason to draw
       them so.
     default_in_words: What a separation that was not given does; None where
@@ -126,6 +126,7 @@ class Participation(config.Config, abc.ABC):
 
   name: ClassVar[str]
   field_of_bands: ClassVar[str | None] = None
+  is_for_bands: ClassVar[bool] = False
   is_servers_choice: ClassVar[bool] = False
   default_in_words: ClassVar[str | None] = None
 
@@ -302,6 +303,19 @@ class Participation(config.Config, abc.ABC):
     """The event of a round whose users are drawn, and who release `event`."""
     raise NotImplementedError(f"{self.name} participation has no such event.")
 
+  def sampled_events(
+    self, event: dp_accounting.DpEvent, count: int, *, rounds: int
+  ) -> list[tuple[dp_accounting.DpEvent, int]]:
+    """The events of a user's rounds, and their numbers.
+
+    Args:
+      event: What each of them releases.
+      count: How many such rounds a user may be in.
+      rounds: Those of the run, whoever is in them.
+    """
+    del rounds  # Each is drawn by itself.
+    return [(self.sampled_event(event), count)]
+
   def select_accountants(
     self, names: Iterable[str] | None = None
   ) -> tuple[str, ...]:
@@ -413,37 +427,3 @@ class Participation(config.Config, abc.ABC):
     Raises:
       ClaimError: Names what was assumed and what was run.
     """
-
-
-def check_bounds(
-  claim: Participation, observed: participation_check.ObservedParticipation
-) -> None:
-  """Refuses rounds of a user that are too many, or too close to each other.
-
-  Args:
-    claim: Bounds the rounds of a user; where users are not sampled.
-    observed: What the trace shows of at least one round.
-
-  Raises:
-    ClaimError: Names what was assumed and what was run.
-  """
-  allowed = claim.participations(observed.num_rounds)
-  if observed.max_participations > allowed:
-    raise ClaimError(
-      f"at most {allowed:,} participations of a user in "
-      f"{observed.num_rounds:,} rounds were assumed; in the trace user "
-      f"{observed.most_frequent_user:,} has {observed.max_participations:,}."
-    )
-  if (observed.min_separation or math.inf) < claim.min_separation:
-    user, first, second = observed.closest_pair
-    raise ClaimError(
-      f"a separation of at least {claim.min_separation:,} rounds between two "
-      "participations of a user was assumed; in the trace user "
-      f"{user:,} is in rounds {first:,} and {second:,}."
-    )
-  if observed.max_users_per_round > claim.users_per_round:
-    raise ClaimError(
-      f"at most {checks.count_in_words(claim.users_per_round)} users in a "
-      "round were assumed; the trace has a round of "
-      f"{observed.max_users_per_round:,}."
-    )

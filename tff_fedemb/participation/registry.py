@@ -12,20 +12,23 @@ from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import participation
 from tff_fedemb.participation import poisson
+from tff_fedemb.participation import random_allocation
 
 # A new way to take part is one class and one line here.
+_CLASSES: tuple[type[participation.Participation], ...] = (
+  poisson.Poisson,
+  cyclic_poisson.CyclicPoisson,
+  random_allocation.RandomAllocation,
+  b_min_sep.BMinSep,
+  balls_in_bins.BallsInBins,
+  fixed_size.FixedSize,
+  min_separation.MinSeparation,
+  check_ins.CheckIns,
+)
 PARTICIPATIONS: registry.Registry[participation.Participation] = (
   registry.Registry(
     participation.Participation,
-    {
-      poisson.Poisson.name: poisson.Poisson,
-      cyclic_poisson.CyclicPoisson.name: cyclic_poisson.CyclicPoisson,
-      b_min_sep.BMinSep.name: b_min_sep.BMinSep,
-      balls_in_bins.BallsInBins.name: balls_in_bins.BallsInBins,
-      fixed_size.FixedSize.name: fixed_size.FixedSize,
-      min_separation.MinSeparation.name: min_separation.MinSeparation,
-      check_ins.CheckIns.name: check_ins.CheckIns,
-    },
+    {each.name: each for each in _CLASSES},
     kind="participation",
   )
 )

@@ -46,6 +46,7 @@ def plot_epsilon(
   by: str,
   delta: float,
   caption: str,
+  accountant: str = "RDP",
   tighter_accountant: str | None = None,
   num_users: int | None = None,
 ) -> None:
@@ -57,13 +58,14 @@ def plot_epsilon(
   Args:
     path: PNG file to write, in a directory that exists.
     points: With columns `noise_multiplier`, of which there are at most
-      `figures.MAX_CURVES`; `reading`, 'user_level' (by RDP), 'tighter' (the
-      same by a tighter accountant) or 'virtual_client' (Delta = C, by RDP);
-      `x`, users or rounds, ascending; and `epsilon`.
+      `figures.MAX_CURVES`; `reading`, 'user_level', 'tighter' (the same by a
+      tighter accountant) or 'virtual_client' (Delta = C); `x`, users or rounds,
+      ascending; and `epsilon`.
     by: What their x are: 'users' or 'rounds'.
     delta: At which all epsilons hold.
     caption: What the curves have in common, in words, printed below the axes.
-    tighter_accountant: Its name.
+    accountant: Name of that of all but 'tighter'.
+    tighter_accountant: Of that.
     num_users: A population to mark.
 
   Raises:
@@ -81,9 +83,9 @@ def plot_epsilon(
     y_label=figures.epsilon_label(delta),
   )
   labels = {
-    "user_level": "user-level, RDP",
+    "user_level": f"user-level, {accountant}",
     "tighter": f"user-level, {tighter_accountant}",
-    "virtual_client": "Δ = C, RDP\n(not user-level)",
+    "virtual_client": f"Δ = C, {accountant}\n(not user-level)",
   }
   keys = [
     figures.create_key(

@@ -17,6 +17,7 @@ import numpy as np
 from scipy import signal
 from scipy import special
 
+from tff_fedemb.participation import random_allocation
 from tff_fedemb.privacy import monte_carlo
 from tff_fedemb.strategies import toeplitz
 
@@ -147,6 +148,35 @@ class BallsInBinsDpEvent(monte_carlo.MixtureDpEvent):
       log_weights = power * logs.mean(axis=1) + log_scales[number]
       parts.append((loss[loss > 0.0], log_weights[loss > 0.0]))
     return monte_carlo.Samples.of(parts, count, power, max(log_scales))
+
+
+def create_event(
+  noise_multiplier: float,
+  strategy: toeplitz.ToeplitzStrategy | None,
+  num_bins: int,
+  rounds: int,
+) -> BallsInBinsDpEvent | random_allocation.RandomAllocationDpEvent:
+  """Returns the event of a whole run.
+
+  Privacy:
+    As `BallsInBinsDpEvent`. Of independent noise all rounds of a bin are one
+    Gaussian mechanism, and whoever is in one of them is in no other.
+
+  Args:
+    noise_multiplier: As there, like all others.
+    strategy: None for independent noise.
+    num_bins: Their number.
+    rounds: Number of rounds.
+  """
+  if strategy is not None:
+    return BallsInBinsDpEvent(noise_multiplier, strategy, num_bins, rounds)
+  fewest, more = divmod(rounds, num_bins)
+  slots = [
+    (noise_multiplier / math.sqrt(count) if count else math.inf, bins)
+    for count, bins in ((fewest + 1, more), (fewest, num_bins - more))
+    if bins
+  ]
+  return random_allocation.RandomAllocationDpEvent(tuple(slots))
 
 
 def _draw(

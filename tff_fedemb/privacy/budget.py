@@ -29,6 +29,7 @@ from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.privacy import monte_carlo
 
 _FORMAT = ["tff_fedemb.privacy.budget", 1]
 # Epsilon of the same events in another order differs by rounding alone.
@@ -37,6 +38,7 @@ _ROUNDING = 1e-9
 
 def _common_accountants(
   participations: Sequence[participation_lib.Participation],
+  events: composition.RoundCounts,
 ) -> list[str]:
   """Names of the accountants that can compose runs with these, in order.
 
@@ -52,13 +54,16 @@ def _common_accountants(
         f"{p.name}: {p.neighboring_relation.name}" for p in participations
       ),
     )
+  is_bounded = any(
+    isinstance(event, monte_carlo.MixtureDpEvent) for event, _ in events
+  )
   common = [
     name
     for name in participations[0].accountants
     if all(name in each.accountants for each in participations)
     and name != "monte_carlo"
   ]
-  if not common:
+  if is_bounded or not common:
     raise errors.FieldError(
       "participation",
       "have an accountant in common with the other runs of privacy_budget",
@@ -101,7 +106,6 @@ def compose(ledgers: Sequence[ledger_lib.Ledger], delta: float) -> float:
   ledgers = [each for each in ledgers if each.rounds]
   if not ledgers:
     return 0.0
-  names = _common_accountants([each.participation for each in ledgers])
   events = composition.merge_rounds(
     [
       event
@@ -109,6 +113,7 @@ def compose(ledgers: Sequence[ledger_lib.Ledger], delta: float) -> float:
       for event in composition.composed_events(*each.run)
     ]
   )
+  names = _common_accountants([each.participation for each in ledgers], events)
   relation = ledgers[0].participation.neighboring_relation
 
   @functools.cache

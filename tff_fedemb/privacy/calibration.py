@@ -39,7 +39,8 @@ _MAX_NUM_USERS = 10**12
 # Factors by which a search looks around for a bracket, at least and at most.
 # PLD takes minutes with far less noise.
 _LEAST_STEP, _LARGEST_STEP, _LARGEST_SLOW_STEP = 1.003, 8.0, 2.0
-_SLOW = ("pld", "monte_carlo")
+_OF_DRAWS = ("monte_carlo", "allocation")
+_SLOW = ("pld", *_OF_DRAWS)
 # By which what these find may be too large, as a share; others leave so much to
 # be searched one by one.
 _SLOW_TOLERANCE, _TOLERANCE = 1e-3, 1e-5
@@ -147,7 +148,7 @@ def calibrate(
   target_epsilon = checks.check_number(
     "target_epsilon", target_epsilon, above=0, maximum=limit
   )
-  if plan.participation.is_mixture and not is_noise:
+  if plan.accountants[0] in _OF_DRAWS and not is_noise:
     raise errors.FieldError(
       "solve_for",
       f"be noise_multiplier with participation {plan.participation.name}, whose"
@@ -251,7 +252,7 @@ def find_least(
     errors.FieldError: If the target is out of reach.
   """
   stages: list[tuple[planning.Plan, dict[str, Any]]] = [(plan, {})]
-  if plan.accountants == ("monte_carlo",):
+  if plan.accountants[0] in _OF_DRAWS:
     # Enough if everybody knows who takes part when.
     known = dataclasses.replace(
       plan,

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import dataclasses
 import functools
 import math
+from typing import Any
 
 import dp_accounting
 
@@ -299,12 +300,13 @@ def composed_events(
       round that a user is in, by which the noise multiplier is divided here,
       once; with correlated noise times that of the strategy over the run, or,
       where users are sampled anew, for one participation.
-    DpEvent: where a user's rounds hang together, `MixtureDpEvent` for the
-      whole run, with the least noise of a round; where they are sampled anew,
-      `PoissonSampledDpEvent` or `SampledWithoutReplacementDpEvent` of a
-      `GaussianDpEvent` for each round that may draw a user, those with the
-      least noise if it differs; `GaussianDpEvent` once for each round that a
-      user may be in where they are not, those with the least noise if it
+    DpEvent: where a user's rounds hang together, `MixtureDpEvent` or, of
+      independent noise in bins, `RandomAllocationDpEvent` for the whole run,
+      with the least noise of a round; where they are sampled anew,
+      `PoissonSampledDpEvent`, `SampledWithoutReplacementDpEvent` or
+      `RandomAllocationDpEvent` of a `GaussianDpEvent` for each round, or pass,
+      that may draw a user; `GaussianDpEvent` once for each round that a user
+      may be in where they are not; of both those with the least noise if it
       differs; a single `GaussianDpEvent` for correlated noise;
       `NonPrivateDpEvent` if a round has no noise.
 
@@ -330,14 +332,14 @@ def composed_events(
   rounds = sum(count for _, count in noises)
   if participation.is_mixture and rounds:
     noise = min((noise for noise, _ in noises), key=lambda n: n.multiplier)
-    of_all = (noise.multiplier / sensitivity, noise.strategy)
+    of_all: tuple[float, Any] = (noise.multiplier / sensitivity, noise.strategy)
     separation = participation.min_separation
     if isinstance(participation, b_min_sep_lib.BMinSep):
       chance = participation.sampling_probability
       return [
         (b_min_sep.BMinSepDpEvent(*of_all, separation, chance, rounds), 1)
       ]
-    return [(balls_in_bins.BallsInBinsDpEvent(*of_all, separation, rounds), 1)]
+    return [(balls_in_bins.create_event(*of_all, separation, rounds), 1)]
   of_strategy = strategy_sensitivity(mechanism_counts, participation)
   is_sampled = participation.is_sampled
   left = participation.participations(rounds)
@@ -352,10 +354,10 @@ def composed_events(
       sensitivity *= of_strategy
       used = used if is_sampled else 1  # For the whole run.
     event = dp_accounting.GaussianDpEvent(noise.multiplier / sensitivity)
-    if used:
-      events.append(
-        (participation.sampled_event(event) if is_sampled else event, used)
-      )
+    if used and is_sampled:
+      events += participation.sampled_events(event, used, rounds=rounds)
+    elif used:
+      events.append((event, used))
   return events
 
 

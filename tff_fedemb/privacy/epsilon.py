@@ -19,6 +19,7 @@ from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import gaussian_accountant
 from tff_fedemb.privacy import monte_carlo
+from tff_fedemb.privacy import random_allocation
 
 # Above this RDP epsilon the PLD accountant is not run: its cost grows with
 # 1 / noise_multiplier^2 (minutes at 0.02), for a figure that protects nobody.
@@ -83,6 +84,7 @@ _ACCOUNTANTS: dict[str, Callable[..., dp_accounting.PrivacyAccountant]] = {
   "pld": dp_accounting.pld.PLDAccountant,
   "gaussian": gaussian_accountant.GaussianAccountant,
   "monte_carlo": monte_carlo.MonteCarloAccountant,
+  "allocation": random_allocation.RandomAllocationAccountant,
 }
 
 
@@ -126,9 +128,9 @@ def epsilon_of(
   Args:
     event_counts: Pairs of a round's event and the number of such rounds.
     delta: In (0, 1).
-    accountant: 'rdp', 'pld', 'gaussian' or 'monte_carlo'. PLD is tighter than
-      RDP; it costs about a second at noise multipliers near 1 and minutes below
-      0.05. Monte Carlo takes some seconds.
+    accountant: 'rdp', 'pld', 'gaussian', 'monte_carlo' or 'allocation'. PLD is
+      tighter than RDP; it costs about a second at noise multipliers near 1 and
+      minutes below 0.05. Monte Carlo takes some seconds.
     neighboring_relation: The relation of the participation.
     **options: Of the accountant.
 
@@ -206,7 +208,12 @@ def epsilon_by_accountant(
     )
   )
   epsilons: dict[str, float] = {}
-  for name in participation.select_accountants(accountants):
+  names = participation.select_accountants(accountants)
+  if participation.is_drawn_once and counts:
+    # As `planning.Plan` has it.
+    is_bounded = isinstance(counts[0][0], monte_carlo.MixtureDpEvent)
+    names = ("monte_carlo" if is_bounded else "allocation",)
+  for name in names:
     rdp = epsilons.get("rdp", 0.0)
     if name == "pld" and PLD_EPSILON_LIMIT < rdp < math.inf:
       continue

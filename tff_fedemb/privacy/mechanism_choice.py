@@ -37,8 +37,8 @@ def list_plans(
   """Returns all that the participations allow, of unit noise multiplier.
 
   Args:
-    participations: Ways to take part that are possible. Under cyclic Poisson
-      and b-min-sep sampling, users are as far apart as there are bands.
+    participations: Ways to take part that are possible. Those with a period
+      have users as far apart as there are bands.
     rounds: Number of rounds, in [1, `MAX_ROUNDS`].
     delta: In (0, 1).
     mechanisms: Names of those to try; all that there are if None.
@@ -81,7 +81,7 @@ def _sizes(
   sizes = mechanism.sizes_to_try(claim)
   if strategy is None:
     # Users whose rounds are drawn apart are so for the sake of other noise.
-    is_apart = participation.field_of_bands or participation.is_drawn_once
+    is_apart = participation.is_for_bands or participation.is_drawn_once
     return () if is_apart or not mechanism.adds_noise else sizes
   if not composition.is_known(strategy, participation):
     return ()
@@ -108,7 +108,7 @@ def _create_plan(
     **options,
   )
   # The tightest one.
-  known = ("gaussian", "monte_carlo", "pld")
+  known = ("gaussian", "monte_carlo", "allocation", "pld")
   names = tuple(name for name in known if name in participation.accountants)
   if not names:
     raise errors.FieldError(

@@ -79,6 +79,9 @@ class Plan:
     checks.check_rounds(self.rounds, minimum=1)
     checks.check_delta(self.delta)
     accountants = self.participation.select_accountants(self.accountants)
+    if self.participation.is_drawn_once:
+      # Which one knows it depends on the noise.
+      accountants = ("monte_carlo" if strategy else "allocation",)
     object.__setattr__(self, "accountants", accountants)
 
   @property
@@ -305,8 +308,8 @@ def options_of_bands(
   Raises:
     errors.FieldError: If neither it nor the bands were given.
   """
-  name = participations.PARTICIPATIONS[participation].field_of_bands
-  config = aggregators.AGGREGATORS[mechanism]
+  claim = participations.PARTICIPATIONS[participation]
+  name, config = claim.field_of_bands, aggregators.AGGREGATORS[mechanism]
   strategy = config.strategy_class
   if name is None or not (strategy is None or strategy.is_banded):
     return {}  # Other noise is refused where it meets the participation.
@@ -314,6 +317,8 @@ def options_of_bands(
   if strategy is not None:
     others = f", or {config.size_field} in its place"
     value = given.get(config.size_field) if value is None else value
+  if value is None and strategy is None and not claim.is_for_bands:
+    return {}
   if value is None:
     raise errors.FieldError(
       name, f"be given with participation {participation}{others}", "nothing"

@@ -46,6 +46,7 @@ ACCOUNTANT_NAMES = {
   "pld": "PLD",
   "gaussian": "exact",
   "monte_carlo": "Monte Carlo",
+  "allocation": "PLD",
 }
 _ACCOUNTANT_IN_WORDS = {
   "rdp": "RDP",
@@ -55,6 +56,7 @@ _ACCOUNTANT_IN_WORDS = {
     "Monte-Carlo bounds on the privacy loss (which fail with a probability of"
     f" {monte_carlo.FAILURE_SHARE:g} delta, a part of delta)"
   ),
+  "allocation": "a bracket of the privacy loss of random allocation",
 }
 _CHECKED = "The trace of the run does not refute this."
 _UNCHECKED = "No trace of a run was checked for this."
@@ -221,12 +223,8 @@ def _warnings_of_run(
   account: composition.Account, whole: arithmetic.WholeEpsilon
 ) -> Iterator[str]:
   """Yields what deserves a second look."""
-  skipped = [n for n in account.accountants if n not in whole.by_accountant]
-  if skipped:
-    yield (
-      f"{', '.join(skipped)} not run: rdp epsilon exceeds "
-      f"{epsilon_lib.PLD_EPSILON_LIMIT:g}"
-    )
+  if "pld" in account.accountants and "pld" not in whole.by_accountant:
+    yield f"pld not run: rdp epsilon exceeds {epsilon_lib.PLD_EPSILON_LIMIT:g}"
   by_runs = composition.rounds_by_runs(account.history)
   by_runs.pop(1, None)
   if by_runs:
@@ -320,7 +318,15 @@ def _mechanism_in_words(
     how = f"{at_most}, each of them amplified by the sampling; {given}"
   else:
     how = f", amplified by the sampling; {given}"
-  return f"{rows}. {change}{how}: {listed or 'no event'}."
+  text = f"{rows}. {change}{how}: {listed or 'no event'}."
+  if report.accountant == "allocation" and events:
+    (low,) = epsilon_lib.epsilon_by_accountant(
+      *(*account.run, account.delta),
+      accountants=("allocation",),
+      is_upper=False,
+    ).values()
+    text += f" No epsilon below {low:.4g} is true of them."
+  return text
 
 
 def _comparisons(report: PrivacyReport) -> str:

@@ -84,7 +84,7 @@ def tell_calibration(
   ]
   lines = [
     f"smallest {solve_for} for epsilon <= {found.target_epsilon:g} at delta ="
-    f" {plan.delta:g} ({plan.accountants[0]}), {plan.rounds:,} rounds",
+    f" {plan.delta:g} ({found.report.accountant}), {plan.rounds:,} rounds",
     "",
     *_readings(*rows),
     *listed("Assumptions", found.assumptions),

@@ -17,6 +17,7 @@ from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.report import account_output
 
 with epy.lazy_imports():
+  from tff_fedemb.plots import figures
   from tff_fedemb.plots import privacy_plots
 
 _Plans = Sequence[planning.Plan]
@@ -40,8 +41,8 @@ class Choices:
     target_epsilon: At most this is spent by each of them.
     ranked: Best first.
     report: The whole account of the best.
-    by_epsilon: The best of every mechanism and participation for `_EPSILONS`,
-      for a picture; None without.
+    by_epsilon: The best of those mechanisms and participations that a picture
+      has room for, at `_EPSILONS`; None without.
     given: How what was left open was decided.
   """
 
@@ -224,7 +225,10 @@ def choose(
   ranked = mechanism_choice.rank(bar(unit="plans", items=plans), target_epsilon)
   by_epsilon = None
   if with_picture:
-    families = mechanism_choice.families(plans)
+    # The best of them, where there are more than can be told apart.
+    best = list(dict.fromkeys(plan.family for plan in ranked))
+    shown = {*best[: figures.MAX_CURVES]}
+    families = mechanism_choice.families(p for p in plans if p.family in shown)
     by_epsilon = [
       mechanism_choice.best_by_epsilon(family, _EPSILONS)
       for family in bar(unit="curves", items=families)

@@ -115,9 +115,12 @@ class PictureConfig(config_lib.Config):
       users_per_client=self.users_per_client,
       **(self.options | of_bands),
     )
-    if "rdp" not in claim.accountants:
+    strategy = aggregators.AGGREGATORS[self.mechanism].strategy_class
+    if claim.is_drawn_once and strategy is not None:
       raise errors.FieldError(
-        "participation", "be one that RDP can account for", self.participation
+        "participation",
+        "be one whose accounting takes less than minutes for a picture",
+        self.participation,
       )
     return claim
 
@@ -195,6 +198,7 @@ def _prepare_accounting(
         by=by,
         delta=config.delta_or_default,
         caption=_caption(plans[0], settings[by]),
+        accountant="RDP" if "rdp" in claim.accountants else "PLD",
         tighter_accountant=tighter and _NAMES[tighter],
         num_users=config.num_users if by == "users" else None,
       )
@@ -241,6 +245,9 @@ def _compute(
   """Computes epsilon at every point of an axis, PLD at a few."""
   rows: list[tuple[float, str, int, float]] = []
 
+  # RDP, which is quick, where there is one.
+  first = plans[0].participation.accountants[0]
+
   def add(plan, reading, chosen, accountant, sensitivity=None):
     for x, participation, rounds in chosen:
       (epsilon,) = epsilon_lib.epsilon_by_accountant(
@@ -252,7 +259,7 @@ def _compute(
       progress.update(reading == "user_level")
 
   for plan in plans:
-    add(plan, "user_level", points, "rdp")
+    add(plan, "user_level", points, first)
     shown, tighter = list(points), _tighter(plan.participation)
     if tighter == "pld":
       pairs = zip(points, rows[-len(points) :], strict=True)
@@ -262,7 +269,7 @@ def _compute(
     if tighter:
       add(plan, "tighter", shown, tighter)
     if plan.participation.sensitivity_in_clip_norms != 1:
-      add(plan, "virtual_client", points, "rdp", 1.0)
+      add(plan, "virtual_client", points, first, 1.0)
   columns = ["noise_multiplier", "reading", "x", "epsilon"]
   return pd.DataFrame(rows, columns=columns)
 

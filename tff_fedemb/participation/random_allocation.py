@@ -1,0 +1,181 @@
+"""Random allocation: everybody in one round of every pass, drawn in secret.
+
+Feldman and Shenfeld 2026, "Efficient Privacy Loss Accounting for Subsampling
+and Random Allocation" (arXiv 2602.17284).
+"""
+
+import dataclasses
+import math
+
+import dp_accounting
+import numpy as np
+from scipy import stats
+
+from tff_fedemb import checks
+from tff_fedemb.data import participation_check
+from tff_fedemb.participation import cyclic_poisson
+from tff_fedemb.participation import participation
+from tff_fedemb.participation import sampled
+
+_PASSES = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomAllocationDpEvent(dp_accounting.DpEvent):
+  """Gaussian mechanisms, one of which has the user: nobody knows which.
+
+  Privacy:
+    Unit: one user's update.
+    Neighbouring relation: a user's slot stays empty, as the participation has
+      it.
+    Sensitivity: 1.
+    DpEvent: a mixture of Gaussians against one Gaussian.
+
+  Attributes:
+    slots: Noise multipliers, and how many mechanisms have each; infinity stands
+      for ways to take no part.
+  """
+
+  slots: tuple[tuple[float, int], ...]
+
+  @property
+  def count(self) -> int:
+    """Number of mechanisms, and of ways to take no part."""
+    return sum(count for _, count in self.slots)
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomAllocation(cyclic_poisson.CyclicPoisson):
+  """Each user takes part in exactly one round of every pass.
+
+  A pass has ceil(num_users / users_per_round) rounds. Each user joins one of
+  them, anew for every pass and independently of the others, so that cohorts
+  vary; their mean, num_users / rounds of a pass, replaces `users_per_round`,
+  which is at most a little larger. Virtual clients are made as by `poisson`.
+  With a period, users are in blocks as of `cyclic_poisson`: a block has every
+  period-th round, and a user one of those that it has in a pass.
+
+  Privacy:
+    Unit: user.
+    Neighbouring relation: a user's slot stays empty; the number of slots, the
+      probability and the period are public. Nobody else changes round or
+      virtual client.
+    Sensitivity: one virtual client changes: from or to nothing for
+      `users_per_client` 1 (C), from one update to another above (2 C); times
+      the norm of the matrix's largest column.
+    DpEvent: `RandomAllocationDpEvent` for every pass; a last one that was not
+      finished is one of fewer rounds, or none.
+
+  Attributes:
+    period: Blocks of users, at least as many as bands [as many as bands].
+  """
+
+  name = "random_allocation"
+  is_for_bands = False
+  secret_accountants = ("allocation",)
+
+  def settle(self) -> None:
+    # More than there are is refused as by `cyclic_poisson`.
+    blocks = self.users_per_round * (self.period or 1)
+    if blocks <= self.num_users:
+      users = self.num_users / math.ceil(self.num_users / blocks - 1e-9)
+      users /= self.period or 1
+      users = int(users) if users.is_integer() else users
+      object.__setattr__(self, "users_per_round", users)
+    super().settle()
+
+  @property
+  def clients_per_round(self) -> int:
+    # With whole ones, a pass has as many rounds.
+    return math.ceil(self.users_per_round / self.users_per_client - 1e-9)
+
+  @property
+  def rounds_of_block(self) -> int:
+    """Rounds of a pass that a user may be in."""
+    return round(1.0 / self.sampling_probability)
+
+  @property
+  def rounds_of_pass(self) -> int:
+    """Rounds of a pass."""
+    return self.period * self.rounds_of_block
+
+  def participations(self, rounds: int) -> int:
+    passes = -(-rounds // self.rounds_of_pass)
+    return min(passes, super().participations(rounds))
+
+  @property
+  def users_in_words(self) -> str:
+    blocks = ""
+    if self.period > 1:
+      blocks = f" those of one of {self.period:,} blocks of users among"
+    users = checks.count_in_words(self.users_per_round)
+    return (
+      f"Random allocation: each of {self.num_users:,} users takes part in"
+      f" exactly one of{blocks} the {self.rounds_of_pass:,} rounds of a pass,"
+      f" drawn anew for every pass, {users} expected in a round"
+    )
+
+  def assumption_beside(self, simulated: participation.Participation) -> str:
+    del simulated  # It has as many blocks.
+    return (
+      "Each user of the larger population takes part in exactly one of the"
+      f" {self.rounds_of_pass:,} rounds of a pass; nobody knows in which."
+    )
+
+  def sampled_event(
+    self, event: dp_accounting.DpEvent
+  ) -> dp_accounting.DpEvent:
+    noise = event.noise_multiplier
+    return RandomAllocationDpEvent(((noise, self.rounds_of_block),))
+
+  def sampled_events(
+    self, event: dp_accounting.DpEvent, count: int, *, rounds: int
+  ) -> list[tuple[dp_accounting.DpEvent, int]]:
+    whole = (self.sampled_event(event), count)
+    last = -(-(rounds % self.rounds_of_pass) // self.period)
+    left_out = self.rounds_of_block - last
+    # Of several noises nobody knows which one the last pass has.
+    if not last or not left_out or count < self.participations(rounds):
+      return [whole]
+    part = ((event.noise_multiplier, last), (math.inf, left_out))
+    events = [(whole[0], count - 1), (RandomAllocationDpEvent(part), 1)]
+    return events if count > 1 else events[1:]
+
+  def draw_users(self, round_num: int, *, key: int) -> np.ndarray:
+    number, place = divmod(round_num // self.period, self.rounds_of_block)
+    slots = np.flatnonzero(
+      cyclic_poisson.draw_places(
+        *(self.num_users, self.rounds_of_block, key, number, _PASSES)
+      )
+      == place
+    )
+    return slots[self.draw_blocks(key)[slots] == round_num % self.period]
+
+  def check_observed(
+    self, observed: participation_check.ObservedParticipation
+  ) -> None:
+    self.check_blocks(observed)
+    rounds, of_pass = observed.num_rounds, self.rounds_of_pass
+    low, high = observed.min_participations, observed.max_participations
+    if low < rounds // of_pass or high > -(-rounds // of_pass):
+      raise participation.ClaimError(
+        f"{self.name} participation was assumed, in which every user is in"
+        f" exactly one of {of_pass:,} rounds of a pass; in the trace of"
+        f" {rounds:,} rounds users are in {low:,} to {high:,}."
+      )
+    sampled.check_sizes(
+      self, observed, 1.0 / of_pass, of_total=1.0, alike=self._alike(observed)
+    )
+    if self.users_per_client > 1 and not self.known_schedule:
+      sampled.check_groups(self, observed)
+
+  def _alike(
+    self, observed: participation_check.ObservedParticipation
+  ) -> float:
+    """Logarithm of the chance that all rounds are as large as the first."""
+    size, of_block = observed.min_users_per_round, self.rounds_of_block
+    drawn = self.num_users if self.period == 1 else of_block * size
+    place = np.arange(1, observed.num_rounds) // self.period % of_block
+    # Each from those who are left.
+    chances = 1.0 / (of_block - place)
+    return stats.binom.logpmf(size, drawn - place * size, chances).sum()
