@@ -3,8 +3,10 @@
 `make test` runs files side by side, each file in one process.
 """
 
+import functools
 import gc
 import pathlib
+import sys
 
 import pytest
 
@@ -35,6 +37,19 @@ _LONGEST_FILES = (
   "binaries/plot_privacy_test.py",
   "binaries/benchmark_test.py",
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _compile_once():
+  """TFF takes a second to compile a process, which some tests start anew."""
+  # Not before a test file has imported TensorFlow.
+  module = sys.modules.get("tff_fedemb.runtime.compiled_process")
+  if module is None:
+    yield
+    return
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(module, "_compile", functools.cache(module._compile))
+    yield
 
 
 @pytest.fixture(name="emnist_dir", scope="session")

@@ -8,7 +8,7 @@ CASES = cases.Cases(
   searchable=frozenset(adaptive_clipping_test.OPTIONS),
   clipping=[{}, adaptive_clipping_test.OTHER],
   # Constant as good as, and following its own noise.
-  noisy=[{"clip_learning_rate": 1e-9}, {}],
+  noisy=[cases.Slow(clip_learning_rate=1e-9), {}],
   mistakes=[
     ({"clip_learning_rate": 0.0}, "clip_learning_rate must be positive"),
     (

@@ -103,7 +103,7 @@ def test_noise_is_added_to_the_sum():
 
 @pytest.mark.parametrize(
   ("name", "options"),
-  [("tree", {"restart_every": 2}), ("blt", {}), ("banded", {})],
+  [("tree", {"restart_every": 2}), ("blt", {})],
 )
 def test_structures_of_the_update_are_kept(name, options):
   # In an order that is not that of their names, and with a scalar.

@@ -18,6 +18,7 @@ SMALL = ((2,), (3,))
 SIZE = 5
 # Others of as many numbers, for the noise.
 LARGE = ((50, 100), (5_000,))
+LARGE_SIZE = 10_000
 
 CLIP_NORM = 2.0
 CLIENTS_PER_ROUND = 100.0
@@ -89,6 +90,51 @@ def flatten(tensors: Any) -> np.ndarray:
   return np.concatenate([np.ravel(t) for t in tree.flatten(tensors)])
 
 
+def create_mechanism(name: str, **options: Any) -> mechanism.Mechanism:
+  """An aggregator of the registry.
+
+  Args:
+    name: Its key.
+    **options: Fields of its config, and of the schedule.
+  """
+  schedule = {
+    field.name: options.pop(field.name)
+    for field in dataclasses.fields(mechanism.Schedule)
+    if field.name in options
+  }
+  config = registry.AGGREGATORS[name](**options)
+  return config.create(mechanism.Schedule(**schedule))
+
+
+class Noise:
+  """What a mechanism adds to sums, by its query alone, without TFF."""
+
+  # A model has 101 numbers.
+  _SPECS = (tf.TensorSpec([100]), tf.TensorSpec([]))
+
+  def __init__(self, name: str, **options: Any):
+    """Builds the query; options are those of `create_mechanism`."""
+    created = create_mechanism(name, **options)
+    self._query = created.config.build_query(self._SPECS, created.strategy)
+
+  def draw(self, num_rounds: int) -> tuple[np.ndarray, list[_State]]:
+    """Noise of a new run, `[num_rounds, 101]`, and the state after each."""
+    zeros = self._query.initial_sample_state(
+      tuple(tf.zeros(spec.shape) for spec in self._SPECS)
+    )
+    state, sums, states = self._query.initial_global_state(), [], []
+    for _ in range(num_rounds):
+      noised, state, _ = self._query.get_noised_result(zeros, state)
+      sums.append(flatten(noised))
+      states.append(state)
+    return np.array(sums), states
+
+  def model_copies(self, state: _State) -> float:
+    """Floating-point numbers in a state, in models."""
+    leaves = [np.asarray(leaf) for leaf in tree.flatten(state)]
+    return sum(leaf.size for leaf in leaves if leaf.dtype.kind == "f") / 101
+
+
 class Aggregation:
   """An aggregator of the registry in a runtime of its own.
 
@@ -110,15 +156,9 @@ class Aggregation:
       name: Its key in the registry.
       shapes: Of the tensors of an update.
       runtime_name: What runs it.
-      **options: Fields of its config, and of the schedule.
+      **options: As in `create_mechanism`.
     """
-    schedule = {
-      field.name: options.pop(field.name)
-      for field in dataclasses.fields(mechanism.Schedule)
-      if field.name in options
-    }
-    config = registry.AGGREGATORS[name](**options)
-    self.mechanism = config.create(mechanism.Schedule(**schedule))
+    self.mechanism = create_mechanism(name, **options)
     self._shapes = shapes
     self.model_size = sum(int(np.prod(shape)) for shape in shapes)
     aggregation = self.mechanism.factory.create(
@@ -131,6 +171,11 @@ class Aggregation:
   def initialize(self) -> _State:
     """The state of a new run."""
     return self._runtime.initialize(self._process)
+
+  def forget_sessions(self) -> None:
+    """Has the server's computations begin as in a new process."""
+    for sessions in self._runtime._compiled._server.values():
+      sessions.close()
 
   def run(
     self, updates: Sequence[Sequence[np.ndarray]], state: _State | None = None
@@ -183,12 +228,6 @@ class Aggregation:
   def load(self, saved: Any) -> _State:
     """Inverse of `save`."""
     return self._runtime.load_state(saved)
-
-  def model_copies(self, state: _State) -> float:
-    """Floating-point numbers in a state, in models."""
-    leaves = [np.asarray(leaf) for leaf in tree.flatten(self.save(state))]
-    floats = [leaf.size for leaf in leaves if leaf.dtype.kind == "f"]
-    return sum(floats) / self.model_size
 
   def seeds(self, state: _State) -> list[np.ndarray]:
     """The seeds in a state, `[2]` each."""

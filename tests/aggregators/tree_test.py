@@ -19,7 +19,6 @@ _ROUNDS = 20
 CASES = cases.Cases(
   options={"restart_every": 4, "noise_seed": 0},
   strategy=tree_strategy.TreeStrategy(4),
-  clipping=[{}, {"restart_every": 4}],
   # One tree; several, the last of them incomplete; one for each round.
   noisy=[
     {},
@@ -123,20 +122,16 @@ def test_query_has_the_law_of_tensorflow_privacys(restart_every, monkeypatch):
   ("name", "restart_every", "rounds", "most"),
   [("tree", None, 64, 6), ("tree", 13, 64, 3), ("adaptive_tree", 32, 32, 5)],
 )
-def test_size_of_the_state(
-  create_aggregation, name, restart_every, rounds, most
-):
-  aggregation = create_aggregation(
+def test_size_of_the_state(name, restart_every, rounds, most):
+  noise = released.Noise(
     name,
-    shapes=((20, 10), (100,)),
     rounds=rounds,
     restart_every=restart_every,
     noise_multiplier=3.0,
     **released.CONFIG,
   )
   copies = [
-    math.floor(aggregation.model_copies(state))
-    for state in aggregation.run_on_zeros(rounds).states
+    math.floor(noise.model_copies(state)) for state in noise.draw(rounds)[1]
   ]
   for t, found in enumerate(copies, 1):
     # As many nodes as the rounds of the tree have digits that are 1.

@@ -4,6 +4,7 @@ import collections
 import functools
 
 import numpy as np
+import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -48,6 +49,32 @@ def build_process(shape, *, build=fedemb.build_fedemb, **options):
       **options,
     }
   )
+
+
+def build_client_update(shape, **options):
+  """What a client does: weights, data set and round to `ClientUpdate`.
+
+  It runs without the process around it, which TFF takes a second to compile.
+
+  Args:
+    shape: Of the images.
+    **options: As in `build_process`.
+  """
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(
+      composition, "build_learning_process", lambda _, update, **__: update
+    )
+    update = build_process(shape, aggregator=None, **options)
+
+  def train(weights, dataset, round_num):
+    trainable = tuple(map(tf.constant, weights))
+    return update(
+      tff.learning.models.ModelWeights(trainable, ()),
+      dataset,
+      tf.constant(round_num),
+    )
+
+  return train
 
 
 def create_dataset(images, labels):

@@ -42,30 +42,34 @@ def _data_of(client_id, *, encoded):
   return builders.create_dataset(images, labels).batch(4)
 
 
-def _build_process(encoded, *, skips=False, global_head=False):
+def _options(encoded, *, skips=False, global_head=False):
   build = fedemb.build_fedemb
   if global_head:
     build = functools.partial(fedavg.build_fedavg, num_classes=3)
+  return {
+    "build": build,
+    "example_type": (
+      composition.build_example_type((), tf.string)
+      if encoded
+      else composition.build_example_type(_SHAPE)
+    ),
+    "config": local_training.LocalTraining(
+      batch_size=4,
+      epochs=2,
+      decode_images=encoded_images.build_decoder(_SHAPE) if encoded else None,
+      skip_unreadable=skips,
+    ),
+    "seed": 3,
+  }
+
+
+def _build_process(encoded, **options):
   return builders.compose(
     functools.partial(_data_of, encoded=encoded),
     builders.build_process(
       _SHAPE,
-      build=build,
-      example_type=(
-        composition.build_example_type((), tf.string)
-        if encoded
-        else composition.build_example_type(_SHAPE)
-      ),
       aggregator=none.NoneConfig(clients_per_round=2).create().factory,
-      config=local_training.LocalTraining(
-        batch_size=4,
-        epochs=2,
-        decode_images=(
-          encoded_images.build_decoder(_SHAPE) if encoded else None
-        ),
-        skip_unreadable=skips,
-      ),
-      seed=3,
+      **_options(encoded, **options),
     ),
   )
 
@@ -90,9 +94,21 @@ def _run():
     yield run
 
 
-@pytest.mark.parametrize(
-  "global_head", [False, pytest.param(True, marks=pytest.mark.slow)]
-)
+def test_a_client_trains_on_encoded_images_as_on_images():
+  weights = builders.create_backbone(_SHAPE).get_weights()
+  updates = []
+  for encoded in (False, True):
+    train = builders.build_client_update(_SHAPE, **_options(encoded))
+    dataset = _data_of(tf.constant("a"), encoded=encoded)
+    updates.append(train(weights, dataset, 0))
+  for expected, found in zip(*(each.delta for each in updates), strict=True):
+    assert np.abs(expected).max() > 1e-5
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
+  assert updates[1].num_skipped_examples == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("global_head", [False, True])
 def test_encoded_images_train_as_images_do(run, global_head):
   expected, _ = run(["a", "b"], False, global_head=global_head)
   weights, metrics = run(["a", "b"], True, global_head=global_head)

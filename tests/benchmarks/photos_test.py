@@ -65,6 +65,7 @@ def test_photos_have_the_detail_of_photographs():
   assert 40_000 < content.tell() < 120_000
 
 
+@pytest.mark.slow
 def test_clients_train_on_photos(monkeypatch, tasks):
   layers = tf.keras.layers
   monkeypatch.setattr(training_rounds, "NOISE_MULTIPLIER", 0.0)

@@ -35,7 +35,9 @@ def _create_examples(client_id, case, task=None):
   return tf.cast(images, tf.uint8), labels
 
 
-@pytest.mark.parametrize("clip_norm", [1e6, 1e-3])
+@pytest.mark.parametrize(
+  "clip_norm", [1e6, pytest.param(1e-3, marks=pytest.mark.slow)]
+)
 def test_same_round(monkeypatch, clip_norm):
   monkeypatch.setattr(training_rounds, "create_examples", _create_examples)
   monkeypatch.setattr(training_rounds, "NOISE_MULTIPLIER", 0.0)

@@ -222,13 +222,6 @@ def test_a_reader_who_is_gone(main):
   assert process.returncode == 141
 
 
-def test_keras_may_be_imported_by_a_program():
-  main = "lambda _: print(type(__import__('tensorflow').keras.Input([1])))"
-  with _start(main) as process:
-    output, _ = process.communicate()
-  assert "KerasTensor" in output
-
-
 def test_another_broken_pipe_is_told():
   main = "lambda _: (_ for _ in ()).throw(BrokenPipeError('another pipe'))"
   with _start(main) as process:

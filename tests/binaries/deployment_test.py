@@ -60,6 +60,7 @@ def test_a_run_under_a_deployment(data_dir, own, tmp_path):
     "run_federated", *arguments, "--aggregator=tree", "--dry_run"
   )
   assert not planned.status and not run_dir.exists(), planned.errors
+  closing.check_measured(planned.output)
   ended = programs.call("run_federated", *arguments, "--aggregator=tree")
   assert not ended.status, ended.errors
   closing.check(ended.output, run_dir)
@@ -111,24 +112,8 @@ def test_a_run_under_a_deployment(data_dir, own, tmp_path):
       " decide who is there, found poisson.",
     ),
     (
-      ["--deployment=phones", "--participation=fixed_size"],
-      "--participation must be check_ins with a deployment",
-    ),
-    (
-      ["--deployment=phones", "--participation=min_separation"],
-      "--participation must be check_ins with a deployment",
-    ),
-    (
-      ["--participation=check_ins"],
-      "--deployment must be given with participation check_ins",
-    ),
-    (
       ["--deployment=phones", "--users_per_client=2"],
       "--users_per_client must be 1 with participation check_ins",
-    ),
-    (
-      ["--deployment=phones", "--sampling_seed=1"],
-      "--sampling_seed must not be given with a deployment",
     ),
     (
       ["--deployment=phone"],

@@ -1,7 +1,6 @@
 """An aggregator and a participation of one's own, each with an option.
 
-Registered as CONTRIBUTING.md says, or named as `module:Class`: no other file
-knows of them.
+They are named as `module:Class`: no other file knows of them.
 """
 
 import dataclasses
@@ -11,11 +10,12 @@ import pytest
 
 from tests.binaries import accounting
 from tests.binaries import programs
+from tests.privacy import gaussian
 from tff_fedemb import config
 from tff_fedemb.aggregators import mechanism
-from tff_fedemb.aggregators import registry
 from tff_fedemb.aggregators import secret_noise
 from tff_fedemb.participation import min_separation
+from tff_fedemb.training import plan as plan_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,11 +54,15 @@ class Patient(min_separation.MinSeparation):
 
 
 _CAREFUL, _PATIENT = f"{__name__}:Careful", f"{__name__}:Patient"
+_OF_PATIENT = (
+  *(f"--participation={_PATIENT}", "--of_test_passes=2"),
+  "--users_per_client=1",
+)
 
 
-def _train(data_dir, name, *others):
+def _train(data_dir, *others):
   return (
-    *("--task=emnist", f"--data_dir={data_dir}", f"--aggregator={name}"),
+    *("--task=emnist", f"--data_dir={data_dir}", f"--aggregator={_CAREFUL}"),
     *("--of_test_margin=0.25", "--noise_multiplier=2", "--rounds=2"),
     *("--clients_per_round=3", "--delta=0.01", "--backbone=convnet"),
     *("--batch_size=64", "--max_evaluation_images=100", *others),
@@ -71,28 +75,19 @@ def _call(*arguments):
   return ended.output
 
 
-@pytest.mark.parametrize(
-  ("name", "participation"),
-  [
-    ("careful", ("poisson",)),
-    (_CAREFUL, (_PATIENT, "--of_test_passes=2")),
-  ],
-)
-def test_it_is_planned_accounted_for_and_reported(
-  data_dir, tmp_path, monkeypatch, name, participation
-):
-  if name == "careful":
-    monkeypatch.setitem(registry.AGGREGATORS, name, Careful)
+@pytest.mark.slow
+def test_it_is_planned_accounted_for_and_reported(data_dir, tmp_path):
+  """`examples_test` has a quick run with an aggregator and a task."""
   run_dir, report = tmp_path / "run", tmp_path / "report.html"
-  kind, *others = participation
-  train = _train(data_dir, name, f"--participation={kind}", *others)
+  train = _train(data_dir, *_OF_PATIENT)
   planned = _call("run_federated", *train, "--dry_run")
   _call("run_federated", *train, f"--run_dir={run_dir}")
   _, values = accounting.call(tmp_path, "epsilon", f"--run_dir={run_dir}")
   _call("report", f"--run_dirs={run_dir}", f"--output={report}")
   summary = json.loads((run_dir / "summary.json").read_text())
   assert summary["privacy"]["epsilon"] == pytest.approx(values["epsilon"])
-  assert (values["mechanism"], values["participation"]["kind"]) == (name, kind)
+  assert values["mechanism"] == _CAREFUL
+  assert values["participation"]["kind"] == _PATIENT
   epsilon = f"{values['epsilon']:.4g}"
   assert 0 < float(epsilon) < 10
   assert f"ε = {epsilon}" in report.read_text(encoding="utf-8")
@@ -100,12 +95,26 @@ def test_it_is_planned_accounted_for_and_reported(
   assert f"{values['epsilon']:.3g}" in planned
 
 
-@pytest.mark.parametrize("name", ["careful", _CAREFUL])
-def test_it_is_calibrated_and_compared(tmp_path, monkeypatch, name):
-  if name == "careful":
-    monkeypatch.setitem(registry.AGGREGATORS, name, Careful)
+def test_they_are_planned_and_accounted_for(data_dir, tmp_path, monkeypatch):
+  # `deployment_test` measures a round.
+  monkeypatch.setattr(plan_lib, "_tell_round", lambda *_: iter(()))
+  planned = _call("run_federated", *_train(data_dir, *_OF_PATIENT), "--dry_run")
+  ended, values = accounting.call(
+    *(tmp_path, "epsilon", f"--mechanism={_CAREFUL}", *_OF_PATIENT),
+    *("--num_users=6", "--users_per_round=3", "--rounds=2", "--delta=0.01"),
+    *("--noise_multiplier=2", "--accountant=gaussian"),
+  )
+  assert ended.status == 0, ended.errors
+  # Each user is in one of the two rounds, at noise multiplier 2.
+  delta = gaussian.exact_delta(values["epsilon"], 1 / 2)
+  assert delta == pytest.approx(0.01, rel=1e-6)
+  assert values["participation"]["kind"] == _PATIENT
+  assert f"{values['epsilon']:.3g}" in planned
+
+
+def test_it_is_calibrated_and_compared(tmp_path):
   plan = (
-    *(f"--mechanism={name}", "--num_users=1000", "--users_per_round=100"),
+    *(f"--mechanism={_CAREFUL}", "--num_users=1000", "--users_per_round=100"),
     *("--rounds=40", "--delta=1e-4"),
   )
 
@@ -117,20 +126,20 @@ def test_it_is_calibrated_and_compared(tmp_path, monkeypatch, name):
   own = ("--participation=poisson", "--of_test_margin=0.5")
   _, values = account("calibrate", "--target_epsilon=2", *own)
   solution = values["user_level"]
-  assert solution["plan"]["mechanism"] == name
+  assert solution["plan"]["mechanism"] == _CAREFUL
   noise = f"--noise_multiplier={solution['value']}"
   assert account("epsilon", noise, *own)[1]["epsilon"] == solution["epsilon"]
   output, values = account("optimize", "--target_epsilon=2")
-  assert {found["mechanism"] for found in values["candidates"]} == {name}
-  assert f"--aggregator={name}" in output
+  assert {found["mechanism"] for found in values["candidates"]} == {_CAREFUL}
+  assert f"--aggregator={_CAREFUL}" in output
   independent, _ = accounting.call(
     tmp_path,
     *("optimize", "--target_epsilon=2", "--mechanism=gaussian", *plan[1:]),
   )
-  assert name not in independent.output
+  assert _CAREFUL not in independent.output
   picture = tmp_path / "pictures" / "epsilon_by_rounds.png"
   _call(
-    *("plot_privacy", f"--output_dir={picture.parent}", f"--mechanism={name}"),
+    *("plot_privacy", f"--output_dir={picture.parent}", plan[0]),
     *("--participation=min_separation", "--of_test_margin=0.5"),
     *("--num_users=1000", "--users_per_round=100", "--noise_multipliers=9"),
   )
@@ -142,9 +151,7 @@ def test_it_is_tuned(data_dir, tmp_path):
   space, directory = tmp_path / "space.json", tmp_path / "tuning"
   space.write_text('{"server_learning_rate": {"uniform": [0.1, 1.0]}}')
   flagfile = tmp_path / "trial.flags"
-  flagfile.write_text(
-    "\n".join(_train(data_dir, _CAREFUL, "--participation=poisson"))
-  )
+  flagfile.write_text("\n".join(_train(data_dir, "--participation=poisson")))
   _call(
     *("tune", f"--trial_flagfile={flagfile}", f"--search_space={space}"),
     # A geometric distribution of mean 1 has a single outcome.

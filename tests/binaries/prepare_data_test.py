@@ -1,4 +1,4 @@
-"""Tests of the program itself, as users start it."""
+"""Tests of the program itself."""
 
 import os
 
@@ -8,8 +8,8 @@ from tests.tasks.prepare import made_up
 
 def test_program(tmp_path):
   made_up.write_gld(tmp_path / "source")
-  ended = programs.start(
-    "binaries.prepare_data",
+  ended = programs.call(
+    "prepare_data",
     "--task=gld",
     f"--source_dir={tmp_path / 'source'}",
     f"--output_dir={tmp_path / 'good'}",

@@ -1,88 +1,35 @@
-"""Tests of the report on runs: what is in the file, and what is not.
+"""Tests of a whole run and of the report on it.
 
-The reported run has banded noise that cyclic Poisson sampling amplifies.
+The run has banded noise that cyclic Poisson sampling amplifies.
 """
 
-import html.parser
 import json
+import os
 import re
 import shutil
+import stat
 
+import pandas as pd
 import pytest
+import tensorflow_federated as tff
 
 from tasks import registry
 from tasks.synthetic import emnist as synthetic
+from tests.binaries import closing
+from tests.binaries import pages
 from tests.binaries import programs
+from tff_fedemb.data import participation_trace
+from tff_fedemb.participation import cyclic_poisson
+from tff_fedemb.privacy import arithmetic
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import model_card
 from tff_fedemb.program import release
+from tff_fedemb.program import sampling_key
 from tff_fedemb.report import held_out_pictures
 from tff_fedemb.report import page
 from tff_fedemb.report import run_files
 
-_VOID = {"meta", "link", "img", "br", "wbr"}
-# What makes a browser fetch something.
-_FETCHING = {"src", "href", "srcset", "poster", "data", "action", "background"}
 _NASTY = "<script>alert(1)</script>&\"'"
-
-
-class _Parsed(html.parser.HTMLParser):
-  """A page's elements, if they are nested as they should be."""
-
-  def __init__(self, text):
-    super().__init__()
-    self.elements, self._open, self._texts = [], [], []
-    self.feed(text)
-    self.close()
-    assert not self._open
-
-  def handle_starttag(self, tag, attributes):
-    self.elements.append((tag, dict(attributes)))
-    names = [name for name, _ in attributes]
-    assert len(names) == len(set(names))
-    if tag not in _VOID:
-      self._open.append(tag)
-
-  def handle_startendtag(self, tag, attributes):
-    self.elements.append((tag, dict(attributes)))
-
-  def handle_endtag(self, tag):
-    assert self._open.pop() == tag
-
-  def handle_data(self, data):
-    if self._open and self._open[-1] not in ("script", "style"):
-      self._texts.append(data)
-
-  @property
-  def text(self):
-    return " ".join(" ".join(self._texts).split())
-
-  def all(self, tag):
-    return [attributes for name, attributes in self.elements if name == tag]
-
-
-def _check(text):
-  """The page is whole in itself; returns it parsed."""
-  parsed = _Parsed(text)
-  for tag, attributes in parsed.elements:
-    for name, value in attributes.items():
-      assert not name.startswith("on"), (tag, name)
-      if name in _FETCHING:
-        assert value.startswith(("data:", "#")), (tag, value[:80])
-  assert not re.search(r"url\(|@import|fetch\(|XMLHttp|import ", text)
-  (policy,) = [m["content"] for m in parsed.all("meta") if "http-equiv" in m]
-  assert policy.startswith("default-src 'none'; img-src data:;")
-  identifiers = [a["id"] for _, a in parsed.elements if "id" in a]
-  assert len(identifiers) == len(set(identifiers))
-  targets = {a["href"].removeprefix("#") for a in parsed.all("use")}
-  assert targets <= {a["id"] for a in parsed.all("symbol")}
-  for attributes in parsed.all("img"):
-    assert len(attributes["alt"]) > 20
-  for _, attributes in parsed.elements:
-    if attributes.get("role") in ("img", "region"):
-      assert attributes["aria-label"]
-  assert len(text.encode()) < 3e6
-  return parsed
 
 
 @pytest.fixture(name="data_dir", scope="module")
@@ -92,10 +39,8 @@ def _data_dir(tmp_path_factory):
   return directory
 
 
-@pytest.fixture(name="run_dir", scope="module")
-def _run_dir(data_dir, tmp_path_factory):
-  run_dir = tmp_path_factory.mktemp("runs") / "first"
-  ended = programs.call(
+def _train(data_dir, run_dir):
+  return programs.call(
     "run_federated",
     "--task=emnist",
     f"--data_dir={data_dir}",
@@ -113,6 +58,12 @@ def _run_dir(data_dir, tmp_path_factory):
     "--extrapolated_num_users=1000",
     "--report",
   )
+
+
+@pytest.fixture(name="run_dir", scope="module")
+def _run_dir(data_dir, tmp_path_factory):
+  run_dir = tmp_path_factory.mktemp("runs") / "first"
+  ended = _train(data_dir, run_dir)
   assert (ended.status, ended.errors) == (0, "")
   assert f"Written to {run_dir / 'report.html'}" in ended.output
   run_dir.with_suffix(".log").write_text(ended.output)
@@ -127,7 +78,7 @@ def _summary(run_dir):
 @pytest.fixture(name="whole", scope="module")
 def _whole(run_dir):
   """The page of the run, parsed."""
-  return _check((run_dir / "report.html").read_text(encoding="utf-8"))
+  return pages.check((run_dir / "report.html").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(name="copy")
@@ -150,11 +101,120 @@ def _call(tmp_path, *run_dirs, arguments=()):
 def _write(tmp_path, *run_dirs, arguments=()):
   ended, output = _call(tmp_path, *run_dirs, arguments=arguments)
   assert (ended.status, ended.errors) == (0, "")
-  return _check(output.read_text(encoding="utf-8"))
+  return pages.check(output.read_text(encoding="utf-8"))
 
 
 def _change(path, **values):
   path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def _check_key(run_dir, output):
+  """The key is where it belongs, and nowhere else; the users come from it."""
+  path = run_dir / "checkpoints" / sampling_key.NAME
+  assert stat.S_IMODE(path.stat().st_mode) == 0o600
+  assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+  key = sampling_key.read(path.parent)
+  encodings = [f"{key:032x}", f"{key:032X}", str(key)]
+  encodings = [text.encode() for text in encodings]
+  for order in ("little", "big"):
+    encodings += [key.to_bytes(16, order), key.to_bytes(16, order)[:8]]
+  files = [p for p in run_dir.rglob("*") if p.is_file() and p != path]
+  for data in [p.read_bytes() for p in files] + [output.encode()]:
+    assert not any(encoding in data for encoding in encodings)
+  assert "sampling" not in (run_dir / "run.json").read_text()
+  claim = cyclic_poisson.CyclicPoisson(8, 2, period=2)
+
+  def draws(key):
+    rounds = [claim.sample(number, key=key) for number in range(3)]
+    # Rounds that draw nobody are there as well.
+    return [sorted(slot for [slot] in clients) for clients in rounds]
+
+  with participation_trace.TraceReader(run_dir / "participation.trace") as read:
+    trace = [recorded.slots.tolist() for recorded in read]
+  assert draws(key) == trace
+
+
+def _check_card(run_dir, summary):
+  """The model takes along what the summary says."""
+  path = run_dir / "release/saved_model" / model_card.PATH
+  card = model_card.read(path)
+  assert card.image_shape == (28, 28, 1)
+  privacy = dict(summary["privacy"])
+  # The model is given away; who took part is not.
+  del privacy["participation_checked"]
+  assert card.privacy == privacy
+  # The test images are of the writers who train.
+  assert card.verification is None
+  assert card.training["settings"]["noise_multiplier"] == 2.0
+  assert os.fspath(run_dir.parent) not in path.read_text()
+
+
+def test_summary_plots_and_metrics_of_a_run(run_dir, summary):
+  found, log = summary, run_dir.with_suffix(".log").read_text()
+  # The report is told of after the end.
+  closing.check(log.partition(f"Written to {run_dir}/report")[0], run_dir)
+  # What scripts rely on.
+  for name in ("recall_at_far", "recall_at_far_untrained"):
+    assert set(found[name]) == {"0.001", "0.01", "0.1"}
+  assert found["privacy"]["epsilon"] > 0
+  assert found["privacy"]["unit"] == "user"
+  assert found["privacy_extrapolated"] is not None
+  assert found["rounds"] == 3
+  assert found["rounds_by_runs"] == {"1": 3}
+  assert found["num_skipped_clients"] == 0
+  assert found["secure_sums"] is None
+  assert found["num_private_parameters"] == 97_408
+  round_sum = arithmetic.RoundSum(1.0, 2.0, 97_408)
+  assert chain_lib.Chain(run_dir).ledger.round_sum == round_sum
+  assert found["wall_seconds"] > found["wall_seconds_of_rounds"] > 0
+  assert found["peak_memory_bytes"] > 100e6
+  assert set(found) == {
+    *("recall_at_far", "recall_at_far_untrained", "privacy"),
+    *("chain",),
+    *("privacy_extrapolated", "rounds", "wall_seconds", "task", "split"),
+    *("wall_seconds_of_rounds", "peak_memory_bytes", "algorithm", "data"),
+    *("num_private_parameters", "num_users", "num_frozen_parameters"),
+    *("user_meaning", "held_out_classes_are_new", "selection_users"),
+    *("num_skipped_clients", "evaluation_on_training_users", "evaluation"),
+    *("evaluation_untrained", "rounds_by_runs", "secure_sums"),
+  }
+  for name in ("loss", "recall", "roc", "epsilon", "overview"):
+    assert (run_dir / "plots" / f"{name}.png").stat().st_size > 5_000
+  assert len(pd.read_csv(run_dir / "metrics.csv")) == 3
+  _check_key(run_dir, log)
+  assert found["privacy"]["amplification"].startswith("by sampling, from a sec")
+  assert sorted(path.name for path in run_dir.iterdir()) == [
+    ".lock",
+    "METRICS_ARE_NOT_PRIVATE.txt",
+    "checkpoints",
+    "evaluation.json",
+    "metrics.csv",
+    "participation.trace",
+    "plots",
+    "release",
+    "report.html",
+    "rounds.jsonl",
+    "run.json",
+    "summary.json",
+    "tensorboard",
+  ]
+  _check_card(run_dir, found)
+  account = programs.call("account", "epsilon", f"--run_dir={run_dir}")
+  assert (account.status, account.errors) == (0, "")
+  words = " ".join(account.output.split())
+  assert f"epsilon = {found['privacy']['epsilon']:.4f}" in words
+  assert "the draw of all 3 rounds was replayed from checkpoints/samp" in words
+
+
+def test_a_run_that_lost_its_key_does_not_go_on(data_dir, copy, monkeypatch):
+  (copy / "summary.json").unlink()
+  (copy / "checkpoints" / sampling_key.NAME).unlink()
+  # Refused before the process is built, which may take a minute.
+  monkeypatch.setattr(
+    tff.simulation, "compose_dataset_computation_with_learning_process", None
+  )
+  refused = _train(data_dir, copy)
+  programs.check_refused(refused, "--run_dir must hold the key")
 
 
 def test_the_report_of_a_run_says_what_its_summary_says(
@@ -202,7 +262,9 @@ def _numbers(values):
 def test_what_may_be_given_away_has_no_figure_of_who_trains(
   run_dir, summary, whole
 ):
-  parsed = _check((run_dir / "release/report.html").read_text(encoding="utf-8"))
+  parsed = pages.check(
+    (run_dir / "release/report.html").read_text(encoding="utf-8")
+  )
   assert f"ε = {summary['privacy']['epsilon']:.4g}" in parsed.text
   # Epsilon over rounds.
   assert len(parsed.all("img")) == 1
@@ -233,7 +295,7 @@ def test_what_may_be_given_away_has_figures_of_others(copy, summary, run_dir):
   output.unlink()
   _change(copy / "summary.json", evaluation_on_training_users=False)
   page.write_release(copy)
-  parsed = _check(output.read_text(encoding="utf-8"))
+  parsed = pages.check(output.read_text(encoding="utf-8"))
   for recall in summary["recall_at_far"].values():
     assert f"{recall:.4f}" in parsed.text
   assert len(parsed.all("img")) == 2
@@ -311,7 +373,7 @@ def test_names_are_escaped(run_dir, data_dir):
   (run,) = run_files.read_all([str(run_dir)])
   options = held_out_pictures.Options(30, True, task=task)
   text = page.render([run], options)
-  parsed = _check(text)
+  parsed = pages.check(text)
   assert len(parsed.all("script")) == 1
   assert parsed.text.count(_NASTY) > 20
   assert "a random sample of 30 of the" in parsed.text

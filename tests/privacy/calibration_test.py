@@ -113,7 +113,10 @@ _IN_PASSES = [
       marks=pytest.mark.slow,
     ),
     ("gaussian", "poisson", "rdp", 1.0, 3.0, "users_per_round"),
-    ("gaussian", "fixed_size", "rdp", 1.0, 3.0, "users_per_round"),
+    pytest.param(
+      *("gaussian", "fixed_size", "rdp", 1.0, 3.0, "users_per_round"),
+      marks=pytest.mark.slow,
+    ),
   ],
 )
 def test_nothing_less_would_do(

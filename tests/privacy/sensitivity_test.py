@@ -9,6 +9,8 @@ change that much.
 
 from collections.abc import Iterator
 import dataclasses
+import functools
+import itertools
 
 import numpy as np
 import pytest
@@ -180,6 +182,7 @@ def test_aggregator_is_as_sensitive(aggregation, name, users_per_client):
   assert max(moves) >= 0.99 * delta
 
 
+@functools.cache
 def _strategies(min_separation):
   """Strategies, and their matrices worked out another way."""
   schedule = strategy_lib.Schedule(_ROUNDS, min_separation)
@@ -204,8 +207,14 @@ def _strategies(min_separation):
   }
 
 
-def _absent_users(users_per_client, min_separation, seed, draw_vectors):
-  """Every user in turn, absent from a run with a minimum separation."""
+@functools.cache
+def _absent_users(users_per_client, min_separation):
+  """Every user in turn, absent from a run with a minimum separation.
+
+  Returns:
+    The claim, and by how much each round's sum differs, `[absences, rounds,
+    dimension]`.
+  """
   # Five rounds in a pass.
   num_users = 5 * 2 * users_per_client
   claim = min_separation_lib.MinSeparation(
@@ -214,11 +223,15 @@ def _absent_users(users_per_client, min_separation, seed, draw_vectors):
     users_per_client=users_per_client,
     min_separation=min_separation,
   )
-  generator = np.random.default_rng(seed)
-  for user in range(num_users):
-    yield _Neighbors(
-      claim, seed, user, draw_vectors(generator, num_users, user), None
-    )
+  differences = []
+  for seed, draw_vectors in itertools.product(range(3), (_aligned, _at_random)):
+    generator = np.random.default_rng(seed)
+    for user in range(num_users):
+      neighbors = _Neighbors(
+        claim, seed, user, draw_vectors(generator, num_users, user), None
+      )
+      differences.append([neighbors.difference(t) for t in range(_ROUNDS)])
+  return claim, np.array(differences)
 
 
 @pytest.mark.parametrize("name", ["tree", "restarts", "blt", "banded"])
@@ -228,17 +241,8 @@ def test_one_user_changes_a_run_by_the_sensitivity(
   name, users_per_client, min_separation
 ):
   strategy, matrix = _strategies(min_separation)[name]
-  moves = []
-  for seed in range(3):
-    for draw_vectors in (_aligned, _at_random):
-      for neighbors in _absent_users(
-        users_per_client, min_separation, seed, draw_vectors
-      ):
-        differences = np.array(
-          [neighbors.difference(t) for t in range(_ROUNDS)]
-        )
-        moves.append(np.linalg.norm(matrix @ differences))
-  claim = neighbors.claim
+  claim, differences = _absent_users(users_per_client, min_separation)
+  moves = np.linalg.norm(matrix @ differences, axis=(1, 2))
   delta = _sensitivity(claim) * strategy.sensitivity(
     strategy_lib.Schedule(_ROUNDS, min_separation)
   )

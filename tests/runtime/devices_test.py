@@ -40,6 +40,11 @@ def _work(client_id):
     return tf.reshape(_double(variable.read_value()), [])
 
 
+@pytest.fixture(name="process", scope="module")
+def _process():
+  return builders.build_sums(_work)
+
+
 # 6 x 3 x 2 x 2 x 2 = 144 is the first that is not below 100.
 _RESULT_OF_CLIENT_3 = 144.0
 
@@ -101,9 +106,9 @@ def test_everything_runs_on_the_device(used, device, expected):
   assert any("MatMul" in kind for kind in operations[expected])
 
 
-def test_clients_are_bound_and_the_server_is_not(used):
+def test_clients_are_bound_and_the_server_is_not(used, process):
   compiled = compiled_process.CompiledProcess(
-    builders.build_sums(_work),
+    process,
     concurrent_clients=2,
     client_devices=["/device:CPU:1", "/device:CPU:2"],
   )
@@ -133,7 +138,12 @@ def test_clients_are_bound_and_the_server_is_not(used):
   ],
 )
 def test_one_client_per_gpu_or_else_per_core(
-  monkeypatch, num_gpus, concurrent_clients, expected_clients, expected_devices
+  monkeypatch,
+  process,
+  num_gpus,
+  concurrent_clients,
+  expected_clients,
+  expected_devices,
 ):
   def _list_physical_devices(device_type=None):
     assert device_type == "GPU"
@@ -159,7 +169,7 @@ def test_one_client_per_gpu_or_else_per_core(
     assert started.concurrent_clients == (
       expected_clients or base.count_cores()
     )
-    state = started.initialize(builders.build_sums(_work))
+    state = started.initialize(process)
     _, total = started.next(state, ["3", "3"])
   assert total == 2 * _RESULT_OF_CLIENT_3
   assert devices == expected_devices
@@ -169,7 +179,7 @@ def test_one_client_per_gpu_or_else_per_core(
   ("concurrent_clients", "expected"), [(None, 1), (1, 4), (2, 2), (3, 1)]
 )
 def test_cores_without_a_client_of_their_own_work_for_the_others(
-  monkeypatch, concurrent_clients, expected
+  monkeypatch, process, concurrent_clients, expected
 ):
   threads = []
 
@@ -185,7 +195,7 @@ def test_cores_without_a_client_of_their_own_work_for_the_others(
   with runtime.create_runtime(
     "in_process", concurrent_clients=concurrent_clients
   ) as started:
-    state = started.initialize(builders.build_sums(_work))
+    state = started.initialize(process)
     _, total = started.next(state, ["3", "3"])
   assert total == 2 * _RESULT_OF_CLIENT_3
   assert max(threads) == expected

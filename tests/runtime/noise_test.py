@@ -44,7 +44,7 @@ def _create(runtime_name, name="gaussian", **options):
   [
     ("tree", {"restart_every": 3}),
     pytest.param("adaptive_tree", {"restart_every": 3}, marks=pytest.mark.slow),
-    ("blt", {}),
+    pytest.param("blt", {}, marks=pytest.mark.slow),
     pytest.param("banded", {}, marks=pytest.mark.slow),
   ],
 )

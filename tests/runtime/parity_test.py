@@ -245,14 +245,6 @@ def _compose(name):
   )
 
 
-def test_round_without_clients(reference):
-  history = histories.compare(_compose("fedemb"), reference, rounds=[()])
-  tree.map_structure(
-    np.testing.assert_array_equal,
-    *(state.global_model_weights for state, _ in history),
-  )
-
-
 def _smallest_move(before, after):
   """How far the model's tensor that moved least is from where it was."""
   first, last = (
@@ -278,14 +270,18 @@ def _smallest_move(before, after):
   ],
 )
 def test_training_matches_tff(name, reference):
-  history = histories.compare(_compose(name), reference, _ROUNDS)
+  is_own = name in ("fedemb", "fedavg")
+  # At the end a round without clients, in which only momentum moves a model.
+  rounds = [*_ROUNDS, ()] if is_own else _ROUNDS
+  history = histories.compare(_compose(name), reference, rounds)
+  history = history[: 1 + len(_ROUNDS)]
   states, (_, *metrics) = zip(*history, strict=True)
   # The comparison means something only if the model has moved, in every round;
   # evaluation leaves it alone.
   for before, after in itertools.pairwise(states):
     move = _smallest_move(before, after)
     assert move == 0 if "evaluation" in name else move > 5e-3
-  if name in ("fedemb", "fedavg"):
+  if is_own:
     # And only if clipping does something, though not all there is to do.
     shares = [m["aggregator"]["clipped_share"] for m in metrics]
     assert all(0.0 < share < 1.0 for share in shares), shares

@@ -63,7 +63,7 @@ class Runtime(abc.ABC):
       process: A `tff.learning.templates.LearningProcess`, or another process
         with the same two computations, whose `next` has the type
         `(<S@SERVER, {string}@CLIENTS> -> <S@SERVER, M@SERVER>)`. It replaces
-        the process of an earlier call.
+        the process of an earlier call; the same one need not be compiled again.
 
     Raises:
       TypeError: If `process.next` takes anything but client ids.

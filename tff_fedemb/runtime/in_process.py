@@ -97,6 +97,7 @@ class InProcessRuntime(base.Runtime):
     }
     self._skips = config.on_client_error == "skip"
     self._skipped: list[client_error.ClientError] = []
+    self._process: tff.templates.IterativeProcess | None = None
     self._compiled: compiled_process.CompiledProcess | None = None
     # Trains clients in place of this process.
     self._fold: compiled_process.FoldFn | None = None
@@ -107,12 +108,15 @@ class InProcessRuntime(base.Runtime):
 
   def initialize(self, process: tff.templates.IterativeProcess) -> FlatState:
     self._check_not_in_fork()
-    compiled = compiled_process.CompiledProcess(process, **self._options)
-    if self._compiled is not None:
-      self._compiled.close()
-    self._compiled = compiled
+    if self._compiled is None or self._process is not process:
+      compiled = compiled_process.CompiledProcess(process, **self._options)
+      if self._compiled is not None:
+        self._compiled.close()
+      self._process, self._compiled = process, compiled
     self._skipped = []
-    return FlatState(tuple(compiled.initialize()), compiled.state_type)
+    return FlatState(
+      tuple(self._compiled.initialize()), self._compiled.state_type
+    )
 
   def next(
     self, state: FlatState, client_ids: Sequence[str]
