@@ -4,8 +4,10 @@ from tests.aggregators import cases
 from tff_fedemb.strategies import blt
 
 CASES = cases.Cases(
-  options={"num_buffers": 3, "noise_seed": 0},
-  strategy=blt.optimize_blt(cases.SCHEDULE, num_buffers=3),
+  options={"num_buffers": 3, "objective": "max_error", "noise_seed": 0},
+  strategy=blt.optimize_blt(
+    cases.SCHEDULE, num_buffers=3, objective="max_error"
+  ),
   noisy=[cases.Slow(num_buffers=1), {}, cases.Slow(num_buffers=3)],
   copies=[({"num_buffers": 1}, 1), ({}, 2), ({"num_buffers": 4}, 4)],
   mistakes=[({"num_buffers": 5}, "num_buffers must be at most 4, found 5")],
