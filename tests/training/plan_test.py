@@ -13,6 +13,7 @@ from tff_fedemb.training import plan as plan_lib
 _SCRIPT = """
 import sys
 import numpy as np
+import binaries.account
 import tff_fedemb as fe
 
 images = np.zeros([40, 8, 8, 1], np.uint8)
@@ -61,7 +62,7 @@ def test_a_plan_has_the_figures_and_tells_them():
   assert "<- this run" in str(plan)
 
 
-def test_a_plan_of_arrays_needs_no_tensorflow():
+def test_a_plan_of_arrays_and_an_account_need_no_tensorflow():
   done = subprocess.run(
     [sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=False
   )
