@@ -172,7 +172,7 @@ def test_sampled_claims_are_not_taken_for_gaussian_ones(tmp_path, arguments):
     assert attack["epsilon_lower"] <= found["epsilon_claimed"]
     assert attack["epsilon_claimed"] == found["epsilon_claimed"]
     methods = {bound["method"] for bound in attack["bounds"]}
-    assert methods == {"clopper_pearson", "one_run"}
+    assert methods == {"area", "clopper_pearson", "one_run"}
   assert attacks["users"]["membership"]["auc"] >= 0
 
 
@@ -180,5 +180,6 @@ def test_canaries_want_clients_of_their_own(data_dir, tmp_path):
   for argument, message in (
     ("--users_per_client=2", "--users_per_client must be 1"),
     ("--num_canary_users=7", "--num_canary_users must be at most 6"),
+    ("--privacy_budget=b.json", "--privacy_budget must not be given for an"),
   ):
     programs.check_refused(_call(data_dir, tmp_path, argument), message)

@@ -211,6 +211,12 @@ def audit(
       " and not as devices come and go",
       spec.deployment.deployment,
     )
+  if spec.privacy_budget is not None:
+    raise errors.FieldError(
+      "privacy_budget",
+      "not be given for an audit, which releases no model",
+      spec.privacy_budget,
+    )
   if spec.participation.users_per_client != 1:
     raise errors.FieldError(
       "users_per_client",
