@@ -105,14 +105,17 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
 
   @property
   def users_in_words(self) -> str:
-    blocks = ""
+    rounds = f"{self.rounds_of_pass:,} rounds of a pass"
     if self.period > 1:
-      blocks = f" those of one of {self.period:,} blocks of users among"
+      rounds = (
+        f"{self.rounds_of_block:,} rounds that their block, one of"
+        f" {self.period:,}, has in a pass of {self.rounds_of_pass:,}"
+      )
     users = checks.count_in_words(self.users_per_round)
     return (
       f"Random allocation: each of {self.num_users:,} users takes part in"
-      f" exactly one of{blocks} the {self.rounds_of_pass:,} rounds of a pass,"
-      f" drawn anew for every pass, {users} expected in a round"
+      f" exactly one of the {rounds}, drawn anew for every pass, {users}"
+      " expected in a round"
     )
 
   def assumption_beside(self, simulated: participation.Participation) -> str:
