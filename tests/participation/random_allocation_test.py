@@ -54,7 +54,7 @@ def test_what_is_claimed():
   assert _CLAIM.accountants == ("allocation",)
   assert (_CLAIM.min_separation, _IN_BLOCKS.min_separation) == (1, 2)
   assert "one of the 10 rounds of a pass, drawn anew" in _CLAIM.sampling
-  assert "one of 2 blocks of users among the 10 rounds" in _IN_BLOCKS.sampling
+  assert "their block, one of 2, has in a pass of 10" in _IN_BLOCKS.sampling
   values = json.loads(json.dumps(registry.to_json(_IN_BLOCKS)))
   assert registry.from_json(values) == _IN_BLOCKS
   # Passes of whole rounds: a cohort is a little smaller.
