@@ -171,10 +171,16 @@ def _law_of(event: _Event, is_upper: bool) -> _Law:
 
 # A report asks for the same run again, at other deltas.
 @functools.lru_cache(maxsize=8)
-def _compose(
-  events: tuple[tuple[_Event, int], ...], is_upper: bool
+def compose(
+  events: tuple[tuple[_Event, int], ...], is_upper: bool = True
 ) -> privacy_loss_distribution.PrivacyLossDistribution:
-  """The privacy losses of all passes: an end of the bracket."""
+  """Returns the privacy losses of all passes: an end of the bracket.
+
+  Args:
+    events: Passes, none with a noise multiplier below 0.05, and how many there
+      are of each.
+    is_upper: Which end.
+  """
   laws = [_law_of(event, is_upper) for event, _ in events]
   step = min(law.step for law in laws) / (1 if is_upper else _FINER)
 
@@ -247,5 +253,5 @@ class RandomAllocationAccountant(dp_accounting.PrivacyAccountant):
       event = dp_accounting.GaussianDpEvent(self._least_noise)
       known.compose(event, sum(count for _, count in self._events))
       return known.get_epsilon(target_delta) if self._is_upper else 0.0
-    composed = _compose(self._events, self._is_upper)
+    composed = compose(self._events, self._is_upper)
     return composed.get_epsilon_for_delta(target_delta)

@@ -9,6 +9,7 @@ from scipy import stats
 
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import poisson
+from tff_fedemb.participation import random_allocation
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy.audit import registry
 from tff_fedemb.privacy.audit import scores as scores_lib
@@ -23,7 +24,15 @@ _MU = 1.307
 _ROUNDS, _NOISE, _PROBABILITY = 20, 1.2, 0.25
 
 
-_SAMPLED = trade_off.Curve(((_NOISE, _PROBABILITY, _ROUNDS),))
+def _gaussian(noise_multiplier, rounds=1):
+  event = dp_accounting.GaussianDpEvent(noise_multiplier)
+  return trade_off.Curve(((event, rounds),))
+
+
+_SAMPLED_EVENT = dp_accounting.PoissonSampledDpEvent(
+  _PROBABILITY, dp_accounting.GaussianDpEvent(_NOISE)
+)
+_SAMPLED = trade_off.Curve(((_SAMPLED_EVENT, _ROUNDS),))
 
 
 def _sampled_scores(rng, number):
@@ -37,7 +46,7 @@ def _sampled_scores(rng, number):
 
 
 def test_the_curve_of_a_gaussian_mechanism_is_known():
-  curve = trade_off.Curve(((2.0, 1.0, 9),))
+  curve = _gaussian(2.0, 9)
   rates = np.array([1e-3, 1e-2, 0.1, 0.5])
   # Nine rounds at 1 / 2 each: two Gaussians 3 / 2 apart.
   expected = stats.norm.cdf(stats.norm.ppf(rates) + 1.5)
@@ -81,13 +90,33 @@ def test_the_curve_is_of_the_events_that_are_accounted_for(participation):
   if participation.name == "fixed_size":
     assert curve is None
     return
-  assert curve == trade_off.Curve(((1.0, 0.1, 5),))
+  event = dp_accounting.PoissonSampledDpEvent(
+    0.1, dp_accounting.GaussianDpEvent(1.0)
+  )
+  assert curve == trade_off.Curve(((event, 5),))
+
+
+def test_the_curve_of_random_allocation_bounds_the_best_attack():
+  # One of four rounds: the likelihood ratio is a mean of four.
+  claim = random_allocation.RandomAllocation(1000, 250)
+  ledger = ledger_lib.Ledger(claim, delta=_DELTA).with_rounds(
+    dp_accounting.GaussianDpEvent(1.0), 4
+  )
+  curve = trade_off.Curve.of(ledger)
+  seen = np.random.default_rng(3).normal(size=[2, 100_000, 4])
+  seen[0, :, 2] += 1.0
+  scores = scores_lib.Scores(*np.exp(seen - 0.5).mean(axis=2))
+  area = trade_off.lower_area(scores, 0.5)
+  assert area - 0.002 < curve.area() < area + 0.01
+  assert curve.epsilon_of_area(curve.area(), _DELTA) == pytest.approx(
+    ledger.epsilon(), rel=0.01
+  )
 
 
 @pytest.mark.parametrize("is_sampled", [False, True])
 def test_exactly_the_claim_is_refuted_no_more_often_than_stated(is_sampled):
   rng = np.random.default_rng(2)
-  curve = _SAMPLED if is_sampled else trade_off.Curve(((1 / _MU, 1.0, 1),))
+  curve = _SAMPLED if is_sampled else _gaussian(1 / _MU)
   allowed = curve.area()
   bounds = []
   for _ in range(_REPEATS):

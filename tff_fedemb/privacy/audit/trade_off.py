@@ -22,7 +22,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize
 
+from tff_fedemb.participation import random_allocation
 from tff_fedemb.privacy import composition
+from tff_fedemb.privacy import random_allocation as accounting
 from tff_fedemb.privacy.audit import membership
 from tff_fedemb.privacy.audit import scores as scores_lib
 
@@ -39,26 +41,42 @@ _NUM_RATES = 1000
 _DISCRETIZATION = 1e-3
 
 
-def _noise_of(event: dp_accounting.DpEvent) -> tuple[float, float] | None:
-  """Noise multiplier and sampling probability; None if it is another event."""
+_Events = tuple[tuple[dp_accounting.DpEvent, int], ...]
+_Allocation = random_allocation.RandomAllocationDpEvent
+
+
+def _with_noise(
+  event: dp_accounting.DpEvent, factor: float
+) -> dp_accounting.DpEvent | None:
+  """The same with so many times the noise; None if it is of another kind."""
   match event:
     case dp_accounting.GaussianDpEvent():
-      return event.noise_multiplier, 1.0
+      return dp_accounting.GaussianDpEvent(event.noise_multiplier * factor)
     case dp_accounting.PoissonSampledDpEvent(
       event=dp_accounting.GaussianDpEvent()
     ):
-      return event.event.noise_multiplier, event.sampling_probability
+      return dp_accounting.PoissonSampledDpEvent(
+        event.sampling_probability, _with_noise(event.event, factor)
+      )
+    case _Allocation():
+      return _Allocation(tuple((z * factor, n) for z, n in event.slots))
   return None
 
 
 @functools.lru_cache(maxsize=4)
 def _losses(
-  noises: tuple[tuple[float, float, int], ...], noise_factor: float
+  events: _Events, noise_factor: float
 ) -> privacy_loss_distribution.PrivacyLossDistribution:
   """The privacy losses of all rounds, with so many times the noise."""
+  scaled = tuple((_with_noise(event, noise_factor), n) for event, n in events)
+  if all(isinstance(event, _Allocation) for event, _ in scaled):
+    return accounting.compose(scaled)
   total = privacy_loss_distribution.identity(_DISCRETIZATION)
-  for noise_multiplier, probability, count in noises:
-    stddev = noise_factor * noise_multiplier
+  for event, count in scaled:
+    probability = 1.0
+    if isinstance(event, dp_accounting.PoissonSampledDpEvent):
+      probability, event = event.sampling_probability, event.event
+    stddev = event.noise_multiplier
     if probability == 1.0:
       # Gaussian mechanisms are together one.
       stddev, count = stddev / math.sqrt(count), 1
@@ -72,11 +90,9 @@ def _losses(
 
 
 @functools.lru_cache(maxsize=64)
-def _deltas(
-  noises: tuple[tuple[float, float, int], ...], noise_factor: float
-) -> np.ndarray:
+def _deltas(events: _Events, noise_factor: float) -> np.ndarray:
   """Delta at each of `_EPSILONS`."""
-  losses = _losses(noises, noise_factor)
+  losses = _losses(events, noise_factor)
   return np.array(losses.get_delta_for_epsilon(_EPSILONS))
 
 
@@ -85,22 +101,20 @@ class Curve:
   """True positive rates that a claim allows at false positive rates.
 
   Attributes:
-    noises: Noise multiplier, sampling probability (1 if nothing is sampled) and
-      number of rounds, for each kind of round.
+    events: Events of the rounds and their numbers, as of
+      `composition.composed_events`: Gaussian ones, Poisson-sampled, or passes
+      of random allocation.
   """
 
-  noises: tuple[tuple[float, float, int], ...]
+  events: _Events
 
   @classmethod
   def of(cls, account: composition.Account) -> Curve | None:
     """The curve of a claim; None if it is known at its epsilon alone."""
-    noises = []
-    for event, count in composition.composed_events(*account.run):
-      noise = _noise_of(event)
-      if noise is None:
-        return None
-      noises.append((*noise, count))
-    return cls(tuple(noises))
+    events = tuple(composition.composed_events(*account.run))
+    if any(_with_noise(event, 1.0) is None for event, _ in events):
+      return None
+    return cls(events)
 
   def true_positive_rates(
     self, false_positive_rates: npt.ArrayLike, *, noise_factor: float = 1.0
@@ -112,7 +126,7 @@ class Curve:
       noise_factor: As if there were so many times the noise.
     """
     rates = np.asarray(false_positive_rates)[:, np.newaxis]
-    deltas = _deltas(self.noises, noise_factor)
+    deltas = _deltas(self.events, noise_factor)
     with np.errstate(over="ignore"):
       by_members = np.exp(_EPSILONS) * rates + deltas
     by_others = 1.0 - np.exp(-_EPSILONS) * (1.0 - deltas - rates)
@@ -149,7 +163,7 @@ class Curve:
       lambda x: self.area(math.exp(x)) - area, low, high, xtol=1e-3
     )
     # The noisier end of what was found: epsilon is a lower bound.
-    losses = _losses(self.noises, math.exp(log_factor + 1e-3))
+    losses = _losses(self.events, math.exp(log_factor + 1e-3))
     return float(losses.get_epsilon_for_delta(delta))
 
 
@@ -174,7 +188,7 @@ def allowed_rates(
   return np.minimum(np.nan_to_num(allowed, nan=account.delta), 1.0)
 
 
-GAUSSIAN = Curve(((1.0, 1.0, 1),))
+GAUSSIAN = Curve(((dp_accounting.GaussianDpEvent(1.0), 1),))
 
 
 def lower_area(scores: scores_lib.Scores, significance: float) -> float:
