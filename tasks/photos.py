@@ -35,7 +35,7 @@ _CHANNELS = {"rgb": 3, "grayscale": 1}
 # what is then the default backbone.
 _SIDES = ((1_000_000, 224), (100_000, 112), (0, 48))
 _MAX_LENET_SIDE = 64
-# What a user of a table is.
+# The meaning of a user of a table.
 OWNER = "a value of the table's column user"
 _LAYOUT = (
   "It must hold <user>/<class>/<image> or <person>/<image>; a table lists"

@@ -4,7 +4,7 @@ import html.parser
 import re
 
 _VOID = {"meta", "link", "img", "br", "wbr"}
-# What makes a browser fetch something.
+# Attributes that make a browser fetch something.
 _FETCHING = {"src", "href", "srcset", "poster", "data", "action", "background"}
 
 

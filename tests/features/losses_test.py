@@ -17,7 +17,7 @@ def _problem(seed=0):
   )
 
 
-# Of the sigmoid loss alone.
+# Only the sigmoid loss has these options.
 _BIASED = {"logit_bias": -1.2, "negative_weight": 0.3}
 
 

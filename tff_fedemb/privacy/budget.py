@@ -116,20 +116,12 @@ def compose(ledgers: Sequence[ledger_lib.Ledger], delta: float) -> float:
   names = _common_accountants([each.participation for each in ledgers], events)
   relation = ledgers[0].participation.neighboring_relation
 
-  @functools.cache
   def epsilon_at(delta: float) -> float:
-    found: dict[str, float] = {}
-    for name in names:
-      rdp = found.get("rdp", 0.0)
-      if name == "pld" and epsilon_lib.PLD_EPSILON_LIMIT < rdp < math.inf:
-        continue
-      found[name] = epsilon_lib.epsilon_of(
-        events,
-        delta,
-        accountant=name,
-        neighboring_relation=relation,
+    return epsilon_lib.leading(
+      epsilon_lib.epsilons_of(
+        events, delta, accountants=names, neighboring_relation=relation
       )
-    return epsilon_lib.leading(found)[1]
+    )[1]
 
   computed = [each for each in ledgers if _is_computed(each)]
   if not computed:

@@ -207,22 +207,46 @@ def epsilon_by_accountant(
       sensitivity_in_clip_norms=sensitivity_in_clip_norms,
     )
   )
-  epsilons: dict[str, float] = {}
   names = participation.select_accountants(accountants)
   if participation.is_drawn_once and counts:
-    # As `planning.Plan` has it.
+    # Which one knows it depends on the noise.
     is_bounded = isinstance(counts[0][0], monte_carlo.MixtureDpEvent)
     names = ("monte_carlo" if is_bounded else "allocation",)
-  for name in names:
+  return epsilons_of(
+    counts,
+    delta,
+    accountants=names,
+    neighboring_relation=participation.neighboring_relation,
+    **options,
+  )
+
+
+def epsilons_of(
+  event_counts: Sequence[tuple[dp_accounting.DpEvent, int]],
+  delta: float,
+  *,
+  accountants: Sequence[str],
+  **options: Any,
+) -> dict[str, float]:
+  """Returns `epsilon_of` by each of some accountants, the cheapest first.
+
+  Args:
+    event_counts: As in `epsilon_of`.
+    delta: In (0, 1).
+    accountants: Their names.
+    **options: As of `epsilon_of`.
+
+  Returns:
+    Epsilon by name. PLD is left out where RDP already exceeds
+    `PLD_EPSILON_LIMIT`.
+  """
+  epsilons: dict[str, float] = {}
+  for name in accountants:
     rdp = epsilons.get("rdp", 0.0)
     if name == "pld" and PLD_EPSILON_LIMIT < rdp < math.inf:
       continue
     epsilons[name] = _epsilon_of(
-      counts,
-      delta,
-      accountant=name,
-      neighboring_relation=participation.neighboring_relation,
-      **options,
+      tuple(event_counts), delta, accountant=name, **options
     )
   return epsilons
 

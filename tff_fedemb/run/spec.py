@@ -33,7 +33,9 @@ from tff_fedemb.run import extrapolation as extrapolation_lib
 from tff_fedemb.run import task as task_lib
 
 _PRIVATE_PARTS = (
-  *("participation", "mechanism", "server_optimizer"),
+  "participation",
+  "mechanism",
+  "server_optimizer",
   "privacy_budget",
 )
 

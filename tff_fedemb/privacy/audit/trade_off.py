@@ -40,7 +40,6 @@ _NUM_RATES = 1000
 # PLD rounds losses up to multiples of this: the curve stays an upper bound.
 _DISCRETIZATION = 1e-3
 
-
 _Events = tuple[tuple[dp_accounting.DpEvent, int], ...]
 _Allocation = random_allocation.RandomAllocationDpEvent
 
