@@ -15,27 +15,20 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .PHONY: setup demo features smoke test slow-test lint bazel docs clean
 
-# `make setup GPU=1` also installs what TensorFlow needs of CUDA. It is to be
-# said again when the environment was made anew.
-GPU_STAMP := $(VENV)/.installed_gpu
+# `make setup RAY=1` also installs Ray for --runtime=ray, LITE=1 what runs a
+# client's .tflite file without TensorFlow, ONNX=1 what writes and checks ONNX
+# files, GPU=1 CUDA 11.8 and cuDNN 8.7 (about 3 GB). Say it again when the
+# environment was made anew.
+EXTRAS := $(if $(filter 1,$(RAY)),ray) $(if $(filter 1,$(LITE)),lite) \
+  $(if $(filter 1,$(ONNX)),onnx) $(if $(filter 1,$(GPU)),gpu)
 
-# `make setup RAY=1` also installs Ray, for --runtime=ray; the same goes for it.
-RAY_STAMP := $(VENV)/.installed_ray
+setup: $(STAMP) $(EXTRAS:%=$(VENV)/.installed_%)
 
-setup: $(STAMP) $(if $(filter 1,$(GPU)),$(GPU_STAMP)) \
-  $(if $(filter 1,$(RAY)),$(RAY_STAMP))
-
-$(RAY_STAMP): requirements-ray.txt $(STAMP)
-	@echo "Installing Ray into $(VENV) (about 250 MB) ..."
+$(VENV)/.installed_%: requirements-%.txt $(STAMP)
+	@echo "Installing $< into $(VENV) ..."
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps \
-	  --requirement requirements-ray.txt
-	@touch $(RAY_STAMP)
-
-$(GPU_STAMP): requirements-gpu.txt $(STAMP)
-	@echo "Installing CUDA 11.8 and cuDNN 8.7 into $(VENV) (about 3 GB) ..."
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps \
-	  --requirement requirements-gpu.txt
-	@touch $(GPU_STAMP)
+	  --requirement $<
+	@touch $@
 
 $(STAMP): requirements.txt setup.py pyproject.toml
 	@test -n "$(PYTHON)" && $(PYTHON) -c \

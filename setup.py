@@ -33,6 +33,8 @@ setuptools.setup(
     "dp-accounting==0.4.3",
     "docstring-parser>=0.15",
     "etils[epy]>=1.9",
+    # Later ones need NumPy 2.
+    "faiss-cpu>=1.8,<=1.10",
     "jinja2>=3.1",
     "markupsafe>=2",
     "matplotlib>=3.8",
@@ -62,7 +64,9 @@ setuptools.setup(
       "pytest-xdist>=3.6",
       "ruff>=0.6",
     ],
-    # For --runtime=ray; requirements-ray.txt has what it needs, pinned.
+    # requirements-ray.txt and its like have what these need, pinned.
     "ray": ["ray==2.52.1"],
+    "lite": ["ai-edge-litert==2.3.0"],
+    "onnx": ["onnx==1.16.2", "onnxruntime==1.18.1", "tf2onnx==1.16.1"],
   },
 )
