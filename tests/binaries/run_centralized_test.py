@@ -46,7 +46,7 @@ def test_trains_without_privacy_and_says_so(call, tmp_path):
   for when in ("evaluation", "evaluation_untrained"):
     metrics = summary[when]["test"]["metrics"]
     assert set(metrics) == set(retrieval.TITLES)
-    assert 0 < metrics["map_at_r"] <= metrics["r_precision"] < 1
+    assert 0 < metrics["map_at_r"] <= metrics["r_precision"] <= 1
   # Backbone, and a global head of 36 rows.
   assert summary["num_private_parameters"] == 453_632 + 36 * 128
   assert (run_dir / "release/saved_model/saved_model.pb").exists()
