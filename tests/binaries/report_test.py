@@ -299,11 +299,16 @@ def test_what_may_be_given_away_has_figures_of_others(copy, summary, run_dir):
   output = copy / "release/report.html"
   assert output.read_text(encoding="utf-8") == own
   output.unlink()
-  _change(copy / "summary.json", evaluation_on_training_users=False)
+  found = json.loads((copy / "summary.json").read_text())
+  for when, eer in (("evaluation", 0.125), ("evaluation_untrained", None)):
+    found[when]["test"]["metrics"] = {"equal_error_rate": eer}
+  found["evaluation_on_training_users"] = False
+  _change(copy / "summary.json", **found)
   page.write_release(copy)
   parsed = pages.check(output.read_text(encoding="utf-8"))
   for recall in summary["recall_at_far"].values():
     assert f"{recall:.4f}" in parsed.text
+  assert "EER 0.1250 none" in parsed.text
   assert len(parsed.all("img")) == 2
   assert not parsed.all("symbol")
   assert summary["split"] not in parsed.text

@@ -19,7 +19,6 @@ from tff_fedemb import errors
 from tff_fedemb import progress
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import participation_trace
-from tff_fedemb.evaluation import comparison
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.evaluation import verification
 from tff_fedemb.plots import training_plots
@@ -208,7 +207,9 @@ def _prepare(
   process = experiment.build_process()
   watch.end("process")
   tf.keras.utils.set_random_seed(spec.seed)
-  evaluator = held_out.Evaluator(experiment.create_backbone(), by_split, sample)
+  evaluator = held_out.Evaluator(
+    experiment.create_backbone(), by_split, sample, spec.evaluation.metrics
+  )
   untrained = evaluator.evaluate_all()
   if start_point is not None and start_point.weights is not None:
     evaluator.backbone.set_weights(start_point.weights)
@@ -396,10 +397,7 @@ def _report(
   experiment, directory = run.experiment, run.directory
   run.evaluator.set_weights(model_weights)
   embedded = run.evaluator.embed_all()
-  trained = {
-    split: comparison.warn_if_no_better(some.evaluate(), run.untrained[split])
-    for split, some in embedded.items()
-  }
+  trained = run.evaluator.compare(embedded, run.untrained)
   watch.end("evaluation")
   privacy = _account(run.chain.ledger, directory)
   watch.end("account")
