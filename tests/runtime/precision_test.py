@@ -149,6 +149,6 @@ def test_depthwise_convolutions_are_refused_in_bfloat16():
   precision.check_backbone(model, "float32")
   with pytest.raises(
     errors.FieldError,
-    match="compute_precision must be float32 .* such as by_channel, .* 1.35",
+    match=r"compute_precision must be float32 .* such as by_channel, .* 1.35",
   ):
     precision.check_backbone(model, "mixed_bfloat16")

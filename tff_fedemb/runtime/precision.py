@@ -80,9 +80,9 @@ def check_precision(compute_precision: str) -> None:
 def check_backbone(backbone: Any, compute_precision: str) -> None:
   """Checks that a backbone gains by a precision.
 
-  TensorFlow has no fast kernels of depthwise convolutions in `bfloat16`: a round
-  of MobileNetV2 takes 1.35 times as long as in `float32` on a processor with
-  AVX512-BF16, and as long if they alone are left in `float32`.
+  TensorFlow has no fast kernels of depthwise convolutions in `bfloat16`: a
+  round of MobileNetV2 takes 1.35 times as long as in `float32` on a processor
+  with AVX512-BF16, and as long if they alone are left in `float32`.
 
   Args:
     backbone: A Keras model.
