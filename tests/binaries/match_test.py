@@ -81,12 +81,13 @@ def test_nearest_class_and_threshold(folder):
     assert row["nearest_class"] == name
     assert float(row["similarity"]) == pytest.approx(similarity, abs=1e-6)
     assert row["accepted"] == accepted
+    assert row["identity"] == (name if accepted == "true" else "unknown")
     assert row["nearest_image"] == os.fspath(folder / "gallery" / image)
     assert row["runner_up"] == second
     assert float(row["runner_up_similarity"]) == pytest.approx(its, abs=1e-6)
     assert row["folder_class"] == of_folder
   words = " ".join(ended.output.split())
-  assert "3 queries against 3 images of 2 classes: 2 accepted, 1 rej" in words
+  assert "3 queries against 3 images of 2 classes: 2 accepted, 1 unk" in words
   assert "with a probability of up to 0.003." in words
   assert "threshold is uncertain: few pairs" in words
   assert "right for 1 (0.5000); right and accepted 1 (0.5000; " in words

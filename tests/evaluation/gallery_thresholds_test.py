@@ -1,0 +1,120 @@
+"""Tests of thresholds for a gallery, and of what they promise."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tff_fedemb import errors
+from tff_fedemb.evaluation import gallery_thresholds
+from tff_fedemb.evaluation import identification
+
+# Of two sizes and two numbers of images; the smallest rate is known of one.
+_CURVE = {
+  "fpir": [0.1, 0.001],
+  "by_images": [
+    {
+      "images": 1,
+      "num_classes": 30,
+      "size": [1, 100],
+      "threshold": [[0.2, 0.4], [0.4, None]],
+      "fpir_low": [[0.05, 0.0002], [0.04, None]],
+      "fpir_high": [[0.2, 0.004], [0.2, None]],
+    },
+    {
+      "images": 4,
+      "num_classes": 30,
+      "size": [1, 100],
+      "threshold": [[0.3, 0.5], [0.5, None]],
+      "fpir_low": [[0.05, 0.0002], [0.04, None]],
+      "fpir_high": [[0.2, 0.004], [0.2, None]],
+    },
+  ],
+}
+
+
+class TestFind:
+  @pytest.mark.parametrize(
+    ("rate", "size", "images", "threshold"),
+    [
+      (0.1, 1, 1, 0.2),
+      (0.001, 1, 4, 0.5),
+      # Half-way of sizes, images and rates, on their logarithms.
+      (0.1, 10, 1, 0.3),
+      (0.1, 1, 2, 0.25),
+      (0.01, 1, 1, 0.3),
+      # Ten times four images are ten identities with four.
+      (0.1, 1, 40, 0.4),
+    ],
+  )
+  def test_between_points(self, rate, size, images, threshold):
+    found = gallery_thresholds.find(_CURVE, rate, size, images)
+    assert found.threshold == pytest.approx(threshold)
+
+  def test_interval_follows_the_rate(self):
+    found = gallery_thresholds.find(_CURVE, 0.01, 1, 1)
+    # Between half and a fifth, and between twice and four times.
+    assert found.low == pytest.approx(0.01 * np.sqrt(0.5 * 0.2))
+    assert found.high == pytest.approx(0.01 * np.sqrt(2 * 4))
+    assert found.is_supported
+    assert found.smallest == 0.1
+    assert found.num_classes == 30
+    assert not gallery_thresholds.find(_CURVE, 0.001, 1, 1).is_supported
+
+  def test_what_nothing_is_known_of_is_refused(self):
+    with pytest.raises(errors.FieldError, match="from 0.001 to 0.1, found 0.2"):
+      gallery_thresholds.find(_CURVE, 0.2, 1, 1)
+    with pytest.raises(errors.FieldError) as error:
+      gallery_thresholds.find(_CURVE, 0.01, 50, 1)
+    assert "at least 0.1 for a gallery of 50 identities" in str(error.value)
+    assert "30 held-out classes, which are too few" in str(error.value)
+    with pytest.raises(errors.FieldError, match="at least more than 0.1"):
+      gallery_thresholds.find(_CURVE, 0.1, 101, 1)
+
+
+def _made_up(generator, num_classes, images, dim=128):
+  """Embeddings that spread like those of a model trained on Omniglot.
+
+  Its held-out classes' variances fall off nearly as exp(-i / 12) over the
+  principal directions around a mean of length 0.36, and those of images of a
+  class, 0.7 times as large in all, as exp(-i / 25).
+  """
+  directions = np.arange(dim)
+  of_classes = np.exp(-directions / 24)
+  of_images = np.exp(-directions / 50)
+  of_classes *= np.sqrt(0.51 / np.sum(of_classes**2))
+  of_images *= np.sqrt(0.36 / np.sum(of_images**2))
+  centers = of_classes * generator.normal(size=(num_classes, 1, dim))
+  noise = of_images * generator.normal(size=(num_classes, images, dim))
+  # Classes are written more or less alike.
+  noise *= generator.uniform(0.7, 1.3, size=(num_classes, 1, 1))
+  return centers + noise
+
+
+def test_measured_curve():
+  generator = np.random.default_rng(0)
+  embeddings = _made_up(generator, 40, 5, dim=16).reshape(-1, 16)
+  labels = np.repeat(np.arange(40), 5)
+  curve = gallery_thresholds.measure(embeddings, labels, sizes=(3, 100))
+  assert json.loads(json.dumps(curve, allow_nan=False)) == curve
+  # No class has ten images besides one to find.
+  assert [part["images"] for part in curve["by_images"]] == [1, 3]
+  part = curve["by_images"][1]
+  assert (part["num_classes"], part["largest_measured_size"]) == (40, 38)
+  measured = identification.Identification(
+    embeddings, labels, images_of_identity=3
+  )
+  for size, thresholds, low, high in zip(
+    *(part[x] for x in ("size", "threshold", "fpir_low", "fpir_high")),
+    strict=True,
+  ):
+    threshold = measured.threshold(0.1, size)
+    assert thresholds[0] == pytest.approx(threshold, abs=1e-6)
+    rate = measured.false_positive_rate(threshold, size)
+    assert (low[0], high[0]) == pytest.approx((rate.low, rate.high), rel=1e-3)
+    assert sorted(thresholds) == thresholds
+  # More identities, and more images, need a higher threshold.
+  assert part["threshold"][1][0] > part["threshold"][0][0]
+  assert part["threshold"][0][0] > curve["by_images"][0]["threshold"][0][0]
+  # Nothing can be said of a gallery from two classes.
+  assert gallery_thresholds.measure(embeddings[:10], labels[:10]) is None
