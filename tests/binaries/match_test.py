@@ -44,6 +44,19 @@ def _folder(tmp_path):
         "0.01": {"threshold": 0.6, "recall": 0.5, "warning": None},
       },
       "left_out": {"0.0001": "few pairs"},
+      "galleries": {
+        "fpir": [0.1, 0.01],
+        "by_images": [
+          {
+            "images": 1.5,
+            "num_classes": 20,
+            "size": [1, 2],
+            "threshold": [[0.1, 0.2], [0.5, 0.7]],
+            "fpir_low": [[0.03, 0.002], [0.03, 0.002]],
+            "fpir_high": [[0.2, 0.02], [0.25, 0.04]],
+          },
+        ],
+      },
     },
   )
   model_card.write(card, tmp_path / "model" / model_card.PATH)
@@ -102,6 +115,25 @@ def test_another_rate_and_a_threshold_of_ones_own(folder):
   assert [row["accepted"] for row in rows] == ["false", "true", "false"]
 
 
+def test_rate_of_a_gallery(folder):
+  # Two classes with three images.
+  ended, rows = _call(folder, "--fpir=0.01")
+  assert [row["identity"] for row in rows] == ["unknown", "ann", "ann"]
+  words = " ".join(ended.output.split())
+  assert "threshold 0.7000, false positive identification rate 0.01)" in words
+  assert (
+    "accepted with a probability of 0.01 (0.002 to 0.04), the mean" in words
+  )
+  assert "galleries of 2 classes with 1.5 images each." in words
+  assert (
+    "warning: 20 held-out classes are too few for fpir 0.01 in a gallery of 2:"
+    " the smallest that they support is 0.1." in words
+  )
+  ended, rows = _call(folder, "--fpir=0.1", "--overwrite")
+  assert [row["identity"] for row in rows] == ["bö b", "ann", "ann"]
+  assert "warning" not in ended.output
+
+
 def test_an_image_is_not_compared_with_itself(folder):
   _, rows = _call(folder, query="gallery")
   assert [row["similarity"] for row in rows] == ["0.000000"] * 3
@@ -124,6 +156,13 @@ def test_mistakes_are_one_line(folder):
     "--far must be a rate of which the model has a threshold: 0.001, 0.01,"
     " found 0.0001 (few pairs)",
   )
+  ended, _ = _call(folder, "--fpir=0.1", "--far=0.01")
+  programs.check_refused(
+    ended,
+    "--fpir must be the only one of fpir, far and threshold, found far too.",
+  )
+  ended, _ = _call(folder, "--fpir=0.001")
+  programs.check_refused(ended, "--fpir must be from 0.01 to 0.1, found 0.001")
   ended, _ = _call(folder, query="missing")
   programs.check_refused(ended, "--query must be a folder that can be read")
   ended, _ = _call(folder, f"--gallery={folder / 'gallery' / 'ann'}")
@@ -133,6 +172,9 @@ def test_mistakes_are_one_line(folder):
   model_card.write(dataclasses.replace(card, verification=None), path)
   ended, _ = _call(folder)
   programs.check_refused(ended, "--threshold must be given for a model that")
+  model_card.write(dataclasses.replace(card, verification={"at_far": {}}), path)
+  ended, _ = _call(folder, "--fpir=0.1")
+  programs.check_refused(ended, "--fpir must be given for a model whose card")
   path.unlink()
   ended, _ = _call(folder)
   programs.check_refused(ended, "--threshold must be given for a model that")

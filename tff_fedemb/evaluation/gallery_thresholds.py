@@ -161,10 +161,10 @@ def find(
       break
   num_classes = curve["by_images"][0]["num_classes"]
   if np.isnan(threshold):
-    known = f"{smallest:g}" if smallest else f"more than {max(rates):g}"
+    least = f"at least {smallest:g}" if smallest else f"above {max(rates):g}"
     raise errors.FieldError(
       "fpir",
-      f"be at least {known} for a gallery of {size:,} identities: the model's"
+      f"be {least} for a gallery of {size:,} identities: the model's"
       f" threshold comes from {num_classes:,} held-out classes, which are too"
       " few for less",
       f"{rate:g}",

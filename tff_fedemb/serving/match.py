@@ -195,7 +195,7 @@ def _find_rule(
   notes = [
     "The false accept rate is that of one pair of images: a stranger, who is"
     f" compared with {num_images:,}, is accepted with a probability of up to"
-    f" {min(far * num_images, 1.0):.2g}; fpir is the rate of a gallery."
+    f" {min(far * num_images, 1.0):.2g}. fpir sets the rate of a gallery."
   ]
   if pair["warning"]:
     notes.append(f"warning: the threshold is uncertain: {pair['warning']}")
