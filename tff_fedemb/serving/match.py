@@ -3,7 +3,8 @@
 What `match` does once its flags are read. A query is compared with every image
 of the gallery, by the cosine similarity of their embeddings; its class is that
 of the most similar one, and it is accepted from the threshold on that the model
-carries for the false accept rate.
+carries for the share of strangers who may be accepted by such a gallery, or for
+the false accept rate of a pair.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from collections.abc import Mapping
 import dataclasses
 import os
 import pathlib
-from typing import Any
 import unicodedata
 
 from etils import epy
@@ -30,6 +30,8 @@ with epy.lazy_imports():
   from tff_fedemb.data import image_folder
   from tff_fedemb.serving import saved_models
 
+# The identity of whoever is not accepted.
+UNKNOWN = "unknown"
 # Of queries at a time, against the whole gallery.
 _BLOCK_ROWS = 512
 # Below every cosine: of an image with itself.
@@ -45,10 +47,12 @@ class MatchConfig(config_lib.Config):
       of a run, or a .tflite file.
     gallery: Folder with one sub-folder of images a class, of whoever is known.
     query: Folder of images to tell, in it or in folders below it.
+    fpir: False positive identification rate, the share of strangers' images
+      that may be accepted by a gallery of this size; instead of `far`.
     far: False accept rate, of which the model must carry a threshold: the share
-      of pairs of two classes that are taken for one.
+      of pairs of two classes that are taken for one [0.001].
     threshold: Cosine similarity from which on a query is accepted, in place of
-      the one that the model carries.
+      those that the model carries.
     output_csv: File for the result, in a directory that exists.
     on_bad_example: What to do about images that cannot be read, skip leaves
       them out and counts them.
@@ -58,11 +62,38 @@ class MatchConfig(config_lib.Config):
   saved_model: str
   gallery: str
   query: str
-  far: float = config_lib.field(1e-3, above=0, below=1)
+  fpir: float | None = config_lib.field(None, above=0, below=1)
+  far: float | None = config_lib.field(None, above=0, below=1)
   threshold: float | None = config_lib.field(None, minimum=-1, maximum=1)
   output_csv: str
   on_bad_example: str = config_lib.field("fail", choices=bad_examples.POLICIES)
   overwrite: bool = False
+
+  def __post_init__(self):
+    super().__post_init__()
+    others = {"far": self.far, "threshold": self.threshold}
+    given = [name for name, value in others.items() if value is not None]
+    if self.fpir is not None and given:
+      raise errors.FieldError(
+        "fpir", "be the only one of fpir, far and threshold", f"{given[0]} too"
+      )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rule:
+  """From which similarity on a query is accepted.
+
+  Attributes:
+    threshold: That similarity.
+    origin: What it is the threshold of, in words.
+    recall: Of pairs, at the false accept rate; `None` for another rule.
+    notes: What the user should know of it, a line each.
+  """
+
+  threshold: float
+  origin: str
+  recall: float | None = None
+  notes: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,13 +116,15 @@ def execute(config: MatchConfig) -> None:
     {"output_csv": config.output_csv}, overwrite=config.overwrite
   )
   model = saved_models.load(config.saved_model)
-  threshold, promise = _find_threshold(config, model)
   listed, source = image_sources.open_folder(
     config.gallery,
     model.image_shape,
     on_bad_example=config.on_bad_example,
     name="gallery",
     for_pairs=False,
+  )
+  rule = _find_rule(
+    config, model, len(np.unique(listed.labels)), len(listed.labels)
   )
   gallery = _embed(model, source, listed.paths)
   paths = image_folder.list_all_images(config.query, name="query")
@@ -105,22 +138,25 @@ def execute(config: MatchConfig) -> None:
     on_bad_example=config.on_bad_example,
   )
   queries = _embed(model, queries_source, paths)
-  matches = _match(gallery, queries, listed.class_names, threshold)
+  matches = _match(gallery, queries, listed.class_names, rule.threshold)
   output_files.write(
     {"output_csv": (config.output_csv, lambda path: _write(path, matches))}
   )
-  _tell(config, matches, gallery, threshold, promise)
+  _tell(matches, gallery, rule)
   for warning in (*source.warnings, *queries_source.warnings):
     print(f"warning: {warning}")
   print(f"Written to {config.output_csv}.")
 
 
-def _find_threshold(
-  config: MatchConfig, model: saved_models.Model
-) -> tuple[float, Mapping[str, Any]]:
-  """The threshold to use, and what the model says of it."""
+def _find_rule(
+  config: MatchConfig,
+  model: saved_models.Model,
+  num_classes: int,
+  num_images: int,
+) -> _Rule:
+  """Finds the threshold to use for a gallery of so many classes and images."""
   if config.threshold is not None:
-    return config.threshold, {}
+    return _Rule(config.threshold, "given")
   if model.card is None or model.card.verification is None:
     raise errors.FieldError(
       "threshold",
@@ -129,8 +165,43 @@ def _find_threshold(
       "none",
       "binaries.evaluate finds thresholds on a folder of images.",
     )
-  promise = model.card.threshold(config.far)
-  return promise["threshold"], promise
+  if config.fpir is not None:
+    promise = model.card.gallery_threshold(
+      config.fpir, num_classes, num_images / num_classes
+    )
+    notes = [
+      f"A stranger's image is accepted with a probability of {config.fpir:g}"
+      f" ({promise.low:.2g} to {promise.high:.2g}), the mean over strangers and"
+      f" over galleries of {num_classes:,} classes with"
+      f" {num_images / num_classes:.3g} images each."
+    ]
+    if not promise.is_supported:
+      smallest = (
+        f"the smallest that they support is {promise.smallest:g}"
+        if promise.smallest
+        else "they support none"
+      )
+      notes.append(
+        f"warning: {promise.num_classes:,} held-out classes are too few for"
+        f" fpir {config.fpir:g} in a gallery of {num_classes:,}: {smallest}."
+      )
+    return _Rule(
+      promise.threshold,
+      f"false positive identification rate {config.fpir:g}",
+      notes=tuple(notes),
+    )
+  far = 1e-3 if config.far is None else config.far
+  pair = model.card.threshold(far)
+  notes = [
+    "The false accept rate is that of one pair of images: a stranger, who is"
+    f" compared with {num_images:,}, is accepted with a probability of up to"
+    f" {min(far * num_images, 1.0):.2g}. fpir sets the rate of a gallery."
+  ]
+  if pair["warning"]:
+    notes.append(f"warning: the threshold is uncertain: {pair['warning']}")
+  return _Rule(
+    pair["threshold"], f"false accept rate {far:g}", pair["recall"], (*notes,)
+  )
 
 
 def _plain(name: str) -> str:
@@ -206,6 +277,9 @@ def _match(
       pd.DataFrame(
         {
           "path": paths,
+          "identity": np.where(
+            similarity >= threshold, names[classes[first]], UNKNOWN
+          ),
           "nearest_class": names[classes[first]],
           "similarity": similarity,
           "accepted": similarity >= threshold,
@@ -236,40 +310,26 @@ def _write(path: pathlib.Path, matches: pd.DataFrame) -> None:
   )
 
 
-def _tell(
-  config: MatchConfig,
-  matches: pd.DataFrame,
-  gallery: _Embedded,
-  threshold: float,
-  promise: Mapping[str, Any],
-) -> None:
+def _tell(matches: pd.DataFrame, gallery: _Embedded, rule: _Rule) -> None:
   """Prints the outcome in a few lines."""
   accepted = matches.accepted.sum()
-  rate = "given" if not promise else f"false accept rate {config.far:g}"
   print(
     f"{len(matches):,} queries against {len(gallery.paths):,} images of"
     f" {len(np.unique(gallery.labels)):,} classes: {accepted:,} accepted,"
-    f" {len(matches) - accepted:,} rejected (threshold {threshold:.4f},"
-    f" {rate})."
+    f" {len(matches) - accepted:,} unknown (threshold {rule.threshold:.4f},"
+    f" {rule.origin})."
   )
-  if promise:
-    at_most = min(config.far * len(gallery.paths), 1.0)
-    print(
-      "The false accept rate is that of one pair of images: a stranger, who is"
-      f" compared with {len(gallery.paths):,}, is accepted with a probability"
-      f" of up to {at_most:.2g}."
-    )
-    if promise["warning"]:
-      print(f"warning: the threshold is uncertain: {promise['warning']}")
+  for note in rule.notes:
+    print(note)
   known = matches[matches.folder_class.notna()]
   if known.empty:
     return
   is_right = known.nearest_class == known.folder_class
   right, both = is_right.sum(), (is_right & known.accepted).sum()
   recall = (
-    f"; the model's recall at this rate is {promise['recall']:.4f}"
-    if promise
-    else ""
+    ""
+    if rule.recall is None
+    else f"; the model's recall at this rate is {rule.recall:.4f}"
   )
   print(
     f"Of {len(known):,} queries in folders named like classes the nearest class"
