@@ -199,8 +199,8 @@ def test_large_comparisons_keep_the_highest(monkeypatch):
   part = identification.Identification(*data)
   for rate in (0.01, 0.05):
     assert part.threshold(rate, 3) == whole.threshold(rate, 3)
-  assert whole.threshold(0.9, 3) is not None
-  assert part.threshold(0.9, 3) is None
+  # The lowest that is known accepts fewer than it might.
+  assert part.threshold(0.9, 3) > whole.threshold(0.9, 3)
   assert (
     part.false_negative_rates([Operation(3)])
     == [

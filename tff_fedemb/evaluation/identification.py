@@ -31,7 +31,7 @@ CONFIDENCE = 0.95
 # Similarities of a block of probes with all identities, in numbers.
 _BLOCK_SIZE = 2**22
 # Similarities of strangers that are kept, the highest ones.
-_MAX_EVENTS = 2**21
+_MAX_EVENTS = 2**20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,9 +90,9 @@ class _Events:
   identities: np.ndarray
   similarities: np.ndarray
 
-  def first(self, count: int) -> "_Events":
+  def at(self, places: np.ndarray | slice) -> "_Events":
     return _Events(
-      self.probes[:count], self.identities[:count], self.similarities[:count]
+      self.probes[places], self.identities[places], self.similarities[places]
     )
 
 
@@ -203,11 +203,11 @@ class Identification:
       found.append(_Events(probes + rows.start, identities, values))
       total += len(values)
       if total > 2 * _MAX_EVENTS:
-        kept = _join(found)
-        floor = kept.similarities[_MAX_EVENTS]
+        values = np.concatenate([part.similarities for part in found])
+        floor = np.partition(values, -_MAX_EVENTS)[-_MAX_EVENTS]
         # Not one of several that are equal without the others.
-        total = int(np.sum(kept.similarities > floor))
-        found = [kept.first(total)]
+        found = [part.at(part.similarities > floor) for part in found]
+        total = sum(len(part.similarities) for part in found)
     return _join(found)
 
   @functools.cached_property
@@ -238,8 +238,9 @@ class Identification:
         larger than `largest_size`.
 
     Returns:
-      That of the last similarity accepted; `None` if even the highest one is
-      too much, or the rate is higher than those that are known.
+      That of the last similarity accepted, which is higher than need be where
+      so many are below that they were not kept; `None` if even the highest one
+      is too much.
     """
     measured = min(size, self.largest_size)
     rates, values = self._rates(measured), self._events.similarities
@@ -247,9 +248,7 @@ class Identification:
     # Those that tie with one that is rejected are rejected.
     if count < len(values):
       count = int(np.searchsorted(-values, -values[count], side="left"))
-    if not count or count == len(values):
-      return None
-    return float(values[count - 1])
+    return float(values[count - 1]) if count else None
 
   def false_positive_rate(self, threshold: float, size: int) -> Rate:
     """FPIR: the share of strangers' probes that are taken for somebody.
@@ -265,9 +264,8 @@ class Identification:
     """
     measured = min(size, self.largest_size)
     values = self._events.similarities
-    events = self._events.first(
-      int(np.searchsorted(-values, -threshold, side="right"))
-    )
+    count = int(np.searchsorted(-values, -threshold, side="right"))
+    events = self._events.at(slice(count))
     counts = np.bincount(events.probes, minlength=len(self._classes))
     whole = _accepted(self.num_classes - 1, measured)[counts] * self._weights
     less = _accepted(self.num_classes - 2, measured)
@@ -394,13 +392,13 @@ def _choose(
 
 
 def _join(parts: Sequence[_Events]) -> _Events:
-  values = np.concatenate([part.similarities for part in parts])
-  order = np.argsort(-values, kind="stable")
-  return _Events(
-    np.concatenate([part.probes for part in parts])[order],
-    np.concatenate([part.identities for part in parts])[order],
-    values[order],
+  whole = _Events(
+    *(
+      np.concatenate([getattr(part, field.name) for part in parts])
+      for field in dataclasses.fields(_Events)
+    )
   )
+  return whole.at(np.argsort(-whole.similarities, kind="stable"))
 
 
 @functools.lru_cache(maxsize=64)

@@ -151,6 +151,7 @@ class ImageConfig(config_lib.Config):
       "split": split,
       "split_description": task.split_description,
       "data_dir": getattr(self.task, "data_dir", None),
+      "num_training_users": len(task.train_users),
       "bad_examples": list(left_out),
     }
     return dataclasses.replace(
@@ -237,6 +238,15 @@ def embed_rows(
   return embeddings[:num_embedded], np.concatenate(read)
 
 
+@dataclasses.dataclass(frozen=True)
+class Compared:
+  """Embeddings of images, their classes, and what all their pairs give."""
+
+  embeddings: np.ndarray
+  labels: np.ndarray
+  result: verification.VerificationResult
+
+
 def evaluate(
   embed: Callable[[np.ndarray], np.ndarray],
   source: ImageSource,
@@ -245,7 +255,7 @@ def evaluate(
   flag: str = "saved_model",
   map_fn: Callable[..., Iterator[np.ndarray]] = map,
   **options: Any,
-) -> verification.VerificationResult:
+) -> Compared:
   """Embeds images, and compares all pairs.
 
   Args:
@@ -258,14 +268,14 @@ def evaluate(
     FieldError: If an embedding is not finite.
   """
   embeddings, read = embed_rows(embed, source, rows, flag=flag, map_fn=map_fn)
+  labels = source.labels[read]
   try:
-    return verification.evaluate_pairs(
-      embeddings, source.labels[read], **options
-    )
+    result = verification.evaluate_pairs(embeddings, labels, **options)
   except errors.FieldError as error:
     raise errors.DataError(
       f"{source.description} give no result: {error}"
     ) from error
+  return Compared(embeddings, labels, result)
 
 
 def read_files(

@@ -23,6 +23,7 @@ import tqdm
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import output_files
+from tff_fedemb.evaluation import gallery_thresholds
 from tff_fedemb.program import model_card
 from tff_fedemb.program import onnx_files
 from tff_fedemb.program import run_directory
@@ -101,6 +102,7 @@ class _Measured:
   """What a model does: of its recall nothing if there were no images."""
 
   result: verification.VerificationResult | None
+  galleries: Mapping[str, Any] | None
   milliseconds: float
 
 
@@ -292,16 +294,21 @@ class _Exporter:
     return content, embedder
 
   def _measure(self, embed: Callable[[np.ndarray], np.ndarray]) -> _Measured:
-    result = None
+    result = galleries = None
     if self._source is not None:
-      result = image_sources.evaluate(
+      compared = image_sources.evaluate(
         embed,
         self._source,
         self._rows,
         flag="formats",
         false_accept_rates=model_card.FALSE_ACCEPT_RATES,
       )
-    return _Measured(result, _time_one_image(embed, self._model.image_shape))
+      result = compared.result
+      galleries = gallery_thresholds.measure(
+        compared.embeddings, compared.labels
+      )
+    milliseconds = _time_one_image(embed, self._model.image_shape)
+    return _Measured(result, galleries, milliseconds)
 
   def _compare(
     self, measured: _Measured, original: _Measured
@@ -344,6 +351,7 @@ class _Exporter:
         measured.result,
         source=f"{self._images}, embedded by this file",
         on_training_users=self._on_training_users,
+        galleries=measured.galleries,
       )
       found = by_file if by_file["at_far"] else found
     return dataclasses.replace(card, verification=found)

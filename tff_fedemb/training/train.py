@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import functools
 import os
-import time
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import tqdm
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
+from tff_fedemb import progress
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import participation_trace
 from tff_fedemb.evaluation import embedding
@@ -114,21 +114,22 @@ def train(
     errors.DivergedError: If the model diverged.
     errors.StorageError: If files cannot be written.
   """
-  start = time.perf_counter()
+  watch = progress.Stopwatch()
   # TFF's worker would outlive a notebook, and complain at the end of a script.
   worker_process.end_worker_on_exit()
   run_dir = os.fspath(run_dir)
   spec = spec.with_absolute_paths()
   experiment = experiment_lib.resolve(spec, task or spec.task.create())
+  watch.end("task")
   if lite:
     lite_export.check_task(experiment.task)
   if spec.task.chooses_settings:
     _say(plan_lib.tell_cost(experiment))
   with _saying_what_is_safe(run_dir):
-    run = _prepare(experiment, run_dir, export_backbone)
+    run = _prepare(experiment, run_dir, export_backbone, watch)
     if run is not None:
       with contextlib.closing(run.directory):
-        _report(run, *_train(run), start)
+        _report(run, *_train(run, watch), watch)
     if export_backbone is not None:
       backbone_files.export(run_dir, export_backbone)
     if lite:
@@ -162,6 +163,7 @@ def _prepare(
   experiment: experiment_lib.Experiment,
   run_dir: str,
   export_backbone: str | None,
+  watch: progress.Stopwatch,
 ) -> _Run | None:
   """Checks what can be checked and builds the run; `None` if it is complete."""
   spec, task = experiment.spec, experiment.task
@@ -172,7 +174,9 @@ def _prepare(
     experiment.check_budget()
   runtime = spec.runtime.create()
   runtime.require_paths(_find_paths(spec.task))
+  watch.end("checks")
   by_split, sample = held_out.load_images(task, spec.evaluation)
+  watch.end("held_out_images")
   tf.keras.utils.set_random_seed(spec.seed)
   start_point = backbone_files.load_start(
     experiment.create_backbone, spec.pretrained_backbone, run_dir
@@ -199,7 +203,9 @@ def _prepare(
     )
   # Keras disowns layers made before others are made inside a TFF computation:
   # the process comes first.
+  watch.end("files")
   process = experiment.build_process()
+  watch.end("process")
   tf.keras.utils.set_random_seed(spec.seed)
   evaluator = held_out.Evaluator(
     experiment.create_backbone(), by_split, sample, spec.evaluation.metrics
@@ -210,6 +216,7 @@ def _prepare(
     backbone_files.record_start(
       start_point, evaluator.evaluate_all(), directory
     )
+  watch.end("untrained_evaluation")
   deployed = deployment_lib.open_rounds(
     experiment.deployed,
     experiment.participation,
@@ -319,8 +326,10 @@ def _count_parameters(process: tff.learning.templates.LearningProcess) -> int:
   return sum(spec.shape.num_elements() for spec in tf.nest.flatten(shapes))
 
 
-def _train(run: _Run) -> tuple[training.TrainingState, Any, float]:
-  """Runs the rounds left; returns state, weights, earlier programs' seconds."""
+def _train(
+  run: _Run, watch: progress.Stopwatch
+) -> tuple[training.TrainingState, Any]:
+  """Runs the rounds left; returns the state and the model's weights."""
   task, directory = run.experiment.task, run.directory
   loop = training.TrainingLoop(
     process=run.process,
@@ -342,7 +351,8 @@ def _train(run: _Run) -> tuple[training.TrainingState, Any, float]:
   )
   with run.runtime:
     state = loop.start(_start_from(run.evaluator.backbone))
-    seconds_before = state.wall_seconds
+    watch.seconds["earlier_programs"] = state.wall_seconds
+    watch.end("compilation")
     try:
       state = loop.run(state)
     except client_error.ClientError as error:
@@ -356,7 +366,8 @@ def _train(run: _Run) -> tuple[training.TrainingState, Any, float]:
       ) from error
     model_weights = loop.weights(state)
   run.trace.close()
-  return state, model_weights, seconds_before
+  watch.end("rounds")
+  return state, model_weights
 
 
 def _start_from(backbone: tf.keras.Model) -> Callable[[Any], Any]:
@@ -380,15 +391,16 @@ def _report(
   run: _Run,
   state: training.TrainingState,
   model_weights: Any,
-  seconds_before: float,
-  start: float,
+  watch: progress.Stopwatch,
 ) -> None:
   """Evaluates and exports the model, and writes and prints what came out."""
   experiment, directory = run.experiment, run.directory
   run.evaluator.set_weights(model_weights)
   embedded = run.evaluator.embed_all()
   trained = run.evaluator.compare(embedded, run.untrained)
+  watch.end("evaluation")
   privacy = _account(run.chain.ledger, directory)
+  watch.end("account")
   _charge(experiment, directory, run.chain, run.chain.ledger, is_finished=True)
   export.export_backbone(
     run.evaluator.backbone,
@@ -401,6 +413,7 @@ def _report(
       chain=run.chain,
     ),
   )
+  watch.end("export")
   directory.write_json(
     run_directory.EVALUATION,
     {
@@ -419,7 +432,6 @@ def _report(
     pretrained=run.start_point.record if run.start_point else None,
     privacy=privacy,
     extrapolation=experiment.extrapolate(),
-    wall_seconds=seconds_before + time.perf_counter() - start,
   )
   if run.deployed is not None:
     summary["deployment"] = deployment_lib.summarize(
@@ -429,7 +441,12 @@ def _report(
   finished = run_files.Run(
     directory.path, experiment.spec, summary, account=cost
   )
+  watch.end("extrapolation")
   training_report.draw(finished)
+  watch.end("pictures")
+  seconds = dict(watch.seconds)
+  summary["seconds_by_part"] = seconds
+  summary["wall_seconds"] = sum(seconds.values()) - seconds["process_before"]
   directory.write_json(run_directory.SUMMARY, summary)
   report_page.write_release(directory.path, cost)
   for line in training_report.tell(finished):
