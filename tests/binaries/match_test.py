@@ -134,6 +134,66 @@ def test_rate_of_a_gallery(folder):
   assert "warning" not in ended.output
 
 
+def _call_index(folder, *more):
+  ended = programs.call(
+    "match", f"--saved_model={folder / 'model'}",
+    f"--index={folder / 'known'}", *more,
+  )  # fmt: skip
+  return ended, " ".join(ended.output.split())
+
+
+@pytest.mark.parametrize("kind", ["exact", "hnsw"])
+def test_an_index_is_built_and_searched(folder, kind):
+  _, expected = _call(folder, "--fpir=0.01", query="query")
+  (folder / "out.csv").unlink()
+  gallery = f"--gallery={folder / 'gallery'}"
+  ended, words = _call_index(folder, gallery, f"--index_kind={kind}")
+  assert ended.status == 0, ended.errors
+  assert "known: 3 images of 2 classes, 3 of them new; 0 removed." in words
+  search = (f"--query={folder / 'query'}", f"--output_csv={folder / 'out.csv'}")
+  _, words = _call_index(folder, *search, "--fpir=0.01")
+  assert "3 queries against 3 images of 2 classes: 2 accepted" in words
+  assert "galleries of 2 classes with 1.5 images each." in words
+  is_told = "finds 1.0000 of the ten nearest images of queries" in words
+  assert is_told == (kind == "hnsw")
+  with open(folder / "out.csv", encoding="utf-8") as file:
+    assert list(csv.DictReader(file)) == expected
+  # What is in it is not added again; what is removed may come back.
+  _write(folder / "gallery/cat/1.png", (0, 0, 0, 100))
+  _, words = _call_index(folder, gallery, "--remove=ann")
+  assert "known: 4 images of 3 classes, 3 of them new; 2 removed." in words
+  _, words = _call_index(folder, "--remove=ann,cat")
+  assert "known: 1 images of 1 classes, 0 of them new; 3 removed." in words
+  _, words = _call_index(folder, *search, "--threshold=0.5", "--overwrite")
+  assert "Of 2 others 1 are accepted." in words
+  ended, _ = _call_index(folder, *search, "--remove=bö b", "--overwrite")
+  programs.check_refused(ended, "--index must have an image left")
+
+
+def test_mistakes_with_an_index_are_one_line(folder):
+  gallery = f"--gallery={folder / 'gallery'}"
+  assert _call_index(folder, gallery)[0].status == 0
+  content = (folder / "known").read_bytes()
+  for more, expected in (
+    (["--index_kind=hnsw"], "--index_kind must be that of"),
+    (["--remove=bob"], "--remove must be classes of the index, found bob"),
+    ([f"--query={folder}"], "--output_csv must be given"),
+    (["--index=", gallery], "--query must be given"),
+    (["--index="], "--gallery must be given, or an index"),
+    ([f"--index={folder}/no/no", gallery], "--index must be in a directory"),
+    (
+      [f"--index={folder / 'gallery/ann/1.png'}"],
+      "--index must be a file that this program wrote",
+    ),
+  ):
+    programs.check_refused(_call_index(folder, *more)[0], expected)
+  extractions.export(folder / "model", _SHAPE, 2.0)
+  programs.check_refused(
+    _call_index(folder, gallery)[0], "--index must be of the same model"
+  )
+  assert (folder / "known").read_bytes() == content
+
+
 def test_an_image_is_not_compared_with_itself(folder):
   _, rows = _call(folder, query="gallery")
   assert [row["similarity"] for row in rows] == ["0.000000"] * 3

@@ -23,9 +23,12 @@ import numpy as np
 from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
 from tff_fedemb import whole_files
+from tff_fedemb.serving import image_sources
 
 with epy.lazy_imports():
   import faiss
+
+  from tff_fedemb.serving import saved_models
 
 EXACT, HNSW = "exact", "hnsw"
 KINDS = (EXACT, HNSW)
@@ -39,12 +42,41 @@ _NUM_QUERIES, _NUM_NEAREST = 200, 10
 _VERSION = 1
 
 
+@dataclasses.dataclass(frozen=True)
+class Embedded:
+  """Images with unit-norm embeddings float64 `[n, dim]`, and their classes."""
+
+  paths: list[str]
+  embeddings: np.ndarray
+  labels: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class New:
+  """Images of a gallery's folder that are not in the index.
+
+  Attributes:
+    source: The images.
+    paths: Of each.
+    class_names: By label.
+  """
+
+  source: image_sources.ImageSource
+  paths: tuple[pathlib.Path, ...]
+  class_names: tuple[str, ...]
+
+  @property
+  def names(self) -> set[str]:
+    """Classes that have an image."""
+    return {self.class_names[label] for label in self.source.labels}
+
+
 @dataclasses.dataclass
 class GalleryIndex:
   """A gallery, held in memory.
 
   Attributes:
-    model: Digest of the model that embeds its images.
+    model: Digest of the model that embeds its images; "" if it is in no file.
     kind: One of `KINDS`.
     class_names: Of the classes, by label; those without an image may be there.
     labels: Class of each image, int32 `[n]`.
@@ -55,20 +87,77 @@ class GalleryIndex:
 
   model: str
   kind: str
-  class_names: list[str]
-  labels: np.ndarray
-  paths: list[str]
-  is_there: np.ndarray
-  vectors: Any
-
-  @classmethod
-  def create(cls, model: str, kind: str, dim: int) -> GalleryIndex:
-    """Returns an empty gallery for embeddings of `dim` numbers."""
-    nobody = np.zeros([0], np.int32)
-    return cls(model, kind, [], nobody, [], nobody > 0, _create(kind, dim))
+  class_names: list[str] = dataclasses.field(default_factory=list)
+  labels: np.ndarray = dataclasses.field(
+    default_factory=lambda: np.zeros([0], np.int32)
+  )
+  paths: list[str] = dataclasses.field(default_factory=list)
+  is_there: np.ndarray = dataclasses.field(
+    default_factory=lambda: np.zeros([0], bool)
+  )
+  vectors: Any = None
 
   def __len__(self) -> int:
     return int(np.sum(self.is_there))
+
+  @property
+  def names(self) -> set[str]:
+    """Classes that have an image."""
+    there = np.unique(self.labels[self.is_there])
+    return {self.class_names[label] for label in there}
+
+  @property
+  def largest_class(self) -> int:
+    """Images of the largest class."""
+    return int(np.bincount(self.labels[self.is_there]).max(initial=0))
+
+  def list_new(
+    self, folder: str, model: saved_models.Model, *, on_bad_example: str
+  ) -> New:
+    """Lists the images of a folder that are not in the index.
+
+    Args:
+      folder: With one sub-folder a class.
+      model: What embeds them.
+      on_bad_example: One of `bad_examples.POLICIES`.
+
+    Raises:
+      FieldError: If the folder has none.
+    """
+    listed, source = image_sources.open_folder(
+      folder,
+      model.image_shape,
+      on_bad_example=on_bad_example,
+      name="gallery",
+      for_pairs=False,
+    )
+    there = {self.paths[row] for row in np.flatnonzero(self.is_there)}
+    rows = [
+      row
+      for row, path in enumerate(listed.paths)
+      if not there or os.path.realpath(path) not in there
+    ]
+    paths = tuple(listed.paths[row] for row in rows)
+    source = image_sources.open_files(
+      source.description,
+      paths,
+      source.labels[rows],
+      model.image_shape,
+      on_bad_example=on_bad_example,
+      notes=source.notes,
+    )
+    return New(source, paths, listed.class_names)
+
+  def add_new(self, model: saved_models.Model, new: New) -> int:
+    """Embeds and adds images, and returns how many could be read."""
+    if not new.paths:
+      return 0
+    found = embed(model, new.source, new.paths)
+    # What is in a file means the same in every working directory.
+    paths = [*map(os.path.realpath, found.paths)] if self.model else found.paths
+    names = [new.class_names[label] for label in found.labels]
+    self.add(found.embeddings, names, paths)
+    return len(paths)
 
   def add(
     self,
@@ -91,6 +180,8 @@ class GalleryIndex:
     self.labels = np.append(self.labels, added)
     self.paths += paths
     self.is_there = np.append(self.is_there, np.ones(len(paths), bool))
+    if self.vectors is None:
+      self.vectors = _create(self.kind, embeddings.shape[1])
     _add(self.vectors, np.asarray(embeddings, np.float32))
 
   def remove(self, names: Collection[str]) -> int:
@@ -99,7 +190,7 @@ class GalleryIndex:
     Raises:
       FieldError: If there is no such class.
     """
-    present = set(np.array(self.class_names, object)[self._labels_there()])
+    present = self.names
     for name in names:
       if name not in present:
         raise errors.FieldError("remove", "be classes of the index", name)
@@ -108,12 +199,10 @@ class GalleryIndex:
     )
     self.is_there &= ~gone
     num_removed = len(self.paths) - len(self)
-    if self.kind == EXACT or num_removed > _MAX_REMOVED * len(self.paths):
+    most = 0 if self.kind == EXACT else _MAX_REMOVED * len(self.paths)
+    if num_removed > most:
       self._rebuild()
     return int(np.sum(gone))
-
-  def _labels_there(self) -> np.ndarray:
-    return np.unique(self.labels[self.is_there])
 
   def _rebuild(self) -> None:
     """Leaves out what was removed."""
@@ -148,11 +237,13 @@ class GalleryIndex:
     """
     queries = np.asarray(queries, np.float32)
     count = min(count, len(self))
-    # An array that faiss reads while it searches.
-    bits = np.packbits(self.is_there, bitorder="little")
-    selector = faiss.IDSelectorBitmap(
-      len(self.is_there), faiss.swig_ptr(bits)
-    )
+    selector = None
+    if not self.is_there.all():
+      # An array that faiss reads while it searches.
+      bits = np.packbits(self.is_there, bitorder="little")
+      selector = faiss.IDSelectorBitmap(
+        len(self.is_there), faiss.swig_ptr(bits)
+      )
     if self.kind == HNSW and not exact:
       options = faiss.SearchParametersHNSW(
         sel=selector, efSearch=max(_SEARCH, 2 * count)
@@ -160,9 +251,8 @@ class GalleryIndex:
       found = self.vectors.search(queries, count, params=options)
     else:
       flat = self.vectors if self.kind == EXACT else self.vectors.storage
-      found = flat.search(
-        queries, count, params=faiss.SearchParameters(sel=selector)
-      )
+      options = selector and faiss.SearchParameters(sel=selector)
+      found = flat.search(queries, count, params=options)
     similarities, rows = found
     return np.where(rows < 0, -np.inf, similarities), rows
 
@@ -247,6 +337,37 @@ def read(path: str | os.PathLike[str], model: str) -> GalleryIndex:
   return GalleryIndex(
     *(model, about["kind"], about["class_names"], labels),
     *(about["paths"], is_there, vectors),
+  )
+
+
+def embed(
+  model: saved_models.Model,
+  source: image_sources.ImageSource,
+  paths: tuple[pathlib.Path, ...],
+) -> Embedded:
+  """Embeds the images of a source, those that can be read.
+
+  Args:
+    model: The model.
+    source: The images.
+    paths: Of each.
+
+  Raises:
+    DataError: If none can be read, or one that is not to be skipped.
+  """
+  embeddings, rows = image_sources.embed_rows(
+    model.embed, source, np.arange(len(paths))
+  )
+  if not rows.size:
+    raise errors.DataError(
+      f"{source.description} must have one that can be read, found none of"
+      f" {len(paths):,}."
+    )
+  embeddings = embeddings.astype(np.float64)
+  norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
+  embeddings /= np.where(norms > 0, norms, 1.0)
+  return Embedded(
+    [os.fspath(paths[row]) for row in rows], embeddings, source.labels[rows]
   )
 
 

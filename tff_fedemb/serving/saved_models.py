@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 import dataclasses
 import functools
+import hashlib
 import os
 import pathlib
 from typing import Any
@@ -367,6 +368,22 @@ def _load_converted(path: str, load_again: Callable[[], Model]) -> Model:
 def card_path(path: str | pathlib.Path) -> pathlib.Path:
   """Where the card of a converted file lies: beside it."""
   return pathlib.Path(path).with_suffix(".json")
+
+
+def digest(path: str) -> str:
+  """Returns what tells a model from another one, whatever its card says.
+
+  Args:
+    path: As of `load`.
+  """
+  root, found = pathlib.Path(path), hashlib.sha256()
+  files = [root]
+  if root.is_dir():
+    kept = ("saved_model.pb", "variables/*", "assets/*")
+    files = sorted(file for some in kept for file in root.glob(some))
+  for file in files:
+    found.update(hashlib.sha256(file.read_bytes()).digest())
+  return found.hexdigest()
 
 
 def _describe(specs: Mapping[str, Any]) -> str:
