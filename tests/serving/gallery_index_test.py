@@ -71,7 +71,7 @@ def test_a_graph_tells_how_much_it_finds():
 
 
 @pytest.mark.parametrize("num_removed", [5, 30])
-def test_what_is_removed_is_not_found(index, num_removed):
+def test_what_is_removed_is_not_found(index, num_removed, tmp_path):
   """Few are passed over by a graph, many are left out of a new one."""
   embeddings, labels, queries = _make_up(60, 5)
   gone = [f"c{2 * i}" for i in range(num_removed)]
@@ -89,6 +89,13 @@ def test_what_is_removed_is_not_found(index, num_removed):
   assert not index.names & set(gone)
   is_rebuilt = index.kind == gallery_index.EXACT or num_removed == 30
   assert (len(index.paths) == len(index)) == is_rebuilt
+  # Nothing of them is left in a file.
+  index.write(tmp_path / "people.index")
+  content = (tmp_path / "people.index").read_bytes()
+  for row, label in enumerate(labels):
+    assert (embeddings[row].tobytes() in content) == is_kept[row]
+    assert (f'"c{label}/{row}"'.encode() in content) == is_kept[row]
+    assert (f'"c{label}"'.encode() in content) == is_kept[row]
   # Whoever comes back is found again.
   index.add(queries[:1], [gone[0]], ["again"])
   similarities, rows = index.search(queries[:1], 1)

@@ -3,8 +3,8 @@
 Exact, or by a graph of neighbours that finds most of the nearest in a fraction
 of the time (HNSW: Malkov and Yashunin, "Efficient and Robust Approximate
 Nearest Neighbor Search Using Hierarchical Navigable Small World Graphs", IEEE
-TPAMI 2020). A graph cannot lose an image: those that are removed are passed
-over, until they are so many that the graph is built anew.
+TPAMI 2020). A graph cannot lose an image: those that are removed are erased and
+passed over, until they are so many that the graph is built anew.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ with epy.lazy_imports():
 EXACT, HNSW = "exact", "hnsw"
 KINDS = (EXACT, HNSW)
 
-_LINKS, _SEARCH = 32, 64
+# Of a graph: links of an image, and images that a search keeps in sight.
+_LINKS, _SEARCH = 32, 192
 # Share of removed images from which on a graph is built anew.
 _MAX_REMOVED = 0.25
 _BLOCK_ROWS = 10_000
@@ -174,8 +175,9 @@ class GalleryIndex:
     """
     known = {name: label for label, name in enumerate(self.class_names)}
     for name in names:
-      known.setdefault(name, len(known))
-    self.class_names = list(known)
+      if name not in known:
+        known[name] = len(self.class_names)
+        self.class_names.append(name)
     added = np.array([known[name] for name in names], np.int32)
     self.labels = np.append(self.labels, added)
     self.paths += paths
@@ -186,6 +188,10 @@ class GalleryIndex:
 
   def remove(self, names: Collection[str]) -> int:
     """Removes all images of some classes, and returns how many.
+
+    Privacy:
+      Their embeddings, paths and names are erased, also where a graph keeps
+      their places.
 
     Raises:
       FieldError: If there is no such class.
@@ -198,6 +204,10 @@ class GalleryIndex:
       self.labels, [self.class_names.index(name) for name in names]
     )
     self.is_there &= ~gone
+    if gone.any():
+      self._embeddings()[gone] = 0
+    for row in np.flatnonzero(gone):
+      self.paths[row] = self.class_names[self.labels[row]] = ""
     num_removed = len(self.paths) - len(self)
     most = 0 if self.kind == EXACT else _MAX_REMOVED * len(self.paths)
     if num_removed > most:
@@ -209,7 +219,9 @@ class GalleryIndex:
     rows = np.flatnonzero(self.is_there)
     vectors = _create(self.kind, self.vectors.d)
     _add(vectors, self._embeddings()[rows])
-    self.vectors, self.labels = vectors, self.labels[rows]
+    kept, labels = np.unique(self.labels[rows], return_inverse=True)
+    self.class_names = [self.class_names[label] for label in kept]
+    self.vectors, self.labels = vectors, labels.astype(np.int32)
     self.paths = [self.paths[row] for row in rows]
     self.is_there = np.ones(len(rows), bool)
 
