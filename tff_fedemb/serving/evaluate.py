@@ -25,6 +25,7 @@ with epy.lazy_imports():
   from tff_fedemb.data import photo_table
   from tff_fedemb.evaluation import gallery_thresholds
   from tff_fedemb.evaluation import groups
+  from tff_fedemb.evaluation import recognition
   from tff_fedemb.evaluation import retrieval
   from tff_fedemb.evaluation import verification
   from tff_fedemb.plots import training_plots as plots
@@ -127,6 +128,9 @@ def execute(
     about |= {"num_skipped": len(source.skipped), "skipped": source.skipped}
   more = {
     "galleries": galleries,
+    "identification": recognition.to_json(
+      recognition.evaluate(compared.embeddings, compared.labels)
+    ),
     "groups": found and dataclasses.asdict(found),
     "saved_model": config.saved_model,
     "source": about,
