@@ -122,6 +122,7 @@ def main(
   steps: int,
   batch_size: int,
   num_classes: int,
+  *,
   learning_rate: float,
   aggregator: str,
 ) -> None:
@@ -182,4 +183,10 @@ def main(
 
 
 if __name__ == "__main__":
-  main(sys.argv[1], *map(int, sys.argv[2:6]), float(sys.argv[6]), sys.argv[7])
+  _BACKBONE, *_SIZES, _RATE, _AGGREGATOR = sys.argv[1:]
+  main(
+    _BACKBONE,
+    *map(int, _SIZES),
+    learning_rate=float(_RATE),
+    aggregator=_AGGREGATOR,
+  )

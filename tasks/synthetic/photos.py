@@ -31,7 +31,7 @@ _PERSON_SIDES = (92, 113)
 # Users of galleries and queries come after all that a folder may have.
 _FIRST_STRANGER = 1_000_000
 
-_START_SIDE = 48
+_START_SIDE, _IMAGES_OF_START = 48, 20
 
 _FACE = (112, 112)
 _IMAGES_OF_FACE = 72
@@ -199,12 +199,13 @@ def _place_face(given: store.Config, user: int) -> _Files:
     yield f"{subject}/{number}.png", _draw_face(given.seed, subject, number)
 
 
-def draw_start(seed: int, user: int) -> list[Image.Image]:
+def draw_start(seed: int, user: int, count: int = _SHOWN) -> list[Image.Image]:
   """Draws a class to pretrain on: strokes; every third one is a texture."""
   generator = np.random.default_rng([seed, user])
   size = (_START_SIDE, _START_SIDE)
   drawn = []
-  for number, drawing in enumerate(characters.draw_images(seed, user)):
+  drawings = characters.draw_images(seed, user, count)
+  for number, drawing in enumerate(drawings):
     if user % 3 == 2:
       pixels = textures.draw(
         size, seed=seed, class_id=user, user=number, index=number
@@ -218,7 +219,9 @@ def draw_start(seed: int, user: int) -> list[Image.Image]:
 
 def _place_start(given: store.Config, user: int) -> _Files:
   """`<person>/<n>.png`, to pretrain on."""
-  for number, image in enumerate(draw_start(given.seed, user)):
+  for number, image in enumerate(
+    draw_start(given.seed, user, _IMAGES_OF_START)
+  ):
     yield f"person_{user:05d}/{number:02d}.png", image
 
 

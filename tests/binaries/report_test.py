@@ -167,22 +167,17 @@ def test_summary_plots_and_metrics_of_a_run(run_dir, summary):
   round_sum = arithmetic.RoundSum(1.0, 2.0, 97_408)
   assert chain_lib.Chain(run_dir).ledger.round_sum == round_sum
   assert found["wall_seconds"] > found["wall_seconds_of_rounds"] > 0
-  parts = found["seconds_by_part"]
-  assert parts["rounds"] >= found["wall_seconds_of_rounds"]
-  assert found["wall_seconds"] == pytest.approx(
-    sum(parts.values()) - parts["process_before"]
-  )
+  assert found["seconds_by_part"]["rounds"] >= found["wall_seconds_of_rounds"]
   assert found["peak_memory_bytes"] > 100e6
   assert set(found) == {
     *("recall_at_far", "recall_at_far_untrained", "privacy"),
-    *("chain",),
     *("privacy_extrapolated", "rounds", "wall_seconds", "task", "split"),
     *("wall_seconds_of_rounds", "peak_memory_bytes", "algorithm", "data"),
     *("num_private_parameters", "num_users", "num_frozen_parameters"),
     *("user_meaning", "held_out_classes_are_new", "selection_users"),
     *("num_skipped_clients", "evaluation_on_training_users", "evaluation"),
     *("evaluation_untrained", "rounds_by_runs", "secure_sums"),
-    "seconds_by_part",
+    *("seconds_by_part", "chain"),
   }
   for name in ("loss", "recall", "roc", "epsilon", "overview"):
     assert (run_dir / "plots" / f"{name}.png").stat().st_size > 5_000
