@@ -98,7 +98,7 @@ def execute(
   num_found = len(source.labels) if len(rows) < len(source.labels) else None
   of_classes, shares = _read_groups(config, source)
   with runtime.open_map() as map_fn:
-    compared = image_sources.evaluate(
+    result, embeddings, labels = image_sources.evaluate(
       model,
       source,
       rows,
@@ -107,18 +107,18 @@ def execute(
       with_metrics=config.metrics,
     )
   result = dataclasses.replace(
-    compared.result, warnings=(*source.warnings, *compared.result.warnings)
+    result, warnings=(*source.warnings, *result.warnings)
   )
   found = None
   if config.group_column:
     found = groups.evaluate(
-      compared.embeddings,
-      compared.labels,
-      np.array([of_classes.get(x, "") for x in compared.labels.tolist()]),
+      embeddings,
+      labels,
+      np.array([of_classes.get(x, "") for x in labels.tolist()]),
       threshold=result.threshold_at_far[groups.FALSE_ACCEPT_RATE],
       training_shares=shares,
     )
-  galleries = gallery_thresholds.measure(compared.embeddings, compared.labels)
+  galleries = gallery_thresholds.measure(embeddings, labels)
   about = {
     **source.facts,
     "num_images_found": len(source.labels),
@@ -129,7 +129,7 @@ def execute(
   more = {
     "galleries": galleries,
     "identification": recognition.to_json(
-      recognition.evaluate(compared.embeddings, compared.labels)
+      recognition.evaluate(embeddings, labels)
     ),
     "groups": found and dataclasses.asdict(found),
     "saved_model": config.saved_model,
