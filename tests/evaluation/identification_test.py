@@ -187,8 +187,14 @@ def test_det_falls_and_confusions_are_counted():
   # Images of two classes are the same; there is no other mistake.
   same, _ = _at_degrees([0, 0, 120, 240])
   names = np.repeat(["ann", "bob", "cyd", "dan"], 2)
-  (pair,) = identification.Identification(same, names).confusions(3)
-  assert (pair.first, pair.second, pair.share) == ("ann", "bob", 1.0)
+  measured = identification.Identification(same, names)
+  assert measured.labels.tolist() == ["ann", "bob", "cyd", "dan"]
+  assert measured.confusions().tolist() == [
+    [0, 1, 0, 0],
+    [1, 0, 0, 0],
+    [0, 0, 1, 0],
+    [0, 0, 0, 1],
+  ]
 
 
 def test_large_comparisons_keep_the_highest(monkeypatch):

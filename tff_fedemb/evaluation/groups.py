@@ -98,9 +98,7 @@ def evaluate(
         name=name,
         num_classes=measured.num_classes,
         far=measured.false_positive_rate(threshold, 1),
-        recall=identification.Rate(
-          1 - missed.value, 1 - missed.high, 1 - missed.low
-        ),
+        recall=missed.complement(),
         fnir=fnir[0] if fnir else None,
         share_of_training_users=(training_shares or {}).get(name),
       )

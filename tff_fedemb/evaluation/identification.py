@@ -16,7 +16,6 @@ which images of a class are enrolled is drawn, from a fixed seed.
 from collections.abc import Iterator, Sequence
 import dataclasses
 import functools
-from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -41,6 +40,10 @@ class Rate:
   value: float
   low: float
   high: float
+
+  def complement(self) -> "Rate":
+    """Of what remains to 1."""
+    return Rate(1 - self.value, 1 - self.high, 1 - self.low)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,21 +71,6 @@ class DetPoint:
 
 
 @dataclasses.dataclass(frozen=True)
-class Confusion:
-  """Two classes, by label, of which images are taken for each other.
-
-  Attributes:
-    first, second: The classes.
-    share: Of the images of both that were not enrolled, the share whose most
-      similar identity is the other one, in a gallery of all classes.
-  """
-
-  first: Any
-  second: Any
-  share: float
-
-
-@dataclasses.dataclass(frozen=True)
 class _Events:
   """Similarities of probes with other identities, from the highest down."""
 
@@ -107,6 +95,7 @@ class Identification:
 
   Attributes:
     num_classes: Classes with enough images.
+    labels: Their labels, ascending, `[num_classes]`.
     enrolled: Rows of the images that are enrolled, `[num_classes, images]`.
   """
 
@@ -137,8 +126,8 @@ class Identification:
     """
     checks.check_number("images_of_identity", images_of_identity, minimum=1)
     rows, classes = _choose(np.asarray(labels), images_of_identity, seed)
-    self._labels = np.unique(np.asarray(labels)[rows])
-    self.num_classes = len(self._labels)
+    self.labels = np.unique(np.asarray(labels)[rows])
+    self.num_classes = len(self.labels)
     if self.num_classes < 3:
       raise errors.FieldError(
         "labels",
@@ -336,23 +325,19 @@ class Identification:
       for threshold, fnir in zip(thresholds, missed, strict=True)
     ]
 
-  def confusions(self, num_pairs: int) -> list[Confusion]:
-    """Pairs of classes that are taken for each other most often."""
-    count = self.num_classes
-    taken = np.zeros([count, count], np.int64)
+  def confusions(self) -> np.ndarray:
+    """Counts what images that are not enrolled are taken for.
+
+    Returns:
+      Images of a class, by row, whose most similar identity in a gallery of all
+      classes is that of a column, int32 `[num_classes, num_classes]`.
+    """
+    taken = np.zeros([self.num_classes, self.num_classes], np.int32)
     for rows, best, mates in self._blocks():
-      wrong = self._is_mate[rows] & (best.max(axis=1) >= mates)
-      other = best[wrong].argmax(axis=1)
-      np.add.at(taken, (self._classes[rows][wrong], other), 1)
-    taken = np.triu(taken + taken.T)
-    images = np.bincount(self._classes, self._is_mate)
-    shares = taken / (images[:, np.newaxis] + images)
-    order = np.argsort(-shares, axis=None, kind="stable")[:num_pairs]
-    return [
-      Confusion(self._labels[first], self._labels[second], float(share))
-      for first, second in zip(*divmod(order, count), strict=True)
-      if (share := shares[first, second]) > 0
-    ]
+      own, is_mate = self._classes[rows], self._is_mate[rows]
+      nearest = np.where(best.max(axis=1) >= mates, best.argmax(axis=1), own)
+      np.add.at(taken, (own[is_mate], nearest[is_mate]), 1)
+    return taken
 
   def _rate(self, value: float, rest: np.ndarray) -> Rate:
     """A rate from what is left of it without each class."""

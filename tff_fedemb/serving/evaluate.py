@@ -25,6 +25,7 @@ with epy.lazy_imports():
   from tff_fedemb.data import photo_table
   from tff_fedemb.evaluation import gallery_thresholds
   from tff_fedemb.evaluation import groups
+  from tff_fedemb.evaluation import recognition
   from tff_fedemb.evaluation import retrieval
   from tff_fedemb.evaluation import verification
   from tff_fedemb.plots import training_plots as plots
@@ -97,7 +98,7 @@ def execute(
   num_found = len(source.labels) if len(rows) < len(source.labels) else None
   of_classes, shares = _read_groups(config, source)
   with runtime.open_map() as map_fn:
-    compared = image_sources.evaluate(
+    result, embeddings, labels = image_sources.evaluate(
       model,
       source,
       rows,
@@ -106,18 +107,18 @@ def execute(
       with_metrics=config.metrics,
     )
   result = dataclasses.replace(
-    compared.result, warnings=(*source.warnings, *compared.result.warnings)
+    result, warnings=(*source.warnings, *result.warnings)
   )
   found = None
   if config.group_column:
     found = groups.evaluate(
-      compared.embeddings,
-      compared.labels,
-      np.array([of_classes.get(x, "") for x in compared.labels.tolist()]),
+      embeddings,
+      labels,
+      np.array([of_classes.get(x, "") for x in labels.tolist()]),
       threshold=result.threshold_at_far[groups.FALSE_ACCEPT_RATE],
       training_shares=shares,
     )
-  galleries = gallery_thresholds.measure(compared.embeddings, compared.labels)
+  galleries = gallery_thresholds.measure(embeddings, labels)
   about = {
     **source.facts,
     "num_images_found": len(source.labels),
@@ -127,6 +128,9 @@ def execute(
     about |= {"num_skipped": len(source.skipped), "skipped": source.skipped}
   more = {
     "galleries": galleries,
+    "identification": recognition.to_json(
+      recognition.evaluate(embeddings, labels)
+    ),
     "groups": found and dataclasses.asdict(found),
     "saved_model": config.saved_model,
     "source": about,

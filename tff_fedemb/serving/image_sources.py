@@ -238,15 +238,6 @@ def embed_rows(
   return embeddings[:num_embedded], np.concatenate(read)
 
 
-@dataclasses.dataclass(frozen=True)
-class Compared:
-  """Embeddings of images, their classes, and what all their pairs give."""
-
-  embeddings: np.ndarray
-  labels: np.ndarray
-  result: verification.VerificationResult
-
-
 def evaluate(
   embed: Callable[[np.ndarray], np.ndarray],
   source: ImageSource,
@@ -255,8 +246,8 @@ def evaluate(
   flag: str = "saved_model",
   map_fn: Callable[..., Iterator[np.ndarray]] = map,
   **options: Any,
-) -> Compared:
-  """Embeds images, and compares all pairs.
+) -> tuple[verification.VerificationResult, np.ndarray, np.ndarray]:
+  """Compares all pairs; returns embeddings and their classes `[k]` as well.
 
   Args:
     embed, source, rows, flag, map_fn: As of `embed_rows`.
@@ -272,10 +263,9 @@ def evaluate(
   try:
     result = verification.evaluate_pairs(embeddings, labels, **options)
   except errors.FieldError as error:
-    raise errors.DataError(
-      f"{source.description} give no result: {error}"
-    ) from error
-  return Compared(embeddings, labels, result)
+    what = source.description
+    raise errors.DataError(f"{what} give no result: {error}") from error
+  return result, embeddings, labels
 
 
 def read_files(

@@ -296,17 +296,14 @@ class _Exporter:
   def _measure(self, embed: Callable[[np.ndarray], np.ndarray]) -> _Measured:
     result = galleries = None
     if self._source is not None:
-      compared = image_sources.evaluate(
+      result, embeddings, labels = image_sources.evaluate(
         embed,
         self._source,
         self._rows,
         flag="formats",
         false_accept_rates=model_card.FALSE_ACCEPT_RATES,
       )
-      result = compared.result
-      galleries = gallery_thresholds.measure(
-        compared.embeddings, compared.labels
-      )
+      galleries = gallery_thresholds.measure(embeddings, labels)
     milliseconds = _time_one_image(embed, self._model.image_shape)
     return _Measured(result, galleries, milliseconds)
 
