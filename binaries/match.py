@@ -9,7 +9,7 @@ similarity, whether it is accepted at the threshold that the model carries for
 this false accept rate, and the runner-up. Where queries lie in folders named
 like classes of the gallery, it is also told how many are right.
 
-For a large gallery, or one that changes, --index names a file of its embeddings:
+For a large gallery, or one that changes, --index names a file of embeddings:
 
   python -m binaries.match --saved_model=runs/first/release/saved_model \
     --index=known.index --gallery=known --index_kind=hnsw
