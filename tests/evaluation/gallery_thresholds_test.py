@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import pathlib
 
 import numpy as np
 import pytest
@@ -135,6 +136,30 @@ def _measure_truth(generator, images, sizes, num_classes=20_000):
         by_gallery = similarities.reshape(len(some), -1, size).max(axis=2)
         best[size].append(by_gallery.ravel())
   return {size: np.sort(np.concatenate(x)) for size, x in best.items()}
+
+
+def test_trained_models_promise_holds_for_other_characters():
+  # Of Omniglot: 50 characters give thresholds, 20 others are enrolled with an
+  # image each, and 30 are strangers; means over 10 draws.
+  path = pathlib.Path(__file__).with_name("trained_embeddings.npz")
+  embeddings = np.load(path)["embeddings"].reshape(100, 20, -1)
+  unit = pairs.normalize(embeddings)
+  generator = np.random.default_rng(0)
+  accepted, ends = [], []
+  for _ in range(10):
+    order = generator.permutation(100)
+    curve = gallery_thresholds.measure(
+      unit[order[:50]].reshape(1_000, -1),
+      np.repeat(np.arange(50), 20),
+      sizes=(10, 30),
+    )
+    promise = gallery_thresholds.find(curve, 0.1, 20, 1)
+    similarities = unit[order[70:]] @ unit[order[50:70], 0].T
+    accepted.append(np.mean(similarities.max(axis=2) >= promise.threshold))
+    ends.append((promise.low, promise.high))
+  low, high = np.mean(ends, axis=0)
+  assert low < np.mean(accepted) < high
+  assert np.mean(accepted) == pytest.approx(0.1, rel=0.3)
 
 
 @pytest.mark.slow

@@ -139,10 +139,10 @@ class Pictures:
     points: Of the map.
     groups: Names of the map's classes.
     explained: Share of the variance that the two directions of PCA hold.
-    recognition: Figures of identification; none of too few classes.
+    recognized: Figures of identification; none of too few classes.
     confusions: Classes that are taken for each other most often.
     classes: All classes of two images or more.
-    false_positive_rate: Of strangers' images, where `recognition` has FNIR.
+    false_positive_rate: Of strangers' images, where `recognized` has FNIR.
   """
 
   num_images: int
@@ -160,7 +160,7 @@ class Pictures:
   points: list[MapPoint]
   groups: list[str]
   explained: float
-  recognition: tuple[recognition.Recognition, ...]
+  recognized: tuple[recognition.Recognition, ...]
   confusions: list[Confusion]
   classes: list[ClassFigures]
   false_positive_rate: float = recognition.FALSE_POSITIVE_RATE
@@ -267,7 +267,7 @@ def create(
     ],
     groups=[name(int(label)) for label in map_classes],
     explained=explained,
-    recognition=recognized,
+    recognized=recognized,
     confusions=[
       Confusion(
         show(int(class_rows[first])), show(int(class_rows[second])), share

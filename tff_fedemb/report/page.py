@@ -240,9 +240,9 @@ def _draw_all(
       pictures.different,
       {float(r): x for r, x in run.trained["threshold_at_far"].items()},
     )
-    if pictures.recognition:
-      panels["sizes"] = identification_plots.SizesPanel(pictures.recognition)
-      panels["det"] = identification_plots.DetPanel(pictures.recognition)
+    if pictures.recognized:
+      panels["sizes"] = identification_plots.SizesPanel(pictures.recognized)
+      panels["det"] = identification_plots.DetPanel(pictures.recognized)
   if run.deployment is not None and not is_release:
     panels |= charts.create_week(run, panels)
   if is_release:
