@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from typing import Any
 
 from etils import epy
 import numpy as np
@@ -67,17 +68,7 @@ def convert(
       operations in the model that TensorFlow Lite has not.
   """
   checks.check_choice("formats", number_format, FORMATS)
-  module = tf.saved_model.load(os.fspath(saved_model))
-  try:
-    signature = module.signatures[_SIGNATURE]
-    shape = signature.structured_input_signature[1]["images"].shape[1:]
-    _ = signature.structured_outputs["embeddings"]
-  except KeyError as error:
-    raise errors.FieldError(
-      "saved_model",
-      f"have a signature {_SIGNATURE!r} from images to embeddings",
-      f"{saved_model} without {error}",
-    ) from error
+  module, signature, shape = open_signature(saved_model)
 
   # Delegates of phones want fixed shapes.
   @tf.function(
@@ -107,12 +98,46 @@ def convert(
       return converter.convert()
     # The converter has no type of its own for what it cannot convert.
     except Exception as error:
-      said = " ".join(str(error).split())[:_MAX_SAID]
-      raise errors.FieldError(
-        "formats",
-        "be what the model can be converted to",
-        f"{number_format}, of which TensorFlow Lite says: {said}",
+      raise refuse_conversion(
+        number_format, "TensorFlow Lite", error
       ) from error
+
+
+def open_signature(
+  saved_model: str | os.PathLike[str],
+) -> tuple[Any, Callable[..., dict[str, tf.Tensor]], tf.TensorShape]:
+  """Opens a SavedModel of a run.
+
+  Returns:
+    What has the variables, the default signature, and the shape of an image.
+
+  Raises:
+    FieldError: If its signature is another.
+  """
+  module = tf.saved_model.load(os.fspath(saved_model))
+  try:
+    signature = module.signatures[_SIGNATURE]
+    shape = signature.structured_input_signature[1]["images"].shape[1:]
+    _ = signature.structured_outputs["embeddings"]
+  except KeyError as error:
+    raise errors.FieldError(
+      "saved_model",
+      f"have a signature {_SIGNATURE!r} from images to embeddings",
+      f"{saved_model} without {error}",
+    ) from error
+  return module, signature, shape
+
+
+def refuse_conversion(
+  number_format: str, converter: str, error: Exception
+) -> errors.FieldError:
+  """Returns the error of a model that a converter does not take."""
+  said = " ".join(str(error).split())[:_MAX_SAID]
+  return errors.FieldError(
+    "formats",
+    "be what the model can be converted to",
+    f"{number_format}, of which {converter} says: {said}",
+  )
 
 
 class Embedder:
