@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 import dataclasses
+import hashlib
+import json
 import os
 import pathlib
 from typing import Any
@@ -186,6 +188,14 @@ class RunSpec(training.TrainingConfig):
         if field.path and value is not None
       },
     )
+
+  @property
+  def training_digest(self) -> str:
+    """SHA-256, in hex, of what decides the result on any runtime."""
+    values = self.to_json()
+    del values["runtime"]
+    text = json.dumps(values, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
   def settings(self, *, with_paths: bool = True) -> dict[str, Any]:
     """All values by the names of their flags, for tables and reports.

@@ -28,6 +28,7 @@ from tff_fedemb.program import run_directory
 from tff_fedemb.program import tflite
 from tff_fedemb.run import task as task_lib
 from tff_fedemb.serving import image_sources
+from tff_fedemb.serving import training_file
 
 with epy.lazy_imports():
   from tff_fedemb.data import image_folder
@@ -52,9 +53,11 @@ class ExportConfig(image_sources.ImageConfig):
   Attributes:
     saved_model: Directory of the SavedModel, such as release/saved_model
       of a run.
+    run_dir: Directory of a run instead.
     output_dir: Directory for model_<format>.tflite and, beside each, its
       thresholds and guarantee as model_<format>.json.
-    formats: Numbers of the files: float32, float16 or int8.
+    formats: Numbers of the files, float32, float16 or int8; or training, a
+      run's clients as training.tflite, to train on phones.
     calibration_folder: Folder of public images, nested or not, from which int8
       takes the ranges of its numbers. Never the users' own: these ranges are in
       the file without noise [images that are made up].
@@ -65,10 +68,11 @@ class ExportConfig(image_sources.ImageConfig):
     max_images: Images drawn at random to measure on; 0: all.
   """
 
-  saved_model: str
   output_dir: str
+  saved_model: str | None = None
+  run_dir: str | None = None
   formats: tuple[str, ...] = config_lib.field(
-    tflite.FORMATS, choices=tflite.FORMATS
+    tflite.FORMATS, choices=(*tflite.FORMATS, training_file.FORMAT)
   )
   calibration_folder: str | None = None
   split: str = config_lib.field("test", choices=task_lib.EVALUATION_SPLITS)
@@ -76,6 +80,12 @@ class ExportConfig(image_sources.ImageConfig):
 
   def __post_init__(self):
     super().__post_init__()
+    if (self.saved_model is None) == (self.run_dir is None):
+      raise errors.FieldError(
+        "saved_model", "be given, or run_dir, and not both", self.saved_model
+      )
+    if training_file.FORMAT in self.formats and self.run_dir is None:
+      raise errors.FieldError("run_dir", "be given for formats=training", None)
     if self.image_folder and self.task:
       raise errors.FieldError(
         "image_folder", "be given, or a task, not both", "both"
@@ -102,14 +112,53 @@ class _Measured:
   milliseconds: float
 
 
-def execute(config: ExportConfig) -> None:
-  """Converts, measures, writes and tells.
+def export(
+  run_dir: str | os.PathLike[str],
+  output_dir: str | os.PathLike[str],
+  *,
+  task: task_lib.Task | None = None,
+  **options: Any,
+) -> None:
+  """Converts a run's model, or its clients' training, for phones.
+
+  Args:
+    run_dir: Directory of the run.
+    output_dir: Directory for the files.
+    task: The run's task, if its data live in this program.
+    **options: Other fields of `ExportConfig`, for example formats.
 
   Raises:
     errors.FieldError: If it cannot be done.
     errors.DataError: If an image cannot be used.
   """
-  path = config.saved_model
+  paths = {"run_dir": os.fspath(run_dir), "output_dir": os.fspath(output_dir)}
+  execute(ExportConfig(**paths, **options), task)
+
+
+def execute(config: ExportConfig, task: task_lib.Task | None = None) -> None:
+  """Converts, measures, writes and tells.
+
+  Args:
+    config: What to convert to what.
+    task: As of `export`.
+
+  Raises:
+    errors.FieldError: If it cannot be done.
+    errors.DataError: If an image cannot be used.
+  """
+  if training_file.FORMAT in config.formats:
+    _say(
+      training_file.write(
+        config.run_dir, config.output_dir, task=task, overwrite=config.overwrite
+      )
+    )
+    others = [name for name in config.formats if name != training_file.FORMAT]
+    if not others:
+      return
+    config = dataclasses.replace(config, formats=tuple(others))
+  path = config.saved_model or os.path.join(
+    config.run_dir, run_directory.SAVED_MODEL
+  )
   if pathlib.Path(path).suffix == tflite.SUFFIX:
     raise errors.FieldError(
       "saved_model", "be the directory of a SavedModel", path
