@@ -107,34 +107,26 @@ class Experiment:
         "server_optimizer": spec.server_optimizer.build(),
         **options,
       }
-    example_type = self.task.example_type
+    build = functools.partial(
+      spec.algorithm.build,
+      self.create_backbone,
+      num_classes=self.task.num_train_classes * local.classes_per_label,
+      local=local,
+      seed=spec.seed,
+      **options,
+    )
     limit = local.max_examples_per_client
-    dataset = self.task.build_dataset_computation(limit)
-    file = None
     if spec.runtime.runtime == "tflite":
-      file = self.create_client_file()
       if "wrap_client_update_fn" in options:
         raise errors.FieldError(
           "runtime", "be another for what changes clients' updates", "tflite"
         )
-      example_type = client_file.UPDATE_TYPE
-      dataset = client_file.update_dataset
-      options["wrap_client_update_fn"] = lambda _: client_file.read_update
-    process = spec.algorithm.build(
-      self.create_backbone,
-      num_classes=self.task.num_train_classes * local.classes_per_label,
-      local=local,
-      example_type=example_type,
-      seed=spec.seed,
-      **options,
-    )
-    process = tff.simulation.compose_dataset_computation_with_learning_process(
-      dataset, process
-    )
-    if file is None:
-      return process
-    return tflite.PhoneProcess(
-      process, file, self.task.find_client_dataset(limit)
+      return tflite.build_process(
+        build, self.create_client_file(), self.task.find_client_dataset(limit)
+      )
+    return tff.simulation.compose_dataset_computation_with_learning_process(
+      self.task.build_dataset_computation(limit),
+      build(example_type=self.task.example_type),
     )
 
   def create_client_file(self) -> client_file.ClientFile:

@@ -9,7 +9,7 @@ This process reads the data and draws the head and the order of a client, by the
 code of `in_process`, so that both runtimes train the same clients.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 import importlib.util
 import json
@@ -48,20 +48,38 @@ class PhoneProcess(tff.learning.templates.LearningProcess):
     create_dataset: From a virtual client's identifier to its data set.
   """
 
-  def __init__(
-    self,
-    process: tff.learning.templates.LearningProcess,
-    file: client_file.ClientFile,
-    create_dataset: Any,
-  ):
-    """Adds them to a process that takes `client_file.encode_update`'s."""
-    super().__init__(
-      process.initialize,
-      process.next,
-      process.get_model_weights,
-      process.set_model_weights,
-    )
-    self.file, self.create_dataset = file, create_dataset
+  file: client_file.ClientFile
+  create_dataset: Callable[[tf.Tensor], tf.data.Dataset]
+
+
+def build_process(
+  build: Callable[..., tff.learning.templates.LearningProcess],
+  file: client_file.ClientFile,
+  create_dataset: Callable[[tf.Tensor], tf.data.Dataset],
+) -> PhoneProcess:
+  """Builds the process of a run whose clients are phones.
+
+  Args:
+    build: Of the algorithm, but for example_type and wrap_client_update_fn.
+    file: What a client runs.
+    create_dataset: From a virtual client's identifier to its data set.
+  """
+  process = tff.simulation.compose_dataset_computation_with_learning_process(
+    client_file.update_dataset,
+    build(
+      example_type=client_file.UPDATE_TYPE,
+      # The update is what came in, in place of what a client computes.
+      wrap_client_update_fn=lambda _: client_file.read_update,
+    ),
+  )
+  phones = PhoneProcess(
+    process.initialize,
+    process.next,
+    process.get_model_weights,
+    process.set_model_weights,
+  )
+  phones.file, phones.create_dataset = file, create_dataset
+  return phones
 
 
 class TfliteRuntime(in_process.InProcessRuntime):
@@ -73,6 +91,7 @@ class TfliteRuntime(in_process.InProcessRuntime):
 
   Attributes:
     peak_memory_bytes: Most memory of a client's process.
+    delta_counts: Deltas of the last round, as `deltas.Inbox.counts`.
   """
 
   def __init__(self, config: runtime_lib.RuntimeConfig):
@@ -96,6 +115,7 @@ class TfliteRuntime(in_process.InProcessRuntime):
       )
     super().__init__(config)
     self.peak_memory_bytes = 0
+    self.delta_counts: Mapping[str, int] = {}
     self._directory = tempfile.TemporaryDirectory(prefix="tff_fedemb_phones_")
     self._folder = pathlib.Path(self._directory.name)
     self._fold = self._fold_on_phones
@@ -155,6 +175,7 @@ class TfliteRuntime(in_process.InProcessRuntime):
       round_num=round_num,
       devices=client_ids,
     )
+    self.delta_counts = inbox.counts
     updates = []
     with futures.ThreadPoolExecutor(self.concurrent_clients) as threads:
       running = [
