@@ -17,6 +17,7 @@ from tff_fedemb import errors
 from tff_fedemb.algorithms import client_file
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import local_training
+from tff_fedemb.algorithms import simulated_phones
 from tff_fedemb.data import tensor_files
 from tff_fedemb.models import backbones
 from tff_fedemb.models import heads
@@ -83,7 +84,7 @@ def _on_phone(file, examples, folder):
   """What a process without TensorFlow gives, and what stays there."""
   dataset = builders.create_dataset(*examples).batch(16)
   drawn = tf.function(
-    lambda: client_file.draw(file, dataset, tf.constant(_ROUND))
+    lambda: simulated_phones.draw(file, dataset, tf.constant(_ROUND))
   )()
   inputs = {name: value.numpy() for name, value in drawn.inputs.items()}
   weights = _weights(file)
@@ -250,12 +251,12 @@ def test_refuses_a_backbone_by_its_layer():
 
 def test_updates_come_back_as_they_were():
   delta = [np.float32([[1, -2.5]]), np.float32([3])]
-  counts = client_file.Counts(2**40, 2, 3, 4, 0.5)
-  update = client_file.encode_update(delta, counts)
+  counts = simulated_phones.Counts(2**40, 2, 3, 4, 0.5)
+  update = simulated_phones.encode_update(delta, counts)
   shapes = dataclasses.make_dataclass("W", ["trainable"])(
     [tf.TensorSpec([1, 2]), tf.TensorSpec([1])]
   )
-  found = client_file.read_update(
+  found = simulated_phones.read_update(
     shapes, tf.data.Dataset.from_tensors(update), tf.constant(0)
   )
   assert [x.numpy().tolist() for x in found.delta] == [[[1, -2.5]], [3]]

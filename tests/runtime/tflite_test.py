@@ -22,6 +22,7 @@ from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.algorithms import server_optimizers
+from tff_fedemb.algorithms import simulated_phones
 from tff_fedemb.data import tensor_files
 from tff_fedemb.models import heads
 from tff_fedemb.program import chain as chain_lib
@@ -197,7 +198,7 @@ def _run_round(started, messages, monkeypatch):
 
   def run_client(name, client_id, round_num):
     del name, round_num  # Unused.
-    return messages[client_id], client_file.Counts()
+    return messages[client_id], simulated_phones.Counts()
 
   with monkeypatch.context() as patch:
     patch.setattr(runtime, "_run_client", run_client)
@@ -269,22 +270,9 @@ def test_without_litert_it_says_what_installs_it(monkeypatch):
     runtimes.create_runtime("tflite")
 
 
-_RUN = (
-  *("--task=handwriting", "--num_users=40", "--backbone=convnet_tanh"),
-  *("--head=linear", "--participation=min_separation", "--min_separation=2"),
-  *("--clients_per_round=20", "--users_per_client=1", "--rounds=3"),
-  *("--aggregator=blt", "--noise_multiplier=0.7", "--noise_seed=5"),
-  *("--clip_norm=0.1", "--batch_size=16", "--sampling_seed=1"),
-  *("--evaluate_every=0", "--max_held_out_images=200"),
-  *("--checkpoint_every=3", "--client_learning_rate=0.1"),
-)
-
-
 def _start(run_dir, runtime):
   return programs.launch(
-    *("binaries.run_federated", *_RUN),
-    *(f"--run_dir={run_dir}", f"--runtime={runtime}"),
-    log=f"{run_dir}.log",
+    "tests.runtime.phone_run", str(run_dir), runtime, log=f"{run_dir}.log"
   )
 
 

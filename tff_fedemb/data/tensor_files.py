@@ -15,7 +15,7 @@ _METADATA = "__metadata__"
 _LENGTH_BYTES = 8
 _MAX_HEADER_BYTES = 1 << 20
 # Types that are written; others are refused.
-_TYPES = {
+_TYPES: dict[str, np.dtype] = {
   "F32": np.dtype("<f4"),
   "I32": np.dtype("<i4"),
   "I64": np.dtype("<i8"),

@@ -125,14 +125,15 @@ class ClientFold:
   def __call__(
     self,
     prepared: Sequence[Any],
-    client_ids: Sequence[str],
+    client_ids: Sequence[Any],
     skip_fn: Callable[[client_error.ClientError], None] | None,
   ) -> tuple[list[Any], secure_sums.RoundTotal]:
     """Trains clients and adds up their updates in the order of the ids.
 
     Args:
       prepared: What the server sends to each client.
-      client_ids: Possibly none at all.
+      client_ids: Possibly none at all; or strings of bytes, if the process
+        takes what clients sent.
       skip_fn: Receives the errors of clients that are left out of the sum, in
         the order of the ids. None leaves no client out: the first error ends
         the call.

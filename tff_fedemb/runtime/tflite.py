@@ -27,6 +27,7 @@ import tensorflow_federated as tff
 from tff_fedemb import errors
 from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.algorithms import client_file
+from tff_fedemb.algorithms import simulated_phones
 from tff_fedemb.data import tensor_files
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import client_error
@@ -65,11 +66,11 @@ def build_process(
     create_dataset: From a virtual client's identifier to its data set.
   """
   process = tff.simulation.compose_dataset_computation_with_learning_process(
-    client_file.update_dataset,
+    simulated_phones.update_dataset,
     build(
-      example_type=client_file.UPDATE_TYPE,
+      example_type=simulated_phones.UPDATE_TYPE,
       # The update is what came in, in place of what a client computes.
-      wrap_client_update_fn=lambda _: client_file.read_update,
+      wrap_client_update_fn=lambda _: simulated_phones.read_update,
     ),
   )
   phones = PhoneProcess(
@@ -145,7 +146,7 @@ class TfliteRuntime(in_process.InProcessRuntime):
       )
       def draw(client_id, round_num):
         dataset = process.create_dataset(client_id)
-        return client_file.draw(process.file, dataset, round_num)
+        return simulated_phones.draw(process.file, dataset, round_num)
 
       self._draw = draw
     return state
@@ -194,7 +195,7 @@ class TfliteRuntime(in_process.InProcessRuntime):
           except ValueError as error:
             self._skipped.append(client_error.ClientError(client_id, error))
             continue
-          updates.append(client_file.encode_update(delta, counts))
+          updates.append(simulated_phones.encode_update(delta, counts))
       finally:
         for future in running:
           future.cancel()
@@ -202,7 +203,7 @@ class TfliteRuntime(in_process.InProcessRuntime):
 
   def _run_client(
     self, name: str, client_id: str, round_num: int
-  ) -> tuple[bytes, client_file.Counts]:
+  ) -> tuple[bytes, simulated_phones.Counts]:
     """Runs a client; returns what it sends, and what a phone would keep."""
     drawn = self._draw(client_id, round_num)
     inputs = {key: value.numpy() for key, value in drawn.inputs.items()}
@@ -225,7 +226,7 @@ class TfliteRuntime(in_process.InProcessRuntime):
       self.peak_memory_bytes, facts["peak_memory_bytes"]
     )
     places = inputs["order"]
-    return delta.read_bytes(), client_file.Counts(
+    return delta.read_bytes(), simulated_phones.Counts(
       num_examples=int(np.sum(places >= 0)),
       num_classes=int(drawn.num_classes),
       num_correct=int(facts[client_file.NUM_CORRECT]),

@@ -131,8 +131,11 @@ def export(
     errors.FieldError: If it cannot be done.
     errors.DataError: If an image cannot be used.
   """
-  paths = {"run_dir": os.fspath(run_dir), "output_dir": os.fspath(output_dir)}
-  execute(ExportConfig(**paths, **options), task)
+  output_dir = os.fspath(output_dir)
+  config = ExportConfig(
+    run_dir=os.fspath(run_dir), output_dir=output_dir, **options
+  )
+  execute(config, task)
 
 
 def execute(config: ExportConfig, task: task_lib.Task | None = None) -> None:
