@@ -22,6 +22,7 @@ setuptools.setup(
   ),
   package_data={
     "binaries": ["flagfiles/*.flags", "flagfiles/*/*.flags"],
+    "tff_fedemb.models.starts": ["*.h5"],
     "tff_fedemb.report": ["template/*"],
     "tff_fedemb.deployment": ["presets/*.yaml"],
   },

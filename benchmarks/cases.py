@@ -20,12 +20,15 @@ from tff_fedemb.runtime import precision as precision_lib
 # A backbone of 25 million parameters whose step is cheap: what is left is what
 # a framework does with the weights.
 DENSE = "dense25m"
-NUM_CLASSES = 36
+# The network of pfl-research's benchmark on CIFAR-10.
+SIMPLE_CNN = "simple_cnn"
 PFL_RESEARCH = "pfl_research"
 
 _LENET = "lenet_10x20x20"
 # As a cohort of devices: many clients with little work, read from storage.
 _WRITERS = "convnet_512x2x16"
+# That benchmark, 50 of 1,000 users a round, on images that are made up.
+_CIFAR10 = "cifar10_50x5x10"
 _LONG_RUN, _LONG_RUN_ROUNDS = "mobilenet_v2_small_4x1x8_500_rounds", 500
 # Compiles and buffers for some rounds before it is what it stays.
 _SETTLED_ROUND = 50
@@ -60,12 +63,14 @@ class Case:
     num_clients: Clients of a round.
     steps: Batches that each client trains on.
     batch_size: Images of a batch.
-    backbone: Its name in the registry, or `DENSE`.
+    backbone: Its name in the registry, `DENSE` or `SIMPLE_CNN`.
     image_shape: Height, width and channels of what the backbone is given.
     aggregator: Its name in the registry.
     photos: What clients read from files; `None` for random pixels, which are
       made where they are used.
     num_writers: Users of a database of handwriting, if clients read that.
+    num_classes: Classes of images that are made up.
+    learning_rate: Learning rate of clients.
   """
 
   num_clients: int
@@ -76,6 +81,8 @@ class Case:
   aggregator: str = aggregators.DEFAULT
   photos: Photos | None = None
   num_writers: int | None = None
+  num_classes: int = 36
+  learning_rate: float = 0.05
 
   def client_ids(self, round_num: int) -> list[str]:
     """The clients of a round, other ones than of the round before."""
@@ -95,6 +102,14 @@ _DENSE_CASES = {
   f"dense25m_4x1x16_{name}": Case(4, 1, 16, DENSE, aggregator=name)
   for name, known in aggregators.AGGREGATORS.items()
   if known.is_compared and not getattr(known.strategy_class, "is_banded", False)
+}
+_CIFAR10_CASES = {
+  f"{_CIFAR10}{end}": Case(
+    *(50, 5, 10, SIMPLE_CNN, (32, 32, 3), aggregator),
+    num_classes=10,
+    learning_rate=0.1,
+  )
+  for end, aggregator in (("", "none"), ("_gaussian", "gaussian"))
 }
 _LARGE = {
   "resnet50_4x2x16_112": Case(4, 2, 16, "resnet50", (112, 112, 3)),
@@ -119,6 +134,7 @@ CASES: Mapping[str, Case] = types.MappingProxyType(
     _LENET: Case(10, 20, 20),
     "lenet_50x10x16": _LENET_50,
     _WRITERS: Case(512, 2, 16, "convnet", num_writers=600),
+    **_CIFAR10_CASES,
     **_DENSE_CASES,
     **_GROWTH,
     **_LARGE,
@@ -131,6 +147,7 @@ CASES: Mapping[str, Case] = types.MappingProxyType(
   }
 )
 
+_OF_PFL_RESEARCH = (_LENET, _WRITERS, *_CIFAR10_CASES)
 _ALL = ("bare", "in_process", "tff")
 _WITH_RAY = ("in_process", "ray")
 # Cases and runtimes that take turns with each other, in the order of measuring.
@@ -138,6 +155,9 @@ _TURNS: Sequence[tuple[Iterable[str], Sequence[str]]] = (
   ([_LENET], _ALL),
   (["lenet_50x10x16"], _ALL),
   ([_WRITERS], _ALL),
+  # The bare loop clips and adds noise.
+  ([_CIFAR10], _ALL[1:]),
+  ([f"{_CIFAR10}_gaussian"], _ALL),
   (["dense25m_4x1x16_gaussian"], _ALL),
   # The bare loop has no correlated noise.
   (["dense25m_4x1x16_tree"], _ALL[1:]),
@@ -178,6 +198,8 @@ def _command(
     f"--nproc_per_node={len(os.sched_getaffinity(0))}",
     *("-m", "benchmarks.pfl_round", case.backbone),
     *map(str, (case.num_clients, case.steps, case.batch_size)),
+    *map(str, (case.num_classes, case.learning_rate)),
+    case.aggregator,
   )
 
 
@@ -186,7 +208,7 @@ def _create_group(
 ) -> results.Group:
   float32 = precision_lib.FLOAT32
   entries = {(name, r): float32 for name in names for r in runtimes}
-  for name in {_LENET, _WRITERS} if config.pfl_python else ():
+  for name in _OF_PFL_RESEARCH if config.pfl_python else ():
     if (name, "tff") in entries:
       entries[name, PFL_RESEARCH] = float32
   if (_LENET, "tff") in entries:

@@ -1,4 +1,6 @@
-"""A round in pfl-research: `pfl_round BACKBONE CLIENTS STEPS BATCH_SIZE`.
+"""A round in pfl-research.
+
+`pfl_round BACKBONE CLIENTS STEPS BATCH_SIZE CLASSES LEARNING_RATE AGGREGATOR`.
 
 Granqvist et al., "pfl-research: simulation framework for accelerating research
 in Private Federated Learning", 2024; version 0.6.0. An environment of its own
@@ -33,18 +35,26 @@ from pfl.privacy import gaussian_mechanism
 from pfl.privacy import privacy_mechanism
 import torch
 
-_NUM_CLASSES = 36
 # Channels and width of the convolutions.
 _BACKBONES = {
   "lenet": [(32, 5), (64, 5)],
   "convnet": [(16, 5), (32, 3), (64, 3)],
 }
+# That of the framework's own benchmark on CIFAR-10.
+_SIMPLE_CNN = "simple_cnn"
 _ROUNDS_AT_MOST = 1_000_000
 
 
-def _create_layers(backbone: str) -> torch.nn.Sequential:
+def _create_layers(backbone: str, num_classes: int) -> torch.nn.Sequential:
   """Creates layers from float32 images in [0, 1] to logits."""
   nn = torch.nn
+  if backbone == _SIMPLE_CNN:
+    return nn.Sequential(
+      *(nn.Conv2d(3, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU()),
+      *(nn.MaxPool2d(2), nn.Dropout(0.25), nn.Flatten()),
+      *(nn.Linear(64 * 14 * 14, 128), nn.ReLU(), nn.Dropout(0.5)),
+      nn.Linear(128, num_classes),
+    )
   layers = [nn.LayerNorm((1, 28, 28), elementwise_affine=False)]
   size, channels = 28, 1
   for filters, width in _BACKBONES[backbone]:
@@ -54,16 +64,16 @@ def _create_layers(backbone: str) -> torch.nn.Sequential:
       nn.ReLU(),
     ]
     size, channels = size // 2, filters
-  head = (nn.Linear(size * size * channels, 128), nn.Linear(128, _NUM_CLASSES))
+  head = (nn.Linear(size * size * channels, 128), nn.Linear(128, num_classes))
   return nn.Sequential(*layers, nn.Flatten(), *head)
 
 
 class _Model(torch.nn.Module):
   """As pfl asks for it."""
 
-  def __init__(self, backbone: str):
+  def __init__(self, backbone: str, num_classes: int):
     super().__init__()
-    self.layers = _create_layers(backbone)
+    self.layers = _create_layers(backbone, num_classes)
 
   def forward(self, images):
     return self.layers(images.float() / 255.0)
@@ -106,16 +116,26 @@ class _Pace(callback_base.TrainingProcessCallback):
     return self._answer_and_wait("done"), metrics.Metrics()
 
 
-def main(backbone: str, num_clients: int, steps: int, batch_size: int) -> None:
+def main(
+  backbone: str,
+  num_clients: int,
+  steps: int,
+  batch_size: int,
+  num_classes: int,
+  *,
+  learning_rate: float,
+  aggregator: str,
+) -> None:
   """Trains until the input ends."""
   torch.set_num_threads(1)
-  num_users = 10 * num_clients
+  num_users = 20 * num_clients
+  image_shape = (3, 32, 32) if backbone == _SIMPLE_CNN else (1, 28, 28)
 
   def make_dataset(user_id):
     random = np.random.default_rng(int(user_id))
     size = steps * batch_size
-    images = random.integers(0, 256, (size, 1, 28, 28), np.uint8)
-    labels = random.integers(0, _NUM_CLASSES, size)
+    images = random.integers(0, 256, (size, *image_shape), np.uint8)
+    labels = random.integers(0, num_classes, size)
     return dataset.Dataset(raw_data=(images, labels), user_id=user_id)
 
   next_user = 0
@@ -127,7 +147,7 @@ def main(backbone: str, num_clients: int, steps: int, batch_size: int) -> None:
 
   users = federated_dataset.FederatedDataset(make_dataset, sample_user)
   # Takes three quarters of the time of the default layout.
-  network = _Model(backbone).to(memory_format=torch.channels_last)
+  network = _Model(backbone, num_classes).to(memory_format=torch.channels_last)
   model = pytorch.PyTorchModel(
     network,
     local_optimizer_create=torch.optim.SGD,
@@ -135,14 +155,13 @@ def main(backbone: str, num_clients: int, steps: int, batch_size: int) -> None:
       network.parameters(), lr=1.0, momentum=0.9
     ),
   )
+  noise = privacy_mechanism.CentrallyAppliedPrivacyMechanism(
+    gaussian_mechanism.GaussianMechanism(1.0, 0.1)
+  )
   backend = simulate.SimulatedBackend(
     training_data=users,
     val_data=users,
-    postprocessors=[
-      privacy_mechanism.CentrallyAppliedPrivacyMechanism(
-        gaussian_mechanism.GaussianMechanism(1.0, 0.1)
-      )
-    ],
+    postprocessors=[] if aggregator == "none" else [noise],
   )
   federated_averaging.FederatedAveraging().run(
     base.NNAlgorithmParams(
@@ -155,7 +174,7 @@ def main(backbone: str, num_clients: int, steps: int, batch_size: int) -> None:
     model,
     model_train_params=hyperparam.NNTrainHyperParams(
       local_num_epochs=1,
-      local_learning_rate=0.05,
+      local_learning_rate=learning_rate,
       local_batch_size=batch_size,
     ),
     model_eval_params=hyperparam.NNEvalHyperParams(local_batch_size=batch_size),
@@ -164,4 +183,10 @@ def main(backbone: str, num_clients: int, steps: int, batch_size: int) -> None:
 
 
 if __name__ == "__main__":
-  main(sys.argv[1], *map(int, sys.argv[2:]))
+  _BACKBONE, *_SIZES, _RATE, _AGGREGATOR = sys.argv[1:]
+  main(
+    _BACKBONE,
+    *map(int, _SIZES),
+    learning_rate=float(_RATE),
+    aggregator=_AGGREGATOR,
+  )

@@ -80,7 +80,7 @@ def _write_gld(directory: pathlib.Path, case: cases.Case) -> None:
   train = directory / "gld160k" / "train"
   train.mkdir(parents=True)
   shape = (case.photos.num_users, case.steps * case.batch_size)
-  labels = generator.integers(0, cases.NUM_CLASSES, shape).tolist()
+  labels = generator.integers(0, case.num_classes, shape).tolist()
   files = {train / str(user): of_user for user, of_user in enumerate(labels)}
   for path, of_file in (files | {_TEST_FILE: _TEST_LABELS}).items():
     tfrecord_files.write_records(

@@ -37,7 +37,6 @@ from tff_fedemb.runtime import base
 from tff_fedemb.runtime import worker_process
 
 EMBEDDING_DIM = 128
-CLIENT_LEARNING_RATE = 0.05
 HEAD_LR_SCALE = 10.0
 SERVER_LEARNING_RATE = 1.0
 SERVER_MOMENTUM = 0.9
@@ -48,11 +47,25 @@ _WRITER_IMAGES = 160
 
 def create_backbone(case: cases.Case) -> tf.keras.Model:
   """Creates the Keras model from images to `[batch, EMBEDDING_DIM]`."""
+  layers = tf.keras.layers
+  if case.backbone == cases.SIMPLE_CNN:
+    return tf.keras.Sequential(
+      [
+        layers.InputLayer(input_shape=case.image_shape),
+        layers.Rescaling(1.0 / 255.0),
+        layers.Conv2D(32, 3, activation="relu"),
+        layers.Conv2D(64, 3, activation="relu"),
+        layers.MaxPool2D(2),
+        layers.Dropout(0.25),
+        layers.Flatten(),
+        layers.Dense(EMBEDDING_DIM, activation="relu"),
+        layers.Dropout(0.5),
+      ]
+    )
   if case.backbone != cases.DENSE:
     return backbones.create_backbone(
       case.backbone, case.image_shape, embedding_dim=EMBEDDING_DIM
     )
-  layers = tf.keras.layers
   return tf.keras.Sequential(
     [
       layers.InputLayer(input_shape=case.image_shape),
@@ -100,7 +113,7 @@ def create_examples(
     [num_examples, *case.image_shape], seed, 0, 256, tf.int32
   )
   labels = tf.random.stateless_uniform(
-    [num_examples], seed, 0, cases.NUM_CLASSES, tf.int64
+    [num_examples], seed, 0, case.num_classes, tf.int64
   )
   return tf.cast(images, tf.uint8), labels
 
@@ -109,10 +122,11 @@ def build_process(
   case: cases.Case, task: task_lib.Task | None = None
 ) -> tff.learning.templates.LearningProcess:
   """Builds DP-FedEmb on a case, from client ids; a task has its images."""
-  aggregator = registry.AGGREGATORS[case.aggregator](
+  mechanism_class = registry.AGGREGATORS[case.aggregator]
+  aggregator = mechanism_class(
     clients_per_round=case.num_clients,
     clip_norm=CLIP_NORM,
-    noise_multiplier=NOISE_MULTIPLIER,
+    noise_multiplier=NOISE_MULTIPLIER if mechanism_class.adds_noise else 0.0,
   )
   process = fedemb.build_fedemb(
     lambda: create_backbone(case),
@@ -130,7 +144,7 @@ def build_process(
       SERVER_LEARNING_RATE, SERVER_MOMENTUM
     ),
     config=local_training.LocalTraining(
-      learning_rate=CLIENT_LEARNING_RATE,
+      learning_rate=case.learning_rate,
       head_lr_scale=HEAD_LR_SCALE,
       batch_size=case.batch_size,
       decode_images=task.decode_images if task else None,
@@ -159,10 +173,10 @@ class _Client:
     self._case = case
     self._task = task
     self._head = tf.Variable(
-      tf.zeros([cases.NUM_CLASSES, EMBEDDING_DIM]),
+      tf.zeros([case.num_classes, EMBEDDING_DIM]),
       trainable=False,
     )
-    self._bias = tf.Variable(tf.zeros([cases.NUM_CLASSES]), trainable=False)
+    self._bias = tf.Variable(tf.zeros([case.num_classes]), trainable=False)
 
   @tf.function
   def train(self, weights, client_id):
@@ -197,7 +211,7 @@ class _Client:
         )
       variables = [*self._variables, self._head, self._bias]
       gradients = tape.gradient(loss, variables)
-      rate = CLIENT_LEARNING_RATE
+      rate = self._case.learning_rate
       head_rate = rate * HEAD_LR_SCALE
       for variable, gradient in zip(variables, gradients, strict=True):
         is_head = variable is self._head or variable is self._bias
@@ -271,10 +285,10 @@ class KerasStep:
   def __init__(self, case: cases.Case):
     self._case = case
     backbone = create_backbone(case)
-    logits = tf.keras.layers.Dense(cases.NUM_CLASSES)(backbone.output)
+    logits = tf.keras.layers.Dense(case.num_classes)(backbone.output)
     self.model = tf.keras.Model(backbone.input, logits)
     self.model.compile(
-      optimizer=tf.keras.optimizers.SGD(CLIENT_LEARNING_RATE),
+      optimizer=tf.keras.optimizers.SGD(case.learning_rate),
       loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
     # `train_on_batch` would make a data set of each batch.

@@ -186,7 +186,7 @@ def open_spec(
   chosen = photo_choices.choose(
     task, parser.given, federated=spec.algorithm.is_private
   )
-  tqdm.tqdm.write(photo_choices.tell(task, chosen))
+  tqdm.tqdm.write(photo_choices.tell(task, chosen, parser.given))
   parser.set({name: choice.value for name, choice in chosen.items()})
   return flags.create().with_absolute_paths(), task
 

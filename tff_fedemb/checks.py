@@ -182,5 +182,5 @@ def check_rounds(rounds: Any, *, minimum: int) -> int:
 
 
 def count_in_words(number: float) -> str:
-  """Returns a count with thousands separated, for example '131,072'."""
-  return f"{int(number) if number == int(number) else number:,}"
+  """Returns a count with thousands separated, such as '131,072' or '489.66'."""
+  return f"{int(number) if number == int(number) else round(number, 2):,}"

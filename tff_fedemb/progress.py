@@ -1,9 +1,31 @@
-"""Progress bars: on terminals, where work lasts; and sizes in words."""
+"""How work goes: bars on terminals, seconds by part, sizes in words."""
 
 from collections.abc import Iterable
+import time
 from typing import Any
 
+import psutil
 import tqdm
+
+
+class Stopwatch:
+  """Times the parts of a program, one after the other.
+
+  Attributes:
+    seconds: By part, in the order in which they ended; the first is the time
+      from the start of the process to the making of this object.
+  """
+
+  def __init__(self):
+    age = time.time() - psutil.Process().create_time()
+    self.seconds = {"process_before": age}
+    self._last = time.perf_counter()
+
+  def end(self, part: str) -> None:
+    """Ends a part, which began when the one before it ended."""
+    now = time.perf_counter()
+    self.seconds[part] = self.seconds.get(part, 0.0) + now - self._last
+    self._last = now
 
 
 def create_bar(

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from tasks.synthetic import characters
 from tasks.synthetic import store
 from tasks.synthetic import textures
 from tff_fedemb import checks
@@ -29,6 +30,8 @@ _IMAGES_OF_PERSON = (12, 29)
 _PERSON_SIDES = (92, 113)
 # Users of galleries and queries come after all that a folder may have.
 _FIRST_STRANGER = 1_000_000
+
+_START_SIDE, _IMAGES_OF_START = 48, 20
 
 _FACE = (112, 112)
 _IMAGES_OF_FACE = 72
@@ -196,11 +199,49 @@ def _place_face(given: store.Config, user: int) -> _Files:
     yield f"{subject}/{number}.png", _draw_face(given.seed, subject, number)
 
 
+def draw_start(seed: int, user: int, count: int = _SHOWN) -> list[Image.Image]:
+  """Draws a class to pretrain on: strokes; every third one is a texture."""
+  generator = np.random.default_rng([seed, user])
+  size = (_START_SIDE, _START_SIDE)
+  drawn = []
+  drawings = characters.draw_images(seed, user, count)
+  for number, drawing in enumerate(drawings):
+    if user % 3 == 2:
+      pixels = textures.draw(
+        size, seed=seed, class_id=user, user=number, index=number
+      )
+    else:
+      grey = Image.fromarray(drawing).resize(size, Image.Resampling.BILINEAR)
+      pixels = _colour(generator, np.asarray(grey))
+    drawn.append(Image.fromarray(pixels))
+  return drawn
+
+
+def _place_start(given: store.Config, user: int) -> _Files:
+  """`<person>/<n>.png`, to pretrain on."""
+  for number, image in enumerate(
+    draw_start(given.seed, user, _IMAGES_OF_START)
+  ):
+    yield f"person_{user:05d}/{number:02d}.png", image
+
+
+def _colour(generator: np.random.Generator, grey: np.ndarray) -> np.ndarray:
+  """Colours uint8 `[side, side]`: half of them, of these three in ten light."""
+  ink, paper = np.zeros(3), np.ones(3)
+  if generator.random() < 0.5:
+    ink, paper = generator.uniform(0, 0.5, 3), generator.uniform(0.5, 1, 3)
+    if generator.random() < 0.3:
+      ink, paper = paper, ink
+  share = grey[..., np.newaxis] / 255
+  return (255 * (ink + (paper - ink) * share)).astype(np.uint8)
+
+
 # How a user's photos lie, and about how many bytes they are.
 _FOLDERS: dict[str, tuple[Callable[[store.Config, int], _Files], int]] = {
   "digiface": (_place_face, 630_000),
   "photos": (_place_person, 60_000),
   "photos_match": (_place_stranger, 60_000),
+  "photos_start": (_place_start, 60_000),
   "photos_shared": (_place_shared, _USER_BYTES),
 }
 

@@ -24,6 +24,7 @@ WRITERS: dict[str, Callable[..., object]] = {
   "photos_shared": functools.partial(
     photos.write_folders, name="photos_shared"
   ),
+  "photos_start": functools.partial(photos.write_folders, name="photos_start"),
 }
 
 # Each function draws a row of a contact sheet from a seed and a number.
@@ -37,4 +38,5 @@ ROWS: dict[str, Callable[[int, int], Sequence[Image.Image]]] = {
   "photos": photos.draw_person,
   "photos_match": photos.draw_stranger,
   "photos_shared": photos.draw_class,
+  "photos_start": photos.draw_start,
 }

@@ -37,7 +37,7 @@ def test_goals_are_those_ratios():
 def test_goals_are_of_cases_that_there_are():
   goals = results.read_goals()
   goals = goals[~goals.case.str.startswith("least_squares")]
-  assert len(goals) == 33
+  assert len(goals) == 35
   for name in {*goals.case, *goals.other_case} - {""}:
     assert re.sub("_(bfloat16_math|mixed_bfloat16)$", "", name) in cases.CASES
 
@@ -87,13 +87,18 @@ def test_another_framework_does_the_work_of_the_case():
       dataclasses.replace(config, pfl_python="/some/python")
     )
   sizes = {
-    entry: (command[0], *command[-5:])
+    entry: (command[0], *command[-8:])
     for group in groups
     for entry, command in group.commands.items()
     if entry[1] == cases.PFL_RESEARCH
   }
   pfl = ("/some/python", "benchmarks.pfl_round")
   assert sizes == {
-    (_LENET, "pfl_research"): (*pfl, "lenet", "10", "20", "20"),
-    ("convnet_512x2x16", "pfl_research"): (*pfl, "convnet", "512", "2", "16"),
+    (name, "pfl_research"): (*pfl, *work.split())
+    for name, work in (
+      (_LENET, "lenet 10 20 20 36 0.05 gaussian"),
+      ("convnet_512x2x16", "convnet 512 2 16 36 0.05 gaussian"),
+      ("cifar10_50x5x10", "simple_cnn 50 5 10 10 0.1 none"),
+      ("cifar10_50x5x10_gaussian", "simple_cnn 50 5 10 10 0.1 gaussian"),
+    )
   }

@@ -11,7 +11,8 @@ from tff_fedemb import runtime as runtimes
 from tff_fedemb.models import heads
 
 _CLIENT_ID = 5
-_BATCH_SIZE = 2 * cases.NUM_CLASSES
+_NUM_CLASSES = 36
+_BATCH_SIZE = 2 * _NUM_CLASSES
 
 
 class _HeadOfBareLoop(heads.LinearHead):
@@ -30,7 +31,7 @@ def _create_examples(client_id, case, task=None):
   images = tf.random.stateless_uniform(
     [_BATCH_SIZE, *case.image_shape], [1, 2], 0, 256, tf.int32
   )
-  labels = tf.range(_BATCH_SIZE, dtype=tf.int64) % cases.NUM_CLASSES
+  labels = tf.range(_BATCH_SIZE, dtype=tf.int64) % _NUM_CLASSES
   assert case.batch_size == _BATCH_SIZE
   return tf.cast(images, tf.uint8), labels
 
@@ -92,11 +93,11 @@ def test_keras_trains_on_every_batch_of_every_client(monkeypatch):
     assert images.shape == (15, 2, 2, 1)
     for start in (0, 5, 10):
       x = images[start : start + 5].numpy().reshape(5, -1) / 255.0
-      y = np.eye(cases.NUM_CLASSES)[labels[start : start + 5]]
+      y = np.eye(_NUM_CLASSES)[labels[start : start + 5]]
       logits = np.exp(x @ kernel + bias)
       error = (logits / logits.sum(axis=1, keepdims=True) - y) / 5
-      kernel = kernel - training_rounds.CLIENT_LEARNING_RATE * x.T @ error
-      bias = bias - training_rounds.CLIENT_LEARNING_RATE * error.sum(axis=0)
+      kernel = kernel - case.learning_rate * x.T @ error
+      bias = bias - case.learning_rate * error.sum(axis=0)
   step.run_round(client_ids)
   np.testing.assert_allclose(dense.kernel, kernel, rtol=1e-4, atol=1e-6)
   np.testing.assert_allclose(dense.bias, bias, rtol=1e-4, atol=1e-6)

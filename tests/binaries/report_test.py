@@ -167,16 +167,17 @@ def test_summary_plots_and_metrics_of_a_run(run_dir, summary):
   round_sum = arithmetic.RoundSum(1.0, 2.0, 97_408)
   assert chain_lib.Chain(run_dir).ledger.round_sum == round_sum
   assert found["wall_seconds"] > found["wall_seconds_of_rounds"] > 0
+  assert found["seconds_by_part"]["rounds"] >= found["wall_seconds_of_rounds"]
   assert found["peak_memory_bytes"] > 100e6
   assert set(found) == {
     *("recall_at_far", "recall_at_far_untrained", "privacy"),
-    *("chain",),
     *("privacy_extrapolated", "rounds", "wall_seconds", "task", "split"),
     *("wall_seconds_of_rounds", "peak_memory_bytes", "algorithm", "data"),
     *("num_private_parameters", "num_users", "num_frozen_parameters"),
     *("user_meaning", "held_out_classes_are_new", "selection_users"),
     *("num_skipped_clients", "evaluation_on_training_users", "evaluation"),
     *("evaluation_untrained", "rounds_by_runs", "secure_sums"),
+    *("seconds_by_part", "chain"),
   }
   for name in ("loss", "recall", "roc", "epsilon", "overview"):
     assert (run_dir / "plots" / f"{name}.png").stat().st_size > 5_000
@@ -293,11 +294,16 @@ def test_what_may_be_given_away_has_figures_of_others(copy, summary, run_dir):
   output = copy / "release/report.html"
   assert output.read_text(encoding="utf-8") == own
   output.unlink()
-  _change(copy / "summary.json", evaluation_on_training_users=False)
+  found = json.loads((copy / "summary.json").read_text())
+  for when, eer in (("evaluation", 0.125), ("evaluation_untrained", None)):
+    found[when]["test"]["metrics"] = {"equal_error_rate": eer}
+  found["evaluation_on_training_users"] = False
+  _change(copy / "summary.json", **found)
   page.write_release(copy)
   parsed = pages.check(output.read_text(encoding="utf-8"))
   for recall in summary["recall_at_far"].values():
     assert f"{recall:.4f}" in parsed.text
+  assert "EER 0.1250 none" in parsed.text
   assert len(parsed.all("img")) == 2
   assert not parsed.all("symbol")
   assert summary["split"] not in parsed.text

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.binaries import programs
+from tff_fedemb.evaluation import retrieval
 
 
 @pytest.fixture(name="call", scope="module")
@@ -29,7 +30,7 @@ def _call(data_dir):
 
 def test_trains_without_privacy_and_says_so(call, tmp_path):
   run_dir, exported = tmp_path / "run", tmp_path / "backbone"
-  ended = call(run_dir, f"--export_backbone={exported}")
+  ended = call(run_dir, f"--export_backbone={exported}", "--metrics")
   assert ended.status == 0
   assert (exported / "saved_model.pb").exists()
   assert "epsilon = inf" in ended.output
@@ -42,6 +43,10 @@ def test_trains_without_privacy_and_says_so(call, tmp_path):
   summary = json.loads((run_dir / "summary.json").read_text())
   assert summary["privacy"]["epsilon"] == "inf"
   assert summary["privacy_extrapolated"] is None
+  for when in ("evaluation", "evaluation_untrained"):
+    metrics = summary[when]["test"]["metrics"]
+    assert set(metrics) == set(retrieval.TITLES)
+    assert 0 < metrics["map_at_r"] <= metrics["r_precision"] <= 1
   # Backbone, and a global head of 36 rows.
   assert summary["num_private_parameters"] == 453_632 + 36 * 128
   assert (run_dir / "release/saved_model/saved_model.pb").exists()

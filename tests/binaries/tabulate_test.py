@@ -9,6 +9,7 @@ from tests.plots import drawn
 from tests.report import measured_runs_test
 from tff_fedemb.report import measured_runs
 from tff_fedemb.report import tabulate as tabulate_run
+from tff_fedemb.run import spec as spec_lib
 
 write_run = measured_runs_test.write_run
 
@@ -45,6 +46,24 @@ def test_seeds_share_a_row(tmp_path):
     " | 0.1250 | 0.1000 | 200 | 1 | 1e+05 | 0.001 | - | 12.3; 3.9 | 2e-08"
     " | 1.28 |",
   ]
+
+
+def test_other_metrics_have_columns_where_they_were_measured(tmp_path):
+  """With more measured of it, a run is the same."""
+  _, lines = _call(
+    write_run(tmp_path / "a"),
+    write_run(tmp_path / "b", clip_norm=1.0, metrics={"r_precision": 0.25}),
+    write_run(
+      tmp_path / "c",
+      clip_norm=1.0,
+      seed=2,
+      metrics={"r_precision": 0.75},
+      evaluation=spec_lib.Evaluation(metrics=True),
+    ),
+  )
+  assert "| untrained | R-precision | test images |" in lines[0]
+  assert "| 0.1000 | - | 200 |" in lines[2]
+  assert "| 0.5000 +- 0.3536 | 200 |" in lines[3]
 
 
 def test_recalls_of_other_images_are_told(tmp_path):

@@ -4,8 +4,11 @@ import json
 import pathlib
 import shutil
 
+import numpy as np
+from PIL import Image
 import pytest
 
+from examples import forty_people
 from tests import notebook
 from tests.binaries import programs
 from tff_fedemb.program import model_card
@@ -22,10 +25,30 @@ _SMALL = (
 
 
 @pytest.mark.parametrize(
-  "name", ["own_aggregator.py", "own_task.py", "voices.py"]
+  "name",
+  ["forty_people.py", "own_aggregator.py", "own_task.py", "voices.py"],
 )
 def test_examples_are_short(name):
   assert len((_EXAMPLES / name).read_text().splitlines()) <= 60
+
+
+def test_forty_people_have_ten_photos_each(tmp_path):
+  characters = np.repeat(np.arange(50), 20)
+  images = np.zeros((1000, 28, 28), np.uint8) + characters[:, None, None]
+  np.savez(
+    tmp_path / "all.npz",
+    images=images.astype(np.uint8),
+    character_id=characters,
+  )
+  source, out = str(tmp_path / "all.npz"), tmp_path / "people"
+  forty_people.main(["", source, str(out), "1"])
+  people = sorted(out.iterdir())
+  assert len(people) == 40
+  for person in people:
+    photos = list(person.iterdir())
+    assert len(photos) == 10
+    with Image.open(photos[0]) as image:
+      assert np.asarray(image)[0, 0] == int(person.name[-4:])
 
 
 def test_own_aggregator_and_own_task_within_a_budget(tmp_path):

@@ -15,6 +15,7 @@ from tff_fedemb.evaluation import verification
 from tff_fedemb.models import backbones
 from tff_fedemb.models import mobilenet_v2
 from tff_fedemb.models import pretrained
+from tff_fedemb.models import starts
 from tff_fedemb.program import export
 
 _SHAPE = (32, 32, 3)
@@ -393,3 +394,29 @@ def test_loads_after_a_computation_was_traced(backbones_of, tmp_path):
       _randomize(backbone, seed=2)
       pretrained.load_pretrained(backbone, tmp_path / name)
       _assert_same_weights(backbone, source)
+
+
+def test_the_weights_that_are_shipped_fit_colour_and_grey_images():
+  assert starts.PATH.stat().st_size <= 1_000_000
+  grey = np.random.default_rng(0).uniform(0, 255, (3, 48, 48, 1)).astype("f")
+  found = []
+  for images in (grey, np.repeat(grey, 3, axis=-1)):
+    backbone = backbones.create_backbone(
+      starts.BACKBONE, images.shape[1:], embedding_dim=starts.EMBEDDING_DIM
+    )
+    loaded = pretrained.load_pretrained(backbone, starts.PATH)
+    assert loaded.num_initialized == 0
+    found.append(backbone(images).numpy())
+  np.testing.assert_allclose(*found, rtol=1e-3, atol=1e-3)
+
+
+def test_half_precision_comes_back(tmp_path):
+  backbone = backbones.create_backbone("convnet", (8, 8, 1), embedding_dim=4)
+  export.export_backbone(backbone, tmp_path / "model")
+  pretrained.write_half(tmp_path / "model", tmp_path / "half.h5")
+  other = backbones.create_backbone("convnet", (8, 8, 1), embedding_dim=4)
+  assert pretrained.load_pretrained(other, tmp_path / "half.h5").num_loaded
+  for value, expected in zip(
+    other.get_weights(), backbone.get_weights(), strict=True
+  ):
+    np.testing.assert_allclose(value, expected, rtol=1e-3, atol=1e-6)

@@ -165,6 +165,24 @@ def test_smallest_cohort_in_passes_is_found_among_all():
     )
 
 
+def test_random_allocation_finds_passes_that_are_just_long_enough():
+  plan = _plan(
+    kind="random_allocation",
+    accountant="allocation",
+    num_users=1_000,
+    users_per_round=100,
+    users_per_client=1,
+    rounds=12,
+    noise_multiplier=2.0,
+  )
+  found = _calibrate(plan, 0.5, "num_users").user_level
+  rounds = found.plan.participation.rounds_of_pass
+  # To a thousandth, as it takes long.
+  assert 100 * (rounds - 1) < found.value <= 100.1 * (rounds - 1) + 2
+  assert found.epsilon <= 0.5
+  assert _epsilon(plan.with_value("num_users", 100 * (rounds - 1))) > 0.5
+
+
 @pytest.mark.parametrize(
   "solve_for",
   [
@@ -243,7 +261,7 @@ _PASSES = {"kind": "min_separation"}
     (_PASSES, 1.0, 1.0, "num_users", "at least .* num_users = 199,001"),
     (_PASSES, 0.01, 1.0, "users_per_round", "users_per_round = 100,000"),
     (
-      {"kind": "balls_in_bins", "accountant": None},
+      {"mechanism": "blt", "kind": "balls_in_bins", "accountant": None},
       *(4.0, 1.0, "num_users", "solve_for must be noise_multiplier"),
     ),
   ],

@@ -27,6 +27,7 @@ def write_run(
   clip_norm=0.5,
   num_images=200,
   extrapolated=None,
+  metrics=None,
   **fields,
 ):
   """Writes what a run of 20 rounds with a tree leaves."""
@@ -52,7 +53,7 @@ def write_run(
     "recall_at_far_untrained": {"0.001": 0.1},
     "evaluation": {
       "validation": {"recall_at_far": {"0.001": recall / 2}},
-      "test": {"num_images": num_images},
+      "test": {"num_images": num_images, "metrics": metrics},
     },
     "privacy": {
       "epsilon": epsilon if noise else "inf",

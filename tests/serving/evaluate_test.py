@@ -98,10 +98,10 @@ class TestFolder:
   def test_result_is_that_of_the_pixels(
     self, evaluate, models, folder, pixels, tmp_path, capsys
   ):
-    report = evaluate(roc_png=tmp_path / "roc.png")
+    report = evaluate(roc_png=tmp_path / "roc.png", metrics=True)
     labels = np.repeat(np.arange(_NUM_CLASSES), _IMAGES_OF_CLASS)
     expected = verification.evaluate_pairs(
-      pixels.reshape(_NUM_IMAGES, -1), labels
+      pixels.reshape(_NUM_IMAGES, -1), labels, with_metrics=True
     )
     for name, value in expected.to_json().items():
       assert report[name] == value, name

@@ -4,6 +4,7 @@ import types
 
 import pytest
 
+from tff_fedemb.models import starts
 from tff_fedemb.training import photo_choices as plan
 
 
@@ -17,7 +18,11 @@ def _choose(num_users, alone, *, federated=True, side=64, **given):
     default_backbone="lenet" if side <= 64 else "mobilenet_v2",
   )
   chosen = plan.choose(task, given, federated=federated)
-  assert plan.tell(task, chosen).count("\n") == len(chosen)
+  told = plan.tell(task, chosen, given)
+  starts_well = {"pretrained_backbone"} & {*chosen, *given}
+  warned = num_users < 200 and not starts_well
+  assert told.count("\n") == len(chosen) + warned
+  assert ("from random weights" in told) == warned
   return {name: choice.value for name, choice in chosen.items()}
 
 
@@ -83,3 +88,14 @@ def test_pooled_data_and_large_images():
     "head_lr_scale": 1.0,
     "batch_size": 16,
   }
+
+
+def test_few_users_start_from_the_weights_that_are_shipped():
+  chosen = _choose(199, True, side=48)
+  assert chosen["backbone"] == "conv4"
+  assert chosen["pretrained_backbone"] == str(starts.PATH)
+  assert chosen["rounds"] == 20
+  assert chosen["client_learning_rate"] == 0.005
+  for given in ({"backbone": "lenet"}, {"pretrained_backbone": "mine.h5"}):
+    assert "pretrained_backbone" not in _choose(40, True, side=48, **given)
+  assert _choose(200, True, side=48)["backbone"] == "lenet"

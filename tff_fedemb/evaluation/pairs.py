@@ -137,6 +137,23 @@ class Steps:
       return -1.0
     return float((self.levels[step] + 1) * GRID_STEP)
 
+  def crossing(self) -> int:
+    """Returns the first step with no fewer false accepts than false rejects."""
+    return int(np.argmax(self._excess() >= 0))
+
+  def _excess(self) -> np.ndarray:
+    """False accept rate less false reject rate, of each step."""
+    negatives, positives = self.accepted_negatives, self.accepted_positives
+    return negatives / negatives[-1] + positives / positives[-1] - 1
+
+  def equal_error_rate(self) -> float:
+    """Returns where both rates are the same, on the line between two steps."""
+    step = self.crossing()
+    rates = self.accepted_negatives / self.accepted_negatives[-1]
+    before = (rates[step - 1], self._excess()[step - 1]) if step else (0, -1)
+    (low, below), (high, above) = before, (rates[step], self._excess()[step])
+    return float(low + (high - low) * below / (below - above))
+
   def auc(self) -> float:
     negatives = np.diff(self.accepted_negatives, prepend=0)
     positives = np.diff(self.accepted_positives, prepend=0)
@@ -157,12 +174,15 @@ class PairCounts:
       at about the rate's threshold.
     true_accepts: `[rates, n]` positive pairs accepted that involve the image,
       at the same thresholds.
+    negatives_above: `[n]` negative pairs that involve the image, at or above
+      its own level; 0 without levels.
   """
 
   steps: Steps
   auc_error_bound: float
   false_accepts: np.ndarray
   true_accepts: np.ndarray
+  negatives_above: np.ndarray
 
 
 def count_pairs(
@@ -170,6 +190,7 @@ def count_pairs(
   false_accept_rates: Sequence[float],
   *,
   image_rates: Sequence[float] = (),
+  image_levels: np.ndarray | None = None,
 ) -> PairCounts:
   """Counts negative and positive pairs by similarity.
 
@@ -179,6 +200,8 @@ def count_pairs(
       negative rate means that no negative pair is accepted.
     image_rates: Rates at which accepts are counted for each image, at the
       histogram's bin edge next above the threshold.
+    image_levels: `[n]` steps of the grid, from which on negative pairs are
+      counted for each image; the equal error rate is exact with them.
   """
   bins = _Bins.spanning(images.embeddings)
   counts = np.zeros((2, _NUM_BINS), np.int64)
@@ -195,12 +218,16 @@ def count_pairs(
   refined = np.zeros(_NUM_BINS, bool)
   thresholds = [_threshold_bin(coarse, bins, f) for f in false_accept_rates]
   refined[[index for index in thresholds if index >= 0]] = True
+  if image_levels is not None:
+    refined[bins.index(coarse.levels[[coarse.crossing()]])] = True
   mixed = np.all(counts, axis=0)
   if np.sum(counts[:, mixed]) <= _MAX_REFINED_PAIRS:
     refined |= mixed
 
   cuts = [_threshold_bin(coarse, bins, rate) for rate in image_rates]
-  levels, fine, accepts = _second_pass(images, bins, refined, cuts)
+  levels, fine, accepts, above = _second_pass(
+    images, bins, refined, cuts, image_levels
+  )
   rest = filled & ~refined
   steps = Steps.from_counts(
     np.append(edges[rest], levels), *np.append(counts[:, rest], fine, axis=1)
@@ -209,7 +236,7 @@ def count_pairs(
   unknown = np.dot(*np.where(refined, 0.0, counts))
   total = float(images.num_positives) * images.num_negatives
   return PairCounts(
-    steps, float(0.5 * unknown / total), accepts[:, 0], accepts[:, 1]
+    steps, float(0.5 * unknown / total), accepts[:, 0], accepts[:, 1], above
   )
 
 
@@ -251,14 +278,15 @@ def _threshold_bin(coarse: Steps, bins: _Bins, rate: float) -> int:
   return int(bins.index(coarse.levels[[step]])[0])
 
 
-def _second_pass(images, bins, refined, cuts):
+def _second_pass(images, bins, refined, cuts, image_levels):
   """Counts single similarities in some bins, and accepts for each image.
 
   The counts are of negatives and of positives, `[2, levels]`; the accepts,
   `[cuts, 2, n]`, are false and true ones, of pairs in bins above the cut, that
-  involve the image.
+  involve the image; the last are negatives from the image's own level on.
   """
   found = ([], [])
+  above = np.zeros_like(images.classes)
   accepts = np.zeros((len(cuts), 2, len(images.classes)), np.int64)
   for rows, columns, levels, *masks in images.blocks():
     index = bins.index(levels)
@@ -274,6 +302,12 @@ def _second_pass(images, bins, refined, cuts):
           accepted &= mask
         accept[kind, rows] += np.count_nonzero(accepted, axis=1)
         accept[kind, columns] += np.count_nonzero(accepted, axis=0)
+    if image_levels is not None:
+      for side, axis in ((rows, 1), (columns, 0)):
+        higher = levels >= np.expand_dims(image_levels[side], axis)
+        if masks[0] is not None:
+          higher &= masks[0]
+        above[side] += np.count_nonzero(higher, axis=axis)
 
   values = [np.concatenate([x for x, _ in side]) for side in found]
   repeats = [np.concatenate([x for _, x in side]) for side in found]
@@ -283,4 +317,4 @@ def _second_pass(images, bins, refined, cuts):
     np.bincount(place, weights=repeat, minlength=len(levels)).astype(np.int64)
     for place, repeat in zip(places, repeats, strict=True)
   ]
-  return levels, counts, accepts
+  return levels, counts, accepts, above

@@ -17,6 +17,7 @@ from scipy import stats
 from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.evaluation import pairs
+from tff_fedemb.evaluation import retrieval
 
 DEFAULT_FALSE_ACCEPT_RATES = (1e-3, 1e-2, 1e-1)
 
@@ -60,6 +61,8 @@ class VerificationResult:
       are all.
     recall_sample_interval_at_far: (low, high) for the recall of all images
       found, of which only the sample is known; None without one.
+    metrics: By name, as `retrieval.evaluate` returns them; None if they were
+      not asked for.
   """
 
   recall_at_far: Mapping[float, float]
@@ -78,6 +81,7 @@ class VerificationResult:
   warnings: tuple[str, ...]
   num_found: int | None = None
   recall_sample_interval_at_far: _Intervals | None = None
+  metrics: Mapping[str, float | None] | None = None
 
   def to_json(self) -> dict[str, Any]:
     """Returns the result for `json.dump`: FARs as strings ("0.001"), no NaN."""
@@ -119,6 +123,7 @@ def evaluate_pairs(
   false_accept_rates: Sequence[float] = DEFAULT_FALSE_ACCEPT_RATES,
   confidence: float = 0.95,
   num_found: int | None = None,
+  with_metrics: bool = False,
 ) -> VerificationResult:
   """Computes the verification metrics over all pairs of embeddings.
 
@@ -156,6 +161,7 @@ def evaluate_pairs(
       says what recall the others leave open: a normal interval with the
       delete-one-image jackknife's standard error, threshold and all, which
       shrinks to nothing as the sample grows to them all.
+    with_metrics: Whether to compute `metrics` as well.
 
   Returns:
     The metrics, with a warning for each rate too small for the data.
@@ -173,11 +179,13 @@ def evaluate_pairs(
   checks.check_number("confidence", confidence, above=0, below=1)
   images, num_zero = _prepare(embeddings, labels)
   warnings = _warnings(images, rates, num_zero)
-  return _evaluate(images, rates, float(confidence), num_found, warnings)
+  return _evaluate(
+    images, rates, float(confidence), num_found, warnings, with_metrics
+  )
 
 
 def _evaluate(
-  images, rates, confidence, num_found, warnings
+  images, rates, confidence, num_found, warnings, with_metrics
 ) -> VerificationResult:
   """Computes the metrics of images that are checked."""
   num_negatives = images.num_negatives
@@ -188,6 +196,7 @@ def _evaluate(
     images,
     [x for f in rates for x in (f, *outer[f], *inner[f])],
     image_rates=rates,
+    image_levels=retrieval.best_levels(images) if with_metrics else None,
   )
   steps = counts.steps
   warnings = (*warnings, *_warn_of_coincidence(steps, rates))
@@ -224,6 +233,7 @@ def _evaluate(
       f: _sample_interval(images, counts, i, f, error, num_found)
       for i, f in enumerate(rates)
     },
+    metrics=retrieval.evaluate(images, counts) if with_metrics else None,
   )
 
 

@@ -16,6 +16,9 @@ cases:
   such as those of `tf.keras.applications`, and may have layers of its own. The
   embedding layer is left as initialised. Batch normalisation becomes group
   normalisation, as `_add_group_normalization` says.
+
+Kernels for images in colour are summed over the colours for grey images, which
+gives what the same images in three equal channels would.
 """
 
 from collections.abc import Callable, Iterable
@@ -170,6 +173,10 @@ def _match(
 
   _add_group_normalization(weights, backbone)
   shapes = {name: v.shape.as_list() for name, v in variables.items()}
+  for name, shape in shapes.items():
+    value = weights.get(name)
+    if value is not None and [*value.shape[:2], 1, *value.shape[3:]] == shape:
+      weights[name] = value.sum(axis=2, keepdims=True, dtype=np.float32)
   names_in_file = {name: name for name in variables if name in weights}
   by_name = bool(names_in_file)
   if not by_name:
@@ -196,7 +203,7 @@ def _match(
   for name, value in values.items():
     if value.dtype.kind not in "fiu" or not np.all(np.isfinite(value)):
       fail(f"with {name} that is not all finite numbers")
-  return values
+  return {name: value.astype(np.float32) for name, value in values.items()}
 
 
 def layer_weights(backbone: tf.keras.Model) -> dict[str, tf.Variable]:
@@ -256,7 +263,9 @@ def _add(weights: Weights, name: str, value) -> None:
   weights[name] = np.asarray(value)
 
 
-def _read_checkpoint(prefix: pathlib.Path, backbone: tf.keras.Model) -> Weights:
+def _read_checkpoint(
+  prefix: pathlib.Path, backbone: tf.keras.Model | None
+) -> Weights:
   """Reads a TensorFlow checkpoint, also one in a SavedModel."""
   del backbone  # Its names are in the file.
   reader = tf.train.load_checkpoint(os.fspath(prefix))
@@ -286,6 +295,25 @@ def _read_checkpoint(prefix: pathlib.Path, backbone: tf.keras.Model) -> Weights:
     ):
       _add(weights, attribute.full_name, reader.get_tensor(key))
   return weights
+
+
+def write_half(saved_model: pathlib.Path, path: pathlib.Path) -> None:
+  """Writes the weights of a SavedModel as float16, by the names of layers.
+
+  Args:
+    saved_model: A directory of `export.export_backbone`.
+    path: The Keras file .h5 to write.
+  """
+  weights = _read_checkpoint(saved_model / "variables" / "variables", None)
+  with h5py.File(path, "w") as file:
+    file.attrs["layer_names"] = layers = _layers(weights)
+    for layer in layers:
+      names = [n for n in weights if n.startswith(f"{layer}/")]
+      file.create_group(layer).attrs["weight_names"] = names
+      for name in names:
+        file[layer].create_dataset(
+          name, data=weights[name].astype(np.float16), compression="gzip"
+        )
 
 
 def _read_hdf5(path: pathlib.Path, backbone: tf.keras.Model) -> Weights:

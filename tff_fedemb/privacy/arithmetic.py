@@ -1,7 +1,13 @@
 """What the arithmetic of the noise costs beyond a true Gaussian's.
 
-The derivation is in docs/privacy.md, "What arithmetic leaves"; Hoeffding 1963,
-"Probability Inequalities for Sums of Bounded Random Variables", is its core.
+A computed normal number is within 2^-49 standard deviations of the exact one,
+so the probability of each grid point is right to a factor 1 +- a with a = 1.25
+z sqrt(d) 2^-37. Over T d numbers the log-likelihood ratio between computed and
+exact noise exceeds B = T d a^2 + a sqrt(2 T d log(1/p)) with probability at
+most p (Hoeffding 1963, "Probability Inequalities for Sums of Bounded Random
+Variables"; Azuma 1967). Going from computed to exact noise and back gives
+epsilon + 2 B at delta exp(B) delta + p (1 + exp(epsilon + B)), with p so small
+that the last term is a millionth of delta.
 """
 
 from collections.abc import Callable, Sequence

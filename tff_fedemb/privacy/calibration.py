@@ -148,7 +148,7 @@ def calibrate(
   target_epsilon = checks.check_number(
     "target_epsilon", target_epsilon, above=0, maximum=limit
   )
-  if plan.accountants[0] in _OF_DRAWS and not is_noise:
+  if plan.accountants == ("monte_carlo",) and not is_noise:
     raise errors.FieldError(
       "solve_for",
       f"be noise_multiplier with participation {plan.participation.name}, whose"

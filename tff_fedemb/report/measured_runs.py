@@ -58,6 +58,7 @@ def load(paths: Iterable[pathlib.Path]) -> pd.DataFrame:
     recall_pretrained: The same of the backbone that it began with, if any.
     recall_validation: The same after training, of the validation split.
     num_images: Test images that both were measured on.
+    metrics: Of these, those beside recall by name; none if not asked for.
     epsilon, delta, zcdp: What the run itself cost; rho if sampling does not
       amplify.
     extrapolated: Epsilons of a larger population, user-level and the authors',
@@ -82,6 +83,8 @@ def _create_row(run: run_files.Run) -> dict[str, Any]:
   if compared["sampling_seed"] is not None:
     # Runs that were given one have another epsilon; whichever it was.
     compared["sampling_seed"] = "given"
+  # With more measured of it, a run is the same.
+  compared.pop("metrics", None)
   privacy = summary["privacy"]
   extrapolated = summary.get("privacy_extrapolated") or {}
   evaluation = summary["evaluation"]
@@ -95,6 +98,7 @@ def _create_row(run: run_files.Run) -> dict[str, Any]:
     "recall_pretrained": summary.get("recall_at_far_pretrained", {}).get(_RATE),
     "recall_validation": evaluation["validation"]["recall_at_far"][_RATE],
     "num_images": evaluation["test"]["num_images"],
+    "metrics": evaluation["test"].get("metrics") or {},
     "epsilon": float(privacy["epsilon"]),
     "delta": privacy["delta"],
     "zcdp": privacy["zcdp"],

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from etils import epy
 
 from tff_fedemb import errors
+from tff_fedemb.evaluation import retrieval
 from tff_fedemb.evaluation import verification
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
 from tff_fedemb.program import run_directory
@@ -69,6 +70,15 @@ class Run:
   def untrained(self) -> Mapping[str, Any]:
     """The same before training."""
     return self.summary["evaluation_untrained"][_TEST]
+
+  @property
+  def other_metrics(self) -> list[tuple[str, ...]]:
+    """Those of the test images beside recall: name, trained and untrained."""
+    before = self.untrained.get("metrics")
+    return [
+      (retrieval.TITLES[name], *map(retrieval.format_metric, (x, before[name])))
+      for name, x in (self.trained.get("metrics") or {}).items()
+    ]
 
   @functools.cached_property
   def results(self) -> Mapping[str, verification.VerificationResult]:

@@ -21,6 +21,7 @@ from etils import epy
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import output_files
+from tff_fedemb.evaluation import retrieval
 from tff_fedemb.report import measured_runs
 from tff_fedemb.report import run_files
 
@@ -211,6 +212,8 @@ def _figures(*values: Any) -> str:
 
 
 def _spread(values: pd.Series) -> str:
+  if values.isna().any():
+    return "-"
   if len(values) == 1:
     return f"{values.iloc[0]:.4f}"
   return f"{values.mean():.4f} +- {values.std():.4f}"
@@ -237,6 +240,7 @@ def tabulate(runs: pd.DataFrame) -> str:
   """
   rows = []
   runs = runs.assign(run=run_files.name_paths(list(runs.path)))
+  measured = dict.fromkeys(name for run in runs.metrics for name in run)
   for _, same in runs.groupby("setting", sort=False):
     run = same.iloc[0]
     counts = sorted(same.num_images.unique())
@@ -254,6 +258,14 @@ def tabulate(runs: pd.DataFrame) -> str:
         "validation": _spread(same.recall_validation),
         _RECALL: _spread(same.recall),
         "untrained": _spread(same.recall_untrained),
+      }
+      | {
+        retrieval.TITLES[name]: _spread(
+          same.metrics.map(lambda run, name=name: run.get(name))
+        )
+        for name in measured
+      }
+      | {
         "test images": " or ".join(f"{x:,.0f}" for x in counts) or "-",
         "seeds": len(same),
         "epsilon (this run)": _figures(run.epsilon),

@@ -60,7 +60,6 @@ def summarize(
   pretrained: Mapping[str, Any] | None,
   privacy: report_lib.PrivacyReport,
   extrapolation: extrapolation_lib.Extrapolation | None,
-  wall_seconds: float,
 ) -> dict[str, Any]:
   """Returns what summary.json holds.
 
@@ -76,7 +75,6 @@ def summarize(
       "evaluation" of each split, if those were not random weights.
     privacy: What the rounds cost.
     extrapolation: Cost with a larger population, if there is noise.
-    wall_seconds: Time of the whole run, start-up and evaluation included.
 
   Returns:
     JSON values by name; "inf" stands for infinity.
@@ -99,7 +97,6 @@ def summarize(
       "privacy_extrapolated": extrapolation and extrapolation.to_json(),
       "rounds": state.rounds_done,
       "rounds_by_runs": composition.rounds_by_runs(chain.ledger.history),
-      "wall_seconds": wall_seconds,
       "wall_seconds_of_rounds": state.wall_seconds,
       "peak_memory_bytes": peak_memory_bytes(),
       "num_private_parameters": sum(map(np.size, model_weights.trainable)),

@@ -53,11 +53,15 @@ class Evaluation(config.Config):
       which the model is evaluated before and after training; 0 for all. A
       larger split is sampled at random, always in the same way, and results
       name the sample.
+    metrics: Whether to measure EER, d', precision at 1, R-precision, MAP@R, MRR
+      and NMI on the held-out images too, before and after training. Of 50,000
+      images that takes a minute.
   """
 
   max_evaluation_images: int = config.field(2000, minimum=0)
   # All pairs of so many small images take minutes.
   max_held_out_images: int = config.field(20_000, minimum=0)
+  metrics: bool = config.field(False, decides=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

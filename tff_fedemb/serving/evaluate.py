@@ -20,6 +20,7 @@ from tff_fedemb.run import task as task_lib
 from tff_fedemb.serving import image_sources
 
 with epy.lazy_imports():
+  from tff_fedemb.evaluation import retrieval
   from tff_fedemb.evaluation import verification
   from tff_fedemb.plots import training_plots as plots
   from tff_fedemb.serving import saved_models
@@ -35,12 +36,15 @@ class EvaluationConfig(image_sources.ImageConfig):
     split: Split of the task.
     output_json: File for the result, in a directory that exists.
     roc_png: File for a picture of the ROC curve [none].
+    metrics: Whether to measure EER, d', precision at 1, R-precision, MAP@R, MRR
+      and NMI too.
   """
 
   saved_model: str
   split: str = config_lib.field("test", choices=task_lib.EVALUATION_SPLITS)
   output_json: str
   roc_png: str | None = None
+  metrics: bool = False
 
   def __post_init__(self):
     super().__post_init__()
@@ -76,7 +80,12 @@ def execute(
   num_found = len(source.labels) if len(rows) < len(source.labels) else None
   with runtime.open_map() as map_fn:
     result = image_sources.evaluate(
-      model, source, rows, map_fn=map_fn, num_found=num_found
+      model,
+      source,
+      rows,
+      map_fn=map_fn,
+      num_found=num_found,
+      with_metrics=config.metrics,
     )
   result = dataclasses.replace(
     result, warnings=(*source.warnings, *result.warnings)
@@ -136,6 +145,8 @@ def _tell(
       f"{result.threshold_at_far[rate]:.4f}"
     )
   print(f"  AUC     {result.auc:.4f}")
+  for name, value in (result.metrics or {}).items():
+    print(f"  {retrieval.TITLES[name]:<16}{retrieval.format_metric(value)}")
   print()
   for warning in result.warnings:
     print(f"warning: {warning}")

@@ -203,7 +203,7 @@ def export(run_dir: str, path: str) -> None:
 
   Args:
     run_dir: Directory of the run.
-    path: Where to.
+    path: Where to; a .h5 file gets the weights in half precision.
   """
   if os.path.exists(path):
     tqdm.tqdm.write(f"There is something at {path} already; left as it is.")
@@ -211,6 +211,10 @@ def export(run_dir: str, path: str) -> None:
   target = pathlib.Path(path).absolute()
   partial = target.with_name(f".{target.name}.partial")
   shutil.rmtree(partial, ignore_errors=True)
-  shutil.copytree(os.path.join(run_dir, run_directory.SAVED_MODEL), partial)
+  model = pathlib.Path(run_dir) / run_directory.SAVED_MODEL
+  if target.suffix == ".h5":
+    pretrained.write_half(model, partial)
+  else:
+    shutil.copytree(model, partial)
   os.replace(partial, target)
   tqdm.tqdm.write(f"Exported the backbone to {path}.")

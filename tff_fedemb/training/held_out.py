@@ -1,6 +1,6 @@
 """The held-out images of a task, and what a model makes of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 from typing import Any
 
@@ -9,11 +9,15 @@ import tensorflow as tf
 
 from tff_fedemb import errors
 from tff_fedemb.algorithms import composition
+from tff_fedemb.evaluation import comparison
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.evaluation import verification
 from tff_fedemb.program import training
 from tff_fedemb.run import spec as spec_lib
 from tff_fedemb.run import task as task_lib
+
+# By split.
+_Results = dict[str, verification.VerificationResult]
 
 
 def load_images(
@@ -74,6 +78,8 @@ class Embedded:
     false_accept_rates: Sequence[float] = (
       verification.DEFAULT_FALSE_ACCEPT_RATES
     ),
+    *,
+    with_metrics: bool = False,
   ) -> verification.VerificationResult:
     """Compares all pairs."""
     return verification.evaluate_pairs(
@@ -81,6 +87,7 @@ class Embedded:
       self.labels,
       false_accept_rates=false_accept_rates,
       num_found=self.num_found,
+      with_metrics=with_metrics,
     )
 
 
@@ -92,7 +99,9 @@ class Evaluator:
     backbone: tf.keras.Model,
     by_split: dict[str, embedding.LabelledImages],
     sample: embedding.LabelledImages,
+    with_metrics: bool = False,
   ):
+    self._with_metrics = with_metrics
     self.backbone = backbone
     self._embed = embedding.create_embedder(backbone)
     self._by_split = by_split
@@ -123,9 +132,21 @@ class Evaluator:
       for split, images in self._by_split.items()
     }
 
-  def evaluate_all(self) -> dict[str, verification.VerificationResult]:
+  def evaluate_all(self) -> _Results:
     return {
-      split: embedded.evaluate() for split, embedded in self.embed_all().items()
+      split: embedded.evaluate(with_metrics=self._with_metrics)
+      for split, embedded in self.embed_all().items()
+    }
+
+  def compare(
+    self, embedded: Mapping[str, Embedded], untrained: _Results
+  ) -> _Results:
+    """Evaluates embeddings; warns of splits no better than before training."""
+    return {
+      split: comparison.warn_if_no_better(
+        some.evaluate(with_metrics=self._with_metrics), untrained[split]
+      )
+      for split, some in embedded.items()
     }
 
   def validate(self, model_weights: Any) -> dict[str, float]:

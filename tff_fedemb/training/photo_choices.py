@@ -11,6 +11,7 @@ import dataclasses
 from typing import Any
 
 from tff_fedemb.aggregators import registry as aggregators
+from tff_fedemb.models import starts
 from tff_fedemb.run import task as task_lib
 
 # By whether a user has one class. One alone has nothing to tell apart then, and
@@ -30,6 +31,12 @@ _CLIP_NORM = 0.3
 _LEARNING_RATES = {"lenet": (0.05, 10.0)}
 _OTHER_LEARNING_RATES = (0.02, 5.0)
 _POOLED_ROUNDS = 20
+# Fewer users cannot hide one of them at any noise that a model learns with, and
+# teach a network too little: training starts from the weights that are shipped,
+# and a few rounds are enough.
+_FEW_USERS = 200
+_ROUNDS_FROM_START = 20
+_RATES_FROM_START = (0.005, 20.0)
 _MAX_POOLED_USERS = 256
 
 
@@ -62,17 +69,21 @@ def choose(
     By flag what is chosen, in the order in which one follows from another;
     nothing that was given.
   """
-  chosen = {"backbone": _choose_backbone(task)}
+  chosen = _choose_backbone(task, given)
+  is_started = "pretrained_backbone" in chosen
   if federated:
-    chosen |= _choose_cohort(task, given)
+    rounds = _ROUNDS_FROM_START if is_started else _ROUNDS
+    chosen |= _choose_cohort(task, given, rounds)
   else:
     users = min(_MAX_POOLED_USERS, len(task.train_users))
     chosen["users_per_round"] = Choice(
       users, f"of {len(task.train_users):,} users"
     )
     chosen["rounds"] = Choice(_POOLED_ROUNDS, "one pass over those users each")
-  name = given.get("backbone") or task.default_backbone
+  name = given.get("backbone") or chosen["backbone"].value
   rate, scale = _LEARNING_RATES.get(name, _OTHER_LEARNING_RATES)
+  if is_started:
+    rate, scale = _RATES_FROM_START
   chosen["client_learning_rate"] = Choice(rate, f"of {name}")
   chosen["head_lr_scale"] = (
     Choice(scale, "a client's head is new in every round")
@@ -83,13 +94,31 @@ def choose(
   return {name: c for name, c in chosen.items() if name not in given}
 
 
-def _choose_backbone(task: task_lib.Task) -> Choice:
-  height, width, _ = task.image_shape
-  return Choice(task.default_backbone, f"for images of {height}x{width} pixels")
+def _choose_backbone(
+  task: task_lib.Task, given: Mapping[str, Any]
+) -> dict[str, Choice]:
+  """A backbone, and for few users of small images the weights to start from."""
+  height, width, channels = task.image_shape
+  users = len(task.train_users)
+  if (
+    users < _FEW_USERS
+    and (height, width) == (starts.SIDE, starts.SIDE)
+    and channels in (1, 3)
+    and not {"backbone", "pretrained_backbone", "embedding_dim"} & set(given)
+  ):
+    few = f"{users:,} users teach too little, and cannot hide one of them"
+    return {
+      "backbone": Choice(starts.BACKBONE, "of the weights below"),
+      "pretrained_backbone": Choice(
+        str(starts.PATH), f"{few}: made-up patterns come first"
+      ),
+    }
+  why = f"for images of {height}x{width} pixels"
+  return {"backbone": Choice(task.default_backbone, why)}
 
 
 def _choose_cohort(
-  task: task_lib.Task, given: Mapping[str, Any]
+  task: task_lib.Task, given: Mapping[str, Any], rounds: int
 ) -> dict[str, Choice]:
   num_users, alone = len(task.train_users), task.one_class_per_user
   fewest = 2 if alone else 1
@@ -114,8 +143,8 @@ def _choose_cohort(
       clients, f"so that a round has {users:,} of {num_users:,} users"
     ),
     "rounds": Choice(
-      _ROUNDS,
-      f"a user is in {given.get('rounds', _ROUNDS) * users / num_users:.3g} of"
+      rounds,
+      f"a user is in {given.get('rounds', rounds) * users / num_users:.3g} of"
       " them on average",
     ),
     "clip_norm": Choice(_CLIP_NORM, "about half of an update of LeNet"),
@@ -131,14 +160,23 @@ def _choose_cohort(
   return chosen
 
 
-def tell(task: task_lib.Task, chosen: Mapping[str, Choice]) -> str:
+def tell(
+  task: task_lib.Task, chosen: Mapping[str, Choice], given: Mapping[str, Any]
+) -> str:
   """What is chosen, in lines."""
-  about = f"{len(task.train_users):,} users, {task.num_train_classes:,} classes"
+  users = len(task.train_users)
   lines = [
-    f"Chosen for {about}, by counting alone; a flag of yours wins:",
+    f"Chosen for {users:,} users, {task.num_train_classes:,} classes, by"
+    " counting alone; a flag of yours wins:",
     *(
       f"  --{name}={choice.value}  ({choice.reason})"
       for name, choice in chosen.items()
     ),
   ]
+  if users < _FEW_USERS and not {"pretrained_backbone"} & {*chosen, *given}:
+    lines.append(
+      f"warning: with fewer than {_FEW_USERS} users, training from random"
+      " weights ends about where it began. Give pretrained_backbone, or leave"
+      f" out backbone, with images of {starts.SIDE} pixels."
+    )
   return "\n".join(lines)

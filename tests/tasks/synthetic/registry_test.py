@@ -19,6 +19,7 @@ _NAMES = {
   "photos": ["person_0000"],
   "photos_match": ["gallery", "query"],
   "photos_shared": ["user_0000"],
+  "photos_start": ["person_00000"],
 }
 
 
