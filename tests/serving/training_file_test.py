@@ -46,13 +46,14 @@ def test_program_writes_a_run_s_clients(tmp_path):
   assert "output_dir must be a new file unless overwrite" in again.errors
 
 
-def test_spec_of_another_runtime_has_the_same_digest():
+def test_digest_is_of_what_decides_the_training():
   task = task_lib.create_task("handwriting", num_users=100)
   digests = {
     specs.create(task, **fields).training_digest
     for fields in (
       {},
       {"runtime": fe.Runtime(runtime="tff")},
+      {"evaluation": fe.Evaluation(metrics=True)},
       {"mechanism": {"kind": "gaussian", "clip_norm": 0.3}},
     )
   }

@@ -196,9 +196,13 @@ class RunSpec(training.TrainingConfig):
   @property
   def training_digest(self) -> str:
     """SHA-256, in hex, of what decides the result on any runtime."""
-    values = self.to_json()
-    del values["runtime"]
-    text = json.dumps(values, sort_keys=True)
+    settings = {
+      ".".join(names): value
+      for names, field, value in config.walk(self)
+      if field.decides and names[0] not in ("runtime", "task")
+    }
+    settings["task"] = self.to_json()["task"]
+    text = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
   def settings(self, *, with_paths: bool = True) -> dict[str, Any]:
