@@ -284,6 +284,7 @@ class TestIntervals:
       interval, abs=5e-5
     )
 
+  @pytest.mark.slow
   def test_sample_interval_holds_what_all_images_have(self):
     embeddings, labels = clustered(30, 20, dim=4)
     rng = np.random.default_rng(5)

@@ -76,7 +76,10 @@ def _count(variables):
   return sum(int(np.prod(variable.shape)) for variable in variables)
 
 
-@pytest.mark.parametrize("name", sorted(_LARGE))
+@pytest.mark.parametrize(
+  "name",
+  ["mobilenet_v2", pytest.param("resnet50", marks=pytest.mark.slow)],
+)
 def test_is_keras_with_another_normalization(name, monkeypatch):
   """Compares features on random images with random weights."""
   create_theirs, preprocess, shape, create, options = _LARGE[name]

@@ -130,6 +130,7 @@ def test_who_would_overspend_is_refused_and_nothing_changes(path):
   assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_twenty_programs_at_once_never_overspend(path):
   with futures.ProcessPoolExecutor(4) as pool:
     charged = sum(pool.map(_start, [path] * 20, range(20)))

@@ -85,7 +85,11 @@ def test_sampled_candidates(users_per_client, sensitivity, target_epsilon):
   ("claim", "sizes", "separations"),
   [
     # All twelve rounds fit into the wait that the population allows.
-    (b_min_sep.BMinSep(1_000, 80, users_per_client=4), [8, 12], [8, 12]),
+    pytest.param(
+      b_min_sep.BMinSep(1_000, 80, users_per_client=4),
+      *([8, 12], [8, 12]),
+      marks=pytest.mark.slow,
+    ),
     pytest.param(
       balls_in_bins.BallsInBins(1_000, 80, users_per_client=4),
       *([2, 12], [12, 12]),

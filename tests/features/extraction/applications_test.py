@@ -27,6 +27,7 @@ def _options(tmp_path):
   }
 
 
+@pytest.mark.slow
 def test_random_weights_and_those_of_a_file(options, tmp_path):
   """Features are those of Keras' own model and preparation."""
   extract = functools.partial(extractions.extract, tmp_path, **options)

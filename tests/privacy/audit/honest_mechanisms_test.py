@@ -93,7 +93,16 @@ def _bound(method, scores, included, significance):
   ).epsilon_lower
 
 
-@pytest.mark.parametrize("name", _MECHANISMS)
+@pytest.mark.parametrize(
+  "name",
+  [
+    pytest.param(
+      name,
+      marks=[] if name in ("gaussian", "banded") else [pytest.mark.slow],
+    )
+    for name in _MECHANISMS
+  ],
+)
 def test_honest_mechanism_is_not_refuted(name):
   claimed, scores, included = _MECHANISMS[name]()
   # More are not refused once in a million times.
