@@ -8,6 +8,16 @@ in a folder and below it. For each of them the file gets the nearest class, the
 similarity, whether it is accepted at the threshold that the model carries for
 this false accept rate, and the runner-up. Where queries lie in folders named
 like classes of the gallery, it is also told how many are right.
+
+For a large gallery, or one that changes, --index names a file of embeddings:
+
+  python -m binaries.match --saved_model=runs/first/release/saved_model \
+    --index=known.index --gallery=known --index_kind=hnsw
+  python -m binaries.match --saved_model=runs/first/release/saved_model \
+    --index=known.index --query=new --fpir=0.01 --output_csv=matches.csv
+
+The first command adds what is new in the folder, --remove=ann,bob removes
+classes. A search by hnsw tells how many of the nearest images it finds.
 """
 
 from collections.abc import Sequence

@@ -44,6 +44,19 @@ def _folder(tmp_path):
         "0.01": {"threshold": 0.6, "recall": 0.5, "warning": None},
       },
       "left_out": {"0.0001": "few pairs"},
+      "galleries": {
+        "fpir": [0.1, 0.01],
+        "by_images": [
+          {
+            "images": 1.5,
+            "num_classes": 20,
+            "size": [1, 2],
+            "threshold": [[0.1, 0.2], [0.5, 0.7]],
+            "fpir_low": [[0.03, 0.002], [0.03, 0.002]],
+            "fpir_high": [[0.2, 0.02], [0.25, 0.04]],
+          },
+        ],
+      },
     },
   )
   model_card.write(card, tmp_path / "model" / model_card.PATH)
@@ -81,12 +94,13 @@ def test_nearest_class_and_threshold(folder):
     assert row["nearest_class"] == name
     assert float(row["similarity"]) == pytest.approx(similarity, abs=1e-6)
     assert row["accepted"] == accepted
+    assert row["identity"] == (name if accepted == "true" else "unknown")
     assert row["nearest_image"] == os.fspath(folder / "gallery" / image)
     assert row["runner_up"] == second
     assert float(row["runner_up_similarity"]) == pytest.approx(its, abs=1e-6)
     assert row["folder_class"] == of_folder
   words = " ".join(ended.output.split())
-  assert "3 queries against 3 images of 2 classes: 2 accepted, 1 rej" in words
+  assert "3 queries against 3 images of 2 classes: 2 accepted, 1 unk" in words
   assert "with a probability of up to 0.003." in words
   assert "threshold is uncertain: few pairs" in words
   assert "right for 1 (0.5000); right and accepted 1 (0.5000; " in words
@@ -99,6 +113,85 @@ def test_another_rate_and_a_threshold_of_ones_own(folder):
   assert [row["accepted"] for row in rows] == ["true"] * 3
   _, rows = _call(folder, "--threshold=0.9", "--overwrite")
   assert [row["accepted"] for row in rows] == ["false", "true", "false"]
+
+
+def test_rate_of_a_gallery(folder):
+  # Two classes with three images.
+  ended, rows = _call(folder, "--fpir=0.01")
+  assert [row["identity"] for row in rows] == ["unknown", "ann", "ann"]
+  words = " ".join(ended.output.split())
+  assert "threshold 0.7000, false positive identification rate 0.01)" in words
+  assert (
+    "accepted with a probability of 0.01 (0.002 to 0.04), the mean" in words
+  )
+  assert "galleries of 2 classes with 1.5 images each." in words
+  assert (
+    "warning: 20 held-out classes are too few for fpir 0.01 in a gallery of 2:"
+    " the smallest that they support is 0.1." in words
+  )
+  ended, rows = _call(folder, "--fpir=0.1", "--overwrite")
+  assert [row["identity"] for row in rows] == ["bö b", "ann", "ann"]
+  assert "warning" not in ended.output
+
+
+def _call_index(folder, *more):
+  ended = programs.call(
+    "match", f"--saved_model={folder / 'model'}",
+    f"--index={folder / 'known'}", *more,
+  )  # fmt: skip
+  return ended, " ".join(ended.output.split())
+
+
+@pytest.mark.parametrize("kind", ["exact", "hnsw"])
+def test_an_index_is_built_and_searched(folder, kind):
+  _, expected = _call(folder, "--fpir=0.01", query="query")
+  (folder / "out.csv").unlink()
+  gallery = f"--gallery={folder / 'gallery'}"
+  ended, words = _call_index(folder, gallery, f"--index_kind={kind}")
+  assert ended.status == 0, ended.errors
+  assert "known: 3 images of 2 classes, 3 of them new; 0 removed." in words
+  search = (f"--query={folder / 'query'}", f"--output_csv={folder / 'out.csv'}")
+  _, words = _call_index(folder, *search, "--fpir=0.01")
+  assert "3 queries against 3 images of 2 classes: 2 accepted" in words
+  assert "galleries of 2 classes with 1.5 images each." in words
+  is_told = "finds 1.0000 of the ten nearest images of queries" in words
+  assert is_told == (kind == "hnsw")
+  with open(folder / "out.csv", encoding="utf-8") as file:
+    assert list(csv.DictReader(file)) == expected
+  # What is in it is not added again; what is removed may come back.
+  _write(folder / "gallery/cat/1.png", (0, 0, 0, 100))
+  _, words = _call_index(folder, gallery, "--remove=ann")
+  assert "known: 4 images of 3 classes, 3 of them new; 2 removed." in words
+  _, words = _call_index(folder, "--remove=ann,cat")
+  assert "known: 1 images of 1 classes, 0 of them new; 3 removed." in words
+  _, words = _call_index(folder, *search, "--threshold=0.5", "--overwrite")
+  assert "Of 2 others 1 are accepted." in words
+  ended, _ = _call_index(folder, *search, "--remove=bö b", "--overwrite")
+  programs.check_refused(ended, "--index must have an image left")
+
+
+def test_mistakes_with_an_index_are_one_line(folder):
+  gallery = f"--gallery={folder / 'gallery'}"
+  assert _call_index(folder, gallery)[0].status == 0
+  content = (folder / "known").read_bytes()
+  for more, expected in (
+    (["--index_kind=hnsw"], "--index_kind must be that of"),
+    (["--remove=bob"], "--remove must be classes of the index, found bob"),
+    ([f"--query={folder}"], "--output_csv must be given"),
+    (["--index=", gallery], "--query must be given"),
+    (["--index="], "--gallery must be given, or an index"),
+    ([f"--index={folder}/no/no", gallery], "--index must be in a directory"),
+    (
+      [f"--index={folder / 'gallery/ann/1.png'}"],
+      "--index must be a file that this program wrote",
+    ),
+  ):
+    programs.check_refused(_call_index(folder, *more)[0], expected)
+  extractions.export(folder / "model", _SHAPE, 2.0)
+  programs.check_refused(
+    _call_index(folder, gallery)[0], "--index must be of the same model"
+  )
+  assert (folder / "known").read_bytes() == content
 
 
 def test_an_image_is_not_compared_with_itself(folder):
@@ -123,6 +216,13 @@ def test_mistakes_are_one_line(folder):
     "--far must be a rate of which the model has a threshold: 0.001, 0.01,"
     " found 0.0001 (few pairs)",
   )
+  ended, _ = _call(folder, "--fpir=0.1", "--far=0.01")
+  programs.check_refused(
+    ended,
+    "--fpir must be the only one of fpir, far and threshold, found far too.",
+  )
+  ended, _ = _call(folder, "--fpir=0.001")
+  programs.check_refused(ended, "--fpir must be from 0.01 to 0.1, found 0.001")
   ended, _ = _call(folder, query="missing")
   programs.check_refused(ended, "--query must be a folder that can be read")
   ended, _ = _call(folder, f"--gallery={folder / 'gallery' / 'ann'}")
@@ -132,6 +232,9 @@ def test_mistakes_are_one_line(folder):
   model_card.write(dataclasses.replace(card, verification=None), path)
   ended, _ = _call(folder)
   programs.check_refused(ended, "--threshold must be given for a model that")
+  model_card.write(dataclasses.replace(card, verification={"at_far": {}}), path)
+  ended, _ = _call(folder, "--fpir=0.1")
+  programs.check_refused(ended, "--fpir must be given for a model whose card")
   path.unlink()
   ended, _ = _call(folder)
   programs.check_refused(ended, "--threshold must be given for a model that")

@@ -3,7 +3,7 @@
 import html.parser
 import re
 
-_VOID = {"meta", "link", "img", "br", "wbr"}
+_VOID = {"meta", "link", "img", "br", "wbr", "input"}
 # Attributes that make a browser fetch something.
 _FETCHING = {"src", "href", "srcset", "poster", "data", "action", "background"}
 

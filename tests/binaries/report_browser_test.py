@@ -122,6 +122,33 @@ def test_the_map_can_be_played_with(report, page):
   assert page.complaints == []
 
 
+def test_a_class_is_searched_for_with_the_keyboard(report, page):
+  page.open(report, 400)
+  page.evaluate("document.querySelector('[data-classes] summary').focus()")
+  for key, text in (("Enter", "\r"), ("Tab", "")):
+    for kind in ("keyDown", "keyUp"):
+      page.call(
+        "Input.dispatchKeyEvent",
+        type=kind,
+        key=key,
+        text=text if kind == "keyDown" else "",
+        windowsVirtualKeyCode={"Enter": 13, "Tab": 9}[key],
+      )
+  assert page.evaluate("document.activeElement.type") == "search"
+  names = "[...document.querySelectorAll('[data-classes] tbody tr')]"
+  names += ".filter(r => r.closest('[data-classes]').open && !r.hidden)"
+  names += ".map(r => r.cells[0].textContent)"
+  everything = page.evaluate(names)
+  page.call("Input.insertText", text=everything[0].upper())
+  found = page.evaluate(names)
+  assert everything[0] in found and len(found) < len(everything)
+  status = "document.querySelector('[data-classes] [role=status]').textContent"
+  assert page.evaluate(status) == f"{len(found)} of {len(everything)}"
+  page.call("Input.insertText", text="no such class")
+  assert page.evaluate(names) == []
+  assert page.complaints == []
+
+
 def test_folded_parts_are_printed(report, page, tmp_path):
   page.open(report, 1000)
   page.print(tmp_path / "report.pdf")

@@ -244,8 +244,8 @@ def test_the_report_of_a_run_says_what_its_summary_says(
   assert "not covered by the guarantee" in parsed.text
   commit = chain_lib.Chain(run_dir).found["code_version"]["commit"]
   assert (commit or "not recorded") in parsed.text
-  charts = [a["src"] for a in parsed.all("img")]
-  assert len(charts) == 5
+  assert "Who is confused with whom" in parsed.text and parsed.all("input")
+  assert len(charts := [a["src"] for a in parsed.all("img")]) == 7
   assert all(x.startswith("data:image/svg+xml;base64,") for x in charts)
   # Who took part is what amplification keeps secret.
   assert privacy["participation_checked"] not in parsed.text
@@ -370,7 +370,7 @@ def test_two_runs_are_compared(run_dir, copy, summary, tmp_path):
   assert f"first fedemb 3 {recalls}" in parsed.text
   assert f"copy {_NASTY} 3 {recalls}" in parsed.text
   assert len(parsed.all("script")) == 1
-  assert len(parsed.all("img")) == 11
+  assert len(parsed.all("img")) == 15
 
 
 def test_names_are_escaped(run_dir, data_dir):

@@ -9,6 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests.algorithms import builders
+from tff_fedemb import errors
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.aggregators import clip_only
 from tff_fedemb.algorithms import local_training
@@ -140,3 +141,14 @@ def test_mixed_bfloat16_rounds_products_and_nothing_after(client_optimizer):
   np.testing.assert_allclose(
     np.linalg.norm(clipped.astype(np.float64)), clip_norm, rtol=1e-4
   )
+
+
+def test_depthwise_convolutions_are_refused_in_bfloat16():
+  layers = tf.keras.layers
+  model = tf.keras.Sequential([layers.DepthwiseConv2D(3, name="by_channel")])
+  precision.check_backbone(model, "float32")
+  with pytest.raises(
+    errors.FieldError,
+    match=r"compute_precision must be float32 .* such as by_channel, .* 1.35",
+  ):
+    precision.check_backbone(model, "mixed_bfloat16")

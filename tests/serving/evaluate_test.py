@@ -1,5 +1,6 @@
 """Tests of the evaluation of exported models, in this process and as run."""
 
+import functools
 import json
 import os
 
@@ -170,6 +171,64 @@ class TestMistakes:
     settings |= {"image_folder": "f"} | options
     with pytest.raises(ValueError, match=message):
       evaluation_run.EvaluationConfig(**settings)
+
+
+class TestGroups:
+  """Figures by group, of a table with a column for it."""
+
+  @pytest.fixture
+  def table(self, tmp_path):
+    """Training users of one group and three; held-out classes of two."""
+    generator = np.random.default_rng(0)
+    rows = ["image,user,label,split,Age"]
+    for number in range(60):
+      split = (
+        "test" if number < 44 else "train" if number < 56 else "validation"
+      )
+      group = "young" if number == 44 else "old"
+      if 22 <= number < 44:
+        group = "middle"
+      pattern = generator.uniform(40, 215, (6, 6))
+      for image in range(2):
+        pixels = pattern + generator.normal(0, 30, (6, 6))
+        name = f"{number}_{image}.png"
+        Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(
+          tmp_path / name
+        )
+        rows.append(f"{name},user{number},class{number},{split},{group}")
+    (tmp_path / "table.csv").write_text("\n".join(rows))
+    return tmp_path / "table.csv"
+
+  def test_a_group_is_told_apart_by_itself(
+    self, evaluate, table, tmp_path, capsys
+  ):
+    task = registry.Photos(
+      table=os.fspath(table), cache_dir=os.fspath(tmp_path / "cache")
+    )
+    square = extractions.export(tmp_path / "square", (6, 6, 1), 1.0)
+    evaluate = functools.partial(evaluate, task=task, saved_model=square)
+    report = evaluate(group_column="age")
+    assert [x["name"] for x in report["groups"]["groups"]] == ["middle", "old"]
+    assert [x["num_classes"] for x in report["groups"]["groups"]] == [22, 22]
+    # All but number 44 of the twelve who train.
+    shares = [x["share_of_training_users"] for x in report["groups"]["groups"]]
+    assert shares == [None, pytest.approx(11 / 12)]
+    assert report["galleries"]["by_images"][0]["num_classes"] == 44
+    output = capsys.readouterr().out
+    assert "Groups, at the thresholds of all: FAR 0.001" in output
+    assert "note: Shares of training users are counted without noise" in output
+    with pytest.raises(errors.FieldError, match="group_column must be one col"):
+      evaluate(group_column="height", overwrite=True)
+    one = "3_1.png,user3,class3,test,"
+    table.write_text(table.read_text().replace(f"{one}old", f"{one}young"))
+    with pytest.raises(
+      errors.DataError, match="found old and young for class3"
+    ):
+      evaluate(group_column="age", overwrite=True)
+
+  def test_only_with_a_table(self, evaluate):
+    with pytest.raises(errors.FieldError, match="given with a table alone"):
+      evaluate(group_column="age")
 
 
 class TestTask:

@@ -187,11 +187,39 @@ class TableListing:
     self._columns = _choose_columns(path, self._table.names)
     self.has_splits = _SPLIT in self._columns
 
-  def _read(self, bad: dict[int, str]) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Yields values of rows in the order of the columns, and their numbers."""
+  def read_groups(self, column: str) -> Iterator[tuple[str, str, str]]:
+    """Yields an owner, the class and the group of each row that has all.
+
+    Args:
+      column: The column of groups; it may be written in capitals.
+
+    Raises:
+      FieldError: If there is no such column, or it cannot be read.
+    """
+    plain = [name.strip().casefold() for name in self._table.names]
+    if plain.count(column.strip().casefold()) != 1:
+      raise errors.FieldError(
+        "group_column",
+        f"be one column of {self.place}: {', '.join(self._table.names)[:200]}",
+        repr(column),
+      )
+    places = [
+      *(self._columns[name] for name in ("user", "label")),
+      plain.index(column.strip().casefold()),
+    ]
+    show = photo_folder.show_name
+    for (user, label, group), _ in self._read({}, places):
+      if user and label and group:
+        for owner in map(str.strip, user.split(_OWNERS)):
+          yield show(owner), show(label), show(group)
+
+  def _read(
+    self, bad: dict[int, str], places: Sequence[int]
+  ) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Yields values of rows in columns, and the rows' numbers."""
     numbers = filter(lambda n: n not in bad, itertools.count(self._table.first))
     for batch in self._table.read(bad):
-      texts = [_to_texts(self.place, batch[i]) for i in self._columns.values()]
+      texts = [_to_texts(self.place, batch[i]) for i in places]
       # A number is taken where there is a row alone.
       yield from zip(zip(*texts, strict=True), numbers, strict=False)
 
@@ -200,7 +228,9 @@ class TableListing:
     show = photo_folder.show_name
     bad: dict[int, str] = {}
     rows = progress_lib.create_bar(
-      "Listing photos", unit="photos", items=self._read(bad)
+      "Listing photos",
+      unit="photos",
+      items=self._read(bad, [*self._columns.values()]),
     )
     root = os.fspath(self.root)
     for (image, user, label, *split), number in rows:

@@ -27,6 +27,17 @@ _RANGE_SAMPLE = 1024
 _MAX_REFINED_PAIRS = 2**23
 
 
+def normalize(embeddings: np.ndarray) -> np.ndarray:
+  """Returns them with length 1 along the last axis, float64; zeros stay so."""
+  embeddings = embeddings.astype(np.float64)
+  # Large components would overflow when squared, and tiny ones vanish.
+  largest = np.max(np.abs(embeddings), axis=-1, keepdims=True, initial=0.0)
+  embeddings /= np.where(largest > 0, largest, 1.0)
+  norms = np.linalg.norm(embeddings, axis=-1, keepdims=True)
+  embeddings /= np.where(norms > 0, norms, 1.0)
+  return embeddings
+
+
 @dataclasses.dataclass(frozen=True)
 class Images:
   """Embeddings sorted by class, and how their pairs fall into blocks.

@@ -270,13 +270,8 @@ def _prepare(embeddings, labels) -> tuple[pairs.Images, int]:
       f"{len(sizes):,} classes of 1",
     )
   order = np.argsort(classes, kind="stable")
-  embeddings = embeddings[order]
-  # Large components would overflow when squared, and tiny ones vanish.
-  largest = np.max(np.abs(embeddings), axis=1, keepdims=True)
-  embeddings /= np.where(largest > 0, largest, 1.0)
-  norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
-  embeddings /= np.where(norms > 0, norms, 1.0)
-  num_zero = int(np.sum(largest == 0))
+  embeddings = pairs.normalize(embeddings[order])
+  num_zero = int(np.sum(~embeddings.any(axis=1)))
   return pairs.Images(embeddings, classes[order], sizes), num_zero
 
 

@@ -14,6 +14,7 @@ import pathlib
 from typing import Any
 
 from tff_fedemb import errors
+from tff_fedemb.evaluation import gallery_thresholds
 from tff_fedemb.evaluation import verification
 from tff_fedemb.privacy import report as report_lib
 
@@ -138,12 +139,38 @@ class ModelCard:
       )
     return known[key]
 
+  def gallery_threshold(
+    self, false_positive_rate: float, num_classes: int, images_of_class: float
+  ) -> gallery_thresholds.Promise:
+    """What is known of strangers to a gallery.
+
+    Args:
+      false_positive_rate: Share of strangers' images to accept.
+      num_classes: Of the gallery.
+      images_of_class: In the gallery, the mean.
+
+    Raises:
+      FieldError: If nothing is known of this rate and gallery.
+    """
+    curve = (self.verification or {}).get("galleries")
+    if not curve:
+      raise errors.FieldError(
+        "fpir",
+        "be given for a model whose card has thresholds for galleries",
+        "one without",
+        "binaries.evaluate finds some on a folder of images.",
+      )
+    return gallery_thresholds.find(
+      curve, false_positive_rate, num_classes, images_of_class
+    )
+
 
 def describe_verification(
   result: verification.VerificationResult,
   *,
   source: str,
   on_training_users: bool | None,
+  galleries: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
   """What a card says of thresholds, as JSON values by name.
 
@@ -159,6 +186,7 @@ def describe_verification(
     source: What was compared, in words.
     on_training_users: Whether some images are of users who trained; `None` if
       nobody knows.
+    galleries: Of the same images, as of `gallery_thresholds.measure`.
   """
   note = {True: _OF_TRAINING_USERS, False: _OF_OTHERS, None: _NOT_KNOWN}
   known, left_out = {}, {}
@@ -199,6 +227,7 @@ def describe_verification(
     },
     "at_far": known,
     "left_out": left_out,
+    "galleries": galleries,
   }
 
 

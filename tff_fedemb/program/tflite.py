@@ -8,14 +8,18 @@ and its embedding comes out as float32, one at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+import contextlib
 import hashlib
 import os
 import pathlib
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
+import time
+from typing import Any
 
 from etils import epy
 import numpy as np
@@ -31,6 +35,7 @@ SUFFIX = ".tflite"
 
 _SIGNATURE = "serving_default"
 _MAX_SAID = 200
+_NUM_TIMINGS, _NUM_WARM_UPS = 30, 3
 _OCTAVES = (2, 4, 8, 16, 32)
 _TRIAL = """
 import sys
@@ -67,17 +72,7 @@ def convert(
       operations in the model that TensorFlow Lite has not.
   """
   checks.check_choice("formats", number_format, FORMATS)
-  module = tf.saved_model.load(os.fspath(saved_model))
-  try:
-    signature = module.signatures[_SIGNATURE]
-    shape = signature.structured_input_signature[1]["images"].shape[1:]
-    _ = signature.structured_outputs["embeddings"]
-  except KeyError as error:
-    raise errors.FieldError(
-      "saved_model",
-      f"have a signature {_SIGNATURE!r} from images to embeddings",
-      f"{saved_model} without {error}",
-    ) from error
+  module, signature, shape = open_signature(saved_model)
 
   # Delegates of phones want fixed shapes.
   @tf.function(
@@ -107,12 +102,46 @@ def convert(
       return converter.convert()
     # The converter has no type of its own for what it cannot convert.
     except Exception as error:
-      said = " ".join(str(error).split())[:_MAX_SAID]
-      raise errors.FieldError(
-        "formats",
-        "be what the model can be converted to",
-        f"{number_format}, of which TensorFlow Lite says: {said}",
+      raise refuse_conversion(
+        number_format, "TensorFlow Lite", error
       ) from error
+
+
+def open_signature(
+  saved_model: str | os.PathLike[str],
+) -> tuple[Any, Callable[..., dict[str, tf.Tensor]], tf.TensorShape]:
+  """Opens a SavedModel of a run.
+
+  Returns:
+    What has the variables, the default signature, and the shape of an image.
+
+  Raises:
+    FieldError: If its signature is another.
+  """
+  module = tf.saved_model.load(os.fspath(saved_model))
+  try:
+    signature = module.signatures[_SIGNATURE]
+    shape = signature.structured_input_signature[1]["images"].shape[1:]
+    _ = signature.structured_outputs["embeddings"]
+  except KeyError as error:
+    raise errors.FieldError(
+      "saved_model",
+      f"have a signature {_SIGNATURE!r} from images to embeddings",
+      f"{saved_model} without {error}",
+    ) from error
+  return module, signature, shape
+
+
+def refuse_conversion(
+  number_format: str, converter: str, error: Exception
+) -> errors.FieldError:
+  """Returns the error of a model that a converter does not take."""
+  said = " ".join(str(error).split())[:_MAX_SAID]
+  return errors.FieldError(
+    "formats",
+    "be what the model can be converted to",
+    f"{number_format}, of which {converter} says: {said}",
+  )
 
 
 class Embedder:
@@ -208,3 +237,41 @@ def make_up_images(
   ends = generator.uniform(0, 255, (2, num_images, 1, 1, 1))
   low, high = ends
   return np.rint(low + (high - low) * (images + 1) / 2).astype(np.uint8)
+
+
+@contextlib.contextmanager
+def _on_one_core() -> Iterator[None]:
+  """Keeps all threads of this process on one core."""
+  cores = os.sched_getaffinity(0)
+
+  def set_all(some):
+    for thread in os.listdir("/proc/self/task"):
+      # One may have ended by now.
+      with contextlib.suppress(ProcessLookupError):
+        os.sched_setaffinity(int(thread), some)
+
+  set_all({min(cores)})
+  try:
+    yield
+  finally:
+    set_all(cores)
+
+
+def time_one_image(
+  embed: Callable[[np.ndarray], np.ndarray],
+  image_shape: tuple[int, int, int],
+) -> float:
+  """Median milliseconds of one image on one core.
+
+  Args:
+    embed: From images `[1, height, width, channels]` to embeddings.
+    image_shape: Of an image.
+  """
+  image = make_up_images(image_shape, 1)
+  seconds = []
+  with _on_one_core():
+    for _ in range(_NUM_WARM_UPS + _NUM_TIMINGS):
+      start = time.perf_counter()
+      embed(image)
+      seconds.append(time.perf_counter() - start)
+  return 1e3 * statistics.median(seconds[_NUM_WARM_UPS:])

@@ -14,6 +14,8 @@ import numpy as np
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.data import pipelines
+from tff_fedemb.evaluation import identification
+from tff_fedemb.evaluation import recognition
 from tff_fedemb.evaluation import similarities
 from tff_fedemb.evaluation import verification
 from tff_fedemb.program import run_directory
@@ -89,6 +91,32 @@ class MapPoint:
 
 
 @dataclasses.dataclass(frozen=True)
+class ClassFigures:
+  """What becomes of a class's images in a gallery of all classes.
+
+  Attributes:
+    name: What the class is called.
+    num_images: Images besides the one that is enrolled.
+    found: Share of them whose most similar identity is the right one.
+    taken_for: The class that most others are taken for; `None` if none is.
+  """
+
+  name: str
+  num_images: int
+  found: float
+  taken_for: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Confusion:
+  """Two classes, and the share of their images that is taken for the other."""
+
+  first: Shown
+  second: Shown
+  share: float
+
+
+@dataclasses.dataclass(frozen=True)
 class Pictures:
   """What a page shows of a run's held-out images.
 
@@ -111,6 +139,10 @@ class Pictures:
     points: Of the map.
     groups: Names of the map's classes.
     explained: Share of the variance that the two directions of PCA hold.
+    recognized: Figures of identification; none of too few classes.
+    confusions: Classes that are taken for each other most often.
+    classes: All classes of two images or more.
+    false_positive_rate: Of strangers' images, where `recognized` has FNIR.
   """
 
   num_images: int
@@ -128,6 +160,10 @@ class Pictures:
   points: list[MapPoint]
   groups: list[str]
   explained: float
+  recognized: tuple[recognition.Recognition, ...]
+  confusions: list[Confusion]
+  classes: list[ClassFigures]
+  false_positive_rate: float = recognition.FALSE_POSITIVE_RATE
 
 
 def create(
@@ -163,6 +199,15 @@ def create(
   rejects = near.hardest_false_rejects(_NUM_HARD)
   pairs = [*accepts, *rejects, *itertools.chain.from_iterable(gallery)]
   places = {row for pair in pairs for row in (pair.first, pair.second)}
+  recognized = recognition.evaluate(embeddings, labels)
+  confused, class_rows = [], np.zeros([0], int)
+  if recognized:
+    of_all = identification.Identification(embeddings, labels)
+    class_rows = of_all.enrolled[:, 0]
+    taken = of_all.confusions()
+    confused = _find_most_confused(taken)
+    for first, second, _ in confused:
+      places |= {int(class_rows[first]), int(class_rows[second])}
   are_images = pipelines.is_image(model.image_shape)
   has_images = are_images and (
     options.show_images_of_training_users
@@ -189,6 +234,10 @@ def create(
       for x in pairs
     ]
 
+  classes = []
+  if recognized:
+    names = [name(int(label)) for label in of_all.labels]
+    classes = _describe_classes(taken, names)
   tsne, pca, explained = _project(embeddings[on_map])
   return Pictures(
     num_images=len(rows),
@@ -218,7 +267,45 @@ def create(
     ],
     groups=[name(int(label)) for label in map_classes],
     explained=explained,
+    recognized=recognized,
+    confusions=[
+      Confusion(
+        show(int(class_rows[first])), show(int(class_rows[second])), share
+      )
+      for first, second, share in confused
+    ],
+    classes=classes,
   )
+
+
+def _find_most_confused(taken: np.ndarray) -> list[tuple[int, int, float]]:
+  """Pairs of classes, and the share of their images taken for the other."""
+  images = taken.sum(axis=1)
+  both = np.triu(taken + taken.T, k=1)
+  first, second = np.nonzero(both)
+  shares = both[first, second] / (images[first] + images[second])
+  order = np.argsort(-shares, kind="stable")[:_NUM_HARD]
+  return [(int(first[x]), int(second[x]), float(shares[x])) for x in order]
+
+
+def _describe_classes(
+  taken: np.ndarray, names: list[str]
+) -> list[ClassFigures]:
+  """Figures of each class, by name."""
+  found = []
+  for row, name in enumerate(names):
+    counts = taken[row].astype(float)
+    num_images, right = counts.sum(), counts[row]
+    counts[row] = 0
+    found.append(
+      ClassFigures(
+        name,
+        int(num_images),
+        float(right / num_images),
+        names[int(counts.argmax())] if counts.any() else None,
+      )
+    )
+  return sorted(found, key=lambda x: x.name)
 
 
 def _draw(

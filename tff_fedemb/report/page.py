@@ -28,6 +28,7 @@ from tff_fedemb.run import account as account_run
 from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
+  from tff_fedemb.plots import identification_plots
   from tff_fedemb.plots import similarity_plots
   from tff_fedemb.plots import training_plots as plots
   from tff_fedemb.report import charts
@@ -239,6 +240,9 @@ def _draw_all(
       pictures.different,
       {float(r): x for r, x in run.trained["threshold_at_far"].items()},
     )
+    if pictures.recognized:
+      panels["sizes"] = identification_plots.SizesPanel(pictures.recognized)
+      panels["det"] = identification_plots.DetPanel(pictures.recognized)
   if run.deployment is not None and not is_release:
     panels |= charts.create_week(run, panels)
   if is_release:

@@ -41,6 +41,7 @@ with epy.lazy_imports():
   from tff_fedemb.algorithms import local_training
   from tff_fedemb.privacy import arithmetic
   from tff_fedemb.run import task as task_lib
+  from tff_fedemb.runtime import precision
   from tff_fedemb.runtime import secure_sums
   from tff_fedemb.runtime import tflite
 
@@ -253,7 +254,8 @@ def resolve(spec: spec_lib.RunSpec, task: task_lib.Task) -> Experiment:
     resolve_cost(spec, len(task.train_users)), task=task
   )
   # A backbone that does not fit is refused before the process is built.
-  experiment.create_backbone()
+  backbone = experiment.create_backbone()
+  precision.check_backbone(backbone, spec.runtime.compute_precision)
   return experiment
 
 

@@ -17,6 +17,7 @@ in `float32`:
 
 import os
 import pathlib
+from typing import Any
 
 from tff_fedemb import errors
 
@@ -74,6 +75,32 @@ def check_precision(compute_precision: str) -> None:
       f"be one of {', '.join(supported_precisions())} on this processor",
       f"{compute_precision}, which needs {needs}",
     )
+
+
+def check_backbone(backbone: Any, compute_precision: str) -> None:
+  """Checks that a backbone gains by a precision.
+
+  TensorFlow has no fast kernels of depthwise convolutions in `bfloat16`: a
+  round of MobileNetV2 takes 1.35 times as long as in `float32` on a processor
+  with AVX512-BF16, and as long if they alone are left in `float32`.
+
+  Args:
+    backbone: A Keras model.
+    compute_precision: One of `PRECISIONS`.
+
+  Raises:
+    errors.FieldError: If it does not.
+  """
+  if compute_precision != MIXED_BFLOAT16:
+    return
+  for layer in backbone.layers:
+    if type(layer).__name__ == "DepthwiseConv2D":
+      raise errors.FieldError(
+        "compute_precision",
+        f"be {FLOAT32} for a backbone with depthwise convolutions, such as"
+        f" {layer.name}, which takes 1.35 times as long in {MIXED_BFLOAT16}",
+        compute_precision,
+      )
 
 
 def environment(compute_precision: str) -> dict[str, str]:

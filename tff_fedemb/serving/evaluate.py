@@ -5,12 +5,14 @@ What `evaluate` does once its flags are read.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable
 import dataclasses
 import pathlib
 from typing import Any
 
 from etils import epy
+import numpy as np
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
@@ -20,6 +22,10 @@ from tff_fedemb.run import task as task_lib
 from tff_fedemb.serving import image_sources
 
 with epy.lazy_imports():
+  from tff_fedemb.data import photo_table
+  from tff_fedemb.evaluation import gallery_thresholds
+  from tff_fedemb.evaluation import groups
+  from tff_fedemb.evaluation import recognition
   from tff_fedemb.evaluation import retrieval
   from tff_fedemb.evaluation import verification
   from tff_fedemb.plots import training_plots as plots
@@ -36,6 +42,8 @@ class EvaluationConfig(image_sources.ImageConfig):
     split: Split of the task.
     output_json: File for the result, in a directory that exists.
     roc_png: File for a picture of the ROC curve [none].
+    group_column: Column of the task's table that says of which group a class
+      is, to measure each group of 20 classes or more by itself [none].
     metrics: Whether to measure EER, d', precision at 1, R-precision, MAP@R, MRR
       and NMI too.
   """
@@ -44,6 +52,7 @@ class EvaluationConfig(image_sources.ImageConfig):
   split: str = config_lib.field("test", choices=task_lib.EVALUATION_SPLITS)
   output_json: str
   roc_png: str | None = None
+  group_column: str | None = None
   metrics: bool = False
 
   def __post_init__(self):
@@ -54,6 +63,15 @@ class EvaluationConfig(image_sources.ImageConfig):
         "be given, or a task, one of the two",
         "both" if self.task else "neither",
       )
+    if self.group_column is not None and self.table is None:
+      raise errors.FieldError(
+        "group_column", "be given with a table alone", repr(self.group_column)
+      )
+
+  @property
+  def table(self) -> str | None:
+    """The table of the task, if it has one."""
+    return getattr(self.task, "table", None)
 
 
 def execute(
@@ -78,8 +96,9 @@ def execute(
   source = config.open(config.split, model.image_shape)
   rows = source.draw_rows(config.max_images)
   num_found = len(source.labels) if len(rows) < len(source.labels) else None
+  of_classes, shares = _read_groups(config, source)
   with runtime.open_map() as map_fn:
-    result = image_sources.evaluate(
+    result, embeddings, labels = image_sources.evaluate(
       model,
       source,
       rows,
@@ -90,6 +109,16 @@ def execute(
   result = dataclasses.replace(
     result, warnings=(*source.warnings, *result.warnings)
   )
+  found = None
+  if config.group_column:
+    found = groups.evaluate(
+      embeddings,
+      labels,
+      np.array([of_classes.get(x, "") for x in labels.tolist()]),
+      threshold=result.threshold_at_far[groups.FALSE_ACCEPT_RATE],
+      training_shares=shares,
+    )
+  galleries = gallery_thresholds.measure(embeddings, labels)
   about = {
     **source.facts,
     "num_images_found": len(source.labels),
@@ -97,21 +126,62 @@ def execute(
   }
   if config.image_folder:
     about |= {"num_skipped": len(source.skipped), "skipped": source.skipped}
-  _write(config, result, about)
-  _tell(config, result, source.description)
+  more = {
+    "galleries": galleries,
+    "identification": recognition.to_json(
+      recognition.evaluate(embeddings, labels)
+    ),
+    "groups": found and dataclasses.asdict(found),
+    "saved_model": config.saved_model,
+    "source": about,
+  }
+  _write(config, result, more)
+  _tell(config, result, source.description, found)
+
+
+def _read_groups(
+  config: EvaluationConfig, source: image_sources.ImageSource
+) -> tuple[dict[int, str], dict[str, float] | None]:
+  """Groups of held-out classes by label, and shares of the users who train.
+
+  The shares are `None` if the table does not tell who trains.
+
+  Raises:
+    errors.FieldError: If there is no such column.
+    errors.DataError: If a class is of two groups.
+  """
+  if config.group_column is None:
+    return {}, None
+  listing = photo_table.TableListing(pathlib.Path(str(config.table)))
+  of_names: dict[str, str] = {}
+  of_users: dict[str, set[str]] = {}
+  held_out = set(source.class_names.values())
+  for user, name, group in listing.read_groups(config.group_column):
+    if of_names.setdefault(name, group) != group:
+      raise errors.DataError(
+        f"{config.table} must have one {config.group_column} for each class,"
+        f" found {of_names[name]} and {group} for {name}."
+      )
+    if name not in held_out:
+      of_users.setdefault(user, set()).add(group)
+  of_classes = {
+    label: of_names[name]
+    for label, name in source.class_names.items()
+    if name in of_names
+  }
+  if len(of_users) != source.facts["num_training_users"]:
+    return of_classes, None
+  counts = collections.Counter(x for has in of_users.values() for x in has)
+  return of_classes, {x: n / len(of_users) for x, n in counts.items()}
 
 
 def _write(
   config: EvaluationConfig,
   result: verification.VerificationResult,
-  about: dict[str, Any],
+  more: dict[str, Any],
 ) -> None:
   """Writes all files, each whole, or none."""
-  report = {
-    **result.to_json(),
-    "saved_model": config.saved_model,
-    "source": about,
-  }
+  report = {**result.to_json(), **more}
   split = "the folder's" if config.image_folder else config.split
   panel = plots.RocPanel({"this model": result}, images=f"{split} images")
   writers: dict[str, tuple[str, Callable[[pathlib.Path], object]]] = {
@@ -126,6 +196,7 @@ def _tell(
   config: EvaluationConfig,
   result: verification.VerificationResult,
   description: str,
+  found: groups.Groups | None,
 ) -> None:
   """Prints the outcome."""
   print(f"{config.saved_model} on {description}:")
@@ -148,9 +219,40 @@ def _tell(
   for name, value in (result.metrics or {}).items():
     print(f"  {retrieval.TITLES[name]:<16}{retrieval.format_metric(value)}")
   print()
+  if found is not None:
+    _tell_groups(found)
   for warning in result.warnings:
     print(f"warning: {warning}")
   print(
     f"Written to {config.output_json}"
     f"{f' and {config.roc_png}' if config.roc_png else ''}."
   )
+
+
+def _tell_groups(found: groups.Groups) -> None:
+  """Prints the figures of groups."""
+
+  def show(rate):
+    if rate is None:
+      return "-"
+    return f"{rate.value:.4f} [{rate.low:.4f}, {rate.high:.4f}]"
+
+  print(
+    f"Groups, at the thresholds of all: FAR {groups.FALSE_ACCEPT_RATE:g}, and"
+    f" {groups.FALSE_POSITIVE_RATE:g} of strangers to a gallery of"
+    f" {groups.GALLERY_SIZE}."
+  )
+  print(
+    f"  {'group':<16}{'classes':<9}{'FAR':<26}{'recall':<26}{'FNIR':<26}"
+    "training users"
+  )
+  for x in found.groups:
+    share = x.share_of_training_users
+    print(
+      f"  {x.name:<16}{x.num_classes:<9,}{show(x.far):<26}"
+      f"{show(x.recall):<26}{show(x.fnir):<26}"
+      f"{'-' if share is None else f'{share:.1%}'}"
+    )
+  for note in found.notes:
+    print(f"note: {note}")
+  print()

@@ -151,6 +151,7 @@ class ImageConfig(config_lib.Config):
       "split": split,
       "split_description": task.split_description,
       "data_dir": getattr(self.task, "data_dir", None),
+      "num_training_users": len(task.train_users),
       "bad_examples": list(left_out),
     }
     return dataclasses.replace(
@@ -245,8 +246,8 @@ def evaluate(
   flag: str = "saved_model",
   map_fn: Callable[..., Iterator[np.ndarray]] = map,
   **options: Any,
-) -> verification.VerificationResult:
-  """Embeds images, and compares all pairs.
+) -> tuple[verification.VerificationResult, np.ndarray, np.ndarray]:
+  """Compares all pairs; returns embeddings and their classes `[k]` as well.
 
   Args:
     embed, source, rows, flag, map_fn: As of `embed_rows`.
@@ -258,14 +259,13 @@ def evaluate(
     FieldError: If an embedding is not finite.
   """
   embeddings, read = embed_rows(embed, source, rows, flag=flag, map_fn=map_fn)
+  labels = source.labels[read]
   try:
-    return verification.evaluate_pairs(
-      embeddings, source.labels[read], **options
-    )
+    result = verification.evaluate_pairs(embeddings, labels, **options)
   except errors.FieldError as error:
-    raise errors.DataError(
-      f"{source.description} give no result: {error}"
-    ) from error
+    what = source.description
+    raise errors.DataError(f"{what} give no result: {error}") from error
+  return result, embeddings, labels
 
 
 def read_files(

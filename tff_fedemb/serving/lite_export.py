@@ -1,4 +1,4 @@
-"""Models for phones: what a SavedModel becomes in TensorFlow Lite.
+"""Models for phones and servers: a SavedModel in TensorFlow Lite, or in ONNX.
 
 What `export` does once its flags are read, and `run_federated` with its own.
 Each file is told with what it costs: the recall on the same held-out pairs, its
@@ -7,13 +7,10 @@ size, and the time for one image on one core.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-import contextlib
+from collections.abc import Callable, Mapping
 import dataclasses
 import os
 import pathlib
-import statistics
-import time
 from typing import Any
 
 from etils import epy
@@ -23,7 +20,9 @@ import tqdm
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import output_files
+from tff_fedemb.evaluation import gallery_thresholds
 from tff_fedemb.program import model_card
+from tff_fedemb.program import onnx_files
 from tff_fedemb.program import run_directory
 from tff_fedemb.program import tflite
 from tff_fedemb.run import task as task_lib
@@ -41,9 +40,9 @@ FOLDER = "tflite"
 _NUM_CALIBRATION_IMAGES = 200
 # An interpreter takes one image at a time.
 _MAX_IMAGES = 2000
-_NUM_TIMINGS, _NUM_WARM_UPS = 30, 3
 _MADE_UP = "images made up of clouds, of nobody"
 _say = tqdm.tqdm.write
+_Embedder = tflite.Embedder | onnx_files.Embedder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,10 +53,10 @@ class ExportConfig(image_sources.ImageConfig):
     saved_model: Directory of the SavedModel, such as release/saved_model
       of a run.
     run_dir: Directory of a run instead.
-    output_dir: Directory for model_<format>.tflite and, beside each, its
-      thresholds and guarantee as model_<format>.json.
-    formats: Numbers of the files, float32, float16 or int8; or training, a
-      run's clients as training.tflite, to train on phones.
+    output_dir: Directory for model_<format>.tflite, or model.onnx, and, beside
+      each, its thresholds and guarantee as a .json file.
+    formats: Numbers of the files for phones, float32, float16 or int8; or onnx;
+      or training, a run's clients as training.tflite, to train on phones.
     calibration_folder: Folder of public images, nested or not, from which int8
       takes the ranges of its numbers. Never the users' own: these ranges are in
       the file without noise [images that are made up].
@@ -72,7 +71,8 @@ class ExportConfig(image_sources.ImageConfig):
   saved_model: str | None = None
   run_dir: str | None = None
   formats: tuple[str, ...] = config_lib.field(
-    tflite.FORMATS, choices=(*tflite.FORMATS, training_file.FORMAT)
+    tflite.FORMATS,
+    choices=(*tflite.FORMATS, onnx_files.FORMAT, training_file.FORMAT),
   )
   calibration_folder: str | None = None
   split: str = config_lib.field("test", choices=task_lib.EVALUATION_SPLITS)
@@ -109,6 +109,7 @@ class _Measured:
   """What a model does: of its recall nothing if there were no images."""
 
   result: verification.VerificationResult | None
+  galleries: Mapping[str, Any] | None
   milliseconds: float
 
 
@@ -162,10 +163,12 @@ def execute(config: ExportConfig, task: task_lib.Task | None = None) -> None:
   path = config.saved_model or os.path.join(
     config.run_dir, run_directory.SAVED_MODEL
   )
-  if pathlib.Path(path).suffix == tflite.SUFFIX:
+  if pathlib.Path(path).suffix in saved_models.CONVERTED:
     raise errors.FieldError(
       "saved_model", "be the directory of a SavedModel", path
     )
+  if onnx_files.FORMAT in config.formats:
+    onnx_files.import_module("tf2onnx", "formats")
   model = saved_models.load(path)
   source = None
   if config.image_folder or config.task:
@@ -215,6 +218,8 @@ def _prepare(
   """Paths of the files by format, once it is known that they can be written."""
   with output_files.directory(output_dir) as folder:
     paths = {name: folder / f"model_{name}{tflite.SUFFIX}" for name in formats}
+    if onnx_files.FORMAT in formats:
+      paths[onnx_files.FORMAT] = folder / f"model{onnx_files.SUFFIX}"
   for path in paths.values():
     for file in (path, saved_models.card_path(path)):
       output_files.check({"output_dir": os.fspath(file)}, overwrite=overwrite)
@@ -284,10 +289,7 @@ class _Exporter:
     _say(f"SavedModel: {_tell(original, None, _size(self._saved_model))}.")
     for number_format, path in paths.items():
       _say(f"Converting to {number_format} ...")
-      content = tflite.convert(
-        self._saved_model, number_format, calibration=calibration
-      )
-      embedder = tflite.Embedder(content)
+      content, embedder = self._convert(number_format, calibration)
       measured = self._measure(embedder.embed)
       calibrated = None
       said = _tell(measured, original, len(content))
@@ -295,9 +297,11 @@ class _Exporter:
         calibrated = f"{len(calibration)} {origin}"
         said += f"; calibrated on {calibrated}"
       conversion = {
-        "format": f"TensorFlow Lite, {number_format}",
-        "size_bytes": len(content),
-        "sha256": tflite.digest(content),
+        "format": (
+          "ONNX, float32"
+          if number_format == onnx_files.FORMAT
+          else f"TensorFlow Lite, {number_format}"
+        ),
         "calibration": calibrated,
         "recall": self._compare(measured, original),
         "milliseconds_per_image_on_one_core": round(measured.milliseconds, 4),
@@ -306,7 +310,14 @@ class _Exporter:
       card = dataclasses.replace(
         self._create_card(embedder, measured), conversion=conversion
       )
-      _write(path, content, card)
+      if number_format == onnx_files.FORMAT:
+        content = onnx_files.add_card(content, card)
+      # A file cannot have its own digest in it.
+      conversion |= {
+        "size_bytes": len(content),
+        "sha256": tflite.digest(content),
+      }
+      _write(path, content, dataclasses.replace(card, conversion=conversion))
       _say(f"{path}: {said}.")
     if self._source is None:
       _say(
@@ -314,17 +325,36 @@ class _Exporter:
         " classes by image_folder or task."
       )
 
-  def _measure(self, embed: Callable[[np.ndarray], np.ndarray]) -> _Measured:
-    result = None
+  def _convert(
+    self, number_format: str, calibration: np.ndarray
+  ) -> tuple[bytes, _Embedder]:
+    """Converts, and refuses an ONNX file that gives other embeddings."""
+    if number_format != onnx_files.FORMAT:
+      content = tflite.convert(
+        self._saved_model, number_format, calibration=calibration
+      )
+      return content, tflite.Embedder(content)
+    content = onnx_files.convert(self._saved_model)
+    embedder = onnx_files.Embedder(content)
+    images = tflite.make_up_images(self._model.image_shape, 64)
     if self._source is not None:
-      result = image_sources.evaluate(
+      _, images = next(self._source.read(self._rows))
+    embedder.check(images, self._model.embed(images))
+    return content, embedder
+
+  def _measure(self, embed: Callable[[np.ndarray], np.ndarray]) -> _Measured:
+    result = galleries = None
+    if self._source is not None:
+      result, embeddings, labels = image_sources.evaluate(
         embed,
         self._source,
         self._rows,
         flag="formats",
         false_accept_rates=model_card.FALSE_ACCEPT_RATES,
       )
-    return _Measured(result, _time_one_image(embed, self._model.image_shape))
+      galleries = gallery_thresholds.measure(embeddings, labels)
+    milliseconds = tflite.time_one_image(embed, self._model.image_shape)
+    return _Measured(result, galleries, milliseconds)
 
   def _compare(
     self, measured: _Measured, original: _Measured
@@ -347,7 +377,7 @@ class _Exporter:
     }
 
   def _create_card(
-    self, embedder: tflite.Embedder, measured: _Measured
+    self, embedder: _Embedder, measured: _Measured
   ) -> model_card.ModelCard:
     """The SavedModel's card, with the thresholds of the file if it has any."""
     card = self._model.card
@@ -367,42 +397,10 @@ class _Exporter:
         measured.result,
         source=f"{self._images}, embedded by this file",
         on_training_users=self._on_training_users,
+        galleries=measured.galleries,
       )
       found = by_file if by_file["at_far"] else found
     return dataclasses.replace(card, verification=found)
-
-
-@contextlib.contextmanager
-def _on_one_core() -> Iterator[None]:
-  """Keeps all threads of this process on one core."""
-  cores = os.sched_getaffinity(0)
-
-  def set_all(some):
-    for thread in os.listdir("/proc/self/task"):
-      # One may have ended by now.
-      with contextlib.suppress(ProcessLookupError):
-        os.sched_setaffinity(int(thread), some)
-
-  set_all({min(cores)})
-  try:
-    yield
-  finally:
-    set_all(cores)
-
-
-def _time_one_image(
-  embed: Callable[[np.ndarray], np.ndarray],
-  image_shape: image_sources.ImageShape,
-) -> float:
-  """Median milliseconds of one image on one core."""
-  image = tflite.make_up_images(image_shape, 1)
-  seconds = []
-  with _on_one_core():
-    for _ in range(_NUM_WARM_UPS + _NUM_TIMINGS):
-      start = time.perf_counter()
-      embed(image)
-      seconds.append(time.perf_counter() - start)
-  return 1e3 * statistics.median(seconds[_NUM_WARM_UPS:])
 
 
 def _write(

@@ -3,7 +3,9 @@
 What `match` does once its flags are read. A query is compared with every image
 of the gallery, by the cosine similarity of their embeddings; its class is that
 of the most similar one, and it is accepted from the threshold on that the model
-carries for the false accept rate.
+carries for the share of strangers who may be accepted by such a gallery, or for
+the false accept rate of a pair. The gallery is that of a folder, of an index
+file, or both: the images of the folder are added to the index.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ from collections.abc import Mapping
 import dataclasses
 import os
 import pathlib
-from typing import Any
 import unicodedata
 
 from etils import epy
@@ -22,6 +23,7 @@ from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import output_files
 from tff_fedemb.data import bad_examples
+from tff_fedemb.serving import gallery_index
 from tff_fedemb.serving import image_sources
 
 with epy.lazy_imports():
@@ -30,10 +32,12 @@ with epy.lazy_imports():
   from tff_fedemb.data import image_folder
   from tff_fedemb.serving import saved_models
 
+# The identity of whoever is not accepted.
+UNKNOWN = "unknown"
 # Of queries at a time, against the whole gallery.
 _BLOCK_ROWS = 512
-# Below every cosine: of an image with itself.
-_NONE = -2.0
+# Images that a graph is asked for: the runner-up may lie beyond.
+_MAX_NEIGHBOURS = 100
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,13 +46,20 @@ class MatchConfig(config_lib.Config):
 
   Attributes:
     saved_model: Directory of the SavedModel, such as release/saved_model
-      of a run, or a .tflite file.
+      of a run, or a .tflite or .onnx file.
     gallery: Folder with one sub-folder of images a class, of whoever is known.
     query: Folder of images to tell, in it or in folders below it.
+    index: File of the embeddings of a gallery. It is made if it is not there;
+      images of `gallery` that it does not have are added.
+    index_kind: How a new index is searched, exact, or by a graph, hnsw, which
+      is faster for 100,000 images and more and misses a few [exact].
+    remove: Classes to remove from the index, before others are added.
+    fpir: False positive identification rate, the share of strangers' images
+      that may be accepted by a gallery of this size; instead of `far`.
     far: False accept rate, of which the model must carry a threshold: the share
-      of pairs of two classes that are taken for one.
+      of pairs of two classes that are taken for one [0.001].
     threshold: Cosine similarity from which on a query is accepted, in place of
-      the one that the model carries.
+      those that the model carries.
     output_csv: File for the result, in a directory that exists.
     on_bad_example: What to do about images that cannot be read, skip leaves
       them out and counts them.
@@ -56,22 +67,53 @@ class MatchConfig(config_lib.Config):
   """
 
   saved_model: str
-  gallery: str
-  query: str
-  far: float = config_lib.field(1e-3, above=0, below=1)
+  gallery: str | None = None
+  query: str | None = None
+  index: str | None = None
+  index_kind: str | None = config_lib.field(None, choices=gallery_index.KINDS)
+  remove: tuple[str, ...] = ()
+  fpir: float | None = config_lib.field(None, above=0, below=1)
+  far: float | None = config_lib.field(None, above=0, below=1)
   threshold: float | None = config_lib.field(None, minimum=-1, maximum=1)
-  output_csv: str
+  output_csv: str | None = None
   on_bad_example: str = config_lib.field("fail", choices=bad_examples.POLICIES)
   overwrite: bool = False
 
+  def __post_init__(self):
+    super().__post_init__()
+    others = {"far": self.far, "threshold": self.threshold}
+    given = [name for name, value in others.items() if value is not None]
+    if self.fpir is not None and given:
+      raise errors.FieldError(
+        "fpir", "be the only one of fpir, far and threshold", f"{given[0]} too"
+      )
+    if not self.index and not self.gallery:
+      raise errors.FieldError("gallery", "be given, or an index", "neither")
+    for name in ("query", "output_csv"):
+      if (self.query or self.output_csv or not self.index) and not getattr(
+        self, name
+      ):
+        raise errors.FieldError(name, "be given", "none")
+    for name in ("index_kind", "remove"):
+      if getattr(self, name) and not self.index:
+        raise errors.FieldError(name, "be given with an index", "none")
+
 
 @dataclasses.dataclass(frozen=True)
-class _Embedded:
-  """Images with unit-norm embeddings float64 `[n, dim]`, and their classes."""
+class _Rule:
+  """From which similarity on a query is accepted.
 
-  paths: list[str]
-  embeddings: np.ndarray
-  labels: np.ndarray
+  Attributes:
+    threshold: That similarity.
+    origin: What it is the threshold of, in words.
+    recall: Of pairs, at the false accept rate; `None` for another rule.
+    notes: What the user should know of it, a line each.
+  """
+
+  threshold: float
+  origin: str
+  recall: float | None = None
+  notes: tuple[str, ...] = ()
 
 
 def execute(config: MatchConfig) -> None:
@@ -85,42 +127,98 @@ def execute(config: MatchConfig) -> None:
     {"output_csv": config.output_csv}, overwrite=config.overwrite
   )
   model = saved_models.load(config.saved_model)
-  threshold, promise = _find_threshold(config, model)
-  listed, source = image_sources.open_folder(
-    config.gallery,
-    model.image_shape,
-    on_bad_example=config.on_bad_example,
-    name="gallery",
-    for_pairs=False,
-  )
-  gallery = _embed(model, source, listed.paths)
-  paths = image_folder.list_all_images(config.query, name="query")
-  found = {_plain(name): i for i, name in enumerate(listed.class_names)}
-  labels = [_find_class(path, config.query, found) for path in paths]
-  queries_source = image_sources.open_files(
+  index = _open_index(config)
+  num_removed = index.remove(config.remove)
+  new = None
+  if config.gallery:
+    new = index.list_new(
+      config.gallery, model, on_bad_example=config.on_bad_example
+    )
+  rule = None
+  if config.query:
+    # Before the work: a model may have no such threshold.
+    names = index.names | (new.names if new else set())
+    num_new = len(new.paths) if new else 0
+    if not names:
+      raise errors.FieldError("index", "have an image left", "none")
+    rule = _find_rule(config, model, len(names), len(index) + num_new)
+  num_added = index.add_new(model, new) if new else 0
+  warnings = new.source.warnings if new else ()
+  if config.index:
+    if num_added or num_removed:
+      index.write(config.index)
+    print(
+      f"{config.index}: {len(index):,} images of {len(index.names):,} classes,"
+      f" {num_added:,} of them new; {num_removed:,} removed."
+    )
+  if rule is not None:
+    warnings += _match_all(config, model, index, rule)
+  for warning in warnings:
+    print(f"warning: {warning}")
+  if rule is not None:
+    print(f"Written to {config.output_csv}.")
+
+
+def _open_index(config: MatchConfig) -> gallery_index.GalleryIndex:
+  """Reads the index, or makes an empty one."""
+  if not config.index:
+    return gallery_index.GalleryIndex("", gallery_index.EXACT)
+  digest = saved_models.digest(config.saved_model)
+  if not os.path.exists(config.index):
+    output_files.check({"index": config.index}, overwrite=False)
+    kind = config.index_kind or gallery_index.EXACT
+    return gallery_index.GalleryIndex(digest, kind)
+  index = gallery_index.read(config.index, digest)
+  if config.index_kind not in (None, index.kind):
+    raise errors.FieldError(
+      "index_kind", f"be that of {config.index}, {index.kind}",
+      config.index_kind,
+    )  # fmt: skip
+  return index
+
+
+def _match_all(
+  config: MatchConfig,
+  model: saved_models.Model,
+  index: gallery_index.GalleryIndex,
+  rule: _Rule,
+) -> tuple[str, ...]:
+  """Matches the queries, writes and tells; returns what is odd about them."""
+  paths = image_folder.list_all_images(str(config.query), name="query")
+  found = {_plain(name): name for name in index.names}
+  folders = [_find_class(path, str(config.query), found) for path in paths]
+  source = image_sources.open_files(
     f"images in {config.query}",
     paths,
-    np.array(labels, np.int64),
+    np.arange(len(paths)),
     model.image_shape,
     on_bad_example=config.on_bad_example,
   )
-  queries = _embed(model, queries_source, paths)
-  matches = _match(gallery, queries, listed.class_names, threshold)
+  queries = gallery_index.embed(model, source, paths)
+  matches = _match(index, queries, rule.threshold)
+  matches["folder_class"] = [folders[row] for row in queries.labels]
   output_files.write(
-    {"output_csv": (config.output_csv, lambda path: _write(path, matches))}
+    {"output_csv": (str(config.output_csv), lambda path: _write(path, matches))}
   )
-  _tell(config, matches, gallery, threshold, promise)
-  for warning in (*source.warnings, *queries_source.warnings):
-    print(f"warning: {warning}")
-  print(f"Written to {config.output_csv}.")
+  _tell(matches, index, rule)
+  recall = index.measure_recall(queries.embeddings)
+  if recall is not None:
+    print(
+      f"The index finds {recall:.4f} of the ten nearest images of queries; an"
+      " exact one finds all."
+    )
+  return source.warnings
 
 
-def _find_threshold(
-  config: MatchConfig, model: saved_models.Model
-) -> tuple[float, Mapping[str, Any]]:
-  """The threshold to use, and what the model says of it."""
+def _find_rule(
+  config: MatchConfig,
+  model: saved_models.Model,
+  num_classes: int,
+  num_images: int,
+) -> _Rule:
+  """Finds the threshold to use for a gallery of so many classes and images."""
   if config.threshold is not None:
-    return config.threshold, {}
+    return _Rule(config.threshold, "given")
   if model.card is None or model.card.verification is None:
     raise errors.FieldError(
       "threshold",
@@ -129,8 +227,43 @@ def _find_threshold(
       "none",
       "binaries.evaluate finds thresholds on a folder of images.",
     )
-  promise = model.card.threshold(config.far)
-  return promise["threshold"], promise
+  if config.fpir is not None:
+    promise = model.card.gallery_threshold(
+      config.fpir, num_classes, num_images / num_classes
+    )
+    notes = [
+      f"A stranger's image is accepted with a probability of {config.fpir:g}"
+      f" ({promise.low:.2g} to {promise.high:.2g}), the mean over strangers and"
+      f" over galleries of {num_classes:,} classes with"
+      f" {num_images / num_classes:.3g} images each."
+    ]
+    if not promise.is_supported:
+      smallest = (
+        f"the smallest that they support is {promise.smallest:g}"
+        if promise.smallest
+        else "they support none"
+      )
+      notes.append(
+        f"warning: {promise.num_classes:,} held-out classes are too few for"
+        f" fpir {config.fpir:g} in a gallery of {num_classes:,}: {smallest}."
+      )
+    return _Rule(
+      promise.threshold,
+      f"false positive identification rate {config.fpir:g}",
+      notes=tuple(notes),
+    )
+  far = 1e-3 if config.far is None else config.far
+  pair = model.card.threshold(far)
+  notes = [
+    "The false accept rate is that of one pair of images: a stranger, who is"
+    f" compared with {num_images:,}, is accepted with a probability of up to"
+    f" {min(far * num_images, 1.0):.2g}. fpir sets the rate of a gallery."
+  ]
+  if pair["warning"]:
+    notes.append(f"warning: the threshold is uncertain: {pair['warning']}")
+  return _Rule(
+    pair["threshold"], f"false accept rate {far:g}", pair["recall"], (*notes,)
+  )
 
 
 def _plain(name: str) -> str:
@@ -138,86 +271,73 @@ def _plain(name: str) -> str:
   return unicodedata.normalize("NFC", name)
 
 
-def _find_class(path: pathlib.Path, root: str, known: Mapping[str, int]) -> int:
-  """The class that a folder on the way to a query is named like, or -1."""
+def _find_class(
+  path: pathlib.Path, root: str, known: Mapping[str, str]
+) -> str | None:
+  """The class that a folder on the way to a query is named like, if any."""
   for part in path.relative_to(root).parts[:-1]:
     if _plain(part) in known:
       return known[_plain(part)]
-  return -1
-
-
-def _embed(
-  model: saved_models.Model,
-  source: image_sources.ImageSource,
-  paths: tuple[pathlib.Path, ...],
-) -> _Embedded:
-  embeddings, rows = image_sources.embed_rows(
-    model.embed, source, np.arange(len(paths))
-  )
-  if not rows.size:
-    raise errors.DataError(
-      f"{source.description} must have one that can be read, found none of"
-      f" {len(paths):,}."
-    )
-  embeddings = embeddings.astype(np.float64)
-  norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
-  embeddings /= np.where(norms > 0, norms, 1.0)
-  return _Embedded(
-    [os.fspath(paths[row]) for row in rows], embeddings, source.labels[rows]
-  )
+  return None
 
 
 def _match(
-  gallery: _Embedded,
-  queries: _Embedded,
-  class_names: tuple[str, ...],
+  index: gallery_index.GalleryIndex,
+  queries: gallery_index.Embedded,
   threshold: float,
 ) -> pd.DataFrame:
   """Finds the nearest image of the gallery for each query, in its row.
 
-  Classes are names; there is no runner-up in a gallery of one class, and no
-  folder's class of a stranger.
+  Classes are names; there is no runner-up in a gallery of one class.
   """
   # An image is not compared with itself.
-  places: dict[str, list[int]] = {}
-  for column, path in enumerate(gallery.paths):
-    places.setdefault(os.path.realpath(path), []).append(column)
-  # The gallery is listed class by class.
-  classes, starts = np.unique(gallery.labels, return_index=True)
-  names = np.array([*class_names, None], object)
+  own: dict[str, list[int]] = {os.path.realpath(p): [] for p in queries.paths}
+  for row, path in enumerate(index.paths):
+    # Those of a file are real already.
+    if (real := path if index.model else os.path.realpath(path)) in own:
+      own[real].append(row)
+  # So many may be of the nearest class, and one more is the runner-up.
+  count = index.largest_class + 1 + max(map(len, own.values()))
+  if index.kind == gallery_index.HNSW:
+    count = min(count, _MAX_NEIGHBOURS)
+  names = np.array([*index.class_names, None], object)
   blocks = []
   for start in range(0, len(queries.paths), _BLOCK_ROWS):
     some = slice(start, start + _BLOCK_ROWS)
     paths = queries.paths[some]
-    similarities = queries.embeddings[some] @ gallery.embeddings.T
+    similarities, rows = index.search(queries.embeddings[some], count)
     for row, path in enumerate(paths):
-      similarities[row, places.get(os.path.realpath(path), [])] = _NONE
-    best = np.maximum.reduceat(similarities, starts, axis=1)
-    first, similarity = best.argmax(axis=1), best.max(axis=1)
-    if (similarity == _NONE).any():
+      is_own = np.isin(rows[row], own[os.path.realpath(path)])
+      similarities[row, is_own] = -np.inf
+    labels = index.labels[rows]
+    first, similarity = similarities.argmax(axis=1), similarities.max(axis=1)
+    if (similarity == -np.inf).any():
       raise errors.FieldError(
         "gallery",
         "have other images than the query",
         paths[similarity.argmin()],
       )
-    np.put_along_axis(best, first[:, np.newaxis], _NONE, axis=1)
-    second, runner_up = best.argmax(axis=1), best.max(axis=1)
+    nearest, images = (
+      np.take_along_axis(x, first[:, None], axis=1) for x in (labels, rows)
+    )
+    similarities[labels == nearest] = -np.inf
+    second, runner_up = similarities.argmax(axis=1), similarities.max(axis=1)
+    labels = np.take_along_axis(labels, second[:, None], axis=1)[:, 0]
+    is_accepted, nearest = similarity >= threshold, names[nearest[:, 0]]
     blocks.append(
       pd.DataFrame(
         {
           "path": paths,
-          "nearest_class": names[classes[first]],
+          "identity": np.where(is_accepted, nearest, UNKNOWN),
+          "nearest_class": nearest,
           "similarity": similarity,
-          "accepted": similarity >= threshold,
-          "nearest_image": [
-            gallery.paths[column] for column in similarities.argmax(axis=1)
-          ],
-          "runner_up": names[np.where(runner_up > _NONE, classes[second], -1)],
-          "runner_up_similarity": np.where(
-            runner_up > _NONE, runner_up, np.nan
-          ),
+          "accepted": is_accepted,
+          "nearest_image": [index.paths[row] for row in images[:, 0]],
           # The last name is none.
-          "folder_class": names[queries.labels[some]],
+          "runner_up": names[np.where(runner_up > -np.inf, labels, -1)],
+          "runner_up_similarity": np.where(
+            runner_up > -np.inf, runner_up, np.nan
+          ),
         }
       )
     )
@@ -237,39 +357,27 @@ def _write(path: pathlib.Path, matches: pd.DataFrame) -> None:
 
 
 def _tell(
-  config: MatchConfig,
-  matches: pd.DataFrame,
-  gallery: _Embedded,
-  threshold: float,
-  promise: Mapping[str, Any],
+  matches: pd.DataFrame, index: gallery_index.GalleryIndex, rule: _Rule
 ) -> None:
   """Prints the outcome in a few lines."""
   accepted = matches.accepted.sum()
-  rate = "given" if not promise else f"false accept rate {config.far:g}"
   print(
-    f"{len(matches):,} queries against {len(gallery.paths):,} images of"
-    f" {len(np.unique(gallery.labels)):,} classes: {accepted:,} accepted,"
-    f" {len(matches) - accepted:,} rejected (threshold {threshold:.4f},"
-    f" {rate})."
+    f"{len(matches):,} queries against {len(index):,} images of"
+    f" {len(index.names):,} classes: {accepted:,} accepted,"
+    f" {len(matches) - accepted:,} unknown (threshold {rule.threshold:.4f},"
+    f" {rule.origin})."
   )
-  if promise:
-    at_most = min(config.far * len(gallery.paths), 1.0)
-    print(
-      "The false accept rate is that of one pair of images: a stranger, who is"
-      f" compared with {len(gallery.paths):,}, is accepted with a probability"
-      f" of up to {at_most:.2g}."
-    )
-    if promise["warning"]:
-      print(f"warning: the threshold is uncertain: {promise['warning']}")
+  for note in rule.notes:
+    print(note)
   known = matches[matches.folder_class.notna()]
   if known.empty:
     return
   is_right = known.nearest_class == known.folder_class
   right, both = is_right.sum(), (is_right & known.accepted).sum()
   recall = (
-    f"; the model's recall at this rate is {promise['recall']:.4f}"
-    if promise
-    else ""
+    ""
+    if rule.recall is None
+    else f"; the model's recall at this rate is {rule.recall:.4f}"
   )
   print(
     f"Of {len(known):,} queries in folders named like classes the nearest class"

@@ -1,7 +1,8 @@
 """Models, as the programs that embed images load them.
 
 Those that a run exports, and those of others with one input of images: a
-SavedModel, a Keras file; and .tflite files that `binaries.export` wrote.
+SavedModel, a Keras file; and .tflite and .onnx files that `binaries.export`
+wrote.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 import dataclasses
 import functools
+import hashlib
 import os
 import pathlib
 from typing import Any
@@ -19,6 +21,7 @@ import numpy as np
 from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.program import model_card
+from tff_fedemb.program import onnx_files
 from tff_fedemb.program import tflite
 
 with epy.lazy_imports():
@@ -26,6 +29,12 @@ with epy.lazy_imports():
   import tensorflow as tf
 
 PREPROCESS = ("unit", "tf", "caffe", "torch")
+
+# What loads a converted file, by its suffix.
+CONVERTED: Mapping[str, Any] = {
+  tflite.SUFFIX: tflite,
+  onnx_files.SUFFIX: onnx_files,
+}
 
 _SIGNATURE, _EMBEDDINGS = "serving_default", "embeddings"
 _KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
@@ -91,10 +100,11 @@ def load(
   preprocess: str | None = None,
   of_images: bool = True,
 ) -> Model:
-  """Loads a model from a SavedModel's directory, a Keras or a .tflite file.
+  """Loads a model from a SavedModel's directory, a Keras or a converted file.
 
   Args:
-    path: Directory, or file that ends with .keras, .h5, .hdf5 or .tflite.
+    path: Directory, or file that ends with .keras, .h5, .hdf5, .tflite or
+      .onnx.
     layer: Layer of a Keras model, or output of a SavedModel, that gives the
       embedding: its mean over all axes but the first and the last.
     image_size: Side of the images in pixels, if the model leaves it open.
@@ -116,12 +126,12 @@ def load(
     _load_once, os.path.abspath(path), of_images=of_images, **options
   )
   suffix = pathlib.Path(path).suffix
-  if suffix == tflite.SUFFIX:
+  if suffix in CONVERTED:
     if any(options.values()):
       raise errors.FieldError(
-        "saved_model", "be no .tflite file with layer or preprocess", path
+        "saved_model", f"be no {suffix} file with layer or preprocess", path
       )
-    return _load_tflite(path, load_again)
+    return _load_converted(path, load_again)
   must = "be the directory of a SavedModel, or a Keras file"
   if not os.path.exists(path):
     raise errors.FieldError("saved_model", must, path)
@@ -333,26 +343,47 @@ def _open_signature(module: Any, path: str) -> _Function:
   return next((f for f in functions if f.takes_images()), functions[-1])
 
 
-def _load_tflite(path: str, load_again: Callable[[], Model]) -> Model:
-  """Loads a .tflite file, and the card beside it."""
+def _load_converted(path: str, load_again: Callable[[], Model]) -> Model:
+  """Loads a .tflite or .onnx file, and the card beside it or in it."""
+  suffix = pathlib.Path(path).suffix
   card = model_card.read(card_path(path))
   digest = ((card and card.conversion) or {}).get("sha256")
+  embedder: tflite.Embedder | onnx_files.Embedder
   try:
-    embedder = tflite.load(path, digest)
+    embedder = CONVERTED[suffix].load(path, digest)
+  except errors.FieldError:
+    raise
   # So does its interpreter.
   except Exception as error:
     raise errors.FieldError(
       "saved_model",
-      "be the directory of a SavedModel or a .tflite file that"
+      f"be the directory of a SavedModel or a {suffix} file that"
       " binaries.export wrote",
       f"{path}: {errors.first_line(error)}",
     ) from error
+  card = card or getattr(embedder, "card", None)
   return Model(embedder.image_shape, embedder.embed, load_again, card)
 
 
 def card_path(path: str | pathlib.Path) -> pathlib.Path:
-  """Where the card of a .tflite file lies: beside it."""
+  """Where the card of a converted file lies: beside it."""
   return pathlib.Path(path).with_suffix(".json")
+
+
+def digest(path: str) -> str:
+  """Returns what tells a model from another one, whatever its card says.
+
+  Args:
+    path: As of `load`.
+  """
+  root, found = pathlib.Path(path), hashlib.sha256()
+  files = [root]
+  if root.is_dir():
+    kept = ("saved_model.pb", "variables/*", "assets/*")
+    files = sorted(file for some in kept for file in root.glob(some))
+  for file in files:
+    found.update(hashlib.sha256(file.read_bytes()).digest())
+  return found.hexdigest()
 
 
 def _describe(specs: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ import tensorflow as tf
 import tqdm
 
 from tff_fedemb import errors
+from tff_fedemb.evaluation import gallery_thresholds
 from tff_fedemb.evaluation import verification
 from tff_fedemb.models import pretrained
 from tff_fedemb.privacy import report as report_lib
@@ -143,6 +144,9 @@ def create_card(
       # Its split may name people.
       source=f"{split} images of task {task.name}",
       on_training_users=False,
+      galleries=gallery_thresholds.measure(
+        embedded[split].embeddings, embedded[split].labels
+      ),
     )
     if is_of_others
     else None,

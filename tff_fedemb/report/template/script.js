@@ -46,6 +46,25 @@ for (const map of document.querySelectorAll("[data-map]")) {
     for (const point of points) point.classList.remove("up");
   });
 }
+for (const classes of document.querySelectorAll("[data-classes]")) {
+  const search = classes.querySelector("[data-search]");
+  const input = search.querySelector("input");
+  const status = search.querySelector("[role=status]");
+  const rows = [...classes.querySelectorAll("tbody tr")];
+  const plain = (text) =>
+    text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
+  const names = rows.map((row) => plain(row.cells[0].textContent));
+  search.hidden = false;
+  input.addEventListener("input", () => {
+    const wanted = plain(input.value.trim());
+    let shown = 0;
+    rows.forEach((row, i) => {
+      row.hidden = !names[i].includes(wanted);
+      shown += !row.hidden;
+    });
+    status.textContent = wanted ? `${shown} of ${rows.length}` : "";
+  });
+}
 // What is folded is printed as well.
 let opened = [];
 addEventListener("beforeprint", () => {

@@ -1,0 +1,189 @@
+"""Tests of thresholds for a gallery, and of what they promise."""
+
+import itertools
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from tff_fedemb import errors
+from tff_fedemb.evaluation import gallery_thresholds
+from tff_fedemb.evaluation import identification
+from tff_fedemb.evaluation import pairs
+
+# Of two sizes and two numbers of images; the smallest rate is known of one.
+_CURVE = {
+  "fpir": [0.1, 0.001],
+  "by_images": [
+    {
+      "images": 1,
+      "num_classes": 30,
+      "size": [1, 100],
+      "threshold": [[0.2, 0.4], [0.4, None]],
+      "fpir_low": [[0.05, 0.0002], [0.04, None]],
+      "fpir_high": [[0.2, 0.004], [0.2, None]],
+    },
+    {
+      "images": 4,
+      "num_classes": 30,
+      "size": [1, 100],
+      "threshold": [[0.3, 0.5], [0.5, None]],
+      "fpir_low": [[0.05, 0.0002], [0.04, None]],
+      "fpir_high": [[0.2, 0.004], [0.2, None]],
+    },
+  ],
+}
+
+
+class TestFind:
+  @pytest.mark.parametrize(
+    ("rate", "size", "images", "threshold"),
+    [
+      (0.1, 1, 1, 0.2),
+      (0.001, 1, 4, 0.5),
+      # Half-way of sizes, images and rates, on their logarithms.
+      (0.1, 10, 1, 0.3),
+      (0.1, 1, 2, 0.25),
+      (0.01, 1, 1, 0.3),
+      # Ten times four images are ten identities with four.
+      (0.1, 1, 40, 0.4),
+    ],
+  )
+  def test_between_points(self, rate, size, images, threshold):
+    found = gallery_thresholds.find(_CURVE, rate, size, images)
+    assert found.threshold == pytest.approx(threshold)
+
+  def test_interval_follows_the_rate(self):
+    found = gallery_thresholds.find(_CURVE, 0.01, 1, 1)
+    # Between half and a fifth, and between twice and four times.
+    assert found.low == pytest.approx(0.01 * np.sqrt(0.5 * 0.2))
+    assert found.high == pytest.approx(0.01 * np.sqrt(2 * 4))
+    assert found.is_supported
+    assert found.smallest == 0.1
+    assert found.num_classes == 30
+    assert not gallery_thresholds.find(_CURVE, 0.001, 1, 1).is_supported
+
+  def test_what_nothing_is_known_of_is_refused(self):
+    with pytest.raises(errors.FieldError, match=r"from 0.001 to 0.1, found"):
+      gallery_thresholds.find(_CURVE, 0.2, 1, 1)
+    with pytest.raises(errors.FieldError) as error:
+      gallery_thresholds.find(_CURVE, 0.01, 50, 1)
+    assert "at least 0.1 for a gallery of 50 identities" in str(error.value)
+    assert "30 held-out classes, which are too few" in str(error.value)
+    with pytest.raises(errors.FieldError, match=r"above 0.1 for a gall"):
+      gallery_thresholds.find(_CURVE, 0.1, 101, 1)
+
+
+def _made_up(generator, num_classes, images, dim=64):
+  """Embeddings that spread like those of a model trained on Omniglot.
+
+  The mean of its held-out classes has length 0.26. Around it their variances
+  fall off nearly as exp(-i / 6.5), 0.73 in all, and those of images of a class
+  as exp(-i / 13), 0.2 in all, more in some classes than in others.
+  """
+  variances = np.exp(-np.arange(dim) / np.array([[6.5], [13.0]]))
+  variances *= np.array([[0.73], [0.2]]) / variances.sum(axis=1, keepdims=True)
+  of_classes, of_images = np.sqrt(variances)
+  centers = of_classes * generator.normal(size=(num_classes, 1, dim))
+  centers[..., -1] += 0.26
+  noise = of_images * generator.normal(size=(num_classes, images, dim))
+  noise *= generator.uniform(0.65, 1.3, size=(num_classes, 1, 1))
+  return centers + noise
+
+
+def test_measured_curve():
+  generator = np.random.default_rng(0)
+  embeddings = _made_up(generator, 40, 5, dim=16).reshape(-1, 16)
+  labels = np.repeat(np.arange(40), 5)
+  curve = gallery_thresholds.measure(embeddings, labels, sizes=(3, 100))
+  assert json.loads(json.dumps(curve, allow_nan=False)) == curve
+  # No class has ten images besides one to find.
+  assert [part["images"] for part in curve["by_images"]] == [1, 3]
+  part = curve["by_images"][1]
+  assert (part["num_classes"], part["largest_measured_size"]) == (40, 38)
+  measured = identification.Identification(
+    embeddings, labels, images_of_identity=3
+  )
+  for size, thresholds, low, high in zip(
+    *(part[x] for x in ("size", "threshold", "fpir_low", "fpir_high")),
+    strict=True,
+  ):
+    threshold = measured.threshold(0.1, size)
+    assert thresholds[0] == pytest.approx(threshold, abs=1e-6)
+    rate = measured.false_positive_rate(threshold, size)
+    assert (low[0], high[0]) == pytest.approx((rate.low, rate.high), rel=1e-3)
+    known = [x for x in thresholds if x is not None]
+    assert sorted(known) == known
+  # More identities, and more images, need a higher threshold.
+  assert part["threshold"][1][0] > part["threshold"][0][0]
+  assert part["threshold"][0][0] > curve["by_images"][0]["threshold"][0][0]
+  # Nothing can be said of a gallery from two classes.
+  assert gallery_thresholds.measure(embeddings[:10], labels[:10]) is None
+
+
+def _measure_truth(generator, images, sizes, num_classes=20_000):
+  """Best similarities of other strangers with other galleries, by size."""
+  best = {size: [] for size in sizes}
+  for _ in range(2):
+    gallery = pairs.normalize(_made_up(generator, num_classes, images))
+    strangers = pairs.normalize(_made_up(generator, 5_000, 1)[:, 0])
+    flat = gallery.reshape(-1, gallery.shape[2]).T.astype(np.float32)
+    for some in np.split(strangers.astype(np.float32), 10):
+      similarities = (some @ flat).reshape(len(some), num_classes, images)
+      similarities = similarities.max(axis=2)
+      for size in sizes:
+        by_gallery = similarities.reshape(len(some), -1, size).max(axis=2)
+        best[size].append(by_gallery.ravel())
+  return {size: np.sort(np.concatenate(x)) for size, x in best.items()}
+
+
+def test_trained_models_promise_holds_for_other_characters():
+  # Of Omniglot: 50 characters give thresholds, 20 others are enrolled with an
+  # image each, and 30 are strangers; means over 10 draws.
+  path = pathlib.Path(__file__).with_name("trained_embeddings.npz")
+  embeddings = np.load(path)["embeddings"].reshape(100, 20, -1)
+  unit = pairs.normalize(embeddings)
+  generator = np.random.default_rng(0)
+  accepted, ends = [], []
+  for _ in range(10):
+    order = generator.permutation(100)
+    curve = gallery_thresholds.measure(
+      unit[order[:50]].reshape(1_000, -1),
+      np.repeat(np.arange(50), 20),
+      sizes=(10, 30),
+    )
+    promise = gallery_thresholds.find(curve, 0.1, 20, 1)
+    similarities = unit[order[70:]] @ unit[order[50:70], 0].T
+    accepted.append(np.mean(similarities.max(axis=2) >= promise.threshold))
+    ends.append((promise.low, promise.high))
+  low, high = np.mean(ends, axis=0)
+  assert low < np.mean(accepted) < high
+  assert np.mean(accepted) == pytest.approx(0.1, rel=0.3)
+
+
+@pytest.mark.slow
+def test_promises_hold_in_other_galleries():
+  # 1,000 held-out classes of 10 images; rates of 1 % and 0.1 %.
+  generator = np.random.default_rng(0)
+  sizes, rates, num_draws = (20, 200, 2_000), (0.01, 0.001), 20
+  # The curve has 1 and 3 images of an identity.
+  truth = {x: _measure_truth(generator, x, sizes) for x in (1, 2)}
+  labels = np.repeat(np.arange(1_000), 10)
+  num_held, few = {1: 0, 2: 0}, {size: 0 for size in sizes}
+  for _ in range(num_draws):
+    embeddings = _made_up(generator, 1_000, 10).reshape(10_000, -1)
+    curve = gallery_thresholds.measure(
+      embeddings, labels, sizes=(10, 30, 100, 300, 1_000, 3_000)
+    )
+    for images, size, rate in itertools.product(truth, sizes, rates):
+      promise = gallery_thresholds.find(curve, rate, size, images)
+      best = truth[images][size]
+      measured = 1 - np.searchsorted(best, promise.threshold) / len(best)
+      num_held[images] += promise.low <= measured <= promise.high
+      few[size] += not promise.is_supported
+  assert min(num_held.values()) >= 108
+  # The ends of their intervals are within three times what was promised.
+  assert few[20] == few[200] == 0
+  # A gallery twice as large as all that is known: often too much for 0.1 %.
+  assert few[2_000] > 0

@@ -1,0 +1,111 @@
+"""Tests of ONNX files."""
+
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.binaries import programs
+from tff_fedemb import errors
+from tff_fedemb.models import backbones
+from tff_fedemb.program import export
+from tff_fedemb.program import model_card
+from tff_fedemb.program import onnx_files
+from tff_fedemb.serving import lite_export
+from tff_fedemb.serving import saved_models
+
+_SHAPE = (12, 10, 1)
+
+
+@pytest.fixture(name="model", scope="module")
+def _model(tmp_path_factory):
+  path = tmp_path_factory.mktemp("model") / "saved_model"
+  tf.keras.utils.set_random_seed(0)
+  backbone = backbones.create_backbone("lenet", _SHAPE, embedding_dim=8)
+  card = model_card.ModelCard(
+    image_shape=_SHAPE,
+    embedding_dim=8,
+    verification={
+      "source": "test images",
+      "at_far": {"0.01": {"threshold": 0.5, "recall": 0.25, "warning": None}},
+      "left_out": {},
+    },
+  )
+  export.export_backbone(backbone, path, card)
+  return str(path)
+
+
+@pytest.fixture(name="needs_onnx")
+def _needs_onnx():
+  for name in ("tf2onnx", "onnxruntime"):
+    pytest.importorskip(name)
+
+
+def _export(model, output):
+  config = lite_export.ExportConfig(
+    saved_model=model, output_dir=str(output), formats=("onnx",)
+  )
+  lite_export.execute(config)
+
+
+def _random_images(count):
+  return np.random.default_rng(0).integers(0, 256, (count, *_SHAPE), np.uint8)
+
+
+@pytest.mark.usefixtures("needs_onnx")
+def test_a_file_gives_what_the_saved_model_gives(model, tmp_path, capsys):
+  _export(model, tmp_path)
+  path = tmp_path / "model.onnx"
+  assert f"{path}: " in capsys.readouterr().out
+  original, images = saved_models.load(model), _random_images(9)
+  for is_alone in (False, True):
+    if is_alone:
+      (tmp_path / "model.json").unlink()
+    loaded = saved_models.load(str(path))
+    assert loaded.image_shape == _SHAPE
+    np.testing.assert_allclose(
+      loaded.embed(images), original.embed(images), atol=1e-6
+    )
+    assert loaded.card.threshold(0.01)["threshold"] == 0.5
+    assert loaded.card.conversion["format"] == "ONNX, float32"
+
+
+@pytest.mark.usefixtures("needs_onnx")
+def test_a_file_that_gives_something_else_is_not_written(
+  model, tmp_path, monkeypatch
+):
+  embed = onnx_files.Embedder.embed
+  monkeypatch.setattr(
+    onnx_files.Embedder, "embed", lambda *args: embed(*args) + 2e-4
+  )
+  with pytest.raises(errors.FieldError, match=r"differs by up to 0\.0002"):
+    _export(model, tmp_path)
+  assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("needs_onnx")
+def test_damaged_files_are_refused(model, tmp_path):
+  _export(model, tmp_path)
+  path = tmp_path / "model.onnx"
+  content = bytearray(path.read_bytes())
+  content[len(content) // 2] ^= 1
+  path.write_bytes(content)
+  with pytest.raises(errors.FieldError, match="digest is not that in its card"):
+    saved_models.load(str(path))
+  (tmp_path / "model.json").unlink()
+  path.write_bytes(b"nothing")
+  with pytest.raises(errors.FieldError, match=r"a \.onnx file that binaries"):
+    saved_models.load(str(path))
+
+
+def test_without_the_packages_there_is_one_line(model, tmp_path, monkeypatch):
+  # What `import` takes for not installed.
+  monkeypatch.setitem(sys.modules, "tf2onnx", None)
+  ended = programs.call(
+    "export",
+    *(f"--saved_model={model}", f"--output_dir={tmp_path}", "--formats=onnx"),
+  )
+  assert ended.status == 1
+  assert ended.errors.count("\n") == 1
+  assert "`make setup ONNX=1` installs them" in ended.errors

@@ -1,0 +1,162 @@
+"""Tests of the index of a large gallery."""
+
+import numpy as np
+import pytest
+
+from tff_fedemb import errors
+from tff_fedemb.serving import gallery_index
+
+_DIM = 16
+
+
+def _unit(array):
+  return array / np.linalg.norm(array, axis=1, keepdims=True)
+
+
+def _make_up(num_classes, images_of_class, *, dim=_DIM, seed=0):
+  """Embeddings of classes that overlap, and queries of these."""
+  generator = np.random.default_rng(seed)
+  centers = generator.normal(size=(num_classes, dim)).astype(np.float32)
+
+  def draw(labels):
+    noise = generator.normal(0, 0.7, (len(labels), dim)).astype(np.float32)
+    return _unit(centers[labels] + noise)
+
+  labels = np.repeat(np.arange(num_classes), images_of_class)
+  return draw(labels), labels, draw(generator.integers(0, num_classes, 200))
+
+
+def _create(kind, embeddings, labels):
+  index = gallery_index.GalleryIndex("model", kind)
+  # In two parts, the second with classes that are new and others.
+  for some in (slice(0, 0), slice(0, 101), slice(101, None)):
+    names = [f"c{label}" for label in labels[some]]
+    paths = [f"{n}/{i}" for i, n in enumerate(names, some.start)]
+    index.add(embeddings[some], names, paths)
+  return index
+
+
+@pytest.fixture(name="index", params=gallery_index.KINDS)
+def _index(request):
+  embeddings, labels, _ = _make_up(60, 5)
+  return _create(request.param, embeddings, labels)
+
+
+def test_search_finds_the_nearest(index):
+  embeddings, labels, queries = _make_up(60, 5)
+  similarities, rows = index.search(queries, 7, exact=True)
+  expected = queries @ embeddings.T
+  np.testing.assert_array_equal(rows, np.argsort(-expected)[:, :7])
+  np.testing.assert_allclose(
+    similarities, -np.sort(-expected)[:, :7], atol=1e-6
+  )
+  assert [index.class_names[x] for x in index.labels] == [
+    f"c{label}" for label in labels
+  ]
+  assert (len(index), index.largest_class, len(index.names)) == (300, 5, 60)
+  # Of ten, it may ask for no more than there are.
+  assert index.search(queries, 1000)[0].shape == (200, 300)
+
+
+def test_a_graph_tells_how_much_it_finds():
+  embeddings, labels, queries = _make_up(400, 5)
+  index = _create(gallery_index.HNSW, embeddings, labels)
+  found = index.search(queries, 10)[1]
+  nearest = np.argsort(-(queries @ embeddings.T))[:, :10]
+  shares = [np.isin(a, b).mean() for a, b in zip(found, nearest, strict=True)]
+  assert index.measure_recall(queries) == pytest.approx(np.mean(shares))
+  assert np.mean(shares) > 0.95
+  exact = _create(gallery_index.EXACT, embeddings, labels)
+  assert exact.measure_recall(queries) is None
+
+
+@pytest.mark.parametrize("num_removed", [5, 30])
+def test_what_is_removed_is_not_found(index, num_removed, tmp_path):
+  """Few are passed over by a graph, many are left out of a new one."""
+  embeddings, labels, queries = _make_up(60, 5)
+  gone = [f"c{2 * i}" for i in range(num_removed)]
+  assert index.remove(gone) == 5 * num_removed
+  is_kept = ~np.isin(labels, 2 * np.arange(num_removed))
+  expected = np.where(is_kept, queries @ embeddings.T, -np.inf)
+  _, rows = index.search(queries, 5)
+  found = [[int(index.paths[r].split("/")[1]) for r in row] for row in rows]
+  nearest = np.argsort(-expected)[:, :5]
+  agreement = np.mean(
+    [np.isin(a, b).mean() for a, b in zip(found, nearest, strict=True)]
+  )
+  assert agreement > (0.99 if index.kind == gallery_index.EXACT else 0.95)
+  assert len(index) == is_kept.sum()
+  assert not index.names & set(gone)
+  is_rebuilt = index.kind == gallery_index.EXACT or num_removed == 30
+  assert (len(index.paths) == len(index)) == is_rebuilt
+  # Nothing of them is left in a file.
+  index.write(tmp_path / "people.index")
+  content = (tmp_path / "people.index").read_bytes()
+  for row, label in enumerate(labels):
+    assert (embeddings[row].tobytes() in content) == is_kept[row]
+    assert (f'"c{label}/{row}"'.encode() in content) == is_kept[row]
+    assert (f'"c{label}"'.encode() in content) == is_kept[row]
+  # Whoever comes back is found again.
+  index.add(queries[:1], [gone[0]], ["again"])
+  similarities, rows = index.search(queries[:1], 1)
+  assert index.paths[rows[0, 0]] == "again"
+  assert similarities[0, 0] == pytest.approx(1)
+  with pytest.raises(errors.FieldError, match="classes of the index, found c2"):
+    index.remove(["c2"])
+
+
+def test_a_file_is_the_same_index(index, tmp_path):
+  queries = _make_up(60, 5)[2]
+  index.remove(["c3"])
+  index.write(tmp_path / "people.index")
+  again = gallery_index.read(tmp_path / "people.index", "model")
+  assert (again.kind, again.class_names) == (index.kind, index.class_names)
+  assert again.paths == index.paths
+  for found, expected in zip(
+    again.search(queries, 9), index.search(queries, 9), strict=True
+  ):
+    np.testing.assert_array_equal(found, expected)
+  assert [path.name for path in tmp_path.iterdir()] == ["people.index"]
+
+
+def test_a_file_of_another_model_or_damaged_is_refused(index, tmp_path):
+  path = tmp_path / "people.index"
+  index.write(path)
+  with pytest.raises(errors.FieldError, match="same model as saved_model"):
+    gallery_index.read(path, "other")
+  content = path.read_bytes()
+  for damaged in (
+    content[: len(content) // 2],
+    b"nothing",
+    content.replace(b'"exact"', b'"enact"').replace(b"IxFI", b"IxFJ"),
+  ):
+    if damaged == content:
+      continue
+    path.write_bytes(damaged)
+    with pytest.raises(errors.FieldError, match="a file that this program"):
+      gallery_index.read(path, "model")
+
+
+def test_what_cannot_be_written_leaves_the_old_file(
+  index, tmp_path, monkeypatch
+):
+  path = tmp_path / "people.index"
+  index.write(path)
+  content = path.read_bytes()
+
+  def fail(*args):
+    raise OSError(28, "No space left on device")
+
+  monkeypatch.setattr(np, "save", fail)
+  with pytest.raises(errors.FieldError, match="No space left"):
+    index.write(path)
+  assert path.read_bytes() == content
+  assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.slow
+def test_a_graph_of_many_finds_most():
+  """With noise in all 128 directions, which is harder than a model's."""
+  embeddings, labels, queries = _make_up(3000, 10, dim=128)
+  index = _create(gallery_index.HNSW, embeddings, labels)
+  assert index.measure_recall(queries) >= 0.95

@@ -1,0 +1,399 @@
+"""Who is this? Open-set identification in galleries of N people (1:N).
+
+A probe is compared with a gallery of N enrolled identities. FPIR(N, T) is the
+share of strangers' probes that are taken for somebody at threshold T, FNIR(N,
+R, T) the share of enrolled people's probes that are not found at T among the R
+most similar identities, and the cumulative match characteristic is 1 - FNIR(N,
+R, -1) over R: ISO/IEC 19795-1:2021.
+
+Every held-out class is, in turn, a stranger to the galleries of N others, and
+enrolled with N - 1 others. No gallery is drawn at random: a probe that c of M
+identities reach is accepted by a share 1 - C(M - c, N) / C(M, N) of all
+galleries of N, so that rates are exact means over every gallery there is. Only
+which images of a class are enrolled is drawn, from a fixed seed.
+"""
+
+from collections.abc import Iterator, Sequence
+import dataclasses
+import functools
+
+import numpy as np
+from scipy import stats
+
+from tff_fedemb import checks
+from tff_fedemb import errors
+from tff_fedemb import progress as progress_lib
+from tff_fedemb.evaluation import pairs
+
+NEAREST, MEAN = "nearest", "mean"
+CONFIDENCE = 0.95
+# Similarities of a block of probes with all identities, in numbers.
+_BLOCK_SIZE = 2**22
+# Similarities of strangers that are kept, the highest ones.
+_MAX_EVENTS = 2**20
+
+
+@dataclasses.dataclass(frozen=True)
+class Rate:
+  """A rate, and the ends of its interval; all in [0, 1]."""
+
+  value: float
+  low: float
+  high: float
+
+  def complement(self) -> "Rate":
+    """Of what remains to 1."""
+    return Rate(1 - self.value, 1 - self.high, 1 - self.low)
+
+
+@dataclasses.dataclass(frozen=True)
+class Operation:
+  """How a gallery is used.
+
+  Attributes:
+    size: Identities enrolled, N.
+    threshold: Cosine similarity from which on an identity is reported.
+    rank: Most similar identities that are reported at most, R.
+  """
+
+  size: int
+  threshold: float = -1.0
+  rank: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class DetPoint:
+  """A threshold and the rates there, of a gallery of one size."""
+
+  threshold: float
+  fpir: Rate
+  fnir: Rate
+
+
+@dataclasses.dataclass(frozen=True)
+class _Events:
+  """Similarities of probes with other identities, from the highest down."""
+
+  probes: np.ndarray
+  identities: np.ndarray
+  similarities: np.ndarray
+
+  def at(self, places: np.ndarray | slice) -> "_Events":
+    return _Events(
+      self.probes[places], self.identities[places], self.similarities[places]
+    )
+
+
+class Identification:
+  """Rates of identification for galleries of any size, from held-out images.
+
+  Intervals are of Korn and Graubard (1998): Clopper-Pearson's for the number of
+  probes that would, drawn independently, have the variance of the
+  delete-one-class jackknife. They cover the choice of classes, as strangers and
+  as members of the gallery, and with them that of images. They are of the mean
+  over galleries: the rate of one gallery varies around it.
+
+  Attributes:
+    num_classes: Classes with enough images.
+    labels: Their labels, ascending, `[num_classes]`.
+    enrolled: Rows of the images that are enrolled, `[num_classes, images]`.
+  """
+
+  def __init__(
+    self,
+    embeddings: np.ndarray,
+    labels: np.ndarray,
+    *,
+    images_of_identity: int = 1,
+    template: str = NEAREST,
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
+  ):
+    """Compares all images with all identities of other classes.
+
+    Args:
+      embeddings: `[n, dim]` finite numbers, of any length.
+      labels: `[n]` class of each embedding.
+      images_of_identity: Images that each identity is enrolled with; classes
+        need one more to be used.
+      template: What a probe is compared with: `NEAREST` of these images, or the
+        `MEAN` of their embeddings of length 1.
+      confidence: Of the intervals, in (0, 1).
+      seed: Of the images that are enrolled.
+
+    Raises:
+      errors.FieldError: If fewer than 3 classes have enough images.
+    """
+    checks.check_number("images_of_identity", images_of_identity, minimum=1)
+    rows, classes = _choose(np.asarray(labels), images_of_identity, seed)
+    self.labels = np.unique(np.asarray(labels)[rows])
+    self.num_classes = len(self.labels)
+    if self.num_classes < 3:
+      raise errors.FieldError(
+        "labels",
+        f"have 3 classes of {images_of_identity + 1} images or more",
+        self.num_classes,
+      )
+    self._alpha = 1 - confidence
+    self._classes = classes
+    sizes = np.bincount(classes)
+    starts = np.cumsum(sizes) - sizes
+    enrolled = starts[:, np.newaxis] + np.arange(images_of_identity)
+    self.enrolled = rows[enrolled]
+    embeddings = pairs.normalize(np.asarray(embeddings)[rows])
+    self._is_mate = np.ones(len(classes), bool)
+    self._is_mate[enrolled] = False
+    templates = embeddings[enrolled]
+    if template == MEAN:
+      templates = pairs.normalize(templates.mean(axis=1, keepdims=True))
+    self._embeddings, self._templates = embeddings, templates
+    self._weights = 1 / (self.num_classes * sizes[classes])
+    left = sizes - images_of_identity
+    self._mate_weights = self._is_mate / (self.num_classes * left[classes])
+    self._events = self._find_events()
+    # Of the last size that was asked for.
+    self._last_rates = 0, np.zeros([0])
+
+  @property
+  def largest_size(self) -> int:
+    """Identities of the largest gallery whose rate is measured."""
+    return self.num_classes - 2
+
+  def _blocks(self) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+    """Yields rows, similarities with identities, and with their own.
+
+    The similarity of an image with its own identity is -inf among the former.
+    """
+    count, depth, dim = self._templates.shape
+    flat = self._templates.reshape(count * depth, dim).T
+    step = max(1, _BLOCK_SIZE // (count * depth))
+    with progress_lib.create_bar(
+      "Identifying", unit="images", total=len(self._classes)
+    ) as progress:
+      for start in range(0, len(self._classes), step):
+        rows = slice(start, min(start + step, len(self._classes)))
+        similarities = self._embeddings[rows] @ flat
+        # The grid of `pairs`, on which equal similarities are equal.
+        np.rint(similarities / pairs.GRID_STEP, out=similarities)
+        similarities *= pairs.GRID_STEP
+        best = similarities.reshape(-1, count, depth).max(axis=2)
+        own = (np.arange(len(best)), self._classes[rows])
+        mates = best[own]
+        best[own] = -np.inf
+        yield rows, best, mates
+        progress.update(len(best))
+
+  def _find_events(self) -> _Events:
+    found, total, floor = [], 0, -np.inf
+    for rows, best, _ in self._blocks():
+      # The own identity is below every floor.
+      probes, identities = np.nonzero(best > floor)
+      values = best[probes, identities]
+      found.append(_Events(probes + rows.start, identities, values))
+      total += len(values)
+      if total > 2 * _MAX_EVENTS:
+        values = np.concatenate([part.similarities for part in found])
+        floor = np.partition(values, -_MAX_EVENTS)[-_MAX_EVENTS]
+        # Not one of several that are equal without the others.
+        found = [part.at(part.similarities > floor) for part in found]
+        total = sum(len(part.similarities) for part in found)
+    return _join(found)
+
+  @functools.cached_property
+  def _ranks(self) -> np.ndarray:
+    """How many identities a probe had met before the one of an event."""
+    probes = self._events.probes
+    order = np.argsort(probes, kind="stable")
+    counts = np.bincount(probes, minlength=len(self._classes))
+    starts = np.cumsum(counts) - counts
+    ranks = np.empty(len(probes), np.int64)
+    ranks[order] = np.arange(len(probes)) - starts[probes[order]]
+    return ranks
+
+  def _rates(self, size: int) -> np.ndarray:
+    """FPIR at the similarity of each event, ascending."""
+    if size != self._last_rates[0]:
+      steps = np.diff(_accepted(self.num_classes - 1, size))[self._ranks]
+      steps *= self._weights[self._events.probes]
+      self._last_rates = size, np.cumsum(steps)
+    return self._last_rates[1]
+
+  def threshold(self, rate: float, size: int) -> float | None:
+    """Finds the similarity from which on a wanted FPIR is kept.
+
+    Args:
+      rate: The FPIR, in (0, 1).
+      size: Identities of the gallery; see `false_positive_rate` for galleries
+        larger than `largest_size`.
+
+    Returns:
+      That of the last similarity accepted, which is higher than need be where
+      so many are below that they were not kept; `None` if even the highest one
+      is too much.
+    """
+    measured = min(size, self.largest_size)
+    rates, values = self._rates(measured), self._events.similarities
+    count = int(np.searchsorted(rates, rate * measured / size, side="right"))
+    # Those that tie with one that is rejected are rejected.
+    if count < len(values):
+      count = int(np.searchsorted(-values, -values[count], side="left"))
+    return float(values[count - 1]) if count else None
+
+  def false_positive_rate(self, threshold: float, size: int) -> Rate:
+    """FPIR: the share of strangers' probes that are taken for somebody.
+
+    A gallery of more identities than `largest_size`, L, is not measured. As
+    FPIR(N) is concave in N and rises, FPIR(L) is its lower and N / L FPIR(L)
+    its upper bound; the value is the upper bound, and the interval reaches from
+    the low end of the one to the high end of the other.
+
+    Args:
+      threshold: Cosine similarity from which on a probe is accepted.
+      size: Identities of the gallery, at least 1.
+    """
+    measured = min(size, self.largest_size)
+    values = self._events.similarities
+    count = int(np.searchsorted(-values, -threshold, side="right"))
+    events = self._events.at(slice(count))
+    counts = np.bincount(events.probes, minlength=len(self._classes))
+    whole = _accepted(self.num_classes - 1, measured)[counts] * self._weights
+    less = _accepted(self.num_classes - 2, measured)
+    # Without a class: neither its probes nor, of others', its identity.
+    parts = less[np.minimum(counts, self.num_classes - 2)] * self._weights
+    reached = counts[events.probes]
+    change = (
+      less[np.minimum(reached, self.num_classes - 2)] - less[reached - 1]
+    ) * self._weights[events.probes]
+    rest = (
+      parts.sum()
+      - np.bincount(self._classes, parts)
+      - np.bincount(events.identities, change, minlength=self.num_classes)
+    )
+    rate = self._rate(float(whole.sum()), rest)
+    factor = size / measured
+    return Rate(
+      min(rate.value * factor, 1.0), rate.low, min(rate.high * factor, 1.0)
+    )
+
+  def false_negative_rates(self, uses: Sequence[Operation]) -> list[Rate]:
+    """FNIR: the share of enrolled people's probes that are not found.
+
+    Probes are the images that are not enrolled. An identity as similar as the
+    right one counts as more similar.
+
+    Args:
+      uses: Of galleries of at most `largest_size` identities.
+
+    Returns:
+      FNIR(N, R, T) of each. The intervals take the threshold as given.
+    """
+    for use in uses:
+      checks.check_number(
+        "size", use.size, minimum=1, maximum=self.largest_size
+      )
+    count = self.num_classes
+    whole, less = (
+      np.stack([_found(x, use.size, use.rank) for use in uses], axis=1)
+      for x in (count - 1, count - 2)
+    )
+    thresholds = np.array([use.threshold for use in uses])
+    found, kept, change = np.zeros([3, count, len(uses)])
+    for rows, best, mates in self._blocks():
+      better = best >= mates[:, np.newaxis]
+      ranks = better.sum(axis=1)
+      weights = self._mate_weights[rows, np.newaxis] * (
+        mates[:, np.newaxis] >= thresholds
+      )
+      np.add.at(found, self._classes[rows], weights * whole[ranks])
+      parts = weights * less[np.minimum(ranks, count - 2)]
+      np.add.at(kept, self._classes[rows], parts)
+      change += better.T @ (weights * less[np.maximum(ranks - 1, 0)] - parts)
+    # As of strangers: without a class's probes, and its identity for others.
+    rest = (count - 1) / count - (kept.sum(axis=0) - kept + change)
+    values = 1 - found.sum(axis=0)
+    return list(map(self._rate, values.tolist(), rest.T))
+
+  def det(self, size: int, num_points: int = 25) -> list[DetPoint]:
+    """Detection error trade-off: FNIR(N, 1, T) over FPIR(N, T)."""
+    rates = self._rates(size)
+    wanted = np.geomspace(rates[0], rates[-1], num_points)
+    chosen = np.unique(np.searchsorted(rates, wanted))
+    thresholds = np.unique(self._events.similarities[chosen])[::-1].tolist()
+    missed = self.false_negative_rates([Operation(size, t) for t in thresholds])
+    return [
+      DetPoint(threshold, self.false_positive_rate(threshold, size), fnir)
+      for threshold, fnir in zip(thresholds, missed, strict=True)
+    ]
+
+  def confusions(self) -> np.ndarray:
+    """Counts what images that are not enrolled are taken for.
+
+    Returns:
+      Images of a class, by row, whose most similar identity in a gallery of all
+      classes is that of a column, int32 `[num_classes, num_classes]`.
+    """
+    taken = np.zeros([self.num_classes, self.num_classes], np.int32)
+    for rows, best, mates in self._blocks():
+      own, is_mate = self._classes[rows], self._is_mate[rows]
+      nearest = np.where(best.max(axis=1) >= mates, best.argmax(axis=1), own)
+      np.add.at(taken, (own[is_mate], nearest[is_mate]), 1)
+    return taken
+
+  def _rate(self, value: float, rest: np.ndarray) -> Rate:
+    """A rate from what is left of it without each class."""
+    count = self.num_classes
+    without = rest * count / (count - 1)
+    variance = (count - 1) / count * np.sum((without - without.mean()) ** 2)
+    alpha = self._alpha / 2
+    # Sums are exact but for rounding.
+    value = min(max(round(value, 12), 0.0), 1.0)
+    if not variance or value in (0.0, 1.0):
+      # Of as many independent ones as there are classes.
+      probes = count
+    else:
+      probes = value * (1 - value) / variance
+    hits = value * probes
+    low, high = stats.beta.ppf(
+      [alpha, 1 - alpha], [hits, hits + 1], [probes - hits + 1, probes - hits]
+    )
+    return Rate(
+      value,
+      float(low) if value else 0.0,
+      float(high) if value < 1 else 1.0,
+    )
+
+
+def _choose(
+  labels: np.ndarray, images: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+  """Rows by class, those enrolled first, and their classes, 0, 1, ..."""
+  order = np.random.default_rng(seed).permutation(len(labels))
+  order = order[np.argsort(labels[order], kind="stable")]
+  _, classes, counts = np.unique(
+    labels[order], return_inverse=True, return_counts=True
+  )
+  kept = counts[classes] > images
+  return order[kept], np.unique(classes[kept], return_inverse=True)[1]
+
+
+def _join(parts: Sequence[_Events]) -> _Events:
+  whole = _Events(
+    *(
+      np.concatenate([getattr(part, field.name) for part in parts])
+      for field in dataclasses.fields(_Events)
+    )
+  )
+  return whole.at(np.argsort(-whole.similarities, kind="stable"))
+
+
+@functools.lru_cache(maxsize=64)
+def _accepted(others: int, size: int) -> np.ndarray:
+  """Share of galleries with one of c identities, by c of 0 .. others."""
+  return -np.expm1(
+    stats.hypergeom.logpmf(0, others, np.arange(others + 1), size)
+  )
+
+
+def _found(others: int, size: int, rank: int) -> np.ndarray:
+  """Share of galleries where fewer than rank of c are, by c of 0 .. others."""
+  return stats.hypergeom.cdf(rank - 1, others, np.arange(others + 1), size - 1)

@@ -1,0 +1,120 @@
+"""How many people a model tells apart: figures of identification over N."""
+
+from collections.abc import Sequence
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from tff_fedemb.evaluation import identification
+
+# Strangers' images that may be accepted where FNIR is told.
+FALSE_POSITIVE_RATE = 0.01
+_IMAGES = (1, 3)
+_RANKS = range(1, 21)
+_NUM_SIZES = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class OfSize:
+  """Figures of galleries of one size.
+
+  Attributes:
+    size: Identities enrolled, N.
+    rank_one: Share of enrolled people's images whose most similar identity is
+      the right one.
+    fnir: Share that is not found at the threshold that accepts
+      `FALSE_POSITIVE_RATE` of strangers' images; `None` if there is none.
+  """
+
+  size: int
+  rank_one: identification.Rate
+  fnir: identification.Rate | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Recognition:
+  """Figures of galleries with so many images of an identity.
+
+  Attributes:
+    images: Images that each identity is enrolled with; the nearest one counts.
+    num_classes: Held-out classes that were enrolled, and were strangers.
+    sizes: Of galleries, ascending; the last one is that of `cmc` and `det`.
+    cmc: Share of enrolled people's images with the right identity among the R
+      most similar ones, for R of 1 to 20.
+    det: FNIR over FPIR.
+  """
+
+  images: int
+  num_classes: int
+  sizes: tuple[OfSize, ...]
+  cmc: tuple[identification.Rate, ...]
+  det: tuple[identification.DetPoint, ...]
+
+
+def evaluate(
+  embeddings: np.ndarray, labels: np.ndarray
+) -> tuple[Recognition, ...]:
+  """Measures galleries of an image and of three images an identity.
+
+  Args:
+    embeddings: `[n, dim]` finite numbers, of any length.
+    labels: `[n]` class of each embedding.
+
+  Returns:
+    Of each number of images of which there are enough, for most classes.
+  """
+  _, counts = np.unique(labels, return_counts=True)
+  found = []
+  for images in _IMAGES:
+    if np.sum(counts > images) >= max(3, 0.8 * np.sum(counts > 1)):
+      measured = identification.Identification(
+        embeddings, labels, images_of_identity=images
+      )
+      found.append(_measure(measured, images))
+  return tuple(found)
+
+
+def _measure(
+  measured: identification.Identification, images: int
+) -> Recognition:
+  largest = measured.largest_size
+  # No gallery of one: whoever is most similar is right.
+  spread = np.geomspace(min(2, largest), largest, _NUM_SIZES)
+  sizes = np.unique(spread.round().astype(int)).tolist()
+  thresholds = [measured.threshold(FALSE_POSITIVE_RATE, x) for x in sizes]
+  rates = iter(
+    measured.false_negative_rates(
+      [
+        *(identification.Operation(x) for x in sizes),
+        *(identification.Operation(largest, rank=x) for x in _RANKS),
+        *(
+          identification.Operation(size, threshold)
+          for size, threshold in zip(sizes, thresholds, strict=True)
+          if threshold is not None
+        ),
+      ]
+    )
+  )
+  ranked = [next(rates).complement() for _ in sizes]
+  cmc = tuple(next(rates).complement() for _ in _RANKS)
+  return Recognition(
+    images=images,
+    num_classes=measured.num_classes,
+    sizes=tuple(
+      OfSize(size, one, None if threshold is None else next(rates))
+      for size, one, threshold in zip(sizes, ranked, thresholds, strict=True)
+    ),
+    cmc=cmc,
+    det=tuple(measured.det(largest)),
+  )
+
+
+def to_json(found: Sequence[Recognition]) -> list[dict[str, Any]]:
+  """Returns the figures for `json.dump`, and by which rule they are made."""
+  rule = (
+    "every class was a stranger to all galleries of others, and was enrolled"
+    " with all sets of others; rates are means over these galleries, FNIR at"
+    f" FPIR {FALSE_POSITIVE_RATE:g}"
+  )
+  return [{"rule": rule, **dataclasses.asdict(part)} for part in found]

@@ -1,0 +1,111 @@
+"""Pictures of identification: rates over the gallery's size, and DET."""
+
+from collections.abc import Sequence
+import dataclasses
+
+from matplotlib import axes as mpl_axes
+from matplotlib import ticker
+
+from tff_fedemb.evaluation import identification
+from tff_fedemb.evaluation import recognition
+from tff_fedemb.plots import figures
+from tff_fedemb.plots import training_plots
+
+
+def _name(part: recognition.Recognition) -> str:
+  return f"{part.images} image{'s' if part.images > 1 else ''} each"
+
+
+def _draw_rates(
+  axes: mpl_axes.Axes,
+  places: Sequence[float],
+  rates: Sequence[identification.Rate],
+  index: int,
+  label: str,
+) -> list:
+  """A line in the band of its intervals; returns its key."""
+  style = figures.style_of(index)
+  low, high = [x.low for x in rates], [x.high for x in rates]
+  axes.fill_between(places, low, high, color=style["color"], alpha=0.15)
+  return axes.plot(places, [x.value for x in rates], label=label, **style)
+
+
+@dataclasses.dataclass(frozen=True)
+class SizesPanel(training_plots.Panel):
+  """How many are found, over the size of the gallery.
+
+  Attributes:
+    found: By number of images, at least one.
+  """
+
+  found: Sequence[recognition.Recognition]
+
+  def draw(self, axes: mpl_axes.Axes) -> None:
+    keys = []
+    rate = recognition.FALSE_POSITIVE_RATE
+    for part in self.found:
+      sizes = [x.size for x in part.sizes]
+      ranked = [x.rank_one for x in part.sizes]
+      keys += _draw_rates(
+        axes, sizes, ranked, len(keys), f"nearest is right, {_name(part)}"
+      )
+      known = [x for x in part.sizes if x.fnir is not None]
+      found = [x.fnir.complement() for x in known if x.fnir is not None]
+      keys += _draw_rates(
+        axes,
+        [x.size for x in known],
+        found,
+        len(keys),
+        f"and {1 - rate:.0%} of strangers rejected, {_name(part)}",
+      )
+    figures.decorate(
+      axes,
+      title="How many people it tells apart",
+      x_label="people in the gallery",
+      y_label="share of their images found",
+      keys=keys,
+    )
+    axes.set_xscale("log")
+    largest = max(part.sizes[-1].size for part in self.found)
+    ticks = [x for x in (1, 2, 5, 10, 20, 50, 100, 200, 500) if x <= largest]
+    ticks += [10**k for k in range(3, 7) if 10**k <= largest]
+    axes.xaxis.set_major_locator(ticker.FixedLocator(ticks))
+    axes.xaxis.set_minor_locator(ticker.NullLocator())
+    axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
+    axes.set_ylim(-0.03, 1.03)
+    figures.set_percent(axes.yaxis)
+
+
+@dataclasses.dataclass(frozen=True)
+class DetPanel(training_plots.Panel):
+  """Detection error trade-off of the largest gallery.
+
+  Attributes:
+    found: By number of images, at least one.
+  """
+
+  found: Sequence[recognition.Recognition]
+
+  def draw(self, axes: mpl_axes.Axes) -> None:
+    keys = []
+    for part in self.found:
+      keys += _draw_rates(
+        axes,
+        [x.fpir.value for x in part.det],
+        [x.fnir for x in part.det],
+        len(keys),
+        f"{part.sizes[-1].size:,} people, {_name(part)}",
+      )
+    figures.decorate(
+      axes,
+      title="Strangers accepted against people missed (DET)",
+      x_label="FPIR (strangers' images accepted)",
+      y_label="FNIR (enrolled people's\nimages not found)",
+      keys=keys,
+    )
+    axes.set_xscale("log")
+    lowest = min(x.fpir.value for part in self.found for x in part.det)
+    axes.set_xlim(lowest / 1.4, 1.4)
+    axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+    axes.set_ylim(-0.03, 1.03)
+    figures.set_percent(axes.yaxis)
