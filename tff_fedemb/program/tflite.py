@@ -259,7 +259,7 @@ def _on_one_core() -> Iterator[None]:
 
 def time_one_image(
   embed: Callable[[np.ndarray], np.ndarray],
-  image_shape: tuple[int, int, int],
+  image_shape: tuple[int, ...],
 ) -> float:
   """Median milliseconds of one image on one core.
 
