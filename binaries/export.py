@@ -1,7 +1,9 @@
-r"""Converts an exported model to TensorFlow Lite, for phones, or to ONNX.
+r"""Converts a model, or a run's clients, to TensorFlow Lite; a model to ONNX.
 
   python -m binaries.export --saved_model=runs/first/release/saved_model \
     --output_dir=phone --image_folder=faces
+  python -m binaries.export --run_dir=runs/first --formats=training \
+    --output_dir=phone
 
 Each file is told with its size, its time for one image on one core, and the
 difference in recall on the same held-out images, beside the SavedModel's. Its

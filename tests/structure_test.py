@@ -85,6 +85,7 @@ _TESTED_THROUGH = {
     for name in ("checks", "folder", "index", "listing", "splits", "table")
   },
   "tff_fedemb.program.storage": "tests/program/checkpoints_test.py",
+  "tff_fedemb.runtime.tflite_client": "tests/algorithms/client_file_test.py",
   "tff_fedemb.runtime.client_fold": "tests/runtime/in_process_test.py",
   "tff_fedemb.runtime.ray_worker": "tests/runtime/ray_test.py",
   "tff_fedemb.features.method": "tests/features/registry_test.py",

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
   from tff_fedemb.run.task import TaskSource
   from tff_fedemb.run.task import create_task
   from tff_fedemb.runtime import RuntimeConfig as Runtime
+  from tff_fedemb.serving.lite_export import export
   from tff_fedemb.training.plan import plan
   from tff_fedemb.training.result import Result
   from tff_fedemb.training.train import train
@@ -102,6 +103,7 @@ _PUBLIC = {
   "TaskSource": ("run.task", "TaskSource"),
   "Tree": ("aggregators.tree", "TreeConfig"),
   "create_task": ("run.task", "create_task"),
+  "export": ("serving.lite_export", "export"),
   "from_client_data": ("run.array_task", "from_client_data"),
   "plan": ("training.plan", "plan"),
   "train": ("training.train", "train"),

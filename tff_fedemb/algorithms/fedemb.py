@@ -24,6 +24,28 @@ with epy.lazy_imports():
   from tff_fedemb.algorithms import composition
 
 
+def start_head(
+  head: heads.Head, labels: tf.Tensor, embedding_dim: int, seed: tf.Tensor
+) -> tuple[heads.Weights, tf.Tensor, tf.Tensor]:
+  """Makes a head with a row for each class that a client holds.
+
+  Args:
+    head: What to make.
+    labels: The client's, `[n]`, any int64.
+    embedding_dim: Size of an embedding.
+    seed: The client's, `[2]`.
+
+  Returns:
+    The head's weights, the labels as rows of it, and the number of classes.
+  """
+  classes, rows = tf.unique(labels)
+  num_classes = tf.size(classes)
+  weights = head.initialize(
+    num_classes, embedding_dim, seed=seed, class_ids=classes
+  )
+  return weights, rows, num_classes
+
+
 def build_fedemb(
   create_backbone_fn: Callable[[], tf.keras.Model],
   head: heads.Head,
@@ -67,17 +89,13 @@ def build_fedemb(
     A learning process whose model weights are the backbone's.
   """
 
-  def start_head(received, labels, embedding_dim, client_seed):
-    del received  # Nothing.
-    classes, rows = tf.unique(labels)
-    num_classes = tf.size(classes)
-    weights = head.initialize(
-      num_classes, embedding_dim, seed=client_seed, class_ids=classes
-    )
-    return weights, rows, num_classes
-
   client_update = composition.build_client_update(
-    create_backbone_fn, head, start_head, config=config, seed=seed
+    create_backbone_fn,
+    head,
+    # A client receives no head.
+    lambda _, *of_client: start_head(head, *of_client),
+    config=config,
+    seed=seed,
   )
   return composition.build_learning_process(
     lambda: tff.learning.models.ModelWeights.from_model(create_backbone_fn()),

@@ -114,7 +114,7 @@ def _shuffle(number: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
   )
 
 
-class _Batches:
+class Batches:
   """The batches of a client's examples, in an order of their own each epoch."""
 
   def __init__(
@@ -138,6 +138,24 @@ class _Batches:
   def order(self, epoch: int | tf.Tensor) -> tf.Tensor:
     """The order of the examples in an epoch."""
     return _shuffle(self.num_examples, _fold_in(self._seed, epoch))
+
+  def places(self, epoch: int | tf.Tensor) -> tf.Tensor:
+    """The steps of an epoch as rows, `[steps, batch_size]`; -1 is no row."""
+    size = self._config.batch_size
+    order = self.order(epoch)[: self.num_examples]
+    empty = self.steps_per_epoch * size - self.num_examples
+    return tf.reshape(
+      tf.pad(order, [[0, empty]], constant_values=-1), [-1, size]
+    )
+
+  def places_before_epochs(self, num_steps: int) -> tf.Tensor:
+    """The same, of the steps before all epochs."""
+    per_epoch = tf.maximum(self.steps_per_epoch, 1)
+    steps = [
+      self.places(-1 - step // per_epoch)[step % per_epoch :][:1]
+      for step in range(num_steps)
+    ]
+    return tf.concat(steps, 0)
 
   def batch(
     self, step: tf.Tensor, order: tf.Tensor
@@ -271,7 +289,7 @@ def train_locally(
     The trained head, and sums over the examples of the local epochs:
     `loss_sum`, `num_correct` and `num_examples`.
   """
-  batches = _Batches(examples, config=config, seed=seed)
+  batches = Batches(examples, config=config, seed=seed)
   variables = tuple(backbone.trainable_variables)
   head_optimizer, head_state = _start_optimizer(
     config,

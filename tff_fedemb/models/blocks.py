@@ -52,53 +52,67 @@ class GroupNormalization(tf.keras.layers.GroupNormalization):
 
   def call(self, inputs: tf.Tensor) -> tf.Tensor:
     """Normalises maps `[batch, height, width, channels]`."""
-    if None in inputs.shape[1:] or inputs.shape.rank != 4:
-      raise ValueError(
-        "inputs must be [batch, height, width, channels], the last three"
-        f" known, found {inputs.shape}."
+    return normalize_groups(
+      inputs, self.gamma, self.beta, groups=self.groups, epsilon=self.epsilon
+    )
+
+
+def normalize_groups(
+  inputs: tf.Tensor,
+  scale: tf.Tensor,
+  offset: tf.Tensor,
+  *,
+  groups: int,
+  epsilon: float,
+) -> tf.Tensor:
+  """Normalises maps `[batch, height, width, channels]`, as the layer does."""
+  if None in inputs.shape[1:] or inputs.shape.rank != 4:
+    raise ValueError(
+      "inputs must be [batch, height, width, channels], the last three"
+      f" known, found {inputs.shape}."
+    )
+  height, width, channels = inputs.shape[1:]
+  per_group = channels // groups
+  count = float(height * width * per_group)
+
+  def by_channel(values):
+    return tf.reshape(values, [-1, 1, 1, channels])
+
+  def sum_places(maps):
+    return tf.reduce_sum(maps, axis=[1, 2])
+
+  def sum_group(values):
+    """For each channel `[batch, channels]` the sum over its group."""
+    by_group = tf.reshape(values, [-1, groups, per_group])
+    sums = tf.reduce_sum(by_group, axis=2)
+    return by_channel(tf.repeat(sums, per_group, axis=1))
+
+  @tf.custom_gradient
+  def normalize_maps(maps, scale, offset):
+    mean = sum_group(sum_places(maps)) / count
+    variance = (
+      sum_group(sum_places(tf.math.squared_difference(maps, mean))) / count
+    )
+    inverse = tf.math.rsqrt(variance + epsilon)
+    factor = inverse * scale
+
+    def gradient(upstream):
+      sum_1 = sum_places(upstream)
+      sum_x = by_channel(sum_places(upstream * maps))
+      sum_z = (sum_x - mean * by_channel(sum_1)) * inverse
+      mean_1 = sum_group(scale * sum_1) / count
+      mean_z = sum_group(scale * tf.squeeze(sum_z, [1, 2])) / count
+      slope = -mean_z * inverse * inverse
+      level = -mean_1 * inverse - slope * mean
+      return (
+        upstream * factor + (maps * slope + level),
+        tf.reduce_sum(sum_z, axis=[0, 1, 2]),
+        tf.reduce_sum(sum_1, axis=0),
       )
-    height, width, channels = inputs.shape[1:]
-    per_group = channels // self.groups
-    count = float(height * width * per_group)
 
-    def by_channel(values):
-      return tf.reshape(values, [-1, 1, 1, channels])
+    return maps * factor + (offset - mean * factor), gradient
 
-    def sum_places(maps):
-      return tf.reduce_sum(maps, axis=[1, 2])
-
-    def sum_group(values):
-      """For each channel `[batch, channels]` the sum over its group."""
-      groups = tf.reshape(values, [-1, self.groups, per_group])
-      sums = tf.reduce_sum(groups, axis=2)
-      return by_channel(tf.repeat(sums, per_group, axis=1))
-
-    @tf.custom_gradient
-    def normalize(maps, scale, offset):
-      mean = sum_group(sum_places(maps)) / count
-      variance = (
-        sum_group(sum_places(tf.math.squared_difference(maps, mean))) / count
-      )
-      inverse = tf.math.rsqrt(variance + self.epsilon)
-      factor = inverse * scale
-
-      def gradient(upstream):
-        sum_1 = sum_places(upstream)
-        sum_x = by_channel(sum_places(upstream * maps))
-        sum_z = (sum_x - mean * by_channel(sum_1)) * inverse
-        mean_1 = sum_group(scale * sum_1) / count
-        mean_z = sum_group(scale * tf.squeeze(sum_z, [1, 2])) / count
-        slope = -mean_z * inverse * inverse
-        level = -mean_1 * inverse - slope * mean
-        return (
-          upstream * factor + (maps * slope + level),
-          tf.reduce_sum(sum_z, axis=[0, 1, 2]),
-          tf.reduce_sum(sum_1, axis=0),
-        )
-
-      return maps * factor + (offset - mean * factor), gradient
-
-    return normalize(inputs, self.gamma, self.beta)
+  return normalize_maps(inputs, scale, offset)
 
 
 def num_groups(num_channels: int) -> int:

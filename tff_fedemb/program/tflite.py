@@ -8,14 +8,17 @@ and its embedding comes out as float32, one at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+import contextlib
 import hashlib
 import os
 import pathlib
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from typing import Any
 
 from etils import epy
@@ -32,6 +35,7 @@ SUFFIX = ".tflite"
 
 _SIGNATURE = "serving_default"
 _MAX_SAID = 200
+_NUM_TIMINGS, _NUM_WARM_UPS = 30, 3
 _OCTAVES = (2, 4, 8, 16, 32)
 _TRIAL = """
 import sys
@@ -233,3 +237,41 @@ def make_up_images(
   ends = generator.uniform(0, 255, (2, num_images, 1, 1, 1))
   low, high = ends
   return np.rint(low + (high - low) * (images + 1) / 2).astype(np.uint8)
+
+
+@contextlib.contextmanager
+def _on_one_core() -> Iterator[None]:
+  """Keeps all threads of this process on one core."""
+  cores = os.sched_getaffinity(0)
+
+  def set_all(some):
+    for thread in os.listdir("/proc/self/task"):
+      # One may have ended by now.
+      with contextlib.suppress(ProcessLookupError):
+        os.sched_setaffinity(int(thread), some)
+
+  set_all({min(cores)})
+  try:
+    yield
+  finally:
+    set_all(cores)
+
+
+def time_one_image(
+  embed: Callable[[np.ndarray], np.ndarray],
+  image_shape: tuple[int, ...],
+) -> float:
+  """Median milliseconds of one image on one core.
+
+  Args:
+    embed: From images `[1, height, width, channels]` to embeddings.
+    image_shape: Of an image.
+  """
+  image = make_up_images(image_shape, 1)
+  seconds = []
+  with _on_one_core():
+    for _ in range(_NUM_WARM_UPS + _NUM_TIMINGS):
+      start = time.perf_counter()
+      embed(image)
+      seconds.append(time.perf_counter() - start)
+  return 1e3 * statistics.median(seconds[_NUM_WARM_UPS:])

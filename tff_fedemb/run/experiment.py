@@ -37,11 +37,13 @@ with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
+  from tff_fedemb.algorithms import client_file
   from tff_fedemb.algorithms import local_training
   from tff_fedemb.privacy import arithmetic
   from tff_fedemb.run import task as task_lib
   from tff_fedemb.runtime import precision
   from tff_fedemb.runtime import secure_sums
+  from tff_fedemb.runtime import tflite
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,17 +108,54 @@ class Experiment:
         "server_optimizer": spec.server_optimizer.build(),
         **options,
       }
-    process = spec.algorithm.build(
+    build = functools.partial(
+      spec.algorithm.build,
       self.create_backbone,
       num_classes=self.task.num_train_classes * local.classes_per_label,
       local=local,
-      example_type=self.task.example_type,
       seed=spec.seed,
       **options,
     )
+    limit = local.max_examples_per_client
+    if spec.runtime.runtime == "tflite":
+      if "wrap_client_update_fn" in options:
+        raise errors.FieldError(
+          "runtime", "be another for what changes clients' updates", "tflite"
+        )
+      return tflite.build_process(
+        build, self.create_client_file(), self.task.find_client_dataset(limit)
+      )
     return tff.simulation.compose_dataset_computation_with_learning_process(
-      self.task.build_dataset_computation(local.max_examples_per_client),
-      process,
+      self.task.build_dataset_computation(limit),
+      build(example_type=self.task.example_type),
+    )
+
+  def create_client_file(self) -> client_file.ClientFile:
+    """Creates what a client's phone would run.
+
+    Raises:
+      errors.FieldError: If a file for phones cannot do what the spec says.
+    """
+    algorithm, config = self.spec.algorithm, self.mechanism.config
+    if type(algorithm) is not fedemb.FedEmb or not self.task.has_images:
+      raise errors.FieldError(
+        "algorithm",
+        "be fedemb, of images, for a file that trains on phones",
+        f"{self.name}, task {self.task.name}",
+      )
+    if not config.clips or config.next_clip_norm_fn is not None:
+      raise errors.FieldError(
+        "aggregator",
+        "have a fixed clip norm for a file that trains on phones",
+        aggregators.AGGREGATORS.name_of(config),
+      )
+    return client_file.ClientFile(
+      create_backbone_fn=self.create_backbone,
+      head=algorithm.head,
+      config=self.local_training,
+      clip_norm=config.clip_norm,
+      seed=self.spec.seed,
+      spec_digest=self.spec.training_digest,
     )
 
   @property

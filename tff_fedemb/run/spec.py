@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 import dataclasses
+import hashlib
+import json
 import os
 import pathlib
 from typing import Any
@@ -190,6 +192,18 @@ class RunSpec(training.TrainingConfig):
         if field.path and value is not None
       },
     )
+
+  @property
+  def training_digest(self) -> str:
+    """SHA-256, in hex, of what decides the result on any runtime."""
+    settings = {
+      ".".join(names): value
+      for names, field, value in config.walk(self)
+      if field.decides and names[0] not in ("runtime", "task")
+    }
+    settings["task"] = self.to_json()["task"]
+    text = json.dumps(settings, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
   def settings(self, *, with_paths: bool = True) -> dict[str, Any]:
     """All values by the names of their flags, for tables and reports.

@@ -232,16 +232,18 @@ class Task:
       max_examples_per_client: If it is not 0, a client uses so many at most,
         and its users come in turn.
     """
+    create = self.find_client_dataset(max_examples_per_client)
+    return tff.tensorflow.computation(create, tff.types.TensorType(np.str_))
+
+  def find_client_dataset(
+    self, max_examples_per_client: int = 0
+  ) -> Callable[[tf.Tensor], tf.data.Dataset]:
+    """The same as a function of TensorFlow."""
     options = pipelines.build_options()
     create = self.create_client_dataset
     if max_examples_per_client:
       create = functools.partial(pipelines.interleave_users, create)
-
-    @tff.tensorflow.computation(tff.types.TensorType(np.str_))
-    def client_dataset(client_id):
-      return create(client_id).with_options(options)
-
-    return client_dataset
+    return lambda client_id: create(client_id).with_options(options)
 
 
 @dataclasses.dataclass(frozen=True)

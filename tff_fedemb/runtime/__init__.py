@@ -3,6 +3,8 @@
 * `in_process` (the default): the TensorFlow of the process runs in this Python
   process, one client per GPU or, without any, per core.
 * `ray`: clients run on the machines of a Ray cluster.
+* `tflite`: each client is a process without TensorFlow that runs the file for
+  phones.
 * `tff`: TFF's C++ runtime in a `worker_binary` process, the reference that the
   others are compared with.
 
@@ -40,6 +42,7 @@ RUNTIMES: Mapping[str, tuple[str, str]] = types.MappingProxyType(
   {
     "in_process": ("tff_fedemb.runtime.in_process", "InProcessRuntime"),
     "ray": ("tff_fedemb.runtime.ray", "RayRuntime"),
+    "tflite": ("tff_fedemb.runtime.tflite", "TfliteRuntime"),
     "tff": ("tff_fedemb.runtime.tff_native", "TffRuntime"),
   }
 )

@@ -37,6 +37,28 @@ _ERRORS_OF_THE_CLIENT = (
 )
 
 
+def leave_out(
+  client_id: str,
+  error: Exception,
+  skip_fn: Callable[[client_error.ClientError], None] | None,
+) -> None:
+  """Tells of a client that failed, and is not added up.
+
+  Args:
+    client_id: The client.
+    error: Why it failed.
+    skip_fn: Receives the error if only the client can have caused it; None
+      leaves no client out.
+
+  Raises:
+    client_error.ClientError: If the client is not left out.
+  """
+  if skip_fn is None or not isinstance(error, _ERRORS_OF_THE_CLIENT):
+    raise client_error.ClientError(client_id, error) from error
+  # Without the cause, whose traceback holds the model that was sent.
+  skip_fn(client_error.ClientError(client_id, error))
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClientGraphs:
   """The graphs that folding runs, as plain data for another process.
@@ -103,14 +125,15 @@ class ClientFold:
   def __call__(
     self,
     prepared: Sequence[Any],
-    client_ids: Sequence[str],
+    client_ids: Sequence[Any],
     skip_fn: Callable[[client_error.ClientError], None] | None,
   ) -> tuple[list[Any], secure_sums.RoundTotal]:
     """Trains clients and adds up their updates in the order of the ids.
 
     Args:
       prepared: What the server sends to each client.
-      client_ids: Possibly none at all.
+      client_ids: Possibly none at all; or strings of bytes, if the process
+        takes what clients sent.
       skip_fn: Receives the errors of clients that are left out of the sum, in
         the order of the ids. None leaves no client out: the first error ends
         the call.
@@ -209,10 +232,7 @@ class ClientFold:
         total.add([s[index] for s in summands] if has_loops else summands)
       return self._accumulate(accumulator, updates)
     (client_id,) = client_ids
-    if skip_fn is None or not isinstance(outcome, _ERRORS_OF_THE_CLIENT):
-      raise client_error.ClientError(client_id, outcome) from outcome
-    # Without the cause, whose traceback holds the model that was sent.
-    skip_fn(client_error.ClientError(client_id, outcome))
+    leave_out(client_id, outcome, skip_fn)
     return accumulator
 
   def _abandon(self, pending: Iterable[futures.Future]) -> None:

@@ -7,13 +7,10 @@ size, and the time for one image on one core.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-import contextlib
+from collections.abc import Callable, Mapping
 import dataclasses
 import os
 import pathlib
-import statistics
-import time
 from typing import Any
 
 from etils import epy
@@ -30,6 +27,7 @@ from tff_fedemb.program import run_directory
 from tff_fedemb.program import tflite
 from tff_fedemb.run import task as task_lib
 from tff_fedemb.serving import image_sources
+from tff_fedemb.serving import training_file
 
 with epy.lazy_imports():
   from tff_fedemb.data import image_folder
@@ -42,7 +40,6 @@ FOLDER = "tflite"
 _NUM_CALIBRATION_IMAGES = 200
 # An interpreter takes one image at a time.
 _MAX_IMAGES = 2000
-_NUM_TIMINGS, _NUM_WARM_UPS = 30, 3
 _MADE_UP = "images made up of clouds, of nobody"
 _say = tqdm.tqdm.write
 _Embedder = tflite.Embedder | onnx_files.Embedder
@@ -55,9 +52,11 @@ class ExportConfig(image_sources.ImageConfig):
   Attributes:
     saved_model: Directory of the SavedModel, such as release/saved_model
       of a run.
+    run_dir: Directory of a run instead.
     output_dir: Directory for model_<format>.tflite, or model.onnx, and, beside
       each, its thresholds and guarantee as a .json file.
-    formats: Numbers of the files for phones, float32, float16 or int8; or onnx.
+    formats: Numbers of the files for phones, float32, float16 or int8; or onnx;
+      or training, a run's clients as training.tflite, to train on phones.
     calibration_folder: Folder of public images, nested or not, from which int8
       takes the ranges of its numbers. Never the users' own: these ranges are in
       the file without noise [images that are made up].
@@ -68,10 +67,12 @@ class ExportConfig(image_sources.ImageConfig):
     max_images: Images drawn at random to measure on; 0: all.
   """
 
-  saved_model: str
   output_dir: str
+  saved_model: str | None = None
+  run_dir: str | None = None
   formats: tuple[str, ...] = config_lib.field(
-    tflite.FORMATS, choices=(*tflite.FORMATS, onnx_files.FORMAT)
+    tflite.FORMATS,
+    choices=(*tflite.FORMATS, onnx_files.FORMAT, training_file.FORMAT),
   )
   calibration_folder: str | None = None
   split: str = config_lib.field("test", choices=task_lib.EVALUATION_SPLITS)
@@ -79,6 +80,12 @@ class ExportConfig(image_sources.ImageConfig):
 
   def __post_init__(self):
     super().__post_init__()
+    if (self.saved_model is None) == (self.run_dir is None):
+      raise errors.FieldError(
+        "saved_model", "be given, or run_dir, and not both", self.saved_model
+      )
+    if training_file.FORMAT in self.formats and self.run_dir is None:
+      raise errors.FieldError("run_dir", "be given for formats=training", None)
     if self.image_folder and self.task:
       raise errors.FieldError(
         "image_folder", "be given, or a task, not both", "both"
@@ -106,14 +113,56 @@ class _Measured:
   milliseconds: float
 
 
-def execute(config: ExportConfig) -> None:
-  """Converts, measures, writes and tells.
+def export(
+  run_dir: str | os.PathLike[str],
+  output_dir: str | os.PathLike[str],
+  *,
+  task: task_lib.Task | None = None,
+  **options: Any,
+) -> None:
+  """Converts a run's model, or its clients' training, for phones.
+
+  Args:
+    run_dir: Directory of the run.
+    output_dir: Directory for the files.
+    task: The run's task, if its data live in this program.
+    **options: Other fields of `ExportConfig`, for example formats.
 
   Raises:
     errors.FieldError: If it cannot be done.
     errors.DataError: If an image cannot be used.
   """
-  path = config.saved_model
+  output_dir = os.fspath(output_dir)
+  config = ExportConfig(
+    run_dir=os.fspath(run_dir), output_dir=output_dir, **options
+  )
+  execute(config, task)
+
+
+def execute(config: ExportConfig, task: task_lib.Task | None = None) -> None:
+  """Converts, measures, writes and tells.
+
+  Args:
+    config: What to convert to what.
+    task: As of `export`.
+
+  Raises:
+    errors.FieldError: If it cannot be done.
+    errors.DataError: If an image cannot be used.
+  """
+  if training_file.FORMAT in config.formats:
+    _say(
+      training_file.write(
+        config.run_dir, config.output_dir, task=task, overwrite=config.overwrite
+      )
+    )
+    others = [name for name in config.formats if name != training_file.FORMAT]
+    if not others:
+      return
+    config = dataclasses.replace(config, formats=tuple(others))
+  path = config.saved_model or os.path.join(
+    config.run_dir, run_directory.SAVED_MODEL
+  )
   if pathlib.Path(path).suffix in saved_models.CONVERTED:
     raise errors.FieldError(
       "saved_model", "be the directory of a SavedModel", path
@@ -304,7 +353,7 @@ class _Exporter:
         false_accept_rates=model_card.FALSE_ACCEPT_RATES,
       )
       galleries = gallery_thresholds.measure(embeddings, labels)
-    milliseconds = _time_one_image(embed, self._model.image_shape)
+    milliseconds = tflite.time_one_image(embed, self._model.image_shape)
     return _Measured(result, galleries, milliseconds)
 
   def _compare(
@@ -352,39 +401,6 @@ class _Exporter:
       )
       found = by_file if by_file["at_far"] else found
     return dataclasses.replace(card, verification=found)
-
-
-@contextlib.contextmanager
-def _on_one_core() -> Iterator[None]:
-  """Keeps all threads of this process on one core."""
-  cores = os.sched_getaffinity(0)
-
-  def set_all(some):
-    for thread in os.listdir("/proc/self/task"):
-      # One may have ended by now.
-      with contextlib.suppress(ProcessLookupError):
-        os.sched_setaffinity(int(thread), some)
-
-  set_all({min(cores)})
-  try:
-    yield
-  finally:
-    set_all(cores)
-
-
-def _time_one_image(
-  embed: Callable[[np.ndarray], np.ndarray],
-  image_shape: image_sources.ImageShape,
-) -> float:
-  """Median milliseconds of one image on one core."""
-  image = tflite.make_up_images(image_shape, 1)
-  seconds = []
-  with _on_one_core():
-    for _ in range(_NUM_WARM_UPS + _NUM_TIMINGS):
-      start = time.perf_counter()
-      embed(image)
-      seconds.append(time.perf_counter() - start)
-  return 1e3 * statistics.median(seconds[_NUM_WARM_UPS:])
 
 
 def _write(

@@ -1,0 +1,357 @@
+"""A client's training as a TensorFlow Lite file, for phones.
+
+DP-FedEmb's client (`fedemb`): the weights of the backbone, the images of one
+user and a fresh head go in, the clipped change of the backbone comes out. The
+weights are no part of the file: they come with each round. All operations are
+built in, none is TensorFlow's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+import dataclasses
+import functools
+import hashlib
+import tempfile
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tff_fedemb import errors
+from tff_fedemb.algorithms import local_training
+from tff_fedemb.models import heads
+from tff_fedemb.models import lite_layers
+
+# Names of what goes in and out beside the weights.
+LEARNING_RATE = "learning_rate"
+HEAD_NAMES = ("head", "head_bias")
+LOSS_SUM, NUM_CORRECT = "loss_sum", "num_correct"
+
+# So much is left for rounding, that no honest delta is longer than allowed.
+_ROUNDING = 1e-6
+_HEADS = (heads.LinearHead, heads.CosineHead, heads.ClassCodesHead)
+# Fields of `LocalTraining`, and what each must be here.
+_ALLOWED = {
+  "optimizer": "sgd",
+  "head_imprint_steps": 0,
+  "augmentation": "none",
+  "turned_classes": False,
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClientFile:
+  """What a client computes, before it is converted.
+
+  Attributes:
+    create_backbone_fn: Makes a fresh Keras model.
+    head: The head that each client makes and throws away.
+    config: Hyperparameters of local training.
+    clip_norm: L2 norm to which the file clips the change, all weights together.
+    seed: Seed of the run, for simulated clients.
+    spec_digest: Which run it is for.
+  """
+
+  create_backbone_fn: Callable[[], tf.keras.Model]
+  head: heads.Head
+  config: local_training.LocalTraining
+  clip_norm: float
+  seed: int
+  spec_digest: str
+
+  def __post_init__(self):
+    for name, allowed in _ALLOWED.items():
+      found = getattr(self.config, name)
+      if found != allowed:
+        raise errors.FieldError(
+          name, f"be {allowed} in a file that trains on phones", found
+        )
+    if type(self.head) not in _HEADS or getattr(
+      self.head, "learned_scale", False
+    ):
+      raise errors.FieldError(
+        "head",
+        "be linear, class_codes, or cosine of a fixed scale in a file that"
+        " trains on phones",
+        type(self.head).__name__,
+      )
+
+  @functools.cached_property
+  def backbone(self) -> tf.keras.Model:
+    """Names, shapes and layers; its weights are of no account."""
+    return self.create_backbone_fn()
+
+  @functools.cached_property
+  def delta_shapes(self) -> dict[str, tuple[int, ...]]:
+    """Shapes of what is sent, float32, by name in the order of the update."""
+    return {
+      lite_layers.name_of(weight): tuple(weight.shape)
+      for weight in self.backbone.trainable_variables
+    }
+
+  @property
+  def warm_up_steps(self) -> int:
+    """Steps that train the head alone."""
+    return self.config.head_warmup_steps if self.head.is_trained else 0
+
+  @functools.cached_property
+  def _head_shapes(self) -> dict[str, tuple[int, ...]]:
+    """Shapes of a class's share of the head's weights, by name."""
+    dim = self.backbone.output_shape[-1]
+    weights = self.head.initialize(1, dim, seed=[0, 0])
+    return {
+      name: tuple(weight.shape[1:])
+      for name, weight in zip(HEAD_NAMES, weights, strict=False)
+    }
+
+  def name_inputs(self, weights: Any, round_num: int) -> dict[str, np.ndarray]:
+    """What the server sends in a round, by the names of the file's inputs.
+
+    Args:
+      weights: The model's, `ModelWeights`.
+      round_num: The round, from 0.
+    """
+    names = [
+      *self.delta_shapes,
+      *map(lite_layers.name_of, self.backbone.non_trainable_variables),
+    ]
+    values = [*weights.trainable, *weights.non_trainable]
+    factor = self.config.learning_rate_factor(tf.constant(round_num))
+    return {
+      **dict(zip(names, map(np.asarray, values), strict=True)),
+      LEARNING_RATE: np.float32(self.config.learning_rate) * factor.numpy(),
+    }
+
+  @functools.cached_property
+  def content(self) -> bytes:
+    """The contents of the .tflite file.
+
+    Raises:
+      errors.FieldError: If a layer cannot be trained so.
+    """
+    image_shape = self.backbone.input_shape[1:]
+    specs = {
+      lite_layers.name_of(weight): tf.TensorSpec(weight.shape, tf.float32)
+      for weight in self.backbone.weights
+    }
+    images = tf.TensorSpec([None, *image_shape], tf.uint8)
+    order = tf.TensorSpec([None, self.config.batch_size], tf.int32)
+    inputs = {
+      "images": images,
+      "labels": tf.TensorSpec([None], tf.int32),
+      "order": order,
+      **{
+        name: tf.TensorSpec([None, *shape], tf.float32)
+        for name, shape in self._head_shapes.items()
+      },
+      LEARNING_RATE: tf.TensorSpec([], tf.float32),
+    }
+    if self.warm_up_steps:
+      inputs["warm_up"] = order
+    # The file's own names: only a SavedModel's signature keeps them.
+    signatures = {
+      "train": _concrete(self._train, {**specs, **inputs}),
+      "embed": _concrete(self._embed, {**specs, "images": images}),
+    }
+    with tempfile.TemporaryDirectory() as directory:
+      tf.saved_model.save(tf.Module(), directory, signatures=signatures)
+      converter = tf.lite.TFLiteConverter.from_saved_model(
+        directory, signature_keys=list(signatures)
+      )
+      converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+      return converter.convert()
+
+  def describe(self) -> dict[str, Any]:
+    """What goes beside the file, JSON values by name."""
+    return {
+      "format": "TensorFlow Lite, one round of a client's training",
+      "size_bytes": len(self.content),
+      "sha256": hashlib.sha256(self.content).hexdigest(),
+      "spec_sha256": self.spec_digest,
+      "backbone": self.backbone.name,
+      "image_shape": list(self.backbone.input_shape[1:]),
+      "embedding_dim": self.backbone.output_shape[-1],
+      "clip_norm": self.clip_norm,
+      "batch_size": self.config.batch_size,
+      "local_epochs": self.config.epochs,
+      "head": {
+        "kind": heads.HEADS.name_of(self.head),
+        **self.head.to_json(),
+        "shapes": {
+          name: ["classes", *shape] for name, shape in self._head_shapes.items()
+        },
+      },
+      "may_be_sent": {
+        name: list(shape) for name, shape in self.delta_shapes.items()
+      },
+      "must_stay": "images, labels, order, head, loss_sum and num_correct",
+    }
+
+  def _embed(self, images, **weights):
+    embeddings = lite_layers.run(
+      self.backbone, weights, tf.cast(images, tf.float32), is_trained=False
+    )
+    return {"embeddings": lite_layers.normalize_rows(embeddings)}
+
+  def _train(self, images, labels, order, learning_rate, **tensors):
+    """The signature `train`; see `_Steps`."""
+    head = [tensors.pop(name) for name in HEAD_NAMES if name in tensors]
+    warm_up = tensors.pop("warm_up", None)
+    steps = _Steps(self, images, labels, learning_rate, tensors, head[0])
+    if warm_up is not None:
+      head = steps.warm_up(warm_up, head)
+    trained, counts = steps.train(order, head)
+    delta = {name: tensors[name] - trained[name] for name in self.delta_shapes}
+    # In two steps, which round less.
+    squares = sum(
+      tf.reduce_sum(tf.reduce_sum(change * change, axis=0))
+      for change in delta.values()
+    )
+    norm = tf.sqrt(squares)
+    # What is not finite stays so, and the server refuses it.
+    clip_norm = self.clip_norm * (1.0 - _ROUNDING)
+    factor = tf.minimum(clip_norm / tf.maximum(norm, 1e-30), 1.0)
+    return {name: change * factor for name, change in delta.items()} | counts
+
+
+def _concrete(function, specs: Mapping[str, tf.TensorSpec]):
+  named = {
+    name: tf.TensorSpec(spec.shape, spec.dtype, name=name)
+    for name, spec in specs.items()
+  }
+  return tf.function(function, autograph=False).get_concrete_function(**named)
+
+
+class _Steps:
+  """The steps of a client, in operations that TensorFlow Lite has."""
+
+  def __init__(self, file, images, labels, learning_rate, weights, rows):
+    self._file, self._images, self._labels = file, images, labels
+    self._weights, self._rate = weights, learning_rate
+    scale = file.config.head_lr_scale if file.head.is_trained else 0.0
+    self._head_rate = learning_rate * scale
+    # The number of each class; `tf.range` would make shapes that nobody knows
+    # before it runs, and with them slow tensors of every gradient.
+    self._classes = tf.cumsum(rows[:, 0] * 0.0 + 1.0) - 1.0
+
+  def warm_up(self, order, head):
+    """Trains the head alone."""
+
+    def step(places, head):
+      images, one_hot, mask = self._read(places)
+      embeddings = lite_layers.run(
+        self._file.backbone, self._weights, images, is_trained=True
+      )
+      with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(head)
+        loss = _mean_loss(self._logits(head, embeddings), one_hot, mask)
+      return [_descend(head, tape.gradient(loss, head), self._head_rate)]
+
+    (head,) = _loop(order, step, [head])
+    return head
+
+  def train(self, order, head):
+    """Trains backbone and head; returns the former's weights, and counts."""
+    names = list(self._file.delta_shapes)
+
+    def step(places, weights, head, loss_sum, num_correct):
+      images, one_hot, mask = self._read(places)
+      with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch((weights, head))
+        embeddings = lite_layers.run(
+          self._file.backbone,
+          {**self._weights, **dict(zip(names, weights, strict=True))},
+          images,
+          is_trained=True,
+        )
+        logits = self._logits(head, embeddings)
+        loss = _mean_loss(logits, one_hot, mask)
+      of_weights, of_head = tape.gradient(loss, (weights, head))
+      if not self._file.config.freeze_head:
+        head = _descend(head, of_head, self._head_rate)
+      found = tf.cast(tf.argmax(logits, 1, tf.int32), tf.float32)
+      label = tf.reduce_sum(one_hot * self._classes, axis=1)
+      return [
+        _descend(weights, of_weights, self._rate),
+        head,
+        loss_sum + loss * tf.reduce_sum(mask),
+        num_correct
+        + tf.reduce_sum(tf.cast(tf.equal(found, label), tf.float32) * mask),
+      ]
+
+    trained, _, loss_sum, num_correct = _loop(
+      order,
+      step,
+      [[self._weights[name] for name in names], head, 0.0, 0.0],
+    )
+    return dict(zip(names, trained, strict=True)), {
+      LOSS_SUM: loss_sum,
+      NUM_CORRECT: tf.cast(num_correct, tf.int32),
+    }
+
+  def _read(self, places):
+    """Images of a batch, their labels as one-hot rows, and which there are."""
+    rows = tf.maximum(places, 0)
+    labels = tf.cast(tf.gather(self._labels, rows), tf.float32)
+    one_hot = tf.equal(labels[:, tf.newaxis], self._classes[tf.newaxis])
+    return (
+      tf.cast(tf.gather(self._images, rows), tf.float32),
+      tf.cast(one_hot, tf.float32),
+      tf.cast(places >= 0, tf.float32),
+    )
+
+  def _logits(self, head, embeddings):
+    rows, *bias = head
+    if not isinstance(self._file.head, heads.LinearHead):
+      # Scaled here, where shapes are known: the gradient needs them.
+      scale = self._file.head.scale
+      embeddings = scale * lite_layers.normalize_rows(embeddings)
+      rows = lite_layers.normalize_rows(rows)
+    logits = tf.matmul(embeddings, rows, transpose_b=True)
+    return lite_layers.add_bias(logits, *bias) if bias else logits
+
+
+def _descend(weights, gradients, rate):
+  return [
+    weight - rate * gradient
+    for weight, gradient in zip(weights, gradients, strict=True)
+  ]
+
+
+def _mean_loss(logits, one_hot, mask):
+  """Mean softmax cross entropy of the examples that there are."""
+  share = (mask / tf.maximum(tf.reduce_sum(mask), 1.0))[:, tf.newaxis]
+
+  @tf.custom_gradient
+  def compute(logits):
+    shifted = logits - tf.reduce_max(logits, axis=1, keepdims=True)
+    powers = tf.exp(shifted)
+    sums = tf.reduce_sum(powers, axis=1, keepdims=True)
+    losses = tf.math.log(sums) - tf.reduce_sum(
+      shifted * one_hot, axis=1, keepdims=True
+    )
+
+    def gradient(upstream):
+      return upstream * share * (powers / sums - one_hot)
+
+    return tf.reduce_sum(share * losses), gradient
+
+  return compute(logits)
+
+
+def _loop(order, step, values):
+  """Does a step for each row of places; shapes of values stay."""
+  flat = [tf.convert_to_tensor(value) for value in tf.nest.flatten(values)]
+
+  def body(number, *flat):
+    packed = tf.nest.pack_sequence_as(values, flat)
+    return number + 1, *tf.nest.flatten(step(tf.gather(order, number), *packed))
+
+  _, *flat = tf.while_loop(
+    lambda number, *_: number < tf.shape(order)[0],
+    body,
+    (tf.constant(0), *flat),
+    shape_invariants=(tf.TensorShape([]), *(value.shape for value in flat)),
+  )
+  return tf.nest.pack_sequence_as(values, flat)

@@ -1,0 +1,131 @@
+"""What a simulation does around phones that run a `client_file`.
+
+It draws what a phone draws for itself, by the code of `fedemb`, and takes what
+comes back into the learning process in place of a client's computation.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_fedemb.algorithms import client_file
+from tff_fedemb.algorithms import composition
+from tff_fedemb.algorithms import fedemb
+from tff_fedemb.algorithms import local_steps
+
+
+class Drawn(NamedTuple):
+  """What a simulated client starts from.
+
+  Attributes:
+    inputs: Of the signature `train`, but for weights and learning rate.
+    num_classes: Classes that it holds.
+    num_skipped: Examples that it left out as unreadable.
+  """
+
+  inputs: dict[str, tf.Tensor]
+  num_classes: tf.Tensor
+  num_skipped: tf.Tensor
+
+
+def draw(
+  file: client_file.ClientFile, dataset: tf.data.Dataset, round_num: tf.Tensor
+) -> Drawn:
+  """Draws the head and the order of a simulated client as `fedemb` does.
+
+  Args:
+    file: What the client computes.
+    dataset: The client's, as of `local_steps.gather_examples`.
+    round_num: The round, int32 scalar, from 0.
+  """
+  config = file.config
+  examples = local_steps.gather_examples(
+    dataset, config=config, seed=file.seed, round_num=round_num
+  )
+  seed = local_steps.client_seed(file.seed, round_num, examples.labels)
+  weights, rows, num_classes = fedemb.start_head(
+    file.head, examples.labels, file.backbone.output_shape[-1], seed
+  )
+  images = examples.images
+  if config.decode_images is not None:
+    images = config.decode_images(images)
+  batches = local_steps.Batches(examples, config=config, seed=seed)
+  inputs = {
+    "images": images,
+    "labels": rows,
+    "order": tf.concat([*map(batches.places, range(config.epochs))], 0),
+    **dict(zip(client_file.HEAD_NAMES, weights, strict=False)),
+  }
+  if file.warm_up_steps:
+    inputs["warm_up"] = batches.places_before_epochs(file.warm_up_steps)
+  return Drawn(inputs, num_classes, examples.num_skipped)
+
+
+class Counts(NamedTuple):
+  """What a simulation knows of a client beside its delta; no phone sends it.
+
+  Attributes:
+    num_examples: Examples it trained on.
+    num_classes: Classes that it holds.
+    num_correct: Examples that it classified rightly.
+    num_skipped: Examples that it left out as unreadable.
+    loss_sum: Sum over its examples.
+  """
+
+  num_examples: int = 0
+  num_classes: int = 0
+  num_correct: int = 0
+  num_skipped: int = 0
+  loss_sum: float = 0.0
+
+
+def encode_update(
+  delta: Sequence[np.ndarray],
+  counts: Counts = Counts(),  # noqa: B008
+) -> bytes:
+  """Makes one string of a delta, the client data of `read_update`."""
+  *integers, loss_sum = counts
+  parts = [np.array(integers, "<i8"), np.array(loss_sum, "<f4")]
+  return b"".join(np.asarray(part).tobytes() for part in [*parts, *delta])
+
+
+@tff.tensorflow.computation(np.str_)
+def update_dataset(update):
+  """A client's data set that is the update which it has sent."""
+  return tf.data.Dataset.from_tensors(update)
+
+
+UPDATE_TYPE = update_dataset.type_signature.result
+
+
+def read_update(
+  weights: Any, dataset: tf.data.Dataset, round_num: tf.Tensor
+) -> composition.ClientUpdate:
+  """The inverse of `encode_update`, in place of what a client computes.
+
+  Args:
+    weights: The model's, for their shapes.
+    dataset: `update_dataset`.
+    round_num: The round.
+  """
+  del round_num
+  content = dataset.get_single_element()
+  integers = tf.io.decode_raw(tf.strings.substr(content, 0, 32), tf.int64)
+  numbers = tf.io.decode_raw(tf.strings.substr(content, 32, -1), tf.float32)
+  sizes = [weight.shape.num_elements() for weight in weights.trainable]
+  loss_sum, *parts = tf.split(numbers, [1, *sizes])
+  num_examples, num_classes, num_correct, num_skipped = tf.unstack(integers, 4)
+  return composition.ClientUpdate(
+    tuple(
+      tf.reshape(part, weight.shape)
+      for part, weight in zip(parts, weights.trainable, strict=True)
+    ),
+    num_examples=num_examples,
+    num_classes=num_classes,
+    loss_sum=loss_sum[0],
+    num_correct=num_correct,
+    num_skipped_examples=num_skipped,
+  )

@@ -1,0 +1,267 @@
+"""Layers whose training TensorFlow Lite can do with built-in operations.
+
+TensorFlow Lite has no operation for the gradients of convolution, pooling and
+most activations. Here they are written out: a convolution multiplies columns,
+the patches of its input side by side, and its gradients are products of columns
+as well; pooling slices its input into four. A backbone is read layer by layer
+and becomes a function of its weights, which are inputs and no variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import tensorflow as tf
+
+from tff_fedemb import errors
+from tff_fedemb.models import blocks
+
+_LOWEST = -1e30
+_ACTIVATIONS = ("linear", "relu", "tanh")
+_POOL = 2
+
+
+@tf.custom_gradient
+def _relu(x):
+  y = tf.nn.relu(x)
+  return y, lambda upstream: upstream * tf.cast(y > 0, tf.float32)
+
+
+@tf.custom_gradient
+def _tanh(x):
+  y = tf.tanh(x)
+  return y, lambda upstream: upstream * (1.0 - y * y)
+
+
+@tf.custom_gradient
+def add_bias(x, bias):
+  """Adds a number for each of the last axis."""
+  axes = list(range(x.shape.rank - 1))
+  return x + bias, lambda upstream: (upstream, tf.reduce_sum(upstream, axes))
+
+
+@tf.custom_gradient
+def normalize_rows(x):
+  """Scales each row `[rows, dim]` to norm one, as `tf.math.l2_normalize`."""
+  squares = tf.reduce_sum(x * x, axis=1, keepdims=True)
+  inverse = tf.math.rsqrt(tf.maximum(squares, 1e-12))
+  y = x * inverse
+
+  def gradient(upstream):
+    along = tf.reduce_sum(upstream * y, axis=1, keepdims=True)
+    return inverse * (upstream - y * along)
+
+  return y, gradient
+
+
+@tf.custom_gradient
+def _average(x):
+  """Averages maps `[batch, height, width, channels]`."""
+  height, width = x.shape[1:3]
+
+  def gradient(upstream):
+    ones = tf.ones([1, height, width, 1]) / (height * width)
+    return upstream[:, tf.newaxis, tf.newaxis] * ones
+
+  return tf.reduce_mean(x, [1, 2]), gradient
+
+
+def _columns(x, side: int):
+  """The patch around every place, `[places, side * side * channels]`."""
+  height, width, channels = x.shape[1:]
+  margin = [side // 2, side // 2]
+  padded = tf.pad(x, [[0, 0], margin, margin, [0, 0]])
+  patches = [
+    padded[:, row : row + height, column : column + width]
+    for row in range(side)
+    for column in range(side)
+  ]
+  return tf.reshape(tf.concat(patches, 3), [-1, side * side * channels])
+
+
+@tf.custom_gradient
+def convolve(x, kernel):
+  """Convolves maps of odd kernels, with stride 1 and the same size."""
+  side, _, before, after = kernel.shape
+  size = x.shape[1:3]
+  columns = _columns(x, side)
+  taps = tf.reshape(kernel, [side * side, before, after])
+
+  def gradient(upstream):
+    by_place = tf.reshape(upstream, [-1, after])
+    of_kernel = tf.matmul(columns, by_place, transpose_a=True)
+    # Both axes of the kernel at once.
+    turned = tf.transpose(tf.reverse(taps, [0]), [0, 2, 1])
+    of_x = tf.matmul(_columns(upstream, side), tf.reshape(turned, [-1, before]))
+    return (
+      tf.reshape(of_x, [-1, *size, before]),
+      tf.reshape(of_kernel, kernel.shape),
+    )
+
+  y = tf.matmul(columns, tf.reshape(taps, [-1, after]))
+  return tf.reshape(y, [-1, *size, after]), gradient
+
+
+def _convolve_at_once(x, kernel):
+  return tf.nn.conv2d(x, kernel, 1, "SAME")
+
+
+def pool(x, *, keeps_last: bool):
+  """Takes the largest of each two by two places.
+
+  Args:
+    x: Maps `[batch, height, width, channels]`.
+    keeps_last: Whether the last row and column of odd sides are kept.
+  """
+  sides = x.shape[1:3]
+  height, width = ((side + keeps_last) // _POOL for side in sides)
+  channels = x.shape[3]
+  pooled = (_POOL * height, _POOL * width)
+  pairs_of_sides = list(zip(pooled, sides, strict=True))
+  missing = [[0, max(even - side, 0)] for even, side in pairs_of_sides]
+  spare = [[0, max(side - even, 0)] for even, side in pairs_of_sides]
+
+  @tf.custom_gradient
+  def take_largest(x):
+    padded = tf.pad(x, [[0, 0], *missing, [0, 0]], constant_values=_LOWEST)[
+      :, : _POOL * height, : _POOL * width
+    ]
+    rows = tf.reshape(padded, [-1, _POOL, width, _POOL * channels])
+    parts = [
+      rows[:, row, :, column * channels : (column + 1) * channels]
+      for row in range(_POOL)
+      for column in range(_POOL)
+    ]
+    largest = tf.maximum(
+      tf.maximum(parts[0], parts[1]), tf.maximum(parts[2], parts[3])
+    )
+
+    def gradient(upstream):
+      left = tf.reshape(upstream, [-1, width, channels])
+      shares = []
+      # The first of equal parts has it all, as in TensorFlow.
+      for part in parts:
+        shares.append(left * tf.cast(tf.equal(part, largest), tf.float32))
+        left -= shares[-1]
+      pairs = [tf.concat(shares[:2], 2), tf.concat(shares[2:], 2)]
+      whole = tf.reshape(
+        tf.stack(pairs, 1), [-1, _POOL * height, _POOL * width, channels]
+      )
+      return tf.pad(whole[:, : sides[0], : sides[1]], [[0, 0], *spare, [0, 0]])
+
+    return tf.reshape(largest, [-1, height, width, channels]), gradient
+
+  return take_largest(x)
+
+
+def _refuse(layer: tf.keras.layers.Layer, why: str) -> errors.FieldError:
+  return errors.FieldError(
+    "backbone",
+    "have layers that a client's file can train, a chain of Conv2D of stride 1,"
+    " MaxPool2D of 2, Dense, GroupNormalization and relu or tanh",
+    f"layer {layer.name!r} ({type(layer).__name__}{why})",
+  )
+
+
+def _activate(layer: tf.keras.layers.Layer, x: tf.Tensor) -> tf.Tensor:
+  """Applies a layer's activation."""
+  name = getattr(layer.activation, "__name__", "?")
+  if name not in _ACTIVATIONS:
+    raise _refuse(layer, f", activation {name}")
+  return {"linear": tf.identity, "relu": _relu, "tanh": _tanh}[name](x)
+
+
+def _run_convolution(layer, weights, x, *, is_trained):
+  kernel, *bias = weights
+  side = layer.kernel_size[0]
+  odd_square = layer.kernel_size == (side, side) and side % 2
+  if not odd_square or (
+    (layer.strides, layer.dilation_rate, layer.groups, layer.padding)
+    != ((1, 1), (1, 1), 1, "same")
+  ):
+    raise _refuse(layer, " with other strides, padding or kernel")
+  convolution = convolve if is_trained else _convolve_at_once
+  x = convolution(x, kernel)
+  return _activate(layer, add_bias(x, *bias) if bias else x)
+
+
+def _run_pooling(layer, weights, x, *, is_trained):
+  del weights  # None.
+  if {layer.pool_size, layer.strides} != {(_POOL, _POOL)}:
+    raise _refuse(layer, f" of {layer.pool_size}")
+  if is_trained:
+    return pool(x, keeps_last=layer.padding == "same")
+  return tf.nn.max_pool2d(x, _POOL, _POOL, layer.padding.upper())
+
+
+def _run_dense(layer, weights, x, *, is_trained):
+  del is_trained
+  kernel, *bias = weights
+  x = tf.matmul(x, kernel)
+  return _activate(layer, add_bias(x, *bias) if bias else x)
+
+
+def _run_normalization(layer, weights, x, *, is_trained):
+  del is_trained
+  return blocks.normalize_groups(
+    x, *weights, groups=layer.groups, epsilon=layer.epsilon
+  )
+
+
+_layers = tf.keras.layers
+_RULES: Mapping[type, Callable[..., tf.Tensor]] = {
+  _layers.Conv2D: _run_convolution,
+  _layers.MaxPooling2D: _run_pooling,
+  _layers.Dense: _run_dense,
+  blocks.GroupNormalization: _run_normalization,
+  _layers.Activation: lambda layer, _, x, **__: _activate(layer, x),
+  _layers.Flatten: lambda _, __, x, **___: tf.reshape(
+    x, [-1, x.shape[1:].num_elements()]
+  ),
+  _layers.GlobalAveragePooling2D: lambda _, __, x, **___: _average(x),
+}
+# Allowed before the first layer with weights, where no gradient passes.
+_OF_INPUT = (_layers.Rescaling, _layers.LayerNormalization, _layers.InputLayer)
+
+
+def name_of(weight: tf.Variable) -> str:
+  """The name of a weight in the file, such as `conv1_kernel`."""
+  return weight.name.partition(":")[0].replace("/", "_")
+
+
+def run(
+  backbone: tf.keras.Model,
+  weights: Mapping[str, tf.Tensor],
+  images: tf.Tensor,
+  *,
+  is_trained: bool,
+) -> tf.Tensor:
+  """Applies a backbone with other weights than its own.
+
+  Args:
+    backbone: A chain of layers; its weights are left as they are.
+    weights: Of every one of its weights, by `name_of`.
+    images: float32 `[batch, height, width, channels]` in [0, 255].
+    is_trained: Whether gradients of the weights will be asked for.
+
+  Returns:
+    Embeddings `[batch, dim]`, not normalised.
+
+  Raises:
+    errors.FieldError: If there is a layer that cannot be trained so.
+  """
+  x = images
+  of_input = True
+  for layer in backbone.layers:
+    of_input = of_input and not layer.weights
+    if of_input and isinstance(layer, _OF_INPUT):
+      x = layer(x)
+      continue
+    rule = _RULES.get(type(layer))
+    if rule is None:
+      raise _refuse(layer, "")
+    own = [weights[name_of(weight)] for weight in layer.weights]
+    x = rule(layer, own, x, is_trained=is_trained)
+  if not isinstance(backbone, tf.keras.Sequential):
+    raise _refuse(backbone, ", no chain of layers")
+  return x

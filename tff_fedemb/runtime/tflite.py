@@ -1,0 +1,240 @@
+"""Runs each client of a round in a process of its own, by LiteRT.
+
+The clients are programs without TensorFlow (`tflite_client`) that read files
+and write one, as phones would; the file that they run is what `export` writes
+for phones. Aggregation, noise and resuming are those of `in_process`: the
+clients of its process are the deltas that came in.
+
+This process reads the data and draws the head and the order of a client, by the
+code of `in_process`, so that both runtimes train the same clients.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_fedemb import errors
+from tff_fedemb import runtime as runtime_lib
+from tff_fedemb.algorithms import client_file
+from tff_fedemb.algorithms import simulated_phones
+from tff_fedemb.data import tensor_files
+from tff_fedemb.runtime import base
+from tff_fedemb.runtime import client_error
+from tff_fedemb.runtime import client_fold
+from tff_fedemb.runtime import deltas
+from tff_fedemb.runtime import in_process
+from tff_fedemb.runtime import precision
+from tff_fedemb.runtime import secure_sums
+
+_LITERT = "ai_edge_litert"
+_INSTALL = "`make setup LITE=1` installs it, or `pip install ai-edge-litert`."
+
+
+class PhoneProcess(tff.learning.templates.LearningProcess):
+  """A learning process whose clients are deltas, and what makes these.
+
+  Attributes:
+    file: What a client runs.
+    create_dataset: From a virtual client's identifier to its data set.
+  """
+
+  file: client_file.ClientFile
+  create_dataset: Callable[[tf.Tensor], tf.data.Dataset]
+
+
+def build_process(
+  build: Callable[..., tff.learning.templates.LearningProcess],
+  file: client_file.ClientFile,
+  create_dataset: Callable[[tf.Tensor], tf.data.Dataset],
+) -> PhoneProcess:
+  """Builds the process of a run whose clients are phones.
+
+  Args:
+    build: Of the algorithm, but for example_type and wrap_client_update_fn.
+    file: What a client runs.
+    create_dataset: From a virtual client's identifier to its data set.
+  """
+  process = tff.simulation.compose_dataset_computation_with_learning_process(
+    simulated_phones.update_dataset,
+    build(
+      example_type=simulated_phones.UPDATE_TYPE,
+      # The update is what came in, in place of what a client computes.
+      wrap_client_update_fn=lambda _: simulated_phones.read_update,
+    ),
+  )
+  phones = PhoneProcess(
+    process.initialize,
+    process.next,
+    process.get_model_weights,
+    process.set_model_weights,
+  )
+  phones.file, phones.create_dataset = file, create_dataset
+  return phones
+
+
+class TfliteRuntime(in_process.InProcessRuntime):
+  """See the module's docstring.
+
+  A delta that `deltas.Inbox` refuses is left out of the sum, whatever
+  `on_client_error` says, as a client that sends none; `skipped_clients` has the
+  reason.
+
+  Attributes:
+    peak_memory_bytes: Most memory of a client's process.
+    delta_counts: Deltas of the last round, as `deltas.Inbox.counts`.
+  """
+
+  def __init__(self, config: runtime_lib.RuntimeConfig):
+    """Creates a runtime without a process.
+
+    Args:
+      config: `concurrent_clients` of them run at a time.
+
+    Raises:
+      errors.FieldError: If LiteRT is not installed, or the precision another.
+    """
+    if importlib.util.find_spec(_LITERT) is None:
+      raise errors.FieldError(
+        "runtime", "be another where LiteRT is missing", "tflite", _INSTALL
+      )
+    if config.compute_precision != precision.FLOAT32:
+      raise errors.FieldError(
+        "compute_precision",
+        f"be {precision.FLOAT32} with runtime tflite",
+        config.compute_precision,
+      )
+    super().__init__(config)
+    self.peak_memory_bytes = 0
+    self.delta_counts: Mapping[str, int] = {}
+    self._directory = tempfile.TemporaryDirectory(prefix="tff_fedemb_phones_")
+    self._folder = pathlib.Path(self._directory.name)
+    self._fold = self._fold_on_phones
+    self._phones: PhoneProcess | None = None
+    self._draw: Any = None
+    # Number and weights of the round that runs.
+    self._round: tuple[int, Any] = (0, None)
+
+  def initialize(
+    self, process: tff.templates.IterativeProcess
+  ) -> in_process.FlatState:
+    if not isinstance(process, PhoneProcess):
+      raise errors.FieldError(
+        "runtime", "be another for a process that was not made for it", "tflite"
+      )
+    state = super().initialize(process)
+    if self._phones is not process:
+      self._phones = process
+      (self._folder / "training.tflite").write_bytes(process.file.content)
+
+      @tf.function(
+        input_signature=[
+          tf.TensorSpec([], tf.string),
+          tf.TensorSpec([], tf.int32),
+        ],
+        autograph=False,
+      )
+      def draw(client_id, round_num):
+        dataset = process.create_dataset(client_id)
+        return simulated_phones.draw(process.file, dataset, round_num)
+
+      self._draw = draw
+    return state
+
+  def next(
+    self, state: in_process.FlatState, client_ids: Sequence[str]
+  ) -> tuple[in_process.FlatState, Any]:
+    structure = self.structured_state(state)
+    self._round = int(structure.client_work), structure.global_model_weights
+    return super().next(state, client_ids)
+
+  def _fold_on_phones(
+    self, prepared: Sequence[Any], client_ids: Sequence[str], skip_fn: Any
+  ) -> tuple[list[Any], secure_sums.RoundTotal]:
+    """As `client_fold.ClientFold`, of deltas that phones send."""
+    compiled = base.check_initialized(self._compiled)
+    file = base.check_initialized(self._phones).file
+    round_num, weights = self._round
+    words = {deltas.SPEC: file.spec_digest, deltas.ROUND: str(round_num)}
+    (self._folder / "model").write_bytes(
+      tensor_files.pack(file.name_inputs(weights, round_num), words)
+    )
+    inbox = deltas.Inbox(
+      file.delta_shapes,
+      clip_norm=file.clip_norm,
+      spec_digest=file.spec_digest,
+      round_num=round_num,
+      devices=client_ids,
+    )
+    self.delta_counts = inbox.counts
+    updates = []
+    with futures.ThreadPoolExecutor(self.concurrent_clients) as threads:
+      running = [
+        threads.submit(self._run_client, str(number), client_id, round_num)
+        for number, client_id in enumerate(client_ids)
+      ]
+      try:
+        for client_id, future in zip(client_ids, running, strict=True):
+          try:
+            message, counts = future.result()
+          except Exception as error:
+            client_fold.leave_out(client_id, error, skip_fn)
+            continue
+          try:
+            delta = inbox.receive(client_id, message)
+          except ValueError as error:
+            self._skipped.append(client_error.ClientError(client_id, error))
+            continue
+          updates.append(simulated_phones.encode_update(delta, counts))
+      finally:
+        for future in running:
+          future.cancel()
+    return compiled.fold(prepared, updates, skip_fn)
+
+  def _run_client(
+    self, name: str, client_id: str, round_num: int
+  ) -> tuple[bytes, simulated_phones.Counts]:
+    """Runs a client; returns what it sends, and what a phone would keep."""
+    drawn = self._draw(client_id, round_num)
+    inputs = {key: value.numpy() for key, value in drawn.inputs.items()}
+    holds, delta, stays = (
+      self._folder / f"{name}.{kind}" for kind in ("client", "delta", "stays")
+    )
+    holds.write_bytes(tensor_files.pack(inputs, {}))
+    paths = [self._folder / "training.tflite", self._folder / "model"]
+    subprocess.run(
+      [
+        *(sys.executable, "-m", "tff_fedemb.runtime.tflite_client"),
+        *map(os.fspath, (*paths, holds, delta, stays)),
+      ],
+      env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+      capture_output=True,
+      check=True,
+    )
+    facts = json.loads(stays.read_text())
+    self.peak_memory_bytes = max(
+      self.peak_memory_bytes, facts["peak_memory_bytes"]
+    )
+    places = inputs["order"]
+    return delta.read_bytes(), simulated_phones.Counts(
+      num_examples=int(np.sum(places >= 0)),
+      num_classes=int(drawn.num_classes),
+      num_correct=int(facts[client_file.NUM_CORRECT]),
+      num_skipped=int(drawn.num_skipped),
+      loss_sum=float(facts[client_file.LOSS_SUM]),
+    )
+
+  def close(self) -> None:
+    super().close()
+    if not self._is_in_fork:
+      self._directory.cleanup()
