@@ -1,5 +1,6 @@
 """Tests of files and folders that appear whole or not at all."""
 
+import fcntl
 import os
 
 import pytest
@@ -39,3 +40,12 @@ def test_an_interruption_leaves_what_was_there(tmp_path, error, is_folder):
     raise error
   assert os.listdir(tmp_path) == ["a"]
   assert (tmp_path / "a").read_text() == "old"
+
+
+def test_another_program_has_to_wait_for_a_locked_file(tmp_path):
+  path = tmp_path / "index"
+  with whole_files.locked(path), (tmp_path / ".index.lock").open() as other:
+    with pytest.raises(BlockingIOError):
+      fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+  with (tmp_path / ".index.lock").open() as other:
+    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 import contextlib
+import fcntl
 import os
 import pathlib
 import shutil
@@ -46,6 +47,19 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     partial.replace(path)
   finally:
     _remove(partial)
+
+
+@contextlib.contextmanager
+def locked(path: str | os.PathLike[str]) -> Iterator[None]:
+  """Keeps other programs on this machine from changing a file.
+
+  Args:
+    path: The file, which need not be there, in a folder that exists.
+  """
+  path = pathlib.Path(path)
+  with (path.parent / f".{path.name}.lock").open("a") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    yield
 
 
 @contextlib.contextmanager

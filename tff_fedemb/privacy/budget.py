@@ -8,11 +8,9 @@ be in all of them, and later ones may depend on what earlier ones released.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-import contextlib
+from collections.abc import Sequence
 import dataclasses
 import datetime
-import fcntl
 import functools
 import json
 import math
@@ -276,14 +274,6 @@ def read(path: str | os.PathLike[str]) -> Budget:
     ) from error
 
 
-@contextlib.contextmanager
-def _locked(path: pathlib.Path) -> Iterator[None]:
-  """Keeps other programs on this machine from changing a budget."""
-  with (path.parent / f".{path.name}.lock").open("a") as lock:
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    yield
-
-
 def _add(path: pathlib.Path, charge: Charge, users: str | None) -> Budget:
   """Returns a budget with a charge, if that may be added."""
   before = read(path)
@@ -354,7 +344,7 @@ def charge(
     is_finished=is_finished,
   )
   read(path)  # No lock is left beside a file that is not there.
-  with _locked(path):
+  with whole_files.locked(path):
     after = _add(path, added, users)
     with whole_files.replacing(path) as partial:
       partial.write_text(

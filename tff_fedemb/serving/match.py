@@ -11,6 +11,7 @@ file, or both: the images of the folder are added to the index.
 from __future__ import annotations
 
 from collections.abc import Mapping
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -22,6 +23,7 @@ import numpy as np
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import output_files
+from tff_fedemb import whole_files
 from tff_fedemb.data import bad_examples
 from tff_fedemb.serving import gallery_index
 from tff_fedemb.serving import image_sources
@@ -126,6 +128,17 @@ def execute(config: MatchConfig) -> None:
   output_files.check(
     {"output_csv": config.output_csv}, overwrite=config.overwrite
   )
+  is_changed = config.index and (config.gallery or config.remove)
+  if config.index and not os.path.exists(config.index):
+    output_files.check({"index": config.index}, overwrite=False)
+  with (
+    whole_files.locked(config.index) if is_changed else contextlib.nullcontext()
+  ):
+    _execute(config)
+
+
+def _execute(config: MatchConfig) -> None:
+  """As `execute`, while no other program changes the index."""
   model = saved_models.load(config.saved_model)
   index = _open_index(config)
   num_removed = index.remove(config.remove)
@@ -165,7 +178,6 @@ def _open_index(config: MatchConfig) -> gallery_index.GalleryIndex:
     return gallery_index.GalleryIndex("", gallery_index.EXACT)
   digest = saved_models.digest(config.saved_model)
   if not os.path.exists(config.index):
-    output_files.check({"index": config.index}, overwrite=False)
     kind = config.index_kind or gallery_index.EXACT
     return gallery_index.GalleryIndex(digest, kind)
   index = gallery_index.read(config.index, digest)
