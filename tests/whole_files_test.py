@@ -44,8 +44,12 @@ def test_an_interruption_leaves_what_was_there(tmp_path, error, is_folder):
 
 def test_another_program_has_to_wait_for_a_locked_file(tmp_path):
   path = tmp_path / "index"
-  with whole_files.locked(path), (tmp_path / ".index.lock").open() as other:
-    with pytest.raises(BlockingIOError):
-      fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-  with (tmp_path / ".index.lock").open() as other:
+  lock = tmp_path / ".index.lock"
+  with (
+    whole_files.locked(path),
+    lock.open() as other,
+    pytest.raises(BlockingIOError),
+  ):
+    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+  with lock.open() as other:
     fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
