@@ -26,8 +26,8 @@ _SIGNIFICANCE = 0.1
 _ROUNDS, _SEPARATION = 8, 2
 _CANARIES = 400  # Of a repeat.
 _FEATURES = 100  # Of a fit, and canaries.
-# Of what is claimed: not all that a fit uses shows in its weights.
-_SHARES = {"feature fit": 0.3}
+# Of what is claimed, at least so much is found.
+_SHARE = 0.7
 
 
 def _release(name):
@@ -129,4 +129,5 @@ def test_honest_mechanism_is_not_refuted(name):
   print(f"\n{name}: claimed {claimed:.2f}, refuted {refuted}, found {pooled}")
   assert max(refuted.values()) <= allowed
   assert max(pooled.values()) <= claimed
-  assert pooled["gdp_clopper_pearson"] > _SHARES.get(name, 0.5) * claimed
+  # No threshold is chosen for it, which once in some thousand times goes wrong.
+  assert pooled["area"] > _SHARE * claimed
