@@ -84,7 +84,8 @@ def choose(
   rate, scale = _LEARNING_RATES.get(name, _OTHER_LEARNING_RATES)
   if is_started:
     rate, scale = _RATES_FROM_START
-  chosen["client_learning_rate"] = Choice(rate, f"of {name}")
+  whose = "from these weights" if is_started else f"of {name}"
+  chosen["client_learning_rate"] = Choice(rate, whose)
   chosen["head_lr_scale"] = (
     Choice(scale, "a client's head is new in every round")
     if federated
