@@ -1,13 +1,14 @@
 r"""Tells who is in the picture, with an exported model.
 
   python -m binaries.match --saved_model=runs/first/release/saved_model \
-    --gallery=known --query=new --far=0.001 --output_csv=matches.csv
+    --gallery=known --query=new --fpir=0.01 --output_csv=matches.csv
 
 The gallery has one sub-folder of images for each class; queries are the images
-in a folder and below it. For each of them the file gets the nearest class, the
-similarity, whether it is accepted at the threshold that the model carries for
-this false accept rate, and the runner-up. Where queries lie in folders named
-like classes of the gallery, it is also told how many are right.
+in a folder and below it. For each of them the file gets who it is, or unknown
+below the threshold that the model carries for a gallery of this size, the
+nearest class with the similarity, and the runner-up. Where queries lie in
+folders named like classes of the gallery, the program counts how many are
+right.
 
 For a large gallery, or one that changes, --index names a file of embeddings:
 
