@@ -27,7 +27,7 @@ PFL_RESEARCH = "pfl_research"
 _LENET = "lenet_10x20x20"
 # As a cohort of devices: many clients with little work, read from storage.
 _WRITERS = "convnet_512x2x16"
-# That benchmark, 50 of 1,000 users a round, on images that are made up.
+# The case has 50 of 1,000 users a round, and images that are made up.
 _CIFAR10 = "cifar10_50x5x10"
 _LONG_RUN, _LONG_RUN_ROUNDS = "mobilenet_v2_small_4x1x8_500_rounds", 500
 # Compiles and buffers for some rounds before it is what it stays.

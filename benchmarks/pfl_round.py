@@ -40,7 +40,7 @@ _BACKBONES = {
   "lenet": [(32, 5), (64, 5)],
   "convnet": [(16, 5), (32, 3), (64, 3)],
 }
-# That of the framework's own benchmark on CIFAR-10.
+# The network of the framework's own benchmark on CIFAR-10.
 _SIMPLE_CNN = "simple_cnn"
 _ROUNDS_AT_MOST = 1_000_000
 

@@ -158,7 +158,7 @@ def test_an_index_is_built_and_searched(folder, kind):
   assert is_told == (kind == "hnsw")
   with open(folder / "out.csv", encoding="utf-8") as file:
     assert list(csv.DictReader(file)) == expected
-  # What is in it is not added again; what is removed may come back.
+  # An image that is there is not added again; a removed one may come back.
   _write(folder / "gallery/cat/1.png", (0, 0, 0, 100))
   _, words = _call_index(folder, gallery, "--remove=ann")
   assert "known: 4 images of 3 classes, 3 of them new; 2 removed." in words

@@ -12,7 +12,7 @@ from tff_fedemb.evaluation import gallery_thresholds
 from tff_fedemb.evaluation import identification
 from tff_fedemb.evaluation import pairs
 
-# Of two sizes and two numbers of images; the smallest rate is known of one.
+# Two sizes and two numbers of images; one lacks the smallest rate.
 _CURVE = {
   "fpir": [0.1, 0.001],
   "by_images": [
@@ -139,7 +139,7 @@ def _measure_truth(generator, images, sizes, num_classes=20_000):
 
 
 def test_trained_models_promise_holds_for_other_characters():
-  # Of Omniglot: 50 characters give thresholds, 20 others are enrolled with an
+  # In Omniglot, 50 characters give thresholds, 20 others are enrolled with an
   # image each, and 30 are strangers; means over 10 draws.
   path = pathlib.Path(__file__).with_name("trained_embeddings.npz")
   embeddings = np.load(path)["embeddings"].reshape(100, 20, -1)

@@ -68,9 +68,9 @@ class TestStrangers:
     # Cosines: 0.5 of 0 and 60, 0.87 of 60 and 90 degrees, the others at most 0.
     measured = identification.Identification(*_at_degrees([0, 60, 90, 180]))
     assert (measured.num_classes, measured.largest_size) == (4, 2)
-    # From 0.5 on, strangers reach 1, 2, 1 and 0 of 3 others.
+    # Strangers reach 1, 2, 1 and 0 of 3 others at 0.5 and above.
     assert measured.false_positive_rate(0.5, 1).value == pytest.approx(1 / 3)
-    # Of three galleries of two, one lacks one of the three, none lacks two.
+    # One of three galleries of two lacks one of the three, none lacks two.
     expected = (2 / 3 + 1 + 2 / 3 + 0) / 4
     assert measured.false_positive_rate(0.5, 2).value == pytest.approx(expected)
     # A gallery half as large again: at most half as much again.

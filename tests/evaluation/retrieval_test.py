@@ -37,7 +37,7 @@ def test_precision_up_to_each_that_is_right():
   degrees = np.radians([0, 10, 31, 50, 21, 200])
   embeddings = np.stack([np.cos(degrees), np.sin(degrees)], axis=1)
   metrics = _evaluate(embeddings, [0, 0, 0, 0, 1, 1])
-  # Of the three nearest, right are 1 and 3 for those at 0 and 50 degrees, 1 and
+  # The three nearest are right at 1 and 3 for those at 0 and 50 degrees, 1 and
   # 3 at 10, 2 and 3 at 31; the two others find none.
   assert metrics["r_precision"] == pytest.approx(4 * (2 / 3) / 6)
   assert metrics["map_at_r"] == pytest.approx(

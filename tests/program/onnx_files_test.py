@@ -4,36 +4,20 @@ import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tests.binaries import programs
+from tests.program import small_models
 from tff_fedemb import errors
-from tff_fedemb.models import backbones
-from tff_fedemb.program import export
-from tff_fedemb.program import model_card
 from tff_fedemb.program import onnx_files
 from tff_fedemb.serving import lite_export
 from tff_fedemb.serving import saved_models
 
-_SHAPE = (12, 10, 1)
+_SHAPE = small_models.SHAPE
 
 
 @pytest.fixture(name="model", scope="module")
 def _model(tmp_path_factory):
-  path = tmp_path_factory.mktemp("model") / "saved_model"
-  tf.keras.utils.set_random_seed(0)
-  backbone = backbones.create_backbone("lenet", _SHAPE, embedding_dim=8)
-  card = model_card.ModelCard(
-    image_shape=_SHAPE,
-    embedding_dim=8,
-    verification={
-      "source": "test images",
-      "at_far": {"0.01": {"threshold": 0.5, "recall": 0.25, "warning": None}},
-      "left_out": {},
-    },
-  )
-  export.export_backbone(backbone, path, card)
-  return str(path)
+  return small_models.export_lenet(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(name="needs_onnx")

@@ -54,7 +54,7 @@ def test_search_finds_the_nearest(index):
     f"c{label}" for label in labels
   ]
   assert (len(index), index.largest_class, len(index.names)) == (300, 5, 60)
-  # Of ten, it may ask for no more than there are.
+  # A search may ask for ten, and for no more than there are.
   assert index.search(queries, 1000)[0].shape == (200, 300)
 
 

@@ -6,40 +6,25 @@ import os
 import numpy as np
 from PIL import Image
 import pytest
-import tensorflow as tf
 
 from tasks import registry
 from tests.binaries import programs
+from tests.program import small_models
 from tff_fedemb import errors
 from tff_fedemb.evaluation import verification
-from tff_fedemb.models import backbones
-from tff_fedemb.program import export
-from tff_fedemb.program import model_card
 from tff_fedemb.serving import lite_export
 from tff_fedemb.serving import saved_models
 
-_SHAPE = (12, 10, 1)
+_SHAPE = small_models.SHAPE
 _NUM_CLASSES, _IMAGES_OF_CLASS = 10, 4
 
 
 @pytest.fixture(name="model", scope="module")
 def _model(tmp_path_factory):
   """A SavedModel that knows its thresholds, and what they are."""
-  path = tmp_path_factory.mktemp("model") / "saved_model"
-  tf.keras.utils.set_random_seed(0)
-  backbone = backbones.create_backbone("lenet", _SHAPE, embedding_dim=8)
-  card = model_card.ModelCard(
-    image_shape=_SHAPE,
-    embedding_dim=8,
-    verification={
-      "source": "test images",
-      "at_far": {"0.01": {"threshold": 0.5, "recall": 0.25, "warning": None}},
-      "left_out": {},
-    },
-    privacy={"epsilon": 1.5, "delta": 1e-3},
+  return small_models.export_lenet(
+    tmp_path_factory.mktemp("model"), privacy={"epsilon": 1.5, "delta": 1e-3}
   )
-  export.export_backbone(backbone, path, card)
-  return os.fspath(path)
 
 
 @pytest.fixture(name="folder", scope="module")

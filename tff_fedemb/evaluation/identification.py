@@ -151,7 +151,7 @@ class Identification:
     left = sizes - images_of_identity
     self._mate_weights = self._is_mate / (self.num_classes * left[classes])
     self._events = self._find_events()
-    # Of the last size that was asked for.
+    # The last size that was asked for, and its rates.
     self._last_rates = 0, np.zeros([0])
 
   @property
@@ -348,7 +348,7 @@ class Identification:
     # Sums are exact but for rounding.
     value = min(max(round(value, 12), 0.0), 1.0)
     if not variance or value in (0.0, 1.0):
-      # Of as many independent ones as there are classes.
+      # The interval is that of as many independent probes as classes.
       probes = count
     else:
       probes = value * (1 - value) / variance

@@ -176,7 +176,7 @@ class _Neighbours:
   def __init__(self, images: pairs.Images):
     self._images = images
     self._single = images.embeddings.astype(np.float32)
-    # Of a product in single precision, in steps of the grid.
+    # The rounding of a product in single precision, in steps of the grid.
     rounding = (images.embeddings.shape[1] + 4) * 2.0**-24
     self._rounding = rounding / pairs.GRID_STEP
 

@@ -29,7 +29,7 @@ FORMAT, SUFFIX = "onnx", ".onnx"
 # The latest that tf2onnx 1.16 tests.
 _OPSET = 17
 _CARD = "model_card"
-# Of two embeddings of length 1.
+# The largest difference of two embeddings of length 1.
 _TOLERANCE = 1e-4
 _INSTALL = (
   "`make setup ONNX=1` installs them, or"

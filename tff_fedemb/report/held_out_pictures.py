@@ -200,14 +200,14 @@ def create(
   pairs = [*accepts, *rejects, *itertools.chain.from_iterable(gallery)]
   places = {row for pair in pairs for row in (pair.first, pair.second)}
   recognized = recognition.evaluate(embeddings, labels)
-  confused, class_rows = [], np.zeros([0], int)
+
+  def name(label: int) -> str:
+    return str(source.class_names.get(label, label))
+
+  confused, classes = [], []
   if recognized:
-    of_all = identification.Identification(embeddings, labels)
-    class_rows = of_all.enrolled[:, 0]
-    taken = of_all.confusions()
-    confused = _find_most_confused(taken)
-    for first, second, _ in confused:
-      places |= {int(class_rows[first]), int(class_rows[second])}
+    confused, classes = _find_confusions(embeddings, labels, name)
+    places.update(*(images for images, _ in confused))
   are_images = pipelines.is_image(model.image_shape)
   has_images = are_images and (
     options.show_images_of_training_users
@@ -218,9 +218,6 @@ def create(
     images = _read(source, rows, places.union(on_map), shown.add)
   rate = verification.format_false_accept_rate(_FIGURE_RATE)
   threshold = run.trained["threshold_at_far"][rate]
-
-  def name(label: int) -> str:
-    return str(source.class_names.get(label, label))
 
   def show(row: int) -> Shown:
     return Shown(name(int(labels[row])), images[row])
@@ -234,10 +231,6 @@ def create(
       for x in pairs
     ]
 
-  classes = []
-  if recognized:
-    names = [name(int(label)) for label in of_all.labels]
-    classes = _describe_classes(taken, names)
   tsne, pca, explained = _project(embeddings[on_map])
   return Pictures(
     num_images=len(rows),
@@ -269,23 +262,34 @@ def create(
     explained=explained,
     recognized=recognized,
     confusions=[
-      Confusion(
-        show(int(class_rows[first])), show(int(class_rows[second])), share
-      )
-      for first, second, share in confused
+      Confusion(show(first), show(second), share)
+      for (first, second), share in confused
     ],
     classes=classes,
   )
 
 
-def _find_most_confused(taken: np.ndarray) -> list[tuple[int, int, float]]:
-  """Pairs of classes, and the share of their images taken for the other."""
+def _find_confusions(
+  embeddings: np.ndarray, labels: np.ndarray, name: Callable[[int], str]
+) -> tuple[list[tuple[tuple[int, int], float]], list[ClassFigures]]:
+  """What classes are taken for, in a gallery of all of them.
+
+  Returns:
+    Images of two classes, and the share of these classes' images that is taken
+    for the other class; and figures of each class.
+  """
+  of_all = identification.Identification(embeddings, labels)
+  taken, shown = of_all.confusions(), of_all.enrolled[:, 0].tolist()
   images = taken.sum(axis=1)
   both = np.triu(taken + taken.T, k=1)
   first, second = np.nonzero(both)
   shares = both[first, second] / (images[first] + images[second])
-  order = np.argsort(-shares, kind="stable")[:_NUM_HARD]
-  return [(int(first[x]), int(second[x]), float(shares[x])) for x in order]
+  confused = [
+    ((shown[first[x]], shown[second[x]]), float(shares[x]))
+    for x in np.argsort(-shares, kind="stable")[:_NUM_HARD]
+  ]
+  names = [name(int(label)) for label in of_all.labels]
+  return confused, _describe_classes(taken, names)
 
 
 def _describe_classes(

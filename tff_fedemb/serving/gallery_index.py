@@ -33,12 +33,12 @@ with epy.lazy_imports():
 EXACT, HNSW = "exact", "hnsw"
 KINDS = (EXACT, HNSW)
 
-# Of a graph: links of an image, and images that a search keeps in sight.
+# A graph has links of an image, and images that a search keeps in sight.
 _LINKS, _SEARCH = 32, 192
 # Share of removed images from which on a graph is built anew.
 _MAX_REMOVED = 0.25
 _BLOCK_ROWS = 10_000
-# Of recall: queries, and nearest images of each.
+# Recall is measured on so many queries, and nearest images of each.
 _NUM_QUERIES, _NUM_NEAREST = 200, 10
 _VERSION = 1
 

@@ -54,7 +54,7 @@ class Run:
   start_point: backbone_files.Start | None
   # Who takes part, if the participation does not draw it.
   deployed: deployed_rounds.DeployedRounds | None
-  # From a round's number to its virtual clients, and who they were.
+  # Gives the virtual clients of a round by its number.
   draw: Callable[[int], list[np.ndarray]]
   trace: participation_trace.TraceWriter
 

@@ -26,7 +26,7 @@ _SIGNIFICANCE = 0.1
 _ROUNDS, _SEPARATION = 8, 2
 _CANARIES = 400  # Of a repeat.
 _FEATURES = 100  # Of a fit, and canaries.
-# Of what is claimed, at least so much is found.
+# An audit finds at least this share of the claim.
 _SHARE = 0.7
 
 
