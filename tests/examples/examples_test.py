@@ -105,7 +105,7 @@ def test_voices(tmp_path):
   ended = programs.call(
     "run_federated",
     *("--task=examples.voices:Voices", "--speakers=300", f"--run_dir={run}"),
-    *("--clients_per_round=8", "--users_per_client=16", "--rounds=12"),
+    *("--clients_per_round=8", "--users_per_client=16", "--rounds=24"),
     *("--head=cosine", "--head_imprint_steps=4", "--head_lr_scale=5"),
     *("--batch_size=16", "--client_learning_rate=0.05", "--evaluate_every=0"),
     *("--participation=fixed_size", "--noise_multiplier=0.01", "--report"),
