@@ -247,9 +247,8 @@ class Job(output.Job):
     # One at a time: the directory of a zip takes some 100 MB.
     self._open_zip = functools.lru_cache(maxsize=1)(_open_zip)
 
-  def look(self, work: pathlib.Path) -> output.Plan:
+  def look(self) -> output.Plan:
     """As of the base class."""
-    del work  # Unused: nothing is fetched.
     source_of: dict[int, _Source] = {}
     images: dict[int, dict[str, int]] = {}
     warnings = []
@@ -287,7 +286,7 @@ class Job(output.Job):
     return output.Plan(
       files,
       {name: size for sizes in images.values() for name, size in sizes.items()},
-      empty=empty,
+      bad=[(name, "no image") for name in empty],
       facts={"warnings": warnings, "without_images": empty},
     )
 

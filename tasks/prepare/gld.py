@@ -14,7 +14,6 @@ import re
 import zipfile
 
 from tasks.prepare import photo_jobs
-from tasks.prepare import split_tables
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import reading
@@ -47,31 +46,9 @@ _SPLITS = {
 VARIANTS = tuple(_SPLITS)
 
 
-def _find_in_zip(
-  path: pathlib.Path, names: Sequence[str]
-) -> list[split_tables.Table]:
-  photo_jobs.check_md5(path)
-  try:
-    with zipfile.ZipFile(path) as archive:
-      members = {
-        pathlib.PurePosixPath(member).name: member
-        for member in archive.namelist()
-        if not member.startswith("__MACOSX")
-      }
-  except reading.ARCHIVE_ERRORS as error:
-    raise errors.DataError(
-      f"{path} must be a zip archive, found: {error}. Fetch it again."
-    ) from error
-  if absent := [name for name in names if name not in members]:
-    raise errors.DataError(
-      f"{path} must hold {' and '.join(names)}, found no {absent[0]}."
-    )
-  return [zipfile.Path(path, members[name]) for name in names]
-
-
 def _find_tables(
   source_dir: pathlib.Path, split: _Split
-) -> Sequence[split_tables.Table] | None:
+) -> Sequence[photo_jobs.Table] | None:
   """The two tables, from one place; the publisher's own folder first.
 
   The publishers of the images have a `test.csv` as well, which is another.
@@ -82,7 +59,16 @@ def _find_tables(
     places += [source_dir / f"{split.folder}.zip", source_dir]
   for place in places:
     if place.is_file():
-      return _find_in_zip(place, split.names)
+      photo_jobs.check_md5(place)
+      try:
+        archive = zipfile.ZipFile(place)
+      except reading.ARCHIVE_ERRORS as error:
+        raise errors.DataError(
+          f"{place} must be a zip archive, found: {error}. Fetch it again."
+        ) from error
+      return [
+        zipfile.Path(archive, f"{split.folder}/{name}") for name in split.names
+      ]
     tables = [place / name for name in split.names]
     if all(table.is_file() for table in tables):
       for table in tables:

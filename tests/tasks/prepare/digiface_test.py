@@ -52,7 +52,7 @@ def test_images_are_told_from_other_files_and_sorted_by_number(
     for name in ("10.PNG", "9.png", "._9.png", "notes.txt"):
       archive.writestr(f"0/{name}", b"12")
     archive.writestr("readme.txt", b"of no subject")
-  rows = _find(tmp_path).look(tmp_path).files["train/0"]
+  rows = _find(tmp_path).look().files["train/0"]
   assert rows == [
     output.Row(f"{path.name}/0/{k}", 0) for k in ("9.png", "10.PNG")
   ]
@@ -89,7 +89,7 @@ def test_source_of_other_identities_or_none(
     path.mkdir()
   write(path, contents, subjects)
   with pytest.raises(errors.DataError, match=f"{path} {message}"):
-    _find(tmp_path).look(tmp_path)
+    _find(tmp_path).look()
 
 
 @pytest.mark.parametrize(
