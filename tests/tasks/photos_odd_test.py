@@ -283,7 +283,7 @@ def test_an_image_of_two_users_is_left_out(create_from_table, owners):
     (_csv(), "be a Parquet file", "x.parquet"),
     (
       [{**row, "label": [row["label"]]} for row in trees.rows()],
-      "hold texts or numbers",
+      "be a Parquet file of texts and .* cast from list",
       "x.parquet",
     ),
   ],

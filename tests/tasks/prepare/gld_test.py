@@ -53,9 +53,7 @@ def test_bad_zip(source):
   with pytest.raises(errors.DataError, match="must be a zip archive"):
     _create_job(source)
   _zip_tables(source, "test.csv")
-  with pytest.raises(
-    errors.DataError, match=r"federated_train\.csv must be a CSV"
-  ):
+  with pytest.raises(errors.DataError, match=r"train\.csv must be a CSV"):
     _create_job(source)
 
 
