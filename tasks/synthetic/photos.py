@@ -236,13 +236,21 @@ def _colour(generator: np.random.Generator, grey: np.ndarray) -> np.ndarray:
   return (255 * (ink + (paper - ink) * share)).astype(np.uint8)
 
 
-# How a user's photos lie, and about how many bytes they are.
-_FOLDERS: dict[str, tuple[Callable[[store.Config, int], _Files], int]] = {
-  "digiface": (_place_face, 630_000),
-  "photos": (_place_person, 60_000),
-  "photos_match": (_place_stranger, 60_000),
-  "photos_start": (_place_start, 60_000),
-  "photos_shared": (_place_shared, _USER_BYTES),
+# How a user's photos lie, about how many bytes they are, and a row of them on a
+# contact sheet.
+FOLDERS: dict[
+  str,
+  tuple[
+    Callable[[store.Config, int], _Files],
+    int,
+    Callable[[int, int], list[Image.Image]],
+  ],
+] = {
+  "digiface": (_place_face, 630_000, draw_class),
+  "photos": (_place_person, 60_000, draw_person),
+  "photos_match": (_place_stranger, 60_000, draw_stranger),
+  "photos_start": (_place_start, 60_000, draw_start),
+  "photos_shared": (_place_shared, _USER_BYTES, draw_class),
 }
 
 
@@ -269,7 +277,7 @@ def write_folders(output_dir: store.Path, *, name: str, **fields: Any) -> None:
   checks.check_integer(
     "num_users", given.num_users, minimum=1, maximum=_FIRST_OF_5_IMAGES
   )
-  place, user_bytes = _FOLDERS[name]
+  place, user_bytes, _ = FOLDERS[name]
 
   def write(folder: pathlib.Path) -> None:
     for user in store.show_progress(given.num_users):
@@ -315,7 +323,7 @@ def _write_records(
 # The folders of a benchmark, and the share of the users and classes of each.
 # TensorFlow Federated 0.87 writes iNaturalist's users to `user_120k/` (and
 # looks for them in `USER_120K/`, where most systems have nothing).
-_BENCHMARKS = {
+BENCHMARKS = {
   "gld": {"gld160k": 1.0, "gld23k": 0.5},
   "inaturalist": {"user_120k": 1.0},
 }
@@ -341,7 +349,7 @@ def write_benchmark(
     errors.FieldError: If one of them is out of range.
     errors.DataError: If the folder holds something else.
   """
-  given, folders = store.Config(**fields), _BENCHMARKS[name]
+  given, folders = store.Config(**fields), BENCHMARKS[name]
 
   def encode(photos: _Photos) -> list[tuple[int, bytes]]:
     return [(label, textures.encode(image)) for label, image in photos]

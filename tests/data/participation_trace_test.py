@@ -33,13 +33,9 @@ def test_what_is_written_is_read(trace):
   with participation_trace.TraceReader(trace) as reader:
     assert (reader.num_users, reader.num_rounds) == (100, 4)
     assert [r.number for r in reader.read(1, 3)] == [1, 2]
-
-
-def test_who_was_with_whom_is_read(trace):
-  with participation_trace.TraceReader(trace) as reader:
+    # In the order of the slots, virtual clients by their first users.
     places = [recorded.places.tolist() for recorded in reader]
-  # In the order of the slots, virtual clients by their first users.
-  assert places == [[0, 0, 1], [], [0, 1, 2], [0, 0, 0]]
+    assert places == [[0, 0, 1], [], [0, 1, 2], [0, 0, 0]]
 
 
 def test_the_order_of_virtual_clients_is_not_recorded():
@@ -67,7 +63,7 @@ def test_many_virtual_clients_have_places_of_many_bytes(tmp_path):
   assert recorded.places.tolist() == expected
 
 
-@pytest.mark.parametrize("num_users", [2, 300, 70_000, 5_000_000_000])
+@pytest.mark.parametrize("num_users", [2, 5_000_000_000])
 def test_gaps_of_any_size_are_kept(tmp_path, num_users):
   slots = [0, num_users - 1]
   rounds = [traces.group(slots), traces.group(slots[1:])]

@@ -158,15 +158,3 @@ class TestBad:
     ]
     assert lines[3].startswith("train/x y: ")
     assert "No such file" in lines[3]
-
-  def test_what_was_left_out_is_not_found_again(self, directory, create):
-    photo_files.write(directory / "3", [(_WHOLE, 1), (b"", 2), (_WHOLE, 3)])
-    photo_files.cut(directory / "2")
-    examples = create(bad_examples.BadExamples("skip"))
-    assert examples.find_bad_examples("10\n2\n3") == []
-    photo_files.write(
-      directory / "3", [(_WHOLE, 1), (b"", 2), (_WHOLE[:-2], 3)]
-    )
-    assert examples.find_bad_examples("10\n2\n3") == [
-      "train/3 record 2: not an image that can be decoded"
-    ]

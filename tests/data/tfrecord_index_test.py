@@ -1,6 +1,5 @@
 """Tests of the index of TFRecord files."""
 
-import dataclasses
 import os
 
 import numpy as np
@@ -66,16 +65,6 @@ def test_names_records_that_cannot_be_used(tmp_path, record, what):
   assert found.startswith(what)
 
 
-@pytest.mark.parametrize(
-  "content",
-  [_WHOLE + b"\0\0", photo_files.encode(0, "PNG")],
-  ids=["JPEG with something after it", "PNG"],
-)
-def test_an_image_that_only_looks_odd_is_fine(tmp_path, content):
-  path = photo_files.write(tmp_path / "7", [(content, 1)])
-  assert tfrecord_index.build_index([path]).fine.all()
-
-
 def test_decodes_every_image_when_asked_once(tmp_path, monkeypatch):
   # The ends are those of a JPEG.
   broken = _WHOLE[:100] + _WHOLE[-2:]
@@ -95,12 +84,10 @@ def test_decodes_every_image_when_asked_once(tmp_path, monkeypatch):
   "damage",
   [
     lambda path, second: photo_files.cut(path, second + 5),
-    lambda path, second: photo_files.cut(path, second + 40),
     lambda path, second: photo_files.cut(path, -1),
-    lambda path, second: photo_files.flip(path, second + 1),
     lambda path, second: photo_files.flip(path, second + 100),
   ],
-  ids=["in a header", "in a record", "at the end", "length", "content"],
+  ids=["in a header", "at the end", "content"],
 )
 def test_finds_damage(paths, damage):
   whole = tfrecord_index.build_index(paths)
@@ -122,15 +109,6 @@ def test_finds_damage(paths, damage):
 
 
 class TestOpenIndex:
-  def test_reads_the_files_once(self, paths, tmp_path, monkeypatch):
-    built = _open(paths, tmp_path / "new" / "cache")
-    _forbid(monkeypatch, "_scan")
-    loaded = _open(paths, tmp_path / "new" / "cache")
-    for field in dataclasses.fields(built):
-      np.testing.assert_array_equal(
-        getattr(loaded, field.name), getattr(built, field.name)
-      )
-
   def test_reads_them_again_when_something_changes(self, paths, tmp_path):
     cache = tmp_path / "cache"
     assert _open(paths[:1], cache).labels.tolist() == [3, 5]

@@ -62,11 +62,12 @@ def _decode(task, seeds):
   return task.decode_images(tf.constant(contents)).numpy()
 
 
-@pytest.mark.parametrize("variant", ["gld160k", "gld23k"])
-@pytest.mark.parametrize("directory", ["data", "data/{}"])
+@pytest.mark.parametrize(
+  ("variant", "directory"), [("gld160k", "data"), ("gld23k", "data/gld23k")]
+)
 def test_users_and_their_photos(write, create, variant, directory):
   write(variant)
-  task = create(directory.format(variant), task_variant=variant)
+  task = create(directory, task_variant=variant)
   assert task.name == "gld"
   assert "author" in task.user_meaning
   assert task.default_backbone == "mobilenet_v2"

@@ -5,7 +5,6 @@ import errno
 import json
 import os
 import pathlib
-import shutil
 import zipfile
 
 import pytest
@@ -58,21 +57,6 @@ def test_images_are_told_from_other_files_and_sorted_by_number(
   ]
 
 
-def test_fingerprints_of_folders_and_of_their_parts(tmp_path, contents):
-  def compute(folder):
-    return list(_find(folder).identity["sources"].values())
-
-  faces.write_folders(tmp_path / "data", contents, [0, 100_000])
-  first = compute(tmp_path / "data")
-  assert len(set(first)) == 2
-  shutil.move(tmp_path / "data", tmp_path / "elsewhere")
-  assert compute(tmp_path / "elsewhere") == first
-  (tmp_path / "elsewhere" / "100000" / "9.png").write_bytes(b"new")
-  second = compute(tmp_path / "elsewhere")
-  assert second[0] == first[0] and second[1] != first[1]
-
-
-@pytest.mark.parametrize("write", [faces.write_zip, faces.write_folders])
 @pytest.mark.parametrize(
   ("subjects", "message"),
   [
@@ -81,13 +65,10 @@ def test_fingerprints_of_folders_and_of_their_parts(tmp_path, contents):
   ],
 )
 def test_source_of_other_identities_or_none(
-  tmp_path, contents, write, subjects, message
+  tmp_path, contents, subjects, message
 ):
-  is_zip = write is faces.write_zip
-  path = tmp_path / f"subjects_0-5_3_imgs{'.zip' * is_zip}"
-  if not is_zip:
-    path.mkdir()
-  write(path, contents, subjects)
+  path = tmp_path / "subjects_0-5_3_imgs.zip"
+  faces.write_zip(path, contents, subjects)
   with pytest.raises(errors.DataError, match=f"{path} {message}"):
     _find(tmp_path).look()
 
@@ -208,14 +189,3 @@ def test_subjects_that_are_there_twice(tmp_path, prepare, contents):
   ):
     prepare()
   assert not (tmp_path / "output").exists()
-
-
-def test_other_sources_are_not_mixed_in(tmp_path, prepare, contents):
-  path = tmp_path / "source" / faces.MANY
-  faces.write_zip(path, contents, range(8))
-  prepare()
-  faces.write_zip(path, contents, range(8), damage={"0/0.png": b"new"})
-  with pytest.raises(
-    errors.DataError, match=rf"must be of {faces.MANY} \(fingerprint"
-  ):
-    prepare()

@@ -1,6 +1,5 @@
 """Tests of what all generators do alike: files kept, refused, shown."""
 
-import itertools
 import pathlib
 
 import pytest
@@ -73,7 +72,8 @@ def test_what_was_made_the_same_way_is_kept(written):
 @pytest.mark.parametrize(
   ("task", "arguments"),
   [
-    *itertools.product(_NAMES, ({"num_users": 0}, {"seed": -1})),
+    ("gld", {"num_users": 0}),
+    ("omniglot", {"seed": -1}),
     ("emnist", {"examples_per_user": 15}),
     ("digiface", {"num_users": 100_001}),
   ],

@@ -41,13 +41,6 @@ def test_what_comes_from_elsewhere_is_refused(tmp_path):
   assert list(tmp_path.iterdir()) == [tmp_path / "b"]
 
 
-def test_what_a_link_leads_to_is_written(tmp_path):
-  (tmp_path / "there").mkdir()
-  (tmp_path / "link").symlink_to("there")
-  assert _write(tmp_path / "link") == tmp_path / "there"
-  assert (tmp_path / "link" / "a").exists()
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
 def test_an_interruption_leaves_nothing(tmp_path, error):
   def write(folder):
