@@ -2,7 +2,6 @@
 
 import io
 import os
-import shutil
 import zipfile
 
 import numpy as np
@@ -31,31 +30,18 @@ def _draw(seed, alphabets=_ALPHABETS, side=28):
   }
 
 
-def _files(drawings):
-  """Names and contents of the PNG files, as the publisher has them."""
-  for number, ((alphabet, character), images) in enumerate(drawings.items()):
-    for drawer, image in enumerate(images, 1):
-      content = io.BytesIO()
-      Image.fromarray(image).save(content, "PNG")
-      yield (
-        f"{alphabet}/character{character:02}/{number:04}_{drawer:02}.png",
-        content.getvalue(),
-      )
-
-
-def _write_folder(path, drawings):
-  for name, content in _files(drawings):
-    (path / name).parent.mkdir(parents=True, exist_ok=True)
-    (path / name).write_bytes(content)
-  return path
-
-
-def _write_zip(path, drawings):
+def _write_zip(path, drawings, **damage):
+  """Writes PNG files as the publisher has them; `damage` changes some."""
   path.parent.mkdir(parents=True, exist_ok=True)
   with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
     archive.writestr("__MACOSX/Angle/character01/._0000_01.png", b"no image")
-    for name, content in _files(drawings):
-      archive.writestr(f"{path.stem}/{name}", content)
+    for number, ((alphabet, character), images) in enumerate(drawings.items()):
+      for drawer, image in enumerate(images, 1):
+        content = io.BytesIO()
+        Image.fromarray(image).save(content, "PNG")
+        name = f"{alphabet}/character{character:02}/{number:04}_{drawer:02}.png"
+        written = damage.get(name, content.getvalue())
+        archive.writestr(f"{path.stem}/{name}", written)
   return path
 
 
@@ -75,7 +61,6 @@ def _write_compact(path, drawings, **changes):
 
 
 _WRITERS = {
-  "folder": ("images_background", _write_folder),
   "zip": ("images_background.zip", _write_zip),
   "compact": ("omniglot_background_28.npz", _write_compact),
 }
@@ -127,7 +112,7 @@ def test_every_source_gives_the_same_images(tmp_path, create, kind):
 
 def test_names_that_differ_in_a_quote_are_different_users(tmp_path, create):
   drawings = _draw(0, ("A%27", "A'", "A-held-out", "A_", "A_held_out", "B\n"))
-  _write("folder", tmp_path / "data", drawings)
+  _write("zip", tmp_path / "data", drawings)
   user_ids = clients.user_ids(create())
   assert len(set(user_ids)) == 8
   assert {"A_/character01", "A%27/character01", "A%2527/character01"} < set(
@@ -158,7 +143,7 @@ def test_splits_of_the_real_number_of_alphabets():
 
 def test_halves_share_no_character_and_hold_all_of_them(tmp_path, create):
   drawings = _draw(0)
-  _write("folder", tmp_path / "data", drawings)
+  _write("zip", tmp_path / "data", drawings)
   everything = create()
   halves = [create(task_variant=v) for v in ("public_half", "private_half")]
   users = [clients.user_ids(half) for half in halves]
@@ -182,9 +167,10 @@ def test_a_search_sees_training_alphabets_alone(
   tmp_path, create, has_evaluation
 ):
   letters = _draw(0, "abcdefg")
-  _write("folder", tmp_path / "data", letters)
+  _write("zip", tmp_path / "data", letters)
   if has_evaluation:
-    _write_folder(tmp_path / "data" / "images_evaluation", _draw(1, ["Unseen"]))
+    path = tmp_path / "data" / "images_evaluation.zip"
+    _write_zip(path, _draw(1, ["Unseen"]))
   task = create(task_variant="search")
   # c and e are for validation and test otherwise; of a, b, d, f, g these are d
   # and g.
@@ -211,7 +197,7 @@ def test_drawings_are_made_smaller_by_averaging(tmp_path, create):
   }
   for images in drawings.values():
     images[:, 0, 0] = 55
-  _write("folder", tmp_path / "data", drawings)
+  _write("zip", tmp_path / "data", drawings)
   images, _ = clients.read_client(create(), "Angle/character01")
   assert images.shape == (_DRAWINGS, 28, 28, 1)
   assert np.all(images[:, 0, 0] == 205)
@@ -219,7 +205,7 @@ def test_drawings_are_made_smaller_by_averaging(tmp_path, create):
 
 
 class TestCache:
-  @pytest.mark.parametrize("kind", ["compact", "folder"])
+  @pytest.mark.parametrize("kind", ["compact", "zip"])
   def test_copy_is_used_again_and_renewed_with_the_source(
     self, tmp_path, create, kind, monkeypatch
   ):
@@ -233,15 +219,6 @@ class TestCache:
     _write(kind, tmp_path / "data", changed)
     images, _ = clients.read_client(create(), before[0])
     np.testing.assert_array_equal(images, changed["Angle", 1][..., np.newaxis])
-
-  def test_one_drawing_of_a_folder_is_enough_to_renew_it(
-    self, tmp_path, create
-  ):
-    folder = _write("folder", tmp_path / "data", _draw(0))
-    create()
-    Image.new("L", (28, 28), 9).save(folder / "Angle/character01/0000_02.png")
-    images, _ = clients.read_client(create(), "Angle/character01")
-    assert [np.all(image == 9) for image in images] == [False, True, False]
 
   def test_damaged_copy_is_renewed(self, tmp_path, create):
     _write("compact", tmp_path / "data", _draw(0))
@@ -270,34 +247,21 @@ class TestMistakes:
     ],
   )
   def test_options(self, tmp_path, create, options, message):
-    _write("folder", tmp_path / "data", _draw(0))
+    _write("zip", tmp_path / "data", _draw(0))
     assert clients.read_error(create, **options).startswith(message)
 
-  def test_folder_without_images(self, tmp_path, create):
-    (tmp_path / "data" / "images_background").mkdir(parents=True)
+  def test_zip_without_images(self, tmp_path, create):
+    _write("zip", tmp_path / "data", {})
     message = clients.read_error(create)
-    assert "images_background must hold <alphabet>/" in message
+    assert "images_background.zip must hold <alphabet>/" in message
 
-  @pytest.mark.parametrize(
-    ("kind", "damage"),
-    [("folder", "cut"), ("folder", "text"), ("zip", "gif"), ("zip", "cut")],
-  )
-  def test_damaged_image_is_named(self, tmp_path, create, kind, damage):
+  @pytest.mark.parametrize("content", [b"text", b"\x89PNG\r\n\x1a\n cut"])
+  def test_damaged_image_is_named(self, tmp_path, create, content):
     name = "Dot/character02/0007_02.png"
-    path = _write("folder", tmp_path / "source", _draw(0))
-    if damage == "gif":
-      Image.new("L", (28, 28)).save(path / name, "GIF")
-    else:
-      content = (path / name).read_bytes()
-      content = content[: len(content) // 2] if damage == "cut" else b"text"
-      (path / name).write_bytes(content)
-    data = tmp_path / "data"
-    if kind == "folder":
-      path.parent.rename(data)
-    else:
-      shutil.make_archive(data / "images_background", "zip", path)
+    path = tmp_path / "data" / "images_background.zip"
+    _write_zip(path, _draw(0), **{name: content})
     text = clients.read_error(create)
-    assert f"{_WRITERS[kind][0]}/{name} must be a PNG image" in text
+    assert f"{path}/images_background/{name} must be a PNG image" in text
     assert "BytesIO" not in text
     assert not (tmp_path / "cache").exists()
 
@@ -341,15 +305,14 @@ class TestMistakes:
     assert found in text
 
   def test_too_few_alphabets_or_the_same(self, tmp_path, create):
-    background = _write("folder", tmp_path / "data", _draw(0))
-    path = tmp_path / "data" / "images_evaluation"
-    _write_folder(path, _draw(1, ("Hook", "Flag")))
+    background = _write("zip", tmp_path / "data", _draw(0))
+    path = tmp_path / "data" / "images_evaluation.zip"
+    _write_zip(path, _draw(1, ("Hook", "Flag")))
     text = clients.read_error(create)
     assert text.startswith(f"{path} must hold alphabets that are not in")
     assert os.fspath(background) in text
     assert "found 'Flag' in both" in text
-    for alphabet in ("Angle", "Flag"):
-      shutil.rmtree(background / alphabet)
+    _write("zip", tmp_path / "data", _draw(0, _ALPHABETS[1:5]))
     text = clients.read_error(create)
     assert text.startswith(f"{background} must hold at least 5 alphabets")
     assert text.endswith("found 4.")
