@@ -93,29 +93,6 @@ class TestKilled:
     assert made_up.prepare_gld(source, output)
     assert written == ["test.tfRecord"]
 
-  def test_archive_that_is_another_when_it_goes_on(
-    self, source, output, reference, monkeypatch
-  ):
-    with _killed(monkeypatch, tfrecord_files, "write_records", 1):
-      made_up.prepare_gld(source, output)
-    # The same images, at other places.
-    ids = reversed(made_up.GLD_TARS["images_000.tar"])
-    contents = {f"{i}.jpg": made_up.create_jpeg(i) for i in ("aaa", *ids)}
-    made_up.write_tar(source / "images_000.tar", contents)
-    made_up.write_md5(source / "images_000.tar")
-    # Files of unknown origin are written anew.
-    train = output / "other" / "gld160k.partial" / "data" / "train"
-    train.mkdir(parents=True)
-    for name in ("9", "a user of another table"):
-      (train / name).write_bytes(b"")
-    for folder in (output, output / "other"):
-      assert made_up.prepare_gld(source, folder)
-      files = made_up.read_files(folder / "gld160k")
-      assert files == {
-        name.removeprefix("gld160k/"): content
-        for name, content in reference.items()
-      }
-
   def test_before_the_last_step(self, source, output, monkeypatch, capsys):
     # Files of unknown origin are removed first.
     with _killed(monkeypatch, shutil, "rmtree", 2):

@@ -9,9 +9,6 @@ import numpy as np
 from PIL import Image
 import pytest
 import tensorflow as tf
-from tensorflow_federated.python.simulation.datasets import (
-  vision_datasets_utils,
-)
 
 from tasks.synthetic import photos
 from tasks.synthetic import registry
@@ -147,24 +144,6 @@ class TestRecords:
     directory = tmp_path_factory.mktemp("gld")
     _WRITERS["gld"](directory, num_users=4, seed=3)
     return directory
-
-  @pytest.mark.parametrize("variant", ["gld160k", "gld23k"])
-  def test_tff_reads_the_files(self, gld, variant):
-    # TFF does not find its own files of iNaturalist, but reads each so.
-    users, test = _read_variant(gld / variant)
-    name, records = next(iter(users.items()))
-    for path, expected in (("train/" + name, records), ("test.tfRecord", test)):
-      loaded = list(
-        vision_datasets_utils.load_tfrecord(
-          str(gld / variant / path), "test"
-        ).as_numpy_iterator()
-      )
-      assert [int(example["class"][0]) for example in loaded] == [
-        label for label, _ in expected
-      ]
-      for example in loaded:
-        assert example["image/decoded"].dtype == np.uint8
-        assert example["image/decoded"].shape[2] in (1, 3)
 
   def test_small_variant_is_a_part_of_the_large(self, gld):
     users, test = _read_variant(gld / "gld160k")

@@ -58,17 +58,6 @@ def test_the_seed_makes_the_bytes(written, tmp_path):
   assert not set(other.values()) & set(_contents(directory).values())
 
 
-def test_what_was_made_the_same_way_is_kept(written):
-  task, directory = written
-  before = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
-  _write(task, directory)
-  for changes in ({"num_users": 2}, {"seed": 4}):
-    with pytest.raises(errors.DataError, match=r"found .* num_users=1, seed=3"):
-      _write(task, directory, **changes)
-  after = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
-  assert after == before
-
-
 @pytest.mark.parametrize(
   ("task", "arguments"),
   [
