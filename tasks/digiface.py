@@ -126,7 +126,6 @@ def create_digiface_task(config: task_config.TaskConfig) -> task_lib.Task:
     # Labels are in the order of the users' numbers.
     user_ids=sorted(photos.train.user_ids, key=int),
     warnings=(
-      *report.get("warnings", ()),
       *photos.train.warnings,
       *bad_examples.warn_of(
         f"{single.size} of the identities held out have one image only", single

@@ -246,13 +246,3 @@ def test_missing_data_are_told(tmp_path, create, contents):
   # What there is is the default.
   faces.write_folders(tmp_path / "few", contents, range(100_000, 100_008))
   assert "5_images" in create(data="few").split_description
-
-
-def test_what_is_missing_by_the_name_is_told(tmp_path, create, contents):
-  name, damage = "subjects_0-9_3_imgs.zip", {"0/1.png": None}
-  faces.write_zip(tmp_path / "data" / name, contents, range(8), damage=damage)
-  for _ in range(2):
-    assert create().warnings == (
-      f"{name} holds 8 of 10 identities.",
-      f"{name} has fewer than 3 images of 1 of 8 identities.",
-    )

@@ -61,9 +61,9 @@ def test_archives_in_a_folder(source):
   (source / "train").mkdir()
   (source / "images_007.tar").rename(source / "train" / "images_007.tar")
   (source / "images_1.tar").write_text("of another name")
-  (source / "md5sum" / "train").mkdir(parents=True)
-  sums = source / "md5sum" / "train" / "md5.images_007.txt"
+  sums = source / "train" / "md5.images_007.txt"
   (source / sums.name).rename(sums)
+  sums.write_text(sums.read_text().upper())
   expected = {
     path: hashlib.md5(path.read_bytes()).hexdigest()
     for path in (source / "images_000.tar", source / "train" / "images_007.tar")
@@ -71,13 +71,6 @@ def test_archives_in_a_folder(source):
   job = _create_job(source)
   assert job.archives == expected
   assert "2 of 500 found, missing images_001.tar" in job.notes[1]
-  for text in (sums.read_text().upper(), f"{'0' * 32}\n", "", "abc", "<html>"):
-    sums.write_text(text)
-    if len(text) > 30:
-      assert list(_create_job(source).archives.values())[1] == text[:32].lower()
-    else:
-      with pytest.raises(errors.DataError, match=r"007\.txt must start with"):
-        _create_job(source)
 
 
 def test_no_tables(tmp_path):
