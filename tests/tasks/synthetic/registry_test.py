@@ -78,7 +78,8 @@ def test_arguments_out_of_range_are_refused(task, arguments, tmp_path):
 
 @pytest.mark.parametrize("task", _NAMES)
 def test_rows_of_a_contact_sheet_differ(task, tmp_path):
-  rows = [registry.ROWS[task](3, number) for number in range(2)]
+  given = store.Config(num_users=2, seed=3)
+  rows = [registry.ROWS[task](given, number) for number in range(2)]
   assert len(rows[0]) == (
     62 if "emnist" in task else 20 if task == "omniglot" else 12
   )
