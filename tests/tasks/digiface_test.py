@@ -104,15 +104,11 @@ class TestCopy:
     with monkeypatch.context() as patch:
       patch.setattr(output, "prepare", None)
       assert clients.user_ids(create(data="elsewhere")) == before
-    changed = contents | {
-      subject: [faces.create_png(subject + 1000), *contents[subject][1:]]
-      for subject in range(8)
-    }
-    faces.LAYOUTS["zips"](tmp_path / "data", changed)
+    damage = {"0/0.png": faces.create_png(1000)}
+    faces.LAYOUTS["zips"](tmp_path / "data", contents, damage=damage)
     capfd.readouterr()
-    task = create()
-    images, _ = clients.read_client(task, before[0])
-    assert images.tolist() == changed[int(before[0])]
+    images, _ = clients.read_client(create(), "0")
+    assert images.tolist() == [damage["0/0.png"], *contents[0][1:]]
     assert len(_copies(tmp_path)) == 2
     out, err = capfd.readouterr()
     assert not out
@@ -224,7 +220,7 @@ def test_missing_data_are_told(tmp_path, create, contents):
   (tmp_path / "data" / "images.zip").write_text("another")
   for text, start in (
     (
-      clients.read_error(lambda: digiface.create_digiface_task(config)),
+      clients.read_error(digiface.create_digiface_task, config),
       "data_dir must be given for task digiface, found",
     ),
     (clients.read_error(create, data="missing"), "data_dir must be a folder"),
@@ -233,9 +229,8 @@ def test_missing_data_are_told(tmp_path, create, contents):
     assert text.startswith(start)
     assert "github.com/microsoft/DigiFace1M (for non-commercial" in text
     assert "python -m tasks.synthetic --task=digiface" in text
-  assert clients.read_error(create, task_variant="99_images").startswith(
-    "task_variant must be one of 72_images, 5_images, all"
-  )
+  text = clients.read_error(create, task_variant="99_images")
+  assert text.startswith("task_variant must be one of 72_images, 5_images, all")
   faces.write_folders(tmp_path / "data", contents, [0, 1, 2])
   text = clients.read_error(create, task_variant="5_images")
   assert "hold identities of 5_images, found only 72_images" in text

@@ -128,14 +128,11 @@ class TestMistakes:
     """A copy of the file, to be damaged."""
     return pathlib.Path(shutil.copy(data_dir / _FILE, tmp_path))
 
-  @pytest.mark.parametrize("share", [0.0, 0.3, None])
-  def test_damaged_file(self, copy, share):
-    content = b"no database" * 1000
-    if share is not None:
-      content = copy.read_bytes()
-      content = content[: int(share * len(content))]
-    copy.write_bytes(content)
-    assert os.fspath(copy) in self._error(copy.parent)
+  def test_damaged_file(self, copy):
+    content = copy.read_bytes()
+    for damaged in (b"no database" * 1000, content[: len(content) // 3]):
+      copy.write_bytes(damaged)
+      assert os.fspath(copy) in self._error(copy.parent)
 
   @pytest.mark.parametrize(
     ("table", "split"),
@@ -149,13 +146,10 @@ class TestMistakes:
   @pytest.mark.parametrize(
     ("features", "found"),
     [
-      ({"image": b"x", "label": 3}, "pixels"),
       ({"pixels": np.ones([28, 28])}, "label"),
       ({"pixels": np.ones([32, 32]), "label": 3}, "pixels"),
-      ({"pixels": b"\x00" * 784, "label": 3}, "pixels"),
       ({"pixels_uint8": b"\x00" * 783, "label": 3}, "783"),
       ({"pixels": np.ones([28, 28]), "label": 62}, "label 62"),
-      ({"pixels": np.ones([28, 28]), "label": -1}, "label -1"),
     ],
   )
   def test_wrong_features(self, tmp_path, features, found):
@@ -188,60 +182,49 @@ class TestMistakes:
 
 
 class TestDownload:
-  @pytest.fixture(autouse=True)
-  def home(self, tmp_path, monkeypatch):
+  @pytest.fixture(name="replace")
+  def _replace(self, tmp_path, monkeypatch):
+    """Replaces what TFF downloads to the home."""
     monkeypatch.setenv("HOME", os.fspath(tmp_path))
-    return tmp_path
 
-  def _replace(self, monkeypatch, write):
-    def load_data(only_digits, cache_dir):
-      assert not only_digits
-      write(pathlib.Path(cache_dir) / _FILE)
+    def replace(write):
+      monkeypatch.setattr(
+        tff.simulation.datasets.emnist,
+        "load_data",
+        lambda only_digits, cache_dir: write(pathlib.Path(cache_dir) / _FILE),
+      )
 
-    monkeypatch.setattr(tff.simulation.datasets.emnist, "load_data", load_data)
+    return replace
 
-  def test_file_is_downloaded_once(self, home, data_dir, monkeypatch):
-    whole = (data_dir / _FILE).read_bytes()
-    self._replace(monkeypatch, lambda path: path.write_bytes(whole))
+  def test_file_is_downloaded_once(self, tmp_path, data_dir, replace):
+    replace(lambda path: shutil.copy(data_dir / _FILE, path))
     task = emnist.create_emnist_task(task_config.TaskConfig())
     assert len(task.train_users) == _NUM_USERS
-    assert [path.name for path in (home / ".tff").iterdir()] == [_FILE]
-
-    def fail(path):
-      raise AssertionError(f"downloaded again to {path}")
-
-    self._replace(monkeypatch, fail)
+    assert [path.name for path in (tmp_path / ".tff").iterdir()] == [_FILE]
+    replace(None)
     assert emnist.create_emnist_task(task_config.TaskConfig()).name == "emnist"
 
   @pytest.mark.parametrize(
-    "failure",
+    ("failure", "told"),
     [
-      urllib.error.URLError("no route to host"),
-      KeyboardInterrupt("no route to host"),
-      None,
+      (urllib.error.URLError("no route to host"), "no route to host"),
+      # A connection that is cut looks like the end of the file.
+      (None, "truncated|malformed"),
     ],
   )
   def test_failed_download_leaves_nothing(
-    self, home, data_dir, monkeypatch, failure
+    self, tmp_path, data_dir, replace, failure, told
   ):
-    whole = (data_dir / _FILE).read_bytes()
-
     def write_half(path):
-      path.write_bytes(whole[: len(whole) // 2])
-      # A connection that is cut looks like the end of the file.
-      if failure is not None:
+      shutil.copy(data_dir / _FILE, path)
+      os.truncate(path, path.stat().st_size // 2)
+      if failure:
         raise failure
 
-    self._replace(monkeypatch, write_half)
-    is_killed = isinstance(failure, KeyboardInterrupt)
-    with pytest.raises(KeyboardInterrupt if is_killed else ValueError) as error:
-      emnist.create_emnist_task(task_config.TaskConfig())
-    text = str(error.value)
-    if not is_killed:
-      assert text.startswith("data_dir must be given where")
-      assert _ADVICE in text
-    if failure is None:
-      assert "truncated" in text or "malformed" in text
-    else:
-      assert "no route to host" in text
-    assert not list((home / ".tff").iterdir())
+    replace(write_half)
+    text = clients.read_error(
+      emnist.create_emnist_task, task_config.TaskConfig()
+    )
+    assert text.startswith("data_dir must be given where")
+    assert re.search(told, text) and _ADVICE in text
+    assert not list((tmp_path / ".tff").iterdir())
