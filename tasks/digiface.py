@@ -64,12 +64,9 @@ def _find_folder(
     folder = user_photos.find_folder(config, variant, preparation.VARIANTS)
     if folder is not None:
       return folder, variant, False
-  try:
-    job = next(preparation.find_jobs(root, wanted, field="data_dir"))
-  except errors.FieldError as error:
-    raise errors.FieldError(
-      error.name, error.requirement, error.found, _ADVICE
-    ) from error
+  job = next(
+    preparation.find_jobs(root, wanted, field="data_dir", advice=_ADVICE)
+  )
   return _convert(job, config), job.variant, True
 
 

@@ -342,6 +342,7 @@ def create_omniglot_task(config: task_config.TaskConfig) -> task_lib.Task:
 
 
 def _describe_splits(variant: str, has_evaluation: bool) -> str:
+  among = "training" if variant == _SEARCH else "background"
   places = (
     "test: the 5th, 10th, ...; validation: the 3rd, 13th, 23rd; train: the"
     " others"
@@ -351,9 +352,8 @@ def _describe_splits(variant: str, has_evaluation: bool) -> str:
       "validation: the 3rd, 5th, 10th, 13th, 15th, ...; train: the others;"
       " test: the evaluation set"
     )
-  among = "training" if variant == _SEARCH else "background"
-  description = f"{among} alphabets in alphabetical order; {places}"
-  if variant in _HALVES:
-    place = "1st, 3rd" if variant == "public_half" else "2nd, 4th"
-    description += f", of which the {place}, ... alone"
-  return description
+  half = {
+    "public_half": ", of which the 1st, 3rd, ... alone",
+    "private_half": ", of which the 2nd, 4th, ... alone",
+  }.get(variant, "")
+  return f"{among} alphabets in alphabetical order; {places}{half}"

@@ -283,7 +283,7 @@ class Job(output.Job):
 
 
 def find_jobs(
-  root: pathlib.Path, variant: str | None, *, field: str
+  root: pathlib.Path, variant: str | None, *, field: str, advice: str = ADVICE
 ) -> Iterator[Job]:
   """Looks for what there is to convert: one job or more.
 
@@ -291,6 +291,7 @@ def find_jobs(
     root: Folder of the zips or of what they unpack to.
     variant: One of `VARIANTS`; None for each of the two parts that there is.
     field: What the folder is called in errors.
+    advice: What they advise.
 
   Raises:
     DataError: If a folder cannot be listed.
@@ -300,10 +301,10 @@ def find_jobs(
     sources = _find_sources(root)
   except OSError as error:
     raise errors.FieldError(
-      field, "be a folder that can be read", f"{root}: {error.strerror}", ADVICE
+      field, "be a folder that can be read", f"{root}: {error.strerror}", advice
     ) from error
   if not sources:
-    raise errors.FieldError(field, "hold DigiFace images", root, ADVICE)
+    raise errors.FieldError(field, "hold DigiFace images", root, advice)
   found = {part: [s for s in sources if s.part == part] for part in _PARTS}
   found = {part: some for part, some in found.items() if some}
   if variant == "all":
@@ -313,7 +314,7 @@ def find_jobs(
       field,
       f"hold identities of {variant}",
       f"only {', '.join(found)} in {root}",
-      ADVICE,
+      advice,
     )
   return (
     Job(part, some, field)

@@ -4,7 +4,6 @@ import stat
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from tests.data import traces
@@ -46,21 +45,6 @@ def test_the_order_of_virtual_clients_is_not_recorded():
   assert one.is_as(of(0, traces.group([9, 1], [2, 7], [5])))
   assert not one.is_as(of(0, traces.group([7, 5], [2], [1, 9])))
   assert not one.is_as(of(0, traces.group([7, 2, 5], [1, 9])))
-
-
-def test_many_virtual_clients_have_places_of_many_bytes(tmp_path):
-  clients = np.random.default_rng(0).permutation(2**18).reshape(-1, 2)
-  traces.write(tmp_path / "trace", 2**18, [[*clients]])
-  with participation_trace.TraceReader(tmp_path / "trace") as reader:
-    (recorded,) = reader
-  # Place by place, from the definition.
-  place_of, expected = {}, []
-  client_of = dict(
-    zip(clients.ravel(), np.repeat(range(2**17), 2), strict=True)
-  )
-  for slot in recorded.slots:
-    expected.append(place_of.setdefault(client_of[slot], len(place_of)))
-  assert recorded.places.tolist() == expected
 
 
 @pytest.mark.parametrize("num_users", [2, 5_000_000_000])

@@ -46,7 +46,6 @@ def _copies(tmp_path):
   ("layout", "variant"),
   [
     ("subjects", "all"),
-    ("named_folders", "72_images"),
     ("mixture", "5_images"),
     ("prepared", "all"),
   ],

@@ -1,6 +1,7 @@
 """Tests of how downloads of Google Landmarks v2 are found."""
 
 import hashlib
+import shutil
 import zipfile
 
 import pytest
@@ -31,21 +32,19 @@ def test_zip_goes_before_a_test_table_of_the_images(source, monkeypatch):
   expected = _create_job(source).files
   path = _zip_tables(source, *_NAMES)
   # The publishers of the images have a table of this name as well.
+  table = (source / "test.csv").read_text()
   (source / "test.csv").write_text("id,url\n0,x\n")
   assert _create_job(source).files == expected
+  # What is unpacked of it goes before it.
+  folder = source / "landmarks-user-160k"
+  folder.mkdir()
+  (folder / "test.csv").write_text(table)
+  (source / "federated_train.csv").rename(folder / "federated_train.csv")
+  assert _create_job(source).files == expected
+  shutil.rmtree(folder)
   monkeypatch.setitem(photo_jobs.KNOWN_MD5, path.name, "53c36bd7")
   with pytest.raises(errors.DataError, match="must have MD5 53c36bd7"):
     _create_job(source)
-
-
-def test_unpacked_zip_goes_before_it(source):
-  expected = _create_job(source).files
-  (source / "landmarks-user-160k.zip").write_text("not looked at")
-  folder = source / "landmarks-user-160k"
-  folder.mkdir()
-  for name in _NAMES:
-    (source / name).rename(folder / name)
-  assert _create_job(source).files == expected
 
 
 def test_bad_zip(source):

@@ -34,13 +34,6 @@ def test_every_argument_changes_the_picture_and_nothing_else_does(name):
   assert np.mean(_draw() != _draw(**{name: 7})) > 0.5
 
 
-@pytest.mark.parametrize("size", [(112, 112), (90, 160), (20, 5)])
-def test_any_size(size):
-  picture = _draw(size)
-  assert (picture.shape, picture.dtype) == ((*size, 3), np.uint8)
-  assert picture.std() > 5
-
-
 def test_users_differ_by_their_colours():
   means = np.array(
     [
