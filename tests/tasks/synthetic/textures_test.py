@@ -8,7 +8,6 @@ import pytest
 from sklearn import neighbors
 
 from tasks.synthetic import textures
-from tff_fedemb.evaluation import verification
 
 _NUM_CLASSES, _NUM_IMAGES, _SIDE = 20, 12, 48
 
@@ -71,9 +70,6 @@ def test_classes_are_not_known_by_their_colours(pictures):
   colours = images.mean(axis=(1, 2))
   # Chance is 11 / 239, or 0.046, with a standard error of 0.014.
   assert _nearest_neighbour_accuracy(colours, labels) < 0.1
-  result = verification.evaluate_pairs(colours - colours.mean(axis=0), labels)
-  assert result.recall_at_far[1e-3] < 0.02
-  assert result.auc < 0.6
 
 
 def test_classes_are_known_by_their_edges(pictures):
