@@ -289,18 +289,16 @@ class PhotoJob(output.Job):
     """Says what was found and what is missing."""
     *users, test = map(len, self.files.values())
     names = f" ({bad_examples.name_first(absent)})" if absent else ""
-    without = [path.name for path, md5 in self.archives.items() if md5 is None]
-    num_checked = len(self.archives) - len(without)
-    none = f"; none: {bad_examples.name_first(without)}" if without else ""
     print(
       *self.notes,
       f"{self.identity['task']} {self.variant}: {len(users)} users with"
       f" {sum(users)} images, {test} test images.",
       f"Images: {len(self._found)} found, {len(absent)} missing{names}.",
-      f"Checksums: {num_checked} of {len(self.archives)} archives have one"
-      f"{none}.",
       sep="\n",
     )
+    without = [path.name for path, md5 in self.archives.items() if md5 is None]
+    if without:
+      print(f"Without a checksum: {bad_examples.name_first(without)}.")
 
   def verify(self, work: pathlib.Path) -> None:
     """As of the base class; checksums that were right are noted in a file."""

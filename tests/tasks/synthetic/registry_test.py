@@ -36,19 +36,15 @@ def _write(task, directory, **changes):
   return registry.WRITERS[task](directory, **arguments)
 
 
-@pytest.fixture(name="written", scope="module", params=sorted(_NAMES))
-def _written(request, tmp_path_factory):
-  directory = tmp_path_factory.mktemp(request.param)
-  _write(request.param, directory)
-  return request.param, directory
-
-
 def test_every_generator_is_tested():
   assert set(_NAMES) == set(registry.WRITERS) == set(registry.ROWS)
 
 
-def test_the_seed_makes_the_bytes(written, tmp_path):
-  task, directory = written
+# Task emnist draws what emnist_compact draws.
+@pytest.mark.parametrize("task", sorted(_NAMES.keys() - {"emnist"}))
+def test_the_seed_makes_the_bytes(task, tmp_path):
+  directory = tmp_path / "first"
+  _write(task, directory)
   names = [path.name for path in directory.iterdir()]
   assert sorted(names) == [".generator.json", *_NAMES[task]]
   _write(task, tmp_path / "same")
