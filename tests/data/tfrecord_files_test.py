@@ -31,25 +31,6 @@ def test_overhead_is_enough(tmp_path):
   assert 0 < overhead <= tfrecord_files.RECORD_OVERHEAD
 
 
-def test_records_are_read_in_order(tmp_path):
-  path = tmp_path / "file"
-  path.write_bytes(b"an older file")
-  tfrecord_files.write_records(path, iter([b"first", b"", b"third"]))
-  records = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
-  assert records == [b"first", b"", b"third"]
-  assert os.listdir(tmp_path) == ["file"]
-
-
-def test_nothing_is_left_of_what_fails(tmp_path):
-  def records():
-    yield b"first"
-    raise KeyError("second")
-
-  with pytest.raises(KeyError, match="second"):
-    tfrecord_files.write_records(tmp_path / "file", records())
-  assert not os.listdir(tmp_path)
-
-
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux only")
 def test_full_disk_is_an_os_error(tmp_path):
   (tmp_path / f".{os.getpid()}.partial.file").symlink_to("/dev/full")

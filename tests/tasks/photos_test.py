@@ -114,12 +114,6 @@ class TestIndex:
     path.write_bytes(path.read_bytes()[:5000])
     assert len(create().train_users) == 4
 
-  def test_photos_that_were_mended_are_seen(self, root, create):
-    (root / "ann" / "a" / "0.jpg").write_bytes(b"")
-    assert "ann/a/0.jpg: empty" in clients.read_error(create)
-    (root / "ann" / "a" / "0.jpg").write_bytes(trees.encode(0))
-    assert not create().bad_examples.lines
-
   def test_a_photo_under_an_old_name_is_seen(self, root, create, monkeypatch):
     create()
     with monkeypatch.context() as patch:

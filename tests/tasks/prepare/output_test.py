@@ -58,9 +58,9 @@ class TestKilled:
 
   @pytest.mark.parametrize(
     ("module", "name", "call"),
-    [(photo_jobs, "compute_md5", call) for call in (1, 2)]
-    + [(tfrecord_files, "write_records", call) for call in (0, 3, 5)]
-    + [(tfrecord_files, "serialize_image", 3)],
+    [(photo_jobs, "compute_md5", call) for call in range(4)]
+    + [(tfrecord_files, "write_records", call) for call in range(6)]
+    + [(tfrecord_files, "serialize_image", call) for call in (3, 7)],
   )
   def test_gld(
     self, source, output, reference, monkeypatch, module, name, call
