@@ -4,9 +4,8 @@ r"""Compares private classifiers on features over a range of epsilons.
     --methods=sgd,least_squares,least_squares:covariance=per_class \
     --delta=1e-6 --output_json=sweep.json --output_png=sweep.png
 
-Every method is fitted at every epsilon several times. With several files in
---train and --test, each is tested on the one at the same place. An accuracy is
-that of a fit, the mean over pairs of files; mean and deviation are over fits.
+Every method is fitted at every epsilon several times; means and deviations are
+over these fits.
 """
 
 from collections.abc import Sequence

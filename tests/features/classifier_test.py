@@ -184,7 +184,6 @@ def test_scikit_learns_tools():
 @pytest.mark.parametrize(
   ("options", "message"),
   [
-    ({"scaling": "none"}, "scaling must be .* found 'none'"),
     ({"delta": None}, "delta must be given .* found nothing"),
     ({"method": sgd.Sgd}, "method must be a Method, found <class"),
     ({"seed": -1}, "seed must be .* found -1"),

@@ -6,11 +6,21 @@ from typing import Any
 
 from tff_fedemb import config
 from tff_fedemb import errors
+from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
+from tff_fedemb.features import feature_covariance
+from tff_fedemb.features import least_squares
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import registry
-from tff_fedemb.features.federated import settings as federated_settings
+from tff_fedemb.features import sgd
+
+# Those that can protect users.
+METHODS_OF_USERS: tuple[type[method_lib.Method], ...] = (
+  sgd.Sgd,
+  least_squares.LeastSquares,
+  feature_covariance.FeatureCovariance,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,8 +35,22 @@ class ExampleSettings(config.Config):
   seed: int | None = config.field(None, minimum=0)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UserSettings(config.Config):
+  """How much users count for, and what runs the rounds.
+
+  Attributes:
+    user_clip_norm: Bound of what a user sends in a round, in contributions of
+      one example of full norm.
+    runtime: What runs the rounds.
+  """
+
+  user_clip_norm: float = config.field(1.0, above=0)
+  runtime: str = config.field("in_process", choices=runtime_lib.RUNTIMES)
+
+
 # What is protected.
-UNITS = {"example": ExampleSettings, "user": federated_settings.UserSettings}
+UNITS = {"example": ExampleSettings, "user": UserSettings}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,8 +74,8 @@ class CommonConfig(config.Config):
       examples, or of users with unit user (not needed without noise).
     num_classes: Classes [1 + the largest label of both files, assumed to be
       public].
-    clip_norm: Bound of the L2 norm of a feature vector.
-    scaling: How features are brought to it.
+    clip_norm: Bound of the L2 norm of a feature vector; longer ones are scaled
+      down to it.
     output_json: File for the result, in a directory that exists.
     overwrite: Whether to replace files that exist.
     protection: One of the `UNITS`.
@@ -60,19 +84,15 @@ class CommonConfig(config.Config):
   delta: float | None = config.field(None, above=0, below=1)
   num_classes: int | None = config.field(None, minimum=2)
   clip_norm: float = config.field(1.0, **examples_lib.BOUND_RANGE)
-  scaling: str = config.field("clip", choices=examples_lib.SCALINGS)
   output_json: str
   overwrite: bool = False
-  protection: ExampleSettings | federated_settings.UserSettings = (
-    ExampleSettings()
-  )
+  protection: ExampleSettings | UserSettings = ExampleSettings()
 
   @property
-  def users(self) -> federated_settings.UserSettings | None:
+  def users(self) -> UserSettings | None:
     """How users are protected; `None` where examples are."""
-    if isinstance(self.protection, federated_settings.UserSettings):
-      return self.protection
-    return None
+    found = self.protection
+    return found if isinstance(found, UserSettings) else None
 
   @property
   def seed(self) -> int | None:
@@ -111,8 +131,29 @@ class CommonConfig(config.Config):
     for epsilon in epsilons:
       budget_lib.check_target(epsilon, self.delta)
     if self.users:
-      federated_settings.check_method(method)
+      check_method_of_users(method)
     return method
+
+
+def check_method_of_users(method: method_lib.Method) -> None:
+  """Checks that a method can be fitted as a federated computation.
+
+  Raises:
+    errors.FieldError: If it is none of `METHODS_OF_USERS`, or takes a
+      covariance matrix for each class.
+  """
+  if not isinstance(method, METHODS_OF_USERS):
+    names = ", ".join(map(registry.METHODS.name_of, METHODS_OF_USERS))
+    raise errors.FieldError(
+      "method", f"be one of {names} in a federated fit", type(method).__name__
+    )
+  found = getattr(method, "covariance", "shared")
+  if found != "shared":
+    raise errors.FieldError(
+      "covariance",
+      "be 'shared': a user would send one a class, in a federated fit",
+      repr(found),
+    )
 
 
 def _parse_value(spec: config.FieldSpec, text: str) -> Any:
@@ -180,7 +221,7 @@ def method_names(*, of_users: bool) -> list[str]:
   return [
     name
     for name, cls in registry.METHODS.items()
-    if not of_users or issubclass(cls, federated_settings.METHODS)
+    if not of_users or issubclass(cls, METHODS_OF_USERS)
   ]
 
 

@@ -53,12 +53,11 @@ class Curve:
 
 def plot_measured_by_epsilon(
   path: str | os.PathLike[str],
-  curves: Sequence[Curve] | Mapping[str, Sequence[Curve]],
+  panels: Mapping[str, Sequence[Curve]],
   *,
   delta: float | None,
   caption: str,
-  title: str = "Accuracy against epsilon",
-  utility: str = "test accuracy",
+  utility: str,
   level: tuple[str, float] | None = None,
   repetition: str = "seed",
 ) -> None:
@@ -68,12 +67,11 @@ def plot_measured_by_epsilon(
 
   Args:
     path: PNG file to write.
-    curves: At most `figures.MAX_CURVES`; or several times as many, of the same
-      names, by the title of their panel.
+    panels: Curves by the title of their panel, at most `figures.MAX_CURVES` of
+      the same names in each.
     delta: At which all epsilons hold; `None` if they have several, which the
       names of the curves tell, or there is noise nowhere.
     caption: What all curves have in common, printed below the axes.
-    title: Of a single panel.
     utility: What the values are, for the vertical axis.
     level: Name and utility of what has no epsilon, for comparison.
     repetition: What a point has several values of, in one word that takes
@@ -82,7 +80,6 @@ def plot_measured_by_epsilon(
   Raises:
     errors.FieldError: If there are too many curves, or none.
   """
-  panels = curves if isinstance(curves, Mapping) else {title: curves}
   size = (8.4, 5.0) if len(panels) == 1 else (11.5, 4.2)
   figure, (row,) = figures.create_figure(
     *(*size, (1, len(panels))),

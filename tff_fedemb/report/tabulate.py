@@ -178,10 +178,9 @@ def prepare(runs: pd.DataFrame) -> Callable[[pathlib.Path], None]:
   }
   return functools.partial(
     utility_plots.plot_measured_by_epsilon,
-    curves=curves,
+    panels={"Recall over measured epsilon": curves},
     delta=deltas.pop() if len(deltas) == 1 else None,
     caption=_caption(runs),
-    title="Recall over measured epsilon",
     utility=_RECALL,
     level=(training_plots.UNTRAINED, runs.recall_untrained.mean()),
   )

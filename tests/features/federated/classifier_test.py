@@ -19,10 +19,10 @@ from tff_fedemb.features import feature_covariance
 from tff_fedemb.features import least_squares
 from tff_fedemb.features import newton
 from tff_fedemb.features import noise
+from tff_fedemb.features import settings as feature_settings
 from tff_fedemb.features import sgd
 from tff_fedemb.features.federated import classifier as federated_classifier
 from tff_fedemb.features.federated import clients as federated_clients
-from tff_fedemb.features.federated import settings as federated_settings
 from tff_fedemb.features.federated import statistics as federated_statistics
 
 _NUM_CLASSES, _DIM, _NUM_EXAMPLES = 3, 4, 12
@@ -58,14 +58,11 @@ _METHODS = {
 }
 
 
-_THREE_EACH = np.array(list("badcbadcbadc"))
-
-
 def _fit_federated(method, users, *, settings=None, **options):
   return federated_classifier.FederatedFeatureClassifier(
     method,
     **{"epsilon": math.inf, **_OPTIONS, **options},
-    settings=federated_settings.UserSettings(**settings or {}),
+    settings=feature_settings.UserSettings(**settings or {}),
   ).fit(_FEATURES, _LABELS, users)
 
 
@@ -127,8 +124,6 @@ def test_least_squares(without_noise):
   found = _fit_federated(
     method,
     _ONE_EACH,
-    scaling="unit_norm",
-    settings={"example_weighting": "mean"},
     split={"covariance": 1.0, "class_sum": 4.0},
     **_TARGET,
   )
@@ -143,13 +138,8 @@ def test_least_squares(without_noise):
     size, {"covariance": stddev, "class_sum": stddev / 2}
   )
   assert regularization == pytest.approx(resolved.regularization)
-  _assert_same(
-    found,
-    _fit_central(
-      least_squares.LeastSquares(regularization=regularization),
-      scaling="unit_norm",
-    ),
-  )
+  central = least_squares.LeastSquares(regularization=regularization)
+  _assert_same(found, _fit_central(central))
 
 
 def test_feature_covariance(without_noise):
@@ -160,7 +150,6 @@ def test_feature_covariance(without_noise):
   _assert_same(found, _fit_central(method))
   assert found.report_.hyperparameters == {
     **dataclasses.asdict(method),
-    "example_weighting": "sum",
     "user_clip_norm": 1.0,
   }
   assert found.report_.to_json()["epsilon"] == found.report_.epsilon
@@ -190,7 +179,7 @@ def test_noise_of_gradients():
     sgd.Sgd(steps=1, learning_rate=0.7, momentum=0.0, gradient_clip_norm=0.3),
     num_classes=num_classes,
     clip_norm=2.0,
-    settings=federated_settings.UserSettings(user_clip_norm=4.0),
+    settings=feature_settings.UserSettings(user_clip_norm=4.0),
     **_TARGET,
   ).fit(
     np.zeros([2 * num_users, dim]),
@@ -209,7 +198,9 @@ def test_runtime_of_tff():
   """Also several examples a user: their sums, if not clipped, are pooled."""
   method = _METHODS["feature_covariance"]
   found = _fit_federated(
-    method, _THREE_EACH, settings={"runtime": "tff", "user_clip_norm": 3.0}
+    method,
+    np.array(list("badcbadcbadc")),
+    settings={"runtime": "tff", "user_clip_norm": 3.0},
   )
   _assert_same(found, _fit_central(method))
 
@@ -218,7 +209,7 @@ def test_parameters_are_those_of_scikit_learn():
   created = federated_classifier.FederatedFeatureClassifier(
     _METHODS["sgd"],
     num_classes=3,
-    settings=federated_settings.UserSettings(user_clip_norm=0.5),
+    settings=feature_settings.UserSettings(user_clip_norm=0.5),
     **_TARGET,
   )
   assert base.clone(created).get_params() == created.get_params()
@@ -234,10 +225,6 @@ def test_parameters_are_those_of_scikit_learn():
     ),
     ({"users": _ONE_EACH[:-1]}, "users must be"),
     ({"users": ["a", *_ONE_EACH.astype(str)[:-2], ""]}, "users must have na"),
-    (
-      {"settings": {"user_clip_norm": 2.0, "example_weighting": "mean"}},
-      "user_clip_norm must be at most 1",
-    ),
     ({"split": {"gradient": 1.0}}, "split must name"),
   ],
 )

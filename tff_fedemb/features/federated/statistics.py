@@ -3,8 +3,8 @@
 The statistics of Mehta et al. 2022 (arXiv 2211.13403), each client's as one
 contribution: sums that are released once, or a gradient in every round. They
 are those of central fits in units of one example of full norm: the statistics
-of such an example have, stacked, the L2 norm 1. What a client sends is its mean
-over examples, of norm at most 1, or its sum, which the aggregator has to clip.
+of such an example have, stacked, the L2 norm 1. What a client sends is the sum
+over its examples, which the aggregator has to clip.
 """
 
 import abc
@@ -24,26 +24,20 @@ from tff_fedemb.features import examples as examples_lib
 
 @dataclasses.dataclass(frozen=True)
 class ClientConfig(abc.ABC):
-  """How clients read and weigh their examples, and what they add up.
+  """What clients add up of their examples.
 
   Privacy:
     Unit: client.
     Neighbouring relation: add or remove one client.
-    Sensitivity: 1 in the L2 norm of all that a client sends if examples are
-      weighted by 'mean'; unbounded by 'sum', until the aggregator clips it.
+    Sensitivity: unbounded, until the aggregator clips what a client sends.
     DpEvent: the aggregator's.
 
   Attributes:
     size: Dimension d, number of classes K, and the bound C of a feature
       vector's L2 norm.
-    scaling: One of `examples.SCALINGS`.
-    example_weighting: 'mean': a client's examples together count as one.
-      'sum': each counts as one, until the aggregator clips.
   """
 
   size: examples_lib.ProblemSize
-  scaling: str = "clip"
-  example_weighting: str = "mean"
 
   @property
   @abc.abstractmethod
@@ -76,9 +70,6 @@ class ClientConfig(abc.ABC):
       weights: What it was sent.
     """
     sums = self.add_up(self.scale(features), labels, weights)
-    if self.example_weighting == "mean":
-      number = tf.cast(tf.size(labels), features.dtype)
-      sums = [tf.math.divide_no_nan(total, number) for total in sums]
     return tuple(map(tf.ensure_shape, sums, self.shapes))
 
   def scale(self, features: tf.Tensor) -> tf.Tensor:
@@ -90,10 +81,10 @@ class ClientConfig(abc.ABC):
     # The square of a large number is infinite in single precision, and what is
     # left of one over it may be zero.
     wide = tf.cast(features, tf.float64)
-    divisors = tf.norm(wide, axis=1, keepdims=True)
-    if self.scaling == "clip":
-      divisors = tf.maximum(divisors, self.size.clip_norm)
-    return tf.cast(tf.math.divide_no_nan(wide, divisors), features.dtype)
+    norms = tf.norm(wide, axis=1, keepdims=True)
+    return tf.cast(
+      wide / tf.maximum(norms, self.size.clip_norm), features.dtype
+    )
 
 
 @dataclasses.dataclass(frozen=True)
