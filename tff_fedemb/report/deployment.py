@@ -1,7 +1,5 @@
 """What a report says of devices that came and went."""
 
-from collections.abc import Mapping, Sequence
-import dataclasses
 import pathlib
 from typing import Any
 
@@ -32,11 +30,12 @@ _ASSUMED = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Deployment:
-  """The devices of a run.
+def describe(run: run_files.Run) -> dict[str, Any] | None:
+  """Describes what came of the devices of a run.
 
-  Attributes:
+  Returns:
+    `None` without any. Else by name:
+
     name: Of the deployment.
     found: What came of it, as summary.json has it.
     simulated: How long the run took on the simulated clock, in words.
@@ -48,20 +47,6 @@ class Deployment:
       not enforced.
     assumption: What that is.
   """
-
-  name: str
-  found: Mapping[str, Any]
-  simulated: str
-  num_rounds: int
-  num_users: int
-  fates: Mapping[str, float]
-  bounds: Sequence[tuple[str, str, str]]
-  is_assumed: bool
-  assumption: str
-
-
-def describe(run: run_files.Run) -> Deployment | None:
-  """Describes what came of the devices of a run; `None` without any."""
   claim = run.account.ledger.participation
   if run.deployment is None or not isinstance(claim, check_ins.CheckIns):
     return None
@@ -69,18 +54,17 @@ def describe(run: run_files.Run) -> Deployment | None:
   measured = found["measured"]
   separation = measured["min_separation"]
   most = claim.participations(found["rounds_released"])
-  unit_hours, unit = deployment_plots.choose_unit(24 * found["days"])
-  return Deployment(
-    name=pathlib.PurePath(str(run.settings["deployment"])).name,
-    found=found,
-    simulated=f"{24 * found['days'] / unit_hours:.3g} {unit}",
-    num_rounds=len(run.deployment),
-    num_users=claim.num_users,
-    fates={
+  return {
+    "name": pathlib.PurePath(str(run.settings["deployment"])).name,
+    "found": found,
+    "simulated": deployment_plots.say_time(24 * found["days"]),
+    "num_rounds": len(run.deployment),
+    "num_users": claim.num_users,
+    "fates": {
       text: found[fate] / max(found["selected"], 1)
       for fate, text in _FATES.items()
     },
-    bounds=[
+    "bounds": [
       (
         "rounds from one participation of a user to the next",
         f"at least {claim.min_separation:,}",
@@ -92,6 +76,6 @@ def describe(run: run_files.Run) -> Deployment | None:
         f"{measured['max_participations']:,}",
       ),
     ],
-    is_assumed=not claim.equal_work,
-    assumption=_EQUAL_WORK if claim.equal_work else _ASSUMED,
-  )
+    "is_assumed": not claim.equal_work,
+    "assumption": _EQUAL_WORK if claim.equal_work else _ASSUMED,
+  }

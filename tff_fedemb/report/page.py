@@ -35,7 +35,6 @@ with epy.lazy_imports():
   from tff_fedemb.report import deployment
   from tff_fedemb.report import held_out_pictures
   from tff_fedemb.report import run_files
-  from tff_fedemb.report import thumbnails
   from tff_fedemb.report import words
 
 FILE_NAME = "report.html"
@@ -155,7 +154,7 @@ def render(
     options: How to make pictures; `None` for a page without, nor with any
       figure of users who train that has no noise.
   """
-  shown = thumbnails.Thumbnails()
+  shown = held_out_pictures.Thumbnails()
   sections = [
     _describe(run, options, shown)
     for run in progress.create_bar("Report", unit="runs", items=runs)
@@ -201,7 +200,7 @@ def _draw(panel: plots.Panel) -> str:
 def _describe(
   run: run_files.Run,
   options: held_out_pictures.Options | None,
-  shown: thumbnails.Thumbnails,
+  shown: held_out_pictures.Thumbnails,
 ) -> dict[str, Any]:
   """What the template shows of a run."""
   found, why_not, devices = None, None, None

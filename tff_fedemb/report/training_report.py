@@ -199,10 +199,9 @@ def _tell_deployment(run: run_files.Run) -> str:
   deployed = run.summary.get("deployment")
   if deployed is None:
     return ""
-  unit_hours, unit = deployment_plots.choose_unit(24 * deployed["days"])
   return (
     f"; plots/deployment.png: {deployed['rounds_released']:,} rounds in"
-    f" {24 * deployed['days'] / unit_hours:.3g} simulated {unit},"
+    f" {deployment_plots.say_time(24 * deployed['days'])} (simulated),"
     f" {deployed['rounds_abandoned']:,} abandoned,"
     f" {deployed['dropout']:.1%} of the devices lost"
   )
