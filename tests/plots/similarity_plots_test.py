@@ -3,6 +3,7 @@
 import base64
 
 import numpy as np
+import pytest
 
 from tests.plots import drawn
 from tff_fedemb.plots import similarity_plots
@@ -26,13 +27,6 @@ def test_shares_add_up_and_thresholds_are_named():
   assert [line.get_xdata()[0] for line in axes.lines] == [0.3, 0.7]
 
 
-def test_pairs_that_are_all_alike():
-  panel = similarity_plots.SimilarityPanel(
-    np.ones(3), np.ones(3), {1e-3: 1.0 + 2.0**-40}
-  )
-  drawn.axes_of(panel)
-
-
 def test_svg_is_the_same_each_time_and_needs_no_font():
   svg = plots.draw_svg(_PANEL)
   assert svg == plots.draw_svg(_PANEL)
@@ -40,11 +34,19 @@ def test_svg_is_the_same_each_time_and_needs_no_font():
   assert len(base64.b64encode(svg.encode())) < 100_000
 
 
-def test_thresholds_below_every_similarity():
-  panel = similarity_plots.SimilarityPanel(
-    np.array([0.5]), np.array([-0.5]), {1e-3: -0.6, 0.1: -0.6}
+@pytest.mark.parametrize(
+  ("same", "different", "thresholds"),
+  [
+    ([1.0] * 3, [1.0] * 3, {1e-3: 1.0 + 2.0**-40}),
+    ([0.5], [-0.5], {1e-3: -0.6, 0.1: -0.6}),
+  ],
+)
+def test_thresholds_beyond_every_similarity(same, different, thresholds):
+  axes = drawn.axes_of(
+    similarity_plots.SimilarityPanel(
+      np.array(same), np.array(different), thresholds
+    )
   )
-  axes = drawn.axes_of(panel)
   renderer = axes.figure.canvas.get_renderer()
   for text in axes.texts:
     box = text.get_window_extent(renderer)

@@ -131,7 +131,7 @@ def summarize(
 
 
 def draw(run: run_files.Run) -> None:
-  """Draws loss, recall, ROC and epsilon, one by one and in one overview.
+  """Draws loss, recall, ROC and epsilon in one overview.
 
   A run with a deployment gets the devices, recall and epsilon over simulated
   time as well.
@@ -142,8 +142,6 @@ def draw(run: run_files.Run) -> None:
   directory = run.path / "plots"
   directory.mkdir(exist_ok=True)
   panels = charts.create_panels(run, extrapolates=True)
-  for name, panel in panels.items():
-    plots.plot(directory / f"{name}.png", panel)
   title = f"{run.summary['task']}, {run.summary['algorithm']}"
   plots.plot_overview(
     directory / "overview.png", list(panels.values()), title=title
