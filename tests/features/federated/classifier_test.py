@@ -6,7 +6,6 @@ import math
 import dp_accounting
 import numpy as np
 import pytest
-from sklearn import base
 
 from tests.aggregators import noise_theory
 from tff_fedemb import errors
@@ -203,16 +202,6 @@ def test_runtime_of_tff():
     settings={"runtime": "tff", "user_clip_norm": 3.0},
   )
   _assert_same(found, _fit_central(method))
-
-
-def test_parameters_are_those_of_scikit_learn():
-  created = federated_classifier.FederatedFeatureClassifier(
-    _METHODS["sgd"],
-    num_classes=3,
-    settings=feature_settings.UserSettings(user_clip_norm=0.5),
-    **_TARGET,
-  )
-  assert base.clone(created).get_params() == created.get_params()
 
 
 @pytest.mark.parametrize(
