@@ -11,7 +11,6 @@ accuracy, and what each release cost.
 
 from collections.abc import Sequence
 
-from binaries import choice_flags
 from binaries import command_line
 from binaries import config_flags
 from tff_fedemb.features import runs
@@ -25,11 +24,8 @@ def main(argv: Sequence[str]) -> None:
       runs.ClassificationConfig,
       details={"hyperparameters": settings.describe_methods()},
     )
-    unit = parser.add(settings.UnitConfig)
-    of_unit = choice_flags.ChoiceFlags(parser, "unit", settings.UNITS)
     parser.parse()
-    protection = of_unit.create(unit.create().unit)
-    runs.execute(config.create(protection=protection))
+    runs.execute(config.create())
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ over these fits.
 
 from collections.abc import Sequence
 
-from binaries import choice_flags
 from binaries import command_line
 from binaries import config_flags
 from tff_fedemb.features import settings
@@ -22,15 +21,11 @@ def main(argv: Sequence[str]) -> None:
   with config_flags.Parser(argv, __doc__) as parser:
     config = parser.add(
       sweeps.SweepConfig,
+      skip=("seed",),
       details={"methods": settings.describe_methods()},
     )
-    unit = parser.add(settings.UnitConfig)
-    of_unit = choice_flags.ChoiceFlags(
-      parser, "unit", settings.UNITS, skip=("seed",)
-    )
     parser.parse()
-    protection = of_unit.create(unit.create().unit)
-    sweeps.execute(config.create(protection=protection))
+    sweeps.execute(config.create())
 
 
 if __name__ == "__main__":

@@ -192,3 +192,30 @@ def test_epsilons_that_lie_close_keep_their_labels_apart():
   figure = figure_of_runs([utility_plots.Curve("fedemb", points)])
   assert len(drawn.ticks_of(figure.axes[1].xaxis)) > 1
   figure_of([curve(epsilons=(1.25, 1.47, 50.0), accuracies=(0.5,))])
+
+
+def test_changes_beside_what_was_changed():
+  better, worse = (
+    figures.Measurement(values, math.inf) for values in ((0.75,), (0.0, 0.25))
+  )
+  long = "clip_norm=1, client_learning_rate=0.05, server_learning_rate=2"
+  figure = drawn.figure_of(
+    utility_plots.plot_changes,
+    figures.Measurement((0.25, 0.5), math.inf),
+    {"rounds=8": better, long: worse},
+    utility="recall",
+    caption="caption",
+  )
+  (axes,) = figure.axes
+  labels = [label.get_text() for label in axes.get_yticklabels()]
+  assert [label.replace("\n", " ") for label in labels] == ["rounds=8", long]
+  # There is room for what came of it.
+  assert axes.bbox.width > 0.5 * figure.bbox.width
+  # The first one is on top.
+  assert axes.yaxis_inverted()
+  line, *_ = axes.lines
+  assert list(line.get_xdata()) == [0.375, 0.375]
+  points = [bar.lines[0] for bar in axes.containers]
+  assert [list(point.get_xdata()) for point in points] == [[0.75], [0.125]]
+  assert [list(point.get_ydata()) for point in points] == [[0], [1]]
+  assert points[0].get_color() != points[1].get_color()

@@ -6,6 +6,7 @@ from typing import Any
 
 from tff_fedemb import config
 from tff_fedemb import errors
+from tff_fedemb import registry as registry_lib
 from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
@@ -24,7 +25,12 @@ METHODS_OF_USERS: tuple[type[method_lib.Method], ...] = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExampleSettings(config.Config):
+class Protection(config.Config):
+  """What is protected, and how."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExampleSettings(Protection):
   """How examples are protected.
 
   Attributes:
@@ -36,7 +42,7 @@ class ExampleSettings(config.Config):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class UserSettings(config.Config):
+class UserSettings(Protection):
   """How much users count for, and what runs the rounds.
 
   Attributes:
@@ -49,20 +55,9 @@ class UserSettings(config.Config):
   runtime: str = config.field("in_process", choices=runtime_lib.RUNTIMES)
 
 
-# What is protected.
-UNITS = {"example": ExampleSettings, "user": UserSettings}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class UnitConfig(config.Config):
-  """What is protected.
-
-  Attributes:
-    unit: What is protected: example, or user with all examples, by a federated
-      fit on training features with users, whose noise has no seed.
-  """
-
-  unit: str = config.field("example", choices=UNITS)
+UNITS: registry_lib.Registry[Protection] = registry_lib.Registry(
+  Protection, {"example": ExampleSettings, "user": UserSettings}, kind="unit"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,7 +73,8 @@ class CommonConfig(config.Config):
       down to it.
     output_json: File for the result, in a directory that exists.
     overwrite: Whether to replace files that exist.
-    protection: One of the `UNITS`.
+    protection: What is protected: an example, or a user with all examples, by a
+      federated fit on training features with users, whose noise has no seed.
   """
 
   delta: float | None = config.field(None, above=0, below=1)
@@ -86,7 +82,9 @@ class CommonConfig(config.Config):
   clip_norm: float = config.field(1.0, **examples_lib.BOUND_RANGE)
   output_json: str
   overwrite: bool = False
-  protection: ExampleSettings | UserSettings = ExampleSettings()
+  protection: Protection = config.part(
+    ExampleSettings(), registry=UNITS, flag="unit"
+  )
 
   @property
   def users(self) -> UserSettings | None:

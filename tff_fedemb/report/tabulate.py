@@ -28,7 +28,6 @@ from tff_fedemb.report import run_files
 with epy.lazy_imports():
   import pandas as pd
 
-  from tff_fedemb.plots import ablation_plots
   from tff_fedemb.plots import figures
   from tff_fedemb.plots import training_plots
   from tff_fedemb.plots import utility_plots
@@ -151,7 +150,7 @@ def prepare_changes(runs: pd.DataFrame) -> Callable[[pathlib.Path], None]:
     else ": the unchanged baseline,"
   )
   return functools.partial(
-    ablation_plots.plot_changes,
+    utility_plots.plot_changes,
     baseline=baseline,
     changes=measured,
     utility=_RECALL,
