@@ -94,7 +94,7 @@ _TESTED_THROUGH = {
     f"tff_fedemb.features.extraction.{name}": (
       "tests/binaries/extract_features_test.py"
     )
-    for name in ("embeddings", "settings")
+    for name in ("extracting", "settings")
   },
 }
 

@@ -47,13 +47,13 @@ def execute(
     )
   model = _load_model(config)
   source = _open_source(config, model.image_shape if model else None)
-  classes = choose_classes(
+  classes = _choose_classes(
     source.class_labels, config.num_classes, _generator(config, _CLASSES)
   )
   examples = _embed(config, runtime, model, source, classes)
   parts: dict[str, np.ndarray | slice] = {"output": slice(None)}
   if config.test_output:
-    parts["output"], parts["test_output"] = split_test(
+    parts["output"], parts["test_output"] = _split_test(
       examples.labels, config.test_share, _generator(config, _TEST)
     )
 
@@ -157,7 +157,7 @@ def _open_source(
   return config.open(config.split, model_shape)
 
 
-def choose_classes(
+def _choose_classes(
   labels: np.ndarray, num_classes: int, generator: np.random.Generator
 ) -> np.ndarray:
   """Draws classes at random, 0 for all, from all that the source has.
@@ -180,7 +180,7 @@ def choose_classes(
   return np.sort(generator.choice(labels, size=num_classes, replace=False))
 
 
-def split_test(
+def _split_test(
   labels: np.ndarray, test_share: float, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
   """Draws the same share of each class, but at least one and not all.
