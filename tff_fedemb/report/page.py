@@ -29,10 +29,8 @@ from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
   from tff_fedemb.plots import identification_plots
-  from tff_fedemb.plots import similarity_plots
   from tff_fedemb.plots import training_plots as plots
   from tff_fedemb.report import charts
-  from tff_fedemb.report import deployment
   from tff_fedemb.report import held_out_pictures
   from tff_fedemb.report import run_files
   from tff_fedemb.report import words
@@ -206,7 +204,7 @@ def _describe(
   found, why_not, devices = None, None, None
   is_release = options is None
   if options is not None:
-    devices = deployment.describe(run)
+    devices = words.describe_devices(run)
     try:
       found = held_out_pictures.create(run, options, shown)
     except (errors.FieldError, errors.DataError) as error:
@@ -234,7 +232,7 @@ def _draw_all(
 ) -> dict[str, str]:
   panels = charts.create_panels(run)
   if pictures is not None:
-    panels["similarity"] = similarity_plots.SimilarityPanel(
+    panels["similarity"] = plots.SimilarityPanel(
       pictures.same,
       pictures.different,
       {float(r): x for r, x in run.trained["threshold_at_far"].items()},

@@ -21,7 +21,6 @@ from tff_fedemb.features import noise
 from tff_fedemb.features import settings as feature_settings
 from tff_fedemb.features import sgd
 from tff_fedemb.features.federated import classifier as federated_classifier
-from tff_fedemb.features.federated import clients as federated_clients
 from tff_fedemb.features.federated import statistics as federated_statistics
 
 _NUM_CLASSES, _DIM, _NUM_EXAMPLES = 3, 4, 12
@@ -231,7 +230,7 @@ def test_noise_of_the_release(tmp_path):
   """
   dim, num_classes, num_rounds, share = 60, 31, 16, 0.3
   length = federated_statistics.packed_size(dim)
-  clients = federated_clients.ClientExamples(
+  clients = federated_statistics.ClientExamples(
     tmp_path,
     np.zeros([3, dim]),
     np.zeros([3], np.int64),

@@ -12,7 +12,6 @@ from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.aggregators import clip_only
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import losses
-from tff_fedemb.features.federated import clients as federated_clients
 from tff_fedemb.features.federated import statistics as federated_statistics
 
 _DIM, _NUM_CLASSES, _CLIP_NORM = 4, 3, 1.5
@@ -123,7 +122,7 @@ def _sums(tmp_path_factory) -> Iterator[Callable[[list[str]], Any]]:
 
   The first of them, `empty`, has no example.
   """
-  clients = federated_clients.ClientExamples(
+  clients = federated_statistics.ClientExamples(
     tmp_path_factory.mktemp("clients"), _FEATURES, _LABELS, _USERS
   )
 
@@ -203,3 +202,37 @@ def test_one_client_changes_the_sum_by_its_clipped_stack(sums):
 def test_nobody(sums):
   total, _ = sums([])
   np.testing.assert_array_equal(total, np.zeros_like(total))
+
+
+_RNG = np.random.default_rng(3)
+_EXAMPLES = _RNG.normal(size=[1_700, 3])
+_CLASSES = _RNG.integers(0, 2**31, size=1_700)
+# One of them has more examples than are read at a time.
+_OWNERS = np.array(["b", "a", "d'é\n", "b2", "b", "a"] + ["large"] * 1_694)
+
+
+def test_clients_have_their_examples_in_order(tmp_path):
+  clients = federated_statistics.ClientExamples(
+    tmp_path, _EXAMPLES, _CLASSES, _OWNERS
+  )
+  names = ["a", "b", "b2", "d'é\n", "large"]
+  for client_id, name in zip(clients.client_ids, names, strict=True):
+    dataset = clients.create_dataset(tf.constant(client_id))
+    assert dataset.element_spec["x"].shape == [None, 3]
+    batches = list(dataset.as_numpy_iterator())
+    own = name == _OWNERS
+    found = np.concatenate([batch["x"] for batch in batches])
+    np.testing.assert_array_equal(found, _EXAMPLES[own].astype(np.float32))
+    found = np.concatenate([batch["y"] for batch in batches])
+    assert found.dtype == np.int64
+    np.testing.assert_array_equal(found, _CLASSES[own])
+  with pytest.raises(tf.errors.NotFoundError):
+    list(clients.create_dataset(tf.constant("5")))
+
+
+@pytest.mark.parametrize("number", [np.nan, -np.inf, 1e39])
+def test_features_are_finite(tmp_path, number):
+  features = _EXAMPLES.copy()
+  features[4, 1] = number
+  with pytest.raises(ValueError, match="must be finite numbers"):
+    federated_statistics.ClientExamples(tmp_path, features, _CLASSES, _OWNERS)

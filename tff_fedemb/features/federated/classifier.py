@@ -24,7 +24,6 @@ from tff_fedemb.features import least_squares
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import noise
 from tff_fedemb.features import settings as settings_lib
-from tff_fedemb.features.federated import clients as clients_lib
 from tff_fedemb.features.federated import statistics
 from tff_fedemb.runtime import base as runtime_base
 
@@ -51,7 +50,7 @@ class Rounds:
   """
 
   runtime: runtime_base.Runtime
-  clients: clients_lib.ClientExamples
+  clients: statistics.ClientExamples
   releases: noise.Releases
   user_clip_norm: float
 
@@ -250,7 +249,7 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
       tempfile.TemporaryDirectory() as directory,
       runtime_lib.create_runtime(settings.runtime) as runtime,
     ):
-      clients = clients_lib.ClientExamples(
+      clients = statistics.ClientExamples(
         directory, np.asarray(features), examples.labels, users
       )
       weights = Rounds(runtime, clients, releases, settings.user_clip_norm).fit(
