@@ -39,29 +39,24 @@ def _draw_examples() -> tuple[np.ndarray, np.ndarray]:
 
 _FEATURES, _LABELS = _draw_examples()
 _ONE_EACH = np.arange(_NUM_EXAMPLES)
-_METHODS = {
-  "least_squares": least_squares.LeastSquares(regularization=0.7),
-  "feature_covariance": feature_covariance.FeatureCovariance(
-    steps=3,
-    regularization=0.7,
-    learning_rate=0.8,
-    momentum=0.5,
-    gradient_clip_norm=0.6,
-    loss="sigmoid",
-    logit_bias=-2.0,
-  ),
-  "sgd": sgd.Sgd(
-    steps=3, learning_rate=0.5, gradient_clip_norm=0.6, loss="sigmoid"
-  ),
-}
+_GRADIENTS = {"steps": 3, "gradient_clip_norm": 0.6, "loss": "sigmoid"}
+_FEATURE_COVARIANCE = feature_covariance.FeatureCovariance(
+  regularization=0.7,
+  learning_rate=0.8,
+  momentum=0.5,
+  logit_bias=-2.0,
+  **_GRADIENTS,
+)
 
 
-def _fit_federated(method, users, *, settings=None, **options):
+def _fit_federated(
+  method, users, *, features=_FEATURES, labels=_LABELS, settings=None, **options
+):
   return federated_classifier.FederatedFeatureClassifier(
     method,
     **{"epsilon": math.inf, **_OPTIONS, **options},
     settings=feature_settings.UserSettings(**settings or {}),
-  ).fit(_FEATURES, _LABELS, users)
+  ).fit(features, labels, users)
 
 
 def _fit_central(method, **options):
@@ -142,7 +137,7 @@ def test_least_squares(without_noise):
 
 def test_feature_covariance(without_noise):
   """A round, and one for each step."""
-  method = _METHODS["feature_covariance"]
+  method = _FEATURE_COVARIANCE
   found = _fit_federated(method, _ONE_EACH, **_TARGET)
   _check_report(found.report_, [("covariance", 1), ("gradient", 3)])
   _assert_same(found, _fit_central(method))
@@ -155,13 +150,12 @@ def test_feature_covariance(without_noise):
 
 def test_sgd():
   """Steps are of the gradient over what users count for at most."""
-  method = _METHODS["sgd"]
   found = _fit_federated(
-    dataclasses.replace(method, learning_rate=4 * method.learning_rate),
+    sgd.Sgd(learning_rate=2.0, **_GRADIENTS),
     _ONE_EACH,
     settings={"user_clip_norm": 4.0},
   )
-  _assert_same(found, _fit_central(method))
+  _assert_same(found, _fit_central(sgd.Sgd(learning_rate=0.5, **_GRADIENTS)))
   assert found.report_.epsilon == math.inf
   assert [r["count"] for r in found.report_.releases] == [3]
   assert "NonPrivate" in found.report_.releases[0]["event"]
@@ -173,16 +167,14 @@ def test_noise_of_gradients():
   False alarms: five standard errors, 1.6 % each.
   """
   num_classes, dim, num_users = 31, 60, 3
-  found = federated_classifier.FederatedFeatureClassifier(
+  found = _fit_federated(
     sgd.Sgd(steps=1, learning_rate=0.7, momentum=0.0, gradient_clip_norm=0.3),
-    num_classes=num_classes,
-    clip_norm=2.0,
-    settings=feature_settings.UserSettings(user_clip_norm=4.0),
-    **_TARGET,
-  ).fit(
-    np.zeros([2 * num_users, dim]),
-    np.zeros([2 * num_users], np.int64),
     np.arange(2 * num_users) % num_users,
+    features=np.zeros([2 * num_users, dim]),
+    labels=np.zeros([2 * num_users], np.int64),
+    settings={"user_clip_norm": 4.0},
+    num_classes=num_classes,
+    **_TARGET,
   )
   # A user sends 4 gradients of norm 0.3 at most, and counts for as many.
   noise_multiplier = found.report_.releases[0]["noise_multiplier"]
@@ -194,7 +186,7 @@ def test_noise_of_gradients():
 @pytest.mark.slow
 def test_runtime_of_tff():
   """Also several examples a user: their sums, if not clipped, are pooled."""
-  method = _METHODS["feature_covariance"]
+  method = _FEATURE_COVARIANCE
   found = _fit_federated(
     method,
     np.array(list("badcbadcbadc")),
@@ -217,7 +209,7 @@ def test_runtime_of_tff():
   ],
 )
 def test_refuses(changes, message):
-  options = {"method": _METHODS["least_squares"], "users": _ONE_EACH}
+  options = {"method": least_squares.LeastSquares(), "users": _ONE_EACH}
   with pytest.raises(errors.FieldError, match=message):
     _fit_federated(**(options | changes))
 
