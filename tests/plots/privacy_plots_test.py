@@ -59,16 +59,9 @@ def test_users_draw_each_reading_and_accountant():
   assert [line.get_linestyle() for line in axes.lines[:3]] == ["-", ":", "--"]
   assert dashed.get_linewidth() < solid.get_linewidth()
   assert drawn.legend_of(figure) == [
-    "noise multiplier",
-    "z = 1",
-    "z = 0.5",
-    " ",
-    "how to read it",
-    "user-level, RDP",
-    "user-level, PLD",
-    "Δ = C, RDP\n(not user-level)",
-    "δ too large: δ ≥ 1 / N",
-    "N = 1,000",
+    *("noise multiplier", "z = 1", "z = 0.5", " ", "how to read it"),
+    *("user-level, RDP", "user-level, PLD", "Δ = C, RDP\n(not user-level)"),
+    *("δ too large: δ ≥ 1 / N", "N = 1,000"),
   ]
   assert axes.get_ylabel() == "ε (δ = 0.001)"
   # Populations that delta is too large for are shaded.
@@ -137,19 +130,14 @@ def test_an_audit_of_one_round(claimed):
     [1],
     claimed,
     {"final_model": [0.0]},
-    rates={
-      "allowed": [0.1, 0.5, 1.0],
-      "final_model": [0.0, 0.5, 1.0],
-    },
+    rates={"allowed": [0.1, 0.5, 1.0], "final_model": [0.0, 0.5, 1.0]},
     false_positive_rates=[0.001, 0.01, 1.0],
     delta=1e-5,
     caption="c",
   )
   axes, rates = figure.axes
-  assert [line.get_label() for line in rates.lines] == [
-    "allowed",
-    "final model",
-  ]
+  said = [line.get_label() for line in rates.lines]
+  assert said == ["allowed", "final model"]
   assert axes.lines[0].get_marker() not in ("", "None")
   labels = [text.get_text() for text in axes.get_legend().get_texts()]
   said = "claimed: ε = ∞" if claimed == [math.inf] else "claimed"

@@ -49,11 +49,7 @@ def test_a_line_with_bars_and_no_noise_apart():
   (place,) = drawn.values(noiseless.lines[0], "x")
   assert 8 < boundary.get_xdata()[0] < place
   assert drawn.legend_of(figure) == [
-    "method (2 seeds)",
-    "sgd",
-    " ",
-    "for comparison",
-    "guessing",
+    *("method (2 seeds)", "sgd", " ", "for comparison", "guessing")
   ]
   drawn.assert_nothing_overlaps(figure)
 
@@ -136,16 +132,9 @@ def test_a_line_for_each_factor_and_the_runs_themselves():
   np.testing.assert_allclose(drawn.values(points, "x"), (1e4, 1e6))
   assert points.get_linestyle() == "None"
   assert drawn.legend_of(figure) == [
-    "runs",
-    "fedemb, tree\n(2 seeds)",
-    " ",
-    "cohort and noise",
-    "10 times",
-    "100 times",
-    " ",
-    "recall",
-    "fedemb",
-    "untrained",
+    *("runs", "fedemb, tree\n(2 seeds)", " "),
+    *("cohort and noise", "10 times", "100 times", " "),
+    *("recall", "fedemb", "untrained"),
   ]
   # Levels leave the axis to the points.
   low, high = extrapolated.get_xlim()

@@ -97,7 +97,6 @@ def create_figure(
   *,
   statement: str = "",
   letters: int = 88,
-  padding: Mapping[str, float] | None = None,
   **options: Any,
 ) -> tuple[mpl_figure.Figure, np.ndarray]:
   """Returns a figure, its size in inches, and an array of its panels.
@@ -108,12 +107,10 @@ def create_figure(
     shape: Rows and columns of panels.
     statement: What is printed below the panels.
     letters: Of a line of it, at most.
-    padding: Around panels, where it is not 0.08 inches.
     **options: Of `Figure.subplots`.
   """
   figure = mpl_figure.Figure(figsize=(width, height), layout="constrained")
-  padding = {"w_pad": 0.08, "h_pad": 0.08} | dict(padding or {})
-  figure.get_layout_engine().set(**padding)
+  figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
   # Dollar signs would start a formula.
   text = textwrap.fill(statement, letters).replace("$", r"\$")
   if text:

@@ -70,7 +70,6 @@ def plot_overview(
     *(11, 8, (2, 2)),
     statement=" ".join(panel.statement for panel in four).strip(),
     letters=150,
-    padding={"w_pad": 0.1, "h_pad": 0.06},
   )
   for panel, axes in zip(four, panels.flat, strict=True):
     panel.draw(axes)
