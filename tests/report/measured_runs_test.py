@@ -68,8 +68,7 @@ def write_run(
 
 
 def read(*paths):
-  runs, _ = measured_runs.find([str(path) for path in paths])
-  return runs
+  return measured_runs.find([str(path) for path in paths])
 
 
 def curves_of(*paths):
@@ -84,9 +83,8 @@ def test_finds_and_reads_finished_runs(tmp_path):
   write_run(tmp_path / "a")
   (tmp_path / "c").mkdir()
   (tmp_path / "file").write_text("")
-  runs, unfinished = measured_runs.find([f"{tmp_path}/*", f"{tmp_path}/a"])
+  runs = measured_runs.find([f"{tmp_path}/*", f"{tmp_path}/a"])
   assert [path.name for path in runs.path] == ["a", "b"]
-  assert [path.name for path in unfinished] == ["c"]
   assert list(runs.mechanism) == ["tree", "no noise"]
   assert list(runs.noise_multiplier) == [0.1, 0.0]
   assert list(runs.epsilon) == [1e5, math.inf]

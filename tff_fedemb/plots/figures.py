@@ -19,6 +19,7 @@ import matplotlib
 from matplotlib import axes as mpl_axes
 from matplotlib import axis as mpl_axis
 from matplotlib import figure as mpl_figure
+from matplotlib import layout_engine
 from matplotlib import lines as mpl_lines
 from matplotlib import ticker
 from matplotlib.backends import backend_agg
@@ -109,8 +110,8 @@ def create_figure(
     letters: Of a line of it, at most.
     **options: Of `Figure.subplots`.
   """
-  figure = mpl_figure.Figure(figsize=(width, height), layout="constrained")
-  figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
+  layout = layout_engine.ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
+  figure = mpl_figure.Figure(figsize=(width, height), layout=layout)
   # Dollar signs would start a formula.
   text = textwrap.fill(statement, letters).replace("$", r"\$")
   if text:

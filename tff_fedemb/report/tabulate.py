@@ -71,10 +71,7 @@ def execute(config: TabulateConfig, run_dirs: Sequence[str]) -> None:
     # The baseline may be among the others, written in another way.
     runs = measured_runs.load(dict.fromkeys(map(pathlib.Path, run_dirs)))
   else:
-    runs, unfinished = measured_runs.find(run_dirs)
-    if unfinished:
-      names = ", ".join(path.name for path in unfinished)
-      print(f"not finished, left out: {names}", file=sys.stderr)
+    runs = measured_runs.find(run_dirs)
   if config.baseline is not None:
     runs = compare(runs, pathlib.Path(config.baseline))
   print(tabulate(runs))

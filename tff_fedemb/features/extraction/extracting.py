@@ -130,9 +130,7 @@ def _load_model(config: settings.ExtractionConfig) -> saved_models.Model | None:
     )
   if config.application:
     return applications.load(
-      config.application,
-      image_size=config.image_size,
-      weights=config.weights,
+      *(config.application, config.image_size, config.weights),
       layer=config.layer,
       seed=config.seed,
     )
