@@ -73,8 +73,9 @@ class CommonConfig(config.Config):
       down to it.
     output_json: File for the result, in a directory that exists.
     overwrite: Whether to replace files that exist.
-    protection: What is protected: an example, or a user with all examples, by a
-      federated fit on training features with users, whose noise has no seed.
+    protection: What is protected, where user stands for all examples of a user
+      (by a federated fit on training features with users, whose noise has no
+      seed).
   """
 
   delta: float | None = config.field(None, above=0, below=1)
