@@ -4,8 +4,8 @@ r"""Fits a private linear classifier on files of features, and tests it.
     --method=feature_covariance --epsilon=2 --delta=1e-6 \
     --output_json=result.json
 
-Files are .npz with features and labels of examples. One example is protected, or
-with --unit=user all examples of a user; the file gets the accuracy, and what
+Files are .npz with features and labels of examples. One example is protected,
+or with --unit=user all examples of a user; the file gets the accuracy, and what
 each release cost.
 """
 
