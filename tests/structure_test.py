@@ -72,7 +72,6 @@ _TESTED_THROUGH = {
   "tff_fedemb.training.audit_settings": "tests/binaries/audit_test.py",
   "tff_fedemb.training.audit_slots": "tests/binaries/audit_test.py",
   "tff_fedemb.training.train": "tests/binaries/run_federated_test.py",
-  "tff_fedemb.deployment.participants": "tests/deployment/simulation_test.py",
   "tasks.user_photos": "tests/tasks/gld_test.py",
   "tff_fedemb.data.tfds_directories": "tests/tasks/tfds_test.py",
   "tff_fedemb.models.sequences": "tests/models/backbones_test.py",

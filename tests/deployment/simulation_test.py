@@ -9,7 +9,6 @@ import pytest
 
 from tff_fedemb import errors
 from tff_fedemb.deployment import deployment
-from tff_fedemb.deployment import orders
 from tff_fedemb.deployment import simulation
 
 # About a keyboard's model, and a few hundred examples.
@@ -175,14 +174,14 @@ def test_pace_steering_spreads_check_ins():
 
 def test_order_is_a_permutation():
   for size in (1, 2, 3, 255, 256, 257):
-    order = orders.permute(np.arange(size), size, seed=1, counter=2)
+    order = simulation.permute(np.arange(size), size, seed=1, counter=2)
     assert sorted(order) == list(range(size))
-  other = orders.permute(np.arange(257), 257, seed=1, counter=3)
+  other = simulation.permute(np.arange(257), 257, seed=1, counter=3)
   assert np.count_nonzero(other == order) < 10
   # Every slot has the same chance to be among the first.
   first = np.concatenate(
     [
-      orders.permute(np.arange(25), 100, seed=0, counter=counter)
+      simulation.permute(np.arange(25), 100, seed=0, counter=counter)
       for counter in range(2000)
     ]
   )
