@@ -115,10 +115,15 @@ def test_fixed_head_is_neither_broadcast_nor_trained():
   np.testing.assert_allclose(report["client_work"]["loss"], loss, rtol=1e-5)
 
 
-def test_centralized_takes_the_step_as_it_is():
-  process = centralized.build_centralized(
-    *_ARGUMENTS, num_classes=_NUM_CLASSES, **_OPTIONS
+def _build_centralized(config):
+  options = {"example_type": _OPTIONS["example_type"], "seed": 4}
+  return centralized.Centralized(head=_ARGUMENTS[1]).build(
+    _ARGUMENTS[0], num_classes=_NUM_CLASSES, local=config, **options
   )
+
+
+def test_centralized_takes_the_step_as_it_is():
+  process = _build_centralized(_OPTIONS["config"])
   before, after, _ = _run(process, ["everyone"])
   for end, full in zip(after, _one_gradient_step(before), strict=True):
     np.testing.assert_allclose(end, full, atol=1e-5)
@@ -130,6 +135,4 @@ def test_centralized_takes_the_step_as_it_is():
 def test_a_global_head_is_neither_imprinted_over_nor_frozen(options):
   config = local_training.LocalTraining(**options)
   with pytest.raises(errors.FieldError, match="|".join(options)):
-    centralized.build_centralized(
-      *_ARGUMENTS, num_classes=_NUM_CLASSES, **{**_OPTIONS, "config": config}
-    )
+    _build_centralized(config)

@@ -55,5 +55,7 @@ def test_what_json_cannot_say(values, message):
 def test_views_and_imprints_are_checked_when_they_are_asked_for():
   with pytest.raises(errors.FieldError, match="augmentation must make"):
     contrastive.Contrastive()
+  with pytest.raises(errors.FieldError, match="temperature must be positive"):
+    contrastive.Contrastive(temperature=0.0)
   with pytest.raises(errors.FieldError, match="head_imprint_steps must be 0"):
     fedemb.FedEmb(local=local_training.LocalTraining(head_imprint_steps=1))
