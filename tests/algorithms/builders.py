@@ -66,10 +66,10 @@ def build_client_update(shape, **options):
     )
     update = build_process(shape, aggregator=None, **options)
 
-  def train(weights, dataset, round_num):
-    trainable = tuple(map(tf.constant, weights))
+  def train(weights, dataset, round_num, non_trainable=()):
+    parts = (tuple(map(tf.constant, w)) for w in (weights, non_trainable))
     return update(
-      tff.learning.models.ModelWeights(trainable, ()),
+      tff.learning.models.ModelWeights(*parts),
       dataset,
       tf.constant(round_num),
     )

@@ -11,8 +11,6 @@ from tests.algorithms import builders
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.aggregators import none
 from tff_fedemb.algorithms import composition
-from tff_fedemb.algorithms import fedavg
-from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.data import encoded_images
 from tff_fedemb.runtime import client_error
@@ -42,12 +40,8 @@ def _data_of(client_id, *, encoded):
   return builders.create_dataset(images, labels).batch(4)
 
 
-def _options(encoded, *, skips=False, global_head=False):
-  build = fedemb.build_fedemb
-  if global_head:
-    build = functools.partial(fedavg.build_fedavg, num_classes=3)
+def _options(encoded, *, skips=False):
   return {
-    "build": build,
     "example_type": (
       composition.build_example_type((), tf.string)
       if encoded
@@ -108,19 +102,9 @@ def test_a_client_trains_on_encoded_images_as_on_images():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("global_head", [False, True])
-def test_encoded_images_train_as_images_do(run, global_head):
-  expected, _ = run(["a", "b"], False, global_head=global_head)
-  weights, metrics = run(["a", "b"], True, global_head=global_head)
-  for found, wanted in zip(weights, expected, strict=True):
-    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-7)
-  assert metrics["num_skipped_examples"] == 0
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["in_process", "tff"])
 def test_unreadable_images_are_left_out_and_counted(run, runtime):
-  expected, _ = run(["a", "broken"], False, global_head=False)
+  expected, _ = run(["a", "broken"], False)
   weights, metrics = run(["a", "broken"], True, skips=True, runtime=runtime)
   for found, wanted in zip(weights, expected, strict=True):
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)

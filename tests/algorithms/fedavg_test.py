@@ -1,4 +1,4 @@
-"""Tests of DP-FedAvg and centralized training."""
+"""Tests of DP-FedAvg; `contrastive_test` has training on pooled data."""
 
 import functools
 
@@ -11,7 +11,6 @@ from tests.algorithms import builders
 from tff_fedemb import errors
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.aggregators import none
-from tff_fedemb.algorithms import centralized
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import fedavg
 from tff_fedemb.algorithms import local_training
@@ -115,24 +114,15 @@ def test_fixed_head_is_neither_broadcast_nor_trained():
   np.testing.assert_allclose(report["client_work"]["loss"], loss, rtol=1e-5)
 
 
-def _build_centralized(config):
-  options = {"example_type": _OPTIONS["example_type"], "seed": 4}
-  return centralized.Centralized(head=_ARGUMENTS[1]).build(
-    _ARGUMENTS[0], num_classes=_NUM_CLASSES, local=config, **options
-  )
-
-
-def test_centralized_takes_the_step_as_it_is():
-  process = _build_centralized(_OPTIONS["config"])
-  before, after, _ = _run(process, ["everyone"])
-  for end, full in zip(after, _one_gradient_step(before), strict=True):
-    np.testing.assert_allclose(end, full, atol=1e-5)
-
-
 @pytest.mark.parametrize(
   "options", [{"head_imprint_steps": 1}, {"freeze_head": True}]
 )
 def test_a_global_head_is_neither_imprinted_over_nor_frozen(options):
   config = local_training.LocalTraining(**options)
   with pytest.raises(errors.FieldError, match="|".join(options)):
-    _build_centralized(config)
+    fedavg.build_fedavg(
+      *_ARGUMENTS,
+      num_classes=_NUM_CLASSES,
+      **_SERVER_OPTIONS,
+      **{**_OPTIONS, "config": config},
+    )

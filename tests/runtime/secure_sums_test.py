@@ -118,9 +118,8 @@ def test_too_few_survivors_fail_the_round(skipping):
   with pytest.raises(
     secure_sums.TooFewSurvivorsError,
     match=r"secure_sum_threshold must be at most .* 3 of 5, found 0\.6667",
-  ) as caught:
+  ):
     started.next(state, ["1", "x", "2", "y", "3"])
-  assert (caught.value.num_survivors, caught.value.num_clients) == (3, 5)
   assert started.structured_state(state) == before
   # Four of six are enough, and nothing is left of the round before.
   metrics, _ = _round(skipping, ["1", "x", "2", "y", "3", "4"])
