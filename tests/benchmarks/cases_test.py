@@ -69,7 +69,6 @@ def test_ray_is_measured_where_it_is_or_if_it_is_asked_for():
     config = cases.TrainingBenchmarkConfig(output_json="f", cases=prefixes)
     groups = cases.select_groups(config)
     on_ray = [g for g in groups if any(r == "ray" for _, r in g.commands)]
-    assert all(group.tells_anonymous_memory for group in on_ray)
     return len(groups), len(on_ray)
 
   with mock.patch.object(cases.importlib.util, "find_spec", return_value=None):

@@ -67,21 +67,7 @@ def test_photos_have_the_detail_of_photographs():
 
 @pytest.mark.slow
 def test_clients_train_on_photos(monkeypatch, tasks):
-  layers = tf.keras.layers
   monkeypatch.setattr(training_rounds, "NOISE_MULTIPLIER", 0.0)
-  monkeypatch.setattr(
-    training_rounds,
-    "create_backbone",
-    lambda case: tf.keras.Sequential(
-      [
-        layers.InputLayer(input_shape=case.image_shape),
-        layers.Rescaling(1.0 / 255.0),
-        layers.AveragePooling2D(7),
-        layers.Flatten(),
-        layers.Dense(4, kernel_initializer="ones"),
-      ]
-    ),
-  )
   with runtimes.create_runtime() as runtime:
     state = runtime.initialize(
       training_rounds.build_process(_ENCODED, tasks[0])

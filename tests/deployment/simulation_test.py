@@ -201,16 +201,6 @@ def test_same_seed_plays_the_same_rounds():
   assert set(other.reported) != set(first[0].reported)
 
 
-def test_whoever_took_part_is_remembered():
-  some = _create(deployment.load("ideal"), 20_000, 3000)
-  counts = collections.Counter()
-  for outcome in _play(some, 12):
-    counts.update(outcome.reported.tolist())
-  slots, found = some.participations()
-  assert dict(zip(slots.tolist(), found.tolist(), strict=True)) == counts
-  assert np.all(np.diff(slots) > 0)
-
-
 def test_phones_have_the_published_drop_outs_and_session_shapes():
   """Bonawitz et al. 2019, section 9 and table 1, of a day.
 
