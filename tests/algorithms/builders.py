@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_fedemb.aggregators import registry
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import server_optimizers
@@ -25,9 +26,15 @@ def create_backbone(image_shape, dim=3, *, scale=1.0 / 255.0, use_bias=True):
         dim,
         use_bias=use_bias,
         kernel_initializer=tf.keras.initializers.GlorotUniform(seed=1),
+        name="embedding",
       ),
     ]
   )
+
+
+def create_aggregator(name, **options):
+  """TFF's factory of an aggregator of ours."""
+  return registry.AGGREGATORS[name](**options).create().factory
 
 
 def build_process(shape, *, build=fedemb.build_fedemb, **options):

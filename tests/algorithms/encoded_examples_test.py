@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from tests.algorithms import builders
 from tff_fedemb import runtime as runtimes
-from tff_fedemb.aggregators import none
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.data import encoded_images
@@ -62,7 +61,7 @@ def _build_process(encoded, **options):
     functools.partial(_data_of, encoded=encoded),
     builders.build_process(
       _SHAPE,
-      aggregator=none.NoneConfig(clients_per_round=2).create().factory,
+      aggregator=builders.create_aggregator("none", clients_per_round=2),
       **_options(encoded, **options),
     ),
   )

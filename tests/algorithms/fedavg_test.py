@@ -10,7 +10,6 @@ import tensorflow_federated as tff
 from tests.algorithms import builders
 from tff_fedemb import errors
 from tff_fedemb import runtime as runtimes
-from tff_fedemb.aggregators import none
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import fedavg
 from tff_fedemb.algorithms import local_training
@@ -40,7 +39,7 @@ _OPTIONS = {
   "seed": 4,
 }
 _SERVER_OPTIONS = {
-  "aggregator": none.NoneConfig(clients_per_round=4).create().factory,
+  "aggregator": builders.create_aggregator("none", clients_per_round=4),
   "server_optimizer": tff.learning.optimizers.build_sgdm(1.0),
 }
 

@@ -11,7 +11,6 @@ import tensorflow_federated as tff
 from tests.algorithms import builders
 from tff_fedemb import errors
 from tff_fedemb import runtime as runtimes
-from tff_fedemb.aggregators import clip_only
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.models import pooled
 from tff_fedemb.runtime import precision
@@ -88,11 +87,9 @@ def _build_process(clip_norm):
       create_backbone_fn=functools.partial(
         pooled.create_lenet, _SHAPE, embedding_dim=16
       ),
-      aggregator=clip_only.ClipOnlyConfig(
-        clients_per_round=1, clip_norm=clip_norm
-      )
-      .create()
-      .factory,
+      aggregator=builders.create_aggregator(
+        "clip_only", clients_per_round=1, clip_norm=clip_norm
+      ),
       server_optimizer=tff.learning.optimizers.build_sgdm(1.0),
       config=local_training.LocalTraining(batch_size=16, optimizer="sgdm"),
     ),

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import json
 import pathlib
 import signal
@@ -10,18 +11,15 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_federated as tff
 import tree
 
 from tests.algorithms import builders
 from tests.binaries import programs
 from tff_fedemb import errors
 from tff_fedemb import runtime as runtimes
-from tff_fedemb.aggregators import clip_only
 from tff_fedemb.algorithms import client_file
-from tff_fedemb.algorithms import composition
-from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import local_training
-from tff_fedemb.algorithms import server_optimizers
 from tff_fedemb.algorithms import simulated_phones
 from tff_fedemb.data import tensor_files
 from tff_fedemb.models import heads
@@ -33,20 +31,6 @@ pytest.importorskip("ai_edge_litert")
 
 _SHAPE, _DIM, _CLIP_NORM = (4, 4, 1), 3, 0.5
 _NUM_BAD = 1000
-
-
-def _create_backbone():
-  """A dense layer on scaled pixels, the same in every call."""
-  layers = tf.keras.layers
-  initializer = tf.keras.initializers.GlorotUniform(seed=1)
-  return tf.keras.Sequential(
-    [
-      layers.InputLayer(input_shape=_SHAPE),
-      layers.Rescaling(1 / 255),
-      layers.Flatten(),
-      layers.Dense(_DIM, kernel_initializer=initializer, name="embedding"),
-    ]
-  )
 
 
 def _create_dataset(client_id):
@@ -71,37 +55,25 @@ def _processes():
     skip_unreadable=False,
   )
   options = {
-    "create_backbone_fn": _create_backbone,
-    "head": heads.LinearHead(),
-    "aggregator": clip_only.ClipOnlyConfig(
-      clip_norm=_CLIP_NORM, clients_per_round=4
-    )
-    .create()
-    .factory,
-    "server_optimizer": server_optimizers.SgdMomentum(
-      learning_rate=1.0
-    ).build(),
+    "aggregator": builders.create_aggregator(
+      "clip_only", clip_norm=_CLIP_NORM, clients_per_round=4
+    ),
+    "server_optimizer": tff.learning.optimizers.build_sgdm(1.0, 0.9),
     "config": config,
     "seed": 3,
   }
-  ordinary = builders.compose(
-    _create_dataset,
-    fedemb.build_fedemb(
-      example_type=composition.build_example_type(_SHAPE), **options
-    ),
-  )
+  build = functools.partial(builders.build_process, _SHAPE, **options)
   file = client_file.ClientFile(
-    create_backbone_fn=_create_backbone,
-    head=options["head"],
+    create_backbone_fn=functools.partial(builders.create_backbone, _SHAPE),
+    head=heads.LinearHead(),
     config=config,
     clip_norm=_CLIP_NORM,
     seed=3,
     spec_digest="abc",
   )
-  return ordinary, tflite.build_process(
-    lambda **more: fedemb.build_fedemb(**options, **more),
-    file,
-    _create_dataset,
+  return (
+    builders.compose(_create_dataset, build()),
+    tflite.build_process(build, file, _create_dataset),
   )
 
 
