@@ -52,6 +52,10 @@ _TESTED_THROUGH = {
   "tff_fedemb.aggregators.adaptive_clipping": (
     "tests/aggregators/adaptive_clipping_test.py"
   ),
+  **{
+    f"tff_fedemb.algorithms.{name}": "tests/algorithms/contrastive_test.py"
+    for name in ("algorithm", "centralized")
+  },
   "tff_fedemb.participation.sampled": "tests/data/participation_check_test.py",
   # Needs torch and pfl, which are not installed here: no test runs it.
   "benchmarks.pfl_round": "tests/binaries/benchmark_test.py",

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.algorithms import builders
+from tff_fedemb import errors
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import contrastive
@@ -76,3 +77,8 @@ def test_each_view_has_to_find_the_other_of_its_image(config):
     step[place] = 1e-5
     gradient[place] = (_loss(before + step) - _loss(before - step)) / 2e-5
   np.testing.assert_allclose(before - after, 0.1 * gradient, atol=1e-5)
+
+
+def test_views_must_differ():
+  with pytest.raises(errors.FieldError, match="augmentation must make"):
+    contrastive.Contrastive()

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tests.algorithms import builders
 from tff_fedemb import errors
+from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import local_steps
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.algorithms import server_optimizers
@@ -105,8 +106,10 @@ def test_only_heads_of_cosines_are_imprinted():
   config = local_training.LocalTraining(head_imprint_steps=1)
   config.check_head(heads.ArcFaceHead())
   for head in (heads.LinearHead(), heads.ClassCodesHead()):
-    with pytest.raises(errors.FieldError, match="head_imprint_steps"):
-      config.check_head(head)
+    with pytest.raises(errors.FieldError, match="head_imprint_steps must be 0"):
+      fedemb.FedEmb(head=head, local=config)
+  with pytest.raises(errors.FieldError, match="head must be a Head, found 3"):
+    fedemb.FedEmb.from_json({"head": 3})
 
 
 def test_a_class_without_an_image_in_the_batches_keeps_its_random_row():

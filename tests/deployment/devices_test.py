@@ -47,6 +47,8 @@ def test_levels_speeds_and_examples_are_lognormal():
   ):
     law = ("norm", (math.log(median), sigma))
     assert stats.kstest(np.log(drawn), *law).pvalue > 1e-3
+  # With equal work, examples are the same.
+  assert set(_create("phones").examples(_SLOTS, 320)) == {320}
 
 
 def test_time_zones_have_their_weights():
@@ -115,10 +117,6 @@ def test_sessions_are_exponential_and_anew_in_each_round():
   assert dropped.mean() == pytest.approx(rate, abs=_TOLERANCE)
   forever = _create("ideal").session_seconds(_SLOTS, 0)
   assert np.all(np.isinf(forever))
-
-
-def test_examples_are_the_same_with_equal_work_alone():
-  assert set(_create("phones").examples(_SLOTS, 320)) == {320}
 
 
 def test_devices_are_those_of_their_seed():

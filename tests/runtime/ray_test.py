@@ -282,21 +282,16 @@ def test_what_the_cluster_cannot_give_is_refused(options, message):
     runtime.RuntimeConfig(**{"runtime": "ray"} | options).create()
 
 
-@pytest.mark.parametrize(
-  ("address", "message"),
-  [("localhost", "no host and port"), ("127.0.0.1:1", "refused")],
-)
-def test_address_of_no_cluster_is_refused(monkeypatch, address, message):
+def test_where_there_is_no_cluster_or_no_ray(monkeypatch):
   monkeypatch.setattr(ray, "is_initialized", lambda: False)
-  with pytest.raises(errors.FieldError, match=f"ray_address .*{message}"):
-    runtime.create_runtime("ray", ray_address=address)
-
-
-def test_without_ray_says_how_to_install_it(monkeypatch):
-  monkeypatch.setitem(sys.modules, "ray", None)
-  with pytest.raises(
-    errors.FieldError, match=r"runtime must .*`make setup RAY=1` installs it"
+  for address, message in (
+    ("localhost", "no host and port"),
+    ("127.0.0.1:1", "refused"),
   ):
+    with pytest.raises(errors.FieldError, match=f"ray_address .*{message}"):
+      runtime.create_runtime("ray", ray_address=address)
+  monkeypatch.setitem(sys.modules, "ray", None)
+  with pytest.raises(errors.FieldError, match="`make setup RAY=1` installs it"):
     runtime.create_runtime("ray")
 
 
