@@ -261,7 +261,8 @@ def test_chunks_depend_on_the_number_of_clients_alone(number, of_call, sizes):
   ],
 )
 def test_workers_of_a_machine(cores, gpus, machine, number):
-  assert ray_cluster.Demand(cores, gpus).count_workers(machine) == number
+  found = ray_cluster.count_workers(machine, cores=cores, gpus=gpus)
+  assert found == number
 
 
 @pytest.mark.parametrize(
