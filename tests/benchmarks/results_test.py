@@ -28,7 +28,7 @@ _GOALS = pd.DataFrame(
   ],
   columns=["name", "runtime", "other_case", "other_runtime", "bound"],
 ).assign(
-  case="case", figure="wall_seconds", other_figure="wall_seconds", scale="1"
+  case="case", figure="wall_seconds", other_figure="wall_seconds", scale="2"
 )
 
 
@@ -49,7 +49,7 @@ def test_rows_and_goals(config, capsys):
   assert len(first["wall_seconds_of_rounds"]) == 3
   assert first["wall_seconds"] == sorted(first["wall_seconds_of_rounds"])[1]
   assert first["ratios"] == {
-    "ratio": first["wall_seconds"] / second["wall_seconds"]
+    "ratio": first["wall_seconds"] / (2 * second["wall_seconds"])
   }
   assert not second["ratios"]
   lines = capsys.readouterr().out.splitlines()

@@ -75,7 +75,6 @@ _layers = tf.keras.layers
     ),
     (_layers.MaxPool2D(3), "MaxPooling2D of (3, 3)"),
     (_layers.BatchNormalization(), "BatchNormalization"),
-    (_layers.Dropout(0.5), "Dropout"),
   ],
 )
 def test_refuses_other_layers_by_name(layer, named):

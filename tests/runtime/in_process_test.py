@@ -265,8 +265,8 @@ def test_names_what_only_tff_runs():
     runtime.create_runtime() as started,
     pytest.raises(
       errors.FieldError,
-      match="runtime must be tff for a process that TFF cannot compile to one"
-      " broadcast, .*, found one of which it says: Detected broadcast dependent",
+      match=r"runtime must be tff for a process that TFF cannot compile to one"
+      r" broadcast, .*, found one of which it says: Detected broadcast depend",
     ) as caught,
   ):
     started.initialize(process)

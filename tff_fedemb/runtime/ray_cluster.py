@@ -206,7 +206,8 @@ class Cluster:
       raise errors.FieldError(
         "ray_worker_gpus" if self.gpus else "ray_worker_cores",
         "leave room for a worker on a machine of the cluster",
-        f"{self.cores} cores and {self.gpus:g} GPUs a worker in a cluster of {has}",
+        f"{self.cores} cores and {self.gpus:g} GPUs a worker in a cluster of"
+        f" {has}",
       )
     if self._most_workers and found < self._most_workers:
       raise errors.FieldError(
