@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_fedemb import runtime as runtimes
 from tff_fedemb.aggregators import registry
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import fedemb
@@ -108,3 +109,15 @@ def compose(dataset_fn, process):
   return tff.simulation.compose_dataset_computation_with_learning_process(
     dataset, process
   )
+
+
+def run_round(process, client_ids):
+  """Returns trainable weights before and after a round, and its metrics."""
+  with runtimes.create_runtime() as runtime:
+    start = runtime.initialize(process)
+    end, metrics = runtime.next(start, client_ids)
+    before, after = (
+      runtime.structured_state(state).global_model_weights.trainable
+      for state in (start, end)
+    )
+  return before, after, metrics

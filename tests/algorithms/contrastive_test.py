@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from tests.algorithms import builders
 from tff_fedemb import errors
-from tff_fedemb import runtime as runtimes
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import contrastive
 from tff_fedemb.algorithms import local_training
@@ -61,11 +60,7 @@ def test_each_view_has_to_find_the_other_of_its_image(config):
       local=config,
     ),
   )
-  with runtimes.create_runtime("in_process") as runtime:
-    state = runtime.initialize(process)
-    (before,) = runtime.structured_state(state).global_model_weights.trainable
-    state, report = runtime.next(state, ["everyone"])
-    (after,) = runtime.structured_state(state).global_model_weights.trainable
+  (before,), (after,), report = builders.run_round(process, ["everyone"])
   assert report["client_work"]["num_examples"] == 6
   np.testing.assert_allclose(
     report["client_work"]["loss"], _loss(np.array(before, "f8")), rtol=1e-5

@@ -9,7 +9,6 @@ import tensorflow_federated as tff
 
 from tests.algorithms import builders
 from tff_fedemb import errors
-from tff_fedemb import runtime as runtimes
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import fedavg
 from tff_fedemb.algorithms import local_training
@@ -50,12 +49,7 @@ def _run(process, client_ids):
     lambda client_id: builders.create_dataset(_IMAGES, _LABELS).batch(8),
     process,
   )
-  with runtimes.create_runtime("in_process") as runtime:
-    state = runtime.initialize(process)
-    before = runtime.structured_state(state).global_model_weights.trainable
-    state, report = runtime.next(state, client_ids)
-    after = runtime.structured_state(state).global_model_weights.trainable
-  return before, after, report
+  return builders.run_round(process, client_ids)
 
 
 def _one_gradient_step(weights):

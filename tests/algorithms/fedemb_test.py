@@ -212,13 +212,9 @@ def test_a_client_equals_a_plain_tensorflow_derivation(head, options):
 
 
 def _check_nothing_has_changed(states):
-  for state in states[1:]:
-    for before, after in zip(
-      states[0].global_model_weights.trainable,
-      state.global_model_weights.trainable,
-      strict=True,
-    ):
-      np.testing.assert_array_equal(before, after)
+  before, *after = (list(s.global_model_weights.trainable) for s in states)
+  for weights in after:
+    np.testing.assert_equal(weights, before)
 
 
 def test_empty_client_and_empty_round_change_nothing():

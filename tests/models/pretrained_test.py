@@ -35,8 +35,7 @@ def _create(name, seed):
 
 
 def _assert_same_weights(found, expected):
-  for a, b in zip(found.get_weights(), expected.get_weights(), strict=True):
-    np.testing.assert_array_equal(a, b)
+  np.testing.assert_equal(found.get_weights(), expected.get_weights())
 
 
 def _save_keras_saved_model(model, path):
@@ -253,8 +252,7 @@ def _check_is_refused(backbone, path, message):
   assert text.startswith("pretrained_backbone must ")
   assert f"found {path}" in text and message in text, text
   assert "\n" not in text
-  for a, b in zip(backbone.get_weights(), before, strict=True):
-    np.testing.assert_array_equal(a, b)
+  np.testing.assert_equal(backbone.get_weights(), before)
 
 
 @pytest.mark.parametrize(
