@@ -14,7 +14,6 @@ from tff_fedemb import runtime
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import compiled_process
 from tff_fedemb.runtime import computation_graph
-from tff_fedemb.runtime import devices
 from tff_fedemb.runtime import graph_session
 
 
@@ -160,60 +159,10 @@ def test_one_client_per_gpu_or_else_per_core(
   assert found["client_devices"] == bound
 
 
-class _Driver:
-  """An NVIDIA driver that answers what a test wants."""
-
-  def __init__(self, code, num_gpus):
-    self._code, self._num_gpus = code, num_gpus
-
-  def cuInit(self, options):  # noqa: N802
-    assert options == 0
-    return self._code
-
-  def cuDeviceGetCount(self, number):  # noqa: N802
-    number._obj.value = self._num_gpus
-    return 0
-
-
-@pytest.mark.parametrize(
-  ("visible", "libraries", "message"),
-  [
-    ("-1", {}, "CUDA_VISIBLE_DEVICES='-1', which hides all GPUs"),
-    (None, {}, "no NVIDIA driver (libcuda.so.1 cannot be loaded)"),
-    (
-      None,
-      {"libcuda.so.1": _Driver(35, 1)},
-      "an NVIDIA driver that does not start (CUDA error 35)",
-    ),
-    (None, {"libcuda.so.1": _Driver(0, 0)}, "an NVIDIA driver without any GPU"),
-    (
-      "0",
-      {"libcuda.so.1": _Driver(0, 1), "libcudnn.so.8": object()},
-      "no libcudart.so.11.0, libcublas.so.11, libcublasLt.so.11,"
-      " libcufft.so.10, libcusolver.so.11, libcusparse.so.11; `make setup"
-      " GPU=1` installs them",
-    ),
-  ],
-)
-def test_a_gpu_that_must_be_there_and_is_not(
-  monkeypatch, visible, libraries, message
-):
-  def load(name):
-    if name not in libraries:
-      raise OSError(f"{name}: cannot open shared object file")
-    return libraries[name]
-
+def test_a_gpu_that_must_be_there_and_is_not(monkeypatch):
   monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
-  monkeypatch.setattr(tf.test, "is_built_with_cuda", lambda: True)
-  monkeypatch.setattr("ctypes.CDLL", load)
-  monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-  if visible is not None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-  assert devices.explain_missing_gpu() == message
-  with pytest.raises(errors.FieldError) as error:
+  with pytest.raises(errors.FieldError, match="^require_gpu must .*found none"):
     runtime.RuntimeConfig(require_gpu=True)
-  assert error.value.name == "require_gpu"
-  assert str(error.value).endswith(f"found {message}.")
   # Who did not ask is not told.
   runtime.RuntimeConfig()
 

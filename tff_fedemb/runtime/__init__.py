@@ -125,10 +125,15 @@ class RuntimeConfig(config_lib.Config):
         "require_gpu", "be given with runtime in_process", self.runtime
       )
     # TensorFlow is not to be imported before it is needed.
-    devices = importlib.import_module("tff_fedemb.runtime.devices")
-    reason = devices.explain_missing_gpu()
-    if reason is not None:
-      raise errors.FieldError("require_gpu", "find a GPU to use", reason)
+    if not importlib.import_module("tensorflow").config.list_physical_devices(
+      "GPU"
+    ):
+      raise errors.FieldError(
+        "require_gpu",
+        "find a GPU that TensorFlow can use (with TF_CPP_MIN_LOG_LEVEL=0 in the"
+        " environment its log says what is missing)",
+        "none",
+      )
 
   def create(self) -> "base.Runtime":
     """Creates the runtime; close it, or use it as a context manager.
