@@ -66,7 +66,6 @@ _TESTED_THROUGH = {
   "tff_fedemb.report.training_report": "tests/binaries/run_federated_test.py",
   "tff_fedemb.run.deployment": "tests/binaries/deployment_test.py",
   "tff_fedemb.run.experiment": "tests/binaries/run_federated_test.py",
-  "tff_fedemb.run.extrapolation": "tests/binaries/run_federated_test.py",
   "tff_fedemb.serving.match": "tests/binaries/match_test.py",
   "tff_fedemb.training.audit": "tests/binaries/audit_test.py",
   "tff_fedemb.training.audit_settings": "tests/binaries/audit_test.py",

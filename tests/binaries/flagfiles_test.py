@@ -13,7 +13,7 @@ from tff_fedemb import errors
 from tff_fedemb.participation import registry as participations
 from tff_fedemb.privacy import composition
 from tff_fedemb.run import experiment
-from tff_fedemb.run import extrapolation
+from tff_fedemb.run import spec as spec_lib
 from tff_fedemb.strategies import tree
 
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
@@ -136,7 +136,7 @@ def test_emnist_is_the_published_command(parsed):
 
 def _extrapolate(settings, *, num_users):
   """What a run with these settings prints beside its own cost, by RDP."""
-  config = extrapolation.ExtrapolationConfig(
+  config = spec_lib.ExtrapolationConfig(
     extrapolated_num_users=settings["extrapolated_num_users"],
     cohort_factor=settings["extrapolated_cohort_factor"],
     extrapolated_delta=settings["extrapolated_delta"],
@@ -187,7 +187,7 @@ def test_digiface_is_the_headline_table(parsed):
 
 
 def test_delta_of_an_extrapolation():
-  config = extrapolation.ExtrapolationConfig
+  config = spec_lib.ExtrapolationConfig
   assert config().extrapolated_delta == 2e-8
   assert config(extrapolated_num_users=0).extrapolated_delta is None
   with pytest.raises(

@@ -102,9 +102,9 @@ def read_spec(program: str, *arguments: str):
     [program, *arguments], "", expand=smoke.expand
   ) as parser:
     parser.add(training_flags.RunOptions)
-    if program == "run_centralized":
-      flags = training_flags.PooledSpecFlags(parser, run_centralized.OBJECTIVES)
-    else:
-      flags = training_flags.SpecFlags(parser)
+    is_pooled = program == "run_centralized"
+    flags = training_flags.SpecFlags(
+      parser, run_centralized.OBJECTIVES if is_pooled else None
+    )
     parser.parse()
     return flags.create()

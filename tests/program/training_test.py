@@ -292,7 +292,7 @@ def test_an_interrupted_first_round_costs_nothing(tmp_path, whole):
 
 def test_ledger_of_other_users_is_not_continued(tmp_path):
   _train_until(tmp_path, 4)
-  with pytest.raises(errors.FieldError, match=r"num_users 20 then and 21 now"):
+  with pytest.raises(errors.FieldError, match=r"num_users=20 \(now 21\)"):
     _create_loop(tmp_path, sums.Sums(), num_users=_NUM_USERS + 1)
 
 

@@ -214,11 +214,11 @@ _CHANGED = {
     lambda run: run.replace(
       '"multiplier": 2.0,', '"multiplier": 9.0,', link=True
     ),
-    "go on as it began, found planned.history .*9.0.* then and .*2.0.* now",
+    "go on as it began, found planned.history=.*9.0.* .now .*2.0",
   ),
   "more users in a chain made anew": (
     lambda run: run.replace('"num_users": 20', '"num_users": 99', link=True),
-    "go on as it began, found planned.*num_users 99 then and 20 now",
+    "go on as it began, found planned.*num_users=99 .now 20",
   ),
   "no checkpoints": (
     lambda run: run.delete(

@@ -250,23 +250,6 @@ def test_another_metric_chooses_another_trial(tmp_path):
   assert report["best"]["validation"] == -0.1
 
 
-@pytest.mark.parametrize("number", ["1e-3", "0.0010"])
-def test_metric_is_the_same_however_its_number_is_written(tmp_path, number):
-  run = _Tuning(tmp_path)
-  report = run.run([0.1], 1, metric=f"recall_at_far_{number}")
-  assert report["best"]["metric"] == "recall_at_far_0.001"
-  # And so is the tuning.
-  assert run.run([0.1], metric="recall_at_far_0.001") == report
-
-
-@pytest.mark.parametrize(
-  "metric", ["auc", "recall_at_far_0.5", "recall_at_far_", "0.001"]
-)
-def test_unknown_metric(metric):
-  with pytest.raises(errors.FieldError, match="metric must be one of recall"):
-    tuning_run.TuningConfig(run_dir="x", metric=metric)
-
-
 def test_times_of_the_released_files_do_not_tell_of_the_best_trial(tmp_path):
   run = _Tuning(tmp_path)
   run.run([0.1], 1)

@@ -8,7 +8,6 @@ Training sees those alone that are released.
 from collections.abc import Mapping
 import csv
 import dataclasses
-import json
 import os
 import pathlib
 from typing import Any
@@ -16,7 +15,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import participation_check
 from tff_fedemb.deployment import deployment as deployment_lib
@@ -125,27 +123,6 @@ def describe(simulation: simulation_lib.Simulation) -> dict[str, Any]:
     "min_separation": simulation.min_separation,
     "max_participations": simulation.max_participations,
   }
-
-
-def check_same(found: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-  """Refuses to go on with a run under another deployment.
-
-  Args:
-    found: What its deployment.json holds.
-    asked: What it would hold now.
-
-  Raises:
-    errors.FieldError: Names the first thing that is another one.
-  """
-  # As JSON has it, whatever the numbers are.
-  now = json.loads(json.dumps(asked))
-  for name, value in now.items():
-    if found.get(name) != value:
-      raise errors.FieldError(
-        "deployment",
-        "be as it was when the run began",
-        f"another {name}: {value} now, {found.get(name)} before",
-      )
 
 
 def summarize(

@@ -216,8 +216,10 @@ def open_rounds(
   found = directory.read_json(run_directory.DEPLOYMENT)
   if found is None:
     directory.write_json(run_directory.DEPLOYMENT, values)
-  else:
-    deployed_rounds.check_same(found, values)
+  elif different := run_directory.differ(found, values):
+    raise errors.FieldError(
+      "deployment", "be as it was when the run began", different
+    )
   return deployed_rounds.DeployedRounds(
     simulation, directory.path / run_directory.DEPLOYED_ROUNDS
   )
