@@ -84,10 +84,6 @@ def _parse(*arguments, **options):
     return found.create()
 
 
-def test_defaults_are_those_of_the_configuration():
-  assert _parse() == _Config()
-
-
 def test_flags_set_fields_of_chosen_parts():
   found = _parse(
     *("--rounds=3", "--kind", "b", "--the_scale=2", "--names=x,y"),
@@ -129,13 +125,6 @@ def test_an_error_names_the_flag(arguments, line):
   with pytest.raises(errors.FieldError) as error:
     _parse(*arguments)
   assert str(error.value).startswith(line)
-
-
-@pytest.mark.parametrize("word", ["--no_such_flag=1", "--rounds=x"])
-def test_flags_that_there_are_not(word):
-  with pytest.raises(errors.DataError, match="flag") as error:
-    _parse(word)
-  assert "\n" not in str(error.value)
 
 
 def test_a_flagfile_may_have_flags_of_parts_that_are_not_chosen(tmp_path):
@@ -180,20 +169,6 @@ def test_fields_of_a_class_that_is_chosen_later():
   )
 
 
-@pytest.mark.parametrize(
-  ("arguments", "line"),
-  [
-    (["plan"], "arguments must be one of run, report, and flags"),
-    (["run", "report"], "arguments must be one of run, report"),
-  ],
-)
-def test_unknown_commands(arguments, line):
-  parser = config_flags.Parser(["program", *arguments], "")
-  with pytest.raises(errors.FieldError) as error:
-    parser.parse(("run", "report"))
-  assert str(error.value).startswith(line)
-
-
 def _start(main):
   return subprocess.Popen(
     [
@@ -234,16 +209,11 @@ def test_another_broken_pipe_is_told():
   ("error", "line"),
   [
     (errors.FieldError("--v", "be 1", 2), "--v must be 1, found 2."),
-    (errors.FieldError("x y", "be 1", 2), "x y must be 1, found 2."),
     (errors.DataError("a.txt is\ncut."), "a.txt is cut."),
     (errors.DivergedError("it diverged."), "it diverged."),
     (
       OSError(errno.ENOSPC, "No space left on device"),
       "a file cannot be written: No space left on device.",
-    ),
-    (
-      OSError(errno.EFBIG, "File too large", "a.png"),
-      "a.png cannot be written: File too large.",
     ),
   ],
 )

@@ -34,8 +34,16 @@ _NUM_USERS = {
   "inaturalist": (9_275, 100),
   "digiface": (88_087, 59),
 }
-# What is left of a run that ends in two minutes.
-_LARGEST_SMOKE = {"rounds": 30, "image_size": 48, "users": 64}
+_OF_ALGORITHM = {
+  name: {
+    "algorithm": "fedavg" if name == "fedavg" else "fedemb",
+    "aggregator": "tree" if name == "ftrl" else "gaussian",
+    "participation": "min_separation" if name == "ftrl" else "fixed_size",
+    "server_optimizer": "sgd",
+    "server_momentum": 0.9,
+  }
+  for name in _FEDERATED
+}
 
 
 @pytest.fixture(name="parsed", scope="module")
@@ -59,37 +67,24 @@ def _check(values, **expected):
   assert {name: values[name] for name in expected} == expected
 
 
+def _users_of_round(values):
+  if "clients_per_round" not in values:
+    return values["users_per_round"]
+  return values["clients_per_round"] * values["users_per_client"]
+
+
 @pytest.mark.parametrize("task", _BACKBONES)
 @pytest.mark.parametrize("algorithm", [*_FEDERATED, "centralized"])
-def test_flagfile_parses_and_is_of_its_benchmark(parsed, task, algorithm):
-  for size in ("", " small"):
-    values = parsed[f"{task}_{algorithm}{size}"]
-    _check(
-      values,
-      task=task,
-      data_dir=None,
-      pretrained_backbone=None,
-      trainable=None,
-      on_bad_example="fail",
-    )
+def test_a_benchmark_is_of_the_published_size_or_small(parsed, task, algorithm):
+  whole = parsed[f"{task}_{algorithm}"]
+  small = parsed[f"{task}_{algorithm} small"]
+  for values, num_users in zip((whole, small), _NUM_USERS[task], strict=True):
+    _check(values, task=task, data_dir=None, on_bad_example="fail")
+    assert _users_of_round(values) <= num_users
     if algorithm != "centralized":
-      is_ftrl = algorithm == "ftrl"
-      _check(
-        values,
-        algorithm="fedavg" if algorithm == "fedavg" else "fedemb",
-        aggregator="tree" if is_ftrl else "gaussian",
-        participation="min_separation" if is_ftrl else "fixed_size",
-        server_optimizer="sgd",
-        server_momentum=0.9,
-      )
-
-
-@pytest.mark.parametrize("task", _BACKBONES)
-@pytest.mark.parametrize("algorithm", [*_FEDERATED, "centralized"])
-def test_whole_runs_are_of_the_published_size(parsed, task, algorithm):
-  values = parsed[f"{task}_{algorithm}"]
+      _check(values, **_OF_ALGORITHM[algorithm])
   _check(
-    values,
+    whole,
     rounds=200 if task == "emnist" else 800,
     backbone=_BACKBONES[task],
     image_size=None,
@@ -97,20 +92,26 @@ def test_whole_runs_are_of_the_published_size(parsed, task, algorithm):
     # All pairs of all held-out images.
     max_held_out_images=0,
   )
-  if algorithm == "centralized":
-    assert values["users_per_round"] <= _NUM_USERS[task][0]
-    return
-  # On EMNIST the noise is the run's own.
-  noise_multiplier, factor = {"fedemb": 0.02, "fedavg": 0.015, "ftrl": 0.26}, 64
-  _check(
-    values,
-    noise_multiplier=0.62 if task == "emnist" else noise_multiplier[algorithm],
-    extrapolated_num_users=10_000_000,
-    extrapolated_cohort_factor=1 if task == "emnist" else factor,
-    extrapolated_delta=1e-7,
-  )
-  # DP-FedAvg's head has the learning rate of its backbone.
-  assert (values["head_lr_scale"] == 1) == (algorithm == "fedavg")
+  if algorithm != "centralized":
+    # On EMNIST the noise is the run's own.
+    noise = {"fedemb": 0.02, "fedavg": 0.015, "ftrl": 0.26}[algorithm]
+    _check(
+      whole,
+      noise_multiplier=0.62 if task == "emnist" else noise,
+      extrapolated_num_users=10_000_000,
+      extrapolated_cohort_factor=1 if task == "emnist" else 64,
+      extrapolated_delta=1e-7,
+    )
+    # DP-FedAvg's head has the learning rate of its backbone.
+    assert (whole["head_lr_scale"] == 1) == (algorithm == "fedavg")
+  # What is left of a run that ends in two minutes.
+  assert small["rounds"] <= 30 and _users_of_round(small) <= 64
+  assert 0 < small["evaluate_every"] < small["rounds"]
+  if task == "emnist":
+    _check(small, backbone="lenet", image_size=None)
+  else:
+    _check(small, backbone="resnet_small", augmentation="none")
+    assert small["image_size"] <= 48
 
 
 def test_emnist_is_the_published_command(parsed):
@@ -196,33 +197,6 @@ def test_delta_of_an_extrapolation():
     r"1e-07, found 1\.1e-07",
   ):
     config(extrapolated_delta=1.1e-7)
-
-
-@pytest.mark.parametrize("task", _BACKBONES)
-@pytest.mark.parametrize("algorithm", [*_FEDERATED, "centralized"])
-def test_smoke_is_small(parsed, task, algorithm):
-  values = parsed[f"{task}_{algorithm} small"]
-  assert values["rounds"] <= _LARGEST_SMOKE["rounds"]
-  assert 0 < values["evaluate_every"] < values["rounds"]
-  if algorithm == "centralized":
-    users = values["users_per_round"]
-  else:
-    users = values["clients_per_round"] * values["users_per_client"]
-  assert users <= min(_LARGEST_SMOKE["users"], _NUM_USERS[task][1])
-  if task == "emnist":
-    # Of one size only.
-    _check(values, backbone="lenet", image_size=None)
-    return
-  assert values["image_size"] <= _LARGEST_SMOKE["image_size"]
-  _check(values, backbone="resnet_small", augmentation="none")
-  _check(
-    values,
-    task_variant=(
-      "72_images"
-      if task == "digiface"
-      else parsed[f"{task}_{algorithm}"]["task_variant"]
-    ),
-  )
 
 
 @pytest.mark.parametrize("size", ["", " small"])

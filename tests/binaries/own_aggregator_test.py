@@ -75,26 +75,6 @@ def _call(*arguments):
   return ended.output
 
 
-@pytest.mark.slow
-def test_it_is_planned_accounted_for_and_reported(data_dir, tmp_path):
-  """`examples_test` has a quick run with an aggregator and a task."""
-  run_dir, report = tmp_path / "run", tmp_path / "report.html"
-  train = _train(data_dir, *_OF_PATIENT)
-  planned = _call("run_federated", *train, "--dry_run")
-  _call("run_federated", *train, f"--run_dir={run_dir}")
-  _, values = accounting.call(tmp_path, "epsilon", f"--run_dir={run_dir}")
-  _call("report", f"--run_dirs={run_dir}", f"--output={report}")
-  summary = json.loads((run_dir / "summary.json").read_text())
-  assert summary["privacy"]["epsilon"] == pytest.approx(values["epsilon"])
-  assert values["mechanism"] == _CAREFUL
-  assert values["participation"]["kind"] == _PATIENT
-  epsilon = f"{values['epsilon']:.4g}"
-  assert 0 < float(epsilon) < 10
-  assert f"ε = {epsilon}" in report.read_text(encoding="utf-8")
-  # The dry run prints three significant digits, the report four.
-  assert f"{values['epsilon']:.3g}" in planned
-
-
 def test_they_are_planned_and_accounted_for(data_dir, tmp_path, monkeypatch):
   # `deployment_test` measures a round.
   monkeypatch.setattr(plan_lib, "_tell_round", lambda *_: iter(()))

@@ -119,15 +119,6 @@ def _private(directory, public):
   )
 
 
-@pytest.fixture(name="untrained", scope="module")
-def _untrained(directory):
-  path = directory / "untrained"
-  export.export_backbone(
-    backbones.create_backbone("lenet", (_SIDE, _SIDE, 3)), path
-  )
-  return path
-
-
 def _load_weights(path):
   """A SavedModel's weights by the names of the backbone's variables."""
   backbone = backbones.create_backbone("lenet", (_SIDE, _SIDE, 3))
@@ -254,61 +245,29 @@ def test_damaged_photo_is_named_and_then_skipped(directory):
   assert f"left out 1 bad example: {named}." in ended.output
 
 
-@pytest.mark.parametrize(
-  ("program", "arguments", "file"),
-  [
-    ("run_centralized", _CENTRALIZED, "train/author2"),
-    ("run_federated", _FEDERATED, "test.tfRecord"),
-  ],
-)
-def test_cut_file_is_named_before_anything_is_written(
-  tmp_path, program, arguments, file
-):
+def test_cut_file_is_named_before_anything_is_written(tmp_path):
   folder = _write_data(tmp_path / "cut")
-  photo_files.cut(folder / file)
+  photo_files.cut(folder / "test.tfRecord")
   run_dir = tmp_path / "run"
-  ended = _call(program, tmp_path, "cut", run_dir, *arguments)
+  ended = _call("run_federated", tmp_path, "cut", run_dir, *_FEDERATED)
   programs.check_refused(
     ended,
-    f"data must be readable, found 1 bad example: {file}: cut or damaged at"
-    " byte ",
+    "data must be readable, found 1 bad example: test.tfRecord: cut or damaged"
+    " at byte ",
   )
   assert not run_dir.exists()
 
 
-@pytest.mark.parametrize(
-  ("program", "arguments", "message"),
-  [
-    (
-      "run_federated",
-      (*_FEDERATED, "--embedding_dim=64", "--pretrained_backbone={backbone}"),
-      "--pretrained_backbone must fit backbone lenet, found {backbone}",
-    ),
-    (
-      "run_centralized",
-      (*_CENTRALIZED, "--export_backbone={run}/backbone"),
-      "--export_backbone must be outside of run_dir",
-    ),
-    (
-      "run_centralized",
-      (*_CENTRALIZED, "--image_size=0"),
-      "--image_size must be an integer of at least 1, found 0",
-    ),
-  ],
-)
-def test_mistake_is_one_line_and_nothing_is_written(
-  directory, untrained, tmp_path, program, arguments, message
-):
-  run_dir = tmp_path / "run"
-  places = {"backbone": untrained, "run": run_dir}
-  ended = _call(
-    program,
-    directory,
-    "whole",
-    run_dir,
-    *(argument.format(**places) for argument in arguments),
+def test_weights_that_do_not_fit_are_refused(directory, tmp_path):
+  path, run_dir = tmp_path / "backbone", tmp_path / "run"
+  export.export_backbone(
+    backbones.create_backbone("lenet", (_SIDE, _SIDE, 3)), path
   )
-  programs.check_refused(ended, message.format(**places))
+  fields = (*_FEDERATED, "--embedding_dim=64", f"--pretrained_backbone={path}")
+  ended = _call("run_federated", directory, "whole", run_dir, *fields)
+  programs.check_refused(
+    ended, f"--pretrained_backbone must fit backbone lenet, found {path}"
+  )
   assert not run_dir.exists()
 
 

@@ -7,8 +7,10 @@ import importlib
 import io
 import os
 import pathlib
+import signal
 import subprocess
 import sys
+import time
 
 from binaries import command_line
 from binaries import config_flags
@@ -63,6 +65,16 @@ def start(module: str, *arguments: str, options=()) -> Ended:
   ) as process:
     output, errors = process.communicate()
   return Ended(process.returncode, output, errors)
+
+
+def kill_in_the_middle(process: subprocess.Popen, run_dir, rounds=7) -> None:
+  """Kills a training program that has reported so many rounds."""
+  metrics = run_dir / "metrics.csv"
+  while process.poll() is None:
+    if metrics.exists() and len(metrics.read_text().splitlines()) > rounds:
+      process.kill()
+    time.sleep(0.02)
+  assert process.wait() == -signal.SIGKILL, "it ended before it was killed"
 
 
 def check_refused(ended: Ended, message: str) -> None:

@@ -143,19 +143,6 @@ def test_abandoned_rounds_release_and_cost_nothing(whole, tmp_path):
   assert observed.num_participations == rows[rows.abandoned == 0].reported.sum()
 
 
-@pytest.mark.parametrize("round_num", [0, 4, 9])
-def test_a_killed_run_goes_on_with_the_same_devices(whole, tmp_path, round_num):
-  weights, ledger, _, directory = whole
-  with pytest.raises(KeyboardInterrupt):
-    _train(
-      tmp_path, sums.Sums(fail_in_round=round_num, error=KeyboardInterrupt)
-    )
-  assert _train(tmp_path, sums.Sums())[:2] == (weights, ledger)
-  # Clock, counts and cohorts.
-  for name in ("deployment.csv", "trace"):
-    assert (tmp_path / name).read_bytes() == (directory / name).read_bytes()
-
-
 def test_bounds_are_those_that_the_trace_shows(whole):
   _, ledger, _, directory = whole
   observed = _observe(directory)

@@ -137,15 +137,6 @@ def test_files_that_are_missing_or_damaged(tmp_path, name, text):
     account_run.recompute(tmp_path / "run")
 
 
-def test_a_summary_whose_accountants_say_something_else(account, tmp_path):
-  ledger = _write_run(tmp_path / "run")
-  claimed = {"rdp": 0.5, "gaussian": 0.4}
-  _finish(tmp_path / "run", ledger, epsilon_by_accountant=claimed)
-  process, values = account("epsilon", f"--run_dir={tmp_path / 'run'}")
-  accounting.check_refused(process, values, "by gaussian")
-  assert "--run_dir must hold a summary.json that agrees" in process.errors
-
-
 def test_a_finished_run_has_no_round_more_in_its_trace(tmp_path):
   _finish(tmp_path / "run", _write_run(tmp_path / "run", num_traced=13))
   with pytest.raises(ValueError, match="13 rounds there and 12 in the chain"):

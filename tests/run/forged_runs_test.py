@@ -152,6 +152,10 @@ _FORGED = {
     lambda run: run.edit(_SUMMARY, privacy__delta=0.1),
     "summary.json .* found delta 0.1 there",
   ),
+  "another epsilon by an accountant": (
+    lambda run: run.edit(_SUMMARY, privacy__epsilon_by_accountant__gaussian=1),
+    "summary.json .* found epsilon by gaussian 1 there",
+  ),
   "another epsilon, of no accountant": (
     _forge_epsilon,
     "summary.json .* found epsilon 0.01 there",

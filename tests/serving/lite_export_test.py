@@ -8,7 +8,6 @@ from PIL import Image
 import pytest
 
 from tasks import registry
-from tests.binaries import programs
 from tests.program import small_models
 from tff_fedemb import errors
 from tff_fedemb.evaluation import verification
@@ -44,11 +43,8 @@ def _folder(tmp_path_factory):
 
 
 def _export(model, output, **options):
-  lite_export.execute(
-    lite_export.ExportConfig(
-      saved_model=model, output_dir=os.fspath(output), **options
-    )
-  )
+  options = {"saved_model": model, "output_dir": os.fspath(output)} | options
+  lite_export.execute(lite_export.ExportConfig(**options))
 
 
 def test_recall_is_that_of_the_file_on_the_same_images(
@@ -156,6 +152,7 @@ def test_mistakes_are_found_before_the_work(model, folder, tmp_path):
       {"image_folder": folder, "calibration_folder": f"{folder}/3"},
       "calibration_folder must be of public images",
     ),
+    ({"saved_model": "m.tflite"}, "saved_model must be the directory of a Sav"),
   ):
     with pytest.raises(errors.FieldError, match=message):
       _export(model, tmp_path / "new", **options)
@@ -164,13 +161,3 @@ def test_mistakes_are_found_before_the_work(model, folder, tmp_path):
   with pytest.raises(errors.FieldError, match=r"SavedModel or a \.tflite file"):
     saved_models.load(str(file))
   assert not (tmp_path / "new").exists()
-
-
-def test_command_line(tmp_path):
-  ended = programs.call(
-    "export",
-    f"--saved_model={tmp_path / 'm.tflite'}",
-    f"--output_dir={tmp_path / 'out'}",
-  )
-  programs.check_refused(ended, "--saved_model must be the directory of a Sav")
-  assert not os.listdir(tmp_path)
