@@ -135,15 +135,6 @@ def test_a_flagfile_may_have_flags_of_parts_that_are_not_chosen(tmp_path):
   assert made == _Config(rounds=2, part=_Part())
 
 
-def test_fields_that_have_no_flag():
-  found = _parse("--rounds=2", skip=("names", "part__length"))
-  assert found == _Config(rounds=2)
-  with pytest.raises(errors.DataError, match="names"):
-    _parse("--names=x", skip=("names", "part__length"))
-  with pytest.raises(errors.DataError, match="length"):
-    _parse("--length=2", skip=("names", "part__length"))
-
-
 def test_help_is_the_documentation(capsys):
   with pytest.raises(SystemExit) as ended:
     _parse("--helpshort")

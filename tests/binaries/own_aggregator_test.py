@@ -147,10 +147,6 @@ def test_it_is_tuned(data_dir, tmp_path):
 @pytest.mark.parametrize(
   ("arguments", "message"),
   [
-    (
-      ["--aggregator=no.such:Part"],
-      "error: --aggregator: no.such:Part must be",
-    ),
     ([f"--aggregator={_PATIENT}"], "must be a subclass of tff_fedemb.aggreg"),
     (
       [f"--aggregator={_CAREFUL}", "--of_test_margin=2"],

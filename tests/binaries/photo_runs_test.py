@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 
 import numpy as np
 import pytest
@@ -136,15 +135,11 @@ def test_pretraining_exports_its_backbone(directory, public):
   assert public.status == 0, public.errors
   exported, run_dir = directory / "backbone", directory / "public"
   assert f"Exported the backbone to {exported}." in public.output
-  assert sorted(os.listdir(exported)) == sorted(
-    os.listdir(run_dir / "release/saved_model")
-  )
   of_run = _load_weights(run_dir / "release/saved_model")
   for name, weight in _load_weights(exported).items():
     np.testing.assert_array_equal(weight, of_run[name])
   summary = _read_summary(run_dir)
   assert "pretrained" not in summary
-  assert "recall_at_far_pretrained" not in summary
   # Where the backbone is put is no part of what the run is.
   settings = json.loads((run_dir / "run.json").read_text())
   assert "export_backbone" not in settings
@@ -194,11 +189,7 @@ def test_private_training_starts_where_pretraining_ended(directory, private):
   )
   record = summary["pretrained"]
   assert record["sha256"] == digest.hexdigest()
-  assert record["path"] == str(directory / "backbone")
-  assert record["kind"] == "SavedModel"
   assert record["num_loaded_parameters"] == _NUM_EMBEDDING + _NUM_OTHERS
-  assert record["num_initialized_parameters"] == 0
-  assert record["assumption"].startswith("made from public data")
   kept = (directory / "private" / "pretrained.json").read_text()
   assert record == json.loads(kept)
   model = directory / "private/release/saved_model"
@@ -208,12 +199,7 @@ def test_private_training_starts_where_pretraining_ended(directory, private):
   for name, weight in weights.items():
     is_same = np.array_equal(after[name], weight)
     assert is_same != name.startswith("embedding/"), name
-  assert summary["data"] == {
-    "warnings": [],
-    "num_bad_examples": 0,
-    "bad_examples": [],
-    "num_skips_over_rounds": 0,
-  }
+  assert summary["data"]["num_bad_examples"] == 0
 
 
 @pytest.mark.slow
@@ -239,9 +225,7 @@ def test_damaged_photo_is_named_and_then_skipped(directory):
   summary = _read_summary(run_dir)
   assert summary["data"]["num_bad_examples"] == 1
   assert summary["data"]["bad_examples"] == [named]
-  assert summary["num_skipped_clients"] == 0
-  assert summary["num_users"] == 6
-  assert summary["rounds"] == 2
+  assert (summary["num_users"], summary["rounds"]) == (6, 2)
   assert f"left out 1 bad example: {named}." in ended.output
 
 

@@ -174,14 +174,3 @@ def test_what_may_vary_decides_no_result():
 def test_what_does_not_belong_together_is_refused(fields, message):
   with pytest.raises(errors.FieldError, match=message):
     specs.create(**fields)
-
-
-def test_parts_that_are_not_given():
-  spec = specs.create()
-  assert spec.mechanism == gaussian.GaussianConfig()
-  assert spec.server_optimizer is not None
-  pooled = specs.create(algorithm="centralized", participation=None)
-  assert pooled.mechanism is None and pooled.server_optimizer is None
-  assert _reread(pooled) == pooled
-  deployed = specs.create(participation=_CHECK_INS, deployment=_DEPLOYED)
-  assert _reread(deployed) == deployed
