@@ -28,6 +28,10 @@ _COLUMNS = tuple(
   field.name for field in dataclasses.fields(simulation_lib.RoundOutcome)
 )
 _COUNTS = ("selected", "dropped", "interrupted", "late", "aborted", "reported")
+_OF_SIMULATION = (
+  *("num_users", "seed", "report_goal"),
+  *("min_separation", "max_participations"),
+)
 MEASURED = "measured after the fact: no part of the guarantee"
 
 
@@ -103,12 +107,8 @@ def create_simulation(values: Mapping[str, Any]) -> simulation_lib.Simulation:
   """
   return simulation_lib.Simulation(
     deployment_lib.parse(values["deployment"]),
-    values["num_users"],
-    values["seed"],
-    simulation_lib.WorkOfRound(**values["work"]),
-    report_goal=values["report_goal"],
-    min_separation=values["min_separation"],
-    max_participations=values["max_participations"],
+    work=simulation_lib.WorkOfRound(**values["work"]),
+    **{name: values[name] for name in _OF_SIMULATION},
   )
 
 
@@ -116,12 +116,8 @@ def describe(simulation: simulation_lib.Simulation) -> dict[str, Any]:
   """The contents of deployment.json: all that a run's rounds follow from."""
   return {
     "deployment": simulation.deployment.to_json(),
-    "num_users": simulation.num_users,
-    "seed": simulation.seed,
     "work": dataclasses.asdict(simulation.work),
-    "report_goal": simulation.report_goal,
-    "min_separation": simulation.min_separation,
-    "max_participations": simulation.max_participations,
+    **{name: getattr(simulation, name) for name in _OF_SIMULATION},
   }
 
 
