@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from binaries import choice_flags
 from binaries import command_line
 from binaries import config_flags
 from tff_fedemb import config
@@ -38,17 +37,6 @@ class _One(_Part):
   """
 
   bands: int = config.field(2, minimum=1, flag="num_bands")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Own(_Part):
-  """One of somebody's own.
-
-  Attributes:
-    strength: How strong.
-  """
-
-  strength: float = 1.0
 
 
 _KINDS = registry.Registry(_Part, {"one": _One, "plain": _Part}, kind="part")
@@ -99,15 +87,6 @@ def test_flags_set_fields_of_chosen_parts():
   )
 
 
-def test_a_class_of_ones_own_has_flags():
-  name = f"{__name__}:Own"
-  made = _parse(f"--which={name}", "--strength=2")
-  assert type(made.part).__name__ == "Own"
-  assert made.part.strength == 2.0
-  with pytest.raises(errors.DataError, match="--which: nowhere:Own must be"):
-    _parse("--which=nowhere:Own")
-
-
 @pytest.mark.parametrize(
   ("arguments", "line"),
   [
@@ -145,19 +124,6 @@ def test_help_is_the_documentation(capsys):
   assert "--[no]is_quick Whether it is quick [false]." in output
   assert "--num_bands Number of bands [2]. (--which=one)" in output
   assert "--the_scale How large." in output
-
-
-def test_fields_of_a_class_that_is_chosen_later():
-  with config_flags.Parser(["program", "--num_bands=3"], "") as parser:
-    choice = choice_flags.ChoiceFlags(parser, "part", _KINDS)
-    parser.parse()
-    assert choice.create("one", length=2) == _One(bands=3, length=2)
-    with pytest.raises(errors.FieldError) as error:
-      choice.create("plain")
-  assert str(error.value) == (
-    "--num_bands must not be set with part plain, which has no use for it,"
-    " found 3."
-  )
 
 
 def _start(main):

@@ -4,17 +4,13 @@ import itertools
 import pathlib
 import re
 
-import dp_accounting
-from dp_accounting.pld import pld_privacy_accountant
 import pytest
 
 from tests.binaries import programs
 from tff_fedemb import errors
 from tff_fedemb.participation import registry as participations
-from tff_fedemb.privacy import composition
 from tff_fedemb.run import experiment
 from tff_fedemb.run import spec as spec_lib
-from tff_fedemb.strategies import tree
 
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 _FLAGFILES = pathlib.Path("binaries/flagfiles")
@@ -53,14 +49,15 @@ def _parsed():
   for program, algorithms in _PROGRAMS.items():
     for task, algorithm in itertools.product(_BACKBONES, algorithms):
       name = f"{task}_{algorithm}"
-      values[name] = _parse(program, name)
-      values[f"{name} small"] = _parse(program, name, "--smoke")
+      values[name] = _read(program, name).settings()
+      small = _read(program, name, "--smoke")
+      values[f"{name} small"] = small.settings()
   return values
 
 
-def _parse(program, name, *arguments):
+def _read(program, name, *arguments):
   path = f"--flagfile={_FLAGFILES / name}.flags"
-  return programs.read_spec(program, path, *arguments).settings()
+  return programs.read_spec(program, path, *arguments)
 
 
 def _check(values, **expected):
@@ -135,29 +132,6 @@ def test_emnist_is_the_published_command(parsed):
   )
 
 
-def _extrapolate(settings, *, num_users):
-  """What a run with these settings prints beside its own cost, by RDP."""
-  config = spec_lib.ExtrapolationConfig(
-    extrapolated_num_users=settings["extrapolated_num_users"],
-    cohort_factor=settings["extrapolated_cohort_factor"],
-    extrapolated_delta=settings["extrapolated_delta"],
-  )
-  claim = participations.create_participation(
-    settings["participation"],
-    num_users=num_users,
-    users_per_round=64 * 32,
-    users_per_client=32,
-  )
-  mechanism = settings["aggregator"]
-  strategy = tree.TreeStrategy() if mechanism == "tree" else None
-  return config.extrapolate(
-    settings["rounds"],
-    noise=composition.Noise(settings["noise_multiplier"], strategy),
-    participation=claim,
-    accountants=("rdp",),
-  )
-
-
 def test_digiface_is_the_headline_table(parsed):
   # Xu et al. 2023, the table on DigiFace with ResNet-50.
   for algorithm, server_learning_rate in {
@@ -172,8 +146,10 @@ def test_digiface_is_the_headline_table(parsed):
       users_per_client=32,
       task_variant="all",
     )
-    settings = parsed[f"digiface_{algorithm}"]
-    found = _extrapolate(settings, num_users=_NUM_USERS["digiface"][0])
+    # What such a run prints beside its own cost, by RDP.
+    spec = _read("run_federated", f"digiface_{algorithm}")
+    run = experiment.resolve_cost(spec, _NUM_USERS["digiface"][0])
+    found = run.extrapolate(accountants=("rdp",))
     reading = "user_level" if algorithm == "ftrl" else "authors"
     printed = {"fedavg": "5.62", "fedemb": "3.90", "ftrl": "9.67"}[algorithm]
     assert f"{getattr(found, reading).epsilon:.2f}" == printed
@@ -225,56 +201,28 @@ def test_cohorts_can_be_drawn_from_the_users(parsed, task, algorithm, size):
     assert min(sizes) > 1
 
 
-@pytest.mark.parametrize("name", ["handwriting_fedemb", "handwriting_fedavg"])
-def test_runs_themselves_cost_little(name):
-  values, num_users = _parse("run_federated", name), 100_000
+@pytest.mark.parametrize(
+  ("name", "num_users", "epsilon"),
+  [
+    ("handwriting_fedemb", 100_000, 3.824),
+    ("handwriting_fedavg", 100_000, 3.824),
+    ("demo", 20_000, 2.562),
+  ],
+)
+def test_runs_themselves_cost_little(name, num_users, epsilon):
+  spec = _read("run_federated", name)
   _check(
-    values,
-    task="handwriting",
+    spec.settings(),
     num_users=num_users,
-    participation="poisson",
     users_per_client=1,
-    aggregator="gaussian",
     delta=None,
     extrapolated_num_users=0,
   )
-  # One user a client, and flips of coins: adding a user moves the sum by the
-  # clip norm.
-  accountant = pld_privacy_accountant.PLDAccountant(
-    value_discretization_interval=1e-3
-  )
-  accountant.compose(
-    dp_accounting.PoissonSampledDpEvent(
-      values["clients_per_round"] / num_users,
-      dp_accounting.GaussianDpEvent(values["noise_multiplier"]),
-    ),
-    values["rounds"],
-  )
-  assert accountant.get_epsilon(num_users**-1.1) <= 4.0
-
-
-def test_the_demo_itself_costs_little():
-  values = _parse("run_federated", "demo")
-  _check(
-    values,
-    num_users=20_000,
-    participation="random_allocation",
-    users_per_client=1,
-    aggregator="banded",
-    num_bands=4,
-    period=4,
-    delta=None,
-    extrapolated_num_users=0,
-  )
-  path = f"--flagfile={_FLAGFILES / 'demo.flags'}"
-  found = experiment.resolve_cost(
-    programs.read_spec("run_federated", path), 20_000
-  )
+  found = experiment.resolve_cost(spec, num_users)
   ledger = found.create_ledger().with_rounds(
-    found.mechanism.round_event, values["rounds"]
+    found.mechanism.round_event, spec.rounds
   )
-  assert ledger.participation.rounds_of_pass == 40
-  assert ledger.epsilon() == pytest.approx(2.562, abs=1e-3)
+  assert ledger.report().epsilon == pytest.approx(epsilon, abs=1e-3)
 
 
 def test_no_flag_is_set_twice_in_a_file():

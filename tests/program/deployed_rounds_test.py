@@ -143,19 +143,6 @@ def test_abandoned_rounds_release_and_cost_nothing(whole, tmp_path):
   assert observed.num_participations == rows[rows.abandoned == 0].reported.sum()
 
 
-def test_bounds_are_those_that_the_trace_shows(whole):
-  _, ledger, _, directory = whole
-  observed = _observe(directory)
-  assert observed.min_separation >= _CLAIM.min_separation
-  assert observed.max_participations <= _CLAIM.max_participations
-  with participation_trace.TraceReader(directory / "trace") as trace:
-    report = ledger.report(trace)
-  assert "The trace of the run does not refute this." in report.statement
-  assert report.max_participations == 3
-  # What came about is told beside, and changes nothing.
-  assert report.epsilon == pytest.approx(ledger.epsilon("gaussian"), rel=1e-3)
-
-
 def test_figures_are_those_of_the_rows(whole):
   _, ledger, rounds, directory = whole
   rows, observed = _read_rows(directory), _observe(directory)
