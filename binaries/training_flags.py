@@ -27,7 +27,7 @@ with epy.lazy_imports():
   from tff_fedemb.training import train
 
 # These have no flag: the task, the cohort and the run settle them.
-_SETTLED = (
+_SETTLED: tuple[str, ...] = (
   *("participation__num_users", "participation__users_per_round"),
   *("max_participations", "known_schedule", "equal_work"),
   *("mechanism__clients_per_round", "noise_seed"),

@@ -1,6 +1,5 @@
 """Tests of whole runs on photos: pretraining, frozen layers, damaged files."""
 
-import hashlib
 import json
 
 import numpy as np
@@ -10,6 +9,7 @@ from tests.binaries import programs
 from tests.data import photo_files
 from tff_fedemb.models import backbones
 from tff_fedemb.models import pretrained
+from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import export
 from tff_fedemb.program import model_card
 from tff_fedemb.run import spec as spec_lib
@@ -184,11 +184,8 @@ def test_private_training_starts_where_pretraining_ended(directory, private):
     assert f"; {start} {recall:.4f}" in private.output
 
   weights = _load_weights(directory / "backbone")
-  digest = hashlib.sha256(
-    b"".join(weight.tobytes() for weight in weights.values())
-  )
   record = summary["pretrained"]
-  assert record["sha256"] == digest.hexdigest()
+  assert record["sha256"] == chain_lib.digest_of([*weights.values()])
   assert record["num_loaded_parameters"] == _NUM_EMBEDDING + _NUM_OTHERS
   kept = (directory / "private" / "pretrained.json").read_text()
   assert record == json.loads(kept)
