@@ -83,15 +83,18 @@ _CASES = [
     for arguments, said in _MISTAKES[program]
   ),
 ]
-# Runs each program in a child of a process that has imported what they share.
+# Runs each program in a child of a process that has imported all of them.
 _SCRIPT = """
-import contextlib, io, json, os, runpy, sys
-import dp_accounting, scipy.stats, sklearn.base
-for program, arguments in json.load(sys.stdin):
+import contextlib, importlib, io, json, os, runpy, sys
+cases = json.load(sys.stdin)
+for program, _ in cases:
+  importlib.import_module(f"binaries.{program}")
+for program, arguments in cases:
   if os.fork():
     os.wait()
     continue
   sys.argv = [program, *arguments]
+  del sys.modules[f"binaries.{program}"]
   output, errors = io.StringIO(), io.StringIO()
   with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
     try:
