@@ -1,7 +1,9 @@
 """The held-out images of a task, and what a model makes of them."""
 
 from collections.abc import Mapping, Sequence
+from concurrent import futures
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -133,20 +135,24 @@ class Evaluator:
     }
 
   def evaluate_all(self) -> _Results:
-    return {
-      split: embedded.evaluate(with_metrics=self._with_metrics)
-      for split, embedded in self.embed_all().items()
-    }
+    return self._evaluate(self.embed_all())
+
+  def _evaluate(self, embedded: Mapping[str, Embedded]) -> _Results:
+    evaluate = functools.partial(
+      Embedded.evaluate, with_metrics=self._with_metrics
+    )
+    # Most of it is NumPy's, which lets another thread run.
+    with futures.ThreadPoolExecutor() as threads:
+      results = threads.map(evaluate, embedded.values())
+      return dict(zip(embedded, results, strict=True))
 
   def compare(
     self, embedded: Mapping[str, Embedded], untrained: _Results
   ) -> _Results:
     """Evaluates embeddings; warns of splits no better than before training."""
     return {
-      split: comparison.warn_if_no_better(
-        some.evaluate(with_metrics=self._with_metrics), untrained[split]
-      )
-      for split, some in embedded.items()
+      split: comparison.warn_if_no_better(result, untrained[split])
+      for split, result in self._evaluate(embedded).items()
     }
 
   def validate(self, model_weights: Any) -> dict[str, float]:
