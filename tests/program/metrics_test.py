@@ -21,6 +21,7 @@ def test_flatten_keeps_numbers_by_path():
 
 def test_rounds_are_one_row_each_and_rewound_on_resume(tmp_path):
   log = metrics.MetricsLog(tmp_path)
+  assert log.rounds_of_nobody(0) == []
   for number in (1, 2, 3):
     log.release({"loss": 1.0 / number}, number)
   log = metrics.MetricsLog(tmp_path)

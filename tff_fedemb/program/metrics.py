@@ -105,7 +105,10 @@ class MetricsLog:
     """
     if not (self._directory / _FILE_NAME).exists():
       return []
-    frame = read(self._directory).loc[:rounds_done]
+    frame = read(self._directory)
+    frame = frame[frame.index <= rounds_done]
+    if frame.empty:
+      return []
     accepted = frame[NUM_ACCEPTED][frame[NUM_USERS] > 0]
     # The most that was accepted from each round on.
     since = accepted[::-1].cummax()[::-1]
