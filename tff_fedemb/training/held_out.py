@@ -14,10 +14,17 @@ from tff_fedemb.algorithms import composition
 from tff_fedemb.evaluation import comparison
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.evaluation import verification
+from tff_fedemb.program import model_card
 from tff_fedemb.program import training
 from tff_fedemb.run import spec as spec_lib
 from tff_fedemb.run import task as task_lib
 
+_RATES = tuple(
+  {
+    *verification.DEFAULT_FALSE_ACCEPT_RATES,
+    *model_card.FALSE_ACCEPT_RATES,
+  }
+)
 # By split.
 _Results = dict[str, verification.VerificationResult]
 
@@ -69,27 +76,32 @@ class Embedded:
   Attributes:
     embeddings: `[n, dim]`, finite.
     labels, num_found: As of `embedding.LabelledImages`.
+    with_metrics: Whether they are evaluated by other metrics too.
   """
 
   embeddings: np.ndarray
   labels: np.ndarray
   num_found: int | None
+  with_metrics: bool = False
+
+  @functools.cached_property
+  def _comparison(self) -> verification.Comparison:
+    return verification.Comparison(
+      self.embeddings,
+      self.labels,
+      false_accept_rates=_RATES,
+      with_metrics=self.with_metrics,
+    )
 
   def evaluate(
     self,
     false_accept_rates: Sequence[float] = (
       verification.DEFAULT_FALSE_ACCEPT_RATES
     ),
-    *,
-    with_metrics: bool = False,
   ) -> verification.VerificationResult:
-    """Compares all pairs."""
-    return verification.evaluate_pairs(
-      self.embeddings,
-      self.labels,
-      false_accept_rates=false_accept_rates,
-      num_found=self.num_found,
-      with_metrics=with_metrics,
+    """Compares all pairs, once for evaluations and a model's card."""
+    return self._comparison.evaluate(
+      false_accept_rates, num_found=self.num_found
     )
 
 
@@ -118,19 +130,21 @@ class Evaluator:
       model_weights.non_trainable,
     )
 
-  def _embed_images(self, images: embedding.LabelledImages) -> Embedded:
+  def _embed_images(
+    self, images: embedding.LabelledImages, *, with_metrics: bool = False
+  ) -> Embedded:
     embeddings = self._embed(images.images)
     if not np.all(np.isfinite(embeddings)):
       raise errors.DivergedError(
         "the model diverged: its embeddings are not finite; a lower"
         " client_learning_rate or server_learning_rate may help."
       )
-    return Embedded(embeddings, images.labels, images.num_found)
+    return Embedded(embeddings, images.labels, images.num_found, with_metrics)
 
   def embed_all(self) -> dict[str, Embedded]:
     """Embeds the images of every split."""
     return {
-      split: self._embed_images(images)
+      split: self._embed_images(images, with_metrics=self._with_metrics)
       for split, images in self._by_split.items()
     }
 
@@ -138,12 +152,9 @@ class Evaluator:
     return self._evaluate(self.embed_all())
 
   def _evaluate(self, embedded: Mapping[str, Embedded]) -> _Results:
-    evaluate = functools.partial(
-      Embedded.evaluate, with_metrics=self._with_metrics
-    )
     # Most of it is NumPy's, which lets another thread run.
     with futures.ThreadPoolExecutor() as threads:
-      results = threads.map(evaluate, embedded.values())
+      results = threads.map(Embedded.evaluate, embedded.values())
       return dict(zip(embedded, results, strict=True))
 
   def compare(
