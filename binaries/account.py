@@ -155,39 +155,36 @@ class _Account:
     plan = {*_NEEDED, *self._participation.names, *self._mechanism.names}
     account = {*plan, "delta", "accountant"}
     self._of_plan = plan
-    # Each command's flags.
-    self._flags_of = {
-      "epsilon": {*account, "num_parameters", "run_dir"},
-      "calibrate": {*account, "target_epsilon", "solve_for"},
-      # Users are drawn in secret there, whatever was known of the simulation's.
-      "extrapolate": {
-        *(*account, "run_dir", "extrapolated_num_users", "cohort_factor")
-      }
-      - {"known_schedule"},
+    # What answers each command, and its flags.
+    self._commands: dict[
+      str, tuple[Callable[[AccountConfig], _Answer], set[str]]
+    ] = {
+      "epsilon": (self._epsilon, {*account, "num_parameters", "run_dir"}),
+      "calibrate": (self._calibrate, {*account, "target_epsilon", "solve_for"}),
       # It finds all else, for users who are drawn in secret.
-      "optimize": {
-        *("mechanism", "participation", "rounds", "delta", "target_epsilon"),
-        *(*self._participation.names, "output_png"),
-      }
-      - {"known_schedule"},
-      "release": {"run_dir"},
-      "budget": set(),
-      "table": set(),
-    }
-    self._answers: dict[str, Callable[[AccountConfig], _Answer]] = {
-      "epsilon": self._epsilon,
-      "calibrate": self._calibrate,
-      "optimize": self._optimize,
-      "extrapolate": self._extrapolate,
-      "release": self._release,
-      "budget": self._budget,
-      "table": self._table,
+      "optimize": (
+        self._optimize,
+        {
+          *("mechanism", "participation", "rounds", "delta", "target_epsilon"),
+          *(*self._participation.names, "output_png"),
+        }
+        - {"known_schedule"},
+      ),
+      # Users are drawn in secret there, whatever was known of the simulation's.
+      "extrapolate": (
+        self._extrapolate,
+        {*account, "run_dir", "extrapolated_num_users", "cohort_factor"}
+        - {"known_schedule"},
+      ),
+      "release": (self._release, {"run_dir"}),
+      "budget": (self._budget, set()),
+      "table": (self._table, set()),
     }
 
   def execute(self) -> None:
     """Computes, prints and writes what the command is for."""
     command, *self._files = self._parser.parse(
-      tuple(self._answers), takes_arguments=True
+      tuple(self._commands), takes_arguments=True
     )
     if len(self._files) != (command == "budget"):
       raise errors.FieldError(
@@ -198,7 +195,8 @@ class _Account:
     config = self._config.create()
     self._check_flags(command, config)
     account_output.check_output(config.output_json)
-    values, text = self._answers[command](config)
+    answer, _ = self._commands[command]
+    values, text = answer(config)
     account_output.write(config.output_json, values)
     print(text)
 
@@ -217,9 +215,9 @@ class _Account:
 
   def _check_flags(self, command: str, config: AccountConfig) -> None:
     """Refuses flags that the command has no use for."""
-    every = set().union(*self._flags_of.values())
+    every = set().union(*(flags for _, flags in self._commands.values()))
     self._refuse(
-      every - self._flags_of[command],
+      every - self._commands[command][1],
       f"with {command}",
       "which has no use for it",
     )

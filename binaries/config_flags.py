@@ -298,7 +298,6 @@ class ConfigFlags(Generic[_ConfigT]):
         default=default,
         details=details.get(field.spec.name, ""),
       )
-    self.names = tuple(dict.fromkeys(field.flag for field in self._fields))
 
   def _read_spec(self, spec: config_lib.FieldSpec) -> config_lib.FieldSpec:
     registry = self._choices.get(spec.name)

@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> None:
   with config_flags.Parser(argv, __doc__, expand=smoke.expand) as parser:
     options = parser.add(training_flags.RunOptions)
     export = parser.add(ExportOptions)
-    spec = training_flags.PooledSpecFlags(parser, OBJECTIVES)
+    spec = training_flags.SpecFlags(parser, OBJECTIVES)
     parser.parse()
     training_flags.execute(
       options.create(), spec, export_backbone=export.create().export_backbone

@@ -27,7 +27,7 @@ with epy.lazy_imports():
   from tff_fedemb.training import train
 
 # These have no flag: the task, the cohort and the run settle them.
-_SETTLED = (
+_SETTLED: tuple[str, ...] = (
   *("participation__num_users", "participation__users_per_round"),
   *("max_participations", "known_schedule", "equal_work"),
   *("mechanism__clients_per_round", "noise_seed"),
@@ -36,6 +36,17 @@ _SETTLED = (
 _PRIVATE_PARTS = (
   *("participation", "mechanism", "server_optimizer"),
   *("delta", "deployment", "extrapolation"),
+)
+# Parts of private training where the user chooses none.
+_DEFAULTS = {
+  "participation": fixed_size.FixedSize.name,
+  "mechanism": aggregators.DEFAULT,
+  "server_optimizer": server_optimizers.DEFAULT,
+}
+_PRIVATE_ALGORITHMS = registry.Registry(
+  algorithms.ALGORITHMS.base,
+  {name: x for name, x in algorithms.ALGORITHMS.items() if x.is_private},
+  kind="algorithm",
 )
 
 
@@ -83,40 +94,42 @@ class Cohort(config_lib.Config):
   clients_per_round: int = config_lib.field(8, minimum=1)
 
 
-def restrict(*, is_private: bool) -> registry.Registry:
-  """The algorithms of which updates are, or are not, aggregated privately."""
-  return registry.Registry(
-    algorithms.ALGORITHMS.base,
-    {
-      name: found
-      for name, found in algorithms.ALGORITHMS.items()
-      if found.is_private == is_private
-    },
-    kind="algorithm",
-  )
-
-
 class SpecFlags:
-  """The flags of a `RunSpec` with private algorithms."""
+  """The flags of a `RunSpec`, with private algorithms or on pooled data."""
 
-  def __init__(self, parser: config_flags.Parser):
-    """Defines the flags."""
+  def __init__(
+    self,
+    parser: config_flags.Parser,
+    objectives: registry.Registry | None = None,
+  ):
+    """Defines the flags.
+
+    Args:
+      parser: The program's.
+      objectives: Of training on pooled data, algorithms by the names of flag
+        objective, the default first; `None` for private training.
+    """
     task_lib.load_tasks()
     self.parser = parser
+    self._is_private = objectives is None
+    if objectives is None:
+      skip, choices, defaults = _SETTLED, _PRIVATE_ALGORITHMS, _DEFAULTS
+    else:
+      skip, choices = (*_SETTLED, *_PRIVATE_PARTS), objectives
+      defaults = {"algorithm": next(iter(objectives))}
     self._spec = parser.add(
       spec_lib.RunSpec,
-      skip=_SETTLED,
-      choices={"algorithm": restrict(is_private=True)},
-      defaults={
-        "participation": fixed_size.FixedSize.name,
-        "mechanism": aggregators.DEFAULT,
-        "server_optimizer": server_optimizers.DEFAULT,
-      },
+      skip=skip,
+      choices={"algorithm": choices},
+      defaults=defaults,
     )
-    self._cohort = parser.add(Cohort)
+    if self._is_private:
+      self._cohort = parser.add(Cohort)
 
   def create(self) -> spec_lib.RunSpec:
     """Creates the spec that the flags describe."""
+    if not self._is_private:
+      return self._spec.create()
     parser = self.parser
     if parser.value("deployment") and not parser.value("participation"):
       parser.set({"participation": check_ins.CheckIns.name})
@@ -127,34 +140,8 @@ class SpecFlags:
     )
 
 
-class PooledSpecFlags:
-  """The flags of a `RunSpec` that trains on pooled data."""
-
-  def __init__(
-    self, parser: config_flags.Parser, objectives: registry.Registry
-  ):
-    """Defines the flags.
-
-    Args:
-      parser: The program's.
-      objectives: Algorithms by the names of flag objective, the default first.
-    """
-    task_lib.load_tasks()
-    self.parser = parser
-    self._spec = parser.add(
-      spec_lib.RunSpec,
-      skip=(*_SETTLED, *_PRIVATE_PARTS),
-      choices={"algorithm": objectives},
-      defaults={"algorithm": next(iter(objectives))},
-    )
-
-  def create(self) -> spec_lib.RunSpec:
-    """Creates the spec that the flags describe."""
-    return self._spec.create()
-
-
 def open_spec(
-  flags: SpecFlags | PooledSpecFlags, *, is_smoke: bool = False
+  flags: SpecFlags, *, is_smoke: bool = False
 ) -> tuple[spec_lib.RunSpec, task_lib.Task]:
   """Reads the spec, some of which may be chosen by the size of the data.
 
@@ -191,9 +178,7 @@ def open_spec(
   return flags.create().with_absolute_paths(), task
 
 
-def execute(
-  options: RunOptions, flags: SpecFlags | PooledSpecFlags, **others: Any
-) -> None:
+def execute(options: RunOptions, flags: SpecFlags, **others: Any) -> None:
   """Plans or trains what the flags describe.
 
   Args:

@@ -70,7 +70,6 @@ _TESTED_THROUGH = {
   "tff_fedemb.report.training_report": "tests/binaries/run_federated_test.py",
   "tff_fedemb.run.deployment": "tests/binaries/deployment_test.py",
   "tff_fedemb.run.experiment": "tests/binaries/run_federated_test.py",
-  "tff_fedemb.run.extrapolation": "tests/binaries/run_federated_test.py",
   "tff_fedemb.serving.image_sources": "tests/binaries/extract_features_test.py",
   "tff_fedemb.serving.match": "tests/binaries/match_test.py",
   "tff_fedemb.training.audit": "tests/binaries/audit_test.py",

@@ -3,7 +3,6 @@
 https://chromedevtools.github.io/devtools-protocol/
 """
 
-import base64
 import contextlib
 import fcntl
 import itertools
@@ -96,11 +95,6 @@ class Page:
     )
     assert "exceptionDetails" not in result, result
     return result["result"].get("value")
-
-  def print(self, path: pathlib.Path) -> None:
-    """Writes the page as PDF."""
-    printed = self.call("Page.printToPDF", preferCSSPageSize=True)
-    path.write_bytes(base64.b64decode(printed["data"]))
 
   @property
   def requests(self) -> list[str]:

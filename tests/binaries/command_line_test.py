@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from binaries import choice_flags
 from binaries import command_line
 from binaries import config_flags
 from tff_fedemb import config
@@ -38,17 +37,6 @@ class _One(_Part):
   """
 
   bands: int = config.field(2, minimum=1, flag="num_bands")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Own(_Part):
-  """One of somebody's own.
-
-  Attributes:
-    strength: How strong.
-  """
-
-  strength: float = 1.0
 
 
 _KINDS = registry.Registry(_Part, {"one": _One, "plain": _Part}, kind="part")
@@ -84,10 +72,6 @@ def _parse(*arguments, **options):
     return found.create()
 
 
-def test_defaults_are_those_of_the_configuration():
-  assert _parse() == _Config()
-
-
 def test_flags_set_fields_of_chosen_parts():
   found = _parse(
     *("--rounds=3", "--kind", "b", "--the_scale=2", "--names=x,y"),
@@ -101,15 +85,6 @@ def test_flags_set_fields_of_chosen_parts():
     is_quick=True,
     part=_One(bands=4, length=5),
   )
-
-
-def test_a_class_of_ones_own_has_flags():
-  name = f"{__name__}:Own"
-  made = _parse(f"--which={name}", "--strength=2")
-  assert type(made.part).__name__ == "Own"
-  assert made.part.strength == 2.0
-  with pytest.raises(errors.DataError, match="--which: nowhere:Own must be"):
-    _parse("--which=nowhere:Own")
 
 
 @pytest.mark.parametrize(
@@ -131,28 +106,12 @@ def test_an_error_names_the_flag(arguments, line):
   assert str(error.value).startswith(line)
 
 
-@pytest.mark.parametrize("word", ["--no_such_flag=1", "--rounds=x"])
-def test_flags_that_there_are_not(word):
-  with pytest.raises(errors.DataError, match="flag") as error:
-    _parse(word)
-  assert "\n" not in str(error.value)
-
-
 def test_a_flagfile_may_have_flags_of_parts_that_are_not_chosen(tmp_path):
   path = tmp_path / "some.flags"
   path.write_text("--which=one\n--num_bands=4\n--rounds=2\n")
   assert _parse(f"--flagfile={path}").part == _One(bands=4)
   made = _parse(f"--flagfile={path}", "--which=plain")
   assert made == _Config(rounds=2, part=_Part())
-
-
-def test_fields_that_have_no_flag():
-  found = _parse("--rounds=2", skip=("names", "part__length"))
-  assert found == _Config(rounds=2)
-  with pytest.raises(errors.DataError, match="names"):
-    _parse("--names=x", skip=("names", "part__length"))
-  with pytest.raises(errors.DataError, match="length"):
-    _parse("--length=2", skip=("names", "part__length"))
 
 
 def test_help_is_the_documentation(capsys):
@@ -165,33 +124,6 @@ def test_help_is_the_documentation(capsys):
   assert "--[no]is_quick Whether it is quick [false]." in output
   assert "--num_bands Number of bands [2]. (--which=one)" in output
   assert "--the_scale How large." in output
-
-
-def test_fields_of_a_class_that_is_chosen_later():
-  with config_flags.Parser(["program", "--num_bands=3"], "") as parser:
-    choice = choice_flags.ChoiceFlags(parser, "part", _KINDS)
-    parser.parse()
-    assert choice.create("one", length=2) == _One(bands=3, length=2)
-    with pytest.raises(errors.FieldError) as error:
-      choice.create("plain")
-  assert str(error.value) == (
-    "--num_bands must not be set with part plain, which has no use for it,"
-    " found 3."
-  )
-
-
-@pytest.mark.parametrize(
-  ("arguments", "line"),
-  [
-    (["plan"], "arguments must be one of run, report, and flags"),
-    (["run", "report"], "arguments must be one of run, report"),
-  ],
-)
-def test_unknown_commands(arguments, line):
-  parser = config_flags.Parser(["program", *arguments], "")
-  with pytest.raises(errors.FieldError) as error:
-    parser.parse(("run", "report"))
-  assert str(error.value).startswith(line)
 
 
 def _start(main):
@@ -234,16 +166,11 @@ def test_another_broken_pipe_is_told():
   ("error", "line"),
   [
     (errors.FieldError("--v", "be 1", 2), "--v must be 1, found 2."),
-    (errors.FieldError("x y", "be 1", 2), "x y must be 1, found 2."),
     (errors.DataError("a.txt is\ncut."), "a.txt is cut."),
     (errors.DivergedError("it diverged."), "it diverged."),
     (
       OSError(errno.ENOSPC, "No space left on device"),
       "a file cannot be written: No space left on device.",
-    ),
-    (
-      OSError(errno.EFBIG, "File too large", "a.png"),
-      "a.png cannot be written: File too large.",
     ),
   ],
 )

@@ -2,8 +2,6 @@
 
 import itertools
 import json
-import signal
-import time
 
 import pytest
 
@@ -52,12 +50,7 @@ def test_killed_run_goes_on_with_the_blocks_it_drew(
       log=tmp_path / "log",
     )
 
-  victim, metrics = start(), run_dir / "metrics.csv"
-  while victim.poll() is None:
-    if metrics.exists() and len(metrics.read_text().splitlines()) > 7:
-      victim.send_signal(signal.SIGKILL)
-    time.sleep(0.02)
-  assert victim.wait() == -signal.SIGKILL, "it ended before it was killed"
+  programs.kill_in_the_middle(start(), run_dir)
   assert start().wait() == 0, (tmp_path / "log").read_text()
   assert "Resuming after round 6." in (tmp_path / "log").read_text()
   with participation_trace.TraceReader(run_dir / "participation.trace") as read:

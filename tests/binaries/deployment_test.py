@@ -2,8 +2,6 @@
 
 import json
 import pathlib
-import signal
-import time
 
 import pandas as pd
 import pytest
@@ -102,39 +100,6 @@ def test_a_run_under_a_deployment(data_dir, own, tmp_path):
   programs.check_refused(ended, "--run_dir must hold a deployment.json")
 
 
-@pytest.mark.parametrize(
-  ("flags", "message"),
-  [
-    # The false claim: a coin that the server never flipped.
-    (
-      ["--deployment=phones", "--participation=poisson"],
-      "--participation must be check_ins with a deployment, whose devices"
-      " decide who is there, found poisson.",
-    ),
-    (
-      ["--deployment=phones", "--users_per_client=2"],
-      "--users_per_client must be 1 with participation check_ins",
-    ),
-    (
-      ["--deployment=phone"],
-      "a deployment must be one of ideal, phones, harsh",
-    ),
-  ],
-)
-def test_what_is_no_claim_under_a_deployment(
-  data_dir, tmp_path, flags, message
-):
-  ended = programs.call(
-    "run_federated",
-    *_TINY,
-    f"--data_dir={data_dir}",
-    f"--run_dir={tmp_path / 'run'}",
-    *flags,
-  )
-  programs.check_refused(ended, message)
-  assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.slow
 def test_a_killed_run_goes_on_with_the_same_devices(data_dir, tmp_path):
   own = tmp_path / "own.yaml"
@@ -151,12 +116,7 @@ def test_a_killed_run_goes_on_with_the_same_devices(data_dir, tmp_path):
     )
 
   process, victim = start(whole), start(killed)
-  while victim.poll() is None:
-    metrics = killed / "metrics.csv"
-    if metrics.exists() and len(metrics.read_text().splitlines()) > 7:
-      victim.send_signal(signal.SIGKILL)
-    time.sleep(0.02)
-  assert victim.wait() == -signal.SIGKILL, "it ended before it was killed"
+  programs.kill_in_the_middle(victim, killed)
   assert start(killed).wait() == 0
   assert process.wait() == 0
   assert "Resuming after round" in pathlib.Path(f"{killed}.log").read_text()

@@ -41,27 +41,23 @@ _FLAGS = (
 _ROUNDS_BEFORE = 3
 
 
-def _interrupt(process, data_file):
-  """Ctrl-C, which reaches every process of the terminal, workers as well."""
-  del data_file  # Unused.
-  os.killpg(process.pid, signal.SIGINT)
-
-
-def _terminate(process, data_file):
-  """What `kill` sends, to the program alone."""
-  del data_file  # Unused.
-  process.send_signal(signal.SIGTERM)
-
-
-def _damage(process, data_file):
-  del process  # Unused.
-  os.truncate(data_file, 0)
-
-
-# What ends the program, its exit status, and what it says.
-_INTERRUPT = (_interrupt, 130, "interrupted")
-_TERMINATE = (_terminate, 128 + signal.SIGTERM, "Interrupted after round")
-_DAMAGE = (_damage, 1, "Traceback")
+# By name: what ends the program, its exit status, and what it says.
+_ENDINGS = {
+  # Ctrl-C, which reaches every process of the terminal, workers as well.
+  "interrupt": (
+    lambda process, _: os.killpg(process.pid, signal.SIGINT),
+    *(130, "interrupted"),
+  ),
+  # What `kill` sends, to the program alone.
+  "terminate": (
+    lambda process, _: process.terminate(),
+    *(128 + signal.SIGTERM, "Interrupted after round"),
+  ),
+  "damage": (
+    lambda _, data_file: os.truncate(data_file, 0),
+    *(1, "Traceback"),
+  ),
+}
 
 
 def _start(directory, log, *more):
@@ -114,25 +110,20 @@ def _end_in_the_middle(process, directory, data_file, end):
   return process.wait(timeout=_TIMEOUT_SECONDS), has_worker
 
 
-def _name(endings):
-  return "_".join(end.__name__.strip("_") for end, _, _ in endings)
-
-
 @pytest.mark.parametrize(
   ("runtime", "endings"),
   [
-    ("in_process", [_INTERRUPT]),
-    ("tff", [_TERMINATE, _INTERRUPT]),
-    ("in_process", [_DAMAGE, _TERMINATE]),
-    ("tff", [_DAMAGE]),
+    ("in_process", "interrupt"),
+    ("tff", "terminate interrupt"),
+    ("in_process", "damage terminate"),
+    ("tff", "damage"),
     pytest.param(
-      *("ray", [_TERMINATE, _INTERRUPT]),
+      *("ray", "terminate interrupt"),
       marks=pytest.mark.skipif(
         importlib.util.find_spec("ray") is None, reason="Ray is an extra"
       ),
     ),
   ],
-  ids=lambda value: value if isinstance(value, str) else _name(value),
 )
 def test_ended_run_is_saved_and_leaves_no_process(
   data_dir, tmp_path, runtime, endings
@@ -141,7 +132,7 @@ def test_ended_run_is_saved_and_leaves_no_process(
   log = tmp_path / "log"
   rounds_done = 0
   # None stands for the program that nothing ends.
-  for ending in [*endings, None]:
+  for ending in [*endings.split(), None]:
     shutil.copyfile(data_dir / data_file.name, data_file)
     more = ["--ray_workers=1"] if runtime == "ray" else []
     process = _start(tmp_path, log, f"--runtime={runtime}", *more)
@@ -149,14 +140,14 @@ def test_ended_run_is_saved_and_leaves_no_process(
       if ending is None:
         assert process.wait(timeout=_TIMEOUT_SECONDS) == 0, log.read_text()
       else:
-        end, status, message = ending
+        end, status, message = _ENDINGS[ending]
         found, has_worker = _end_in_the_middle(
           process, tmp_path, data_file, end
         )
         text = log.read_text()
         assert found == status, text
         assert message in text
-        assert ("Traceback" in text) == (end is _damage)
+        assert ("Traceback" in text) == (ending == "damage")
         # The check below means something only if there was one.
         assert has_worker == (runtime == "tff")
     finally:
@@ -221,7 +212,7 @@ def _limit_files(monkeypatch):
 def _fill_disk(monkeypatch):
   """Has room for all but the pictures."""
 
-  def fail(*arguments):
+  def fail(*arguments, **options):
     raise OSError(errno.ENOSPC, "No space left on device", "overview.png")
 
   monkeypatch.setattr(training_plots, "plot_overview", fail)

@@ -4,17 +4,13 @@ import itertools
 import pathlib
 import re
 
-import dp_accounting
-from dp_accounting.pld import pld_privacy_accountant
 import pytest
 
 from tests.binaries import programs
 from tff_fedemb import errors
 from tff_fedemb.participation import registry as participations
-from tff_fedemb.privacy import composition
 from tff_fedemb.run import experiment
-from tff_fedemb.run import extrapolation
-from tff_fedemb.strategies import tree
+from tff_fedemb.run import spec as spec_lib
 
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 _FLAGFILES = pathlib.Path("binaries/flagfiles")
@@ -34,8 +30,16 @@ _NUM_USERS = {
   "inaturalist": (9_275, 100),
   "digiface": (88_087, 59),
 }
-# What is left of a run that ends in two minutes.
-_LARGEST_SMOKE = {"rounds": 30, "image_size": 48, "users": 64}
+_OF_ALGORITHM = {
+  name: {
+    "algorithm": "fedavg" if name == "fedavg" else "fedemb",
+    "aggregator": "tree" if name == "ftrl" else "gaussian",
+    "participation": "min_separation" if name == "ftrl" else "fixed_size",
+    "server_optimizer": "sgd",
+    "server_momentum": 0.9,
+  }
+  for name in _FEDERATED
+}
 
 
 @pytest.fixture(name="parsed", scope="module")
@@ -45,51 +49,39 @@ def _parsed():
   for program, algorithms in _PROGRAMS.items():
     for task, algorithm in itertools.product(_BACKBONES, algorithms):
       name = f"{task}_{algorithm}"
-      values[name] = _parse(program, name)
-      values[f"{name} small"] = _parse(program, name, "--smoke")
+      values[name] = _read(program, name).settings()
+      small = _read(program, name, "--smoke")
+      values[f"{name} small"] = small.settings()
   return values
 
 
-def _parse(program, name, *arguments):
+def _read(program, name, *arguments):
   path = f"--flagfile={_FLAGFILES / name}.flags"
-  return programs.read_spec(program, path, *arguments).settings()
+  return programs.read_spec(program, path, *arguments)
 
 
 def _check(values, **expected):
   assert {name: values[name] for name in expected} == expected
 
 
+def _users_of_round(values):
+  if "clients_per_round" not in values:
+    return values["users_per_round"]
+  return values["clients_per_round"] * values["users_per_client"]
+
+
 @pytest.mark.parametrize("task", _BACKBONES)
 @pytest.mark.parametrize("algorithm", [*_FEDERATED, "centralized"])
-def test_flagfile_parses_and_is_of_its_benchmark(parsed, task, algorithm):
-  for size in ("", " small"):
-    values = parsed[f"{task}_{algorithm}{size}"]
-    _check(
-      values,
-      task=task,
-      data_dir=None,
-      pretrained_backbone=None,
-      trainable=None,
-      on_bad_example="fail",
-    )
+def test_a_benchmark_is_of_the_published_size_or_small(parsed, task, algorithm):
+  whole = parsed[f"{task}_{algorithm}"]
+  small = parsed[f"{task}_{algorithm} small"]
+  for values, num_users in zip((whole, small), _NUM_USERS[task], strict=True):
+    _check(values, task=task, data_dir=None, on_bad_example="fail")
+    assert _users_of_round(values) <= num_users
     if algorithm != "centralized":
-      is_ftrl = algorithm == "ftrl"
-      _check(
-        values,
-        algorithm="fedavg" if algorithm == "fedavg" else "fedemb",
-        aggregator="tree" if is_ftrl else "gaussian",
-        participation="min_separation" if is_ftrl else "fixed_size",
-        server_optimizer="sgd",
-        server_momentum=0.9,
-      )
-
-
-@pytest.mark.parametrize("task", _BACKBONES)
-@pytest.mark.parametrize("algorithm", [*_FEDERATED, "centralized"])
-def test_whole_runs_are_of_the_published_size(parsed, task, algorithm):
-  values = parsed[f"{task}_{algorithm}"]
+      _check(values, **_OF_ALGORITHM[algorithm])
   _check(
-    values,
+    whole,
     rounds=200 if task == "emnist" else 800,
     backbone=_BACKBONES[task],
     image_size=None,
@@ -97,20 +89,26 @@ def test_whole_runs_are_of_the_published_size(parsed, task, algorithm):
     # All pairs of all held-out images.
     max_held_out_images=0,
   )
-  if algorithm == "centralized":
-    assert values["users_per_round"] <= _NUM_USERS[task][0]
-    return
-  # On EMNIST the noise is the run's own.
-  noise_multiplier, factor = {"fedemb": 0.02, "fedavg": 0.015, "ftrl": 0.26}, 64
-  _check(
-    values,
-    noise_multiplier=0.62 if task == "emnist" else noise_multiplier[algorithm],
-    extrapolated_num_users=10_000_000,
-    extrapolated_cohort_factor=1 if task == "emnist" else factor,
-    extrapolated_delta=1e-7,
-  )
-  # DP-FedAvg's head has the learning rate of its backbone.
-  assert (values["head_lr_scale"] == 1) == (algorithm == "fedavg")
+  if algorithm != "centralized":
+    # On EMNIST the noise is the run's own.
+    noise = {"fedemb": 0.02, "fedavg": 0.015, "ftrl": 0.26}[algorithm]
+    _check(
+      whole,
+      noise_multiplier=0.62 if task == "emnist" else noise,
+      extrapolated_num_users=10_000_000,
+      extrapolated_cohort_factor=1 if task == "emnist" else 64,
+      extrapolated_delta=1e-7,
+    )
+    # DP-FedAvg's head has the learning rate of its backbone.
+    assert (whole["head_lr_scale"] == 1) == (algorithm == "fedavg")
+  # What is left of a run that ends in two minutes.
+  assert small["rounds"] <= 30 and _users_of_round(small) <= 64
+  assert 0 < small["evaluate_every"] < small["rounds"]
+  if task == "emnist":
+    _check(small, backbone="lenet", image_size=None)
+  else:
+    _check(small, backbone="resnet_small", augmentation="none")
+    assert small["image_size"] <= 48
 
 
 def test_emnist_is_the_published_command(parsed):
@@ -134,29 +132,6 @@ def test_emnist_is_the_published_command(parsed):
   )
 
 
-def _extrapolate(settings, *, num_users):
-  """What a run with these settings prints beside its own cost, by RDP."""
-  config = extrapolation.ExtrapolationConfig(
-    extrapolated_num_users=settings["extrapolated_num_users"],
-    cohort_factor=settings["extrapolated_cohort_factor"],
-    extrapolated_delta=settings["extrapolated_delta"],
-  )
-  claim = participations.create_participation(
-    settings["participation"],
-    num_users=num_users,
-    users_per_round=64 * 32,
-    users_per_client=32,
-  )
-  mechanism = settings["aggregator"]
-  strategy = tree.TreeStrategy() if mechanism == "tree" else None
-  return config.extrapolate(
-    settings["rounds"],
-    noise=composition.Noise(settings["noise_multiplier"], strategy),
-    participation=claim,
-    accountants=("rdp",),
-  )
-
-
 def test_digiface_is_the_headline_table(parsed):
   # Xu et al. 2023, the table on DigiFace with ResNet-50.
   for algorithm, server_learning_rate in {
@@ -171,8 +146,10 @@ def test_digiface_is_the_headline_table(parsed):
       users_per_client=32,
       task_variant="all",
     )
-    settings = parsed[f"digiface_{algorithm}"]
-    found = _extrapolate(settings, num_users=_NUM_USERS["digiface"][0])
+    # What such a run prints beside its own cost, by RDP.
+    spec = _read("run_federated", f"digiface_{algorithm}")
+    run = experiment.resolve_cost(spec, _NUM_USERS["digiface"][0])
+    found = run.extrapolate(accountants=("rdp",))
     reading = "user_level" if algorithm == "ftrl" else "authors"
     printed = {"fedavg": "5.62", "fedemb": "3.90", "ftrl": "9.67"}[algorithm]
     assert f"{getattr(found, reading).epsilon:.2f}" == printed
@@ -187,7 +164,7 @@ def test_digiface_is_the_headline_table(parsed):
 
 
 def test_delta_of_an_extrapolation():
-  config = extrapolation.ExtrapolationConfig
+  config = spec_lib.ExtrapolationConfig
   assert config().extrapolated_delta == 2e-8
   assert config(extrapolated_num_users=0).extrapolated_delta is None
   with pytest.raises(
@@ -196,33 +173,6 @@ def test_delta_of_an_extrapolation():
     r"1e-07, found 1\.1e-07",
   ):
     config(extrapolated_delta=1.1e-7)
-
-
-@pytest.mark.parametrize("task", _BACKBONES)
-@pytest.mark.parametrize("algorithm", [*_FEDERATED, "centralized"])
-def test_smoke_is_small(parsed, task, algorithm):
-  values = parsed[f"{task}_{algorithm} small"]
-  assert values["rounds"] <= _LARGEST_SMOKE["rounds"]
-  assert 0 < values["evaluate_every"] < values["rounds"]
-  if algorithm == "centralized":
-    users = values["users_per_round"]
-  else:
-    users = values["clients_per_round"] * values["users_per_client"]
-  assert users <= min(_LARGEST_SMOKE["users"], _NUM_USERS[task][1])
-  if task == "emnist":
-    # Of one size only.
-    _check(values, backbone="lenet", image_size=None)
-    return
-  assert values["image_size"] <= _LARGEST_SMOKE["image_size"]
-  _check(values, backbone="resnet_small", augmentation="none")
-  _check(
-    values,
-    task_variant=(
-      "72_images"
-      if task == "digiface"
-      else parsed[f"{task}_{algorithm}"]["task_variant"]
-    ),
-  )
 
 
 @pytest.mark.parametrize("size", ["", " small"])
@@ -251,56 +201,28 @@ def test_cohorts_can_be_drawn_from_the_users(parsed, task, algorithm, size):
     assert min(sizes) > 1
 
 
-@pytest.mark.parametrize("name", ["handwriting_fedemb", "handwriting_fedavg"])
-def test_runs_themselves_cost_little(name):
-  values, num_users = _parse("run_federated", name), 100_000
+@pytest.mark.parametrize(
+  ("name", "num_users", "epsilon"),
+  [
+    ("handwriting_fedemb", 100_000, 3.824),
+    ("handwriting_fedavg", 100_000, 3.824),
+    ("demo", 20_000, 2.562),
+  ],
+)
+def test_runs_themselves_cost_little(name, num_users, epsilon):
+  spec = _read("run_federated", name)
   _check(
-    values,
-    task="handwriting",
+    spec.settings(),
     num_users=num_users,
-    participation="poisson",
     users_per_client=1,
-    aggregator="gaussian",
     delta=None,
     extrapolated_num_users=0,
   )
-  # One user a client, and flips of coins: adding a user moves the sum by the
-  # clip norm.
-  accountant = pld_privacy_accountant.PLDAccountant(
-    value_discretization_interval=1e-3
-  )
-  accountant.compose(
-    dp_accounting.PoissonSampledDpEvent(
-      values["clients_per_round"] / num_users,
-      dp_accounting.GaussianDpEvent(values["noise_multiplier"]),
-    ),
-    values["rounds"],
-  )
-  assert accountant.get_epsilon(num_users**-1.1) <= 4.0
-
-
-def test_the_demo_itself_costs_little():
-  values = _parse("run_federated", "demo")
-  _check(
-    values,
-    num_users=20_000,
-    participation="random_allocation",
-    users_per_client=1,
-    aggregator="banded",
-    num_bands=4,
-    period=4,
-    delta=None,
-    extrapolated_num_users=0,
-  )
-  path = f"--flagfile={_FLAGFILES / 'demo.flags'}"
-  found = experiment.resolve_cost(
-    programs.read_spec("run_federated", path), 20_000
-  )
+  found = experiment.resolve_cost(spec, num_users)
   ledger = found.create_ledger().with_rounds(
-    found.mechanism.round_event, values["rounds"]
+    found.mechanism.round_event, spec.rounds
   )
-  assert ledger.participation.rounds_of_pass == 40
-  assert ledger.epsilon() == pytest.approx(2.562, abs=1e-3)
+  assert ledger.report().epsilon == pytest.approx(epsilon, abs=1e-3)
 
 
 def test_no_flag_is_set_twice_in_a_file():

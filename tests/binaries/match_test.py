@@ -209,32 +209,38 @@ def test_what_cannot_be_read_is_refused_or_skipped(folder):
   assert "warning: 1 file could not be read and was skipped" in ended.output
 
 
-def test_mistakes_are_one_line(folder):
-  ended, _ = _call(folder, "--far=0.0001")
-  programs.check_refused(
-    ended,
-    "--far must be a rate of which the model has a threshold: 0.001, 0.01,"
-    " found 0.0001 (few pairs)",
-  )
-  ended, _ = _call(folder, "--fpir=0.1", "--far=0.01")
-  programs.check_refused(
-    ended,
-    "--fpir must be the only one of fpir, far and threshold, found far too.",
-  )
-  ended, _ = _call(folder, "--fpir=0.001")
-  programs.check_refused(ended, "--fpir must be from 0.01 to 0.1, found 0.001")
-  ended, _ = _call(folder, query="missing")
-  programs.check_refused(ended, "--query must be a folder that can be read")
-  ended, _ = _call(folder, f"--gallery={folder / 'gallery' / 'ann'}")
-  programs.check_refused(ended, "--gallery must hold sub-folders")
+@pytest.mark.parametrize(
+  ("options", "message"),
+  [
+    (
+      ["--far=0.0001"],
+      "--far must be a rate of which the model has a threshold: 0.001, 0.01,"
+      " found 0.0001 (few pairs)",
+    ),
+    (
+      ["--fpir=0.1", "--far=0.01"],
+      "--fpir must be the only one of fpir, far and threshold, found far too.",
+    ),
+    (["--fpir=0.001"], "--fpir must be from 0.01 to 0.1, found 0.001"),
+    (["--query=missing"], "--query must be a folder that can be read"),
+    (["--gallery={}/gallery/ann"], "--gallery must hold sub-folders"),
+  ],
+)
+def test_mistakes_are_one_line(folder, options, message):
+  options = [option.format(folder) for option in options]
+  programs.check_refused(_call(folder, *options)[0], message)
+
+
+def test_a_model_without_thresholds(folder):
   path = folder / "model" / model_card.PATH
   card = model_card.read(path)
-  model_card.write(dataclasses.replace(card, verification=None), path)
-  ended, _ = _call(folder)
-  programs.check_refused(ended, "--threshold must be given for a model that")
-  model_card.write(dataclasses.replace(card, verification={"at_far": {}}), path)
-  ended, _ = _call(folder, "--fpir=0.1")
-  programs.check_refused(ended, "--fpir must be given for a model whose card")
+  for verification, options, message in (
+    (None, [], "--threshold must be given for a model that"),
+    ({"at_far": {}}, ["--fpir=0.1"], "--fpir must be given for a model whose"),
+  ):
+    card = dataclasses.replace(card, verification=verification)
+    model_card.write(card, path)
+    programs.check_refused(_call(folder, *options)[0], message)
   path.unlink()
   ended, _ = _call(folder)
   programs.check_refused(ended, "--threshold must be given for a model that")

@@ -1,6 +1,6 @@
 """An aggregator and a participation of one's own, each with an option.
 
-They are named as `module:Class`: no other file knows of them.
+They are named as `module:Class`: no registry knows of them.
 """
 
 import dataclasses
@@ -12,27 +12,8 @@ from tests.binaries import accounting
 from tests.binaries import programs
 from tests.privacy import gaussian
 from tff_fedemb import config
-from tff_fedemb.aggregators import mechanism
-from tff_fedemb.aggregators import secret_noise
 from tff_fedemb.participation import min_separation
 from tff_fedemb.training import plan as plan_lib
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Careful(mechanism.MechanismConfig):
-  """The Gaussian mechanism, which clips more than it says.
-
-  Attributes:
-    of_test_margin: Share of the clip norm that is left.
-  """
-
-  of_test_margin: float = config.field(0.0, minimum=0, below=1)
-
-  def build_query(self, specs, strategy):
-    return secret_noise.SecretGaussianSumQuery(
-      self.clip_norm * (1 - self.of_test_margin),
-      self.clip_norm * self.noise_multiplier,
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +34,8 @@ class Patient(min_separation.MinSeparation):
     return super().sample(round_num + first, key=key)
 
 
-_CAREFUL, _PATIENT = f"{__name__}:Careful", f"{__name__}:Patient"
+_OWN = "examples.own_aggregator:OwnAggregator"
+_PATIENT = f"{__name__}:Patient"
 _OF_PATIENT = (
   *(f"--participation={_PATIENT}", "--of_test_passes=2"),
   "--users_per_client=1",
@@ -62,8 +44,8 @@ _OF_PATIENT = (
 
 def _train(data_dir, *others):
   return (
-    *("--task=emnist", f"--data_dir={data_dir}", f"--aggregator={_CAREFUL}"),
-    *("--of_test_margin=0.25", "--noise_multiplier=2", "--rounds=2"),
+    *("--task=emnist", f"--data_dir={data_dir}", f"--aggregator={_OWN}"),
+    *("--kept_share=0.75", "--noise_multiplier=2", "--rounds=2"),
     *("--clients_per_round=3", "--delta=0.01", "--backbone=convnet"),
     *("--batch_size=64", "--max_evaluation_images=100", *others),
   )
@@ -75,32 +57,12 @@ def _call(*arguments):
   return ended.output
 
 
-@pytest.mark.slow
-def test_it_is_planned_accounted_for_and_reported(data_dir, tmp_path):
-  """`examples_test` has a quick run with an aggregator and a task."""
-  run_dir, report = tmp_path / "run", tmp_path / "report.html"
-  train = _train(data_dir, *_OF_PATIENT)
-  planned = _call("run_federated", *train, "--dry_run")
-  _call("run_federated", *train, f"--run_dir={run_dir}")
-  _, values = accounting.call(tmp_path, "epsilon", f"--run_dir={run_dir}")
-  _call("report", f"--run_dirs={run_dir}", f"--output={report}")
-  summary = json.loads((run_dir / "summary.json").read_text())
-  assert summary["privacy"]["epsilon"] == pytest.approx(values["epsilon"])
-  assert values["mechanism"] == _CAREFUL
-  assert values["participation"]["kind"] == _PATIENT
-  epsilon = f"{values['epsilon']:.4g}"
-  assert 0 < float(epsilon) < 10
-  assert f"ε = {epsilon}" in report.read_text(encoding="utf-8")
-  # The dry run prints three significant digits, the report four.
-  assert f"{values['epsilon']:.3g}" in planned
-
-
 def test_they_are_planned_and_accounted_for(data_dir, tmp_path, monkeypatch):
   # `deployment_test` measures a round.
   monkeypatch.setattr(plan_lib, "_tell_round", lambda *_: iter(()))
   planned = _call("run_federated", *_train(data_dir, *_OF_PATIENT), "--dry_run")
   ended, values = accounting.call(
-    *(tmp_path, "epsilon", f"--mechanism={_CAREFUL}", *_OF_PATIENT),
+    *(tmp_path, "epsilon", f"--mechanism={_OWN}", *_OF_PATIENT),
     *("--num_users=6", "--users_per_round=3", "--rounds=2", "--delta=0.01"),
     *("--noise_multiplier=2", "--accountant=gaussian"),
   )
@@ -114,7 +76,7 @@ def test_they_are_planned_and_accounted_for(data_dir, tmp_path, monkeypatch):
 
 def test_it_is_calibrated_and_compared(tmp_path):
   plan = (
-    *(f"--mechanism={_CAREFUL}", "--num_users=1000", "--users_per_round=100"),
+    *(f"--mechanism={_OWN}", "--num_users=1000", "--users_per_round=100"),
     *("--rounds=40", "--delta=1e-4"),
   )
 
@@ -123,24 +85,19 @@ def test_it_is_calibrated_and_compared(tmp_path):
     assert ended.status == 0, ended.errors
     return ended.output, values
 
-  own = ("--participation=poisson", "--of_test_margin=0.5")
+  own = ("--participation=poisson", "--kept_share=0.5")
   _, values = account("calibrate", "--target_epsilon=2", *own)
   solution = values["user_level"]
-  assert solution["plan"]["mechanism"] == _CAREFUL
+  assert solution["plan"]["mechanism"] == _OWN
   noise = f"--noise_multiplier={solution['value']}"
   assert account("epsilon", noise, *own)[1]["epsilon"] == solution["epsilon"]
   output, values = account("optimize", "--target_epsilon=2")
-  assert {found["mechanism"] for found in values["candidates"]} == {_CAREFUL}
-  assert f"--aggregator={_CAREFUL}" in output
-  independent, _ = accounting.call(
-    tmp_path,
-    *("optimize", "--target_epsilon=2", "--mechanism=gaussian", *plan[1:]),
-  )
-  assert _CAREFUL not in independent.output
+  assert {found["mechanism"] for found in values["candidates"]} == {_OWN}
+  assert f"--aggregator={_OWN}" in output
   picture = tmp_path / "pictures" / "epsilon_by_rounds.png"
   _call(
     *("plot_privacy", f"--output_dir={picture.parent}", plan[0]),
-    *("--participation=min_separation", "--of_test_margin=0.5"),
+    *("--participation=min_separation", "--kept_share=0.5"),
     *("--num_users=1000", "--users_per_round=100", "--noise_multipliers=9"),
   )
   assert picture.exists()
@@ -160,23 +117,19 @@ def test_it_is_tuned(data_dir, tmp_path):
   report = json.loads((directory / "release/tuning.json").read_text())
   assert report["best"]["hyperparameters"].keys() == {"server_learning_rate"}
   trials = json.loads((directory / "run.json").read_text())["trials"]
-  assert trials["mechanism"]["kind"] == _CAREFUL
-  assert trials["mechanism"]["of_test_margin"] == 0.25
+  assert trials["mechanism"]["kind"] == _OWN
+  assert trials["mechanism"]["kept_share"] == 0.75
 
 
 @pytest.mark.parametrize(
   ("arguments", "message"),
   [
-    (
-      ["--aggregator=no.such:Part"],
-      "error: --aggregator: no.such:Part must be",
-    ),
     ([f"--aggregator={_PATIENT}"], "must be a subclass of tff_fedemb.aggreg"),
     (
-      [f"--aggregator={_CAREFUL}", "--of_test_margin=2"],
-      "--of_test_margin mus",
+      [f"--aggregator={_OWN}", "--kept_share=2"],
+      "--kept_share mus",
     ),
-    (["--of_test_margin=0.5"], "Unknown command line flag 'of_test_margin'"),
+    (["--kept_share=0.5"], "Unknown command line flag 'kept_share'"),
   ],
 )
 def test_mistakes(arguments, message):

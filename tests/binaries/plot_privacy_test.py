@@ -32,10 +32,8 @@ def pictures(tmp_path):
 @pytest.mark.parametrize(
   "mechanism,participation",
   [
-    ("gaussian", "min_separation"),
     ("tree", "min_separation"),
     ("gaussian", "poisson"),
-    ("gaussian", "fixed_size"),
     ("gaussian", "random_allocation"),
   ],
 )
@@ -92,9 +90,7 @@ def test_picture_of_measured_runs_without_tensorflow(tmp_path):
   "arguments,error",
   [
     (["--noise_multipliers=1,x"], "--noise_multipliers must be 1 to 6"),
-    (["--noise_multipliers=1,2,3,4,5,6,7"], "--noise_multipliers must be"),
     (["--num_users=10"], "--users_per_round must be"),
-    (["--delta=2"], "--delta must be"),
     (["--participation=often"], "--participation must be one of"),
     (
       ["--mechanism=tree", "--participation=poisson"],

@@ -7,8 +7,10 @@ import importlib
 import io
 import os
 import pathlib
+import signal
 import subprocess
 import sys
+import time
 
 from binaries import command_line
 from binaries import config_flags
@@ -65,6 +67,16 @@ def start(module: str, *arguments: str, options=()) -> Ended:
   return Ended(process.returncode, output, errors)
 
 
+def kill_in_the_middle(process: subprocess.Popen, run_dir, rounds=7) -> None:
+  """Kills a training program that has reported so many rounds."""
+  metrics = run_dir / "metrics.csv"
+  while process.poll() is None:
+    if metrics.exists() and len(metrics.read_text().splitlines()) > rounds:
+      process.kill()
+    time.sleep(0.02)
+  assert process.wait() == -signal.SIGKILL, "it ended before it was killed"
+
+
 def check_refused(ended: Ended, message: str) -> None:
   """Checks that a program ended with one line, which begins so."""
   assert ended.status == 1
@@ -102,9 +114,9 @@ def read_spec(program: str, *arguments: str):
     [program, *arguments], "", expand=smoke.expand
   ) as parser:
     parser.add(training_flags.RunOptions)
-    if program == "run_centralized":
-      flags = training_flags.PooledSpecFlags(parser, run_centralized.OBJECTIVES)
-    else:
-      flags = training_flags.SpecFlags(parser)
+    is_pooled = program == "run_centralized"
+    flags = training_flags.SpecFlags(
+      parser, run_centralized.OBJECTIVES if is_pooled else None
+    )
     parser.parse()
     return flags.create()

@@ -181,21 +181,6 @@ def test_summary_plots_and_metrics_of_a_run(run_dir, summary):
   assert len(pd.read_csv(run_dir / "metrics.csv")) == 3
   _check_key(run_dir, log)
   assert found["privacy"]["amplification"].startswith("by sampling, from a sec")
-  assert sorted(path.name for path in run_dir.iterdir()) == [
-    ".lock",
-    "METRICS_ARE_NOT_PRIVATE.txt",
-    "checkpoints",
-    "evaluation.json",
-    "metrics.csv",
-    "participation.trace",
-    "plots",
-    "release",
-    "report.html",
-    "rounds.jsonl",
-    "run.json",
-    "summary.json",
-    "tensorboard",
-  ]
   _check_card(run_dir, found)
   account = programs.call("account", "epsilon", f"--run_dir={run_dir}")
   assert (account.status, account.errors) == (0, "")
@@ -326,16 +311,6 @@ def test_every_file_of_a_run_is_listed_with_what_it_reveals(run_dir):
   programs.check_refused(ended, "--run_dir must be given with release")
 
 
-def test_a_run_that_is_no_better_than_untrained_warns(run_dir, summary, whole):
-  """Two clients of a clip norm, and noise of two, leave nothing of a model."""
-  warnings = summary["evaluation"]["test"]["warnings"]
-  (warning,) = [x for x in warnings if "made the model clearly better" in x]
-  lines = run_dir.with_suffix(".log").read_text().splitlines()
-  (told,) = [line for line in lines if line.startswith("warning: ")]
-  assert warning in told
-  assert f"{warning}." in whole.text
-
-
 def test_images_of_training_users_are_shown_if_asked_for(
   run_dir, tmp_path, whole
 ):
@@ -425,6 +400,9 @@ def test_what_does_not_fit_together_is_refused(
 
 
 def test_mistakes_are_one_line(run_dir, copy, tmp_path):
+  _change(copy / "summary.json", task="gld")
+  ended, _ = _call(tmp_path, run_dir, copy)
+  programs.check_refused(ended, "--run_dirs must be of one task")
   (copy / "summary.json").unlink()
   ended, output = _call(tmp_path, run_dir, copy)
   programs.check_refused(ended, "--run_dirs must hold finished runs")
@@ -440,9 +418,3 @@ def test_mistakes_are_one_line(run_dir, copy, tmp_path):
   ended, _ = _call(tmp_path, run_dir)
   programs.check_refused(ended, "--output must be a new file unless")
   assert output.read_text() == "mine"
-
-
-def test_runs_of_two_tasks_are_refused(run_dir, copy, tmp_path):
-  _change(copy / "summary.json", task="gld")
-  ended, _ = _call(tmp_path, run_dir, copy)
-  programs.check_refused(ended, "--run_dirs must be of one task")

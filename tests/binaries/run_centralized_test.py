@@ -61,11 +61,10 @@ def test_trains_without_privacy_and_says_so(call, tmp_path):
   assert not {"participation", "mechanism", "run_dir"} & set(asked)
 
 
-@pytest.mark.parametrize("number", ["0", "7"])
-def test_number_of_users_is_checked(call, tmp_path, number):
-  ended = call(tmp_path / "run", f"--users_per_round={number}")
+def test_number_of_users_is_checked(call, tmp_path):
+  ended = call(tmp_path / "run", "--users_per_round=7")
   programs.check_refused(ended, "--users_per_round must be")
-  assert ended.errors.endswith(f"found {number}.\n")
+  assert ended.errors.endswith("found 7.\n")
   assert not (tmp_path / "run").exists()
 
 

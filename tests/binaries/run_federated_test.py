@@ -5,8 +5,6 @@ import json
 import os
 import pathlib
 import re
-import signal
-import time
 
 import dp_accounting
 import numpy as np
@@ -15,7 +13,6 @@ import pytest
 import tensorflow as tf
 
 from tasks.synthetic import emnist
-from tests.binaries import closing
 from tests.binaries import programs
 from tff_fedemb.data import sqlite_examples
 from tff_fedemb.participation import fixed_size
@@ -80,12 +77,7 @@ def test_killed_run_resumes_as_if_nothing_had_happened(data_dir, tmp_path):
   noiseless = ("--aggregator=clip_only", "--sampling_seed=1")
   process = _start(data_dir, whole, *noiseless)
   victim = _start(data_dir, killed, *noiseless)
-  metrics = killed / "metrics.csv"
-  while victim.poll() is None:
-    if metrics.exists() and len(metrics.read_text().splitlines()) > 7:
-      victim.send_signal(signal.SIGKILL)
-    time.sleep(0.02)
-  assert victim.wait() == -signal.SIGKILL, "it ended before it was killed"
+  programs.kill_in_the_middle(victim, killed)
   assert not (killed / "summary.json").exists()
   assert _start(data_dir, killed, *noiseless).wait() == 0
   assert process.wait() == 0
@@ -104,17 +96,12 @@ def test_killed_run_resumes_as_if_nothing_had_happened(data_dir, tmp_path):
 @pytest.mark.slow
 def test_a_sampling_seed_is_loud_and_amplifies_nothing(data_dir, tmp_path):
   arguments = ("--noise_multiplier=1", "--rounds=2", "--delta=0.01")
-  runs = [tmp_path / "one", tmp_path / "two"]
-  ended = [
-    _call(data_dir, run_dir, *arguments, "--sampling_seed=7")
-    for run_dir in runs
-  ]
-  assert [end.status for end in ended] == [0, 0]
-  assert "WARNING: sampling_seed makes it known who" in ended[0].output
-  assert _participants(runs[0]) == _participants(runs[1])
-  assert not (runs[0] / "checkpoints" / sampling_key.NAME).exists()
-  found = json.loads((runs[0] / "summary.json").read_text())
-  privacy = found["privacy"]
+  run_dir = tmp_path / "run"
+  ended = _call(data_dir, run_dir, *arguments, "--sampling_seed=7")
+  assert (ended.status, ended.errors) == (0, "")
+  assert "WARNING: sampling_seed makes it known who" in ended.output
+  assert not (run_dir / "checkpoints" / sampling_key.NAME).exists()
+  privacy = json.loads((run_dir / "summary.json").read_text())["privacy"]
   assert privacy["amplification"].startswith("none: who is drawn when is taken")
   claim = fixed_size.FixedSize(6, 4, users_per_client=2)
   amplified = ledger_lib.Ledger(claim, delta=0.01).with_rounds(
@@ -132,21 +119,35 @@ def test_a_sampling_seed_is_loud_and_amplifies_nothing(data_dir, tmp_path):
     rel=1e-12,
   )
   assert privacy["max_participations"] in (1, 2)
-  assert f"epsilon = {privacy['epsilon']:.4g} at delta" in ended[0].output
-  ledger = chain_lib.Chain(runs[0]).ledger
+  assert f"epsilon = {privacy['epsilon']:.4g} at delta" in ended.output
+  ledger = chain_lib.Chain(run_dir).ledger
   assert ledger.participation == claim.with_known_schedule()
-  account = programs.call("account", "epsilon", f"--run_dir={runs[0]}")
+  account = programs.call("account", "epsilon", f"--run_dir={run_dir}")
   assert (account.status, account.errors) == (0, "")
   assert f"epsilon = {privacy['epsilon']:.4f}" in account.output
   assert "replayed from sampling_seed" in " ".join(account.output.split())
   # The same directory without the flag is another run.
-  refused = _call(data_dir, runs[0], *arguments)
+  refused = _call(data_dir, run_dir, *arguments)
   assert "sampling_seed=7 (now None)" in refused.errors
 
 
 @pytest.mark.parametrize(
   ("arguments", "message"),
   [
+    (
+      # The false claim: a coin that the server never flipped.
+      "--deployment=phones --participation=poisson",
+      "--participation must be check_ins with a deployment, whose devices"
+      " decide who is there, found poisson.",
+    ),
+    (
+      "--deployment=phones",
+      "--users_per_client must be 1 with participation check_ins",
+    ),
+    (
+      "--deployment=phone --users_per_client=1",
+      "a deployment must be one of ideal, phones, harsh",
+    ),
     ("--task=", "--task must be"),
     ("--run_dir=", "--run_dir must be given, found nothing"),
     ("--clip_norm=-1", "--clip_norm must be positive, found -1.0"),
@@ -155,7 +156,6 @@ def test_a_sampling_seed_is_loud_and_amplifies_nothing(data_dir, tmp_path):
       "must be 0 with an aggregator that",
     ),
     ("--clients_per_round=9", "at most the number of users, 6"),
-    ("--task=imagenet", "--task must be one of digiface, emnist,"),
     (
       "--aggregator=blt --noise_multiplier=1",
       "--participation must be min_separation with mechanism blt",
@@ -170,15 +170,10 @@ def test_a_sampling_seed_is_loud_and_amplifies_nothing(data_dir, tmp_path):
       "--aggregator must be banded or one of independent noise with particip",
     ),
     (
-      "--participation=cyclic_poisson --aggregator=tree --noise_multiplier=1",
-      "--aggregator must be banded or one of independent noise with particip",
-    ),
-    (
       "--participation=min_separation --min_separation=3",
       "--min_separation must be at most 2, the rounds in which 4 users",
     ),
     ("--max_evaluation_images=1", "(max_evaluation_images=1"),
-    ("--data_dir=/nowhere", "--data_dir must hold emnist_all.sqlite"),
     ("--run_dir=/proc/run", "--run_dir must be a directory that can be"),
   ],
 )
@@ -211,59 +206,16 @@ def test_secure_sums_are_told_as_simulated(data_dir, tmp_path):
   assert 0 < summary["privacy"]["epsilon"] < 10
 
 
-def test_truncated_data(data_dir, tmp_path):
-  whole = (data_dir / emnist.FILE_NAME).read_bytes()
-  (tmp_path / emnist.FILE_NAME).write_bytes(whole[: len(whole) // 2])
-  ended = _call(tmp_path, tmp_path / "run")
-  assert ended.status == 1
-  assert "truncated" in ended.errors
-  assert not (tmp_path / "run").exists()
-
-
-def test_directory_of_another_run(data_dir, tmp_path):
-  (tmp_path / "run.json").write_text('{"rounds": 3}')
-  ended = _call(data_dir, tmp_path)
-  programs.check_refused(
-    ended, "--run_dir must be new or of a run with the same settings, found"
-  )
-  assert os.listdir(tmp_path) == ["run.json"]
-
-
-def test_directory_of_an_earlier_version(data_dir, tmp_path):
-  (tmp_path / "flags.json").write_text('{"rounds": 3}')
-  ended = _call(data_dir, tmp_path)
-  programs.check_refused(
-    ended, "--run_dir must be new or hold a run of this version, found"
-  )
-  assert os.listdir(tmp_path) == ["flags.json"]
-
-
-@pytest.mark.parametrize(
-  "program",
-  ["run_federated", pytest.param("run_centralized", marks=pytest.mark.slow)],
-)
-def test_a_dry_run_tells_and_writes_nothing(
-  data_dir, tmp_path, monkeypatch, program
-):
-  if program == "run_federated":
-    # `deployment_test` measures a round.
-    monkeypatch.setattr(plan_lib, "_tell_round", lambda *_: iter(()))
+def test_a_dry_run_tells_and_writes_nothing(data_dir, tmp_path, monkeypatch):
+  # `deployment_test` measures a round.
+  monkeypatch.setattr(plan_lib, "_tell_round", lambda *_: iter(()))
   before = sorted(data_dir.parent.rglob("*"))
-  options = {
-    # Of the exact accountant, which is the quickest.
-    "run_federated": (
-      *(*_TINY[1:4], "--noise_multiplier=0.5"),
-      "--participation=min_separation",
-    ),
-    "run_centralized": ("--users_per_round=3", "--rounds=2"),
-  }[program]
   ended = programs.call(
-    program,
-    "--task=emnist",
-    f"--data_dir={data_dir}",
-    f"--cache_dir={tmp_path}",
-    "--dry_run",
-    *options,
+    "run_federated",
+    *(*_TINY[:4], f"--data_dir={data_dir}", f"--cache_dir={tmp_path}"),
+    *("--noise_multiplier=0.5", "--dry_run"),
+    # Of the exact accountant, which is the quickest.
+    "--participation=min_separation",
   )
   assert (ended.status, ended.errors) == (0, "")
   output = ended.output
@@ -277,23 +229,18 @@ def test_a_dry_run_tells_and_writes_nothing(
     output,
   )
   assert int(found[1]) + int(found[2]) == num_images
-  if program == "run_centralized":
-    closing.check_measured(output)
-    assert "adds no noise and protects nobody" in output
-  else:
-    delta = planning.default_delta(6)
-    for noise in (0.5, 1.0, 4.0):
-      ledger = ledger_lib.Ledger(
-        min_separation.MinSeparation(6, 4, users_per_client=2).for_rounds(10),
-        delta=delta,
-        accountants=("gaussian",),
-      ).with_rounds(dp_accounting.GaussianDpEvent(noise), 10)
-      assert f" {ledger.epsilon():.4g}" in output
-    needed = re.search(
-      r"costs epsilon = ([\d.]+) with ([\d,]+) users, [\d,]+ of them a round",
-      output,
-    )
-    assert 8 < float(needed[1]) <= 9
-    assert 6 < int(needed[2].replace(",", "")) < 1000
+  for noise in (0.5, 1.0, 4.0):
+    ledger = ledger_lib.Ledger(
+      min_separation.MinSeparation(6, 4, users_per_client=2).for_rounds(10),
+      delta=planning.default_delta(6),
+      accountants=("gaussian",),
+    ).with_rounds(dp_accounting.GaussianDpEvent(noise), 10)
+    assert f" {ledger.epsilon():.4g}" in output
+  needed = re.search(
+    r"costs epsilon = ([\d.]+) with ([\d,]+) users, [\d,]+ of them a round",
+    output,
+  )
+  assert 8 < float(needed[1]) <= 9
+  assert 6 < int(needed[2].replace(",", "")) < 1000
   assert sorted(data_dir.parent.rglob("*")) == before
   assert not list(tmp_path.iterdir())

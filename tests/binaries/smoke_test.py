@@ -19,7 +19,6 @@ def test_without_it_nothing_changes():
 @pytest.mark.parametrize(
   ("arguments", "expanded"),
   [
-    ([f"--flagfile={_WHOLE}"], [f"--flagfile={_SMALL}"]),
     ([f"--flagfile={_SMALL}"], [f"--flagfile={_SMALL}"]),
     (["--flagfile", _WHOLE], ["--flagfile", _SMALL]),
     (["--smoke", f"--flagfile={_WHOLE}"], ["--smoke", f"--flagfile={_SMALL}"]),

@@ -77,16 +77,6 @@ def test_what_goes_along_with_a_model_tells_nothing_of_the_lines(tmp_path):
   assert len(heads) == 2
 
 
-def test_an_end_that_was_not_written_is_written_over(tmp_path):
-  chains.write(tmp_path, _PLANNED, [1])
-  path = tmp_path / chain_lib.NAME
-  path.write_bytes(path.read_bytes() + b"\0" * 1_000)
-  chain = chain_lib.Chain(tmp_path)
-  chain.record_round(2, "", np.zeros(1))
-  assert b"\0" not in path.read_bytes()
-  assert chain_lib.Chain(tmp_path).head == chain.head
-
-
 @pytest.mark.parametrize(
   ("number", "participants"), [(0, "them"), (3, "them"), (1, "others")]
 )

@@ -90,27 +90,15 @@ def test_run_is_not_started_again_when_none_can_be_read(tmp_path):
   assert sorted(p.name for p in tmp_path.iterdir()) == ["round_0", "round_5"]
 
 
-def test_arrays_of_other_shapes_are_not_read(tmp_path):
-  # Such as the seeds of noise that was made in another way.
-  manager = checkpoints.Checkpoints(tmp_path)
-  manager.save(_state(1), 1)
-  other = {**_STRUCTURE, "weights": (np.zeros(4), np.int32(0))}
-  with pytest.raises(
-    errors.FieldError, match=r"can read, found none .* shape \(2,\) where"
-  ):
-    manager.load_latest(other)
-  _check(manager.load_latest(_STRUCTURE), 1)
-
-
 @pytest.mark.parametrize(
   ("shape", "is_read"),
   [
     ((1, 5), True),
     # The buffers of a tree that has grown.
     ((4, 5), True),
+    # As of noise that was made in another way.
     ((4, 6), False),
     ((5,), False),
-    ((1, 5, 1), False),
   ],
 )
 def test_an_array_may_have_grown_since_the_run_began(tmp_path, shape, is_read):
@@ -121,15 +109,10 @@ def test_an_array_may_have_grown_since_the_run_began(tmp_path, shape, is_read):
     found, _ = manager.load_latest(structure)
     assert found["buffers"].shape == shape
   else:
-    with pytest.raises(errors.FieldError, match="found none among 1"):
+    with pytest.raises(
+      errors.FieldError, match=r"can read, found none .* shape \(.*\) where"
+    ):
       manager.load_latest(structure)
-
-
-def test_a_number_has_not_grown_to_an_array(tmp_path):
-  manager = checkpoints.Checkpoints(tmp_path)
-  manager.save({"round": np.zeros(2)}, 3)
-  with pytest.raises(errors.FieldError, match="found none among 1"):
-    manager.load_latest({"round": np.float64(0)})
 
 
 def test_a_file_that_may_not_grow_is_one_line(tmp_path):

@@ -1,5 +1,6 @@
 """Tests of training under a deployment: abandoned rounds, kills, figures."""
 
+import functools
 import json
 import math
 import os
@@ -21,7 +22,9 @@ from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import checkpoints
 from tff_fedemb.program import deployed_rounds
 from tff_fedemb.program import metrics
+from tff_fedemb.program import run_directory
 from tff_fedemb.program import training
+from tff_fedemb.run import deployment as deployment_run
 from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree
 
@@ -50,6 +53,9 @@ _DEPLOYMENT = {
     "min_report_share": 0.8,
   },
 }
+_WORK = functools.partial(
+  simulation.WorkOfRound, bytes_down=5_000_000, bytes_up=8, examples=0
+)
 
 
 def _create_simulation(seed=3):
@@ -57,7 +63,7 @@ def _create_simulation(seed=3):
     deployment.parse(_DEPLOYMENT),
     _NUM_USERS,
     seed,
-    simulation.WorkOfRound(bytes_down=5_000_000, bytes_up=8, examples=0),
+    _WORK(),
     report_goal=_GOAL,
     min_separation=_CLAIM.min_separation,
     max_participations=_CLAIM.max_participations,
@@ -137,32 +143,6 @@ def test_abandoned_rounds_release_and_cost_nothing(whole, tmp_path):
   assert observed.num_participations == rows[rows.abandoned == 0].reported.sum()
 
 
-@pytest.mark.parametrize("round_num", [0, 4, 9])
-def test_a_killed_run_goes_on_with_the_same_devices(whole, tmp_path, round_num):
-  weights, ledger, _, directory = whole
-  with pytest.raises(KeyboardInterrupt):
-    _train(
-      tmp_path, sums.Sums(fail_in_round=round_num, error=KeyboardInterrupt)
-    )
-  assert _train(tmp_path, sums.Sums())[:2] == (weights, ledger)
-  # Clock, counts and cohorts.
-  for name in ("deployment.csv", "trace"):
-    assert (tmp_path / name).read_bytes() == (directory / name).read_bytes()
-
-
-def test_bounds_are_those_that_the_trace_shows(whole):
-  _, ledger, _, directory = whole
-  observed = _observe(directory)
-  assert observed.min_separation >= _CLAIM.min_separation
-  assert observed.max_participations <= _CLAIM.max_participations
-  with participation_trace.TraceReader(directory / "trace") as trace:
-    report = ledger.report(trace)
-  assert "The trace of the run does not refute this." in report.statement
-  assert report.max_participations == 3
-  # What came about is told beside, and changes nothing.
-  assert report.epsilon == pytest.approx(ledger.epsilon("gaussian"), rel=1e-3)
-
-
 def test_figures_are_those_of_the_rows(whole):
   _, ledger, rounds, directory = whole
   rows, observed = _read_rows(directory), _observe(directory)
@@ -202,6 +182,14 @@ def test_a_run_is_played_again_from_its_file(whole, tmp_path):
   assert (tmp_path / "again.csv").read_bytes() == expected
   with pytest.raises(ValueError, match="must not go back, found 3"):
     again.draw(3)
-  deployed_rounds.check_same(read, values)
-  with pytest.raises(errors.FieldError, match="another seed: 3 now, 4 before"):
-    deployed_rounds.check_same(read | {"seed": 4}, values)
+
+
+def test_a_run_does_not_go_on_under_another_deployment(tmp_path):
+  directory = run_directory.RunDirectory(tmp_path, {})
+  for seed in (4, 4, 3):
+    deployed = deployment_run.Deployed(deployment.parse(_DEPLOYMENT), seed)
+    if seed == 3:
+      with pytest.raises(errors.FieldError, match=r"seed=4 \(now 3\)"):
+        deployment_run.open_rounds(deployed, _CLAIM, _WORK, directory)
+    else:
+      deployment_run.open_rounds(deployed, _CLAIM, _WORK, directory)

@@ -24,21 +24,23 @@ def test_same_settings_open_it_again(tmp_path):
   }
 
 
-def test_other_settings_are_refused_and_nothing_changes(tmp_path):
-  run_directory.RunDirectory(tmp_path / "r", {"rounds": 3}).close()
-  before = {p: p.read_bytes() for p in (tmp_path / "r").glob("*.json")}
-  with pytest.raises(errors.FieldError, match=r"rounds=3 \(now 4\)"):
-    run_directory.RunDirectory(tmp_path / "r", {"rounds": 4})
-  after = {p: p.read_bytes() for p in (tmp_path / "r").glob("*.json")}
-  assert after == before
-
-
-def test_a_setting_that_did_not_exist_yet_was_not_given(tmp_path):
+@pytest.mark.parametrize(
+  ("now", "message"),
+  [
+    ({"rounds": 4}, r"rounds=3 \(now 4\)\."),
+    ({"rounds": 3, "a": {"bands": 2}}, r"a\.bands=None \(now 2\)\."),
+    (dict(zip("abcd", "abcd", strict=True)), r"c=None \(now 'c'\), \.\.\."),
+  ],
+)
+def test_other_settings_are_refused_and_nothing_changes(tmp_path, now, message):
   run_directory.RunDirectory(tmp_path, {"rounds": 3}).close()
-  settings = {"rounds": 3, "num_bands": None}
+  # A setting that did not exist yet was not given.
+  settings = {"rounds": 3, "a": {"bands": None}}
   run_directory.RunDirectory(tmp_path, settings).close()
-  with pytest.raises(errors.FieldError, match=r"num_bands=None \(now 2\)\."):
-    run_directory.RunDirectory(tmp_path, {"rounds": 3, "num_bands": 2})
+  before = (tmp_path / "run.json").read_bytes()
+  with pytest.raises(errors.FieldError, match=message):
+    run_directory.RunDirectory(tmp_path, now)
+  assert (tmp_path / "run.json").read_bytes() == before
 
 
 def test_a_run_killed_while_it_was_made_can_start_again(tmp_path):
@@ -54,13 +56,17 @@ def test_a_run_killed_while_it_was_made_can_start_again(tmp_path):
     ("", "other files"),
     ("thesis.tex", "must be a directory"),
     ("thesis.tex/below", "must be a directory"),
+    ("old", "be new or hold a run of this version"),
   ],
 )
 def test_other_peoples_files_are_refused(tmp_path, name, message):
   (tmp_path / "thesis.tex").write_text("years of work")
+  (tmp_path / "old").mkdir()
+  (tmp_path / "old" / "flags.json").touch()
   with pytest.raises(errors.FieldError, match=message):
     run_directory.RunDirectory(tmp_path / name, {})
-  assert os.listdir(tmp_path) == ["thesis.tex"]
+  assert sorted(os.listdir(tmp_path)) == ["old", "thesis.tex"]
+  assert os.listdir(tmp_path / "old") == ["flags.json"]
 
 
 def test_a_second_program_is_turned_away(tmp_path):

@@ -95,7 +95,7 @@ def test_other_files_are_refused():
 
 
 class TestMadeUpImages:
-  @pytest.mark.parametrize("shape", [(28, 28, 1), (4, 9, 3), (4, 4, 1)])
+  @pytest.mark.parametrize("shape", [(28, 28, 1), (4, 9, 3)])
   def test_they_fill_the_range(self, shape):
     images = tflite.make_up_images(shape, 40)
     assert images.shape == (40, *shape)

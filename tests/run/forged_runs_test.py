@@ -152,6 +152,10 @@ _FORGED = {
     lambda run: run.edit(_SUMMARY, privacy__delta=0.1),
     "summary.json .* found delta 0.1 there",
   ),
+  "another epsilon by an accountant": (
+    lambda run: run.edit(_SUMMARY, privacy__epsilon_by_accountant__gaussian=1),
+    "summary.json .* found epsilon by gaussian 1 there",
+  ),
   "another epsilon, of no accountant": (
     _forge_epsilon,
     "summary.json .* found epsilon 0.01 there",
@@ -214,11 +218,11 @@ _CHANGED = {
     lambda run: run.replace(
       '"multiplier": 2.0,', '"multiplier": 9.0,', link=True
     ),
-    "go on as it began, found planned.history .*9.0.* then and .*2.0.* now",
+    "go on as it began, found planned.history=.*9.0.* .now .*2.0",
   ),
   "more users in a chain made anew": (
     lambda run: run.replace('"num_users": 20', '"num_users": 99', link=True),
-    "go on as it began, found planned.*num_users 99 then and 20 now",
+    "go on as it began, found planned.*num_users=99 .now 20",
   ),
   "no checkpoints": (
     lambda run: run.delete(

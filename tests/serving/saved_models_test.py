@@ -127,7 +127,6 @@ def test_a_layer_names_an_output(tmp_path):
   "specs",
   [
     {"x": _SPEC, "y": _SPEC},
-    {"x": ([None, 48], tf.float32)},
     {"x": (None, tf.float32)},
     {"x": ([8, 4, 4, 3], tf.float32)},
     {"x": ([None, 3, 4, 4], tf.float32)},

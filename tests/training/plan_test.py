@@ -48,14 +48,11 @@ def _spec(**options):
   )
 
 
-def test_the_cost_that_is_told_is_the_one_at_the_end():
+def test_a_plan_has_the_figures_and_tells_them():
   told = plan_lib.tell_cost(experiment.resolve_cost(_spec(), 20_000))
   assert told.startswith(
     "These settings cost epsilon = 2.562 at delta = 2e-05 in 60 rounds"
   )
-
-
-def test_a_plan_has_the_figures_and_tells_them():
   plan = fe.plan(_spec(), measure=False)
   assert plan.epsilon == pytest.approx(2.562, abs=1e-3)
   assert (plan.delta, plan.noise_on_mean) == (2e-5, 0.8 / 512)

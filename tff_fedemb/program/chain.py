@@ -29,6 +29,7 @@ import tree
 
 from tff_fedemb import errors
 from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.program import run_directory
 
 NAME = "rounds.jsonl"
 
@@ -210,13 +211,12 @@ class Chain:
     if not self._lines:
       self._append(nonce=secrets.token_hex(32), **now)
       return
-    now = json.loads(json.dumps(now))
     was, now = (
       {k: v for k, v in values.items() if k not in _VARYING}
       for values in (self.found, now)
     )
-    if was != now:
-      raise errors.FieldError("run_dir", "go on as it began", _differ(was, now))
+    if different := run_directory.differ(was, now):
+      raise errors.FieldError("run_dir", "go on as it began", different)
 
   def record_round(self, number: int, participants: str, released: Any) -> None:
     """Records a round that ran, before its model is used for anything.
@@ -290,13 +290,3 @@ def _not_as_before(what: str) -> errors.FieldError:
     "The same data give the same, by the same runtime on a processor of the"
     " same kind; or take another directory to start again.",
   )
-
-
-def _differ(was: Any, now: Any, name: str = "") -> str:
-  """Names the first thing that differs in JSON values."""
-  if isinstance(was, dict) and isinstance(now, dict):
-    for key in [*was, *now]:
-      if was.get(key) != now.get(key):
-        name = f"{name}.{key}" if name else key
-        return _differ(was.get(key), now.get(key), name)
-  return f"{name} {was} then and {now} now"

@@ -8,7 +8,6 @@ Training sees those alone that are released.
 from collections.abc import Mapping
 import csv
 import dataclasses
-import json
 import os
 import pathlib
 from typing import Any
@@ -16,7 +15,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import participation_check
 from tff_fedemb.deployment import deployment as deployment_lib
@@ -30,6 +28,10 @@ _COLUMNS = tuple(
   field.name for field in dataclasses.fields(simulation_lib.RoundOutcome)
 )
 _COUNTS = ("selected", "dropped", "interrupted", "late", "aborted", "reported")
+_OF_SIMULATION = (
+  *("num_users", "seed", "report_goal"),
+  *("min_separation", "max_participations"),
+)
 MEASURED = "measured after the fact: no part of the guarantee"
 
 
@@ -105,12 +107,8 @@ def create_simulation(values: Mapping[str, Any]) -> simulation_lib.Simulation:
   """
   return simulation_lib.Simulation(
     deployment_lib.parse(values["deployment"]),
-    values["num_users"],
-    values["seed"],
-    simulation_lib.WorkOfRound(**values["work"]),
-    report_goal=values["report_goal"],
-    min_separation=values["min_separation"],
-    max_participations=values["max_participations"],
+    work=simulation_lib.WorkOfRound(**values["work"]),
+    **{name: values[name] for name in _OF_SIMULATION},
   )
 
 
@@ -118,34 +116,9 @@ def describe(simulation: simulation_lib.Simulation) -> dict[str, Any]:
   """The contents of deployment.json: all that a run's rounds follow from."""
   return {
     "deployment": simulation.deployment.to_json(),
-    "num_users": simulation.num_users,
-    "seed": simulation.seed,
     "work": dataclasses.asdict(simulation.work),
-    "report_goal": simulation.report_goal,
-    "min_separation": simulation.min_separation,
-    "max_participations": simulation.max_participations,
+    **{name: getattr(simulation, name) for name in _OF_SIMULATION},
   }
-
-
-def check_same(found: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-  """Refuses to go on with a run under another deployment.
-
-  Args:
-    found: What its deployment.json holds.
-    asked: What it would hold now.
-
-  Raises:
-    errors.FieldError: Names the first thing that is another one.
-  """
-  # As JSON has it, whatever the numbers are.
-  now = json.loads(json.dumps(asked))
-  for name, value in now.items():
-    if found.get(name) != value:
-      raise errors.FieldError(
-        "deployment",
-        "be as it was when the run began",
-        f"another {name}: {value} now, {found.get(name)} before",
-      )
 
 
 def summarize(

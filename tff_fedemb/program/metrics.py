@@ -105,13 +105,11 @@ class MetricsLog:
     """
     if not (self._directory / _FILE_NAME).exists():
       return []
-    rounds: list[int] = []
     frame = read(self._directory)
-    # Earlier versions did not count the accepted.
-    if NUM_ACCEPTED in frame:
-      for number in reversed(frame.index[frame.index <= rounds_done]):
-        if frame[NUM_ACCEPTED][number] != 0:
-          break
-        if frame[NUM_USERS][number]:
-          rounds.insert(0, number)
-    return rounds
+    frame = frame[frame.index <= rounds_done]
+    if frame.empty:
+      return []
+    accepted = frame[NUM_ACCEPTED][frame[NUM_USERS] > 0]
+    # The most that was accepted from each round on.
+    since = accepted[::-1].cummax()[::-1]
+    return list(since.index[since == 0])

@@ -80,16 +80,11 @@ class ModelCard:
     """Returns the card as JSON values by name."""
     return {
       "model_card_version": _VERSION,
-      "image_shape": list(self.image_shape),
-      "embedding_dim": self.embedding_dim,
+      **dataclasses.asdict(self),
       "preprocessing": {
         "name": self.preprocessing,
         "in_words": _PREPROCESSING[self.preprocessing],
       },
-      "verification": self.verification and dict(self.verification),
-      "privacy": self.privacy and dict(self.privacy),
-      "training": dict(self.training),
-      "conversion": self.conversion and dict(self.conversion),
     }
 
   @classmethod
@@ -100,15 +95,10 @@ class ModelCard:
       DataError: If it is no card, or of images made ready otherwise.
     """
     try:
-      card = cls(
-        image_shape=tuple(values["image_shape"]),
-        embedding_dim=values["embedding_dim"],
-        verification=values["verification"],
-        privacy=values["privacy"],
-        training=values["training"],
-        preprocessing=values["preprocessing"]["name"],
-        conversion=values.get("conversion"),
-      )
+      found = {x.name: values[x.name] for x in dataclasses.fields(cls)}
+      found["image_shape"] = tuple(found["image_shape"])
+      found["preprocessing"] = found["preprocessing"]["name"]
+      card = cls(**found)
     except (KeyError, TypeError) as error:
       raise errors.DataError(
         f"a model card must have what it is made of, found {error!r}."

@@ -133,20 +133,11 @@ class RunDirectory:
     self.path = pathlib.Path(path)
     asked = json.loads(json.dumps(dict(asked)))
     found = self._read_spec()
-    if found is not None:
-      was, now = (
-        {
-          names: value
-          for names, value in _flatten(values)
-          if names not in varying
-        }
-        for values in (found, asked)
+    if found is not None and (different := differ(found, asked, varying)):
+      raise _error(
+        "be new or of a run with the same settings",
+        f"{self.path} with {different}",
       )
-      if was != now:
-        raise _error(
-          "be new or of a run with the same settings",
-          f"{self.path} with {_describe_difference(was, now)}",
-        )
     try:
       self.path.mkdir(parents=True, exist_ok=True)
       self._lock = open(self.path / _LOCK, "a")  # noqa: SIM115
@@ -209,6 +200,28 @@ class RunDirectory:
     self._lock.close()
 
 
+def differ(
+  was: Mapping[str, Any],
+  now: Mapping[str, Any],
+  varying: Collection[tuple[str, ...]] = (),
+) -> str:
+  """Names the first values that differ, as JSON has them; "" if none does.
+
+  Args:
+    was: JSON values below names.
+    now: Others; what is `None` is as if it were not there.
+    varying: Names that lead to values which may differ.
+  """
+  flat = [dict(_flatten(json.loads(json.dumps(x)))) for x in (was, now)]
+  different = [
+    ".".join(names)
+    + "={!r} (now {!r})".format(*(values.get(names) for values in flat))
+    for names in sorted({*flat[0], *flat[1]} - {*varying})
+    if flat[0].get(names) != flat[1].get(names)
+  ]
+  return ", ".join(different[:3]) + (", ..." if len(different) > 3 else "")
+
+
 def _flatten(
   values: Mapping[str, Any], names: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -218,16 +231,3 @@ def _flatten(
       yield from _flatten(value, (*names, name))
     elif value is not None:
       yield (*names, name), value
-
-
-def _describe_difference(
-  was: Mapping[tuple[str, ...], Any], now: Mapping[tuple[str, ...], Any]
-) -> str:
-  different = [
-    names for names in sorted({*was, *now}) if was.get(names) != now.get(names)
-  ]
-  first = ", ".join(
-    f"{'.'.join(names)}={was.get(names)!r} (now {now.get(names)!r})"
-    for names in different[:3]
-  )
-  return first + (", ..." if len(different) > 3 else "")

@@ -13,7 +13,6 @@ import collections
 from collections.abc import Mapping
 import dataclasses
 import functools
-import hashlib
 import os
 import pathlib
 import shutil
@@ -26,6 +25,7 @@ import numpy as np
 from tff_fedemb import errors
 from tff_fedemb.data import pipelines
 from tff_fedemb.data import population
+from tff_fedemb.program import chain
 from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
@@ -109,14 +109,8 @@ class ArrayTask(task_lib.TaskSource):
 
   @functools.cached_property
   def _digest(self) -> str:
-    digest = hashlib.sha256()
-    arrays = [self.images, self.labels, self.users]
-    for images, labels in self._held_out().values():
-      arrays += [images, labels]
-    for array in arrays:
-      digest.update(f"{array.dtype.str}{array.shape}".encode())
-      digest.update(np.ascontiguousarray(array).view(np.uint8).data)
-    return digest.hexdigest()
+    arrays = (self.images, self.labels, self.users)
+    return chain.digest_of([arrays, *self._held_out().values()])
 
   def to_json(self) -> dict[str, Any]:
     """The shape of the images and a digest of all arrays, not the arrays."""

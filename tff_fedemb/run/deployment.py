@@ -122,33 +122,29 @@ def check_participation(
 
 def create_participation(
   deployment: deployment_lib.Deployment,
-  *,
+  asked: participation_lib.Participation,
   num_users: int,
-  report_goal: int,
-  users_per_client: int = 1,
-  min_separation: int | None = None,
 ) -> check_ins.CheckIns:
   """Creates the participation whose bounds a deployment's server enforces.
 
   Args:
     deployment: Devices and server.
+    asked: Users of a round at most and of a virtual client, of which there can
+      be 1 only; its separation is in place of the server's own if given.
     num_users: Size of the population.
-    report_goal: Users of a round at most.
-    users_per_client: Of which there can be 1 only.
-    min_separation: In place of the server's own if given.
 
   Raises:
     errors.FieldError: If a number is out of its range.
   """
-  server = deployment.server
+  server, goal = deployment.server, asked.clients_per_round
   return check_ins.CheckIns(
     num_users,
-    report_goal,
-    users_per_client=users_per_client,
+    goal,
+    users_per_client=asked.users_per_client,
     min_separation=(
-      min_separation
+      asked.min_separation
       or server.min_separation
-      or max(num_users // (_PARTS_OF_PASS * report_goal), 1)
+      or max(num_users // (_PARTS_OF_PASS * goal), 1)
     ),
     max_participations=server.max_participations,
     equal_work=deployment.compute.equal_work,
@@ -216,8 +212,10 @@ def open_rounds(
   found = directory.read_json(run_directory.DEPLOYMENT)
   if found is None:
     directory.write_json(run_directory.DEPLOYMENT, values)
-  else:
-    deployed_rounds.check_same(found, values)
+  elif different := run_directory.differ(found, values):
+    raise errors.FieldError(
+      "deployment", "be as it was when the run began", different
+    )
   return deployed_rounds.DeployedRounds(
     simulation, directory.path / run_directory.DEPLOYED_ROUNDS
   )

@@ -306,11 +306,7 @@ def _create_participation(
   asked = spec.participation
   if deployed is not None:
     return deployment_lib.create_participation(
-      deployed.deployment,
-      num_users=num_users,
-      report_goal=asked.clients_per_round,
-      users_per_client=asked.users_per_client,
-      min_separation=asked.min_separation,
+      deployed.deployment, asked, num_users
     )
   participation_lib.count_users(
     asked.clients_per_round, asked.users_per_client, num_users=num_users

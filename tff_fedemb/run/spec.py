@@ -28,10 +28,12 @@ from tff_fedemb.algorithms import registry as algorithms
 from tff_fedemb.algorithms import server_optimizers
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
+from tff_fedemb.privacy import composition
+from tff_fedemb.privacy import extrapolation as extrapolation_lib
+from tff_fedemb.privacy import planning
 from tff_fedemb.program import run_directory
 from tff_fedemb.program import training
 from tff_fedemb.run import deployment as deployment_lib
-from tff_fedemb.run import extrapolation as extrapolation_lib
 from tff_fedemb.run import task as task_lib
 
 _PRIVATE_PARTS = (
@@ -62,6 +64,74 @@ class Evaluation(config.Config):
   # All pairs of so many small images take minutes.
   max_held_out_images: int = config.field(20_000, minimum=0)
   metrics: bool = config.field(False, decides=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExtrapolationConfig(config.Config):
+  """For whom the cost of the same noise on the mean is worked out.
+
+  Attributes:
+    extrapolated_num_users: Population for which the cost of the same noise on
+      the mean is worked out beside the run's own; 0 for none.
+    cohort_factor: Users of a round and noise multiplier of the extrapolation /
+      of the run.
+    extrapolated_delta: Delta of the extrapolation, at most 1 /
+      extrapolated_num_users [extrapolated_num_users ** -1.1].
+  """
+
+  extrapolated_num_users: int = config.field(10_000_000, minimum=0)
+  cohort_factor: float = config.field(
+    64.0, above=0, flag="extrapolated_cohort_factor"
+  )
+  extrapolated_delta: float | None = config.field(None, above=0, below=1)
+
+  def __post_init__(self):
+    super().__post_init__()
+    num_users, delta = self.extrapolated_num_users, self.extrapolated_delta
+    if num_users and delta is None:
+      delta = planning.default_delta(num_users)
+      object.__setattr__(self, "extrapolated_delta", delta)
+    if num_users and delta > 1.0 / num_users:
+      raise errors.FieldError(
+        "extrapolated_delta",
+        f"be at most 1 / extrapolated_num_users = {1.0 / num_users:g}",
+        f"{delta:g}",
+      )
+
+  def extrapolate(
+    self,
+    rounds: int,
+    *,
+    noise: composition.Noise,
+    participation: participation_lib.Participation,
+    accountants: tuple[str, ...] | None = None,
+  ) -> extrapolation_lib.Extrapolation | None:
+    """Cost of the same noise on the mean with more users.
+
+    Args:
+      rounds: Number of rounds.
+      noise: Of each of them.
+      participation: Who takes part.
+      accountants: As `extrapolation.extrapolate`.
+
+    Returns:
+      The extrapolation; `None` without noise, or if there is to be none.
+
+    Raises:
+      errors.FieldError: As `extrapolation.extrapolate`.
+    """
+    if not self.extrapolated_num_users or not noise.multiplier:
+      return None
+    return extrapolation_lib.extrapolate(
+      rounds=rounds,
+      noise_multiplier=noise.multiplier,
+      participation=participation,
+      strategy=noise.strategy,
+      num_users=self.extrapolated_num_users,
+      cohort_factor=self.cohort_factor,
+      delta=self.extrapolated_delta,
+      accountants=accountants,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -114,9 +184,7 @@ class RunSpec(training.TrainingConfig):
   seed: int = config.field(0, minimum=0, maximum=2**32 - 1)
   sampling_seed: int | None = config.field(None, minimum=0, maximum=2**63 - 1)
   evaluation: Evaluation = config.part(Evaluation())
-  extrapolation: extrapolation_lib.ExtrapolationConfig = config.part(
-    extrapolation_lib.ExtrapolationConfig()
-  )
+  extrapolation: ExtrapolationConfig = config.part(ExtrapolationConfig())
   deployment: deployment_lib.DeploymentConfig = config.part(
     deployment_lib.DeploymentConfig()
   )

@@ -6,10 +6,8 @@ What `evaluate` does once its flags are read.
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
 import dataclasses
 import pathlib
-from typing import Any
 
 from etils import epy
 import numpy as np
@@ -28,7 +26,6 @@ with epy.lazy_imports():
   from tff_fedemb.evaluation import recognition
   from tff_fedemb.evaluation import retrieval
   from tff_fedemb.evaluation import verification
-  from tff_fedemb.plots import training_plots as plots
   from tff_fedemb.serving import saved_models
 
 
@@ -41,7 +38,6 @@ class EvaluationConfig(image_sources.ImageConfig):
       of a run.
     split: Split of the task.
     output_json: File for the result, in a directory that exists.
-    roc_png: File for a picture of the ROC curve [none].
     group_column: Column of the task's table that says of which group a class
       is, to measure each group of 20 classes or more by itself [none].
     metrics: Whether to measure EER, d', precision at 1, R-precision, MAP@R, MRR
@@ -51,7 +47,6 @@ class EvaluationConfig(image_sources.ImageConfig):
   saved_model: str
   split: str = config_lib.field("test", choices=task_lib.EVALUATION_SPLITS)
   output_json: str
-  roc_png: str | None = None
   group_column: str | None = None
   metrics: bool = False
 
@@ -89,8 +84,7 @@ def execute(
     errors.DataError: If data cannot be used; neither then.
   """
   output_files.check(
-    {"output_json": config.output_json, "roc_png": config.roc_png},
-    overwrite=config.overwrite,
+    {"output_json": config.output_json}, overwrite=config.overwrite
   )
   model = saved_models.load(config.saved_model)
   source = config.open(config.split, model.image_shape)
@@ -126,7 +120,8 @@ def execute(
   }
   if config.image_folder:
     about |= {"num_skipped": len(source.skipped), "skipped": source.skipped}
-  more = {
+  report = {
+    **result.to_json(),
     "galleries": galleries,
     "identification": recognition.to_json(
       recognition.evaluate(embeddings, labels)
@@ -135,7 +130,8 @@ def execute(
     "saved_model": config.saved_model,
     "source": about,
   }
-  _write(config, result, more)
+  write = output_files.json_writer(report)
+  output_files.write({"output_json": (config.output_json, write)})
   _tell(config, result, source.description, found)
 
 
@@ -175,23 +171,6 @@ def _read_groups(
   return of_classes, {x: n / len(of_users) for x, n in counts.items()}
 
 
-def _write(
-  config: EvaluationConfig,
-  result: verification.VerificationResult,
-  more: dict[str, Any],
-) -> None:
-  """Writes all files, each whole, or none."""
-  report = {**result.to_json(), **more}
-  split = "the folder's" if config.image_folder else config.split
-  panel = plots.RocPanel({"this model": result}, images=f"{split} images")
-  writers: dict[str, tuple[str, Callable[[pathlib.Path], object]]] = {
-    "output_json": (config.output_json, output_files.json_writer(report))
-  }
-  if config.roc_png:
-    writers["roc_png"] = config.roc_png, lambda path: plots.plot(path, panel)
-  output_files.write(writers)
-
-
 def _tell(
   config: EvaluationConfig,
   result: verification.VerificationResult,
@@ -223,10 +202,7 @@ def _tell(
     _tell_groups(found)
   for warning in result.warnings:
     print(f"warning: {warning}")
-  print(
-    f"Written to {config.output_json}"
-    f"{f' and {config.roc_png}' if config.roc_png else ''}."
-  )
+  print(f"Written to {config.output_json}.")
 
 
 def _tell_groups(found: groups.Groups) -> None:

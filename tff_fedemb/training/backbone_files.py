@@ -6,7 +6,6 @@ what it has trained, beside its own directory.
 
 from collections.abc import Callable, Mapping
 import dataclasses
-import hashlib
 import os
 import pathlib
 import shutil
@@ -75,10 +74,8 @@ def load_start(
   backbone = create_backbone()
   loaded = pretrained.load_pretrained(backbone, path)
   weights = backbone.get_weights()
-  digest = hashlib.sha256()
-  for value in weights:
-    digest.update(value.tobytes())
-  if record and record["sha256"] != digest.hexdigest():
+  digest = chain_lib.digest_of(weights)
+  if record and record["sha256"] != digest:
     raise errors.FieldError(
       "pretrained_backbone",
       f"be what the run in {run_dir} has begun with",
@@ -92,7 +89,7 @@ def load_start(
       "kind": loaded.kind,
       "num_loaded_parameters": loaded.num_loaded,
       "num_initialized_parameters": loaded.num_initialized,
-      "sha256": digest.hexdigest(),
+      "sha256": digest,
       "assumption": _ASSUMPTION,
     },
   )

@@ -1,8 +1,7 @@
 """Distributions of hyperparameters, from which a tuning draws its trials.
 
 A search space is a JSON object, from fields of a run (by the names of their
-flags, or as paths such as `algorithm.local.learning_rate`) to what their values
-are drawn from:
+flags) to what their values are drawn from:
 
   {"client_learning_rate": {"log_uniform": [0.01, 0.3]},
    "server_momentum": {"uniform": [0.8, 0.95]},
@@ -107,20 +106,15 @@ def read(path: str | os.PathLike[str], spec: spec_lib.RunSpec) -> SearchSpace:
       "be an object of fields and what to draw their values from", repr(space)
     )
   fields = _find_fields(spec, {name: _listed(x) for name, x in space.items()})
-  known: dict[tuple[str, ...], str] = {}
   for name in space:
     if name not in fields:
       raise _error("hold fields of the trials", repr(name))
-    path_of_field, field = fields[name]
-    if not field.searchable:
+    if not fields[name][1].searchable:
       raise _error(
         f"not hold {name}: all trials must have the same data, privacy cost"
         " and evaluation, and a sampling of their own",
         name,
       )
-    other = known.setdefault(path_of_field, name)
-    if other != name:
-      raise _error("have each field once", f"{other} and {name}")
   return {
     name: _check_choice(fields[name][1], name, choice)
     for name, choice in space.items()
@@ -136,7 +130,7 @@ def _listed(choice: Any) -> Sequence[Any]:
 def _find_fields(
   spec: spec_lib.RunSpec, classes: Mapping[str, Sequence[Any]]
 ) -> dict[str, tuple[tuple[str, ...], config_lib.FieldSpec]]:
-  """The fields that trials may have, by flag and by path.
+  """The fields that trials may have, with their paths, by flag.
 
   Args:
     spec: Of the trials, but for what is drawn.
@@ -148,17 +142,13 @@ def _find_fields(
   for path, field, _ in config_lib.walk(spec):
     if any(path[: len(part)] == part for part in replaced):
       continue
-    fields = [(path, field)]
-    names = {field.flag, ".".join(path)} & classes.keys()
-    if field.registry is not None and names:
+    found.setdefault(field.flag, (path, field))
+    if field.registry is not None and field.flag in classes:
       replaced.append(path)
-      for kind in (kind for name in names for kind in classes[name]):
+      for kind in classes[field.flag]:
         if isinstance(kind, str) and kind in field.registry:
-          part = config_lib.specs(field.registry[kind])
-          fields += [((*path, inner.name), inner) for inner in part]
-    for each in fields:
-      found.setdefault(each[1].flag, each)
-      found.setdefault(".".join(each[0]), each)
+          for inner in config_lib.specs(field.registry[kind]):
+            found.setdefault(inner.flag, ((*path, inner.name), inner))
   return found
 
 

@@ -46,6 +46,10 @@ _RECALL = "recall_of_best.json"
 _TRIALS = "trials"
 _NUM_TRIALS = f"{_TRIALS}/num_trials.json"
 _METRIC_PREFIX = "recall_at_far_"
+_METRICS = tuple(
+  _METRIC_PREFIX + verification.format_false_accept_rate(rate)
+  for rate in verification.DEFAULT_FALSE_ACCEPT_RATES
+)
 # The first one decides which trial is the best.
 _SPLITS = ("validation", "test")
 # Beside a trial's directory: how it has ended.
@@ -65,8 +69,7 @@ class TuningConfig(config_lib.Config):
       random; the guarantee rests on that.
     shape: Shape of that number's distribution: 0 logarithmic, 1 geometric, inf
       Poisson, others truncated negative binomial.
-    metric: Figure on the validation split that decides which trial is the best:
-      recall_at_far_0.001, recall_at_far_0.01 or recall_at_far_0.1.
+    metric: Figure on the validation split that decides which trial is the best.
     seed: Seed of the hyperparameters and of the trials' own seeds, for
       reproducible simulations only. Neither the number of trials nor who takes
       part comes from it. Whoever knows it can tell which trial was the best
@@ -76,26 +79,8 @@ class TuningConfig(config_lib.Config):
   run_dir: str = config_lib.field(flag="output_dir")
   mean_trials: float = config_lib.field(10.0, minimum=1)
   shape: float = config_lib.field(1.0, minimum=0, maximum=math.inf)
-  metric: str = "recall_at_far_0.001"
+  metric: str = config_lib.field(_METRICS[0], choices=_METRICS)
   seed: int | None = config_lib.field(None, minimum=0)
-
-  def __post_init__(self):
-    super().__post_init__()
-    known = {
-      rate: _METRIC_PREFIX + verification.format_false_accept_rate(rate)
-      for rate in verification.DEFAULT_FALSE_ACCEPT_RATES
-    }
-    # The number may be written otherwise.
-    prefix, _, number = self.metric.rpartition("_")
-    try:
-      rate = float(number) if f"{prefix}_" == _METRIC_PREFIX else None
-    except ValueError:
-      rate = None
-    if rate not in known:
-      raise errors.FieldError(
-        "metric", f"be one of {', '.join(known.values())}", repr(self.metric)
-      )
-    object.__setattr__(self, "metric", known[rate])
 
 
 @dataclasses.dataclass(frozen=True)
