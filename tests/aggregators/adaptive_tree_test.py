@@ -7,10 +7,10 @@ from tff_fedemb.strategies import tree
 CASES = cases.Cases(
   options={
     **adaptive_clipping_test.OPTIONS,
-    **{"restart_every": 4, "restart_warmup": 2, "noise_seed": 0},
+    **{"restart_every": 4, "noise_seed": 0},
   },
   searchable=frozenset(adaptive_clipping_test.OPTIONS),
-  strategy=tree.TreeStrategy(4, 2),
+  strategy=tree.TreeStrategy(4),
   clipping=[
     cases.Slow(restart_every=1),
     {"restart_every": 4},

@@ -8,7 +8,6 @@ import tensorflow as tf
 from tff_fedemb.aggregators import banded
 from tff_fedemb.aggregators import correlated_query
 from tff_fedemb.aggregators import secret_noise
-from tff_fedemb.aggregators import tree_query
 from tff_fedemb.privacy import arithmetic
 from tff_fedemb.strategies import banded as strategy
 
@@ -201,7 +200,7 @@ def test_sum_and_noise_are_on_a_common_grid():
       clip_norm=3.0,
       stddev=1.5,
     ),
-    tree_query.TreeSumQuery(specs, clip_norm=3.0, stddev=1.5),
+    correlated_query.TreeSumQuery(specs, clip_norm=3.0, stddev=1.5),
   ]
   states = [query.initial_global_state() for query in queries]
   for value in (0.1, 0.3, 1e3 + 0.3) * 5:

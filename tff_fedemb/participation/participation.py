@@ -117,6 +117,8 @@ class Participation(config.Config, abc.ABC):
     is_for_bands: Whether it is another one's for independent noise.
     is_servers_choice: Whether a server that draws users has good reason to draw
       them so.
+    regrouped_in_every: When users of a virtual client meet other ones: "round"
+      or "pass".
     default_in_words: What a separation that was not given does; None where
       nothing needs to be said of it.
     num_users: Users; None until a task has said how many it has: `for_users`.
@@ -128,6 +130,7 @@ class Participation(config.Config, abc.ABC):
   field_of_bands: ClassVar[str | None] = None
   is_for_bands: ClassVar[bool] = False
   is_servers_choice: ClassVar[bool] = False
+  regrouped_in_every: ClassVar[str] = "round"
   default_in_words: ClassVar[str | None] = None
 
   num_users: int = config.field(None, minimum=1, settled_later=True)
@@ -283,18 +286,13 @@ class Participation(config.Config, abc.ABC):
     return checks.count_in_words(self.users_per_round)
 
   @property
-  def grouping_in_words(self) -> str:
-    """When users of a virtual client meet other ones."""
-    return "regrouped in every round"
-
-  @property
   def sampling(self) -> str:
     """How users are chosen and grouped, in words."""
     if self.users_per_client == 1:
       return f"{self.users_in_words}; each user is a client of their own"
     return (
       f"{self.users_in_words}; {self.users_per_client} users per virtual"
-      f" client, {self.grouping_in_words}"
+      f" client, regrouped in every {self.regrouped_in_every}"
     )
 
   def sampled_event(
