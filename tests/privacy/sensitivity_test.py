@@ -160,7 +160,7 @@ def _aggregation():
 def test_aggregator_is_as_sensitive(aggregation, name, users_per_client):
   delta = _sensitivity(_create(name, users_per_client))
   moves = []
-  for neighbors in _trials(name, users_per_client, 8):
+  for neighbors in _trials(name, users_per_client, 4):
     for round_num in range(2):
       clients = neighbors.clients(round_num)
       vectors = (neighbors.vectors, neighbors.other_vectors())
