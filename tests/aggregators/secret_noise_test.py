@@ -40,17 +40,17 @@ def _drawn(monkeypatch):
 
 
 def test_every_draw_has_numbers_of_its_own(drawn, monkeypatch):
-  # Three chunks of the first tensor and a rest; in forty rounds.
+  # Three chunks of the first tensor and a rest; in ten rounds.
   monkeypatch.setattr(secret_noise, "_CHUNK", 2)
   specs = (tf.TensorSpec([7]), tf.TensorSpec([]))
   generator = secret_noise.SecretNoiseGenerator(1.0, specs)
   state = generator.initialize()
-  for _ in range(40):
+  for _ in range(10):
     _, state = generator.next(state)
   query = secret_noise.SecretGaussianSumQuery(1.0, 1.0)
-  for _ in range(40):
+  for _ in range(10):
     _draw(query, (tf.zeros([7]), tf.zeros([])))
-  assert len(drawn) == 40 * 2 * 5
+  assert len(drawn) == 10 * 2 * 5
   assert len(set(drawn)) == len(drawn)
 
 
@@ -79,10 +79,8 @@ def _bits_to_normal(high, low):
   return np.stack(pair[::-1] if low >> 62 & 1 else pair)
 
 
-@pytest.mark.parametrize("spare", [0, 1, 2**9 - 1])
-@pytest.mark.parametrize(
-  "high", [0, 1, 2, 2**18, 2**40, 2**63, 2**64 - 2**20, 2**64 - 1]
-)
+@pytest.mark.parametrize("spare", [0, 2**9 - 1])
+@pytest.mark.parametrize("high", [0, 1, 2**18, 2**63, 2**64 - 1])
 def test_numbers_are_those_of_the_bits(high, spare, monkeypatch):
   """To 2^-49 of the standard deviation; to 2^-48 for the largest."""
   lows = [(i << 64) // 50 >> 9 << 9 | spare for i in range(50)]
@@ -226,12 +224,6 @@ def test_rounding_is_within_what_the_noise_is_raised_by():
     assert np.log2(grid) == np.round(np.log2(grid))
     assert grid * size**0.5 <= secret_noise.ROUNDING * clip_norm
     assert 2 * grid * size**0.5 > secret_noise.ROUNDING * clip_norm
-
-
-def test_no_noise_changes_nothing():
-  total = (tf.constant([0.1, 0.3]),)
-  query = secret_noise.SecretGaussianSumQuery(1.0, 0.0)
-  np.testing.assert_array_equal(_draw(query, total)[0], total[0])
 
 
 def test_shapes_and_scale():
