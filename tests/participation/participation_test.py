@@ -328,17 +328,3 @@ def test_poisson_accounts_for_the_probability_it_draws_with():
 def test_participation_refuses(participation_class, arguments, message):
   with pytest.raises(ValueError, match=message):
     participation_class(*arguments[:2], users_per_client=arguments[2])
-
-
-@pytest.mark.parametrize(
-  ("numbers", "message"),
-  [
-    ((0, 2), "clients_per_round must be an integer of at least 1, found 0"),
-    ((2, 0), "users_per_client must be an integer of at least 1, found 0"),
-    ((4, 3), r"at most the number of users, 10, found 4 x 3 = 12"),
-  ],
-)
-def test_cohorts_that_cannot_be_are_named(numbers, message):
-  with pytest.raises(ValueError, match=message):
-    participation.count_users(*numbers, num_users=10)
-  assert participation.count_users(2, 3, num_users=10) == 6

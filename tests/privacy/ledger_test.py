@@ -52,7 +52,7 @@ def test_a_round_that_ran_again_costs_more_than_another_one():
   accountant.compose(_FIXED_SIZE.sampled_event(composed))
   assert twice.epsilon() == pytest.approx(accountant.get_epsilon(1e-5))
   assert twice.epsilon() > once.with_rounds(_ONE).epsilon() > once.epsilon()
-  assert (twice.rounds, twice.runs_of_rounds) == (1, [2])
+  assert (twice.rounds, twice.num_runs) == (1, 2)
   assert twice.noise == once.noise
   assert ledger_lib.Ledger.from_json(twice.to_json()) == twice
 

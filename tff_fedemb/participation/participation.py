@@ -69,32 +69,6 @@ def create_generator(
   )
 
 
-def count_users(
-  clients_per_round: int, users_per_client: int, *, num_users: int
-) -> int:
-  """Returns the users of a round of so many virtual clients.
-
-  Args:
-    clients_per_round: Virtual clients in a round, at least 1.
-    users_per_client: Users in each of them, at least 1.
-    num_users: Size of the population.
-
-  Raises:
-    errors.FieldError: If a number is out of its range, or these are more users
-      than there are.
-  """
-  checks.check_integer("clients_per_round", clients_per_round, minimum=1)
-  checks.check_integer("users_per_client", users_per_client, minimum=1)
-  users = clients_per_round * users_per_client
-  if users > num_users:
-    raise errors.FieldError(
-      "clients_per_round x users_per_client",
-      f"be at most the number of users, {num_users:,}",
-      f"{clients_per_round} x {users_per_client} = {users}",
-    )
-  return users
-
-
 @dataclasses.dataclass(frozen=True)
 class Participation(config.Config, abc.ABC):
   """How users take part, and what may be claimed for it.

@@ -216,6 +216,8 @@ class MonteCarloAccountant(dp_accounting.PrivacyAccountant):
     return 0.0 if self._event is None else math.inf
 
 
+# A report asks for the same run again.
+@functools.lru_cache(maxsize=64)
 def bound_epsilon(event: MixtureDpEvent, delta: float) -> float:
   """Returns an epsilon that holds at `delta`, as the accountant has it.
 

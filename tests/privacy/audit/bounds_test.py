@@ -216,3 +216,29 @@ def test_fdp_one_run_agrees_with_what_a_gaussian_does_to_one_canary():
 
   assert is_refuted(chance + 1e-6)
   assert not is_refuted(chance - 1e-6)
+
+
+def test_rates_and_area_by_hand():
+  scores = scores_lib.Scores(
+    np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 0.5, 2.0, 3.5])
+  )
+  area, (low, high) = scores.area(0.05)
+  # Others below each member: 2, 2.5 (a tie), 3, 4 of 4.
+  assert area == pytest.approx((2 + 2.5 + 3 + 4) / 16)
+  assert low < area <= high
+  # Members above all others, all but one, all but two.
+  assert scores.true_positive_rates([0.0, 0.25, 0.5]) == [0.25, 0.25, 0.5]
+  ties = scores_lib.Scores(np.zeros(30), np.zeros(30))
+  assert ties.area(0.05)[0] == 0.5
+  assert ties.true_positive_rates([0.01]) == [0.0]
+
+
+def test_intervals_of_the_area_cover_it():
+  rng = np.random.default_rng(4)
+  area = 0.76025  # Phi(1 / sqrt(2)).
+  covered = 0
+  for _ in range(200):
+    scores = scores_lib.Scores(rng.normal(1, 1, 80), rng.normal(0, 1, 60))
+    _, (low, high) = scores.area(0.1)
+    covered += low < area < high
+  assert covered >= 163  # Binomial(200, 0.9) is below once in a million times.
