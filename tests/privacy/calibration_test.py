@@ -248,10 +248,3 @@ def test_the_whole_population_as_the_smallest_cohort_is_remarked():
   found = _calibrate(plan, _epsilon(plan), "users_per_round")
   assert found.user_level.value == 20
   assert any("All users are in every round" in a for a in found.assumptions)
-
-
-def test_cohorts_stay_where_their_noise_can_be_accounted_for():
-  # A single client of 5 users has 5e5 / 200; all users would have 5e7.
-  plan = _plan(kind="poisson", noise_multiplier=5e5)
-  found = _calibrate(plan, 1.0, "users_per_round")
-  assert found.user_level.value == 5

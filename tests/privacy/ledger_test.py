@@ -60,9 +60,7 @@ def test_a_round_that_ran_again_costs_more_than_another_one():
 def test_what_cannot_run_again_with_other_noise():
   noiseless = dp_accounting.NonPrivateDpEvent()
   assert _ledger().with_rounds(noiseless, times=2) == _ledger(noiseless)
-  with pytest.raises(
-    ValueError, match="times must be an integer of at least 1"
-  ):
+  with pytest.raises(ValueError, match="times must be an integer of at least"):
     _ledger().with_rounds(_ONE, times=0)
 
 
