@@ -9,6 +9,8 @@ from PIL import Image
 import pytest
 
 from examples import forty_people
+from examples import own_picture
+from examples import strangers
 from tests import notebook
 from tests.binaries import programs
 from tff_fedemb.program import model_card
@@ -99,7 +101,7 @@ def test_the_first_run_in_a_notebook(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_voices(tmp_path):
+def test_voices(tmp_path, capsys):
   """Speakers who never trained are told apart better than before training."""
   run = tmp_path / "run"
   ended = programs.call(
@@ -120,6 +122,13 @@ def test_voices(tmp_path):
   assert "A map of the embeddings" in page
   card = model_card.read(run / "release/saved_model" / model_card.PATH)
   assert (card.image_shape, card.preprocessing) == ((64, 1), "as_given")
+  strangers.main(["", str(run), "0.1", "10"])
+  _, _, accepted, low, high, *_ = (
+    capsys.readouterr().out.splitlines()[-1].split()
+  )
+  assert float(low) < float(accepted) < float(high)
+  own_picture.main(["", str(tmp_path / "classes.png"), str(run)])
+  assert (tmp_path / "classes.png").read_bytes().startswith(b"\x89PNG")
   # Programs that read pictures say so in a line.
   ended = programs.call(
     "match",

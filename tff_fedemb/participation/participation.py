@@ -145,6 +145,11 @@ class Participation(config.Config, abc.ABC):
     """Names of those that give a valid epsilon, cheapest first."""
 
   @property
+  def further_accountants(self) -> tuple[str, ...]:
+    """Names of those that do so as well, and are not asked unless named."""
+    return ()
+
+  @property
   @abc.abstractmethod
   def neighboring_relation(self) -> dp_accounting.NeighboringRelation:
     """Relation between the two populations that must look alike."""
@@ -298,13 +303,14 @@ class Participation(config.Config, abc.ABC):
     """
     if names is None:
       return self.accountants
-    if not names or set(names) - set(self.accountants):
+    valid = (*self.accountants, *self.further_accountants)
+    if not names or set(names) - set(valid):
       raise errors.FieldError(
         "accountants",
-        f"be among {self.accountants} for {self.name} participation",
+        f"be among {valid} for {self.name} participation",
         tuple(names),
       )
-    return tuple(name for name in self.accountants if name in names)
+    return tuple(name for name in valid if name in names)
 
   @property
   def amplification(self) -> str:

@@ -1,0 +1,78 @@
+"""Does a threshold for a gallery keep its promise to other people?
+
+One half of a run's held-out classes sets thresholds. Of the other half some are
+enrolled with five images, and the rest are strangers. docs/export.md has the
+table that this prints for Omniglot:
+  python -m examples.strangers RUN_DIR 0.1,0.01 20,100
+"""
+
+from collections.abc import Sequence
+import json
+import pathlib
+import sys
+
+import numpy as np
+import pandas as pd
+
+import tff_fedemb as fe
+from tff_fedemb.evaluation import gallery_thresholds
+from tff_fedemb.evaluation import pairs
+
+_NUM_SPLITS, _ENROLLED = 20, 5
+
+
+def _embed(run_dir: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
+  """Embeds all held-out images; returns unit vectors, and classes by number."""
+  spec = fe.RunSpec.from_json(json.loads((run_dir / "run.json").read_text()))
+  splits = [spec.task.create().load_images(x) for x in ("validation", "test")]
+  names = [f"{i} {x}" for i, part in enumerate(splits) for x in part.labels]
+  embeddings = [
+    fe.Result(spec, str(run_dir)).backbone.predict(part.images, verbose=0)
+    for part in splits
+  ]
+  labels = np.unique(names, return_inverse=True)[1]
+  return pairs.normalize(np.concatenate(embeddings)), labels
+
+
+def main(argv: Sequence[str]) -> None:
+  """Prints a row for each size of gallery and each promised rate."""
+  _, run_dir, rates, sizes = argv
+  embeddings, labels = _embed(pathlib.Path(run_dir))
+  random, rows = np.random.default_rng(0), []
+  for _ in range(_NUM_SPLITS):
+    first, *others = np.array_split(random.permutation(labels.max() + 1), 2)
+    of_first = np.isin(labels, first)
+    curve = gallery_thresholds.measure(embeddings[of_first], labels[of_first])
+    for size in map(int, sizes.split(",")):
+      members, strangers = np.split(random.permutation(others[0]), [size])
+      images = [
+        random.permutation(np.flatnonzero(labels == x)) for x in members
+      ]
+      gallery = embeddings[[x[:_ENROLLED] for x in images]]
+      probes = np.concatenate([x[_ENROLLED:] for x in images])
+      own = np.repeat(np.arange(size), [len(x) - _ENROLLED for x in images])
+      alike, of_strangers = (
+        np.einsum("qd,nmd->qnm", embeddings[x], gallery).max(axis=2)
+        for x in (probes, np.isin(labels, strangers))
+      )
+      is_right = alike.argmax(axis=1) == own
+      for rate in map(float, rates.split(",")):
+        found = gallery_thresholds.find(curve, rate, size, _ENROLLED)
+        accepted = of_strangers.max(axis=1) >= found.threshold
+        is_found = is_right & (alike.max(axis=1) >= found.threshold)
+        rows.append(
+          {
+            "N": size,
+            "promised": rate,
+            "accepted": accepted.mean(),
+            "low": found.low,
+            "high": found.high,
+            "found": is_found.mean(),
+            "warns": not found.is_supported,
+          }
+        )
+  print(pd.DataFrame(rows).groupby(["N", "promised"]).mean().round(4))
+
+
+if __name__ == "__main__":
+  main(sys.argv)
