@@ -173,15 +173,6 @@ def test_runs_and_generators_differ_in_all_their_bits():
   assert np.all(np.abs(shares - 0.5) < 7 * 0.025)
 
 
-def test_seed_of_the_program_does_not_make_calls_alike():
-  # Whoever seeds TensorFlow for the sake of the data gets no known noise.
-  words = []
-  for _ in range(2):
-    tf.random.set_seed(1)
-    words.append(secret_noise.draw_words([2]).numpy())
-  assert np.all(words[0] != words[1])
-
-
 def test_sum_and_noise_are_on_a_common_grid():
   """Sums that differ have results in the same places.
 

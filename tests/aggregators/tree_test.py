@@ -120,7 +120,7 @@ def test_query_has_the_law_of_tensorflow_privacys(restart_every, monkeypatch):
 
 @pytest.mark.parametrize(
   ("name", "restart_every", "rounds", "most"),
-  [("tree", None, 32, 5), ("tree", 13, 30, 3), ("adaptive_tree", 8, 8, 3)],
+  [("tree", 13, 30, 3), ("adaptive_tree", 8, 8, 3)],
 )
 def test_size_of_the_state(name, restart_every, rounds, most):
   noise = released.Noise(
