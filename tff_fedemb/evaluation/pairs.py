@@ -68,9 +68,10 @@ class Images:
   ]:
     """Yields rows, columns, grid similarities, negatives and positives.
 
-    Similarities are in steps of the grid. The last two are boolean masks of
-    the block, or None and None where every pair of the block is negative. All
-    pairs i < j occur exactly once, in the same blocks on every call.
+    Similarities are in steps of the grid, in memory that the next block takes
+    over. The last two are boolean masks of the block, or None and None where
+    every pair of the block is negative. All pairs i < j occur exactly once, in
+    the same blocks on every call.
     """
     num_pairs = self.num_positives + self.num_negatives
     with progress_lib.create_bar(
@@ -87,6 +88,8 @@ class Images:
     index = np.arange(num_images)
     width = _COLUMNS_PER_ROW * _BLOCK_ROWS
     scaled = self.embeddings / GRID_STEP
+    # New memory for every block would take as long as the products.
+    memory = np.empty(_BLOCK_ROWS * width)
     for start in range(0, num_images, _BLOCK_ROWS):
       rows = slice(start, min(start + _BLOCK_ROWS, num_images))
       # Sorted by class, all columns from here on are of later classes.
@@ -94,7 +97,9 @@ class Images:
       for first, last in ((start, edge), (edge, num_images)):
         for left in range(first, last, width):
           columns = slice(left, min(left + width, last))
-          levels = scaled[rows] @ self.embeddings[columns].T
+          shape = (rows.stop - start, columns.stop - left)
+          levels = memory[: shape[0] * shape[1]].reshape(shape)
+          np.matmul(scaled[rows], self.embeddings[columns].T, out=levels)
           np.rint(levels, out=levels)
           if first == edge:
             yield rows, columns, levels, None, None
@@ -221,7 +226,7 @@ def count_pairs(
     for kind, mask in enumerate(masks):
       if mask is not None or kind == 0:
         chosen = index.ravel() if mask is None else index[mask]
-        counts[kind] += np.bincount(chosen, minlength=_NUM_BINS)
+        np.add.at(counts[kind], chosen, 1)
   edges = bins.lowest + bins.width * np.arange(_NUM_BINS)
   filled = np.any(counts, axis=0)
   coarse = Steps.from_counts(edges[filled], *counts[:, filled])
@@ -274,10 +279,9 @@ class _Bins:
     return cls(float(np.min(levels)), width)
 
   def index(self, levels: np.ndarray) -> np.ndarray:
-    position = levels - self.lowest
-    position *= 1.0 / self.width
-    np.maximum(position, 0, out=position)
-    np.minimum(position, _NUM_BINS - 1, out=position)
+    position = levels * (1.0 / self.width)
+    position -= self.lowest / self.width
+    np.clip(position, 0, _NUM_BINS - 1, out=position)
     return position.astype(np.intp)
 
 
@@ -299,20 +303,23 @@ def _second_pass(images, bins, refined, cuts, image_levels):
   found = ([], [])
   above = np.zeros_like(images.classes)
   accepts = np.zeros((len(cuts), 2, len(images.classes)), np.int64)
+  # Most pairs are below all that is asked for.
+  lowest = min([*np.flatnonzero(refined)[:1], *(cut + 1 for cut in cuts)])
+  floor = bins.lowest + bins.width * lowest if lowest else -np.inf
   for rows, columns, levels, *masks in images.blocks():
-    index = bins.index(levels)
-    inside = refined[index]
+    high = levels >= floor
     for kind, mask in enumerate(masks):
       if mask is None and kind == 1:
         continue
-      chosen = levels[inside if mask is None else inside & mask]
-      found[kind].append(np.unique(chosen, return_counts=True))
+      wanted = np.flatnonzero(high if mask is None else high & mask)
+      chosen = levels.ravel()[wanted]
+      index = bins.index(chosen)
+      inside = chosen[refined[index]]
+      found[kind].append(np.unique(inside, return_counts=True))
       for cut, accept in zip(cuts, accepts, strict=True):
-        accepted = index > cut
-        if mask is not None:
-          accepted &= mask
-        accept[kind, rows] += np.count_nonzero(accepted, axis=1)
-        accept[kind, columns] += np.count_nonzero(accepted, axis=0)
+        row, column = np.divmod(wanted[index > cut], levels.shape[1])
+        np.add.at(accept[kind, rows], row, 1)
+        np.add.at(accept[kind, columns], column, 1)
     if image_levels is not None:
       for side, axis in ((rows, 1), (columns, 0)):
         higher = levels >= np.expand_dims(image_levels[side], axis)

@@ -170,71 +170,113 @@ def evaluate_pairs(
     errors.FieldError: If a shape or a value is out of range, or if there is
       no positive or no negative pair.
   """
-  rates = tuple(
-    checks.check_number("false_accept_rates", float(rate), above=0, below=1)
-    for rate in false_accept_rates
-  )
-  if not rates:
-    raise errors.FieldError("false_accept_rates", "be at least one", "none")
-  checks.check_number("confidence", confidence, above=0, below=1)
-  images, num_zero = _prepare(embeddings, labels)
-  warnings = _warnings(images, rates, num_zero)
-  return _evaluate(
-    images, rates, float(confidence), num_found, warnings, with_metrics
-  )
-
-
-def _evaluate(
-  images, rates, confidence, num_found, warnings, with_metrics
-) -> VerificationResult:
-  """Computes the metrics of images that are checked."""
-  num_negatives = images.num_negatives
-  error = 1 - confidence
-  outer = {f: _threshold_rates(num_negatives, f, error) for f in rates}
-  inner = {f: _threshold_rates(num_negatives, f, error / 2) for f in rates}
-  counts = pairs.count_pairs(
-    images,
-    [x for f in rates for x in (f, *outer[f], *inner[f])],
-    image_rates=rates,
-    image_levels=retrieval.best_levels(images) if with_metrics else None,
-  )
-  steps = counts.steps
-  warnings = (*warnings, *_warn_of_coincidence(steps, rates))
-  return VerificationResult(
-    recall_at_far={f: steps.recall(f) for f in rates},
-    threshold_at_far={f: steps.threshold(f) for f in rates},
-    recall_interval_at_far={
-      f: _recall_interval(steps, inner[f], error / 2) for f in rates
-    },
-    recall_class_interval_at_far={
-      f: _class_interval(images, counts, i, f, error)
-      for i, f in enumerate(rates)
-    },
-    threshold_interval_at_far={
-      f: (
-        steps.threshold(high),
-        1.0 + pairs.GRID_STEP if low < 0 else steps.threshold(low),
-      )
-      for f, (low, high) in outer.items()
-    },
+  compared = Comparison(
+    embeddings,
+    labels,
+    false_accept_rates=false_accept_rates,
     confidence=confidence,
-    auc=steps.auc(),
-    auc_error_bound=counts.auc_error_bound,
-    num_images=len(images.classes),
-    num_classes=len(images.sizes),
-    num_positive_pairs=images.num_positives,
-    num_negative_pairs=num_negatives,
-    roc=_roc(steps),
-    warnings=warnings,
-    num_found=num_found,
-    recall_sample_interval_at_far=None
-    if num_found is None
-    else {
-      f: _sample_interval(images, counts, i, f, error, num_found)
-      for i, f in enumerate(rates)
-    },
-    metrics=retrieval.evaluate(images, counts) if with_metrics else None,
+    with_metrics=with_metrics,
   )
+  return compared.evaluate(false_accept_rates, num_found=num_found)
+
+
+class Comparison:
+  """All pairs of embeddings, counted once for results at several rates."""
+
+  def __init__(
+    self,
+    embeddings: np.ndarray,
+    labels: np.ndarray,
+    *,
+    false_accept_rates: Sequence[float],
+    confidence: float = 0.95,
+    with_metrics: bool = False,
+  ):
+    """Counts the pairs.
+
+    Args:
+      embeddings: As of `evaluate_pairs`, and so are the others.
+      labels: See there.
+      false_accept_rates: All that a result may be asked for.
+      confidence: See there.
+      with_metrics: See there.
+
+    Raises:
+      errors.FieldError: As `evaluate_pairs`.
+    """
+    rates = tuple(
+      checks.check_number("false_accept_rates", float(rate), above=0, below=1)
+      for rate in false_accept_rates
+    )
+    if not rates:
+      raise errors.FieldError("false_accept_rates", "be at least one", "none")
+    checks.check_number("confidence", confidence, above=0, below=1)
+    self._rates, self._confidence = rates, float(confidence)
+    self._images, self._num_zero = _prepare(embeddings, labels)
+    number, error = self._images.num_negatives, 1 - confidence
+    self._outer = {f: _threshold_rates(number, f, error) for f in rates}
+    self._inner = {f: _threshold_rates(number, f, error / 2) for f in rates}
+    levels = retrieval.best_levels(self._images) if with_metrics else None
+    self._counts = pairs.count_pairs(
+      self._images,
+      [x for f in rates for x in (f, *self._outer[f], *self._inner[f])],
+      image_rates=rates,
+      image_levels=levels,
+    )
+    self._metrics = None
+    if with_metrics:
+      self._metrics = retrieval.evaluate(self._images, self._counts)
+
+  def evaluate(
+    self, false_accept_rates: Sequence[float], *, num_found: int | None = None
+  ) -> VerificationResult:
+    """Returns what `evaluate_pairs` does, at some of the rates counted for.
+
+    Args:
+      false_accept_rates: Some of the rates of the comparison.
+      num_found: As of `evaluate_pairs`.
+    """
+    images, counts, error = self._images, self._counts, 1 - self._confidence
+    steps, inner = counts.steps, self._inner
+    places = {float(f): self._rates.index(f) for f in false_accept_rates}
+    warnings = _warnings(images, tuple(places), self._num_zero)
+    by_sample = None
+    if num_found is not None:
+      by_sample = {
+        f: _sample_interval(images, counts, place, f, error, num_found)
+        for f, place in places.items()
+      }
+    return VerificationResult(
+      recall_at_far={f: steps.recall(f) for f in places},
+      threshold_at_far={f: steps.threshold(f) for f in places},
+      recall_interval_at_far={
+        f: _recall_interval(steps, inner[f], error / 2) for f in places
+      },
+      recall_class_interval_at_far={
+        f: _class_interval(images, counts, place, f, error)
+        for f, place in places.items()
+      },
+      threshold_interval_at_far={
+        f: _threshold_interval(steps, *self._outer[f]) for f in places
+      },
+      confidence=self._confidence,
+      auc=steps.auc(),
+      auc_error_bound=counts.auc_error_bound,
+      num_images=len(images.classes),
+      num_classes=len(images.sizes),
+      num_positive_pairs=images.num_positives,
+      num_negative_pairs=images.num_negatives,
+      roc=_roc(steps),
+      warnings=(*warnings, *_warn_of_coincidence(steps, tuple(places))),
+      num_found=num_found,
+      recall_sample_interval_at_far=by_sample,
+      metrics=self._metrics,
+    )
+
+
+def _threshold_interval(steps, low, high) -> tuple[float, float]:
+  highest = 1.0 + pairs.GRID_STEP if low < 0 else steps.threshold(low)
+  return steps.threshold(high), highest
 
 
 def _prepare(embeddings, labels) -> tuple[pairs.Images, int]:

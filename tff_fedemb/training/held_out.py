@@ -1,7 +1,9 @@
 """The held-out images of a task, and what a model makes of them."""
 
 from collections.abc import Mapping, Sequence
+from concurrent import futures
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -12,10 +14,17 @@ from tff_fedemb.algorithms import composition
 from tff_fedemb.evaluation import comparison
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.evaluation import verification
+from tff_fedemb.program import model_card
 from tff_fedemb.program import training
 from tff_fedemb.run import spec as spec_lib
 from tff_fedemb.run import task as task_lib
 
+_RATES = tuple(
+  {
+    *verification.DEFAULT_FALSE_ACCEPT_RATES,
+    *model_card.FALSE_ACCEPT_RATES,
+  }
+)
 # By split.
 _Results = dict[str, verification.VerificationResult]
 
@@ -67,27 +76,32 @@ class Embedded:
   Attributes:
     embeddings: `[n, dim]`, finite.
     labels, num_found: As of `embedding.LabelledImages`.
+    with_metrics: Whether they are evaluated by other metrics too.
   """
 
   embeddings: np.ndarray
   labels: np.ndarray
   num_found: int | None
+  with_metrics: bool = False
+
+  @functools.cached_property
+  def _comparison(self) -> verification.Comparison:
+    return verification.Comparison(
+      self.embeddings,
+      self.labels,
+      false_accept_rates=_RATES,
+      with_metrics=self.with_metrics,
+    )
 
   def evaluate(
     self,
     false_accept_rates: Sequence[float] = (
       verification.DEFAULT_FALSE_ACCEPT_RATES
     ),
-    *,
-    with_metrics: bool = False,
   ) -> verification.VerificationResult:
-    """Compares all pairs."""
-    return verification.evaluate_pairs(
-      self.embeddings,
-      self.labels,
-      false_accept_rates=false_accept_rates,
-      num_found=self.num_found,
-      with_metrics=with_metrics,
+    """Compares all pairs, once for evaluations and a model's card."""
+    return self._comparison.evaluate(
+      false_accept_rates, num_found=self.num_found
     )
 
 
@@ -116,37 +130,40 @@ class Evaluator:
       model_weights.non_trainable,
     )
 
-  def _embed_images(self, images: embedding.LabelledImages) -> Embedded:
+  def _embed_images(
+    self, images: embedding.LabelledImages, *, with_metrics: bool = False
+  ) -> Embedded:
     embeddings = self._embed(images.images)
     if not np.all(np.isfinite(embeddings)):
       raise errors.DivergedError(
         "the model diverged: its embeddings are not finite; a lower"
         " client_learning_rate or server_learning_rate may help."
       )
-    return Embedded(embeddings, images.labels, images.num_found)
+    return Embedded(embeddings, images.labels, images.num_found, with_metrics)
 
   def embed_all(self) -> dict[str, Embedded]:
     """Embeds the images of every split."""
     return {
-      split: self._embed_images(images)
+      split: self._embed_images(images, with_metrics=self._with_metrics)
       for split, images in self._by_split.items()
     }
 
   def evaluate_all(self) -> _Results:
-    return {
-      split: embedded.evaluate(with_metrics=self._with_metrics)
-      for split, embedded in self.embed_all().items()
-    }
+    return self._evaluate(self.embed_all())
+
+  def _evaluate(self, embedded: Mapping[str, Embedded]) -> _Results:
+    # Most of it is NumPy's, which lets another thread run.
+    with futures.ThreadPoolExecutor() as threads:
+      results = threads.map(Embedded.evaluate, embedded.values())
+      return dict(zip(embedded, results, strict=True))
 
   def compare(
     self, embedded: Mapping[str, Embedded], untrained: _Results
   ) -> _Results:
     """Evaluates embeddings; warns of splits no better than before training."""
     return {
-      split: comparison.warn_if_no_better(
-        some.evaluate(with_metrics=self._with_metrics), untrained[split]
-      )
-      for split, some in embedded.items()
+      split: comparison.warn_if_no_better(result, untrained[split])
+      for split, result in self._evaluate(embedded).items()
     }
 
   def validate(self, model_weights: Any) -> dict[str, float]:
