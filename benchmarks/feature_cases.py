@@ -5,7 +5,7 @@ vector about `spread` times as long, scaled to length 1.
 """
 
 import dataclasses
-import os
+import pathlib
 import tempfile
 
 import numpy as np
@@ -79,6 +79,7 @@ def execute(config: FeatureBenchmarkConfig) -> None:
     f"{config.output}.png",
     {f"{count:,} classes": _sweep(config, count) for count in counts},
     delta=config.delta,
+    utility="test accuracy",
     caption=(
       f"Made-up unit vectors: {config.num_examples:,} examples of {config.dim}"
       " numbers, one protected; each ε is of one fit alone."
@@ -91,13 +92,13 @@ def _sweep(
 ) -> list[utility_plots.Curve]:
   """Fits to a problem; returns its curves."""
   with tempfile.TemporaryDirectory() as directory:
-    paths = [os.path.join(directory, f"{name}.npz") for name in ("fit", "test")]
+    paths = [pathlib.Path(directory, f"{name}.npz") for name in ("fit", "test")]
     for path, examples in zip(paths, draw(config, num_classes), strict=True):
       feature_files.write_features(path, examples)
     return sweeps.execute(
       sweeps.SweepConfig(
-        train=tuple(paths[:1]),
-        test=tuple(paths[1:]),
+        train=str(paths[0]),
+        test=str(paths[1]),
         num_classes=num_classes,
         methods=config.methods,
         epsilons=config.epsilons,

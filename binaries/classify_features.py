@@ -4,14 +4,13 @@ r"""Fits a private linear classifier on files of features, and tests it.
     --method=feature_covariance --epsilon=2 --delta=1e-6 \
     --output_json=result.json
 
-Files are .npz or .tfrecord with features and labels of examples. One example is
-protected, or with --unit=user all examples of a user; the file gets the
-accuracy, and what each release cost.
+Files are .npz with features and labels of examples. One example is protected,
+or with --unit=user all examples of a user; the file gets the accuracy, and what
+each release cost.
 """
 
 from collections.abc import Sequence
 
-from binaries import choice_flags
 from binaries import command_line
 from binaries import config_flags
 from tff_fedemb.features import runs
@@ -25,11 +24,8 @@ def main(argv: Sequence[str]) -> None:
       runs.ClassificationConfig,
       details={"hyperparameters": settings.describe_methods()},
     )
-    unit = parser.add(settings.UnitConfig)
-    of_unit = choice_flags.ChoiceFlags(parser, "unit", settings.UNITS)
     parser.parse()
-    protection = of_unit.create(unit.create().unit)
-    runs.execute(config.create(protection=protection))
+    runs.execute(config.create())
 
 
 if __name__ == "__main__":

@@ -4,14 +4,12 @@ r"""Compares private classifiers on features over a range of epsilons.
     --methods=sgd,least_squares,least_squares:covariance=per_class \
     --delta=1e-6 --output_json=sweep.json --output_png=sweep.png
 
-Every method is fitted at every epsilon several times. With several files in
---train and --test, each is tested on the one at the same place. An accuracy is
-that of a fit, the mean over pairs of files; mean and deviation are over fits.
+Every method is fitted at every epsilon several times; means and deviations are
+over these fits.
 """
 
 from collections.abc import Sequence
 
-from binaries import choice_flags
 from binaries import command_line
 from binaries import config_flags
 from tff_fedemb.features import settings
@@ -23,15 +21,11 @@ def main(argv: Sequence[str]) -> None:
   with config_flags.Parser(argv, __doc__) as parser:
     config = parser.add(
       sweeps.SweepConfig,
+      skip=("seed",),
       details={"methods": settings.describe_methods()},
     )
-    unit = parser.add(settings.UnitConfig)
-    of_unit = choice_flags.ChoiceFlags(
-      parser, "unit", settings.UNITS, skip=("seed",)
-    )
     parser.parse()
-    protection = of_unit.create(unit.create().unit)
-    sweeps.execute(config.create(protection=protection))
+    sweeps.execute(config.create())
 
 
 if __name__ == "__main__":

@@ -67,6 +67,7 @@ _TESTED_THROUGH = {
   "tff_fedemb.run.deployment": "tests/binaries/deployment_test.py",
   "tff_fedemb.run.experiment": "tests/binaries/run_federated_test.py",
   "tff_fedemb.run.extrapolation": "tests/binaries/run_federated_test.py",
+  "tff_fedemb.serving.image_sources": "tests/binaries/extract_features_test.py",
   "tff_fedemb.serving.match": "tests/binaries/match_test.py",
   "tff_fedemb.training.audit": "tests/binaries/audit_test.py",
   "tff_fedemb.training.audit_settings": "tests/binaries/audit_test.py",
@@ -91,7 +92,7 @@ _TESTED_THROUGH = {
     f"tff_fedemb.features.extraction.{name}": (
       "tests/binaries/extract_features_test.py"
     )
-    for name in ("embeddings", "settings")
+    for name in ("extracting", "settings")
   },
 }
 

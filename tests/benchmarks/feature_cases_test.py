@@ -38,7 +38,7 @@ def test_program(tmp_path):
   for num_classes in (2, 3):
     text = (tmp_path / f"made_up_{num_classes}.json").read_text()
     found = json.loads(text)
-    assert found["pairs"][0]["num_classes"] == num_classes
+    assert found["num_classes"] == num_classes
     assert (found["seeds"], len(found["results"])) == ([1, 2], 4)
   with Image.open(tmp_path / "made_up.png") as image:
     assert image.format == "PNG"

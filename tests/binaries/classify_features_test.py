@@ -18,11 +18,8 @@ _PROGRAM = "classify_features"
 @pytest.fixture(name="flags")
 def _flags(tmp_path):
   """Flags of a fit to small files, which are there."""
-  for seed, name in enumerate(("train", "test")):
-    feature_examples.write(tmp_path / f"{name}.npz", seed=seed)
   return {
-    "train": tmp_path / "train.npz",
-    "test": tmp_path / "test.npz",
+    **feature_examples.write_both(tmp_path),
     "output_json": tmp_path / "result.json",
     "overwrite": True,
     "method": "least_squares",
@@ -83,18 +80,15 @@ def test_program(flags, tmp_path):
   assert result["test_accuracy"] == np.mean(predictions == labels)
 
 
-@pytest.mark.parametrize("method", registry.METHODS)
-def test_report_of_every_method(flags, method):
-  result, _ = _fit(flags, method=method)
-  assert (result["method"], result["target_epsilon"]) == (method, 2)
+def test_report(flags):
+  result, _ = _fit(flags)
+  assert (result["method"], result["target_epsilon"]) == ("least_squares", 2)
   assert 1.99 < result["epsilon"] <= 2
   assert (result["train_size"], result["test_size"]) == (60, 60)
   assert (result["dim"], result["num_classes"]) == (4, 3)
   assert (result["seed"], result["unit"]) == (None, "example")
   assert result["neighboring_relation"] == "add or remove one example"
   assert result["versions"]["dp-accounting"]
-  specs = config.specs(registry.METHODS[method])
-  assert list(result["hyperparameters"]) == [spec.name for spec in specs]
   # The label 'public' of a number that was not told would be wrong.
   assert [t for t in result["assumptions"] if "of classes" in t] == [
     runs.CLASSES_FROM_LABELS
@@ -103,11 +97,26 @@ def test_report_of_every_method(flags, method):
   assert result["warnings"] == []
 
 
-def test_number_of_classes(flags):
-  result, _ = _fit(flags, num_classes=5)
+def test_without_noise_of_more_classes(flags):
+  result, output = _fit(
+    flags,
+    num_classes=5,
+    method="sgd",
+    hyperparameters="steps=30,learning_rate=None",
+    epsilon="inf",
+    delta=None,
+  )
+  assert result["epsilon"] == result["target_epsilon"] == "inf"
+  assert result["delta"] is None
+  assert result["test_accuracy"] > 0.8
+  assert "epsilon = inf: no noise, no privacy" in output
+  assert "gradient 30 times, noise multiplier 0" in output
   assert result["num_classes"] == 5
   (text,) = [t for t in result["assumptions"] if "of classes" in t]
   assert text.startswith("the number of classes is public")
+
+
+def test_classes_of_the_test_file(flags):
   # Those of either file count; but what cannot be learned is for the user only.
   feature_examples.write(flags["test"], seed=1, num_classes=4)
   ended = programs.call(
@@ -122,32 +131,9 @@ def test_number_of_classes(flags):
   assert "have no example" not in text
 
 
-def test_without_noise(flags):
-  result, output = _fit(
-    flags,
-    method="sgd",
-    hyperparameters="steps=30,learning_rate=None",
-    epsilon="inf",
-    delta=None,
-  )
-  assert result["epsilon"] == result["target_epsilon"] == "inf"
-  assert result["delta"] is None
-  (release,) = result["releases"]
-  assert release["noise_multiplier"] == 0.0
-  assert result["test_accuracy"] > 0.8
-  assert "epsilon = inf: no noise, no privacy" in output
-  assert "gradient 30 times, noise multiplier 0" in output
-
-
 def test_users(flags):
   feature_examples.write(flags["train"], seed=0, num_users=20)
-  result, output = _fit(
-    flags,
-    delta=0.05,
-    unit="user",
-    example_weighting="mean",
-    user_clip_norm=0.5,
-  )
+  result, output = _fit(flags, delta=0.05, unit="user", user_clip_norm=0.5)
   assert result["unit"] == "user"
   assert result["neighboring_relation"] == "add or remove one user"
   # How many examples the users have is theirs.
@@ -157,19 +143,15 @@ def test_users(flags):
   ]
   assert (result["rounds"], result["runtime"]) == (1, "in_process")
   assert result["seed"] is None
-  assert result["hyperparameters"]["example_weighting"] == "mean"
   assert result["hyperparameters"]["user_clip_norm"] == 0.5
   assert runs.CLASSES_FROM_LABELS in result["assumptions"]
   for text in ("the number of users is public", "an example is of one user"):
     assert any(line.startswith(text) for line in result["assumptions"])
   for text in ("single precision", "also those of users"):
     assert any(text in line for line in result["not_covered"])
-  assert result["versions"]["tensorflow-federated"]
   assert "least_squares fitted to 20 users\n" in output
   assert ", add or remove one user\n" in output
-  assert "delta 0.05 is not below 1 / 20, one over the number of users:" in (
-    output
-  )
+  assert "delta 0.05 is not below 1 / 20, one over the number of us" in output
 
 
 @pytest.mark.parametrize(
@@ -193,47 +175,35 @@ def test_users(flags):
     ({"hyperparameters": "speed=1"}, "--hyperparameters must name hyper"),
     ({"split": "hessian=1"}, "--split must name releases of the method"),
     ({"split": "a=1,a=2"}, "--split must have items NAME=VALUE, no name twice"),
+    ({"predictions": "train.npz"}, "--predictions must be another file than t"),
     (
       {"method": "sgd", "hyperparameters": "steps=2.5"},
       "steps must be an integer of at least 1, found '2.5'",
     ),
-    (
-      {"method": "sgd", "hyperparameters": "logit_bias=nan"},
-      "logit_bias must be in [-100, 100], found nan",
-    ),
   ],
 )
-def test_mistakes(flags, tmp_path, changes, message):
+def test_mistakes(flags, tmp_path, monkeypatch, changes, message):
+  monkeypatch.chdir(tmp_path)
   feature_examples.check_refused(_PROGRAM, tmp_path, message, **flags | changes)
 
 
-def test_inputs_are_not_replaced(flags, tmp_path):
-  message = "--predictions must be another file than train"
-  changes = {"predictions": flags["train"]}
-  feature_examples.check_refused(_PROGRAM, tmp_path, message, **flags | changes)
-
-
-@pytest.mark.parametrize("name", ["train", "test"])
 @pytest.mark.parametrize(
-  ("arrays", "message"),
+  ("name", "arrays", "message"),
   [
-    ({"features": np.full([4, 4], np.nan)}, "{path}: features must be finite"),
-    ({"labels": np.arange(4) - 1}, "{path}: labels must be at least 0"),
-    ({"labels": np.array([0, 1, 2, 10**9])}, "--num_classes must be given unl"),
-    ({"features": np.ones([4, 5])}, "--test must have "),
+    ("train", {"features": np.full([4, 4], np.nan)}, "{path}: features must b"),
+    ("test", {"features": np.full([4, 4], np.nan)}, "{path}: features must be"),
+    ("test", {"labels": np.arange(4) - 1}, "{path}: labels must be at least 0"),
+    (
+      *("train", {"labels": np.array([0, 1, 2, 10**9])}),
+      "--num_classes must be given unless labels are 0, 1, ... of two",
+    ),
+    ("train", {"features": np.ones([4, 5])}, "--test must have 5 features an"),
   ],
 )
 def test_mistakes_in_files(flags, tmp_path, name, arrays, message):
   defaults = {"features": np.ones([4, 4]), "labels": np.array([0, 1, 2, 2])}
   np.savez(flags[name], **defaults | arrays)
   message = message.format(path=flags[name])
-  feature_examples.check_refused(_PROGRAM, tmp_path, message, **flags)
-
-
-def test_there_must_be_two_classes(flags, tmp_path):
-  for name in ("train", "test"):
-    np.savez(flags[name], features=np.ones([4, 4]), labels=np.zeros(4, int))
-  message = "--num_classes must be given unless labels are 0, 1, ... of two"
   feature_examples.check_refused(_PROGRAM, tmp_path, message, **flags)
 
 

@@ -222,16 +222,19 @@ def _fill_disk(monkeypatch):
   """Has room for all but the pictures."""
 
   def fail(*arguments):
-    raise OSError(errno.ENOSPC, "No space left on device", "loss.png")
+    raise OSError(errno.ENOSPC, "No space left on device", "overview.png")
 
-  monkeypatch.setattr(training_plots, "plot", fail)
+  monkeypatch.setattr(training_plots, "plot_overview", fail)
 
 
 @pytest.mark.parametrize(
   ("fill", "told"),
   [
     (_limit_files, ("no file may have more than 1,000,000 bytes. No check",)),
-    (_fill_disk, ("loss.png cannot be", "checkpoint after round 3 is safe")),
+    (
+      _fill_disk,
+      ("overview.png cannot be", "checkpoint after round 3 is safe"),
+    ),
   ],
 )
 def test_a_full_disk_is_one_line(data_dir, tmp_path, monkeypatch, fill, told):

@@ -10,13 +10,10 @@ from sklearn import datasets
 from sklearn.metrics import pairwise
 import tensorflow as tf
 
-from tests.binaries import programs
 from tests.data import photo_files
 from tests.features.extraction import extractions
 from tff_fedemb.features import feature_files
-from tff_fedemb.features.extraction import extracting
 from tff_fedemb.run import task as task_lib
-from tff_fedemb.serving import image_sources
 
 
 @pytest.fixture(name="models", scope="module")
@@ -49,28 +46,6 @@ def _extract(tmp_path):
 @pytest.fixture(name="refuse")
 def _refuse(tmp_path):
   return functools.partial(extractions.check_refused, tmp_path)
-
-
-@pytest.mark.slow
-def test_command_line(tmp_path):
-  ended = programs.start(
-    "binaries.extract_features",
-    "--digits",
-    "--embedding=pixels",
-    f"--output={tmp_path / 'o.npz'}",
-  )
-  assert (ended.status, ended.errors) == (0, "")
-  assert "1,797 examples of 10 classes, 64 numbers each" in ended.output
-
-
-def test_pixels_are_scikit_learns(extract):
-  found, _ = extract(digits=True)
-  digits = datasets.load_digits()
-  np.testing.assert_array_equal(
-    found.features, (digits.data / 16).astype(np.float32)
-  )
-  np.testing.assert_array_equal(found.labels, digits.target)
-  assert found.users is None
 
 
 @pytest.mark.parametrize("gamma", [0.1, None])
@@ -122,11 +97,10 @@ def _emnist(data_dir):
   return options, task.create()
 
 
-@pytest.mark.parametrize("split", task_lib.EVALUATION_SPLITS)
-def test_held_out_images(extract, models, emnist, split):
+def test_held_out_images(extract, models, emnist):
   options, task = emnist
-  found, _ = extract(**options, saved_model=models["emnist"], split=split)
-  images = task.load_images(split)
+  found, _ = extract(**options, saved_model=models["emnist"])
+  images = task.load_images("test")
   np.testing.assert_allclose(
     found.features,
     images.images.reshape(len(images.labels), -1) / 255,
@@ -138,7 +112,7 @@ def test_held_out_images(extract, models, emnist, split):
   assert found.users is None
 
 
-def test_training_images_with_their_users(extract, emnist, tmp_path):
+def test_training_images_with_their_users(extract, emnist):
   options, task = emnist
   options["split"] = "train"
   found, _ = extract(**options)
@@ -162,19 +136,6 @@ def test_training_images_with_their_users(extract, emnist, tmp_path):
       atol=1e-6,
     )
   assert start == len(found.labels) > 60
-  # A part of them are the same rows.
-  all_rows = {
-    (user, row.tobytes())
-    for user, row in zip(found.users, found.features, strict=True)
-  }
-  path = tmp_path / "s.tfrecord"
-  some, _ = extract(**options, max_images=7, output=path)
-  assert len(some.labels) == 7
-  few, _ = extract(**options, num_classes=3, output=path)
-  assert set(few.labels) == {0, 1, 2}
-  for part in (some, few):
-    for user, row in zip(part.users, part.features, strict=True):
-      assert (user, row.tobytes()) in all_rows
 
 
 def test_photos_are_decoded_to_the_models_size(
@@ -232,7 +193,7 @@ def test_classes_are_drawn_and_renumbered_in_order(extract):
 
 
 def test_test_share_of_every_class(extract, tmp_path):
-  test_path = tmp_path / "test.tfrecord"
+  test_path = tmp_path / "test.npz"
   train, output = extract(digits=True, test_output=test_path, test_share=0.1)
   test = feature_files.read_features(test_path)
   digits = datasets.load_digits()
@@ -245,83 +206,51 @@ def test_test_share_of_every_class(extract, tmp_path):
   pixels, targets = extractions.sort_rows(digits.data / 16, digits.target)
   np.testing.assert_allclose(together, pixels, atol=1e-6)
   np.testing.assert_array_equal(labels, targets)
-  assert f"o.npz: {len(train.labels):,} examples of 10 classes" in output
-  assert sorted(os.listdir(tmp_path)) == ["o.npz", "test.tfrecord"]
+  assert f"o.npz: {len(train.labels):,} examples of 10 classes, 64" in output
+  assert test.users is None
 
 
-@pytest.mark.parametrize(
-  ("share", "size", "num_test"),
-  [(0.25, 20, 5), (0.01, 20, 1), (0.99, 20, 19), (0.5, 2, 1), (0.9, 2, 1)],
-)
-def test_test_and_train_have_one_at_least(share, size, num_test):
-  labels = np.repeat([5, 3], size)
-  train, test = extracting.split_test(labels, share, np.random.default_rng(0))
-  assert np.unique(labels[test], return_counts=True)[1].tolist() == (
-    [num_test] * 2
-  )
-  assert sorted([*train, *test]) == list(range(2 * size))
-
-
-def test_test_files_need_two_images_of_a_class(
-  extract, refuse, models, folder, tmp_path
-):
-  options = {"saved_model": models["square"], "image_folder": folder}
+def test_one_image_of_a_class_is_not_tested(extract, refuse, folder, tmp_path):
+  options = {"image_folder": folder, "image_size": 2}
   options["test_output"] = tmp_path / "test.npz"
-  refuse("found one image of class c that is taken", **options)
-  refuse("--num_classes must be at most 2", **options, num_classes=3)
-  # Those with two images are drawn.
-  train, output = extract(**options, num_classes=2)
-  assert np.bincount(train.labels).tolist() == [4, 1]
-  assert "warning: classes were drawn from 2 of 3, those with 2 images" in (
-    output
-  )
+  for test_share, in_train, in_test in (
+    (None, [4, 1, 1], [1, 1]),
+    (0.99, [1, 1, 1], [4, 1]),
+  ):
+    train, _ = extract(**options, test_share=test_share)
+    assert np.bincount(train.labels).tolist() == in_train
+    test = feature_files.read_features(options["test_output"])
+    assert np.bincount(test.labels).tolist() == in_test
+  refuse("--test_output must be of classes of two", **options, max_images=1)
+  refuse("--num_classes must be at most 3, all", **options, num_classes=4)
 
 
-def test_classes_are_drawn_from_all_that_the_source_has():
-  expected = np.random.default_rng(0).choice(20, 5, replace=False)
-  for labels in ([], [0, 0, 38], range(0, 40, 2)):
-    source = image_sources.ImageSource(
-      "images", np.array(labels, int), iter, class_labels=np.arange(0, 40, 2)
-    )
-    drawn, warnings = extracting.choose_classes(
-      source, 5, np.random.default_rng(0), min_images=0
-    )
-    assert drawn.tolist() == sorted(2 * expected)
-    assert not warnings
-
-
-@pytest.mark.parametrize("num_classes", [0, 7])
-def test_number_of_images_changes_no_label(extract, tmp_path, num_classes):
-  options = {"digits": True, "num_classes": num_classes}
+def test_number_of_images_changes_no_label(extract, tmp_path):
+  options = {"digits": True, "num_classes": 7}
   found, output = extract(**options)
   assert "warning" not in output
   label_of = {
     row.tobytes(): label
     for row, label in zip(found.features, found.labels, strict=True)
   }
-  # The fewest images that have every drawn class, or that lack some.
-  options |= {"max_images": 40 if num_classes else 6}
-  some, output = extract(**options, output=tmp_path / "some.npz")
+  some, output = extract(**options, max_images=5, output=tmp_path / "some.npz")
   for row, label in zip(some.features, some.labels, strict=True):
     assert label_of[row.tobytes()] == label
-  if not num_classes:
-    missing = sorted(set(range(10)) - set(some.labels))
-    assert missing and missing[0] < some.labels.max()
-    assert (
-      f"warning: {len(missing)} of 10 classes have no example, of"
-      f" labels: {', '.join(map(str, missing[:5]))}"
-    ) in output
+  missing = sorted(set(range(7)) - set(some.labels))
+  assert missing and missing[0] < some.labels.max()
+  assert (
+    f"warning: {len(missing)} of 7 classes have no example, of labels:"
+    f" {', '.join(map(str, missing[:5]))}"
+  ) in output
 
 
-def test_folder_counts_sub_folders(extract, refuse, folder, tmp_path):
+def test_folder_counts_sub_folders(extract, refuse, folder):
   (folder / "ab").mkdir()
   for name in ("a/0", "b/10", "b/11"):
     (folder / f"{name}.png").write_text("no picture")
   options = {"image_folder": folder, "image_size": 2}
   refuse("on_bad_example=skip", **options)
   options["on_bad_example"] = "skip"
-  # Of class c there is one image.
-  refuse("one image of class c ", **options, test_output=tmp_path / "t.npz")
   # a, ab, b and c.
   found, output = extract(**options)
   assert found.labels.tolist() == [0] * 4 + [3]
@@ -329,31 +258,22 @@ def test_folder_counts_sub_folders(extract, refuse, folder, tmp_path):
   assert "3 files could not be read and were skipped: " in output
   for path in folder.glob("*/*.png"):
     path.write_text("no picture")
-  message = "on_bad_example must leave one image or more, found none of 8 "
-  refuse(message, **options)
+  refuse("--output must be of one image or more that can be read", **options)
 
 
 @pytest.mark.parametrize(
   ("options", "message"),
   [
-    ({"output": None}, "--output must be given, found noth"),
-    ({"output": "o.csv"}, "--output must end with .npz or .tfrecord"),
-    ({"test_output": ""}, "--test_output must end with .npz or .tfrecord, fou"),
+    ({"output": "o.csv"}, "--output must end with .npz, found"),
+    ({"test_output": ""}, "--test_output must end with .npz, found ''"),
     ({"digits": None}, "--task must be given, or image_fold"),
     ({"task": "emnist"}, "one of them, found task and digits"),
     ({"data_dir": "d"}, "--data_dir must be given with task or tfds only"),
-    ({"task_variant": "v"}, "--task_variant must be set with task only"),
     ({"cache_dir": "c"}, "--cache_dir must be set with task only, found c"),
-    ({"split": "test"}, "--split must be given with task only"),
-    ({"tfds_split": "t"}, "--tfds_split must be given with tfds only"),
     ({"test_share": 0.5}, "--test_share must be given with test_output only"),
     ({"embedding": None}, "--saved_model must be given, or application or emb"),
     ({"saved_model": "m", "embedding": "pixels"}, "found saved_model and embe"),
     ({"application": "m"}, "--image_size must be given with application, or "),
-    ({"weights": "none"}, "--weights must be given with application only, fo"),
-    ({"layer": "l"}, "--layer must be given with saved_model or application"),
-    ({"preprocess": "tf"}, "--preprocess must be given with saved_model only"),
-    ({"random_features": 2}, "--random_features must not be set with embed"),
     ({"gamma": 1}, "--gamma must not be set with embedding pixels"),
     (
       {"embedding": "random_features", "random_features": 7},
@@ -367,12 +287,7 @@ def test_folder_counts_sub_folders(extract, refuse, folder, tmp_path):
     ({"image_size": 8}, "--image_size must not be given with digits and emb"),
     ({"digits": None, "image_folder": "f"}, "--image_size must be given with"),
     ({"runtime": "ray"}, "--saved_model must be given with runtime ray"),
-    # What is left of the images is checked before they are embedded.
-    ({"max_images": 5, "num_classes": 10}, "of the 10 drawn"),
-    ({"max_images": 5, "test_output": "t.npz"}, "--test_output must be of cl"),
   ],
 )
-def test_mistakes(refuse, monkeypatch, tmp_path, options, message):
-  monkeypatch.chdir(tmp_path)
-  monkeypatch.setattr(image_sources, "embed_rows", None)
+def test_mistakes(refuse, options, message):
   refuse(message, **{"digits": True} | options)

@@ -1,6 +1,5 @@
 """Tests of the program that compares classifiers over epsilons."""
 
-import itertools
 import json
 import statistics
 
@@ -18,13 +17,9 @@ _PROGRAM = "sweep_features"
 
 @pytest.fixture(name="flags")
 def _flags(tmp_path):
-  """Flags of a sweep over two pairs of small files, which are there."""
-  paths = {"train": [], "test": []}
-  for seed, (name, index) in enumerate(itertools.product(paths, range(2))):
-    paths[name].append(f"{tmp_path}/{name}{index}.npz")
-    feature_examples.write(paths[name][-1], seed=seed)
+  """Flags of a sweep over small files, which are there."""
   return {
-    **{name: ",".join(each) for name, each in paths.items()},
+    **feature_examples.write_both(tmp_path),
     "methods": "sgd:steps=3,least_squares",
     "epsilons": "inf,1",
     "delta": 1e-3,
@@ -48,17 +43,20 @@ def test_program(flags, tmp_path):
       "output_png": tmp_path / "sweep.png",
     },
   )
-  header, rule, first, second = rows
+  header, rule, *rows = rows
   cells = [cell.strip() for cell in header.strip("|").split("|")]
   assert cells == ["method", "epsilon 1", "no noise"]
   assert set(rule) == set("|- ")
-  assert first.startswith("| least_squares  ")
-  assert second.startswith("| least_squares:covariance=per_class |")
   result = json.loads((tmp_path / "sweep.json").read_text())
-  for row, results in ((first, [0, 1]), (second, [2, 3])):
-    for cell, index in zip(row.split("|")[2:], results, strict=False):
-      found = result["results"][index]
-      assert cell.strip() == f"{found['mean']:.4f} ± {found['stdev']:.4f}"
+  told = [[c.strip() for c in row.strip("|").split("|")] for row in rows]
+  figures = [f"{x['mean']:.4f} ± {x['stdev']:.4f}" for x in result["results"]]
+  assert told == [
+    ["least_squares", *figures[:2]],
+    ["least_squares:covariance=per_class", *figures[2:]],
+  ]
+  # Fits have secret noise unless they are given seeds.
+  assert (result["seeds"], result["num_fits"]) == (None, 2)
+  assert 0.99 < result["results"][0]["epsilon"] <= 1
   assert warning.startswith("warning: delta 0.1 is not below 1 / 60")
   assert (
     written == f"Written to {tmp_path}/sweep.json and {tmp_path}/sweep.png."
@@ -72,33 +70,29 @@ def test_every_accuracy_is_that_of_its_own_fit(flags, tmp_path):
   assert len(result["results"]) == 4
   for found in result["results"]:
     name, _, items = found["method"].partition(":")
-    for pair, seed in ((0, 2), (1, 1)):
-      fit, _ = feature_examples.call(
-        "classify_features",
-        train=flags["train"].split(",")[pair],
-        test=flags["test"].split(",")[pair],
-        method=name,
-        hyperparameters=items or None,
-        epsilon=found["target_epsilon"],
-        delta=flags["delta"],
-        seed=seed,
-        output_json=tmp_path / "fit.json",
-        overwrite=True,
-      )
-      assert fit["test_accuracy"] == found["accuracies"][pair][seed - 1]
-    # Each seed's mean over pairs, of which mean and deviation.
-    means = [statistics.mean(a) for a in zip(*found["accuracies"], strict=True)]
-    assert found["mean"] == pytest.approx(statistics.mean(means))
-    assert found["stdev"] == pytest.approx(statistics.stdev(means))
-    assert len(found["fits"]) == 2
+    fit, _ = feature_examples.call(
+      "classify_features",
+      train=flags["train"],
+      test=flags["test"],
+      method=name,
+      hyperparameters=items or None,
+      epsilon=found["target_epsilon"],
+      delta=flags["delta"],
+      seed=2,
+      output_json=tmp_path / "fit.json",
+      overwrite=True,
+    )
+    assert fit["test_accuracy"] == found["accuracies"][1]
+    assert found["mean"] == pytest.approx(statistics.mean(found["accuracies"]))
+    deviation = statistics.stdev(found["accuracies"])
+    assert found["stdev"] == pytest.approx(deviation)
     # From seeds, which the file has.
-    assert found["fits"][0]["epsilon"] == "inf"
-    secret = found["fits"][0]["epsilon_with_secret_noise"]
-    assert float(secret) <= float(found["target_epsilon"])
+    assert found["epsilon"] == "inf"
+    secret = float(found["epsilon_with_secret_noise"])
+    assert secret <= float(found["target_epsilon"])
   # A deterministic method without noise is the same for every seed.
   assert result["results"][3]["stdev"] == 0
-  assert result["pairs"][1]["train"].endswith("train1.npz")
-  assert result["pairs"][0]["train_size"] == 60
+  assert result["train_size"] == 60
   assert sweeps.NOT_COVERED in result["not_covered"]
   assert runs.CLASSES_FROM_LABELS in result["assumptions"]
   # Of 60 examples each of 3 classes has a third.
@@ -110,41 +104,31 @@ def test_every_accuracy_is_that_of_its_own_fit(flags, tmp_path):
 def test_users(flags, tmp_path):
   """One example each, and without noise: as where examples are protected."""
   flags |= {
-    "train": tmp_path / "train0.npz",
-    "test": tmp_path / "test0.npz",
     "methods": "least_squares",
     "epsilons": "inf",
     "num_fits": 1,
     "delta": None,
   }
   feature_examples.write(flags["train"], seed=0, num_users=60)
-  (expected,), output = _sweep(flags)[0]["results"], _sweep(flags)[1]
+  expected, output = _sweep(flags)
   # A single fit has no deviation.
-  assert expected["stdev"] is None and "±" not in output
+  assert expected["results"][0]["stdev"] is None and "±" not in output
   result, _ = _sweep(flags, output_png=tmp_path / "sweep.png", unit="user")
-  assert result["results"][0]["mean"] == pytest.approx(expected["mean"])
+  means = [each["results"][0]["mean"] for each in (result, expected)]
+  assert means[0] == pytest.approx(means[1])
   assert (result["unit"], result["seeds"]) == ("user", None)
-  assert result["pairs"][0]["num_users"] == 60
-  assert "train_size" not in result["pairs"][0]
-
-
-def test_fits_have_secret_noise_unless_they_are_given_seeds(flags):
-  result, _ = _sweep(flags, methods="sgd:steps=3", epsilons="1", num_fits=2)
-  assert (result["seeds"], result["num_fits"]) == (None, 2)
-  (found,) = result["results"]
-  assert 0.99 < found["fits"][0]["epsilon"] <= 1
-  assert result["warnings"] == []
+  assert result["num_users"] == 60
+  assert "train_size" not in result
 
 
 @pytest.mark.parametrize("num_users", [0, 10])
-def test_a_share_of_the_training_file_is_held_out(flags, tmp_path, num_users):
-  path = tmp_path / "train0.npz"
+def test_a_share_of_the_training_file_is_held_out(flags, num_users):
+  path = flags["train"]
   feature_examples.write(path, seed=0, num_users=num_users)
-  flags |= {"train": path, "test": None, "methods": "least_squares"}
+  flags |= {"test": None, "methods": "least_squares"}
   result, _ = _sweep(flags, epsilons="inf", tuning_share=0.2, num_fits=1)
   assert result["tuning_share"] == 0.2
-  (pair,) = result["pairs"]
-  assert (pair["train_size"], pair["test_size"]) == (48, 12)
+  assert (result["train_size"], result["test_size"]) == (48, 12)
   problem = runs.hold_out(
     runs.read_problem(
       settings.CommonConfig(output_json="unused"), *[str(path)] * 2
@@ -166,7 +150,8 @@ def test_a_share_of_the_training_file_is_held_out(flags, tmp_path, num_users):
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
-    ({"test": "a.npz"}, "--train must have as many files as test, at least"),
+    ({"test": None}, "--test must be given, or tuning_share, one of them,"),
+    ({"tuning_share": 0.5}, "--test must be given, or tuning_share, one of th"),
     ({"methods": "sgd,sgd"}, "--methods must be given, each once"),
     ({"epsilons": "1,x"}, "--epsilons must be numbers, inf for no noise, with"),
     ({"epsilons": "-1"}, "epsilon must be in (0, 100], found -1.0"),
@@ -175,10 +160,8 @@ def test_a_share_of_the_training_file_is_held_out(flags, tmp_path, num_users):
       {"methods": ",".join(f"sgd:steps={i + 1}" for i in range(7))},
       "--methods must be 1 to 6, found 7",
     ),
-    ({"tuning_share": 0.5}, "--test must not be given with tuning_share, f"),
     ({"methods": "newton", "unit": "user"}, "--methods must be among sgd, "),
     ({"unit": "user", "seeds": "1"}, "--seeds must not be given with unit us"),
-    ({"unit": "user"}, "--train must hold user, whose each example is, with"),
     ({"output_png": "no/such/directory.png"}, "--output_png must be in"),
     ({"seed": 1}, "Unknown command line flag 'seed'"),
   ],

@@ -122,7 +122,7 @@ def test_picture_of_measured_epsilons(tmp_path):
 def test_two_deltas(tmp_path):
   for name, delta in (("a", 1e-3), ("b", 1e-4)):
     write_run(tmp_path / name, delta=delta)
-  runs, _ = measured_runs.find([f"{tmp_path}/*"])
+  runs = measured_runs.find([f"{tmp_path}/*"])
   figure = drawn.figure_of(tabulate_run.prepare(runs))
   assert figure.axes[0].get_xlabel() == "ε"
   assert drawn.legend_of(figure)[1:3] == [

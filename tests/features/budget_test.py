@@ -41,23 +41,9 @@ def test_split_by_hand():
   )
 
 
-def test_split_replaces_shares():
-  # Shares are relative.
-  releases = (
-    budget_lib.PlannedRelease("a", 0.2),
-    budget_lib.PlannedRelease("b", 0.2),
-  )
-  budget = _calibrate(*releases, split={"a": 1.8})
-  ratio = budget.noise_multipliers["b"] / budget.noise_multipliers["a"]
-  assert ratio == pytest.approx(3.0, rel=1e-12)
-  assert [release.share for release in budget.releases] == [1.8, 0.2]
-  # It moves noise, and costs nothing.
-  assert budget.epsilon == pytest.approx(_calibrate(*releases).epsilon, 1e-3)
-
-
 @pytest.mark.parametrize(
   ("epsilon", "delta"),
-  [(0.01, 1e-5), (0.3, 1e-9), (1, 1e-3), (8.0, 1e-6), (100, 1e-5)],
+  [(0.01, 1e-5), (0.3, 1e-9), (100, 1e-5)],
 )
 def test_target_is_met_from_below(epsilon, delta):
   budget = _calibrate(
@@ -73,18 +59,6 @@ def test_target_is_met_from_below(epsilon, delta):
   assert epsilon * (1 - 1e-3) < exact <= epsilon * (1 + 1e-9)
   assert budget.epsilon == pytest.approx(exact, rel=1e-6)
   assert budget.epsilon <= epsilon
-
-
-@pytest.mark.parametrize("delta", [None, 1e-5])
-def test_no_noise(delta):
-  budget = _calibrate(
-    budget_lib.PlannedRelease("a"),
-    budget_lib.PlannedRelease("b"),
-    epsilon=math.inf,
-    delta=delta,
-  )
-  assert budget.noise_multipliers == {"a": 0.0, "b": 0.0}
-  assert budget.epsilon == math.inf
 
 
 @pytest.mark.parametrize(

@@ -85,9 +85,12 @@ def test_report_is_of_what_was_released(monkeypatch, method, epsilon):
 
 
 @_of_all
-def test_report_is_json_with_all_hyperparameters(method):
-  report = _fit(method, epsilon=math.inf).report_
-  restored = json.loads(json.dumps(report.to_json(), allow_nan=False))
+def test_without_noise_classes_are_found(method):
+  fitted = _fit(method, epsilon=math.inf, delta=None)
+  assert (fitted.coef_.shape, fitted.coef_.dtype) == ((3, 4), np.float64)
+  np.testing.assert_array_equal(fitted.predict(_FEATURES), _LABELS)
+  report = fitted.report_.to_json()
+  restored = json.loads(json.dumps(report, allow_nan=False))
   assert restored["epsilon"] == "inf"
   for release in restored["releases"]:
     assert release["noise_multiplier"] == 0
@@ -98,15 +101,6 @@ def test_report_is_json_with_all_hyperparameters(method):
   assert restored["assumptions"]
   for words in ("training data", "floating-point"):
     assert sum(words in text for text in restored["not_covered"]) == 1
-
-
-@_of_all
-def test_without_noise_classes_are_found(method):
-  fitted = _fit(method, epsilon=math.inf, delta=None)
-  assert (fitted.coef_.shape, fitted.coef_.dtype) == ((3, 4), np.float64)
-  np.testing.assert_array_equal(fitted.classes_, [0, 1, 2])
-  np.testing.assert_array_equal(fitted.predict(_FEATURES), _LABELS)
-  assert fitted.score(_FEATURES, _LABELS) == 1.0
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -158,14 +152,13 @@ def test_epsilon_is_claimed_for_secret_noise_alone():
   assert not secret.warnings and not no_noise.warnings
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_weights_must_be_finite(dtype):
+def test_weights_must_be_finite():
   estimator = _create(sgd.Sgd(steps=20, learning_rate=1e308), epsilon=0.5)
   with (
     np.errstate(all="ignore"),
     pytest.raises(ValueError, match=r"learning_rate must .* not finite"),
   ):
-    estimator.fit(_FEATURES.astype(dtype), _LABELS)
+    estimator.fit(_FEATURES, _LABELS)
   assert not hasattr(estimator, "coef_")
 
 
@@ -184,7 +177,6 @@ def test_scikit_learns_tools():
 @pytest.mark.parametrize(
   ("options", "message"),
   [
-    ({"scaling": "none"}, "scaling must be .* found 'none'"),
     ({"delta": None}, "delta must be given .* found nothing"),
     ({"method": sgd.Sgd}, "method must be a Method, found <class"),
     ({"seed": -1}, "seed must be .* found -1"),

@@ -6,13 +6,11 @@ import pytest
 from tff_fedemb.features import examples as examples_lib
 
 
-def _examples(
-  features, labels=None, *, num_classes=3, clip_norm=1.0, **options
-):
+def _examples(features, labels=None, *, num_classes=3, clip_norm=1.0):
   if labels is None:
     labels = np.arange(len(features)) % num_classes
   return examples_lib.ClippedExamples(
-    features, labels, num_classes=num_classes, clip_norm=clip_norm, **options
+    features, labels, num_classes=num_classes, clip_norm=clip_norm
   )
 
 
@@ -23,16 +21,10 @@ def test_clipping_by_hand():
     [[1.2, 1.6], [0.3, 0.4], [0.0, 0.0]],
     rtol=1e-15,
   )
-  np.testing.assert_allclose(
-    examples_lib.clip_rows(features, 2.0, scaling="unit_norm"),
-    [[1.2, 1.6], [1.2, 1.6], [0.0, 0.0]],
-    rtol=1e-15,
-  )
   np.testing.assert_array_equal(features[0], [3.0, 4.0])
 
 
-@pytest.mark.parametrize("scaling", examples_lib.SCALINGS)
-@pytest.mark.parametrize("clip_norm", [1e-5, 1.0, 300.0])
+@pytest.mark.parametrize("clip_norm", [1e-5, 300.0])
 @pytest.mark.parametrize(
   ("dtype", "exponents"),
   [
@@ -42,23 +34,19 @@ def test_clipping_by_hand():
     (np.float64, [-320, -300, -163, -162, -161, -154, 0, 150]),
   ],
 )
-def test_no_norm_is_above_the_bound(dtype, exponents, clip_norm, scaling):
+def test_no_norm_is_above_the_bound(dtype, exponents, clip_norm):
   rng = np.random.default_rng(0)
   magnitudes = np.repeat([float(f"1e{e}") for e in exponents], 20)
   features = (
     magnitudes[:, None] * rng.uniform(1, 3, [len(magnitudes), 300])
   ).astype(dtype)
-  clipped = examples_lib.clip_rows(features, clip_norm, scaling=scaling)
+  clipped = examples_lib.clip_rows(features, clip_norm)
   assert clipped.dtype == dtype
   norms = np.linalg.norm(clipped.astype(np.longdouble), axis=1)
-  rounding = 4 * np.finfo(dtype).eps
-  assert norms.max() <= clip_norm * (1 + rounding)
-  if scaling == "unit_norm":
-    # Up to what is said about the smallest.
-    tall = magnitudes * (magnitudes > 1e-154) > 0
-    np.testing.assert_allclose(
-      norms[tall].astype(float), clip_norm, rtol=rounding
-    )
+  assert norms.max() <= clip_norm * (1 + 4 * np.finfo(dtype).eps)
+  # Those that are shorter stay what they are.
+  short = 60 * magnitudes < clip_norm
+  np.testing.assert_array_equal(clipped[short], features[short])
 
 
 @pytest.mark.parametrize("bad", [np.nan, -np.inf, 1e155])
@@ -69,7 +57,7 @@ def test_features_must_be_finite(bad):
     list(_examples(features).chunks())
 
 
-@pytest.mark.parametrize("order", [None, [5, 0, 9, 2], []])
+@pytest.mark.parametrize("order", [None, [5, 0, 9, 2]])
 @pytest.mark.parametrize("kept_bytes", [0, 10**6])
 def test_every_pass_has_each_example_once(monkeypatch, order, kept_bytes):
   monkeypatch.setattr(examples_lib, "_KEPT_BYTES", kept_bytes)
@@ -82,12 +70,10 @@ def test_every_pass_has_each_example_once(monkeypatch, order, kept_bytes):
   clipped = features * np.minimum(7.0 / norms, 1.0)
   rows = None if order is None else np.array(order, int)
   expected = np.arange(10) if rows is None else rows
-  for _ in range(3):
+  for _ in range(2):
     chunks = list(examples.chunks(rows, wide=4))
     assert all(len(x) == len(y) <= 3 for x, y in chunks)
     assert len(chunks) == -(-len(expected) // 3)
-    if not chunks:
-      continue
     found_features, found_labels = map(
       np.concatenate, zip(*chunks, strict=True)
     )
@@ -99,9 +85,7 @@ def test_every_pass_has_each_example_once(monkeypatch, order, kept_bytes):
   ("dtype", "expected"),
   [
     (np.float64, np.float64),
-    (np.float32, np.float32),
     (np.float16, np.float32),
-    (np.uint8, np.float32),
     (bool, np.float32),
   ],
 )
@@ -124,7 +108,6 @@ def test_dtype(dtype, expected):
     ({"labels": np.zeros(4)}, "labels must be .* float64"),
     ({"labels": np.array([0, 1, 2, 3])}, r"in \[0, 3\), found 0 to 3"),
     ({"num_classes": 1}, "num_classes .* found 1"),
-    ({"scaling": "l2"}, "scaling must be one of clip, unit_norm, found 'l2'"),
   ],
 )
 def test_refuses(changes, message):

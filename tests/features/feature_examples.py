@@ -33,6 +33,14 @@ def write(path, *, seed, num_examples=60, dim=4, num_classes=3, num_users=0):
   np.savez(path, **arrays)
 
 
+def write_both(directory):
+  """Writes files to fit on and to test on; returns their paths by flag."""
+  paths = {name: directory / f"{name}.npz" for name in ("train", "test")}
+  for seed, path in enumerate(paths.values()):
+    write(path, seed=seed)
+  return paths
+
+
 def run_program(name, **flags):
   """Runs a program, which is to do without TensorFlow; returns its lines."""
   process = subprocess.run(

@@ -66,8 +66,8 @@ def test_each_gradient_is_clipped_as_a_whole(loss, options, clip_norm):
   np.testing.assert_allclose(gradient, expected, atol=1e-8)
 
 
-@pytest.mark.parametrize("clip_norm", [1e-10, 1e-3, 1e10])
-@pytest.mark.parametrize("scale", [1e-10, 1e-3, 1.0, 1e10])
+@pytest.mark.parametrize("clip_norm", [1e-10, 1e10])
+@pytest.mark.parametrize("scale", [1e-10, 1.0, 1e10])
 def test_float32_is_clipped_at_extreme_norms(scale, clip_norm):
   # Squares of such numbers are none of float32's.
   weights, features, labels = _problem(2)
@@ -101,24 +101,3 @@ def test_examples_whose_logits_overflow_add_nothing(loss):
   assert np.isfinite(gradient).all()
   assert others.any()
   np.testing.assert_array_equal(gradient, others)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("loss", losses.LOSSES)
-def test_extreme_logits_and_zeros_are_finite(loss, dtype):
-  weights, features, labels = _problem()
-  features[0] = 0.0
-  gradient = losses.clipped_gradient(
-    1e5 * weights, features.astype(dtype), labels, loss=loss, clip_norm=0.5
-  )
-  assert gradient.dtype == dtype
-  assert np.isfinite(gradient).all()
-  assert np.linalg.norm(gradient) <= 0.5 * (_NUM - 1) * (1 + 1e-6)
-  none = losses.clipped_gradient(
-    weights,
-    np.zeros([0, _DIM], dtype),
-    np.zeros(0, np.int64),
-    loss=loss,
-    clip_norm=0.5,
-  )
-  np.testing.assert_array_equal(none, np.zeros([_NUM_CLASSES, _DIM]))

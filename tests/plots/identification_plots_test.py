@@ -1,6 +1,7 @@
 """Tests of pictures of identification."""
 
 import numpy as np
+import pytest
 
 from tests.plots import drawn
 from tff_fedemb.evaluation import recognition
@@ -16,8 +17,12 @@ def _found(num_classes=30, images=5):
   )
 
 
-def test_figures_are_drawn_with_their_intervals():
-  found = _found()
+@pytest.fixture(name="found", scope="module")
+def _fixture_found():
+  return _found()
+
+
+def test_figures_are_drawn_with_their_intervals(found):
   assert [part.images for part in found] == [1, 3]
   axes = drawn.axes_of(identification_plots.SizesPanel(found))
   assert len(axes.lines) == len(drawn.legend_of(axes)) == 4
@@ -42,8 +47,8 @@ def test_three_classes_are_drawn():
   drawn.axes_of(identification_plots.DetPanel(found))
 
 
-def test_figures_are_those_of_identification():
-  (one, _) = _found()
+def test_figures_are_those_of_identification(found):
+  one = found[0]
   ranks = [x.value for x in one.cmc]
   assert len(ranks) == 20
   assert ranks == sorted(ranks)
@@ -51,6 +56,6 @@ def test_figures_are_those_of_identification():
   # A larger gallery's people are missed more often.
   missed = [x.fnir.value for x in one.sizes if x.fnir is not None]
   assert missed == sorted(missed)
-  (written, _) = recognition.to_json(_found())
+  (written, _) = recognition.to_json(found)
   assert written["sizes"][0]["rank_one"]["value"] == one.sizes[0].rank_one.value
   assert "every class was a stranger" in written["rule"]

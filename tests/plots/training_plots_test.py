@@ -1,5 +1,6 @@
 """Tests of the pictures of a run."""
 
+import base64
 import math
 
 import numpy as np
@@ -10,7 +11,6 @@ from tff_fedemb.evaluation import verification
 from tff_fedemb.plots import figures
 from tff_fedemb.plots import training_plots as plots
 
-BLUE, RED = figures.COLORS[:2]
 INFINITY = math.inf
 
 
@@ -22,10 +22,6 @@ def result(spread=1.0, num_classes=10):
   return verification.evaluate_pairs(embeddings, labels)
 
 
-def note_of(axes):
-  return axes.get_legend().get_title().get_text()
-
-
 def texts_of(axes):
   return [text.get_text().replace("\n", " ") for text in axes.texts]
 
@@ -33,17 +29,16 @@ def texts_of(axes):
 def test_roc_draws_each_curve():
   trained = result()
   curves = {"trained": trained, "b": result(0.5), plots.UNTRAINED: result(0.1)}
-  axes = drawn.axes_of(plots.RocPanel(curves))
-  recall = trained.recall_at_far[1e-3]
+  axes = drawn.axes_of(plots.RocPanel(curves, images="folder images"))
+  assert "folder images" in axes.get_title(loc="left")
   labels = drawn.legend_of(axes)
-  assert labels[0] == f"trained: {recall:.1%}"
+  assert labels[0] == f"trained: {trained.recall_at_far[1e-3]:.1%}"
   assert [label.split(":")[0] for label in labels[1:]] == [
     *("b", plots.UNTRAINED, "chance"),
   ]
   lines = {line.get_label(): line for line in axes.lines}
-  assert lines[labels[0]].get_color() == BLUE
-  assert lines[labels[1]].get_color() == RED
-  assert lines[labels[2]].get_color() == figures.GREY
+  colors = [lines[label].get_color() for label in labels[:3]]
+  assert colors == [*figures.COLORS[:2], figures.GREY]
   line = lines[labels[0]]
   np.testing.assert_array_equal(line.get_ydata(), trained.roc.recalls)
   rates = trained.roc.false_accept_rates
@@ -54,7 +49,9 @@ def test_roc_draws_each_curve():
 
 def test_recall_draws_each_rate_and_the_untrained_level():
   recalls = {1e-3: [0.1, 0.3], 1e-2: [0.4, 0.5], 1e-1: [0.7, 0.9]}
-  axes = drawn.axes_of(plots.RecallPanel([0, 10], recalls, {1e-3: 0.2}))
+  # A level of a rate that is not shown is not shown either.
+  levels = {1e-3: 0.2, 0.5: 0.2}
+  axes = drawn.axes_of(plots.RecallPanel([0, 10], recalls, levels))
   assert drawn.legend_of(axes) == [
     "FAR 0.1: 90.0%",
     "FAR 0.01: 50.0%",
@@ -63,45 +60,39 @@ def test_recall_draws_each_rate_and_the_untrained_level():
   ]
   *lines, level = axes.lines
   assert [tuple(line.get_ydata()) for line in lines] == [
-    (0.7, 0.9),
-    (0.4, 0.5),
-    (0.1, 0.3),
+    *((0.7, 0.9), (0.4, 0.5), (0.1, 0.3))
   ]
   assert set(level.get_ydata()) == {0.2}
   assert level.get_color() == lines[2].get_color() == figures.COLORS[2]
-  # A level of a rate that is not shown is not shown either.
-  assert (
-    len(drawn.axes_of(plots.RecallPanel([0, 10], recalls, {0.5: 0.2})).lines)
-    == 3
-  )
 
 
-def test_loss_and_its_note():
-  axes = drawn.axes_of(plots.LossPanel([1, 2, 3], [2.0, 1.5, 1.2]))
-  np.testing.assert_array_equal(axes.lines[0].get_ydata(), [2.0, 1.5, 1.2])
-  assert note_of(axes) == plots.TRAINING_NOTE
-  axes = drawn.axes_of(plots.LossPanel([1, 2, 3], [2.0, np.nan, INFINITY]))
-  np.testing.assert_array_equal(
-    axes.lines[0].get_ydata(), [2.0, np.nan, np.nan]
-  )
-  assert note_of(axes) == (
-    f"{plots.TRAINING_NOTE}\nnot finite in 2 of 3 rounds"
-  )
+@pytest.mark.parametrize(
+  ("losses", "shown", "note"),
+  [
+    ([2.0, 1.5, 1.2], [2.0, 1.5, 1.2], ""),
+    (
+      *([2.0, np.nan, INFINITY], [2.0, np.nan, np.nan]),
+      "\nnot finite in 2 of 3 rounds",
+    ),
+  ],
+)
+def test_loss_and_its_note(losses, shown, note):
+  axes = drawn.axes_of(plots.LossPanel([1, 2, 3], losses))
+  np.testing.assert_array_equal(axes.lines[0].get_ydata(), shown)
+  said = axes.get_legend().get_title().get_text()
+  assert said == f"{plots.TRAINING_NOTE}{note}"
 
 
 @pytest.mark.parametrize(
   "curves,labels,texts",
   [
     ({"none": [INFINITY, INFINITY]}, [], ["none: ε = ∞"]),
-    ({"late": [1.0, INFINITY]}, ["late: ε = ∞ in 1 of 2 rounds"], []),
     (
-      {"dp": [1.0, 2.0], "none": [INFINITY, INFINITY]},
-      ["dp: ε = 2", "none: ε = ∞"],
+      {"dp": [0.0, 2.0], "late": [1.0, INFINITY], "none": [INFINITY] * 2},
+      ["dp: ε = 2", "late: ε = ∞ in 1 of 2 rounds", "none: ε = ∞"],
       [],
     ),
-    ({"dp": [0.0, 2.0]}, ["dp: ε = 2"], []),
     ({"dp": [0.0, 0.0]}, [], ["no rounds yet"]),
-    ({"dp": [1e-3, 1e5]}, ["dp: ε = 1e+05"], []),
   ],
 )
 def test_epsilon(curves, labels, texts):
@@ -113,24 +104,19 @@ def test_epsilon(curves, labels, texts):
   assert axes.get_ylabel() == "ε (δ = 1e-5 unless named)"
 
 
-@pytest.mark.parametrize("num_rounds", [0, 1, 200])
-def test_any_number_of_rounds(num_rounds):
-  rounds = list(range(1, num_rounds + 1))
-  values = np.linspace(0.3, 0.6, num_rounds)
+def test_no_rounds():
   for panel, text in (
-    (plots.RecallPanel(rounds, {1e-3: values}), "no evaluation yet"),
-    (plots.EpsilonPanel(rounds, {"dp": values}, 1e-5, "s"), "no rounds yet"),
+    (plots.LossPanel([], []), "no rounds yet"),
+    (plots.EpsilonPanel([], {"dp": []}, 1e-5, "s"), "no rounds yet"),
+    (plots.RecallPanel([], {}, {1e-3: 0.2}), "no evaluation yet"),
+    (plots.RocPanel({}), "no evaluation yet"),
   ):
-    assert texts_of(drawn.axes_of(panel)) == ([] if num_rounds else [text])
-  loss = texts_of(drawn.axes_of(plots.LossPanel(rounds, values)))
-  assert ("no rounds yet" in loss) == (not num_rounds)
-  for panel in (plots.RecallPanel(rounds, {}, {1e-3: 0.2}), plots.RocPanel({})):
-    assert texts_of(drawn.axes_of(panel)) == ["no evaluation yet"]
+    assert texts_of(drawn.axes_of(panel)) == [text]
 
 
 def test_overview():
-  values = [0.5, 0.25]
-  rounds = [0, 1]
+  """`drawn` checks that a single round can be read, too."""
+  rounds, values = [1], [0.25]
   four = (
     plots.LossPanel(rounds, values),
     plots.RecallPanel(rounds, {1e-3: values}, {1e-3: 0.1}),
@@ -144,29 +130,12 @@ def test_overview():
   assert figure.get_supxlabel() == r"for \$1 or \$2"
 
 
-def test_more_curves_than_colors():
-  curves = {f"curve {i}": [i + 1.0, i + 2.0] for i in range(9)}
-  axes = drawn.axes_of(plots.EpsilonPanel([1, 2], curves, 1e-5, ""))
-  colors = [line.get_color() for line in axes.lines]
-  assert colors == [*figures.COLORS, *figures.COLORS[:3]]
-
-
-def test_whose_images_a_figure_is_of_is_said():
-  recall = drawn.axes_of(plots.RecallPanel([1], {1e-3: [0.012]}))
-  assert recall.get_title(loc="left") == "Recall on validation images"
-  # Small ones fill the panel as well.
-  assert recall.get_ylim()[1] < 0.02
-  roc = drawn.axes_of(plots.RocPanel({"trained": result()}))
-  assert roc.get_title(loc="left") == "ROC over all pairs of test images"
-  other = plots.RocPanel({"this model": result()}, images="folder images")
-  assert "folder images" in drawn.axes_of(other).get_title(loc="left")
-
-
-@pytest.mark.parametrize("rounds", [[1], [1, 2, 3], list(range(1, 61))])
-@pytest.mark.parametrize("ends", [(1.0, 1.0), (0.0, 0.0), (3.0, 0.1), (0.1, 3)])
-def test_no_legend_hides_a_line(rounds, ends):
+@pytest.mark.parametrize(
+  ("num_rounds", "ends"), [(3, (3.0, 0.1)), (60, (0.1, 3.0))]
+)
+def test_no_legend_hides_a_line(num_rounds, ends):
   """`drawn` checks it."""
-  values = np.linspace(*ends, len(rounds))
+  rounds, values = range(1, num_rounds + 1), np.linspace(*ends, num_rounds)
   name = "extrapolated to 10,000,000 users,\n64 x the cohort, δ = 2e-08, RDP"
   curves = {"this run": 40 * values, name: values / 30}
   for panel in (
@@ -174,14 +143,55 @@ def test_no_legend_hides_a_line(rounds, ends):
     plots.RecallPanel(rounds, {1e-2: values / 3, 1e-3: values / 5}),
     plots.LossPanel(rounds, values),
   ):
-    # Neither the legend nor what is said lies on the panel's lines.
-    assert not drawn.axes_of(panel).texts or not any(ends)
+    assert not drawn.axes_of(panel).texts
 
 
 def test_curves_of_many_runs_leave_room_for_themselves():
-  names = [f"a_rather_long_name_of_a_run_{i}" for i in range(6)]
-  axes = drawn.axes_of(plots.RocPanel({name: result() for name in names}))
+  curves = {f"a_rather_long_name_of_a_run_{i}": result() for i in range(6)}
+  axes = drawn.axes_of(plots.RocPanel(curves))
   assert axes.bbox.width > 0.7 * axes.figure.bbox.width
   assert axes.bbox.height > 2 * axes.figure.dpi
   legend = axes.get_legend().get_window_extent()
   assert legend.x1 <= axes.figure.bbox.x1
+
+
+_SIMILARITIES = plots.SimilarityPanel(
+  np.array([0.5, 0.9]), np.array([-0.2, 0.1, 0.1, 0.6]), {1e-2: 0.7, 0.1: 0.3}
+)
+
+
+def test_shares_add_up_and_thresholds_are_named():
+  axes = drawn.axes_of(_SIMILARITIES)
+  names = drawn.legend_of(axes)
+  outlines = [p for p in axes.patches if p.get_label() in names]
+  assert names == ["same class", "different classes"]
+  for outline in outlines:
+    values, edges, _ = outline.get_data()
+    np.testing.assert_allclose(np.sum(values), 1.0)
+    assert (edges[0], edges[-1]) == (-0.2, 1.0)
+  assert [t.get_text().strip() for t in axes.texts] == ["FAR 0.1", "FAR 0.01"]
+  assert [line.get_xdata()[0] for line in axes.lines] == [0.3, 0.7]
+
+
+def test_svg_is_the_same_each_time_and_needs_no_font():
+  svg = plots.draw_svg(_SIMILARITIES)
+  assert svg == plots.draw_svg(_SIMILARITIES)
+  assert "<text" not in svg and "<svg" in svg
+  assert len(base64.b64encode(svg.encode())) < 100_000
+
+
+@pytest.mark.parametrize(
+  ("same", "different", "thresholds"),
+  [
+    ([1.0] * 3, [1.0] * 3, {1e-3: 1.0 + 2.0**-40}),
+    ([0.5], [-0.5], {1e-3: -0.6, 0.1: -0.6}),
+  ],
+)
+def test_thresholds_beyond_every_similarity(same, different, thresholds):
+  axes = drawn.axes_of(
+    plots.SimilarityPanel(np.array(same), np.array(different), thresholds)
+  )
+  renderer = axes.figure.canvas.get_renderer()
+  for text in axes.texts:
+    box = text.get_window_extent(renderer)
+    assert axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1

@@ -82,7 +82,7 @@ def test_nothing_is_claimed_for_a_run_without_a_guarantee(run):
 
 def test_the_note_names_what_is_not_covered():
   note = " ".join(release.create_note().split())
-  for name in ("metrics.csv", "loss.png", "roc.png", "participation.trace"):
+  for name in ("metrics.csv", "overview.png", "participation.trace"):
     assert name in note
   assert "release/saved_model" not in note
 

@@ -9,7 +9,6 @@ import pytest
 
 from tests.run import specs
 from tff_fedemb.participation import poisson
-from tff_fedemb.privacy import extrapolation
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.report import charts
 
@@ -71,16 +70,11 @@ def test_epsilon_ends_where_the_report_says(claim):
   assert curve[-1] == pytest.approx(run.account.report.epsilon)
 
 
-def test_an_extrapolation_has_a_curve_of_its_own_if_asked_for():
-  run = _create_run()
-  assert isinstance(run.extrapolation, extrapolation.Extrapolation)
-  _, name = charts.create_panels(run, extrapolates=True)["epsilon"].curves
-  assert name.startswith("extrapolated to 10,000,000 users,\n64 x the cohort")
-
-
-def test_a_week_in_four_panels():
+def test_a_week_in_four_panels_and_an_extrapolation():
   run = _create_run(metrics=_METRICS)
   panels = charts.create_panels(run, extrapolates=True)
+  _, name = panels["epsilon"].curves
+  assert name.startswith("extrapolated to 10,000,000 users,\n64 x the cohort")
   week = charts.create_week(run, panels)
   assert list(week) == ["available", "recall_by_days", "reports"] + [
     "epsilon_by_days"

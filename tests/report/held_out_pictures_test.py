@@ -1,7 +1,11 @@
 """Tests for held_out_pictures."""
 
+import base64
+import io
 import types
 
+import numpy as np
+from PIL import Image
 import pytest
 
 from tasks import registry
@@ -46,3 +50,32 @@ def test_what_a_run_has_left_out_is_left_out_again(data_dir):
     _open(data_dir, 0)
   with pytest.raises(errors.DataError, match=r"broken\.jpg"):
     _open(data_dir, 1, on_bad_example="fail")
+
+
+def _decode(thumbnail):
+  data = base64.b64decode(thumbnail.data.partition(",")[2])
+  return Image.open(io.BytesIO(data))
+
+
+def test_drawings_keep_every_pixel_and_are_there_once():
+  shown = held_out_pictures.Thumbnails()
+  drawing = np.zeros((28, 20, 1), np.uint8)
+  drawing[5:9] = 200
+  assert [shown.add(drawing), shown.add(drawing)] == ["t0", "t0"]
+  assert shown.add(255 - drawing) == "t1"
+  first, _ = shown.all
+  assert first.data.startswith("data:image/png;base64,")
+  assert (first.width, first.height) == (20, 28)
+  np.testing.assert_array_equal(np.asarray(_decode(first)), drawing[..., 0])
+
+
+def test_photos_become_small_jpegs():
+  shown = held_out_pictures.Thumbnails()
+  photo = np.random.default_rng(0).integers(0, 255, (200, 100, 3), np.uint8)
+  shown.add(photo)
+  (thumbnail,) = shown.all
+  assert thumbnail.data.startswith("data:image/jpeg;base64,")
+  assert (thumbnail.width, thumbnail.height) == (32, 64)
+  picture = _decode(thumbnail)
+  assert (picture.size, picture.mode) == ((32, 64), "RGB")
+  assert len(thumbnail.data) < 5_000

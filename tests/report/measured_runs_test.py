@@ -68,8 +68,7 @@ def write_run(
 
 
 def read(*paths):
-  runs, _ = measured_runs.find([str(path) for path in paths])
-  return runs
+  return measured_runs.find([str(path) for path in paths])
 
 
 def curves_of(*paths):
@@ -79,10 +78,13 @@ def curves_of(*paths):
   return curves
 
 
-def test_reads_runs(tmp_path):
-  runs = read(
-    write_run(tmp_path / "a"), write_run(tmp_path / "b", noise=0.0, seed=2)
-  )
+def test_finds_and_reads_finished_runs(tmp_path):
+  write_run(tmp_path / "b", noise=0.0, seed=2)
+  write_run(tmp_path / "a")
+  (tmp_path / "c").mkdir()
+  (tmp_path / "file").write_text("")
+  runs = measured_runs.find([f"{tmp_path}/*", f"{tmp_path}/a"])
+  assert [path.name for path in runs.path] == ["a", "b"]
   assert list(runs.mechanism) == ["tree", "no noise"]
   assert list(runs.noise_multiplier) == [0.1, 0.0]
   assert list(runs.epsilon) == [1e5, math.inf]
@@ -153,49 +155,35 @@ def test_other_settings_are_other_curves_and_say_so(tmp_path):
   ]
 
 
-@pytest.mark.parametrize(
-  "settings,message",
-  [
-    ([{"noise": 0.0}], "must include some with noise, found 1 without"),
-    (
-      [{}, {"noise": 0.0}, {"noise": 0.0, "clip_norm": 2.0}],
-      "at most one setting of fedemb without noise, found several",
-    ),
-  ],
-)
-def test_refuses_what_cannot_be_compared(tmp_path, settings, message):
-  runs = [write_run(tmp_path / f"{i}", **s) for i, s in enumerate(settings)]
-  with pytest.raises(ValueError, match=message):
-    curves_of(*runs)
-
-
-def test_finds_finished_runs(tmp_path):
-  write_run(tmp_path / "b")
-  write_run(tmp_path / "a")
-  (tmp_path / "c").mkdir()
-  (tmp_path / "file").write_text("")
-  runs, unfinished = measured_runs.find([f"{tmp_path}/*", f"{tmp_path}/a"])
-  assert [path.name for path in runs.path] == ["a", "b"]
-  assert [path.name for path in unfinished] == ["c"]
+def test_refuses_what_cannot_be_compared(tmp_path):
+  noiseless = write_run(tmp_path / "a", noise=0.0)
+  with pytest.raises(ValueError, match="some with noise, found 1 without"):
+    curves_of(noiseless)
+  others = [
+    write_run(tmp_path / "b"),
+    write_run(tmp_path / "d", noise=0.0, clip_norm=2.0),
+  ]
+  with pytest.raises(
+    ValueError, match="one setting of fedemb without noise, f"
+  ):
+    curves_of(noiseless, *others)
+  write_run(tmp_path / "e", task="emnist")
+  with pytest.raises(ValueError, match=r"one task.*found emnist, omniglot"):
+    measured_runs.find([f"{tmp_path}/*"])
 
 
 def test_refuses_other_directories(tmp_path):
-  with pytest.raises(ValueError, match=r"runs must be directories.*'.*/none'"):
-    measured_runs.find([f"{tmp_path}/none"])
-  (tmp_path / "c").mkdir()
-  with pytest.raises(ValueError, match="must hold a finished run"):
-    measured_runs.find([f"{tmp_path}/c"])
+  (tmp_path / "none").mkdir()
+  for name, message in (
+    ("missing", "runs must be directories of runs, found none for"),
+    ("none", "must hold a finished run"),
+  ):
+    with pytest.raises(ValueError, match=message):
+      measured_runs.find([f"{tmp_path}/{name}"])
   for name in ("summary.json", "run.json"):
-    (tmp_path / "c" / name).write_text("{}")
-  with pytest.raises(ValueError, match=r"that training wrote, found .*c: "):
-    measured_runs.find([f"{tmp_path}/c"])
-
-
-def test_refuses_several_tasks_and_no_rounds(tmp_path):
-  write_run(tmp_path / "a")
-  write_run(tmp_path / "b", task="emnist")
-  with pytest.raises(ValueError, match=r"one task.*found emnist, omniglot"):
-    measured_runs.find([f"{tmp_path}/*"])
+    (tmp_path / "none" / name).write_text("{}")
+  with pytest.raises(ValueError, match=r"that training wrote, found .*none: "):
+    measured_runs.find([f"{tmp_path}/none"])
   path = write_run(tmp_path / "c")
   measured_runs.load([path])
   (path / "rounds.jsonl").write_text("")

@@ -4,8 +4,10 @@ import re
 import types
 
 import dp_accounting
+import pandas as pd
 import pytest
 
+from tff_fedemb.participation import check_ins
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import poisson
@@ -48,17 +50,8 @@ def test_groups_of_users_and_the_length_they_share():
   assert found.assumptions[-1] == "Checked for this page: all is well."
 
 
-def test_who_takes_part_by_chance_is_expected_to():
-  claim = poisson.Poisson(1000, 20.0)
-  found, _ = _guarantee(claim, dp_accounting.GaussianDpEvent(1.0))
-  said = "each round has an expected 20 of the 1,000 users"
-  assert said in found.sentences[1]
-
-
 def test_noise_that_is_correlated_is_called_so():
-  claim = min_separation.MinSeparation(
-    num_users=100, users_per_round=10, min_separation=10
-  )
+  claim = min_separation.MinSeparation(100, 10, min_separation=10)
   event = strategy_lib.CorrelatedGaussianDpEvent(20.0, tree.TreeStrategy())
   found, _ = _guarantee(claim, event)
   assert found.strength == "strong"
@@ -77,7 +70,7 @@ def test_little_noise_is_not_called_protection():
 
 
 def test_no_noise_is_no_guarantee():
-  claim = fixed_size.FixedSize(100, 20)
+  claim = poisson.Poisson(100, 20.0)
   found, _ = _guarantee(claim, dp_accounting.NonPrivateDpEvent())
   assert (found.strength, found.verdict) == ("none", "no guarantee")
   assert found.sentences[0].startswith("Nothing is guaranteed")
@@ -90,13 +83,15 @@ def test_no_noise_is_no_guarantee():
   [dp_accounting.GaussianDpEvent(1.0), dp_accounting.NonPrivateDpEvent()],
 )
 def test_secure_sums_are_called_simulated(event):
-  claim = fixed_size.FixedSize(100, 20)
+  claim = poisson.Poisson(1000, 20.0)
   found, _ = _guarantee(claim, event, secure_sums=secure_sums.SIMULATED)
   told = "secure sums, simulated, not cryptographic"
   assert told in found.sentences[1]
-  for summary in ({}, {"secure_sums": None}):
-    found, _ = _guarantee(claim, event, **summary)
-    assert "secure sums" not in found.sentences[1]
+  found, _ = _guarantee(claim, event)
+  assert "secure sums" not in found.sentences[1]
+  # Who takes part by chance is expected to.
+  if found.strength != "none":
+    assert "has an expected 20 of the 1,000 users" in found.sentences[1]
 
 
 def test_how_many_members_an_attack_can_find():
@@ -125,7 +120,6 @@ def test_how_often_a_guess_is_right():
   ("epsilon", "text"),
   [
     (float("inf"), "∞"),
-    (0.0, "0"),
     (2.43456, "2.435"),
     (599_912.3, "599,900"),
     (3.21e8, "3.210e+08"),
@@ -133,3 +127,53 @@ def test_how_often_a_guess_is_right():
 )
 def test_epsilon_in_words(epsilon, text):
   assert words.format_epsilon(epsilon) == text
+
+
+_DEVICES = {
+  "days": 2.5,
+  "rounds_released": 3,
+  "selected": 50,
+  "reported": 35,
+  "aborted": 5,
+  "late": 4,
+  "interrupted": 1,
+  "dropped": 5,
+  "measured": {"min_separation": 3, "max_participations": 1},
+}
+
+
+def _describe(*, found=(), **options):
+  claim = check_ins.CheckIns(100, 10, min_separation=2, **options)
+  run = types.SimpleNamespace(
+    summary={"deployment": _DEVICES | dict(found)},
+    deployment=pd.DataFrame({"abandoned": [0, 1, 0, 0]}),
+    settings={"deployment": "files/old.yaml"},
+    account=types.SimpleNamespace(
+      ledger=types.SimpleNamespace(participation=claim)
+    ),
+  )
+  return words.describe_devices(run)
+
+
+def test_shares_and_bounds():
+  found = _describe()
+  assert (found["name"], found["num_rounds"]) == ("old.yaml", 4)
+  assert list(found["fates"].values()) == [0.7, 0.1, 0.08, 0.02, 0.1]
+  # What is enforced is not what was measured: in three rounds a separation of
+  # two allows two participations.
+  assert [bound[1:] for bound in found["bounds"]] == [
+    ("at least 2", "3"),
+    ("at most 2", "1"),
+  ]
+  measured = {"min_separation": None, "max_participations": 1}
+  found = _describe(found={"measured": measured, "days": 54 / 60 / 24})
+  assert found["bounds"][0][2] == "nobody came twice"
+  assert found["simulated"] == "54 minutes"
+
+
+@pytest.mark.parametrize("equal_work", [True, False])
+def test_what_dropping_out_may_depend_on(equal_work):
+  found = _describe(equal_work=equal_work)
+  assert found["is_assumed"] != equal_work
+  said = "By this deployment it does not" in found["assumption"]
+  assert said == equal_work

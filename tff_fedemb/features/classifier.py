@@ -92,7 +92,6 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
       be `None` without noise.
     clip_norm: C, in [1e-10, 1e10], bound of the L2 norm of features; never
       taken from the data.
-    scaling: One of `examples.SCALINGS`.
     split: Shares of the budget by name of release, instead of the method's.
     coef_: Weights, float64 `[num_classes, dim]`, after `fit`.
     classes_: `[num_classes]`: 0, 1, ...
@@ -109,7 +108,6 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
   epsilon: float
   delta: float | None = None
   clip_norm: float = 1.0
-  scaling: str = "clip"
   split: Mapping[str, float] | None = None
 
   def decision_function(self, features: np.ndarray) -> np.ndarray:
@@ -154,7 +152,6 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
       np.asarray(labels),
       num_classes=self.num_classes,
       clip_norm=self.clip_norm,
-      scaling=self.scaling,
     )
 
   def _plan(

@@ -10,16 +10,12 @@ import numpy as np
 from tff_fedemb import checks
 from tff_fedemb import errors
 
-# How the norm of a feature vector is bounded.
-SCALINGS = ("clip", "unit_norm")
-
 # Of float32, 16 MB: memory that the allocator gives again to the next chunk.
 _NUMBERS_OF_CHUNK = 2**22
 # Of a block whose rows are clipped in the processor's cache.
 _NUMBERS_OF_BLOCK = 2**17
 # Features that take less are clipped once, and kept.
 _KEPT_BYTES = 2**28
-_SMALLEST_NORM = np.finfo(np.float64).tiny ** 0.5
 # Of bounds. What is made of one in this range, squares too, are numbers of
 # float32's, and sums are sure to keep to it.
 BOUND_RANGE: dict[str, Any] = {"minimum": 1e-10, "maximum": 1e10}
@@ -68,7 +64,6 @@ class ClippedExamples:
     *,
     num_classes: int,
     clip_norm: float,
-    scaling: str = "clip",
   ):
     """Initialises the examples.
 
@@ -78,11 +73,9 @@ class ClippedExamples:
       num_classes: K, at least 2; public.
       clip_norm: C, in [1e-10, 1e10]: longer vectors are scaled down to this
         L2 norm.
-      scaling: 'clip', or 'unit_norm' to scale shorter ones up as well.
     """
     checks.check_integer("num_classes", num_classes, minimum=2)
     checks.check_number("clip_norm", clip_norm, **BOUND_RANGE)
-    checks.check_choice("scaling", scaling, SCALINGS)
     self._features = check_features(features)
     check_of_each("labels", labels, len(features), kinds="iu", words="integers")
     if not 0 <= labels.min() <= labels.max() < num_classes:
@@ -94,7 +87,6 @@ class ClippedExamples:
     self.labels = labels.astype(np.int64)
     is_wide = features.dtype == np.float64
     self.dtype = np.dtype(np.float64 if is_wide else np.float32)
-    self._scaling = scaling
     self.size = ProblemSize(
       len(features), features.shape[1], int(num_classes), float(clip_norm)
     )
@@ -127,10 +119,7 @@ class ClippedExamples:
 
   def _clip(self, rows: np.ndarray | slice) -> np.ndarray:
     return clip_rows(
-      self._features[rows],
-      self.size.clip_norm,
-      scaling=self._scaling,
-      dtype=self.dtype,
+      self._features[rows], self.size.clip_norm, dtype=self.dtype
     )
 
 
@@ -191,13 +180,11 @@ def clip_rows(
   features: np.ndarray,
   clip_norm: float,
   *,
-  scaling: str = "clip",
   dtype: np.dtype | None = None,
 ) -> np.ndarray:
-  """Scales rows so that their L2 norm is at most, or exactly, a bound.
+  """Scales longer rows down so that their L2 norm is a bound.
 
-  Rows of zeros, or of nothing above 1e-154, stay what they are. The result is
-  of `dtype`, by default that of the features.
+  The result is of `dtype`, by default that of the features.
 
   Raises:
     errors.FieldError: If a number is not finite, or a norm above 1e154.
@@ -217,11 +204,6 @@ def clip_rows(
         f"{num_bad} or more examples with others, or with norms above 1e154",
       )
     with np.errstate(divide="ignore"):
-      scales = clip_norm / norms
-    if scaling == "clip":
-      scales = np.minimum(scales, 1.0)
-    # Squares that vanish make norms too small, and scales too large.
-    scales[norms < _SMALLEST_NORM] = 1.0
-    rows *= scales[:, None]
+      rows *= np.minimum(clip_norm / norms, 1.0)[:, None]
     np.copyto(clipped[block], rows, casting="same_kind")
   return clipped

@@ -70,16 +70,13 @@ class FeatureCovariance(gradient_steps.GradientMethod):
       "regularization": max(relative, of_covariance, of_steps),
     }
 
-  def fit(self, examples, releases):
+  def fit(self, examples, releases, preconditioner=None):
     size = examples.size
     covariance, _ = least_squares.add_up(examples)
     release = releases.open("covariance", sensitivity=size.clip_norm**2)
     covariance = release.add_symmetric_noise(covariance)
-    return self.descend(
-      lambda weights: self.mean_gradient(weights, examples, releases),
-      size,
-      self.invert(covariance, size.num_examples),
-    )
+    preconditioner = self.invert(covariance, size.num_examples)
+    return super().fit(examples, releases, preconditioner)
 
   def invert(self, covariance: np.ndarray, num_examples: float) -> np.ndarray:
     """Returns n (PSD(covariance) + lambda I)^-1, as `least_squares.solve`."""

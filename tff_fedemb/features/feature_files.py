@@ -1,12 +1,11 @@
-"""Files of labelled features: NumPy's .npz, and TFRecord.
+"""Files of labelled features: NumPy's .npz.
 
-An .npz holds `repr` [n, d] and `label` [n], and `user` [n] if the users are
-known; `features` with `labels`, and `users` with either, are read as well. A
-TFRecord holds a `tf.train.Example` of the same three names for each example.
-Nothing in a file is run: pickled objects are refused.
+A file holds `repr` [n, d] and `label` [n], and `user` [n] if the users are
+known; `features`, `labels` and `users` are other names of the same. Nothing in
+a file is run: pickled objects are refused.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 import contextlib
 import dataclasses
 import math
@@ -18,16 +17,10 @@ import numpy as np
 
 from tff_fedemb import errors
 from tff_fedemb import output_files
-from tff_fedemb import whole_files
-from tff_fedemb.data import tfrecord_files
 from tff_fedemb.features import examples as examples_lib
 
-SUFFIXES = (".npz", ".tfrecord")
-
-_NAMES = ("repr", "label", "user")
-_OTHER_NAMES = ("features", "labels", "users")
+_NAMES = {"features": "repr", "labels": "label", "users": "user"}
 _LARGEST_LABEL = np.iinfo(np.int64).max
-_PARSING_BATCH = 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,40 +63,37 @@ class FeatureSet:
     )
 
 
-def check_suffix(path: str | os.PathLike[str], *, name: str = "path") -> str:
-  """Returns the suffix in lower case; FieldError of `name` for another."""
-  suffix = pathlib.Path(path).suffix.lower()
-  if suffix not in SUFFIXES:
-    raise errors.FieldError(
-      name, f"end with {' or '.join(SUFFIXES)}", repr(os.fspath(path))
-    )
-  return suffix
+def check_suffix(path: str | os.PathLike[str], *, name: str) -> None:
+  """Raises FieldError of `name` for the path of another kind of file."""
+  if pathlib.Path(path).suffix.lower() != ".npz":
+    raise errors.FieldError(name, "end with .npz", repr(os.fspath(path)))
 
 
-def read_features(path: str | os.PathLike[str]) -> FeatureSet:
+def read_features(
+  path: str | os.PathLike[str], *, name: str = "path"
+) -> FeatureSet:
   """Reads a file of features.
 
-  An array that is stored in an .npz without compression is mapped into memory,
-  read-only: its pages are read as they are used, and its checksum is not
-  verified. A TFRecord is read into memory.
+  An array that is stored without compression is mapped into memory, read-only:
+  its pages are read as they are used, and its checksum is not verified.
 
-  Returns:
-    What it holds; features have the file's type of numbers in an .npz, and are
-    float32 in a TFRecord.
+  Args:
+    path: The file.
+    name: What the error calls the path.
 
   Raises:
-    errors.FieldError: If the name ends with none of `SUFFIXES`.
+    errors.FieldError: If the path does not end with .npz.
     errors.DataError: If there is no such file, or it is damaged or holds
       something else.
   """
+  check_suffix(path, name=name)
   path = pathlib.Path(path)
-  read = _read_npz if check_suffix(path) == ".npz" else _read_tfrecord
   if not path.is_file():
     found = "a directory" if path.is_dir() else "none"
     raise _refusal(path, "be a file", found)
   try:
     with mistakes_in(path):
-      return read(path)
+      return _read_npz(path)
   except OSError as error:
     raise _refusal(path, "be a file that can be read", error) from error
 
@@ -133,52 +123,29 @@ def _refusal(
   return errors.DataError(f"{path} must {requirement}, found {found}.")
 
 
-def write_features(
-  path: str | os.PathLike[str], feature_set: FeatureSet
-) -> None:
-  """Writes a file of features, whole or not at all.
-
-  An .npz keeps the features' type of numbers, and is not compressed; a TFRecord
-  has float32.
-
-  Args:
-    path: In a directory that exists; it is replaced if there is one.
-    feature_set: What to write.
-
-  Raises:
-    errors.FieldError: If the name ends with none of `SUFFIXES`.
-    OSError: If the file cannot be written.
-  """
-  path = pathlib.Path(path)
-  if check_suffix(path) == ".tfrecord":
-    tfrecord_files.write_records(path, _serialize(feature_set))
-    return
+def write_features(path: pathlib.Path, feature_set: FeatureSet) -> None:
+  """Writes a file of features, not compressed, whatever the suffix is."""
   arrays = {"repr": feature_set.features, "label": feature_set.labels}
   if feature_set.users is not None:
     arrays["user"] = feature_set.users
-  with whole_files.replacing(path) as partial:
-    output_files.arrays_writer(**arrays)(partial)
-
-
-def _choose_names(path: pathlib.Path, found: Collection[str]) -> list[str]:
-  """The names of features, labels and users in a file, users' last."""
-  for names, others in ((_NAMES, _OTHER_NAMES), (_OTHER_NAMES, _NAMES)):
-    if set(names[:2]) <= set(found):
-      users = [name for name in (names[2], others[2]) if name in found]
-      return [*names[:2], *users[:1]]
-  requirement = "hold repr and label, or features and labels"
-  raise _refusal(path, requirement, str(sorted(found)))
+  output_files.arrays_writer(**arrays)(path)
 
 
 def _read_npz(path: pathlib.Path) -> FeatureSet:
   try:
     with zipfile.ZipFile(path) as archive:
-      members = {
-        info.filename.removesuffix(".npy"): info for info in archive.infolist()
-      }
-      names = _choose_names(path, members)
+      members = {}
+      for info in archive.infolist():
+        name = info.filename.removesuffix(".npy")
+        members[_NAMES.get(name, name)] = info
+      if not {"repr", "label"} <= members.keys():
+        raise _refusal(path, "hold features and labels", str(sorted(members)))
       return FeatureSet(
-        *(_read_member(path, archive, members[name]) for name in names)
+        *(
+          _read_member(path, archive, members[name])
+          for name in _NAMES.values()
+          if name in members
+        )
       )
   except (errors.DataError, errors.FieldError, MemoryError, OSError):
     raise
@@ -218,51 +185,3 @@ def _read_member(
       )
     member.seek(0)
     return np.lib.format.read_array(member, allow_pickle=False)
-
-
-def _serialize(feature_set: FeatureSet) -> Iterator[bytes]:
-  features, users = feature_set.features, feature_set.users
-  for row, label in enumerate(feature_set.labels):
-    example = {"repr": features[row].astype(np.float32), "label": label}
-    if users is not None:
-      example["user"] = users[row].encode()
-    yield tfrecord_files.serialize_example(example)
-
-
-def _read_tfrecord(path: pathlib.Path) -> FeatureSet:
-  # TensorFlow takes seconds to import, and an .npz does without it.
-  from google.protobuf import message
-  import tensorflow as tf
-
-  records = tf.data.TFRecordDataset(os.fspath(path))
-  try:
-    first = list(records.take(1).as_numpy_iterator())
-    if not first:
-      raise _refusal(path, "hold examples", "none")
-    found = tf.train.Example.FromString(first[0]).features.feature
-    names = _choose_names(path, found)
-    dim = len(found[names[0]].float_list.value)
-    if not dim:
-      raise _refusal(path, f"hold {names[0]} of floats", "none")
-    kinds = ([dim], tf.float32), ([], tf.int64), ([], tf.string)
-    specs = {
-      name: tf.io.FixedLenFeature(*kind)
-      for name, kind in zip(names, kinds, strict=False)
-    }
-    batches = [
-      tf.io.parse_example(batch, specs)
-      for batch in records.batch(_PARSING_BATCH)
-    ]
-    arrays = [
-      np.concatenate([batch[name].numpy() for batch in batches])
-      for name in names
-    ]
-    # TensorFlow's strings are objects.
-    users = [each.astype(np.bytes_) for each in arrays[2:]]
-    return FeatureSet(*arrays[:2], *users)
-  except (message.DecodeError, tf.errors.OpError, UnicodeDecodeError) as error:
-    requirement = (
-      "be a TFRecord of examples with repr (floats, as many in each), label"
-      " (int64) and, in all or none, user (bytes)"
-    )
-    raise _refusal(path, requirement, error) from error

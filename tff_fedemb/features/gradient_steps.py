@@ -68,10 +68,11 @@ class GradientMethod(method.Method):
     """Returns the release of all gradients with this share of the budget."""
     return budget_lib.PlannedRelease(GRADIENT, share, self.steps)
 
-  def fit(self, examples, releases):
+  def fit(self, examples, releases, preconditioner=None):
     return self.descend(
       lambda weights: self.mean_gradient(weights, examples, releases),
       examples.size,
+      preconditioner,
     )
 
   def descend(

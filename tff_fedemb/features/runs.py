@@ -69,10 +69,11 @@ def read_problem(
     errors.DataError: If a file cannot be used.
     errors.FieldError: If a file does not go with the others.
   """
-  files, sets = {"train": train, "test": test}, {}
-  for name, path in files.items():
-    feature_files.check_suffix(path, name=name)
-    sets[name] = feature_files.read_features(path)
+  files = {"train": train, "test": test}
+  sets = {
+    name: feature_files.read_features(path, name=name)
+    for name, path in files.items()
+  }
   users = sets["train"].users
   if config.users and users is None:
     raise errors.FieldError(
@@ -163,23 +164,6 @@ def _count_classes(
   return counted
 
 
-@dataclasses.dataclass(frozen=True)
-class Fit:
-  """What came out of a fit.
-
-  Attributes:
-    weights: `[num_classes, dim]`.
-    logits: Of the test examples, `[n, num_classes]`.
-    test_accuracy: In [0, 1].
-    report: What it cost.
-  """
-
-  weights: np.ndarray
-  logits: np.ndarray
-  test_accuracy: float
-  report: classifier_lib.FitReport
-
-
 def fit(
   config: feature_settings.CommonConfig,
   problem: Problem,
@@ -188,7 +172,7 @@ def fit(
   epsilon: float,
   split: Mapping[str, float] | None = None,
   seed: int | None = None,
-) -> Fit:
+) -> tuple[classifier_lib.LinearClassifier, np.ndarray, float]:
   """Fits and tests a classifier.
 
   Privacy:
@@ -202,6 +186,10 @@ def fit(
     epsilon: Target, positive; infinity for no noise.
     split: Shares of the budget by name of release, instead of the method's.
     seed: Of the noise, for experiments; `None` for secret ones.
+
+  Returns:
+    The classifier, logits of the test examples `[n, num_classes]`, and their
+    accuracy in [0, 1].
 
   Raises:
     errors.FieldError: If a value is out of its range, or does not fit the
@@ -224,7 +212,6 @@ def fit(
     epsilon=epsilon,
     delta=config.delta,
     clip_norm=config.clip_norm,
-    scaling=config.scaling,
     split=split,
     **options,
   )
@@ -242,12 +229,12 @@ def fit(
     f"the test examples{of_users if config.users else ''}: the accuracy and the"
     " predictions on them are published as they are"
   )
-  report = dataclasses.replace(
+  classifier.report_ = dataclasses.replace(
     classifier.report_,
     assumptions=tuple(assumptions),
     not_covered=(*classifier.report_.not_covered, of_test),
   )
-  return Fit(classifier.coef_, logits, float(accuracy), report)
+  return classifier, logits, float(accuracy)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -302,7 +289,7 @@ def execute(config: ClassificationConfig) -> None:
     overwrite=config.overwrite,
   )
   problem = read_problem(config, config.train, config.test)
-  result = fit(
+  classifier, logits, accuracy = fit(
     config,
     problem,
     method,
@@ -311,14 +298,14 @@ def execute(config: ClassificationConfig) -> None:
     seed=config.seed,
   )
   report = {
-    "test_accuracy": result.test_accuracy,
+    "test_accuracy": accuracy,
     **problem.size,
     "method": config.method,
     "target_epsilon": config.epsilon,
-    **result.report.to_json(),
+    **classifier.report_.to_json(),
     "split": split,
     "seed": config.seed,
-    "rounds": sum(each["count"] for each in result.report.releases)
+    "rounds": sum(each["count"] for each in classifier.report_.releases)
     if config.users
     else None,
     **problem.files,
@@ -326,9 +313,9 @@ def execute(config: ClassificationConfig) -> None:
   }
   writers = {
     "predictions": output_files.arrays_writer(
-      predictions=result.logits.argmax(axis=1), logits=result.logits
+      predictions=logits.argmax(axis=1), logits=logits
     ),
-    "output_weights": output_files.arrays_writer(coef=result.weights),
+    "output_weights": output_files.arrays_writer(coef=classifier.coef_),
   }
   write(config, report, writers, _describe(report))
 
@@ -337,7 +324,6 @@ def describe_settings(config: feature_settings.CommonConfig) -> dict[str, Any]:
   """Returns JSON values of what is common to all fits, and of the libraries."""
   return {
     "clip_norm": config.clip_norm,
-    "scaling": config.scaling,
     "runtime": config.users.runtime if config.users else None,
     "versions": {name: importlib.metadata.version(name) for name in _LIBRARIES},
   }

@@ -6,15 +6,31 @@ from typing import Any
 
 from tff_fedemb import config
 from tff_fedemb import errors
+from tff_fedemb import registry as registry_lib
+from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
+from tff_fedemb.features import feature_covariance
+from tff_fedemb.features import least_squares
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import registry
-from tff_fedemb.features.federated import settings as federated_settings
+from tff_fedemb.features import sgd
+
+# Those that can protect users.
+METHODS_OF_USERS: tuple[type[method_lib.Method], ...] = (
+  sgd.Sgd,
+  least_squares.LeastSquares,
+  feature_covariance.FeatureCovariance,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExampleSettings(config.Config):
+class Protection(config.Config):
+  """What is protected, and how."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExampleSettings(Protection):
   """How examples are protected.
 
   Attributes:
@@ -25,20 +41,23 @@ class ExampleSettings(config.Config):
   seed: int | None = config.field(None, minimum=0)
 
 
-# What is protected.
-UNITS = {"example": ExampleSettings, "user": federated_settings.UserSettings}
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class UnitConfig(config.Config):
-  """What is protected.
+class UserSettings(Protection):
+  """How much users count for, and what runs the rounds.
 
   Attributes:
-    unit: What is protected: example, or user with all examples, by a federated
-      fit on training features with users, whose noise has no seed.
+    user_clip_norm: Bound of what a user sends in a round, in contributions of
+      one example of full norm.
+    runtime: What runs the rounds.
   """
 
-  unit: str = config.field("example", choices=UNITS)
+  user_clip_norm: float = config.field(1.0, above=0)
+  runtime: str = config.field("in_process", choices=runtime_lib.RUNTIMES)
+
+
+UNITS: registry_lib.Registry[Protection] = registry_lib.Registry(
+  Protection, {"example": ExampleSettings, "user": UserSettings}, kind="unit"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,29 +69,29 @@ class CommonConfig(config.Config):
       examples, or of users with unit user (not needed without noise).
     num_classes: Classes [1 + the largest label of both files, assumed to be
       public].
-    clip_norm: Bound of the L2 norm of a feature vector.
-    scaling: How features are brought to it.
+    clip_norm: Bound of the L2 norm of a feature vector; longer ones are scaled
+      down to it.
     output_json: File for the result, in a directory that exists.
     overwrite: Whether to replace files that exist.
-    protection: One of the `UNITS`.
+    protection: What is protected, where user stands for all examples of a user
+      (by a federated fit on training features with users, whose noise has no
+      seed).
   """
 
   delta: float | None = config.field(None, above=0, below=1)
   num_classes: int | None = config.field(None, minimum=2)
   clip_norm: float = config.field(1.0, **examples_lib.BOUND_RANGE)
-  scaling: str = config.field("clip", choices=examples_lib.SCALINGS)
   output_json: str
   overwrite: bool = False
-  protection: ExampleSettings | federated_settings.UserSettings = (
-    ExampleSettings()
+  protection: Protection = config.part(
+    ExampleSettings(), registry=UNITS, flag="unit"
   )
 
   @property
-  def users(self) -> federated_settings.UserSettings | None:
+  def users(self) -> UserSettings | None:
     """How users are protected; `None` where examples are."""
-    if isinstance(self.protection, federated_settings.UserSettings):
-      return self.protection
-    return None
+    found = self.protection
+    return found if isinstance(found, UserSettings) else None
 
   @property
   def seed(self) -> int | None:
@@ -111,8 +130,29 @@ class CommonConfig(config.Config):
     for epsilon in epsilons:
       budget_lib.check_target(epsilon, self.delta)
     if self.users:
-      federated_settings.check_method(method)
+      check_method_of_users(method)
     return method
+
+
+def check_method_of_users(method: method_lib.Method) -> None:
+  """Checks that a method can be fitted as a federated computation.
+
+  Raises:
+    errors.FieldError: If it is none of `METHODS_OF_USERS`, or takes a
+      covariance matrix for each class.
+  """
+  if not isinstance(method, METHODS_OF_USERS):
+    names = ", ".join(map(registry.METHODS.name_of, METHODS_OF_USERS))
+    raise errors.FieldError(
+      "method", f"be one of {names} in a federated fit", type(method).__name__
+    )
+  found = getattr(method, "covariance", "shared")
+  if found != "shared":
+    raise errors.FieldError(
+      "covariance",
+      "be 'shared': a user would send one a class, in a federated fit",
+      repr(found),
+    )
 
 
 def _parse_value(spec: config.FieldSpec, text: str) -> Any:
@@ -180,7 +220,7 @@ def method_names(*, of_users: bool) -> list[str]:
   return [
     name
     for name, cls in registry.METHODS.items()
-    if not of_users or issubclass(cls, federated_settings.METHODS)
+    if not of_users or issubclass(cls, METHODS_OF_USERS)
   ]
 
 

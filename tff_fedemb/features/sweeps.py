@@ -1,11 +1,11 @@
-"""Many private fits on features: methods, epsilons, files and seeds.
+"""Many private fits on features: methods, epsilons and seeds.
 
 What `sweep_features` does once its flags are read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import dataclasses
 import functools
 import itertools
@@ -34,7 +34,7 @@ NOT_COVERED = (
   "the sweep as a whole: each epsilon is of one fit alone, and fits on the"
   " same examples add up"
 )
-# What is said of the fits of a method and epsilon, one for each pair of files.
+# What is said of the fits of a method and epsilon, the same for all of them.
 _OF_EACH_FIT = (
   *("epsilon", "epsilon_with_secret_noise", "accountant"),
   *("releases", "hyperparameters"),
@@ -47,48 +47,38 @@ class SweepConfig(feature_settings.CommonConfig):
 
   Attributes:
     train: Features to fit on.
-    test: Features to test on, as many files as to fit on.
-    tuning_share: Share of each file in train that is held out and tested on
-      instead of files in test, of its users where it has them. What is chosen
-      by these accuracies is not private for the examples held out: leave them
-      out of later fits, or say so.
+    test: Features to test on.
+    tuning_share: Share of train that is held out and tested on instead of test,
+      of its users where it has them. What is chosen by these accuracies is not
+      private for the examples held out: leave them out of later fits, or say
+      so.
     methods: How to fit: names, each with :NAME=VALUE for its hyperparameters if
       they are not to be the defaults, where None depends on size and noise [all
       that can protect the unit].
     epsilons: Epsilons to stay within; inf: no noise.
-    num_fits: Fits of a method, epsilon and pair of files.
+    num_fits: Fits of a method and epsilon.
     seeds: Of the noise, one for each fit, for experiments that are to
       be repeated: who knows them can take the noise away [secret].
     output_png: File for the picture [none].
-    title: Of the picture.
-    caption: Below the picture [what was fitted].
 
   Raises:
     errors.FieldError: If a value is out of its range.
   """
 
-  train: tuple[str, ...] = ()
-  test: tuple[str, ...] = ()
+  train: str
+  test: str | None = None
   tuning_share: float | None = config_lib.field(None, above=0, below=1)
   methods: tuple[str, ...] | None = None
   epsilons: tuple[str, ...] = ("0.1", "0.5", "1", "2", "4", "8", "inf")
   num_fits: int = config_lib.field(5, minimum=1)
   seeds: tuple[str, ...] = ()
   output_png: str | None = None
-  title: str = "Accuracy against epsilon"
-  caption: str | None = None
 
   def __post_init__(self):
     super().__post_init__()
-    if self.tuning_share is not None and self.test:
+    if (self.test is None) == (self.tuning_share is None):
       raise errors.FieldError(
-        "test", "not be given with tuning_share", self.test
-      )
-    if not self.train or len(self.train) != len(self.tested):
-      raise errors.FieldError(
-        "train",
-        "have as many files as test, at least one",
-        f"{len(self.train)} and {len(self.test)}",
+        "test", "be given, or tuning_share, one of them", self.test or "none"
       )
     if self.seeds and self.users:
       raise errors.FieldError(
@@ -108,11 +98,6 @@ class SweepConfig(feature_settings.CommonConfig):
         checks.check_integer("seeds", seed, minimum=0)
 
   @property
-  def tested(self) -> tuple[str, ...]:
-    """Files with the examples to test on."""
-    return self.test if self.tuning_share is None else self.train
-
-  @property
   def entries(self) -> tuple[str, ...]:
     """Methods to fit, such as 'sgd' or 'sgd:steps=10:loss=sigmoid'."""
     if self.methods is not None:
@@ -128,7 +113,7 @@ class SweepConfig(feature_settings.CommonConfig):
 
   @property
   def parsed_seeds(self) -> tuple[int | None, ...]:
-    """One for each fit of a method, epsilon and pair; `None`: secret."""
+    """One for each fit of a method and epsilon; `None`: secret."""
     if not self.seeds:
       return (None,) * self.num_fits
     return feature_settings.parse_numbers("seeds", self.seeds, int)
@@ -147,29 +132,26 @@ def execute(config: SweepConfig) -> list[utility_plots.Curve]:
     errors.FieldError: If it cannot be done; nothing is written then.
     errors.DataError: If a file cannot be used; neither then.
   """
+  inputs = {"train": [config.train]}
+  if config.test is not None:
+    inputs["test"] = [config.test]
   output_files.check(
     {"output_json": config.output_json, "output_png": config.output_png},
-    inputs={"train": config.train, "test": config.test},
+    inputs=inputs,
     overwrite=config.overwrite,
   )
   methods = _create_methods(config)
-  problems = [
-    feature_runs.read_problem(config, train, test)
-    for train, test in zip(config.train, config.tested, strict=True)
-  ]
+  problem = feature_runs.read_problem(
+    config, config.train, config.test or config.train
+  )
   if config.tuning_share is not None:
-    problems = [
-      feature_runs.hold_out(problem, config.tuning_share)
-      for problem in problems
-    ]
-  fits = _fit_all(config, methods, problems)
-  # Accuracy of each fit, the mean over pairs.
-  means = fits.groupby(["method", "epsilon", "number"], sort=False)
+    problem = feature_runs.hold_out(problem, config.tuning_share)
+  fits = _fit_all(config, methods, problem)
   points = {
-    key: figures.Measurement(tuple(values), key[1])
-    for key, values in means.accuracy.mean().groupby(level=[0, 1], sort=False)
+    key: figures.Measurement(tuple(same.accuracy), key[1])
+    for key, same in fits.groupby(["method", "epsilon"], sort=False)
   }
-  values = _to_json(config, problems, fits, points)
+  values = _to_json(config, problem, fits, points)
   curves = [
     utility_plots.Curve(
       entry.replace(":", ":\n"),
@@ -179,12 +161,10 @@ def execute(config: SweepConfig) -> list[utility_plots.Curve]:
   ]
   draw = functools.partial(
     utility_plots.plot_measured_by_epsilon,
-    curves=curves,
+    panels={"Accuracy against epsilon": curves},
     delta=config.delta,
-    title=config.title,
-    caption=_describe(config, problems)
-    if config.caption is None
-    else config.caption,
+    utility="test accuracy",
+    caption=_describe(config, problem),
     level=("guessing", values["accuracy_of_guessing"]),
     # The noise of users' fits is drawn anew each time.
     repetition="seed" if config.seeds else "fit",
@@ -215,31 +195,28 @@ def _create_methods(config: SweepConfig) -> dict[str, method_lib.Method]:
 def _fit_all(
   config: SweepConfig,
   methods: Mapping[str, method_lib.Method],
-  problems: Sequence[feature_runs.Problem],
+  problem: feature_runs.Problem,
 ) -> pd.DataFrame:
   """A row for each fit, of ascending epsilons: its accuracy and its report."""
-  seeds, rows = config.parsed_seeds, []
-  places = range(len(problems)), range(len(seeds))
-  order = list(itertools.product(config.parsed_epsilons, methods, *places))
-  for epsilon, entry, pair, number in progress_lib.create_bar(
-    "Fitting", unit="fits", items=order
+  order = itertools.product(
+    config.parsed_epsilons, methods, config.parsed_seeds
+  )
+  rows = []
+  for epsilon, entry, seed in progress_lib.create_bar(
+    "Fitting", unit="fits", items=list(order)
   ):
-    fit = feature_runs.fit(
-      config,
-      problems[pair],
-      methods[entry],
-      epsilon=epsilon,
-      seed=seeds[number],
-    )
     # What else there is of a fit takes memory.
-    rows.append((entry, epsilon, pair, number, fit.test_accuracy, fit.report))
-  columns = ["method", "epsilon", "pair", "number", "accuracy", "report"]
+    classifier, _, accuracy = feature_runs.fit(
+      config, problem, methods[entry], epsilon=epsilon, seed=seed
+    )
+    rows.append((entry, epsilon, accuracy, classifier.report_))
+  columns = ["method", "epsilon", "accuracy", "report"]
   return pd.DataFrame(rows, columns=columns)
 
 
 def _to_json(
   config: SweepConfig,
-  problems: Sequence[feature_runs.Problem],
+  problem: feature_runs.Problem,
   fits: pd.DataFrame,
   points: Mapping[tuple[str, float], figures.Measurement],
 ) -> dict[str, Any]:
@@ -255,15 +232,11 @@ def _to_json(
       "target_epsilon": epsilon,
       "mean": point.mean,
       "stdev": point.stdev if len(point.values) > 1 else None,
-      "accuracies": [
-        list(accuracies) for _, accuracies in of_point.groupby("pair").accuracy
-      ],
-      "fits": [
-        {name: getattr(report, name) for name in _OF_EACH_FIT}
-        for report in of_point[of_point.number == 0].report
-      ],
+      "accuracies": point.values,
+      **{name: getattr(of_point.report.iloc[0], name) for name in _OF_EACH_FIT},
     }
 
+  counts = np.bincount(problem.test.labels)
   return {
     "methods": config.entries,
     "epsilons": config.parsed_epsilons,
@@ -271,44 +244,33 @@ def _to_json(
     "tuning_share": config.tuning_share,
     "seeds": config.parsed_seeds if config.seeds else None,
     "num_fits": len(config.parsed_seeds),
-    "pairs": [{**problem.files, **problem.size} for problem in problems],
-    "results": [
-      to_result(entry, epsilon)
-      for entry, epsilon in itertools.product(
-        config.entries, config.parsed_epsilons
+    **problem.files,
+    **problem.size,
+    "results": list(
+      itertools.starmap(
+        to_result, itertools.product(config.entries, config.parsed_epsilons)
       )
-    ],
+    ),
     "unit": fits.report[0].unit,
     "neighboring_relation": fits.report[0].neighboring_relation,
     "assumptions": join("assumptions"),
     "not_covered": [*join("not_covered"), NOT_COVERED],
     # Always the class that most test examples have.
-    "accuracy_of_guessing": np.mean(
-      [np.bincount(p.test.labels).max() / len(p.test.labels) for p in problems]
-    ).item(),
+    "accuracy_of_guessing": float(counts.max() / counts.sum()),
     "warnings": join("warnings"),
     **feature_runs.describe_settings(config),
   }
 
 
-def _describe(
-  config: SweepConfig, problems: Sequence[feature_runs.Problem]
-) -> str:
-  """The caption of a picture that was given none."""
-
-  def join(name: str) -> str:
-    numbers = dict.fromkeys(problem.size[name] for problem in problems)
-    return " or ".join(f"{number:,}" for number in numbers)
-
-  unit, size = "example", "train_size"
-  if config.users:
-    unit, size = "user", "num_users"
+def _describe(config: SweepConfig, problem: feature_runs.Problem) -> str:
+  """The caption of the picture."""
+  unit = "user" if config.users else "example"
+  fitted = problem.size["num_users" if config.users else "train_size"]
   return (
-    f"Fitted to {join(size)} {unit}s, {join('num_classes')} classes,"
-    f" {join('dim')} features an example, tested on {join('test_size')}"
-    f" examples; means over {len(problems)} pairs of data sets. One {unit} is"
-    " protected; each ε is of one fit alone. Guessing: always the most frequent"
-    " class."
+    f"Fitted to {fitted:,} {unit}s, {problem.size['num_classes']:,} classes,"
+    f" {problem.size['dim']:,} features an example, tested on"
+    f" {problem.size['test_size']:,} examples. One {unit} is protected; each ε"
+    " is of one fit alone. Guessing: always the most frequent class."
   )
 
 

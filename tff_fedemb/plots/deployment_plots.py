@@ -35,7 +35,7 @@ _ABANDONED: dict[str, Any] = {
 _MAX_BLOCKS = 168
 
 
-def choose_unit(hours: float) -> tuple[float, str]:
+def _choose_unit(hours: float) -> tuple[float, str]:
   """Hours of a unit of which a time has some, and what the unit is called."""
   for unit_hours, name in ((24.0, "days"), (1.0, "hours")):
     if hours >= 2 * unit_hours:
@@ -43,9 +43,15 @@ def choose_unit(hours: float) -> tuple[float, str]:
   return 1 / 60, "minutes"
 
 
+def say_time(hours: float) -> str:
+  """Returns a time in words, for example '2.5 days'."""
+  unit_hours, name = _choose_unit(hours)
+  return f"{hours / unit_hours:.3g} {name}"
+
+
 def _clock(rounds: pd.DataFrame) -> tuple[float, str]:
   """Hours of the unit of an axis of these rounds, and the axis's name."""
-  unit_hours, name = choose_unit(rounds.end_hours.max())
+  unit_hours, name = _choose_unit(rounds.end_hours.max())
   return unit_hours, f"simulated {name}"
 
 

@@ -19,6 +19,7 @@ import matplotlib
 from matplotlib import axes as mpl_axes
 from matplotlib import axis as mpl_axis
 from matplotlib import figure as mpl_figure
+from matplotlib import layout_engine
 from matplotlib import lines as mpl_lines
 from matplotlib import ticker
 from matplotlib.backends import backend_agg
@@ -97,7 +98,6 @@ def create_figure(
   *,
   statement: str = "",
   letters: int = 88,
-  padding: Mapping[str, float] | None = None,
   **options: Any,
 ) -> tuple[mpl_figure.Figure, np.ndarray]:
   """Returns a figure, its size in inches, and an array of its panels.
@@ -108,12 +108,10 @@ def create_figure(
     shape: Rows and columns of panels.
     statement: What is printed below the panels.
     letters: Of a line of it, at most.
-    padding: Around panels, where it is not 0.08 inches.
     **options: Of `Figure.subplots`.
   """
-  figure = mpl_figure.Figure(figsize=(width, height), layout="constrained")
-  padding = {"w_pad": 0.08, "h_pad": 0.08} | dict(padding or {})
-  figure.get_layout_engine().set(**padding)
+  layout = layout_engine.ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
+  figure = mpl_figure.Figure(figsize=(width, height), layout=layout)
   # Dollar signs would start a formula.
   text = textwrap.fill(statement, letters).replace("$", r"\$")
   if text:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import dataclasses
+from typing import Any
 
 from matplotlib import axes as mpl_axes
 from matplotlib import ticker
@@ -31,14 +32,24 @@ def _draw_rates(
 
 
 @dataclasses.dataclass(frozen=True)
-class SizesPanel(training_plots.Panel):
-  """How many are found, over the size of the gallery.
+class _RatesPanel(training_plots.Panel):
+  """Rates of identification over a logarithmic axis.
 
   Attributes:
     found: By number of images, at least one.
   """
 
   found: Sequence[recognition.Recognition]
+
+  def _decorate(self, axes: mpl_axes.Axes, **options: Any) -> None:
+    figures.decorate(axes, **options)
+    axes.set_xscale("log")
+    axes.set_ylim(-0.03, 1.03)
+    figures.set_percent(axes.yaxis)
+
+
+class SizesPanel(_RatesPanel):
+  """How many are found, over the size of the gallery."""
 
   def draw(self, axes: mpl_axes.Axes) -> None:
     keys = []
@@ -58,33 +69,23 @@ class SizesPanel(training_plots.Panel):
         len(keys),
         f"and {1 - rate:.0%} of strangers rejected, {_name(part)}",
       )
-    figures.decorate(
+    self._decorate(
       axes,
       title="How many people it tells apart",
       x_label="people in the gallery",
       y_label="share of their images found",
       keys=keys,
     )
-    axes.set_xscale("log")
     largest = max(part.sizes[-1].size for part in self.found)
     ticks = [x for x in (1, 2, 5, 10, 20, 50, 100, 200, 500) if x <= largest]
     ticks += [10**k for k in range(3, 7) if 10**k <= largest]
     axes.xaxis.set_major_locator(ticker.FixedLocator(ticks))
     axes.xaxis.set_minor_locator(ticker.NullLocator())
     axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
-    axes.set_ylim(-0.03, 1.03)
-    figures.set_percent(axes.yaxis)
 
 
-@dataclasses.dataclass(frozen=True)
-class DetPanel(training_plots.Panel):
-  """Detection error trade-off of the largest gallery.
-
-  Attributes:
-    found: By number of images, at least one.
-  """
-
-  found: Sequence[recognition.Recognition]
+class DetPanel(_RatesPanel):
+  """Detection error trade-off of the largest gallery."""
 
   def draw(self, axes: mpl_axes.Axes) -> None:
     keys = []
@@ -96,16 +97,13 @@ class DetPanel(training_plots.Panel):
         len(keys),
         f"{part.sizes[-1].size:,} people, {_name(part)}",
       )
-    figures.decorate(
+    self._decorate(
       axes,
       title="Strangers accepted against people missed (DET)",
       x_label="FPIR (strangers' images accepted)",
       y_label="FNIR (enrolled people's\nimages not found)",
       keys=keys,
     )
-    axes.set_xscale("log")
     lowest = min(x.fpir.value for part in self.found for x in part.det)
     axes.set_xlim(lowest / 1.4, 1.4)
     axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
-    axes.set_ylim(-0.03, 1.03)
-    figures.set_percent(axes.yaxis)

@@ -1,4 +1,6 @@
-"""Pictures of utility against epsilon, with bars of deviations over seeds.
+"""Pictures of utility: against epsilon, and by what was changed.
+
+Bars are standard deviations over seeds.
 
 What was measured at the epsilon that it cost is drawn in the manner of Mehta et
 al. 2022, "Differentially Private Image Classification from Features" (arXiv
@@ -15,6 +17,7 @@ from collections.abc import Mapping, Sequence
 import dataclasses
 import math
 import os
+import textwrap
 from typing import Any
 
 from matplotlib import axes as mpl_axes
@@ -30,6 +33,8 @@ _DODGE = 0.004
 _TICK_DISTANCE = 0.09
 _GAP = 0.2
 _NO_NOISE = "no noise"
+# Of a line of what was changed.
+_NAME_LETTERS = 44
 _LEVEL_STYLE = {"color": figures.GREY, "linestyle": ":", "linewidth": 1.5}
 
 
@@ -53,12 +58,11 @@ class Curve:
 
 def plot_measured_by_epsilon(
   path: str | os.PathLike[str],
-  curves: Sequence[Curve] | Mapping[str, Sequence[Curve]],
+  panels: Mapping[str, Sequence[Curve]],
   *,
   delta: float | None,
   caption: str,
-  title: str = "Accuracy against epsilon",
-  utility: str = "test accuracy",
+  utility: str,
   level: tuple[str, float] | None = None,
   repetition: str = "seed",
 ) -> None:
@@ -68,12 +72,11 @@ def plot_measured_by_epsilon(
 
   Args:
     path: PNG file to write.
-    curves: At most `figures.MAX_CURVES`; or several times as many, of the same
-      names, by the title of their panel.
+    panels: Curves by the title of their panel, at most `figures.MAX_CURVES` of
+      the same names in each.
     delta: At which all epsilons hold; `None` if they have several, which the
       names of the curves tell, or there is noise nowhere.
     caption: What all curves have in common, printed below the axes.
-    title: Of a single panel.
     utility: What the values are, for the vertical axis.
     level: Name and utility of what has no epsilon, for comparison.
     repetition: What a point has several values of, in one word that takes
@@ -82,7 +85,6 @@ def plot_measured_by_epsilon(
   Raises:
     errors.FieldError: If there are too many curves, or none.
   """
-  panels = curves if isinstance(curves, Mapping) else {title: curves}
   size = (8.4, 5.0) if len(panels) == 1 else (11.5, 4.2)
   figure, (row,) = figures.create_figure(
     *(*size, (1, len(panels))),
@@ -259,3 +261,56 @@ def _points(
     for x in curve.at(is_noiseless=False)
   ]
   return sorted(point for point in points if 0 < point[0] < math.inf)
+
+
+def plot_changes(
+  path: str | os.PathLike[str],
+  baseline: figures.Measurement,
+  changes: Mapping[str, figures.Measurement],
+  *,
+  utility: str,
+  caption: str,
+) -> None:
+  """Writes a row for each change, beside a line for the baseline.
+
+  Args:
+    path: PNG file to write.
+    baseline: The unchanged run: a line, and a band of one standard deviation
+      over its seeds to either side.
+    changes: The result of each change, by its name, from top to bottom; at
+      least one.
+    utility: What the values are, shares in [0, 1], for the axis.
+    caption: What all have in common, printed below the axis.
+  """
+  names = [textwrap.fill(name, _NAME_LETTERS) for name in changes]
+  lines = 1 + max(name.count("\n") for name in names)
+  figure, ((axes,),) = figures.create_figure(
+    *(8.4, 1.8 + (0.14 + 0.16 * lines) * len(names)),
+    statement=caption,
+    letters=96,
+  )
+  figures.decorate(
+    axes, title="One change at a time", x_label=utility, y_label=""
+  )
+  axes.axvline(baseline.mean, color=figures.GREY, linewidth=1.5)
+  axes.axvspan(
+    baseline.mean - baseline.stdev,
+    baseline.mean + baseline.stdev,
+    color=figures.GREY,
+    alpha=0.2,
+    linewidth=0,
+  )
+  for row, measured in enumerate(changes.values()):
+    is_better = measured.mean >= baseline.mean
+    axes.errorbar(
+      measured.mean,
+      row,
+      xerr=measured.stdev or None,
+      marker="o",
+      color=figures.COLORS[0 if is_better else 1],
+      capsize=3,
+    )
+  figures.set_shares(axes.xaxis, [axes])
+  axes.set_yticks(range(len(names)), names)
+  axes.set_ylim(len(changes) - 0.5, -0.5)
+  figures.write(figure, path)

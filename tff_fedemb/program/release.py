@@ -48,10 +48,7 @@ _KINDS = {
   NOT_COVERED: {
     "metrics.csv": _UPDATES,
     "tensorboard/*": _UPDATES,
-    "plots/loss.png": _UPDATES,
     "plots/overview.png": _UPDATES,
-    "plots/recall.png": _HELD_OUT,
-    "plots/roc.png": _HELD_OUT,
     "plots/deployment.png": "which devices reported; recall, without noise",
     "summary.json": f"{_HELD_OUT}; counts of users and of who took part",
     "evaluation.json": _HELD_OUT,
@@ -64,7 +61,6 @@ _KINDS = {
     "deployment.csv": "which devices reported, and when",
   },
   PUBLIC: {
-    "plots/epsilon.png": "epsilon over rounds",
     NOTE: "what is not covered",
     ".lock": "nothing",
   },

@@ -1,8 +1,6 @@
 """What `account` prints and writes."""
 
 from collections.abc import Sequence
-import os
-import pathlib
 import textwrap
 from typing import Any
 
@@ -128,20 +126,13 @@ def _readings(*rows: tuple[str, float, str, str]) -> list[str]:
   ]
 
 
-def _is_device(path: str) -> bool:
-  return os.path.exists(path) and not (
-    os.path.isfile(path) or os.path.isdir(path)
-  )
-
-
 def check_output(path: str | None) -> None:
   """Refuses a file that cannot be written, before anything is computed.
 
   Raises:
     errors.FieldError: If it cannot be.
   """
-  if path is not None and not _is_device(path):
-    output_files.check({"output_json": path}, overwrite=True)
+  output_files.check({"output_json": path}, overwrite=True)
 
 
 def write(path: str | None, values: dict[str, Any]) -> None:
@@ -150,8 +141,6 @@ def write(path: str | None, values: dict[str, Any]) -> None:
   Raises:
     errors.FieldError: If it cannot be written.
   """
-  writer = output_files.json_writer(values)
-  if path is not None and _is_device(path):
-    writer(pathlib.Path(path))
-  elif path is not None:
+  if path is not None:
+    writer = output_files.json_writer(values)
     output_files.write({"output_json": (path, writer)})

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import collections
-from collections.abc import Callable, Iterable, Mapping
+import base64
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
+import functools
+import io
 import itertools
+import operator
 from typing import Any
 
 from etils import epy
 import numpy as np
+from PIL import Image
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
@@ -20,7 +24,6 @@ from tff_fedemb.evaluation import similarities
 from tff_fedemb.evaluation import verification
 from tff_fedemb.program import run_directory
 from tff_fedemb.report import run_files
-from tff_fedemb.report import thumbnails
 from tff_fedemb.run import task as task_lib
 from tff_fedemb.serving import image_sources
 from tff_fedemb.serving import saved_models
@@ -37,6 +40,9 @@ _NUM_MAP_CLASSES = 8
 _NUM_MAP_IMAGES = 24
 _PERPLEXITY = 30.0
 _FIGURE_RATE = 1e-3
+# Of a thumbnail.
+_MAX_SIDE = 64
+_JPEG_QUALITY = 82
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,71 +64,59 @@ class Options:
 
 
 @dataclasses.dataclass(frozen=True)
-class Shown:
-  """An image in the page.
+class Thumbnail:
+  """A picture; `data` is its data URI."""
 
-  Attributes:
-    label: What its class is called.
-    thumbnail: Its picture's name; `None` if it is not to be shown.
-  """
-
-  label: str
-  thumbnail: str | None
+  identifier: str
+  width: int
+  height: int
+  data: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Pair:
-  """Two images, and whether the model is right about them."""
+class Thumbnails:
+  """Small pictures of a page, each once: runs may show the same ones."""
 
-  first: Shown
-  second: Shown
-  similarity: float
-  is_right: bool
+  def __init__(self):
+    self._by_data: dict[str, Thumbnail] = {}
 
+  def add(self, image: np.ndarray) -> str:
+    """Takes an image, uint8 `[height, width, channels]`; returns its name."""
+    picture = Image.fromarray(image[..., 0] if image.shape[2] == 1 else image)
+    # Keeps the proportions, and what is small as it is.
+    picture.thumbnail((_MAX_SIDE, _MAX_SIDE))
+    data = _encode(picture)
+    new = Thumbnail(f"t{len(self._by_data)}", *picture.size, data)
+    return self._by_data.setdefault(data, new).identifier
 
-@dataclasses.dataclass(frozen=True)
-class MapPoint:
-  """An image of the map, its class's number, and its places in [0, 1]."""
-
-  image: Shown
-  group: int
-  tsne: tuple[float, float]
-  pca: tuple[float, float]
-
-
-@dataclasses.dataclass(frozen=True)
-class ClassFigures:
-  """What becomes of a class's images in a gallery of all classes.
-
-  Attributes:
-    name: What the class is called.
-    num_images: Images besides the one that is enrolled.
-    found: Share of them whose most similar identity is the right one.
-    taken_for: The class that most others are taken for; `None` if none is.
-  """
-
-  name: str
-  num_images: int
-  found: float
-  taken_for: str | None
+  @property
+  def all(self) -> list[Thumbnail]:
+    """Those that were taken."""
+    return list(self._by_data.values())
 
 
-@dataclasses.dataclass(frozen=True)
-class Confusion:
-  """Two classes, and the share of their images that is taken for the other."""
-
-  first: Shown
-  second: Shown
-  share: float
+def _encode(image: Image.Image) -> str:
+  """The smaller of PNG and JPEG: drawings are small as PNG, photos are not."""
+  encoded = {}
+  for kind in ("png", "jpeg"):
+    buffer = io.BytesIO()
+    # PNG has no quality to give up, and takes no notice of it.
+    image.save(buffer, format=kind, optimize=True, quality=_JPEG_QUALITY)
+    encoded[kind] = buffer.getvalue()
+  kind = min(encoded, key=lambda name: len(encoded[name]))
+  return f"data:image/{kind};base64,{base64.b64encode(encoded[kind]).decode()}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Pictures:
   """What a page shows of a run's held-out images.
 
+  Images are known by their place among those that were embedded.
+
   Attributes:
-    num_images: How many were embedded.
-    num_classes: Of how many classes.
+    labels: Class of each image.
+    names: What that is called.
+    thumbnails: Names of the pictures that are shown, by image.
+    num_classes: Of how many classes they are.
     num_found: How many held-out images there are.
     are_images: Whether they are images, rather than vectors or sequences.
     has_images: Whether images are shown, or figures alone.
@@ -130,22 +124,26 @@ class Pictures:
     recall_again: Recall of these images at 1e-3, computed from the model.
     same: Similarities of pairs of one class.
     different: Of pairs of two.
-    gallery: For each of some images, the pairs with those nearest to it; the
-      model is right where both are of one class.
-    false_accepts: Pairs of two classes that are most alike; the model is right
-      where it rejects them at a false accept rate of 1e-3.
-    false_rejects: Pairs of one class that are least alike; the model is right
-      where it accepts them.
-    points: Of the map.
+    gallery: For each of some images, the pairs with those nearest to it.
+    false_accepts: Pairs of two classes that are most alike.
+    false_rejects: Pairs of one class that are least alike.
+    points: Of the map: an image, its class's number there, and its places by
+      t-SNE and by PCA, in [0, 1].
     groups: Names of the map's classes.
     explained: Share of the variance that the two directions of PCA hold.
     recognized: Figures of identification; none of too few classes.
-    confusions: Classes that are taken for each other most often.
-    classes: All classes of two images or more.
+    confusions: Images of the classes that are taken for each other most often,
+      and the share of both classes' images that is taken for the other.
+    classes: All classes of two images or more in a gallery with an image of
+      each: name, number of other images, share of them whose most similar
+      identity is the right one, and the class that most others are taken for,
+      `None` if there are none.
     false_positive_rate: Of strangers' images, where `recognized` has FNIR.
   """
 
-  num_images: int
+  labels: list[int]
+  names: list[str]
+  thumbnails: Mapping[int, str]
   num_classes: int
   num_found: int
   are_images: bool
@@ -154,21 +152,34 @@ class Pictures:
   recall_again: float
   same: np.ndarray
   different: np.ndarray
-  gallery: list[list[Pair]]
-  false_accepts: list[Pair]
-  false_rejects: list[Pair]
-  points: list[MapPoint]
+  gallery: list[list[similarities.Pair]]
+  false_accepts: list[similarities.Pair]
+  false_rejects: list[similarities.Pair]
+  points: list[tuple[Any, ...]]
   groups: list[str]
   explained: float
   recognized: tuple[recognition.Recognition, ...]
-  confusions: list[Confusion]
-  classes: list[ClassFigures]
+  confusions: list[tuple[int, int, float]]
+  classes: list[tuple[str, int, float, str | None]]
   false_positive_rate: float = recognition.FALSE_POSITIVE_RATE
 
+  @property
+  def num_images(self) -> int:
+    """How many images were embedded."""
+    return len(self.names)
 
-def create(
-  run: run_files.Run, options: Options, shown: thumbnails.Thumbnails
-) -> Pictures:
+  @functools.cached_property
+  def shown(self) -> list[int]:
+    """Images that a page has a place for, ascending."""
+    pairs = [*self.false_accepts, *self.false_rejects]
+    pairs += itertools.chain.from_iterable(self.gallery)
+    places = [(pair.first, pair.second) for pair in pairs]
+    places += [(first, second) for first, second, _ in self.confusions]
+    on_map = [row for row, *_ in self.points]
+    return sorted({*on_map, *itertools.chain.from_iterable(places)})
+
+
+def create(run: run_files.Run, options: Options, shown: Thumbnails) -> Pictures:
   """Makes the pictures of a run.
 
   Args:
@@ -187,129 +198,85 @@ def create(
   rows = source.draw_rows(options.max_images)
   embeddings, rows = image_sources.embed_rows(model.embed, source, rows)
   labels = source.labels[rows]
+  names = [str(source.class_names.get(x, x)) for x in labels.tolist()]
   result = verification.evaluate_pairs(embeddings, labels)
   near = similarities.Similarities(embeddings, labels)
   generator = np.random.default_rng(0)
   queries, _ = _draw(generator, labels, _NUM_QUERIES, 1)
-  on_map, map_classes = _draw(
-    generator, labels, _NUM_MAP_CLASSES, _NUM_MAP_IMAGES
-  )
-  gallery = [near.nearest(row, _NUM_NEIGHBOURS) for row in queries]
-  accepts = near.hardest_false_accepts(_NUM_HARD)
-  rejects = near.hardest_false_rejects(_NUM_HARD)
-  pairs = [*accepts, *rejects, *itertools.chain.from_iterable(gallery)]
-  places = {row for pair in pairs for row in (pair.first, pair.second)}
-  recognized = recognition.evaluate(embeddings, labels)
-
-  def name(label: int) -> str:
-    return str(source.class_names.get(label, label))
-
-  confused, classes = [], []
-  if recognized:
-    confused, classes = _find_confusions(embeddings, labels, name)
-    places.update(*(images for images, _ in confused))
-  are_images = pipelines.is_image(model.image_shape)
-  has_images = are_images and (
-    options.show_images_of_training_users
-    or not run.evaluation_on_training_users
-  )
-  images: Mapping[int, str | None] = collections.defaultdict(lambda: None)
-  if has_images:
-    images = _read(source, rows, places.union(on_map), shown.add)
-  rate = verification.format_false_accept_rate(_FIGURE_RATE)
-  threshold = run.trained["threshold_at_far"][rate]
-
-  def show(row: int) -> Shown:
-    return Shown(name(int(labels[row])), images[row])
-
-  def show_all(
-    pairs: Iterable[similarities.Pair],
-    is_right: Callable[[similarities.Pair], bool],
-  ) -> list[Pair]:
-    return [
-      Pair(show(x.first), show(x.second), x.similarity, bool(is_right(x)))
-      for x in pairs
-    ]
-
+  on_map, groups = _draw(generator, labels, _NUM_MAP_CLASSES, _NUM_MAP_IMAGES)
   tsne, pca, explained = _project(embeddings[on_map])
-  return Pictures(
-    num_images=len(rows),
+  recognized = recognition.evaluate(embeddings, labels)
+  confusions, classes = [], []
+  if recognized:
+    confusions, classes = _find_confusions(embeddings, labels, names)
+  are_images = pipelines.is_image(model.image_shape)
+  pictures = Pictures(
+    labels=labels.tolist(),
+    names=names,
+    thumbnails={},
     num_classes=len(np.unique(labels)),
     num_found=len(source.labels),
     are_images=are_images,
-    has_images=has_images,
+    has_images=are_images
+    and (
+      options.show_images_of_training_users
+      or not run.evaluation_on_training_users
+    ),
     nearest_is_right=float(np.mean(near.is_nearest_right())),
     recall_again=result.recall_at_far[_FIGURE_RATE],
     same=near.same,
     different=near.different,
-    gallery=[
-      show_all(found, lambda x: labels[x.first] == labels[x.second])
-      for found in gallery
-    ],
-    false_accepts=show_all(accepts, lambda x: x.similarity < threshold),
-    false_rejects=show_all(rejects, lambda x: x.similarity >= threshold),
-    points=[
-      MapPoint(show(row), int(group), tuple(by_tsne), tuple(by_pca))
-      for row, group, by_tsne, by_pca in zip(
+    gallery=[near.nearest(row, _NUM_NEIGHBOURS) for row in queries],
+    false_accepts=near.hardest_false_accepts(_NUM_HARD),
+    false_rejects=near.hardest_false_rejects(_NUM_HARD),
+    points=list(
+      zip(
         on_map,
-        np.searchsorted(map_classes, labels[on_map]),
+        np.searchsorted(groups, labels[on_map]).tolist(),
         tsne.tolist(),
         pca.tolist(),
         strict=True,
       )
-    ],
-    groups=[name(int(label)) for label in map_classes],
+    ),
+    groups=[names[np.argmax(labels == label)] for label in groups],
     explained=explained,
     recognized=recognized,
-    confusions=[
-      Confusion(show(first), show(second), share)
-      for (first, second), share in confused
-    ],
+    confusions=confusions,
     classes=classes,
   )
+  if not pictures.has_images:
+    return pictures
+  thumbnails = _read(source, rows, pictures.shown, shown.add)
+  return dataclasses.replace(pictures, thumbnails=thumbnails)
 
 
 def _find_confusions(
-  embeddings: np.ndarray, labels: np.ndarray, name: Callable[[int], str]
-) -> tuple[list[tuple[tuple[int, int], float]], list[ClassFigures]]:
-  """What classes are taken for, in a gallery of all of them.
-
-  Returns:
-    Images of two classes, and the share of these classes' images that is taken
-    for the other class; and figures of each class.
-  """
+  embeddings: np.ndarray, labels: np.ndarray, names: list[str]
+) -> tuple[
+  list[tuple[int, int, float]], list[tuple[str, int, float, str | None]]
+]:
+  """`Pictures.confusions` and `Pictures.classes`, in a gallery of all."""
   of_all = identification.Identification(embeddings, labels)
-  taken, shown = of_all.confusions(), of_all.enrolled[:, 0].tolist()
-  images = taken.sum(axis=1)
+  taken, enrolled = of_all.confusions(), of_all.enrolled[:, 0].tolist()
+  images, right = taken.sum(axis=1), taken.diagonal()
   both = np.triu(taken + taken.T, k=1)
   first, second = np.nonzero(both)
   shares = both[first, second] / (images[first] + images[second])
-  confused = [
-    ((shown[first[x]], shown[second[x]]), float(shares[x]))
+  confusions = [
+    (enrolled[first[x]], enrolled[second[x]], float(shares[x]))
     for x in np.argsort(-shares, kind="stable")[:_NUM_HARD]
   ]
-  names = [name(int(label)) for label in of_all.labels]
-  return confused, _describe_classes(taken, names)
-
-
-def _describe_classes(
-  taken: np.ndarray, names: list[str]
-) -> list[ClassFigures]:
-  """Figures of each class, by name."""
-  found = []
-  for row, name in enumerate(names):
-    counts = taken[row].astype(float)
-    num_images, right = counts.sum(), counts[row]
-    counts[row] = 0
-    found.append(
-      ClassFigures(
-        name,
-        int(num_images),
-        float(right / num_images),
-        names[int(counts.argmax())] if counts.any() else None,
-      )
+  others = taken - np.diag(right)
+  classes = [
+    (
+      names[image],
+      int(images[x]),
+      float(right[x] / images[x]),
+      names[enrolled[others[x].argmax()]] if others[x].any() else None,
     )
-  return sorted(found, key=lambda x: x.name)
+    for x, image in enumerate(enrolled)
+  ]
+  return confusions, sorted(classes, key=operator.itemgetter(0))
 
 
 def _draw(
@@ -365,15 +332,15 @@ def _open_task(run: run_files.Run, options: Options) -> task_lib.Task:
 def _read(
   source: image_sources.ImageSource,
   rows: np.ndarray,
-  places: Iterable[int],
+  places: Sequence[int],
   take: Callable[[np.ndarray], str],
 ) -> dict[int, str]:
-  """Pictures' names by place among the rows."""
-  ordered = np.array(sorted(places), np.int64)
-  place_of = dict(zip(rows[ordered].tolist(), ordered.tolist(), strict=True))
+  """Pictures' names by place among the rows; places are ascending."""
+  chosen = rows[np.array(places, np.int64)]
+  place_of = dict(zip(chosen.tolist(), places, strict=True))
   return {
     place_of[row]: take(image)
-    for some, images in source.read(rows[ordered])
+    for some, images in source.read(chosen)
     for row, image in zip(some.tolist(), images, strict=True)
   }
 

@@ -13,6 +13,7 @@ import glob
 import json
 import math
 import pathlib
+import sys
 from typing import Any
 
 from etils import epy
@@ -121,15 +122,15 @@ def _without(settings: Mapping[str, Any], names: Sequence[str]) -> str:
   return json.dumps(others, sort_keys=True)
 
 
-def find(patterns: Sequence[str]) -> tuple[pd.DataFrame, list[pathlib.Path]]:
-  """Reads the finished runs among directories, and their ledgers.
+def find(patterns: Sequence[str]) -> pd.DataFrame:
+  """Reads the finished runs among directories; says which ones are not.
 
   Args:
     patterns: Directories, or patterns of such as a shell has.
 
   Returns:
     The runs by path, as `load`, with their `mechanism` (its name or 'no noise')
-    and `noise_multiplier`; and the directories whose run is not finished.
+    and `noise_multiplier`.
 
   Raises:
     errors.FieldError: If a pattern matches nothing, nothing is finished, or the
@@ -161,7 +162,11 @@ def find(patterns: Sequence[str]) -> tuple[pd.DataFrame, list[pathlib.Path]]:
     settings["aggregator"] if noise.multiplier else "no noise"
     for settings, noise in zip(runs.settings, noises, strict=True)
   ]
-  return runs, sorted(paths - set(finished))
+  unfinished = sorted(paths - set(finished))
+  if unfinished:
+    names = ", ".join(path.name for path in unfinished)
+    print(f"not finished, left out: {names}", file=sys.stderr)
+  return runs
 
 
 def extrapolate(

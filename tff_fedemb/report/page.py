@@ -29,13 +29,10 @@ from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
   from tff_fedemb.plots import identification_plots
-  from tff_fedemb.plots import similarity_plots
   from tff_fedemb.plots import training_plots as plots
   from tff_fedemb.report import charts
-  from tff_fedemb.report import deployment
   from tff_fedemb.report import held_out_pictures
   from tff_fedemb.report import run_files
-  from tff_fedemb.report import thumbnails
   from tff_fedemb.report import words
 
 FILE_NAME = "report.html"
@@ -155,7 +152,7 @@ def render(
     options: How to make pictures; `None` for a page without, nor with any
       figure of users who train that has no noise.
   """
-  shown = thumbnails.Thumbnails()
+  shown = held_out_pictures.Thumbnails()
   sections = [
     _describe(run, options, shown)
     for run in progress.create_bar("Report", unit="runs", items=runs)
@@ -201,13 +198,13 @@ def _draw(panel: plots.Panel) -> str:
 def _describe(
   run: run_files.Run,
   options: held_out_pictures.Options | None,
-  shown: thumbnails.Thumbnails,
+  shown: held_out_pictures.Thumbnails,
 ) -> dict[str, Any]:
   """What the template shows of a run."""
   found, why_not, devices = None, None, None
   is_release = options is None
   if options is not None:
-    devices = deployment.describe(run)
+    devices = words.describe_devices(run)
     try:
       found = held_out_pictures.create(run, options, shown)
     except (errors.FieldError, errors.DataError) as error:
@@ -235,7 +232,7 @@ def _draw_all(
 ) -> dict[str, str]:
   panels = charts.create_panels(run)
   if pictures is not None:
-    panels["similarity"] = similarity_plots.SimilarityPanel(
+    panels["similarity"] = plots.SimilarityPanel(
       pictures.same,
       pictures.different,
       {float(r): x for r, x in run.trained["threshold_at_far"].items()},

@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import math
 import pathlib
-import sys
 from typing import Any
 
 from etils import epy
@@ -296,10 +295,7 @@ def _caption(plan: planning.Plan, setting: str) -> str:
 
 def _prepare_utility(config: PictureConfig) -> _Plot:
   """Returns what draws the picture of finished runs."""
-  runs, unfinished = measured_runs.find(config.runs)
-  if unfinished:
-    names = ", ".join(path.name for path in unfinished)
-    print(f"not finished, left out: {names}", file=sys.stderr)
+  runs = measured_runs.find(config.runs)
   factors = config.numbers("cohort_factors")
   progress = progress_lib.create_bar(
     "Extrapolating",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
 import functools
 import json
@@ -130,23 +129,6 @@ def name_paths(paths: Sequence[pathlib.Path]) -> list[str]:
   return names
 
 
-@contextlib.contextmanager
-def _refusing_damages(path: pathlib.Path) -> Iterator[None]:
-  """Raises `errors.DataError` for files that are not those of a run."""
-  try:
-    yield
-  except OSError as error:
-    raise errors.DataError(
-      f"runs must be directories of finished runs, found {error.filename}:"
-      f" {error.strerror}."
-    ) from error
-  except (ValueError, TypeError, KeyError, AttributeError) as error:
-    raise errors.DataError(
-      f"runs must be directories that training wrote, found {path}:"
-      f" {type(error).__name__}: {error}"
-    ) from error
-
-
 def read(path: pathlib.Path, make: Callable[[Run], _T]) -> _T:
   """Reads a finished run.
 
@@ -157,9 +139,19 @@ def read(path: pathlib.Path, make: Callable[[Run], _T]) -> _T:
   Raises:
     errors.DataError: If it has no finished run, or a file is damaged.
   """
-  with _refusing_damages(path):
+  try:
     summary = json.loads((path / run_directory.SUMMARY).read_text())
     return make(Run(path, spec_lib.read(path), summary))
+  except OSError as error:
+    raise errors.DataError(
+      f"runs must be directories of finished runs, found {error.filename}:"
+      f" {error.strerror}."
+    ) from error
+  except (ValueError, TypeError, KeyError, AttributeError) as error:
+    raise errors.DataError(
+      f"runs must be directories that training wrote, found {path}:"
+      f" {type(error).__name__}: {error}"
+    ) from error
 
 
 def check_one_task(name: str, tasks: Iterable[str]) -> None:

@@ -28,7 +28,6 @@ from tff_fedemb.report import run_files
 with epy.lazy_imports():
   import pandas as pd
 
-  from tff_fedemb.plots import ablation_plots
   from tff_fedemb.plots import figures
   from tff_fedemb.plots import training_plots
   from tff_fedemb.plots import utility_plots
@@ -72,10 +71,7 @@ def execute(config: TabulateConfig, run_dirs: Sequence[str]) -> None:
     # The baseline may be among the others, written in another way.
     runs = measured_runs.load(dict.fromkeys(map(pathlib.Path, run_dirs)))
   else:
-    runs, unfinished = measured_runs.find(run_dirs)
-    if unfinished:
-      names = ", ".join(path.name for path in unfinished)
-      print(f"not finished, left out: {names}", file=sys.stderr)
+    runs = measured_runs.find(run_dirs)
   if config.baseline is not None:
     runs = compare(runs, pathlib.Path(config.baseline))
   print(tabulate(runs))
@@ -151,7 +147,7 @@ def prepare_changes(runs: pd.DataFrame) -> Callable[[pathlib.Path], None]:
     else ": the unchanged baseline,"
   )
   return functools.partial(
-    ablation_plots.plot_changes,
+    utility_plots.plot_changes,
     baseline=baseline,
     changes=measured,
     utility=_RECALL,
@@ -178,10 +174,9 @@ def prepare(runs: pd.DataFrame) -> Callable[[pathlib.Path], None]:
   }
   return functools.partial(
     utility_plots.plot_measured_by_epsilon,
-    curves=curves,
+    panels={"Recall over measured epsilon": curves},
     delta=deltas.pop() if len(deltas) == 1 else None,
     caption=_caption(runs),
-    title="Recall over measured epsilon",
     utility=_RECALL,
     level=(training_plots.UNTRAINED, runs.recall_untrained.mean()),
   )

@@ -131,7 +131,7 @@ def summarize(
 
 
 def draw(run: run_files.Run) -> None:
-  """Draws loss, recall, ROC and epsilon, one by one and in one overview.
+  """Draws loss, recall, ROC and epsilon in one overview.
 
   A run with a deployment gets the devices, recall and epsilon over simulated
   time as well.
@@ -142,8 +142,6 @@ def draw(run: run_files.Run) -> None:
   directory = run.path / "plots"
   directory.mkdir(exist_ok=True)
   panels = charts.create_panels(run, extrapolates=True)
-  for name, panel in panels.items():
-    plots.plot(directory / f"{name}.png", panel)
   title = f"{run.summary['task']}, {run.summary['algorithm']}"
   plots.plot_overview(
     directory / "overview.png", list(panels.values()), title=title
@@ -199,10 +197,9 @@ def _tell_deployment(run: run_files.Run) -> str:
   deployed = run.summary.get("deployment")
   if deployed is None:
     return ""
-  unit_hours, unit = deployment_plots.choose_unit(24 * deployed["days"])
   return (
     f"; plots/deployment.png: {deployed['rounds_released']:,} rounds in"
-    f" {24 * deployed['days'] / unit_hours:.3g} simulated {unit},"
+    f" {deployment_plots.say_time(24 * deployed['days'])} (simulated),"
     f" {deployed['rounds_abandoned']:,} abandoned,"
     f" {deployed['dropout']:.1%} of the devices lost"
   )

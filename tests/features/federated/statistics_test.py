@@ -1,7 +1,6 @@
 """Tests of what clients add up, and of the process that adds up clients'."""
 
 from collections.abc import Callable, Iterator
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,10 @@ from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.aggregators import clip_only
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import losses
-from tff_fedemb.features.federated import clients as federated_clients
-from tff_fedemb.features.federated import settings as federated_settings
 from tff_fedemb.features.federated import statistics as federated_statistics
 
 _DIM, _NUM_CLASSES, _CLIP_NORM = 4, 3, 1.5
-_OPTIONS = {"size": examples_lib.ProblemSize(1, _DIM, _NUM_CLASSES, _CLIP_NORM)}
+_SIZE = examples_lib.ProblemSize(1, _DIM, _NUM_CLASSES, _CLIP_NORM)
 _SHARE = 0.3
 _USER_CLIP_NORM = 5.0
 # The divisor of the sums; not the number of those who take part.
@@ -33,16 +30,11 @@ def _draw(num_examples: int, scale: float = 1.0):
   return features.astype(np.float32), labels
 
 
-def _norm(tensors) -> float:
-  return float(tf.linalg.global_norm([tf.cast(t, tf.float64) for t in tensors]))
-
-
 def test_by_hand():
   """Two examples, the longer one clipped from 4 to 2, shares 0.36 and 0.64."""
   config = federated_statistics.StatisticsConfig(
     examples_lib.ProblemSize(2, 2, 2, 2.0),
     covariance_share=0.36,
-    example_weighting="sum",
   )
   features = tf.constant([[4.0, 0.0], [1.0, 1.0]])
   labels = tf.constant([1, 0], tf.int64)
@@ -52,58 +44,41 @@ def test_by_hand():
   np.testing.assert_allclose(moments, expected, rtol=1e-6)
   np.testing.assert_allclose(class_sums, [[0.4, 0.4], [0.8, 0.0]], rtol=1e-6)
   assert config.shapes == (moments.shape, class_sums.shape)
-  means = dataclasses.replace(config, example_weighting="mean")
-  for mean, total in zip(
-    means.send(features, labels), (moments, class_sums), strict=True
-  ):
-    np.testing.assert_allclose(mean, total / 2)
   covariance, sums = config.restore([moments / 5, class_sums / 5], 5)
   np.testing.assert_allclose(covariance, [[5, 1], [1, 1]], rtol=1e-6)
   np.testing.assert_allclose(sums, [[1, 1], [2, 0]], rtol=1e-6)
 
 
-@pytest.mark.parametrize("scaling", examples_lib.SCALINGS)
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
-def test_features_are_clipped_as_in_central_fits(scaling, scale):
+def test_features_are_clipped_as_in_central_fits(scale):
   features, _ = _draw(9, scale)
   features[3] = 0.0
-  config = federated_statistics.StatisticsConfig(**_OPTIONS, scaling=scaling)
-  expected = examples_lib.clip_rows(features, _CLIP_NORM, scaling=scaling)
+  config = federated_statistics.StatisticsConfig(_SIZE)
+  expected = examples_lib.clip_rows(features, _CLIP_NORM)
   np.testing.assert_allclose(
     config.scale(tf.constant(features)), expected / _CLIP_NORM, rtol=1e-5
   )
 
 
 @pytest.mark.parametrize("share", [0.3, 1.0])
-@pytest.mark.parametrize("scale", [0.1, 1.0, 1e30])
-@pytest.mark.parametrize("num_examples", [0, 1, 50])
-def test_means_are_within_one(num_examples, scale, share):
+@pytest.mark.parametrize(
+  ("num_examples", "scale", "norm"), [(0, 1.0, 0), (1, 1e30, 1)]
+)
+def test_an_example_of_full_norm_is_the_unit(num_examples, scale, norm, share):
   features, labels = map(tf.constant, _draw(num_examples, scale))
-  config = federated_statistics.StatisticsConfig(
-    **_OPTIONS, covariance_share=share
-  )
+  config = federated_statistics.StatisticsConfig(_SIZE, covariance_share=share)
   sent = config.send(features, labels)
   assert len(sent) == (1 if share == 1 else 2)
-  norm = _norm(sent)
-  assert norm <= 1 + 1e-6
-  if not num_examples:
-    assert norm == 0
-  elif num_examples == 1 and scale == 1e30:
-    assert norm == pytest.approx(1.0, abs=1e-6)
+  assert float(tf.linalg.global_norm(sent)) == pytest.approx(norm, abs=1e-6)
 
 
-@pytest.mark.parametrize("weighting", federated_settings.EXAMPLE_WEIGHTINGS)
 @pytest.mark.parametrize("loss", losses.LOSSES)
-def test_gradients_are_those_of_central_fits(loss, weighting):
+def test_gradients_are_those_of_central_fits(loss):
   features, labels = _draw(40)
   weights = np.random.default_rng(0).normal(size=[_NUM_CLASSES, _DIM])
   weights = weights.astype(np.float32)
   config = federated_statistics.GradientConfig(
-    **_OPTIONS,
-    loss=loss,
-    gradient_clip_norm=0.6,
-    logit_bias=-1.5,
-    example_weighting=weighting,
+    _SIZE, loss=loss, gradient_clip_norm=0.6, logit_bias=-1.5
   )
   (gradient,) = config.send(
     tf.constant(features), labels, [tf.constant(weights)]
@@ -112,17 +87,10 @@ def test_gradients_are_those_of_central_fits(loss, weighting):
   expected = losses.clipped_gradient(
     weights, clipped, labels, loss=loss, clip_norm=0.6, logit_bias=-1.5
   )
-  np.testing.assert_allclose(
-    gradient,
-    expected / 0.6 / (1 if weighting == "sum" else 40),
-    rtol=1e-4,
-    atol=1e-6,
-  )
-  if weighting == "mean":
-    assert _norm([gradient]) <= 1
+  np.testing.assert_allclose(gradient, expected / 0.6, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("dim", [1, 2, 7])
+@pytest.mark.parametrize("dim", [1, 7])
 def test_packing_keeps_matrix_and_norm(dim):
   matrix = np.random.default_rng(dim).normal(size=[dim, dim])
   matrix += matrix.T
@@ -154,7 +122,7 @@ def _sums(tmp_path_factory) -> Iterator[Callable[[list[str]], Any]]:
 
   The first of them, `empty`, has no example.
   """
-  clients = federated_clients.ClientExamples(
+  clients = federated_statistics.ClientExamples(
     tmp_path_factory.mktemp("clients"), _FEATURES, _LABELS, _USERS
   )
 
@@ -164,9 +132,7 @@ def _sums(tmp_path_factory) -> Iterator[Callable[[list[str]], Any]]:
     return clients.create_dataset(client_id).take(tf.cast(count, tf.int64))
 
   process = federated_statistics.build_process(
-    federated_statistics.StatisticsConfig(
-      **_OPTIONS, example_weighting="sum", covariance_share=_SHARE
-    ),
+    federated_statistics.StatisticsConfig(_SIZE, covariance_share=_SHARE),
     aggregator=clip_only.ClipOnlyConfig(
       clients_per_round=_EXPECTED_CLIENTS, clip_norm=_USER_CLIP_NORM
     )
@@ -236,3 +202,37 @@ def test_one_client_changes_the_sum_by_its_clipped_stack(sums):
 def test_nobody(sums):
   total, _ = sums([])
   np.testing.assert_array_equal(total, np.zeros_like(total))
+
+
+_RNG = np.random.default_rng(3)
+_EXAMPLES = _RNG.normal(size=[1_700, 3])
+_CLASSES = _RNG.integers(0, 2**31, size=1_700)
+# One of them has more examples than are read at a time.
+_OWNERS = np.array(["b", "a", "d'é\n", "b2", "b", "a"] + ["large"] * 1_694)
+
+
+def test_clients_have_their_examples_in_order(tmp_path):
+  clients = federated_statistics.ClientExamples(
+    tmp_path, _EXAMPLES, _CLASSES, _OWNERS
+  )
+  names = ["a", "b", "b2", "d'é\n", "large"]
+  for client_id, name in zip(clients.client_ids, names, strict=True):
+    dataset = clients.create_dataset(tf.constant(client_id))
+    assert dataset.element_spec["x"].shape == [None, 3]
+    batches = list(dataset.as_numpy_iterator())
+    own = name == _OWNERS
+    found = np.concatenate([batch["x"] for batch in batches])
+    np.testing.assert_array_equal(found, _EXAMPLES[own].astype(np.float32))
+    found = np.concatenate([batch["y"] for batch in batches])
+    assert found.dtype == np.int64
+    np.testing.assert_array_equal(found, _CLASSES[own])
+  with pytest.raises(tf.errors.NotFoundError):
+    list(clients.create_dataset(tf.constant("5")))
+
+
+@pytest.mark.parametrize("number", [np.nan, -np.inf, 1e39])
+def test_features_are_finite(tmp_path, number):
+  features = _EXAMPLES.copy()
+  features[4, 1] = number
+  with pytest.raises(ValueError, match="must be finite numbers"):
+    federated_statistics.ClientExamples(tmp_path, features, _CLASSES, _OWNERS)

@@ -23,9 +23,9 @@ _NO_FILE = {"none": None, "imagenet": "imagenet"}
 @functools.cache
 def load(
   name: str,
-  *,
   image_size: int,
   weights: str,
+  *,
   layer: str | None = None,
   seed: int = 0,
 ) -> saved_models.Model:
@@ -69,14 +69,7 @@ def load(
       raise error.renamed("weights") from error
   return saved_models.from_keras(
     model,
-    functools.partial(
-      load,
-      name,
-      image_size=image_size,
-      weights=weights,
-      layer=layer,
-      seed=seed,
-    ),
+    functools.partial(load, name, image_size, weights, layer=layer, seed=seed),
     layer=layer,
     prepare=sys.modules[create.__module__].preprocess_input,
   )

@@ -47,42 +47,13 @@ def execute(
     )
   model = _load_model(config)
   source = _open_source(config, model.image_shape if model else None)
-  classes, warnings = choose_classes(
-    source,
-    config.num_classes,
-    _generator(config, _CLASSES),
-    min_images=2 if config.test_output else 0,
+  classes = _choose_classes(
+    source.class_labels, config.num_classes, _generator(config, _CLASSES)
   )
-  rows = _choose_rows(config, source, classes)
-  embed = model or config.embedding.create_map(
-    source.largest_value, _generator(config, _FREQUENCIES)
-  )
-  with runtime.open_map() as map_fn:
-    embeddings, kept = image_sources.embed_rows(
-      embed,
-      source,
-      rows,
-      flag=next(name for name in settings.EMBEDDERS if getattr(config, name)),
-      map_fn=map_fn,
-    )
-  if not len(kept):
-    raise errors.FieldError(
-      "on_bad_example",
-      "leave one image or more",
-      f"none of {len(rows):,} that can be read",
-    )
-  rows = kept
-  if config.test_output:
-    # Images that could not be read may have left one only.
-    _check_testable(source, rows)
-  examples = feature_files.FeatureSet(
-    embeddings,
-    np.searchsorted(classes, source.labels[rows]).astype(np.int64),
-    None if source.users is None else source.users[rows],
-  )
+  examples = _embed(config, runtime, model, source, classes)
   parts: dict[str, np.ndarray | slice] = {"output": slice(None)}
   if config.test_output:
-    parts["output"], parts["test_output"] = split_test(
+    parts["output"], parts["test_output"] = _split_test(
       examples.labels, config.test_share, _generator(config, _TEST)
     )
 
@@ -100,12 +71,47 @@ def execute(
   for name, part in parts.items():
     print(f"  {getattr(config, name)}: {_describe(examples, part)}")
   empty = np.setdiff1d(np.arange(len(classes)), examples.labels)
-  warnings += bad_examples.warn_of(
+  without = bad_examples.warn_of(
     f"{len(empty):,} of {len(classes):,} classes have no example, of labels",
     empty,
   )
-  for warning in (*source.warnings, *warnings):
+  for warning in (*source.warnings, *without):
     print(f"warning: {warning}")
+
+
+def _embed(
+  config: settings.ExtractionConfig,
+  runtime: runtimes.RuntimeConfig,
+  model: saved_models.Model | None,
+  source: image_sources.ImageSource,
+  classes: np.ndarray,
+) -> feature_files.FeatureSet:
+  """Features of the images of some classes, which are labelled 0, 1, ..."""
+  rows = source.draw_rows(
+    config.max_images,
+    np.flatnonzero(np.isin(source.labels, classes)),
+    _generator(config, _IMAGES),
+  )
+  embed = model or config.embedding.create_map(
+    source.largest_value, _generator(config, _FREQUENCIES)
+  )
+  with runtime.open_map() as map_fn:
+    embeddings, rows = image_sources.embed_rows(
+      embed,
+      source,
+      rows,
+      flag=next(name for name in settings.EMBEDDERS if getattr(config, name)),
+      map_fn=map_fn,
+    )
+  if not len(rows):
+    raise errors.FieldError(
+      "output", "be of one image or more that can be read", source.description
+    )
+  return feature_files.FeatureSet(
+    embeddings,
+    np.searchsorted(classes, source.labels[rows]).astype(np.int64),
+    None if source.users is None else source.users[rows],
+  )
 
 
 def _generator(
@@ -124,9 +130,7 @@ def _load_model(config: settings.ExtractionConfig) -> saved_models.Model | None:
     )
   if config.application:
     return applications.load(
-      config.application,
-      image_size=config.image_size,
-      weights=config.weights,
+      *(config.application, config.image_size, config.weights),
       layer=config.layer,
       seed=config.seed,
     )
@@ -151,97 +155,39 @@ def _open_source(
   return config.open(config.split, model_shape)
 
 
-def choose_classes(
-  source: image_sources.ImageSource,
-  num_classes: int,
-  generator: np.random.Generator,
-  *,
-  min_images: int,
-) -> tuple[np.ndarray, tuple[str, ...]]:
+def _choose_classes(
+  labels: np.ndarray, num_classes: int, generator: np.random.Generator
+) -> np.ndarray:
   """Draws classes at random, 0 for all, from all that the source has.
 
-  Their numbers, by the order of their labels, do not depend on the images that
-  a run takes, so that files of several runs agree. Those with fewer images than
-  `min_images` are not drawn; with 0, two sources of the same classes give the
-  same.
+  Which ones does not depend on the images that a run takes, so that files of
+  several runs agree in their labels.
 
   Returns:
-    Labels of the classes, ascending, int64 `[K]`, and warnings.
+    Labels of the classes, ascending, int64 `[K]`.
 
   Raises:
     errors.FieldError: If there are not as many.
   """
-  labels = source.class_labels
   if not num_classes:
-    return labels, ()
-  places = np.searchsorted(labels, source.labels)
-  sizes = np.bincount(places, minlength=len(labels))
-  large = labels[sizes >= min_images]
-  if num_classes > len(large):
-    which = f"the classes with {min_images} images or more"
+    return labels
+  if num_classes > len(labels):
     raise errors.FieldError(
-      "num_classes",
-      f"be at most {len(large)}, {which if min_images else 'all classes'}",
-      num_classes,
+      "num_classes", f"be at most {len(labels)}, all classes", num_classes
     )
-  drawn = np.sort(generator.choice(large, size=num_classes, replace=False))
-  if len(large) == len(labels):
-    return drawn, ()
-  return drawn, (
-    f"classes were drawn from {len(large):,} of {len(labels):,}, those with"
-    f" {min_images} images or more",
-  )
+  return np.sort(generator.choice(labels, size=num_classes, replace=False))
 
 
-def _choose_rows(
-  config: settings.ExtractionConfig,
-  source: image_sources.ImageSource,
-  classes: np.ndarray,
-) -> np.ndarray:
-  """Rows to embed, checked as far as they can be without being read."""
-  rows = source.draw_rows(
-    config.max_images,
-    np.flatnonzero(np.isin(source.labels, classes)),
-    _generator(config, _IMAGES),
-  )
-  if not len(rows):
-    raise errors.FieldError(
-      "output", "be of one image or more", f"{source.description} empty"
-    )
-  num_classes = len(np.unique(source.labels[rows]))
-  if 0 < config.num_classes != num_classes:
-    raise errors.FieldError(
-      "num_classes",
-      "be as many as have images that are taken"
-      f" (max_images {config.max_images})",
-      f"images of {num_classes} of the {config.num_classes} drawn",
-    )
-  if config.test_output:
-    _check_testable(source, rows)
-  return rows
-
-
-def _check_testable(
-  source: image_sources.ImageSource, rows: np.ndarray
-) -> None:
-  """Checks that every class can be in two files."""
-  labels, sizes = np.unique(source.labels[rows], return_counts=True)
-  for label in labels[sizes < 2][:1]:
-    raise errors.FieldError(
-      "test_output",
-      "be of classes of two images or more",
-      f"one image of class {source.class_names.get(label, label)} that is"
-      " taken",
-    )
-
-
-def split_test(
+def _split_test(
   labels: np.ndarray, test_share: float, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
   """Draws the same share of each class, but at least one and not all.
 
-  Every label is there at least twice. Returns rows to train on and rows to test
-  on, ascending.
+  An only image of a class is one to train on. Returns rows to train on and rows
+  to test on, ascending.
+
+  Raises:
+    errors.FieldError: If there are none to test on.
   """
   rows_of_test = []
   for label in np.unique(labels):
@@ -249,6 +195,10 @@ def split_test(
     num_test = min(max(round(test_share * len(rows)), 1), len(rows) - 1)
     rows_of_test.append(generator.choice(rows, size=num_test, replace=False))
   test = np.sort(np.concatenate(rows_of_test))
+  if not len(test):
+    raise errors.FieldError(
+      "test_output", "be of classes of two images or more", "none"
+    )
   return np.setdiff1d(np.arange(len(labels)), test), test
 
 

@@ -1,15 +1,111 @@
-"""What an extraction of features may be asked for."""
+"""What an extraction of features may be asked for.
 
+Among it are maps of images to features that need no data, and so cost no
+privacy.
+"""
+
+import abc
+from collections.abc import Callable
 import dataclasses
+import functools
+
+import numpy as np
 
 from tff_fedemb import config
 from tff_fedemb import errors
+from tff_fedemb import registry
 from tff_fedemb.features import feature_files
 from tff_fedemb.features.extraction import data_sets
-from tff_fedemb.features.extraction import embeddings
 from tff_fedemb.run import task as task_lib
 from tff_fedemb.serving import image_sources
 from tff_fedemb.serving import saved_models
+
+MapFn = Callable[[np.ndarray], np.ndarray]
+
+# Of numbers of an image: the default kernel's gamma is so many over them.
+_GAMMA_OF_DIM = 16.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Embedding(config.Config, abc.ABC):
+  """A map of images to features."""
+
+  @abc.abstractmethod
+  def create_map(
+    self, largest_value: int, generator: np.random.Generator
+  ) -> MapFn:
+    """Returns the map from images `[b, ...]` to float32 features `[b, d]`.
+
+    Args:
+      largest_value: That a pixel may have.
+      generator: Source of what is drawn.
+    """
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pixels(Embedding):
+  """Pixels in [0, 1]."""
+
+  def create_map(self, largest_value, generator):
+    del generator  # Nothing is random.
+    return lambda images: (
+      images.reshape(len(images), -1).astype(np.float32)
+      / np.float32(largest_value)
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RandomFeatures(Embedding):
+  """Random Fourier features of pixels.
+
+  Rahimi and Recht, "Random Features for Large-Scale Kernel Machines", NIPS
+  2007. The expected inner product of two images' features is exp(-gamma |x -
+  y|^2); a cosine and a sine for each frequency give vectors of norm 1 exactly.
+
+  Attributes:
+    random_features: How many random features, an even number.
+    gamma: Of the random features' kernel exp(-gamma |x - y|^2) of pixels in
+      [0, 1] [16 over their number].
+  """
+
+  # The frequencies of images of usual sizes fit into memory.
+  random_features: int = config.field(512, minimum=2, maximum=2**16)
+  # Pixels differ by 1 / 255 at least, so that a kernel of the largest gamma is
+  # of equal images alone.
+  gamma: float | None = config.field(None, above=0, maximum=1e6)
+
+  def __post_init__(self):
+    super().__post_init__()
+    if self.random_features % 2:
+      raise errors.FieldError(
+        "random_features", "be even", self.random_features
+      )
+
+  def create_map(self, largest_value, generator):
+    to_pixels = Pixels().create_map(largest_value, generator)
+    num_frequencies = self.random_features // 2
+
+    @functools.cache
+    def draw_frequencies(dim):
+      gamma = _GAMMA_OF_DIM / dim if self.gamma is None else self.gamma
+      return np.sqrt(2 * gamma) * generator.normal(size=(dim, num_frequencies))
+
+    def embed(images):
+      pixels = to_pixels(images)
+      angles = pixels @ draw_frequencies(pixels.shape[1])
+      return np.concatenate(
+        [np.cos(angles), np.sin(angles)], axis=1, dtype=np.float32
+      ) / np.float32(np.sqrt(num_frequencies))
+
+    return embed
+
+
+EMBEDDINGS: registry.Registry[Embedding] = registry.Registry(
+  Embedding,
+  {"pixels": Pixels, "random_features": RandomFeatures},
+  kind="embedding",
+)
+
 
 SPLITS = ("train", *task_lib.EVALUATION_SPLITS)
 
@@ -44,12 +140,12 @@ class ExtractionConfig(image_sources.ImageConfig):
     embedding: Map instead of a model.
     image_size: Side of the images in pixels where no model says it [as they
       are].
-    num_classes: Classes drawn at random from all, with a test_output from those
-      of two images or more; 0: all.
+    num_classes: Classes drawn at random from all; 0: all.
     max_images: Images drawn at random from those; 0: all.
-    output: File to write, .npz or .tfrecord, in a directory that exists.
+    output: File to write, .npz, in a directory that exists.
     test_output: File for images kept for testing [none].
-    test_share: Share of each class's images in test_output [0.25].
+    test_share: Share of each class's images in test_output, of several images
+      at least one and not all [0.25].
     seed: Of the classes, images and random features that are drawn.
   """
 
@@ -63,9 +159,7 @@ class ExtractionConfig(image_sources.ImageConfig):
   application: str | None = None
   weights: str | None = None
   layer: str | None = None
-  embedding: embeddings.Embedding | None = config.part(
-    None, registry=embeddings.EMBEDDINGS
-  )
+  embedding: Embedding | None = config.part(None, registry=EMBEDDINGS)
   # What an image of the largest size is decoded to fits into memory.
   image_size: int | None = config.field(None, minimum=1, maximum=4096)
   num_classes: int = config.field(0, minimum=0)

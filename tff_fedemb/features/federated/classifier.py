@@ -4,11 +4,10 @@ The statistics of Mehta et al. 2022 (arXiv 2211.13403) as aggregations over
 clients: least squares in one round, DP-FC in one and one for each step.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 import math
 import tempfile
-from typing import Any
 
 import numpy as np
 import tensorflow_federated as tff
@@ -24,8 +23,7 @@ from tff_fedemb.features import gradient_steps
 from tff_fedemb.features import least_squares
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import noise
-from tff_fedemb.features.federated import clients as clients_lib
-from tff_fedemb.features.federated import settings as settings_lib
+from tff_fedemb.features import settings as settings_lib
 from tff_fedemb.features.federated import statistics
 from tff_fedemb.runtime import base as runtime_base
 
@@ -52,7 +50,7 @@ class Rounds:
   """
 
   runtime: runtime_base.Runtime
-  clients: clients_lib.ClientExamples
+  clients: statistics.ClientExamples
   releases: noise.Releases
   user_clip_norm: float
 
@@ -106,15 +104,15 @@ class Rounds:
   def fit(
     self,
     method: method_lib.Method,
-    options: Mapping[str, Any],
+    size: examples_lib.ProblemSize,
     *,
     covariance_share: float,
   ) -> np.ndarray:
     """Returns the weights `[K, d]`, made of releases as in central fits.
 
     Args:
-      method: One of `settings.METHODS`, with all its defaults.
-      options: Attributes of `statistics.ClientConfig` by name.
+      method: One of `settings.METHODS_OF_USERS`, with all its defaults.
+      size: Of the problem.
       covariance_share: As `statistics.StatisticsConfig` has it.
     """
     num_clients = len(self.clients.client_ids)
@@ -122,7 +120,7 @@ class Rounds:
 
     def release_sums(name: str) -> tuple[np.ndarray, np.ndarray | None]:
       config = statistics.StatisticsConfig(
-        **options, covariance_share=covariance_share
+        size, covariance_share=covariance_share
       )
       return config.restore(self.begin(name, config)(), num_clients)
 
@@ -136,7 +134,7 @@ class Rounds:
     assert isinstance(method, gradient_steps.GradientMethod)
     clip_norm = method.gradient_clip_norm
     config = statistics.GradientConfig(
-      **options,
+      size,
       loss=method.loss,
       gradient_clip_norm=clip_norm,
       logit_bias=method.logit_bias,
@@ -146,7 +144,7 @@ class Rounds:
     scale = clip_norm * num_clients / total_weight
     return method.descend(
       lambda weights: scale * np.asarray(release(weights)[0], np.float64),
-      config.size,
+      size,
       preconditioner,
     )
 
@@ -220,7 +218,7 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
         reach.
     """
     settings = self.settings
-    settings_lib.check_method(self.method)
+    settings_lib.check_method_of_users(self.method)
     examples = self._clipped(features, labels)
     users = examples_lib.to_users(users, examples.size.num_examples)
     if (users == "").any():
@@ -251,24 +249,17 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
       tempfile.TemporaryDirectory() as directory,
       runtime_lib.create_runtime(settings.runtime) as runtime,
     ):
-      clients = clients_lib.ClientExamples(
+      clients = statistics.ClientExamples(
         directory, np.asarray(features), examples.labels, users
       )
       weights = Rounds(runtime, clients, releases, settings.user_clip_norm).fit(
-        method,
-        {
-          "size": size,
-          "scaling": self.scaling,
-          "example_weighting": settings.example_weighting,
-        },
-        covariance_share=shares.get(COVARIANCE, 1.0),
+        method, size, covariance_share=shares.get(COVARIANCE, 1.0)
       )
     self._publish(
       weights,
       method,
       releases,
       num_protected=num_users,
-      example_weighting=settings.example_weighting,
       user_clip_norm=settings.user_clip_norm,
     )
     return self
