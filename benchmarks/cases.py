@@ -226,8 +226,7 @@ def _create_group(
   if (_LONG_RUN, "in_process") in commands:
     after = (_SETTLED_ROUND, _LONG_RUN_ROUNDS)
     return results.Group(commands, _LONG_RUN_ROUNDS, resident_after=after)
-  # Of the memory of Ray's workers that of the program is told apart.
-  return results.Group(commands, tells_anonymous_memory="ray" in runtimes)
+  return results.Group(commands)
 
 
 def select_groups(config: TrainingBenchmarkConfig) -> list[results.Group]:

@@ -201,13 +201,11 @@ class Group:
     rounds: Measured rounds from the first one on; `None` for what the flags
       say.
     resident_after: Rounds whose resident memory is a figure, with that of all.
-    tells_anonymous_memory: Whether that is a figure.
   """
 
   commands: Mapping[Entry, Sequence[str]]
   rounds: int | None = None
   resident_after: tuple[int, ...] = ()
-  tells_anonymous_memory: bool = False
 
   def measure(self, config: BenchmarkConfig) -> dict[Entry, dict[str, Any]]:
     """Returns the rows of its entries."""
@@ -225,11 +223,10 @@ class Group:
       WALL: found[WALL].median(),
       "cpu_seconds": found.cpu_seconds.median(),
       MEMORY: int(found[MEMORY].max()),
+      ANONYMOUS_MEMORY: int(found[ANONYMOUS_MEMORY].max()),
+      "wall_seconds_of_rounds": found[WALL].tolist(),
+      "ratios": {},
     }
-    if self.tells_anonymous_memory:
-      row[ANONYMOUS_MEMORY] = int(found[ANONYMOUS_MEMORY].max())
-    row["wall_seconds_of_rounds"] = found[WALL].tolist()
-    row["ratios"] = {}
     if self.resident_after:
       resident = found.resident_memory_bytes.tolist()
       for number in self.resident_after:
@@ -300,10 +297,9 @@ def execute(
     for (case, runtime), row in found.items():
       text = (
         f"{case:34} {runtime:12} {row[WALL]:8.3f} s wall"
-        f" {row['cpu_seconds']:8.2f} s CPU {row[MEMORY] / 1e9:6.2f} GB"
+        f" {row['cpu_seconds']:8.2f} s CPU {row[MEMORY] / 1e9:6.2f} GB,"
+        f" {row[ANONYMOUS_MEMORY] / 1e9:5.2f} GB anonymous in its first process"
       )
-      if ANONYMOUS_MEMORY in row:
-        text += f", {row[ANONYMOUS_MEMORY] / 1e9:5.2f} GB anonymous"
       print(text, flush=True)
     rows |= found
     lines = evaluate(goals, rows)

@@ -2,8 +2,8 @@
 
 Google Landmarks v2 (any of images_000.tar ... images_499.tar with their
 md5.images_NNN.txt, and the tables landmarks-user-160k.zip or
-mini_gld_train_split.csv and mini_gld_test.csv), iNaturalist 2017
-(train_val_images.tar.gz, test2017.tar.gz or their unpacked folders, and
+mini_gld_train_split.csv and mini_gld_test.csv), iNaturalist 2017 (the unpacked
+folders of train_val_images.tar.gz and test2017.tar.gz, and
 iNaturalist_train.csv and iNaturalist_test.csv) or DigiFace-1M (any of
 subjects_*_imgs.zip or their unpacked folders):
 

@@ -42,7 +42,7 @@ def _convert(
   # the policy: its report lists what was left out.
   with contextlib.redirect_stdout(sys.stderr):
     try:
-      output.prepare(job, folder.parent, on_bad_example="skip", wait=True)
+      output.prepare(job, folder.parent, on_bad_example="skip")
     except OSError as error:
       raise errors.FieldError(
         "cache_dir", "be writable", f"{config.cache}: {error}"
@@ -64,12 +64,9 @@ def _find_folder(
     folder = user_photos.find_folder(config, variant, preparation.VARIANTS)
     if folder is not None:
       return folder, variant, False
-  try:
-    job = next(preparation.find_jobs(root, wanted, field="data_dir"))
-  except errors.FieldError as error:
-    raise errors.FieldError(
-      error.name, error.requirement, error.found, _ADVICE
-    ) from error
+  job = next(
+    preparation.find_jobs(root, wanted, field="data_dir", advice=_ADVICE)
+  )
   return _convert(job, config), job.variant, True
 
 
@@ -126,7 +123,6 @@ def create_digiface_task(config: task_config.TaskConfig) -> task_lib.Task:
     # Labels are in the order of the users' numbers.
     user_ids=sorted(photos.train.user_ids, key=int),
     warnings=(
-      *report.get("warnings", ()),
       *photos.train.warnings,
       *bad_examples.warn_of(
         f"{single.size} of the identities held out have one image only", single

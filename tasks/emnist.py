@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import collections
 import http.client
-import lzma
 import os
 import pathlib
-import sqlite3
 import string
 import tempfile
 
@@ -24,6 +22,7 @@ import numpy as np
 from tasks import task_config
 from tff_fedemb import errors
 from tff_fedemb.data import population
+from tff_fedemb.data import reading
 from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
@@ -72,13 +71,8 @@ def _download(directory: pathlib.Path) -> pathlib.Path:
       _open_splits(downloaded)
       os.replace(downloaded, path)
   except (
-    OSError,
-    EOFError,
-    http.client.HTTPException,
-    lzma.LZMAError,
-    sqlite3.Error,
-    errors.DataError,
-    tf.errors.OpError,
+    *(OSError, http.client.HTTPException, tf.errors.OpError),
+    *(errors.DataError, *reading.ARCHIVE_ERRORS),
   ) as error:
     raise errors.FieldError(
       "data_dir",
@@ -197,7 +191,7 @@ def create_emnist_task(config: task_config.TaskConfig) -> task_lib.Task:
   path = _find_database(config.data_dir)
   try:
     splits = _open_splits(path)
-  except (errors.DataError, sqlite3.Error) as error:
+  except errors.DataError as error:
     raise errors.FieldError(
       "data_dir", f"hold a whole {FILE_NAME}", f"that {error}", _ADVICE
     ) from error

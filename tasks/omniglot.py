@@ -4,9 +4,9 @@ Lake, Salakhutdinov and Tenenbaum, "Human-level concept learning through
 probabilistic program induction", Science 2015. As a benchmark of private
 embeddings it stands for data such as DigiFace, where a user is a class.
 
-Reads the official folders or zips (`images_background`, `images_evaluation`)
-or a compact `omniglot_background_28.npz`, and keeps a converted copy in the
-cache directory, because client data sets are read by user in TensorFlow.
+Reads the official zips (`images_background.zip`, `images_evaluation.zip`) or a
+compact `omniglot_background_28.npz`, and keeps a converted copy in the cache
+directory, because client data sets are read by user in TensorFlow.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ _CONVERSION_VERSION = 4
 _COMPACT_NAME = "omniglot_background_28.npz"
 # The first that exists is read.
 _SOURCES = {
-  "background": ("images_background", "images_background.zip", _COMPACT_NAME),
-  "evaluation": ("images_evaluation", "images_evaluation.zip"),
+  "background": ("images_background.zip", _COMPACT_NAME),
+  "evaluation": ("images_evaluation.zip",),
 }
-_IMAGE_NAME = re.compile(r"/[^/]+/character\d+/\d+_\d+\.png$")
+_IMAGE_NAME = re.compile(r"(^|/)[^/]+/character\d+/\d+_\d+\.png$")
 # Every fifth alphabet in alphabetical order is held out for test, every tenth
 # (from the third) for validation. With five there is one of each.
 _TEST, _VALIDATION = slice(4, None, 5), slice(2, None, 10)
@@ -68,7 +68,7 @@ _VARIANTS = ("all", *_HALVES, _SEARCH)
 _ERRORS = (OSError, KeyError, ValueError, *reading.ARCHIVE_ERRORS)
 _ADVICE = (
   "It must hold images_background.zip (and images_evaluation.zip) of"
-  " github.com/brendenlake/omniglot, their unpacked folders, or"
+  " github.com/brendenlake/omniglot, or"
   f" {_COMPACT_NAME}. {task_config.advise_synthetic('omniglot')}"
 )
 
@@ -91,38 +91,24 @@ def _decode(name: str, content: bytes) -> np.ndarray:
   return np.asarray(grey)
 
 
-def _iterate_files(source: pathlib.Path) -> Iterator[tuple[str, bytes]]:
-  """Yields names and contents of the PNG files of a zip or a folder."""
-  with contextlib.ExitStack() as stack:
-    files: Mapping[str, pathlib.Path | zipfile.Path]
-    if source.is_dir():
-      files = {str(path): path for path in source.rglob("*.png")}
-    else:
-      archive = stack.enter_context(zipfile.ZipFile(source))
-      files = {
-        f"{source}/{name}": zipfile.Path(archive, name)
-        for name in archive.namelist()
-      }
-    for name in progress.create_bar(
-      f"Reading {source.name}", unit="images", items=sorted(files)
-    ):
-      if _IMAGE_NAME.search(name):
-        yield name, files[name].read_bytes()
-
-
 def _read_images(source: pathlib.Path) -> _Characters:
   characters = collections.defaultdict(list)
   try:
-    for name, content in _iterate_files(source):
-      *_, alphabet, character, _ = name.split("/")
-      image = _decode(name, content)
-      characters[alphabet, f"{alphabet}/{character}"].append(image)
+    with zipfile.ZipFile(source) as archive:
+      for name in progress.create_bar(
+        f"Reading {source.name}",
+        unit="images",
+        items=sorted(filter(_IMAGE_NAME.search, archive.namelist())),
+      ):
+        *_, alphabet, character, _ = name.split("/")
+        image = _decode(f"{source}/{name}", archive.read(name))
+        characters[alphabet, f"{alphabet}/{character}"].append(image)
   except errors.DataError:
     raise
   except _ERRORS as error:
     raise errors.DataError(
-      f"{source} must be a zip archive, or a folder, that can be read, found:"
-      f" {error}. Fetch it again."
+      f"{source} must be a zip archive that can be read, found: {error}. Fetch"
+      " it again."
     ) from error
   if not characters:
     raise errors.DataError(
@@ -220,14 +206,12 @@ def split_alphabets(
 
 
 def _fingerprint(sources: Mapping[str, pathlib.Path]) -> str:
-  """Changes when a source does, judged by sizes and times of its files."""
+  """Changes when a source does, judged by its size and time."""
   digest = hashlib.sha256(repr(_CONVERSION_VERSION).encode())
-  for source in sources.values():
-    source = source.resolve()
-    for path in sorted(source.rglob("*.png")) if source.is_dir() else [source]:
-      facts = path.stat()
-      told = (os.fspath(path), facts.st_size, facts.st_mtime_ns)
-      digest.update(repr(told).encode())
+  for source in map(pathlib.Path.resolve, sources.values()):
+    facts = source.stat()
+    told = (os.fspath(source), facts.st_size, facts.st_mtime_ns)
+    digest.update(repr(told).encode())
   return digest.hexdigest()[:16]
 
 
@@ -358,6 +342,7 @@ def create_omniglot_task(config: task_config.TaskConfig) -> task_lib.Task:
 
 
 def _describe_splits(variant: str, has_evaluation: bool) -> str:
+  among = "training" if variant == _SEARCH else "background"
   places = (
     "test: the 5th, 10th, ...; validation: the 3rd, 13th, 23rd; train: the"
     " others"
@@ -367,9 +352,8 @@ def _describe_splits(variant: str, has_evaluation: bool) -> str:
       "validation: the 3rd, 5th, 10th, 13th, 15th, ...; train: the others;"
       " test: the evaluation set"
     )
-  among = "training" if variant == _SEARCH else "background"
-  description = f"{among} alphabets in alphabetical order; {places}"
-  if variant in _HALVES:
-    place = "1st, 3rd" if variant == "public_half" else "2nd, 4th"
-    description += f", of which the {place}, ... alone"
-  return description
+  half = {
+    "public_half": ", of which the 1st, 3rd, ... alone",
+    "private_half": ", of which the 2nd, 4th, ... alone",
+  }.get(variant, "")
+  return f"{among} alphabets in alphabetical order; {places}{half}"

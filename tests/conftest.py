@@ -31,7 +31,6 @@ _LONGEST_FILES = (
   "runtime/parity_test.py",
   "binaries/account_test.py",
   "binaries/photo_runs_test.py",
-  "algorithms/encoded_examples_test.py",
   "training/tuning_test.py",
   "binaries/deployment_test.py",
   "binaries/plot_privacy_test.py",

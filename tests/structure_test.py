@@ -52,6 +52,10 @@ _TESTED_THROUGH = {
   "tff_fedemb.aggregators.adaptive_clipping": (
     "tests/aggregators/adaptive_clipping_test.py"
   ),
+  **{
+    f"tff_fedemb.algorithms.{name}": "tests/algorithms/contrastive_test.py"
+    for name in ("algorithm", "centralized")
+  },
   "tff_fedemb.participation.sampled": "tests/data/participation_check_test.py",
   # Needs torch and pfl, which are not installed here: no test runs it.
   "benchmarks.pfl_round": "tests/binaries/benchmark_test.py",
@@ -73,7 +77,6 @@ _TESTED_THROUGH = {
   "tff_fedemb.training.audit_settings": "tests/binaries/audit_test.py",
   "tff_fedemb.training.audit_slots": "tests/binaries/audit_test.py",
   "tff_fedemb.training.train": "tests/binaries/run_federated_test.py",
-  "tff_fedemb.deployment.participants": "tests/deployment/simulation_test.py",
   "tasks.user_photos": "tests/tasks/gld_test.py",
   "tff_fedemb.data.tfds_directories": "tests/tasks/tfds_test.py",
   "tff_fedemb.models.sequences": "tests/models/backbones_test.py",

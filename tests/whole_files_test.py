@@ -1,4 +1,4 @@
-"""Tests of files and folders that appear whole or not at all."""
+"""Tests of files that appear whole or not at all."""
 
 import fcntl
 import os
@@ -19,24 +19,11 @@ def test_a_file_replaces_another_when_it_is_complete(tmp_path):
   assert os.listdir(tmp_path) == ["a"]
 
 
-def test_a_folder_has_its_name_when_it_is_complete(tmp_path):
-  with whole_files.replacing(tmp_path / "a") as partial:
-    partial.mkdir()
-    (partial / "b").write_text("new")
-    assert os.listdir(tmp_path) == [partial.name]
-  assert os.listdir(tmp_path) == ["a"]
-  assert (tmp_path / "a" / "b").read_text() == "new"
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
-@pytest.mark.parametrize("is_folder", [False, True])
-def test_an_interruption_leaves_what_was_there(tmp_path, error, is_folder):
+def test_an_interruption_leaves_what_was_there(tmp_path, error):
   (tmp_path / "a").write_text("old")
   with pytest.raises(error), whole_files.replacing(tmp_path / "a") as partial:
-    if is_folder:
-      partial.mkdir()
-    else:
-      partial.write_text("half")
+    partial.write_text("half")
     raise error
   assert os.listdir(tmp_path) == ["a"]
   assert (tmp_path / "a").read_text() == "old"

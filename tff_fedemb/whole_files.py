@@ -1,11 +1,10 @@
-"""Files and folders that appear whole or not at all."""
+"""Files that appear whole or not at all."""
 
 from collections.abc import Iterator
 import contextlib
 import fcntl
 import os
 import pathlib
-import shutil
 
 from tff_fedemb import errors
 
@@ -13,21 +12,14 @@ from tff_fedemb import errors
 PARTIAL = ".partial"
 
 
-def _remove(path: pathlib.Path) -> None:
-  if path.is_dir():
-    shutil.rmtree(path)
-  else:
-    path.unlink(missing_ok=True)
-
-
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
-  """Yields where to write a file or a folder, which takes its place at the end.
+  """Yields where to write a file, which takes its place at the end.
 
-  An existing file is replaced, a folder is not. What is written has a name of
-  its own in the same folder, with the same suffix, so that programs that write
-  at once replace each other's. It is moved when it is on the disk. If anything
-  is raised within, it is removed.
+  An existing file is replaced. What is written has a name of its own in the
+  same folder, with the same suffix, so that programs that write at once replace
+  each other's. It is moved when it is on the disk. If anything is raised
+  within, it is removed.
 
   Args:
     path: The place, in a folder that exists.
@@ -39,14 +31,11 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
   partial = path.with_name(f".{os.getpid()}{PARTIAL}.{path.name}")
   try:
     yield partial
-    if partial.is_dir():
-      os.sync()
-    else:
-      with partial.open("rb+") as written:
-        os.fsync(written.fileno())
+    with partial.open("rb+") as written:
+      os.fsync(written.fileno())
     partial.replace(path)
   finally:
-    _remove(partial)
+    partial.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -17,7 +17,6 @@ held-out image is its subject's number. Images are copied as they are.
 
 from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
-import errno
 import functools
 import hashlib
 import pathlib
@@ -53,12 +52,8 @@ _SPLIT_KEY = b"digiface-16701"
 # To be raised when the conversion of the same source changes.
 _CONVERSION_VERSION = 3
 
-_SOURCE_NAME = re.compile(r"subjects_(\d+)-(\d+)_(\d+)_imgs(\.zip)?")
+_SOURCE_NAME = re.compile(r"subjects_(\d+)-(\d+)_\d+_imgs(\.zip)?")
 _MEMBER_NAME = re.compile(r"((?:[^/]+/)?(\d+))/([^/]*)")
-# These errors mean a damaged zip rather than a faulty disk: a place before its
-# start, and data that bz2 cannot unpack.
-_FORMAT_ERRNOS = (errno.EINVAL, None)
-_READ_ERRORS = (*reading.ARCHIVE_ERRORS, OSError)
 
 
 def split_of_subject(subject: int) -> str:
@@ -94,17 +89,12 @@ def _part_of_subject(subject: int) -> str:
   return "5_images" if subject >= _PARTS["5_images"][0] else "72_images"
 
 
-def _check_disk(path: pathlib.Path, error: Exception) -> None:
-  """Raises what is the fault of the disk, and not of a damaged zip."""
-  if isinstance(error, OSError) and error.errno not in _FORMAT_ERRNOS:
-    raise reading.create_error(path, error) from error
-
-
 def _open_zip(path: pathlib.Path) -> zipfile.ZipFile:
   try:
     return zipfile.ZipFile(path)
-  except _READ_ERRORS as error:
-    _check_disk(path, error)
+  except OSError as error:
+    raise reading.create_error(path, error) from error
+  except reading.ARCHIVE_ERRORS as error:
     raise errors.DataError(
       f"{path} must be a whole zip archive, found: {error}. Fetch it again."
     ) from error
@@ -118,13 +108,11 @@ class _Source:
     path: The zip, or the folder that holds the subjects' folders.
     name: What to call it; empty for the data directory.
     subjects: First and last subject that it may hold.
-    num_images: Images of an identity by its name, 0 if it does not say.
   """
 
   path: pathlib.Path
   name: str
   subjects: tuple[int, int]
-  num_images: int = 0
 
   @property
   def part(self) -> str:
@@ -193,26 +181,14 @@ class _Source:
     told = self._list_files() if self.path.is_dir() else found
     return hashlib.sha256(repr((self.name, told)).encode()).hexdigest()[:16]
 
-  def tell(self, subjects: Mapping[int, Mapping[str, int]]) -> list[str]:
-    """Says what it holds; returns what it lacks of what its name says."""
+  def tell(self, subjects: Mapping[int, Mapping[str, int]]) -> None:
+    """Says what it holds."""
     num_bytes = sum(sum(sizes.values()) for sizes in subjects.values())
     print(
       f"{self.name or self.path}: {len(subjects)} subjects,"
       f" {sum(map(len, subjects.values()))} images,"
       f" {progress.format_bytes(num_bytes)}."
     )
-    first, last = self.subjects
-    expected = last - first + 1
-    incomplete = sum(len(s) < self.num_images for s in subjects.values())
-    lacks = []
-    if self.num_images and len(subjects) < expected:
-      lacks.append(f"holds {len(subjects)} of {expected} identities.")
-    if incomplete:
-      lacks.append(
-        f"has fewer than {self.num_images} images of {incomplete} of"
-        f" {len(subjects)} identities."
-      )
-    return [f"{self.name} {text}" for text in lacks]
 
 
 def _find_sources(root: pathlib.Path) -> list[_Source]:
@@ -220,9 +196,8 @@ def _find_sources(root: pathlib.Path) -> list[_Source]:
   sources, parts_in_root = [], set()
   for path in root.iterdir():
     match = _SOURCE_NAME.fullmatch(path.name)
-    if match and path.is_dir() != bool(match[4]):
-      first, last, num_images = map(int, match.groups()[:3])
-      sources.append(_Source(path, path.name, (first, last), num_images))
+    if match and path.is_dir() != bool(match[3]):
+      sources.append(_Source(path, path.name, (int(match[1]), int(match[2]))))
     elif path.name.isdecimal() and path.is_dir():
       parts_in_root.add(_part_of_subject(int(path.name)))
   sources.sort(key=lambda source: (source.subjects, source.name))
@@ -247,15 +222,13 @@ class Job(output.Job):
     # One at a time: the directory of a zip takes some 100 MB.
     self._open_zip = functools.lru_cache(maxsize=1)(_open_zip)
 
-  def look(self, work: pathlib.Path) -> output.Plan:
+  def look(self) -> output.Plan:
     """As of the base class."""
-    del work  # Unused: nothing is fetched.
     source_of: dict[int, _Source] = {}
     images: dict[int, dict[str, int]] = {}
-    warnings = []
     for source in self.sources:
       subjects = source.list_subjects()
-      warnings += source.tell(subjects)
+      source.tell(subjects)
       for subject in subjects.keys() & images.keys():
         raise errors.DataError(
           f"{source.path} must hold other subjects than"
@@ -287,8 +260,8 @@ class Job(output.Job):
     return output.Plan(
       files,
       {name: size for sizes in images.values() for name, size in sizes.items()},
-      empty=empty,
-      facts={"warnings": warnings, "without_images": empty},
+      bad=[(name, "no image") for name in empty],
+      facts={"without_images": empty},
     )
 
   def read(self, image_id: str) -> bytes:
@@ -303,13 +276,14 @@ class Job(output.Job):
     place = path if archive else path / member
     try:
       return archive.read(member) if archive else place.read_bytes()
-    except _READ_ERRORS as error:
-      _check_disk(place, error)
+    except OSError as error:
+      raise reading.create_error(place, error) from error
+    except reading.ARCHIVE_ERRORS as error:
       raise output.BadImageError(f"cannot be read: {error}") from error
 
 
 def find_jobs(
-  root: pathlib.Path, variant: str | None, *, field: str
+  root: pathlib.Path, variant: str | None, *, field: str, advice: str = ADVICE
 ) -> Iterator[Job]:
   """Looks for what there is to convert: one job or more.
 
@@ -317,6 +291,7 @@ def find_jobs(
     root: Folder of the zips or of what they unpack to.
     variant: One of `VARIANTS`; None for each of the two parts that there is.
     field: What the folder is called in errors.
+    advice: What they advise.
 
   Raises:
     DataError: If a folder cannot be listed.
@@ -326,10 +301,10 @@ def find_jobs(
     sources = _find_sources(root)
   except OSError as error:
     raise errors.FieldError(
-      field, "be a folder that can be read", f"{root}: {error.strerror}", ADVICE
+      field, "be a folder that can be read", f"{root}: {error.strerror}", advice
     ) from error
   if not sources:
-    raise errors.FieldError(field, "hold DigiFace images", root, ADVICE)
+    raise errors.FieldError(field, "hold DigiFace images", root, advice)
   found = {part: [s for s in sources if s.part == part] for part in _PARTS}
   found = {part: some for part, some in found.items() if some}
   if variant == "all":
@@ -339,7 +314,7 @@ def find_jobs(
       field,
       f"hold identities of {variant}",
       f"only {', '.join(found)} in {root}",
-      ADVICE,
+      advice,
     )
   return (
     Job(part, some, field)

@@ -1,8 +1,8 @@
 """iNaturalist 2017 as its publishers offer it, and its federated splits.
 
 Images: Van Horn et al., "The iNaturalist Species Classification and Detection
-Dataset", CVPR 2018: `train_val_images.tar.gz` (186 GB) and `test2017.tar.gz`
-(53 GB), or what was unpacked from them. Splits: Hsu et al., "Federated Visual
+Dataset", CVPR 2018: what you unpacked from `train_val_images.tar.gz` (186 GB)
+and `test2017.tar.gz` (53 GB). Splits: Hsu et al., "Federated Visual
 Classification with Real-World Data Distribution", ECCV 2020, in the two tables
 of TensorFlow Federated (0.87), whose training table has a column for each.
 """
@@ -16,11 +16,9 @@ from tff_fedemb import errors
 # Each is the name of a column of users and of a folder of the result.
 VARIANTS = tuple(inaturalist.VARIANTS)
 _TABLES = ("iNaturalist_train.csv", "iNaturalist_test.csv")
-_ARCHIVES = ("train_val_images.tar.gz", "test2017.tar.gz")
+_ARCHIVES = "train_val_images.tar.gz and test2017.tar.gz"
 _TABLES_URL = "https://storage.googleapis.com/tff-datasets-public/"
 _ARCHIVES_URL = "https://ml-inat-competition-datasets.s3.amazonaws.com/2017/"
-# The two archives take 237.35 GiB, with 857,877 images: 297 kB each.
-_BYTES_PER_IMAGE = 300_000
 
 
 def create_jobs(
@@ -28,43 +26,37 @@ def create_jobs(
 ) -> list[photo_jobs.PhotoJob]:
   """Finds what was downloaded of one of `VARIANTS`, None for the first.
 
-  The folder has the two tables, and the archives or unpacked images in any of
-  its sub-folders. There is one job.
+  The folder has the two tables, and unpacked images in any of its sub-folders.
+  There is one job.
 
   Raises:
     FieldError: If a table is missing.
     DataError: If one is not what the publisher offers.
   """
   variant = variant or VARIANTS[0]
-  found = {
-    name: folder / name
-    for folder in (source_dir / "datasets", source_dir)
-    for name in (*_TABLES, *_ARCHIVES)
-    if (folder / name).is_file()
-  }
+  tables = []
   for name in _TABLES:
-    if name not in found:
+    paths = source_dir / name, source_dir / "datasets" / name
+    found = [path for path in paths if path.is_file()]
+    if not found:
       raise errors.FieldError(
         "source_dir",
         f"hold {name} ({_TABLES_URL}{name})",
         f"none in {source_dir}",
       )
-    photo_jobs.check_md5(found[name])
-  archives = [name for name in _ARCHIVES if name in found]
-  note = f"Archives: found {', '.join(archives) or 'none'}"
-  if len(archives) < len(_ARCHIVES):
-    absent = [_ARCHIVES_URL + name for name in _ARCHIVES if name not in found]
-    note += f", missing {', '.join(absent)} (unpacked images serve as well)"
-  tables = [found[name] for name in _TABLES]
+    photo_jobs.check_md5(found[0])
+    tables.append(found[0])
   return [
     photo_jobs.PhotoJob(
       "inaturalist",
       variant,
       source_dir,
       tables,
-      {found[name]: photo_jobs.KNOWN_MD5.get(name) for name in archives},
+      {},
       user_column=variant,
-      notes=(f"Tables: {tables[0]}, {tables[1]}.", f"{note}."),
-      bytes_per_image=_BYTES_PER_IMAGE,
+      notes=(
+        f"Tables: {tables[0]}, {tables[1]}.",
+        f"Images are read unpacked: unpack {_ARCHIVES} of {_ARCHIVES_URL}",
+      ),
     )
   ]

@@ -9,7 +9,7 @@ of a file counts, say what is not in it.
 """
 
 import abc
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 import fcntl
@@ -50,16 +50,15 @@ class Plan:
 
   Attributes:
     files: Rows of each file, by its name below the folder of the variant.
-    sizes: Bytes of the images that were found, or may be.
-    unpacked_bytes: Estimate of the disk that unpacking takes in addition.
-    empty: Names of users without images, which is a fault.
+    sizes: Bytes of the images that were found.
+    bad: Names of users without images and of images that are missing, and what
+      is wrong with them.
     facts: Further entries of the report.
   """
 
   files: Mapping[str, Sequence[Row]]
   sizes: Mapping[str, int]
-  unpacked_bytes: int = 0
-  empty: Sequence[str] = ()
+  bad: Sequence[tuple[str, str]] = ()
   facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -84,16 +83,11 @@ class Job(abc.ABC):
     self.identity = {"task": task, "variant": variant, **identity}
 
   @abc.abstractmethod
-  def look(self, work: pathlib.Path) -> Plan:
-    """Finds what there is, and says so; nothing is written.
+  def look(self) -> Plan:
+    """Finds what there is, and says so; nothing is written."""
 
-    An earlier run may have fetched something to the folder.
-    """
-
-  def fetch(self, work: pathlib.Path) -> Collection[str]:
-    """Makes what was found ready to be read, and returns what is missing."""
-    del work  # Unused: most have nothing to do.
-    return ()
+  def verify(self, work: pathlib.Path) -> None:  # noqa: B027
+    """Checks what was found; a note in the folder spares it the next time."""
 
   @abc.abstractmethod
   def read(self, image_id: str) -> bytes:
@@ -118,9 +112,10 @@ def prepare(
   *,
   on_bad_example: str = "fail",
   dry_run: bool = False,
-  wait: bool = False,
 ) -> bool:
   """Prepares a data set; returns whether anything was done.
+
+  Another program at work in the folder is waited for.
 
   Args:
     job: What to prepare.
@@ -129,16 +124,13 @@ def prepare(
       preparation; "skip": they are left out.
     dry_run: Whether to stop after telling what was found, what is missing and
       how much disk it takes; nothing is written.
-    wait: Whether to wait for another program at work, rather than to refuse.
 
   Raises:
-    DataError: If something of the source is bad, the output folder holds
-      something else, or another program is at work in it.
+    DataError: If something of the source is bad, or the output folder holds
+      something else.
     FieldError: If the disk is too small, or there are no images.
   """
-  return _Preparation(job, output_dir.resolve(), on_bad_example).run(
-    dry_run=dry_run, wait=wait
-  )
+  return _Preparation(job, output_dir.resolve(), on_bad_example).run(dry_run)
 
 
 def _describe(identity: Mapping[str, Any]) -> str:
@@ -161,30 +153,29 @@ class _Preparation:
     self._identity = self._work / "identity.json"
     self._notes = self._work / "left_out.jsonl"
 
-  def run(self, *, dry_run: bool, wait: bool) -> bool:
+  def run(self, dry_run: bool) -> bool:
     if self._is_complete():
       if not dry_run:
         # The program was killed between its two last steps.
         shutil.rmtree(self._work, ignore_errors=True)
       return False
     self._check_begun()
-    plan = self._job.look(self._work)
+    plan = self._job.look()
     if num_finished := sum(map(self._is_written, plan.files)):
       print(f"Finished earlier: {num_finished} of {len(plan.files)} files.")
     self._check_disk(plan)
     if dry_run:
       return False
-    self._check_bad([(name, "no image") for name in plan.empty])
-    with self._hold(wait):
+    with self._hold():
       if self._final.exists():  # Another program's, while this one waited.
         shutil.rmtree(self._work, ignore_errors=True)
         return False
       self._begin()
-      missing = self._job.fetch(self._work)
-      self._check_bad([(f"image {name}", MISSING) for name in sorted(missing)])
+      self._job.verify(self._work)
+      self._check_bad(plan.bad)
       for file, image_id, reason in self._left_out():
         # To be written anew, as an image has turned up since.
-        if reason == MISSING and image_id not in missing:
+        if reason == MISSING and image_id in plan.sizes:
           (self._data / file).unlink(missing_ok=True)
       self._write(plan.files)
       self._finish(plan)
@@ -239,7 +230,7 @@ class _Preparation:
   def _check_disk(self, plan: Plan) -> None:
     """Says how much disk is needed and free, and refuses what does not fit."""
     overhead = tfrecord_files.RECORD_OVERHEAD
-    needed = plan.unpacked_bytes + sum(
+    needed = sum(
       _BLOCK
       + sum(
         plan.sizes[row.image_id] + overhead
@@ -252,8 +243,7 @@ class _Preparation:
     parent = next(path for path in self._work.parents if path.exists())
     free = shutil.disk_usage(parent).free
     wanted, found = map(progress.format_bytes, (needed, free))
-    note = " (estimated, with unpacked images)" if plan.unpacked_bytes else ""
-    print(f"Disk: {wanted} needed{note}, {found} free in {parent}.")
+    print(f"Disk: {wanted} needed, {found} free in {parent}.")
     if needed > free:
       raise errors.FieldError(
         self._job.output_field,
@@ -262,18 +252,13 @@ class _Preparation:
       )
 
   @contextlib.contextmanager
-  def _hold(self, wait: bool) -> Iterator[None]:
+  def _hold(self) -> Iterator[None]:
     """Keeps other programs out of the folder that is worked in."""
     self._work.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(self._work, os.O_RDONLY)
     try:
-      fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+      fcntl.flock(descriptor, fcntl.LOCK_EX)
       yield
-    except BlockingIOError as error:
-      raise errors.DataError(
-        f"{self._work} must be used by one program at a time, found another"
-        " one at work in it."
-      ) from error
     finally:
       os.close(descriptor)
 

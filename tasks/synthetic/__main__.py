@@ -50,8 +50,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     if sheet is not None:
       place = "contact_sheet"
-      draw, number = registry.ROWS[given.task], min(given.num_users, 8)
-      store.save_sheet([draw(given.seed, row) for row in range(number)], sheet)
+      config = store.Config(num_users=given.num_users, seed=given.seed)
+      draw = registry.ROWS[given.task]
+      rows = [draw(config, row) for row in range(min(given.num_users, 8))]
+      store.save_sheet(rows, sheet)
       print(f"Wrote {sheet}")
   except (errors.FieldError, errors.DataError) as error:
     parser.error(str(error))

@@ -132,9 +132,9 @@ def draw_images(seed: int, number: int, count: int = _IMAGES) -> np.ndarray:
   return _trace(rng, _draw_paths(rng, count))
 
 
-def draw_character(seed: int, number: int) -> list[Image.Image]:
+def draw_character(given: store.Config, number: int) -> list[Image.Image]:
   """Draws one character, for a contact sheet."""
-  return [Image.fromarray(image) for image in draw_images(seed, number)]
+  return [Image.fromarray(image) for image in draw_images(given.seed, number)]
 
 
 def write_characters(output_dir: store.Path, **fields: Any) -> str:
@@ -166,8 +166,5 @@ def write_characters(output_dir: store.Path, **fields: Any) -> str:
       alphabets=np.array([f"random_{n:02}" for n in range(num_alphabets)]),
     )
 
-  size = given.num_users * _IMAGES * 150
-  folder = store.write_data(
-    output_dir, given, write, name="omniglot", num_bytes=size
-  )
+  folder = store.write_data(output_dir, given, write, name="omniglot")
   return str(folder / FILE_NAME)

@@ -26,9 +26,6 @@ FILE_NAME = emnist.FILE_NAME
 _NUM_DIGITS = 10
 # Every ninth digit and every ninth letter of a writer is for test.
 _TEST_PERIOD = 9
-# Bytes of a character in the file; digits are there twice.
-_EXAMPLE_BYTES = 5_000
-_COMPACT_EXAMPLE_BYTES = 1_000
 # Writers that are drawn at once.
 _DRAWN = 16
 
@@ -129,19 +126,15 @@ def write_emnist(output_dir: store.Path, **fields: Any) -> str:
 
     sqlite_examples.write_examples(folder / FILE_NAME, _draw_rows(given))
 
-  size = _COMPACT_EXAMPLE_BYTES if given.compact else _EXAMPLE_BYTES
-  size *= given.num_users * given.examples_per_user
-  folder = store.write_data(
-    output_dir, given, write, name="emnist", num_bytes=size
-  )
+  folder = store.write_data(output_dir, given, write, name="emnist")
   return str(folder / FILE_NAME)
 
 
-def draw_writer(seed: int, number: int) -> list[Image.Image]:
+def draw_writer(given: store.Config, number: int) -> list[Image.Image]:
   """Draws all characters of one writer, for a contact sheet."""
   from tasks.synthetic import handwriting  # As above.
 
   labels = np.arange(handwriting.NUM_LABELS)
-  hands = handwriting.Handwriting(seed)
+  hands = handwriting.Handwriting(given.seed)
   images, _ = hands.draw([number], [len(labels)], labels=labels)
   return [Image.fromarray(image) for image in images.numpy()[..., 0]]

@@ -164,7 +164,6 @@ class Handwriting:
     users: tf.Tensor,
     counts: tf.Tensor,
     *,
-    part: int = 0,
     labels: tf.Tensor | None = None,
   ) -> tuple[tf.Tensor, tf.Tensor]:
     """Draws images, writer by writer.
@@ -172,7 +171,6 @@ class Handwriting:
     Args:
       users: The writers' numbers, int64 `[k]`.
       counts: How many images of each, int32 `[k]`, n in all.
-      part: Images of another part are others, by the same hands.
       labels: What they write, int64 `[n]`; by default each holds most
         characters, unevenly often, and digits twice as often as letters.
 
@@ -185,9 +183,7 @@ class Handwriting:
     number = tf.range(tf.size(rows))
     number -= tf.gather(tf.cumsum(counts, exclusive=True), rows)
     keys_of_images = tf.gather(keys, rows)
-    example = _uniforms(
-      _derive(keys_of_images, number, 3 + part), _NUM_SHAPE + 1
-    )
+    example = _uniforms(_derive(keys_of_images, number, 3), _NUM_SHAPE + 1)
     if labels is None:
       shares = tf.gather(self._draw_shares(keys), rows)
       below = shares < example[:, -1, :1]

@@ -24,7 +24,6 @@ _MIN_IMAGES, _MEAN_IMAGES, _MAX_IMAGES = 8, 20, 40
 _TEST_IMAGES = (5, 12)
 _SHORT_SIDES = (90, 121)
 _ASPECTS = (1.0, 4 / 3, 3 / 2)
-_USER_BYTES = 80_000
 
 _IMAGES_OF_PERSON = (12, 29)
 _PERSON_SIDES = (92, 113)
@@ -112,9 +111,9 @@ def _draw_test(given: store.Config) -> _Photos:
   return _take_photos(generator, given, labels, whose)
 
 
-def draw_class(seed: int, number: int) -> list[Image.Image]:
+def draw_class(given: store.Config, number: int) -> list[Image.Image]:
   """Draws one class in the styles of users, for a contact sheet."""
-  return [_draw_face(seed, number, style) for style in range(_SHOWN)]
+  return [_draw_face(given.seed, number, style) for style in range(_SHOWN)]
 
 
 def _draw_face(seed: int, subject: int, number: int) -> Image.Image:
@@ -137,16 +136,6 @@ def _draw_person(seed: int, user: int) -> Iterator[Image.Image]:
       user=number,
       index=0,
     )
-
-
-def draw_person(seed: int, number: int) -> list[Image.Image]:
-  """Draws one person, for a contact sheet."""
-  return list(itertools.islice(_draw_person(seed, number), _SHOWN))
-
-
-def draw_stranger(seed: int, number: int) -> list[Image.Image]:
-  """Draws one person of a gallery and a query, for a contact sheet."""
-  return draw_person(seed, _FIRST_STRANGER + number)
 
 
 # Paths below a folder, and their images.
@@ -199,30 +188,20 @@ def _place_face(given: store.Config, user: int) -> _Files:
     yield f"{subject}/{number}.png", _draw_face(given.seed, subject, number)
 
 
-def draw_start(seed: int, user: int, count: int = _SHOWN) -> list[Image.Image]:
-  """Draws a class to pretrain on: strokes; every third one is a texture."""
-  generator = np.random.default_rng([seed, user])
+def _place_start(given: store.Config, user: int) -> _Files:
+  """`<person>/<n>.png`, to pretrain on: strokes; every third is a texture."""
+  generator = np.random.default_rng([given.seed, user])
   size = (_START_SIDE, _START_SIDE)
-  drawn = []
-  drawings = characters.draw_images(seed, user, count)
+  drawings = characters.draw_images(given.seed, user, _IMAGES_OF_START)
   for number, drawing in enumerate(drawings):
     if user % 3 == 2:
       pixels = textures.draw(
-        size, seed=seed, class_id=user, user=number, index=number
+        size, seed=given.seed, class_id=user, user=number, index=number
       )
     else:
       grey = Image.fromarray(drawing).resize(size, Image.Resampling.BILINEAR)
       pixels = _colour(generator, np.asarray(grey))
-    drawn.append(Image.fromarray(pixels))
-  return drawn
-
-
-def _place_start(given: store.Config, user: int) -> _Files:
-  """`<person>/<n>.png`, to pretrain on."""
-  for number, image in enumerate(
-    draw_start(given.seed, user, _IMAGES_OF_START)
-  ):
-    yield f"person_{user:05d}/{number:02d}.png", image
+    yield f"person_{user:05d}/{number:02d}.png", Image.fromarray(pixels)
 
 
 def _colour(generator: np.random.Generator, grey: np.ndarray) -> np.ndarray:
@@ -236,14 +215,22 @@ def _colour(generator: np.random.Generator, grey: np.ndarray) -> np.ndarray:
   return (255 * (ink + (paper - ink) * share)).astype(np.uint8)
 
 
-# How a user's photos lie, and about how many bytes they are.
-_FOLDERS: dict[str, tuple[Callable[[store.Config, int], _Files], int]] = {
-  "digiface": (_place_face, 630_000),
-  "photos": (_place_person, 60_000),
-  "photos_match": (_place_stranger, 60_000),
-  "photos_start": (_place_start, 60_000),
-  "photos_shared": (_place_shared, _USER_BYTES),
+# How a user's photos lie.
+FOLDERS: dict[str, Callable[[store.Config, int], _Files]] = {
+  "digiface": _place_face,
+  "photos": _place_person,
+  "photos_match": _place_stranger,
+  "photos_start": _place_start,
+  "photos_shared": _place_shared,
 }
+
+
+def draw_user(
+  given: store.Config, user: int, *, name: str
+) -> list[Image.Image]:
+  """Draws one of the `FOLDERS`' users, for a contact sheet."""
+  photos = itertools.islice(FOLDERS[name](given, user), _SHOWN)
+  return [image for _, image in photos]
 
 
 def write_folders(output_dir: store.Path, *, name: str, **fields: Any) -> None:
@@ -269,16 +256,14 @@ def write_folders(output_dir: store.Path, *, name: str, **fields: Any) -> None:
   checks.check_integer(
     "num_users", given.num_users, minimum=1, maximum=_FIRST_OF_5_IMAGES
   )
-  place, user_bytes = _FOLDERS[name]
 
   def write(folder: pathlib.Path) -> None:
     for user in store.show_progress(given.num_users):
-      for path, image in place(given, user):
+      for path, image in FOLDERS[name](given, user):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(textures.encode(image, path))
 
-  size = given.num_users * user_bytes
-  store.write_data(output_dir, given, write, name=name, num_bytes=size)
+  store.write_data(output_dir, given, write, name=name)
 
 
 def _write_records(
@@ -315,7 +300,7 @@ def _write_records(
 # The folders of a benchmark, and the share of the users and classes of each.
 # TensorFlow Federated 0.87 writes iNaturalist's users to `user_120k/` (and
 # looks for them in `USER_120K/`, where most systems have nothing).
-_BENCHMARKS = {
+BENCHMARKS = {
   "gld": {"gld160k": 1.0, "gld23k": 0.5},
   "inaturalist": {"user_120k": 1.0},
 }
@@ -341,7 +326,7 @@ def write_benchmark(
     errors.FieldError: If one of them is out of range.
     errors.DataError: If the folder holds something else.
   """
-  given, folders = store.Config(**fields), _BENCHMARKS[name]
+  given, folders = store.Config(**fields), BENCHMARKS[name]
 
   def encode(photos: _Photos) -> list[tuple[int, bytes]]:
     return [(label, textures.encode(image)) for label, image in photos]
@@ -355,5 +340,4 @@ def write_benchmark(
     for folder, share in folders.items():
       _write_records(root / folder, users, test, share=share)
 
-  size = round(sum(folders.values()) * given.num_users * _USER_BYTES)
-  store.write_data(output_dir, given, write, name=name, num_bytes=size)
+  store.write_data(output_dir, given, write, name=name)

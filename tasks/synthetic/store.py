@@ -24,8 +24,6 @@ Path = str | os.PathLike[str]
 _TOLD = ".generator.json"
 # Raised whenever the same arguments start to give other data.
 _VERSION = 5
-# Smaller data need no word before the work starts.
-_LARGE = 50_000_000
 # Largest side of an image on a contact sheet, in pixels.
 _SIDE = 84
 
@@ -60,7 +58,6 @@ def write_data(
   write: Callable[[pathlib.Path], object],
   *,
   name: str,
-  num_bytes: int,
 ) -> pathlib.Path:
   """Writes a folder, whole or not at all, unless it is there already.
 
@@ -69,14 +66,12 @@ def write_data(
     given: What the data are made with.
     write: Writes the data into the folder that it is called with.
     name: Of the data.
-    num_bytes: About how much is written.
 
   Returns:
     The path of the folder.
 
   Raises:
-    errors.DataError: If the folder holds anything else, or the disk has less
-      than `num_bytes` left.
+    errors.DataError: If the folder holds anything else.
     OSError: If the folder is a file, or cannot be written.
   """
   folder = pathlib.Path(output_dir).resolve()
@@ -94,7 +89,6 @@ def write_data(
       )
     print(f"{output_dir} is there already, made with the same arguments; kept")
     return folder
-  _check_space(output_dir, num_bytes)
   partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
   try:
     partial.mkdir()
@@ -106,19 +100,6 @@ def write_data(
     shutil.rmtree(partial, ignore_errors=True)
   print(f"Wrote {output_dir}")
   return folder
-
-
-def _check_space(output_dir: Path, num_bytes: int) -> None:
-  """Says how much will be written where that is much; refuses too much."""
-  free = shutil.disk_usage(output_dir).free
-  wanted, left = map(progress.format_bytes, (num_bytes, free))
-  if num_bytes > free:
-    raise errors.DataError(
-      f"{output_dir} must have room for about {wanted}, found {left}; nothing"
-      " was changed."
-    )
-  if num_bytes >= _LARGE:
-    print(f"Writing about {wanted} to {output_dir}, which has {left} left")
 
 
 def save_sheet(rows: Sequence[Sequence[Image.Image]], output_png: Path) -> None:

@@ -8,6 +8,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_fedemb import runtime as runtimes
+from tff_fedemb.aggregators import registry
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import server_optimizers
@@ -25,9 +27,15 @@ def create_backbone(image_shape, dim=3, *, scale=1.0 / 255.0, use_bias=True):
         dim,
         use_bias=use_bias,
         kernel_initializer=tf.keras.initializers.GlorotUniform(seed=1),
+        name="embedding",
       ),
     ]
   )
+
+
+def create_aggregator(name, **options):
+  """TFF's factory of an aggregator of ours."""
+  return registry.AGGREGATORS[name](**options).create().factory
 
 
 def build_process(shape, *, build=fedemb.build_fedemb, **options):
@@ -66,10 +74,10 @@ def build_client_update(shape, **options):
     )
     update = build_process(shape, aggregator=None, **options)
 
-  def train(weights, dataset, round_num):
-    trainable = tuple(map(tf.constant, weights))
+  def train(weights, dataset, round_num, non_trainable=()):
+    parts = (tuple(map(tf.constant, w)) for w in (weights, non_trainable))
     return update(
-      tff.learning.models.ModelWeights(trainable, ()),
+      tff.learning.models.ModelWeights(*parts),
       dataset,
       tf.constant(round_num),
     )
@@ -101,3 +109,15 @@ def compose(dataset_fn, process):
   return tff.simulation.compose_dataset_computation_with_learning_process(
     dataset, process
   )
+
+
+def run_round(process, client_ids):
+  """Returns trainable weights before and after a round, and its metrics."""
+  with runtimes.create_runtime() as runtime:
+    start = runtime.initialize(process)
+    end, metrics = runtime.next(start, client_ids)
+    before, after = (
+      runtime.structured_state(state).global_model_weights.trainable
+      for state in (start, end)
+    )
+  return before, after, metrics

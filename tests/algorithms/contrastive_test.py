@@ -6,8 +6,6 @@ import tensorflow as tf
 
 from tests.algorithms import builders
 from tff_fedemb import errors
-from tff_fedemb import runtime as runtimes
-from tff_fedemb.algorithms import centralized
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import contrastive
 from tff_fedemb.algorithms import local_training
@@ -49,25 +47,20 @@ def _loss(kernel):
 
 
 def test_each_view_has_to_find_the_other_of_its_image(config):
-  head, config = contrastive.create_objective(config, temperature=_TEMPERATURE)
+  algorithm = contrastive.Contrastive(local=config, temperature=_TEMPERATURE)
   process = builders.compose(
     # Labels that are out of any range: nobody looks at them.
     lambda client_id: builders.create_dataset(
       _IMAGES, np.full(3, 10**6, np.int64)
     ).batch(3),
-    centralized.build_centralized(
+    algorithm.build(
       lambda: builders.create_backbone(_SHAPE, use_bias=False),
-      head,
       num_classes=1,
       example_type=composition.build_example_type(_SHAPE),
-      config=config,
+      local=config,
     ),
   )
-  with runtimes.create_runtime("in_process") as runtime:
-    state = runtime.initialize(process)
-    (before,) = runtime.structured_state(state).global_model_weights.trainable
-    state, report = runtime.next(state, ["everyone"])
-    (after,) = runtime.structured_state(state).global_model_weights.trainable
+  (before,), (after,), report = builders.run_round(process, ["everyone"])
   assert report["client_work"]["num_examples"] == 6
   np.testing.assert_allclose(
     report["client_work"]["loss"], _loss(np.array(before, "f8")), rtol=1e-5
@@ -81,8 +74,6 @@ def test_each_view_has_to_find_the_other_of_its_image(config):
   np.testing.assert_allclose(before - after, 0.1 * gradient, atol=1e-5)
 
 
-def test_views_must_differ(config):
+def test_views_must_differ():
   with pytest.raises(errors.FieldError, match="augmentation must make"):
-    contrastive.create_objective(local_training.LocalTraining())
-  with pytest.raises(errors.FieldError, match="temperature must be positive"):
-    contrastive.create_objective(config, temperature=0.0)
+    contrastive.Contrastive()

@@ -1,4 +1,4 @@
-"""Tests of DP-FedAvg and centralized training."""
+"""Tests of DP-FedAvg; `contrastive_test` has training on pooled data."""
 
 import functools
 
@@ -9,9 +9,6 @@ import tensorflow_federated as tff
 
 from tests.algorithms import builders
 from tff_fedemb import errors
-from tff_fedemb import runtime as runtimes
-from tff_fedemb.aggregators import none
-from tff_fedemb.algorithms import centralized
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import fedavg
 from tff_fedemb.algorithms import local_training
@@ -41,7 +38,7 @@ _OPTIONS = {
   "seed": 4,
 }
 _SERVER_OPTIONS = {
-  "aggregator": none.NoneConfig(clients_per_round=4).create().factory,
+  "aggregator": builders.create_aggregator("none", clients_per_round=4),
   "server_optimizer": tff.learning.optimizers.build_sgdm(1.0),
 }
 
@@ -52,12 +49,7 @@ def _run(process, client_ids):
     lambda client_id: builders.create_dataset(_IMAGES, _LABELS).batch(8),
     process,
   )
-  with runtimes.create_runtime("in_process") as runtime:
-    state = runtime.initialize(process)
-    before = runtime.structured_state(state).global_model_weights.trainable
-    state, report = runtime.next(state, client_ids)
-    after = runtime.structured_state(state).global_model_weights.trainable
-  return before, after, report
+  return builders.run_round(process, client_ids)
 
 
 def _one_gradient_step(weights):
@@ -115,21 +107,15 @@ def test_fixed_head_is_neither_broadcast_nor_trained():
   np.testing.assert_allclose(report["client_work"]["loss"], loss, rtol=1e-5)
 
 
-def test_centralized_takes_the_step_as_it_is():
-  process = centralized.build_centralized(
-    *_ARGUMENTS, num_classes=_NUM_CLASSES, **_OPTIONS
-  )
-  before, after, _ = _run(process, ["everyone"])
-  for end, full in zip(after, _one_gradient_step(before), strict=True):
-    np.testing.assert_allclose(end, full, atol=1e-5)
-
-
 @pytest.mark.parametrize(
   "options", [{"head_imprint_steps": 1}, {"freeze_head": True}]
 )
 def test_a_global_head_is_neither_imprinted_over_nor_frozen(options):
   config = local_training.LocalTraining(**options)
   with pytest.raises(errors.FieldError, match="|".join(options)):
-    centralized.build_centralized(
-      *_ARGUMENTS, num_classes=_NUM_CLASSES, **{**_OPTIONS, "config": config}
+    fedavg.build_fedavg(
+      *_ARGUMENTS,
+      num_classes=_NUM_CLASSES,
+      **_SERVER_OPTIONS,
+      **{**_OPTIONS, "config": config},
     )

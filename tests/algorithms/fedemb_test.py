@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from tests.algorithms import builders
 from tff_fedemb import runtime as runtimes
-from tff_fedemb.aggregators import registry
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import local_steps
 from tff_fedemb.algorithms import local_training
@@ -43,11 +42,9 @@ def _build_process(
     lambda client_id: _examples_of(client_id).batch(3),
     builders.build_process(
       _SHAPE,
-      aggregator=registry.AGGREGATORS[aggregator](
-        clients_per_round=2, **mechanism_options
-      )
-      .create()
-      .factory,
+      aggregator=builders.create_aggregator(
+        aggregator, clients_per_round=2, **mechanism_options
+      ),
       config=config,
       seed=_SEED,
       head=head or heads.LinearHead(),
@@ -215,13 +212,9 @@ def test_a_client_equals_a_plain_tensorflow_derivation(head, options):
 
 
 def _check_nothing_has_changed(states):
-  for state in states[1:]:
-    for before, after in zip(
-      states[0].global_model_weights.trainable,
-      state.global_model_weights.trainable,
-      strict=True,
-    ):
-      np.testing.assert_array_equal(before, after)
+  before, *after = (list(s.global_model_weights.trainable) for s in states)
+  for weights in after:
+    np.testing.assert_equal(weights, before)
 
 
 def test_empty_client_and_empty_round_change_nothing():

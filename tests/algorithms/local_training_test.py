@@ -1,4 +1,7 @@
-"""Tests of what a client does; its steps are derived again in `fedemb_test`."""
+"""Tests of what clients and server do.
+
+The steps of clients are derived again in `fedemb_test`.
+"""
 
 import numpy as np
 import pytest
@@ -6,8 +9,10 @@ import tensorflow as tf
 
 from tests.algorithms import builders
 from tff_fedemb import errors
+from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import local_steps
 from tff_fedemb.algorithms import local_training
+from tff_fedemb.algorithms import server_optimizers
 from tff_fedemb.data import augmentation
 from tff_fedemb.models import heads
 
@@ -47,18 +52,6 @@ def _train(learning_rate_factor=1.0, **options):
     np.abs(after - start).max()
     for after, start in zip(backbone.get_weights(), before, strict=True)
   ]
-
-
-def test_schedule_scales_the_learning_rate():
-  config = local_training.LocalTraining(schedule="linear", rounds=4)
-  factor = config.learning_rate_factor(tf.constant(1))
-  assert factor == 0.75
-  constant = local_training.LocalTraining()
-  assert constant.learning_rate_factor(tf.constant(1)) == 1.0
-  # Without a warm-up and in one step the backbone moves with its rate.
-  whole, less = _train(1.0), _train(1e-3)
-  assert less[0] < 0.01 * whole[0]
-  assert _train(0.0, head_warmup_steps=2) == [0.0, 0.0]
 
 
 def test_augmented_images_are_those_that_train(monkeypatch):
@@ -113,8 +106,10 @@ def test_only_heads_of_cosines_are_imprinted():
   config = local_training.LocalTraining(head_imprint_steps=1)
   config.check_head(heads.ArcFaceHead())
   for head in (heads.LinearHead(), heads.ClassCodesHead()):
-    with pytest.raises(errors.FieldError, match="head_imprint_steps"):
-      config.check_head(head)
+    with pytest.raises(errors.FieldError, match="head_imprint_steps must be 0"):
+      fedemb.FedEmb(head=head, local=config)
+  with pytest.raises(errors.FieldError, match="head must be a Head, found 3"):
+    fedemb.FedEmb.from_json({"head": 3})
 
 
 def test_a_class_without_an_image_in_the_batches_keeps_its_random_row():
@@ -145,3 +140,41 @@ def test_a_class_without_an_image_in_the_batches_keeps_its_random_row():
   )
   assert is_mean.sum() == 2
   np.testing.assert_array_equal(is_random, ~is_mean)
+
+
+@pytest.mark.parametrize(
+  ("name", "expected"),
+  [
+    ("constant", [1.0, 1.0, 1.0, 1.0]),
+    ("linear", [1.0, 0.75, 0.0, 0.0]),
+    ("cosine", [1.0, 0.853553, 0.0, 0.0]),
+  ],
+)
+def test_factor_falls_from_one_to_zero(name, expected):
+  config = local_training.LocalTraining(schedule=name, rounds=4)
+  factors = [
+    config.learning_rate_factor(tf.constant(r)).numpy() for r in (0, 1, 4, 9)
+  ]
+  np.testing.assert_allclose(factors, expected, atol=1e-6)
+
+
+def test_rates_are_multiplied_by_the_factor():
+  # Without a warm-up and in one step the backbone moves with its rate.
+  whole, less = _train(1.0), _train(1e-3)
+  assert less[0] < 0.01 * whole[0]
+  assert _train(0.0, head_warmup_steps=2) == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("name", server_optimizers.SERVER_OPTIMIZERS)
+def test_server_optimizer_goes_downhill(name):
+  options = {"momentum": 0.0} if name == "sgd" else {}
+  optimizer = server_optimizers.SERVER_OPTIMIZERS[name](
+    learning_rate=0.1, **options
+  ).build()
+  state = optimizer.initialize(tf.TensorSpec([2], tf.float32))
+  _, weights = optimizer.next(
+    state, tf.constant([1.0, 1.0]), tf.constant([2.0, -2.0])
+  )
+  assert weights[0] < 1.0 < weights[1]
+  if name == "sgd":
+    np.testing.assert_allclose(weights, [0.8, 1.2])

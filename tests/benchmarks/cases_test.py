@@ -8,30 +8,6 @@ from benchmarks import cases
 from benchmarks import results
 
 _LENET = "lenet_10x20x20"
-_FEW = "lenet_10x2x16_growth"
-_MANY = "lenet_1000x2x16_growth"
-
-
-def test_goals_are_those_ratios():
-  rows = {
-    (_LENET, "bare"): (2.0, 1),
-    (_LENET, "in_process"): (2.1, 1),
-    (_LENET, "pfl_research"): (2.0, 1),
-    (_FEW, "in_process"): (0.5, 1_000),
-    (_MANY, "in_process"): (45.0, 1_200),
-  }
-  for entry, (wall, memory) in rows.items():
-    rows[entry] = {results.WALL: wall, results.MEMORY: memory, "ratios": {}}
-  found = {}
-  for line in results.evaluate(results.read_goals(), rows):
-    case, name, value, verdict = line.split(maxsplit=3)
-    found[case, name] = float(value), verdict
-  assert found == {
-    (_LENET, "wall_in_process_to_bare"): (1.05, "at most 1.1: met"),
-    (_LENET, "wall_in_process_to_pfl_research"): (1.05, "at most 1: MISSED"),
-    (_MANY, "peak_memory_1000_to_10_clients"): (1.2, "at most 1.15: MISSED"),
-    (_MANY, "wall_1000_to_100_times_10_clients"): (0.9, "at most 1.1: met"),
-  }
 
 
 def test_goals_are_of_cases_that_there_are():
@@ -69,7 +45,6 @@ def test_ray_is_measured_where_it_is_or_if_it_is_asked_for():
     config = cases.TrainingBenchmarkConfig(output_json="f", cases=prefixes)
     groups = cases.select_groups(config)
     on_ray = [g for g in groups if any(r == "ray" for _, r in g.commands)]
-    assert all(group.tells_anonymous_memory for group in on_ray)
     return len(groups), len(on_ray)
 
   with mock.patch.object(cases.importlib.util, "find_spec", return_value=None):

@@ -11,7 +11,7 @@ import tensorflow as tf
 from benchmarks import cases
 from benchmarks import photos as photos_lib
 from benchmarks import training_rounds
-from tff_fedemb import runtime as runtimes
+from tests.algorithms import builders
 
 _SIDE = 28
 
@@ -67,28 +67,9 @@ def test_photos_have_the_detail_of_photographs():
 
 @pytest.mark.slow
 def test_clients_train_on_photos(monkeypatch, tasks):
-  layers = tf.keras.layers
   monkeypatch.setattr(training_rounds, "NOISE_MULTIPLIER", 0.0)
-  monkeypatch.setattr(
-    training_rounds,
-    "create_backbone",
-    lambda case: tf.keras.Sequential(
-      [
-        layers.InputLayer(input_shape=case.image_shape),
-        layers.Rescaling(1.0 / 255.0),
-        layers.AveragePooling2D(7),
-        layers.Flatten(),
-        layers.Dense(4, kernel_initializer="ones"),
-      ]
-    ),
-  )
-  with runtimes.create_runtime() as runtime:
-    state = runtime.initialize(
-      training_rounds.build_process(_ENCODED, tasks[0])
-    )
-    before = runtime.structured_state(state).global_model_weights.trainable
-    state, _ = runtime.next(state, _ENCODED.client_ids(0))
-    after = runtime.structured_state(state).global_model_weights.trainable
+  process = training_rounds.build_process(_ENCODED, tasks[0])
+  before, after, _ = builders.run_round(process, _ENCODED.client_ids(0))
   # One client of six photos, and a norm of one to move by at most.
   moved = [np.sum((x - y) ** 2) for x, y in zip(after, before, strict=True)]
   assert 0.0 < np.sqrt(np.sum(moved)) <= 1.0 + 1e-5

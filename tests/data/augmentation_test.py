@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tff_fedemb.data import augmentation
 
@@ -62,20 +61,6 @@ def test_mean_change_is_none():
   assert np.abs(moved).max() < 3.5
   assert np.abs(moved.mean(axis=1)).max() < 0.3
   assert moved.std(axis=1).min() > 0.5
-
-
-def test_runs_in_a_graph_with_an_unknown_batch():
-  traced = tf.function(
-    _AFFINE,
-    input_signature=[
-      tf.TensorSpec([None, 21, 21, 1], tf.float32),
-      tf.TensorSpec([2], tf.int64),
-    ],
-  )
-  images = np.stack([_cross()] * 2).astype(np.float32)
-  np.testing.assert_allclose(
-    traced(images, (1, 2)), _AFFINE(images, (1, 2)), atol=1e-3
-  )
 
 
 def test_crops_lie_in_the_image_and_half_are_mirrored():

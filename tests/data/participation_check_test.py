@@ -66,7 +66,7 @@ def _check_against_definitions(observed, num_users, rounds):
   )
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(
   ("name", "num_users", "clients_per_round", "users_per_client"),
   [
@@ -90,7 +90,7 @@ def test_observations_agree_with_their_definitions(
   traces.write(path, num_users, rounds)
   with participation_trace.TraceReader(path) as reader:
     for n in (0, 1, 2, 5, 17, 40):
-      observed = participation_check.observe(num_users, reader.read(0, n))
+      observed = participation_check.observe(num_users, reader.read(n))
       _check_against_definitions(observed, num_users, rounds[:n])
 
 

@@ -4,7 +4,6 @@ import stat
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from tests.data import traces
@@ -32,14 +31,10 @@ def test_what_is_written_is_read(trace):
   assert _read(trace) == _ROUNDS_READ
   with participation_trace.TraceReader(trace) as reader:
     assert (reader.num_users, reader.num_rounds) == (100, 4)
-    assert [r.number for r in reader.read(1, 3)] == [1, 2]
-
-
-def test_who_was_with_whom_is_read(trace):
-  with participation_trace.TraceReader(trace) as reader:
+    assert [r.number for r in reader.read(2)] == [0, 1]
+    # In the order of the slots, virtual clients by their first users.
     places = [recorded.places.tolist() for recorded in reader]
-  # In the order of the slots, virtual clients by their first users.
-  assert places == [[0, 0, 1], [], [0, 1, 2], [0, 0, 0]]
+    assert places == [[0, 0, 1], [], [0, 1, 2], [0, 0, 0]]
 
 
 def test_the_order_of_virtual_clients_is_not_recorded():
@@ -52,22 +47,7 @@ def test_the_order_of_virtual_clients_is_not_recorded():
   assert not one.is_as(of(0, traces.group([7, 2, 5], [1, 9])))
 
 
-def test_many_virtual_clients_have_places_of_many_bytes(tmp_path):
-  clients = np.random.default_rng(0).permutation(2**18).reshape(-1, 2)
-  traces.write(tmp_path / "trace", 2**18, [[*clients]])
-  with participation_trace.TraceReader(tmp_path / "trace") as reader:
-    (recorded,) = reader
-  # Place by place, from the definition.
-  place_of, expected = {}, []
-  client_of = dict(
-    zip(clients.ravel(), np.repeat(range(2**17), 2), strict=True)
-  )
-  for slot in recorded.slots:
-    expected.append(place_of.setdefault(client_of[slot], len(place_of)))
-  assert recorded.places.tolist() == expected
-
-
-@pytest.mark.parametrize("num_users", [2, 300, 70_000, 5_000_000_000])
+@pytest.mark.parametrize("num_users", [2, 5_000_000_000])
 def test_gaps_of_any_size_are_kept(tmp_path, num_users):
   slots = [0, num_users - 1]
   rounds = [traces.group(slots), traces.group(slots[1:])]
@@ -111,8 +91,6 @@ def test_a_resumed_run_repeats_rounds_and_goes_on(trace):
   [
     (traces.group([0], [3], [97]), "2 users in one of them only.*slot 97"),
     (traces.group([0, 98], [3]), "3 in 2, with 0 users in one of them only"),
-    (traces.group([0], [3]), "1 users in one of them only.*slot 98"),
-    (traces.group([0, 3], [98]), "3 virtual clients, found 3 in 2"),
     ([], "must be as recorded"),
   ],
 )
@@ -128,7 +106,6 @@ def test_a_round_repeated_with_others_is_refused(trace, clients, message):
   ("round_num", "clients", "message"),
   [
     (4, traces.group([1, 2], [2]), "found slot 2 repeated"),
-    (4, traces.group([100]), "below 100, found 100"),
     (4, traces.group([-1, 5]), "must be at least 0 and below 100, found -1"),
     (2, traces.group([1, 1]), "found slot 1 repeated"),
     (5, traces.group([1]), "at most 4, the first round that is not recorded"),

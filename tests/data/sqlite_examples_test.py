@@ -58,13 +58,3 @@ def test_other_files_are_refused(tmp_path, path):
   path.write_bytes(path.read_bytes()[:-3000])
   with pytest.raises(errors.DataError, match="truncated"):
     sqlite_examples.SqliteExamples(path, "train")
-
-
-def test_an_interrupted_write_leaves_nothing(tmp_path):
-  def users():
-    yield "train", "ann", [b"a0"]
-    raise RuntimeError("interrupted")
-
-  with pytest.raises(RuntimeError, match="interrupted"):
-    sqlite_examples.write_examples(tmp_path / "d.sqlite", users())
-  assert not list(tmp_path.iterdir())

@@ -12,8 +12,9 @@ from tensorflow_federated.python.simulation.datasets import (
 from tff_fedemb.data import tfrecord_files
 
 
-@pytest.mark.parametrize("label", [0, 2027, 2**62])
-@pytest.mark.parametrize("content", [b"", b"\xff\xd8 image"])
+@pytest.mark.parametrize(
+  ("content", "label"), [(b"", 2**62), (b"\xff\xd8 image", 0)]
+)
 def test_record_is_that_of_tff(content, label):
   record = tfrecord_files.serialize_image(content, label)
   reference = vision_datasets_utils.create_example(content, label)
@@ -30,25 +31,6 @@ def test_overhead_is_enough(tmp_path):
   assert 0 < overhead <= tfrecord_files.RECORD_OVERHEAD
 
 
-def test_records_are_read_in_order(tmp_path):
-  path = tmp_path / "file"
-  path.write_bytes(b"an older file")
-  tfrecord_files.write_records(path, iter([b"first", b"", b"third"]))
-  records = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
-  assert records == [b"first", b"", b"third"]
-  assert os.listdir(tmp_path) == ["file"]
-
-
-def test_nothing_is_left_of_what_fails(tmp_path):
-  def records():
-    yield b"first"
-    raise KeyError("second")
-
-  with pytest.raises(KeyError, match="second"):
-    tfrecord_files.write_records(tmp_path / "file", records())
-  assert not os.listdir(tmp_path)
-
-
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux only")
 def test_full_disk_is_an_os_error(tmp_path):
   (tmp_path / f".{os.getpid()}.partial.file").symlink_to("/dev/full")
@@ -57,14 +39,11 @@ def test_full_disk_is_an_os_error(tmp_path):
   assert caught.value.errno == errno.ENOSPC
 
 
-def test_reads_what_a_generator_says(tmp_path):
-  (tmp_path / "generator.json").write_text('{"seed": 3, "name": "gld"}')
-  found = tfrecord_files.read_generator(tmp_path)
-  assert found == {"seed": 3, "name": "gld"}
-
-
-@pytest.mark.parametrize("content", [None, b"", b"[1]", b"{", b"\xff\xfe"])
-def test_nothing_if_there_is_no_such_file(tmp_path, content):
+@pytest.mark.parametrize(
+  ("content", "expected"),
+  [(b'{"seed": 3}', {"seed": 3}), (None, {}), (b"[1]", {}), (b"\xff\xfe", {})],
+)
+def test_reads_what_a_generator_says(tmp_path, content, expected):
   if content is not None:
     (tmp_path / "generator.json").write_bytes(content)
-  assert tfrecord_files.read_generator(tmp_path) == {}
+  assert tfrecord_files.read_generator(tmp_path) == expected

@@ -1,6 +1,5 @@
 """Tests of the index of TFRecord files."""
 
-import dataclasses
 import os
 
 import numpy as np
@@ -30,23 +29,6 @@ def _forbid(monkeypatch, name):
   monkeypatch.setattr(tfrecord_index, name, fail)
 
 
-def test_finds_records_and_labels(paths, capfd):
-  index = tfrecord_index.build_index(paths)
-  assert "deprecated" not in capfd.readouterr().err
-  np.testing.assert_array_equal(index.files, [0, 0, 1, 1, 1])
-  np.testing.assert_array_equal(index.labels, [3, 5, 0, 1, 2])
-  np.testing.assert_array_equal(index.firsts, [0, 2, 5])
-  sizes = [path.stat().st_size for path in paths]
-  np.testing.assert_array_equal(index.sizes, sizes)
-  np.testing.assert_array_equal(index.ends, sizes)
-  assert index.fine.all()
-  assert index.describe_faults(0, "1") == []
-  assert tfrecord_index.read_images(paths[1], index, np.array([4, 2])) == [
-    photo_files.encode(102),
-    photo_files.encode(100),
-  ]
-
-
 @pytest.mark.parametrize(
   ("record", "what"),
   [
@@ -64,16 +46,6 @@ def test_names_records_that_cannot_be_used(tmp_path, record, what):
   ((where, found),) = index.describe_faults(0, "train/7")
   assert where == "train/7 record 1"
   assert found.startswith(what)
-
-
-@pytest.mark.parametrize(
-  "content",
-  [_WHOLE + b"\0\0", photo_files.encode(0, "PNG")],
-  ids=["JPEG with something after it", "PNG"],
-)
-def test_an_image_that_only_looks_odd_is_fine(tmp_path, content):
-  path = photo_files.write(tmp_path / "7", [(content, 1)])
-  assert tfrecord_index.build_index([path]).fine.all()
 
 
 def test_decodes_every_image_when_asked_once(tmp_path, monkeypatch):
@@ -95,15 +67,19 @@ def test_decodes_every_image_when_asked_once(tmp_path, monkeypatch):
   "damage",
   [
     lambda path, second: photo_files.cut(path, second + 5),
-    lambda path, second: photo_files.cut(path, second + 40),
     lambda path, second: photo_files.cut(path, -1),
-    lambda path, second: photo_files.flip(path, second + 1),
     lambda path, second: photo_files.flip(path, second + 100),
   ],
-  ids=["in a header", "in a record", "at the end", "length", "content"],
+  ids=["in a header", "at the end", "content"],
 )
-def test_finds_damage(paths, damage):
+def test_finds_damage(paths, damage, capfd):
   whole = tfrecord_index.build_index(paths)
+  assert "deprecated" not in capfd.readouterr().err
+  np.testing.assert_array_equal(whole.labels, [3, 5, 0, 1, 2])
+  np.testing.assert_array_equal(whole.firsts, [0, 2, 5])
+  np.testing.assert_array_equal(
+    whole.ends, [path.stat().st_size for path in paths]
+  )
   second = int(whole.offsets[3]) - 12
   damage(paths[1], second)
   index = tfrecord_index.build_index(paths)
@@ -122,15 +98,6 @@ def test_finds_damage(paths, damage):
 
 
 class TestOpenIndex:
-  def test_reads_the_files_once(self, paths, tmp_path, monkeypatch):
-    built = _open(paths, tmp_path / "new" / "cache")
-    _forbid(monkeypatch, "_scan")
-    loaded = _open(paths, tmp_path / "new" / "cache")
-    for field in dataclasses.fields(built):
-      np.testing.assert_array_equal(
-        getattr(loaded, field.name), getattr(built, field.name)
-      )
-
   def test_reads_them_again_when_something_changes(self, paths, tmp_path):
     cache = tmp_path / "cache"
     assert _open(paths[:1], cache).labels.tolist() == [3, 5]

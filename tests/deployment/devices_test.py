@@ -47,6 +47,8 @@ def test_levels_speeds_and_examples_are_lognormal():
   ):
     law = ("norm", (math.log(median), sigma))
     assert stats.kstest(np.log(drawn), *law).pvalue > 1e-3
+  # With equal work, examples are the same.
+  assert set(_create("phones").examples(_SLOTS, 320)) == {320}
 
 
 def test_time_zones_have_their_weights():
@@ -81,14 +83,13 @@ def test_phones_swing_fourfold_between_night_and_day():
 def test_bandwidths_are_those_of_fedscale():
   """Median 6.1 Mbit/s, about a quarter below 3."""
   some = _create("phones")
-  for mbps in (some.download_mbps(_SLOTS), some.upload_mbps(_SLOTS)):
+  speeds = some.download_mbps(_SLOTS), some.upload_mbps(_SLOTS)
+  below = stats.norm.cdf(math.log(3 / 6.1) / 1.1)
+  assert below == pytest.approx(0.25, abs=0.015)
+  for mbps in speeds:
     assert np.mean(mbps < 6.1) == pytest.approx(0.5, abs=_TOLERANCE)
-    below = stats.norm.cdf(math.log(3 / 6.1) / 1.1)
-    assert below == pytest.approx(0.25, abs=0.015)
     assert np.mean(mbps < 3) == pytest.approx(below, abs=_TOLERANCE)
-  correlation = np.corrcoef(
-    np.log(some.download_mbps(_SLOTS)), np.log(some.upload_mbps(_SLOTS))
-  )
+  correlation = np.corrcoef(np.log(speeds))
   assert abs(correlation[0, 1]) < 2 * _TOLERANCE
 
 
@@ -115,10 +116,6 @@ def test_sessions_are_exponential_and_anew_in_each_round():
   assert dropped.mean() == pytest.approx(rate, abs=_TOLERANCE)
   forever = _create("ideal").session_seconds(_SLOTS, 0)
   assert np.all(np.isinf(forever))
-
-
-def test_examples_are_the_same_with_equal_work_alone():
-  assert set(_create("phones").examples(_SLOTS, 320)) == {320}
 
 
 def test_devices_are_those_of_their_seed():

@@ -120,21 +120,16 @@ def test_is_keras_with_another_normalization(name, monkeypatch):
 @pytest.mark.parametrize(
   ("name", "shape", "num_parameters"),
   [
-    ("conv1d", (33, 2), 31_328),
     ("conv1d", (3, 1), None),
-    ("convnet", (28, 28, 1), 97_408),
     ("convnet", (9, 11, 3), None),
     ("dense", (1,), None),
-    ("dense", (64,), 41_344),
-    ("lenet", (28, 28, 1), 453_632),
-    ("lenet", (32, 40, 3), None),
     ("lenet", (5, 5, 1), None),
     # The first kernel is 3 x 3 to 16 channels.
     ("mobilenet_v2_small", (28, 28, 1), 161_760 - 2 * 3 * 3 * 16),
-    ("mobilenet_v2_small", (61, 40, 3), 161_760),
+    ("mobilenet_v2_small", (61, 40, 3), None),
     # The first kernel is 7 x 7 to 16 channels.
     ("resnet_small", (28, 28, 1), 574_464 - 2 * 7 * 7 * 16),
-    ("resnet_small", (61, 40, 3), 574_464),
+    ("resnet_small", (61, 40, 3), None),
   ],
 )
 def test_embeds_images_one_by_one(name, shape, num_parameters):
@@ -160,15 +155,19 @@ def test_embeds_images_one_by_one(name, shape, num_parameters):
   np.testing.assert_allclose(together[1:2], backbone(images[1:2]), atol=1e-4)
   # Different images, different embeddings, at the smallest maps too.
   assert np.abs(together[0] - together[1]).max() > 1e-3
+  if name == "resnet_small" and shape[2] == 1:
+    # Grey pixels are less the mean of the mean colour.
+    scaled = backbone.get_layer(index=1)(np.array([114.8], np.float32))
+    np.testing.assert_allclose(scaled, [0.0], atol=0.01)
 
 
-def test_grey_pixels_are_less_the_mean_of_the_mean_colour():
-  grey = backbones.create_backbone("resnet_small", (28, 28, 1))
-  scaled = grey.get_layer(index=1)(np.array([114.8], np.float32))
-  np.testing.assert_allclose(scaled, [0.0], atol=0.01)
-
-
-@pytest.mark.parametrize("name", sorted(_NUM_TRAINABLE))
+@pytest.mark.parametrize(
+  "name",
+  [
+    pytest.param(name, marks=[pytest.mark.slow] * (name == "resnet50"))
+    for name in sorted(_NUM_TRAINABLE)
+  ],
+)
 def test_numbers_of_private_parameters_are_the_documented_ones(name):
   backbone, middle = _create(name), backbones.BACKBONES[name].middle
   of_all = _NUM_TRAINABLE[name][0]
@@ -211,7 +210,6 @@ _CONVOLUTIONAL = sorted({*backbones.BACKBONES} - _SMALL - {*_OTHERS})
   ("names", "shape", "options", "message"),
   [
     (["alexnet"], (28, 28, 1), {}, "backbone must be one of"),
-    (["convnet"], (7, 28, 1), {}, "image_shape must be"),
     (["lenet"], (3, 28, 1), {}, "image_shape must be"),
     (
       sorted(backbones.BACKBONES),
@@ -222,19 +220,14 @@ _CONVOLUTIONAL = sorted({*backbones.BACKBONES} - _SMALL - {*_OTHERS})
     (_CONVOLUTIONAL, (27, 28, 3), {}, r"image_shape .* found \(27, 28, 3\)"),
     (_CONVOLUTIONAL, (28, 225, 3), {}, r"image_shape .* found \(28, 225, 3\)"),
     (_CONVOLUTIONAL, (28, 28, 2), {}, r"image_shape .* found \(28, 28, 2\)"),
-    (_CONVOLUTIONAL, (28, 28), {}, "image_shape must be"),
-    (["conv1d", "convnet"], (28,), {}, r"image_shape must be .* \(28,\)"),
     (["dense", "lenet"], (28, 28), {}, r"image_shape must be .* \(28, 28\)"),
-    *[
-      (
-        ["lenet"],
-        _SHAPE,
-        {"trainable": trainable},
-        "^trainable must be one of all, embedding for backbone lenet, found"
-        f" '{trainable}'",
-      )
-      for trainable in ("outer", "norm", "published", "middle")
-    ],
+    (
+      ["lenet"],
+      _SHAPE,
+      {"trainable": "published"},
+      "^trainable must be one of all, embedding for backbone lenet, found"
+      " 'published'",
+    ),
     (
       ["resnet_small"],
       _SHAPE,

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_federated as tff
 
 from tff_fedemb.models import blocks
 
@@ -14,9 +13,7 @@ _SHAPE = (3, 5, 7, 32)
   ("num_channels", "expected"),
   [
     (7, 1),
-    (16, 2),
     (40, 5),
-    (144, 18),
     (2048, 32),
     # 37 groups of 8 would be too many, and 32 do not divide it.
     (296, 8),
@@ -33,14 +30,9 @@ def test_groups_are_of_eight_channels_at_least(num_channels, expected):
 def _create(layer_class, groups, channels):
   layer = layer_class(groups, epsilon=1e-3)
   layer.build([None, None, None, channels])
-  _set_weights(layer)
-  return layer
-
-
-def _set_weights(layer):
-  (channels,) = layer.gamma.shape
   layer.gamma.assign(tf.linspace(0.5, 2.0, channels))
   layer.beta.assign(tf.linspace(-1.0, 1.0, channels))
+  return layer
 
 
 def _gradients(layer, maps, weights):
@@ -65,31 +57,6 @@ def test_values_and_gradients_are_those_of_keras(groups, shape):
     )
   )
   for one, other in zip(found, expected, strict=True):
-    np.testing.assert_allclose(
-      one, other, rtol=1e-4, atol=1e-5 * np.abs(other).max()
-    )
-
-
-def test_trains_in_a_computation_with_an_unknown_batch():
-  @tff.tensorflow.computation(
-    tff.types.TensorType(np.float32, [None, *_SHAPE[1:]])
-  )
-  def gradient(maps):
-    layer = blocks.GroupNormalization(4)
-    layer.build([None, None, None, _SHAPE[-1]])
-
-    @tf.function
-    def take(maps):
-      _set_weights(layer)
-      return _gradients(layer, maps, tf.square(maps))[1:]
-
-    return take(maps)
-
-  generator = np.random.default_rng(1)
-  maps = generator.normal(size=_SHAPE).astype(np.float32)
-  layer = _create(tf.keras.layers.GroupNormalization, 4, _SHAPE[-1])
-  expected = _gradients(layer, tf.constant(maps), np.square(maps))[1:]
-  for one, other in zip(gradient(maps), expected, strict=True):
     np.testing.assert_allclose(
       one, other, rtol=1e-4, atol=1e-5 * np.abs(other).max()
     )

@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
 import tensorflow as tf
 
 from tff_fedemb.models import heads
@@ -21,8 +20,7 @@ def test_weights_depend_on_the_seed_and_classes_only(name):
   first = head.initialize(3, 4, seed=_SEED)
   again = head.initialize(tf.constant(3), 4, seed=_SEED)
   other = head.initialize(3, 4, seed=(1, 3))
-  for a, b in zip(first, again, strict=True):
-    np.testing.assert_array_equal(a, b)
+  np.testing.assert_equal([*map(np.array, first)], [*map(np.array, again)])
   assert not np.allclose(first[0], other[0])
   assert first[0].shape == (3, 4)
 
@@ -104,19 +102,6 @@ def test_arcface_gradient_is_finite_at_angle_zero():
   assert np.all(np.isfinite(tape.gradient(loss, rows)))
 
 
-@pytest.mark.parametrize(
-  ("name", "options", "message"),
-  [
-    ("linear", {"initial_scale": -1.0}, "initial_scale must be at least"),
-    ("cosine", {"scale": 0.0}, "scale must be positive, found 0.0"),
-    ("arcface", {"margin": 2.0}, "margin must be in"),
-  ],
-)
-def test_mistakes_are_named(name, options, message):
-  with pytest.raises(ValueError, match=message):
-    heads.HEADS[name](**options)
-
-
 def _reference_code(class_id, dim):
   """A class's code in Python's integers and floats."""
 
@@ -154,23 +139,3 @@ def test_class_codes_depend_on_the_class_alone():
   # Without numbers of the classes, those are their rows.
   rows = head.initialize(8, 8, seed=_SEED)[0]
   np.testing.assert_array_equal(rows[5], one[0][0])
-
-
-def test_angles_between_class_codes_are_those_of_random_directions():
-  """A cosine of independent directions has mean 0 and variance 1 / dim."""
-  num_classes, dim = 1000, 32
-  codes = heads.draw_class_codes(tf.range(num_classes, dtype=tf.int64), dim)
-  cosines = (codes.numpy() @ codes.numpy().T)[np.triu_indices(num_classes, 1)]
-  # 499,500 cosines that are uncorrelated: six standard errors.
-  deviation = 1 / math.sqrt(dim)
-  assert abs(cosines.mean()) < 6 * deviation / math.sqrt(cosines.size)
-  np.testing.assert_allclose(cosines.std(), deviation, rtol=0.01)
-  # (1 + cosine) / 2 is Beta((dim - 1) / 2, (dim - 1) / 2).
-  fit = stats.kstest(
-    (1 + cosines[::50]) / 2, stats.beta((dim - 1) / 2, (dim - 1) / 2).cdf
-  )
-  assert fit.pvalue > 1e-3
-  # No coordinate, and no class, is special.
-  np.testing.assert_allclose(
-    np.square(codes).mean(axis=0), 1 / dim, atol=6 * math.sqrt(2 / 1e3) / dim
-  )

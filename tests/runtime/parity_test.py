@@ -16,7 +16,6 @@ import tree
 
 from tests.algorithms import builders
 from tests.runtime import histories
-from tff_fedemb.aggregators import gaussian
 from tff_fedemb.algorithms import fedavg
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import local_training
@@ -152,9 +151,9 @@ def _build_own(build, client_optimizer, clip_norm, **options):
   return builders.build_process(
     _IMAGE_SHAPE,
     build=build,
-    aggregator=gaussian.GaussianConfig(clients_per_round=3, clip_norm=clip_norm)
-    .create()
-    .factory,
+    aggregator=builders.create_aggregator(
+      "gaussian", clients_per_round=3, clip_norm=clip_norm
+    ),
     config=local_training.LocalTraining(
       learning_rate=0.1,
       head_lr_scale=3.0,

@@ -233,7 +233,6 @@ def test_nothing_is_left_when_all_is_killed(tmp_path, victim):
     (7, 1, [1] * 7),
     # Two, and at the end one: workers are to end at about the same time.
     (130, 1, [2] * 64 + [1, 1]),
-    (1000, 1, [15] * 65 + [5, 7, 7, 3, 3]),
     # Of a small model, as many as a call takes, if there are enough.
     (11, 4, [1] * 11),
     (50, 4, [4] * 11 + [2, 2, 1, 1]),
@@ -245,11 +244,8 @@ def test_chunks_depend_on_the_number_of_clients_alone(number, of_call, sizes):
   chunks = ray_runtime.deal(clients, clients_per_call=of_call)
   assert [len(chunk) for chunk in chunks] == sizes
   assert [c for chunk in chunks for c in chunk] == clients
-
-
-def test_chunks_are_as_large_as_is_asked_for():
-  chunks = ray_runtime.deal("abcdefg", 3)
-  assert chunks == ["abc", "def", "g"]
+  # Or as large as is asked for.
+  assert ray_runtime.deal("abcdefg", 3) == ["abc", "def", "g"]
 
 
 @pytest.mark.parametrize(
@@ -258,7 +254,6 @@ def test_chunks_are_as_large_as_is_asked_for():
     (1, 0.0, {"CPU": 3.0}, 3),
     (2, 0.0, {"CPU": 3.0}, 1),
     (4, 0.0, {"CPU": 3.0}, 0),
-    (1, 1.0, {"CPU": 8.0}, 0),
     (1, 1.0, {"CPU": 8.0, "GPU": 2.0}, 2),
     # Three tenths of a GPU are no room for a fourth worker.
     (1, 0.3, {"CPU": 8.0, "GPU": 2.0}, 6),
@@ -266,7 +261,8 @@ def test_chunks_are_as_large_as_is_asked_for():
   ],
 )
 def test_workers_of_a_machine(cores, gpus, machine, number):
-  assert ray_cluster.Demand(cores, gpus).count_workers(machine) == number
+  found = ray_cluster.count_workers(machine, cores=cores, gpus=gpus)
+  assert found == number
 
 
 @pytest.mark.parametrize(
@@ -279,7 +275,6 @@ def test_workers_of_a_machine(cores, gpus, machine, number):
     ),
     ({"ray_worker_gpus": 0.5}, "ray_worker_gpus must leave room for a worker"),
     ({"ray_workers": 6}, "ray_workers must be at most the 5 that"),
-    ({"ray_workers": 0}, "ray_workers must be .* at least 1"),
     ({"runtime": "tff", "ray_workers": 1}, "be given with runtime ray"),
   ],
 )
@@ -288,21 +283,16 @@ def test_what_the_cluster_cannot_give_is_refused(options, message):
     runtime.RuntimeConfig(**{"runtime": "ray"} | options).create()
 
 
-@pytest.mark.parametrize(
-  ("address", "message"),
-  [("localhost", "no host and port"), ("127.0.0.1:1", "refused")],
-)
-def test_address_of_no_cluster_is_refused(monkeypatch, address, message):
+def test_where_there_is_no_cluster_or_no_ray(monkeypatch):
   monkeypatch.setattr(ray, "is_initialized", lambda: False)
-  with pytest.raises(errors.FieldError, match=f"ray_address .*{message}"):
-    runtime.create_runtime("ray", ray_address=address)
-
-
-def test_without_ray_says_how_to_install_it(monkeypatch):
-  monkeypatch.setitem(sys.modules, "ray", None)
-  with pytest.raises(
-    errors.FieldError, match=r"runtime must .*`make setup RAY=1` installs it"
+  for address, message in (
+    ("localhost", "no host and port"),
+    ("127.0.0.1:1", "refused"),
   ):
+    with pytest.raises(errors.FieldError, match=f"ray_address .*{message}"):
+      runtime.create_runtime("ray", ray_address=address)
+  monkeypatch.setitem(sys.modules, "ray", None)
+  with pytest.raises(errors.FieldError, match="`make setup RAY=1` installs it"):
     runtime.create_runtime("ray")
 
 

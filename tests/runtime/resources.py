@@ -17,9 +17,8 @@ from tff_fedemb.runtime import base
 ROUNDS = ([str(n) for n in range(1, 13)], ["5"], ["4", "6"])
 CLIENT, SERVER = "client", "server"
 OPTIONS = [
-  {"concurrent_clients": threads, "on_client_error": on_client_error}
-  for threads in (1, 2)
-  for on_client_error in ("fail", "skip")
+  {"concurrent_clients": 1, "on_client_error": "skip"},
+  {"concurrent_clients": 2, "on_client_error": "fail"},
 ]
 
 

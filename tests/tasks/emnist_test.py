@@ -10,7 +10,6 @@ import urllib.error
 
 import numpy as np
 import pytest
-import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import emnist
@@ -61,15 +60,9 @@ def _read_published(data, user_id):
   return images[..., np.newaxis], batch["label"]
 
 
-def test_facts_of_the_task(task, published):
-  assert task.name == "emnist"
-  assert task.image_shape == (28, 28, 1)
+def test_users_train_on_their_digits_and_capitals(task, published):
   assert task.num_train_classes == 36
   assert clients.user_ids(task) == published["validation"].client_ids
-  assert len(task.train_users) == _NUM_USERS
-
-
-def test_users_train_on_their_digits_and_capitals(task, published):
   for user_id in clients.user_ids(task):
     images, labels = clients.read_client(task, user_id)
     expected_images, expected_labels = _read_published(
@@ -96,10 +89,6 @@ def test_held_out_are_the_small_letters_of_all_users(task, published, split):
   np.testing.assert_array_equal(held_out.labels, labels[keep])
   np.testing.assert_array_equal(held_out.images, images[keep])
   assert held_out.labels.max() < 62
-
-
-def test_images_are_counted(task):
-  clients.check_counts(task)
 
 
 def test_nobody_has_nothing(task):
@@ -139,14 +128,11 @@ class TestMistakes:
     """A copy of the file, to be damaged."""
     return pathlib.Path(shutil.copy(data_dir / _FILE, tmp_path))
 
-  @pytest.mark.parametrize("share", [0.0, 0.3, None])
-  def test_damaged_file(self, copy, share):
-    content = b"no database" * 1000
-    if share is not None:
-      content = copy.read_bytes()
-      content = content[: int(share * len(content))]
-    copy.write_bytes(content)
-    assert os.fspath(copy) in self._error(copy.parent)
+  def test_damaged_file(self, copy):
+    content = copy.read_bytes()
+    for damaged in (b"no database" * 1000, content[: len(content) // 3]):
+      copy.write_bytes(damaged)
+      assert os.fspath(copy) in self._error(copy.parent)
 
   @pytest.mark.parametrize(
     ("table", "split"),
@@ -160,13 +146,10 @@ class TestMistakes:
   @pytest.mark.parametrize(
     ("features", "found"),
     [
-      ({"image": b"x", "label": 3}, "pixels"),
       ({"pixels": np.ones([28, 28])}, "label"),
       ({"pixels": np.ones([32, 32]), "label": 3}, "pixels"),
-      ({"pixels": b"\x00" * 784, "label": 3}, "pixels"),
       ({"pixels_uint8": b"\x00" * 783, "label": 3}, "783"),
       ({"pixels": np.ones([28, 28]), "label": 62}, "label 62"),
-      ({"pixels": np.ones([28, 28]), "label": -1}, "label -1"),
     ],
   )
   def test_wrong_features(self, tmp_path, features, found):
@@ -180,11 +163,11 @@ class TestMistakes:
     assert found in text.partition("found in ")[2]
     assert os.fspath(path) in text
 
-  # The latter is no text, which TensorFlow's message quotes nevertheless.
-  @pytest.mark.parametrize("damaged", [b"", b"\xff\xfe"])
   def test_wrong_features_further_on_are_found_when_they_are_read(
-    self, tmp_path, damaged
+    self, tmp_path
   ):
+    # It is no text, which TensorFlow's message quotes nevertheless.
+    damaged = b"\xff\xfe"
     good = tfrecord_files.serialize_example(
       {"pixels": np.ones([28, 28]), "label": 40}
     )
@@ -199,61 +182,49 @@ class TestMistakes:
 
 
 class TestDownload:
-  @pytest.fixture(autouse=True)
-  def home(self, tmp_path, monkeypatch):
+  @pytest.fixture(name="replace")
+  def _replace(self, tmp_path, monkeypatch):
+    """Replaces what TFF downloads to the home."""
     monkeypatch.setenv("HOME", os.fspath(tmp_path))
-    return tmp_path
 
-  def _replace(self, monkeypatch, write):
-    def load_data(only_digits, cache_dir):
-      assert not only_digits
-      write(pathlib.Path(cache_dir) / _FILE)
+    def replace(write):
+      monkeypatch.setattr(
+        tff.simulation.datasets.emnist,
+        "load_data",
+        lambda only_digits, cache_dir: write(pathlib.Path(cache_dir) / _FILE),
+      )
 
-    monkeypatch.setattr(tff.simulation.datasets.emnist, "load_data", load_data)
+    return replace
 
-  def test_file_is_downloaded_once(self, home, data_dir, monkeypatch):
-    whole = (data_dir / _FILE).read_bytes()
-    self._replace(monkeypatch, lambda path: path.write_bytes(whole))
+  def test_file_is_downloaded_once(self, tmp_path, data_dir, replace):
+    replace(lambda path: shutil.copy(data_dir / _FILE, path))
     task = emnist.create_emnist_task(task_config.TaskConfig())
     assert len(task.train_users) == _NUM_USERS
-    assert [path.name for path in (home / ".tff").iterdir()] == [_FILE]
-
-    def fail(path):
-      raise AssertionError(f"downloaded again to {path}")
-
-    self._replace(monkeypatch, fail)
+    assert [path.name for path in (tmp_path / ".tff").iterdir()] == [_FILE]
+    replace(None)
     assert emnist.create_emnist_task(task_config.TaskConfig()).name == "emnist"
 
   @pytest.mark.parametrize(
-    "failure",
+    ("failure", "told"),
     [
-      urllib.error.URLError("no route to host"),
-      tf.errors.ResourceExhaustedError(None, None, "no route to host"),
-      KeyboardInterrupt("no route to host"),
-      None,
+      (urllib.error.URLError("no route to host"), "no route to host"),
+      # A connection that is cut looks like the end of the file.
+      (None, "truncated|malformed"),
     ],
   )
   def test_failed_download_leaves_nothing(
-    self, home, data_dir, monkeypatch, failure
+    self, tmp_path, data_dir, replace, failure, told
   ):
-    whole = (data_dir / _FILE).read_bytes()
-
     def write_half(path):
-      path.write_bytes(whole[: len(whole) // 2])
-      # A connection that is cut looks like the end of the file.
-      if failure is not None:
+      shutil.copy(data_dir / _FILE, path)
+      os.truncate(path, path.stat().st_size // 2)
+      if failure:
         raise failure
 
-    self._replace(monkeypatch, write_half)
-    is_killed = isinstance(failure, KeyboardInterrupt)
-    with pytest.raises(KeyboardInterrupt if is_killed else ValueError) as error:
-      emnist.create_emnist_task(task_config.TaskConfig())
-    text = str(error.value)
-    if not is_killed:
-      assert text.startswith("data_dir must be given where")
-      assert _ADVICE in text
-    if failure is None:
-      assert "truncated" in text or "malformed" in text
-    else:
-      assert "no route to host" in text
-    assert not list((home / ".tff").iterdir())
+    replace(write_half)
+    text = clients.read_error(
+      emnist.create_emnist_task, task_config.TaskConfig()
+    )
+    assert text.startswith("data_dir must be given where")
+    assert re.search(told, text) and _ADVICE in text
+    assert not list((tmp_path / ".tff").iterdir())

@@ -68,12 +68,6 @@ def _write_zips(data, contents, **options):
     write_zip(data / name, contents, subjects, **options)
 
 
-def _write_named_folders(data, contents, **options):
-  for name, subjects in zip((MANY, FEW), SUBJECTS.values(), strict=True):
-    folder = data / name.removesuffix(".zip")
-    write_folders(folder, contents, subjects, **options)
-
-
 def _write_subjects(data, contents, **options):
   write_folders(data, contents, contents, **options)
   (data / "readme").mkdir()
@@ -94,7 +88,6 @@ def _write_mixture(data, contents, **options):
 # Each takes the folder, `create_contents`' answer and `damage`.
 LAYOUTS = {
   "zips": _write_zips,
-  "named_folders": _write_named_folders,
   "subjects": _write_subjects,
   "mixture": _write_mixture,
 }

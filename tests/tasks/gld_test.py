@@ -62,11 +62,12 @@ def _decode(task, seeds):
   return task.decode_images(tf.constant(contents)).numpy()
 
 
-@pytest.mark.parametrize("variant", ["gld160k", "gld23k"])
-@pytest.mark.parametrize("directory", ["data", "data/{}"])
+@pytest.mark.parametrize(
+  ("variant", "directory"), [("gld160k", "data"), ("gld23k", "data/gld23k")]
+)
 def test_users_and_their_photos(write, create, variant, directory):
   write(variant)
-  task = create(directory.format(variant), task_variant=variant)
+  task = create(directory, task_variant=variant)
   assert task.name == "gld"
   assert "author" in task.user_meaning
   assert task.default_backbone == "mobilenet_v2"
@@ -133,26 +134,17 @@ def test_synthetic_data_say_their_number_of_classes(write, create):
   for text, number in (('{"num_classes": 10}', 10), ("[]", 2028)):
     path.write_text(text)
     assert create().num_train_classes == number
-  path.write_text('{"num_classes": 9}')
-  with pytest.raises(
-    errors.DataError, match=r"train/11 must hold.*below 9,.*found 9"
-  ):
-    create()
-  for value in ("0", '"10"', "2.5", "true"):
+  for value in ("0", '"10"', "true"):
     path.write_text(f'{{"num_classes": {value}}}')
-    with pytest.raises(errors.DataError, match="a num_classes of at least 1"):
-      create()
+    assert "a num_classes of at least 1" in clients.read_error(create)
 
 
 def test_folder_of_another_name_needs_the_variant(write, create, monkeypatch):
   folder = write("gld23k")
   folder.rename(folder.with_name("landmarks"))
-  with pytest.raises(
-    errors.FieldError,
-    match=r"^task_variant must be given when .* and test\.tfRecord, found"
-    " .*data/landmarks, whose name is none of gld160k, gld23k",
-  ):
-    create("data/landmarks")
+  text = clients.read_error(create, "data/landmarks")
+  assert text.startswith("task_variant must be given when ")
+  assert "data/landmarks, whose name is none of gld160k, gld23k" in text
   task = create("data/landmarks", task_variant="gld23k")
   assert task.num_train_classes == 203
   # The default variant's name will do, also of the working directory.
@@ -248,21 +240,12 @@ class TestBadInput:
 
 
 def test_what_is_missing_is_told(write, create):
-  def check(*found, **options):
-    with pytest.raises(errors.FieldError) as error:
-      create(**options)
-    for part in (
-      *found,
-      "python -m binaries.prepare_data --task=gld",
-      "python -m tasks.synthetic --task=gld --output_dir=DIR --num_users=60",
-    ):
-      assert part in str(error.value)
-
-  check("gld160k/train/", "gld160k/test.tfRecord", "data")
   write("gld23k")
-  check("gld160k/train/")
-  check("gld160k/train/", data="data/gld23k")
   (write() / "test.tfRecord").unlink()
-  check("gld160k/test.tfRecord")
-  with pytest.raises(ValueError, match=r"gld160k.*gld23k.*found 'gld1k'"):
-    create(task_variant="gld1k")
+  for data in ("data", "data/gld23k"):
+    text = clients.read_error(create, data)
+    assert "hold gld160k/train/ and gld160k/test.tfRecord" in text
+    assert "python -m binaries.prepare_data --task=gld" in text
+    assert "synthetic --task=gld --output_dir=DIR --num_users=60" in text
+  text = clients.read_error(create, task_variant="gld1k")
+  assert "one of gld160k, gld23k for task gld, found 'gld1k'" in text

@@ -21,17 +21,9 @@ def _task():
   return _create(num_users=24, population_seed=3, max_images_per_user=40)
 
 
-def test_facts_of_the_task(task):
-  assert task.name == "handwriting"
-  assert task.image_shape == (28, 28, 1)
-  assert task.num_train_classes == 36
-  assert len(task.train_users) == 24
-  assert task.default_backbone == "convnet"
-  assert not task.evaluation_on_training_users
-  assert len(_create().train_users) == 20_000
-
-
 def test_users_write_digits_and_capitals(task):
+  assert task.num_train_classes == 36
+  assert not task.evaluation_on_training_users
   users = [clients.read_client(task, name) for name in clients.user_ids(task)]
   sizes = [len(labels) for _, labels in users]
   # At least 8, most as many as is allowed, some fewer.
@@ -48,26 +40,20 @@ def test_users_write_digits_and_capitals(task):
     assert images.shape == (len(labels), 28, 28, 1)
     assert images.dtype == np.uint8
     # Paper is white and most of an image.
-    assert images.max() == 255
-    assert np.median(images) == 255
+    assert np.median(images) == images.max() == 255
     assert images.min(axis=(1, 2)).max() < 150
 
 
 def test_many_images_are_cut_off_and_classes_are_repeated():
-  most = _create(num_users=30, max_images_per_user=10_000)
-  cut = _create(num_users=30, max_images_per_user=32)
-  sizes = []
+  most = _create(num_users=8, max_images_per_user=10_000)
+  cut = _create(num_users=8, max_images_per_user=32)
   for user in clients.user_ids(most):
     images, labels = clients.read_client(most, user)
-    sizes.append(len(labels))
     first_images, first_labels = clients.read_client(cut, user)
     assert len(first_labels) == min(32, len(labels))
     np.testing.assert_array_equal(first_labels, labels[:32])
     np.testing.assert_array_equal(first_images, images[:32])
     assert len(np.unique(labels)) < min(36, len(labels))
-  # Lognormal about 64 with a spread of 0.6.
-  assert 50 < np.median(sizes) < 80
-  assert 0.4 < np.std(np.log(sizes)) < 0.8
 
 
 def test_same_user_has_the_same_images_wherever_they_are(task):
@@ -87,14 +73,6 @@ def test_same_user_has_the_same_images_wherever_they_are(task):
   np.testing.assert_array_equal(again, images)
   other = _create(num_users=24, population_seed=4, max_images_per_user=40)
   assert not np.array_equal(clients.read_client(other, "7")[0][:8], images[:8])
-
-
-def test_ten_million_users_are_all_there():
-  task = _create(num_users=10_000_000)
-  assert len(task.train_users) == 10_000_000
-  images, labels = clients.read_client(task, "9999999")
-  assert images.shape == (len(labels), 28, 28, 1)
-  assert len(labels) > 0
 
 
 def test_held_out_are_small_letters_of_writers_who_never_train(task):
@@ -120,10 +98,6 @@ def test_held_out_are_small_letters_of_writers_who_never_train(task):
     ("handwriting", {"image_size": 32}, "image_size must be 28"),
     ("handwriting", {"task_variant": "x"}, "task_variant must be one of all"),
     ("emnist", {"num_users": 3}, "num_users must not be given with task emn"),
-    *(
-      ("omniglot", {option: 3}, f"{option} must not be given with task omnig")
-      for option in ("population_seed", "max_images_per_user")
-    ),
   ],
 )
 def test_mistakes_are_named(name, options, message):

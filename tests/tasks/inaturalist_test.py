@@ -24,7 +24,7 @@ def _prepare(tmp_path, monkeypatch):
   monkeypatch.setattr(photo_jobs, "KNOWN_MD5", {})
 
   def prepare(variant):
-    made_up.write_inaturalist(tmp_path / "source", archived=False)
+    made_up.write_inaturalist(tmp_path / "source")
     made_up.prepare_inaturalist(tmp_path / "source", tmp_path / "data", variant)
     return tmp_path / "data" / variant
 

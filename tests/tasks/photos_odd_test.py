@@ -94,20 +94,20 @@ _ODD_PEOPLE = [
 ]
 
 
-@pytest.mark.parametrize(("commands", "expected"), _ODD_PEOPLE)
-def test_odd_folders_of_people_are_told(tmp_path, create, commands, expected):
-  _change(trees.write_people(tmp_path / "data"), commands)
-  task = create()
-  assert any(re.search(expected, w) for w in task.warnings), task.warnings
-  assert task.one_class_per_user
-
-
-@pytest.mark.parametrize(("commands", "expected"), _ODD_FOLDERS)
-def test_odd_folders_are_told(root, create, commands, expected):
-  _change(root, commands)
+@pytest.mark.parametrize(
+  ("write", "commands", "expected"),
+  [
+    *((trees.write_all, *case) for case in _ODD_FOLDERS),
+    *((trees.write_people, *case) for case in _ODD_PEOPLE),
+  ],
+)
+def test_odd_folders_are_told(tmp_path, create, write, commands, expected):
+  write(tmp_path / "data")
+  _change(tmp_path / "data", commands)
   task = create()
   assert any(re.search(expected, w) for w in task.warnings), task.warnings
   assert not any("\n" in line for line in task.warnings)
+  assert task.one_class_per_user == (write is trees.write_people)
 
 
 @pytest.mark.parametrize(
@@ -224,17 +224,18 @@ def test_fine_tables(create_from_table, table):
   assert len(task.warnings) == 1
 
 
+def _count_images(task):
+  splits = ("validation", "test")
+  held_out = sum(task.load_images(split).labels.size for split in splits)
+  return len(trees.read_labels(task)) + held_out
+
+
 def test_rows_that_are_repeated(create_from_table):
   rows = trees.rows()
   task = create_from_table([*rows, rows[0], rows[0]])
-  assert (
-    "2 rows list an image again and are left out: ann/a/0.jpg"
-    in (task.warnings[0])
-  )
-  ids = "\n".join(clients.user_ids(task))
-  images = len(clients.read_client(task, ids)[1])
-  images += sum(task.load_images(s).labels.size for s in ("validation", "test"))
-  assert images == len(rows)
+  line = "2 rows list an image again and are left out: ann/a/0.jpg"
+  assert line in task.warnings[0]
+  assert _count_images(task) == len(rows)
 
 
 @pytest.mark.parametrize("owners", [("ann", "bob"), ("ann | bob",)])
@@ -247,49 +248,34 @@ def test_an_image_of_two_users_is_left_out(create_from_table, owners):
   assert task.user_meaning.endswith(
     "without the 1 images that several users own"
   )
-  ids = "\n".join(clients.user_ids(task))
-  images = len(clients.read_client(task, ids)[1])
-  images += sum(task.load_images(s).labels.size for s in ("validation", "test"))
-  assert images == len(others)
+  assert _count_images(task) == len(others)
   # Nobody else appears.
   assert len(task.train_users) == len(create_from_table(others).train_users)
 
 
+_SPLIT = _csv(header="image,user,split,label")
+_LISTS = [{**row, "label": [row["label"]]} for row in trees.rows()]
+
+
 @pytest.mark.parametrize(
-  ("table", "expected", "name"),
+  ("table", "expected"),
   [
-    (_csv().replace(b"ann,", b"\xe4,"), "be text in UTF-8", "x.csv"),
-    (_csv(encoding="utf-16"), "be text in UTF-8", "x.csv"),
-    (b"", "have columns image .*no image and no user and no la", "x.csv"),
-    (b"image,user,label\n", "no photo in .*x.csv", "x.csv"),
-    (_csv(header="image,of,label"), "no user among image, of, label", "x.csv"),
-    (
-      _csv(header="image,image,user,label"),
-      "one column image, found 2",
-      "x.csv",
-    ),
-    (_csv() + b"\na.jpg,ann,a,b,c", "line 66: 5 .* first line has 3", "x.csv"),
-    (
-      _csv(header="image,user,split,label").replace(b",ann,", b",ann,dev,"),
-      "split 'dev', which is none of train, validation, test",
-      "x.csv",
-    ),
-    (_csv(header="image,user,split"), "no label among", "x.csv"),
-    (
-      trees.rows(split=lambda *_: "train"),
-      "two classes for validation.*column split",
-      "x.csv",
-    ),
-    (_csv(), "be a Parquet file", "x.parquet"),
-    (
-      [{**row, "label": [row["label"]]} for row in trees.rows()],
-      "hold texts or numbers",
-      "x.parquet",
-    ),
+    (_csv().replace(b"ann,", b"\xe4,"), "be text in UTF-8"),
+    (_csv(encoding="utf-16"), "be text in UTF-8"),
+    (b"", "have columns image .*no image and no user and no la"),
+    (b"image,user,label\n", "no photo in .*x.csv"),
+    (_csv(header="image,of,label"), "no user among image, of, label"),
+    (_csv(header="image,image,user,label"), "one column image, found 2"),
+    (_csv() + b"\na.jpg,ann,a,b,c", "line 66: 5 .* first line has 3"),
+    (_SPLIT.replace(b",ann,", b",ann,dev,"), "split 'dev', which is none of"),
+    (trees.rows(split=lambda *_: "train"), "two classes for .*column split"),
+    (_csv(), "be a Parquet file"),
+    (_LISTS, "be a Parquet file of texts and .* cast from list"),
   ],
   ids=itertools.count(),
 )
-def test_tables_that_are_refused(create_from_table, table, expected, name):
+def test_tables_that_are_refused(create_from_table, table, expected):
+  name = "x.parquet" if "Parquet" in expected else "x.csv"
   message = clients.read_error(create_from_table, table, name)
   assert re.search(expected, message), message
 

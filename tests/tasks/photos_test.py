@@ -54,20 +54,15 @@ def test_users_are_held_out(root, create):
   assert not task.evaluation_on_training_users
   assert not task.held_out_classes_are_new
   assert task.warnings == ()
-  assert task.load_images("test").images[:2].shape == (
-    2,
-    trees.SIDE,
-    trees.SIDE,
-    1,
-  )
+  images = task.load_images("test").images[:2]
+  assert images.shape == (2, trees.SIDE, trees.SIDE, 1)
 
 
-@pytest.mark.parametrize("hold_out", ["classes", "users"])
-def test_people_are_users_and_classes(tmp_path, create, hold_out):
+def test_people_are_users_and_classes(tmp_path, create):
   root = trees.write_people(tmp_path / "data")
 
   def check():
-    task = create(hold_out=hold_out)
+    task = create(hold_out="users")
     assert task.one_class_per_user
     assert not task.evaluation_on_training_users
     assert len(task.train_users) == task.num_train_classes == 8
@@ -87,17 +82,12 @@ def test_people_are_users_and_classes(tmp_path, create, hold_out):
 
 def test_people_of_one_image_are_trained_on(tmp_path, create):
   root = trees.write_people(tmp_path / "data")
+  assert len(create().train_users) == 8
   for person in range(30):
     trees.write(root, f"single {person}/1.jpg")
   task = create()
   # Of the 12 that could be held out, 2 and 2 are.
   assert len(task.train_users) == 38
-
-
-def test_size_and_backbone_follow_from_the_number_of_images(root, create):
-  task = create(image_size=None)
-  assert task.image_shape == (48, 48, 3)
-  assert task.default_backbone == "lenet"
 
 
 class TestIndex:
@@ -123,12 +113,6 @@ class TestIndex:
     (path,) = (tmp_path / "cache").glob("photos_*.sqlite")
     path.write_bytes(path.read_bytes()[:5000])
     assert len(create().train_users) == 4
-
-  def test_photos_that_were_mended_are_seen(self, root, create):
-    (root / "ann" / "a" / "0.jpg").write_bytes(b"")
-    assert "ann/a/0.jpg: empty" in clients.read_error(create)
-    (root / "ann" / "a" / "0.jpg").write_bytes(trees.encode(0))
-    assert not create().bad_examples.lines
 
   def test_a_photo_under_an_old_name_is_seen(self, root, create, monkeypatch):
     create()
@@ -172,9 +156,8 @@ class TestFormats:
   @pytest.mark.parametrize(
     ("form", "suffix"),
     [
-      *(("WEBP", ".webp"), ("BMP", ".bmp"), ("GIF", ".gif"), ("PPM", ".pgm")),
-      *(("TIFF", ".tif"), ("PNG", ".PNG"), ("WEBP", ".jpg"), ("PNG", ".jpg")),
-      *(("JPEG", ".jfif"), ("JPEG", ".jpe")),
+      *(("PPM", ".pgm"), ("TIFF", ".tif"), ("PNG", ".PNG"), ("WEBP", ".jpg")),
+      ("JPEG", ".jfif"),
     ],
   )
   def test_are_read(self, root, create, form, suffix):
@@ -235,11 +218,6 @@ class TestTable:
     assert not task.held_out_classes_are_new
     assert "split column held out" in task.split_description
 
-  def test_a_split_column_may_be_passed_over(self, create_from_table):
-    rows = trees.rows(split=lambda user, _: "train")
-    task = create_from_table(rows, hold_out="classes")
-    assert task.num_train_classes == 4
-
   def test_parquet_with_numbers(self, create_from_table):
     rows = trees.rows()
     for row in rows:
@@ -259,12 +237,7 @@ class TestTable:
       [f"{user}/{label}/1.jpg" for user in trees.USERS for label in "ab"],
       "The 2 classes are too few to hold some out; hold_out=users",
     ),
-    (["1.jpg"], "<user>/<class>/<image>"),
     (["1.jpg"], "1 images lie beside folders"),
-    (
-      ["eve/1.jpg", *(row["image"] for row in trees.rows())],
-      "data_dir must hold <user>/<class>/<image> for all users",
-    ),
     (
       ["eve/1.jpg", *(row["image"] for row in trees.rows())],
       "1 with images in their own folder (eve) and 4 with",
@@ -327,7 +300,9 @@ def test_draws_follow_from_names_alone():
 
 
 def test_tff_can_run_a_client(root, create):
-  computation = create().build_dataset_computation()
-  (batch,) = computation("0")
+  task = create(image_size=None)
+  assert task.image_shape == (48, 48, 3)
+  assert task.default_backbone == "lenet"
+  (batch,) = task.build_dataset_computation()("0")
   assert isinstance(batch["x"], tf.Tensor | np.ndarray)
   assert len(batch["y"]) == 8

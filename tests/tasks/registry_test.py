@@ -31,8 +31,8 @@ def test_unknown_task_is_refused():
     task_lib.create_task("mnist")
 
 
-@pytest.mark.parametrize("number", [2, 3])
-def test_selection_users_do_not_train(tmp_path, number):
+def test_selection_users_do_not_train(tmp_path):
+  number = 2
   synthetic_emnist.write_emnist(tmp_path, num_users=4, examples_per_user=60)
 
   def create(**options):
@@ -81,12 +81,11 @@ def test_selection_users_of_encoded_images(tmp_path):
   assert len(clients.user_ids(task)) == 3
 
 
-@pytest.mark.parametrize("number", [4, 5])
-def test_somebody_has_to_train(number):
-  config = registry.Handwriting(num_users=4, selection_users=number)
+def test_somebody_has_to_train():
+  config = registry.Handwriting(num_users=4, selection_users=4)
   with pytest.raises(
     errors.FieldError,
-    match=rf"selection_users must be less than .* users, 4, found {number}",
+    match=r"selection_users must be less than .* users, 4, found 4",
   ):
     config.create()
 

@@ -4,7 +4,6 @@ import itertools
 import os
 
 import numpy as np
-import pandas as pd
 import pytest
 import tensorflow as tf
 
@@ -26,7 +25,6 @@ from tff_fedemb.data import population
 _USERS, _CAP = 8, 64
 # Of each user, who may have more. What train of 12 classes are eight.
 _IMAGES = 24
-_CLASSES = [f"c{number:02}" for number in range(12)]
 
 
 def _create_emnist(config, directory):
@@ -49,7 +47,7 @@ def _create_omniglot(config, directory):
   return omniglot.create_omniglot_task(config)
 
 
-def _create_gld(config, directory, *, cut=False):
+def _create_cut_gld(config, directory):
   numbers = itertools.count()
 
   def some(count):
@@ -57,42 +55,19 @@ def _create_gld(config, directory, *, cut=False):
 
   for user in range(_USERS):
     photo_files.write(
-      directory / "gld160k/train" / str(user), some(_IMAGES + cut)
+      directory / "gld160k/train" / str(user), some(_IMAGES + 1)
     )
-  if cut:
-    photo_files.cut(directory / "gld160k/train/3", -20)
+  photo_files.cut(directory / "gld160k/train/3", -20)
   photo_files.write(directory / "gld160k/test.tfRecord", some(10))
   return gld.create_gld_task(config)
 
 
-def _create_cut_gld(config, directory):
-  return _create_gld(config, directory, cut=True)
-
-
-def _paths():
-  for user, label, number in itertools.product(
-    range(_USERS), _CLASSES, range(_IMAGES // _USERS)
-  ):
-    yield f"u{user}/{label}/{number}.jpg"
-
-
 def _create_photos(config, directory):
-  for path in _paths():
-    trees.write(directory, path)
+  for user, label, number in itertools.product(
+    range(_USERS), range(12), range(_IMAGES // _USERS)
+  ):
+    trees.write(directory, f"u{user}/c{label:02}/{number}.jpg")
   return photos.create_photos_task(task_config.PhotosConfig(**vars(config)))
-
-
-def _create_table(config, directory):
-  paths = list(_paths())
-  for path in paths:
-    trees.write(directory, path)
-  rows = [[path, *path.split("/")[:2]] for path in paths]
-  table = directory / "table.csv"
-  pd.DataFrame(rows, columns=["image", "user", "label"]).to_csv(table)
-  changes = {"data_dir": None, "table": table}
-  return photos.create_photos_task(
-    task_config.PhotosConfig(**vars(config) | changes)
-  )
 
 
 def _create_handwriting(config, directory):
@@ -106,16 +81,14 @@ def _create_handwriting(config, directory):
 _TASKS = {
   "emnist": _create_emnist,
   "omniglot": _create_omniglot,
-  "gld": _create_gld,
   "gld, a file cut": _create_cut_gld,
   "photos": _create_photos,
-  "photos, a table": _create_table,
   "handwriting": _create_handwriting,
 }
 
 
 # These read users in the order of their identifiers.
-_SORTED = ("emnist", "omniglot", "photos", "photos, a table")
+_SORTED = ("emnist", "omniglot", "photos")
 
 
 @pytest.fixture(name="created", scope="module", params=_TASKS)

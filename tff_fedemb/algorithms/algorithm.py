@@ -46,7 +46,6 @@ class Algorithm(config.Config, abc.ABC):
     self,
     create_backbone_fn: Callable[[], tf.keras.Model],
     *,
-    num_classes: int,
     local: local_training.LocalTraining,
     **options: Any,
   ) -> tff.learning.templates.LearningProcess:
@@ -54,8 +53,8 @@ class Algorithm(config.Config, abc.ABC):
 
     Args:
       create_backbone_fn: Makes a fresh backbone; called while tracing.
-      num_classes: Classes that training tells apart, over all users.
       local: As `self.local`, with what the task and the run have settled.
-      **options: example_type and seed, and of private algorithms aggregator,
+      **options: num_classes that training tells apart, over all users,
+        example_type and seed, and of private algorithms aggregator,
         server_optimizer and wrap_client_update_fn, as of `fedemb.build_fedemb`.
     """

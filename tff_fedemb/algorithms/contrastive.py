@@ -9,12 +9,12 @@ compared in training is what verification compares, the cosines of embeddings.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from etils import epy
 
-from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.algorithms import centralized
@@ -23,6 +23,7 @@ from tff_fedemb.models import heads
 
 with epy.lazy_imports():
   import tensorflow as tf
+  import tensorflow_federated as tff
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,42 +47,13 @@ class OtherViews(heads.Head):
     return tf.linalg.set_diag(cosines / self.temperature, itself)
 
 
-def create_objective(
-  config: local_training.LocalTraining, *, temperature: float = 0.1
-) -> tuple[heads.Head, local_training.LocalTraining]:
-  """Creates what `centralized.build_centralized` trains with.
-
-  The metrics count views as examples; their accuracy is the share of views
-  whose most similar one in the batch is the other of the same image.
-
-  Args:
-    config: Hyperparameters of training; a batch has `batch_size` images and
-      twice as many views.
-    temperature: The cosines of a view with the others are divided by it.
-
-  Returns:
-    A head without weights, and the hyperparameters with two views.
-
-  Raises:
-    errors.FieldError: If there is no augmentation, by which views differ, or
-      `temperature` is not positive.
-  """
-  checks.check_number("temperature", temperature, above=0)
-  if config.augmentation == "none":
-    raise errors.FieldError(
-      "augmentation", "make the views of an image differ", "'none'"
-    )
-  return (
-    OtherViews(temperature=temperature),
-    dataclasses.replace(config, two_views=True),
-  )
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Contrastive(centralized.Centralized):
-  """Contrastive training on pooled data, as `create_objective` says.
+  """Contrastive training on pooled data.
 
-  It has an objective of its own in place of a head.
+  It has an objective of its own in place of a head. The metrics count views as
+  examples, twice as many as images; their accuracy is the share of views whose
+  most similar one in the batch is the other of the same image.
 
   Attributes:
     temperature: The cosines of a view with the others are divided by it.
@@ -91,9 +63,21 @@ class Contrastive(centralized.Centralized):
 
   def __post_init__(self):
     super().__post_init__()
-    self.create_objective(self.local)  # Refuses what makes no views.
+    if self.local.augmentation == "none":
+      raise errors.FieldError(
+        "augmentation", "make the views of an image differ", "'none'"
+      )
 
-  def create_objective(
-    self, local: local_training.LocalTraining
-  ) -> tuple[heads.Head, local_training.LocalTraining]:
-    return create_objective(local, temperature=self.temperature)
+  def build(
+    self,
+    create_backbone_fn: Callable[[], tf.keras.Model],
+    *,
+    local: local_training.LocalTraining,
+    **options: Any,
+  ) -> tff.learning.templates.LearningProcess:
+    head = OtherViews(temperature=self.temperature)
+    return centralized.Centralized(head=head).build(
+      create_backbone_fn,
+      local=dataclasses.replace(local, two_views=True),
+      **options,
+    )

@@ -117,14 +117,7 @@ class FedAvg(algorithm.Algorithm):
     self,
     create_backbone_fn: Callable[[], tf.keras.Model],
     *,
-    num_classes: int,
     local: local_training.LocalTraining,
     **options: Any,
   ) -> tff.learning.templates.LearningProcess:
-    return build_fedavg(
-      create_backbone_fn,
-      self.head,
-      num_classes=num_classes,
-      config=local,
-      **options,
-    )
+    return build_fedavg(create_backbone_fn, self.head, config=local, **options)

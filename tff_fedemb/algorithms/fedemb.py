@@ -118,9 +118,8 @@ class FedEmb(algorithm.Algorithm):
     self,
     create_backbone_fn: Callable[[], tf.keras.Model],
     *,
-    num_classes: int,
     local: local_training.LocalTraining,
     **options: Any,
   ) -> tff.learning.templates.LearningProcess:
-    del num_classes  # A client's head has those that it holds.
+    del options["num_classes"]  # A client's head has those that it holds.
     return build_fedemb(create_backbone_fn, self.head, config=local, **options)

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import dataclasses
+import math
 from typing import Any
 
 from etils import epy
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb.algorithms import schedules
 from tff_fedemb.data import augmentation as augmentation_lib
 from tff_fedemb.models import heads
 
@@ -28,6 +28,13 @@ with epy.lazy_imports():
   import tensorflow_federated as tff
 
 CLIENT_OPTIMIZERS = ("sgd", "sgdm", "adam")
+# Factors of the learning rate by the share of the run that is over; a new
+# schedule is one line here.
+SCHEDULES: dict[str, Callable[[Any], Any] | None] = {
+  "constant": None,
+  "linear": lambda progress: 1.0 - progress,
+  "cosine": lambda progress: 0.5 * (1.0 + tf.cos(math.pi * progress)),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,7 +87,7 @@ class LocalTraining(config_lib.Config):
   )
   schedule: str = config_lib.field(
     "constant",
-    choices=schedules.SCHEDULES,
+    choices=SCHEDULES,
     flag="client_lr_schedule",
     searchable=True,
   )
@@ -141,7 +148,7 @@ class LocalTraining(config_lib.Config):
     Args:
       round_num: The round, int32 scalar, from 0.
     """
-    factor = schedules.SCHEDULES[self.schedule]
+    factor = SCHEDULES[self.schedule]
     if factor is None:
       return tf.constant(1.0)
     progress = tf.cast(round_num, tf.float32) / self.rounds

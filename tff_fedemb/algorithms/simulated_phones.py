@@ -4,7 +4,6 @@ It draws what a phone draws for itself, by the code of `fedemb`, and takes what
 comes back into the learning process in place of a client's computation.
 """
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,32 +63,17 @@ def draw(
   return Drawn(inputs, num_classes, examples.num_skipped)
 
 
-class Counts(NamedTuple):
-  """What a simulation knows of a client beside its delta; no phone sends it.
+def encode_update(update: composition.ClientUpdate) -> bytes:
+  """Makes one string of an update, the client data of `read_update`.
 
-  Attributes:
-    num_examples: Examples it trained on.
-    num_classes: Classes that it holds.
-    num_correct: Examples that it classified rightly.
-    num_skipped: Examples that it left out as unreadable.
-    loss_sum: Sum over its examples.
+  Args:
+    update: Of NumPy arrays and numbers; no phone sends anything of it but the
+      delta.
   """
-
-  num_examples: int = 0
-  num_classes: int = 0
-  num_correct: int = 0
-  num_skipped: int = 0
-  loss_sum: float = 0.0
-
-
-def encode_update(
-  delta: Sequence[np.ndarray],
-  counts: Counts = Counts(),  # noqa: B008
-) -> bytes:
-  """Makes one string of a delta, the client data of `read_update`."""
-  *integers, loss_sum = counts
-  parts = [np.array(integers, "<i8"), np.array(loss_sum, "<f4")]
-  return b"".join(np.asarray(part).tobytes() for part in [*parts, *delta])
+  delta, num_examples, num_classes, loss_sum, num_correct, num_skipped = update
+  integers = [num_examples, num_classes, num_correct, num_skipped]
+  parts = [np.array(integers, "<i8"), np.array(loss_sum, "<f4"), *delta]
+  return b"".join(np.asarray(part).tobytes() for part in parts)
 
 
 @tff.tensorflow.computation(np.str_)

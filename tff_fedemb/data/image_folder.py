@@ -111,18 +111,14 @@ def list_images(
   except OSError as error:
     raise _create_error(name, error) from error
   _, sizes = np.unique(labels, return_counts=True)
-  if for_pairs and (len(sizes) < 2 or max(sizes) < 2):
+  if not paths or (for_pairs and (len(sizes) < 2 or max(sizes) < 2)):
+    least = "two or more " if for_pairs else ""
+    pair = ", and two images or more in one of them" if for_pairs else ""
     raise errors.FieldError(
       name,
-      f"hold two or more sub-folders, one a class, with {', '.join(SUFFIXES)}"
-      " images, and two images or more in one of them",
+      f"hold {least}sub-folders, one a class, with {', '.join(SUFFIXES)}"
+      f" images{pair}",
       f"{len(sizes)} with {len(paths)} images in {folder}",
-    )
-  if not paths:
-    raise errors.FieldError(
-      name,
-      f"hold sub-folders, one a class, with {', '.join(SUFFIXES)} images",
-      f"none in {folder}",
     )
   return ImageFolder(
     tuple(paths), np.array(labels, np.int64), tuple(class_names), tuple(ignored)

@@ -118,7 +118,11 @@ def _unseal(layout: struct.Struct, data: bytes) -> tuple | None:
 
 
 class Trace(contextlib.AbstractContextManager):
-  """An open trace and where its rounds are."""
+  """An open trace and where its rounds are.
+
+  Attributes:
+    num_users: Size of the population.
+  """
 
   def __init__(self, path: str | os.PathLike[str], file: BinaryIO):
     self._path = os.fspath(path)
@@ -137,7 +141,7 @@ class Trace(contextlib.AbstractContextManager):
     header = _unseal(_HEADER, self._file.read(_HEADER_SIZE))
     if header is None or header[0] != _MAGIC:
       raise self._error("a trace of participation", "another file or damage")
-    _, version, self._num_users = header
+    _, version, self.num_users = header
     if version != _VERSION:
       raise self._error(f"a trace of version {_VERSION}", version)
     self._find_rounds()
@@ -190,23 +194,15 @@ class Trace(contextlib.AbstractContextManager):
     )
 
   @property
-  def num_users(self) -> int:
-    """Size of the population."""
-    return self._num_users
-
-  @property
   def num_rounds(self) -> int:
     """Number of rounds in the trace, which are 0 ... num_rounds - 1."""
     return len(self._records)
 
-  def read(
-    self, start: int = 0, stop: int | None = None
-  ) -> Iterator[RecordedRound]:
-    """Reads rounds `start` ... `stop` - 1, all from `start` on if None.
+  def read(self, stop: int | None = None) -> Iterator[RecordedRound]:
+    """Reads rounds 0 ... `stop` - 1, all if None.
 
     Args:
-      start: First round, at least 0.
-      stop: One past the last round, at most `num_rounds`.
+      stop: One past the last round; of fewer rounds all are read.
 
     Yields:
       One round after the other.
@@ -214,8 +210,7 @@ class Trace(contextlib.AbstractContextManager):
     Raises:
       TraceError: If a record is damaged.
     """
-    for round_num in range(self.num_rounds)[start:stop]:
-      yield self._read_round(round_num)
+    yield from map(self._read_round, range(self.num_rounds)[:stop])
 
   def close(self) -> None:
     """Closes the file."""

@@ -31,12 +31,10 @@ _LAYOUT = (
 
 def _refuse_empty(listing: Listing) -> errors.FieldError:
   """Why there is not a single photo."""
-  findings = listing.findings
-  clues = [
-    text.format(number=len(names)) for text, names in findings.odd.items()
-  ]
-  if findings.bad:
-    clues.append(bad_examples.summarize([": ".join(b) for b in findings.bad]))
+  odd, bad = listing.findings.odd, listing.findings.bad
+  clues = [text.format(number=len(names)) for text, names in odd.items()]
+  if bad:
+    clues.append(bad_examples.summarize(list(map(": ".join, bad))))
   found = f"no photo in {listing.place}"
   if clues:
     found += f" ({'; '.join(clues)})"

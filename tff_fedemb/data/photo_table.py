@@ -16,7 +16,6 @@ import re
 import unicodedata
 
 import pyarrow as pa
-from pyarrow import csv as pa_csv
 from pyarrow import parquet
 import pyarrow.compute as pc
 
@@ -30,7 +29,6 @@ _REQUIRED = ("image", "user", "label")
 _SPLIT = "split"
 _SPLITS = {name: i for i, name in enumerate(photo_index.SPLITS)}
 _PARQUET = (".parquet", ".pq")
-_HEAD = 1 << 16
 _DRIVE = re.compile(r"[A-Za-z]:/")
 _FORMS = ("NFC", "NFD")
 _OWNERS = "|"
@@ -45,10 +43,9 @@ def _error(path: pathlib.Path, requirement: str, found: object, advice=""):
   return errors.FieldError("table", requirement, f"{found} in {path}", advice)
 
 
-def _choose_columns(path: pathlib.Path, names: Sequence[str]) -> dict[str, int]:
-  """Where the columns are; they may be written in capitals."""
+def _choose_columns(path: pathlib.Path, plain: Sequence[str]) -> dict[str, int]:
+  """Where the columns are, by their names in small letters."""
   wanted = (*_REQUIRED, _SPLIT)
-  plain = [name.strip().casefold() for name in names]
   for name in wanted:
     if plain.count(name) > 1:
       raise _error(path, f"have one column {name}", plain.count(name))
@@ -57,101 +54,31 @@ def _choose_columns(path: pathlib.Path, names: Sequence[str]) -> dict[str, int]:
     raise _error(
       path,
       "have columns image (a path relative to the table), user and label",
-      f"no {' and no '.join(missing)} among {', '.join(names)[:200] or 'none'}",
+      f"no {' and no '.join(missing)} among {', '.join(plain)[:200] or 'none'}",
     )
   return {name: plain.index(name) for name in wanted if name in plain}
 
 
-@contextlib.contextmanager
-def _refusing(path: pathlib.Path, requirement: str, advice: str = ""):
-  """Tells what cannot be read as a table, and what cannot be opened."""
-  try:
-    yield
-  except OSError as error:
-    raise errors.FieldError(
-      "table", "be a file that can be read", f"{path}: {error.strerror}"
-    ) from error
-  except ValueError as error:
-    found = errors.first_line(error)
-    raise _error(path, requirement, found, advice) from error
-
-
-def _refusing_text(path: pathlib.Path):
-  return _refusing(
-    path, "be text in UTF-8 with separated values", "Save it as CSV UTF-8."
-  )
-
-
-class _Csv:
-  """Values between separators."""
-
-  # Name of a row, and number of the first one.
-  word, first = "line", 2
-
-  def __init__(self, path: pathlib.Path):
-    self._path = path
-    with _refusing_text(path), open(path, "rb") as file:
-      head = file.read(_HEAD)
-      line = head.splitlines()[0].decode("utf-8-sig") if head.strip() else ""
+def _read_csv(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:
+  """Yields numbers of lines and their values, none of a blank line."""
+  with open(path, newline="", encoding="utf-8-sig") as file:
+    line = file.readline()
+    file.seek(0)
     # The separator that splits the line most.
-    self._separator, self.names = max(
-      ((s, next(csv.reader([line], delimiter=s), [])) for s in ",;\t"),
-      key=lambda option: len(option[1]),
+    separator = max(
+      ",;\t", key=lambda s: len(next(csv.reader([line], delimiter=s), []))
     )
-
-  def read(self, bad: dict[int, str]) -> Iterator[pa.RecordBatch]:
-    """Reads rows, blank ones too; notes what is none, by its line's number."""
-
-    def note(row: pa_csv.InvalidRow) -> str:
-      found = f"{row.actual_columns} values, and the first line has"
-      bad[row.number] = f"{found} {row.expected_columns}"
-      return "skip"
-
-    with _refusing_text(self._path):
-      yield from pa_csv.open_csv(
-        self._path,
-        # Threads would not know the numbers of lines.
-        read_options=pa_csv.ReadOptions(use_threads=False),
-        parse_options=pa_csv.ParseOptions(
-          delimiter=self._separator,
-          newlines_in_values=True,
-          ignore_empty_lines=False,
-          invalid_row_handler=note,
-        ),
-        convert_options=pa_csv.ConvertOptions(
-          column_types=dict.fromkeys(self.names, pa.string()),
-          strings_can_be_null=False,
-        ),
-      )
+    reader = csv.reader(file, delimiter=separator)
+    for values in reader:
+      yield reader.line_num, values
 
 
-class _Parquet:
-  """A file of Apache Parquet."""
-
-  word, first = "row", 1
-
-  def __init__(self, path: pathlib.Path):
-    self._path = path
-    with _refusing(path, "be a Parquet file"):
-      self._file = parquet.ParquetFile(path)
-    self.names = self._file.schema_arrow.names
-
-  def read(self, bad: dict[int, str]) -> Iterator[pa.RecordBatch]:
-    """Reads the rows, each of which is one."""
-    del bad
-    with _refusing(self._path, "be a Parquet file"):
-      yield from self._file.iter_batches()
-
-
-def _to_texts(path: pathlib.Path, column: pa.Array) -> list[str]:
+def _to_texts(column: pa.Array) -> list[str]:
   """Texts without space around them; of a number without a point if whole."""
-  try:
-    texts = column.cast(pa.string())
-  except pa.ArrowNotImplementedError as error:
-    raise _error(path, "hold texts or numbers", column.type) from error
   # pandas makes 3 of a column with gaps to 3.0, and no number of a gap.
   is_none = column.is_null(nan_is_null=True)
-  return pc.utf8_trim_whitespace(pc.if_else(is_none, "", texts)).to_pylist()
+  texts = pc.if_else(is_none, "", column.cast(pa.string()))
+  return pc.utf8_trim_whitespace(texts).to_pylist()
 
 
 class TableListing:
@@ -179,13 +106,37 @@ class TableListing:
       raise errors.FieldError("table", "be a file", f"the folder {path}")
     self.findings = photo_folder.Findings()
     self.findings.add_source(self.place)
-    self._table: _Parquet | _Csv = (
-      _Parquet(self.place)
-      if path.suffix.lower() in _PARQUET
-      else _Csv(self.place)
-    )
-    self._columns = _choose_columns(path, self._table.names)
+    self._is_parquet = path.suffix.lower() in _PARQUET
+    with self._refusing():
+      if self._is_parquet:
+        self._names = parquet.read_schema(self.place).names
+      else:
+        _, self._names = next(_read_csv(self.place), (1, []))
+    # Names may be written in capitals.
+    self._plain = [name.strip().casefold() for name in self._names]
+    self._columns = _choose_columns(path, self._plain)
     self.has_splits = _SPLIT in self._columns
+
+  @contextlib.contextmanager
+  def _refusing(self):
+    """Tells what cannot be read as a table, and what cannot be opened."""
+    requirement, advice = (
+      ("be a Parquet file of texts and numbers", "")
+      if self._is_parquet
+      else (
+        "be text in UTF-8 with separated values",
+        "Save it as CSV UTF-8.",
+      )
+    )
+    try:
+      yield
+    except OSError as error:
+      raise errors.FieldError(
+        "table", "be a file that can be read", f"{self.place}: {error.strerror}"
+      ) from error
+    except (ValueError, csv.Error, pa.ArrowNotImplementedError) as error:
+      found = errors.first_line(error)
+      raise _error(self.place, requirement, found, advice) from error
 
   def read_groups(self, column: str) -> Iterator[tuple[str, str, str]]:
     """Yields an owner, the class and the group of each row that has all.
@@ -196,17 +147,14 @@ class TableListing:
     Raises:
       FieldError: If there is no such column, or it cannot be read.
     """
-    plain = [name.strip().casefold() for name in self._table.names]
-    if plain.count(column.strip().casefold()) != 1:
+    plain = column.strip().casefold()
+    if self._plain.count(plain) != 1:
       raise errors.FieldError(
         "group_column",
-        f"be one column of {self.place}: {', '.join(self._table.names)[:200]}",
+        f"be one column of {self.place}: {', '.join(self._names)[:200]}",
         repr(column),
       )
-    places = [
-      *(self._columns[name] for name in ("user", "label")),
-      plain.index(column.strip().casefold()),
-    ]
+    places = [self._plain.index(name) for name in ("user", "label", plain)]
     show = photo_folder.show_name
     for (user, label, group), _ in self._read({}, places):
       if user and label and group:
@@ -215,13 +163,28 @@ class TableListing:
 
   def _read(
     self, bad: dict[int, str], places: Sequence[int]
-  ) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Yields values of rows in columns, and the rows' numbers."""
-    numbers = filter(lambda n: n not in bad, itertools.count(self._table.first))
-    for batch in self._table.read(bad):
-      texts = [_to_texts(self.place, batch[i]) for i in places]
-      # A number is taken where there is a row alone.
-      yield from zip(zip(*texts, strict=True), numbers, strict=False)
+  ) -> Iterator[tuple[Sequence[str], int]]:
+    """Yields values of rows in columns, and the numbers of rows or lines.
+
+    It notes lines with other than the first line's number of values.
+    """
+    with self._refusing():
+      if self._is_parquet:
+        names = [self._names[i] for i in places]
+        numbers = itertools.count(1)
+        file = parquet.ParquetFile(self.place)
+        for batch in file.iter_batches(columns=names):
+          texts = [_to_texts(batch[name]) for name in names]
+          # A number is taken where there is a row alone.
+          yield from zip(zip(*texts, strict=True), numbers, strict=False)
+        return
+      expected = len(self._names)
+      for number, values in itertools.islice(_read_csv(self.place), 1, None):
+        if len(values) == expected:
+          yield [values[i].strip() for i in places], number
+        elif values:
+          found = f"{len(values)} values, and the first line has"
+          bad[number] = f"{found} {expected}"
 
   def list_photos(self) -> Iterator[photo_folder.Photo]:
     """Yields photos; notes what is odd or bad."""
@@ -235,7 +198,7 @@ class TableListing:
     root = os.fspath(self.root)
     for (image, user, label, *split), number in rows:
       if not (image or user or label):
-        continue  # A blank line.
+        continue  # A line of separators alone.
       if what := _find_gap(image, user, label, *split):
         bad[number] = what
         continue
@@ -250,8 +213,9 @@ class TableListing:
           fault,
           _SPLITS[split[0].lower()] if split else -1,
         )
+    word = "row" if self._is_parquet else "line"
     self.findings.bad += [
-      (f"{self._table.word} {number:,}", bad[number]) for number in sorted(bad)
+      (f"{word} {number:,}", bad[number]) for number in sorted(bad)
     ]
 
 

@@ -29,7 +29,8 @@ _INDEX_VERSION = 2
 _HEADER_SIZE = 12
 _FRAME_SIZE = _HEADER_SIZE + 4
 _JPEG_START, _JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
-_FINE, _NO_EXAMPLE, _NO_IMAGE = range(3)
+# The last one is of images that look like no JPEG, until they are decoded.
+_FINE, _NO_EXAMPLE, _NO_IMAGE, _ODD = range(4)
 _FAULTS = {
   _NO_EXAMPLE: (
     f"not a tf.train.Example with one {tfrecord_files.IMAGE_FEATURE} and"
@@ -122,26 +123,26 @@ def read_images(
   return images
 
 
-def _inspect(serialized: bytes) -> tuple[int, int, bool]:
-  """The label, the fault, and whether the image does not look like a JPEG."""
+def _inspect(serialized: bytes) -> tuple[int, int]:
+  """The label and the fault."""
   try:
     features = tf.train.Example.FromString(serialized).features.feature
   except message.DecodeError:
-    return -1, _NO_EXAMPLE, False
+    return -1, _NO_EXAMPLE
   # A feature that is missing has no value.
   images = features[tfrecord_files.IMAGE_FEATURE].bytes_list.value
   labels = features[tfrecord_files.CLASS_FEATURE].int64_list.value
   if len(images) != 1 or len(labels) != 1:
-    return -1, _NO_EXAMPLE, False
+    return -1, _NO_EXAMPLE
   image = images[0]
   is_jpeg = image.startswith(_JPEG_START) and image.endswith(_JPEG_END)
-  return labels[0], _FINE, not is_jpeg
+  return labels[0], _FINE if is_jpeg else _ODD
 
 
 def _scan(
   paths: Sequence[pathlib.Path], description: str | None
-) -> tuple[RecordIndex, np.ndarray]:
-  """Reads all records; also says which images do not look like a JPEG."""
+) -> RecordIndex:
+  """Reads all records."""
   records = []
   sizes = [path.stat().st_size for path in paths]
   ends = np.zeros(len(paths), np.int64)
@@ -170,14 +171,18 @@ def _scan(
     ) from error
   finally:
     logger.setLevel(level)
-  files, offsets, lengths, labels, faults, odd = (
-    np.array(records, np.int64).reshape(-1, 6).T
+  files, offsets, lengths, labels, faults = (
+    np.array(records, np.int64).reshape(-1, 5).T
   )
-  faults = faults.astype(np.uint8)
-  index = RecordIndex(
-    ends, np.array(sizes, np.int64), files, offsets, lengths, labels, faults
+  return RecordIndex(
+    ends,
+    np.array(sizes, np.int64),
+    files,
+    offsets,
+    lengths,
+    labels,
+    faults.astype(np.uint8),
   )
-  return index, np.flatnonzero(odd)
 
 
 def build_index(
@@ -197,8 +202,10 @@ def build_index(
   Raises:
     DataError: If a file cannot be read at all.
   """
-  index, odd = _scan(paths, description)
-  rows = np.flatnonzero(index.fine) if decode_all else odd
+  index = _scan(paths, description)
+  wanted = (_FINE, _ODD) if decode_all else (_ODD,)
+  rows = np.flatnonzero(np.isin(index.faults, wanted))
+  index.faults[rows] = _FINE
   with progress_lib.create_bar(
     description, unit="images decoded", total=rows.size
   ) as progress:

@@ -23,8 +23,6 @@ from tff_fedemb import config
 from tff_fedemb import errors
 from tff_fedemb.deployment import deployment as deployment_lib
 from tff_fedemb.deployment import devices as devices_lib
-from tff_fedemb.deployment import orders
-from tff_fedemb.deployment import participants
 
 # At least so many devices are asked at a time.
 _MIN_ASKED = 2048
@@ -32,6 +30,10 @@ _MIN_ASKED = 2048
 _MAX_ASKED_FOR_ONE = 1000
 # If none is released in so long, none will be.
 _MAX_DAYS_WITHOUT_ROUND = 30
+# Counter of the orders, beside those that devices are drawn by.
+_ORDER = 100
+# Participations so far, and the last round and its end, of who took part never.
+_NEVER = (0, -math.inf, -math.inf)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,6 +89,39 @@ class RoundOutcome:
   bytes_up: int
 
 
+def permute(
+  places: np.ndarray, size: int, *, seed: int, counter: int
+) -> np.ndarray:
+  """Which of `size` slots have these places in a random order.
+
+  A Feistel cipher of the smallest even number of bits that holds them, applied
+  until the result is a slot (Black and Rogaway 2002, "Ciphers with Arbitrary
+  Finite Domains"): all places together are a permutation, of which none but
+  those asked for is computed.
+
+  Args:
+    places: In 0 ... size - 1.
+    size: At least 1.
+    seed: Decides the order, together with the counter.
+    counter: Number of the order.
+  """
+  half = max(math.ceil((size - 1).bit_length() / 2), 1)
+  low_bits = np.uint64((1 << half) - 1)
+  values = np.asarray(places).astype(np.uint64)
+  left_out, others = np.arange(values.size), values.ravel()
+  while left_out.size:
+    left, right = others >> np.uint64(half), others & low_bits
+    for step in range(4):
+      drawn = devices_lib.draw_bits(right, _ORDER, counter, step, seed=seed)
+      drawn &= low_bits
+      left, right = right, left ^ drawn
+    others = (left << np.uint64(half)) | right
+    values.flat[left_out] = others
+    is_outside = others >= size
+    left_out, others = left_out[is_outside], others[is_outside]
+  return values.astype(np.int64)
+
+
 class Simulation:
   """Plays the rounds of a deployment, one after another."""
 
@@ -130,7 +165,7 @@ class Simulation:
     self.min_separation = min_separation
     self.max_participations = max_participations
     self.seed = seed
-    self._participants = participants.Participants()
+    self._participants: dict[int, tuple[int, float, float]] = {}
     self._attempt = 0
     self._round_num = 0
     self._hours = 0.0
@@ -156,9 +191,9 @@ class Simulation:
     self._attempt += 1
     self._hours = outcome.end_hours
     if not outcome.abandoned:
-      self._participants.add(
-        outcome.reported, self._round_num, outcome.end_hours
-      )
+      for slot in outcome.reported.tolist():
+        count, _, _ = self._participants.get(slot, _NEVER)
+        self._participants[slot] = count + 1, self._round_num, outcome.end_hours
       self._round_num += 1
       self._last_release = outcome.end_hours
     elif self._hours - self._last_release > 24 * _MAX_DAYS_WITHOUT_ROUND:
@@ -172,9 +207,9 @@ class Simulation:
 
   def participations(self) -> tuple[np.ndarray, np.ndarray]:
     """Slots of those who took part so far, in order, and their rounds."""
-    slots = self._participants.slots
-    order = np.argsort(slots)
-    return slots[order], self._participants.counts[order]
+    slots = sorted(self._participants)
+    counts = [self._participants[slot][0] for slot in slots]
+    return np.array(slots, np.int64), np.array(counts, np.int64)
 
   def _outcome(
     self, start: float, end: float, share: float, **counts
@@ -195,16 +230,12 @@ class Simulation:
     )
 
   def _may_take_part(self, slots: np.ndarray, hours: float) -> np.ndarray:
-    people = self._participants
-    places = people.find(slots)
-    known = places >= 0
-    allowed, places = ~known, places[known]
-    since = hours - people.last_hours[places]
-    again = since >= self.deployment.server.min_separation_hours
-    again &= self._round_num - people.last_rounds[places] >= self.min_separation
+    found = [self._participants.get(slot, _NEVER) for slot in slots.tolist()]
+    counts, last_rounds, last_hours = np.reshape(found, [-1, 3]).T
+    allowed = hours - last_hours >= self.deployment.server.min_separation_hours
+    allowed &= self._round_num - last_rounds >= self.min_separation
     if self.max_participations is not None:
-      again &= people.counts[places] < self.max_participations
-    allowed[known] = again
+      allowed &= counts < self.max_participations
     return allowed
 
   def _select(self, start: float) -> tuple[np.ndarray, float, float]:
@@ -239,7 +270,7 @@ class Simulation:
     chunks = []
     while asked < limit and found < wanted:
       chunk = min(size, limit - asked)
-      slots = orders.permute(
+      slots = permute(
         np.arange(asked, asked + chunk),
         self.num_users,
         seed=self.seed,

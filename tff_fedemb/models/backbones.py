@@ -98,22 +98,6 @@ BACKBONES = _Backbones(
 )
 
 
-def is_normalization(layer: tf.keras.layers.Layer) -> bool:
-  """Whether a layer is one of normalisation."""
-  layers = tf.keras.layers
-  return isinstance(
-    layer,
-    layers.BatchNormalization
-    | layers.GroupNormalization
-    | layers.LayerNormalization,
-  )
-
-
-def is_embedding(layer: tf.keras.layers.Layer) -> bool:
-  """Whether a layer is a backbone's last one, which makes the embedding."""
-  return layer.name == EMBEDDING
-
-
 def freeze(
   backbone: tf.keras.Model, trainable: str, *, middle: str | None = None
 ) -> None:
@@ -128,13 +112,20 @@ def freeze(
     errors.FieldError: If the choice is unknown, or makes no sense for this
       backbone.
   """
-  if not is_embedding(backbone.layers[-1]):
+  if backbone.layers[-1].name != EMBEDDING:
     raise ValueError(
       f"backbone {backbone.name} must have a last layer named {EMBEDDING!r},"
       f" found {backbone.layers[-1].name!r}."
     )
+  layers = tf.keras.layers
+  normalizations = (
+    layers.BatchNormalization,
+    layers.GroupNormalization,
+    layers.LayerNormalization,
+  )
   has_norm = any(
-    is_normalization(layer) and layer.weights for layer in backbone.layers
+    isinstance(layer, normalizations) and layer.weights
+    for layer in backbone.layers
   )
   makes_sense = {"outer": middle is not None, "norm": has_norm}
   choices = [name for name in TRAINABLE if makes_sense.get(name, True)]
@@ -147,8 +138,8 @@ def freeze(
   for layer in backbone.layers:
     layer.trainable = (
       trainable == "all"
-      or is_embedding(layer)
-      or (trainable != "embedding" and is_normalization(layer))
+      or layer.name == EMBEDDING
+      or (trainable != "embedding" and isinstance(layer, normalizations))
       or (trainable == "outer" and not re.match(middle, layer.name))
     )
 

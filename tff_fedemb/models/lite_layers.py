@@ -17,7 +17,6 @@ from tff_fedemb import errors
 from tff_fedemb.models import blocks
 
 _LOWEST = -1e30
-_ACTIVATIONS = ("linear", "relu", "tanh")
 _POOL = 2
 
 
@@ -31,6 +30,9 @@ def _relu(x):
 def _tanh(x):
   y = tf.tanh(x)
   return y, lambda upstream: upstream * (1.0 - y * y)
+
+
+_ACTIVATIONS = {"linear": tf.identity, "relu": _relu, "tanh": _tanh}
 
 
 @tf.custom_gradient
@@ -168,7 +170,7 @@ def _activate(layer: tf.keras.layers.Layer, x: tf.Tensor) -> tf.Tensor:
   name = getattr(layer.activation, "__name__", "?")
   if name not in _ACTIVATIONS:
     raise _refuse(layer, f", activation {name}")
-  return {"linear": tf.identity, "relu": _relu, "tanh": _tanh}[name](x)
+  return _ACTIVATIONS[name](x)
 
 
 def _run_convolution(layer, weights, x, *, is_trained):

@@ -157,7 +157,7 @@ class Ledger(composition.Account):
   ) -> participation_check.ObservedParticipation:
     return participation_check.observe(
       trace.num_users,
-      trace.read(0, min(self.rounds, trace.num_rounds)),
+      trace.read(self.rounds),
       lag=self.participation.min_separation or 1,
     )
 

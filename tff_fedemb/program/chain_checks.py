@@ -107,7 +107,7 @@ def _check_trace(
     # One round may have begun when the program was killed.
     if begun not in (0, 1) or (begun and is_finished):
       raise _gainsaid(name, f"{trace.num_rounds:,} rounds", chain.rounds)
-    recorded = trace.read(0, chain.rounds)
+    recorded = trace.read(chain.rounds)
     for each, digest in zip(recorded, chain.participants, strict=True):
       if each.digest != digest:
         raise _gainsaid(name, "other users", f"in round {each.number + 1:,}")

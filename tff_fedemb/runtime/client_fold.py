@@ -147,16 +147,6 @@ class ClientFold:
         the call.
     """
     total = self._secure_sums.start_round()
-    return self._fold(prepared, client_ids, skip_fn, total), total
-
-  def _fold(
-    self,
-    prepared: Sequence[Any],
-    client_ids: Sequence[str],
-    skip_fn: Callable[[client_error.ClientError], None] | None,
-    total: secure_sums.RoundTotal,
-  ) -> list[Any]:
-    """Runs the clients and adds up their updates."""
     accumulator = self._kept_zero or self._zero()
     if self._keeps_zero:
       self._kept_zero = accumulator
@@ -168,7 +158,7 @@ class ClientFold:
         for clients in itertools.islice(calls, room):
           pending.append(self._threads.submit(self._train, clients, prepared))
         if not pending:
-          return accumulator
+          return accumulator, total
         # In the queue while it runs, for `_abandon` to find; in no name after
         # that, so that its updates die as soon as they are added.
         futures.wait([pending[0]])

@@ -11,14 +11,13 @@ hundreds of tensors is not taken apart and put together again for every
 computation of a round; `flatten` and `unflatten` convert TFF's structures.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_fedemb.runtime import graph_defs
 from tff_fedemb.runtime import graph_resources
 from tff_fedemb.runtime import graph_session
 
@@ -39,6 +38,69 @@ def _tensor_names(binding: Any, *, role: str) -> list[str]:
     f"{role} must consist of tensors, found a {kind}: datasets have to be"
     " made inside of the computation."
   )
+
+
+def _node_of(tensor: str) -> str:
+  """The name of the node that a tensor, or a control input, comes from."""
+  return tensor.removeprefix("^").partition(":")[0]
+
+
+def _find_ancestors(graph_def: Any, names: Iterable[str]) -> set[str]:
+  """Names of all that some nodes need, with their own."""
+  nodes = {node.name: node for node in graph_def.node}
+  found: set[str] = set()
+  waiting = list(names)
+  while waiting:
+    name = waiting.pop()
+    if name not in found:
+      found.add(name)
+      waiting.extend(map(_node_of, nodes[name].input))
+  return found
+
+
+def _extract(graph_def: Any, tensors: Iterable[str]) -> Any:
+  """Returns the part of a graph that makes some tensors.
+
+  No node of it is bound to the device of another, which may be missing.
+  """
+  needed = _find_ancestors(graph_def, map(_node_of, tensors))
+  part = tf.compat.v1.GraphDef(
+    library=graph_def.library, versions=graph_def.versions
+  )
+  part.node.extend(node for node in graph_def.node if node.name in needed)
+  for node in part.node:
+    node.attr.pop("_class", None)
+  return part
+
+
+def _initialize_first(graph_def: Any, initialize_op: str) -> None:
+  """Has all that may read variables wait until they are initialized.
+
+  Args:
+    graph_def: Is changed.
+    initialize_op: Name of the operation that initializes them.
+  """
+  free = _find_ancestors(graph_def, [initialize_op])
+  for node in graph_def.node:
+    # A node that only passes an argument on has nothing to wait for.
+    if node.op == "Placeholder" or (
+      node.op == "Identity" and _node_of(node.input[0]) in free
+    ):
+      free.add(node.name)
+  for node in graph_def.node:
+    # A node that needs others than these waits with them.
+    if node.name not in free and free.issuperset(map(_node_of, node.input)):
+      node.input.append(f"^{initialize_op}")
+
+
+def _set_constant(graph_def: Any, name: str, value: str) -> None:
+  """Replaces a node by a constant, if there is such a node."""
+  for node in graph_def.node:
+    if node.name == name:
+      node.Clear()
+      node.name, node.op = name, "Const"
+      node.attr["dtype"].type = tf.string.as_datatype_enum
+      node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
 
 
 class ComputationGraph(graph_session.RunnableGraph):
@@ -78,9 +140,9 @@ class ComputationGraph(graph_session.RunnableGraph):
       node.device = node.device or device
     # Distinguishes the sessions of TFF's runtime; nothing of ours reads it.
     token = proto.tensorflow.session_token_tensor_name
-    graph_defs.set_constant(graph_def, graph_defs.node_of(token), "")
+    _set_constant(graph_def, _node_of(token), "")
     if proto.tensorflow.initialize_op:
-      graph_defs.initialize_first(graph_def, proto.tensorflow.initialize_op)
+      _initialize_first(graph_def, proto.tensorflow.initialize_op)
     self._graph_def = graph_def
     self.device = device
     graph = tf.Graph()
@@ -112,7 +174,7 @@ class ComputationGraph(graph_session.RunnableGraph):
     names = [tensor.name for tensor in self.results]
     results = tf.graph_util.import_graph_def(
       # A loop would run side effects that the results do not need.
-      graph_defs.extract(self._graph_def, [*fed, *names]),
+      _extract(self._graph_def, [*fed, *names]),
       input_map=fed,
       return_elements=names,
     )

@@ -49,13 +49,9 @@ _KEEPS_NOTHING = re.compile(
 _HANDLES = (tf.resource.as_datatype_enum, tf.variant.as_datatype_enum)
 
 
-def _has_name(op_def: Any) -> bool:
-  return not _NAMES.isdisjoint(attr.name for attr in op_def.attr)
-
-
 def _keeps_something(op_def: Any) -> bool:
   """Whether a session might keep something of an operation's for others."""
-  if _has_name(op_def):
+  if not _NAMES.isdisjoint(attr.name for attr in op_def.attr):
     return True
   return (
     op_def.is_stateful

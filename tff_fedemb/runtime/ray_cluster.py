@@ -7,7 +7,6 @@ that started them; if that was killed, the next program removes the directory.
 
 from collections.abc import Iterator
 import contextlib
-import dataclasses
 import fcntl
 import importlib
 import logging
@@ -70,32 +69,24 @@ def import_ray() -> Any:
     sys.excepthook = hook
 
 
-@dataclasses.dataclass(frozen=True)
-class Demand:
-  """Resources of a worker.
+def count_workers(
+  resources: dict[str, float], *, cores: int, gpus: float
+) -> int:
+  """How many workers a machine has room for.
 
-  Attributes:
-    cores: Processor cores.
-    gpus: GPUs, or less than one of them.
+  Args:
+    resources: What it has, by Ray's names.
+    cores: Processor cores of a worker.
+    gpus: GPUs of a worker, or less than one of them.
   """
-
-  cores: int
-  gpus: float
-
-  def count_workers(self, resources: dict[str, float]) -> int:
-    """How many workers a machine has room for.
-
-    Args:
-      resources: What it has, by Ray's names.
-    """
-    count = int(resources.get("CPU", 0.0) // self.cores)
-    gpus = resources.get("GPU", 0.0)
-    if not self.gpus:
-      return count
-    if self.gpus < 1:
-      # A worker uses one GPU: what is left of several does not add up.
-      return min(count, int(gpus) * int(1 / self.gpus + 1e-9))
-    return min(count, int(gpus // self.gpus))
+  count = int(resources.get("CPU", 0.0) // cores)
+  there = resources.get("GPU", 0.0)
+  if not gpus:
+    return count
+  if gpus < 1:
+    # A worker uses one GPU: what is left of several does not add up.
+    return min(count, int(there) * int(1 / gpus + 1e-9))
+  return min(count, int(there // gpus))
 
 
 class Cluster:
@@ -111,7 +102,7 @@ class Cluster:
       errors.FieldError: If it cannot be joined, or lacks what is asked for.
     """
     self.ray = import_ray()
-    self.demand = Demand(config.ray_worker_cores, config.ray_worker_gpus)
+    self.cores, self.gpus = config.ray_worker_cores, config.ray_worker_gpus
     self._most_workers = config.ray_workers
     self._directory: _Directory | None = None
     # Whether the head is.
@@ -197,7 +188,8 @@ class Cluster:
 
   def _count_room(self) -> int:
     return sum(
-      self.demand.count_workers(machine) for machine in self._machines()
+      count_workers(machine, cores=self.cores, gpus=self.gpus)
+      for machine in self._machines()
     )
 
   def _machines(self) -> list[dict[str, float]]:
@@ -211,12 +203,11 @@ class Cluster:
       has += f", {unit} {' + '.join(each)}"
     found = self.count_workers()
     if not found:
-      cores, gpus = self.demand.cores, self.demand.gpus
-      name = "ray_worker_gpus" if gpus else "ray_worker_cores"
       raise errors.FieldError(
-        name,
+        "ray_worker_gpus" if self.gpus else "ray_worker_cores",
         "leave room for a worker on a machine of the cluster",
-        f"{cores} cores and {gpus:g} GPUs a worker in a cluster of {has}",
+        f"{self.cores} cores and {self.gpus:g} GPUs a worker in a cluster of"
+        f" {has}",
       )
     if self._most_workers and found < self._most_workers:
       raise errors.FieldError(

@@ -66,7 +66,7 @@ def _map(
   function_there = cluster.ray.put(function)
   results = run_in_order(
     cluster,
-    lambda chunk: [call.remote(cluster.demand.cores, function_there, chunk)],
+    lambda chunk: [call.remote(cluster.cores, function_there, chunk)],
     chunks,
   )
   return (result for (result,) in results)
@@ -90,8 +90,8 @@ def create_task(
     **options: Further ones of `ray.remote`.
   """
   return cluster.ray.remote(
-    num_cpus=cluster.demand.cores,
-    num_gpus=cluster.demand.gpus,
+    num_cpus=cluster.cores,
+    num_gpus=cluster.gpus,
     max_retries=_ATTEMPTS - 1,
     # A process with a GPU is used again like any other: it starts slowly.
     max_calls=0,

@@ -36,23 +36,7 @@ def allow_nested_aggregators() -> None:
 
 
 class TooFewSurvivorsError(errors.FieldError):
-  """A round's secure sum stays hidden: too many of its clients were lost.
-
-  Attributes:
-    num_survivors: Clients that lasted.
-    num_clients: Clients that began.
-  """
-
-  def __init__(self, threshold: float, num_survivors: int, num_clients: int):
-    self.num_survivors = num_survivors
-    self.num_clients = num_clients
-    super().__init__(
-      "secure_sum_threshold",
-      f"be at most the share of a round's clients that last, {num_survivors} of"
-      f" {num_clients}",
-      f"{threshold:.4g}",
-      "The round has changed nothing.",
-    )
+  """A round's secure sum stays hidden: too many of its clients were lost."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,10 +56,6 @@ class SecureSums:
   specs: Sequence[tuple[Any, Any]]
   max_inputs: Sequence[int | None]
   moduli: Sequence[int | None]
-
-  def __bool__(self) -> bool:
-    """Whether the process has any."""
-    return bool(self.specs)
 
   def split(self, update: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """Splits the leaves of a client's work: what is for plain sums comes first.
@@ -173,5 +153,11 @@ class RoundTotal:
     # Shares such as 0.7 of 10 clients are a hair above the number they mean.
     required = math.ceil(threshold * num_clients - 1e-9)
     if self._totals and self._num_survivors < required:
-      raise TooFewSurvivorsError(threshold, self._num_survivors, num_clients)
+      raise TooFewSurvivorsError(
+        "secure_sum_threshold",
+        "be at most the share of a round's clients that last,"
+        f" {self._num_survivors} of {num_clients}",
+        f"{threshold:.4g}",
+        "The round has changed nothing.",
+      )
     return [total if total.ndim else total[()] for total in self._totals]

@@ -27,6 +27,7 @@ import tensorflow_federated as tff
 from tff_fedemb import errors
 from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.algorithms import client_file
+from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import simulated_phones
 from tff_fedemb.data import tensor_files
 from tff_fedemb.runtime import base
@@ -195,7 +196,8 @@ class TfliteRuntime(in_process.InProcessRuntime):
           except ValueError as error:
             self._skipped.append(client_error.ClientError(client_id, error))
             continue
-          updates.append(simulated_phones.encode_update(delta, counts))
+          update = counts._replace(delta=tuple(delta))
+          updates.append(simulated_phones.encode_update(update))
       finally:
         for future in running:
           future.cancel()
@@ -203,8 +205,8 @@ class TfliteRuntime(in_process.InProcessRuntime):
 
   def _run_client(
     self, name: str, client_id: str, round_num: int
-  ) -> tuple[bytes, simulated_phones.Counts]:
-    """Runs a client; returns what it sends, and what a phone would keep."""
+  ) -> tuple[bytes, composition.ClientUpdate]:
+    """Runs a client; returns its delta as sent, and all else of its update."""
     drawn = self._draw(client_id, round_num)
     inputs = {key: value.numpy() for key, value in drawn.inputs.items()}
     holds, delta, stays = (
@@ -226,11 +228,12 @@ class TfliteRuntime(in_process.InProcessRuntime):
       self.peak_memory_bytes, facts["peak_memory_bytes"]
     )
     places = inputs["order"]
-    return delta.read_bytes(), simulated_phones.Counts(
+    return delta.read_bytes(), composition.ClientUpdate(
+      (),
       num_examples=int(np.sum(places >= 0)),
       num_classes=int(drawn.num_classes),
       num_correct=int(facts[client_file.NUM_CORRECT]),
-      num_skipped=int(drawn.num_skipped),
+      num_skipped_examples=int(drawn.num_skipped),
       loss_sum=float(facts[client_file.LOSS_SUM]),
     )
 

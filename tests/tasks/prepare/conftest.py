@@ -12,7 +12,6 @@ from tests.tasks.prepare import made_up
 def _made_up(monkeypatch):
   """Leaves out what only a power cut would show, and publishers' checksums."""
   monkeypatch.setattr(os, "fsync", lambda file: None)
-  monkeypatch.setattr(os, "sync", lambda: None)
   monkeypatch.setattr(photo_jobs, "KNOWN_MD5", {})
 
 

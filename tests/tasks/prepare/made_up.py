@@ -55,9 +55,9 @@ def write_table(path, columns, rows):
   return os.fspath(path)
 
 
-def write_tar(path, contents, mode="w"):
+def write_tar(path, contents):
   """Writes a tar of files and their folders."""
-  with tarfile.open(path, mode) as archive:
+  with tarfile.open(path, "w") as archive:
     for name, content in contents.items():
       folder = tarfile.TarInfo(os.path.dirname(name))
       folder.type = tarfile.DIRTYPE
@@ -92,8 +92,8 @@ def write_gld(folder, *, variant="gld160k", images=None):
   return [folder / name for name in names]
 
 
-def write_inaturalist(folder, *, archived):
-  """Writes what a user downloads; two images are in the archive of tests."""
+def write_inaturalist(folder):
+  """Writes what a user unpacks; two images are those of the tests."""
   folder.mkdir(parents=True)
   write_table(
     folder / "iNaturalist_train.csv",
@@ -103,22 +103,15 @@ def write_inaturalist(folder, *, archived):
   write_table(
     folder / "iNaturalist_test.csv", ("image_id", "class"), INATURALIST_TEST
   )
-  first = {
+  contents = {
     f"train_val_images/Aves/A b/{i}.jpg": create_jpeg(i)
     for i in ("d4", "xx", "c3", "b2", "e5")
   }
-  first["train_val_images/Aves/A b/._d4.jpg"] = b"what macOS adds"
-  second = {f"test2017/{i}.jpg": create_jpeg(i) for i in ("f6", "a1")}
-  for name, contents in (
-    ("train_val_images.tar.gz", first),
-    ("test2017.tar.gz", second),
-  ):
-    if archived:
-      write_tar(folder / name, contents, "w:gz")
-    else:
-      for path, content in contents.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes(content)
+  contents["train_val_images/Aves/A b/._d4.jpg"] = b"what macOS adds"
+  contents |= {f"test2017/{i}.jpg": create_jpeg(i) for i in ("f6", "a1")}
+  for path, content in contents.items():
+    (folder / path).parent.mkdir(parents=True, exist_ok=True)
+    (folder / path).write_bytes(content)
   return folder / "iNaturalist_train.csv", folder / "iNaturalist_test.csv"
 
 

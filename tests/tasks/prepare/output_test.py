@@ -1,12 +1,11 @@
 """Tests of how a preparation goes on, ends, and refuses what is bad."""
 
 import contextlib
+import fcntl
 import itertools
 import json
 import os
-import pathlib
 import shutil
-import tarfile
 
 import pytest
 
@@ -77,28 +76,6 @@ class TestKilled:
     assert made_up.prepare_gld(source, output)
     assert made_up.read_files(output) == reference
 
-  # All that it takes to unpack: two archives of four and two images.
-  @pytest.mark.parametrize(
-    ("owner", "name", "call"),
-    [(tarfile.TarFile, "extractfile", call) for call in (0, 3, 7, 8, 11)]
-    + [(pathlib.Path, "replace", call) for call in range(7)],
-  )
-  def test_while_it_unpacks(
-    self, output, tmp_path, monkeypatch, owner, name, call
-  ):
-    source = tmp_path / "archives"
-    made_up.write_inaturalist(source, archived=True)
-    made_up.prepare_inaturalist(source, tmp_path / "reference")
-    with _killed(monkeypatch, owner, name, call):
-      made_up.prepare_inaturalist(source, output)
-    for image in output.rglob("*.jpg"):
-      if image.parent.name.startswith("."):
-        image.write_bytes(b"half of an image")
-    assert made_up.prepare_inaturalist(source, output)
-    assert made_up.read_files(output) == made_up.read_files(
-      tmp_path / "reference"
-    )
-
   def test_finished_work_is_not_done_again(self, source, output, monkeypatch):
     write = tfrecord_files.write_records
     with _killed(monkeypatch, tfrecord_files, "write_records", 3):
@@ -115,29 +92,6 @@ class TestKilled:
     monkeypatch.setattr(photo_jobs, "compute_md5", None)
     assert made_up.prepare_gld(source, output)
     assert written == ["test.tfRecord"]
-
-  def test_archive_that_is_another_when_it_goes_on(
-    self, source, output, reference, monkeypatch
-  ):
-    with _killed(monkeypatch, tfrecord_files, "write_records", 1):
-      made_up.prepare_gld(source, output)
-    # The same images, at other places.
-    ids = reversed(made_up.GLD_TARS["images_000.tar"])
-    contents = {f"{i}.jpg": made_up.create_jpeg(i) for i in ("aaa", *ids)}
-    made_up.write_tar(source / "images_000.tar", contents)
-    made_up.write_md5(source / "images_000.tar")
-    # Files of unknown origin are written anew.
-    train = output / "other" / "gld160k.partial" / "data" / "train"
-    train.mkdir(parents=True)
-    for name in ("9", "a user of another table"):
-      (train / name).write_bytes(b"")
-    for folder in (output, output / "other"):
-      assert made_up.prepare_gld(source, folder)
-      files = made_up.read_files(folder / "gld160k")
-      assert files == {
-        name.removeprefix("gld160k/"): content
-        for name, content in reference.items()
-      }
 
   def test_before_the_last_step(self, source, output, monkeypatch, capsys):
     # Files of unknown origin are removed first.
@@ -281,13 +235,12 @@ def test_disk_that_is_needed(source, output, monkeypatch, capsys):
   assert written <= needed <= written + 3 * 4096 + 7 * 80
 
 
-def test_second_program_is_refused(source, output, monkeypatch):
-  fetch = photo_jobs.PhotoJob.fetch
+def test_a_second_program_waits(source, output, monkeypatch, reference):
+  def wait(*_):
+    monkeypatch.undo()
+    monkeypatch.setattr(photo_jobs, "KNOWN_MD5", {})
+    assert made_up.prepare_gld(source, output)
 
-  def start_another(job, work):
-    with pytest.raises(errors.DataError, match="one program at a time"):
-      made_up.prepare_gld(source, output)
-    return fetch(job, work)
-
-  monkeypatch.setattr(photo_jobs.PhotoJob, "fetch", start_another)
-  assert made_up.prepare_gld(source, output)
+  monkeypatch.setattr(fcntl, "flock", wait)
+  assert not made_up.prepare_gld(source, output)
+  assert made_up.read_files(output) == reference

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 import tarfile
 
 import pytest
@@ -12,16 +11,14 @@ from tensorflow_federated.python.simulation.datasets import (
 )
 
 from tasks.prepare import inaturalist
+from tasks.prepare import output as output_lib
 from tasks.prepare import photo_jobs
 from tests.tasks.prepare import made_up
 from tff_fedemb import errors
 
 _KNOWN = photo_jobs.KNOWN_MD5
-
-
-def test_known_md5_are_md5():
-  for md5 in _KNOWN.values():
-    assert re.fullmatch("[0-9a-f]{32}", md5)
+_TRAIN = "user_id,geo,image_id,class\n7,x,b,1\n3,y,a,0\nNA,x,c,1\n7,y,a,1\n"
+_TEST = "class,image_id\n4,d\n"
 
 
 @pytest.mark.parametrize("variant", ["gld160k", "gld23k"])
@@ -48,15 +45,12 @@ def test_gld_is_what_tff_writes(tmp_path, output, variant):
   assert os.listdir(output) == [variant]
 
 
-@pytest.mark.parametrize(
-  ("archived", "variant"), [(True, "user_120k"), (False, "geo_1k")]
-)
-def test_inaturalist_is_what_tff_writes(tmp_path, output, archived, variant):
+@pytest.mark.parametrize("variant", ["user_120k", "geo_1k"])
+def test_inaturalist_is_what_tff_writes(tmp_path, output, variant):
   source = tmp_path / "source"
-  tables = made_up.write_inaturalist(source, archived=archived)
+  tables = made_up.write_inaturalist(source)
   assert made_up.prepare_inaturalist(source, output, variant)
-  made_up.write_inaturalist(tmp_path / "unpacked", archived=False)
-  paths = tff_inaturalist._generate_image_map(str(tmp_path / "unpacked"))
+  paths = tff_inaturalist._generate_image_map(str(source))
   split = tff_inaturalist.INaturalistSplit[variant.upper()]
   train, test = map(os.fspath, tables)
   tff_inaturalist._create_train_data_files(
@@ -80,19 +74,6 @@ def test_tar_that_is_unpacked(source, output):
   assert made_up.read_files(source / "output") == made_up.read_files(output)
 
 
-def test_compressed_images_count_twice(tmp_path, output, capsys):
-  made_up.write_inaturalist(tmp_path / "source", archived=True)
-  made_up.prepare_inaturalist(tmp_path / "source", output, dry_run=True)
-  told = capsys.readouterr().out
-  # Six images of 300 kB, unpacked and written, in three files.
-  assert "Disk: 3.61MB needed (estimated, with unpacked images)" in told
-  assert (
-    "Images: 0 found, 6 to be looked for in train_val_images.tar.gz,"
-    " test2017.tar.gz." in told
-  )
-  assert not output.exists()
-
-
 class TestChecksums:
   def test_tars_that_differ_are_all_named(self, source, output):
     notes = [source / f"md5.{name[:-4]}.txt" for name in made_up.GLD_TARS]
@@ -112,39 +93,76 @@ class TestChecksums:
     (source / "md5.images_007.txt").unlink()
     assert made_up.prepare_gld(source, output)
     told = capsys.readouterr().out
-    assert "1 of 2 archives have one; none: images_007.tar." in told
+    assert "Without a checksum: images_007.tar." in told
 
-  def test_of_compressed_archive_and_of_table(
-    self, tmp_path, output, monkeypatch
-  ):
-    source, name = tmp_path / "source", "train_val_images.tar.gz"
-    made_up.write_inaturalist(source, archived=True)
-    right = hashlib.md5((source / name).read_bytes()).hexdigest()
-    monkeypatch.setitem(photo_jobs.KNOWN_MD5, name, "0" * 32)
-    with pytest.raises(errors.DataError, match=f"{name} must have MD5 000"):
-      made_up.prepare_inaturalist(source, output)
-    monkeypatch.setitem(photo_jobs.KNOWN_MD5, name, right)
-    assert made_up.prepare_inaturalist(source, output)
+  def test_of_a_table(self, tmp_path, monkeypatch):
+    made_up.write_inaturalist(tmp_path / "source")
     monkeypatch.setattr(photo_jobs, "KNOWN_MD5", _KNOWN)
     with pytest.raises(errors.DataError, match=r"csv must have MD5 63d5"):
-      inaturalist.create_jobs(source)
+      inaturalist.create_jobs(tmp_path / "source")
+
+
+@pytest.mark.parametrize("size", [0, 700, 3000, None])
+def test_tar_that_was_cut_off(source, output, size):
+  path = source / "images_007.tar"
+  content = path.read_bytes()
+  if size is None:  # Right after the last image.
+    size = len(content.rstrip(b"\0")) // 512 * 512 + 512
+  path.write_bytes(content[:size])
+  with pytest.raises(
+    errors.DataError, match=f"{path.name} must be a whole tar"
+  ):
+    made_up.prepare_gld(source, output)
+
+
+def _read_tables(tmp_path, train=_TRAIN, **options):
+  content = train if isinstance(train, bytes) else train.encode()
+  (tmp_path / "train.csv").write_bytes(content)
+  (tmp_path / "test.csv").write_text(_TEST)
+  return photo_jobs.read_tables(
+    tmp_path / "train.csv",
+    tmp_path / "test.csv",
+    **{"user_column": "user_id", **options},
+  )
+
+
+def test_rows_keep_their_order(tmp_path):
+  files, md5 = _read_tables(tmp_path)
+  assert list(files.items()) == [
+    # Image c is of no user.
+    ("train/7", [output_lib.Row("b", 1), output_lib.Row("a", 1)]),
+    ("train/3", [output_lib.Row("a", 0)]),
+    ("test.tfRecord", [output_lib.Row("d", 4)]),
+  ]
+  assert list(md5.items()) == [
+    ("test.csv", hashlib.md5(_TEST.encode()).hexdigest()),
+    ("train.csv", hashlib.md5(_TRAIN.encode()).hexdigest()),
+  ]
+  files, _ = _read_tables(tmp_path, user_column="geo")
+  assert list(files) == ["train/x", "train/y", "test.tfRecord"]
 
 
 @pytest.mark.parametrize(
-  ("name", "size"),
-  [("images_007.tar", size) for size in (0, 700, 3000, None)]
-  + [("train_val_images.tar.gz", size) for size in (0, 5, 2000, -4)],
+  ("rows", "message"),
+  [
+    (b"", "must be a CSV file in UTF-8.* No columns"),
+    (b"id,class\n1,2\n", "found 1 rows of id, class"),
+    ("", "must have rows, .* found 0 rows of user_id, image_id, class"),
+    ("1,a,x", "found .*'x'.* in row 1"),
+    ("1,a,0\n1,a,-1", "found .*'-1'.* in row 2"),
+    ("1,a,9223372036854775808", "in row 1"),
+    ("1,a", "found .* in row 1"),
+    ("1,,3", "found .* in row 1"),
+    ("NA,a,3", "must have users in column"),
+    ("../1,a,3", "names of files"),
+    ("..,a,3", "names of files"),
+    ("1.partial,a,3", "names of files"),
+    (b"user_id,image_id,class\n\xff,a,3", "CSV file in UTF-8"),
+  ],
 )
-def test_tar_that_was_cut_off(source, output, monkeypatch, name, size):
-  # As in a large archive, its end is not read along with its images.
-  monkeypatch.setattr(photo_jobs, "_CHUNK", 512)
-  prepare = made_up.prepare_gld
-  if name.endswith(".gz"):
-    source, prepare = source / "compressed", made_up.prepare_inaturalist
-    made_up.write_inaturalist(source, archived=True)
-  content = (source / name).read_bytes()
-  if size is None:  # Right after the last image.
-    size = len(content.rstrip(b"\0")) // 512 * 512 + 512
-  (source / name).write_bytes(content[:size])
-  with pytest.raises(errors.DataError, match=f"{name} must be a whole tar"):
-    prepare(source, output)
+def test_bad_table_is_named(tmp_path, rows, message):
+  header = "user_id,image_id,class\n"
+  content = rows if isinstance(rows, bytes) else header + rows
+  with pytest.raises(errors.DataError, match=message) as caught:
+    _read_tables(tmp_path, content)
+  assert str(tmp_path / "train.csv") in str(caught.value)

@@ -1,6 +1,5 @@
 """Tests of what all generators do alike: files kept, refused, shown."""
 
-import itertools
 import pathlib
 
 import pytest
@@ -37,19 +36,15 @@ def _write(task, directory, **changes):
   return registry.WRITERS[task](directory, **arguments)
 
 
-@pytest.fixture(name="written", scope="module", params=sorted(_NAMES))
-def _written(request, tmp_path_factory):
-  directory = tmp_path_factory.mktemp(request.param)
-  _write(request.param, directory)
-  return request.param, directory
-
-
 def test_every_generator_is_tested():
   assert set(_NAMES) == set(registry.WRITERS) == set(registry.ROWS)
 
 
-def test_the_seed_makes_the_bytes(written, tmp_path):
-  task, directory = written
+# Task emnist draws what emnist_compact draws.
+@pytest.mark.parametrize("task", sorted(_NAMES.keys() - {"emnist"}))
+def test_the_seed_makes_the_bytes(task, tmp_path):
+  directory = tmp_path / "first"
+  _write(task, directory)
   names = [path.name for path in directory.iterdir()]
   assert sorted(names) == [".generator.json", *_NAMES[task]]
   _write(task, tmp_path / "same")
@@ -59,21 +54,11 @@ def test_the_seed_makes_the_bytes(written, tmp_path):
   assert not set(other.values()) & set(_contents(directory).values())
 
 
-def test_what_was_made_the_same_way_is_kept(written):
-  task, directory = written
-  before = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
-  _write(task, directory)
-  for changes in ({"num_users": 2}, {"seed": 4}):
-    with pytest.raises(errors.DataError, match=r"found .* num_users=1, seed=3"):
-      _write(task, directory, **changes)
-  after = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
-  assert after == before
-
-
 @pytest.mark.parametrize(
   ("task", "arguments"),
   [
-    *itertools.product(_NAMES, ({"num_users": 0}, {"seed": -1})),
+    ("gld", {"num_users": 0}),
+    ("omniglot", {"seed": -1}),
     ("emnist", {"examples_per_user": 15}),
     ("digiface", {"num_users": 100_001}),
   ],
@@ -89,7 +74,8 @@ def test_arguments_out_of_range_are_refused(task, arguments, tmp_path):
 
 @pytest.mark.parametrize("task", _NAMES)
 def test_rows_of_a_contact_sheet_differ(task, tmp_path):
-  rows = [registry.ROWS[task](3, number) for number in range(2)]
+  given = store.Config(num_users=2, seed=3)
+  rows = [registry.ROWS[task](given, number) for number in range(2)]
   assert len(rows[0]) == (
     62 if "emnist" in task else 20 if task == "omniglot" else 12
   )

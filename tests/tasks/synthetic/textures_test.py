@@ -8,7 +8,6 @@ import pytest
 from sklearn import neighbors
 
 from tasks.synthetic import textures
-from tff_fedemb.evaluation import verification
 
 _NUM_CLASSES, _NUM_IMAGES, _SIDE = 20, 12, 48
 
@@ -32,13 +31,6 @@ def _pictures():
 def test_every_argument_changes_the_picture_and_nothing_else_does(name):
   np.testing.assert_array_equal(_draw(), _draw())
   assert np.mean(_draw() != _draw(**{name: 7})) > 0.5
-
-
-@pytest.mark.parametrize("size", [(112, 112), (90, 160), (20, 5)])
-def test_any_size(size):
-  picture = _draw(size)
-  assert (picture.shape, picture.dtype) == ((*size, 3), np.uint8)
-  assert picture.std() > 5
 
 
 def test_users_differ_by_their_colours():
@@ -78,9 +70,6 @@ def test_classes_are_not_known_by_their_colours(pictures):
   colours = images.mean(axis=(1, 2))
   # Chance is 11 / 239, or 0.046, with a standard error of 0.014.
   assert _nearest_neighbour_accuracy(colours, labels) < 0.1
-  result = verification.evaluate_pairs(colours - colours.mean(axis=0), labels)
-  assert result.recall_at_far[1e-3] < 0.02
-  assert result.auc < 0.6
 
 
 def test_classes_are_known_by_their_edges(pictures):
