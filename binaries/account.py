@@ -147,10 +147,7 @@ class _Account:
       parser, "mechanism", aggregators.AGGREGATORS, skip=choice_flags.PLANNED
     )
     self._participation = choice_flags.ChoiceFlags(
-      parser,
-      "participation",
-      participations.PARTICIPATIONS,
-      skip=("regroup_clients",),
+      parser, "participation", participations.PARTICIPATIONS
     )
     plan = {*_NEEDED, *self._participation.names, *self._mechanism.names}
     account = {*plan, "delta", "accountant"}

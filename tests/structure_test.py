@@ -79,10 +79,7 @@ _TESTED_THROUGH = {
   "tasks.user_photos": "tests/tasks/gld_test.py",
   "tff_fedemb.data.tfds_directories": "tests/tasks/tfds_test.py",
   "tff_fedemb.models.sequences": "tests/models/backbones_test.py",
-  **{
-    f"tff_fedemb.aggregators.{name}": "tests/aggregators/mechanisms_test.py"
-    for name in ("query_mean", "recurrence")
-  },
+  "tff_fedemb.aggregators.query_mean": "tests/aggregators/mechanisms_test.py",
   **{
     f"tff_fedemb.data.photo_{name}": "tests/tasks/photos_test.py"
     for name in ("checks", "folder", "index", "listing", "splits", "table")

@@ -7,13 +7,12 @@ from tff_fedemb.strategies import tree
 CASES = cases.Cases(
   options={
     **adaptive_clipping_test.OPTIONS,
-    **{"restart_every": 4, "restart_warmup": 2, "noise_seed": 0},
+    **{"restart_every": 4, "noise_seed": 0},
   },
   searchable=frozenset(adaptive_clipping_test.OPTIONS),
-  strategy=tree.TreeStrategy(4, 2),
+  strategy=tree.TreeStrategy(4),
   clipping=[
     cases.Slow(restart_every=1),
-    {"restart_every": 4},
     {"restart_every": 2, **adaptive_clipping_test.OTHER},
   ],
   noisy=[
@@ -23,6 +22,6 @@ CASES = cases.Cases(
   once=[cases.Slow(restart_every=5)],
   mistakes=[
     ({}, "restart_every must be given .* found None"),
-    *adaptive_clipping_test.too_noisy(restart_every=4),
+    adaptive_clipping_test.too_noisy(restart_every=4),
   ],
 )

@@ -1,16 +1,12 @@
 """Cases of the Gaussian mechanism, and of what all have in common."""
 
-import math
-
 from tests.aggregators import cases
 
 CASES = cases.Cases(
   copies=[({}, 0)],
   mistakes=[
     ({"clients_per_round": 0}, "clients_per_round .* found 0"),
-    ({"clients_per_round": math.nan}, "be positive, found nan"),
     ({"clip_norm": -1.0}, "clip_norm must be positive, found -1"),
-    ({"clip_norm": math.inf}, "clip_norm .* positive, found inf"),
     ({"noise_multiplier": -1.0}, "must be 0 or in .* found -1"),
     (
       {"noise_multiplier": 1e-7},

@@ -8,27 +8,19 @@ import pytest
 from tests.aggregators import released
 
 
-def _update(norm, position=0):
+def _update(norm):
+  """Of two tensors, whose norm is that of both together."""
   update = np.zeros(released.SIZE)
-  update[position] = norm
+  update[[0, 4]] = 0.6 * norm, 0.8 * norm
   return update
-
-
-def test_norm_is_that_of_all_tensors(create_aggregation):
-  aggregation = create_aggregation("none", clients_per_round=4.0)
-  report = aggregation.run([[_update(3.0, 0) + _update(4.0, 4)]]).reports[0]
-  assert report["median_update_norm"] == pytest.approx(5.0, rel=0.003)
 
 
 @pytest.mark.parametrize(
   ("norms", "median"),
   [
-    ((0.0,), 0.0),
     ((0.0, 0.0, 7.0), 0.0),
-    ((1e-5,), 1e-5),
     # The lower of the two in the middle.
     ((1.0, 2.0, 3.0, 4.0), 2.0),
-    ((3e7, 4e7, 5e7), 4e7),
     # Off the ends of the scale.
     ((1e-12,), 0.0),
     ((1e12,), 1e8),

@@ -192,14 +192,9 @@ def test_state_determines_the_noise(noisy, name, options):
   assert np.mean(first != second) > 0.99
 
 
-@pytest.mark.parametrize(
-  ("name", "options"), cases.params("once", correlated=True)
-)
-def test_seed_for_tests_is_shared(name, options):
+def test_seed_for_tests_is_shared():
   first, second, another = (
-    released.Noise(name, **_noisy(name, {"noise_seed": seed, **options})).draw(
-      4
-    )[0]
+    released.Noise("blt", **_noisy("blt", {"noise_seed": seed})).draw(4)[0]
     for seed in (7, 7, 8)
   )
   assert np.all(first)

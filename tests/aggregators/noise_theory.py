@@ -6,7 +6,7 @@ whitened, with the Cholesky factor of R R^T; if it is as it should be, that
 leaves independent standard normal numbers, whatever R is.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import itertools
 
 import numpy as np
@@ -21,22 +21,27 @@ from tff_fedemb.strategies import tree
 FALSE_ALARM_RATE = 1e-6
 
 
-def _starts(
-  rounds: int, restart_every: int | None, first_restart_after: int | None
-) -> list[int]:
+def _starts(rounds: int, restart_every: int | None) -> list[int]:
   """First round of each tree."""
-  period = restart_every or rounds
-  return [0, *range(first_restart_after or period, rounds, period)]
+  return [*range(0, rounds, restart_every or rounds)]
 
 
-def node_matrix(
-  rounds: int,
-  restart_every: int | None = None,
-  first_restart_after: int | None = None,
-) -> np.ndarray:
+def all_participations(
+  rounds: int, min_separation: int, most: int, first: int = 0
+) -> Iterator[list[int]]:
+  """Yields every way to be in at most so many rounds, so far apart."""
+  yield []
+  for start in range(first, rounds if most else first):
+    for rest in all_participations(
+      rounds, min_separation, most - 1, start + min_separation
+    ):
+      yield [start, *rest]
+
+
+def node_matrix(rounds: int, restart_every: int | None = None) -> np.ndarray:
   """Which rounds are below which complete node, [nodes, rounds]."""
   rows = []
-  starts = _starts(rounds, restart_every, first_restart_after)
+  starts = _starts(rounds, restart_every)
   for start, end in itertools.pairwise([*starts, rounds]):
     length = 1
     while length <= end - start:
@@ -49,9 +54,7 @@ def node_matrix(
 
 
 def tree_noise_matrix(
-  rounds: int,
-  restart_every: int | None = None,
-  first_restart_after: int | None = None,
+  rounds: int, restart_every: int | None = None
 ) -> np.ndarray:
   """R of the efficient tree, [rounds, nodes].
 
@@ -60,8 +63,8 @@ def tree_noise_matrix(
   and Markov) from the nodes that are complete by then, in the present tree. A
   round's noise is what the estimate's changes by.
   """
-  nodes = node_matrix(rounds, restart_every, first_restart_after)
-  starts = _starts(rounds, restart_every, first_restart_after)
+  nodes = node_matrix(rounds, restart_every)
+  starts = _starts(rounds, restart_every)
   prefixes = np.zeros((rounds, len(nodes)))
   for t in range(rounds):
     start = max(first for first in starts if first <= t)
@@ -97,9 +100,7 @@ def noise_matrix(
     case None:
       return np.eye(rounds)
     case tree.TreeStrategy():
-      return tree_noise_matrix(
-        rounds, strategy.restart_every, strategy.first_restart_after
-      )
+      return tree_noise_matrix(rounds, strategy.restart_every)
     case blt.BltStrategy():
       matrix = blt_matrix(strategy.decays, strategy.weights, rounds)
     case banded.BandedToeplitzStrategy():

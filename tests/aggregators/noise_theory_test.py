@@ -1,6 +1,5 @@
 """Tests of what the tests of noise would catch, and of their theory."""
 
-import itertools
 import math
 
 import numpy as np
@@ -62,12 +61,6 @@ def test_strategies_by_hand():
   )
 
 
-@pytest.mark.parametrize("name", sorted(_MATRICES))
-def test_sound_noise_raises_no_alarm(name):
-  _, noise = _draw(_MATRICES[name])
-  assert not noise_theory.alarms(noise, _MATRICES[name])
-
-
 def test_rate_of_small_p_values_is_as_stated():
   # Whitened noise that is right has p-values that are uniform: of 40 x 11 (all
   # but the corrected one) about 5 % are below 0.05. If those of a draw were one
@@ -86,10 +79,6 @@ def _repeat(fresh):
   fresh[10, 1] = fresh[4, 1]
 
 
-def _share_in_a_round(fresh):
-  fresh[6, 0] = fresh[6, 1]
-
-
 def _share_with_the_next_round(fresh):
   # A seed that moves on by one where each round uses two.
   fresh[1:, 0] = fresh[:-1, 1]
@@ -103,10 +92,6 @@ def _smooth(fresh):
   fresh[:, 0, 1:] += 0.05 * fresh[:, 0, :-1]
 
 
-def _shift(fresh):
-  fresh += 0.04
-
-
 def _change_shape(fresh):
   # The same variance.
   fresh[...] = np.random.default_rng(1).laplace(
@@ -118,14 +103,13 @@ def _change_shape(fresh):
   ("change", "names", "alarm"),
   [
     (_repeat, _MATRICES, "any two tensors"),
-    (_share_in_a_round, _MATRICES, "any two tensors"),
     (_share_with_the_next_round, _MATRICES, "any two tensors"),
     (_louder_round, ["blt"], "variance in round 9"),
     (_smooth, ["blt"], "neighbours in tensor 0"),
-    (_shift, ["independent"], "mean of tensor 1"),
+    (lambda z: np.add(z, 0.04, z), ["independent"], "mean of tensor 1"),
     (_change_shape, ["independent"], "shape of tensor 0"),
-    (lambda fresh: np.multiply(fresh, 0.95, fresh), _MATRICES, "variance"),
-    (lambda fresh: np.multiply(fresh, 1.05, fresh), _MATRICES, "variance"),
+    (lambda z: np.multiply(z, 0.95, z), _MATRICES, "variance"),
+    (lambda z: np.multiply(z, 1.05, z), ["tree"], "variance"),
   ],
 )
 def test_wrong_noise_raises_an_alarm(change, names, alarm):
@@ -136,12 +120,11 @@ def test_wrong_noise_raises_an_alarm(change, names, alarm):
     assert alarm in noise_theory.alarms(np.tensordot(matrix, fresh, 1), matrix)
 
 
-@pytest.mark.parametrize(
-  ("stated", "run"), itertools.permutations(sorted(_MATRICES), 2)
-)
-def test_wrong_strategy_raises_an_alarm(stated, run):
+@pytest.mark.parametrize("run", _MATRICES)
+def test_wrong_strategy_raises_an_alarm_and_sound_noise_none(run):
   _, noise = _draw(_MATRICES[run])
-  assert noise_theory.alarms(noise, _MATRICES[stated])
+  for stated, matrix in _MATRICES.items():
+    assert bool(noise_theory.alarms(noise, matrix)) == (stated != run)
 
 
 def test_wrong_parameter_raises_an_alarm():

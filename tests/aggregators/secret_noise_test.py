@@ -8,7 +8,6 @@ import tensorflow as tf
 from tff_fedemb.aggregators import banded
 from tff_fedemb.aggregators import correlated_query
 from tff_fedemb.aggregators import secret_noise
-from tff_fedemb.aggregators import tree_query
 from tff_fedemb.privacy import arithmetic
 from tff_fedemb.strategies import banded as strategy
 
@@ -41,17 +40,17 @@ def _drawn(monkeypatch):
 
 
 def test_every_draw_has_numbers_of_its_own(drawn, monkeypatch):
-  # Three chunks of the first tensor and a rest; in forty rounds.
+  # Three chunks of the first tensor and a rest; in ten rounds.
   monkeypatch.setattr(secret_noise, "_CHUNK", 2)
   specs = (tf.TensorSpec([7]), tf.TensorSpec([]))
   generator = secret_noise.SecretNoiseGenerator(1.0, specs)
   state = generator.initialize()
-  for _ in range(40):
+  for _ in range(10):
     _, state = generator.next(state)
   query = secret_noise.SecretGaussianSumQuery(1.0, 1.0)
-  for _ in range(40):
+  for _ in range(10):
     _draw(query, (tf.zeros([7]), tf.zeros([])))
-  assert len(drawn) == 40 * 2 * 5
+  assert len(drawn) == 10 * 2 * 5
   assert len(set(drawn)) == len(drawn)
 
 
@@ -80,10 +79,8 @@ def _bits_to_normal(high, low):
   return np.stack(pair[::-1] if low >> 62 & 1 else pair)
 
 
-@pytest.mark.parametrize("spare", [0, 1, 2**9 - 1])
-@pytest.mark.parametrize(
-  "high", [0, 1, 2, 2**18, 2**40, 2**63, 2**64 - 2**20, 2**64 - 1]
-)
+@pytest.mark.parametrize("spare", [0, 2**9 - 1])
+@pytest.mark.parametrize("high", [0, 1, 2**18, 2**63, 2**64 - 1])
 def test_numbers_are_those_of_the_bits(high, spare, monkeypatch):
   """To 2^-49 of the standard deviation; to 2^-48 for the largest."""
   lows = [(i << 64) // 50 >> 9 << 9 | spare for i in range(50)]
@@ -176,15 +173,6 @@ def test_runs_and_generators_differ_in_all_their_bits():
   assert np.all(np.abs(shares - 0.5) < 7 * 0.025)
 
 
-def test_seed_of_the_program_does_not_make_calls_alike():
-  # Whoever seeds TensorFlow for the sake of the data gets no known noise.
-  words = []
-  for _ in range(2):
-    tf.random.set_seed(1)
-    words.append(secret_noise.draw_words([2]).numpy())
-  assert np.all(words[0] != words[1])
-
-
 def test_sum_and_noise_are_on_a_common_grid():
   """Sums that differ have results in the same places.
 
@@ -201,7 +189,7 @@ def test_sum_and_noise_are_on_a_common_grid():
       clip_norm=3.0,
       stddev=1.5,
     ),
-    tree_query.TreeSumQuery(specs, clip_norm=3.0, stddev=1.5),
+    correlated_query.TreeSumQuery(specs, clip_norm=3.0, stddev=1.5),
   ]
   states = [query.initial_global_state() for query in queries]
   for value in (0.1, 0.3, 1e3 + 0.3) * 5:
@@ -227,12 +215,6 @@ def test_rounding_is_within_what_the_noise_is_raised_by():
     assert np.log2(grid) == np.round(np.log2(grid))
     assert grid * size**0.5 <= secret_noise.ROUNDING * clip_norm
     assert 2 * grid * size**0.5 > secret_noise.ROUNDING * clip_norm
-
-
-def test_no_noise_changes_nothing():
-  total = (tf.constant([0.1, 0.3]),)
-  query = secret_noise.SecretGaussianSumQuery(1.0, 0.0)
-  np.testing.assert_array_equal(_draw(query, total)[0], total[0])
 
 
 def test_shapes_and_scale():

@@ -188,7 +188,6 @@ def test_cohorts_can_be_drawn_from_the_users(parsed, task, algorithm, size):
     users_per_round=clients * values["users_per_client"],
     users_per_client=values["users_per_client"],
     min_separation=values.get("min_separation"),
-    regroup_clients=values.get("regroup_clients"),
   )
   sizes = [len(client) for client in claim.sample(0, key=1)]
   assert len(sizes) == clients

@@ -8,10 +8,15 @@ import numpy as np
 import pytest
 
 from tff_fedemb.data import participation_trace
+from tff_fedemb.participation import b_min_sep
+from tff_fedemb.participation import balls_in_bins
+from tff_fedemb.participation import check_ins
+from tff_fedemb.participation import cyclic_poisson
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import participation
 from tff_fedemb.participation import poisson
+from tff_fedemb.participation import random_allocation
 from tff_fedemb.participation import registry
 from tff_fedemb.privacy import ledger as ledger_lib
 
@@ -90,8 +95,13 @@ def test_a_class_that_is_not_registered_cannot_be_stored():
     fixed_size.FixedSize(1_000, 10, users_per_client=5),
     poisson.Poisson(50, 5, known_schedule=True, max_participations=3),
     min_separation.MinSeparation(
-      50, 5, min_separation=10, max_participations=3, regroup_clients=False
+      50, 5, min_separation=10, max_participations=3
     ),
+    cyclic_poisson.CyclicPoisson(50, 5, period=3),
+    random_allocation.RandomAllocation(50, 5, period=2),
+    b_min_sep.BMinSep(50, 5, min_separation=3),
+    balls_in_bins.BallsInBins(50, 5),
+    check_ins.CheckIns(10, 2, min_separation=3, equal_work=True),
   ],
 )
 def test_participations_survive_json(claim):
@@ -114,14 +124,7 @@ def test_participations_survive_json(claim):
       {"max_participations": 2},
       "unless its schedule is known: .* 2",
     ),
-    ("fixed_size", {"regroup_clients": False}, "regroup_clients must not be"),
     ("min_separation", {"min_separation": 6}, "at most 5, the rounds in wh"),
-    ("min_separation", {"min_separation": 0}, "at least 1, found 0"),
-    (
-      "min_separation",
-      {"min_separation": 4, "regroup_clients": False},
-      "regroup_clients must be true unless min_separation is the 5 rounds",
-    ),
   ],
 )
 def test_mistakes_are_named(name, options, message):

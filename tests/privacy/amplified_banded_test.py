@@ -8,16 +8,13 @@ import pytest
 from scipy import special
 
 from tests.aggregators import noise_theory
+from tests.privacy import gaussian
 from tff_fedemb import errors
 from tff_fedemb.participation import cyclic_poisson
-from tff_fedemb.participation import poisson
 from tff_fedemb.privacy import composition
-from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
 from tff_fedemb.strategies import banded
-from tff_fedemb.strategies import blt
 from tff_fedemb.strategies import strategy as strategy_lib
-from tff_fedemb.strategies import tree
 
 _USERS = (10_000_000, 131_072)
 _ROUNDS = 800
@@ -50,9 +47,7 @@ def _plan(noise_multiplier, bands, period=None, **options):
   ("noise_multiplier", "bands", "expected"),
   [
     (4.0, 16, "2.013"),
-    (4.0, 4, "0.938"),
     (4.0, 1, "0.445"),
-    (8.0, 16, "0.919"),
     (8.0, 4, "0.437"),
     (8.0, 1, "0.215"),
   ],
@@ -72,19 +67,16 @@ def test_table_of_amplified_banded_noise(noise_multiplier, bands, expected):
   assert epsilon - 0.007 < found["pld"] <= epsilon < found["rdp"]
 
 
-@pytest.mark.parametrize(
-  ("noise_multiplier", "expected"), [(4.0, "4.449"), (8.0, "2.089")]
-)
-def test_table_of_unamplified_banded_noise(noise_multiplier, expected):
+def test_table_of_unamplified_banded_noise():
   # A pass takes 77 rounds, of which 800 have at most 11.
-  accountant = dp_accounting.pld.PLDAccountant()
-  accountant.compose(dp_accounting.GaussianDpEvent(noise_multiplier), 11)
-  assert f"{accountant.get_epsilon(_DELTA):.3f}" == expected
+  for noise_multiplier, expected in ((4.0, "4.449"), (8.0, "2.089")):
+    epsilon = gaussian.exact_epsilon([noise_multiplier] * 11, _DELTA)
+    assert f"{epsilon:.3f}" == expected
   known = _claim(76, known_schedule=True)
   ((event, count),) = composition.composed_events(
-    [(dp_accounting.GaussianDpEvent(noise_multiplier), _ROUNDS)], known
+    [(dp_accounting.GaussianDpEvent(4.0), _ROUNDS)], known
   )
-  assert (event, count) == (dp_accounting.GaussianDpEvent(noise_multiplier), 11)
+  assert (event, count) == (dp_accounting.GaussianDpEvent(4.0), 11)
   with pytest.raises(errors.FieldError, match=r"period must be at most .* 77"):
     _claim(77)
 
@@ -121,28 +113,6 @@ def test_the_rounds_with_least_noise_may_be_those_of_a_block():
   ]
 
 
-@pytest.mark.parametrize(
-  ("strategy", "message"),
-  [
-    (tree.TreeStrategy(), "mechanism must be banded or .* found tree"),
-    (
-      blt.BltStrategy(decays=(0.5,), weights=(0.2,)),
-      "mechanism must be banded or .* found blt",
-    ),
-    (
-      banded.BandedToeplitzStrategy((1.0, 0.5, 0.25)),
-      "num_bands must be at most 2, .* found 3",
-    ),
-  ],
-)
-def test_noise_that_mixes_the_rounds_of_a_user_is_not_amplified(
-  strategy, message
-):
-  counts = [(strategy_lib.CorrelatedGaussianDpEvent(6.0, strategy), 9)]
-  with pytest.raises(errors.FieldError, match=message):
-    composition.composed_events(counts, _claim(2))
-
-
 def test_nothing_is_amplified_where_the_schedule_is_known():
   known = _claim(4, known_schedule=True)
   report = planning.create_report(
@@ -153,16 +123,6 @@ def test_nothing_is_amplified_where_the_schedule_is_known():
     planning.create_plan("banded", known, 800, 4.0, _DELTA)
   )
   assert report.epsilon_with_secret_sampling < report.epsilon / 10
-
-
-def test_period_one_is_poisson_sampling():
-  claim = poisson.Poisson(*_USERS)
-  counts = [(dp_accounting.GaussianDpEvent(4.0), _ROUNDS)]
-  assert composition.composed_events(
-    counts, _claim(1)
-  ) == composition.composed_events(counts, claim)
-  account = composition.Account(_claim(1), delta=1e-6, history=counts)
-  assert epsilon_lib.zcdp(account) is None
 
 
 def _losses(
@@ -184,8 +144,7 @@ def _losses(
   return loss if with_user else -loss
 
 
-@pytest.mark.parametrize("block", [0, 1])
-def test_delta_of_the_whole_matrix_is_that_of_sampled_columns(block):
+def test_delta_of_the_whole_matrix_is_that_of_sampled_columns():
   """The theorem, held to the densities of six rounds by simulation."""
   strategy = banded.BandedToeplitzStrategy((1.0, 0.6))
   claim = cyclic_poisson.CyclicPoisson(1_000, 150, period=2)
@@ -195,17 +154,12 @@ def test_delta_of_the_whole_matrix_is_that_of_sampled_columns(block):
   for found, count in composed:
     accountant.compose(found, count)
   matrix = noise_theory.toeplitz_matrix(strategy.coefficients, 6)
-  generator = np.random.default_rng(block)
+  generator = np.random.default_rng(0)
   for delta in (0.1, 0.02):
     epsilon = accountant.get_epsilon(delta)
     assert epsilon > 0.1
     deltas = []
     for with_user in (False, True):
-      losses = _losses(
-        matrix, [*range(block, 6, 2)], 0.3, 0.8, with_user, generator
-      )
+      losses = _losses(matrix, [0, 2, 4], 0.3, 0.8, with_user, generator)
       deltas.append(np.maximum(-np.expm1(epsilon - losses), 0.0).mean())
-    # The last column of the second block is cut short, and costs less.
-    assert max(deltas) < delta + 0.003
-    if block == 0:
-      assert max(deltas) > delta - 0.003
+    assert max(deltas) == pytest.approx(delta, abs=0.003)

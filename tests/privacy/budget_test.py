@@ -3,11 +3,11 @@
 from concurrent import futures
 import dataclasses
 import json
-import math
 
 import dp_accounting
 import pytest
 
+from tests.privacy import gaussian
 from tff_fedemb import errors
 from tff_fedemb.participation import balls_in_bins
 from tff_fedemb.participation import fixed_size
@@ -19,10 +19,12 @@ from tff_fedemb.privacy import ledger as ledger_lib
 
 _DELTA = 1e-6
 _POISSON = poisson.Poisson(10_000, 100.0)
+# Everybody is in one of 100 rounds.
+_PASSES = min_separation.MinSeparation(10_000, 100, min_separation=100)
 _USERS = {"run_dir": "runs/one", "users": "digest of the users"}
 
 
-def _ledger(noise_multiplier=1.0, rounds=10, participation=_POISSON, **fields):
+def _ledger(noise_multiplier=6.0, rounds=10, participation=_PASSES, **fields):
   return ledger_lib.Ledger(participation, delta=0.1, **fields).with_rounds(
     dp_accounting.GaussianDpEvent(noise_multiplier), rounds
   )
@@ -41,32 +43,26 @@ def test_runs_compose_as_one_accountant_does():
   for noise_multiplier, rounds in ((1.0, 10), (0.8, 5)):
     event = dp_accounting.GaussianDpEvent(noise_multiplier)
     accountant.compose(dp_accounting.PoissonSampledDpEvent(0.01, event), rounds)
-  found = budget.compose([_ledger(), _ledger(0.8, 5)], _DELTA)
+  runs = [_ledger(1.0, 10, _POISSON), _ledger(0.8, 5, _POISSON)]
+  found = budget.compose(runs, _DELTA)
   assert found == pytest.approx(accountant.get_epsilon(_DELTA), rel=1e-9)
   assert budget.compose([], _DELTA) == 0.0
 
 
 def test_runs_without_sampling_are_one_gaussian_mechanism():
   # Two runs, each user at most twice and once in them: sums of 1 / z ** 2.
-  often, once = (
-    min_separation.MinSeparation(1_000, 10, min_separation=100)
-    for _ in range(2)
-  )
-  ledgers = [_ledger(4.0, 200, often), _ledger(3.0, 100, once)]
-  gaussian = dp_accounting.GaussianDpEvent(1 / math.sqrt(2 / 16 + 1 / 9))
-  accountant = dp_accounting.pld.PLDAccountant().compose(gaussian)
-  assert budget.compose(ledgers, _DELTA) == pytest.approx(
-    accountant.get_epsilon(_DELTA), rel=1e-3
-  )
+  assert budget.compose(
+    [_ledger(4.0, 200), _ledger(3.0, 100)], _DELTA
+  ) == pytest.approx(gaussian.exact_epsilon([4.0, 4.0, 3.0], _DELTA))
 
 
 def test_arithmetic_of_all_runs_counts():
   round_sum = arithmetic.RoundSum(1.0, 1.0, 1000)
-  whole = _ledger(round_sum=round_sum)
-  exact = budget.compose([_ledger()] * 2, _DELTA)
+  whole = _ledger(rounds=100, round_sum=round_sum)
+  exact = budget.compose([_ledger(rounds=100)] * 2, _DELTA)
   assert exact < budget.compose([whole] * 2, _DELTA) < exact * 1.001
   double = dataclasses.replace(whole, delta=_DELTA).with_rounds(
-    dp_accounting.GaussianDpEvent(1.0), 10
+    dp_accounting.GaussianDpEvent(6.0), 100
   )
   assert budget.compose([whole] * 2, _DELTA) == pytest.approx(
     double.tightest_epsilon(), rel=1e-6
@@ -77,14 +73,11 @@ def test_arithmetic_of_all_runs_counts():
   ("other", "message"),
   [
     (fixed_size.FixedSize(10_000, 100), "the neighbouring relation of the"),
-    (
-      balls_in_bins.BallsInBins(10_000, 100),
-      "an accountant in common",
-    ),
+    (balls_in_bins.BallsInBins(10_000, 100), "an accountant in common"),
   ],
 )
 def test_what_does_not_compose_is_refused(other, message):
-  ledgers = [_ledger(), _ledger(participation=other)]
+  ledgers = [_ledger(participation=each) for each in (_POISSON, other)]
   with pytest.raises(
     errors.FieldError, match=f"participation must .*{message}"
   ):
@@ -96,7 +89,7 @@ def test_a_run_is_charged_once_and_settled(path):
   assert spent == pytest.approx(budget.compose([_ledger()], _DELTA))
   # It goes on, and one of its rounds runs again.
   again = _ledger(rounds=9).with_rounds(
-    dp_accounting.GaussianDpEvent(1.0), times=2
+    dp_accounting.GaussianDpEvent(6.0), times=2
   )
   more = budget.charge(path, again, run_id="1", **_USERS)
   assert len(more.charges) == 1
@@ -122,7 +115,10 @@ def test_who_would_overspend_is_refused_and_nothing_changes(path):
   ):
     budget.charge(path, _ledger(0.5, 50), run_id="2", **_USERS)
   for ledger, users, message in (
-    (_ledger(participation=poisson.Poisson(9_999, 100.0)), "digest", "9,999"),
+    (
+      _ledger(participation=min_separation.MinSeparation(9_999, 100)),
+      *("digest", "9,999"),
+    ),
     (_ledger(), "others", "one that runs on other users were charged to"),
   ):
     with pytest.raises(errors.FieldError, match=message):
@@ -142,7 +138,7 @@ def test_twenty_programs_at_once_never_overspend(path):
     budget.compose([_ledger(rounds=40)] * (charged + 1), _DELTA) > found.epsilon
   )
   assert found.spent == pytest.approx(
-    budget.compose([_ledger(rounds=40 * charged)], _DELTA), rel=1e-9
+    budget.compose([_ledger(rounds=100 * charged)], _DELTA), rel=1e-9
   )
 
 

@@ -82,41 +82,22 @@ def test_the_readings_of_noise_differ_by_the_sensitivity():
   )
 
 
-_IN_PASSES = [
-  (mechanism, "min_separation", *others)
-  for mechanism in ("tree", "blt", "banded")
-  for others in (
-    ("rdp", 4.0, 2.0, "noise_multiplier"),
-    ("gaussian", 4.0, 2.0, "noise_multiplier"),
-    ("rdp", 12.0, 3.0, "num_users"),
-  )
-]
-
-
 @pytest.mark.parametrize(
   ("mechanism", "kind", "accountant", "noise", "target", "solve_for"),
   [
-    *_IN_PASSES,
+    ("tree", "min_separation", "gaussian", 4.0, 2.0, "noise_multiplier"),
+    ("blt", "min_separation", "rdp", 4.0, 2.0, "noise_multiplier"),
+    ("banded", "min_separation", "rdp", 12.0, 3.0, "num_users"),
     ("gaussian", "min_separation", "rdp", 12.0, 3.0, "num_users"),
-    ("gaussian", "poisson", "rdp", 4.0, 0.1, "noise_multiplier"),
     ("gaussian", "poisson", "rdp", 4.0, 8.0, "noise_multiplier"),
     ("banded", "cyclic_poisson", "rdp", 4.0, 1.0, "noise_multiplier"),
     ("banded", "cyclic_poisson", "rdp", 4.0, 1.0, "num_users"),
-    pytest.param(
-      *("gaussian", "fixed_size", "rdp", 4.0, 1.0, "noise_multiplier"),
-      marks=pytest.mark.slow,
-    ),
     ("gaussian", "poisson", "rdp", 4.0, 0.3, "num_users"),
-    ("gaussian", "poisson", "rdp", 4.0, 4.0, "num_users"),
     pytest.param(
       *("gaussian", "fixed_size", "rdp", 4.0, 1.0, "num_users"),
       marks=pytest.mark.slow,
     ),
     ("gaussian", "poisson", "rdp", 1.0, 3.0, "users_per_round"),
-    pytest.param(
-      *("gaussian", "fixed_size", "rdp", 1.0, 3.0, "users_per_round"),
-      marks=pytest.mark.slow,
-    ),
   ],
 )
 def test_nothing_less_would_do(
@@ -183,19 +164,12 @@ def test_random_allocation_finds_passes_that_are_just_long_enough():
   assert _epsilon(plan.with_value("num_users", 100 * (rounds - 1))) > 0.5
 
 
-@pytest.mark.parametrize(
-  "solve_for",
-  [
-    "noise_multiplier",
-    pytest.param("num_users", marks=pytest.mark.slow),
-    pytest.param("users_per_round", marks=pytest.mark.slow),
-  ],
-)
-def test_pld_needs_less(solve_for):
+def test_pld_needs_less():
   plan = _plan(kind="poisson", noise_multiplier=2.0, users_per_client=1)
   found = {
     accountant: _calibrate(
-      dataclasses.replace(plan, accountants=(accountant,)), 1.0, solve_for
+      dataclasses.replace(plan, accountants=(accountant,)),
+      *(1.0, "noise_multiplier"),
     )
     for accountant in ("rdp", "pld")
   }
@@ -237,7 +211,6 @@ _PASSES = {"kind": "min_separation"}
   ("options", "noise_multiplier", "target", "solve_for", "message"),
   [
     ({}, 4.0, 1.0, "delta", "solve_for must be one of .* found 'delta'"),
-    ({}, 4.0, 0.0, "num_users", "target_epsilon must be in"),
     ({}, 0.0, 1.0, "num_users", "noise_multiplier must be positive to solve"),
     (
       {"kind": "poisson", "accountant": "pld"},
@@ -247,16 +220,11 @@ _PASSES = {"kind": "min_separation"}
       {"kind": "poisson", "accountant": None},
       *(4.0, 1.0, "noise_multiplier", "accountants must be one"),
     ),
-    (_POISSON, 4.0, 1e-9, "noise_multiplier", "target_epsilon must be"),
     # All users have 2e-4; a single client would have 1e-8.
     (_POISSON, 2e-6, 1.0, "users_per_round", "target_epsilon must be at least"),
     (
       *(_PASSES, 4.0, 0.001, "noise_multiplier"),
       "at least .* what rdp gives at noise_multiplier = 1e[+]06",
-    ),
-    (
-      *({}, 0.01, 1.0, "users_per_round"),
-      "at least .* users_per_round = 100,000, the largest .* tried, found 1",
     ),
     (_PASSES, 1.0, 1.0, "num_users", "at least .* num_users = 199,001"),
     (_PASSES, 0.01, 1.0, "users_per_round", "users_per_round = 100,000"),
@@ -275,15 +243,8 @@ def test_what_cannot_be_solved(
 
 
 def test_the_whole_population_as_the_smallest_cohort_is_remarked():
-  # All users at z = 2 x 4: epsilon 1.9; drawing 99 of 100 costs more.
-  plan = _plan(num_users=100, users_per_round=100, users_per_client=1, rounds=1)
+  # All users at z = 2 x 4: epsilon 1.9; drawing 19 of 20 costs more.
+  plan = _plan(num_users=20, users_per_round=20, users_per_client=1, rounds=1)
   found = _calibrate(plan, _epsilon(plan), "users_per_round")
-  assert found.user_level.value == 100
+  assert found.user_level.value == 20
   assert any("All users are in every round" in a for a in found.assumptions)
-
-
-def test_cohorts_stay_where_their_noise_can_be_accounted_for():
-  # A single client of 5 users has 5e5 / 200; all users would have 5e7.
-  plan = _plan(kind="poisson", noise_multiplier=5e5)
-  found = _calibrate(plan, 1.0, "users_per_round")
-  assert found.user_level.value == 5

@@ -18,24 +18,13 @@ _REPLACE = dp_accounting.NeighboringRelation.REPLACE_ONE
 _GAUSSIAN = dp_accounting.GaussianDpEvent(1.0)
 
 
-def _poisson(num_users=1_000, users_per_round=10.0, users_per_client=1):
-  return poisson.Poisson(
-    num_users, users_per_round, users_per_client=users_per_client
-  )
-
-
-def _fixed_size(num_users=1_000, users_per_round=10, users_per_client=1):
-  return fixed_size.FixedSize(
-    num_users, users_per_round, users_per_client=users_per_client
-  )
-
-
 @functools.cache  # Tests share what takes half a second.
-def _epsilon(participation, noise_multiplier, rounds, accountant="rdp"):
+def _epsilon(
+  participation, noise_multiplier, rounds, accountant="rdp", delta=1e-5
+):
   return epsilon_lib.epsilon_by_accountant(
     [(dp_accounting.GaussianDpEvent(noise_multiplier), rounds)],
-    participation,
-    1e-5,
+    *(participation, delta),
     accountants=(accountant,),
   )[accountant]
 
@@ -52,17 +41,12 @@ def test_replace_one_does_not_double_by_itself():
 
 
 @pytest.mark.parametrize(
-  ("delta", "accountant", "message"),
-  [
-    *((delta, "rdp", "delta must be") for delta in (0, 1, -0.1, math.nan)),
-    (1e-5, "moments", "found 'moments'"),
-  ],
+  ("delta", "accountant"), [(0, "rdp"), (math.nan, "rdp"), (1e-5, "moments")]
 )
-def test_what_has_no_epsilon(delta, accountant, message):
-  with pytest.raises(ValueError, match=message):
+def test_what_has_no_epsilon(delta, accountant):
+  with pytest.raises(ValueError, match=r"(delta|accountant) must be"):
     epsilon_lib.epsilon_of(
-      [],
-      delta,
+      *([], delta),
       accountant=accountant,
       neighboring_relation=_ADD_OR_REMOVE,
     )
@@ -93,12 +77,7 @@ def _sampled_delta(epsilon, probability, noise_multiplier):
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
 def test_a_divergence_lost_in_rounding_is_not_epsilon_zero(accountant):
   # RDP's orders 1.2 and 1.3 have a divergence of 0 by rounding.
-  epsilon = epsilon_lib.epsilon_by_accountant(
-    [(dp_accounting.GaussianDpEvent(8.0), 10)],
-    _poisson(10**8, 100.0),
-    1e-10,
-    accountants=(accountant,),
-  )[accountant]
+  epsilon = _epsilon(poisson.Poisson(10**8, 100.0), 8.0, 10, accountant, 1e-10)
   # One of the ten rounds alone is not (0, delta)-private.
   assert _sampled_delta(0.0, 1e-6, 8.0) == pytest.approx(4.98e-8, rel=1e-3)
   assert _sampled_delta(1e-7, 1e-6, 8.0) > 1e-10
@@ -108,7 +87,7 @@ def test_a_divergence_lost_in_rounding_is_not_epsilon_zero(accountant):
 def test_epsilon_is_zero_where_delta_covers_everything():
   # Ten times the total variation of a round, to which rounding is next.
   assert 10 * _sampled_delta(0.0, 1e-6, 1e3) < 1e-5
-  assert _epsilon(_poisson(10**6, 1.0), 1e3, 10) == 0
+  assert _epsilon(poisson.Poisson(10**6, 1.0), 1e3, 10) == 0
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "gaussian"])
@@ -120,7 +99,7 @@ def test_the_limits_of_noise_have_an_epsilon(accountant, noise_multiplier):
 
 
 @pytest.mark.parametrize(
-  ("noise_multiplier", "rounds"), [(1.0, 1), (4.0, 100), (20.0, 1_000)]
+  ("noise_multiplier", "rounds"), [(1.0, 1), (20.0, 1_000)]
 )
 def test_rdp_of_the_plain_gaussian_in_closed_form(noise_multiplier, rounds):
   """Every user takes part: rho = T / (2 z^2), best order over a fine grid."""
@@ -133,22 +112,20 @@ def test_rdp_of_the_plain_gaussian_in_closed_form(noise_multiplier, rounds):
     + np.log1p(-1 / orders)
     - np.log(delta * orders) / (orders - 1)
   )
-  epsilon = _epsilon(_poisson(100, 100), noise_multiplier, rounds)
+  epsilon = _epsilon(poisson.Poisson(100, 100), noise_multiplier, rounds)
   # The accountant's own grid of orders differs at a few places.
   assert epsilon == pytest.approx(expected, rel=2e-3)
 
 
-@pytest.mark.parametrize(
-  ("noise_multiplier", "rounds"), [(1.0, 1), (4.0, 25), (10.0, 100)]
-)
+@pytest.mark.parametrize(("noise_multiplier", "rounds"), [(1.0, 1), (4.0, 25)])
 def test_pld_of_the_plain_gaussian_is_exact(noise_multiplier, rounds):
   """T rounds at z are one at z / sqrt(T), whose delta is known exactly."""
-  epsilon = _epsilon(_poisson(100, 100), noise_multiplier, rounds, "pld")
+  epsilon = _epsilon(poisson.Poisson(100, 100), noise_multiplier, rounds, "pld")
   mu = math.sqrt(rounds) / noise_multiplier
   assert gaussian.exact_delta(epsilon, mu) == pytest.approx(1e-5, rel=2e-3)
 
 
 def test_fixed_size_of_everybody_is_the_gaussian_at_half_the_noise():
-  assert _epsilon(_fixed_size(50, 50), 2.0, 3) == pytest.approx(
-    _epsilon(_poisson(50, 50), 1.0, 3), rel=1e-12
+  assert _epsilon(fixed_size.FixedSize(50, 50), 2.0, 3) == pytest.approx(
+    _epsilon(poisson.Poisson(50, 50), 1.0, 3), rel=1e-12
   )

@@ -33,20 +33,12 @@ def _plan(mechanism="gaussian", kind="fixed_size", **options):
 
 @pytest.mark.parametrize(
   ("num_users", "delta"),
-  [(1, 0.5), (2, 0.25), (200, 0.003), (639, 8e-4), (10_000_000, 2e-8)],
+  [(1, 0.5), (200, 0.003), (10_000_000, 2e-8)],
 )
 def test_default_delta_is_below_one_over_the_number_of_users(num_users, delta):
   found = planning.default_delta(num_users)
   assert found == delta
   assert found < 1.0 / num_users
-
-
-def test_independent_noise_without_sampling_in_closed_form():
-  report = planning.create_report(
-    _plan("gaussian", "min_separation", noise_multiplier=8.0)
-  )
-  # 11 participations of sensitivity 2: rho = 11 / 2 x (2 / 8)^2.
-  assert report.zcdp == pytest.approx(11 / 32)
 
 
 def test_a_plan_of_a_model_costs_what_its_run_costs():
@@ -66,25 +58,12 @@ def test_a_plan_of_a_model_costs_what_its_run_costs():
   assert report.epsilon == exact.epsilon + report.arithmetic_epsilon
 
 
-@pytest.mark.parametrize("mechanism", ["banded", "blt", "gaussian", "tree"])
-def test_a_plan_costs_what_the_run_costs(mechanism):
-  plan = _plan(mechanism, "min_separation", rounds=20, noise_multiplier=4.0)
-  ledger = ledger_lib.Ledger(
-    plan.participation, delta=1e-7, accountants=("rdp",)
-  ).with_rounds(plan.event, 20)
-  assert planning.create_report(plan) == ledger.report()
-
-
 @pytest.mark.parametrize(
   ("mechanism", "options", "message"),
   [
     ("secret", {}, "mechanism must be one of .* found 'secret'"),
     ("tree", {"num_bands": 3}, "num_bands must not be given"),
-    ("blt", {"restart_every": 3}, "restart_every must not be given"),
-    ("gaussian", {"num_buffers": 3}, "no use for it, found 3"),
-    ("tree", {"rounds": 0}, "rounds must be an integer of at least 1"),
     ("tree", {"rounds": 10**23}, "rounds must be at most 1,000,000,000"),
-    ("tree", {"noise_multiplier": -1.0}, "noise_multiplier must be"),
     ("tree", {"num_parameters": 97_000}, "num_parameters must not be"),
     ("tree", {"delta": 1.0}, "delta must be in"),
     ("tree", {"accountants": ("moments",)}, "accountants must be among"),

@@ -7,8 +7,6 @@ the sensitivity that is accounted for, and no more, and there are users who
 change that much.
 """
 
-from collections.abc import Iterator
-import dataclasses
 import functools
 import itertools
 
@@ -18,7 +16,6 @@ import pytest
 from tests.aggregators import noise_theory
 from tests.aggregators import released
 from tff_fedemb.participation import min_separation as min_separation_lib
-from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
 from tff_fedemb.privacy import composition
 from tff_fedemb.strategies import banded
@@ -28,116 +25,56 @@ from tff_fedemb.strategies import tree
 
 _CLIP_NORM = 2.0
 _DIMENSION = released.SIZE
-_NUM_USERS = 40
 _CLIENTS_PER_ROUND = 5
 _ROUNDS = 16
-_CASES = [
-  (name, users_per_client)
-  for name in ("cyclic_poisson", "fixed_size", "min_separation", "poisson")
-  for users_per_client in (1, 4)
-]
 
 
-def _update(client, vectors):
+def _sum(client, vectors):
   return vectors[client].sum(axis=0)
 
 
-def _clipped_sum(clients, vectors, clip_norm=_CLIP_NORM):
+def _clipped_sum(clients, vectors):
   """In NumPy, which is fast; compared with TFF below."""
   total = np.zeros(_DIMENSION)
   for client in clients:
-    update = _update(client, vectors)
+    update = _sum(client, vectors)
     norm = np.linalg.norm(update)
-    total += update * min(1.0, clip_norm / norm) if norm else 0.0
+    total += update * min(1.0, _CLIP_NORM / norm) if norm else 0.0
   return total
 
 
-def _create(name, users_per_client):
-  return participations.create_participation(
-    name,
-    num_users=_NUM_USERS,
-    users_per_round=_CLIENTS_PER_ROUND * users_per_client,
-    users_per_client=users_per_client,
-    # All of a block where virtual clients have four users.
-    period=2 if name == "cyclic_poisson" else None,
-  )
+def _draw_vectors(claim, user, seed, aligned):
+  """What users add to their virtual clients' updates, `[users, dimension]`.
 
-
-@dataclasses.dataclass(frozen=True)
-class _Neighbors:
-  """Two populations that differ in one user.
-
-  Attributes:
-    claim: How the first population takes part.
-    seed: Of all rounds.
-    user: The slot in which they differ.
-    vectors: Of the first population, [users, dimension].
-    other_vector: Of the user in the second, None if there is none.
+  Aligned: the one user against all others, whatever their virtual client. Else
+  at random, of norms far above and below the clip norm.
   """
-
-  claim: participation_lib.Participation
-  seed: int
-  user: int
-  vectors: np.ndarray
-  other_vector: np.ndarray | None
-
-  def clients(self, round_num: int) -> tuple[list, list]:
-    """Virtual clients of both populations in a round."""
-    first = self.claim.sample(round_num, key=self.seed)
-    if self.other_vector is not None:
-      return first, first
-    absent = (client[client != self.user] for client in first)
-    return first, [client for client in absent if client.size]
-
-  def other_vectors(self) -> np.ndarray:
-    """Of the second population; the absent user's are not a number."""
-    vectors = self.vectors.copy()
-    vectors[self.user] = (
-      np.nan if self.other_vector is None else self.other_vector
-    )
-    return vectors
-
-  def difference(self, round_num: int) -> np.ndarray:
-    """Of the clipped sums in a round, [dimension]."""
-    first, second = self.clients(round_num)
-    return _clipped_sum(first, self.vectors) - _clipped_sum(
-      second, self.other_vectors()
-    )
-
-
-def _aligned(generator, num_users, user):
-  """One user against all others, whatever their virtual client."""
+  generator = np.random.default_rng([seed, user])
+  if not aligned:
+    vectors = generator.normal(size=[claim.num_users, _DIMENSION])
+    return vectors * np.exp(generator.normal(0.0, 2.0, [claim.num_users, 1]))
   direction = generator.normal(size=_DIMENSION)
   direction /= np.linalg.norm(direction)
-  vectors = -np.outer(generator.uniform(5.0, 20.0, num_users), direction)
-  vectors[user] = 50.0 * num_users * direction
-  return vectors
+  scales = -generator.uniform(5.0, 20.0, claim.num_users)
+  scales[user] = 50.0 * claim.num_users
+  return np.outer(scales, direction)
 
 
-def _at_random(generator, num_users, user):
-  """Norms far above and below the clip norm."""
-  del user  # As the others.
-  vectors = generator.normal(size=[num_users, _DIMENSION])
-  return vectors * np.exp(generator.normal(0.0, 2.0, [num_users, 1]))
+def _neighbors(claim, user, seed, aligned, round_num):
+  """Virtual clients of a round and users' vectors, of two populations.
 
-
-def _draw_neighbors(name, users_per_client, seed, draw_vectors):
-  generator = np.random.default_rng([seed, users_per_client])
-  claim = _create(name, users_per_client)
-  # Whoever is in no round changes nothing.
-  user = int(generator.choice(np.concatenate(claim.sample(0, key=seed))))
-  vectors = draw_vectors(generator, claim.num_users, user)
-  if name == "fixed_size":
-    # Whoever comes in is like the user who goes, but the other way around.
-    scale = generator.uniform(0.5, 2.0)
-    return _Neighbors(claim, seed, user, vectors, -scale * vectors[user])
-  return _Neighbors(claim, seed, user, vectors, None)
-
-
-def _trials(name, users_per_client, num_seeds) -> Iterator[_Neighbors]:
-  for seed in range(num_seeds):
-    for draw_vectors in (_aligned, _at_random):
-      yield _draw_neighbors(name, users_per_client, seed, draw_vectors)
+  Under fixed-size sampling whoever comes in is like the user who goes, but the
+  other way around. Else the user's slot stays empty: its vector is no number.
+  """
+  clients = claim.sample(round_num, key=seed)
+  vectors = _draw_vectors(claim, user, seed, aligned)
+  other = vectors.copy()
+  if claim.name == "fixed_size":
+    other[user] *= -1.0
+    return (clients, vectors), (clients, other)
+  other[user] = np.nan
+  absent = (client[client != user] for client in clients)
+  return (clients, vectors), ([c for c in absent if c.size], other)
 
 
 def _sensitivity(claim):
@@ -156,30 +93,34 @@ def _aggregation():
   created.close()
 
 
-@pytest.mark.parametrize(("name", "users_per_client"), _CASES)
+@pytest.mark.parametrize(
+  "name", ["cyclic_poisson", "fixed_size", "min_separation", "poisson"]
+)
+@pytest.mark.parametrize("users_per_client", [1, 4])
 def test_aggregator_is_as_sensitive(aggregation, name, users_per_client):
-  delta = _sensitivity(_create(name, users_per_client))
+  claim = participations.create_participation(
+    name,
+    num_users=40,
+    users_per_round=_CLIENTS_PER_ROUND * users_per_client,
+    users_per_client=users_per_client,
+    # All of a block where virtual clients have four users.
+    period=2 if name == "cyclic_poisson" else None,
+  )
   moves = []
-  for neighbors in _trials(name, users_per_client, 8):
-    for round_num in range(2):
-      clients = neighbors.clients(round_num)
-      vectors = (neighbors.vectors, neighbors.other_vectors())
-      sums = (
-        aggregation.run(
-          [
-            [_update(client, v) for client in round_clients]
-            for round_clients, v in zip(clients, vectors, strict=True)
-          ]
-        ).means
-        * _CLIENTS_PER_ROUND
-      )
-      for found, round_clients, v in zip(sums, clients, vectors, strict=True):
-        np.testing.assert_allclose(
-          found, _clipped_sum(round_clients, v), rtol=1e-4, atol=1e-5
-        )
-      moves.append(np.linalg.norm(sums[0] - sums[1]))
-  assert max(moves) <= delta * (1.0 + 1e-5)
-  assert max(moves) >= 0.99 * delta
+  for seed, aligned, number in itertools.product(range(4), (0, 1), (0, 1)):
+    # Whoever is in no round changes nothing.
+    user = int(np.concatenate(claim.sample(0, key=seed))[-1])
+    both = _neighbors(claim, user, seed, aligned, number)
+    sums = _CLIENTS_PER_ROUND * np.array(
+      aggregation.run(
+        [[_sum(c, vectors) for c in clients] for clients, vectors in both]
+      ).means
+    )
+    expected = [_clipped_sum(*each) for each in both]
+    np.testing.assert_allclose(sums, expected, rtol=1e-4, atol=1e-5)
+    moves.append(np.linalg.norm(sums[0] - sums[1]))
+  delta = _sensitivity(claim)
+  assert 0.99 * delta <= max(moves) <= delta * (1.0 + 1e-5)
 
 
 @functools.cache
@@ -224,13 +165,14 @@ def _absent_users(users_per_client, min_separation):
     min_separation=min_separation,
   )
   differences = []
-  for seed, draw_vectors in itertools.product(range(3), (_aligned, _at_random)):
-    generator = np.random.default_rng(seed)
+  for seed, aligned in itertools.product(range(3), (0, 1)):
     for user in range(num_users):
-      neighbors = _Neighbors(
-        claim, seed, user, draw_vectors(generator, num_users, user), None
+      rounds = (
+        _neighbors(claim, user, seed, aligned, t) for t in range(_ROUNDS)
       )
-      differences.append([neighbors.difference(t) for t in range(_ROUNDS)])
+      differences.append(
+        [_clipped_sum(*one) - _clipped_sum(*other) for one, other in rounds]
+      )
   return claim, np.array(differences)
 
 

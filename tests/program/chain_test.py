@@ -63,7 +63,7 @@ def test_a_file_that_others_could_read_is_made_private(tmp_path):
   chains.write(tmp_path, _PLANNED, [1, 2])
   assert stat.S_IMODE(path.stat().st_mode) == 0o600
   found = chain_lib.Chain(tmp_path)
-  assert found.ledger.runs_of_rounds == [1, 2]
+  assert chains.runs_of_rounds(found.ledger) == [1, 2]
   assert found.planned == _PLANNED
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tff_fedemb.privacy import composition
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import chain_checks
 
@@ -26,3 +27,12 @@ def write(directory, planned, runs, participants=lambda number: ""):
       model = np.array([number, run])
       chain.record_round(number, participants(number), model)
   return chain.ledger
+
+
+def runs_of_rounds(ledger):
+  """How many times each round ran."""
+  return [
+    composition.runs_of(event)[1]
+    for event, count in ledger.history
+    for _ in range(count)
+  ]

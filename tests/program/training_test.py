@@ -8,6 +8,7 @@ import stat
 import dp_accounting
 import pytest
 
+from tests.program import chains
 from tests.program import sums
 from tff_fedemb import errors
 from tff_fedemb.data import participation_trace
@@ -21,6 +22,7 @@ from tff_fedemb.program import metrics
 from tff_fedemb.program import training
 from tff_fedemb.runtime import client_error
 from tff_fedemb.strategies import strategy as strategy_lib
+from tff_fedemb.strategies import tree
 
 _NUM_USERS = 20
 
@@ -209,7 +211,7 @@ def test_without_the_last_checkpoint_it_goes_back_further(tmp_path, whole):
   again = "Running rounds 4 to 8 again, with other noise, which is accounted"
   assert any(line.startswith(again) for line in said)
   ledger = found[1]
-  assert ledger.runs_of_rounds == [1, 1, 1, 2, 2, 2, 2, 2, 1, 1]
+  assert chains.runs_of_rounds(ledger) == [1, 1, 1, 2, 2, 2, 2, 2, 1, 1]
   assert _read_ledger(tmp_path) == ledger
   # Twice on the same users: half the variance, not ten rounds and five more.
   event = dp_accounting.GaussianDpEvent
@@ -230,7 +232,29 @@ def test_what_was_lost_stays_accounted_for_while_it_runs_again(tmp_path):
   _lose(tmp_path, "round_8", "round_6")
   _train_until(tmp_path, 5)
   # Rounds 4 and 5 have run twice, rounds 6 to 8 once and are to run again.
-  assert _read_ledger(tmp_path).runs_of_rounds == [1, 1, 1, 2, 2, 1, 1, 1]
+  assert chains.runs_of_rounds(_read_ledger(tmp_path)) == [
+    1,
+    1,
+    1,
+    2,
+    2,
+    1,
+    1,
+    1,
+  ]
   _lose(tmp_path, "round_5")
   _, ledger, _ = _train(tmp_path, sums.Sums())
-  assert ledger.runs_of_rounds == [1, 1, 1, 3, 3, 2, 2, 2, 1, 1]
+  assert chains.runs_of_rounds(ledger) == [1, 1, 1, 3, 3, 2, 2, 2, 1, 1]
+
+
+def test_correlated_noise_is_the_same_again_and_costs_nothing(tmp_path):
+  strategy = tree.TreeStrategy()
+  _train_until(tmp_path, 8, strategy=strategy)
+  _lose(tmp_path, "round_8", "round_6")
+  said = []
+  _, ledger, _ = _train(tmp_path, sums.Sums(), said, strategy=strategy)
+  assert chains.runs_of_rounds(ledger) == [1] * 10
+  again = (
+    "Running rounds 4 to 8 again, with the same noise, at no further cost."
+  )
+  assert again in said

@@ -7,6 +7,7 @@ from unittest import mock
 import pandas as pd
 import pytest
 
+from tests.program import chains
 from tests.run import small_runs
 from tff_fedemb import errors
 from tff_fedemb.program import chain as chain_lib
@@ -311,7 +312,9 @@ def test_an_interrupted_run_goes_on(built, tmp_path, case, correlated):
   run = _copy(built, tmp_path, "kill", correlated=correlated)
   interrupt(run)
   chain = run.train()
-  assert chain.ledger.runs_of_rounds == ([1] * 6 if correlated else runs)
+  assert chains.runs_of_rounds(chain.ledger) == (
+    [1] * 6 if correlated else runs
+  )
   account = account_run.recompute(run.path)
   assert account.ledger == chain.ledger
   assert account.notes[0].startswith("the draw of all 6 rounds was replayed")
@@ -325,5 +328,5 @@ def test_a_run_that_was_killed_as_it_began(tmp_path, left):
   _interrupt(run, checkpoints.Checkpoints, "save")
   first, state = run.lines
   run.lines = [[first[:99]], [first], [first, state]][left]
-  assert run.train().ledger.runs_of_rounds == [1] * small_runs.ROUNDS
+  assert chains.runs_of_rounds(run.train().ledger) == [1] * small_runs.ROUNDS
   assert account_run.recompute(run.path).report.rounds == small_runs.ROUNDS

@@ -161,7 +161,9 @@ def test_one_client_per_gpu_or_else_per_core(
 
 def test_a_gpu_that_must_be_there_and_is_not(monkeypatch):
   monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
-  with pytest.raises(errors.FieldError, match=r"^require_gpu must .*found none"):
+  with pytest.raises(
+    errors.FieldError, match=r"^require_gpu must .*found none"
+  ):
     runtime.RuntimeConfig(require_gpu=True)
   # Who did not ask is not told.
   runtime.RuntimeConfig()

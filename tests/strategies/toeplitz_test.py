@@ -38,7 +38,7 @@ def _brute_force(matrix, participations):
   )
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 7, 40])
+@pytest.mark.parametrize("rounds", [1, 2, 40])
 @pytest.mark.parametrize("strategy", _STRATEGIES)
 def test_noise_is_that_of_explicit_matrices(strategy, rounds):
   inverse = noise_theory.noise_matrix(strategy, rounds)
@@ -57,11 +57,10 @@ def test_noise_is_that_of_explicit_matrices(strategy, rounds):
   )
 
 
-@pytest.mark.parametrize("separation", [1, 2, 3, 5, 20])
-@pytest.mark.parametrize("rounds", [1, 4, 9, 12])
-def test_sensitivity_is_that_of_all_participations(
-  rounds, separation, all_participations
-):
+@pytest.mark.parametrize(
+  ("rounds", "separation"), [(1, 1), (9, 1), (9, 2), (12, 3), (12, 5), (4, 20)]
+)
+def test_sensitivity_is_that_of_all_participations(rounds, separation):
   rng = np.random.default_rng(rounds * separation)
   columns = [
     # Never increasing; or of any signs, but not overlapping.
@@ -77,7 +76,8 @@ def test_sensitivity_is_that_of_all_participations(
         strategy_lib.Schedule(rounds, separation, participations)
       )
       expected = _brute_force(
-        matrix, all_participations(rounds, separation, participations)
+        matrix,
+        noise_theory.all_participations(rounds, separation, participations),
       )
       assert actual == pytest.approx(expected, rel=1e-12)
     unlimited = strategy.sensitivity(strategy_lib.Schedule(rounds, separation))

@@ -11,7 +11,6 @@ import dataclasses
 
 from etils import epy
 
-from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.aggregators import adaptive_clipping
 from tff_fedemb.aggregators import tree
@@ -20,7 +19,7 @@ with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_privacy as tfp
 
-  from tff_fedemb.aggregators import tree_query
+  from tff_fedemb.aggregators import correlated_query
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,8 +31,7 @@ class AdaptiveTreeConfig(
   As `tree.TreeConfig`, in trees of `restart_every` rounds. `clip_norm` is the
   clip norm C of the first; a quantile of the updates' norms is followed as in
   `adaptive_clipping`, with a tree of its own for the noise of the counts, and
-  what it has come to when a tree is complete is the clip norm of the next. The
-  first tree may be a shorter one, of `restart_warmup` rounds.
+  what it has come to when a tree is complete is the clip norm of the next.
 
   Privacy:
     Unit: one virtual client's update.
@@ -46,18 +44,12 @@ class AdaptiveTreeConfig(
       together, z = `noise_multiplier` split between them as in
       `adaptive_clipping`; no amplification; `NonPrivateDpEvent` at noise
       multiplier 0.
-
-  Attributes:
-    restart_warmup: Rounds of the first tree
-      [restart_every].
   """
 
   next_clip_norm_fn = staticmethod(
     lambda inner: inner["dp_query_metrics"]["current_clip"]
   )
   is_compared = False
-
-  restart_warmup: int | None = config_lib.field(None, minimum=1)
 
   def __post_init__(self):
     super().__post_init__()
@@ -69,17 +61,13 @@ class AdaptiveTreeConfig(
         None,
       )
 
-  @property
-  def first_restart_after(self) -> int | None:
-    return self.restart_warmup
-
   def build_tree(self, specs: tuple[tf.TensorSpec, ...]) -> tfp.DPQuery:
     def build_sum(clip_norm, stddev, is_of_counts):
       noise_seed = self.noise_seed
       if noise_seed is not None and is_of_counts:
         # Beyond what the sum's tree will ever count up to.
         noise_seed += 2**40
-      return tree_query.TreeSumQuery(
+      return correlated_query.TreeSumQuery(
         tf.TensorSpec([]) if is_of_counts else specs,
         clip_norm=clip_norm,
         stddev=stddev,

@@ -15,7 +15,6 @@ from etils import epy
 from tff_fedemb import config
 from tff_fedemb.aggregators import correlated
 from tff_fedemb.aggregators import mechanism
-from tff_fedemb.aggregators import recurrence
 from tff_fedemb.participation import participation
 from tff_fedemb.strategies import banded
 
@@ -31,7 +30,7 @@ _FEW = (8, 16, 32, 64, 128)
 _UNSAMPLED = (4, 16, 64, 256)
 
 
-class BandedRecurrence(recurrence.Recurrence):
+class BandedRecurrence:
   """noise_t = z_t - sum_i c_i noise_(t - i), in one buffer less than bands."""
 
   def __init__(self, strategy: banded.BandedToeplitzStrategy):

@@ -16,7 +16,6 @@ from etils import epy
 from tff_fedemb import config
 from tff_fedemb.aggregators import correlated
 from tff_fedemb.aggregators import mechanism
-from tff_fedemb.aggregators import recurrence
 from tff_fedemb.participation import participation
 from tff_fedemb.strategies import blt
 
@@ -24,7 +23,7 @@ with epy.lazy_imports():
   import tensorflow as tf
 
 
-class BltRecurrence(recurrence.Recurrence):
+class BltRecurrence:
   """noise_t = z_t - sum_j weight_j buffer_j, in as many buffers as decays."""
 
   def __init__(self, strategy: blt.BltStrategy):

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from etils import epy
 
 from tff_fedemb.aggregators import mechanism
-from tff_fedemb.aggregators import recurrence as recurrence_lib
 
 with epy.lazy_imports():
   from tff_fedemb.aggregators import correlated_query
@@ -26,10 +25,10 @@ class CorrelatedConfig(mechanism.MechanismConfig):
   Attributes:
     noise_seed: For tests: seed of the noise, shared by all runs, which voids
       privacy. None: from the operating system, secret.
-    recurrence_class: Makes rows of C^-1 Z, from the matrix C.
+    recurrence_class: Makes a `correlated_query.Recurrence` of the matrix C.
   """
 
-  recurrence_class: ClassVar[Callable[..., recurrence_lib.Recurrence]]
+  recurrence_class: ClassVar[Callable[..., Any]]
 
   noise_seed: int | None = None
 

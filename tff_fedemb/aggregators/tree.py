@@ -20,7 +20,7 @@ with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_privacy as tfp
 
-  from tff_fedemb.aggregators import tree_query
+  from tff_fedemb.aggregators import correlated_query
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class TreeConfig(correlated.CorrelatedConfig):
   result is divided by the *expected* number of virtual clients. A tree is
   completed and a new one begun every `restart_every` rounds, or never. The
   state holds at most floor(log2 rounds) + 1 copies of the model, and a round
-  draws one of its size (`tree_query.complete_node`).
+  draws one of its size (`correlated_query.complete_node`).
 
   Privacy:
     Unit: one virtual client's update.
@@ -56,13 +56,8 @@ class TreeConfig(correlated.CorrelatedConfig):
 
   restart_every: int | None = config.field(None, minimum=1)
 
-  @property
-  def first_restart_after(self) -> int | None:
-    """Rounds of the first tree; None if it has as many as the others."""
-    return None
-
   def create_strategy(self, schedule: mechanism.Schedule) -> tree.TreeStrategy:
-    return tree.TreeStrategy(self.restart_every, self.first_restart_after)
+    return tree.TreeStrategy(self.restart_every)
 
   def build_query(self, specs, strategy):
     query = self.build_tree(specs)
@@ -70,9 +65,7 @@ class TreeConfig(correlated.CorrelatedConfig):
       return query
     return tfp.RestartQuery(
       query,
-      tfp.restart_query.PeriodicRoundRestartIndicator(
-        self.restart_every, self.first_restart_after
-      ),
+      tfp.restart_query.PeriodicRoundRestartIndicator(self.restart_every),
     )
 
   def build_tree(self, specs: tuple[tf.TensorSpec, ...]) -> tfp.DPQuery:
@@ -81,7 +74,7 @@ class TreeConfig(correlated.CorrelatedConfig):
     Args:
       specs: Shapes of an update, nested.
     """
-    return tree_query.TreeSumQuery(
+    return correlated_query.TreeSumQuery(
       specs,
       clip_norm=self.clip_norm,
       stddev=self.clip_norm * self.noise_multiplier,

@@ -42,6 +42,8 @@ class MinSeparation(participation.Participation):
   round has at most `users_per_round` users, a virtual client at most
   `users_per_client`.
 
+  Users meet other ones in a virtual client in every pass, at random.
+
   One permutation of the users, for the whole run, deals them into windows of
   w = P - min_separation + 1 consecutive rounds of a pass; the last window may
   be shorter. The same window of every pass has the same users, who are spread
@@ -67,12 +69,10 @@ class MinSeparation(participation.Participation):
       of a pass over all users].
     max_participations: Rounds of a user at most [as many as the separation
       allows].
-    regroup_clients: Whether users meet other ones in a virtual client in every
-      pass, at random. If not, virtual clients are fixed for the whole run,
-      which needs the largest separation and costs the same.
   """
 
   name = "min_separation"
+  regrouped_in_every = "pass"
   is_servers_choice = True
   default_in_words = (
     "is that of whole passes: num_users / users_per_round, rounded up"
@@ -83,7 +83,6 @@ class MinSeparation(participation.Participation):
   _: dataclasses.KW_ONLY
   min_separation: int | None = config.field(None, minimum=1)
   max_participations: int | None = config.field(None, minimum=1)
-  regroup_clients: bool = True
 
   def settle(self) -> None:
     super().settle()
@@ -97,12 +96,6 @@ class MinSeparation(participation.Participation):
         f" {checks.count_in_words(self.users_per_round)} users a round use up"
         f" {self.num_users:,}",
         self.min_separation,
-      )
-    if not self.regroup_clients and self.min_separation < most:
-      raise errors.FieldError(
-        "regroup_clients",
-        f"be true unless min_separation is the {most} rounds of a pass",
-        f"{self.regroup_clients} with min_separation {self.min_separation}",
       )
 
   @property
@@ -140,12 +133,6 @@ class MinSeparation(participation.Participation):
       f"most {checks.count_in_words(self.users_per_round)} users in a round"
     )
 
-  @property
-  def grouping_in_words(self) -> str:
-    if self.regroup_clients:
-      return "regrouped in every pass"
-    return "in the same groups for the whole run"
-
   def assumption_beside(self, simulated: participation.Participation) -> str:
     return (
       "Users of the larger population take part once in every pass over it, "
@@ -172,8 +159,7 @@ class MinSeparation(participation.Participation):
       rounds
     )
     users = users[rounds == place - first].astype(np.int64)
-    if self.regroup_clients:
-      participation.create_generator(key, round_num, _GROUPS).shuffle(users)
+    participation.create_generator(key, round_num, _GROUPS).shuffle(users)
     clients = np.array_split(users, self.clients_per_round)
     return [client for client in clients if client.size]
 

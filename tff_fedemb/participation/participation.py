@@ -69,32 +69,6 @@ def create_generator(
   )
 
 
-def count_users(
-  clients_per_round: int, users_per_client: int, *, num_users: int
-) -> int:
-  """Returns the users of a round of so many virtual clients.
-
-  Args:
-    clients_per_round: Virtual clients in a round, at least 1.
-    users_per_client: Users in each of them, at least 1.
-    num_users: Size of the population.
-
-  Raises:
-    errors.FieldError: If a number is out of its range, or these are more users
-      than there are.
-  """
-  checks.check_integer("clients_per_round", clients_per_round, minimum=1)
-  checks.check_integer("users_per_client", users_per_client, minimum=1)
-  users = clients_per_round * users_per_client
-  if users > num_users:
-    raise errors.FieldError(
-      "clients_per_round x users_per_client",
-      f"be at most the number of users, {num_users:,}",
-      f"{clients_per_round} x {users_per_client} = {users}",
-    )
-  return users
-
-
 @dataclasses.dataclass(frozen=True)
 class Participation(config.Config, abc.ABC):
   """How users take part, and what may be claimed for it.
@@ -117,6 +91,8 @@ class Participation(config.Config, abc.ABC):
     is_for_bands: Whether it is another one's for independent noise.
     is_servers_choice: Whether a server that draws users has good reason to draw
       them so.
+    regrouped_in_every: When users of a virtual client meet other ones: "round"
+      or "pass".
     default_in_words: What a separation that was not given does; None where
       nothing needs to be said of it.
     num_users: Users; None until a task has said how many it has: `for_users`.
@@ -128,6 +104,7 @@ class Participation(config.Config, abc.ABC):
   field_of_bands: ClassVar[str | None] = None
   is_for_bands: ClassVar[bool] = False
   is_servers_choice: ClassVar[bool] = False
+  regrouped_in_every: ClassVar[str] = "round"
   default_in_words: ClassVar[str | None] = None
 
   num_users: int = config.field(None, minimum=1, settled_later=True)
@@ -288,18 +265,13 @@ class Participation(config.Config, abc.ABC):
     return checks.count_in_words(self.users_per_round)
 
   @property
-  def grouping_in_words(self) -> str:
-    """When users of a virtual client meet other ones."""
-    return "regrouped in every round"
-
-  @property
   def sampling(self) -> str:
     """How users are chosen and grouped, in words."""
     if self.users_per_client == 1:
       return f"{self.users_in_words}; each user is a client of their own"
     return (
       f"{self.users_in_words}; {self.users_per_client} users per virtual"
-      f" client, {self.grouping_in_words}"
+      f" client, regrouped in every {self.regrouped_in_every}"
     )
 
   def sampled_event(

@@ -123,6 +123,19 @@ def log_ratio_bound(
   )
 
 
+def is_known(account: composition.Account, round_sum: RoundSum | None) -> bool:
+  """Whether it is known what the arithmetic of the noise adds.
+
+  Args:
+    account: The rounds.
+    round_sum: What had noise in every round; None if that is not known.
+  """
+  noises = account.noises
+  return bool(round_sum and noises) and all(
+    noise.multiplier and not noise.strategy for noise in noises
+  )
+
+
 @dataclasses.dataclass(frozen=True)
 class WholeEpsilon:
   """What rounds cost, by the tightest valid accountant and with arithmetic.
@@ -161,17 +174,13 @@ def whole_epsilon(
 
   by_accountant = epsilons(account.delta, account.accountants)
   name, epsilon = epsilon_lib.leading(by_accountant)
-  noises = account.noises
-  if not (round_sum and noises) or any(
-    n.strategy or not n.multiplier for n in noises
-  ):
+  if not is_known(account, round_sum):
     return WholeEpsilon(epsilon, name, by_accountant, None)
-  by_runs = composition.rounds_by_runs(account.history)
   whole = add_to_epsilon(
     lambda delta: epsilons(delta, (name,))[name],
     account.delta,
     round_sum=round_sum,
-    runs=sum(times * count for times, count in by_runs.items()),
+    runs=account.num_runs,
   )
   return WholeEpsilon(whole, name, by_accountant, whole - epsilon)
 

@@ -72,13 +72,6 @@ def _common_accountants(
   return ["gaussian"] if "gaussian" in common else common
 
 
-def _is_computed(ledger: ledger_lib.Ledger) -> bool:
-  """Whether it is known what the arithmetic of a run's noise adds."""
-  return ledger.round_sum is not None and all(
-    noise.multiplier and not noise.strategy for noise in ledger.noises
-  )
-
-
 def compose(ledgers: Sequence[ledger_lib.Ledger], delta: float) -> float:
   """Returns the epsilon of all rounds of several runs on the same users.
 
@@ -121,7 +114,9 @@ def compose(ledgers: Sequence[ledger_lib.Ledger], delta: float) -> float:
       )
     )[1]
 
-  computed = [each for each in ledgers if _is_computed(each)]
+  computed = [
+    each for each in ledgers if arithmetic.is_known(each, each.round_sum)
+  ]
   if not computed:
     return epsilon_at(delta)
   # One sum that is no better than any of the runs'.
@@ -133,7 +128,7 @@ def compose(ledgers: Sequence[ledger_lib.Ledger], delta: float) -> float:
     epsilon_at,
     delta,
     round_sum=round_sum,
-    runs=sum(sum(each.runs_of_rounds) for each in computed),
+    runs=sum(each.num_runs for each in computed),
   )
 
 

@@ -97,6 +97,11 @@ class Account(config.Config):
     return sum(count for _, count in self.history)
 
   @property
+  def num_runs(self) -> int:
+    """How often rounds ran, all of which is accounted for."""
+    return sum(runs_of(event)[1] * count for event, count in self.history)
+
+  @property
   def run(self) -> tuple[RoundCounts, participation_lib.Participation]:
     """Each event with all its rounds, and who takes part in them."""
     return merge_rounds(self.history), self.participation

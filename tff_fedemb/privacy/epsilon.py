@@ -159,8 +159,9 @@ def epsilon_of(
   return current_epsilon(composed, delta)
 
 
-# What arithmetic adds is asked for at other deltas, and PLD takes a second.
-@functools.lru_cache(maxsize=4)
+# A run tells its epsilon more than once, and what arithmetic adds is asked for
+# at other deltas, while PLD takes a second.
+@functools.lru_cache(maxsize=16)
 def _compose(
   event_counts: tuple[tuple[dp_accounting.DpEvent, int], ...],
   accountant: str,
@@ -255,14 +256,8 @@ def epsilons_of(
     rdp = epsilons.get("rdp", 0.0)
     if name == "pld" and PLD_EPSILON_LIMIT < rdp < math.inf:
       continue
-    epsilons[name] = _epsilon_of(
-      tuple(event_counts), delta, accountant=name, **options
-    )
+    epsilons[name] = epsilon_of(event_counts, delta, accountant=name, **options)
   return epsilons
-
-
-# A run tells its epsilon more than once, and PLD takes a second.
-_epsilon_of = functools.lru_cache(maxsize=64)(epsilon_of)
 
 
 def in_both_readings(

@@ -23,7 +23,20 @@ def _loss(precision: float) -> Any:
   return _GaussianLoss(1.0 / math.sqrt(precision))
 
 
-class GaussianAccountant(dp_accounting.PrivacyAccountant):
+class AnyRelationAccountant(dp_accounting.PrivacyAccountant):
+  """An accountant of events that have a neighbouring relation of their own."""
+
+  def __init__(
+    self,
+    neighboring_relation: dp_accounting.NeighboringRelation = (
+      dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+    ),
+  ):
+    """Creates an empty accountant."""
+    super().__init__(neighboring_relation)
+
+
+class GaussianAccountant(AnyRelationAccountant):
   """Accountant of compositions of Gaussian mechanisms, and of nothing else.
 
   Privacy:
@@ -35,15 +48,6 @@ class GaussianAccountant(dp_accounting.PrivacyAccountant):
 
   # Sum of 1 / noise_multiplier^2.
   _precision = 0.0
-
-  def __init__(
-    self,
-    neighboring_relation: dp_accounting.NeighboringRelation = (
-      dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
-    ),
-  ):
-    """Creates an empty accountant."""
-    super().__init__(neighboring_relation)
 
   def _maybe_compose(self, event, count, do_compose):
     match event:
@@ -95,3 +99,17 @@ class GaussianAccountant(dp_accounting.PrivacyAccountant):
       root *= 1.0 + step
       step *= 2.0
     return root
+
+
+def epsilon_of(
+  noise_multiplier: float, delta: float, *, count: int = 1
+) -> float:
+  """Returns the epsilon of so many Gaussian mechanisms.
+
+  Args:
+    noise_multiplier: Of each, positive.
+    delta: At which epsilon is wanted, in (0, 1).
+    count: How many.
+  """
+  event = dp_accounting.GaussianDpEvent(noise_multiplier)
+  return GaussianAccountant().compose(event, count).get_epsilon(delta)

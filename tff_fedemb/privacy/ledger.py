@@ -38,15 +38,6 @@ class Ledger(composition.Account):
   round_sum: arithmetic.RoundSum | None = None
 
   @property
-  def runs_of_rounds(self) -> list[int]:
-    """How many times each round ran, all of which are accounted for."""
-    return [
-      composition.runs_of(event)[1]
-      for event, count in self.history
-      for _ in range(count)
-    ]
-
-  @property
   def noise(self) -> composition.Noise:
     """What every round added.
 

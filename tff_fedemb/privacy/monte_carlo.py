@@ -174,7 +174,7 @@ class MixtureDpEvent(dp_accounting.DpEvent, abc.ABC):
     """The same as if a user was added; arguments as before."""
 
 
-class MonteCarloAccountant(dp_accounting.PrivacyAccountant):
+class MonteCarloAccountant(gaussian_accountant.AnyRelationAccountant):
   """Accountant of one `MixtureDpEvent`, and of nothing else.
 
   Privacy:
@@ -187,15 +187,6 @@ class MonteCarloAccountant(dp_accounting.PrivacyAccountant):
   """
 
   _event: dp_accounting.DpEvent | None = None
-
-  def __init__(
-    self,
-    neighboring_relation: dp_accounting.NeighboringRelation = (
-      dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
-    ),
-  ):
-    """Creates an empty accountant."""
-    super().__init__(neighboring_relation)
 
   def _maybe_compose(self, event, count, do_compose):
     is_mixture = isinstance(event, MixtureDpEvent)
@@ -216,6 +207,8 @@ class MonteCarloAccountant(dp_accounting.PrivacyAccountant):
     return 0.0 if self._event is None else math.inf
 
 
+# A report asks for the same run again.
+@functools.lru_cache(maxsize=64)
 def bound_epsilon(event: MixtureDpEvent, delta: float) -> float:
   """Returns an epsilon that holds at `delta`, as the accountant has it.
 
@@ -230,11 +223,8 @@ def bound_epsilon(event: MixtureDpEvent, delta: float) -> float:
     The smallest that the samples support; at most that of the rounds that cost
     most, known to everybody, which is exact.
   """
-  accountant = gaussian_accountant.GaussianAccountant()
-  accountant.compose(
-    dp_accounting.GaussianDpEvent(1.0 / math.sqrt(event.largest_square))
-  )
-  known = accountant.get_epsilon(delta)
+  noise = 1.0 / math.sqrt(event.largest_square)
+  known = gaussian_accountant.epsilon_of(noise, delta)
   if not event.is_secret or not 0.0 < known < math.inf:
     return known
   # Which cells there are, and which are worth their samples, depends on delta

@@ -95,15 +95,6 @@ class Row:
   report: report_lib.PrivacyReport
   poisson_epsilon: float | None
 
-  @property
-  def figures(self) -> tuple[float | None, ...]:
-    """Published, zCDP, strict and by Poisson sampling; None for none."""
-    report = self.report
-    return (
-      *(self.published_epsilon, report.zcdp),
-      *(report.epsilon, self.poisson_epsilon),
-    )
-
   def to_json(self) -> dict[str, Any]:
     """Returns a dictionary that JSON can hold."""
     return report_lib.json_safe(
@@ -171,7 +162,10 @@ def to_text(rows: Sequence[Row]) -> str:
   table, printed, strict = [layout.format(*head.split("|"))], [], []
   for row in rows:
     published, report = row.published, row.report
-    figures = ("-" if x is None else f"{x:.2f}" for x in row.figures)
+    readings = (row.published_epsilon, report.zcdp, report.epsilon)
+    figures = (
+      "-" if x is None else f"{x:.2f}" for x in (*readings, row.poisson_epsilon)
+    )
     users = f"{published.mechanism}, {published.participation}"
     z = f"{report.noise_multiplier:.4g}"
     table.append(

@@ -249,9 +249,10 @@ class RandomAllocationAccountant(dp_accounting.PrivacyAccountant):
       return math.inf
     if self._least_noise < _SMALLEST_NOISE:
       # As if all knew which round a user is in.
-      known = gaussian_accountant.GaussianAccountant()
-      event = dp_accounting.GaussianDpEvent(self._least_noise)
-      known.compose(event, sum(count for _, count in self._events))
-      return known.get_epsilon(target_delta) if self._is_upper else 0.0
+      count = sum(count for _, count in self._events)
+      known = gaussian_accountant.epsilon_of(
+        self._least_noise, target_delta, count=count
+      )
+      return known if self._is_upper else 0.0
     composed = compose(self._events, self._is_upper)
     return composed.get_epsilon_for_delta(target_delta)

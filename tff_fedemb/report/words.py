@@ -11,7 +11,6 @@ from typing import Any
 
 from tff_fedemb.participation import check_ins
 from tff_fedemb.plots import deployment_plots
-from tff_fedemb.privacy.audit import membership
 from tff_fedemb.privacy.audit import trade_off
 from tff_fedemb.report import run_files
 
@@ -155,7 +154,7 @@ def _say_what_holds(run: run_files.Run) -> str:
 
 def _say_rates(run: run_files.Run) -> str:
   """A sentence of how many members an attack can find, if that is not all."""
-  rates = membership.FALSE_POSITIVE_RATES
+  rates = trade_off.FALSE_POSITIVE_RATES
   allowed = trade_off.allowed_rates(
     run.account.ledger, run.account.report.epsilon, rates
   )

@@ -7,7 +7,7 @@ draws, and the summary has to say the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 import dataclasses
 import functools
 import math
@@ -16,10 +16,11 @@ import pathlib
 from typing import Any
 
 from etils import epy
+import numpy as np
 
 from tff_fedemb import errors
 from tff_fedemb.data import participation_trace
-from tff_fedemb.participation import replay
+from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import report as report_lib
@@ -82,6 +83,39 @@ def read_ledger(
   return chain, ledger
 
 
+def check_draw(
+  draw: Callable[[int], list[np.ndarray]],
+  rounds: Iterable[participation_trace.RecordedRound],
+  *,
+  source: str,
+) -> None:
+  """Refuses a trace that is not what is drawn.
+
+  What `Participation.check_trace` can refute with some power only, this
+  decides: with the key at hand, the code draws who took part, and with whom.
+
+  Args:
+    draw: From a round's number to its virtual clients, in the order of the
+      rounds.
+    rounds: Of the trace.
+    source: Who draws them from what, in words.
+
+  Raises:
+    participation_lib.ClaimError: Names the first round that is another one.
+  """
+  for recorded in rounds:
+    drawn = participation_trace.RecordedRound.of(
+      recorded.number, draw(recorded.number)
+    )
+    if not recorded.is_as(drawn):
+      raise participation_lib.ClaimError(
+        f"the users of every round must be those that {source}; round"
+        f" {recorded.number:,} of the trace has {recorded.slots.size:,} users"
+        f" in {recorded.num_clients:,} virtual clients where it draws others,"
+        f" {drawn.slots.size:,} in {drawn.num_clients:,}."
+      )
+
+
 def _replay(
   run_dir: pathlib.Path,
   sampling_seed: int | None,
@@ -95,7 +129,7 @@ def _replay(
       deployed_rounds.create_simulation(deployed), os.devnull
     )
     source = run_directory.DEPLOYMENT
-    replay.check_draw(rounds.draw, trace, source=f"{source} gives")
+    check_draw(rounds.draw, trace, source=f"{source} gives")
     return (
       f"the deployment of all {trace.num_rounds:,} rounds was played again from"
       f" {source}: the same users"
@@ -109,7 +143,7 @@ def _replay(
       f"there is no {source}: that the users of the trace were drawn from the"
       " run's key was not replayed"
     )
-  replay.check_draw(
+  check_draw(
     functools.partial(ledger.participation.sample, key=key),
     trace,
     source=f"{ledger.participation.name} draws from the run's key",

@@ -308,9 +308,13 @@ def _create_participation(
     return deployment_lib.create_participation(
       deployed.deployment, asked, num_users
     )
-  participation_lib.count_users(
-    asked.clients_per_round, asked.users_per_client, num_users=num_users
-  )
+  users = asked.clients_per_round * asked.users_per_client
+  if users > num_users:
+    raise errors.FieldError(
+      "clients_per_round x users_per_client",
+      f"be at most the number of users, {num_users:,}",
+      f"{asked.clients_per_round} x {asked.users_per_client} = {users}",
+    )
   fields = {**vars(spec.mechanism), **vars(asked)}
   bands = planning.options_of_bands(
     participations.PARTICIPATIONS.name_of(asked),

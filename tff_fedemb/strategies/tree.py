@@ -16,7 +16,6 @@ import numpy as np
 from scipy import linalg
 
 from tff_fedemb import config
-from tff_fedemb import errors
 from tff_fedemb.strategies import strategy
 from tff_fedemb.strategies import tree_sensitivity
 
@@ -31,26 +30,14 @@ class TreeStrategy(strategy.Strategy):
 
   Attributes:
     restart_every: Rounds of a tree; None never restarts.
-    first_restart_after: Rounds of the first tree, in [1, restart_every); as
-      many as of the others if None.
 
   Raises:
-    ValueError: If a number is out of its range.
+    ValueError: If it is out of its range.
   """
 
   name: ClassVar[str] = "tree"
 
   restart_every: int | None = config.field(None, minimum=1)
-  first_restart_after: int | None = config.field(None, minimum=1)
-
-  def __post_init__(self):
-    super().__post_init__()
-    if (self.first_restart_after or 0) >= (self.restart_every or 1):
-      raise errors.FieldError(
-        "first_restart_after",
-        f"be less than restart_every ({self.restart_every})",
-        self.first_restart_after,
-      )
 
   def sensitivity(self, schedule: strategy.Schedule) -> float:
     """Exact, as `Strategy.sensitivity`, over the restarts too."""
@@ -108,12 +95,9 @@ class TreeStrategy(strategy.Strategy):
 
   def _tree_sizes(self, rounds: int) -> Iterator[int]:
     """Yields the rounds of each tree, the last one's only up to `rounds`."""
-    start = 0
-    end = self.first_restart_after or self.restart_every or rounds
-    while start < rounds:
-      end = min(end, rounds)
-      yield end - start
-      start, end = end, end + (self.restart_every or rounds)
+    size = self.restart_every or rounds
+    for start in range(0, rounds, size):
+      yield min(size, rounds - start)
 
 
 def _node_variances(heights: np.ndarray) -> np.ndarray:

@@ -18,7 +18,6 @@ from tff_fedemb.evaluation import embedding
 from tff_fedemb.plots import privacy_plots
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy.audit import canary_updates
-from tff_fedemb.privacy.audit import membership
 from tff_fedemb.privacy.audit import registry
 from tff_fedemb.privacy.audit import scores as scores_lib
 from tff_fedemb.privacy.audit import trade_off
@@ -171,9 +170,8 @@ class _Attacks:
     }
     if attack != audit_slots.UPDATES:
       (some,) = scores.values()
-      found["membership"] = membership.measure(
-        some, significance=self._significance
-      ).to_json()
+      area, interval = some.area(self._significance)
+      found["membership"] = {"auc": area, "auc_interval": interval}
     return found
 
   def run(self) -> dict[str, dict[str, Any]]:
@@ -366,7 +364,7 @@ def to_text(result: dict[str, Any]) -> str:
     lines.append(
       line + ("; THE CLAIM IS REFUTED" if found["is_refuted"] else "")
     )
-  wanted = membership.FALSE_POSITIVE_RATES
+  wanted = trade_off.FALSE_POSITIVE_RATES
   allowed = np.interp(
     wanted,
     result["false_positive_rates"],

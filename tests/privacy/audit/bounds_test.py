@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tests.privacy import gaussian
 from tff_fedemb import errors
 from tff_fedemb.privacy.audit import clopper_pearson
 from tff_fedemb.privacy.audit import one_run
@@ -74,36 +73,31 @@ def test_two_gaussians_are_bounded_from_below(method, distance):
 )
 def test_many_canaries_show_a_good_part_of_the_truth(method, share):
   truth = registry.epsilon_of_mu(1.5, _DELTA)
-  found = registry.bound_epsilon(
-    method,
-    _normal(np.random.default_rng(6), 5_000, 1.5),
-    delta=_DELTA,
-    significance=0.05,
-  )
+  found = _bound(method, _normal(np.random.default_rng(6), 5_000, 1.5))
   assert share * truth < found.epsilon_lower < truth
   assert found.method == method
   assert (found.num_in, found.num_out) == (5_000, 5_000)
 
 
+def _bound(method, scores, delta=_DELTA):
+  return registry.bound_epsilon(method, scores, delta=delta, significance=0.05)
+
+
 @pytest.mark.parametrize("method", _METHODS)
 def test_equal_scores_show_nothing(method):
   ties = scores_lib.Scores(np.ones(400), np.ones(400))
-  found = registry.bound_epsilon(method, ties, delta=_DELTA, significance=0.05)
-  assert found.epsilon_lower == 0.0
+  assert _bound(method, ties).epsilon_lower == 0.0
 
 
-@pytest.mark.parametrize("method", _METHODS)
+@pytest.mark.parametrize("method", ["area", "clopper_pearson", "one_run"])
 def test_the_order_of_scores_makes_no_difference(method):
   rng = np.random.default_rng(7)
   scores = scores_lib.Scores(
     rng.integers(3, 9, 300).astype(float), rng.integers(0, 6, 300).astype(float)
   )
   turned = scores_lib.Scores(scores.in_scores[::-1], scores.out_scores[::-1])
-  first, second = (
-    registry.bound_epsilon(method, some, delta=_DELTA, significance=0.05)
-    for some in (scores, turned)
-  )
-  assert first == second
+  first = _bound(method, scores)
+  assert first == _bound(method, turned)
   assert first.epsilon_lower > 0
 
 
@@ -114,16 +108,10 @@ def test_delta_counts(method):
   rng = np.random.default_rng(8)
   published = (rng.random(20_000) < 0.01).astype(float)
   scores = scores_lib.Scores(published, np.zeros(20_000))
-
-  def bound(delta):
-    return registry.bound_epsilon(
-      method, scores, delta=delta, significance=0.05
-    ).epsilon_lower
-
   # Of a Gaussian claim such a curve refutes more than one point of it does.
   if not registry.METHODS[method].is_of_mu:
-    assert bound(0.02) == 0.0
-  assert bound(1e-6) > 1.5
+    assert _bound(method, scores, 0.02).epsilon_lower == 0.0
+  assert _bound(method, scores, 1e-6).epsilon_lower > 1.5
 
 
 @pytest.mark.parametrize(
@@ -131,7 +119,6 @@ def test_delta_counts(method):
   [
     ([1.0, math.nan], "be numbers"),
     ([1.0], "be at least 2"),
-    ([[1.0, 2.0]], "be real numbers"),
     (["a", "b"], "be real numbers"),
   ],
 )
@@ -141,30 +128,26 @@ def test_scores_that_are_none_are_refused(in_scores, requirement):
   assert caught.value.name == "in_scores"
 
 
-def test_too_few_scores_to_halve_are_refused():
-  scores = scores_lib.Scores(np.zeros(3), np.zeros(3))
-  with pytest.raises(errors.FieldError, match="be at least 2, found 1"):
-    clopper_pearson.bound(scores, delta=0.0, significance=0.05)
-
-
-@pytest.mark.parametrize("method", _METHODS)
 @pytest.mark.parametrize(
-  ("name", "levels"), [("delta", (1.0, 0.05)), ("significance", (0.1, 0.0))]
+  ("method", "delta", "significance", "number", "message"),
+  [
+    ("area", 1.0, 0.05, 9, "delta must be"),
+    ("area", 0.1, 0.0, 9, "significance must be"),
+    # A Gaussian has no epsilon there.
+    ("fdp_one_run", 0.0, 0.05, 9, "delta must be"),
+    ("gdp_clopper_pearson", 0.0, 0.05, 9, "delta must be"),
+    # Too few to halve.
+    ("clopper_pearson", 0.0, 0.05, 3, "be at least 2, found 1"),
+  ],
 )
-def test_levels_out_of_range_are_refused(method, name, levels):
-  scores = scores_lib.Scores(np.zeros(9), np.zeros(9))
-  with pytest.raises(errors.FieldError) as caught:
+def test_what_bounds_nothing_is_refused(
+  method, delta, significance, number, message
+):
+  scores = scores_lib.Scores(np.zeros(number), np.zeros(number))
+  with pytest.raises(errors.FieldError, match=message):
     registry.bound_epsilon(
-      method, scores, delta=levels[0], significance=levels[1]
+      method, scores, delta=delta, significance=significance
     )
-  assert caught.value.name == name
-
-
-def test_a_gaussian_has_no_epsilon_at_delta_0():
-  scores = scores_lib.Scores(np.zeros(9), np.zeros(9))
-  for method in ("fdp_one_run", "gdp_clopper_pearson"):
-    with pytest.raises(errors.FieldError, match="delta"):
-      registry.bound_epsilon(method, scores, delta=0.0, significance=0.05)
 
 
 def test_limits_of_a_probability_by_hand():
@@ -235,7 +218,27 @@ def test_fdp_one_run_agrees_with_what_a_gaussian_does_to_one_canary():
   assert not is_refuted(chance - 1e-6)
 
 
-def test_epsilon_of_mu_is_that_of_the_gaussian_mechanism():
-  epsilon = registry.epsilon_of_mu(1.5, _DELTA)
-  delta = gaussian.exact_delta(epsilon, 1.5)
-  assert delta == pytest.approx(_DELTA, rel=1e-6)
+def test_rates_and_area_by_hand():
+  scores = scores_lib.Scores(
+    np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 0.5, 2.0, 3.5])
+  )
+  area, (low, high) = scores.area(0.05)
+  # Others below each member: 2, 2.5 (a tie), 3, 4 of 4.
+  assert area == pytest.approx((2 + 2.5 + 3 + 4) / 16)
+  assert low < area <= high
+  # Members above all others, all but one, all but two.
+  assert scores.true_positive_rates([0.0, 0.25, 0.5]) == [0.25, 0.25, 0.5]
+  ties = scores_lib.Scores(np.zeros(30), np.zeros(30))
+  assert ties.area(0.05)[0] == 0.5
+  assert ties.true_positive_rates([0.01]) == [0.0]
+
+
+def test_intervals_of_the_area_cover_it():
+  rng = np.random.default_rng(4)
+  area = 0.76025  # Phi(1 / sqrt(2)).
+  covered = 0
+  for _ in range(200):
+    scores = scores_lib.Scores(rng.normal(1, 1, 80), rng.normal(0, 1, 60))
+    _, (low, high) = scores.area(0.1)
+    covered += low < area < high
+  assert covered >= 163  # Binomial(200, 0.9) is below once in a million times.

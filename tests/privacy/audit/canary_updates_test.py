@@ -122,10 +122,6 @@ def test_the_matched_statistic_has_the_distance_that_is_accounted_for():
   distance = scores[:2_000].mean() - scores[2_000:].mean()
   assert distance == pytest.approx(np.sqrt(2 + 2 + 4) / z, abs=0.15)
   assert scores.std() < 1.15
-
-
-def test_a_canary_in_no_round_scores_nothing():
-  scores = canary_updates.match(
-    np.ones([2, 1]), np.zeros([2, 1], bool), np.eye(2)
-  )
-  assert scores == [0.0]
+  # A canary in no round scores nothing.
+  nowhere = np.zeros([2, 1], bool)
+  assert canary_updates.match(np.ones([2, 1]), nowhere, np.eye(2)) == [0.0]

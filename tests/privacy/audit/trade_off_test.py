@@ -78,22 +78,17 @@ def test_the_curve_of_a_sampled_mechanism_bounds_the_best_attack():
   assert (found > 0.8 * allowed).all()
 
 
-@pytest.mark.parametrize(
-  "participation",
-  [poisson.Poisson(1000, 100.0), fixed_size.FixedSize(1000, 100)],
-)
-def test_the_curve_is_of_the_events_that_are_accounted_for(participation):
-  ledger = ledger_lib.Ledger(participation, delta=_DELTA).with_rounds(
-    dp_accounting.GaussianDpEvent(1.0), 5
+def test_the_curve_is_of_the_events_that_are_accounted_for():
+  event = dp_accounting.GaussianDpEvent(1.0)
+  curve, none = (
+    trade_off.Curve.of(
+      ledger_lib.Ledger(claim, delta=_DELTA).with_rounds(event, 5)
+    )
+    for claim in (poisson.Poisson(1000, 100), fixed_size.FixedSize(1000, 100))
   )
-  curve = trade_off.Curve.of(ledger)
-  if participation.name == "fixed_size":
-    assert curve is None
-    return
-  event = dp_accounting.PoissonSampledDpEvent(
-    0.1, dp_accounting.GaussianDpEvent(1.0)
-  )
-  assert curve == trade_off.Curve(((event, 5),))
+  sampled = dp_accounting.PoissonSampledDpEvent(0.1, event)
+  assert curve == trade_off.Curve(((sampled, 5),))
+  assert none is None
 
 
 def test_the_curve_of_random_allocation_bounds_the_best_attack():

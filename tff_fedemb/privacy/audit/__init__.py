@@ -5,10 +5,10 @@ Here canaries are included in a computation or not, by a fair coin each, and are
 scored by what it publishes. How well the scores tell both kinds apart bounds
 epsilon from below; a lower bound above the claim refutes it.
 
-* `scores` holds the scores of both kinds, and the bound that comes out.
+* `scores` holds the scores of both kinds, says how well they tell members from
+  others, and holds the bound that comes out.
 * `clopper_pearson`, `one_run` and `trade_off` hold methods that bound;
   `registry` has them by name, each with what it assumes.
-* `membership` says how well an attacker tells members from others.
 * `canary_updates` makes clients who send a direction of their own in place of
   an update, and scores what a model released of them.
 """

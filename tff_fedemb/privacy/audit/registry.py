@@ -4,8 +4,6 @@ from collections.abc import Callable
 import dataclasses
 from typing import Any
 
-import dp_accounting
-
 from tff_fedemb import checks
 from tff_fedemb.privacy import gaussian_accountant
 from tff_fedemb.privacy.audit import clopper_pearson
@@ -64,11 +62,7 @@ METHODS = {
 
 def epsilon_of_mu(mu: float, delta: float) -> float:
   """Epsilon of mu-Gaussian differential privacy at a delta above 0."""
-  if not mu:
-    return 0.0
-  accountant = gaussian_accountant.GaussianAccountant()
-  accountant.compose(dp_accounting.GaussianDpEvent(1.0 / mu))
-  return accountant.get_epsilon(delta)
+  return gaussian_accountant.epsilon_of(1.0 / mu, delta) if mu else 0.0
 
 
 def bound_epsilon(

@@ -1,11 +1,17 @@
-"""Scores of canaries, and the lower bound of epsilon that they give."""
+"""Scores of canaries, and the lower bound of epsilon that they give.
+
+DeLong et al. 1988, "Comparing the Areas under Two or More Correlated Receiver
+Operating Characteristic Curves", for the variance of an area.
+"""
 
 import dataclasses
 import hashlib
+import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import stats
 
 from tff_fedemb import errors
 
@@ -96,6 +102,29 @@ class Scores:
       self.out_scores, np.subtract(1.0, false_positive_rates), method="higher"
     )
     return np.mean(self.in_scores[:, np.newaxis] > thresholds, axis=0).tolist()
+
+  def area(self, significance: float) -> tuple[float, tuple[float, float]]:
+    """How often a member scores higher than another, ties halved: the AUC.
+
+    Args:
+      significance: Probability that the interval is wrong.
+
+    Returns:
+      The area under the curve, and an interval by DeLong's variance.
+    """
+    members, others = np.sort(self.in_scores), np.sort(self.out_scores)
+
+    def placements(values, among):
+      below = np.searchsorted(among, values)
+      both = below + np.searchsorted(among, values, "right")
+      return both / (2 * len(among))
+
+    above_others = placements(members, others)
+    area = float(np.mean(above_others))
+    variance = np.var(above_others, ddof=1) / len(members)
+    variance += np.var(placements(others, members), ddof=1) / len(others)
+    reach = stats.norm.isf(significance / 2) * math.sqrt(variance)
+    return area, (max(area - reach, 0.0), min(area + reach, 1.0))
 
   def ranked(self) -> np.ndarray:
     """Whether each canary was included, the highest score first.

@@ -25,7 +25,6 @@ from scipy import optimize
 from tff_fedemb.participation import random_allocation
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import random_allocation as accounting
-from tff_fedemb.privacy.audit import membership
 from tff_fedemb.privacy.audit import scores as scores_lib
 
 ASSUMES = (
@@ -39,6 +38,9 @@ _EPSILONS = np.concatenate([np.linspace(0, 2, 80), np.linspace(2.1, 40, 160)])
 _NUM_RATES = 1000
 # PLD rounds losses up to multiples of this: the curve stays an upper bound.
 _DISCRETIZATION = 1e-3
+
+# At which people are told what a claim allows.
+FALSE_POSITIVE_RATES = (1e-2, 1e-3)
 
 _Events = tuple[tuple[dp_accounting.DpEvent, int], ...]
 _Allocation = random_allocation.RandomAllocationDpEvent
@@ -197,7 +199,7 @@ def lower_area(scores: scores_lib.Scores, significance: float) -> float:
     scores: Of canaries, independent of each other.
     significance: Probability that the bound is wrong, at most.
   """
-  area = membership.measure(scores, significance=significance).auc
+  area, _ = scores.area(significance)
   # As many pairs of a member and another one are independent of each other.
   num_pairs = min(len(scores.in_scores), len(scores.out_scores))
   limit = -math.log(significance) / num_pairs
