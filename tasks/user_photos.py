@@ -171,7 +171,7 @@ def find_folder(
   for folder in (root / variant, root / variant.upper()):
     if _is_variant_folder(folder):
       return folder
-  # Of "." too, and not what a link leads to.
+  # This names "." too, and does not follow links.
   own_name = os.path.basename(os.path.abspath(root)).lower()
   if not _is_variant_folder(root) or own_name in set(variants) - {variant}:
     return None

@@ -22,7 +22,7 @@ def test_outputs_are_kept_and_modest():
   assert [c["execution_count"] for c in _CODE] == [*range(1, len(_CODE) + 1)]
   content = executor.TUTORIAL.read_text()
   assert len(content) < 1_000_000
-  # Of the machine on which it was executed nothing is told.
+  # The notebook names no folder of the machine that executed it.
   for place in ("/tmp/", "/home/", "/root/", "/work/"):
     assert place not in content
   for name in ("person_0000", "epsilon", "recall@0.001"):

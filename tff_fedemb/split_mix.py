@@ -9,7 +9,7 @@ for TensorFlow to start.)
 
 import tensorflow as tf
 
-# From one number of a stream to the next, modulo 2^64.
+# A stream's next number is the last one plus this, modulo 2^64.
 GAMMA = 0x9E3779B97F4A7C15
 _MULTIPLIERS = {30: 0xBF58476D1CE4E5B9, 27: 0x94D049BB133111EB}
 

@@ -9,7 +9,7 @@ from tests.aggregators import released
 
 
 def _update(norm):
-  """Of two tensors, whose norm is that of both together."""
+  """An update of two tensors, whose norm is that of both together."""
   update = np.zeros(released.SIZE)
   update[[0, 4]] = 0.6 * norm, 0.8 * norm
   return update

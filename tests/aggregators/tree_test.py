@@ -49,8 +49,8 @@ def _own_matrix(rounds, restart_every):
 
 @pytest.mark.parametrize("restart_every", [None, 1, 5, 8])
 def test_law_is_that_of_the_tree_with_a_draw_for_each_node(restart_every):
-  # Of fewer rounds it is a corner of the same matrix, which is Gaussian with
-  # mean zero in both: the covariance says all.
+  # The law of fewer rounds is a corner of the same matrix. Both are Gaussian
+  # with mean zero, so the covariance says all.
   own = _own_matrix(_ROUNDS, restart_every)
   by_node = tree_strategy.TreeStrategy(restart_every).round_noise_matrix(
     _ROUNDS

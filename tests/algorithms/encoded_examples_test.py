@@ -54,7 +54,7 @@ def test_encoded_images_train_as_images_do(damaged):
   for one, other in zip(found.delta, expected.delta, strict=True):
     assert np.abs(other).max() > 1e-5
     np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)
-  # Of two epochs.
+  # Two epochs count each example twice.
   assert found.num_examples == 2 * (_NUM_EXAMPLES - len(damaged))
   assert found.num_skipped_examples == len(damaged)
 

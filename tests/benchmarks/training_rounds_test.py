@@ -44,8 +44,8 @@ def test_same_round(monkeypatch, clip_norm):
   monkeypatch.setattr(training_rounds, "NOISE_MULTIPLIER", 0.0)
   monkeypatch.setattr(training_rounds, "CLIP_NORM", clip_norm)
   monkeypatch.setattr(heads, "LinearHead", _HeadOfBareLoop)
-  # Of some initial weights a unit is so near to zero that it is above in one of
-  # the two only.
+  # Under some initial weights a unit is so near to zero that it is above zero
+  # in one of the two only.
   tf.keras.utils.set_random_seed(1)
   # One step: the two shuffle differently.
   case = cases.Case(num_clients=1, steps=1, batch_size=_BATCH_SIZE)

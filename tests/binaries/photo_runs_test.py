@@ -37,7 +37,7 @@ _FEDERATED = (
   "--rounds=2",
   "--extrapolated_num_users=0",
 )
-# Of backbone lenet: the embedding layer, and the convolutions of 5 x 5.
+# Parameters of backbone lenet: its embedding layer, and its 5 x 5 convolutions.
 _NUM_EMBEDDING = (7 * 7 * 64 + 1) * 128
 _NUM_OTHERS = (5 * 5 * 3 + 1) * 32 + (5 * 5 * 32 + 1) * 64
 

@@ -214,7 +214,7 @@ def test_a_dry_run_tells_and_writes_nothing(data_dir, tmp_path, monkeypatch):
     "run_federated",
     *(*_TINY[:4], f"--data_dir={data_dir}", f"--cache_dir={tmp_path}"),
     *("--noise_multiplier=0.5", "--dry_run"),
-    # Of the exact accountant, which is the quickest.
+    # This one has an exact accountant, which is the quickest.
     "--participation=min_separation",
   )
   assert (ended.status, ended.errors) == (0, "")

@@ -86,7 +86,7 @@ def test_every_accuracy_is_that_of_its_own_fit(flags, tmp_path):
     assert found["mean"] == pytest.approx(statistics.mean(found["accuracies"]))
     deviation = statistics.stdev(found["accuracies"])
     assert found["stdev"] == pytest.approx(deviation)
-    # From seeds, which the file has.
+    # The noise comes from seeds, which the file has.
     assert found["epsilon"] == "inf"
     secret = float(found["epsilon_with_secret_noise"])
     assert secret <= float(found["target_epsilon"])
@@ -95,7 +95,7 @@ def test_every_accuracy_is_that_of_its_own_fit(flags, tmp_path):
   assert result["train_size"] == 60
   assert sweeps.NOT_COVERED in result["not_covered"]
   assert runs.CLASSES_FROM_LABELS in result["assumptions"]
-  # Of 60 examples each of 3 classes has a third.
+  # Each of 3 classes has a third of the 60 examples.
   assert result["accuracy_of_guessing"] == pytest.approx(1 / 3)
   (warning,) = result["warnings"]
   assert "from a seed" in warning

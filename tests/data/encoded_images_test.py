@@ -214,7 +214,7 @@ def test_turns_as_pillow_does(form, byte_order, orientation):
   with Image.open(io.BytesIO(content)) as image:
     expected = np.asarray(ImageOps.exif_transpose(image))
   assert expected.shape[0] == (40 if orientation > 4 else 24)
-  # Of the size that it has when it is turned, so that nothing is resized.
+  # The size is that of the turned image, so that nothing is resized.
   found = _decode([content], expected.shape)[0].astype(int)
   assert np.abs(found - expected).max() <= (2 if form == "JPEG" else 0)
 

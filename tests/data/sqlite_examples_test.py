@@ -13,7 +13,7 @@ _TRAIN = [("train", *user) for user in _USERS.items()]
 
 @pytest.fixture(name="path")
 def _path(tmp_path):
-  # Of an address, a part of this would mean something else.
+  # In a URI, a part of this would mean something else.
   path = tmp_path / "50% of it? no#1" / "data.sqlite"
   sqlite_examples.write_examples(
     path, [*_TRAIN, ("test", "dan", [b"d0"]), ("test", "eve", [])]
@@ -25,7 +25,7 @@ def test_virtual_client_holds_its_users_examples(path):
   examples = sqlite_examples.SqliteExamples(path, "train")
   ((merged,),) = examples.create_dataset(tf.constant("cyd\nann"))
   assert merged.numpy().tolist() == _USERS["ann"] + _USERS["cyd"]
-  # Of another split.
+  # This user is in another split.
   assert not list(examples.create_dataset(tf.constant("dan")))
   assert examples.user_ids == ["ann", "bob", "cyd"]
   assert examples.read_serialized() == [

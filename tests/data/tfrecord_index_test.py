@@ -104,7 +104,8 @@ class TestOpenIndex:
     assert _open(paths, cache).labels.tolist() == [3, 5, 0, 1, 2]
     photo_files.write(paths[0], [(_WHOLE, 9)] * 4)
     assert _open(paths, cache).labels.tolist() == [9, 9, 9, 9, 0, 1, 2]
-    # Of the same size and time is the same, of another time another.
+    # A file of the same size and time counts as the same, one of another time
+    # does not.
     facts = paths[0].stat()
     photo_files.write(paths[0], [(_WHOLE, 8)] * 4)
     os.utime(paths[0], ns=(facts.st_atime_ns, facts.st_mtime_ns))

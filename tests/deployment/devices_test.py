@@ -10,7 +10,7 @@ from tff_fedemb.deployment import deployment
 from tff_fedemb.deployment import devices
 
 _SLOTS = np.arange(40_000)
-# Of a share of so many, three standard deviations.
+# Three standard deviations of a share of so many.
 _TOLERANCE = 3 * 0.5 / math.sqrt(_SLOTS.size)
 
 

@@ -226,5 +226,5 @@ def test_phones_have_the_published_drop_outs_and_session_shapes():
   assert rejected / began == pytest.approx(0.222, abs=0.06)
   assert counts["interrupted"] / began == pytest.approx(0.02, abs=0.01)
   assert not counts["abandoned"]
-  # Of 2,048 that are asked, the share is off by a tenth at most.
+  # A share measured on 2,048 devices is off by a tenth at most.
   assert max(shares) / min(shares) == pytest.approx(4, rel=0.4)

@@ -28,7 +28,7 @@ def test_clipping_by_hand():
 @pytest.mark.parametrize(
   ("dtype", "exponents"),
   [
-    # From the smallest to the largest numbers there are; squares of
+    # These are the smallest to the largest numbers there are; squares of
     # float64's have to stay finite.
     (np.float32, [-45, -42, -38, -20, 0, 20, 38]),
     (np.float64, [-320, -300, -163, -162, -161, -154, 0, 150]),

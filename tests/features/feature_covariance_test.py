@@ -66,8 +66,8 @@ def test_regularization_grows_with_the_noise():
   assert regularization(0.01, 0.0) == 1.0
   assert regularization(3.0, 0.0) == pytest.approx(240.0)
   assert regularization(6.0, 0.0) == pytest.approx(480.0)
-  # Of the steps' noise on weights sqrt(25) z C / n / (1 - 0.6) = 0.25 z, on
-  # logits 0.5 z; with learning rate 3 n / lambda = 0.8 at lambda = 187.5 z.
+  # The steps' noise is sqrt(25) z C / n / (1 - 0.6) = 0.25 z on weights, 0.5 z
+  # on logits; with learning rate 3 n / lambda = 0.8 at lambda = 187.5 z.
   assert regularization(0.0, 0.001) == 1.0
   assert regularization(0.0, 2.0) == pytest.approx(375.0)
   assert regularization(0.0, 4.0) == pytest.approx(750.0)

@@ -13,8 +13,8 @@ from tff_fedemb.features import sgd
 
 @pytest.mark.parametrize(("steps", "momentum"), [(4, 0.5), (30, 0.9)])
 def test_logit_noise_of_steps_of_noise(steps, momentum):
-  # Of zeros: no step is of anything but noise. 40,000 weights, each a logit of
-  # a feature of norm C in one coordinate.
+  # Features are zero, so steps are noise alone. Each of 40,000 weights is a
+  # logit of a feature of norm C in one coordinate.
   num_classes, dim, clip_norm = 100, 400, 3.0
   examples = examples_lib.ClippedExamples(
     np.zeros([50, dim]),
@@ -34,7 +34,7 @@ def test_logit_noise_of_steps_of_noise(steps, momentum):
   share = clip_norm * weights.std() / said
   # A step's noise is in its own velocity and, decayed, in all that follow: with
   # k steps left it counts 1 + m + ... + m^(k-1) times, and steps add up as
-  # independent numbers do. What is said has 1 / (1 - m) for all of them.
+  # independent numbers do. The bound takes 1 / (1 - m) for all of them.
   counts = [
     sum(momentum**power for power in range(left))
     for left in range(1, steps + 1)

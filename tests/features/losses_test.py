@@ -22,7 +22,7 @@ _BIASED = {"logit_bias": -1.2, "negative_weight": 0.3}
 
 
 def _loss(weights, example, label, loss, logit_bias=0.0, negative_weight=1.0):
-  """Of one example, as in the textbooks."""
+  """The loss of one example, as in the textbooks."""
   logits = weights @ example + logit_bias
   if loss == "softmax":
     return np.log(np.exp(logits).sum()) - logits[label]
@@ -32,7 +32,7 @@ def _loss(weights, example, label, loss, logit_bias=0.0, negative_weight=1.0):
 
 
 def _gradient(weights, example, label, loss, step=1e-6, **options):
-  """Of one example, by central differences."""
+  """The gradient for one example, by central differences."""
   gradient = np.zeros_like(weights)
   for index in np.ndindex(weights.shape):
     move = np.zeros_like(weights)

@@ -10,7 +10,7 @@ from tff_fedemb.features import noise
 
 
 def _releases(*planned, seed=0, **noise_multipliers):
-  """Of one kind each, by name; more where they are planned."""
+  """Releases of one kind each, by name; more where they are planned."""
   planned = planned or tuple(map(budget_lib.PlannedRelease, noise_multipliers))
   budget = budget_lib.Budget(planned, noise_multipliers, 1.0, 1e-5)
   return noise.Releases(budget, seed)
@@ -115,7 +115,7 @@ def test_names_have_noise_of_their_own(seed):
     drawn.append(_draw(_releases(sum=1.0, seed=child), "sum"))
   # The seed alone, in nobody's release, must not be one's noise either.
   drawn.append(np.random.default_rng(seed).standard_normal(1000))
-  # Of 1,000 numbers: six standard errors.
+  # This is six standard errors for 1,000 numbers.
   correlations = np.corrcoef(drawn) - np.eye(len(drawn))
   assert np.abs(correlations).max() < 0.19
 

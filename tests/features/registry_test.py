@@ -151,7 +151,7 @@ def test_one_example_changes_a_release_by_the_sensitivity(
 
 @_of_all
 def test_weights_are_made_of_releases_alone(method):
-  # Of other data, with the same numbers released, come the same weights.
+  # Other data, with the same numbers released, give the same weights.
   made, weights = _run(method, *_problem(seed=0))
   others, same = _run(method, *_problem(seed=1), repeat=made)
   for one, other in zip(made, others, strict=True):
@@ -185,7 +185,7 @@ def test_all_noise_is_new_and_as_large_as_said(monkeypatch, method):
   rows = numbers[: num // 30 * 30].reshape([-1, 30])
   for blocks in (np.array([part[:120] for part in drawn]), rows):
     correlations = np.corrcoef(blocks) - np.eye(len(blocks))
-    # Of m numbers; tails are lighter than a normal distribution's.
+    # Correlations of m numbers have lighter tails than a normal distribution.
     assert np.abs(correlations).max() < 6.5 / blocks.shape[1] ** 0.5
 
 

@@ -18,7 +18,7 @@ def test_a_step_by_hand():
   method = sgd.Sgd(
     steps=1, learning_rate=0.3, momentum=0.9, gradient_clip_norm=1.0
   )
-  # Of class 0: -1/2 (1, 0) + 1/2 (0, 1) + 1/2 (0.6, 0.8) = (-0.2, 0.9).
+  # Class 0 has -1/2 (1, 0) + 1/2 (0, 1) + 1/2 (0.6, 0.8) = (-0.2, 0.9).
   np.testing.assert_allclose(
     fits.fit(method, features, labels, num_classes=2),
     [[0.02, -0.09], [-0.02, 0.09]],

@@ -24,7 +24,7 @@ def test_every_round_has_its_share_and_nobody_comes_back_too_soon():
   claim = b_min_sep.BMinSep(40_000, 4_000, min_separation=4)
   assert claim.coin_probability == pytest.approx(1 / 7)
   taken = _taken(claim, 30)
-  # From the first round on: five deviations of sqrt(3,600).
+  # Every round, the first too, is within five deviations of sqrt(3,600).
   assert np.all(np.abs(taken.sum(axis=1) - 4_000) < 300)
   windows = np.lib.stride_tricks.sliding_window_view(taken, 4, axis=0)
   assert windows.sum(axis=-1).max() == 1

@@ -49,7 +49,7 @@ def test_every_user_is_in_the_rounds_of_one_block():
   # Binomial(1,000, 1 / 4), and (1,000, 0.05) in a round: five deviations.
   assert all(abs(len(block) - 250) < 5 * math.sqrt(187.5) for block in seen)
   assert all(abs(users.size - 50) < 5 * math.sqrt(47.5) for users in rounds)
-  # Of 100 rounds of their block, users are in a fifth.
+  # Users are in a fifth of the 100 rounds of their block.
   counts = np.bincount(np.concatenate(rounds), minlength=1_000)
   assert abs(counts.mean() - 20) < 5 * math.sqrt(16 / 1_000)
   assert abs(counts.var() - 16) < 5 * 16 * math.sqrt(2 / 1_000)

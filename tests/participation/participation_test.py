@@ -22,7 +22,7 @@ from tff_fedemb.participation import random_allocation
 from tff_fedemb.participation import registry
 from tff_fedemb.privacy import composition
 
-# Of `check_ins` a deployment says who takes part.
+# A deployment decides who takes part in `check_ins`.
 _NAMES = sorted({*registry.PARTICIPATIONS} - {"check_ins"})
 
 
@@ -81,7 +81,7 @@ def test_rounds_are_a_function_of_key_and_round(name):
   assert sample(1, 7) != sample(2, 7)
 
 
-# From the first version that draws from a key: their traces can be replayed.
+# The first version that draws from a key made these: traces can be replayed.
 @pytest.mark.parametrize(
   ("claim", "expected"),
   [

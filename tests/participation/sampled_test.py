@@ -63,7 +63,7 @@ _ROUNDS = 40
 def test_honest_runs_are_not_refused(
   name, num_users, users_per_round, users_per_client, options
 ):
-  # Of 19 x 20 traces, each refused with a probability of 1e-6 at most.
+  # Each of 19 x 20 traces is refused with a probability of 1e-6 at most.
   claim = registry.create_participation(
     name,
     num_users=num_users,

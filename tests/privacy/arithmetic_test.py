@@ -71,7 +71,7 @@ def test_the_figures_of_the_documentation():
 
 
 def test_delta_is_what_is_left_of_it():
-  """Of a mechanism whose epsilon is log(1 / delta), a tenth of it."""
+  """A mechanism has an epsilon of a tenth of log(1 / delta)."""
   asked = []
 
   def epsilon_at(delta):

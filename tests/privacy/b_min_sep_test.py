@@ -60,7 +60,7 @@ def test_likelihood_ratios_by_all_ways(strategy, separation, chance, rounds):
   squares = np.sum(means**2, axis=1)[probabilities > 0]
   assert event.largest_square == pytest.approx(squares.max())
   releases = np.random.default_rng(1).normal(0.5, 2.0, (50, rounds))
-  # Of a single participation in each of the rounds.
+  # Each column is the change by a single participation in a round.
   columns = mixtures.change_releases(event, np.eye(rounds)).T
   exponents = releases @ columns - 0.5 * np.sum(columns**2, axis=0)
   np.testing.assert_allclose(
@@ -174,7 +174,7 @@ def test_all_in_one_round_of_each_pass_are_balls_in_bins():
   # Nothing but two ways of three rounds each.
   probabilities, _ = mixtures.ways(event)
   assert sorted(probabilities[probabilities > 0]) == [0.5, 0.5]
-  # Of two Gaussians so far apart along one line.
+  # Two Gaussians so far apart along one line cost this.
   known = gaussian.exact_epsilon([1 / math.sqrt(square)], 1e-5)
   assert 0.8 < monte_carlo.bound_epsilon(event, 1e-5) / known < 1.0
   everybody = _event(2.0, None, 1, 1.0, 8)

@@ -83,7 +83,7 @@ def test_delta_by_plain_simulation(strategy, num_bins, rounds):
 
 
 def test_what_samples_cannot_support_is_not_claimed():
-  """Of a delta this small there is no sample; the bound says what is sure."""
+  """No sample reaches a delta this small; the bound says what is sure."""
   event = _event(1.0, None, 8, 8)
   shares = [
     monte_carlo.bound_epsilon(event, delta) / _bin_known(event, delta)

@@ -11,14 +11,14 @@ from scipy import stats
 
 
 def exact_delta(epsilon, mu):
-  """Of a release whose sensitivity is mu standard deviations of its noise."""
+  """Delta of a release whose sensitivity is mu times the noise's deviation."""
   below = stats.norm.cdf(mu / 2 - epsilon / mu)
   above = stats.norm.logcdf(-mu / 2 - epsilon / mu)
   return below - math.exp(epsilon + above)
 
 
 def exact_epsilon(noise_multipliers, delta):
-  """Of all unsampled releases together."""
+  """Epsilon of all unsampled releases together."""
   mu = math.sqrt(sum(z**-2 for z in noise_multipliers))
   return optimize.brentq(
     lambda e: exact_delta(e, mu) - delta, 0, 1e5, xtol=1e-14

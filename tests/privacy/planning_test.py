@@ -47,7 +47,7 @@ def test_a_plan_of_a_model_costs_what_its_run_costs():
     plan.participation,
     delta=1e-7,
     accountants=("rdp",),
-    # Of another clip norm, which makes no difference.
+    # Another clip norm makes no difference.
     round_sum=arithmetic.RoundSum(0.3, 1.28, 97_000),
   ).with_rounds(plan.event, 20)
   report = planning.create_report(plan)

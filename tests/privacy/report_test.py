@@ -59,7 +59,7 @@ def test_report_of_single_user_poisson():
 
 
 def test_a_known_schedule_costs_what_it_costs():
-  """Of 131,072 of 10 million users a round, in virtual clients of 32."""
+  """A round draws 131,072 of 10 million users, in virtual clients of 32."""
   secret = poisson.Poisson(10_000_000, 131_072, users_per_client=32)
   rounds, delta = (dp_accounting.GaussianDpEvent(1.28), 800), 1e-7
   amplified = _report(secret, rounds, delta=delta, accountants=("rdp",))

@@ -66,7 +66,7 @@ def test_success_probability_is_that_of_the_mean(shape, success):
 
 @pytest.mark.parametrize(
   ("shape", "success"),
-  # Of Poisson its mean.
+  # For Poisson (shape infinity), the second number is the mean.
   [(0, 0.1), (0.5, 0.0625), (5, 0.4), (math.inf, 4.0)],
 )
 def test_number_of_trials_has_the_probabilities_accounted_for(shape, success):
@@ -101,7 +101,7 @@ def _epsilon(mean, shape, participation=None):
 
 @pytest.mark.parametrize("shape", [0, 1, math.inf])
 def test_epsilon_is_that_of_dp_accounting(shape):
-  """Of 100 rounds and replacement, built from `dp_accounting` alone."""
+  """The reference has 100 rounds and replacement, by `dp_accounting` alone."""
   accountant = dp_accounting.rdp.RdpAccountant(
     neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE
   )

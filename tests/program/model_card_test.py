@@ -14,7 +14,7 @@ from tff_fedemb.program import model_card
 
 
 def _result(num_classes=12, images_of_class=4):
-  """Of images that are at most as alike as their classes are."""
+  """The result for images that are at most as alike as their classes are."""
   generator = np.random.default_rng(0)
   centers = generator.normal(size=(num_classes, 1, 8))
   noise = 0.3 * generator.normal(size=(num_classes, images_of_class, 8))

@@ -18,7 +18,7 @@ internal_api = pytest.importorskip("ray._private.internal_api")
 _MODEL_SIZE = 1_000_000
 _MODEL_BYTES = 4 * _MODEL_SIZE
 _NUM_CLIENTS = 30
-# Of matrices, in a client: half a second.
+# A client multiplies matrices so often, which takes half a second.
 _MULTIPLICATIONS = 150
 
 

@@ -34,7 +34,7 @@ _WHOLE_GRID = "TFF_FEDEMB_WHOLE_GRID"
 _NUM_USERS, _USERS_PER_CLIENT = 60, 2
 _CLIENTS_PER_ROUND = 8
 _CLIP_NORM = 0.5
-# Of a user: three numbers follow from four.
+# A user has six rows, in each of which three numbers follow from four.
 _ROWS, _INPUTS, _OUTPUTS = 6, 4, 3
 # Tensors.
 _NUM_WEIGHTS = 2

@@ -216,7 +216,7 @@ def test_nothing_is_left_when_all_is_killed(tmp_path, victim):
         in (tmp_path / "log").read_text()
       )
     _, alive = psutil.wait_procs(workers, timeout=60)
-    # Of orphans, who inherits them need not take notice.
+    # Orphans may stay zombies: who inherits them need not take notice.
     alive = [w for w in alive if w.status() != psutil.STATUS_ZOMBIE]
     assert not alive
     with pytest.MonkeyPatch.context() as patch:
@@ -233,7 +233,7 @@ def test_nothing_is_left_when_all_is_killed(tmp_path, victim):
     (7, 1, [1] * 7),
     # Two, and at the end one: workers are to end at about the same time.
     (130, 1, [2] * 64 + [1, 1]),
-    # Of a small model, as many as a call takes, if there are enough.
+    # A small model has as many as a call takes, if there are enough.
     (11, 4, [1] * 11),
     (50, 4, [4] * 11 + [2, 2, 1, 1]),
     (1000, 4, [15] * 65 + [5, 7, 7, 3, 3]),

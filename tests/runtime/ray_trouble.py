@@ -81,7 +81,7 @@ def states_of_chunks(
     chunks = ray_runtime.deal(
       client_ids, clients_per_call=compiled.client_graphs.clients_per_call
     )
-    # Of a round without clients the sum is that of none.
+    # A round without clients has the sum of an empty chunk.
     first, *others = (
       compiled.fold(prepared, chunk, skip_fn) for chunk in chunks or [()]
     )

@@ -101,7 +101,7 @@ if sys.argv[1] == 'exception':
   ("ending", "return_code"), [("normal", 0), ("exception", 1)]
 )
 def test_no_worker_outlives_a_program(ending, return_code, tmp_path):
-  """Of signals tells `binaries/ending_test`."""
+  """Endings by signals are in `binaries/ending_test`."""
   with open(tmp_path / "output", "w") as output:
     program = subprocess.run(
       [sys.executable, "-c", _PROGRAM, ending],

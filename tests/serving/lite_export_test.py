@@ -78,7 +78,7 @@ def test_recall_is_that_of_the_file_on_the_same_images(
       assert "is not known" in loaded.card.verification["privacy"]
   assert 0 < recalls["saved_model"] < 1
   found = json.loads((tmp_path / "model_int8.json").read_text())["conversion"]
-  # Of the machine it is from, a model does not tell.
+  # A model names the folder without its path on this machine.
   assert found["recall"]["source"] == f"images in {os.path.basename(folder)}"
   assert found["recall"]["at_far"]["0.01"] == {
     "recall": recalls["int8"],

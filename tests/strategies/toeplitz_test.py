@@ -24,7 +24,7 @@ _STRATEGIES = [
 
 @dataclasses.dataclass(frozen=True)
 class _Column(toeplitz.ToeplitzStrategy):
-  """Of any first column."""
+  """A strategy with any first column."""
 
   column: Any
 

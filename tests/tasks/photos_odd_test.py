@@ -41,7 +41,7 @@ def _change(root, commands):
         os.mkfifo(file)
 
 
-# Of users each of whom has 20 classes of their own.
+# Users each of whom has 20 classes of their own.
 _OWN_LABELS = "; ".join(
   f"photo '{user}1/{user} {label}/{number}.jpg'"
   for user in "abcd"

@@ -86,7 +86,7 @@ def test_people_of_one_image_are_trained_on(tmp_path, create):
   for person in range(30):
     trees.write(root, f"single {person}/1.jpg")
   task = create()
-  # Of the 12 that could be held out, 2 and 2 are.
+  # Two and two of the 12 that could be held out are.
   assert len(task.train_users) == 38
 
 
@@ -126,7 +126,7 @@ class TestIndex:
     assert "ann/a/0.jpg: not an image" in clients.read_error(create)
     photo.write_bytes((root / "bob" / "b" / "1.jpg").read_bytes())
     assert any("that several users own" in line for line in create().warnings)
-    # Of the same size.
+    # The photo keeps its size, only its time changes.
     facts = photo.stat()
     os.utime(photo, ns=(facts.st_atime_ns, facts.st_mtime_ns + 1))
     with monkeypatch.context() as patch:

@@ -23,7 +23,7 @@ from tff_fedemb.data import pipelines
 from tff_fedemb.data import population
 
 _USERS, _CAP = 8, 64
-# Of each user, who may have more. What train of 12 classes are eight.
+# A user has at least so many images. Eight of the 12 classes train.
 _IMAGES = 24
 
 

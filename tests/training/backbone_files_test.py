@@ -157,7 +157,7 @@ class TestExport:
 
   def test_what_is_there_stays(self, directory, tmp_path, capsys):
     (tmp_path / "backbone").write_text("mine")
-    # Of a run that is complete, whose export is asked for again.
+    # The run is complete, and its export is asked for again.
     (directory / run_directory.SUMMARY).write_text("{}")
     backbone_files.check_export(str(tmp_path / "backbone"), str(directory))
     backbone_files.export(directory, str(tmp_path / "backbone"))

@@ -18,9 +18,9 @@ with epy.lazy_imports():
   import tensorflow as tf
 
 
-# From images `[batch, height, width, channels]` of any numeric type and a seed
-# of two integers, `[2]`, to float32 images of the same shape; the same seed
-# makes the same changes.
+# A function of images `[batch, height, width, channels]` of any numeric type
+# and a seed of two integers, `[2]`. It returns float32 images of the same
+# shape; the same seed makes the same changes.
 Augmentation = Callable[[Any, Any], Any]
 
 # Ways in which an image is turned by a multiple of 90 degrees.

@@ -27,7 +27,7 @@ _JPEG_RATIOS = (1, 2, 4, 8)
 _MIN_RESIZING = 2
 # How files begin that TensorFlow decodes as they should be: JPEG and PNG.
 STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
-# From this EXIF orientation on, height and width change places.
+# Height and width change places for this EXIF orientation and the later ones.
 _FIRST_ON_ITS_SIDE = 5
 UNREADABLE = "not an image that can be decoded"
 # Photos of 100 kB: a batch is some megabytes.
@@ -141,8 +141,9 @@ def build_decoder(image_shape: tuple[int, int, int]) -> ImageDecoder:
     image_shape: Height, width and channels (1: grey; 3: RGB) to make of each.
 
   Returns:
-    From encoded images, string `[b]`, to uint8 `[b, height, width, channels]`,
-    in TensorFlow operations only; it fails on an image that cannot be decoded.
+    A function of encoded images, string `[b]`, that returns uint8
+    `[b, height, width, channels]`. It has TensorFlow operations only and fails
+    on an image that cannot be decoded.
   """
 
   def decode(contents):

@@ -78,7 +78,7 @@ class RecordedRound:
     _, first, places = np.unique(
       places[order], return_index=True, return_inverse=True
     )
-    # From the order of the list to that of the first users.
+    # Clients are renumbered in the order of their first users.
     places = np.argsort(np.argsort(first))[places]
     return cls(number, len(clients), slots[order], places)
 

@@ -44,7 +44,7 @@ _CONVERTIBLE_SUFFIXES = [
   for suffix in image_folder.READABLE_SUFFIXES
   if suffix not in _NATIVE_SUFFIXES
 ]
-# From this share of labels of a single user on, labels are almost users.
+# Labels are almost users if at least this share of them has a single user.
 _ALMOST_ALL = 0.9
 
 

@@ -130,7 +130,7 @@ class TfRecordExamples:
     partly[index.files[~used]] = True
     files = np.flatnonzero(partly)
     self._partial_paths = [self._path(self.user_ids[file]) for file in files]
-    # Of the records of these files, bool `[records]` and int64 `[files + 1]`.
+    # These files' records have bool `[records]` and int64 `[files + 1]`.
     self._used = used[partly[index.files]]
     self._firsts = np.append(0, np.cumsum(np.diff(index.firsts)[files]))
 

@@ -76,8 +76,8 @@ def create_embedder(
       weights may change between calls.
 
   Returns:
-    From images, as of `LabelledImages`, to embeddings float32 `[n, dim]`, as
-    the backbone gives them.
+    A function of images, as in `LabelledImages`, that returns the backbone's
+    embeddings, float32 `[n, dim]`.
   """
   image_shape = tuple(backbone.input_shape[1:])
   size = batch_size(image_shape)

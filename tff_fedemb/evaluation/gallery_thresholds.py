@@ -1,4 +1,4 @@
-"""From which similarity on a stranger to a gallery is taken for somebody.
+"""Thresholds above which a stranger to a gallery is taken for somebody.
 
 A curve of thresholds for wanted rates of false positive identification (FPIR),
 over the number of identities in a gallery and of images that each is enrolled

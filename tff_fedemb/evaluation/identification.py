@@ -42,7 +42,7 @@ class Rate:
   high: float
 
   def complement(self) -> "Rate":
-    """Of what remains to 1."""
+    """Returns the rate of the opposite outcome."""
     return Rate(1 - self.value, 1 - self.high, 1 - self.low)
 
 

@@ -62,7 +62,7 @@ def evaluate(
     labels: `[n]` class of each embedding.
 
   Returns:
-    Of each number of images of which there are enough, for most classes.
+    Figures for each number of images that most classes have enough images for.
   """
   _, counts = np.unique(labels, return_counts=True)
   found = []

@@ -131,7 +131,7 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
         "features", f"be [n, {dim}]", list(features.shape)
       )
     examples = self._clipped(features, np.zeros(len(features), np.int64))
-    # Of the final size: chunks and their copy would take twice the memory.
+    # One array of the final size: joining chunks would take twice the memory.
     logits = np.empty([len(features), self.num_classes], examples.dtype)
     start = 0
     for chunk, _ in examples.chunks(wide=self.num_classes):

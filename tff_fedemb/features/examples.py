@@ -10,14 +10,14 @@ import numpy as np
 from tff_fedemb import checks
 from tff_fedemb import errors
 
-# Of float32, 16 MB: memory that the allocator gives again to the next chunk.
+# A chunk is 16 MB of float32: memory that the allocator gives to the next one.
 _NUMBERS_OF_CHUNK = 2**22
-# Of a block whose rows are clipped in the processor's cache.
+# The rows of a block this large are clipped in the processor's cache.
 _NUMBERS_OF_BLOCK = 2**17
 # Features that take less are clipped once, and kept.
 _KEPT_BYTES = 2**28
-# Of bounds. What is made of one in this range, squares too, are numbers of
-# float32's, and sums are sure to keep to it.
+# Bounds lie in this range: numbers computed with them, squares too, are within
+# float32's range, and sums are sure to stay within the bound.
 BOUND_RANGE: dict[str, Any] = {"minimum": 1e-10, "maximum": 1e10}
 
 

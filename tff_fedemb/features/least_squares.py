@@ -20,9 +20,9 @@ from tff_fedemb.features import noise
 
 COVARIANCES = ("shared", "per_class")
 
-# Of the budget. The classifier suffers more from noise on the class sums.
+# Share of the budget; the classifier suffers more from noise on the class sums.
 _SHARES = {"covariance": 0.05, "class_covariance": 0.15, "class_sum": 0.95}
-# Of the default regularization, in norms of the noise on a class sum times C.
+# The default regularization, in norms of the noise on a class sum times C.
 _NOISE_FACTOR = 4.0
 
 

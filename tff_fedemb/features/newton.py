@@ -18,7 +18,7 @@ from tff_fedemb.features import losses
 from tff_fedemb.features import method
 from tff_fedemb.features import noise
 
-# Of float64, 256 MB.
+# Hessians in memory at a time take 256 MB of float64.
 _NUMBERS_OF_HESSIANS = 2**25
 
 

@@ -95,7 +95,7 @@ class CommonConfig(config.Config):
 
   @property
   def seed(self) -> int | None:
-    """Of the noise; fits that protect users have none."""
+    """Seed of the noise; fits that protect users have none."""
     return getattr(self.protection, "seed", None)
 
   def create_method(

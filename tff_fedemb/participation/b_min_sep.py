@@ -112,7 +112,7 @@ class BMinSep(poisson.Poisson):
   def settle(self) -> None:
     super().settle()
     if self.min_separation is None:
-      # Of independent noise; of another, who knows its bands gives one.
+      # This suits independent noise; who knows the bands of another gives one.
       object.__setattr__(self, "min_separation", 1)
     if self.min_separation * self.users_per_round > self.num_users:
       raise errors.FieldError(
@@ -195,7 +195,8 @@ class BMinSep(poisson.Poisson):
       method="bounded",
       options={"xatol": 1e-9},
     ).fun
-    # Of rounds as large as the first one, from those who may be drawn.
+    # Log chance that later rounds, drawn from those who may take part, are as
+    # large as the first one.
     waiting = np.minimum(np.arange(1, rounds), self.min_separation - 1)
     alike = stats.binom.logpmf(
       low, n - waiting * low, np.minimum(chance / (1.0 - waiting * chance), 1.0)

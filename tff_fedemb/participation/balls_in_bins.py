@@ -110,7 +110,7 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
       n, chance = self.num_users, self.sampling_probability / self.period
       sizes = np.arange(n // bins + 1)
       rest = n - bins * sizes
-      # Of the multinomial distribution, all bins of the same size.
+      # Multinomial log probability that all bins have the same size.
       alike = (
         special.gammaln(n + 1)
         - bins * special.gammaln(sizes + 1)

@@ -80,7 +80,7 @@ class CyclicPoisson(poisson.Poisson):
   def settle(self) -> None:
     super().settle()
     if self.period is None:
-      # Of independent noise; of another, who knows its bands gives a period.
+      # This suits independent noise; who knows the bands of another gives one.
       object.__setattr__(self, "period", 1)
     if self.sampling_probability > 1:
       raise errors.FieldError(

@@ -106,7 +106,7 @@ class Poisson(sampled.Sampled):
     probability = coin / period
     rounds, low = observed.num_rounds, observed.min_users_per_round
     total = observed.num_participations
-    # Of users who are drawn in some rounds only, their most likely number.
+    # The most likely size of a block if only some rounds draw each user.
     drawn = n if period == 1 else min(n, math.floor(low / coin))
     alike = (rounds - 1) * stats.binom.logpmf(low, drawn, coin)
     sampled.check_sizes(

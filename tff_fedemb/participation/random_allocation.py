@@ -141,7 +141,7 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
     whole = (self.sampled_event(event), count)
     last = -(-(rounds % self.rounds_of_pass) // self.period)
     left_out = self.rounds_of_block - last
-    # Of several noises nobody knows which one the last pass has.
+    # With several noises, nobody knows which one the last pass has.
     if not last or not left_out or count < self.participations(rounds):
       return [whole]
     part = ((event.noise_multiplier, last), (math.inf, left_out))

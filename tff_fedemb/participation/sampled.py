@@ -186,7 +186,7 @@ def check_frequency(
   rounds, most = observed.num_rounds, observed.max_participations
   least = observed.min_participations
   unlikely = FALSE_ALARM_RATE_OF_CHECK / claim.num_users
-  # Of the rounds, those that may draw a user.
+  # Only one round in each period may draw a given user.
   period = claim.min_separation or 1
   if of_most is None:
     of_most = special.bdtrc(most - 1, -(-rounds // period), probability)
@@ -243,7 +243,7 @@ def check_groups(
 
 
 def _log_chance_of_even(users: int, clients: int) -> float:
-  """Of as equal groups as can be, if each user joins one independently."""
+  """Log chance that independent choices make groups as equal as can be."""
   size, larger = divmod(users, clients)
   smaller = clients - larger
   return (

@@ -109,7 +109,7 @@ class ReportsPanel(_WeekPanel):
     # Means of neighbouring rounds, so many that they can be told apart.
     group = np.arange(len(shown)) // -(-len(shown) // _MAX_BLOCKS or 1)
     blocks = shown.groupby(group)
-    # From the start of a block to its end, nothing in between.
+    # Counts are level from the start of a block to its end, then drop to 0.
     times = np.stack([blocks.start_hours.first(), blocks.end_hours.last()], 1)
     counts = np.repeat(blocks[fates].mean().to_numpy(float), 2, axis=0)
     counts[1::2] = 0

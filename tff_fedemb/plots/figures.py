@@ -33,7 +33,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 GREY = "#666666"
 # Curves that colours and line styles tell apart.
 MAX_CURVES = 6
-# Of a label, so that two fit beside each other.
+# Labels with fewer letters fit beside each other in two columns.
 _COLUMN_LETTERS = 28
 
 

@@ -27,13 +27,13 @@ from matplotlib import ticker
 from tff_fedemb.plots import figures
 from tff_fedemb.plots import training_plots
 
-# Of the width of the axis: between curves at one epsilon, between ticks, and
-# from the largest epsilon to the place of none.
+# Shares of the axis' width: between curves at one epsilon, between ticks, and
+# from the largest epsilon to the place of runs without noise.
 _DODGE = 0.004
 _TICK_DISTANCE = 0.09
 _GAP = 0.2
 _NO_NOISE = "no noise"
-# Of a line of what was changed.
+# A line of changed settings has at most so many letters.
 _NAME_LETTERS = 44
 _LEVEL_STYLE = {"color": figures.GREY, "linestyle": ":", "linewidth": 1.5}
 

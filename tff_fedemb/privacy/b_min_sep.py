@@ -55,7 +55,7 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
   """
 
   noise_multiplier: float
-  # Of so many numbers that nobody would read them.
+  # It prints so many numbers that nobody would read them.
   strategy: toeplitz.ToeplitzStrategy | None = dataclasses.field(repr=False)
   min_separation: int
   sampling_probability: float
@@ -119,8 +119,8 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
       chances = np.full(separation, self.sampling_probability)
       chances[0] = 1.0 - (separation - 1) * self.sampling_probability
       first = np.log(np.maximum(chances, 0.0))[:, np.newaxis]
-    # Of round t at t mod b: the mean over what comes from round t on, for a
-    # user who may take part there.
+    # Row t mod b holds the mean over what comes from round t on, for a user who
+    # may take part in it.
     means = np.zeros((separation, exponents.shape[1]))
     for t in reversed(range(self.rounds)):
       later = means[(t + 1) % separation] + tails

@@ -48,7 +48,7 @@ class BallsInBinsDpEvent(monte_carlo.MixtureDpEvent):
   """
 
   noise_multiplier: float
-  # Of so many numbers that nobody would read them.
+  # It prints so many numbers that nobody would read them.
   strategy: toeplitz.ToeplitzStrategy | None = dataclasses.field(repr=False)
   num_bins: int
   rounds: int
@@ -89,8 +89,8 @@ class BallsInBinsDpEvent(monte_carlo.MixtureDpEvent):
   @functools.cached_property
   def grams(self) -> _Grams:
     """Inner products of bins, and the share of users in bins like these."""
-    # As if all knew a user's bin but for a multiple of this. What is left to
-    # guess are bins as far apart, of which those from the first on cost most.
+    # The bound assumes that all know a user's bin but for a multiple of this.
+    # The bins left to guess are so far apart; those from the first on cost most.
     stride = -(-self.num_bins // _MAX_BINS)
     most, larger = divmod(self.num_bins, stride)
     gram = self.gram(np.arange(0, self.num_bins, stride))

@@ -50,8 +50,8 @@ _SHIFT, _JUST_AS_MUCH = 20.0, 1e-9
 # Integers: the divergence of sampling costs several times more in between.
 _FEW_ORDERS = (2, 3, 4, 6, 8, 11, 16, 24, 32, 48, 63, 128, 256, 512)
 # PLD's grid for a search, as a share of epsilon, and its limits: that of an
-# account, and the coarsest. What is found on a coarser grid holds on a finer
-# one, and is at most a hundredth too large.
+# account, and the coarsest. A solution on a coarser grid holds on a finer one,
+# and is at most a hundredth too large.
 _SHARE_OF_EPSILON = 1e-3
 _GRIDS = (1e-4, 1e-3)
 
@@ -303,7 +303,7 @@ class _Search:
     """First and last of the integers that are searched; see `value`."""
     claim = self.plan.participation
     users, alone = claim.users_per_round, claim.users_per_client
-    # Of so many blocks of users one is drawn from.
+    # Each round draws from one of so many blocks of users.
     blocks = (claim.min_separation or 1) if claim.is_sampled else 1
     if self.solve_for == "num_users":
       # Nobody takes part twice: a longer pass changes nothing.

@@ -38,7 +38,7 @@ _LOG_MOMENT_ERROR = 2.0**-39
 # Divergences that are so many times as large are right to six digits.
 _MUCH_MORE = 2.0**20
 
-# Of the reading that counts one clip norm where a user can cause two.
+# The unit of the reading that counts one clip norm where a user can cause two.
 VIRTUAL_CLIENT_UNIT = (
   "is not user-level: at best it is for a whole virtual client, zeroed out"
 )
@@ -374,7 +374,7 @@ def zcdp(account: composition.Account) -> float | None:
   """
   if account.participation.is_sampled:
     return None
-  # Of Gaussian mechanisms the divergence of order a is exactly rho a.
+  # Gaussian mechanisms have a divergence of exactly rho a at order a.
   accountant = dp_accounting.rdp.RdpAccountant([2.0])
   for event, count in composition.composed_events(*account.run):
     accountant.compose(event, count)

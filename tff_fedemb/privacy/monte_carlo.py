@@ -23,7 +23,7 @@ from scipy import special
 
 from tff_fedemb.privacy import gaussian_accountant
 
-# Of delta, the probability that the estimate is wrong.
+# Share of delta that is the probability of a wrong estimate.
 FAILURE_SHARE = 1e-3
 
 # A search for the least noise chooses a run by its estimate, on samples that

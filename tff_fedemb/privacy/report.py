@@ -37,7 +37,7 @@ _NOT_COVERED = (
   "they are rounded to a grid",
 )
 
-# Of delta, that the end of the noise may take without a word.
+# Share of delta that the tail of the noise may take without a warning.
 _TAIL_SHARE = 1e-3
 
 # Short, for pictures.

@@ -130,7 +130,7 @@ class Chain:
   def _append(self, **values: Any) -> None:
     line = json.dumps({"previous": self.head} | values, allow_nan=False)
     with open(self._path, "ab", opener=_open_private) as file:
-      # Of a line that was not written to its end.
+      # This removes a line that was not written to its end.
       file.truncate(self._end)
       file.write(line.encode() + b"\n")
       file.flush()

@@ -128,7 +128,7 @@ class Embedder:
       self.card = model_card.ModelCard.from_json(json.loads(found[_CARD]))
 
   def embed(self, images: np.ndarray) -> np.ndarray:
-    """From images `[n, height, width, channels]` to embeddings `[n, dim]`."""
+    """Maps images `[n, height, width, channels]` to embeddings `[n, dim]`."""
     return self._session.run(
       ["embeddings"], {"images": images.astype(np.float32)}
     )[0]

@@ -162,7 +162,7 @@ class Embedder:
     self.image_shape = height, width, channels
 
   def embed(self, images: np.ndarray) -> np.ndarray:
-    """From images `[n, height, width, channels]` to embeddings `[n, dim]`."""
+    """Maps images `[n, height, width, channels]` to embeddings `[n, dim]`."""
     return np.concatenate(
       [
         self._run(images=image[np.newaxis].astype(np.float32))["embeddings"]

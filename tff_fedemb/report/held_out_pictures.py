@@ -40,7 +40,7 @@ _NUM_MAP_CLASSES = 8
 _NUM_MAP_IMAGES = 24
 _PERPLEXITY = 30.0
 _FIGURE_RATE = 1e-3
-# Of a thumbnail.
+# A thumbnail's longer side in pixels, and its JPEG quality.
 _MAX_SIDE = 64
 _JPEG_QUALITY = 82
 
@@ -356,7 +356,7 @@ def _project(embeddings: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
   if len(unit) > 3 and np.ptp(flat) > 0:
     tsne = manifold.TSNE(
       perplexity=min(_PERPLEXITY, (len(unit) - 1) / 3),
-      # Of so few images faster than the approximation, and the same everywhere.
+      # For so few images this is faster than to approximate, and reproducible.
       method="exact",
       init=flat / np.std(flat[:, 0]) * 1e-4,
       random_state=0,

@@ -22,11 +22,11 @@ with epy.lazy_imports():
 
 _Plans = Sequence[planning.Plan]
 
-# Of the picture.
+# The picture shows these epsilons.
 _EPSILONS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
-# Times the least error.
+# Mechanisms within this factor of the least error are nearly as good.
 _NEARLY = 1.1
-# Of the table.
+# Heads and widths of the table's columns.
 _TITLES = (
   *("mechanism", "participation", "copies", "z", "RMSE", "largest", "/ least"),
 )

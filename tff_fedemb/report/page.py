@@ -47,7 +47,7 @@ _COVERED = ("epsilon", "roc")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReportConfig(config_lib.Config):
-  """Of which runs to write a report, and what to show in it.
+  """Runs to write a report of, and what to show in it.
 
   Attributes:
     run_dirs: Directories of finished runs of one task, at most 6.

@@ -97,7 +97,7 @@ class PictureConfig(config_lib.Config):
 
   @functools.cached_property
   def delta_or_default(self) -> float:
-    """Of the guarantee."""
+    """Delta of the guarantee [one that suits the number of users]."""
     if self.delta is None:
       return planning.default_delta(self.num_users)
     return self.delta
@@ -213,7 +213,7 @@ def _count_points(claim: participation_lib.Participation) -> int:
 def _populations(claim: participation_lib.Participation) -> list[int]:
   """Numbers of users, evenly on a logarithmic axis, `num_users` among them."""
   num_users = claim.num_users
-  # Of so many blocks of users one is drawn from.
+  # Each round draws from one of so many blocks of users.
   blocks = (claim.min_separation or 1) if claim.is_sampled else 1
   low = max(math.ceil(claim.users_per_round * blocks), num_users // 100)
   grid = np.geomspace(low, 10 * num_users, _count_points(claim))

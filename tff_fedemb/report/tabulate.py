@@ -116,7 +116,7 @@ def _name_change(
   settings: Mapping[str, Any], baseline: Mapping[str, Any]
 ) -> str:
   return ", ".join(
-    # Of a path its name is enough.
+    # The last part of a path is enough.
     f"{name}={str(settings.get(name)).rsplit('/', maxsplit=1)[-1]}"
     for name in sorted({*settings, *baseline})
     if settings.get(name) != baseline.get(name)

@@ -22,9 +22,9 @@ from tff_fedemb.report import charts
 from tff_fedemb.report import run_files
 from tff_fedemb.run import experiment as experiment_lib
 
-# Of the examples that were left out, in summary.json.
+# summary.json lists at most so many of the examples that were left out.
 _NUM_LISTED = 100
-# At which recall is told.
+# The figures give recall at this false accept rate.
 _FALSE_ACCEPT_RATE = "0.001"
 
 

@@ -80,7 +80,7 @@ def guess_share(epsilon: float, delta: float) -> float:
   """How often the best guess between two neighbouring training sets is right.
 
   Privacy:
-    Of an (epsilon, delta)-differentially private release, where both training
+    The release is (epsilon, delta)-differentially private, and both training
     sets are equally likely: (e^epsilon + delta) / (e^epsilon + 1).
   """
   if epsilon > 700:

@@ -230,7 +230,7 @@ def embed_rows(
           flag, "give embeddings that are finite", "others"
         )
       if not num_embedded:
-        # Of the final size: there may be no room to join batches later.
+        # The array has its final size: joining batches may exceed the memory.
         embeddings = np.empty([len(rows), batch.shape[1]], batch.dtype)
       embeddings[num_embedded : num_embedded + len(batch)] = batch
       num_embedded += len(batch)
@@ -413,7 +413,7 @@ def _open_train(task: task_lib.Task) -> ImageSource:
 
   def read(rows):
     chosen = np.unique(slots[rows])
-    # Of what the chosen users have, which rows are asked for.
+    # This marks the rows that are asked for among the chosen users' rows.
     wanted = np.isin(np.flatnonzero(np.isin(slots, chosen)), rows)
     walk = (images for _, images, _ in _walk(task, user_ids, chosen))
     images = itertools.compress(itertools.chain.from_iterable(walk), wanted)

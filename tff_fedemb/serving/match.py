@@ -36,7 +36,7 @@ with epy.lazy_imports():
 
 # The identity of whoever is not accepted.
 UNKNOWN = "unknown"
-# Of queries at a time, against the whole gallery.
+# So many queries at a time are compared with the whole gallery.
 _BLOCK_ROWS = 512
 # Images that a graph is asked for: the runner-up may lie beyond.
 _MAX_NEIGHBOURS = 100
@@ -103,7 +103,7 @@ class MatchConfig(config_lib.Config):
 
 @dataclasses.dataclass(frozen=True)
 class _Rule:
-  """From which similarity on a query is accepted.
+  """The similarity at which a query is accepted, and where it comes from.
 
   Attributes:
     threshold: That similarity.

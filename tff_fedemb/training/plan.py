@@ -310,7 +310,7 @@ def _tell_round(
     progress_lib.create_bar("Measuring", unit="rounds", total=3) as progress,
   ):
     state = runtime.initialize(process)
-    # Of one user each: what is measured next has all sessions ready.
+    # Clients of one user each warm up: the next rounds find all sessions ready.
     slots = range(min(cores, len(task.train_users)))
     warm_up = [task.train_users.user_id(slot) for slot in slots]
     state, _ = runtime.next(state, warm_up)

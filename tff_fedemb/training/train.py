@@ -171,7 +171,7 @@ def _train(
 
 
 def _start_from(backbone: tf.keras.Model) -> Callable[[Any], Any]:
-  """From a process's first model weights to those of a backbone, and a head."""
+  """Returns a function that puts a backbone's weights into a model's."""
   weights = backbone.get_weights()
 
   def start_from_backbone(model_weights):

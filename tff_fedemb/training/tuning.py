@@ -213,8 +213,8 @@ class TuningRun:
           f" for, found {trial.cost} after {best.cost} in {trial.run_dir}."
         )
       recall = trial.recall(self._config.metric, _SPLITS[0])
-      # Of equal trials the first: they are independent and alike, so this is
-      # a choice at random.
+      # The first of equal trials wins: they are independent and alike, so this
+      # is a choice at random.
       if best is None or recall > best_recall:
         best, best_recall = trial, recall
     return best

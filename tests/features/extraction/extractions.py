@@ -9,7 +9,7 @@ import tensorflow_datasets as tfds
 from tests.binaries import programs
 from tff_fedemb.features import feature_files
 
-# Of the images of the data set that TensorFlow Datasets has prepared.
+# Shape of the images of the data set that TensorFlow Datasets has prepared.
 IMAGE_SHAPE = (4, 3, 3)
 
 

@@ -252,7 +252,7 @@ def test_noise_of_the_release(tmp_path):
   assert not noise_theory.alarms(
     np.array(released, np.float64) * 3 / stddev, np.eye(num_rounds)
   )
-  # Of C^2 = 4, and the share of the release's budget.
+  # Restored matrices are scaled by C^2 = 4, over the root of their share.
   stddev *= 4 / np.sqrt(share)
   diagonals = np.array([np.diagonal(matrix) for matrix in matrices])
   assert diagonals.std() == pytest.approx(stddev, rel=0.115)

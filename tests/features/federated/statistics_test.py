@@ -118,7 +118,7 @@ _FEATURES, _LABELS, _USERS = _draw_clients()
 
 @pytest.fixture(name="sums", scope="module")
 def _sums(tmp_path_factory) -> Iterator[Callable[[list[str]], Any]]:
-  """From users to their sum, `[d (d + 1) / 2 + K d]`, and metrics.
+  """A function of users: their sum, `[d (d + 1) / 2 + K d]`, and metrics.
 
   The first of them, `empty`, has no example.
   """

@@ -108,7 +108,7 @@ def test_delta_counts(method):
   rng = np.random.default_rng(8)
   published = (rng.random(20_000) < 0.01).astype(float)
   scores = scores_lib.Scores(published, np.zeros(20_000))
-  # Of a Gaussian claim such a curve refutes more than one point of it does.
+  # A whole Gaussian curve refutes this where a single point of it may not.
   if not registry.METHODS[method].is_of_mu:
     assert _bound(method, scores, 0.02).epsilon_lower == 0.0
   assert _bound(method, scores, 1e-6).epsilon_lower > 1.5

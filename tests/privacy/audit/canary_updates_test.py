@@ -108,8 +108,8 @@ def test_momentum_is_taken_out_of_movements():
 
 
 def test_the_matched_statistic_has_the_distance_that_is_accounted_for():
-  # Of a user in rounds 1 and 3 of 4 under tree aggregation: the sensitivity of
-  # C x, worked out from the nodes above these rounds: 2 leaves, 2 pairs with
+  # A user is in rounds 1 and 3 of 4 under tree aggregation. The sensitivity of
+  # C x is worked out from the nodes above these rounds: 2 leaves, 2 pairs with
   # one of them each, and the root with both.
   rounds, z = 4, 3.0
   noise = tree.TreeStrategy().round_noise_matrix(rounds)

@@ -24,8 +24,8 @@ _DELTA = 1e-5
 _REPEATS = 200
 _SIGNIFICANCE = 0.1
 _ROUNDS, _SEPARATION = 8, 2
-_CANARIES = 400  # Of a repeat.
-_FEATURES = 100  # Of a fit, and canaries.
+_CANARIES = 400  # Each repeat has so many.
+_FEATURES = 100  # Each fit has so many, and as many canaries.
 # An audit finds at least this share of the claim.
 _SHARE = 0.7
 
@@ -116,7 +116,7 @@ def test_honest_mechanism_is_not_refuted(name):
       )
     ]
     refuted[method] = sum(bound > claimed for bound in bounds)
-  # Of all canaries together, which is where there is power.
+  # All canaries together give the test its power.
   pooled = {
     method: registry.bound_epsilon(
       method,

@@ -35,7 +35,7 @@ def test_task_omniglot_reads_them(tmp_path):
   created = omniglot.create_omniglot_task(
     task_config.TaskConfig(data_dir=str(tmp_path), cache_dir=str(tmp_path))
   )
-  # Of 30 alphabets of two characters 6 are held out for test, 3 for validation.
+  # 6 of 30 alphabets of two characters are for test, 3 for validation.
   assert created.num_train_classes == len(created.train_users) == 42
   assert len(created.load_images("test").labels) == 6 * 2 * 20
   first = tf.constant(created.train_users.user_id(0))

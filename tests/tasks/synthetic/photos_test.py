@@ -148,7 +148,7 @@ class TestRecords:
       assert len(owner) == 1
       owners.update(owner)
     assert len(owners) == len(small_users) == 2
-    # Of 10 classes.
+    # These are half of the 10 classes.
     assert len({label for label, _ in small_test}) == 5
 
   # 5.2 * 4 ** 0.5 is 10.4.

@@ -22,7 +22,7 @@ from tff_fedemb.serving import saved_models
 
 MapFn = Callable[[np.ndarray], np.ndarray]
 
-# Of numbers of an image: the default kernel's gamma is so many over them.
+# The default kernel's gamma is this over the number of numbers in an image.
 _GAMMA_OF_DIM = 16.0
 
 

@@ -126,7 +126,7 @@ class ClientConfig(abc.ABC):
   @property
   @abc.abstractmethod
   def shapes(self) -> tuple[tuple[int, ...], ...]:
-    """Of the tensors that a client sends, and of those that it is sent."""
+    """Shapes of the tensors that a client sends, and of those it is sent."""
 
   @abc.abstractmethod
   def add_up(
@@ -191,7 +191,7 @@ class StatisticsConfig(ClientConfig):
 
   @property
   def _factors(self) -> tuple[float, float]:
-    """Of the second moments, and of the sums by class."""
+    """Factors of the second moments and of the sums by class."""
     share = self.covariance_share
     return math.sqrt(share), math.sqrt(1.0 - share)
 
