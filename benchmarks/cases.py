@@ -32,7 +32,7 @@ _CIFAR10 = "cifar10_50x5x10"
 _LONG_RUN, _LONG_RUN_ROUNDS = "mobilenet_v2_small_4x1x8_500_rounds", 500
 # Compiles and buffers for some rounds before it is what it stays.
 _SETTLED_ROUND = 50
-# What checks a Python that has another framework.
+# This checks a Python that has another framework.
 _CHECK = """
 import importlib.metadata, torch
 assert importlib.metadata.version("pfl") == "0.6.0"
@@ -174,7 +174,7 @@ _TURNS: Sequence[tuple[Iterable[str], Sequence[str]]] = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingBenchmarkConfig(results.BenchmarkConfig):
-  """What the benchmark of training is told.
+  """Settings of the benchmark of training.
 
   Attributes:
     cases: Cases to measure, by the beginning of their names [all].

@@ -22,7 +22,7 @@ _NUM_TESTED = 2_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FeatureBenchmarkConfig(config_lib.Config):
-  """What the benchmark of fits is told.
+  """Settings of the benchmark of fits.
 
   Attributes:
     num_classes: Numbers of classes, a problem and a panel for each.

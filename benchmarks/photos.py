@@ -28,7 +28,7 @@ _NUM_EDGES = 12
 # The amplitude spectrum of a photograph is about 1 / f; a little steeper here,
 # as edges add to it. Standard deviations of texture and sensor, in 255ths.
 _EXPONENT, _CONTRAST, _GRAIN = 1.25, 35.0, 2.5
-# What the task needs of a test set: classes for validation (4) and for test.
+# The task needs a test set with classes for validation (4) and for test.
 _TEST_FILE, _TEST_LABELS = "test.tfRecord", (0, 4)
 
 

@@ -179,7 +179,7 @@ def measure(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BenchmarkConfig(config_lib.Config):
-  """What all benchmarks are told.
+  """Settings of all benchmarks.
 
   Attributes:
     output_json: File to write the figures to.
@@ -194,7 +194,7 @@ class BenchmarkConfig(config_lib.Config):
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-  """What takes turns with each other.
+  """Commands that take turns with each other.
 
   Attributes:
     commands: Programs that answer as in `worker`, with their arguments.
@@ -290,7 +290,7 @@ def execute(
     try:
       found = group.measure(config)
     except (errors.DataError, OSError) as error:
-      # What else can be measured is worth having.
+      # The other measurements are worth having.
       print(f"FAILED: {error}", file=sys.stderr, flush=True)
       has_failed = True
       continue

@@ -136,7 +136,7 @@ def build_process(
       if task
       else composition.build_example_type(case.image_shape)
     ),
-    # What a BLT matrix is optimised for; its work is the same for any.
+    # A BLT matrix is optimised for these; its work is the same for any.
     aggregator=aggregator.create(
       mechanism.Schedule(rounds=100, min_separation=10)
     ).factory,

@@ -28,6 +28,6 @@ def answer(create_round: Callable[[], Callable[[int], object]]) -> None:
 
 
 if __name__ == "__main__":
-  # What the one module imports is not to be in the memory of the other.
+  # Imports of the one module are not to be in the memory of the other.
   _MODULE = importlib.import_module(f"benchmarks.{sys.argv[1]}")
   answer(functools.partial(_MODULE.create_round, *sys.argv[2:]))

@@ -56,7 +56,7 @@ from tff_fedemb.run import account as account_run
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AccountConfig(config_lib.Config):
-  """What is to be accounted for, beside who takes part.
+  """Rounds to account for, beside who takes part.
 
   Attributes:
     mechanism: How noise is made.
@@ -152,7 +152,7 @@ class _Account:
     plan = {*_NEEDED, *self._participation.names, *self._mechanism.names}
     account = {*plan, "delta", "accountant"}
     self._of_plan = plan
-    # What answers each command, and its flags.
+    # Each command has a function that answers it, and its flags.
     self._commands: dict[
       str, tuple[Callable[[AccountConfig], _Answer], set[str]]
     ] = {

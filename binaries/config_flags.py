@@ -73,7 +73,7 @@ class Parser:
     Args:
       argv: The program's name and its arguments.
       documentation: What the help begins with.
-      expand: From the arguments to those that are parsed.
+      expand: Maps the arguments to those that are parsed.
 
     Raises:
       errors.FieldError: If a file of flags cannot be read.

@@ -33,7 +33,7 @@ OBJECTIVES: registry.Registry[algorithm.Algorithm] = registry.Registry(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportOptions(config.Config):
-  """What is made of the backbone.
+  """Exports of the backbone.
 
   Attributes:
     export_backbone: Where to write the trained backbone, beside the run's

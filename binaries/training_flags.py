@@ -106,7 +106,7 @@ class SpecFlags:
 
     Args:
       parser: The program's.
-      objectives: Of training on pooled data, algorithms by the names of flag
+      objectives: Algorithms of training on pooled data, by the names of flag
         objective, the default first; `None` for private training.
     """
     task_lib.load_tasks()
@@ -148,7 +148,7 @@ def open_spec(
   The task is created here, before anything is imported that takes seconds.
 
   Args:
-    flags: Of the spec.
+    flags: Flags of the spec.
     is_smoke: Whether the task has data that are made up.
 
   Returns:
@@ -183,7 +183,7 @@ def execute(options: RunOptions, flags: SpecFlags, **others: Any) -> None:
 
   Args:
     options: Where the run is kept, and what is made of it.
-    flags: Of the spec.
+    flags: Flags of the spec.
     **others: Further arguments of `train.train`.
   """
   spec, task = open_spec(flags, is_smoke=options.smoke)

@@ -39,7 +39,7 @@ with epy.lazy_imports():
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrialOptions(config_lib.Config):
-  """What the trials are.
+  """The trials of a tuning.
 
   Attributes:
     search_space: JSON file, from fields of a run (by their flags) to

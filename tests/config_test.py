@@ -30,7 +30,7 @@ class _Derived(_Base):
     kind: A kind.
     kinds: Kinds.
     flag: Yes or no.
-    other: Of no type that a flag has.
+    other: A value of no type that a flag has.
   """
 
   scale: float | None = config.field(None, above=0)

@@ -1,7 +1,7 @@
 """Executes a notebook whose code cells are bash or plain Python.
 
-That is what Jupyter does with such cells, without its thirty packages, some of
-which need later versions of what TensorFlow Federated pins. To execute the
+Jupyter does the same with such cells, but needs thirty packages, some of them
+in later versions than TensorFlow Federated pins. To execute the
 tutorial and keep what it prints and shows:
 
   .venv/bin/python -m tests.notebook

@@ -252,6 +252,18 @@ def test_no_file_is_long():
   )
 
 
+def test_no_comment_opens_without_a_subject():
+  # A comment, a docstring and an entry of one begin so, but not the next lines.
+  begins = r'^(?! *#).*\n *# |\S  # |^ *r?"""|^ +[*\w, ]+: '
+  opening = re.compile(f"({begins})(Of|From) .*", re.MULTILINE)
+  _check(
+    f"{path.relative_to(_ROOT)}: {found[0]}"
+    for top in (*_SOURCES, "examples", "tests")
+    for path in (_ROOT / top).rglob("*.py")
+    for found in opening.finditer(path.read_text(encoding="utf-8"))
+  )
+
+
 def test_modules_keep_their_private_names_to_themselves():
   def violations():
     for name, (_, tree) in _modules().items():

@@ -291,8 +291,8 @@ def check(spec: FieldSpec, value: Any) -> Any:
 def to_json(config: "Config") -> dict[str, Any]:
   """Returns a configuration as JSON values by field.
 
-  What is None or has no type that JSON knows is left out. A part that may have
-  one of several classes has the name of its own as `kind`.
+  Values that are None or of no type that JSON knows are left out. A part that
+  may have one of several classes has the name of its own as `kind`.
   """
   values: dict[str, Any] = {}
   for spec in specs(type(config)):
@@ -379,7 +379,7 @@ def part_to_json(
   """Returns a part as JSON values, with the name of its class as `kind`.
 
   Args:
-    part: Of one of several classes.
+    part: An object of one of several classes.
     registry: These classes.
 
   Raises:
@@ -394,7 +394,7 @@ def part_from_json(
   """Inverse of `part_to_json`.
 
   Args:
-    values: Of a part.
+    values: JSON values of a part.
     registry: Classes that it may have.
     name: What an error calls it.
 

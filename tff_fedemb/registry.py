@@ -75,8 +75,8 @@ class Registry(dict[str, type[_T]]):
     """Creates a configuration by name.
 
     Args:
-      name: Of its class.
-      **fields: Of it; None is as if it were not given.
+      name: Name of its class.
+      **fields: Its fields; None is as if it were not given.
 
     Raises:
       errors.FieldError: If the name is unknown, a field out of its range or not

@@ -121,7 +121,7 @@ def draw_images(seed: int, number: int, count: int = _IMAGES) -> np.ndarray:
   """Draws images of one character, the same for the same seed and number.
 
   Args:
-    seed: Of all characters.
+    seed: Seed of all characters.
     number: Which of them.
     count: Number of images.
 

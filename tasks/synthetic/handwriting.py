@@ -1,7 +1,7 @@
 """Handwriting of any number of writers, from their numbers alone.
 
-What a writer's images look like follows from a seed, the writer's number and
-the image's number, by TensorFlow operations that know no state: they may run
+A writer's images follow from a seed, the writer's number and the image's
+number, by TensorFlow operations that know no state: they may run
 anywhere, in any order and as often as one likes. Nothing is kept for a writer.
 
 A printed character, thinned to its centre line (`glyphs`), is bent, slanted and
@@ -151,7 +151,7 @@ class Handwriting:
 
     Args:
       users: The writers' numbers, int64 `[k]`.
-      mean: Of the numbers, which are at least 8.
+      mean: Mean of the numbers, which are at least 8.
 
     Returns:
       Int32 `[k]`.

@@ -65,7 +65,7 @@ def write_data(
     output_dir: The folder: absent, empty, or made with the same arguments.
     given: What the data are made with.
     write: Writes the data into the folder that it is called with.
-    name: Of the data.
+    name: Name of the data.
 
   Returns:
     The path of the folder.

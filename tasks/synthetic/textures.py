@@ -32,7 +32,7 @@ def _pick_colour(
 
   Args:
     generator: Source of randomness.
-    hue: Of period 1.
+    hue: Hue, of period 1.
     values: Range of the brightest channel.
   """
   near = (hue + generator.normal(0, 0.12)) % 1
@@ -83,7 +83,7 @@ def draw(
 
   Args:
     size: Height and width.
-    seed: Of all classes and users, at least 0 as are the others.
+    seed: Seed of all classes and users, at least 0 as are the others.
     class_id: Whose pattern is drawn.
     user: Whose style it has.
     index: Which of the user's pictures of the class.

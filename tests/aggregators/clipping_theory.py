@@ -50,7 +50,7 @@ def adapted_clip_norms(
     updates: Those of each round.
     restart_every: Rounds after which the clip norm becomes what it has come to.
     target_unclipped_quantile: Share of updates not to clip.
-    clip_learning_rate: Of the clip norm's logarithm.
+    clip_learning_rate: Learning rate of the clip norm's logarithm.
   """
   estimate = released.CLIP_NORM
   clip_norms = [estimate]

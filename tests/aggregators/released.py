@@ -154,7 +154,7 @@ class Aggregation:
 
     Args:
       name: Its key in the registry.
-      shapes: Of the tensors of an update.
+      shapes: Shapes of the tensors of an update.
       runtime_name: What runs it.
       **options: As in `create_mechanism`.
     """

@@ -123,7 +123,7 @@ def test_numbers_are_normal():
 def test_tails_are_there():
   """Beyond 5.68 standard deviations TensorFlow's normal draws have nothing.
 
-  Of 2^30 numbers 14.5 are expected there. Between 2 and 36: false alarms once
+  14.5 of 2^30 numbers are expected there. Between 2 and 36: false alarms once
   in 10^5 runs. None at all, as before, is an alarm.
   """
   key = tf.constant(secret_noise.draw_key(), tf.int64)

@@ -42,9 +42,9 @@ def build_process(shape, *, build=fedemb.build_fedemb, **options):
   """A process with a linear head and half of the server's usual step.
 
   Args:
-    shape: Of the images.
-    build: Of the algorithm.
-    **options: Of the algorithm, or instead of what is said above.
+    shape: Shape of the images.
+    build: Builder of the algorithm.
+    **options: Options of the algorithm, or instead of what is said above.
   """
   return build(
     **{
@@ -65,7 +65,7 @@ def build_client_update(shape, **options):
   It runs without the process around it, which TFF takes a second to compile.
 
   Args:
-    shape: Of the images.
+    shape: Shape of the images.
     **options: As in `build_process`.
   """
   with pytest.MonkeyPatch.context() as patch:

@@ -1,6 +1,6 @@
 """Tests of the ways in which a training program ends before its time.
 
-Of SIGKILL, which leaves no time to save anything, tells `run_federated_test`.
+SIGKILL, which leaves no time to save anything, is in `run_federated_test`.
 """
 
 import errno

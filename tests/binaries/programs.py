@@ -34,11 +34,11 @@ def launch(module: str, *arguments: str, log, options=(), **settings):
   """Begins `python -m MODULE` from the repository, as users do.
 
   Args:
-    module: Of the program.
-    *arguments: Of the program.
+    module: Module of the program.
+    *arguments: Arguments of the program.
     log: Path of a file that takes what the program says, after what it has.
-    options: Of Python.
-    **settings: Of `subprocess.Popen`.
+    options: Options of Python.
+    **settings: Settings of `subprocess.Popen`.
   """
   with open(log, "a") as output:
     return subprocess.Popen(
@@ -87,7 +87,7 @@ def check_refused(ended: Ended, message: str) -> None:
 def call(program: str, *arguments: str) -> Ended:
   """Runs a program's `main` as `python -m binaries.PROGRAM` does.
 
-  What would be a stack trace for a user is raised here.
+  An error that would be a stack trace for a user is raised here.
   """
   main = importlib.import_module(f"binaries.{program}").main
   output, errors = io.StringIO(), io.StringIO()

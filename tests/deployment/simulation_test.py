@@ -202,7 +202,7 @@ def test_same_seed_plays_the_same_rounds():
 def test_phones_have_the_published_drop_outs_and_session_shapes():
   """Bonawitz et al. 2019, section 9 and table 1, of a day.
 
-  Of the devices that began to train, 75.8 % finished, 22.2 % were rejected and
+  75.8 % of the devices that began to train finished, 22.2 % were rejected and
   2.0 % interrupted: the first two within 6 points, as they contradict, with
   130 % selected, the 6 to 10 % that drop out; the last one within 1.
   """

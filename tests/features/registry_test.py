@@ -1,7 +1,7 @@
 """Tests of the registry, and of what all methods promise.
 
-What a method publishes is what its releases make of its sums. `_Recorder`
-keeps both, and can make them say what others said: two data sets are compared
+A method publishes what its releases make of its sums. `_Recorder` keeps both,
+and can make them say what others said: two data sets are compared
 step by step with the same numbers published before.
 """
 
@@ -222,7 +222,7 @@ def test_units_make_no_difference(method):
       _create("feature_covariance", steps=5, covariance_share=0.25),
       [("covariance", 0.25, 1), ("gradient", 0.75, 5)],
     ),
-    # What is not used is not paid for.
+    # A release that is not used is not paid for.
     (
       _create("least_squares"),
       [("class_sum", 0.95, 1), ("covariance", 0.05, 1)],

@@ -24,9 +24,9 @@ _NORMALIZATIONS = (
 )
 
 
-# Each large backbone has Keras' model and treatment of pixels, a shape (maps of
-# odd and of even sides are padded in different ways), and a backbone and options
-# of Keras' model to compare in that shape.
+# Large backbones: Keras' model and treatment of pixels, a shape (odd and even
+# sides of maps are padded in different ways), and a backbone and options of
+# Keras' model to compare in that shape.
 _LARGE = {
   "mobilenet_v2": (
     tf.keras.applications.MobileNetV2,

@@ -25,7 +25,7 @@ def passes(num_users, size, rounds, *, blocks=1, leaves_out=False):
     num_users: All of them.
     size: Users of a round.
     rounds: How many.
-    blocks: Of users, of which each has a round in turn.
+    blocks: Blocks of users, of which each has a round in turn.
     leaves_out: Whether every second or third round has one or two users fewer.
   """
   order = np.random.default_rng(1).permutation(num_users)

@@ -25,7 +25,7 @@ class OwnMechanism(gaussian.GaussianConfig):
   """A mechanism that no registry has.
 
   Attributes:
-    strength: Of nothing.
+    strength: Strength of nothing.
   """
 
   strength: int = 1

@@ -43,7 +43,8 @@ def compare(
     reference: TFF's runtime.
     rounds: The clients of each round.
     same_start: Whether both begin with one state: some processes draw it.
-    tolerance: Of the numbers, absolute and relative; 0 for the same bits.
+    tolerance: Tolerance of the numbers, absolute and relative; 0 for the same
+      bits.
   """
   with runtime.create_runtime(concurrent_clients=2) as started:
     found = _run(started, process, rounds, None)

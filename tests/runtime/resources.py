@@ -77,7 +77,7 @@ def build_process(
   """A process whose clients, or whose server, use a resource.
 
   Args:
-    use: From a number to what was found.
+    use: Maps a number to what was found.
     place: `CLIENT` or `SERVER`.
   """
 

@@ -83,7 +83,7 @@ class AdaptiveClippingConfig(mechanism.MechanismConfig):
     Args:
       query_class: The library's class.
       *specs: What it takes of its own, after the noise multiplier.
-      build_sum: From a clip norm, a standard deviation and whether records are
+      build_sum: Maps a clip norm, a standard deviation and whether records are
         counts to what clips, sums and adds noise.
     """
     query = query_class(

@@ -77,7 +77,7 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
       infinite; that of the first round where it changes.
     noise_per_clip_norm: Standard deviation of the noise on each number of the
       mean, over the clip norm, by round; the last one's from there on.
-    next_clip_norm_fn: From the factory's own measurements in a round to the
+    next_clip_norm_fn: Maps the factory's own measurements in a round to the
       clip norm of the next; None if it never changes.
   """
 

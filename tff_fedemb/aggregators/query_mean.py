@@ -15,7 +15,7 @@ class QueryMeanFactory(tff.aggregators.UnweightedAggregationFactory):
   when a process is created, tensorflow-privacy's queries want them before.
 
   Privacy:
-    That of the query: the division by a constant is post-processing.
+    As the query: the division by a constant is post-processing.
   """
 
   def __init__(
@@ -27,10 +27,10 @@ class QueryMeanFactory(tff.aggregators.UnweightedAggregationFactory):
     """Creates the factory.
 
     Args:
-      build_query: From the nested shapes of a value to the query, which clips,
+      build_query: Maps the nested shapes of a value to the query, which clips,
         sums and adds the noise.
       clients_per_round: Expected number of virtual clients.
-      **options: Of `tff.aggregators.DifferentiallyPrivateFactory`.
+      **options: Options of `tff.aggregators.DifferentiallyPrivateFactory`.
     """
     self._build_query = build_query
     self._denominator = float(clients_per_round)

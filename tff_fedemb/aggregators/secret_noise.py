@@ -49,7 +49,7 @@ def draw_words(shape: list[int]) -> tf.Tensor:
   """Draws int64 numbers that never come again, though they may be guessed.
 
   Args:
-    shape: Of the numbers.
+    shape: Shape of the numbers.
   """
   # Seeds of zero: other numbers in every call, whatever `tf.random.set_seed`.
   words = tf.raw_ops.RandomUniformInt(
@@ -98,7 +98,7 @@ def draw_normal(
     chunk: Number of the chunk, int64; each has other numbers.
     size: Numbers of the chunk, at most 2^32.
     stddev: Standard deviation, scalar float64.
-    dtype: Of the numbers, to which they are rounded last.
+    dtype: Type of the numbers, to which they are rounded last.
 
   Returns:
     `[size]`. Each is within 2^-49 standard deviations of what exact
@@ -228,8 +228,9 @@ def add_noise(
       which count up by one.
     stddev: Standard deviation of a draw.
     clip_norm: Scalar, not 0.
-    remembered: Of the structure of the sum, float32 `[rows, ...]`.
-    correlate: From fresh numbers `[n]` and the rows `[rows, n]` of the same
+    remembered: Earlier noise in the structure of the sum, float32 `[rows,
+      ...]`.
+    correlate: Maps fresh numbers `[n]` and the rows `[rows, n]` of the same
       places, float64, to the noise and what to remember, float64 `[n]`
       [independent noise].
 

@@ -26,8 +26,8 @@ class Algorithm(config.Config, abc.ABC):
   Attributes:
     is_private: Whether updates of virtual clients are aggregated by a
       mechanism; pooled data need none and nobody is protected.
-    backbone: From images to embeddings; what a run releases.
-    head: From embeddings to classes, in training.
+    backbone: Maps images to embeddings; what a run releases.
+    head: Maps embeddings to classes, in training.
     local: What a client does in a round.
   """
 

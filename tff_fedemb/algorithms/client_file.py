@@ -209,7 +209,7 @@ class ClientFile:
       for change in delta.values()
     )
     norm = tf.sqrt(squares)
-    # What is not finite stays so, and the server refuses it.
+    # A change that is not finite stays so, and the server refuses it.
     clip_norm = self.clip_norm * (1.0 - _ROUNDING)
     factor = tf.minimum(clip_norm / tf.maximum(norm, 1e-30), 1.0)
     return {name: change * factor for name, change in delta.items()} | counts

@@ -1,7 +1,7 @@
 """Composes a client update, an aggregator and a server optimizer.
 
-What the algorithms share: TFF's four parts (distributor, client work,
-aggregator, finalizer) around a function that trains one client.
+The algorithms share TFF's four parts (distributor, client work, aggregator,
+finalizer) around a function that trains one client.
 """
 
 import collections
@@ -49,8 +49,8 @@ def build_example_type(
   """Type of a client's data: batches of images `x` and labels `y`.
 
   Args:
-    image_shape: Of an image; `()` if it is one encoded string.
-    image_dtype: Of its numbers, or `tf.string`.
+    image_shape: Shape of an image; `()` if it is one encoded string.
+    image_dtype: Type of its numbers, or `tf.string`.
   """
   dtype = np.str_ if image_dtype == tf.string else image_dtype.as_numpy_dtype
   return tff.types.SequenceType(
@@ -109,7 +109,7 @@ def _build_client_work(
   weights_type: tff.Type,
   example_type: tff.types.SequenceType,
 ) -> tff.learning.templates.ClientWorkProcess:
-  """What clients do in a round, and its metrics; the state counts rounds."""
+  """The work of clients and its metrics; the state counts rounds."""
 
   @tff.tensorflow.computation(np.int32, weights_type, example_type)
   def client_update(round_num, weights, dataset):
@@ -212,7 +212,7 @@ def create_unset_backbone(
 
   def create_zeros(next_creator, **arguments):
     shape, dtype = arguments["shape"], arguments["dtype"]
-    # What Keras hands over for a layer's weights; anything else, say the state
+    # Keras hands over these for a layer's weights; anything else, say the state
     # of a generator of random numbers, is left as it is.
     if callable(arguments["initial_value"]) and None not in (shape, dtype):
       # TensorFlow would fold zeros to a constant, and hold a model for ever.
@@ -266,7 +266,7 @@ def build_client_update(
   Args:
     create_backbone_fn: Makes a fresh Keras model; called while tracing.
     head: The head.
-    start_head_fn: From the weights that came after the backbone's, the labels
+    start_head_fn: Maps the weights that came after the backbone's, the labels
       `[n]`, the size of an embedding and the client's seed to the head's first
       weights, the labels as rows of the head, and the number of classes.
     config: Hyperparameters of local training.

@@ -63,7 +63,7 @@ class LocalTraining(config_lib.Config):
       further example, of a class of its own.
     augmentation: Random changes of training images, fresh for each step.
     rounds: Rounds of the run, which a schedule has to know.
-    decode_images: From encoded images, string `[batch]`, to images `[batch,
+    decode_images: Maps encoded images, string `[batch]`, to images `[batch,
       height, width, channels]`, if that is what clients hold; else `None`.
     two_views: Whether a step looks at two changed copies of each image, first
       all first copies and then all second ones; the label of a copy is then the

@@ -20,7 +20,7 @@ class Drawn(NamedTuple):
   """What a simulated client starts from.
 
   Attributes:
-    inputs: Of the signature `train`, but for weights and learning rate.
+    inputs: Inputs of the signature `train`, but for weights and learning rate.
     num_classes: Classes that it holds.
     num_skipped: Examples that it left out as unreadable.
   """
@@ -67,8 +67,8 @@ def encode_update(update: composition.ClientUpdate) -> bytes:
   """Makes one string of an update, the client data of `read_update`.
 
   Args:
-    update: Of NumPy arrays and numbers; no phone sends anything of it but the
-      delta.
+    update: An update of NumPy arrays and numbers; no phone sends anything of it
+      but the delta.
   """
   delta, num_examples, num_classes, loss_sum, num_correct, num_skipped = update
   integers = [num_examples, num_classes, num_correct, num_skipped]

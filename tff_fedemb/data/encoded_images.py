@@ -252,8 +252,8 @@ class EncodedImages:
     """Initialises the array.
 
     Args:
-      read: From rows, int64 `[m]`, to those encoded images.
-      names: From a row to what to call it in an error.
+      read: Maps rows, int64 `[m]`, to those encoded images.
+      names: Maps a row to what to call it in an error.
       num_images: Number of rows.
       image_shape: As of `build_decoder`.
     """

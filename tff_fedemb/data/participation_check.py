@@ -85,8 +85,8 @@ def observe(
 
   Args:
     num_users: Size of the population.
-    rounds: From the first one on, as `participation_trace.TraceReader.read`
-      yields them.
+    rounds: The rounds from the first one on, as
+      `participation_trace.TraceReader.read` yields them.
     lag: As of `ObservedParticipation`.
   """
   seen = ObservedParticipation(num_users, lag=lag)

@@ -52,7 +52,7 @@ def interleave_users(
   has no example left.
 
   Args:
-    create_dataset: From a virtual client's identifier to batches of examples.
+    create_dataset: Maps a virtual client's identifier to batches of examples.
     client_id: String scalar; the order of its users is drawn from it.
   """
   users = tf.random.experimental.stateless_shuffle(

@@ -17,7 +17,7 @@ def find(name: str, data_dir: str | None, *, field: str) -> pathlib.Path:
   """Finds where the latest version of a data set has been prepared.
 
   Args:
-    name: Of the data set, with that of its configuration if it has some.
+    name: Name of the data set, with that of its configuration if it has some.
     data_dir: Where data sets are; `None` for TensorFlow Datasets' own place.
     field: What the user gave the name by.
 

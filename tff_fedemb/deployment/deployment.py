@@ -141,22 +141,22 @@ class Server(config.Config):
 
   Attributes:
     over_selection: Devices selected / report goal.
-    deadline_minutes: From selection to the end of a round at the latest.
-    min_report_share: Of the report goal; with fewer reports a round is
+    deadline_minutes: Time from selection to the end of a round at the latest.
+    min_report_share: Share of the report goal; with fewer reports a round is
       abandoned, and nobody sees its sum.
     check_in_minutes: Time between two check-ins that pace steering asks of a
       device that is there.
     selection_minutes: How long the server waits for enough check-ins before it
       gives a round up.
-    min_round_minutes: From the beginning of a round to that of the next at
+    min_round_minutes: Time from the beginning of a round to that of the next at
       least.
-    min_separation_hours: From one participation of a user to the next at least,
-      on the clock.
+    min_separation_hours: Time from one participation of a user to the next at
+      least, on the clock.
     min_separation: The same in rounds that are released [a quarter of those in
       which the report goal uses up the users].
     max_participations: Rounds of a user at most [as many as min_separation
       allows].
-    start_hour: Of the day at which training starts, in UTC.
+    start_hour: Hour of the day at which training starts, in UTC.
   """
 
   over_selection: float = config.field(1.0, minimum=1, maximum=10)

@@ -37,8 +37,8 @@ class Group:
     fnir: Share of images of somebody enrolled that are not found in a gallery
       of `GALLERY_SIZE` of the group, with an image each, at the threshold of
       all images for `FALSE_POSITIVE_RATE`; `None` without such a threshold.
-    share_of_training_users: Of the users who train, those of the group; `None`
-      if that is not known.
+    share_of_training_users: Share of the training users who are of the group;
+      `None` if that is not known.
   """
 
   name: str
@@ -76,7 +76,7 @@ def evaluate(
     labels: `[n]` class of each embedding.
     names: `[n]` group of its class; "" for none.
     threshold: Cosine similarity from which on a pair is accepted.
-    training_shares: Of the users who train, the share of each group.
+    training_shares: Share of each group among the training users.
   """
   gallery_threshold = identification.Identification(
     embeddings, labels

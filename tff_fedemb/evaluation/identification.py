@@ -118,8 +118,8 @@ class Identification:
         need one more to be used.
       template: What a probe is compared with: `NEAREST` of these images, or the
         `MEAN` of their embeddings of length 1.
-      confidence: Of the intervals, in (0, 1).
-      seed: Of the images that are enrolled.
+      confidence: Confidence of the intervals, in (0, 1).
+      seed: Seed that draws the images to enroll.
 
     Raises:
       errors.FieldError: If fewer than 3 classes have enough images.
@@ -282,7 +282,7 @@ class Identification:
     right one counts as more similar.
 
     Args:
-      uses: Of galleries of at most `largest_size` identities.
+      uses: Uses of galleries of at most `largest_size` identities.
 
     Returns:
       FNIR(N, R, T) of each. The intervals take the threshold as given.

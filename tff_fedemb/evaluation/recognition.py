@@ -39,7 +39,8 @@ class Recognition:
   Attributes:
     images: Images that each identity is enrolled with; the nearest one counts.
     num_classes: Held-out classes that were enrolled, and were strangers.
-    sizes: Of galleries, ascending; the last one is that of `cmc` and `det`.
+    sizes: Figures by size of gallery, ascending; the last one is that of `cmc`
+      and `det`.
     cmc: Share of enrolled people's images with the right identity among the R
       most similar ones, for R of 1 to 20.
     det: FNIR over FPIR.

@@ -63,13 +63,13 @@ def evaluate(
 
   Args:
     images: With a class of two images, and two classes.
-    counts: Of these, with negatives counted above `best_levels`.
+    counts: Counts of their pairs, with negatives counted above `best_levels`.
 
   Returns:
     By the names of `TITLES`:
 
-    equal_error_rate: Of pairs, where false accepts and false rejects are as
-      frequent, on the straight line between two steps of the ROC curve.
+    equal_error_rate: Error rate of pairs where false accepts and false rejects
+      are as frequent, on the straight line between two steps of the ROC curve.
     d_prime: Difference of the mean similarities of the pairs of one class and
       of two, by the root of the mean of their variances; None without variance.
     precision_at_1: Share of images whose nearest is of their class.

@@ -33,9 +33,9 @@ class PlannedRelease(config.Config):
 
   Attributes:
     name: What is released, for example 'covariance'.
-    share: Of the fit's budget, positive; relative to the other releases'. In
-      terms of zero-concentrated DP, where the costs of Gaussian mechanisms add
-      up.
+    share: Share of the fit's budget, positive; relative to the other releases'.
+      In terms of zero-concentrated DP, where the costs of Gaussian mechanisms
+      add up.
     count: How often a fit releases it, at least 1.
   """
 

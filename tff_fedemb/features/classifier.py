@@ -17,7 +17,7 @@ from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import noise
 from tff_fedemb.privacy import report
 
-# What is assumed whatever is protected.
+# A guarantee assumes these whatever is protected.
 CLASSES_ARE_PUBLIC = (
   "the number of classes is public: labels were not searched for it"
 )
@@ -41,14 +41,14 @@ class FitReport:
     DpEvent: spelled out in `releases`.
 
   Attributes:
-    epsilon: Of all planned releases, which bounds that of those that were made;
-      infinity without noise, and with noise from a seed, which protects from
-      nobody who may know it.
+    epsilon: Epsilon of all planned releases, which bounds that of those that
+      were made; infinity without noise, and with noise from a seed, which
+      protects from nobody who may know it.
     epsilon_with_secret_noise: What epsilon is, or would be without a seed.
     delta: At which epsilon holds.
     accountant: Whose epsilon it is.
     releases: JSON values for each kind of release that was made.
-    hyperparameters: Of the method, defaults filled in.
+    hyperparameters: Hyperparameters of the method, defaults filled in.
     unit: What is protected.
     neighboring_relation: For example 'add or remove one example'.
     assumptions: What has to be true for the epsilon.
@@ -227,8 +227,8 @@ class FeatureClassifier(LinearClassifier):
     Sensitivity, DpEvent: those of the method; `report_` has what happened.
 
   Attributes:
-    seed: Of the noise, for experiments; `None` for 128 bits of the operating
-      system, which alone are secret. The others are those of
+    seed: Seed of the noise, for experiments; `None` for 128 bits of the
+      operating system, which alone are secret. The others are those of
       `LinearClassifier`.
   """
 

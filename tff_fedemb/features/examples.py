@@ -54,7 +54,7 @@ class ClippedExamples:
   Attributes:
     size: What a method may know of them.
     labels: All labels, int64 `[n]`.
-    dtype: Of the chunks: float64 if the features are, else float32.
+    dtype: Type of the chunks: float64 if the features are, else float32.
   """
 
   def __init__(

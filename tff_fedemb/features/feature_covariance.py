@@ -37,8 +37,8 @@ class FeatureCovariance(gradient_steps.GradientMethod):
     regularization: lambda, positive. By default the largest of
       `relative_regularization` n C^2 / d, about the norm of the noise on F, and
       what `logit_noise` asks for where F is 0.
-    relative_regularization: Of the default, positive.
-    covariance_share: Of the budget, in (0, 1): what F gets.
+    relative_regularization: Multiple of the default, positive.
+    covariance_share: Share of the budget that F gets, in (0, 1).
   """
 
   learning_rate: float = config.field(4.0, above=0)

@@ -85,7 +85,7 @@ class GradientMethod(method.Method):
 
     Args:
       mean_gradient: Releases a gradient `[K, d]` at weights.
-      size: Of the problem.
+      size: Size of the problem.
       preconditioner: Symmetric `[d, d]`, what gradients are multiplied by.
     """
     weights = np.zeros([size.num_classes, size.dim])

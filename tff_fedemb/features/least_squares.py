@@ -50,7 +50,7 @@ class LeastSquares(method.Method):
       norm of the noise on A_l, `noise.noise_norm`. A default for splits about
       like the standard one: the noise on the other sums is not in it, so that a
       share of almost nothing for the covariance needs a lambda of its own.
-    relative_regularization: Of the default, positive.
+    relative_regularization: Multiple of the default, positive.
     background_weight: alpha of 'per_class', positive.
   """
 

@@ -51,8 +51,8 @@ def clipped_gradient(
     loss: One of `LOSSES`.
     clip_norm: Bound of the Frobenius norm of one example's gradient.
     logit_bias: Constant that is added to all logits.
-    negative_weight: Of the classes that an example is not of, in the sigmoid
-      loss.
+    negative_weight: Weight of the classes that an example is not of, in the
+      sigmoid loss.
   """
   with np.errstate(over="ignore", invalid="ignore"):
     logits = features @ weights.T.astype(features.dtype)
@@ -88,7 +88,7 @@ def total_gradient(
 
   Args:
     weights: `[K, d]`.
-    chunks: Of the examples.
+    chunks: Chunks of the examples.
     **options: Those of `clipped_gradient`.
   """
   return sum(

@@ -51,14 +51,14 @@ class Newton(method.Method):
     learning_rate: eta, in (0, 1]; below 1 steps are damped.
     regularization: lambda of the loss, lambda / 2 |theta_l|^2 beside the sum
       over examples; positive. By default `relative_regularization` n C^2 / d.
-    relative_regularization: Of the default, positive.
+    relative_regularization: Multiple of the default, positive.
     damping: What is added to the Hessians besides lambda, not negative. By
       default about the norm of their noise.
     hessian_clip_norm: In [1e-10, 1e10]. By default the bound s / 4 C^2, where C
       bounds the norm of x and s = sqrt(1 + (K - 1) alpha^2): nothing is
       clipped.
     gradient_clip_norm: In [1e-10, 1e10]. By default the bound s C.
-    hessian_share: Of the budget, in (0, 1): what the Hessians get.
+    hessian_share: Share of the budget that the Hessians get, in (0, 1).
     negative_weight: alpha, positive: how much an example counts in the loss of
       each class that it is not of.
     logit_bias: Constant that is added to all logits; it is not trained. Far

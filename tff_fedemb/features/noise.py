@@ -35,7 +35,7 @@ def standard_normal(
 
   Args:
     generator: Where random bits come from.
-    shape: Of the numbers.
+    shape: Shape of the numbers.
   """
   size = math.prod(shape)
   words = generator.integers(0, 2**64, [3, (size + 1) // 2], dtype=np.uint64)
@@ -148,7 +148,7 @@ class Releases:
 
     Args:
       budget: Which releases there may be, and their noise.
-      seed: Of the noise; `None` for 128 bits of the operating system.
+      seed: Seed of the noise; `None` for 128 bits of the operating system.
     """
     self.budget = budget
     if not isinstance(seed, np.random.SeedSequence):
@@ -243,7 +243,7 @@ def noise_norm(stddev: float, dim: int) -> float:
   deviation stddev / sqrt(2): sqrt(2 d) stddev. It depends on no data.
 
   Args:
-    stddev: Of the release.
+    stddev: Standard deviation of the release.
     dim: Number of rows.
   """
   return stddev * (2.0 * dim) ** 0.5

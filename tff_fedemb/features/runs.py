@@ -89,7 +89,7 @@ def read_problem(
       f"{test_dim} in {test}",
     )
   num_classes = _count_classes(config.num_classes, list(sets.values()))
-  # What cannot be learned is for those who have the data, and in no file.
+  # Only those who have the data are told which classes cannot be learned.
   tested = np.unique(sets["test"].labels)
   missing = np.setdiff1d(tested, sets["train"].labels)
   if missing.size:
@@ -121,8 +121,8 @@ def hold_out(problem: Problem, share: float) -> Problem:
 
   Args:
     problem: Its test examples are not used.
-    share: Of training examples to hold out, in (0, 1), drawn with a fixed seed;
-      of users where they are known, with all examples.
+    share: Share of training examples to hold out, in (0, 1), drawn with a fixed
+      seed; of users where they are known, with all examples.
   """
   train = problem.train
   names = np.arange(len(train.labels)) if train.users is None else train.users
@@ -185,7 +185,7 @@ def fit(
     method: How to fit.
     epsilon: Target, positive; infinity for no noise.
     split: Shares of the budget by name of release, instead of the method's.
-    seed: Of the noise, for experiments; `None` for secret ones.
+    seed: Seed of the noise, for experiments; `None` for secret ones.
 
   Returns:
     The classifier, logits of the test examples `[n, num_classes]`, and their
@@ -245,8 +245,8 @@ class ClassificationConfig(feature_settings.CommonConfig):
     train: Features to fit on.
     test: Features to test on.
     method: How to fit.
-    hyperparameters: Of the method, NAME=VALUE with commas between. With their
-      defaults, where None depends on size and noise.
+    hyperparameters: Hyperparameters of the method, NAME=VALUE with commas
+      between. With their defaults, where None depends on size and noise.
     epsilon: Epsilon to stay within; inf: no noise.
     split: Shares of the budget, such as covariance=0.3,gradient=0.7 [the
       method's].

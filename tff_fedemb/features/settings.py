@@ -34,8 +34,8 @@ class ExampleSettings(Protection):
   """How examples are protected.
 
   Attributes:
-    seed: Of the noise, for experiments that are to be repeated: who
-      knows it can take the noise away, and no epsilon is claimed [secret].
+    seed: Seed of the noise, for experiments that are to be repeated: who knows
+      it can take the noise away, and no epsilon is claimed [secret].
   """
 
   seed: int | None = config.field(None, minimum=0)
@@ -169,7 +169,7 @@ def parse_pairs(name: str, texts: Sequence[str]) -> dict[str, str]:
   """Splits `key=value` items of a field.
 
   Args:
-    name: Of the field.
+    name: Name of the field.
     texts: The items.
 
   Raises:
@@ -192,7 +192,7 @@ def parse_numbers(
   """Returns the numbers of a field.
 
   Args:
-    name: Of the field.
+    name: Name of the field.
     texts: The numbers.
     kind: What they are.
 

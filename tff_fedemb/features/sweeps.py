@@ -34,7 +34,7 @@ NOT_COVERED = (
   "the sweep as a whole: each epsilon is of one fit alone, and fits on the"
   " same examples add up"
 )
-# What is said of the fits of a method and epsilon, the same for all of them.
+# All fits of a method and epsilon have these values in common.
 _OF_EACH_FIT = (
   *("epsilon", "epsilon_with_secret_noise", "accountant"),
   *("releases", "hyperparameters"),
@@ -57,8 +57,8 @@ class SweepConfig(feature_settings.CommonConfig):
       that can protect the unit].
     epsilons: Epsilons to stay within; inf: no noise.
     num_fits: Fits of a method and epsilon.
-    seeds: Of the noise, one for each fit, for experiments that are to
-      be repeated: who knows them can take the noise away [secret].
+    seeds: Seeds of the noise, one for each fit, for experiments that are to be
+      repeated: who knows them can take the noise away [secret].
     output_png: File for the picture [none].
 
   Raises:
@@ -205,7 +205,7 @@ def _fit_all(
   for epsilon, entry, seed in progress_lib.create_bar(
     "Fitting", unit="fits", items=list(order)
   ):
-    # What else there is of a fit takes memory.
+    # The rest of a fit is not kept: it takes memory.
     classifier, _, accuracy = feature_runs.fit(
       config, problem, methods[entry], epsilon=epsilon, seed=seed
     )

@@ -199,7 +199,7 @@ def create_backbone(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BackboneConfig(config.Config):
-  """What the backbone of a run is.
+  """The backbone of a run.
 
   Attributes:
     backbone: Backbone, or `module:function` of one's own [the task's].

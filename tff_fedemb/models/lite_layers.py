@@ -242,7 +242,7 @@ def run(
 
   Args:
     backbone: A chain of layers; its weights are left as they are.
-    weights: Of every one of its weights, by `name_of`.
+    weights: Values of all its weights, by `name_of`.
     images: float32 `[batch, height, width, channels]` in [0, 255].
     is_trained: Whether gradients of the weights will be asked for.
 

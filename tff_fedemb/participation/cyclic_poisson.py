@@ -31,7 +31,7 @@ def draw_places(
     count: How many places there are.
     key: As `participation.create_generator`, as what follows.
     number: In place of a round's.
-    stream: Of the generator.
+    stream: Stream of the generator.
   """
   places = participation.create_generator(key, number, stream).random(num_users)
   return np.floor(places * count).astype(np.min_scalar_type(count))

@@ -36,7 +36,7 @@ from tff_fedemb.data import participation_check
 
 
 class ClaimError(errors.DataError):
-  """What was run is not what the epsilon assumes."""
+  """The run is not the one that the epsilon assumes."""
 
 
 KEY_BYTES = 16
@@ -55,7 +55,7 @@ def create_generator(
   ever shows through what the noise leaves of a cohort.
 
   Args:
-    key: Of all rounds, 0 ... 2**128 - 1.
+    key: Key of all rounds, 0 ... 2**128 - 1.
     round_num: Non-negative number of the round.
     stream: Streams of one participation must not share their numbers.
   """
@@ -211,7 +211,7 @@ class Participation(config.Config, abc.ABC):
     """The same, with users as far apart as bands ask for, if that is free.
 
     Args:
-      num_bands: Of a banded matrix, at least 1.
+      num_bands: Bands of a banded matrix, at least 1.
     """
     if self.field_of_bands is None:
       return self
@@ -232,7 +232,7 @@ class Participation(config.Config, abc.ABC):
     )
 
   def assumption_beside(self, simulated: "Participation") -> str | None:
-    """What is assumed of this after a simulation of fewer users.
+    """The assumption that this adds after a simulation of fewer users.
 
     A sentence, unless it is only that users are sampled as stated.
     """
@@ -246,12 +246,12 @@ class Participation(config.Config, abc.ABC):
 
   @property
   def neighboring_relation_in_words(self) -> str:
-    """What the two populations differ in, and what is the same in both."""
+    """The difference of the two populations, and what they have in common."""
     return f"a user's slot stays empty; {self.public_in_words} are public"
 
   @property
   def public_in_words(self) -> str:
-    """What users are drawn by, the same whether a slot is empty or not."""
+    """The facts that users are drawn by, whether a slot is empty or not."""
     return "the number of slots and the schedule"
 
   @property
@@ -339,7 +339,7 @@ class Participation(config.Config, abc.ABC):
 
     Args:
       round_num: Non-negative number of the round.
-      key: Of all rounds, as in `create_generator`.
+      key: Key of all rounds, as in `create_generator`.
 
     Returns:
       One int64 array of slots per virtual client, none of them empty. A slot

@@ -40,7 +40,7 @@ class Poisson(sampled.Sampled):
   name = "poisson"
   is_servers_choice = True
   secret_accountants: ClassVar[tuple[str, ...]] = ("rdp", "pld")
-  # What is public of a secret draw.
+  # These are public although the draw is secret.
   drawn_by: ClassVar[str] = "the number of slots and the probability"
 
   @property

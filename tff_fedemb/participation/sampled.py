@@ -115,8 +115,8 @@ def check_sizes(
     claim: What is assumed.
     observed: What the trace shows.
     probability: That a given user is in a given round.
-    of_total: Of as many users in all rounds together, or more, or fewer: the
-      smaller chance.
+    of_total: The smaller chance of as many users in all rounds together or
+      more, and of as many or fewer.
     alike: Logarithm of the chance that all rounds are as the first one,
       whatever its size.
 
@@ -154,7 +154,7 @@ def independent_pairs(rounds: int, period: int) -> int:
   which serves as well.
 
   Args:
-    rounds: Of a run.
+    rounds: Rounds of a run.
     period: Rounds from one of a user's to the next, at least.
   """
   return rounds // 2 if period == 1 else min(period, rounds - period)

@@ -1,8 +1,8 @@
 """Pictures of devices that come and go: a week of a run.
 
-What devices do in a round is drawn in the manner of figures 5 to 7 of Bonawitz
-et al. 2019, "Towards Federated Learning at Scale: System Design". Time is that
-of the simulation.
+Pictures of devices in a round follow figures 5 to 7 of Bonawitz et al. 2019,
+"Towards Federated Learning at Scale: System Design". Time is that of the
+simulation.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from tff_fedemb.plots import training_plots
 
 HOURS_OF_WEEK = 7 * 24.0
 
-# What became of the selected devices, by column, from the bottom up.
+# The fates of selected devices, by column, from the bottom up.
 _FATES = {
   "reported": ("reported", figures.COLORS[0]),
   "aborted": ("not needed", figures.COLORS[5]),

@@ -103,12 +103,12 @@ def create_figure(
   """Returns a figure, its size in inches, and an array of its panels.
 
   Args:
-    width: Of the figure.
-    height: Of the figure.
+    width: Width of the figure.
+    height: Height of the figure.
     shape: Rows and columns of panels.
     statement: What is printed below the panels.
-    letters: Of a line of it, at most.
-    **options: Of `Figure.subplots`.
+    letters: Letters of a line of it, at most.
+    **options: Options of `Figure.subplots`.
   """
   layout = layout_engine.ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
   figure = mpl_figure.Figure(figsize=(width, height), layout=layout)
@@ -154,8 +154,8 @@ def decorate(
   Args:
     axes: The panel.
     title: Its title.
-    x_label: Of the horizontal axis.
-    y_label: Of the vertical axis.
+    x_label: Label of the horizontal axis.
+    y_label: Label of the vertical axis.
     keys: Lines and the like, in the order of the legend.
     note: What is to be read above them.
   """
@@ -265,8 +265,8 @@ def set_logarithmic(
     axis: The `xaxis` or `yaxis` of a panel.
     values: All to be shown; 0 and infinity have no place there.
     num_ticks: Numbers at most.
-    margin: From the outermost values to the ends, a factor [little].
-    formatter: Of the numbers [as epsilons are].
+    margin: Factor between the outermost values and the ends [little].
+    formatter: Formatter of the numbers [as epsilons are].
   """
   axes, is_x = axis.axes, isinstance(axis, mpl_axis.XAxis)
   (axes.set_xscale if is_x else axes.set_yscale)("log")

@@ -65,7 +65,7 @@ def plot_epsilon(
     delta: At which all epsilons hold.
     caption: What the curves have in common, in words, printed below the axes.
     accountant: Name of that of all but 'tighter'.
-    tighter_accountant: Of that.
+    tighter_accountant: The accountant of that.
     num_users: A population to mark.
 
   Raises:

@@ -269,7 +269,7 @@ class SimilarityPanel(Panel):
 
   Attributes:
     same: Similarities of pairs of one class, `[p]` in [-1, 1].
-    different: Of pairs of two classes, `[m]`.
+    different: Similarities of pairs of two classes, `[m]`.
     thresholds: Similarity from which on a pair is accepted, by false accept
       rate.
   """

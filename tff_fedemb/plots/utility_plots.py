@@ -2,12 +2,12 @@
 
 Bars are standard deviations over seeds.
 
-What was measured at the epsilon that it cost is drawn in the manner of Mehta et
-al. 2022, "Differentially Private Image Classification from Features" (arXiv
-2211.13403): without noise epsilon is infinite, which has a place of its own at
-the end of the axis.
+Measurements over the epsilon that they cost are drawn as in Mehta et al. 2022,
+"Differentially Private Image Classification from Features" (arXiv 2211.13403):
+without noise epsilon is infinite, which has a place of its own at the end of
+the axis.
 
-What is extrapolated is drawn in the manner of figure 4 of Xu et al. 2023,
+Extrapolations are drawn in the manner of figure 4 of Xu et al. 2023,
 "Learning to Generate Image Embeddings with User-level Differential Privacy":
 recall is measured, and epsilon is accounted for more users than took part,
 marked as such, beside what the runs themselves cost.

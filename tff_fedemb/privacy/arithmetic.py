@@ -85,7 +85,7 @@ def tail_probability(account: composition.Account) -> float:
   A true Gaussian has no end. A round that ran n times had n draws.
 
   Args:
-    account: Of at least one round, all with noise.
+    account: Account of at least one round, all with noise.
   """
   left = account.participation.participations(account.rounds)
   if any(noise.strategy for noise in account.noises):
@@ -200,7 +200,7 @@ def add_to_epsilon(
     the participation and what earlier rounds have released.
 
   Args:
-    epsilon_at: From delta to the epsilon of exact noise; does not grow with it.
+    epsilon_at: Maps delta to the epsilon of exact noise; does not grow with it.
     delta: At which epsilon is wanted.
     round_sum: What had independent noise in every round.
     runs: How often rounds ran.
@@ -218,7 +218,7 @@ def add_to_epsilon(
     log_failure = math.log(delta) + _LOG_SHARE - exact - margin
     bound = log_ratio_bound(float(runs) * size, relative_error, log_failure)
     epsilon = epsilon_at(delta * _DELTA_LEFT * math.exp(-bound))
-    # What is left of delta has to do for both deviations.
+    # The rest of delta has to do for both deviations.
     if epsilon - exact + bound <= margin:
       return epsilon + 2.0 * bound
   return math.inf

@@ -194,7 +194,7 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
 
     Args:
       shift: `[rounds, n]` means of y.
-      generator: Of what is added to them.
+      generator: Generator of what is added to them.
     """
     columns = sparse.diags(
       [np.full(self.rounds, entry) for entry in self.column],
@@ -239,7 +239,7 @@ class Copies:
   Attributes:
     event: The run.
     number: How many.
-    power: Of the likelihood ratio, at least as large.
+    power: Power of the likelihood ratio, at least as large.
   """
 
   event: BMinSepDpEvent

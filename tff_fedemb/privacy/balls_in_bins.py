@@ -90,7 +90,7 @@ class BallsInBinsDpEvent(monte_carlo.MixtureDpEvent):
   def grams(self) -> _Grams:
     """Inner products of bins, and the share of users in bins like these."""
     # The bound assumes that all know a user's bin but for a multiple of this.
-    # The bins left to guess are so far apart; those from the first on cost most.
+    # The bins left to guess are so far apart; from the first on they cost most.
     stride = -(-self.num_bins // _MAX_BINS)
     most, larger = divmod(self.num_bins, stride)
     gram = self.gram(np.arange(0, self.num_bins, stride))

@@ -83,7 +83,7 @@ def compose(ledgers: Sequence[ledger_lib.Ledger], delta: float) -> float:
     DpEvent: the adaptive composition of the runs' `composed_events`.
 
   Args:
-    ledgers: Of the runs; their own deltas do not count.
+    ledgers: Ledgers of the runs; their own deltas do not count.
     delta: At which epsilon is wanted, in (0, 1).
 
   Returns:
@@ -141,7 +141,7 @@ class Charge:
     run_dir: Where the run was, for the reader.
     time: When it was charged, UTC.
     is_finished: Whether the ledger is that of a run that is done.
-    ledger: Of all its rounds.
+    ledger: Ledger of all its rounds.
   """
 
   id: str
@@ -156,7 +156,7 @@ class Budget(config.Config):
   """What runs on the same users may cost together.
 
   Attributes:
-    epsilon: Of all runs together.
+    epsilon: Epsilon of all runs together.
     delta: At which epsilon is stated.
     num_users: Number of users who train in every run.
     users: Digest of their identifiers; that of the first run if None.

@@ -53,7 +53,7 @@ class Noise(config.Config):
 
 @dataclasses.dataclass(frozen=True)
 class Account(config.Config):
-  """What is accounted for: rounds, and who takes part in them.
+  """Rounds to account for, and who takes part in them.
 
   Privacy:
     Unit: user.

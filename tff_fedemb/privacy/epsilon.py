@@ -142,7 +142,7 @@ def epsilon_of(
       tighter than RDP; it costs about a second at noise multipliers near 1 and
       minutes below 0.05. Monte Carlo takes some seconds.
     neighboring_relation: The relation of the participation.
-    **options: Of the accountant.
+    **options: Options of the accountant.
 
   Returns:
     Epsilon, 0 for no rounds and infinity if any round is not private.
@@ -202,7 +202,7 @@ def epsilon_by_accountant(
     delta: In (0, 1).
     accountants: Their names; all that the participation supports if None.
     sensitivity_in_clip_norms: As in `composition.composed_events`.
-    **options: Of the accountants.
+    **options: Options of the accountants.
 
   Returns:
     Epsilon by name. PLD is left out where RDP already exceeds
@@ -272,7 +272,7 @@ def in_both_readings(
 
   Args:
     participation: Who takes part.
-    read: From 'user-level' or 'authors', the protected unit in words, and the
+    read: Takes 'user-level' or 'authors', the protected unit in words, and the
       sensitivity in clip norms; returns a dataclass with such a `name`.
   """
   sensitivity = participation.sensitivity_in_clip_norms

@@ -176,10 +176,10 @@ def extrapolate(
 
   Args:
     rounds: Number of rounds, in [0, `checks.MAX_ROUNDS`].
-    noise_multiplier: Of the simulation, 0 or in [1e-6, 1e6].
-    participation: Of the simulation. Without sampling, its separation becomes
-      that of whole passes over the larger population.
-    strategy: Of correlated noise; None for independent noise.
+    noise_multiplier: Noise multiplier of the simulation, 0 or in [1e-6, 1e6].
+    participation: Participation of the simulation. Without sampling, its
+      separation becomes that of whole passes over the larger population.
+    strategy: Strategy of correlated noise; None for independent noise.
     num_users: Population to extrapolate to.
     cohort_factor: Multiplies the users of a round and the noise multiplier,
       positive.

@@ -107,7 +107,7 @@ def epsilon_of(
   """Returns the epsilon of so many Gaussian mechanisms.
 
   Args:
-    noise_multiplier: Of each, positive.
+    noise_multiplier: Noise multiplier of each, positive.
     delta: At which epsilon is wanted, in (0, 1).
     count: How many.
   """

@@ -117,7 +117,7 @@ def create_generator(count: int, stream: int) -> np.random.Generator:
   which it was decided where these are to be drawn.
 
   Args:
-    count: Of the samples.
+    count: Number of samples.
     stream: `REMOVALS` or `ADDITIONS`.
   """
   return np.random.Generator(np.random.SFC64((count, stream)))

@@ -154,7 +154,7 @@ class Plan:
 
   @property
   def round_sum(self) -> arithmetic.RoundSum | None:
-    """What has noise in every round; None without a number of parameters."""
+    """The noised sum of a round; None without a number of parameters."""
     if self.num_parameters is None:
       return None
     # The bound is the same for every clip norm.
@@ -189,7 +189,7 @@ class Plan:
 
     Args:
       name: 'noise_multiplier', 'num_users' or 'users_per_round'.
-      value: Of that; the noise goes with the cohort, the separation with the
+      value: Its value; the noise goes with the cohort, the separation with the
         number of users and the cohort.
     """
     claim, noise = self.participation, value
@@ -227,7 +227,7 @@ def strategy_to_json(
   """Returns how noise is correlated as JSON values, with its name.
 
   Args:
-    strategy: Of correlated noise; None for independent noise.
+    strategy: Strategy of correlated noise; None for independent noise.
   """
   return (
     None if strategy is None else {"name": strategy.name, **strategy.to_json()}
@@ -248,7 +248,7 @@ def create_plan(
   """Creates a plan of a mechanism by name.
 
   Args:
-    mechanism: Of one of `aggregators.registry.AGGREGATORS`.
+    mechanism: Configuration of one of `aggregators.registry.AGGREGATORS`.
     participation: As `Plan`, like all that is not said here.
     rounds: Number of rounds.
     noise_multiplier: Over the clip norm, 0 or in [1e-6, 1e6].

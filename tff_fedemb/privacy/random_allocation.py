@@ -46,7 +46,7 @@ class _Law:
   """Law of a likelihood ratio, in cells of a grid of its logarithms.
 
   Attributes:
-    step: Of the grid.
+    step: Step of the grid.
     first: Number of the first cell; cell i begins at exp(step i).
     chances: `[n]` probabilities of cells, of releases without the user.
     moments: `[n]` the same with the user: times the ratios.

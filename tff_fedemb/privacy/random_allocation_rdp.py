@@ -43,7 +43,7 @@ def divergences(
 
   Args:
     event: A pass, with noise.
-    orders: Of the divergence, each above 1.
+    orders: Orders of the divergence, each above 1.
 
   Returns:
     `[orders]`.

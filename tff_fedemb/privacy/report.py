@@ -149,7 +149,7 @@ class PrivacyReport:
     return cls(**{name: _from_json(value) for name, value in values.items()})
 
 
-# What a report has as the participation has it.
+# A report takes these over from the participation.
 _OF_PARTICIPATION = (
   *("sampling", "amplification", "sensitivity_in_clip_norms"),
   *("num_users", "users_per_round", "users_per_client"),

@@ -175,7 +175,7 @@ class RepeatAndSelect(config.Config):
 
 
 _RELEASED = "the best trial's hyperparameters and its models after each round"
-# What a report of a tuning has as that of a trial has it.
+# A tuning's report takes these over from a trial's.
 _OF_TRIAL = (
   *("delta", "unit", "neighboring_relation", "sampling", "accountant"),
   *("sensitivity_in_clip_norms", "num_users", "rounds"),

@@ -34,7 +34,7 @@ from tff_fedemb.program import run_directory
 NAME = "rounds.jsonl"
 
 _FORMAT = ["tff_fedemb.program.chain", 1]
-# What may differ in a program that goes on with a run.
+# These may differ in a program that goes on with a run.
 _VARYING = ("code_version", "nonce", "previous")
 # All cores have a part of a large array.
 _BYTES_OF_PART = 2**22
@@ -85,7 +85,7 @@ class Chain:
     self.found: Mapping[str, Any] = {}
     # Digests of the lines.
     self._lines: list[str] = []
-    # What each run of each round released, and who took part in the round.
+    # Each run of each round released these; its participants are beside them.
     self._released: list[list[str]] = []
     self._participants: list[str] = []
     # By the number of rounds done.
@@ -200,7 +200,7 @@ class Chain:
     """Writes the first line, or refuses to go on with what began otherwise.
 
     Args:
-      planned: Of all the rounds that are asked for.
+      planned: Ledger of all the rounds that are asked for.
       **found: What else decides the run, JSON values by name; code_version
         may differ in a program that goes on with it.
 
@@ -222,7 +222,7 @@ class Chain:
     """Records a round that ran, before its model is used for anything.
 
     Args:
-      number: Of the round, from 1.
+      number: Number of the round, from 1.
       participants: Digest of who took part.
       released: The model, nested arrays.
 

@@ -19,7 +19,7 @@ from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import model_card
 from tff_fedemb.program import run_directory
 
-# What the first line has a digest of.
+# The first line has digests of these files.
 _FILES = (run_directory.SPEC, run_directory.DEPLOYMENT)
 _CARD = f"{run_directory.SAVED_MODEL}/{model_card.PATH}"
 _METRICS = "metrics.csv"

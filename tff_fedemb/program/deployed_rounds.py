@@ -45,8 +45,8 @@ class DeployedRounds:
 
     Args:
       simulation: Before its first round.
-      path: Of deployment.csv, which gets a row for each round, those that are
-        abandoned too; one that is there is written anew.
+      path: Path of deployment.csv, which gets a row for each round, those that
+        are abandoned too; one that is there is written anew.
     """
     self.simulation = simulation
     self._path = pathlib.Path(path)
@@ -61,8 +61,8 @@ class DeployedRounds:
     """Returns the clients of a round, one for each device that reported.
 
     Args:
-      round_num: Of the rounds that are released; not before that of an earlier
-        call.
+      round_num: Number among the rounds that are released; not before that of
+        an earlier call.
     """
     self.play(round_num + 1)
     if round_num != self._last.round_num:
@@ -134,9 +134,9 @@ def summarize(
     the number of participations that came about for enforced ones.
 
   Args:
-    rows: Of deployment.csv.
+    rows: Rows of deployment.csv.
     simulation: After the last of its rounds.
-    ledger: Of the run, by participation check_ins.
+    ledger: Ledger of the run, by participation check_ins.
     observed: What its trace shows.
 
   Returns:

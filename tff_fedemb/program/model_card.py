@@ -64,7 +64,7 @@ class ModelCard:
       known.
     training: What the model was trained with, JSON values by name.
     preprocessing: How examples are made ready, `MIDDLE_CROP` or `AS_GIVEN`.
-    conversion: Of a file that was converted, to what and with which difference,
+    conversion: How a file was converted, to what and with which difference,
       JSON values by name.
   """
 
@@ -111,7 +111,7 @@ class ModelCard:
     return card
 
   def threshold(self, false_accept_rate: float) -> Mapping[str, Any]:
-    """What is known of a false accept rate: "threshold", "recall", ...
+    """Returns the facts of a false accept rate: "threshold", "recall", ...
 
     Raises:
       FieldError: If there is none of this rate.
@@ -132,11 +132,11 @@ class ModelCard:
   def gallery_threshold(
     self, false_positive_rate: float, num_classes: int, images_of_class: float
   ) -> gallery_thresholds.Promise:
-    """What is known of strangers to a gallery.
+    """Returns the promise for strangers to a gallery.
 
     Args:
       false_positive_rate: Share of strangers' images to accept.
-      num_classes: Of the gallery.
+      num_classes: Classes of the gallery.
       images_of_class: In the gallery, the mean.
 
     Raises:
@@ -176,7 +176,8 @@ def describe_verification(
     source: What was compared, in words.
     on_training_users: Whether some images are of users who trained; `None` if
       nobody knows.
-    galleries: Of the same images, as of `gallery_thresholds.measure`.
+    galleries: Thresholds for galleries of the same images, as of
+      `gallery_thresholds.measure`.
   """
   note = {True: _OF_TRAINING_USERS, False: _OF_OTHERS, None: _NOT_KNOWN}
   known, left_out = {}, {}
@@ -225,7 +226,7 @@ def describe_privacy(report: report_lib.PrivacyReport) -> dict[str, Any]:
   """What a card says of the guarantee: the report, as the run has it.
 
   Privacy:
-    What the report says of the trace of who took part is left out. It is not
+    The report's words on the trace of who took part are left out. They are not
     covered by the guarantee, and a model is given away.
   """
   values = report.to_json()

@@ -14,19 +14,19 @@ from typing import Any
 
 from tff_fedemb import errors
 
-# What a run was made with, what came out, and who took part; what happened and
-# what it cost is in `chain.NAME`.
+# The files say what a run was made with, what came out, and who took part;
+# `chain.NAME` says what happened and what it cost.
 SPEC = "run.json"
 SUMMARY = "summary.json"
 TRACE = "participation.trace"
 # Under a deployment: what it is, and what became of each of its rounds.
 DEPLOYMENT = "deployment.json"
 DEPLOYED_ROUNDS = "deployment.csv"
-# What the test images gave before and after training, ROC curves and all.
+# The file has results on test images before and after training, ROC curves too.
 EVALUATION = "evaluation.json"
 CHECKPOINTS = "checkpoints"
 CHECKPOINT_PREFIX = "round_"
-# What the guarantee covers, and nothing else: `release` lists it.
+# The folder holds what the guarantee covers, and no more: `release` lists it.
 RELEASE = "release"
 SAVED_MODEL = f"{RELEASE}/saved_model"
 

@@ -22,7 +22,7 @@ def read(directory: str | os.PathLike[str]) -> int | None:
   """Reads the key of a run, `None` if there is none.
 
   Args:
-    directory: Of its checkpoints.
+    directory: Directory of its checkpoints.
 
   Raises:
     errors.FieldError: If the file holds something else.
@@ -48,7 +48,8 @@ def read_or_create(directory: str | os.PathLike[str], *, is_new: bool) -> int:
   """Reads the key of a run, or draws it for a new one.
 
   Args:
-    directory: Of its checkpoints; made, for its owner alone, if need be.
+    directory: Directory of its checkpoints; made, for its owner alone, if need
+      be.
     is_new: Whether no round of the run has begun.
 
   Raises:

@@ -104,7 +104,8 @@ def open_signature(
   """Opens a SavedModel of a run.
 
   Returns:
-    What has the variables, the default signature, and the shape of an image.
+    The object with the variables, the default signature, and the shape of an
+    image.
 
   Raises:
     FieldError: If its signature is another.
@@ -245,8 +246,8 @@ def time_one_image(
   """Median milliseconds of one image on one core.
 
   Args:
-    embed: From images `[1, height, width, channels]` to embeddings.
-    image_shape: Of an image.
+    embed: Maps images `[1, height, width, channels]` to embeddings.
+    image_shape: Shape of an image.
   """
   image = make_up_images(image_shape, 1)
   seconds = []

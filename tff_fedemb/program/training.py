@@ -78,17 +78,17 @@ class TrainingLoop:
     process: Takes virtual clients' identifiers in place of client data.
     runtime: What executes it.
     users: Who the slots are.
-    draw: From a round's number to the slots of its virtual clients, which are
+    draw: Maps a round's number to the slots of its virtual clients, which are
       the same whenever it is asked; asked in the order of the rounds.
     chain: What happened so far, begun with what a round costs; each round is
       recorded before its model is used for anything.
     trace: Where to record who takes part. A round is recorded before it runs,
       and must be the same if it is run again.
-    evaluate_fn: From the model's weights to validation metrics by name.
+    evaluate_fn: Maps the model's weights to validation metrics by name.
     checkpoints: Where to save.
     metrics: Where to report.
     config: Rounds and intervals.
-    name_skipped: From virtual clients to a line for each of their examples that
+    name_skipped: Maps virtual clients to a line for each of their examples that
       cannot be used; asked once, when the first ones were left out.
     say: Receives a line for the reader from time to time.
   """
@@ -116,7 +116,7 @@ class TrainingLoop:
     """Compiles the process; resumes from the newest checkpoint if there is one.
 
     Args:
-      set_initial_weights_fn: From the model weights that the process starts
+      set_initial_weights_fn: Maps the model weights that the process starts
         with to those that training starts with.
 
     Returns:

@@ -116,19 +116,19 @@ class Pictures:
     labels: Class of each image.
     names: What that is called.
     thumbnails: Names of the pictures that are shown, by image.
-    num_classes: Of how many classes they are.
+    num_classes: How many classes they are of.
     num_found: How many held-out images there are.
     are_images: Whether they are images, rather than vectors or sequences.
     has_images: Whether images are shown, or figures alone.
     nearest_is_right: Share of images whose nearest one is of their class.
     recall_again: Recall of these images at 1e-3, computed from the model.
     same: Similarities of pairs of one class.
-    different: Of pairs of two.
+    different: Similarities of pairs of two.
     gallery: For each of some images, the pairs with those nearest to it.
     false_accepts: Pairs of two classes that are most alike.
     false_rejects: Pairs of one class that are least alike.
-    points: Of the map: an image, its class's number there, and its places by
-      t-SNE and by PCA, in [0, 1].
+    points: Points of the map: an image, its class's number there, and its
+      places by t-SNE and by PCA, in [0, 1].
     groups: Names of the map's classes.
     explained: Share of the variance that the two directions of PCA hold.
     recognized: Figures of identification; none of too few classes.
@@ -138,7 +138,8 @@ class Pictures:
       each: name, number of other images, share of them whose most similar
       identity is the right one, and the class that most others are taken for,
       `None` if there are none.
-    false_positive_rate: Of strangers' images, where `recognized` has FNIR.
+    false_positive_rate: Share of strangers' images, where `recognized` has
+      FNIR.
   """
 
   labels: list[int]

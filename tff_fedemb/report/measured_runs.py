@@ -34,7 +34,7 @@ with epy.lazy_imports():
 FALSE_ACCEPT_RATE = 1e-3
 
 _RATE = verification.format_false_accept_rate(FALSE_ACCEPT_RATE)
-# What a curve has in common does not depend on these.
+# Runs of one curve may differ in these.
 _VARYING = (
   "seed",
   "noise_multiplier",
@@ -59,13 +59,14 @@ def load(paths: Iterable[pathlib.Path]) -> pd.DataFrame:
     recall_pretrained: The same of the backbone that it began with, if any.
     recall_validation: The same after training, of the validation split.
     num_images: Test images that both were measured on.
-    metrics: Of these, those beside recall by name; none if not asked for.
+    metrics: The other metrics by name; none if not asked for.
     epsilon, delta, zcdp: What the run itself cost; rho if sampling does not
       amplify.
     extrapolated: Epsilons of a larger population, user-level and the authors',
       if the run had noise.
-    extrapolated_delta, extrapolated_zcdp: Of the former, likewise.
-    ledger: Of what happened in it.
+    extrapolated_delta, extrapolated_zcdp: Delta and rho of the former,
+      likewise.
+    ledger: Ledger of what happened in it.
     settings: All its flags.
     setting: All of them but the seed, as text that is the same where they are.
     curve: The same without the noise.

@@ -45,7 +45,7 @@ _NAMES = {"gaussian": "exact Gaussian", "pld": "PLD"}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PictureConfig(config_lib.Config):
-  """What is to be drawn.
+  """Pictures to draw.
 
   Attributes:
     output_dir: Directory of the pictures.

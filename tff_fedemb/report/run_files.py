@@ -26,7 +26,7 @@ with epy.lazy_imports():
   from tff_fedemb.plots import figures
   from tff_fedemb.program import metrics as metrics_lib
 
-# What the result of a trained model is called beside that of an untrained one.
+# Name of a trained model's result, beside that of an untrained one.
 TRAINED = "trained"
 
 _T = TypeVar("_T")
@@ -115,7 +115,7 @@ class Run:
 
   @functools.cached_property
   def settings(self) -> Mapping[str, Any]:
-    """What was asked for, by flags."""
+    """The settings that were asked for, by flags."""
     return self.spec.settings()
 
 
@@ -134,7 +134,7 @@ def read(path: pathlib.Path, make: Callable[[Run], _T]) -> _T:
 
   Args:
     path: Its directory.
-    make: From the run to what is wanted of it.
+    make: Maps the run to what is wanted of it.
 
   Raises:
     errors.DataError: If it has no finished run, or a file is damaged.

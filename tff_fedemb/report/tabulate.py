@@ -37,7 +37,7 @@ _RECALL = f"recall at FAR {measured_runs.FALSE_ACCEPT_RATE:g}"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TabulateConfig(config_lib.Config):
-  """What is made of runs beside the table.
+  """Outputs from runs beside the table.
 
   Attributes:
     output_png: File for a picture of recall against the runs' own epsilon;

@@ -67,7 +67,7 @@ def summarize(
     experiment: What was run.
     state: After the last round.
     chain: What happened in the rounds.
-    model_weights: Of the state.
+    model_weights: Model weights of the state.
     metrics: Rows of rounds, as `metrics.read` returns them.
     trained: Result per evaluation split.
     untrained: The same of a backbone with random weights.

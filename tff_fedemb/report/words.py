@@ -21,7 +21,7 @@ _STRENGTHS = (
 )
 # Above it the share has no more digits to show.
 _CERTAIN = 0.9995
-# What became of devices.
+# The fates of devices, in words.
 _FATES = {
   "reported": "reported",
   "aborted": "were not needed any more once the goal was met",
@@ -198,7 +198,7 @@ def describe_devices(run: run_files.Run) -> dict[str, Any] | None:
   Returns:
     `None` without any. Else by name:
 
-    name: Of the deployment.
+    name: Name of the deployment.
     found: What came of it, as summary.json has it.
     simulated: How long the run took on the simulated clock, in words.
     num_rounds: Rounds, abandoned ones included.

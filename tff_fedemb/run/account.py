@@ -45,7 +45,7 @@ class Recomputed:
 
   Attributes:
     chain: What was done in the rounds.
-    ledger: Of the chain, with the accountants that were asked for.
+    ledger: Ledger of the chain, with the accountants that were asked for.
     report: What that cost; the trace has been checked.
     notes: What else a reader should know.
     mechanism: The name of the run's; None if it had none.
@@ -95,9 +95,9 @@ def check_draw(
   decides: with the key at hand, the code draws who took part, and with whom.
 
   Args:
-    draw: From a round's number to its virtual clients, in the order of the
+    draw: Maps a round's number to its virtual clients, in the order of the
       rounds.
-    rounds: Of the trace.
+    rounds: Rounds of the trace.
     source: Who draws them from what, in words.
 
   Raises:

@@ -280,9 +280,9 @@ def from_client_data(
   Args:
     train: Its clients are the users who train.
     test: Its examples are evaluated on, whichever client they belong to.
-    image_key: Of an image in an example, `[height, width]` or `[height, width,
-      channels]`: integers in [0, 255], or numbers in [0, 1].
-    label_key: Of the label in an example, an integer.
+    image_key: Key of an image in an example, `[height, width]` or `[height,
+      width, channels]`: integers in [0, 255], or numbers in [0, 1].
+    label_key: Key of the label in an example, an integer.
     name: What the task is called.
   """
 

@@ -44,7 +44,7 @@ class Deployed:
 
   Attributes:
     deployment: Devices and server.
-    seed: Of both.
+    seed: Seed of both.
   """
 
   deployment: deployment_lib.Deployment
@@ -199,8 +199,8 @@ def open_rounds(
   Args:
     deployed: Devices and server; without, there are no such rounds.
     participation: Bounds that the server enforces.
-    work: Of a device in a round.
-    directory: Of the run.
+    work: Work of a device in a round.
+    directory: Directory of the run.
 
   Raises:
     errors.FieldError: If the run began under another deployment.

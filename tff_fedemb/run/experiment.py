@@ -48,7 +48,7 @@ with epy.lazy_imports():
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
-  """What is trained on whose data, and what that costs.
+  """A training on the data of users, and its cost.
 
   Attributes:
     spec: What was asked for.
@@ -99,7 +99,8 @@ class Experiment:
     """Builds the process, which takes identifiers of virtual clients; slow.
 
     Args:
-      **options: Of `Algorithm.build`, beside those that the spec decides.
+      **options: Options of `Algorithm.build`, beside those that the spec
+        decides.
     """
     spec, local = self.spec, self.local_training
     if spec.algorithm.is_private:

@@ -1,9 +1,9 @@
-"""What a run is: one frozen object, from which everything else follows.
+"""The spec of a run: one frozen object, from which everything else follows.
 
 A `RunSpec` is made in a notebook, from flags or from the `run.json` of a run.
-What it costs, how users are drawn, what is built, whether a run may go on, what
-private tuning may search and what a report shows are functions of it, and of
-what happened in the rounds (`program.chain`).
+Its cost, the draw of users, the process that is built, whether a run may go on,
+the search space of private tuning and the contents of a report are functions of
+it, and of what happened in the rounds (`program.chain`).
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class ExtrapolationConfig(config.Config):
 
     Args:
       rounds: Number of rounds.
-      noise: Of each of them.
+      noise: Noise of each of them.
       participation: Who takes part.
       accountants: As `extrapolation.extrapolate`.
 
@@ -136,7 +136,7 @@ class ExtrapolationConfig(config.Config):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunSpec(training.TrainingConfig):
-  """What a run is.
+  """The spec of a run.
 
   Attributes:
     task: Users, their data and the held-out classes.

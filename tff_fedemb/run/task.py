@@ -1,4 +1,4 @@
-"""What a task is: users with images, held-out classes, and a backbone.
+"""A task: users with images, held-out classes, and a backbone.
 
 Validated when its data are read, in the manner of TFF's baseline tasks.
 """
@@ -49,14 +49,13 @@ class Task:
     name: Name in the registry.
     user_meaning: What a user is, in a few words: the unit of privacy.
     train_users: The users who may take part in training.
-    create_client_dataset: From a virtual client's identifier (string scalar
+    create_client_dataset: Maps a virtual client's identifier (string scalar
       tensor) to its training data, batches `OrderedDict(x=uint8 [b, height,
       width, channels], y=int64 [b])`, or `x=string [b]` if there is a
       `decode_images`; in TensorFlow operations only.
     image_shape: Height, width and channels.
     num_train_classes: Training labels are in [0, num_train_classes).
-    load_images: From a name in `EVALUATION_SPLITS` to all images of that
-      split.
+    load_images: Maps a name in `EVALUATION_SPLITS` to all images of that split.
     split_description: Which classes or users are held out, in a sentence.
     default_backbone: Name in the registry of backbones.
     one_class_per_user: Whether a user's images are all of one class, so that a
@@ -65,14 +64,14 @@ class Task:
       where others are for validation, are of the users who train, so that
       evaluations are outside the guarantee; true unless the task knows better.
     held_out_classes_are_new: Whether no training image is of a held-out class.
-    decode_images: From encoded images, string `[b]`, to uint8 `[b, height,
+    decode_images: Maps encoded images, string `[b]`, to uint8 `[b, height,
       width, channels]`, in TensorFlow operations only; `None` if the client
       data sets hold images as they are.
     bad_examples: What was left out when the task was created.
-    find_bad_examples: From a virtual client's identifier to a line for each
+    find_bad_examples: Maps a virtual client's identifier to a line for each
       example of its users that cannot be used; asked when a client failed.
     warnings: What a user should know about the data, a line each.
-    count_images: From "train" or a name in `EVALUATION_SPLITS` to the number of
+    count_images: Maps "train" or a name in `EVALUATION_SPLITS` to the number of
       its images, none of which is decoded; `None` if it is not known.
     class_names: What the user calls a held-out class, by its label; others by
       their label.
@@ -127,7 +126,7 @@ class Task:
       )
 
   def describe(self) -> list[str]:
-    """What is trained on and held out, and what is odd about it, in lines."""
+    """Lines that say what is trained on, what is held out, and what is odd."""
     warnings = [*self.warnings]
     if self.num_train_classes == 1:
       warnings.append(
@@ -248,7 +247,7 @@ class Task:
 
 @dataclasses.dataclass(frozen=True)
 class TaskSource(config.Config, abc.ABC):
-  """What a task is made from: what a run names, and its JSON keeps.
+  """The source of a task: what a run names, and its JSON keeps.
 
   Attributes:
     is_in_memory: Whether the data live in the program alone, so that JSON has
@@ -293,8 +292,8 @@ def create_task(name: str, **fields: Any) -> TaskSource:
   """Creates a task by name, for a `RunSpec`; no data are read yet.
 
   Args:
-    name: Of a task that comes along, such as "emnist", or `module:Class`.
-    **fields: Of the task, for example `data_dir`.
+    name: Name of a task that comes along, such as "emnist", or `module:Class`.
+    **fields: Fields of the task, for example `data_dir`.
 
   Raises:
     errors.FieldError: If there is no such task or field, or a value is out of

@@ -26,7 +26,7 @@ from tff_fedemb.runtime import precision
 if TYPE_CHECKING:
   from tff_fedemb.runtime import base
 
-# What a round does about a client whose computation fails.
+# A round may do this about a client whose computation fails.
 ON_CLIENT_ERROR = ("fail", "skip")
 
 

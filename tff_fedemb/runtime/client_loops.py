@@ -81,7 +81,7 @@ def loop_over_updates(
   """The graph that adds some clients' updates to a sum, one after the other.
 
   Args:
-    accumulate: From the leaves of a sum and of an update to those of the sum
+    accumulate: Maps the leaves of a sum and of an update to those of the sum
       with the update.
 
   Returns:

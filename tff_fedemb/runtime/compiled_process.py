@@ -170,7 +170,8 @@ class CompiledProcess:
         rounds may depend on their number.
       client_devices: What the sessions are bound to in turn, as in
         `computation_graph.ComputationGraph`.
-      compute_precision: Of the clients, one of `precision.PRECISIONS`.
+      compute_precision: Precision of the clients, one of
+        `precision.PRECISIONS`.
       secure_sum_threshold: Share of a round's clients that have to last for
         its secure sums to be revealed.
       clients_per_call: Clients that a thread trains by one call at most

@@ -53,9 +53,9 @@ class Inbox:
     """Opens the inbox.
 
     Args:
-      shapes: Of the tensors of a delta, by name.
+      shapes: Shapes of the tensors of a delta, by name.
       clip_norm: L2 norm that a delta may have, all tensors together.
-      spec_digest: Of the run.
+      spec_digest: Digest of the run's spec.
       round_num: The round.
       devices: Which were asked, and are to be known for certain: that is what
         attestation and an authenticated connection are for.

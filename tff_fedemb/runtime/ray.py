@@ -72,8 +72,8 @@ def deal(
 class RayRuntime(in_process.InProcessRuntime):
   """A runtime on a cluster; see the module's docstring.
 
-  What it does about clients that fail, and secure sums, is what `in_process`
-  does: the sums are simulated, each worker sees what its clients send.
+  It treats clients that fail, and secure sums, as `in_process` does: the sums
+  are simulated, each worker sees what its clients send.
 
   Privacy: noise is added once, by this process, to the sum of all chunks. A
   chunk that ran more than once is added once.

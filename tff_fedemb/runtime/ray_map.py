@@ -110,7 +110,7 @@ def run_in_order(
 
   Args:
     cluster: Where.
-    submit: From a chunk to the references of its task's results.
+    submit: Maps a chunk to the references of its task's results.
     chunks: Few of them are read ahead of the results.
     describe: What a message calls a chunk.
 

@@ -36,14 +36,14 @@ class ChunkResult:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setup:
-  """What a worker is told before it is given clients.
+  """The setup that a worker is told before it is given clients.
 
   Attributes:
     get_graphs: Returns what a client does; called once by each process.
     key: Another one for other graphs.
     paths: Files and directories it has to see, by the setting's name.
     num_threads: Chunks that run at a time.
-    compute_precision: Of the clients, one of `precision.PRECISIONS`.
+    compute_precision: Precision of the clients, one of `precision.PRECISIONS`.
   """
 
   get_graphs: Callable[[], client_fold.ClientGraphs]

@@ -47,7 +47,7 @@ class PhoneProcess(tff.learning.templates.LearningProcess):
 
   Attributes:
     file: What a client runs.
-    create_dataset: From a virtual client's identifier to its data set.
+    create_dataset: Maps a virtual client's identifier to its data set.
   """
 
   file: client_file.ClientFile
@@ -62,9 +62,9 @@ def build_process(
   """Builds the process of a run whose clients are phones.
 
   Args:
-    build: Of the algorithm, but for example_type and wrap_client_update_fn.
+    build: Builds the algorithm, given example_type and wrap_client_update_fn.
     file: What a client runs.
-    create_dataset: From a virtual client's identifier to its data set.
+    create_dataset: Maps a virtual client's identifier to its data set.
   """
   process = tff.simulation.compose_dataset_computation_with_learning_process(
     simulated_phones.update_dataset,

@@ -58,7 +58,7 @@ class New:
 
   Attributes:
     source: The images.
-    paths: Of each.
+    paths: Path of each.
     class_names: By label.
   """
 
@@ -79,7 +79,8 @@ class GalleryIndex:
   Attributes:
     model: Digest of the model that embeds its images; "" if it is in no file.
     kind: One of `KINDS`.
-    class_names: Of the classes, by label; those without an image may be there.
+    class_names: Names of the classes, by label; those without an image may be
+      there.
     labels: Class of each image, int32 `[n]`.
     paths: Where each image was when it was added.
     is_there: Whether an image has not been removed, bool `[n]`.
@@ -154,7 +155,7 @@ class GalleryIndex:
     if not new.paths:
       return 0
     found = embed(model, new.source, new.paths)
-    # What is in a file means the same in every working directory.
+    # A file's paths mean the same in every working directory.
     paths = [*map(os.path.realpath, found.paths)] if self.model else found.paths
     names = [new.class_names[label] for label in found.labels]
     self.add(found.embeddings, names, paths)
@@ -171,7 +172,7 @@ class GalleryIndex:
     Args:
       embeddings: `[m, dim]`, of length 1.
       names: Class of each, `[m]`.
-      paths: Of each, `[m]`.
+      paths: Path of each, `[m]`.
     """
     known = {name: label for label, name in enumerate(self.class_names)}
     for name in names:
@@ -340,7 +341,7 @@ def read(path: str | os.PathLike[str], model: str) -> GalleryIndex:
         vectors = faiss.read_index(faiss.PyCallbackIOReader(file.read))
   except errors.FieldError:
     raise
-  # What is damaged may be anything, to faiss too.
+  # A damaged file may look like anything, to faiss too.
   except Exception as error:
     raise errors.FieldError(
       "index", must, f"{path}: {errors.first_line(error)}"
@@ -362,7 +363,7 @@ def embed(
   Args:
     model: The model.
     source: The images.
-    paths: Of each.
+    paths: Path of each.
 
   Raises:
     DataError: If none can be read, or one that is not to be skipped.

@@ -42,7 +42,7 @@ class ImageSource:
   Attributes:
     description: What they are, in a few words.
     labels: int64 `[n]`, each one of `class_labels`.
-    read: From ascending rows to batches of them.
+    read: Maps ascending rows to batches of them.
     users: Whose an image is, str `[n]`, or `None` if that is not known.
     largest_value: That a pixel may have.
     skipped: What `read` left out, a name each; it grows.
@@ -129,8 +129,8 @@ class ImageConfig(config_lib.Config):
     """Opens the images.
 
     Args:
-      split: Of the task, "train" or one of `task.EVALUATION_SPLITS`.
-      model_shape: Of the images that the model takes; `None` for no model.
+      split: Split of the task, "train" or one of `task.EVALUATION_SPLITS`.
+      model_shape: Shape of the model's images; `None` for no model.
 
     Raises:
       DataError: If they are damaged.
@@ -200,7 +200,7 @@ def embed_rows(
   """Embeds images.
 
   Args:
-    embed: From a batch of images to embeddings `[b, dim]`.
+    embed: Maps a batch of images to embeddings `[b, dim]`.
     source: Whose images.
     rows: Which ones, int64 `[m]`, ascending.
     flag: What the user chose the embedding by.
@@ -251,7 +251,7 @@ def evaluate(
 
   Args:
     embed, source, rows, flag, map_fn: As of `embed_rows`.
-    **options: Of `verification.evaluate_pairs`.
+    **options: Options of `verification.evaluate_pairs`.
 
   Raises:
     DataError: If an image cannot be read and is not to be skipped, or the
@@ -280,9 +280,9 @@ def read_files(
 
   Args:
     rows: Which ones.
-    read_image: From a row to its image; an `ImageFolderError` tells that it
+    read_image: Maps a row to its image; an `ImageFolderError` tells that it
       cannot be read.
-    image_shape: Of the images.
+    image_shape: Shape of the images.
     skipped: Takes the names of those that cannot be read.
     on_bad_example: One of `bad_examples.POLICIES`.
 
@@ -322,7 +322,7 @@ def open_files(
     labels: Their classes, int64 `[n]`.
     image_shape: What they are to be made.
     on_bad_example: One of `bad_examples.POLICIES`.
-    **facts: Of the source, beside those.
+    **facts: Facts of the source, beside those.
   """
   skipped: list[str] = []
   read = functools.partial(

@@ -1,6 +1,6 @@
 """Who is in the picture: nearest class of a gallery, accepted or not.
 
-What `match` does once its flags are read. A query is compared with every image
+`match` does this once its flags are read. A query is compared with every image
 of the gallery, by the cosine similarity of their embeddings; its class is that
 of the most similar one, and it is accepted from the threshold on that the model
 carries for the share of strangers who may be accepted by such a gallery, or for
@@ -108,7 +108,7 @@ class _Rule:
   Attributes:
     threshold: That similarity.
     origin: What it is the threshold of, in words.
-    recall: Of pairs, at the false accept rate; `None` for another rule.
+    recall: Recall of pairs, at the false accept rate; `None` for another rule.
     notes: What the user should know of it, a line each.
   """
 

@@ -30,7 +30,7 @@ with epy.lazy_imports():
 
 PREPROCESS = ("unit", "tf", "caffe", "torch")
 
-# What loads a converted file, by its suffix.
+# Modules that load a converted file, by its suffix.
 CONVERTED: Mapping[str, Any] = {
   tflite.SUFFIX: tflite,
   onnx_files.SUFFIX: onnx_files,
@@ -46,7 +46,7 @@ class Model:
 
   Attributes:
     image_shape: Height, width and channels, or the shape of another example.
-    embed: From uint8 images `[batch, height, width, channels]` to float32
+    embed: Maps uint8 images `[batch, height, width, channels]` to float32
       embeddings `[batch, dim]`.
     load_again: Loads the model in another process.
     card: What goes along with the model; `None` with those of earlier versions
@@ -71,8 +71,8 @@ class _Function:
 
   Attributes:
     inputs, outputs: Shapes and types.
-    call: From the one input to the outputs.
-    owner: Of the variables, which live as long as it does.
+    call: Maps the one input to the outputs.
+    owner: Owner of the variables, which live as long as it does.
   """
 
   inputs: Mapping[str, Any]

@@ -36,7 +36,7 @@ def write(
     overwrite: Whether to replace files that exist.
 
   Returns:
-    What was written, in a line.
+    A line that says what was written.
 
   Raises:
     errors.FieldError: If phones cannot train so, or it cannot be written.

@@ -25,7 +25,8 @@ class BandedToeplitzStrategy(toeplitz.ToeplitzStrategy):
   """A Toeplitz matrix with all but the given diagonals zero.
 
   Attributes:
-    coefficients: Of the main diagonal, which is 1, and those below it in turn.
+    coefficients: Coefficients of the main diagonal, which is 1, and those below
+      it in turn.
 
   Raises:
     ValueError: If there is no coefficient, the first is not 1, or one is not

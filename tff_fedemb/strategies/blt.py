@@ -24,7 +24,7 @@ from tff_fedemb.strategies import strategy
 from tff_fedemb.strategies import toeplitz
 
 MAX_BUFFERS = 4
-# What is made small: noise over all rounds, or at its largest.
+# Objectives to make small: noise over all rounds, or at its largest.
 OBJECTIVES = {
   "rmse": strategy.Strategy.prefix_sum_rmse,
   "max_error": strategy.Strategy.prefix_sum_max_error,

@@ -170,7 +170,7 @@ def round_event(
 
   Args:
     noise_multiplier: Standard deviation of the noise over the clip norm.
-    strategy: Of correlated noise; None for independent noise.
+    strategy: Strategy of correlated noise; None for independent noise.
   """
   if strategy is None:
     return dp_accounting.GaussianDpEvent(noise_multiplier)

@@ -55,7 +55,7 @@ class _Attacks:
     self._significance = significance
     self._weights = weights
     momentum = 0.0
-    # What one clip norm in a round's sum moves the model by, if that is known.
+    # The model moves by so much for one clip norm in a round's sum, if known.
     self._step = None
     optimizer = experiment.spec.server_optimizer
     config = experiment.mechanism.config
@@ -197,7 +197,7 @@ def audit(
     task: The task that `spec.task` creates, if it is at hand.
 
   Returns:
-    What audit.json has.
+    The contents of audit.json.
 
   Raises:
     errors.FieldError: If it cannot be audited so.

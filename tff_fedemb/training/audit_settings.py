@@ -1,4 +1,4 @@
-"""What an audit is set by, and audits of scores from anywhere."""
+"""Settings of an audit, and audits of scores from anywhere."""
 
 import dataclasses
 import os

@@ -40,8 +40,8 @@ class Start:
   """Where a run starts that does not start from random weights.
 
   Attributes:
-    weights: Of the backbone, in Keras' order; `None` for a run that goes on
-      from a checkpoint, which has them.
+    weights: Weights of the backbone, in Keras' order; `None` for a run that
+      goes on from a checkpoint, which has them.
     record: JSON values by name: the file, a digest of its weights and, once
       there is one, their evaluation.
   """
@@ -128,7 +128,7 @@ def create_card(
   """
   task = experiment.task
   split = "validation" if task.selection_users else "test"
-  # What is given away has no figure without noise of users who train.
+  # The card is given away, so it has no noiseless figure of users who train.
   is_of_others = task.selection_users or not task.evaluation_on_training_users
   return model_card.ModelCard(
     image_shape=tuple(backbone.input_shape[1:]),

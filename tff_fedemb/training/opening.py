@@ -67,7 +67,7 @@ def open_run(
 ) -> Run | None:
   """Checks what can be checked and builds the run; `None` if it is complete."""
   spec, task = experiment.spec, experiment.task
-  # What is wrong is told now, not after the first round or the last one.
+  # Mistakes are told now, not after the first round or the last one.
   experiment.create_ledger()
   experiment.extrapolate()
   if not os.path.exists(os.path.join(run_dir, chain_lib.NAME)):
@@ -209,7 +209,7 @@ def _describe(
   experiment: experiment_lib.Experiment,
   held_out_images: Mapping[str, embedding.LabelledImages],
 ) -> Iterator[str]:
-  """What is trained and evaluated on, and what is odd about that."""
+  """Says what is trained and evaluated on, and what is odd about that."""
   task, claim = experiment.task, experiment.participation
   yield from task.describe()
   for split, images in held_out_images.items():

@@ -164,7 +164,7 @@ def _choose_cohort(
 def tell(
   task: task_lib.Task, chosen: Mapping[str, Choice], given: Mapping[str, Any]
 ) -> str:
-  """What is chosen, in lines."""
+  """Says what is chosen, in lines."""
   users = len(task.train_users)
   lines = [
     f"Chosen for {users:,} users, {task.num_train_classes:,} classes, by"

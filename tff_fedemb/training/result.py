@@ -1,4 +1,4 @@
-"""What came out of a run, read from its directory."""
+"""The result of a run, read from its directory."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Result:
     """Writes a page about the run, for a browser.
 
     Args:
-      path: Of the page. It is replaced if it exists.
+      path: Path of the page, which is replaced if it exists.
 
     Returns:
       The path.

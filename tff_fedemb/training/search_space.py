@@ -88,7 +88,7 @@ def read(path: str | os.PathLike[str], spec: spec_lib.RunSpec) -> SearchSpace:
 
   Args:
     path: The file.
-    spec: Of the trials, but for what is drawn.
+    spec: Spec of the trials, but for what is drawn.
 
   Raises:
     errors.FieldError: If it has another format, names a field that does not
@@ -133,7 +133,7 @@ def _find_fields(
   """The fields that trials may have, with their paths, by flag.
 
   Args:
-    spec: Of the trials, but for what is drawn.
+    spec: Spec of the trials, but for what is drawn.
     classes: By the name of a part, names of classes that it has in place of its
       own; there may be other names, and other values.
   """

@@ -72,7 +72,7 @@ def train(
       of another run; it remembers its users. `None` writes it nowhere.
 
   Returns:
-    What came out.
+    The result of the run.
 
   Raises:
     errors.FieldError: If the spec does not fit the data, the directory or this

@@ -138,7 +138,7 @@ class TuningRun:
 
     Args:
       config: How often to try, how to judge and where.
-      spec: Of all trials, but for what is drawn and their seeds.
+      spec: Spec of all trials, but for what is drawn and their seeds.
       space: Distribution of the hyperparameters.
       generator: Draws the number of trials, which a seed that anyone knows
         would give away.
@@ -269,7 +269,7 @@ class TuningRun:
     except errors.DivergedError as error:
       return {"outcome": _DIVERGED, "message": str(error)}
     except errors.FieldError as error:
-      # What comes after a run has written its spec is no refusal.
+      # An error after a run has written its spec is no refusal.
       has_begun = (run_dir / run_directory.SPEC).exists()
       may_be_drawn = search_space_lib.searchable_names(self._spec, drawn)
       if has_begun or error.name not in may_be_drawn:

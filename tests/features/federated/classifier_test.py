@@ -94,7 +94,7 @@ def _check_report(report, releases):
   """Checks what a fit says that it published.
 
   Args:
-    report: Of a fit with the target `_TARGET`.
+    report: Report of a fit with the target `_TARGET`.
     releases: Names and counts.
   """
   assert report.unit == "user"

@@ -34,12 +34,12 @@ def load(
   Its module's own `preprocess_input` makes images ready.
 
   Args:
-    name: Of the function in `tf.keras.applications`.
+    name: Name of the function in `tf.keras.applications`.
     image_size: Side of the images in pixels.
     weights: "imagenet", which Keras downloads; "none", random; or a file, as
       of `pretrained.load_pretrained`.
     layer: As of `saved_models.load`; `None` for the mean of the last maps.
-    seed: Of random weights.
+    seed: Seed of random weights.
 
   Raises:
     errors.FieldError: If there is no such model, size, file or layer.

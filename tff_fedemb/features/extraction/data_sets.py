@@ -68,7 +68,7 @@ def open_tfds(
   """Opens a data set that TensorFlow Datasets has prepared.
 
   Args:
-    name: Of the data set.
+    name: Name of the data set.
     data_dir: Where it is, `None` for TensorFlow Datasets' own place.
     split: As TensorFlow Datasets writes it: "train", "test[:50%]".
     image_shape: Height, width and channels to make of each image; `None` to

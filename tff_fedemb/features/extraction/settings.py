@@ -64,8 +64,8 @@ class RandomFeatures(Embedding):
 
   Attributes:
     random_features: How many random features, an even number.
-    gamma: Of the random features' kernel exp(-gamma |x - y|^2) of pixels in
-      [0, 1] [16 over their number].
+    gamma: Factor gamma of the random features' kernel exp(-gamma |x - y|^2) of
+      pixels in [0, 1] [16 over their number].
   """
 
   # The frequencies of images of usual sizes fit into memory.
@@ -118,8 +118,8 @@ _SOURCES = ("task", "image_folder", "tfds", "digits")
 class ExtractionConfig(image_sources.ImageConfig):
   """What to extract features from, how, and where to write them.
 
-  What is `None` has its default once this exists, where it applies; it must not
-  be given where it does not.
+  A field that is `None` has its default once this exists, where it applies; it
+  must not be given where it does not.
 
   Attributes:
     tfds: Data set of TensorFlow Datasets instead, prepared on disk.
@@ -133,8 +133,8 @@ class ExtractionConfig(image_sources.ImageConfig):
       torch: modes of Keras' preprocess_input).
     application: Model of keras.applications instead, such as MobileNetV2; its
       own preprocess_input makes images ready.
-    weights: Of the application: imagenet, which Keras downloads, none, or a
-      file of public weights [imagenet].
+    weights: Weights of the application: imagenet, which Keras downloads, none,
+      or a file of public weights [imagenet].
     layer: Layer of the model, or output of a SavedModel, whose mean over places
       is the feature [the last].
     embedding: Map instead of a model.
@@ -146,7 +146,7 @@ class ExtractionConfig(image_sources.ImageConfig):
     test_output: File for images kept for testing [none].
     test_share: Share of each class's images in test_output, of several images
       at least one and not all [0.25].
-    seed: Of the classes, images and random features that are drawn.
+    seed: Seed of the classes, images and random features that are drawn.
   """
 
   tfds: str | None = config.field(None, choices=data_sets.TFDS_NAMES)
@@ -160,7 +160,7 @@ class ExtractionConfig(image_sources.ImageConfig):
   weights: str | None = None
   layer: str | None = None
   embedding: Embedding | None = config.part(None, registry=EMBEDDINGS)
-  # What an image of the largest size is decoded to fits into memory.
+  # An image of the largest size fits into memory once it is decoded.
   image_size: int | None = config.field(None, minimum=1, maximum=4096)
   num_classes: int = config.field(0, minimum=0)
   output: str

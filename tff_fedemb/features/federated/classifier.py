@@ -75,7 +75,7 @@ class Rounds:
     ends its use.
 
     Args:
-      name: Of the release.
+      name: Name of the release.
       config: What clients add up.
     """
     state = self.runtime.initialize(
@@ -112,7 +112,7 @@ class Rounds:
 
     Args:
       method: One of `settings.METHODS_OF_USERS`, with all its defaults.
-      size: Of the problem.
+      size: Size of the problem.
       covariance_share: As `statistics.StatisticsConfig` has it.
     """
     num_clients = len(self.clients.client_ids)
@@ -153,7 +153,7 @@ class Rounds:
 class FederatedFeatureClassifier(classifier.LinearClassifier):
   """A linear classifier of features, fitted with user-level privacy.
 
-  What a user sends in a round is the user's statistics, clipped all together:
+  A user sends the user's statistics in a round, clipped all together:
   those of least squares are one release. Without noise, and with one example a
   user, the weights are those of `classifier.FeatureClassifier`.
 

@@ -35,10 +35,10 @@ class CanaryUpdates:
   and no image.
 
   Attributes:
-    number: Of canaries.
+    number: Number of canaries.
     clip_norm: L2 norm to which updates are clipped; those of canaries are ten
       times as long.
-    seed: Of the directions. An attacker may know them.
+    seed: Seed of the directions. An attacker may know them.
   """
 
   number: int
@@ -55,7 +55,7 @@ class CanaryUpdates:
     """Adds the canaries' data sets to those of other clients.
 
     Args:
-      create_client_dataset: From the identifier of another client to its data,
+      create_client_dataset: Maps the identifier of another client to its data,
         batches of `x` and `y`; in TensorFlow operations only.
       some_user: Identifier of any of these.
     """
@@ -123,7 +123,7 @@ class CanaryUpdates:
     """Unit vectors, float32 `[number, size of the model]`.
 
     Args:
-      shapes: Of the trainable weights.
+      shapes: Shapes of the trainable weights.
     """
     found = [
       flatten(self._direction(tf.constant(index, tf.int64), shapes))
@@ -161,9 +161,9 @@ class UpdateScores:
     Args:
       canaries: The directions.
       weights: The trainable weights.
-      momentum: Of the server's optimizer, which everybody knows: a round's own
-        share of a movement is what momentum does not explain. 0 where it is
-        not SGD.
+      momentum: Momentum of the server's optimizer, which everybody knows: a
+        round's own share of a movement is what momentum does not explain. 0
+        where it is not SGD.
     """
     self._directions = canaries.directions(
       [np.shape(part) for part in tf.nest.flatten(weights)]
@@ -204,7 +204,7 @@ class UpdateScores:
     where rounds draw users anew and their noise is independent.
 
     Args:
-      sampling_probability: Of a user in a round.
+      sampling_probability: Probability that a user is in a round.
       noise_multiplier: Standard deviation of the noise on the sum over the clip
         norm.
       step: What one clip norm in the sum moves the model by.

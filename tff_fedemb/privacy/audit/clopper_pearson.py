@@ -80,7 +80,7 @@ def bound(
   tested.
 
   Args:
-    scores: Of canaries.
+    scores: Scores of canaries.
     significance: Probability that the bound is wrong, at most.
     delta: At which epsilon is bounded, in [0, 1); None for mu.
 

@@ -49,8 +49,8 @@ def p_value(
     correct: Right guesses v.
     guesses: All guesses r; about other canaries nothing is said.
     num_canaries: All canaries m.
-    epsilon: Of the mechanism.
-    delta: Of the mechanism.
+    epsilon: Epsilon of the mechanism.
+    delta: Delta of the mechanism.
   """
   coins = stats.binom(guesses, 1.0 / (1.0 + np.exp(-epsilon)))
   chance = coins.sf(correct - 1)
@@ -71,7 +71,7 @@ def is_refuted(
     correct: Right guesses.
     guesses: All guesses, as many whatever was published.
     num_canaries: All canaries, each included by a fair coin.
-    mu: Of Gaussian differential privacy: f tells apart two normal
+    mu: Parameter of Gaussian differential privacy: f tells apart two normal
       distributions of unit variance mu apart.
     level: Between 0 and 1.
   """
@@ -137,7 +137,7 @@ def bound(
   counts, each at an equal share of the significance (Bonferroni).
 
   Args:
-    scores: Of canaries.
+    scores: Scores of canaries.
     significance: Probability that the bound is wrong, at most.
     delta: At which epsilon is bounded, in [0, 1); None for the mu of Gaussian
       differential privacy: a curve says more than a single point of it, so the

@@ -21,7 +21,7 @@ class Method:
   """A way to bound epsilon from below.
 
   Attributes:
-    bound: From scores and keyword arguments, `significance` and `delta`, to a
+    bound: Maps scores and keyword arguments, `significance` and `delta`, to a
       bound, and what it was found with.
     assumes: What has to be true for the bound.
     is_of_mu: Whether it bounds the mu of Gaussian differential privacy, at a
@@ -77,10 +77,10 @@ def bound_epsilon(
 
   Args:
     name: A key of `METHODS`.
-    scores: Of canaries.
+    scores: Scores of canaries.
     delta: At which epsilon is bounded, in [0, 1); above 0 by way of mu.
     significance: Probability that the bound is wrong, at most; in (0, 1).
-    **options: Of the method.
+    **options: Options of the method.
 
   Raises:
     errors.FieldError: If the method is unknown, a level out of its range, or

@@ -196,7 +196,7 @@ def lower_area(scores: scores_lib.Scores, significance: float) -> float:
   """Bounds the area under the curve of an attack from below.
 
   Args:
-    scores: Of canaries, independent of each other.
+    scores: Scores of canaries, independent of each other.
     significance: Probability that the bound is wrong, at most.
   """
   area, _ = scores.area(significance)

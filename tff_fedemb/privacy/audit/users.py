@@ -69,7 +69,7 @@ def wrap_dataset(
   Which half an image is in, and its label, depend on its pixels alone.
 
   Args:
-    create_client_dataset: From a user's identifier to batches of `x` and `y`,
+    create_client_dataset: Maps a user's identifier to batches of `x` and `y`,
       in TensorFlow operations only.
     num_labels: That are made up, at most the classes of training.
   """
@@ -102,7 +102,7 @@ def read_images(
     user_ids: Identifiers of the users.
     num_labels: That are made up; None for the half that is held out, with its
       true labels.
-    decode_images: From encoded images, if that is what clients hold.
+    decode_images: Decodes images, if clients hold encoded ones.
   """
   found = []
   progress = progress_lib.create_bar(
@@ -131,9 +131,9 @@ def score(
   different labels; 0 in the place of either where there are no such pairs.
 
   Args:
-    embed: From images to embeddings.
+    embed: Maps images to embeddings.
     users: What the attacker has.
-    number: Of the users.
+    number: Number of users.
   """
   embeddings = embed(users.images)
   norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
