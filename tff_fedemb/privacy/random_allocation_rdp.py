@@ -53,7 +53,10 @@ def divergences(
   logs, share = _log_moments(event, above.max()), powers - below
   with_user = (1.0 - share) * logs[below] + share * logs[above]
   without_user = _log_inverse_moments(event, powers - 1.0)
-  return np.maximum(with_user, without_user) / (powers - 1.0)
+  secret = np.maximum(with_user, without_user) / (powers - 1.0)
+  # A chord may be above what it would cost if all knew the user's round.
+  known = powers / (2.0 * min(noise for noise, _ in event.slots) ** 2)
+  return np.minimum(secret, known)
 
 
 def _log_moments(
