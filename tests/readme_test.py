@@ -79,7 +79,7 @@ def _commands():
   for page in _PAGES:
     text = page.read_text().replace("\\\n", " ")
     for block in re.findall(r"```\w*\n(.*?)```", text, re.DOTALL):
-      # What a shell puts in their place, such as $seed, is a number.
+      # A shell puts numbers in the place of variables such as $seed.
       block = re.sub(r"\$\w+", "1", block)
       for program, rest in re.findall(r"/python -m binaries\.(\w+)(.*)", block):
         words = shlex.split(rest, comments=True)

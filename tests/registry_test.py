@@ -9,7 +9,7 @@ from tff_fedemb import registry
 
 
 class Part:
-  """What all parts are."""
+  """The base class of all parts."""
 
 
 @dataclasses.dataclass(frozen=True)

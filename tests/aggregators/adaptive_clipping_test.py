@@ -106,10 +106,10 @@ def test_noise_of_the_count_in_trees(create_aggregation):
   counts = by_round[:, :1]
   assert not noise_theory.alarms(counts, matrix)
   assert not noise_theory.alarms(by_round, matrix)
-  # What is not noise of a tree, of this level, is told from it.
+  # Noise that is not a tree's, or not at this level, raises an alarm.
   assert noise_theory.alarms(counts, np.eye(_TREE))
   assert noise_theory.alarms(1.5 * counts, matrix)
-  # What a tree ends with is the clip norm of the next.
+  # Each tree ends with the clip norm of the next.
   np.testing.assert_allclose(
     rounds.column("clip_norm").reshape(_NUM_TREES, -1),
     np.repeat(estimates[:-1:_TREE, np.newaxis], _TREE, axis=1),

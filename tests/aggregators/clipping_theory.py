@@ -1,4 +1,4 @@
-"""What is released without noise, in NumPy."""
+"""Releases without noise, computed in NumPy."""
 
 from collections.abc import Sequence
 import math

@@ -93,7 +93,7 @@ def test_noise_is_added_to_the_sum():
   )
   for total, noise, summand in zip(with_sum, alone, records, strict=True):
     np.testing.assert_allclose(total - noise, summand, rtol=1e-5)
-  # What is remembered is noise alone: the state tells nothing of the records.
+  # The buffers remember noise alone: the state tells nothing of the records.
   tf.nest.map_structure(
     np.testing.assert_array_equal, state.buffers, other_state.buffers
   )

@@ -200,7 +200,7 @@ def test_sum_and_noise_are_on_a_common_grid():
       np.testing.assert_array_equal(steps, np.round(steps))
       centred = np.concatenate(result) - np.concatenate(total)
       assert np.all(np.abs(centred) < 1.5 * 20)
-  # What a tree remembers is noise alone, and not rounded.
+  # A tree remembers noise alone, and does not round it.
   assert states[2].leaves == 15
   assert [rows.shape for rows in states[2].nodes] == [(4, 2), (4, 3)]
   remembered = np.concatenate([np.ravel(n) for n in states[2].nodes])

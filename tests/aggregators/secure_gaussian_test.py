@@ -11,7 +11,7 @@ CASES = cases.Cases(once=[cases.Slow()])
 
 _CLIP_NORM = 2.0
 _CLIENTS = 4.0
-# What clipping leaves for rounding.
+# Updates are clipped to this, which leaves room for rounding.
 _SMALLER = _CLIP_NORM * (1.0 - 2.0**-16)
 
 

@@ -23,7 +23,7 @@ _IMAGES = np.random.default_rng(0).integers(0, 2, (8, *_SHAPE), np.uint8)
 _LABELS = np.array([0, 1, 1, 3, 3, 3, 4, 0], np.int64)
 
 
-# What both algorithms are built with.
+# Both algorithms are built with these.
 _ARGUMENTS = (
   functools.partial(
     builders.create_backbone, _SHAPE, _DIM, scale=1.0, use_bias=False

@@ -147,7 +147,7 @@ def test_calibrate(account, solve_for):
   assert low < values["user_level"]["epsilon"] <= 2
   assert values["authors"]["value"] < values["user_level"]["value"]
   assert f"smallest {solve_for} for epsilon <= 2" in output
-  # What was found costs what is said of it.
+  # The plan that was found costs what is said of it.
   plan = values["user_level"]["plan"]
   claim = plan["participation"]
   _, again = account(
@@ -178,7 +178,7 @@ def test_optimize(account):
   for kind in ("poisson", "cyclic_poisson", "min_separation", claim["kind"]):
     assert kind in output
   assert f"--period={claim['period']} --num_bands={best['size']}" in output
-  # What is recommended costs what is said of it.
+  # The recommended mechanism costs what is said of it.
   _, again = account(
     "epsilon --mechanism=banded --participation=random_allocation",
     f"--period={claim['period']}",

@@ -138,7 +138,7 @@ def test_training_without_noise_is_seen_through(tmp_path):
     (bound["statistic"], bound["method"]): bound["epsilon_lower"]
     for bound in attack["bounds"]
   }
-  # What 200 canaries can show, with the attacker's knowledge and without.
+  # 200 canaries can show this much, with the attacker's knowledge and without.
   assert bounds["known_schedule", "gdp_clopper_pearson"] > 2
   assert bounds["final_cosine", "one_run"] > 0.5
   assert attack["epsilon_lower"] == max(bounds.values())

@@ -44,7 +44,7 @@ _KINDS = registry.Registry(_Part, {"one": _One, "plain": _Part}, kind="part")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Config(config.Config):
-  """What is set.
+  """Settings of a program.
 
   Attributes:
     rounds: Rounds of training.

@@ -78,7 +78,7 @@ def test_a_run_under_a_deployment(data_dir, own, tmp_path):
   assert found["enforced"]["min_separation"] == 2
   assert found["measured"]["max_participations"] <= 3
   assert found["measured"]["note"].endswith("no part of the guarantee")
-  # What epsilon rests on, in the words of the report.
+  # The report says in words what epsilon rests on.
   statement = summary["privacy"]["statement"]
   assert "at most once in any 2 consecutive released rounds" in statement
   assert "it is ASSUMED, and not enforced, that what data a user" in statement

@@ -48,7 +48,7 @@ _ENDINGS = {
     lambda process, _: os.killpg(process.pid, signal.SIGINT),
     *(130, "interrupted"),
   ),
-  # What `kill` sends, to the program alone.
+  # `kill` sends this signal, to the program alone.
   "terminate": (
     lambda process, _: process.terminate(),
     *(128 + signal.SIGTERM, "Interrupted after round"),

@@ -101,7 +101,7 @@ def test_a_benchmark_is_of_the_published_size_or_small(parsed, task, algorithm):
     )
     # DP-FedAvg's head has the learning rate of its backbone.
     assert (whole["head_lr_scale"] == 1) == (algorithm == "fedavg")
-  # What is left of a run that ends in two minutes.
+  # The smoke run is small enough to end in two minutes.
   assert small["rounds"] <= 30 and _users_of_round(small) <= 64
   assert 0 < small["evaluate_every"] < small["rounds"]
   if task == "emnist":
@@ -146,7 +146,7 @@ def test_digiface_is_the_headline_table(parsed):
       users_per_client=32,
       task_variant="all",
     )
-    # What such a run prints beside its own cost, by RDP.
+    # Such a run prints this beside its own cost, by RDP.
     spec = _read("run_federated", f"digiface_{algorithm}")
     run = experiment.resolve_cost(spec, _NUM_USERS["digiface"][0])
     found = run.extrapolate(accountants=("rdp",))

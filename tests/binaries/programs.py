@@ -101,8 +101,8 @@ def call(program: str, *arguments: str) -> Ended:
       command_line.run(main, [program, *arguments])
     except SystemExit as end:
       status = end.code or 0
-  # What an error held, such as a lock, goes as with the end of a process. What
-  # a short program has made is still among the young, which are quickly seen.
+  # Objects that an error held, such as a lock, go as if the process had ended.
+  # Those of a short program are still among the young, which are quickly seen.
   is_young = gc.get_stats()[1]["collections"] == collections
   gc.collect(1 if is_young else 2)
   return Ended(status, output.getvalue(), errors.getvalue())

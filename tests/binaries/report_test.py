@@ -150,7 +150,7 @@ def test_summary_plots_and_metrics_of_a_run(run_dir, summary):
   found, log = summary, run_dir.with_suffix(".log").read_text()
   # The report is told of after the end.
   closing.check(log.partition(f"Written to {run_dir}/report")[0], run_dir)
-  # What scripts rely on.
+  # Scripts rely on these.
   for name in ("recall_at_far", "recall_at_far_untrained"):
     assert set(found[name]) == {"0.001", "0.01", "0.1"}
   assert found["privacy"]["epsilon"] > 0

@@ -109,7 +109,7 @@ def test_a_sampling_seed_is_loud_and_amplifies_nothing(data_dir, tmp_path):
   )
   assert privacy["epsilon_with_secret_sampling"] == amplified.epsilon()
   known = claim.with_known_schedule(privacy["max_participations"])
-  # What the noise's last digits may tell is in it.
+  # Epsilon includes what the noise's last digits may tell.
   assert 0 < privacy["arithmetic_epsilon"] < 2e-4
   assert privacy["epsilon"] == pytest.approx(
     dataclasses.replace(

@@ -140,7 +140,7 @@ def test_tuning_of_real_trials(tune, data_dir, tmp_path, monkeypatch):
     *("--mean_trials=1", "--selection_users=2"),
   )
   assert ended.status == 0, ended.errors
-  # What trials say is in their logs, the summary of a run among it.
+  # Trials write to their logs, the summary of a run too.
   assert ended.output.startswith("| best trial | |")
   summaries = [
     json.loads((directory / f"trials/00{i}/summary.json").read_text())

@@ -40,8 +40,8 @@ class TestWarnIfNoBetter:
       pytest.param(
         (0.42, (0.32, 0.52)), (0.3, (0.2, 0.4)), True, id="both_are_uncertain"
       ),
-      # What counts is how far down the trained model's may be, 0.03, and how
-      # far up the other's, 0.04: 0.06 is more than sqrt(0.0025) = 0.05.
+      # The trained model's may be 0.03 further down, and the other's 0.04
+      # further up: 0.06 is more than sqrt(0.0025) = 0.05.
       pytest.param(
         (0.36, (0.33, 0.9)), (0.3, (0.0, 0.34)), False, id="ends_that_face"
       ),

@@ -113,7 +113,7 @@ def test_damaged_files_are_refused(tmp_path, save):
     content.replace(b"PK\x03\x04", b"PK\x03\x05"),
   ):
     if damaged == content:
-      continue  # What is compressed has no such bytes.
+      continue  # Compressed data have no such bytes.
     path.write_bytes(damaged)
     _check_refused(path, "npz must be")
 

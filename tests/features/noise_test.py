@@ -178,7 +178,7 @@ def test_projection_by_hand():
     [[1.5, 1.5], [1.5, 1.5]],
     atol=1e-14,
   )
-  # What is positive definite is symmetrised and stays, apart from the argument.
+  # A positive definite matrix is symmetrised in a copy, and otherwise kept.
   matrix = np.array([[2.0, 3.0], [-1.0, 2.0]])
   projected = noise.project_to_psd(matrix)
   np.testing.assert_array_equal(projected, [[2.0, 1.0], [1.0, 2.0]])

@@ -51,7 +51,7 @@ def test_many_steps_end_where_scikit_learn_does(loss):
 
   if loss == "softmax":
     expected = reference(labels)
-    # What all classes have in common has no effect, and begins at zero.
+    # The mean over classes has no effect, and begins at zero.
     expected = expected - expected.mean(axis=0)
   else:
     expected = np.concatenate([reference(labels == i) for i in range(3)])

@@ -134,7 +134,7 @@ def test_min_separation_rounds_need_no_earlier_ones():
       resumed.sample(r, key=9), rounds[r], strict=True
     ):
       assert client.tolist() == expected.tolist()
-      # What a caller does with a round does not reach the next.
+      # A caller's changes to a round do not reach the next.
       client[:] = -1
     assert np.concatenate(resumed.sample(r, key=9)).min() >= 0
 

@@ -128,7 +128,7 @@ _CUT = (
   " client independently of the others; in the trace .* of 40 rounds have"
   " virtual clients of equal size: its users were shuffled and cut"
 )
-# What was claimed, what was run, what is said.
+# Each entry has the claim, the run, and the message.
 _REFUSED = {
   "more virtual clients than claimed": (
     _groups(_FIXED_SIZE),

@@ -1,4 +1,4 @@
-"""What is drawn in a figure, and whether it can be read."""
+"""Finds what a figure shows, and whether it can be read."""
 
 import itertools
 from unittest import mock

@@ -103,7 +103,7 @@ def runs(name="fedemb, tree", factors=(10.0, 100.0)):
     figures.Measurement((0.5, 0.6), 1e6, {f: 20 / f for f in factors}),
     figures.Measurement((0.2, 0.4), 1e4, {f: 2 / f for f in factors}),
   ]
-  # What has no noise has no place.
+  # A point without noise has no place on the axis.
   return utility_plots.Curve(name, (*points, NOISELESS))
 
 

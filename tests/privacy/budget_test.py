@@ -97,7 +97,7 @@ def test_a_run_is_charged_once_and_settled(path):
   done = budget.charge(
     path, _ledger(rounds=500), run_id="1", is_finished=True, **_USERS
   )
-  # What was spent cannot be taken back, and is told.
+  # Spending cannot be taken back, and is told.
   assert done.spent > done.epsilon
   assert budget.read(path) == done
   assert "500 rounds" in done.to_text()

@@ -189,7 +189,7 @@ def test_one_user_changes_a_run_by_the_sensitivity(
     strategy_lib.Schedule(_ROUNDS, min_separation)
   )
   assert max(moves) <= delta * (1.0 + 1e-9)
-  # What is accounted for is just that.
+  # The account has just that sensitivity.
   ((event, count),) = composition.composed_events(
     [(strategy_lib.CorrelatedGaussianDpEvent(3.0, strategy), _ROUNDS)], claim
   )

@@ -84,7 +84,7 @@ def test_damaged_files_are_refused(model, tmp_path):
 
 
 def test_without_the_packages_there_is_one_line(model, tmp_path, monkeypatch):
-  # What `import` takes for not installed.
+  # `import` takes None for a package that is not installed.
   monkeypatch.setitem(sys.modules, "tf2onnx", None)
   ended = programs.call(
     "export",

@@ -80,7 +80,7 @@ def test_a_week_in_four_panels_and_an_extrapolation():
     "epsilon_by_days"
   ]
   np.testing.assert_allclose(week["recall_by_days"].rounds, [4, 10])
-  # What is extrapolated has no simulated time.
+  # An extrapolation has no simulated time.
   assert list(week["epsilon_by_days"].curves) == ["this run"]
   without = charts.create_week(_create_run(), {"epsilon": panels["epsilon"]})
   assert list(without) == ["available", "reports", "epsilon_by_days"]

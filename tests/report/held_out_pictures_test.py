@@ -30,7 +30,7 @@ def _data_dir(tmp_path):
 
 
 def _open(data_dir, num_bad_examples, **data):
-  # What a run has recorded, but for what is not looked at.
+  # A run's record, but for parts that the pictures do not use.
   run = types.SimpleNamespace(
     spec=specs.create(
       registry.Photos(

@@ -159,8 +159,8 @@ def test_shares_and_bounds():
   found = _describe()
   assert (found["name"], found["num_rounds"]) == ("old.yaml", 4)
   assert list(found["fates"].values()) == [0.7, 0.1, 0.08, 0.02, 0.1]
-  # What is enforced is not what was measured: in three rounds a separation of
-  # two allows two participations.
+  # The enforced bound differs from the measured one: in three rounds a
+  # separation of two allows two participations.
   assert [bound[1:] for bound in found["bounds"]] == [
     ("at least 2", "3"),
     ("at most 2", "1"),

@@ -68,7 +68,7 @@ def _forge_numbers(run):
   run.edit(_SUMMARY, chain=chain_lib.Chain(run.path).head)
 
 
-# What is done to a finished run, and which file is said to disagree.
+# Each entry changes a finished run, and names the file said to disagree.
 _FORGED = {
   "cut, without a summary": (
     lambda run: (run.cut(), run.delete(_SUMMARY)),
@@ -191,8 +191,8 @@ def _rename_a_checkpoint(run):
   (path / "round_4").rename(path / "round_5")
 
 
-# What is done to a killed run with correlated noise that goes on with other
-# data, and what is said of it.
+# Each entry changes a killed run with correlated noise that goes on with other
+# data, and has the message.
 _CHANGED = {
   "nothing": (lambda run: None, "come to the model that round 5 released"),
   "an older checkpoint": (
@@ -265,8 +265,8 @@ def _interrupt(run, owner, name, error=SystemExit):
     run.train()
 
 
-# What happens to a killed run before it goes on, and how often its rounds have
-# run in the end if their noise is independent.
+# Each entry changes a killed run before it goes on, and says how often its
+# rounds have run in the end if their noise is independent.
 _INTERRUPTED = {
   "nothing else": (lambda run: None, [1, 1, 1, 1, 2, 1]),
   "half a line is written": (

@@ -76,7 +76,7 @@ def used(monkeypatch):
         for node in stats.node_stats:
           # 'name = Kind(inputs)', or nothing for what only begins a graph.
           kind = node.timeline_label.rpartition(" = ")[2].partition("(")[0]
-          # What is fed and fetched passes through the first processor.
+          # Feeds and fetches pass through the first processor.
           if kind not in ("", "NoOp", "_Arg", "_Retval", "_Send", "_Recv"):
             self._operations[device].add(kind)
       return result

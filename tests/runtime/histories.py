@@ -51,7 +51,7 @@ def compare(
   expected = _run(
     reference, process, rounds, found[0][0] if same_start else None
   )
-  # What one runtime was told of the other's is the same.
+  # The part that one runtime took over from the other is the same.
   pairs = [history[int(same_start) :] for history in (found, expected)]
   tree.assert_same_structure(*pairs, check_types=True)
   for (path, one), (_, other) in zip(

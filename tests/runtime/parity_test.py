@@ -171,7 +171,7 @@ _sgdm = tff.learning.optimizers.build_sgdm
 _adam = tff.learning.optimizers.build_adam
 
 _learning = tff.learning.algorithms
-# What makes a process; of `_create_examples` unless another has its name.
+# Functions that make a process, by default on `_create_examples`.
 _BUILD = {
   "fedemb": lambda: _build_own(fedemb.build_fedemb, "adam", 0.9),
   "fedavg": lambda: _build_own(

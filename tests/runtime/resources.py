@@ -60,7 +60,7 @@ def use_variable(number):
     return tf.cast(was_there, tf.int64) + 1
 
 
-# What clients find in each round, and what the server has found by its end.
+# Numbers that clients find in each round, and the server by its end.
 _ONES = {CLIENT: [12, 1, 2], SERVER: [1, 2, 3]}
 EXPECTED = {
   use_mutable_table: _ONES,
@@ -109,7 +109,7 @@ def run(
   process: tff.templates.IterativeProcess,
   place: str,
 ) -> Sequence[int]:
-  """What is found in the rounds; nobody may be skipped."""
+  """Returns what the rounds find; nobody may be skipped."""
   state, found = started.initialize(process), []
   for client_ids in ROUNDS:
     state, total = started.next(state, client_ids)

@@ -32,7 +32,7 @@ def _measure(value):
   return collections.OrderedDict(result=value)
 
 
-# What makes a factory without noise.
+# Functions that make a factory without noise.
 _FACTORIES = {
   "DifferentiallyPrivateFactory.gaussian_adaptive": lambda: (
     _dp.gaussian_adaptive(0.0, 3.0, clipped_count_stddev=0.0)
@@ -158,7 +158,7 @@ _SECURE = {
 @pytest.mark.parametrize(
   "name",
   [
-    # What is worked out by hand, quickly.
+    # The cases worked out by hand run quickly.
     pytest.param(n, marks=[pytest.mark.slow] * (n not in ("whole", "modular")))
     for n in _SECURE
   ],

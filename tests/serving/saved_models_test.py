@@ -24,7 +24,7 @@ def _keras_model():
 
 
 class _Callable(tf.Module):
-  """What is saved without signatures: it has no input signature."""
+  """A module saved without signatures: it has no input signature."""
 
   def __init__(self, model):
     super().__init__()

@@ -237,6 +237,6 @@ def test_missing_data_are_told(tmp_path, create, contents):
     "data_dir must hold at least 2 identities"
   )
   assert not (tmp_path / "cache").exists()
-  # What there is is the default.
+  # The data that exist are the default.
   faces.write_folders(tmp_path / "few", contents, range(100_000, 100_008))
   assert "5_images" in create(data="few").split_description

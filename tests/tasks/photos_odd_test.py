@@ -49,7 +49,7 @@ _OWN_LABELS = "; ".join(
   for number in range(2)
 )
 
-# What is done to the folder, and a line of the task's warnings.
+# Each entry changes the folder, and has a line of the task's warnings.
 _ODD_FOLDERS = [
   ("photo eve/a/1.jpg", r"1 of 5 .* (have one class|to train on).*: eve\."),
   ("photo ann/z/1.jpg", "1 of 9 classes have one image, with .*; add.*: z."),

@@ -175,7 +175,7 @@ class TestFormats:
     np.testing.assert_allclose(found.astype(int), expected, atol=2)
     options = {"on_bad_example": "skip"}
     assert not create(**options).bad_examples.lines
-    # What trains is there to be evaluated, too.
+    # Images that train can be evaluated, too.
     assert path in image_folder.list_images(root / "ann").paths
 
   def test_a_gif_shows_its_first_picture(self, root, create):

@@ -53,7 +53,7 @@ def test_selection_users_do_not_train(tmp_path):
     validation.labels, np.concatenate([labels for _, labels in read])
   )
   clients.check_counts(task)
-  # What is for test is as it was, and may be of those who train.
+  # The test images are as they were, and may be of those who train.
   test = task.load_images("test")
   np.testing.assert_array_equal(
     test.labels, everybody.load_images("test").labels

@@ -146,7 +146,7 @@ class TestExport:
 
   def test_copies_the_model(self, directory, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    # What is left of an earlier attempt.
+    # An earlier attempt has left this.
     (tmp_path / ".backbone.partial").mkdir()
     (tmp_path / ".backbone.partial" / "half").write_text("half")
     backbone_files.export(directory, "backbone/")

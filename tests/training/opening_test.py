@@ -1,4 +1,4 @@
-"""What is told and checked before a run has its first round."""
+"""Tests of what is told and checked before a run has its first round."""
 
 import os
 from unittest import mock

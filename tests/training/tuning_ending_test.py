@@ -82,7 +82,7 @@ def test_ended_tuning_goes_on_with_its_trial(tmp_path):
   assert (trials / "num_trials.json").read_bytes() == drawn
   summary = json.loads((trials / "000/summary.json").read_text())
   assert summary["rounds"] == _ROUNDS
-  # What the kill had lost ran again, and was another release.
+  # Rounds that the kill had lost ran again, as another release.
   assert sum(map(int, summary["rounds_by_runs"].values())) == _ROUNDS
   report = json.loads((directory / "release/tuning.json").read_text())
   assert report["best"]["hyperparameters"] == {"server_learning_rate": 0.5}

@@ -36,7 +36,7 @@ _SPEC = spec_lib.RunSpec(
   rounds=_ROUNDS,
   seed=1,
 )
-# What a trial's summary says of the users whose images it is evaluated on.
+# A trial's summary says this of the users whose images it is evaluated on.
 _OTHERS = {"evaluation_on_training_users": False}
 # Server learning rates of trials that do not train like the others: with less
 # noise, two rounds until the model diverges, or not at all. No spec takes a
@@ -155,7 +155,7 @@ def _work_each_report_out_once(monkeypatch):
 
 @pytest.fixture(name="epsilon", scope="module")
 def _epsilon():
-  """That of a tuning by trials of one Gaussian event a round."""
+  """Epsilon of a tuning by trials of one Gaussian event a round."""
   return tuning.RepeatAndSelect(10, 1).epsilon(
     [(dp_accounting.GaussianDpEvent(1.0), _ROUNDS)], _PARTICIPATION, 1e-4
   )
@@ -178,7 +178,7 @@ def test_best_trial_is_reported_with_the_cost_of_all(tmp_path, epsilon, capsys):
   assert report["privacy"]["delta"] == 1e-4
   assert report["privacy"]["epsilon_if_chosen_by_others"] is None
   assert run.read("release/tuning.json") == report
-  # What the run that was chosen does not cover, the tuning does not either.
+  # The tuning does not cover what the chosen run does not cover.
   card = model_card.read(run.path / "release/saved_model" / model_card.PATH)
   assert card.privacy == {**report["privacy"], "not_covered": ["the trace"]}
   assert card.training["command"] == "python -m binaries.run_federated"
@@ -192,12 +192,12 @@ def test_best_trial_is_reported_with_the_cost_of_all(tmp_path, epsilon, capsys):
     "warning: the seed was given",
   ):
     assert text in table
-  # What may be released is the same however many worse trials there were.
+  # The release is the same however many worse trials there were.
   again = _Tuning(tmp_path / "13")
   assert again.run(_RATES, 13) == report
   first, second = (each.path / "release/tuning.json" for each in (run, again))
   assert first.read_bytes() == second.read_bytes()
-  # What trials say is kept with them, for their owner alone.
+  # Trials' output is kept with them, for their owner alone.
   assert "rate" not in "".join(capsys.readouterr())
   log = (run.path / "trials/003.log").read_text()
   assert log == f"a trial with rate {run.rates[3]}\n"
@@ -294,7 +294,7 @@ def test_trials_of_a_given_seed_are_independent_runs(tmp_path):
     assert same == _SPEC
 
 
-# What a tuning had not written yet when it was killed.
+# The killed tuning had not written these files yet.
 @pytest.mark.parametrize(
   ("seed", "lost"), [(None, "002/summary.json"), (0, "002.json")]
 )
@@ -378,7 +378,7 @@ def test_trial_that_fails_ends_the_tuning(
     assert len(run.calls) == times
     assert run.calls[-1] == run.calls[0]
   if rate in _ERRORS:
-    # What was wrong is mended.
+    # The error is mended.
     monkeypatch.delitem(_ERRORS, rate)
     assert run.run([rate])["best"]["validation"] == rate
     assert len(run.calls) == 4

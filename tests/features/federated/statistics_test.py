@@ -94,7 +94,7 @@ def test_gradients_are_those_of_central_fits(loss):
 def test_packing_keeps_matrix_and_norm(dim):
   matrix = np.random.default_rng(dim).normal(size=[dim, dim])
   matrix += matrix.T
-  # What is below the diagonal is not read.
+  # Numbers below the diagonal are not read.
   packed = federated_statistics.pack(tf.constant(np.triu(matrix)), dim)
   assert packed.shape == (federated_statistics.packed_size(dim),)
   np.testing.assert_allclose(np.linalg.norm(packed), np.linalg.norm(matrix))

@@ -100,7 +100,7 @@ def _scores(noise, weights, signal, *, out=0.0):
 
 @dataclasses.dataclass(frozen=True)
 class _Audit:
-  """What is claimed, and what an attacker has got."""
+  """A claim, and the scores that an attacker has got."""
 
   claimed: float
   scores: scores_lib.Scores

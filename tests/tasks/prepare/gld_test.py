@@ -35,7 +35,7 @@ def test_zip_goes_before_a_test_table_of_the_images(source, monkeypatch):
   table = (source / "test.csv").read_text()
   (source / "test.csv").write_text("id,url\n0,x\n")
   assert _create_job(source).files == expected
-  # What is unpacked of it goes before it.
+  # An unpacked folder goes before the archive.
   folder = source / "landmarks-user-160k"
   folder.mkdir()
   (folder / "test.csv").write_text(table)

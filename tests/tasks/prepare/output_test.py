@@ -68,7 +68,7 @@ class TestKilled:
     with _killed(monkeypatch, module, name, call):
       made_up.prepare_gld(source, output)
     assert os.listdir(output) == ["gld160k.partial"]
-    # What a program that is killed, rather than raises, leaves behind.
+    # A program that is killed, rather than raises, leaves these behind.
     work = output / "gld160k.partial"
     (work / "data" / "train" / ".17.partial").write_bytes(b"half")
     (work / ".identity.json.partial").write_text('{"task": "g')

@@ -23,7 +23,7 @@ _NAMES = {
 
 
 def _contents(folder):
-  """What is in the files that hold data, by their names."""
+  """Contents of the files that hold data, by their names."""
   return {
     path.relative_to(folder): path.read_bytes()
     for path in sorted(pathlib.Path(folder).rglob("*"))
