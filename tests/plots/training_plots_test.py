@@ -29,8 +29,8 @@ def texts_of(axes):
 def test_roc_draws_each_curve():
   trained = result()
   curves = {"trained": trained, "b": result(0.5), plots.UNTRAINED: result(0.1)}
-  axes = drawn.axes_of(plots.RocPanel(curves, images="folder images"))
-  assert "folder images" in axes.get_title(loc="left")
+  axes = drawn.axes_of(plots.RocPanel(curves))
+  assert "test images" in axes.get_title(loc="left")
   labels = drawn.legend_of(axes)
   assert labels[0] == f"trained: {trained.recall_at_far[1e-3]:.1%}"
   assert [label.split(":")[0] for label in labels[1:]] == [

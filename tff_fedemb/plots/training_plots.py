@@ -167,11 +167,9 @@ class RocPanel(Panel):
   Attributes:
     curves: Results by name, with the recall at that rate; the one named
       `UNTRAINED`, the last one if there is one, is drawn in grey.
-    images: Whose pairs they are of.
   """
 
   curves: Mapping[str, verification.VerificationResult]
-  images: str = "test images"
 
   def draw(self, axes: mpl_axes.Axes) -> None:
     axes.axvline(_MARKED_RATE, color=figures.GREY, linestyle=":", linewidth=1.0)
@@ -194,7 +192,7 @@ class RocPanel(Panel):
       )
     figures.decorate(
       axes,
-      title=f"ROC over all pairs of {self.images}",
+      title="ROC over all pairs of test images",
       x_label="false accept rate (different-class pairs accepted)",
       y_label=_RECALL,
       keys=keys + chance,
