@@ -119,7 +119,9 @@ def test_help_is_the_documentation(capsys):
     _parse("--helpshort")
   assert ended.value.code == 0
   output = " ".join(capsys.readouterr().out.split())
-  assert output.startswith("A program. Flags: What is set. --rounds Rounds of")
+  assert output.startswith(
+    "A program. Flags: Settings of a program. --rounds Rounds of"
+  )
   assert "--kind What kind: a, b [a]." in output
   assert "--[no]is_quick Whether it is quick [false]." in output
   assert "--num_bands Number of bands [2]. (--which=one)" in output
