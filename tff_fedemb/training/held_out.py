@@ -1,7 +1,6 @@
 """The held-out images of a task, and what a model makes of them."""
 
 from collections.abc import Mapping, Sequence
-from concurrent import futures
 import dataclasses
 import functools
 from typing import Any
@@ -149,21 +148,17 @@ class Evaluator:
     }
 
   def evaluate_all(self) -> _Results:
-    return self._evaluate(self.embed_all())
-
-  def _evaluate(self, embedded: Mapping[str, Embedded]) -> _Results:
-    # Most of it is NumPy's, which lets another thread run.
-    with futures.ThreadPoolExecutor() as threads:
-      results = threads.map(Embedded.evaluate, embedded.values())
-      return dict(zip(embedded, results, strict=True))
+    return {
+      split: embedded.evaluate() for split, embedded in self.embed_all().items()
+    }
 
   def compare(
     self, embedded: Mapping[str, Embedded], untrained: _Results
   ) -> _Results:
     """Evaluates embeddings; warns of splits no better than before training."""
     return {
-      split: comparison.warn_if_no_better(result, untrained[split])
-      for split, result in self._evaluate(embedded).items()
+      split: comparison.warn_if_no_better(some.evaluate(), untrained[split])
+      for split, some in embedded.items()
     }
 
   def validate(self, model_weights: Any) -> dict[str, float]:
