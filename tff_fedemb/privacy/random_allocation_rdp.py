@@ -7,8 +7,8 @@ user who is added, and log E[r^(1 - a)] / (a - 1) of one who is removed.
 
 The first has a closed form for integers (Feldman and Shenfeld 2025, "Privacy
 amplification by random allocation", arXiv 2502.08202): the power of a sum is a
-sum of powers, of which the round with k users has E[x^k] = exp((k^2 - k) / (2
-z^2)). Between integers log E[r^a], which is convex in a, is below its chord.
+sum of products of powers, and the ratio x of one round has E[x^k] = exp((k^2 -
+k) / (2 z^2)). Between integers log E[r^a], convex in a, is below its chord.
 The second is an integral of the Laplace transform of r, which is a product of
 those of single rounds: r^-s = 1 / Gamma(s) int_0^inf u^(s - 1) exp(-u r) du.
 """
