@@ -24,12 +24,10 @@ _NUM_SPLITS, _ENROLLED = 20, 5
 def _embed(run_dir: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
   """Embeds all held-out images; returns unit vectors, and classes by number."""
   spec = fe.RunSpec.from_json(json.loads((run_dir / "run.json").read_text()))
-  splits = [spec.task.create().load_images(x) for x in ("validation", "test")]
+  task, backbone = spec.task.create(), fe.Result(spec, str(run_dir)).backbone
+  splits = [task.load_images(split) for split in ("validation", "test")]
   names = [f"{i} {x}" for i, part in enumerate(splits) for x in part.labels]
-  embeddings = [
-    fe.Result(spec, str(run_dir)).backbone.predict(part.images, verbose=0)
-    for part in splits
-  ]
+  embeddings = [backbone.predict(part.images, verbose=0) for part in splits]
   labels = np.unique(names, return_inverse=True)[1]
   return pairs.normalize(np.concatenate(embeddings)), labels
 
@@ -40,11 +38,11 @@ def main(argv: Sequence[str]) -> None:
   embeddings, labels = _embed(pathlib.Path(run_dir))
   random, rows = np.random.default_rng(0), []
   for _ in range(_NUM_SPLITS):
-    first, *others = np.array_split(random.permutation(labels.max() + 1), 2)
+    first, second = np.array_split(random.permutation(labels.max() + 1), 2)
     of_first = np.isin(labels, first)
     curve = gallery_thresholds.measure(embeddings[of_first], labels[of_first])
     for size in map(int, sizes.split(",")):
-      members, strangers = np.split(random.permutation(others[0]), [size])
+      members, strangers = np.split(random.permutation(second), [size])
       images = [
         random.permutation(np.flatnonzero(labels == x)) for x in members
       ]

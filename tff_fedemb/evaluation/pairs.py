@@ -304,7 +304,8 @@ def _second_pass(images, bins, refined, cuts, image_levels):
   above = np.zeros_like(images.classes)
   accepts = np.zeros((len(cuts), 2, len(images.classes)), np.int64)
   # Most pairs are below all that is asked for.
-  lowest = min([*np.flatnonzero(refined)[:1], *(cut + 1 for cut in cuts)])
+  asked = [*np.flatnonzero(refined)[:1], *(cut + 1 for cut in cuts)]
+  lowest = min(asked, default=_NUM_BINS)
   floor = bins.lowest + bins.width * lowest if lowest else -np.inf
   for rows, columns, levels, *masks in images.blocks():
     high = levels >= floor
