@@ -21,7 +21,7 @@ GRID_STEP = 2.0**-40
 # Rows of a block, and columns for each: memory grows with the square.
 _BLOCK_ROWS = 512
 _COLUMNS_PER_ROW = 4
-_NUM_BINS = 2**20
+_NUM_BINS = 2**18
 _RANGE_SAMPLE = 1024
 # Up to this many pairs in bins that hold both kinds are counted one by one.
 _MAX_REFINED_PAIRS = 2**23
@@ -222,11 +222,12 @@ def count_pairs(
   bins = _Bins.spanning(images.embeddings)
   counts = np.zeros((2, _NUM_BINS), np.int64)
   for _, _, levels, *masks in images.blocks():
-    index = bins.index(levels)
+    # The block is not needed any more, and new memory would take longer.
+    index = bins.index(levels, out=levels)
     for kind, mask in enumerate(masks):
       if mask is not None or kind == 0:
         chosen = index.ravel() if mask is None else index[mask]
-        np.add.at(counts[kind], chosen, 1)
+        counts[kind] += np.bincount(chosen, minlength=_NUM_BINS)
   edges = bins.lowest + bins.width * np.arange(_NUM_BINS)
   filled = np.any(counts, axis=0)
   coarse = Steps.from_counts(edges[filled], *counts[:, filled])
@@ -278,11 +279,17 @@ class _Bins:
     width = 2.0 ** max(np.ceil(np.log2(span / _NUM_BINS)), 0.0)
     return cls(float(np.min(levels)), width)
 
-  def index(self, levels: np.ndarray) -> np.ndarray:
-    position = levels * (1.0 / self.width)
+  def index(
+    self, levels: np.ndarray, out: np.ndarray | None = None
+  ) -> np.ndarray:
+    """Returns the bin of each level, in the memory of `out` if it is given."""
+    position = np.multiply(levels, 1.0 / self.width, out=out)
     position -= self.lowest / self.width
     np.clip(position, 0, _NUM_BINS - 1, out=position)
-    return position.astype(np.intp)
+    index = position.view(np.int64)
+    # NumPy would copy arrays of two dimensions that share memory.
+    np.copyto(index.ravel(), position.ravel(), casting="unsafe")
+    return index
 
 
 def _threshold_bin(coarse: Steps, bins: _Bins, rate: float) -> int:
