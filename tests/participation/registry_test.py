@@ -46,10 +46,6 @@ class _Halves(participation.Participation):
     del key  # Nothing is drawn.
     return list(np.arange(round_num % 2, self.num_users, 2)[:, np.newaxis])
 
-  def check_observed(self, observed):
-    if (observed.min_separation or 2) < 2:
-      raise participation.ClaimError("halves were assumed.")
-
 
 def _report(claim, rounds, path):
   ledger = ledger_lib.Ledger(claim, delta=1e-5)
@@ -76,7 +72,9 @@ def test_a_new_participation_is_a_class_and_a_line(tmp_path, monkeypatch):
   assert report.epsilon == pytest.approx(accountant.get_epsilon(1e-5))
   assert report.participation_checked
   assert "every second round; each user is a client" in report.statement
-  with pytest.raises(participation.ClaimError, match="halves were assumed"):
+  with pytest.raises(
+    participation.ClaimError, match="halves participation was"
+  ):
     _report(claim, rounds[:1] * 10, tmp_path / "other")
 
 

@@ -49,7 +49,7 @@ def test_a_report_holds_a_run_to_its_trace(kind, event, tmp_path):
   ledger = ledger.with_rounds(event, 40)
   with participation_trace.TraceReader(path) as trace:
     report = ledger.report(trace)
-    other = "poisson" if kind == "fixed_size" else "fixed_size"
+    other = "min_separation" if kind == "fixed_size" else "fixed_size"
     false = dataclasses.replace(ledger, participation=_claim(other), history=())
     with pytest.raises(participation_lib.ClaimError, match=f"{other} particip"):
       false.with_rounds(_GAUSSIAN, 40).report(trace)

@@ -18,8 +18,6 @@ import numpy as np
 from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
-from tff_fedemb.data import participation_check
-from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import participation
 
 _EQUAL_WORK = (
@@ -112,14 +110,6 @@ class CheckIns(participation.Participation):
   def cohort_in_words(self) -> str:
     return f"a goal of {checks.count_in_words(self.users_per_round)}"
 
-  def assumption_beside(self, simulated: participation.Participation) -> str:
-    del simulated  # The same bounds.
-    return (
-      "The server of the larger population enforces the same:"
-      f" {self.min_separation:,} rounds from one of a user's to the next, at"
-      f" most {self.max_participations or 'as many as that allows'}."
-    )
-
   def sample(self, round_num: int, *, key: int) -> list[np.ndarray]:
     """Refuses: a deployment says who is there, no key."""
     del round_num, key
@@ -129,7 +119,6 @@ class CheckIns(participation.Participation):
       self.name,
     )
 
-  def check_observed(
-    self, observed: participation_check.ObservedParticipation
-  ) -> None:
-    min_separation.check_bounds(self, observed)
+  @property
+  def sizes_of_rounds(self) -> tuple[float, float]:
+    return 0, self.users_per_round

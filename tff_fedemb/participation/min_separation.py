@@ -17,7 +17,6 @@ import numpy as np
 from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
-from tff_fedemb.data import participation_check
 from tff_fedemb.participation import participation
 
 _ORDER, _SHUFFLE, _GROUPS = 3, 4, 5
@@ -133,13 +132,6 @@ class MinSeparation(participation.Participation):
       f"most {checks.count_in_words(self.users_per_round)} users in a round"
     )
 
-  def assumption_beside(self, simulated: participation.Participation) -> str:
-    return (
-      "Users of the larger population take part once in every pass over it, "
-      f"{self.min_separation:,} rounds apart instead of "
-      f"{simulated.min_separation:,}."
-    )
-
   def sample(self, round_num: int, *, key: int) -> list[np.ndarray]:
     place = round_num % self.rounds_per_pass
     window_size = self.rounds_per_pass - self.min_separation + 1
@@ -163,42 +155,6 @@ class MinSeparation(participation.Participation):
     clients = np.array_split(users, self.clients_per_round)
     return [client for client in clients if client.size]
 
-  def check_observed(
-    self, observed: participation_check.ObservedParticipation
-  ) -> None:
-    check_bounds(self, observed)
-
-
-def check_bounds(
-  claim: participation.Participation,
-  observed: participation_check.ObservedParticipation,
-) -> None:
-  """Refuses rounds of a user that are too many, or too close to each other.
-
-  Args:
-    claim: Bounds the rounds of a user; where users are not sampled.
-    observed: What the trace shows of at least one round.
-
-  Raises:
-    participation.ClaimError: Names what was assumed and what was run.
-  """
-  allowed = claim.participations(observed.num_rounds)
-  if observed.max_participations > allowed:
-    raise participation.ClaimError(
-      f"at most {allowed:,} participations of a user in "
-      f"{observed.num_rounds:,} rounds were assumed; in the trace user "
-      f"{observed.most_frequent_user:,} has {observed.max_participations:,}."
-    )
-  if (observed.min_separation or math.inf) < claim.min_separation:
-    user, first, second = observed.closest_pair
-    raise participation.ClaimError(
-      f"a separation of at least {claim.min_separation:,} rounds between two "
-      "participations of a user was assumed; in the trace user "
-      f"{user:,} is in rounds {first:,} and {second:,}."
-    )
-  if observed.max_users_per_round > claim.users_per_round:
-    raise participation.ClaimError(
-      f"at most {checks.count_in_words(claim.users_per_round)} users in a "
-      "round were assumed; the trace has a round of "
-      f"{observed.max_users_per_round:,}."
-    )
+  @property
+  def sizes_of_rounds(self) -> tuple[float, float]:
+    return 0, self.users_per_round

@@ -24,7 +24,7 @@ from collections.abc import Iterable
 import dataclasses
 import hashlib
 import struct
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import dp_accounting
 import numpy as np
@@ -231,14 +231,6 @@ class Participation(config.Config, abc.ABC):
       self, num_users=num_users, users_per_round=users_per_round
     )
 
-  def assumption_beside(self, simulated: "Participation") -> str | None:
-    """The assumption that this adds after a simulation of fewer users.
-
-    A sentence, unless it is only that users are sampled as stated.
-    """
-    del simulated  # Unused: each user is drawn anew.
-    return None
-
   @property
   @abc.abstractmethod
   def sensitivity_in_clip_norms(self) -> float:
@@ -352,12 +344,11 @@ class Participation(config.Config, abc.ABC):
     *,
     rounds: int,
   ) -> None:
-    """Refuses a claim that the trace of a run refutes.
+    """Refuses a claim that the trace of a run contradicts.
 
-    A guarantee is worth as much as its assumptions. What can be seen in the
-    trace is checked exactly (population, rounds, sizes, separation, number of
-    participations); that users were drawn at random can only be refuted, when
-    what was seen had next to no chance. A claim that passes is not refuted.
+    All that is certain is checked: population, rounds, sizes, separation and
+    number of participations. Whether users were drawn at random is decided by
+    repeating the draw with the key (`run.account.check_draw`).
 
     Args:
       observed: What the trace shows of the first rounds.
@@ -379,21 +370,45 @@ class Participation(config.Config, abc.ABC):
     if not rounds:
       return
     # Several users in a virtual client cost more than users on their own.
-    alone = self.users_per_client == 1
-    if alone and not observed.users_alone:
-      raise ClaimError(
-        "virtual clients of one user were assumed, whose removal changes a sum"
-        " by one clip norm; the trace has virtual clients of several."
+    if self.users_per_client == 1 and not observed.users_alone:
+      self.refuse(
+        "every virtual client has one user", "some virtual clients have several"
       )
-    if not alone and observed.max_clients_per_round > self.clients_per_round:
-      raise ClaimError(
-        f"virtual clients of {self.users_per_client:,} users were assumed,"
-        f" {self.clients_per_round:,} a round; the trace has a round of"
-        f" {observed.max_clients_per_round:,}."
+    most = self.clients_per_round
+    if self.users_per_client > 1 and observed.max_clients_per_round > most:
+      self.refuse(
+        f"a round has at most {most:,} virtual clients",
+        f"a round has {observed.max_clients_per_round:,}",
       )
     self.check_observed(observed)
+    most = self.participations(rounds)
+    if observed.max_participations > most:
+      self.refuse(
+        f"a user is in at most {most:,} of {rounds:,} rounds",
+        f"user {observed.most_frequent_user:,} is in"
+        f" {observed.max_participations:,}",
+      )
+    apart = self.min_separation or 1
+    if observed.closest_pair and observed.min_separation < apart:
+      user, earlier, later = observed.closest_pair
+      self.refuse(
+        f"a user's rounds are at least {apart:,} apart",
+        f"user {user:,} is in rounds {earlier:,} and {later:,}",
+      )
+    fewest, largest = self.sizes_of_rounds
+    low, high = observed.min_users_per_round, observed.max_users_per_round
+    if low < fewest or high > largest:
+      self.refuse(
+        f"a round has {checks.count_in_words(fewest)} to"
+        f" {checks.count_in_words(largest)} users",
+        f"rounds have {low:,} to {high:,}",
+      )
 
-  @abc.abstractmethod
+  @property
+  def sizes_of_rounds(self) -> tuple[float, float]:
+    """Smallest and largest number of users that a round may have."""
+    return 0, self.num_users
+
   def check_observed(
     self, observed: participation_check.ObservedParticipation
   ) -> None:
@@ -405,3 +420,18 @@ class Participation(config.Config, abc.ABC):
     Raises:
       ClaimError: Names what was assumed and what was run.
     """
+
+  def refuse(self, assumed: str, found: str) -> NoReturn:
+    """Refuses the trace of a run.
+
+    Args:
+      assumed: What holds under this participation.
+      found: What the trace shows instead.
+
+    Raises:
+      ClaimError: Always.
+    """
+    raise ClaimError(
+      f"{self.name} participation was assumed, in which {assumed}; in the trace"
+      f" {found}."
+    )

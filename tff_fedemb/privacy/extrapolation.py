@@ -113,8 +113,7 @@ class Extrapolation:
       "The noise on the mean update is the same in both; the accuracy is "
       "assumed, not measured, to carry over to the larger cohort.",
       "The larger population exists, its users resemble the simulated ones, "
-      "and they are sampled as stated.",
-      larger.assumption_beside(simulated),
+      f"and they take part as stated: {larger.sampling}.",
       *(doubled, delta),
     )
     return tuple(filter(None, assumptions))
@@ -138,8 +137,7 @@ class Extrapolation:
       "EXTRAPOLATION, not the cost of the run: "
       f"{self.rounds:,} rounds at noise multiplier "
       f"{self.noise_multiplier:g}, delta {self.delta:g}",
-      f"{self.participation.sampling};"
-      f" {self.participation.neighboring_relation_in_words}",
+      self.participation.neighboring_relation_in_words,
       "",
       f"{'reading':<12}{'Delta':>6}{'epsilon':>10}  protects",
     ]

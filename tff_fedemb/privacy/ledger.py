@@ -155,11 +155,7 @@ class Ledger(composition.Account):
   def _observe(
     self, trace: participation_trace.Trace
   ) -> participation_check.ObservedParticipation:
-    return participation_check.observe(
-      trace.num_users,
-      trace.read(self.rounds),
-      lag=self.participation.min_separation or 1,
-    )
+    return participation_check.observe(trace.num_users, trace.read(self.rounds))
 
   def _as_seen(
     self, observed: participation_check.ObservedParticipation

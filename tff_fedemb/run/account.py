@@ -91,8 +91,7 @@ def check_draw(
 ) -> None:
   """Refuses a trace that is not what is drawn.
 
-  What `Participation.check_trace` can refute with some power only, this
-  decides: with the key at hand, the code draws who took part, and with whom.
+  With the key at hand, the code draws who took part, and with whom.
 
   Args:
     draw: Maps a round's number to its virtual clients, in the order of the
@@ -140,8 +139,8 @@ def _replay(
     key, source = sampling_seed, "sampling_seed"
   if key is None:
     return (
-      f"there is no {source}: that the users of the trace were drawn from the"
-      " run's key was not replayed"
+      f"there is no {source}: the draw was not replayed, and whether users were"
+      " drawn at random is unchecked"
     )
   check_draw(
     functools.partial(ledger.participation.sample, key=key),
