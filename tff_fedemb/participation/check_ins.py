@@ -70,7 +70,6 @@ class CheckIns(participation.Participation):
   neighboring_relation_in_words = (
     "zero out one user, whose device comes and goes as before and sends zeros"
   )
-  sensitivity_in_clip_norms = 1.0
   amplification = "none: who is there is not drawn by the server"
 
   _: dataclasses.KW_ONLY

@@ -118,10 +118,6 @@ class MinSeparation(participation.Participation):
     )
 
   @property
-  def sensitivity_in_clip_norms(self) -> float:
-    return 1.0 if self.users_per_client == 1 else 2.0
-
-  @property
   def users_in_words(self) -> str:
     at_most = ""
     if self.max_participations:

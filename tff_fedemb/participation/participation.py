@@ -95,6 +95,7 @@ class Participation(config.Config, abc.ABC):
       or "pass".
     default_in_words: What a separation that was not given does; None where
       nothing needs to be said of it.
+    drawn_by: Facts that users are drawn by in secret, and that are public.
     num_users: Users; None until a task has said how many it has: `for_users`.
     users_per_round: Users of a round: exact, expected or at most.
     users_per_client: Users merged in a virtual client.
@@ -106,6 +107,7 @@ class Participation(config.Config, abc.ABC):
   is_servers_choice: ClassVar[bool] = False
   regrouped_in_every: ClassVar[str] = "round"
   default_in_words: ClassVar[str | None] = None
+  drawn_by: ClassVar[str] = "the number of slots and the schedule"
 
   num_users: int = config.field(None, minimum=1, settled_later=True)
   # None is refused. A field after one with a default has to have one.
@@ -232,19 +234,16 @@ class Participation(config.Config, abc.ABC):
     )
 
   @property
-  @abc.abstractmethod
   def sensitivity_in_clip_norms(self) -> float:
     """Largest L2 change of a round's sum for one user, in clip norms."""
+    return 1.0 if self.users_per_client == 1 else 2.0
 
   @property
   def neighboring_relation_in_words(self) -> str:
     """The difference of the two populations, and what they have in common."""
-    return f"a user's slot stays empty; {self.public_in_words} are public"
-
-  @property
-  def public_in_words(self) -> str:
-    """The facts that users are drawn by, whether a slot is empty or not."""
-    return "the number of slots and the schedule"
+    # What follows from a known schedule does not add to it.
+    public = self.drawn_by if self.is_sampled else Participation.drawn_by
+    return f"a user's slot stays empty; {public} are public"
 
   @property
   @abc.abstractmethod

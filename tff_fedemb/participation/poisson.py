@@ -36,22 +36,13 @@ class Poisson(sampled.Sampled):
   name = "poisson"
   is_servers_choice = True
   secret_accountants: ClassVar[tuple[str, ...]] = ("rdp", "pld")
-  # These are public although the draw is secret.
-  drawn_by: ClassVar[str] = "the number of slots and the probability"
+  drawn_by = "the number of slots and the probability"
 
   @property
   def neighboring_relation(self) -> dp_accounting.NeighboringRelation:
     if self.known_schedule:
       return dp_accounting.NeighboringRelation.REPLACE_SPECIAL
     return dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
-
-  @property
-  def sensitivity_in_clip_norms(self) -> float:
-    return 1.0 if self.users_per_client == 1 else 2.0
-
-  @property
-  def public_in_words(self) -> str:
-    return super().public_in_words if self.known_schedule else self.drawn_by
 
   @property
   def users_in_words(self) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 import dp_accounting
 import numpy as np
 
-from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import random_allocation as allocation
@@ -148,11 +147,8 @@ def epsilon_of(
     Epsilon, 0 for no rounds and infinity if any round is not private.
 
   Raises:
-    ValueError: If delta is out of range, or the accountant supports the
-      relation or one of the events not at all.
+    ValueError: If the accountant does not support the relation or an event.
   """
-  checks.check_delta(delta)
-  checks.check_choice("accountant", accountant, _ACCOUNTANTS)
   composed = _compose(
     tuple(event_counts), accountant, neighboring_relation, **options
   )

@@ -173,8 +173,8 @@ def extrapolate(
     DpEvent: as `composition.composed_events`, composed `rounds` times.
 
   Args:
-    rounds: Number of rounds, in [0, `checks.MAX_ROUNDS`].
-    noise_multiplier: Noise multiplier of the simulation, 0 or in [1e-6, 1e6].
+    rounds: Number of rounds.
+    noise_multiplier: Noise multiplier of the simulation.
     participation: Participation of the simulation. Without sampling, its
       separation becomes that of whole passes over the larger population.
     strategy: Strategy of correlated noise; None for independent noise.
@@ -186,14 +186,20 @@ def extrapolate(
       stands in for RDP where there is too much noise for its arithmetic.
 
   Raises:
-    errors.FieldError: If a number is out of its range, the extrapolated cohort
-      exceeds the population, its noise cannot be accounted for, PLD alone
-      would take minutes, or a fixed-size cohort would not be an integer.
+    errors.FieldError: If the extrapolated cohort exceeds the population, its
+      noise cannot be accounted for, PLD alone would take minutes, or a
+      fixed-size cohort would not be an integer.
   """
-  checks.check_rounds(rounds, minimum=0)
-  checks.check_noise_multiplier(noise_multiplier)
-  checks.check_number("cohort_factor", cohort_factor, above=0)
-  larger = _enlarge(participation, num_users, cohort_factor)
+  cohort = cohort_factor * participation.users_per_round
+  if cohort > num_users:
+    raise errors.FieldError(
+      "cohort_factor x users_per_round",
+      f"be at most num_users ({num_users:,})",
+      checks.count_in_words(cohort),
+    )
+  larger = participation.resized(num_users=num_users, users_per_round=cohort)
+  # Whoever has so many users draws them anew.
+  larger = larger.with_secret_schedule().for_rounds(None)
   larger_noise_multiplier = cohort_factor * noise_multiplier
   event = strategy_lib.round_event(larger_noise_multiplier, strategy)
   account = composition.Account(
@@ -226,21 +232,3 @@ def extrapolate(
     participation=larger,
     zcdp=epsilon_lib.zcdp(account),
   )
-
-
-def _enlarge(
-  simulated: participation_lib.Participation,
-  num_users: int,
-  cohort_factor: float,
-) -> participation_lib.Participation:
-  """The participation of so many users, in cohorts so many times as large."""
-  cohort = cohort_factor * simulated.users_per_round
-  if cohort > num_users:
-    raise errors.FieldError(
-      "cohort_factor x users_per_round",
-      f"be at most num_users ({num_users:,})",
-      checks.count_in_words(cohort),
-    )
-  larger = simulated.resized(num_users=num_users, users_per_round=cohort)
-  # Whoever has so many users draws them anew.
-  return larger.with_secret_schedule().for_rounds(None)

@@ -11,7 +11,6 @@ from typing import Any
 
 import dp_accounting
 
-from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
 from tff_fedemb.data import participation_check
@@ -92,7 +91,7 @@ class Ledger(composition.Account):
       accountant: Its name; the cheapest of the ledger's if None.
 
     Raises:
-      ValueError: If the accountant is not one of the ledger's.
+      ValueError: If the accountant is not valid for the participation.
     """
     return self.epsilon_curve([self.rounds], accountant=accountant)[0]
 
@@ -106,13 +105,9 @@ class Ledger(composition.Account):
       accountant: Its name; the cheapest of the ledger's if None.
 
     Raises:
-      ValueError: If a number is out of range, or the accountant is not one of
-        the ledger's.
+      ValueError: If the accountant is not valid for the participation.
     """
     accountant = accountant or self.accountants[0]
-    checks.check_choice("accountant", accountant, self.accountants)
-    for number in rounds:
-      checks.check_integer("rounds", number, minimum=0, maximum=self.rounds)
 
     @functools.cache
     def epsilon(number: int) -> float:

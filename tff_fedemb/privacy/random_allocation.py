@@ -241,6 +241,11 @@ class RandomAllocationAccountant(dp_accounting.PrivacyAccountant):
       self._events += ((event, count),)
     return None
 
+  def get_delta(self, target_epsilon: float) -> float:
+    """Returns the delta of an end of the bracket."""
+    composed = compose(self._events, self._is_upper)
+    return composed.get_delta_for_epsilon(target_epsilon)
+
   def get_epsilon(self, target_delta: float) -> float:
     """Returns an end of the bracket."""
     if not self._events:
