@@ -89,24 +89,6 @@ def test_correlated_noise_is_that_of_the_enforced_bounds(mechanism):
   assert report.zcdp == pytest.approx(expected**2 / 2 / 49)
 
 
-@pytest.mark.parametrize(
-  ("bounds", "participations"),
-  [
-    ({}, 60),
-    ({"max_participations": 3}, 3),
-    # Every 20th of 60 rounds.
-    ({"min_separation": 20}, 3),
-    ({"min_separation": 20, "max_participations": 2}, 2),
-  ],
-)
-def test_independent_noise_is_composed_for_the_enforced_number(
-  bounds, participations
-):
-  report = planning.create_report(_plan("gaussian", 60, **bounds))
-  # A Gaussian for each round: rho = T / (2 z^2).
-  assert report.zcdp == pytest.approx(participations / 2 / 49)
-
-
 def test_bounds_that_were_not_enforced_are_refused():
   """Thirty rounds of phones that may be back after twelve."""
   phones = deployment.load("phones")

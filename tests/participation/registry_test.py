@@ -8,12 +8,8 @@ import numpy as np
 import pytest
 
 from tff_fedemb.data import participation_trace
-from tff_fedemb.participation import b_min_sep
-from tff_fedemb.participation import balls_in_bins
 from tff_fedemb.participation import check_ins
-from tff_fedemb.participation import cyclic_poisson
 from tff_fedemb.participation import fixed_size
-from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import participation
 from tff_fedemb.participation import poisson
 from tff_fedemb.participation import random_allocation
@@ -89,23 +85,16 @@ def test_a_class_that_is_not_registered_cannot_be_stored():
 @pytest.mark.parametrize(
   "claim",
   [
-    poisson.Poisson(1_000, 9.5),
+    *(known(50, 5) for known in registry.PARTICIPATIONS.values()),
+    poisson.Poisson(1_000, 9.5, known_schedule=True, max_participations=3),
     fixed_size.FixedSize(1_000, 10, users_per_client=5),
-    poisson.Poisson(50, 5, known_schedule=True, max_participations=3),
-    min_separation.MinSeparation(
-      50, 5, min_separation=10, max_participations=3
-    ),
-    cyclic_poisson.CyclicPoisson(50, 5, period=3),
     random_allocation.RandomAllocation(50, 5, period=2),
-    b_min_sep.BMinSep(50, 5, min_separation=3),
-    balls_in_bins.BallsInBins(50, 5),
     check_ins.CheckIns(10, 2, min_separation=3, equal_work=True),
   ],
 )
 def test_participations_survive_json(claim):
-  assert registry.from_json(
-    json.loads(json.dumps(registry.to_json(claim)))
-  ) == (claim)
+  values = json.loads(json.dumps(registry.to_json(claim)))
+  assert registry.from_json(values) == claim
 
 
 @pytest.mark.parametrize(

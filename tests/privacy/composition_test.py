@@ -67,24 +67,6 @@ def test_what_cannot_be_accounted_for(event):
     _round_event(event, _POISSON)
 
 
-@pytest.mark.parametrize(
-  ("relation", "accountant", "supported"),
-  [
-    ("ADD_OR_REMOVE_ONE", dp_accounting.rdp.RdpAccountant, (1, 1, 0)),
-    ("ADD_OR_REMOVE_ONE", dp_accounting.pld.PLDAccountant, (1, 1, 0)),
-    ("REPLACE_ONE", dp_accounting.rdp.RdpAccountant, (1, 0, 1)),
-    ("REPLACE_ONE", dp_accounting.pld.PLDAccountant, (1, 0, 0)),
-  ],
-)
-def test_what_the_accountants_support(relation, accountant, supported):
-  """Holds the participations' claims to the installed dp_accounting."""
-  relation = dp_accounting.NeighboringRelation[relation]
-  ledger = accountant(neighboring_relation=relation)
-  sampled = (_round_event(_GAUSSIAN, c) for c in (_POISSON, _FIXED_SIZE))
-  found = [ledger.supports(event) for event in (_GAUSSIAN, *sampled)]
-  assert tuple(found) == supported
-
-
 def test_sensitivity_of_a_strategy_over_the_rounds_that_there_were():
   # Once in two rounds: the leaf of a round, and the root above it.
   claim = min_separation.MinSeparation(10, 5)

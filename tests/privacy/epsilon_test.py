@@ -40,18 +40,6 @@ def test_replace_one_does_not_double_by_itself():
   assert one == other
 
 
-@pytest.mark.parametrize(
-  ("delta", "accountant"), [(0, "rdp"), (math.nan, "rdp"), (1e-5, "moments")]
-)
-def test_what_has_no_epsilon(delta, accountant):
-  with pytest.raises(ValueError, match=r"(delta|accountant) must be"):
-    epsilon_lib.epsilon_of(
-      *([], delta),
-      accountant=accountant,
-      neighboring_relation=_ADD_OR_REMOVE,
-    )
-
-
 def test_broken_accounting_is_not_epsilon_zero():
   class Broken(epsilon_lib.RdpAccountant):
     @property

@@ -107,8 +107,6 @@ def test_curve_keeps_the_order_it_was_asked_in():
   assert ledger.epsilon_curve([2], accountant="pld") == [
     _ledger(_TWO, _TWO).epsilon("pld")
   ]
-  with pytest.raises(ValueError, match="rounds must be"):
-    ledger.epsilon_curve([7])
 
 
 def test_a_resumed_ledger_is_the_uninterrupted_one():
@@ -169,7 +167,7 @@ def test_accountants_are_those_that_are_valid():
   assert _ledger(accountants=("pld", "rdp")).accountants == ("rdp", "pld")
   with pytest.raises(ValueError, match="accountants must be among"):
     _ledger(participation=_FIXED_SIZE, accountants=("rdp", "pld"))
-  with pytest.raises(ValueError, match="accountant must be one of"):
+  with pytest.raises(ValueError, match="accountants must be among"):
     _ledger(participation=_FIXED_SIZE).epsilon("pld")
   with pytest.raises(ValueError, match="accountants must be among"):
     _ledger(accountants=())

@@ -5,7 +5,6 @@ import json
 import math
 
 import dp_accounting
-from dp_accounting.rdp import rdp_privacy_accountant
 import numpy as np
 import pytest
 from scipy import stats
@@ -56,14 +55,6 @@ def _probabilities(shape, success, most):
   return found
 
 
-@pytest.mark.parametrize("success", [0.9, 0.001])
-@pytest.mark.parametrize("shape", [0, 0.5, 5])
-def test_success_probability_is_that_of_the_mean(shape, success):
-  selection = tuning.RepeatAndSelect(_mean(shape, success), shape)
-  found = math.exp(-selection._negative_log_success)
-  assert found == pytest.approx(success, rel=1e-6)
-
-
 @pytest.mark.parametrize(
   ("shape", "success"),
   # For Poisson (shape infinity), the second number is the mean.
@@ -84,12 +75,6 @@ def test_number_of_trials_has_the_probabilities_accounted_for(shape, success):
     assert counts[0] == 0
     counts = counts[1:]
   assert stats.chisquare(counts, expected).pvalue > _FALSE_ALARM_RATE
-
-
-def test_mean_of_one_is_a_single_trial():
-  selection = tuning.RepeatAndSelect(1, 0.5)
-  generator = np.random.default_rng(0)
-  assert {selection.draw_num_trials(generator) for _ in range(100)} == {1}
 
 
 @functools.cache
@@ -177,18 +162,6 @@ def test_round_without_noise_costs_everything():
   assert any("nothing is protected" in text for text in report["warnings"])
   assert report["epsilon"] == "inf"
   assert report["unit_is_virtual_client_epsilon"] is None
-
-
-def test_broken_accounting_is_not_epsilon_zero(monkeypatch):
-  monkeypatch.setattr(
-    rdp_privacy_accountant,
-    "_compute_rdp_poisson_subsampled_gaussian",
-    lambda orders, **_: np.full(len(orders), math.nan),
-  )
-  # Rounds that no other test has composed already.
-  rounds = [(dp_accounting.GaussianDpEvent(1.0), 99)]
-  with pytest.raises(ValueError, match="found NaN"):
-    tuning.RepeatAndSelect(10, 1).epsilon(rounds, _poisson(), _DELTA)
 
 
 @pytest.mark.parametrize("values", [(0.9, 1), (math.inf, 1), (3, -0.5)])

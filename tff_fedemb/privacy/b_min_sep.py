@@ -61,13 +61,6 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
   sampling_probability: float
   rounds: int
 
-  def __post_init__(self):
-    if self.column.size > self.min_separation:
-      raise ValueError(
-        f"strategy must have at most min_separation, {self.min_separation},"
-        f" bands, found {self.column.size}."
-      )
-
   @functools.cached_property
   def column(self) -> np.ndarray:
     """What an update changes of this and of later rounds, in noise."""

@@ -131,27 +131,6 @@ class Extrapolation:
       | {"is_extrapolation": True}
     )
 
-  def to_text(self) -> str:
-    """Returns both readings side by side, with the assumptions."""
-    lines = [
-      "EXTRAPOLATION, not the cost of the run: "
-      f"{self.rounds:,} rounds at noise multiplier "
-      f"{self.noise_multiplier:g}, delta {self.delta:g}",
-      self.participation.neighboring_relation_in_words,
-      "",
-      f"{'reading':<12}{'Delta':>6}{'epsilon':>10}  protects",
-    ]
-    for reading in (self.user_level, self.authors):
-      # Two decimals as in the published table, or two digits where those are 0.
-      digits = ".2f" if reading.epsilon >= 0.1 else ".2g"
-      lines.append(
-        f"{reading.name:<12}{reading.sensitivity_in_clip_norms:>4g} C"
-        f"{format(reading.epsilon, digits):>10}  {reading.protects}"
-      )
-    lines += ["", "Assumptions:"]
-    lines += [f"- {assumption}" for assumption in self.assumptions]
-    return "\n".join(lines)
-
 
 def extrapolate(
   *,
