@@ -44,7 +44,9 @@ def _plan(
 
 
 def _epsilon(plan, sensitivity=None):
-  (epsilon,) = plan.epsilons(sensitivity).values()
+  (epsilon,) = epsilon_lib.epsilon_by_accountant(
+    plan.account, sensitivity_in_clip_norms=sensitivity
+  ).values()
   return epsilon
 
 

@@ -11,6 +11,7 @@ from tests.privacy import gaussian
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import poisson
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 
 _ADD_OR_REMOVE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -22,11 +23,14 @@ _GAUSSIAN = dp_accounting.GaussianDpEvent(1.0)
 def _epsilon(
   participation, noise_multiplier, rounds, accountant="rdp", delta=1e-5
 ):
-  return epsilon_lib.epsilon_by_accountant(
-    [(dp_accounting.GaussianDpEvent(noise_multiplier), rounds)],
-    *(participation, delta),
+  event = dp_accounting.GaussianDpEvent(noise_multiplier)
+  account = composition.Account(
+    participation,
+    delta=delta,
     accountants=(accountant,),
-  )[accountant]
+    history=((event, rounds),),
+  )
+  return epsilon_lib.epsilon_by_accountant(account)[accountant]
 
 
 def test_replace_one_does_not_double_by_itself():

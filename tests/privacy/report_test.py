@@ -84,10 +84,10 @@ def test_a_known_schedule_costs_what_it_costs():
 
 def test_report_names_both_readings():
   report = _report(_FIXED_SIZE, (_FOUR, 50))
-  undoubled = epsilon_lib.epsilon_by_accountant(
-    [(_FOUR, 50)], _FIXED_SIZE, 1e-5, sensitivity_in_clip_norms=1
-  )
-  _, expected = epsilon_lib.leading(undoubled)
+  account = composition.Account(_FIXED_SIZE, delta=1e-5, history=((_FOUR, 50),))
+  (expected,) = epsilon_lib.epsilon_by_accountant(
+    account, sensitivity_in_clip_norms=1
+  ).values()
   assert report.unit_is_virtual_client_epsilon == expected
   assert expected < report.epsilon
   assert report.sensitivity_in_clip_norms == 2

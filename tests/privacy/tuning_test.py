@@ -12,7 +12,7 @@ from scipy import stats
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import poisson
-from tff_fedemb.privacy import epsilon as epsilon_lib
+from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import tuning
 
 _DELTA = 1e-6
@@ -141,9 +141,9 @@ def test_geometric_epsilon_by_the_theorem():
 
 
 def test_more_trials_and_larger_shapes_cost_more():
-  of_one_trial = epsilon_lib.epsilon_by_accountant(
-    _GAUSSIAN, _poisson(), _DELTA, accountants=("rdp",)
-  )["rdp"]
+  of_one_trial = ledger_lib.Ledger(
+    _poisson(), delta=_DELTA, history=_GAUSSIAN
+  ).epsilon("rdp")
   for shape in _SHAPES:
     epsilons = [_epsilon(mean, shape) for mean in (1, 2, 10, 1_000)]
     assert of_one_trial <= epsilons[0] < 1.05 * of_one_trial

@@ -10,7 +10,7 @@ epsilon + 2 B at delta exp(B) delta + p (1 + exp(epsilon + B)), with p so small
 that the last term is a millionth of delta.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 import dataclasses
 import math
 
@@ -166,18 +166,14 @@ def whole_epsilon(
     account: The rounds.
     round_sum: What had noise in every round; None if that is not known.
   """
-
-  def epsilons(delta: float, names: Sequence[str]) -> dict[str, float]:
-    return epsilon_lib.epsilon_by_accountant(
-      *account.run, delta, accountants=names
-    )
-
-  by_accountant = epsilons(account.delta, account.accountants)
+  by_accountant = epsilon_lib.epsilon_by_accountant(account)
   name, epsilon = epsilon_lib.leading(by_accountant)
   if not is_known(account, round_sum):
     return WholeEpsilon(epsilon, name, by_accountant, None)
   whole = add_to_epsilon(
-    lambda delta: epsilons(delta, (name,))[name],
+    lambda delta: epsilon_lib.epsilon_by_accountant(
+      dataclasses.replace(account, delta=delta, accountants=(name,))
+    )[name],
     account.delta,
     round_sum=round_sum,
     runs=account.num_runs,

@@ -191,9 +191,7 @@ def extrapolate(
 
   def read(name: str, protects: str, sensitivity: float) -> Reading:
     epsilons = epsilon_lib.epsilon_by_accountant(
-      *(*account.run, delta),
-      accountants=accountants,
-      sensitivity_in_clip_norms=sensitivity,
+      account, sensitivity_in_clip_norms=sensitivity
     )
     accountant, epsilon = epsilon_lib.leading(epsilons)
     return Reading(name, protects, sensitivity, epsilon, accountant, epsilons)

@@ -170,18 +170,6 @@ class Plan(config.Config):
       history=((self.event, self.rounds),),
     )
 
-  def epsilons(
-    self, sensitivity_in_clip_norms: float | None = None, **options: Any
-  ) -> dict[str, float]:
-    """As `epsilon.epsilon_by_accountant` of all rounds."""
-    return epsilon_lib.epsilon_by_accountant(
-      *self.account.run,
-      self.delta,
-      accountants=self.accountants,
-      sensitivity_in_clip_norms=sensitivity_in_clip_norms,
-      **options,
-    )
-
   def with_value(self, name: str, value: float) -> "Plan":
     """Returns a plan with another number of users, cohort or noise.
 

@@ -181,11 +181,7 @@ def create_report(
   virtual = None
   if claim.sensitivity_in_clip_norms != 1:
     _, virtual = epsilon_lib.leading(
-      epsilon_lib.epsilon_by_accountant(
-        *(*account.run, account.delta),
-        accountants=account.accountants,
-        sensitivity_in_clip_norms=1.0,
-      )
+      epsilon_lib.epsilon_by_accountant(account, sensitivity_in_clip_norms=1.0)
     )
   multipliers = [float(noise.multiplier) for noise in account.noises]
   report = PrivacyReport(
@@ -320,11 +316,8 @@ def _mechanism_in_words(
     how = f", amplified by the sampling; {given}"
   text = f"{rows}. {change}{how}: {listed or 'no event'}."
   if report.accountant == "allocation" and events:
-    (low,) = epsilon_lib.epsilon_by_accountant(
-      *(*account.run, account.delta),
-      accountants=("allocation",),
-      is_upper=False,
-    ).values()
+    bracket = dataclasses.replace(account, accountants=("allocation",))
+    (low,) = epsilon_lib.epsilon_by_accountant(bracket, is_upper=False).values()
     text += f" No epsilon below {low:.4g} is true of them."
   return text
 
