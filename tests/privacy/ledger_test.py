@@ -12,7 +12,6 @@ from tff_fedemb.data import participation_trace
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import poisson
-from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import ledger as ledger_lib
@@ -187,7 +186,7 @@ def test_tightest_epsilon_is_that_of_the_report_to_the_digit(
   )
   ledger = dataclasses.replace(
     _ledger(participation=participation),
-    round_sum=arithmetic.RoundSum(1.0, 8.0, 25_000_000),
+    round_sum=composition.RoundSum(1.0, 8.0, 25_000_000),
   ).with_rounds(dp_accounting.GaussianDpEvent(8.0), rounds)
   with participation_trace.TraceReader(path) as trace:
     report = ledger.report(trace)

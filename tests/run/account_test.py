@@ -15,7 +15,7 @@ from tff_fedemb.data import participation_trace
 from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import poisson
-from tff_fedemb.privacy import arithmetic
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.run import account as account_run
@@ -57,7 +57,7 @@ def _write_run(
   planned = ledger_lib.Ledger(
     claim,
     delta=1e-3,
-    round_sum=arithmetic.RoundSum(0.3, noise_multiplier, 1_000),
+    round_sum=composition.RoundSum(0.3, noise_multiplier, 1_000),
   ).with_rounds(strategy_lib.round_event(noise_multiplier, strategy), 12)
   sample = sample or functools.partial(claim.sample, key=key)
   with participation_trace.TraceWriter(

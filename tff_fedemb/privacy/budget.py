@@ -114,16 +114,14 @@ def compose(ledgers: Sequence[ledger_lib.Ledger], delta: float) -> float:
       )
     )[1]
 
-  computed = [
-    each for each in ledgers if arithmetic.is_known(each, each.round_sum)
-  ]
+  computed = [each for each in ledgers if arithmetic.is_known(each)]
   if not computed:
     return epsilon_at(delta)
   # One sum that is no better than any of the runs'.
   sums = [each.round_sum for each in computed]
   size = max(each.num_parameters for each in sums)
   coarsest = max(s.noise_multiplier * math.sqrt(s.num_parameters) for s in sums)
-  round_sum = arithmetic.RoundSum(1.0, coarsest / math.sqrt(size), size)
+  round_sum = composition.RoundSum(1.0, coarsest / math.sqrt(size), size)
   return arithmetic.add_to_epsilon(
     epsilon_at,
     delta,

@@ -52,6 +52,23 @@ class Noise(config.Config):
 
 
 @dataclasses.dataclass(frozen=True)
+class RoundSum(config.Config):
+  """What is clipped, summed up and noised in every round.
+
+  Attributes:
+    clip_norm: L2 norm to which an update is clipped; of an adaptive one, in the
+      first round.
+    noise_multiplier: Standard deviation of the noise on the sum over the clip
+      norm; more than what is accounted for where a part is on a count.
+    num_parameters: Numbers of the sum.
+  """
+
+  clip_norm: float = config.field(above=0)
+  noise_multiplier: float = config.field(minimum=0)
+  num_parameters: int = config.field(minimum=1)
+
+
+@dataclasses.dataclass(frozen=True)
 class Account(config.Config):
   """Rounds to account for, and who takes part in them.
 
@@ -68,6 +85,8 @@ class Account(config.Config):
       participation supports if None.
     history: Pairs of a mechanism's event, at a sensitivity of one clip norm
       and as in `composed_events`, and how many rounds in a row it ran.
+    round_sum: What is clipped and summed up in every round; None if that is not
+      known, and the noise taken for a Gaussian.
 
   Raises:
     ValueError: If delta is out of range, an accountant or an event not
@@ -81,6 +100,7 @@ class Account(config.Config):
   delta: float = config.field(above=0, below=1)
   accountants: tuple[str, ...] | None = None
   history: tuple[tuple[dp_accounting.DpEvent, int], ...] = ()
+  round_sum: RoundSum | None = None
 
   def __post_init__(self):
     super().__post_init__()

@@ -27,14 +27,7 @@ class Ledger(composition.Account):
 
   Privacy:
     As `composition.Account`.
-
-  Attributes:
-    round_sum: What is clipped and summed up in every round; None if that is not
-      known.
   """
-
-  _: dataclasses.KW_ONLY
-  round_sum: arithmetic.RoundSum | None = None
 
   @property
   def noise(self) -> composition.Noise:
@@ -114,7 +107,7 @@ class Ledger(composition.Account):
       first = dataclasses.replace(
         self, accountants=(accountant,), history=self._first_rounds(number)
       )
-      return arithmetic.whole_epsilon(first, self.round_sum).epsilon
+      return arithmetic.whole_epsilon(first).epsilon
 
     return [epsilon(number) for number in rounds]
 
@@ -145,7 +138,7 @@ class Ledger(composition.Account):
     if "gaussian" in self.accountants:
       # No bound is below the exact figure, which takes no time.
       seen = dataclasses.replace(seen, accountants=("gaussian",))
-    return arithmetic.whole_epsilon(seen, self.round_sum).epsilon
+    return arithmetic.whole_epsilon(seen).epsilon
 
   def _observe(
     self, trace: participation_trace.Trace
@@ -180,9 +173,7 @@ class Ledger(composition.Account):
       observed = self._observe(trace)
       self.participation.check_trace(observed, rounds=self.rounds)
       seen = self._as_seen(observed)
-    return report_lib.create_report(
-      seen, observed=observed, round_sum=self.round_sum
-    )
+    return report_lib.create_report(seen, observed=observed)
 
   def to_json(self) -> dict[str, Any]:
     """Returns the ledger as JSON values by name."""

@@ -20,7 +20,6 @@ from tff_fedemb.aggregators import mechanism as mechanism_lib
 from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
-from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import report as report_lib
@@ -151,23 +150,20 @@ class Plan(config.Config):
     return float(np.max(self.prefix_sum_stddevs))
 
   @property
-  def round_sum(self) -> arithmetic.RoundSum | None:
-    """The noised sum of a round; None without a number of parameters."""
-    if self.num_parameters is None:
-      return None
-    # The bound is the same for every clip norm.
-    return arithmetic.RoundSum(
-      1.0, self.mechanism.noise_multiplier_of_sum, self.num_parameters
-    )
-
-  @property
   def account(self) -> composition.Account:
     """All rounds."""
+    round_sum = None
+    if self.num_parameters is not None:
+      # The bound is the same for every clip norm.
+      round_sum = composition.RoundSum(
+        1.0, self.mechanism.noise_multiplier_of_sum, self.num_parameters
+      )
     return composition.Account(
       self.participation,
       delta=self.delta,
       accountants=self.accountants,
       history=((self.event, self.rounds),),
+      round_sum=round_sum,
     )
 
   def with_value(self, name: str, value: float) -> "Plan":
@@ -274,7 +270,7 @@ def create_report(plan: Plan) -> report_lib.PrivacyReport:
     ValueError: If PLD alone is asked for where it would take minutes.
   """
   epsilon_lib.check_pld(plan.account)
-  return report_lib.create_report(plan.account, round_sum=plan.round_sum)
+  return report_lib.create_report(plan.account)
 
 
 def options_of_bands(

@@ -160,7 +160,6 @@ def create_report(
   account: composition.Account,
   *,
   observed: participation_check.ObservedParticipation | None = None,
-  round_sum: arithmetic.RoundSum | None = None,
 ) -> PrivacyReport:
   """Returns the whole account of a run.
 
@@ -170,14 +169,12 @@ def create_report(
   Args:
     account: The rounds.
     observed: What the trace of the run shows, already checked.
-    round_sum: What had noise in a round; None if that is not known, and the
-      noise taken for a Gaussian.
 
   Raises:
     ValueError: As `epsilon.epsilon_by_accountant`.
   """
   claim = account.participation
-  whole = arithmetic.whole_epsilon(account, round_sum)
+  whole = arithmetic.whole_epsilon(account)
   virtual = None
   if claim.sensitivity_in_clip_norms != 1:
     _, virtual = epsilon_lib.leading(
