@@ -17,19 +17,13 @@ from tff_fedemb.privacy import tuning
 
 _DELTA = 1e-6
 _GAUSSIAN = ((dp_accounting.GaussianDpEvent(1.0), 100),)
+_POISSON = poisson.Poisson(100_000, 100.0)
+_FIXED_SIZE = fixed_size.FixedSize(100_000, 100, users_per_client=4)
 _SHAPES = (0, 0.5, 1, 5, math.inf)
 
 # Chance that a right sampler fails, per check of draws.
 _FALSE_ALARM_RATE = 1e-6
 _DRAWS = 1_200
-
-
-def _poisson(users_per_client=1):
-  return poisson.Poisson(100_000, 100.0, users_per_client=users_per_client)
-
-
-def _fixed_size():
-  return fixed_size.FixedSize(100_000, 100, users_per_client=4)
 
 
 def _mean(shape, success):
@@ -77,11 +71,15 @@ def test_number_of_trials_has_the_probabilities_accounted_for(shape, success):
   assert stats.chisquare(counts, expected).pvalue > _FALSE_ALARM_RATE
 
 
-@functools.cache
-def _epsilon(mean, shape, participation=None):
-  return tuning.RepeatAndSelect(mean, shape).epsilon(
-    _GAUSSIAN, participation or _poisson(), _DELTA
+def _trial(claim, history=_GAUSSIAN, delta=_DELTA):
+  return ledger_lib.Ledger(
+    claim, delta=delta, accountants=("rdp",), history=history
   )
+
+
+@functools.cache
+def _epsilon(mean, shape, claim=_POISSON):
+  return tuning.RepeatAndSelect(mean, shape).epsilon(_trial(claim))
 
 
 @pytest.mark.parametrize("shape", [0, 1, math.inf])
@@ -99,7 +97,7 @@ def test_epsilon_is_that_of_dp_accounting(shape):
       dp_accounting.SelfComposedDpEvent(one_round, 100), 10.0, shape
     )
   )
-  found = _epsilon(10, shape, _fixed_size())
+  found = _epsilon(10, shape, _FIXED_SIZE)
   assert found == pytest.approx(accountant.get_epsilon(_DELTA), rel=1e-12)
 
 
@@ -113,8 +111,11 @@ def test_geometric_epsilon_by_the_theorem():
   participation = min_separation.MinSeparation(
     10, 10, users_per_client=2, min_separation=1
   )
-  counts = [(dp_accounting.GaussianDpEvent(4.0), 4)]
   mean, rho, delta = 10.0, 0.5, 1e-5
+  trial, undoubled = (
+    _trial(participation, ((dp_accounting.GaussianDpEvent(z), 4),), delta)
+    for z in (4.0, 8.0)
+  )
   orders = np.linspace(1.01, 60, 20_000)
   constant = 2 * np.min(
     (1 - 1 / orders) * rho * orders + math.log(mean) / orders
@@ -126,24 +127,17 @@ def test_geometric_epsilon_by_the_theorem():
     - (np.log(orders) + math.log(delta)) / (orders - 1)
   )
   selection = tuning.RepeatAndSelect(mean, 1)
-  found = selection.epsilon(counts, participation, delta)
+  found = selection.epsilon(trial)
   assert found == pytest.approx(expected, rel=2e-3)
   assert found >= expected - 1e-6
   # Delta = C: rho is a quarter of that, and the cost is smaller.
-  smaller = selection.epsilon(
-    counts, participation, delta, sensitivity_in_clip_norms=1.0
-  )
-  undoubled = selection.epsilon(
-    [(dp_accounting.GaussianDpEvent(8.0), 4)], participation, delta
-  )
-  assert smaller == pytest.approx(undoubled, rel=1e-12)
+  smaller = selection.epsilon(trial, sensitivity_in_clip_norms=1.0)
+  assert smaller == pytest.approx(selection.epsilon(undoubled), rel=1e-12)
   assert smaller < 0.6 * found
 
 
 def test_more_trials_and_larger_shapes_cost_more():
-  of_one_trial = ledger_lib.Ledger(
-    _poisson(), delta=_DELTA, history=_GAUSSIAN
-  ).epsilon("rdp")
+  of_one_trial = _trial(_POISSON).epsilon()
   for shape in _SHAPES:
     epsilons = [_epsilon(mean, shape) for mean in (1, 2, 10, 1_000)]
     assert of_one_trial <= epsilons[0] < 1.05 * of_one_trial
@@ -153,12 +147,10 @@ def test_more_trials_and_larger_shapes_cost_more():
 
 
 def test_round_without_noise_costs_everything():
-  counts = [*_GAUSSIAN, (dp_accounting.NonPrivateDpEvent(), 1)]
+  trial = _trial(_POISSON, (*_GAUSSIAN, (dp_accounting.NonPrivateDpEvent(), 1)))
   selection = tuning.RepeatAndSelect(10, 1)
-  assert selection.epsilon(counts, _poisson(), _DELTA) == math.inf
-  report = tuning.create_report(
-    selection, counts, _poisson(), _DELTA, chosen_by_others=True
-  )
+  assert selection.epsilon(trial) == math.inf
+  report = tuning.create_report(selection, trial, chosen_by_others=True)
   assert any("nothing is protected" in text for text in report["warnings"])
   assert report["epsilon"] == "inf"
   assert report["unit_is_virtual_client_epsilon"] is None
@@ -173,10 +165,10 @@ def test_values_out_of_range(values):
 def test_report_has_both_readings_and_all_assumptions():
   selection = tuning.RepeatAndSelect(10, math.inf)
   report = tuning.create_report(
-    selection, _GAUSSIAN, _fixed_size(), _DELTA, chosen_by_others=True
+    selection, _trial(_FIXED_SIZE), chosen_by_others=True
   )
   epsilon, of_one_trial = report["epsilon"], report["epsilon_of_one_trial"]
-  assert epsilon == _epsilon(10, math.inf, _fixed_size())
+  assert epsilon == _epsilon(10, math.inf, _FIXED_SIZE)
   assert 0 < report["unit_is_virtual_client_epsilon"] < epsilon
   assert of_one_trial < epsilon
   for text in (
