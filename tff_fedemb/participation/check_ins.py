@@ -21,14 +21,12 @@ from tff_fedemb import errors
 from tff_fedemb.participation import participation
 
 _EQUAL_WORK = (
-  "every device does the same work or takes the time of the most, so that what"
-  " data a user has decides neither on their device's dropping out nor on its"
-  " being late, on which depends who else is counted"
+  "every device does the same work or takes the time of the most, so that a"
+  " user's data do not decide whether their device drops out or is late"
 )
 _ASSUMED = (
-  "it is ASSUMED, and not enforced, that what data a user has decides neither"
-  " on their device's dropping out nor on its being late, on which depends who"
-  " else is counted; equal work for every device would see to it"
+  "it is ASSUMED, and not enforced, that a user's data do not decide whether"
+  " their device drops out or is late; equal work would see to it"
 )
 
 

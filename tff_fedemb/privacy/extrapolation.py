@@ -90,20 +90,14 @@ class Extrapolation:
   def assumptions(self) -> tuple[str, ...]:
     """What has to hold for the figures to mean anything."""
     simulated, larger = self.simulated_participation, self.participation
-    doubled = delta = None
+    doubled = []
     if larger.sensitivity_in_clip_norms != 1:
-      doubled = (
-        "The authors' reading counts a change of one clip norm where one user "
-        f"can cause {larger.sensitivity_in_clip_norms:g}; it "
-        f"{epsilon_lib.VIRTUAL_CLIENT_UNIT}. It is there to be compared with "
-        "published figures and guarantees nothing to a user."
-      )
-    if self.delta >= 1 / larger.num_users:
-      delta = (
-        f"delta {self.delta:g} is not below 1 / num_users ="
-        f" {1 / larger.num_users:g}."
-      )
-    assumptions = (
+      doubled = [
+        "The authors' reading is for comparison: it counts a change of one clip"
+        f" norm where one user can cause {larger.sensitivity_in_clip_norms:g},"
+        f" and {epsilon_lib.VIRTUAL_CLIENT_UNIT}."
+      ]
+    return (
       "The simulation had"
       f" {checks.count_in_words(simulated.users_per_round)} of"
       f" {simulated.num_users:,} users a round at noise multiplier"
@@ -114,9 +108,9 @@ class Extrapolation:
       "assumed, not measured, to carry over to the larger cohort.",
       "The larger population exists, its users resemble the simulated ones, "
       f"and they take part as stated: {larger.sampling}.",
-      *(doubled, delta),
+      *doubled,
+      *report.warnings_of_all(larger, self.delta, self.user_level.epsilon),
     )
-    return tuple(filter(None, assumptions))
 
   def to_json(self) -> dict[str, Any]:
     """Returns a dictionary that JSON can hold, infinity as "inf"."""

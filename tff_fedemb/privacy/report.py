@@ -22,19 +22,13 @@ UNIT = "user"
 _RELEASED = "every round's model (all iterates)"
 _NOT_COVERED = (
   "every file of a run outside of its release/",
-  "training metrics: losses, norms, counts and evaluations on the users of "
-  "a round are computed without noise",
-  "the trace, and what this report says of it under participation_checked: "
-  "who was drawn is what amplification keeps secret",
-  "evaluation: recall, ROC and thresholds are computed without noise, in "
-  "some tasks (EMNIST) on further images of the same users",
+  "training metrics on the users of a round, which have no noise",
+  "the trace and participation_checked: amplification rests on their secrecy",
+  "evaluation without noise, in some tasks (EMNIST) on images of the same users",
   "hyperparameter tuning: other runs on the same users add their own cost",
-  "pseudo-randomness: in a simulation the sampling and the noise are computed "
-  "from keys of the operating system; whoever reads the key of the sampling, "
-  "the trace of who took part or a checkpoint where noise keeps its key sees "
-  "through them",
-  "single-precision arithmetic in clipping, sums and correlated noise, before "
-  "they are rounded to a grid",
+  "pseudo-randomness: whoever reads the key of the sampling, the trace or a"
+  " checkpoint with the key of the noise sees through them",
+  "single-precision arithmetic in clipping, sums and correlated noise",
 )
 
 # Share of delta that the tail of the noise may take without a warning.

@@ -24,17 +24,15 @@ from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import report as report_lib
 
 ASSUMPTIONS = (
-  "the number of trials was drawn from this very distribution, once, "
-  "independently of all data and of the outcome of any trial",
-  "nothing but the best trial is released: neither another trial nor the "
-  "number of trials nor how long the tuning took, and not the seed of the "
-  "tuning, from which the hyperparameters of the trials can be drawn again",
-  "the selection looks at nothing but the private model of each trial and at "
-  "data that are not of the protected users",
-  "every trial is an independent run of one mechanism, with hyperparameters "
-  "drawn from one distribution, sampling and noise of its own, and the same "
-  "cost; a trial whose model diverges, or whose hyperparameters are refused "
-  "before its first round, counts as the worst",
+  "the number of trials was drawn once, from this distribution, independently"
+  " of data and trials",
+  "only the best trial is released: no other trial, nor the number of trials,"
+  " the time that the tuning took, or its seed",
+  "the selection looks at nothing but each trial's private model and data of"
+  " users who are not protected",
+  "trials are independent runs of one mechanism at the same cost, with"
+  " hyperparameters from one distribution; a trial that diverges or is refused"
+  " counts as the worst",
   "the tuning is run once: another one on the same users adds its own cost",
 )
 
