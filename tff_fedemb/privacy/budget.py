@@ -22,7 +22,6 @@ from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
 from tff_fedemb import whole_files
-from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
@@ -32,44 +31,6 @@ from tff_fedemb.privacy import monte_carlo
 _FORMAT = ["tff_fedemb.privacy.budget", 1]
 # Epsilon of the same events in another order differs by rounding alone.
 _ROUNDING = 1e-9
-
-
-def _common_accountants(
-  participations: Sequence[participation_lib.Participation],
-  events: composition.RoundCounts,
-) -> list[str]:
-  """Names of the accountants that can compose runs with these, in order.
-
-  Raises:
-    errors.FieldError: If there is none, or neighbours are not the same.
-  """
-  relations = {each.neighboring_relation for each in participations}
-  if len(relations) > 1:
-    raise errors.FieldError(
-      "participation",
-      "have the neighbouring relation of the other runs of privacy_budget",
-      sorted(
-        f"{p.name}: {p.neighboring_relation.name}" for p in participations
-      ),
-    )
-  is_bounded = any(
-    isinstance(event, monte_carlo.MixtureDpEvent) for event, _ in events
-  )
-  common = [
-    name
-    for name in participations[0].accountants
-    if all(name in each.accountants for each in participations)
-    and name != "monte_carlo"
-  ]
-  if is_bounded or not common:
-    raise errors.FieldError(
-      "participation",
-      "have an accountant in common with the other runs of privacy_budget",
-      sorted({each.name for each in participations}),
-      "What a whole run costs by Monte Carlo is not composed with others.",
-    )
-  # Where the exact figure is known, no bound adds anything.
-  return ["gaussian"] if "gaussian" in common else common
 
 
 def compose(ledgers: Sequence[ledger_lib.Ledger], delta: float) -> float:
@@ -104,8 +65,32 @@ def compose(ledgers: Sequence[ledger_lib.Ledger], delta: float) -> float:
       for event in composition.composed_events(*each.run)
     ]
   )
-  names = _common_accountants([each.participation for each in ledgers], events)
-  relation = ledgers[0].participation.neighboring_relation
+  claims = [each.participation for each in ledgers]
+  relations = {each.neighboring_relation for each in claims}
+  if len(relations) > 1:
+    raise errors.FieldError(
+      "participation",
+      "have the neighbouring relation of the other runs of privacy_budget",
+      sorted(f"{p.name}: {p.neighboring_relation.name}" for p in claims),
+    )
+  names = [
+    name
+    for name in claims[0].accountants
+    if all(name in each.accountants for each in claims)
+    and name != "monte_carlo"
+  ]
+  if not names or any(
+    isinstance(event, monte_carlo.MixtureDpEvent) for event, _ in events
+  ):
+    raise errors.FieldError(
+      "participation",
+      "have an accountant in common with the other runs of privacy_budget",
+      sorted({each.name for each in claims}),
+      "What a whole run costs by Monte Carlo is not composed with others.",
+    )
+  # Where the exact figure is known, no bound adds anything.
+  names = ["gaussian"] if "gaussian" in names else names
+  (relation,) = relations
 
   def epsilon_at(delta: float) -> float:
     return epsilon_lib.leading(
@@ -131,7 +116,7 @@ def compose(ledgers: Sequence[ledger_lib.Ledger], delta: float) -> float:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Charge:
+class Charge(config.Config):
   """What one run may cost, or has cost.
 
   Attributes:
@@ -142,9 +127,9 @@ class Charge:
     ledger: Ledger of all its rounds.
   """
 
-  id: str
-  run_dir: str
-  ledger: ledger_lib.Ledger
+  id: str = ""
+  run_dir: str = ""
+  ledger: ledger_lib.Ledger = config.part()
   time: str = ""
   is_finished: bool = False
 
@@ -203,9 +188,7 @@ class Budget(config.Config):
     return {
       "format": _FORMAT,
       **super().to_json(),
-      "charges": [
-        {**vars(each), "ledger": each.ledger.to_json()} for each in self.charges
-      ],
+      "charges": [each.to_json() for each in self.charges],
     }
 
   @classmethod
@@ -219,10 +202,7 @@ class Budget(config.Config):
     fields = dict(values)
     if fields.pop("format", _FORMAT) != _FORMAT:
       raise ValueError("a file of another version")
-    charges = tuple(
-      Charge(**{**each, "ledger": ledger_lib.Ledger.from_json(each["ledger"])})
-      for each in fields.pop("charges", ())
-    )
+    charges = tuple(map(Charge.from_json, fields.pop("charges", ())))
     return cls(**config.read_fields(cls, fields), charges=charges)
 
   def to_text(self) -> str:
@@ -297,7 +277,7 @@ def check(
   Raises:
     errors.FieldError: As `charge`.
   """
-  _add(pathlib.Path(path), Charge(id="", run_dir="", ledger=ledger), users)
+  _add(pathlib.Path(path), Charge(ledger=ledger), users)
 
 
 def charge(

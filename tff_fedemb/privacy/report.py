@@ -24,7 +24,7 @@ _NOT_COVERED = (
   "every file of a run outside of its release/",
   "training metrics on the users of a round, which have no noise",
   "the trace and participation_checked: amplification rests on their secrecy",
-  "evaluation without noise, in some tasks (EMNIST) on images of the same users",
+  "evaluation without noise, in some tasks (EMNIST) on images of the users",
   "hyperparameter tuning: other runs on the same users add their own cost",
   "pseudo-randomness: whoever reads the key of the sampling, the trace or a"
   " checkpoint with the key of the noise sees through them",
