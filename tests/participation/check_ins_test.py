@@ -2,18 +2,12 @@
 
 import dataclasses
 
-import numpy as np
 import pytest
 
 from tests.data import traces
 from tests.participation import draws
 from tff_fedemb import errors
-from tff_fedemb.deployment import deployment
-from tff_fedemb.deployment import simulation
 from tff_fedemb.participation import check_ins
-from tff_fedemb.participation import fixed_size
-from tff_fedemb.participation import min_separation
-from tff_fedemb.participation import participation
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import planning
 from tff_fedemb.strategies import strategy as strategy_lib
@@ -87,31 +81,3 @@ def test_correlated_noise_is_that_of_the_enforced_bounds(mechanism):
   assert report.strategy_sensitivity == expected
   # One Gaussian mechanism for the whole run.
   assert report.zcdp == pytest.approx(expected**2 / 2 / 49)
-
-
-def test_bounds_that_were_not_enforced_are_refused():
-  """Thirty rounds of phones that may be back after twelve."""
-  phones = deployment.load("phones")
-  server = dataclasses.replace(phones.server, min_separation_hours=0)
-  some = simulation.Simulation(
-    dataclasses.replace(phones, server=server),
-    2_500,
-    0,
-    simulation.WorkOfRound(bytes_down=10**6, bytes_up=10**6, examples=100),
-    report_goal=100,
-    min_separation=12,
-  )
-  rounds = []
-  while len(rounds) < 30:
-    outcome = some.next_round()
-    if not outcome.abandoned:
-      rounds.append(draws.alone(np.sort(outcome.reported)))
-  enforced = check_ins.CheckIns(2_500, 100, min_separation=12)
-  traces.check(enforced, rounds)
-  for claim in (
-    fixed_size.FixedSize(2_500, 100),
-    min_separation.MinSeparation(2_500, 100),
-    dataclasses.replace(enforced, min_separation=25),
-  ):
-    with pytest.raises(participation.ClaimError):
-      traces.check(claim, rounds)

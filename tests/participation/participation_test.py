@@ -75,8 +75,10 @@ def test_rounds_are_a_function_of_key_and_round(name):
     clients = _create(name, 40, 4, 2).sample(round_num, key=key)
     return [client.tolist() for client in clients]
 
-  assert sample(1, 7) == sample(1, 7)
-  assert sample(1, 7) != sample(1, 8)
+  first = sample(1, 7)
+  assert sample(1, 8) != first
+  # A resumed run draws what the uninterrupted one would have drawn.
+  assert sample(1, 7) == first
   assert sample(1, 7) != sample(2, 7)
 
 
@@ -148,10 +150,9 @@ def test_a_stream_is_philox_under_a_derived_key():
   )
 
 
-@pytest.mark.parametrize("name", ["min_separation", "random_allocation"])
-def test_ten_million_users_need_no_strings(name):
+def test_ten_million_users_need_no_strings():
   people = population.Population(10_000_000, lambda slot: f"u{slot:08}")
-  claim = _create(name, len(people), 8, 4)
+  claim = _create("min_separation", len(people), 8, 4)
   ids = people.client_ids(claim.sample(0, key=0))
   users = [u for client_id in ids for u in population.user_ids_of(client_id)]
   assert len(set(users)) == len(users)

@@ -7,7 +7,6 @@ import dp_accounting
 import numpy as np
 import pytest
 
-from tests.privacy import gaussian
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import poisson
@@ -107,14 +106,6 @@ def test_rdp_of_the_plain_gaussian_in_closed_form(noise_multiplier, rounds):
   epsilon = _epsilon(poisson.Poisson(100, 100), noise_multiplier, rounds)
   # The accountant's own grid of orders differs at a few places.
   assert epsilon == pytest.approx(expected, rel=2e-3)
-
-
-@pytest.mark.parametrize(("noise_multiplier", "rounds"), [(1.0, 1), (4.0, 25)])
-def test_pld_of_the_plain_gaussian_is_exact(noise_multiplier, rounds):
-  """T rounds at z are one at z / sqrt(T), whose delta is known exactly."""
-  epsilon = _epsilon(poisson.Poisson(100, 100), noise_multiplier, rounds, "pld")
-  mu = math.sqrt(rounds) / noise_multiplier
-  assert gaussian.exact_delta(epsilon, mu) == pytest.approx(1e-5, rel=2e-3)
 
 
 def test_fixed_size_of_everybody_is_the_gaussian_at_half_the_noise():
