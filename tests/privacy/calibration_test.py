@@ -218,6 +218,10 @@ _PASSES = {"kind": "min_separation"}
       {"kind": "poisson", "accountant": "pld"},
       *(4.0, 99.0, "noise_multiplier", "must be in .*50., found 99"),
     ),
+    (
+      {"kind": "poisson", "accountant": None},
+      *(4.0, 1.0, "noise_multiplier", "accountants must be one"),
+    ),
     # All users have 2e-4; a single client would have 1e-8.
     (_POISSON, 2e-6, 1.0, "users_per_round", "target_epsilon must be at least"),
     (

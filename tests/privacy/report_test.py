@@ -28,20 +28,16 @@ def _report(claim, *history, delta=1e-5, accountants=None):
   )
 
 
-@pytest.mark.parametrize("virtual", [None, math.inf])
-def test_report_survives_json(virtual):
+def test_report_as_json():
   report = dataclasses.replace(
     _report(_FIXED_SIZE, (_FOUR, 3)),
     epsilon=math.inf,
     epsilon_by_accountant={"rdp": math.inf},
-    unit_is_virtual_client_epsilon=virtual,
-    zcdp=virtual,
     warnings=("words",),
   )
-  values = report.to_json()
-  assert values["epsilon"] == "inf"
-  text = json.dumps(values, allow_nan=False)
-  assert report_lib.PrivacyReport.from_json(json.loads(text)) == report
+  values = json.loads(json.dumps(report.to_json(), allow_nan=False))
+  assert values["epsilon"] == values["epsilon_by_accountant"]["rdp"] == "inf"
+  assert values["warnings"] == ["words"]
 
 
 def test_report_of_single_user_poisson():

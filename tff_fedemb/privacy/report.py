@@ -17,6 +17,7 @@ from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import monte_carlo
+from tff_fedemb.privacy import random_allocation
 
 UNIT = "user"
 _RELEASED = "every round's model (all iterates)"
@@ -136,11 +137,6 @@ class PrivacyReport:
   def to_json(self) -> dict[str, Any]:
     """Returns a dictionary that JSON can hold, infinity as "inf"."""
     return json_safe(dataclasses.asdict(self))
-
-  @classmethod
-  def from_json(cls, values: Mapping[str, Any]) -> "PrivacyReport":
-    """Inverse of `to_json`."""
-    return cls(**{name: _from_json(value) for name, value in values.items()})
 
 
 # A report takes these over from the participation.
@@ -306,9 +302,10 @@ def _mechanism_in_words(
   else:
     how = f", amplified by the sampling; {given}"
   text = f"{rows}. {change}{how}: {listed or 'no event'}."
-  if report.accountant == "allocation" and events:
-    bracket = dataclasses.replace(account, accountants=("allocation",))
-    (low,) = epsilon_lib.epsilon_by_accountant(bracket, is_upper=False).values()
+  if report.accountant == "allocation" and 0.0 < report.epsilon < math.inf:
+    low = random_allocation.bound_epsilon(
+      tuple(events), account.delta, is_upper=False
+    )
     text += f" No epsilon below {low:.4g} is true of them."
   return text
 
@@ -367,12 +364,3 @@ def json_safe(value: Any) -> Any:
   if isinstance(value, float) and math.isinf(value):
     return "inf" if value > 0 else "-inf"
   return value
-
-
-def _from_json(value: Any) -> Any:
-  """Inverse of `json_safe` for what a report holds."""
-  if isinstance(value, Mapping):
-    return {key: _from_json(item) for key, item in value.items()}
-  if isinstance(value, list):
-    return tuple(value)
-  return math.inf if value == "inf" else value
