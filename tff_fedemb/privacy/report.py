@@ -267,41 +267,32 @@ def _mechanism_in_words(
     listed += f" + {len(events) - 3} more"
   claim, of_strategy = account.participation, report.strategy_sensitivity
   sensitivity = f"{report.sensitivity_in_clip_norms:g}"
-  rows = "The noise is fresh in every round, of standard deviation z x C"
+  rows, given = "The noise is fresh in every round", f"z / {sensitivity}"
+  how = "each of which costs"
+  if claim.is_sampled:
+    how = "each of them amplified by the sampling"
   if of_strategy is not None:
     rows = (
-      "The noise of all rounds is S^-1 Z, where the rows of Z are independent, "
-      "of standard deviation z x C, and S is the "
-      f"{account.noises[0].strategy.name} strategy matrix"
+      "The noise of all rounds is S^-1 Z, S being the"
+      f" {account.noises[0].strategy.name} strategy matrix and the rows of Z"
+      " independent"
     )
-  change = (
-    "One user changes the sum of a round that they are in by at most"
-    f" {sensitivity} C"
-  )
-  at_most = f", and is in at most {report.max_participations:,} rounds"
-  given = f"the accountant is given z / {sensitivity}"
+    given = f"z / ({sensitivity} x {of_strategy:.6g})"
+    how = f"by which S times the sums changes at most {of_strategy:.6g} times"
+    if claim.is_sampled:
+      how = f"no two of which S mixes: {how}, amplified by the sampling"
   if claim.is_mixture:
     how = (
-      f"{at_most}, which were drawn in secret and hang together: the whole run"
-      f" is a mixture over all that they can be, and {given}"
+      "which were drawn in secret and hang together: the whole run is a mixture"
+      " over all that they can be"
     )
-  elif of_strategy is not None:
-    by_which, often = ", by which", "once for the whole run"
-    if claim.is_sampled:
-      by_which = ", no two of which S mixes: by each of them"
-      often = "amplified by the sampling, for each"
-    how = (
-      f"{at_most}{by_which} S times the sums changes by at most"
-      f" {of_strategy:.6g} times as much: the accountant is given z /"
-      f" ({sensitivity} x {of_strategy:.6g}), {often}"
-    )
-  elif not claim.is_sampled:
-    how = f"{at_most}, each of which costs; {given}"
-  elif report.max_participations < report.rounds:
-    how = f"{at_most}, each of them amplified by the sampling; {given}"
-  else:
-    how = f", amplified by the sampling; {given}"
-  text = f"{rows}. {change}{how}: {listed or 'no event'}."
+    given = f"z / {sensitivity}"
+  text = (
+    f"{rows}, of standard deviation z x C. One user changes the sum of a round"
+    f" by at most {sensitivity} C, and is in at most"
+    f" {report.max_participations:,} rounds, {how}. The accountant is given"
+    f" {given}: {listed or 'no event'}."
+  )
   if report.accountant == "allocation" and 0.0 < report.epsilon < math.inf:
     low = random_allocation.bound_epsilon(
       tuple(events), account.delta, is_upper=False
