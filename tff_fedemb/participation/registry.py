@@ -1,6 +1,7 @@
 """Participations by name."""
 
 import functools
+from typing import Any
 
 from tff_fedemb import config
 from tff_fedemb import registry
@@ -15,22 +16,19 @@ from tff_fedemb.participation import poisson
 from tff_fedemb.participation import random_allocation
 
 # A new way to take part is one class and one line here.
-_CLASSES: tuple[type[participation.Participation], ...] = (
-  poisson.Poisson,
-  cyclic_poisson.CyclicPoisson,
-  random_allocation.RandomAllocation,
-  b_min_sep.BMinSep,
-  balls_in_bins.BallsInBins,
-  fixed_size.FixedSize,
-  min_separation.MinSeparation,
-  check_ins.CheckIns,
-)
-PARTICIPATIONS: registry.Registry[participation.Participation] = (
-  registry.Registry(
-    participation.Participation,
-    {each.name: each for each in _CLASSES},
-    kind="participation",
-  )
+PARTICIPATIONS: registry.Registry[Any] = registry.Registry(
+  participation.Participation,
+  {
+    "poisson": poisson.Poisson,
+    "cyclic_poisson": cyclic_poisson.CyclicPoisson,
+    "random_allocation": random_allocation.RandomAllocation,
+    "b_min_sep": b_min_sep.BMinSep,
+    "balls_in_bins": balls_in_bins.BallsInBins,
+    "fixed_size": fixed_size.FixedSize,
+    "min_separation": min_separation.MinSeparation,
+    "check_ins": check_ins.CheckIns,
+  },
+  kind="participation",
 )
 create_participation = PARTICIPATIONS.create
 to_json = functools.partial(config.part_to_json, registry=PARTICIPATIONS)

@@ -244,8 +244,7 @@ def check_noise(
           " for sampling to amplify",
           num_bands,
         )
-    if checks.check_integer("count", count, minimum=0):
-      noises.append((noise, count))
+    noises.append((noise, count))
   different = {noise for noise, _ in noises}
   if len(different) > 1 and any(noise.strategy for noise in different):
     raise ValueError(
@@ -415,8 +414,6 @@ def strategy_sensitivity(
   for event, _ in mechanism_counts:
     strategy = noise_of(event).strategy
     if strategy is not None:
-      if not rounds:
-        return 0.0
       schedule = schedule_of(participation, rounds)
       if participation.is_sampled and not participation.is_mixture:
         schedule = dataclasses.replace(schedule, max_participations=1)

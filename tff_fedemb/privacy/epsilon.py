@@ -173,8 +173,7 @@ def _compose(
         f"event must be supported by the {accountant!r} accountant under "
         f"{neighboring_relation}, found {event!r}."
       )
-    if count:
-      composed.compose(event, count)
+    composed.compose(event, count)
   return composed
 
 

@@ -57,7 +57,7 @@ _CHECKED = "The trace of the run does not refute this."
 _UNCHECKED = "No trace of a run was checked for this."
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PrivacyReport:
   """What a run protects, what that cost, and under which assumptions.
 
@@ -110,7 +110,7 @@ class PrivacyReport:
 
   epsilon: float
   delta: float
-  unit: str
+  unit: str = UNIT
   neighboring_relation: str
   sampling: str
   accountant: str
@@ -129,9 +129,9 @@ class PrivacyReport:
   epsilon_with_secret_sampling: float | None
   strategy_sensitivity: float | None
   participation_checked: str | None
-  released: str
-  not_covered: tuple[str, ...]
-  statement: str
+  released: str = _RELEASED
+  not_covered: tuple[str, ...] = _NOT_COVERED
+  statement: str = ""
   warnings: tuple[str, ...]
 
   def to_json(self) -> dict[str, Any]:
@@ -174,7 +174,6 @@ def create_report(
   report = PrivacyReport(
     epsilon=whole.epsilon,
     delta=account.delta,
-    unit=UNIT,
     neighboring_relation=claim.neighboring_relation_in_words,
     accountant=whole.accountant,
     epsilon_by_accountant=whole.by_accountant,
@@ -187,9 +186,6 @@ def create_report(
     epsilon_with_secret_sampling=epsilon_lib.with_secret_schedule(account),
     strategy_sensitivity=composition.strategy_sensitivity(*account.run),
     participation_checked=None if observed is None else observed.in_words,
-    released=_RELEASED,
-    not_covered=_NOT_COVERED,
-    statement="",
     warnings=(
       *warnings_of_all(claim, account.delta, whole.epsilon),
       *_warnings_of_run(account, whole),
