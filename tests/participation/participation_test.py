@@ -8,6 +8,7 @@ import dp_accounting
 import numpy as np
 import pytest
 
+from tests.data import traces
 from tests.participation import draws
 from tff_fedemb.data import population
 from tff_fedemb.participation import b_min_sep
@@ -47,7 +48,10 @@ def _create(name, num_users, clients_per_round, users_per_client=1):
 @pytest.mark.parametrize("users_per_client", [1, 3])
 def test_a_user_is_in_one_virtual_client_at_most(name, users_per_client):
   claim = _create(name, 100, 10, users_per_client)
-  for clients in draws.draw(claim, 50):
+  rounds = draws.draw(claim, 50)
+  traces.check(claim, rounds)
+  traces.check(claim.with_known_schedule(), rounds)
+  for clients in rounds:
     slots = np.concatenate(clients)
     assert np.unique(slots).size == slots.size
     assert slots.min() >= 0

@@ -46,14 +46,6 @@ def test_the_noise_is_divided_by_the_sensitivity_once():
 
 @pytest.mark.parametrize(
   "event",
-  [dp_accounting.GaussianDpEvent(0.0), dp_accounting.NonPrivateDpEvent()],
-)
-def test_no_noise_is_not_private(event):
-  assert _round_event(event, _POISSON) == dp_accounting.NonPrivateDpEvent()
-
-
-@pytest.mark.parametrize(
-  "event",
   [
     dp_accounting.LaplaceDpEvent(1.0),
     dp_accounting.PoissonSampledDpEvent(0.1, _GAUSSIAN),

@@ -89,25 +89,6 @@ def test_the_limits_of_noise_have_an_epsilon(accountant, noise_multiplier):
   assert 0 < epsilon < math.inf
 
 
-@pytest.mark.parametrize(
-  ("noise_multiplier", "rounds"), [(1.0, 1), (20.0, 1_000)]
-)
-def test_rdp_of_the_plain_gaussian_in_closed_form(noise_multiplier, rounds):
-  """Every user takes part: rho = T / (2 z^2), best order over a fine grid."""
-  delta = 1e-5
-  orders = np.concatenate(
-    [np.arange(11, 109) / 10.0, np.arange(11, 64), [128, 256, 512, 1024]]
-  )
-  expected = np.min(
-    rounds * orders / (2 * noise_multiplier**2)
-    + np.log1p(-1 / orders)
-    - np.log(delta * orders) / (orders - 1)
-  )
-  epsilon = _epsilon(poisson.Poisson(100, 100), noise_multiplier, rounds)
-  # The accountant's own grid of orders differs at a few places.
-  assert epsilon == pytest.approx(expected, rel=2e-3)
-
-
 def test_fixed_size_of_everybody_is_the_gaussian_at_half_the_noise():
   assert _epsilon(fixed_size.FixedSize(50, 50), 2.0, 3) == pytest.approx(
     _epsilon(poisson.Poisson(50, 50), 1.0, 3), rel=1e-12

@@ -57,16 +57,14 @@ def test_amplification_of_correlated_noise(mechanism, kind):
     mechanism, _claim("min_separation"), 40, 4.0, 1e-5
   )
   ledger = ledger_lib.Ledger(_claim(kind), delta=1e-5)
-  with pytest.raises(ValueError) as of_run:
+  message = (
+    f"participation must be min_separation with mechanism {mechanism}, .*"
+    f" amplification by sampling assumes fresh noise .* found {kind}."
+  )
+  with pytest.raises(ValueError, match=message):
     ledger.with_rounds(plan.event)
-  with pytest.raises(ValueError) as of_plan:
+  with pytest.raises(ValueError, match=message):
     planning.create_plan(mechanism, _claim(kind), 40, 4.0, 1e-5)
-  for caught in (of_run, of_plan):
-    message = str(caught.value)
-    assert message.startswith("participation must be min_separation")
-    assert mechanism in message
-    assert "amplification by sampling assumes fresh noise" in message
-    assert message.endswith(f"found {kind}.")
 
 
 @pytest.mark.parametrize(
