@@ -26,8 +26,8 @@ class CorrelatedConfig(mechanism.MechanismConfig):
   Attributes:
     noise_seed: For tests: seed of the noise, shared by all runs, which voids
       privacy. None: from the operating system, secret.
-    next_noise_fn: A `correlated_query.NextNoise` of the matrix C, which it
-      takes first.
+    next_noise_fn: Function of the matrix C and the arguments of a
+      `correlated_query.NextNoise`.
   """
 
   next_noise_fn: ClassVar[Callable[..., Any]]

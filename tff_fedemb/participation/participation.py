@@ -85,20 +85,21 @@ class Participation(config.Config, abc.ABC):
   `sensitivity_in_clip_norms`.
 
   Attributes:
-    name: What it is called in a ledger and on a command line.
-    field_of_bands: Which says how far apart users are, where they are as far
-      apart as a matrix has bands; None where that follows from the rest.
-    is_for_bands: Whether it is another one's for independent noise.
-    is_servers_choice: Whether a server that draws users has good reason to draw
-      them so.
-    regrouped_in_every: When users of a virtual client meet other ones: "round"
-      or "pass".
-    default_in_words: What a separation that was not given does; None where
-      nothing needs to be said of it.
-    drawn_by: Facts that users are drawn by in secret, and that are public.
-    num_users: Users; None until a task has said how many it has: `for_users`.
-    users_per_round: Users of a round: exact, expected or at most.
-    users_per_client: Users merged in a virtual client.
+    name: Name in a ledger and on a command line.
+    field_of_bands: Field that sets how far apart a user's rounds are, where
+      that is as many rounds as a matrix has bands; None without one.
+    is_for_bands: Whether another participation is this one with independent
+      noise.
+    is_servers_choice: Whether a server that draws users has reason to choose
+      it.
+    regrouped_in_every: Interval at which virtual clients get other users:
+      "round" or "pass".
+    default_in_words: Effect of a separation that is not given; None where it
+      needs no words.
+    drawn_by: Public facts that a secret draw depends on.
+    num_users: Number of users; None until a task has set it (`for_users`).
+    users_per_round: Number of users of a round: exact, expected or at most.
+    users_per_client: Number of users merged in a virtual client.
   """
 
   name: ClassVar[str]
@@ -144,11 +145,11 @@ class Participation(config.Config, abc.ABC):
   @property
   @abc.abstractmethod
   def accountants(self) -> tuple[str, ...]:
-    """Names of those that give a valid epsilon, cheapest first."""
+    """Names of the accountants with a valid epsilon, cheapest first."""
 
   @property
   def further_accountants(self) -> tuple[str, ...]:
-    """Names of those that do so as well, and are not asked unless named."""
+    """Names of other valid accountants, which are asked only by name."""
     return ()
 
   @property
@@ -163,17 +164,17 @@ class Participation(config.Config, abc.ABC):
 
   @property
   def is_drawn_once(self) -> bool:
-    """Whether they are so for the whole run, and not anew for every round."""
+    """Whether users are drawn once for the whole run, not for every round."""
     return False
 
   @property
   def is_mixture(self) -> bool:
-    """Whether a user's rounds hang together: the whole run is one event."""
+    """Whether a user's rounds depend on each other: the run is one event."""
     return "monte_carlo" in self.accountants
 
   @property
   def clients_per_round(self) -> int:
-    """Virtual clients of a round; of users on their own, their number."""
+    """Number of virtual clients of a round."""
     return max(round(self.users_per_round / self.users_per_client), 1)
 
   @property
@@ -287,7 +288,7 @@ class Participation(config.Config, abc.ABC):
   def select_accountants(
     self, names: Iterable[str] | None = None
   ) -> tuple[str, ...]:
-    """Returns the named accountants (all of its own if None), cheapest first.
+    """Returns the named accountants (its own if None), cheapest first.
 
     Raises:
       errors.FieldError: If there is none, or one does not give a valid epsilon.

@@ -83,7 +83,7 @@ class Plan(config.Config):
 
   @property
   def name(self) -> str:
-    """The mechanism's."""
+    """Name of the mechanism."""
     return aggregators.AGGREGATORS.name_of(self.mechanism)
 
   @property
