@@ -212,7 +212,6 @@ _PASSES = {"kind": "min_separation"}
 @pytest.mark.parametrize(
   ("options", "noise_multiplier", "target", "solve_for", "message"),
   [
-    ({}, 4.0, 1.0, "delta", "solve_for must be one of .* found 'delta'"),
     ({}, 0.0, 1.0, "num_users", "noise_multiplier must be positive to solve"),
     (
       {"kind": "poisson", "accountant": "pld"},

@@ -11,7 +11,6 @@ import math
 from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.participation import cyclic_poisson
-from tff_fedemb.participation import participation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,8 +46,6 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
   field_of_bands = None  # There are as many bins as can be.
   drawn_by = "the number of slots, the number of bins and the probability"
   secret_accountants = ("monte_carlo", "allocation")
-  # A user's rounds hang together: no round has an event of its own.
-  sampled_event = participation.Participation.sampled_event
 
   def settle(self) -> None:
     bins = max(math.floor(self.num_users / self.users_per_round), 1)

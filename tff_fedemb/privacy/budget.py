@@ -157,33 +157,6 @@ class Budget(config.Config):
     """Epsilon of all runs that were charged."""
     return compose([each.ledger for each in self.charges], self.delta)
 
-  def with_charge(self, charge: Charge, *, users: str | None) -> Budget:
-    """Returns the budget with a run charged, in place of its earlier charge.
-
-    Args:
-      charge: What the run may cost.
-      users: Digest of the identifiers of its users, if it is known.
-
-    Raises:
-      errors.FieldError: If it is on other users.
-    """
-    found = charge.ledger.participation.num_users
-    if found != self.num_users:
-      raise errors.FieldError(
-        "privacy_budget",
-        f"be one of a population of {found:,} users, as the run's is",
-        f"one of {self.num_users:,}",
-      )
-    if users and self.users not in (None, users):
-      raise errors.FieldError(
-        "privacy_budget",
-        "be one of the users of this run",
-        "one that runs on other users were charged to",
-      )
-    others = [each for each in self.charges if each.id != charge.id]
-    charges = (*others, charge)
-    return dataclasses.replace(self, users=users or self.users, charges=charges)
-
   def to_json(self) -> dict[str, Any]:
     return {
       "format": _FORMAT,
@@ -249,8 +222,24 @@ def read(path: str | os.PathLike[str]) -> Budget:
 
 def _add(path: pathlib.Path, charge: Charge, users: str | None) -> Budget:
   """Returns a budget with a charge, if that may be added."""
-  before = read(path)
-  after = before.with_charge(charge, users=users)
+  before, num_users = read(path), charge.ledger.participation.num_users
+  if num_users != before.num_users:
+    raise errors.FieldError(
+      "privacy_budget",
+      f"be one of a population of {num_users:,} users, as the run's is",
+      f"one of {before.num_users:,}",
+    )
+  if users and before.users not in (None, users):
+    raise errors.FieldError(
+      "privacy_budget",
+      "be one of the users of this run",
+      "one that runs on other users were charged to",
+    )
+  # In place of its earlier charge.
+  others = [each for each in before.charges if each.id != charge.id]
+  after = dataclasses.replace(
+    before, users=users or before.users, charges=(*others, charge)
+  )
   if not charge.is_finished and after.spent > after.epsilon * (1.0 + _ROUNDING):
     raise errors.FieldError(
       "privacy_budget",

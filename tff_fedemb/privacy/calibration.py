@@ -136,7 +136,6 @@ def calibrate(
     errors.FieldError: If a value is out of its range, or the target out of
       reach.
   """
-  checks.check_choice("solve_for", solve_for, SOLVE_FOR)
   is_noise = solve_for == "noise_multiplier"
   if len(plan.accountants) != 1:
     raise errors.FieldError(

@@ -106,8 +106,6 @@ class Account(config.Config):
     super().__post_init__()
     accountants = self.participation.select_accountants(self.accountants)
     object.__setattr__(self, "accountants", accountants)
-    for _, count in self.history:
-      checks.check_integer("count", count, minimum=1)
     # Refused now rather than hours later, when an epsilon is wanted.
     check_noise(*self.run)
 
@@ -148,7 +146,6 @@ def run_again(
     mechanism_event: What one run releases, with noise of its own.
     times: Runs, at least 1.
   """
-  checks.check_integer("times", times, minimum=1)
   if times == 1 or not noise_of(mechanism_event).multiplier:
     return mechanism_event
   return dp_accounting.SelfComposedDpEvent(mechanism_event, times)
