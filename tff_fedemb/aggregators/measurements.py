@@ -98,7 +98,7 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
       round_num=np.int32(0), clip_norm=np.float32(self.clip_norm)
     )
     schedule_type = tff.to_type(
-      collections.OrderedDict((k, v.dtype.type) for k, v in first.items())
+      collections.OrderedDict(round_num=np.int32, clip_norm=np.float32)
     )
 
     @tff.tensorflow.computation(value_type, schedule_type)
