@@ -71,6 +71,12 @@ def test_number_of_trials_has_the_probabilities_accounted_for(shape, success):
   assert stats.chisquare(counts, expected).pvalue > _FALSE_ALARM_RATE
 
 
+def test_mean_of_one_is_a_single_trial():
+  selection = tuning.RepeatAndSelect(1, 0.5)
+  generator = np.random.default_rng(0)
+  assert {selection.draw_num_trials(generator) for _ in range(100)} == {1}
+
+
 def _trial(claim, history=_GAUSSIAN, delta=_DELTA):
   return ledger_lib.Ledger(
     claim, delta=delta, accountants=("rdp",), history=history
