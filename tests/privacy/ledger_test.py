@@ -13,7 +13,6 @@ from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import poisson
 from tff_fedemb.privacy import composition
-from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 
 _ONE = dp_accounting.GaussianDpEvent(1.0)
@@ -191,11 +190,3 @@ def test_tightest_epsilon_is_that_of_the_report_to_the_digit(
   if participation is _POISSON:
     # So are the curves over rounds.
     assert ledger.epsilon(report.accountant) == report.epsilon
-
-
-def test_tightest_epsilon_does_without_pld_where_it_is_exact(monkeypatch):
-  ledger = _ledger(*[_ONE] * 300, participation=_MIN_SEPARATION)
-  report = ledger.report()
-  assert ledger.accountants == ("rdp", "pld", "gaussian")
-  monkeypatch.delitem(epsilon_lib._ACCOUNTANTS, "pld")
-  assert ledger.tightest_epsilon() == pytest.approx(report.epsilon, rel=1e-9)

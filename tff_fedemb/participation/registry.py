@@ -16,18 +16,19 @@ from tff_fedemb.participation import poisson
 from tff_fedemb.participation import random_allocation
 
 # A new way to take part is one class and one line here.
+_CLASSES: tuple[Any, ...] = (
+  poisson.Poisson,
+  cyclic_poisson.CyclicPoisson,
+  random_allocation.RandomAllocation,
+  b_min_sep.BMinSep,
+  balls_in_bins.BallsInBins,
+  fixed_size.FixedSize,
+  min_separation.MinSeparation,
+  check_ins.CheckIns,
+)
 PARTICIPATIONS: registry.Registry[Any] = registry.Registry(
   participation.Participation,
-  {
-    "poisson": poisson.Poisson,
-    "cyclic_poisson": cyclic_poisson.CyclicPoisson,
-    "random_allocation": random_allocation.RandomAllocation,
-    "b_min_sep": b_min_sep.BMinSep,
-    "balls_in_bins": balls_in_bins.BallsInBins,
-    "fixed_size": fixed_size.FixedSize,
-    "min_separation": min_separation.MinSeparation,
-    "check_ins": check_ins.CheckIns,
-  },
+  {each.name: each for each in _CLASSES},
   kind="participation",
 )
 create_participation = PARTICIPATIONS.create

@@ -21,6 +21,7 @@ import dp_accounting
 import numpy as np
 import numpy.typing as npt
 from scipy import optimize
+from scipy import special
 
 from tff_fedemb.participation import random_allocation
 from tff_fedemb.privacy import composition
@@ -221,10 +222,7 @@ def lower_area(scores: scores_lib.Scores, significance: float) -> float:
     return math.exp(-limit)
 
   def excess(true_area: float) -> float:
-    return (
-      area * math.log(area / true_area)
-      + (1.0 - area) * math.log((1.0 - area) / (1.0 - true_area))
-      - limit
-    )
+    entropy = special.rel_entr(area, true_area)
+    return entropy + special.rel_entr(1.0 - area, 1.0 - true_area) - limit
 
   return float(optimize.brentq(excess, 1e-12, area))
