@@ -1,7 +1,6 @@
 """Participations by name."""
 
 import functools
-from typing import Any
 
 from tff_fedemb import config
 from tff_fedemb import registry
@@ -16,7 +15,7 @@ from tff_fedemb.participation import poisson
 from tff_fedemb.participation import random_allocation
 
 # A new way to take part is one class and one line here.
-_CLASSES: tuple[Any, ...] = (
+_CLASSES: tuple[type[participation.Participation], ...] = (
   poisson.Poisson,
   cyclic_poisson.CyclicPoisson,
   random_allocation.RandomAllocation,
@@ -26,10 +25,12 @@ _CLASSES: tuple[Any, ...] = (
   min_separation.MinSeparation,
   check_ins.CheckIns,
 )
-PARTICIPATIONS: registry.Registry[Any] = registry.Registry(
-  participation.Participation,
-  {each.name: each for each in _CLASSES},
-  kind="participation",
+PARTICIPATIONS: registry.Registry[participation.Participation] = (
+  registry.Registry(
+    participation.Participation,
+    {each.name: each for each in _CLASSES},
+    kind="participation",
+  )
 )
 create_participation = PARTICIPATIONS.create
 to_json = functools.partial(config.part_to_json, registry=PARTICIPATIONS)
