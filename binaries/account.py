@@ -341,7 +341,7 @@ class _Account:
         else None
       ),
     )
-    return found.to_json(), found.to_text()
+    return account_output.tell_extrapolation(found)
 
   def _optimize(self, config: AccountConfig) -> _Answer:
     self._require(
@@ -387,8 +387,7 @@ class _Account:
     return found.to_json(), found.to_text()
 
   def _table(self, unused_config: AccountConfig) -> _Answer:
-    rows = published.compute_table()
-    return {"rows": [row.to_json() for row in rows]}, published.to_text(rows)
+    return account_output.tell_table(published.compute_table())
 
 
 def main(argv: Sequence[str]) -> None:

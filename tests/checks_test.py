@@ -21,12 +21,6 @@ def test_noise_multipliers_out_of_range(value):
     checks.check_noise_multiplier(value)
 
 
-def test_number_of_rounds():
-  assert checks.check_rounds(10**9, minimum=1) == 10**9
-  with pytest.raises(ValueError, match="rounds must be at most 1,000,000,000"):
-    checks.check_rounds(10**23, minimum=1)
-
-
 def test_infinity_is_a_number_where_it_is_the_maximum():
   options = {"above": 0, "maximum": math.inf}
   assert checks.check_number("epsilon", math.inf, **options) == math.inf

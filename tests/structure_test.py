@@ -56,11 +56,11 @@ _TESTED_THROUGH = {
     f"tff_fedemb.algorithms.{name}": "tests/algorithms/contrastive_test.py"
     for name in ("algorithm", "centralized")
   },
-  "tff_fedemb.participation.sampled": "tests/data/participation_check_test.py",
   # Needs torch and pfl, which are not installed here: no test runs it.
   "benchmarks.pfl_round": "tests/binaries/benchmark_test.py",
   "benchmarks.worker": "tests/benchmarks/results_test.py",
   "binaries.benchmark_features": "tests/binaries/benchmark_test.py",
+  "binaries.choice_flags": "tests/binaries/mistakes_test.py",
   "binaries.flag_help": "tests/binaries/command_line_test.py",
   "binaries.evaluate": "tests/serving/evaluate_test.py",
   "binaries.export": "tests/serving/lite_export_test.py",

@@ -176,11 +176,6 @@ def check_noise_multiplier(noise_multiplier: Any) -> float:
   return float(noise_multiplier)
 
 
-def check_rounds(rounds: Any, *, minimum: int) -> int:
-  """As `check_integer`, and at most `MAX_ROUNDS`."""
-  return check_integer("rounds", rounds, minimum=minimum, maximum=MAX_ROUNDS)
-
-
 def count_in_words(number: float) -> str:
   """Returns a count with thousands separated, such as '131,072' or '489.66'."""
   return f"{int(number) if number == int(number) else round(number, 2):,}"

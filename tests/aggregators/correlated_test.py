@@ -1,6 +1,7 @@
 """Tests of noise that follows a recurrence."""
 
 import collections
+import functools
 
 import numpy as np
 import pytest
@@ -16,71 +17,46 @@ from tff_fedemb.aggregators import correlated_query
 from tff_fedemb.strategies import banded as banded_strategy
 from tff_fedemb.strategies import blt as blt_strategy
 
-_ROUNDS = 12
+_ROUNDS = 800
 _BLT = blt_strategy.BltStrategy(decays=(0.9, 0.4), weights=(0.25, 0.35))
 # With a sign that is not the others', and an inverse that dies out.
-_COLUMN = (1.0, 0.5, 0.375, -0.1)
-
-
-def _unroll(recurrence, fresh):
-  """Noise of all rounds from rows of Z."""
-  buffers = tf.zeros([recurrence.num_buffers, *fresh.shape[1:]])
-  rows = []
-  for row in fresh:
-    noise, buffers = recurrence.next(buffers, tf.constant(row, tf.float32))
-    assert buffers.shape[0] == recurrence.num_buffers
-    rows.append(noise.numpy())
-  return np.array(rows)
+_BANDED = banded_strategy.BandedToeplitzStrategy((1.0, 0.5, 0.375, -0.1))
 
 
 @pytest.mark.parametrize(
-  ("recurrence", "matrix"),
+  ("next_noise", "strategy", "column"),
   [
     (
-      blt.BltRecurrence(_BLT),
-      noise_theory.blt_matrix(_BLT.decays, _BLT.weights, _ROUNDS),
+      *(blt.next_noise, _BLT),
+      noise_theory.blt_matrix(_BLT.decays, _BLT.weights, _ROUNDS)[:, 0],
     ),
+    (banded.next_noise, _BANDED, _BANDED.coefficients),
     (
-      banded.BandedRecurrence(banded_strategy.BandedToeplitzStrategy(_COLUMN)),
-      noise_theory.toeplitz_matrix(_COLUMN, _ROUNDS),
-    ),
-    (
-      banded.BandedRecurrence(banded_strategy.BandedToeplitzStrategy((1.0,))),
-      np.eye(_ROUNDS),
+      *(banded.next_noise, banded_strategy.BandedToeplitzStrategy((1.0,))),
+      (1.0,),
     ),
   ],
   ids=["blt", "banded", "one_band"],
 )
 @pytest.mark.parametrize("shape", [(), (2, 3)])
-def test_recurrence_is_the_inverse_matrix(recurrence, matrix, shape):
+def test_recurrence_is_the_inverse_matrix(next_noise, strategy, column, shape):
+  """In float32 over a long run, against a filter in float64."""
   fresh = np.random.default_rng(0).normal(size=[_ROUNDS, *shape])
-  np.testing.assert_allclose(
-    np.tensordot(matrix, _unroll(recurrence, fresh), 1),
-    fresh,
-    rtol=1e-5,
-    atol=1e-5,
-  )
-
-
-def test_rounding_does_not_build_up_over_a_long_run():
-  # 800 rounds in float32 against a filter in float64.
-  rounds = 800
-  fresh = np.random.default_rng(0).normal(size=rounds)
-  for recurrence, column in (
-    (blt.BltRecurrence(_BLT), _BLT.first_column(rounds)),
-    (
-      banded.BandedRecurrence(banded_strategy.BandedToeplitzStrategy(_COLUMN)),
-      np.array(_COLUMN),
-    ),
-  ):
-    exact = signal.lfilter([1.0], column, fresh)
-    np.testing.assert_allclose(_unroll(recurrence, fresh), exact, atol=1e-4)
+  num_buffers = strategy.model_copies(rounds=1)
+  buffers, rows = tf.zeros([num_buffers, *shape]), []
+  for row in fresh:
+    noise, buffers = next_noise(strategy, buffers, tf.constant(row, tf.float32))
+    assert buffers.shape[0] == num_buffers
+    rows.append(noise.numpy())
+  exact = signal.lfilter([1.0], column, fresh, axis=0)
+  np.testing.assert_allclose(rows, exact, atol=1e-4)
 
 
 def test_noise_is_added_to_the_sum():
   query = correlated_query.CorrelatedSumQuery(
-    blt.BltRecurrence(_BLT),
+    functools.partial(blt.next_noise, _BLT),
     (tf.TensorSpec([2]), tf.TensorSpec([])),
+    num_buffers=2,
     clip_norm=2.0,
     stddev=3.0,
     noise_seed=5,

@@ -3,43 +3,14 @@
 import dataclasses
 
 import dp_accounting
-import numpy as np
 import pytest
-import tensorflow_federated as tff
-import tensorflow_privacy as tfp
 
-from binaries import choice_flags
-from binaries import config_flags
 from tests.aggregators import cases
-from tests.aggregators import released
 from tff_fedemb import config
-from tff_fedemb import errors
-from tff_fedemb.aggregators import mechanism
 from tff_fedemb.aggregators import registry
 from tff_fedemb.strategies import strategy as strategy_lib
 
 _SHARED = {"clients_per_round", "clip_norm", "noise_multiplier"}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _ToyConfig(mechanism.MechanismConfig):
-  """An aggregator that is one class: clips each update twice.
-
-  Attributes:
-    of_test_bound: The first L2 norm.
-  """
-
-  of_test_bound: float = config.field(3.0, above=0)
-
-  def build_factory(self, strategy):
-    return tff.aggregators.clipping_factory(
-      self.of_test_bound, super().build_factory(strategy)
-    )
-
-  def build_query(self, specs, strategy):
-    return tfp.GaussianSumQuery(
-      self.clip_norm, self.clip_norm * self.noise_multiplier
-    )
 
 
 @pytest.mark.parametrize("name", sorted(registry.AGGREGATORS))
@@ -75,30 +46,3 @@ def test_options_and_event(name):
     if known.strategy
     else dp_accounting.GaussianDpEvent(1.5)
   )
-
-
-def test_a_new_aggregator_is_one_class_and_one_line(monkeypatch):
-  monkeypatch.setitem(registry.AGGREGATORS, "toy", _ToyConfig)
-  with config_flags.Parser(["program", "--of_test_bound=2"], "") as parser:
-    choice = choice_flags.ChoiceFlags(
-      parser, "aggregator", registry.AGGREGATORS, skip=_SHARED
-    )
-    parser.parse()
-    made = choice.create("toy", clients_per_round=4.0)
-    with pytest.raises(
-      errors.FieldError,
-      match="--of_test_bound must not be set with aggregator gaussian, which",
-    ):
-      choice.create("gaussian", clients_per_round=4.0)
-  assert made == _ToyConfig(clients_per_round=4.0, of_test_bound=2.0)
-  created = dataclasses.replace(made, noise_multiplier=1.5).create(
-    cases.SCHEDULE
-  )
-  assert created.round_event == dp_accounting.GaussianDpEvent(1.5)
-  aggregation = released.Aggregation(
-    "toy", clients_per_round=4.0, clip_norm=9.0, of_test_bound=2.0
-  )
-  rounds = aggregation.run([[np.array([8.0, 0.0, 0.0, 0.0, 0.0])]])
-  aggregation.close()
-  np.testing.assert_allclose(rounds.means, [[0.5, 0.0, 0.0, 0.0, 0.0]])
-  assert rounds.reports[0]["num_clients"] == 1

@@ -1,5 +1,7 @@
 """Tests of noise: its secret, its tails, its last digits."""
 
+import functools
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -184,8 +186,11 @@ def test_sum_and_noise_are_on_a_common_grid():
   queries = [
     secret_noise.SecretGaussianSumQuery(3.0, 1.5),
     correlated_query.CorrelatedSumQuery(
-      banded.BandedRecurrence(strategy.BandedToeplitzStrategy((1.0, 0.5))),
+      functools.partial(
+        banded.next_noise, strategy.BandedToeplitzStrategy((1.0, 0.5))
+      ),
       specs,
+      num_buffers=1,
       clip_norm=3.0,
       stddev=1.5,
     ),

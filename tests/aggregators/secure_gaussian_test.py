@@ -47,10 +47,6 @@ def test_norm_after_rounding_is_at_most_the_clip_norm(aggregation):
     assert norm == pytest.approx(_SMALLER, rel=1e-6)
 
 
-def test_margin_is_enough_for_the_largest_of_models():
-  assert np.sqrt(2.0**31) / (2**32 - 1) < 2.0**-16
-
-
 def test_updates_take_no_other_way_than_secure_sums(aggregation):
   config = registry.AGGREGATORS["secure_gaussian"](clients_per_round=_CLIENTS)
   value_type = tff.to_type([(np.float32, [7, 11])])

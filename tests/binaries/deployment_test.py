@@ -81,7 +81,7 @@ def test_a_run_under_a_deployment(data_dir, own, tmp_path):
   # The report says in words what epsilon rests on.
   statement = summary["privacy"]["statement"]
   assert "at most once in any 2 consecutive released rounds" in statement
-  assert "it is ASSUMED, and not enforced, that what data a user" in statement
+  assert "it is ASSUMED, and not enforced, that a user's data" in statement
   assert summary["privacy"]["amplification"].startswith("none: who is there")
   assert summary["privacy"]["max_participations"] == 2
   # LeNet and back in single precision.

@@ -17,7 +17,7 @@ from tests.binaries import pages
 from tests.binaries import programs
 from tff_fedemb.data import participation_trace
 from tff_fedemb.participation import cyclic_poisson
-from tff_fedemb.privacy import arithmetic
+from tff_fedemb.privacy import composition
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import model_card
 from tff_fedemb.program import release
@@ -161,7 +161,7 @@ def test_summary_plots_and_metrics_of_a_run(run_dir, summary):
   assert found["num_skipped_clients"] == 0
   assert found["secure_sums"] is None
   assert found["num_private_parameters"] == 97_408
-  round_sum = arithmetic.RoundSum(1.0, 2.0, 97_408)
+  round_sum = composition.RoundSum(1.0, 2.0, 97_408)
   assert chain_lib.Chain(run_dir).ledger.round_sum == round_sum
   assert found["wall_seconds"] > found["wall_seconds_of_rounds"] > 0
   assert found["seconds_by_part"]["rounds"] >= found["wall_seconds_of_rounds"]

@@ -45,24 +45,13 @@ def _check_against_definitions(observed, num_users, rounds):
     *(later - earlier for _, earlier, later in observed.gaps)
   ) == math.gcd(*separations)
   assert observed.min_participations == min(map(len, when))
-  groups = [[client.size for client in clients] for clients in rounds]
-  assert observed.even_rounds == tuple(
-    (sum(group), len(group))
-    for group in groups
-    if group and max(group) - min(group) <= 1
-  )
   sizes = [len(present) for present in users]
-  common = [len(a & b) for a, b in itertools.pairwise(users)]
   assert (observed.num_users, observed.num_rounds) == (num_users, len(rounds))
-  assert observed.num_participations == sum(sizes)
   assert observed.min_users_per_round == min(sizes, default=0)
   assert observed.max_users_per_round == max(sizes, default=0)
   assert observed.max_clients_per_round == max(map(len, rounds), default=0)
   assert observed.users_alone == all(
     client.size == 1 for clients in rounds for client in clients
-  )
-  assert observed.common_users == (
-    (min(common), max(common)) if common else None
   )
 
 

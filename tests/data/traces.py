@@ -24,9 +24,7 @@ def check(claim, rounds):
     participation_trace.RecordedRound.of(number, clients)
     for number, clients in enumerate(rounds)
   )
-  observed = participation_check.observe(
-    claim.num_users, recorded, lag=claim.min_separation or 1
-  )
+  observed = participation_check.observe(claim.num_users, recorded)
   claim.check_trace(observed, rounds=len(rounds))
 
 

@@ -1,7 +1,5 @@
 """Tests of b-min-sep sampling: who takes part, and what may be claimed."""
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -61,18 +59,3 @@ def test_what_is_claimed():
     errors.FieldError, match=r"min_separation must be at most .* 16.6667"
   ):
     b_min_sep.BMinSep(1_000, 60, min_separation=17)
-
-
-def test_chances_of_counts_by_all_coins():
-  claim = b_min_sep.BMinSep(10, 3, min_separation=2)
-  coin = claim.coin_probability
-  expected = np.zeros(4)
-  for wait, share in ((0, 0.7), (1, 0.3)):
-    for coins in itertools.product((0, 1), repeat=5):
-      left, count = wait, 0
-      for heads in coins:
-        count += heads and not left
-        left = heads if not left else 0
-      probability = np.prod([coin if heads else 1 - coin for heads in coins])
-      expected[count] += share * probability
-  np.testing.assert_allclose(claim.count_chances(5), expected)

@@ -2,32 +2,17 @@
 
 import dataclasses
 
-import numpy as np
 import pytest
 
+from tests.data import traces
+from tests.participation import draws
 from tff_fedemb import errors
-from tff_fedemb.data import participation_check
-from tff_fedemb.data import participation_trace
-from tff_fedemb.deployment import deployment
-from tff_fedemb.deployment import simulation
 from tff_fedemb.participation import check_ins
-from tff_fedemb.participation import participation
-from tff_fedemb.participation import registry
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import planning
 from tff_fedemb.strategies import strategy as strategy_lib
 
 _CLAIM = check_ins.CheckIns(100, 4, min_separation=3, max_participations=2)
-
-
-def _observe(*rounds, num_users=100):
-  recorded = (
-    participation_trace.RecordedRound.of(
-      number, [np.array([slot]) for slot in slots]
-    )
-    for number, slots in enumerate(rounds)
-  )
-  return participation_check.observe(num_users, recorded)
 
 
 def test_nothing_is_drawn_and_nothing_amplified():
@@ -55,24 +40,8 @@ def test_words_say_what_is_enforced_and_what_assumed():
 
 def test_rounds_within_the_bounds_are_not_refused():
   # Rounds need not reach the goal; no user needs to come.
-  observed = _observe([1, 2, 3, 4], [5], [], [1, 2, 6], [7])
-  _CLAIM.check_trace(observed, rounds=5)
-
-
-@pytest.mark.parametrize(
-  ("rounds", "message"),
-  [
-    ([[1], [2], [1], [3]], "at least 3 rounds .* user 1 is in rounds 0 and 2"),
-    (
-      [[1], [], [], [1], [], [], [1]],
-      "at most 2 participations .* user 1 has 3",
-    ),
-    ([[1, 2, 3, 4, 5]], "at most 4 users in a round were .* a round of 5"),
-  ],
-)
-def test_a_trace_beyond_a_bound_is_refused(rounds, message):
-  with pytest.raises(participation.ClaimError, match=message):
-    _CLAIM.check_trace(_observe(*rounds), rounds=len(rounds))
+  rounds = ([1, 2, 3, 4], [5], [], [1, 2, 6], [7])
+  traces.check(_CLAIM, list(map(draws.alone, rounds)))
 
 
 def _plan(mechanism, rounds=2_000, **bounds):
@@ -112,61 +81,3 @@ def test_correlated_noise_is_that_of_the_enforced_bounds(mechanism):
   assert report.strategy_sensitivity == expected
   # One Gaussian mechanism for the whole run.
   assert report.zcdp == pytest.approx(expected**2 / 2 / 49)
-
-
-@pytest.mark.parametrize(
-  ("bounds", "participations"),
-  [
-    ({}, 60),
-    ({"max_participations": 3}, 3),
-    # Every 20th of 60 rounds.
-    ({"min_separation": 20}, 3),
-    ({"min_separation": 20, "max_participations": 2}, 2),
-  ],
-)
-def test_independent_noise_is_composed_for_the_enforced_number(
-  bounds, participations
-):
-  report = planning.create_report(_plan("gaussian", 60, **bounds))
-  # A Gaussian for each round: rho = T / (2 z^2).
-  assert report.zcdp == pytest.approx(participations / 2 / 49)
-
-
-@pytest.fixture(name="played", scope="module")
-def _played():
-  """Thirty rounds of phones that may be back at once, as a trace has them."""
-  phones = deployment.load("phones")
-  server = dataclasses.replace(phones.server, min_separation_hours=0)
-  some = simulation.Simulation(
-    dataclasses.replace(phones, server=server),
-    2_500,
-    0,
-    simulation.WorkOfRound(bytes_down=10**6, bytes_up=10**6, examples=100),
-    report_goal=100,
-    min_separation=12,
-  )
-  rounds = []
-  while len(rounds) < 30:
-    outcome = some.next_round()
-    if not outcome.abandoned:
-      rounds.append(sorted(outcome.reported.tolist()))
-  return _observe(*rounds, num_users=2_500)
-
-
-@pytest.mark.parametrize(
-  ("name", "options"),
-  [
-    ("poisson", {}),
-    ("fixed_size", {}),
-    ("min_separation", {}),
-    ("check_ins", {"min_separation": 25}),
-  ],
-)
-def test_a_false_claim_is_refuted_by_the_trace(played, name, options):
-  claim = registry.create_participation(
-    name, num_users=2_500, users_per_round=100, **options
-  )
-  with pytest.raises(participation.ClaimError):
-    claim.check_trace(played, rounds=30)
-  enforced = check_ins.CheckIns(2_500, 100, min_separation=12)
-  enforced.check_trace(played, rounds=30)

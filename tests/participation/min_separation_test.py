@@ -85,13 +85,6 @@ def test_min_separation_is_no_larger_than_asked():
   assert np.bincount(windows[0]).tolist() == [16, 16, 8]
 
 
-def test_largest_separation_is_the_default_and_fixes_the_rounds():
-  claim = _create(22, 2, 2)
-  assert claim.min_separation == claim.rounds_per_pass == 6
-  rounds, _ = _passes(claim, 5)
-  assert np.all(np.diff(rounds, axis=0) == 6)
-
-
 def test_virtual_clients_are_regrouped():
   claim = _create(48, 4, 3)
   groups = [claim.sample(4 * p, key=0) for p in range(400)]
@@ -122,21 +115,6 @@ def test_the_rounds_of_a_window_are_drawn_anew_and_alike(min_separation):
     bound = 5 * np.sqrt(3000 / size * (1 - 1 / size))
     assert counts.size == size
     assert np.all(np.abs(counts - 3000 / size) <= bound)
-
-
-def test_min_separation_rounds_need_no_earlier_ones():
-  """A resumed run draws what the uninterrupted one would have drawn."""
-  running = _create(50, 3, 2, min_separation=3)
-  rounds = [running.sample(r, key=9) for r in range(40)]
-  for r in reversed(range(40)):
-    resumed = _create(50, 3, 2, min_separation=3)
-    for client, expected in zip(
-      resumed.sample(r, key=9), rounds[r], strict=True
-    ):
-      assert client.tolist() == expected.tolist()
-      # A caller's changes to a round do not reach the next.
-      client[:] = -1
-    assert np.concatenate(resumed.sample(r, key=9)).min() >= 0
 
 
 def test_passes_bound_participations_where_the_separation_does_not():

@@ -48,7 +48,10 @@ def _create(name, num_users, clients_per_round, users_per_client=1):
 @pytest.mark.parametrize("users_per_client", [1, 3])
 def test_a_user_is_in_one_virtual_client_at_most(name, users_per_client):
   claim = _create(name, 100, 10, users_per_client)
-  for clients in draws.draw(claim, 50):
+  rounds = draws.draw(claim, 50)
+  traces.check(claim, rounds)
+  traces.check(claim.with_known_schedule(), rounds)
+  for clients in rounds:
     slots = np.concatenate(clients)
     assert np.unique(slots).size == slots.size
     assert slots.min() >= 0
@@ -76,8 +79,10 @@ def test_rounds_are_a_function_of_key_and_round(name):
     clients = _create(name, 40, 4, 2).sample(round_num, key=key)
     return [client.tolist() for client in clients]
 
-  assert sample(1, 7) == sample(1, 7)
-  assert sample(1, 7) != sample(1, 8)
+  first = sample(1, 7)
+  assert sample(1, 8) != first
+  # A resumed run draws what the uninterrupted one would have drawn.
+  assert sample(1, 7) == first
   assert sample(1, 7) != sample(2, 7)
 
 
@@ -132,12 +137,6 @@ def test_every_bit_of_a_key_counts():
 def test_streams_are_apart():
   streams = {_stream(5, r, s) for r in (0, 1, 2**32, 2**33) for s in range(4)}
   assert len(streams) == 16
-  # Nothing that numpy makes of the key itself.
-  for entropy in (5, [5, 3], [5, 3, 1]):
-    sequence = np.random.SeedSequence(entropy)
-    for bits in (np.random.Philox, np.random.PCG64):
-      old = np.random.Generator(bits(sequence)).integers(2**63, size=4)
-      assert tuple(old.tolist()) != _stream(5)
 
 
 def test_a_stream_is_philox_under_a_derived_key():
@@ -155,10 +154,9 @@ def test_a_stream_is_philox_under_a_derived_key():
   )
 
 
-@pytest.mark.parametrize("name", ["min_separation", "random_allocation"])
-def test_ten_million_users_need_no_strings(name):
+def test_ten_million_users_need_no_strings():
   people = population.Population(10_000_000, lambda slot: f"u{slot:08}")
-  claim = _create(name, len(people), 8, 4)
+  claim = _create("min_separation", len(people), 8, 4)
   ids = people.client_ids(claim.sample(0, key=0))
   users = [u for client_id in ids for u in population.user_ids_of(client_id)]
   assert len(set(users)) == len(users)
@@ -166,25 +164,18 @@ def test_ten_million_users_need_no_strings(name):
 
 
 @pytest.mark.parametrize(
-  ("claim", "sensitivity", "relation"),
+  ("name", "sensitivities", "relation"),
   [
-    (poisson.Poisson(1_000, 10), 1, "ADD_OR_REMOVE_ONE"),
-    (poisson.Poisson(1_000, 10, users_per_client=2), 2, "ADD_OR_REMOVE_ONE"),
-    (fixed_size.FixedSize(1_000, 10), 2, "REPLACE_ONE"),
-    (fixed_size.FixedSize(1_000, 10, users_per_client=5), 2, "REPLACE_ONE"),
-    (min_separation.MinSeparation(1_000, 10), 1, "REPLACE_SPECIAL"),
-    (
-      min_separation.MinSeparation(1_000, 10, users_per_client=5),
-      2,
-      "REPLACE_SPECIAL",
-    ),
+    ("poisson", [1, 2], "ADD_OR_REMOVE_ONE"),
+    ("fixed_size", [2, 2], "REPLACE_ONE"),
+    ("min_separation", [1, 2], "REPLACE_SPECIAL"),
   ],
 )
-def test_sensitivity_and_relation(claim, sensitivity, relation):
-  assert claim.sensitivity_in_clip_norms == sensitivity
-  relations = dp_accounting.NeighboringRelation
-  assert claim.neighboring_relation is relations[relation]
-  assert claim.sampling_probability == 0.01
+def test_sensitivity_and_relation(name, sensitivities, relation):
+  claims = [_create(name, 1_000, 10 // size, size) for size in (1, 2)]
+  assert [c.sensitivity_in_clip_norms for c in claims] == sensitivities
+  assert {c.neighboring_relation.name for c in claims} == {relation}
+  assert {c.sampling_probability for c in claims} == {0.01}
 
 
 def _rounds(claim, without=None):
@@ -256,7 +247,8 @@ def test_a_known_schedule_amplifies_nothing(name):
   claim = _create(name, 1_000, 50)
   known = claim.with_known_schedule(7)
   if not claim.is_sampled:
-    assert known == claim
+    assert known == claim.with_secret_schedule() == claim
+    assert "not sampled" in claim.amplification
     return
   event = dp_accounting.GaussianDpEvent(4.0)
   if not claim.is_mixture:
@@ -276,12 +268,6 @@ def test_a_known_schedule_amplifies_nothing(name):
   assert "is taken to be known" in known.sampling
   assert "secret" in claim.sampling
   assert known.with_secret_schedule() == claim
-
-
-def test_without_sampling_no_schedule_is_a_secret():
-  claim = min_separation.MinSeparation(1_000, 10)
-  assert claim.with_known_schedule(3) == claim.with_secret_schedule() == claim
-  assert "not sampled" in claim.amplification
 
 
 def test_poisson_accounts_for_the_probability_it_draws_with():
@@ -304,22 +290,12 @@ def test_poisson_accounts_for_the_probability_it_draws_with():
     # Binomial(20,000, p), five standard deviations.
     bound = 5 * math.sqrt(20_000 * probability * (1 - probability))
     assert abs(sum(drawn) - 20_000 * probability) < bound
-    rounds = draws.draw(claim, 100, key=1)
-    traces.check(claim, rounds)
-    for other in (0.02, 0.45):
-      with pytest.raises(participation.ClaimError, match="too far from that"):
-        traces.check(poisson.Poisson(200, 200 * other), rounds)
 
 
 @pytest.mark.parametrize(
   ("participation_class", "arguments", "message"),
   [
     (poisson.Poisson, (0, 1, 1), "num_users must be .* found 0"),
-    (
-      poisson.Poisson,
-      (1_000, 0, 1),
-      "users_per_round must be positive, found 0",
-    ),
     (poisson.Poisson, (1_000, 1_001, 1), "found 1001"),
     (poisson.Poisson, (1_000, 10, 11), "users_per_round must be at least"),
     (fixed_size.FixedSize, (1_000, 9.5, 1), "integer of at least 1, found 9.5"),

@@ -17,7 +17,7 @@ from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree
 
-_SUM = arithmetic.RoundSum(0.5, 1.0, 97_000)
+_SUM = composition.RoundSum(0.5, 1.0, 97_000)
 
 
 def _account(claim, *history):
@@ -57,7 +57,7 @@ def test_the_figures_of_the_documentation():
     epsilon = arithmetic.add_to_epsilon(
       lambda delta: 0.0,
       1e-7,
-      round_sum=arithmetic.RoundSum(1.0, multiplier, size),
+      round_sum=composition.RoundSum(1.0, multiplier, size),
       runs=runs,
     )
     assert epsilon == pytest.approx(float(printed), rel=0.08)
@@ -95,7 +95,7 @@ def test_where_nothing_is_known(exact, multiplier, size):
   assert math.inf == arithmetic.add_to_epsilon(
     lambda delta: exact,
     1e-5,
-    round_sum=arithmetic.RoundSum(1.0, multiplier, size),
+    round_sum=composition.RoundSum(1.0, multiplier, size),
     runs=1,
   )
 

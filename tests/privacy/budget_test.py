@@ -13,8 +13,8 @@ from tff_fedemb.participation import balls_in_bins
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import poisson
-from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import budget
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 
 _DELTA = 1e-6
@@ -57,7 +57,7 @@ def test_runs_without_sampling_are_one_gaussian_mechanism():
 
 
 def test_arithmetic_of_all_runs_counts():
-  round_sum = arithmetic.RoundSum(1.0, 1.0, 1000)
+  round_sum = composition.RoundSum(1.0, 1.0, 1000)
   whole = _ledger(rounds=100, round_sum=round_sum)
   exact = budget.compose([_ledger(rounds=100)] * 2, _DELTA)
   assert exact < budget.compose([whole] * 2, _DELTA) < exact * 1.001

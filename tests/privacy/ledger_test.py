@@ -12,9 +12,7 @@ from tff_fedemb.data import participation_trace
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import poisson
-from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
-from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 
 _ONE = dp_accounting.GaussianDpEvent(1.0)
@@ -60,8 +58,6 @@ def test_a_round_that_ran_again_costs_more_than_another_one():
 def test_what_cannot_run_again_with_other_noise():
   noiseless = dp_accounting.NonPrivateDpEvent()
   assert _ledger().with_rounds(noiseless, times=2) == _ledger(noiseless)
-  with pytest.raises(ValueError, match="times must be an integer of at least"):
-    _ledger().with_rounds(_ONE, times=0)
 
 
 def test_runs_are_encoded_by_length():
@@ -107,8 +103,6 @@ def test_curve_keeps_the_order_it_was_asked_in():
   assert ledger.epsilon_curve([2], accountant="pld") == [
     _ledger(_TWO, _TWO).epsilon("pld")
   ]
-  with pytest.raises(ValueError, match="rounds must be"):
-    ledger.epsilon_curve([7])
 
 
 def test_a_resumed_ledger_is_the_uninterrupted_one():
@@ -168,8 +162,6 @@ def test_accountants_are_those_that_are_valid():
   assert _ledger(participation=_FIXED_SIZE).accountants == ("rdp",)
   assert _ledger(accountants=("pld", "rdp")).accountants == ("rdp", "pld")
   with pytest.raises(ValueError, match="accountants must be among"):
-    _ledger(participation=_FIXED_SIZE, accountants=("rdp", "pld"))
-  with pytest.raises(ValueError, match="accountant must be one of"):
     _ledger(participation=_FIXED_SIZE).epsilon("pld")
   with pytest.raises(ValueError, match="accountants must be among"):
     _ledger(accountants=())
@@ -189,7 +181,7 @@ def test_tightest_epsilon_is_that_of_the_report_to_the_digit(
   )
   ledger = dataclasses.replace(
     _ledger(participation=participation),
-    round_sum=arithmetic.RoundSum(1.0, 8.0, 25_000_000),
+    round_sum=composition.RoundSum(1.0, 8.0, 25_000_000),
   ).with_rounds(dp_accounting.GaussianDpEvent(8.0), rounds)
   with participation_trace.TraceReader(path) as trace:
     report = ledger.report(trace)
@@ -198,11 +190,3 @@ def test_tightest_epsilon_is_that_of_the_report_to_the_digit(
   if participation is _POISSON:
     # So are the curves over rounds.
     assert ledger.epsilon(report.accountant) == report.epsilon
-
-
-def test_tightest_epsilon_does_without_pld_where_it_is_exact(monkeypatch):
-  ledger = _ledger(*[_ONE] * 300, participation=_MIN_SEPARATION)
-  report = ledger.report()
-  assert ledger.accountants == ("rdp", "pld", "gaussian")
-  monkeypatch.delitem(epsilon_lib._ACCOUNTANTS, "pld")
-  assert ledger.tightest_epsilon() == pytest.approx(report.epsilon, rel=1e-9)

@@ -128,21 +128,9 @@ def test_noise_whose_cost_is_not_known(claim, strategy, message):
     composition.check_noise([(event, 1)], claim)
 
 
-@pytest.mark.parametrize(
-  ("mechanism", "claim", "rounds", "noise", "options", "shares", "words"),
-  [
-    (
-      *("banded", b_min_sep_lib.BMinSep(1_000, 100, min_separation=2)),
-      *(8, 2.0, {"num_bands": 2}, (0.1, 0.8), "a coin of probability 0.1111"),
-    ),
-    (
-      *("blt", balls_in_bins_lib.BallsInBins(1_000, 100), 35, 4.0),
-      *({"num_buffers": 1}, (0.5, 0.95), "drawn in secret and hang together"),
-    ),
-  ],
-)
-def test_report(mechanism, claim, rounds, noise, options, shares, words):
-  plan = planning.create_plan(mechanism, claim, rounds, noise, 1e-4, **options)
+def test_report():
+  claim = b_min_sep_lib.BMinSep(1_000, 100, min_separation=2)
+  plan = planning.create_plan("banded", claim, 8, 2.0, 1e-4, num_bands=2)
   report = planning.create_report(plan)
   assert (report.accountant, report.zcdp) == ("monte_carlo", None)
   assert report.max_participations == 4
@@ -151,7 +139,7 @@ def test_report(mechanism, claim, rounds, noise, options, shares, words):
   )
   of_known = planning.create_report(known)
   assert of_known.epsilon_with_secret_sampling == report.epsilon
-  low, high = (share * of_known.epsilon for share in shares)
-  assert low < report.epsilon < high
-  assert words in report.statement
+  assert 0.1 < report.epsilon / of_known.epsilon < 0.8
+  assert "a coin of probability 0.1111" in report.statement
+  assert "drawn in secret and hang together" in report.statement
   assert "which fail with a probability of 0.001 delta" in report.statement

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tff_fedemb.participation import registry as participations
-from tff_fedemb.privacy import arithmetic
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import planning
 
@@ -48,7 +48,7 @@ def test_a_plan_of_a_model_costs_what_its_run_costs():
     delta=1e-7,
     accountants=("rdp",),
     # Another clip norm makes no difference.
-    round_sum=arithmetic.RoundSum(0.3, 1.28, 97_000),
+    round_sum=composition.RoundSum(0.3, 1.28, 97_000),
   ).with_rounds(plan.event, 20)
   report = planning.create_report(plan)
   assert report == ledger.report()

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tff_fedemb.participation import random_allocation as participation_lib
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import random_allocation
 from tff_fedemb.privacy import random_allocation_rdp
@@ -76,16 +77,19 @@ def test_epsilon_is_between_the_exact_one_and_that_of_known_rounds(noise):
 
 def test_tuning_rests_on_the_secret_draw():
   claim = participation_lib.RandomAllocation(20_000, 512)
-  rounds = [(dp_accounting.GaussianDpEvent(1.4), 40)]
   selection = tuning.RepeatAndSelect(4.0)
-  secret, known = (
-    selection.epsilon(rounds, claim, 1e-5)
-    for claim in (claim, claim.with_known_schedule())
+  trial, known = (
+    composition.Account(
+      each,
+      delta=1e-5,
+      accountants=("rdp",),
+      history=((dp_accounting.GaussianDpEvent(1.4), 40),),
+    )
+    for each in (claim, claim.with_known_schedule())
   )
-  assert secret < 0.5 * known
-  report = tuning.create_report(
-    selection, rounds, claim, 1e-5, chosen_by_others=True
-  )
+  secret = selection.epsilon(trial)
+  assert secret < 0.5 * selection.epsilon(known)
+  report = tuning.create_report(selection, trial, chosen_by_others=True)
   assert report["epsilon"] == secret > report["epsilon_of_one_trial"]
   assert "exactly one of the 40 rounds of a pass" in report["statement"]
   assert "RandomAllocationDpEvent" in report["statement"]

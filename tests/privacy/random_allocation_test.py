@@ -19,13 +19,10 @@ _event = participation_lib.RandomAllocationDpEvent
 
 
 def _bracket(events, delta):
-  found = []
-  for is_upper in (False, True):
-    accountant = random_allocation.RandomAllocationAccountant(is_upper=is_upper)
-    for event, count in events:
-      accountant.compose(event, count)
-    found.append(accountant.get_epsilon(delta))
-  return tuple(found)
+  return tuple(
+    random_allocation.bound_epsilon(tuple(events), delta, is_upper=is_upper)
+    for is_upper in (False, True)
+  )
 
 
 @pytest.mark.parametrize(

@@ -28,20 +28,16 @@ def _report(claim, *history, delta=1e-5, accountants=None):
   )
 
 
-@pytest.mark.parametrize("virtual", [None, math.inf])
-def test_report_survives_json(virtual):
+def test_report_as_json():
   report = dataclasses.replace(
     _report(_FIXED_SIZE, (_FOUR, 3)),
     epsilon=math.inf,
     epsilon_by_accountant={"rdp": math.inf},
-    unit_is_virtual_client_epsilon=virtual,
-    zcdp=virtual,
     warnings=("words",),
   )
-  values = report.to_json()
-  assert values["epsilon"] == "inf"
-  text = json.dumps(values, allow_nan=False)
-  assert report_lib.PrivacyReport.from_json(json.loads(text)) == report
+  values = json.loads(json.dumps(report.to_json(), allow_nan=False))
+  assert values["epsilon"] == values["epsilon_by_accountant"]["rdp"] == "inf"
+  assert values["warnings"] == ["words"]
 
 
 def test_report_of_single_user_poisson():
@@ -84,10 +80,10 @@ def test_a_known_schedule_costs_what_it_costs():
 
 def test_report_names_both_readings():
   report = _report(_FIXED_SIZE, (_FOUR, 50))
-  undoubled = epsilon_lib.epsilon_by_accountant(
-    [(_FOUR, 50)], _FIXED_SIZE, 1e-5, sensitivity_in_clip_norms=1
-  )
-  _, expected = epsilon_lib.leading(undoubled)
+  account = composition.Account(_FIXED_SIZE, delta=1e-5, history=((_FOUR, 50),))
+  (expected,) = epsilon_lib.epsilon_by_accountant(
+    account, sensitivity_in_clip_norms=1
+  ).values()
   assert report.unit_is_virtual_client_epsilon == expected
   assert expected < report.epsilon
   assert report.sensitivity_in_clip_norms == 2

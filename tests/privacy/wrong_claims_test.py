@@ -34,25 +34,16 @@ def _claim(kind):
   )
 
 
-@pytest.mark.parametrize(
-  ("kind", "event"),
-  [
-    ("poisson", _GAUSSIAN),
-    ("fixed_size", _GAUSSIAN),
-    ("min_separation", _TREE),
-  ],
-)
-def test_a_report_holds_a_run_to_its_trace(kind, event, tmp_path):
-  claim, path = _claim(kind), tmp_path / "trace"
+def test_a_report_holds_a_run_to_its_trace(tmp_path):
+  claim, path = _claim("poisson"), tmp_path / "trace"
   traces.write(path, 1_000, draws.draw(claim, 40))
   ledger = ledger_lib.Ledger(claim, delta=1e-5, accountants=("rdp",))
-  ledger = ledger.with_rounds(event, 40)
+  ledger = ledger.with_rounds(_GAUSSIAN, 40)
   with participation_trace.TraceReader(path) as trace:
     report = ledger.report(trace)
-    other = "poisson" if kind == "fixed_size" else "fixed_size"
-    false = dataclasses.replace(ledger, participation=_claim(other), history=())
-    with pytest.raises(participation_lib.ClaimError, match=f"{other} particip"):
-      false.with_rounds(_GAUSSIAN, 40).report(trace)
+    false = dataclasses.replace(ledger, participation=_claim("fixed_size"))
+    with pytest.raises(participation_lib.ClaimError, match="fixed_size partic"):
+      false.report(trace)
   assert 0 < report.epsilon < math.inf
   assert "trace of the run does not refute" in report.statement
   assert "trace of 40 rounds" in report.participation_checked
@@ -66,16 +57,14 @@ def test_amplification_of_correlated_noise(mechanism, kind):
     mechanism, _claim("min_separation"), 40, 4.0, 1e-5
   )
   ledger = ledger_lib.Ledger(_claim(kind), delta=1e-5)
-  with pytest.raises(ValueError) as of_run:
+  message = (
+    f"participation must be min_separation with mechanism {mechanism}, .*"
+    f" amplification by sampling assumes fresh noise .* found {kind}."
+  )
+  with pytest.raises(ValueError, match=message):
     ledger.with_rounds(plan.event)
-  with pytest.raises(ValueError) as of_plan:
+  with pytest.raises(ValueError, match=message):
     planning.create_plan(mechanism, _claim(kind), 40, 4.0, 1e-5)
-  for caught in (of_run, of_plan):
-    message = str(caught.value)
-    assert message.startswith("participation must be min_separation")
-    assert mechanism in message
-    assert "amplification by sampling assumes fresh noise" in message
-    assert message.endswith(f"found {kind}.")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tff_fedemb.data import participation_trace
 from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import poisson
-from tff_fedemb.privacy import arithmetic
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.run import account as account_run
@@ -57,7 +57,7 @@ def _write_run(
   planned = ledger_lib.Ledger(
     claim,
     delta=1e-3,
-    round_sum=arithmetic.RoundSum(0.3, noise_multiplier, 1_000),
+    round_sum=composition.RoundSum(0.3, noise_multiplier, 1_000),
   ).with_rounds(strategy_lib.round_event(noise_multiplier, strategy), 12)
   sample = sample or functools.partial(claim.sample, key=key)
   with participation_trace.TraceWriter(
@@ -164,7 +164,8 @@ def test_extrapolation_of_a_run(account, tmp_path, claim, sampling_seed):
   else:
     # These users are drawn in secret, whatever was known of the run's.
     assert not values["participation"]["known_schedule"]
-    assert "amplification by sampling, from a secret key" in process.output
+    words = " ".join(process.output.split())
+    assert "amplification by sampling, from a secret key" in words
     assert values["user_level"]["epsilon"] < 0.1
 
 

@@ -13,7 +13,7 @@ from tff_fedemb.data import participation_trace
 from tff_fedemb.data import population
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
-from tff_fedemb.privacy import arithmetic
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import chain_checks
@@ -37,7 +37,7 @@ def _plan(*, correlated):
   return ledger_lib.Ledger(
     claim,
     delta=1e-3,
-    round_sum=arithmetic.RoundSum(1.0, 2.0, 1_000),
+    round_sum=composition.RoundSum(1.0, 2.0, 1_000),
   ).with_rounds(strategy_lib.round_event(2.0, strategy), ROUNDS)
 
 

@@ -59,9 +59,3 @@ def test_one_band_is_independent_noise():
   np.testing.assert_array_equal(strategy.round_stddevs(9), np.ones(9))
   # Three participations; prefix sums of 1 ... 9 rounds.
   assert strategy.prefix_sum_rmse(schedule) == pytest.approx(np.sqrt(5.0 * 3.0))
-
-
-def test_bands_that_overlap_are_refused():
-  strategy = banded.BandedToeplitzStrategy((1.0, 0.1, 0.2))
-  with pytest.raises(ValueError, match="found 3"):
-    strategy.sensitivity(strategy_lib.Schedule(9, 2))

@@ -62,14 +62,3 @@ def test_the_largest_error_can_be_made_small(rounds, most):
   assert least.prefix_sum_max_error(schedule) == expected <= most
   assert other.prefix_sum_max_error(schedule) > expected
   assert other.prefix_sum_rmse(schedule) < least.prefix_sum_rmse(schedule)
-
-
-def test_optimisation_is_deterministic():
-  schedule = strategy_lib.Schedule(50, 10)
-  again = blt.optimize_blt.__wrapped__(schedule)
-  assert again == blt.optimize_blt(schedule)
-
-
-def test_single_round():
-  one = strategy_lib.Schedule()
-  assert blt.optimize_blt(one).prefix_sum_rmse(one) == 1.0

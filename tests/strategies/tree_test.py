@@ -82,29 +82,6 @@ def test_sensitivity_does_not_depend_on_how_pairs_are_grouped(monkeypatch):
 
 
 @pytest.mark.parametrize(
-  ("rounds", "min_separation", "max_participations", "most"),
-  [
-    (800, 77, 11, 50),
-    (2_000, 10, None, 1_500),
-    (2_000, 10, 100, 200_000),
-  ],
-)
-def test_sensitivity_needs_few_pairs_of_ways(
-  rounds, min_separation, max_participations, most, monkeypatch
-):
-  # Joining ways of halves is what takes time; a second is some 10^7 pairs.
-  pairs, join = [], tree_sensitivity._join
-
-  def counted(left, right, *others):
-    pairs.append(len(left) * len(right))
-    return join(left, right, *others)
-
-  monkeypatch.setattr(tree_sensitivity, "_join", counted)
-  _squared_sensitivity(rounds, min_separation, max_participations)
-  assert 0 < sum(pairs) < most
-
-
-@pytest.mark.parametrize(
   ("rounds", "restart_every"),
   [(1, None), (8, None), (45, None), (13, 1), (31, 8)],
 )

@@ -15,6 +15,7 @@ from tests.program import chains
 from tff_fedemb import errors
 from tff_fedemb.aggregators import gaussian
 from tff_fedemb.participation import fixed_size
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import tuning
 from tff_fedemb.program import model_card
@@ -156,8 +157,9 @@ def _work_each_report_out_once(monkeypatch):
 @pytest.fixture(name="epsilon", scope="module")
 def _epsilon():
   """Epsilon of a tuning by trials of one Gaussian event a round."""
+  history = ((dp_accounting.GaussianDpEvent(1.0), _ROUNDS),)
   return tuning.RepeatAndSelect(10, 1).epsilon(
-    [(dp_accounting.GaussianDpEvent(1.0), _ROUNDS)], _PARTICIPATION, 1e-4
+    composition.Account(_PARTICIPATION, delta=1e-4, history=history)
   )
 
 

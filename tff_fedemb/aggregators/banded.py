@@ -30,22 +30,20 @@ _FEW = (8, 16, 32, 64, 128)
 _UNSAMPLED = (4, 16, 64, 256)
 
 
-class BandedRecurrence:
-  """noise_t = z_t - sum_i c_i noise_(t - i), in one buffer less than bands."""
+def next_noise(
+  strategy: banded.BandedToeplitzStrategy, buffers: tf.Tensor, fresh: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+  """As `correlated_query.NextNoise`: noise_t = z_t - sum_i c_i noise_(t - i).
 
-  def __init__(self, strategy: banded.BandedToeplitzStrategy):
-    """Creates the recurrence of a strategy."""
-    self._coefficients = strategy.coefficients[1:]
-    self.num_buffers = len(self._coefficients)
-
-  def next(self, buffers, fresh):
-    """Returns the noise of a round and the buffers of the next."""
-    if not self.num_buffers:
-      return fresh, buffers
-    noise = fresh - tf.tensordot(
-      tf.constant(self._coefficients, tf.float32), buffers, 1
-    )
-    return noise, tf.concat([noise[tf.newaxis], buffers[:-1]], axis=0)
+  There is one buffer less than bands.
+  """
+  coefficients = strategy.coefficients[1:]
+  if not coefficients:
+    return fresh, buffers
+  noise = fresh - tf.tensordot(
+    tf.constant(coefficients, tf.float32), buffers, 1
+  )
+  return noise, tf.concat([noise[tf.newaxis], buffers[:-1]], axis=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,7 +75,7 @@ class BandedConfig(correlated.CorrelatedConfig):
     num_bands: Bands of a banded matrix [min_separation].
   """
 
-  recurrence_class = BandedRecurrence
+  next_noise_fn = staticmethod(next_noise)
   strategy_class = banded.BandedToeplitzStrategy
   is_compared = True
   size_field = "num_bands"

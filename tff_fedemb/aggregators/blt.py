@@ -23,24 +23,20 @@ with epy.lazy_imports():
   import tensorflow as tf
 
 
-class BltRecurrence:
-  """noise_t = z_t - sum_j weight_j buffer_j, in as many buffers as decays."""
+def next_noise(
+  strategy: blt.BltStrategy, buffers: tf.Tensor, fresh: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+  """As `correlated_query.NextNoise`: noise_t = z_t - sum_j weight_j buffer_j.
 
-  def __init__(self, strategy: blt.BltStrategy):
-    """Creates the recurrence of a strategy."""
-    self._strategy = strategy
-    self.num_buffers = len(strategy.decays)
-
-  def next(self, buffers, fresh):
-    """Returns the noise of a round and the buffers of the next."""
-    noise = fresh - tf.tensordot(
-      tf.constant(self._strategy.weights, tf.float32), buffers, 1
-    )
-    decays = tf.reshape(
-      tf.constant(self._strategy.decays, tf.float32),
-      [-1] + [1] * fresh.shape.rank,
-    )
-    return noise, decays * buffers + noise
+  There are as many buffers as decays.
+  """
+  noise = fresh - tf.tensordot(
+    tf.constant(strategy.weights, tf.float32), buffers, 1
+  )
+  decays = tf.reshape(
+    tf.constant(strategy.decays, tf.float32), [-1] + [1] * fresh.shape.rank
+  )
+  return noise, decays * buffers + noise
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,7 +66,7 @@ class BltConfig(correlated.CorrelatedConfig):
       over the rounds, or its largest.
   """
 
-  recurrence_class = BltRecurrence
+  next_noise_fn = staticmethod(next_noise)
   strategy_class = blt.BltStrategy
   noise_in_words = "BLT"
   is_compared = True

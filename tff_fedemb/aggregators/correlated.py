@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import dataclasses
+import functools
 from typing import Any, ClassVar
 
 from etils import epy
@@ -25,10 +26,11 @@ class CorrelatedConfig(mechanism.MechanismConfig):
   Attributes:
     noise_seed: For tests: seed of the noise, shared by all runs, which voids
       privacy. None: from the operating system, secret.
-    recurrence_class: Makes a `correlated_query.Recurrence` of the matrix C.
+    next_noise_fn: Function of the matrix C and the arguments of a
+      `correlated_query.NextNoise`.
   """
 
-  recurrence_class: ClassVar[Callable[..., Any]]
+  next_noise_fn: ClassVar[Callable[..., Any]]
 
   noise_seed: int | None = None
 
@@ -44,8 +46,10 @@ class CorrelatedConfig(mechanism.MechanismConfig):
       strategy: The matrix C.
     """
     return correlated_query.CorrelatedSumQuery(
-      self.recurrence_class(strategy),
+      functools.partial(self.next_noise_fn, strategy),
       specs,
+      # As many whatever the number of rounds.
+      num_buffers=strategy.model_copies(rounds=1),
       clip_norm=self.clip_norm,
       stddev=self.clip_norm * self.noise_multiplier,
       noise_seed=self.noise_seed,

@@ -3,8 +3,9 @@
 It follows a recurrence (see `correlated`) or is that of a tree (see `tree`).
 """
 
+from collections.abc import Callable
 import operator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import dp_accounting
 import tensorflow as tf
@@ -56,24 +57,9 @@ class SeededSumQuery(tfp.GaussianSumQuery):
     return tf.constant(self._clip_norm, tf.float32)
 
 
-class Recurrence(Protocol):
-  """How the noise of a round follows from the rounds before it.
-
-  Attributes:
-    num_buffers: Tensors of the model's size that it remembers.
-  """
-
-  num_buffers: int
-
-  def next(
-    self, buffers: tf.Tensor, fresh: tf.Tensor
-  ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the noise of a round and the buffers of the next.
-
-    Args:
-      buffers: `[num_buffers, ...]`, zeros in the first round.
-      fresh: `[...]`, independent noise.
-    """
+# Maps buffers `[num_buffers, ...]`, zeros in the first round, and independent
+# noise `[...]` to the noise of a round and the buffers of the next.
+NextNoise = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 
 
 class CorrelatedSumQuery(SeededSumQuery):
@@ -93,22 +79,25 @@ class CorrelatedSumQuery(SeededSumQuery):
     buffers: Any
     generator_state: Any
 
-  def __init__(self, recurrence: Recurrence, specs: Any, **options: Any):
+  def __init__(
+    self, next_noise: NextNoise, specs: Any, *, num_buffers: int, **options: Any
+  ):
     """Creates the query.
 
     Args:
-      recurrence: Ties the noise of the rounds together.
+      next_noise: Ties the noise of the rounds together.
       specs: As in the base class.
+      num_buffers: Tensors of the model's size that it remembers.
       **options: Others of the base class.
     """
     super().__init__(specs, **options)
-    self._recurrence = recurrence
+    self._next_noise, self._num_buffers = next_noise, num_buffers
 
   def initial_global_state(self):
     """Buffers of zeros and the seed of a new run."""
     return self.GlobalState(
       tf.nest.map_structure(
-        lambda spec: tf.zeros([self._recurrence.num_buffers, *spec.shape]),
+        lambda spec: tf.zeros([self._num_buffers, *spec.shape]),
         self._specs,
       ),
       self._generator.initialize(),
@@ -118,7 +107,7 @@ class CorrelatedSumQuery(SeededSumQuery):
     """Adds the noise of the round to the sum of its records."""
     fresh, generator_state = self._generator.next(global_state.generator_state)
     pairs = tree.map_structure_up_to(
-      self._specs, self._recurrence.next, global_state.buffers, fresh
+      self._specs, self._next_noise, global_state.buffers, fresh
     )
     noise, buffers = (
       tree.map_structure_up_to(self._specs, operator.itemgetter(half), pairs)

@@ -98,7 +98,7 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
       round_num=np.int32(0), clip_norm=np.float32(self.clip_norm)
     )
     schedule_type = tff.to_type(
-      collections.OrderedDict((k, v.dtype.type) for k, v in first.items())
+      collections.OrderedDict(round_num=np.int32, clip_norm=np.float32)
     )
 
     @tff.tensorflow.computation(value_type, schedule_type)
@@ -116,15 +116,12 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
       measurements_type,
     )
     def summarise(sums, mean, schedule, inner):
-      clip_norm = schedule["clip_norm"]
-      if self.next_clip_norm_fn:
-        clip_norm = self.next_clip_norm_fn(inner)
-      return (
-        collections.OrderedDict(
-          round_num=schedule["round_num"] + 1, clip_norm=clip_norm
-        ),
-        inner | self._summarise(sums, mean, schedule),
+      following = collections.OrderedDict(
+        round_num=schedule["round_num"] + 1, clip_norm=schedule["clip_norm"]
       )
+      if self.next_clip_norm_fn:
+        following["clip_norm"] = self.next_clip_norm_fn(inner)
+      return following, inner | self._summarise(sums, mean, schedule)
 
     @tff.federated_computation
     def initialize():

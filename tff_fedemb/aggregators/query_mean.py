@@ -1,13 +1,14 @@
 """TFF's aggregation by a query of tensorflow-privacy."""
 
 from collections.abc import Callable
-from typing import Any
+import dataclasses
 
 import tensorflow as tf
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class QueryMeanFactory(tff.aggregators.UnweightedAggregationFactory):
   """TFF's DP factory of a query's sum / expected number of clients.
 
@@ -16,31 +17,24 @@ class QueryMeanFactory(tff.aggregators.UnweightedAggregationFactory):
 
   Privacy:
     As the query: the division by a constant is post-processing.
+
+  Attributes:
+    build_query: Maps the nested shapes of a value to the query, which clips,
+      sums and adds the noise.
+    clients_per_round: Expected number of virtual clients.
+    sum_factory: Sums the clipped updates; None for TFF's plain sum.
   """
 
-  def __init__(
-    self,
-    build_query: Callable[[tuple[tf.TensorSpec, ...]], tfp.DPQuery],
-    clients_per_round: float,
-    **options: Any,
-  ):
-    """Creates the factory.
-
-    Args:
-      build_query: Maps the nested shapes of a value to the query, which clips,
-        sums and adds the noise.
-      clients_per_round: Expected number of virtual clients.
-      **options: Options of `tff.aggregators.DifferentiallyPrivateFactory`.
-    """
-    self._build_query = build_query
-    self._denominator = float(clients_per_round)
-    self._options = options
+  build_query: Callable[[tuple[tf.TensorSpec, ...]], tfp.DPQuery]
+  clients_per_round: float
+  sum_factory: tff.aggregators.UnweightedAggregationFactory | None = None
 
   def create(
     self, value_type: tff.types.Type
   ) -> tff.templates.AggregationProcess:
     """Creates the process for values of a type."""
-    query = self._build_query(tff.types.type_to_tf_tensor_specs(value_type))
+    query = self.build_query(tff.types.type_to_tf_tensor_specs(value_type))
     return tff.aggregators.DifferentiallyPrivateFactory(
-      tfp.NormalizedQuery(query, self._denominator), **self._options
+      tfp.NormalizedQuery(query, float(self.clients_per_round)),
+      record_aggregation_factory=self.sum_factory,
     ).create(value_type)

@@ -59,5 +59,5 @@ class SecureGaussianConfig(mechanism.MechanismConfig):
     return query_mean.QueryMeanFactory(
       lambda specs: query,
       self.clients_per_round,
-      record_aggregation_factory=tff.aggregators.SecureSumFactory(bound),
+      tff.aggregators.SecureSumFactory(bound),
     )

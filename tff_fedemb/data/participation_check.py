@@ -25,17 +25,10 @@ class ObservedParticipation:
       user; None if nobody took part twice.
     closest_pair: Slot, earlier and later round of the first user with this
       difference; None if nobody took part twice.
-    num_participations: Users of all rounds together.
     min_users_per_round: Smallest number of users in a round, 0 without rounds.
     max_users_per_round: Largest number of users in a round, 0 without rounds.
     max_clients_per_round: Largest number of virtual clients in a round.
     users_alone: Whether in every round each user was a virtual client.
-    even_rounds: Numbers of users and of virtual clients of the rounds whose
-      virtual clients have the same number of users, or one more.
-    lag: Rounds from one to the other of those whose users are compared.
-    common_users: Smallest and largest number of users that two rounds so far
-      apart have in common, and none of whom is in one in between; None for
-      less than two such rounds.
     gaps: Slot, earlier and later round of a few users who came back, such that
       the greatest common divisor of these differences is that of all.
   """
@@ -47,14 +40,10 @@ class ObservedParticipation:
   min_participations: int = 0
   min_separation: int | None = None
   closest_pair: tuple[int, int, int] | None = None
-  num_participations: int = 0
   min_users_per_round: int = 0
   max_users_per_round: int = 0
   max_clients_per_round: int = 0
   users_alone: bool = True
-  even_rounds: tuple[tuple[int, int], ...] = ()
-  lag: int = 1
-  common_users: tuple[int, int] | None = None
   gaps: tuple[tuple[int, int, int], ...] = ()
 
   @property
@@ -74,10 +63,7 @@ class ObservedParticipation:
 
 
 def observe(
-  num_users: int,
-  rounds: Iterable[participation_trace.RecordedRound],
-  *,
-  lag: int = 1,
+  num_users: int, rounds: Iterable[participation_trace.RecordedRound]
 ) -> ObservedParticipation:
   """Derives from a trace how often and how far apart its users took part.
 
@@ -87,22 +73,17 @@ def observe(
     num_users: Size of the population.
     rounds: The rounds from the first one on, as
       `participation_trace.TraceReader.read` yields them.
-    lag: As of `ObservedParticipation`.
   """
-  seen = ObservedParticipation(num_users, lag=lag)
+  seen = ObservedParticipation(num_users)
   last_round = np.full(num_users, -1, np.int32)
   counts = np.zeros(num_users, np.int32)
-  even_rounds = []
   for recorded in rounds:
     round_num, slots = recorded.number, recorded.slots
-    if _is_even(recorded):
-      even_rounds.append((slots.size, recorded.num_clients))
     previous = last_round[slots]
     last_round[slots] = round_num
     counts[slots] += 1
     changes: dict[str, Any] = {
       "num_rounds": round_num + 1,
-      "num_participations": seen.num_participations + slots.size,
       "min_users_per_round": slots.size,
       "max_users_per_round": max(seen.max_users_per_round, slots.size),
       "max_clients_per_round": max(
@@ -112,10 +93,6 @@ def observe(
     }
     if seen.num_rounds:
       changes["min_users_per_round"] = min(seen.min_users_per_round, slots.size)
-    if seen.num_rounds >= lag:
-      common = int(np.count_nonzero(previous == round_num - lag))
-      low, high = seen.common_users or (common, common)
-      changes["common_users"] = (min(low, common), max(high, common))
     if slots.size:
       most = slots[counts[slots].argmax()]
       if counts[most] > seen.max_participations:
@@ -131,9 +108,7 @@ def observe(
         seen.gaps, slots, previous, round_num
       )
     seen = dataclasses.replace(seen, **changes)
-  return dataclasses.replace(
-    seen, min_participations=int(counts.min()), even_rounds=tuple(even_rounds)
-  )
+  return dataclasses.replace(seen, min_participations=int(counts.min()))
 
 
 def _new_gaps(
@@ -154,10 +129,3 @@ def _new_gaps(
     place = odd.argmax()
     found.append((int(slots[place]), int(previous[place]), round_num))
     divisor = math.gcd(divisor, round_num - int(previous[place]))
-
-
-def _is_even(recorded: participation_trace.RecordedRound) -> bool:
-  if not recorded.slots.size:
-    return False
-  sizes = np.bincount(recorded.places, minlength=recorded.num_clients)
-  return sizes.max() - sizes.min() <= 1

@@ -6,21 +6,15 @@ Subsampling" (arXiv 2602.09338).
 
 import dataclasses
 import functools
-import math
 
 import numpy as np
-from scipy import optimize
-from scipy import special
-from scipy import stats
 
 from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
-from tff_fedemb.data import participation_check
 from tff_fedemb.participation import participation
 from tff_fedemb.participation import poisson
-from tff_fedemb.participation import sampled
 
 _COINS, _START = 0, 7
 
@@ -145,76 +139,5 @@ class BMinSep(poisson.Poisson):
       f" {checks.count_in_words(self.users_per_round)} expected"
     )
 
-  def assumption_beside(self, simulated: participation.Participation) -> str:
-    del simulated  # It has the same separation.
-    return (
-      "Users of the larger population flip coins that nobody knows, of"
-      f" probability {self.coin_probability:.4g}, and are"
-      f" {self.min_separation:,} rounds apart as well."
-    )
-
   def draw_users(self, round_num: int, *, key: int) -> np.ndarray:
     return _rounds_of(self, key).users(round_num)
-
-  def count_chances(self, rounds: int) -> np.ndarray:
-    """Probabilities that a user is in 0, 1, ... of so many rounds."""
-    apart, chance = self.min_separation - 1, self.sampling_probability
-    # Users who first wait for so many rounds. Coins of k participations are
-    # flipped in all rounds but those waited for, after all but the last.
-    waits = np.arange(apart + 1)
-    shares = np.where(waits, chance, 1.0 - apart * chance)
-    counts = np.arange(1, self.participations(rounds) + 1)[:, np.newaxis]
-    flips = np.maximum(rounds - waits - (counts - 1) * apart, 0)
-    at_least = stats.binom.sf(counts - 1, flips, self.coin_probability) @ shares
-    return np.maximum(-np.diff([1.0, *at_least, 0.0]), 0.0)
-
-  def check_observed(
-    self, observed: participation_check.ObservedParticipation
-  ) -> None:
-    if (observed.min_separation or math.inf) < self.min_separation:
-      user, earlier, later = observed.closest_pair
-      raise participation.ClaimError(
-        f"{self.name} participation was assumed, in which a user's rounds are"
-        f" at least {self.min_separation:,} apart; in the trace user {user:,}"
-        f" is in rounds {earlier:,} and {later:,}."
-      )
-    n, chance = self.num_users, self.sampling_probability
-    rounds, low = observed.num_rounds, observed.min_users_per_round
-    counts = self.count_chances(rounds)
-    with np.errstate(divide="ignore"):
-      logs = np.log(counts)
-
-    def log_chance(power: float) -> float:
-      # Chernoff's bound, for as many users or more, or as many or fewer.
-      of_one = special.logsumexp(logs + power * np.arange(counts.size))
-      return n * of_one - power * observed.num_participations
-
-    of_total = optimize.minimize_scalar(
-      log_chance,
-      bounds=(-30.0, 30.0),
-      method="bounded",
-      options={"xatol": 1e-9},
-    ).fun
-    # Log chance that later rounds, drawn from those who may take part, are as
-    # large as the first one.
-    waiting = np.minimum(np.arange(1, rounds), self.min_separation - 1)
-    alike = stats.binom.logpmf(
-      low, n - waiting * low, np.minimum(chance / (1.0 - waiting * chance), 1.0)
-    ).sum()
-    sampled.check_sizes(
-      self, observed, chance, of_total=math.exp(min(of_total, 0.0)), alike=alike
-    )
-    if self.users_per_client > 1 and not self.known_schedule:
-      sampled.check_groups(self, observed)
-    sampled.check_frequency(
-      self,
-      observed,
-      of_least=counts[: observed.min_participations + 1].sum(),
-      of_most=counts[observed.max_participations :].sum(),
-    )
-    sampled.check_overlap(
-      self,
-      observed,
-      stats.binom(n, chance * self.coin_probability),
-      independent=sampled.independent_pairs(rounds, self.min_separation),
-    )

@@ -8,15 +8,9 @@ Mechanisms" (arXiv 2410.06266).
 import dataclasses
 import math
 
-import numpy as np
-from scipy import special
-
 from tff_fedemb import checks
 from tff_fedemb import errors
-from tff_fedemb.data import participation_check
 from tff_fedemb.participation import cyclic_poisson
-from tff_fedemb.participation import participation
-from tff_fedemb.participation import sampled
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +46,6 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
   field_of_bands = None  # There are as many bins as can be.
   drawn_by = "the number of slots, the number of bins and the probability"
   secret_accountants = ("monte_carlo", "allocation")
-  # A user's rounds hang together: no round has an event of its own.
-  sampled_event = participation.Participation.sampled_event
 
   def settle(self) -> None:
     bins = max(math.floor(self.num_users / self.users_per_round), 1)
@@ -88,39 +80,7 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
       f" {checks.count_in_words(self.users_per_round)} expected"
     )
 
-  def assumption_beside(self, simulated: participation.Participation) -> str:
-    return (
-      f"The larger population is split at random into {self.period:,} bins, for"
-      f" the whole run, instead of {simulated.min_separation:,}; nobody knows"
-      " which of them a user is in."
-    )
-
   def resized(self, *, num_users: int, users_per_round: float) -> "BallsInBins":
     return dataclasses.replace(
       self, num_users=num_users, users_per_round=users_per_round, period=None
     )
-
-  def check_observed(
-    self, observed: participation_check.ObservedParticipation
-  ) -> None:
-    super().check_observed(observed)
-    low, high = observed.min_users_per_round, observed.max_users_per_round
-    bins = min(observed.num_rounds, self.period)
-    if low == high and bins > 1:
-      n, chance = self.num_users, self.sampling_probability / self.period
-      sizes = np.arange(n // bins + 1)
-      rest = n - bins * sizes
-      # Multinomial log probability that all bins have the same size.
-      alike = (
-        special.gammaln(n + 1)
-        - bins * special.gammaln(sizes + 1)
-        - special.gammaln(rest + 1)
-        + special.xlogy(bins * sizes, chance)
-        + special.xlogy(rest, max(1 - bins * chance, 0))
-      )
-      if special.logsumexp(alike) < math.log(sampled.FALSE_ALARM_RATE_OF_CHECK):
-        raise participation.ClaimError(
-          f"{self.name} participation was assumed, in which users join bins"
-          f" independently of each other; {bins:,} bins in the trace have"
-          f" exactly {low:,} users: that is min_separation."
-        )

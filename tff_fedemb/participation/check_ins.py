@@ -18,19 +18,15 @@ import numpy as np
 from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
-from tff_fedemb.data import participation_check
-from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import participation
 
 _EQUAL_WORK = (
-  "every device does the same work or takes the time of the most, so that what"
-  " data a user has decides neither on their device's dropping out nor on its"
-  " being late, on which depends who else is counted"
+  "every device does the same work or takes the time of the most, so that a"
+  " user's data do not decide whether their device drops out or is late"
 )
 _ASSUMED = (
-  "it is ASSUMED, and not enforced, that what data a user has decides neither"
-  " on their device's dropping out nor on its being late, on which depends who"
-  " else is counted; equal work for every device would see to it"
+  "it is ASSUMED, and not enforced, that a user's data do not decide whether"
+  " their device drops out or is late; equal work would see to it"
 )
 
 
@@ -72,7 +68,6 @@ class CheckIns(participation.Participation):
   neighboring_relation_in_words = (
     "zero out one user, whose device comes and goes as before and sends zeros"
   )
-  sensitivity_in_clip_norms = 1.0
   amplification = "none: who is there is not drawn by the server"
 
   _: dataclasses.KW_ONLY
@@ -112,14 +107,6 @@ class CheckIns(participation.Participation):
   def cohort_in_words(self) -> str:
     return f"a goal of {checks.count_in_words(self.users_per_round)}"
 
-  def assumption_beside(self, simulated: participation.Participation) -> str:
-    del simulated  # The same bounds.
-    return (
-      "The server of the larger population enforces the same:"
-      f" {self.min_separation:,} rounds from one of a user's to the next, at"
-      f" most {self.max_participations or 'as many as that allows'}."
-    )
-
   def sample(self, round_num: int, *, key: int) -> list[np.ndarray]:
     """Refuses: a deployment says who is there, no key."""
     del round_num, key
@@ -129,7 +116,6 @@ class CheckIns(participation.Participation):
       self.name,
     )
 
-  def check_observed(
-    self, observed: participation_check.ObservedParticipation
-  ) -> None:
-    min_separation.check_bounds(self, observed)
+  @property
+  def sizes_of_rounds(self) -> tuple[float, float]:
+    return 0, self.users_per_round

@@ -111,15 +111,6 @@ class CyclicPoisson(poisson.Poisson):
       f" {checks.count_in_words(self.users_per_round)} expected"
     )
 
-  def assumption_beside(self, simulated: participation.Participation) -> str:
-    del simulated  # It has as many blocks.
-    return (
-      f"The larger population is split at random into {self.period:,} blocks as"
-      " well, for the whole run; each user of a round's block is drawn with"
-      f" probability {self.sampling_probability:.4g}, by a coin that nobody"
-      " knows."
-    )
-
   def draw_blocks(self, key: int) -> np.ndarray:
     """Returns the block of each user, `[num_users]`."""
     return draw_places(self.num_users, self.period, key, 0, _BLOCKS)
@@ -128,21 +119,13 @@ class CyclicPoisson(poisson.Poisson):
     slots = super().draw_users(round_num, key=key)
     return slots[self.draw_blocks(key)[slots] == round_num % self.period]
 
-  def check_blocks(
-    self, observed: participation_check.ObservedParticipation
-  ) -> None:
-    """Refuses a trace in which a user is in rounds of several blocks."""
-    for user, earlier, later in observed.gaps:
-      if (later - earlier) % self.period:
-        raise participation.ClaimError(
-          f"{self.name} participation was assumed, in which a user is in rounds"
-          f" of one block of {self.period:,} alone; in the trace user {user:,}"
-          f" is in rounds {earlier:,} and {later:,}, which are of blocks"
-          f" {earlier % self.period:,} and {later % self.period:,}."
-        )
-
   def check_observed(
     self, observed: participation_check.ObservedParticipation
   ) -> None:
-    self.check_blocks(observed)
-    super().check_observed(observed)
+    for user, earlier, later in observed.gaps:
+      if (later - earlier) % self.period:
+        self.refuse(
+          f"a user is in rounds of one block of {self.period:,} alone",
+          f"user {user:,} is in rounds {earlier:,} and {later:,}, which are of"
+          f" blocks {earlier % self.period:,} and {later % self.period:,}",
+        )

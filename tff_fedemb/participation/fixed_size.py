@@ -4,10 +4,8 @@ import dataclasses
 
 import dp_accounting
 import numpy as np
-from scipy import stats
 
 from tff_fedemb import checks
-from tff_fedemb.data import participation_check
 from tff_fedemb.participation import participation
 from tff_fedemb.participation import sampled
 
@@ -64,21 +62,6 @@ class FixedSize(sampled.Sampled):
     )
     return np.array_split(slots, self.clients_per_round)
 
-  def check_observed(
-    self, observed: participation_check.ObservedParticipation
-  ) -> None:
-    users = self.users_per_round
-    low, high = observed.min_users_per_round, observed.max_users_per_round
-    if (low, high) != (users, users):
-      raise participation.ClaimError(
-        "fixed_size participation was assumed, in which every round has "
-        f"exactly {users:,} users; the trace has rounds of {low:,} to {high:,}."
-      )
-    sampled.check_frequency(self, observed)
-    sampled.check_overlap(
-      self,
-      observed,
-      stats.hypergeom(self.num_users, users, users),
-      # Given the users of a round, those of the next are drawn anew.
-      independent=observed.num_rounds - 1,
-    )
+  @property
+  def sizes_of_rounds(self) -> tuple[float, float]:
+    return self.users_per_round, self.users_per_round

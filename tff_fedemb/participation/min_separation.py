@@ -17,7 +17,6 @@ import numpy as np
 from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
-from tff_fedemb.data import participation_check
 from tff_fedemb.participation import participation
 
 _ORDER, _SHUFFLE, _GROUPS = 3, 4, 5
@@ -119,10 +118,6 @@ class MinSeparation(participation.Participation):
     )
 
   @property
-  def sensitivity_in_clip_norms(self) -> float:
-    return 1.0 if self.users_per_client == 1 else 2.0
-
-  @property
   def users_in_words(self) -> str:
     at_most = ""
     if self.max_participations:
@@ -131,13 +126,6 @@ class MinSeparation(participation.Participation):
       f"No sampling: each of {self.num_users:,} users takes part at most "
       f"once in any {self.min_separation:,} consecutive rounds{at_most}, at "
       f"most {checks.count_in_words(self.users_per_round)} users in a round"
-    )
-
-  def assumption_beside(self, simulated: participation.Participation) -> str:
-    return (
-      "Users of the larger population take part once in every pass over it, "
-      f"{self.min_separation:,} rounds apart instead of "
-      f"{simulated.min_separation:,}."
     )
 
   def sample(self, round_num: int, *, key: int) -> list[np.ndarray]:
@@ -163,42 +151,6 @@ class MinSeparation(participation.Participation):
     clients = np.array_split(users, self.clients_per_round)
     return [client for client in clients if client.size]
 
-  def check_observed(
-    self, observed: participation_check.ObservedParticipation
-  ) -> None:
-    check_bounds(self, observed)
-
-
-def check_bounds(
-  claim: participation.Participation,
-  observed: participation_check.ObservedParticipation,
-) -> None:
-  """Refuses rounds of a user that are too many, or too close to each other.
-
-  Args:
-    claim: Bounds the rounds of a user; where users are not sampled.
-    observed: What the trace shows of at least one round.
-
-  Raises:
-    participation.ClaimError: Names what was assumed and what was run.
-  """
-  allowed = claim.participations(observed.num_rounds)
-  if observed.max_participations > allowed:
-    raise participation.ClaimError(
-      f"at most {allowed:,} participations of a user in "
-      f"{observed.num_rounds:,} rounds were assumed; in the trace user "
-      f"{observed.most_frequent_user:,} has {observed.max_participations:,}."
-    )
-  if (observed.min_separation or math.inf) < claim.min_separation:
-    user, first, second = observed.closest_pair
-    raise participation.ClaimError(
-      f"a separation of at least {claim.min_separation:,} rounds between two "
-      "participations of a user was assumed; in the trace user "
-      f"{user:,} is in rounds {first:,} and {second:,}."
-    )
-  if observed.max_users_per_round > claim.users_per_round:
-    raise participation.ClaimError(
-      f"at most {checks.count_in_words(claim.users_per_round)} users in a "
-      "round were assumed; the trace has a round of "
-      f"{observed.max_users_per_round:,}."
-    )
+  @property
+  def sizes_of_rounds(self) -> tuple[float, float]:
+    return 0, self.users_per_round

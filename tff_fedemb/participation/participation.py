@@ -24,7 +24,7 @@ from collections.abc import Iterable
 import dataclasses
 import hashlib
 import struct
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import dp_accounting
 import numpy as np
@@ -85,19 +85,21 @@ class Participation(config.Config, abc.ABC):
   `sensitivity_in_clip_norms`.
 
   Attributes:
-    name: What it is called in a ledger and on a command line.
-    field_of_bands: Which says how far apart users are, where they are as far
-      apart as a matrix has bands; None where that follows from the rest.
-    is_for_bands: Whether it is another one's for independent noise.
-    is_servers_choice: Whether a server that draws users has good reason to draw
-      them so.
-    regrouped_in_every: When users of a virtual client meet other ones: "round"
-      or "pass".
-    default_in_words: What a separation that was not given does; None where
-      nothing needs to be said of it.
-    num_users: Users; None until a task has said how many it has: `for_users`.
-    users_per_round: Users of a round: exact, expected or at most.
-    users_per_client: Users merged in a virtual client.
+    name: Name in a ledger and on a command line.
+    field_of_bands: Field that sets how far apart a user's rounds are, where
+      that is as many rounds as a matrix has bands; None without one.
+    is_for_bands: Whether another participation is this one with independent
+      noise.
+    is_servers_choice: Whether a server that draws users has reason to choose
+      it.
+    regrouped_in_every: Interval at which virtual clients get other users:
+      "round" or "pass".
+    default_in_words: Effect of a separation that is not given; None where it
+      needs no words.
+    drawn_by: Public facts that a secret draw depends on.
+    num_users: Number of users; None until a task has set it (`for_users`).
+    users_per_round: Number of users of a round: exact, expected or at most.
+    users_per_client: Number of users merged in a virtual client.
   """
 
   name: ClassVar[str]
@@ -106,6 +108,7 @@ class Participation(config.Config, abc.ABC):
   is_servers_choice: ClassVar[bool] = False
   regrouped_in_every: ClassVar[str] = "round"
   default_in_words: ClassVar[str | None] = None
+  drawn_by: ClassVar[str] = "the number of slots and the schedule"
 
   num_users: int = config.field(None, minimum=1, settled_later=True)
   # None is refused. A field after one with a default has to have one.
@@ -142,11 +145,11 @@ class Participation(config.Config, abc.ABC):
   @property
   @abc.abstractmethod
   def accountants(self) -> tuple[str, ...]:
-    """Names of those that give a valid epsilon, cheapest first."""
+    """Names of the accountants with a valid epsilon, cheapest first."""
 
   @property
   def further_accountants(self) -> tuple[str, ...]:
-    """Names of those that do so as well, and are not asked unless named."""
+    """Names of other valid accountants, which are asked only by name."""
     return ()
 
   @property
@@ -161,17 +164,17 @@ class Participation(config.Config, abc.ABC):
 
   @property
   def is_drawn_once(self) -> bool:
-    """Whether they are so for the whole run, and not anew for every round."""
+    """Whether users are drawn once for the whole run, not for every round."""
     return False
 
   @property
   def is_mixture(self) -> bool:
-    """Whether a user's rounds hang together: the whole run is one event."""
+    """Whether a user's rounds depend on each other: the run is one event."""
     return "monte_carlo" in self.accountants
 
   @property
   def clients_per_round(self) -> int:
-    """Virtual clients of a round; of users on their own, their number."""
+    """Number of virtual clients of a round."""
     return max(round(self.users_per_round / self.users_per_client), 1)
 
   @property
@@ -231,28 +234,17 @@ class Participation(config.Config, abc.ABC):
       self, num_users=num_users, users_per_round=users_per_round
     )
 
-  def assumption_beside(self, simulated: "Participation") -> str | None:
-    """The assumption that this adds after a simulation of fewer users.
-
-    A sentence, unless it is only that users are sampled as stated.
-    """
-    del simulated  # Unused: each user is drawn anew.
-    return None
-
   @property
-  @abc.abstractmethod
   def sensitivity_in_clip_norms(self) -> float:
     """Largest L2 change of a round's sum for one user, in clip norms."""
+    return 1.0 if self.users_per_client == 1 else 2.0
 
   @property
   def neighboring_relation_in_words(self) -> str:
     """The difference of the two populations, and what they have in common."""
-    return f"a user's slot stays empty; {self.public_in_words} are public"
-
-  @property
-  def public_in_words(self) -> str:
-    """The facts that users are drawn by, whether a slot is empty or not."""
-    return "the number of slots and the schedule"
+    # What follows from a known schedule does not add to it.
+    public = self.drawn_by if self.is_sampled else Participation.drawn_by
+    return f"a user's slot stays empty; {public} are public"
 
   @property
   @abc.abstractmethod
@@ -296,7 +288,7 @@ class Participation(config.Config, abc.ABC):
   def select_accountants(
     self, names: Iterable[str] | None = None
   ) -> tuple[str, ...]:
-    """Returns the named accountants (all of its own if None), cheapest first.
+    """Returns the named accountants (its own if None), cheapest first.
 
     Raises:
       errors.FieldError: If there is none, or one does not give a valid epsilon.
@@ -352,12 +344,11 @@ class Participation(config.Config, abc.ABC):
     *,
     rounds: int,
   ) -> None:
-    """Refuses a claim that the trace of a run refutes.
+    """Refuses a claim that the trace of a run contradicts.
 
-    A guarantee is worth as much as its assumptions. What can be seen in the
-    trace is checked exactly (population, rounds, sizes, separation, number of
-    participations); that users were drawn at random can only be refuted, when
-    what was seen had next to no chance. A claim that passes is not refuted.
+    All that is certain is checked: population, rounds, sizes, separation and
+    number of participations. Whether users were drawn at random is decided by
+    repeating the draw with the key (`run.account.check_draw`).
 
     Args:
       observed: What the trace shows of the first rounds.
@@ -379,21 +370,45 @@ class Participation(config.Config, abc.ABC):
     if not rounds:
       return
     # Several users in a virtual client cost more than users on their own.
-    alone = self.users_per_client == 1
-    if alone and not observed.users_alone:
-      raise ClaimError(
-        "virtual clients of one user were assumed, whose removal changes a sum"
-        " by one clip norm; the trace has virtual clients of several."
+    if self.users_per_client == 1 and not observed.users_alone:
+      self.refuse(
+        "every virtual client has one user", "some virtual clients have several"
       )
-    if not alone and observed.max_clients_per_round > self.clients_per_round:
-      raise ClaimError(
-        f"virtual clients of {self.users_per_client:,} users were assumed,"
-        f" {self.clients_per_round:,} a round; the trace has a round of"
-        f" {observed.max_clients_per_round:,}."
+    most = self.clients_per_round
+    if self.users_per_client > 1 and observed.max_clients_per_round > most:
+      self.refuse(
+        f"a round has at most {most:,} virtual clients",
+        f"a round has {observed.max_clients_per_round:,}",
       )
     self.check_observed(observed)
+    most = self.participations(rounds)
+    if observed.max_participations > most:
+      self.refuse(
+        f"a user is in at most {most:,} of {rounds:,} rounds",
+        f"user {observed.most_frequent_user:,} is in"
+        f" {observed.max_participations:,}",
+      )
+    apart = self.min_separation or 1
+    if observed.closest_pair and observed.min_separation < apart:
+      user, earlier, later = observed.closest_pair
+      self.refuse(
+        f"a user's rounds are at least {apart:,} apart",
+        f"user {user:,} is in rounds {earlier:,} and {later:,}",
+      )
+    fewest, largest = self.sizes_of_rounds
+    low, high = observed.min_users_per_round, observed.max_users_per_round
+    if low < fewest or high > largest:
+      self.refuse(
+        f"a round has {checks.count_in_words(fewest)} to"
+        f" {checks.count_in_words(largest)} users",
+        f"rounds have {low:,} to {high:,}",
+      )
 
-  @abc.abstractmethod
+  @property
+  def sizes_of_rounds(self) -> tuple[float, float]:
+    """Smallest and largest number of users that a round may have."""
+    return 0, self.num_users
+
   def check_observed(
     self, observed: participation_check.ObservedParticipation
   ) -> None:
@@ -405,3 +420,18 @@ class Participation(config.Config, abc.ABC):
     Raises:
       ClaimError: Names what was assumed and what was run.
     """
+
+  def refuse(self, assumed: str, found: str) -> NoReturn:
+    """Refuses the trace of a run.
+
+    Args:
+      assumed: What holds under this participation.
+      found: What the trace shows instead.
+
+    Raises:
+      ClaimError: Always.
+    """
+    raise ClaimError(
+      f"{self.name} participation was assumed, in which {assumed}; in the trace"
+      f" {found}."
+    )

@@ -1,16 +1,12 @@
 """Poisson sampling: a coin for each user in each round."""
 
 import dataclasses
-import math
 from typing import ClassVar
 
 import dp_accounting
 import numpy as np
-from scipy import special
-from scipy import stats
 
 from tff_fedemb import checks
-from tff_fedemb.data import participation_check
 from tff_fedemb.participation import participation
 from tff_fedemb.participation import sampled
 
@@ -40,22 +36,13 @@ class Poisson(sampled.Sampled):
   name = "poisson"
   is_servers_choice = True
   secret_accountants: ClassVar[tuple[str, ...]] = ("rdp", "pld")
-  # These are public although the draw is secret.
-  drawn_by: ClassVar[str] = "the number of slots and the probability"
+  drawn_by = "the number of slots and the probability"
 
   @property
   def neighboring_relation(self) -> dp_accounting.NeighboringRelation:
     if self.known_schedule:
       return dp_accounting.NeighboringRelation.REPLACE_SPECIAL
     return dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
-
-  @property
-  def sensitivity_in_clip_norms(self) -> float:
-    return 1.0 if self.users_per_client == 1 else 2.0
-
-  @property
-  def public_in_words(self) -> str:
-    return super().public_in_words if self.known_schedule else self.drawn_by
 
   @property
   def users_in_words(self) -> str:
@@ -94,38 +81,3 @@ class Poisson(sampled.Sampled):
     ends = np.cumsum(np.bincount(clients, minlength=self.clients_per_round))
     groups = np.split(slots[order], ends[:-1])
     return [group for group in groups if group.size]
-
-  def check_observed(
-    self, observed: participation_check.ObservedParticipation
-  ) -> None:
-    n, coin = self.num_users, self.sampling_probability
-    # Where only some rounds draw a user (`cyclic_poisson`), which ones is as
-    # random: a round's size is binomial still, that of all rounds together
-    # between those of users whom one round fewer, or more, draws.
-    period = self.min_separation or 1
-    probability = coin / period
-    rounds, low = observed.num_rounds, observed.min_users_per_round
-    total = observed.num_participations
-    # The most likely size of a block if only some rounds draw each user.
-    drawn = n if period == 1 else min(n, math.floor(low / coin))
-    alike = (rounds - 1) * stats.binom.logpmf(low, drawn, coin)
-    sampled.check_sizes(
-      self,
-      observed,
-      probability,
-      of_total=min(
-        special.bdtr(total, n * (rounds // period), coin),
-        special.bdtrc(total - 1, n * -(-rounds // period), coin),
-      ),
-      alike=alike if coin < 1 else 0.0,
-    )
-    # Under a known schedule nobody else moves, however groups were made.
-    if self.users_per_client > 1 and not self.known_schedule:
-      sampled.check_groups(self, observed)
-    sampled.check_frequency(self, observed)
-    sampled.check_overlap(
-      self,
-      observed,
-      stats.binom(n, coin * probability),
-      independent=sampled.independent_pairs(rounds, period),
-    )

@@ -9,13 +9,10 @@ import math
 
 import dp_accounting
 import numpy as np
-from scipy import stats
 
 from tff_fedemb import checks
 from tff_fedemb.data import participation_check
 from tff_fedemb.participation import cyclic_poisson
-from tff_fedemb.participation import participation
-from tff_fedemb.participation import sampled
 
 _PASSES = 8
 
@@ -122,13 +119,6 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
       " expected in a round"
     )
 
-  def assumption_beside(self, simulated: participation.Participation) -> str:
-    del simulated  # It has as many blocks.
-    return (
-      "Each user of the larger population takes part in exactly one of the"
-      f" {self.rounds_of_pass:,} rounds of a pass; nobody knows in which."
-    )
-
   def sampled_event(
     self, event: dp_accounting.DpEvent
   ) -> dp_accounting.DpEvent:
@@ -161,28 +151,12 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
   def check_observed(
     self, observed: participation_check.ObservedParticipation
   ) -> None:
-    self.check_blocks(observed)
-    rounds, of_pass = observed.num_rounds, self.rounds_of_pass
-    low, high = observed.min_participations, observed.max_participations
-    if low < rounds // of_pass or high > -(-rounds // of_pass):
-      raise participation.ClaimError(
-        f"{self.name} participation was assumed, in which every user is in"
-        f" exactly one of {of_pass:,} rounds of a pass; in the trace of"
-        f" {rounds:,} rounds users are in {low:,} to {high:,}."
+    super().check_observed(observed)
+    fewest = observed.num_rounds // self.rounds_of_pass
+    if observed.min_participations < fewest:
+      self.refuse(
+        f"every user is in exactly one of {self.rounds_of_pass:,} rounds of a"
+        " pass",
+        f"a user is in {observed.min_participations:,} of"
+        f" {observed.num_rounds:,} rounds",
       )
-    sampled.check_sizes(
-      self, observed, 1.0 / of_pass, of_total=1.0, alike=self._alike(observed)
-    )
-    if self.users_per_client > 1 and not self.known_schedule:
-      sampled.check_groups(self, observed)
-
-  def _alike(
-    self, observed: participation_check.ObservedParticipation
-  ) -> float:
-    """Logarithm of the chance that all rounds are as large as the first."""
-    size, of_block = observed.min_users_per_round, self.rounds_of_block
-    drawn = self.num_users if self.period == 1 else of_block * size
-    place = np.arange(1, observed.num_rounds) // self.period % of_block
-    # Each from those who are left.
-    chances = 1.0 / (of_block - place)
-    return stats.binom.logpmf(size, drawn - place * size, chances).sum()

@@ -10,11 +10,10 @@ epsilon + 2 B at delta exp(B) delta + p (1 + exp(epsilon + B)), with p so small
 that the last term is a millionth of delta.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 import dataclasses
 import math
 
-from tff_fedemb import config
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 
@@ -31,23 +30,6 @@ _DELTA_LEFT = 1.0 - 2.0**-20
 _MARGINS = (1.0, 10.0, 100.0)
 # The largest number of noise in standard deviations: of 74 bits.
 NOISE_REACH = math.sqrt(2.0 * 74.0 * math.log(2.0))
-
-
-@dataclasses.dataclass(frozen=True)
-class RoundSum(config.Config):
-  """What is clipped, summed up and noised in every round.
-
-  Attributes:
-    clip_norm: L2 norm to which an update is clipped; of an adaptive one, in the
-      first round.
-    noise_multiplier: Standard deviation of the noise on the sum over the clip
-      norm; more than what is accounted for where a part is on a count.
-    num_parameters: Numbers of the sum.
-  """
-
-  clip_norm: float = config.field(above=0)
-  noise_multiplier: float = config.field(minimum=0)
-  num_parameters: int = config.field(minimum=1)
 
 
 def most_moved(account: composition.Account) -> float:
@@ -123,15 +105,10 @@ def log_ratio_bound(
   )
 
 
-def is_known(account: composition.Account, round_sum: RoundSum | None) -> bool:
-  """Whether it is known what the arithmetic of the noise adds.
-
-  Args:
-    account: The rounds.
-    round_sum: What had noise in every round; None if that is not known.
-  """
+def is_known(account: composition.Account) -> bool:
+  """Whether it is known what the arithmetic of the noise adds to an account."""
   noises = account.noises
-  return bool(round_sum and noises) and all(
+  return bool(account.round_sum and noises) and all(
     noise.multiplier and not noise.strategy for noise in noises
   )
 
@@ -154,9 +131,7 @@ class WholeEpsilon:
   added: float | None
 
 
-def whole_epsilon(
-  account: composition.Account, round_sum: RoundSum | None
-) -> WholeEpsilon:
+def whole_epsilon(account: composition.Account) -> WholeEpsilon:
   """Returns the one figure that a run, its report and its metrics tell.
 
   Privacy:
@@ -164,22 +139,17 @@ def whole_epsilon(
 
   Args:
     account: The rounds.
-    round_sum: What had noise in every round; None if that is not known.
   """
-
-  def epsilons(delta: float, names: Sequence[str]) -> dict[str, float]:
-    return epsilon_lib.epsilon_by_accountant(
-      *account.run, delta, accountants=names
-    )
-
-  by_accountant = epsilons(account.delta, account.accountants)
+  by_accountant = epsilon_lib.epsilon_by_accountant(account)
   name, epsilon = epsilon_lib.leading(by_accountant)
-  if not is_known(account, round_sum):
+  if not is_known(account):
     return WholeEpsilon(epsilon, name, by_accountant, None)
   whole = add_to_epsilon(
-    lambda delta: epsilons(delta, (name,))[name],
+    lambda delta: epsilon_lib.epsilon_by_accountant(
+      dataclasses.replace(account, delta=delta, accountants=(name,))
+    )[name],
     account.delta,
-    round_sum=round_sum,
+    round_sum=account.round_sum,
     runs=account.num_runs,
   )
   return WholeEpsilon(whole, name, by_accountant, whole - epsilon)
@@ -189,7 +159,7 @@ def add_to_epsilon(
   epsilon_at: Callable[[float], float],
   delta: float,
   *,
-  round_sum: RoundSum,
+  round_sum: composition.RoundSum,
   runs: int,
 ) -> float:
   """Returns epsilon of the noise as it is computed.

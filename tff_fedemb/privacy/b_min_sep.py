@@ -61,13 +61,6 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
   sampling_probability: float
   rounds: int
 
-  def __post_init__(self):
-    if self.column.size > self.min_separation:
-      raise ValueError(
-        f"strategy must have at most min_separation, {self.min_separation},"
-        f" bands, found {self.column.size}."
-      )
-
   @functools.cached_property
   def column(self) -> np.ndarray:
     """What an update changes of this and of later rounds, in noise."""
@@ -138,7 +131,9 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
     least the power n k of the mean of exp(u_x), P / Q, and the nearer to it the
     more copies there are.
     """
-    return _sample_by(self._best_copies(usual_loss), count)
+    # Those by which the weight of the usual loss is least.
+    best = min(self._copies, key=lambda copies: copies.log_most(usual_loss))
+    return _sample_by(best, count)
 
   def sample_additions(
     self, usual_loss: float, count: int
@@ -223,10 +218,6 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
       number += 1
     return found
 
-  def _best_copies(self, usual_loss: float) -> "Copies":
-    """Those by which the weight of the usual loss is least."""
-    return min(self._copies, key=lambda copies: copies.log_most(usual_loss))
-
 
 @dataclasses.dataclass(frozen=True)
 class Copies:
@@ -280,10 +271,8 @@ class Copies:
     """Yields a round, weights of all from it on by states there, and log."""
     shape = (self.event.min_separation + 1,) * self.number
     values, log_scale = np.ones(shape), 0.0
-    usual = np.exp(self._log_weights(self.event.rounds))
     for t in reversed(range(self.event.rounds)):
-      is_usual = t + 1 >= self.event.column.size
-      values = values * (usual if is_usual else np.exp(self._log_weights(t)))
+      values = values * np.exp(self._log_weights(t))
       largest = values.max()
       values /= largest
       log_scale += math.log(largest)

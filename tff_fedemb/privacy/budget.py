@@ -22,7 +22,6 @@ from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
 from tff_fedemb import whole_files
-from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
@@ -32,44 +31,6 @@ from tff_fedemb.privacy import monte_carlo
 _FORMAT = ["tff_fedemb.privacy.budget", 1]
 # Epsilon of the same events in another order differs by rounding alone.
 _ROUNDING = 1e-9
-
-
-def _common_accountants(
-  participations: Sequence[participation_lib.Participation],
-  events: composition.RoundCounts,
-) -> list[str]:
-  """Names of the accountants that can compose runs with these, in order.
-
-  Raises:
-    errors.FieldError: If there is none, or neighbours are not the same.
-  """
-  relations = {each.neighboring_relation for each in participations}
-  if len(relations) > 1:
-    raise errors.FieldError(
-      "participation",
-      "have the neighbouring relation of the other runs of privacy_budget",
-      sorted(
-        f"{p.name}: {p.neighboring_relation.name}" for p in participations
-      ),
-    )
-  is_bounded = any(
-    isinstance(event, monte_carlo.MixtureDpEvent) for event, _ in events
-  )
-  common = [
-    name
-    for name in participations[0].accountants
-    if all(name in each.accountants for each in participations)
-    and name != "monte_carlo"
-  ]
-  if is_bounded or not common:
-    raise errors.FieldError(
-      "participation",
-      "have an accountant in common with the other runs of privacy_budget",
-      sorted({each.name for each in participations}),
-      "What a whole run costs by Monte Carlo is not composed with others.",
-    )
-  # Where the exact figure is known, no bound adds anything.
-  return ["gaussian"] if "gaussian" in common else common
 
 
 def compose(ledgers: Sequence[ledger_lib.Ledger], delta: float) -> float:
@@ -104,8 +65,32 @@ def compose(ledgers: Sequence[ledger_lib.Ledger], delta: float) -> float:
       for event in composition.composed_events(*each.run)
     ]
   )
-  names = _common_accountants([each.participation for each in ledgers], events)
-  relation = ledgers[0].participation.neighboring_relation
+  claims = [each.participation for each in ledgers]
+  relations = {each.neighboring_relation for each in claims}
+  if len(relations) > 1:
+    raise errors.FieldError(
+      "participation",
+      "have the neighbouring relation of the other runs of privacy_budget",
+      sorted(f"{p.name}: {p.neighboring_relation.name}" for p in claims),
+    )
+  names = [
+    name
+    for name in claims[0].accountants
+    if all(name in each.accountants for each in claims)
+    and name != "monte_carlo"
+  ]
+  if not names or any(
+    isinstance(event, monte_carlo.MixtureDpEvent) for event, _ in events
+  ):
+    raise errors.FieldError(
+      "participation",
+      "have an accountant in common with the other runs of privacy_budget",
+      sorted({each.name for each in claims}),
+      "What a whole run costs by Monte Carlo is not composed with others.",
+    )
+  # Where the exact figure is known, no bound adds anything.
+  names = ["gaussian"] if "gaussian" in names else names
+  (relation,) = relations
 
   def epsilon_at(delta: float) -> float:
     return epsilon_lib.leading(
@@ -114,16 +99,14 @@ def compose(ledgers: Sequence[ledger_lib.Ledger], delta: float) -> float:
       )
     )[1]
 
-  computed = [
-    each for each in ledgers if arithmetic.is_known(each, each.round_sum)
-  ]
+  computed = [each for each in ledgers if arithmetic.is_known(each)]
   if not computed:
     return epsilon_at(delta)
   # One sum that is no better than any of the runs'.
   sums = [each.round_sum for each in computed]
   size = max(each.num_parameters for each in sums)
   coarsest = max(s.noise_multiplier * math.sqrt(s.num_parameters) for s in sums)
-  round_sum = arithmetic.RoundSum(1.0, coarsest / math.sqrt(size), size)
+  round_sum = composition.RoundSum(1.0, coarsest / math.sqrt(size), size)
   return arithmetic.add_to_epsilon(
     epsilon_at,
     delta,
@@ -133,7 +116,7 @@ def compose(ledgers: Sequence[ledger_lib.Ledger], delta: float) -> float:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Charge:
+class Charge(config.Config):
   """What one run may cost, or has cost.
 
   Attributes:
@@ -144,9 +127,9 @@ class Charge:
     ledger: Ledger of all its rounds.
   """
 
-  id: str
-  run_dir: str
-  ledger: ledger_lib.Ledger
+  id: str = ""
+  run_dir: str = ""
+  ledger: ledger_lib.Ledger = config.part()
   time: str = ""
   is_finished: bool = False
 
@@ -174,40 +157,11 @@ class Budget(config.Config):
     """Epsilon of all runs that were charged."""
     return compose([each.ledger for each in self.charges], self.delta)
 
-  def with_charge(self, charge: Charge, *, users: str | None) -> Budget:
-    """Returns the budget with a run charged, in place of its earlier charge.
-
-    Args:
-      charge: What the run may cost.
-      users: Digest of the identifiers of its users, if it is known.
-
-    Raises:
-      errors.FieldError: If it is on other users.
-    """
-    found = charge.ledger.participation.num_users
-    if found != self.num_users:
-      raise errors.FieldError(
-        "privacy_budget",
-        f"be one of a population of {found:,} users, as the run's is",
-        f"one of {self.num_users:,}",
-      )
-    if users and self.users not in (None, users):
-      raise errors.FieldError(
-        "privacy_budget",
-        "be one of the users of this run",
-        "one that runs on other users were charged to",
-      )
-    others = [each for each in self.charges if each.id != charge.id]
-    charges = (*others, charge)
-    return dataclasses.replace(self, users=users or self.users, charges=charges)
-
   def to_json(self) -> dict[str, Any]:
     return {
       "format": _FORMAT,
       **super().to_json(),
-      "charges": [
-        {**vars(each), "ledger": each.ledger.to_json()} for each in self.charges
-      ],
+      "charges": [each.to_json() for each in self.charges],
     }
 
   @classmethod
@@ -221,10 +175,7 @@ class Budget(config.Config):
     fields = dict(values)
     if fields.pop("format", _FORMAT) != _FORMAT:
       raise ValueError("a file of another version")
-    charges = tuple(
-      Charge(**{**each, "ledger": ledger_lib.Ledger.from_json(each["ledger"])})
-      for each in fields.pop("charges", ())
-    )
+    charges = tuple(map(Charge.from_json, fields.pop("charges", ())))
     return cls(**config.read_fields(cls, fields), charges=charges)
 
   def to_text(self) -> str:
@@ -271,8 +222,24 @@ def read(path: str | os.PathLike[str]) -> Budget:
 
 def _add(path: pathlib.Path, charge: Charge, users: str | None) -> Budget:
   """Returns a budget with a charge, if that may be added."""
-  before = read(path)
-  after = before.with_charge(charge, users=users)
+  before, num_users = read(path), charge.ledger.participation.num_users
+  if num_users != before.num_users:
+    raise errors.FieldError(
+      "privacy_budget",
+      f"be one of a population of {num_users:,} users, as the run's is",
+      f"one of {before.num_users:,}",
+    )
+  if users and before.users not in (None, users):
+    raise errors.FieldError(
+      "privacy_budget",
+      "be one of the users of this run",
+      "one that runs on other users were charged to",
+    )
+  # In place of its earlier charge.
+  others = [each for each in before.charges if each.id != charge.id]
+  after = dataclasses.replace(
+    before, users=users or before.users, charges=(*others, charge)
+  )
   if not charge.is_finished and after.spent > after.epsilon * (1.0 + _ROUNDING):
     raise errors.FieldError(
       "privacy_budget",
@@ -299,7 +266,7 @@ def check(
   Raises:
     errors.FieldError: As `charge`.
   """
-  _add(pathlib.Path(path), Charge(id="", run_dir="", ledger=ledger), users)
+  _add(pathlib.Path(path), Charge(ledger=ledger), users)
 
 
 def charge(

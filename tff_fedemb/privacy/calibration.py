@@ -136,7 +136,6 @@ def calibrate(
     errors.FieldError: If a value is out of its range, or the target out of
       reach.
   """
-  checks.check_choice("solve_for", solve_for, SOLVE_FOR)
   is_noise = solve_for == "noise_multiplier"
   if len(plan.accountants) != 1:
     raise errors.FieldError(
@@ -163,7 +162,9 @@ def calibrate(
   def solve(name: str, protects: str, sensitivity: float) -> Solution:
     value = find_least(plan, solve_for, target_epsilon, sensitivity=sensitivity)
     solved = plan.with_value(solve_for, value)
-    (epsilon,) = solved.epsilons(sensitivity).values()
+    (epsilon,) = epsilon_lib.epsilon_by_accountant(
+      solved.account, sensitivity_in_clip_norms=sensitivity
+    ).values()
     return Solution(name, protects, sensitivity, value, epsilon, solved)
 
   user_level, authors = epsilon_lib.in_both_readings(plan.participation, solve)
@@ -338,7 +339,9 @@ class _Search:
   def epsilon(self, value: float) -> float:
     """What a value costs."""
     plan = self.plan.with_value(self.solve_for, value)
-    (epsilon,) = plan.epsilons(self.sensitivity, **self.options).values()
+    (epsilon,) = epsilon_lib.epsilon_by_accountant(
+      plan.account, sensitivity_in_clip_norms=self.sensitivity, **self.options
+    ).values()
     return epsilon
 
   def find(self, guess: int | None, *, is_exact: bool) -> int:

@@ -52,6 +52,23 @@ class Noise(config.Config):
 
 
 @dataclasses.dataclass(frozen=True)
+class RoundSum(config.Config):
+  """What is clipped, summed up and noised in every round.
+
+  Attributes:
+    clip_norm: L2 norm to which an update is clipped; of an adaptive one, in the
+      first round.
+    noise_multiplier: Standard deviation of the noise on the sum over the clip
+      norm; more than what is accounted for where a part is on a count.
+    num_parameters: Numbers of the sum.
+  """
+
+  clip_norm: float = config.field(above=0)
+  noise_multiplier: float = config.field(minimum=0)
+  num_parameters: int = config.field(minimum=1)
+
+
+@dataclasses.dataclass(frozen=True)
 class Account(config.Config):
   """Rounds to account for, and who takes part in them.
 
@@ -68,6 +85,8 @@ class Account(config.Config):
       participation supports if None.
     history: Pairs of a mechanism's event, at a sensitivity of one clip norm
       and as in `composed_events`, and how many rounds in a row it ran.
+    round_sum: What is clipped and summed up in every round; None if that is not
+      known, and the noise taken for a Gaussian.
 
   Raises:
     ValueError: If delta is out of range, an accountant or an event not
@@ -81,13 +100,12 @@ class Account(config.Config):
   delta: float = config.field(above=0, below=1)
   accountants: tuple[str, ...] | None = None
   history: tuple[tuple[dp_accounting.DpEvent, int], ...] = ()
+  round_sum: RoundSum | None = None
 
   def __post_init__(self):
     super().__post_init__()
     accountants = self.participation.select_accountants(self.accountants)
     object.__setattr__(self, "accountants", accountants)
-    for _, count in self.history:
-      checks.check_integer("count", count, minimum=1)
     # Refused now rather than hours later, when an epsilon is wanted.
     check_noise(*self.run)
 
@@ -128,7 +146,6 @@ def run_again(
     mechanism_event: What one run releases, with noise of its own.
     times: Runs, at least 1.
   """
-  checks.check_integer("times", times, minimum=1)
   if times == 1 or not noise_of(mechanism_event).multiplier:
     return mechanism_event
   return dp_accounting.SelfComposedDpEvent(mechanism_event, times)
@@ -224,8 +241,7 @@ def check_noise(
           " for sampling to amplify",
           num_bands,
         )
-    if checks.check_integer("count", count, minimum=0):
-      noises.append((noise, count))
+    noises.append((noise, count))
   different = {noise for noise, _ in noises}
   if len(different) > 1 and any(noise.strategy for noise in different):
     raise ValueError(
@@ -395,8 +411,6 @@ def strategy_sensitivity(
   for event, _ in mechanism_counts:
     strategy = noise_of(event).strategy
     if strategy is not None:
-      if not rounds:
-        return 0.0
       schedule = schedule_of(participation, rounds)
       if participation.is_sampled and not participation.is_mixture:
         schedule = dataclasses.replace(schedule, max_participations=1)

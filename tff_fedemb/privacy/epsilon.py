@@ -13,7 +13,6 @@ from typing import Any
 import dp_accounting
 import numpy as np
 
-from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import random_allocation as allocation
@@ -148,11 +147,8 @@ def epsilon_of(
     Epsilon, 0 for no rounds and infinity if any round is not private.
 
   Raises:
-    ValueError: If delta is out of range, or the accountant supports the
-      relation or one of the events not at all.
+    ValueError: If the accountant does not support the relation or an event.
   """
-  checks.check_delta(delta)
-  checks.check_choice("accountant", accountant, _ACCOUNTANTS)
   composed = _compose(
     tuple(event_counts), accountant, neighboring_relation, **options
   )
@@ -177,17 +173,13 @@ def _compose(
         f"event must be supported by the {accountant!r} accountant under "
         f"{neighboring_relation}, found {event!r}."
       )
-    if count:
-      composed.compose(event, count)
+    composed.compose(event, count)
   return composed
 
 
 def epsilon_by_accountant(
-  mechanism_counts: composition.RoundCounts,
-  participation: participation_lib.Participation,
-  delta: float,
+  account: composition.Account,
   *,
-  accountants: Sequence[str] | None = None,
   sensitivity_in_clip_norms: float | None = None,
   **options: Any,
 ) -> dict[str, float]:
@@ -197,10 +189,7 @@ def epsilon_by_accountant(
     As `composition.composed_events`.
 
   Args:
-    mechanism_counts: As in `composition.composed_events`.
-    participation: Who takes part.
-    delta: In (0, 1).
-    accountants: Their names; all that the participation supports if None.
+    account: The rounds, and which accountants to ask.
     sensitivity_in_clip_norms: As in `composition.composed_events`.
     **options: Options of the accountants.
 
@@ -211,21 +200,17 @@ def epsilon_by_accountant(
   Raises:
     ValueError: As `composition.composed_events` and `epsilon_of`.
   """
-  counts = tuple(
-    composition.composed_events(
-      mechanism_counts,
-      participation,
-      sensitivity_in_clip_norms=sensitivity_in_clip_norms,
-    )
+  participation, names = account.participation, account.accountants
+  counts = composition.composed_events(
+    *account.run, sensitivity_in_clip_norms=sensitivity_in_clip_norms
   )
-  names = participation.select_accountants(accountants)
   if participation.is_drawn_once and counts:
     # Which one knows it depends on the noise.
     is_bounded = isinstance(counts[0][0], monte_carlo.MixtureDpEvent)
     names = ("monte_carlo" if is_bounded else "allocation",)
   return epsilons_of(
     counts,
-    delta,
+    account.delta,
     accountants=names,
     neighboring_relation=participation.neighboring_relation,
     **options,
@@ -315,18 +300,16 @@ def with_secret_schedule(account: composition.Account) -> float | None:
   secret = account.participation.with_secret_schedule()
   if secret == account.participation or not account.rounds:
     return None
-  counts, _ = account.run
+  smallest = min(noise.multiplier for noise in account.noises)
   try:
-    composition.check_noise(counts, secret)
+    of_secret = dataclasses.replace(
+      account,
+      participation=secret,
+      accountants=accountants_of_run(secret, smallest),
+    )
   except errors.FieldError:
     return None
-  smallest = min(noise.multiplier for noise in account.noises)
-  accountants = accountants_of_run(secret, smallest)
-  return leading(
-    epsilon_by_accountant(
-      counts, secret, account.delta, accountants=accountants
-    )
-  )[1]
+  return leading(epsilon_by_accountant(of_secret))[1]
 
 
 def check_pld(account: composition.Account) -> None:
@@ -340,9 +323,8 @@ def check_pld(account: composition.Account) -> None:
   """
   if account.accountants != ("pld",):
     return
-  (rdp,) = epsilon_by_accountant(
-    *account.run, account.delta, accountants=("rdp",)
-  ).values()
+  by_rdp = dataclasses.replace(account, accountants=("rdp",))
+  (rdp,) = epsilon_by_accountant(by_rdp).values()
   if PLD_EPSILON_LIMIT < rdp < math.inf:
     raise errors.FieldError(
       "accountant",

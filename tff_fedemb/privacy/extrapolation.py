@@ -90,20 +90,14 @@ class Extrapolation:
   def assumptions(self) -> tuple[str, ...]:
     """What has to hold for the figures to mean anything."""
     simulated, larger = self.simulated_participation, self.participation
-    doubled = delta = None
+    doubled = []
     if larger.sensitivity_in_clip_norms != 1:
-      doubled = (
-        "The authors' reading counts a change of one clip norm where one user "
-        f"can cause {larger.sensitivity_in_clip_norms:g}; it "
-        f"{epsilon_lib.VIRTUAL_CLIENT_UNIT}. It is there to be compared with "
-        "published figures and guarantees nothing to a user."
-      )
-    if self.delta >= 1 / larger.num_users:
-      delta = (
-        f"delta {self.delta:g} is not below 1 / num_users ="
-        f" {1 / larger.num_users:g}."
-      )
-    assumptions = (
+      doubled = [
+        "The authors' reading is for comparison: it counts a change of one clip"
+        f" norm where one user can cause {larger.sensitivity_in_clip_norms:g},"
+        f" and {epsilon_lib.VIRTUAL_CLIENT_UNIT}."
+      ]
+    return (
       "The simulation had"
       f" {checks.count_in_words(simulated.users_per_round)} of"
       f" {simulated.num_users:,} users a round at noise multiplier"
@@ -113,11 +107,10 @@ class Extrapolation:
       "The noise on the mean update is the same in both; the accuracy is "
       "assumed, not measured, to carry over to the larger cohort.",
       "The larger population exists, its users resemble the simulated ones, "
-      "and they are sampled as stated.",
-      larger.assumption_beside(simulated),
-      *(doubled, delta),
+      f"and they take part as stated: {larger.sampling}.",
+      *doubled,
+      *report.warnings_of_all(larger, self.delta, self.user_level.epsilon),
     )
-    return tuple(filter(None, assumptions))
 
   def to_json(self) -> dict[str, Any]:
     """Returns a dictionary that JSON can hold, infinity as "inf"."""
@@ -131,28 +124,6 @@ class Extrapolation:
       | {"neighboring_relation": relation, "assumptions": self.assumptions}
       | {"is_extrapolation": True}
     )
-
-  def to_text(self) -> str:
-    """Returns both readings side by side, with the assumptions."""
-    lines = [
-      "EXTRAPOLATION, not the cost of the run: "
-      f"{self.rounds:,} rounds at noise multiplier "
-      f"{self.noise_multiplier:g}, delta {self.delta:g}",
-      f"{self.participation.sampling};"
-      f" {self.participation.neighboring_relation_in_words}",
-      "",
-      f"{'reading':<12}{'Delta':>6}{'epsilon':>10}  protects",
-    ]
-    for reading in (self.user_level, self.authors):
-      # Two decimals as in the published table, or two digits where those are 0.
-      digits = ".2f" if reading.epsilon >= 0.1 else ".2g"
-      lines.append(
-        f"{reading.name:<12}{reading.sensitivity_in_clip_norms:>4g} C"
-        f"{format(reading.epsilon, digits):>10}  {reading.protects}"
-      )
-    lines += ["", "Assumptions:"]
-    lines += [f"- {assumption}" for assumption in self.assumptions]
-    return "\n".join(lines)
 
 
 def extrapolate(
@@ -175,8 +146,8 @@ def extrapolate(
     DpEvent: as `composition.composed_events`, composed `rounds` times.
 
   Args:
-    rounds: Number of rounds, in [0, `checks.MAX_ROUNDS`].
-    noise_multiplier: Noise multiplier of the simulation, 0 or in [1e-6, 1e6].
+    rounds: Number of rounds.
+    noise_multiplier: Noise multiplier of the simulation.
     participation: Participation of the simulation. Without sampling, its
       separation becomes that of whole passes over the larger population.
     strategy: Strategy of correlated noise; None for independent noise.
@@ -188,14 +159,20 @@ def extrapolate(
       stands in for RDP where there is too much noise for its arithmetic.
 
   Raises:
-    errors.FieldError: If a number is out of its range, the extrapolated cohort
-      exceeds the population, its noise cannot be accounted for, PLD alone
-      would take minutes, or a fixed-size cohort would not be an integer.
+    errors.FieldError: If the extrapolated cohort exceeds the population, its
+      noise cannot be accounted for, PLD alone would take minutes, or a
+      fixed-size cohort would not be an integer.
   """
-  checks.check_rounds(rounds, minimum=0)
-  checks.check_noise_multiplier(noise_multiplier)
-  checks.check_number("cohort_factor", cohort_factor, above=0)
-  larger = _enlarge(participation, num_users, cohort_factor)
+  cohort = cohort_factor * participation.users_per_round
+  if cohort > num_users:
+    raise errors.FieldError(
+      "cohort_factor x users_per_round",
+      f"be at most num_users ({num_users:,})",
+      checks.count_in_words(cohort),
+    )
+  larger = participation.resized(num_users=num_users, users_per_round=cohort)
+  # Whoever has so many users draws them anew.
+  larger = larger.with_secret_schedule().for_rounds(None)
   larger_noise_multiplier = cohort_factor * noise_multiplier
   event = strategy_lib.round_event(larger_noise_multiplier, strategy)
   account = composition.Account(
@@ -208,9 +185,7 @@ def extrapolate(
 
   def read(name: str, protects: str, sensitivity: float) -> Reading:
     epsilons = epsilon_lib.epsilon_by_accountant(
-      *(*account.run, delta),
-      accountants=accountants,
-      sensitivity_in_clip_norms=sensitivity,
+      account, sensitivity_in_clip_norms=sensitivity
     )
     accountant, epsilon = epsilon_lib.leading(epsilons)
     return Reading(name, protects, sensitivity, epsilon, accountant, epsilons)
@@ -228,21 +203,3 @@ def extrapolate(
     participation=larger,
     zcdp=epsilon_lib.zcdp(account),
   )
-
-
-def _enlarge(
-  simulated: participation_lib.Participation,
-  num_users: int,
-  cohort_factor: float,
-) -> participation_lib.Participation:
-  """The participation of so many users, in cohorts so many times as large."""
-  cohort = cohort_factor * simulated.users_per_round
-  if cohort > num_users:
-    raise errors.FieldError(
-      "cohort_factor x users_per_round",
-      f"be at most num_users ({num_users:,})",
-      checks.count_in_words(cohort),
-    )
-  larger = simulated.resized(num_users=num_users, users_per_round=cohort)
-  # Whoever has so many users draws them anew.
-  return larger.with_secret_schedule().for_rounds(None)

@@ -11,7 +11,6 @@ from typing import Any
 
 import dp_accounting
 
-from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
 from tff_fedemb.data import participation_check
@@ -28,14 +27,7 @@ class Ledger(composition.Account):
 
   Privacy:
     As `composition.Account`.
-
-  Attributes:
-    round_sum: What is clipped and summed up in every round; None if that is not
-      known.
   """
-
-  _: dataclasses.KW_ONLY
-  round_sum: arithmetic.RoundSum | None = None
 
   @property
   def noise(self) -> composition.Noise:
@@ -92,7 +84,7 @@ class Ledger(composition.Account):
       accountant: Its name; the cheapest of the ledger's if None.
 
     Raises:
-      ValueError: If the accountant is not one of the ledger's.
+      ValueError: If the accountant is not valid for the participation.
     """
     return self.epsilon_curve([self.rounds], accountant=accountant)[0]
 
@@ -106,20 +98,16 @@ class Ledger(composition.Account):
       accountant: Its name; the cheapest of the ledger's if None.
 
     Raises:
-      ValueError: If a number is out of range, or the accountant is not one of
-        the ledger's.
+      ValueError: If the accountant is not valid for the participation.
     """
     accountant = accountant or self.accountants[0]
-    checks.check_choice("accountant", accountant, self.accountants)
-    for number in rounds:
-      checks.check_integer("rounds", number, minimum=0, maximum=self.rounds)
 
     @functools.cache
     def epsilon(number: int) -> float:
       first = dataclasses.replace(
         self, accountants=(accountant,), history=self._first_rounds(number)
       )
-      return arithmetic.whole_epsilon(first, self.round_sum).epsilon
+      return arithmetic.whole_epsilon(first).epsilon
 
     return [epsilon(number) for number in rounds]
 
@@ -150,16 +138,12 @@ class Ledger(composition.Account):
     if "gaussian" in self.accountants:
       # No bound is below the exact figure, which takes no time.
       seen = dataclasses.replace(seen, accountants=("gaussian",))
-    return arithmetic.whole_epsilon(seen, self.round_sum).epsilon
+    return arithmetic.whole_epsilon(seen).epsilon
 
   def _observe(
     self, trace: participation_trace.Trace
   ) -> participation_check.ObservedParticipation:
-    return participation_check.observe(
-      trace.num_users,
-      trace.read(self.rounds),
-      lag=self.participation.min_separation or 1,
-    )
+    return participation_check.observe(trace.num_users, trace.read(self.rounds))
 
   def _as_seen(
     self, observed: participation_check.ObservedParticipation
@@ -189,9 +173,7 @@ class Ledger(composition.Account):
       observed = self._observe(trace)
       self.participation.check_trace(observed, rounds=self.rounds)
       seen = self._as_seen(observed)
-    return report_lib.create_report(
-      seen, observed=observed, round_sum=self.round_sum
-    )
+    return report_lib.create_report(seen, observed=observed)
 
   def to_json(self) -> dict[str, Any]:
     """Returns the ledger as JSON values by name."""

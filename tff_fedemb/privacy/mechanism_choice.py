@@ -52,9 +52,9 @@ def list_plans(
     registered = aggregators.AGGREGATORS.items()
     known = {name: each for name, each in registered if each.is_compared}
   found = [
-    _create_plan(mechanism, size, participation, rounds, delta)
+    _create_plan(name, size, participation, rounds, delta)
     for participation in participations
-    for mechanism in known.values()
+    for name, mechanism in known.items()
     for size in _sizes(mechanism, participation, rounds)
   ]
   if not found:
@@ -93,32 +93,28 @@ def _sizes(
 
 
 def _create_plan(
-  mechanism: Any,
+  name: str,
   size: int | None,
   participation: participation_lib.Participation,
   rounds: int,
   delta: float,
 ) -> planning.Plan:
+  mechanism: Any = aggregators.AGGREGATORS[name]
   options = {} if size is None else {mechanism.size_field: size}
   if options and mechanism.strategy_class.is_banded:
     participation = participation.for_bands(size)
-  config = mechanism(
-    clients_per_round=participation.clients_per_round,
-    noise_multiplier=1.0,
-    **options,
-  )
   # The tightest one.
   known = ("gaussian", "monte_carlo", "allocation", "pld")
-  names = tuple(name for name in known if name in participation.accountants)
-  if not names:
+  tightest = tuple(x for x in known if x in participation.accountants)[:1]
+  if not tightest:
     raise errors.FieldError(
       "participation",
       "be one with an accountant besides rdp, such as poisson, which costs"
       " less",
       participation.name,
     )
-  return planning.Plan(
-    config, participation, rounds, delta, accountants=names[:1]
+  return planning.create_plan(
+    name, participation, rounds, 1.0, delta, accountants=tightest, **options
   )
 
 

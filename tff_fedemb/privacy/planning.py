@@ -14,12 +14,12 @@ import dp_accounting
 import numpy as np
 
 from tff_fedemb import checks
+from tff_fedemb import config
 from tff_fedemb import errors
 from tff_fedemb.aggregators import mechanism as mechanism_lib
 from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
-from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import report as report_lib
@@ -33,7 +33,7 @@ def default_delta(num_users: int) -> float:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class Plan(config.Config):
   """A run that might be made.
 
   Privacy:
@@ -57,27 +57,24 @@ class Plan:
 
   mechanism: mechanism_lib.MechanismConfig
   participation: participation_lib.Participation
-  rounds: int
-  delta: float
+  rounds: int = config.field(minimum=1, maximum=checks.MAX_ROUNDS)
+  delta: float = config.field(above=0, below=1)
   _: dataclasses.KW_ONLY
   accountants: tuple[str, ...] | None = None
-  num_parameters: int | None = None
+  num_parameters: int | None = config.field(None, minimum=1)
 
   def __post_init__(self):
+    super().__post_init__()
     strategy = self.mechanism.strategy_class
     if strategy is not None:
       composition.check_correlated(strategy, self.participation)
-    if self.num_parameters is not None:
-      checks.check_integer("num_parameters", self.num_parameters, minimum=1)
-      if strategy is not None:
+      if self.num_parameters is not None:
         raise errors.FieldError(
           "num_parameters",
           f"not be given with mechanism {self.name}: what its arithmetic"
           " leaves is not bounded",
           self.num_parameters,
         )
-    checks.check_rounds(self.rounds, minimum=1)
-    checks.check_delta(self.delta)
     accountants = self.participation.select_accountants(self.accountants)
     if self.participation.is_drawn_once:
       # Which one knows it depends on the noise.
@@ -86,7 +83,7 @@ class Plan:
 
   @property
   def name(self) -> str:
-    """The mechanism's."""
+    """Name of the mechanism."""
     return aggregators.AGGREGATORS.name_of(self.mechanism)
 
   @property
@@ -153,35 +150,20 @@ class Plan:
     return float(np.max(self.prefix_sum_stddevs))
 
   @property
-  def round_sum(self) -> arithmetic.RoundSum | None:
-    """The noised sum of a round; None without a number of parameters."""
-    if self.num_parameters is None:
-      return None
-    # The bound is the same for every clip norm.
-    return arithmetic.RoundSum(
-      1.0, self.mechanism.noise_multiplier_of_sum, self.num_parameters
-    )
-
-  @property
   def account(self) -> composition.Account:
     """All rounds."""
+    round_sum = None
+    if self.num_parameters is not None:
+      # The bound is the same for every clip norm.
+      round_sum = composition.RoundSum(
+        1.0, self.mechanism.noise_multiplier_of_sum, self.num_parameters
+      )
     return composition.Account(
       self.participation,
       delta=self.delta,
       accountants=self.accountants,
       history=((self.event, self.rounds),),
-    )
-
-  def epsilons(
-    self, sensitivity_in_clip_norms: float | None = None, **options: Any
-  ) -> dict[str, float]:
-    """As `epsilon.epsilon_by_accountant` of all rounds."""
-    return epsilon_lib.epsilon_by_accountant(
-      *self.account.run,
-      self.delta,
-      accountants=self.accountants,
-      sensitivity_in_clip_norms=sensitivity_in_clip_norms,
-      **options,
+      round_sum=round_sum,
     )
 
   def with_value(self, name: str, value: float) -> "Plan":
@@ -260,14 +242,13 @@ def create_plan(
   Raises:
     errors.FieldError: As `Plan`, or if an option is one of another mechanism.
   """
-  config = aggregators.AGGREGATORS.create(
-    mechanism,
-    clients_per_round=participation.clients_per_round,
-    noise_multiplier=noise_multiplier,
-    **options,
-  )
   return Plan(
-    config,
+    aggregators.AGGREGATORS.create(
+      mechanism,
+      clients_per_round=participation.clients_per_round,
+      noise_multiplier=noise_multiplier,
+      **options,
+    ),
     participation,
     rounds,
     delta,
@@ -289,7 +270,7 @@ def create_report(plan: Plan) -> report_lib.PrivacyReport:
     ValueError: If PLD alone is asked for where it would take minutes.
   """
   epsilon_lib.check_pld(plan.account)
-  return report_lib.create_report(plan.account, round_sum=plan.round_sum)
+  return report_lib.create_report(plan.account)
 
 
 def options_of_bands(
@@ -309,14 +290,14 @@ def options_of_bands(
     errors.FieldError: If neither it nor the bands were given.
   """
   claim = participations.PARTICIPATIONS[participation]
-  name, config = claim.field_of_bands, aggregators.AGGREGATORS[mechanism]
-  strategy = config.strategy_class
+  name, noise = claim.field_of_bands, aggregators.AGGREGATORS[mechanism]
+  strategy = noise.strategy_class
   if name is None or not (strategy is None or strategy.is_banded):
     return {}  # Other noise is refused where it meets the participation.
   value, others = given.get(name), ""
   if strategy is not None:
-    others = f", or {config.size_field} in its place"
-    value = given.get(config.size_field) if value is None else value
+    others = f", or {noise.size_field} in its place"
+    value = given.get(noise.size_field) if value is None else value
   if value is None and strategy is None and not claim.is_for_bands:
     return {}
   if value is None:

@@ -8,9 +8,7 @@ out. The rows do not assume the same: in the first two a user moves a round's
 sum by one clip norm, in the last by two.
 """
 
-from collections.abc import Sequence
 import dataclasses
-import textwrap
 from typing import Any
 
 from tff_fedemb.aggregators import gaussian
@@ -149,59 +147,3 @@ def _compute(published: PublishedRow) -> Row:
     report=report,
     poisson_epsilon=account("poisson").epsilon if is_gaussian else None,
   )
-
-
-def to_text(rows: Sequence[Row]) -> str:
-  """Returns the table for a reader, with the assumptions of each row.
-
-  Args:
-    rows: What `compute_table` returned.
-  """
-  layout = "{:<15} {:>6} {:<20} {:>10} {:>6} {:>8} {:>8}"
-  head = "algorithm|z|mechanism, users|published|zCDP|strict|Poisson"
-  table, printed, strict = [layout.format(*head.split("|"))], [], []
-  for row in rows:
-    published, report = row.published, row.report
-    readings = (row.published_epsilon, report.zcdp, report.epsilon)
-    figures = (
-      "-" if x is None else f"{x:.2f}" for x in (*readings, row.poisson_epsilon)
-    )
-    users = f"{published.mechanism}, {published.participation}"
-    z = f"{report.noise_multiplier:.4g}"
-    table.append(
-      layout.format(published.algorithm, z, users, *figures).rstrip()
-    )
-    zcdp = published.printed_zcdp and f", zCDP {published.printed_zcdp}"
-    printed.append(
-      f"- {published.algorithm} ({published.simulated_noise_multiplier:g} x "
-      f"{COHORT_FACTOR}, printed: epsilon {published.printed_epsilon}"
-      f"{zcdp or ''}): {row.published_reading}."
-    )
-    strict.append(
-      f"- {published.algorithm}: Delta = "
-      f"{report.sensitivity_in_clip_norms:g} C, "
-      f"{report.neighboring_relation}. {report.sampling}."
-    )
-  lines = [
-    f"{NUM_USERS:,} users, {USERS_PER_ROUND:,} a round, "
-    f"{USERS_PER_CLIENT} per virtual client, {ROUNDS} rounds, delta "
-    f"{DELTA:g}: epsilon by RDP",
-    *("", *table, ""),
-    "published: recomputed in the reading of the printed figure, in which",
-    *printed,
-    "strict: what the participation supports for one user:",
-    *strict,
-    "Poisson: strict, if each user were drawn independently in every round "
-    "and assigned to a virtual client independently (Delta = 2 C, a user's "
-    "slot stays empty).",
-    "z: noise multiplier. The noise on the mean update is that of a "
-    f"simulation with a cohort {COHORT_FACTOR} times smaller; that its "
-    "accuracy carries over is assumed.",
-  ]
-  wrapper = textwrap.TextWrapper(
-    80, replace_whitespace=False, break_on_hyphens=False
-  )
-  for number, line in enumerate(lines):
-    wrapper.subsequent_indent = "  " if line.startswith("- ") else ""
-    lines[number] = wrapper.fill(line)
-  return "\n".join(lines)

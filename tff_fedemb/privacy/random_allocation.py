@@ -208,7 +208,26 @@ def compose(
   return composed
 
 
-class RandomAllocationAccountant(dp_accounting.PrivacyAccountant):
+def bound_epsilon(
+  events: tuple[tuple[_Event, int], ...], delta: float, *, is_upper: bool = True
+) -> float:
+  """Returns the epsilon of an end of the bracket.
+
+  Args:
+    events: As in `compose`, at any noise.
+    delta: At which epsilon is wanted.
+    is_upper: Which end.
+  """
+  noise = min(noise for event, _ in events for noise, _ in event.slots)
+  if noise < _SMALLEST_NOISE:
+    # As if all knew which round a user is in.
+    count = sum(count for _, count in events)
+    known = gaussian_accountant.epsilon_of(noise, delta, count=count)
+    return known if is_upper else 0.0
+  return compose(events, is_upper).get_epsilon_for_delta(delta)
+
+
+class RandomAllocationAccountant(gaussian_accountant.AnyRelationAccountant):
   """Accountant of `RandomAllocationDpEvent`s, and of nothing else.
 
   Privacy:
@@ -217,42 +236,26 @@ class RandomAllocationAccountant(dp_accounting.PrivacyAccountant):
     DpEvent: `RandomAllocationDpEvent`s; `NonPrivateDpEvent`.
   """
 
-  def __init__(
-    self,
-    neighboring_relation: dp_accounting.NeighboringRelation = (
-      dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
-    ),
-    *,
-    is_upper: bool = True,
-  ):
-    """Creates an empty accountant, of the lower end if that is asked for."""
-    super().__init__(neighboring_relation)
-    self._is_upper = is_upper
-    self._events: tuple[tuple[_Event, int], ...] = ()
-    self._least_noise = math.inf
+  _events: tuple[tuple[_Event, int], ...] = ()
+  _is_private = True
 
   def _maybe_compose(self, event, count, do_compose):
     is_private = not isinstance(event, dp_accounting.NonPrivateDpEvent)
     if is_private and not isinstance(event, _Event):
       return self.CompositionErrorDetails(event, "Unsupported event.")
     if do_compose:
-      noise = min(event.slots)[0] if is_private else 0.0
-      self._least_noise = min(self._least_noise, noise)
+      self._is_private &= is_private
       self._events += ((event, count),)
     return None
 
+  def get_delta(self, target_epsilon: float) -> float:
+    """Returns the delta of the upper end of the bracket."""
+    return compose(self._events).get_delta_for_epsilon(target_epsilon)
+
   def get_epsilon(self, target_delta: float) -> float:
-    """Returns an end of the bracket."""
+    """Returns the upper end of the bracket."""
     if not self._events:
       return 0.0
-    if not self._least_noise:
+    if not self._is_private:
       return math.inf
-    if self._least_noise < _SMALLEST_NOISE:
-      # As if all knew which round a user is in.
-      count = sum(count for _, count in self._events)
-      known = gaussian_accountant.epsilon_of(
-        self._least_noise, target_delta, count=count
-      )
-      return known if self._is_upper else 0.0
-    composed = compose(self._events, self._is_upper)
-    return composed.get_epsilon_for_delta(target_delta)
+    return bound_epsilon(self._events, target_delta)

@@ -17,24 +17,19 @@ from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import monte_carlo
+from tff_fedemb.privacy import random_allocation
 
 UNIT = "user"
 _RELEASED = "every round's model (all iterates)"
 _NOT_COVERED = (
   "every file of a run outside of its release/",
-  "training metrics: losses, norms, counts and evaluations on the users of "
-  "a round are computed without noise",
-  "the trace, and what this report says of it under participation_checked: "
-  "who was drawn is what amplification keeps secret",
-  "evaluation: recall, ROC and thresholds are computed without noise, in "
-  "some tasks (EMNIST) on further images of the same users",
+  "training metrics on the users of a round, which have no noise",
+  "the trace and participation_checked: amplification rests on their secrecy",
+  "evaluation without noise, in some tasks (EMNIST) on images of the users",
   "hyperparameter tuning: other runs on the same users add their own cost",
-  "pseudo-randomness: in a simulation the sampling and the noise are computed "
-  "from keys of the operating system; whoever reads the key of the sampling, "
-  "the trace of who took part or a checkpoint where noise keeps its key sees "
-  "through them",
-  "single-precision arithmetic in clipping, sums and correlated noise, before "
-  "they are rounded to a grid",
+  "pseudo-randomness: whoever reads the key of the sampling, the trace or a"
+  " checkpoint with the key of the noise sees through them",
+  "single-precision arithmetic in clipping, sums and correlated noise",
 )
 
 # Share of delta that the tail of the noise may take without a warning.
@@ -62,7 +57,7 @@ _CHECKED = "The trace of the run does not refute this."
 _UNCHECKED = "No trace of a run was checked for this."
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PrivacyReport:
   """What a run protects, what that cost, and under which assumptions.
 
@@ -115,7 +110,7 @@ class PrivacyReport:
 
   epsilon: float
   delta: float
-  unit: str
+  unit: str = UNIT
   neighboring_relation: str
   sampling: str
   accountant: str
@@ -134,19 +129,14 @@ class PrivacyReport:
   epsilon_with_secret_sampling: float | None
   strategy_sensitivity: float | None
   participation_checked: str | None
-  released: str
-  not_covered: tuple[str, ...]
-  statement: str
+  released: str = _RELEASED
+  not_covered: tuple[str, ...] = _NOT_COVERED
+  statement: str = ""
   warnings: tuple[str, ...]
 
   def to_json(self) -> dict[str, Any]:
     """Returns a dictionary that JSON can hold, infinity as "inf"."""
     return json_safe(dataclasses.asdict(self))
-
-  @classmethod
-  def from_json(cls, values: Mapping[str, Any]) -> "PrivacyReport":
-    """Inverse of `to_json`."""
-    return cls(**{name: _from_json(value) for name, value in values.items()})
 
 
 # A report takes these over from the participation.
@@ -160,7 +150,6 @@ def create_report(
   account: composition.Account,
   *,
   observed: participation_check.ObservedParticipation | None = None,
-  round_sum: arithmetic.RoundSum | None = None,
 ) -> PrivacyReport:
   """Returns the whole account of a run.
 
@@ -170,28 +159,21 @@ def create_report(
   Args:
     account: The rounds.
     observed: What the trace of the run shows, already checked.
-    round_sum: What had noise in a round; None if that is not known, and the
-      noise taken for a Gaussian.
 
   Raises:
     ValueError: As `epsilon.epsilon_by_accountant`.
   """
   claim = account.participation
-  whole = arithmetic.whole_epsilon(account, round_sum)
+  whole = arithmetic.whole_epsilon(account)
   virtual = None
   if claim.sensitivity_in_clip_norms != 1:
     _, virtual = epsilon_lib.leading(
-      epsilon_lib.epsilon_by_accountant(
-        *(*account.run, account.delta),
-        accountants=account.accountants,
-        sensitivity_in_clip_norms=1.0,
-      )
+      epsilon_lib.epsilon_by_accountant(account, sensitivity_in_clip_norms=1.0)
     )
   multipliers = [float(noise.multiplier) for noise in account.noises]
   report = PrivacyReport(
     epsilon=whole.epsilon,
     delta=account.delta,
-    unit=UNIT,
     neighboring_relation=claim.neighboring_relation_in_words,
     accountant=whole.accountant,
     epsilon_by_accountant=whole.by_accountant,
@@ -204,9 +186,6 @@ def create_report(
     epsilon_with_secret_sampling=epsilon_lib.with_secret_schedule(account),
     strategy_sensitivity=composition.strategy_sensitivity(*account.run),
     participation_checked=None if observed is None else observed.in_words,
-    released=_RELEASED,
-    not_covered=_NOT_COVERED,
-    statement="",
     warnings=(
       *warnings_of_all(claim, account.delta, whole.epsilon),
       *_warnings_of_run(account, whole),
@@ -284,47 +263,36 @@ def _mechanism_in_words(
     listed += f" + {len(events) - 3} more"
   claim, of_strategy = account.participation, report.strategy_sensitivity
   sensitivity = f"{report.sensitivity_in_clip_norms:g}"
-  rows = "The noise is fresh in every round, of standard deviation z x C"
+  rows, given = "The noise is fresh in every round", f"z / {sensitivity}"
+  how = "each of which costs"
+  if claim.is_sampled:
+    how = "each of them amplified by the sampling"
   if of_strategy is not None:
     rows = (
-      "The noise of all rounds is S^-1 Z, where the rows of Z are independent, "
-      "of standard deviation z x C, and S is the "
-      f"{account.noises[0].strategy.name} strategy matrix"
+      "The noise of all rounds is S^-1 Z, S being the"
+      f" {account.noises[0].strategy.name} strategy matrix and the rows of Z"
+      " independent"
     )
-  change = (
-    "One user changes the sum of a round that they are in by at most"
-    f" {sensitivity} C"
-  )
-  at_most = f", and is in at most {report.max_participations:,} rounds"
-  given = f"the accountant is given z / {sensitivity}"
+    given = f"z / ({sensitivity} x {of_strategy:.6g})"
+    how = f"by which S times the sums changes at most {of_strategy:.6g} times"
+    if claim.is_sampled:
+      how = f"no two of which S mixes: {how}, amplified by the sampling"
   if claim.is_mixture:
     how = (
-      f"{at_most}, which were drawn in secret and hang together: the whole run"
-      f" is a mixture over all that they can be, and {given}"
+      "which were drawn in secret and hang together: the whole run is a mixture"
+      " over all that they can be"
     )
-  elif of_strategy is not None:
-    by_which, often = ", by which", "once for the whole run"
-    if claim.is_sampled:
-      by_which = ", no two of which S mixes: by each of them"
-      often = "amplified by the sampling, for each"
-    how = (
-      f"{at_most}{by_which} S times the sums changes by at most"
-      f" {of_strategy:.6g} times as much: the accountant is given z /"
-      f" ({sensitivity} x {of_strategy:.6g}), {often}"
+    given = f"z / {sensitivity}"
+  text = (
+    f"{rows}, of standard deviation z x C. One user changes the sum of a round"
+    f" by at most {sensitivity} C, and is in at most"
+    f" {report.max_participations:,} rounds, {how}. The accountant is given"
+    f" {given}: {listed or 'no event'}."
+  )
+  if report.accountant == "allocation" and 0.0 < report.epsilon < math.inf:
+    low = random_allocation.bound_epsilon(
+      tuple(events), account.delta, is_upper=False
     )
-  elif not claim.is_sampled:
-    how = f"{at_most}, each of which costs; {given}"
-  elif report.max_participations < report.rounds:
-    how = f"{at_most}, each of them amplified by the sampling; {given}"
-  else:
-    how = f", amplified by the sampling; {given}"
-  text = f"{rows}. {change}{how}: {listed or 'no event'}."
-  if report.accountant == "allocation" and events:
-    (low,) = epsilon_lib.epsilon_by_accountant(
-      *(*account.run, account.delta),
-      accountants=("allocation",),
-      is_upper=False,
-    ).values()
     text += f" No epsilon below {low:.4g} is true of them."
   return text
 
@@ -383,12 +351,3 @@ def json_safe(value: Any) -> Any:
   if isinstance(value, float) and math.isinf(value):
     return "inf" if value > 0 else "-inf"
   return value
-
-
-def _from_json(value: Any) -> Any:
-  """Inverse of `json_safe` for what a report holds."""
-  if isinstance(value, Mapping):
-    return {key: _from_json(item) for key, item in value.items()}
-  if isinstance(value, list):
-    return tuple(value)
-  return math.inf if value == "inf" else value

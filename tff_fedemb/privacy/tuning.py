@@ -19,23 +19,20 @@ from scipy import optimize
 from scipy import stats
 
 from tff_fedemb import config
-from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import report as report_lib
 
 ASSUMPTIONS = (
-  "the number of trials was drawn from this very distribution, once, "
-  "independently of all data and of the outcome of any trial",
-  "nothing but the best trial is released: neither another trial nor the "
-  "number of trials nor how long the tuning took, and not the seed of the "
-  "tuning, from which the hyperparameters of the trials can be drawn again",
-  "the selection looks at nothing but the private model of each trial and at "
-  "data that are not of the protected users",
-  "every trial is an independent run of one mechanism, with hyperparameters "
-  "drawn from one distribution, sampling and noise of its own, and the same "
-  "cost; a trial whose model diverges, or whose hyperparameters are refused "
-  "before its first round, counts as the worst",
+  "the number of trials was drawn once, from this distribution, independently"
+  " of data and trials",
+  "only the best trial is released: no other trial, nor the number of trials,"
+  " the time that the tuning took, or its seed",
+  "the selection looks at nothing but each trial's private model and data of"
+  " users who are not protected",
+  "trials are independent runs of one mechanism at the same cost, with"
+  " hyperparameters from one distribution; a trial that diverges or is refused"
+  " counts as the worst",
   "the tuning is run once: another one on the same users adds its own cost",
 )
 
@@ -116,47 +113,30 @@ class RepeatAndSelect(config.Config):
     return max(1, int(untruncated.isf(tail)))
 
   def event(
-    self,
-    mechanism_counts: composition.RoundCounts,
-    participation: participation_lib.Participation,
-    **reading: float,
+    self, trial: composition.Account, **reading: Any
   ) -> dp_accounting.DpEvent:
     """Returns the event of the whole tuning.
 
     Args:
-      mechanism_counts: As in `epsilon`.
-      participation: As in `epsilon`.
+      trial: As in `epsilon`.
       **reading: As in `epsilon`.
-
-    Raises:
-      ValueError: As `composition.composed_events`.
     """
-    events = composition.composed_events(
-      mechanism_counts, participation, **reading
-    )
-    trial = dp_accounting.ComposedDpEvent(
+    events = composition.composed_events(*trial.run, **reading)
+    composed = dp_accounting.ComposedDpEvent(
       tuple(dp_accounting.SelfComposedDpEvent(*counted) for counted in events)
     )
     return dp_accounting.dp_event.RepeatAndSelectDpEvent(
-      trial, self.mean, self.shape
+      composed, self.mean, self.shape
     )
 
-  def epsilon(
-    self,
-    mechanism_counts: composition.RoundCounts,
-    participation: participation_lib.Participation,
-    delta: float,
-    **reading: float,
-  ) -> float:
+  def epsilon(self, trial: composition.Account, **reading: Any) -> float:
     """Returns the epsilon of the whole tuning, by RDP.
 
     Privacy:
       As the class, with trials as in `composition.composed_events`.
 
     Args:
-      mechanism_counts: The rounds of one trial, the same in all.
-      participation: Who takes part in a trial.
-      delta: In (0, 1).
+      trial: The rounds of one trial, the same in all.
       **reading: The sensitivity, as in `composition.composed_events`, for
         another reading.
 
@@ -164,13 +144,13 @@ class RepeatAndSelect(config.Config):
       Epsilon, infinity if a round is not private.
 
     Raises:
-      ValueError: As `composition.composed_events` and `epsilon.epsilon_of`.
+      ValueError: As `epsilon.epsilon_of`.
     """
     return epsilon_lib.epsilon_of(
-      [(self.event(mechanism_counts, participation, **reading), 1)],
-      delta,
+      [(self.event(trial, **reading), 1)],
+      trial.delta,
       accountant="rdp",
-      neighboring_relation=participation.neighboring_relation,
+      neighboring_relation=trial.participation.neighboring_relation,
     )
 
 
@@ -184,9 +164,7 @@ _OF_TRIAL = (
 
 def create_report(
   selection: RepeatAndSelect,
-  mechanism_counts: composition.RoundCounts,
-  participation: participation_lib.Participation,
-  delta: float,
+  account: composition.Account,
   *,
   chosen_by_others: bool,
   selection_users: int = 0,
@@ -199,9 +177,7 @@ def create_report(
 
   Args:
     selection: How the number of trials was drawn.
-    mechanism_counts: The rounds of one trial, the same in all.
-    participation: Who took part in a trial.
-    delta: In (0, 1).
+    account: The rounds of one trial, the same in all; asks RDP.
     chosen_by_others: Whether no image that the best was chosen by is of a user
       who trains.
     selection_users: Users who were left out of training for that.
@@ -215,20 +191,13 @@ def create_report(
   Raises:
     ValueError: As `RepeatAndSelect.epsilon`.
   """
-  run = (mechanism_counts, participation)
-  trial = report_lib.create_report(
-    composition.Account(
-      participation,
-      delta=delta,
-      accountants=("rdp",),
-      history=tuple(mechanism_counts),
-    )
-  )
-  epsilon = selection.epsilon(*run, delta)
+  trial, delta = report_lib.create_report(account), account.delta
+  epsilon = selection.epsilon(account)
   virtual = trial.unit_is_virtual_client_epsilon
   if virtual is not None:
-    virtual = selection.epsilon(*run, delta, sensitivity_in_clip_norms=1.0)
-  warnings = [*report_lib.warnings_of_all(participation, delta, epsilon)]
+    virtual = selection.epsilon(account, sensitivity_in_clip_norms=1.0)
+  claim = account.participation
+  warnings = [*report_lib.warnings_of_all(claim, delta, epsilon)]
   others = "the users"
   if selection_users:
     others = f"the {selection_users:,} users who do not train, and"
@@ -240,7 +209,7 @@ def create_report(
     f" of trials is drawn from a {selection.distribution} distribution of mean "
     f"{selection.mean:g} (shape {selection.shape:g}; Papernot and Steinke "
     f"2022); a single trial costs {trial.epsilon:.4g}. {trial.sampling}. The "
-    f"accountant is given {selection.event(*run)}. This holds if"
+    f"accountant is given {selection.event(account)}. This holds if"
     f" {'; '.join(ASSUMPTIONS)}."
   )
   if_chosen_by_others = None

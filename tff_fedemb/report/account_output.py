@@ -9,7 +9,9 @@ from tff_fedemb.participation import registry as participations
 from tff_fedemb.privacy import calibration
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
+from tff_fedemb.privacy import extrapolation
 from tff_fedemb.privacy import planning
+from tff_fedemb.privacy import published
 from tff_fedemb.privacy import report as report_lib
 
 
@@ -92,6 +94,74 @@ def tell_calibration(
     *(f"warning: {warning}" for warning in found.report.warnings),
   ]
   return found.to_json() | {"notes": list(notes)}, "\n".join(lines)
+
+
+def tell_extrapolation(
+  found: extrapolation.Extrapolation,
+) -> tuple[dict[str, Any], str]:
+  """Returns both readings side by side, for a file and in words."""
+  rows = [
+    (
+      reading.name,
+      reading.sensitivity_in_clip_norms,
+      _figure(reading.epsilon),
+      reading.protects,
+    )
+    for reading in (found.user_level, found.authors)
+  ]
+  lines = [
+    f"EXTRAPOLATION, not the cost of the run: {found.rounds:,} rounds at noise"
+    f" multiplier {found.noise_multiplier:g}, delta {found.delta:g}",
+    "",
+    *_readings(*rows),
+    *listed("Assumptions", found.assumptions),
+  ]
+  return found.to_json(), "\n".join(lines)
+
+
+def tell_table(rows: Sequence[published.Row]) -> tuple[dict[str, Any], str]:
+  """Returns the authors' table with what each row assumes, as the others."""
+  layout = "{:<15} {:>6} {:<20} {:>10} {:>6} {:>8} {:>8}"
+  head = "algorithm|z|mechanism, users|published|zCDP|strict|Poisson"
+  table, printed, strict = [layout.format(*head.split("|"))], [], []
+  for row in rows:
+    setting, report = row.published, row.report
+    readings = (row.published_epsilon, report.zcdp, report.epsilon)
+    figures = (
+      "-" if x is None else f"{x:.2f}" for x in (*readings, row.poisson_epsilon)
+    )
+    users = f"{setting.mechanism}, {setting.participation}"
+    z = f"{report.noise_multiplier:.4g}"
+    table.append(layout.format(setting.algorithm, z, users, *figures).rstrip())
+    zcdp = setting.printed_zcdp and f", zCDP {setting.printed_zcdp}"
+    printed.append(
+      f"{setting.algorithm} ({setting.simulated_noise_multiplier:g} x"
+      f" {published.COHORT_FACTOR}, printed: epsilon"
+      f" {setting.printed_epsilon}{zcdp or ''}): {row.published_reading}."
+    )
+    strict.append(
+      f"{setting.algorithm}: Delta = {report.sensitivity_in_clip_norms:g} C,"
+      f" {report.neighboring_relation}. {report.sampling}."
+    )
+  lines = [
+    wrap(
+      f"{published.NUM_USERS:,} users, {published.USERS_PER_ROUND:,} a round,"
+      f" {published.USERS_PER_CLIENT} per virtual client, {published.ROUNDS}"
+      f" rounds, delta {published.DELTA:g}: epsilon by RDP"
+    ),
+    *("", *table),
+    *listed("published, in the reading of the printed figure", printed),
+    *listed("strict, what the participation supports for one user", strict),
+    "",
+    wrap(
+      "Poisson: strict, if each user were drawn, and assigned to a virtual"
+      " client, independently in every round (Delta = 2 C, a user's slot stays"
+      " empty). z: noise multiplier. The noise on the mean update is that of a"
+      f" simulation with a cohort {published.COHORT_FACTOR} times smaller; that"
+      " its accuracy carries over is assumed."
+    ),
+  ]
+  return {"rows": [row.to_json() for row in rows]}, "\n".join(lines)
 
 
 def _figure(value: float) -> str:

@@ -249,10 +249,14 @@ def _compute(
 
   def add(plan, reading, chosen, accountant, sensitivity=None):
     for x, participation, rounds in chosen:
-      (epsilon,) = epsilon_lib.epsilon_by_accountant(
-        *([(plan.event, rounds)], participation, plan.delta),
+      account = dataclasses.replace(
+        plan.account,
+        participation=participation,
         accountants=(accountant,),
-        sensitivity_in_clip_norms=sensitivity,
+        history=((plan.event, rounds),),
+      )
+      (epsilon,) = epsilon_lib.epsilon_by_accountant(
+        account, sensitivity_in_clip_norms=sensitivity
       ).values()
       rows.append((plan.noise_multiplier, reading, x, epsilon))
       progress.update(reading == "user_level")

@@ -34,7 +34,7 @@ with epy.lazy_imports():
 
 # Epsilon of the same events by the same library differs by rounding alone.
 _RELATIVE_TOLERANCE = 1e-6
-_COMPARED = ("rounds", "delta", "sensitivity_in_clip_norms")
+_COMPARED = ("rounds", "delta", "sensitivity_in_clip_norms", "epsilon")
 # Values that are not those of the file lead to these errors.
 _DAMAGES = (ValueError, KeyError, TypeError, AttributeError)
 
@@ -91,8 +91,7 @@ def check_draw(
 ) -> None:
   """Refuses a trace that is not what is drawn.
 
-  What `Participation.check_trace` can refute with some power only, this
-  decides: with the key at hand, the code draws who took part, and with whom.
+  With the key at hand, the code draws who took part, and with whom.
 
   Args:
     draw: Maps a round's number to its virtual clients, in the order of the
@@ -140,8 +139,8 @@ def _replay(
     key, source = sampling_seed, "sampling_seed"
   if key is None:
     return (
-      f"there is no {source}: that the users of the trace were drawn from the"
-      " run's key was not replayed"
+      f"there is no {source}: the draw was not replayed, and whether users were"
+      " drawn at random is unchecked"
     )
   check_draw(
     functools.partial(ledger.participation.sample, key=key),
@@ -211,19 +210,21 @@ def _compare(
   all_accountants: bool,
 ) -> None:
   """Refuses a summary that says something else than the report."""
+
+  def figures(values: Any) -> dict[str, float]:
+    by_name = {name: float(values[name]) for name in _COMPARED}
+    for name, epsilon in values["epsilon_by_accountant"].items():
+      by_name[f"epsilon by {name}"] = float(epsilon)
+    return by_name
+
+  found = figures(report.to_json())
   try:
-    claimed = report_lib.PrivacyReport.from_json(summary["privacy"])
+    there = figures(summary["privacy"])
   except _DAMAGES as error:
     raise run_directory.damaged(path, error) from error
-  found, there = (
-    {name: getattr(r, name) for name in _COMPARED}
-    | {f"epsilon by {name}": x for name, x in r.epsilon_by_accountant.items()}
-    for r in (report, claimed)
-  )
-  names = found.keys() & there.keys()
-  if all_accountants:
-    found["epsilon"], there["epsilon"] = report.epsilon, claimed.epsilon
-    names = found.keys() | there.keys()
+  names = found.keys() | there.keys()
+  if not all_accountants:
+    names = (found.keys() & there.keys()) - {"epsilon"}
   for name in sorted(names):
     one, other = there.get(name, math.nan), found.get(name, math.nan)
     if not math.isclose(one, other, rel_tol=_RELATIVE_TOLERANCE):

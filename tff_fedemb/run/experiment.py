@@ -39,7 +39,6 @@ with epy.lazy_imports():
 
   from tff_fedemb.algorithms import client_file
   from tff_fedemb.algorithms import local_training
-  from tff_fedemb.privacy import arithmetic
   from tff_fedemb.run import task as task_lib
   from tff_fedemb.runtime import precision
   from tff_fedemb.runtime import secure_sums
@@ -182,7 +181,7 @@ class Experiment:
     )
     config, round_sum = self.mechanism.config, None
     if num_parameters is not None and config.clips:
-      round_sum = arithmetic.RoundSum(
+      round_sum = composition.RoundSum(
         config.clip_norm, config.noise_multiplier_of_sum, num_parameters
       )
     return ledger_lib.Ledger(

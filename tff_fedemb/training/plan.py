@@ -21,6 +21,7 @@ import tqdm
 from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import pipelines
 from tff_fedemb.data import population
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
 from tff_fedemb.report import words
@@ -161,23 +162,19 @@ def _epsilon(
     )
     # A user who gives it means it; any other is to be below 1 / num_users.
     delta = min(delta, planning.default_delta(participation.num_users))
-  epsilons = epsilon_lib.epsilon_by_accountant(
-    [
-      (
-        strategy_lib.round_event(
-          noise_multiplier, experiment.mechanism.strategy
-        ),
-        experiment.spec.rounds,
-      )
-    ],
+  event = strategy_lib.round_event(
+    noise_multiplier, experiment.mechanism.strategy
+  )
+  account = composition.Account(
     participation,
-    delta,
+    delta=delta,
     # As the run's own figures; of others without PLD, which takes seconds.
     accountants=epsilon_lib.accountants_of_run(
       participation, noise_multiplier if growth == 1.0 else 0.0
     ),
+    history=((event, experiment.spec.rounds),),
   )
-  return epsilon_lib.leading(epsilons)[1]
+  return epsilon_lib.leading(epsilon_lib.epsilon_by_accountant(account))[1]
 
 
 def _tell_privacy(experiment: experiment_lib.Experiment) -> Iterator[str]:

@@ -29,6 +29,7 @@ from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.evaluation import verification
 from tff_fedemb.participation import participation as participation_lib
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import tuning
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import model_card
@@ -291,9 +292,12 @@ class TuningRun:
     cost, metric = best.cost, self._config.metric
     privacy = report["privacy"] = tuning.create_report(
       self._selection,
-      [(cost.event, cost.rounds)],
-      cost.participation,
-      cost.delta,
+      composition.Account(
+        cost.participation,
+        delta=cost.delta,
+        accountants=("rdp",),
+        history=((cost.event, cost.rounds),),
+      ),
       chosen_by_others=_SPLITS[0] in best.splits_of_others,
       selection_users=best.selection_users,
     )

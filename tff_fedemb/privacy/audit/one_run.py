@@ -26,7 +26,6 @@ from scipy import optimize
 from scipy import special
 from scipy import stats
 
-from tff_fedemb import checks
 from tff_fedemb.privacy.audit import scores as scores_lib
 
 ASSUMES = (
@@ -127,7 +126,6 @@ def bound(
   *,
   significance: float,
   delta: float | None,
-  num_guesses: int | None = None,
 ) -> scores_lib.Found:
   """Bounds epsilon, or mu, from below; canaries may depend on each other.
 
@@ -142,21 +140,11 @@ def bound(
     delta: At which epsilon is bounded, in [0, 1); None for the mu of Gaussian
       differential privacy: a curve says more than a single point of it, so the
       epsilon of this mu is larger.
-    num_guesses: How many canaries to guess, half of them included; None to try
-      several numbers.
 
   Returns:
     The bound, and what it was found with.
-
-  Raises:
-    errors.FieldError: If there are more guesses than canaries.
   """
   tried = _guesses_to_try(len(scores))
-  if num_guesses is not None:
-    checks.check_integer(
-      "num_guesses", num_guesses, minimum=1, maximum=len(scores)
-    )
-    tried = [(num_guesses - num_guesses // 2, num_guesses // 2)]
   level, ranked = significance / len(tried), scores.ranked()
   best = (-1.0, {})
   for num_in, num_out in tried:

@@ -1,6 +1,5 @@
 """Methods that bound epsilon from below, by name."""
 
-from collections.abc import Callable
 import dataclasses
 from typing import Any
 
@@ -21,43 +20,24 @@ class Method:
   """A way to bound epsilon from below.
 
   Attributes:
-    bound: Maps scores and keyword arguments, `significance` and `delta`, to a
-      bound, and what it was found with.
-    assumes: What has to be true for the bound.
+    module: Module whose `bound` maps scores and keyword arguments,
+      `significance` and `delta`, to a bound, and what it was found with.
     is_of_mu: Whether it bounds the mu of Gaussian differential privacy, at a
       `delta` of None: the curve of a Gaussian mechanism as a whole.
   """
 
-  bound: Callable[..., scores_lib.Found]
-  assumes: str
+  module: Any
   is_of_mu: bool = False
 
 
-def _bound_area(
-  scores: scores_lib.Scores,
-  *,
-  significance: float,
-  delta: float,
-  curve: trade_off.Curve = trade_off.GAUSSIAN,
-) -> scores_lib.Found:
-  area = trade_off.lower_area(scores, significance)
-  return curve.epsilon_of_area(area, delta), {"area_lower": area}
-
-
-# A new method is one function and one line here.
+# A new method is one module and one line here.
 METHODS = {
-  f"{prefix}{name}": Method(
-    module.bound,
-    f"{module.ASSUMES}; {_GAUSSIAN_CLAIM}" if prefix else module.ASSUMES,
-    bool(prefix),
-  )
-  for prefix, name, module in (
-    ("", "clopper_pearson", clopper_pearson),
-    ("fdp_", "one_run", one_run),
-    ("gdp_", "clopper_pearson", clopper_pearson),
-    ("", "one_run", one_run),
-  )
-} | {"area": Method(_bound_area, trade_off.ASSUMES)}
+  "clopper_pearson": Method(clopper_pearson),
+  "fdp_one_run": Method(one_run, is_of_mu=True),
+  "gdp_clopper_pearson": Method(clopper_pearson, is_of_mu=True),
+  "one_run": Method(one_run),
+  "area": Method(trade_off),
+}
 
 
 def epsilon_of_mu(mu: float, delta: float) -> float:
@@ -83,22 +63,21 @@ def bound_epsilon(
     **options: Options of the method.
 
   Raises:
-    errors.FieldError: If the method is unknown, a level out of its range, or
-      as that method says.
+    errors.FieldError: If delta is out of its range, or as that method says.
   """
-  checks.check_choice("method", name, METHODS)
   method = METHODS[name]
-  checks.check_number("delta", delta, minimum=0, below=1)
-  checks.check_number("significance", significance, above=0, below=1)
-  at_delta: float | None = delta
-  if method.is_of_mu:
-    checks.check_delta(delta)
-    at_delta = None
-  bound, details = method.bound(
-    scores, significance=significance, delta=at_delta, **options
+  minimum = {"above": 0} if method.is_of_mu else {"minimum": 0}
+  checks.check_number("delta", delta, below=1, **minimum)
+  bound, details = method.module.bound(
+    scores,
+    significance=significance,
+    delta=None if method.is_of_mu else delta,
+    **options,
   )
+  assumes = method.module.ASSUMES
   if method.is_of_mu:
     bound, details = epsilon_of_mu(bound, delta), {**details, "mu_lower": bound}
+    assumes = f"{assumes}; {_GAUSSIAN_CLAIM}"
   return scores_lib.LowerBound(
     epsilon_lower=bound,
     method=name,
@@ -106,6 +85,6 @@ def bound_epsilon(
     significance=significance,
     num_in=len(scores.in_scores),
     num_out=len(scores.out_scores),
-    assumes=method.assumes,
+    assumes=assumes,
     details=details,
   )

@@ -15,12 +15,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from typing import Any
 
 import dp_accounting
-from dp_accounting.pld import privacy_loss_distribution
 import numpy as np
 import numpy.typing as npt
 from scipy import optimize
+from scipy import special
 
 from tff_fedemb.participation import random_allocation
 from tff_fedemb.privacy import composition
@@ -65,36 +66,26 @@ def _with_noise(
 
 
 @functools.lru_cache(maxsize=4)
-def _losses(
+def _compose(
   events: _Events, noise_factor: float
-) -> privacy_loss_distribution.PrivacyLossDistribution:
-  """The privacy losses of all rounds, with so many times the noise."""
-  scaled = tuple((_with_noise(event, noise_factor), n) for event, n in events)
-  if all(isinstance(event, _Allocation) for event, _ in scaled):
-    return accounting.compose(scaled)
-  total = privacy_loss_distribution.identity(_DISCRETIZATION)
-  for event, count in scaled:
-    probability = 1.0
-    if isinstance(event, dp_accounting.PoissonSampledDpEvent):
-      probability, event = event.sampling_probability, event.event
-    stddev = event.noise_multiplier
-    if probability == 1.0:
-      # Gaussian mechanisms are together one.
-      stddev, count = stddev / math.sqrt(count), 1
-    losses = privacy_loss_distribution.from_gaussian_mechanism(
-      stddev,
-      sampling_prob=probability,
-      value_discretization_interval=_DISCRETIZATION,
+) -> dp_accounting.PrivacyAccountant:
+  """An accountant of all rounds, with so many times the noise."""
+  is_allocation = all(isinstance(event, _Allocation) for event, _ in events)
+  accountant: Any = accounting.RandomAllocationAccountant()
+  if not is_allocation:
+    accountant = dp_accounting.pld.PLDAccountant(
+      value_discretization_interval=_DISCRETIZATION
     )
-    total = total.compose(losses.self_compose(count))
-  return total
+  for event, count in events:
+    accountant.compose(_with_noise(event, noise_factor), count)
+  return accountant
 
 
 @functools.lru_cache(maxsize=64)
 def _deltas(events: _Events, noise_factor: float) -> np.ndarray:
   """Delta at each of `_EPSILONS`."""
-  losses = _losses(events, noise_factor)
-  return np.array(losses.get_delta_for_epsilon(_EPSILONS))
+  composed: Any = _compose(events, noise_factor)
+  return np.array(composed.get_delta(_EPSILONS))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,8 +155,8 @@ class Curve:
       lambda x: self.area(math.exp(x)) - area, low, high, xtol=1e-3
     )
     # The noisier end of what was found: epsilon is a lower bound.
-    losses = _losses(self.events, math.exp(log_factor + 1e-3))
-    return float(losses.get_epsilon_for_delta(delta))
+    composed = _compose(self.events, math.exp(log_factor + 1e-3))
+    return float(composed.get_epsilon(delta))
 
 
 def allowed_rates(
@@ -192,6 +183,28 @@ def allowed_rates(
 GAUSSIAN = Curve(((dp_accounting.GaussianDpEvent(1.0), 1),))
 
 
+def bound(
+  scores: scores_lib.Scores,
+  *,
+  significance: float,
+  delta: float,
+  curve: Curve = GAUSSIAN,
+) -> scores_lib.Found:
+  """Bounds epsilon from below by the area under the curve of an attack.
+
+  Args:
+    scores: Scores of canaries, independent of each other.
+    significance: Probability that the bound is wrong, at most.
+    delta: At which epsilon is bounded, in [0, 1).
+    curve: That of the claim.
+
+  Returns:
+    The bound, and what it was found with.
+  """
+  area = lower_area(scores, significance)
+  return curve.epsilon_of_area(area, delta), {"area_lower": area}
+
+
 def lower_area(scores: scores_lib.Scores, significance: float) -> float:
   """Bounds the area under the curve of an attack from below.
 
@@ -209,10 +222,7 @@ def lower_area(scores: scores_lib.Scores, significance: float) -> float:
     return math.exp(-limit)
 
   def excess(true_area: float) -> float:
-    return (
-      area * math.log(area / true_area)
-      + (1.0 - area) * math.log((1.0 - area) / (1.0 - true_area))
-      - limit
-    )
+    entropy = special.rel_entr(area, true_area)
+    return entropy + special.rel_entr(1.0 - area, 1.0 - true_area) - limit
 
   return float(optimize.brentq(excess, 1e-12, area))
