@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 
@@ -41,21 +40,21 @@ class ObservedParticipation:
   """
 
   num_users: int
-  num_rounds: int = 0
-  max_participations: int = 0
-  most_frequent_user: int | None = None
-  min_participations: int = 0
-  min_separation: int | None = None
-  closest_pair: tuple[int, int, int] | None = None
-  num_participations: int = 0
-  min_users_per_round: int = 0
-  max_users_per_round: int = 0
-  max_clients_per_round: int = 0
-  users_alone: bool = True
-  even_rounds: tuple[tuple[int, int], ...] = ()
-  lag: int = 1
-  common_users: tuple[int, int] | None = None
-  gaps: tuple[tuple[int, int, int], ...] = ()
+  num_rounds: int
+  max_participations: int
+  most_frequent_user: int | None
+  min_participations: int
+  min_separation: int | None
+  closest_pair: tuple[int, int, int] | None
+  num_participations: int
+  min_users_per_round: int
+  max_users_per_round: int
+  max_clients_per_round: int
+  users_alone: bool
+  even_rounds: tuple[tuple[int, int], ...]
+  lag: int
+  common_users: tuple[int, int] | None
+  gaps: tuple[tuple[int, int, int], ...]
 
   @property
   def in_words(self) -> str:
@@ -89,50 +88,51 @@ def observe(
       `participation_trace.TraceReader.read` yields them.
     lag: As of `ObservedParticipation`.
   """
-  seen = ObservedParticipation(num_users, lag=lag)
   last_round = np.full(num_users, -1, np.int32)
   counts = np.zeros(num_users, np.int32)
-  even_rounds = []
+  sizes, num_clients, even_rounds, common = [], [], [], []
+  pairs: list[tuple[int, int, int]] = []
+  gaps: list[tuple[int, int, int]] = []
+  users_alone = True
   for recorded in rounds:
     round_num, slots = recorded.number, recorded.slots
-    if _is_even(recorded):
-      even_rounds.append((slots.size, recorded.num_clients))
     previous = last_round[slots]
     last_round[slots] = round_num
     counts[slots] += 1
-    changes: dict[str, Any] = {
-      "num_rounds": round_num + 1,
-      "num_participations": seen.num_participations + slots.size,
-      "min_users_per_round": slots.size,
-      "max_users_per_round": max(seen.max_users_per_round, slots.size),
-      "max_clients_per_round": max(
-        seen.max_clients_per_round, recorded.num_clients
-      ),
-      "users_alone": seen.users_alone and recorded.users_alone,
-    }
-    if seen.num_rounds:
-      changes["min_users_per_round"] = min(seen.min_users_per_round, slots.size)
-    if seen.num_rounds >= lag:
-      common = int(np.count_nonzero(previous == round_num - lag))
-      low, high = seen.common_users or (common, common)
-      changes["common_users"] = (min(low, common), max(high, common))
+    sizes.append(slots.size)
+    num_clients.append(recorded.num_clients)
+    users_alone = users_alone and recorded.users_alone
+    if round_num >= lag:
+      common.append(int(np.count_nonzero(previous == round_num - lag)))
     if slots.size:
-      most = slots[counts[slots].argmax()]
-      if counts[most] > seen.max_participations:
-        changes["max_participations"] = int(counts[most])
-        changes["most_frequent_user"] = int(most)
+      if _is_even(recorded):
+        even_rounds.append((slots.size, recorded.num_clients))
       latest = previous.argmax()
-      earlier = int(previous[latest])
-      separation = round_num - earlier
-      if earlier >= 0 and separation < (seen.min_separation or math.inf):
-        changes["min_separation"] = separation
-        changes["closest_pair"] = (int(slots[latest]), earlier, round_num)
-      changes["gaps"] = seen.gaps + _new_gaps(
-        seen.gaps, slots, previous, round_num
-      )
-    seen = dataclasses.replace(seen, **changes)
-  return dataclasses.replace(
-    seen, min_participations=int(counts.min()), even_rounds=tuple(even_rounds)
+      if previous[latest] >= 0:
+        pairs.append((int(slots[latest]), int(previous[latest]), round_num))
+      gaps += _new_gaps(gaps, slots, previous, round_num)
+  # Of those with the most rounds, whose last round came first.
+  most = int(counts.max())
+  frequent = np.flatnonzero(counts == most)
+  user = int(frequent[last_round[frequent].argmin()])
+  closest = min(pairs, key=lambda pair: pair[2] - pair[1], default=None)
+  return ObservedParticipation(
+    num_users,
+    num_rounds=len(sizes),
+    max_participations=most,
+    most_frequent_user=user if most else None,
+    min_participations=int(counts.min()),
+    min_separation=closest and closest[2] - closest[1],
+    closest_pair=closest,
+    num_participations=sum(sizes),
+    min_users_per_round=min(sizes, default=0),
+    max_users_per_round=max(sizes, default=0),
+    max_clients_per_round=max(num_clients, default=0),
+    users_alone=users_alone,
+    even_rounds=tuple(even_rounds),
+    lag=lag,
+    common_users=(min(common), max(common)) if common else None,
+    gaps=tuple(gaps),
   )
 
 
@@ -157,7 +157,5 @@ def _new_gaps(
 
 
 def _is_even(recorded: participation_trace.RecordedRound) -> bool:
-  if not recorded.slots.size:
-    return False
   sizes = np.bincount(recorded.places, minlength=recorded.num_clients)
   return sizes.max() - sizes.min() <= 1
