@@ -25,6 +25,8 @@ from tff_fedemb.data import tfrecord_files
 from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
+  import pandas as pd
+
   from tff_fedemb.data import encoded_images
   from tff_fedemb.data import tfrecord_examples
   from tff_fedemb.data import tfrecord_index
@@ -44,21 +46,21 @@ class Photos:
   Attributes:
     train: The users.
     test_path: The test file.
-    test_index: What is in it.
+    test_index: Index of the test file.
     splits: By split, int64 `[n]`, the records of the test file that are its.
     bad: What was left out.
   """
 
   train: tfrecord_examples.TfRecordExamples
   test_path: pathlib.Path
-  test_index: tfrecord_index.RecordIndex
+  test_index: pd.DataFrame
   splits: Mapping[str, np.ndarray]
   bad: bad_examples.BadExamples
 
   def held_out_labels(self, *splits: str) -> np.ndarray:
     """int64 `[n]`, of all images of some splits."""
     rows = [self.splits[split] for split in splits]
-    return self.test_index.labels[np.concatenate(rows)]
+    return self.test_index["label"].to_numpy()[np.concatenate(rows)]
 
   def _load(
     self, split: str, image_shape: tuple[int, int, int]
@@ -73,7 +75,7 @@ class Photos:
       rows.size,
       image_shape,
     )
-    return embedding.LabelledImages(images, self.test_index.labels[rows])
+    return embedding.LabelledImages(images, self.held_out_labels(split))
 
   def create_task(
     self, *, side: int, user_ids: Sequence[str], **facts: Any
@@ -137,13 +139,13 @@ def open_photos(
   index = tfrecord_index.open_index(
     [path], config.cache, name=f"{name}_test", decode_all=bad.skips
   )
-  for where, what in index.describe_faults(0, path.name):
+  for where, what in tfrecord_index.describe_faults(index, path.name):
     bad.add(where, what)
-  if not index.labels.size:
+  if not (index["record"] >= 0).any():
     bad.add(path.name, "without a whole example")
   bad.check()
-  rows = np.flatnonzero(index.fine)
-  chosen = is_validation(index.labels[rows])
+  rows = np.flatnonzero(index["fault"].isna())
+  chosen = is_validation(index["label"].to_numpy()[rows])
   splits = {"validation": rows[chosen], "test": rows[~chosen]}
   return Photos(train, path, index, splits, bad)
 
