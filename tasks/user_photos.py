@@ -191,11 +191,11 @@ def _find_num_classes(folder: pathlib.Path, published: int) -> int:
 
   Synthetic data, which are public, have a number of their own.
   """
-  found = tfrecord_files.read_generator(folder).get("num_classes", published)
+  path = folder / tfrecord_files.GENERATOR_FILE_NAME
+  found = tfrecord_files.read_json(path).get("num_classes", published)
   if type(found) is not int or found < 1:
     raise errors.DataError(
-      f"{folder / tfrecord_files.GENERATOR_FILE_NAME} must have a"
-      f" num_classes of at least 1, found {found!r}."
+      f"{path} must have a num_classes of at least 1, found {found!r}."
     )
   return found
 

@@ -21,7 +21,6 @@ import functools
 import hashlib
 import pathlib
 import re
-import zipfile
 
 from tasks.prepare import output
 from tff_fedemb import errors
@@ -85,19 +84,12 @@ def require_identities(field: str, numbers: Mapping[str, int]) -> None:
       )
 
 
+def _is_subject(path: pathlib.Path) -> bool:
+  return path.name.isdecimal() and path.is_dir()
+
+
 def _part_of_subject(subject: int) -> str:
   return "5_images" if subject >= _PARTS["5_images"][0] else "72_images"
-
-
-def _open_zip(path: pathlib.Path) -> zipfile.ZipFile:
-  try:
-    return zipfile.ZipFile(path)
-  except OSError as error:
-    raise reading.create_error(path, error) from error
-  except reading.ARCHIVE_ERRORS as error:
-    raise errors.DataError(
-      f"{path} must be a whole zip archive, found: {error}. Fetch it again."
-    ) from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,29 +117,25 @@ class _Source:
 
   def _list_files(self) -> list[tuple[str, str, int, int]]:
     """Folder, name, size and time of files; a folder has no name."""
-    try:
-      return list(self._iterate_files())
-    except OSError as error:
-      raise reading.create_error(self.path, error, "folder") from error
-
-  def _iterate_files(self) -> Iterator[tuple[str, str, int, int]]:
+    files = []
     if not self.path.is_dir():
-      with _open_zip(self.path) as archive:
+      with reading.open_zip(self.path) as archive:
         for info in archive.infolist():
           if match := _MEMBER_NAME.fullmatch(info.filename):
-            yield match[1], match[3], info.file_size, 0
-      return
-    for path in sorted(self.path.iterdir()):
-      # A named folder that holds others is refused later.
-      if (
-        path.name.isdecimal()
-        and path.is_dir()
-        and (self.name or _part_of_subject(int(path.name)) == self.part)
-      ):
-        yield path.name, "", 0, 0
-        for image in sorted(path.iterdir()):
-          facts = image.stat()
-          yield path.name, image.name, facts.st_size, facts.st_mtime_ns
+            files.append((match[1], match[3], info.file_size, 0))
+      return files
+    try:
+      for path in filter(_is_subject, sorted(self.path.iterdir())):
+        # A named folder that holds others is refused later.
+        if self.name or _part_of_subject(int(path.name)) == self.part:
+          files.append((path.name, "", 0, 0))
+          for image in sorted(path.iterdir()):
+            facts = image.stat()
+            told = (image.name, facts.st_size, facts.st_mtime_ns)
+            files.append((path.name, *told))
+    except OSError as error:
+      raise reading.create_error(self.path, error, "folder") from error
+    return files
 
   def list_subjects(self) -> dict[int, dict[str, int]]:
     """Sizes of images by name, in the order of their numbers, by subject."""
@@ -181,15 +169,6 @@ class _Source:
     told = self._list_files() if self.path.is_dir() else found
     return hashlib.sha256(repr((self.name, told)).encode()).hexdigest()[:16]
 
-  def tell(self, subjects: Mapping[int, Mapping[str, int]]) -> None:
-    """Says what it holds."""
-    num_bytes = sum(sum(sizes.values()) for sizes in subjects.values())
-    print(
-      f"{self.name or self.path}: {len(subjects)} subjects,"
-      f" {sum(map(len, subjects.values()))} images,"
-      f" {progress.format_bytes(num_bytes)}."
-    )
-
 
 def _find_sources(root: pathlib.Path) -> list[_Source]:
   """All that there is, by the first subject; unnamed folders last."""
@@ -198,7 +177,7 @@ def _find_sources(root: pathlib.Path) -> list[_Source]:
     match = _SOURCE_NAME.fullmatch(path.name)
     if match and path.is_dir() != bool(match[3]):
       sources.append(_Source(path, path.name, (int(match[1]), int(match[2]))))
-    elif path.name.isdecimal() and path.is_dir():
+    elif _is_subject(path):
       parts_in_root.add(_part_of_subject(int(path.name)))
   sources.sort(key=lambda source: (source.subjects, source.name))
   return sources + [_Source(root, "", _PARTS[p]) for p in sorted(parts_in_root)]
@@ -220,7 +199,7 @@ class Job(output.Job):
     self._field = field
     self._paths = {source.name: source.path for source in sources}
     # One at a time: the directory of a zip takes some 100 MB.
-    self._open_zip = functools.lru_cache(maxsize=1)(_open_zip)
+    self._open_zip = functools.lru_cache(maxsize=1)(reading.open_zip)
 
   def look(self) -> output.Plan:
     """As of the base class."""
@@ -228,7 +207,11 @@ class Job(output.Job):
     images: dict[int, dict[str, int]] = {}
     for source in self.sources:
       subjects = source.list_subjects()
-      source.tell(subjects)
+      all_sizes = [size for some in subjects.values() for size in some.values()]
+      print(
+        f"{source.name or source.path}: {len(subjects)} subjects,"
+        f" {len(all_sizes)} images, {progress.format_bytes(sum(all_sizes))}."
+      )
       for subject in subjects.keys() & images.keys():
         raise errors.DataError(
           f"{source.path} must hold other subjects than"

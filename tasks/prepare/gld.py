@@ -50,12 +50,7 @@ def _find_tables(
     place = source_dir / name
     if place.is_file():
       photo_jobs.check_md5(place)
-      try:
-        archive = zipfile.ZipFile(place)
-      except reading.ARCHIVE_ERRORS as error:
-        raise errors.DataError(
-          f"{place} must be a zip archive, found: {error}. Fetch it again."
-        ) from error
+      archive = reading.open_zip(place)
       return [zipfile.Path(archive, f"{folder}/{name}") for name in names]
     tables = [place / name for name in names]
     if all(table.is_file() for table in tables):

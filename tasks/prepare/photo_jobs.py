@@ -31,7 +31,8 @@ from tff_fedemb.data import tfrecord_files
 
 with epy.lazy_imports():
   import pandas as pd
-  import tensorflow as tf
+
+  from tff_fedemb.data import encoded_images
 
 # MD5 by file name: TensorFlow Federated 0.87 checks them when it downloads.
 # DigiFace-1M has no published checksums, but its zips carry a CRC of every
@@ -217,19 +218,6 @@ def _list_folder(
   return found
 
 
-def _is_image(content: bytes) -> bool:
-  """Whether the tasks can decode it."""
-  try:
-    if tf.io.is_jpeg(content):
-      # All of the file is decoded, and an eighth of each side computed.
-      tf.io.decode_jpeg(content, channels=3, ratio=8)
-    else:
-      tf.io.decode_image(content, channels=3, expand_animations=False)
-  except tf.errors.InvalidArgumentError:
-    return False
-  return True
-
-
 class PhotoJob(output.Job):
   """A split of published photos, and where these may be."""
 
@@ -339,6 +327,6 @@ class PhotoJob(output.Job):
         f"{path} must not change while it is read, found it shorter than it"
         " was."
       )
-    if not _is_image(content):
+    if encoded_images.find_unreadable([content]):
       raise output.BadImageError("cannot be decoded")
     return content

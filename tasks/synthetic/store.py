@@ -79,7 +79,7 @@ def write_data(
   parameters |= dataclasses.asdict(given)
   folder.mkdir(parents=True, exist_ok=True)
   if any(folder.iterdir()):
-    found = tfrecord_files.read_generator(folder, _TOLD)
+    found = tfrecord_files.read_json(folder / _TOLD)
     if found != parameters:
       raise errors.DataError(
         f"{output_dir} must be absent, empty or made with"

@@ -39,6 +39,22 @@ def create_error(
   )
 
 
+def open_zip(path: pathlib.Path) -> zipfile.ZipFile:
+  """Opens a zip archive.
+
+  Raises:
+    DataError: If it cannot be read, or is none.
+  """
+  try:
+    return zipfile.ZipFile(path)
+  except OSError as error:
+    raise create_error(path, error) from error
+  except ARCHIVE_ERRORS as error:
+    raise errors.DataError(
+      f"{path} must be a whole zip archive, found: {error}. Fetch it again."
+    ) from error
+
+
 def describe_fault(error: OSError) -> str:
   """The fault of a photo that cannot be read; `MISSING` if it is gone."""
   if isinstance(error, FileNotFoundError | NotADirectoryError):
