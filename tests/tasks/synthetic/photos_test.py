@@ -161,7 +161,7 @@ class TestRecords:
     _, test = _read_variant(gld / variant)
     assert min(collections.Counter(label for label, _ in test).values()) >= 5
     assert {label for label, _ in test} == set(range(classes))
-    told = tfrecord_files.read_generator(gld / variant)
+    told = tfrecord_files.read_json(gld / variant / "generator.json")
     assert told == {"num_classes": classes}
     numbers = [photos.num_classes(users) for users in (1, 2, 7)]
     assert numbers == [6, 7, 14]
