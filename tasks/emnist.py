@@ -142,12 +142,6 @@ def parse(
   return images[..., tf.newaxis], features["label"]
 
 
-def _parse_labels(serialized: list[bytes]) -> np.ndarray:
-  """Labels `[b]` alone."""
-  label = {"label": tf.io.FixedLenFeature([], tf.int64)}
-  return tf.io.parse_example(serialized, label)["label"].numpy()
-
-
 def _parse_checked(
   path: pathlib.Path, serialized: list[bytes], *, compact: bool
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -228,11 +222,12 @@ def create_emnist_task(config: task_config.TaskConfig) -> task_lib.Task:
 
   def count_images(split):
     source = splits["validation" if split == "train" else split]
-    return sum(
-      int(np.sum((labels < FIRST_HELD_OUT_LABEL) == (split == "train")))
-      for serialized in source.read_batches(f"Counting {split} images")
-      for labels in [_parse_labels(serialized)]
-    )
+    label, count = {"label": tf.io.FixedLenFeature([], tf.int64)}, 0
+    for serialized in source.read_batches(f"Counting {split} images"):
+      labels = tf.io.parse_example(serialized, label)["label"].numpy()
+      is_held_out = labels >= FIRST_HELD_OUT_LABEL
+      count += int(np.sum(is_held_out == (split != "train")))
+    return count
 
   return task_lib.Task(
     name="emnist",
