@@ -10,6 +10,7 @@ import shutil
 import pytest
 
 from tasks.prepare import photo_jobs
+from tests.data import photo_files
 from tests.tasks.prepare import made_up
 from tff_fedemb import errors
 from tff_fedemb.data import tfrecord_files
@@ -149,9 +150,9 @@ class TestBadImages:
 
   def test_missing_ones_are_named_or_listed(self, source, output, capsys):
     """One image of user 17 is missing; of one of user 9, half is."""
-    jpeg = made_up.create_jpeg("cd1")
+    jpeg = photo_files.encode("cd1")
     made_up.write_gld(source, images={"cd1": jpeg[: len(jpeg) // 2]})
-    contents = {f"a/{i}.jpg": made_up.create_jpeg(i) for i in ("cd4", "ab0")}
+    contents = {f"a/{i}.jpg": photo_files.encode(i) for i in ("cd4", "ab0")}
     made_up.write_tar(source / "images_007.tar", contents)
     made_up.write_md5(source / "images_007.tar")
     with pytest.raises(errors.DataError, match="1 bad example: image ef2: not"):
@@ -166,7 +167,7 @@ class TestBadImages:
     assert report["num_left_out"] == report["num_users"] == 2
     assert report["num_images"] == len(made_up.GLD_TRAIN) + 2 - 2
     labels = {
-      name: [dict((k, i) for k, _, i in r)["class"][0] for r in records]
+      name: [label for _, label in records]
       for name, records in made_up.read_records(output / "gld160k").items()
     }
     assert labels == {
@@ -214,14 +215,14 @@ class TestBadImages:
 
 def test_disk_that_is_needed(source, output, monkeypatch, capsys):
   ids = [row[-2] for row in (*made_up.GLD_TRAIN, *made_up.GLD_TEST)]
-  needed = sum(len(made_up.create_jpeg(i)) + 80 for i in ids) + 3 * 4096
+  needed = sum(len(photo_files.encode(i)) + 80 for i in ids) + 3 * 4096
   wanted = f"{needed / 1000:.1f}kB"
-  usage = shutil.disk_usage(source)._replace(free=20_000)
+  usage = shutil.disk_usage(source)._replace(free=10_000)
   with monkeypatch.context() as patch:
     patch.setattr(shutil, "disk_usage", lambda path: usage)
     with pytest.raises(
       errors.FieldError,
-      match=f"^output_dir must have {wanted} free, found 20.0kB in {output}/a",
+      match=f"^output_dir must have {wanted} free, found 10.0kB in {output}/a",
     ):
       made_up.prepare_gld(source, output / "a" / "b")
   made_up.prepare_gld(source, output, dry_run=True)

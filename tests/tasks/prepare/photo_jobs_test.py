@@ -13,6 +13,7 @@ from tensorflow_federated.python.simulation.datasets import (
 from tasks.prepare import inaturalist
 from tasks.prepare import output as output_lib
 from tasks.prepare import photo_jobs
+from tests.data import photo_files
 from tests.tasks.prepare import made_up
 from tff_fedemb import errors
 
@@ -29,7 +30,7 @@ def test_gld_is_what_tff_writes(tmp_path, output, variant):
   images.mkdir()
   for ids in made_up.GLD_TARS.values():
     for image_id in ids:
-      content = made_up.create_jpeg(image_id)
+      content = photo_files.encode(image_id)
       (images / f"{image_id}.jpg").write_bytes(content)
   reference = tmp_path / "reference"
   train, test = map(os.fspath, tables)

@@ -8,11 +8,11 @@ import pathlib
 import numpy as np
 from PIL import Image
 import pytest
-import tensorflow as tf
 
 from tasks.synthetic import photos
 from tasks.synthetic import registry
 from tasks.synthetic import textures
+from tests.data import photo_files
 from tff_fedemb.data import tfrecord_files
 
 _NUM_USERS = 6
@@ -110,22 +110,12 @@ class TestFaces:
     )
 
 
-def _read_records(path):
-  """The class and the encoded image of each record of a file."""
-  records = []
-  for content in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
-    feature = tf.train.Example.FromString(content).features.feature
-    label, image = feature["class"], feature["image/encoded_jpeg"]
-    records.append((label.int64_list.value[0], image.bytes_list.value[0]))
-  return records
-
-
 def _read_variant(folder):
   """The records of each user, and those of the test set."""
   users = {
-    path.name: _read_records(path) for path in (folder / "train").iterdir()
+    path.name: photo_files.read(path) for path in (folder / "train").iterdir()
   }
-  return users, _read_records(folder / "test.tfRecord")
+  return users, photo_files.read(folder / "test.tfRecord")
 
 
 class TestRecords:
@@ -149,7 +139,7 @@ class TestRecords:
       owners.update(owner)
     assert len(owners) == len(small_users) == 2
     # These are half of the 10 classes.
-    assert len({label for label, _ in small_test}) == 5
+    assert len({label for _, label in small_test}) == 5
 
   # 5.2 * 4 ** 0.5 is 10.4.
   @pytest.mark.parametrize(
@@ -159,8 +149,8 @@ class TestRecords:
     self, gld, variant, classes
   ):
     _, test = _read_variant(gld / variant)
-    assert min(collections.Counter(label for label, _ in test).values()) >= 5
-    assert {label for label, _ in test} == set(range(classes))
+    assert min(collections.Counter(label for _, label in test).values()) >= 5
+    assert {label for _, label in test} == set(range(classes))
     told = tfrecord_files.read_json(gld / variant / "generator.json")
     assert told == {"num_classes": classes}
     numbers = [photos.num_classes(users) for users in (1, 2, 7)]
