@@ -88,6 +88,32 @@ def check_md5(path: pathlib.Path, expected: str | None = None) -> None:
       )
 
 
+def find_tables(
+  source_dir: pathlib.Path, names: Sequence[str], places: Sequence[str]
+) -> Sequence[Table] | None:
+  """Finds tables in the first of some folders and zips that has them all.
+
+  Args:
+    source_dir: The folder of all that was downloaded.
+    names: Names of the tables.
+    places: Names of folders, or of zips with a folder of the same name inside.
+
+  Raises:
+    DataError: If they are not what the publisher offers.
+  """
+  for place in (source_dir / name for name in places):
+    if place.is_file():
+      check_md5(place)
+      archive = reading.open_zip(place)
+      return [zipfile.Path(archive, f"{place.stem}/{name}") for name in names]
+    tables = [place / name for name in names]
+    if all(table.is_file() for table in tables):
+      for table in tables:
+        check_md5(table)
+      return tables
+  return None
+
+
 def _read_table(
   table: Table, columns: Sequence[str]
 ) -> tuple[pd.DataFrame, str]:
