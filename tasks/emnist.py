@@ -116,7 +116,7 @@ def _is_compact(serialized: bytes) -> bool:
   try:
     example = tf.train.Example.FromString(serialized)
   except message.DecodeError:
-    return False  # Whoever parses it says what is wrong with it.
+    return False  # `parse` tells the fault.
   return PIXEL_BYTES in example.features.feature
 
 

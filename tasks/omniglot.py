@@ -149,7 +149,7 @@ def _find_sources(root: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _hold_out(names: list[str]) -> dict[str, str]:
-  """Which of sorted alphabets are for test, and which for validation."""
+  """Splits of those of some sorted alphabets that are held out."""
   return {
     **dict.fromkeys(names[_TEST], "test"),
     **dict.fromkeys(names[_VALIDATION], "validation"),

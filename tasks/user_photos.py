@@ -48,7 +48,7 @@ class Photos:
     test_path: The test file.
     test_index: Index of the test file.
     splits: By split, int64 `[n]`, the records of the test file that are its.
-    bad: What was left out.
+    bad: Bad examples, which are left out.
   """
 
   train: tfrecord_examples.TfRecordExamples
@@ -118,9 +118,9 @@ def open_photos(
     folder: With `train/<user id>` and `test.tfRecord`.
     config: The task's.
     name: Beginning of the names of the indices.
-    is_validation: Which of the labels of the test file, int64 `[n]`, are for
-      validation; the others are for test.
-    known_bad: Where something is bad that is not in the files, and what.
+    is_validation: Maps labels of the test file, int64 `[n]`, to whether they
+      are for validation; the others are for test.
+    known_bad: Places and faults of bad examples that are not in the files.
 
   Raises:
     DataError: If the files are damaged and that is not to be skipped.

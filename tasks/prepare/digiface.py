@@ -98,7 +98,7 @@ class _Source:
 
   Attributes:
     path: The zip, or the folder that holds the subjects' folders.
-    name: What to call it; empty for the data directory.
+    name: Name in messages; empty for the data directory.
     subjects: First and last subject that it may hold.
   """
 
@@ -108,7 +108,7 @@ class _Source:
 
   @property
   def part(self) -> str:
-    """Which of `_PARTS` it is of, by the number of its first subject."""
+    """Its part of the data, by the number of its first subject."""
     return _part_of_subject(self.subjects[0])
 
   def name_of(self, member: str) -> str:
@@ -273,8 +273,8 @@ def find_jobs(
   Args:
     root: Folder of the zips or of what they unpack to.
     variant: One of `VARIANTS`; None for each of the two parts that there is.
-    field: What the folder is called in errors.
-    advice: What they advise.
+    field: Name of the folder in errors.
+    advice: Advice of errors.
 
   Raises:
     DataError: If a folder cannot be listed.

@@ -66,12 +66,12 @@ class Job(abc.ABC):
   """A data set to prepare, and where its images are.
 
   Attributes:
-    variant: Which of its task's data sets; the name of its folder.
+    variant: Variant of the task's data; the name of its folder.
     identity: Task, variant, and digests of "tables" or "sources" by name: what
       must be the same for a preparation to be taken up again.
     keeps_empty_files: Whether a user without any image has an empty file,
       rather than none.
-    output_field: What the folder of the result is called in errors.
+    output_field: Name of the result's folder in errors.
   """
 
   keeps_empty_files = False
@@ -102,7 +102,7 @@ def write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
 
 
 def read_report(folder: pathlib.Path) -> dict[str, Any]:
-  """What `preparation.json` in a folder says; nothing if it is not there."""
+  """Reads `preparation.json` in a folder; an empty report if there is none."""
   return tfrecord_files.read_json(folder / _REPORT_FILE)
 
 
@@ -118,7 +118,7 @@ def prepare(
   Another program at work in the folder is waited for.
 
   Args:
-    job: What to prepare.
+    job: The data set.
     output_dir: Folder of the result; created if missing.
     on_bad_example: "fail": images that are missing or unreadable end the
       preparation; "skip": they are left out.

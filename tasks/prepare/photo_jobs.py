@@ -189,7 +189,7 @@ def read_tables(
   return files, dict(sorted(md5.items()))
 
 
-# Where the bytes of an image are: a file, the first byte, and their number.
+# Place of an image: a file, the first byte, and the number of bytes.
 _Place = tuple[pathlib.Path, int, int]
 
 
@@ -262,10 +262,10 @@ class PhotoJob(output.Job):
 
     Args:
       task: Name of the task.
-      variant: Which of the task's data sets.
+      variant: Variant of the task's data.
       source_dir: Folder of all that was downloaded.
       tables: That of the users and that of the test set.
-      archives: Where images may be, beside folders of unpacked ones: plain
+      archives: Archives of images, beside folders of unpacked ones: plain
         tars, and their MD5 if the publisher says it.
       user_column: Name of the column of users.
       notes: Lines to tell the user about what was found and what is missing.
@@ -280,7 +280,7 @@ class PhotoJob(output.Job):
     self._image_ids = {
       row.image_id for rows in self.files.values() for row in rows
     }
-    # Where the images that were found are.
+    # Places of the images that were found.
     self._found: dict[str, _Place] = {}
 
   def look(self) -> output.Plan:

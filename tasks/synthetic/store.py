@@ -63,7 +63,7 @@ def write_data(
 
   Args:
     output_dir: The folder: absent, empty, or made with the same arguments.
-    given: What the data are made with.
+    given: Arguments of the generator.
     write: Writes the data into the folder that it is called with.
     name: Name of the data.
 

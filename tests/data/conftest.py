@@ -1,4 +1,4 @@
-"""What the tests of the trace share."""
+"""A fixture of the tests of the trace."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the tests of photos of one's own start from."""
+"""Fixtures of the tests of photos of one's own."""
 
 import os
 

@@ -47,7 +47,7 @@ _RECORD_SIZE = _RECORD.size + _CRC.size
 
 @dataclasses.dataclass(frozen=True)
 class RecordedRound:
-  """Who took part in a round.
+  """The users and virtual clients of a round.
 
   Attributes:
     number: Number of the round, from 0.
@@ -127,7 +127,7 @@ class Trace(contextlib.AbstractContextManager):
   def __init__(self, path: str | os.PathLike[str], file: BinaryIO):
     self._path = os.fspath(path)
     self._file = file
-    # Where each round's record begins, and what it says.
+    # First byte of each round's record, and its fields.
     self._records: list[tuple[int, tuple]] = []
     self._end = _HEADER_SIZE
     try:

@@ -57,7 +57,7 @@ def convert(photos: pd.DataFrame, folder: pathlib.Path) -> None:
 
   Args:
     photos: A row for each with its `file`; `fault` and `converted` are set.
-    folder: Where the copies are.
+    folder: Folder of the copies.
   """
   fine = _find_fine(photos)
   if len(photos) > MAX_SNIFFED:
@@ -128,7 +128,7 @@ def leave_out_shared(
 
   Args:
     photos: A row for each owner of a photo; `split` is set.
-    findings: Where they are named.
+    findings: Findings that name them.
 
   Returns:
     The number of images.

@@ -66,9 +66,9 @@ class Findings:
 
   Attributes:
     sources: Paths, sizes and times of folders and tables that were read.
-    bad: Where something other than a photo cannot be used, and why.
+    bad: Places other than photos that cannot be used, and the reasons.
     odd: Names by a sentence, with {number} in it, that says why they are odd.
-    remarks: Whole sentences.
+    remarks: Further findings, as sentences.
   """
 
   sources: list[tuple[bytes, int, int]] = dataclasses.field(
@@ -123,7 +123,7 @@ class FolderListing:
     field: The option that names it.
     root: The folder that paths are relative to.
     place: The folder.
-    findings: What is odd or bad; known once the photos are listed.
+    findings: Findings about the folders, known once the photos are listed.
     of_people: Whether images lie in folders of users themselves, who are their
       own classes; known once the photos are listed.
   """

@@ -163,7 +163,7 @@ def open_index(
 
   Args:
     listing: The folder or table; it is listed at most once.
-    cache_dir: Where the index is kept. An older one stays, as a program may
+    cache_dir: Directory of the index. An older one stays, as a program may
       still be training on it.
     hold_out: One of `photo_splits.HOLD_OUT`.
     decode_all: Whether every image is to be decoded once, to find those that

@@ -44,7 +44,7 @@ def _error(path: pathlib.Path, requirement: str, found: object, advice=""):
 
 
 def _choose_columns(path: pathlib.Path, plain: Sequence[str]) -> dict[str, int]:
-  """Where the columns are, by their names in small letters."""
+  """Places of the columns, by their names in small letters."""
   wanted = (*_REQUIRED, _SPLIT)
   for name in wanted:
     if plain.count(name) > 1:
@@ -88,7 +88,7 @@ class TableListing:
     field: The option that names it.
     root: The table's folder.
     place: The table.
-    findings: What is odd or bad; known once the photos are listed.
+    findings: Findings about the rows, known once the photos are listed.
     has_splits: Whether it has a column split.
   """
 

@@ -151,7 +151,7 @@ def write_examples(path: str | os.PathLike[str], rows: _Rows) -> None:
   """Writes a database, whole or not at all.
 
   Args:
-    path: Where to write; an existing file is replaced.
+    path: Path of the database; an existing file is replaced.
     rows: Users of splits with their serialised examples, taken one at a time.
   """
   path = pathlib.Path(path)

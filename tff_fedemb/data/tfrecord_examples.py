@@ -114,8 +114,8 @@ class TfRecordExamples:
       " compare it with",
       [] if bad.skips else [self._name(self.user_ids[i]) for i in single],
     )
-    # Which records to use of the files that are not used as they are: bool
-    # `[records]` of these files, and the first of each and their number.
+    # Files that are not used as they are: whether each of their records is
+    # used, bool `[records]`, and the first record of each file.
     files = np.unique(index["file"][~used])
     self._partial_paths = [self._path(self.user_ids[file]) for file in files]
     is_partial = index["file"].isin(files) & (index["record"] >= 0)

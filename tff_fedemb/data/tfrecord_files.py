@@ -77,7 +77,7 @@ def write_records(
   """Writes a TFRecord file, whole or not at all.
 
   Args:
-    path: Where to write, in a folder that exists.
+    path: Path of the file, in a folder that exists.
     records: They are taken one at a time.
 
   Raises:

@@ -197,7 +197,7 @@ def open_index(
 
   Args:
     paths: The files, in one folder, at least one.
-    cache_dir: Where indices are kept.
+    cache_dir: Directory of the indices.
     name: Beginning of the name of the index, also told in the progress bar.
     decode_all: As of `build_index`.
 

@@ -24,5 +24,5 @@ def source(tmp_path):
 
 @pytest.fixture
 def output(tmp_path):
-  """Where the result goes; not there yet."""
+  """The folder of the result, not there yet."""
   return tmp_path / "output"

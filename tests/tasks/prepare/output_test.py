@@ -49,7 +49,7 @@ def _read_report(output):
 
 @pytest.fixture
 def reference(source, tmp_path):
-  """What an undisturbed run makes of `source`."""
+  """The result of an undisturbed run."""
   made_up.prepare_gld(source, tmp_path / "reference")
   return made_up.read_files(tmp_path / "reference")
 
