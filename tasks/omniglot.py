@@ -102,8 +102,7 @@ def _read_zip(path: pathlib.Path) -> _Characters:
     ) from error
   if not characters:
     raise errors.DataError(
-      f"{path} must hold <alphabet>/characterNN/NNNN_DD.png, found no such"
-      " file."
+      f"{path} must hold <alphabet>/characterNN/NNNN_DD.png, found none."
     )
   return characters
 
@@ -202,8 +201,8 @@ def _read_splits(
   evaluation = set().union(*evaluations)
   if len(background) < _MIN_ALPHABETS:
     raise errors.DataError(
-      f"{sources[0]} must hold at least {_MIN_ALPHABETS} alphabets, so that"
-      f" some can be held out, found {len(background)}."
+      f"{sources[0]} must hold {_MIN_ALPHABETS} alphabets or more, found"
+      f" {len(background)}."
     )
   if both := sorted(background & evaluation):
     raise errors.DataError(

@@ -34,8 +34,6 @@ with epy.lazy_imports():
 
 _DEFAULT_SIDE = 224
 _CHANNELS = 3
-# Every fifth class of the test set is for validation.
-_VALIDATION_STRIDE, _VALIDATION_START = 5, 4
 _FILES = (f"{tfrecord_files.TRAIN_FOLDER}/", tfrecord_files.TEST_FILE_NAME)
 
 
@@ -210,15 +208,13 @@ def _check_labels(photos: Photos, variant: str, num_classes: int) -> None:
     wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
     if wrong.size:
       raise errors.DataError(
-        f"{name_of_row(wrong[0])} must hold classes of at least 0 and below"
-        f" {num_classes}, as {variant} has, found {labels[wrong[0]]}. It may be"
-        " another variant's."
+        f"{name_of_row(wrong[0])} must hold classes below {num_classes}, as"
+        f" {variant} has, found {labels[wrong[0]]}."
       )
   if not all(rows.size for rows in photos.splits.values()):
     raise errors.DataError(
-      f"{photos.test_path} must hold images for validation (class modulo"
-      f" {_VALIDATION_STRIDE} is {_VALIDATION_START}) and for test (the other"
-      f" classes), found classes {np.unique(test_labels).tolist()}."
+      f"{photos.test_path} must hold images for validation (class modulo 5 is"
+      f" 4) and for test, found classes {np.unique(test_labels).tolist()}."
     )
 
 
@@ -265,9 +261,7 @@ def create_task(
     folder,
     config,
     name=variant,
-    is_validation=lambda labels: (
-      labels % _VALIDATION_STRIDE == _VALIDATION_START
-    ),
+    is_validation=lambda labels: labels % 5 == 4,
   )
   _check_labels(photos, variant, num_classes)
   train = photos.train
@@ -286,10 +280,9 @@ def create_task(
     user_meaning=user_meaning,
     num_train_classes=num_classes,
     split_description=(
-      f"{variant}; train: {train.labels.size} images by user; held out"
-      f" is the published test set, other images of the same classes;"
-      f" validation: its classes whose number modulo {_VALIDATION_STRIDE}"
-      f" is {_VALIDATION_START}; test: its other classes"
+      f"{variant}; train: {train.labels.size} images by user; held out is the"
+      " published test set, other images of the same classes; validation: its"
+      " classes whose number modulo 5 is 4; test: its other classes"
     ),
     default_backbone="mobilenet_v2",
     # The published test sets do not say whose images they are, so they may

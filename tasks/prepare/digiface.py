@@ -76,11 +76,8 @@ def require_identities(field: str, numbers: Mapping[str, int]) -> None:
     if number < MIN_IDENTITIES:
       raise errors.FieldError(
         field,
-        f"hold at least {MIN_IDENTITIES} identities for each of"
-        f" {', '.join(SPLITS)}",
-        f"{number} for {split}",
-        "Add identities: about one in ten is for validation, and one in ten"
-        " for test.",
+        f"hold at least {MIN_IDENTITIES} identities for {' and '.join(SPLITS)}",
+        f"{number} for {split}, which has about one in ten",
       )
 
 
@@ -215,8 +212,7 @@ class Job(output.Job):
       for subject in subjects.keys() & images.keys():
         raise errors.DataError(
           f"{source.path} must hold other subjects than"
-          f" {source_of[subject].path}, found {subject} in both. Keep one of"
-          " them."
+          f" {source_of[subject].path}, found {subject} in both."
         )
       source_of |= dict.fromkeys(subjects, source)
       images |= subjects

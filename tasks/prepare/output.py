@@ -223,8 +223,7 @@ class _Preparation:
     if begun != self._job.identity:
       raise errors.DataError(
         f"{self._work} must be of {_describe(self._job.identity)}, found that"
-        f" it was begun from {_describe(begun)}. Remove it, or choose another"
-        " output_dir."
+        f" it was begun from {_describe(begun)}. Choose another output_dir."
       )
 
   def _check_disk(self, plan: Plan) -> None:
@@ -300,8 +299,7 @@ class _Preparation:
     )
     if not self._is_written(tfrecord_files.TEST_FILE_NAME):
       raise errors.DataError(
-        f"{tfrecord_files.TEST_FILE_NAME} must have images, found none that"
-        " can be read."
+        f"{tfrecord_files.TEST_FILE_NAME} must have images, found none."
       )
 
   def _iterate_records(self, file: str, rows: Sequence[Row]) -> Iterator[bytes]:

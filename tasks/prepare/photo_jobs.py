@@ -135,9 +135,8 @@ def _read_table(
   is_bad = (rows == "").any(axis=1) | ~rows["label"].str.fullmatch("[0-9]{,18}")
   if is_bad.any():
     raise errors.DataError(
-      f"{table} must have {', '.join(columns)} in every row, the last a whole"
-      f" number from 0, found {rows[is_bad].iloc[0].tolist()} in row"
-      f" {is_bad.argmax() + 1}."
+      f"{table} must have {', '.join(columns)} in row {is_bad.argmax() + 1},"
+      f" the last a number from 0, found {rows[is_bad].iloc[0].tolist()}."
     )
   return rows, hashlib.md5(content).hexdigest()
 
@@ -180,8 +179,7 @@ def read_tables(
   for user_id, some in rows.groupby(user_column, sort=False):
     if not _is_file_name(user_id):
       raise errors.DataError(
-        f"{train} must have users that can be names of files, found"
-        f" {user_id!r}."
+        f"{train} must have users that name files, found {user_id!r}."
       )
     files[f"{tfrecord_files.TRAIN_FOLDER}/{user_id}"] = _to_rows(some)
   files[tfrecord_files.TEST_FILE_NAME] = _to_rows(held_out)
@@ -349,10 +347,7 @@ class PhotoJob(output.Job):
       file.seek(first_byte)
       content = file.read(size)
     if len(content) != size:
-      raise errors.DataError(
-        f"{path} must not change while it is read, found it shorter than it"
-        " was."
-      )
+      raise errors.DataError(f"{path} must stay as it was, found less.")
     if encoded_images.find_unreadable([content]):
       raise output.BadImageError("cannot be decoded")
     return content

@@ -82,10 +82,8 @@ def write_data(
     found = tfrecord_files.read_json(folder / _TOLD)
     if found != parameters:
       raise errors.DataError(
-        f"{output_dir} must be absent, empty or made with"
-        f" {_in_words(parameters)}, found"
-        f" {_in_words(found) or 'something from elsewhere'}; nothing was"
-        " changed."
+        f"{output_dir} must be empty or made with {_in_words(parameters)},"
+        f" found {_in_words(found) or 'something from elsewhere'}."
       )
     print(f"{output_dir} is there already, made with the same arguments; kept")
     return folder

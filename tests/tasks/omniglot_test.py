@@ -306,5 +306,5 @@ class TestMistakes:
     assert "found 'Flag' in both" in text
     _write("zip", tmp_path / "data", _draw(0, _ALPHABETS[1:5]))
     text = clients.read_error(create)
-    assert text.startswith(f"{background} must hold at least 5 alphabets")
+    assert text.startswith(f"{background} must hold 5 alphabets or more")
     assert text.endswith("found 4.")

@@ -58,8 +58,7 @@ class SqliteExamples:
         size = self._path.stat().st_size
         if size < expected:
           raise errors.DataError(
-            f"{self._path} is truncated: it must be {expected} bytes, found"
-            f" {size}. Fetch it again."
+            f"{self._path} is truncated: {size} of {expected} bytes."
           )
         rows = connection.execute(
           "SELECT client_id, num_examples FROM client_metadata WHERE split_name"

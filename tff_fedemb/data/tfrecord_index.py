@@ -74,10 +74,7 @@ def read_images(
       for length, offset in places:
         record = os.pread(file.fileno(), length, offset)
         if len(record) != length:
-          raise errors.DataError(
-            f"{path} must stay as it was when the task was created, found"
-            " that it has become shorter."
-          )
+          raise errors.DataError(f"{path} must stay as it was, found less.")
         features = tf.train.Example.FromString(record).features.feature
         image = features[tfrecord_files.IMAGE_FEATURE].bytes_list.value[0]
         images.append(image)
