@@ -44,21 +44,18 @@ class Photos:
   Attributes:
     train: The users.
     test_path: The test file.
-    test_index: Index of the test file.
-    splits: By split, int64 `[n]`, the records of the test file that are its.
+    splits: Rows of the test file's index, by split.
     bad: Bad examples, which are left out.
   """
 
   train: tfrecord_examples.TfRecordExamples
   test_path: pathlib.Path
-  test_index: pd.DataFrame
-  splits: Mapping[str, np.ndarray]
+  splits: Mapping[str, pd.DataFrame]
   bad: bad_examples.BadExamples
 
   def held_out_labels(self, *splits: str) -> np.ndarray:
     """int64 `[n]`, of all images of some splits."""
-    rows = [self.splits[split] for split in splits]
-    return self.test_index["label"].to_numpy()[np.concatenate(rows)]
+    return np.concatenate([self.splits[split]["label"] for split in splits])
 
   def _load(
     self, split: str, image_shape: tuple[int, int, int]
@@ -66,11 +63,9 @@ class Photos:
     """Images of a split, which are read and decoded when indexed."""
     rows = self.splits[split]
     images = encoded_images.EncodedImages(
-      lambda some: tfrecord_index.read_images(
-        self.test_path, self.test_index, rows[some]
-      ),
-      lambda row: f"{self.test_path} record {rows[row]}",
-      rows.size,
+      lambda some: tfrecord_index.read_images(self.test_path, rows.iloc[some]),
+      lambda row: f"{self.test_path} record {rows['record'].iloc[row]}",
+      len(rows),
       image_shape,
     )
     return embedding.LabelledImages(images, self.held_out_labels(split))
@@ -91,8 +86,8 @@ class Photos:
       decode_images=encoded_images.build_decoder(image_shape),
       bad_examples=self.bad,
       find_bad_examples=self.train.find_bad_examples,
-      count_images=lambda split: (
-        (self.train.labels if split == "train" else self.splits[split]).size
+      count_images=lambda split: len(
+        self.train.labels if split == "train" else self.splits[split]
       ),
       **facts,
     )
@@ -142,10 +137,10 @@ def open_photos(
   if not (index["record"] >= 0).any():
     bad.add(path.name, "without a whole example")
   bad.check()
-  rows = np.flatnonzero(index["fault"].isna())
-  chosen = is_validation(index["label"].to_numpy()[rows])
-  splits = {"validation": rows[chosen], "test": rows[~chosen]}
-  return Photos(train, path, index, splits, bad)
+  fine = index[index["fault"].isna()]
+  chosen = is_validation(fine["label"].to_numpy())
+  splits = {"validation": fine[chosen], "test": fine[~chosen]}
+  return Photos(train, path, splits, bad)
 
 
 def _is_variant_folder(folder: pathlib.Path) -> bool:
@@ -211,7 +206,7 @@ def _check_labels(photos: Photos, variant: str, num_classes: int) -> None:
         f"{name_of_row(wrong[0])} must hold classes below {num_classes}, as"
         f" {variant} has, found {labels[wrong[0]]}."
       )
-  if not all(rows.size for rows in photos.splits.values()):
+  if not all(map(len, photos.splits.values())):
     raise errors.DataError(
       f"{photos.test_path} must hold images for validation (class modulo 5 is"
       f" 4) and for test, found classes {np.unique(test_labels).tolist()}."

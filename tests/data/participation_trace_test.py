@@ -14,6 +14,13 @@ _HEADER_SIZE = 24
 _RECORD_SIZE = 24
 
 
+@pytest.fixture(name="trace")
+def _trace(tmp_path):
+  path = tmp_path / "trace"
+  traces.write(path, traces.NUM_USERS, traces.ROUNDS)
+  return path
+
+
 def _read(path):
   with participation_trace.TraceReader(path) as reader:
     return [(r.number, r.num_clients, r.slots.tolist()) for r in reader]

@@ -2,7 +2,6 @@
 
 import os
 
-import numpy as np
 import pytest
 
 from tests.data import photo_files
@@ -139,7 +138,7 @@ def test_refuses_records_of_a_file_that_became_shorter(paths):
   index = tfrecord_index.build_index(paths)
   photo_files.cut(paths[1])
   with pytest.raises(errors.DataError, match="found less"):
-    tfrecord_index.read_images(paths[1], index, np.array([4]))
+    tfrecord_index.read_images(paths[1], index[4:])
   paths[1].unlink()
   with pytest.raises(errors.DataError, match="No such file"):
-    tfrecord_index.read_images(paths[1], index, np.array([4]))
+    tfrecord_index.read_images(paths[1], index[4:])

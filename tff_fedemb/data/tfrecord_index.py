@@ -59,19 +59,16 @@ def describe_faults(index: pd.DataFrame, name: str) -> list[tuple[str, str]]:
   ]
 
 
-def read_images(
-  path: pathlib.Path, index: pd.DataFrame, rows: np.ndarray
-) -> list[bytes]:
+def read_images(path: pathlib.Path, rows: pd.DataFrame) -> list[bytes]:
   """Reads the encoded images of some rows of the index, all of one file.
 
   Raises:
     DataError: If the file cannot be read, or has become shorter.
   """
   images = []
-  places = index[["length", "offset"]].to_numpy()[rows].tolist()
   try:
     with open(path, "rb", buffering=0) as file:
-      for length, offset in places:
+      for length, offset in rows[["length", "offset"]].to_numpy().tolist():
         record = os.pread(file.fileno(), length, offset)
         if len(record) != length:
           raise errors.DataError(f"{path} must stay as it was, found less.")
