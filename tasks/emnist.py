@@ -16,7 +16,6 @@ import string
 import tempfile
 
 from etils import epy
-from google.protobuf import message
 import numpy as np
 
 from tasks import task_config
@@ -99,25 +98,10 @@ def _open_splits(
   path: pathlib.Path,
 ) -> dict[str, sqlite_examples.SqliteExamples]:
   """Opens both splits, so that a lack of one shows before training."""
-  splits = {
+  return {
     split: sqlite_examples.SqliteExamples(path, name)
     for split, name in _SPLIT_OF.items()
   }
-  for split, examples in splits.items():
-    if not examples.read_serialized(limit=1):
-      raise errors.DataError(
-        f"{path} has no example in split {_SPLIT_OF[split]!r}."
-      )
-  return splits
-
-
-def _is_compact(serialized: bytes) -> bool:
-  """Whether pixels are bytes, as `tasks.synthetic` may write them."""
-  try:
-    example = tf.train.Example.FromString(serialized)
-  except message.DecodeError:
-    return False  # `parse` tells the fault.
-  return PIXEL_BYTES in example.features.feature
 
 
 def parse(
@@ -192,7 +176,8 @@ def create_emnist_task(config: task_config.TaskConfig) -> task_lib.Task:
   first = {
     name: split.read_serialized(limit=1) for name, split in splits.items()
   }
-  compact = _is_compact(first["validation"][0])
+  # Examples name their features.
+  compact = PIXEL_BYTES.encode() in first["validation"][0]
   for serialized in first.values():
     _parse_checked(path, serialized, compact=compact)
   # Training reads the split of validation too, but other classes.

@@ -43,8 +43,8 @@ class SqliteExamples:
     """Opens the database and checks that it is whole.
 
     Raises:
-      DataError: If the file is no such database, is damaged, or has no user in
-        the split.
+      DataError: If the file is no such database, is damaged, or has no example
+        in the split.
     """
     self._path = pathlib.Path(path)
     self._split_name = split_name
@@ -65,18 +65,19 @@ class SqliteExamples:
           " = ? ORDER BY client_id",
           (split_name,),
         ).fetchall()
-        connection.execute(
-          "SELECT split_name, client_id, serialized_example_proto FROM"
-          " examples LIMIT 1"
+        example = connection.execute(
+          "SELECT client_id, serialized_example_proto FROM examples WHERE"
+          " split_name = ? LIMIT 1",
+          (split_name,),
         ).fetchone()
     except (sqlite3.Error, OSError) as error:
       raise errors.DataError(
         f"{self._path} must be a sqlite database with tables examples and"
         f" client_metadata, found: {error}."
       ) from error
-    if not rows:
+    if not rows or not example:
       raise errors.DataError(
-        f"{self._path} has no client in split {split_name!r}."
+        f"{self._path} has no example in split {split_name!r}."
       )
     # As an address, TensorFlow's reader neither locks the file nor asks again
     # and again whether it has changed, which took half of the time of a
