@@ -106,33 +106,6 @@ def read_report(folder: pathlib.Path) -> dict[str, Any]:
   return tfrecord_files.read_json(folder / _REPORT_FILE)
 
 
-def prepare(
-  job: Job,
-  output_dir: pathlib.Path,
-  *,
-  on_bad_example: str = "fail",
-  dry_run: bool = False,
-) -> bool:
-  """Prepares a data set; returns whether anything was done.
-
-  Another program at work in the folder is waited for.
-
-  Args:
-    job: The data set.
-    output_dir: Folder of the result; created if missing.
-    on_bad_example: "fail": images that are missing or unreadable end the
-      preparation; "skip": they are left out.
-    dry_run: Whether to stop after telling what was found, what is missing and
-      how much disk it takes; nothing is written.
-
-  Raises:
-    DataError: If something of the source is bad, or the output folder holds
-      something else.
-    FieldError: If the disk is too small, or there are no images.
-  """
-  return _Preparation(job, output_dir.resolve(), on_bad_example).run(dry_run)
-
-
 def _describe(identity: Mapping[str, Any]) -> str:
   """For instance "test.csv (MD5 0123...)", of each source of an identity."""
   return " and ".join(
@@ -142,18 +115,42 @@ def _describe(identity: Mapping[str, Any]) -> str:
   )
 
 
-class _Preparation:
+class Preparation:
   """A job under way in an output folder."""
 
-  def __init__(self, job: Job, output_dir: pathlib.Path, policy: str):
-    self._job, self._policy = job, policy
+  def __init__(
+    self, job: Job, output_dir: pathlib.Path, on_bad_example: str = "fail"
+  ):
+    """Initialises the preparation.
+
+    Args:
+      job: The data set.
+      output_dir: Folder of the result; created if missing.
+      on_bad_example: "fail": images that are missing or unreadable end the
+        preparation; "skip": they are left out.
+    """
+    self._job, self._policy = job, on_bad_example
+    output_dir = output_dir.resolve()
     self._final = output_dir / job.variant
     self._work = output_dir / f"{job.variant}.partial"
     self._data = self._work / "data"
     self._identity = self._work / "identity.json"
     self._notes = self._work / "left_out.jsonl"
 
-  def run(self, dry_run: bool) -> bool:
+  def run(self, *, dry_run: bool = False) -> bool:
+    """Prepares the data set; returns whether anything was done.
+
+    Another program at work in the folder is waited for.
+
+    Args:
+      dry_run: Whether to stop after telling what was found, what is missing and
+        how much disk it takes; nothing is written.
+
+    Raises:
+      DataError: If something of the source is bad, or the output folder holds
+        something else.
+      FieldError: If the disk is too small, or there are no images.
+    """
     if self._is_complete():
       if not dry_run:
         # The program was killed between its two last steps.

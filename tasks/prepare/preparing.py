@@ -75,12 +75,8 @@ def execute(config: PreparationConfig) -> None:
   create_jobs = _PUBLISHERS[config.task].create_jobs
   try:
     for job in create_jobs(source_dir, config.variant):
-      output.prepare(
-        job,
-        output_dir,
-        on_bad_example=config.on_bad_example,
-        dry_run=config.dry_run,
-      )
+      preparation = output.Preparation(job, output_dir, config.on_bad_example)
+      preparation.run(dry_run=config.dry_run)
   except OSError as error:
     if error.errno not in _DISK_ERRNOS:
       raise

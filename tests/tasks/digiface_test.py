@@ -59,7 +59,7 @@ def test_every_layout_gives_the_same_users_and_images(
     for job in preparation.find_jobs(
       tmp_path / "zips", variant, field="source_dir"
     ):
-      output.prepare(job, data)
+      output.Preparation(job, data).run()
   else:
     faces.LAYOUTS[layout](data, contents)
   task = create(task_variant=variant)
@@ -101,7 +101,7 @@ class TestCopy:
     (copy,) = _copies(tmp_path)
     shutil.move(tmp_path / "data", tmp_path / "elsewhere")
     with monkeypatch.context() as patch:
-      patch.setattr(output, "prepare", None)
+      patch.setattr(output, "Preparation", None)
       assert clients.user_ids(create(data="elsewhere")) == before
     damage = {"0/0.png": _OTHER}
     faces.LAYOUTS["zips"](tmp_path / "data", contents, damage=damage)

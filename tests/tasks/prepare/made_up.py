@@ -102,16 +102,16 @@ def write_inaturalist(folder):
   return folder / "iNaturalist_train.csv", folder / "iNaturalist_test.csv"
 
 
-def prepare_gld(source, folder, *, variant="gld160k", **options):
+def prepare_gld(source, folder, policy="fail", *, variant="gld160k", **options):
   """Prepares what `write_gld` wrote; whether anything was done."""
   (job,) = gld.create_jobs(source, variant)
-  return output.prepare(job, folder, **options)
+  return output.Preparation(job, folder, policy).run(**options)
 
 
-def prepare_inaturalist(source, folder, variant="user_120k", **options):
+def prepare_inaturalist(source, folder, variant="user_120k"):
   """Prepares what `write_inaturalist` wrote; whether anything was done."""
   (job,) = inaturalist.create_jobs(source, variant)
-  return output.prepare(job, folder, **options)
+  return output.Preparation(job, folder).run()
 
 
 def read_files(folder):

@@ -146,7 +146,7 @@ class TestBadImages:
     for image in ("train/9: image cd1", "test.tfRecord: image ef5"):
       assert f"{image}: cannot be decoded" in message
     # They may be left out after all, and what is finished stays.
-    assert made_up.prepare_gld(source, output, on_bad_example="skip")
+    assert made_up.prepare_gld(source, output, "skip")
 
   def test_missing_ones_are_named_or_listed(self, source, output, capsys):
     """One image of user 17 is missing; of one of user 9, half is."""
@@ -157,7 +157,7 @@ class TestBadImages:
     made_up.write_md5(source / "images_007.tar")
     with pytest.raises(errors.DataError, match="1 bad example: image ef2: not"):
       made_up.prepare_gld(source, output)
-    assert made_up.prepare_gld(source, output, on_bad_example="skip")
+    assert made_up.prepare_gld(source, output, "skip")
     assert "2 bad examples left out" in capsys.readouterr().out
     report = _read_report(output)
     assert report["left_out"] == [
@@ -178,28 +178,28 @@ class TestBadImages:
     with pytest.raises(errors.DataError, match="2 bad examples"):
       made_up.prepare_gld(source, output)
     capsys.readouterr()
-    assert not made_up.prepare_gld(source, output, on_bad_example="skip")
+    assert not made_up.prepare_gld(source, output, "skip")
     told = capsys.readouterr().out
     assert "1 of them were not found in any archive" in told
     assert f"remove {output}/gld160k and run again" in told
 
-  @pytest.mark.parametrize("on_bad_example", ["fail", "skip"])
-  def test_no_images_at_all(self, source, output, on_bad_example):
+  @pytest.mark.parametrize("policy", ["fail", "skip"])
+  def test_no_images_at_all(self, source, output, policy):
     for name in made_up.GLD_TARS:
       (source / name).unlink()
     with pytest.raises(errors.FieldError, match="found none of 6 in"):
-      made_up.prepare_gld(source, output, on_bad_example=on_bad_example)
+      made_up.prepare_gld(source, output, policy)
 
   def test_user_or_test_set_without_images(self, source, output):
     made_up.write_gld(source, images={"cd1": b"", "ab0": b""})
-    assert made_up.prepare_gld(source, output, on_bad_example="skip")
+    assert made_up.prepare_gld(source, output, "skip")
     assert os.listdir(output / "gld160k" / "train") == ["17"]
     report = _read_report(output)
     assert report["num_users_without_images"] == 1
     assert report["num_left_out"] == 3
     made_up.write_gld(source, images={"cd4": b"", "ef5": b""})
     with pytest.raises(errors.DataError, match="must have images"):
-      made_up.prepare_gld(source, output / "other", on_bad_example="skip")
+      made_up.prepare_gld(source, output / "other", "skip")
 
   def test_image_that_turns_up_before_the_end(
     self, source, output, reference, monkeypatch
@@ -207,9 +207,9 @@ class TestBadImages:
     tar = source / "images_000.tar"
     tar.rename(source / "elsewhere")
     with _killed(monkeypatch, tfrecord_files, "write_records", 3):
-      made_up.prepare_gld(source, output, on_bad_example="skip")
+      made_up.prepare_gld(source, output, "skip")
     (source / "elsewhere").rename(tar)
-    assert made_up.prepare_gld(source, output, on_bad_example="skip")
+    assert made_up.prepare_gld(source, output, "skip")
     assert made_up.read_files(output) == reference
 
 
