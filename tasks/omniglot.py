@@ -12,7 +12,7 @@ directory, because client data sets are read by user in TensorFlow.
 from __future__ import annotations
 
 import collections
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import contextlib
 import hashlib
 import io
@@ -20,6 +20,7 @@ import os
 import pathlib
 import re
 import sqlite3
+from typing import Any
 import urllib.parse
 import zipfile
 
@@ -70,6 +71,9 @@ _ADVICE = (
   f" {_COMPACT_NAME}. {task_config.advise_synthetic('omniglot')}"
 )
 
+# Opens a zip of arrays, and nothing else; NumPy's stub takes no path.
+_open_npz: Callable[..., Any] = np.lib.npyio.NpzFile
+
 # Images of each character, by its alphabet and its name.
 _Characters = Mapping[tuple[str, str], list[np.ndarray]]
 
@@ -111,7 +115,7 @@ def _read_compact(path: pathlib.Path) -> _Characters:
   names = ("images", "character_id", "alphabet_id", "alphabets")
   characters = collections.defaultdict(list)
   try:
-    with reading.open_npz(path, allow_pickle=False) as found:
+    with _open_npz(path, allow_pickle=False) as found:
       *arrays, alphabets = (found[name] for name in names)
     images, numbers, places = arrays
     if (images.shape[1:], images.dtype) != ((_SIDE, _SIDE), np.uint8) or any(

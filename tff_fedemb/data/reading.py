@@ -1,14 +1,10 @@
 """Errors of files that somebody else wrote, in the same words everywhere."""
 
-from collections.abc import Callable
 import lzma
 import os
 import pathlib
-from typing import Any
 import zipfile
 import zlib
-
-import numpy as np
 
 from tff_fedemb import errors
 
@@ -24,9 +20,6 @@ ARCHIVE_ERRORS = (
 )
 
 MISSING = "missing"
-
-# Opens a zip of arrays, and nothing else; NumPy's stub takes no path.
-open_npz: Callable[..., Any] = np.lib.npyio.NpzFile
 
 
 def create_error(
