@@ -111,7 +111,7 @@ def observe(
       if previous[latest] >= 0:
         pairs.append((int(slots[latest]), int(previous[latest]), round_num))
       gaps += _new_gaps(gaps, slots, previous, round_num)
-  # Of those with the most rounds, whose last round came first.
+  # Several may have the most rounds: the one whose last round came first.
   most = int(counts.max())
   frequent = np.flatnonzero(counts == most)
   user = int(frequent[last_round[frequent].argmin()])

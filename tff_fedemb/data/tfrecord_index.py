@@ -16,6 +16,7 @@ the end of a file that is cut or damaged:
 from __future__ import annotations
 
 from collections.abc import Sequence
+import contextlib
 import hashlib
 import os
 import pathlib
@@ -110,7 +111,7 @@ def _read_rows(path: pathlib.Path, size: int, *, decode_all: bool) -> list:
       rows[numbers[place]][-1] = encoded_images.UNREADABLE
     images.clear()
 
-  try:
+  with contextlib.suppress(tf.errors.DataLossError):
     for record in tf.compat.v1.io.tf_record_iterator(os.fspath(path)):
       label, image = _parse(record)
       fault = _NO_EXAMPLE if image is None else None
@@ -120,7 +121,8 @@ def _read_rows(path: pathlib.Path, size: int, *, decode_all: bool) -> list:
         images[len(rows) - 1] = image
       if len(images) == encoded_images.READING_BATCH:
         decode()
-  except tf.errors.DataLossError:
+  # A file that is cut within the head of a record looks as if it ended there.
+  if end != size:
     found = f"cut or damaged at byte {end} of {size}, after {len(rows)}"
     rows.append([-1, end, 0, -1, f"{found} whole records"])
   decode()
