@@ -117,7 +117,7 @@ class TestReadImage:
   @pytest.mark.parametrize(
     ("name", "damage", "message"),
     [
-      ("text.png", lambda _: b"this is no picture", "something else"),
+      ("text.png", lambda _: b"this is no picture", "cannot identify image"),
       ("x.heic", lambda _: b"\0\0\0\x18ftypheic\0\0\0\0", "WEBP, TIFF image"),
       ("header.png", lambda whole: whole[:20], "must be a"),
       (

@@ -260,8 +260,8 @@ _LISTS = [{**row, "label": [row["label"]]} for row in trees.rows()]
 @pytest.mark.parametrize(
   ("table", "expected"),
   [
-    (_csv().replace(b"ann,", b"\xe4,"), "be text in UTF-8"),
-    (_csv(encoding="utf-16"), "be text in UTF-8"),
+    (_csv().replace(b"ann,", b"\xe4,"), "be CSV in UTF-8"),
+    (_csv(encoding="utf-16"), "be CSV in UTF-8"),
     (b"", "have columns image .*no image and no user and no la"),
     (b"image,user,label\n", "no photo in .*x.csv"),
     (_csv(header="image,of,label"), "no user among image, of, label"),
@@ -269,8 +269,8 @@ _LISTS = [{**row, "label": [row["label"]]} for row in trees.rows()]
     (_csv() + b"\na.jpg,ann,a,b,c", "line 66: 5 .* first line has 3"),
     (_SPLIT.replace(b",ann,", b",ann,dev,"), "split 'dev', which is none of"),
     (trees.rows(split=lambda *_: "train"), "two classes for .*column split"),
-    (_csv(), "be a Parquet file"),
-    (_LISTS, "be a Parquet file of texts and .* cast from list"),
+    (_csv(), "or Parquet of"),
+    (_LISTS, "Parquet of texts and .* cast from list"),
   ],
   ids=itertools.count(),
 )

@@ -246,13 +246,11 @@ def _open(
     file = path if content is None else io.BytesIO(content)
     with Image.open(file, formats=_FORMATS) as image:
       yield ImageOps.exif_transpose(image)
-  except Image.UnidentifiedImageError as error:
-    raise ImageFolderError(
-      path, f"a {', '.join(_FORMATS)} image, found something else"
-    ) from error
   except DAMAGES as error:
+    # Pillow names the buffer that it cannot identify.
+    found = errors.first_line(error).partition(" <")[0]
     raise ImageFolderError(
-      path, f"an image that can be read, found: {errors.first_line(error)}"
+      path, f"a whole {', '.join(_FORMATS)} image, found: {found}"
     ) from error
 
 
