@@ -65,15 +65,15 @@ _ODD_FOLDERS = [
     "photo ann/a/deep/1.jpg",
     "1 folders lie deeper than <user>/<class> .* move.*: ann/a/deep.",
   ),
-  ("photo ann/1.jpg", "1 images lie beside folders .* into .*: ann/1.jpg."),
-  ("photo 1.PNG", "1 images lie beside folders .*: 1.PNG."),
+  ("photo ann/1.jpg", "1 images lie beside folders.* into .*: ann/1.jpg."),
+  ("photo 1.PNG", "1 images lie beside folders.*: 1.PNG."),
   ("photo ann/a/1.heic", "1 files are no images by .* save .*: ann/a/1.heic."),
-  ("link bob/z ../ann/a", "1 links lead to .* listed already .*: bob/z."),
-  ("link ann/loop .", "1 links lead to .* listed already .*: ann/loop."),
+  ("link bob/z ../ann/a", "1 links lead to .* listed already: bob/z."),
+  ("link ann/loop .", "1 links lead to .* listed already: ann/loop."),
   # One name in two forms of Unicode.
   (
     "photo zo\u00eb/a/1.jpg; photo zoe\u0308/a/2.jpg",
-    "1 names are written with other Unicode characters .* taken for one",
+    "1 names in other Unicode characters are taken for one",
   ),
   (
     "copy ann/A/0.jpg ann/a/0.jpg",
@@ -87,9 +87,9 @@ _ODD_PEOPLE = [
   ),
   ("mkdir p99", "1 folders of users hold no image: p99."),
   ("text p99/a.txt", "1 folders of users hold no image: p99."),
-  ("photo 1.jpg", "1 images lie beside folders .* move them into .*: 1.jpg."),
+  ("photo 1.jpg", "1 images lie beside folders.* move them into .*: 1.jpg."),
   ("photo p99/1.jpg", "1 of 13 classes have one image, .*: p99."),
-  ("link p99 p1", "1 links lead to folders that are listed already .*: p99."),
+  ("link p99 p1", "1 links lead to folders that are listed already: p99."),
   ("copy p2/9.jpg p1/1.jpg", "1 images that several users own .*: p1/1.jpg"),
 ]
 
