@@ -30,9 +30,20 @@ from tff_fedemb.run import task as task_lib
 with epy.lazy_imports():
   import pandas as pd
   import tensorflow_datasets as tfds
-  import tree
 
 _IMAGE = "image"
+
+
+def _list_features(features: Any, *outer: str) -> dict[str, tuple[Any, ...]]:
+  """Each feature that holds no others, and the names on the way to it."""
+  found: dict[str, tuple[Any, ...]] = {}
+  for name, feature in features.items():
+    path = (*outer, name)
+    if isinstance(feature, tfds.features.FeaturesDict):
+      found |= _list_features(feature, *path)
+    else:
+      found["/".join(path)] = feature, path
+  return found
 
 
 def _to_text(feature: Any, value: Any) -> str:
@@ -54,10 +65,7 @@ def _copy(
     FieldError: If the data set has no such features.
   """
   builder = tfds.builder_from_directory(directory)
-  features = {
-    "/".join(path): (feature, path)
-    for path, feature in tree.flatten_with_path(builder.info.features)
-  }
+  features = _list_features(builder.info.features)
   images = [
     name
     for name, (feature, path) in features.items()

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 import functools
 import hashlib
+import os
 import pathlib
 import re
 
@@ -95,7 +96,7 @@ class _Source:
 
   Attributes:
     path: The zip, or the folder that holds the subjects' folders.
-    name: Name in messages; empty for the data directory.
+    name: Name in messages and reports; empty for the data directory.
     subjects: First and last subject that it may hold.
   """
 
@@ -107,10 +108,6 @@ class _Source:
   def part(self) -> str:
     """Its part of the data, by the number of its first subject."""
     return _part_of_subject(self.subjects[0])
-
-  def name_of(self, member: str) -> str:
-    """Name of a member in messages and in reports."""
-    return f"{self.name}/{member}" if self.name else member
 
   def _list_files(self) -> list[tuple[str, str, int, int]]:
     """Folder, name, size and time of files; a folder has no name."""
@@ -149,7 +146,7 @@ class _Source:
         )
       images = subjects.setdefault(subject, {})
       if name.lower().endswith(".png") and not name.startswith("."):
-        images[self.name_of(f"{folder}/{name}")] = size
+        images[os.path.join(self.name, folder, name)] = size
     if not subjects:
       raise errors.DataError(
         f"{self.path} must hold <subject id>/<k>.png, found no such file."
@@ -234,7 +231,9 @@ class Job(output.Job):
       for name in images[subject]
     ]
     empty = [
-      source_of[s].name_of(str(s)) for s in sorted(images) if not images[s]
+      os.path.join(source_of[s].name, str(s))
+      for s in sorted(images)
+      if not images[s]
     ]
     return output.Plan(
       files,
