@@ -35,12 +35,12 @@ ADVICE = (
   "It must hold subjects_*_imgs.zip of github.com/microsoft/DigiFace1M (for"
   " non-commercial research), or their unpacked folders."
 )
-# The published zips: first and last subject, images of each.
-PUBLISHED = (
-  *((first, first + 1999, 72) for first in range(0, 10_000, 2_000)),
-  (100_000, 133_332, 5),
-  (133_333, 166_665, 5),
-  (166_666, 199_998, 5),
+# Names of the published zips, which say the subjects and the images of each.
+_PUBLISHED = (
+  *(f"subjects_{n}-{n + 1999}_72_imgs" for n in range(0, 10_000, 2_000)),
+  "subjects_100000-133332_5_imgs",
+  "subjects_133333-166665_5_imgs",
+  "subjects_166666-199998_5_imgs",
 )
 
 # The two parts of the data set, and the numbers of their subjects.
@@ -307,8 +307,8 @@ def create_jobs(
   """As `find_jobs`; says which of the published zips are there."""
   found = list(find_jobs(source_dir, variant, field="source_dir"))
   present = {s.name.removesuffix(".zip") for job in found for s in job.sources}
-  names = [f"subjects_{a}-{b}_{n}_imgs" for a, b, n in PUBLISHED]
-  absent = [f"{name}.zip" for name in names if name not in present]
+  absent = [f"{name}.zip" for name in _PUBLISHED if name not in present]
+  num_found = len(_PUBLISHED) - len(absent)
   missing = f", missing {', '.join(absent)}" if absent else ""
-  print(f"Zips: {len(names) - len(absent)} of {len(names)} found{missing}.")
+  print(f"Zips: {num_found} of {len(_PUBLISHED)} found{missing}.")
   return found
