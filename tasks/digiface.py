@@ -42,7 +42,7 @@ def _convert(
   # the policy: its report lists what was left out.
   with contextlib.redirect_stdout(sys.stderr):
     try:
-      output.prepare(job, folder.parent, on_bad_example="skip")
+      output.Preparation(job, folder.parent, "skip").run()
     except OSError as error:
       raise errors.FieldError(
         "cache_dir", "be writable", f"{config.cache}: {error}"

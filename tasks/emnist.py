@@ -16,7 +16,6 @@ import string
 import tempfile
 
 from etils import epy
-from google.protobuf import message
 import numpy as np
 
 from tasks import task_config
@@ -99,25 +98,10 @@ def _open_splits(
   path: pathlib.Path,
 ) -> dict[str, sqlite_examples.SqliteExamples]:
   """Opens both splits, so that a lack of one shows before training."""
-  splits = {
+  return {
     split: sqlite_examples.SqliteExamples(path, name)
     for split, name in _SPLIT_OF.items()
   }
-  for split, examples in splits.items():
-    if not examples.read_serialized(limit=1):
-      raise errors.DataError(
-        f"{path} has no example in split {_SPLIT_OF[split]!r}."
-      )
-  return splits
-
-
-def _is_compact(serialized: bytes) -> bool:
-  """Whether pixels are bytes, as `tasks.synthetic` may write them."""
-  try:
-    example = tf.train.Example.FromString(serialized)
-  except message.DecodeError:
-    return False  # Whoever parses it says what is wrong with it.
-  return PIXEL_BYTES in example.features.feature
 
 
 def parse(
@@ -140,12 +124,6 @@ def parse(
   else:
     images = tf.cast(tf.round(255.0 * features[name]), tf.uint8)
   return images[..., tf.newaxis], features["label"]
-
-
-def _parse_labels(serialized: list[bytes]) -> np.ndarray:
-  """Labels `[b]` alone."""
-  label = {"label": tf.io.FixedLenFeature([], tf.int64)}
-  return tf.io.parse_example(serialized, label)["label"].numpy()
 
 
 def _parse_checked(
@@ -198,7 +176,8 @@ def create_emnist_task(config: task_config.TaskConfig) -> task_lib.Task:
   first = {
     name: split.read_serialized(limit=1) for name, split in splits.items()
   }
-  compact = _is_compact(first["validation"][0])
+  # Examples name their features.
+  compact = PIXEL_BYTES.encode() in first["validation"][0]
   for serialized in first.values():
     _parse_checked(path, serialized, compact=compact)
   # Training reads the split of validation too, but other classes.
@@ -228,11 +207,12 @@ def create_emnist_task(config: task_config.TaskConfig) -> task_lib.Task:
 
   def count_images(split):
     source = splits["validation" if split == "train" else split]
-    return sum(
-      int(np.sum((labels < FIRST_HELD_OUT_LABEL) == (split == "train")))
-      for serialized in source.read_batches(f"Counting {split} images")
-      for labels in [_parse_labels(serialized)]
-    )
+    label, count = {"label": tf.io.FixedLenFeature([], tf.int64)}, 0
+    for serialized in source.read_batches(f"Counting {split} images"):
+      labels = tf.io.parse_example(serialized, label)["label"].numpy()
+      is_held_out = labels >= FIRST_HELD_OUT_LABEL
+      count += int(np.sum(is_held_out == (split != "train")))
+    return count
 
   return task_lib.Task(
     name="emnist",

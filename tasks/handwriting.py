@@ -40,14 +40,11 @@ def _load_images(seed: int, split: str) -> embedding.LabelledImages:
   )
   first = _FIRST_HELD_OUT_WRITER
   first += _HELD_OUT_WRITERS * task_lib.EVALUATION_SPLITS.index(split)
-  images, labels = [], []
-  for start in range(first, first + _HELD_OUT_WRITERS, _DRAWN):
-    users = tf.range(start, start + _DRAWN, dtype=tf.int64)
-    drawn = writers.draw(users, tf.fill([_DRAWN], _HELD_OUT_IMAGES))
-    images.append(drawn[0].numpy())
-    labels.append(drawn[1].numpy())
+  users = tf.data.Dataset.range(first, first + _HELD_OUT_WRITERS)
+  counts = tf.fill([_DRAWN], _HELD_OUT_IMAGES)
+  drawn = [writers.draw(some, counts) for some in users.batch(_DRAWN)]
   return embedding.LabelledImages(
-    np.concatenate(images), np.concatenate(labels)
+    *(np.concatenate(parts) for parts in zip(*drawn, strict=True))
   )
 
 
@@ -102,15 +99,8 @@ def create_handwriting_task(
     if split != "train":
       return _HELD_OUT_WRITERS * _HELD_OUT_IMAGES
     return sum(
-      int(
-        tf.reduce_sum(
-          writers.count_images(
-            tf.range(start, min(start + _COUNTED, num_users), dtype=tf.int64),
-            max_images,
-          )
-        )
-      )
-      for start in range(0, num_users, _COUNTED)
+      int(tf.reduce_sum(writers.count_images(users, max_images)))
+      for users in tf.data.Dataset.range(num_users).batch(_COUNTED)
     )
 
   return task_lib.Task(

@@ -12,7 +12,7 @@ directory, because client data sets are read by user in TensorFlow.
 from __future__ import annotations
 
 import collections
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import contextlib
 import hashlib
 import io
@@ -20,6 +20,7 @@ import os
 import pathlib
 import re
 import sqlite3
+from typing import Any
 import urllib.parse
 import zipfile
 
@@ -49,10 +50,8 @@ _SIDE = 28
 _CONVERSION_VERSION = 4
 _COMPACT_NAME = "omniglot_background_28.npz"
 # The first that exists is read.
-_SOURCES = {
-  "background": ("images_background.zip", _COMPACT_NAME),
-  "evaluation": ("images_evaluation.zip",),
-}
+_BACKGROUND = ("images_background.zip", _COMPACT_NAME)
+_EVALUATION = "images_evaluation.zip"
 _IMAGE_NAME = re.compile(r"(^|/)[^/]+/character\d+/\d+_\d+\.png$")
 # Every fifth alphabet in alphabetical order is held out for test, every tenth
 # (from the third) for validation. With five there is one of each.
@@ -72,111 +71,88 @@ _ADVICE = (
   f" {_COMPACT_NAME}. {task_config.advise_synthetic('omniglot')}"
 )
 
+# Opens a zip of arrays, and nothing else; NumPy's stub takes no path.
+_open_npz: Callable[..., Any] = np.lib.npyio.NpzFile
+
 # Images of each character, by its alphabet and its name.
 _Characters = Mapping[tuple[str, str], list[np.ndarray]]
 
 
-def _decode(name: str, content: bytes) -> np.ndarray:
-  try:
-    with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
-      # The strokes of a 105 x 105 image are one bit each: averaging keeps
-      # them, nearest neighbour would tear them.
-      grey = image.convert("L").resize((_SIDE, _SIDE), Image.Resampling.BOX)
-  except image_folder.DAMAGES as error:
-    # Pillow names the buffer that it cannot identify.
-    found = str(error).partition(" <")[0]
-    raise errors.DataError(
-      f"{name} must be a PNG image, found: {found}. Fetch it again."
-    ) from error
-  return np.asarray(grey)
-
-
-def _read_images(source: pathlib.Path) -> _Characters:
+def _read_zip(path: pathlib.Path) -> _Characters:
   characters = collections.defaultdict(list)
+  name = "it"
   try:
-    with zipfile.ZipFile(source) as archive:
+    with zipfile.ZipFile(path) as archive:
       for name in progress.create_bar(
-        f"Reading {source.name}",
+        f"Reading {path.name}",
         unit="images",
         items=sorted(filter(_IMAGE_NAME.search, archive.namelist())),
       ):
         *_, alphabet, character, _ = name.split("/")
-        image = _decode(f"{source}/{name}", archive.read(name))
-        characters[alphabet, f"{alphabet}/{character}"].append(image)
-  except errors.DataError:
-    raise
-  except _ERRORS as error:
+        content = io.BytesIO(archive.read(name))
+        with Image.open(content, formats=["PNG"]) as image:
+          # The strokes of a 105 x 105 image are one bit each: averaging keeps
+          # them, nearest neighbour would tear them.
+          size = (_SIDE, _SIDE)
+          grey = image.convert("L").resize(size, Image.Resampling.BOX)
+        key = alphabet, f"{alphabet}/{character}"
+        characters[key].append(np.asarray(grey))
+  except (*_ERRORS, *image_folder.DAMAGES) as error:
+    # Pillow names the buffer that it cannot identify.
+    found = str(error).partition(" <")[0]
     raise errors.DataError(
-      f"{source} must be a zip archive that can be read, found: {error}. Fetch"
-      " it again."
+      f"{path} must be a whole zip archive of PNG images, found in {name}:"
+      f" {found}. Fetch it again."
     ) from error
   if not characters:
     raise errors.DataError(
-      f"{source} must hold <alphabet>/characterNN/NNNN_DD.png, found no such"
-      " file."
+      f"{path} must hold <alphabet>/characterNN/NNNN_DD.png, found none."
     )
   return characters
 
 
 def _read_compact(path: pathlib.Path) -> _Characters:
   names = ("images", "character_id", "alphabet_id", "alphabets")
+  characters = collections.defaultdict(list)
   try:
-    with reading.open_npz(path, allow_pickle=False) as found:
+    with _open_npz(path, allow_pickle=False) as found:
       *arrays, alphabets = (found[name] for name in names)
     images, numbers, places = arrays
-    types = [f"{array.dtype} {list(array.shape)}" for array in arrays]
     if (images.shape[1:], images.dtype) != ((_SIDE, _SIDE), np.uint8) or any(
       part.shape != images.shape[:1] or part.dtype.kind not in "iu"
       for part in (numbers, places)
     ):
+      types = [f"{array.dtype} {list(array.shape)}" for array in arrays]
       raise ValueError(", ".join(types))
     wrong = places[(places < 0) | (places >= alphabets.size)]
     if wrong.size:
       raise ValueError(f"alphabet_id {wrong[0]} of {alphabets.size} alphabets")
+    for alphabet, number, image in zip(
+      alphabets[places].tolist(), numbers, images, strict=True
+    ):
+      characters[alphabet, f"{number:04}"].append(image)
+    if len(characters) != np.unique(numbers).size:
+      raise ValueError("a character_id in two alphabets")
   except _ERRORS as error:
     raise errors.DataError(
       f"{path} must be an npz file with images uint8 [n, {_SIDE}, {_SIDE}],"
       " character_id [n], alphabet_id [n] and alphabets, found:"
       f" {error}."
     ) from error
-  characters = collections.defaultdict(list)
-  for alphabet, number, image in zip(
-    alphabets[places].tolist(), numbers, images, strict=True
-  ):
-    characters[alphabet, f"{number:04}"].append(image)
   return characters
 
 
-def _read(path: pathlib.Path) -> _Characters:
-  """Reads a source.
-
-  Raises:
-    errors.DataError: If it is damaged or of another form.
-  """
-  found = (_read_compact if path.suffix == ".npz" else _read_images)(path)
-  alphabet_of: dict[str, str] = {}
-  for alphabet, character in found:
-    if alphabet_of.setdefault(character, alphabet) != alphabet:
-      raise errors.DataError(
-        f"{path} must hold characters of one alphabet each, found {character}"
-        f" in {[alphabet_of[character], alphabet]}."
-      )
-  return found
-
-
-def _find_sources(root: pathlib.Path) -> dict[str, pathlib.Path]:
-  sources = {
-    part: next(paths, None)
-    for part, names in _SOURCES.items()
-    for paths in [(root / name for name in names if (root / name).exists())]
-  }
-  if sources["background"] is None:
+def _find_sources(root: pathlib.Path) -> list[pathlib.Path]:
+  """The background set, and the evaluation set if it is there."""
+  background = [root / name for name in _BACKGROUND if (root / name).exists()]
+  if not background:
     raise errors.FieldError("data_dir", "hold Omniglot images", root, _ADVICE)
-  return {part: path for part, path in sources.items() if path}
+  evaluation = root / _EVALUATION
+  return [background[0], evaluation] if evaluation.exists() else background[:1]
 
 
 def _hold_out(names: list[str]) -> dict[str, str]:
-  """Which of sorted alphabets are for test, and which for validation."""
+  """Splits of those of some sorted alphabets that are held out."""
   return {
     **dict.fromkeys(names[_TEST], "test"),
     **dict.fromkeys(names[_VALIDATION], "validation"),
@@ -205,10 +181,10 @@ def split_alphabets(
   return splits | dict.fromkeys(evaluation, ("test",))
 
 
-def _fingerprint(sources: Mapping[str, pathlib.Path]) -> str:
+def _fingerprint(sources: Sequence[pathlib.Path]) -> str:
   """Changes when a source does, judged by its size and time."""
   digest = hashlib.sha256(repr(_CONVERSION_VERSION).encode())
-  for source in map(pathlib.Path.resolve, sources.values()):
+  for source in map(pathlib.Path.resolve, sources):
     facts = source.stat()
     told = (os.fspath(source), facts.st_size, facts.st_mtime_ns)
     digest.update(repr(told).encode())
@@ -216,26 +192,30 @@ def _fingerprint(sources: Mapping[str, pathlib.Path]) -> str:
 
 
 def _read_splits(
-  sources: Mapping[str, pathlib.Path],
+  sources: Sequence[pathlib.Path],
 ) -> Iterator[tuple[str, str, list[bytes]]]:
   """Yields splits with their characters and the images of these."""
-  read = {part: _read(path) for part, path in sources.items()}
-  background, evaluation = (
-    {alphabet for alphabet, _ in read.get(part, {})} for part in _SOURCES
+  read = [
+    (_read_compact if path.suffix == ".npz" else _read_zip)(path)
+    for path in sources
+  ]
+  background, *evaluations = (
+    {alphabet for alphabet, _ in characters} for characters in read
   )
+  evaluation = set().union(*evaluations)
   if len(background) < _MIN_ALPHABETS:
     raise errors.DataError(
-      f"{sources['background']} must hold at least {_MIN_ALPHABETS} alphabets,"
-      f" so that some can be held out, found {len(background)}."
+      f"{sources[0]} must hold {_MIN_ALPHABETS} alphabets or more, found"
+      f" {len(background)}."
     )
   if both := sorted(background & evaluation):
     raise errors.DataError(
-      f"{sources['evaluation']} must hold alphabets that are not in"
-      f" {sources['background']}, found {both[0]!r} in both."
+      f"{sources[1]} must hold alphabets that are not in {sources[0]}, found"
+      f" {both[0]!r} in both."
     )
   splits = split_alphabets(background, evaluation)
   labels: collections.Counter[str] = collections.Counter()
-  for characters in read.values():
+  for characters in read:
     for alphabet, character in sorted(characters, key=lambda key: key[1]):
       # Quotes characters that a virtual client's name cannot hold; names of
       # the official files stay as they are.
@@ -254,9 +234,7 @@ def _read_splits(
         labels[split] += 1
 
 
-def _open(
-  sources: Mapping[str, pathlib.Path], cache: pathlib.Path
-) -> pathlib.Path:
+def _open(sources: Sequence[pathlib.Path], cache: pathlib.Path) -> pathlib.Path:
   """The converted copy: a database of TFF's form, a user per character."""
   database = cache / f"omniglot_{_fingerprint(sources)}.sqlite"
   with contextlib.suppress(errors.DataError):
@@ -308,22 +286,15 @@ def create_omniglot_task(config: task_config.TaskConfig) -> task_lib.Task:
     ) from error
 
   def parse(serialized):
-    return emnist.parse(serialized, compact=True)
+    images, labels = emnist.parse(serialized, compact=True)
+    return collections.OrderedDict(x=images, y=labels)
 
   def create_client_dataset(client_id):
-    return (
-      splits["train"]
-      .create_dataset(client_id)
-      .map(
-        lambda serialized: collections.OrderedDict(
-          zip("xy", parse(serialized), strict=True)
-        )
-      )
-    )
+    return splits["train"].create_dataset(client_id).map(parse)
 
   def load_images(split):
     parsed = parse(tf.constant(splits[split].read_serialized()))
-    return embedding.LabelledImages(*(part.numpy() for part in parsed))
+    return embedding.LabelledImages(*(x.numpy() for x in parsed.values()))
 
   return task_lib.Task(
     name="omniglot",
@@ -334,7 +305,7 @@ def create_omniglot_task(config: task_config.TaskConfig) -> task_lib.Task:
     num_train_classes=len(splits["train"].user_ids),
     load_images=load_images,
     count_images=lambda split: splits[split].num_examples,
-    split_description=_describe_splits(variant, "evaluation" in sources),
+    split_description=_describe_splits(variant, len(sources) > 1),
     # A user is a character, and those of other alphabets are held out.
     evaluation_on_training_users=False,
     one_class_per_user=True,

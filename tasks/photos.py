@@ -126,14 +126,13 @@ def create_photos_task(config: task_config.PhotosConfig) -> task_lib.Task:
     train_users=population.Population(facts["num_users"]),
     create_client_dataset=index.create_dataset,
     image_shape=image_shape,
-    num_train_classes=facts["num_train_classes"],
     load_images=lambda split: _load(*held_out[split], image_shape),
     split_description="; ".join(
       [
         f"{facts['num_train_photos']:,} images to train on;"
         f" {hold_out.replace('_', ' ')} held out",
         *(
-          _describe(split, found, names, facts["num_classes"])
+          _describe(split, found, names, len(facts["class_names"]))
           for split, (_, found) in held_out.items()
         ),
       ]
@@ -147,9 +146,7 @@ def create_photos_task(config: task_config.PhotosConfig) -> task_lib.Task:
     ),
     warnings=tuple(facts["warnings"]),
     class_names=names,
-    one_class_per_user=facts["one_class_per_user"],
-    evaluation_on_training_users=facts["evaluation_on_training_users"],
-    held_out_classes_are_new=facts["held_out_classes_are_new"],
+    **facts["task"],
   )
 
 

@@ -1,4 +1,4 @@
-"""Where the tasks find their data, and what they make of them."""
+"""Configurations of tasks: places of data, and options."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tff_fedemb.run import task as task_lib
 
 @dataclasses.dataclass(frozen=True)
 class TaskConfig(task_lib.TaskSource):
-  """Where a task finds its data, and what it makes of them.
+  """Place of a task's data, and options that all tasks share.
 
   Attributes:
     data_dir: Directory of the task's data; without it, where the task's
       publisher keeps it, if that can be fetched.
     cache_dir: Directory of converted copies of data [~/.cache/tff_fedemb].
-    task_variant: Which of the task's data sets, for instance gld23k [its own
+    task_variant: Variant of the task's data, for instance gld23k [its own
       choice].
     image_size: Side of the images in pixels [the task's].
     on_bad_example: What to do about images, users and files that cannot be
@@ -62,7 +62,7 @@ class TaskConfig(task_lib.TaskSource):
 
   @property
   def cache(self) -> pathlib.Path:
-    """Where to keep converted copies."""
+    """Directory of converted copies."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return pathlib.Path(self.cache_dir or os.path.join(base, "tff_fedemb"))
 
@@ -111,7 +111,7 @@ class TaskConfig(task_lib.TaskSource):
 
 @dataclasses.dataclass(frozen=True)
 class UnseenConfig(TaskConfig):
-  """What to make of images that nobody here has seen.
+  """Options of tasks on images that nobody here has seen.
 
   Attributes:
     hold_out: What to evaluate on [split_column if a table has one, else
@@ -127,7 +127,7 @@ class UnseenConfig(TaskConfig):
 
 @dataclasses.dataclass(frozen=True)
 class PhotosConfig(UnseenConfig):
-  """Where photos of one's own users are.
+  """Place of photos of one's own users.
 
   Attributes:
     table: CSV or Parquet file in place of data_dir, with columns image (a path
@@ -140,7 +140,7 @@ class PhotosConfig(UnseenConfig):
 
 @dataclasses.dataclass(frozen=True)
 class TfdsConfig(UnseenConfig):
-  """Which data set of TensorFlow Datasets, and which of its features.
+  """Data set of TensorFlow Datasets, and its features.
 
   Attributes:
     tfds_name: Data set that TensorFlow Datasets has prepared in data_dir, for
@@ -157,7 +157,7 @@ class TfdsConfig(UnseenConfig):
 
 @dataclasses.dataclass(frozen=True)
 class HandwritingConfig(TaskConfig):
-  """Which made-up writers there are.
+  """Population of made-up writers.
 
   Attributes:
     num_users: Number of users.
@@ -171,7 +171,7 @@ class HandwritingConfig(TaskConfig):
 
 
 def show_command(module: str, **options: object) -> str:
-  """What a user types to start a program with flags, for advice in errors."""
+  """Command that starts a program with flags, for advice in errors."""
   typed = (f"--{name}={value}" for name, value in options.items())
   return " ".join(("python -m", module, *typed))
 

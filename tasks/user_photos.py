@@ -25,6 +25,8 @@ from tff_fedemb.data import tfrecord_files
 from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
+  import pandas as pd
+
   from tff_fedemb.data import encoded_images
   from tff_fedemb.data import tfrecord_examples
   from tff_fedemb.data import tfrecord_index
@@ -32,8 +34,6 @@ with epy.lazy_imports():
 
 _DEFAULT_SIDE = 224
 _CHANNELS = 3
-# Every fifth class of the test set is for validation.
-_VALIDATION_STRIDE, _VALIDATION_START = 5, 4
 _FILES = (f"{tfrecord_files.TRAIN_FOLDER}/", tfrecord_files.TEST_FILE_NAME)
 
 
@@ -44,21 +44,18 @@ class Photos:
   Attributes:
     train: The users.
     test_path: The test file.
-    test_index: What is in it.
-    splits: By split, int64 `[n]`, the records of the test file that are its.
-    bad: What was left out.
+    splits: Rows of the test file's index, by split.
+    bad: Bad examples, which are left out.
   """
 
   train: tfrecord_examples.TfRecordExamples
   test_path: pathlib.Path
-  test_index: tfrecord_index.RecordIndex
-  splits: Mapping[str, np.ndarray]
+  splits: Mapping[str, pd.DataFrame]
   bad: bad_examples.BadExamples
 
   def held_out_labels(self, *splits: str) -> np.ndarray:
     """int64 `[n]`, of all images of some splits."""
-    rows = [self.splits[split] for split in splits]
-    return self.test_index.labels[np.concatenate(rows)]
+    return np.concatenate([self.splits[split]["label"] for split in splits])
 
   def _load(
     self, split: str, image_shape: tuple[int, int, int]
@@ -66,14 +63,12 @@ class Photos:
     """Images of a split, which are read and decoded when indexed."""
     rows = self.splits[split]
     images = encoded_images.EncodedImages(
-      lambda some: tfrecord_index.read_images(
-        self.test_path, self.test_index, rows[some]
-      ),
-      lambda row: f"{self.test_path} record {rows[row]}",
-      rows.size,
+      lambda some: tfrecord_index.read_images(self.test_path, rows.iloc[some]),
+      lambda row: f"{self.test_path} record {rows['record'].iloc[row]}",
+      len(rows),
       image_shape,
     )
-    return embedding.LabelledImages(images, self.test_index.labels[rows])
+    return embedding.LabelledImages(images, self.held_out_labels(split))
 
   def create_task(
     self, *, side: int, user_ids: Sequence[str], **facts: Any
@@ -91,8 +86,8 @@ class Photos:
       decode_images=encoded_images.build_decoder(image_shape),
       bad_examples=self.bad,
       find_bad_examples=self.train.find_bad_examples,
-      count_images=lambda split: (
-        (self.train.labels if split == "train" else self.splits[split]).size
+      count_images=lambda split: len(
+        self.train.labels if split == "train" else self.splits[split]
       ),
       **facts,
     )
@@ -116,9 +111,9 @@ def open_photos(
     folder: With `train/<user id>` and `test.tfRecord`.
     config: The task's.
     name: Beginning of the names of the indices.
-    is_validation: Which of the labels of the test file, int64 `[n]`, are for
-      validation; the others are for test.
-    known_bad: Where something is bad that is not in the files, and what.
+    is_validation: Maps labels of the test file, int64 `[n]`, to whether they
+      are for validation; the others are for test.
+    known_bad: Places and faults of bad examples that are not in the files.
 
   Raises:
     DataError: If the files are damaged and that is not to be skipped.
@@ -137,15 +132,15 @@ def open_photos(
   index = tfrecord_index.open_index(
     [path], config.cache, name=f"{name}_test", decode_all=bad.skips
   )
-  for where, what in index.describe_faults(0, path.name):
+  for where, what in tfrecord_index.describe_faults(index, path.name):
     bad.add(where, what)
-  if not index.labels.size:
+  if not (index["record"] >= 0).any():
     bad.add(path.name, "without a whole example")
   bad.check()
-  rows = np.flatnonzero(index.fine)
-  chosen = is_validation(index.labels[rows])
-  splits = {"validation": rows[chosen], "test": rows[~chosen]}
-  return Photos(train, path, index, splits, bad)
+  fine = index[index["fault"].isna()]
+  chosen = is_validation(fine["label"].to_numpy())
+  splits = {"validation": fine[chosen], "test": fine[~chosen]}
+  return Photos(train, path, splits, bad)
 
 
 def _is_variant_folder(folder: pathlib.Path) -> bool:
@@ -189,11 +184,11 @@ def _find_num_classes(folder: pathlib.Path, published: int) -> int:
 
   Synthetic data, which are public, have a number of their own.
   """
-  found = tfrecord_files.read_generator(folder).get("num_classes", published)
+  path = folder / tfrecord_files.GENERATOR_FILE_NAME
+  found = tfrecord_files.read_json(path).get("num_classes", published)
   if type(found) is not int or found < 1:
     raise errors.DataError(
-      f"{folder / tfrecord_files.GENERATOR_FILE_NAME} must have a"
-      f" num_classes of at least 1, found {found!r}."
+      f"{path} must have a num_classes of at least 1, found {found!r}."
     )
   return found
 
@@ -208,15 +203,13 @@ def _check_labels(photos: Photos, variant: str, num_classes: int) -> None:
     wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
     if wrong.size:
       raise errors.DataError(
-        f"{name_of_row(wrong[0])} must hold classes of at least 0 and below"
-        f" {num_classes}, as {variant} has, found {labels[wrong[0]]}. It may be"
-        " another variant's."
+        f"{name_of_row(wrong[0])} must hold classes below {num_classes}, as"
+        f" {variant} has, found {labels[wrong[0]]}."
       )
-  if not all(rows.size for rows in photos.splits.values()):
+  if not all(map(len, photos.splits.values())):
     raise errors.DataError(
-      f"{photos.test_path} must hold images for validation (class modulo"
-      f" {_VALIDATION_STRIDE} is {_VALIDATION_START}) and for test (the other"
-      f" classes), found classes {np.unique(test_labels).tolist()}."
+      f"{photos.test_path} must hold images for validation (class modulo 5 is"
+      f" 4) and for test, found classes {np.unique(test_labels).tolist()}."
     )
 
 
@@ -263,9 +256,7 @@ def create_task(
     folder,
     config,
     name=variant,
-    is_validation=lambda labels: (
-      labels % _VALIDATION_STRIDE == _VALIDATION_START
-    ),
+    is_validation=lambda labels: labels % 5 == 4,
   )
   _check_labels(photos, variant, num_classes)
   train = photos.train
@@ -284,10 +275,9 @@ def create_task(
     user_meaning=user_meaning,
     num_train_classes=num_classes,
     split_description=(
-      f"{variant}; train: {train.labels.size} images by user; held out"
-      f" is the published test set, other images of the same classes;"
-      f" validation: its classes whose number modulo {_VALIDATION_STRIDE}"
-      f" is {_VALIDATION_START}; test: its other classes"
+      f"{variant}; train: {train.labels.size} images by user; held out is the"
+      " published test set, other images of the same classes; validation: its"
+      " classes whose number modulo 5 is 4; test: its other classes"
     ),
     default_backbone="mobilenet_v2",
     # The published test sets do not say whose images they are, so they may

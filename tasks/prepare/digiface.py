@@ -19,9 +19,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 import functools
 import hashlib
+import os
 import pathlib
 import re
-import zipfile
 
 from tasks.prepare import output
 from tff_fedemb import errors
@@ -35,12 +35,12 @@ ADVICE = (
   "It must hold subjects_*_imgs.zip of github.com/microsoft/DigiFace1M (for"
   " non-commercial research), or their unpacked folders."
 )
-# The published zips: first and last subject, images of each.
-PUBLISHED = (
-  *((first, first + 1999, 72) for first in range(0, 10_000, 2_000)),
-  (100_000, 133_332, 5),
-  (133_333, 166_665, 5),
-  (166_666, 199_998, 5),
+# Names of the published zips, which say the subjects and the images of each.
+_PUBLISHED = (
+  *(f"subjects_{n}-{n + 1999}_72_imgs" for n in range(0, 10_000, 2_000)),
+  "subjects_100000-133332_5_imgs",
+  "subjects_133333-166665_5_imgs",
+  "subjects_166666-199998_5_imgs",
 )
 
 # The two parts of the data set, and the numbers of their subjects.
@@ -77,27 +77,17 @@ def require_identities(field: str, numbers: Mapping[str, int]) -> None:
     if number < MIN_IDENTITIES:
       raise errors.FieldError(
         field,
-        f"hold at least {MIN_IDENTITIES} identities for each of"
-        f" {', '.join(SPLITS)}",
-        f"{number} for {split}",
-        "Add identities: about one in ten is for validation, and one in ten"
-        " for test.",
+        f"hold at least {MIN_IDENTITIES} identities for {' and '.join(SPLITS)}",
+        f"{number} for {split}, which has about one in ten",
       )
+
+
+def _is_subject(path: pathlib.Path) -> bool:
+  return path.name.isdecimal() and path.is_dir()
 
 
 def _part_of_subject(subject: int) -> str:
   return "5_images" if subject >= _PARTS["5_images"][0] else "72_images"
-
-
-def _open_zip(path: pathlib.Path) -> zipfile.ZipFile:
-  try:
-    return zipfile.ZipFile(path)
-  except OSError as error:
-    raise reading.create_error(path, error) from error
-  except reading.ARCHIVE_ERRORS as error:
-    raise errors.DataError(
-      f"{path} must be a whole zip archive, found: {error}. Fetch it again."
-    ) from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +96,7 @@ class _Source:
 
   Attributes:
     path: The zip, or the folder that holds the subjects' folders.
-    name: What to call it; empty for the data directory.
+    name: Name in messages and reports; empty for the data directory.
     subjects: First and last subject that it may hold.
   """
 
@@ -116,38 +106,30 @@ class _Source:
 
   @property
   def part(self) -> str:
-    """Which of `_PARTS` it is of, by the number of its first subject."""
+    """Its part of the data, by the number of its first subject."""
     return _part_of_subject(self.subjects[0])
-
-  def name_of(self, member: str) -> str:
-    """Name of a member in messages and in reports."""
-    return f"{self.name}/{member}" if self.name else member
 
   def _list_files(self) -> list[tuple[str, str, int, int]]:
     """Folder, name, size and time of files; a folder has no name."""
-    try:
-      return list(self._iterate_files())
-    except OSError as error:
-      raise reading.create_error(self.path, error, "folder") from error
-
-  def _iterate_files(self) -> Iterator[tuple[str, str, int, int]]:
+    files = []
     if not self.path.is_dir():
-      with _open_zip(self.path) as archive:
+      with reading.open_zip(self.path) as archive:
         for info in archive.infolist():
           if match := _MEMBER_NAME.fullmatch(info.filename):
-            yield match[1], match[3], info.file_size, 0
-      return
-    for path in sorted(self.path.iterdir()):
-      # A named folder that holds others is refused later.
-      if (
-        path.name.isdecimal()
-        and path.is_dir()
-        and (self.name or _part_of_subject(int(path.name)) == self.part)
-      ):
-        yield path.name, "", 0, 0
-        for image in sorted(path.iterdir()):
-          facts = image.stat()
-          yield path.name, image.name, facts.st_size, facts.st_mtime_ns
+            files.append((match[1], match[3], info.file_size, 0))
+      return files
+    try:
+      for path in filter(_is_subject, sorted(self.path.iterdir())):
+        # A named folder that holds others is refused later.
+        if self.name or _part_of_subject(int(path.name)) == self.part:
+          files.append((path.name, "", 0, 0))
+          for image in sorted(path.iterdir()):
+            facts = image.stat()
+            told = (image.name, facts.st_size, facts.st_mtime_ns)
+            files.append((path.name, *told))
+    except OSError as error:
+      raise reading.create_error(self.path, error, "folder") from error
+    return files
 
   def list_subjects(self) -> dict[int, dict[str, int]]:
     """Sizes of images by name, in the order of their numbers, by subject."""
@@ -164,7 +146,7 @@ class _Source:
         )
       images = subjects.setdefault(subject, {})
       if name.lower().endswith(".png") and not name.startswith("."):
-        images[self.name_of(f"{folder}/{name}")] = size
+        images[os.path.join(self.name, folder, name)] = size
     if not subjects:
       raise errors.DataError(
         f"{self.path} must hold <subject id>/<k>.png, found no such file."
@@ -181,15 +163,6 @@ class _Source:
     told = self._list_files() if self.path.is_dir() else found
     return hashlib.sha256(repr((self.name, told)).encode()).hexdigest()[:16]
 
-  def tell(self, subjects: Mapping[int, Mapping[str, int]]) -> None:
-    """Says what it holds."""
-    num_bytes = sum(sum(sizes.values()) for sizes in subjects.values())
-    print(
-      f"{self.name or self.path}: {len(subjects)} subjects,"
-      f" {sum(map(len, subjects.values()))} images,"
-      f" {progress.format_bytes(num_bytes)}."
-    )
-
 
 def _find_sources(root: pathlib.Path) -> list[_Source]:
   """All that there is, by the first subject; unnamed folders last."""
@@ -198,7 +171,7 @@ def _find_sources(root: pathlib.Path) -> list[_Source]:
     match = _SOURCE_NAME.fullmatch(path.name)
     if match and path.is_dir() != bool(match[3]):
       sources.append(_Source(path, path.name, (int(match[1]), int(match[2]))))
-    elif path.name.isdecimal() and path.is_dir():
+    elif _is_subject(path):
       parts_in_root.add(_part_of_subject(int(path.name)))
   sources.sort(key=lambda source: (source.subjects, source.name))
   return sources + [_Source(root, "", _PARTS[p]) for p in sorted(parts_in_root)]
@@ -220,7 +193,7 @@ class Job(output.Job):
     self._field = field
     self._paths = {source.name: source.path for source in sources}
     # One at a time: the directory of a zip takes some 100 MB.
-    self._open_zip = functools.lru_cache(maxsize=1)(_open_zip)
+    self._open_zip = functools.lru_cache(maxsize=1)(reading.open_zip)
 
   def look(self) -> output.Plan:
     """As of the base class."""
@@ -228,12 +201,15 @@ class Job(output.Job):
     images: dict[int, dict[str, int]] = {}
     for source in self.sources:
       subjects = source.list_subjects()
-      source.tell(subjects)
+      all_sizes = [size for some in subjects.values() for size in some.values()]
+      print(
+        f"{source.name or source.path}: {len(subjects)} subjects,"
+        f" {len(all_sizes)} images, {progress.format_bytes(sum(all_sizes))}."
+      )
       for subject in subjects.keys() & images.keys():
         raise errors.DataError(
           f"{source.path} must hold other subjects than"
-          f" {source_of[subject].path}, found {subject} in both. Keep one of"
-          " them."
+          f" {source_of[subject].path}, found {subject} in both."
         )
       source_of |= dict.fromkeys(subjects, source)
       images |= subjects
@@ -255,7 +231,9 @@ class Job(output.Job):
       for name in images[subject]
     ]
     empty = [
-      source_of[s].name_of(str(s)) for s in sorted(images) if not images[s]
+      os.path.join(source_of[s].name, str(s))
+      for s in sorted(images)
+      if not images[s]
     ]
     return output.Plan(
       files,
@@ -290,8 +268,8 @@ def find_jobs(
   Args:
     root: Folder of the zips or of what they unpack to.
     variant: One of `VARIANTS`; None for each of the two parts that there is.
-    field: What the folder is called in errors.
-    advice: What they advise.
+    field: Name of the folder in errors.
+    advice: Advice of errors.
 
   Raises:
     DataError: If a folder cannot be listed.
@@ -329,8 +307,8 @@ def create_jobs(
   """As `find_jobs`; says which of the published zips are there."""
   found = list(find_jobs(source_dir, variant, field="source_dir"))
   present = {s.name.removesuffix(".zip") for job in found for s in job.sources}
-  names = [f"subjects_{a}-{b}_{n}_imgs" for a, b, n in PUBLISHED]
-  absent = [f"{name}.zip" for name in names if name not in present]
+  absent = [f"{name}.zip" for name in _PUBLISHED if name not in present]
+  num_found = len(_PUBLISHED) - len(absent)
   missing = f", missing {', '.join(absent)}" if absent else ""
-  print(f"Zips: {len(names) - len(absent)} of {len(names)} found{missing}.")
+  print(f"Zips: {num_found} of {len(_PUBLISHED)} found{missing}.")
   return found

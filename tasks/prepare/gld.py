@@ -7,15 +7,12 @@ al., "Federated Visual Classification with Real-World Data Distribution", ECCV
 2020, and the small one of TensorFlow Federated (0.87).
 """
 
-from collections.abc import Sequence
 import itertools
 import pathlib
-import zipfile
 
 from tasks.prepare import photo_jobs
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
-from tff_fedemb.data import reading
 
 _TARS = [f"images_{number:03}.tar" for number in range(500)]
 _IMAGES_URL = "https://s3.amazonaws.com/google-landmark/train/images_000.tar"
@@ -37,32 +34,6 @@ _TABLES = {
   ),
 }
 VARIANTS = tuple(_TABLES)
-
-
-def _find_tables(
-  source_dir: pathlib.Path, names: Sequence[str], folder: str
-) -> Sequence[photo_jobs.Table] | None:
-  """The two tables, from one place; the publisher's own folder first.
-
-  The publishers of the images have a `test.csv` as well, which is another.
-  """
-  for name in (folder, f"{folder}.zip", ""):
-    place = source_dir / name
-    if place.is_file():
-      photo_jobs.check_md5(place)
-      try:
-        archive = zipfile.ZipFile(place)
-      except reading.ARCHIVE_ERRORS as error:
-        raise errors.DataError(
-          f"{place} must be a zip archive, found: {error}. Fetch it again."
-        ) from error
-      return [zipfile.Path(archive, f"{folder}/{name}") for name in names]
-    tables = [place / name for name in names]
-    if all(table.is_file() for table in tables):
-      for table in tables:
-        photo_jobs.check_md5(table)
-      return tables
-  return None
 
 
 def _find_archives(source_dir: pathlib.Path) -> dict[pathlib.Path, str | None]:
@@ -99,7 +70,9 @@ def create_jobs(
     note += f", missing {absent_names} ({_IMAGES_URL} and so on)"
   jobs = []
   for name, (tables_of_it, _, folder) in wanted.items():
-    if tables := _find_tables(source_dir, tables_of_it, folder):
+    # The publishers of the images have a `test.csv` as well, which is another.
+    places = (folder, f"{folder}.zip", "")
+    if tables := photo_jobs.find_tables(source_dir, tables_of_it, places):
       jobs.append(
         photo_jobs.PhotoJob(
           "gld",

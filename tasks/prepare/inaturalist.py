@@ -26,26 +26,21 @@ def create_jobs(
 ) -> list[photo_jobs.PhotoJob]:
   """Finds what was downloaded of one of `VARIANTS`, None for the first.
 
-  The folder has the two tables, and unpacked images in any of its sub-folders.
-  There is one job.
+  The folder, or `datasets` in it, has the two tables. Unpacked images are in
+  any of its sub-folders. There is one job.
 
   Raises:
     FieldError: If a table is missing.
     DataError: If one is not what the publisher offers.
   """
   variant = variant or VARIANTS[0]
-  tables = []
-  for name in _TABLES:
-    paths = source_dir / name, source_dir / "datasets" / name
-    found = [path for path in paths if path.is_file()]
-    if not found:
-      raise errors.FieldError(
-        "source_dir",
-        f"hold {name} ({_TABLES_URL}{name})",
-        f"none in {source_dir}",
-      )
-    photo_jobs.check_md5(found[0])
-    tables.append(found[0])
+  tables = photo_jobs.find_tables(source_dir, _TABLES, ("", "datasets"))
+  if not tables:
+    raise errors.FieldError(
+      "source_dir",
+      f"hold the tables {' and '.join(_TABLES)} ({_TABLES_URL})",
+      f"none in {source_dir}",
+    )
   return [
     photo_jobs.PhotoJob(
       "inaturalist",

@@ -66,12 +66,12 @@ class Job(abc.ABC):
   """A data set to prepare, and where its images are.
 
   Attributes:
-    variant: Which of its task's data sets; the name of its folder.
+    variant: Variant of the task's data; the name of its folder.
     identity: Task, variant, and digests of "tables" or "sources" by name: what
       must be the same for a preparation to be taken up again.
     keeps_empty_files: Whether a user without any image has an empty file,
       rather than none.
-    output_field: What the folder of the result is called in errors.
+    output_field: Name of the result's folder in errors.
   """
 
   keeps_empty_files = False
@@ -102,35 +102,8 @@ def write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
 
 
 def read_report(folder: pathlib.Path) -> dict[str, Any]:
-  """What `preparation.json` in a folder says; nothing if it is not there."""
+  """Reads `preparation.json` in a folder; an empty report if there is none."""
   return tfrecord_files.read_json(folder / _REPORT_FILE)
-
-
-def prepare(
-  job: Job,
-  output_dir: pathlib.Path,
-  *,
-  on_bad_example: str = "fail",
-  dry_run: bool = False,
-) -> bool:
-  """Prepares a data set; returns whether anything was done.
-
-  Another program at work in the folder is waited for.
-
-  Args:
-    job: What to prepare.
-    output_dir: Folder of the result; created if missing.
-    on_bad_example: "fail": images that are missing or unreadable end the
-      preparation; "skip": they are left out.
-    dry_run: Whether to stop after telling what was found, what is missing and
-      how much disk it takes; nothing is written.
-
-  Raises:
-    DataError: If something of the source is bad, or the output folder holds
-      something else.
-    FieldError: If the disk is too small, or there are no images.
-  """
-  return _Preparation(job, output_dir.resolve(), on_bad_example).run(dry_run)
 
 
 def _describe(identity: Mapping[str, Any]) -> str:
@@ -142,18 +115,42 @@ def _describe(identity: Mapping[str, Any]) -> str:
   )
 
 
-class _Preparation:
+class Preparation:
   """A job under way in an output folder."""
 
-  def __init__(self, job: Job, output_dir: pathlib.Path, policy: str):
-    self._job, self._policy = job, policy
+  def __init__(
+    self, job: Job, output_dir: pathlib.Path, on_bad_example: str = "fail"
+  ):
+    """Initialises the preparation.
+
+    Args:
+      job: The data set.
+      output_dir: Folder of the result; created if missing.
+      on_bad_example: "fail": images that are missing or unreadable end the
+        preparation; "skip": they are left out.
+    """
+    self._job, self._policy = job, on_bad_example
+    output_dir = output_dir.resolve()
     self._final = output_dir / job.variant
     self._work = output_dir / f"{job.variant}.partial"
     self._data = self._work / "data"
     self._identity = self._work / "identity.json"
     self._notes = self._work / "left_out.jsonl"
 
-  def run(self, dry_run: bool) -> bool:
+  def run(self, *, dry_run: bool = False) -> bool:
+    """Prepares the data set; returns whether anything was done.
+
+    Another program at work in the folder is waited for.
+
+    Args:
+      dry_run: Whether to stop after telling what was found, what is missing and
+        how much disk it takes; nothing is written.
+
+    Raises:
+      DataError: If something of the source is bad, or the output folder holds
+        something else.
+      FieldError: If the disk is too small, or there are no images.
+    """
     if self._is_complete():
       if not dry_run:
         # The program was killed between its two last steps.
@@ -223,8 +220,7 @@ class _Preparation:
     if begun != self._job.identity:
       raise errors.DataError(
         f"{self._work} must be of {_describe(self._job.identity)}, found that"
-        f" it was begun from {_describe(begun)}. Remove it, or choose another"
-        " output_dir."
+        f" it was begun from {_describe(begun)}. Choose another output_dir."
       )
 
   def _check_disk(self, plan: Plan) -> None:
@@ -300,8 +296,7 @@ class _Preparation:
     )
     if not self._is_written(tfrecord_files.TEST_FILE_NAME):
       raise errors.DataError(
-        f"{tfrecord_files.TEST_FILE_NAME} must have images, found none that"
-        " can be read."
+        f"{tfrecord_files.TEST_FILE_NAME} must have images, found none."
       )
 
   def _iterate_records(self, file: str, rows: Sequence[Row]) -> Iterator[bytes]:

@@ -31,7 +31,8 @@ from tff_fedemb.data import tfrecord_files
 
 with epy.lazy_imports():
   import pandas as pd
-  import tensorflow as tf
+
+  from tff_fedemb.data import encoded_images
 
 # MD5 by file name: TensorFlow Federated 0.87 checks them when it downloads.
 # DigiFace-1M has no published checksums, but its zips carry a CRC of every
@@ -87,6 +88,32 @@ def check_md5(path: pathlib.Path, expected: str | None = None) -> None:
       )
 
 
+def find_tables(
+  source_dir: pathlib.Path, names: Sequence[str], places: Sequence[str]
+) -> Sequence[Table] | None:
+  """Finds tables in the first of some folders and zips that has them all.
+
+  Args:
+    source_dir: The folder of all that was downloaded.
+    names: Names of the tables.
+    places: Names of folders, or of zips with a folder of the same name inside.
+
+  Raises:
+    DataError: If they are not what the publisher offers.
+  """
+  for place in (source_dir / name for name in places):
+    if place.is_file():
+      check_md5(place)
+      archive = reading.open_zip(place)
+      return [zipfile.Path(archive, f"{place.stem}/{name}") for name in names]
+    tables = [place / name for name in names]
+    if all(table.is_file() for table in tables):
+      for table in tables:
+        check_md5(table)
+      return tables
+  return None
+
+
 def _read_table(
   table: Table, columns: Sequence[str]
 ) -> tuple[pd.DataFrame, str]:
@@ -108,9 +135,8 @@ def _read_table(
   is_bad = (rows == "").any(axis=1) | ~rows["label"].str.fullmatch("[0-9]{,18}")
   if is_bad.any():
     raise errors.DataError(
-      f"{table} must have {', '.join(columns)} in every row, the last a whole"
-      f" number from 0, found {rows[is_bad].iloc[0].tolist()} in row"
-      f" {is_bad.argmax() + 1}."
+      f"{table} must have {', '.join(columns)} in row {is_bad.argmax() + 1},"
+      f" the last a number from 0, found {rows[is_bad].iloc[0].tolist()}."
     )
   return rows, hashlib.md5(content).hexdigest()
 
@@ -153,8 +179,7 @@ def read_tables(
   for user_id, some in rows.groupby(user_column, sort=False):
     if not _is_file_name(user_id):
       raise errors.DataError(
-        f"{train} must have users that can be names of files, found"
-        f" {user_id!r}."
+        f"{train} must have users that name files, found {user_id!r}."
       )
     files[f"{tfrecord_files.TRAIN_FOLDER}/{user_id}"] = _to_rows(some)
   files[tfrecord_files.TEST_FILE_NAME] = _to_rows(held_out)
@@ -162,7 +187,7 @@ def read_tables(
   return files, dict(sorted(md5.items()))
 
 
-# Where the bytes of an image are: a file, the first byte, and their number.
+# Place of an image: a file, the first byte, and the number of bytes.
 _Place = tuple[pathlib.Path, int, int]
 
 
@@ -217,19 +242,6 @@ def _list_folder(
   return found
 
 
-def _is_image(content: bytes) -> bool:
-  """Whether the tasks can decode it."""
-  try:
-    if tf.io.is_jpeg(content):
-      # All of the file is decoded, and an eighth of each side computed.
-      tf.io.decode_jpeg(content, channels=3, ratio=8)
-    else:
-      tf.io.decode_image(content, channels=3, expand_animations=False)
-  except tf.errors.InvalidArgumentError:
-    return False
-  return True
-
-
 class PhotoJob(output.Job):
   """A split of published photos, and where these may be."""
 
@@ -248,10 +260,10 @@ class PhotoJob(output.Job):
 
     Args:
       task: Name of the task.
-      variant: Which of the task's data sets.
+      variant: Variant of the task's data.
       source_dir: Folder of all that was downloaded.
       tables: That of the users and that of the test set.
-      archives: Where images may be, beside folders of unpacked ones: plain
+      archives: Archives of images, beside folders of unpacked ones: plain
         tars, and their MD5 if the publisher says it.
       user_column: Name of the column of users.
       notes: Lines to tell the user about what was found and what is missing.
@@ -266,7 +278,7 @@ class PhotoJob(output.Job):
     self._image_ids = {
       row.image_id for rows in self.files.values() for row in rows
     }
-    # Where the images that were found are.
+    # Places of the images that were found.
     self._found: dict[str, _Place] = {}
 
   def look(self) -> output.Plan:
@@ -335,10 +347,7 @@ class PhotoJob(output.Job):
       file.seek(first_byte)
       content = file.read(size)
     if len(content) != size:
-      raise errors.DataError(
-        f"{path} must not change while it is read, found it shorter than it"
-        " was."
-      )
-    if not _is_image(content):
+      raise errors.DataError(f"{path} must stay as it was, found less.")
+    if encoded_images.find_unreadable([content]):
       raise output.BadImageError("cannot be decoded")
     return content

@@ -29,7 +29,7 @@ class PreparationConfig(config_lib.Config):
     task: Benchmark.
     source_dir: Folder of what was downloaded; it is only read.
     output_dir: Folder of the result, the data_dir of the task.
-    variant: Which of the task's data sets; gld has gld23k and gld160k;
+    variant: Variant of the task's data; gld has gld23k and gld160k;
       inaturalist user_120k and geo_100, geo_300, geo_1k, geo_3k, geo_10k and
       geo_30k; digiface 72_images, 5_images and all [gld and digiface: all that
       are there but digiface's all; inaturalist: user_120k].
@@ -75,12 +75,8 @@ def execute(config: PreparationConfig) -> None:
   create_jobs = _PUBLISHERS[config.task].create_jobs
   try:
     for job in create_jobs(source_dir, config.variant):
-      output.prepare(
-        job,
-        output_dir,
-        on_bad_example=config.on_bad_example,
-        dry_run=config.dry_run,
-      )
+      preparation = output.Preparation(job, output_dir, config.on_bad_example)
+      preparation.run(dry_run=config.dry_run)
   except OSError as error:
     if error.errno not in _DISK_ERRNOS:
       raise

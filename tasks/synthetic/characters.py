@@ -42,7 +42,7 @@ def _turns(rng: np.random.Generator, num: int) -> np.ndarray:
 def _corners(
   rng: np.random.Generator, num: int, share: float
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Where on strokes there are corners, in [0, 1], and their angles or 0."""
+  """Places of corners on strokes, in [0, 1], and their angles or 0."""
   angles = rng.choice([-1.0, 1.0], num) * rng.uniform(0.8, 2.4, num)
   return rng.uniform(0.15, 0.85, num), angles * (rng.random(num) < share)
 
@@ -122,7 +122,7 @@ def draw_images(seed: int, number: int, count: int = _IMAGES) -> np.ndarray:
 
   Args:
     seed: Seed of all characters.
-    number: Which of them.
+    number: Number of the character.
     count: Number of images.
 
   Returns:

@@ -47,7 +47,7 @@ class Config(store.Config):
 
 
 def _split(labels: np.ndarray, compact: bool) -> dict[str, np.ndarray]:
-  """Which examples of a writer are in a split: bool `[n]`."""
+  """Whether each example of a writer is in a split: bool `[n]`, by split."""
   is_digit = labels < _NUM_DIGITS
   is_test = np.zeros(len(labels), bool)
   # Digits and letters are split apart so that either subset has both parts.

@@ -102,7 +102,7 @@ class Handwriting:
     """Initialises the writers.
 
     Args:
-      seed: Which population; other seeds have nothing in common with it.
+      seed: Seed of the population; other seeds have nothing in common with it.
       labels: The characters that they may write, of `glyphs.CHARACTERS`.
     """
     self._seed = seed
@@ -134,13 +134,13 @@ class Handwriting:
     return _derive(split_mix.mix(seed)[tf.newaxis], users, 1)
 
   def count_images(self, users: tf.Tensor, maximum: int) -> tf.Tensor:
-    """How many images writers have: int32 `[k]`.
+    """Numbers of images of writers: int32 `[k]`.
 
     The number is lognormal about 64 with a spread of 0.6, and at least 8.
 
     Args:
       users: Their numbers, int64 `[k]`.
-      maximum: Whoever has more has that many, the first ones.
+      maximum: Maximum number of images; of more, the first ones count.
     """
     drawn = _normals(_uniforms(_derive(self._keys(users), users, 2), 1))[:, 0]
     number = tf.clip_by_value(64.0 * tf.exp(0.6 * drawn), 8.0, float(maximum))
@@ -170,8 +170,8 @@ class Handwriting:
 
     Args:
       users: The writers' numbers, int64 `[k]`.
-      counts: How many images of each, int32 `[k]`, n in all.
-      labels: What they write, int64 `[n]`; by default each holds most
+      counts: Number of images of each, int32 `[k]`, n in all.
+      labels: Characters to write, int64 `[n]`; by default each holds most
         characters, unevenly often, and digits twice as often as letters.
 
     Returns:

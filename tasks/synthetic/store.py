@@ -63,7 +63,7 @@ def write_data(
 
   Args:
     output_dir: The folder: absent, empty, or made with the same arguments.
-    given: What the data are made with.
+    given: Arguments of the generator.
     write: Writes the data into the folder that it is called with.
     name: Name of the data.
 
@@ -79,13 +79,11 @@ def write_data(
   parameters |= dataclasses.asdict(given)
   folder.mkdir(parents=True, exist_ok=True)
   if any(folder.iterdir()):
-    found = tfrecord_files.read_generator(folder, _TOLD)
+    found = tfrecord_files.read_json(folder / _TOLD)
     if found != parameters:
       raise errors.DataError(
-        f"{output_dir} must be absent, empty or made with"
-        f" {_in_words(parameters)}, found"
-        f" {_in_words(found) or 'something from elsewhere'}; nothing was"
-        " changed."
+        f"{output_dir} must be empty or made with {_in_words(parameters)},"
+        f" found {_in_words(found) or 'something from elsewhere'}."
       )
     print(f"{output_dir} is there already, made with the same arguments; kept")
     return folder

@@ -84,9 +84,9 @@ def draw(
   Args:
     size: Height and width.
     seed: Seed of all classes and users, at least 0 as are the others.
-    class_id: Whose pattern is drawn.
-    user: Whose style it has.
-    index: Which of the user's pictures of the class.
+    class_id: Class, which decides the pattern.
+    user: User, who decides the style.
+    index: Number of the picture among the user's of the class.
   """
   height, width = size
   style = np.random.default_rng([_USER, seed, user])

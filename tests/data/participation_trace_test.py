@@ -1,5 +1,6 @@
 """Tests of the record of who took part."""
 
+import os
 import stat
 import subprocess
 import sys
@@ -12,6 +13,13 @@ from tff_fedemb.data import participation_trace
 # Bytes before the payload, as the format is described.
 _HEADER_SIZE = 24
 _RECORD_SIZE = 24
+
+
+@pytest.fixture(name="trace")
+def _trace(tmp_path):
+  path = tmp_path / "trace"
+  traces.write(path, traces.NUM_USERS, traces.ROUNDS)
+  return path
 
 
 def _read(path):
@@ -154,17 +162,17 @@ def test_a_last_record_with_another_payload_is_dropped(trace):
   assert trace.read_bytes() == whole
 
 
-def test_a_header_cut_anywhere_is_written_again(tmp_path):
-  path = tmp_path / "trace"
-  traces.write(path, 100, [])
-  header = path.read_bytes()
-  assert len(header) == _HEADER_SIZE
-  for size in range(_HEADER_SIZE):
-    path.write_bytes(header[:size])
-    with pytest.raises(participation_trace.TraceError, match="must be a trace"):
-      participation_trace.TraceReader(path)
-    traces.write(path, 100, traces.ROUNDS)
-    assert _read(path) == _ROUNDS_READ
+def test_a_program_killed_at_the_start_leaves_no_trace(tmp_path, monkeypatch):
+  def fail(*_):
+    raise KeyboardInterrupt
+
+  with monkeypatch.context() as patch:
+    patch.setattr(os, "fsync", fail)
+    with pytest.raises(KeyboardInterrupt):
+      participation_trace.TraceWriter(tmp_path / "trace", 100)
+  assert not list(tmp_path.iterdir())
+  traces.write(tmp_path / "trace", 100, traces.ROUNDS)
+  assert _read(tmp_path / "trace") == _ROUNDS_READ
 
 
 def test_damage_elsewhere_is_refused_wherever_it_is(tmp_path):

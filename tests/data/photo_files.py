@@ -1,6 +1,8 @@
 """Small files of photos for the tests, whole and damaged."""
 
+import functools
 import io
+import os
 
 import numpy as np
 from PIL import Image
@@ -9,8 +11,11 @@ import tensorflow as tf
 from tff_fedemb.data import tfrecord_files
 
 
+@functools.cache
 def encode(seed, form="JPEG", mode="RGB", size=(20, 16)):
-  """A picture of its own for each seed, encoded."""
+  """A picture of its own for each seed, a number or a name, encoded."""
+  if isinstance(seed, str):
+    seed = tuple(os.fsencode(seed))
   pixels = np.random.default_rng(seed).integers(0, 256, (4, 5, 3), np.uint8)
   content = io.BytesIO()
   Image.fromarray(pixels).resize(size).convert(mode).save(content, form)
@@ -32,6 +37,17 @@ def write(path, records):
     for record in records:
       writer.write(record if isinstance(record, bytes) else example(*record))
   return path
+
+
+def read(path):
+  """Contents and labels of the records of a file."""
+  records = []
+  for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+    feature = tf.train.Example.FromString(record).features.feature
+    (content,) = feature["image/encoded_jpeg"].bytes_list.value
+    (label,) = feature["class"].int64_list.value
+    records.append((content, label))
+  return records
 
 
 def write_users(directory, users):

@@ -52,7 +52,7 @@ def test_other_files_are_refused(tmp_path, path):
     sqlite_examples.SqliteExamples(other, "train")
   with pytest.raises(errors.DataError, match="must be a sqlite"):
     sqlite_examples.SqliteExamples(tmp_path / "missing.sqlite", "train")
-  with pytest.raises(errors.DataError, match="no client in split"):
+  with pytest.raises(errors.DataError, match="no example in split"):
     sqlite_examples.SqliteExamples(path, "validation")
   assert not (tmp_path / "missing.sqlite").exists()
   path.write_bytes(path.read_bytes()[:-3000])

@@ -20,18 +20,20 @@ def _directory(tmp_path):
 
 @pytest.fixture(name="create")
 def _create(directory, tmp_path):
-  def create(bad=None):
+  def create(policy="fail"):
     return tfrecord_examples.TfRecordExamples(
       directory,
       tmp_path / "cache",
       name="photos",
-      bad=bad_examples.BadExamples() if bad is None else bad,
+      bad=bad_examples.BadExamples(policy),
     )
 
   return create
 
 
-def _read(dataset):
+def _read_client(examples, *users):
+  client_id = population.SEPARATOR.join(users)
+  dataset = examples.create_dataset(tf.constant(client_id))
   batches = list(dataset.as_numpy_iterator())
   assert all(len(batch["x"]) == len(batch["y"]) <= 64 for batch in batches)
   return (
@@ -40,109 +42,83 @@ def _read(dataset):
   )
 
 
-def _read_client(examples, *users):
-  client_id = population.SEPARATOR.join(users)
-  return _read(examples.create_dataset(tf.constant(client_id)))
-
-
 def test_users(directory, create):
   (directory / ".hidden").write_bytes(b"")
   (directory / "folder").mkdir()
-  bad = bad_examples.BadExamples()
-  examples = create(bad)
+  examples = create()
   assert examples.user_ids == ["10", "2", "3", "x y"]
   assert examples.labels.tolist() == [3, 5, 0, 1, 2, 4, 4] + [7] * 70
   assert examples.name_of_row(2) == str(directory.resolve() / "2")
-  assert not bad.lines
-  assert not examples.warnings
   contents, labels = _read_client(examples, "3", "x y", "2")
   assert labels == [4, 4] + [7] * 70 + [0, 1, 2]
   assert contents[-3:] == [photo_files.encode(100 + i) for i in range(3)]
 
 
-class TestBad:
-  def test_one_users_data_do_not_change_who_the_users_are(
-    self, directory, create
+@pytest.mark.parametrize("policy", bad_examples.POLICIES)
+def test_one_users_data_do_not_change_who_the_users_are(
+  directory, create, policy
+):
+  users = create(policy).user_ids
+  for damage in (
+    lambda path: path.write_bytes(b""),
+    lambda path: path.write_bytes(b"no records"),
+    lambda path: photo_files.write(path, [(b"", 1)] * 3),
+    lambda path: photo_files.write(path, [b"no example"] * 3),
+    lambda path: photo_files.write(path, [(_WHOLE, 1)]),
+    photo_files.cut,
   ):
-    users = create().user_ids
-    for damage in (
-      lambda path: path.write_bytes(b""),
-      lambda path: path.write_bytes(b"no records"),
-      lambda path: photo_files.write(path, [(b"", 1)] * 3),
-      lambda path: photo_files.write(path, [b"no example"] * 3),
-      lambda path: photo_files.write(path, [(_WHOLE, 1)]),
-      photo_files.cut,
-    ):
-      damage(directory / "2")
-      for policy in bad_examples.POLICIES:
-        assert create(bad_examples.BadExamples(policy)).user_ids == users
+    damage(directory / "2")
+    assert create(policy).user_ids == users
 
-  @pytest.mark.parametrize(
-    ("record", "what"),
-    [
-      (b"\xff\xffno example", "not a tf.train.Example"),
-      # It begins and ends as a JPEG does.
-      (photo_files.example(_WHOLE[:100] + _WHOLE[-2:], 5), "not an image"),
-    ],
+
+def test_skip_leaves_out_records_alone(directory, create):
+  bad, other = b"\xff\xffno example", photo_files.encode(9)
+  photo_files.write(
+    directory / "3", [(_WHOLE, 1), bad, (other, 2), bad, (other, 3)]
   )
-  def test_skip_leaves_out_a_record_alone(
-    self, directory, create, record, what
-  ):
-    other = photo_files.encode(9)
-    photo_files.write(
-      directory / "3", [(_WHOLE, 1), record, (other, 2), record, (other, 3)]
-    )
-    photo_files.write(directory / "x y", [record, *[(other, 8)] * 70, record])
-    photo_files.cut(directory / "2")
-    bad = bad_examples.BadExamples("skip")
-    examples = create(bad)
-    assert examples.user_ids == ["10", "2", "3", "x y"]
-    assert len(bad.lines) == 5
-    for line, where in zip(
-      bad.lines[1:],
-      ("3 record 1", "3 record 3", "x y record 0", "x y record 71"),
-      strict=True,
-    ):
-      assert line.startswith(f"train/{where}: {what}")
-    assert _read_client(examples, "3") == ([_WHOLE, other, other], [1, 2, 3])
-    labels = [1, 2, 3, 3, 5] + [8] * 70 + [0, 1]
-    assert _read_client(examples, "3", "10", "x y", "2")[1] == labels
-    # A file that has gone is an error nevertheless.
-    (directory / "10").unlink()
-    with pytest.raises(tf.errors.NotFoundError):
-      _read_client(examples, "2", "10", "3")
-    assert examples.labels.tolist() == [3, 5, 0, 1, 1, 2, 3] + [8] * 70
+  # Records are read 64 at a time.
+  photo_files.write(directory / "x y", [bad, *[(other, 8)] * 70, bad])
+  photo_files.cut(directory / "2")
+  examples = create("skip")
+  assert _read_client(examples, "3") == ([_WHOLE, other, other], [1, 2, 3])
+  labels = [1, 2, 3, 3, 5] + [8] * 70 + [0, 1]
+  assert _read_client(examples, "3", "10", "x y", "2")[1] == labels
+  assert examples.labels.tolist() == [3, 5, 0, 1, 1, 2, 3] + [8] * 70
+  # A file that has gone is an error nevertheless.
+  (directory / "10").unlink()
+  with pytest.raises(tf.errors.NotFoundError):
+    _read_client(examples, "2", "10", "3")
 
-  def test_refuses_to_be_without_users(self, directory, create):
-    for user_id in _USERS:
-      (directory / user_id).write_bytes(b"")
-    with pytest.raises(
-      errors.DataError, match=r"a user of two .*4 bad examples"
-    ):
-      create(bad_examples.BadExamples("skip"))
-    for user_id in _USERS:
-      (directory / user_id).unlink()
-    with pytest.raises(errors.DataError, match="found none"):
-      create()
-    directory.rmdir()
-    with pytest.raises(errors.DataError, match="No such file"):
-      create()
 
-  def test_finds_what_made_a_client_fail(self, directory, create):
-    broken = _WHOLE[:100] + _WHOLE[-2:]
-    photo_files.write(
-      directory / "3", [(_WHOLE, 1), (broken, 2), (_WHOLE, 3), (b"", 3)]
-    )
-    examples = create()
-    assert examples.find_bad_examples("10\n2") == []
-    photo_files.flip(directory / "2", 30)
-    (directory / "x y").unlink()
-    lines = examples.find_bad_examples("10\n2\n3\nx y")
-    assert len(lines) == 4
-    assert lines[0].startswith("train/2: cut or damaged at byte 0 ")
-    assert lines[1:3] == [
-      "train/3 record 1: not an image that can be decoded",
-      "train/3 record 3: not an image that can be decoded",
-    ]
-    assert lines[3].startswith("train/x y: ")
-    assert "No such file" in lines[3]
+def test_refuses_to_be_without_users(directory, create):
+  for user_id in _USERS:
+    (directory / user_id).write_bytes(b"")
+  with pytest.raises(errors.DataError, match=r"a user of two .*4 bad examples"):
+    create("skip")
+  for user_id in _USERS:
+    (directory / user_id).unlink()
+  with pytest.raises(errors.DataError, match="found none"):
+    create()
+  directory.rmdir()
+  with pytest.raises(errors.DataError, match="No such file"):
+    create()
+
+
+def test_finds_what_made_a_client_fail(directory, create):
+  broken = _WHOLE[:100] + _WHOLE[-2:]
+  photo_files.write(
+    directory / "3", [(_WHOLE, 1), (broken, 2), (_WHOLE, 3), (b"", 3)]
+  )
+  examples = create()
+  assert examples.find_bad_examples("10\n2") == []
+  photo_files.flip(directory / "2", 30)
+  (directory / "x y").unlink()
+  lines = examples.find_bad_examples("10\n2\n3\nx y")
+  assert len(lines) == 4
+  assert lines[0].startswith("train/2: cut or damaged at byte 0 ")
+  assert lines[1:3] == [
+    f"train/3 record {number}: not an image that can be decoded"
+    for number in (1, 3)
+  ]
+  assert lines[3].startswith("train/x y: ")
+  assert "No such file" in lines[3]

@@ -43,7 +43,8 @@ def test_full_disk_is_an_os_error(tmp_path):
   ("content", "expected"),
   [(b'{"seed": 3}', {"seed": 3}), (None, {}), (b"[1]", {}), (b"\xff\xfe", {})],
 )
-def test_reads_what_a_generator_says(tmp_path, content, expected):
+def test_reads_an_object_from_a_file(tmp_path, content, expected):
+  path = tmp_path / "generator.json"
   if content is not None:
-    (tmp_path / "generator.json").write_bytes(content)
-  assert tfrecord_files.read_generator(tmp_path) == expected
+    path.write_bytes(content)
+  assert tfrecord_files.read_json(path) == expected

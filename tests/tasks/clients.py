@@ -1,4 +1,4 @@
-"""What the tests of tasks ask of one: its users, their data, its errors."""
+"""Users, data and errors of a task, for tests."""
 
 import os
 
@@ -42,7 +42,7 @@ def check_counts(task):
 
 
 def read_error(create, *arguments, **options):
-  """What a user is told, in one line, who cannot have a task."""
+  """The one line of a task that cannot be created."""
   with pytest.raises(ValueError) as error:
     create(*arguments, **options)
   assert "\n" not in str(error.value)

@@ -74,6 +74,9 @@ def test_users_train_on_their_digits_and_capitals(task, published):
     np.testing.assert_array_equal(images, expected_images[keep])
     # Grey values are kept, not just black and white.
     assert len(np.unique(images)) > 50
+  images, labels = clients.read_client(task, "nobody")
+  assert images.shape == (0, 28, 28, 1)
+  assert labels.shape == (0,)
 
 
 @pytest.mark.parametrize("split", task_lib.EVALUATION_SPLITS)
@@ -89,12 +92,6 @@ def test_held_out_are_the_small_letters_of_all_users(task, published, split):
   np.testing.assert_array_equal(held_out.labels, labels[keep])
   np.testing.assert_array_equal(held_out.images, images[keep])
   assert held_out.labels.max() < 62
-
-
-def test_nobody_has_nothing(task):
-  images, labels = clients.read_client(task, "nobody")
-  assert images.shape == (0, 28, 28, 1)
-  assert labels.shape == (0,)
 
 
 def test_pixels_may_be_bytes(task, data_dir, tmp_path):

@@ -1,11 +1,8 @@
 """DigiFace's files in every layout that they may come in."""
 
-import functools
-import io
 import zipfile
 
-import numpy as np
-from PIL import Image
+from tests.data import photo_files
 
 IMAGES = 3
 MANY = "subjects_0-7_3_imgs.zip"
@@ -14,15 +11,8 @@ FEW = "subjects_100000-100007_3_imgs.zip"
 SUBJECTS = {"72_images": range(8), "5_images": range(100_000, 100_008)}
 
 
-@functools.cache
-def create_png(seed, size=112):
-  """Colours that change evenly, so that a smaller picture is like a larger."""
-  slopes = np.random.default_rng(seed).uniform(-1, 1, (2, 1, 1, 3))
-  x = (np.arange(size).reshape(1, -1, 1) - size // 2) / 2
-  pixels = 128 + slopes[0] * x + slopes[1] * x.swapaxes(0, 1)
-  content = io.BytesIO()
-  Image.fromarray(pixels.astype(np.uint8)).save(content, "PNG")
-  return content.getvalue()
+def create_png(seed):
+  return photo_files.encode(seed, "PNG", size=(112, 112))
 
 
 def create_contents():

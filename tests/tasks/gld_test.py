@@ -226,8 +226,8 @@ class TestBadInput:
   @pytest.mark.parametrize(
     ("name", "label", "message"),
     [
-      ("train/11", -1, r"11 must hold.* below 203, as gld23k.*found -1"),
-      ("test.tfRecord", 203, r"d must hold.* below 203, as gld23k.*found 203"),
+      ("train/11", -1, "11 must hold .* below 203, as gld23k .*found -1"),
+      ("test.tfRecord", 203, "d must hold .* below 203, as gld23k .*found 203"),
       ("test.tfRecord", 4, r"for validation .*found classes \[4\]"),
     ],
   )

@@ -11,6 +11,7 @@ from tensorflow_federated.python.simulation.datasets import inaturalist as tff
 from tasks import inaturalist
 from tasks import task_config
 from tasks.prepare import photo_jobs
+from tests.data import photo_files
 from tests.tasks import clients
 from tests.tasks.prepare import made_up
 
@@ -52,7 +53,7 @@ def test_observers_are_users(prepare, create, upper_case):
   (batch,) = task.create_client_dataset(tf.constant("o2\no1"))
   np.testing.assert_array_equal(batch["y"], [4, 0, 3, 3])
   assert batch["x"].numpy().tolist() == [
-    made_up.create_jpeg(image_id) for image_id in ("b2", "d4", "a1", "c3")
+    photo_files.encode(image_id) for image_id in ("b2", "d4", "a1", "c3")
   ]
   assert task.load_images("validation").labels.tolist() == [4]
   assert task.load_images("test").labels.tolist() == [3]

@@ -65,15 +65,15 @@ _ODD_FOLDERS = [
     "photo ann/a/deep/1.jpg",
     "1 folders lie deeper than <user>/<class> .* move.*: ann/a/deep.",
   ),
-  ("photo ann/1.jpg", "1 images lie beside folders .* into .*: ann/1.jpg."),
-  ("photo 1.PNG", "1 images lie beside folders .*: 1.PNG."),
+  ("photo ann/1.jpg", "1 images lie beside folders.* into .*: ann/1.jpg."),
+  ("photo 1.PNG", "1 images lie beside folders.*: 1.PNG."),
   ("photo ann/a/1.heic", "1 files are no images by .* save .*: ann/a/1.heic."),
-  ("link bob/z ../ann/a", "1 links lead to .* listed already .*: bob/z."),
-  ("link ann/loop .", "1 links lead to .* listed already .*: ann/loop."),
+  ("link bob/z ../ann/a", "1 links lead to .* listed already: bob/z."),
+  ("link ann/loop .", "1 links lead to .* listed already: ann/loop."),
   # One name in two forms of Unicode.
   (
     "photo zo\u00eb/a/1.jpg; photo zoe\u0308/a/2.jpg",
-    "1 names are written with other Unicode characters .* taken for one",
+    "1 names in other Unicode characters are taken for one",
   ),
   (
     "copy ann/A/0.jpg ann/a/0.jpg",
@@ -87,9 +87,9 @@ _ODD_PEOPLE = [
   ),
   ("mkdir p99", "1 folders of users hold no image: p99."),
   ("text p99/a.txt", "1 folders of users hold no image: p99."),
-  ("photo 1.jpg", "1 images lie beside folders .* move them into .*: 1.jpg."),
+  ("photo 1.jpg", "1 images lie beside folders.* move them into .*: 1.jpg."),
   ("photo p99/1.jpg", "1 of 13 classes have one image, .*: p99."),
-  ("link p99 p1", "1 links lead to folders that are listed already .*: p99."),
+  ("link p99 p1", "1 links lead to folders that are listed already: p99."),
   ("copy p2/9.jpg p1/1.jpg", "1 images that several users own .*: p1/1.jpg"),
 ]
 
@@ -260,8 +260,8 @@ _LISTS = [{**row, "label": [row["label"]]} for row in trees.rows()]
 @pytest.mark.parametrize(
   ("table", "expected"),
   [
-    (_csv().replace(b"ann,", b"\xe4,"), "be text in UTF-8"),
-    (_csv(encoding="utf-16"), "be text in UTF-8"),
+    (_csv().replace(b"ann,", b"\xe4,"), "be CSV in UTF-8"),
+    (_csv(encoding="utf-16"), "be CSV in UTF-8"),
     (b"", "have columns image .*no image and no user and no la"),
     (b"image,user,label\n", "no photo in .*x.csv"),
     (_csv(header="image,of,label"), "no user among image, of, label"),
@@ -269,8 +269,8 @@ _LISTS = [{**row, "label": [row["label"]]} for row in trees.rows()]
     (_csv() + b"\na.jpg,ann,a,b,c", "line 66: 5 .* first line has 3"),
     (_SPLIT.replace(b",ann,", b",ann,dev,"), "split 'dev', which is none of"),
     (trees.rows(split=lambda *_: "train"), "two classes for .*column split"),
-    (_csv(), "be a Parquet file"),
-    (_LISTS, "be a Parquet file of texts and .* cast from list"),
+    (_csv(), "or Parquet of"),
+    (_LISTS, "Parquet of texts and .* cast from list"),
   ],
   ids=itertools.count(),
 )

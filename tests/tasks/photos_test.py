@@ -11,13 +11,11 @@ from tasks import photos
 from tasks import task_config
 from tests.tasks import clients
 from tests.tasks import trees
-from tff_fedemb import errors
 from tff_fedemb.data import image_folder
 from tff_fedemb.data import photo_checks
 from tff_fedemb.data import photo_folder
 from tff_fedemb.data import photo_listing
 from tff_fedemb.data import photo_splits
-from tff_fedemb.run import task as task_lib
 
 
 def test_classes_are_held_out(root, create):
@@ -268,14 +266,6 @@ def test_options_that_are_refused(root, tmp_path, options, expected):
     photos.create_photos_task, tmp_path, task_config.PhotosConfig
   )
   assert expected in clients.read_error(create, **options)
-
-
-@pytest.mark.parametrize(
-  "options", [{"table": "x"}, {"hold_out": "users"}, {"color_mode": "rgb"}]
-)
-def test_other_tasks_refuse_its_options(options):
-  with pytest.raises(errors.FieldError, match="not be given with task emnist"):
-    task_lib.create_task("emnist", **options)
 
 
 def test_limits_are_said(root, create, monkeypatch):

@@ -1,13 +1,10 @@
 """Small folders of photos by user, and tables of them."""
 
-import functools
-import io
-import os
-import zlib
+import itertools
 
 import numpy as np
-from PIL import Image
 
+from tests.data import photo_files
 from tests.tasks import clients
 from tff_fedemb.data import photo_splits
 
@@ -16,28 +13,22 @@ CLASSES = tuple("abcdefgh")
 USERS = ("ann", "bob", "cyd", "dan")
 
 
-@functools.cache
 def encode(seed, form="JPEG"):
-  pixels = np.random.default_rng(seed).integers(0, 256, (2, 2, 3), np.uint8)
-  content = io.BytesIO()
-  Image.fromarray(pixels).resize((SIDE, SIDE)).save(content, form)
-  return content.getvalue()
+  return photo_files.encode(seed, form, size=(SIDE, SIDE))
 
 
 def write(root, path, form="JPEG"):
   """Writes an image of its own for each path."""
   file = root / path
   file.parent.mkdir(parents=True, exist_ok=True)
-  file.write_bytes(encode(zlib.crc32(os.fsencode(path)), form))
+  file.write_bytes(encode(path, form))
   return file
 
 
 def write_all(root):
   """Each user has two images of each class."""
-  for user in USERS:
-    for label in CLASSES:
-      for number in range(2):
-        write(root, f"{user}/{label}/{number}.jpg")
+  for row in rows():
+    write(root, row["image"])
 
 
 def write_people(root):
@@ -57,9 +48,7 @@ def rows(*, split=None):
       "label": label,
       **({} if split is None else {"split": split(user, label)}),
     }
-    for user in USERS
-    for label in CLASSES
-    for number in range(2)
+    for user, label, number in itertools.product(USERS, CLASSES, range(2))
   ]
 
 

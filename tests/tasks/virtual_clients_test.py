@@ -13,6 +13,7 @@ from tasks import handwriting
 from tasks import omniglot
 from tasks import photos
 from tasks import task_config
+from tasks.synthetic import characters
 from tasks.synthetic import emnist as synthetic
 from tests.data import photo_files
 from tests.tasks import clients
@@ -34,31 +35,21 @@ def _create_emnist(config, directory):
 
 
 def _create_omniglot(config, directory):
-  drawings = np.random.default_rng(0).integers(
-    0, 256, (12 * _IMAGES, 28, 28), np.uint8
-  )
-  np.savez(
-    directory / "omniglot_background_28.npz",
-    images=drawings,
-    character_id=np.repeat(np.arange(12, dtype=np.int16), _IMAGES),
-    alphabet_id=np.repeat(np.arange(12) // 2, _IMAGES).astype(np.int8),
-    alphabets=np.array(list("abcdef")),
-  )
+  # Each is of its own alphabet; two are for test, and one for validation.
+  characters.write_characters(directory, num_users=_USERS + 3)
   return omniglot.create_omniglot_task(config)
 
 
 def _create_cut_gld(config, directory):
-  numbers = itertools.count()
-
-  def some(count):
-    return [(photo_files.encode(next(numbers)), i % 5) for i in range(count)]
-
-  for user in range(_USERS):
-    photo_files.write(
-      directory / "gld160k/train" / str(user), some(_IMAGES + 1)
-    )
-  photo_files.cut(directory / "gld160k/train/3", -20)
-  photo_files.write(directory / "gld160k/test.tfRecord", some(10))
+  folder = directory / "gld160k"
+  labels = [i % 5 for i in range(_IMAGES + 1)]
+  photo_files.write_users(
+    folder / "train", {str(user): labels for user in range(_USERS)}
+  )
+  photo_files.cut(folder / "train/3", -20)
+  photo_files.write(
+    folder / "test.tfRecord", [(photo_files.encode(i), i) for i in range(10)]
+  )
   return gld.create_gld_task(config)
 
 

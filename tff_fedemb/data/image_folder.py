@@ -112,12 +112,10 @@ def list_images(
     raise _create_error(name, error) from error
   _, sizes = np.unique(labels, return_counts=True)
   if not paths or (for_pairs and (len(sizes) < 2 or max(sizes) < 2)):
-    least = "two or more " if for_pairs else ""
-    pair = ", and two images or more in one of them" if for_pairs else ""
+    least = ", two or more, and two images in one of them" if for_pairs else ""
     raise errors.FieldError(
       name,
-      f"hold {least}sub-folders, one a class, with {', '.join(SUFFIXES)}"
-      f" images{pair}",
+      f"hold sub-folders of images, one a class{least}",
       f"{len(sizes)} with {len(paths)} images in {folder}",
     )
   return ImageFolder(
@@ -246,13 +244,11 @@ def _open(
     file = path if content is None else io.BytesIO(content)
     with Image.open(file, formats=_FORMATS) as image:
       yield ImageOps.exif_transpose(image)
-  except Image.UnidentifiedImageError as error:
-    raise ImageFolderError(
-      path, f"a {', '.join(_FORMATS)} image, found something else"
-    ) from error
   except DAMAGES as error:
+    # Pillow names the buffer that it cannot identify.
+    found = errors.first_line(error).partition(" <")[0]
     raise ImageFolderError(
-      path, f"an image that can be read, found: {errors.first_line(error)}"
+      path, f"a whole {', '.join(_FORMATS)} image, found: {found}"
     ) from error
 
 

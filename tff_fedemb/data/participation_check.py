@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 
@@ -34,17 +33,17 @@ class ObservedParticipation:
   """
 
   num_users: int
-  num_rounds: int = 0
-  max_participations: int = 0
-  most_frequent_user: int | None = None
-  min_participations: int = 0
-  min_separation: int | None = None
-  closest_pair: tuple[int, int, int] | None = None
-  min_users_per_round: int = 0
-  max_users_per_round: int = 0
-  max_clients_per_round: int = 0
-  users_alone: bool = True
-  gaps: tuple[tuple[int, int, int], ...] = ()
+  num_rounds: int
+  max_participations: int
+  most_frequent_user: int | None
+  min_participations: int
+  min_separation: int | None
+  closest_pair: tuple[int, int, int] | None
+  min_users_per_round: int
+  max_users_per_round: int
+  max_clients_per_round: int
+  users_alone: bool
+  gaps: tuple[tuple[int, int, int], ...]
 
   @property
   def in_words(self) -> str:
@@ -74,41 +73,44 @@ def observe(
     rounds: The rounds from the first one on, as
       `participation_trace.TraceReader.read` yields them.
   """
-  seen = ObservedParticipation(num_users)
   last_round = np.full(num_users, -1, np.int32)
   counts = np.zeros(num_users, np.int32)
+  sizes, num_clients = [], []
+  pairs: list[tuple[int, int, int]] = []
+  gaps: list[tuple[int, int, int]] = []
+  users_alone = True
   for recorded in rounds:
     round_num, slots = recorded.number, recorded.slots
     previous = last_round[slots]
     last_round[slots] = round_num
     counts[slots] += 1
-    changes: dict[str, Any] = {
-      "num_rounds": round_num + 1,
-      "min_users_per_round": slots.size,
-      "max_users_per_round": max(seen.max_users_per_round, slots.size),
-      "max_clients_per_round": max(
-        seen.max_clients_per_round, recorded.num_clients
-      ),
-      "users_alone": seen.users_alone and recorded.users_alone,
-    }
-    if seen.num_rounds:
-      changes["min_users_per_round"] = min(seen.min_users_per_round, slots.size)
+    sizes.append(slots.size)
+    num_clients.append(recorded.num_clients)
+    users_alone = users_alone and recorded.users_alone
     if slots.size:
-      most = slots[counts[slots].argmax()]
-      if counts[most] > seen.max_participations:
-        changes["max_participations"] = int(counts[most])
-        changes["most_frequent_user"] = int(most)
       latest = previous.argmax()
-      earlier = int(previous[latest])
-      separation = round_num - earlier
-      if earlier >= 0 and separation < (seen.min_separation or math.inf):
-        changes["min_separation"] = separation
-        changes["closest_pair"] = (int(slots[latest]), earlier, round_num)
-      changes["gaps"] = seen.gaps + _new_gaps(
-        seen.gaps, slots, previous, round_num
-      )
-    seen = dataclasses.replace(seen, **changes)
-  return dataclasses.replace(seen, min_participations=int(counts.min()))
+      if previous[latest] >= 0:
+        pairs.append((int(slots[latest]), int(previous[latest]), round_num))
+      gaps += _new_gaps(gaps, slots, previous, round_num)
+  # Several may have the most rounds: the one whose last round came first.
+  most = int(counts.max())
+  frequent = np.flatnonzero(counts == most)
+  user = int(frequent[last_round[frequent].argmin()])
+  closest = min(pairs, key=lambda pair: pair[2] - pair[1], default=None)
+  return ObservedParticipation(
+    num_users,
+    num_rounds=len(sizes),
+    max_participations=most,
+    most_frequent_user=user if most else None,
+    min_participations=int(counts.min()),
+    min_separation=closest and closest[2] - closest[1],
+    closest_pair=closest,
+    min_users_per_round=min(sizes, default=0),
+    max_users_per_round=max(sizes, default=0),
+    max_clients_per_round=max(num_clients, default=0),
+    users_alone=users_alone,
+    gaps=tuple(gaps),
+  )
 
 
 def _new_gaps(

@@ -35,6 +35,7 @@ import numpy as np
 
 from tff_fedemb import checks
 from tff_fedemb import errors
+from tff_fedemb import whole_files
 
 _MAGIC = b"FEMBWHO\n"
 _VERSION = 3
@@ -47,7 +48,7 @@ _RECORD_SIZE = _RECORD.size + _CRC.size
 
 @dataclasses.dataclass(frozen=True)
 class RecordedRound:
-  """Who took part in a round.
+  """The users and virtual clients of a round.
 
   Attributes:
     number: Number of the round, from 0.
@@ -127,7 +128,7 @@ class Trace(contextlib.AbstractContextManager):
   def __init__(self, path: str | os.PathLike[str], file: BinaryIO):
     self._path = os.fspath(path)
     self._file = file
-    # Where each round's record begins, and what it says.
+    # First byte of each round's record, and its fields.
     self._records: list[tuple[int, tuple]] = []
     self._end = _HEADER_SIZE
     try:
@@ -137,7 +138,6 @@ class Trace(contextlib.AbstractContextManager):
       raise
 
   def _open(self) -> None:
-    self._file.seek(0)
     header = _unseal(_HEADER, self._file.read(_HEADER_SIZE))
     if header is None or header[0] != _MAGIC:
       raise self._error("a trace of participation", "another file or damage")
@@ -242,26 +242,16 @@ class TraceWriter(Trace):
       OSError: If the file cannot be written.
     """
     checks.check_integer("num_users", num_users, minimum=1)
-    self._header = _seal(_HEADER.pack(_MAGIC, _VERSION, num_users))
-    file = open(  # noqa: SIM115
-      path,
-      "r+b",
-      opener=lambda name, flags: os.open(name, flags | os.O_CREAT, mode=0o600),
-    )
-    os.fchmod(file.fileno(), 0o600)
-    super().__init__(path, file)
+    if not os.path.exists(path):
+      with whole_files.replacing(path) as partial:
+        partial.touch(0o600)
+        partial.write_bytes(_seal(_HEADER.pack(_MAGIC, _VERSION, num_users)))
+    os.chmod(path, 0o600)
+    super().__init__(path, open(path, "r+b"))  # noqa: SIM115
     if self.num_users != num_users:
       self.close()
       raise self._error(f"a trace of {num_users} users", self.num_users)
     self._file.truncate(self._end)
-
-  def _open(self) -> None:
-    found = self._file.read(_HEADER_SIZE)
-    if len(found) < _HEADER_SIZE and self._header.startswith(found):
-      self._file.seek(0)
-      self._file.write(self._header)
-      self._file.flush()
-    super()._open()
 
   def record(self, round_num: int, clients: Sequence[np.ndarray]) -> str:
     """Appends a round, or checks one that is done again.

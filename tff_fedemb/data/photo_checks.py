@@ -7,7 +7,7 @@ may expect.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from concurrent import futures
 import hashlib
 import os
@@ -57,7 +57,7 @@ def convert(photos: pd.DataFrame, folder: pathlib.Path) -> None:
 
   Args:
     photos: A row for each with its `file`; `fault` and `converted` are set.
-    folder: Where the copies are.
+    folder: Folder of the copies.
   """
   fine = _find_fine(photos)
   if len(photos) > MAX_SNIFFED:
@@ -128,7 +128,7 @@ def leave_out_shared(
 
   Args:
     photos: A row for each owner of a photo; `split` is set.
-    findings: Where they are named.
+    findings: Findings that name them.
 
   Returns:
     The number of images.
@@ -222,20 +222,21 @@ def describe(photos: pd.DataFrame, hold_out: str) -> list[str]:
   """
   used = photos[photos["split"] <= photo_index.TEST]
   is_train = used["split"] == photo_index.TRAIN
-  users, classes = photos["user"].unique(), photos["label"].unique()
-  classes_of_user = (
-    used[is_train].groupby("user", sort=False)["label"].nunique()
-  )
+  trains = used[is_train]
+  users, classes = (pd.Series(photos[x].unique()) for x in ("user", "label"))
+  classes_of_user = trains.groupby("user", sort=False)["label"].nunique()
+  users_of_class = trains.groupby("label")["user"].nunique()
   images_of_class = used["label"].value_counts(sort=False)
-  training, held_out = set(used["user"][is_train]), set(used["user"][~is_train])
-  in_both = [name for name in users if name in training & held_out]
+  has_training = users.isin(trains["user"])
+  in_both = users[has_training & users.isin(used["user"][~is_train])]
+  share_classes = classes_of_user.max() > 1
   lines: list[str] = []
 
-  def warn(text: str, found: Sequence[str], names: Sequence[str]) -> None:
+  def warn(text: str, found: Collection[str], names: pd.Series) -> None:
     numbers = {"number": f"{len(found):,}", "total": f"{len(names):,}"}
     lines.extend(bad_examples.warn_of(text.format(**numbers), found))
 
-  if classes_of_user.max() > 1:
+  if share_classes:
     warn(
       "{number} of {total} users have one class to train on, with nothing to"
       " tell it from; users_per_client=2 or more merges users",
@@ -258,34 +259,24 @@ def describe(photos: pd.DataFrame, hold_out: str) -> list[str]:
     in_both,
     users,
   )
-  if hold_out != "users" and in_both:
+  if hold_out != "users" and len(in_both):
     warn(
       "{number} of {total} users have no image to train on, and take no part",
-      [name for name in users if name not in training],
+      users[~has_training],
       users,
     )
-  owners = used[is_train].groupby("label")["user"].nunique()
-  single = int((owners == 1).sum())
-  if (
-    classes_of_user.max() > 1
-    and owners.size > 2
-    and single >= _ALMOST_ALL * owners.size
-  ):
+  single = int((users_of_class == 1).sum())
+  num_classes = users_of_class.size
+  if share_classes and single >= _ALMOST_ALL * num_classes and num_classes > 2:
     lines.append(
-      f"{single:,} of {owners.size:,} classes to train on are of one user each:"
+      f"{single:,} of {num_classes:,} classes to train on are of one user each:"
       " labels are almost users, and a model may learn to tell users apart;"
       " use labels that users share, or one class for each user."
     )
-  first: dict[str, str] = {}
-  twins = [
-    f"{name} and {first[name.casefold()]}"
-    for name in classes
-    if first.setdefault(name.casefold(), name) != name
-  ]
   warn(
     "{number} classes differ from another in capitals alone and are taken for"
     " two; rename those that are one",
-    twins,
+    classes[classes.str.casefold().duplicated()],
     classes,
   )
   return lines

@@ -23,20 +23,10 @@ from tff_fedemb.data import reading
 # Files and folders that other programs leave.
 _LITTER = frozenset(("thumbs.db", "desktop.ini", "__macosx", "@eadir"))
 _NO_IMAGES = (
-  "{number} files are no images by their names and are not used; save those"
-  " that are images as JPEG or PNG"
+  "{number} files are no images by their names; save images as JPEG or PNG"
 )
 _MISPLACED = (
-  "{number} images lie beside folders and are not used; move them into the"
-  " folder of their class"
-)
-_LISTED_LINKS = (
-  "{number} links lead to folders that are listed already and are not followed"
-  " again"
-)
-_TWINS = (
-  "{number} names are written with other Unicode characters than the same"
-  " names elsewhere; they are taken for one"
+  "{number} images lie beside folders; move them into those of their class"
 )
 
 
@@ -66,9 +56,9 @@ class Findings:
 
   Attributes:
     sources: Paths, sizes and times of folders and tables that were read.
-    bad: Where something other than a photo cannot be used, and why.
+    bad: Places other than photos that cannot be used, and the reasons.
     odd: Names by a sentence, with {number} in it, that says why they are odd.
-    remarks: Whole sentences.
+    remarks: Further findings, as sentences.
   """
 
   sources: list[tuple[bytes, int, int]] = dataclasses.field(
@@ -123,7 +113,7 @@ class FolderListing:
     field: The option that names it.
     root: The folder that paths are relative to.
     place: The folder.
-    findings: What is odd or bad; known once the photos are listed.
+    findings: Findings about the folders, known once the photos are listed.
     of_people: Whether images lie in folders of users themselves, who are their
       own classes; known once the photos are listed.
   """
@@ -216,12 +206,15 @@ class FolderListing:
         continue
       facts = os.stat(entry.path)
       if (facts.st_dev, facts.st_ino) in self._visited:
-        self.findings.add_odd(_LISTED_LINKS, shown)
+        self.findings.add_odd(
+          "{number} links lead to folders that are listed already", shown
+        )
         continue
       self._visited.add((facts.st_dev, facts.st_ino))
       names = self._names["classes" if below else "users"]
       if names.setdefault(show_name(entry.name), entry.name) != entry.name:
-        self.findings.add_odd(_TWINS, shown)
+        what = "{number} names in other Unicode characters are taken for one"
+        self.findings.add_odd(what, shown)
       folders.append(entry.name)
     if not folders and below:
       self.findings.add_odd("{number} folders of users are empty", below)

@@ -68,7 +68,7 @@ def _list_photos(listing: Listing) -> pd.DataFrame:
 
 
 def _find_facts(photos: pd.DataFrame) -> dict[str, Any]:
-  """Numbers and truths about who trains on what."""
+  """Counts of what trains, and facts as fields of a task."""
   trains = photos[photos["split"] == photo_index.TRAIN]
   held_out = photos[
     photos["split"].isin((photo_index.VALIDATION, photo_index.TEST))
@@ -77,12 +77,13 @@ def _find_facts(photos: pd.DataFrame) -> dict[str, Any]:
   classes_of_user = trains.groupby("user")["label"].nunique()
   return {
     "num_users": len(users),
-    "num_train_classes": len(labels),
     "num_train_photos": len(trains),
-    "num_classes": photos["label"].nunique(),
-    "one_class_per_user": int(classes_of_user.max()) == 1,
-    "evaluation_on_training_users": not users.isdisjoint(held_out["user"]),
-    "held_out_classes_are_new": labels.isdisjoint(held_out["label"]),
+    "task": {
+      "num_train_classes": len(labels),
+      "one_class_per_user": int(classes_of_user.max()) == 1,
+      "evaluation_on_training_users": not users.isdisjoint(held_out["user"]),
+      "held_out_classes_are_new": labels.isdisjoint(held_out["label"]),
+    },
   }
 
 
@@ -163,7 +164,7 @@ def open_index(
 
   Args:
     listing: The folder or table; it is listed at most once.
-    cache_dir: Where the index is kept. An older one stays, as a program may
+    cache_dir: Directory of the index. An older one stays, as a program may
       still be training on it.
     hold_out: One of `photo_splits.HOLD_OUT`.
     decode_all: Whether every image is to be decoded once, to find those that

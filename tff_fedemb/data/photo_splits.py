@@ -37,7 +37,7 @@ def draw(
     names: Names of classes or of users.
     eligible: bool `[n]`, which of them may be held out; the shares are of
       these.
-    minimum: How many are held out of each split at least.
+    minimum: Least number held out for each split.
 
   Returns:
     int8 `[n]` indices into `photo_index.SPLITS`.

@@ -39,12 +39,12 @@ def is_table(path: pathlib.Path) -> bool:
   return path.is_file() and path.suffix.lower() in (".csv", ".tsv", *_PARQUET)
 
 
-def _error(path: pathlib.Path, requirement: str, found: object, advice=""):
-  return errors.FieldError("table", requirement, f"{found} in {path}", advice)
+def _error(path: pathlib.Path, requirement: str, found: object):
+  return errors.FieldError("table", requirement, f"{found} in {path}")
 
 
 def _choose_columns(path: pathlib.Path, plain: Sequence[str]) -> dict[str, int]:
-  """Where the columns are, by their names in small letters."""
+  """Places of the columns, by their names in small letters."""
   wanted = (*_REQUIRED, _SPLIT)
   for name in wanted:
     if plain.count(name) > 1:
@@ -88,7 +88,7 @@ class TableListing:
     field: The option that names it.
     root: The table's folder.
     place: The table.
-    findings: What is odd or bad; known once the photos are listed.
+    findings: Findings about the rows, known once the photos are listed.
     has_splits: Whether it has a column split.
   """
 
@@ -119,15 +119,7 @@ class TableListing:
 
   @contextlib.contextmanager
   def _refusing(self):
-    """Tells what cannot be read as a table, and what cannot be opened."""
-    requirement, advice = (
-      ("be a Parquet file of texts and numbers", "")
-      if self._is_parquet
-      else (
-        "be text in UTF-8 with separated values",
-        "Save it as CSV UTF-8.",
-      )
-    )
+    """Tells what cannot be opened, and what cannot be read as a table."""
     try:
       yield
     except OSError as error:
@@ -135,8 +127,9 @@ class TableListing:
         "table", "be a file that can be read", f"{self.place}: {error.strerror}"
       ) from error
     except (ValueError, csv.Error, pa.ArrowNotImplementedError) as error:
+      requirement = "be CSV in UTF-8, or Parquet of texts and numbers"
       found = errors.first_line(error)
-      raise _error(self.place, requirement, found, advice) from error
+      raise _error(self.place, requirement, found) from error
 
   def read_groups(self, column: str) -> Iterator[tuple[str, str, str]]:
     """Yields an owner, the class and the group of each row that has all.

@@ -1,14 +1,10 @@
 """Errors of files that somebody else wrote, in the same words everywhere."""
 
-from collections.abc import Callable
 import lzma
 import os
 import pathlib
-from typing import Any
 import zipfile
 import zlib
-
-import numpy as np
 
 from tff_fedemb import errors
 
@@ -25,9 +21,6 @@ ARCHIVE_ERRORS = (
 
 MISSING = "missing"
 
-# Opens a zip of arrays, and nothing else; NumPy's stub takes no path.
-open_npz: Callable[..., Any] = np.lib.npyio.NpzFile
-
 
 def create_error(
   path: str | os.PathLike[str], error: OSError, kind: str = "file"
@@ -37,6 +30,22 @@ def create_error(
     f"{error.filename or path} must be a {kind} that can be read, found:"
     f" {error.strerror}."
   )
+
+
+def open_zip(path: pathlib.Path) -> zipfile.ZipFile:
+  """Opens a zip archive.
+
+  Raises:
+    DataError: If it cannot be read, or is none.
+  """
+  try:
+    return zipfile.ZipFile(path)
+  except OSError as error:
+    raise create_error(path, error) from error
+  except ARCHIVE_ERRORS as error:
+    raise errors.DataError(
+      f"{path} must be a whole zip archive, found: {error}. Fetch it again."
+    ) from error
 
 
 def describe_fault(error: OSError) -> str:

@@ -43,8 +43,8 @@ class SqliteExamples:
     """Opens the database and checks that it is whole.
 
     Raises:
-      DataError: If the file is no such database, is damaged, or has no user in
-        the split.
+      DataError: If the file is no such database, is damaged, or has no example
+        in the split.
     """
     self._path = pathlib.Path(path)
     self._split_name = split_name
@@ -58,26 +58,26 @@ class SqliteExamples:
         size = self._path.stat().st_size
         if size < expected:
           raise errors.DataError(
-            f"{self._path} is truncated: it must be {expected} bytes, found"
-            f" {size}. Fetch it again."
+            f"{self._path} is truncated: {size} of {expected} bytes."
           )
         rows = connection.execute(
           "SELECT client_id, num_examples FROM client_metadata WHERE split_name"
           " = ? ORDER BY client_id",
           (split_name,),
         ).fetchall()
-        connection.execute(
-          "SELECT split_name, client_id, serialized_example_proto FROM"
-          " examples LIMIT 1"
+        example = connection.execute(
+          "SELECT client_id, serialized_example_proto FROM examples WHERE"
+          " split_name = ? LIMIT 1",
+          (split_name,),
         ).fetchone()
     except (sqlite3.Error, OSError) as error:
       raise errors.DataError(
         f"{self._path} must be a sqlite database with tables examples and"
         f" client_metadata, found: {error}."
       ) from error
-    if not rows:
+    if not rows or not example:
       raise errors.DataError(
-        f"{self._path} has no client in split {split_name!r}."
+        f"{self._path} has no example in split {split_name!r}."
       )
     # As an address, TensorFlow's reader neither locks the file nor asks again
     # and again whether it has changed, which took half of the time of a
@@ -151,7 +151,7 @@ def write_examples(path: str | os.PathLike[str], rows: _Rows) -> None:
   """Writes a database, whole or not at all.
 
   Args:
-    path: Where to write; an existing file is replaced.
+    path: Path of the database; an existing file is replaced.
     rows: Users of splits with their serialised examples, taken one at a time.
   """
   path = pathlib.Path(path)

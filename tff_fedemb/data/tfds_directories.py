@@ -18,8 +18,8 @@ def find(name: str, data_dir: str | None, *, field: str) -> pathlib.Path:
 
   Args:
     name: Name of the data set, with that of its configuration if it has some.
-    data_dir: Where data sets are; `None` for TensorFlow Datasets' own place.
-    field: What the user gave the name by.
+    data_dir: Directory of the data sets; `None` for TensorFlow Datasets' own.
+    field: Name of the user's field, for errors.
 
   Returns:
     A directory for `tfds.builder_from_directory`, which reads what is on disk:

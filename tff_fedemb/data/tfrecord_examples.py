@@ -14,6 +14,7 @@ import os
 import pathlib
 
 import numpy as np
+import pandas as pd
 import tensorflow as tf
 
 from tff_fedemb import errors
@@ -91,29 +92,37 @@ class TfRecordExamples:
       name=name,
       decode_all=bad.skips,
     )
-    num_fine = np.bincount(
-      index.files[index.fine], minlength=len(self.user_ids)
-    )
-    self._note_bad(index, num_fine, bad)
-    used = index.fine
+    is_fine = index["fault"].isna()
+    num_users = len(self.user_ids)
+    num_fine = np.bincount(index["file"][is_fine], minlength=num_users)
+    self._note_bad(index[~is_fine], num_fine, bad)
+    used = is_fine
     if bad.skips:
-      used = used & (num_fine >= _MIN_EXAMPLES)[index.files]
+      used = is_fine & (num_fine >= _MIN_EXAMPLES)[index["file"]]
     if not used.any():
       raise errors.DataError(
         f"{directory} must hold a user of two or more images, found"
         f" {bad_examples.summarize(bad.lines)}."
       )
     # int64 `[examples]`, of all users' examples that can be used.
-    self.labels = index.labels[used]
+    self.labels = index["label"][used].to_numpy()
+    self._files_of_labels = index["file"][used].to_numpy()
     # Warnings about the data, a line each.
     single = np.flatnonzero(num_fine == 1)
     self.warnings = bad_examples.warn_of(
-      f"{single.size} of {num_fine.size} users have one image only, with"
-      " nothing to compare it with",
+      f"{single.size} of {num_users} users have one image only, with nothing to"
+      " compare it with",
       [] if bad.skips else [self._name(self.user_ids[i]) for i in single],
     )
-    self._files_of_labels = index.files[used]
-    self._keep_tables(index, used)
+    # Files that are not used as they are: whether each of their records is
+    # used, bool `[records]`, and the first record of each file.
+    files = np.unique(index["file"][~used])
+    self._partial_paths = [self._path(self.user_ids[file]) for file in files]
+    is_partial = index["file"].isin(files) & (index["record"] >= 0)
+    self._used = used[is_partial].to_numpy()
+    self._firsts = np.searchsorted(
+      index["file"][is_partial], np.append(files, num_users)
+    )
     self._left_out = frozenset(bad.lines) if bad.skips else frozenset()
 
   def _path(self, user_id: str) -> str:
@@ -122,29 +131,18 @@ class TfRecordExamples:
   def _name(self, user_id: str) -> str:
     return f"{self._directory.name}/{user_id}"
 
-  def _keep_tables(
-    self, index: tfrecord_index.RecordIndex, used: np.ndarray
-  ) -> None:
-    """Keeps which records to use of the files that are not used as they are."""
-    partly = index.ends != index.sizes
-    partly[index.files[~used]] = True
-    files = np.flatnonzero(partly)
-    self._partial_paths = [self._path(self.user_ids[file]) for file in files]
-    # These files' records have bool `[records]` and int64 `[files + 1]`.
-    self._used = used[partly[index.files]]
-    self._firsts = np.append(0, np.cumsum(np.diff(index.firsts)[files]))
-
   def _note_bad(
     self,
-    index: tfrecord_index.RecordIndex,
+    faulty: pd.DataFrame,
     num_fine: np.ndarray,
     bad: bad_examples.BadExamples,
   ) -> None:
     """Notes what is wrong, and who is without an example for it."""
-    is_faulty = (index.ends != index.sizes) | (num_fine < np.diff(index.firsts))
+    is_faulty = np.bincount(faulty["file"], minlength=num_fine.size) > 0
     for file in np.flatnonzero(is_faulty | (num_fine < _MIN_EXAMPLES)):
       name = self._name(self.user_ids[file])
-      for where, what in index.describe_faults(file, name):
+      rows = faulty[faulty["file"] == file]
+      for where, what in tfrecord_index.describe_faults(rows, name):
         bad.add(where, what)
       if bad.skips and num_fine[file] < _MIN_EXAMPLES:
         if num_fine[file]:
@@ -224,7 +222,6 @@ class TfRecordExamples:
       except (OSError, errors.DataError) as error:
         lines.append(f"{name}: {error}")
         continue
-      lines += [
-        f"{where}: {what}" for where, what in index.describe_faults(0, name)
-      ]
+      faults = tfrecord_index.describe_faults(index, name)
+      lines += [f"{where}: {what}" for where, what in faults]
     return [line for line in lines if line not in self._left_out]

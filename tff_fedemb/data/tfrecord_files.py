@@ -14,9 +14,14 @@ import os
 import pathlib
 from typing import Any
 
+from etils import epy
 import numpy as np
 
 from tff_fedemb import whole_files
+
+# It takes seconds to load; a program's help does without it.
+with epy.lazy_imports():
+  import tensorflow as tf
 
 TRAIN_FOLDER = "train"
 TEST_FILE_NAME = "test.tfRecord"
@@ -41,13 +46,6 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
   return found if isinstance(found, dict) else {}
 
 
-def read_generator(
-  folder: str | os.PathLike[str], name: str = GENERATOR_FILE_NAME
-) -> Mapping[str, object]:
-  """Reads with which parameters a folder was generated, if it was."""
-  return read_json(pathlib.Path(folder) / name)
-
-
 def serialize_example(
   features: Mapping[str, bytes | int | np.ndarray],
 ) -> bytes:
@@ -56,9 +54,6 @@ def serialize_example(
   Args:
     features: Bytes, integers and float arrays by name.
   """
-  # TensorFlow takes seconds to load; a program's help does without it.
-  import tensorflow as tf
-
   example = tf.train.Example()
   for name, value in features.items():
     feature = example.features.feature[name]
@@ -82,14 +77,12 @@ def write_records(
   """Writes a TFRecord file, whole or not at all.
 
   Args:
-    path: Where to write, in a folder that exists.
+    path: Path of the file, in a folder that exists.
     records: They are taken one at a time.
 
   Raises:
     OSError: If the disk is full.
   """
-  import tensorflow as tf  # As above.
-
   with whole_files.replacing(path) as partial:
     try:
       with tf.io.TFRecordWriter(os.fspath(partial)) as writer:

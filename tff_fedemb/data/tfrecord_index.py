@@ -2,17 +2,28 @@
 
 A data set of thousands of files and gigabytes is read once; later starts read
 the index and the sizes and times of the files.
+
+An index is a table with a row for each record, file by file, and one more at
+the end of a file that is cut or damaged:
+
+* `file`: int64 number of the file;
+* `record`: int64 number of the record in it, or -1 for the file itself;
+* `offset`, `length`: int64 first byte of the example, and number of bytes;
+* `label`: int64 class, or -1 where there is none;
+* `fault`: description of what is wrong, or None.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-import dataclasses
-import functools
+import contextlib
 import hashlib
 import os
 import pathlib
 
 from google.protobuf import message
 import numpy as np
+import pandas as pd
 import tensorflow as tf
 
 from tff_fedemb import errors
@@ -23,83 +34,34 @@ from tff_fedemb.data import reading
 from tff_fedemb.data import tfrecord_files
 
 # To be raised when the same files would give another index.
-_INDEX_VERSION = 2
+_INDEX_VERSION = 3
+_COLUMNS = ("file", "record", "offset", "length", "label", "fault")
 # Before a record come its length (8 bytes) and a checksum of it (4), after it a
 # checksum of the record (4).
 _HEADER_SIZE = 12
 _FRAME_SIZE = _HEADER_SIZE + 4
 _JPEG_START, _JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
-# The last one is of images that look like no JPEG, until they are decoded.
-_FINE, _NO_EXAMPLE, _NO_IMAGE, _ODD = range(4)
-_FAULTS = {
-  _NO_EXAMPLE: (
-    f"not a tf.train.Example with one {tfrecord_files.IMAGE_FEATURE} and"
-    f" one {tfrecord_files.CLASS_FEATURE}"
-  ),
-  _NO_IMAGE: encoded_images.UNREADABLE,
-}
+_NO_EXAMPLE = (
+  f"not a tf.train.Example with one {tfrecord_files.IMAGE_FEATURE} and one"
+  f" {tfrecord_files.CLASS_FEATURE}"
+)
 
 
-@dataclasses.dataclass(frozen=True)
-class RecordIndex:
-  """Where the records of some TFRecord files are, and which are fine.
+def describe_faults(index: pd.DataFrame, name: str) -> list[tuple[str, str]]:
+  """Lists the faults in rows of one file, here called `name`.
 
-  Attributes:
-    ends: int64 `[files]`, bytes up to the end of the last whole record.
-    sizes: int64 `[files]`, bytes; more than `ends` if a file is damaged.
-    files: int64 `[records]`, the number of each record's file, ascending.
-    offsets: int64 `[records]`, where the example begins in the file, bytes.
-    lengths: int64 `[records]`, size of the example, bytes.
-    labels: int64 `[records]`, -1 where there is none.
-    faults: uint8 `[records]`, 0 where nothing is wrong.
+  Returns:
+    For each fault its place, with records counted from 0, and the fault.
   """
-
-  ends: np.ndarray
-  sizes: np.ndarray
-  files: np.ndarray
-  offsets: np.ndarray
-  lengths: np.ndarray
-  labels: np.ndarray
-  faults: np.ndarray
-
-  @property
-  def fine(self) -> np.ndarray:
-    """bool `[records]`, which can be used."""
-    return self.faults == _FINE
-
-  @functools.cached_property
-  def firsts(self) -> np.ndarray:
-    """int64 `[files + 1]`, the first record of each file, and their number."""
-    return np.searchsorted(self.files, np.arange(self.ends.size + 1))
-
-  def describe_faults(self, file: int, name: str) -> list[tuple[str, str]]:
-    """Lists the faults of the file of a number, here called `name`.
-
-    Returns:
-      For each fault its place, with records counted from 0, and the fault; none
-      for an empty file.
-    """
-    first, last = self.firsts[file : file + 2]
-    faults = [
-      (f"{name} record {row - first}", _FAULTS[self.faults[row]])
-      for row in range(first, last)
-      if self.faults[row] != _FINE
-    ]
-    if self.ends[file] != self.sizes[file]:
-      faults.append(
-        (
-          name,
-          f"cut or damaged at byte {self.ends[file]} of {self.sizes[file]},"
-          f" after {last - first} whole records",
-        )
-      )
-    return faults
+  faulty = index[index["fault"].notna()]
+  return [
+    (name if number < 0 else f"{name} record {number}", fault)
+    for number, fault in zip(faulty["record"], faulty["fault"], strict=True)
+  ]
 
 
-def read_images(
-  path: pathlib.Path, index: RecordIndex, rows: np.ndarray
-) -> list[bytes]:
-  """Reads the encoded images of some records of the index, all of one file.
+def read_images(path: pathlib.Path, rows: pd.DataFrame) -> list[bytes]:
+  """Reads the encoded images of some rows of the index, all of one file.
 
   Raises:
     DataError: If the file cannot be read, or has become shorter.
@@ -107,14 +69,10 @@ def read_images(
   images = []
   try:
     with open(path, "rb", buffering=0) as file:
-      for row in rows:
-        length = int(index.lengths[row])
-        record = os.pread(file.fileno(), length, index.offsets[row])
+      for length, offset in rows[["length", "offset"]].to_numpy().tolist():
+        record = os.pread(file.fileno(), length, offset)
         if len(record) != length:
-          raise errors.DataError(
-            f"{path} must stay as it was when the task was created, found"
-            " that it has become shorter."
-          )
+          raise errors.DataError(f"{path} must stay as it was, found less.")
         features = tf.train.Example.FromString(record).features.feature
         image = features[tfrecord_files.IMAGE_FEATURE].bytes_list.value[0]
         images.append(image)
@@ -123,29 +81,73 @@ def read_images(
   return images
 
 
-def _inspect(serialized: bytes) -> tuple[int, int]:
-  """The label and the fault."""
+def _parse(serialized: bytes) -> tuple[int, bytes | None]:
+  """The label and the image; -1 and None if it is no example of them."""
   try:
     features = tf.train.Example.FromString(serialized).features.feature
   except message.DecodeError:
-    return -1, _NO_EXAMPLE
+    return -1, None
   # A feature that is missing has no value.
   images = features[tfrecord_files.IMAGE_FEATURE].bytes_list.value
   labels = features[tfrecord_files.CLASS_FEATURE].int64_list.value
   if len(images) != 1 or len(labels) != 1:
-    return -1, _NO_EXAMPLE
-  image = images[0]
-  is_jpeg = image.startswith(_JPEG_START) and image.endswith(_JPEG_END)
-  return labels[0], _FINE if is_jpeg else _ODD
+    return -1, None
+  return labels[0], images[0]
 
 
-def _scan(
-  paths: Sequence[pathlib.Path], description: str | None
-) -> RecordIndex:
-  """Reads all records."""
-  records = []
+def _is_like_jpeg(image: bytes) -> bool:
+  return image.startswith(_JPEG_START) and image.endswith(_JPEG_END)
+
+
+def _read_rows(path: pathlib.Path, size: int, *, decode_all: bool) -> list:
+  """Reads a file's records: number, offset, length, label and fault of each."""
+  rows: list[list] = []
+  images: dict[int, bytes] = {}
+  end = 0
+
+  def decode():
+    numbers = list(images)
+    for place in encoded_images.find_unreadable(list(images.values())):
+      rows[numbers[place]][-1] = encoded_images.UNREADABLE
+    images.clear()
+
+  with contextlib.suppress(tf.errors.DataLossError):
+    for record in tf.compat.v1.io.tf_record_iterator(os.fspath(path)):
+      label, image = _parse(record)
+      fault = _NO_EXAMPLE if image is None else None
+      rows.append([len(rows), end + _HEADER_SIZE, len(record), label, fault])
+      end += _FRAME_SIZE + len(record)
+      if image is not None and (decode_all or not _is_like_jpeg(image)):
+        images[len(rows) - 1] = image
+      if len(images) == encoded_images.READING_BATCH:
+        decode()
+  # A file that is cut within the head of a record looks as if it ended there.
+  if end != size:
+    found = f"cut or damaged at byte {end} of {size}, after {len(rows)}"
+    rows.append([-1, end, 0, -1, f"{found} whole records"])
+  decode()
+  return rows
+
+
+def build_index(
+  paths: Sequence[pathlib.Path],
+  *,
+  description: str | None = None,
+  decode_all: bool = False,
+) -> pd.DataFrame:
+  """Reads files from beginning to end and notes what is in them.
+
+  Args:
+    paths: The files.
+    description: Name of the progress bar; `None` for no bar.
+    decode_all: Whether to decode every image, at some milliseconds each;
+      otherwise only those that do not begin and end as a JPEG does.
+
+  Raises:
+    DataError: If a file cannot be read at all.
+  """
+  rows = []
   sizes = [path.stat().st_size for path in paths]
-  ends = np.zeros(len(paths), np.int64)
   logger = tf.get_logger()
   level = logger.level
   # Keeps TensorFlow from telling that this reader is deprecated. The one it
@@ -156,79 +158,26 @@ def _scan(
     with progress_lib.create_bar(
       description, unit="B", total=sum(sizes), unit_scale=True
     ) as progress:
-      for file, path in enumerate(paths):
-        try:
-          for record in tf.compat.v1.io.tf_record_iterator(os.fspath(path)):
-            offset = ends[file] + _HEADER_SIZE
-            records.append((file, offset, len(record), *_inspect(record)))
-            ends[file] += _FRAME_SIZE + len(record)
-            progress.update(_FRAME_SIZE + len(record))
-        except tf.errors.DataLossError:
-          progress.update(sizes[file] - ends[file])
+      for file, (path, size) in enumerate(zip(paths, sizes, strict=True)):
+        found = _read_rows(path, size, decode_all=decode_all)
+        rows += [(file, *row) for row in found]
+        progress.update(size)
   except tf.errors.OpError as error:
     raise errors.DataError(
       f"{path} must be a file that can be read, found: {error.message}."
     ) from error
   finally:
     logger.setLevel(level)
-  files, offsets, lengths, labels, faults = (
-    np.array(records, np.int64).reshape(-1, 5).T
-  )
-  return RecordIndex(
-    ends,
-    np.array(sizes, np.int64),
-    files,
-    offsets,
-    lengths,
-    labels,
-    faults.astype(np.uint8),
-  )
+  index = pd.DataFrame(rows, columns=_COLUMNS)
+  return index.astype(dict.fromkeys(_COLUMNS[:-1], np.int64))
 
 
-def build_index(
-  paths: Sequence[pathlib.Path],
-  *,
-  description: str | None = None,
-  decode_all: bool = False,
-) -> RecordIndex:
-  """Reads files from beginning to end and notes what is in them.
-
-  Args:
-    paths: The files.
-    description: Name of the progress bars; `None` for no bars.
-    decode_all: Whether to decode every image, at some milliseconds each;
-      otherwise only those that do not begin and end as a JPEG does.
-
-  Raises:
-    DataError: If a file cannot be read at all.
-  """
-  index = _scan(paths, description)
-  wanted = (_FINE, _ODD) if decode_all else (_ODD,)
-  rows = np.flatnonzero(np.isin(index.faults, wanted))
-  index.faults[rows] = _FINE
-  with progress_lib.create_bar(
-    description, unit="images decoded", total=rows.size
-  ) as progress:
-    for file in np.unique(index.files[rows]):
-      of_file = rows[index.files[rows] == file]
-      for start in range(0, of_file.size, encoded_images.READING_BATCH):
-        batch = of_file[start : start + encoded_images.READING_BATCH]
-        images = read_images(paths[file], index, batch)
-        bad = encoded_images.find_unreadable(images)
-        index.faults[batch[bad]] = _NO_IMAGE
-        progress.update(batch.size)
-  return index
-
-
-def _load_index(cached: pathlib.Path, fingerprint: str) -> RecordIndex | None:
+def _load_index(cached: pathlib.Path, fingerprint: str) -> pd.DataFrame | None:
   try:
-    with reading.open_npz(cached, allow_pickle=False) as arrays:
-      fields = dict(arrays)
-  except (*reading.ARCHIVE_ERRORS, OSError, KeyError, ValueError):
+    index = pd.read_parquet(cached)
+  except (OSError, ValueError):
     return None
-  if fields.pop("fingerprint", None) != fingerprint:
-    return None
-  return RecordIndex(**fields)
+  return index if index.attrs.get("fingerprint") == fingerprint else None
 
 
 def open_index(
@@ -237,23 +186,24 @@ def open_index(
   *,
   name: str,
   decode_all: bool = False,
-) -> RecordIndex:
+) -> pd.DataFrame:
   """Loads the index of files; builds it if there is none or a file changed.
 
   Whether a file changed is judged by its name, size and time.
 
   Args:
     paths: The files, in one folder, at least one.
-    cache_dir: Where indices are kept.
-    name: Beginning of the name of the index, also told in the progress bars.
+    cache_dir: Directory of the indices.
+    name: Beginning of the name of the index, also told in the progress bar.
     decode_all: As of `build_index`.
 
   Raises:
-    DataError: If a file cannot be read, or the index not be written.
+    DataError: If a file cannot be read.
+    FieldError: If the index cannot be written.
   """
   folder = hashlib.sha256(os.fsencode(paths[0].parent.resolve())).hexdigest()
   kind = "_decoded" if decode_all else ""
-  cached = pathlib.Path(cache_dir) / f"{name}{kind}_{folder[:16]}.npz"
+  cached = pathlib.Path(cache_dir) / f"{name}{kind}_{folder[:16]}.parquet"
   digest = hashlib.sha256(repr((_INDEX_VERSION, decode_all)).encode())
   try:
     for path in paths:
@@ -262,15 +212,12 @@ def open_index(
       digest.update(repr(identity).encode())
   except OSError as error:
     raise reading.create_error(paths[0], error) from error
-  fingerprint = digest.hexdigest()
-  index = _load_index(cached, fingerprint)
-  if index is not None:
-    return index
-  with whole_files.caching(cached) as partial:
-    index = build_index(
-      paths, description=f"Indexing {name} (once)", decode_all=decode_all
-    )
-    np.savez_compressed(
-      partial, fingerprint=fingerprint, **dataclasses.asdict(index)
-    )
+  index = _load_index(cached, digest.hexdigest())
+  if index is None:
+    with whole_files.caching(cached) as partial:
+      index = build_index(
+        paths, description=f"Indexing {name} (once)", decode_all=decode_all
+      )
+      index.attrs["fingerprint"] = digest.hexdigest()
+      index.to_parquet(partial)
   return index

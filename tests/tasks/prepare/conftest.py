@@ -1,7 +1,5 @@
 """Fixtures of the tests of preparation."""
 
-import os
-
 import pytest
 
 from tasks.prepare import photo_jobs
@@ -10,8 +8,7 @@ from tests.tasks.prepare import made_up
 
 @pytest.fixture(autouse=True)
 def _made_up(monkeypatch):
-  """Leaves out what only a power cut would show, and publishers' checksums."""
-  monkeypatch.setattr(os, "fsync", lambda file: None)
+  """Leaves out the publishers' checksums."""
   monkeypatch.setattr(photo_jobs, "KNOWN_MD5", {})
 
 
@@ -24,5 +21,5 @@ def source(tmp_path):
 
 @pytest.fixture
 def output(tmp_path):
-  """Where the result goes; not there yet."""
+  """The folder of the result, not there yet."""
   return tmp_path / "output"

@@ -49,7 +49,7 @@ def test_zip_goes_before_a_test_table_of_the_images(source, monkeypatch):
 
 def test_bad_zip(source):
   (source / "landmarks-user-160k.zip").write_text("<html>")
-  with pytest.raises(errors.DataError, match="must be a zip archive"):
+  with pytest.raises(errors.DataError, match="must be a whole zip archive"):
     _create_job(source)
   _zip_tables(source, "test.csv")
   with pytest.raises(errors.DataError, match=r"train\.csv must be a CSV"):

@@ -1,19 +1,17 @@
 """Made-up downloads in the layouts of their publishers."""
 
-import csv
 import hashlib
 import io
 import os
 import pathlib
 import tarfile
 
-import numpy as np
-from PIL import Image
-import tensorflow as tf
+import pandas as pd
 
 from tasks.prepare import gld
 from tasks.prepare import inaturalist
 from tasks.prepare import output
+from tests.data import photo_files
 
 # Two users, whose images lie in both tars and in another order than the table.
 GLD_TRAIN = (
@@ -37,22 +35,10 @@ INATURALIST_TRAIN = (
 INATURALIST_TEST = (("e5", 3), ("f6", 4))
 
 
-def create_jpeg(name: str, *, side: int = 24) -> bytes:
-  """An image that follows from its name."""
-  seed = int.from_bytes(hashlib.md5(name.encode()).digest()[:4], "big")
-  pixels = np.random.default_rng(seed).integers(0, 256, (side, side + 7, 3))
-  content = io.BytesIO()
-  Image.fromarray(pixels.astype(np.uint8)).save(content, "JPEG")
-  return content.getvalue()
-
-
 def write_table(path, columns, rows):
-  """Writes a CSV file, with a column that nobody asks for; its name."""
-  with path.open("w", newline="") as file:
-    writer = csv.writer(file)
-    writer.writerow([*columns, "label"])
-    writer.writerows([*row, 0] for row in rows)
-  return os.fspath(path)
+  """Writes a CSV file, with a column that nobody asks for."""
+  table = pd.DataFrame(rows, columns=columns).assign(label=0)
+  table.to_csv(path, index=False)
 
 
 def write_tar(path, contents):
@@ -85,7 +71,8 @@ def write_gld(folder, *, variant="gld160k", images=None):
   write_table(folder / names[1], ("image_id", "class"), GLD_TEST)
   for name, ids in GLD_TARS.items():
     contents = {
-      "/".join([*i, f"{i}.jpg"]): images.get(i, create_jpeg(i)) for i in ids
+      "/".join([*i, f"{i}.jpg"]): images.get(i, photo_files.encode(i))
+      for i in ids
     }
     write_tar(folder / name, contents)
     write_md5(folder / name)
@@ -104,27 +91,27 @@ def write_inaturalist(folder):
     folder / "iNaturalist_test.csv", ("image_id", "class"), INATURALIST_TEST
   )
   contents = {
-    f"train_val_images/Aves/A b/{i}.jpg": create_jpeg(i)
+    f"train_val_images/Aves/A b/{i}.jpg": photo_files.encode(i)
     for i in ("d4", "xx", "c3", "b2", "e5")
   }
   contents["train_val_images/Aves/A b/._d4.jpg"] = b"what macOS adds"
-  contents |= {f"test2017/{i}.jpg": create_jpeg(i) for i in ("f6", "a1")}
+  contents |= {f"test2017/{i}.jpg": photo_files.encode(i) for i in ("f6", "a1")}
   for path, content in contents.items():
     (folder / path).parent.mkdir(parents=True, exist_ok=True)
     (folder / path).write_bytes(content)
   return folder / "iNaturalist_train.csv", folder / "iNaturalist_test.csv"
 
 
-def prepare_gld(source, folder, *, variant="gld160k", **options):
+def prepare_gld(source, folder, policy="fail", *, variant="gld160k", **options):
   """Prepares what `write_gld` wrote; whether anything was done."""
   (job,) = gld.create_jobs(source, variant)
-  return output.prepare(job, folder, **options)
+  return output.Preparation(job, folder, policy).run(**options)
 
 
-def prepare_inaturalist(source, folder, variant="user_120k", **options):
+def prepare_inaturalist(source, folder, variant="user_120k"):
   """Prepares what `write_inaturalist` wrote; whether anything was done."""
   (job,) = inaturalist.create_jobs(source, variant)
-  return output.prepare(job, folder, **options)
+  return output.Preparation(job, folder).run()
 
 
 def read_files(folder):
@@ -138,17 +125,9 @@ def read_files(folder):
 
 
 def read_records(folder):
-  """Features of all records, by the names of the TFRecord files."""
+  """Images and classes of all records, by the names of the TFRecord files."""
   return {
-    name: [
-      sorted(
-        (key, list(value.bytes_list.value), list(value.int64_list.value))
-        for key, value in tf.train.Example.FromString(
-          record.numpy()
-        ).features.feature.items()
-      )
-      for record in tf.data.TFRecordDataset(os.path.join(folder, name))
-    ]
+    name: photo_files.read(folder / name)
     for name in read_files(folder)
     if not name.endswith(".json")
   }

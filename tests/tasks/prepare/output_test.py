@@ -10,6 +10,7 @@ import shutil
 import pytest
 
 from tasks.prepare import photo_jobs
+from tests.data import photo_files
 from tests.tasks.prepare import made_up
 from tff_fedemb import errors
 from tff_fedemb.data import tfrecord_files
@@ -48,7 +49,7 @@ def _read_report(output):
 
 @pytest.fixture
 def reference(source, tmp_path):
-  """What an undisturbed run makes of `source`."""
+  """The result of an undisturbed run."""
   made_up.prepare_gld(source, tmp_path / "reference")
   return made_up.read_files(tmp_path / "reference")
 
@@ -145,18 +146,18 @@ class TestBadImages:
     for image in ("train/9: image cd1", "test.tfRecord: image ef5"):
       assert f"{image}: cannot be decoded" in message
     # They may be left out after all, and what is finished stays.
-    assert made_up.prepare_gld(source, output, on_bad_example="skip")
+    assert made_up.prepare_gld(source, output, "skip")
 
   def test_missing_ones_are_named_or_listed(self, source, output, capsys):
     """One image of user 17 is missing; of one of user 9, half is."""
-    jpeg = made_up.create_jpeg("cd1")
+    jpeg = photo_files.encode("cd1")
     made_up.write_gld(source, images={"cd1": jpeg[: len(jpeg) // 2]})
-    contents = {f"a/{i}.jpg": made_up.create_jpeg(i) for i in ("cd4", "ab0")}
+    contents = {f"a/{i}.jpg": photo_files.encode(i) for i in ("cd4", "ab0")}
     made_up.write_tar(source / "images_007.tar", contents)
     made_up.write_md5(source / "images_007.tar")
     with pytest.raises(errors.DataError, match="1 bad example: image ef2: not"):
       made_up.prepare_gld(source, output)
-    assert made_up.prepare_gld(source, output, on_bad_example="skip")
+    assert made_up.prepare_gld(source, output, "skip")
     assert "2 bad examples left out" in capsys.readouterr().out
     report = _read_report(output)
     assert report["left_out"] == [
@@ -166,7 +167,7 @@ class TestBadImages:
     assert report["num_left_out"] == report["num_users"] == 2
     assert report["num_images"] == len(made_up.GLD_TRAIN) + 2 - 2
     labels = {
-      name: [dict((k, i) for k, _, i in r)["class"][0] for r in records]
+      name: [label for _, label in records]
       for name, records in made_up.read_records(output / "gld160k").items()
     }
     assert labels == {
@@ -177,28 +178,28 @@ class TestBadImages:
     with pytest.raises(errors.DataError, match="2 bad examples"):
       made_up.prepare_gld(source, output)
     capsys.readouterr()
-    assert not made_up.prepare_gld(source, output, on_bad_example="skip")
+    assert not made_up.prepare_gld(source, output, "skip")
     told = capsys.readouterr().out
     assert "1 of them were not found in any archive" in told
     assert f"remove {output}/gld160k and run again" in told
 
-  @pytest.mark.parametrize("on_bad_example", ["fail", "skip"])
-  def test_no_images_at_all(self, source, output, on_bad_example):
+  @pytest.mark.parametrize("policy", ["fail", "skip"])
+  def test_no_images_at_all(self, source, output, policy):
     for name in made_up.GLD_TARS:
       (source / name).unlink()
     with pytest.raises(errors.FieldError, match="found none of 6 in"):
-      made_up.prepare_gld(source, output, on_bad_example=on_bad_example)
+      made_up.prepare_gld(source, output, policy)
 
   def test_user_or_test_set_without_images(self, source, output):
     made_up.write_gld(source, images={"cd1": b"", "ab0": b""})
-    assert made_up.prepare_gld(source, output, on_bad_example="skip")
+    assert made_up.prepare_gld(source, output, "skip")
     assert os.listdir(output / "gld160k" / "train") == ["17"]
     report = _read_report(output)
     assert report["num_users_without_images"] == 1
     assert report["num_left_out"] == 3
     made_up.write_gld(source, images={"cd4": b"", "ef5": b""})
     with pytest.raises(errors.DataError, match="must have images"):
-      made_up.prepare_gld(source, output / "other", on_bad_example="skip")
+      made_up.prepare_gld(source, output / "other", "skip")
 
   def test_image_that_turns_up_before_the_end(
     self, source, output, reference, monkeypatch
@@ -206,22 +207,22 @@ class TestBadImages:
     tar = source / "images_000.tar"
     tar.rename(source / "elsewhere")
     with _killed(monkeypatch, tfrecord_files, "write_records", 3):
-      made_up.prepare_gld(source, output, on_bad_example="skip")
+      made_up.prepare_gld(source, output, "skip")
     (source / "elsewhere").rename(tar)
-    assert made_up.prepare_gld(source, output, on_bad_example="skip")
+    assert made_up.prepare_gld(source, output, "skip")
     assert made_up.read_files(output) == reference
 
 
 def test_disk_that_is_needed(source, output, monkeypatch, capsys):
   ids = [row[-2] for row in (*made_up.GLD_TRAIN, *made_up.GLD_TEST)]
-  needed = sum(len(made_up.create_jpeg(i)) + 80 for i in ids) + 3 * 4096
+  needed = sum(len(photo_files.encode(i)) + 80 for i in ids) + 3 * 4096
   wanted = f"{needed / 1000:.1f}kB"
-  usage = shutil.disk_usage(source)._replace(free=20_000)
+  usage = shutil.disk_usage(source)._replace(free=10_000)
   with monkeypatch.context() as patch:
     patch.setattr(shutil, "disk_usage", lambda path: usage)
     with pytest.raises(
       errors.FieldError,
-      match=f"^output_dir must have {wanted} free, found 20.0kB in {output}/a",
+      match=f"^output_dir must have {wanted} free, found 10.0kB in {output}/a",
     ):
       made_up.prepare_gld(source, output / "a" / "b")
   made_up.prepare_gld(source, output, dry_run=True)

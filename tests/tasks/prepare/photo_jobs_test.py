@@ -13,6 +13,7 @@ from tensorflow_federated.python.simulation.datasets import (
 from tasks.prepare import inaturalist
 from tasks.prepare import output as output_lib
 from tasks.prepare import photo_jobs
+from tests.data import photo_files
 from tests.tasks.prepare import made_up
 from tff_fedemb import errors
 
@@ -29,7 +30,7 @@ def test_gld_is_what_tff_writes(tmp_path, output, variant):
   images.mkdir()
   for ids in made_up.GLD_TARS.values():
     for image_id in ids:
-      content = made_up.create_jpeg(image_id)
+      content = photo_files.encode(image_id)
       (images / f"{image_id}.jpg").write_bytes(content)
   reference = tmp_path / "reference"
   train, test = map(os.fspath, tables)
@@ -148,15 +149,15 @@ def test_rows_keep_their_order(tmp_path):
     (b"", "must be a CSV file in UTF-8.* No columns"),
     (b"id,class\n1,2\n", "found 1 rows of id, class"),
     ("", "must have rows, .* found 0 rows of user_id, image_id, class"),
-    ("1,a,x", "found .*'x'.* in row 1"),
-    ("1,a,0\n1,a,-1", "found .*'-1'.* in row 2"),
+    ("1,a,x", "in row 1, .* found .*'x'"),
+    ("1,a,0\n1,a,-1", "in row 2, .* found .*'-1'"),
     ("1,a,9223372036854775808", "in row 1"),
-    ("1,a", "found .* in row 1"),
-    ("1,,3", "found .* in row 1"),
+    ("1,a", "in row 1, .* found"),
+    ("1,,3", "in row 1, .* found"),
     ("NA,a,3", "must have users in column"),
-    ("../1,a,3", "names of files"),
-    ("..,a,3", "names of files"),
-    ("1.partial,a,3", "names of files"),
+    ("../1,a,3", "name files"),
+    ("..,a,3", "name files"),
+    ("1.partial,a,3", "name files"),
     (b"user_id,image_id,class\n\xff,a,3", "CSV file in UTF-8"),
   ],
 )

@@ -24,14 +24,10 @@ def _config(tmp_path, **options):
 @pytest.mark.parametrize(
   ("options", "message"),
   [
-    ({"task": None}, "^task must be given"),
     ({"task": "emnist"}, "^task must be one of .* found 'emnist'"),
-    ({"source_dir": None}, "^source_dir must be"),
     ({"source_dir": "/absent"}, "^source_dir must be .* found '/absent'"),
-    ({"output_dir": None}, "^output_dir must be given, found nothing"),
     ({"output_dir": __file__}, "^output_dir must be a folder"),
     ({"variant": "gld1k"}, "^variant must be one of gld160k, gld23k, found"),
-    ({"on_bad_example": "ask"}, "^on_bad_example must be one of"),
   ],
 )
 def test_bad_option(tmp_path, options, message):

@@ -8,11 +8,11 @@ import pathlib
 import numpy as np
 from PIL import Image
 import pytest
-import tensorflow as tf
 
 from tasks.synthetic import photos
 from tasks.synthetic import registry
 from tasks.synthetic import textures
+from tests.data import photo_files
 from tff_fedemb.data import tfrecord_files
 
 _NUM_USERS = 6
@@ -73,59 +73,45 @@ def test_a_person_is_the_same_whatever_their_number(tmp_path):
   assert fewer.items() < more.items()
 
 
-class TestFaces:
-  def test_a_subject_is_a_class(self, tmp_path, monkeypatch):
-    monkeypatch.setattr(photos, "_IMAGES_OF_FACE", 3)
-    for number in (2, 17):
-      _WRITERS["digiface"](tmp_path / str(number), num_users=number, seed=3)
-    fewer, more = (_files(tmp_path / str(n), "png") for n in (2, 17))
-    sizes = collections.Counter(int(subject) for subject, _ in more)
-    assert sizes == dict.fromkeys(range(9), 3) | dict.fromkeys(
-      range(100_000, 100_008), 5
+def test_a_face_is_a_class(tmp_path, monkeypatch):
+  monkeypatch.setattr(photos, "_IMAGES_OF_FACE", 3)
+  for number in (2, 17):
+    _WRITERS["digiface"](tmp_path / str(number), num_users=number, seed=3)
+  fewer, more = (_files(tmp_path / str(n), "png") for n in (2, 17))
+  for number in range(5):
+    image = textures.draw(
+      (112, 112), seed=3, class_id=100_002, user=number, index=number
     )
-    for number in range(5):
-      image = textures.draw(
-        (112, 112), seed=3, class_id=100_002, user=number, index=number
-      )
-      content = more["100002", f"{number}.png"]
-      written = Image.open(io.BytesIO(content))
-      assert (written.format, written.mode) == ("PNG", "RGB")
-      np.testing.assert_array_equal(np.asarray(written), image)
-    # People are the same whatever their number.
-    assert len(fewer) == 6
-    assert fewer.items() <= more.items()
-
-  @pytest.mark.parametrize(("num_users", "many"), [(15, 15), (33, 25)])
-  def test_parts(self, tmp_path, monkeypatch, num_users, many):
-    # The pictures would take nearly all of the time.
-    monkeypatch.setattr(
-      textures, "draw", lambda *_, **__: np.zeros((1, 1, 3), np.uint8)
-    )
-    _WRITERS["digiface"](tmp_path, num_users=num_users)
-    sizes = collections.Counter(
-      int(subject) for subject, _ in _files(tmp_path, "png")
-    )
-    assert sizes == dict.fromkeys(range(many), 72) | dict.fromkeys(
-      range(100_000, 100_000 + num_users - many), 5
-    )
+    content = more["100002", f"{number}.png"]
+    written = Image.open(io.BytesIO(content))
+    assert (written.format, written.mode) == ("PNG", "RGB")
+    np.testing.assert_array_equal(np.asarray(written), image)
+  # People are the same whatever their number.
+  assert len(fewer) == 6
+  assert fewer.items() <= more.items()
 
 
-def _read_records(path):
-  """The class and the encoded image of each record of a file."""
-  records = []
-  for content in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
-    feature = tf.train.Example.FromString(content).features.feature
-    label, image = feature["class"], feature["image/encoded_jpeg"]
-    records.append((label.int64_list.value[0], image.bytes_list.value[0]))
-  return records
+@pytest.mark.parametrize(("num_users", "many"), [(15, 15), (17, 9), (33, 25)])
+def test_faces_are_of_two_parts(tmp_path, monkeypatch, num_users, many):
+  # The pictures would take nearly all of the time.
+  monkeypatch.setattr(
+    textures, "draw", lambda *_, **__: np.zeros((1, 1, 3), np.uint8)
+  )
+  _WRITERS["digiface"](tmp_path, num_users=num_users)
+  sizes = collections.Counter(
+    int(subject) for subject, _ in _files(tmp_path, "png")
+  )
+  assert sizes == dict.fromkeys(range(many), 72) | dict.fromkeys(
+    range(100_000, 100_000 + num_users - many), 5
+  )
 
 
 def _read_variant(folder):
   """The records of each user, and those of the test set."""
   users = {
-    path.name: _read_records(path) for path in (folder / "train").iterdir()
+    path.name: photo_files.read(path) for path in (folder / "train").iterdir()
   }
-  return users, _read_records(folder / "test.tfRecord")
+  return users, photo_files.read(folder / "test.tfRecord")
 
 
 class TestRecords:
@@ -149,7 +135,7 @@ class TestRecords:
       owners.update(owner)
     assert len(owners) == len(small_users) == 2
     # These are half of the 10 classes.
-    assert len({label for label, _ in small_test}) == 5
+    assert len({label for _, label in small_test}) == 5
 
   # 5.2 * 4 ** 0.5 is 10.4.
   @pytest.mark.parametrize(
@@ -159,12 +145,10 @@ class TestRecords:
     self, gld, variant, classes
   ):
     _, test = _read_variant(gld / variant)
-    assert min(collections.Counter(label for label, _ in test).values()) >= 5
-    assert {label for label, _ in test} == set(range(classes))
-    told = tfrecord_files.read_generator(gld / variant)
+    assert min(collections.Counter(label for _, label in test).values()) >= 5
+    assert {label for _, label in test} == set(range(classes))
+    told = tfrecord_files.read_json(gld / variant / "generator.json")
     assert told == {"num_classes": classes}
-    numbers = [photos.num_classes(users) for users in (1, 2, 7)]
-    assert numbers == [6, 7, 14]
 
   def test_classes_have_several_users(self):
     # The labels alone: the pictures would take nearly all of the time.
@@ -184,9 +168,3 @@ class TestRecords:
     assert np.median(owners) >= 5
     images = np.bincount(np.concatenate(labels), minlength=classes)
     assert images.max() > 3 * np.median(images)
-
-  def test_photos_are_upright_and_wide(self):
-    generator = np.random.default_rng(0)
-    sides = np.array([photos.draw_size(generator) for _ in range(200)])
-    assert sides.min() >= 90 and sides.max() <= 180
-    assert 0.1 < np.mean(sides[:, 0] > sides[:, 1]) < 0.4

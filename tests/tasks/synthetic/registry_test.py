@@ -57,7 +57,6 @@ def test_the_seed_makes_the_bytes(task, tmp_path):
 @pytest.mark.parametrize(
   ("task", "arguments"),
   [
-    ("gld", {"num_users": 0}),
     ("omniglot", {"seed": -1}),
     ("emnist", {"examples_per_user": 15}),
     ("digiface", {"num_users": 100_001}),
