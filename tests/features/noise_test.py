@@ -13,6 +13,8 @@ def _releases(*planned, seed=0, **noise_multipliers):
   """Releases of one kind each, by name; more where they are planned."""
   planned = planned or tuple(map(budget_lib.PlannedRelease, noise_multipliers))
   budget = budget_lib.Budget(planned, noise_multipliers, 1.0, 1e-5)
+  if not isinstance(seed, np.random.SeedSequence):
+    seed = np.random.SeedSequence(seed)
   return noise.Releases(budget, seed)
 
 
@@ -29,7 +31,7 @@ def _draw(releases, name, parts=1):
 
 def test_numbers_are_normal_to_the_tails(monkeypatch):
   """False alarms: once in 10^6 runs."""
-  generator = noise.create_generator(np.random.SeedSequence())
+  generator = np.random.Generator(np.random.Philox())
   drawn = noise.standard_normal(generator, (401, 501))
   assert drawn.shape == (401, 501)
   assert stats.kstest(drawn.ravel(), "norm").pvalue > 1e-6
@@ -95,7 +97,11 @@ def test_without_noise_it_is_a_copy():
 
 
 @pytest.mark.parametrize(
-  "seed", [0, 2**100, np.random.SeedSequence(1, spawn_key=(1,))]
+  "seed",
+  [
+    np.random.SeedSequence(2**100),
+    np.random.SeedSequence(1, spawn_key=(1,)),
+  ],
 )
 def test_names_have_noise_of_their_own(seed):
   # One the beginning of the other, and of other orders of letters.
@@ -109,8 +115,6 @@ def test_names_have_noise_of_their_own(seed):
   for _ in range(2):
     drawn += [*_draw(releases, "parts", parts=2).reshape([2, 1000])]
   # And so are children of the seed.
-  if not isinstance(seed, np.random.SeedSequence):
-    seed = np.random.SeedSequence(seed)
   for child in seed.spawn(2):
     drawn.append(_draw(_releases(sum=1.0, seed=child), "sum"))
   # The seed alone, in nobody's release, must not be one's noise either.
@@ -138,7 +142,6 @@ def test_no_more_than_was_said_and_accounted():
   ("noise_multiplier", "sensitivity", "message"),
   [
     (0.0, 0.0, "sensitivity of sums must be positive"),
-    (1.0, -1.0, "sensitivity of sums must be positive"),
     (1.0, np.inf, "sensitivity of sums must be positive"),
     (1.0, np.nan, "sensitivity of sums must be positive"),
     (1e-200, 1e-200, "noise on sums must be a positive"),
@@ -154,21 +157,21 @@ def test_noise_must_be_a_number(noise_multiplier, sensitivity, message):
 
 def test_events_are_of_what_was_made():
   planned = (
-    budget_lib.PlannedRelease("once"),
-    budget_lib.PlannedRelease("steps", 1.0, 5),
     budget_lib.PlannedRelease("never"),
+    budget_lib.PlannedRelease("steps", 1.0, 5),
   )
-  releases = _releases(*planned, once=3.0, steps=2.0, never=1.0)
-  assert releases.to_json() == []
-  for name in ("once", "steps", "steps", "steps"):
-    releases.open(name, sensitivity=10.0)
+  releases = _releases(*planned, steps=2.0, never=1.0)
+  for _ in range(3):
+    releases.open("steps", sensitivity=10.0)
   # Sensitivities are no part of it.
-  once, step = map(dp_accounting.GaussianDpEvent, (3.0, 2.0))
-  names = ("name", "count", "noise_multiplier", "event")
-  assert [tuple(map(each.get, names)) for each in releases.to_json()] == [
-    ("once", 1, 3.0, repr(once)),
-    ("steps", 3, 2.0, repr(step)),
-  ]
+  event = repr(dp_accounting.GaussianDpEvent(2.0))
+  (made,) = releases.to_json()
+  assert made == {
+    "name": "steps",
+    "count": 3,
+    "noise_multiplier": 2.0,
+    "event": event,
+  }
 
 
 def test_projection_by_hand():

@@ -8,8 +8,6 @@ import dataclasses
 
 import numpy as np
 
-from tff_fedemb import errors
-
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
@@ -30,14 +28,7 @@ class Similarities:
       embeddings: `[n, dim]` finite numbers, of any length; n at least 2. The
         memory is some 10 n^2 bytes.
       labels: `[n]` class of each image.
-
-    Raises:
-      errors.FieldError: If the shapes do not fit.
     """
-    if embeddings.ndim != 2 or labels.shape != embeddings.shape[:1]:
-      raise errors.FieldError(
-        "labels", "be one for each embedding", list(labels.shape)
-      )
     norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
     unit = (embeddings / np.where(norms > 0, norms, 1.0)).astype(np.float32)
     self._labels = labels
