@@ -15,6 +15,8 @@ from tests.features.extraction import extractions
 from tff_fedemb.features import feature_files
 from tff_fedemb.run import task as task_lib
 
+_check_close = functools.partial(np.testing.assert_allclose, atol=1e-6)
+
 
 @pytest.fixture(name="models", scope="module")
 def _models(tmp_path_factory):
@@ -57,14 +59,10 @@ def test_random_features_are_of_the_gaussian_kernel(extract, tmp_path, gamma):
   pixels, _ = extract(**options, output=tmp_path / "pixels.npz")
   assert found.features.shape == (30, 20_000)
   np.testing.assert_array_equal(found.labels, pixels.labels)
-  np.testing.assert_allclose(
-    np.linalg.norm(found.features, axis=1), 1, atol=1e-6
-  )
+  _check_close(np.linalg.norm(found.features, axis=1), 1)
   kernel = pairwise.rbf_kernel(pixels.features, gamma=gamma or 16 / 64)
   # A mean of 10,000 cosines, standard deviation at most 0.01.
-  np.testing.assert_allclose(
-    found.features @ found.features.T, kernel, atol=0.06
-  )
+  _check_close(found.features @ found.features.T, kernel, atol=0.06)
 
 
 def test_models_take_digits_of_0_to_255(extract, models, tmp_path):
@@ -72,7 +70,7 @@ def test_models_take_digits_of_0_to_255(extract, models, tmp_path):
   pixels, _ = extract(**options)
   options["output"] = tmp_path / "model.npz"
   found, _ = extract(saved_model=models["digits"], **options)
-  np.testing.assert_allclose(found.features, pixels.features, atol=0.5 / 255)
+  _check_close(found.features, pixels.features, atol=0.5 / 255)
   resized, _ = extract(saved_model=models["square"], **options)
   assert resized.features.shape == (40, 6 * 6 * 3)
   colours = resized.features.reshape(40, 36, 3)
@@ -84,9 +82,7 @@ def test_images_are_resized_and_their_classes_kept(extract, models, folder):
   for options in ({"saved_model": models["square"]}, {"image_size": 6}):
     found, _ = extract(**options, image_folder=folder)
     assert found.labels.tolist() == [0] * 5 + [1] * 2 + [2]
-    np.testing.assert_allclose(
-      found.features, np.tile(expected, 6 * 6 * 3), atol=1e-6
-    )
+    _check_close(found.features, np.tile(expected, 6 * 6 * 3))
 
 
 def _create_emnist(data_dir):
@@ -100,11 +96,8 @@ def test_held_out_images(extract, models, data_dir):
   options, task = _create_emnist(data_dir)
   found, _ = extract(**options, saved_model=models["emnist"])
   images = task.load_images("test")
-  np.testing.assert_allclose(
-    found.features,
-    images.images.reshape(len(images.labels), -1) / 255,
-    atol=1e-6,
-  )
+  pixels = images.images.reshape(len(images.labels), -1)
+  _check_close(found.features, pixels / 255)
   # Lower-case letters are 36, 37, ...
   classes = np.unique(images.labels)
   np.testing.assert_array_equal(classes[found.labels], images.labels)
@@ -129,11 +122,8 @@ def test_training_images_with_their_users(extract, data_dir):
     start = rows.stop
     assert set(found.users[rows]) <= {user}
     np.testing.assert_array_equal(classes[found.labels[rows]], batch["y"])
-    np.testing.assert_allclose(
-      found.features[rows],
-      batch["x"].numpy().reshape(-1, 28 * 28) / 255,
-      atol=1e-6,
-    )
+    pixels = batch["x"].numpy().reshape(-1, 28 * 28)
+    _check_close(found.features[rows], pixels / 255)
   assert start == len(found.labels) > 60
 
 
@@ -163,9 +153,7 @@ def test_photos_are_decoded_to_the_models_size(
   pixels, _ = extract(**options, on_bad_example="skip")
   # A user of one image is left out with the other.
   assert pixels.users.tolist() == ["11"] * 3 + ["7"] * 2
-  np.testing.assert_allclose(
-    pixels.features, np.delete(features, [3, 4], axis=0), atol=1e-6
-  )
+  _check_close(pixels.features, np.delete(features, [3, 4], axis=0))
 
 
 def test_embeddings_must_be_finite(refuse, tmp_path):
@@ -188,9 +176,8 @@ def test_classes_are_drawn_and_renumbered_in_order(extract, tmp_path):
   assert classes.tolist() != list(range(7))
   np.testing.assert_array_equal(np.searchsorted(classes, old), found.labels)
   # All of a class, in the order of the source.
-  np.testing.assert_array_equal(
-    old, digits.target[np.isin(digits.target, classes)]
-  )
+  all_of_them = digits.target[np.isin(digits.target, classes)]
+  np.testing.assert_array_equal(old, all_of_them)
   # How many images there are changes no label.
   some, output = extract(**options, max_images=5, output=tmp_path / "some.npz")
   old = [label_of[tuple(row)] for row in some.features]
@@ -214,7 +201,7 @@ def test_test_share_of_every_class(extract, tmp_path):
     np.concatenate([train.labels, test.labels]),
   )
   pixels, targets = extractions.sort_rows(digits.data / 16, digits.target)
-  np.testing.assert_allclose(together, pixels, atol=1e-6)
+  _check_close(together, pixels)
   np.testing.assert_array_equal(labels, targets)
   assert f"o.npz: {len(train.labels):,} examples of 10 classes, 64" in output
   assert test.users is None

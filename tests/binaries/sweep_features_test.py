@@ -148,8 +148,8 @@ def test_a_share_of_the_training_file_is_held_out(flags, num_users):
   [
     ({"tuning_share": 0.5}, "--test must be given, or tuning_share, one of th"),
     ({"methods": "sgd,sgd"}, "--methods must be given, each once"),
-    ({"epsilons": "1,x"}, "--epsilons must be numbers, inf for no noise, with"),
-    ({"epsilons": "-1"}, "epsilon must be in (0, 100], found -1.0"),
+    ({"epsilons": "1,x"}, "--epsilons must be in (0, inf], found 'x'"),
+    ({"epsilons": "101"}, "epsilon must be in (0, 100], found 101.0"),
     ({"seeds": "-1"}, "--seeds must be an integer of at least 0, found -1"),
     (
       {"methods": ",".join(f"sgd:steps={i + 1}" for i in range(7))},

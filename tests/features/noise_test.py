@@ -21,12 +21,8 @@ def _releases(*planned, seed=0, **noise_multipliers):
 def _draw(releases, name, parts=1):
   """All numbers of a release's noise, standardised."""
   release = releases.open(name, sensitivity=5.0, parts=parts)
-  return np.concatenate(
-    [
-      part.ravel() / part.std()
-      for part in (release.add_noise(np.zeros([20, 50])) for _ in range(parts))
-    ]
-  )
+  drawn = [release.add_noise(np.zeros([20, 50])) for _ in range(parts)]
+  return np.concatenate([part.ravel() / part.std() for part in drawn])
 
 
 def test_numbers_are_normal_to_the_tails(monkeypatch):
@@ -56,9 +52,8 @@ def test_numbers_are_normal_to_the_tails(monkeypatch):
 def test_sum_and_noise_are_on_a_common_grid():
   # The largest power of two up to 3 x 2^-10 / sqrt(2 x 5) is 2^-11.
   for value in (0.1, 0.3, 1e6 + 0.3):
-    release = _releases(sums=1.5, seed=None).open(
-      "sums", sensitivity=3.0, parts=2
-    )
+    releases = _releases(sums=1.5, seed=None)
+    release = releases.open("sums", sensitivity=3.0, parts=2)
     for _ in range(2):
       steps = release.add_noise(np.full(5, value)) * 2.0**11
       np.testing.assert_array_equal(steps, np.round(steps))
@@ -98,10 +93,7 @@ def test_without_noise_it_is_a_copy():
 
 @pytest.mark.parametrize(
   "seed",
-  [
-    np.random.SeedSequence(2**100),
-    np.random.SeedSequence(1, spawn_key=(1,)),
-  ],
+  [np.random.SeedSequence(2**100), np.random.SeedSequence(1, spawn_key=(1,))],
 )
 def test_names_have_noise_of_their_own(seed):
   # One the beginning of the other, and of other orders of letters.
@@ -165,22 +157,14 @@ def test_events_are_of_what_was_made():
     releases.open("steps", sensitivity=10.0)
   # Sensitivities are no part of it.
   event = repr(dp_accounting.GaussianDpEvent(2.0))
-  (made,) = releases.to_json()
-  assert made == {
-    "name": "steps",
-    "count": 3,
-    "noise_multiplier": 2.0,
-    "event": event,
-  }
+  made = {"name": "steps", "count": 3, "noise_multiplier": 2.0, "event": event}
+  assert releases.to_json() == [made]
 
 
 def test_projection_by_hand():
   # Eigenvalues 3 and -1, at (1, 1) and (1, -1).
-  np.testing.assert_allclose(
-    noise.project_to_psd(np.array([[1.0, 2.0], [2.0, 1.0]])),
-    [[1.5, 1.5], [1.5, 1.5]],
-    atol=1e-14,
-  )
+  projected = noise.project_to_psd(np.array([[1.0, 2.0], [2.0, 1.0]]))
+  np.testing.assert_allclose(projected, np.full([2, 2], 1.5), atol=1e-14)
   # A positive definite matrix is symmetrised in a copy, and otherwise kept.
   matrix = np.array([[2.0, 3.0], [-1.0, 2.0]])
   projected = noise.project_to_psd(matrix)

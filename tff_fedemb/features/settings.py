@@ -163,27 +163,6 @@ def parse_pairs(name: str, texts: Sequence[str]) -> dict[str, str]:
   return pairs
 
 
-def parse_numbers(
-  name: str, texts: Sequence[str], kind: type[int] | type[float]
-) -> tuple[Any, ...]:
-  """Returns the numbers of a field.
-
-  Args:
-    name: Name of the field.
-    texts: The numbers.
-    kind: Type of the numbers.
-
-  Raises:
-    errors.FieldError: If a text is no such number.
-  """
-  try:
-    return tuple(map(kind, texts))
-  except ValueError as error:
-    words = "integers" if kind is int else "numbers, inf for no noise,"
-    must = f"be {words} with commas between"
-    raise errors.FieldError(name, must, repr(",".join(texts))) from error
-
-
 def method_names(*, of_users: bool) -> list[str]:
   """Returns the methods that there are, or those that can protect users."""
   return [

@@ -78,37 +78,32 @@ class SweepConfig(feature_settings.CommonConfig):
       raise errors.FieldError(
         "seeds", "not be given with unit user", self.seeds
       )
-    given = {"methods": self.entries, "epsilons": self.parsed_epsilons}
+    if self.methods is None:
+      names = feature_settings.method_names(of_users=self.users is not None)
+      object.__setattr__(self, "methods", tuple(names))
+    given = {"methods": self.methods, "epsilons": self.parsed_epsilons}
     if self.seeds:
       given["seeds"] = self.parsed_seeds
-      for seed in self.parsed_seeds:
-        checks.check_integer("seeds", seed, minimum=0)
     for name, values in given.items():
       if not values or len(set(values)) < len(values):
         found = repr(",".join(map(str, values)))
         raise errors.FieldError(name, "be given, each once", found)
-    figures.check_count("methods", len(self.entries))
+    figures.check_count("methods", len(self.methods))
 
   @property
-  def entries(self) -> tuple[str, ...]:
-    """Methods to fit, such as 'sgd' or 'sgd:steps=10:loss=sigmoid'."""
-    if self.methods is not None:
-      return self.methods
-    return tuple(feature_settings.method_names(of_users=self.users is not None))
+  def parsed_epsilons(self) -> list[float]:
+    """Epsilons, ascending."""
+    bounds = {"above": 0, "maximum": math.inf}
+    numbers = [feature_settings.parse(x, float) for x in self.epsilons]
+    return sorted(checks.check_number("epsilons", x, **bounds) for x in numbers)
 
   @property
-  def parsed_epsilons(self) -> tuple[float, ...]:
-    """Ascending."""
-    return tuple(
-      sorted(feature_settings.parse_numbers("epsilons", self.epsilons, float))
-    )
-
-  @property
-  def parsed_seeds(self) -> tuple[int | None, ...]:
-    """One for each fit of a method and epsilon; `None`: secret."""
+  def parsed_seeds(self) -> list[int] | list[None]:
+    """Seed of each fit of a method and epsilon; `None`: secret."""
     if not self.seeds:
-      return (None,) * self.num_fits
-    return feature_settings.parse_numbers("seeds", self.seeds, int)
+      return [None] * self.num_fits
+    numbers = [feature_settings.parse(x, int) for x in self.seeds]
+    return [checks.check_integer("seeds", x, minimum=0) for x in numbers]
 
 
 @dataclasses.dataclass
@@ -175,7 +170,7 @@ def _create_methods(config: SweepConfig) -> dict[str, method_lib.Method]:
   """All methods by what was typed; mistakes are found before any fit."""
   names = feature_settings.method_names(of_users=config.users is not None)
   methods = {}
-  for entry in config.entries:
+  for entry in config.methods:
     name, *items = entry.split(":")
     checks.check_choice("methods", name, names)
     methods[entry] = config.create_method(
@@ -221,7 +216,7 @@ def _to_json(
   counts = np.bincount(problem.test.labels)
   first = next(iter(points.values())).report
   return {
-    "methods": config.entries,
+    "methods": config.methods,
     "epsilons": config.parsed_epsilons,
     "delta": config.delta,
     "tuning_share": config.tuning_share,

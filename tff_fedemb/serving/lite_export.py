@@ -295,27 +295,22 @@ class _Exporter:
         calibrated = f"{len(calibration)} {origin}"
         said += f"; calibrated on {calibrated}"
       is_onnx = number_format == onnx_files.FORMAT
+      kind = "ONNX, float32" if is_onnx else f"TensorFlow Lite, {number_format}"
       conversion = {
-        "format": "ONNX, float32"
-        if is_onnx
-        else f"TensorFlow Lite, {number_format}",
+        "format": kind,
         "calibration": calibrated,
         "recall": self._compare(measured, original),
         "milliseconds_per_image_on_one_core": round(measured.milliseconds, 4),
         "milliseconds_of_saved_model": round(original.milliseconds, 4),
       }
-      card = dataclasses.replace(
-        self._create_card(embedder, measured), conversion=conversion
-      )
+      card = self._create_card(embedder, measured)
+      card = dataclasses.replace(card, conversion=conversion)
       if is_onnx:
         content = onnx_files.add_card(content, card)
       # A file cannot have its own digest in it.
-      conversion |= {
-        "size_bytes": len(content),
-        "sha256": tflite.digest(content),
-      }
-      whole = dataclasses.replace(card, conversion=conversion)
-      _write(path, content, functools.partial(model_card.write, whole))
+      conversion["size_bytes"] = len(content)
+      conversion["sha256"] = tflite.digest(content)
+      _write(path, content, functools.partial(model_card.write, card))
       _say(f"{path}: {said}.")
     if self.source is None:
       _say(

@@ -81,11 +81,11 @@ class MatchConfig(config_lib.Config):
 
   def __post_init__(self):
     super().__post_init__()
-    others = {"far": self.far, "threshold": self.threshold}
-    given = [name for name, value in others.items() if value is not None]
-    if self.fpir is not None and given:
+    names = ("fpir", "far", "threshold")
+    given = [name for name in names if getattr(self, name) is not None]
+    if self.fpir is not None and len(given) > 1:
       must = "be the only one of fpir, far and threshold"
-      raise errors.FieldError("fpir", must, f"{given[0]} too")
+      raise errors.FieldError("fpir", must, f"{given[1]} too")
     if not self.index and not self.gallery:
       raise errors.FieldError("gallery", "be given, or an index", "neither")
     if self.query or self.output_csv or not self.index:
@@ -242,20 +242,14 @@ def _find_rule(
       f" {num_images / num_classes:.3g} images each."
     ]
     if not promise.is_supported:
-      smallest = (
-        f"the smallest that they support is {promise.smallest:g}"
-        if promise.smallest
-        else "they support none"
-      )
+      smallest = f"{promise.smallest:g}" if promise.smallest else "none"
       notes.append(
         f"warning: {promise.num_classes:,} held-out classes are too few for"
-        f" fpir {config.fpir:g} in a gallery of {num_classes:,}: {smallest}."
+        f" fpir {config.fpir:g} in a gallery of {num_classes:,}: the smallest"
+        f" that they support is {smallest}."
       )
-    return _Rule(
-      promise.threshold,
-      f"false positive identification rate {config.fpir:g}",
-      notes=tuple(notes),
-    )
+    origin = f"false positive identification rate {config.fpir:g}"
+    return _Rule(promise.threshold, origin, notes=tuple(notes))
   far = 1e-3 if config.far is None else config.far
   pair = model.card.threshold(far)
   notes = [
@@ -265,9 +259,8 @@ def _find_rule(
   ]
   if pair["warning"]:
     notes.append(f"warning: the threshold is uncertain: {pair['warning']}")
-  return _Rule(
-    pair["threshold"], f"false accept rate {far:g}", pair["recall"], (*notes,)
-  )
+  origin = f"false accept rate {far:g}"
+  return _Rule(pair["threshold"], origin, pair["recall"], tuple(notes))
 
 
 def _plain(name: str) -> str:
@@ -352,7 +345,7 @@ def _take_best(
 
 
 def _write(path: pathlib.Path, matches: pd.DataFrame) -> None:
-  accepted = matches.accepted.map({True: "true", False: "false"})
+  accepted = matches.accepted.astype(str).str.lower()
   # Names that are no text are written as they are.
   matches.assign(accepted=accepted).to_csv(
     path,
@@ -381,11 +374,9 @@ def _tell(
     return
   is_right = known.nearest_class == known.folder_class
   right, both = is_right.sum(), (is_right & known.accepted).sum()
-  recall = (
-    ""
-    if rule.recall is None
-    else f"; the model's recall at this rate is {rule.recall:.4f}"
-  )
+  recall = ""
+  if rule.recall is not None:
+    recall = f"; the model's recall at this rate is {rule.recall:.4f}"
   print(
     f"Of {len(known):,} queries in folders named like classes the nearest class"
     f" is right for {right:,} ({right / len(known):.4f}); right and accepted"
