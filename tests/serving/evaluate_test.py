@@ -5,13 +5,13 @@ import json
 import os
 
 import numpy as np
-from PIL import Image
 import pytest
 import tensorflow as tf
 
 from tasks import registry
 from tests.binaries import programs
 from tests.features.extraction import extractions
+from tests.serving import image_classes
 from tff_fedemb import errors
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.evaluation import verification
@@ -43,24 +43,13 @@ def models(tmp_path_factory, lenet):
 
 @pytest.fixture(scope="module")
 def pixels():
-  """Images uint8 `[classes, images, 6, 5]`, alike within a class."""
-  generator = np.random.default_rng(0)
-  base = generator.uniform(60, 190, (_NUM_CLASSES, 1, 6, 5))
-  noise = generator.normal(0, 50, (_NUM_CLASSES, _IMAGES_OF_CLASS, 6, 5))
-  return np.clip(base + noise, 0, 255).astype(np.uint8)
+  return image_classes.draw(_NUM_CLASSES, _IMAGES_OF_CLASS, (6, 5), noise=50)
 
 
 @pytest.fixture
 def folder(tmp_path, pixels):
-  directory = tmp_path / "images"
-  for name, images in enumerate(pixels):
-    (directory / f"class{name:02}").mkdir(parents=True)
-    for number, image in enumerate(images):
-      suffix = ("png", "bmp", "pgm")[number % 3]
-      Image.fromarray(image).save(
-        directory / f"class{name:02}" / f"{number}.{suffix}"
-      )
-  return directory
+  suffixes = ("png", "bmp", "pgm")
+  return image_classes.write(tmp_path / "images", pixels, suffixes)
 
 
 @pytest.fixture
@@ -175,19 +164,15 @@ class TestGroups:
   @pytest.fixture
   def table(self, tmp_path):
     """Training users of one group and three; held-out classes of two."""
-    generator = np.random.default_rng(0)
+    images = image_classes.draw(60, 2, (6, 6), noise=30)
+    image_classes.write(tmp_path, images)
     rows = ["image,user,label,split,Age"]
     splits = ["test"] * 44 + ["train"] * 12 + ["validation"] * 4
     ages = ["old"] * 22 + ["middle"] * 22 + ["young"] + ["old"] * 15
     for number, (split, group) in enumerate(zip(splits, ages, strict=True)):
-      pattern = generator.uniform(40, 215, (6, 6))
-      for image in range(2):
-        pixels = pattern + generator.normal(0, 30, (6, 6))
-        name = f"{number}_{image}.png"
-        Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(
-          tmp_path / name
-        )
-        rows.append(f"{name},user{number},class{number},{split},{group}")
+      for name in ("0.png", "1.png"):
+        path = f"class{number:02}/{name}"
+        rows.append(f"{path},user{number},class{number},{split},{group}")
     (tmp_path / "table.csv").write_text("\n".join(rows))
     return tmp_path / "table.csv"
 
@@ -211,7 +196,7 @@ class TestGroups:
     assert "note: Shares of training users are counted without noise" in output
     with pytest.raises(errors.FieldError, match="group_column must be one col"):
       evaluate(group_column="height", overwrite=True)
-    one = "3_1.png,user3,class3,test,"
+    one = "class03/1.png,user3,class3,test,"
     table.write_text(table.read_text().replace(f"{one}old", f"{one}young"))
     with pytest.raises(
       errors.DataError, match="found old and young for class3"

@@ -13,6 +13,7 @@ from tasks import registry
 from tests.binaries import programs
 from tests.program import small_models
 from tests.run import specs
+from tests.serving import image_classes
 import tff_fedemb as fe
 from tff_fedemb import errors
 from tff_fedemb.evaluation import verification
@@ -36,17 +37,11 @@ def _model(tmp_path_factory):
 @pytest.fixture(name="folder", scope="module")
 def _folder(tmp_path_factory):
   """Classes of images that are alike."""
-  directory = tmp_path_factory.mktemp("images")
-  generator = np.random.default_rng(0)
-  for number in range(_NUM_CLASSES):
-    base = generator.uniform(60, 190, _SHAPE[:2])
-    (directory / str(number)).mkdir()
-    for image in range(_IMAGES_OF_CLASS):
-      pixels = base + generator.normal(0, 30, _SHAPE[:2])
-      Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(
-        directory / str(number) / f"{image}.png"
-      )
-  return os.fspath(directory)
+  size = (_NUM_CLASSES, _IMAGES_OF_CLASS, _SHAPE[:2])
+  drawn = image_classes.draw(*size, noise=30)
+  return os.fspath(
+    image_classes.write(tmp_path_factory.mktemp("images"), drawn)
+  )
 
 
 def _export(model, output, **options):
@@ -61,7 +56,7 @@ def test_recall_is_that_of_the_file_on_the_same_images(
   names = [f"model_{x}.{end}" for x in ("float16", "int8") for end in _ENDINGS]
   assert sorted(os.listdir(tmp_path)) == names
   labels = np.repeat(np.arange(_NUM_CLASSES), _IMAGES_OF_CLASS)
-  paths = sorted(pathlib.Path(folder).glob("*/*.png"))
+  paths = sorted(pathlib.Path(folder).glob("*/*"))
   images = np.stack([np.asarray(Image.open(path)) for path in paths])
   images = images[..., np.newaxis]
   recalls = {}
@@ -151,7 +146,7 @@ def test_mistakes_are_found_before_the_work(model, folder, tmp_path):
     ({"formats": ("int4",)}, "formats must be one of"),
     ({"formats": ("training",)}, "run_dir must be given"),
     (
-      {"image_folder": folder, "calibration_folder": f"{folder}/3"},
+      {"image_folder": folder, "calibration_folder": f"{folder}/class03"},
       "calibration_folder must be of public images",
     ),
     ({"saved_model": "m.tflite"}, "saved_model must be the directory of a Sav"),
