@@ -10,6 +10,7 @@ import tempfile
 
 import numpy as np
 
+from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import output_files
 from tff_fedemb.features import feature_files
@@ -74,7 +75,10 @@ def execute(config: FeatureBenchmarkConfig) -> None:
     errors.FieldError: If a value is out of its range.
   """
   output_files.check({"output": f"{config.output}.png"}, overwrite=True)
-  counts = settings.parse_numbers("num_classes", config.num_classes, int)
+  counts = [
+    checks.check_integer("num_classes", settings.parse(x, int), minimum=2)
+    for x in config.num_classes
+  ]
   utility_plots.plot_measured_by_epsilon(
     f"{config.output}.png",
     {f"{count:,} classes": _sweep(config, count) for count in counts},

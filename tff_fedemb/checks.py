@@ -149,6 +149,18 @@ def check_choice(name: str, value: Any, choices: Collection[Any]) -> None:
     raise errors.FieldError(name, f"{words} {', '.join(listed)}", repr(value))
 
 
+def check_one_of(**values: Any) -> None:
+  """Raises `errors.FieldError` unless just one of the values is given."""
+  given = [name for name, value in values.items() if value]
+  if len(given) != 1:
+    first, *others = values
+    raise errors.FieldError(
+      first,
+      f"be given, or {' or '.join(others)}, one of them",
+      " and ".join(given) or "none",
+    )
+
+
 def check_delta(delta: Any) -> float:
   """Returns delta, which must lie strictly between 0 and 1."""
   return check_number("delta", delta, above=0, below=1)

@@ -4,6 +4,8 @@ A program prints each of these in one line. Any other exception is a bug, and
 keeps its stack trace.
 """
 
+from collections.abc import Iterator
+import contextlib
 import errno
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -35,6 +37,28 @@ class FieldError(ValueError):
   def __str__(self) -> str:
     message = f"{self.name} must {self.requirement}, found {self.found}."
     return f"{message} {self.advice}".rstrip()
+
+
+@contextlib.contextmanager
+def as_field_error(
+  name: str, requirement: str, where: object
+) -> Iterator[None]:
+  """Tells whatever a library raises as an error of a field.
+
+  Args:
+    name, requirement: As of `FieldError`.
+    where: What the library had to work with.
+
+  Raises:
+    FieldError: In place of any exception but that of another field or of data.
+  """
+  try:
+    yield
+  except (FieldError, DataError):
+    raise
+  except Exception as error:
+    found = f"{where}: {first_line(error)}"
+    raise FieldError(name, requirement, found) from error
 
 
 class DataError(ValueError):

@@ -13,27 +13,16 @@ from tff_fedemb.evaluation import identification
 from tff_fedemb.evaluation import pairs
 
 # Two sizes and two numbers of images; one lacks the smallest rate.
-_CURVE = {
-  "fpir": [0.1, 0.001],
-  "by_images": [
-    {
-      "images": 1,
-      "num_classes": 30,
-      "size": [1, 100],
-      "threshold": [[0.2, 0.4], [0.4, None]],
-      "fpir_low": [[0.05, 0.0002], [0.04, None]],
-      "fpir_high": [[0.2, 0.004], [0.2, None]],
-    },
-    {
-      "images": 4,
-      "num_classes": 30,
-      "size": [1, 100],
-      "threshold": [[0.3, 0.5], [0.5, None]],
-      "fpir_low": [[0.05, 0.0002], [0.04, None]],
-      "fpir_high": [[0.2, 0.004], [0.2, None]],
-    },
-  ],
+_PART = {
+  "images": 1,
+  "num_classes": 30,
+  "size": [1, 100],
+  "threshold": [[0.2, 0.4], [0.4, None]],
+  "fpir_low": [[0.05, 0.0002], [0.04, None]],
+  "fpir_high": [[0.2, 0.004], [0.2, None]],
 }
+_OF_FOUR = {"images": 4, "threshold": [[0.3, 0.5], [0.5, None]]}
+_CURVE = {"fpir": [0.1, 0.001], "by_images": [_PART, _PART | _OF_FOUR]}
 
 
 class TestFind:

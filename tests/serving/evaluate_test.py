@@ -5,13 +5,13 @@ import json
 import os
 
 import numpy as np
-from PIL import Image
 import pytest
 import tensorflow as tf
 
 from tasks import registry
 from tests.binaries import programs
 from tests.features.extraction import extractions
+from tests.serving import image_classes
 from tff_fedemb import errors
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.evaluation import verification
@@ -43,24 +43,13 @@ def models(tmp_path_factory, lenet):
 
 @pytest.fixture(scope="module")
 def pixels():
-  """Images uint8 `[classes, images, 6, 5]`, alike within a class."""
-  generator = np.random.default_rng(0)
-  base = generator.uniform(60, 190, (_NUM_CLASSES, 1, 6, 5))
-  noise = generator.normal(0, 50, (_NUM_CLASSES, _IMAGES_OF_CLASS, 6, 5))
-  return np.clip(base + noise, 0, 255).astype(np.uint8)
+  return image_classes.draw(_NUM_CLASSES, _IMAGES_OF_CLASS, (6, 5), noise=50)
 
 
 @pytest.fixture
 def folder(tmp_path, pixels):
-  directory = tmp_path / "images"
-  for name, images in enumerate(pixels):
-    (directory / f"class{name:02}").mkdir(parents=True)
-    for number, image in enumerate(images):
-      suffix = ("png", "bmp", "pgm")[number % 3]
-      Image.fromarray(image).save(
-        directory / f"class{name:02}" / f"{number}.{suffix}"
-      )
-  return directory
+  suffixes = ("png", "bmp", "pgm")
+  return image_classes.write(tmp_path / "images", pixels, suffixes)
 
 
 @pytest.fixture
@@ -102,9 +91,10 @@ class TestFolder:
     expected = verification.evaluate_pairs(
       pixels.reshape(_NUM_IMAGES, -1), labels, with_metrics=True
     )
-    for name, value in expected.to_json().items():
-      assert report[name] == value, name
-    assert list(report["recall_at_far"]) == ["0.001", "0.01", "0.1"]
+    found = verification.VerificationResult.from_json(
+      {name: report[name] for name in vars(expected)}
+    )
+    assert found == expected
     assert 0 < report["recall_at_far"]["0.1"] < 1
     assert report["saved_model"] == os.fspath(models["identity"])
     assert report["source"] == {
@@ -147,25 +137,25 @@ class TestFolder:
     assert report["source"]["skipped"] == [os.fspath(bad)]
     assert report["source"]["num_ignored"] == 1
     table = capsys.readouterr().out
-    assert f"1 file could not be read and was skipped: {bad}" in table
-    assert "1 file in the folder is no image by its name" in table
-    assert len([w for w in report["warnings"] if " file " in w]) == 2
+    assert f"warning: skipped 1 unreadable file: {bad}" in table
+    assert "warning: ignored 1 non-image file: " in table
+    assert len([w for w in report["warnings"] if " file: " in w]) == 2
 
 
-class TestMistakes:
-  @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-      ({"image_folder": None}, "one of the two, found neither"),
-      ({"task": registry.Emnist()}, "one of the two, found both"),
-      ({"split": "train"}, "split must be one of .* found 'train'"),
-    ],
-  )
-  def test_flags_that_do_not_fit(self, options, message):
-    settings = {"saved_model": "m", "output_json": "o.json"}
-    settings |= {"image_folder": "f"} | options
-    with pytest.raises(ValueError, match=message):
-      evaluation_run.EvaluationConfig(**settings)
+@pytest.mark.parametrize(
+  ("options", "message"),
+  [
+    ({"image_folder": None}, "or task, one of them, found none"),
+    ({"task": registry.Emnist()}, "found image_folder and task"),
+    ({"split": "train"}, "split must be one of .* found 'train'"),
+    ({"group_column": "age"}, "given with a table alone"),
+  ],
+)
+def test_flags_that_do_not_fit(options, message):
+  settings = {"saved_model": "m", "output_json": "o.json"}
+  settings |= {"image_folder": "f"} | options
+  with pytest.raises(ValueError, match=message):
+    evaluation_run.EvaluationConfig(**settings)
 
 
 class TestGroups:
@@ -174,23 +164,15 @@ class TestGroups:
   @pytest.fixture
   def table(self, tmp_path):
     """Training users of one group and three; held-out classes of two."""
-    generator = np.random.default_rng(0)
+    images = image_classes.draw(60, 2, (6, 6), noise=30)
+    image_classes.write(tmp_path, images)
     rows = ["image,user,label,split,Age"]
-    for number in range(60):
-      split = (
-        "test" if number < 44 else "train" if number < 56 else "validation"
-      )
-      group = "young" if number == 44 else "old"
-      if 22 <= number < 44:
-        group = "middle"
-      pattern = generator.uniform(40, 215, (6, 6))
-      for image in range(2):
-        pixels = pattern + generator.normal(0, 30, (6, 6))
-        name = f"{number}_{image}.png"
-        Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(
-          tmp_path / name
-        )
-        rows.append(f"{name},user{number},class{number},{split},{group}")
+    splits = ["test"] * 44 + ["train"] * 12 + ["validation"] * 4
+    ages = ["old"] * 22 + ["middle"] * 22 + ["young"] + ["old"] * 15
+    for number, (split, group) in enumerate(zip(splits, ages, strict=True)):
+      for name in ("0.png", "1.png"):
+        path = f"class{number:02}/{name}"
+        rows.append(f"{path},user{number},class{number},{split},{group}")
     (tmp_path / "table.csv").write_text("\n".join(rows))
     return tmp_path / "table.csv"
 
@@ -203,58 +185,45 @@ class TestGroups:
     square = extractions.export(tmp_path / "square", (6, 6, 1), 1.0)
     evaluate = functools.partial(evaluate, task=task, saved_model=square)
     report = evaluate(group_column="age")
-    assert [x["name"] for x in report["groups"]["groups"]] == ["middle", "old"]
-    assert [x["num_classes"] for x in report["groups"]["groups"]] == [22, 22]
+    names = ("name", "num_classes", "share_of_training_users")
+    found = [[x[name] for name in names] for x in report["groups"]["groups"]]
     # All but number 44 of the twelve who train.
-    shares = [x["share_of_training_users"] for x in report["groups"]["groups"]]
-    assert shares == [None, pytest.approx(11 / 12)]
+    share = pytest.approx(11 / 12)
+    assert found == [["middle", 22, None], ["old", 22, share]]
     assert report["galleries"]["by_images"][0]["num_classes"] == 44
     output = capsys.readouterr().out
     assert "Groups, at the thresholds of all: FAR 0.001" in output
     assert "note: Shares of training users are counted without noise" in output
     with pytest.raises(errors.FieldError, match="group_column must be one col"):
       evaluate(group_column="height", overwrite=True)
-    one = "3_1.png,user3,class3,test,"
+    one = "class03/1.png,user3,class3,test,"
     table.write_text(table.read_text().replace(f"{one}old", f"{one}young"))
     with pytest.raises(
       errors.DataError, match="found old and young for class3"
     ):
       evaluate(group_column="age", overwrite=True)
 
-  def test_only_with_a_table(self, evaluate):
-    with pytest.raises(errors.FieldError, match="given with a table alone"):
-      evaluate(group_column="age")
-
-
-class TestTask:
-  def test_images_must_fit_the_model(self, evaluate, emnist_dir):
-    with pytest.raises(errors.FieldError, match=r"\[28, 28, 1\], the size of"):
-      evaluate(task=registry.Emnist(data_dir=emnist_dir))
-
 
 def test_command_line(models, emnist_dir, tmp_path):
-  right = programs.call(
-    "evaluate",
-    f"--saved_model={models['lenet']}",
-    "--task=emnist",
-    f"--data_dir={emnist_dir}",
-    f"--output_json={tmp_path / 'right.json'}",
-  )
-  assert (right.status, right.errors) == (0, "")
-  assert "FAR     recall" in right.output
-  report = json.loads((tmp_path / "right.json").read_text())
-  assert list(report["recall_at_far"]) == ["0.001", "0.01", "0.1"]
-  # A mistake: one line, and nothing is written.
-  for options, message in (
-    ([], "--image_folder must be a folder"),
-    (["--data_dir=d"], "--data_dir must be set with task only"),
-  ):
-    wrong = programs.call(
+  def call(model, *options):
+    return programs.call(
       "evaluate",
-      f"--saved_model={models['identity']}",
-      f"--image_folder={tmp_path / 'missing'}",
-      f"--output_json={tmp_path / 'wrong.json'}",
+      f"--saved_model={models[model]}",
+      f"--output_json={tmp_path / 'out.json'}",
       *options,
     )
-    programs.check_refused(wrong, message)
-  assert [path.name for path in tmp_path.iterdir()] == ["right.json"]
+
+  task = ("--task=emnist", f"--data_dir={emnist_dir}")
+  # A mistake: one line, and nothing is written.
+  for options, message in (
+    (["--image_folder=no"], "--image_folder must be a folder"),
+    (["--image_folder=no", "--data_dir=d"], "--data_dir must be set with task"),
+    (task, "--saved_model must take images of [28, 28, 1], the size of"),
+  ):
+    programs.check_refused(call("identity", *options), message)
+    assert not any(tmp_path.iterdir())
+  right = call("lenet", *task)
+  assert (right.status, right.errors) == (0, "")
+  assert "FAR     recall" in right.output
+  report = json.loads((tmp_path / "out.json").read_text())
+  assert list(report["recall_at_far"]) == ["0.001", "0.01", "0.1"]

@@ -1,21 +1,29 @@
 """Tests of the files for phones, and of what is told of them."""
 
+import hashlib
 import json
 import os
+import pathlib
 
 import numpy as np
 from PIL import Image
 import pytest
 
 from tasks import registry
+from tests.binaries import programs
 from tests.program import small_models
+from tests.run import specs
+from tests.serving import image_classes
+import tff_fedemb as fe
 from tff_fedemb import errors
 from tff_fedemb.evaluation import verification
+from tff_fedemb.run import task as task_lib
 from tff_fedemb.serving import lite_export
 from tff_fedemb.serving import saved_models
 
 _SHAPE = small_models.SHAPE
 _NUM_CLASSES, _IMAGES_OF_CLASS = 10, 4
+_ENDINGS = ("json", "tflite")
 
 
 @pytest.fixture(name="model", scope="module")
@@ -29,17 +37,11 @@ def _model(tmp_path_factory):
 @pytest.fixture(name="folder", scope="module")
 def _folder(tmp_path_factory):
   """Classes of images that are alike."""
-  directory = tmp_path_factory.mktemp("images")
-  generator = np.random.default_rng(0)
-  for number in range(_NUM_CLASSES):
-    base = generator.uniform(60, 190, _SHAPE[:2])
-    (directory / str(number)).mkdir()
-    for image in range(_IMAGES_OF_CLASS):
-      pixels = base + generator.normal(0, 30, _SHAPE[:2])
-      Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(
-        directory / str(number) / f"{image}.png"
-      )
-  return os.fspath(directory)
+  size = (_NUM_CLASSES, _IMAGES_OF_CLASS, _SHAPE[:2])
+  drawn = image_classes.draw(*size, noise=30)
+  return os.fspath(
+    image_classes.write(tmp_path_factory.mktemp("images"), drawn)
+  )
 
 
 def _export(model, output, **options):
@@ -51,16 +53,12 @@ def test_recall_is_that_of_the_file_on_the_same_images(
   model, folder, tmp_path, capsys
 ):
   _export(model, tmp_path, image_folder=folder, formats=("float16", "int8"))
-  names = [f"model_{name}.{end}" for name in ("float16", "int8")
-           for end in ("json", "tflite")]  # fmt: skip
+  names = [f"model_{x}.{end}" for x in ("float16", "int8") for end in _ENDINGS]
   assert sorted(os.listdir(tmp_path)) == names
   labels = np.repeat(np.arange(_NUM_CLASSES), _IMAGES_OF_CLASS)
-  images = np.stack(
-    [
-      np.asarray(Image.open(f"{folder}/{label}/{i % _IMAGES_OF_CLASS}.png"))
-      for i, label in enumerate(labels)
-    ]
-  )[..., np.newaxis]
+  paths = sorted(pathlib.Path(folder).glob("*/*"))
+  images = np.stack([np.asarray(Image.open(path)) for path in paths])
+  images = images[..., np.newaxis]
   recalls = {}
   for name in ("saved_model", "float16", "int8"):
     path = tmp_path / f"model_{name}.tflite"
@@ -108,13 +106,11 @@ def test_without_images_it_says_so_and_thresholds_stay(model, tmp_path, capsys):
   )
   card = saved_models.load(str(tmp_path / "out" / "model_int8.tflite")).card
   assert card.threshold(0.01)["threshold"] == 0.5
-  assert card.verification["source"] == (
-    "test images, embedded by the SavedModel"
-  )
+  source = card.verification["source"]
+  assert source == "test images, embedded by the SavedModel"
   assert card.conversion["recall"] is None
-  assert card.conversion["calibration"] == (
-    "3 images in public, taken to be public"
-  )
+  calibration = card.conversion["calibration"]
+  assert calibration == "3 images in public, taken to be public"
   assert "was not measured" in capsys.readouterr().out
 
 
@@ -145,14 +141,16 @@ def test_mistakes_are_found_before_the_work(model, folder, tmp_path):
   for options, message in (
     (
       {"image_folder": folder, "task": registry.Emnist()},
-      "not both, found both",
+      "task must not be given with image_folder",
     ),
     ({"formats": ("int4",)}, "formats must be one of"),
+    ({"formats": ("training",)}, "run_dir must be given"),
     (
-      {"image_folder": folder, "calibration_folder": f"{folder}/3"},
+      {"image_folder": folder, "calibration_folder": f"{folder}/class03"},
       "calibration_folder must be of public images",
     ),
     ({"saved_model": "m.tflite"}, "saved_model must be the directory of a Sav"),
+    ({"run_dir": "run"}, "one of them, found saved_model and run_dir"),
   ):
     with pytest.raises(errors.FieldError, match=message):
       _export(model, tmp_path / "new", **options)
@@ -161,3 +159,71 @@ def test_mistakes_are_found_before_the_work(model, folder, tmp_path):
   with pytest.raises(errors.FieldError, match=r"SavedModel or a \.tflite file"):
     saved_models.load(str(file))
   assert not (tmp_path / "new").exists()
+
+
+_TASK = task_lib.create_task("handwriting", num_users=100)
+
+
+def test_program_writes_a_runs_clients(tmp_path):
+  mechanism = {"kind": "clip_only", "clip_norm": 0.25}
+  specs.write(tmp_path, _TASK, mechanism=mechanism)
+  output = tmp_path / "phone"
+  command = ("export", f"--run_dir={tmp_path}", "--formats=training")
+  ended = programs.call(*command, f"--output_dir={output}")
+  assert ended.status == 0
+  assert "training.tflite: 8" in ended.output
+  assert "clipped to 0.25." in ended.output
+  content = (output / "training.tflite").read_bytes()
+  card = json.loads((output / "training.json").read_text())
+  assert card["sha256"] == hashlib.sha256(content).hexdigest()
+  assert card["clip_norm"] == 0.25
+  assert card["head"]["kind"] == "linear"
+  again = programs.call(*command, f"--output_dir={output}")
+  assert "output_dir must be a new file unless overwrite" in again.errors
+
+
+def test_digest_is_of_what_decides_the_training():
+  digests = {
+    specs.create(_TASK, **fields).training_digest
+    for fields in (
+      {},
+      {"runtime": fe.Runtime(runtime="tff")},
+      {"evaluation": fe.Evaluation(metrics=True)},
+      {"mechanism": {"kind": "gaussian", "clip_norm": 0.3}},
+    )
+  }
+  assert len(digests) == 2
+
+
+@pytest.mark.parametrize(
+  ("fields", "message"),
+  [
+    ({"algorithm": "fedavg"}, "algorithm must be fedemb, of images"),
+    (
+      {"mechanism": {"kind": "adaptive_gaussian"}},
+      "aggregator must have a fixed clip norm .*found adaptive_gaussian",
+    ),
+    ({"mechanism": {"kind": "none"}}, "have a fixed clip norm"),
+  ],
+)
+def test_training_that_phones_cannot_do(fields, message, tmp_path):
+  specs.write(tmp_path, _TASK, **fields)
+  with pytest.raises(errors.FieldError, match=message):
+    fe.export(tmp_path, tmp_path / "phone", formats=("training",))
+
+
+def test_task_of_arrays_is_given(tmp_path):
+  images = np.zeros([8, 28, 28, 1], np.uint8)
+  labels = users = np.arange(8) // 2
+  task = fe.ArrayTask(images, labels % 2, users, test=(images, labels))
+  spec = fe.RunSpec(
+    task=task, participation=fe.FixedSize(users_per_round=2, users_per_client=2)
+  )
+  (tmp_path / "run.json").write_text(json.dumps(spec.to_json()))
+  options = {"run_dir": tmp_path, "output_dir": tmp_path / "phone"}
+  options["formats"] = ("training",)
+  with pytest.raises(errors.FieldError, match="task must be given as arrays"):
+    fe.export(**options)
+  fe.export(**options, task=task.create())
+  card = json.loads((tmp_path / "phone" / "training.json").read_text())
+  assert card["spec_sha256"] == spec.training_digest

@@ -1,1 +1,1 @@
-"""How good embeddings are on held-out classes: metrics and their pictures."""
+"""Metrics of embeddings on held-out classes, and their pictures."""

@@ -31,16 +31,13 @@ class LabelledImages:
   num_found: int | None = None
 
   def __post_init__(self):
-    dtype = pipelines.dtype_of(self.images.shape[1:])
-    if self.images.ndim not in (2, 3, 4) or self.images.dtype != dtype:
+    images, dtype = self.images, pipelines.dtype_of(self.images.shape[1:])
+    is_known = images.ndim in (2, 3, 4) and images.dtype == dtype
+    if not is_known or self.labels.shape != images.shape[:1]:
       raise ValueError(
         "images must be uint8 [n, height, width, channels], or float32 [n,"
-        " size] or [n, time, channels], found"
-        f" {self.images.dtype} {list(self.images.shape)}."
-      )
-    if self.labels.shape != self.images.shape[:1]:
-      raise ValueError(
-        f"labels must be [{len(self.images)}], found {list(self.labels.shape)}."
+        " size] or [n, time, channels], with labels [n], found"
+        f" {images.dtype} {list(images.shape)}, {list(self.labels.shape)}."
       )
 
   def subsample(self, max_images: int) -> "LabelledImages":
@@ -59,7 +56,7 @@ class LabelledImages:
 
 
 def batch_size(image_shape: tuple[int, ...]) -> int:
-  """How many images to embed at once, to bound the memory.
+  """Number of images to embed at once, to bound the memory.
 
   256 of up to 79 pixels a side, 32 of 224.
   """

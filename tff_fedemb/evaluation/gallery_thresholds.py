@@ -28,7 +28,7 @@ _THRESHOLD, _LOW, _HIGH = "threshold", "fpir_low", "fpir_high"
 
 @dataclasses.dataclass(frozen=True)
 class Promise:
-  """What a curve says of one gallery.
+  """The threshold of a curve for one gallery.
 
   Attributes:
     threshold: Cosine similarity from which on a probe is accepted.
@@ -53,10 +53,7 @@ class Promise:
 
 
 def measure(
-  embeddings: np.ndarray,
-  labels: np.ndarray,
-  *,
-  sizes: Sequence[int] = _SIZES,
+  embeddings: np.ndarray, labels: np.ndarray, *, sizes: Sequence[int] = _SIZES
 ) -> dict[str, Any] | None:
   """Measures the curve on held-out classes.
 
@@ -75,12 +72,9 @@ def measure(
   """
   by_images = []
   _, counts = np.unique(labels, return_counts=True)
-  for images in _IMAGES:
-    num_classes = int(np.sum(counts > images))
-    # Later numbers of images tell of most of the classes that the first does.
-    is_few = num_classes < max(3, 0.8 * np.sum(counts > 1))
-    num_similarities = len(labels) * num_classes * images
-    if is_few or (images > 1 and num_similarities > _MOST_SIMILARITIES):
+  for images in identification.numbers_of_images(labels, _IMAGES):
+    num_similarities = len(labels) * int(np.sum(counts > images)) * images
+    if images > 1 and num_similarities > _MOST_SIMILARITIES:
       break
     measured = identification.Identification(
       embeddings, labels, images_of_identity=images
@@ -107,28 +101,32 @@ def _measure_rows(
 ) -> dict[str, Any]:
   rows: dict[str, list[Any]] = {_THRESHOLD: [], _LOW: [], _HIGH: []}
   for size in sizes:
-    row: dict[str, list[float | None]] = {name: [] for name in rows}
-    for rate in RATES:
-      threshold = measured.threshold(rate, size)
-      low, high = None, None
-      if threshold is not None:
-        found = measured.false_positive_rate(threshold, size)
-        low, high = (float(f"{x:.4g}") for x in (found.low, found.high))
-        # Rounded up, it accepts no more.
-        threshold = math.ceil(threshold * 1e6) / 1e6
-      row[_THRESHOLD].append(threshold)
-      row[_LOW].append(low)
-      row[_HIGH].append(high)
-    if not any(x is not None for x in row[_THRESHOLD]):
+    points = [_measure_point(measured, rate, size) for rate in RATES]
+    if points == [(None, None, None)] * len(points):
       break
-    for name, values in row.items():
-      rows[name].append(values)
+    for row, values in zip(
+      rows.values(), zip(*points, strict=True), strict=True
+    ):
+      row.append(list(values))
   return {
     "num_classes": measured.num_classes,
     "largest_measured_size": measured.largest_size,
     "size": list(sizes[: len(rows[_THRESHOLD])]),
     **rows,
   }
+
+
+def _measure_point(
+  measured: identification.Identification, rate: float, size: int
+) -> tuple[float | None, float | None, float | None]:
+  """A threshold and the interval of its FPIR, rounded; None without one."""
+  threshold = measured.threshold(rate, size)
+  if threshold is None:
+    return None, None, None
+  found = measured.false_positive_rate(threshold, size)
+  low, high = (float(f"{x:.4g}") for x in (found.low, found.high))
+  # Rounded up, it accepts no more.
+  return math.ceil(threshold * 1e6) / 1e6, low, high
 
 
 def find(
@@ -150,15 +148,15 @@ def find(
   """
   rates = curve["fpir"]
   if not min(rates) <= rate <= max(rates):
-    raise errors.FieldError(
-      "fpir", f"be from {min(rates):g} to {max(rates):g}", f"{rate:g}"
-    )
+    must = f"be from {min(rates):g} to {max(rates):g}"
+    raise errors.FieldError("fpir", must, f"{rate:g}")
   threshold, low, high = _interpolate(curve, rate, size, images)
-  smallest = None
-  for other in sorted(rates):
-    if _interpolate(curve, other, size, images)[2] <= _LARGEST_RATIO * other:
-      smallest = other
-      break
+  supported = (
+    other
+    for other in sorted(rates)
+    if _interpolate(curve, other, size, images)[2] <= _LARGEST_RATIO * other
+  )
+  smallest = next(supported, None)
   num_classes = curve["by_images"][0]["num_classes"]
   if np.isnan(threshold):
     least = f"at least {smallest:g}" if smallest else f"above {max(rates):g}"

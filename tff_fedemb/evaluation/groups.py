@@ -1,4 +1,4 @@
-"""How well a model recognises people of several groups, at one threshold.
+"""Recognition of people of several groups, at one threshold.
 
 A model that is right for most may fail a few: Grother et al., "Face Recognition
 Vendor Test Part 3: Demographic Effects", NISTIR 8280, 2019. All groups have the
@@ -29,7 +29,7 @@ class Group:
   """Figures of a group, means over its classes, with intervals over classes.
 
   Attributes:
-    name: What the table calls it.
+    name: Name of the group in the table.
     num_classes: Its classes that have two images.
     far: Share of pairs of two of its classes that are accepted, at the
       threshold of all images for `FALSE_ACCEPT_RATE`.

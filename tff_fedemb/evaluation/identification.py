@@ -1,4 +1,4 @@
-"""Who is this? Open-set identification in galleries of N people (1:N).
+"""Open-set identification in galleries of N people (1:N).
 
 A probe is compared with a gallery of N enrolled identities. FPIR(N, T) is the
 share of strangers' probes that are taken for somebody at threshold T, FNIR(N,
@@ -20,7 +20,6 @@ import functools
 import numpy as np
 from scipy import stats
 
-from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
 from tff_fedemb.evaluation import pairs
@@ -31,6 +30,8 @@ CONFIDENCE = 0.95
 _BLOCK_SIZE = 2**22
 # Similarities of strangers that are kept, the highest ones.
 _MAX_EVENTS = 2**20
+# The similarity of a probe with another identity.
+_EVENT = np.dtype([("probe", int), ("identity", int), ("similarity", float)])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Rate:
 
 @dataclasses.dataclass(frozen=True)
 class Operation:
-  """How a gallery is used.
+  """A way to use a gallery.
 
   Attributes:
     size: Identities enrolled, N.
@@ -68,20 +69,6 @@ class DetPoint:
   threshold: float
   fpir: Rate
   fnir: Rate
-
-
-@dataclasses.dataclass(frozen=True)
-class _Events:
-  """Similarities of probes with other identities, from the highest down."""
-
-  probes: np.ndarray
-  identities: np.ndarray
-  similarities: np.ndarray
-
-  def at(self, places: np.ndarray | slice) -> "_Events":
-    return _Events(
-      self.probes[places], self.identities[places], self.similarities[places]
-    )
 
 
 class Identification:
@@ -106,8 +93,6 @@ class Identification:
     *,
     images_of_identity: int = 1,
     template: str = NEAREST,
-    confidence: float = CONFIDENCE,
-    seed: int = 0,
   ):
     """Compares all images with all identities of other classes.
 
@@ -116,25 +101,18 @@ class Identification:
       labels: `[n]` class of each embedding.
       images_of_identity: Images that each identity is enrolled with; classes
         need one more to be used.
-      template: What a probe is compared with: `NEAREST` of these images, or the
-        `MEAN` of their embeddings of length 1.
-      confidence: Confidence of the intervals, in (0, 1).
-      seed: Seed that draws the images to enroll.
+      template: `NEAREST` compares a probe with the nearest of these images,
+        `MEAN` with the mean of their embeddings of length 1.
 
     Raises:
       errors.FieldError: If fewer than 3 classes have enough images.
     """
-    checks.check_number("images_of_identity", images_of_identity, minimum=1)
-    rows, classes = _choose(np.asarray(labels), images_of_identity, seed)
+    rows, classes = _choose(np.asarray(labels), images_of_identity)
     self.labels = np.unique(np.asarray(labels)[rows])
     self.num_classes = len(self.labels)
     if self.num_classes < 3:
-      raise errors.FieldError(
-        "labels",
-        f"have 3 classes of {images_of_identity + 1} images or more",
-        self.num_classes,
-      )
-    self._alpha = 1 - confidence
+      must = f"have 3 classes of {images_of_identity + 1} images or more"
+      raise errors.FieldError("labels", must, self.num_classes)
     self._classes = classes
     sizes = np.bincount(classes)
     starts = np.cumsum(sizes) - sizes
@@ -183,26 +161,29 @@ class Identification:
         yield rows, best, mates
         progress.update(len(best))
 
-  def _find_events(self) -> _Events:
-    found, total, floor = [], 0, -np.inf
+  def _find_events(self) -> np.ndarray:
+    """Similarities of strangers, each an `_EVENT`, from the highest down."""
+    found, floor = [], -np.inf
     for rows, best, _ in self._blocks():
       # The own identity is below every floor.
       probes, identities = np.nonzero(best > floor)
-      values = best[probes, identities]
-      found.append(_Events(probes + rows.start, identities, values))
-      total += len(values)
-      if total > 2 * _MAX_EVENTS:
-        values = np.concatenate([part.similarities for part in found])
-        floor = np.partition(values, -_MAX_EVENTS)[-_MAX_EVENTS]
+      events = np.empty(len(probes), _EVENT)
+      events["probe"] = probes + rows.start
+      events["identity"] = identities
+      events["similarity"] = best[probes, identities]
+      found.append(events)
+      if sum(map(len, found)) > 2 * _MAX_EVENTS:
+        events = np.concatenate(found)
+        floor = np.partition(events["similarity"], -_MAX_EVENTS)[-_MAX_EVENTS]
         # Not one of several that are equal without the others.
-        found = [part.at(part.similarities > floor) for part in found]
-        total = sum(len(part.similarities) for part in found)
-    return _join(found)
+        found = [events[events["similarity"] > floor]]
+    events = np.concatenate(found)
+    return events[np.argsort(-events["similarity"], kind="stable")]
 
   @functools.cached_property
   def _ranks(self) -> np.ndarray:
-    """How many identities a probe had met before the one of an event."""
-    probes = self._events.probes
+    """Number of identities that a probe has met before an event's."""
+    probes = self._events["probe"]
     order = np.argsort(probes, kind="stable")
     counts = np.bincount(probes, minlength=len(self._classes))
     starts = np.cumsum(counts) - counts
@@ -214,7 +195,7 @@ class Identification:
     """FPIR at the similarity of each event, ascending."""
     if size != self._last_rates[0]:
       steps = np.diff(_accepted(self.num_classes - 1, size))[self._ranks]
-      steps *= self._weights[self._events.probes]
+      steps *= self._weights[self._events["probe"]]
       self._last_rates = size, np.cumsum(steps)
     return self._last_rates[1]
 
@@ -232,7 +213,7 @@ class Identification:
       is too much.
     """
     measured = min(size, self.largest_size)
-    rates, values = self._rates(measured), self._events.similarities
+    rates, values = self._rates(measured), self._events["similarity"]
     count = int(np.searchsorted(rates, rate * measured / size, side="right"))
     # Those that tie with one that is rejected are rejected.
     if count < len(values):
@@ -252,22 +233,20 @@ class Identification:
       size: Identities of the gallery, at least 1.
     """
     measured = min(size, self.largest_size)
-    values = self._events.similarities
-    count = int(np.searchsorted(-values, -threshold, side="right"))
-    events = self._events.at(slice(count))
-    counts = np.bincount(events.probes, minlength=len(self._classes))
+    values = self._events["similarity"]
+    events = self._events[: np.searchsorted(-values, -threshold, side="right")]
+    counts = np.bincount(events["probe"], minlength=len(self._classes))
     whole = _accepted(self.num_classes - 1, measured)[counts] * self._weights
     less = _accepted(self.num_classes - 2, measured)
     # Without a class: neither its probes nor, of others', its identity.
     parts = less[np.minimum(counts, self.num_classes - 2)] * self._weights
-    reached = counts[events.probes]
-    change = (
-      less[np.minimum(reached, self.num_classes - 2)] - less[reached - 1]
-    ) * self._weights[events.probes]
+    reached = counts[events["probe"]]
+    change = less[np.minimum(reached, self.num_classes - 2)] - less[reached - 1]
+    change *= self._weights[events["probe"]]
     rest = (
       parts.sum()
       - np.bincount(self._classes, parts)
-      - np.bincount(events.identities, change, minlength=self.num_classes)
+      - np.bincount(events["identity"], change, minlength=self.num_classes)
     )
     rate = self._rate(float(whole.sum()), rest)
     factor = size / measured
@@ -287,10 +266,6 @@ class Identification:
     Returns:
       FNIR(N, R, T) of each. The intervals take the threshold as given.
     """
-    for use in uses:
-      checks.check_number(
-        "size", use.size, minimum=1, maximum=self.largest_size
-      )
     count = self.num_classes
     whole, less = (
       np.stack([_found(x, use.size, use.rank) for use in uses], axis=1)
@@ -318,7 +293,7 @@ class Identification:
     rates = self._rates(size)
     wanted = np.geomspace(rates[0], rates[-1], num_points)
     chosen = np.unique(np.searchsorted(rates, wanted))
-    thresholds = np.unique(self._events.similarities[chosen])[::-1].tolist()
+    thresholds = np.unique(self._events["similarity"][chosen])[::-1].tolist()
     missed = self.false_negative_rates([Operation(size, t) for t in thresholds])
     return [
       DetPoint(threshold, self.false_positive_rate(threshold, size), fnir)
@@ -344,46 +319,41 @@ class Identification:
     count = self.num_classes
     without = rest * count / (count - 1)
     variance = (count - 1) / count * np.sum((without - without.mean()) ** 2)
-    alpha = self._alpha / 2
     # Sums are exact but for rounding.
     value = min(max(round(value, 12), 0.0), 1.0)
-    if not variance or value in (0.0, 1.0):
-      # The interval is that of as many independent probes as classes.
-      probes = count
-    else:
+    # The interval is that of as many independent probes as classes.
+    probes = count
+    if variance and value not in (0.0, 1.0):
       probes = value * (1 - value) / variance
-    hits = value * probes
+    hits, alpha = value * probes, (1 - CONFIDENCE) / 2
     low, high = stats.beta.ppf(
       [alpha, 1 - alpha], [hits, hits + 1], [probes - hits + 1, probes - hits]
-    )
-    return Rate(
-      value,
-      float(low) if value else 0.0,
-      float(high) if value < 1 else 1.0,
-    )
+    ).tolist()
+    return Rate(value, low if value else 0.0, high if value < 1 else 1.0)
 
 
-def _choose(
-  labels: np.ndarray, images: int, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
+def numbers_of_images(labels: np.ndarray, wanted: Sequence[int]) -> list[int]:
+  """Numbers of images to enroll that tell of most classes.
+
+  Args:
+    labels: `[n]` class of each image.
+    wanted: Numbers, of which those are returned that leave an image to find in
+      3 classes, and in four fifths of the classes with two images.
+  """
+  _, counts = np.unique(labels, return_counts=True)
+  least = max(3, 0.8 * np.sum(counts > 1))
+  return [images for images in wanted if np.sum(counts > images) >= least]
+
+
+def _choose(labels: np.ndarray, images: int) -> tuple[np.ndarray, np.ndarray]:
   """Rows by class, those enrolled first, and their classes, 0, 1, ..."""
-  order = np.random.default_rng(seed).permutation(len(labels))
+  order = np.random.default_rng(0).permutation(len(labels))
   order = order[np.argsort(labels[order], kind="stable")]
   _, classes, counts = np.unique(
     labels[order], return_inverse=True, return_counts=True
   )
   kept = counts[classes] > images
   return order[kept], np.unique(classes[kept], return_inverse=True)[1]
-
-
-def _join(parts: Sequence[_Events]) -> _Events:
-  whole = _Events(
-    *(
-      np.concatenate([getattr(part, field.name) for part in parts])
-      for field in dataclasses.fields(_Events)
-    )
-  )
-  return whole.at(np.argsort(-whole.similarities, kind="stable"))
 
 
 @functools.lru_cache(maxsize=64)

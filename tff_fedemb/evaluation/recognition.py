@@ -1,4 +1,4 @@
-"""How many people a model tells apart: figures of identification over N."""
+"""Figures of identification over the number of people, N."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -65,46 +65,42 @@ def evaluate(
   Returns:
     Figures for each number of images that most classes have enough images for.
   """
-  _, counts = np.unique(labels, return_counts=True)
-  found = []
-  for images in _IMAGES:
-    if np.sum(counts > images) >= max(3, 0.8 * np.sum(counts > 1)):
-      measured = identification.Identification(
-        embeddings, labels, images_of_identity=images
-      )
-      found.append(_measure(measured, images))
-  return tuple(found)
+  return tuple(
+    _measure(embeddings, labels, images)
+    for images in identification.numbers_of_images(labels, _IMAGES)
+  )
 
 
 def _measure(
-  measured: identification.Identification, images: int
+  embeddings: np.ndarray, labels: np.ndarray, images: int
 ) -> Recognition:
+  measured = identification.Identification(
+    embeddings, labels, images_of_identity=images
+  )
   largest = measured.largest_size
   # No gallery of one: whoever is most similar is right.
   spread = np.geomspace(min(2, largest), largest, _NUM_SIZES)
   sizes = np.unique(spread.round().astype(int)).tolist()
-  thresholds = [measured.threshold(FALSE_POSITIVE_RATE, x) for x in sizes]
-  rates = iter(
+  thresholds = {x: measured.threshold(FALSE_POSITIVE_RATE, x) for x in sizes}
+  known = {x: limit for x, limit in thresholds.items() if limit is not None}
+  missed = iter(
     measured.false_negative_rates(
       [
         *(identification.Operation(x) for x in sizes),
         *(identification.Operation(largest, rank=x) for x in _RANKS),
-        *(
-          identification.Operation(size, threshold)
-          for size, threshold in zip(sizes, thresholds, strict=True)
-          if threshold is not None
-        ),
+        *(identification.Operation(*use) for use in known.items()),
       ]
     )
   )
-  ranked = [next(rates).complement() for _ in sizes]
-  cmc = tuple(next(rates).complement() for _ in _RANKS)
+  rank_one = [next(missed).complement() for _ in sizes]
+  cmc = tuple(next(missed).complement() for _ in _RANKS)
+  fnir = dict(zip(known, missed, strict=True))
   return Recognition(
     images=images,
     num_classes=measured.num_classes,
     sizes=tuple(
-      OfSize(size, one, None if threshold is None else next(rates))
-      for size, one, threshold in zip(sizes, ranked, thresholds, strict=True)
+      OfSize(size, one, fnir.get(size))
+      for size, one in zip(sizes, rank_one, strict=True)
     ),
     cmc=cmc,
     det=tuple(measured.det(largest)),

@@ -151,8 +151,9 @@ def _rank(images: pairs.Images, queries: np.ndarray) -> tuple[float, float]:
   ) as progress:
     while start < len(queries):
       most = int(others[queries[start]])
-      rows = neighbours.rows_of_block(most)
-      some = queries[start : start + rows]
+      # Queries whose neighbours fit into the memory.
+      numbers = (most + _SPARE) * images.embeddings.shape[1]
+      some = queries[start : start + max(_BLOCK_NUMBERS // numbers, 1)]
       wanted = others[some]
       right = neighbours.is_right(some, most)
       right &= np.arange(most) < wanted[:, None]
@@ -180,16 +181,10 @@ class _Neighbours:
     rounding = (images.embeddings.shape[1] + 4) * 2.0**-24
     self._rounding = rounding / pairs.GRID_STEP
 
-  def rows_of_block(self, most: int) -> int:
-    """Queries at a time, whose nearest `most` fit into the memory."""
-    return max(_BLOCK_NUMBERS // ((most + _SPARE) * self._single.shape[1]), 1)
-
   def is_right(self, queries: np.ndarray, most: int) -> np.ndarray:
     """Whether the nearest images are of the same class, `[q, most]`."""
-    count = most + 1 + _SPARE
-    if count >= len(self._single):
-      return np.concatenate([self._search_all(q, most) for q in queries])
     single = self._single
+    count = min(most + 1 + _SPARE, len(single))
     similarities, columns = faiss.knn(
       single[queries], single, count, metric=faiss.METRIC_INNER_PRODUCT
     )
@@ -197,14 +192,11 @@ class _Neighbours:
     right = keys[:, :most] % 2 == 0
     # Nothing that was not found may reach the last one that counts.
     reach = similarities[:, -1] / pairs.GRID_STEP + self._rounding
-    for row in np.flatnonzero(keys[:, most - 1] // 2 <= reach):
-      right[row] = self._search_all(queries[row], most)
+    is_open = (keys[:, most - 1] // 2 <= reach) & (count < len(single))
+    every = np.arange(len(single))[None]
+    for row in np.flatnonzero(is_open):
+      right[row] = self._keys(queries[[row]], every)[0, :most] % 2 == 0
     return right
-
-  def _search_all(self, query: int, most: int) -> np.ndarray:
-    every = np.arange(len(self._single))
-    keys = self._keys(np.array([query]), every[None])
-    return keys[:, :most] % 2 == 0
 
   def _keys(self, queries: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """Keys of some images for each query, descending; its own is the last."""

@@ -3,12 +3,9 @@
 These are pictures of a sample; `verification` has the figures over all pairs.
 """
 
-from collections.abc import Callable
 import dataclasses
 
 import numpy as np
-
-from tff_fedemb import errors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,14 +27,7 @@ class Similarities:
       embeddings: `[n, dim]` finite numbers, of any length; n at least 2. The
         memory is some 10 n^2 bytes.
       labels: `[n]` class of each image.
-
-    Raises:
-      errors.FieldError: If the shapes do not fit.
     """
-    if embeddings.ndim != 2 or labels.shape != embeddings.shape[:1]:
-      raise errors.FieldError(
-        "labels", "be one for each embedding", list(labels.shape)
-      )
     norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
     unit = (embeddings / np.where(norms > 0, norms, 1.0)).astype(np.float32)
     self._labels = labels
@@ -77,26 +67,21 @@ class Similarities:
 
   def hardest_false_accepts(self, count: int) -> list[Pair]:
     """Pairs of two classes that are most alike; an image is in one at most."""
-    return self._greedy(self._different, count, np.argmax, -np.inf)
+    return self._greedy(self._different, self._cosines, count)
 
   def hardest_false_rejects(self, count: int) -> list[Pair]:
     """Pairs of one class that are least alike; an image is in one at most."""
-    return self._greedy(self._same, count, np.argmin, np.inf)
+    return self._greedy(self._same, -self._cosines, count)
 
   def _greedy(
-    self,
-    wanted: np.ndarray,
-    count: int,
-    choose: Callable[[np.ndarray], np.intp],
-    worst: float,
+    self, wanted: np.ndarray, scores: np.ndarray, count: int
   ) -> list[Pair]:
-    cosines = np.where(wanted, self._cosines, worst)
+    scores = np.where(wanted, scores, -np.inf)
     pairs: list[Pair] = []
     while len(pairs) < count:
-      first, second = map(int, divmod(int(choose(cosines)), len(cosines)))
-      if not np.isfinite(cosines[first, second]):
+      first, second = map(int, divmod(int(scores.argmax()), len(scores)))
+      if scores[first, second] == -np.inf:
         break
-      pairs.append(Pair(first, second, float(cosines[first, second])))
-      cosines[[first, second], :] = worst
-      cosines[:, [first, second]] = worst
+      pairs.append(Pair(first, second, float(self._cosines[first, second])))
+      scores[[first, second], :] = scores[:, [first, second]] = -np.inf
     return pairs

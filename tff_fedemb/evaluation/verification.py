@@ -21,6 +21,9 @@ from tff_fedemb.evaluation import retrieval
 
 DEFAULT_FALSE_ACCEPT_RATES = (1e-3, 1e-2, 1e-1)
 
+CONFIDENCE = 0.95
+# Share of the intervals that may miss what they are about.
+_ERROR = 1 - CONFIDENCE
 # By false accept rate, (low, high).
 _Intervals = Mapping[float, tuple[float, float]]
 _ROC_POINTS = 500
@@ -47,7 +50,7 @@ class VerificationResult:
     recall_class_interval_at_far: (low, high), with classes taken as
       independent; (0, 1) where there are too few classes to tell.
     threshold_interval_at_far: (low, high), negative pairs as independent.
-    confidence: Confidence of the intervals, for example 0.95.
+    confidence: Confidence of the intervals, `CONFIDENCE`.
     auc: Area under the ROC curve, in [0, 1].
     auc_error_bound: Largest possible distance of `auc` from the exact value;
       0 for up to some 4,000 images and about 1e-7 beyond.
@@ -89,11 +92,9 @@ class VerificationResult:
     for name, value in result.items():
       if name.endswith("_at_far") and value is not None:
         result[name] = {
-          format_false_accept_rate(far): list(x) if isinstance(x, tuple) else x
-          for far, x in value.items()
+          format_false_accept_rate(f): x for f, x in value.items()
         }
-    result["roc"] = {name: list(x) for name, x in result["roc"].items()}
-    return result | {"warnings": list(self.warnings)}
+    return result
 
   @classmethod
   def from_json(cls, values: Mapping[str, Any]) -> "VerificationResult":
@@ -121,7 +122,6 @@ def evaluate_pairs(
   labels: np.ndarray,
   *,
   false_accept_rates: Sequence[float] = DEFAULT_FALSE_ACCEPT_RATES,
-  confidence: float = 0.95,
   num_found: int | None = None,
   with_metrics: bool = False,
 ) -> VerificationResult:
@@ -155,7 +155,6 @@ def evaluate_pairs(
     embeddings: `[n, dim]` finite numbers, of any length.
     labels: `[n]` class of each embedding, integers or strings.
     false_accept_rates: Rates f to report, each in (0, 1).
-    confidence: Confidence of the intervals, in (0, 1).
     num_found: Number of images of which these are a random sample, drawn
       without replacement; None if they are all. `recall_sample_interval_at_far`
       says what recall the others leave open: a normal interval with the
@@ -174,7 +173,6 @@ def evaluate_pairs(
     embeddings,
     labels,
     false_accept_rates=false_accept_rates,
-    confidence=confidence,
     with_metrics=with_metrics,
   )
   return compared.evaluate(false_accept_rates, num_found=num_found)
@@ -189,41 +187,32 @@ class Comparison:
     labels: np.ndarray,
     *,
     false_accept_rates: Sequence[float],
-    confidence: float = 0.95,
     with_metrics: bool = False,
   ):
     """Counts the pairs.
 
     Args:
-      embeddings: As of `evaluate_pairs`, and so are the others.
-      labels: See there.
+      embeddings, labels, with_metrics: As of `evaluate_pairs`.
       false_accept_rates: All that a result may be asked for.
-      confidence: See there.
-      with_metrics: See there.
 
     Raises:
       errors.FieldError: As `evaluate_pairs`.
     """
-    rates = tuple(
+    self._rates = tuple(
       checks.check_number("false_accept_rates", float(rate), above=0, below=1)
       for rate in false_accept_rates
     )
-    if not rates:
-      raise errors.FieldError("false_accept_rates", "be at least one", "none")
-    checks.check_number("confidence", confidence, above=0, below=1)
-    self._rates, self._confidence = rates, float(confidence)
     self._images, self._num_zero = _prepare(embeddings, labels)
-    number, error = self._images.num_negatives, 1 - confidence
-    self._outer = {f: _threshold_rates(number, f, error) for f in rates}
-    self._inner = {f: _threshold_rates(number, f, error / 2) for f in rates}
+    exact = [
+      x
+      for f in self._rates
+      for x in (f, *self._ends(f, _ERROR), *self._ends(f, _ERROR / 2))
+    ]
     levels = retrieval.best_levels(self._images) if with_metrics else None
     self._counts = pairs.count_pairs(
-      self._images,
-      [x for f in rates for x in (f, *self._outer[f], *self._inner[f])],
-      image_rates=rates,
-      image_levels=levels,
+      self._images, exact, image_rates=self._rates, image_levels=levels
     )
-    self._metrics = None
+    self._steps, self._metrics = self._counts.steps, None
     if with_metrics:
       self._metrics = retrieval.evaluate(self._images, self._counts)
 
@@ -236,81 +225,162 @@ class Comparison:
       false_accept_rates: Some of the rates of the comparison.
       num_found: As of `evaluate_pairs`.
     """
-    images, counts, error = self._images, self._counts, 1 - self._confidence
-    steps, inner = counts.steps, self._inner
-    places = {float(f): self._rates.index(f) for f in false_accept_rates}
-    warnings = _warnings(images, tuple(places), self._num_zero)
+    images, steps = self._images, self._steps
+    rates = tuple(map(float, false_accept_rates))
     by_sample = None
     if num_found is not None:
-      by_sample = {
-        f: _sample_interval(images, counts, place, f, error, num_found)
-        for f, place in places.items()
-      }
+      by_sample = {f: self._sample_interval(f, num_found) for f in rates}
     return VerificationResult(
-      recall_at_far={f: steps.recall(f) for f in places},
-      threshold_at_far={f: steps.threshold(f) for f in places},
-      recall_interval_at_far={
-        f: _recall_interval(steps, inner[f], error / 2) for f in places
-      },
-      recall_class_interval_at_far={
-        f: _class_interval(images, counts, place, f, error)
-        for f, place in places.items()
-      },
-      threshold_interval_at_far={
-        f: _threshold_interval(steps, *self._outer[f]) for f in places
-      },
-      confidence=self._confidence,
+      recall_at_far={f: steps.recall(f) for f in rates},
+      threshold_at_far={f: steps.threshold(f) for f in rates},
+      recall_interval_at_far={f: self._recall_interval(f) for f in rates},
+      recall_class_interval_at_far={f: self._class_interval(f) for f in rates},
+      threshold_interval_at_far={f: self._threshold_interval(f) for f in rates},
+      confidence=CONFIDENCE,
       auc=steps.auc(),
-      auc_error_bound=counts.auc_error_bound,
+      auc_error_bound=self._counts.auc_error_bound,
       num_images=len(images.classes),
       num_classes=len(images.sizes),
       num_positive_pairs=images.num_positives,
       num_negative_pairs=images.num_negatives,
       roc=_roc(steps),
-      warnings=(*warnings, *_warn_of_coincidence(steps, tuple(places))),
+      warnings=self._warnings(rates),
       num_found=num_found,
       recall_sample_interval_at_far=by_sample,
       metrics=self._metrics,
     )
 
+  def _ends(self, rate: float, error: float) -> tuple[float, float]:
+    """FARs around the true threshold's; a first of -1: without an end."""
+    number = self._images.num_negatives
+    low, high = stats.binom.ppf([error / 2, 1 - error / 2], number, rate)
+    return float((low - 1) / number if low >= 1 else -1.0), float(high / number)
 
-def _threshold_interval(steps, low, high) -> tuple[float, float]:
-  highest = 1.0 + pairs.GRID_STEP if low < 0 else steps.threshold(low)
-  return steps.threshold(high), highest
+  def _threshold_interval(self, rate: float) -> tuple[float, float]:
+    low, high = self._ends(rate, _ERROR)
+    highest = self._steps.threshold(low) if low >= 0 else 1.0 + pairs.GRID_STEP
+    return self._steps.threshold(high), highest
+
+  def _recall_interval(self, rate: float) -> tuple[float, float]:
+    """The outer ends of Clopper-Pearson's intervals at two FARs."""
+    total, error = self._images.num_positives, _ERROR / 2
+    first, second = map(
+      self._steps.num_accepted_positives, self._ends(rate, error)
+    )
+    beta, missed = stats.beta.ppf, total - second
+    low = beta(error / 2, first, total - first + 1) if first else 0.0
+    high = beta(1 - error / 2, second + 1, missed) if missed else 1.0
+    return float(low), float(high)
+
+  def _class_interval(self, rate: float) -> tuple[float, float]:
+    """The delete-one-class jackknife's interval for the recall."""
+    sizes, recall = self._images.sizes, self._steps.recall(rate)
+    deviation = self._delete_one(rate, is_class=True)
+    if deviation is not None and recall in (0.0, 1.0):
+      share = float(1 - (_ERROR / 2) ** (1 / np.sum(sizes > 1)))
+      return (0.0, share) if recall == 0 else (1 - share, 1.0)
+    reach = stats.t.ppf(1 - _ERROR / 2, len(sizes) - 1)
+    return _around(recall, reach, deviation)
+
+  def _sample_interval(
+    self, rate: float, num_found: int
+  ) -> tuple[float, float]:
+    """The delete-one-image jackknife's interval for all images found."""
+    # Drawn without replacement, a larger sample leaves less open.
+    left_open = np.sqrt(max(1 - len(self._images.classes) / num_found, 0.0))
+    reach = stats.norm.ppf(1 - _ERROR / 2) * left_open
+    deviation = self._delete_one(rate, is_class=False)
+    return _around(self._steps.recall(rate), reach, deviation)
+
+  def _delete_one(self, rate: float, *, is_class: bool) -> float | None:
+    """The jackknife's standard error of a recall, by class or image.
+
+    None if no pairs are left without one of them.
+    """
+    images, index = self._images, self._rates.index(rate)
+    # Pairs that go with each class or image, and those that are accepted.
+    true = self._counts.true_accepts[index]
+    false = self._counts.false_accepts[index]
+    if is_class:
+      sizes = images.sizes
+      positives = sizes * (sizes - 1) // 2
+      negatives = sizes * (len(images.classes) - sizes)
+      starts = np.cumsum(sizes) - sizes
+      # A positive pair was counted at both its images, which are of one class.
+      true = np.add.reduceat(true, starts) // 2
+      false = np.add.reduceat(false, starts)
+    else:
+      sizes = images.sizes[images.classes]
+      positives, negatives = sizes - 1, len(images.classes) - sizes
+    positives_left = images.num_positives - positives
+    negatives_left = images.num_negatives - negatives
+    if np.min(positives_left) < 1 or np.min(negatives_left) < 1:
+      return None
+    total = np.sum(false) // 2
+    shifts = (total - false) / negatives_left - total / images.num_negatives
+    accepted = np.sum(true) // (1 if is_class else 2)
+    recalls = (accepted - true) / positives_left
+    low, high = rate / 1.25, min(rate * 1.25, 1.0)
+    recall = self._steps.recall
+    slope = (recall(high) - recall(low)) / (high - low)
+    variance = np.var(recalls - slope * shifts)
+    return float(np.sqrt((len(recalls) - 1) * variance))
+
+  def _warnings(self, rates: Sequence[float]) -> tuple[str, ...]:
+    messages = []
+    negatives = self._images.num_negatives
+    for rate in rates:
+      expected = negatives * rate
+      if expected < _MIN_FALSE_ACCEPTS:
+        above_all = ": recall is that above every negative pair"
+        messages.append(
+          f"FAR {format_false_accept_rate(rate)} needs at least"
+          f" {round(_MIN_FALSE_ACCEPTS / rate):,} negative pairs for"
+          f" {_MIN_FALSE_ACCEPTS} expected false accepts, found"
+          f" {negatives:,}{above_all if expected < 1 else ''}"
+        )
+    num_classes = len(self._images.sizes)
+    if num_classes < _MIN_CLASSES:
+      messages.append(
+        f"recall_class_interval_at_far needs at least {_MIN_CLASSES} classes,"
+        f" found {num_classes}"
+      )
+    if self._num_zero:
+      messages.append(
+        f"{self._num_zero:,} of {len(self._images.classes):,} embeddings are"
+        " all zeros: their similarity to every other is taken as 0"
+      )
+    lost = [f for f in rates if self._steps.threshold(f) > 1]
+    if lost:
+      accepted = self._steps.accepted_negatives
+      messages.append(
+        f"{accepted[0] / accepted[-1]:.1%} of the pairs of two classes have the"
+        " same embedding: no threshold keeps to FAR"
+        f" {format_false_accept_rate(max(lost))}, and recall there is 0"
+      )
+    return tuple(messages)
 
 
 def _prepare(embeddings, labels) -> tuple[pairs.Images, int]:
   """Returns the checked images and how many embeddings are all zeros."""
   embeddings, labels = np.asarray(embeddings), np.asarray(labels)
-  if embeddings.ndim != 2 or embeddings.shape[1] < 1:
-    raise errors.FieldError(
-      "embeddings", "be of shape [n, dim]", list(embeddings.shape)
-    )
+  is_matrix = embeddings.ndim == 2 and embeddings.shape[1]
+  if not is_matrix or embeddings.dtype.kind not in "fiu":
+    found = f"{embeddings.dtype} {list(embeddings.shape)}"
+    raise errors.FieldError("embeddings", "be real numbers [n, dim]", found)
   if labels.shape != embeddings.shape[:1]:
-    raise errors.FieldError(
-      "labels",
-      f"be of shape [{len(embeddings)}], one for each embedding",
-      list(labels.shape),
-    )
-  if embeddings.dtype.kind not in "fiu":
-    raise errors.FieldError("embeddings", "be real numbers", embeddings.dtype)
+    must = f"be [{len(embeddings)}], one for each embedding"
+    raise errors.FieldError("labels", must, list(labels.shape))
   embeddings = embeddings.astype(np.float64)
   num_broken = int(np.sum(~np.isfinite(embeddings).all(axis=1)))
   if num_broken:
-    raise errors.FieldError(
-      "embeddings",
-      "be finite",
-      f"NaN or infinity in {num_broken:,} of {len(embeddings):,}",
-    )
+    found = f"NaN or infinity in {num_broken:,} of {len(embeddings):,}"
+    raise errors.FieldError("embeddings", "be finite", found)
   _, classes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-  if len(sizes) < 2:
-    raise errors.FieldError("labels", "be of at least 2 classes", len(sizes))
-  if np.max(sizes) < 2:
-    raise errors.FieldError(
-      "labels",
-      "have a class of at least 2 images",
-      f"{len(sizes):,} classes of 1",
-    )
+  if len(sizes) < 2 or max(sizes) < 2:
+    must = "be of at least 2 classes, one of them of 2 images"
+    found = f"{len(sizes):,} of at most {max(sizes, default=0):,}"
+    raise errors.FieldError("labels", must, found)
   order = np.argsort(classes, kind="stable")
   embeddings = pairs.normalize(embeddings[order])
   num_zero = int(np.sum(~embeddings.any(axis=1)))
@@ -328,117 +398,7 @@ def _roc(steps: pairs.Steps) -> _RocCurve:
   return _RocCurve(rates, recalls)
 
 
-def _threshold_rates(num_negatives, rate, error) -> tuple[float, float]:
-  """Returns FARs around the true threshold's; a first of -1: without an end."""
-  low, high = stats.binom.ppf([error / 2, 1 - error / 2], num_negatives, rate)
-  low_rate = (low - 1) / num_negatives if low >= 1 else -1.0
-  return float(low_rate), float(high / num_negatives)
-
-
-def _recall_interval(steps, rates, error) -> tuple[float, float]:
-  """Returns the outer ends of Clopper-Pearson's intervals at two FARs."""
-  total = int(steps.accepted_positives[-1])
-  first, second = map(steps.num_accepted_positives, rates)
-  beta, missed = stats.beta.ppf, total - second
-  low = beta(error / 2, first, total - first + 1) if first else 0.0
-  high = beta(1 - error / 2, second + 1, missed) if missed else 1.0
-  return float(low), float(high)
-
-
-def _class_interval(images, counts, index, rate, error) -> tuple[float, float]:
-  """Returns the delete-one-class jackknife's interval for the recall."""
-  num_classes = len(images.sizes)
-  deviation = _delete_one(images, counts, index, rate, is_class=True)
-  recall = counts.steps.recall(rate)
-  if deviation is not None and recall in (0.0, 1.0):
-    share = float(1 - (error / 2) ** (1 / np.sum(images.sizes > 1)))
-    return (0.0, share) if recall == 0 else (1 - share, 1.0)
-  return _around(recall, stats.t.ppf(1 - error / 2, num_classes - 1), deviation)
-
-
-def _sample_interval(
-  images, counts, index, rate, error, num_found
-) -> tuple[float, float]:
-  """Returns the delete-one-image jackknife's interval for all images found."""
-  # Drawn without replacement, a larger sample leaves less open.
-  left_open = np.sqrt(max(1 - len(images.classes) / num_found, 0.0))
-  reach = stats.norm.ppf(1 - error / 2) * left_open
-  deviation = _delete_one(images, counts, index, rate, is_class=False)
-  return _around(counts.steps.recall(rate), reach, deviation)
-
-
 def _around(recall, reach, deviation) -> tuple[float, float]:
   """Returns what is within reach, in deviations; all if there are none."""
   reach = 1.0 if deviation is None else reach * deviation
   return float(max(recall - reach, 0.0)), float(min(recall + reach, 1.0))
-
-
-def _delete_one(images, counts, index, rate, *, is_class) -> float | None:
-  """Returns the jackknife's standard error of a recall, by class or image.
-
-  None if no pairs are left without one of them.
-  """
-  # Pairs that go with each class or image, and those that are accepted.
-  true, false = counts.true_accepts[index], counts.false_accepts[index]
-  if is_class:
-    sizes = images.sizes
-    positives = sizes * (sizes - 1) // 2
-    negatives = sizes * (len(images.classes) - sizes)
-    starts = np.cumsum(sizes) - sizes
-    # A positive pair was counted at both its images, which are of one class.
-    true = np.add.reduceat(true, starts) // 2
-    false = np.add.reduceat(false, starts)
-  else:
-    sizes = images.sizes[images.classes]
-    positives, negatives = sizes - 1, len(images.classes) - sizes
-  positives_left = images.num_positives - positives
-  negatives_left = images.num_negatives - negatives
-  if np.min(positives_left) < 1 or np.min(negatives_left) < 1:
-    return None
-  total = np.sum(false) // 2
-  shifts = (total - false) / negatives_left - total / images.num_negatives
-  accepted = np.sum(true) // (1 if is_class else 2)
-  recalls = (accepted - true) / positives_left
-  low, high = rate / 1.25, min(rate * 1.25, 1.0)
-  recall = counts.steps.recall
-  slope = (recall(high) - recall(low)) / (high - low)
-  variance = np.var(recalls - slope * shifts)
-  return float(np.sqrt((len(recalls) - 1) * variance))
-
-
-def _warnings(images, rates, num_zero) -> tuple[str, ...]:
-  messages = []
-  for rate in rates:
-    expected = images.num_negatives * rate
-    if expected < _MIN_FALSE_ACCEPTS:
-      above_all = ": recall is that above every negative pair"
-      messages.append(
-        f"FAR {format_false_accept_rate(rate)} needs at least "
-        f"{round(_MIN_FALSE_ACCEPTS / rate):,} negative pairs for "
-        f"{_MIN_FALSE_ACCEPTS} expected false accepts, found "
-        f"{images.num_negatives:,}{above_all if expected < 1 else ''}"
-      )
-  if len(images.sizes) < _MIN_CLASSES:
-    messages.append(
-      f"recall_class_interval_at_far needs at least {_MIN_CLASSES} classes, "
-      f"found {len(images.sizes)}"
-    )
-  if num_zero:
-    messages.append(
-      f"{num_zero:,} of {len(images.classes):,} embeddings are all zeros: "
-      "their similarity to every other is taken as 0"
-    )
-  return tuple(messages)
-
-
-def _warn_of_coincidence(steps, rates) -> tuple[str, ...]:
-  """Tells of embeddings that no threshold can keep apart."""
-  lost = [f for f in rates if steps.threshold(f) > 1]
-  if not lost:
-    return ()
-  share = steps.accepted_negatives[0] / steps.accepted_negatives[-1]
-  return (
-    f"{share:.1%} of the pairs of two classes have the same embedding: no"
-    f" threshold keeps to FAR {format_false_accept_rate(max(lost))}, and recall"
-    " there is 0",
-  )

@@ -1,4 +1,4 @@
-"""How much noise each release of a fit needs for its epsilon and delta.
+"""The noise that each release of a fit needs for its epsilon and delta.
 
 A fit makes releases of several kinds: sums of outer products once, gradients in
 every step. All are Gaussian mechanisms, whose composition is one Gaussian
@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
 import math
-import types
 
 import dp_accounting
 
@@ -32,11 +31,11 @@ class PlannedRelease(config.Config):
   """One kind of noised sum that a fit is going to publish.
 
   Attributes:
-    name: What is released, for example 'covariance'.
+    name: Name of the sum, for example 'covariance'.
     share: Share of the fit's budget, positive; relative to the other releases'.
       In terms of zero-concentrated DP, where the costs of Gaussian mechanisms
       add up.
-    count: How often a fit releases it, at least 1.
+    count: Number of times that a fit releases it, at least 1.
   """
 
   name: str
@@ -53,31 +52,19 @@ class Budget:
       or in federated fits a user.
     Neighbouring relation: add or remove one of them.
     Sensitivity: 1; whoever adds the noise multiplies by the sensitivity.
-    DpEvent: `event`, the composition of `GaussianDpEvent`.
+    DpEvent: the composition of `event_of` every release.
 
   Attributes:
     releases: All kinds of release.
     noise_multipliers: By name: standard deviation over sensitivity, 0 for none.
-    epsilon: What the releases cost; infinity without noise.
-    delta: At which epsilon holds.
+    epsilon: Epsilon of all releases together; infinity without noise.
+    delta: Delta of the guarantee.
   """
 
   releases: tuple[PlannedRelease, ...]
   noise_multipliers: Mapping[str, float]
   epsilon: float
   delta: float | None
-
-  @property
-  def event(self) -> dp_accounting.DpEvent:
-    """The whole fit's."""
-    return dp_accounting.ComposedDpEvent(
-      [
-        dp_accounting.SelfComposedDpEvent(
-          event_of(self.noise_multipliers[release.name]), release.count
-        )
-        for release in self.releases
-      ]
-    )
 
 
 def event_of(noise_multiplier: float) -> dp_accounting.DpEvent:
@@ -94,9 +81,8 @@ def check_target(epsilon: float, delta: float | None) -> None:
       "epsilon", epsilon, above=0, maximum=calibration.MAX_TARGET_EPSILON
     )
     if delta is None:
-      raise errors.FieldError(
-        "delta", "be given where epsilon is finite", "nothing"
-      )
+      must = "be given where epsilon is finite"
+      raise errors.FieldError("delta", must, "nothing")
   if delta is not None:
     checks.check_delta(delta)
 
@@ -112,9 +98,8 @@ def with_shares(
   names = [release.name for release in releases]
   for name, share in split.items():
     if name not in names:
-      raise errors.FieldError(
-        "split", f"name releases of the method, {', '.join(names)}", repr(name)
-      )
+      must = f"name releases of the method, {', '.join(names)}"
+      raise errors.FieldError("split", must, repr(name))
     checks.check_number("split", share, above=0)
   return tuple(
     dataclasses.replace(release, share=split.get(release.name, release.share))
@@ -145,24 +130,17 @@ def calibrate(
   check_target(epsilon, delta)
   delta = None if delta is None else float(delta)
   total = sum(release.share for release in releases)
-  scale, growth = _find_scale(epsilon, delta), _TOLERANCE
-  while True:
-    multipliers = {
-      release.name: scale * math.sqrt(release.count * total / release.share)
-      for release in releases
-    }
-    budget = Budget(
-      tuple(releases), types.MappingProxyType(multipliers), epsilon, delta
-    )
-    if not scale:
-      return budget
-    composed = gaussian_accountant.GaussianAccountant().compose(budget.event)
-    found = epsilon_lib.current_epsilon(composed, delta)
-    if found <= epsilon:
-      return dataclasses.replace(budget, epsilon=found)
-    # Too little by rounding.
-    scale *= 1 + growth
-    growth *= 2
+  scale = _find_scale(epsilon, delta)
+  multipliers = {
+    release.name: scale * math.sqrt(release.count * total / release.share)
+    for release in releases
+  }
+  accountant = gaussian_accountant.GaussianAccountant()
+  for release in releases:
+    accountant.compose(event_of(multipliers[release.name]), release.count)
+  if scale:
+    epsilon = epsilon_lib.current_epsilon(accountant, delta)
+  return Budget(tuple(releases), multipliers, epsilon, delta)
 
 
 # Fits that differ in nothing but their seed are calibrated once.

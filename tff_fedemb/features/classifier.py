@@ -31,7 +31,7 @@ SHARED_ASSUMPTIONS = (
 
 @dataclasses.dataclass(frozen=True)
 class FitReport:
-  """What a fit published, and what that cost.
+  """The releases of a fit, and their cost.
 
   Privacy:
     Unit: `unit`.
@@ -44,16 +44,16 @@ class FitReport:
     epsilon: Epsilon of all planned releases, which bounds that of those that
       were made; infinity without noise, and with noise from a seed, which
       protects from nobody who may know it.
-    epsilon_with_secret_noise: What epsilon is, or would be without a seed.
-    delta: At which epsilon holds.
-    accountant: Whose epsilon it is.
+    epsilon_with_secret_noise: Epsilon, as it is or would be without a seed.
+    delta: Delta of the guarantee.
+    accountant: Name of the accountant of epsilon.
     releases: JSON values for each kind of release that was made.
     hyperparameters: Hyperparameters of the method, defaults filled in.
-    unit: What is protected.
+    unit: Protected unit.
     neighboring_relation: For example 'add or remove one example'.
-    assumptions: What has to be true for the epsilon.
-    not_covered: What it says nothing about.
-    warnings: Where the guarantee is an empty one.
+    assumptions: Conditions of the guarantee.
+    not_covered: Releases outside the guarantee.
+    warnings: Reasons why the guarantee may be empty.
   """
 
   epsilon: float
@@ -76,16 +76,16 @@ class FitReport:
 # Estimators of scikit-learn are compared by identity, and print themselves.
 @dataclasses.dataclass(eq=False, repr=False)
 class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
-  """What private linear classifiers of features share.
+  """The base of private linear classifiers of features.
 
   There is no intercept: append a constant to the features for one, which
   `clip_norm` then has to leave room for. Values are checked by `fit`.
 
   Attributes:
-    unit: What is protected.
-    assumptions: What has to be true for a report's epsilon.
-    not_covered: What that says nothing about.
-    method: How to fit.
+    unit: Protected unit.
+    assumptions: Conditions of the guarantee in a report.
+    not_covered: Releases outside that guarantee.
+    method: Method of the fit.
     num_classes: Labels are in [0, num_classes); public.
     epsilon: Target, positive; infinity for no noise.
     delta: In (0, 1), well below one over the number of what is protected; may
@@ -127,9 +127,8 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
     features = np.asarray(features)
     dim = self.coef_.shape[1]
     if features.ndim != 2 or features.shape[1] != dim:
-      raise errors.FieldError(
-        "features", f"be [n, {dim}]", list(features.shape)
-      )
+      found = list(features.shape)
+      raise errors.FieldError("features", f"be [n, {dim}]", found)
     examples = self._clipped(features, np.zeros(len(features), np.int64))
     # One array of the final size: joining chunks would take twice the memory.
     logits = np.empty([len(features), self.num_classes], examples.dtype)
@@ -177,21 +176,15 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
       name, requirement = "regularization", "larger"
       if "learning_rate" in values:
         name, requirement = "learning_rate", "smaller"
-      raise errors.FieldError(
-        name,
-        f"be {requirement} than {values[name]:g}",
-        "weights that are not finite numbers",
-      )
+      must = f"be {requirement} than {values[name]:g}"
+      raise errors.FieldError(name, must, "weights that are not finite numbers")
     budget = releases.budget
     epsilon, delta, warnings = budget.epsilon, budget.delta, []
     is_secret = getattr(self, "seed", None) is None
     if epsilon < math.inf and delta * num_protected >= 1:
-      counted, some = "training examples", "some examples"
-      if self.unit == "user":
-        counted, some = "users", "the examples of some users"
       warnings.append(
         f"delta {delta:g} is not below 1 / {num_protected:,}, one over the"
-        f" number of {counted}: a fit that publishes {some} as they are could"
+        f" number of {self.unit}s: a fit that publishes the data of some could"
         " have it"
       )
     if epsilon < math.inf and not is_secret:

@@ -23,7 +23,7 @@ BOUND_RANGE: dict[str, Any] = {"minimum": 1e-10, "maximum": 1e10}
 
 @dataclasses.dataclass(frozen=True)
 class ProblemSize:
-  """What a method may know of the data before it pays for it.
+  """Public facts of the data, which a method knows before it pays.
 
   Attributes:
     num_examples: n. The cost holds for data sets of any size; that this number
@@ -52,7 +52,7 @@ class ClippedExamples:
   mapped into memory, take.
 
   Attributes:
-    size: What a method may know of them.
+    size: Public facts of the examples.
     labels: All labels, int64 `[n]`.
     dtype: Type of the chunks: float64 if the features are, else float32.
   """
@@ -79,11 +79,8 @@ class ClippedExamples:
     self._features = check_features(features)
     check_of_each("labels", labels, len(features), kinds="iu", words="integers")
     if not 0 <= labels.min() <= labels.max() < num_classes:
-      raise errors.FieldError(
-        "labels",
-        f"be in [0, {num_classes})",
-        f"{labels.min()} to {labels.max()}",
-      )
+      found = f"{labels.min()} to {labels.max()}"
+      raise errors.FieldError("labels", f"be in [0, {num_classes})", found)
     self.labels = labels.astype(np.int64)
     is_wide = features.dtype == np.float64
     self.dtype = np.dtype(np.float64 if is_wide else np.float32)
@@ -127,11 +124,9 @@ def check_features(features: np.ndarray) -> np.ndarray:
   """Returns features `[n, d]`; FieldError of no numbers or another shape."""
   is_matrix = features.ndim == 2 and features.size
   if not is_matrix or features.dtype.kind not in "fiub":
-    raise errors.FieldError(
-      "features",
-      "be real numbers [n, d], n and d at least 1",
-      f"{features.dtype} {list(features.shape)}",
-    )
+    found = f"{features.dtype} {list(features.shape)}"
+    must = "be real numbers [n, d], n and d at least 1"
+    raise errors.FieldError("features", must, found)
   return features
 
 
@@ -141,18 +136,16 @@ def check_of_each(
   """Raises FieldError of what is not one value for each example.
 
   Args:
-    name: What the error calls the values.
+    name: Name of the values in an error.
     values: An array.
     num_examples: n.
-    kinds: Which kinds of NumPy's types they may be of.
-    words: What these are called.
+    kinds: Kinds of NumPy's types that they may have.
+    words: Name of these kinds in an error.
   """
   if values.shape != (num_examples,) or values.dtype.kind not in kinds:
-    raise errors.FieldError(
-      name,
-      f"be {words} [{num_examples}], one for each example",
-      f"{values.dtype} {list(values.shape)}",
-    )
+    must = f"be {words} [{num_examples}], one for each example"
+    found = f"{values.dtype} {list(values.shape)}"
+    raise errors.FieldError(name, must, found)
 
 
 def to_users(users: np.ndarray | Sequence, num_examples: int) -> np.ndarray:
@@ -177,10 +170,7 @@ def to_users(users: np.ndarray | Sequence, num_examples: int) -> np.ndarray:
 
 
 def clip_rows(
-  features: np.ndarray,
-  clip_norm: float,
-  *,
-  dtype: np.dtype | None = None,
+  features: np.ndarray, clip_norm: float, *, dtype: np.dtype | None = None
 ) -> np.ndarray:
   """Scales longer rows down so that their L2 norm is a bound.
 
@@ -198,11 +188,8 @@ def clip_rows(
     norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     num_bad = np.count_nonzero(~np.isfinite(norms))
     if num_bad:
-      raise errors.FieldError(
-        "features",
-        "be finite numbers",
-        f"{num_bad} or more examples with others, or with norms above 1e154",
-      )
+      found = f"{num_bad} or more examples with others, or norms above 1e154"
+      raise errors.FieldError("features", "be finite numbers", found)
     with np.errstate(divide="ignore"):
       rows *= np.minimum(clip_norm / norms, 1.0)[:, None]
     np.copyto(clipped[block], rows, casting="same_kind")

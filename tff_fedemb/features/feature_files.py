@@ -31,8 +31,8 @@ class FeatureSet:
     features: `[n, d]` real numbers, n and d at least 1; possibly a file mapped
       into memory.
     labels: int64 `[n]`, at least 0; other integers are converted.
-    users: Whose an example is, str `[n]`, or `None` if that is not known; bytes
-      and integers are converted.
+    users: Users whose examples they are, str `[n]`, or `None` if not known;
+      bytes and integers are converted.
   """
 
   features: np.ndarray
@@ -79,7 +79,7 @@ def read_features(
 
   Args:
     path: The file.
-    name: What the error calls the path.
+    name: Name of the path in an error.
 
   Raises:
     errors.FieldError: If the path does not end with .npz.
@@ -87,15 +87,17 @@ def read_features(
       something else.
   """
   check_suffix(path, name=name)
-  path = pathlib.Path(path)
-  if not path.is_file():
-    found = "a directory" if path.is_dir() else "none"
-    raise _refusal(path, "be a file", found)
   try:
-    with mistakes_in(path):
-      return _read_npz(path)
-  except OSError as error:
-    raise _refusal(path, "be a file that can be read", error) from error
+    with mistakes_in(path), zipfile.ZipFile(path) as archive:
+      return _read_npz(path, archive)
+  except (errors.DataError, MemoryError):
+    raise
+  # NumPy and the standard library raise whatever comes of what is damaged.
+  except Exception as error:
+    found = getattr(error, "strerror", None) or errors.first_line(error)
+    raise errors.DataError(
+      f"{os.fspath(path)} must be an npz file of arrays, found: {found}."
+    ) from error
 
 
 @contextlib.contextmanager
@@ -113,16 +115,6 @@ def mistakes_in(path: str | os.PathLike[str]) -> Iterator[None]:
     raise errors.DataError(f"{os.fspath(path)}: {error}") from error
 
 
-def _refusal(
-  path: pathlib.Path, requirement: str, found: str | Exception
-) -> errors.DataError:
-  if isinstance(found, OSError):
-    found = f"an error: {found.strerror or found}"
-  elif isinstance(found, Exception):
-    found = f"an error: {errors.first_line(found)}"
-  return errors.DataError(f"{path} must {requirement}, found {found}.")
-
-
 def write_features(path: pathlib.Path, feature_set: FeatureSet) -> None:
   """Writes a file of features, not compressed, whatever the suffix is."""
   arrays = {"repr": feature_set.features, "label": feature_set.labels}
@@ -131,31 +123,25 @@ def write_features(path: pathlib.Path, feature_set: FeatureSet) -> None:
   output_files.arrays_writer(**arrays)(path)
 
 
-def _read_npz(path: pathlib.Path) -> FeatureSet:
-  try:
-    with zipfile.ZipFile(path) as archive:
-      members = {}
-      for info in archive.infolist():
-        name = info.filename.removesuffix(".npy")
-        members[_NAMES.get(name, name)] = info
-      if not {"repr", "label"} <= members.keys():
-        raise _refusal(path, "hold features and labels", str(sorted(members)))
-      return FeatureSet(
-        *(
-          _read_member(path, archive, members[name])
-          for name in _NAMES.values()
-          if name in members
-        )
-      )
-  except (errors.DataError, errors.FieldError, MemoryError, OSError):
-    raise
-  # NumPy and the standard library raise whatever comes of what is damaged.
-  except Exception as error:
-    raise _refusal(path, "be an npz file of arrays", error) from error
+def _read_npz(
+  path: str | os.PathLike[str], archive: zipfile.ZipFile
+) -> FeatureSet:
+  members = {}
+  for info in archive.infolist():
+    name = info.filename.removesuffix(".npy")
+    members[_NAMES.get(name, name)] = info
+  if not {"repr", "label"} <= members.keys():
+    raise ValueError(f"no features and labels among {sorted(members)}")
+  arrays = [
+    _read_member(path, archive, members[name])
+    for name in _NAMES.values()
+    if name in members
+  ]
+  return FeatureSet(*arrays)
 
 
 def _read_member(
-  path: pathlib.Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo
+  path: str | os.PathLike[str], archive: zipfile.ZipFile, info: zipfile.ZipInfo
 ) -> np.ndarray:
   """Reads an array of an .npz, or maps it into memory."""
   with archive.open(info) as member:

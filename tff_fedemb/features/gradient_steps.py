@@ -1,4 +1,4 @@
-"""What methods of many noised gradients share."""
+"""The base of methods that release many noised gradients."""
 
 from collections.abc import Callable
 import dataclasses
@@ -46,6 +46,8 @@ class GradientMethod(method.Method):
     learning_rate: Positive.
   """
 
+  protects_users = True
+
   steps: int = config.field(30, minimum=1)
   momentum: float = config.field(0.9, minimum=0, below=1)
   loss: str = config.field("softmax", choices=losses.LOSSES)
@@ -57,7 +59,6 @@ class GradientMethod(method.Method):
   learning_rate: float | None = config.field(None, above=0)
 
   def find_defaults(self, size, noise_multipliers):
-    del noise_multipliers
     has_bias = self.loss == "sigmoid"
     return {
       "gradient_clip_norm": size.clip_norm,
@@ -101,7 +102,7 @@ class GradientMethod(method.Method):
   def noise_on_logit(
     self, size: examples_lib.ProblemSize, noise_multiplier: float
   ) -> float:
-    """What the noise of all steps at learning rate 1 makes of a logit.
+    """Noise on a logit after all steps at learning rate 1.
 
     With momentum m and k steps left, this one's included, the noise of a step
     moves the weights by (1 - m^k) / (1 - m) times itself: at most 1 / (1 - m),

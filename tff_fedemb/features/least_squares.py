@@ -54,6 +54,8 @@ class LeastSquares(method.Method):
     background_weight: alpha of 'per_class', positive.
   """
 
+  protects_users = True
+
   covariance: str = config.field("shared", choices=COVARIANCES)
   regularization: float | None = config.field(None, above=0)
   relative_regularization: float = config.field(0.3, above=0)
@@ -119,11 +121,8 @@ def solve(
   try:
     return linalg.solve(matrix, class_sums.T, assume_a="pos").T
   except linalg.LinAlgError as error:
-    raise errors.FieldError(
-      "regularization",
-      "be larger: the matrix it is added to stays singular",
-      regularization,
-    ) from error
+    must = "be larger: the matrix it is added to stays singular"
+    raise errors.FieldError("regularization", must, regularization) from error
 
 
 def add_up(

@@ -8,7 +8,7 @@ It sees the data through `examples`, and may publish only what came out of
 import abc
 from collections.abc import Mapping
 import dataclasses
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -26,7 +26,12 @@ class Method(config.Config, abc.ABC):
 
   Hyperparameters of `None` have defaults that depend on the problem's size and
   on the noise, never on the data.
+
+  Attributes:
+    protects_users: Whether it can be fitted as a federated computation.
   """
+
+  protects_users: ClassVar[bool] = False
 
   @abc.abstractmethod
   def plan_releases(
@@ -42,9 +47,7 @@ class Method(config.Config, abc.ABC):
 
   @abc.abstractmethod
   def fit(
-    self,
-    examples: examples_lib.ClippedExamples,
-    releases: noise.Releases,
+    self, examples: examples_lib.ClippedExamples, releases: noise.Releases
   ) -> np.ndarray:
     """Returns the classifier's weights `[num_classes, dim]`.
 
@@ -59,6 +62,6 @@ class Method(config.Config, abc.ABC):
     noise_multipliers: Mapping[str, float],
   ) -> _MethodT:
     """Returns the method with all defaults of `find_defaults` filled in."""
-    defaults = self.find_defaults(size, noise_multipliers)
-    missing = [name for name in defaults if getattr(self, name) is None]
-    return dataclasses.replace(self, **{n: defaults[n] for n in missing})
+    found = self.find_defaults(size, noise_multipliers)
+    missing = {x: y for x, y in found.items() if getattr(self, x) is None}
+    return dataclasses.replace(self, **missing)

@@ -81,7 +81,6 @@ class Newton(method.Method):
   logit_bias: float = config.field(0.0, minimum=-100, maximum=100)
 
   def plan_releases(self, size):
-    del size  # As many for every problem.
     return (
       budget_lib.PlannedRelease("hessian", self.hessian_share, self.steps),
       budget_lib.PlannedRelease("gradient", 1 - self.hessian_share, self.steps),

@@ -23,18 +23,13 @@ _ROUNDING = 2.0**-10
 _UNIT = 2.0**-64
 
 
-def create_generator(seed: np.random.SeedSequence) -> np.random.Generator:
-  """Creates a counter-based generator with a key of 128 bits."""
-  return np.random.Generator(np.random.Philox(seed))
-
-
 def standard_normal(
   generator: np.random.Generator, shape: tuple[int, ...]
 ) -> np.ndarray:
   """Draws independent standard normal numbers, by Box and Muller 1958.
 
   Args:
-    generator: Where random bits come from.
+    generator: Source of random bits.
     shape: Shape of the numbers.
   """
   size = math.prod(shape)
@@ -67,7 +62,7 @@ class Release:
       once for all parts; `NonPrivateDpEvent` if the standard deviation is 0.
 
   Attributes:
-    name: What is released.
+    name: Name of the release.
     stddev: Standard deviation of the noise.
     sensitivity: L2 norm that the grid is made for.
     parts: Number of parts.
@@ -141,27 +136,22 @@ class Releases:
     budget: Which releases there may be, and their noise.
   """
 
-  def __init__(
-    self, budget: budget_lib.Budget, seed: int | np.random.SeedSequence | None
-  ):
+  def __init__(self, budget: budget_lib.Budget, seed: np.random.SeedSequence):
     """Initialises the releases.
 
     Args:
       budget: Which releases there may be, and their noise.
-      seed: Seed of the noise; `None` for 128 bits of the operating system.
+      seed: Seed of the noise.
     """
     self.budget = budget
-    if not isinstance(seed, np.random.SeedSequence):
-      seed = np.random.SeedSequence(seed)
-    self._planned = {release.name: release for release in budget.releases}
-    self._rngs = {
-      name: create_generator(
-        np.random.SeedSequence(
-          seed.entropy, spawn_key=(*seed.spawn_key, *name.encode())
-        )
+    self._planned = {x.name: x.count for x in budget.releases}
+    self._rngs = {}
+    for name in self._planned:
+      own = np.random.SeedSequence(
+        seed.entropy, spawn_key=(*seed.spawn_key, *name.encode())
       )
-      for name in self._planned
-    }
+      # Counter-based, with a key of 128 bits.
+      self._rngs[name] = np.random.Generator(np.random.Philox(own))
     self._counts: collections.Counter[str] = collections.Counter()
 
   def open(self, name: str, *, sensitivity: float, parts: int = 1) -> Release:
@@ -181,7 +171,7 @@ class Releases:
       ValueError: If the sensitivity is not a positive number, or the noise
         outside floating-point numbers.
     """
-    planned = self._planned[name].count if name in self._planned else 0
+    planned = self._planned.get(name, 0)
     if self._counts[name] >= planned:
       raise RuntimeError(
         f"release {name} must be made at most {planned} times, as accounted,"

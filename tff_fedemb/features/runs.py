@@ -40,13 +40,13 @@ _LIBRARIES = (
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-  """What to fit on, and what to test on.
+  """Examples to fit on, and to test on.
 
   Attributes:
     train: Examples to fit on, of which nothing but a fit may be published.
     test: Examples whose accuracy is published.
-    files: Where they are from, by `train` and `test`.
-    size: What may be published of them, JSON values by name.
+    files: Their files, by `train` and `test`.
+    size: Numbers of them that may be published, by name.
   """
 
   train: feature_files.FeatureSet
@@ -55,39 +55,29 @@ class Problem:
   size: dict[str, int]
 
 
-def read_problem(
-  config: feature_settings.CommonConfig, train: str, test: str
-) -> Problem:
+def read_problem(config: feature_settings.CommonConfig, test: str) -> Problem:
   """Reads the features of a fit.
 
   Args:
-    config: What is common to all fits.
-    train: File to fit on.
+    config: Settings that all fits share.
     test: File to test on.
 
   Raises:
     errors.DataError: If a file cannot be used.
     errors.FieldError: If a file does not go with the others.
   """
-  files = {"train": train, "test": test}
+  files = {"train": config.train, "test": test}
   sets = {
     name: feature_files.read_features(path, name=name)
     for name, path in files.items()
   }
   users = sets["train"].users
   if config.users and users is None:
-    raise errors.FieldError(
-      "train",
-      "hold user, whose each example is, with unit user",
-      f"none in {train}",
-    )
+    raise errors.FieldError("train", "hold user with unit user", config.train)
   dim, test_dim = (found.features.shape[1] for found in sets.values())
   if test_dim != dim:
-    raise errors.FieldError(
-      "test",
-      f"have {dim} features an example, as {train} has",
-      f"{test_dim} in {test}",
-    )
+    must = f"have {dim} features an example, as train has"
+    raise errors.FieldError("test", must, f"{test_dim} in {test}")
   num_classes = _count_classes(config.num_classes, list(sets.values()))
   # Only those who have the data are told which classes cannot be learned.
   tested = np.unique(sets["test"].labels)
@@ -99,16 +89,22 @@ def read_problem(
       " cover: keep it to yourself)",
       file=sys.stderr,
     )
-  size = {"train_size": len(sets["train"].labels)}
-  if config.users:
-    # The number of users is public, and not how many examples they have.
-    size = {"num_users": len(np.unique(users))}
-  size |= {
+  size = {
+    **_count(sets["train"], config.users is not None),
     "test_size": len(sets["test"].labels),
     "dim": dim,
     "num_classes": num_classes,
   }
   return Problem(**sets, files=files, size=size)
+
+
+def _count(
+  train: feature_files.FeatureSet, is_of_users: bool
+) -> dict[str, int]:
+  # The number of users is public, and not how many examples they have.
+  if is_of_users:
+    return {"num_users": len(np.unique(train.users))}
+  return {"train_size": len(train.labels)}
 
 
 def hold_out(problem: Problem, share: float) -> Problem:
@@ -132,11 +128,8 @@ def hold_out(problem: Problem, share: float) -> Problem:
   left, held = (
     train.take(np.flatnonzero(rows)) for rows in (~is_held, is_held)
   )
-  size = dict(problem.size, test_size=len(held.labels))
-  if "num_users" in size:
-    size["num_users"] = len(np.unique(left.users))
-  else:
-    size["train_size"] = len(left.labels)
+  counted = _count(left, "num_users" in problem.size)
+  size = problem.size | counted | {"test_size": len(held.labels)}
   return Problem(left, held, problem.files, size)
 
 
@@ -147,20 +140,15 @@ def _count_classes(
   counted = 1 + max(int(found.labels.max()) for found in sets)
   if num_classes is not None:
     if counted > num_classes:
-      raise errors.FieldError(
-        "num_classes",
-        "be above all labels",
-        f"{num_classes} and label {counted - 1}",
-      )
+      found = f"{num_classes} and label {counted - 1}"
+      raise errors.FieldError("num_classes", "be above all labels", found)
     return num_classes
   num_examples = sum(len(found.labels) for found in sets)
   # Identifiers in place of labels would take memory for each number between.
   if not 2 <= counted <= max(num_examples, 2):
-    raise errors.FieldError(
-      "num_classes",
-      "be given unless labels are 0, 1, ... of two or more classes",
-      f"labels up to {counted - 1:,} of {num_examples:,} examples",
-    )
+    must = "be given unless labels are 0, 1, ... of two or more classes"
+    found = f"labels up to {counted - 1:,} of {num_examples:,} examples"
+    raise errors.FieldError("num_classes", must, found)
   return counted
 
 
@@ -180,9 +168,9 @@ def fit(
     they cost those their privacy, and the training examples nothing more.
 
   Args:
-    config: What is common to all fits.
-    problem: On what; it has users if they are protected.
-    method: How to fit.
+    config: Settings that all fits share.
+    problem: Examples, with users if these are protected.
+    method: Method of the fit.
     epsilon: Target, positive; infinity for no noise.
     split: Shares of the budget by name of release, instead of the method's.
     seed: Seed of the noise, for experiments; `None` for secret ones.
@@ -220,31 +208,31 @@ def fit(
   with feature_files.mistakes_in(problem.files["test"]):
     logits = classifier.decision_function(problem.test.features)
   accuracy = np.mean(logits.argmax(axis=1) == problem.test.labels)
-  assumptions = list(classifier.report_.assumptions)
-  if config.num_classes is None:
-    place = assumptions.index(classifier_lib.CLASSES_ARE_PUBLIC)
-    assumptions[place] = CLASSES_FROM_LABELS
+  report = classifier.report_
+  public = classifier_lib.CLASSES_ARE_PUBLIC
+  of_classes = CLASSES_FROM_LABELS if config.num_classes is None else public
   of_users = ", also those of users whose other examples were fitted to"
   of_test = (
     f"the test examples{of_users if config.users else ''}: the accuracy and the"
     " predictions on them are published as they are"
   )
   classifier.report_ = dataclasses.replace(
-    classifier.report_,
-    assumptions=tuple(assumptions),
-    not_covered=(*classifier.report_.not_covered, of_test),
+    report,
+    assumptions=tuple(
+      of_classes if text == public else text for text in report.assumptions
+    ),
+    not_covered=(*report.not_covered, of_test),
   )
   return classifier, logits, float(accuracy)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassificationConfig(feature_settings.CommonConfig):
-  """What to fit, on what, and where to write.
+  """Settings of one fit.
 
   Attributes:
-    train: Features to fit on.
     test: Features to test on.
-    method: How to fit.
+    method: Method of the fit.
     hyperparameters: Hyperparameters of the method, NAME=VALUE with commas
       between. With their defaults, where None depends on size and noise.
     epsilon: Epsilon to stay within; inf: no noise.
@@ -255,7 +243,6 @@ class ClassificationConfig(feature_settings.CommonConfig):
     output_weights: File (.npz) for the weights, coef [num_classes, dim] [none].
   """
 
-  train: str
   test: str
   method: str = config_lib.field("feature_covariance", choices=registry.METHODS)
   hyperparameters: tuple[str, ...] = ()
@@ -269,13 +256,17 @@ def execute(config: ClassificationConfig) -> None:
   """Fits a classifier, tests it, and writes and prints the result.
 
   Args:
-    config: What to do.
+    config: Settings of the fit.
 
   Raises:
     errors.FieldError: If it cannot be done; nothing is written then.
     errors.DataError: If a file cannot be used; neither then.
   """
-  split = feature_settings.parse_split(config.split)
+  seed = getattr(config.protection, "seed", None)
+  shares = feature_settings.parse_pairs("split", config.split)
+  split = {
+    name: feature_settings.parse(share, float) for name, share in shares.items()
+  }
   method = config.create_method(
     config.method,
     "hyperparameters",
@@ -288,14 +279,9 @@ def execute(config: ClassificationConfig) -> None:
     inputs={"train": [config.train], "test": [config.test]},
     overwrite=config.overwrite,
   )
-  problem = read_problem(config, config.train, config.test)
+  problem = read_problem(config, config.test)
   classifier, logits, accuracy = fit(
-    config,
-    problem,
-    method,
-    epsilon=config.epsilon,
-    split=split,
-    seed=config.seed,
+    config, problem, method, epsilon=config.epsilon, split=split, seed=seed
   )
   report = {
     "test_accuracy": accuracy,
@@ -304,7 +290,7 @@ def execute(config: ClassificationConfig) -> None:
     "target_epsilon": config.epsilon,
     **classifier.report_.to_json(),
     "split": split,
-    "seed": config.seed,
+    "seed": seed,
     "rounds": sum(each["count"] for each in classifier.report_.releases)
     if config.users
     else None,
@@ -340,9 +326,9 @@ def write(
   Args:
     config: Has their paths.
     values: For JSON, with `warnings`.
-    writers: What writes the others, by the fields that their paths are in,
-      which may have none.
-    text: What to print before the warnings.
+    writers: Writers of other files by the fields with their paths, which may
+      be None.
+    text: Text to print before the warnings.
   """
   writers = {"output_json": output_files.json_writer(values), **writers}
   paths = {name: getattr(config, name) for name in writers}
@@ -374,9 +360,9 @@ def _describe(report: Mapping[str, Any]) -> str:
       )
   releases = []
   for release in report["releases"]:
-    count = release["count"]
-    text = f"{release['name']} {'once' if count == 1 else f'{count:,} times'}"
-    text += f", noise multiplier {release['noise_multiplier']:.4g}"
+    count, multiplier = release["count"], release["noise_multiplier"]
+    times = "once" if count == 1 else f"{count:,} times"
+    text = f"{release['name']} {times}, noise multiplier {multiplier:.4g}"
     releases.append(text)
   return (
     f"test accuracy {report['test_accuracy']:.4f} ({report['test_size']:,}"

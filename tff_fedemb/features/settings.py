@@ -1,4 +1,4 @@
-"""How to fit a private classifier on features, as it was typed."""
+"""Settings of private fits on features, as a user types them."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -10,28 +10,18 @@ from tff_fedemb import registry as registry_lib
 from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
-from tff_fedemb.features import feature_covariance
-from tff_fedemb.features import least_squares
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import registry
-from tff_fedemb.features import sgd
-
-# Those that can protect users.
-METHODS_OF_USERS: tuple[type[method_lib.Method], ...] = (
-  sgd.Sgd,
-  least_squares.LeastSquares,
-  feature_covariance.FeatureCovariance,
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Protection(config.Config):
-  """What is protected, and how."""
+  """Protection of one unit: examples or users."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExampleSettings(Protection):
-  """How examples are protected.
+  """Protection of examples.
 
   Attributes:
     seed: Seed of the noise, for experiments that are to be repeated: who knows
@@ -43,12 +33,12 @@ class ExampleSettings(Protection):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UserSettings(Protection):
-  """How much users count for, and what runs the rounds.
+  """Protection of users.
 
   Attributes:
-    user_clip_norm: Bound of what a user sends in a round, in contributions of
-      one example of full norm.
-    runtime: What runs the rounds.
+    user_clip_norm: Largest norm of the statistics that a user sends in a round,
+      in units of those of one example of full norm.
+    runtime: Runtime of the rounds.
   """
 
   user_clip_norm: float = config.field(1.0, above=0)
@@ -62,7 +52,7 @@ UNITS: registry_lib.Registry[Protection] = registry_lib.Registry(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CommonConfig(config.Config):
-  """What a fit and a sweep of fits are both asked for.
+  """Settings that a fit and a sweep of fits share.
 
   Attributes:
     delta: Delta of the guarantee, below one over the number of training
@@ -72,8 +62,9 @@ class CommonConfig(config.Config):
     clip_norm: Bound of the L2 norm of a feature vector; longer ones are scaled
       down to it.
     output_json: File for the result, in a directory that exists.
+    train: Features to fit on.
     overwrite: Whether to replace files that exist.
-    protection: What is protected, where user stands for all examples of a user
+    protection: Protected unit, where user stands for all examples of a user
       (by a federated fit on training features with users, whose noise has no
       seed).
   """
@@ -82,6 +73,7 @@ class CommonConfig(config.Config):
   num_classes: int | None = config.field(None, minimum=2)
   clip_norm: float = config.field(1.0, **examples_lib.BOUND_RANGE)
   output_json: str
+  train: str
   overwrite: bool = False
   protection: Protection = config.part(
     ExampleSettings(), registry=UNITS, flag="unit"
@@ -89,14 +81,9 @@ class CommonConfig(config.Config):
 
   @property
   def users(self) -> UserSettings | None:
-    """How users are protected; `None` where examples are."""
+    """Protection of users; `None` where examples are protected."""
     found = self.protection
     return found if isinstance(found, UserSettings) else None
-
-  @property
-  def seed(self) -> int | None:
-    """Seed of the noise; fits that protect users have none."""
-    return getattr(self.protection, "seed", None)
 
   def create_method(
     self,
@@ -110,7 +97,7 @@ class CommonConfig(config.Config):
 
     Args:
       name: A key of `registry.METHODS`.
-      field: Where the items were typed.
+      field: Field that the items are from.
       items: Its hyperparameters, as in `parse_pairs`.
       epsilons: Targets; infinity for no noise.
 
@@ -118,14 +105,11 @@ class CommonConfig(config.Config):
       errors.FieldError: If a hyperparameter is unknown, a value out of its
         range, a target none, or the method not for users.
     """
-    specs = {spec.name: spec for spec in config.specs(registry.METHODS[name])}
-    values = {}
-    for key, text in parse_pairs(field, items).items():
-      if key not in specs:
-        raise errors.FieldError(
-          field, f"name hyperparameters of {name}, {', '.join(specs)}", key
-        )
-      values[key] = _parse_value(specs[key], text)
+    types = {x.name: x.type for x in config.specs(registry.METHODS[name])}
+    values = {
+      key: None if text.lower() == "none" else parse(text, types.get(key, str))
+      for key, text in parse_pairs(field, items).items()
+    }
     method = registry.METHODS.create(name, **values)
     for epsilon in epsilons:
       budget_lib.check_target(epsilon, self.delta)
@@ -138,29 +122,23 @@ def check_method_of_users(method: method_lib.Method) -> None:
   """Checks that a method can be fitted as a federated computation.
 
   Raises:
-    errors.FieldError: If it is none of `METHODS_OF_USERS`, or takes a
+    errors.FieldError: If the method has no federated form, or takes a
       covariance matrix for each class.
   """
-  if not isinstance(method, METHODS_OF_USERS):
-    names = ", ".join(map(registry.METHODS.name_of, METHODS_OF_USERS))
-    raise errors.FieldError(
-      "method", f"be one of {names} in a federated fit", type(method).__name__
-    )
+  if not method.protects_users:
+    names = ", ".join(method_names(of_users=True))
+    must = f"be one of {names} in a federated fit"
+    raise errors.FieldError("method", must, type(method).__name__)
   found = getattr(method, "covariance", "shared")
   if found != "shared":
-    raise errors.FieldError(
-      "covariance",
-      "be 'shared': a user would send one a class, in a federated fit",
-      repr(found),
-    )
+    must = "be 'shared' in a federated fit: a user would send one a class"
+    raise errors.FieldError("covariance", must, repr(found))
 
 
-def _parse_value(spec: config.FieldSpec, text: str) -> Any:
-  """The value that a text stands for; the text itself if it stands for none."""
-  if spec.optional and text.lower() == "none":
-    return None
+def parse(text: str, kind: type) -> Any:
+  """Returns what a text stands for; itself, to be refused, if for nothing."""
   try:
-    return spec.type(text)
+    return kind(text)
   except ValueError:
     return text
 
@@ -179,40 +157,10 @@ def parse_pairs(name: str, texts: Sequence[str]) -> dict[str, str]:
   for text in texts:
     key, _, value = (part.strip() for part in text.partition("="))
     if not (key and value) or key in pairs:
-      raise errors.FieldError(
-        name, "have items NAME=VALUE, no name twice", repr(text)
-      )
+      must = "have items NAME=VALUE, no name twice"
+      raise errors.FieldError(name, must, repr(text))
     pairs[key] = value
   return pairs
-
-
-def parse_numbers(
-  name: str, texts: Sequence[str], kind: type[int] | type[float]
-) -> tuple[Any, ...]:
-  """Returns the numbers of a field.
-
-  Args:
-    name: Name of the field.
-    texts: The numbers.
-    kind: What they are.
-
-  Raises:
-    errors.FieldError: If a text is no such number.
-  """
-  try:
-    return tuple(map(kind, texts))
-  except ValueError as error:
-    words = "integers" if kind is int else "numbers, inf for no noise,"
-    raise errors.FieldError(
-      name, f"be {words} with commas between", repr(",".join(texts))
-    ) from error
-
-
-def parse_split(texts: Sequence[str]) -> dict[str, float]:
-  """Returns shares by name of release, from items such as 'covariance=0.3'."""
-  pairs = parse_pairs("split", texts)
-  shares = parse_numbers("split", tuple(pairs.values()), float)
-  return dict(zip(pairs, shares, strict=True))
 
 
 def method_names(*, of_users: bool) -> list[str]:
@@ -220,7 +168,7 @@ def method_names(*, of_users: bool) -> list[str]:
   return [
     name
     for name, cls in registry.METHODS.items()
-    if not of_users or issubclass(cls, METHODS_OF_USERS)
+    if cls.protects_users or not of_users
   ]
 
 

@@ -27,7 +27,6 @@ class Sgd(gradient_steps.GradientMethod):
   """
 
   def plan_releases(self, size):
-    del size  # As many for every problem.
     return (self.plan_gradients(share=1.0),)
 
   def find_defaults(self, size, noise_multipliers):

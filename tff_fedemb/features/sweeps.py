@@ -5,7 +5,7 @@ What `sweep_features` does once its flags are read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
 import itertools
@@ -24,8 +24,7 @@ from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import settings as feature_settings
 
 with epy.lazy_imports():
-  import pandas as pd
-
+  from tff_fedemb.features import classifier
   from tff_fedemb.features import runs as feature_runs
   from tff_fedemb.plots import figures
   from tff_fedemb.plots import utility_plots
@@ -43,16 +42,15 @@ _OF_EACH_FIT = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SweepConfig(feature_settings.CommonConfig):
-  """What to fit, on what, and where to write.
+  """Settings of many fits.
 
   Attributes:
-    train: Features to fit on.
     test: Features to test on.
     tuning_share: Share of train that is held out and tested on instead of test,
       of its users where it has them. What is chosen by these accuracies is not
       private for the examples held out: leave them out of later fits, or say
       so.
-    methods: How to fit: names, each with :NAME=VALUE for its hyperparameters if
+    methods: Methods: names, each with :NAME=VALUE for its hyperparameters if
       they are not to be the defaults, where None depends on size and noise [all
       that can protect the unit].
     epsilons: Epsilons to stay within; inf: no noise.
@@ -65,7 +63,6 @@ class SweepConfig(feature_settings.CommonConfig):
     errors.FieldError: If a value is out of its range.
   """
 
-  train: str
   test: str | None = None
   tuning_share: float | None = config_lib.field(None, above=0, below=1)
   methods: tuple[str, ...] | None = None
@@ -76,54 +73,52 @@ class SweepConfig(feature_settings.CommonConfig):
 
   def __post_init__(self):
     super().__post_init__()
-    if (self.test is None) == (self.tuning_share is None):
-      raise errors.FieldError(
-        "test", "be given, or tuning_share, one of them", self.test or "none"
-      )
+    checks.check_one_of(test=self.test, tuning_share=self.tuning_share)
     if self.seeds and self.users:
       raise errors.FieldError(
         "seeds", "not be given with unit user", self.seeds
       )
-    given = {"methods": self.entries, "epsilons": self.parsed_epsilons}
+    if self.methods is None:
+      names = feature_settings.method_names(of_users=self.users is not None)
+      object.__setattr__(self, "methods", tuple(names))
+    given = {"methods": self.methods, "epsilons": self.parsed_epsilons}
     if self.seeds:
       given["seeds"] = self.parsed_seeds
     for name, values in given.items():
       if not values or len(set(values)) < len(values):
-        raise errors.FieldError(
-          name, "be given, each once", repr(",".join(map(str, values)))
-        )
-    figures.check_count("methods", len(self.entries))
-    for seed in self.parsed_seeds:
-      if seed is not None:
-        checks.check_integer("seeds", seed, minimum=0)
+        found = repr(",".join(map(str, values)))
+        raise errors.FieldError(name, "be given, each once", found)
+    figures.check_count("methods", len(self.methods))
 
   @property
-  def entries(self) -> tuple[str, ...]:
-    """Methods to fit, such as 'sgd' or 'sgd:steps=10:loss=sigmoid'."""
-    if self.methods is not None:
-      return self.methods
-    return tuple(feature_settings.method_names(of_users=self.users is not None))
+  def parsed_epsilons(self) -> list[float]:
+    """Epsilons, ascending."""
+    bounds = {"above": 0, "maximum": math.inf}
+    numbers = [feature_settings.parse(x, float) for x in self.epsilons]
+    return sorted(checks.check_number("epsilons", x, **bounds) for x in numbers)
 
   @property
-  def parsed_epsilons(self) -> tuple[float, ...]:
-    """Ascending."""
-    return tuple(
-      sorted(feature_settings.parse_numbers("epsilons", self.epsilons, float))
-    )
-
-  @property
-  def parsed_seeds(self) -> tuple[int | None, ...]:
-    """One for each fit of a method and epsilon; `None`: secret."""
+  def parsed_seeds(self) -> list[int] | list[None]:
+    """Seed of each fit of a method and epsilon; `None`: secret."""
     if not self.seeds:
-      return (None,) * self.num_fits
-    return feature_settings.parse_numbers("seeds", self.seeds, int)
+      return [None] * self.num_fits
+    numbers = [feature_settings.parse(x, int) for x in self.seeds]
+    return [checks.check_integer("seeds", x, minimum=0) for x in numbers]
+
+
+@dataclasses.dataclass
+class _Point:
+  """Accuracies of the fits of a method and epsilon, and the report of one."""
+
+  report: classifier.FitReport
+  accuracies: list[float] = dataclasses.field(default_factory=list)
 
 
 def execute(config: SweepConfig) -> list[utility_plots.Curve]:
   """Fits everything, and writes and prints the results.
 
   Args:
-    config: What to do.
+    config: Settings of the fits.
 
   Returns:
     Accuracies by epsilon, a curve for each method.
@@ -132,36 +127,34 @@ def execute(config: SweepConfig) -> list[utility_plots.Curve]:
     errors.FieldError: If it cannot be done; nothing is written then.
     errors.DataError: If a file cannot be used; neither then.
   """
-  inputs = {"train": [config.train]}
-  if config.test is not None:
-    inputs["test"] = [config.test]
   output_files.check(
     {"output_json": config.output_json, "output_png": config.output_png},
-    inputs=inputs,
+    inputs={
+      "train": [config.train],
+      "test": [config.test] if config.test else [],
+    },
     overwrite=config.overwrite,
   )
   methods = _create_methods(config)
-  problem = feature_runs.read_problem(
-    config, config.train, config.test or config.train
-  )
+  problem = feature_runs.read_problem(config, config.test or config.train)
   if config.tuning_share is not None:
     problem = feature_runs.hold_out(problem, config.tuning_share)
-  fits = _fit_all(config, methods, problem)
-  points = {
-    key: figures.Measurement(tuple(same.accuracy), key[1])
-    for key, same in fits.groupby(["method", "epsilon"], sort=False)
-  }
-  values = _to_json(config, problem, fits, points)
-  curves = [
-    utility_plots.Curve(
-      entry.replace(":", ":\n"),
-      tuple(points[entry, epsilon] for epsilon in config.parsed_epsilons),
-    )
+  points = _fit_all(config, methods, problem)
+  curves = {
+    entry: [
+      figures.Measurement(tuple(points[entry, epsilon].accuracies), epsilon)
+      for epsilon in config.parsed_epsilons
+    ]
     for entry in methods
+  }
+  drawn = [
+    utility_plots.Curve(entry.replace(":", ":\n"), tuple(curve))
+    for entry, curve in curves.items()
   ]
+  values = _to_json(config, problem, points, curves)
   draw = functools.partial(
     utility_plots.plot_measured_by_epsilon,
-    panels={"Accuracy against epsilon": curves},
+    panels={"Accuracy against epsilon": drawn},
     delta=config.delta,
     utility="test accuracy",
     caption=_describe(config, problem),
@@ -169,23 +162,17 @@ def execute(config: SweepConfig) -> list[utility_plots.Curve]:
     # The noise of users' fits is drawn anew each time.
     repetition="seed" if config.seeds else "fit",
   )
-  feature_runs.write(config, values, {"output_png": draw}, _to_table(points))
-  return curves
+  feature_runs.write(config, values, {"output_png": draw}, _to_table(curves))
+  return drawn
 
 
 def _create_methods(config: SweepConfig) -> dict[str, method_lib.Method]:
   """All methods by what was typed; mistakes are found before any fit."""
   names = feature_settings.method_names(of_users=config.users is not None)
   methods = {}
-  for entry in config.entries:
+  for entry in config.methods:
     name, *items = entry.split(":")
-    if name not in names:
-      raise errors.FieldError(
-        "methods",
-        f"be among {', '.join(names)}, each with :NAME=VALUE for its"
-        " hyperparameters",
-        repr(entry),
-      )
+    checks.check_choice("methods", name, names)
     methods[entry] = config.create_method(
       name, "methods", items, epsilons=config.parsed_epsilons
     )
@@ -196,49 +183,40 @@ def _fit_all(
   config: SweepConfig,
   methods: Mapping[str, method_lib.Method],
   problem: feature_runs.Problem,
-) -> pd.DataFrame:
-  """A row for each fit, of ascending epsilons: its accuracy and its report."""
+) -> dict[tuple[str, float], _Point]:
+  """Points by method and epsilon, of ascending epsilons."""
   order = itertools.product(
     config.parsed_epsilons, methods, config.parsed_seeds
   )
-  rows = []
+  points: dict[tuple[str, float], _Point] = {}
   for epsilon, entry, seed in progress_lib.create_bar(
     "Fitting", unit="fits", items=list(order)
   ):
     # The rest of a fit is not kept: it takes memory.
-    classifier, _, accuracy = feature_runs.fit(
+    fitted, _, accuracy = feature_runs.fit(
       config, problem, methods[entry], epsilon=epsilon, seed=seed
     )
-    rows.append((entry, epsilon, accuracy, classifier.report_))
-  columns = ["method", "epsilon", "accuracy", "report"]
-  return pd.DataFrame(rows, columns=columns)
+    point = points.setdefault((entry, epsilon), _Point(fitted.report_))
+    point.accuracies.append(accuracy)
+  return points
 
 
 def _to_json(
   config: SweepConfig,
   problem: feature_runs.Problem,
-  fits: pd.DataFrame,
-  points: Mapping[tuple[str, float], figures.Measurement],
+  points: Mapping[tuple[str, float], _Point],
+  curves: Mapping[str, Sequence[figures.Measurement]],
 ) -> dict[str, Any]:
   def join(name: str) -> list[str]:
-    texts = [text for report in fits.report for text in getattr(report, name)]
+    texts = [
+      x for point in points.values() for x in getattr(point.report, name)
+    ]
     return list(dict.fromkeys(texts))
 
-  def to_result(entry: str, epsilon: float) -> dict[str, Any]:
-    point = points[entry, epsilon]
-    of_point = fits[(fits.method == entry) & (fits.epsilon == epsilon)]
-    return {
-      "method": entry,
-      "target_epsilon": epsilon,
-      "mean": point.mean,
-      "stdev": point.stdev if len(point.values) > 1 else None,
-      "accuracies": point.values,
-      **{name: getattr(of_point.report.iloc[0], name) for name in _OF_EACH_FIT},
-    }
-
   counts = np.bincount(problem.test.labels)
+  first = next(iter(points.values())).report
   return {
-    "methods": config.entries,
+    "methods": config.methods,
     "epsilons": config.parsed_epsilons,
     "delta": config.delta,
     "tuning_share": config.tuning_share,
@@ -246,13 +224,23 @@ def _to_json(
     "num_fits": len(config.parsed_seeds),
     **problem.files,
     **problem.size,
-    "results": list(
-      itertools.starmap(
-        to_result, itertools.product(config.entries, config.parsed_epsilons)
-      )
-    ),
-    "unit": fits.report[0].unit,
-    "neighboring_relation": fits.report[0].neighboring_relation,
+    "results": [
+      {
+        "method": entry,
+        "target_epsilon": point.epsilon,
+        "mean": point.mean,
+        "stdev": point.stdev if len(point.values) > 1 else None,
+        "accuracies": point.values,
+        **{
+          name: getattr(points[entry, point.epsilon].report, name)
+          for name in _OF_EACH_FIT
+        },
+      }
+      for entry, curve in curves.items()
+      for point in curve
+    ],
+    "unit": first.unit,
+    "neighboring_relation": first.neighboring_relation,
     "assumptions": join("assumptions"),
     "not_covered": [*join("not_covered"), NOT_COVERED],
     # Always the class that most test examples have.
@@ -274,18 +262,18 @@ def _describe(config: SweepConfig, problem: feature_runs.Problem) -> str:
   )
 
 
-def _to_table(
-  points: Mapping[tuple[str, float], figures.Measurement],
-) -> str:
+def _to_table(curves: Mapping[str, Sequence[figures.Measurement]]) -> str:
   """A Markdown table: a row for each method, a column for each epsilon."""
-  table: dict[str, dict[str, str]] = {}
-  for (entry, epsilon), point in points.items():
-    name = "no noise" if epsilon == math.inf else f"epsilon {epsilon:g}"
-    deviation = f" ± {point.stdev:.4f}" if len(point.values) > 1 else ""
-    cells = table.setdefault(entry, {"method": entry})
-    cells[name] = f"{point.mean:.4f}{deviation}"
-  rows = [list(next(iter(table.values())))]
-  rows += [list(cells.values()) for cells in table.values()]
+  rows = [["method"]]
+  for point in next(iter(curves.values())):
+    is_noisy = point.epsilon < math.inf
+    rows[0].append(f"epsilon {point.epsilon:g}" if is_noisy else "no noise")
+  for entry, curve in curves.items():
+    cells = [entry]
+    for point in curve:
+      deviation = f" ± {point.stdev:.4f}" if len(point.values) > 1 else ""
+      cells.append(f"{point.mean:.4f}{deviation}")
+    rows.append(cells)
   widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
   rows.insert(1, ["-" * width for width in widths])
   return "\n".join(

@@ -5,13 +5,13 @@ What `evaluate` does once its flags are read.
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import pathlib
 
 from etils import epy
 import numpy as np
 
+from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import output_files
@@ -20,6 +20,8 @@ from tff_fedemb.run import task as task_lib
 from tff_fedemb.serving import image_sources
 
 with epy.lazy_imports():
+  import pandas as pd
+
   from tff_fedemb.data import photo_table
   from tff_fedemb.evaluation import gallery_thresholds
   from tff_fedemb.evaluation import groups
@@ -31,7 +33,7 @@ with epy.lazy_imports():
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluationConfig(image_sources.ImageConfig):
-  """What to evaluate, on what, and where to write.
+  """Settings of an evaluation.
 
   Attributes:
     saved_model: Directory of the SavedModel, such as release/saved_model
@@ -52,21 +54,11 @@ class EvaluationConfig(image_sources.ImageConfig):
 
   def __post_init__(self):
     super().__post_init__()
-    if bool(self.image_folder) == bool(self.task):
-      raise errors.FieldError(
-        "image_folder",
-        "be given, or a task, one of the two",
-        "both" if self.task else "neither",
-      )
-    if self.group_column is not None and self.table is None:
-      raise errors.FieldError(
-        "group_column", "be given with a table alone", repr(self.group_column)
-      )
-
-  @property
-  def table(self) -> str | None:
-    """The table of the task, if it has one."""
-    return getattr(self.task, "table", None)
+    checks.check_one_of(image_folder=self.image_folder, task=self.task)
+    table = getattr(self.task, "table", None)
+    if self.group_column is not None and table is None:
+      must = "be given with a table alone"
+      raise errors.FieldError("group_column", must, repr(self.group_column))
 
 
 def execute(
@@ -76,8 +68,8 @@ def execute(
   """Embeds the images, compares all pairs, and writes and prints the result.
 
   Args:
-    config: What to evaluate.
-    runtime: Where images are embedded.
+    config: Settings of the evaluation.
+    runtime: Runtime that embeds the images.
 
   Raises:
     errors.FieldError: If it cannot be done; nothing is written then.
@@ -148,27 +140,25 @@ def _read_groups(
   """
   if config.group_column is None:
     return {}, None
-  listing = photo_table.TableListing(pathlib.Path(str(config.table)))
-  of_names: dict[str, str] = {}
-  of_users: dict[str, set[str]] = {}
-  held_out = set(source.class_names.values())
-  for user, name, group in listing.read_groups(config.group_column):
-    if of_names.setdefault(name, group) != group:
-      raise errors.DataError(
-        f"{config.table} must have one {config.group_column} for each class,"
-        f" found {of_names[name]} and {group} for {name}."
-      )
-    if name not in held_out:
-      of_users.setdefault(user, set()).add(group)
-  of_classes = {
-    label: of_names[name]
-    for label, name in source.class_names.items()
-    if name in of_names
-  }
-  if len(of_users) != source.facts["num_training_users"]:
+  table = pathlib.Path(getattr(config.task, "table", ""))
+  listing = photo_table.TableListing(table)
+  rows = pd.DataFrame(
+    listing.read_groups(config.group_column), columns=["user", "name", "group"]
+  )
+  known = rows.groupby("name")["group"].unique()
+  for name, found in known[known.map(len) > 1].items():
+    raise errors.DataError(
+      f"{table} must have one {config.group_column} for each class,"
+      f" found {found[0]} and {found[1]} for {name}."
+    )
+  names = source.class_names
+  of_classes = {x: known[name][0] for x, name in names.items() if name in known}
+  of_users = rows[~rows["name"].isin(list(names.values()))]
+  num_users = of_users["user"].nunique()
+  if num_users != source.facts["num_training_users"]:
     return of_classes, None
-  counts = collections.Counter(x for has in of_users.values() for x in has)
-  return of_classes, {x: n / len(of_users) for x, n in counts.items()}
+  of_users = of_users.drop_duplicates(["user", "group"])
+  return of_classes, dict(of_users["group"].value_counts() / num_users)
 
 
 def _tell(

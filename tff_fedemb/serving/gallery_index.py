@@ -13,7 +13,6 @@ from collections.abc import Collection, Sequence
 import dataclasses
 import json
 import os
-import pathlib
 from typing import Any
 import zipfile
 
@@ -27,6 +26,7 @@ from tff_fedemb.serving import image_sources
 
 with epy.lazy_imports():
   import faiss
+  import pandas as pd
 
   from tff_fedemb.serving import saved_models
 
@@ -40,16 +40,16 @@ _MAX_REMOVED = 0.25
 _BLOCK_ROWS = 10_000
 # Recall is measured on so many queries, and nearest images of each.
 _NUM_QUERIES, _NUM_NEAREST = 200, 10
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Embedded:
-  """Images with unit-norm embeddings float64 `[n, dim]`, and their classes."""
+  """Images with unit-norm embeddings float64 `[n, dim]`, by their rows."""
 
   paths: list[str]
   embeddings: np.ndarray
-  labels: np.ndarray
+  rows: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,19 +57,17 @@ class New:
   """Images of a gallery's folder that are not in the index.
 
   Attributes:
-    source: The images.
-    paths: Path of each.
-    class_names: By label.
+    source: Images of the whole folder.
+    rows: Rows of those that are new.
   """
 
   source: image_sources.ImageSource
-  paths: tuple[pathlib.Path, ...]
-  class_names: tuple[str, ...]
+  rows: np.ndarray
 
-  @property
-  def names(self) -> set[str]:
-    """Classes that have an image."""
-    return {self.class_names[label] for label in self.source.labels}
+  def names(self, rows: np.ndarray) -> list[str]:
+    """Returns the classes of some images."""
+    labels = self.source.labels[rows].tolist()
+    return [self.source.class_names[label] for label in labels]
 
 
 @dataclasses.dataclass
@@ -79,39 +77,35 @@ class GalleryIndex:
   Attributes:
     model: Digest of the model that embeds its images; "" if it is in no file.
     kind: One of `KINDS`.
-    class_names: Names of the classes, by label; those without an image may be
-      there.
-    labels: Class of each image, int32 `[n]`.
-    paths: Where each image was when it was added.
-    is_there: Whether an image has not been removed, bool `[n]`.
-    vectors: What finds the nearest of the `n` unit embeddings.
+    images: Rows with `name`, the class of an image, and `path`, its file when
+      it was added; both are "" once it is removed.
+    vectors: Index of faiss, of a unit embedding for each row.
   """
 
   model: str
   kind: str
-  class_names: list[str] = dataclasses.field(default_factory=list)
-  labels: np.ndarray = dataclasses.field(
-    default_factory=lambda: np.zeros([0], np.int32)
-  )
-  paths: list[str] = dataclasses.field(default_factory=list)
-  is_there: np.ndarray = dataclasses.field(
-    default_factory=lambda: np.zeros([0], bool)
+  images: pd.DataFrame = dataclasses.field(
+    default_factory=lambda: pd.DataFrame([], columns=["name", "path"])
   )
   vectors: Any = None
 
   def __len__(self) -> int:
-    return int(np.sum(self.is_there))
+    return int(self.is_there.sum())
+
+  @property
+  def is_there(self) -> np.ndarray:
+    """Whether an image has not been removed, bool `[n]`."""
+    return (self.images["name"] != "").to_numpy(bool)
 
   @property
   def names(self) -> set[str]:
     """Classes that have an image."""
-    there = np.unique(self.labels[self.is_there])
-    return {self.class_names[label] for label in there}
+    return set(self.images["name"]) - {""}
 
   @property
   def largest_class(self) -> int:
-    """Images of the largest class."""
-    return int(np.bincount(self.labels[self.is_there]).max(initial=0))
+    """Number of images of the largest class."""
+    return int(self.images["name"][self.is_there].value_counts().max())
 
   def list_new(
     self, folder: str, model: saved_models.Model, *, on_bad_example: str
@@ -120,52 +114,37 @@ class GalleryIndex:
 
     Args:
       folder: With one sub-folder a class.
-      model: What embeds them.
+      model: Model that embeds them.
       on_bad_example: One of `bad_examples.POLICIES`.
 
     Raises:
       FieldError: If the folder has none.
     """
-    listed, source = image_sources.open_folder(
+    source = image_sources.open_folder(
       folder,
       model.image_shape,
       on_bad_example=on_bad_example,
       name="gallery",
       for_pairs=False,
     )
-    there = {self.paths[row] for row in np.flatnonzero(self.is_there)}
-    rows = [
-      row
-      for row, path in enumerate(listed.paths)
-      if not there or os.path.realpath(path) not in there
+    there = set(self.images["path"])
+    is_new = [
+      not there or os.path.realpath(path) not in there for path in source.paths
     ]
-    paths = tuple(listed.paths[row] for row in rows)
-    source = image_sources.open_files(
-      source.description,
-      paths,
-      source.labels[rows],
-      model.image_shape,
-      on_bad_example=on_bad_example,
-      notes=source.notes,
-    )
-    return New(source, paths, listed.class_names)
+    return New(source, np.flatnonzero(is_new))
 
   def add_new(self, model: saved_models.Model, new: New) -> int:
     """Embeds and adds images, and returns how many could be read."""
-    if not new.paths:
+    if not new.rows.size:
       return 0
-    found = embed(model, new.source, new.paths)
+    found = embed(model, new.source, new.rows)
     # A file's paths mean the same in every working directory.
     paths = [*map(os.path.realpath, found.paths)] if self.model else found.paths
-    names = [new.class_names[label] for label in found.labels]
-    self.add(found.embeddings, names, paths)
+    self.add(found.embeddings, new.names(found.rows), paths)
     return len(paths)
 
   def add(
-    self,
-    embeddings: np.ndarray,
-    names: Sequence[str],
-    paths: Sequence[str],
+    self, embeddings: np.ndarray, names: Sequence[str], paths: Sequence[str]
   ) -> None:
     """Adds images.
 
@@ -174,15 +153,10 @@ class GalleryIndex:
       names: Class of each, `[m]`.
       paths: Path of each, `[m]`.
     """
-    known = {name: label for label, name in enumerate(self.class_names)}
-    for name in names:
-      if name not in known:
-        known[name] = len(self.class_names)
-        self.class_names.append(name)
-    added = np.array([known[name] for name in names], np.int32)
-    self.labels = np.append(self.labels, added)
-    self.paths += paths
-    self.is_there = np.append(self.is_there, np.ones(len(paths), bool))
+    added = pd.DataFrame(
+      {"name": list(names), "path": list(paths)}, dtype=object
+    )
+    self.images = pd.concat([self.images, added], ignore_index=True)
     if self.vectors is None:
       self.vectors = _create(self.kind, embeddings.shape[1])
     _add(self.vectors, np.asarray(embeddings, np.float32))
@@ -201,30 +175,19 @@ class GalleryIndex:
     for name in names:
       if name not in present:
         raise errors.FieldError("remove", "be classes of the index", name)
-    gone = self.is_there & np.isin(
-      self.labels, [self.class_names.index(name) for name in names]
-    )
-    self.is_there &= ~gone
+    gone = self.images["name"].isin(list(names)).to_numpy()
     if gone.any():
       self._embeddings()[gone] = 0
-    for row in np.flatnonzero(gone):
-      self.paths[row] = self.class_names[self.labels[row]] = ""
-    num_removed = len(self.paths) - len(self)
-    most = 0 if self.kind == EXACT else _MAX_REMOVED * len(self.paths)
-    if num_removed > most:
-      self._rebuild()
-    return int(np.sum(gone))
-
-  def _rebuild(self) -> None:
-    """Leaves out what was removed."""
-    rows = np.flatnonzero(self.is_there)
-    vectors = _create(self.kind, self.vectors.d)
-    _add(vectors, self._embeddings()[rows])
-    kept, labels = np.unique(self.labels[rows], return_inverse=True)
-    self.class_names = [self.class_names[label] for label in kept]
-    self.vectors, self.labels = vectors, labels.astype(np.int32)
-    self.paths = [self.paths[row] for row in rows]
-    self.is_there = np.ones(len(rows), bool)
+      self.images.loc[gone] = ""
+    is_there, count = self.is_there, len(self.images)
+    most = 0 if self.kind == EXACT else _MAX_REMOVED * count
+    if count - len(self) > most:
+      # Leaves out what was removed.
+      vectors = _create(self.kind, self.vectors.d)
+      _add(vectors, self._embeddings()[is_there])
+      self.vectors = vectors
+      self.images = self.images[is_there].reset_index(drop=True)
+    return int(gone.sum())
 
   def _embeddings(self) -> np.ndarray:
     """All unit embeddings, removed ones too, where they are."""
@@ -241,7 +204,7 @@ class GalleryIndex:
 
     Args:
       queries: Unit embeddings `[q, dim]`.
-      count: How many for each, at most.
+      count: Largest number of images for each.
       exact: Whether to go by all images where there is a graph.
 
     Returns:
@@ -250,23 +213,20 @@ class GalleryIndex:
     """
     queries = np.asarray(queries, np.float32)
     count = min(count, len(self))
-    selector = None
-    if not self.is_there.all():
+    is_there, selector = self.is_there, None
+    if not is_there.all():
       # An array that faiss reads while it searches.
-      bits = np.packbits(self.is_there, bitorder="little")
-      selector = faiss.IDSelectorBitmap(
-        len(self.is_there), faiss.swig_ptr(bits)
-      )
+      bits = np.packbits(is_there, bitorder="little")
+      selector = faiss.IDSelectorBitmap(len(is_there), faiss.swig_ptr(bits))
     if self.kind == HNSW and not exact:
       options = faiss.SearchParametersHNSW(
         sel=selector, efSearch=max(_SEARCH, 2 * count)
       )
-      found = self.vectors.search(queries, count, params=options)
+      searched = self.vectors
     else:
-      flat = self.vectors if self.kind == EXACT else self.vectors.storage
       options = selector and faiss.SearchParameters(sel=selector)
-      found = flat.search(queries, count, params=options)
-    similarities, rows = found
+      searched = self.vectors if self.kind == EXACT else self.vectors.storage
+    similarities, rows = searched.search(queries, count, params=options)
     return np.where(rows < 0, -np.inf, similarities), rows
 
   def measure_recall(self, queries: np.ndarray) -> float | None:
@@ -283,33 +243,20 @@ class GalleryIndex:
     return float(np.mean((found[:, :, None] == nearest[:, None]).any(axis=1)))
 
   def write(self, path: str | os.PathLike[str]) -> None:
-    """Writes the index, whole or not at all, in place of an earlier one.
-
-    Raises:
-      FieldError: If it cannot be written.
-    """
+    """Writes the index, whole or not at all, in place of an earlier one."""
     about = {
       "version": _VERSION,
       "model": self.model,
       "kind": self.kind,
-      "class_names": self.class_names,
-      "paths": self.paths,
+      "images": self.images.to_dict("list"),
     }
-    try:
-      with (
-        whole_files.replacing(path) as partial,
-        zipfile.ZipFile(partial, "w") as archive,
-      ):
-        archive.writestr("about.json", json.dumps(about))
-        for name in ("labels", "is_there"):
-          with archive.open(f"{name}.npy", "w") as file:
-            np.save(file, getattr(self, name))
-        with archive.open("vectors", "w", force_zip64=True) as file:
-          faiss.write_index(self.vectors, faiss.PyCallbackIOWriter(file.write))
-    except OSError as error:
-      raise errors.FieldError(
-        "index", "be a file that can be written", f"{path}: {error.strerror}"
-      ) from error
+    with (
+      whole_files.replacing(path) as partial,
+      zipfile.ZipFile(partial, "w") as archive,
+    ):
+      archive.writestr("about.json", json.dumps(about))
+      with archive.open("vectors", "w", force_zip64=True) as file:
+        faiss.write_index(self.vectors, faiss.PyCallbackIOWriter(file.write))
 
 
 def read(path: str | os.PathLike[str], model: str) -> GalleryIndex:
@@ -322,66 +269,49 @@ def read(path: str | os.PathLike[str], model: str) -> GalleryIndex:
   Raises:
     FieldError: If it is no index, or another model's.
   """
-  path = pathlib.Path(path)
   must = "be a file that this program wrote"
-  try:
-    with zipfile.ZipFile(path) as archive:
-      about = json.loads(archive.read("about.json"))
-      if about["version"] != _VERSION:
-        raise errors.FieldError("index", f"{must}, of this version", path)
-      if about["model"] != model:
-        raise errors.FieldError(
-          "index", "be of the same model as saved_model", f"{path} of another"
-        )
-      arrays = []
-      for name in ("labels", "is_there"):
-        with archive.open(f"{name}.npy") as file:
-          arrays.append(np.load(file, allow_pickle=False))
-      with archive.open("vectors") as file:
-        vectors = faiss.read_index(faiss.PyCallbackIOReader(file.read))
-  except errors.FieldError:
-    raise
-  # A damaged file may look like anything, to faiss too.
-  except Exception as error:
+  with (
+    errors.as_field_error("index", must, path),
+    zipfile.ZipFile(path) as archive,
+  ):
+    about = json.loads(archive.read("about.json"))
+    if about["version"] != _VERSION:
+      raise ValueError("it is of another version")
+    with archive.open("vectors") as file:
+      vectors = faiss.read_index(faiss.PyCallbackIOReader(file.read))
+    images = pd.DataFrame(about["images"], dtype=object)
+    index = GalleryIndex(about["model"], about["kind"], images, vectors)
+  if index.model != model:
     raise errors.FieldError(
-      "index", must, f"{path}: {errors.first_line(error)}"
-    ) from error
-  labels, is_there = arrays
-  return GalleryIndex(
-    *(model, about["kind"], about["class_names"], labels),
-    *(about["paths"], is_there, vectors),
-  )
+      "index", "be of the same model as saved_model", f"{path} of another"
+    )
+  return index
 
 
 def embed(
-  model: saved_models.Model,
-  source: image_sources.ImageSource,
-  paths: tuple[pathlib.Path, ...],
+  model: saved_models.Model, source: image_sources.ImageSource, rows: np.ndarray
 ) -> Embedded:
-  """Embeds the images of a source, those that can be read.
+  """Embeds images of a source, those that can be read.
 
   Args:
     model: The model.
-    source: The images.
-    paths: Path of each.
+    source: The images, which are files.
+    rows: Rows of the images.
 
   Raises:
     DataError: If none can be read, or one that is not to be skipped.
   """
-  embeddings, rows = image_sources.embed_rows(
-    model.embed, source, np.arange(len(paths))
-  )
-  if not rows.size:
+  embeddings, read = image_sources.embed_rows(model.embed, source, rows)
+  if not read.size:
     raise errors.DataError(
       f"{source.description} must have one that can be read, found none of"
-      f" {len(paths):,}."
+      f" {len(rows):,}."
     )
   embeddings = embeddings.astype(np.float64)
   norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
   embeddings /= np.where(norms > 0, norms, 1.0)
-  return Embedded(
-    [os.fspath(paths[row]) for row in rows], embeddings, source.labels[rows]
-  )
+  paths = [os.fspath(source.paths[row]) for row in read]
+  return Embedded(paths, embeddings, read)
 
 
 def _create(kind: str, dim: int) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import dataclasses
 import functools
 import itertools
-import os
+import pathlib
 from typing import Any
 
 from etils import epy
@@ -40,23 +40,24 @@ class ImageSource:
   """Labelled images, not yet read.
 
   Attributes:
-    description: What they are, in a few words.
+    description: The images in a few words.
     labels: int64 `[n]`, each one of `class_labels`.
     read: Maps ascending rows to batches of them.
-    users: Whose an image is, str `[n]`, or `None` if that is not known.
-    largest_value: That a pixel may have.
-    skipped: What `read` left out, a name each; it grows.
-    notes: What the user should know beside that.
-    class_labels: Labels of all classes, ascending, int64 `[c]`: also of those
-      without an image here, if the source knows them; `None` for those that
-      have one.
-    class_names: What the user calls a class, by label; others by their label.
-    facts: What a report says of where the images are from.
+    paths: Files of the images; none if they are in no files of their own.
+    users: Users whose images they are, str `[n]`; `None` if not known.
+    largest_value: Largest value that a pixel may have.
+    skipped: Names of the images that `read` left out so far.
+    notes: Other lines for the user.
+    class_labels: Labels of all classes, ascending, int64 `[c]`; by default of
+      those with an image here.
+    class_names: Names of classes by label; others are called by their label.
+    facts: Values for a report on where the images are from.
   """
 
   description: str
   labels: np.ndarray
   read: Callable[[np.ndarray], Batches]
+  paths: Sequence[pathlib.Path] = ()
   users: np.ndarray | None = None
   largest_value: int = 255
   skipped: list[str] = dataclasses.field(default_factory=list)
@@ -82,12 +83,8 @@ class ImageSource:
 
   @property
   def warnings(self) -> tuple[str, ...]:
-    """What the user should know, and what went by unread up to now."""
-    return self.notes + _count_files(
-      self.skipped,
-      "file could not be read and was skipped",
-      "files could not be read and were skipped",
-    )
+    """Notes for the user, and the images left unread so far."""
+    return self.notes + _count_files("skipped", "unreadable", self.skipped)
 
 
 def _split(rows: np.ndarray, image_shape: ImageShape) -> Iterator[np.ndarray]:
@@ -96,22 +93,23 @@ def _split(rows: np.ndarray, image_shape: ImageShape) -> Iterator[np.ndarray]:
   return (rows[start : start + size] for start in range(0, len(rows), size))
 
 
-def _count_files(names: list[str], one: str, many: str) -> tuple[str, ...]:
-  what = one if len(names) == 1 else many
-  return bad_examples.warn_of(f"{len(names):,} {what}", names)
+def _count_files(
+  verb: str, kind: str, names: Sequence[object]
+) -> tuple[str, ...]:
+  files = "file" if len(names) == 1 else "files"
+  return bad_examples.warn_of(f"{verb} {len(names):,} {kind} {files}", names)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageConfig(config_lib.Config):
-  """Which images to embed, of a folder or a task.
+  """Images to embed, of a folder or a task.
 
   Attributes:
     image_folder: Folder with one sub-folder a class, of PNG, JPEG, BMP, GIF,
       PGM or WebP images, instead of a task.
     task: Task whose images to embed.
-    image_size: Side of a folder's images in pixels [the model's].
-    on_bad_example: What to do about images that cannot be used; skip leaves
-      them out and counts them.
+    on_bad_example: Treatment of images that cannot be used; skip leaves them
+      out and counts them.
     max_images: Maximum number of images, drawn at random; 0 for all.
     overwrite: Whether to replace files that exist.
   """
@@ -120,7 +118,6 @@ class ImageConfig(config_lib.Config):
   task: task_lib.TaskSource | None = config_lib.part(
     None, registry=task_lib.SOURCES
   )
-  image_size: int | None = config_lib.field(None, minimum=1)
   on_bad_example: str = config_lib.field("fail", choices=bad_examples.POLICIES)
   max_images: int = config_lib.field(0, minimum=0)
   overwrite: bool = False
@@ -130,17 +127,16 @@ class ImageConfig(config_lib.Config):
 
     Args:
       split: Split of the task, "train" or one of `task.EVALUATION_SPLITS`.
-      model_shape: Shape of the model's images; `None` for no model.
+      model_shape: Shape of the model's images; `None` for those of the task.
 
     Raises:
       DataError: If they are damaged.
       FieldError: If there are none, or the model takes others.
     """
     if self.image_folder:
-      # Grey images are taken as colours where nothing says what they are.
-      side = self.image_size or 0
-      shape, policy = model_shape or (side, side, 3), self.on_bad_example
-      return open_folder(self.image_folder, shape, on_bad_example=policy)[1]
+      return open_folder(
+        self.image_folder, model_shape, on_bad_example=self.on_bad_example
+      )
     task = _create_task(self.task, model_shape)
     source = _open_train(task) if split == "train" else open_split(task, split)
     left_out = task.bad_examples.lines
@@ -163,29 +159,24 @@ def _create_task(
   source: task_lib.TaskSource, model_shape: ImageShape | None
 ) -> task_lib.Task:
   """Creates a task whose images are those that a model takes."""
-  if model_shape is None:
-    task = source.create()
-    if not task.has_images:
-      raise errors.FieldError(
-        "task", "be one of images", f"{task.name}, whose examples are others"
-      )
-    return task
   known = {spec.name for spec in config_lib.specs(type(source))}
   changes: dict[str, Any] = {}
-  if "color_mode" in known:
+  if model_shape is not None and "color_mode" in known:
     # Photos come in the colours that the model takes.
     changes["color_mode"] = "grayscale" if model_shape[2] == 1 else "rgb"
   task = dataclasses.replace(source, **changes).create()
+  if model_shape is None:
+    if not task.has_images:
+      raise errors.FieldError("task", "be one of images", task.name)
+    return task
   if task.decode_images is not None and "image_size" in known:
     # Photos are decoded to the size that the model takes.
     changes["image_size"] = model_shape[0]
     task = dataclasses.replace(source, **changes).create()
   if task.image_shape != model_shape:
-    raise errors.FieldError(
-      "saved_model",
-      f"take images of {list(task.image_shape)}, the size of task {task.name}",
-      list(model_shape),
-    )
+    wanted = f"{list(task.image_shape)}, the size of task {task.name}"
+    must = f"take images of {wanted}"
+    raise errors.FieldError("saved_model", must, list(model_shape))
   return task
 
 
@@ -201,9 +192,9 @@ def embed_rows(
 
   Args:
     embed: Maps a batch of images to embeddings `[b, dim]`.
-    source: Whose images.
-    rows: Which ones, int64 `[m]`, ascending.
-    flag: What the user chose the embedding by.
+    source: Source of the images.
+    rows: Rows to embed, int64 `[m]`, ascending.
+    flag: Flag by which the user chose the embedding.
     map_fn: As `map`, what applies `embed` to batches of images.
 
   Returns:
@@ -226,9 +217,8 @@ def embed_rows(
   ) as progress:
     for batch in map_fn(embed, read_images()):
       if not np.isfinite(batch).all():
-        raise errors.FieldError(
-          flag, "give embeddings that are finite", "others"
-        )
+        must = "give embeddings that are finite"
+        raise errors.FieldError(flag, must, "others")
       if not num_embedded:
         # The array has its final size: joining batches may exceed the memory.
         embeddings = np.empty([len(rows), batch.shape[1]], batch.dtype)
@@ -263,8 +253,8 @@ def evaluate(
   try:
     result = verification.evaluate_pairs(embeddings, labels, **options)
   except errors.FieldError as error:
-    what = source.description
-    raise errors.DataError(f"{what} give no result: {error}") from error
+    said = f"{source.description} give no result: {error}"
+    raise errors.DataError(said) from error
   return result, embeddings, labels
 
 
@@ -279,7 +269,7 @@ def read_files(
   """Reads images one at a time; yields rows and images of a batch.
 
   Args:
-    rows: Which ones.
+    rows: Rows to read.
     read_image: Maps a row to its image; an `ImageFolderError` tells that it
       cannot be read.
     image_shape: Shape of the images.
@@ -297,33 +287,22 @@ def read_files(
         kept.append(row)
       except image_folder_lib.ImageFolderError as error:
         if on_bad_example == "fail":
-          raise errors.DataError(
-            f"{error} on_bad_example=skip leaves such images out."
-          ) from error
+          said = f"{error} on_bad_example=skip leaves such images out."
+          raise errors.DataError(said) from error
         skipped.append(error.path)
     if images:
       yield np.array(kept), np.stack(images)
 
 
-def open_files(
-  description: str,
-  paths: Sequence[str | os.PathLike[str]],
+def _open_files(
+  folder: str,
+  paths: Sequence[pathlib.Path],
   labels: np.ndarray,
   image_shape: ImageShape,
-  *,
   on_bad_example: str,
-  **facts: Any,
+  **others: Any,
 ) -> ImageSource:
-  """Opens image files.
-
-  Args:
-    description: What they are.
-    paths: The files.
-    labels: Their classes, int64 `[n]`.
-    image_shape: What they are to be made.
-    on_bad_example: One of `bad_examples.POLICIES`.
-    **facts: Facts of the source, beside those.
-  """
+  """Opens files of a folder; others are fields of the source."""
   skipped: list[str] = []
   read = functools.partial(
     read_files,
@@ -332,7 +311,25 @@ def open_files(
     skipped=skipped,
     on_bad_example=on_bad_example,
   )
-  return ImageSource(description, labels, read, skipped=skipped, **facts)
+  return ImageSource(
+    f"images in {folder}", labels, read, paths=paths, skipped=skipped, **others
+  )
+
+
+def open_unlabelled(
+  folder: str, image_shape: ImageShape, *, on_bad_example: str, name: str
+) -> ImageSource:
+  """Opens all images in a folder and below it, each labelled with its row.
+
+  Args:
+    folder: The folder.
+    image_shape: Shape of the images that they are made.
+    on_bad_example: One of `bad_examples.POLICIES`.
+    name: Name of the folder in an error.
+  """
+  paths = image_folder_lib.list_all_images(folder, name=name)
+  rows = np.arange(len(paths))
+  return _open_files(folder, paths, rows, image_shape, on_bad_example)
 
 
 def open_folder(
@@ -342,26 +339,22 @@ def open_folder(
   on_bad_example: str,
   name: str = "image_folder",
   for_pairs: bool = True,
-) -> tuple[image_folder_lib.ImageFolder, ImageSource]:
-  """Opens a folder with one sub-folder a class, and says what is in it.
+) -> ImageSource:
+  """Opens a folder with one sub-folder a class.
 
   Args:
     folder: The folder.
-    image_shape, on_bad_example: As of `open_files`.
+    image_shape, on_bad_example: As of `open_unlabelled`.
     name, for_pairs: As of `image_folder.list_images`.
   """
   listed = image_folder_lib.list_images(folder, name=name, for_pairs=for_pairs)
-  return listed, open_files(
-    f"images in {folder}",
+  return _open_files(
+    folder,
     listed.paths,
     listed.labels,
     image_shape,
-    on_bad_example=on_bad_example,
-    notes=_count_files(
-      list(map(os.fspath, listed.ignored)),
-      "file in the folder is no image by its name",
-      "files in the folder are no images by their name",
-    ),
+    on_bad_example,
+    notes=_count_files("ignored", "non-image", listed.ignored),
     class_labels=np.arange(len(listed.class_names)),
     class_names=dict(enumerate(listed.class_names)),
     facts={"image_folder": folder, "num_ignored": len(listed.ignored)},
@@ -387,17 +380,16 @@ def open_split(task: task_lib.Task, split: str) -> ImageSource:
 
 def _open_train(task: task_lib.Task) -> ImageSource:
   """Walks through the training images of a task, user by user."""
-  population = task.train_users
-  user_ids = np.array([population.user_id(i) for i in range(len(population))])
-  slots_of_users, labels = [np.zeros([0], np.int64)], [np.zeros([0], np.int64)]
+  everyone = np.arange(len(task.train_users))
+  user_ids = np.array([task.train_users.user_id(i) for i in everyone.tolist()])
+  walked = [(np.zeros([0], np.int64), np.zeros([0], np.int64))]
   with progress_lib.create_bar(
     "Listing images", unit="users", total=len(user_ids)
   ) as progress:
-    for slot, _, label in _walk(task, user_ids, np.arange(len(user_ids))):
-      labels.append(label)
-      slots_of_users.append(np.full(len(label), slot))
+    for slot, _, label in _walk(task, user_ids, everyone):
+      walked.append((np.full(len(label), slot), label))
       progress.update(int(slot) + 1 - progress.n)
-  slots = np.concatenate(slots_of_users)
+  slots, labels = map(np.concatenate, zip(*walked, strict=True))
   users = user_ids[slots]
 
   def decode(images, rows):
@@ -421,9 +413,8 @@ def _open_train(task: task_lib.Task) -> ImageSource:
     for some in _split(rows, task.image_shape):
       yield some, decode(list(itertools.islice(images, len(some))), some)
 
-  return ImageSource(
-    f"training images of task {task.name}", np.concatenate(labels), read, users
-  )
+  description = f"training images of task {task.name}"
+  return ImageSource(description, labels, read, users=users)
 
 
 def _walk(

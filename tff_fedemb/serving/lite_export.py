@@ -7,8 +7,9 @@ size, and the time for one image on one core.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
+import functools
 import os
 import pathlib
 from typing import Any
@@ -17,6 +18,7 @@ from etils import epy
 import numpy as np
 import tqdm
 
+from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import output_files
@@ -25,29 +27,30 @@ from tff_fedemb.program import model_card
 from tff_fedemb.program import onnx_files
 from tff_fedemb.program import run_directory
 from tff_fedemb.program import tflite
+from tff_fedemb.run import experiment as experiment_lib
+from tff_fedemb.run import spec as spec_lib
 from tff_fedemb.run import task as task_lib
 from tff_fedemb.serving import image_sources
-from tff_fedemb.serving import training_file
 
 with epy.lazy_imports():
-  from tff_fedemb.data import image_folder
   from tff_fedemb.evaluation import verification
   from tff_fedemb.serving import saved_models
 
 # Below the directory of a run.
 FOLDER = "tflite"
+# The format of a run's clients.
+TRAINING = "training"
 
 _NUM_CALIBRATION_IMAGES = 200
 # An interpreter takes one image at a time.
 _MAX_IMAGES = 2000
-_MADE_UP = "images made up of clouds, of nobody"
 _say = tqdm.tqdm.write
 _Embedder = tflite.Embedder | onnx_files.Embedder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportConfig(image_sources.ImageConfig):
-  """What to convert to what, and on what to measure the difference.
+  """A conversion, and images on which to measure the difference.
 
   Attributes:
     saved_model: Directory of the SavedModel, such as release/saved_model
@@ -71,8 +74,7 @@ class ExportConfig(image_sources.ImageConfig):
   saved_model: str | None = None
   run_dir: str | None = None
   formats: tuple[str, ...] = config_lib.field(
-    tflite.FORMATS,
-    choices=(*tflite.FORMATS, onnx_files.FORMAT, training_file.FORMAT),
+    tflite.FORMATS, choices=(*tflite.FORMATS, onnx_files.FORMAT, TRAINING)
   )
   calibration_folder: str | None = None
   split: str = config_lib.field("test", choices=task_lib.EVALUATION_SPLITS)
@@ -80,16 +82,11 @@ class ExportConfig(image_sources.ImageConfig):
 
   def __post_init__(self):
     super().__post_init__()
-    if (self.saved_model is None) == (self.run_dir is None):
-      raise errors.FieldError(
-        "saved_model", "be given, or run_dir, and not both", self.saved_model
-      )
-    if training_file.FORMAT in self.formats and self.run_dir is None:
+    checks.check_one_of(saved_model=self.saved_model, run_dir=self.run_dir)
+    if TRAINING in self.formats and self.run_dir is None:
       raise errors.FieldError("run_dir", "be given for formats=training", None)
     if self.image_folder and self.task:
-      raise errors.FieldError(
-        "image_folder", "be given, or a task, not both", "both"
-      )
+      raise errors.FieldError("task", "not be given with image_folder", "both")
     if not self.formats:
       raise errors.FieldError("formats", "be one or more", "none")
     for other in (self.image_folder, getattr(self.task, "data_dir", None)):
@@ -103,10 +100,17 @@ class ExportConfig(image_sources.ImageConfig):
             self.calibration_folder,
           )
 
+  @property
+  def model_path(self) -> str:
+    """Directory of the SavedModel."""
+    if self.saved_model:
+      return self.saved_model
+    return os.path.join(self.run_dir, run_directory.SAVED_MODEL)
+
 
 @dataclasses.dataclass(frozen=True)
 class _Measured:
-  """What a model does: of its recall nothing if there were no images."""
+  """Recall of a model, if there were images, and its time for an image."""
 
   result: verification.VerificationResult | None
   galleries: Mapping[str, Any] | None
@@ -132,10 +136,8 @@ def export(
     errors.FieldError: If it cannot be done.
     errors.DataError: If an image cannot be used.
   """
-  output_dir = os.fspath(output_dir)
-  config = ExportConfig(
-    run_dir=os.fspath(run_dir), output_dir=output_dir, **options
-  )
+  run_dir, output_dir = os.fspath(run_dir), os.fspath(output_dir)
+  config = ExportConfig(run_dir=run_dir, output_dir=output_dir, **options)
   execute(config, task)
 
 
@@ -143,53 +145,50 @@ def execute(config: ExportConfig, task: task_lib.Task | None = None) -> None:
   """Converts, measures, writes and tells.
 
   Args:
-    config: What to convert to what.
+    config: Settings of the conversion.
     task: As of `export`.
 
   Raises:
     errors.FieldError: If it cannot be done.
     errors.DataError: If an image cannot be used.
   """
-  if training_file.FORMAT in config.formats:
-    _say(
-      training_file.write(
-        config.run_dir, config.output_dir, task=task, overwrite=config.overwrite
-      )
-    )
-    others = [name for name in config.formats if name != training_file.FORMAT]
-    if not others:
+  formats = list(config.formats)
+  if TRAINING in formats:
+    formats.remove(TRAINING)
+    _export_training(config, task)
+    if not formats:
       return
-    config = dataclasses.replace(config, formats=tuple(others))
-  path = config.saved_model or os.path.join(
-    config.run_dir, run_directory.SAVED_MODEL
-  )
-  if pathlib.Path(path).suffix in saved_models.CONVERTED:
-    raise errors.FieldError(
-      "saved_model", "be the directory of a SavedModel", path
-    )
-  if onnx_files.FORMAT in config.formats:
+  if pathlib.Path(config.model_path).suffix in saved_models.CONVERTED:
+    must = "be the directory of a SavedModel"
+    raise errors.FieldError("saved_model", must, config.model_path)
+  if onnx_files.FORMAT in formats:
     onnx_files.import_module("tf2onnx", "formats")
-  model = saved_models.load(path)
-  source = None
+  model, source = saved_models.load(config.model_path), None
   if config.image_folder or config.task:
     source = config.open(config.split, model.image_shape)
-  paths = _prepare(config.output_dir, config.formats, config.overwrite)
-  calibration = _make_up(model.image_shape)
-  if config.calibration_folder is not None:
-    calibration = _read_calibration(config, model.image_shape)
-  _Exporter(path, model, source, config.max_images).export(paths, *calibration)
+  _Exporter(config, model, source).export(_prepare(config, formats))
   for warning in source.warnings if source else ():
     _say(f"warning: {warning}")
+
+
+def _export_training(config: ExportConfig, task: task_lib.Task | None) -> None:
+  """Writes what trains on phones; nothing that was trained is in it."""
+  spec = spec_lib.read(config.run_dir)
+  experiment = experiment_lib.resolve(spec, task or spec.task.create())
+  file = experiment.create_client_file()
+  path = _prepare(config, [TRAINING])[TRAINING]
+  _write(path, file.content, output_files.json_writer(file.describe()))
+  _say(
+    f"{path}: {len(file.content) / 1e3:.0f} kB; a client's training of"
+    f" {file.backbone.name}, clipped to {file.clip_norm:g}."
+  )
 
 
 def check_task(task: task_lib.Task) -> None:
   """Raises FieldError of a task whose models are not converted."""
   if not task.has_images:
-    raise errors.FieldError(
-      "export",
-      f"not be given for task {task.name}, whose examples are no images",
-      "tflite",
-    )
+    must = f"not be given for task {task.name}, whose examples are no images"
+    raise errors.FieldError("export", must, "tflite")
 
 
 def export_run(run_dir: str, task: task_lib.Task) -> None:
@@ -198,53 +197,47 @@ def export_run(run_dir: str, task: task_lib.Task) -> None:
   Files that are all there already are left as they are.
   """
   folder = os.path.join(run_dir, FOLDER)
-  paths = _prepare(folder, tflite.FORMATS, True)
+  config = ExportConfig(run_dir=run_dir, output_dir=folder, overwrite=True)
+  paths = _prepare(config, config.formats)
   if all(path.exists() for path in paths.values()):
     _say(f"The files for phones are in {folder} already; left as they are.")
     return
-  path = os.path.join(run_dir, run_directory.SAVED_MODEL)
-  model = saved_models.load(path)
-  _Exporter(
-    path,
-    model,
-    image_sources.open_split(task, "test"),
-    on_training_users=task.evaluation_on_training_users,
-  ).export(paths, *_make_up(model.image_shape))
+  model = saved_models.load(config.model_path)
+  source = image_sources.open_split(task, "test")
+  is_of_users = task.evaluation_on_training_users
+  _Exporter(config, model, source, is_of_users).export(paths)
 
 
 def _prepare(
-  output_dir: str, formats: tuple[str, ...], overwrite: bool
+  config: ExportConfig, formats: Sequence[str]
 ) -> dict[str, pathlib.Path]:
   """Paths of the files by format, once it is known that they can be written."""
-  with output_files.directory(output_dir) as folder:
-    paths = {name: folder / f"model_{name}{tflite.SUFFIX}" for name in formats}
-    if onnx_files.FORMAT in formats:
-      paths[onnx_files.FORMAT] = folder / f"model{onnx_files.SUFFIX}"
+  names = {name: f"model_{name}{tflite.SUFFIX}" for name in tflite.FORMATS}
+  names[onnx_files.FORMAT] = f"model{onnx_files.SUFFIX}"
+  names[TRAINING] = f"{TRAINING}{tflite.SUFFIX}"
+  with output_files.directory(config.output_dir) as folder:
+    paths = {name: folder / names[name] for name in formats}
   for path in paths.values():
     for file in (path, saved_models.card_path(path)):
-      output_files.check({"output_dir": os.fspath(file)}, overwrite=overwrite)
+      output_files.check(
+        {"output_dir": os.fspath(file)}, overwrite=config.overwrite
+      )
   return paths
 
 
-def _make_up(
-  image_shape: image_sources.ImageShape,
-) -> tuple[np.ndarray, str]:
-  """Images to calibrate with, and what they are."""
-  return tflite.make_up_images(image_shape, _NUM_CALIBRATION_IMAGES), _MADE_UP
-
-
-def _read_calibration(
+def _calibrate(
   config: ExportConfig, image_shape: image_sources.ImageShape
 ) -> tuple[np.ndarray, str]:
-  """The same, from a folder."""
-  folder = str(config.calibration_folder)
-  paths = image_folder.list_all_images(folder, name="calibration_folder")
-  source = image_sources.open_files(
-    f"images in {folder}",
-    paths,
-    np.zeros(len(paths), np.int64),
+  """Images to calibrate with, and what they are."""
+  folder = config.calibration_folder
+  if folder is None:
+    images = tflite.make_up_images(image_shape, _NUM_CALIBRATION_IMAGES)
+    return images, "images made up of clouds, of nobody"
+  source = image_sources.open_unlabelled(
+    folder,
     image_shape,
     on_bad_example=config.on_bad_example,
+    name="calibration_folder",
   )
   rows = source.draw_rows(_NUM_CALIBRATION_IMAGES)
   batches = [images for _, images in source.read(rows)]
@@ -254,39 +247,44 @@ def _read_calibration(
 
 
 def _name_folder(folder: str) -> str:
-  """What images of a folder are; no more than its own name is told."""
+  """Describes images by the name of their folder, without its path."""
   return f"images in {os.path.basename(os.path.abspath(folder))}"
 
 
+@dataclasses.dataclass(frozen=True)
 class _Exporter:
-  """Converts a model, and measures the difference on some images."""
+  """Converts a model, and measures the difference on some images.
 
-  def __init__(
-    self,
-    saved_model: str,
-    model: saved_models.Model,
-    source: image_sources.ImageSource | None,
-    max_images: int = _MAX_IMAGES,
-    *,
-    on_training_users: bool | None = None,
-  ):
-    self._saved_model, self._model, self._source = saved_model, model, source
-    self._on_training_users = on_training_users
-    self._images = ""
-    if source is not None:
-      self._rows = source.draw_rows(max_images)
-      folder = source.facts.get("image_folder")
-      self._images = _name_folder(folder) if folder else source.description
+  Attributes:
+    config: Settings of the conversion.
+    model: The model.
+    source: Images to measure on; `None` measures no recall.
+    on_training_users: Whether the images may be of users who trained.
+  """
 
-  def export(
-    self,
-    paths: Mapping[str, pathlib.Path],
-    calibration: np.ndarray,
-    origin: str,
-  ) -> None:
+  config: ExportConfig
+  model: saved_models.Model
+  source: image_sources.ImageSource | None
+  on_training_users: bool | None = None
+
+  @functools.cached_property
+  def rows(self) -> np.ndarray:
+    """Rows of the images that are measured on."""
+    return self.source.draw_rows(self.config.max_images)
+
+  @property
+  def images(self) -> str:
+    """The images in words."""
+    folder = self.source.facts.get("image_folder")
+    return _name_folder(folder) if folder else self.source.description
+
+  def export(self, paths: Mapping[str, pathlib.Path]) -> None:
     """Writes a file of each format, and tells what it costs."""
-    original = self._measure(self._model.embed)
-    _say(f"SavedModel: {_tell(original, None, _size(self._saved_model))}.")
+    calibration, origin = _calibrate(self.config, self.model.image_shape)
+    original = self._measure(self.model.embed)
+    files = pathlib.Path(self.config.model_path).rglob("*")
+    size = sum(file.stat().st_size for file in files if file.is_file())
+    _say(f"SavedModel: {_tell(original, None, size)}.")
     for number_format, path in paths.items():
       _say(f"Converting to {number_format} ...")
       content, embedder = self._convert(number_format, calibration)
@@ -296,30 +294,25 @@ class _Exporter:
       if number_format == "int8":
         calibrated = f"{len(calibration)} {origin}"
         said += f"; calibrated on {calibrated}"
+      is_onnx = number_format == onnx_files.FORMAT
+      kind = "ONNX, float32" if is_onnx else f"TensorFlow Lite, {number_format}"
       conversion = {
-        "format": (
-          "ONNX, float32"
-          if number_format == onnx_files.FORMAT
-          else f"TensorFlow Lite, {number_format}"
-        ),
+        "format": kind,
         "calibration": calibrated,
         "recall": self._compare(measured, original),
         "milliseconds_per_image_on_one_core": round(measured.milliseconds, 4),
         "milliseconds_of_saved_model": round(original.milliseconds, 4),
       }
-      card = dataclasses.replace(
-        self._create_card(embedder, measured), conversion=conversion
-      )
-      if number_format == onnx_files.FORMAT:
+      card = self._create_card(embedder, measured)
+      card = dataclasses.replace(card, conversion=conversion)
+      if is_onnx:
         content = onnx_files.add_card(content, card)
       # A file cannot have its own digest in it.
-      conversion |= {
-        "size_bytes": len(content),
-        "sha256": tflite.digest(content),
-      }
-      _write(path, content, dataclasses.replace(card, conversion=conversion))
+      conversion["size_bytes"] = len(content)
+      conversion["sha256"] = tflite.digest(content)
+      _write(path, content, functools.partial(model_card.write, card))
       _say(f"{path}: {said}.")
-    if self._source is None:
+    if self.source is None:
       _say(
         "The difference in recall was not measured: give images of known"
         " classes by image_folder or task."
@@ -331,40 +324,40 @@ class _Exporter:
     """Converts, and refuses an ONNX file that gives other embeddings."""
     if number_format != onnx_files.FORMAT:
       content = tflite.convert(
-        self._saved_model, number_format, calibration=calibration
+        self.config.model_path, number_format, calibration=calibration
       )
       return content, tflite.Embedder(content)
-    content = onnx_files.convert(self._saved_model)
+    content = onnx_files.convert(self.config.model_path)
     embedder = onnx_files.Embedder(content)
-    images = tflite.make_up_images(self._model.image_shape, 64)
-    if self._source is not None:
-      _, images = next(self._source.read(self._rows))
-    embedder.check(images, self._model.embed(images))
+    images = tflite.make_up_images(self.model.image_shape, 64)
+    if self.source is not None:
+      _, images = next(self.source.read(self.rows))
+    embedder.check(images, self.model.embed(images))
     return content, embedder
 
   def _measure(self, embed: Callable[[np.ndarray], np.ndarray]) -> _Measured:
     result = galleries = None
-    if self._source is not None:
+    if self.source is not None:
       result, embeddings, labels = image_sources.evaluate(
         embed,
-        self._source,
-        self._rows,
+        self.source,
+        self.rows,
         flag="formats",
         false_accept_rates=model_card.FALSE_ACCEPT_RATES,
       )
       galleries = gallery_thresholds.measure(embeddings, labels)
-    milliseconds = tflite.time_one_image(embed, self._model.image_shape)
+    milliseconds = tflite.time_one_image(embed, self.model.image_shape)
     return _Measured(result, galleries, milliseconds)
 
   def _compare(
     self, measured: _Measured, original: _Measured
   ) -> dict[str, Any] | None:
     """Recall beside the SavedModel's, JSON values by name."""
-    if measured.result is None or original.result is None:
+    if measured.result is None:
       return None
     before = original.result.recall_at_far
     return {
-      "source": self._images,
+      "source": self.images,
       "num_images": measured.result.num_images,
       "at_far": {
         verification.format_false_accept_rate(rate): {
@@ -380,13 +373,12 @@ class _Exporter:
     self, embedder: _Embedder, measured: _Measured
   ) -> model_card.ModelCard:
     """The SavedModel's card, with the thresholds of the file if it has any."""
-    card = self._model.card
+    card = self.model.card
     if card is None:
-      image_shape = self._model.image_shape
-      made_up = tflite.make_up_images(image_shape, 1)
+      image_shape = self.model.image_shape
+      one = embedder.embed(tflite.make_up_images(image_shape, 1))
       card = model_card.ModelCard(
-        image_shape=image_shape,
-        embedding_dim=embedder.embed(made_up).shape[1],
+        image_shape=image_shape, embedding_dim=one.shape[1]
       )
     found = card.verification and {
       **card.verification,
@@ -395,8 +387,8 @@ class _Exporter:
     if measured.result is not None:
       by_file = model_card.describe_verification(
         measured.result,
-        source=f"{self._images}, embedded by this file",
-        on_training_users=self._on_training_users,
+        source=f"{self.images}, embedded by this file",
+        on_training_users=self.on_training_users,
         galleries=measured.galleries,
       )
       found = by_file if by_file["at_far"] else found
@@ -404,20 +396,17 @@ class _Exporter:
 
 
 def _write(
-  path: pathlib.Path, content: bytes, card: model_card.ModelCard
+  path: pathlib.Path,
+  content: bytes,
+  write_card: Callable[[pathlib.Path], object],
 ) -> None:
   beside = os.fspath(saved_models.card_path(path))
   output_files.write(
     {
-      "card": (beside, lambda file: model_card.write(card, file)),
+      "card": (beside, write_card),
       "output_dir": (os.fspath(path), lambda file: file.write_bytes(content)),
     }
   )
-
-
-def _size(directory: str) -> int:
-  files = pathlib.Path(directory).rglob("*")
-  return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _tell(measured: _Measured, original: _Measured | None, size: int) -> str:
@@ -430,7 +419,7 @@ def _tell(measured: _Measured, original: _Measured | None, size: int) -> str:
     if rate * measured.result.num_negative_pairs < 1:
       continue
     text = f"recall {recall:.4f} at FAR {rate:g}"
-    if original is not None and original.result is not None:
+    if original is not None:
       text += f" ({recall - original.result.recall_at_far[rate]:+.4f})"
     words.append(text)
   return ", ".join(words)

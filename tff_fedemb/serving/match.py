@@ -1,4 +1,4 @@
-"""Who is in the picture: nearest class of a gallery, accepted or not.
+"""Identification: the nearest class of a gallery, accepted or not.
 
 `match` does this once its flags are read. A query is compared with every image
 of the gallery, by the cosine similarity of their embeddings; its class is that
@@ -11,7 +11,6 @@ file, or both: the images of the folder are added to the index.
 from __future__ import annotations
 
 from collections.abc import Mapping
-import contextlib
 import dataclasses
 import os
 import pathlib
@@ -31,7 +30,6 @@ from tff_fedemb.serving import image_sources
 with epy.lazy_imports():
   import pandas as pd
 
-  from tff_fedemb.data import image_folder
   from tff_fedemb.serving import saved_models
 
 # The identity of whoever is not accepted.
@@ -44,7 +42,7 @@ _MAX_NEIGHBOURS = 100
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MatchConfig(config_lib.Config):
-  """What to match with what, how strictly, and where to write.
+  """Settings of a match of queries with a gallery.
 
   Attributes:
     saved_model: Directory of the SavedModel, such as release/saved_model
@@ -53,8 +51,8 @@ class MatchConfig(config_lib.Config):
     query: Folder of images to tell, in it or in folders below it.
     index: File of the embeddings of a gallery. It is made if it is not there;
       images of `gallery` that it does not have are added.
-    index_kind: How a new index is searched, exact, or by a graph, hnsw, which
-      is faster for 100,000 images and more and misses a few [exact].
+    index_kind: Search in a new index: exact, or by a graph, hnsw, which is
+      faster for 100,000 images and more and misses a few [exact].
     remove: Classes to remove from the index, before others are added.
     fpir: False positive identification rate, the share of strangers' images
       that may be accepted by a gallery of this size; instead of `far`.
@@ -63,8 +61,8 @@ class MatchConfig(config_lib.Config):
     threshold: Cosine similarity from which on a query is accepted, in place of
       those that the model carries.
     output_csv: File for the result, in a directory that exists.
-    on_bad_example: What to do about images that cannot be read, skip leaves
-      them out and counts them.
+    on_bad_example: Treatment of images that cannot be read; skip leaves them
+      out and counts them.
     overwrite: Whether to replace a file that exists.
   """
 
@@ -83,19 +81,17 @@ class MatchConfig(config_lib.Config):
 
   def __post_init__(self):
     super().__post_init__()
-    others = {"far": self.far, "threshold": self.threshold}
-    given = [name for name, value in others.items() if value is not None]
-    if self.fpir is not None and given:
-      raise errors.FieldError(
-        "fpir", "be the only one of fpir, far and threshold", f"{given[0]} too"
-      )
+    names = ("fpir", "far", "threshold")
+    given = [name for name in names if getattr(self, name) is not None]
+    if self.fpir is not None and len(given) > 1:
+      must = "be the only one of fpir, far and threshold"
+      raise errors.FieldError("fpir", must, f"{given[1]} too")
     if not self.index and not self.gallery:
       raise errors.FieldError("gallery", "be given, or an index", "neither")
-    for name in ("query", "output_csv"):
-      if (self.query or self.output_csv or not self.index) and not getattr(
-        self, name
-      ):
-        raise errors.FieldError(name, "be given", "none")
+    if self.query or self.output_csv or not self.index:
+      for name in ("query", "output_csv"):
+        if not getattr(self, name):
+          raise errors.FieldError(name, "be given", "none")
     for name in ("index_kind", "remove"):
       if getattr(self, name) and not self.index:
         raise errors.FieldError(name, "be given with an index", "none")
@@ -106,10 +102,10 @@ class _Rule:
   """The similarity at which a query is accepted, and where it comes from.
 
   Attributes:
-    threshold: That similarity.
-    origin: What it is the threshold of, in words.
+    threshold: Cosine similarity from which on a query is accepted.
+    origin: Rate that the threshold is for, in words.
     recall: Recall of pairs, at the false accept rate; `None` for another rule.
-    notes: What the user should know of it, a line each.
+    notes: Lines for the user on the threshold.
   """
 
   threshold: float
@@ -128,12 +124,11 @@ def execute(config: MatchConfig) -> None:
   output_files.check(
     {"output_csv": config.output_csv}, overwrite=config.overwrite
   )
-  is_changed = config.index and (config.gallery or config.remove)
-  if config.index and not os.path.exists(config.index):
-    output_files.check({"index": config.index}, overwrite=False)
-  with (
-    whole_files.locked(config.index) if is_changed else contextlib.nullcontext()
-  ):
+  if not config.index or not (config.gallery or config.remove):
+    _execute(config)
+    return
+  output_files.check({"index": config.index}, overwrite=True)
+  with whole_files.locked(config.index):
     _execute(config)
 
 
@@ -150,11 +145,11 @@ def _execute(config: MatchConfig) -> None:
   rule = None
   if config.query:
     # Before the work: a model may have no such threshold.
-    names = index.names | (new.names if new else set())
-    num_new = len(new.paths) if new else 0
+    added = new.names(new.rows) if new else []
+    names = index.names | set(added)
     if not names:
       raise errors.FieldError("index", "have an image left", "none")
-    rule = _find_rule(config, model, len(names), len(index) + num_new)
+    rule = _find_rule(config, model, len(names), len(index) + len(added))
   num_added = index.add_new(model, new) if new else 0
   warnings = new.source.warnings if new else ()
   if config.index:
@@ -182,10 +177,8 @@ def _open_index(config: MatchConfig) -> gallery_index.GalleryIndex:
     return gallery_index.GalleryIndex(digest, kind)
   index = gallery_index.read(config.index, digest)
   if config.index_kind not in (None, index.kind):
-    raise errors.FieldError(
-      "index_kind", f"be that of {config.index}, {index.kind}",
-      config.index_kind,
-    )  # fmt: skip
+    must = f"be that of {config.index}, {index.kind}"
+    raise errors.FieldError("index_kind", must, config.index_kind)
   return index
 
 
@@ -196,19 +189,18 @@ def _match_all(
   rule: _Rule,
 ) -> tuple[str, ...]:
   """Matches the queries, writes and tells; returns what is odd about them."""
-  paths = image_folder.list_all_images(str(config.query), name="query")
-  found = {_plain(name): name for name in index.names}
-  folders = [_find_class(path, str(config.query), found) for path in paths]
-  source = image_sources.open_files(
-    f"images in {config.query}",
-    paths,
-    np.arange(len(paths)),
+  source = image_sources.open_unlabelled(
+    str(config.query),
     model.image_shape,
     on_bad_example=config.on_bad_example,
+    name="query",
   )
-  queries = gallery_index.embed(model, source, paths)
+  queries = gallery_index.embed(model, source, source.labels)
   matches = _match(index, queries, rule.threshold)
-  matches["folder_class"] = [folders[row] for row in queries.labels]
+  known = {_plain(name): name for name in index.names}
+  matches["folder_class"] = [
+    _find_class(path, str(config.query), known) for path in queries.paths
+  ]
   output_files.write(
     {"output_csv": (str(config.output_csv), lambda path: _write(path, matches))}
   )
@@ -250,20 +242,14 @@ def _find_rule(
       f" {num_images / num_classes:.3g} images each."
     ]
     if not promise.is_supported:
-      smallest = (
-        f"the smallest that they support is {promise.smallest:g}"
-        if promise.smallest
-        else "they support none"
-      )
+      smallest = f"{promise.smallest:g}" if promise.smallest else "none"
       notes.append(
         f"warning: {promise.num_classes:,} held-out classes are too few for"
-        f" fpir {config.fpir:g} in a gallery of {num_classes:,}: {smallest}."
+        f" fpir {config.fpir:g} in a gallery of {num_classes:,}: the smallest"
+        f" that they support is {smallest}."
       )
-    return _Rule(
-      promise.threshold,
-      f"false positive identification rate {config.fpir:g}",
-      notes=tuple(notes),
-    )
+    origin = f"false positive identification rate {config.fpir:g}"
+    return _Rule(promise.threshold, origin, notes=tuple(notes))
   far = 1e-3 if config.far is None else config.far
   pair = model.card.threshold(far)
   notes = [
@@ -273,9 +259,8 @@ def _find_rule(
   ]
   if pair["warning"]:
     notes.append(f"warning: the threshold is uncertain: {pair['warning']}")
-  return _Rule(
-    pair["threshold"], f"false accept rate {far:g}", pair["recall"], (*notes,)
-  )
+  origin = f"false accept rate {far:g}"
+  return _Rule(pair["threshold"], origin, pair["recall"], tuple(notes))
 
 
 def _plain(name: str) -> str:
@@ -283,11 +268,9 @@ def _plain(name: str) -> str:
   return unicodedata.normalize("NFC", name)
 
 
-def _find_class(
-  path: pathlib.Path, root: str, known: Mapping[str, str]
-) -> str | None:
+def _find_class(path: str, root: str, known: Mapping[str, str]) -> str | None:
   """The class that a folder on the way to a query is named like, if any."""
-  for part in path.relative_to(root).parts[:-1]:
+  for part in pathlib.Path(path).relative_to(root).parts[:-1]:
     if _plain(part) in known:
       return known[_plain(part)]
   return None
@@ -304,7 +287,8 @@ def _match(
   """
   # An image is not compared with itself.
   own: dict[str, list[int]] = {os.path.realpath(p): [] for p in queries.paths}
-  for row, path in enumerate(index.paths):
+  files = index.images["path"].to_numpy()
+  for row, path in enumerate(files):
     # Those of a file are real already.
     if (real := path if index.model else os.path.realpath(path)) in own:
       own[real].append(row)
@@ -312,7 +296,9 @@ def _match(
   count = index.largest_class + 1 + max(map(len, own.values()))
   if index.kind == gallery_index.HNSW:
     count = min(count, _MAX_NEIGHBOURS)
-  names = np.array([*index.class_names, None], object)
+  classes, names = pd.factorize(index.images["name"])
+  # The last name is none.
+  names = np.append(names, None)
   blocks = []
   for start in range(0, len(queries.paths), _BLOCK_ROWS):
     some = slice(start, start + _BLOCK_ROWS)
@@ -321,21 +307,15 @@ def _match(
     for row, path in enumerate(paths):
       is_own = np.isin(rows[row], own[os.path.realpath(path)])
       similarities[row, is_own] = -np.inf
-    labels = index.labels[rows]
-    first, similarity = similarities.argmax(axis=1), similarities.max(axis=1)
+    labels = classes[rows]
+    similarity, nearest, image = _take_best(similarities, labels, rows)
     if (similarity == -np.inf).any():
-      raise errors.FieldError(
-        "gallery",
-        "have other images than the query",
-        paths[similarity.argmin()],
-      )
-    nearest, images = (
-      np.take_along_axis(x, first[:, None], axis=1) for x in (labels, rows)
-    )
-    similarities[labels == nearest] = -np.inf
-    second, runner_up = similarities.argmax(axis=1), similarities.max(axis=1)
-    labels = np.take_along_axis(labels, second[:, None], axis=1)[:, 0]
-    is_accepted, nearest = similarity >= threshold, names[nearest[:, 0]]
+      found = paths[similarity.argmin()]
+      raise errors.FieldError("gallery", "have others than the query", found)
+    similarities[labels == nearest[:, None]] = -np.inf
+    runner_up, second, _ = _take_best(similarities, labels, rows)
+    is_other = runner_up > -np.inf
+    is_accepted, nearest = similarity >= threshold, names[nearest]
     blocks.append(
       pd.DataFrame(
         {
@@ -344,20 +324,28 @@ def _match(
           "nearest_class": nearest,
           "similarity": similarity,
           "accepted": is_accepted,
-          "nearest_image": [index.paths[row] for row in images[:, 0]],
-          # The last name is none.
-          "runner_up": names[np.where(runner_up > -np.inf, labels, -1)],
-          "runner_up_similarity": np.where(
-            runner_up > -np.inf, runner_up, np.nan
-          ),
+          "nearest_image": files[image],
+          "runner_up": names[np.where(is_other, second, -1)],
+          "runner_up_similarity": np.where(is_other, runner_up, np.nan),
         }
       )
     )
   return pd.concat(blocks)
 
 
+def _take_best(
+  similarities: np.ndarray, *others: np.ndarray
+) -> list[np.ndarray]:
+  """Returns the largest similarity of each row, and others in its place."""
+  best = similarities.argmax(axis=1)[:, None]
+  return [
+    np.take_along_axis(each, best, axis=1)[:, 0]
+    for each in (similarities, *others)
+  ]
+
+
 def _write(path: pathlib.Path, matches: pd.DataFrame) -> None:
-  accepted = matches.accepted.map({True: "true", False: "false"})
+  accepted = matches.accepted.astype(str).str.lower()
   # Names that are no text are written as they are.
   matches.assign(accepted=accepted).to_csv(
     path,
@@ -386,11 +374,9 @@ def _tell(
     return
   is_right = known.nearest_class == known.folder_class
   right, both = is_right.sum(), (is_right & known.accepted).sum()
-  recall = (
-    ""
-    if rule.recall is None
-    else f"; the model's recall at this rate is {rule.recall:.4f}"
-  )
+  recall = ""
+  if rule.recall is not None:
+    recall = f"; the model's recall at this rate is {rule.recall:.4f}"
   print(
     f"Of {len(known):,} queries in folders named like classes the nearest class"
     f" is right for {right:,} ({right / len(known):.4f}); right and accepted"

@@ -49,8 +49,8 @@ class Model:
     embed: Maps uint8 images `[batch, height, width, channels]` to float32
       embeddings `[batch, dim]`.
     load_again: Loads the model in another process.
-    card: What goes along with the model; `None` with those of earlier versions
-      or from elsewhere.
+    card: The model's card; `None` for models of earlier versions or from
+      elsewhere.
   """
 
   image_shape: tuple[int, ...]
@@ -77,7 +77,7 @@ class _Function:
 
   inputs: Mapping[str, Any]
   outputs: Mapping[str, Any]
-  call: Callable[[tf.Tensor], Mapping[str, tf.Tensor]]
+  call: Callable[[tf.Tensor], Any]
   owner: Any
 
   def takes_images(self) -> bool:
@@ -108,8 +108,8 @@ def load(
     layer: Layer of a Keras model, or output of a SavedModel, that gives the
       embedding: its mean over all axes but the first and the last.
     image_size: Side of the images in pixels, if the model leaves it open.
-    preprocess: What the model takes: `None`, pixels in [0, 255]; "unit", in
-      [0, 1]; or a mode of Keras' `preprocess_input`.
+    preprocess: Preparation of pixels: `None`, in [0, 255]; "unit", in [0, 1];
+      or a mode of Keras' `preprocess_input`.
     of_images: Whether the model must take images; else a run's may take vectors
       or sequences.
 
@@ -117,49 +117,36 @@ def load(
     DataError: If its card is damaged.
     FieldError: If there is no model, or the model is no function of images.
   """
-  options = {
-    "layer": layer,
-    "image_size": image_size,
-    "preprocess": preprocess,
-  }
+  options = dict(layer=layer, image_size=image_size, preprocess=preprocess)
   load_again = functools.partial(
     _load_once, os.path.abspath(path), of_images=of_images, **options
   )
   suffix = pathlib.Path(path).suffix
   if suffix in CONVERTED:
     if any(options.values()):
-      raise errors.FieldError(
-        "saved_model", f"be no {suffix} file with layer or preprocess", path
-      )
+      must = f"be no {suffix} file with layer or preprocess"
+      raise errors.FieldError("saved_model", must, path)
     return _load_converted(path, load_again)
   must = "be the directory of a SavedModel, or a Keras file"
   if not os.path.exists(path):
     raise errors.FieldError("saved_model", must, path)
-  try:
+  with errors.as_field_error("saved_model", must, path):
     if suffix in _KERAS_SUFFIXES:
       function = _open_keras(_load_keras(path), layer)
     else:
       function = _open_saved_model(path, layer)
-  except errors.FieldError:
-    raise
-  # TensorFlow raises whatever comes of the part that is damaged.
-  except Exception as error:
-    raise errors.FieldError(
-      "saved_model", must, f"{path}: {errors.first_line(error)}"
-    ) from error
   if not of_images and not function.takes_images():
     return _create_of_others(function, load_again)
-  return dataclasses.replace(
-    _create(
-      function,
-      path,
-      load_again,
-      prepare=lambda images: _prepare(images, preprocess),
-      layer=layer,
-      image_size=image_size,
-    ),
-    card=model_card.read(pathlib.Path(path) / model_card.PATH),
+  model = _create(
+    function,
+    path,
+    load_again,
+    prepare=lambda images: _prepare(images, preprocess),
+    layer=layer,
+    image_size=image_size,
   )
+  card = model_card.read(pathlib.Path(path) / model_card.PATH)
+  return dataclasses.replace(model, card=card)
 
 
 @functools.cache
@@ -200,12 +187,9 @@ def _create(
 ) -> Model:
   """Makes a model of a function, if it is one of images."""
   if not function.takes_images():
-    raise errors.FieldError(
-      "saved_model",
-      "have one input, images [None, height, width, channels] of 1 or 3"
-      " channels",
-      f"{name} from {_describe(function.inputs)}",
-    )
+    must = "have one input, images [None, height, width, 1 or 3 channels]"
+    found = f"{name} from {_describe(function.inputs)}"
+    raise errors.FieldError("saved_model", must, found)
   (spec,) = function.inputs.values()
   outputs = function.outputs
   output = layer if layer in outputs else _EMBEDDINGS
@@ -213,37 +197,27 @@ def _create(
     (output,) = outputs
   result = outputs.get(output)
   if result is None or (result.shape.rank or 0) < 2:
-    raise errors.FieldError(
-      "layer",
-      f"be an output of {name} to embeddings [batch, ..., dim]",
-      f"{layer or 'nothing'} for {_describe(outputs)}",
-    )
+    must = f"be an output of {name} to embeddings [batch, ..., dim]"
+    found = f"{layer or 'nothing'} for {_describe(outputs)}"
+    raise errors.FieldError("layer", must, found)
   sides = spec.shape[1:3].as_list()
   if (None in sides) != (image_size is not None):
-    raise errors.FieldError(
-      "saved_model",
-      "leave the size of images open if, and only if, image_size is given",
-      f"{name} with images of {sides}",
-    )
+    must = "leave the size of images open if, and only if, image_size is given"
+    found = f"{name} with images of {sides}"
+    raise errors.FieldError("saved_model", must, found)
   height, width = (side or image_size for side in sides)
   shape = (height, width, spec.shape[3] or 3)
 
   def embed(images):
     pixels = prepare(tf.constant(images, tf.float32))
-    values = function.call(tf.cast(pixels, spec.dtype))[output]
+    values = _by_name(function.call(tf.cast(pixels, spec.dtype)))[output]
     means = tf.reduce_mean(values, range(1, values.shape.rank - 1))
     return tf.cast(means, tf.float32).numpy()
 
   if image_size is not None:
-    try:
+    must = f"suit the layers of {name}"
+    with errors.as_field_error("image_size", must, image_size):
       embed(np.zeros([1, *shape], np.uint8))
-    # A layer raises whatever comes of a size that does not suit.
-    except Exception as error:
-      raise errors.FieldError(
-        "image_size",
-        f"suit the layers of {name}",
-        f"{image_size}: {errors.first_line(error)}",
-      ) from error
   return Model(shape, embed, load_again)
 
 
@@ -275,10 +249,6 @@ def _by_name(values: Any) -> dict[str, Any]:
   return {str(i): value for i, value in enumerate(tf.nest.flatten(values))}
 
 
-def _call(function: Callable[[tf.Tensor], Any], images: tf.Tensor):
-  return _by_name(function(images))
-
-
 def _load_keras(path: str) -> tf.keras.Model:
   # Without it the code in a Lambda layer of an HDF5 file would be run.
   with serialization_lib.SafeModeScope(True):
@@ -306,11 +276,8 @@ def _open_saved_model(path: str, layer: str | None) -> _Function:
     return function
   if os.path.exists(os.path.join(path, "keras_metadata.pb")):
     return _open_keras(_load_keras(path), layer)
-  raise errors.FieldError(
-    "layer",
-    f"be an output of {path}, one of {', '.join(function.outputs)}",
-    repr(layer),
-  )
+  must = f"be an output of {path}, one of {', '.join(function.outputs)}"
+  raise errors.FieldError("layer", must, repr(layer))
 
 
 def _open_signature(module: Any, path: str) -> _Function:
@@ -326,20 +293,17 @@ def _open_signature(module: Any, path: str) -> _Function:
       module,
     )
   if signatures or not callable(module):
-    raise errors.FieldError(
-      "saved_model",
-      f"have a signature {_SIGNATURE!r}, or one alone, or be callable",
-      f"{path} with signatures {sorted(signatures)}",
-    )
-  functions = [_Function({}, {}, _by_name, module)]
+    must = f"have a signature {_SIGNATURE!r}, or one alone, or be callable"
+    found = f"{path} with signatures {sorted(signatures)}"
+    raise errors.FieldError("saved_model", must, found)
+  functions = [_Function({}, {}, module, module)]
   for traced in module.__call__.concrete_functions:
     arguments = _by_name(traced.structured_input_signature)
     # Others than tensors are options; one that is true is `training`.
     if True not in arguments.values():
       inputs = {k: v for k, v in arguments.items() if hasattr(v, "shape")}
       outputs = _by_name(traced.structured_outputs)
-      call = functools.partial(_call, traced)
-      functions.append(_Function(inputs, outputs, call, module))
+      functions.append(_Function(inputs, outputs, traced, module))
   return next((f for f in functions if f.takes_images()), functions[-1])
 
 
@@ -348,25 +312,15 @@ def _load_converted(path: str, load_again: Callable[[], Model]) -> Model:
   suffix = pathlib.Path(path).suffix
   card = model_card.read(card_path(path))
   digest = ((card and card.conversion) or {}).get("sha256")
-  embedder: tflite.Embedder | onnx_files.Embedder
-  try:
+  must = f"be a SavedModel or a {suffix} file that binaries.export wrote"
+  with errors.as_field_error("saved_model", must, path):
     embedder = CONVERTED[suffix].load(path, digest)
-  except errors.FieldError:
-    raise
-  # So does its interpreter.
-  except Exception as error:
-    raise errors.FieldError(
-      "saved_model",
-      f"be the directory of a SavedModel or a {suffix} file that"
-      " binaries.export wrote",
-      f"{path}: {errors.first_line(error)}",
-    ) from error
   card = card or getattr(embedder, "card", None)
   return Model(embedder.image_shape, embedder.embed, load_again, card)
 
 
 def card_path(path: str | pathlib.Path) -> pathlib.Path:
-  """Where the card of a converted file lies: beside it."""
+  """Path of the card of a converted file: beside it."""
   return pathlib.Path(path).with_suffix(".json")
 
 
@@ -387,10 +341,5 @@ def digest(path: str) -> str:
 
 
 def _describe(specs: Mapping[str, Any]) -> str:
-  return (
-    ", ".join(
-      f"{name} {spec.dtype.name} {spec.shape}"
-      for name, spec in sorted(specs.items())
-    )
-    or "nothing"
-  )
+  texts = [f"{name} {x.dtype.name} {x.shape}" for name, x in specs.items()]
+  return ", ".join(sorted(texts)) or "nothing"

@@ -54,7 +54,7 @@ def test_the_latest_version_is_read_if_it_can_be(extract, prepared, tmp_path):
   assert len(extract(data_dir=tmp_path)[0].labels) == 12
   [path] = (data / "10.0.0").glob("*.tfrecord*")
   path.write_bytes(path.read_bytes()[:-20])
-  message = "--tfds must be images with labels that can"
+  message = "--tfds must be labelled images, found "
   extractions.check_refused(
     tmp_path, message, tfds="cifar10", data_dir=tmp_path
   )

@@ -48,20 +48,15 @@ def load(
   checks.check_choice("application", name, functions)
   create = functions[name]
   tf.keras.utils.set_random_seed(seed)
-  try:
+  must = f"be made with image_size {image_size} and weights {weights}"
+  # Keras raises whatever comes of a size that is too small, or no network.
+  with errors.as_field_error("application", must, name):
     model = create(
       include_top=False,
       weights=_NO_FILE.get(weights),
       input_shape=(image_size, image_size, 3),
       pooling="avg",
     )
-  # Keras raises whatever comes of a size that is too small, or no network.
-  except Exception as error:
-    raise errors.FieldError(
-      "application",
-      f"be made with image_size {image_size} and weights {weights}",
-      f"{name}: {errors.first_line(error)}",
-    ) from error
   if weights not in _NO_FILE:
     try:
       pretrained.load_pretrained(model, weights)

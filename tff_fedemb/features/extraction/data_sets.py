@@ -15,7 +15,6 @@ from tff_fedemb.serving import image_sources
 
 with epy.lazy_imports():
   from sklearn import datasets
-  import tensorflow as tf
   import tensorflow_datasets as tfds
 
   from tff_fedemb.data import image_folder
@@ -42,13 +41,12 @@ def open_digits(
   if image_shape is not None:
     height, width, channels = image_shape
     grey = np.rint(images[..., 0] * (255 / largest)).astype(np.uint8)
-    size, largest = (width, height), 255
-    pictures = [
-      Image.fromarray(image).resize(size, Image.Resampling.BILINEAR)
+    resized = [
+      Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR)
       for image in grey
     ]
-    resized = [np.asarray(picture) for picture in pictures]
-    images = np.repeat(np.stack(resized)[..., np.newaxis], channels, axis=3)
+    images = np.stack(list(map(np.asarray, resized)))[..., np.newaxis]
+    images, largest = np.repeat(images, channels, axis=3), 255
   return image_sources.ImageSource(
     "scikit-learn's digits",
     digits.target.astype(np.int64),
@@ -69,7 +67,7 @@ def open_tfds(
 
   Args:
     name: Name of the data set.
-    data_dir: Where it is, `None` for TensorFlow Datasets' own place.
+    data_dir: Its directory, `None` for TensorFlow Datasets' own.
     split: As TensorFlow Datasets writes it: "train", "test[:50%]".
     image_shape: Height, width and channels to make of each image; `None` to
       leave them as they are.
@@ -80,7 +78,8 @@ def open_tfds(
       label, or has images of several sizes and none is given.
   """
   directory = tfds_directories.find(name, data_dir, field="tfds")
-  try:
+  where = f"{directory} by tfds_split {split}"
+  with errors.as_field_error("tfds", "be labelled images", where):
     builder = tfds.builder_from_directory(directory)
     unread = _iterate(
       builder, split, tfds.decode.PartialDecoding({_LABEL: True})
@@ -88,28 +87,15 @@ def open_tfds(
     labels = np.array([example[_LABEL] for example in unread], np.int64)
     num_classes = builder.info.features[_LABEL].num_classes
     shape = image_shape or builder.info.features[_IMAGE].shape
-  # TensorFlow Datasets raises whatever comes of the part that is damaged.
-  except Exception as error:
-    raise errors.FieldError(
-      "tfds",
-      f"be images with labels that can be read, in {directory} by tfds_split"
-      f" {split}",
-      errors.first_line(error),
-    ) from error
   # The test images of imagenet2012 have label -1.
   is_label = (labels >= 0) & (labels < num_classes)
   if not is_label.all():
-    raise errors.FieldError(
-      "tfds_split",
-      f"be of images with labels of 0 to {num_classes - 1}",
-      f"{labels[~is_label][0]} in {split} of {name}",
-    )
+    must = f"be of images with labels of 0 to {num_classes - 1}"
+    found = f"{labels[~is_label][0]} in {split} of {name}"
+    raise errors.FieldError("tfds_split", must, found)
   if None in shape:
-    raise errors.FieldError(
-      "image_size",
-      f"be given for {name}, whose images have several",
-      "nothing",
-    )
+    must = f"be given for {name}, whose images have several"
+    raise errors.FieldError("image_size", must, "nothing")
   skipped: list[str] = []
 
   def read(rows):
@@ -144,10 +130,6 @@ def _read_contents(builder, split: str, rows: np.ndarray, num_images: int):
   """Yields the encoded images of ascending rows."""
   examples = _iterate(builder, split, {_IMAGE: tfds.decode.SkipDecoding()})
   is_wanted = np.isin(np.arange(num_images), rows)
-  try:
+  with errors.as_field_error("tfds_split", "be readable", split):
     for example in itertools.compress(examples, is_wanted):
       yield example[_IMAGE]
-  except tf.errors.OpError as error:
-    raise errors.FieldError(
-      "tfds_split", "be readable", f"in {split}: {errors.first_line(error)}"
-    ) from error

@@ -30,8 +30,8 @@ def execute(
   """Embeds the images, and writes and says what came of them.
 
   Args:
-    config: What to embed, and how.
-    runtime: Where a model embeds them.
+    config: Settings of the extraction.
+    runtime: Runtime that embeds the images.
 
   Raises:
     errors.FieldError: If it cannot be done; nothing is written then.
@@ -42,20 +42,15 @@ def execute(
     overwrite=config.overwrite,
   )
   if runtime.runtime == "ray" and config.embedding:
-    raise errors.FieldError(
-      "saved_model", "be given with runtime ray, or application", "embedding"
-    )
+    must = "be given with runtime ray, or application"
+    raise errors.FieldError("saved_model", must, "embedding")
   model = _load_model(config)
   source = _open_source(config, model.image_shape if model else None)
-  classes = _choose_classes(
-    source.class_labels, config.num_classes, _generator(config, _CLASSES)
-  )
+  classes = _choose_classes(config, source.class_labels)
   examples = _embed(config, runtime, model, source, classes)
   parts: dict[str, np.ndarray | slice] = {"output": slice(None)}
   if config.test_output:
-    parts["output"], parts["test_output"] = _split_test(
-      examples.labels, config.test_share, _generator(config, _TEST)
-    )
+    parts["output"], parts["test_output"] = _split_test(config, examples.labels)
 
   def write(path, rows):
     # A part is a copy, of which there is one at a time.
@@ -90,10 +85,10 @@ def _embed(
   rows = source.draw_rows(
     config.max_images,
     np.flatnonzero(np.isin(source.labels, classes)),
-    _generator(config, _IMAGES),
+    config.generator(_IMAGES),
   )
   embed = model or config.embedding.create_map(
-    source.largest_value, _generator(config, _FREQUENCIES)
+    source.largest_value, config.generator(_FREQUENCIES)
   )
   with runtime.open_map() as map_fn:
     embeddings, rows = image_sources.embed_rows(
@@ -104,9 +99,8 @@ def _embed(
       map_fn=map_fn,
     )
   if not len(rows):
-    raise errors.FieldError(
-      "output", "be of one image or more that can be read", source.description
-    )
+    must = "be of one image or more that can be read"
+    raise errors.FieldError("output", must, source.description)
   return feature_files.FeatureSet(
     embeddings,
     np.searchsorted(classes, source.labels[rows]).astype(np.int64),
@@ -114,26 +108,18 @@ def _embed(
   )
 
 
-def _generator(
-  config: settings.ExtractionConfig, draw: int
-) -> np.random.Generator:
-  return np.random.default_rng([config.seed, draw])
-
-
 def _load_model(config: settings.ExtractionConfig) -> saved_models.Model | None:
+  size, layer = config.image_size, config.layer
   if config.saved_model:
     return saved_models.load(
       config.saved_model,
-      layer=config.layer,
-      image_size=config.image_size,
+      layer=layer,
+      image_size=size,
       preprocess=config.preprocess,
     )
   if config.application:
-    return applications.load(
-      *(config.application, config.image_size, config.weights),
-      layer=config.layer,
-      seed=config.seed,
-    )
+    named = (config.application, size, config.weights)
+    return applications.load(*named, layer=layer, seed=config.seed)
   return None
 
 
@@ -143,20 +129,23 @@ def _open_source(
 ) -> image_sources.ImageSource:
   if config.digits:
     return data_sets.open_digits(model_shape)
+  size = config.image_size
+  if size and not config.task:
+    # Grey images are taken as colours where nothing says what they are.
+    model_shape = model_shape or (size, size, 3)
   if config.tfds:
-    size = config.image_size
     return data_sets.open_tfds(
       config.tfds,
       config.data_dir,
       config.tfds_split,
-      image_shape=model_shape or ((size, size, 3) if size else None),
+      image_shape=model_shape,
       on_bad_example=config.on_bad_example,
     )
   return config.open(config.split, model_shape)
 
 
 def _choose_classes(
-  labels: np.ndarray, num_classes: int, generator: np.random.Generator
+  config: settings.ExtractionConfig, labels: np.ndarray
 ) -> np.ndarray:
   """Draws classes at random, 0 for all, from all that the source has.
 
@@ -169,17 +158,17 @@ def _choose_classes(
   Raises:
     errors.FieldError: If there are not as many.
   """
-  if not num_classes:
+  size = config.num_classes
+  if not size:
     return labels
-  if num_classes > len(labels):
-    raise errors.FieldError(
-      "num_classes", f"be at most {len(labels)}, all classes", num_classes
-    )
-  return np.sort(generator.choice(labels, size=num_classes, replace=False))
+  if size > len(labels):
+    must = f"be at most {len(labels)}, all classes"
+    raise errors.FieldError("num_classes", must, size)
+  return np.sort(config.generator(_CLASSES).choice(labels, size, replace=False))
 
 
 def _split_test(
-  labels: np.ndarray, test_share: float, generator: np.random.Generator
+  config: settings.ExtractionConfig, labels: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
   """Draws the same share of each class, but at least one and not all.
 
@@ -189,23 +178,22 @@ def _split_test(
   Raises:
     errors.FieldError: If there are none to test on.
   """
-  rows_of_test = []
+  rows_of_test, generator = [], config.generator(_TEST)
   for label in np.unique(labels):
     rows = np.flatnonzero(labels == label)
-    num_test = min(max(round(test_share * len(rows)), 1), len(rows) - 1)
+    num_test = min(max(round(config.test_share * len(rows)), 1), len(rows) - 1)
     rows_of_test.append(generator.choice(rows, size=num_test, replace=False))
   test = np.sort(np.concatenate(rows_of_test))
   if not len(test):
-    raise errors.FieldError(
-      "test_output", "be of classes of two images or more", "none"
-    )
+    must = "be of classes of two images or more"
+    raise errors.FieldError("test_output", must, "none")
   return np.setdiff1d(np.arange(len(labels)), test), test
 
 
 def _describe(
   examples: feature_files.FeatureSet, rows: np.ndarray | slice
 ) -> str:
-  """What a file holds, in a few words."""
+  """Describes a file in a few words."""
   labels = examples.labels[rows]
   text = (
     f"{len(labels):,} examples of {len(np.unique(labels)):,} classes,"

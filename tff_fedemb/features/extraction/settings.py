@@ -1,6 +1,6 @@
-"""What an extraction of features may be asked for.
+"""Settings of an extraction of features.
 
-Among it are maps of images to features that need no data, and so cost no
+Among them are maps of images to features that need no data, and so cost no
 privacy.
 """
 
@@ -11,6 +11,7 @@ import functools
 
 import numpy as np
 
+from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
 from tff_fedemb import registry
@@ -37,7 +38,7 @@ class Embedding(config.Config, abc.ABC):
     """Returns the map from images `[b, ...]` to float32 features `[b, d]`.
 
     Args:
-      largest_value: That a pixel may have.
+      largest_value: Largest value that a pixel may have.
       generator: Source of what is drawn.
     """
 
@@ -63,7 +64,7 @@ class RandomFeatures(Embedding):
   y|^2); a cosine and a sine for each frequency give vectors of norm 1 exactly.
 
   Attributes:
-    random_features: How many random features, an even number.
+    random_features: Number of random features, even.
     gamma: Factor gamma of the random features' kernel exp(-gamma |x - y|^2) of
       pixels in [0, 1] [16 over their number].
   """
@@ -77,9 +78,8 @@ class RandomFeatures(Embedding):
   def __post_init__(self):
     super().__post_init__()
     if self.random_features % 2:
-      raise errors.FieldError(
-        "random_features", "be even", self.random_features
-      )
+      found = self.random_features
+      raise errors.FieldError("random_features", "be even", found)
 
   def create_map(self, largest_value, generator):
     to_pixels = Pixels().create_map(largest_value, generator)
@@ -106,9 +106,7 @@ EMBEDDINGS: registry.Registry[Embedding] = registry.Registry(
   kind="embedding",
 )
 
-
 SPLITS = ("train", *task_lib.EVALUATION_SPLITS)
-
 EMBEDDERS = ("saved_model", "application", "embedding")
 
 _SOURCES = ("task", "image_folder", "tfds", "digits")
@@ -116,7 +114,7 @@ _SOURCES = ("task", "image_folder", "tfds", "digits")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExtractionConfig(image_sources.ImageConfig):
-  """What to extract features from, how, and where to write them.
+  """Images to extract features from, the map, and the files to write.
 
   A field that is `None` has its default once this exists, where it applies; it
   must not be given where it does not.
@@ -175,8 +173,8 @@ class ExtractionConfig(image_sources.ImageConfig):
         feature_files.check_suffix(getattr(self, name), name=name)
     if self.num_classes == 1:
       raise errors.FieldError("num_classes", "be at least 2, or 0", 1)
-    self._check_one_of(*_SOURCES)
-    self._check_one_of(*EMBEDDERS)
+    for names in (_SOURCES, EMBEDDERS):
+      checks.check_one_of(**{name: getattr(self, name) for name in names})
     self._check_image_size()
     for name, applies, others, default in (
       ("data_dir", self.task or self.tfds, "task or tfds", None),
@@ -189,30 +187,20 @@ class ExtractionConfig(image_sources.ImageConfig):
     ):
       value = getattr(self, name)
       if not applies and value is not None:
-        raise errors.FieldError(
-          name, f"be given with {others} only", repr(value)
-        )
+        must = f"be given with {others} only"
+        raise errors.FieldError(name, must, repr(value))
       if applies and value is None:
         object.__setattr__(self, name, default)
 
-  def _check_one_of(self, *names: str):
-    given = [name for name in names if getattr(self, name)]
-    if len(given) != 1:
-      raise errors.FieldError(
-        names[0],
-        f"be given, or {', '.join(names[1:-1])} or {names[-1]}, one of them",
-        " and ".join(given) or "none",
-      )
+  def generator(self, draw: int) -> np.random.Generator:
+    """Returns the source of one of the draws, by its number."""
+    return np.random.default_rng([self.seed, draw])
 
   def _check_image_size(self):
     if self.image_size and self.digits and self.embedding:
-      raise errors.FieldError(
-        "image_size", "not be given with digits and embedding", self.image_size
-      )
+      must = "not be given with digits and embedding"
+      raise errors.FieldError("image_size", must, self.image_size)
     is_needed = self.application or (self.image_folder and self.embedding)
     if is_needed and not self.image_size:
-      raise errors.FieldError(
-        "image_size",
-        "be given with application, or with image_folder and embedding",
-        "nothing",
-      )
+      must = "be given with application, or with image_folder and embedding"
+      raise errors.FieldError("image_size", must, "nothing")

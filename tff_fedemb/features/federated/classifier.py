@@ -43,8 +43,8 @@ class Rounds:
       beyond those is refused.
 
   Attributes:
-    runtime: Runs them.
-    clients: Who takes part.
+    runtime: Runtime of the rounds.
+    clients: All clients, who take part in every round.
     releases: Records them, and has their noise.
     user_clip_norm: Bound of the L2 norm of what a client sends.
   """
@@ -76,7 +76,7 @@ class Rounds:
 
     Args:
       name: Name of the release.
-      config: What clients add up.
+      config: Statistics of the clients.
     """
     state = self.runtime.initialize(
       tff.simulation.compose_dataset_computation_with_learning_process(
@@ -111,7 +111,7 @@ class Rounds:
     """Returns the weights `[K, d]`, made of releases as in central fits.
 
     Args:
-      method: One of `settings.METHODS_OF_USERS`, with all its defaults.
+      method: A method that protects users, with all its defaults.
       size: Size of the problem.
       covariance_share: As `statistics.StatisticsConfig` has it.
     """
@@ -119,9 +119,7 @@ class Rounds:
     total_weight = self.user_clip_norm * num_clients
 
     def release_sums(name: str) -> tuple[np.ndarray, np.ndarray | None]:
-      config = statistics.StatisticsConfig(
-        size, covariance_share=covariance_share
-      )
+      config = statistics.StatisticsConfig(size, covariance_share)
       return config.restore(self.begin(name, config)(), num_clients)
 
     if isinstance(method, least_squares.LeastSquares):
@@ -132,16 +130,10 @@ class Rounds:
       covariance, _ = release_sums(COVARIANCE)
       preconditioner = method.invert(covariance, total_weight)
     assert isinstance(method, gradient_steps.GradientMethod)
-    clip_norm = method.gradient_clip_norm
-    config = statistics.GradientConfig(
-      size,
-      loss=method.loss,
-      gradient_clip_norm=clip_norm,
-      logit_bias=method.logit_bias,
-    )
+    config = statistics.GradientConfig(size, method)
     release = self.begin(gradient_steps.GRADIENT, config)
     # Clients' gradients are in units of the norm that they are clipped to.
-    scale = clip_norm * num_clients / total_weight
+    scale = method.gradient_clip_norm * num_clients / total_weight
     return method.descend(
       lambda weights: scale * np.asarray(release(weights)[0], np.float64),
       size,
@@ -176,7 +168,7 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
       covariance. This and those that are not named here: as of
       `classifier.LinearClassifier`, delta well below one over the number of
       users, and releases as of central fits.
-    settings: How much a user counts for, and what runs the rounds. Where
+    settings: Bound on a user's statistics, and the runtime. Where
       defaults and step sizes depend on the number of examples, it takes that of
       users times `user_clip_norm`. While `fit` runs, the system's folder of
       temporary files has a copy of the features.
@@ -208,7 +200,7 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
     Args:
       features: `[n, d]`.
       labels: `[n]`.
-      users: Whose example each is, strings or integers `[n]`.
+      users: User of each example, strings or integers `[n]`.
 
     Returns:
       The classifier itself.
@@ -236,15 +228,13 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
     budget = budget_lib.calibrate(
       planned, epsilon=self.epsilon, delta=self.delta
     )
-    stddevs = {
-      name: noise_multiplier * settings.user_clip_norm
-      for name, noise_multiplier in budget.noise_multipliers.items()
-    }
+    bound = settings.user_clip_norm
+    stddevs = {x: z * bound for x, z in budget.noise_multipliers.items()}
     for name, share in shares.items():
       stddevs[name] = stddevs[STATISTICS] / math.sqrt(share)
     method = self.method.resolve(size, stddevs)
     # The aggregator makes the noise; these count, and refuse what is too much.
-    releases = noise.Releases(budget, None)
+    releases = noise.Releases(budget, np.random.SeedSequence())
     with (
       tempfile.TemporaryDirectory() as directory,
       runtime_lib.create_runtime(settings.runtime) as runtime,
@@ -252,14 +242,10 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
       clients = statistics.ClientExamples(
         directory, np.asarray(features), examples.labels, users
       )
-      weights = Rounds(runtime, clients, releases, settings.user_clip_norm).fit(
+      weights = Rounds(runtime, clients, releases, bound).fit(
         method, size, covariance_share=shares.get(COVARIANCE, 1.0)
       )
     self._publish(
-      weights,
-      method,
-      releases,
-      num_protected=num_users,
-      user_clip_norm=settings.user_clip_norm,
+      weights, method, releases, num_protected=num_users, user_clip_norm=bound
     )
     return self

@@ -1,4 +1,4 @@
-"""What clients have and send in a federated fit, and the process of the sums.
+"""Clients' examples and statistics in a federated fit, and their sums.
 
 The statistics of Mehta et al. 2022 (arXiv 2211.13403), each client's as one
 contribution: sums that are released once, or a gradient in every round. They
@@ -24,6 +24,7 @@ from tff_fedemb import errors
 from tff_fedemb.algorithms import composition
 from tff_fedemb.data import pipelines
 from tff_fedemb.features import examples as examples_lib
+from tff_fedemb.features import gradient_steps
 
 _READING_BATCH = 512
 _WORD = 4
@@ -72,11 +73,9 @@ class ClientExamples:
         numbers = features[rows].astype("<f4")
       is_finite = np.isfinite(numbers).all(axis=1)
       if not is_finite.all():
-        raise errors.FieldError(
-          "features",
-          "be finite numbers in single precision",
-          f"{np.count_nonzero(~is_finite)} or more examples with others",
-        )
+        found = f"{np.count_nonzero(~is_finite)} or more examples with others"
+        must = "be finite numbers in single precision"
+        raise errors.FieldError("features", must, found)
       records[:, :-1] = numbers.view("<i4")
       records[:, -1] = labels[rows]
       records.tofile(self._directory / client_id)
@@ -108,7 +107,7 @@ class ClientExamples:
 
 @dataclasses.dataclass(frozen=True)
 class ClientConfig(abc.ABC):
-  """What clients add up of their examples.
+  """The statistics that clients add up.
 
   Privacy:
     Unit: client.
@@ -137,7 +136,7 @@ class ClientConfig(abc.ABC):
     Args:
       scaled: x / C `[n, d]` for clipped features x.
       labels: `[n]`.
-      weights: What the client was sent.
+      weights: Tensors that the client was sent.
     """
 
   def send(
@@ -151,7 +150,7 @@ class ClientConfig(abc.ABC):
     Args:
       features: `[n, d]`.
       labels: `[n]`.
-      weights: What it was sent.
+      weights: Tensors that it was sent.
     """
     sums = self.add_up(self.scale(features), labels, weights)
     return tuple(map(tf.ensure_shape, sums, self.shapes))
@@ -222,7 +221,7 @@ class StatisticsConfig(ClientConfig):
 
     Args:
       released: The aggregator's result: noised sums over clients.
-      num_clients: What they were divided by.
+      num_clients: Divisor of the sums.
 
     Returns:
       The sum of x x', float64 `[d, d]`, and by class of x, `[K, d]`, or `None`.
@@ -244,15 +243,11 @@ class GradientConfig(ClientConfig):
     As `ClientConfig`, of each gradient.
 
   Attributes:
-    loss: One of `losses.LOSSES`.
-    gradient_clip_norm: c, positive: bound of an example's gradient; what
-      clients send is in units of it.
-    logit_bias: Constant that is added to all logits.
+    method: Its loss, bias of logits, and bound of an example's gradient, in
+      units of which the clients' sums are.
   """
 
-  loss: str = "softmax"
-  gradient_clip_norm: float = 1.0
-  logit_bias: float = 0.0
+  method: gradient_steps.GradientMethod
 
   @property
   def shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -262,14 +257,15 @@ class GradientConfig(ClientConfig):
   def add_up(self, scaled, labels, weights):
     clipped = self.size.clip_norm * scaled
     logits = tf.matmul(clipped, weights[0], transpose_b=True)
-    logits += self.logit_bias
-    activation = tf.nn.softmax if self.loss == "softmax" else tf.sigmoid
+    logits += self.method.logit_bias
+    is_softmax = self.method.loss == "softmax"
+    activation = tf.nn.softmax if is_softmax else tf.sigmoid
     residuals = activation(logits) - tf.one_hot(
       labels, self.size.num_classes, dtype=logits.dtype
     )
     # A gradient is of rank one: its norm takes no gradient.
     norms = tf.norm(residuals, axis=1) * tf.norm(clipped, axis=1)
-    scales = 1.0 / tf.maximum(norms, self.gradient_clip_norm)
+    scales = 1.0 / tf.maximum(norms, self.method.gradient_clip_norm)
     return [
       tf.matmul(residuals * scales[:, tf.newaxis], clipped, transpose_a=True)
     ]
@@ -306,7 +302,7 @@ def build_process(
     Not covered: the metrics (counts of examples and classes).
 
   Args:
-    config: What clients add up.
+    config: Statistics of the clients.
     aggregator: Clips, sums and noises, all tensors together.
 
   Returns:
