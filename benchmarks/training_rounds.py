@@ -128,9 +128,17 @@ def build_process(
     clip_norm=CLIP_NORM,
     noise_multiplier=NOISE_MULTIPLIER if mechanism_class.adds_noise else 0.0,
   )
-  process = fedemb.build_fedemb(
+  process = fedemb.FedEmb(
+    local=local_training.LocalTraining(
+      learning_rate=case.learning_rate,
+      head_lr_scale=HEAD_LR_SCALE,
+      batch_size=case.batch_size,
+      decode_images=task.decode_images if task else None,
+      max_examples_per_client=case.steps * case.batch_size,
+    ),
+    head=heads.LinearHead(),
+  ).build(
     lambda: create_backbone(case),
-    heads.LinearHead(),
     example_type=(
       task.example_type
       if task
@@ -142,13 +150,6 @@ def build_process(
     ).factory,
     server_optimizer=tff.learning.optimizers.build_sgdm(
       SERVER_LEARNING_RATE, SERVER_MOMENTUM
-    ),
-    config=local_training.LocalTraining(
-      learning_rate=case.learning_rate,
-      head_lr_scale=HEAD_LR_SCALE,
-      batch_size=case.batch_size,
-      decode_images=task.decode_images if task else None,
-      max_examples_per_client=case.steps * case.batch_size,
     ),
   )
 

@@ -38,18 +38,21 @@ def create_aggregator(name, **options):
   return registry.AGGREGATORS[name](**options).create().factory
 
 
-def build_process(shape, *, build=fedemb.build_fedemb, **options):
+def build_process(
+  shape, *, config, algorithm=fedemb.FedEmb, head=None, **options
+):
   """A process with a linear head and half of the server's usual step.
 
   Args:
     shape: Shape of the images.
-    build: Builder of the algorithm.
-    **options: Options of the algorithm, or instead of what is said above.
+    config: Local training.
+    algorithm: Class of the algorithm.
+    head: In place of a linear one.
+    **options: Options of `build`, or instead of what is said above.
   """
-  return build(
+  return algorithm(head=head or heads.LinearHead(), local=config).build(
     **{
       "create_backbone_fn": functools.partial(create_backbone, shape),
-      "head": heads.LinearHead(),
       "example_type": composition.build_example_type(shape),
       "server_optimizer": server_optimizers.SgdMomentum(
         learning_rate=0.5

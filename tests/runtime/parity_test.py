@@ -147,10 +147,11 @@ def _decay(round_num):
   return 0.1 / (1.0 + tf.cast(round_num, tf.float32))
 
 
-def _build_own(build, client_optimizer, clip_norm, **options):
+def _build_own(algorithm, client_optimizer, clip_norm):
   return builders.build_process(
     _IMAGE_SHAPE,
-    build=build,
+    algorithm=algorithm,
+    num_classes=_NUM_CLASSES,
     aggregator=builders.create_aggregator(
       "gaussian", clients_per_round=3, clip_norm=clip_norm
     ),
@@ -163,7 +164,6 @@ def _build_own(build, client_optimizer, clip_norm, **options):
       optimizer=client_optimizer,
     ),
     seed=5,
-    **options,
   )
 
 
@@ -173,10 +173,8 @@ _adam = tff.learning.optimizers.build_adam
 _learning = tff.learning.algorithms
 # Functions that make a process, by default on `_create_examples`.
 _BUILD = {
-  "fedemb": lambda: _build_own(fedemb.build_fedemb, "adam", 0.9),
-  "fedavg": lambda: _build_own(
-    fedavg.build_fedavg, "sgdm", 1.9, num_classes=_NUM_CLASSES
-  ),
+  "fedemb": lambda: _build_own(fedemb.FedEmb, "adam", 0.9),
+  "fedavg": lambda: _build_own(fedavg.FedAvg, "sgdm", 1.9),
   "weighted": lambda: _learning.build_weighted_fed_avg(
     _create_model, _sgdm(0.1), _sgdm(1.0, 0.9)
   ),

@@ -274,11 +274,7 @@ def build_client_update(
 
   Returns:
     For `build_learning_process`: sends back the change of all that it received.
-
-  Raises:
-    errors.FieldError: If the head cannot start as the configuration says.
   """
-  config.check_head(head)
 
   def client_update(weights, dataset, round_num):
     backbone = create_unset_backbone(create_backbone_fn)

@@ -110,10 +110,9 @@ class Experiment:
         **options,
       }
     build = functools.partial(
-      spec.algorithm.build,
+      dataclasses.replace(spec.algorithm, local=local).build,
       self.create_backbone,
       num_classes=self.task.num_train_classes * local.classes_per_label,
-      local=local,
       seed=spec.seed,
       **options,
     )
