@@ -286,7 +286,7 @@ def test_what_the_cluster_cannot_give_is_refused(options, message):
 def test_where_there_is_no_cluster_or_no_ray(monkeypatch):
   monkeypatch.setattr(ray, "is_initialized", lambda: False)
   for address, message in (
-    ("localhost", "no host and port"),
+    ("localhost", "invalid literal"),
     ("127.0.0.1:1", "refused"),
   ):
     with pytest.raises(errors.FieldError, match=f"ray_address .*{message}"):

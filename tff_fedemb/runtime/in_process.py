@@ -60,10 +60,7 @@ class InProcessRuntime(base.Runtime):
   they are as many as `secure_sum_threshold` asks for; else the round fails.
   """
 
-  def __init__(
-    self,
-    config: runtime_lib.RuntimeConfig = runtime_lib.RuntimeConfig(),  # noqa: B008
-  ):
+  def __init__(self, config: runtime_lib.RuntimeConfig):
     """Creates a runtime without a process.
 
     Args:

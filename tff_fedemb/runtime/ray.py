@@ -79,10 +79,7 @@ class RayRuntime(in_process.InProcessRuntime):
   chunk that ran more than once is added once.
   """
 
-  def __init__(
-    self,
-    config: runtime_lib.RuntimeConfig = runtime_lib.RuntimeConfig(),  # noqa: B008
-  ):
+  def __init__(self, config: runtime_lib.RuntimeConfig):
     """Joins the cluster.
 
     Args:

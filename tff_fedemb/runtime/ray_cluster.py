@@ -305,37 +305,26 @@ def _quiet() -> Iterator[None]:
 
 def _check_address(address: str) -> None:
   """Refuses at once what Ray would try for a minute."""
-  host, separator, port = address.rpartition(":")
   if address == "auto":
     return
-  reason = None
-  if not (separator and host and port.isdecimal()):
-    reason = "no host and port"
-  else:
-    try:
-      socket.create_connection((host, int(port)), timeout=10).close()
-    except (OSError, OverflowError) as error:
-      reason = errors.first_line(error)
-  if reason is not None:
+  host, _, port = address.rpartition(":")
+  try:
+    socket.create_connection((host, int(port)), timeout=10).close()
+  except (OSError, OverflowError, ValueError) as error:
     raise errors.FieldError(
       "ray_address",
       "be auto, or HOST:PORT of a cluster's head",
-      f"{address}: {reason}",
-    )
+      f"{address}: {errors.first_line(error)}",
+    ) from error
 
 
 def _read_runtime_env(path: str) -> dict[str, Any]:
   """Reads a YAML file with a Ray runtime environment."""
   try:
-    found = yaml.safe_load(pathlib.Path(path).read_text())
-  except (OSError, ValueError, yaml.YAMLError) as error:
-    raise errors.FieldError(
-      "ray_runtime_env", "be a YAML file", f"{path}: {errors.first_line(error)}"
-    ) from error
-  if not isinstance(found, dict):
+    return dict(yaml.safe_load(pathlib.Path(path).read_text()))
+  except (OSError, TypeError, ValueError, yaml.YAMLError) as error:
     raise errors.FieldError(
       "ray_runtime_env",
-      "hold a runtime environment of Ray",
-      f"{path} with {type(found).__name__}",
-    )
-  return found
+      "be a YAML file with a runtime environment of Ray",
+      f"{path}: {errors.first_line(error)}",
+    ) from error

@@ -105,28 +105,21 @@ class RoundTotal:
     self._moduli = moduli
     self._num_survivors = 0
 
-  def add(self, summands: Sequence[Any]) -> None:
-    """Adds what one client sends.
+  def merge(self, other: "RoundTotal") -> None:
+    """Adds the sums of other clients of the round, of the same bounds."""
+    self.add(other._totals, num_clients=other._num_survivors)
+
+  def add(self, summands: Sequence[Any], *, num_clients: int = 1) -> None:
+    """Adds what some clients send.
 
     A sum with a modulus is exact for any number of clients. One with bounds
     has the type of its inputs and wraps around where they do, as TFF's does.
 
     Args:
       summands: A leaf for each sum.
+      num_clients: Number of clients that sent them.
     """
-    self._num_survivors += 1
-    self._add(summands)
-
-  def merge(self, other: "RoundTotal") -> None:
-    """Adds the sums of other clients of the round.
-
-    Args:
-      other: Sums with the same bounds and moduli.
-    """
-    self._num_survivors += other._num_survivors
-    self._add(other._totals)
-
-  def _add(self, summands: Sequence[Any]) -> None:
+    self._num_survivors += num_clients
     for total, summand, modulus in zip(
       self._totals, summands, self._moduli, strict=True
     ):
