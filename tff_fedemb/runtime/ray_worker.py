@@ -42,8 +42,9 @@ class Setup:
     get_graphs: Returns what a client does; called once by each process.
     key: Another one for other graphs.
     paths: Files and directories it has to see, by the setting's name.
-    num_threads: Chunks that run at a time.
+    num_threads: Number of chunks that run at a time.
     compute_precision: Precision of the clients, one of `precision.PRECISIONS`.
+    skips: Whether to leave out clients whose data or training fail.
   """
 
   get_graphs: Callable[[], client_fold.ClientGraphs]
@@ -51,33 +52,26 @@ class Setup:
   paths: Mapping[str, str]
   num_threads: int
   compute_precision: str
-
-  def check(self) -> None:
-    """Checks that this machine can take part.
-
-    Raises:
-      errors.FieldError: If it cannot.
-    """
-    for name, path in self.paths.items():
-      if not os.path.exists(path):
-        raise errors.FieldError(
-          name,
-          "be at a path that every machine of the cluster sees",
-          f"no {path} on {os.uname().nodename}",
-        )
-    precision.check_precision(self.compute_precision)
+  skips: bool
 
 
 class _Worker:
   """Sessions of a process, one set for each of its threads."""
 
   def __init__(self, setup: Setup):
-    setup.check()
+    for name, path in setup.paths.items():
+      if not os.path.exists(path):
+        raise errors.FieldError(
+          name,
+          "be at a path that every machine of the cluster sees",
+          f"no {path} on {os.uname().nodename}",
+        )
+    precision.check_precision(setup.compute_precision)
     # All of these before TensorFlow computes anything.
     os.environ["TF_OVERRIDE_GLOBAL_THREADPOOL"] = "1"
     os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
     graphs = setup.get_graphs()
-    self.key = setup.key
+    self.key, self._skips = setup.key, setup.skips
     self._sums = graphs.sums
     # Sessions of their own, so that a failing chunk cancels no other. Chunks
     # may be of one client, beside which a large zero takes long.
@@ -89,14 +83,14 @@ class _Worker:
     ]
 
   def fold(
-    self, prepared: Sequence[Any], chunks: Sequence[Sequence[str]], skips: bool
+    self, prepared: Sequence[Any], chunks: Sequence[Sequence[str]]
   ) -> list[tuple[ChunkResult, list[Any]]]:
     def fold_one(fold, client_ids):
       skipped: list[client_error.ClientError] = []
       accumulator, total, error = [], self._sums.start_round(), None
       try:
         accumulator, total = fold(
-          prepared, client_ids, skipped.append if skips else None
+          prepared, client_ids, skipped.append if self._skips else None
         )
       except client_error.ClientError as found:
         error = found
@@ -118,7 +112,6 @@ def fold_chunks(
   setup: Setup,
   prepared: Sequence[Any] = (),
   chunks: Sequence[Sequence[str]] = (),
-  skips: bool = False,
 ) -> list[Any]:
   """Trains the clients of some chunks, and adds up the updates of each chunk.
 
@@ -128,7 +121,6 @@ def fold_chunks(
     setup: What to run.
     prepared: What the server sends to each client of the round.
     chunks: As many as there are threads at most; the clients of each.
-    skips: Whether to leave out clients whose data or training fail.
 
   Returns:
     A `ChunkResult` of each chunk, then for each chunk the leaves of its sum,
@@ -136,7 +128,7 @@ def fold_chunks(
     worker until its turn.
 
   Raises:
-    errors.FieldError: As `Setup.check`.
+    errors.FieldError: If this machine cannot take part.
   """
   global _worker
   if _worker is None or _worker.key != setup.key:
@@ -144,5 +136,5 @@ def fold_chunks(
       _worker.close()
     _worker = None
     _worker = _Worker(setup)
-  pairs = _worker.fold(prepared, chunks, skips)
+  pairs = _worker.fold(prepared, chunks)
   return [[result for result, _ in pairs], *(total for _, total in pairs)]
