@@ -71,9 +71,8 @@ def encode_update(update: composition.ClientUpdate) -> bytes:
       but the delta.
   """
   delta, num_examples, num_classes, loss_sum, num_correct, num_skipped = update
-  integers = [num_examples, num_classes, num_correct, num_skipped]
-  parts = [np.array(integers, "<i8"), np.array(loss_sum, "<f4"), *delta]
-  return b"".join(np.asarray(part).tobytes() for part in parts)
+  counts = [num_examples, num_classes, num_correct, num_skipped, loss_sum]
+  return np.concatenate([counts, *map(np.ravel, delta)]).astype("<f4").tobytes()
 
 
 @tff.tensorflow.computation(np.str_)
@@ -96,12 +95,11 @@ def read_update(
     round_num: The round.
   """
   del round_num
-  content = dataset.get_single_element()
-  integers = tf.io.decode_raw(tf.strings.substr(content, 0, 32), tf.int64)
-  numbers = tf.io.decode_raw(tf.strings.substr(content, 32, -1), tf.float32)
+  numbers = tf.io.decode_raw(dataset.get_single_element(), tf.float32)
   sizes = [weight.shape.num_elements() for weight in weights.trainable]
-  loss_sum, *parts = tf.split(numbers, [1, *sizes])
-  num_examples, num_classes, num_correct, num_skipped = tf.unstack(integers, 4)
+  counts, *parts = tf.split(numbers, [5, *sizes])
+  integers = tf.unstack(tf.cast(counts[:4], tf.int64))
+  num_examples, num_classes, num_correct, num_skipped = integers
   return composition.ClientUpdate(
     tuple(
       tf.reshape(part, weight.shape)
@@ -109,7 +107,7 @@ def read_update(
     ),
     num_examples=num_examples,
     num_classes=num_classes,
-    loss_sum=loss_sum[0],
+    loss_sum=counts[4],
     num_correct=num_correct,
     num_skipped_examples=num_skipped,
   )
