@@ -40,22 +40,6 @@ assert importlib.metadata.version("pfl") == "0.6.0"
 
 
 @dataclasses.dataclass(frozen=True)
-class Photos:
-  """What the users of a case have taken.
-
-  Attributes:
-    num_users: How many users there are.
-    size: Height and width of the largest photos, in pixels.
-    is_decoded: Whether the files hold pixels of the size that is needed instead
-      of the encoded photos.
-  """
-
-  num_users: int
-  size: tuple[int, int]
-  is_decoded: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
 class Case:
   """Work of one size.
 
@@ -66,10 +50,9 @@ class Case:
     backbone: Its name in the registry, `DENSE` or `SIMPLE_CNN`.
     image_shape: Height, width and channels of what the backbone is given.
     aggregator: Its name in the registry.
-    photos: What clients read from files; `None` for random pixels, which are
-      made where they are used.
-    num_writers: Users of a database of handwriting, if clients read that.
-    num_classes: Classes of images that are made up.
+    num_writers: Number of users in a database of handwriting that clients read;
+      `None` for random pixels, which are made where they are used.
+    num_classes: Number of classes of random pixels.
     learning_rate: Learning rate of clients.
   """
 
@@ -79,7 +62,6 @@ class Case:
   backbone: str = "lenet"
   image_shape: tuple[int, int, int] = (28, 28, 1)
   aggregator: str = aggregators.DEFAULT
-  photos: Photos | None = None
   num_writers: int | None = None
   num_classes: int = 36
   learning_rate: float = 0.05
@@ -88,9 +70,7 @@ class Case:
     """The clients of a round, other ones than of the round before."""
     first = round_num * self.num_clients
     numbers = range(first, first + self.num_clients)
-    of_photos = self.photos.num_users if self.photos else None
-    num_users = self.num_writers or of_photos or sys.maxsize
-    return [str(number % num_users) for number in numbers]
+    return [str(n % (self.num_writers or sys.maxsize)) for n in numbers]
 
 
 _LENET_50 = Case(50, 10, 16)
@@ -121,14 +101,6 @@ _RAY = {
   "ray_dense25m_4x1x16": _DENSE_CASES["dense25m_4x1x16_gaussian"],
   **{f"ray_lenet_{n}x2x16": Case(n, 2, 16) for n in (100, 1000)},
 }
-# Two rounds' users of photos as large as the smaller ones of Google Landmarks.
-_PHOTOS = {
-  f"mobilenet_v2_gld_{name}": dataclasses.replace(
-    _LARGE["mobilenet_v2_4x2x16_224"],
-    photos=Photos(8, (450, 600), is_decoded=name == "decoded"),
-  )
-  for name in ("encoded", "decoded")
-}
 CASES: Mapping[str, Case] = types.MappingProxyType(
   {
     _LENET: Case(10, 20, 20),
@@ -138,12 +110,8 @@ CASES: Mapping[str, Case] = types.MappingProxyType(
     **_DENSE_CASES,
     **_GROWTH,
     **_LARGE,
-    **_PHOTOS,
     **_RAY,
-    _LONG_RUN: Case(
-      *(4, 1, 8, "mobilenet_v2_small", (32, 32, 3)),
-      photos=Photos(40, (60, 80)),
-    ),
+    _LONG_RUN: Case(4, 1, 8, "mobilenet_v2_small", (32, 32, 3)),
   }
 )
 
@@ -166,7 +134,6 @@ _TURNS: Sequence[tuple[Iterable[str], Sequence[str]]] = (
   (_GROWTH, ["in_process"]),
   *(([case], ["bare", "tff"]) for case in _GROWTH),
   *(([case], ["in_process", "keras"]) for case in _LARGE),
-  (_PHOTOS, ["in_process"]),
   *(([case], _WITH_RAY) for case in _RAY),
   ([_LONG_RUN], ["in_process"]),
 )

@@ -19,7 +19,6 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from benchmarks import cases
-from benchmarks import photos
 from tasks import emnist
 from tasks import task_config
 from tasks.synthetic import emnist as synthetic
@@ -80,15 +79,13 @@ def create_backbone(case: cases.Case) -> tf.keras.Model:
 
 def create_task(directory: str, case: cases.Case) -> task_lib.Task | None:
   """Writes what a case's clients read; returns the task, if there is one."""
-  if case.photos:
-    return photos.create_task(directory, case)
-  if case.num_writers:
-    # Everybody has a few images more than are used.
-    synthetic.write_emnist(
-      directory, num_users=case.num_writers, examples_per_user=_WRITER_IMAGES
-    )
-    return emnist.create_emnist_task(task_config.TaskConfig(data_dir=directory))
-  return None
+  if not case.num_writers:
+    return None
+  # Everybody has a few images more than are used.
+  synthetic.write_emnist(
+    directory, num_users=case.num_writers, examples_per_user=_WRITER_IMAGES
+  )
+  return emnist.create_emnist_task(task_config.TaskConfig(data_dir=directory))
 
 
 def create_examples(
@@ -133,7 +130,6 @@ def build_process(
       learning_rate=case.learning_rate,
       head_lr_scale=HEAD_LR_SCALE,
       batch_size=case.batch_size,
-      decode_images=task.decode_images if task else None,
       max_examples_per_client=case.steps * case.batch_size,
     ),
     head=heads.LinearHead(),
