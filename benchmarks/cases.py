@@ -30,8 +30,6 @@ _WRITERS = "convnet_512x2x16"
 # The case has 50 of 1,000 users a round, and images that are made up.
 _CIFAR10 = "cifar10_50x5x10"
 _LONG_RUN, _LONG_RUN_ROUNDS = "mobilenet_v2_small_4x1x8_500_rounds", 500
-# Compiles and buffers for some rounds before it is what it stays.
-_SETTLED_ROUND = 50
 # This checks a Python that has another framework.
 _CHECK = """
 import importlib.metadata, torch
@@ -191,8 +189,7 @@ def _create_group(
     if not config.cases or name.startswith(config.cases)
   }
   if (_LONG_RUN, "in_process") in commands:
-    after = (_SETTLED_ROUND, _LONG_RUN_ROUNDS)
-    return results.Group(commands, _LONG_RUN_ROUNDS, resident_after=after)
+    return results.Group(commands, _LONG_RUN_ROUNDS)
   return results.Group(commands)
 
 

@@ -40,6 +40,8 @@ ANONYMOUS_MEMORY = "peak_anonymous_memory_bytes"
 # Name of the work, with a lower precision if it has one; and who does it.
 Entry = tuple[str, str]
 _GRACE_SECONDS = 10.0
+# A process compiles and buffers for some rounds before it is what it stays.
+_SETTLED_ROUND = 50
 _SAMPLING_SECONDS = 0.02
 _ENDED = (psutil.NoSuchProcess, psutil.ZombieProcess)
 
@@ -200,12 +202,10 @@ class Group:
     commands: Programs that answer as in `worker`, with their arguments.
     rounds: Measured rounds from the first one on; `None` for what the flags
       say.
-    resident_after: Rounds whose resident memory is a figure, with that of all.
   """
 
   commands: Mapping[Entry, Sequence[str]]
   rounds: int | None = None
-  resident_after: tuple[int, ...] = ()
 
   def measure(self, config: BenchmarkConfig) -> dict[Entry, dict[str, Any]]:
     """Returns the rows of its entries."""
@@ -218,22 +218,19 @@ class Group:
     return {entry: self._row(entry, found) for entry, found in pairs}
 
   def _row(self, entry: Entry, found: pd.DataFrame) -> dict[str, Any]:
-    row = {
+    resident = found.resident_memory_bytes.tolist()
+    return {
       **dict(zip(("case", "runtime"), entry, strict=True)),
       WALL: found[WALL].median(),
       "cpu_seconds": found.cpu_seconds.median(),
       MEMORY: int(found[MEMORY].max()),
       ANONYMOUS_MEMORY: int(found[ANONYMOUS_MEMORY].max()),
       "wall_seconds_of_rounds": found[WALL].tolist(),
+      "resident_memory_bytes_of_rounds": resident,
+      "settled_memory_bytes": resident[:_SETTLED_ROUND][-1],
+      "last_memory_bytes": resident[-1],
       "ratios": {},
     }
-    if self.resident_after:
-      resident = found.resident_memory_bytes.tolist()
-      for number in self.resident_after:
-        name = f"resident_memory_bytes_after_{number}_rounds"
-        row[name] = resident[number - 1]
-      row["resident_memory_bytes_of_rounds"] = resident
-    return row
 
 
 def read_goals() -> pd.DataFrame:

@@ -181,11 +181,7 @@ class _Client:
     for variable, value in zip(self._variables, weights, strict=True):
       variable.assign(value)
     # Writers have names.
-    number = (
-      tf.strings.to_hash_bucket_fast(client_id, tf.int32.max)
-      if self._task
-      else tf.strings.to_number(client_id, tf.int64)
-    )
+    number = tf.strings.to_hash_bucket_fast(client_id, tf.int32.max)
     seed = tf.stack([number, 0])
     self._head.assign(
       tf.random.stateless_normal(self._head.shape, seed, stddev=0.01)

@@ -70,13 +70,12 @@ for megabytes in (0, 100, 0):
   print('done', flush=True)
 sys.stdin.read()
 """
-  group = results.Group({_BARE: _command(script)}, 3, resident_after=(1, 2))
+  group = results.Group({_BARE: _command(script)}, 3)
   row = group.measure(config)[_BARE]
   before, during, after = row["resident_memory_bytes_of_rounds"]
   assert 95 * _MEGABYTE < during - before < 105 * _MEGABYTE
   assert abs(after - before) < 5 * _MEGABYTE
-  assert row["resident_memory_bytes_after_1_rounds"] == before
-  assert row["resident_memory_bytes_after_2_rounds"] == during
+  assert row["settled_memory_bytes"] == row["last_memory_bytes"] == after
   assert row["peak_memory_bytes"] >= during
   assert 0 <= row["peak_anonymous_memory_bytes"] <= row["peak_memory_bytes"]
 

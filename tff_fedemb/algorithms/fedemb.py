@@ -12,32 +12,9 @@ import dataclasses
 from etils import epy
 
 from tff_fedemb.algorithms import algorithm
-from tff_fedemb.models import heads
 
 with epy.lazy_imports():
   import tensorflow as tf
-
-
-def start_head(
-  head: heads.Head, labels: tf.Tensor, embedding_dim: int, seed: tf.Tensor
-) -> tuple[heads.Weights, tf.Tensor, tf.Tensor]:
-  """Makes a head with a row for each class that a client holds.
-
-  Args:
-    head: The kind of head.
-    labels: The client's labels, `[n]`, any int64.
-    embedding_dim: Size of an embedding.
-    seed: The client's seed, `[2]`.
-
-  Returns:
-    As `algorithm.Algorithm.start_head`.
-  """
-  classes, rows = tf.unique(labels)
-  num_classes = tf.size(classes)
-  weights = head.initialize(
-    num_classes, embedding_dim, seed=seed, class_ids=classes
-  )
-  return weights, rows, num_classes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,4 +45,9 @@ class FedEmb(algorithm.Algorithm):
     return ()
 
   def start_head(self, num_classes, received, labels, embedding_dim, seed):
-    return start_head(self.head, labels, embedding_dim, seed)
+    # One row for each class, in the order in which they come.
+    classes, rows = tf.unique(labels)
+    weights = self.head.initialize(
+      tf.size(classes), embedding_dim, seed=seed, class_ids=classes
+    )
+    return weights, rows, tf.size(classes)

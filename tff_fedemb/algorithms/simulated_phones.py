@@ -45,8 +45,8 @@ def draw(
     dataset, config=config, seed=file.seed, round_num=round_num
   )
   seed = local_steps.client_seed(file.seed, round_num, examples.labels)
-  weights, rows, num_classes = fedemb.start_head(
-    file.head, examples.labels, file.backbone.output_shape[-1], seed
+  weights, rows, num_classes = fedemb.FedEmb(head=file.head).start_head(
+    0, (), examples.labels, file.backbone.output_shape[-1], seed
   )
   images = examples.images
   if config.decode_images is not None:

@@ -15,7 +15,6 @@ in `float32`:
   which AVX512-BF16 suffices for.
 """
 
-import os
 import pathlib
 from typing import Any
 
@@ -106,6 +105,8 @@ def check_backbone(backbone: Any, compute_precision: str) -> None:
 def environment(compute_precision: str) -> dict[str, str]:
   """Returns the variables by which oneDNN and TensorFlow know a precision.
 
+  To be set before TensorFlow computes anything: oneDNN reads its mode once.
+
   Args:
     compute_precision: One of `PRECISIONS`.
   """
@@ -118,14 +119,3 @@ def environment(compute_precision: str) -> dict[str, str]:
       f"{rewriting}_DENYLIST_ADD": _ARITHMETIC,
     }
   return {}
-
-
-def set_environment(compute_precision: str) -> None:
-  """Sets these variables for this process.
-
-  To be called before TensorFlow computes anything: oneDNN reads its mode once.
-
-  Args:
-    compute_precision: One of `PRECISIONS`.
-  """
-  os.environ.update(environment(compute_precision))

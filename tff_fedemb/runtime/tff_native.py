@@ -64,7 +64,7 @@ class TffRuntime(base.Runtime):
         config.compute_precision,
       )
     precision.check_precision(config.compute_precision)
-    precision.set_environment(config.compute_precision)
+    os.environ.update(precision.environment(config.compute_precision))
     worker_process.let_workers_be_interrupted()
     self._contexts = [
       # The native one, and secure sums in the clear.
