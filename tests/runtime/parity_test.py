@@ -1,7 +1,7 @@
 """Parity of the in-process runtime with TFF's own, over many processes.
 
 Without noise the two have to agree number by number, in the state and in the
-metrics of every round; `noise_test` is about the noise.
+metrics of every round; `tff_aggregators_test` has noise that comes from a seed.
 """
 
 import collections
