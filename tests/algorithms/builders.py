@@ -102,6 +102,13 @@ def draw_images(seed, shape):
   )
 
 
+def create_examples(client_id, shape, number, num_classes):
+  """Random images and labels of a client that is called a number."""
+  seed = tf.stack([tf.strings.to_number(client_id, tf.int64), 7])
+  labels = tf.random.stateless_uniform([number], seed, 0, num_classes, tf.int64)
+  return draw_images(seed, [number, *shape]), labels
+
+
 def compose(dataset_fn, process):
   """The process on client ids, which a function makes data sets of."""
 

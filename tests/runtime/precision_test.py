@@ -65,20 +65,11 @@ def test_sets_the_mode_of_onednn_only_where_asked():
   }
 
 
-def _create_dataset(client_id):
-  seed = tf.stack([tf.strings.to_number(client_id, tf.int64), 7])
-  labels = tf.random.stateless_uniform([64], seed, 0, 4, tf.int64)
-  # Stripes, narrower for a greater label.
-  columns = tf.range(_SHAPE[1], dtype=tf.int64)[tf.newaxis, :, tf.newaxis]
-  stripes = columns * (labels[:, tf.newaxis, tf.newaxis, tf.newaxis] + 1) % 4
-  noise = tf.random.stateless_uniform([64, *_SHAPE], seed, 0, 56, tf.int64)
-  images = tf.cast(50 * stripes + noise, tf.uint8)
-  return builders.create_dataset(images, labels).batch(16)
-
-
 def _build_process(clip_norm):
   return builders.compose(
-    _create_dataset,
+    lambda client_id: builders.create_dataset(
+      *builders.create_examples(client_id, _SHAPE, 64, 4)
+    ).batch(16),
     builders.build_process(
       _SHAPE,
       create_backbone_fn=functools.partial(
