@@ -1,6 +1,6 @@
-"""What the benchmark of training measures: its cases, and who does their work.
+"""Cases of the benchmark of training, and the programs that do their work.
 
-It does not import TensorFlow, which who measures has no use for.
+It does not import TensorFlow, which the measuring process has no use for.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -234,7 +234,7 @@ class Group:
 
 
 def read_goals() -> pd.DataFrame:
-  """Returns what is told of the rows, as texts; empty where there is none."""
+  """Returns the goals of the rows, as texts; empty where there is none."""
   path = pathlib.Path(__file__).with_name("goals.csv")
   return pd.read_csv(path, dtype=str, keep_default_na=False)
 
@@ -271,9 +271,9 @@ def execute(
   """Measures groups, prints and writes; exits with status 1 if one fails.
 
   Args:
-    config: What the flags say.
+    config: Settings by the flags.
     groups: Taken one after the other.
-    goals: What is told of the rows, as `read_goals` returns it.
+    goals: Goals of the rows, as `read_goals` returns them.
 
   Raises:
     errors.FieldError: If the file cannot be written.

@@ -1,4 +1,4 @@
-"""What a run trains by: base class of the algorithms."""
+"""Base class of the algorithms."""
 
 from __future__ import annotations
 

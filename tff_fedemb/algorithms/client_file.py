@@ -42,7 +42,7 @@ _ALLOWED = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClientFile:
-  """What a client computes, before it is converted.
+  """Computation of a client, before it is converted.
 
   Attributes:
     create_backbone_fn: Makes a fresh Keras model.
@@ -50,7 +50,7 @@ class ClientFile:
     config: Hyperparameters of local training.
     clip_norm: L2 norm to which the file clips the change, all weights together.
     seed: Seed of the run, for simulated clients.
-    spec_digest: Which run it is for.
+    spec_digest: Digest of the run's spec.
   """
 
   create_backbone_fn: Callable[[], tf.keras.Model]
@@ -106,7 +106,7 @@ class ClientFile:
     }
 
   def name_inputs(self, weights: Any, round_num: int) -> dict[str, np.ndarray]:
-    """What the server sends in a round, by the names of the file's inputs.
+    """Values that the server sends in a round, by the names of the inputs.
 
     Args:
       weights: The model's, `ModelWeights`.
@@ -163,7 +163,7 @@ class ClientFile:
       return converter.convert()
 
   def describe(self) -> dict[str, Any]:
-    """What goes beside the file, JSON values by name."""
+    """Description that goes beside the file, JSON values by name."""
     return {
       "format": "TensorFlow Lite, one round of a client's training",
       "size_bytes": len(self.content),

@@ -18,15 +18,15 @@ from tff_fedemb.models import heads
 
 
 class ClientUpdate(NamedTuple):
-  """What a client sends back; integers are int64 scalars.
+  """Update that a client sends back; integers are int64 scalars.
 
   Attributes:
     delta: Initial minus trained weights, one tensor per trainable weight.
-    num_examples: Examples it trained on.
-    num_classes: Classes that it holds.
-    loss_sum: Sum over these examples, where there is a loss.
-    num_correct: Examples that it classified rightly, where it did.
-    num_skipped_examples: Examples that it left out as unreadable.
+    num_examples: Number of examples that it trained on.
+    num_classes: Number of classes that it holds.
+    loss_sum: Sum of the losses of these examples, if there are any.
+    num_correct: Number of examples that it classified rightly.
+    num_skipped_examples: Number of examples left out as unreadable.
   """
 
   delta: tuple[tf.Tensor, ...]

@@ -1,4 +1,4 @@
-"""What a client computes in a round, as `local_training` says.
+"""Computation of a client in a round, as `local_training` says.
 
 All randomness is stateless and derived from a seed, so that the same client in
 the same round computes the same update on every runtime and after a resume.
@@ -22,7 +22,7 @@ _fold_in = tf.random.experimental.stateless_fold_in
 
 
 class LocalExamples(NamedTuple):
-  """What a client trains on.
+  """Examples that a client trains on.
 
   Attributes:
     images: `[n, height, width, channels]`, or encoded images, string `[n]`.
@@ -98,7 +98,7 @@ def client_seed(
 def _choose(
   labels: tf.Tensor, limit: int, *, seed: int, round_num: tf.Tensor
 ) -> tf.Tensor:
-  """Which rows a client uses in a round, in order: all if it may."""
+  """Rows that a client uses in a round, in order: all if it may."""
   number = tf.size(labels)
   order = _shuffle(number, client_seed(seed, round_num, labels))
   return tf.sort(order[: tf.minimum(number, limit)])
@@ -279,7 +279,7 @@ def train_locally(
   Args:
     backbone: Its trainable variables are updated.
     head: How to apply the head's weights.
-    head_weights: Where the head starts.
+    head_weights: First weights of the head.
     examples: Images and labels; labels are rows of the head, in [0, K).
     config: Hyperparameters.
     learning_rate_factor: Multiplies both learning rates, float32 scalar.

@@ -1,4 +1,4 @@
-"""What a simulation does around phones that run a `client_file`.
+"""Simulation around phones that run a `client_file`.
 
 It draws what a phone draws for itself, by the code of `fedemb`, and takes what
 comes back into the learning process in place of a client's computation.
@@ -17,7 +17,7 @@ from tff_fedemb.algorithms import local_steps
 
 
 class Drawn(NamedTuple):
-  """What a simulated client starts from.
+  """Start of a simulated client.
 
   Attributes:
     inputs: Inputs of the signature `train`, but for weights and learning rate.
@@ -36,7 +36,7 @@ def draw(
   """Draws the head and the order of a simulated client as `fedemb` does.
 
   Args:
-    file: What the client computes.
+    file: The client's file.
     dataset: The client's, as of `local_steps.gather_examples`.
     round_num: The round, int32 scalar, from 0.
   """

@@ -93,7 +93,7 @@ class RoundOutcome:
 def permute(
   places: np.ndarray, size: int, *, seed: int, counter: int
 ) -> np.ndarray:
-  """Which of `size` slots have these places in a random order.
+  """Returns the slots that have these places in a random order.
 
   A Feistel cipher of the smallest even number of bits that holds them, applied
   until the result is a slot (Black and Rogaway 2002, "Ciphers with Arbitrary
@@ -226,7 +226,7 @@ class Simulation:
     return allowed
 
   def _select(self, start: float) -> tuple[np.ndarray, float, float]:
-    """Those who are selected, the share that is there, hours of waiting."""
+    """Returns selected slots, the share that is there, hours of waiting."""
     server, num_users = self.deployment.server, self.num_users
     wanted = min(
       math.ceil(server.over_selection * self.report_goal - 1e-9), num_users
@@ -246,7 +246,7 @@ class Simulation:
     return slots[:wanted], share, wait / 60
 
   def _ask(self, wanted: int, start: float) -> tuple[np.ndarray, float, int]:
-    """Those found who may take part, the share that is there, how many asked.
+    """Returns slots that may take part, the share there, the number asked.
 
     Devices are asked in a random order, some at a time, until enough are found.
     """
@@ -303,7 +303,7 @@ class Simulation:
     )
 
   def seconds_of_work(self, slots: np.ndarray) -> np.ndarray:
-    """How long devices take for a round, from the first byte to the last.
+    """Seconds that devices take for a round, from first byte to last.
 
     Args:
       slots: Slots of the devices, int64 `[n]`.

@@ -196,10 +196,10 @@ class BackboneConfig(config.Config):
   Attributes:
     backbone: Backbone, or `module:function` of one's own [the task's].
     embedding_dim: Size of the embedding.
-    trainable: What of the backbone is trained, clipped and noised [all] (outer:
-      all but the convolutions of the middle stages; norm: normalisation layers
-      and embedding; published: what the method's authors train in a frozen
-      MobileNetV2, norm, or ResNet, outer).
+    trainable: Part of the backbone that is trained, clipped and noised [all]
+      (outer: all but the convolutions of the middle stages; norm: normalisation
+      layers and embedding; published: what the method's authors train in a
+      frozen MobileNetV2, norm, or ResNet, outer).
   """
 
   backbone: str | None = config.field(None, choices=BACKBONES, searchable=True)

@@ -128,7 +128,7 @@ class CompiledProcess:
       concurrent_clients: Threads, one client each; at least 1.
       threads_per_client: Threads inside of a client's computations. How it
         rounds may depend on their number.
-      client_devices: What the sessions are bound to in turn, as in
+      client_devices: Devices that the sessions take in turn, as in
         `computation_graph.ComputationGraph`.
       compute_precision: Precision of the clients, one of
         `precision.PRECISIONS`.
@@ -216,8 +216,8 @@ class CompiledProcess:
       skip_fn: Receives the errors of clients that are left out of the sum, in
         the order of the ids. None leaves no client out: the first error ends
         the call.
-      fold_fn: What trains the clients, as `client_fold.ClientFold` does [one
-        of this process].
+      fold_fn: Trains the clients, as `client_fold.ClientFold` does [one of this
+        process].
 
     Returns:
       The leaves of the new state and those of the metrics.

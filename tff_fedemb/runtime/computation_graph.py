@@ -105,11 +105,11 @@ class ComputationGraph(graph_session.RunnableGraph):
     """Imports the graph.
 
     Args:
-      name: Which part of a round this is, for messages.
+      name: Name of the part of a round, for messages.
       computation: A compiled computation, nothing but TensorFlow.
-      device: Where to run what the computation itself leaves open, as far as
-        the device can, say '/device:GPU:1'. Empty leaves it to TensorFlow,
-        which takes the first GPU if there is one.
+      device: Device of the operations that the computation does not place, as
+        far as the device can, say '/device:GPU:1'. Empty leaves it to
+        TensorFlow, which takes the first GPU if there is one.
 
     Raises:
       errors.FieldError: If its resources would outlive a run.
@@ -156,7 +156,7 @@ class ComputationGraph(graph_session.RunnableGraph):
     """Adds the computation to the default graph; returns its results there.
 
     Args:
-      arguments: What it is computed of, in that graph.
+      arguments: Tensors of that graph.
     """
     fed = {
       # Has the body of a loop capture what is outside of it.
@@ -188,7 +188,7 @@ def flatten(value: Any, type_spec: tff.Type, *, name: str) -> list[np.ndarray]:
   Args:
     value: Nested containers of anything NumPy converts to an array.
     type_spec: The value's type: tensors and structures of them.
-    name: What the value is, for messages.
+    name: Name of the value in messages.
 
   Raises:
     ValueError: If the value is not of that type.

@@ -86,7 +86,7 @@ def separate(graph_def: Any, name: str) -> None:
 
   Args:
     graph_def: Is changed.
-    name: Which part of a round this is, for messages.
+    name: Name of the part of a round, for messages.
 
   Raises:
     errors.FieldError: If there is something that a session would keep from one

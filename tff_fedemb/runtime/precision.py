@@ -1,4 +1,4 @@
-"""How precisely clients compute on a CPU: 32 bits, or 16 where it is faster.
+"""Precision of clients on a CPU: 32 bits, or 16 where it is faster.
 
 `bfloat16` has the range of `float32` and 8 bits of precision. Two ways lead to
 it. Both round what is multiplied, and leave weights, updates, clipping and sums
@@ -51,7 +51,7 @@ def _processor_features() -> frozenset[str]:
 
 
 def supported_precisions() -> tuple[str, ...]:
-  """Those of `PRECISIONS` that this machine's processor has."""
+  """Returns the precisions that this machine's processor has."""
   features = _processor_features()
   return tuple(
     name for name, needs in _NEEDS.items() if not needs or needs & features

@@ -1,4 +1,4 @@
-"""A Ray cluster as a runtime sees it: how to join it, and what it has.
+"""A Ray cluster as a runtime sees it: its resources, and how to join it.
 
 Without an address, Ray is started on this machine with a directory of its own,
 which is removed when the cluster is closed. Ray's processes die with the one
@@ -72,10 +72,10 @@ def import_ray() -> Any:
 def count_workers(
   resources: dict[str, float], *, cores: int, gpus: float
 ) -> int:
-  """How many workers a machine has room for.
+  """Counts the workers that a machine has room for.
 
   Args:
-    resources: What it has, by Ray's names.
+    resources: The machine's resources, by Ray's names.
     cores: Processor cores of a worker.
     gpus: GPUs of a worker, or less than one of them.
   """
@@ -96,7 +96,7 @@ class Cluster:
     """Joins the cluster, or starts one of this machine, and checks its size.
 
     Args:
-      config: Where it is, and what workers are to have.
+      config: Address of the cluster, and resources of its workers.
 
     Raises:
       errors.FieldError: If it cannot be joined, or lacks what is asked for.
@@ -170,7 +170,7 @@ class Cluster:
         signal.signal(signal.SIGTERM, handler)
 
   def count_workers(self) -> int:
-    """How many workers there are to be: as many as fit, or as were asked for.
+    """Number of workers: as many as fit, or as were asked for.
 
     It changes when machines come and go.
     """
@@ -178,7 +178,7 @@ class Cluster:
     return min(fit, self._most_workers or fit)
 
   def count_tasks(self) -> int:
-    """How many tasks to give to Ray at a time.
+    """Number of tasks to give to Ray at a time.
 
     Twice as many as there are workers, so that these need not wait for us,
     unless Ray would run them all at once.

@@ -36,11 +36,11 @@ class ChunkResult:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setup:
-  """The setup that a worker is told before it is given clients.
+  """Setup of a worker, before it is given clients.
 
   Attributes:
-    get_graphs: Returns what a client does; called once by each process.
-    key: Another one for other graphs.
+    get_graphs: Returns the graphs; called once by each process.
+    key: Identifies the graphs.
     paths: Files and directories it has to see, by the setting's name.
     num_threads: Number of chunks that run at a time.
     compute_precision: Precision of the clients, one of `precision.PRECISIONS`.
@@ -118,9 +118,9 @@ def fold_chunks(
   Without any it makes the process ready.
 
   Args:
-    setup: What to run.
-    prepared: What the server sends to each client of the round.
-    chunks: As many as there are threads at most; the clients of each.
+    setup: Graphs to run, and how.
+    prepared: Values that the server sends to each client of the round.
+    chunks: Clients of each chunk; at most as many chunks as threads.
 
   Returns:
     A `ChunkResult` of each chunk, then for each chunk the leaves of its sum,

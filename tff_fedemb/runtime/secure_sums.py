@@ -137,7 +137,7 @@ class RoundTotal:
     """Returns the sums, if there are any and enough clients have lasted.
 
     Args:
-      num_clients: With which the round began.
+      num_clients: Number of clients that began the round.
       threshold: Smallest share of them whose sum is revealed.
 
     Raises:

@@ -46,7 +46,7 @@ class PhoneProcess(tff.learning.templates.LearningProcess):
   """A learning process whose clients are deltas, and what makes these.
 
   Attributes:
-    file: What a client runs.
+    file: File that a client runs.
     create_dataset: Maps a virtual client's identifier to its data set.
   """
 
@@ -63,7 +63,7 @@ def build_process(
 
   Args:
     build: Builds the algorithm, given example_type and wrap_client_update_fn.
-    file: What a client runs.
+    file: File that a client runs.
     create_dataset: Maps a virtual client's identifier to its data set.
   """
   process = tff.simulation.compose_dataset_computation_with_learning_process(
