@@ -46,35 +46,30 @@ _WRITER_IMAGES = 160
 
 def create_backbone(case: cases.Case) -> tf.keras.Model:
   """Creates the Keras model from images to `[batch, EMBEDDING_DIM]`."""
-  layers = tf.keras.layers
+  keras = tf.keras.layers
   if case.backbone == cases.SIMPLE_CNN:
-    return tf.keras.Sequential(
-      [
-        layers.InputLayer(input_shape=case.image_shape),
-        layers.Rescaling(1.0 / 255.0),
-        layers.Conv2D(32, 3, activation="relu"),
-        layers.Conv2D(64, 3, activation="relu"),
-        layers.MaxPool2D(2),
-        layers.Dropout(0.25),
-        layers.Flatten(),
-        layers.Dense(EMBEDDING_DIM, activation="relu"),
-        layers.Dropout(0.5),
-      ]
-    )
-  if case.backbone != cases.DENSE:
+    layers = [
+      keras.Conv2D(32, 3, activation="relu"),
+      keras.Conv2D(64, 3, activation="relu"),
+      keras.MaxPool2D(2),
+      keras.Dropout(0.25),
+      keras.Flatten(),
+      keras.Dense(EMBEDDING_DIM, activation="relu"),
+      keras.Dropout(0.5),
+    ]
+  elif case.backbone == cases.DENSE:
+    layers = [
+      keras.Flatten(),
+      *(keras.Dense(2048, activation="relu") for _ in range(6)),
+      keras.Dense(1024, activation="relu"),
+      keras.Dense(EMBEDDING_DIM),
+    ]
+  else:
     return backbones.create_backbone(
       case.backbone, case.image_shape, embedding_dim=EMBEDDING_DIM
     )
-  return tf.keras.Sequential(
-    [
-      layers.InputLayer(input_shape=case.image_shape),
-      layers.Rescaling(1.0 / 255.0),
-      layers.Flatten(),
-      *(layers.Dense(2048, activation="relu") for _ in range(6)),
-      layers.Dense(1024, activation="relu"),
-      layers.Dense(EMBEDDING_DIM),
-    ]
-  )
+  images = keras.InputLayer(input_shape=case.image_shape)
+  return tf.keras.Sequential([images, keras.Rescaling(1.0 / 255.0), *layers])
 
 
 def create_task(directory: str, case: cases.Case) -> task_lib.Task | None:
