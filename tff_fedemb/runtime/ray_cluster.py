@@ -126,7 +126,6 @@ class Cluster:
     options: dict[str, Any] = {
       "log_to_driver": False,
       "logging_level": logging.CRITICAL,
-      "include_dashboard": False,
     }
     if config.ray_runtime_env is not None:
       options["runtime_env"] = _read_runtime_env(config.ray_runtime_env)
@@ -139,6 +138,7 @@ class Cluster:
         cores = min(cores, config.ray_workers * config.ray_worker_cores)
       options |= {
         "num_cpus": cores,
+        "include_dashboard": False,
         "_temp_dir": self._directory.path,
         # Workers of Ray's own that nobody asks for.
         "_system_config": {
@@ -150,8 +150,6 @@ class Cluster:
       }
     else:
       _check_address(address)
-      # Only whoever starts a cluster says what it has.
-      del options["include_dashboard"]
     # Ray sets one of its own, which ends the program with another status.
     handler = signal.getsignal(signal.SIGTERM)
     try:
