@@ -71,7 +71,7 @@ def _processes():
   )
   return (
     builders.compose(_create_dataset, build()),
-    tflite.build_process(build, file, _create_dataset),
+    tflite.PhoneProcess(build, file, _create_dataset),
   )
 
 

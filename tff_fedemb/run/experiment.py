@@ -122,7 +122,7 @@ class Experiment:
         raise errors.FieldError(
           "runtime", "be another for what changes clients' updates", "tflite"
         )
-      return tflite.build_process(
+      return tflite.PhoneProcess(
         build, self.create_client_file(), self.task.find_client_dataset(limit)
       )
     return tff.simulation.compose_dataset_computation_with_learning_process(
