@@ -1,4 +1,4 @@
-"""What the tests of algorithms and runtimes build: backbone, data, process."""
+"""Backbones, data and processes for tests of algorithms and runtimes."""
 
 import collections
 import functools
@@ -63,7 +63,7 @@ def build_process(
 
 
 def build_client_update(shape, **options):
-  """What a client does: weights, data set and round to `ClientUpdate`.
+  """Builds a function of weights, data set and round to a `ClientUpdate`.
 
   It runs without the process around it, which TFF takes a second to compile.
 

@@ -67,7 +67,7 @@ def _draw_examples(number=_NUM_EXAMPLES):
 
 
 def _in_process(file, examples):
-  """What the client's own computation gives, by name, before clipping."""
+  """Computes the update in TensorFlow, and its delta by name, unclipped."""
   train = builders.build_client_update(
     _SHAPE,
     create_backbone_fn=file.create_backbone_fn,
@@ -96,7 +96,7 @@ def _in_process(file, examples):
 
 
 def _on_phone(file, examples, folder):
-  """What a process without TensorFlow gives, and what stays there."""
+  """Returns the delta of a process without TensorFlow, and its facts."""
   dataset = builders.create_dataset(*examples).batch(16)
   drawn = tf.function(
     lambda: simulated_phones.draw(file, dataset, tf.constant(_ROUND))

@@ -67,7 +67,7 @@ def _run(process, rounds, scale=1.0):
 
 
 def _reference_delta(weights, client_id, round_num, config, head):
-  """What a client should send, with Keras and a tape and nothing else."""
+  """Computes a client's delta with nothing but Keras and a tape."""
   examples = list(_examples_of(tf.constant(client_id)).as_numpy_iterator())
   images = np.stack([e["x"] for e in examples]).astype(np.float32)
   labels = np.array([e["y"] for e in examples])

@@ -169,7 +169,7 @@ def test_rejects_the_state_of_another_process():
 
 
 def _run_in_fork(function):
-  """What a function raises in a forked child, which has ten seconds."""
+  """Returns the error of a function in a forked child, within ten seconds."""
   reader, writer = os.pipe()
   if not os.fork():
     signal.alarm(10)

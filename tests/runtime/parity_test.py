@@ -243,7 +243,7 @@ def _compose(name):
 
 
 def _smallest_move(before, after):
-  """How far the model's tensor that moved least is from where it was."""
+  """Returns the largest move within the tensor that moved least."""
   first, last = (
     # The model of k-means is one tensor.
     tree.flatten(

@@ -104,7 +104,7 @@ class Cluster:
     self.ray = import_ray()
     self.cores, self.gpus = config.ray_worker_cores, config.ray_worker_gpus
     self._most_workers = config.ray_workers
-    self._directory: _Directory | None = None
+    self._directory_lock: int | None = None
     # Whether the head is.
     self.is_lost = False
     self._is_owner = not self.ray.is_initialized()
@@ -132,14 +132,14 @@ class Cluster:
     address = config.ray_address
     if address is None:
       address = "local"
-      self._directory = _Directory()
+      directory, self._directory_lock = _create_directory()
       cores = base.count_cores()
       if config.ray_workers:
         cores = min(cores, config.ray_workers * config.ray_worker_cores)
       options |= {
         "num_cpus": cores,
         "include_dashboard": False,
-        "_temp_dir": self._directory.path,
+        "_temp_dir": directory,
         # Workers of Ray's own that nobody asks for.
         "_system_config": {
           "enable_worker_prestart": False,
@@ -255,24 +255,20 @@ class Cluster:
       leaving.join(0 if self.is_lost else _SHUTDOWN_SECONDS)
     self._is_owner = False
     # Ray may go on writing there for as long as the program runs.
-    if self._directory is not None and not self.is_lost:
-      self._directory.remove()
-      self._directory = None
+    if self._directory_lock is not None and not self.is_lost:
+      os.close(self._directory_lock)
+      self._directory_lock = None
+      remove_leftovers()
 
 
-class _Directory:
-  """A directory of Ray's, locked for as long as this program lives."""
-
-  def __init__(self) -> None:
-    remove_leftovers()
-    # The name is short: those of sockets are at most 107 bytes long.
-    self.path = tempfile.mkdtemp(prefix=_PREFIX)
-    self._lock = os.open(self.path, os.O_RDONLY)
-    fcntl.flock(self._lock, fcntl.LOCK_EX)
-
-  def remove(self) -> None:
-    os.close(self._lock)
-    remove_leftovers()
+def _create_directory() -> tuple[str, int]:
+  """Creates a directory of Ray's, locked while this program lives."""
+  remove_leftovers()
+  # The name is short: those of sockets are at most 107 bytes long.
+  path = tempfile.mkdtemp(prefix=_PREFIX)
+  lock = os.open(path, os.O_RDONLY)
+  fcntl.flock(lock, fcntl.LOCK_EX)
+  return path, lock
 
 
 def remove_leftovers() -> None:
