@@ -173,13 +173,11 @@ class RayRuntime(in_process.InProcessRuntime):
     with contextlib.closing(
       ray_map.run_in_order(cluster, submit, tasks, describe=_describe)
     ) as outcomes:
-      for results, *sums in outcomes:
-        for result, leaves in zip(results, sums, strict=True):
-          if result.error is not None:
-            raise result.error
-          for error in result.skipped:
+      for facts, *sums in outcomes:
+        for (chunk_total, skipped), leaves in zip(facts, sums, strict=True):
+          for error in skipped:
             skip_fn(error)
-          total.merge(result.total)
+          total.merge(chunk_total)
           accumulator = (
             compiled.merge(accumulator, leaves) if accumulator else leaves
           )
