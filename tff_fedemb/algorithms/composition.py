@@ -167,8 +167,8 @@ def build_learning_process(
   count such clients as `num_rejected_clients`.
 
   Args:
-    create_weights_fn: Makes freshly initialised variables; called while
-      tracing.
+    create_weights_fn: Makes two tuples of freshly initialised variables; called
+      while tracing.
     client_update_fn: Trains on one client's data; called while tracing, with
       the weights, the data set and the round number (int32 scalar, from 0).
     example_type: Type of a client's data set.
@@ -179,13 +179,7 @@ def build_learning_process(
     A `tff.learning.templates.LearningProcess`.
   """
 
-  @tff.tensorflow.computation
-  def create_weights():
-    weights = create_weights_fn()
-    return tff.learning.models.ModelWeights(
-      tuple(weights.trainable), tuple(weights.non_trainable)
-    )
-
+  create_weights = tff.tensorflow.computation(create_weights_fn)
   weights_type = create_weights.type_signature.result
   return tff.learning.templates.compose_learning_process(
     create_weights,
