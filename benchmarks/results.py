@@ -143,42 +143,6 @@ class _Worker:
     self._log.close()
 
 
-def measure(
-  commands: Sequence[Sequence[str]],
-  *,
-  rounds: int,
-  warmup_rounds: int,
-) -> list[pd.DataFrame]:
-  """Runs the rounds of several processes in turn, one at a time.
-
-  Taking turns spreads a machine's change of speed over all of them. They answer
-  as in `worker`.
-
-  Returns:
-    For each command a row a measured round: `wall_seconds`; `cpu_seconds`,
-    user and system time in steps of 0.01 s; `resident_memory_bytes` after it;
-    `peak_memory_bytes`, the most that was resident until then, each of these
-    three the sum over the process and its descendants; and
-    `peak_anonymous_memory_bytes`, the most memory of the process until then
-    that is no page of a file, which the system takes back when it needs it. Of
-    this a peak between two looks may be missed.
-
-  Raises:
-    errors.DataError: If one of the processes ends, or says something else.
-  """
-  with contextlib.ExitStack() as stack:
-    workers: list[_Worker] = []
-    for command in commands:
-      workers.append(_Worker(command))
-      stack.callback(workers[-1].close)
-    for worker in workers:
-      worker.expect("ready")
-    for _ in range(warmup_rounds + rounds):
-      for worker in workers:
-        worker.run_round()
-    return [pd.DataFrame(worker.rounds[warmup_rounds:]) for worker in workers]
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BenchmarkConfig(config_lib.Config):
   """Settings of all benchmarks.
@@ -208,14 +172,38 @@ class Group:
   rounds: int | None = None
 
   def measure(self, config: BenchmarkConfig) -> dict[Entry, dict[str, Any]]:
-    """Returns the rows of its entries."""
-    measurements = measure(
-      list(self.commands.values()),
-      rounds=self.rounds or config.rounds,
-      warmup_rounds=0 if self.rounds else config.warmup_rounds,
-    )
-    pairs = zip(self.commands, measurements, strict=True)
-    return {entry: self._row(entry, found) for entry, found in pairs}
+    """Runs the rounds of the programs in turn, one at a time.
+
+    Taking turns spreads a machine's change of speed over all of them.
+
+    Returns:
+      The row of each entry: `wall_seconds` and `cpu_seconds`, user and system
+      time in steps of 0.01 s, are medians of the measured rounds;
+      `peak_memory_bytes` is the most that was resident, over the process and
+      its descendants; and `peak_anonymous_memory_bytes` the most memory of the
+      process that is no page of a file, which the system takes back when it
+      needs it. Of this a peak between two looks may be missed.
+
+    Raises:
+      errors.DataError: If one of the programs ends, or says something else.
+    """
+    rounds, warmup_rounds = config.rounds, config.warmup_rounds
+    if self.rounds:
+      rounds, warmup_rounds = self.rounds, 0
+    with contextlib.ExitStack() as stack:
+      workers: dict[Entry, _Worker] = {}
+      for entry, command in self.commands.items():
+        workers[entry] = _Worker(command)
+        stack.callback(workers[entry].close)
+      for worker in workers.values():
+        worker.expect("ready")
+      for _ in range(warmup_rounds + rounds):
+        for worker in workers.values():
+          worker.run_round()
+    return {
+      entry: self._row(entry, pd.DataFrame(worker.rounds[warmup_rounds:]))
+      for entry, worker in workers.items()
+    }
 
   def _row(self, entry: Entry, found: pd.DataFrame) -> dict[str, Any]:
     resident = found.resident_memory_bytes.tolist()

@@ -1,5 +1,6 @@
 """Tests of the rows of a benchmark, and of measuring known amounts of work."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -112,26 +113,24 @@ def _work(*, sleep=0.0, compute=0.0, megabytes=0):
   return _command(_SCRIPT, str(sleep), str(compute), str(megabytes))
 
 
-def test_measures_wall_time_cpu_time_and_memory():
+def test_measures_wall_time_cpu_time_and_memory(config):
   # The outer process does nothing but pass the lines on.
   outer = "import subprocess, sys; subprocess.call(sys.argv[1:])"
-  idle, busy, large = results.measure(
-    [
-      _work(sleep=0.3),
-      _command(outer, *_work(compute=0.3)),
-      _work(megabytes=200),
-    ],
-    rounds=3,
-    warmup_rounds=1,
-  )
-  assert len(idle) == 3
-  assert idle.wall_seconds.median() >= 0.3
-  assert idle.cpu_seconds.median() < 0.1
-  assert busy.wall_seconds.median() >= 0.29
-  assert busy.cpu_seconds.median() >= 0.27
-  assert large.peak_memory_bytes.max() > 200 * _MEGABYTE
-  assert large.peak_anonymous_memory_bytes.max() > 200 * _MEGABYTE
-  assert idle.peak_memory_bytes.max() < 100 * _MEGABYTE
+  commands = {
+    ("case", "idle"): _work(sleep=0.3),
+    ("case", "busy"): _command(outer, *_work(compute=0.3)),
+    ("case", "large"): _work(megabytes=200),
+  }
+  config = dataclasses.replace(config, warmup_rounds=1)
+  idle, busy, large = results.Group(commands).measure(config).values()
+  assert len(idle["wall_seconds_of_rounds"]) == 3
+  assert idle["wall_seconds"] >= 0.3
+  assert idle["cpu_seconds"] < 0.1
+  assert busy["wall_seconds"] >= 0.29
+  assert busy["cpu_seconds"] >= 0.27
+  assert large["peak_memory_bytes"] > 200 * _MEGABYTE
+  assert large["peak_anonymous_memory_bytes"] > 200 * _MEGABYTE
+  assert idle["peak_memory_bytes"] < 100 * _MEGABYTE
   _check_no_process_is_left()
 
 
@@ -142,9 +141,10 @@ def test_measures_wall_time_cpu_time_and_memory():
     "print('ready', flush=True); input(); raise ValueError('no such case')",
   ],
 )
-def test_failing_process_is_an_error_that_says_why(script):
+def test_failing_process_is_an_error_that_says_why(config, script):
+  group = results.Group({_BARE: _work(), _BROKEN: _command(script)})
   with pytest.raises(errors.DataError, match="ValueError: no such case"):
-    results.measure([_work(), _command(script)], rounds=1, warmup_rounds=0)
+    group.measure(config)
   _check_no_process_is_left()
 
 
