@@ -13,7 +13,6 @@ import sys
 import types
 
 from benchmarks import results
-from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.runtime import precision as precision_lib
@@ -128,21 +127,8 @@ CASES: Mapping[str, Case] = types.MappingProxyType(
 _OF_PFL_RESEARCH = (_LENET, _WRITERS, _CIFAR10, f"{_CIFAR10}_gaussian")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingBenchmarkConfig(results.BenchmarkConfig):
-  """Settings of the benchmark of training.
-
-  Attributes:
-    cases: Cases to measure, by the beginning of their names [all].
-    pfl_python: Python with torch and pfl-research, to measure that as well.
-  """
-
-  cases: tuple[str, ...] = config_lib.field(())
-  pfl_python: str | None = None
-
-
 def _command(
-  config: TrainingBenchmarkConfig, name: str, runtime: str, precision: str
+  config: results.BenchmarkConfig, name: str, runtime: str, precision: str
 ) -> Sequence[str]:
   if runtime != PFL_RESEARCH:
     worker = (sys.executable, "-m", "benchmarks.worker", "training_rounds")
@@ -160,7 +146,7 @@ def _command(
 
 
 def _create_group(
-  config: TrainingBenchmarkConfig, names: Iterable[str], runtimes: Sequence[str]
+  config: results.BenchmarkConfig, names: Iterable[str], runtimes: Sequence[str]
 ) -> results.Group:
   float32 = precision_lib.FLOAT32
   entries = {(name, r): float32 for name in names for r in runtimes}
@@ -184,7 +170,7 @@ def _create_group(
   return results.Group(commands)
 
 
-def select_groups(config: TrainingBenchmarkConfig) -> list[results.Group]:
+def select_groups(config: results.BenchmarkConfig) -> list[results.Group]:
   """Returns what the flags ask for, in the order of measuring.
 
   Raises:

@@ -145,17 +145,21 @@ class _Worker:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BenchmarkConfig(config_lib.Config):
-  """Settings of all benchmarks.
+  """Settings of the benchmark of training.
 
   Attributes:
     output_json: File to write the figures to.
-    rounds: Measured rounds or fits of each, but for those of a long run.
-    warmup_rounds: Rounds or fits before those.
+    rounds: Measured rounds of each program, but for those of a long run.
+    warmup_rounds: Rounds before those.
+    cases: Cases to measure, by the beginning of their names [all].
+    pfl_python: Python with torch and pfl-research, to measure that as well.
   """
 
   output_json: str
   rounds: int = config_lib.field(5, minimum=1)
   warmup_rounds: int = config_lib.field(2, minimum=0)
+  cases: tuple[str, ...] = config_lib.field(())
+  pfl_python: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,7 +24,7 @@ from binaries import config_flags
 def main(argv: Sequence[str]) -> None:
   """Measures, prints and writes."""
   with config_flags.Parser(argv, __doc__) as parser:
-    flags = parser.add(cases.TrainingBenchmarkConfig)
+    flags = parser.add(results.BenchmarkConfig)
     parser.parse()
     config = flags.create()
     groups = cases.select_groups(config)

@@ -21,7 +21,7 @@ def test_goals_are_of_cases_that_there_are():
 
 def _select(*prefixes, **options):
   """Commands by case and runtime, group by group."""
-  config = cases.TrainingBenchmarkConfig(
+  config = results.BenchmarkConfig(
     output_json="f.json", cases=prefixes, **options
   )
   return [group.commands for group in cases.select_groups(config)]
