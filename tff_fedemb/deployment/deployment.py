@@ -217,22 +217,17 @@ def load(name_or_path: str | os.PathLike[str]) -> Deployment:
   Raises:
     errors.FieldError: If a value is unknown, missing or out of its range; its
       name is that in the file, as `server.over_selection`.
-    errors.DataError: If there is no such file, or it is no YAML.
+    errors.DataError: If there is no such file, or it is no YAML file.
   """
   path = pathlib.Path(name_or_path)
   if str(name_or_path) in PRESETS:
     path = _FOLDER / f"{name_or_path}.yaml"
   try:
     values = yaml.safe_load(path.read_text(encoding="utf-8"))
-  except OSError as error:
+  except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
     raise errors.DataError(
-      f"a deployment must be one of {', '.join(PRESETS)} or a YAML file that"
-      f" can be read, found {name_or_path}: {error.strerror}."
-    ) from error
-  except (yaml.YAMLError, UnicodeDecodeError) as error:
-    raise errors.DataError(
-      f"a deployment must be a YAML file, found {name_or_path}:"
-      f" {errors.first_line(error)}."
+      f"a deployment must be one of {', '.join(PRESETS)} or a YAML file, found"
+      f" {name_or_path}: {errors.first_line(error)}."
     ) from error
   return parse(values)
 

@@ -95,19 +95,23 @@ class SecureSums:
     )
 
 
+@dataclasses.dataclass
 class RoundTotal:
-  """The secure sums of one round; order does not matter to integers."""
+  """The secure sums of one round; order does not matter to integers.
 
-  def __init__(
-    self, totals: Sequence[np.ndarray], moduli: Sequence[int | None]
-  ):
-    self._totals = totals
-    self._moduli = moduli
-    self._num_survivors = 0
+  Attributes:
+    totals: Sums so far.
+    moduli: Modulus of each; `None` if it has a bound.
+    num_survivors: Number of clients in them.
+  """
+
+  totals: Sequence[np.ndarray]
+  moduli: Sequence[int | None]
+  num_survivors: int = 0
 
   def merge(self, other: "RoundTotal") -> None:
     """Adds the sums of other clients of the round, of the same bounds."""
-    self.add(other._totals, num_clients=other._num_survivors)
+    self.add(other.totals, num_clients=other.num_survivors)
 
   def add(self, summands: Sequence[Any], *, num_clients: int = 1) -> None:
     """Adds what some clients send.
@@ -119,9 +123,9 @@ class RoundTotal:
       summands: A leaf for each sum.
       num_clients: Number of clients that sent them.
     """
-    self._num_survivors += num_clients
+    self.num_survivors += num_clients
     for total, summand, modulus in zip(
-      self._totals, summands, self._moduli, strict=True
+      self.totals, summands, self.moduli, strict=True
     ):
       if modulus is None:
         np.add(total, summand, out=total)
@@ -145,12 +149,12 @@ class RoundTotal:
     """
     # Shares such as 0.7 of 10 clients are a hair above the number they mean.
     required = math.ceil(threshold * num_clients - 1e-9)
-    if self._totals and self._num_survivors < required:
+    if self.totals and self.num_survivors < required:
       raise TooFewSurvivorsError(
         "secure_sum_threshold",
         "be at most the share of a round's clients that last,"
-        f" {self._num_survivors} of {num_clients}",
+        f" {self.num_survivors} of {num_clients}",
         f"{threshold:.4g}",
         "The round has changed nothing.",
       )
-    return [total if total.ndim else total[()] for total in self._totals]
+    return [total if total.ndim else total[()] for total in self.totals]
