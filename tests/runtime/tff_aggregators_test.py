@@ -141,7 +141,7 @@ def test_seeded_noise_is_that_in_tff(name, options, reference):
     name,
     clients_per_round=3.0,
     clip_norm=2.0,
-    noise_multiplier=0.5,
+    noise_multiplier=0.05,
     noise_seed=3,
     rounds=len(_ROUNDS) + 2,
     min_separation=2,
