@@ -1,10 +1,11 @@
-"""What the benchmark of training measures: its cases, and who does their work.
+"""Cases of the benchmark of training, and the programs that do their work.
 
-It does not import TensorFlow, which who measures has no use for.
+It does not import TensorFlow, which the measuring process has no use for.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
+import functools
 import importlib.util
 import os
 import subprocess
@@ -12,7 +13,6 @@ import sys
 import types
 
 from benchmarks import results
-from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.runtime import precision as precision_lib
@@ -24,35 +24,18 @@ DENSE = "dense25m"
 SIMPLE_CNN = "simple_cnn"
 PFL_RESEARCH = "pfl_research"
 
+_ALL = ("bare", "in_process", "tff")
 _LENET = "lenet_10x20x20"
 # As a cohort of devices: many clients with little work, read from storage.
 _WRITERS = "convnet_512x2x16"
 # The case has 50 of 1,000 users a round, and images that are made up.
 _CIFAR10 = "cifar10_50x5x10"
 _LONG_RUN, _LONG_RUN_ROUNDS = "mobilenet_v2_small_4x1x8_500_rounds", 500
-# Compiles and buffers for some rounds before it is what it stays.
-_SETTLED_ROUND = 50
 # This checks a Python that has another framework.
 _CHECK = """
 import importlib.metadata, torch
 assert importlib.metadata.version("pfl") == "0.6.0"
 """
-
-
-@dataclasses.dataclass(frozen=True)
-class Photos:
-  """What the users of a case have taken.
-
-  Attributes:
-    num_users: How many users there are.
-    size: Height and width of the largest photos, in pixels.
-    is_decoded: Whether the files hold pixels of the size that is needed instead
-      of the encoded photos.
-  """
-
-  num_users: int
-  size: tuple[int, int]
-  is_decoded: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,11 +49,11 @@ class Case:
     backbone: Its name in the registry, `DENSE` or `SIMPLE_CNN`.
     image_shape: Height, width and channels of what the backbone is given.
     aggregator: Its name in the registry.
-    photos: What clients read from files; `None` for random pixels, which are
-      made where they are used.
-    num_writers: Users of a database of handwriting, if clients read that.
-    num_classes: Classes of images that are made up.
+    num_writers: Number of users in a database of handwriting that clients read;
+      `None` for random pixels, which are made where they are used.
+    num_classes: Number of classes of random pixels.
     learning_rate: Learning rate of clients.
+    runtimes: Programs that take turns on it.
   """
 
   num_clients: int
@@ -79,114 +62,73 @@ class Case:
   backbone: str = "lenet"
   image_shape: tuple[int, int, int] = (28, 28, 1)
   aggregator: str = aggregators.DEFAULT
-  photos: Photos | None = None
   num_writers: int | None = None
   num_classes: int = 36
   learning_rate: float = 0.05
+  runtimes: tuple[str, ...] = _ALL
 
   def client_ids(self, round_num: int) -> list[str]:
     """The clients of a round, other ones than of the round before."""
     first = round_num * self.num_clients
     numbers = range(first, first + self.num_clients)
-    of_photos = self.photos.num_users if self.photos else None
-    num_users = self.num_writers or of_photos or sys.maxsize
-    return [str(number % num_users) for number in numbers]
+    return [str(n % (self.num_writers or sys.maxsize)) for n in numbers]
 
 
-_LENET_50 = Case(50, 10, 16)
+# Compared with each other in process.
 _GROWTH = {
-  f"lenet_{n}x2x16_growth": Case(n, 2, 16) for n in (10, 50, 200, 1000)
+  f"lenet_{n}x2x16_growth": Case(n, 2, 16, runtimes=("bare", "tff"))
+  for n in (10, 50, 200, 1000)
 }
-# Banded noise would hold this model a hundred times.
+# The bare loop has no correlated noise; banded noise would hold this model a
+# hundred times.
 _DENSE_CASES = {
-  f"dense25m_4x1x16_{name}": Case(4, 1, 16, DENSE, aggregator=name)
+  f"dense25m_4x1x16_{name}": Case(
+    *(4, 1, 16, DENSE),
+    aggregator=name,
+    runtimes=_ALL if name == aggregators.DEFAULT else _ALL[1:],
+  )
   for name, known in aggregators.AGGREGATORS.items()
   if known.is_compared and not getattr(known.strategy_class, "is_banded", False)
 }
-_CIFAR10_CASES = {
-  f"{_CIFAR10}{end}": Case(
-    *(50, 5, 10, SIMPLE_CNN, (32, 32, 3), aggregator),
-    num_classes=10,
-    learning_rate=0.1,
-  )
-  for end, aggregator in (("", "none"), ("_gaussian", "gaussian"))
-}
-_LARGE = {
-  "resnet50_4x2x16_112": Case(4, 2, 16, "resnet50", (112, 112, 3)),
-  "mobilenet_v2_4x2x16_224": Case(4, 2, 16, "mobilenet_v2", (224, 224, 3)),
-}
+_CIFAR10_CASE = Case(
+  *(50, 5, 10, SIMPLE_CNN, (32, 32, 3)), num_classes=10, learning_rate=0.1
+)
+# Photos in a large network.
+_LARGE = functools.partial(Case, 4, 2, 16, runtimes=("in_process", "keras"))
 # The same work on a Ray of this machine.
 _RAY = {
-  "ray_lenet_50x10x16": _LENET_50,
-  "ray_dense25m_4x1x16": _DENSE_CASES["dense25m_4x1x16_gaussian"],
-  **{f"ray_lenet_{n}x2x16": Case(n, 2, 16) for n in (100, 1000)},
-}
-# Two rounds' users of photos as large as the smaller ones of Google Landmarks.
-_PHOTOS = {
-  f"mobilenet_v2_gld_{name}": dataclasses.replace(
-    _LARGE["mobilenet_v2_4x2x16_224"],
-    photos=Photos(8, (450, 600), is_decoded=name == "decoded"),
-  )
-  for name in ("encoded", "decoded")
+  "lenet_50x10x16": Case(50, 10, 16),
+  "dense25m_4x1x16": Case(4, 1, 16, DENSE),
+  **{f"lenet_{n}x2x16": Case(n, 2, 16) for n in (100, 1000)},
 }
 CASES: Mapping[str, Case] = types.MappingProxyType(
   {
     _LENET: Case(10, 20, 20),
-    "lenet_50x10x16": _LENET_50,
+    "lenet_50x10x16": Case(50, 10, 16),
     _WRITERS: Case(512, 2, 16, "convnet", num_writers=600),
-    **_CIFAR10_CASES,
+    # The bare loop clips and adds noise.
+    _CIFAR10: dataclasses.replace(
+      _CIFAR10_CASE, aggregator="none", runtimes=_ALL[1:]
+    ),
+    f"{_CIFAR10}_gaussian": _CIFAR10_CASE,
     **_DENSE_CASES,
     **_GROWTH,
-    **_LARGE,
-    **_PHOTOS,
-    **_RAY,
+    "resnet50_4x2x16_112": _LARGE("resnet50", (112, 112, 3)),
+    "mobilenet_v2_4x2x16_224": _LARGE("mobilenet_v2", (224, 224, 3)),
+    **{
+      f"ray_{name}": dataclasses.replace(case, runtimes=("in_process", "ray"))
+      for name, case in _RAY.items()
+    },
     _LONG_RUN: Case(
-      *(4, 1, 8, "mobilenet_v2_small", (32, 32, 3)),
-      photos=Photos(40, (60, 80)),
+      *(4, 1, 8, "mobilenet_v2_small", (32, 32, 3)), runtimes=("in_process",)
     ),
   }
 )
-
-_OF_PFL_RESEARCH = (_LENET, _WRITERS, *_CIFAR10_CASES)
-_ALL = ("bare", "in_process", "tff")
-_WITH_RAY = ("in_process", "ray")
-# Cases and runtimes that take turns with each other, in the order of measuring.
-_TURNS: Sequence[tuple[Iterable[str], Sequence[str]]] = (
-  ([_LENET], _ALL),
-  (["lenet_50x10x16"], _ALL),
-  ([_WRITERS], _ALL),
-  # The bare loop clips and adds noise.
-  ([_CIFAR10], _ALL[1:]),
-  ([f"{_CIFAR10}_gaussian"], _ALL),
-  (["dense25m_4x1x16_gaussian"], _ALL),
-  # The bare loop has no correlated noise.
-  (["dense25m_4x1x16_tree"], _ALL[1:]),
-  (["dense25m_4x1x16_blt"], _ALL[1:]),
-  # Compared with each other.
-  (_GROWTH, ["in_process"]),
-  *(([case], ["bare", "tff"]) for case in _GROWTH),
-  *(([case], ["in_process", "keras"]) for case in _LARGE),
-  (_PHOTOS, ["in_process"]),
-  *(([case], _WITH_RAY) for case in _RAY),
-  ([_LONG_RUN], ["in_process"]),
-)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingBenchmarkConfig(results.BenchmarkConfig):
-  """Settings of the benchmark of training.
-
-  Attributes:
-    cases: Cases to measure, by the beginning of their names [all].
-    pfl_python: Python with torch and pfl-research, to measure that as well.
-  """
-
-  cases: tuple[str, ...] = config_lib.field(())
-  pfl_python: str | None = None
+_OF_PFL_RESEARCH = (_LENET, _WRITERS, _CIFAR10, f"{_CIFAR10}_gaussian")
 
 
 def _command(
-  config: TrainingBenchmarkConfig, name: str, runtime: str, precision: str
+  config: results.BenchmarkConfig, name: str, runtime: str, precision: str
 ) -> Sequence[str]:
   if runtime != PFL_RESEARCH:
     worker = (sys.executable, "-m", "benchmarks.worker", "training_rounds")
@@ -204,7 +146,7 @@ def _command(
 
 
 def _create_group(
-  config: TrainingBenchmarkConfig, names: Iterable[str], runtimes: Sequence[str]
+  config: results.BenchmarkConfig, names: Iterable[str], runtimes: Sequence[str]
 ) -> results.Group:
   float32 = precision_lib.FLOAT32
   entries = {(name, r): float32 for name in names for r in runtimes}
@@ -224,12 +166,11 @@ def _create_group(
     if not config.cases or name.startswith(config.cases)
   }
   if (_LONG_RUN, "in_process") in commands:
-    after = (_SETTLED_ROUND, _LONG_RUN_ROUNDS)
-    return results.Group(commands, _LONG_RUN_ROUNDS, resident_after=after)
+    return results.Group(commands, _LONG_RUN_ROUNDS)
   return results.Group(commands)
 
 
-def select_groups(config: TrainingBenchmarkConfig) -> list[results.Group]:
+def select_groups(config: results.BenchmarkConfig) -> list[results.Group]:
   """Returns what the flags ask for, in the order of measuring.
 
   Raises:
@@ -245,10 +186,11 @@ def select_groups(config: TrainingBenchmarkConfig) -> list[results.Group]:
       ) from error
   # Who asks for Ray by name is told how to install it.
   skips_ray = not config.cases and not importlib.util.find_spec("ray")
-  groups = [
-    _create_group(config, names, runtimes)
-    for names, runtimes in _TURNS
-    if not (skips_ray and "ray" in runtimes)
+  groups = [_create_group(config, _GROWTH, ["in_process"])]
+  groups += [
+    _create_group(config, [name], case.runtimes)
+    for name, case in CASES.items()
+    if not (skips_ray and "ray" in case.runtimes)
   ]
   names = {name for group in groups for name, _ in group.commands}
   for prefix in config.cases:

@@ -40,6 +40,8 @@ ANONYMOUS_MEMORY = "peak_anonymous_memory_bytes"
 # Name of the work, with a lower precision if it has one; and who does it.
 Entry = tuple[str, str]
 _GRACE_SECONDS = 10.0
+# A process compiles and buffers for some rounds before it is what it stays.
+_SETTLED_ROUND = 50
 _SAMPLING_SECONDS = 0.02
 _ENDED = (psutil.NoSuchProcess, psutil.ZombieProcess)
 
@@ -141,55 +143,23 @@ class _Worker:
     self._log.close()
 
 
-def measure(
-  commands: Sequence[Sequence[str]],
-  *,
-  rounds: int,
-  warmup_rounds: int,
-) -> list[pd.DataFrame]:
-  """Runs the rounds of several processes in turn, one at a time.
-
-  Taking turns spreads a machine's change of speed over all of them. They answer
-  as in `worker`.
-
-  Returns:
-    For each command a row a measured round: `wall_seconds`; `cpu_seconds`,
-    user and system time in steps of 0.01 s; `resident_memory_bytes` after it;
-    `peak_memory_bytes`, the most that was resident until then, each of these
-    three the sum over the process and its descendants; and
-    `peak_anonymous_memory_bytes`, the most memory of the process until then
-    that is no page of a file, which the system takes back when it needs it. Of
-    this a peak between two looks may be missed.
-
-  Raises:
-    errors.DataError: If one of the processes ends, or says something else.
-  """
-  with contextlib.ExitStack() as stack:
-    workers: list[_Worker] = []
-    for command in commands:
-      workers.append(_Worker(command))
-      stack.callback(workers[-1].close)
-    for worker in workers:
-      worker.expect("ready")
-    for _ in range(warmup_rounds + rounds):
-      for worker in workers:
-        worker.run_round()
-    return [pd.DataFrame(worker.rounds[warmup_rounds:]) for worker in workers]
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BenchmarkConfig(config_lib.Config):
-  """Settings of all benchmarks.
+  """Settings of the benchmark of training.
 
   Attributes:
     output_json: File to write the figures to.
-    rounds: Measured rounds or fits of each, but for those of a long run.
-    warmup_rounds: Rounds or fits before those.
+    rounds: Measured rounds of each program, but for those of a long run.
+    warmup_rounds: Rounds before those.
+    cases: Cases to measure, by the beginning of their names [all].
+    pfl_python: Python with torch and pfl-research, to measure that as well.
   """
 
   output_json: str
   rounds: int = config_lib.field(5, minimum=1)
   warmup_rounds: int = config_lib.field(2, minimum=0)
+  cases: tuple[str, ...] = config_lib.field(())
+  pfl_python: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,44 +170,63 @@ class Group:
     commands: Programs that answer as in `worker`, with their arguments.
     rounds: Measured rounds from the first one on; `None` for what the flags
       say.
-    resident_after: Rounds whose resident memory is a figure, with that of all.
   """
 
   commands: Mapping[Entry, Sequence[str]]
   rounds: int | None = None
-  resident_after: tuple[int, ...] = ()
 
   def measure(self, config: BenchmarkConfig) -> dict[Entry, dict[str, Any]]:
-    """Returns the rows of its entries."""
-    measurements = measure(
-      list(self.commands.values()),
-      rounds=self.rounds or config.rounds,
-      warmup_rounds=0 if self.rounds else config.warmup_rounds,
-    )
-    pairs = zip(self.commands, measurements, strict=True)
-    return {entry: self._row(entry, found) for entry, found in pairs}
+    """Runs the rounds of the programs in turn, one at a time.
+
+    Taking turns spreads a machine's change of speed over all of them.
+
+    Returns:
+      The row of each entry: `wall_seconds` and `cpu_seconds`, user and system
+      time in steps of 0.01 s, are medians of the measured rounds;
+      `peak_memory_bytes` is the most that was resident, over the process and
+      its descendants; and `peak_anonymous_memory_bytes` the most memory of the
+      process that is no page of a file, which the system takes back when it
+      needs it. Of this a peak between two looks may be missed.
+
+    Raises:
+      errors.DataError: If one of the programs ends, or says something else.
+    """
+    rounds, warmup_rounds = config.rounds, config.warmup_rounds
+    if self.rounds:
+      rounds, warmup_rounds = self.rounds, 0
+    with contextlib.ExitStack() as stack:
+      workers: dict[Entry, _Worker] = {}
+      for entry, command in self.commands.items():
+        workers[entry] = _Worker(command)
+        stack.callback(workers[entry].close)
+      for worker in workers.values():
+        worker.expect("ready")
+      for _ in range(warmup_rounds + rounds):
+        for worker in workers.values():
+          worker.run_round()
+    return {
+      entry: self._row(entry, pd.DataFrame(worker.rounds[warmup_rounds:]))
+      for entry, worker in workers.items()
+    }
 
   def _row(self, entry: Entry, found: pd.DataFrame) -> dict[str, Any]:
-    row = {
+    resident = found.resident_memory_bytes.tolist()
+    return {
       **dict(zip(("case", "runtime"), entry, strict=True)),
       WALL: found[WALL].median(),
       "cpu_seconds": found.cpu_seconds.median(),
       MEMORY: int(found[MEMORY].max()),
       ANONYMOUS_MEMORY: int(found[ANONYMOUS_MEMORY].max()),
       "wall_seconds_of_rounds": found[WALL].tolist(),
+      "resident_memory_bytes_of_rounds": resident,
+      "settled_memory_bytes": resident[:_SETTLED_ROUND][-1],
+      "last_memory_bytes": resident[-1],
       "ratios": {},
     }
-    if self.resident_after:
-      resident = found.resident_memory_bytes.tolist()
-      for number in self.resident_after:
-        name = f"resident_memory_bytes_after_{number}_rounds"
-        row[name] = resident[number - 1]
-      row["resident_memory_bytes_of_rounds"] = resident
-    return row
 
 
 def read_goals() -> pd.DataFrame:
-  """Returns what is told of the rows, as texts; empty where there is none."""
+  """Returns the goals of the rows, as texts; empty where there is none."""
   path = pathlib.Path(__file__).with_name("goals.csv")
   return pd.read_csv(path, dtype=str, keep_default_na=False)
 
@@ -274,9 +263,9 @@ def execute(
   """Measures groups, prints and writes; exits with status 1 if one fails.
 
   Args:
-    config: What the flags say.
+    config: Settings by the flags.
     groups: Taken one after the other.
-    goals: What is told of the rows, as `read_goals` returns it.
+    goals: Goals of the rows, as `read_goals` returns them.
 
   Raises:
     errors.FieldError: If the file cannot be written.

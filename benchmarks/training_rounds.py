@@ -19,7 +19,6 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from benchmarks import cases
-from benchmarks import photos
 from tasks import emnist
 from tasks import task_config
 from tasks.synthetic import emnist as synthetic
@@ -47,48 +46,41 @@ _WRITER_IMAGES = 160
 
 def create_backbone(case: cases.Case) -> tf.keras.Model:
   """Creates the Keras model from images to `[batch, EMBEDDING_DIM]`."""
-  layers = tf.keras.layers
+  keras = tf.keras.layers
   if case.backbone == cases.SIMPLE_CNN:
-    return tf.keras.Sequential(
-      [
-        layers.InputLayer(input_shape=case.image_shape),
-        layers.Rescaling(1.0 / 255.0),
-        layers.Conv2D(32, 3, activation="relu"),
-        layers.Conv2D(64, 3, activation="relu"),
-        layers.MaxPool2D(2),
-        layers.Dropout(0.25),
-        layers.Flatten(),
-        layers.Dense(EMBEDDING_DIM, activation="relu"),
-        layers.Dropout(0.5),
-      ]
-    )
-  if case.backbone != cases.DENSE:
+    layers = [
+      keras.Conv2D(32, 3, activation="relu"),
+      keras.Conv2D(64, 3, activation="relu"),
+      keras.MaxPool2D(2),
+      keras.Dropout(0.25),
+      keras.Flatten(),
+      keras.Dense(EMBEDDING_DIM, activation="relu"),
+      keras.Dropout(0.5),
+    ]
+  elif case.backbone == cases.DENSE:
+    layers = [
+      keras.Flatten(),
+      *(keras.Dense(2048, activation="relu") for _ in range(6)),
+      keras.Dense(1024, activation="relu"),
+      keras.Dense(EMBEDDING_DIM),
+    ]
+  else:
     return backbones.create_backbone(
       case.backbone, case.image_shape, embedding_dim=EMBEDDING_DIM
     )
-  return tf.keras.Sequential(
-    [
-      layers.InputLayer(input_shape=case.image_shape),
-      layers.Rescaling(1.0 / 255.0),
-      layers.Flatten(),
-      *(layers.Dense(2048, activation="relu") for _ in range(6)),
-      layers.Dense(1024, activation="relu"),
-      layers.Dense(EMBEDDING_DIM),
-    ]
-  )
+  images = keras.InputLayer(input_shape=case.image_shape)
+  return tf.keras.Sequential([images, keras.Rescaling(1.0 / 255.0), *layers])
 
 
 def create_task(directory: str, case: cases.Case) -> task_lib.Task | None:
   """Writes what a case's clients read; returns the task, if there is one."""
-  if case.photos:
-    return photos.create_task(directory, case)
-  if case.num_writers:
-    # Everybody has a few images more than are used.
-    synthetic.write_emnist(
-      directory, num_users=case.num_writers, examples_per_user=_WRITER_IMAGES
-    )
-    return emnist.create_emnist_task(task_config.TaskConfig(data_dir=directory))
-  return None
+  if not case.num_writers:
+    return None
+  # Everybody has a few images more than are used.
+  synthetic.write_emnist(
+    directory, num_users=case.num_writers, examples_per_user=_WRITER_IMAGES
+  )
+  return emnist.create_emnist_task(task_config.TaskConfig(data_dir=directory))
 
 
 def create_examples(
@@ -128,9 +120,16 @@ def build_process(
     clip_norm=CLIP_NORM,
     noise_multiplier=NOISE_MULTIPLIER if mechanism_class.adds_noise else 0.0,
   )
-  process = fedemb.build_fedemb(
+  process = fedemb.FedEmb(
+    local=local_training.LocalTraining(
+      learning_rate=case.learning_rate,
+      head_lr_scale=HEAD_LR_SCALE,
+      batch_size=case.batch_size,
+      max_examples_per_client=case.steps * case.batch_size,
+    ),
+    head=heads.LinearHead(),
+  ).build(
     lambda: create_backbone(case),
-    heads.LinearHead(),
     example_type=(
       task.example_type
       if task
@@ -142,13 +141,6 @@ def build_process(
     ).factory,
     server_optimizer=tff.learning.optimizers.build_sgdm(
       SERVER_LEARNING_RATE, SERVER_MOMENTUM
-    ),
-    config=local_training.LocalTraining(
-      learning_rate=case.learning_rate,
-      head_lr_scale=HEAD_LR_SCALE,
-      batch_size=case.batch_size,
-      decode_images=task.decode_images if task else None,
-      max_examples_per_client=case.steps * case.batch_size,
     ),
   )
 
@@ -184,11 +176,7 @@ class _Client:
     for variable, value in zip(self._variables, weights, strict=True):
       variable.assign(value)
     # Writers have names.
-    number = (
-      tf.strings.to_hash_bucket_fast(client_id, tf.int32.max)
-      if self._task
-      else tf.strings.to_number(client_id, tf.int64)
-    )
+    number = tf.strings.to_hash_bucket_fast(client_id, tf.int32.max)
     seed = tf.stack([number, 0])
     self._head.assign(
       tf.random.stateless_normal(self._head.shape, seed, stddev=0.01)

@@ -8,9 +8,9 @@ so that ratios compare like with like on a machine whose speed drifts. With
 same work in the same run.
 
 Large models are compared with bare Keras, which trains one model on as many
-images; photos that clients decode with the same photos decoded beforehand; and
-the memory of a long run with what it was when the run had settled. With Ray
-installed, rounds on a Ray of this machine are compared with those in process.
+images; and the memory of a long run with what it was when the run had settled.
+With Ray installed, rounds on a Ray of this machine are compared with those in
+process.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from binaries import config_flags
 def main(argv: Sequence[str]) -> None:
   """Measures, prints and writes."""
   with config_flags.Parser(argv, __doc__) as parser:
-    flags = parser.add(cases.TrainingBenchmarkConfig)
+    flags = parser.add(results.BenchmarkConfig)
     parser.parse()
     config = flags.create()
     groups = cases.select_groups(config)

@@ -1,4 +1,4 @@
-"""What the tests of algorithms and runtimes build: backbone, data, process."""
+"""Backbones, data and processes for tests of algorithms and runtimes."""
 
 import collections
 import functools
@@ -38,18 +38,21 @@ def create_aggregator(name, **options):
   return registry.AGGREGATORS[name](**options).create().factory
 
 
-def build_process(shape, *, build=fedemb.build_fedemb, **options):
+def build_process(
+  shape, *, config, algorithm=fedemb.FedEmb, head=None, **options
+):
   """A process with a linear head and half of the server's usual step.
 
   Args:
     shape: Shape of the images.
-    build: Builder of the algorithm.
-    **options: Options of the algorithm, or instead of what is said above.
+    config: Local training.
+    algorithm: Class of the algorithm.
+    head: In place of a linear one.
+    **options: Options of `build`, or instead of what is said above.
   """
-  return build(
+  return algorithm(head=head or heads.LinearHead(), local=config).build(
     **{
       "create_backbone_fn": functools.partial(create_backbone, shape),
-      "head": heads.LinearHead(),
       "example_type": composition.build_example_type(shape),
       "server_optimizer": server_optimizers.SgdMomentum(
         learning_rate=0.5
@@ -60,7 +63,7 @@ def build_process(shape, *, build=fedemb.build_fedemb, **options):
 
 
 def build_client_update(shape, **options):
-  """What a client does: weights, data set and round to `ClientUpdate`.
+  """Builds a function of weights, data set and round to a `ClientUpdate`.
 
   It runs without the process around it, which TFF takes a second to compile.
 
@@ -97,6 +100,13 @@ def draw_images(seed, shape):
   return tf.cast(
     tf.random.stateless_uniform(shape, seed, 0, 256, tf.int32), tf.uint8
   )
+
+
+def create_examples(client_id, shape, number, num_classes):
+  """Random images and labels of a client that is called a number."""
+  seed = tf.stack([tf.strings.to_number(client_id, tf.int64), 7])
+  labels = tf.random.stateless_uniform([number], seed, 0, num_classes, tf.int64)
+  return draw_images(seed, [number, *shape]), labels
 
 
 def compose(dataset_fn, process):

@@ -57,7 +57,6 @@ def test_each_view_has_to_find_the_other_of_its_image(config):
       lambda: builders.create_backbone(_SHAPE, use_bias=False),
       num_classes=1,
       example_type=composition.build_example_type(_SHAPE),
-      local=config,
     ),
   )
   (before,), (after,), report = builders.run_round(process, ["everyone"])

@@ -28,7 +28,7 @@ def _create_dataset(damaged, *, encoded):
 
 
 def _train(damaged, encoded, *, skips=True):
-  """What a client does with images, or with the same images encoded."""
+  """Trains a client on images, or on the same images encoded."""
   image_type = ((), tf.string) if encoded else (_SHAPE,)
   train = builders.build_client_update(
     _SHAPE,

@@ -9,7 +9,6 @@ import tensorflow_federated as tff
 
 from tests.algorithms import builders
 from tff_fedemb import errors
-from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import fedavg
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.models import heads
@@ -23,27 +22,22 @@ _IMAGES = np.random.default_rng(0).integers(0, 2, (8, *_SHAPE), np.uint8)
 _LABELS = np.array([0, 1, 1, 3, 3, 3, 4, 0], np.int64)
 
 
-# Both algorithms are built with these.
-_ARGUMENTS = (
-  functools.partial(
-    builders.create_backbone, _SHAPE, _DIM, scale=1.0, use_bias=False
-  ),
-  heads.LinearHead(),
-)
-_OPTIONS = {
-  "example_type": composition.build_example_type(_SHAPE),
-  "config": local_training.LocalTraining(
-    learning_rate=0.1, head_lr_scale=2.0, batch_size=8
-  ),
-  "seed": 4,
-}
-_SERVER_OPTIONS = {
-  "aggregator": builders.create_aggregator("none", clients_per_round=4),
-  "server_optimizer": tff.learning.optimizers.build_sgdm(1.0),
-}
-
-
-def _run(process, client_ids):
+def _run(client_ids, head=None):
+  process = builders.build_process(
+    _SHAPE,
+    algorithm=fedavg.FedAvg,
+    head=head,
+    create_backbone_fn=functools.partial(
+      builders.create_backbone, _SHAPE, _DIM, scale=1.0, use_bias=False
+    ),
+    num_classes=_NUM_CLASSES,
+    config=local_training.LocalTraining(
+      learning_rate=0.1, head_lr_scale=2.0, batch_size=8
+    ),
+    seed=4,
+    aggregator=builders.create_aggregator("none", clients_per_round=4),
+    server_optimizer=tff.learning.optimizers.build_sgdm(1.0),
+  )
   # All clients hold the same eight examples.
   process = builders.compose(
     lambda client_id: builders.create_dataset(_IMAGES, _LABELS).batch(8),
@@ -70,10 +64,7 @@ def _one_gradient_step(weights):
 
 
 def test_fedavg_sends_backbone_and_global_head():
-  process = fedavg.build_fedavg(
-    *_ARGUMENTS, num_classes=_NUM_CLASSES, **_OPTIONS, **_SERVER_OPTIONS
-  )
-  before, after, report = _run(process, ["a", "b"])
+  before, after, report = _run(["a", "b"])
   assert [np.shape(w) for w in before] == [
     (4, _DIM),
     (_NUM_CLASSES, _DIM),
@@ -88,11 +79,7 @@ def test_fedavg_sends_backbone_and_global_head():
 
 
 def test_fixed_head_is_neither_broadcast_nor_trained():
-  head = heads.ClassCodesHead(scale=2.0)
-  process = fedavg.build_fedavg(
-    _ARGUMENTS[0], head, num_classes=_NUM_CLASSES, **_OPTIONS, **_SERVER_OPTIONS
-  )
-  before, after, report = _run(process, ["a", "b", "c", "d"])
+  before, after, report = _run([*"abcd"], heads.ClassCodesHead(scale=2.0))
   assert [np.shape(w) for w in before] == [(4, _DIM)]
   rows = heads.draw_class_codes(tf.range(_NUM_CLASSES, dtype=tf.int64), _DIM)
   kernel = tf.Variable(before[0])
@@ -113,9 +100,4 @@ def test_fixed_head_is_neither_broadcast_nor_trained():
 def test_a_global_head_is_neither_imprinted_over_nor_frozen(options):
   config = local_training.LocalTraining(**options)
   with pytest.raises(errors.FieldError, match="|".join(options)):
-    fedavg.build_fedavg(
-      *_ARGUMENTS,
-      num_classes=_NUM_CLASSES,
-      **_SERVER_OPTIONS,
-      **{**_OPTIONS, "config": config},
-    )
+    fedavg.FedAvg(local=config)

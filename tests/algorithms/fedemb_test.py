@@ -22,13 +22,10 @@ _SEED = 5
 
 def _examples_of(client_id):
   """Ten examples from the seed in the id, labels in a wide range."""
-  number = tf.strings.to_number(client_id, tf.int64)
-  seed = tf.stack([number, 7])
-  images = builders.draw_images(seed, [10, *_SHAPE])
-  labels = tf.random.stateless_uniform([10], seed, 0, 4, tf.int64)
+  images, labels = builders.create_examples(client_id, _SHAPE, 10, 4)
   # Client 0 has no examples at all.
   return builders.create_dataset(images, labels * 1_000_003 - 17).take(
-    tf.where(tf.equal(number, 0), tf.constant(0, tf.int64), 10)
+    tf.where(tf.equal(client_id, "0"), tf.constant(0, tf.int64), 10)
   )
 
 
@@ -70,7 +67,7 @@ def _run(process, rounds, scale=1.0):
 
 
 def _reference_delta(weights, client_id, round_num, config, head):
-  """What a client should send, with Keras and a tape and nothing else."""
+  """Computes a client's delta with nothing but Keras and a tape."""
   examples = list(_examples_of(tf.constant(client_id)).as_numpy_iterator())
   images = np.stack([e["x"] for e in examples]).astype(np.float32)
   labels = np.array([e["y"] for e in examples])

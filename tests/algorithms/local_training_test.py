@@ -19,12 +19,15 @@ from tff_fedemb.models import heads
 _DIM = 3
 
 
-def _train(learning_rate_factor=1.0, **options):
-  """Returns how far the kernel and the bias of a dense backbone move."""
+def _train(head, images, labels, *, factor=1.0, **options):
+  """Trains a dense backbone and a head.
+
+  Returns how far kernel and bias move, and the head before and after.
+  """
   backbone = builders.create_backbone((2, 2, 1), _DIM, scale=1.0)
   before = backbone.get_weights()
-  head = heads.LinearHead()
-  config = local_training.LocalTraining(batch_size=4, **options)
+  start = head.initialize(max(labels) + 1, _DIM, seed=(3, 4))
+  config = local_training.LocalTraining(**options)
 
   # As in a data set, whose number of examples is not known while tracing.
   @tf.function(
@@ -37,21 +40,30 @@ def _train(learning_rate_factor=1.0, **options):
     return local_steps.train_locally(
       backbone,
       head,
-      head.initialize(2, _DIM, seed=(3, 4)),
+      start,
       local_steps.LocalExamples(images, labels, tf.constant(0)),
       config=config,
-      learning_rate_factor=tf.constant(learning_rate_factor),
+      learning_rate_factor=tf.constant(factor),
       seed=tf.constant([5, 6]),
     )
 
-  _, sums = train(
-    tf.random.stateless_uniform([9, 2, 2, 1], (1, 2)), tf.range(9) % 2
-  )
-  assert sums["num_examples"] == 9 * config.epochs
-  return [
+  trained, sums = train(images, labels)
+  assert sums["num_examples"] == len(labels) * config.epochs
+  moves = [
     np.abs(after - start).max()
     for after, start in zip(backbone.get_weights(), before, strict=True)
   ]
+  return moves, start, trained
+
+
+def _move(**options):
+  """How far kernel and bias move under a linear head, in batches of four."""
+  images = tf.random.stateless_uniform([9, 2, 2, 1], (1, 2))
+  labels = np.arange(9) % 2
+  moves, _, _ = _train(
+    heads.LinearHead(), images, labels, batch_size=4, **options
+  )
+  return moves
 
 
 def test_augmented_images_are_those_that_train(monkeypatch):
@@ -60,7 +72,7 @@ def test_augmented_images_are_those_that_train(monkeypatch):
     "black",
     lambda images, seed: tf.zeros_like(images),
   )
-  kernel, bias = _train(augmentation="black", epochs=2)
+  kernel, bias = _move(augmentation="black", epochs=2)
   assert kernel == 0.0
   assert bias > 1e-4
 
@@ -113,30 +125,20 @@ def test_only_heads_of_cosines_are_imprinted():
 
 
 def test_a_class_without_an_image_in_the_batches_keeps_its_random_row():
-  backbone = builders.create_backbone((2, 2, 1), _DIM)
-  head = heads.CosineHead()
-  start = head.initialize(3, _DIM, seed=(3, 4))
-  images = builders.draw_images((1, 2), [3, 2, 2, 1])
-
-  @tf.function
-  def train():
-    return local_steps.train_locally(
-      backbone,
-      head,
-      start,
-      local_steps.LocalExamples(images, tf.range(3), tf.constant(0)),
-      config=local_training.LocalTraining(
-        batch_size=2, head_imprint_steps=1, learning_rate=0.0
-      ),
-      learning_rate_factor=tf.constant(1.0),
-      seed=tf.constant([5, 6]),
-    )
-
-  (rows,), _ = train()
-  means = tf.math.l2_normalize(backbone(tf.cast(images, tf.float32)), axis=1)
+  images = tf.random.stateless_uniform([3, 2, 2, 1], (1, 2))
+  _, (random,), (rows,) = _train(
+    heads.CosineHead(),
+    images,
+    np.arange(3),
+    batch_size=2,
+    head_imprint_steps=1,
+    learning_rate=0.0,
+  )
+  backbone = builders.create_backbone((2, 2, 1), _DIM, scale=1.0)
+  means = tf.math.l2_normalize(backbone(images), axis=1)
   is_mean, is_random = (
     np.isclose(rows, expected, atol=1e-5).all(axis=1)
-    for expected in (means, start[0])
+    for expected in (means, random)
   )
   assert is_mean.sum() == 2
   np.testing.assert_array_equal(is_random, ~is_mean)
@@ -160,9 +162,9 @@ def test_factor_falls_from_one_to_zero(name, expected):
 
 def test_rates_are_multiplied_by_the_factor():
   # Without a warm-up and in one step the backbone moves with its rate.
-  whole, less = _train(1.0), _train(1e-3)
+  whole, less = _move(), _move(factor=1e-3)
   assert less[0] < 0.01 * whole[0]
-  assert _train(0.0, head_warmup_steps=2) == [0.0, 0.0]
+  assert _move(factor=0.0, head_warmup_steps=2) == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("name", server_optimizers.SERVER_OPTIMIZERS)

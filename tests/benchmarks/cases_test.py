@@ -1,70 +1,54 @@
 """Tests of the ratios and bounds of the benchmark."""
 
-import dataclasses
 import re
 from unittest import mock
+
+import pytest
 
 from benchmarks import cases
 from benchmarks import results
 
 _LENET = "lenet_10x20x20"
+_PRECISIONS = "_(bfloat16_math|mixed_bfloat16)$"
 
 
 def test_goals_are_of_cases_that_there_are():
   goals = results.read_goals()
-  goals = goals[~goals.case.str.startswith("least_squares")]
-  assert len(goals) == 35
+  assert len(goals) == 34
   for name in {*goals.case, *goals.other_case} - {""}:
-    assert re.sub("_(bfloat16_math|mixed_bfloat16)$", "", name) in cases.CASES
+    assert re.sub(_PRECISIONS, "", name) in cases.CASES
 
 
-def test_groups_are_of_cases_that_there_are_and_can_be_selected():
-  config = cases.TrainingBenchmarkConfig(output_json="f.json")
-  with mock.patch.object(cases.importlib.util, "find_spec"):
-    groups = cases.select_groups(config)
-  names = {
-    command[4]
-    for group in groups
-    for entry, command in group.commands.items()
-    if entry[1] != cases.PFL_RESEARCH
-  }
-  assert names == set(cases.CASES)
-  few = cases.select_groups(
-    cases.TrainingBenchmarkConfig(
-      output_json="f.json", cases=("lenet_10x2x16",)
-    )
+def _select(*prefixes, **options):
+  """Commands by case and runtime, group by group."""
+  config = results.BenchmarkConfig(
+    output_json="f.json", cases=prefixes, **options
   )
-  assert [[entry[1] for entry in group.commands] for group in few] == [
-    ["in_process"],
-    ["bare", "tff"],
+  return [group.commands for group in cases.select_groups(config)]
+
+
+@pytest.mark.parametrize("spec", [None, "installed"])
+def test_groups_are_of_cases_that_there_are_and_can_be_selected(spec):
+  """Ray is measured where it is installed, or if it is asked for."""
+  find_spec = {"return_value": spec}
+  with mock.patch.object(cases.importlib.util, "find_spec", **find_spec):
+    names = {name for group in _select() for name, _ in group}
+    names = {re.sub(_PRECISIONS, "", name) for name in names}
+    assert names == {n for n in cases.CASES if spec or "ray_" not in n}
+    assert [len(group) for group in _select("ray")] == [2] * 4
+  found = [
+    [runtime for _, runtime in group] for group in _select("lenet_10x2x16")
   ]
-
-
-def test_ray_is_measured_where_it_is_or_if_it_is_asked_for():
-  def count(prefixes):
-    config = cases.TrainingBenchmarkConfig(output_json="f", cases=prefixes)
-    groups = cases.select_groups(config)
-    on_ray = [g for g in groups if any(r == "ray" for _, r in g.commands)]
-    return len(groups), len(on_ray)
-
-  with mock.patch.object(cases.importlib.util, "find_spec", return_value=None):
-    number, on_ray = count(())
-    assert on_ray == 0
-    assert count(("ray",)) == (4, 4)
-  with mock.patch.object(cases.importlib.util, "find_spec"):
-    assert count(()) == (number + 4, 4)
+  assert found == [["in_process"], ["bare", "tff"]]
 
 
 def test_another_framework_does_the_work_of_the_case():
-  config = cases.TrainingBenchmarkConfig(output_json="f.json")
   with mock.patch.object(cases.subprocess, "run"):
-    groups = cases.select_groups(
-      dataclasses.replace(config, pfl_python="/some/python")
-    )
+    groups = _select(pfl_python="/some/python")
   sizes = {
     entry: (command[0], *command[-8:])
     for group in groups
-    for entry, command in group.commands.items()
+    for entry, command in group.items()
     if entry[1] == cases.PFL_RESEARCH
   }
   pfl = ("/some/python", "benchmarks.pfl_round")

@@ -1,5 +1,6 @@
 """Tests of the rows of a benchmark, and of measuring known amounts of work."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -70,13 +71,12 @@ for megabytes in (0, 100, 0):
   print('done', flush=True)
 sys.stdin.read()
 """
-  group = results.Group({_BARE: _command(script)}, 3, resident_after=(1, 2))
+  group = results.Group({_BARE: _command(script)}, 3)
   row = group.measure(config)[_BARE]
   before, during, after = row["resident_memory_bytes_of_rounds"]
   assert 95 * _MEGABYTE < during - before < 105 * _MEGABYTE
   assert abs(after - before) < 5 * _MEGABYTE
-  assert row["resident_memory_bytes_after_1_rounds"] == before
-  assert row["resident_memory_bytes_after_2_rounds"] == during
+  assert row["settled_memory_bytes"] == row["last_memory_bytes"] == after
   assert row["peak_memory_bytes"] >= during
   assert 0 <= row["peak_anonymous_memory_bytes"] <= row["peak_memory_bytes"]
 
@@ -113,35 +113,25 @@ def _work(*, sleep=0.0, compute=0.0, megabytes=0):
   return _command(_SCRIPT, str(sleep), str(compute), str(megabytes))
 
 
-def _measure(*commands, rounds=1, warmup_rounds=0):
-  return results.measure(commands, rounds=rounds, warmup_rounds=warmup_rounds)
-
-
-def test_measures_wall_time_cpu_time_and_memory():
-  idle, busy, large = _measure(
-    _work(sleep=0.3),
-    _work(compute=0.3),
-    _work(megabytes=200),
-    rounds=3,
-    warmup_rounds=1,
-  )
-  assert len(idle) == 3
-  assert idle.wall_seconds.median() >= 0.3
-  assert idle.cpu_seconds.median() < 0.1
-  assert busy.wall_seconds.median() >= 0.29
-  assert busy.cpu_seconds.median() >= 0.27
-  assert large.peak_memory_bytes.max() > 200 * _MEGABYTE
-  assert large.peak_anonymous_memory_bytes.max() > 200 * _MEGABYTE
-  assert idle.peak_memory_bytes.max() < 100 * _MEGABYTE
-
-
-def test_counts_the_processes_behind_a_process():
+def test_measures_wall_time_cpu_time_and_memory(config):
   # The outer process does nothing but pass the lines on.
-  inner = _work(compute=0.2, megabytes=150)
   outer = "import subprocess, sys; subprocess.call(sys.argv[1:])"
-  (found,) = _measure(_command(outer, *inner))
-  assert found.cpu_seconds.median() >= 0.17
-  assert found.peak_memory_bytes.max() > 150 * _MEGABYTE
+  commands = {
+    ("case", "idle"): _work(sleep=0.3),
+    ("case", "busy"): _command(outer, *_work(compute=0.3)),
+    ("case", "large"): _work(megabytes=200),
+  }
+  config = dataclasses.replace(config, warmup_rounds=1)
+  idle, busy, large = results.Group(commands).measure(config).values()
+  assert len(idle["wall_seconds_of_rounds"]) == 3
+  assert idle["wall_seconds"] >= 0.3
+  assert idle["cpu_seconds"] < 0.1
+  assert busy["wall_seconds"] >= 0.29
+  assert busy["cpu_seconds"] >= 0.27
+  assert large["peak_memory_bytes"] > 200 * _MEGABYTE
+  assert large["peak_anonymous_memory_bytes"] > 200 * _MEGABYTE
+  assert idle["peak_memory_bytes"] < 100 * _MEGABYTE
+  _check_no_process_is_left()
 
 
 @pytest.mark.parametrize(
@@ -151,20 +141,16 @@ def test_counts_the_processes_behind_a_process():
     "print('ready', flush=True); input(); raise ValueError('no such case')",
   ],
 )
-def test_failing_process_is_an_error_that_says_why(script):
+def test_failing_process_is_an_error_that_says_why(config, script):
+  group = results.Group({_BARE: _work(), _BROKEN: _command(script)})
   with pytest.raises(errors.DataError, match="ValueError: no such case"):
-    _measure(_command(script))
+    group.measure(config)
+  _check_no_process_is_left()
 
 
-def test_leaves_no_process():
-  with pytest.raises(errors.DataError):
-    _measure(_work(), _command("pass"))
-  _measure(_work())
-  assert not [
-    child
-    for child in psutil.Process().children(recursive=True)
-    if _SCRIPT in child.cmdline()
-  ]
+def _check_no_process_is_left():
+  children = psutil.Process().children(recursive=True)
+  assert not any(_SCRIPT in child.cmdline() for child in children)
 
 
 def test_a_worker_answers_each_line_and_nothing_else():

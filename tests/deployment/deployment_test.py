@@ -56,6 +56,7 @@ _GOOD = {
     ({"sever": {}}, "sever"),
     ({"server": {}}, "server.deadline_minutes"),
     ({"server": 3}, "server"),
+    (3, "deployment"),
     (
       {"server": {"deadline_minutes": 1, "over_selection": 0.9}},
       "server.over_selection",
@@ -73,17 +74,14 @@ _GOOD = {
 )
 def test_what_is_wrong_is_named_as_in_the_file(changes, name):
   with pytest.raises(errors.FieldError) as error:
-    deployment.parse(_GOOD | changes)
+    deployment.parse(_GOOD | changes if isinstance(changes, dict) else changes)
   assert error.value.name == name
 
 
-def test_files_that_are_none_are_refused(tmp_path):
-  with pytest.raises(errors.DataError, match="ideal, phones, harsh or a YAML"):
-    deployment.load(tmp_path / "none.yaml")
+@pytest.mark.parametrize("content", [None, b"{", b"\xff"])
+def test_files_that_are_none_are_refused(content, tmp_path):
   path = tmp_path / "bad.yaml"
-  path.write_text("{")
-  with pytest.raises(errors.DataError, match="must be a YAML file"):
-    deployment.load(path)
-  path.write_text("3")
-  with pytest.raises(errors.FieldError, match="have values by name"):
+  if content is not None:
+    path.write_bytes(content)
+  with pytest.raises(errors.DataError, match="phones, harsh or a YAML file"):
     deployment.load(path)

@@ -97,11 +97,11 @@ def test_speed_is_cut_into_thirds():
   some = _create("phones")
   speed = some.milliseconds_per_example(_SLOTS)
   classes = some.device_class(_SLOTS)
-  for index, name in enumerate(devices.CLASSES):
-    share = np.mean(classes == index)
-    assert share == pytest.approx(1 / 3, abs=_TOLERANCE), name
-  assert speed[classes == 0].min() > speed[classes == 1].max()
-  assert speed[classes == 1].min() > speed[classes == 2].max()
+  np.testing.assert_allclose(
+    np.bincount(classes) / _SLOTS.size, [1 / 3] * 3, atol=_TOLERANCE
+  )
+  slow, middle, fast = (speed[classes == index] for index in range(3))
+  assert slow.min() > middle.max() and middle.min() > fast.max()
 
 
 def test_sessions_are_exponential_and_anew_in_each_round():
@@ -116,13 +116,3 @@ def test_sessions_are_exponential_and_anew_in_each_round():
   assert dropped.mean() == pytest.approx(rate, abs=_TOLERANCE)
   forever = _create("ideal").session_seconds(_SLOTS, 0)
   assert np.all(np.isinf(forever))
-
-
-def test_devices_are_those_of_their_seed():
-  some = _create(seed=3)
-  speed = some.milliseconds_per_example(_SLOTS)
-  np.testing.assert_array_equal(
-    _create(seed=3).milliseconds_per_example(_SLOTS[::-1]), speed[::-1]
-  )
-  other = _create(seed=4).milliseconds_per_example(_SLOTS)
-  assert abs(np.corrcoef(speed, other)[0, 1]) < 2 * _TOLERANCE

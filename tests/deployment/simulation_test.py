@@ -123,30 +123,30 @@ def test_those_who_leave_before_they_are_done_are_lost():
   assert share == pytest.approx(1 - 1 / math.e, abs=0.011)
 
 
+def _apart(outcomes, name):
+  """Rounds or hours of each user's participations, and between two of them."""
+  found = collections.defaultdict(list)
+  for outcome in outcomes:
+    for slot in () if outcome.abandoned else outcome.reported:
+      found[slot].append(getattr(outcome, name))
+  pairs = itertools.chain(*map(itertools.pairwise, found.values()))
+  return found, [after - before for before, after in pairs]
+
+
 def test_separation_and_participations_are_enforced():
   config = _parse(server={"min_round_minutes": 60})
   bounds = {"min_separation": 4, "max_participations": 3}
-  rounds = collections.defaultdict(list)
   outcomes = _play(_create(config, 50, 10, **bounds), 30)
-  for outcome in outcomes:
-    for slot in () if outcome.abandoned else outcome.reported:
-      rounds[slot].append(outcome.round_num)
   # Until too few are left who may.
   assert outcomes[-1].abandoned
+  rounds, apart = _apart(outcomes, "round_num")
   assert max(map(len, rounds.values())) == 3
-  apart = [b - a for r in rounds.values() for a, b in itertools.pairwise(r)]
   assert min(apart) == 4
 
 
 def test_hours_between_participations_are_enforced():
   config = _parse(server={"min_round_minutes": 60, "min_separation_hours": 4.5})
-  hours = collections.defaultdict(list)
-  for outcome in _play(_create(config, 60, 10), 24):
-    for slot in outcome.reported:
-      hours[slot].append(outcome.end_hours)
-  apart = [
-    b - a for times in hours.values() for a, b in itertools.pairwise(times)
-  ]
+  _, apart = _apart(_play(_create(config, 60, 10), 24), "end_hours")
   assert min(apart) >= 4.5
   assert len(apart) > 100
 

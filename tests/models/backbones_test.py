@@ -228,12 +228,7 @@ _CONVOLUTIONAL = sorted({*backbones.BACKBONES} - _SMALL - {*_OTHERS})
       "^trainable must be one of all, embedding for backbone lenet, found"
       " 'published'",
     ),
-    (
-      ["resnet_small"],
-      _SHAPE,
-      {"trainable": ""},
-      "one of all, outer, norm, embedding for backbone resnet_small",
-    ),
+    (["conv4"], _SHAPE, {"trainable": "outer"}, "one of all, norm, embedding"),
   ],
 )
 def test_mistakes_are_named(names, shape, options, message):

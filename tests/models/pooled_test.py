@@ -34,13 +34,16 @@ def _images():
   return np.random.default_rng(0).uniform(0, 255, (2, 28, 28, 1))
 
 
-@pytest.mark.parametrize("activation", ["relu", "tanh"])
-def test_convnet_is_three_convolutions(activation, images):
+@pytest.mark.parametrize(
+  ("create", "activate"),
+  [
+    (pooled.create_convnet, tf.nn.relu),
+    (pooled.create_convnet_tanh, tf.math.tanh),
+  ],
+)
+def test_convnet_is_three_convolutions(create, activate, images):
   """Pooling comes last here, as it is written."""
-  backbone = pooled.create_convnet(
-    (28, 28, 1), embedding_dim=6, activation=activation
-  )
-  activate = {"relu": tf.nn.relu, "tanh": tf.math.tanh}[activation]
+  backbone = create((28, 28, 1), embedding_dim=6)
   weights, x = backbone.get_weights()[:-2], _standardize(images)
   for filters, offset in zip(weights[::2], weights[1::2], strict=True):
     x = tf.nn.conv2d(x, filters, 1, "SAME")

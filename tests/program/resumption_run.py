@@ -79,7 +79,7 @@ def _build_process(aggregator: str) -> tff.learning.templates.LearningProcess:
     )
 
   def create_weights():
-    return tff.learning.models.ModelWeights([tf.Variable(tf.zeros(DIM))], [])
+    return tff.learning.models.ModelWeights((tf.Variable(tf.zeros(DIM)),), ())
 
   return tff.simulation.compose_dataset_computation_with_learning_process(
     create_dataset,

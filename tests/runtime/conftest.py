@@ -1,4 +1,4 @@
-"""What the tests of runtimes share."""
+"""Fixtures that the tests of runtimes share."""
 
 from collections.abc import Iterator
 

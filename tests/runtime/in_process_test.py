@@ -169,7 +169,7 @@ def test_rejects_the_state_of_another_process():
 
 
 def _run_in_fork(function):
-  """What a function raises in a forked child, which has ten seconds."""
+  """Returns the error of a function in a forked child, within ten seconds."""
   reader, writer = os.pipe()
   if not os.fork():
     signal.alarm(10)
@@ -236,31 +236,19 @@ def _length(client_id):
   return tf.strings.length(client_id)
 
 
-@tff.tensorflow.computation(np.str_, np.int32)
-def _longer(client_id, number):
-  return tf.strings.length(client_id) + number
+@tff.tensorflow.computation(np.int32, np.int32)
+def _add(number, total):
+  return number + total
 
 
-def _sum_of_longer(state, client_ids):
-  del state  # Unused.
-  total = tff.federated_sum(tff.federated_map(_length, client_ids))
-  return tff.federated_sum(
-    tff.federated_map(_longer, (client_ids, tff.federated_broadcast(total)))
-  )
+def _sum_again(numbers):
+  """A sum, and then one of what clients make of it."""
+  total = tff.federated_broadcast(tff.federated_sum(numbers))
+  return tff.federated_sum(tff.federated_map(_add, (numbers, total)))
 
 
 def test_names_what_only_tff_runs():
-  @tff.federated_computation
-  def initialize():
-    return tff.federated_value(1, tff.SERVER)
-
-  @tff.federated_computation(
-    initialize.type_signature.result, tff.FederatedType(np.str_, tff.CLIENTS)
-  )
-  def next_round(state, client_ids):
-    return state, _sum_of_longer(state, client_ids)
-
-  process = tff.templates.IterativeProcess(initialize, next_round)
+  process = builders.build_sums(_length, sum_fn=_sum_again)
   with (
     runtime.create_runtime() as started,
     pytest.raises(
@@ -279,7 +267,6 @@ def test_names_what_only_tff_runs():
 @pytest.mark.parametrize(
   ("options", "message"),
   [
-    ({"name": "spark"}, "runtime must be one of in_process, ray, tff.*'spark'"),
     (
       {"name": "tff", "on_client_error": "skip"},
       "on_client_error must be 'fail' in TFF's",

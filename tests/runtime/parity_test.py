@@ -1,7 +1,7 @@
 """Parity of the in-process runtime with TFF's own, over many processes.
 
 Without noise the two have to agree number by number, in the state and in the
-metrics of every round; `noise_test` is about the noise.
+metrics of every round; `tff_aggregators_test` has noise that comes from a seed.
 """
 
 import collections
@@ -147,10 +147,11 @@ def _decay(round_num):
   return 0.1 / (1.0 + tf.cast(round_num, tf.float32))
 
 
-def _build_own(build, client_optimizer, clip_norm, **options):
+def _build_own(algorithm, client_optimizer, clip_norm):
   return builders.build_process(
     _IMAGE_SHAPE,
-    build=build,
+    algorithm=algorithm,
+    num_classes=_NUM_CLASSES,
     aggregator=builders.create_aggregator(
       "gaussian", clients_per_round=3, clip_norm=clip_norm
     ),
@@ -163,7 +164,6 @@ def _build_own(build, client_optimizer, clip_norm, **options):
       optimizer=client_optimizer,
     ),
     seed=5,
-    **options,
   )
 
 
@@ -173,10 +173,8 @@ _adam = tff.learning.optimizers.build_adam
 _learning = tff.learning.algorithms
 # Functions that make a process, by default on `_create_examples`.
 _BUILD = {
-  "fedemb": lambda: _build_own(fedemb.build_fedemb, "adam", 0.9),
-  "fedavg": lambda: _build_own(
-    fedavg.build_fedavg, "sgdm", 1.9, num_classes=_NUM_CLASSES
-  ),
+  "fedemb": lambda: _build_own(fedemb.FedEmb, "adam", 0.9),
+  "fedavg": lambda: _build_own(fedavg.FedAvg, "sgdm", 1.9),
   "weighted": lambda: _learning.build_weighted_fed_avg(
     _create_model, _sgdm(0.1), _sgdm(1.0, 0.9)
   ),
@@ -245,7 +243,7 @@ def _compose(name):
 
 
 def _smallest_move(before, after):
-  """How far the model's tensor that moved least is from where it was."""
+  """Returns the largest move within the tensor that moved least."""
   first, last = (
     # The model of k-means is one tensor.
     tree.flatten(

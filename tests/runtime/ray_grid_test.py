@@ -10,11 +10,13 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tree
 
+from tests.algorithms import builders
 from tests.runtime import ray_trouble
 from tff_fedemb import runtime
 from tff_fedemb.aggregators import mechanism
 from tff_fedemb.aggregators import registry
 from tff_fedemb.aggregators import secret_noise
+from tff_fedemb.algorithms import local_training
 from tff_fedemb.data import population
 from tff_fedemb.participation import registry as participations
 
@@ -34,77 +36,43 @@ _WHOLE_GRID = "TFF_FEDEMB_WHOLE_GRID"
 _NUM_USERS, _USERS_PER_CLIENT = 60, 2
 _CLIENTS_PER_ROUND = 8
 _CLIP_NORM = 0.5
-# A user has six rows, in each of which three numbers follow from four.
-_ROWS, _INPUTS, _OUTPUTS = 6, 4, 3
+_SHAPE, _IMAGES_OF_USER = (4, 4, 1), 6
 # Tensors.
 _NUM_WEIGHTS = 2
 
 local_ray = ray_trouble.local_ray
 
 
-def _build_process(aggregator: str) -> tff.templates.IterativeProcess:
-  """A dense layer; a client takes a step on all rows of its users."""
-  weights_type = tff.to_type(
-    [(np.float32, [_INPUTS, _OUTPUTS]), (np.float32, [_OUTPUTS])]
+def _create_dataset(client_id):
+  """The images of all users of a virtual client."""
+  users = tf.strings.split(client_id, population.SEPARATOR)
+  images = tf.map_fn(
+    lambda user: builders.draw_images([user, 0], [_IMAGES_OF_USER, *_SHAPE]),
+    tf.strings.to_number(users, tf.int64),
+    fn_output_signature=tf.TensorSpec([_IMAGES_OF_USER, *_SHAPE], tf.uint8),
   )
+  images = tf.reshape(images, [-1, *_SHAPE])
+  labels = tf.range(tf.size(images[:, 0, 0, 0], tf.int64)) % 3
+  return builders.create_dataset(images, labels).batch(16)
+
+
+def _build_process(aggregator: str) -> tff.templates.IterativeProcess:
   # Independent noise has no seed that could be given; see below.
   options = {} if aggregator == "gaussian" else {"noise_seed": 3}
-  aggregation = (
-    registry.AGGREGATORS[aggregator](
-      clients_per_round=_CLIENTS_PER_ROUND,
-      clip_norm=_CLIP_NORM,
-      noise_multiplier=1.0,
-      **options,
-    )
-    .create(mechanism.Schedule(_ROUNDS, min_separation=_MIN_SEPARATION))
-    .factory.create(weights_type)
+  created = registry.AGGREGATORS[aggregator](
+    clients_per_round=_CLIENTS_PER_ROUND,
+    clip_norm=_CLIP_NORM,
+    noise_multiplier=1.0,
+    **options,
+  ).create(mechanism.Schedule(_ROUNDS, min_separation=_MIN_SEPARATION))
+  return builders.compose(
+    _create_dataset,
+    builders.build_process(
+      _SHAPE,
+      config=local_training.LocalTraining(batch_size=16),
+      aggregator=created.factory,
+    ),
   )
-
-  @tff.tensorflow.computation
-  def create_weights():
-    return [tf.zeros([_INPUTS, _OUTPUTS]), tf.zeros([_OUTPUTS])]
-
-  @tff.tensorflow.computation(np.str_, weights_type)
-  def train(client_id, weights):
-    users = tf.strings.split(client_id, population.SEPARATOR)
-    rows = tf.map_fn(
-      lambda user: tf.random.stateless_normal(
-        [_ROWS, _INPUTS + _OUTPUTS], tf.stack([user, 0])
-      ),
-      tf.strings.to_number(users, tf.int64),
-      fn_output_signature=tf.float32,
-    )
-    x, y = tf.split(
-      tf.reshape(rows, [-1, _INPUTS + _OUTPUTS]), [_INPUTS, _OUTPUTS], axis=1
-    )
-    kernel, bias = weights
-    error = tf.matmul(x, kernel) + bias - y
-    return [tf.matmul(x, error, transpose_a=True), tf.reduce_sum(error, 0)]
-
-  @tff.tensorflow.computation(weights_type, weights_type)
-  def step(weights, gradients):
-    return [w - 0.1 * g for w, g in zip(weights, gradients, strict=True)]
-
-  @tff.federated_computation
-  def initialize():
-    return tff.federated_zip(
-      (tff.federated_eval(create_weights, tff.SERVER), aggregation.initialize())
-    )
-
-  @tff.federated_computation(
-    initialize.type_signature.result,
-    tff.FederatedType(np.str_, tff.CLIENTS),
-  )
-  def next_round(state, client_ids):
-    weights, aggregator_state = state
-    updates = tff.federated_map(
-      train, (client_ids, tff.federated_broadcast(weights))
-    )
-    output = aggregation.next(aggregator_state, updates)
-    weights = tff.federated_map(step, (weights, output.result))
-    return tff.federated_zip((weights, output.state)), output.result
-
-  return tff.templates.IterativeProcess(initialize, next_round)
 
 
 def _draw_rounds(aggregator: str) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""A Ray of this machine for tests, and what befalls its workers."""
+"""A Ray of this machine for tests, and faults of its workers."""
 
 from collections.abc import Callable, Iterator, Sequence
 import contextlib
@@ -41,7 +41,7 @@ def local_ray() -> Iterator[None]:
 
 
 def find_workers() -> list[psutil.Process]:
-  """Those that are idle, or were given something to do."""
+  """Returns the workers that are idle or were given something to do."""
   found = []
   for child in psutil.Process().children(recursive=True):
     with contextlib.suppress(psutil.NoSuchProcess):

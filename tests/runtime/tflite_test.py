@@ -35,12 +35,10 @@ _NUM_BAD = 1000
 
 def _create_dataset(client_id):
   """Five examples of two classes, or of a client called 0, none."""
-  number = tf.strings.to_number(client_id, tf.int64)
-  images = builders.draw_images(tf.stack([number, 1]), [5, *_SHAPE])
-  labels = 7 * tf.constant([0, 1, 1, 0, 1], tf.int64)
-  end = tf.where(number > 0, 5, 0)
+  images, labels = builders.create_examples(client_id, _SHAPE, 5, 2)
+  end = tf.where(tf.equal(client_id, "0"), 0, 5)
   return tf.data.Dataset.from_tensors(
-    collections.OrderedDict(x=images[:end], y=labels[:end])
+    collections.OrderedDict(x=images[:end], y=7 * labels[:end])
   )
 
 
@@ -73,7 +71,7 @@ def _processes():
   )
   return (
     builders.compose(_create_dataset, build()),
-    tflite.build_process(build, file, _create_dataset),
+    tflite.PhoneProcess(build, file, _create_dataset),
   )
 
 

@@ -9,7 +9,6 @@ as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import dataclasses
 from typing import Any, ClassVar
 
@@ -17,17 +16,14 @@ from etils import epy
 
 from tff_fedemb import config as config_lib
 from tff_fedemb.aggregators import none
-from tff_fedemb.algorithms import algorithm
 from tff_fedemb.algorithms import fedavg
-from tff_fedemb.algorithms import local_training
 
 with epy.lazy_imports():
-  import tensorflow as tf
   import tensorflow_federated as tff
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Centralized(algorithm.Algorithm):
+class Centralized(fedavg.FedAvg):
   """Training on pooled data.
 
   The optimizer's slots (momentum) start afresh in every round. `next` takes
@@ -45,17 +41,11 @@ class Centralized(algorithm.Algorithm):
   users_per_round: int = config_lib.field(256, minimum=1)
 
   def build(
-    self,
-    create_backbone_fn: Callable[[], tf.keras.Model],
-    *,
-    local: local_training.LocalTraining,
-    **options: Any,
+    self, create_backbone_fn: Any, **options: Any
   ) -> tff.learning.templates.LearningProcess:
-    return fedavg.build_fedavg(
+    return super().build(
       create_backbone_fn,
-      self.head,
       aggregator=none.NoneConfig(clients_per_round=1).create().factory,
       server_optimizer=tff.learning.optimizers.build_sgdm(1.0),
-      config=local,
       **options,
     )

@@ -42,7 +42,7 @@ _ALLOWED = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClientFile:
-  """What a client computes, before it is converted.
+  """Computation of a client, before it is converted.
 
   Attributes:
     create_backbone_fn: Makes a fresh Keras model.
@@ -50,7 +50,7 @@ class ClientFile:
     config: Hyperparameters of local training.
     clip_norm: L2 norm to which the file clips the change, all weights together.
     seed: Seed of the run, for simulated clients.
-    spec_digest: Which run it is for.
+    spec_digest: Digest of the run's spec.
   """
 
   create_backbone_fn: Callable[[], tf.keras.Model]
@@ -106,7 +106,7 @@ class ClientFile:
     }
 
   def name_inputs(self, weights: Any, round_num: int) -> dict[str, np.ndarray]:
-    """What the server sends in a round, by the names of the file's inputs.
+    """Values that the server sends in a round, by the names of the inputs.
 
     Args:
       weights: The model's, `ModelWeights`.
@@ -163,7 +163,7 @@ class ClientFile:
       return converter.convert()
 
   def describe(self) -> dict[str, Any]:
-    """What goes beside the file, JSON values by name."""
+    """Description that goes beside the file, JSON values by name."""
     return {
       "format": "TensorFlow Lite, one round of a client's training",
       "size_bytes": len(self.content),
@@ -200,8 +200,14 @@ class ClientFile:
     warm_up = tensors.pop("warm_up", None)
     steps = _Steps(self, images, labels, learning_rate, tensors, head[0])
     if warm_up is not None:
-      head = steps.warm_up(warm_up, head)
-    trained, counts = steps.train(order, head)
+      _, head = _loop(warm_up, steps.take, [[], head])
+    weights, _, loss_sum, num_correct = _loop(
+      order,
+      steps.take,
+      [[tensors[name] for name in self.delta_shapes], head, 0.0, 0.0],
+    )
+    trained = dict(zip(self.delta_shapes, weights, strict=True))
+    counts = {LOSS_SUM: loss_sum, NUM_CORRECT: tf.cast(num_correct, tf.int32)}
     delta = {name: tensors[name] - trained[name] for name in self.delta_shapes}
     # In two steps, which round less.
     squares = sum(
@@ -235,60 +241,36 @@ class _Steps:
     # before it runs, and with them slow tensors of every gradient.
     self._classes = tf.cumsum(rows[:, 0] * 0.0 + 1.0) - 1.0
 
-  def warm_up(self, order, head):
-    """Trains the head alone."""
+  def take(self, places, weights, head, *counts):
+    """Trains on a batch: backbone and head, or without weights the head alone.
 
-    def step(places, head):
-      images, one_hot, mask = self._read(places)
+    The counts, if there are any, are the sum of losses and the number correct.
+    """
+    images, one_hot, mask = self._read(places)
+    named = dict(zip(self._file.delta_shapes, weights, strict=False))
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+      tape.watch((weights, head))
       embeddings = lite_layers.run(
-        self._file.backbone, self._weights, images, is_trained=True
+        self._file.backbone, {**self._weights, **named}, images, is_trained=True
       )
-      with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(head)
-        loss = _mean_loss(self._logits(head, embeddings), one_hot, mask)
-      return [_descend(head, tape.gradient(loss, head), self._head_rate)]
-
-    (head,) = _loop(order, step, [head])
-    return head
-
-  def train(self, order, head):
-    """Trains backbone and head; returns the former's weights, and counts."""
-    names = list(self._file.delta_shapes)
-
-    def step(places, weights, head, loss_sum, num_correct):
-      images, one_hot, mask = self._read(places)
-      with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch((weights, head))
-        embeddings = lite_layers.run(
-          self._file.backbone,
-          {**self._weights, **dict(zip(names, weights, strict=True))},
-          images,
-          is_trained=True,
-        )
-        logits = self._logits(head, embeddings)
-        loss = _mean_loss(logits, one_hot, mask)
-      of_weights, of_head = tape.gradient(loss, (weights, head))
-      if not self._file.config.freeze_head:
-        head = _descend(head, of_head, self._head_rate)
-      found = tf.cast(tf.argmax(logits, 1, tf.int32), tf.float32)
-      label = tf.reduce_sum(one_hot * self._classes, axis=1)
-      return [
-        _descend(weights, of_weights, self._rate),
-        head,
-        loss_sum + loss * tf.reduce_sum(mask),
-        num_correct
-        + tf.reduce_sum(tf.cast(tf.equal(found, label), tf.float32) * mask),
-      ]
-
-    trained, _, loss_sum, num_correct = _loop(
-      order,
-      step,
-      [[self._weights[name] for name in names], head, 0.0, 0.0],
-    )
-    return dict(zip(names, trained, strict=True)), {
-      LOSS_SUM: loss_sum,
-      NUM_CORRECT: tf.cast(num_correct, tf.int32),
-    }
+      logits = self._logits(head, embeddings)
+      loss = _mean_loss(logits, one_hot, mask)
+    of_weights, of_head = tape.gradient(loss, (weights, head))
+    if not (weights and self._file.config.freeze_head):
+      head = _descend(head, of_head, self._head_rate)
+    weights = _descend(weights, of_weights, self._rate)
+    if not counts:
+      return [weights, head]
+    loss_sum, num_correct = counts
+    found = tf.cast(tf.argmax(logits, 1, tf.int32), tf.float32)
+    label = tf.reduce_sum(one_hot * self._classes, axis=1)
+    is_correct = tf.cast(tf.equal(found, label), tf.float32)
+    return [
+      weights,
+      head,
+      loss_sum + loss * tf.reduce_sum(mask),
+      num_correct + tf.reduce_sum(is_correct * mask),
+    ]
 
   def _read(self, places):
     """Images of a batch, their labels as one-hot rows, and which there are."""

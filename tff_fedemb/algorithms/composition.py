@@ -18,15 +18,15 @@ from tff_fedemb.models import heads
 
 
 class ClientUpdate(NamedTuple):
-  """What a client sends back; integers are int64 scalars.
+  """Update that a client sends back; integers are int64 scalars.
 
   Attributes:
     delta: Initial minus trained weights, one tensor per trainable weight.
-    num_examples: Examples it trained on.
-    num_classes: Classes that it holds.
-    loss_sum: Sum over these examples, where there is a loss.
-    num_correct: Examples that it classified rightly, where it did.
-    num_skipped_examples: Examples that it left out as unreadable.
+    num_examples: Number of examples that it trained on.
+    num_classes: Number of classes that it holds.
+    loss_sum: Sum of the losses of these examples, if there are any.
+    num_correct: Number of examples that it classified rightly.
+    num_skipped_examples: Number of examples left out as unreadable.
   """
 
   delta: tuple[tf.Tensor, ...]
@@ -167,8 +167,8 @@ def build_learning_process(
   count such clients as `num_rejected_clients`.
 
   Args:
-    create_weights_fn: Makes freshly initialised variables; called while
-      tracing.
+    create_weights_fn: Makes two tuples of freshly initialised variables; called
+      while tracing.
     client_update_fn: Trains on one client's data; called while tracing, with
       the weights, the data set and the round number (int32 scalar, from 0).
     example_type: Type of a client's data set.
@@ -179,13 +179,7 @@ def build_learning_process(
     A `tff.learning.templates.LearningProcess`.
   """
 
-  @tff.tensorflow.computation
-  def create_weights():
-    weights = create_weights_fn()
-    return tff.learning.models.ModelWeights(
-      tuple(weights.trainable), tuple(weights.non_trainable)
-    )
-
+  create_weights = tff.tensorflow.computation(create_weights_fn)
   weights_type = create_weights.type_signature.result
   return tff.learning.templates.compose_learning_process(
     create_weights,
@@ -274,11 +268,7 @@ def build_client_update(
 
   Returns:
     For `build_learning_process`: sends back the change of all that it received.
-
-  Raises:
-    errors.FieldError: If the head cannot start as the configuration says.
   """
-  config.check_head(head)
 
   def client_update(weights, dataset, round_num):
     backbone = create_unset_backbone(create_backbone_fn)

@@ -9,7 +9,6 @@ compared in training is what verification compares, the cosines of embeddings.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import dataclasses
 from typing import Any, ClassVar
 
@@ -18,7 +17,6 @@ from etils import epy
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.algorithms import centralized
-from tff_fedemb.algorithms import local_training
 from tff_fedemb.models import heads
 
 with epy.lazy_imports():
@@ -69,15 +67,9 @@ class Contrastive(centralized.Centralized):
       )
 
   def build(
-    self,
-    create_backbone_fn: Callable[[], tf.keras.Model],
-    *,
-    local: local_training.LocalTraining,
-    **options: Any,
+    self, create_backbone_fn: Any, **options: Any
   ) -> tff.learning.templates.LearningProcess:
-    head = OtherViews(temperature=self.temperature)
-    return centralized.Centralized(head=head).build(
-      create_backbone_fn,
-      local=dataclasses.replace(local, two_views=True),
-      **options,
-    )
+    return centralized.Centralized(
+      head=OtherViews(temperature=self.temperature),
+      local=dataclasses.replace(self.local, two_views=True),
+    ).build(create_backbone_fn, **options)

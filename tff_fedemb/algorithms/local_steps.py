@@ -1,4 +1,4 @@
-"""What a client computes in a round, as `local_training` says.
+"""Computation of a client in a round, as `local_training` says.
 
 All randomness is stateless and derived from a seed, so that the same client in
 the same round computes the same update on every runtime and after a resume.
@@ -22,7 +22,7 @@ _fold_in = tf.random.experimental.stateless_fold_in
 
 
 class LocalExamples(NamedTuple):
-  """What a client trains on.
+  """Examples that a client trains on.
 
   Attributes:
     images: `[n, height, width, channels]`, or encoded images, string `[n]`.
@@ -98,7 +98,7 @@ def client_seed(
 def _choose(
   labels: tf.Tensor, limit: int, *, seed: int, round_num: tf.Tensor
 ) -> tf.Tensor:
-  """Which rows a client uses in a round, in order: all if it may."""
+  """Rows that a client uses in a round, in order: all if it may."""
   number = tf.size(labels)
   order = _shuffle(number, client_seed(seed, round_num, labels))
   return tf.sort(order[: tf.minimum(number, limit)])
@@ -206,13 +206,6 @@ def _convert_loops(function):
   return converted
 
 
-def _score(head, head_weights, embeddings, labels):
-  """Returns the logits and the loss of every example."""
-  logits = head.logits(head_weights, embeddings, labels=labels)
-  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-  return logits, losses
-
-
 @_convert_loops
 def _imprint(backbone, rows, batches, num_steps):
   """Returns rows, each the mean direction of its class in some batches."""
@@ -226,32 +219,16 @@ def _imprint(backbone, rows, batches, num_steps):
   return tf.where(norms > 0, tf.math.divide_no_nan(sums, norms), rows)
 
 
-@_convert_loops
-def _warm_up(
-  backbone, head, head_weights, batches, num_steps, optimizer, state
-):
-  """Trains the head alone; returns its weights and its optimizer's state."""
-  num_steps = tf.where(batches.num_examples > 0, num_steps, 0)
-  for step in tf.range(num_steps):
-    images, labels = batches.before_epochs(step)
-    embeddings = backbone(images, training=False)
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
-      tape.watch(head_weights)
-      _, losses = _score(head, head_weights, embeddings, labels)
-      loss = tf.reduce_mean(losses)
-    state, head_weights = optimizer.next(
-      state, head_weights, tape.gradient(loss, head_weights)
-    )
-  return head_weights, state
-
-
-def _differentiate(backbone, head, head_weights, images, labels):
+def _differentiate(backbone, head, head_weights, batch, *, head_alone=False):
   """Returns gradients (backbone's, head's), sum of losses, number correct."""
-  weights = (tuple(backbone.trainable_variables), tuple(head_weights))
+  images, labels = batch
+  variables = () if head_alone else tuple(backbone.trainable_variables)
+  weights = (variables, tuple(head_weights))
   with tf.GradientTape(watch_accessed_variables=False) as tape:
     tape.watch(weights)
-    embeddings = backbone(images, training=True)
-    logits, losses = _score(head, head_weights, embeddings, labels)
+    embeddings = backbone(images, training=not head_alone)
+    logits = head.logits(head_weights, embeddings, labels=labels)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
     loss = tf.reduce_mean(losses)
   of_backbone, of_head = tape.gradient(loss, weights)
   num_correct = tf.math.count_nonzero(
@@ -279,7 +256,7 @@ def train_locally(
   Args:
     backbone: Its trainable variables are updated.
     head: How to apply the head's weights.
-    head_weights: Where the head starts.
+    head_weights: First weights of the head.
     examples: Images and labels; labels are rows of the head, in [0, K).
     config: Hyperparameters.
     learning_rate_factor: Multiplies both learning rates, float32 scalar.
@@ -309,10 +286,15 @@ def train_locally(
     rows = _imprint(backbone, rows, batches, config.head_imprint_steps)
     head_weights = (rows, *others)
   if config.head_warmup_steps and head.is_trained:
-    steps = config.head_warmup_steps
-    head_weights, head_state = _warm_up(
-      backbone, head, head_weights, batches, steps, head_optimizer, head_state
-    )
+    has_examples = batches.num_examples > 0
+    for step in tf.range(tf.where(has_examples, config.head_warmup_steps, 0)):
+      batch = batches.before_epochs(step)
+      _, of_head, _, _ = _differentiate(
+        backbone, head, head_weights, batch, head_alone=True
+      )
+      head_state, head_weights = head_optimizer.next(
+        head_state, head_weights, of_head
+      )
   loss_sum = tf.constant(0.0)
   num_correct = tf.constant(0, tf.int64)
   order = batches.order(0)
@@ -320,7 +302,7 @@ def train_locally(
     if config.epochs > 1 and tf.equal(step % batches.steps_per_epoch, 0):
       order = batches.order(step // batches.steps_per_epoch)
     of_backbone, of_head, loss, correct = _differentiate(
-      backbone, head, head_weights, *batches.batch(step, order)
+      backbone, head, head_weights, batches.batch(step, order)
     )
     backbone_state, new_values = backbone_optimizer.next(
       backbone_state,

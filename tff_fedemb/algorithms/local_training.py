@@ -1,4 +1,4 @@
-"""What a client does with its own data: train a backbone and a head by SGD.
+"""Training of a backbone and a head on a client's own data, by SGD.
 
 Xu et al. 2023, section 3 (DP-FedEmb): the head learns faster than the backbone
 (`head_lr_scale`) and may be trained alone first (`head_warmup_steps`). After

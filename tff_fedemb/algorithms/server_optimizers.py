@@ -1,4 +1,4 @@
-"""What applies the aggregated update on the server: TFF's optimizers.
+"""Optimizers that apply the aggregated update on the server: TFF's own.
 
 Adam and Yogi divide by a running estimate of the update's size, which is mostly
 noise under differential privacy: they are for runs without noise.
@@ -20,7 +20,7 @@ with epy.lazy_imports():
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServerOptimizer(config.Config, abc.ABC):
-  """What every server optimizer is made from.
+  """Settings of every server optimizer.
 
   Attributes:
     learning_rate: Server learning rate.

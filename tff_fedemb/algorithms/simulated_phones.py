@@ -1,4 +1,4 @@
-"""What a simulation does around phones that run a `client_file`.
+"""Simulation around phones that run a `client_file`.
 
 It draws what a phone draws for itself, by the code of `fedemb`, and takes what
 comes back into the learning process in place of a client's computation.
@@ -17,7 +17,7 @@ from tff_fedemb.algorithms import local_steps
 
 
 class Drawn(NamedTuple):
-  """What a simulated client starts from.
+  """Start of a simulated client.
 
   Attributes:
     inputs: Inputs of the signature `train`, but for weights and learning rate.
@@ -36,7 +36,7 @@ def draw(
   """Draws the head and the order of a simulated client as `fedemb` does.
 
   Args:
-    file: What the client computes.
+    file: The client's file.
     dataset: The client's, as of `local_steps.gather_examples`.
     round_num: The round, int32 scalar, from 0.
   """
@@ -45,8 +45,8 @@ def draw(
     dataset, config=config, seed=file.seed, round_num=round_num
   )
   seed = local_steps.client_seed(file.seed, round_num, examples.labels)
-  weights, rows, num_classes = fedemb.start_head(
-    file.head, examples.labels, file.backbone.output_shape[-1], seed
+  weights, rows, num_classes = fedemb.FedEmb(head=file.head).start_head(
+    0, (), examples.labels, file.backbone.output_shape[-1], seed
   )
   images = examples.images
   if config.decode_images is not None:
@@ -71,9 +71,8 @@ def encode_update(update: composition.ClientUpdate) -> bytes:
       but the delta.
   """
   delta, num_examples, num_classes, loss_sum, num_correct, num_skipped = update
-  integers = [num_examples, num_classes, num_correct, num_skipped]
-  parts = [np.array(integers, "<i8"), np.array(loss_sum, "<f4"), *delta]
-  return b"".join(np.asarray(part).tobytes() for part in parts)
+  counts = [num_examples, num_classes, num_correct, num_skipped, loss_sum]
+  return np.concatenate([counts, *map(np.ravel, delta)]).astype("<f4").tobytes()
 
 
 @tff.tensorflow.computation(np.str_)
@@ -96,12 +95,11 @@ def read_update(
     round_num: The round.
   """
   del round_num
-  content = dataset.get_single_element()
-  integers = tf.io.decode_raw(tf.strings.substr(content, 0, 32), tf.int64)
-  numbers = tf.io.decode_raw(tf.strings.substr(content, 32, -1), tf.float32)
+  numbers = tf.io.decode_raw(dataset.get_single_element(), tf.float32)
   sizes = [weight.shape.num_elements() for weight in weights.trainable]
-  loss_sum, *parts = tf.split(numbers, [1, *sizes])
-  num_examples, num_classes, num_correct, num_skipped = tf.unstack(integers, 4)
+  counts, *parts = tf.split(numbers, [5, *sizes])
+  integers = tf.unstack(tf.cast(counts[:4], tf.int64))
+  num_examples, num_classes, num_correct, num_skipped = integers
   return composition.ClientUpdate(
     tuple(
       tf.reshape(part, weight.shape)
@@ -109,7 +107,7 @@ def read_update(
     ),
     num_examples=num_examples,
     num_classes=num_classes,
-    loss_sum=loss_sum[0],
+    loss_sum=counts[4],
     num_correct=num_correct,
     num_skipped_examples=num_skipped,
   )

@@ -86,7 +86,7 @@ class Availability(config.Config):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compute(config.Config):
-  """How long local training takes (FedScale).
+  """Duration of local training (FedScale).
 
   Seconds are 3 x examples x milliseconds_per_example / 1000, of which a forward
   pass is one third and a backward pass two.
@@ -116,7 +116,7 @@ class Compute(config.Config):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Network(config.Config):
-  """How fast a model travels.
+  """Speed at which a model travels.
 
   Attributes:
     download_mbps: Median over the devices, in Mbit/s; infinity takes no time.
@@ -133,7 +133,7 @@ class Network(config.Config):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Server(config.Config):
-  """How the server runs a round (Bonawitz et al. 2019).
+  """The server's rules for a round (Bonawitz et al. 2019).
 
   It selects over_selection times the report goal of the devices that check in,
   ends the round as soon as the goal has reported, or at the deadline, and
@@ -176,7 +176,7 @@ class Deployment(config.Config):
   """Devices, and the server that trains on them.
 
   Attributes:
-    description: What it stands for, in a sentence.
+    description: Meaning of the deployment, in a sentence.
     availability: When devices are there.
     compute: How long they train.
     network: How fast they send and receive.
@@ -217,22 +217,17 @@ def load(name_or_path: str | os.PathLike[str]) -> Deployment:
   Raises:
     errors.FieldError: If a value is unknown, missing or out of its range; its
       name is that in the file, as `server.over_selection`.
-    errors.DataError: If there is no such file, or it is no YAML.
+    errors.DataError: If there is no such file, or it is no YAML file.
   """
   path = pathlib.Path(name_or_path)
   if str(name_or_path) in PRESETS:
     path = _FOLDER / f"{name_or_path}.yaml"
   try:
     values = yaml.safe_load(path.read_text(encoding="utf-8"))
-  except OSError as error:
+  except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
     raise errors.DataError(
-      f"a deployment must be one of {', '.join(PRESETS)} or a YAML file that"
-      f" can be read, found {name_or_path}: {error.strerror}."
-    ) from error
-  except (yaml.YAMLError, UnicodeDecodeError) as error:
-    raise errors.DataError(
-      f"a deployment must be a YAML file, found {name_or_path}:"
-      f" {errors.first_line(error)}."
+      f"a deployment must be one of {', '.join(PRESETS)} or a YAML file, found"
+      f" {name_or_path}: {errors.first_line(error)}."
     ) from error
   return parse(values)
 

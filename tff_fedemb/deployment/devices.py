@@ -104,7 +104,7 @@ class Devices:
     return self._zones[places]
 
   def level(self, slots: np.ndarray) -> np.ndarray:
-    """How readily a device is there: q of FLGo."""
+    """Level of a device's availability: q of FLGo."""
     law = self.config.availability
     return self._lognormal(slots, law.level_median, law.level_sigma, _LEVEL)
 

@@ -14,7 +14,6 @@ participants take.
 
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 
@@ -51,7 +50,7 @@ class WorkOfRound(config.Config):
   examples: float = config.field(minimum=0)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RoundOutcome:
   """The outcome of a round; each selected device is counted once.
 
@@ -59,40 +58,42 @@ class RoundOutcome:
     round_num: Number of the round among those released, from 0; an abandoned
       one has that of the next one released.
     abandoned: Whether too few reported: nobody sees their sum.
-    start_hours: When the server began to select, in simulated hours since
-      training started.
-    end_hours: When the round ended.
+    start_hours: Start of the selection, in simulated hours since training
+      started.
+    end_hours: End of the round, likewise.
     available_share: Share of the devices asked that were there.
-    selected: Devices that were selected.
-    dropped: Failed before they trained.
-    interrupted: Ceased to be available before they were done.
-    late: Not done by the deadline, of a round that lasted until then.
-    aborted: Not done when the report goal was reached.
+    selected: Number of devices that were selected.
+    dropped: Number that failed before they trained.
+    interrupted: Number that ceased to be available before they were done.
+    late: Number not done by the deadline, in a round that lasted until then.
+    aborted: Number not done when the report goal was reached.
     reported: int64 slots in the order of their reports, at most as many as the
       goal.
-    bytes_down: Sum over all devices.
-    bytes_up: Sum over all devices.
+    bytes_down: Bytes that all devices received.
+    bytes_up: Bytes that all devices sent.
   """
 
   round_num: int
-  abandoned: bool
+  abandoned: bool = True
   start_hours: float
   end_hours: float
   available_share: float
-  selected: int
-  dropped: int
-  interrupted: int
-  late: int
-  aborted: int
-  reported: np.ndarray
-  bytes_down: int
-  bytes_up: int
+  selected: int = 0
+  dropped: int = 0
+  interrupted: int = 0
+  late: int = 0
+  aborted: int = 0
+  reported: np.ndarray = dataclasses.field(
+    default_factory=lambda: np.zeros(0, np.int64)
+  )
+  bytes_down: int = 0
+  bytes_up: int = 0
 
 
 def permute(
   places: np.ndarray, size: int, *, seed: int, counter: int
 ) -> np.ndarray:
-  """Which of `size` slots have these places in a random order.
+  """Returns the slots that have these places in a random order.
 
   A Feistel cipher of the smallest even number of bits that holds them, applied
   until the result is a slot (Black and Rogaway 2002, "Ciphers with Arbitrary
@@ -183,11 +184,15 @@ class Simulation:
     self._next_start = start + server.min_round_minutes / 60
     slots, share, wait = self._select(start)
     minimum = math.ceil(server.min_report_share * self.report_goal)
-    if slots.size < minimum:
-      # Not enough to begin with: they are sent away again.
-      outcome = self._outcome(start, start + wait, share)
-    else:
-      outcome = self._play(start, start + wait, share, slots, minimum)
+    outcome = RoundOutcome(
+      round_num=self._round_num,
+      start_hours=start,
+      end_hours=start + wait,
+      available_share=share,
+    )
+    # If not enough begin, they are sent away again.
+    if slots.size >= minimum:
+      outcome = self._play(outcome, slots, minimum)
     self._attempt += 1
     self._hours = outcome.end_hours
     if not outcome.abandoned:
@@ -211,24 +216,6 @@ class Simulation:
     counts = [self._participants[slot][0] for slot in slots]
     return np.array(slots, np.int64), np.array(counts, np.int64)
 
-  def _outcome(
-    self, start: float, end: float, share: float, **counts
-  ) -> RoundOutcome:
-    """An abandoned round in which nothing happened, but for the counts."""
-    fields: dict[str, Any] = {
-      "abandoned": True,
-      **dict.fromkeys(("selected", "dropped", "interrupted"), 0),
-      **dict.fromkeys(("late", "aborted", "bytes_down", "bytes_up"), 0),
-      "reported": np.zeros(0, np.int64),
-    }
-    return RoundOutcome(
-      round_num=self._round_num,
-      start_hours=start,
-      end_hours=end,
-      available_share=share,
-      **(fields | counts),
-    )
-
   def _may_take_part(self, slots: np.ndarray, hours: float) -> np.ndarray:
     found = [self._participants.get(slot, _NEVER) for slot in slots.tolist()]
     counts, last_rounds, last_hours = np.reshape(found, [-1, 3]).T
@@ -239,7 +226,7 @@ class Simulation:
     return allowed
 
   def _select(self, start: float) -> tuple[np.ndarray, float, float]:
-    """Those who are selected, the share that is there, hours of waiting."""
+    """Returns selected slots, the share that is there, hours of waiting."""
     server, num_users = self.deployment.server, self.num_users
     wanted = min(
       math.ceil(server.over_selection * self.report_goal - 1e-9), num_users
@@ -259,7 +246,7 @@ class Simulation:
     return slots[:wanted], share, wait / 60
 
   def _ask(self, wanted: int, start: float) -> tuple[np.ndarray, float, int]:
-    """Those found who may take part, the share that is there, how many asked.
+    """Returns slots that may take part, the share there, the number asked.
 
     Devices are asked in a random order, some at a time, until enough are found.
     """
@@ -284,14 +271,9 @@ class Simulation:
     return np.concatenate(chunks), there / asked, asked
 
   def _play(
-    self,
-    start: float,
-    begin: float,
-    share: float,
-    slots: np.ndarray,
-    minimum: int,
+    self, selection: RoundOutcome, slots: np.ndarray, minimum: int
   ) -> RoundOutcome:
-    """A round of the selected devices, from when they have been selected."""
+    """Plays a round of the selected devices, after the selection."""
     deadline = 60 * self.deployment.server.deadline_minutes
     dropped = self.devices.drops_out(slots, self._attempt)
     session = self.devices.session_seconds(slots, self._attempt)
@@ -306,10 +288,9 @@ class Simulation:
     others[reported] = False
     interrupted = others & (session < np.minimum(seconds, end))
     left = int(others.sum() - interrupted.sum())
-    return self._outcome(
-      start,
-      begin + end / 3600,
-      share,
+    return dataclasses.replace(
+      selection,
+      end_hours=selection.end_hours + end / 3600,
       abandoned=reported.size < minimum,
       selected=slots.size,
       dropped=int(dropped.sum()),
@@ -322,7 +303,7 @@ class Simulation:
     )
 
   def seconds_of_work(self, slots: np.ndarray) -> np.ndarray:
-    """How long devices take for a round, from the first byte to the last.
+    """Seconds that devices take for a round, from first byte to last.
 
     Args:
       slots: Slots of the devices, int64 `[n]`.

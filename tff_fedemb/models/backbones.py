@@ -14,12 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import dataclasses
-import functools
 import re
 
 from etils import epy
 
-from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
 from tff_fedemb import registry
@@ -71,11 +69,9 @@ BACKBONES = _Backbones(
   {
     "conv1d": Backbone(sequences.create_conv1d),
     "conv4": Backbone(pooled.create_conv4),
-    "conv4_wide": Backbone(functools.partial(pooled.create_conv4, wide=True)),
+    "conv4_wide": Backbone(pooled.create_conv4_wide),
     "convnet": Backbone(pooled.create_convnet),
-    "convnet_tanh": Backbone(
-      functools.partial(pooled.create_convnet, activation="tanh")
-    ),
+    "convnet_tanh": Backbone(pooled.create_convnet_tanh),
     "dense": Backbone(sequences.create_dense),
     "lenet": Backbone(pooled.create_lenet),
     "mobilenet_v2": Backbone(
@@ -188,13 +184,9 @@ def create_backbone(
     errors.FieldError: If the name is unknown or the backbone rejects its
       arguments.
   """
-  checks.check_choice("backbone", name, BACKBONES)
-  descriptor = BACKBONES[name]
-  backbone = descriptor.create(image_shape, embedding_dim=embedding_dim)
-  if trainable == _PUBLISHED and descriptor.published:
-    trainable = descriptor.published
-  freeze(backbone, trainable, middle=descriptor.middle)
-  return backbone
+  return BackboneConfig(
+    backbone=name, embedding_dim=embedding_dim, trainable=trainable
+  ).create(image_shape, default=name)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -204,10 +196,10 @@ class BackboneConfig(config.Config):
   Attributes:
     backbone: Backbone, or `module:function` of one's own [the task's].
     embedding_dim: Size of the embedding.
-    trainable: What of the backbone is trained, clipped and noised [all] (outer:
-      all but the convolutions of the middle stages; norm: normalisation layers
-      and embedding; published: what the method's authors train in a frozen
-      MobileNetV2, norm, or ResNet, outer).
+    trainable: Part of the backbone that is trained, clipped and noised [all]
+      (outer: all but the convolutions of the middle stages; norm: normalisation
+      layers and embedding; published: what the method's authors train in a
+      frozen MobileNetV2, norm, or ResNet, outer).
   """
 
   backbone: str | None = config.field(None, choices=BACKBONES, searchable=True)
@@ -220,9 +212,10 @@ class BackboneConfig(config.Config):
     self, image_shape: tuple[int, ...], *, default: str
   ) -> tf.keras.Model:
     """Creates the backbone, as `create_backbone`, or the task's default one."""
-    return create_backbone(
-      self.backbone or default,
-      image_shape,
-      embedding_dim=self.embedding_dim,
-      trainable=self.trainable or "all",
-    )
+    descriptor = BACKBONES[self.backbone or default]
+    backbone = descriptor.create(image_shape, embedding_dim=self.embedding_dim)
+    trainable = self.trainable or "all"
+    if trainable == _PUBLISHED and descriptor.published:
+      trainable = descriptor.published
+    freeze(backbone, trainable, middle=descriptor.middle)
+    return backbone

@@ -7,7 +7,6 @@ of its data outside of what is clipped and noised.
 
 import tensorflow as tf
 
-from tff_fedemb import checks
 from tff_fedemb import errors
 
 _MIN_SIDE, _MAX_SIDE = 28, 224
@@ -15,10 +14,8 @@ _MAX_GROUPS = 32
 _MIN_CHANNELS_PER_GROUP = 8
 
 
-def check_arguments(
-  image_shape: tuple[int, int, int], embedding_dim: int
-) -> None:
-  """Raises FieldError of what no convolutional backbone is created with."""
+def check_image_shape(image_shape: tuple[int, int, int]) -> None:
+  """Raises FieldError of images that are no input of a large backbone."""
   if (
     len(image_shape) != 3
     or min(image_shape[:2]) < _MIN_SIDE
@@ -31,7 +28,6 @@ def check_arguments(
       f" {_MIN_SIDE} to {_MAX_SIDE} and 1 or 3 channels",
       tuple(image_shape),
     )
-  checks.check_integer("embedding_dim", embedding_dim, minimum=1)
 
 
 class GroupNormalization(tf.keras.layers.GroupNormalization):
@@ -132,6 +128,19 @@ def normalize(x, *, name: str, epsilon: float = 1e-3):
   return GroupNormalization(
     num_groups(x.shape[-1]), epsilon=epsilon, name=name
   )(x)
+
+
+def chain(
+  shape: tuple[int, ...],
+  layers: list[tf.keras.layers.Layer],
+  embedding_dim: int,
+  *,
+  name: str,
+) -> tf.keras.Model:
+  """Creates a chain of layers that ends in an embedding layer."""
+  first = tf.keras.layers.InputLayer(input_shape=tuple(shape))
+  last = tf.keras.layers.Dense(embedding_dim, name="embedding")
+  return tf.keras.Sequential([first, *layers, last], name=name)
 
 
 def embed(x, embedding_dim: int):

@@ -42,7 +42,7 @@ def _random_rows(num_classes, embedding_dim: int, seed) -> tf.Tensor:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Head(config.Config, abc.ABC):
-  """How to make and apply the weights of a classification head."""
+  """Makes and applies the weights of a classification head."""
 
   # Whether clients train the weights. If not, nobody sends them either: who
   # needs them makes them.

@@ -9,12 +9,14 @@ and becomes a function of its weights, which are inputs and no variables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import tensorflow as tf
 
 from tff_fedemb import errors
 from tff_fedemb.models import blocks
+
+_layers = tf.keras.layers
 
 _LOWEST = -1e30
 _POOL = 2
@@ -104,10 +106,6 @@ def convolve(x, kernel):
   return tf.reshape(y, [-1, *size, after]), gradient
 
 
-def _convolve_at_once(x, kernel):
-  return tf.nn.conv2d(x, kernel, 1, "SAME")
-
-
 def pool(x, *, keeps_last: bool):
   """Takes the largest of each two by two places.
 
@@ -173,8 +171,36 @@ def _activate(layer: tf.keras.layers.Layer, x: tf.Tensor) -> tf.Tensor:
   return _ACTIVATIONS[name](x)
 
 
-def _run_convolution(layer, weights, x, *, is_trained):
-  kernel, *bias = weights
+def _apply(layer, weights, x, *, is_trained: bool) -> tf.Tensor:
+  """Applies a layer by the rule for its class, of which it must be itself."""
+  kind = type(layer)
+  if kind in (_layers.Conv2D, _layers.Dense):
+    kernel, *bias = weights
+    if kind is _layers.Dense:
+      x = tf.matmul(x, kernel)
+    else:
+      x = _apply_convolution(layer, kernel, x, is_trained=is_trained)
+    return _activate(layer, add_bias(x, *bias) if bias else x)
+  if kind is _layers.MaxPooling2D:
+    if {layer.pool_size, layer.strides} != {(_POOL, _POOL)}:
+      raise _refuse(layer, f" of {layer.pool_size}")
+    if is_trained:
+      return pool(x, keeps_last=layer.padding == "same")
+    return tf.nn.max_pool2d(x, _POOL, _POOL, layer.padding.upper())
+  if kind is blocks.GroupNormalization:
+    return blocks.normalize_groups(
+      x, *weights, groups=layer.groups, epsilon=layer.epsilon
+    )
+  if kind is _layers.Activation:
+    return _activate(layer, x)
+  if kind is _layers.Flatten:
+    return tf.reshape(x, [-1, x.shape[1:].num_elements()])
+  if kind is _layers.GlobalAveragePooling2D:
+    return _average(x)
+  raise _refuse(layer, "")
+
+
+def _apply_convolution(layer, kernel, x, *, is_trained: bool) -> tf.Tensor:
   side = layer.kernel_size[0]
   odd_square = layer.kernel_size == (side, side) and side % 2
   if not odd_square or (
@@ -182,46 +208,11 @@ def _run_convolution(layer, weights, x, *, is_trained):
     != ((1, 1), (1, 1), 1, "same")
   ):
     raise _refuse(layer, " with other strides, padding or kernel")
-  convolution = convolve if is_trained else _convolve_at_once
-  x = convolution(x, kernel)
-  return _activate(layer, add_bias(x, *bias) if bias else x)
-
-
-def _run_pooling(layer, weights, x, *, is_trained):
-  del weights  # None.
-  if {layer.pool_size, layer.strides} != {(_POOL, _POOL)}:
-    raise _refuse(layer, f" of {layer.pool_size}")
   if is_trained:
-    return pool(x, keeps_last=layer.padding == "same")
-  return tf.nn.max_pool2d(x, _POOL, _POOL, layer.padding.upper())
+    return convolve(x, kernel)
+  return tf.nn.conv2d(x, kernel, 1, "SAME")
 
 
-def _run_dense(layer, weights, x, *, is_trained):
-  del is_trained
-  kernel, *bias = weights
-  x = tf.matmul(x, kernel)
-  return _activate(layer, add_bias(x, *bias) if bias else x)
-
-
-def _run_normalization(layer, weights, x, *, is_trained):
-  del is_trained
-  return blocks.normalize_groups(
-    x, *weights, groups=layer.groups, epsilon=layer.epsilon
-  )
-
-
-_layers = tf.keras.layers
-_RULES: Mapping[type, Callable[..., tf.Tensor]] = {
-  _layers.Conv2D: _run_convolution,
-  _layers.MaxPooling2D: _run_pooling,
-  _layers.Dense: _run_dense,
-  blocks.GroupNormalization: _run_normalization,
-  _layers.Activation: lambda layer, _, x, **__: _activate(layer, x),
-  _layers.Flatten: lambda _, __, x, **___: tf.reshape(
-    x, [-1, x.shape[1:].num_elements()]
-  ),
-  _layers.GlobalAveragePooling2D: lambda _, __, x, **___: _average(x),
-}
 # Allowed before the first layer with weights, where no gradient passes.
 _OF_INPUT = (_layers.Rescaling, _layers.LayerNormalization, _layers.InputLayer)
 
@@ -259,11 +250,8 @@ def run(
     if of_input and isinstance(layer, _OF_INPUT):
       x = layer(x)
       continue
-    rule = _RULES.get(type(layer))
-    if rule is None:
-      raise _refuse(layer, "")
     own = [weights[name_of(weight)] for weight in layer.weights]
-    x = rule(layer, own, x, is_trained=is_trained)
+    x = _apply(layer, own, x, is_trained=is_trained)
   if not isinstance(backbone, tf.keras.Sequential):
     raise _refuse(backbone, ", no chain of layers")
   return x

@@ -10,6 +10,8 @@ the pixels its range and the maps its padding: its ImageNet weights fit.
 
 from __future__ import annotations
 
+import functools
+
 from etils import epy
 
 with epy.lazy_imports():
@@ -99,7 +101,7 @@ def create_mobilenet_v2(
     last_channels: Channels of the last convolution.
     name: Name of the model.
   """
-  blocks.check_arguments(image_shape, embedding_dim)
+  blocks.check_image_shape(image_shape)
   layers = tf.keras.layers
   inputs = layers.Input(tuple(image_shape))
   x = layers.Rescaling(1.0 / 127.5, offset=-1.0)(inputs)
@@ -122,19 +124,11 @@ def create_mobilenet_v2(
   return tf.keras.Model(inputs, blocks.embed(x, embedding_dim), name=name)
 
 
-def create_mobilenet_v2_small(
-  image_shape: tuple[int, int, int], *, embedding_dim: int = 128
-) -> tf.keras.Model:
-  """Creates a small `create_mobilenet_v2`, for tests and for trying things out.
-
-  Width 0.35, one block a stage and 256 channels at the end. With 3 channels
-  and 128 dimensions it has 161,760 parameters.
-  """
-  return create_mobilenet_v2(
-    image_shape,
-    embedding_dim=embedding_dim,
-    width_multiplier=0.35,
-    stages=tuple((channels, 1, stride) for channels, _, stride in _STAGES),
-    last_channels=256,
-    name="mobilenet_v2_small",
-  )
+# For tests and for trying things out: narrower, with a block a stage.
+create_mobilenet_v2_small = functools.partial(
+  create_mobilenet_v2,
+  width_multiplier=0.35,
+  stages=tuple((channels, 1, stride) for channels, _, stride in _STAGES),
+  last_channels=256,
+  name="mobilenet_v2_small",
+)

@@ -16,10 +16,10 @@ halves the time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+import functools
 
 from etils import epy
 
-from tff_fedemb import checks
 from tff_fedemb import errors
 
 with epy.lazy_imports():
@@ -27,18 +27,13 @@ with epy.lazy_imports():
 
   from tff_fedemb.models import blocks
 
-_LENET = ((32, 5), (64, 5))
-_CONVNET = ((16, 5), (32, 3), (64, 3))
-_CONV4 = ((32, 3), (64, 3), (96, 3), (128, 3))
-_CONV4_WIDE = ((64, 3), (96, 3), (128, 3), (192, 3))
-
 
 def create_pooled(
   image_shape: tuple[int, int, int],
-  embedding_dim: int,
   *,
   convolutions: Sequence[tuple[int, int]],
   name: str,
+  embedding_dim: int = 128,
   normalized: bool = False,
   activation: str = "relu",
 ) -> tf.keras.Model:
@@ -50,15 +45,15 @@ def create_pooled(
   Args:
     image_shape: As of `backbones.create_backbone`; height and width at least 2
       for each pooling, multiplied.
-    embedding_dim: As of `backbones.create_backbone`.
     convolutions: Channels and kernel size of each.
     name: Name of the model.
+    embedding_dim: As of `backbones.create_backbone`.
     normalized: Whether each has group normalisation in place of a bias; pooling
       then keeps the last row and column of odd sides, by padding.
     activation: After each pooling, a Keras name; a rising function.
 
   Raises:
-    errors.FieldError: If an argument is out of its range.
+    errors.FieldError: If the images are too small.
   """
   min_side = 2 ** len(convolutions)
   if len(image_shape) != 3 or min(image_shape[:2]) < min_side:
@@ -67,93 +62,55 @@ def create_pooled(
       f"be (height, width, channels) with height and width at least {min_side}",
       tuple(image_shape),
     )
-  checks.check_integer("embedding_dim", embedding_dim, minimum=1)
-  layers = tf.keras.layers
-  model = tf.keras.Sequential(name=name)
-  model.add(layers.InputLayer(input_shape=tuple(image_shape)))
-  model.add(layers.Rescaling(1.0 / 255.0))
-  # Each image to mean 0 and deviation 1: ink on white paper and white on black
-  # look alike, and the paper does not drown the ink.
-  model.add(
-    layers.LayerNormalization(axis=[1, 2, 3], center=False, scale=False)
-  )
+  keras = tf.keras.layers
+  layers = [
+    keras.Rescaling(1.0 / 255.0),
+    # Each image to mean 0 and deviation 1: ink on white paper and white on
+    # black look alike, and the paper does not drown the ink.
+    keras.LayerNormalization(axis=[1, 2, 3], center=False, scale=False),
+  ]
   for number, (channels, size) in enumerate(convolutions, 1):
-    model.add(
-      layers.Conv2D(
+    layers += [
+      keras.Conv2D(
         channels,
         size,
         padding="same",
         use_bias=not normalized,
         name=f"conv{number}",
-      )
-    )
-    # Pooling first is the same function on a quarter of the numbers, but for
-    # what normalisation takes its statistics of.
-    model.add(layers.MaxPool2D(2, padding="same" if normalized else "valid"))
+      ),
+      # Pooling first is the same function on a quarter of the numbers, but for
+      # the statistics of the normalisation.
+      keras.MaxPool2D(2, padding="same" if normalized else "valid"),
+    ]
     if normalized:
-      model.add(
-        blocks.GroupNormalization(
-          blocks.num_groups(channels), epsilon=1e-3, name=f"norm{number}"
-        )
+      groups = blocks.num_groups(channels)
+      layers.append(
+        blocks.GroupNormalization(groups, epsilon=1e-3, name=f"norm{number}")
       )
-    model.add(layers.Activation(activation))
-  model.add(layers.Flatten())
-  model.add(layers.Dense(embedding_dim, name="embedding"))
-  return model
-
-
-def create_lenet(
-  image_shape: tuple[int, int, int], *, embedding_dim: int = 128
-) -> tf.keras.Model:
-  """Creates the LeNet backbone, as `create_pooled`.
-
-  At 28x28x1 and 128 dimensions it has 453,632 parameters, all trainable: 832
-  and 51,264 in the convolutions, and 401,536 in the embedding layer on 7 x 7 x
-  64 activations.
-  """
-  return create_pooled(
-    image_shape, embedding_dim, convolutions=_LENET, name="lenet"
+    layers.append(keras.Activation(activation))
+  return blocks.chain(
+    image_shape, [*layers, keras.Flatten()], embedding_dim, name=name
   )
 
 
-def create_convnet(
-  image_shape: tuple[int, int, int],
-  *,
-  embedding_dim: int = 128,
-  activation: str = "relu",
-) -> tf.keras.Model:
-  """Creates the small convolutional backbone, as `create_pooled`.
-
-  At 28x28x1 and 128 dimensions it has 97,408 parameters, all trainable: 416,
-  4,640 and 18,496 in the convolutions, and 73,856 in the embedding layer on 3 x
-  3 x 64 activations.
-  """
-  return create_pooled(
-    image_shape,
-    embedding_dim,
-    convolutions=_CONVNET,
-    name="convnet" if activation == "relu" else f"convnet_{activation}",
-    activation=activation,
-  )
-
-
-def create_conv4(
-  image_shape: tuple[int, int, int],
-  *,
-  embedding_dim: int = 128,
-  wide: bool = False,
-) -> tf.keras.Model:
-  """Creates the backbone of four convolutions, as `create_pooled`.
-
-  At 28x28x1 and 128 dimensions it has 250,912 parameters, all trainable:
-  184,608 in the convolutions, 640 in the normalisation, and 65,664 in the
-  embedding layer on 2 x 2 x 128 activations. The wide one, for training without
-  noise, has 487,040.
-  """
-  return create_pooled(
-    image_shape,
-    embedding_dim,
-    convolutions=_CONV4_WIDE if wide else _CONV4,
-    name="conv4_wide" if wide else "conv4",
-    normalized=True,
-  )
+create_lenet = functools.partial(
+  create_pooled, name="lenet", convolutions=((32, 5), (64, 5))
+)
+create_convnet = functools.partial(
+  create_pooled, name="convnet", convolutions=((16, 5), (32, 3), (64, 3))
+)
+create_convnet_tanh = functools.partial(
+  create_convnet, name="convnet_tanh", activation="tanh"
+)
+create_conv4 = functools.partial(
+  create_pooled,
+  name="conv4",
+  convolutions=((32, 3), (64, 3), (96, 3), (128, 3)),
+  normalized=True,
+)
+# For training without noise.
+create_conv4_wide = functools.partial(
+  create_conv4,
+  name="conv4_wide",
+  convolutions=((64, 3), (96, 3), (128, 3), (192, 3)),
+)

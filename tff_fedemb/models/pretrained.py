@@ -28,9 +28,7 @@ import os
 import pathlib
 from typing import Any
 import zipfile
-import zlib
 
-from google.protobuf import message
 import h5py
 import numpy as np
 import tensorflow as tf
@@ -39,19 +37,6 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 from tff_fedemb import errors
 from tff_fedemb.models import backbones
 
-# Errors that the libraries raise for damaged files.
-_DAMAGES = (
-  EOFError,
-  LookupError,
-  OSError,
-  RuntimeError,
-  TypeError,
-  ValueError,
-  message.DecodeError,
-  tf.errors.OpError,
-  zipfile.BadZipFile,
-  zlib.error,
-)
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _KEY_END = "/.ATTRIBUTES/VARIABLE_VALUE"
 _OF_BATCHES = ("gamma", "beta", "moving_mean", "moving_variance")
@@ -172,32 +157,30 @@ def _match(
     )
 
   _add_group_normalization(weights, backbone)
-  shapes = {name: v.shape.as_list() for name, v in variables.items()}
-  for name, shape in shapes.items():
+  for name, variable in variables.items():
     value = weights.get(name)
-    if value is not None and [*value.shape[:2], 1, *value.shape[3:]] == shape:
+    if value is None:
+      continue
+    if variable.shape == (*value.shape[:2], 1, *value.shape[3:]):
       weights[name] = value.sum(axis=2, keepdims=True, dtype=np.float32)
   names_in_file = {name: name for name in variables if name in weights}
   by_name = bool(names_in_file)
   if not by_name:
     names_in_file = dict(zip(variables, weights, strict=False))
   for name, name_in_file in names_in_file.items():
-    shape = list(weights[name_in_file].shape)
-    if shape != shapes[name]:
+    found, needed = [*weights[name_in_file].shape], [*variables[name].shape]
+    if found != needed:
       here = "" if by_name else f"{name} of "
-      fail(
-        f"with {name_in_file} of {shape} where {here}{shapes[name]} is needed"
-      )
+      fail(f"with {name_in_file} of {found} where {here}{needed} is needed")
   missing = [name for name in variables if name not in names_in_file]
   embedding = [n for n in variables if n.startswith(f"{backbones.EMBEDDING}/")]
   is_classifier = by_name and missing == embedding
   if missing and not is_classifier:
-    if by_name and set(embedding) < set(missing):
-      missing = [name for name in missing if name not in embedding]
-    fail(f"without {missing[0]} of {shapes[missing[0]]}")
+    name = min(missing, key=embedding.__contains__)
+    fail(f"without {name} of {[*variables[name].shape]}")
   unused = [name for name in weights if name not in names_in_file.values()]
   if unused and not is_classifier:
-    shape = list(weights[unused[0]].shape)
+    shape = [*weights[unused[0]].shape]
     fail(f"with {unused[0]} of {shape}, which it has no use for")
   values = {name: weights[other] for name, other in names_in_file.items()}
   for name, value in values.items():
@@ -242,7 +225,8 @@ def _read_weights(
     )
   try:
     weights = read(prefix, backbone)
-  except _DAMAGES as error:
+  # The libraries' errors for damaged files have no type in common.
+  except Exception as error:
     raise errors.DataError(
       f"{path}, which cannot be read as a {kind} ({errors.first_line(error)})"
     ) from error
@@ -270,30 +254,29 @@ def _read_checkpoint(
   del backbone  # Its names are in the file.
   reader = tf.train.load_checkpoint(os.fspath(prefix))
   keys = reader.get_variable_to_shape_map()
-  weights = {}
-  if _OBJECT_GRAPH not in keys:
-    for key in sorted(keys):
-      _add(weights, key, reader.get_tensor(key))
-    return weights
-  graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
-    reader.get_tensor(_OBJECT_GRAPH)
-  )
-  attributes = [a for node in graph.nodes for a in node.attributes]
-  # Every optimizer counts its iterations, wherever it is kept.
-  not_model = tuple(
-    a.checkpoint_key.split(end)[0] + "/"
-    for a in attributes
-    for end in ("/_iterations/", "/iter/")
-    if end in a.checkpoint_key
-  ) + ("keras_api/", "save_counter/")
-  for attribute in attributes:
-    key = attribute.checkpoint_key
-    if (
-      key.endswith(_KEY_END)
-      and ".OPTIMIZER_SLOT" not in key
-      and not key.startswith(not_model)
-    ):
-      _add(weights, attribute.full_name, reader.get_tensor(key))
+  names = {key: key for key in sorted(keys)}
+  if _OBJECT_GRAPH in keys:
+    graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
+      reader.get_tensor(_OBJECT_GRAPH)
+    )
+    attributes = [a for node in graph.nodes for a in node.attributes]
+    # Every optimizer counts its iterations, wherever it is kept.
+    not_model = tuple(
+      a.checkpoint_key.split(end)[0] + "/"
+      for a in attributes
+      for end in ("/_iterations/", "/iter/")
+      if end in a.checkpoint_key
+    ) + ("keras_api/", "save_counter/")
+    names = {
+      a.checkpoint_key: a.full_name
+      for a in attributes
+      if a.checkpoint_key.endswith(_KEY_END)
+      and ".OPTIMIZER_SLOT" not in a.checkpoint_key
+      and not a.checkpoint_key.startswith(not_model)
+    }
+  weights: Weights = {}
+  for key, name in names.items():
+    _add(weights, name, reader.get_tensor(key))
   return weights
 
 

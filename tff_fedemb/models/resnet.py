@@ -14,6 +14,8 @@ because the first normalisation takes the scale out again.
 
 from __future__ import annotations
 
+import functools
+
 from etils import epy
 
 with epy.lazy_imports():
@@ -76,7 +78,7 @@ def create_resnet50(
     num_blocks: Number of blocks of each stage.
     name: Name of the model.
   """
-  blocks.check_arguments(image_shape, embedding_dim)
+  blocks.check_image_shape(image_shape)
   layers = tf.keras.layers
   inputs = layers.Input(tuple(image_shape))
   x = inputs
@@ -103,18 +105,7 @@ def create_resnet50(
   return tf.keras.Model(inputs, blocks.embed(x, embedding_dim), name=name)
 
 
-def create_resnet_small(
-  image_shape: tuple[int, int, int], *, embedding_dim: int = 128
-) -> tf.keras.Model:
-  """Creates a small `create_resnet50`, for tests and for trying things out.
-
-  A quarter of ResNet-50's width and one block a stage. With 3 channels and 128
-  dimensions it has 574,464 parameters.
-  """
-  return create_resnet50(
-    image_shape,
-    embedding_dim=embedding_dim,
-    width=16,
-    num_blocks=(1, 1, 1, 1),
-    name="resnet_small",
-  )
+# For tests and for trying things out: a quarter of the width, a block a stage.
+create_resnet_small = functools.partial(
+  create_resnet50, width=16, num_blocks=(1, 1, 1, 1), name="resnet_small"
+)

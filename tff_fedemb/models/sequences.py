@@ -8,33 +8,22 @@ from __future__ import annotations
 
 from etils import epy
 
-from tff_fedemb import checks
 from tff_fedemb import errors
 
 with epy.lazy_imports():
   import tensorflow as tf
 
+  from tff_fedemb.models import blocks
+
 _DENSE = (128, 128)
 _CONV1D = ((32, 5), (64, 5), (64, 3))
 
 
-def _create(
-  shape: tuple[int, ...],
-  embedding_dim: int,
-  *,
-  axes: str,
-  name: str,
-  layers: list[tf.keras.layers.Layer],
-) -> tf.keras.Model:
-  """Creates a model of layers, for examples of so many axes."""
-  checks.check_integer("embedding_dim", embedding_dim, minimum=1)
+def _check_shape(shape: tuple[int, ...], axes: str, name: str) -> None:
   if len(shape) != axes.count(",") + 1:
     raise errors.FieldError(
       "image_shape", f"be ({axes}) for backbone {name}", tuple(shape)
     )
-  first = tf.keras.layers.InputLayer(input_shape=tuple(shape))
-  last = tf.keras.layers.Dense(embedding_dim, name="embedding")
-  return tf.keras.Sequential([first, *layers, last], name=name)
 
 
 def create_dense(
@@ -48,13 +37,14 @@ def create_dense(
     embedding_dim: As of `backbones.create_backbone`.
 
   Raises:
-    errors.FieldError: If an argument is out of its range.
+    errors.FieldError: If the shape has other axes.
   """
+  _check_shape(shape, "size", "dense")
   layers = [
     tf.keras.layers.Dense(size, activation="relu", name=f"dense{number}")
     for number, size in enumerate(_DENSE, 1)
   ]
-  return _create(shape, embedding_dim, axes="size", name="dense", layers=layers)
+  return blocks.chain(shape, layers, embedding_dim, name="dense")
 
 
 def create_conv1d(
@@ -70,8 +60,9 @@ def create_conv1d(
     embedding_dim: As of `backbones.create_backbone`.
 
   Raises:
-    errors.FieldError: If an argument is out of its range.
+    errors.FieldError: If the shape has other axes.
   """
+  _check_shape(shape, "time, channels", "conv1d")
   keras = tf.keras.layers
   layers = [keras.LayerNormalization(axis=[1, 2], center=False, scale=False)]
   for number, (channels, size) in enumerate(_CONV1D, 1):
@@ -83,6 +74,4 @@ def create_conv1d(
       keras.MaxPool1D(2, padding="same"),
     ]
   layers.append(keras.GlobalAveragePooling1D())
-  return _create(
-    shape, embedding_dim, axes="time, channels", name="conv1d", layers=layers
-  )
+  return blocks.chain(shape, layers, embedding_dim, name="conv1d")

@@ -109,10 +109,9 @@ class Experiment:
         **options,
       }
     build = functools.partial(
-      spec.algorithm.build,
+      dataclasses.replace(spec.algorithm, local=local).build,
       self.create_backbone,
       num_classes=self.task.num_train_classes * local.classes_per_label,
-      local=local,
       seed=spec.seed,
       **options,
     )
@@ -122,7 +121,7 @@ class Experiment:
         raise errors.FieldError(
           "runtime", "be another for what changes clients' updates", "tflite"
         )
-      return tflite.build_process(
+      return tflite.PhoneProcess(
         build, self.create_client_file(), self.task.find_client_dataset(limit)
       )
     return tff.simulation.compose_dataset_computation_with_learning_process(

@@ -53,13 +53,13 @@ class RuntimeConfig(config_lib.Config):
   """How rounds are executed.
 
   Attributes:
-    runtime: What executes the rounds.
+    runtime: Runtime that executes the rounds.
     concurrent_clients: Clients that run at a time [one per GPU, without any one
       per core; with runtime tff two per core]; with runtime ray of each worker.
       Fewer than cores have several cores each (runtime in_process), which suits
       rounds of few, large clients.
-    on_client_error: What a round does when a client's data or training fails;
-      fail ends the run, skip goes on without the client (not with runtime tff).
+    on_client_error: Reaction to a client whose data or training fails; fail
+      ends the run, skip goes on without the client (not with runtime tff).
     secure_sum_threshold: Share of a round's clients that have to last until its
       end if the aggregator sums securely; with fewer the round fails (matters
       to on_client_error skip).

@@ -163,15 +163,9 @@ def check_process(process: tff.templates.IterativeProcess) -> None:
   """Raises `TypeError` unless `next` takes a state and a string per client."""
   found = process.next.type_signature.parameter
   if isinstance(found, tff.StructType) and len(found) == 2:
-    client_data = found[1]
-    if (
-      isinstance(client_data, tff.FederatedType)
-      and client_data.placement is tff.CLIENTS
-      and isinstance(client_data.member, tff.TensorType)
-      and client_data.member.is_assignable_from(tff.TensorType(np.str_))
-    ):
+    found = found[1]
+    if found.is_assignable_from(tff.FederatedType(np.str_, tff.CLIENTS)):
       return
-    found = client_data
   raise TypeError(
     "process.next must take a state and client ids of type {string}@CLIENTS,"
     f" found {found}. Compose the process with the computation that makes a"

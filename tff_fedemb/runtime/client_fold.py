@@ -64,8 +64,8 @@ class ClientGraphs:
   """The graphs that folding runs, as plain data for another process.
 
   Attributes:
-    work: What one client does, or some of them one after the other; on one or
-      more devices.
+    work: Work of one client, or of several one after the other; on one or more
+      devices.
     zero: The sum of no update.
     accumulate: A sum and an update, or some of them, to their sum.
     sums: The secure sums.
@@ -96,7 +96,7 @@ class ClientFold:
     """Makes ready; sessions are opened as they are needed.
 
     Args:
-      graphs: What to run.
+      graphs: Graphs to run.
       num_threads: Threads, one client each; at least 1.
       threads_per_client: Threads inside of a client's computations.
       sum_threads: Threads that add up; 0 leaves the choice to TensorFlow.
@@ -131,7 +131,7 @@ class ClientFold:
     """Trains clients and adds up their updates in the order of the ids.
 
     Args:
-      prepared: What the server sends to each client.
+      prepared: Values that the server sends to each client.
       client_ids: Possibly none at all; or strings of bytes, if the process
         takes what clients sent.
       skip_fn: Receives the errors of clients that are left out of the sum, in

@@ -21,10 +21,10 @@ _BYTES_AT_MOST = 8e6
 
 
 def clients_per_call(work: graph_session.RunnableGraph) -> int:
-  """How many clients to run by a call at most.
+  """Returns the largest number of clients to run by a call.
 
   Args:
-    work: What one client does.
+    work: Work of one client.
   """
   if not all(tensor.shape.is_fully_defined() for tensor in work.results):
     return 1
@@ -53,7 +53,7 @@ def loop_over_clients(
   """The graph that runs some clients, one after the other.
 
   Args:
-    work: What one client does. Its first argument is the client's; each result
+    work: Work of one client. Its first argument is the client's; each result
       is of one known shape.
 
   Returns:

@@ -83,13 +83,9 @@ def _find_secure_sums(
       f"the bit width of a secure sum must be at most {_MAX_BITWIDTH}, found"
       f" {max(bitwidths)}."
     )
-  if min(moduli, default=1) < 1:
-    raise ValueError(
-      f"the modulus of a secure sum must be at least 1, found {min(moduli)}."
-    )
   bounds = [2**bitwidth - 1 for bitwidth in bitwidths] + bounds
   return secure_sums.SecureSums(
-    num_simple=computation_graph.count_leaves(simple_type),
+    num_simple=len(computation_graph.leaf_types(simple_type)),
     # No types of TFF's, which cannot be sent to another process.
     specs=[
       (leaf_type.shape, leaf_type.dtype)
@@ -109,42 +105,6 @@ def _compute(name: str, computation: tff.Computation) -> list[int]:
     )
   ) as session:
     return [int(number) for number in session()]
-
-
-def _build_graph(
-  form: tff.backends.mapreduce.MapReduceForm, name: str, **options: Any
-) -> computation_graph.ComputationGraph:
-  """Builds the graph of a part of a process."""
-  return computation_graph.ComputationGraph(
-    name, getattr(form, name), **options
-  )
-
-
-def _build_client_graphs(
-  form: tff.backends.mapreduce.MapReduceForm,
-  devices: Sequence[str],
-  *,
-  clients_per_call: int | None,
-  mixed_bfloat16: bool,
-) -> client_fold.ClientGraphs:
-  """Builds what trains clients and sums them, on each of the devices."""
-  work = [_build_graph(form, "work", device=device) for device in devices]
-  accumulate = _build_graph(form, "accumulate")
-  if clients_per_call is None:
-    clients_per_call = client_loops.clients_per_call(work[0])
-  has_loops = clients_per_call > 1
-  return client_fold.ClientGraphs(
-    work=(
-      [*map(client_loops.loop_over_clients, work)] if has_loops else [*work]
-    ),
-    zero=_build_graph(form, "zero"),
-    accumulate=(
-      client_loops.loop_over_updates(accumulate) if has_loops else accumulate
-    ),
-    sums=_find_secure_sums(form),
-    clients_per_call=clients_per_call,
-    mixed_bfloat16=mixed_bfloat16,
-  )
 
 
 class CompiledProcess:
@@ -168,7 +128,7 @@ class CompiledProcess:
       concurrent_clients: Threads, one client each; at least 1.
       threads_per_client: Threads inside of a client's computations. How it
         rounds may depend on their number.
-      client_devices: What the sessions are bound to in turn, as in
+      client_devices: Devices that the sessions take in turn, as in
         `computation_graph.ComputationGraph`.
       compute_precision: Precision of the clients, one of
         `precision.PRECISIONS`.
@@ -193,9 +153,26 @@ class CompiledProcess:
       ),
     )
 
-    self.client_graphs = _build_client_graphs(
-      form,
-      client_devices[:concurrent_clients],
+    def build_graph(name: str, device: str = "") -> Any:
+      return computation_graph.ComputationGraph(
+        name, getattr(form, name), device=device
+      )
+
+    work = [
+      build_graph("work", device)
+      for device in client_devices[:concurrent_clients]
+    ]
+    accumulate = build_graph("accumulate")
+    if clients_per_call is None:
+      clients_per_call = client_loops.clients_per_call(work[0])
+    if clients_per_call > 1:
+      work = [*map(client_loops.loop_over_clients, work)]
+      accumulate = client_loops.loop_over_updates(accumulate)
+    self.client_graphs = client_fold.ClientGraphs(
+      work=work,
+      zero=build_graph("zero"),
+      accumulate=accumulate,
+      sums=_find_secure_sums(form),
       clients_per_call=clients_per_call,
       mixed_bfloat16=compute_precision == precision.MIXED_BFLOAT16,
     )
@@ -207,13 +184,13 @@ class CompiledProcess:
     )
     # Between the clients all cores are free for the server's computations.
     self._server = {
-      name: graph_session.SessionPool([_build_graph(form, name)], num_threads=0)
+      name: graph_session.SessionPool([build_graph(name)], num_threads=0)
       for name in ("prepare", "merge", "report", "update")
     }
     result_type = process.next.type_signature.result
     self.state_type = process.initialize.type_signature.result
     self.metrics_type = result_type[1]
-    self._num_state_leaves = computation_graph.count_leaves(self.state_type)
+    self._num_state_leaves = len(computation_graph.leaf_types(self.state_type))
 
   def initialize(self) -> list[Any]:
     """Returns the leaves of the initial state."""
@@ -239,8 +216,8 @@ class CompiledProcess:
       skip_fn: Receives the errors of clients that are left out of the sum, in
         the order of the ids. None leaves no client out: the first error ends
         the call.
-      fold_fn: What trains the clients, as `client_fold.ClientFold` does [one
-        of this process].
+      fold_fn: Trains the clients, as `client_fold.ClientFold` does [one of this
+        process].
 
     Returns:
       The leaves of the new state and those of the metrics.

@@ -93,16 +93,6 @@ def _initialize_first(graph_def: Any, initialize_op: str) -> None:
       node.input.append(f"^{initialize_op}")
 
 
-def _set_constant(graph_def: Any, name: str, value: str) -> None:
-  """Replaces a node by a constant, if there is such a node."""
-  for node in graph_def.node:
-    if node.name == name:
-      node.Clear()
-      node.name, node.op = name, "Const"
-      node.attr["dtype"].type = tf.string.as_datatype_enum
-      node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
-
-
 class ComputationGraph(graph_session.RunnableGraph):
   """The TensorFlow graph of one computation, imported once per device.
 
@@ -115,11 +105,11 @@ class ComputationGraph(graph_session.RunnableGraph):
     """Imports the graph.
 
     Args:
-      name: Which part of a round this is, for messages.
+      name: Name of the part of a round, for messages.
       computation: A compiled computation, nothing but TensorFlow.
-      device: Where to run what the computation itself leaves open, as far as
-        the device can, say '/device:GPU:1'. Empty leaves it to TensorFlow,
-        which takes the first GPU if there is one.
+      device: Device of the operations that the computation does not place, as
+        far as the device can, say '/device:GPU:1'. Empty leaves it to
+        TensorFlow, which takes the first GPU if there is one.
 
     Raises:
       errors.FieldError: If its resources would outlive a run.
@@ -138,9 +128,11 @@ class ComputationGraph(graph_session.RunnableGraph):
     # would be given one example at a time.
     for node in graph_def.node:
       node.device = node.device or device
-    # Distinguishes the sessions of TFF's runtime; nothing of ours reads it.
-    token = proto.tensorflow.session_token_tensor_name
-    _set_constant(graph_def, _node_of(token), "")
+      if node.name == _node_of(proto.tensorflow.session_token_tensor_name):
+        # Distinguishes the sessions of TFF's runtime; nothing of ours reads it.
+        node.op = "Const"
+        node.attr.pop("shape", None)
+        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(""))
     if proto.tensorflow.initialize_op:
       _initialize_first(graph_def, proto.tensorflow.initialize_op)
     self._graph_def = graph_def
@@ -164,7 +156,7 @@ class ComputationGraph(graph_session.RunnableGraph):
     """Adds the computation to the default graph; returns its results there.
 
     Args:
-      arguments: What it is computed of, in that graph.
+      arguments: Tensors of that graph.
     """
     fed = {
       # Has the body of a loop capture what is outside of it.
@@ -187,18 +179,7 @@ def leaf_types(type_spec: tff.Type) -> list[tff.TensorType]:
   """Returns the types of a type's tensors, in the order of its leaves."""
   if isinstance(type_spec, tff.FederatedType):
     type_spec = type_spec.member
-  if isinstance(type_spec, tff.TensorType):
-    return [type_spec]
-  return [
-    leaf
-    for _, element in tff.structure.iter_elements(type_spec)
-    for leaf in leaf_types(element)
-  ]
-
-
-def count_leaves(type_spec: tff.Type) -> int:
-  """Returns the number of tensors in a type."""
-  return len(leaf_types(type_spec))
+  return tff.structure.flatten(type_spec)
 
 
 def flatten(value: Any, type_spec: tff.Type, *, name: str) -> list[np.ndarray]:
@@ -207,7 +188,7 @@ def flatten(value: Any, type_spec: tff.Type, *, name: str) -> list[np.ndarray]:
   Args:
     value: Nested containers of anything NumPy converts to an array.
     type_spec: The value's type: tensors and structures of them.
-    name: What the value is, for messages.
+    name: Name of the value in messages.
 
   Raises:
     ValueError: If the value is not of that type.
@@ -264,14 +245,5 @@ def unflatten(leaves: Sequence[Any], type_spec: tff.Type) -> Any:
   """
   if isinstance(type_spec, tff.FederatedType):
     type_spec = type_spec.member
-  remaining = iter(leaves)
-
-  def nest(inner: tff.Type) -> Any:
-    if isinstance(inner, tff.TensorType):
-      return next(remaining)
-    return tff.structure.Struct(
-      (name, nest(element))
-      for name, element in tff.structure.iter_elements(inner)
-    )
-
-  return tff.types.type_to_py_container(nest(type_spec), type_spec)
+  nested = tff.structure.pack_sequence_as(type_spec, list(leaves))
+  return tff.types.type_to_py_container(nested, type_spec)

@@ -1,4 +1,4 @@
-"""What a server checks of a client's delta that comes from outside.
+"""The server's checks of a client's delta that comes from outside.
 
 A phone may be broken, late or hostile. What it sends is a file of numbers
 (`tensor_files`); nothing of it reaches the sum before it has the shapes, the
@@ -57,8 +57,8 @@ class Inbox:
       clip_norm: L2 norm that a delta may have, all tensors together.
       spec_digest: Digest of the run's spec.
       round_num: The round.
-      devices: Which were asked, and are to be known for certain: that is what
-        attestation and an authenticated connection are for.
+      devices: Devices that were asked. They must be known for certain, by
+        attestation and an authenticated connection.
     """
     self._shapes, self._clip_norm = dict(shapes), clip_norm
     self._words = {SPEC: spec_digest, ROUND: str(round_num)}
@@ -71,8 +71,8 @@ class Inbox:
     """Checks a delta.
 
     Args:
-      device: Who sent it.
-      message: What was sent.
+      device: The sender.
+      message: Content of the message.
 
     Returns:
       The delta, clipped, in the order of `shapes`.

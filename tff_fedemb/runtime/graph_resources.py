@@ -71,22 +71,12 @@ def _find_kept(nodes: Iterable[Any], functions: frozenset[str]) -> list[Any]:
   ]
 
 
-def _make_anonymous(node: Any) -> None:
-  """Changes what a session keeps by a name to what ends with the run."""
-  if node.op == "VarHandleOp":
-    node.attr["shared_name"].s = _NO_NAME
-    return
-  node.op = _ANONYMOUS[node.op]
-  for name in _NAMES:
-    node.attr.pop(name, None)
-
-
 def separate(graph_def: Any, name: str) -> None:
   """Has each run of a graph make its own resources.
 
   Args:
     graph_def: Is changed.
-    name: Which part of a round this is, for messages.
+    name: Name of the part of a round, for messages.
 
   Raises:
     errors.FieldError: If there is something that a session would keep from one
@@ -106,7 +96,12 @@ def separate(graph_def: Any, name: str) -> None:
     # TFF has given a name to all that had none.
     if node.op in ("VarHandleOp", *_ANONYMOUS) and key not in found:
       found.add(key)
-      _make_anonymous(node)
+      if node.op == "VarHandleOp":
+        node.attr["shared_name"].s = _NO_NAME
+      else:
+        node.op = _ANONYMOUS[node.op]
+        for attribute in _NAMES:
+          node.attr.pop(attribute, None)
     else:
       kept.append(node)
   if kept:

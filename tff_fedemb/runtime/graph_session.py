@@ -103,7 +103,7 @@ class GraphSession:
     """Opens the session.
 
     Args:
-      graph: What to run.
+      graph: Graph to run.
       num_threads: Threads inside of an operation and between operations; 0
         leaves the choice to TensorFlow.
       mixed_bfloat16: Whether to multiply in bfloat16, see `precision`.

@@ -60,10 +60,7 @@ class InProcessRuntime(base.Runtime):
   they are as many as `secure_sum_threshold` asks for; else the round fails.
   """
 
-  def __init__(
-    self,
-    config: runtime_lib.RuntimeConfig = runtime_lib.RuntimeConfig(),  # noqa: B008
-  ):
+  def __init__(self, config: runtime_lib.RuntimeConfig):
     """Creates a runtime without a process.
 
     Args:
@@ -78,7 +75,7 @@ class InProcessRuntime(base.Runtime):
     # with all of the GPUs' memory and with threads of the process's own.
     num_gpus = len(tf.config.list_physical_devices("GPU"))
     precision.check_precision(config.compute_precision)
-    precision.set_environment(config.compute_precision)
+    os.environ.update(precision.environment(config.compute_precision))
     os.environ.setdefault("TF_OVERRIDE_GLOBAL_THREADPOOL", "1")
     self.concurrent_clients = (
       config.concurrent_clients or num_gpus or base.count_cores()

@@ -1,4 +1,4 @@
-"""How precisely clients compute on a CPU: 32 bits, or 16 where it is faster.
+"""Precision of clients on a CPU: 32 bits, or 16 where it is faster.
 
 `bfloat16` has the range of `float32` and 8 bits of precision. Two ways lead to
 it. Both round what is multiplied, and leave weights, updates, clipping and sums
@@ -15,7 +15,6 @@ in `float32`:
   which AVX512-BF16 suffices for.
 """
 
-import os
 import pathlib
 from typing import Any
 
@@ -52,7 +51,7 @@ def _processor_features() -> frozenset[str]:
 
 
 def supported_precisions() -> tuple[str, ...]:
-  """Those of `PRECISIONS` that this machine's processor has."""
+  """Returns the precisions that this machine's processor has."""
   features = _processor_features()
   return tuple(
     name for name, needs in _NEEDS.items() if not needs or needs & features
@@ -106,6 +105,8 @@ def check_backbone(backbone: Any, compute_precision: str) -> None:
 def environment(compute_precision: str) -> dict[str, str]:
   """Returns the variables by which oneDNN and TensorFlow know a precision.
 
+  To be set before TensorFlow computes anything: oneDNN reads its mode once.
+
   Args:
     compute_precision: One of `PRECISIONS`.
   """
@@ -118,14 +119,3 @@ def environment(compute_precision: str) -> dict[str, str]:
       f"{rewriting}_DENYLIST_ADD": _ARITHMETIC,
     }
   return {}
-
-
-def set_environment(compute_precision: str) -> None:
-  """Sets these variables for this process.
-
-  To be called before TensorFlow computes anything: oneDNN reads its mode once.
-
-  Args:
-    compute_precision: One of `PRECISIONS`.
-  """
-  os.environ.update(environment(compute_precision))

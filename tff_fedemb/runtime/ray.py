@@ -79,10 +79,7 @@ class RayRuntime(in_process.InProcessRuntime):
   chunk that ran more than once is added once.
   """
 
-  def __init__(
-    self,
-    config: runtime_lib.RuntimeConfig = runtime_lib.RuntimeConfig(),  # noqa: B008
-  ):
+  def __init__(self, config: runtime_lib.RuntimeConfig):
     """Joins the cluster.
 
     Args:
@@ -104,10 +101,7 @@ class RayRuntime(in_process.InProcessRuntime):
       "client_devices": [""],
       "clients_per_call": 1 if config.ray_worker_gpus else None,
     }
-    self._fold = self._fold_on_workers
     self._paths: dict[str, str] = {}
-    self._setup: ray_worker.Setup | None = None
-    self._task: Any = None
     self._cluster: ray_cluster.Cluster | None = ray_cluster.Cluster(config)
 
   def require_paths(self, paths: Mapping[str, str]) -> None:
@@ -116,75 +110,52 @@ class RayRuntime(in_process.InProcessRuntime):
   def initialize(
     self, process: tff.templates.IterativeProcess
   ) -> in_process.FlatState:
-    if self._cluster is None:
+    cluster = self._cluster
+    if cluster is None:
       raise RuntimeError("the runtime must be open, found it closed.")
     state = super().initialize(process)
-    graphs = self._cluster.ray.put(
+    graphs = cluster.ray.put(
       base.check_initialized(self._compiled).client_graphs
     )
-    self._setup = ray_worker.Setup(
+    setup = ray_worker.Setup(
       # Each process reads them once, in place of each task.
-      get_graphs=functools.partial(self._cluster.ray.get, graphs),
+      get_graphs=functools.partial(cluster.ray.get, graphs),
       key=graphs.hex(),
       paths=self._paths,
       num_threads=self.concurrent_clients,
       compute_precision=self._config.compute_precision,
+      skips=self._skips,
     )
     # Processes are not shared with what computes with another precision.
     variables = precision.environment(self._config.compute_precision)
-    self._task = ray_map.create_task(
-      self._cluster,
+    task = ray_map.create_task(
+      cluster,
       ray_worker.fold_chunks,
       runtime_env={"env_vars": variables} if variables else None,
       # Else a machine might have nothing to do.
       scheduling_strategy="SPREAD",
     )
-    self._start_workers(self._cluster, self._setup)
+    _start_workers(cluster, task, setup)
+    self._fold = functools.partial(self._fold_on_workers, cluster, task, setup)
     return state
-
-  def _start_workers(
-    self, cluster: ray_cluster.Cluster, setup: ray_worker.Setup
-  ) -> None:
-    """Waits until there are workers on all of the cluster.
-
-    Raises:
-      errors.FieldError: If a machine does not see what it has to.
-      WorkerStartError: If they do not start.
-    """
-    references = [
-      self._task.remote(setup) for _ in range(cluster.count_workers())
-    ]
-    try:
-      ray_map.fetch(cluster, references, "a start", seconds=_START_SECONDS)
-    except TimeoutError:
-      free = cluster.ray.available_resources()
-      raise WorkerStartError(
-        f"{len(references)} workers must be ready within {_START_SECONDS:.0f}"
-        f" s, found {free.get('CPU', 0.0):g} cores of the cluster free. Other"
-        " programs may use it; ray_workers asks for fewer workers."
-      ) from None
-    except (ImportError, RuntimeError, ray_map.LostChunkError) as error:
-      raise WorkerStartError(
-        f"workers must start, found {errors.first_line(error)}. They need this"
-        " program's code and its pinned environment; docs/cluster.md says how."
-      ) from error
 
   def _fold_on_workers(
     self,
+    cluster: ray_cluster.Cluster,
+    task: Any,
+    setup: ray_worker.Setup,
     prepared: Sequence[Any],
     client_ids: Sequence[str],
     skip_fn: Any,
   ) -> tuple[list[Any], secure_sums.RoundTotal]:
     """As `client_fold.ClientFold`, by the workers."""
     compiled = base.check_initialized(self._compiled)
-    setup = base.check_initialized(self._setup)
-    cluster = base.check_initialized(self._cluster)
     # The model is sent to each machine once a round.
     prepared_there = cluster.ray.put(prepared)
 
     def submit(chunks):
-      return self._task.options(num_returns=1 + len(chunks)).remote(
-        setup, prepared_there, chunks, skip_fn is not None
+      return task.options(num_returns=1 + len(chunks)).remote(
+        setup, prepared_there, chunks
       )
 
     chunks = deal(
@@ -202,13 +173,11 @@ class RayRuntime(in_process.InProcessRuntime):
     with contextlib.closing(
       ray_map.run_in_order(cluster, submit, tasks, describe=_describe)
     ) as outcomes:
-      for results, *sums in outcomes:
-        for result, leaves in zip(results, sums, strict=True):
-          if result.error is not None:
-            raise result.error
-          for error in result.skipped:
+      for facts, *sums in outcomes:
+        for (chunk_total, skipped), leaves in zip(facts, sums, strict=True):
+          for error in skipped:
             skip_fn(error)
-          total.merge(result.total)
+          total.merge(chunk_total)
           accumulator = (
             compiled.merge(accumulator, leaves) if accumulator else leaves
           )
@@ -220,10 +189,36 @@ class RayRuntime(in_process.InProcessRuntime):
     if self._is_in_fork:
       return
     super().close()
-    self._setup = None
+    self._fold = None
     cluster, self._cluster = self._cluster, None
     if cluster is not None:
       cluster.close()
+
+
+def _start_workers(
+  cluster: ray_cluster.Cluster, task: Any, setup: ray_worker.Setup
+) -> None:
+  """Waits until there are workers on all of the cluster.
+
+  Raises:
+    errors.FieldError: If a machine does not see what it has to.
+    WorkerStartError: If they do not start.
+  """
+  references = [task.remote(setup) for _ in range(cluster.count_workers())]
+  try:
+    ray_map.fetch(cluster, references, "a start", seconds=_START_SECONDS)
+  except TimeoutError:
+    free = cluster.ray.available_resources()
+    raise WorkerStartError(
+      f"{len(references)} workers must be ready within {_START_SECONDS:.0f}"
+      f" s, found {free.get('CPU', 0.0):g} cores of the cluster free. Other"
+      " programs may use it; ray_workers asks for fewer workers."
+    ) from None
+  except (ImportError, RuntimeError, ray_map.LostChunkError) as error:
+    raise WorkerStartError(
+      f"workers must start, found {errors.first_line(error)}. They need this"
+      " program's code and its pinned environment; docs/cluster.md says how."
+    ) from error
 
 
 def _describe(chunks: Sequence[Sequence[str]]) -> str:

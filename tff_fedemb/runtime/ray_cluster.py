@@ -1,4 +1,4 @@
-"""A Ray cluster as a runtime sees it: how to join it, and what it has.
+"""A Ray cluster as a runtime sees it: its resources, and how to join it.
 
 Without an address, Ray is started on this machine with a directory of its own,
 which is removed when the cluster is closed. Ray's processes die with the one
@@ -72,10 +72,10 @@ def import_ray() -> Any:
 def count_workers(
   resources: dict[str, float], *, cores: int, gpus: float
 ) -> int:
-  """How many workers a machine has room for.
+  """Counts the workers that a machine has room for.
 
   Args:
-    resources: What it has, by Ray's names.
+    resources: The machine's resources, by Ray's names.
     cores: Processor cores of a worker.
     gpus: GPUs of a worker, or less than one of them.
   """
@@ -96,7 +96,7 @@ class Cluster:
     """Joins the cluster, or starts one of this machine, and checks its size.
 
     Args:
-      config: Where it is, and what workers are to have.
+      config: Address of the cluster, and resources of its workers.
 
     Raises:
       errors.FieldError: If it cannot be joined, or lacks what is asked for.
@@ -104,7 +104,7 @@ class Cluster:
     self.ray = import_ray()
     self.cores, self.gpus = config.ray_worker_cores, config.ray_worker_gpus
     self._most_workers = config.ray_workers
-    self._directory: _Directory | None = None
+    self._directory_lock: int | None = None
     # Whether the head is.
     self.is_lost = False
     self._is_owner = not self.ray.is_initialized()
@@ -126,20 +126,20 @@ class Cluster:
     options: dict[str, Any] = {
       "log_to_driver": False,
       "logging_level": logging.CRITICAL,
-      "include_dashboard": False,
     }
     if config.ray_runtime_env is not None:
       options["runtime_env"] = _read_runtime_env(config.ray_runtime_env)
     address = config.ray_address
     if address is None:
       address = "local"
-      self._directory = _Directory()
+      directory, self._directory_lock = _create_directory()
       cores = base.count_cores()
       if config.ray_workers:
         cores = min(cores, config.ray_workers * config.ray_worker_cores)
       options |= {
         "num_cpus": cores,
-        "_temp_dir": self._directory.path,
+        "include_dashboard": False,
+        "_temp_dir": directory,
         # Workers of Ray's own that nobody asks for.
         "_system_config": {
           "enable_worker_prestart": False,
@@ -150,8 +150,6 @@ class Cluster:
       }
     else:
       _check_address(address)
-      # Only whoever starts a cluster says what it has.
-      del options["include_dashboard"]
     # Ray sets one of its own, which ends the program with another status.
     handler = signal.getsignal(signal.SIGTERM)
     try:
@@ -170,7 +168,7 @@ class Cluster:
         signal.signal(signal.SIGTERM, handler)
 
   def count_workers(self) -> int:
-    """How many workers there are to be: as many as fit, or as were asked for.
+    """Number of workers: as many as fit, or as were asked for.
 
     It changes when machines come and go.
     """
@@ -178,7 +176,7 @@ class Cluster:
     return min(fit, self._most_workers or fit)
 
   def count_tasks(self) -> int:
-    """How many tasks to give to Ray at a time.
+    """Number of tasks to give to Ray at a time.
 
     Twice as many as there are workers, so that these need not wait for us,
     unless Ray would run them all at once.
@@ -257,24 +255,20 @@ class Cluster:
       leaving.join(0 if self.is_lost else _SHUTDOWN_SECONDS)
     self._is_owner = False
     # Ray may go on writing there for as long as the program runs.
-    if self._directory is not None and not self.is_lost:
-      self._directory.remove()
-      self._directory = None
+    if self._directory_lock is not None and not self.is_lost:
+      os.close(self._directory_lock)
+      self._directory_lock = None
+      remove_leftovers()
 
 
-class _Directory:
-  """A directory of Ray's, locked for as long as this program lives."""
-
-  def __init__(self) -> None:
-    remove_leftovers()
-    # The name is short: those of sockets are at most 107 bytes long.
-    self.path = tempfile.mkdtemp(prefix=_PREFIX)
-    self._lock = os.open(self.path, os.O_RDONLY)
-    fcntl.flock(self._lock, fcntl.LOCK_EX)
-
-  def remove(self) -> None:
-    os.close(self._lock)
-    remove_leftovers()
+def _create_directory() -> tuple[str, int]:
+  """Creates a directory of Ray's, locked while this program lives."""
+  remove_leftovers()
+  # The name is short: those of sockets are at most 107 bytes long.
+  path = tempfile.mkdtemp(prefix=_PREFIX)
+  lock = os.open(path, os.O_RDONLY)
+  fcntl.flock(lock, fcntl.LOCK_EX)
+  return path, lock
 
 
 def remove_leftovers() -> None:
@@ -305,37 +299,26 @@ def _quiet() -> Iterator[None]:
 
 def _check_address(address: str) -> None:
   """Refuses at once what Ray would try for a minute."""
-  host, separator, port = address.rpartition(":")
   if address == "auto":
     return
-  reason = None
-  if not (separator and host and port.isdecimal()):
-    reason = "no host and port"
-  else:
-    try:
-      socket.create_connection((host, int(port)), timeout=10).close()
-    except (OSError, OverflowError) as error:
-      reason = errors.first_line(error)
-  if reason is not None:
+  host, _, port = address.rpartition(":")
+  try:
+    socket.create_connection((host, int(port)), timeout=10).close()
+  except (OSError, OverflowError, ValueError) as error:
     raise errors.FieldError(
       "ray_address",
       "be auto, or HOST:PORT of a cluster's head",
-      f"{address}: {reason}",
-    )
+      f"{address}: {errors.first_line(error)}",
+    ) from error
 
 
 def _read_runtime_env(path: str) -> dict[str, Any]:
   """Reads a YAML file with a Ray runtime environment."""
   try:
-    found = yaml.safe_load(pathlib.Path(path).read_text())
-  except (OSError, ValueError, yaml.YAMLError) as error:
-    raise errors.FieldError(
-      "ray_runtime_env", "be a YAML file", f"{path}: {errors.first_line(error)}"
-    ) from error
-  if not isinstance(found, dict):
+    return dict(yaml.safe_load(pathlib.Path(path).read_text()))
+  except (OSError, TypeError, ValueError, yaml.YAMLError) as error:
     raise errors.FieldError(
       "ray_runtime_env",
-      "hold a runtime environment of Ray",
-      f"{path} with {type(found).__name__}",
-    )
-  return found
+      "be a YAML file with a runtime environment of Ray",
+      f"{path}: {errors.first_line(error)}",
+    ) from error

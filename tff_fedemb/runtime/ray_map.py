@@ -39,7 +39,7 @@ def open_map(
   """Joins a cluster to map on it, and leaves it afterwards.
 
   Args:
-    config: Where it is, and what workers are to have.
+    config: Address of the cluster, and resources of its workers.
 
   Yields:
     As `map`: what applies a function to chunks and returns an iterator over the
@@ -109,10 +109,10 @@ def run_in_order(
   """Runs a task for each chunk; close the iterator to end those that run.
 
   Args:
-    cluster: Where.
+    cluster: Cluster that runs the tasks.
     submit: Maps a chunk to the references of its task's results.
     chunks: Few of them are read ahead of the results.
-    describe: What a message calls a chunk.
+    describe: Returns the name of a chunk in messages.
 
   Yields:
     The results of each chunk, in the order of the chunks.
@@ -165,10 +165,10 @@ def fetch(
   """Waits for results and returns them.
 
   Args:
-    cluster: Where they come from.
-    references: What Ray calls them.
-    name: What a message calls them together.
-    seconds: How long to wait.
+    cluster: Cluster that they come from.
+    references: References to the results.
+    name: Their common name in messages.
+    seconds: Longest time to wait.
 
   Raises:
     TimeoutError: If they take longer.

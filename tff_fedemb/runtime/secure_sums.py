@@ -95,40 +95,37 @@ class SecureSums:
     )
 
 
+@dataclasses.dataclass
 class RoundTotal:
-  """The secure sums of one round; order does not matter to integers."""
+  """The secure sums of one round; order does not matter to integers.
 
-  def __init__(
-    self, totals: Sequence[np.ndarray], moduli: Sequence[int | None]
-  ):
-    self._totals = totals
-    self._moduli = moduli
-    self._num_survivors = 0
+  Attributes:
+    totals: Sums so far.
+    moduli: Modulus of each; `None` if it has a bound.
+    num_survivors: Number of clients in them.
+  """
 
-  def add(self, summands: Sequence[Any]) -> None:
-    """Adds what one client sends.
+  totals: Sequence[np.ndarray]
+  moduli: Sequence[int | None]
+  num_survivors: int = 0
+
+  def merge(self, other: "RoundTotal") -> None:
+    """Adds the sums of other clients of the round, of the same bounds."""
+    self.add(other.totals, num_clients=other.num_survivors)
+
+  def add(self, summands: Sequence[Any], *, num_clients: int = 1) -> None:
+    """Adds what some clients send.
 
     A sum with a modulus is exact for any number of clients. One with bounds
     has the type of its inputs and wraps around where they do, as TFF's does.
 
     Args:
       summands: A leaf for each sum.
+      num_clients: Number of clients that sent them.
     """
-    self._num_survivors += 1
-    self._add(summands)
-
-  def merge(self, other: "RoundTotal") -> None:
-    """Adds the sums of other clients of the round.
-
-    Args:
-      other: Sums with the same bounds and moduli.
-    """
-    self._num_survivors += other._num_survivors
-    self._add(other._totals)
-
-  def _add(self, summands: Sequence[Any]) -> None:
+    self.num_survivors += num_clients
     for total, summand, modulus in zip(
-      self._totals, summands, self._moduli, strict=True
+      self.totals, summands, self.moduli, strict=True
     ):
       if modulus is None:
         np.add(total, summand, out=total)
@@ -144,7 +141,7 @@ class RoundTotal:
     """Returns the sums, if there are any and enough clients have lasted.
 
     Args:
-      num_clients: With which the round began.
+      num_clients: Number of clients that began the round.
       threshold: Smallest share of them whose sum is revealed.
 
     Raises:
@@ -152,12 +149,12 @@ class RoundTotal:
     """
     # Shares such as 0.7 of 10 clients are a hair above the number they mean.
     required = math.ceil(threshold * num_clients - 1e-9)
-    if self._totals and self._num_survivors < required:
+    if self.totals and self.num_survivors < required:
       raise TooFewSurvivorsError(
         "secure_sum_threshold",
         "be at most the share of a round's clients that last,"
-        f" {self._num_survivors} of {num_clients}",
+        f" {self.num_survivors} of {num_clients}",
         f"{threshold:.4g}",
         "The round has changed nothing.",
       )
-    return [total if total.ndim else total[()] for total in self._totals]
+    return [total if total.ndim else total[()] for total in self.totals]

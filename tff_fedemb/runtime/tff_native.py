@@ -5,8 +5,7 @@ sends it the computations, the state and the client ids. The worker belongs to
 the runtime and ends with it.
 """
 
-from collections.abc import Iterator, Sequence
-import contextlib
+from collections.abc import Sequence
 import gc
 import os
 from typing import Any
@@ -27,24 +26,6 @@ _CLIENTS_PER_CORE = 2
 _THREADS_VARIABLE = "TF_NUM_INTRAOP_THREADS"
 
 
-@contextlib.contextmanager
-def _one_thread_an_operation() -> Iterator[None]:
-  """Has a worker that starts now compute with one thread an operation.
-
-  Clients run side by side, which keeps the cores busy; several threads for each
-  took LeNet's rounds an eighth longer, and a model of 25 million parameters as
-  long as one. A number that is set already is kept.
-  """
-  if _THREADS_VARIABLE in os.environ:
-    yield
-    return
-  os.environ[_THREADS_VARIABLE] = "1"
-  try:
-    yield
-  finally:
-    del os.environ[_THREADS_VARIABLE]
-
-
 def _drop(contexts: list[Any]) -> None:
   contexts.clear()
   gc.collect()
@@ -58,10 +39,7 @@ class TffRuntime(base.Runtime):
   TFF's own simulation of them.
   """
 
-  def __init__(
-    self,
-    config: runtime_lib.RuntimeConfig = runtime_lib.RuntimeConfig(),  # noqa: B008
-  ):
+  def __init__(self, config: runtime_lib.RuntimeConfig):
     """Creates a runtime without a process.
 
     Args:
@@ -86,7 +64,7 @@ class TffRuntime(base.Runtime):
         config.compute_precision,
       )
     precision.check_precision(config.compute_precision)
-    precision.set_environment(config.compute_precision)
+    os.environ.update(precision.environment(config.compute_precision))
     worker_process.let_workers_be_interrupted()
     self._contexts = [
       # The native one, and secure sums in the clear.
@@ -113,9 +91,16 @@ class TffRuntime(base.Runtime):
   def initialize(self, process: tff.templates.IterativeProcess) -> Any:
     base.check_process(process)
     self._process = process
-    # The first computation starts the worker.
-    with _one_thread_an_operation():
+    # The first computation starts the worker, which is to compute with one
+    # thread an operation: clients that run side by side keep the cores busy,
+    # and with more threads LeNet's rounds took an eighth longer.
+    chosen = os.environ.get(_THREADS_VARIABLE)
+    os.environ.setdefault(_THREADS_VARIABLE, "1")
+    try:
       return self._call(process.initialize)
+    finally:
+      if chosen is None:
+        del os.environ[_THREADS_VARIABLE]
 
   def next(self, state: Any, client_ids: Sequence[str]) -> tuple[Any, Any]:
     process = base.check_initialized(self._process)

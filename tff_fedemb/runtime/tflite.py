@@ -43,45 +43,43 @@ _INSTALL = "`make setup LITE=1` installs it, or `pip install ai-edge-litert`."
 
 
 class PhoneProcess(tff.learning.templates.LearningProcess):
-  """A learning process whose clients are deltas, and what makes these.
+  """The learning process of a run whose clients are phones.
+
+  Its clients are deltas; the attributes make these.
 
   Attributes:
-    file: What a client runs.
+    file: File that a client runs.
     create_dataset: Maps a virtual client's identifier to its data set.
   """
 
-  file: client_file.ClientFile
-  create_dataset: Callable[[tf.Tensor], tf.data.Dataset]
+  def __init__(
+    self,
+    build: Callable[..., tff.learning.templates.LearningProcess],
+    file: client_file.ClientFile,
+    create_dataset: Callable[[tf.Tensor], tf.data.Dataset],
+  ):
+    """Builds the process.
 
-
-def build_process(
-  build: Callable[..., tff.learning.templates.LearningProcess],
-  file: client_file.ClientFile,
-  create_dataset: Callable[[tf.Tensor], tf.data.Dataset],
-) -> PhoneProcess:
-  """Builds the process of a run whose clients are phones.
-
-  Args:
-    build: Builds the algorithm, given example_type and wrap_client_update_fn.
-    file: What a client runs.
-    create_dataset: Maps a virtual client's identifier to its data set.
-  """
-  process = tff.simulation.compose_dataset_computation_with_learning_process(
-    simulated_phones.update_dataset,
-    build(
-      example_type=simulated_phones.UPDATE_TYPE,
-      # The update is what came in, in place of what a client computes.
-      wrap_client_update_fn=lambda _: simulated_phones.read_update,
-    ),
-  )
-  phones = PhoneProcess(
-    process.initialize,
-    process.next,
-    process.get_model_weights,
-    process.set_model_weights,
-  )
-  phones.file, phones.create_dataset = file, create_dataset
-  return phones
+    Args:
+      build: Builds the algorithm, given example_type and wrap_client_update_fn.
+      file: File that a client runs.
+      create_dataset: Maps a virtual client's identifier to its data set.
+    """
+    process = tff.simulation.compose_dataset_computation_with_learning_process(
+      simulated_phones.update_dataset,
+      build(
+        example_type=simulated_phones.UPDATE_TYPE,
+        # The update is what came in, in place of what a client computes.
+        wrap_client_update_fn=lambda _: simulated_phones.read_update,
+      ),
+    )
+    super().__init__(
+      process.initialize,
+      process.next,
+      process.get_model_weights,
+      process.set_model_weights,
+    )
+    self.file, self.create_dataset = file, create_dataset
 
 
 class TfliteRuntime(in_process.InProcessRuntime):

@@ -27,35 +27,34 @@ def _create_dataset(client_id):
   ).batch(4)
 
 
-def _build_process(build, **options):
+def _build_process(algorithm, **options):
   mechanism = gaussian.GaussianConfig(
     clients_per_round=1, clip_norm=_CLIP_NORM
   ).create()
   return builders.build_process(
     _SHAPE,
-    build=build,
+    algorithm=algorithm,
     aggregator=mechanism.factory,
     server_optimizer=tff.learning.optimizers.build_sgdm(1.0),
     config=local_training.LocalTraining(),
+    num_classes=3,
     **options,
   )
 
 
 @pytest.mark.parametrize(
-  ("build", "options"),
+  "algorithm",
   [
-    (fedemb.build_fedemb, {}),
-    pytest.param(
-      *(fedavg.build_fedavg, {"num_classes": 3}), marks=pytest.mark.slow
-    ),
+    fedemb.FedEmb,
+    pytest.param(fedavg.FedAvg, marks=pytest.mark.slow),
   ],
 )
-def test_canaries_send_their_clipped_direction_and_others_train(build, options):
-  plain = builders.compose(_create_dataset, _build_process(build, **options))
+def test_canaries_send_their_clipped_direction_and_others_train(algorithm):
+  plain = builders.compose(_create_dataset, _build_process(algorithm))
   audited = builders.compose(
     _CANARIES.wrap_dataset(_create_dataset, "user"),
     _build_process(
-      build, wrap_client_update_fn=_CANARIES.wrap_client_update, **options
+      algorithm, wrap_client_update_fn=_CANARIES.wrap_client_update
     ),
   )
 
