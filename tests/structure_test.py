@@ -75,6 +75,7 @@ _TESTED_THROUGH = {
   "tff_fedemb.training.audit": "tests/binaries/audit_test.py",
   "tff_fedemb.training.audit_settings": "tests/binaries/audit_test.py",
   "tff_fedemb.training.audit_slots": "tests/binaries/audit_test.py",
+  "tff_fedemb.training.opening": "tests/binaries/run_federated_test.py",
   "tff_fedemb.training.train": "tests/binaries/run_federated_test.py",
   "tasks.user_photos": "tests/tasks/gld_test.py",
   "tff_fedemb.data.tfds_directories": "tests/tasks/tfds_test.py",

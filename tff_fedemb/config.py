@@ -38,14 +38,7 @@ from tff_fedemb import registry as registry_lib
 
 _ConfigT = TypeVar("_ConfigT", bound="Config")
 
-_RANGE = "range"
-_CHOICES = "choices"
 _SETTLED_LATER = "settled_later"
-_REGISTRY = "registry"
-_FLAG = "flag"
-_DECIDES = "decides"
-_SEARCHABLE = "searchable"
-_PATH = "path"
 
 
 def field(
@@ -86,13 +79,13 @@ def field(
   return dataclasses.field(
     default=default,
     metadata={
-      _RANGE: bounds,
-      _CHOICES: choices,
+      "bounds": bounds,
+      "choices": choices,
       _SETTLED_LATER: settled_later,
-      _FLAG: flag,
-      _DECIDES: decides,
-      _SEARCHABLE: searchable,
-      _PATH: path,
+      "flag": flag,
+      "decides": decides,
+      "searchable": searchable,
+      "path": path,
     },
   )
 
@@ -118,10 +111,10 @@ def part(
   return dataclasses.field(
     default=default,
     metadata={
-      _REGISTRY: registry,
-      _FLAG: flag,
-      _DECIDES: decides,
-      _SEARCHABLE: searchable,
+      "registry": registry,
+      "flag": flag,
+      "decides": decides,
+      "searchable": searchable,
     },
   )
 
@@ -151,13 +144,13 @@ class FieldSpec:
   optional: bool
   default: Any
   documentation: str
-  bounds: dict[str, float]
-  choices: Collection[str] | None
-  registry: registry_lib.Registry | None
   flag: str
-  decides: bool
-  searchable: bool
-  path: bool
+  bounds: Mapping[str, float] = dataclasses.field(default_factory=dict)
+  choices: Collection[str] | None = None
+  registry: registry_lib.Registry | None = None
+  decides: bool = True
+  searchable: bool = False
+  path: bool = False
 
 
 def _find_type(annotation: Any, settled_later: bool) -> tuple[type, bool]:
@@ -201,25 +194,23 @@ def _read_specs(config_class: type["Config"]) -> tuple[FieldSpec, ...]:
       for param in parsed.params
     }
   annotations = typing.get_type_hints(config_class)
-  return tuple(
-    FieldSpec(
-      member.name,
-      *_find_type(
-        annotations[member.name], member.metadata.get(_SETTLED_LATER, False)
-      ),
-      default=member.default,
-      documentation=documentation.get(member.name, ""),
-      bounds=member.metadata.get(_RANGE, {}),
-      choices=member.metadata.get(_CHOICES),
-      registry=member.metadata.get(_REGISTRY),
-      flag=member.metadata.get(_FLAG) or member.name,
-      decides=member.metadata.get(_DECIDES, True),
-      searchable=member.metadata.get(_SEARCHABLE, False),
-      path=member.metadata.get(_PATH, False),
-    )
-    for member in dataclasses.fields(config_class)
-    if member.init
-  )
+  found = []
+  for member in dataclasses.fields(config_class):
+    # The names of what was declared are those of a `FieldSpec`.
+    declared = dict(member.metadata)
+    settled_later = declared.pop(_SETTLED_LATER, False)
+    declared["flag"] = declared.get("flag") or member.name
+    if member.init:
+      found.append(
+        FieldSpec(
+          member.name,
+          *_find_type(annotations[member.name], settled_later),
+          default=member.default,
+          documentation=documentation.get(member.name, ""),
+          **declared,
+        )
+      )
+  return tuple(found)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,27 +224,43 @@ class Config:
   def __post_init__(self):
     for spec in specs(type(self)):
       value = getattr(self, spec.name)
-      if value is None and spec.type is not object:
-        if spec.optional:
-          continue
-        raise errors.FieldError(spec.name, "be given", "nothing")
-      if (
-        isinstance(value, str)
-        and not value
-        and spec.default is dataclasses.MISSING
-      ):
+      is_none = value is None and spec.type is not object
+      if is_none and spec.optional:
+        continue
+      must_be_given = spec.default is dataclasses.MISSING
+      if is_none or (must_be_given and isinstance(value, str) and not value):
         raise errors.FieldError(spec.name, "be given", "nothing")
       # JSON wants Python's own numbers, not NumPy's.
       object.__setattr__(self, spec.name, check(spec, value))
 
   def to_json(self) -> dict[str, Any]:
-    """As `to_json`, of this configuration; a class may have its own."""
-    return to_json(self)
+    """Returns JSON values by field; a class may have its own.
+
+    Values that are None or of no type that JSON knows are left out. A part that
+    may have one of several classes has the name of its own as `kind`.
+    """
+    values: dict[str, Any] = {}
+    for spec in specs(type(self)):
+      value = getattr(self, spec.name)
+      if value is None or spec.type is object:
+        continue
+      if isinstance(value, Config):
+        if spec.registry is None:
+          value = value.to_json()
+        else:
+          value = part_to_json(value, spec.registry)
+      values[spec.name] = list(value) if isinstance(value, tuple) else value
+    return values
 
   @classmethod
   def from_json(cls: type[_ConfigT], values: Mapping[str, Any]) -> _ConfigT:
-    """As `from_json`, of this class."""
-    return from_json(cls, values)
+    """Inverse of `to_json`.
+
+    Raises:
+      errors.FieldError: If there is no such field or class, or a value is out
+        of its range.
+    """
+    return cls(**read_fields(cls, values))
 
 
 def check(spec: FieldSpec, value: Any) -> Any:
@@ -286,26 +293,6 @@ def check(spec: FieldSpec, value: Any) -> Any:
     for word in value if spec.choices is not None else ():
       checks.check_choice(spec.name, word, spec.choices)
   return value
-
-
-def to_json(config: "Config") -> dict[str, Any]:
-  """Returns a configuration as JSON values by field.
-
-  Values that are None or of no type that JSON knows are left out. A part that
-  may have one of several classes has the name of its own as `kind`.
-  """
-  values: dict[str, Any] = {}
-  for spec in specs(type(config)):
-    value = getattr(config, spec.name)
-    if value is None or spec.type is object:
-      continue
-    if isinstance(value, Config):
-      if spec.registry is None:
-        value = value.to_json()
-      else:
-        value = part_to_json(value, spec.registry)
-    values[spec.name] = list(value) if isinstance(value, tuple) else value
-  return values
 
 
 def walk(config: "Config") -> Iterator[tuple[tuple[str, ...], FieldSpec, Any]]:
@@ -399,24 +386,12 @@ def part_from_json(
     name: What an error calls it.
 
   Raises:
-    errors.FieldError: As `from_json`.
+    errors.FieldError: As `Config.from_json`.
   """
   of_part = dict(values)
   kind = of_part.pop("kind", None)
   checks.check_choice(name, kind, registry)
   return registry[kind].from_json(of_part)
-
-
-def from_json(
-  config_class: type[_ConfigT], values: Mapping[str, Any]
-) -> _ConfigT:
-  """Inverse of `to_json`.
-
-  Raises:
-    errors.FieldError: If there is no such field or class, or a value is out of
-      its range.
-  """
-  return config_class(**read_fields(config_class, values))
 
 
 def read_fields(
@@ -426,10 +401,10 @@ def read_fields(
 
   Args:
     config_class: Whose fields.
-    values: As `to_json` returns them, or some of them.
+    values: As `Config.to_json` returns them, or some of them.
 
   Raises:
-    errors.FieldError: As `from_json`.
+    errors.FieldError: As `Config.from_json`.
   """
   known = {spec.name: spec for spec in specs(config_class)}
   for name in values.keys() - known.keys():

@@ -1,6 +1,5 @@
 """Tests of training under a deployment: abandoned rounds, kills, figures."""
 
-import functools
 import json
 import math
 import os
@@ -53,9 +52,7 @@ _DEPLOYMENT = {
     "min_report_share": 0.8,
   },
 }
-_WORK = functools.partial(
-  simulation.WorkOfRound, bytes_down=5_000_000, bytes_up=8, examples=0
-)
+_WORK = simulation.WorkOfRound(bytes_down=5_000_000, bytes_up=8, examples=0)
 
 
 def _create_simulation(seed=3):
@@ -63,7 +60,7 @@ def _create_simulation(seed=3):
     deployment.parse(_DEPLOYMENT),
     _NUM_USERS,
     seed,
-    _WORK(),
+    _WORK,
     report_goal=_GOAL,
     min_separation=_CLAIM.min_separation,
     max_participations=_CLAIM.max_participations,
@@ -146,7 +143,8 @@ def test_abandoned_rounds_release_and_cost_nothing(whole, tmp_path):
 def test_figures_are_those_of_the_rows(whole):
   _, ledger, rounds, directory = whole
   rows, observed = _read_rows(directory), _observe(directory)
-  found = deployed_rounds.summarize(rows, rounds.simulation, ledger, observed)
+  with participation_trace.TraceReader(directory / "trace") as trace:
+    found = rounds.summarize(ledger, trace)
   days = rows.end_hours.max() / 24
   assert found["days"] == pytest.approx(days)
   assert found["rounds_a_day"] == pytest.approx(_ROUNDS / days)
@@ -187,9 +185,9 @@ def test_a_run_is_played_again_from_its_file(whole, tmp_path):
 def test_a_run_does_not_go_on_under_another_deployment(tmp_path):
   directory = run_directory.RunDirectory(tmp_path, {})
   for seed in (4, 4, 3):
-    deployed = deployment_run.Deployed(deployment.parse(_DEPLOYMENT), seed)
+    simulated = _create_simulation(seed)
     if seed == 3:
       with pytest.raises(errors.FieldError, match=r"seed=4 \(now 3\)"):
-        deployment_run.open_rounds(deployed, _CLAIM, _WORK, directory)
+        deployment_run.open_rounds(simulated, directory)
     else:
-      deployment_run.open_rounds(deployed, _CLAIM, _WORK, directory)
+      deployment_run.open_rounds(simulated, directory)

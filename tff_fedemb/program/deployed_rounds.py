@@ -5,7 +5,7 @@ that goes on with a run: they are the same, and deployment.csv with them.
 Training sees those alone that are released.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 import csv
 import dataclasses
 import os
@@ -17,6 +17,7 @@ import pandas as pd
 
 from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import participation_check
+from tff_fedemb.data import participation_trace
 from tff_fedemb.deployment import deployment as deployment_lib
 from tff_fedemb.deployment import devices as devices_lib
 from tff_fedemb.deployment import simulation as simulation_lib
@@ -95,6 +96,87 @@ class DeployedRounds:
           self._last = outcome
           progress.update()
 
+  def summarize(
+    self,
+    ledger: ledger_lib.Ledger,
+    trace: Iterable[participation_trace.RecordedRound],
+  ) -> dict[str, Any]:
+    """Summarizes what came of the deployment of a run that is complete.
+
+    Privacy:
+      The epsilon under "measured" is for comparison: it takes the separation
+      and the number of participations that came about for enforced ones.
+
+    Args:
+      ledger: Ledger of the run, by participation check_ins.
+      trace: Rounds of its trace.
+
+    Returns:
+      JSON values by name; shares are of 1.
+    """
+    # A program that has had nothing to train has not played them.
+    self.play(ledger.rounds)
+    rows, simulation = pd.read_csv(self._path), self.simulation
+    released = rows[rows.abandoned == 0]
+    days = float(rows.end_hours.iloc[-1]) / 24
+    sums = {name: int(rows[name].sum()) for name in _COUNTS}
+    slots, counts = simulation.participations()
+    classes = simulation.devices.device_class(slots)
+    by_class = np.bincount(
+      classes, weights=counts, minlength=len(devices_lib.CLASSES)
+    )
+    claim = ledger.participation
+    observed = participation_check.observe(claim.num_users, trace)
+    measured = check_ins.CheckIns(
+      claim.num_users,
+      claim.users_per_round,
+      min_separation=observed.min_separation or max(ledger.rounds, 1),
+      max_participations=max(observed.max_participations, 1),
+    )
+    began = max(sums["selected"] - sums["dropped"], 1)
+    return report_lib.json_safe(
+      {
+        "description": simulation.deployment.description,
+        "days": days,
+        "rounds_a_day": len(released) / days if days else None,
+        "rounds_released": len(released),
+        "rounds_abandoned": len(rows) - len(released),
+        **sums,
+        "dropout": (sums["dropped"] + sums["interrupted"])
+        / max(sums["selected"], 1),
+        "session_shapes": {
+          "finished": sums["reported"] / began,
+          "rejected": (sums["aborted"] + sums["late"]) / began,
+          "interrupted": sums["interrupted"] / began,
+        },
+        "bytes_down": int(rows.bytes_down.sum()),
+        "bytes_up": int(rows.bytes_up.sum()),
+        "devices_never_reached": simulation.num_users - slots.size,
+        "participation_by_device_class": {
+          name: float(share)
+          for name, share in zip(
+            devices_lib.CLASSES, by_class / max(counts.sum(), 1), strict=True
+          )
+        },
+        "enforced": {
+          "min_separation": claim.min_separation,
+          "max_participations": claim.max_participations,
+          "min_separation_hours": (
+            simulation.deployment.server.min_separation_hours
+          ),
+        },
+        "measured": {
+          "note": MEASURED,
+          "min_separation": observed.min_separation,
+          "max_participations": observed.max_participations,
+          "epsilon": dataclasses.replace(ledger, participation=measured)
+          .report()
+          .epsilon,
+        },
+        "assumption": claim.sampling,
+      }
+    )
+
 
 def create_simulation(values: Mapping[str, Any]) -> simulation_lib.Simulation:
   """Creates the simulation that a run's deployment.json describes.
@@ -119,84 +201,3 @@ def describe(simulation: simulation_lib.Simulation) -> dict[str, Any]:
     "work": dataclasses.asdict(simulation.work),
     **{name: getattr(simulation, name) for name in _OF_SIMULATION},
   }
-
-
-def summarize(
-  rows: pd.DataFrame,
-  simulation: simulation_lib.Simulation,
-  ledger: ledger_lib.Ledger,
-  observed: participation_check.ObservedParticipation,
-) -> dict[str, Any]:
-  """What came of a deployment.
-
-  Privacy:
-    The epsilon under "measured" is for comparison: it takes the separation and
-    the number of participations that came about for enforced ones.
-
-  Args:
-    rows: Rows of deployment.csv.
-    simulation: After the last of its rounds.
-    ledger: Ledger of the run, by participation check_ins.
-    observed: What its trace shows.
-
-  Returns:
-    JSON values by name; shares are of 1.
-  """
-  released = rows[rows.abandoned == 0]
-  days = float(rows.end_hours.iloc[-1]) / 24
-  sums = {name: int(rows[name].sum()) for name in _COUNTS}
-  slots, counts = simulation.participations()
-  classes = simulation.devices.device_class(slots)
-  by_class = np.bincount(
-    classes, weights=counts, minlength=len(devices_lib.CLASSES)
-  )
-  claim = ledger.participation
-  measured = check_ins.CheckIns(
-    claim.num_users,
-    claim.users_per_round,
-    min_separation=observed.min_separation or max(ledger.rounds, 1),
-    max_participations=max(observed.max_participations, 1),
-  )
-  began = max(sums["selected"] - sums["dropped"], 1)
-  return report_lib.json_safe(
-    {
-      "description": simulation.deployment.description,
-      "days": days,
-      "rounds_a_day": len(released) / days if days else None,
-      "rounds_released": len(released),
-      "rounds_abandoned": len(rows) - len(released),
-      **sums,
-      "dropout": (sums["dropped"] + sums["interrupted"])
-      / max(sums["selected"], 1),
-      "session_shapes": {
-        "finished": sums["reported"] / began,
-        "rejected": (sums["aborted"] + sums["late"]) / began,
-        "interrupted": sums["interrupted"] / began,
-      },
-      "bytes_down": int(rows.bytes_down.sum()),
-      "bytes_up": int(rows.bytes_up.sum()),
-      "devices_never_reached": simulation.num_users - slots.size,
-      "participation_by_device_class": {
-        name: float(share)
-        for name, share in zip(
-          devices_lib.CLASSES, by_class / max(counts.sum(), 1), strict=True
-        )
-      },
-      "enforced": {
-        "min_separation": claim.min_separation,
-        "max_participations": claim.max_participations,
-        "min_separation_hours": (
-          simulation.deployment.server.min_separation_hours
-        ),
-      },
-      "measured": {
-        "note": MEASURED,
-        "min_separation": observed.min_separation,
-        "max_participations": observed.max_participations,
-        "epsilon": dataclasses.replace(ledger, participation=measured)
-        .report()
-        .epsilon,
-      },
-      "assumption": claim.sampling,
-    }
-  )

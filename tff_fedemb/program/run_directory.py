@@ -13,6 +13,7 @@ import subprocess
 from typing import Any
 
 from tff_fedemb import errors
+from tff_fedemb import whole_files
 
 # The files say what a run was made with, what came out, and who took part;
 # `chain.NAME` says what happened and what it cost.
@@ -60,11 +61,6 @@ def find_code_version() -> dict[str, Any]:
     }
   except (OSError, subprocess.CalledProcessError):
     return {"commit": None, "modified": None}
-
-
-def _partial(name: str) -> str:
-  """Name of a file that is not complete yet."""
-  return f".{name}.partial"
 
 
 def make_private(directory: pathlib.Path) -> None:
@@ -171,7 +167,8 @@ class RunDirectory:
           "be new or hold a run of this version",
           f"{self.path} of an earlier version, which that version goes on with",
         )
-      if entries - {_LOCK, _partial(SPEC)}:
+      is_partial = f"{whole_files.PARTIAL}.{SPEC}"
+      if any(x != _LOCK and not x.endswith(is_partial) for x in entries):
         raise _error("be new or hold a run", f"{self.path} with other files")
       return None
     try:
@@ -188,12 +185,9 @@ class RunDirectory:
 
   def write_json(self, name: str, value: Any) -> None:
     """Writes a JSON file, whole or not at all."""
-    path = self.path / name
-    temporary = path.with_name(_partial(path.name))
-    temporary.write_text(
-      json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8"
-    )
-    os.replace(temporary, path)
+    text = json.dumps(value, indent=2, allow_nan=False)
+    with whole_files.replacing(self.path / name) as partial:
+      partial.write_text(f"{text}\n", encoding="utf-8")
 
   def close(self) -> None:
     """Lets other processes use the directory."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import dataclasses
 from typing import Any
 
@@ -11,16 +10,12 @@ from etils import epy
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.algorithms import local_training as local_training_lib
-from tff_fedemb.data import participation_check
-from tff_fedemb.data import participation_trace
 from tff_fedemb.deployment import deployment as deployment_lib
 from tff_fedemb.deployment import simulation as simulation_lib
 from tff_fedemb.participation import check_ins
 from tff_fedemb.participation import participation as participation_lib
-from tff_fedemb.privacy import ledger as ledger_lib
 
 with epy.lazy_imports():
-  import pandas as pd
   import tensorflow as tf
   import tensorflow_federated as tff
 
@@ -38,35 +33,6 @@ _PARTS_OF_PASS = 4
 _MAX_ROUNDS_PLAYED = 1000
 
 
-@dataclasses.dataclass(frozen=True)
-class Deployed:
-  """The deployment of an experiment.
-
-  Attributes:
-    deployment: Devices and server.
-    seed: Seed of both.
-  """
-
-  deployment: deployment_lib.Deployment
-  seed: int
-
-  def create_simulation(
-    self,
-    participation: participation_lib.Participation,
-    work: simulation_lib.WorkOfRound,
-  ) -> simulation_lib.Simulation:
-    """Creates the simulation whose server enforces a participation's bounds."""
-    return simulation_lib.Simulation(
-      self.deployment,
-      participation.num_users,
-      self.seed,
-      work,
-      report_goal=participation.clients_per_round,
-      min_separation=participation.min_separation,
-      max_participations=participation.max_participations,
-    )
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DeploymentConfig(config_lib.Config):
   """Whose devices are there, and how the server waits for them.
@@ -82,22 +48,16 @@ class DeploymentConfig(config_lib.Config):
   deployment: str | None = None
   deployment_seed: int = config_lib.field(0, minimum=0, maximum=2**63 - 1)
 
-  def load(self) -> Deployed | None:
-    """Reads the deployment, if there is to be one."""
-    if self.deployment is None:
-      return None
-    return Deployed(deployment_lib.load(self.deployment), self.deployment_seed)
-
 
 def check_participation(
   participation: participation_lib.Participation | None,
   config: DeploymentConfig,
 ) -> None:
-  """Refuses who takes part if that is not what the deployment has.
+  """Refuses a participation that does not fit the deployment.
 
   Args:
-    participation: Who takes part.
-    config: Whether there is a deployment.
+    participation: Participation of the run.
+    config: Deployment of the run, if it has one.
 
   Raises:
     errors.FieldError: If it is not.
@@ -121,14 +81,14 @@ def check_participation(
 
 
 def create_participation(
-  deployment: deployment_lib.Deployment,
+  config: DeploymentConfig,
   asked: participation_lib.Participation,
   num_users: int,
 ) -> check_ins.CheckIns:
   """Creates the participation whose bounds a deployment's server enforces.
 
   Args:
-    deployment: Devices and server.
+    config: Deployment of the run.
     asked: Users of a round at most and of a virtual client, of which there can
       be 1 only; its separation is in place of the server's own if given.
     num_users: Size of the population.
@@ -136,6 +96,7 @@ def create_participation(
   Raises:
     errors.FieldError: If a number is out of its range.
   """
+  deployment = deployment_lib.load(config.deployment)
   server, goal = deployment.server, asked.clients_per_round
   return check_ins.CheckIns(
     num_users,
@@ -151,32 +112,45 @@ def create_participation(
   )
 
 
-def find_work(
+def create_simulation(
+  config: DeploymentConfig,
+  participation: participation_lib.Participation,
+  *,
   task: task_lib.Task,
-  config: local_training_lib.LocalTraining,
+  local: local_training_lib.LocalTraining,
   process: tff.learning.templates.LearningProcess,
-) -> simulation_lib.WorkOfRound:
-  """What a device has to do in a round of a run.
+) -> simulation_lib.Simulation:
+  """Creates the simulation of a run, before its first round.
 
   Args:
-    task: Whose users have how many images on average.
-    config: What they do with them.
-    process: Whose model is sent there, and its trainable part back.
+    config: Deployment of the run.
+    participation: Participation whose bounds the server enforces.
+    task: Task whose users have so many images on average.
+    local: Training of these images on a device.
+    process: Process whose model is sent to a device; its trainable part comes
+      back.
   """
   images = float(_IMAGES_PER_USER)
-  if config.max_examples_per_client:
+  if local.max_examples_per_client:
     # With equal work every device takes the time of the most.
-    images = float(config.max_examples_per_client)
+    images = float(local.max_examples_per_client)
   elif task.count_images is not None:
     images = task.count_images("train") / len(task.train_users)
   weights = process.initialize.type_signature.result.member.global_model_weights
   up = _count_bytes(weights.trainable)
-  return simulation_lib.WorkOfRound(
+  work = simulation_lib.WorkOfRound(
     bytes_down=up + _count_bytes(weights.non_trainable),
     bytes_up=up,
-    examples=(
-      config.epochs * images + config.head_warmup_steps * config.batch_size
-    ),
+    examples=local.epochs * images + local.head_warmup_steps * local.batch_size,
+  )
+  return simulation_lib.Simulation(
+    deployment_lib.load(config.deployment),
+    participation.num_users,
+    config.deployment_seed,
+    work,
+    report_goal=participation.clients_per_round,
+    min_separation=participation.min_separation,
+    max_participations=participation.max_participations,
   )
 
 
@@ -189,25 +163,18 @@ def _count_bytes(weights: Any) -> int:
 
 
 def open_rounds(
-  deployed: Deployed | None,
-  participation: participation_lib.Participation,
-  work: Callable[[], simulation_lib.WorkOfRound],
+  simulation: simulation_lib.Simulation,
   directory: run_directory.RunDirectory,
-) -> deployed_rounds.DeployedRounds | None:
+) -> deployed_rounds.DeployedRounds:
   """Opens the rounds of a run, new or to be gone on with.
 
   Args:
-    deployed: Devices and server; without, there are no such rounds.
-    participation: Bounds that the server enforces.
-    work: Work of a device in a round.
+    simulation: Simulation of the run, before its first round.
     directory: Directory of the run.
 
   Raises:
     errors.FieldError: If the run began under another deployment.
   """
-  if deployed is None:
-    return None
-  simulation = deployed.create_simulation(participation, work())
   values = deployed_rounds.describe(simulation)
   found = directory.read_json(run_directory.DEPLOYMENT)
   if found is None:
@@ -252,24 +219,4 @@ def tell_timetable(simulation: simulation_lib.Simulation, rounds: int) -> str:
     f" {shares['dropped']:.1%} of the selected devices drop out,"
     f" {shares['interrupted']:.1%} are interrupted, {shares['late']:.1%} are"
     f" late, {shares['aborted']:.1%} are aborted beyond the goal."
-  )
-
-
-def summarize(
-  rounds: deployed_rounds.DeployedRounds,
-  ledger: ledger_lib.Ledger,
-  directory: run_directory.RunDirectory,
-) -> dict[str, Any]:
-  """As `deployed_rounds.summarize`, of a run that has had all its rounds."""
-  # A program that has had nothing to train has not played them.
-  rounds.play(ledger.rounds)
-  with participation_trace.TraceReader(
-    directory.path / run_directory.TRACE
-  ) as trace:
-    observed = participation_check.observe(trace.num_users, trace)
-  return deployed_rounds.summarize(
-    pd.read_csv(directory.path / run_directory.DEPLOYED_ROUNDS),
-    rounds.simulation,
-    ledger,
-    observed,
   )

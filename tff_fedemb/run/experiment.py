@@ -21,6 +21,7 @@ from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.algorithms import centralized
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import registry as algorithms
+from tff_fedemb.deployment import simulation as simulation_lib
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
@@ -56,8 +57,6 @@ class Experiment:
     participation: Draws the virtual clients of a round.
     mechanism: Aggregator and what it costs.
     delta: At which epsilon is stated.
-    deployed: Whose devices come and go, or `None`: then the participation draws
-      who takes part.
     task: Data and classes; `None` where only the cost matters.
   """
 
@@ -66,7 +65,6 @@ class Experiment:
   participation: participation_lib.Participation
   mechanism: mechanism_lib.Mechanism
   delta: float
-  deployed: deployment_lib.Deployed | None = None
   task: task_lib.Task | None = None
 
   @property
@@ -157,6 +155,18 @@ class Experiment:
       clip_norm=config.clip_norm,
       seed=self.spec.seed,
       spec_digest=self.spec.training_digest,
+    )
+
+  def create_simulation(
+    self, process: tff.learning.templates.LearningProcess
+  ) -> simulation_lib.Simulation:
+    """Creates the simulation of a run with a deployment and this process."""
+    return deployment_lib.create_simulation(
+      self.spec.deployment,
+      self.participation,
+      task=self.task,
+      local=self.spec.algorithm.local,
+      process=process,
     )
 
   @property
@@ -273,10 +283,9 @@ def resolve_cost(spec: spec_lib.RunSpec, num_users: int) -> Experiment:
   delta = spec.delta
   if delta is None:
     delta = planning.default_delta(num_users)
-  deployed = spec.deployment.load()
   algorithm = spec.algorithm
   if not isinstance(algorithm, centralized.Centralized):
-    participation = _create_participation(spec, num_users, deployed)
+    participation = _create_participation(spec, num_users)
     mechanism = dataclasses.replace(
       spec.mechanism, clients_per_round=participation.clients_per_round
     ).create(composition.schedule_of(participation, spec.rounds))
@@ -295,19 +304,16 @@ def resolve_cost(spec: spec_lib.RunSpec, num_users: int) -> Experiment:
     participation=participation,
     mechanism=mechanism,
     delta=delta,
-    deployed=deployed,
   )
 
 
 def _create_participation(
-  spec: spec_lib.RunSpec,
-  num_users: int,
-  deployed: deployment_lib.Deployed | None,
+  spec: spec_lib.RunSpec, num_users: int
 ) -> participation_lib.Participation:
   asked = spec.participation
-  if deployed is not None:
+  if spec.deployment.deployment is not None:
     return deployment_lib.create_participation(
-      deployed.deployment, asked, num_users
+      spec.deployment, asked, num_users
     )
   users = asked.clients_per_round * asked.users_per_client
   if users > num_users:

@@ -299,7 +299,7 @@ def _tell_round(
   )
   process = made_up.build_process()
   num_clients = participation.clients_per_round
-  if experiment.deployed is None:
+  if experiment.spec.deployment.deployment is None:
     clients = participation.sample(0, key=secrets.randbits(128))
   else:
     clients = [np.array([slot]) for slot in range(num_clients)]
@@ -342,12 +342,9 @@ def _tell_round(
   yield f"  memory  {memory / 1e9:.2g} GB, this program at its most"
   if counts:
     yield _tell_evaluation(experiment, counts)
-  if experiment.deployed is not None:
-    work = deployment_lib.find_work(
-      task, experiment.spec.algorithm.local, process
-    )
+  if experiment.spec.deployment.deployment is not None:
     yield deployment_lib.tell_timetable(
-      experiment.deployed.create_simulation(participation, work), rounds
+      experiment.create_simulation(process), rounds
     )
 
 
