@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> None:
   with config_flags.Parser(argv, __doc__, expand=smoke.expand) as parser:
     flags = parser.add(audit_settings.AuditConfig)
     spec_flags = training_flags.SpecFlags(parser)
-    command = parser.parse(("scores", "run"))
+    (command,) = parser.parse(("scores", "run"))
     config = flags.create()
     if command == "scores":
       _bound_scores(config, parser.value("delta"))

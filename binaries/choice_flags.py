@@ -44,7 +44,7 @@ class ChoiceFlags:
       for spec in config_lib.specs(found):
         if spec.name not in skip and spec.type in config_flags.DEFINE:
           self._flag_of[spec.name] = spec.flag
-          field = config_flags.Field(spec.flag, spec, ((choice, name),))
+          field = config_flags.Field(spec, ((choice, name),))
           parser.define(
             field, title=title, default=config_flags.show_default(spec.default)
           )

@@ -226,19 +226,6 @@ def test_damaged_photo_is_named_and_then_skipped(directory):
   assert f"left out 1 bad example: {named}." in ended.output
 
 
-def test_cut_file_is_named_before_anything_is_written(tmp_path):
-  folder = _write_data(tmp_path / "cut")
-  photo_files.cut(folder / "test.tfRecord")
-  run_dir = tmp_path / "run"
-  ended = _call("run_federated", tmp_path, "cut", run_dir, *_FEDERATED)
-  programs.check_refused(
-    ended,
-    "data must be readable, found 1 bad example: test.tfRecord: cut or damaged"
-    " at byte ",
-  )
-  assert not run_dir.exists()
-
-
 def test_weights_that_do_not_fit_are_refused(directory, tmp_path):
   path, run_dir = tmp_path / "backbone", tmp_path / "run"
   export.export_backbone(

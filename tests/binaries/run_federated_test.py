@@ -135,12 +135,6 @@ def test_a_sampling_seed_is_loud_and_amplifies_nothing(data_dir, tmp_path):
   ("arguments", "message"),
   [
     (
-      # The false claim: a coin that the server never flipped.
-      "--deployment=phones --participation=poisson",
-      "--participation must be check_ins with a deployment, whose devices"
-      " decide who is there, found poisson.",
-    ),
-    (
       "--deployment=phones",
       "--users_per_client must be 1 with participation check_ins",
     ),
@@ -149,18 +143,12 @@ def test_a_sampling_seed_is_loud_and_amplifies_nothing(data_dir, tmp_path):
       "a deployment must be one of ideal, phones, harsh",
     ),
     ("--task=", "--task must be"),
-    ("--run_dir=", "--run_dir must be given, found nothing"),
     ("--clip_norm=-1", "--clip_norm must be positive, found -1.0"),
-    (
-      "--aggregator=none --noise_multiplier=1",
-      "must be 0 with an aggregator that",
-    ),
     ("--clients_per_round=9", "at most the number of users, 6"),
     (
       "--aggregator=blt --noise_multiplier=1",
       "--participation must be min_separation with mechanism blt",
     ),
-    ("--restart_every=3", "--restart_every must not be set with"),
     (
       "--participation=cyclic_poisson --aggregator=banded --noise_multiplier=1",
       "--period must be given with participation cyclic_poisson",
@@ -173,7 +161,6 @@ def test_a_sampling_seed_is_loud_and_amplifies_nothing(data_dir, tmp_path):
       "--participation=min_separation --min_separation=3",
       "--min_separation must be at most 2, the rounds in which 4 users",
     ),
-    ("--max_evaluation_images=1", "(max_evaluation_images=1"),
     ("--run_dir=/proc/run", "--run_dir must be a directory that can be"),
   ],
 )

@@ -234,22 +234,6 @@ def describe_privacy(report: report_lib.PrivacyReport) -> dict[str, Any]:
   return values
 
 
-def of_tuning(card: ModelCard, privacy: Mapping[str, Any]) -> ModelCard:
-  """The card of a model that a tuning has chosen among others.
-
-  Privacy:
-    The guarantee is that of the whole tuning.
-
-  Args:
-    card: As the run has it that made the model.
-    privacy: As of `tuning.create_report`.
-  """
-  not_covered = (card.privacy or {}).get("not_covered", [])
-  return dataclasses.replace(
-    card, privacy={**privacy, "not_covered": not_covered}
-  )
-
-
 def write(card: ModelCard, path: str | os.PathLike[str]) -> None:
   """Writes a card to a file."""
   path = pathlib.Path(path)

@@ -30,7 +30,7 @@ from tff_fedemb.program import sampling_key
 
 with epy.lazy_imports():
   from tff_fedemb.program import chain_checks
-  from tff_fedemb.program import deployed_rounds
+  from tff_fedemb.run import deployment as deployment_lib
 
 # Epsilon of the same events by the same library differs by rounding alone.
 _RELATIVE_TOLERANCE = 1e-6
@@ -125,8 +125,8 @@ def _replay(
   """Draws the users of all rounds once more; returns what came of it."""
   deployed = run_directory.read_json(run_dir / run_directory.DEPLOYMENT)
   if deployed is not None:
-    rounds = deployed_rounds.DeployedRounds(
-      deployed_rounds.create_simulation(deployed), os.devnull
+    rounds = deployment_lib.DeployedRounds(
+      deployment_lib.read_simulation(deployed), os.devnull
     )
     source = run_directory.DEPLOYMENT
     check_draw(rounds.draw, trace, source=f"{source} gives")

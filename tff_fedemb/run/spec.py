@@ -212,20 +212,15 @@ class RunSpec(training.TrainingConfig):
   def _check_pooled(self) -> None:
     """Refuses what training on pooled data has no use for."""
     name = algorithms.ALGORITHMS.name_of(self.algorithm)
-    for part in _PRIVATE_PARTS:
-      value = getattr(self, part)
+    values = {part: getattr(self, part) for part in _PRIVATE_PARTS}
+    values["deployment"] = self.deployment.deployment
+    for part, value in values.items():
       if value is not None:
         raise errors.FieldError(
           part,
           f"not be given with algorithm {name}, which trains on pooled data",
-          type(value).__name__,
+          value if isinstance(value, str) else type(value).__name__,
         )
-    if self.deployment.deployment:
-      raise errors.FieldError(
-        "deployment",
-        f"not be given with algorithm {name}, which trains on pooled data",
-        self.deployment.deployment,
-      )
 
   @classmethod
   def from_json(

@@ -23,7 +23,6 @@ from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import chain_checks
 from tff_fedemb.program import checkpoints
-from tff_fedemb.program import deployed_rounds
 from tff_fedemb.program import metrics
 from tff_fedemb.program import run_directory
 from tff_fedemb.program import sampling_key
@@ -51,7 +50,7 @@ class Run:
   untrained: dict[str, verification.VerificationResult]
   start_point: backbone_files.Start | None
   # Draws who takes part, if the participation does not.
-  deployed: deployed_rounds.DeployedRounds | None
+  deployed: deployment_lib.DeployedRounds | None
 
 
 def open_run(

@@ -245,24 +245,14 @@ def _round(number: float) -> str:
 
 
 def _make_up(task: task_lib.Task, images_per_user: int) -> task_lib.Task:
-  """The task with images that are made up, as many for every user."""
-  encoded = None
+  """The task with one made-up image, which every user has so many times."""
+  noise = np.random.default_rng(0).integers(0, 256, task.image_shape)
+  image = noise.astype(pipelines.dtype_of(task.image_shape))
   if task.decode_images is not None:
-    noise = np.random.default_rng(0).integers(0, 256, task.image_shape)
-    encoded = tf.io.encode_jpeg(noise.astype(np.uint8)).numpy()
+    image = tf.io.encode_jpeg(image).numpy()
 
   def make_up(client_id, numbers):
-    shape = tf.shape(numbers)
-    if encoded is None:
-      images = tf.random.stateless_uniform(
-        tf.concat([shape, task.image_shape], 0),
-        tf.stack([numbers[0], 0]),
-        maxval=256,
-        dtype=tf.int32,
-      )
-      images = tf.cast(images, pipelines.dtype_of(task.image_shape))
-    else:
-      images = tf.fill(shape, encoded)
+    images = tf.repeat(tf.constant(image)[tf.newaxis], tf.size(numbers), axis=0)
     users = numbers // images_per_user
     labels = users if task.one_class_per_user else numbers
     first = tf.strings.to_hash_bucket_fast(client_id, task.num_train_classes)

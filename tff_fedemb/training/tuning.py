@@ -336,7 +336,9 @@ class TuningRun:
     path = best / model_card.PATH
     card = model_card.read(path)
     if card is not None:
-      model_card.write(model_card.of_tuning(card, privacy), path)
+      not_covered = (card.privacy or {}).get("not_covered", [])
+      privacy = {**privacy, "not_covered": not_covered}
+      model_card.write(dataclasses.replace(card, privacy=privacy), path)
     # Those of the trial would tell how many came after it.
     now = time.time()
     for path in (best, *best.rglob("*")):

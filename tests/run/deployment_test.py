@@ -19,7 +19,6 @@ from tff_fedemb.participation import check_ins
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import checkpoints
-from tff_fedemb.program import deployed_rounds
 from tff_fedemb.program import metrics
 from tff_fedemb.program import run_directory
 from tff_fedemb.program import training
@@ -69,7 +68,7 @@ def _create_simulation(seed=3):
 
 def _train(directory, runtime, draw=None):
   """Weights, ledger, rounds."""
-  rounds = deployed_rounds.DeployedRounds(
+  rounds = deployment_run.DeployedRounds(
     _create_simulation(), directory / "deployment.csv"
   )
   chain = chain_lib.Chain(directory)
@@ -127,7 +126,7 @@ def test_every_round_has_a_row(whole):
 def test_abandoned_rounds_release_and_cost_nothing(whole, tmp_path):
   """As a run that has never had them, on the same cohorts."""
   weights, ledger, _, directory = whole
-  rounds = deployed_rounds.DeployedRounds(_create_simulation(), os.devnull)
+  rounds = deployment_run.DeployedRounds(_create_simulation(), os.devnull)
   cohorts = [rounds.draw(number) for number in range(_ROUNDS)]
   plain = _train(tmp_path, sums.Sums(), draw=cohorts.__getitem__)
   assert plain[0] == weights
@@ -169,10 +168,10 @@ def test_figures_are_those_of_the_rows(whole):
 
 def test_a_run_is_played_again_from_its_file(whole, tmp_path):
   rounds, directory = whole[-2:]
-  values = deployed_rounds.describe(rounds.simulation)
+  values = deployment_run.describe(rounds.simulation)
   read = json.loads(json.dumps(values))
-  again = deployed_rounds.DeployedRounds(
-    deployed_rounds.create_simulation(read), tmp_path / "again.csv"
+  again = deployment_run.DeployedRounds(
+    deployment_run.read_simulation(read), tmp_path / "again.csv"
   )
   again.play(_ROUNDS)
   again.play(3)  # Which it has had.
