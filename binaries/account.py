@@ -59,20 +59,21 @@ class AccountConfig(config_lib.Config):
   """Rounds to account for, beside who takes part.
 
   Attributes:
-    mechanism: How noise is made.
+    mechanism: Mechanism that makes the noise.
     num_parameters: Numbers of an update: epsilon then includes what the
       arithmetic of independent noise leaves [epsilon of exact noise].
-    participation: How users take part.
+    participation: Choice of the users of a round.
     rounds: Rounds.
     noise_multiplier: Standard deviation of the noise on the sum of updates /
       clip norm.
     delta: Delta of the guarantee [number of users ** -1.1].
-    accountants: By which; pld is tighter, but not for fixed_size; gaussian is
-      exact, for min_separation; random_allocation, balls_in_bins and b_min_sep
-      have one of their own [rdp, or their own; with --run_dir the run's own].
+    accountants: Accountants to use; pld is tighter, but not for fixed_size;
+      gaussian is exact, for min_separation; random_allocation, balls_in_bins
+      and b_min_sep have one of their own [rdp, or their own; with --run_dir the
+      run's own].
     run_dir: Directory of a run, finished or not, in place of a plan.
     target_epsilon: Epsilon to stay within (calibrate, optimize).
-    solve_for: What to find the least of; users_per_round at the noise on the
+    solve_for: Quantity to minimise; users_per_round at the noise on the
       mean that the flags give (calibrate).
     extrapolated_num_users: Users to extrapolate to.
     cohort_factor: Users of a round and noise multiplier, extrapolated / given.
@@ -258,7 +259,7 @@ class _Account:
   def _notes(
     self, config: AccountConfig, participation: participation_lib.Participation
   ) -> tuple[str, ...]:
-    """What the flags left open, and how it was decided."""
+    """Says what the flags left open, and how it was decided."""
     notes = []
     words = participation.default_in_words
     if words is not None and self._parser.value("min_separation") is None:

@@ -32,7 +32,7 @@ class ChoiceFlags:
 
     Args:
       parser: The program's.
-      choice: What is chosen, as an error names it, for example "mechanism".
+      choice: Name of the choice in an error, for example "mechanism".
       registry: The classes by name.
       skip: Fields that have no flag.
     """

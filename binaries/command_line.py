@@ -1,4 +1,4 @@
-"""How every program here starts, and how it tells a user's mistake.
+"""Start and end of every program here.
 
 A mistake (a flag, a file) is one line on standard error and exit status 1. A
 bug is a stack trace.
@@ -89,7 +89,7 @@ def execute(
 
   Args:
     argv: The program's name and its arguments.
-    documentation: What the help begins with.
+    documentation: Beginning of the help.
     config_class: Class of the configuration.
     function: Function of the configuration.
     **options: Options of `config_flags.Parser.add`.

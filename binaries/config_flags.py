@@ -72,7 +72,7 @@ class Parser:
 
     Args:
       argv: The program's name and its arguments.
-      documentation: What the help begins with.
+      documentation: Beginning of the help.
       expand: Maps the arguments to those that are parsed.
 
     Raises:
@@ -117,7 +117,7 @@ class Parser:
         field's name; the flag is called as their kind.
       defaults: Names of the classes that parts have where the user chooses
         none, by the field's name.
-      details: What the help says after a field's documentation, by its name.
+      details: Addition to a field's documentation in the help, by its name.
     """
     return ConfigFlags(
       self, config_class, skip, choices or {}, defaults or {}, details or {}
@@ -129,7 +129,8 @@ class Parser:
     """Parses the command line, once all flags are defined.
 
     Args:
-      commands: What the first argument may be; the first one if there is none.
+      commands: Commands that the first argument may be; the first is the
+        default.
       takes_arguments: Whether arguments that are no flags are allowed.
 
     Returns:

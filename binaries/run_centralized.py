@@ -36,8 +36,8 @@ class ExportOptions(config.Config):
   """Exports of the backbone.
 
   Attributes:
-    export_backbone: Where to write the trained backbone, beside the run's
-      release/saved_model: for --pretrained_backbone of another run. It
+    export_backbone: Path that the trained backbone is written to, beside the
+      run's release/saved_model: for --pretrained_backbone of another run. It
       remembers its users.
   """
 

@@ -52,7 +52,7 @@ _PRIVATE_ALGORITHMS = registry.Registry(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions(config_lib.Config):
-  """Where a run is kept, and what is made of it.
+  """Directory of a run, and outputs beside the model.
 
   Attributes:
     run_dir: Directory of the run: new, or of the run to go on with; not needed
@@ -84,7 +84,7 @@ class RunOptions(config_lib.Config):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cohort(config_lib.Config):
-  """How many virtual clients a round has.
+  """Number of virtual clients of a round.
 
   Attributes:
     clients_per_round: (Expected) number of virtual clients in a round; under a
@@ -182,7 +182,7 @@ def execute(options: RunOptions, flags: SpecFlags, **others: Any) -> None:
   """Plans or trains what the flags describe.
 
   Args:
-    options: Where the run is kept, and what is made of it.
+    options: Directory and outputs of the run.
     flags: Flags of the spec.
     **others: Further arguments of `train.train`.
   """

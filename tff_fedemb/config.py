@@ -59,14 +59,14 @@ def field(
 
   Args:
     default: Its default; none if it must be given.
-    above: What a number must be larger than; None for no such bound, as below.
-    minimum: What a number must not be smaller than.
-    below: What a number must be smaller than.
-    maximum: What a number must not be larger than.
-    choices: What a word, or each word of several, must be among.
+    above: Exclusive lower bound of a number; None for no such bound, as below.
+    minimum: Inclusive lower bound.
+    below: Exclusive upper bound.
+    maximum: Inclusive upper bound.
+    choices: Words that a word, or each word of several, must be among.
     settled_later: Whether it may be None until whoever knows it has set it,
       which its type does not say: what needs it is asked only then.
-    flag: What its flag is called; None if as the field.
+    flag: Name of its flag; None if as the field.
     decides: Whether it decides the result of a run. A run that goes on must
       have the same value of such a field.
     searchable: Whether private tuning may search it. Such a field decides a
@@ -104,7 +104,7 @@ def part(
     default: Its default; none if it must be given.
     registry: The classes that it may have, by name, beside one that is named
       `module:Class`; None if it has that of its annotation.
-    flag: What the flag is called that chooses its class; None if as the field.
+    flag: Name of the flag that chooses its class; None if as the field.
     decides: As in `field`, of all that is in it.
     searchable: As in `field`, of its class.
   """
@@ -131,9 +131,9 @@ class FieldSpec:
     default: Its default, `dataclasses.MISSING` if it must be given.
     documentation: Its line under `Attributes:`, without line breaks.
     bounds: As in `field`, those that there are.
-    choices: What a word must be among; None for anything.
+    choices: Words that a word must be among; None for anything.
     registry: Classes of a part by name; None if it has that of `type`.
-    flag: What its flag is called.
+    flag: Name of its flag.
     decides: Whether it decides the result of a run.
     searchable: Whether private tuning may search it.
     path: Whether it is the path of a file or folder.
@@ -383,7 +383,7 @@ def part_from_json(
   Args:
     values: JSON values of a part.
     registry: Classes that it may have.
-    name: What an error calls it.
+    name: Name in an error.
 
   Raises:
     errors.FieldError: As `Config.from_json`.
@@ -400,7 +400,7 @@ def read_fields(
   """Reads the fields of a class from JSON values, and makes parts of them.
 
   Args:
-    config_class: Whose fields.
+    config_class: Class of the fields.
     values: As `Config.to_json` returns them, or some of them.
 
   Raises:

@@ -9,15 +9,14 @@ import dp_accounting
 import pytest
 
 from tests.program import chains
+from tests.program import loops
 from tests.program import sums
 from tff_fedemb import errors
 from tff_fedemb.data import participation_trace
-from tff_fedemb.data import population
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
-from tff_fedemb.program import checkpoints
 from tff_fedemb.program import metrics
 from tff_fedemb.program import training
 from tff_fedemb.runtime import client_error
@@ -38,21 +37,16 @@ def _create_loop(
   )
   chain = chain_lib.Chain(directory)
   chain.begin(planned)
-  return training.TrainingLoop(
-    process=None,
-    runtime=runtime,
-    users=population.Population(_NUM_USERS),
+  return loops.create(
+    directory,
+    runtime,
+    chain=chain,
+    trace=participation_trace.TraceWriter(directory / "trace", _NUM_USERS),
     draw=functools.partial(
       dataclasses.replace(claim, num_users=_NUM_USERS).sample, key=8
     ),
-    chain=chain,
-    trace=participation_trace.TraceWriter(directory / "trace", _NUM_USERS),
+    config={"rounds": 10, "evaluate_every": 5, "checkpoint_every": 3},
     evaluate_fn=lambda w: {training.RECALL_PREFIX + "0.001": float(w) / 1000},
-    checkpoints=checkpoints.Checkpoints(directory / "checkpoints"),
-    metrics=metrics.MetricsLog(directory),
-    config=training.TrainingConfig(
-      rounds=10, evaluate_every=5, checkpoint_every=3
-    ),
     say=(said if said is not None else []).append,
   )
 

@@ -8,20 +8,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.program import loops
 from tests.program import sums
 from tff_fedemb import errors
 from tff_fedemb.data import participation_check
 from tff_fedemb.data import participation_trace
-from tff_fedemb.data import population
 from tff_fedemb.deployment import deployment
 from tff_fedemb.deployment import simulation
 from tff_fedemb.participation import check_ins
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
-from tff_fedemb.program import checkpoints
-from tff_fedemb.program import metrics
 from tff_fedemb.program import run_directory
-from tff_fedemb.program import training
 from tff_fedemb.run import deployment as deployment_run
 from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree
@@ -78,18 +75,13 @@ def _train(directory, runtime, draw=None):
   with participation_trace.TraceWriter(
     directory / "trace", _NUM_USERS
   ) as trace:
-    loop = training.TrainingLoop(
-      process=None,
-      runtime=runtime,
-      users=population.Population(_NUM_USERS),
-      draw=draw or rounds.draw,
+    loop = loops.create(
+      directory,
+      runtime,
       chain=chain,
       trace=trace,
-      evaluate_fn=lambda weights: {},
-      checkpoints=checkpoints.Checkpoints(directory / "checkpoints"),
-      metrics=metrics.MetricsLog(directory),
-      config=training.TrainingConfig(rounds=_ROUNDS, checkpoint_every=3),
-      say=lambda line: None,
+      draw=draw or rounds.draw,
+      config={"rounds": _ROUNDS, "checkpoint_every": 3},
     )
     state = loop.run(loop.start(lambda weights: weights + 1.0))
   return loop.weights(state), chain.ledger, rounds

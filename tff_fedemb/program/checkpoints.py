@@ -38,7 +38,7 @@ class Checkpoints:
     """Opens or creates the directory of the checkpoints.
 
     Args:
-      directory: Where they are.
+      directory: Directory of the checkpoints.
       warn: Receives a line when a checkpoint cannot be used.
     """
     self._directory = pathlib.Path(directory)

@@ -118,7 +118,7 @@ class RunDirectory:
 
     Args:
       path: The directory.
-      asked: What the run is asked for, JSON values below names.
+      asked: Spec of the run, JSON values below names.
       varying: Names that lead to values which a program that goes on with the
         run may change.
 

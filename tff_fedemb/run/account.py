@@ -44,10 +44,10 @@ class Recomputed:
   """The account of a run, from its ledger and its trace.
 
   Attributes:
-    chain: What was done in the rounds.
+    chain: Chain of the run.
     ledger: Ledger of the chain, with the accountants that were asked for.
-    report: What that cost; the trace has been checked.
-    notes: What else a reader should know.
+    report: Report on its cost; the trace has been checked.
+    notes: Further notes for a reader.
     mechanism: The name of the run's; None if it had none.
   """
 
@@ -98,7 +98,7 @@ def check_draw(
     draw: Maps a round's number to its virtual clients, in the order of the
       rounds.
     rounds: Rounds of the trace.
-    source: Who draws them from what, in words.
+    source: Source that draws them, in words.
 
   Raises:
     participation_lib.ClaimError: Names the first round that is another one.

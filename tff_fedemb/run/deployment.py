@@ -60,7 +60,7 @@ MEASURED = "measured after the fact: no part of the guarantee"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DeploymentConfig(config_lib.Config):
-  """Whose devices are there, and how the server waits for them.
+  """Devices that come and go, and the server that waits for them.
 
   Attributes:
     deployment: Devices that come and go, and the server that waits for them:

@@ -52,11 +52,11 @@ class Experiment:
   """A training on the data of users, and its cost.
 
   Attributes:
-    spec: What was asked for.
+    spec: Spec of the run.
     num_users: Number of users who train.
     participation: Draws the virtual clients of a round.
     mechanism: Aggregator and what it costs.
-    delta: At which epsilon is stated.
+    delta: Delta of the guarantee.
     task: Data and classes; `None` where only the cost matters.
   """
 
@@ -74,7 +74,7 @@ class Experiment:
 
   @property
   def local_training(self) -> local_training.LocalTraining:
-    """What clients do with the data of the task."""
+    """Training of clients on the data of the task."""
     return dataclasses.replace(
       self.spec.algorithm.local,
       decode_images=self.task.decode_images,
@@ -171,7 +171,7 @@ class Experiment:
 
   @property
   def secure_sums(self) -> str | None:
-    """How secure the sums of updates are; None if they are in the clear."""
+    """Security of the sums of updates; None if they are in the clear."""
     return (
       secure_sums.SIMULATED if self.mechanism.config.sums_securely else None
     )
@@ -233,7 +233,7 @@ def resolve(spec: spec_lib.RunSpec, task: task_lib.Task) -> Experiment:
   """Settles what a spec leaves to the data.
 
   Args:
-    spec: What was asked for.
+    spec: Spec of the run.
     task: The task that `spec.task` creates.
 
   Raises:
@@ -271,10 +271,10 @@ def resolve(spec: spec_lib.RunSpec, task: task_lib.Task) -> Experiment:
 
 
 def resolve_cost(spec: spec_lib.RunSpec, num_users: int) -> Experiment:
-  """As `resolve`, for a number of users whose data are not at hand.
+  """Settles what a spec leaves to the number of users, without their data.
 
   Args:
-    spec: What was asked for.
+    spec: Spec of the run.
     num_users: Number of users who train.
 
   Raises:

@@ -164,7 +164,7 @@ class _Attacks:
     return found
 
   def run(self) -> dict[str, dict[str, Any]]:
-    """What each attack finds in the models so far."""
+    """Findings of each attack in the models so far."""
     # What the claim of the rounds so far allows.
     ledger = self._experiment.create_ledger().with_rounds(
       self._experiment.mechanism.round_event, len(self._drawn)
@@ -185,7 +185,7 @@ def audit(
   """Trains with canaries, attacks what is released, and writes what came out.
 
   Args:
-    config: What to attack.
+    config: Settings of the audit.
     spec: The training.
     task: The task that `spec.task` creates, if it is at hand.
 

@@ -173,9 +173,9 @@ def charge(
 
   Args:
     experiment: The run.
-    directory: Where it is kept.
-    chain: What happened, which knows the run's id.
-    ledger: What is charged for it.
+    directory: Directory of the run.
+    chain: Chain of the run, which knows its id.
+    ledger: Ledger that is charged.
     is_finished: Whether it will cost no more.
 
   Raises:

@@ -1,4 +1,4 @@
-"""What a run would take and cost, told before there is one.
+"""Plan of a run: its time, memory and cost, told before there is one.
 
 Users and images are counted, no image is looked at: time and memory of a round
 are measured on images that are made up.
@@ -50,11 +50,11 @@ _TARGET_EPSILON = 9.0
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """What a run would cost, told before it trains.
+  """Cost of a run, told before it trains.
 
   Attributes:
-    epsilon: What its rounds would cost one user, at `delta`.
-    delta: At which epsilon is stated.
+    epsilon: Epsilon of its rounds for one user, at `delta`.
+    delta: Delta of this epsilon.
     noise_on_mean: Noise multiplier / virtual clients of a round.
     lines: All that is told, in lines.
   """
@@ -114,7 +114,7 @@ def plan(
 
 
 def tell_cost(experiment: experiment_lib.Experiment) -> str:
-  """What the rounds of a run would cost, in a sentence."""
+  """Says in a sentence what the rounds of a run would cost."""
   noise = experiment.mechanism.config.noise_multiplier
   if not noise:
     return "These settings add no noise and protect nobody (epsilon = inf)."
@@ -205,7 +205,7 @@ def _tell_privacy(experiment: experiment_lib.Experiment) -> Iterator[str]:
 
 
 def _tell_users_needed(experiment: experiment_lib.Experiment) -> Iterator[str]:
-  """How many users single digits need at the same noise on the mean.
+  """Tells how many users a single-digit epsilon needs at the same noise.
 
   Users, cohort and noise multiplier grow alike: the share of users who take
   part in a round and the noise on the mean update stay what they are.
@@ -342,7 +342,7 @@ def _tell_evaluation(
   experiment: experiment_lib.Experiment,
   counts: dict[str, int],
 ) -> str:
-  """How long the evaluations before and after training embed."""
+  """Tells how long embedding takes before and after training."""
   image_shape = experiment.task.image_shape
   embed = embedding.create_embedder(experiment.create_backbone())
   images = np.zeros(

@@ -58,14 +58,15 @@ def train(
     of what happened in the rounds, each counted as often as it ran.
 
   Args:
-    spec: What to run.
+    spec: Spec of the run.
     run_dir: Directory of the run: new, or of a run with the same spec.
     task: The task that `spec.task` creates, if it is at hand.
     report: Whether to write report.html into the directory. It shows no images
       that may be of users who train.
     lite: Whether to convert the model for phones, into its tflite/.
-    export_backbone: Where to write the backbone too, for `pretrained_backbone`
-      of another run; it remembers its users. `None` writes it nowhere.
+    export_backbone: Path that the backbone is written to, for
+      `pretrained_backbone` of another run; it remembers its users. `None`
+      writes it nowhere.
 
   Returns:
     The result of the run.
