@@ -229,21 +229,19 @@ class _Account:
 
   def _create_plan(self, config: AccountConfig, **others: Any) -> planning.Plan:
     """The plan that the flags describe; others are fields to be set."""
-    participation = self._participation.create(
-      config.participation, **others, **self._of_bands(config)
+    participation = participations.create_participation(
+      config.participation,
+      **self._participation.given | others | self._of_bands(config),
     )
-    mechanism = self._mechanism.create(
+    return planning.create_plan(
       config.mechanism,
-      clients_per_round=participation.clients_per_round,
-      noise_multiplier=config.noise_multiplier,
-    )
-    return planning.Plan(
-      mechanism,
       participation,
-      rounds=config.rounds,
-      delta=self._delta(config, participation.num_users),
+      config.rounds,
+      config.noise_multiplier,
+      self._delta(config, participation.num_users),
       accountants=config.accountants or participation.accountants[:1],
       num_parameters=config.num_parameters,
+      **self._mechanism.given,
     )
 
   def _of_bands(self, config: AccountConfig) -> dict[str, Any]:
@@ -362,7 +360,10 @@ class _Account:
       of_bands = participations.PARTICIPATIONS[names[0]].field_of_bands
       self._refuse(filter(None, [of_bands]), "with optimize", _FINDS)
     output_files.check({"output_png": config.output_png}, overwrite=True)
-    claims = [self._participation.create(name) for name in names]
+    claims = [
+      participations.create_participation(name, **self._participation.given)
+      for name in names
+    ]
     plans = mechanism_choice.list_plans(
       claims,
       rounds=config.rounds,

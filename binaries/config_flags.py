@@ -411,19 +411,13 @@ class ConfigFlags(Generic[_ConfigT]):
     # A value that is wrong is told before one that is missing.
     if missing:
       raise errors.FieldError(f"--{missing[0]}", "be given", "nothing")
-    return create(config_class, values, flag_of)
-
-
-def create(
-  config_class: Any, values: Mapping[str, Any], flag_of: Mapping[str, str]
-) -> Any:
-  """Creates a configuration; an error names the flag in place of the field."""
-  try:
-    return config_class(**values)
-  except errors.FieldError as error:
-    if error.name not in flag_of:
-      raise
-    raise error.renamed(f"--{flag_of[error.name]}") from error
+    try:
+      return config_class(**values)
+    except errors.FieldError as error:
+      # An error names the flag in place of the field.
+      if error.name not in flag_of:
+        raise
+      raise error.renamed(f"--{flag_of[error.name]}") from error
 
 
 def show_default(default: Any) -> str:

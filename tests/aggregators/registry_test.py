@@ -84,12 +84,13 @@ def test_a_new_aggregator_is_one_class_and_one_line(monkeypatch):
       parser, "aggregator", registry.AGGREGATORS, skip=_SHARED
     )
     parser.parse()
-    made = choice.create("toy", clients_per_round=4.0)
+    fields = {"clients_per_round": 4.0, **choice.given}
+    made = registry.AGGREGATORS.create("toy", **fields)
     with pytest.raises(
       errors.FieldError,
-      match="--of_test_bound must not be set with aggregator gaussian, which",
+      match="of_test_bound must not be given with mechanism gaussian, which",
     ):
-      choice.create("gaussian", clients_per_round=4.0)
+      registry.AGGREGATORS.create("gaussian", **fields)
   assert made == _ToyConfig(clients_per_round=4.0, of_test_bound=2.0)
   created = dataclasses.replace(made, noise_multiplier=1.5).create(
     cases.SCHEDULE

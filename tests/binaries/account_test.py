@@ -210,7 +210,7 @@ _EPSILON, _CALIBRATE = f"epsilon {_SMALL}", f"calibrate {_SMALL}"
     ),
     (
       f"{_EPSILON} --min_separation=10",
-      "--min_separation must not be set with participation poisson",
+      "--min_separation must not be given with participation poisson",
     ),
     (
       f"{_EPSILON} --noise_multiplier=0.02 --accountant=pld",
