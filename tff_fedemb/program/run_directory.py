@@ -128,14 +128,14 @@ class RunDirectory:
     """
     self.path = pathlib.Path(path)
     asked = json.loads(json.dumps(dict(asked)))
-    found = self._read_spec()
-    if found is not None and (different := differ(found, asked, varying)):
-      raise _error(
-        "be new or of a run with the same settings",
-        f"{self.path} with {different}",
-      )
     try:
       self.path.mkdir(parents=True, exist_ok=True)
+      found = self._read_spec()
+      if found is not None and (different := differ(found, asked, varying)):
+        raise _error(
+          "be new or of a run with the same settings",
+          f"{self.path} with {different}",
+        )
       self._lock = open(self.path / _LOCK, "a")  # noqa: SIM115
     except OSError as error:
       raise _error(
@@ -152,32 +152,20 @@ class RunDirectory:
     (self.path / RELEASE).mkdir(exist_ok=True)
 
   def _read_spec(self) -> dict[str, Any] | None:
-    try:
-      entries = {entry.name for entry in self.path.iterdir()}
-    except FileNotFoundError:
-      return None
-    except OSError as error:
+    found = self.read_json(SPEC)
+    if found is not None:
+      return found
+    entries = {entry.name for entry in self.path.iterdir()}
+    if _SPEC_OF_OLD in entries:
       raise _error(
-        "be a directory", f"{self.path}: {error.strerror}"
-      ) from error
-    if SPEC not in entries:
-      # A run that ended before its settings were written left nothing else.
-      if _SPEC_OF_OLD in entries:
-        raise _error(
-          "be new or hold a run of this version",
-          f"{self.path} of an earlier version, which that version goes on with",
-        )
-      is_partial = f"{whole_files.PARTIAL}.{SPEC}"
-      if any(x != _LOCK and not x.endswith(is_partial) for x in entries):
-        raise _error("be new or hold a run", f"{self.path} with other files")
-      return None
-    try:
-      return json.loads((self.path / SPEC).read_text())
-    except ValueError as error:
-      raise _error(
-        "hold the settings of its run as JSON",
-        f"{self.path / SPEC}: {error}",
-      ) from error
+        "be new or hold a run of this version",
+        f"{self.path} of an earlier version, which that version goes on with",
+      )
+    # A run that ended before its settings were written left nothing else.
+    is_partial = f"{whole_files.PARTIAL}.{SPEC}"
+    if any(x != _LOCK and not x.endswith(is_partial) for x in entries):
+      raise _error("be new or hold a run", f"{self.path} with other files")
+    return None
 
   def read_json(self, name: str) -> Any:
     """Reads a JSON file of the run, `None` if there is none."""
