@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from etils import epy
 import tqdm
@@ -68,6 +67,9 @@ class RunOptions(config_lib.Config):
       binaries.report can.
     export: Whether to convert the model for phones at the end, also of a run
       that is complete, into tflite/ of run_dir.
+    export_backbone: Path that the trained backbone is written to, beside the
+      run's release/saved_model: for --pretrained_backbone of another run. It
+      remembers its users.
   """
 
   run_dir: str | None = None
@@ -75,6 +77,7 @@ class RunOptions(config_lib.Config):
   smoke: bool = False
   report: bool = False
   export: str | None = config_lib.field(None, choices=("tflite",))
+  export_backbone: str | None = None
 
   def __post_init__(self):
     super().__post_init__()
@@ -178,13 +181,12 @@ def open_spec(
   return flags.create().with_absolute_paths(), task
 
 
-def execute(options: RunOptions, flags: SpecFlags, **others: Any) -> None:
+def execute(options: RunOptions, flags: SpecFlags) -> None:
   """Plans or trains what the flags describe.
 
   Args:
     options: Directory and outputs of the run.
     flags: Flags of the spec.
-    **others: Further arguments of `train.train`.
   """
   spec, task = open_spec(flags, is_smoke=options.smoke)
   if options.dry_run:
@@ -197,5 +199,5 @@ def execute(options: RunOptions, flags: SpecFlags, **others: Any) -> None:
     task=task,
     report=options.report,
     lite=options.export is not None,
-    **others,
+    export_backbone=options.export_backbone,
   )

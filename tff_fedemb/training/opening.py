@@ -136,8 +136,6 @@ def open_run(
     users=task.train_users.digest,
     code_version=run_directory.find_code_version(),
   )
-  rounds_done = max(run_directory.checkpointed_rounds(run_dir), default=0)
-  charge(experiment, directory, chain, chain.ledger_to_the_end(rounds_done))
   loop = training.TrainingLoop(
     process=process,
     runtime=runtime,
@@ -156,40 +154,36 @@ def open_run(
     ],
     say=_say,
   )
-  return Run(
+  run = Run(
     experiment, directory, loop, evaluator, untrained, start_point, deployed
   )
+  rounds_done = max(run_directory.checkpointed_rounds(run_dir), default=0)
+  charge(run, chain.ledger_to_the_end(rounds_done))
+  return run
 
 
 def charge(
-  experiment: experiment_lib.Experiment,
-  directory: run_directory.RunDirectory,
-  chain: chain_lib.Chain,
-  ledger: ledger_lib.Ledger,
-  *,
-  is_finished: bool = False,
+  run: Run, ledger: ledger_lib.Ledger, *, is_finished: bool = False
 ) -> None:
   """Charges the run to the budget that it shares with others, if any.
 
   Args:
-    experiment: The run.
-    directory: Directory of the run.
-    chain: Chain of the run, which knows its id.
+    run: The run.
     ledger: Ledger that is charged.
     is_finished: Whether it will cost no more.
 
   Raises:
     errors.FieldError: If that would overspend.
   """
-  path = experiment.spec.privacy_budget
+  path = run.experiment.spec.privacy_budget
   if path is None:
     return
   charged = budget.charge(
     path,
     ledger,
-    run_id=chain.run_id,
-    run_dir=os.path.abspath(directory.path),
-    users=experiment.task.train_users.digest,
+    run_id=run.loop.chain.run_id,
+    run_dir=os.path.abspath(run.directory.path),
+    users=run.experiment.task.train_users.digest,
     is_finished=is_finished,
   )
   _say(

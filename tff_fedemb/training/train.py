@@ -189,7 +189,7 @@ def _report(
   except errors.DataError as error:
     raise errors.DataError(f"no epsilon is reported: {error}") from error
   watch.end("account")
-  opening.charge(experiment, directory, chain, chain.ledger, is_finished=True)
+  opening.charge(run, chain.ledger, is_finished=True)
   export.export_backbone(
     run.evaluator.backbone,
     directory.path / run_directory.SAVED_MODEL,
