@@ -1,4 +1,4 @@
-"""Training loops with a runtime that does arithmetic in place of training."""
+"""Training loops of tests, of no process unless one is given."""
 
 from tff_fedemb.data import population
 from tff_fedemb.program import checkpoints
@@ -9,12 +9,12 @@ from tff_fedemb.program import training
 def create(directory, runtime, *, chain, trace, draw, config, **others):
   """Creates the loop of a run in a directory; others are fields of it."""
   fields = {
+    "process": None,
     "evaluate_fn": lambda weights: {},
     "say": lambda line: None,
     **others,
   }
   return training.TrainingLoop(
-    process=None,
     runtime=runtime,
     users=population.Population(trace.num_users),
     draw=draw,

@@ -221,26 +221,6 @@ def test_without_the_last_checkpoint_it_goes_back_further(tmp_path, whole):
   assert "(5 ran 2 times)" in warning
 
 
-def test_what_was_lost_stays_accounted_for_while_it_runs_again(tmp_path):
-  _train_until(tmp_path, 8)
-  _lose(tmp_path, "round_8", "round_6")
-  _train_until(tmp_path, 5)
-  # Rounds 4 and 5 have run twice, rounds 6 to 8 once and are to run again.
-  assert chains.runs_of_rounds(_read_ledger(tmp_path)) == [
-    1,
-    1,
-    1,
-    2,
-    2,
-    1,
-    1,
-    1,
-  ]
-  _lose(tmp_path, "round_5")
-  _, ledger, _ = _train(tmp_path, sums.Sums())
-  assert chains.runs_of_rounds(ledger) == [1, 1, 1, 3, 3, 2, 2, 2, 1, 1]
-
-
 def test_correlated_noise_is_the_same_again_and_costs_nothing(tmp_path):
   strategy = tree.TreeStrategy()
   _train_until(tmp_path, 8, strategy=strategy)
