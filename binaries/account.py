@@ -191,9 +191,15 @@ class _Account:
         repr(" ".join([command, *self._files])),
       )
     config = self._config.create()
-    self._check_flags(command, config)
+    answer, flags = self._commands[command]
+    every = set().union(*(known for _, known in self._commands.values()))
+    self._refuse(every - flags, f"with {command}", "which has no use for it")
+    if config.run_dir is not None:
+      of_run = self._of_plan | {"num_parameters", "delta"}
+      if command == "extrapolate":
+        of_run.remove("delta")
+      self._refuse(of_run, "with --run_dir", "whose ledger says it")
     account_output.check_output(config.output_json)
-    answer, _ = self._commands[command]
     values, text = answer(config)
     account_output.write(config.output_json, values)
     print(text)
@@ -210,22 +216,6 @@ class _Account:
     for name in needed:
       if self._parser.value(name) is None:
         raise errors.FieldError(f"--{name}", f"be given {where}", "nothing")
-
-  def _check_flags(self, command: str, config: AccountConfig) -> None:
-    """Refuses flags that the command has no use for."""
-    every = set().union(*(flags for _, flags in self._commands.values()))
-    self._refuse(
-      every - self._commands[command][1],
-      f"with {command}",
-      "which has no use for it",
-    )
-    if config.run_dir is not None:
-      known = {"delta"} if command == "extrapolate" else set()
-      self._refuse(
-        (self._of_plan | {"num_parameters", "delta"}) - known,
-        "with --run_dir",
-        "whose ledger says it",
-      )
 
   def _create_plan(self, config: AccountConfig, **others: Any) -> planning.Plan:
     """The plan that the flags describe; others are fields to be set."""
