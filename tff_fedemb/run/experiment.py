@@ -53,7 +53,6 @@ class Experiment:
 
   Attributes:
     spec: Spec of the run.
-    num_users: Number of users who train.
     participation: Draws the virtual clients of a round.
     mechanism: Aggregator and what it costs.
     delta: Delta of the guarantee.
@@ -61,7 +60,6 @@ class Experiment:
   """
 
   spec: spec_lib.RunSpec
-  num_users: int
   participation: participation_lib.Participation
   mechanism: mechanism_lib.Mechanism
   delta: float
@@ -300,7 +298,6 @@ def resolve_cost(spec: spec_lib.RunSpec, num_users: int) -> Experiment:
     participation = participation.with_known_schedule()
   return Experiment(
     spec=spec,
-    num_users=num_users,
     participation=participation,
     mechanism=mechanism,
     delta=delta,

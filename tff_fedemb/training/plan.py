@@ -122,7 +122,7 @@ def tell_cost(experiment: experiment_lib.Experiment) -> str:
   return (
     f"These settings cost epsilon = {words.format_epsilon(epsilon)} at delta ="
     f" {experiment.delta:g} in {experiment.spec.rounds:,} rounds, for"
-    f" {experiment.num_users:,} users"
+    f" {experiment.participation.num_users:,} users"
     f"{', which protects nobody' if epsilon > 100 else ''}."
   )
 
