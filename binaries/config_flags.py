@@ -156,8 +156,8 @@ class Parser:
       f"one of {', '.join(commands)}, and flags" if commands else "flags"
     )
     is_command = not commands or arguments[0] in commands
-    has_more = len(arguments) > bool(commands)
-    if not is_command or (has_more and not takes_arguments):
+    others = arguments[1:] if commands else arguments
+    if not is_command or (others and not takes_arguments):
       raise errors.FieldError(
         "arguments",
         f"be {allowed} (--name=value)",
