@@ -30,7 +30,7 @@ $(VENV)/.installed_%: requirements-%.txt $(STAMP)
 	  --requirement $<
 	@touch $@
 
-$(STAMP): requirements.txt setup.py pyproject.toml
+$(STAMP): requirements.txt pyproject.toml
 	@test -n "$(PYTHON)" && $(PYTHON) -c \
 	  'import sys; sys.exit(sys.version_info[:2] not in ((3, 10), (3, 11)))' \
 	  2>/dev/null || { echo "error: Python 3.10 or 3.11 is needed and none" \

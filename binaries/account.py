@@ -59,20 +59,21 @@ class AccountConfig(config_lib.Config):
   """Rounds to account for, beside who takes part.
 
   Attributes:
-    mechanism: How noise is made.
+    mechanism: Mechanism that makes the noise.
     num_parameters: Numbers of an update: epsilon then includes what the
       arithmetic of independent noise leaves [epsilon of exact noise].
-    participation: How users take part.
+    participation: Choice of the users of a round.
     rounds: Rounds.
     noise_multiplier: Standard deviation of the noise on the sum of updates /
       clip norm.
     delta: Delta of the guarantee [number of users ** -1.1].
-    accountants: By which; pld is tighter, but not for fixed_size; gaussian is
-      exact, for min_separation; random_allocation, balls_in_bins and b_min_sep
-      have one of their own [rdp, or their own; with --run_dir the run's own].
+    accountants: Accountants to use; pld is tighter, but not for fixed_size;
+      gaussian is exact, for min_separation; random_allocation, balls_in_bins
+      and b_min_sep have one of their own [rdp, or their own; with --run_dir the
+      run's own].
     run_dir: Directory of a run, finished or not, in place of a plan.
     target_epsilon: Epsilon to stay within (calibrate, optimize).
-    solve_for: What to find the least of; users_per_round at the noise on the
+    solve_for: Quantity to minimise; users_per_round at the noise on the
       mean that the flags give (calibrate).
     extrapolated_num_users: Users to extrapolate to.
     cohort_factor: Users of a round and noise multiplier, extrapolated / given.
@@ -190,9 +191,15 @@ class _Account:
         repr(" ".join([command, *self._files])),
       )
     config = self._config.create()
-    self._check_flags(command, config)
+    answer, flags = self._commands[command]
+    every = set().union(*(known for _, known in self._commands.values()))
+    self._refuse(every - flags, f"with {command}", "which has no use for it")
+    if config.run_dir is not None:
+      of_run = self._of_plan | {"num_parameters", "delta"}
+      if command == "extrapolate":
+        of_run.remove("delta")
+      self._refuse(of_run, "with --run_dir", "whose ledger says it")
     account_output.check_output(config.output_json)
-    answer, _ = self._commands[command]
     values, text = answer(config)
     account_output.write(config.output_json, values)
     print(text)
@@ -210,39 +217,21 @@ class _Account:
       if self._parser.value(name) is None:
         raise errors.FieldError(f"--{name}", f"be given {where}", "nothing")
 
-  def _check_flags(self, command: str, config: AccountConfig) -> None:
-    """Refuses flags that the command has no use for."""
-    every = set().union(*(flags for _, flags in self._commands.values()))
-    self._refuse(
-      every - self._commands[command][1],
-      f"with {command}",
-      "which has no use for it",
-    )
-    if config.run_dir is not None:
-      known = {"delta"} if command == "extrapolate" else set()
-      self._refuse(
-        (self._of_plan | {"num_parameters", "delta"}) - known,
-        "with --run_dir",
-        "whose ledger says it",
-      )
-
   def _create_plan(self, config: AccountConfig, **others: Any) -> planning.Plan:
     """The plan that the flags describe; others are fields to be set."""
-    participation = self._participation.create(
-      config.participation, **others, **self._of_bands(config)
+    participation = participations.create_participation(
+      config.participation,
+      **self._participation.given | others | self._of_bands(config),
     )
-    mechanism = self._mechanism.create(
+    return planning.create_plan(
       config.mechanism,
-      clients_per_round=participation.clients_per_round,
-      noise_multiplier=config.noise_multiplier,
-    )
-    return planning.Plan(
-      mechanism,
       participation,
-      rounds=config.rounds,
-      delta=self._delta(config, participation.num_users),
+      config.rounds,
+      config.noise_multiplier,
+      self._delta(config, participation.num_users),
       accountants=config.accountants or participation.accountants[:1],
       num_parameters=config.num_parameters,
+      **self._mechanism.given,
     )
 
   def _of_bands(self, config: AccountConfig) -> dict[str, Any]:
@@ -258,7 +247,7 @@ class _Account:
   def _notes(
     self, config: AccountConfig, participation: participation_lib.Participation
   ) -> tuple[str, ...]:
-    """What the flags left open, and how it was decided."""
+    """Says what the flags left open, and how it was decided."""
     notes = []
     words = participation.default_in_words
     if words is not None and self._parser.value("min_separation") is None:
@@ -361,7 +350,10 @@ class _Account:
       of_bands = participations.PARTICIPATIONS[names[0]].field_of_bands
       self._refuse(filter(None, [of_bands]), "with optimize", _FINDS)
     output_files.check({"output_png": config.output_png}, overwrite=True)
-    claims = [self._participation.create(name) for name in names]
+    claims = [
+      participations.create_participation(name, **self._participation.given)
+      for name in names
+    ]
     plans = mechanism_choice.list_plans(
       claims,
       rounds=config.rounds,

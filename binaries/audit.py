@@ -28,26 +28,21 @@ with epy.lazy_imports():
   from tff_fedemb.training import audit
 
 
-def _bound_scores(
-  config: audit_settings.AuditConfig, delta: float | None
-) -> None:
-  if delta is None:
-    raise errors.FieldError("delta", "be given", "nothing")
-  account_output.check_output(config.output_json)
-  values, text = audit_settings.bound_files(config, delta)
-  account_output.write(config.output_json, values)
-  print(text)
-
-
 def main(argv: Sequence[str]) -> None:
   """Does what the command is for."""
   with config_flags.Parser(argv, __doc__, expand=smoke.expand) as parser:
     flags = parser.add(audit_settings.AuditConfig)
     spec_flags = training_flags.SpecFlags(parser)
-    command = parser.parse(("scores", "run"))
+    (command,) = parser.parse(("scores", "run"))
     config = flags.create()
     if command == "scores":
-      _bound_scores(config, parser.value("delta"))
+      delta = parser.value("delta")
+      if delta is None:
+        raise errors.FieldError("delta", "be given", "nothing")
+      account_output.check_output(config.output_json)
+      values, text = audit_settings.bound_files(config, delta)
+      account_output.write(config.output_json, values)
+      print(text)
       return
     config.require("output_dir")
     spec, task = training_flags.open_spec(spec_flags)

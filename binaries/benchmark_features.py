@@ -10,15 +10,13 @@ from collections.abc import Sequence
 
 from benchmarks import feature_cases
 from binaries import command_line
-from binaries import config_flags
 
 
 def main(argv: Sequence[str]) -> None:
   """Fits, prints and writes."""
-  with config_flags.Parser(argv, __doc__) as parser:
-    flags = parser.add(feature_cases.FeatureBenchmarkConfig)
-    parser.parse()
-    feature_cases.execute(flags.create())
+  command_line.execute(
+    argv, __doc__, feature_cases.FeatureBenchmarkConfig, feature_cases.execute
+  )
 
 
 if __name__ == "__main__":

@@ -7,9 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from binaries import config_flags
-from tff_fedemb import checks
 from tff_fedemb import config as config_lib
-from tff_fedemb import errors
 
 # Fields of mechanisms and participations that a program has for all of them.
 PLANNED = (
@@ -32,11 +30,11 @@ class ChoiceFlags:
 
     Args:
       parser: The program's.
-      choice: What is chosen, as an error names it, for example "mechanism".
+      choice: Name of the choice in an error, for example "mechanism".
       registry: The classes by name.
       skip: Fields that have no flag.
     """
-    self._parser, self._choice, self._registry = parser, choice, registry
+    self._parser = parser
     self._flag_of: dict[str, str] = {}
     for name in (*registry, *parser.own_names(choice, registry)):
       found = registry[name]
@@ -44,7 +42,7 @@ class ChoiceFlags:
       for spec in config_lib.specs(found):
         if spec.name not in skip and spec.type in config_flags.DEFINE:
           self._flag_of[spec.name] = spec.flag
-          field = config_flags.Field(spec.flag, spec, ((choice, name),))
+          field = config_flags.Field(spec, ((choice, name),))
           parser.define(
             field, title=title, default=config_flags.show_default(spec.default)
           )
@@ -55,25 +53,3 @@ class ChoiceFlags:
     """Fields whose flags were given."""
     values = {n: self._parser.value(f) for n, f in self._flag_of.items()}
     return {name: value for name, value in values.items() if value is not None}
-
-  def create(self, name: str, **others: Any) -> Any:
-    """Creates the configuration of this name from the flags that were given.
-
-    Others are fields that are not flags, or are to be set in their place.
-
-    Raises:
-      errors.FieldError: If the name is unknown, a flag was given that the
-        configuration has no use for, or a field is out of its range.
-    """
-    checks.check_choice(self._choice, name, self._registry)
-    found = self._registry[name]
-    fields = {spec.name for spec in config_lib.specs(found)}
-    values = self.given | others
-    for field in sorted(values.keys() - fields):
-      flag = self._flag_of.get(field)
-      raise errors.FieldError(
-        field if flag is None else f"--{flag}",
-        f"not be set with {self._choice} {name}, which has no use for it",
-        values[field],
-      )
-    return config_flags.create(found, values, self._flag_of)

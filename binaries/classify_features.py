@@ -12,20 +12,19 @@ each release cost.
 from collections.abc import Sequence
 
 from binaries import command_line
-from binaries import config_flags
 from tff_fedemb.features import runs
 from tff_fedemb.features import settings
 
 
 def main(argv: Sequence[str]) -> None:
   """Runs the fits that the flags describe."""
-  with config_flags.Parser(argv, __doc__) as parser:
-    config = parser.add(
-      runs.ClassificationConfig,
-      details={"hyperparameters": settings.describe_methods()},
-    )
-    parser.parse()
-    runs.execute(config.create())
+  command_line.execute(
+    argv,
+    __doc__,
+    runs.ClassificationConfig,
+    runs.execute,
+    details={"hyperparameters": settings.describe_methods()},
+  )
 
 
 if __name__ == "__main__":

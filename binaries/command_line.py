@@ -1,4 +1,4 @@
-"""How every program here starts, and how it tells a user's mistake.
+"""Start and end of every program here.
 
 A mistake (a flag, a file) is one line on standard error and exit status 1. A
 bug is a stack trace.
@@ -9,12 +9,14 @@ import os
 import select
 import signal
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 import warnings
 
 from absl import flags
 from absl import logging
 
+from binaries import config_flags
+from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.runtime import worker_process
 
@@ -74,3 +76,25 @@ def run(
   except KeyboardInterrupt:
     print("interrupted", file=sys.stderr)
     sys.exit(130)
+
+
+def execute(
+  argv: Sequence[str],
+  documentation: str,
+  config_class: type[config_lib.Config],
+  function: Callable[[Any], object],
+  **options: Any,
+) -> None:
+  """Calls a function with the configuration that the command line describes.
+
+  Args:
+    argv: The program's name and its arguments.
+    documentation: Beginning of the help.
+    config_class: Class of the configuration.
+    function: Function of the configuration.
+    **options: Options of `config_flags.Parser.add`.
+  """
+  with config_flags.Parser(argv, documentation) as parser:
+    config = parser.add(config_class, **options)
+    parser.parse()
+    function(config.create())

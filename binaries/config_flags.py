@@ -19,11 +19,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import dataclasses
 import itertools
 import sys
+import textwrap
 from typing import Any, Generic, TypeVar
 
 from absl import flags
 
-from binaries import flag_help
 from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
@@ -31,6 +31,8 @@ from tff_fedemb import registry as registry_lib
 
 _ConfigT = TypeVar("_ConfigT", bound=config_lib.Config)
 _HELP = ("help", "helpshort", "helpfull")
+# A flag that more classes have is of use with nearly all of them.
+_MOST_CLASSES = 6
 # Each function defines a flag of a type.
 DEFINE = {
   bool: flags.DEFINE_bool,
@@ -48,12 +50,10 @@ class Field:
   """A field that has a flag, and the choices by which it is used.
 
   Attributes:
-    flag: Name of the flag.
     spec: The field.
     conditions: Choices and the names of the classes that have the field.
   """
 
-  flag: str
   spec: config_lib.FieldSpec
   conditions: tuple[_Condition, ...] = ()
 
@@ -72,7 +72,7 @@ class Parser:
 
     Args:
       argv: The program's name and its arguments.
-      documentation: What the help begins with.
+      documentation: Beginning of the help.
       expand: Maps the arguments to those that are parsed.
 
     Raises:
@@ -117,7 +117,7 @@ class Parser:
         field's name; the flag is called as their kind.
       defaults: Names of the classes that parts have where the user chooses
         none, by the field's name.
-      details: What the help says after a field's documentation, by its name.
+      details: Addition to a field's documentation in the help, by its name.
     """
     return ConfigFlags(
       self, config_class, skip, choices or {}, defaults or {}, details or {}
@@ -125,15 +125,16 @@ class Parser:
 
   def parse(
     self, commands: Sequence[str] = (), *, takes_arguments: bool = False
-  ) -> Any:
+  ) -> list[str]:
     """Parses the command line, once all flags are defined.
 
     Args:
-      commands: What the first argument may be; the first one if there is none.
+      commands: Commands that the first argument may be; the first is the
+        default.
       takes_arguments: Whether arguments that are no flags are allowed.
 
     Returns:
-      The command; the arguments, where they are allowed; a list of both.
+      The arguments that are no flags, the command first.
 
     Raises:
       errors.FieldError: If an argument is not allowed, or a flag is unknown or
@@ -150,22 +151,19 @@ class Parser:
       raise errors.DataError(
         f"{message}. --helpshort lists the flags."
       ) from None
-    if takes_arguments and not commands:
-      return arguments
-    if not commands:
-      if arguments:
-        raise errors.FieldError(
-          "arguments", "be flags (--name=value)", repr(" ".join(arguments))
-        )
-      return None
-    command, *others = arguments or commands[:1]
-    if command not in commands or (others and not takes_arguments):
+    arguments = arguments or list(commands[:1])
+    allowed = (
+      f"one of {', '.join(commands)}, and flags" if commands else "flags"
+    )
+    is_command = not commands or arguments[0] in commands
+    others = arguments[1:] if commands else arguments
+    if not is_command or (others and not takes_arguments):
       raise errors.FieldError(
         "arguments",
-        f"be one of {', '.join(commands)}, and flags (--name=value)",
+        f"be {allowed} (--name=value)",
         repr(" ".join(arguments)),
       )
-    return [command, *others] if takes_arguments else command
+    return arguments
 
   def value(self, flag: str) -> Any:
     """The value of a flag; None if it was not given."""
@@ -196,14 +194,14 @@ class Parser:
     self, field: Field, *, title: str, details: str = "", default: str = ""
   ) -> None:
     """Defines the flag of a field, unless another field has the same flag."""
-    known = self._fields.setdefault(field.flag, [])
+    spec = field.spec
+    known = self._fields.setdefault(spec.flag, [])
     known.append(field)
-    self._flag_of.setdefault(field.spec.name, field.flag)
-    if field.flag != field.spec.name:
-      self._flag_of[field.spec.name] = field.flag
+    if spec.flag != spec.name:
+      self._flag_of[spec.name] = spec.flag
+    self._flag_of.setdefault(spec.name, spec.flag)
     if len(known) > 1:
       return
-    spec = field.spec
     text = spec.documentation
     if spec.registry is not None or spec.choices is not None:
       words = sorted(spec.choices if spec.registry is None else spec.registry)
@@ -213,8 +211,8 @@ class Parser:
       text += f" {details}"
     if default and not text.rstrip(".").endswith("]"):
       text = f"{text.rstrip('.')} [{default}]."
-    DEFINE[kind](field.flag, None, text, flag_values=self._values)
-    self._titles.setdefault(title, []).append(field.flag)
+    DEFINE[kind](spec.flag, None, text, flag_values=self._values)
+    self._titles.setdefault(title, []).append(spec.flag)
 
   def own_names(self, flag: str, registry: Mapping[str, Any]) -> list[str]:
     """Names `module:Class` that the command line chooses a class by.
@@ -246,7 +244,7 @@ class Parser:
       chosen: Names of its classes by the flags that choose them.
     """
     for field in fields:
-      flag = field.flag
+      flag = field.spec.flag
       elsewhere = [f for f in self._fields[flag] if f not in fields]
       if flag in used or elsewhere or self.value(flag) is None:
         continue
@@ -261,17 +259,33 @@ class Parser:
         raise errors.FieldError(f"--{flag}", must, self.value(flag))
 
   def _help(self) -> str:
-    def tell(name: str) -> flag_help.Entry:
-      flag = self._values[name]
-      used_with = [f.conditions[-1] for f in self._fields[name] if f.conditions]
-      shown = f"--[no]{name}" if flag.boolean else f"--{name}"
-      return flag_help.Entry(shown, flag.help, tuple(dict.fromkeys(used_with)))
+    """The flags with what they are for, by section."""
+    lines = [self._documentation.strip(), "", "Flags:"]
+    for title, names in self._titles.items():
+      lines += ["", title]
+      for name in names:
+        flag = self._values[name]
+        shown = f"--[no]{name}" if flag.boolean else f"--{name}"
+        lines += [f"  {shown}", *_wrap(flag.help + self._say_classes(name))]
+    lines += ["", "  --flagfile", *_wrap("File with a flag in each line.")]
+    return "\n".join(lines)
 
-    sections = {
-      title: [tell(name) for name in names]
-      for title, names in self._titles.items()
-    }
-    return flag_help.format_help(self._documentation, sections)
+  def _say_classes(self, flag: str) -> str:
+    """The classes with which alone a flag is of use, if they are few."""
+    used_with = dict.fromkeys(
+      field.conditions[-1] for field in self._fields[flag] if field.conditions
+    )
+    choices = {choice for choice, _ in used_with}
+    if len(choices) != 1 or len(used_with) > _MOST_CLASSES:
+      return ""
+    return f" (--{choices.pop()}={', '.join(name for _, name in used_with)})"
+
+
+def _wrap(text: str) -> list[str]:
+  indent = "    "
+  return textwrap.wrap(
+    text, width=80, initial_indent=indent, subsequent_indent=indent
+  )
 
 
 class ConfigFlags(Generic[_ConfigT]):
@@ -324,7 +338,7 @@ class ConfigFlags(Generic[_ConfigT]):
         default = self._defaults.get(spec.name, "")
         if not default and isinstance(spec.default, config_lib.Config):
           default = spec.registry.name_of(spec.default)
-        yield Field(spec.flag, spec, conditions), default, title
+        yield Field(spec, conditions), default, title
         own = self._parser.own_names(spec.flag, spec.registry)
         for name in dict.fromkeys((*spec.registry, *own)):
           inner = (*conditions, (spec.flag, name))
@@ -333,7 +347,7 @@ class ConfigFlags(Generic[_ConfigT]):
         yield from self._collect(spec.type, names, conditions)
       elif spec.type in DEFINE:
         yield (
-          Field(spec.flag, spec, conditions),
+          Field(spec, conditions),
           show_default(spec.default),
           title,
         )
@@ -397,19 +411,13 @@ class ConfigFlags(Generic[_ConfigT]):
     # A value that is wrong is told before one that is missing.
     if missing:
       raise errors.FieldError(f"--{missing[0]}", "be given", "nothing")
-    return create(config_class, values, flag_of)
-
-
-def create(
-  config_class: Any, values: Mapping[str, Any], flag_of: Mapping[str, str]
-) -> Any:
-  """Creates a configuration; an error names the flag in place of the field."""
-  try:
-    return config_class(**values)
-  except errors.FieldError as error:
-    if error.name not in flag_of:
-      raise
-    raise error.renamed(f"--{flag_of[error.name]}") from error
+    try:
+      return config_class(**values)
+    except errors.FieldError as error:
+      # An error names the flag in place of the field.
+      if error.name not in flag_of:
+        raise
+      raise error.renamed(f"--{flag_of[error.name]}") from error
 
 
 def show_default(default: Any) -> str:

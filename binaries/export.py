@@ -16,7 +16,6 @@ model.onnx, if it gives what the SavedModel gives in ONNX Runtime.
 from collections.abc import Sequence
 
 from binaries import command_line
-from binaries import config_flags
 from tff_fedemb.run import task as task_lib
 from tff_fedemb.serving import lite_export
 
@@ -24,10 +23,13 @@ from tff_fedemb.serving import lite_export
 def main(argv: Sequence[str]) -> None:
   """Runs the export that the flags describe."""
   task_lib.load_tasks()
-  with config_flags.Parser(argv, __doc__) as parser:
-    config = parser.add(lite_export.ExportConfig, skip=("image_size",))
-    parser.parse()
-    lite_export.execute(config.create())
+  command_line.execute(
+    argv,
+    __doc__,
+    lite_export.ExportConfig,
+    lite_export.execute,
+    skip=("image_size",),
+  )
 
 
 if __name__ == "__main__":

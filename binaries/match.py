@@ -24,16 +24,12 @@ classes. A search by hnsw tells how many of the nearest images it finds.
 from collections.abc import Sequence
 
 from binaries import command_line
-from binaries import config_flags
 from tff_fedemb.serving import match
 
 
 def main(argv: Sequence[str]) -> None:
   """Runs the match that the flags describe."""
-  with config_flags.Parser(argv, __doc__) as parser:
-    config = parser.add(match.MatchConfig)
-    parser.parse()
-    match.execute(config.create())
+  command_line.execute(argv, __doc__, match.MatchConfig, match.execute)
 
 
 if __name__ == "__main__":

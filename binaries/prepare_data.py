@@ -19,16 +19,14 @@ does anything. Killed at any time and started again, it goes on.
 from collections.abc import Sequence
 
 from binaries import command_line
-from binaries import config_flags
 from tasks.prepare import preparing
 
 
 def main(argv: Sequence[str]) -> None:
   """Prepares the data that the flags describe."""
-  with config_flags.Parser(argv, __doc__) as parser:
-    config = parser.add(preparing.PreparationConfig)
-    parser.parse()
-    preparing.execute(config.create())
+  command_line.execute(
+    argv, __doc__, preparing.PreparationConfig, preparing.execute
+  )
 
 
 if __name__ == "__main__":

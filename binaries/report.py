@@ -12,16 +12,12 @@ run's ledger and its record of who took part.
 from collections.abc import Sequence
 
 from binaries import command_line
-from binaries import config_flags
 from tff_fedemb.report import page
 
 
 def main(argv: Sequence[str]) -> None:
   """Writes the report that the flags describe."""
-  with config_flags.Parser(argv, __doc__) as parser:
-    config = parser.add(page.ReportConfig)
-    parser.parse()
-    page.execute(config.create())
+  command_line.execute(argv, __doc__, page.ReportConfig, page.execute)
 
 
 if __name__ == "__main__":

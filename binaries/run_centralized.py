@@ -9,13 +9,11 @@ from; with --objective=contrastive no labels are looked at.
 """
 
 from collections.abc import Sequence
-import dataclasses
 
 from binaries import command_line
 from binaries import config_flags
 from binaries import smoke
 from binaries import training_flags
-from tff_fedemb import config
 from tff_fedemb import registry
 from tff_fedemb.algorithms import algorithm
 from tff_fedemb.algorithms import centralized
@@ -31,29 +29,13 @@ OBJECTIVES: registry.Registry[algorithm.Algorithm] = registry.Registry(
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportOptions(config.Config):
-  """Exports of the backbone.
-
-  Attributes:
-    export_backbone: Where to write the trained backbone, beside the run's
-      release/saved_model: for --pretrained_backbone of another run. It
-      remembers its users.
-  """
-
-  export_backbone: str | None = None
-
-
 def main(argv: Sequence[str]) -> None:
   """Plans or trains the run that the flags describe."""
   with config_flags.Parser(argv, __doc__, expand=smoke.expand) as parser:
     options = parser.add(training_flags.RunOptions)
-    export = parser.add(ExportOptions)
     spec = training_flags.SpecFlags(parser, OBJECTIVES)
     parser.parse()
-    training_flags.execute(
-      options.create(), spec, export_backbone=export.create().export_backbone
-    )
+    training_flags.execute(options.create(), spec)
 
 
 if __name__ == "__main__":

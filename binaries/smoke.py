@@ -1,4 +1,4 @@
-"""What `--smoke` stands for: a small run on synthetic data in the same format.
+"""Flag `--smoke`: a small run on synthetic data in the same format.
 
 `--flagfile=binaries/flagfiles/gld_fedemb.flags --smoke` reads the flagfile of
 the same name in `flagfiles/smoke`, which includes the whole one and overrides

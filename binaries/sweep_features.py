@@ -11,21 +11,20 @@ over these fits.
 from collections.abc import Sequence
 
 from binaries import command_line
-from binaries import config_flags
 from tff_fedemb.features import settings
 from tff_fedemb.features import sweeps
 
 
 def main(argv: Sequence[str]) -> None:
   """Runs the fits that the flags describe."""
-  with config_flags.Parser(argv, __doc__) as parser:
-    config = parser.add(
-      sweeps.SweepConfig,
-      skip=("seed",),
-      details={"methods": settings.describe_methods()},
-    )
-    parser.parse()
-    sweeps.execute(config.create())
+  command_line.execute(
+    argv,
+    __doc__,
+    sweeps.SweepConfig,
+    sweeps.execute,
+    skip=("seed",),
+    details={"methods": settings.describe_methods()},
+  )
 
 
 if __name__ == "__main__":

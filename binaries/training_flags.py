@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from etils import epy
 import tqdm
@@ -52,7 +51,7 @@ _PRIVATE_ALGORITHMS = registry.Registry(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions(config_lib.Config):
-  """Where a run is kept, and what is made of it.
+  """Directory of a run, and outputs beside the model.
 
   Attributes:
     run_dir: Directory of the run: new, or of the run to go on with; not needed
@@ -68,6 +67,9 @@ class RunOptions(config_lib.Config):
       binaries.report can.
     export: Whether to convert the model for phones at the end, also of a run
       that is complete, into tflite/ of run_dir.
+    export_backbone: Path that the trained backbone is written to, beside the
+      run's release/saved_model: for --pretrained_backbone of another run. It
+      remembers its users.
   """
 
   run_dir: str | None = None
@@ -75,6 +77,7 @@ class RunOptions(config_lib.Config):
   smoke: bool = False
   report: bool = False
   export: str | None = config_lib.field(None, choices=("tflite",))
+  export_backbone: str | None = None
 
   def __post_init__(self):
     super().__post_init__()
@@ -84,7 +87,7 @@ class RunOptions(config_lib.Config):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cohort(config_lib.Config):
-  """How many virtual clients a round has.
+  """Number of virtual clients of a round.
 
   Attributes:
     clients_per_round: (Expected) number of virtual clients in a round; under a
@@ -178,13 +181,12 @@ def open_spec(
   return flags.create().with_absolute_paths(), task
 
 
-def execute(options: RunOptions, flags: SpecFlags, **others: Any) -> None:
+def execute(options: RunOptions, flags: SpecFlags) -> None:
   """Plans or trains what the flags describe.
 
   Args:
-    options: Where the run is kept, and what is made of it.
+    options: Directory and outputs of the run.
     flags: Flags of the spec.
-    **others: Further arguments of `train.train`.
   """
   spec, task = open_spec(flags, is_smoke=options.smoke)
   if options.dry_run:
@@ -197,5 +199,5 @@ def execute(options: RunOptions, flags: SpecFlags, **others: Any) -> None:
     task=task,
     report=options.report,
     lite=options.export is not None,
-    **others,
+    export_backbone=options.export_backbone,
   )

@@ -83,7 +83,7 @@ def read_trials(
     with config_flags.Parser(
       ["trials", *words], "", expand=smoke.expand
     ) as parser:
-      parser.add(training_flags.RunOptions)
+      parser.add(training_flags.RunOptions, skip=("export_backbone",))
       flags = training_flags.SpecFlags(parser)
       _parse(parser)
       is_smoke = bool(parser.value("smoke"))

@@ -95,13 +95,13 @@ def _source(path: pathlib.Path) -> str:
 def _public_names() -> dict[str, str]:
   """Returns the paths of what `tff_fedemb` offers, by its public names.
 
-  They are read from the imports for type checkers, and nothing is imported.
+  They are read from its imports, and nothing is imported.
   """
   tree = ast.parse((_ROOT / "tff_fedemb/__init__.py").read_text())
   return {
     alias.asname or alias.name: f"{node.module}.{alias.name}"
     for node in ast.walk(tree)
-    if isinstance(node, ast.ImportFrom) and node.module != "typing"
+    if isinstance(node, ast.ImportFrom) and node.module != "etils"
     for alias in node.names
   }
 

@@ -37,8 +37,8 @@ _LIBRARY_LAYERS = (
 )
 # Modules of `binaries` that several programs share.
 _SHARED_BY_PROGRAMS = (
-  *("command_line", "choice_flags", "config_flags", "flag_help"),
-  *("smoke", "training_flags"),
+  *("command_line", "choice_flags", "config_flags", "smoke"),
+  "training_flags",
 )
 _BENCHMARK_DOORS = ("binaries.benchmark", "binaries.benchmark_features")
 
@@ -61,20 +61,20 @@ _TESTED_THROUGH = {
   "benchmarks.worker": "tests/benchmarks/results_test.py",
   "binaries.benchmark_features": "tests/binaries/benchmark_test.py",
   "binaries.choice_flags": "tests/binaries/mistakes_test.py",
-  "binaries.flag_help": "tests/binaries/command_line_test.py",
   "binaries.evaluate": "tests/serving/evaluate_test.py",
   "binaries.export": "tests/serving/lite_export_test.py",
+  "binaries.prepare_data": "tests/binaries/mistakes_test.py",
   "binaries.training_flags": "tests/binaries/run_centralized_test.py",
   "tff_fedemb.report.account_output": "tests/binaries/account_test.py",
   "tff_fedemb.report.mechanism_choices": "tests/binaries/account_test.py",
   "tff_fedemb.report.training_report": "tests/binaries/run_federated_test.py",
-  "tff_fedemb.run.deployment": "tests/binaries/deployment_test.py",
   "tff_fedemb.run.experiment": "tests/binaries/run_federated_test.py",
   "tff_fedemb.serving.image_sources": "tests/binaries/extract_features_test.py",
   "tff_fedemb.serving.match": "tests/binaries/match_test.py",
   "tff_fedemb.training.audit": "tests/binaries/audit_test.py",
   "tff_fedemb.training.audit_settings": "tests/binaries/audit_test.py",
   "tff_fedemb.training.audit_slots": "tests/binaries/audit_test.py",
+  "tff_fedemb.training.opening": "tests/binaries/run_federated_test.py",
   "tff_fedemb.training.train": "tests/binaries/run_federated_test.py",
   "tasks.user_photos": "tests/tasks/gld_test.py",
   "tff_fedemb.data.tfds_directories": "tests/tasks/tfds_test.py",

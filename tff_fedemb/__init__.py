@@ -19,10 +19,9 @@ A name is imported when it is first used: neither `import tff_fedemb` nor making
 a `RunSpec` loads TensorFlow.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from etils import epy
 
-if TYPE_CHECKING:
+with epy.lazy_api_imports(globals()):
   from tff_fedemb.aggregators.adaptive_gaussian import (
     AdaptiveGaussianConfig as AdaptiveGaussian,
   )
@@ -63,63 +62,3 @@ if TYPE_CHECKING:
   from tff_fedemb.training.plan import plan
   from tff_fedemb.training.result import Result
   from tff_fedemb.training.train import train
-
-# Module, and name there.
-_PUBLIC = {
-  "AdaptiveGaussian": (
-    "aggregators.adaptive_gaussian",
-    "AdaptiveGaussianConfig",
-  ),
-  "ArcFaceHead": ("models.heads", "ArcFaceHead"),
-  "ArrayTask": ("run.array_task", "ArrayTask"),
-  "Backbone": ("models.backbones", "BackboneConfig"),
-  "BallsInBins": ("participation.balls_in_bins", "BallsInBins"),
-  "Banded": ("aggregators.banded", "BandedConfig"),
-  "Blt": ("aggregators.blt", "BltConfig"),
-  "Centralized": ("algorithms.centralized", "Centralized"),
-  "ClassCodesHead": ("models.heads", "ClassCodesHead"),
-  "ClipOnly": ("aggregators.clip_only", "ClipOnlyConfig"),
-  "Contrastive": ("algorithms.contrastive", "Contrastive"),
-  "CosineHead": ("models.heads", "CosineHead"),
-  "CyclicPoisson": ("participation.cyclic_poisson", "CyclicPoisson"),
-  "DataError": ("errors", "DataError"),
-  "Evaluation": ("run.spec", "Evaluation"),
-  "FedAvg": ("algorithms.fedavg", "FedAvg"),
-  "FedEmb": ("algorithms.fedemb", "FedEmb"),
-  "FieldError": ("errors", "FieldError"),
-  "FixedSize": ("participation.fixed_size", "FixedSize"),
-  "Gaussian": ("aggregators.gaussian", "GaussianConfig"),
-  "LinearHead": ("models.heads", "LinearHead"),
-  "LocalTraining": ("algorithms.local_training", "LocalTraining"),
-  "MechanismConfig": ("aggregators.mechanism", "MechanismConfig"),
-  "MinSeparation": ("participation.min_separation", "MinSeparation"),
-  "Poisson": ("participation.poisson", "Poisson"),
-  "RandomAllocation": ("participation.random_allocation", "RandomAllocation"),
-  "Result": ("training.result", "Result"),
-  "RunSpec": ("run.spec", "RunSpec"),
-  "Runtime": ("runtime", "RuntimeConfig"),
-  "SgdMomentum": ("algorithms.server_optimizers", "SgdMomentum"),
-  "Task": ("run.task", "Task"),
-  "TaskSource": ("run.task", "TaskSource"),
-  "Tree": ("aggregators.tree", "TreeConfig"),
-  "create_task": ("run.task", "create_task"),
-  "export": ("serving.lite_export", "export"),
-  "from_client_data": ("run.array_task", "from_client_data"),
-  "plan": ("training.plan", "plan"),
-  "train": ("training.train", "train"),
-}
-__all__ = sorted(_PUBLIC)
-
-
-def __getattr__(name: str) -> Any:
-  if name not in _PUBLIC:
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-  module, attribute = _PUBLIC[name]
-  found = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
-  # The next use does not come here.
-  globals()[name] = found
-  return found
-
-
-def __dir__() -> list[str]:
-  return __all__

@@ -35,7 +35,7 @@ def check_integer(
   """Returns value, Python's or NumPy's, as an `int`.
 
   Args:
-    name: What the error calls it.
+    name: Name in an error.
     value: The number.
     minimum: The smallest value allowed.
     maximum: The largest value allowed; None for any.
@@ -67,12 +67,12 @@ def check_number(
   With a maximum of infinity, infinity is allowed too.
 
   Args:
-    name: What the error calls it.
+    name: Name in an error.
     value: The number.
-    above: What it must be larger than; None for no such bound, as below.
-    minimum: What it must not be smaller than.
-    below: What it must be smaller than.
-    maximum: What it must not be larger than.
+    above: Exclusive lower bound; None for no such bound, as below.
+    minimum: Inclusive lower bound.
+    below: Exclusive upper bound.
+    maximum: Inclusive upper bound.
 
   Raises:
     errors.FieldError: If value is out of range or no finite number.
@@ -118,7 +118,7 @@ def check_numbers(
   """Returns the positive numbers in some words, each once, ascending.
 
   Args:
-    name: What the error calls them.
+    name: Name in an error.
     words: The numbers as texts.
     most: So many different ones are allowed.
 

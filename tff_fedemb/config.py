@@ -38,14 +38,7 @@ from tff_fedemb import registry as registry_lib
 
 _ConfigT = TypeVar("_ConfigT", bound="Config")
 
-_RANGE = "range"
-_CHOICES = "choices"
 _SETTLED_LATER = "settled_later"
-_REGISTRY = "registry"
-_FLAG = "flag"
-_DECIDES = "decides"
-_SEARCHABLE = "searchable"
-_PATH = "path"
 
 
 def field(
@@ -66,14 +59,14 @@ def field(
 
   Args:
     default: Its default; none if it must be given.
-    above: What a number must be larger than; None for no such bound, as below.
-    minimum: What a number must not be smaller than.
-    below: What a number must be smaller than.
-    maximum: What a number must not be larger than.
-    choices: What a word, or each word of several, must be among.
+    above: Exclusive lower bound of a number; None for no such bound, as below.
+    minimum: Inclusive lower bound.
+    below: Exclusive upper bound.
+    maximum: Inclusive upper bound.
+    choices: Words that a word, or each word of several, must be among.
     settled_later: Whether it may be None until whoever knows it has set it,
       which its type does not say: what needs it is asked only then.
-    flag: What its flag is called; None if as the field.
+    flag: Name of its flag; None if as the field.
     decides: Whether it decides the result of a run. A run that goes on must
       have the same value of such a field.
     searchable: Whether private tuning may search it. Such a field decides a
@@ -86,13 +79,13 @@ def field(
   return dataclasses.field(
     default=default,
     metadata={
-      _RANGE: bounds,
-      _CHOICES: choices,
+      "bounds": bounds,
+      "choices": choices,
       _SETTLED_LATER: settled_later,
-      _FLAG: flag,
-      _DECIDES: decides,
-      _SEARCHABLE: searchable,
-      _PATH: path,
+      "flag": flag,
+      "decides": decides,
+      "searchable": searchable,
+      "path": path,
     },
   )
 
@@ -111,17 +104,17 @@ def part(
     default: Its default; none if it must be given.
     registry: The classes that it may have, by name, beside one that is named
       `module:Class`; None if it has that of its annotation.
-    flag: What the flag is called that chooses its class; None if as the field.
+    flag: Name of the flag that chooses its class; None if as the field.
     decides: As in `field`, of all that is in it.
     searchable: As in `field`, of its class.
   """
   return dataclasses.field(
     default=default,
     metadata={
-      _REGISTRY: registry,
-      _FLAG: flag,
-      _DECIDES: decides,
-      _SEARCHABLE: searchable,
+      "registry": registry,
+      "flag": flag,
+      "decides": decides,
+      "searchable": searchable,
     },
   )
 
@@ -138,9 +131,9 @@ class FieldSpec:
     default: Its default, `dataclasses.MISSING` if it must be given.
     documentation: Its line under `Attributes:`, without line breaks.
     bounds: As in `field`, those that there are.
-    choices: What a word must be among; None for anything.
+    choices: Words that a word must be among; None for anything.
     registry: Classes of a part by name; None if it has that of `type`.
-    flag: What its flag is called.
+    flag: Name of its flag.
     decides: Whether it decides the result of a run.
     searchable: Whether private tuning may search it.
     path: Whether it is the path of a file or folder.
@@ -151,13 +144,13 @@ class FieldSpec:
   optional: bool
   default: Any
   documentation: str
-  bounds: dict[str, float]
-  choices: Collection[str] | None
-  registry: registry_lib.Registry | None
   flag: str
-  decides: bool
-  searchable: bool
-  path: bool
+  bounds: Mapping[str, float] = dataclasses.field(default_factory=dict)
+  choices: Collection[str] | None = None
+  registry: registry_lib.Registry | None = None
+  decides: bool = True
+  searchable: bool = False
+  path: bool = False
 
 
 def _find_type(annotation: Any, settled_later: bool) -> tuple[type, bool]:
@@ -201,25 +194,23 @@ def _read_specs(config_class: type["Config"]) -> tuple[FieldSpec, ...]:
       for param in parsed.params
     }
   annotations = typing.get_type_hints(config_class)
-  return tuple(
-    FieldSpec(
-      member.name,
-      *_find_type(
-        annotations[member.name], member.metadata.get(_SETTLED_LATER, False)
-      ),
-      default=member.default,
-      documentation=documentation.get(member.name, ""),
-      bounds=member.metadata.get(_RANGE, {}),
-      choices=member.metadata.get(_CHOICES),
-      registry=member.metadata.get(_REGISTRY),
-      flag=member.metadata.get(_FLAG) or member.name,
-      decides=member.metadata.get(_DECIDES, True),
-      searchable=member.metadata.get(_SEARCHABLE, False),
-      path=member.metadata.get(_PATH, False),
-    )
-    for member in dataclasses.fields(config_class)
-    if member.init
-  )
+  found = []
+  for member in dataclasses.fields(config_class):
+    # The names of what was declared are those of a `FieldSpec`.
+    declared = dict(member.metadata)
+    settled_later = declared.pop(_SETTLED_LATER, False)
+    declared["flag"] = declared.get("flag") or member.name
+    if member.init:
+      found.append(
+        FieldSpec(
+          member.name,
+          *_find_type(annotations[member.name], settled_later),
+          default=member.default,
+          documentation=documentation.get(member.name, ""),
+          **declared,
+        )
+      )
+  return tuple(found)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,27 +224,43 @@ class Config:
   def __post_init__(self):
     for spec in specs(type(self)):
       value = getattr(self, spec.name)
-      if value is None and spec.type is not object:
-        if spec.optional:
-          continue
-        raise errors.FieldError(spec.name, "be given", "nothing")
-      if (
-        isinstance(value, str)
-        and not value
-        and spec.default is dataclasses.MISSING
-      ):
+      is_none = value is None and spec.type is not object
+      if is_none and spec.optional:
+        continue
+      must_be_given = spec.default is dataclasses.MISSING
+      if is_none or (must_be_given and isinstance(value, str) and not value):
         raise errors.FieldError(spec.name, "be given", "nothing")
       # JSON wants Python's own numbers, not NumPy's.
       object.__setattr__(self, spec.name, check(spec, value))
 
   def to_json(self) -> dict[str, Any]:
-    """As `to_json`, of this configuration; a class may have its own."""
-    return to_json(self)
+    """Returns JSON values by field; a class may have its own.
+
+    Values that are None or of no type that JSON knows are left out. A part that
+    may have one of several classes has the name of its own as `kind`.
+    """
+    values: dict[str, Any] = {}
+    for spec in specs(type(self)):
+      value = getattr(self, spec.name)
+      if value is None or spec.type is object:
+        continue
+      if isinstance(value, Config):
+        if spec.registry is None:
+          value = value.to_json()
+        else:
+          value = part_to_json(value, spec.registry)
+      values[spec.name] = list(value) if isinstance(value, tuple) else value
+    return values
 
   @classmethod
   def from_json(cls: type[_ConfigT], values: Mapping[str, Any]) -> _ConfigT:
-    """As `from_json`, of this class."""
-    return from_json(cls, values)
+    """Inverse of `to_json`.
+
+    Raises:
+      errors.FieldError: If there is no such field or class, or a value is out
+        of its range.
+    """
+    return cls(**read_fields(cls, values))
 
 
 def check(spec: FieldSpec, value: Any) -> Any:
@@ -286,26 +293,6 @@ def check(spec: FieldSpec, value: Any) -> Any:
     for word in value if spec.choices is not None else ():
       checks.check_choice(spec.name, word, spec.choices)
   return value
-
-
-def to_json(config: "Config") -> dict[str, Any]:
-  """Returns a configuration as JSON values by field.
-
-  Values that are None or of no type that JSON knows are left out. A part that
-  may have one of several classes has the name of its own as `kind`.
-  """
-  values: dict[str, Any] = {}
-  for spec in specs(type(config)):
-    value = getattr(config, spec.name)
-    if value is None or spec.type is object:
-      continue
-    if isinstance(value, Config):
-      if spec.registry is None:
-        value = value.to_json()
-      else:
-        value = part_to_json(value, spec.registry)
-    values[spec.name] = list(value) if isinstance(value, tuple) else value
-  return values
 
 
 def walk(config: "Config") -> Iterator[tuple[tuple[str, ...], FieldSpec, Any]]:
@@ -396,27 +383,15 @@ def part_from_json(
   Args:
     values: JSON values of a part.
     registry: Classes that it may have.
-    name: What an error calls it.
+    name: Name in an error.
 
   Raises:
-    errors.FieldError: As `from_json`.
+    errors.FieldError: As `Config.from_json`.
   """
   of_part = dict(values)
   kind = of_part.pop("kind", None)
   checks.check_choice(name, kind, registry)
   return registry[kind].from_json(of_part)
-
-
-def from_json(
-  config_class: type[_ConfigT], values: Mapping[str, Any]
-) -> _ConfigT:
-  """Inverse of `to_json`.
-
-  Raises:
-    errors.FieldError: If there is no such field or class, or a value is out of
-      its range.
-  """
-  return config_class(**read_fields(config_class, values))
 
 
 def read_fields(
@@ -425,11 +400,11 @@ def read_fields(
   """Reads the fields of a class from JSON values, and makes parts of them.
 
   Args:
-    config_class: Whose fields.
-    values: As `to_json` returns them, or some of them.
+    config_class: Class of the fields.
+    values: As `Config.to_json` returns them, or some of them.
 
   Raises:
-    errors.FieldError: As `from_json`.
+    errors.FieldError: As `Config.from_json`.
   """
   known = {spec.name: spec for spec in specs(config_class)}
   for name in values.keys() - known.keys():

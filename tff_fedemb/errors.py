@@ -1,4 +1,4 @@
-"""What a user can mend: a value out of its range, a file that is of no use.
+"""Errors that a user can mend: a value out of range, a file of no use.
 
 A program prints each of these in one line. Any other exception is a bug, and
 keeps its stack trace.
@@ -16,8 +16,8 @@ class FieldError(ValueError):
 
   Attributes:
     name: The field's, as it is called in the library, for example `clip_norm`.
-    requirement: What it must do, for example "be positive".
-    found: What it is; words are quoted by whoever raises.
+    requirement: Requirement that it fails, for example "be positive".
+    found: Value that was found; words are quoted by whoever raises.
     advice: Sentences that say what to do; may be empty.
   """
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tff_fedemb import errors
+from tff_fedemb import whole_files
 from tff_fedemb.privacy import report as report_lib
 
 
@@ -110,23 +111,16 @@ def write(
   Raises:
     FieldError: If a file cannot be written; none is then.
   """
-  temporaries = {}
   name, path = "", ""
   try:
-    for name, (path, writer) in writers.items():
-      target = pathlib.Path(os.path.realpath(path))
-      temporaries[name] = target.with_name(
-        f".{os.getpid()}.partial.{target.name}"
-      )
-      writer(temporaries[name])
-    for name, (path, _) in writers.items():
-      os.replace(temporaries[name], os.path.realpath(path))
+    with contextlib.ExitStack() as stack:
+      for name in writers:
+        path, writer = writers[name]
+        target = whole_files.replacing(os.path.realpath(path))
+        writer(stack.enter_context(target))
   except OSError as error:
     raise errors.FieldError(
       name,
       "be a file that can be written",
       f"{path}: {error.strerror or error}",
     ) from error
-  finally:
-    for temporary in temporaries.values():
-      temporary.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""How work goes: bars on terminals, seconds by part, sizes in words."""
+"""Progress of work: bars on terminals, seconds by part, sizes in words."""
 
 from collections.abc import Iterable
 import time
@@ -12,7 +12,7 @@ class Stopwatch:
   """Times the parts of a program, one after the other.
 
   Attributes:
-    seconds: By part, in the order in which they ended; the first is the time
+    seconds: Seconds by part, in the order of their ends; the first is the time
       from the start of the process to the making of this object.
   """
 
@@ -39,10 +39,10 @@ def create_bar(
   """Creates a bar that is shown on a terminal alone, and gone at the end.
 
   Args:
-    description: What is being done; None shows nothing anywhere.
-    unit: What is counted, in the plural.
-    items: To go through, each of which counts as one.
-    total: How many there are, if the items do not say.
+    description: Description of the work; None shows nothing anywhere.
+    unit: Unit of the count, in the plural.
+    items: Items to go through, each of which counts as one.
+    total: Number of items, if they do not say.
     **options: Others of `tqdm.tqdm`.
   """
   return tqdm.tqdm(

@@ -47,9 +47,9 @@ class Registry(dict[str, type[_T]]):
     """Creates the registry of some subclasses of a class.
 
     Args:
-      base: What every class has to be.
-      classes: By name.
-      kind: What they are, as an error names it, for example "participation".
+      base: Base of every class.
+      classes: Classes by name.
+      kind: Kind of the classes in an error, for example "participation".
     """
     super().__init__(classes)
     self.base, self.kind = base, kind

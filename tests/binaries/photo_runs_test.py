@@ -10,7 +10,6 @@ from tests.data import photo_files
 from tff_fedemb.models import backbones
 from tff_fedemb.models import pretrained
 from tff_fedemb.program import chain as chain_lib
-from tff_fedemb.program import export
 from tff_fedemb.program import model_card
 from tff_fedemb.run import spec as spec_lib
 
@@ -224,32 +223,6 @@ def test_damaged_photo_is_named_and_then_skipped(directory):
   assert summary["data"]["bad_examples"] == [named]
   assert (summary["num_users"], summary["rounds"]) == (6, 2)
   assert f"left out 1 bad example: {named}." in ended.output
-
-
-def test_cut_file_is_named_before_anything_is_written(tmp_path):
-  folder = _write_data(tmp_path / "cut")
-  photo_files.cut(folder / "test.tfRecord")
-  run_dir = tmp_path / "run"
-  ended = _call("run_federated", tmp_path, "cut", run_dir, *_FEDERATED)
-  programs.check_refused(
-    ended,
-    "data must be readable, found 1 bad example: test.tfRecord: cut or damaged"
-    " at byte ",
-  )
-  assert not run_dir.exists()
-
-
-def test_weights_that_do_not_fit_are_refused(directory, tmp_path):
-  path, run_dir = tmp_path / "backbone", tmp_path / "run"
-  export.export_backbone(
-    backbones.create_backbone("lenet", (_SIDE, _SIDE, 3)), path
-  )
-  fields = (*_FEDERATED, "--embedding_dim=64", f"--pretrained_backbone={path}")
-  ended = _call("run_federated", directory, "whole", run_dir, *fields)
-  programs.check_refused(
-    ended, f"--pretrained_backbone must fit backbone lenet, found {path}"
-  )
-  assert not run_dir.exists()
 
 
 @pytest.mark.slow

@@ -16,18 +16,15 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests.program import loops
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.aggregators import mechanism as mechanism_lib
 from tff_fedemb.aggregators import registry
 from tff_fedemb.algorithms import composition
 from tff_fedemb.data import participation_trace
-from tff_fedemb.data import population
 from tff_fedemb.participation import min_separation as min_separation_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
-from tff_fedemb.program import checkpoints
-from tff_fedemb.program import metrics
-from tff_fedemb.program import training
 from tff_fedemb.runtime import worker_process
 
 ROUNDS = 60
@@ -115,19 +112,16 @@ def main(
     )
   )
   with runtimes.create_runtime(runtime_name) as runtime:
-    loop = training.TrainingLoop(
-      process=_build_process(aggregator),
-      runtime=runtime,
-      users=population.Population(NUM_USERS),
-      draw=functools.partial(create_participation().sample, key=SEED),
+    loop = loops.create(
+      directory,
+      runtime,
       chain=chain,
       trace=participation_trace.TraceWriter(directory / "trace", NUM_USERS),
+      draw=functools.partial(create_participation().sample, key=SEED),
+      config={"rounds": ROUNDS, "evaluate_every": 1, "checkpoint_every": 2},
+      process=_build_process(aggregator),
       evaluate_fn=record,
-      checkpoints=checkpoints.Checkpoints(directory / "checkpoints"),
-      metrics=metrics.MetricsLog(directory),
-      config=training.TrainingConfig(
-        rounds=ROUNDS, evaluate_every=1, checkpoint_every=2
-      ),
+      say=print,
     )
     state = loop.start(lambda weights: weights)
     numbers = itertools.count(state.rounds_done + 1)

@@ -44,7 +44,7 @@ def test_other_settings_are_refused_and_nothing_changes(tmp_path, now, message):
 
 
 def test_a_run_killed_while_it_was_made_can_start_again(tmp_path):
-  for name in (".lock", ".run.json.partial"):
+  for name in (".lock", ".1.partial.run.json"):
     (tmp_path / name).write_text("{")
   run_directory.RunDirectory(tmp_path, {"rounds": 3}).close()
   assert json.loads((tmp_path / "run.json").read_text()) == {"rounds": 3}

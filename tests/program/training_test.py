@@ -9,15 +9,14 @@ import dp_accounting
 import pytest
 
 from tests.program import chains
+from tests.program import loops
 from tests.program import sums
 from tff_fedemb import errors
 from tff_fedemb.data import participation_trace
-from tff_fedemb.data import population
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
-from tff_fedemb.program import checkpoints
 from tff_fedemb.program import metrics
 from tff_fedemb.program import training
 from tff_fedemb.runtime import client_error
@@ -38,21 +37,16 @@ def _create_loop(
   )
   chain = chain_lib.Chain(directory)
   chain.begin(planned)
-  return training.TrainingLoop(
-    process=None,
-    runtime=runtime,
-    users=population.Population(_NUM_USERS),
+  return loops.create(
+    directory,
+    runtime,
+    chain=chain,
+    trace=participation_trace.TraceWriter(directory / "trace", _NUM_USERS),
     draw=functools.partial(
       dataclasses.replace(claim, num_users=_NUM_USERS).sample, key=8
     ),
-    chain=chain,
-    trace=participation_trace.TraceWriter(directory / "trace", _NUM_USERS),
+    config={"rounds": 10, "evaluate_every": 5, "checkpoint_every": 3},
     evaluate_fn=lambda w: {training.RECALL_PREFIX + "0.001": float(w) / 1000},
-    checkpoints=checkpoints.Checkpoints(directory / "checkpoints"),
-    metrics=metrics.MetricsLog(directory),
-    config=training.TrainingConfig(
-      rounds=10, evaluate_every=5, checkpoint_every=3
-    ),
     say=(said if said is not None else []).append,
   )
 
@@ -225,26 +219,6 @@ def test_without_the_last_checkpoint_it_goes_back_further(tmp_path, whole):
   (warning,) = (text for text in report.warnings if "again" in text)
   assert warning.startswith("5 of 10 rounds ran again, with other noise")
   assert "(5 ran 2 times)" in warning
-
-
-def test_what_was_lost_stays_accounted_for_while_it_runs_again(tmp_path):
-  _train_until(tmp_path, 8)
-  _lose(tmp_path, "round_8", "round_6")
-  _train_until(tmp_path, 5)
-  # Rounds 4 and 5 have run twice, rounds 6 to 8 once and are to run again.
-  assert chains.runs_of_rounds(_read_ledger(tmp_path)) == [
-    1,
-    1,
-    1,
-    2,
-    2,
-    1,
-    1,
-    1,
-  ]
-  _lose(tmp_path, "round_5")
-  _, ledger, _ = _train(tmp_path, sums.Sums())
-  assert chains.runs_of_rounds(ledger) == [1, 1, 1, 3, 3, 2, 2, 2, 1, 1]
 
 
 def test_correlated_noise_is_the_same_again_and_costs_nothing(tmp_path):

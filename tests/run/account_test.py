@@ -13,7 +13,6 @@ from tests.run import specs
 from tff_fedemb import errors
 from tff_fedemb.data import participation_trace
 from tff_fedemb.participation import min_separation
-from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import poisson
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
@@ -207,23 +206,3 @@ def test_a_copy_without_its_checkpoints(tmp_path):
   shutil.rmtree(tmp_path / "run" / "checkpoints")
   run = account_run.recompute(tmp_path / "run")
   assert any("was not replayed" in note for note in run.notes)
-
-
-@pytest.mark.parametrize("change", ["key", "user", "group"])
-def test_a_draw_is_refused_that_is_not_the_keys(change):
-  drawn = [_TREE.sample(number, key=_KEY) for number in range(9)]
-  key = _KEY + 1 if change == "key" else _KEY
-  clients = [client.copy() for client in drawn[5]]
-  if change == "user":
-    clients[0][0] = np.setdiff1d(np.arange(100), np.concatenate(clients))[0]
-  elif change == "group":
-    clients[0][0], clients[1][0] = clients[1][0], clients[0][0]
-  drawn[5] = clients
-  rounds = [
-    participation_trace.RecordedRound.of(*each) for each in enumerate(drawn)
-  ]
-  where = "round 0" if change == "key" else "round 5"
-  with pytest.raises(participation_lib.ClaimError, match=f"{where} of the tra"):
-    account_run.check_draw(
-      functools.partial(_TREE.sample, key=key), rounds, source="it draws"
-    )

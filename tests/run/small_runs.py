@@ -8,19 +8,16 @@ import shutil
 import pytest
 
 from tests.program import chains
+from tests.program import loops
 from tests.program import sums
 from tff_fedemb.data import participation_trace
-from tff_fedemb.data import population
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import chain_checks
-from tff_fedemb.program import checkpoints
-from tff_fedemb.program import metrics
 from tff_fedemb.program import sampling_key
-from tff_fedemb.program import training
 from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree
 
@@ -86,18 +83,13 @@ class SmallRun:
         path / "checkpoints", is_new=not trace.num_rounds
       )
       chains.begin(path, planned, chain)
-      loop = training.TrainingLoop(
-        process=None,
-        runtime=runtime or self._create_runtime(),
-        users=population.Population(20),
-        draw=functools.partial(planned.participation.sample, key=key),
+      loop = loops.create(
+        path,
+        runtime or self._create_runtime(),
         chain=chain,
         trace=trace,
-        evaluate_fn=lambda weights: {},
-        checkpoints=checkpoints.Checkpoints(path / "checkpoints"),
-        metrics=metrics.MetricsLog(path),
-        config=training.TrainingConfig(rounds=ROUNDS, checkpoint_every=2),
-        say=lambda line: None,
+        draw=functools.partial(planned.participation.sample, key=key),
+        config={"rounds": ROUNDS, "checkpoint_every": 2},
       )
       loop.run(loop.start(lambda weights: weights))
     if finish and not (path / "summary.json").exists():

@@ -1,4 +1,4 @@
-"""What happened in a run: one append-only chain of lines, `rounds.jsonl`.
+"""Chain of what happened in a run: an append-only file, `rounds.jsonl`.
 
 The first line says what was found when the run began: what a round costs, how
 many there are to be, who the users are and by which settings. Every other line
@@ -64,7 +64,7 @@ def digest_of(structure: Any) -> str:
 
 
 class Chain:
-  """What happened so far, as `rounds.jsonl` has it.
+  """Record of what happened so far, as `rounds.jsonl` has it.
 
   Attributes:
     found: The first line, JSON values by name; empty if there is none yet.
@@ -168,11 +168,11 @@ class Chain:
 
   @property
   def ledger(self) -> ledger_lib.Ledger:
-    """What the rounds that ran have cost, each as often as it ran."""
+    """Ledger of the rounds that ran, each as often as it ran."""
     return self._ledger_of(map(len, self._released))
 
   def ledger_to_the_end(self, rounds_done: int) -> ledger_lib.Ledger:
-    """What all rounds will have cost if nothing interrupts the run any more.
+    """Ledger of all rounds if nothing interrupts the run any more.
 
     Args:
       rounds_done: Number of rounds after which the run goes on; those behind

@@ -38,7 +38,7 @@ class Checkpoints:
     """Opens or creates the directory of the checkpoints.
 
     Args:
-      directory: Where they are.
+      directory: Directory of the checkpoints.
       warn: Receives a line when a checkpoint cannot be used.
     """
     self._directory = pathlib.Path(directory)
@@ -98,8 +98,7 @@ class Checkpoints:
         _check_shapes(program_state, structure)
       # A damaged SavedModel fails in as many ways as it has files.
       except Exception as error:
-        cause = (str(error).splitlines() or [type(error).__name__])[0][:120]
-        unreadable.append((path, cause))
+        unreadable.append((path, errors.first_line(error)))
         continue
       for path, cause in unreadable:
         self._warn(

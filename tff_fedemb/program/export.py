@@ -36,7 +36,7 @@ def export_backbone(
   Args:
     backbone: A Keras model from images to embeddings.
     path: The SavedModel's directory.
-    card: What goes along with it, as `assets.extra/model_card.json`.
+    card: Card that goes along with it, as `assets.extra/model_card.json`.
 
   Raises:
     errors.StorageError: If it cannot be written.

@@ -62,7 +62,7 @@ class MetricsLog:
     directory = pathlib.Path(directory)
     self._directory = directory
     (directory / release_lib.NOTE).write_text(release_lib.create_note())
-    self._managers = [
+    csv_and_tensorboard = [
       # Write mode replaces the file as a whole: a program that is killed
       # leaves no half row.
       tff.program.CSVFileReleaseManager(
@@ -74,6 +74,7 @@ class MetricsLog:
         os.fspath(directory / "tensorboard")
       ),
     ]
+    self._manager = tff.program.GroupingReleaseManager(csv_and_tensorboard)
 
   def release(self, metrics: Mapping[str, float], rounds_done: int) -> None:
     """Releases a round's metrics; later rounds on file are dropped.
@@ -86,14 +87,8 @@ class MetricsLog:
       errors.StorageError: If they cannot be written.
     """
     value = collections.OrderedDict(metrics)
-
-    async def release_all():
-      await asyncio.gather(
-        *(manager.release(value, rounds_done) for manager in self._managers)
-      )
-
     with storage.writing(self._directory):
-      asyncio.run(release_all())
+      asyncio.run(self._manager.release(value, rounds_done))
 
   def rounds_of_nobody(self, rounds_done: int) -> list[int]:
     """The last rounds in a row none of whose clients was accepted.

@@ -1,4 +1,4 @@
-"""What a model's file says of itself: its thresholds and its guarantee.
+"""Cards of models: their thresholds and their guarantee.
 
 A model that leaves its run takes along from which similarity on two images
 should be taken for one class, how images are made ready for it, and what may be
@@ -51,7 +51,7 @@ _NOT_KNOWN = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelCard:
-  """What goes along with a model.
+  """Card that goes along with a model.
 
   Attributes:
     image_shape: Height, width and channels of an image, or the shape of an
@@ -62,9 +62,9 @@ class ModelCard:
     privacy: The report of the run, or of the tuning that has chosen it, as JSON
       values by name, without what it says of the trace; `None` if nothing is
       known.
-    training: What the model was trained with, JSON values by name.
-    preprocessing: How examples are made ready, `MIDDLE_CROP` or `AS_GIVEN`.
-    conversion: How a file was converted, to what and with which difference,
+    training: Settings that the model was trained with, JSON values by name.
+    preprocessing: Preprocessing of examples, `MIDDLE_CROP` or `AS_GIVEN`.
+    conversion: Format of a converted file and its difference from the model,
       JSON values by name.
   """
 
@@ -137,7 +137,7 @@ class ModelCard:
     Args:
       false_positive_rate: Share of strangers' images to accept.
       num_classes: Classes of the gallery.
-      images_of_class: In the gallery, the mean.
+      images_of_class: Mean number of images of a class in the gallery.
 
     Raises:
       FieldError: If nothing is known of this rate and gallery.
@@ -162,7 +162,7 @@ def describe_verification(
   on_training_users: bool | None,
   galleries: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-  """What a card says of thresholds, as JSON values by name.
+  """Describes thresholds for a card, as JSON values by name.
 
   A rate is left out for which less than one false accept was to be expected:
   its threshold would be that above all pairs there happened to be.
@@ -172,8 +172,8 @@ def describe_verification(
     of whom those are.
 
   Args:
-    result: At `FALSE_ACCEPT_RATES`.
-    source: What was compared, in words.
+    result: Result at `FALSE_ACCEPT_RATES`.
+    source: Images that were compared, in words.
     on_training_users: Whether some images are of users who trained; `None` if
       nobody knows.
     galleries: Thresholds for galleries of the same images, as of
@@ -223,7 +223,7 @@ def describe_verification(
 
 
 def describe_privacy(report: report_lib.PrivacyReport) -> dict[str, Any]:
-  """What a card says of the guarantee: the report, as the run has it.
+  """Describes the guarantee for a card: the report, as the run has it.
 
   Privacy:
     The report's words on the trace of who took part are left out. They are not
@@ -232,22 +232,6 @@ def describe_privacy(report: report_lib.PrivacyReport) -> dict[str, Any]:
   values = report.to_json()
   del values["participation_checked"]
   return values
-
-
-def of_tuning(card: ModelCard, privacy: Mapping[str, Any]) -> ModelCard:
-  """The card of a model that a tuning has chosen among others.
-
-  Privacy:
-    The guarantee is that of the whole tuning.
-
-  Args:
-    card: As the run has it that made the model.
-    privacy: As of `tuning.create_report`.
-  """
-  not_covered = (card.privacy or {}).get("not_covered", [])
-  return dataclasses.replace(
-    card, privacy={**privacy, "not_covered": not_covered}
-  )
 
 
 def write(card: ModelCard, path: str | os.PathLike[str]) -> None:

@@ -42,7 +42,7 @@ def import_module(name: str, field: str) -> Any:
 
   Args:
     name: Its name.
-    field: What the user asked for it by.
+    field: Field by which the user asked for it.
 
   Raises:
     FieldError: If it is not installed.
@@ -92,14 +92,14 @@ class Embedder:
 
   Attributes:
     image_shape: Height, width and channels.
-    card: What is in the file's metadata; None if there is none.
+    card: Card in the file's metadata; None if there is none.
   """
 
   def __init__(self, content: bytes):
     """Opens a session.
 
     Args:
-      content: What `convert` or `add_card` returned.
+      content: Contents of the file, as of `convert` or `add_card`.
 
     Raises:
       ValueError: If it is something else.

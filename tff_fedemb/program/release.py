@@ -1,4 +1,4 @@
-"""What may be given away of a run, and what each of its files reveals.
+"""Files of a run: which may be given away, and what each of them reveals.
 
 The guarantee covers the files below `release/` and no other. What is not in
 the table here is taken for not covered.
@@ -74,7 +74,7 @@ class Entry:
   Attributes:
     path: Its place in the run's directory; that of a folder ends with "/".
     kind: `COVERED`, `NOT_COVERED`, `SECRET` or `PUBLIC`.
-    reveals: What it tells.
+    reveals: Information that it reveals, in words.
   """
 
   path: str
@@ -93,7 +93,7 @@ def say(epsilon: float) -> str:
 
 
 def find(path: str) -> Entry:
-  """What a file reveals, by its place in the run's directory."""
+  """Finds what a file reveals, by its place in the run's directory."""
   for kind, table in _KINDS.items():
     for pattern, reveals in table.items():
       if fnmatch.fnmatchcase(path, pattern):
@@ -103,7 +103,7 @@ def find(path: str) -> Entry:
 
 
 def create_note() -> str:
-  """What lies beside the files that are not covered, for whoever finds them."""
+  """Creates the note that lies beside the files that are not covered."""
   lines = [
     f"  {pattern}: {reveals}"
     for kind in (NOT_COVERED, SECRET)

@@ -13,6 +13,7 @@ import subprocess
 from typing import Any
 
 from tff_fedemb import errors
+from tff_fedemb import whole_files
 
 # The files say what a run was made with, what came out, and who took part;
 # `chain.NAME` says what happened and what it cost.
@@ -60,11 +61,6 @@ def find_code_version() -> dict[str, Any]:
     }
   except (OSError, subprocess.CalledProcessError):
     return {"commit": None, "modified": None}
-
-
-def _partial(name: str) -> str:
-  """Name of a file that is not complete yet."""
-  return f".{name}.partial"
 
 
 def make_private(directory: pathlib.Path) -> None:
@@ -122,7 +118,7 @@ class RunDirectory:
 
     Args:
       path: The directory.
-      asked: What the run is asked for, JSON values below names.
+      asked: Spec of the run, JSON values below names.
       varying: Names that lead to values which a program that goes on with the
         run may change.
 
@@ -132,14 +128,14 @@ class RunDirectory:
     """
     self.path = pathlib.Path(path)
     asked = json.loads(json.dumps(dict(asked)))
-    found = self._read_spec()
-    if found is not None and (different := differ(found, asked, varying)):
-      raise _error(
-        "be new or of a run with the same settings",
-        f"{self.path} with {different}",
-      )
     try:
       self.path.mkdir(parents=True, exist_ok=True)
+      found = self._read_spec()
+      if found is not None and (different := differ(found, asked, varying)):
+        raise _error(
+          "be new or of a run with the same settings",
+          f"{self.path} with {different}",
+        )
       self._lock = open(self.path / _LOCK, "a")  # noqa: SIM115
     except OSError as error:
       raise _error(
@@ -156,31 +152,20 @@ class RunDirectory:
     (self.path / RELEASE).mkdir(exist_ok=True)
 
   def _read_spec(self) -> dict[str, Any] | None:
-    try:
-      entries = {entry.name for entry in self.path.iterdir()}
-    except FileNotFoundError:
-      return None
-    except OSError as error:
+    found = self.read_json(SPEC)
+    if found is not None:
+      return found
+    entries = {entry.name for entry in self.path.iterdir()}
+    if _SPEC_OF_OLD in entries:
       raise _error(
-        "be a directory", f"{self.path}: {error.strerror}"
-      ) from error
-    if SPEC not in entries:
-      # A run that ended before its settings were written left nothing else.
-      if _SPEC_OF_OLD in entries:
-        raise _error(
-          "be new or hold a run of this version",
-          f"{self.path} of an earlier version, which that version goes on with",
-        )
-      if entries - {_LOCK, _partial(SPEC)}:
-        raise _error("be new or hold a run", f"{self.path} with other files")
-      return None
-    try:
-      return json.loads((self.path / SPEC).read_text())
-    except ValueError as error:
-      raise _error(
-        "hold the settings of its run as JSON",
-        f"{self.path / SPEC}: {error}",
-      ) from error
+        "be new or hold a run of this version",
+        f"{self.path} of an earlier version, which that version goes on with",
+      )
+    # A run that ended before its settings were written left nothing else.
+    is_partial = f"{whole_files.PARTIAL}.{SPEC}"
+    if any(x != _LOCK and not x.endswith(is_partial) for x in entries):
+      raise _error("be new or hold a run", f"{self.path} with other files")
+    return None
 
   def read_json(self, name: str) -> Any:
     """Reads a JSON file of the run, `None` if there is none."""
@@ -188,12 +173,9 @@ class RunDirectory:
 
   def write_json(self, name: str, value: Any) -> None:
     """Writes a JSON file, whole or not at all."""
-    path = self.path / name
-    temporary = path.with_name(_partial(path.name))
-    temporary.write_text(
-      json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8"
-    )
-    os.replace(temporary, path)
+    text = json.dumps(value, indent=2, allow_nan=False)
+    with whole_files.replacing(self.path / name) as partial:
+      partial.write_text(f"{text}\n", encoding="utf-8")
 
   def close(self) -> None:
     """Lets other processes use the directory."""

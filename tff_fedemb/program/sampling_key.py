@@ -10,6 +10,7 @@ import pathlib
 import secrets
 
 from tff_fedemb import errors
+from tff_fedemb import whole_files
 from tff_fedemb.participation import participation
 from tff_fedemb.program import run_directory
 
@@ -68,13 +69,8 @@ def read_or_create(directory: str | os.PathLike[str], *, is_new: bool) -> int:
       "Take another directory to start again.",
     )
   key = secrets.randbits(_BITS)
-  partial = path.with_name(f".{NAME}.partial")
-  partial.unlink(missing_ok=True)
-  descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-  with open(descriptor, "w", encoding="ascii") as file:
-    file.write(f"{key:0{_BITS // 4}x}\n")
-    file.flush()
-    # Users drawn from a key that a loss of power forgets cannot be drawn again.
-    os.fsync(file.fileno())
-  os.replace(partial, path)
+  # Users drawn from a key that a loss of power forgets cannot be drawn again.
+  with whole_files.replacing(path) as partial:
+    partial.touch(mode=0o600)
+    partial.write_text(f"{key:0{_BITS // 4}x}\n", encoding="ascii")
   return key

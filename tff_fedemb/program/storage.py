@@ -19,7 +19,7 @@ def writing(directory: str | os.PathLike[str]) -> Iterator[None]:
   is one of memory, too. So nothing but files may be written within.
 
   Args:
-    directory: Where they are, which has to be there.
+    directory: Directory of the files, which has to be there.
 
   Raises:
     errors.StorageError: In place of any error of TensorFlow or of the system.

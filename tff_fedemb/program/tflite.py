@@ -143,7 +143,7 @@ class Embedder:
     """Initialises the interpreter.
 
     Args:
-      content: What `convert` returned.
+      content: Contents of the file, as of `convert`.
 
     Raises:
       ValueError: If it is something else.
@@ -173,7 +173,7 @@ class Embedder:
 
 
 def digest(content: bytes) -> str:
-  """What tells a file from a damaged one."""
+  """Digest that tells a file from a damaged one."""
   return hashlib.sha256(content).hexdigest()
 
 

@@ -42,7 +42,7 @@ _MAX_ROUNDS_OF_NOBODY = 5
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingConfig(config_lib.Config):
-  """How long to train, and how often to look up from it.
+  """Number of rounds, and intervals between evaluations and checkpoints.
 
   Attributes:
     rounds: Rounds of training.
@@ -60,9 +60,9 @@ class TrainingState:
   """All that the next round depends on.
 
   Attributes:
-    process_state: The runtime's own.
-    rounds_done: Their number.
-    wall_seconds: Time they took, over all the programs that ran them.
+    process_state: State of the process, as the runtime has it.
+    rounds_done: Number of rounds that ran.
+    wall_seconds: Seconds of these rounds, in all programs that ran them.
   """
 
   process_state: Any
@@ -76,17 +76,17 @@ class TrainingLoop:
 
   Attributes:
     process: Takes virtual clients' identifiers in place of client data.
-    runtime: What executes it.
-    users: Who the slots are.
+    runtime: Runtime that executes the process.
+    users: Users by slot.
     draw: Maps a round's number to the slots of its virtual clients, which are
       the same whenever it is asked; asked in the order of the rounds.
-    chain: What happened so far, begun with what a round costs; each round is
-      recorded before its model is used for anything.
-    trace: Where to record who takes part. A round is recorded before it runs,
-      and must be the same if it is run again.
+    chain: Chain of the run, which has been begun; each round is recorded before
+      its model is used for anything.
+    trace: Record of who takes part. A round is recorded before it runs, and
+      must be the same if it is run again.
     evaluate_fn: Maps the model's weights to validation metrics by name.
-    checkpoints: Where to save.
-    metrics: Where to report.
+    checkpoints: Checkpoints of the run.
+    metrics: Log of the metrics of each round.
     config: Rounds and intervals.
     name_skipped: Maps virtual clients to a line for each of their examples that
       cannot be used; asked once, when the first ones were left out.
@@ -176,7 +176,7 @@ class TrainingLoop:
     way.
 
     Args:
-      state: What `start` returned.
+      state: State that `start` returned.
 
     Returns:
       The state after the last round.

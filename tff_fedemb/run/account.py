@@ -30,7 +30,7 @@ from tff_fedemb.program import sampling_key
 
 with epy.lazy_imports():
   from tff_fedemb.program import chain_checks
-  from tff_fedemb.program import deployed_rounds
+  from tff_fedemb.run import deployment as deployment_lib
 
 # Epsilon of the same events by the same library differs by rounding alone.
 _RELATIVE_TOLERANCE = 1e-6
@@ -44,10 +44,10 @@ class Recomputed:
   """The account of a run, from its ledger and its trace.
 
   Attributes:
-    chain: What was done in the rounds.
+    chain: Chain of the run.
     ledger: Ledger of the chain, with the accountants that were asked for.
-    report: What that cost; the trace has been checked.
-    notes: What else a reader should know.
+    report: Report on its cost; the trace has been checked.
+    notes: Further notes for a reader.
     mechanism: The name of the run's; None if it had none.
   """
 
@@ -97,7 +97,7 @@ def check_draw(
     draw: Maps a round's number to its virtual clients, in the order of the
       rounds.
     rounds: Rounds of the trace.
-    source: Who draws them from what, in words.
+    source: Source that draws them, in words.
 
   Raises:
     participation_lib.ClaimError: Names the first round that is another one.
@@ -124,8 +124,8 @@ def _replay(
   """Draws the users of all rounds once more; returns what came of it."""
   deployed = run_directory.read_json(run_dir / run_directory.DEPLOYMENT)
   if deployed is not None:
-    rounds = deployed_rounds.DeployedRounds(
-      deployed_rounds.create_simulation(deployed), os.devnull
+    rounds = deployment_lib.DeployedRounds(
+      deployment_lib.read_simulation(deployed), os.devnull
     )
     source = run_directory.DEPLOYMENT
     check_draw(rounds.draw, trace, source=f"{source} gives")

@@ -48,14 +48,14 @@ class ArrayTask(task_lib.TaskSource):
     images: uint8 `[n, height, width, channels]`, to train on; or finite numbers
       of vectors `[n, size]` or sequences `[n, time, channels]`.
     labels: Integers `[n]`; whatever they are, training counts them from 0.
-    users: Whose each image is, `[n]`, of any kind that can be sorted.
+    users: User of each image, `[n]`, of any kind that can be sorted.
     test: Images and labels to evaluate on.
     validation: The same, for evaluations during training; without, those of
       `test`, by which nothing may then be chosen.
     held_out_users: Whether no image to evaluate on is of one of the users;
       only then does the guarantee cover what an evaluation tells.
-    name: What the task is called.
-    user_meaning: What a user is, in a few words: the unit of privacy.
+    name: Name of the task.
+    user_meaning: Meaning of a user, in a few words: the unit of privacy.
   """
 
   is_in_memory = True
@@ -283,7 +283,7 @@ def from_client_data(
     image_key: Key of an image in an example, `[height, width]` or `[height,
       width, channels]`: integers in [0, 255], or numbers in [0, 1].
     label_key: Key of the label in an example, an integer.
-    name: What the task is called.
+    name: Name of the task.
   """
 
   def read(data):

@@ -1,30 +1,41 @@
-"""A training run under a deployment: flags, rounds, what came of them."""
+"""A training run under a deployment: flags, rounds, what came of them.
+
+The rounds of a simulation are played from the first one on, also by a program
+that goes on with a run: they are the same, and deployment.csv with them.
+Training sees those alone that are released.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping
+import csv
 import dataclasses
+import os
+import pathlib
 from typing import Any
 
 from etils import epy
+import numpy as np
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
+from tff_fedemb import progress as progress_lib
 from tff_fedemb.algorithms import local_training as local_training_lib
 from tff_fedemb.data import participation_check
 from tff_fedemb.data import participation_trace
 from tff_fedemb.deployment import deployment as deployment_lib
+from tff_fedemb.deployment import devices as devices_lib
 from tff_fedemb.deployment import simulation as simulation_lib
 from tff_fedemb.participation import check_ins
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.privacy import report as report_lib
 
 with epy.lazy_imports():
   import pandas as pd
   import tensorflow as tf
   import tensorflow_federated as tff
 
-  from tff_fedemb.program import deployed_rounds
   from tff_fedemb.program import run_directory
   from tff_fedemb.run import task as task_lib
 
@@ -36,40 +47,20 @@ _IMAGES_PER_USER = 20
 _PARTS_OF_PASS = 4
 # They take some milliseconds each, and a dry run should be quick.
 _MAX_ROUNDS_PLAYED = 1000
-
-
-@dataclasses.dataclass(frozen=True)
-class Deployed:
-  """The deployment of an experiment.
-
-  Attributes:
-    deployment: Devices and server.
-    seed: Seed of both.
-  """
-
-  deployment: deployment_lib.Deployment
-  seed: int
-
-  def create_simulation(
-    self,
-    participation: participation_lib.Participation,
-    work: simulation_lib.WorkOfRound,
-  ) -> simulation_lib.Simulation:
-    """Creates the simulation whose server enforces a participation's bounds."""
-    return simulation_lib.Simulation(
-      self.deployment,
-      participation.num_users,
-      self.seed,
-      work,
-      report_goal=participation.clients_per_round,
-      min_separation=participation.min_separation,
-      max_participations=participation.max_participations,
-    )
+_COLUMNS = tuple(
+  field.name for field in dataclasses.fields(simulation_lib.RoundOutcome)
+)
+_COUNTS = ("selected", "dropped", "interrupted", "late", "aborted", "reported")
+_OF_SIMULATION = (
+  *("num_users", "seed", "report_goal"),
+  *("min_separation", "max_participations"),
+)
+MEASURED = "measured after the fact: no part of the guarantee"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DeploymentConfig(config_lib.Config):
-  """Whose devices are there, and how the server waits for them.
+  """Devices that come and go, and the server that waits for them.
 
   Attributes:
     deployment: Devices that come and go, and the server that waits for them:
@@ -82,22 +73,16 @@ class DeploymentConfig(config_lib.Config):
   deployment: str | None = None
   deployment_seed: int = config_lib.field(0, minimum=0, maximum=2**63 - 1)
 
-  def load(self) -> Deployed | None:
-    """Reads the deployment, if there is to be one."""
-    if self.deployment is None:
-      return None
-    return Deployed(deployment_lib.load(self.deployment), self.deployment_seed)
-
 
 def check_participation(
   participation: participation_lib.Participation | None,
   config: DeploymentConfig,
 ) -> None:
-  """Refuses who takes part if that is not what the deployment has.
+  """Refuses a participation that does not fit the deployment.
 
   Args:
-    participation: Who takes part.
-    config: Whether there is a deployment.
+    participation: Participation of the run.
+    config: Deployment of the run, if it has one.
 
   Raises:
     errors.FieldError: If it is not.
@@ -121,14 +106,14 @@ def check_participation(
 
 
 def create_participation(
-  deployment: deployment_lib.Deployment,
+  config: DeploymentConfig,
   asked: participation_lib.Participation,
   num_users: int,
 ) -> check_ins.CheckIns:
   """Creates the participation whose bounds a deployment's server enforces.
 
   Args:
-    deployment: Devices and server.
+    config: Deployment of the run.
     asked: Users of a round at most and of a virtual client, of which there can
       be 1 only; its separation is in place of the server's own if given.
     num_users: Size of the population.
@@ -136,6 +121,7 @@ def create_participation(
   Raises:
     errors.FieldError: If a number is out of its range.
   """
+  deployment = deployment_lib.load(config.deployment)
   server, goal = deployment.server, asked.clients_per_round
   return check_ins.CheckIns(
     num_users,
@@ -151,32 +137,45 @@ def create_participation(
   )
 
 
-def find_work(
+def create_simulation(
+  config: DeploymentConfig,
+  participation: participation_lib.Participation,
+  *,
   task: task_lib.Task,
-  config: local_training_lib.LocalTraining,
+  local: local_training_lib.LocalTraining,
   process: tff.learning.templates.LearningProcess,
-) -> simulation_lib.WorkOfRound:
-  """What a device has to do in a round of a run.
+) -> simulation_lib.Simulation:
+  """Creates the simulation of a run, before its first round.
 
   Args:
-    task: Whose users have how many images on average.
-    config: What they do with them.
-    process: Whose model is sent there, and its trainable part back.
+    config: Deployment of the run.
+    participation: Participation whose bounds the server enforces.
+    task: Task whose users have so many images on average.
+    local: Training of these images on a device.
+    process: Process whose model is sent to a device; its trainable part comes
+      back.
   """
   images = float(_IMAGES_PER_USER)
-  if config.max_examples_per_client:
+  if local.max_examples_per_client:
     # With equal work every device takes the time of the most.
-    images = float(config.max_examples_per_client)
+    images = float(local.max_examples_per_client)
   elif task.count_images is not None:
     images = task.count_images("train") / len(task.train_users)
   weights = process.initialize.type_signature.result.member.global_model_weights
   up = _count_bytes(weights.trainable)
-  return simulation_lib.WorkOfRound(
+  work = simulation_lib.WorkOfRound(
     bytes_down=up + _count_bytes(weights.non_trainable),
     bytes_up=up,
-    examples=(
-      config.epochs * images + config.head_warmup_steps * config.batch_size
-    ),
+    examples=local.epochs * images + local.head_warmup_steps * local.batch_size,
+  )
+  return simulation_lib.Simulation(
+    deployment_lib.load(config.deployment),
+    participation.num_users,
+    config.deployment_seed,
+    work,
+    report_goal=participation.clients_per_round,
+    min_separation=participation.min_separation,
+    max_participations=participation.max_participations,
   )
 
 
@@ -188,27 +187,187 @@ def _count_bytes(weights: Any) -> int:
   )
 
 
+def read_simulation(values: Mapping[str, Any]) -> simulation_lib.Simulation:
+  """Creates the simulation that a run's deployment.json describes.
+
+  Args:
+    values: As `describe` returns them.
+
+  Raises:
+    errors.FieldError: If one is missing or out of its range.
+  """
+  return simulation_lib.Simulation(
+    deployment_lib.parse(values["deployment"]),
+    work=simulation_lib.WorkOfRound(**values["work"]),
+    **{name: values[name] for name in _OF_SIMULATION},
+  )
+
+
+def describe(simulation: simulation_lib.Simulation) -> dict[str, Any]:
+  """The contents of deployment.json: all that a run's rounds follow from."""
+  return {
+    "deployment": simulation.deployment.to_json(),
+    "work": dataclasses.asdict(simulation.work),
+    **{name: getattr(simulation, name) for name in _OF_SIMULATION},
+  }
+
+
+class DeployedRounds:
+  """The cohorts of a run, from its deployment."""
+
+  def __init__(
+    self, simulation: simulation_lib.Simulation, path: str | os.PathLike[str]
+  ):
+    """Initialises the rounds, of which none is played yet.
+
+    Args:
+      simulation: Before its first round.
+      path: Path of deployment.csv, which gets a row for each round, those that
+        are abandoned too; one that is there is written anew.
+    """
+    self.simulation = simulation
+    self._path = pathlib.Path(path)
+    self._last: simulation_lib.RoundOutcome | None = None
+
+  @property
+  def num_released(self) -> int:
+    """Rounds that were played and released."""
+    return 0 if self._last is None else self._last.round_num + 1
+
+  def draw(self, round_num: int) -> list[np.ndarray]:
+    """Returns the clients of a round, one for each device that reported.
+
+    Args:
+      round_num: Number among the rounds that are released; not before that of
+        an earlier call.
+    """
+    self.play(round_num + 1)
+    if round_num != self._last.round_num:
+      raise ValueError(f"round_num must not go back, found {round_num}.")
+    slots = self._last.reported
+    return [slots[i : i + 1] for i in range(slots.size)]
+
+  def play(self, rounds: int) -> None:
+    """Plays until so many rounds have been released, if they are not yet."""
+    is_new = self._last is None
+    with (
+      open(self._path, "w" if is_new else "a", newline="") as file,
+      progress_lib.create_bar(
+        "Playing the deployment",
+        unit="rounds",
+        total=rounds,
+        initial=self.num_released,
+      ) as progress,
+    ):
+      writer = csv.writer(file, lineterminator="\n")
+      if is_new:
+        writer.writerow(_COLUMNS)
+      while self.num_released < rounds:
+        outcome = self.simulation.next_round()
+        row = {name: getattr(outcome, name) for name in _COLUMNS}
+        row["abandoned"] = int(outcome.abandoned)
+        row["reported"] = outcome.reported.size
+        writer.writerow(row.values())
+        if not outcome.abandoned:
+          self._last = outcome
+          progress.update()
+
+  def summarize(
+    self,
+    ledger: ledger_lib.Ledger,
+    trace: Iterable[participation_trace.RecordedRound],
+  ) -> dict[str, Any]:
+    """Summarizes what came of the deployment of a run that is complete.
+
+    Privacy:
+      The epsilon under "measured" is for comparison: it takes the separation
+      and the number of participations that came about for enforced ones.
+
+    Args:
+      ledger: Ledger of the run, by participation check_ins.
+      trace: Rounds of its trace.
+
+    Returns:
+      JSON values by name; shares are of 1.
+    """
+    # A program that has had nothing to train has not played them.
+    self.play(ledger.rounds)
+    rows, simulation = pd.read_csv(self._path), self.simulation
+    released = rows[rows.abandoned == 0]
+    days = float(rows.end_hours.iloc[-1]) / 24
+    sums = {name: int(rows[name].sum()) for name in _COUNTS}
+    slots, counts = simulation.participations()
+    classes = simulation.devices.device_class(slots)
+    by_class = np.bincount(
+      classes, weights=counts, minlength=len(devices_lib.CLASSES)
+    )
+    claim = ledger.participation
+    observed = participation_check.observe(claim.num_users, trace)
+    measured = check_ins.CheckIns(
+      claim.num_users,
+      claim.users_per_round,
+      min_separation=observed.min_separation or max(ledger.rounds, 1),
+      max_participations=max(observed.max_participations, 1),
+    )
+    began = max(sums["selected"] - sums["dropped"], 1)
+    return report_lib.json_safe(
+      {
+        "description": simulation.deployment.description,
+        "days": days,
+        "rounds_a_day": len(released) / days if days else None,
+        "rounds_released": len(released),
+        "rounds_abandoned": len(rows) - len(released),
+        **sums,
+        "dropout": (sums["dropped"] + sums["interrupted"])
+        / max(sums["selected"], 1),
+        "session_shapes": {
+          "finished": sums["reported"] / began,
+          "rejected": (sums["aborted"] + sums["late"]) / began,
+          "interrupted": sums["interrupted"] / began,
+        },
+        "bytes_down": int(rows.bytes_down.sum()),
+        "bytes_up": int(rows.bytes_up.sum()),
+        "devices_never_reached": simulation.num_users - slots.size,
+        "participation_by_device_class": {
+          name: float(share)
+          for name, share in zip(
+            devices_lib.CLASSES, by_class / max(counts.sum(), 1), strict=True
+          )
+        },
+        "enforced": {
+          "min_separation": claim.min_separation,
+          "max_participations": claim.max_participations,
+          "min_separation_hours": (
+            simulation.deployment.server.min_separation_hours
+          ),
+        },
+        "measured": {
+          "note": MEASURED,
+          "min_separation": observed.min_separation,
+          "max_participations": observed.max_participations,
+          "epsilon": dataclasses.replace(ledger, participation=measured)
+          .report()
+          .epsilon,
+        },
+        "assumption": claim.sampling,
+      }
+    )
+
+
 def open_rounds(
-  deployed: Deployed | None,
-  participation: participation_lib.Participation,
-  work: Callable[[], simulation_lib.WorkOfRound],
+  simulation: simulation_lib.Simulation,
   directory: run_directory.RunDirectory,
-) -> deployed_rounds.DeployedRounds | None:
+) -> DeployedRounds:
   """Opens the rounds of a run, new or to be gone on with.
 
   Args:
-    deployed: Devices and server; without, there are no such rounds.
-    participation: Bounds that the server enforces.
-    work: Work of a device in a round.
+    simulation: Simulation of the run, before its first round.
     directory: Directory of the run.
 
   Raises:
     errors.FieldError: If the run began under another deployment.
   """
-  if deployed is None:
-    return None
-  simulation = deployed.create_simulation(participation, work())
-  values = deployed_rounds.describe(simulation)
+  values = describe(simulation)
   found = directory.read_json(run_directory.DEPLOYMENT)
   if found is None:
     directory.write_json(run_directory.DEPLOYMENT, values)
@@ -216,7 +375,7 @@ def open_rounds(
     raise errors.FieldError(
       "deployment", "be as it was when the run began", different
     )
-  return deployed_rounds.DeployedRounds(
+  return DeployedRounds(
     simulation, directory.path / run_directory.DEPLOYED_ROUNDS
   )
 
@@ -252,24 +411,4 @@ def tell_timetable(simulation: simulation_lib.Simulation, rounds: int) -> str:
     f" {shares['dropped']:.1%} of the selected devices drop out,"
     f" {shares['interrupted']:.1%} are interrupted, {shares['late']:.1%} are"
     f" late, {shares['aborted']:.1%} are aborted beyond the goal."
-  )
-
-
-def summarize(
-  rounds: deployed_rounds.DeployedRounds,
-  ledger: ledger_lib.Ledger,
-  directory: run_directory.RunDirectory,
-) -> dict[str, Any]:
-  """As `deployed_rounds.summarize`, of a run that has had all its rounds."""
-  # A program that has had nothing to train has not played them.
-  rounds.play(ledger.rounds)
-  with participation_trace.TraceReader(
-    directory.path / run_directory.TRACE
-  ) as trace:
-    observed = participation_check.observe(trace.num_users, trace)
-  return deployed_rounds.summarize(
-    pd.read_csv(directory.path / run_directory.DEPLOYED_ROUNDS),
-    rounds.simulation,
-    ledger,
-    observed,
   )

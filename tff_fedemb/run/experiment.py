@@ -21,6 +21,7 @@ from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.algorithms import centralized
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import registry as algorithms
+from tff_fedemb.deployment import simulation as simulation_lib
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
@@ -50,22 +51,17 @@ class Experiment:
   """A training on the data of users, and its cost.
 
   Attributes:
-    spec: What was asked for.
-    num_users: Number of users who train.
+    spec: Spec of the run.
     participation: Draws the virtual clients of a round.
     mechanism: Aggregator and what it costs.
-    delta: At which epsilon is stated.
-    deployed: Whose devices come and go, or `None`: then the participation draws
-      who takes part.
+    delta: Delta of the guarantee.
     task: Data and classes; `None` where only the cost matters.
   """
 
   spec: spec_lib.RunSpec
-  num_users: int
   participation: participation_lib.Participation
   mechanism: mechanism_lib.Mechanism
   delta: float
-  deployed: deployment_lib.Deployed | None = None
   task: task_lib.Task | None = None
 
   @property
@@ -75,7 +71,7 @@ class Experiment:
 
   @property
   def local_training(self) -> local_training.LocalTraining:
-    """What clients do with the data of the task."""
+    """Training of clients on the data of the task."""
     return dataclasses.replace(
       self.spec.algorithm.local,
       decode_images=self.task.decode_images,
@@ -157,9 +153,21 @@ class Experiment:
       spec_digest=self.spec.training_digest,
     )
 
+  def create_simulation(
+    self, process: tff.learning.templates.LearningProcess
+  ) -> simulation_lib.Simulation:
+    """Creates the simulation of a run with a deployment and this process."""
+    return deployment_lib.create_simulation(
+      self.spec.deployment,
+      self.participation,
+      task=self.task,
+      local=self.spec.algorithm.local,
+      process=process,
+    )
+
   @property
   def secure_sums(self) -> str | None:
-    """How secure the sums of updates are; None if they are in the clear."""
+    """Security of the sums of updates; None if they are in the clear."""
     return (
       secure_sums.SIMULATED if self.mechanism.config.sums_securely else None
     )
@@ -221,7 +229,7 @@ def resolve(spec: spec_lib.RunSpec, task: task_lib.Task) -> Experiment:
   """Settles what a spec leaves to the data.
 
   Args:
-    spec: What was asked for.
+    spec: Spec of the run.
     task: The task that `spec.task` creates.
 
   Raises:
@@ -259,10 +267,10 @@ def resolve(spec: spec_lib.RunSpec, task: task_lib.Task) -> Experiment:
 
 
 def resolve_cost(spec: spec_lib.RunSpec, num_users: int) -> Experiment:
-  """As `resolve`, for a number of users whose data are not at hand.
+  """Settles what a spec leaves to the number of users, without their data.
 
   Args:
-    spec: What was asked for.
+    spec: Spec of the run.
     num_users: Number of users who train.
 
   Raises:
@@ -271,10 +279,9 @@ def resolve_cost(spec: spec_lib.RunSpec, num_users: int) -> Experiment:
   delta = spec.delta
   if delta is None:
     delta = planning.default_delta(num_users)
-  deployed = spec.deployment.load()
   algorithm = spec.algorithm
   if not isinstance(algorithm, centralized.Centralized):
-    participation = _create_participation(spec, num_users, deployed)
+    participation = _create_participation(spec, num_users)
     mechanism = dataclasses.replace(
       spec.mechanism, clients_per_round=participation.clients_per_round
     ).create(composition.schedule_of(participation, spec.rounds))
@@ -289,23 +296,19 @@ def resolve_cost(spec: spec_lib.RunSpec, num_users: int) -> Experiment:
     participation = participation.with_known_schedule()
   return Experiment(
     spec=spec,
-    num_users=num_users,
     participation=participation,
     mechanism=mechanism,
     delta=delta,
-    deployed=deployed,
   )
 
 
 def _create_participation(
-  spec: spec_lib.RunSpec,
-  num_users: int,
-  deployed: deployment_lib.Deployed | None,
+  spec: spec_lib.RunSpec, num_users: int
 ) -> participation_lib.Participation:
   asked = spec.participation
-  if deployed is not None:
+  if spec.deployment.deployment is not None:
     return deployment_lib.create_participation(
-      deployed.deployment, asked, num_users
+      spec.deployment, asked, num_users
     )
   users = asked.clients_per_round * asked.users_per_client
   if users > num_users:

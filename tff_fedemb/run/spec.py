@@ -46,7 +46,7 @@ _PRIVATE_PARTS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation(config.Config):
-  """How many held-out images a model is evaluated on.
+  """Numbers of held-out images that a model is evaluated on.
 
   Attributes:
     max_evaluation_images: Maximum number of validation images of an evaluation
@@ -68,7 +68,7 @@ class Evaluation(config.Config):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExtrapolationConfig(config.Config):
-  """For whom the cost of the same noise on the mean is worked out.
+  """Population for which the cost of the same noise on the mean is computed.
 
   Attributes:
     extrapolated_num_users: Population for which the cost of the same noise on
@@ -111,7 +111,7 @@ class ExtrapolationConfig(config.Config):
     Args:
       rounds: Number of rounds.
       noise: Noise of each of them.
-      participation: Who takes part.
+      participation: Participation of the run.
       accountants: As `extrapolation.extrapolate`.
 
     Returns:
@@ -140,29 +140,30 @@ class RunSpec(training.TrainingConfig):
 
   Attributes:
     task: Users, their data and the held-out classes.
-    algorithm: What is trained, and how clients train it.
-    participation: Who takes part in a round; None for pooled data.
-    mechanism: How updates are aggregated and noised [gaussian without noise];
+    algorithm: Algorithm by which clients train.
+    participation: Choice of the users of a round; None for pooled data.
+    mechanism: Aggregation and noise of updates [gaussian without noise];
       None for pooled data.
-    server_optimizer: What applies the aggregated update [sgd with momentum];
-      None for pooled data. The adaptive ones, adam and yogi, are for runs
-      without noise.
+    server_optimizer: Optimizer that applies the aggregated update [sgd with
+      momentum]; None for pooled data. The adaptive ones, adam and yogi, are for
+      runs without noise.
     delta: Delta of the guarantee [number of users ** -1.1].
     privacy_budget: File of a budget that runs on the same users share, JSON
       with epsilon, delta and num_users. It is charged before the first round;
       a run for which too little is left is refused.
-    pretrained_backbone: Where the backbone's weights start: a SavedModel or a
-      Keras weights file, made from public data. No epsilon accounts for it.
+    pretrained_backbone: File that the backbone's weights start from: a
+      SavedModel or a Keras weights file, made from public data. No epsilon
+      accounts for it.
     seed: Seed of initial weights and client work, less than 2**32. Neither who
       takes part nor differentially private noise comes from it.
     sampling_seed: For experiments alone: who takes part is drawn from this
       number, which everyone who has run.json knows, so that sampling amplifies
       nothing and epsilon is many times as large [a secret key, drawn anew for
       each run and kept with its checkpoints].
-    evaluation: On how many images the model is evaluated.
-    extrapolation: For which larger population the cost is worked out as well.
+    evaluation: Numbers of images that the model is evaluated on.
+    extrapolation: Larger population for which the cost is computed as well.
     deployment: Devices that come and go on a simulated clock.
-    runtime: What executes the rounds.
+    runtime: Runtime that executes the rounds.
   """
 
   task: task_lib.TaskSource = config.part(registry=task_lib.SOURCES)
@@ -212,20 +213,15 @@ class RunSpec(training.TrainingConfig):
   def _check_pooled(self) -> None:
     """Refuses what training on pooled data has no use for."""
     name = algorithms.ALGORITHMS.name_of(self.algorithm)
-    for part in _PRIVATE_PARTS:
-      value = getattr(self, part)
+    values = {part: getattr(self, part) for part in _PRIVATE_PARTS}
+    values["deployment"] = self.deployment.deployment
+    for part, value in values.items():
       if value is not None:
         raise errors.FieldError(
           part,
           f"not be given with algorithm {name}, which trains on pooled data",
-          type(value).__name__,
+          value if isinstance(value, str) else type(value).__name__,
         )
-    if self.deployment.deployment:
-      raise errors.FieldError(
-        "deployment",
-        f"not be given with algorithm {name}, which trains on pooled data",
-        self.deployment.deployment,
-      )
 
   @classmethod
   def from_json(
@@ -238,7 +234,7 @@ class RunSpec(training.TrainingConfig):
 
     Args:
       values: JSON values by field.
-      task: In place of the one that the values name, if given.
+      task: Task in place of the one that the values name, if given.
 
     Raises:
       errors.FieldError: If a value is out of its range, or the task's data are

@@ -47,7 +47,7 @@ class Task:
 
   Attributes:
     name: Name in the registry.
-    user_meaning: What a user is, in a few words: the unit of privacy.
+    user_meaning: Meaning of a user, in a few words: the unit of privacy.
     train_users: The users who may take part in training.
     create_client_dataset: Maps a virtual client's identifier (string scalar
       tensor) to its training data, batches `OrderedDict(x=uint8 [b, height,
@@ -56,7 +56,7 @@ class Task:
     image_shape: Height, width and channels.
     num_train_classes: Training labels are in [0, num_train_classes).
     load_images: Maps a name in `EVALUATION_SPLITS` to all images of that split.
-    split_description: Which classes or users are held out, in a sentence.
+    split_description: Classes or users that are held out, in a sentence.
     default_backbone: Name in the registry of backbones.
     one_class_per_user: Whether a user's images are all of one class, so that a
       client of a single user has nothing to tell apart.
@@ -67,14 +67,13 @@ class Task:
     decode_images: Maps encoded images, string `[b]`, to uint8 `[b, height,
       width, channels]`, in TensorFlow operations only; `None` if the client
       data sets hold images as they are.
-    bad_examples: What was left out when the task was created.
+    bad_examples: Examples that were left out when the task was created.
     find_bad_examples: Maps a virtual client's identifier to a line for each
       example of its users that cannot be used; asked when a client failed.
-    warnings: What a user should know about the data, a line each.
+    warnings: Warnings about the data, a line each.
     count_images: Maps "train" or a name in `EVALUATION_SPLITS` to the number of
       its images, none of which is decoded; `None` if it is not known.
-    class_names: What the user calls a held-out class, by its label; others by
-      their label.
+    class_names: Names of held-out classes by label; others go by their label.
     selection_users: Users who do not train, whose images are for validation; 0
       if the task has others for it.
   """
@@ -311,7 +310,7 @@ def load_tasks() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class RecordedTask(TaskSource):
-  """What a file says of a task whose data lived in a program that has ended.
+  """Record of a task whose data lived in a program that has ended.
 
   Attributes:
     values: JSON values of the task.

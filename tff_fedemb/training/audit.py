@@ -1,8 +1,5 @@
 """One audited training: canaries take part, or not, and are looked for."""
 
-from collections.abc import Callable
-import functools
-import pathlib
 import secrets
 from typing import Any
 
@@ -123,14 +120,6 @@ class _Attacks:
       )
     return found
 
-  @property
-  def _curve(self) -> trade_off.Curve | None:
-    """What the claim of the rounds so far allows."""
-    ledger = self._experiment.create_ledger().with_rounds(
-      self._experiment.mechanism.round_event, len(self._drawn)
-    )
-    return trade_off.Curve.of(ledger)
-
   def _attack(
     self, attack: str, curve: trade_off.Curve | None
   ) -> dict[str, Any]:
@@ -175,8 +164,12 @@ class _Attacks:
     return found
 
   def run(self) -> dict[str, dict[str, Any]]:
-    """What each attack finds in the models so far."""
-    curve = self._curve
+    """Findings of each attack in the models so far."""
+    # What the claim of the rounds so far allows.
+    ledger = self._experiment.create_ledger().with_rounds(
+      self._experiment.mechanism.round_event, len(self._drawn)
+    )
+    curve = trade_off.Curve.of(ledger)
     return {
       attack: self._attack(attack, curve)
       for attack in (audit_slots.UPDATES, *self._images)
@@ -192,7 +185,7 @@ def audit(
   """Trains with canaries, attacks what is released, and writes what came out.
 
   Args:
-    config: What to attack.
+    config: Settings of the audit.
     spec: The training.
     task: The task that `spec.task` creates, if it is at hand.
 
@@ -202,46 +195,38 @@ def audit(
   Raises:
     errors.FieldError: If it cannot be audited so.
   """
-  if spec.deployment.deployment is not None:
-    raise errors.FieldError(
+  for name, value, allowed, must in (
+    (
       "deployment",
+      spec.deployment.deployment,
+      None,
       "not be given for an audit: its canaries take part as a fair coin says,"
       " and not as devices come and go",
-      spec.deployment.deployment,
-    )
-  if spec.privacy_budget is not None:
-    raise errors.FieldError(
+    ),
+    (
       "privacy_budget",
-      "not be given for an audit, which releases no model",
       spec.privacy_budget,
-    )
-  if spec.participation.users_per_client != 1:
-    raise errors.FieldError(
+      None,
+      "not be given for an audit, which releases no model",
+    ),
+    (
       "users_per_client",
-      "be 1 in an audit, whose canaries are clients of their own",
       spec.participation.users_per_client,
-    )
+      1,
+      "be 1 in an audit, whose canaries are clients of their own",
+    ),
+  ):
+    if value != allowed:
+      raise errors.FieldError(name, must, value)
   task = task or spec.task.create()
-  directory = pathlib.Path(config.output_dir)
-  try:
-    directory.mkdir(parents=True, exist_ok=True)
-  except OSError as error:
-    raise errors.FieldError(
-      "output_dir", "be a directory that can be written", error
-    ) from error
+  with output_files.directory(config.output_dir) as directory:
+    pass
   canaries = canary_updates.CanaryUpdates(
     config.num_canaries, spec.mechanism.clip_norm, secrets.randbits(62)
   )
   slots = audit_slots.Slots(task, config, canaries)
   experiment = experiment_lib.resolve(spec, slots.create_task())
-  create_attacks = functools.partial(
-    _Attacks,
-    experiment,
-    slots,
-    canaries,
-    significance=config.significance,
-  )
-  ledger, points = _train(experiment, slots, canaries, create_attacks)
+  ledger, points = _train(experiment, slots, canaries, config.significance)
   result = _summarize(ledger, points, config.significance)
   output_files.json_writer(result)(directory / "audit.json")
   over_rounds = result["over_rounds"]
@@ -270,7 +255,7 @@ def _train(
   experiment: experiment_lib.Experiment,
   slots: audit_slots.Slots,
   canaries: canary_updates.CanaryUpdates,
-  create_attacks: Callable[..., _Attacks],
+  significance: float,
 ) -> tuple[ledger_lib.Ledger, dict[int, dict[str, Any]]]:
   """Runs all rounds; returns what they cost, and findings by round."""
   spec = experiment.spec
@@ -285,8 +270,12 @@ def _train(
   rounds, every = spec.rounds, spec.evaluate_every
   with spec.runtime.create() as runtime:
     state = runtime.initialize(process)
-    attacks = create_attacks(
-      weights=runtime.structured_state(state).global_model_weights
+    attacks = _Attacks(
+      experiment,
+      slots,
+      canaries,
+      weights=runtime.structured_state(state).global_model_weights,
+      significance=significance,
     )
     for number in tqdm.trange(1, rounds + 1, unit="round", disable=None):
       clients = experiment.participation.sample(number - 1, key=key)
@@ -345,7 +334,7 @@ def _summarize(
 
 
 def to_text(result: dict[str, Any]) -> str:
-  """What `execute` returns, in a few lines."""
+  """Returns the contents of audit.json in a few lines."""
   lines = [
     f"epsilon claimed: {result['epsilon_claimed']:.4f} at delta ="
     f" {result['delta']:g}, {result['rounds']:,} rounds"

@@ -15,13 +15,13 @@ from tff_fedemb.privacy.audit import scores as scores_lib
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AuditConfig(config_lib.Config):
-  """What to attack, and how to bound epsilon from below.
+  """Settings of an audit, which bounds epsilon from below.
 
   Attributes:
     significance: Probability that a lower bound is wrong, at most.
     in_scores: File .npy [n], scores of canaries that were included (scores).
     out_scores: File .npy [m], scores of canaries that were not (scores).
-    method: How to bound (scores).
+    method: Method that bounds epsilon (scores).
     output_json: File for the bound (scores).
     num_canaries: Clients that send a random direction in place of an update,
       half of them included (run); memory for so many models is needed.
@@ -65,7 +65,7 @@ def bound_files(
 
   Args:
     config: Files, method and significance.
-    delta: At which epsilon is bounded.
+    delta: Delta of the epsilon that is bounded.
 
   Returns:
     The bound, for a file and in words.

@@ -1,4 +1,4 @@
-"""Who has which slot of an audited training, and whether they take part.
+"""Slots of an audited training: their users, and whether they take part.
 
 Every canary, and every user, has a slot of the participation and a fair coin. A
 slot whose coin says no is drawn as the others and sends nothing: this is the
@@ -26,7 +26,7 @@ _MAX_MADE_UP_LABELS = 4
 
 
 class Slots:
-  """Who has which slot, and whose coin says yes: users, then canary updates."""
+  """Owners of the slots and their coins: users, then canary updates."""
 
   def __init__(
     self,
@@ -83,7 +83,7 @@ class Slots:
     )
 
   def read_images(self, attack: str) -> users_lib.UserImages:
-    """What the attacker has of the users that an attack looks for."""
+    """Images that the attacker has of the users that an attack looks for."""
     return users_lib.read_images(
       self._task.create_client_dataset,
       [self._task.train_users.user_id(slot) for slot in self.of[attack]],

@@ -37,7 +37,7 @@ _ASSUMPTION = (
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-  """Where a run starts that does not start from random weights.
+  """Start of a run that does not start from random weights.
 
   Attributes:
     weights: Weights of the backbone, in Keras' order; `None` for a run that
@@ -122,9 +122,9 @@ def create_card(
     embedded: Its embeddings of held-out images, by split. Thresholds are those
       of the test images, or of users who were left out of training for it; a
       card has none by images of users who may train.
-    privacy: What the rounds cost.
-    experiment: What was run.
-    chain: What happened in the run.
+    privacy: Cost of the rounds.
+    experiment: The run.
+    chain: Chain of the run.
   """
   task = experiment.task
   split = "validation" if task.selection_users else "test"
@@ -204,7 +204,7 @@ def export(run_dir: str, path: str) -> None:
 
   Args:
     run_dir: Directory of the run.
-    path: Where to; a .h5 file gets the weights in half precision.
+    path: Place of the copy; a .h5 file gets the weights in half precision.
   """
   if os.path.exists(path):
     tqdm.tqdm.write(f"There is something at {path} already; left as it is.")

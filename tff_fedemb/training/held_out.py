@@ -35,7 +35,7 @@ def load_images(
 
   Args:
     task: The task.
-    config: How many images to evaluate on.
+    config: Numbers of images to evaluate on.
 
   Returns:
     The images by split, and those for evaluations during training.

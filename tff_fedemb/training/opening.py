@@ -22,15 +22,15 @@ from tff_fedemb.privacy import budget
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import chain_checks
-from tff_fedemb.program import deployed_rounds
+from tff_fedemb.program import checkpoints
+from tff_fedemb.program import metrics
 from tff_fedemb.program import run_directory
 from tff_fedemb.program import sampling_key
+from tff_fedemb.program import training
 from tff_fedemb.report import page as report_page
 from tff_fedemb.run import deployment as deployment_lib
 from tff_fedemb.run import experiment as experiment_lib
 from tff_fedemb.run import spec as spec_lib
-from tff_fedemb.run import task as task_lib
-from tff_fedemb.runtime import base
 from tff_fedemb.training import backbone_files
 from tff_fedemb.training import held_out
 
@@ -44,19 +44,13 @@ class Run:
 
   experiment: experiment_lib.Experiment
   directory: run_directory.RunDirectory
-  chain: chain_lib.Chain
-  runtime: base.Runtime
-  # Takes the identifiers of virtual clients.
-  process: tff.learning.templates.LearningProcess
+  loop: training.TrainingLoop
   # Its backbone has the weights that training starts from.
   evaluator: held_out.Evaluator
   untrained: dict[str, verification.VerificationResult]
   start_point: backbone_files.Start | None
-  # Who takes part, if the participation does not draw it.
-  deployed: deployed_rounds.DeployedRounds | None
-  # Gives the virtual clients of a round by its number.
-  draw: Callable[[int], list[np.ndarray]]
-  trace: participation_trace.TraceWriter
+  # Draws who takes part, if the participation does not.
+  deployed: deployment_lib.DeployedRounds | None
 
 
 def open_run(
@@ -73,7 +67,14 @@ def open_run(
   if not os.path.exists(os.path.join(run_dir, chain_lib.NAME)):
     experiment.check_budget()
   runtime = spec.runtime.create()
-  runtime.require_paths(_find_paths(spec.task))
+  # What clients read, wherever they run, by the field that names it.
+  runtime.require_paths(
+    {
+      field.flag: os.path.abspath(value)
+      for _, field, value in config_lib.walk(spec.task)
+      if field.path and value
+    }
+  )
   watch.end("checks")
   by_split, sample = held_out.load_images(task, spec.evaluation)
   watch.end("held_out_images")
@@ -97,7 +98,8 @@ def open_run(
     directory.path / run_directory.TRACE, len(task.train_users)
   )
   key = spec.sampling_seed
-  if key is None and experiment.deployed is None:
+  has_deployment = spec.deployment.deployment is not None
+  if key is None and not has_deployment:
     key = sampling_key.read_or_create(
       directory.path / run_directory.CHECKPOINTS, is_new=not trace.num_rounds
     )
@@ -117,92 +119,77 @@ def open_run(
       start_point, evaluator.evaluate_all(), directory
     )
   watch.end("untrained_evaluation")
-  deployed = deployment_lib.open_rounds(
-    experiment.deployed,
-    experiment.participation,
-    lambda: deployment_lib.find_work(task, spec.algorithm.local, process),
-    directory,
-  )
-  draw = deployed.draw if deployed else None
-  _begin(chain, experiment, directory, _count_parameters(process))
-  rounds_done = max(run_directory.checkpointed_rounds(run_dir), default=0)
-  charge(experiment, directory, chain, chain.ledger_to_the_end(rounds_done))
-  return Run(
-    experiment,
-    directory,
-    chain,
-    runtime,
-    process,
-    evaluator,
-    untrained,
-    start_point,
-    deployed,
-    draw or functools.partial(experiment.participation.sample, key=key),
-    trace,
-  )
-
-
-def _begin(
-  chain: chain_lib.Chain,
-  experiment: experiment_lib.Experiment,
-  directory: run_directory.RunDirectory,
-  num_parameters: int,
-) -> None:
-  """Begins the chain of a run, or goes on with it if nothing has changed."""
+  deployed = None
+  draw: Callable[[int], list[np.ndarray]]
+  draw = functools.partial(experiment.participation.sample, key=key)
+  if has_deployment:
+    deployed = deployment_lib.open_rounds(
+      experiment.create_simulation(process), directory
+    )
+    draw = deployed.draw
+  # This begins the chain, or goes on with it if nothing has changed.
   chain.begin(
-    experiment.create_ledger(num_parameters).with_rounds(
-      experiment.mechanism.round_event, experiment.spec.rounds
+    experiment.create_ledger(_count_parameters(process)).with_rounds(
+      experiment.mechanism.round_event, spec.rounds
     ),
     files=chain_checks.digest_files(directory.path),
-    users=experiment.task.train_users.digest,
+    users=task.train_users.digest,
     code_version=run_directory.find_code_version(),
   )
+  loop = training.TrainingLoop(
+    process=process,
+    runtime=runtime,
+    users=task.train_users,
+    draw=draw,
+    chain=chain,
+    trace=trace,
+    evaluate_fn=evaluator.validate,
+    checkpoints=checkpoints.Checkpoints(
+      directory.path / run_directory.CHECKPOINTS, warn=_say
+    ),
+    metrics=metrics.MetricsLog(directory.path),
+    config=spec,
+    name_skipped=lambda clients: [
+      line for client in clients for line in task.find_bad_examples(client)
+    ],
+    say=_say,
+  )
+  run = Run(
+    experiment, directory, loop, evaluator, untrained, start_point, deployed
+  )
+  rounds_done = max(run_directory.checkpointed_rounds(run_dir), default=0)
+  charge(run, chain.ledger_to_the_end(rounds_done))
+  return run
 
 
 def charge(
-  experiment: experiment_lib.Experiment,
-  directory: run_directory.RunDirectory,
-  chain: chain_lib.Chain,
-  ledger: ledger_lib.Ledger,
-  *,
-  is_finished: bool = False,
+  run: Run, ledger: ledger_lib.Ledger, *, is_finished: bool = False
 ) -> None:
   """Charges the run to the budget that it shares with others, if any.
 
   Args:
-    experiment: The run.
-    directory: Where it is kept.
-    chain: What happened, which knows the run's id.
-    ledger: What is charged for it.
+    run: The run.
+    ledger: Ledger that is charged.
     is_finished: Whether it will cost no more.
 
   Raises:
     errors.FieldError: If that would overspend.
   """
-  path = experiment.spec.privacy_budget
+  path = run.experiment.spec.privacy_budget
   if path is None:
     return
   charged = budget.charge(
     path,
     ledger,
-    run_id=chain.run_id,
-    run_dir=os.path.abspath(directory.path),
-    users=experiment.task.train_users.digest,
+    run_id=run.loop.chain.run_id,
+    run_dir=os.path.abspath(run.directory.path),
+    users=run.experiment.task.train_users.digest,
     is_finished=is_finished,
   )
   _say(
     f"With this run epsilon {charged.spent:.4g} of {charged.epsilon:.4g} at"
     f" delta {charged.delta:g} is spent in {path}."
   )
-
-
-def _find_paths(source: task_lib.TaskSource) -> dict[str, str]:
-  """What clients read, wherever they run, by the field that names it."""
-  return {
-    field.flag: os.path.abspath(value)
-    for _, field, value in config_lib.walk(source)
-    if field.path and value
-  }
 
 
 def _describe(

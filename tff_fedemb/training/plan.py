@@ -1,4 +1,4 @@
-"""What a run would take and cost, told before there is one.
+"""Plan of a run: its time, memory and cost, told before there is one.
 
 Users and images are counted, no image is looked at: time and memory of a round
 are measured on images that are made up.
@@ -51,11 +51,11 @@ _TARGET_EPSILON = 9.0
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """What a run would cost, told before it trains.
+  """Cost of a run, told before it trains.
 
   Attributes:
-    epsilon: What its rounds would cost one user, at `delta`.
-    delta: At which epsilon is stated.
+    epsilon: Epsilon of its rounds for one user, at `delta`.
+    delta: Delta of this epsilon.
     noise_on_mean: Noise multiplier / virtual clients of a round.
     lines: All that is told, in lines.
   """
@@ -115,7 +115,7 @@ def plan(
 
 
 def tell_cost(experiment: experiment_lib.Experiment) -> str:
-  """What the rounds of a run would cost, in a sentence."""
+  """Says in a sentence what the rounds of a run would cost."""
   noise = experiment.mechanism.config.noise_multiplier
   if not noise:
     return "These settings add no noise and protect nobody (epsilon = inf)."
@@ -123,7 +123,7 @@ def tell_cost(experiment: experiment_lib.Experiment) -> str:
   return (
     f"These settings cost epsilon = {words.format_epsilon(epsilon)} at delta ="
     f" {experiment.delta:g} in {experiment.spec.rounds:,} rounds, for"
-    f" {experiment.num_users:,} users"
+    f" {experiment.participation.num_users:,} users"
     f"{', which protects nobody' if epsilon > 100 else ''}."
   )
 
@@ -202,7 +202,7 @@ def _tell_privacy(experiment: experiment_lib.Experiment) -> Iterator[str]:
 
 
 def _tell_users_needed(experiment: experiment_lib.Experiment) -> Iterator[str]:
-  """How many users single digits need at the same noise on the mean.
+  """Tells how many users a single-digit epsilon needs at the same noise.
 
   Users, cohort and noise multiplier grow alike: the share of users who take
   part in a round and the noise on the mean update stay what they are.
@@ -242,24 +242,14 @@ def _round(number: float) -> str:
 
 
 def _make_up(task: task_lib.Task, images_per_user: int) -> task_lib.Task:
-  """The task with images that are made up, as many for every user."""
-  encoded = None
+  """The task with one made-up image, which every user has so many times."""
+  noise = np.random.default_rng(0).integers(0, 256, task.image_shape)
+  image = noise.astype(pipelines.dtype_of(task.image_shape))
   if task.decode_images is not None:
-    noise = np.random.default_rng(0).integers(0, 256, task.image_shape)
-    encoded = tf.io.encode_jpeg(noise.astype(np.uint8)).numpy()
+    image = tf.io.encode_jpeg(image).numpy()
 
   def make_up(client_id, numbers):
-    shape = tf.shape(numbers)
-    if encoded is None:
-      images = tf.random.stateless_uniform(
-        tf.concat([shape, task.image_shape], 0),
-        tf.stack([numbers[0], 0]),
-        maxval=256,
-        dtype=tf.int32,
-      )
-      images = tf.cast(images, pipelines.dtype_of(task.image_shape))
-    else:
-      images = tf.fill(shape, encoded)
+    images = tf.repeat(tf.constant(image)[tf.newaxis], tf.size(numbers), axis=0)
     users = numbers // images_per_user
     labels = users if task.one_class_per_user else numbers
     first = tf.strings.to_hash_bucket_fast(client_id, task.num_train_classes)
@@ -296,7 +286,7 @@ def _tell_round(
   )
   process = made_up.build_process()
   num_clients = participation.clients_per_round
-  if experiment.deployed is None:
+  if experiment.spec.deployment.deployment is None:
     clients = participation.sample(0, key=secrets.randbits(128))
   else:
     clients = [np.array([slot]) for slot in range(num_clients)]
@@ -339,12 +329,9 @@ def _tell_round(
   yield f"  memory  {memory / 1e9:.2g} GB, this program at its most"
   if counts:
     yield _tell_evaluation(experiment, counts)
-  if experiment.deployed is not None:
-    work = deployment_lib.find_work(
-      task, experiment.spec.algorithm.local, process
-    )
+  if experiment.spec.deployment.deployment is not None:
     yield deployment_lib.tell_timetable(
-      experiment.deployed.create_simulation(participation, work), rounds
+      experiment.create_simulation(process), rounds
     )
 
 
@@ -352,7 +339,7 @@ def _tell_evaluation(
   experiment: experiment_lib.Experiment,
   counts: dict[str, int],
 ) -> str:
-  """How long the evaluations before and after training embed."""
+  """Tells how long embedding takes before and after training."""
   image_shape = experiment.task.image_shape
   embed = embedding.create_embedder(experiment.create_backbone())
   images = np.zeros(

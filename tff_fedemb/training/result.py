@@ -30,7 +30,7 @@ class Result:
   """A finished run.
 
   Attributes:
-    spec: What was run.
+    spec: Spec of the run.
     run_dir: Its directory.
   """
 
@@ -50,12 +50,12 @@ class Result:
 
   @property
   def epsilon(self) -> float:
-    """What the run has cost one user, at `delta`; infinite without noise."""
+    """Epsilon of the run for one user, at `delta`; infinite without noise."""
     return float(self.summary["privacy"]["epsilon"])
 
   @property
   def delta(self) -> float:
-    """At which `epsilon` is stated."""
+    """Delta of `epsilon`."""
     return self.summary["privacy"]["delta"]
 
   def recall_at_far(self, false_accept_rate: float = 1e-3) -> float:

@@ -16,9 +16,6 @@ from tff_fedemb import progress
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import participation_trace
 from tff_fedemb.plots import training_plots
-from tff_fedemb.privacy import ledger as ledger_lib
-from tff_fedemb.privacy import report as report_lib
-from tff_fedemb.program import checkpoints
 from tff_fedemb.program import export
 from tff_fedemb.program import metrics
 from tff_fedemb.program import run_directory
@@ -27,7 +24,6 @@ from tff_fedemb.report import page as report_page
 from tff_fedemb.report import run_files
 from tff_fedemb.report import training_report
 from tff_fedemb.run import account
-from tff_fedemb.run import deployment as deployment_lib
 from tff_fedemb.run import experiment as experiment_lib
 from tff_fedemb.run import spec as spec_lib
 from tff_fedemb.run import task as task_lib
@@ -62,14 +58,15 @@ def train(
     of what happened in the rounds, each counted as often as it ran.
 
   Args:
-    spec: What to run.
+    spec: Spec of the run.
     run_dir: Directory of the run: new, or of a run with the same spec.
     task: The task that `spec.task` creates, if it is at hand.
     report: Whether to write report.html into the directory. It shows no images
       that may be of users who train.
     lite: Whether to convert the model for phones, into its tflite/.
-    export_backbone: Where to write the backbone too, for `pretrained_backbone`
-      of another run; it remembers its users. `None` writes it nowhere.
+    export_backbone: Path that the backbone is written to, for
+      `pretrained_backbone` of another run; it remembers its users. `None`
+      writes it nowhere.
 
   Returns:
     The result of the run.
@@ -130,26 +127,8 @@ def _train(
   run: opening.Run, watch: progress.Stopwatch
 ) -> tuple[training.TrainingState, Any]:
   """Runs the rounds left; returns the state and the model's weights."""
-  task, directory = run.experiment.task, run.directory
-  loop = training.TrainingLoop(
-    process=run.process,
-    runtime=run.runtime,
-    users=task.train_users,
-    draw=run.draw,
-    chain=run.chain,
-    trace=run.trace,
-    evaluate_fn=run.evaluator.validate,
-    checkpoints=checkpoints.Checkpoints(
-      directory.path / run_directory.CHECKPOINTS, warn=_say
-    ),
-    metrics=metrics.MetricsLog(directory.path),
-    config=run.experiment.spec,
-    name_skipped=lambda clients: [
-      line for client in clients for line in task.find_bad_examples(client)
-    ],
-    say=_say,
-  )
-  with run.runtime:
+  loop, task = run.loop, run.experiment.task
+  with loop.runtime:
     state = loop.start(_start_from(run.evaluator.backbone))
     watch.seconds["earlier_programs"] = state.wall_seconds
     watch.end("compilation")
@@ -165,7 +144,7 @@ def _train(
         " on from the last whole round once the data are mended."
       ) from error
     model_weights = loop.weights(state)
-  run.trace.close()
+  loop.trace.close()
   watch.end("rounds")
   return state, model_weights
 
@@ -195,15 +174,22 @@ def _report(
 ) -> None:
   """Evaluates and exports the model, and writes and prints what came out."""
   experiment, directory = run.experiment, run.directory
+  chain = run.loop.chain
   run.evaluator.set_weights(model_weights)
   embedded = run.evaluator.embed_all()
   trained = run.evaluator.compare(embedded, run.untrained)
   watch.end("evaluation")
-  privacy = _account(run.chain.ledger, directory)
+  try:
+    # PLD takes seconds.
+    with participation_trace.TraceReader(
+      directory.path / run_directory.TRACE
+    ) as trace:
+      privacy = chain.ledger.report(trace)
+      deployed = run.deployed and run.deployed.summarize(chain.ledger, trace)
+  except errors.DataError as error:
+    raise errors.DataError(f"no epsilon is reported: {error}") from error
   watch.end("account")
-  opening.charge(
-    experiment, directory, run.chain, run.chain.ledger, is_finished=True
-  )
+  opening.charge(run, chain.ledger, is_finished=True)
   export.export_backbone(
     run.evaluator.backbone,
     directory.path / run_directory.SAVED_MODEL,
@@ -212,7 +198,7 @@ def _report(
       embedded,
       privacy,
       experiment=experiment,
-      chain=run.chain,
+      chain=chain,
     ),
   )
   watch.end("export")
@@ -226,7 +212,7 @@ def _report(
   summary = training_report.summarize(
     experiment,
     state=state,
-    chain=run.chain,
+    chain=chain,
     model_weights=model_weights,
     metrics=metrics.read(directory.path),
     trained=trained,
@@ -235,11 +221,9 @@ def _report(
     privacy=privacy,
     extrapolation=experiment.extrapolate(),
   )
-  if run.deployed is not None:
-    summary["deployment"] = deployment_lib.summarize(
-      run.deployed, run.chain.ledger, directory
-    )
-  cost = account.Recomputed(run.chain, run.chain.ledger, privacy, ())
+  if deployed is not None:
+    summary["deployment"] = deployed
+  cost = account.Recomputed(chain, chain.ledger, privacy, ())
   finished = run_files.Run(
     directory.path, experiment.spec, summary, account=cost
   )
@@ -253,15 +237,3 @@ def _report(
   report_page.write_release(directory.path, cost)
   for line in training_report.tell(finished):
     _say(line)
-
-
-def _account(
-  ledger: ledger_lib.Ledger, directory: run_directory.RunDirectory
-) -> report_lib.PrivacyReport:
-  """The account of a run, checked against its trace; PLD takes seconds."""
-  path = directory.path / run_directory.TRACE
-  try:
-    with participation_trace.TraceReader(path) as trace:
-      return ledger.report(trace)
-  except errors.DataError as error:
-    raise errors.DataError(f"no epsilon is reported: {error}") from error

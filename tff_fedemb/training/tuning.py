@@ -62,7 +62,7 @@ _COMPLETE, _DIVERGED, _REFUSED = "complete", "diverged", "refused"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TuningConfig(config_lib.Config):
-  """How to tune, and where to.
+  """Settings of a tuning.
 
   Attributes:
     run_dir: Directory of the tuning: new, or of the tuning to go on with.
@@ -86,7 +86,7 @@ class TuningConfig(config_lib.Config):
 
 @dataclasses.dataclass(frozen=True)
 class _Cost:
-  """What a trial costs if it runs to its end."""
+  """Cost of a trial that runs to its end."""
 
   event: dp_accounting.DpEvent
   rounds: int
@@ -138,7 +138,7 @@ class TuningRun:
     """Opens the directory, and draws the number of trials if it is new.
 
     Args:
-      config: How often to try, how to judge and where.
+      config: Settings of the tuning.
       spec: Spec of all trials, but for what is drawn and their seeds.
       space: Distribution of the hyperparameters.
       generator: Draws the number of trials, which a seed that anyone knows
@@ -340,7 +340,9 @@ class TuningRun:
     path = best / model_card.PATH
     card = model_card.read(path)
     if card is not None:
-      model_card.write(model_card.of_tuning(card, privacy), path)
+      not_covered = (card.privacy or {}).get("not_covered", [])
+      privacy = {**privacy, "not_covered": not_covered}
+      model_card.write(dataclasses.replace(card, privacy=privacy), path)
     # Those of the trial would tell how many came after it.
     now = time.time()
     for path in (best, *best.rglob("*")):
@@ -348,7 +350,7 @@ class TuningRun:
 
 
 def _read_cost(run_dir: pathlib.Path, *, is_complete: bool) -> _Cost:
-  """What a trial was to cost; one that diverged early cost no more."""
+  """Cost of a trial to its end; one that diverged early cost no more."""
   chain = chain_lib.Chain(run_dir)
   # Nothing of a trial is used but its end: rounds run again release nothing.
   planned = chain.planned

@@ -1,6 +1,5 @@
 """Tests of training under a deployment: abandoned rounds, kills, figures."""
 
-import functools
 import json
 import math
 import os
@@ -9,21 +8,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.program import loops
 from tests.program import sums
 from tff_fedemb import errors
 from tff_fedemb.data import participation_check
 from tff_fedemb.data import participation_trace
-from tff_fedemb.data import population
 from tff_fedemb.deployment import deployment
 from tff_fedemb.deployment import simulation
 from tff_fedemb.participation import check_ins
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
-from tff_fedemb.program import checkpoints
-from tff_fedemb.program import deployed_rounds
-from tff_fedemb.program import metrics
 from tff_fedemb.program import run_directory
-from tff_fedemb.program import training
 from tff_fedemb.run import deployment as deployment_run
 from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree
@@ -53,9 +48,7 @@ _DEPLOYMENT = {
     "min_report_share": 0.8,
   },
 }
-_WORK = functools.partial(
-  simulation.WorkOfRound, bytes_down=5_000_000, bytes_up=8, examples=0
-)
+_WORK = simulation.WorkOfRound(bytes_down=5_000_000, bytes_up=8, examples=0)
 
 
 def _create_simulation(seed=3):
@@ -63,7 +56,7 @@ def _create_simulation(seed=3):
     deployment.parse(_DEPLOYMENT),
     _NUM_USERS,
     seed,
-    _WORK(),
+    _WORK,
     report_goal=_GOAL,
     min_separation=_CLAIM.min_separation,
     max_participations=_CLAIM.max_participations,
@@ -72,7 +65,7 @@ def _create_simulation(seed=3):
 
 def _train(directory, runtime, draw=None):
   """Weights, ledger, rounds."""
-  rounds = deployed_rounds.DeployedRounds(
+  rounds = deployment_run.DeployedRounds(
     _create_simulation(), directory / "deployment.csv"
   )
   chain = chain_lib.Chain(directory)
@@ -82,18 +75,13 @@ def _train(directory, runtime, draw=None):
   with participation_trace.TraceWriter(
     directory / "trace", _NUM_USERS
   ) as trace:
-    loop = training.TrainingLoop(
-      process=None,
-      runtime=runtime,
-      users=population.Population(_NUM_USERS),
-      draw=draw or rounds.draw,
+    loop = loops.create(
+      directory,
+      runtime,
       chain=chain,
       trace=trace,
-      evaluate_fn=lambda weights: {},
-      checkpoints=checkpoints.Checkpoints(directory / "checkpoints"),
-      metrics=metrics.MetricsLog(directory),
-      config=training.TrainingConfig(rounds=_ROUNDS, checkpoint_every=3),
-      say=lambda line: None,
+      draw=draw or rounds.draw,
+      config={"rounds": _ROUNDS, "checkpoint_every": 3},
     )
     state = loop.run(loop.start(lambda weights: weights + 1.0))
   return loop.weights(state), chain.ledger, rounds
@@ -130,7 +118,7 @@ def test_every_round_has_a_row(whole):
 def test_abandoned_rounds_release_and_cost_nothing(whole, tmp_path):
   """As a run that has never had them, on the same cohorts."""
   weights, ledger, _, directory = whole
-  rounds = deployed_rounds.DeployedRounds(_create_simulation(), os.devnull)
+  rounds = deployment_run.DeployedRounds(_create_simulation(), os.devnull)
   cohorts = [rounds.draw(number) for number in range(_ROUNDS)]
   plain = _train(tmp_path, sums.Sums(), draw=cohorts.__getitem__)
   assert plain[0] == weights
@@ -148,7 +136,8 @@ def test_abandoned_rounds_release_and_cost_nothing(whole, tmp_path):
 def test_figures_are_those_of_the_rows(whole):
   _, ledger, rounds, directory = whole
   rows, observed = _read_rows(directory), _observe(directory)
-  found = deployed_rounds.summarize(rows, rounds.simulation, ledger, observed)
+  with participation_trace.TraceReader(directory / "trace") as trace:
+    found = rounds.summarize(ledger, trace)
   days = rows.end_hours.max() / 24
   assert found["days"] == pytest.approx(days)
   assert found["rounds_a_day"] == pytest.approx(_ROUNDS / days)
@@ -173,10 +162,10 @@ def test_figures_are_those_of_the_rows(whole):
 
 def test_a_run_is_played_again_from_its_file(whole, tmp_path):
   rounds, directory = whole[-2:]
-  values = deployed_rounds.describe(rounds.simulation)
+  values = deployment_run.describe(rounds.simulation)
   read = json.loads(json.dumps(values))
-  again = deployed_rounds.DeployedRounds(
-    deployed_rounds.create_simulation(read), tmp_path / "again.csv"
+  again = deployment_run.DeployedRounds(
+    deployment_run.read_simulation(read), tmp_path / "again.csv"
   )
   again.play(_ROUNDS)
   again.play(3)  # Which it has had.
@@ -189,9 +178,9 @@ def test_a_run_is_played_again_from_its_file(whole, tmp_path):
 def test_a_run_does_not_go_on_under_another_deployment(tmp_path):
   directory = run_directory.RunDirectory(tmp_path, {})
   for seed in (4, 4, 3):
-    deployed = deployment_run.Deployed(deployment.parse(_DEPLOYMENT), seed)
+    simulated = _create_simulation(seed)
     if seed == 3:
       with pytest.raises(errors.FieldError, match=r"seed=4 \(now 3\)"):
-        deployment_run.open_rounds(deployed, _CLAIM, _WORK, directory)
+        deployment_run.open_rounds(simulated, directory)
     else:
-      deployment_run.open_rounds(deployed, _CLAIM, _WORK, directory)
+      deployment_run.open_rounds(simulated, directory)
