@@ -101,7 +101,7 @@ def test_picture_of_measured_runs_without_tensorflow(tmp_path):
 )
 def test_mistakes_are_one_line(tmp_path, arguments, error):
   programs.check_refused(run(tmp_path, *arguments), error)
-  assert not (tmp_path / "out").exists()
+  assert not pictures(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_runs_that_cannot_be_drawn(tmp_path, num_runs, factor, message):
   result = run(tmp_path, runs, f"--cohort_factors={factor}")
   assert result.status == 1
   assert message in result.errors
-  assert not (tmp_path / "out").exists()
+  assert not pictures(tmp_path)
 
 
 def test_output_where_a_file_is(tmp_path):

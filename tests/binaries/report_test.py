@@ -22,7 +22,6 @@ from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import model_card
 from tff_fedemb.program import release
 from tff_fedemb.program import sampling_key
-from tff_fedemb.report import held_out_pictures
 from tff_fedemb.report import page
 from tff_fedemb.report import run_files
 
@@ -350,12 +349,17 @@ def test_names_are_escaped(run_dir, data_dir):
   task = registry.Emnist(data_dir=data_dir).create()
   object.__setattr__(task, "class_names", dict.fromkeys(range(62), _NASTY))
   (run,) = run_files.read_all([str(run_dir)])
-  options = held_out_pictures.Options(30, True, task=task)
-  text = page.render([run], options)
+  config = page.ReportConfig(
+    run_dirs=(),
+    output="unused",
+    max_images=50,
+    show_images_of_training_users=True,
+  )
+  text = page.render([run], config, task)
   parsed = pages.check(text)
   assert len(parsed.all("script")) == 1
   assert parsed.text.count(_NASTY) > 20
-  assert "a random sample of 30 of the" in parsed.text
+  assert "a random sample of 50 of the" in parsed.text
 
 
 def test_without_the_data_there_is_no_gallery(copy, tmp_path):

@@ -76,7 +76,9 @@ def test_hardly_any_rounds():
 def test_rounds_become_hours_by_the_end_of_released_ones():
   # Released ones end after 6, 30 and 42 hours.
   table = rounds(num=4, abandoned=[1])
-  recall = training_plots.RecallPanel([0, 1, 3], {1e-3: [0.1, 0.2, 0.3]})
+  recall = training_plots.RecallPanel(
+    [0, 1, 3], {1e-3: [0.1, 0.2, 0.3]}, {1e-3: 0.1}
+  )
   panel = plots.over_time(recall, table)
   np.testing.assert_allclose(panel.rounds, [0, 6, 42])
   axes = drawn.axes_of(panel)

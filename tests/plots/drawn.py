@@ -11,9 +11,19 @@ from tff_fedemb.plots import training_plots
 
 def figure_of(plot, *args, **kwargs):
   """Returns the figure that a function would write, which can be read."""
-  with mock.patch.object(figures, "write") as write:
-    assert plot("unused.png", *args, **kwargs) is None
-  (figure, _), _ = write.call_args
+  return _readable("write", plot, "unused.png", *args, **kwargs)
+
+
+def axes_of(panel):
+  """The panel, as it is drawn alone."""
+  (axes,) = _readable("to_svg", training_plots.draw_svg, panel).axes
+  return axes
+
+
+def _readable(writer, plot, *args, **kwargs):
+  with mock.patch.object(figures, writer) as write:
+    plot(*args, **kwargs)
+  figure = write.call_args.args[0]
   figure.canvas.draw()
   for axes in figure.axes:
     _assert_readable(axes)
@@ -70,12 +80,6 @@ def legend_of(figure_or_axes):
   legends = getattr(figure_or_axes, "legends", None)
   legend = legends[0] if legends else figure_or_axes.get_legend()
   return [] if legend is None else [t.get_text() for t in legend.get_texts()]
-
-
-def axes_of(panel):
-  """The panel, as it is drawn alone."""
-  (axes,) = figure_of(training_plots.plot, panel).axes
-  return axes
 
 
 def values(line, axis):

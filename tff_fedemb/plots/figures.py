@@ -36,6 +36,8 @@ MAX_CURVES = 6
 # Labels with fewer letters fit beside each other in two columns.
 _COLUMN_LETTERS = 28
 
+_Axis = mpl_axis.XAxis | mpl_axis.YAxis
+
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
@@ -204,7 +206,7 @@ def set_rounds(
 
 
 def set_shares(
-  axis: mpl_axis.Axis,
+  axis: _Axis,
   panels: Iterable[mpl_axes.Axes],
   *,
   from_zero: bool = False,
@@ -216,9 +218,8 @@ def set_shares(
     panels: Those that share the axis, with all that is drawn in them.
     from_zero: Whether 0 is to be shown in any case.
   """
-  is_x = isinstance(axis, mpl_axis.XAxis)
-  boxes = [axes.dataLim for axes in panels]
-  ends = [*(box.intervalx if is_x else box.intervaly for box in boxes)]
+  name = axis.axis_name
+  ends = [getattr(axes.dataLim, f"interval{name}") for axes in panels]
   finite = np.asarray(ends)[np.isfinite(ends)]
   low = 0.0 if from_zero else max(np.min(finite, initial=1.0), 0.0)
   high = min(np.max(finite, initial=low), 1.0)
@@ -226,16 +227,19 @@ def set_shares(
     # Around one share there is half a percentage point on either side.
     low, high = max(low - 0.005, 0.0), min(high + 0.005, 1.0)
   margin = 0.05 * (high - low)
-  axes = axis.axes
-  (axes.set_xlim if is_x else axes.set_ylim)(low - margin, high + margin)
+  axis.axes.set(**{f"{name}lim": (low - margin, high + margin)})
   set_percent(axis)
 
 
 def set_percent(axis: mpl_axis.Axis) -> None:
   """Labels the shares of an axis in percent, with all digits that they have."""
-  axis.set_major_formatter(
-    ticker.FuncFormatter(lambda share, _: f"{100 * share:.10g}%")
-  )
+  axis.set_major_formatter(lambda share, _: f"{100 * share:.10g}%")
+
+
+def set_rates(axes: mpl_axes.Axes) -> None:
+  """Makes a panel one of shares in percent over a logarithmic axis."""
+  axes.set(xscale="log", ylim=(-0.03, 1.03))
+  set_percent(axes.yaxis)
 
 
 def epsilon_label(delta: float | None, remark: str = "") -> str:
@@ -252,12 +256,12 @@ def only_drawable(epsilons: Sequence[float] | np.ndarray) -> np.ndarray:
 
 
 def set_logarithmic(
-  axis: mpl_axis.Axis,
+  axis: _Axis,
   values: Iterable[float],
   *,
   num_ticks: int = 9,
   margin: float | None = None,
-  formatter: ticker.Formatter | None = None,
+  formatter: ticker.Formatter | str | None = None,
 ) -> None:
   """Makes an axis a logarithmic one with round numbers.
 
@@ -268,18 +272,17 @@ def set_logarithmic(
     margin: Factor between the outermost values and the ends [little].
     formatter: Formatter of the numbers [as epsilons are].
   """
-  axes, is_x = axis.axes, isinstance(axis, mpl_axis.XAxis)
-  (axes.set_xscale if is_x else axes.set_yscale)("log")
   shown = [value for value in values if 0 < value < math.inf]
   low, high = (min(shown), max(shown)) if shown else (0.1, 10.0)
   if margin is None:
     # Around a single value, too, there are two ticks.
     margin = max((high / low) ** 0.06, 2.5 if high == low else 1.15)
   low, high = low / margin, high * margin
-  (axes.set_xlim if is_x else axes.set_ylim)(low, high)
+  name = axis.axis_name
+  axis.axes.set(**{f"{name}scale": "log", f"{name}lim": (low, high)})
   axis.set_major_locator(_choose_locator(low, high, num_ticks))
   axis.set_minor_locator(ticker.NullLocator())
-  axis.set_major_formatter(formatter or ticker.FuncFormatter(_format_epsilon))
+  axis.set_major_formatter(formatter or _format_epsilon)
 
 
 def _choose_locator(low: float, high: float, num_ticks: int) -> ticker.Locator:
@@ -319,13 +322,12 @@ def create_key(label: str, **style: Any) -> mpl_lines.Line2D:
 def set_legend(
   figure: mpl_figure.Figure, groups: Mapping[str, Sequence[mpl_lines.Line2D]]
 ) -> None:
-  """Draws a legend right of the axes, each group of keys below its heading."""
+  """Draws a legend right of the axes, keys of a group below its heading."""
   handles = []
   for heading, keys in groups.items():
-    if handles:
-      handles.append(create_key(linestyle="", label=" "))
-    handles.append(create_key(linestyle="", label=heading))
-    handles.extend(keys)
+    if keys:
+      space = [create_key(" ", linestyle="")] if handles else []
+      handles += [*space, create_key(heading, linestyle=""), *keys]
   style = {"fontsize": 9, "frameon": False, "handlelength": 2.6}
   legend = figure.legend(handles=handles, loc="outside right upper", **style)
   for text in legend.get_texts():

@@ -22,8 +22,7 @@ import pandas as pd
 from tff_fedemb.plots import figures
 
 _MAX_MARKERS = 8
-# Ticks of errors over the least.
-_RATIOS = (1, 1.3, 1.6, 2, 3, 4, 5)
+# Errors over the least are shown up to this one.
 _MOST_SHOWN = 5.0
 # Lines by reading. With twice the noise and twice the sensitivity, those of
 # two curves coincide.
@@ -246,9 +245,10 @@ def _draw_rates(
     y_label="true positive rate",
     keys=keys,
   )
-  for axis in (axes.xaxis, axes.yaxis):
-    figures.set_logarithmic(axis, (1e-3, 1.0))
-    figures.set_percent(axis)
+  figures.set_logarithmic(axes.xaxis, (1e-3, 1.0))
+  figures.set_logarithmic(axes.yaxis, (1e-3, 1.0))
+  figures.set_percent(axes.xaxis)
+  figures.set_percent(axes.yaxis)
 
 
 def plot_errors(
@@ -319,10 +319,6 @@ def plot_errors(
     y_label="RMSE / least RMSE",
   )
   figures.set_logarithmic(axes.xaxis, [*epsilons, target_epsilon])
-  axes.set_yscale("log")
-  axes.set_ylim(0.87, min(1.1 * highest, _MOST_SHOWN))
-  ticks = [tick for tick in _RATIOS if tick <= 1.1 * highest]
-  axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-  axes.yaxis.set_minor_locator(ticker.NullLocator())
+  figures.set_logarithmic(axes.yaxis, (1, min(highest, _MOST_SHOWN)))
   figures.set_legend(figure, {"mechanism": keys, "how to read it": marks})
   figures.write(figure, path)

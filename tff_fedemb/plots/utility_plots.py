@@ -110,9 +110,7 @@ def plot_measured_by_epsilon(
       for index, curve in enumerate(drawn)
     ]
   }
-  figures.set_legend(
-    figure, keys | ({"for comparison": levels} if level else {})
-  )
+  figures.set_legend(figure, keys | {"for comparison": levels})
   figures.write(figure, path)
 
 
@@ -226,7 +224,7 @@ def plot_extrapolated_by_epsilon(
       for factor, style in zip(factors, figures.STYLES, strict=False)
     ],
   }
-  figures.set_legend(figure, keys | ({"recall": level_keys} if levels else {}))
+  figures.set_legend(figure, keys | {"recall": level_keys})
   figures.write(figure, path)
 
 

@@ -141,16 +141,6 @@ def draw(config: PictureConfig) -> list[pathlib.Path]:
       use.
     errors.DataError: If a run is of no use.
   """
-  output_dir = pathlib.Path(config.output_dir)
-  existing = next(
-    p for p in (output_dir, *output_dir.absolute().parents) if p.exists()
-  )
-  if not existing.is_dir():
-    raise errors.FieldError(
-      "output_dir",
-      "be a directory",
-      f"{output_dir}, where {existing} is a file",
-    )
   claim = config.claim(config.num_users)
   plans = [
     planning.create_plan(
@@ -161,14 +151,13 @@ def draw(config: PictureConfig) -> list[pathlib.Path]:
     for noise_multiplier in config.numbers("noise_multipliers")
   ]
   plots = {}
-  if config.runs:
-    plots["utility_by_epsilon.png"] = _prepare_utility(config)
-  plots |= _prepare_accounting(config, plans)
-  paths = [output_dir / name for name in sorted(plots)]
-  with output_files.directory(output_dir):
-    for path in paths:
-      plots[path.name](path)
-  return paths
+  with output_files.directory(config.output_dir) as directory:
+    if config.runs:
+      plots["utility_by_epsilon.png"] = _prepare_utility(config)
+    plots |= _prepare_accounting(config, plans)
+    for name, plot in plots.items():
+      plot(directory / name)
+  return sorted(directory / name for name in plots)
 
 
 def _prepare_accounting(

@@ -102,8 +102,7 @@ def train(
     if lite:
       lite_export.export_run(run_dir, experiment.task)
     if report:
-      path = report_page.write_for_run(run_dir, experiment.task)
-      _say(f"Written to {path}: the report, for a browser.")
+      report_page.write_for_run(run_dir, experiment.task)
   return result_lib.Result(spec, run_dir)
 
 
