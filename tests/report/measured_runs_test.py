@@ -72,10 +72,9 @@ def read(*paths):
 
 
 def curves_of(*paths):
-  curves, _ = measured_runs.create_curves(
+  return measured_runs.create_curves(
     read(*paths), lambda run: {2.0: run.noise_multiplier}
   )
-  return curves
 
 
 def test_finds_and_reads_finished_runs(tmp_path):

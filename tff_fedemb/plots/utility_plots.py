@@ -35,7 +35,6 @@ _GAP = 0.2
 _NO_NOISE = "no noise"
 # A line of changed settings has at most so many letters.
 _NAME_LETTERS = 44
-_LEVEL_STYLE = {"color": figures.GREY, "linestyle": ":", "linewidth": 1.5}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +100,7 @@ def plot_measured_by_epsilon(
       y_label=utility if axes is row[0] else "",
     )
     _draw_measured(axes, drawn)
-  levels = _draw_levels(row, dict([level]) if level else {})
+  levels = [_draw_level(row, *level)] if level else []
   figures.set_shares(row[0].yaxis, row)
   points = [point for curve in drawn for point in curve.points]
   keys = {
@@ -114,10 +113,14 @@ def plot_measured_by_epsilon(
   figures.write(figure, path)
 
 
-def _draw_measured(axes: mpl_axes.Axes, curves: Sequence[Curve]) -> None:
+def _draw_measured(
+  axes: mpl_axes.Axes,
+  curves: Sequence[Curve],
+  tick_distance: float = _TICK_DISTANCE,
+) -> None:
   """Draws the curves of a panel."""
   epsilons = {point.epsilon for curve in curves for point in curve.points}
-  width, infinity = _set_epsilons(axes, epsilons)
+  width, infinity = _set_epsilons(axes, epsilons, tick_distance)
   for index, curve in enumerate(curves):
     shift = math.exp(_DODGE * width * (index - (len(curves) - 1) / 2))
     for is_noiseless in (False, True):
@@ -129,7 +132,7 @@ def _draw_measured(axes: mpl_axes.Axes, curves: Sequence[Curve]) -> None:
 
 
 def _set_epsilons(
-  axes: mpl_axes.Axes, epsilons: set[float]
+  axes: mpl_axes.Axes, epsilons: set[float], tick_distance: float
 ) -> tuple[float, float]:
   """Makes the axis one of epsilons, with a place for infinity.
 
@@ -142,7 +145,7 @@ def _set_epsilons(
   width = math.log(high / low)
   ticks = finite[:1]
   for epsilon in finite:
-    if math.log(epsilon / ticks[-1]) >= _TICK_DISTANCE * width:
+    if math.log(epsilon / ticks[-1]) >= tick_distance * width:
       ticks.append(epsilon)
   infinity = high * math.exp(_GAP / 2 * width)
   show = axes.xaxis.get_major_formatter()
@@ -152,7 +155,7 @@ def _set_epsilons(
     axes.axvline(high, color=figures.GREY, linewidth=0.8)
   axes.xaxis.set_major_locator(ticker.FixedLocator(ticks))
   axes.xaxis.set_major_formatter(
-    ticker.FuncFormatter(lambda x, _: _NO_NOISE if x > high else show(x))
+    lambda x, _: _NO_NOISE if x > high else show(x)
   )
   return width, infinity
 
@@ -163,7 +166,7 @@ def plot_extrapolated_by_epsilon(
   *,
   false_accept_rate: float,
   caption: str,
-  levels: Mapping[str, float],
+  untrained: float,
 ) -> None:
   """Writes measured recall against the epsilon of a larger population.
 
@@ -175,13 +178,15 @@ def plot_extrapolated_by_epsilon(
     curves: At most `figures.MAX_CURVES`, of no more cohort factors.
     false_accept_rate: At which the recalls were measured.
     caption: What was extrapolated to, printed below the axes.
-    levels: Recalls without an epsilon by name, `training_plots.UNTRAINED` last.
+    untrained: Recall before training.
 
   Raises:
     errors.FieldError: If there are too many curves or cohort factors, or none.
   """
-  points = [p for curve in curves for p in curve.at(is_noiseless=False)]
-  factors = sorted({factor for p in points for factor in p.extrapolated})
+  noisy = [curve.at(is_noiseless=False) for curve in curves]
+  factors = sorted(
+    {x for points in noisy for p in points for x in p.extrapolated}
+  )
   figures.check_count("curves", len(curves))
   figures.check_count("cohort factors", len(factors))
   figure, ((left, right),) = figures.create_figure(
@@ -189,76 +194,54 @@ def plot_extrapolated_by_epsilon(
     statement=caption,
     letters=125,
     sharey="row",
-    width_ratios=(2.2, 1),
+    width_ratios=(1.8, 1),
   )
-  recall = f"recall at FAR {false_accept_rate:g}"
-  for axes, title, label, num_ticks in (
-    (left, "Extrapolated: recall measured, ε accounted", recall, 7),
-    (right, "As run: honest ε", "", 4),
-  ):
-    figures.decorate(axes, title=title, x_label="ε", y_label=label)
-    shown = []
-    for index, curve in enumerate(curves):
-      style = figures.style_of(index, markersize=6)
-      for linestyle, factor in zip(
-        figures.STYLES, factors if axes is left else [None], strict=False
-      ):
-        drawn = _points(curve, factor)
-        style["linestyle"] = "" if factor is None else linestyle
-        figures.draw_bars(axes, drawn, **style)
-        shown += [epsilon for epsilon, *_ in drawn]
-    figures.set_logarithmic(axes.xaxis, shown, num_ticks=num_ticks)
-  level_keys = _draw_levels((left, right), levels)
+  figures.decorate(
+    left,
+    title="Extrapolated: recall measured, ε accounted",
+    x_label="ε",
+    y_label=f"recall at FAR {false_accept_rate:g}",
+  )
+  shown = []
+  for index, points in enumerate(noisy):
+    for linestyle, factor in zip(figures.STYLES, factors, strict=False):
+      drawn = sorted((p.extrapolated[factor], p.mean, p.stdev) for p in points)
+      style = figures.style_of(index, linestyle=linestyle)
+      figures.draw_bars(left, drawn, **style)
+      shown += [epsilon for epsilon, *_ in drawn]
+  figures.set_logarithmic(left.xaxis, shown, num_ticks=7)
+  figures.decorate(right, title="As run: honest ε", x_label="ε", y_label="")
+  _draw_measured(right, curves, tick_distance=0.25)
+  level = _draw_level((left, right), training_plots.UNTRAINED, untrained)
   figures.set_shares(left.yaxis, (left, right), from_zero=True)
   grey = {"color": figures.GREY, "linewidth": 1.6}
   keys = {
     "runs": [
       figures.create_key(
-        f"{curve.name}\n({figures.count_seeds(curve.at(is_noiseless=False))})",
-        **figures.style_of(index, linestyle="", markersize=6),
+        f"{curve.name}\n({figures.count_seeds(points)})",
+        **figures.style_of(index, linestyle=""),
       )
-      for index, curve in enumerate(curves)
+      for index, (curve, points) in enumerate(zip(curves, noisy, strict=True))
     ],
     "cohort and noise": [
       figures.create_key(f"{factor:,g} times", linestyle=style, **grey)
       for factor, style in zip(factors, figures.STYLES, strict=False)
     ],
+    "recall": [level],
   }
-  figures.set_legend(figure, keys | {"recall": level_keys})
+  figures.set_legend(figure, keys)
   figures.write(figure, path)
 
 
-def _draw_levels(
-  panels: Sequence[mpl_axes.Axes], levels: Mapping[str, float]
-) -> list[mpl_lines.Line2D]:
-  """Draws utilities without an epsilon, and returns what the legend has."""
-  keys = []
-  for (name, level), linestyle in zip(
-    levels.items(), figures.STYLES, strict=False
-  ):
-    style: dict[str, Any] = {"color": "black", "linewidth": 0.9}
-    style["linestyle"] = linestyle
-    if len(levels) == 1 or name == training_plots.UNTRAINED:
-      style = _LEVEL_STYLE
-    for axes in panels:
-      axes.axhline(level, **style)
-    keys.append(figures.create_key(name, **style))
-  return keys
-
-
-def _points(
-  curve: Curve, factor: float | None
-) -> list[tuple[float, float, float]]:
-  """Epsilons, heights and bars that have a place; as run without a factor."""
-  points = [
-    (
-      x.epsilon if factor is None else x.extrapolated.get(factor, math.inf),
-      x.mean,
-      x.stdev,
-    )
-    for x in curve.at(is_noiseless=False)
-  ]
-  return sorted(point for point in points if 0 < point[0] < math.inf)
+def _draw_level(
+  panels: Sequence[mpl_axes.Axes], name: str, level: float
+) -> mpl_lines.Line2D:
+  """Draws a utility without an epsilon; returns what the legend has."""
+  style: dict[str, Any] = {"color": figures.GREY, "linestyle": ":"}
+  style["linewidth"] = 1.5
+  for axes in panels:
+    axes.axhline(level, **style)
+  return figures.create_key(name, **style)
 
 
 def plot_changes(

@@ -205,7 +205,7 @@ def extrapolate(
 def create_curves(
   runs: pd.DataFrame,
   extrapolated: Callable[[Any], Mapping[float, float]] = lambda run: {},
-) -> tuple[list[utility_plots.Curve], dict[str, figures.Measurement]]:
+) -> list[utility_plots.Curve]:
   """Groups runs to curves, in the order of their names.
 
   Args:
@@ -214,8 +214,8 @@ def create_curves(
       measurement, with one of its runs.
 
   Returns:
-    A curve for each setting with noise; and, by the algorithms of the curves,
-    the runs without noise, which are points of these curves, too.
+    A curve for each setting with noise; runs without noise are points of the
+    curves of their algorithm.
 
   Raises:
     errors.FieldError: If no run has noise, an algorithm has several settings
@@ -259,11 +259,7 @@ def create_curves(
     ]
     points += [noiseless[algorithm]] if algorithm in noiseless else []
     curves.append(utility_plots.Curve(name, tuple(points)))
-  compared = noiseless.keys() & set(runs.algorithm[is_noisy])
-  return (
-    sorted(curves, key=lambda curve: curve.name),
-    {algorithm: noiseless[algorithm] for algorithm in sorted(compared)},
-  )
+  return sorted(curves, key=lambda curve: curve.name)
 
 
 def _names(curves: Sequence[Any]) -> list[str]:

@@ -120,10 +120,10 @@ def _write(output: str, html: str) -> None:
 
 
 def create_environment() -> jinja2.Environment:
-  """Creates what renders the templates of a page."""
+  """Creates what renders the templates of pages and texts."""
   environment = jinja2.Environment(
     loader=jinja2.PackageLoader("tff_fedemb.report", "template"),
-    autoescape=True,
+    autoescape=jinja2.select_autoescape(),
     undefined=jinja2.StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,

@@ -28,7 +28,6 @@ with epy.lazy_imports():
 
   from tff_fedemb.plots import figures
   from tff_fedemb.plots import privacy_plots
-  from tff_fedemb.plots import training_plots
   from tff_fedemb.plots import utility_plots
   from tff_fedemb.report import measured_runs
 
@@ -303,20 +302,15 @@ def _prepare_utility(config: PictureConfig) -> _Plot:
     )
 
   with progress:
-    curves, noiseless = measured_runs.create_curves(
+    curves = measured_runs.create_curves(
       runs, lambda run: {factor: extrapolate(run, factor) for factor in factors}
     )
-  levels = {
-    f"{algorithm},\nwithout noise": measured.mean
-    for algorithm, measured in noiseless.items()
-  }
-  levels[training_plots.UNTRAINED] = runs.recall_untrained.mean()
   return functools.partial(
     utility_plots.plot_extrapolated_by_epsilon,
     curves=curves,
     false_accept_rate=measured_runs.FALSE_ACCEPT_RATE,
     caption=_utility_caption(config, runs),
-    levels=levels,
+    untrained=runs.recall_untrained.mean(),
   )
 
 

@@ -168,7 +168,7 @@ def prepare(runs: pd.DataFrame) -> Callable[[pathlib.Path], None]:
   Raises:
     errors.FieldError: As `measured_runs.create_curves`.
   """
-  curves, _ = measured_runs.create_curves(runs)
+  curves = measured_runs.create_curves(runs)
   deltas = {
     run.ledger.delta for run in runs.itertuples() if run.noise_multiplier
   }

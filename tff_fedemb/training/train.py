@@ -250,8 +250,7 @@ def _report(
   summary["wall_seconds"] = sum(seconds.values()) - seconds["process_before"]
   directory.write_json(run_directory.SUMMARY, summary)
   report_page.write_release(directory.path, cost)
-  for line in training_report.tell(finished):
-    _say(line)
+  _say(training_report.tell(finished))
 
 
 def _account(
