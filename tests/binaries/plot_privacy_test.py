@@ -40,8 +40,8 @@ def pictures(tmp_path):
 def test_pictures_of_accounting(
   monkeypatch, tmp_path, mechanism, participation
 ):
-  for name in ("", "_SAMPLED", "_WITHOUT_PLD"):
-    monkeypatch.setattr(privacy_pictures, f"_NUM_POINTS{name}", 3)
+  few = dict.fromkeys(privacy_pictures._NUM_POINTS, 3)
+  monkeypatch.setattr(privacy_pictures, "_NUM_POINTS", few)
   monkeypatch.setattr(privacy_pictures, "_NUM_PLD_POINTS", 1)
   paths = privacy_pictures.draw(
     privacy_pictures.PictureConfig(

@@ -62,11 +62,11 @@ class _WeekPanel(training_plots.Panel):
   rounds: pd.DataFrame
 
   def _decorate(self, axes: mpl_axes.Axes, title: str, **options: Any) -> None:
-    unit_hours, x_label = _clock(self.rounds)
-    shown = self._first_week
-    part = "" if len(shown) == len(self.rounds) else ", first week"
-    figures.decorate(axes, title=f"{title}{part}", x_label=x_label, **options)
-    figures.set_rounds(axes, shown.end_hours / unit_hours, whole=False)
+    _, x_label = _clock(self.rounds)
+    is_whole = len(self._first_week) == len(self.rounds)
+    title += "" if is_whole else ", first week"
+    figures.decorate(axes, title=title, x_label=x_label, **options)
+    figures.set_rounds(axes, whole=False)
 
   @property
   def _first_week(self) -> pd.DataFrame:
@@ -90,7 +90,7 @@ class AvailabilityPanel(_WeekPanel):
     fill = {"color": style["color"], "alpha": 0.15, "linewidth": 0}
     axes.fill_between(times, 0, shown.available_share, **fill)
     self._decorate(axes, "Devices available", y_label="share of all devices")
-    figures.set_shares(axes.yaxis, [axes], from_zero=True)
+    figures.set_shares(axes.yaxis, from_zero=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +107,7 @@ class ReportsPanel(_WeekPanel):
     shown, fates = self._first_week, [*_FATES]
     unit_hours, _ = _clock(self.rounds)
     # Means of neighbouring rounds, so many that they can be told apart.
-    group = np.arange(len(shown)) // -(-len(shown) // _MAX_BLOCKS or 1)
+    group = np.arange(len(shown)) // -(-len(shown) // _MAX_BLOCKS)
     blocks = shown.groupby(group)
     # Counts are level from the start of a block to its end, then drop to 0.
     times = np.stack([blocks.start_hours.first(), blocks.end_hours.last()], 1)
@@ -125,7 +125,7 @@ class ReportsPanel(_WeekPanel):
       figures.create_key(f"{label}: {shares[x]:.1%}", color=color, linewidth=6)
       for x, (label, color) in _FATES.items()
     ]
-    highest = max(shown.selected, default=1)
+    highest = max(shown.selected)
     abandoned = shown.start_hours[shown.abandoned.astype(bool)] / unit_hours
     if len(abandoned):
       axes.plot(

@@ -187,47 +187,28 @@ def decorate(
   axes.spines[["top", "right"]].set_visible(False)
 
 
-def set_rounds(
-  axes: mpl_axes.Axes,
-  rounds: Sequence[float] | np.ndarray,
-  *,
-  whole: bool = True,
-) -> None:
+def set_rounds(axes: mpl_axes.Axes, *, whole: bool = True) -> None:
   """Makes the horizontal axis one of rounds, or of time from 0 if not whole."""
   steps = [1, 2, 5, 10]
   axes.xaxis.set_major_locator(
     ticker.MaxNLocator(nbins=7, steps=steps, integer=whole, min_n_ticks=1)
   )
-  low, high = min(rounds, default=0), max(rounds, default=0)
+  axes.margins(x=0.03)
   if not whole:
-    low, high = 0, high or 1
-  margin = 0.03 * (high - low) or 0.5
-  axes.set_xlim(low - margin, high + margin)
+    axes.set_xlim(left=-0.03 * axes.get_xlim()[1])
 
 
-def set_shares(
-  axis: _Axis,
-  panels: Iterable[mpl_axes.Axes],
-  *,
-  from_zero: bool = False,
-) -> None:
+def set_shares(axis: _Axis, *, from_zero: bool = False) -> None:
   """Makes an axis one of shares in percent, with room for whole points.
 
   Args:
-    axis: The `xaxis` or `yaxis` of the first panel.
-    panels: Those that share the axis, with all that is drawn in them.
+    axis: The `xaxis` or `yaxis` of a panel, in which all is drawn.
     from_zero: Whether 0 is to be shown in any case.
   """
-  name = axis.axis_name
-  ends = [getattr(axes.dataLim, f"interval{name}") for axes in panels]
-  finite = np.asarray(ends)[np.isfinite(ends)]
-  low = 0.0 if from_zero else max(np.min(finite, initial=1.0), 0.0)
-  high = min(np.max(finite, initial=low), 1.0)
-  if low == high:
-    # Around one share there is half a percentage point on either side.
-    low, high = max(low - 0.005, 0.0), min(high + 0.005, 1.0)
+  low, high = axis.get_view_interval()
   margin = 0.05 * (high - low)
-  axis.axes.set(**{f"{name}lim": (low - margin, high + margin)})
+  low = -0.05 * high if from_zero else max(low, -margin)
+  axis.axes.set(**{f"{axis.axis_name}lim": (low, min(high, 1 + margin))})
   set_percent(axis)
 
 

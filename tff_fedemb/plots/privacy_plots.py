@@ -66,11 +66,7 @@ def plot_epsilon(
     accountant: Name of that of all but 'tighter'.
     tighter_accountant: The accountant of that.
     num_users: A population to mark.
-
-  Raises:
-    errors.FieldError: If there are too many curves, or none.
   """
-  figures.check_count("curves", points.noise_multiplier.nunique())
   figure, ((axes,),) = figures.create_figure(
     *(8.4, 5.0), statement=caption, letters=108
   )
@@ -99,7 +95,7 @@ def plot_epsilon(
   if by == "users":
     keys += _set_users(axes, points.x, delta=delta, num_users=num_users)
   else:
-    figures.set_rounds(axes, points.x)
+    figures.set_rounds(axes)
   figures.set_logarithmic(axes.yaxis, points.epsilon)
   figures.set_legend(
     figure, {"noise multiplier": noise, "how to read it": keys}
@@ -192,11 +188,7 @@ def plot_audit(
     false_positive_rates: `[m]`, of the same tests.
     delta: At which all of them hold.
     caption: What they assume, in words, printed below the axes.
-
-  Raises:
-    errors.FieldError: If there are too many attacks, or none.
   """
-  figures.check_count("lower_bounds", len(lower_bounds))
   figure, ((axes, roc),) = figures.create_figure(
     *(11.0, 4.6), (1, 2), statement=caption, letters=140
   )
@@ -216,7 +208,7 @@ def plot_audit(
   )
   highest = axes.dataLim.y1 or 1.0
   axes.set_ylim(-0.04 * highest, 1.04 * highest)
-  figures.set_rounds(axes, rounds)
+  figures.set_rounds(axes)
   _draw_rates(roc, rates, false_positive_rates)
   figures.write(figure, path)
 
@@ -275,11 +267,7 @@ def plot_errors(
     target_epsilon: To mark.
     delta: At which all epsilons hold.
     caption: What the curves have in common, in words, printed below the axes.
-
-  Raises:
-    errors.FieldError: If there are too many curves, or none.
   """
-  figures.check_count("mechanisms", len(errors_by_label))
   figure, ((axes,),) = figures.create_figure(
     *(9.2, 5.4), statement=caption, letters=118
   )

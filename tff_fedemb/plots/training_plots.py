@@ -50,7 +50,7 @@ def draw_svg(panel: Panel) -> str:
 
 
 def plot_overview(
-  path: str | os.PathLike[str], four: Sequence[Panel], *, title: str = ""
+  path: str | os.PathLike[str], four: Sequence[Panel], *, title: str
 ) -> None:
   """Writes four panels, by rows, and a heading to a single PNG file."""
   figure, panels = figures.create_figure(
@@ -60,8 +60,7 @@ def plot_overview(
   )
   for panel, axes in zip(four, panels.flat, strict=True):
     panel.draw(axes)
-  if title:
-    figure.suptitle(title, fontsize=15, fontweight="bold")
+  figure.suptitle(title, fontsize=15, fontweight="bold")
   figures.write(figure, path)
 
 
@@ -93,7 +92,7 @@ class LossPanel(Panel):
       y_label="mean client loss",
       note=note,
     )
-    figures.set_rounds(axes, rounds)
+    figures.set_rounds(axes)
     if not np.any(finite):
       axes.set_yticks([])
 
@@ -136,8 +135,8 @@ class RecallPanel(Panel):
       y_label=_RECALL,
       keys=keys,
     )
-    figures.set_shares(axes.yaxis, [axes], from_zero=True)
-    figures.set_rounds(axes, self.rounds, whole=self.x_label == ROUND)
+    figures.set_shares(axes.yaxis, from_zero=True)
+    figures.set_rounds(axes, whole=self.x_label == ROUND)
     if not len(self.rounds):
       _say(axes, "no evaluation yet")
 
@@ -220,7 +219,7 @@ class EpsilonPanel(Panel):
       y_label=figures.epsilon_label(self.delta, " unless named"),
       keys=keys if drawn else (),
     )
-    figures.set_rounds(axes, self.rounds, whole=self.x_label == ROUND)
+    figures.set_rounds(axes, whole=self.x_label == ROUND)
     figures.set_logarithmic(axes.yaxis, drawn)
     if not drawn:
       axes.set_yticks([])

@@ -80,9 +80,6 @@ def plot_measured_by_epsilon(
     level: Name and utility of what has no epsilon, for comparison.
     repetition: What a point has several values of, in one word that takes
       an s; the legend counts them.
-
-  Raises:
-    errors.FieldError: If there are too many curves, or none.
   """
   size = (8.4, 5.0) if len(panels) == 1 else (11.5, 4.2)
   figure, (row,) = figures.create_figure(
@@ -92,7 +89,6 @@ def plot_measured_by_epsilon(
     sharey=True,
   )
   for axes, (name, drawn) in zip(row, panels.items(), strict=True):
-    figures.check_count("curves", len(drawn))
     figures.decorate(
       axes,
       title=name,
@@ -101,7 +97,7 @@ def plot_measured_by_epsilon(
     )
     _draw_measured(axes, drawn)
   levels = [_draw_level(row, *level)] if level else []
-  figures.set_shares(row[0].yaxis, row)
+  figures.set_shares(row[0].yaxis)
   points = [point for curve in drawn for point in curve.points]
   keys = {
     f"method ({figures.count_seeds(points, repetition)})": [
@@ -179,16 +175,11 @@ def plot_extrapolated_by_epsilon(
     false_accept_rate: At which the recalls were measured.
     caption: What was extrapolated to, printed below the axes.
     untrained: Recall before training.
-
-  Raises:
-    errors.FieldError: If there are too many curves or cohort factors, or none.
   """
   noisy = [curve.at(is_noiseless=False) for curve in curves]
   factors = sorted(
     {x for points in noisy for p in points for x in p.extrapolated}
   )
-  figures.check_count("curves", len(curves))
-  figures.check_count("cohort factors", len(factors))
   figure, ((left, right),) = figures.create_figure(
     *(10, 5.2, (1, 2)),
     statement=caption,
@@ -213,7 +204,7 @@ def plot_extrapolated_by_epsilon(
   figures.decorate(right, title="As run: honest ε", x_label="ε", y_label="")
   _draw_measured(right, curves, tick_distance=0.25)
   level = _draw_level((left, right), training_plots.UNTRAINED, untrained)
-  figures.set_shares(left.yaxis, (left, right), from_zero=True)
+  figures.set_shares(left.yaxis, from_zero=True)
   grey = {"color": figures.GREY, "linewidth": 1.6}
   keys = {
     "runs": [
@@ -291,7 +282,7 @@ def plot_changes(
       color=figures.COLORS[0 if is_better else 1],
       capsize=3,
     )
-  figures.set_shares(axes.xaxis, [axes])
+  figures.set_shares(axes.xaxis)
   axes.set_yticks(range(len(names)), names)
   axes.set_ylim(len(changes) - 0.5, -0.5)
   figures.write(figure, path)

@@ -58,10 +58,8 @@ def _create_epsilon_panel(
   claim, num_points = ledger.participation, _NUM_EPSILON_POINTS
   if privacy.accountant == "monte_carlo":
     num_points = _NUM_MONTE_CARLO_POINTS
-  points = np.linspace(
-    1, ledger.rounds, min(ledger.rounds, num_points), dtype=int
-  )
-  rounds = sorted(set(points.tolist()))
+  points = np.linspace(1, ledger.rounds, num_points, dtype=int)
+  rounds = np.unique(points).tolist()
   known = ledger
   if not claim.is_sampled:
     # As the report has it: what the schedule says of its users.

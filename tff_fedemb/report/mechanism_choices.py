@@ -30,7 +30,7 @@ _NEARLY = 1.1
 _TITLES = (
   *("mechanism", "participation", "copies", "z", "RMSE", "largest", "/ least"),
 )
-_ROW = "{:<19}{:<15}{:>6}{:>10}{:>11}{:>11}{:>8}"
+_ROW = "{:<19}{:<18}{:>6}{:>10}{:>11}{:>11}{:>8}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,6 +25,7 @@ from tff_fedemb.run import account as account_run
 from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
+  from tff_fedemb.evaluation import retrieval
   from tff_fedemb.plots import deployment_plots
   from tff_fedemb.plots import identification_plots
   from tff_fedemb.plots import training_plots as plots
@@ -133,8 +134,12 @@ def create_environment() -> jinja2.Environment:
     "epsilon": words.format_epsilon,
     "bytes": progress.format_bytes,
     "time": deployment_plots.say_time,
+    "metric": retrieval.format_metric,
   }
-  environment.globals["count"] = words.count
+  environment.globals |= {
+    "count": words.count,
+    "metric_titles": retrieval.TITLES,
+  }
   return environment
 
 
@@ -258,11 +263,9 @@ def _draw_all(
 
 def _draw_comparison(runs: Sequence[run_files.Run]) -> str | None:
   """The ROC curves of all runs that have one, and one of an untrained model."""
-  curves: dict[str, Any] = {
-    run.name: run.results[run_files.TRAINED] for run in runs if run.results
-  }
-  if not curves:
+  known = [run for run in runs if run.results]
+  if not known:
     return None
-  first = next(run for run in runs if run.results)
-  curves[plots.UNTRAINED] = first.results[plots.UNTRAINED]
+  curves = {run.name: run.results[run_files.TRAINED] for run in known}
+  curves[plots.UNTRAINED] = known[0].results[plots.UNTRAINED]
   return _draw(plots.RocPanel(curves))

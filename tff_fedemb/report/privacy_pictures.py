@@ -31,9 +31,10 @@ with epy.lazy_imports():
   from tff_fedemb.plots import utility_plots
   from tff_fedemb.report import measured_runs
 
-# Points of a curve. Without sampling RDP takes milliseconds, and epsilon has
-# steps; of Poisson sampling it takes 0.02 s, where PLD is of no use some 0.3 s.
-_NUM_POINTS, _NUM_POINTS_SAMPLED, _NUM_POINTS_WITHOUT_PLD = 100, 25, 13
+# Points of a curve by the accountant that RDP is compared with. RDP takes
+# milliseconds without sampling, where epsilon has steps; with Poisson sampling
+# it takes 0.02 s, or some 0.3 s where PLD is of no use.
+_NUM_POINTS = {"gaussian": 100, "pld": 25, None: 13}
 # PLD costs seconds a point where noise is low, for epsilons of little interest.
 _NUM_PLD_POINTS = 8
 _PLD_EPSILON_LIMIT = 20.0
@@ -193,25 +194,20 @@ def _prepare_accounting(
     }
 
 
-def _count_points(claim: participation_lib.Participation) -> int:
-  kinds = {"gaussian": _NUM_POINTS, "pld": _NUM_POINTS_SAMPLED}
-  return kinds.get(_tighter(claim) or "", _NUM_POINTS_WITHOUT_PLD)
-
-
 def _populations(claim: participation_lib.Participation) -> list[int]:
   """Numbers of users, evenly on a logarithmic axis, `num_users` among them."""
   num_users = claim.num_users
   # Each round draws from one of so many blocks of users.
   blocks = (claim.min_separation or 1) if claim.is_sampled else 1
   low = max(math.ceil(claim.users_per_round * blocks), num_users // 100)
-  grid = np.geomspace(low, 10 * num_users, _count_points(claim))
+  grid = np.geomspace(low, 10 * num_users, _NUM_POINTS[_tighter(claim)])
   return sorted({*(int(n) for n in grid[1:-1]), low, num_users, 10 * num_users})
 
 
 def _round_numbers(
   claim: participation_lib.Participation, rounds: int
 ) -> list[int]:
-  grid = np.linspace(0, rounds, _count_points(claim) + 1)[1:]
+  grid = np.linspace(0, rounds, _NUM_POINTS[_tighter(claim)] + 1)[1:]
   numbers = {math.ceil(number) for number in grid}
   separation = claim.min_separation
   if separation is not None and rounds <= _MAX_PASSES_SHOWN * separation:

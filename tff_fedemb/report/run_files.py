@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from etils import epy
 
 from tff_fedemb import errors
-from tff_fedemb.evaluation import retrieval
 from tff_fedemb.evaluation import verification
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
 from tff_fedemb.program import run_directory
@@ -30,7 +29,6 @@ with epy.lazy_imports():
 TRAINED = "trained"
 
 _T = TypeVar("_T")
-_TEST = "test"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,21 +61,12 @@ class Run:
   @property
   def trained(self) -> Mapping[str, Any]:
     """Result of the test images, without the ROC curve, JSON values."""
-    return self.summary["evaluation"][_TEST]
+    return self.summary["evaluation"]["test"]
 
   @property
   def untrained(self) -> Mapping[str, Any]:
     """The same before training."""
-    return self.summary["evaluation_untrained"][_TEST]
-
-  @property
-  def other_metrics(self) -> list[tuple[str, ...]]:
-    """Those of the test images beside recall: name, trained and untrained."""
-    before = self.untrained.get("metrics")
-    return [
-      (retrieval.TITLES[name], *map(retrieval.format_metric, (x, before[name])))
-      for name, x in (self.trained.get("metrics") or {}).items()
-    ]
+    return self.summary["evaluation_untrained"]["test"]
 
   @functools.cached_property
   def results(self) -> Mapping[str, verification.VerificationResult]:
@@ -102,11 +91,6 @@ class Run:
     if not self.summary.get("deployment"):
       return None
     return pd.read_csv(self.path / run_directory.DEPLOYED_ROUNDS)
-
-  @property
-  def code_version(self) -> Mapping[str, Any]:
-    """Commit, and whether it was modified."""
-    return self.account.chain.found["code_version"]
 
   @property
   def evaluation_on_training_users(self) -> bool:
