@@ -68,11 +68,6 @@ def test_a_week_of_many_rounds_is_drawn_in_means():
   assert drawn.legend_of(axes)[-1] == "abandoned: 1 of 336"
 
 
-def test_hardly_any_rounds():
-  for panel in plots.AvailabilityPanel, plots.ReportsPanel:
-    assert len(drawn.axes_of(panel(rounds(0))).collections) in (1, 5)
-
-
 def test_rounds_become_hours_by_the_end_of_released_ones():
   # Released ones end after 6, 30 and 42 hours.
   table = rounds(num=4, abandoned=[1])

@@ -95,7 +95,7 @@ class AvailabilityPanel(_WeekPanel):
 
 @dataclasses.dataclass(frozen=True)
 class ReportsPanel(_WeekPanel):
-  """What became of the devices of each round, over the first week.
+  """Fates of the devices of each round, over the first week.
 
   Attributes:
     rounds: As in `AvailabilityPanel`, with columns `abandoned` and `selected`,
@@ -146,7 +146,7 @@ def over_time(
   """Returns a panel over the time of a simulation in place of rounds.
 
   Args:
-    panel: Whose rounds are numbers of rounds that are done, 0 before training.
+    panel: Panel over numbers of finished rounds, 0 before training.
     rounds: As in `ReportsPanel`.
   """
   released = rounds[~rounds.abandoned.astype(bool)]

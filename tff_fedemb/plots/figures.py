@@ -1,4 +1,4 @@
-"""What all pictures have in common: colours, axes, legends, captions, files.
+"""Colours, axes, legends, captions and files of all pictures.
 
 Figures are drawn without pyplot, so that importing this module changes neither
 the backend nor the settings of a program that plots for itself. Colours are
@@ -41,13 +41,13 @@ _Axis = mpl_axis.XAxis | mpl_axis.YAxis
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-  """What runs have measured that differ in nothing but their seed.
+  """Measurements of runs that differ in nothing but their seed.
 
   Attributes:
     values: `[n]` accuracies or recalls in [0, 1], one for each seed, n at
       least 1.
-    epsilon: What each of them cost; infinity without noise.
-    extrapolated: What they would cost in a larger population, by cohort factor.
+    epsilon: Epsilon of each run; infinity without noise.
+    extrapolated: Epsilon in a larger population by cohort factor.
   """
 
   values: tuple[float, ...]
@@ -83,7 +83,7 @@ def check_count(name: str, count: int) -> None:
 
 
 def style_of(index: int, **changes: Any) -> dict[str, Any]:
-  """Returns what tells the curve of an index apart, with some changes."""
+  """Returns the style of the curve of an index, with some changes."""
   index %= MAX_CURVES
   return {
     "color": COLORS[index],
@@ -108,8 +108,8 @@ def create_figure(
     width: Width of the figure.
     height: Height of the figure.
     shape: Rows and columns of panels.
-    statement: What is printed below the panels.
-    letters: Letters of a line of it, at most.
+    statement: Text below the panels.
+    letters: Maximum number of letters in a line of it.
     **options: Options of `Figure.subplots`.
   """
   layout = layout_engine.ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
@@ -159,7 +159,7 @@ def decorate(
     x_label: Label of the horizontal axis.
     y_label: Label of the vertical axis.
     keys: Lines and the like, in the order of the legend.
-    note: What is to be read above them.
+    note: Text above the legend.
   """
   pad = 6.0
   if keys or note:
@@ -224,7 +224,7 @@ def set_rates(axes: mpl_axes.Axes) -> None:
 
 
 def epsilon_label(delta: float | None, remark: str = "") -> str:
-  """Returns what an axis of epsilons at a delta is called."""
+  """Returns the label of an axis of epsilons at a delta."""
   if delta is None:
     return "ε"
   return f"ε (δ = {delta:.2g}{remark})".replace("e-0", "e-")
@@ -248,8 +248,8 @@ def set_logarithmic(
 
   Args:
     axis: The `xaxis` or `yaxis` of a panel.
-    values: All to be shown; 0 and infinity have no place there.
-    num_ticks: Numbers at most.
+    values: Values to be shown; 0 and infinity are left out.
+    num_ticks: Maximum number of ticks.
     margin: Factor between the outermost values and the ends [little].
     formatter: Formatter of the numbers [as epsilons are].
   """
@@ -296,7 +296,7 @@ def draw_bars(
 
 
 def create_key(label: str, **style: Any) -> mpl_lines.Line2D:
-  """Returns what stands for lines of a style in a legend."""
+  """Returns the legend entry for lines of a style."""
   return mpl_lines.Line2D([], [], label=label, **style)
 
 

@@ -34,14 +34,14 @@ class _RatesPanel(training_plots.Panel):
   """Rates of identification over a logarithmic axis.
 
   Attributes:
-    found: By number of images, at least one.
+    found: Figures by number of enrolled images, at least one.
   """
 
   found: Sequence[recognition.Recognition]
 
 
 class SizesPanel(_RatesPanel):
-  """How many are found, over the size of the gallery."""
+  """Shares of images found over the size of the gallery."""
 
   def draw(self, axes: mpl_axes.Axes) -> None:
     keys = []

@@ -60,12 +60,12 @@ def plot_epsilon(
       `figures.MAX_CURVES`; `reading`, 'user_level', 'tighter' (the same by a
       tighter accountant) or 'virtual_client' (Delta = C); `x`, users or rounds,
       ascending; and `epsilon`.
-    by: What their x are: 'users' or 'rounds'.
-    delta: At which all epsilons hold.
-    caption: What the curves have in common, in words, printed below the axes.
-    accountant: Name of that of all but 'tighter'.
-    tighter_accountant: The accountant of that.
-    num_users: A population to mark.
+    by: Meaning of x: 'users' or 'rounds'.
+    delta: Delta of all epsilons.
+    caption: Text below the axes: properties that all curves share.
+    accountant: Name of the accountant of all readings but 'tighter'.
+    tighter_accountant: Name of the accountant of 'tighter'.
+    num_users: Population to mark.
   """
   figure, ((axes,),) = figures.create_figure(
     *(8.4, 5.0), statement=caption, letters=108
@@ -186,8 +186,8 @@ def plot_audit(
     rates: `[m]` true positive rates by attack, those that the claim allows
       first.
     false_positive_rates: `[m]`, of the same tests.
-    delta: At which all of them hold.
-    caption: What they assume, in words, printed below the axes.
+    delta: Delta of all epsilons.
+    caption: Text below the axes: assumptions.
   """
   figure, ((axes, roc),) = figures.create_figure(
     *(11.0, 4.6), (1, 2), statement=caption, letters=140
@@ -264,9 +264,9 @@ def plot_errors(
     epsilons: `[n]` ascending.
     sizes_by_label: `[n]` numbers of bands to print beside a curve, for some of
       the mechanisms.
-    target_epsilon: To mark.
-    delta: At which all epsilons hold.
-    caption: What the curves have in common, in words, printed below the axes.
+    target_epsilon: Epsilon to mark.
+    delta: Delta of all epsilons.
+    caption: Text below the axes: properties that all curves share.
   """
   figure, ((axes,),) = figures.create_figure(
     *(9.2, 5.4), statement=caption, letters=118

@@ -28,7 +28,7 @@ _NUM_BINS = 60
 
 
 class Panel(abc.ABC):
-  """Something to draw; a statement is to be read below the picture."""
+  """A panel of a picture, and a statement to print below the picture."""
 
   statement: str = ""
 
@@ -192,7 +192,7 @@ class EpsilonPanel(Panel):
     rounds: `[n]` rounds, or when they ended.
     curves: `[n]` epsilons by name, n at least 1. The legend has the last ones.
     delta: The delta that all of them hold at.
-    statement: What is protected and against whom.
+    statement: Unit, neighbouring relation and sampling, for an overview.
     x_label: As in `RecallPanel`.
   """
 

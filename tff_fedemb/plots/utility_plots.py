@@ -73,13 +73,13 @@ def plot_measured_by_epsilon(
     path: PNG file to write.
     panels: Curves by the title of their panel, at most `figures.MAX_CURVES` of
       the same names in each.
-    delta: At which all epsilons hold; `None` if they have several, which the
-      names of the curves tell, or there is noise nowhere.
-    caption: What all curves have in common, printed below the axes.
-    utility: What the values are, for the vertical axis.
+    delta: Delta of all epsilons; `None` if there are several, which the names
+      of the curves tell, or no noise anywhere.
+    caption: Text below the axes: properties that all curves share.
+    utility: Label of the vertical axis.
     level: Name and utility of what has no epsilon, for comparison.
-    repetition: What a point has several values of, in one word that takes
-      an s; the legend counts them.
+    repetition: Noun for the values of a point, whose plural ends in s; the
+      legend counts them.
   """
   size = (8.4, 5.0) if len(panels) == 1 else (11.5, 4.2)
   figure, (row,) = figures.create_figure(
@@ -172,8 +172,8 @@ def plot_extrapolated_by_epsilon(
   Args:
     path: PNG file to write, in a directory that exists.
     curves: At most `figures.MAX_CURVES`, of no more cohort factors.
-    false_accept_rate: At which the recalls were measured.
-    caption: What was extrapolated to, printed below the axes.
+    false_accept_rate: False accept rate of the recalls.
+    caption: Text below the axes: the population of the extrapolation.
     untrained: Recall before training.
   """
   noisy = [curve.at(is_noiseless=False) for curve in curves]
@@ -251,8 +251,8 @@ def plot_changes(
       over its seeds to either side.
     changes: The result of each change, by its name, from top to bottom; at
       least one.
-    utility: What the values are, shares in [0, 1], for the axis.
-    caption: What all have in common, printed below the axis.
+    utility: Label of the axis; values are shares in [0, 1].
+    caption: Text below the axis: properties that all runs share.
   """
   names = [textwrap.fill(name, _NAME_LETTERS) for name in changes]
   lines = 1 + max(name.count("\n") for name in names)

@@ -1,4 +1,4 @@
-"""What `account` prints and writes."""
+"""Text and JSON values of the program `account`."""
 
 from collections.abc import Sequence
 import textwrap
@@ -21,7 +21,7 @@ def tell_epsilon(
 ) -> tuple[dict[str, Any], str]:
   """Returns the whole account of a plan or a run, for a file and in words.
 
-  It is of what the rounds release; notes are what else a reader should know.
+  It covers all that the rounds release; notes are further remarks for readers.
   """
   values, virtual = report.to_json(), report.unit_is_virtual_client_epsilon
   if virtual is None:
@@ -65,7 +65,7 @@ def tell_calibration(
 ) -> tuple[dict[str, Any], str]:
   """Returns what was found for a target epsilon, for a file and in words.
 
-  The plan is what the search began with.
+  The search began with the plan.
   """
   solve_for = found.solve_for
   is_noise = solve_for == "noise_multiplier"

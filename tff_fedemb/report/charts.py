@@ -24,7 +24,7 @@ def create_panels(
 
   Args:
     run: The run.
-    extrapolates: Whether that of epsilon has the extrapolation as well.
+    extrapolates: Whether the panel of epsilon shows the extrapolation as well.
 
   Returns:
     Panels by name: loss, recall, roc and epsilon.
@@ -104,7 +104,7 @@ def create_week(run: run_files.Run, panels: dict[str, Any]) -> dict[str, Any]:
 
   Args:
     run: The run, with a deployment.
-    panels: Those of the run.
+    panels: Panels of the run.
 
   Returns:
     Panels by name: available, recall_by_days, reports and epsilon_by_days.

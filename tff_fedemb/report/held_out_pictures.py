@@ -88,7 +88,7 @@ def create(
 
   Args:
     run: The run.
-    task: That of the run.
+    task: Task of the run.
     max_images: Held-out images that are embedded, a random sample.
     shows_training_users: Whether images may be shown that may be of users who
       train.
@@ -117,10 +117,10 @@ def create(
     false_positive_rate: Share of strangers' images, where these have FNIR.
     confusions: Images of the classes that are taken for each other most often,
       and the share of both classes' images that is taken for the other.
-    classes: All classes of two images or more in a gallery with an image of
+    classes: Each class of two images or more, in a gallery with one image of
       each: name, number of other images, share of them whose most similar
-      identity is the right one, and the class that most others are taken for,
-      `None` if there are none.
+      identity is the right one, and the class that most of the rest is taken
+      for; `None` without a rest.
 
   Raises:
     errors.FieldError: If the model or the data are not there.

@@ -1,4 +1,4 @@
-"""Which mechanism suits a population: a table, a recommendation, a picture."""
+"""The mechanism for a population: a table, a recommendation, a picture."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Choices:
   """Plans with the noise for a target epsilon, and the best of them.
 
   Attributes:
-    target_epsilon: At most this is spent by each of them.
-    ranked: Best first.
-    report: The whole account of the best.
+    target_epsilon: Largest epsilon of each of them.
+    ranked: All plans, best first.
+    report: Privacy report of the best plan.
     by_epsilon: The best of those mechanisms and participations that a picture
       has room for, at `_EPSILONS`; None without.
-    given: How what was left open was decided.
+    given: Notes on how open settings were chosen.
   """
 
   target_epsilon: float
@@ -65,7 +65,7 @@ class Choices:
 
   @functools.cached_property
   def notes(self) -> list[str]:
-    """What the figures mean, and what they rest on."""
+    """Notes on what the figures mean and rest on."""
     claims = {p.participation.name: p.participation for p in self.ranked}
     protected = [
       f"{name}: {claim.neighboring_relation_in_words}, Delta ="
@@ -109,6 +109,11 @@ class Choices:
   def to_text(self) -> str:
     """Returns the table and what is recommended, in lines."""
     best, lean = self.best, self.leanest
+    advice = f"least error: {_describe(best)}"
+    others = [plan for plan in self.ranked if plan.family != best.family]
+    if others:
+      factor = others[0].rmse / best.rmse
+      advice += f": {factor:.2f} times less error than {_describe(others[0])}"
     less_memory = []
     if lean.model_copies < best.model_copies:
       less_memory = [
@@ -127,26 +132,13 @@ class Choices:
         _ROW.format(*_TITLES),
         *(_row(plan, best) for plan in self.ranked),
         "",
-        account_output.wrap(f"least error: {self.reason}"),
+        account_output.wrap(advice),
         _flags(best),
         *less_memory,
         "",
         account_output.wrap(self.report.statement),
         *account_output.listed("Notes", self.notes),
       ]
-    )
-
-  @property
-  def reason(self) -> str:
-    """What is recommended, and how much better it is than others."""
-    best = self.best
-    others = (plan for plan in self.ranked if plan.family != best.family)
-    other = next(others, None)
-    if other is None:
-      return _describe(best)
-    return (
-      f"{_describe(best)}: {other.rmse / best.rmse:.2f} times less error than"
-      f" {_describe(other)}"
     )
 
   def draw(self, path: str | os.PathLike[str]) -> None:
@@ -172,7 +164,7 @@ class Choices:
 
   @property
   def caption(self) -> str:
-    """What all plans have in common."""
+    """Caption: properties that all plans share."""
     plan, claim = self.best, self.best.participation
     alone = by_accountants = ""
     if claim.users_per_client > 1:
@@ -214,9 +206,9 @@ def choose(
 
   Args:
     plans: As `mechanism_choice.list_plans` makes them.
-    target_epsilon: At most this is spent.
-    with_picture: Whether other epsilons are needed too.
-    notes: How what was left open was decided.
+    target_epsilon: Largest epsilon.
+    with_picture: Whether a picture will be drawn, which needs other epsilons.
+    notes: Notes on how open settings were chosen.
 
   Raises:
     errors.FieldError: If the target is out of its range.
@@ -238,7 +230,7 @@ def choose(
 
 
 def _to_json(plan: planning.Plan) -> dict[str, Any]:
-  """What it is and how much noise it has."""
+  """Returns a plan and its noise as JSON values."""
   names = ("size", "model_copies", "rmse", "max_error")
   return {name: getattr(plan, name) for name in names} | plan.to_json()
 
@@ -255,7 +247,7 @@ def _describe(plan: planning.Plan) -> str:
 
 
 def _flags(plan: planning.Plan) -> str:
-  """What a program that trains is given."""
+  """Returns the flags of a training program."""
   claim = plan.participation
   flags = {
     "aggregator": plan.name,

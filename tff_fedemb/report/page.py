@@ -76,8 +76,8 @@ def execute(config: ReportConfig, task: task_lib.Task | None = None) -> None:
   """Writes the report that a configuration asks for, and says so.
 
   Args:
-    config: What to write.
-    task: That of the runs, if it is at hand.
+    config: Runs, file and contents of the report.
+    task: Task of the runs, if it is at hand.
 
   Raises:
     errors.FieldError: If the file cannot be written, or as
@@ -106,7 +106,7 @@ def write_release(
 
   Args:
     run_dir: Its directory.
-    account: That of the run, if it is at hand; without, a page that is there
+    account: Account of the run, if it is at hand; without one, an existing page
       is left as it is.
   """
   output = os.path.join(run_dir, run_directory.RELEASE, FILE_NAME)
@@ -156,9 +156,9 @@ def render(
 
   Args:
     runs: The runs.
-    config: What to show; `None` for a page without pictures, nor with any
-      figure of users who train that has no noise.
-    task: That of the runs, if it is at hand.
+    config: Contents of the page; `None` for a page without pictures and without
+      figures of users who train, unless these have noise.
+    task: Task of the runs, if it is at hand.
   """
   thumbnails: dict[str, held_out_pictures.Thumbnail] = {}
   sections = [
@@ -191,7 +191,7 @@ def _describe(
   task: task_lib.Task | None,
   thumbnails: dict[str, held_out_pictures.Thumbnail],
 ) -> dict[str, Any]:
-  """What the template shows of a run."""
+  """Returns the values from which the template makes a run's section."""
   found, why_not = None, None
   if config is not None:
     try:

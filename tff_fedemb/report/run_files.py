@@ -37,9 +37,9 @@ class Run:
 
   Attributes:
     path: Its directory.
-    spec: What was asked for.
-    summary: What is in its summary.json.
-    name: What tells it from the others of a report.
+    spec: Spec of the run.
+    summary: Contents of its summary.json.
+    name: Name that tells it from the other runs of a report.
     account: Its privacy, worked out from its chain and its trace; `None` where
       nobody has asked for it.
   """
@@ -52,7 +52,7 @@ class Run:
 
   @functools.cached_property
   def extrapolation(self) -> extrapolation_lib.Extrapolation | None:
-    """What the same noise on the mean would cost with more users."""
+    """Cost of the same noise on the mean with more users."""
     ledger = self.account.ledger
     return self.spec.extrapolation.extrapolate(
       ledger.rounds, noise=ledger.noise, participation=ledger.participation
@@ -71,10 +71,15 @@ class Run:
   @functools.cached_property
   def results(self) -> Mapping[str, verification.VerificationResult]:
     """Both with their curves, by name; none if the file is not there."""
-    path = self.path / run_directory.EVALUATION
+    found = run_directory.read_json(self.path / run_directory.EVALUATION) or {}
+    recalls = found and found[TRAINED]["recall_at_far"]
+    if recalls and recalls != self.trained["recall_at_far"]:
+      raise ValueError(
+        f"{run_directory.EVALUATION} is not that of {run_directory.SUMMARY}"
+      )
     return {
       name: verification.VerificationResult.from_json(values)
-      for name, values in (run_directory.read_json(path) or {}).items()
+      for name, values in found.items()
     }
 
   @functools.cached_property
@@ -94,7 +99,7 @@ class Run:
 
   @property
   def evaluation_on_training_users(self) -> bool:
-    """Whether held-out images may be of the users who trained."""
+    """Whether held-out images may belong to users who trained."""
     return self.summary["evaluation_on_training_users"]
 
   @functools.cached_property
@@ -184,7 +189,6 @@ def read_all(
     runs.append(
       read(path, functools.partial(_complete, name=name, account=known))
     )
-    _check_recalls(runs[-1])
   check_one_task("run_dirs", [str(run.summary["task"]) for run in runs])
   return runs
 
@@ -194,15 +198,3 @@ def _complete(run: Run, **known: Any) -> Run:
   run = dataclasses.replace(run, **known)
   _ = run.trained, run.untrained, run.results, run.metrics, run.deployment
   return run
-
-
-def _check_recalls(run: Run) -> None:
-  found = run.results.get(TRAINED)
-  recalls = found and found.to_json()["recall_at_far"]
-  if recalls and recalls != run.trained["recall_at_far"]:
-    raise errors.FieldError(
-      "run_dirs",
-      f"hold an {run_directory.EVALUATION} that agrees with"
-      f" {run_directory.SUMMARY}",
-      f"{run.path} with other recalls",
-    )

@@ -1,4 +1,4 @@
-"""What a finished training run leaves for readers: figures, pictures, lines."""
+"""Figures, pictures and closing lines of a finished training run."""
 
 from collections.abc import Mapping
 import math
@@ -39,7 +39,7 @@ def without_curves(
 
 
 def peak_memory_bytes() -> int:
-  """Most memory that this process, or one that it has ended, ever held."""
+  """Peak memory of this process and of those that it has ended."""
   return 1024 * max(
     resource.getrusage(who).ru_maxrss
     for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
@@ -59,19 +59,19 @@ def summarize(
   privacy: report_lib.PrivacyReport,
   extrapolation: extrapolation_lib.Extrapolation | None,
 ) -> dict[str, Any]:
-  """Returns what summary.json holds.
+  """Returns the contents of summary.json.
 
   Args:
-    experiment: What was run.
-    state: After the last round.
-    chain: What happened in the rounds.
+    experiment: The run, resolved.
+    state: State after the last round.
+    chain: Chain of the rounds.
     model_weights: Model weights of the state.
     metrics: Rows of rounds, as `metrics.read` returns them.
     trained: Result per evaluation split.
-    untrained: The same of a backbone with random weights.
-    pretrained: What training started from, JSON values by name with the
-      "evaluation" of each split, if those were not random weights.
-    privacy: What the rounds cost.
+    untrained: Result per split of a backbone with random weights.
+    pretrained: JSON values that describe the pretrained weights at the start,
+      with the "evaluation" of each split; `None` for random weights.
+    privacy: Privacy cost of the rounds.
     extrapolation: Cost with a larger population, if there is noise.
 
   Returns:

@@ -36,7 +36,7 @@ def count(number: float, one: str) -> str:
 
 
 def guess_share(epsilon: float, delta: float) -> float:
-  """How often the best guess between two neighbouring training sets is right.
+  """Bounds how often a guess between two neighbouring training sets is right.
 
   Privacy:
     The release is (epsilon, delta)-differentially private, and both training
@@ -57,7 +57,7 @@ def rate_guarantee(account: account_run.Recomputed) -> dict[str, Any]:
     Values by name; percentages are rounded up, as they are bounds:
 
     strength: "strong", "reasonable", "weak" or "none".
-    verdict: The same in a few words.
+    verdict: The strength in a few words.
     guess: Percentage of right guesses between two neighbouring training sets;
       `None` if it may be all.
     found: Pairs of a percentage of false alarms, and the largest percentage of
