@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from tests.plots import drawn
+from tff_fedemb import progress
 from tff_fedemb.plots import deployment_plots as plots
 from tff_fedemb.plots import training_plots
 
@@ -88,4 +89,4 @@ def test_rounds_become_hours_by_the_end_of_released_ones():
   [(0.9, "54 minutes"), (2, "2 hours"), (47, "47 hours"), (60, "2.5 days")],
 )
 def test_the_unit_of_time_goes_by_the_span(hours, time):
-  assert plots.say_time(hours) == time
+  assert progress.say_time(hours) == time

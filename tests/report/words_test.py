@@ -11,7 +11,7 @@ from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import poisson
 from tff_fedemb.privacy import ledger as ledger_lib
-from tff_fedemb.report import page
+from tff_fedemb.report import templates
 from tff_fedemb.report import words
 from tff_fedemb.runtime import secure_sums
 from tff_fedemb.strategies import strategy as strategy_lib
@@ -20,9 +20,7 @@ from tff_fedemb.strategies import tree
 
 def _render(template, run, **values):
   """The text of a part of a run's section."""
-  environment = page.create_environment()
-  html = environment.get_template(template).render(r=run, **values)
-  return pages.Parsed(html).text
+  return pages.Parsed(templates.render(template, r=run, **values)).text
 
 
 def _guarantee(participation, event, rounds=4, delta=1e-3, **summary):

@@ -12,6 +12,7 @@ from matplotlib import axes as mpl_axes
 import numpy as np
 import pandas as pd
 
+from tff_fedemb import progress
 from tff_fedemb.plots import figures
 from tff_fedemb.plots import training_plots
 
@@ -35,23 +36,9 @@ _ABANDONED: dict[str, Any] = {
 _MAX_BLOCKS = 168
 
 
-def _choose_unit(hours: float) -> tuple[float, str]:
-  """Hours of a unit of which a time has some, and what the unit is called."""
-  for unit_hours, name in ((24.0, "days"), (1.0, "hours")):
-    if hours >= 2 * unit_hours:
-      return unit_hours, name
-  return 1 / 60, "minutes"
-
-
-def say_time(hours: float) -> str:
-  """Returns a time in words, for example '2.5 days'."""
-  unit_hours, name = _choose_unit(hours)
-  return f"{hours / unit_hours:.3g} {name}"
-
-
 def _clock(rounds: pd.DataFrame) -> tuple[float, str]:
   """Hours of the unit of an axis of these rounds, and the axis's name."""
-  unit_hours, name = _choose_unit(rounds.end_hours.max())
+  unit_hours, name = progress.choose_unit(rounds.end_hours.max())
   return unit_hours, f"simulated {name}"
 
 

@@ -1,7 +1,6 @@
 """Text and JSON values of the program `account`."""
 
 from collections.abc import Sequence
-import textwrap
 from typing import Any
 
 from tff_fedemb import output_files
@@ -11,6 +10,7 @@ from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import report as report_lib
+from tff_fedemb.report import templates
 
 
 def tell_epsilon(
@@ -23,8 +23,8 @@ def tell_epsilon(
 
   It covers all that the rounds release; notes are further remarks for readers.
   """
-  values, virtual = report.to_json(), report.unit_is_virtual_client_epsilon
-  if virtual is None:
+  values = report.to_json()
+  if report.unit_is_virtual_client_epsilon is None:
     # The participation's own sensitivity is one clip norm.
     values["unit_is_virtual_client_epsilon"] = values["epsilon"]
   # Rounds without noise may come before or after.
@@ -39,25 +39,10 @@ def tell_epsilon(
     ],
     "notes": list(notes),
   }
-  lines = [
-    f"epsilon = {_figure(report.epsilon)} at delta = {report.delta:g}"
-    f" ({report.accountant}), {report.rounds:,} rounds"
-  ]
-  if report.zcdp is not None:
-    lines.append(f"zCDP    = {_figure(report.zcdp)}")
-  relation = f"one user: {report.neighboring_relation}"
-  sensitivity = report.sensitivity_in_clip_norms
-  rows = [("user-level", sensitivity, _figure(report.epsilon), relation)]
-  if virtual is not None:
-    unit = epsilon_lib.VIRTUAL_CLIENT_UNIT
-    rows.append(("authors", 1.0, _figure(virtual), unit))
-  lines += [
-    *("", *_readings(*rows), "", wrap(report.statement)),
-    *listed("Not covered", report.not_covered),
-    *listed("Notes", notes),
-    *(f"warning: {warning}" for warning in report.warnings),
-  ]
-  return values, "\n".join(lines)
+  unit = epsilon_lib.VIRTUAL_CLIENT_UNIT
+  return values, templates.render(
+    "epsilon.txt", report=report, notes=notes, virtual_client_unit=unit
+  )
 
 
 def tell_calibration(
@@ -67,63 +52,12 @@ def tell_calibration(
 
   The search began with the plan.
   """
-  solve_for = found.solve_for
-  is_noise = solve_for == "noise_multiplier"
-  digits = f".{calibration.DIGITS + 3}g" if is_noise else ""
-  rows = [
-    (
-      solution.name,
-      solution.sensitivity_in_clip_norms,
-      f"{solution.value:,{digits}}",
-      f"{solution.protects} (epsilon {_figure(solution.epsilon)}"
-      f", z {solution.plan.noise_multiplier:.5g})",
-    )
-    for solution in (found.user_level, found.authors)
-  ]
-  lines = [
-    f"smallest {solve_for} for epsilon <= {found.target_epsilon:g} at delta ="
-    f" {plan.delta:g} ({found.report.accountant}), {plan.rounds:,} rounds",
-    "",
-    *_readings(*rows),
-    *listed("Assumptions", found.assumptions),
-    "",
-    wrap(found.report.statement),
-    *listed("Notes", notes),
-    *(f"warning: {warning}" for warning in found.report.warnings),
-  ]
-  return found.to_json() | {"notes": list(notes)}, "\n".join(lines)
-
-
-def _figure(value: float) -> str:
-  """Four decimals, or digits where those would be 0."""
-  return f"{value:.4f}" if value >= 0.1 or not value else f"{value:.4g}"
-
-
-def wrap(text: str, first: str = "", others: str = "") -> str:
-  """A paragraph in lines that fit, behind indents."""
-  return textwrap.fill(
-    text,
-    80,
-    initial_indent=first,
-    subsequent_indent=others,
-    break_on_hyphens=False,
+  is_noise = found.solve_for == "noise_multiplier"
+  layout = f"{{:,.{calibration.DIGITS + 3}g}}" if is_noise else "{:,}"
+  text = templates.render(
+    "calibration.txt", found=found, plan=plan, notes=notes, layout=layout
   )
-
-
-def listed(title: str, items: Sequence[str]) -> list[str]:
-  """The lines of a list under its title; none without items."""
-  if not items:
-    return []
-  return ["", f"{title}:"] + [wrap(item, "- ", "  ") for item in items]
-
-
-def _readings(*rows: tuple[str, float, str, str]) -> list[str]:
-  """The lines of a table: name, sensitivity, figure, protects."""
-  lines = [f"{'reading':<12}{'Delta':>6}{'':>16}  protects"]
-  return lines + [
-    f"{name:<12}{sensitivity:>4g} C{figure:>16}  {protects}"
-    for name, sensitivity, figure, protects in rows
-  ]
+  return found.to_json() | {"notes": list(notes)}, text
 
 
 def check_output(path: str | None) -> None:

@@ -14,7 +14,7 @@ from tff_fedemb import progress as progress_lib
 from tff_fedemb.privacy import mechanism_choice
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import report as report_lib
-from tff_fedemb.report import account_output
+from tff_fedemb.report import templates
 
 with epy.lazy_imports():
   from tff_fedemb.plots import figures
@@ -26,11 +26,6 @@ _Plans = Sequence[planning.Plan]
 _EPSILONS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
 # Mechanisms within this factor of the least error are nearly as good.
 _NEARLY = 1.1
-# Heads and widths of the table's columns.
-_TITLES = (
-  *("mechanism", "participation", "copies", "z", "RMSE", "largest", "/ least"),
-)
-_ROW = "{:<19}{:<18}{:>6}{:>10}{:>11}{:>11}{:>8}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,37 +103,12 @@ class Choices:
 
   def to_text(self) -> str:
     """Returns the table and what is recommended, in lines."""
-    best, lean = self.best, self.leanest
-    advice = f"least error: {_describe(best)}"
-    others = [plan for plan in self.ranked if plan.family != best.family]
-    if others:
-      factor = others[0].rmse / best.rmse
-      advice += f": {factor:.2f} times less error than {_describe(others[0])}"
-    less_memory = []
-    if lean.model_copies < best.model_copies:
-      less_memory = [
-        account_output.wrap(
-          f"nearly, with {lean.model_copies:,} copies of the model beside it"
-          f" instead of {best.model_copies:,}: {_describe(lean)},"
-          f" {lean.rmse / best.rmse:.2f} times the error"
-        ),
-        _flags(lean),
-      ]
-    return "\n".join(
-      [
-        f"noise for epsilon <= {self.target_epsilon:g} at delta ="
-        f" {best.delta:g}, {best.rounds:,} rounds",
-        "",
-        _ROW.format(*_TITLES),
-        *(_row(plan, best) for plan in self.ranked),
-        "",
-        account_output.wrap(advice),
-        _flags(best),
-        *less_memory,
-        "",
-        account_output.wrap(self.report.statement),
-        *account_output.listed("Notes", self.notes),
-      ]
+    return templates.render(
+      "choices.txt",
+      choices=self,
+      noise=_noise,
+      describe=_describe,
+      flags=_flags,
     )
 
   def draw(self, path: str | os.PathLike[str]) -> None:
@@ -265,16 +235,4 @@ def _flags(plan: planning.Plan) -> str:
     text += (
       f" (deployment: server.max_participations {claim.max_participations:,})"
     )
-  return account_output.wrap(text, "  ", "  ")
-
-
-def _row(plan: planning.Plan, best: planning.Plan) -> str:
-  return _ROW.format(
-    _noise(plan),
-    plan.participation.name,
-    f"{plan.model_copies:,}",
-    f"{plan.noise_multiplier:.5g}",
-    f"{plan.rmse:.4g}",
-    f"{plan.max_error:.4g}",
-    f"{plan.rmse / best.rmse:.3f}",
-  )
+  return templates.wrap(text, "  ")

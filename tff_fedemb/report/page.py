@@ -13,7 +13,6 @@ import os
 from typing import Any
 
 from etils import epy
-import jinja2
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
@@ -26,12 +25,12 @@ from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
   from tff_fedemb.evaluation import retrieval
-  from tff_fedemb.plots import deployment_plots
   from tff_fedemb.plots import identification_plots
   from tff_fedemb.plots import training_plots as plots
   from tff_fedemb.report import charts
   from tff_fedemb.report import held_out_pictures
   from tff_fedemb.report import run_files
+  from tff_fedemb.report import templates
   from tff_fedemb.report import words
 
 FILE_NAME = "report.html"
@@ -120,29 +119,6 @@ def _write(output: str, html: str) -> None:
   )
 
 
-def create_environment() -> jinja2.Environment:
-  """Creates what renders the templates of pages and texts."""
-  environment = jinja2.Environment(
-    loader=jinja2.PackageLoader("tff_fedemb.report", "template"),
-    autoescape=jinja2.select_autoescape(),
-    undefined=jinja2.StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-  )
-  environment.filters |= {
-    "percent": lambda share: f"{100 * share:.1f} %",
-    "epsilon": words.format_epsilon,
-    "bytes": progress.format_bytes,
-    "time": deployment_plots.say_time,
-    "metric": retrieval.format_metric,
-  }
-  environment.globals |= {
-    "count": words.count,
-    "metric_titles": retrieval.TITLES,
-  }
-  return environment
-
-
 def render(
   runs: Sequence[run_files.Run],
   config: ReportConfig | None = None,
@@ -165,17 +141,16 @@ def render(
     _describe(run, config, task, thumbnails)
     for run in progress.create_bar("Report", unit="runs", items=runs)
   ]
-  return (
-    create_environment()
-    .get_template("page.html")
-    .render(
-      sections=sections,
-      task=runs[0].summary["task"],
-      comparison=_draw_comparison(runs) if len(runs) > 1 else None,
-      same_images=len({run.trained["num_images"] for run in runs}) == 1,
-      rates=list(runs[0].trained["recall_at_far"]),
-      thumbnails=thumbnails,
-    )
+  return templates.render(
+    "page.html",
+    sections=sections,
+    task=runs[0].summary["task"],
+    comparison=_draw_comparison(runs) if len(runs) > 1 else None,
+    same_images=len({run.trained["num_images"] for run in runs}) == 1,
+    rates=list(runs[0].trained["recall_at_far"]),
+    thumbnails=thumbnails,
+    metric_titles=retrieval.TITLES,
+    format_metric=retrieval.format_metric,
   )
 
 

@@ -18,8 +18,8 @@ from tff_fedemb.program import metrics as metrics_lib
 from tff_fedemb.program import release
 from tff_fedemb.program import training
 from tff_fedemb.report import charts
-from tff_fedemb.report import page
 from tff_fedemb.report import run_files
+from tff_fedemb.report import templates
 from tff_fedemb.run import experiment as experiment_lib
 
 # summary.json lists at most so many of the examples that were left out.
@@ -161,7 +161,7 @@ def tell(run: run_files.Run) -> str:
       "recall is of images that may be of the users who trained: epsilon does"
       " not cover it"
     )
-  template = page.create_environment().get_template("closing.txt")
-  return template.render(
-    run=run, warnings=warnings, covered=release.say(privacy.epsilon)
+  covered = release.say(privacy.epsilon)
+  return templates.render(
+    "closing.txt", run=run, warnings=warnings, covered=covered
   )
