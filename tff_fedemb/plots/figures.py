@@ -206,9 +206,12 @@ def set_shares(axis: _Axis, *, from_zero: bool = False) -> None:
     from_zero: Whether 0 is to be shown in any case.
   """
   low, high = axis.get_view_interval()
+  # Bars may end beyond all shares; the margins there are of 5 %.
+  margin = 0.05 * (high - low) / 1.1
+  low = 0.0 if from_zero else max(low + margin, 0.0)
+  high = min(high - margin, 1.0)
   margin = 0.05 * (high - low)
-  low = -0.05 * high if from_zero else max(low, -margin)
-  axis.axes.set(**{f"{axis.axis_name}lim": (low, min(high, 1 + margin))})
+  axis.axes.set(**{f"{axis.axis_name}lim": (low - margin, high + margin)})
   set_percent(axis)
 
 

@@ -210,8 +210,12 @@ class EpsilonPanel(Panel):
       style = style_of(index, len(shown))
       last = "∞" if epsilons[-1] == math.inf else f"{epsilons[-1]:.3g}"
       label = f"{name}: ε = {last}"
-      keys += axes.plot(self.rounds, shown, label=label, **style)
-      drawn += shown[np.isfinite(shown)].tolist()
+      finite = shown[np.isfinite(shown)].tolist()
+      if finite:
+        keys += axes.plot(self.rounds, shown, label=label, **style)
+        drawn += finite
+      else:
+        keys.append(figures.create_key(label, linestyle=""))
     figures.decorate(
       axes,
       title="Privacy spent",

@@ -30,8 +30,7 @@ from tff_fedemb.plots import training_plots
 # Shares of the axis' width: between curves at one epsilon, between ticks, and
 # from the largest epsilon to the place of runs without noise.
 _DODGE = 0.004
-_TICK_DISTANCE = 0.09
-_GAP = 0.2
+_TICK_DISTANCE = 0.1
 _NO_NOISE = "no noise"
 # A line of changed settings has at most so many letters.
 _NAME_LETTERS = 44
@@ -143,11 +142,11 @@ def _set_epsilons(
   for epsilon in finite:
     if math.log(epsilon / ticks[-1]) >= tick_distance * width:
       ticks.append(epsilon)
-  infinity = high * math.exp(_GAP / 2 * width)
+  infinity = high * math.exp(tick_distance * width)
   show = axes.xaxis.get_major_formatter()
   if math.inf in epsilons:
     ticks.append(infinity)
-    axes.set_xlim(low if finite else high, high * math.exp(_GAP * width))
+    axes.set_xlim(low if finite else high, high * math.exp(2 * tick_distance * width))
     axes.axvline(high, color=figures.GREY, linewidth=0.8)
   axes.xaxis.set_major_locator(ticker.FixedLocator(ticks))
   axes.xaxis.set_major_formatter(
@@ -181,7 +180,7 @@ def plot_extrapolated_by_epsilon(
     {x for points in noisy for p in points for x in p.extrapolated}
   )
   figure, ((left, right),) = figures.create_figure(
-    *(10, 5.2, (1, 2)),
+    *(10, 5.8, (1, 2)),
     statement=caption,
     letters=125,
     sharey="row",
