@@ -146,7 +146,9 @@ def _set_epsilons(
   show = axes.xaxis.get_major_formatter()
   if math.inf in epsilons:
     ticks.append(infinity)
-    axes.set_xlim(low if finite else high, high * math.exp(2 * tick_distance * width))
+    axes.set_xlim(
+      low if finite else high, high * math.exp(2 * tick_distance * width)
+    )
     axes.axvline(high, color=figures.GREY, linewidth=0.8)
   axes.xaxis.set_major_locator(ticker.FixedLocator(ticks))
   axes.xaxis.set_major_formatter(
