@@ -56,6 +56,8 @@ def _assert_readable(axes):
       assert apart, f"{name}: labels {texts} touch"
     if axis.get_scale() == "log" and axes.lines and axis.get_label_text():
       assert texts, f"{name}: no labels on a logarithmic axis"
+  title = axes._left_title
+  assert title.get_window_extent(renderer).x1 <= axes.figure.bbox.x1, name
   frame, legend = axes.bbox, axes.get_legend()
   cover = legend and legend.get_window_extent(renderer)
   for line in axes.lines:

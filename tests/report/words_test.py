@@ -50,7 +50,7 @@ def test_groups_of_users_and_the_length_they_share():
   assert "a group of 4 users contributes together to a round" in text
   assert "was cut to length 0.5, so that one user changes" in text
   assert "by at most 2 times that" in text
-  assert "each round has 20 of the 1,000 users" in text
+  assert "Each round has 20 of the 1,000 users" in text
   assert "The unit is one user (a writer)" in text
   assert "Checked for this page: all is well." in text
 

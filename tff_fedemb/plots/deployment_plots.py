@@ -97,7 +97,10 @@ class ReportsPanel(_WeekPanel):
     group = np.arange(len(shown)) // -(-len(shown) // _MAX_BLOCKS)
     blocks = shown.groupby(group)
     # Counts are level from the start of a block to its end, then drop to 0.
-    times = np.stack([blocks.start_hours.first(), blocks.end_hours.last()], 1)
+    starts, ends = blocks.start_hours.first(), blocks.end_hours.last()
+    # Rounds that take no time are thin bars.
+    ends = ends.where(ends > starts, starts + 0.004 * starts.max())
+    times = np.stack([starts, ends], axis=1)
     counts = np.repeat(blocks[fates].mean().to_numpy(float), 2, axis=0)
     counts[1::2] = 0
     axes.stackplot(

@@ -88,7 +88,7 @@ class DetPanel(_RatesPanel):
       )
     figures.decorate(
       axes,
-      title="Strangers accepted against people missed (DET)",
+      title="Strangers accepted, people missed (DET)",
       x_label="FPIR (strangers' images accepted)",
       y_label="FNIR (enrolled people's\nimages not found)",
       keys=keys,

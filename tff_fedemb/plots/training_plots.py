@@ -93,6 +93,8 @@ class LossPanel(Panel):
       note=note,
     )
     figures.set_rounds(axes)
+    # Without a factor above the axis, where the note stands.
+    axes.yaxis.set_major_formatter("{x:g}")
     if not np.any(finite):
       axes.set_yticks([])
 
