@@ -26,12 +26,6 @@ _FATES = {
   "interrupted": ("interrupted", figures.COLORS[3]),
   "dropped": ("dropped out", figures.COLORS[1]),
 }
-_ABANDONED: dict[str, Any] = {
-  "color": "black",
-  "marker": "x",
-  "linestyle": "",
-  "markersize": 5,
-}
 # Rounds of a week that can be told apart; more are drawn as means of several.
 _MAX_BLOCKS = 168
 
@@ -118,11 +112,9 @@ class ReportsPanel(_WeekPanel):
     highest = max(shown.selected)
     abandoned = shown.start_hours[shown.abandoned.astype(bool)] / unit_hours
     if len(abandoned):
-      axes.plot(
-        abandoned, np.full(len(abandoned), 1.06 * highest), **_ABANDONED
-      )
       label = f"abandoned: {len(abandoned):,} of {len(shown):,}"
-      keys.append(figures.create_key(label, **_ABANDONED))
+      heights = np.full(len(abandoned), 1.06 * highest)
+      keys += axes.plot(abandoned, heights, "kx", markersize=5, label=label)
     self._decorate(
       axes, "Selected devices", y_label="devices in a round", keys=keys
     )

@@ -304,7 +304,7 @@ def create_key(label: str, **style: Any) -> mpl_lines.Line2D:
 
 
 def set_legend(
-  figure: mpl_figure.Figure, groups: Mapping[str, Sequence[mpl_lines.Line2D]]
+  figure: mpl_figure.Figure, groups: Mapping[str, Sequence[Any]]
 ) -> None:
   """Draws a legend right of the axes, keys of a group below its heading."""
   handles = []

@@ -82,7 +82,7 @@ def plot_epsilon(
     "tighter": f"user-level, {tighter_accountant}",
     "virtual_client": f"Δ = C, {accountant}\n(not user-level)",
   }
-  keys = [
+  keys: list[Any] = [
     figures.create_key(
       label,
       color=figures.GREY,
@@ -142,23 +142,20 @@ def _set_users(
   *,
   delta: float,
   num_users: int | None,
-) -> list[mpl_lines.Line2D]:
+) -> list[Any]:
   """Makes the horizontal axis one of users; returns keys of what it marks."""
   figures.set_logarithmic(
     axes.xaxis, x, margin=1.12, formatter=ticker.EngFormatter(sep=" ")
   )
   low, high = axes.get_xlim()
-  keys = []
+  keys: list[Any] = []
   if 1 / delta < high:
-    axes.axvspan(max(1 / delta, low), high, color="#EEEEEE", zorder=0)
-    keys.append(
-      figures.create_key("δ too large: δ ≥ 1 / N", color="#DDDDDD", linewidth=8)
-    )
+    label = "δ too large: δ ≥ 1 / N"
+    start = max(1 / delta, low)
+    keys.append(axes.axvspan(start, high, color="#EEE", zorder=0, label=label))
   if num_users is not None:
     style: dict[str, Any] = {"color": figures.GREY, "linestyle": ":"}
-    style["linewidth"] = 1.2
-    axes.axvline(num_users, **style)
-    keys.append(figures.create_key(f"N = {num_users:,}", **style))
+    keys.append(axes.axvline(num_users, label=f"N = {num_users:,}", **style))
   return keys
 
 
@@ -281,8 +278,8 @@ def plot_errors(
       continue
     highest = max(highest, *ratios)
     style = figures.style_of(index)
-    axes.plot(epsilons, ratios, linewidth=2, zorder=3, **style)
-    keys.append(figures.create_key(label, linewidth=2, **style))
+    style |= {"linewidth": 2, "zorder": 3, "label": label}
+    keys += axes.plot(epsilons, ratios, **style)
     sizes = sizes_by_label.get(label, ())
     for *place, size in zip(epsilons, ratios, sizes, strict=False):
       axes.annotate(
@@ -296,8 +293,8 @@ def plot_errors(
         bbox={"color": "white", "pad": 1},
       )
   mark: dict[str, Any] = {"color": figures.GREY, "linestyle": ":"}
-  axes.axvline(target_epsilon, linewidth=1.4, zorder=0, **mark)
-  marks = [figures.create_key(f"target: ε = {target_epsilon:g}", **mark)]
+  mark |= {"zorder": 0, "label": f"target: ε = {target_epsilon:g}"}
+  marks = [axes.axvline(target_epsilon, **mark)]
   if sizes_by_label:
     marks.append(figures.create_key("numbers: best bands", linestyle=""))
   figures.decorate(

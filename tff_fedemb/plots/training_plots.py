@@ -95,8 +95,6 @@ class LossPanel(Panel):
     figures.set_rounds(axes)
     # Without a factor above the axis, where the note stands.
     axes.yaxis.set_major_formatter("{x:g}")
-    if not np.any(finite):
-      axes.set_yticks([])
 
 
 @dataclasses.dataclass(frozen=True)

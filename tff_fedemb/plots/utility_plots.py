@@ -18,7 +18,6 @@ import dataclasses
 import math
 import os
 import textwrap
-from typing import Any
 
 from matplotlib import axes as mpl_axes
 from matplotlib import lines as mpl_lines
@@ -228,12 +227,10 @@ def plot_extrapolated_by_epsilon(
 def _draw_level(
   panels: Sequence[mpl_axes.Axes], name: str, level: float
 ) -> mpl_lines.Line2D:
-  """Draws a utility without an epsilon; returns what the legend has."""
-  style: dict[str, Any] = {"color": figures.GREY, "linestyle": ":"}
-  style["linewidth"] = 1.5
+  """Draws a utility without an epsilon; returns its legend entry."""
   for axes in panels:
-    axes.axhline(level, **style)
-  return figures.create_key(name, **style)
+    line = axes.axhline(level, color=figures.GREY, linestyle=":", label=name)
+  return line
 
 
 def plot_changes(

@@ -30,14 +30,12 @@ with epy.lazy_imports():
   from sklearn import manifold
   from sklearn import preprocessing
 
-_SPLIT = "test"
 _NUM_QUERIES = 12
 _NUM_NEIGHBOURS = 5
 _NUM_HARD = 8
 _NUM_MAP_CLASSES = 8
 _NUM_MAP_IMAGES = 24
 _PERPLEXITY = 30.0
-_FIGURE_RATE = 1e-3
 # A thumbnail's longer side in pixels, and its JPEG quality.
 _MAX_SIDE = 64
 _JPEG_QUALITY = 82
@@ -171,7 +169,7 @@ def create(
     "are_images": are_images,
     "has_images": has_images,
     "nearest_is_right": float(np.mean(near.is_nearest_right())),
-    "recall_again": result.recall_at_far[_FIGURE_RATE],
+    "recall_again": result.recall_at_far[1e-3],
     "same": near.same,
     "different": near.different,
     "gallery": gallery,
@@ -249,7 +247,7 @@ def _open_source(
       f"the data must be images of {list(image_shape)}, which the model"
       f" takes, found {list(task.image_shape)}."
     )
-  source = image_sources.open_split(task, _SPLIT)
+  source = image_sources.open_split(task, "test")
   expected = run.trained["num_found"] or run.trained["num_images"]
   if len(source.labels) != expected:
     raise errors.DataError(

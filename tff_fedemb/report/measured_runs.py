@@ -171,6 +171,11 @@ def find(patterns: Sequence[str]) -> pd.DataFrame:
   return runs
 
 
+def either(texts: Iterable[str]) -> str:
+  """Returns different texts with "or" between them."""
+  return " or ".join(dict.fromkeys(texts))
+
+
 def extrapolate(
   run: Any, *, num_users: int, cohort_factor: float, delta: float
 ) -> float:

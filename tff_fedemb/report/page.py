@@ -195,20 +195,14 @@ def _describe(
 
 def _open_task(run: run_files.Run, config: ReportConfig) -> task_lib.Task:
   """The task of the run, as its spec has it, with the data where they are."""
-  values = {
-    name: getattr(config, name)
-    for name in ("data_dir", "table", "cache_dir", "on_bad_example")
-  }
-  # No setting of a run: whoever ended it says what came of bad examples.
-  if run.summary["data"]["num_bad_examples"]:
-    values["on_bad_example"] = values["on_bad_example"] or "skip"
   source = run.spec.task
   known = {spec.name for spec in config_lib.specs(type(source))}
-  given = {
-    name: value
-    for name, value in values.items()
-    if value is not None and name in known
-  }
+  names = known & {"data_dir", "table", "cache_dir", "on_bad_example"}
+  values = {name: getattr(config, name) for name in names}
+  given = {name: value for name, value in values.items() if value is not None}
+  # No setting of a run: whoever ended it says what came of bad examples.
+  if run.summary["data"]["num_bad_examples"]:
+    given.setdefault("on_bad_example", "skip")
   return dataclasses.replace(source, **given).create()
 
 

@@ -312,8 +312,8 @@ def _prepare_utility(config: PictureConfig) -> _Plot:
 
 def _utility_caption(config: PictureConfig, runs: pd.DataFrame) -> str:
   claims = [ledger.participation for ledger in runs.ledger]
-  populations = " or ".join({f"{claim.num_users:,}": 0 for claim in claims})
-  cohorts = " or ".join({claim.cohort_in_words: 0 for claim in claims})
+  populations = measured_runs.either(f"{x.num_users:,}" for x in claims)
+  cohorts = measured_runs.either(claim.cohort_in_words for claim in claims)
   delta = f"{config.delta_or_default:.2g}".replace("e-0", "e-")
   return (
     f"Task {runs.task.iloc[0]}. Left: the recall was measured in simulations of"

@@ -184,15 +184,10 @@ def prepare(runs: pd.DataFrame) -> Callable[[pathlib.Path], None]:
 
 def _caption(runs: pd.DataFrame) -> str:
   claims = [ledger.participation for ledger in runs.ledger]
-  users, cohorts, rounds, ways = (
-    " or ".join(dict.fromkeys(map(str, values)))
-    for values in (
-      [f"{claim.num_users:,}" for claim in claims],
-      [claim.cohort_in_words for claim in claims],
-      [f"{number:,}" for number in runs.rounds],
-      [claim.name for claim in claims],
-    )
-  )
+  users = measured_runs.either(f"{claim.num_users:,}" for claim in claims)
+  cohorts = measured_runs.either(claim.cohort_in_words for claim in claims)
+  ways = measured_runs.either(claim.name for claim in claims)
+  rounds = measured_runs.either(f"{number:,}" for number in runs.rounds)
   return (
     f"Task {runs.task.iloc[0]}: {users} users, {cohorts} a round"
     f" (participation {ways}), {rounds} rounds. ε is what each run itself has"

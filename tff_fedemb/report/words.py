@@ -65,14 +65,13 @@ def rate_guarantee(account: account_run.Recomputed) -> dict[str, Any]:
   """
   epsilon, delta = account.report.epsilon, account.report.delta
   share, rates = guess_share(epsilon, delta), trade_off.FALSE_POSITIVE_RATES
+  allowed = trade_off.allowed_rates(account.ledger, epsilon, rates)
   found = []
-  if epsilon < math.inf:
-    allowed = trade_off.allowed_rates(account.ledger, epsilon, rates)
-    if min(allowed) <= _CERTAIN:
-      found = [
-        (100 * rate, _percent_up(most))
-        for rate, most in zip(rates, allowed, strict=True)
-      ]
+  if min(allowed) <= _CERTAIN:
+    found = [
+      (100 * rate, _percent_up(most))
+      for rate, most in zip(rates, allowed, strict=True)
+    ]
   strength, verdict = next(
     (name, text) for limit, name, text in _STRENGTHS if epsilon <= limit
   )
