@@ -4,7 +4,6 @@ README.md becomes the home page. Notebooks, the reference of each package, the
 flags of the programs and all files that a page links to get pages as well.
 """
 
-import ast
 from concurrent import futures
 import json
 import os
@@ -97,18 +96,14 @@ def _public_names() -> dict[str, str]:
 
   They are read from its imports, and nothing is imported.
   """
-  tree = ast.parse((_ROOT / "tff_fedemb/__init__.py").read_text())
+  package = griffe.load(
+    "tff_fedemb", search_paths=[_ROOT], submodules=False, allow_inspection=False
+  )
   return {
-    alias.asname or alias.name: f"{node.module}.{alias.name}"
-    for node in ast.walk(tree)
-    if isinstance(node, ast.ImportFrom) and node.module != "etils"
-    for alias in node.names
+    name: member.target_path
+    for name, member in package.members.items()
+    if member.is_alias and member.target_path.startswith("tff_fedemb.")
   }
-
-
-def _packages() -> list[str]:
-  folders = (_ROOT / "tff_fedemb").glob("*/__init__.py")
-  return sorted(path.parent.name for path in folders)
 
 
 def _help(program: str) -> str:
@@ -127,8 +122,7 @@ def _programs() -> str:
   names = [
     f"binaries.{path.stem}"
     for path in sorted((_ROOT / "binaries").glob("*.py"))
-    if re.search(r"^def main", path.read_text(), re.MULTILINE)
-    and "__main__" in path.read_text()
+    if "__main__" in path.read_text()
   ]
   names.append("tasks.synthetic")
   with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -152,7 +146,8 @@ def _reference() -> dict[str, str]:
     "reference/tff_fedemb.md": "\n".join(["# Public names\n", *objects]),
     "reference/programs.md": _programs(),
   }
-  for package in _packages():
+  for path in (_ROOT / "tff_fedemb").glob("*/__init__.py"):
+    package = path.parent.name
     pages[f"reference/{package}.md"] = (
       f"# tff_fedemb.{package}\n\n::: tff_fedemb.{package}\n"
     )
@@ -166,18 +161,6 @@ class Brackets(griffe.Extension):
     """Escapes the second bracket."""
     if obj.docstring:
       obj.docstring.value = re.sub(r"\]\s+\[", r"] \\[", obj.docstring.value)
-
-
-def on_config(config):
-  """Adds notebooks and the pages of the reference to the navigation."""
-  names = ["programs", "tff_fedemb", *_packages()]
-  for section in config.nav:
-    if "Reference" in section:
-      section["Reference"] = [f"reference/{name}.md" for name in names]
-    if pages := section.get("Getting started"):
-      notebooks = [p for p, file in _PAGES.items() if file.endswith(".ipynb")]
-      section["Getting started"] = [*pages, *sorted(notebooks)]
-  return config
 
 
 def on_files(files, config):

@@ -1,1 +1,1 @@
-"""What a newcomer copies."""
+"""Examples to copy from."""

@@ -58,18 +58,12 @@ def main(argv: Sequence[str]) -> None:
         found = gallery_thresholds.find(curve, rate, size, _ENROLLED)
         accepted = of_strangers.max(axis=1) >= found.threshold
         is_found = is_right & (alike.max(axis=1) >= found.threshold)
-        rows.append(
-          {
-            "N": size,
-            "promised": rate,
-            "accepted": accepted.mean(),
-            "low": found.low,
-            "high": found.high,
-            "found": is_found.mean(),
-            "warns": not found.is_supported,
-          }
-        )
-  print(pd.DataFrame(rows).groupby(["N", "promised"]).mean().round(4))
+        of_people = is_found.mean(), not found.is_supported
+        expected = accepted.mean(), found.low, found.high
+        rows.append((size, rate, *expected, *of_people))
+  columns = ["N", "promised", "accepted", "low", "high", "found", "warns"]
+  table = pd.DataFrame(rows, columns=columns)
+  print(table.groupby(["N", "promised"]).mean().round(4))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Progress of work: bars on terminals, seconds by part, sizes in words."""
+"""Bars on terminals, seconds by part, sizes and times in words."""
 
 from collections.abc import Iterable
 import time
@@ -61,3 +61,17 @@ def create_bar(
 def format_bytes(count: float) -> str:
   """For instance "12.3GB", in powers of 1000."""
   return f"{tqdm.tqdm.format_sizeof(count)}B"
+
+
+def choose_unit(hours: float) -> tuple[float, str]:
+  """Returns a unit of time that suits a time: its hours, and its name."""
+  for unit_hours, name in ((24.0, "days"), (1.0, "hours")):
+    if hours >= 2 * unit_hours:
+      return unit_hours, name
+  return 1 / 60, "minutes"
+
+
+def say_time(hours: float) -> str:
+  """Returns a time in words, for example '2.5 days'."""
+  unit_hours, name = choose_unit(hours)
+  return f"{hours / unit_hours:.3g} {name}"

@@ -4,7 +4,6 @@ https://chromedevtools.github.io/devtools-protocol/
 """
 
 import contextlib
-import fcntl
 import itertools
 import json
 import os
@@ -16,8 +15,10 @@ import tempfile
 import time
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-_FIRST_FREE = 100
 _TIMEOUT_SECONDS = 120
+_COMPLAINTS = {
+  *("Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled"),
+}
 
 
 def find() -> str | None:
@@ -108,16 +109,9 @@ class Page:
 
   @property
   def complaints(self) -> list[dict]:
-    """What the console was told, and exceptions."""
+    """Messages of the console, and exceptions."""
     return [
-      event["params"]
-      for event in self.events
-      if event["method"]
-      in (
-        "Log.entryAdded",
-        "Runtime.exceptionThrown",
-        "Runtime.consoleAPICalled",
-      )
+      event["params"] for event in self.events if event["method"] in _COMPLAINTS
     ]
 
 
@@ -126,20 +120,12 @@ def start():
   """Starts the browser; yields an empty page."""
   to_browser, from_us = os.pipe()
   from_browser, to_us = os.pipe()
-  # The browser reads its descriptor 3 and writes its descriptor 4.
-  ends = [
-    fcntl.fcntl(end, fcntl.F_DUPFD, _FIRST_FREE) for end in (to_browser, to_us)
-  ]
-
-  def place_ends():
-    for number, end in enumerate(ends, start=3):
-      os.dup2(end, number)
-
   with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
     process = subprocess.Popen(
       [
-        find(),
-        "--headless",
+        # The browser reads its descriptor 3 and writes its descriptor 4.
+        *("bash", "-c", f'exec "$@" 3<&{to_browser} 4>&{to_us}', "bash"),
+        *(find(), "--headless"),
         "--no-sandbox",
         "--disable-gpu",
         "--hide-scrollbars",
@@ -149,11 +135,10 @@ def start():
       stdin=subprocess.DEVNULL,
       stdout=subprocess.DEVNULL,
       stderr=subprocess.DEVNULL,
-      pass_fds=(3, 4),
-      preexec_fn=place_ends,
+      pass_fds=(to_browser, to_us),
     )
-    for end in (to_browser, to_us, *ends):
-      os.close(end)
+    os.close(to_browser)
+    os.close(to_us)
     try:
       yield Page(from_browser, from_us)
     finally:

@@ -1,4 +1,4 @@
-"""Whether a report's page is whole, and what is in it."""
+"""Parses a report's page, and checks that it is whole."""
 
 import html.parser
 import re

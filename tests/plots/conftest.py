@@ -1,4 +1,4 @@
-"""What tests of pictures share."""
+"""Fixture of all tests of pictures."""
 
 import warnings
 

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from tests.plots import drawn
+from tff_fedemb import progress
 from tff_fedemb.plots import deployment_plots as plots
 from tff_fedemb.plots import training_plots
 
@@ -68,15 +69,12 @@ def test_a_week_of_many_rounds_is_drawn_in_means():
   assert drawn.legend_of(axes)[-1] == "abandoned: 1 of 336"
 
 
-def test_hardly_any_rounds():
-  for panel in plots.AvailabilityPanel, plots.ReportsPanel:
-    assert len(drawn.axes_of(panel(rounds(0))).collections) in (1, 5)
-
-
 def test_rounds_become_hours_by_the_end_of_released_ones():
   # Released ones end after 6, 30 and 42 hours.
   table = rounds(num=4, abandoned=[1])
-  recall = training_plots.RecallPanel([0, 1, 3], {1e-3: [0.1, 0.2, 0.3]})
+  recall = training_plots.RecallPanel(
+    [0, 1, 3], {1e-3: [0.1, 0.2, 0.3]}, {1e-3: 0.1}
+  )
   panel = plots.over_time(recall, table)
   np.testing.assert_allclose(panel.rounds, [0, 6, 42])
   axes = drawn.axes_of(panel)
@@ -91,4 +89,4 @@ def test_rounds_become_hours_by_the_end_of_released_ones():
   [(0.9, "54 minutes"), (2, "2 hours"), (47, "47 hours"), (60, "2.5 days")],
 )
 def test_the_unit_of_time_goes_by_the_span(hours, time):
-  assert plots.say_time(hours) == time
+  assert progress.say_time(hours) == time

@@ -11,9 +11,19 @@ from tff_fedemb.plots import training_plots
 
 def figure_of(plot, *args, **kwargs):
   """Returns the figure that a function would write, which can be read."""
-  with mock.patch.object(figures, "write") as write:
-    assert plot("unused.png", *args, **kwargs) is None
-  (figure, _), _ = write.call_args
+  return _readable("write", plot, "unused.png", *args, **kwargs)
+
+
+def axes_of(panel):
+  """The panel, as it is drawn alone."""
+  (axes,) = _readable("to_svg", training_plots.draw_svg, panel).axes
+  return axes
+
+
+def _readable(writer, plot, *args, **kwargs):
+  with mock.patch.object(figures, writer) as write:
+    plot(*args, **kwargs)
+  figure = write.call_args.args[0]
   figure.canvas.draw()
   for axes in figure.axes:
     _assert_readable(axes)
@@ -46,6 +56,8 @@ def _assert_readable(axes):
       assert apart, f"{name}: labels {texts} touch"
     if axis.get_scale() == "log" and axes.lines and axis.get_label_text():
       assert texts, f"{name}: no labels on a logarithmic axis"
+  title = axes._left_title
+  assert title.get_window_extent(renderer).x1 <= axes.figure.bbox.x1, name
   frame, legend = axes.bbox, axes.get_legend()
   cover = legend and legend.get_window_extent(renderer)
   for line in axes.lines:
@@ -70,12 +82,6 @@ def legend_of(figure_or_axes):
   legends = getattr(figure_or_axes, "legends", None)
   legend = legends[0] if legends else figure_or_axes.get_legend()
   return [] if legend is None else [t.get_text() for t in legend.get_texts()]
-
-
-def axes_of(panel):
-  """The panel, as it is drawn alone."""
-  (axes,) = figure_of(training_plots.plot, panel).axes
-  return axes
 
 
 def values(line, axis):

@@ -8,7 +8,7 @@ import matplotlib
 import pytest
 
 from tff_fedemb.plots import figures
-from tff_fedemb.plots import training_plots
+from tff_fedemb.plots import utility_plots
 
 
 def test_mean_and_deviation_over_seeds():
@@ -31,7 +31,10 @@ def test_same_data_same_file_and_settings_and_backend_left_alone(tmp_path):
   before = dict(matplotlib.rcParams)
   paths = [tmp_path / name for name in ("a.png", "b.png")]
   for path in paths:
-    training_plots.plot(str(path), training_plots.LossPanel([1, 2], [3.0, 2.0]))
+    changed = figures.Measurement((0.2, 0.4), 1.0)
+    utility_plots.plot_changes(
+      path, changed, {"a": changed}, utility="recall", caption="costs $1"
+    )
   content = paths[0].read_bytes()
   assert content == paths[1].read_bytes()
   assert content.startswith(b"\x89PNG")

@@ -49,8 +49,7 @@ def test_roc_draws_each_curve():
 
 def test_recall_draws_each_rate_and_the_untrained_level():
   recalls = {1e-3: [0.1, 0.3], 1e-2: [0.4, 0.5], 1e-1: [0.7, 0.9]}
-  # A level of a rate that is not shown is not shown either.
-  levels = {1e-3: 0.2, 0.5: 0.2}
+  levels = {1e-3: 0.2, 1e-2: 0.3, 1e-1: 0.4}
   axes = drawn.axes_of(plots.RecallPanel([0, 10], recalls, levels))
   assert drawn.legend_of(axes) == [
     "FAR 0.1: 90.0%",
@@ -58,12 +57,11 @@ def test_recall_draws_each_rate_and_the_untrained_level():
     "FAR 0.001: 30.0%",
     "untrained",
   ]
-  *lines, level = axes.lines
-  assert [tuple(line.get_ydata()) for line in lines] == [
-    *((0.7, 0.9), (0.4, 0.5), (0.1, 0.3))
+  assert [tuple(line.get_ydata()) for line in axes.lines] == [
+    *((0.7, 0.9), (0.4, 0.4), (0.4, 0.5), (0.3, 0.3), (0.1, 0.3), (0.2, 0.2))
   ]
-  assert set(level.get_ydata()) == {0.2}
-  assert level.get_color() == lines[2].get_color() == figures.COLORS[2]
+  last, level = axes.lines[4:]
+  assert level.get_color() == last.get_color() == figures.COLORS[2]
 
 
 @pytest.mark.parametrize(
@@ -89,10 +87,10 @@ def test_loss_and_its_note(losses, shown, note):
     ({"none": [INFINITY, INFINITY]}, [], ["none: ε = ∞"]),
     (
       {"dp": [0.0, 2.0], "late": [1.0, INFINITY], "none": [INFINITY] * 2},
-      ["dp: ε = 2", "late: ε = ∞ in 1 of 2 rounds", "none: ε = ∞"],
+      ["dp: ε = 2", "late: ε = ∞", "none: ε = ∞"],
       [],
     ),
-    ({"dp": [0.0, 0.0]}, [], ["no rounds yet"]),
+    ({"dp": [0.0, 0.0]}, [], ["dp: ε = 0"]),
   ],
 )
 def test_epsilon(curves, labels, texts):
@@ -104,14 +102,9 @@ def test_epsilon(curves, labels, texts):
   assert axes.get_ylabel() == "ε (δ = 1e-5 unless named)"
 
 
-def test_no_rounds():
-  for panel, text in (
-    (plots.LossPanel([], []), "no rounds yet"),
-    (plots.EpsilonPanel([], {"dp": []}, 1e-5, "s"), "no rounds yet"),
-    (plots.RecallPanel([], {}, {1e-3: 0.2}), "no evaluation yet"),
-    (plots.RocPanel({}), "no evaluation yet"),
-  ):
-    assert texts_of(drawn.axes_of(panel)) == [text]
+def test_no_evaluation():
+  panel = plots.RecallPanel([], {1e-3: []}, {1e-3: 0.2})
+  assert texts_of(drawn.axes_of(panel)) == ["no evaluation yet"]
 
 
 def test_overview():
@@ -140,7 +133,10 @@ def test_no_legend_hides_a_line(num_rounds, ends):
   curves = {"this run": 40 * values, name: values / 30}
   for panel in (
     plots.EpsilonPanel(rounds, curves, 1e-5, ""),
-    plots.RecallPanel(rounds, {1e-2: values / 3, 1e-3: values / 5}),
+    plots.RecallPanel(
+      *(rounds, {1e-2: values / 3, 1e-3: values / 5}),
+      {1e-2: 0.02, 1e-3: 0.01},
+    ),
     plots.LossPanel(rounds, values),
   ):
     assert not drawn.axes_of(panel).texts

@@ -107,18 +107,18 @@ def runs(name="fedemb, tree", factors=(10.0, 100.0)):
   return utility_plots.Curve(name, (*points, NOISELESS))
 
 
-def figure_of_runs(curves, **levels):
+def figure_of_runs(curves, untrained=0.1):
   return drawn.figure_of(
     utility_plots.plot_extrapolated_by_epsilon,
     curves,
     false_accept_rate=1e-3,
     caption="Task omniglot.",
-    levels=levels,
+    untrained=untrained,
   )
 
 
 def test_a_line_for_each_factor_and_the_runs_themselves():
-  figure = figure_of_runs([runs()], fedemb=0.7, untrained=0.1)
+  figure = figure_of_runs([runs()])
   extrapolated, as_run = figure.axes
   assert extrapolated.get_title(loc="left").startswith("Extrapolated")
   lines = [c.lines[0] for c in extrapolated.containers]
@@ -128,13 +128,14 @@ def test_a_line_for_each_factor_and_the_runs_themselves():
   for line in lines:
     np.testing.assert_allclose(drawn.values(line, "y"), (0.3, 0.55))
   assert lines[0].get_linestyle() != lines[1].get_linestyle()
-  (points,) = (c.lines[0] for c in as_run.containers)
+  points, noiseless = (c.lines[0] for c in as_run.containers)
   np.testing.assert_allclose(drawn.values(points, "x"), (1e4, 1e6))
-  assert points.get_linestyle() == "None"
+  assert drawn.values(noiseless, "y") == pytest.approx(0.7)
+  assert ticks_of(as_run)[-1] == "no noise"
   assert drawn.legend_of(figure) == [
     *("runs", "fedemb, tree\n(2 seeds)", " "),
     *("cohort and noise", "10 times", "100 times", " "),
-    *("recall", "fedemb", "untrained"),
+    *("recall", "untrained"),
   ]
   # Levels leave the axis to the points.
   low, high = extrapolated.get_xlim()
@@ -150,15 +151,6 @@ def test_six_curves_of_six_factors():
   drawn.assert_nothing_overlaps(figure_of_runs(curves))
 
 
-def test_number_of_curves_and_factors():
-  for curves, message in (
-    ([], "curves must be 1 to 6, found 0"),
-    ([runs(factors=range(1, 8))], "cohort factors must be 1 to 6, found 7"),
-  ):
-    with pytest.raises(ValueError, match=message):
-      figure_of_runs(curves)
-
-
 @pytest.mark.parametrize("recalls", [(0.004, 0.012, 0.02), (0.0,), (1.0, 1.0)])
 def test_small_flat_and_single_utilities_can_be_read(recalls):
   """`drawn` checks it: labels differ, no point is cut off."""
@@ -169,7 +161,7 @@ def test_small_flat_and_single_utilities_can_be_read(recalls):
   curves = [utility_plots.Curve("fedemb", points)]
   for figure in (
     figure_of(curves, level=("untrained", recalls[0])),
-    figure_of_runs(curves, untrained=recalls[0]),
+    figure_of_runs(curves, recalls[0]),
   ):
     for label in drawn.ticks_of(figure.axes[0].yaxis):
       assert 0 <= float(label.get_text().rstrip("%")) <= 100

@@ -13,6 +13,7 @@ from tests.data import photo_files
 from tests.run import specs
 from tff_fedemb import errors
 from tff_fedemb.report import held_out_pictures
+from tff_fedemb.report import page
 
 
 @pytest.fixture(name="data_dir")
@@ -39,8 +40,8 @@ def _open(data_dir, num_bad_examples, **data):
     ),
     summary={"data": {"num_bad_examples": num_bad_examples}},
   )
-  options = held_out_pictures.Options(50, data=data)
-  return held_out_pictures._open_task(run, options)
+  config = page.ReportConfig(run_dirs=(), output="unused", **data)
+  return page._open_task(run, config)
 
 
 def test_what_a_run_has_left_out_is_left_out_again(data_dir):
@@ -52,30 +53,33 @@ def test_what_a_run_has_left_out_is_left_out_again(data_dir):
     _open(data_dir, 1, on_bad_example="fail")
 
 
-def _decode(thumbnail):
-  data = base64.b64decode(thumbnail.data.partition(",")[2])
+def _decode(uri):
+  data = base64.b64decode(uri.partition(",")[2])
   return Image.open(io.BytesIO(data))
 
 
 def test_drawings_keep_every_pixel_and_are_there_once():
-  shown = held_out_pictures.Thumbnails()
+  shown = {}
   drawing = np.zeros((28, 20, 1), np.uint8)
   drawing[5:9] = 200
-  assert [shown.add(drawing), shown.add(drawing)] == ["t0", "t0"]
-  assert shown.add(255 - drawing) == "t1"
-  first, _ = shown.all
-  assert first.data.startswith("data:image/png;base64,")
-  assert (first.width, first.height) == (20, 28)
+  names = [
+    held_out_pictures.add_thumbnail(shown, image)
+    for image in (drawing, drawing, 255 - drawing)
+  ]
+  assert names == ["t0", "t0", "t1"]
+  first, _ = shown
+  assert first.startswith("data:image/png;base64,")
+  assert shown[first] == ("t0", 20, 28)
   np.testing.assert_array_equal(np.asarray(_decode(first)), drawing[..., 0])
 
 
 def test_photos_become_small_jpegs():
-  shown = held_out_pictures.Thumbnails()
+  shown = {}
   photo = np.random.default_rng(0).integers(0, 255, (200, 100, 3), np.uint8)
-  shown.add(photo)
-  (thumbnail,) = shown.all
-  assert thumbnail.data.startswith("data:image/jpeg;base64,")
-  assert (thumbnail.width, thumbnail.height) == (32, 64)
-  picture = _decode(thumbnail)
+  held_out_pictures.add_thumbnail(shown, photo)
+  ((uri, thumbnail),) = shown.items()
+  assert uri.startswith("data:image/jpeg;base64,")
+  assert thumbnail == ("t0", 32, 64)
+  picture = _decode(uri)
   assert (picture.size, picture.mode) == ((32, 64), "RGB")
-  assert len(thumbnail.data) < 5_000
+  assert len(uri) < 5_000

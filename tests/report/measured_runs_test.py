@@ -72,10 +72,9 @@ def read(*paths):
 
 
 def curves_of(*paths):
-  curves, _ = measured_runs.create_curves(
+  return measured_runs.create_curves(
     read(*paths), lambda run: {2.0: run.noise_multiplier}
   )
-  return curves
 
 
 def test_finds_and_reads_finished_runs(tmp_path):
@@ -116,10 +115,6 @@ def test_extrapolates_from_the_ledger(tmp_path):
   # Bun and Steinke 2016, Proposition 1.3, an upper bound on epsilon.
   upper_bound = rho + 2 * math.sqrt(rho * math.log(1e6))
   assert 0.5 * upper_bound < epsilon < upper_bound
-  with pytest.raises(ValueError, match=r"at most num_users.*extrapolating .*a"):
-    measured_runs.extrapolate(
-      run, num_users=10_000, cohort_factor=2000, delta=1e-6
-    )
 
 
 def test_seeds_are_one_measurement_and_noise_one_curve(tmp_path):
@@ -156,17 +151,15 @@ def test_other_settings_are_other_curves_and_say_so(tmp_path):
 
 
 def test_refuses_what_cannot_be_compared(tmp_path):
-  noiseless = write_run(tmp_path / "a", noise=0.0)
-  with pytest.raises(ValueError, match="some with noise, found 1 without"):
-    curves_of(noiseless)
-  others = [
+  runs = [
+    write_run(tmp_path / "a", noise=0.0),
     write_run(tmp_path / "b"),
     write_run(tmp_path / "d", noise=0.0, clip_norm=2.0),
   ]
   with pytest.raises(
     ValueError, match="one setting of fedemb without noise, f"
   ):
-    curves_of(noiseless, *others)
+    curves_of(*runs)
   write_run(tmp_path / "e", task="emnist")
   with pytest.raises(ValueError, match=r"one task.*found emnist, omniglot"):
     measured_runs.find([f"{tmp_path}/*"])

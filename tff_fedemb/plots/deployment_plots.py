@@ -12,6 +12,7 @@ from matplotlib import axes as mpl_axes
 import numpy as np
 import pandas as pd
 
+from tff_fedemb import progress
 from tff_fedemb.plots import figures
 from tff_fedemb.plots import training_plots
 
@@ -25,33 +26,13 @@ _FATES = {
   "interrupted": ("interrupted", figures.COLORS[3]),
   "dropped": ("dropped out", figures.COLORS[1]),
 }
-_ABANDONED: dict[str, Any] = {
-  "color": "black",
-  "marker": "x",
-  "linestyle": "",
-  "markersize": 5,
-}
 # Rounds of a week that can be told apart; more are drawn as means of several.
 _MAX_BLOCKS = 168
 
 
-def _choose_unit(hours: float) -> tuple[float, str]:
-  """Hours of a unit of which a time has some, and what the unit is called."""
-  for unit_hours, name in ((24.0, "days"), (1.0, "hours")):
-    if hours >= 2 * unit_hours:
-      return unit_hours, name
-  return 1 / 60, "minutes"
-
-
-def say_time(hours: float) -> str:
-  """Returns a time in words, for example '2.5 days'."""
-  unit_hours, name = _choose_unit(hours)
-  return f"{hours / unit_hours:.3g} {name}"
-
-
 def _clock(rounds: pd.DataFrame) -> tuple[float, str]:
   """Hours of the unit of an axis of these rounds, and the axis's name."""
-  unit_hours, name = _choose_unit(rounds.end_hours.max())
+  unit_hours, name = progress.choose_unit(rounds.end_hours.max())
   return unit_hours, f"simulated {name}"
 
 
@@ -62,11 +43,11 @@ class _WeekPanel(training_plots.Panel):
   rounds: pd.DataFrame
 
   def _decorate(self, axes: mpl_axes.Axes, title: str, **options: Any) -> None:
-    unit_hours, x_label = _clock(self.rounds)
-    shown = self._first_week
-    part = "" if len(shown) == len(self.rounds) else ", first week"
-    figures.decorate(axes, title=f"{title}{part}", x_label=x_label, **options)
-    figures.set_rounds(axes, shown.end_hours / unit_hours, whole=False)
+    _, x_label = _clock(self.rounds)
+    is_whole = len(self._first_week) == len(self.rounds)
+    title += "" if is_whole else ", first week"
+    figures.decorate(axes, title=title, x_label=x_label, **options)
+    figures.set_rounds(axes, whole=False)
 
   @property
   def _first_week(self) -> pd.DataFrame:
@@ -90,12 +71,12 @@ class AvailabilityPanel(_WeekPanel):
     fill = {"color": style["color"], "alpha": 0.15, "linewidth": 0}
     axes.fill_between(times, 0, shown.available_share, **fill)
     self._decorate(axes, "Devices available", y_label="share of all devices")
-    figures.set_shares(axes.yaxis, [axes], from_zero=True)
+    figures.set_shares(axes.yaxis, from_zero=True)
 
 
 @dataclasses.dataclass(frozen=True)
 class ReportsPanel(_WeekPanel):
-  """What became of the devices of each round, over the first week.
+  """Fates of the devices of each round, over the first week.
 
   Attributes:
     rounds: As in `AvailabilityPanel`, with columns `abandoned` and `selected`,
@@ -107,10 +88,13 @@ class ReportsPanel(_WeekPanel):
     shown, fates = self._first_week, [*_FATES]
     unit_hours, _ = _clock(self.rounds)
     # Means of neighbouring rounds, so many that they can be told apart.
-    group = np.arange(len(shown)) // -(-len(shown) // _MAX_BLOCKS or 1)
+    group = np.arange(len(shown)) // -(-len(shown) // _MAX_BLOCKS)
     blocks = shown.groupby(group)
     # Counts are level from the start of a block to its end, then drop to 0.
-    times = np.stack([blocks.start_hours.first(), blocks.end_hours.last()], 1)
+    starts, ends = blocks.start_hours.first(), blocks.end_hours.last()
+    # Rounds that take no time are thin bars.
+    ends = ends.where(ends > starts, starts + 0.004 * starts.max())
+    times = np.stack([starts, ends], axis=1)
     counts = np.repeat(blocks[fates].mean().to_numpy(float), 2, axis=0)
     counts[1::2] = 0
     axes.stackplot(
@@ -125,14 +109,12 @@ class ReportsPanel(_WeekPanel):
       figures.create_key(f"{label}: {shares[x]:.1%}", color=color, linewidth=6)
       for x, (label, color) in _FATES.items()
     ]
-    highest = max(shown.selected, default=1)
+    highest = max(shown.selected)
     abandoned = shown.start_hours[shown.abandoned.astype(bool)] / unit_hours
     if len(abandoned):
-      axes.plot(
-        abandoned, np.full(len(abandoned), 1.06 * highest), **_ABANDONED
-      )
       label = f"abandoned: {len(abandoned):,} of {len(shown):,}"
-      keys.append(figures.create_key(label, **_ABANDONED))
+      heights = np.full(len(abandoned), 1.06 * highest)
+      keys += axes.plot(abandoned, heights, "kx", markersize=5, label=label)
     self._decorate(
       axes, "Selected devices", y_label="devices in a round", keys=keys
     )
@@ -146,7 +128,7 @@ def over_time(
   """Returns a panel over the time of a simulation in place of rounds.
 
   Args:
-    panel: Whose rounds are numbers of rounds that are done, 0 before training.
+    panel: Panel over numbers of finished rounds, 0 before training.
     rounds: As in `ReportsPanel`.
   """
   released = rounds[~rounds.abandoned.astype(bool)]

@@ -1,4 +1,4 @@
-"""What all pictures have in common: colours, axes, legends, captions, files.
+"""Colours, axes, legends, captions and files of all pictures.
 
 Figures are drawn without pyplot, so that importing this module changes neither
 the backend nor the settings of a program that plots for itself. Colours are
@@ -36,16 +36,18 @@ MAX_CURVES = 6
 # Labels with fewer letters fit beside each other in two columns.
 _COLUMN_LETTERS = 28
 
+_Axis = mpl_axis.XAxis | mpl_axis.YAxis
+
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-  """What runs have measured that differ in nothing but their seed.
+  """Measurements of runs that differ in nothing but their seed.
 
   Attributes:
     values: `[n]` accuracies or recalls in [0, 1], one for each seed, n at
       least 1.
-    epsilon: What each of them cost; infinity without noise.
-    extrapolated: What they would cost in a larger population, by cohort factor.
+    epsilon: Epsilon of each run; infinity without noise.
+    extrapolated: Epsilon in a larger population by cohort factor.
   """
 
   values: tuple[float, ...]
@@ -81,7 +83,7 @@ def check_count(name: str, count: int) -> None:
 
 
 def style_of(index: int, **changes: Any) -> dict[str, Any]:
-  """Returns what tells the curve of an index apart, with some changes."""
+  """Returns the style of the curve of an index, with some changes."""
   index %= MAX_CURVES
   return {
     "color": COLORS[index],
@@ -106,8 +108,8 @@ def create_figure(
     width: Width of the figure.
     height: Height of the figure.
     shape: Rows and columns of panels.
-    statement: What is printed below the panels.
-    letters: Letters of a line of it, at most.
+    statement: Text below the panels.
+    letters: Maximum number of letters in a line of it.
     **options: Options of `Figure.subplots`.
   """
   layout = layout_engine.ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
@@ -157,7 +159,7 @@ def decorate(
     x_label: Label of the horizontal axis.
     y_label: Label of the vertical axis.
     keys: Lines and the like, in the order of the legend.
-    note: What is to be read above them.
+    note: Text above the legend.
   """
   pad = 6.0
   if keys or note:
@@ -185,61 +187,47 @@ def decorate(
   axes.spines[["top", "right"]].set_visible(False)
 
 
-def set_rounds(
-  axes: mpl_axes.Axes,
-  rounds: Sequence[float] | np.ndarray,
-  *,
-  whole: bool = True,
-) -> None:
+def set_rounds(axes: mpl_axes.Axes, *, whole: bool = True) -> None:
   """Makes the horizontal axis one of rounds, or of time from 0 if not whole."""
   steps = [1, 2, 5, 10]
   axes.xaxis.set_major_locator(
     ticker.MaxNLocator(nbins=7, steps=steps, integer=whole, min_n_ticks=1)
   )
-  low, high = min(rounds, default=0), max(rounds, default=0)
+  axes.margins(x=0.03)
   if not whole:
-    low, high = 0, high or 1
-  margin = 0.03 * (high - low) or 0.5
-  axes.set_xlim(low - margin, high + margin)
+    axes.set_xlim(left=-0.03 * axes.get_xlim()[1])
 
 
-def set_shares(
-  axis: mpl_axis.Axis,
-  panels: Iterable[mpl_axes.Axes],
-  *,
-  from_zero: bool = False,
-) -> None:
+def set_shares(axis: _Axis, *, from_zero: bool = False) -> None:
   """Makes an axis one of shares in percent, with room for whole points.
 
   Args:
-    axis: The `xaxis` or `yaxis` of the first panel.
-    panels: Those that share the axis, with all that is drawn in them.
+    axis: The `xaxis` or `yaxis` of a panel, in which all is drawn.
     from_zero: Whether 0 is to be shown in any case.
   """
-  is_x = isinstance(axis, mpl_axis.XAxis)
-  boxes = [axes.dataLim for axes in panels]
-  ends = [*(box.intervalx if is_x else box.intervaly for box in boxes)]
-  finite = np.asarray(ends)[np.isfinite(ends)]
-  low = 0.0 if from_zero else max(np.min(finite, initial=1.0), 0.0)
-  high = min(np.max(finite, initial=low), 1.0)
-  if low == high:
-    # Around one share there is half a percentage point on either side.
-    low, high = max(low - 0.005, 0.0), min(high + 0.005, 1.0)
+  low, high = axis.get_view_interval()
+  # Bars may end beyond all shares; the margins there are of 5 %.
+  margin = 0.05 * (high - low) / 1.1
+  low = 0.0 if from_zero else max(low + margin, 0.0)
+  high = min(high - margin, 1.0)
   margin = 0.05 * (high - low)
-  axes = axis.axes
-  (axes.set_xlim if is_x else axes.set_ylim)(low - margin, high + margin)
+  axis.axes.set(**{f"{axis.axis_name}lim": (low - margin, high + margin)})
   set_percent(axis)
 
 
 def set_percent(axis: mpl_axis.Axis) -> None:
   """Labels the shares of an axis in percent, with all digits that they have."""
-  axis.set_major_formatter(
-    ticker.FuncFormatter(lambda share, _: f"{100 * share:.10g}%")
-  )
+  axis.set_major_formatter(lambda share, _: f"{100 * share:.10g}%")
+
+
+def set_rates(axes: mpl_axes.Axes) -> None:
+  """Makes a panel one of shares in percent over a logarithmic axis."""
+  axes.set(xscale="log", ylim=(-0.03, 1.03))
+  set_percent(axes.yaxis)
 
 
 def epsilon_label(delta: float | None, remark: str = "") -> str:
-  """Returns what an axis of epsilons at a delta is called."""
+  """Returns the label of an axis of epsilons at a delta."""
   if delta is None:
     return "ε"
   return f"ε (δ = {delta:.2g}{remark})".replace("e-0", "e-")
@@ -252,34 +240,33 @@ def only_drawable(epsilons: Sequence[float] | np.ndarray) -> np.ndarray:
 
 
 def set_logarithmic(
-  axis: mpl_axis.Axis,
+  axis: _Axis,
   values: Iterable[float],
   *,
   num_ticks: int = 9,
   margin: float | None = None,
-  formatter: ticker.Formatter | None = None,
+  formatter: ticker.Formatter | str | None = None,
 ) -> None:
   """Makes an axis a logarithmic one with round numbers.
 
   Args:
     axis: The `xaxis` or `yaxis` of a panel.
-    values: All to be shown; 0 and infinity have no place there.
-    num_ticks: Numbers at most.
+    values: Values to be shown; 0 and infinity are left out.
+    num_ticks: Maximum number of ticks.
     margin: Factor between the outermost values and the ends [little].
     formatter: Formatter of the numbers [as epsilons are].
   """
-  axes, is_x = axis.axes, isinstance(axis, mpl_axis.XAxis)
-  (axes.set_xscale if is_x else axes.set_yscale)("log")
   shown = [value for value in values if 0 < value < math.inf]
   low, high = (min(shown), max(shown)) if shown else (0.1, 10.0)
   if margin is None:
     # Around a single value, too, there are two ticks.
     margin = max((high / low) ** 0.06, 2.5 if high == low else 1.15)
   low, high = low / margin, high * margin
-  (axes.set_xlim if is_x else axes.set_ylim)(low, high)
+  name = axis.axis_name
+  axis.axes.set(**{f"{name}scale": "log", f"{name}lim": (low, high)})
   axis.set_major_locator(_choose_locator(low, high, num_ticks))
   axis.set_minor_locator(ticker.NullLocator())
-  axis.set_major_formatter(formatter or ticker.FuncFormatter(_format_epsilon))
+  axis.set_major_formatter(formatter or _format_epsilon)
 
 
 def _choose_locator(low: float, high: float, num_ticks: int) -> ticker.Locator:
@@ -312,20 +299,19 @@ def draw_bars(
 
 
 def create_key(label: str, **style: Any) -> mpl_lines.Line2D:
-  """Returns what stands for lines of a style in a legend."""
+  """Returns the legend entry for lines of a style."""
   return mpl_lines.Line2D([], [], label=label, **style)
 
 
 def set_legend(
-  figure: mpl_figure.Figure, groups: Mapping[str, Sequence[mpl_lines.Line2D]]
+  figure: mpl_figure.Figure, groups: Mapping[str, Sequence[Any]]
 ) -> None:
-  """Draws a legend right of the axes, each group of keys below its heading."""
+  """Draws a legend right of the axes, keys of a group below its heading."""
   handles = []
   for heading, keys in groups.items():
-    if handles:
-      handles.append(create_key(linestyle="", label=" "))
-    handles.append(create_key(linestyle="", label=heading))
-    handles.extend(keys)
+    if keys:
+      space = [create_key(" ", linestyle="")] if handles else []
+      handles += [*space, create_key(heading, linestyle=""), *keys]
   style = {"fontsize": 9, "frameon": False, "handlelength": 2.6}
   legend = figure.legend(handles=handles, loc="outside right upper", **style)
   for text in legend.get_texts():

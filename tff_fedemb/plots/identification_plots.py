@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 import dataclasses
-from typing import Any
 
 from matplotlib import axes as mpl_axes
-from matplotlib import ticker
 
 from tff_fedemb.evaluation import identification
 from tff_fedemb.evaluation import recognition
@@ -36,20 +34,14 @@ class _RatesPanel(training_plots.Panel):
   """Rates of identification over a logarithmic axis.
 
   Attributes:
-    found: By number of images, at least one.
+    found: Figures by number of enrolled images, at least one.
   """
 
   found: Sequence[recognition.Recognition]
 
-  def _decorate(self, axes: mpl_axes.Axes, **options: Any) -> None:
-    figures.decorate(axes, **options)
-    axes.set_xscale("log")
-    axes.set_ylim(-0.03, 1.03)
-    figures.set_percent(axes.yaxis)
-
 
 class SizesPanel(_RatesPanel):
-  """How many are found, over the size of the gallery."""
+  """Shares of images found over the size of the gallery."""
 
   def draw(self, axes: mpl_axes.Axes) -> None:
     keys = []
@@ -69,19 +61,16 @@ class SizesPanel(_RatesPanel):
         len(keys),
         f"and {1 - rate:.0%} of strangers rejected, {_name(part)}",
       )
-    self._decorate(
+    figures.decorate(
       axes,
       title="How many people it tells apart",
       x_label="people in the gallery",
       y_label="share of their images found",
       keys=keys,
     )
-    largest = max(part.sizes[-1].size for part in self.found)
-    ticks = [x for x in (1, 2, 5, 10, 20, 50, 100, 200, 500) if x <= largest]
-    ticks += [10**k for k in range(3, 7) if 10**k <= largest]
-    axes.xaxis.set_major_locator(ticker.FixedLocator(ticks))
-    axes.xaxis.set_minor_locator(ticker.NullLocator())
-    axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
+    figures.set_rates(axes)
+    sizes = [x.size for part in self.found for x in part.sizes]
+    figures.set_logarithmic(axes.xaxis, sizes, formatter="{x:,.0f}")
 
 
 class DetPanel(_RatesPanel):
@@ -97,13 +86,14 @@ class DetPanel(_RatesPanel):
         len(keys),
         f"{part.sizes[-1].size:,} people, {_name(part)}",
       )
-    self._decorate(
+    figures.decorate(
       axes,
-      title="Strangers accepted against people missed (DET)",
+      title="Strangers accepted, people missed (DET)",
       x_label="FPIR (strangers' images accepted)",
       y_label="FNIR (enrolled people's\nimages not found)",
       keys=keys,
     )
+    figures.set_rates(axes)
     lowest = min(x.fpir.value for part in self.found for x in part.det)
     axes.set_xlim(lowest / 1.4, 1.4)
-    axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+    axes.xaxis.set_major_formatter("{x:g}")

@@ -22,8 +22,7 @@ import pandas as pd
 from tff_fedemb.plots import figures
 
 _MAX_MARKERS = 8
-# Ticks of errors over the least.
-_RATIOS = (1, 1.3, 1.6, 2, 3, 4, 5)
+# Errors over the least are shown up to this one.
 _MOST_SHOWN = 5.0
 # Lines by reading. With twice the noise and twice the sensitivity, those of
 # two curves coincide.
@@ -61,17 +60,13 @@ def plot_epsilon(
       `figures.MAX_CURVES`; `reading`, 'user_level', 'tighter' (the same by a
       tighter accountant) or 'virtual_client' (Delta = C); `x`, users or rounds,
       ascending; and `epsilon`.
-    by: What their x are: 'users' or 'rounds'.
-    delta: At which all epsilons hold.
-    caption: What the curves have in common, in words, printed below the axes.
-    accountant: Name of that of all but 'tighter'.
-    tighter_accountant: The accountant of that.
-    num_users: A population to mark.
-
-  Raises:
-    errors.FieldError: If there are too many curves, or none.
+    by: Meaning of x: 'users' or 'rounds'.
+    delta: Delta of all epsilons.
+    caption: Text below the axes: properties that all curves share.
+    accountant: Name of the accountant of all readings but 'tighter'.
+    tighter_accountant: Name of the accountant of 'tighter'.
+    num_users: Population to mark.
   """
-  figures.check_count("curves", points.noise_multiplier.nunique())
   figure, ((axes,),) = figures.create_figure(
     *(8.4, 5.0), statement=caption, letters=108
   )
@@ -87,7 +82,7 @@ def plot_epsilon(
     "tighter": f"user-level, {tighter_accountant}",
     "virtual_client": f"Δ = C, {accountant}\n(not user-level)",
   }
-  keys = [
+  keys: list[Any] = [
     figures.create_key(
       label,
       color=figures.GREY,
@@ -100,7 +95,7 @@ def plot_epsilon(
   if by == "users":
     keys += _set_users(axes, points.x, delta=delta, num_users=num_users)
   else:
-    figures.set_rounds(axes, points.x)
+    figures.set_rounds(axes)
   figures.set_logarithmic(axes.yaxis, points.epsilon)
   figures.set_legend(
     figure, {"noise multiplier": noise, "how to read it": keys}
@@ -147,23 +142,20 @@ def _set_users(
   *,
   delta: float,
   num_users: int | None,
-) -> list[mpl_lines.Line2D]:
+) -> list[Any]:
   """Makes the horizontal axis one of users; returns keys of what it marks."""
   figures.set_logarithmic(
     axes.xaxis, x, margin=1.12, formatter=ticker.EngFormatter(sep=" ")
   )
   low, high = axes.get_xlim()
-  keys = []
+  keys: list[Any] = []
   if 1 / delta < high:
-    axes.axvspan(max(1 / delta, low), high, color="#EEEEEE", zorder=0)
-    keys.append(
-      figures.create_key("δ too large: δ ≥ 1 / N", color="#DDDDDD", linewidth=8)
-    )
+    label = "δ too large: δ ≥ 1 / N"
+    start = max(1 / delta, low)
+    keys.append(axes.axvspan(start, high, color="#EEE", zorder=0, label=label))
   if num_users is not None:
     style: dict[str, Any] = {"color": figures.GREY, "linestyle": ":"}
-    style["linewidth"] = 1.2
-    axes.axvline(num_users, **style)
-    keys.append(figures.create_key(f"N = {num_users:,}", **style))
+    keys.append(axes.axvline(num_users, label=f"N = {num_users:,}", **style))
   return keys
 
 
@@ -191,13 +183,9 @@ def plot_audit(
     rates: `[m]` true positive rates by attack, those that the claim allows
       first.
     false_positive_rates: `[m]`, of the same tests.
-    delta: At which all of them hold.
-    caption: What they assume, in words, printed below the axes.
-
-  Raises:
-    errors.FieldError: If there are too many attacks, or none.
+    delta: Delta of all epsilons.
+    caption: Text below the axes: assumptions.
   """
-  figures.check_count("lower_bounds", len(lower_bounds))
   figure, ((axes, roc),) = figures.create_figure(
     *(11.0, 4.6), (1, 2), statement=caption, letters=140
   )
@@ -217,7 +205,7 @@ def plot_audit(
   )
   highest = axes.dataLim.y1 or 1.0
   axes.set_ylim(-0.04 * highest, 1.04 * highest)
-  figures.set_rounds(axes, rounds)
+  figures.set_rounds(axes)
   _draw_rates(roc, rates, false_positive_rates)
   figures.write(figure, path)
 
@@ -246,9 +234,10 @@ def _draw_rates(
     y_label="true positive rate",
     keys=keys,
   )
-  for axis in (axes.xaxis, axes.yaxis):
-    figures.set_logarithmic(axis, (1e-3, 1.0))
-    figures.set_percent(axis)
+  figures.set_logarithmic(axes.xaxis, (1e-3, 1.0))
+  figures.set_logarithmic(axes.yaxis, (1e-3, 1.0))
+  figures.set_percent(axes.xaxis)
+  figures.set_percent(axes.yaxis)
 
 
 def plot_errors(
@@ -272,14 +261,10 @@ def plot_errors(
     epsilons: `[n]` ascending.
     sizes_by_label: `[n]` numbers of bands to print beside a curve, for some of
       the mechanisms.
-    target_epsilon: To mark.
-    delta: At which all epsilons hold.
-    caption: What the curves have in common, in words, printed below the axes.
-
-  Raises:
-    errors.FieldError: If there are too many curves, or none.
+    target_epsilon: Epsilon to mark.
+    delta: Delta of all epsilons.
+    caption: Text below the axes: properties that all curves share.
   """
-  figures.check_count("mechanisms", len(errors_by_label))
   figure, ((axes,),) = figures.create_figure(
     *(9.2, 5.4), statement=caption, letters=118
   )
@@ -293,8 +278,8 @@ def plot_errors(
       continue
     highest = max(highest, *ratios)
     style = figures.style_of(index)
-    axes.plot(epsilons, ratios, linewidth=2, zorder=3, **style)
-    keys.append(figures.create_key(label, linewidth=2, **style))
+    style |= {"linewidth": 2, "zorder": 3, "label": label}
+    keys += axes.plot(epsilons, ratios, **style)
     sizes = sizes_by_label.get(label, ())
     for *place, size in zip(epsilons, ratios, sizes, strict=False):
       axes.annotate(
@@ -308,8 +293,8 @@ def plot_errors(
         bbox={"color": "white", "pad": 1},
       )
   mark: dict[str, Any] = {"color": figures.GREY, "linestyle": ":"}
-  axes.axvline(target_epsilon, linewidth=1.4, zorder=0, **mark)
-  marks = [figures.create_key(f"target: ε = {target_epsilon:g}", **mark)]
+  mark |= {"zorder": 0, "label": f"target: ε = {target_epsilon:g}"}
+  marks = [axes.axvline(target_epsilon, **mark)]
   if sizes_by_label:
     marks.append(figures.create_key("numbers: best bands", linestyle=""))
   figures.decorate(
@@ -319,10 +304,6 @@ def plot_errors(
     y_label="RMSE / least RMSE",
   )
   figures.set_logarithmic(axes.xaxis, [*epsilons, target_epsilon])
-  axes.set_yscale("log")
-  axes.set_ylim(0.87, min(1.1 * highest, _MOST_SHOWN))
-  ticks = [tick for tick in _RATIOS if tick <= 1.1 * highest]
-  axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-  axes.yaxis.set_minor_locator(ticker.NullLocator())
+  figures.set_logarithmic(axes.yaxis, (1, min(highest, _MOST_SHOWN)))
   figures.set_legend(figure, {"mechanism": keys, "how to read it": marks})
   figures.write(figure, path)

@@ -6,12 +6,11 @@ Each is a panel, which can be drawn alone or with others in an overview.
 import abc
 from collections.abc import Mapping, Sequence
 import dataclasses
+import math
 import os
 from typing import Any
 
 from matplotlib import axes as mpl_axes
-from matplotlib import figure as mpl_figure
-from matplotlib import ticker
 import numpy as np
 
 from tff_fedemb.evaluation import verification
@@ -29,7 +28,7 @@ _NUM_BINS = 60
 
 
 class Panel(abc.ABC):
-  """Something to draw; a statement is to be read below the picture."""
+  """A panel of a picture, and a statement to print below the picture."""
 
   statement: str = ""
 
@@ -38,32 +37,20 @@ class Panel(abc.ABC):
     """Draws it."""
 
 
-def plot(path: str | os.PathLike[str], panel: Panel) -> None:
-  """Writes the picture of one panel to a PNG file."""
-  height = 4.1 if panel.statement else 3.7
-  figures.write(_draw_alone(panel, 6.8, height, panel.statement), path)
-
-
 def draw_svg(panel: Panel) -> str:
   """Returns the picture of one panel, without statement."""
-  return figures.to_svg(_draw_alone(panel, 5.2, 3.3))
-
-
-def _draw_alone(
-  panel: Panel, width: float, height: float, statement: str = ""
-) -> mpl_figure.Figure:
-  """Draws one panel; what its legend takes makes the figure higher."""
-  figure, panels = figures.create_figure(width, height, statement=statement)
-  panel.draw(panels[0, 0])
-  legend = panels[0, 0].get_legend()
-  if legend is not None:
-    height += legend.get_window_extent().height / figure.dpi
+  height = 3.3
+  figure, ((axes,),) = figures.create_figure(5.2, height)
+  panel.draw(axes)
+  if axes.get_legend() is not None:
+    # What the legend takes makes the figure higher.
+    height += axes.get_legend().get_window_extent().height / figure.dpi
   figure.set_figheight(height)
-  return figure
+  return figures.to_svg(figure)
 
 
 def plot_overview(
-  path: str | os.PathLike[str], four: Sequence[Panel], *, title: str = ""
+  path: str | os.PathLike[str], four: Sequence[Panel], *, title: str
 ) -> None:
   """Writes four panels, by rows, and a heading to a single PNG file."""
   figure, panels = figures.create_figure(
@@ -73,8 +60,7 @@ def plot_overview(
   )
   for panel, axes in zip(four, panels.flat, strict=True):
     panel.draw(axes)
-  if title:
-    figure.suptitle(title, fontsize=15, fontweight="bold")
+  figure.suptitle(title, fontsize=15, fontweight="bold")
   figures.write(figure, path)
 
 
@@ -106,11 +92,9 @@ class LossPanel(Panel):
       y_label="mean client loss",
       note=note,
     )
-    figures.set_rounds(axes, rounds)
-    if not np.any(finite):
-      axes.set_yticks([])
-    if not len(rounds):
-      _say(axes, "no rounds yet")
+    figures.set_rounds(axes)
+    # Without a factor above the axis, where the note stands.
+    axes.yaxis.set_major_formatter("{x:g}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,43 +104,40 @@ class RecallPanel(Panel):
   Attributes:
     rounds: `[n]` rounds of evaluation, or when they were.
     recall_by_far: `[n]` recalls in [0, 1] by false accept rate.
-    untrained: Recall before training by false accept rate, drawn as a level.
+    untrained: Recall before training by each of these rates, drawn as levels.
     x_label: `ROUND`, or what else `rounds` are, such as days.
   """
 
   rounds: Sequence[int]
   recall_by_far: Mapping[float, Sequence[float]]
-  untrained: Mapping[float, float] = dataclasses.field(default_factory=dict)
+  untrained: Mapping[float, float]
   x_label: str = ROUND
 
   def draw(self, axes: mpl_axes.Axes) -> None:
-    handles = []
+    keys = []
     # The loosest rate lies highest: the legend then reads like the lines.
     for index, far in enumerate(sorted(self.recall_by_far, reverse=True)):
       label = f"FAR {verification.format_false_accept_rate(far)}"
       recalls = np.asarray(self.recall_by_far[far], float)
-      finite = recalls[np.isfinite(recalls)]
-      if len(finite):
-        label += f": {finite[-1]:.1%}"
+      if len(recalls):
+        label += f": {recalls[-1]:.1%}"
       style = style_of(index, len(recalls))
-      handles += axes.plot(self.rounds, recalls, label=label, **style)
-      if far in self.untrained:
-        level = self.untrained[far]
-        axes.axhline(level, color=style["color"], linestyle=":", linewidth=1.3)
-    if any(far in self.recall_by_far for far in self.untrained):
-      handles.append(
-        figures.create_key(UNTRAINED, color=figures.GREY, linestyle=":")
-      )
+      keys += axes.plot(self.rounds, recalls, label=label, **style)
+      level = {"color": style["color"], "linestyle": ":", "linewidth": 1.3}
+      axes.axhline(self.untrained[far], **level)
+    keys.append(
+      figures.create_key(UNTRAINED, color=figures.GREY, linestyle=":")
+    )
     figures.decorate(
       axes,
       title="Recall on validation images",
       x_label=self.x_label,
       y_label=_RECALL,
-      keys=handles,
+      keys=keys,
     )
-    figures.set_shares(axes.yaxis, [axes], from_zero=True)
-    figures.set_rounds(axes, self.rounds, whole=self.x_label == ROUND)
-    if not len(self.rounds) or not self.recall_by_far:
+    figures.set_shares(axes.yaxis, from_zero=True)
+    figures.set_rounds(axes, whole=self.x_label == ROUND)
+    if not len(self.rounds):
       _say(axes, "no evaluation yet")
 
 
@@ -196,15 +177,11 @@ class RocPanel(Panel):
       x_label="false accept rate (different-class pairs accepted)",
       y_label=_RECALL,
       keys=keys + chance,
-      note=f"recall at FAR {_MARKED_RATE:g}" if self.curves else None,
+      note=f"recall at FAR {_MARKED_RATE:g}",
     )
-    axes.set_xscale("log")
+    figures.set_rates(axes)
     axes.set_xlim(_LOWEST_RATE, 1.0)
-    axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
-    axes.set_ylim(-0.03, 1.03)
-    figures.set_percent(axes.yaxis)
-    if not self.curves:
-      _say(axes, "no evaluation yet")
+    axes.xaxis.set_major_formatter("{x:g}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,9 +190,9 @@ class EpsilonPanel(Panel):
 
   Attributes:
     rounds: `[n]` rounds, or when they ended.
-    curves: `[n]` epsilons by name. Infinite ones are said in words.
+    curves: `[n]` epsilons by name, n at least 1. The legend has the last ones.
     delta: The delta that all of them hold at.
-    statement: What is protected and against whom.
+    statement: Unit, neighbouring relation and sampling, for an overview.
     x_label: As in `RecallPanel`.
   """
 
@@ -226,26 +203,18 @@ class EpsilonPanel(Panel):
   x_label: str = ROUND
 
   def draw(self, axes: mpl_axes.Axes) -> None:
-    keys, infinite, drawn = [], [], []
-    for index, (name, values) in enumerate(self.curves.items()):
-      epsilons = np.asarray(values, float)
-      # Zero, before the first round, has no place on a logarithmic axis.
+    keys, drawn = [], []
+    for index, (name, epsilons) in enumerate(self.curves.items()):
+      # Zero and infinity have no place on a logarithmic axis.
       shown = figures.only_drawable(epsilons)
+      style = style_of(index, len(shown))
+      last = "∞" if epsilons[-1] == math.inf else f"{epsilons[-1]:.3g}"
+      label = f"{name}: ε = {last}"
       finite = shown[np.isfinite(shown)].tolist()
-      num_infinite = int(np.sum(np.isinf(epsilons)))
-      label = name
-      if num_infinite:
-        label += ": ε = ∞"
-        if num_infinite < len(epsilons):
-          label += f" in {num_infinite:,} of {len(epsilons):,} rounds"
-      elif finite:
-        label += f": ε = {finite[-1]:.3g}"
       if finite:
-        style = style_of(index, len(shown))
         keys += axes.plot(self.rounds, shown, label=label, **style)
         drawn += finite
-      elif num_infinite:
-        infinite.append(label)
+      else:
         keys.append(figures.create_key(label, linestyle=""))
     figures.decorate(
       axes,
@@ -254,11 +223,11 @@ class EpsilonPanel(Panel):
       y_label=figures.epsilon_label(self.delta, " unless named"),
       keys=keys if drawn else (),
     )
-    figures.set_rounds(axes, self.rounds, whole=self.x_label == ROUND)
+    figures.set_rounds(axes, whole=self.x_label == ROUND)
     figures.set_logarithmic(axes.yaxis, drawn)
     if not drawn:
       axes.set_yticks([])
-      _say(axes, "\n".join(infinite) or "no rounds yet")
+      _say(axes, "\n".join(str(key.get_label()) for key in keys))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -284,11 +253,10 @@ class SimilarityPanel(Panel):
     for index, (name, values) in enumerate(groups.items()):
       shares = np.histogram(values, bins)[0] / max(len(values), 1)
       # The outlines differ in style as well, for print without colours.
-      style = figures.style_of(index, linewidth=1.8)
-      del style["marker"], style["markersize"]
-      axes.stairs(shares, bins, fill=True, color=style["color"], alpha=0.3)
-      axes.stairs(shares, bins, label=name, **style)
-      keys.append(figures.create_key(name, **style))
+      style: dict[str, Any] = {"color": figures.COLORS[index]}
+      axes.stairs(shares, bins, fill=True, alpha=0.3, **style)
+      style |= {"linestyle": figures.STYLES[index], "linewidth": 1.8}
+      keys.append(axes.stairs(shares, bins, label=name, **style))
     figures.decorate(
       axes,
       title="How alike two images look to the model",
@@ -325,9 +293,8 @@ class SimilarityPanel(Panel):
 
 
 def _say(axes, text) -> None:
-  style = {"ha": "center", "va": "center", "fontsize": 11}
-  style |= {"transform": axes.transAxes, "color": figures.GREY}
-  axes.text(0.5, 0.5, text, **style)
+  style = {"ha": "center", "va": "center", "color": figures.GREY}
+  axes.text(0.5, 0.5, text, fontsize=11, transform=axes.transAxes, **style)
 
 
 def style_of(index: int, num_points: int) -> dict[str, Any]:

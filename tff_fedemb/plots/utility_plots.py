@@ -18,7 +18,6 @@ import dataclasses
 import math
 import os
 import textwrap
-from typing import Any
 
 from matplotlib import axes as mpl_axes
 from matplotlib import lines as mpl_lines
@@ -30,12 +29,10 @@ from tff_fedemb.plots import training_plots
 # Shares of the axis' width: between curves at one epsilon, between ticks, and
 # from the largest epsilon to the place of runs without noise.
 _DODGE = 0.004
-_TICK_DISTANCE = 0.09
-_GAP = 0.2
+_TICK_DISTANCE = 0.1
 _NO_NOISE = "no noise"
 # A line of changed settings has at most so many letters.
 _NAME_LETTERS = 44
-_LEVEL_STYLE = {"color": figures.GREY, "linestyle": ":", "linewidth": 1.5}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,16 +71,13 @@ def plot_measured_by_epsilon(
     path: PNG file to write.
     panels: Curves by the title of their panel, at most `figures.MAX_CURVES` of
       the same names in each.
-    delta: At which all epsilons hold; `None` if they have several, which the
-      names of the curves tell, or there is noise nowhere.
-    caption: What all curves have in common, printed below the axes.
-    utility: What the values are, for the vertical axis.
+    delta: Delta of all epsilons; `None` if there are several, which the names
+      of the curves tell, or no noise anywhere.
+    caption: Text below the axes: properties that all curves share.
+    utility: Label of the vertical axis.
     level: Name and utility of what has no epsilon, for comparison.
-    repetition: What a point has several values of, in one word that takes
-      an s; the legend counts them.
-
-  Raises:
-    errors.FieldError: If there are too many curves, or none.
+    repetition: Noun for the values of a point, whose plural ends in s; the
+      legend counts them.
   """
   size = (8.4, 5.0) if len(panels) == 1 else (11.5, 4.2)
   figure, (row,) = figures.create_figure(
@@ -93,7 +87,6 @@ def plot_measured_by_epsilon(
     sharey=True,
   )
   for axes, (name, drawn) in zip(row, panels.items(), strict=True):
-    figures.check_count("curves", len(drawn))
     figures.decorate(
       axes,
       title=name,
@@ -101,8 +94,8 @@ def plot_measured_by_epsilon(
       y_label=utility if axes is row[0] else "",
     )
     _draw_measured(axes, drawn)
-  levels = _draw_levels(row, dict([level]) if level else {})
-  figures.set_shares(row[0].yaxis, row)
+  levels = [_draw_level(row, *level)] if level else []
+  figures.set_shares(row[0].yaxis)
   points = [point for curve in drawn for point in curve.points]
   keys = {
     f"method ({figures.count_seeds(points, repetition)})": [
@@ -110,16 +103,18 @@ def plot_measured_by_epsilon(
       for index, curve in enumerate(drawn)
     ]
   }
-  figures.set_legend(
-    figure, keys | ({"for comparison": levels} if level else {})
-  )
+  figures.set_legend(figure, keys | {"for comparison": levels})
   figures.write(figure, path)
 
 
-def _draw_measured(axes: mpl_axes.Axes, curves: Sequence[Curve]) -> None:
+def _draw_measured(
+  axes: mpl_axes.Axes,
+  curves: Sequence[Curve],
+  tick_distance: float = _TICK_DISTANCE,
+) -> None:
   """Draws the curves of a panel."""
   epsilons = {point.epsilon for curve in curves for point in curve.points}
-  width, infinity = _set_epsilons(axes, epsilons)
+  width, infinity = _set_epsilons(axes, epsilons, tick_distance)
   for index, curve in enumerate(curves):
     shift = math.exp(_DODGE * width * (index - (len(curves) - 1) / 2))
     for is_noiseless in (False, True):
@@ -131,7 +126,7 @@ def _draw_measured(axes: mpl_axes.Axes, curves: Sequence[Curve]) -> None:
 
 
 def _set_epsilons(
-  axes: mpl_axes.Axes, epsilons: set[float]
+  axes: mpl_axes.Axes, epsilons: set[float], tick_distance: float
 ) -> tuple[float, float]:
   """Makes the axis one of epsilons, with a place for infinity.
 
@@ -144,17 +139,19 @@ def _set_epsilons(
   width = math.log(high / low)
   ticks = finite[:1]
   for epsilon in finite:
-    if math.log(epsilon / ticks[-1]) >= _TICK_DISTANCE * width:
+    if math.log(epsilon / ticks[-1]) >= tick_distance * width:
       ticks.append(epsilon)
-  infinity = high * math.exp(_GAP / 2 * width)
+  infinity = high * math.exp(tick_distance * width)
   show = axes.xaxis.get_major_formatter()
   if math.inf in epsilons:
     ticks.append(infinity)
-    axes.set_xlim(low if finite else high, high * math.exp(_GAP * width))
+    axes.set_xlim(
+      low if finite else high, high * math.exp(2 * tick_distance * width)
+    )
     axes.axvline(high, color=figures.GREY, linewidth=0.8)
   axes.xaxis.set_major_locator(ticker.FixedLocator(ticks))
   axes.xaxis.set_major_formatter(
-    ticker.FuncFormatter(lambda x, _: _NO_NOISE if x > high else show(x))
+    lambda x, _: _NO_NOISE if x > high else show(x)
   )
   return width, infinity
 
@@ -165,7 +162,7 @@ def plot_extrapolated_by_epsilon(
   *,
   false_accept_rate: float,
   caption: str,
-  levels: Mapping[str, float],
+  untrained: float,
 ) -> None:
   """Writes measured recall against the epsilon of a larger population.
 
@@ -175,92 +172,65 @@ def plot_extrapolated_by_epsilon(
   Args:
     path: PNG file to write, in a directory that exists.
     curves: At most `figures.MAX_CURVES`, of no more cohort factors.
-    false_accept_rate: At which the recalls were measured.
-    caption: What was extrapolated to, printed below the axes.
-    levels: Recalls without an epsilon by name, `training_plots.UNTRAINED` last.
-
-  Raises:
-    errors.FieldError: If there are too many curves or cohort factors, or none.
+    false_accept_rate: False accept rate of the recalls.
+    caption: Text below the axes: the population of the extrapolation.
+    untrained: Recall before training.
   """
-  points = [p for curve in curves for p in curve.at(is_noiseless=False)]
-  factors = sorted({factor for p in points for factor in p.extrapolated})
-  figures.check_count("curves", len(curves))
-  figures.check_count("cohort factors", len(factors))
+  noisy = [curve.at(is_noiseless=False) for curve in curves]
+  factors = sorted(
+    {x for points in noisy for p in points for x in p.extrapolated}
+  )
   figure, ((left, right),) = figures.create_figure(
-    *(10, 5.2, (1, 2)),
+    *(10, 5.8, (1, 2)),
     statement=caption,
     letters=125,
     sharey="row",
-    width_ratios=(2.2, 1),
+    width_ratios=(1.8, 1),
   )
-  recall = f"recall at FAR {false_accept_rate:g}"
-  for axes, title, label, num_ticks in (
-    (left, "Extrapolated: recall measured, ε accounted", recall, 7),
-    (right, "As run: honest ε", "", 4),
-  ):
-    figures.decorate(axes, title=title, x_label="ε", y_label=label)
-    shown = []
-    for index, curve in enumerate(curves):
-      style = figures.style_of(index, markersize=6)
-      for linestyle, factor in zip(
-        figures.STYLES, factors if axes is left else [None], strict=False
-      ):
-        drawn = _points(curve, factor)
-        style["linestyle"] = "" if factor is None else linestyle
-        figures.draw_bars(axes, drawn, **style)
-        shown += [epsilon for epsilon, *_ in drawn]
-    figures.set_logarithmic(axes.xaxis, shown, num_ticks=num_ticks)
-  level_keys = _draw_levels((left, right), levels)
-  figures.set_shares(left.yaxis, (left, right), from_zero=True)
+  figures.decorate(
+    left,
+    title="Extrapolated: recall measured, ε accounted",
+    x_label="ε",
+    y_label=f"recall at FAR {false_accept_rate:g}",
+  )
+  shown = []
+  for index, points in enumerate(noisy):
+    for linestyle, factor in zip(figures.STYLES, factors, strict=False):
+      drawn = sorted((p.extrapolated[factor], p.mean, p.stdev) for p in points)
+      style = figures.style_of(index, linestyle=linestyle)
+      figures.draw_bars(left, drawn, **style)
+      shown += [epsilon for epsilon, *_ in drawn]
+  figures.set_logarithmic(left.xaxis, shown, num_ticks=7)
+  figures.decorate(right, title="As run: honest ε", x_label="ε", y_label="")
+  _draw_measured(right, curves, tick_distance=0.25)
+  level = _draw_level((left, right), training_plots.UNTRAINED, untrained)
+  figures.set_shares(left.yaxis, from_zero=True)
   grey = {"color": figures.GREY, "linewidth": 1.6}
   keys = {
     "runs": [
       figures.create_key(
-        f"{curve.name}\n({figures.count_seeds(curve.at(is_noiseless=False))})",
-        **figures.style_of(index, linestyle="", markersize=6),
+        f"{curve.name}\n({figures.count_seeds(points)})",
+        **figures.style_of(index, linestyle=""),
       )
-      for index, curve in enumerate(curves)
+      for index, (curve, points) in enumerate(zip(curves, noisy, strict=True))
     ],
     "cohort and noise": [
       figures.create_key(f"{factor:,g} times", linestyle=style, **grey)
       for factor, style in zip(factors, figures.STYLES, strict=False)
     ],
+    "recall": [level],
   }
-  figures.set_legend(figure, keys | ({"recall": level_keys} if levels else {}))
+  figures.set_legend(figure, keys)
   figures.write(figure, path)
 
 
-def _draw_levels(
-  panels: Sequence[mpl_axes.Axes], levels: Mapping[str, float]
-) -> list[mpl_lines.Line2D]:
-  """Draws utilities without an epsilon, and returns what the legend has."""
-  keys = []
-  for (name, level), linestyle in zip(
-    levels.items(), figures.STYLES, strict=False
-  ):
-    style: dict[str, Any] = {"color": "black", "linewidth": 0.9}
-    style["linestyle"] = linestyle
-    if len(levels) == 1 or name == training_plots.UNTRAINED:
-      style = _LEVEL_STYLE
-    for axes in panels:
-      axes.axhline(level, **style)
-    keys.append(figures.create_key(name, **style))
-  return keys
-
-
-def _points(
-  curve: Curve, factor: float | None
-) -> list[tuple[float, float, float]]:
-  """Epsilons, heights and bars that have a place; as run without a factor."""
-  points = [
-    (
-      x.epsilon if factor is None else x.extrapolated.get(factor, math.inf),
-      x.mean,
-      x.stdev,
-    )
-    for x in curve.at(is_noiseless=False)
-  ]
-  return sorted(point for point in points if 0 < point[0] < math.inf)
+def _draw_level(
+  panels: Sequence[mpl_axes.Axes], name: str, level: float
+) -> mpl_lines.Line2D:
+  """Draws a utility without an epsilon; returns its legend entry."""
+  for axes in panels:
+    line = axes.axhline(level, color=figures.GREY, linestyle=":", label=name)
+  return line
 
 
 def plot_changes(
@@ -279,8 +249,8 @@ def plot_changes(
       over its seeds to either side.
     changes: The result of each change, by its name, from top to bottom; at
       least one.
-    utility: What the values are, shares in [0, 1], for the axis.
-    caption: What all have in common, printed below the axis.
+    utility: Label of the axis; values are shares in [0, 1].
+    caption: Text below the axis: properties that all runs share.
   """
   names = [textwrap.fill(name, _NAME_LETTERS) for name in changes]
   lines = 1 + max(name.count("\n") for name in names)
@@ -310,7 +280,7 @@ def plot_changes(
       color=figures.COLORS[0 if is_better else 1],
       capsize=3,
     )
-  figures.set_shares(axes.xaxis, [axes])
+  figures.set_shares(axes.xaxis)
   axes.set_yticks(range(len(names)), names)
   axes.set_ylim(len(changes) - 0.5, -0.5)
   figures.write(figure, path)

@@ -1,7 +1,6 @@
-"""What `account` prints and writes."""
+"""Text and JSON values of the program `account`."""
 
 from collections.abc import Sequence
-import textwrap
 from typing import Any
 
 from tff_fedemb import output_files
@@ -13,6 +12,7 @@ from tff_fedemb.privacy import extrapolation
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import published
 from tff_fedemb.privacy import report as report_lib
+from tff_fedemb.report import templates
 
 
 def tell_epsilon(
@@ -23,10 +23,10 @@ def tell_epsilon(
 ) -> tuple[dict[str, Any], str]:
   """Returns the whole account of a plan or a run, for a file and in words.
 
-  It is of what the rounds release; notes are what else a reader should know.
+  It covers all that the rounds release; notes are further remarks for readers.
   """
-  values, virtual = report.to_json(), report.unit_is_virtual_client_epsilon
-  if virtual is None:
+  values = report.to_json()
+  if report.unit_is_virtual_client_epsilon is None:
     # The participation's own sensitivity is one clip norm.
     values["unit_is_virtual_client_epsilon"] = values["epsilon"]
   # Rounds without noise may come before or after.
@@ -41,25 +41,10 @@ def tell_epsilon(
     ],
     "notes": list(notes),
   }
-  lines = [
-    f"epsilon = {_figure(report.epsilon)} at delta = {report.delta:g}"
-    f" ({report.accountant}), {report.rounds:,} rounds"
-  ]
-  if report.zcdp is not None:
-    lines.append(f"zCDP    = {_figure(report.zcdp)}")
-  relation = f"one user: {report.neighboring_relation}"
-  sensitivity = report.sensitivity_in_clip_norms
-  rows = [("user-level", sensitivity, _figure(report.epsilon), relation)]
-  if virtual is not None:
-    unit = epsilon_lib.VIRTUAL_CLIENT_UNIT
-    rows.append(("authors", 1.0, _figure(virtual), unit))
-  lines += [
-    *("", *_readings(*rows), "", wrap(report.statement)),
-    *listed("Not covered", report.not_covered),
-    *listed("Notes", notes),
-    *(f"warning: {warning}" for warning in report.warnings),
-  ]
-  return values, "\n".join(lines)
+  unit = epsilon_lib.VIRTUAL_CLIENT_UNIT
+  return values, templates.render(
+    "epsilon.txt", report=report, notes=notes, virtual_client_unit=unit
+  )
 
 
 def tell_calibration(
@@ -67,133 +52,27 @@ def tell_calibration(
 ) -> tuple[dict[str, Any], str]:
   """Returns what was found for a target epsilon, for a file and in words.
 
-  The plan is what the search began with.
+  The search began with the plan.
   """
-  solve_for = found.solve_for
-  is_noise = solve_for == "noise_multiplier"
-  digits = f".{calibration.DIGITS + 3}g" if is_noise else ""
-  rows = [
-    (
-      solution.name,
-      solution.sensitivity_in_clip_norms,
-      f"{solution.value:,{digits}}",
-      f"{solution.protects} (epsilon {_figure(solution.epsilon)}"
-      f", z {solution.plan.noise_multiplier:.5g})",
-    )
-    for solution in (found.user_level, found.authors)
-  ]
-  lines = [
-    f"smallest {solve_for} for epsilon <= {found.target_epsilon:g} at delta ="
-    f" {plan.delta:g} ({found.report.accountant}), {plan.rounds:,} rounds",
-    "",
-    *_readings(*rows),
-    *listed("Assumptions", found.assumptions),
-    "",
-    wrap(found.report.statement),
-    *listed("Notes", notes),
-    *(f"warning: {warning}" for warning in found.report.warnings),
-  ]
-  return found.to_json() | {"notes": list(notes)}, "\n".join(lines)
+  is_noise = found.solve_for == "noise_multiplier"
+  layout = f"{{:,.{calibration.DIGITS + 3}g}}" if is_noise else "{:,}"
+  text = templates.render(
+    "calibration.txt", found=found, plan=plan, notes=notes, layout=layout
+  )
+  return found.to_json() | {"notes": list(notes)}, text
 
 
 def tell_extrapolation(
   found: extrapolation.Extrapolation,
 ) -> tuple[dict[str, Any], str]:
   """Returns both readings side by side, for a file and in words."""
-  rows = [
-    (
-      reading.name,
-      reading.sensitivity_in_clip_norms,
-      _figure(reading.epsilon),
-      reading.protects,
-    )
-    for reading in (found.user_level, found.authors)
-  ]
-  lines = [
-    f"EXTRAPOLATION, not the cost of the run: {found.rounds:,} rounds at noise"
-    f" multiplier {found.noise_multiplier:g}, delta {found.delta:g}",
-    "",
-    *_readings(*rows),
-    *listed("Assumptions", found.assumptions),
-  ]
-  return found.to_json(), "\n".join(lines)
+  return found.to_json(), templates.render("extrapolation.txt", found=found)
 
 
 def tell_table(rows: Sequence[published.Row]) -> tuple[dict[str, Any], str]:
   """Returns the authors' table with what each row assumes, as the others."""
-  layout = "{:<15} {:>6} {:<20} {:>10} {:>6} {:>8} {:>8}"
-  head = "algorithm|z|mechanism, users|published|zCDP|strict|Poisson"
-  table, printed, strict = [layout.format(*head.split("|"))], [], []
-  for row in rows:
-    setting, report = row.published, row.report
-    readings = (row.published_epsilon, report.zcdp, report.epsilon)
-    figures = (
-      "-" if x is None else f"{x:.2f}" for x in (*readings, row.poisson_epsilon)
-    )
-    users = f"{setting.mechanism}, {setting.participation}"
-    z = f"{report.noise_multiplier:.4g}"
-    table.append(layout.format(setting.algorithm, z, users, *figures).rstrip())
-    zcdp = setting.printed_zcdp and f", zCDP {setting.printed_zcdp}"
-    printed.append(
-      f"{setting.algorithm} ({setting.simulated_noise_multiplier:g} x"
-      f" {published.COHORT_FACTOR}, printed: epsilon"
-      f" {setting.printed_epsilon}{zcdp or ''}): {row.published_reading}."
-    )
-    strict.append(
-      f"{setting.algorithm}: Delta = {report.sensitivity_in_clip_norms:g} C,"
-      f" {report.neighboring_relation}. {report.sampling}."
-    )
-  lines = [
-    wrap(
-      f"{published.NUM_USERS:,} users, {published.USERS_PER_ROUND:,} a round,"
-      f" {published.USERS_PER_CLIENT} per virtual client, {published.ROUNDS}"
-      f" rounds, delta {published.DELTA:g}: epsilon by RDP"
-    ),
-    *("", *table),
-    *listed("published, in the reading of the printed figure", printed),
-    *listed("strict, what the participation supports for one user", strict),
-    "",
-    wrap(
-      "Poisson: strict, if each user were drawn, and assigned to a virtual"
-      " client, independently in every round (Delta = 2 C, a user's slot stays"
-      " empty). z: noise multiplier. The noise on the mean update is that of a"
-      f" simulation with a cohort {published.COHORT_FACTOR} times smaller; that"
-      " its accuracy carries over is assumed."
-    ),
-  ]
-  return {"rows": [row.to_json() for row in rows]}, "\n".join(lines)
-
-
-def _figure(value: float) -> str:
-  """Four decimals, or digits where those would be 0."""
-  return f"{value:.4f}" if value >= 0.1 or not value else f"{value:.4g}"
-
-
-def wrap(text: str, first: str = "", others: str = "") -> str:
-  """A paragraph in lines that fit, behind indents."""
-  return textwrap.fill(
-    text,
-    80,
-    initial_indent=first,
-    subsequent_indent=others,
-    break_on_hyphens=False,
-  )
-
-
-def listed(title: str, items: Sequence[str]) -> list[str]:
-  """The lines of a list under its title; none without items."""
-  if not items:
-    return []
-  return ["", f"{title}:"] + [wrap(item, "- ", "  ") for item in items]
-
-
-def _readings(*rows: tuple[str, float, str, str]) -> list[str]:
-  """The lines of a table: name, sensitivity, figure, protects."""
-  lines = [f"{'reading':<12}{'Delta':>6}{'':>16}  protects"]
-  return lines + [
-    f"{name:<12}{sensitivity:>4g} C{figure:>16}  {protects}"
-    for name, sensitivity, figure, protects in rows
-  ]
+  text = templates.render("table.txt", rows=rows, published=published)
+  return {"rows": [row.to_json() for row in rows]}, text
 
 
 def check_output(path: str | None) -> None:

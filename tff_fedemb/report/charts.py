@@ -24,7 +24,7 @@ def create_panels(
 
   Args:
     run: The run.
-    extrapolates: Whether that of epsilon has the extrapolation as well.
+    extrapolates: Whether the panel of epsilon shows the extrapolation as well.
 
   Returns:
     Panels by name: loss, recall, roc and epsilon.
@@ -58,10 +58,8 @@ def _create_epsilon_panel(
   claim, num_points = ledger.participation, _NUM_EPSILON_POINTS
   if privacy.accountant == "monte_carlo":
     num_points = _NUM_MONTE_CARLO_POINTS
-  points = np.linspace(
-    1, ledger.rounds, min(ledger.rounds, num_points), dtype=int
-  )
-  rounds = sorted(set(points.tolist()))
+  points = np.linspace(1, ledger.rounds, num_points, dtype=int)
+  rounds = np.unique(points).tolist()
   known = ledger
   if not claim.is_sampled:
     # As the report has it: what the schedule says of its users.
@@ -106,7 +104,7 @@ def create_week(run: run_files.Run, panels: dict[str, Any]) -> dict[str, Any]:
 
   Args:
     run: The run, with a deployment.
-    panels: Those of the run.
+    panels: Panels of the run.
 
   Returns:
     Panels by name: available, recall_by_days, reports and epsilon_by_days.

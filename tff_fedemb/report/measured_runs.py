@@ -56,20 +56,21 @@ def load(paths: Iterable[pathlib.Path]) -> pd.DataFrame:
     path: Its directory.
     task, algorithm, rounds: As in its summary.
     recall, recall_untrained: At `FALSE_ACCEPT_RATE`, after and before training.
-    recall_pretrained: The same of the backbone that it began with, if any.
-    recall_validation: The same after training, of the validation split.
-    num_images: Test images that both were measured on.
-    metrics: The other metrics by name; none if not asked for.
-    epsilon, delta, zcdp: What the run itself cost; rho if sampling does not
-      amplify.
+    recall_pretrained: Recall of the pretrained backbone, if there was one.
+    recall_validation: Recall of the validation split after training.
+    num_images: Number of test images.
+    metrics: Other metrics by name; none unless they were measured.
+    epsilon, delta, zcdp: Cost of the run itself; zcdp (rho) only if sampling
+      does not amplify.
     extrapolated: Epsilons of a larger population, user-level and the authors',
       if the run had noise.
     extrapolated_delta, extrapolated_zcdp: Delta and rho of the former,
       likewise.
-    ledger: Ledger of what happened in it.
-    settings: All its flags.
-    setting: All of them but the seed, as text that is the same where they are.
-    curve: The same without the noise.
+    ledger: Ledger of its rounds.
+    settings: Values of all its flags.
+    setting: JSON text of all settings but the seed; equal settings have equal
+      texts.
+    curve: JSON text of all settings but seed and noise.
 
   Raises:
     errors.DataError: If a directory has no finished run.
@@ -170,6 +171,11 @@ def find(patterns: Sequence[str]) -> pd.DataFrame:
   return runs
 
 
+def either(texts: Iterable[str]) -> str:
+  """Returns different texts with "or" between them."""
+  return " or ".join(dict.fromkeys(texts))
+
+
 def extrapolate(
   run: Any, *, num_users: int, cohort_factor: float, delta: float
 ) -> float:
@@ -205,17 +211,17 @@ def extrapolate(
 def create_curves(
   runs: pd.DataFrame,
   extrapolated: Callable[[Any], Mapping[float, float]] = lambda run: {},
-) -> tuple[list[utility_plots.Curve], dict[str, figures.Measurement]]:
+) -> list[utility_plots.Curve]:
   """Groups runs to curves, in the order of their names.
 
   Args:
-    runs: What `find` returns.
+    runs: Runs as `find` returns them.
     extrapolated: Epsilon by cohort factor [none]; called once for each
       measurement, with one of its runs.
 
   Returns:
-    A curve for each setting with noise; and, by the algorithms of the curves,
-    the runs without noise, which are points of these curves, too.
+    A curve for each setting with noise; runs without noise are points of the
+    curves of their algorithm.
 
   Raises:
     errors.FieldError: If no run has noise, an algorithm has several settings
@@ -259,11 +265,7 @@ def create_curves(
     ]
     points += [noiseless[algorithm]] if algorithm in noiseless else []
     curves.append(utility_plots.Curve(name, tuple(points)))
-  compared = noiseless.keys() & set(runs.algorithm[is_noisy])
-  return (
-    sorted(curves, key=lambda curve: curve.name),
-    {algorithm: noiseless[algorithm] for algorithm in sorted(compared)},
-  )
+  return sorted(curves, key=lambda curve: curve.name)
 
 
 def _names(curves: Sequence[Any]) -> list[str]:

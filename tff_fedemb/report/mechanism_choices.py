@@ -1,4 +1,4 @@
-"""Which mechanism suits a population: a table, a recommendation, a picture."""
+"""The mechanism for a population: a table, a recommendation, a picture."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tff_fedemb import progress as progress_lib
 from tff_fedemb.privacy import mechanism_choice
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import report as report_lib
-from tff_fedemb.report import account_output
+from tff_fedemb.report import templates
 
 with epy.lazy_imports():
   from tff_fedemb.plots import figures
@@ -26,11 +26,6 @@ _Plans = Sequence[planning.Plan]
 _EPSILONS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
 # Mechanisms within this factor of the least error are nearly as good.
 _NEARLY = 1.1
-# Heads and widths of the table's columns.
-_TITLES = (
-  *("mechanism", "participation", "copies", "z", "RMSE", "largest", "/ least"),
-)
-_ROW = "{:<19}{:<15}{:>6}{:>10}{:>11}{:>11}{:>8}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,12 +33,12 @@ class Choices:
   """Plans with the noise for a target epsilon, and the best of them.
 
   Attributes:
-    target_epsilon: At most this is spent by each of them.
-    ranked: Best first.
-    report: The whole account of the best.
+    target_epsilon: Largest epsilon of each of them.
+    ranked: All plans, best first.
+    report: Privacy report of the best plan.
     by_epsilon: The best of those mechanisms and participations that a picture
       has room for, at `_EPSILONS`; None without.
-    given: How what was left open was decided.
+    given: Notes on how open settings were chosen.
   """
 
   target_epsilon: float
@@ -65,7 +60,7 @@ class Choices:
 
   @functools.cached_property
   def notes(self) -> list[str]:
-    """What the figures mean, and what they rest on."""
+    """Notes on what the figures mean and rest on."""
     claims = {p.participation.name: p.participation for p in self.ranked}
     protected = [
       f"{name}: {claim.neighboring_relation_in_words}, Delta ="
@@ -108,45 +103,12 @@ class Choices:
 
   def to_text(self) -> str:
     """Returns the table and what is recommended, in lines."""
-    best, lean = self.best, self.leanest
-    less_memory = []
-    if lean.model_copies < best.model_copies:
-      less_memory = [
-        account_output.wrap(
-          f"nearly, with {lean.model_copies:,} copies of the model beside it"
-          f" instead of {best.model_copies:,}: {_describe(lean)},"
-          f" {lean.rmse / best.rmse:.2f} times the error"
-        ),
-        _flags(lean),
-      ]
-    return "\n".join(
-      [
-        f"noise for epsilon <= {self.target_epsilon:g} at delta ="
-        f" {best.delta:g}, {best.rounds:,} rounds",
-        "",
-        _ROW.format(*_TITLES),
-        *(_row(plan, best) for plan in self.ranked),
-        "",
-        account_output.wrap(f"least error: {self.reason}"),
-        _flags(best),
-        *less_memory,
-        "",
-        account_output.wrap(self.report.statement),
-        *account_output.listed("Notes", self.notes),
-      ]
-    )
-
-  @property
-  def reason(self) -> str:
-    """What is recommended, and how much better it is than others."""
-    best = self.best
-    others = (plan for plan in self.ranked if plan.family != best.family)
-    other = next(others, None)
-    if other is None:
-      return _describe(best)
-    return (
-      f"{_describe(best)}: {other.rmse / best.rmse:.2f} times less error than"
-      f" {_describe(other)}"
+    return templates.render(
+      "choices.txt",
+      choices=self,
+      noise=_noise,
+      describe=_describe,
+      flags=_flags,
     )
 
   def draw(self, path: str | os.PathLike[str]) -> None:
@@ -172,7 +134,7 @@ class Choices:
 
   @property
   def caption(self) -> str:
-    """What all plans have in common."""
+    """Caption: properties that all plans share."""
     plan, claim = self.best, self.best.participation
     alone = by_accountants = ""
     if claim.users_per_client > 1:
@@ -214,9 +176,9 @@ def choose(
 
   Args:
     plans: As `mechanism_choice.list_plans` makes them.
-    target_epsilon: At most this is spent.
-    with_picture: Whether other epsilons are needed too.
-    notes: How what was left open was decided.
+    target_epsilon: Largest epsilon.
+    with_picture: Whether a picture will be drawn, which needs other epsilons.
+    notes: Notes on how open settings were chosen.
 
   Raises:
     errors.FieldError: If the target is out of its range.
@@ -238,7 +200,7 @@ def choose(
 
 
 def _to_json(plan: planning.Plan) -> dict[str, Any]:
-  """What it is and how much noise it has."""
+  """Returns a plan and its noise as JSON values."""
   names = ("size", "model_copies", "rmse", "max_error")
   return {name: getattr(plan, name) for name in names} | plan.to_json()
 
@@ -255,7 +217,7 @@ def _describe(plan: planning.Plan) -> str:
 
 
 def _flags(plan: planning.Plan) -> str:
-  """What a program that trains is given."""
+  """Returns the flags of a training program."""
   claim = plan.participation
   flags = {
     "aggregator": plan.name,
@@ -273,16 +235,4 @@ def _flags(plan: planning.Plan) -> str:
     text += (
       f" (deployment: server.max_participations {claim.max_participations:,})"
     )
-  return account_output.wrap(text, "  ", "  ")
-
-
-def _row(plan: planning.Plan, best: planning.Plan) -> str:
-  return _ROW.format(
-    _noise(plan),
-    plan.participation.name,
-    f"{plan.model_copies:,}",
-    f"{plan.noise_multiplier:.5g}",
-    f"{plan.rmse:.4g}",
-    f"{plan.max_error:.4g}",
-    f"{plan.rmse / best.rmse:.3f}",
-  )
+  return templates.wrap(text, "  ")

@@ -9,14 +9,10 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 import dataclasses
-import math
 import os
-import pathlib
 from typing import Any
 
 from etils import epy
-import jinja2
-import markupsafe
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
@@ -28,18 +24,17 @@ from tff_fedemb.run import account as account_run
 from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
+  from tff_fedemb.evaluation import retrieval
   from tff_fedemb.plots import identification_plots
   from tff_fedemb.plots import training_plots as plots
   from tff_fedemb.report import charts
   from tff_fedemb.report import held_out_pictures
   from tff_fedemb.report import run_files
+  from tff_fedemb.report import templates
   from tff_fedemb.report import words
 
 FILE_NAME = "report.html"
 
-_MAX_IMAGES = 3000
-# Beyond rounding of an export and of another batch size.
-_RECALL_TOLERANCE = 0.005
 # Figures of held-out images that are not of users who train go along with a
 # model.
 _COVERED = ("epsilon", "roc")
@@ -67,7 +62,7 @@ class ReportConfig(config_lib.Config):
   output: str
   overwrite: bool = False
   show_images_of_training_users: bool = False
-  max_images: int = config_lib.field(_MAX_IMAGES, minimum=50, maximum=6_000)
+  max_images: int = config_lib.field(3000, minimum=50, maximum=6_000)
   data_dir: str | None = None
   table: str | None = None
   cache_dir: str | None = None
@@ -76,37 +71,30 @@ class ReportConfig(config_lib.Config):
   )
 
 
-def execute(config: ReportConfig) -> None:
-  """Writes the report that a configuration asks for, and says so."""
+def execute(config: ReportConfig, task: task_lib.Task | None = None) -> None:
+  """Writes the report that a configuration asks for, and says so.
+
+  Args:
+    config: Runs, file and contents of the report.
+    task: Task of the runs, if it is at hand.
+
+  Raises:
+    errors.FieldError: If the file cannot be written, or as
+      `run_files.read_all`.
+    errors.DataError: As `run_files.read_all`.
+  """
   output_files.check({"output": config.output}, overwrite=config.overwrite)
-  data = {
-    name: value
-    for name in ("data_dir", "table", "cache_dir", "on_bad_example")
-    if (value := getattr(config, name)) is not None
-  }
-  options = held_out_pictures.Options(
-    config.max_images, config.show_images_of_training_users, data
-  )
-  _write(config.run_dirs, config.output, options)
+  runs = run_files.read_all(config.run_dirs)
+  _write(config.output, render(runs, config, task))
   print(f"Written to {config.output}.")
 
 
-def write_for_run(
-  run_dir: str | os.PathLike[str], task: task_lib.Task
-) -> pathlib.Path:
-  """Writes the report of a finished run into its directory.
-
-  Args:
-    run_dir: The directory.
-    task: That of the run.
-
-  Returns:
-    Where the report is.
-  """
-  output = pathlib.Path(run_dir) / FILE_NAME
-  options = held_out_pictures.Options(_MAX_IMAGES, task=task)
-  _write([os.fspath(run_dir)], os.fspath(output), options)
-  return output
+def write_for_run(run_dir: str, task: task_lib.Task) -> None:
+  """Writes the report of a finished run into its directory."""
+  output = os.path.join(run_dir, FILE_NAME)
+  execute(
+    ReportConfig(run_dirs=(run_dir,), output=output, overwrite=True), task
+  )
 
 
 def write_release(
@@ -117,76 +105,53 @@ def write_release(
 
   Args:
     run_dir: Its directory.
-    account: That of the run, if it is at hand; without, a page that is there
+    account: Account of the run, if it is at hand; without one, an existing page
       is left as it is.
   """
-  output = pathlib.Path(run_dir) / run_directory.RELEASE / FILE_NAME
-  if account is not None or not output.exists():
-    _write([os.fspath(run_dir)], os.fspath(output), None, account)
+  output = os.path.join(run_dir, run_directory.RELEASE, FILE_NAME)
+  if account is not None or not os.path.exists(output):
+    _write(output, render(run_files.read_all([os.fspath(run_dir)], account)))
 
 
-def _write(
-  run_dirs: Sequence[str],
-  output: str,
-  options: held_out_pictures.Options | None,
-  account: account_run.Recomputed | None = None,
-) -> None:
-  runs = run_files.read_all(run_dirs, account)
-  html = render(runs, options)
+def _write(output: str, html: str) -> None:
   output_files.write(
     {"output": (output, lambda path: path.write_text(html, encoding="utf-8"))}
   )
 
 
 def render(
-  runs: Sequence[run_files.Run], options: held_out_pictures.Options | None
+  runs: Sequence[run_files.Run],
+  config: ReportConfig | None = None,
+  task: task_lib.Task | None = None,
 ) -> str:
   """Returns the page on some runs.
 
   Privacy:
-    Without options the page may be given away: it has what the guarantee
-    covers, and figures of held-out images of users who do not train.
+    Without a configuration the page may be given away: it has what the
+    guarantee covers, and figures of held-out images of users who do not train.
 
   Args:
     runs: The runs.
-    options: How to make pictures; `None` for a page without, nor with any
-      figure of users who train that has no noise.
+    config: Contents of the page; `None` for a page without pictures and without
+      figures of users who train, unless these have noise.
+    task: Task of the runs, if it is at hand.
   """
-  shown = held_out_pictures.Thumbnails()
+  thumbnails: dict[str, held_out_pictures.Thumbnail] = {}
   sections = [
-    _describe(run, options, shown)
+    _describe(run, config, task, thumbnails)
     for run in progress.create_bar("Report", unit="runs", items=runs)
   ]
-  environment = jinja2.Environment(
-    loader=jinja2.PackageLoader("tff_fedemb.report", "template"),
-    autoescape=True,
-    undefined=jinja2.StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-  )
-  environment.filters.update(
-    percent=lambda share: f"{100 * share:.1f} %",
-    epsilon=words.format_epsilon,
-    breakable=_breakable,
-    bytes=progress.format_bytes,
-  )
-  return environment.get_template("page.html").render(
+  return templates.render(
+    "page.html",
     sections=sections,
     task=runs[0].summary["task"],
     comparison=_draw_comparison(runs) if len(runs) > 1 else None,
     same_images=len({run.trained["num_images"] for run in runs}) == 1,
     rates=list(runs[0].trained["recall_at_far"]),
-    thumbnails=shown.all,
-    count=words.count,
+    thumbnails=thumbnails,
+    metric_titles=retrieval.TITLES,
+    format_metric=retrieval.format_metric,
   )
-
-
-def _breakable(name: str) -> markupsafe.Markup:
-  """A flag or a path that may be broken where its parts end."""
-  text = markupsafe.escape(name)
-  for end in ("_", "/"):
-    text = text.replace(end, markupsafe.Markup(f"{end}<wbr>"))
-  return text
 
 
 def _draw(panel: plots.Panel) -> str:
@@ -197,49 +162,66 @@ def _draw(panel: plots.Panel) -> str:
 
 def _describe(
   run: run_files.Run,
-  options: held_out_pictures.Options | None,
-  shown: held_out_pictures.Thumbnails,
+  config: ReportConfig | None,
+  task: task_lib.Task | None,
+  thumbnails: dict[str, held_out_pictures.Thumbnail],
 ) -> dict[str, Any]:
-  """What the template shows of a run."""
-  found, why_not, devices = None, None, None
-  is_release = options is None
-  if options is not None:
-    devices = words.describe_devices(run)
+  """Returns the values from which the template makes a run's section."""
+  found, why_not = None, None
+  if config is not None:
     try:
-      found = held_out_pictures.create(run, options, shown)
+      found = held_out_pictures.create(
+        run,
+        task or _open_task(run, config),
+        max_images=config.max_images,
+        shows_training_users=config.show_images_of_training_users,
+        thumbnails=thumbnails,
+      )
     except (errors.FieldError, errors.DataError) as error:
       # The rest of the page needs no data.
       why_not = " ".join(str(error).split())
+  is_release = config is None
   return {
     "run": run,
     "is_release": is_release,
     "privacy": run.account.report,
-    "guarantee": words.create_guarantee(run),
+    "guarantee": words.rate_guarantee(run.account),
     "has_recall": not (is_release and run.evaluation_on_training_users),
     "charts": _draw_all(run, found, is_release=is_release),
-    "deployment": devices,
     "pictures": found,
     "why_no_pictures": why_not,
-    "check": found and _compare_recall(run, found),
   }
+
+
+def _open_task(run: run_files.Run, config: ReportConfig) -> task_lib.Task:
+  """The task of the run, as its spec has it, with the data where they are."""
+  source = run.spec.task
+  known = {spec.name for spec in config_lib.specs(type(source))}
+  names = known & {"data_dir", "table", "cache_dir", "on_bad_example"}
+  values = {name: getattr(config, name) for name in names}
+  given = {name: value for name, value in values.items() if value is not None}
+  # No setting of a run: whoever ended it says what came of bad examples.
+  if run.summary["data"]["num_bad_examples"]:
+    given.setdefault("on_bad_example", "skip")
+  return dataclasses.replace(source, **given).create()
 
 
 def _draw_all(
   run: run_files.Run,
-  pictures: held_out_pictures.Pictures | None,
+  pictures: dict[str, Any] | None,
   *,
   is_release: bool,
 ) -> dict[str, str]:
   panels = charts.create_panels(run)
   if pictures is not None:
     panels["similarity"] = plots.SimilarityPanel(
-      pictures.same,
-      pictures.different,
+      pictures["same"],
+      pictures["different"],
       {float(r): x for r, x in run.trained["threshold_at_far"].items()},
     )
-    if pictures.recognized:
-      panels["sizes"] = identification_plots.SizesPanel(pictures.recognized)
-      panels["det"] = identification_plots.DetPanel(pictures.recognized)
+    if found := pictures["recognized"]:
+      panels["sizes"] = identification_plots.SizesPanel(found)
+      panels["det"] = identification_plots.DetPanel(found)
   if run.deployment is not None and not is_release:
     panels |= charts.create_week(run, panels)
   if is_release:
@@ -248,37 +230,11 @@ def _draw_all(
   return {name: _draw(panel) for name, panel in panels.items()}
 
 
-def _compare_recall(
-  run: run_files.Run, pictures: held_out_pictures.Pictures
-) -> str:
-  """What this page's own evaluation of the exported model says."""
-  written = run.trained["recall_at_far"]["0.001"]
-  again = pictures.recall_again
-  begin, images = "Checked for this page:", "the same images"
-  if pictures.num_images < pictures.num_found:
-    images = (
-      f"a random sample of {pictures.num_images:,} of the"
-      f" {pictures.num_found:,} images"
-    )
-  elif not math.isclose(written, again, abs_tol=_RECALL_TOLERANCE):
-    begin = "Warning:"
-    images = (
-      f"these images, not the {written:.4f} of {run_directory.SUMMARY}; one of"
-      " them is not of this run"
-    )
-  return (
-    f"{begin} the model gives recall {again:.4f} at false accept rate 0.001 on"
-    f" {images}."
-  )
-
-
 def _draw_comparison(runs: Sequence[run_files.Run]) -> str | None:
   """The ROC curves of all runs that have one, and one of an untrained model."""
-  curves: dict[str, Any] = {
-    run.name: run.results[run_files.TRAINED] for run in runs if run.results
-  }
-  if not curves:
+  known = [run for run in runs if run.results]
+  if not known:
     return None
-  first = next(run for run in runs if run.results)
-  curves[plots.UNTRAINED] = first.results[plots.UNTRAINED]
+  curves = {run.name: run.results[run_files.TRAINED] for run in known}
+  curves[plots.UNTRAINED] = known[0].results[plots.UNTRAINED]
   return _draw(plots.RocPanel(curves))

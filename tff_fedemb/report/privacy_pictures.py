@@ -28,13 +28,13 @@ with epy.lazy_imports():
 
   from tff_fedemb.plots import figures
   from tff_fedemb.plots import privacy_plots
-  from tff_fedemb.plots import training_plots
   from tff_fedemb.plots import utility_plots
   from tff_fedemb.report import measured_runs
 
-# Points of a curve. Without sampling RDP takes milliseconds, and epsilon has
-# steps; of Poisson sampling it takes 0.02 s, where PLD is of no use some 0.3 s.
-_NUM_POINTS, _NUM_POINTS_SAMPLED, _NUM_POINTS_WITHOUT_PLD = 100, 25, 13
+# Points of a curve by the accountant that RDP is compared with. RDP takes
+# milliseconds without sampling, where epsilon has steps; with Poisson sampling
+# it takes 0.02 s, or some 0.3 s where PLD is of no use.
+_NUM_POINTS = {"gaussian": 100, "pld": 25, None: 13}
 # PLD costs seconds a point where noise is low, for epsilons of little interest.
 _NUM_PLD_POINTS = 8
 _PLD_EPSILON_LIMIT = 20.0
@@ -141,16 +141,6 @@ def draw(config: PictureConfig) -> list[pathlib.Path]:
       use.
     errors.DataError: If a run is of no use.
   """
-  output_dir = pathlib.Path(config.output_dir)
-  existing = next(
-    p for p in (output_dir, *output_dir.absolute().parents) if p.exists()
-  )
-  if not existing.is_dir():
-    raise errors.FieldError(
-      "output_dir",
-      "be a directory",
-      f"{output_dir}, where {existing} is a file",
-    )
   claim = config.claim(config.num_users)
   plans = [
     planning.create_plan(
@@ -161,14 +151,13 @@ def draw(config: PictureConfig) -> list[pathlib.Path]:
     for noise_multiplier in config.numbers("noise_multipliers")
   ]
   plots = {}
-  if config.runs:
-    plots["utility_by_epsilon.png"] = _prepare_utility(config)
-  plots |= _prepare_accounting(config, plans)
-  paths = [output_dir / name for name in sorted(plots)]
-  with output_files.directory(output_dir):
-    for path in paths:
-      plots[path.name](path)
-  return paths
+  with output_files.directory(config.output_dir) as directory:
+    if config.runs:
+      plots["utility_by_epsilon.png"] = _prepare_utility(config)
+    plots |= _prepare_accounting(config, plans)
+    for name, plot in plots.items():
+      plot(directory / name)
+  return sorted(directory / name for name in plots)
 
 
 def _prepare_accounting(
@@ -205,25 +194,20 @@ def _prepare_accounting(
     }
 
 
-def _count_points(claim: participation_lib.Participation) -> int:
-  kinds = {"gaussian": _NUM_POINTS, "pld": _NUM_POINTS_SAMPLED}
-  return kinds.get(_tighter(claim) or "", _NUM_POINTS_WITHOUT_PLD)
-
-
 def _populations(claim: participation_lib.Participation) -> list[int]:
   """Numbers of users, evenly on a logarithmic axis, `num_users` among them."""
   num_users = claim.num_users
   # Each round draws from one of so many blocks of users.
   blocks = (claim.min_separation or 1) if claim.is_sampled else 1
   low = max(math.ceil(claim.users_per_round * blocks), num_users // 100)
-  grid = np.geomspace(low, 10 * num_users, _count_points(claim))
+  grid = np.geomspace(low, 10 * num_users, _NUM_POINTS[_tighter(claim)])
   return sorted({*(int(n) for n in grid[1:-1]), low, num_users, 10 * num_users})
 
 
 def _round_numbers(
   claim: participation_lib.Participation, rounds: int
 ) -> list[int]:
-  grid = np.linspace(0, rounds, _count_points(claim) + 1)[1:]
+  grid = np.linspace(0, rounds, _NUM_POINTS[_tighter(claim)] + 1)[1:]
   numbers = {math.ceil(number) for number in grid}
   separation = claim.min_separation
   if separation is not None and rounds <= _MAX_PASSES_SHOWN * separation:
@@ -318,27 +302,22 @@ def _prepare_utility(config: PictureConfig) -> _Plot:
     )
 
   with progress:
-    curves, noiseless = measured_runs.create_curves(
+    curves = measured_runs.create_curves(
       runs, lambda run: {factor: extrapolate(run, factor) for factor in factors}
     )
-  levels = {
-    f"{algorithm},\nwithout noise": measured.mean
-    for algorithm, measured in noiseless.items()
-  }
-  levels[training_plots.UNTRAINED] = runs.recall_untrained.mean()
   return functools.partial(
     utility_plots.plot_extrapolated_by_epsilon,
     curves=curves,
     false_accept_rate=measured_runs.FALSE_ACCEPT_RATE,
     caption=_utility_caption(config, runs),
-    levels=levels,
+    untrained=runs.recall_untrained.mean(),
   )
 
 
 def _utility_caption(config: PictureConfig, runs: pd.DataFrame) -> str:
   claims = [ledger.participation for ledger in runs.ledger]
-  populations = " or ".join({f"{claim.num_users:,}": 0 for claim in claims})
-  cohorts = " or ".join({claim.cohort_in_words: 0 for claim in claims})
+  populations = measured_runs.either(f"{x.num_users:,}" for x in claims)
+  cohorts = measured_runs.either(claim.cohort_in_words for claim in claims)
   delta = f"{config.delta_or_default:.2g}".replace("e-0", "e-")
   return (
     f"Task {runs.task.iloc[0]}. Left: the recall was measured in simulations of"

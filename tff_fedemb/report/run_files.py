@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from etils import epy
 
 from tff_fedemb import errors
-from tff_fedemb.evaluation import retrieval
 from tff_fedemb.evaluation import verification
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
 from tff_fedemb.program import run_directory
@@ -30,7 +29,6 @@ with epy.lazy_imports():
 TRAINED = "trained"
 
 _T = TypeVar("_T")
-_TEST = "test"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,9 +37,9 @@ class Run:
 
   Attributes:
     path: Its directory.
-    spec: What was asked for.
-    summary: What is in its summary.json.
-    name: What tells it from the others of a report.
+    spec: Spec of the run.
+    summary: Contents of its summary.json.
+    name: Name that tells it from the other runs of a report.
     account: Its privacy, worked out from its chain and its trace; `None` where
       nobody has asked for it.
   """
@@ -54,7 +52,7 @@ class Run:
 
   @functools.cached_property
   def extrapolation(self) -> extrapolation_lib.Extrapolation | None:
-    """What the same noise on the mean would cost with more users."""
+    """Cost of the same noise on the mean with more users."""
     ledger = self.account.ledger
     return self.spec.extrapolation.extrapolate(
       ledger.rounds, noise=ledger.noise, participation=ledger.participation
@@ -63,29 +61,25 @@ class Run:
   @property
   def trained(self) -> Mapping[str, Any]:
     """Result of the test images, without the ROC curve, JSON values."""
-    return self.summary["evaluation"][_TEST]
+    return self.summary["evaluation"]["test"]
 
   @property
   def untrained(self) -> Mapping[str, Any]:
     """The same before training."""
-    return self.summary["evaluation_untrained"][_TEST]
-
-  @property
-  def other_metrics(self) -> list[tuple[str, ...]]:
-    """Those of the test images beside recall: name, trained and untrained."""
-    before = self.untrained.get("metrics")
-    return [
-      (retrieval.TITLES[name], *map(retrieval.format_metric, (x, before[name])))
-      for name, x in (self.trained.get("metrics") or {}).items()
-    ]
+    return self.summary["evaluation_untrained"]["test"]
 
   @functools.cached_property
   def results(self) -> Mapping[str, verification.VerificationResult]:
     """Both with their curves, by name; none if the file is not there."""
-    path = self.path / run_directory.EVALUATION
+    found = run_directory.read_json(self.path / run_directory.EVALUATION) or {}
+    recalls = found and found[TRAINED]["recall_at_far"]
+    if recalls and recalls != self.trained["recall_at_far"]:
+      raise ValueError(
+        f"{run_directory.EVALUATION} is not that of {run_directory.SUMMARY}"
+      )
     return {
       name: verification.VerificationResult.from_json(values)
-      for name, values in (run_directory.read_json(path) or {}).items()
+      for name, values in found.items()
     }
 
   @functools.cached_property
@@ -104,13 +98,8 @@ class Run:
     return pd.read_csv(self.path / run_directory.DEPLOYED_ROUNDS)
 
   @property
-  def code_version(self) -> Mapping[str, Any]:
-    """Commit, and whether it was modified."""
-    return self.account.chain.found["code_version"]
-
-  @property
   def evaluation_on_training_users(self) -> bool:
-    """Whether held-out images may be of the users who trained."""
+    """Whether held-out images may belong to users who trained."""
     return self.summary["evaluation_on_training_users"]
 
   @functools.cached_property
@@ -200,7 +189,6 @@ def read_all(
     runs.append(
       read(path, functools.partial(_complete, name=name, account=known))
     )
-    _check_recalls(runs[-1])
   check_one_task("run_dirs", [str(run.summary["task"]) for run in runs])
   return runs
 
@@ -210,15 +198,3 @@ def _complete(run: Run, **known: Any) -> Run:
   run = dataclasses.replace(run, **known)
   _ = run.trained, run.untrained, run.results, run.metrics, run.deployment
   return run
-
-
-def _check_recalls(run: Run) -> None:
-  found = run.results.get(TRAINED)
-  recalls = found and found.to_json()["recall_at_far"]
-  if recalls and recalls != run.trained["recall_at_far"]:
-    raise errors.FieldError(
-      "run_dirs",
-      f"hold an {run_directory.EVALUATION} that agrees with"
-      f" {run_directory.SUMMARY}",
-      f"{run.path} with other recalls",
-    )

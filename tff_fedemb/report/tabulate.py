@@ -88,10 +88,10 @@ def execute(config: TabulateConfig, run_dirs: Sequence[str]) -> None:
 
 
 def compare(runs: pd.DataFrame, baseline: pathlib.Path) -> pd.DataFrame:
-  """Tells what runs changed of one of them.
+  """Compares the settings of runs with those of one of them.
 
   Args:
-    runs: What `measured_runs.load` returns.
+    runs: Runs as `measured_runs.load` returns them.
     baseline: Directory of one of them.
 
   Returns:
@@ -124,10 +124,10 @@ def _name_change(
 
 
 def prepare_changes(runs: pd.DataFrame) -> Callable[[pathlib.Path], None]:
-  """Returns what draws recall over what runs changed.
+  """Returns a function that draws recall by changed settings.
 
   Args:
-    runs: What `compare` returns.
+    runs: Runs as `compare` returns them.
 
   Raises:
     errors.FieldError: If nothing was changed.
@@ -160,15 +160,15 @@ def prepare_changes(runs: pd.DataFrame) -> Callable[[pathlib.Path], None]:
 
 
 def prepare(runs: pd.DataFrame) -> Callable[[pathlib.Path], None]:
-  """Returns what draws recall over the epsilon that runs have cost.
+  """Returns a function that draws recall over the runs' own epsilon.
 
   Args:
-    runs: What `measured_runs.find` returns.
+    runs: Runs as `measured_runs.find` returns them.
 
   Raises:
     errors.FieldError: As `measured_runs.create_curves`.
   """
-  curves, _ = measured_runs.create_curves(runs)
+  curves = measured_runs.create_curves(runs)
   deltas = {
     run.ledger.delta for run in runs.itertuples() if run.noise_multiplier
   }
@@ -184,15 +184,10 @@ def prepare(runs: pd.DataFrame) -> Callable[[pathlib.Path], None]:
 
 def _caption(runs: pd.DataFrame) -> str:
   claims = [ledger.participation for ledger in runs.ledger]
-  users, cohorts, rounds, ways = (
-    " or ".join(dict.fromkeys(map(str, values)))
-    for values in (
-      [f"{claim.num_users:,}" for claim in claims],
-      [claim.cohort_in_words for claim in claims],
-      [f"{number:,}" for number in runs.rounds],
-      [claim.name for claim in claims],
-    )
-  )
+  users = measured_runs.either(f"{claim.num_users:,}" for claim in claims)
+  cohorts = measured_runs.either(claim.cohort_in_words for claim in claims)
+  ways = measured_runs.either(claim.name for claim in claims)
+  rounds = measured_runs.either(f"{number:,}" for number in runs.rounds)
   return (
     f"Task {runs.task.iloc[0]}: {users} users, {cohorts} a round"
     f" (participation {ways}), {rounds} rounds. ε is what each run itself has"
@@ -228,7 +223,7 @@ def tabulate(runs: pd.DataFrame) -> str:
   """Makes a Markdown table of runs.
 
   Args:
-    runs: What `measured_runs.load` or `compare` returns.
+    runs: Runs as `measured_runs.load` or `compare` returns them.
 
   Returns:
     The table, one row per setting in the order of the runs.

@@ -1,6 +1,6 @@
-"""What a finished training run leaves for readers: figures, pictures, lines."""
+"""Figures, pictures and closing lines of a finished training run."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 import math
 import resource
 from typing import Any
@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from tff_fedemb.evaluation import verification
-from tff_fedemb.plots import deployment_plots
 from tff_fedemb.plots import training_plots as plots
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
@@ -20,12 +19,11 @@ from tff_fedemb.program import release
 from tff_fedemb.program import training
 from tff_fedemb.report import charts
 from tff_fedemb.report import run_files
+from tff_fedemb.report import templates
 from tff_fedemb.run import experiment as experiment_lib
 
 # summary.json lists at most so many of the examples that were left out.
 _NUM_LISTED = 100
-# The figures give recall at this false accept rate.
-_FALSE_ACCEPT_RATE = "0.001"
 
 
 def without_curves(
@@ -41,7 +39,7 @@ def without_curves(
 
 
 def peak_memory_bytes() -> int:
-  """Most memory that this process, or one that it has ended, ever held."""
+  """Peak memory of this process and of those that it has ended."""
   return 1024 * max(
     resource.getrusage(who).ru_maxrss
     for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
@@ -61,19 +59,19 @@ def summarize(
   privacy: report_lib.PrivacyReport,
   extrapolation: extrapolation_lib.Extrapolation | None,
 ) -> dict[str, Any]:
-  """Returns what summary.json holds.
+  """Returns the contents of summary.json.
 
   Args:
-    experiment: What was run.
-    state: After the last round.
-    chain: What happened in the rounds.
+    experiment: The run, resolved.
+    state: State after the last round.
+    chain: Chain of the rounds.
     model_weights: Model weights of the state.
     metrics: Rows of rounds, as `metrics.read` returns them.
     trained: Result per evaluation split.
-    untrained: The same of a backbone with random weights.
-    pretrained: What training started from, JSON values by name with the
-      "evaluation" of each split, if those were not random weights.
-    privacy: What the rounds cost.
+    untrained: Result per split of a backbone with random weights.
+    pretrained: JSON values that describe the pretrained weights at the start,
+      with the "evaluation" of each split; `None` for random weights.
+    privacy: Privacy cost of the rounds.
     extrapolation: Cost with a larger population, if there is noise.
 
   Returns:
@@ -154,71 +152,16 @@ def draw(run: run_files.Run) -> None:
     )
 
 
-def tell(run: run_files.Run) -> Iterator[str]:
+def tell(run: run_files.Run) -> str:
   """The outcome in five lines at most: summary.json has the rest."""
-  privacy, larger = run.account.report, run.extrapolation
-  yield _tell_recall(run)
-  sums = ""
-  if run.summary["secure_sums"]:
-    sums = (
-      f" The sums of updates are secure sums, {run.summary['secure_sums']}:"
-      " epsilon does not rest on them."
-    )
-  yield (
-    f"epsilon = {privacy.epsilon:.4g} at delta = {privacy.delta:g} for one"
-    f" {privacy.unit} ({run.summary['user_meaning']};"
-    f" {privacy.neighboring_relation}), {privacy.rounds:,} rounds, by"
-    f" {privacy.accountant}.{sums}"
-  )
-  if larger is not None:
-    yield (
-      "Extrapolated, not this run's: epsilon ="
-      f" {larger.user_level.epsilon:.4g} at delta = {larger.delta:.3g}, for"
-      f" {larger.participation.num_users:,} users and"
-      f" {larger.cohort_factor:g} times the cohort and the noise; that recall"
-      " would be the same is assumed, not measured."
-    )
+  privacy = run.account.report
   warnings = [*run.trained["warnings"], *privacy.warnings]
   if run.evaluation_on_training_users and privacy.epsilon < math.inf:
     warnings.append(
       "recall is of images that may be of the users who trained: epsilon does"
       " not cover it"
     )
-  if warnings:
-    yield f"warning: {'; '.join(warnings)}"
-  yield (
-    f"Written to {run.path}: summary.json (all figures, and what they assume),"
-    f" plots/overview.png, metrics.csv{_tell_deployment(run)};"
-    f" {release.say(privacy.epsilon)}."
-  )
-
-
-def _tell_deployment(run: run_files.Run) -> str:
-  deployed = run.summary.get("deployment")
-  if deployed is None:
-    return ""
-  return (
-    f"; plots/deployment.png: {deployed['rounds_released']:,} rounds in"
-    f" {deployment_plots.say_time(24 * deployed['days'])} (simulated),"
-    f" {deployed['rounds_abandoned']:,} abandoned,"
-    f" {deployed['dropout']:.1%} of the devices lost"
-  )
-
-
-def _tell_recall(run: run_files.Run) -> str:
-  rate, trained, summary = _FALSE_ACCEPT_RATE, run.trained, run.summary
-  before = f"untrained {run.untrained['recall_at_far'][rate]:.4f}"
-  if "recall_at_far_pretrained" in summary:
-    before += f"; pretrained {summary['recall_at_far_pretrained'][rate]:.4f}"
-  is_new = summary["held_out_classes_are_new"]
-  sample = ""
-  if trained["num_found"] is not None:
-    sample = f", a random sample of {trained['num_found']:,}"
-  low, high = trained["recall_class_interval_at_far"][rate]
-  return (
-    f"Recall at FAR {rate} on {trained['num_classes']:,}"
-    f" {'unseen classes' if is_new else 'classes'}"
-    f" ({trained['num_images']:,} test images{sample}):"
-    f" {trained['recall_at_far'][rate]:.4f} ({trained['confidence']:.0%}"
-    f" interval over classes {low:.4f} to {high:.4f}); {before}."
+  covered = release.say(privacy.epsilon)
+  return templates.render(
+    "closing.txt", run=run, warnings=warnings, covered=covered
   )

@@ -99,8 +99,7 @@ def train(
     if lite:
       lite_export.export_run(run_dir, experiment.task)
     if report:
-      path = report_page.write_for_run(run_dir, experiment.task)
-      _say(f"Written to {path}: the report, for a browser.")
+      report_page.write_for_run(run_dir, experiment.task)
   return result_lib.Result(spec, run_dir)
 
 
@@ -235,5 +234,4 @@ def _report(
   summary["wall_seconds"] = sum(seconds.values()) - seconds["process_before"]
   directory.write_json(run_directory.SUMMARY, summary)
   report_page.write_release(directory.path, cost)
-  for line in training_report.tell(finished):
-    _say(line)
+  _say(training_report.tell(finished))
