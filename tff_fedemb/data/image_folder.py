@@ -248,7 +248,7 @@ def _open(
     # Pillow names the buffer that it cannot identify.
     found = errors.first_line(error).partition(" <")[0]
     raise ImageFolderError(
-      path, f"a whole {', '.join(_FORMATS)} image, found: {found}"
+      path, f"a {', '.join(_FORMATS)} image, found: {found}"
     ) from error
 
 
