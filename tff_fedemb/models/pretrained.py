@@ -28,7 +28,9 @@ import os
 import pathlib
 from typing import Any
 import zipfile
+import zlib
 
+from google.protobuf import message
 import h5py
 import numpy as np
 import tensorflow as tf
@@ -37,6 +39,19 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 from tff_fedemb import errors
 from tff_fedemb.models import backbones
 
+# Errors that the libraries raise for damaged files.
+_DAMAGES = (
+  EOFError,
+  LookupError,
+  OSError,
+  RuntimeError,
+  TypeError,
+  ValueError,
+  message.DecodeError,
+  tf.errors.OpError,
+  zipfile.BadZipFile,
+  zlib.error,
+)
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _KEY_END = "/.ATTRIBUTES/VARIABLE_VALUE"
 _OF_BATCHES = ("gamma", "beta", "moving_mean", "moving_variance")
@@ -225,8 +240,7 @@ def _read_weights(
     )
   try:
     weights = read(prefix, backbone)
-  # The libraries' errors for damaged files have no type in common.
-  except Exception as error:
+  except _DAMAGES as error:
     raise errors.DataError(
       f"{path}, which cannot be read as a {kind} ({errors.first_line(error)})"
     ) from error
