@@ -28,7 +28,7 @@ class FedEmb(algorithm.Algorithm):
 
   Privacy:
     Unit: one virtual client here (the participation that forms virtual clients
-      turns it into users; see `privacy.accounting`).
+      turns it into users; see `privacy.composition`).
     Neighbouring relation: zero-out of one virtual client's update.
     Sensitivity: the aggregator's bound on the backbone's update; the head is
       neither sent nor aggregated.
