@@ -38,13 +38,14 @@ class ChoiceFlags:
     self._flag_of: dict[str, str] = {}
     for name in (*registry, *parser.own_names(choice, registry)):
       found = registry[name]
-      title = str(found.__doc__).partition("\n")[0]
       for spec in config_lib.specs(found):
         if spec.name not in skip and spec.type in config_flags.DEFINE:
           self._flag_of[spec.name] = spec.flag
           field = config_flags.Field(spec, ((choice, name),))
           parser.define(
-            field, title=title, default=config_flags.show_default(spec.default)
+            field,
+            title=f"Options of --{choice}.",
+            default=config_flags.show_default(spec.default),
           )
     self.names = tuple(self._flag_of.values())
 

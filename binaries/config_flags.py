@@ -304,7 +304,8 @@ class ConfigFlags(Generic[_ConfigT]):
     self._skip, self._choices = frozenset(skip), choices
     self._defaults = defaults
     self._fields: list[Field] = []
-    for field, default, title in self._collect(config_class, (), ()):
+    first = str(config_class.__doc__).partition("\n")[0]
+    for field, default, title in self._collect(config_class, (), (), first):
       self._fields.append(field)
       parser.define(
         field,
@@ -327,9 +328,9 @@ class ConfigFlags(Generic[_ConfigT]):
     config_class: Any,
     path: tuple[str, ...],
     conditions: tuple[_Condition, ...],
+    title: str,
   ) -> Iterator[tuple[Field, str, str]]:
-    """Yields fields with flags, what they are by default, and their title."""
-    title = str(config_class.__doc__).partition("\n")[0]
+    """Yields fields with flags, their defaults, and their section's title."""
     for spec in map(self._read_spec, config_lib.specs(config_class)):
       names = (*path, spec.name)
       if self._skips(names):
@@ -342,9 +343,12 @@ class ConfigFlags(Generic[_ConfigT]):
         own = self._parser.own_names(spec.flag, spec.registry)
         for name in dict.fromkeys((*spec.registry, *own)):
           inner = (*conditions, (spec.flag, name))
-          yield from self._collect(spec.registry[name], names, inner)
+          yield from self._collect(
+            spec.registry[name], names, inner, f"Options of --{spec.flag}."
+          )
       elif issubclass(spec.type, config_lib.Config):
-        yield from self._collect(spec.type, names, conditions)
+        part = str(spec.type.__doc__).partition("\n")[0]
+        yield from self._collect(spec.type, names, conditions, part)
       elif spec.type in DEFINE:
         yield (
           Field(spec, conditions),
