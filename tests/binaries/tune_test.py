@@ -164,9 +164,8 @@ def test_tuning_of_real_trials(tune, data_dir, tmp_path, monkeypatch):
   }
   assert len(keys - {None}) == 2
   ledger = chain_lib.Chain(directory / "trials/000").ledger
-  expected = tuning.RepeatAndSelect(1.0).epsilon(
-    ledger.history, ledger.participation, 0.01
-  )
+  assert ledger.delta == 0.01
+  expected = tuning.RepeatAndSelect(1.0).epsilon(ledger)
   assert report["privacy"]["epsilon"] == pytest.approx(expected)
   assert report["privacy"]["epsilon_of_one_trial"] == pytest.approx(
     best["privacy"]["epsilon_by_accountant"]["rdp"]
