@@ -242,7 +242,7 @@ class Participation(config.Config, abc.ABC):
   @property
   def neighboring_relation_in_words(self) -> str:
     """The difference of the two populations, and what they have in common."""
-    # What follows from a known schedule does not add to it.
+    # A known schedule needs no further public facts.
     public = self.drawn_by if self.is_sampled else Participation.drawn_by
     return f"a user's slot stays empty; {public} are public"
 

@@ -43,7 +43,7 @@ def draw_svg(panel: Panel) -> str:
   figure, ((axes,),) = figures.create_figure(5.2, height)
   panel.draw(axes)
   if axes.get_legend() is not None:
-    # What the legend takes makes the figure higher.
+    # The figure is higher by the height of the legend.
     height += axes.get_legend().get_window_extent().height / figure.dpi
   figure.set_figheight(height)
   return figures.to_svg(figure)

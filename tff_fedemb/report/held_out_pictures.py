@@ -151,14 +151,10 @@ def create(
   )
   shown = {}
   if has_images:
-    pairs = itertools.chain(false_accepts, false_rejects, *gallery)
     places = {*on_map, *(place for *two, _ in confusions for place in two)}
-    for pair in pairs:
+    for pair in itertools.chain(false_accepts, false_rejects, *gallery):
       places |= {pair.first, pair.second}
-    place_of = {rows[place]: place for place in places}
-    for some, images in source.read(np.sort(list(place_of))):
-      for row, image in zip(some, images, strict=True):
-        shown[place_of[row]] = add_thumbnail(thumbnails, image)
+    shown = _show(source, {rows[x]: x for x in places}, thumbnails)
   return {
     "num_images": len(rows),
     "num_found": len(source.labels),
@@ -191,6 +187,19 @@ def create(
     "confusions": confusions,
     "classes": classes,
   }
+
+
+def _show(
+  source: image_sources.ImageSource,
+  place_of: dict[int, int],
+  thumbnails: dict[str, Thumbnail],
+) -> dict[int, str]:
+  """Names of the pictures of some rows of a source, by their place."""
+  shown = {}
+  for some, images in source.read(np.sort(list(place_of))):
+    for row, image in zip(some, images, strict=True):
+      shown[place_of[row]] = add_thumbnail(thumbnails, image)
+  return shown
 
 
 def _find_confusions(

@@ -165,7 +165,7 @@ class _Attacks:
 
   def run(self) -> dict[str, dict[str, Any]]:
     """Findings of each attack in the models so far."""
-    # What the claim of the rounds so far allows.
+    # The claim of the rounds so far allows these rates.
     ledger = self._experiment.create_ledger().with_rounds(
       self._experiment.mechanism.round_event, len(self._drawn)
     )

@@ -67,14 +67,7 @@ def open_run(
   if not os.path.exists(os.path.join(run_dir, chain_lib.NAME)):
     experiment.check_budget()
   runtime = spec.runtime.create()
-  # What clients read, wherever they run, by the field that names it.
-  runtime.require_paths(
-    {
-      field.flag: os.path.abspath(value)
-      for _, field, value in config_lib.walk(spec.task)
-      if field.path and value
-    }
-  )
+  runtime.require_paths(_find_paths(spec.task))
   watch.end("checks")
   by_split, sample = held_out.load_images(task, spec.evaluation)
   watch.end("held_out_images")
@@ -127,15 +120,7 @@ def open_run(
       experiment.create_simulation(process), directory
     )
     draw = deployed.draw
-  # This begins the chain, or goes on with it if nothing has changed.
-  chain.begin(
-    experiment.create_ledger(_count_parameters(process)).with_rounds(
-      experiment.mechanism.round_event, spec.rounds
-    ),
-    files=chain_checks.digest_files(directory.path),
-    users=task.train_users.digest,
-    code_version=run_directory.find_code_version(),
-  )
+  _begin(chain, experiment, directory, _count_parameters(process))
   loop = training.TrainingLoop(
     process=process,
     runtime=runtime,
@@ -160,6 +145,32 @@ def open_run(
   rounds_done = max(run_directory.checkpointed_rounds(run_dir), default=0)
   charge(run, chain.ledger_to_the_end(rounds_done))
   return run
+
+
+def _find_paths(source: config_lib.Config) -> dict[str, str]:
+  """Paths that clients read, wherever they run, by the field that has them."""
+  return {
+    field.flag: os.path.abspath(value)
+    for _, field, value in config_lib.walk(source)
+    if field.path and value
+  }
+
+
+def _begin(
+  chain: chain_lib.Chain,
+  experiment: experiment_lib.Experiment,
+  directory: run_directory.RunDirectory,
+  num_parameters: int,
+) -> None:
+  """Begins the chain of a run, or goes on with it if nothing has changed."""
+  chain.begin(
+    experiment.create_ledger(num_parameters).with_rounds(
+      experiment.mechanism.round_event, experiment.spec.rounds
+    ),
+    files=chain_checks.digest_files(directory.path),
+    users=experiment.task.train_users.digest,
+    code_version=run_directory.find_code_version(),
+  )
 
 
 def charge(
