@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tasks.synthetic import characters
 from tff_fedemb import errors
 from tff_fedemb.evaluation import verification
 from tff_fedemb.models import backbones
@@ -188,26 +189,36 @@ def test_mobilenet_v2_of_keras(tmp_path):
   )
 
 
-def _draw_patterns(num_classes, images_of_class, random):
-  """Images of coarse patterns, shifted, in other light, and their classes."""
-  patterns = random.normal(size=(num_classes, 6, 6, 3))
-  large = patterns.repeat(6, axis=1).repeat(6, axis=2)
-  images = [
-    pattern[i : i + 32, j : j + 32] * random.uniform(0.3, 1)
-    + random.normal(0, 0.7, 3)
-    + random.normal(size=_SHAPE)
-    for pattern in large
-    for i, j in random.integers(0, 5, (images_of_class, 2))
-  ]
-  pixels = np.clip(128 + 40 * np.array(images, np.float32), 0, 255)
-  return pixels, np.arange(num_classes).repeat(images_of_class)
+def _draw_characters(numbers, scale):
+  """Images `[20 n, 28 scale, 28 scale, 1]` of n characters, and classes."""
+  drawn = [characters.draw_images(1, number) for number in numbers]
+  images = np.concatenate(drawn)[..., np.newaxis].astype(np.float32)
+  images = images.repeat(scale, axis=1).repeat(scale, axis=2)
+  return images, np.arange(len(drawn)).repeat(20)
 
 
 @pytest.mark.slow
-def test_mapped_normalisation_recognises_more_than_none(tmp_path):
+@pytest.mark.parametrize(
+  ("create", "scale", "num_classes", "epochs"),
+  [
+    (functools.partial(backbones.create_backbone, "resnet_small"), 1, 60, 4),
+    (
+      functools.partial(
+        mobilenet_v2.create_mobilenet_v2, width_multiplier=0.35
+      ),
+      2,
+      150,
+      10,
+    ),
+  ],
+  ids=["resnet_small", "mobilenet_v2"],
+)
+def test_mapped_normalisation_recognises_more_than_none(
+  create, scale, num_classes, epochs, tmp_path
+):
   """Batch normalisation is trained on classes, recall is on others."""
   tf.keras.utils.set_random_seed(1)
-  backbone = backbones.create_backbone("resnet_small", _SHAPE)
+  backbone = create((28 * scale, 28 * scale, 1), embedding_dim=64)
   layers = tf.keras.layers
 
   def replace(layer):
@@ -221,19 +232,19 @@ def test_mapped_normalisation_recognises_more_than_none(tmp_path):
 
   model = tf.keras.models.clone_model(backbone, clone_function=replace)
   model = tf.keras.Model(model.input, model.layers[-2].output)
-  classifier = tf.keras.Sequential([model, layers.Dense(40)])
+  classifier = tf.keras.Sequential([model, layers.Dense(num_classes)])
   classifier.compile(
-    tf.keras.optimizers.Adam(2e-3),
+    tf.keras.optimizers.Adam(3e-3),
     tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
   )
-  random = np.random.default_rng(1)
-  classifier.fit(*_draw_patterns(40, 30, random), batch_size=64, epochs=5)
+  examples = _draw_characters(range(num_classes), scale)
+  classifier.fit(*examples, batch_size=64, epochs=epochs, verbose=0)
   model.save_weights(tmp_path / "trained.h5")
-  images, labels = _draw_patterns(20, 15, random)
+  images, labels = _draw_characters(range(5000, 5040), scale)
 
   def measure_recall():
-    result = verification.evaluate_pairs(backbone(images).numpy(), labels)
-    return result.recall_at_far[0.1]
+    embeddings = backbone.predict(images, verbose=0)
+    return verification.evaluate_pairs(embeddings, labels).recall_at_far[0.1]
 
   pretrained.load_pretrained(backbone, tmp_path / "trained.h5")
   mapped = measure_recall()
@@ -241,7 +252,8 @@ def test_mapped_normalisation_recognises_more_than_none(tmp_path):
     if isinstance(layer, layers.GroupNormalization):
       ones = np.ones(layer.gamma.shape)
       layer.set_weights([ones, 0 * ones])
-  assert mapped > measure_recall() + 0.02
+  # Seen: 0.56 against 0.31, and 0.81 against 0.71.
+  assert mapped > measure_recall() + 0.05
 
 
 def _check_is_refused(backbone, path, message):
