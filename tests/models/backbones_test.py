@@ -47,8 +47,8 @@ _LARGE = {
 _NUM_TRAINABLE = {
   # Convolutions of 5, 5 and 3 steps; two hidden layers of 128.
   "conv1d": (352 + 10_304 + 12_352 + 8_320, None, None, 8_320),
-  "conv4": (250_912, None, 66_304, 65_664),
-  "conv4_wide": (487_040, None, 99_392, 98_432),
+  "conv4": (250_912, 177_184, 66_304, 65_664),
+  "conv4_wide": (487_040, 321_152, 99_392, 98_432),
   "convnet": (97_408, None, None, 73_856),
   "convnet_tanh": (97_408, None, None, 73_856),
   "dense": (8_320 + 16_512 + 16_512, None, None, 16_512),
@@ -228,7 +228,7 @@ _CONVOLUTIONAL = sorted({*backbones.BACKBONES} - _SMALL - {*_OTHERS})
       "^trainable must be one of all, embedding for backbone lenet, found"
       " 'published'",
     ),
-    (["conv4"], _SHAPE, {"trainable": "outer"}, "one of all, norm, embedding"),
+    (["lenet"], _SHAPE, {"trainable": "outer"}, "one of all, embedding"),
   ],
 )
 def test_mistakes_are_named(names, shape, options, message):

@@ -68,8 +68,8 @@ class _Backbones(dict[str, Backbone]):
 BACKBONES = _Backbones(
   {
     "conv1d": Backbone(sequences.create_conv1d),
-    "conv4": Backbone(pooled.create_conv4),
-    "conv4_wide": Backbone(pooled.create_conv4_wide),
+    "conv4": Backbone(pooled.create_conv4, middle="conv[23]"),
+    "conv4_wide": Backbone(pooled.create_conv4_wide, middle="conv[23]"),
     "convnet": Backbone(pooled.create_convnet),
     "convnet_tanh": Backbone(pooled.create_convnet_tanh),
     "dense": Backbone(sequences.create_dense),
