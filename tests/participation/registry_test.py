@@ -85,8 +85,9 @@ def test_a_new_participation_is_a_class_and_a_line(tmp_path, monkeypatch):
   ],
 )
 def test_participations_survive_json(claim):
-  values = json.loads(json.dumps(registry.to_json(claim)))
-  assert registry.from_json(values) == claim
+  values = json.loads(json.dumps(registry.PARTICIPATIONS.to_json(claim)))
+  found = registry.PARTICIPATIONS.from_json(values, name="participation")
+  assert found == claim
 
 
 @pytest.mark.parametrize(
