@@ -27,12 +27,15 @@ _BANDED = banded_strategy.BandedToeplitzStrategy((1.0, 0.5, 0.375, -0.1))
   ("next_noise", "strategy", "column"),
   [
     (
-      *(blt.next_noise, _BLT),
+      *(blt.BltConfig.next_noise, _BLT),
       noise_theory.blt_matrix(_BLT.decays, _BLT.weights, _ROUNDS)[:, 0],
     ),
-    (banded.next_noise, _BANDED, _BANDED.coefficients),
+    (banded.BandedConfig.next_noise, _BANDED, _BANDED.coefficients),
     (
-      *(banded.next_noise, banded_strategy.BandedToeplitzStrategy((1.0,))),
+      *(
+        banded.BandedConfig.next_noise,
+        banded_strategy.BandedToeplitzStrategy((1.0,)),
+      ),
       (1.0,),
     ),
   ],
@@ -54,7 +57,7 @@ def test_recurrence_is_the_inverse_matrix(next_noise, strategy, column, shape):
 
 def test_noise_is_added_to_the_sum():
   query = correlated_query.CorrelatedSumQuery(
-    functools.partial(blt.next_noise, _BLT),
+    functools.partial(blt.BltConfig.next_noise, _BLT),
     (tf.TensorSpec([2]), tf.TensorSpec([])),
     num_buffers=2,
     clip_norm=2.0,

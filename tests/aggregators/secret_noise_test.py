@@ -187,7 +187,8 @@ def test_sum_and_noise_are_on_a_common_grid():
     secret_noise.SecretGaussianSumQuery(3.0, 1.5),
     correlated_query.CorrelatedSumQuery(
       functools.partial(
-        banded.next_noise, strategy.BandedToeplitzStrategy((1.0, 0.5))
+        banded.BandedConfig.next_noise,
+        strategy.BandedToeplitzStrategy((1.0, 0.5)),
       ),
       specs,
       num_buffers=1,

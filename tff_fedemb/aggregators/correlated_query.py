@@ -1,6 +1,7 @@
 """Sums with Gaussian noise that depends on earlier rounds.
 
-It follows a recurrence (see `correlated`) or is that of a tree (see `tree`).
+It follows a recurrence (see `mechanism.CorrelatedConfig`) or is that of a tree
+(see `tree`).
 """
 
 from collections.abc import Callable

@@ -5,30 +5,20 @@ must come from public data: nothing here can tell, and weights trained on the
 users' own data would make the statement of epsilon false.
 
 No model is built and no code of a file is run. Weights are matched by the names
-of a layer and of its weight, "block_3_expand/kernel". There are three other
-cases:
-
-- A .keras or .weights.h5 file numbers layers by their class. Keras loads it,
-  and only into a backbone with the same layers.
-- A file in which no name is known, whose weights have the same shapes in the
-  same order, is taken in order.
-- A file without an embedding layer is taken for one of an image classifier,
-  such as those of `tf.keras.applications`, and may have layers of its own. The
-  embedding layer is left as initialised. Batch normalisation becomes group
-  normalisation, as `_add_group_normalization` says.
+of a layer and of its weight, "block_3_expand/kernel". A file without an
+embedding layer is taken for one of an image classifier, such as those of
+`tf.keras.applications`, and may have layers of its own. The embedding layer is
+left as initialised. Batch normalisation becomes group normalisation, as
+`_add_group_normalization` says.
 
 Kernels for images in colour are summed over the colours for grey images, which
 gives what the same images in three equal channels would.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 import dataclasses
-import io
 import os
 import pathlib
-from typing import Any
-import zipfile
-import zlib
 
 from google.protobuf import message
 import h5py
@@ -49,8 +39,6 @@ _DAMAGES = (
   ValueError,
   message.DecodeError,
   tf.errors.OpError,
-  zipfile.BadZipFile,
-  zlib.error,
 )
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _KEY_END = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -88,15 +76,15 @@ def load_pretrained(
     backbone: A flat Keras model, of the project or not. Untouched if anything
       fails.
     path: A SavedModel's directory (of `export.export_backbone` or any other);
-      a Keras file .h5, .hdf5 or .keras; a TensorFlow checkpoint, with or
-      without its .index.
+      a Keras file .h5 or .hdf5; a TensorFlow checkpoint, with or without its
+      .index.
 
   Raises:
     errors.FieldError: If the file is missing, damaged, of another kind, or does
       not fit; names the first weight that does not, with its shapes.
   """
   try:
-    kind, weights = _read_weights(pathlib.Path(path), backbone)
+    kind, weights = _read_weights(pathlib.Path(path))
   except errors.DataError as error:
     raise errors.FieldError(
       "pretrained_backbone",
@@ -178,26 +166,20 @@ def _match(
       continue
     if variable.shape == (*value.shape[:2], 1, *value.shape[3:]):
       weights[name] = value.sum(axis=2, keepdims=True, dtype=np.float32)
-  names_in_file = {name: name for name in variables if name in weights}
-  by_name = bool(names_in_file)
-  if not by_name:
-    names_in_file = dict(zip(variables, weights, strict=False))
-  for name, name_in_file in names_in_file.items():
-    found, needed = [*weights[name_in_file].shape], [*variables[name].shape]
+    found, needed = [*weights[name].shape], [*variable.shape]
     if found != needed:
-      here = "" if by_name else f"{name} of "
-      fail(f"with {name_in_file} of {found} where {here}{needed} is needed")
-  missing = [name for name in variables if name not in names_in_file]
+      fail(f"with {name} of {found} where {needed} is needed")
+  missing = [name for name in variables if name not in weights]
   embedding = [n for n in variables if n.startswith(f"{backbones.EMBEDDING}/")]
-  is_classifier = by_name and missing == embedding
+  is_classifier = missing == embedding
   if missing and not is_classifier:
     name = min(missing, key=embedding.__contains__)
     fail(f"without {name} of {[*variables[name].shape]}")
-  unused = [name for name in weights if name not in names_in_file.values()]
+  unused = [name for name in weights if name not in variables]
   if unused and not is_classifier:
     shape = [*weights[unused[0]].shape]
     fail(f"with {unused[0]} of {shape}, which it has no use for")
-  values = {name: weights[other] for name, other in names_in_file.items()}
+  values = {name: weights[name] for name in variables if name in weights}
   for name, value in values.items():
     if value.dtype.kind not in "fiu" or not np.all(np.isfinite(value)):
       fail(f"with {name} that is not all finite numbers")
@@ -214,38 +196,31 @@ def layer_weights(backbone: tf.keras.Model) -> dict[str, tf.Variable]:
   }
 
 
-def _read_weights(
-  path: pathlib.Path, backbone: tf.keras.Model
-) -> tuple[str, Weights]:
-  """The kind of a file, and the weights of the model in its order."""
+def _read_weights(path: pathlib.Path) -> tuple[str, Weights]:
+  """The kind of a file, and its weights."""
   prefix = path.with_suffix("") if path.suffix == ".index" else path
-  read: Callable[[pathlib.Path, Any], Weights]
+  kind, read = "TensorFlow checkpoint", _read_checkpoint
   if path.is_dir():
     if not (path / "saved_model.pb").is_file():
       raise errors.DataError(f"{path}, a directory without saved_model.pb")
-    kind, read = "SavedModel", _read_checkpoint
-    prefix = path / "variables" / "variables"
-  elif pathlib.Path(f"{prefix}.index").is_file():
-    kind, read = "TensorFlow checkpoint", _read_checkpoint
-  elif not path.is_file():
-    raise errors.DataError(f"{path}, which does not exist")
-  elif path.suffix in (".h5", ".hdf5"):
+    kind, prefix = "SavedModel", path / "variables" / "variables"
+  elif not pathlib.Path(f"{prefix}.index").is_file():
     kind, read = "Keras HDF5 file", _read_hdf5
-  elif path.suffix == ".keras":
-    kind, read = "Keras file", _read_keras
-  else:
-    raise errors.DataError(
-      f"{path}, which is none of these: a SavedModel's directory, a .h5, .hdf5"
-      " or .keras file, the .index of a TensorFlow checkpoint"
-    )
+    if not path.is_file():
+      raise errors.DataError(f"{path}, which does not exist")
+    if path.suffix not in (".h5", ".hdf5"):
+      raise errors.DataError(
+        f"{path}, which is none of these: a SavedModel's directory, a .h5 or"
+        " .hdf5 file, the .index of a TensorFlow checkpoint"
+      )
   try:
-    weights = read(prefix, backbone)
+    weights = read(prefix)
   except _DAMAGES as error:
     raise errors.DataError(
       f"{path}, which cannot be read as a {kind} ({errors.first_line(error)})"
     ) from error
   if not weights:
-    raise errors.DataError(f"{path}, a {kind} without weights")
+    raise errors.DataError(f"{path}, a {kind} without weights of named layers")
   return kind, weights
 
 
@@ -261,11 +236,8 @@ def _add(weights: Weights, name: str, value) -> None:
   weights[name] = np.asarray(value)
 
 
-def _read_checkpoint(
-  prefix: pathlib.Path, backbone: tf.keras.Model | None
-) -> Weights:
+def _read_checkpoint(prefix: pathlib.Path) -> Weights:
   """Reads a TensorFlow checkpoint, also one in a SavedModel."""
-  del backbone  # Its names are in the file.
   reader = tf.train.load_checkpoint(os.fspath(prefix))
   keys = reader.get_variable_to_shape_map()
   names = {key: key for key in sorted(keys)}
@@ -301,7 +273,7 @@ def write_half(saved_model: pathlib.Path, path: pathlib.Path) -> None:
     saved_model: A directory of `export.export_backbone`.
     path: The Keras file .h5 to write.
   """
-  weights = _read_checkpoint(saved_model / "variables" / "variables", None)
+  weights = _read_checkpoint(saved_model / "variables" / "variables")
   with h5py.File(path, "w") as file:
     file.attrs["layer_names"] = layers = _layers(weights)
     for layer in layers:
@@ -313,52 +285,13 @@ def write_half(saved_model: pathlib.Path, path: pathlib.Path) -> None:
         )
 
 
-def _read_hdf5(path: pathlib.Path, backbone: tf.keras.Model) -> Weights:
-  """Reads weights that Keras wrote by layer name, or numbered."""
+def _read_hdf5(path: pathlib.Path) -> Weights:
+  """Reads weights that Keras wrote by the names of layers."""
+  weights: Weights = {}
   with h5py.File(path) as file:
     group = file.get("model_weights", file)
-    if "layer_names" not in group.attrs:
-      return _read_numbered(file, path, backbone)
-    weights = {}
-    for layer in map(tf.compat.as_str, group.attrs["layer_names"]):
+    for layer in map(tf.compat.as_str, group.attrs.get("layer_names", ())):
       names = group[layer].attrs["weight_names"]
       for name in map(tf.compat.as_str, names):
         _add(weights, f"{layer}/{_last_part(name)}", group[layer][name])
-    return weights
-
-
-def _read_keras(path: pathlib.Path, backbone: tf.keras.Model) -> Weights:
-  """Reads a .keras archive: a description and a file of weights."""
-  with zipfile.ZipFile(path) as archive:
-    content = archive.read("model.weights.h5")
-  with h5py.File(io.BytesIO(content)) as file:
-    return _read_numbered(file, path, backbone)
-
-
-def _read_numbered(
-  file: h5py.File, path: pathlib.Path, backbone: tf.keras.Model
-) -> Weights:
-  """Reads weights such as `.../conv2d_3/vars/0`, of the fourth Conv2D.
-
-  Keras alone knows whose they are, and loads them into a model. It passes over
-  those that the model has no use for, so they are counted.
-  """
-  found = []
-
-  def visit(name: str, item: Any) -> None:
-    *parents, container, _ = ["", *name.split("/")]
-    if isinstance(item, h5py.Dataset) and container == "vars":
-      found.append(not {"optimizer", "metrics"}.intersection(parents))
-
-  file.visititems(visit)
-  variables = layer_weights(backbone)
-  if not any(found):
-    return {}
-  if sum(found) != len(variables):
-    raise ValueError(f"{sum(found)} weights, where {len(variables)} are needed")
-  before = backbone.get_weights()
-  try:
-    backbone.load_weights(path)
-    return {name: variable.numpy() for name, variable in variables.items()}
-  finally:
-    backbone.set_weights(before)
+  return weights
