@@ -250,14 +250,10 @@ class _Account:
     self, config: AccountConfig, participation: participation_lib.Participation
   ) -> tuple[str, ...]:
     """Says what the flags left open, and how it was decided."""
-    notes = []
-    words = participation.default_in_words
-    if words is not None and self._parser.value("min_separation") is None:
-      notes.append(f"min_separation {participation.min_separation:,} {words}")
-    if config.delta is None:
-      delta = self._delta(config, participation.num_users)
-      notes.append(f"delta {delta:g} is num_users ** -1.1 to one digit")
-    return tuple(notes)
+    if config.delta is not None:
+      return ()
+    delta = self._delta(config, participation.num_users)
+    return (f"delta {delta:g} is num_users ** -1.1 to one digit",)
 
   def _epsilon(self, config: AccountConfig) -> _Answer:
     if config.run_dir is not None:

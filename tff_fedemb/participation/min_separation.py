@@ -71,11 +71,9 @@ class MinSeparation(participation.Participation):
   """
 
   name = "min_separation"
+  users_are = "most"
   regrouped_in_every = "pass"
   is_servers_choice = True
-  default_in_words = (
-    "is that of whole passes: num_users / users_per_round, rounded up"
-  )
   accountants = ("rdp", "pld", "gaussian")
   neighboring_relation = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
 
@@ -150,7 +148,3 @@ class MinSeparation(participation.Participation):
     participation.create_generator(key, round_num, _GROUPS).shuffle(users)
     clients = np.array_split(users, self.clients_per_round)
     return [client for client in clients if client.size]
-
-  @property
-  def sizes_of_rounds(self) -> tuple[float, float]:
-    return 0, self.users_per_round

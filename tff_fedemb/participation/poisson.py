@@ -52,10 +52,6 @@ class Poisson(sampled.Sampled):
       f", {checks.count_in_words(self.users_per_round)} expected"
     )
 
-  @property
-  def cohort_in_words(self) -> str:
-    return f"an expected {checks.count_in_words(self.users_per_round)}"
-
   def sampled_event(
     self, event: dp_accounting.DpEvent
   ) -> dp_accounting.DpEvent:

@@ -4,6 +4,7 @@ Feldman and Shenfeld 2026, "Efficient Privacy Loss Accounting for Subsampling
 and Random Allocation" (arXiv 2602.17284).
 """
 
+from collections.abc import Iterator
 import dataclasses
 import math
 
@@ -148,15 +149,15 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
     )
     return slots[self.draw_blocks(key)[slots] == round_num % self.period]
 
-  def check_observed(
+  def contradictions(
     self, observed: participation_check.ObservedParticipation
-  ) -> None:
-    super().check_observed(observed)
+  ) -> Iterator[tuple[str, str]]:
     fewest = observed.num_rounds // self.rounds_of_pass
     if observed.min_participations < fewest:
-      self.refuse(
+      yield (
         f"every user is in exactly one of {self.rounds_of_pass:,} rounds of a"
         " pass",
         f"a user is in {observed.min_participations:,} of"
         f" {observed.num_rounds:,} rounds",
       )
+    yield from super().contradictions(observed)
