@@ -192,16 +192,6 @@ def test_state_determines_the_noise(noisy, name, options):
   assert np.mean(first != second) > 0.99
 
 
-def test_seed_for_tests_is_shared():
-  first, second, another = (
-    released.Noise("blt", **_noisy("blt", {"noise_seed": seed})).draw(4)[0]
-    for seed in (7, 7, 8)
-  )
-  assert np.all(first)
-  np.testing.assert_array_equal(first, second)
-  assert np.all(first != another)
-
-
 @pytest.mark.parametrize(
   ("name", "options"),
   [
