@@ -1,7 +1,5 @@
 """Tests of tree aggregation that draws once in a round."""
 
-import math
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,7 +7,6 @@ import tensorflow_privacy as tfp
 
 from tests.aggregators import cases
 from tests.aggregators import noise_theory
-from tests.aggregators import released
 from tff_fedemb.aggregators import correlated_query
 from tff_fedemb.aggregators import secret_noise
 from tff_fedemb.strategies import tree as tree_strategy
@@ -94,13 +91,3 @@ def test_law_is_that_of_the_tree_with_a_draw_for_each_node(
     best @ best.T,
   ):
     np.testing.assert_allclose(found / raised, expected, atol=1e-5)
-
-
-def test_size_of_the_state():
-  noise = released.Noise(
-    "tree", rounds=30, restart_every=13, noise_multiplier=3.0, **released.CONFIG
-  )
-  for t, state in enumerate(noise.draw(30)[1], 1):
-    # As many nodes as the rounds of the tree have digits that are 1.
-    copies = math.floor(noise.model_copies(state))
-    assert copies == (t % 13).bit_count()

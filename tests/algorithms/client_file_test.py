@@ -219,7 +219,6 @@ def test_embeds_as_keras():
 
 
 def test_tells_what_may_be_sent():
-  """The other facts are in `serving/training_file_test`."""
   described = json.loads(json.dumps(_create("convnet_tanh").describe()))
   assert described["image_shape"] == [28, 28, 1]
   assert described["may_be_sent"]["embedding_kernel"] == [576, 16]

@@ -9,7 +9,6 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_fedemb import errors
-from tff_fedemb.evaluation import verification
 from tff_fedemb.models import backbones
 from tff_fedemb.models import mobilenet_v2
 from tff_fedemb.models import pretrained
@@ -158,62 +157,6 @@ def test_mobilenet_v2_of_keras(tmp_path):
   assert report.text.endswith(
     "; 10,248 weights are not in it and stay as initialised (embedding)."
   )
-
-
-def _draw_patterns(num_classes, images_of_class, random):
-  """Images of coarse patterns, shifted, in other light, and their classes."""
-  patterns = random.normal(size=(num_classes, 6, 6, 3))
-  large = patterns.repeat(6, axis=1).repeat(6, axis=2)
-  images = [
-    pattern[i : i + 32, j : j + 32] * random.uniform(0.3, 1)
-    + random.normal(0, 0.7, 3)
-    + random.normal(size=_SHAPE)
-    for pattern in large
-    for i, j in random.integers(0, 5, (images_of_class, 2))
-  ]
-  pixels = np.clip(128 + 40 * np.array(images, np.float32), 0, 255)
-  return pixels, np.arange(num_classes).repeat(images_of_class)
-
-
-@pytest.mark.slow
-def test_mapped_normalisation_recognises_more_than_none(tmp_path):
-  """Batch normalisation is trained on classes, recall is on others."""
-  tf.keras.utils.set_random_seed(1)
-  backbone = backbones.create_backbone("resnet_small", _SHAPE)
-  layers = tf.keras.layers
-
-  def replace(layer):
-    if isinstance(layer, layers.GroupNormalization):
-      return layers.BatchNormalization(
-        momentum=0.9,
-        epsilon=layer.epsilon,
-        name=layer.name.replace("_norm", "_bn"),
-      )
-    return type(layer).from_config(layer.get_config())
-
-  model = tf.keras.models.clone_model(backbone, clone_function=replace)
-  model = tf.keras.Model(model.input, model.layers[-2].output)
-  classifier = tf.keras.Sequential([model, layers.Dense(40)])
-  classifier.compile(
-    tf.keras.optimizers.Adam(2e-3),
-    tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-  )
-  random = np.random.default_rng(1)
-  classifier.fit(*_draw_patterns(40, 30, random), batch_size=64, epochs=5)
-  model.save_weights(tmp_path / "trained.h5")
-  images, labels = _draw_patterns(20, 15, random)
-
-  def measure_recall():
-    result = verification.evaluate_pairs(backbone(images).numpy(), labels)
-    return result.recall_at_far[0.1]
-
-  pretrained.load_pretrained(backbone, tmp_path / "trained.h5")
-  mapped = measure_recall()
-  for layer in backbone.layers:
-    if isinstance(layer, layers.GroupNormalization):
-      ones = np.ones(layer.gamma.shape)
-      layer.set_weights([ones, 0 * ones])
-  assert mapped > measure_recall() + 0.02
 
 
 def _check_is_refused(backbone, path, message):

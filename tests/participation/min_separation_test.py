@@ -101,22 +101,6 @@ def test_virtual_clients_are_regrouped():
   assert all(34 < count < 112 for count in together.values())
 
 
-@pytest.mark.parametrize("min_separation", [1, 3, 5])
-def test_the_rounds_of_a_window_are_drawn_anew_and_alike(min_separation):
-  claim = _create(20, 4, min_separation=min_separation)
-  rounds, _ = _passes(claim, 3000, seed=2)
-  window_size = 5 - min_separation + 1
-  for slot in range(20):
-    places = rounds[:, slot] % 5
-    first = places.min() - places.min() % window_size
-    size = min(window_size, 5 - first)
-    counts = np.bincount(places - first, minlength=size)
-    # Binomial(3000, 1 / size), five standard deviations.
-    bound = 5 * np.sqrt(3000 / size * (1 - 1 / size))
-    assert counts.size == size
-    assert np.all(np.abs(counts - 3000 / size) <= bound)
-
-
 def test_passes_bound_participations_where_the_separation_does_not():
   # 77 rounds a pass; 40 apart would allow 20 participations in 800 rounds.
   claim = _create(770, 10, min_separation=40)
