@@ -40,21 +40,6 @@ def _create_noisy(create_aggregation):
   )
 
 
-def _draw_large_updates():
-  """Updates, in the first numbers of each tensor."""
-  places = [
-    0,
-    1,
-    *range(released.LARGE_SIZE // 2, released.LARGE_SIZE // 2 + 3),
-  ]
-  updates = clipping_theory.draw_updates()
-  for round_updates in updates:
-    for i, update in enumerate(round_updates):
-      round_updates[i] = np.zeros(released.LARGE_SIZE, np.float32)
-      round_updates[i][places] = update
-  return updates
-
-
 def _check_counts(rounds, updates, clip_norms):
   np.testing.assert_allclose(rounds.column("clip_norm"), clip_norms, rtol=1e-5)
   for report, round_updates, clip_norm in zip(
@@ -114,7 +99,7 @@ def test_noise(noisy, name, options):
 @pytest.mark.parametrize(("name", "options"), cases.params("once"))
 def test_reports(noisy, name, options):
   aggregation = noisy(name, options)
-  updates = _draw_large_updates()
+  updates = clipping_theory.draw_updates(released.LARGE_SIZE)
   rounds = aggregation.run(updates)
   clip_norms = rounds.column("clip_norm")
   assert (np.ptp(clip_norms) > 0.0) == cases.adapts(name)
@@ -166,7 +151,7 @@ def test_every_run_has_noise_of_its_own(noisy, name, options):
 )
 def test_state_determines_the_noise(noisy, name, options):
   aggregation = noisy(name, options)
-  updates = _draw_large_updates()
+  updates = clipping_theory.draw_updates(released.LARGE_SIZE)
   whole = aggregation.run(updates)
   for start in (1, 4, 6):
     saved = aggregation.save(whole.states[start - 1])
