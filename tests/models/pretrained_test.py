@@ -181,7 +181,6 @@ def _check_is_refused(backbone, path, message):
       "block_3_expand/kernel",
       "without block_3_expand/kernel of [1, 1, 16, 96]",
     ),
-    ("Conv1_norm/gamma", "without Conv1_norm/gamma of [16]"),
     (
       {"more/kernel": np.zeros([2])},
       "with more/kernel of [2], which it has no use for",
