@@ -54,7 +54,6 @@ class SeededSumQuery(tfp.GaussianSumQuery):
 
   def derive_sample_params(self, global_state):
     """The clip norm."""
-    del global_state
     return tf.constant(self._clip_norm, tf.float32)
 
 
@@ -250,7 +249,6 @@ class TreeSumQuery(SeededSumQuery):
 
   def reset_state(self, noised_results, global_state):
     """A new tree, whose noise adds to that of the last prefix sum."""
-    del noised_results
     return global_state._replace(
       nodes=self._no_nodes(), leaves=tf.constant(0, tf.int32)
     )

@@ -131,7 +131,6 @@ class MechanismConfig(config.Config):
       claim: Who takes part; where users are as far apart as a matrix has bands,
         as far as can be.
     """
-    del claim
     return (None,)
 
   @property
@@ -152,7 +151,6 @@ class MechanismConfig(config.Config):
       errors.FieldError: If the schedule and the configuration contradict each
         other.
     """
-    del schedule
     return None
 
   def build_query(

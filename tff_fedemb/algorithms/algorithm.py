@@ -49,7 +49,6 @@ class Algorithm(config.Config, abc.ABC):
     self, num_classes: int, embedding_dim: int, *, seed: tuple[int, int]
   ) -> heads.Weights:
     """Makes the head's weights that are broadcast and updated, if any are."""
-    del num_classes, embedding_dim, seed
     return ()
 
   @abc.abstractmethod

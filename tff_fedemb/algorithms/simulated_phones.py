@@ -94,7 +94,6 @@ def read_update(
     dataset: `update_dataset`.
     round_num: The round.
   """
-  del round_num
   numbers = tf.io.decode_raw(dataset.get_single_element(), tf.float32)
   sizes = [weight.shape.num_elements() for weight in weights.trainable]
   counts, *parts = tf.split(numbers, [5, *sizes])

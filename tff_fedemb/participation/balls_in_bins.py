@@ -46,6 +46,7 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
   field_of_bands = None  # There are as many bins as can be.
   drawn_by = "the number of slots, the number of bins and the probability"
   secret_accountants = ("monte_carlo", "allocation")
+  set_by_users = ("period",)
 
   def settle(self) -> None:
     bins = max(math.floor(self.num_users / self.users_per_round), 1)
@@ -78,9 +79,4 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
       f" bin t mod {self.period:,} with probability"
       f" {self.sampling_probability:.4g},"
       f" {checks.count_in_words(self.users_per_round)} expected"
-    )
-
-  def resized(self, *, num_users: int, users_per_round: float) -> "BallsInBins":
-    return dataclasses.replace(
-      self, num_users=num_users, users_per_round=users_per_round, period=None
     )

@@ -104,7 +104,6 @@ class CheckIns(participation.Participation):
 
   def sample(self, round_num: int, *, key: int) -> list[np.ndarray]:
     """Refuses: a deployment says who is there, no key."""
-    del round_num, key
     raise errors.FieldError(
       "participation",
       "be another one without a deployment, which says whose devices are there",

@@ -72,6 +72,7 @@ class MinSeparation(participation.Participation):
 
   name = "min_separation"
   users_are = "most"
+  set_by_users = ("min_separation",)
   regrouped_in_every = "pass"
   is_servers_choice = True
   accountants = ("rdp", "pld", "gaussian")
@@ -104,16 +105,6 @@ class MinSeparation(participation.Participation):
     # Once in each pass, the last of which may be cut short.
     most = None if rounds is None else -(-rounds // self.rounds_per_pass)
     return dataclasses.replace(self, max_participations=most)
-
-  def resized(
-    self, *, num_users: int, users_per_round: float
-  ) -> "MinSeparation":
-    return dataclasses.replace(
-      self,
-      num_users=num_users,
-      users_per_round=users_per_round,
-      min_separation=None,
-    )
 
   @property
   def users_in_words(self) -> str:

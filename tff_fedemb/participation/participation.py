@@ -96,6 +96,7 @@ class Participation(config.Config, abc.ABC):
       "round" or "pass".
     users_are: Meaning of `users_per_round`: "exact", "most" or "expected".
     drawn_by: Public facts that a secret draw depends on.
+    set_by_users: Fields that another population has another default of.
     num_users: Number of users; None until a task has set it (`for_users`).
     users_per_round: Number of users of a round: exact, expected or at most.
     users_per_client: Number of users merged in a virtual client.
@@ -108,6 +109,7 @@ class Participation(config.Config, abc.ABC):
   regrouped_in_every: ClassVar[str] = "round"
   users_are: ClassVar[str] = "expected"
   drawn_by: ClassVar[str] = "the number of slots and the schedule"
+  set_by_users: ClassVar[tuple[str, ...]] = ()
 
   num_users: int = config.field(None, minimum=1, settled_later=True)
   # None is refused. A field after one with a default has to have one.
@@ -229,9 +231,9 @@ class Participation(config.Config, abc.ABC):
       num_users: Its size.
       users_per_round: Users of a round.
     """
-    return dataclasses.replace(
-      self, num_users=num_users, users_per_round=users_per_round
-    )
+    changes: dict[str, Any] = dict.fromkeys(self.set_by_users)
+    changes |= {"num_users": num_users, "users_per_round": users_per_round}
+    return dataclasses.replace(self, **changes)
 
   @property
   def sensitivity_in_clip_norms(self) -> float:
