@@ -236,9 +236,9 @@ def _add(weights: Weights, name: str, value) -> None:
   weights[name] = np.asarray(value)
 
 
-def _read_checkpoint(prefix: pathlib.Path) -> Weights:
+def _read_checkpoint(path: pathlib.Path) -> Weights:
   """Reads a TensorFlow checkpoint, also one in a SavedModel."""
-  reader = tf.train.load_checkpoint(os.fspath(prefix))
+  reader = tf.train.load_checkpoint(os.fspath(path))
   keys = reader.get_variable_to_shape_map()
   names = {key: key for key in sorted(keys)}
   if _OBJECT_GRAPH in keys:

@@ -407,7 +407,7 @@ class Participation(config.Config, abc.ABC):
         f"a user's rounds are at least {apart:,} apart",
         f"user {user:,} is in rounds {earlier:,} and {later:,}",
       )
-    largest = self.num_users
+    largest: float = self.num_users
     if self.users_are != "expected":
       largest = self.users_per_round
     fewest = largest if self.users_are == "exact" else 0
