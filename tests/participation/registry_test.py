@@ -29,6 +29,7 @@ class _Halves(participation.Participation):
   """
 
   name = "halves"
+  users_are = "exact"
   accountants = ("rdp",)
   neighboring_relation = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
   is_sampled = False

@@ -8,7 +8,6 @@ Mechanisms" (arXiv 2410.06266).
 import dataclasses
 import math
 
-from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.participation import cyclic_poisson
 
@@ -77,6 +76,5 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
       f"Balls in bins: each of {self.num_users:,} users is in one of"
       f" {self.period:,} bins for the whole run, and takes part in round t of"
       f" bin t mod {self.period:,} with probability"
-      f" {self.sampling_probability:.4g},"
-      f" {checks.count_in_words(self.users_per_round)} expected"
+      f" {self.sampling_probability:.4g}"
     )

@@ -108,8 +108,7 @@ class CyclicPoisson(poisson.Poisson):
       f"Cyclic Poisson sampling: each of {self.num_users:,} users is in one of"
       f" {self.period:,} blocks for the whole run, and round t draws each user"
       f" of block t mod {self.period:,} independently with probability"
-      f" {self.sampling_probability:.4g},"
-      f" {checks.count_in_words(self.users_per_round)} expected"
+      f" {self.sampling_probability:.4g}"
     )
 
   def draw_blocks(self, key: int) -> np.ndarray:

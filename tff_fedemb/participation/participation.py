@@ -250,7 +250,7 @@ class Participation(config.Config, abc.ABC):
   @property
   @abc.abstractmethod
   def users_in_words(self) -> str:
-    """How the users of a round are chosen: a sentence without its full stop."""
+    """How the users of a round are chosen: a sentence without its end."""
 
   @property
   def cohort_in_words(self) -> str:
@@ -261,11 +261,14 @@ class Participation(config.Config, abc.ABC):
   @property
   def sampling(self) -> str:
     """How users are chosen and grouped, in words."""
+    words = self.users_in_words
+    if self.users_are == "expected":
+      words += f", {checks.count_in_words(self.users_per_round)} expected"
     if self.users_per_client == 1:
-      return f"{self.users_in_words}; each user is a client of their own"
+      return f"{words}; each user is a client of their own"
     return (
-      f"{self.users_in_words}; {self.users_per_client} users per virtual"
-      f" client, regrouped in every {self.regrouped_in_every}"
+      f"{words}; {self.users_per_client} users per virtual client, regrouped in"
+      f" every {self.regrouped_in_every}"
     )
 
   def sampled_event(

@@ -6,7 +6,6 @@ from typing import ClassVar
 import dp_accounting
 import numpy as np
 
-from tff_fedemb import checks
 from tff_fedemb.participation import participation
 from tff_fedemb.participation import sampled
 
@@ -49,7 +48,6 @@ class Poisson(sampled.Sampled):
     return (
       f"Poisson sampling: each of {self.num_users:,} users takes part in a "
       f"round independently with probability {self.sampling_probability:.4g}"
-      f", {checks.count_in_words(self.users_per_round)} expected"
     )
 
   def sampled_event(

@@ -11,7 +11,6 @@ import math
 import dp_accounting
 import numpy as np
 
-from tff_fedemb import checks
 from tff_fedemb.data import participation_check
 from tff_fedemb.participation import cyclic_poisson
 
@@ -113,11 +112,9 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
         f"{self.rounds_of_block:,} rounds that their block, one of"
         f" {self.period:,}, has in a pass of {self.rounds_of_pass:,}"
       )
-    users = checks.count_in_words(self.users_per_round)
     return (
       f"Random allocation: each of {self.num_users:,} users takes part in"
-      f" exactly one of the {rounds}, drawn anew for every pass, {users}"
-      " expected in a round"
+      f" exactly one of the {rounds}, drawn anew for every pass"
     )
 
   def sampled_event(
