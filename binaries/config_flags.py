@@ -339,10 +339,11 @@ class ConfigFlags(Generic[_ConfigT]):
     return not self._skip.isdisjoint((names[-1], "__".join(names)))
 
   def _default_class(self, spec: config_lib.FieldSpec) -> str | None:
-    if spec.registry is None or spec.name in self._defaults:
-      return self._defaults.get(spec.name)
+    if spec.registry is None:
+      return None
     is_part = isinstance(spec.default, config_lib.Config)
-    return spec.registry.name_of(spec.default) if is_part else None
+    default = spec.registry.name_of(spec.default) if is_part else None
+    return self._defaults.get(spec.name, default)
 
   def _define(
     self,

@@ -74,17 +74,6 @@ def test_min_separation_holds_in_every_pass(
         assert max(round_sizes) - min(round_sizes) <= 1
 
 
-def test_min_separation_is_no_larger_than_asked():
-  """Rounds in consecutive passes are as close, and as far, as they may be."""
-  claim = _create(40, 4, min_separation=7)
-  rounds, _ = _passes(claim, 200)
-  # Ten rounds in windows of 4, 4 and 2.
-  assert np.unique(np.diff(rounds, axis=0)).tolist() == list(range(7, 14))
-  windows = np.unique(rounds % 10 // 4, axis=0)
-  assert windows.shape[0] == 1
-  assert np.bincount(windows[0]).tolist() == [16, 16, 8]
-
-
 def test_virtual_clients_are_regrouped():
   claim = _create(48, 4, 3)
   groups = [claim.sample(4 * p, key=0) for p in range(400)]
