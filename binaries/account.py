@@ -31,7 +31,6 @@ import dataclasses
 import math
 from typing import Any
 
-from binaries import choice_flags
 from binaries import command_line
 from binaries import config_flags
 from tff_fedemb import config as config_lib
@@ -144,13 +143,14 @@ class _Account:
   def __init__(self, parser: config_flags.Parser):
     self._parser = parser
     self._config = parser.add(AccountConfig)
-    self._mechanism = choice_flags.ChoiceFlags(
-      parser, "mechanism", aggregators.AGGREGATORS, skip=choice_flags.PLANNED
+    self._mechanism = parser.add_choice(
+      "mechanism", aggregators.AGGREGATORS, skip=config_flags.PLANNED
     )
-    self._participation = choice_flags.ChoiceFlags(
-      parser, "participation", participations.PARTICIPATIONS
+    self._participation = parser.add_choice(
+      "participation", participations.PARTICIPATIONS
     )
-    plan = {*_NEEDED, *self._participation.names, *self._mechanism.names}
+    of_parts = {*self._participation.values(), *self._mechanism.values()}
+    plan = {*_NEEDED, *of_parts}
     account = {*plan, "delta", "accountant"}
     self._of_plan = plan
     # Each command has a function that answers it, and its flags.
@@ -164,7 +164,7 @@ class _Account:
         self._optimize,
         {
           *("mechanism", "participation", "rounds", "delta", "target_epsilon"),
-          *(*self._participation.names, "output_png"),
+          *(*self._participation.values(), "output_png"),
         }
         - {"known_schedule"},
       ),
@@ -221,7 +221,9 @@ class _Account:
     """The plan that the flags describe; others are fields to be set."""
     participation = participations.create_participation(
       config.participation,
-      **self._participation.given | others | self._of_bands(config),
+      **self._parser.given(self._participation)
+      | others
+      | self._of_bands(config),
     )
     return planning.create_plan(
       config.mechanism,
@@ -231,12 +233,12 @@ class _Account:
       self._delta(config, participation.num_users),
       accountants=config.accountants or participation.accountants[:1],
       num_parameters=config.num_parameters,
-      **self._mechanism.given,
+      **self._parser.given(self._mechanism),
     )
 
   def _of_bands(self, config: AccountConfig) -> dict[str, Any]:
     return planning.options_of_bands(
-      config.participation, config.mechanism, self._parser.given
+      config.participation, config.mechanism, self._parser.given()
     )
 
   def _delta(self, config: AccountConfig, num_users: int) -> float:
@@ -248,14 +250,10 @@ class _Account:
     self, config: AccountConfig, participation: participation_lib.Participation
   ) -> tuple[str, ...]:
     """Says what the flags left open, and how it was decided."""
-    notes = []
-    words = participation.default_in_words
-    if words is not None and self._parser.value("min_separation") is None:
-      notes.append(f"min_separation {participation.min_separation:,} {words}")
-    if config.delta is None:
-      delta = self._delta(config, participation.num_users)
-      notes.append(f"delta {delta:g} is num_users ** -1.1 to one digit")
-    return tuple(notes)
+    if config.delta is not None:
+      return ()
+    delta = self._delta(config, participation.num_users)
+    return (f"delta {delta:g} is num_users ** -1.1 to one digit",)
 
   def _epsilon(self, config: AccountConfig) -> _Answer:
     if config.run_dir is not None:
@@ -339,7 +337,7 @@ class _Account:
     )
     if config.participation is None:
       self._refuse(
-        set(self._participation.names) - {*_NEEDED, "users_per_client"},
+        set(self._participation.values()) - {*_NEEDED, "users_per_client"},
         "with optimize unless --participation says for which one",
         "as they differ",
       )
@@ -351,7 +349,9 @@ class _Account:
       self._refuse(filter(None, [of_bands]), "with optimize", _FINDS)
     output_files.check({"output_png": config.output_png}, overwrite=True)
     claims = [
-      participations.create_participation(name, **self._participation.given)
+      participations.create_participation(
+        name, **self._parser.given(self._participation)
+      )
       for name in names
     ]
     plans = mechanism_choice.list_plans(

@@ -15,7 +15,7 @@ and the fields of all classes are flags. A flag of a class that is not chosen is
 refused on the command line and ignored in a flagfile.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 import dataclasses
 import itertools
 import sys
@@ -41,21 +41,24 @@ DEFINE = {
   str: flags.DEFINE_string,
   tuple: flags.DEFINE_list,
 }
-# A choice of a class, and the class's name.
-_Condition = tuple[str, str]
+# Fields of mechanisms and participations that a program has for all of them.
+PLANNED = (
+  *("clients_per_round", "clip_norm", "noise_multiplier", "noise_seed"),
+  *("num_users", "users_per_round", "users_per_client"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-  """A field that has a flag, and the choices by which it is used.
+  """A field that has a flag.
 
   Attributes:
     spec: The field.
-    conditions: Choices and the names of the classes that have the field.
+    of_class: Choice and name of the class that has the field, if it is chosen.
   """
 
   spec: config_lib.FieldSpec
-  conditions: tuple[_Condition, ...] = ()
+  of_class: tuple[str, str] | None = None
 
 
 class Parser:
@@ -99,29 +102,34 @@ class Parser:
         raise error.renamed(f"--{flag}") from error
 
   def add(
-    self,
-    config_class: type[_ConfigT],
-    *,
-    skip: Collection[str] = (),
-    choices: Mapping[str, registry_lib.Registry] | None = None,
-    defaults: Mapping[str, str] | None = None,
-    details: Mapping[str, str] | None = None,
+    self, config_class: type[_ConfigT], **options: Any
   ) -> "ConfigFlags[_ConfigT]":
-    """Defines the flags of a configuration.
+    """Defines the flags of a configuration; options are of `ConfigFlags`."""
+    return ConfigFlags(self, config_class, **options)
+
+  def add_choice(
+    self, choice: str, registry: Mapping[str, Any], skip: Collection[str] = ()
+  ) -> dict[str, str]:
+    """Defines flags of the fields of several classes, one of which is chosen.
+
+    For a program that makes the chosen one itself, or several of them.
 
     Args:
-      config_class: The configuration.
-      skip: Fields that have no flag, also of parts, everywhere or as
-        `part__field`.
-      choices: Classes to choose a part from in place of the field's own, by the
-        field's name; the flag is called as their kind.
-      defaults: Names of the classes that parts have where the user chooses
-        none, by the field's name.
-      details: Addition to a field's documentation in the help, by its name.
+      choice: Flag of the choice.
+      registry: The classes by name.
+      skip: Fields that have no flag.
+
+    Returns:
+      The flags by the names of the fields.
     """
-    return ConfigFlags(
-      self, config_class, skip, choices or {}, defaults or {}, details or {}
-    )
+    flag_of = {}
+    for name in self.class_names(choice, registry):
+      for spec in config_lib.specs(registry[name]):
+        if spec.name not in skip and spec.type in DEFINE:
+          flag_of[spec.name] = spec.flag
+          field = Field(spec, (choice, name))
+          self.define(field, title=f"Options of --{choice}.")
+    return flag_of
 
   def parse(
     self, commands: Sequence[str] = (), *, takes_arguments: bool = False
@@ -175,81 +183,82 @@ class Parser:
     for flag, value in values.items():
       setattr(self._values, flag, value)
 
-  @property
-  def given(self) -> dict[str, Any]:
-    """The flags that have a value, by name."""
-    values = {flag: self.value(flag) for flag in self._fields}
-    return {flag: value for flag, value in values.items() if value is not None}
-
-  def is_typed(self, flag: str) -> bool:
-    """Whether a flag stands on the command line, and not in a flagfile."""
-    names = {
-      word.lstrip("-").partition("=")[0]
-      for word in self._typed
-      if word.startswith("-")
-    }
-    return flag in names or f"no{flag}" in names
+  def given(self, flag_of: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The flags that have a value, by name; of some, by the field's name."""
+    flag_of = flag_of or {flag: flag for flag in self._fields}
+    values = {name: self.value(flag) for name, flag in flag_of.items()}
+    return {name: value for name, value in values.items() if value is not None}
 
   def define(
-    self, field: Field, *, title: str, details: str = "", default: str = ""
+    self,
+    field: Field,
+    *,
+    title: str,
+    details: str = "",
+    default: str | None = None,
   ) -> None:
-    """Defines the flag of a field, unless another field has the same flag."""
+    """Defines the flag of a field, unless another field has the same flag.
+
+    Args:
+      field: The field.
+      title: Section of the help.
+      details: Addition to the documentation.
+      default: Name of its default class, of a part.
+    """
     spec = field.spec
     known = self._fields.setdefault(spec.flag, [])
     known.append(field)
-    if spec.flag != spec.name:
+    if spec.flag != spec.name or spec.name not in self._flag_of:
       self._flag_of[spec.name] = spec.flag
-    self._flag_of.setdefault(spec.name, spec.flag)
     if len(known) > 1:
       return
     text = spec.documentation
-    if spec.registry is not None or spec.choices is not None:
-      words = sorted(spec.choices if spec.registry is None else spec.registry)
-      text = f"{text.rstrip('.')}: {', '.join(words)}."
+    choices = spec.choices if spec.registry is None else spec.registry
+    if choices is not None:
+      text = f"{text.rstrip('.')}: {', '.join(sorted(choices))}."
     kind = str if spec.registry is not None else spec.type
     if details:
       text += f" {details}"
+    default = default or _show_default(spec.default)
     if default and not text.rstrip(".").endswith("]"):
       text = f"{text.rstrip('.')} [{default}]."
     DEFINE[kind](spec.flag, None, text, flag_values=self._values)
     self._titles.setdefault(title, []).append(spec.flag)
 
-  def own_names(self, flag: str, registry: Mapping[str, Any]) -> list[str]:
-    """Names `module:Class` that the command line chooses a class by.
+  def class_names(self, flag: str, registry: Mapping[str, Any]) -> list[str]:
+    """Names of classes: the registered ones, and `module:Class` of one's own.
 
-    Their flags have to be defined before the command line is parsed.
+    One's own are those that the command line chooses. Their flags have to be
+    defined before it is parsed.
     """
-    words, names = [*self._words, ""], []
-    for word, after in itertools.pairwise(words):
+    names = dict.fromkeys(registry)
+    for word, after in itertools.pairwise([*self._words, ""]):
       name, equals, value = word.lstrip("-").partition("=")
       if word.startswith("-") and name == flag:
         value = value if equals else after
         try:
-          names += [value] if ":" in value and value in registry else []
+          names |= {value: None} if ":" in value and value in registry else {}
         except errors.DataError as error:
           raise errors.DataError(f"--{flag}: {error}") from error
-    return names
+    return [*names]
 
-  def check_unused(
-    self,
-    fields: Collection[Field],
-    used: Collection[str],
-    chosen: Mapping[str, str],
+  def refuse_unused(
+    self, fields: Collection[Field], chosen: Mapping[str, str]
   ) -> None:
     """Refuses flags of the command line that no chosen class has.
 
     Args:
-      fields: Those of a configuration and its parts.
-      used: Flags of those that it has been made from.
+      fields: Those of a configuration which it has not been made from.
       chosen: Names of its classes by the flags that choose them.
     """
     for field in fields:
       flag = field.spec.flag
-      elsewhere = [f for f in self._fields[flag] if f not in fields]
-      if flag in used or elsewhere or self.value(flag) is None:
-        continue
-      if self.is_typed(flag):
-        choice, _ = field.conditions[-1]
+      if all(known in fields for known in self._fields[flag]) and any(
+        word.startswith("-")
+        and word.lstrip("-").partition("=")[0] in (flag, f"no{flag}")
+        for word in self._typed
+      ):
+        choice, _ = field.of_class or ("", "")
         must = f"be set with {choice} only"
         if choice in chosen:
           must = (
@@ -273,7 +282,7 @@ class Parser:
   def _say_classes(self, flag: str) -> str:
     """The classes with which alone a flag is of use, if they are few."""
     used_with = dict.fromkeys(
-      field.conditions[-1] for field in self._fields[flag] if field.conditions
+      field.of_class for field in self._fields[flag] if field.of_class
     )
     choices = {choice for choice, _ in used_with}
     if len(choices) != 1 or len(used_with) > _MOST_CLASSES:
@@ -295,24 +304,30 @@ class ConfigFlags(Generic[_ConfigT]):
     self,
     parser: Parser,
     config_class: type[_ConfigT],
-    skip: Collection[str],
-    choices: Mapping[str, registry_lib.Registry],
-    defaults: Mapping[str, str],
-    details: Mapping[str, str],
+    *,
+    skip: Collection[str] = (),
+    choices: Mapping[str, registry_lib.Registry] | None = None,
+    defaults: Mapping[str, str] | None = None,
+    details: Mapping[str, str] | None = None,
   ):
+    """Defines the flags.
+
+    Args:
+      parser: The program's.
+      config_class: The configuration.
+      skip: Fields that have no flag, also of parts, everywhere or as
+        `part__field`.
+      choices: Classes to choose a part from in place of the field's own, by the
+        field's name; the flag is called as their kind.
+      defaults: Names of the classes that parts have where the user chooses
+        none, by the field's name.
+      details: Addition to a field's documentation in the help, by its name.
+    """
     self._parser, self._class = parser, config_class
-    self._skip, self._choices = frozenset(skip), choices
-    self._defaults = defaults
+    self._skip, self._choices = frozenset(skip), choices or {}
+    self._defaults, self._details = defaults or {}, details or {}
     self._fields: list[Field] = []
-    first = str(config_class.__doc__).partition("\n")[0]
-    for field, default, title in self._collect(config_class, (), (), first):
-      self._fields.append(field)
-      parser.define(
-        field,
-        title=title,
-        default=default,
-        details=details.get(field.spec.name, ""),
-      )
+    self._define(config_class, (), None, _first_line(config_class))
 
   def _read_spec(self, spec: config_lib.FieldSpec) -> config_lib.FieldSpec:
     registry = self._choices.get(spec.name)
@@ -323,38 +338,40 @@ class ConfigFlags(Generic[_ConfigT]):
   def _skips(self, names: Sequence[str]) -> bool:
     return not self._skip.isdisjoint((names[-1], "__".join(names)))
 
-  def _collect(
+  def _default_class(self, spec: config_lib.FieldSpec) -> str | None:
+    if spec.registry is None:
+      return None
+    is_part = isinstance(spec.default, config_lib.Config)
+    default = spec.registry.name_of(spec.default) if is_part else None
+    return self._defaults.get(spec.name, default)
+
+  def _define(
     self,
     config_class: Any,
     path: tuple[str, ...],
-    conditions: tuple[_Condition, ...],
+    of_class: tuple[str, str] | None,
     title: str,
-  ) -> Iterator[tuple[Field, str, str]]:
-    """Yields fields with flags, their defaults, and their section's title."""
+  ) -> None:
+    """Defines the flags of a class, and of the parts that it may have."""
     for spec in map(self._read_spec, config_lib.specs(config_class)):
       names = (*path, spec.name)
       if self._skips(names):
         continue
-      if spec.registry is not None:
-        default = self._defaults.get(spec.name, "")
-        if not default and isinstance(spec.default, config_lib.Config):
-          default = spec.registry.name_of(spec.default)
-        yield Field(spec, conditions), default, title
-        own = self._parser.own_names(spec.flag, spec.registry)
-        for name in dict.fromkeys((*spec.registry, *own)):
-          inner = (*conditions, (spec.flag, name))
-          yield from self._collect(
-            spec.registry[name], names, inner, f"Options of --{spec.flag}."
-          )
-      elif issubclass(spec.type, config_lib.Config):
-        part = str(spec.type.__doc__).partition("\n")[0]
-        yield from self._collect(spec.type, names, conditions, part)
-      elif spec.type in DEFINE:
-        yield (
-          Field(spec, conditions),
-          show_default(spec.default),
-          title,
+      if spec.registry is not None or spec.type in DEFINE:
+        self._fields.append(Field(spec, of_class))
+        self._parser.define(
+          self._fields[-1],
+          title=title,
+          details=self._details.get(spec.name, ""),
+          default=self._default_class(spec),
         )
+      if spec.registry is not None:
+        for name in self._parser.class_names(spec.flag, spec.registry):
+          options = f"Options of --{spec.flag}."
+          found = spec.registry[name]
+          self._define(found, names, (spec.flag, name), options)
+      elif issubclass(spec.type, config_lib.Config):
+        self._define(spec.type, names, of_class, _first_line(spec.type))
 
   def create(self, **others: Any) -> _ConfigT:
     """Creates the configuration that the flags describe.
@@ -367,64 +384,60 @@ class ConfigFlags(Generic[_ConfigT]):
       errors.FieldError: If a field is out of its range, or a flag was given
         that no chosen class has.
     """
-    used: set[str] = set()
-    chosen: dict[str, str] = {}
-    made = self._create(self._class, (), others, used, chosen)
-    self._parser.check_unused(self._fields, used, chosen)
+    self._used: set[str] = set()
+    self._chosen: dict[str, str] = {}
+    made = self._create(self._class, (), others)
+    unused = [f for f in self._fields if f.spec.flag not in self._used]
+    self._parser.refuse_unused(unused, self._chosen)
     return made
 
   def _create(
-    self,
-    config_class: Any,
-    path: tuple[str, ...],
-    others: Mapping[str, Any],
-    used: set[str],
-    chosen: dict[str, str],
+    self, config_class: Any, path: tuple[str, ...], others: Mapping[str, Any]
   ) -> Any:
-    values, flag_of, missing = {}, {}, []
-    for spec in map(self._read_spec, config_lib.specs(config_class)):
+    values = {}
+    specs = [*map(self._read_spec, config_lib.specs(config_class))]
+    for spec in specs:
       names = (*path, spec.name)
-      flag_of[spec.name] = spec.flag
       if "__".join(names) in others:
         values[spec.name] = others["__".join(names)]
-      elif self._skips(names) or (
-        spec.type is object and spec.registry is None
-      ):
+      elif self._skips(names):
         continue
-      elif spec.registry is not None:
-        used.add(spec.flag)
-        name = self._parser.value(spec.flag) or self._defaults.get(spec.name)
-        if name is None and isinstance(spec.default, config_lib.Config):
-          name = spec.registry.name_of(spec.default)
-        if name is not None:
-          checks.check_choice(f"--{spec.flag}", name, spec.registry)
-          chosen[spec.flag] = name
-          values[spec.name] = self._create(
-            spec.registry[name], names, others, used, chosen
-          )
-      elif issubclass(spec.type, config_lib.Config):
-        values[spec.name] = self._create(spec.type, names, others, used, chosen)
-      else:
-        used.add(spec.flag)
+      elif spec.registry is not None or spec.type in DEFINE:
+        self._used.add(spec.flag)
         value = self._parser.value(spec.flag)
+        if value is None:
+          value = self._default_class(spec)
+        if spec.registry is not None and value is not None:
+          checks.check_choice(f"--{spec.flag}", value, spec.registry)
+          self._chosen[spec.flag] = value
+          value = self._create(spec.registry[value], names, others)
+        elif value is not None:
+          # Before any that is missing.
+          config_lib.check(
+            dataclasses.replace(spec, name=f"--{spec.flag}"), value
+          )
         if value is not None:
-          flagged = dataclasses.replace(spec, name=f"--{spec.flag}")
-          values[spec.name] = config_lib.check(flagged, value)
+          values[spec.name] = value
+      elif issubclass(spec.type, config_lib.Config):
+        values[spec.name] = self._create(spec.type, names, others)
+    for spec in specs:
       if spec.default is dataclasses.MISSING and spec.name not in values:
-        missing.append(spec.flag)
-    # A value that is wrong is told before one that is missing.
-    if missing:
-      raise errors.FieldError(f"--{missing[0]}", "be given", "nothing")
+        raise errors.FieldError(f"--{spec.flag}", "be given", "nothing")
     try:
       return config_class(**values)
     except errors.FieldError as error:
       # An error names the flag in place of the field.
-      if error.name not in flag_of:
-        raise
-      raise error.renamed(f"--{flag_of[error.name]}") from error
+      for spec in specs:
+        if spec.name == error.name:
+          raise error.renamed(f"--{spec.flag}") from error
+      raise
 
 
-def show_default(default: Any) -> str:
+def _first_line(config_class: type) -> str:
+  return str(config_class.__doc__).partition("\n")[0]
+
+
+def _show_default(default: Any) -> str:
   """A default for the help; nothing if there is none."""
   if default is None or default is dataclasses.MISSING or default in ("", ()):
     return ""

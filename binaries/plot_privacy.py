@@ -13,7 +13,6 @@ figures 3 and 4): an extrapolation, and drawn as one.
 
 from collections.abc import Sequence
 
-from binaries import choice_flags
 from binaries import command_line
 from binaries import config_flags
 from tff_fedemb.aggregators import registry as aggregators
@@ -25,19 +24,17 @@ def main(argv: Sequence[str]) -> None:
   """Draws the pictures that the flags ask for, and says where they are."""
   with config_flags.Parser(argv, __doc__) as parser:
     config = parser.add(privacy_pictures.PictureConfig)
-    mechanism = choice_flags.ChoiceFlags(
-      parser, "mechanism", aggregators.AGGREGATORS, skip=choice_flags.PLANNED
+    mechanism = parser.add_choice(
+      "mechanism", aggregators.AGGREGATORS, skip=config_flags.PLANNED
     )
-    participation = choice_flags.ChoiceFlags(
-      parser,
-      "participation",
-      participations.PARTICIPATIONS,
-      skip=choice_flags.PLANNED,
+    participation = parser.add_choice(
+      "participation", participations.PARTICIPATIONS, skip=config_flags.PLANNED
     )
     parser.parse()
     found = privacy_pictures.draw(
       config.create(
-        mechanism_options=mechanism.given, options=participation.given
+        mechanism_options=parser.given(mechanism),
+        options=parser.given(participation),
       )
     )
     print(*found, sep="\n")

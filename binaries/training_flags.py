@@ -174,9 +174,9 @@ def open_spec(
   if not spec.task.chooses_settings:
     return spec, task
   chosen = photo_choices.choose(
-    task, parser.given, federated=spec.algorithm.is_private
+    task, parser.given(), federated=spec.algorithm.is_private
   )
-  tqdm.tqdm.write(photo_choices.tell(task, chosen, parser.given))
+  tqdm.tqdm.write(photo_choices.tell(task, chosen, parser.given()))
   parser.set({name: choice.value for name, choice in chosen.items()})
   return flags.create().with_absolute_paths(), task
 

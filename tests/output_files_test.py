@@ -65,16 +65,6 @@ class TestWrite:
     assert (tmp_path / "link").is_symlink()
     assert sorted(os.listdir(tmp_path)) == ["a.txt", "link", "real"]
 
-  def test_writers_see_the_suffix(self, tmp_path):
-    seen = []
-
-    def write(path):
-      seen.append(path.suffix)
-      path.write_text("")
-
-    output_files.write({"first": (f"{tmp_path}/a.npz", write)})
-    assert seen == [".npz"]
-
   @pytest.mark.parametrize("error", [OSError(28, "No space"), ValueError("x")])
   def test_all_or_none(self, tmp_path, error):
     (tmp_path / "a").write_text("precious")

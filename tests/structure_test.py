@@ -38,7 +38,7 @@ _LAYERS = (
 )
 # Modules of `binaries` that several programs share.
 _SHARED_BY_PROGRAMS = (
-  *("command_line", "choice_flags", "config_flags", "smoke"),
+  *("command_line", "config_flags", "smoke"),
   "training_flags",
 )
 _BENCHMARK_DOORS = ("binaries.benchmark", "binaries.benchmark_features")

@@ -38,85 +38,28 @@ from tff_fedemb import registry as registry_lib
 
 _ConfigT = TypeVar("_ConfigT", bound="Config")
 
-_SETTLED_LATER = "settled_later"
+_BOUNDS = ("above", "minimum", "below", "maximum")
 
 
-def field(
-  default: Any = dataclasses.MISSING,
-  *,
-  above: float | None = None,
-  minimum: float | None = None,
-  below: float | None = None,
-  maximum: float | None = None,
-  choices: Collection[str] | None = None,
-  settled_later: bool = False,
-  flag: str | None = None,
-  decides: bool = True,
-  searchable: bool = False,
-  path: bool = False,
-) -> Any:
-  """Declares a field with a range; a plain default declares one without.
+def field(default: Any = dataclasses.MISSING, **options: Any) -> Any:
+  """Declares a field; a plain default declares one without options.
 
   Args:
     default: Its default; none if it must be given.
-    above: Exclusive lower bound of a number; None for no such bound, as below.
-    minimum: Inclusive lower bound.
-    below: Exclusive upper bound.
-    maximum: Inclusive upper bound.
-    choices: Words that a word, or each word of several, must be among.
-    settled_later: Whether it may be None until whoever knows it has set it,
-      which its type does not say: what needs it is asked only then.
-    flag: Name of its flag; None if as the field.
-    decides: Whether it decides the result of a run. A run that goes on must
-      have the same value of such a field.
-    searchable: Whether private tuning may search it. Such a field decides a
-      model and neither the privacy cost nor the data.
-    path: Whether it is the path of a file or folder.
+    **options: Attributes of a `FieldSpec` from `flag` on, with each bound as an
+      option of its own: `above` (exclusive), `minimum` (inclusive), `below`
+      (exclusive) and `maximum` (inclusive). Further, `settled_later`: whether
+      it may be None until whoever knows it has set it, which its type does not
+      say.
   """
-  bounds = {"above": above, "minimum": minimum}
-  bounds |= {"below": below, "maximum": maximum}
-  bounds = {name: bound for name, bound in bounds.items() if bound is not None}
+  bounds = {name: options.pop(name) for name in _BOUNDS if name in options}
   return dataclasses.field(
-    default=default,
-    metadata={
-      "bounds": bounds,
-      "choices": choices,
-      _SETTLED_LATER: settled_later,
-      "flag": flag,
-      "decides": decides,
-      "searchable": searchable,
-      "path": path,
-    },
+    default=default, metadata={"bounds": bounds, **options}
   )
 
 
-def part(
-  default: Any = dataclasses.MISSING,
-  *,
-  registry: registry_lib.Registry | None = None,
-  flag: str | None = None,
-  decides: bool = True,
-  searchable: bool = False,
-) -> Any:
-  """Declares a field that is a configuration itself.
-
-  Args:
-    default: Its default; none if it must be given.
-    registry: The classes that it may have, by name, beside one that is named
-      `module:Class`; None if it has that of its annotation.
-    flag: Name of the flag that chooses its class; None if as the field.
-    decides: As in `field`, of all that is in it.
-    searchable: As in `field`, of its class.
-  """
-  return dataclasses.field(
-    default=default,
-    metadata={
-      "registry": registry,
-      "flag": flag,
-      "decides": decides,
-      "searchable": searchable,
-    },
-  )
+# A field that is a configuration itself.
+part = field
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,17 +73,22 @@ class FieldSpec:
     optional: Whether it may be None.
     default: Its default, `dataclasses.MISSING` if it must be given.
     documentation: Its line under `Attributes:`, without line breaks.
-    bounds: As in `field`, those that there are.
-    choices: Words that a word must be among; None for anything.
-    registry: Classes of a part by name; None if it has that of `type`.
-    flag: Name of its flag.
-    decides: Whether it decides the result of a run.
-    searchable: Whether private tuning may search it.
+    flag: Name of its flag, or of the flag that chooses the class of a part;
+      that of the field unless declared.
+    bounds: Those of a number, by `field`'s name for them.
+    choices: Words that a word, or each word of several, must be among; None for
+      anything.
+    registry: Classes that a part may have, by name, beside one that is named
+      `module:Class`; None if it has that of `type`.
+    decides: Whether it decides the result of a run, with all that is in it. A
+      run that goes on must have the same value of such a field.
+    searchable: Whether private tuning may search it; of a part, its class. Such
+      a field decides a model and neither the privacy cost nor the data.
     path: Whether it is the path of a file or folder.
   """
 
   name: str
-  type: type
+  type: Any
   optional: bool
   default: Any
   documentation: str
@@ -153,21 +101,18 @@ class FieldSpec:
   path: bool = False
 
 
-def _find_type(annotation: Any, settled_later: bool) -> tuple[type, bool]:
-  parts = [annotation]
-  if isinstance(annotation, types.UnionType):
-    parts = list(typing.get_args(annotation))
-  optional = settled_later or types.NoneType in parts
-  parts = [part for part in parts if part is not types.NoneType]
-  found = typing.get_origin(parts[0]) or parts[0]
-  if isinstance(found, type) and issubclass(found, Config) and len(parts) == 1:
-    return found, optional
-  is_other = found is tuple and not (
-    set(typing.get_args(parts[0])) <= {str, int, float, Ellipsis}
-  )
-  if len(parts) > 1 or is_other or found not in _TYPES:
+def _find_type(annotation: Any) -> tuple[type, bool]:
+  """The type of a field as of `FieldSpec`, and whether it may be None."""
+  is_union = isinstance(annotation, types.UnionType)
+  members = typing.get_args(annotation) if is_union else (annotation,)
+  first, *others = (m for m in members if m is not types.NoneType)
+  found = typing.get_origin(first) or first
+  is_part = isinstance(found, type) and issubclass(found, Config)
+  words = (str, int, float, Ellipsis)
+  has_words = all(each in words for each in typing.get_args(first))
+  if others or not (is_part or (found in _TYPES and has_words)):
     found = object
-  return found, optional
+  return found, types.NoneType in members
 
 
 # Types of fields that have JSON; a tuple is one of words or numbers.
@@ -196,20 +141,18 @@ def _read_specs(config_class: type["Config"]) -> tuple[FieldSpec, ...]:
   annotations = typing.get_type_hints(config_class)
   found = []
   for member in dataclasses.fields(config_class):
-    # The names of what was declared are those of a `FieldSpec`.
-    declared = dict(member.metadata)
-    settled_later = declared.pop(_SETTLED_LATER, False)
-    declared["flag"] = declared.get("flag") or member.name
-    if member.init:
-      found.append(
-        FieldSpec(
-          member.name,
-          *_find_type(annotations[member.name], settled_later),
-          default=member.default,
-          documentation=documentation.get(member.name, ""),
-          **declared,
-        )
+    if not member.init:
+      continue
+    declared = {"flag": member.name, **member.metadata}
+    settled_later = declared.pop("settled_later", False)
+    kind, optional = _find_type(annotations[member.name])
+    found.append(
+      FieldSpec(
+        *(member.name, kind, optional or settled_later, member.default),
+        documentation=documentation.get(member.name, ""),
+        **declared,
       )
+    )
   return tuple(found)
 
 
@@ -248,7 +191,7 @@ class Config:
         if spec.registry is None:
           value = value.to_json()
         else:
-          value = part_to_json(value, spec.registry)
+          value = spec.registry.to_json(value)
       values[spec.name] = list(value) if isinstance(value, tuple) else value
     return values
 
@@ -274,23 +217,15 @@ def check(spec: FieldSpec, value: Any) -> Any:
     return checks.check_integer(spec.name, value, **bounds)
   if spec.type is float:
     return checks.check_number(spec.name, value, **spec.bounds)
-  if spec.type is bool:
-    if not isinstance(value, bool):
-      raise errors.FieldError(spec.name, "be true or false", repr(value))
-  elif spec.type is str:
-    if isinstance(value, pathlib.PurePath):
-      value = str(value)
-    if not isinstance(value, str):
-      raise errors.FieldError(spec.name, "be a text", repr(value))
-    if spec.choices is not None:
-      checks.check_choice(spec.name, value, spec.choices)
-  elif issubclass(spec.type, Config):
-    if not isinstance(value, spec.type):
-      name = spec.type.__name__
-      raise errors.FieldError(spec.name, f"be a {name}", repr(value))
-  elif spec.type is tuple:
-    value = tuple(value)
-    for word in value if spec.choices is not None else ():
+  is_path = spec.type is str and isinstance(value, pathlib.PurePath)
+  if spec.type is tuple or is_path:
+    value = spec.type(value)
+  if not isinstance(value, spec.type):
+    words = {bool: "true or false", str: "a text"}
+    kind = words.get(spec.type, f"a {spec.type.__name__}")
+    raise errors.FieldError(spec.name, f"be {kind}", repr(value))
+  if spec.choices is not None:
+    for word in value if spec.type is tuple else (value,):
       checks.check_choice(spec.name, word, spec.choices)
   return value
 
@@ -360,40 +295,6 @@ def _rebuild(
   return config_class(**values)
 
 
-def part_to_json(
-  part: "Config", registry: registry_lib.Registry
-) -> dict[str, Any]:
-  """Returns a part as JSON values, with the name of its class as `kind`.
-
-  Args:
-    part: An object of one of several classes.
-    registry: These classes.
-
-  Raises:
-    TypeError: As `Registry.name_of`.
-  """
-  return {"kind": registry.name_of(part)} | part.to_json()
-
-
-def part_from_json(
-  values: Mapping[str, Any], registry: registry_lib.Registry, *, name: str
-) -> Any:
-  """Inverse of `part_to_json`.
-
-  Args:
-    values: JSON values of a part.
-    registry: Classes that it may have.
-    name: Name in an error.
-
-  Raises:
-    errors.FieldError: As `Config.from_json`.
-  """
-  of_part = dict(values)
-  kind = of_part.pop("kind", None)
-  checks.check_choice(name, kind, registry)
-  return registry[kind].from_json(of_part)
-
-
 def read_fields(
   config_class: type["Config"], values: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -415,10 +316,9 @@ def read_fields(
   for name, value in values.items():
     spec = known[name]
     if isinstance(value, Mapping):
-      part_class: Any = spec.type
-      if spec.registry is not None:
-        value = part_from_json(value, spec.registry, name=name)
+      if spec.registry is None:
+        value = spec.type.from_json(value)
       else:
-        value = part_class.from_json(value)
+        value = spec.registry.from_json(value, name=name)
     fields[name] = value
   return fields

@@ -98,6 +98,25 @@ class Registry(dict[str, type[_T]]):
         raise errors.FieldError(key, f"be given with {name}", "nothing")
     return found(**fields)
 
+  def to_json(self, part: _T) -> dict[str, Any]:
+    """Returns a part as JSON values, with the name of its class as `kind`.
+
+    Raises:
+      TypeError: As `name_of`.
+    """
+    fields: Any = part
+    return {"kind": self.name_of(part)} | fields.to_json()
+
+  def from_json(self, values: Mapping[str, Any], *, name: str) -> _T:
+    """Inverse of `to_json`; the name is that of the field in an error.
+
+    Raises:
+      errors.FieldError: If there is no such class, or as `Config.from_json`.
+    """
+    checks.check_choice(name, values.get("kind"), self)
+    found: Any = self[values["kind"]]
+    return found.from_json({k: v for k, v in values.items() if k != "kind"})
+
   def name_of(self, part: _T | type[_T]) -> str:
     """Returns what a class, or that of an object, is found by.
 

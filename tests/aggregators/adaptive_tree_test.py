@@ -1,19 +1,19 @@
 """Cases of tree aggregation with adaptive clipping."""
 
-from tests.aggregators import adaptive_clipping_test
+from tests.aggregators import adaptive_gaussian_test
 from tests.aggregators import cases
 from tff_fedemb.strategies import tree
 
 CASES = cases.Cases(
   options={
-    **adaptive_clipping_test.OPTIONS,
+    **adaptive_gaussian_test.OPTIONS,
     **{"restart_every": 4, "noise_seed": 0},
   },
-  searchable=frozenset(adaptive_clipping_test.OPTIONS),
+  searchable=frozenset(adaptive_gaussian_test.OPTIONS),
   strategy=tree.TreeStrategy(4),
   clipping=[
     cases.Slow(restart_every=1),
-    {"restart_every": 2, **adaptive_clipping_test.OTHER},
+    {"restart_every": 2, **adaptive_gaussian_test.OTHER},
   ],
   noisy=[
     cases.Slow(restart_every=5, clip_learning_rate=1e-9),
@@ -22,6 +22,6 @@ CASES = cases.Cases(
   once=[cases.Slow(restart_every=5)],
   mistakes=[
     ({}, "restart_every must be given .* found None"),
-    adaptive_clipping_test.too_noisy(restart_every=4),
+    adaptive_gaussian_test.too_noisy(restart_every=4),
   ],
 )

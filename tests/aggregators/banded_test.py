@@ -7,7 +7,6 @@ CASES = cases.Cases(
   options={"num_bands": 3, "noise_seed": 0},
   strategy=banded.optimize_banded(cases.SCHEDULE, num_bands=3),
   noisy=[cases.Slow(num_bands=1), cases.Slow(num_bands=2), {}],
-  copies=[({"num_bands": 1}, 0), ({"num_bands": 2}, 1), ({}, 3)],
   mistakes=[
     ({"num_bands": 5}, r"num_bands must be in .* \[1, 4\], found 5"),
   ],

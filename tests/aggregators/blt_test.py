@@ -9,6 +9,5 @@ CASES = cases.Cases(
     cases.SCHEDULE, num_buffers=3, objective="max_error"
   ),
   noisy=[cases.Slow(num_buffers=1), {}, cases.Slow(num_buffers=3)],
-  copies=[({"num_buffers": 1}, 1), ({}, 2), ({"num_buffers": 4}, 4)],
   mistakes=[({"num_buffers": 5}, "num_buffers must be at most 4, found 5")],
 )

@@ -35,7 +35,6 @@ class Cases:
     clipping: Cases of what is released without noise.
     noisy: Cases of the law of the noise; none if there is no noise.
     once: Cases of all else that has noise.
-    copies: Cases, and how many models the state holds.
     mistakes: Wrong options, and what the error says.
   """
 
@@ -45,7 +44,6 @@ class Cases:
   clipping: Sequence[_Options] = ({},)
   noisy: Sequence[_Options] = ({},)
   once: Sequence[_Options] = ({},)
-  copies: Sequence[tuple[_Options, int]] = ()
   mistakes: Sequence[tuple[_Options, str]] = ()
 
 

@@ -8,8 +8,12 @@ import numpy as np
 from tests.aggregators import released
 
 
-def draw_updates() -> list[list[np.ndarray]]:
-  """Updates of a few rounds, about as often above `CLIP_NORM` as below."""
+def draw_updates(size: int = released.SIZE) -> list[list[np.ndarray]]:
+  """Updates of a few rounds, about as often above `CLIP_NORM` as below.
+
+  All but five of their numbers are 0.
+  """
+  places = np.linspace(0, size - 1, released.SIZE).astype(int)
   generator = np.random.default_rng(0)
   rounds = []
   # Never the expected number, and a round without anybody.
@@ -19,7 +23,9 @@ def draw_updates() -> list[list[np.ndarray]]:
       generator.normal(math.log(released.CLIP_NORM), 1.0, num_clients)
     )
     updates *= (norms / np.linalg.norm(updates, axis=1))[:, np.newaxis]
-    rounds.append(list(updates.astype(np.float32)))
+    rounds.append(list(np.zeros([num_clients, size], np.float32)))
+    for whole, update in zip(rounds[-1], updates, strict=True):
+      whole[places] = update
   return rounds
 
 

@@ -7,6 +7,8 @@ import pytest
 
 from tests.aggregators import cases
 from tff_fedemb import config
+from tff_fedemb import errors
+from tff_fedemb.aggregators import mechanism
 from tff_fedemb.aggregators import registry
 from tff_fedemb.strategies import strategy as strategy_lib
 
@@ -46,3 +48,13 @@ def test_options_and_event(name):
     if known.strategy
     else dp_accounting.GaussianDpEvent(1.5)
   )
+
+
+@pytest.mark.parametrize(
+  ("name", "options", "message"), cases.params("mistakes")
+)
+def test_mistakes_are_named(name, options, message):
+  with pytest.raises(errors.FieldError, match=message):
+    registry.AGGREGATORS[name](**{"clients_per_round": 100, **options}).create(
+      mechanism.Schedule(rounds=9, min_separation=4)
+    )

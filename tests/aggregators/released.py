@@ -106,35 +106,6 @@ def create_mechanism(name: str, **options: Any) -> mechanism.Mechanism:
   return config.create(mechanism.Schedule(**schedule))
 
 
-class Noise:
-  """What a mechanism adds to sums, by its query alone, without TFF."""
-
-  # A model has 101 numbers.
-  _SPECS = (tf.TensorSpec([100]), tf.TensorSpec([]))
-
-  def __init__(self, name: str, **options: Any):
-    """Builds the query; options are those of `create_mechanism`."""
-    created = create_mechanism(name, **options)
-    self._query = created.config.build_query(self._SPECS, created.strategy)
-
-  def draw(self, num_rounds: int) -> tuple[np.ndarray, list[_State]]:
-    """Noise of a new run, `[num_rounds, 101]`, and the state after each."""
-    zeros = self._query.initial_sample_state(
-      tuple(tf.zeros(spec.shape) for spec in self._SPECS)
-    )
-    state, sums, states = self._query.initial_global_state(), [], []
-    for _ in range(num_rounds):
-      noised, state, _ = self._query.get_noised_result(zeros, state)
-      sums.append(flatten(noised))
-      states.append(state)
-    return np.array(sums), states
-
-  def model_copies(self, state: _State) -> float:
-    """Floating-point numbers in a state, in models."""
-    leaves = [np.asarray(leaf) for leaf in tree.flatten(state)]
-    return sum(leaf.size for leaf in leaves if leaf.dtype.kind == "f") / 101
-
-
 class Aggregation:
   """An aggregator of the registry in a runtime of its own.
 
@@ -233,6 +204,12 @@ class Aggregation:
     """The seeds in a state, `[2]` each."""
     leaves = [np.asarray(leaf) for leaf in tree.flatten(self.save(state))]
     return [leaf for leaf in leaves if leaf.dtype == np.int64]
+
+  def model_copies(self, state: _State) -> int:
+    """Copies of the model that a state holds, rounded down."""
+    leaves = [np.asarray(leaf) for leaf in tree.flatten(self.save(state))]
+    sizes = [leaf.size for leaf in leaves if leaf.dtype.kind == "f"]
+    return sum(sizes) // self.model_size
 
   def close(self) -> None:
     """Ends the runtime's threads."""

@@ -1,7 +1,5 @@
 """Tests of tree aggregation that draws once in a round."""
 
-import math
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,7 +7,6 @@ import tensorflow_privacy as tfp
 
 from tests.aggregators import cases
 from tests.aggregators import noise_theory
-from tests.aggregators import released
 from tff_fedemb.aggregators import correlated_query
 from tff_fedemb.aggregators import secret_noise
 from tff_fedemb.strategies import tree as tree_strategy
@@ -28,40 +25,6 @@ CASES = cases.Cases(
   ],
   once=[{"restart_every": 5}, {}],
 )
-
-
-def _own_matrix(rounds, restart_every):
-  """Noise of the rounds by draw: each has a coordinate of its own."""
-  nodes, matrix = [], []
-  for t, fresh in enumerate(np.eye(rounds)):
-    age = t % (restart_every or rounds) + 1
-    nodes = nodes if age > 1 else []
-    halves = (age & -age).bit_length() - 1
-    noise, node = correlated_query.complete_node(
-      tf.constant(fresh),
-      tf.constant(np.array(nodes[:halves]).reshape(halves, rounds)),
-      tf.constant(age),
-    )
-    nodes = [node.numpy(), *nodes[halves:]]
-    matrix.append(noise.numpy())
-  return np.array(matrix)
-
-
-@pytest.mark.parametrize("restart_every", [None, 1, 5, 8])
-def test_law_is_that_of_the_tree_with_a_draw_for_each_node(restart_every):
-  # The law of fewer rounds is a corner of the same matrix. Both are Gaussian
-  # with mean zero, so the covariance says all.
-  own = _own_matrix(_ROUNDS, restart_every)
-  by_node = tree_strategy.TreeStrategy(restart_every).round_noise_matrix(
-    _ROUNDS
-  )
-  # Found without any recursion, as the best unbiased estimate.
-  best = noise_theory.tree_noise_matrix(_ROUNDS, restart_every)
-  for matrix in (by_node, best):
-    np.testing.assert_allclose(own @ own.T, matrix @ matrix.T, atol=1e-9)
-  # One draw a round, and each counts.
-  assert own.shape == (_ROUNDS, _ROUNDS)
-  assert np.all(np.diagonal(own) > 0.5)
 
 
 def _covariance(query, size, restart_every):
@@ -92,16 +55,18 @@ class _OneHot(tfp.tree_aggregation.ValueGenerator):
     return (tf.one_hot(state, self._size),), state + 1
 
 
-@pytest.mark.parametrize("restart_every", [None, 6])
-def test_query_has_the_law_of_tensorflow_privacys(restart_every, monkeypatch):
-  """In single precision, and with noise so large that the grid is fine."""
+@pytest.mark.parametrize("restart_every", [None, 1, 6])
+def test_law_is_that_of_the_tree_with_a_draw_for_each_node(
+  restart_every, monkeypatch
+):
+  """In single precision, and with noise so large that the grid is fine.
+
+  The law of fewer rounds is a corner of the same matrix. All are Gaussian with
+  mean zero, so the covariance says all.
+  """
   size = 4 * _ROUNDS
-  expected = _covariance(
-    tfp.TreeResidualSumQuery(
-      (tf.TensorSpec([size]),), _OneHot(size), lambda x, norm: x, 1.0
-    ),
-    size,
-    restart_every,
+  theirs = tfp.TreeResidualSumQuery(
+    (tf.TensorSpec([size]),), _OneHot(size), lambda x, norm: x, 1.0
   )
   monkeypatch.setattr(
     secret_noise,
@@ -115,14 +80,14 @@ def test_query_has_the_law_of_tensorflow_privacys(restart_every, monkeypatch):
   )
   found = _covariance(query, size, restart_every)
   raised = (1e4 * (1.0 + secret_noise.ROUNDING)) ** 2
-  np.testing.assert_allclose(found / raised, expected, atol=1e-5)
-
-
-def test_size_of_the_state():
-  noise = released.Noise(
-    "tree", rounds=30, restart_every=13, noise_multiplier=3.0, **released.CONFIG
+  by_node = tree_strategy.TreeStrategy(restart_every).round_noise_matrix(
+    _ROUNDS
   )
-  for t, state in enumerate(noise.draw(30)[1], 1):
-    # As many nodes as the rounds of the tree have digits that are 1.
-    copies = math.floor(noise.model_copies(state))
-    assert copies == (t % 13).bit_count()
+  # Found without any recursion, as the best unbiased estimate.
+  best = noise_theory.tree_noise_matrix(_ROUNDS, restart_every)
+  for expected in (
+    _covariance(theirs, size, restart_every),
+    by_node @ by_node.T,
+    best @ best.T,
+  ):
+    np.testing.assert_allclose(found / raised, expected, atol=1e-5)

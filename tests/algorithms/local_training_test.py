@@ -1,4 +1,4 @@
-"""Tests of what clients and server do.
+"""Tests of what clients do.
 
 The steps of clients are derived again in `fedemb_test`.
 """
@@ -12,7 +12,6 @@ from tff_fedemb import errors
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import local_steps
 from tff_fedemb.algorithms import local_training
-from tff_fedemb.algorithms import server_optimizers
 from tff_fedemb.data import augmentation
 from tff_fedemb.models import heads
 
@@ -165,18 +164,3 @@ def test_rates_are_multiplied_by_the_factor():
   whole, less = _move(), _move(factor=1e-3)
   assert less[0] < 0.01 * whole[0]
   assert _move(factor=0.0, head_warmup_steps=2) == [0.0, 0.0]
-
-
-@pytest.mark.parametrize("name", server_optimizers.SERVER_OPTIMIZERS)
-def test_server_optimizer_goes_downhill(name):
-  options = {"momentum": 0.0} if name == "sgd" else {}
-  optimizer = server_optimizers.SERVER_OPTIMIZERS[name](
-    learning_rate=0.1, **options
-  ).build()
-  state = optimizer.initialize(tf.TensorSpec([2], tf.float32))
-  _, weights = optimizer.next(
-    state, tf.constant([1.0, 1.0]), tf.constant([2.0, -2.0])
-  )
-  assert weights[0] < 1.0 < weights[1]
-  if name == "sgd":
-    np.testing.assert_allclose(weights, [0.8, 1.2])

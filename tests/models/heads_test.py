@@ -11,20 +11,6 @@ from tff_fedemb.models import heads
 _SEED = (1, 2)
 
 
-_TRAINED = sorted(name for name in heads.HEADS if heads.HEADS[name].is_trained)
-
-
-@pytest.mark.parametrize("name", _TRAINED)
-def test_weights_depend_on_the_seed_and_classes_only(name):
-  head = heads.HEADS[name]()
-  first = head.initialize(3, 4, seed=_SEED)
-  again = head.initialize(tf.constant(3), 4, seed=_SEED)
-  other = head.initialize(3, 4, seed=(1, 3))
-  np.testing.assert_equal([*map(np.array, first)], [*map(np.array, again)])
-  assert not np.allclose(first[0], other[0])
-  assert first[0].shape == (3, 4)
-
-
 @pytest.mark.parametrize("name", sorted(heads.HEADS))
 def test_number_of_classes_may_be_a_tensor(name):
   head = heads.HEADS[name]()
@@ -37,14 +23,6 @@ def test_number_of_classes_may_be_a_tensor(name):
 
   logits = score(tf.constant([7, 7, 1_000_000]), tf.ones([3, 8]))
   assert logits.shape == (3, 2)
-
-
-def test_linear_is_a_dense_layer():
-  logits = heads.LinearHead().logits(
-    (tf.constant([[1.0, 2.0], [3.0, 4.0]]), tf.constant([10.0, 20.0])),
-    tf.constant([[1.0, 1.0], [0.0, 2.0]]),
-  )
-  np.testing.assert_allclose(logits, [[13.0, 27.0], [14.0, 28.0]])
 
 
 @pytest.mark.parametrize(

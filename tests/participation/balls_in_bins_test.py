@@ -1,10 +1,8 @@
 """Tests of balls in bins: who takes part, and what may be claimed."""
 
 import numpy as np
-import pytest
 
 from tests.participation import draws
-from tff_fedemb import errors
 from tff_fedemb.participation import balls_in_bins
 
 _CLAIM = balls_in_bins.BallsInBins(1_000, 100)
@@ -44,12 +42,5 @@ def test_what_is_claimed():
   assert larger.period == 45
   assert _CLAIM.for_bands(3) == _CLAIM
   assert not _CLAIM.with_known_schedule(4).is_drawn_once
-
-
-def test_bins_are_as_many_as_rounds_of_a_pass():
-  with pytest.raises(
-    errors.FieldError, match=r"period must be num_users / .* rounded down, 10"
-  ):
-    balls_in_bins.BallsInBins(1_000, 100, period=9)
   # A single bin is no secret.
   assert balls_in_bins.BallsInBins(1_000, 501).period == 1

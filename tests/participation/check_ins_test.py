@@ -21,8 +21,6 @@ def test_nothing_is_drawn_and_nothing_amplified():
   assert _CLAIM.sensitivity_in_clip_norms == 1
   with pytest.raises(errors.FieldError, match="without a deployment"):
     _CLAIM.sample(0, key=1)
-  with pytest.raises(errors.FieldError, match="users_per_client must be 1"):
-    check_ins.CheckIns(100, 4, users_per_client=2)
   with pytest.raises(NotImplementedError, match="check_ins participation has"):
     _CLAIM.sampled_event(None)
   # Nor do figures replace the bounds that were only measured.

@@ -4,10 +4,8 @@ import math
 
 import dp_accounting
 import numpy as np
-import pytest
 
 from tests.participation import draws
-from tff_fedemb import errors
 from tff_fedemb.participation import cyclic_poisson
 
 _CLAIM = cyclic_poisson.CyclicPoisson(1_000, 50, period=4)
@@ -30,14 +28,6 @@ def test_what_is_claimed():
   larger = _CLAIM.resized(num_users=8_000, users_per_round=200)
   assert (larger.period, larger.sampling_probability) == (4, 0.1)
   assert _CLAIM.for_bands(5).period == 5
-
-
-def test_periods_that_cannot_be():
-  with pytest.raises(
-    errors.FieldError, match=r"period must be at most .* 20: .* 1,000 / 21 us"
-  ):
-    cyclic_poisson.CyclicPoisson(1_000, 50, period=21)
-  assert cyclic_poisson.CyclicPoisson(1_000, 50, period=20)
 
 
 def test_every_user_is_in_the_rounds_of_one_block():

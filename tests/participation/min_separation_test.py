@@ -74,17 +74,6 @@ def test_min_separation_holds_in_every_pass(
         assert max(round_sizes) - min(round_sizes) <= 1
 
 
-def test_min_separation_is_no_larger_than_asked():
-  """Rounds in consecutive passes are as close, and as far, as they may be."""
-  claim = _create(40, 4, min_separation=7)
-  rounds, _ = _passes(claim, 200)
-  # Ten rounds in windows of 4, 4 and 2.
-  assert np.unique(np.diff(rounds, axis=0)).tolist() == list(range(7, 14))
-  windows = np.unique(rounds % 10 // 4, axis=0)
-  assert windows.shape[0] == 1
-  assert np.bincount(windows[0]).tolist() == [16, 16, 8]
-
-
 def test_virtual_clients_are_regrouped():
   claim = _create(48, 4, 3)
   groups = [claim.sample(4 * p, key=0) for p in range(400)]
@@ -99,22 +88,6 @@ def test_virtual_clients_are_regrouped():
   # standard deviations of a binomial, between 34 and 112.
   assert len(together) == 12 * 11 // 2
   assert all(34 < count < 112 for count in together.values())
-
-
-@pytest.mark.parametrize("min_separation", [1, 3, 5])
-def test_the_rounds_of_a_window_are_drawn_anew_and_alike(min_separation):
-  claim = _create(20, 4, min_separation=min_separation)
-  rounds, _ = _passes(claim, 3000, seed=2)
-  window_size = 5 - min_separation + 1
-  for slot in range(20):
-    places = rounds[:, slot] % 5
-    first = places.min() - places.min() % window_size
-    size = min(window_size, 5 - first)
-    counts = np.bincount(places - first, minlength=size)
-    # Binomial(3000, 1 / size), five standard deviations.
-    bound = 5 * np.sqrt(3000 / size * (1 - 1 / size))
-    assert counts.size == size
-    assert np.all(np.abs(counts - 3000 / size) <= bound)
 
 
 def test_passes_bound_participations_where_the_separation_does_not():

@@ -29,6 +29,7 @@ class _Halves(participation.Participation):
   """
 
   name = "halves"
+  users_are = "exact"
   accountants = ("rdp",)
   neighboring_relation = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
   is_sampled = False
@@ -85,8 +86,9 @@ def test_a_new_participation_is_a_class_and_a_line(tmp_path, monkeypatch):
   ],
 )
 def test_participations_survive_json(claim):
-  values = json.loads(json.dumps(registry.to_json(claim)))
-  assert registry.from_json(values) == claim
+  values = json.loads(json.dumps(registry.PARTICIPATIONS.to_json(claim)))
+  found = registry.PARTICIPATIONS.from_json(values, name="participation")
+  assert found == claim
 
 
 @pytest.mark.parametrize(
@@ -104,10 +106,27 @@ def test_participations_survive_json(claim):
       "unless its schedule is known: .* 2",
     ),
     ("min_separation", {"min_separation": 6}, "at most 5, the rounds in wh"),
+    ("poisson", {"num_users": 0}, "num_users must be .* found 0"),
+    ("poisson", {"users_per_round": 51}, "found 51"),
+    ("poisson", {"users_per_client": 11}, "users_per_round must be at least"),
+    (
+      "fixed_size",
+      {"users_per_round": 9.5},
+      "integer of at least 1, found 9.5",
+    ),
+    ("balls_in_bins", {"period": 4}, r"period must be .* rounded down, 5"),
+    ("b_min_sep", {"min_separation": 6}, "min_separation must be at most .* 5"),
+    (
+      "cyclic_poisson",
+      {"period": 6},
+      "period must be at most .* 5: .* 50 / 6 u",
+    ),
+    ("random_allocation", {"period": 6}, "period must be at most .* 5:"),
+    ("check_ins", {"users_per_client": 2}, "users_per_client must be 1"),
   ],
 )
 def test_mistakes_are_named(name, options, message):
   with pytest.raises(ValueError, match=message):
     registry.create_participation(
-      name, num_users=50, users_per_round=10, **options
+      name, **{"num_users": 50, "users_per_round": 10, **options}
     )

@@ -4,7 +4,6 @@ The line that refuses says what was assumed and what was run.
 """
 
 import dataclasses
-import functools
 import itertools
 
 import numpy as np
@@ -93,15 +92,11 @@ _REFUSED = {
     lambda: draws.draw(poisson.Poisson(1_000, 100), 30),
     "one of 10 rounds of a pass; in the trace a user is in 0 of 30",
   ),
-  "a device that comes back too soon": (
-    _CHECK_INS,
-    lambda: list(map(draws.alone, ([1], [2], [1], [3]))),
-    "at least 3 apart; in the trace user 1 is in rounds 0 and 2",
-  ),
-  "a device that comes too often": (
-    _CHECK_INS,
-    lambda: list(map(draws.alone, ([1], [2], [3], [1], [2], [3], [1]))),
-    "at most 2 of 7 rounds; in the trace user 1 is in 3",
+  "groups under a claim of users on their own": (
+    _FIXED_SIZE,
+    lambda: draws.draw(_groups(_FIXED_SIZE), _ROUNDS),
+    "fixed_size participation was assumed, in which every virtual client has"
+    " one user; in the trace some virtual clients have several",
   ),
   "more devices than the goal": (
     _CHECK_INS,
@@ -109,13 +104,6 @@ _REFUSED = {
     "a round has 0 to 4 users; in the trace rounds have 5 to 5",
   ),
 }
-for _claim in (_POISSON, _FIXED_SIZE, _SEPARATION, _CYCLIC):
-  _REFUSED[f"groups under a claim of users on their own, {_claim.name}"] = (
-    _claim,
-    functools.partial(draws.draw, _groups(_claim), _ROUNDS),
-    f"{_claim.name} participation was assumed, in which every virtual client"
-    " has one user; in the trace some virtual clients have several",
-  )
 
 
 @pytest.mark.parametrize("case", _REFUSED)

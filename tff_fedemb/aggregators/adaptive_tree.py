@@ -12,7 +12,7 @@ import dataclasses
 from etils import epy
 
 from tff_fedemb import errors
-from tff_fedemb.aggregators import adaptive_clipping
+from tff_fedemb.aggregators import adaptive_gaussian
 from tff_fedemb.aggregators import tree
 
 with epy.lazy_imports():
@@ -24,13 +24,13 @@ with epy.lazy_imports():
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdaptiveTreeConfig(
-  tree.TreeConfig, adaptive_clipping.AdaptiveClippingConfig
+  tree.TreeConfig, adaptive_gaussian.AdaptiveClippingConfig
 ):
   """Tree aggregation with adaptive clipping.
 
   As `tree.TreeConfig`, in trees of `restart_every` rounds. `clip_norm` is the
   clip norm C of the first; a quantile of the updates' norms is followed as in
-  `adaptive_clipping`, with a tree of its own for the noise of the counts, and
+  `adaptive_gaussian`, with a tree of its own for the noise of the counts, and
   what it has come to when a tree is complete is the clip norm of the next.
 
   Privacy:
@@ -42,7 +42,7 @@ class AdaptiveTreeConfig(
       several in a virtual client. C is constant in each tree.
     DpEvent: `CorrelatedGaussianDpEvent(z, TreeStrategy)` for both trees
       together, z = `noise_multiplier` split between them as in
-      `adaptive_clipping`; no amplification; `NonPrivateDpEvent` at noise
+      `adaptive_gaussian`; no amplification; `NonPrivateDpEvent` at noise
       multiplier 0.
   """
 

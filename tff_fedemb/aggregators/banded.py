@@ -13,7 +13,6 @@ import dataclasses
 from etils import epy
 
 from tff_fedemb import config
-from tff_fedemb.aggregators import correlated
 from tff_fedemb.aggregators import mechanism
 from tff_fedemb.participation import participation
 from tff_fedemb.strategies import banded
@@ -30,24 +29,8 @@ _FEW = (8, 16, 32, 64, 128)
 _UNSAMPLED = (4, 16, 64, 256)
 
 
-def next_noise(
-  strategy: banded.BandedToeplitzStrategy, buffers: tf.Tensor, fresh: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-  """As `correlated_query.NextNoise`: noise_t = z_t - sum_i c_i noise_(t - i).
-
-  There is one buffer less than bands.
-  """
-  coefficients = strategy.coefficients[1:]
-  if not coefficients:
-    return fresh, buffers
-  noise = fresh - tf.tensordot(
-    tf.constant(coefficients, tf.float32), buffers, 1
-  )
-  return noise, tf.concat([noise[tf.newaxis], buffers[:-1]], axis=0)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BandedConfig(correlated.CorrelatedConfig):
+class BandedConfig(mechanism.CorrelatedConfig):
   """The banded mechanism, its matrix optimised for the run.
 
   Each update is clipped to L2 norm C = `clip_norm`, the clipped updates are
@@ -75,12 +58,29 @@ class BandedConfig(correlated.CorrelatedConfig):
     num_bands: Bands of a banded matrix [min_separation].
   """
 
-  next_noise_fn = staticmethod(next_noise)
   strategy_class = banded.BandedToeplitzStrategy
   is_compared = True
   size_field = "num_bands"
 
   num_bands: int | None = config.field(None, minimum=1)
+
+  @staticmethod
+  def next_noise(
+    strategy: banded.BandedToeplitzStrategy,
+    buffers: tf.Tensor,
+    fresh: tf.Tensor,
+  ) -> tuple[tf.Tensor, tf.Tensor]:
+    """As `correlated_query.NextNoise`: noise_t = z_t - sum_i c_i noise_(t - i).
+
+    There is one buffer less than bands.
+    """
+    coefficients = strategy.coefficients[1:]
+    if not coefficients:
+      return fresh, buffers
+    noise = fresh - tf.tensordot(
+      tf.constant(coefficients, tf.float32), buffers, 1
+    )
+    return noise, tf.concat([noise[tf.newaxis], buffers[:-1]], axis=0)
 
   @classmethod
   def sizes_to_try(

@@ -14,7 +14,6 @@ import dataclasses
 from etils import epy
 
 from tff_fedemb import config
-from tff_fedemb.aggregators import correlated
 from tff_fedemb.aggregators import mechanism
 from tff_fedemb.participation import participation
 from tff_fedemb.strategies import blt
@@ -23,24 +22,8 @@ with epy.lazy_imports():
   import tensorflow as tf
 
 
-def next_noise(
-  strategy: blt.BltStrategy, buffers: tf.Tensor, fresh: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-  """As `correlated_query.NextNoise`: noise_t = z_t - sum_j weight_j buffer_j.
-
-  There are as many buffers as decays.
-  """
-  noise = fresh - tf.tensordot(
-    tf.constant(strategy.weights, tf.float32), buffers, 1
-  )
-  decays = tf.reshape(
-    tf.constant(strategy.decays, tf.float32), [-1] + [1] * fresh.shape.rank
-  )
-  return noise, decays * buffers + noise
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BltConfig(correlated.CorrelatedConfig):
+class BltConfig(mechanism.CorrelatedConfig):
   """The BLT mechanism, its matrix optimised for the run.
 
   Each update is clipped to L2 norm C = `clip_norm`, the clipped updates are
@@ -66,7 +49,6 @@ class BltConfig(correlated.CorrelatedConfig):
       over the rounds, or its largest.
   """
 
-  next_noise_fn = staticmethod(next_noise)
   strategy_class = blt.BltStrategy
   noise_in_words = "BLT"
   is_compared = True
@@ -76,6 +58,22 @@ class BltConfig(correlated.CorrelatedConfig):
   objective: str = config.field(
     "rmse", choices=blt.OBJECTIVES, flag="blt_objective"
   )
+
+  @staticmethod
+  def next_noise(
+    strategy: blt.BltStrategy, buffers: tf.Tensor, fresh: tf.Tensor
+  ) -> tuple[tf.Tensor, tf.Tensor]:
+    """As `correlated_query.NextNoise`: noise_t = z_t - sum_j weight_j buffer_j.
+
+    There are as many buffers as decays.
+    """
+    noise = fresh - tf.tensordot(
+      tf.constant(strategy.weights, tf.float32), buffers, 1
+    )
+    decays = tf.reshape(
+      tf.constant(strategy.decays, tf.float32), [-1] + [1] * fresh.shape.rank
+    )
+    return noise, decays * buffers + noise
 
   @classmethod
   def sizes_to_try(

@@ -1,16 +1,15 @@
 """Sums with Gaussian noise that depends on earlier rounds.
 
-It follows a recurrence (see `correlated`) or is that of a tree (see `tree`).
+It follows a recurrence (see `mechanism.CorrelatedConfig`) or is that of a tree
+(see `tree`).
 """
 
 from collections.abc import Callable
-import operator
 from typing import Any, NamedTuple
 
 import dp_accounting
 import tensorflow as tf
 import tensorflow_privacy as tfp
-import tree
 
 from tff_fedemb.aggregators import secret_noise
 
@@ -53,7 +52,6 @@ class SeededSumQuery(tfp.GaussianSumQuery):
 
   def derive_sample_params(self, global_state):
     """The clip norm."""
-    del global_state
     return tf.constant(self._clip_norm, tf.float32)
 
 
@@ -106,12 +104,10 @@ class CorrelatedSumQuery(SeededSumQuery):
   def get_noised_result(self, sample_state, global_state):
     """Adds the noise of the round to the sum of its records."""
     fresh, generator_state = self._generator.next(global_state.generator_state)
-    pairs = tree.map_structure_up_to(
-      self._specs, self._next_noise, global_state.buffers, fresh
-    )
+    flat = map(tf.nest.flatten, (global_state.buffers, fresh))
     noise, buffers = (
-      tree.map_structure_up_to(self._specs, operator.itemgetter(half), pairs)
-      for half in (0, 1)
+      tf.nest.pack_sequence_as(self._specs, parts)
+      for parts in zip(*map(self._next_noise, *flat), strict=True)
     )
     if self._stddev:
       sample_state = secret_noise.add_on_grid(
@@ -249,7 +245,6 @@ class TreeSumQuery(SeededSumQuery):
 
   def reset_state(self, noised_results, global_state):
     """A new tree, whose noise adds to that of the last prefix sum."""
-    del noised_results
     return global_state._replace(
       nodes=self._no_nodes(), leaves=tf.constant(0, tf.int32)
     )

@@ -23,8 +23,8 @@ with epy.lazy_imports():
   import tensorflow_federated as tff
   import tensorflow_privacy as tfp
 
+  from tff_fedemb.aggregators import correlated_query
   from tff_fedemb.aggregators import measurements
-  from tff_fedemb.aggregators import query_mean
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +48,9 @@ class Mechanism:
     stddevs = strategy.round_stddevs(self.rounds) if strategy else np.ones(1)
     noise = config.noise_multiplier_of_sum / config.clients_per_round
     return measurements.MeasuredFactory(
-      factory=config.build_factory(strategy),
+      build_query=functools.partial(config.build_query, strategy=strategy),
+      clients_per_round=config.clients_per_round,
+      sum_factory=config.build_sum(),
       clip_norm=config.clip_norm if config.clips else math.inf,
       noise_per_clip_norm=stddevs * noise,
       next_clip_norm_fn=config.next_clip_norm_fn,
@@ -129,7 +131,6 @@ class MechanismConfig(config.Config):
       claim: Who takes part; where users are as far apart as a matrix has bands,
         as far as can be.
     """
-    del claim
     return (None,)
 
   @property
@@ -150,13 +151,12 @@ class MechanismConfig(config.Config):
       errors.FieldError: If the schedule and the configuration contradict each
         other.
     """
-    del schedule
     return None
 
   def build_query(
     self, specs: tuple[tf.TensorSpec, ...], strategy: Any
   ) -> tfp.DPQuery:
-    """Builds what clips, sums up and adds noise, unless there is a factory.
+    """Builds what clips, sums up and adds noise.
 
     Args:
       specs: Shapes of an update, nested.
@@ -164,17 +164,11 @@ class MechanismConfig(config.Config):
     """
     raise NotImplementedError
 
-  def build_factory(
-    self, strategy: strategy_lib.Strategy | None
-  ) -> tff.aggregators.UnweightedAggregationFactory:
-    """Builds the aggregation: the query's sum / expected number of clients.
-
-    Args:
-      strategy: What `create_strategy` has returned.
-    """
-    return query_mean.QueryMeanFactory(
-      lambda specs: self.build_query(specs, strategy), self.clients_per_round
-    )
+  def build_sum(
+    self,
+  ) -> tff.aggregators.UnweightedAggregationFactory | None:
+    """Builds what sums up clipped updates; None for TFF's plain sum."""
+    return None
 
   def create(self, schedule: Schedule = ONE_ROUND) -> Mechanism:
     """Creates the mechanism.
@@ -186,3 +180,47 @@ class MechanismConfig(config.Config):
       errors.FieldError: As `create_strategy`.
     """
     return Mechanism(self, self.create_strategy(schedule), schedule.rounds)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorrelatedConfig(MechanismConfig):
+  """Fields of mechanisms whose noise depends on earlier rounds.
+
+  It follows a linear recurrence over the rounds (Denisov et al. 2022, section
+  4): the noise of round t is row t of C^-1 Z, made from a fresh row of Z and
+  from buffers that sum up the noise so far. That of a tree is made otherwise.
+
+  Attributes:
+    noise_seed: For tests: seed of the noise, shared by all runs, which voids
+      privacy. None: from the operating system, secret.
+  """
+
+  noise_seed: int | None = None
+
+  @staticmethod
+  def next_noise(
+    strategy: Any, buffers: tf.Tensor, fresh: tf.Tensor
+  ) -> tuple[tf.Tensor, tf.Tensor]:
+    """As a `correlated_query.NextNoise`, for a matrix C."""
+    raise NotImplementedError
+
+  def build_query(self, specs, strategy):
+    """As in the base class, for noise that follows a recurrence.
+
+    Privacy:
+      As `correlated_query.CorrelatedSumQuery`, over a run as
+      `strategies.strategy.CorrelatedGaussianDpEvent`.
+
+    Args:
+      specs: As in the base class.
+      strategy: The matrix C.
+    """
+    return correlated_query.CorrelatedSumQuery(
+      functools.partial(self.next_noise, strategy),
+      specs,
+      # As many whatever the number of rounds.
+      num_buffers=strategy.model_copies(rounds=1),
+      clip_norm=self.clip_norm,
+      stddev=self.clip_norm * self.noise_multiplier,
+      noise_seed=self.noise_seed,
+    )

@@ -17,7 +17,6 @@ from tff_fedemb.aggregators import mechanism
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
-  from tff_fedemb.aggregators import query_mean
   from tff_fedemb.aggregators import secret_noise
 
 # Share of the clip norm that is left to rounding. TFF sends 32 bits for each
@@ -51,13 +50,14 @@ class SecureGaussianConfig(mechanism.MechanismConfig):
 
   sums_securely = True
 
-  def build_factory(self, strategy):
-    bound = self.clip_norm * (1.0 - _ROUNDING)
-    query = secret_noise.SecretGaussianSumQuery(
-      bound, self.clip_norm * self.noise_multiplier
+  @property
+  def _bound(self) -> float:
+    return self.clip_norm * (1.0 - _ROUNDING)
+
+  def build_query(self, specs, strategy):
+    return secret_noise.SecretGaussianSumQuery(
+      self._bound, self.clip_norm * self.noise_multiplier
     )
-    return query_mean.QueryMeanFactory(
-      lambda specs: query,
-      self.clients_per_round,
-      tff.aggregators.SecureSumFactory(bound),
-    )
+
+  def build_sum(self):
+    return tff.aggregators.SecureSumFactory(self._bound)

@@ -12,7 +12,6 @@ import dataclasses
 from etils import epy
 
 from tff_fedemb import config
-from tff_fedemb.aggregators import correlated
 from tff_fedemb.aggregators import mechanism
 from tff_fedemb.strategies import tree
 
@@ -24,7 +23,7 @@ with epy.lazy_imports():
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TreeConfig(correlated.CorrelatedConfig):
+class TreeConfig(mechanism.CorrelatedConfig):
   """The mechanism of tree aggregation.
 
   Each update is clipped to L2 norm C = `clip_norm` and the clipped updates are

@@ -20,6 +20,7 @@ with epy.lazy_imports():
   import tensorflow_federated as tff
 
   from tff_fedemb.algorithms import composition
+  from tff_fedemb.algorithms import local_steps
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,11 +45,11 @@ class Algorithm(config.Config, abc.ABC):
     local_training.LocalTraining()
   )
 
-  @abc.abstractmethod
   def create_global_head(
     self, num_classes: int, embedding_dim: int, *, seed: tuple[int, int]
   ) -> heads.Weights:
-    """Makes the head's weights that are broadcast and updated; may be none."""
+    """Makes the head's weights that are broadcast and updated, if any are."""
+    return ()
 
   @abc.abstractmethod
   def start_head(
@@ -113,17 +114,53 @@ class Algorithm(config.Config, abc.ABC):
         tuple(backbone.non_trainable_variables),
       )
 
-    client_update = composition.build_client_update(
-      create_backbone_fn,
-      self.head,
-      functools.partial(self.start_head, num_classes),
-      config=self.local,
-      seed=seed,
-    )
+    def client_update(weights, dataset, round_num):
+      backbone = composition.create_unset_backbone(create_backbone_fn)
+      train = functools.partial(self._train_client, backbone, num_classes, seed)
+      # Loops are converted where they are written.
+      return tf.function(train, autograph=False)(weights, dataset, round_num)
+
     return composition.build_learning_process(
       create_weights,
       wrap_client_update_fn(client_update),
       example_type=example_type,
       aggregator=aggregator,
       server_optimizer=server_optimizer,
+    )
+
+  def _train_client(
+    self, backbone, num_classes, seed, weights, dataset, round_num
+  ):
+    """Trains on a client's data; sends back the change of all it received."""
+    num_backbone = len(backbone.trainable_variables)
+    of_backbone = tuple(weights.trainable)[:num_backbone]
+    received = tuple(weights.trainable)[num_backbone:]
+    composition.assign_weights(backbone, of_backbone, weights.non_trainable)
+    examples = local_steps.gather_examples(
+      dataset, config=self.local, seed=seed, round_num=round_num
+    )
+    client_seed = local_steps.client_seed(seed, round_num, examples.labels)
+    head_weights, rows, num_classes_held = self.start_head(
+      *(num_classes, received, examples.labels),
+      *(backbone.output_shape[-1], client_seed),
+    )
+    head_weights, sums = local_steps.train_locally(
+      backbone,
+      self.head,
+      head_weights,
+      examples._replace(labels=rows),
+      config=self.local,
+      learning_rate_factor=self.local.learning_rate_factor(round_num),
+      seed=client_seed,
+    )
+    delta = (
+      *composition.take_delta(of_backbone, backbone.trainable_variables),
+      # None where the head stays with the client.
+      *map(tf.subtract, received, head_weights),
+    )
+    return composition.ClientUpdate(
+      delta,
+      num_classes=num_classes_held,
+      num_skipped_examples=examples.num_skipped,
+      **sums,
     )

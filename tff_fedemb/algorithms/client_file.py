@@ -295,10 +295,7 @@ class _Steps:
 
 
 def _descend(weights, gradients, rate):
-  return [
-    weight - rate * gradient
-    for weight, gradient in zip(weights, gradients, strict=True)
-  ]
+  return tf.nest.map_structure(lambda w, g: w - rate * g, weights, gradients)
 
 
 def _mean_loss(logits, one_hot, mask):
@@ -324,16 +321,17 @@ def _mean_loss(logits, one_hot, mask):
 
 def _loop(order, step, values):
   """Does a step for each row of places; shapes of values stay."""
-  flat = [tf.convert_to_tensor(value) for value in tf.nest.flatten(values)]
-
-  def body(number, *flat):
-    packed = tf.nest.pack_sequence_as(values, flat)
-    return number + 1, *tf.nest.flatten(step(tf.gather(order, number), *packed))
-
-  _, *flat = tf.while_loop(
+  values = tf.nest.map_structure(tf.convert_to_tensor, values)
+  _, *values = tf.while_loop(
     lambda number, *_: number < tf.shape(order)[0],
-    body,
-    (tf.constant(0), *flat),
-    shape_invariants=(tf.TensorShape([]), *(value.shape for value in flat)),
+    lambda number, *values: (
+      number + 1,
+      *step(tf.gather(order, number), *values),
+    ),
+    (tf.constant(0), *values),
+    shape_invariants=(
+      tf.TensorShape([]),
+      *tf.nest.map_structure(lambda value: value.shape, values),
+    ),
   )
-  return tf.nest.pack_sequence_as(values, flat)
+  return values

@@ -12,10 +12,6 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_fedemb.algorithms import local_steps
-from tff_fedemb.algorithms import local_training
-from tff_fedemb.models import heads
-
 
 class ClientUpdate(NamedTuple):
   """Update that a client sends back; integers are int64 scalars.
@@ -245,68 +241,3 @@ def take_delta(
   for before, variable in zip(initial, variables, strict=True):
     variable.assign(before)
   return delta
-
-
-def build_client_update(
-  create_backbone_fn: Callable[[], tf.keras.Model],
-  head: heads.Head,
-  start_head_fn: Callable[..., tuple[heads.Weights, tf.Tensor, tf.Tensor]],
-  *,
-  config: local_training.LocalTraining,
-  seed: int,
-) -> ClientUpdateFn:
-  """Builds the update of a client that trains a backbone and a head.
-
-  Args:
-    create_backbone_fn: Makes a fresh Keras model; called while tracing.
-    head: The head.
-    start_head_fn: Maps the weights that came after the backbone's, the labels
-      `[n]`, the size of an embedding and the client's seed to the head's first
-      weights, the labels as rows of the head, and the number of classes.
-    config: Hyperparameters of local training.
-    seed: Seed of the run.
-
-  Returns:
-    For `build_learning_process`: sends back the change of all that it received.
-  """
-
-  def client_update(weights, dataset, round_num):
-    backbone = create_unset_backbone(create_backbone_fn)
-    num_backbone = len(backbone.trainable_variables)
-
-    @tf.function(autograph=False)
-    def update(weights, dataset, round_num):
-      of_backbone = tuple(weights.trainable)[:num_backbone]
-      received = tuple(weights.trainable)[num_backbone:]
-      assign_weights(backbone, of_backbone, weights.non_trainable)
-      examples = local_steps.gather_examples(
-        dataset, config=config, seed=seed, round_num=round_num
-      )
-      client_seed = local_steps.client_seed(seed, round_num, examples.labels)
-      head_weights, rows, num_classes = start_head_fn(
-        received, examples.labels, backbone.output_shape[-1], client_seed
-      )
-      head_weights, sums = local_steps.train_locally(
-        backbone,
-        head,
-        head_weights,
-        examples._replace(labels=rows),
-        config=config,
-        learning_rate_factor=config.learning_rate_factor(round_num),
-        seed=client_seed,
-      )
-      delta = (
-        *take_delta(of_backbone, backbone.trainable_variables),
-        # None where the head stays with the client.
-        *map(tf.subtract, received, head_weights),
-      )
-      return ClientUpdate(
-        delta,
-        num_classes=num_classes,
-        num_skipped_examples=examples.num_skipped,
-        **sums,
-      )
-
-    return update(weights, dataset, round_num)
-
-  return client_update

@@ -33,11 +33,9 @@ class OtherViews(heads.Head):
   temperature: float
 
   def initialize(self, num_classes, embedding_dim, *, seed, class_ids=None):
-    del num_classes, embedding_dim, seed, class_ids
     return ()
 
   def logits(self, weights, embeddings, *, labels=None):
-    del weights, labels
     directions = tf.math.l2_normalize(embeddings, axis=1)
     cosines = tf.linalg.matmul(directions, directions, transpose_b=True)
     # A view is not asked to find itself.

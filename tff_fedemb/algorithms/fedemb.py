@@ -41,9 +41,6 @@ class FedEmb(algorithm.Algorithm):
     super().__post_init__()
     self.local.check_head(self.head)
 
-  def create_global_head(self, num_classes, embedding_dim, *, seed):
-    return ()
-
   def start_head(self, num_classes, received, labels, embedding_dim, seed):
     # One row for each class, in the order in which they come.
     classes, rows = tf.unique(labels)

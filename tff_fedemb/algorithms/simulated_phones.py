@@ -70,8 +70,7 @@ def encode_update(update: composition.ClientUpdate) -> bytes:
     update: An update of NumPy arrays and numbers; no phone sends anything of it
       but the delta.
   """
-  delta, num_examples, num_classes, loss_sum, num_correct, num_skipped = update
-  counts = [num_examples, num_classes, num_correct, num_skipped, loss_sum]
+  delta, *counts = update
   return np.concatenate([counts, *map(np.ravel, delta)]).astype("<f4").tobytes()
 
 
@@ -94,20 +93,14 @@ def read_update(
     dataset: `update_dataset`.
     round_num: The round.
   """
-  del round_num
   numbers = tf.io.decode_raw(dataset.get_single_element(), tf.float32)
   sizes = [weight.shape.num_elements() for weight in weights.trainable]
   counts, *parts = tf.split(numbers, [5, *sizes])
-  integers = tf.unstack(tf.cast(counts[:4], tf.int64))
-  num_examples, num_classes, num_correct, num_skipped = integers
-  return composition.ClientUpdate(
-    tuple(
-      tf.reshape(part, weight.shape)
-      for part, weight in zip(parts, weights.trainable, strict=True)
-    ),
-    num_examples=num_examples,
-    num_classes=num_classes,
-    loss_sum=counts[4],
-    num_correct=num_correct,
-    num_skipped_examples=num_skipped,
+  delta = tuple(
+    tf.reshape(part, weight.shape)
+    for part, weight in zip(parts, weights.trainable, strict=True)
   )
+  integers = tf.unstack(tf.cast(counts, tf.int64))
+  update = composition.ClientUpdate(delta, *integers)
+  place = composition.ClientUpdate._fields.index("loss_sum") - 1
+  return update._replace(loss_sum=counts[place])

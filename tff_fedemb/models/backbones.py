@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 import dataclasses
 import re
+from typing import Any
 
 from etils import epy
 
@@ -141,11 +142,7 @@ def freeze(
 
 
 def create_backbone(
-  name: str,
-  image_shape: tuple[int, ...],
-  *,
-  embedding_dim: int = 128,
-  trainable: str = "all",
+  name: str, image_shape: tuple[int, ...], **options: Any
 ) -> tf.keras.Model:
   """Creates a backbone by name.
 
@@ -169,11 +166,11 @@ def create_backbone(
     name: A key of `BACKBONES`.
     image_shape: Height, width and channels of an image; of `conv1d` time and
       channels of a sequence, of `dense` the size of a vector.
-    embedding_dim: Size of the embedding.
-    trainable: The part that is trained and so private, one of `TRAINABLE`:
-      "all"; "outer", all but the middle stages' convolutions; "norm",
-      normalisation and embedding; "embedding", the embedding layer; or
-      "published", as `Backbone` has it.
+    **options: Fields of a `BackboneConfig`: `embedding_dim`, and `trainable`,
+      the part that is trained and so private, one of `TRAINABLE`: "all";
+      "outer", all but the middle stages' convolutions; "norm", normalisation
+      and embedding; "embedding", the embedding layer; or "published", as
+      `Backbone` has it.
 
   Returns:
     A Keras model from images `[batch, height, width, channels]` in [0, 255], or
@@ -184,9 +181,9 @@ def create_backbone(
     errors.FieldError: If the name is unknown or the backbone rejects its
       arguments.
   """
-  return BackboneConfig(
-    backbone=name, embedding_dim=embedding_dim, trainable=trainable
-  ).create(image_shape, default=name)
+  return BackboneConfig(backbone=name, **options).create(
+    image_shape, default=name
+  )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -105,14 +105,12 @@ class LinearHead(Head):
   )
 
   def initialize(self, num_classes, embedding_dim, *, seed, class_ids=None):
-    del class_ids
     return (
       self.initial_scale * _random_rows(num_classes, embedding_dim, seed),
       tf.zeros([num_classes]),
     )
 
   def logits(self, weights, embeddings, *, labels=None):
-    del labels
     rows, bias = weights
     return tf.linalg.matmul(embeddings, rows, transpose_b=True) + bias
 
@@ -134,11 +132,9 @@ class _ScaledCosineHead(Head):
   scale: float = config.field(16.0, above=0, flag="head_scale", searchable=True)
 
   def initialize(self, num_classes, embedding_dim, *, seed, class_ids=None):
-    del class_ids
     return (_random_rows(num_classes, embedding_dim, seed),)
 
   def logits(self, weights, embeddings, *, labels=None):
-    del labels
     return self.scale * _cosines(weights[0], embeddings)
 
 
@@ -250,7 +246,6 @@ class ClassCodesHead(_ScaledCosineHead):
   scale: float = config.field(10.0, above=0, flag="head_scale", searchable=True)
 
   def initialize(self, num_classes, embedding_dim, *, seed, class_ids=None):
-    del seed
     if class_ids is None:
       class_ids = tf.range(tf.cast(num_classes, tf.int64))
     return (draw_class_codes(class_ids, embedding_dim),)

@@ -58,18 +58,6 @@ def normalize_rows(x):
   return y, gradient
 
 
-@tf.custom_gradient
-def _average(x):
-  """Averages maps `[batch, height, width, channels]`."""
-  height, width = x.shape[1:3]
-
-  def gradient(upstream):
-    ones = tf.ones([1, height, width, 1]) / (height * width)
-    return upstream[:, tf.newaxis, tf.newaxis] * ones
-
-  return tf.reduce_mean(x, [1, 2]), gradient
-
-
 def _columns(x, side: int):
   """The patch around every place, `[places, side * side * channels]`."""
   height, width, channels = x.shape[1:]
@@ -195,8 +183,6 @@ def _apply(layer, weights, x, *, is_trained: bool) -> tf.Tensor:
     return _activate(layer, x)
   if kind is _layers.Flatten:
     return tf.reshape(x, [-1, x.shape[1:].num_elements()])
-  if kind is _layers.GlobalAveragePooling2D:
-    return _average(x)
   raise _refuse(layer, "")
 
 

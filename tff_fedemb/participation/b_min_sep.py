@@ -135,8 +135,7 @@ class BMinSep(poisson.Poisson):
     return (
       f"b-min-sep sampling: each of {self.num_users:,} users takes part in a"
       f" round by a coin of probability {self.coin_probability:.4g}, not"
-      f" flipped in the {self.min_separation - 1:,} rounds after one of theirs,"
-      f" {checks.count_in_words(self.users_per_round)} expected"
+      f" flipped in the {self.min_separation - 1:,} rounds after one of theirs"
     )
 
   def draw_users(self, round_num: int, *, key: int) -> np.ndarray:

@@ -8,7 +8,6 @@ Mechanisms" (arXiv 2410.06266).
 import dataclasses
 import math
 
-from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.participation import cyclic_poisson
 
@@ -46,6 +45,7 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
   field_of_bands = None  # There are as many bins as can be.
   drawn_by = "the number of slots, the number of bins and the probability"
   secret_accountants = ("monte_carlo", "allocation")
+  set_by_users = ("period",)
 
   def settle(self) -> None:
     bins = max(math.floor(self.num_users / self.users_per_round), 1)
@@ -76,11 +76,5 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
       f"Balls in bins: each of {self.num_users:,} users is in one of"
       f" {self.period:,} bins for the whole run, and takes part in round t of"
       f" bin t mod {self.period:,} with probability"
-      f" {self.sampling_probability:.4g},"
-      f" {checks.count_in_words(self.users_per_round)} expected"
-    )
-
-  def resized(self, *, num_users: int, users_per_round: float) -> "BallsInBins":
-    return dataclasses.replace(
-      self, num_users=num_users, users_per_round=users_per_round, period=None
+      f" {self.sampling_probability:.4g}"
     )

@@ -15,7 +15,6 @@ import dataclasses
 import dp_accounting
 import numpy as np
 
-from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
 from tff_fedemb.participation import participation
@@ -62,7 +61,7 @@ class CheckIns(participation.Participation):
   """
 
   name = "check_ins"
-  default_in_words = "lets a user be in every round"
+  users_are = "most"
   accountants = ("rdp", "pld", "gaussian")
   neighboring_relation = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
   neighboring_relation_in_words = (
@@ -103,19 +102,10 @@ class CheckIns(participation.Participation):
       f" rounds{at_most}; {_EQUAL_WORK if self.equal_work else _ASSUMED}"
     )
 
-  @property
-  def cohort_in_words(self) -> str:
-    return f"a goal of {checks.count_in_words(self.users_per_round)}"
-
   def sample(self, round_num: int, *, key: int) -> list[np.ndarray]:
     """Refuses: a deployment says who is there, no key."""
-    del round_num, key
     raise errors.FieldError(
       "participation",
       "be another one without a deployment, which says whose devices are there",
       self.name,
     )
-
-  @property
-  def sizes_of_rounds(self) -> tuple[float, float]:
-    return 0, self.users_per_round

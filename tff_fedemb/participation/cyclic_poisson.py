@@ -4,6 +4,7 @@ Algorithm 3 of Choquette-Choo et al. 2023, "(Amplified) Banded Matrix
 Factorization: A unified approach to private training" (arXiv 2306.08153).
 """
 
+from collections.abc import Iterator
 import dataclasses
 import functools
 
@@ -107,8 +108,7 @@ class CyclicPoisson(poisson.Poisson):
       f"Cyclic Poisson sampling: each of {self.num_users:,} users is in one of"
       f" {self.period:,} blocks for the whole run, and round t draws each user"
       f" of block t mod {self.period:,} independently with probability"
-      f" {self.sampling_probability:.4g},"
-      f" {checks.count_in_words(self.users_per_round)} expected"
+      f" {self.sampling_probability:.4g}"
     )
 
   def draw_blocks(self, key: int) -> np.ndarray:
@@ -119,13 +119,14 @@ class CyclicPoisson(poisson.Poisson):
     slots = super().draw_users(round_num, key=key)
     return slots[self.draw_blocks(key)[slots] == round_num % self.period]
 
-  def check_observed(
+  def contradictions(
     self, observed: participation_check.ObservedParticipation
-  ) -> None:
+  ) -> Iterator[tuple[str, str]]:
     for user, earlier, later in observed.gaps:
       if (later - earlier) % self.period:
-        self.refuse(
+        yield (
           f"a user is in rounds of one block of {self.period:,} alone",
           f"user {user:,} is in rounds {earlier:,} and {later:,}, which are of"
           f" blocks {earlier % self.period:,} and {later % self.period:,}",
         )
+    yield from super().contradictions(observed)

@@ -29,6 +29,7 @@ class FixedSize(sampled.Sampled):
   """
 
   name = "fixed_size"
+  users_are = "exact"
   secret_accountants = ("rdp",)
   neighboring_relation = dp_accounting.NeighboringRelation.REPLACE_ONE
   neighboring_relation_in_words = "replace one user"
@@ -61,7 +62,3 @@ class FixedSize(sampled.Sampled):
       shuffle=True,
     )
     return np.array_split(slots, self.clients_per_round)
-
-  @property
-  def sizes_of_rounds(self) -> tuple[float, float]:
-    return self.users_per_round, self.users_per_round

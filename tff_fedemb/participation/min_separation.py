@@ -71,11 +71,10 @@ class MinSeparation(participation.Participation):
   """
 
   name = "min_separation"
+  users_are = "most"
+  set_by_users = ("min_separation",)
   regrouped_in_every = "pass"
   is_servers_choice = True
-  default_in_words = (
-    "is that of whole passes: num_users / users_per_round, rounded up"
-  )
   accountants = ("rdp", "pld", "gaussian")
   neighboring_relation = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
 
@@ -106,16 +105,6 @@ class MinSeparation(participation.Participation):
     # Once in each pass, the last of which may be cut short.
     most = None if rounds is None else -(-rounds // self.rounds_per_pass)
     return dataclasses.replace(self, max_participations=most)
-
-  def resized(
-    self, *, num_users: int, users_per_round: float
-  ) -> "MinSeparation":
-    return dataclasses.replace(
-      self,
-      num_users=num_users,
-      users_per_round=users_per_round,
-      min_separation=None,
-    )
 
   @property
   def users_in_words(self) -> str:
@@ -150,7 +139,3 @@ class MinSeparation(participation.Participation):
     participation.create_generator(key, round_num, _GROUPS).shuffle(users)
     clients = np.array_split(users, self.clients_per_round)
     return [client for client in clients if client.size]
-
-  @property
-  def sizes_of_rounds(self) -> tuple[float, float]:
-    return 0, self.users_per_round

@@ -20,11 +20,11 @@ it, is public and stays what it is, and nobody else's rounds change.
 """
 
 import abc
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 import dataclasses
 import hashlib
 import struct
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import dp_accounting
 import numpy as np
@@ -94,9 +94,9 @@ class Participation(config.Config, abc.ABC):
       it.
     regrouped_in_every: Interval at which virtual clients get other users:
       "round" or "pass".
-    default_in_words: Effect of a separation that is not given; None where it
-      needs no words.
+    users_are: Meaning of `users_per_round`: "exact", "most" or "expected".
     drawn_by: Public facts that a secret draw depends on.
+    set_by_users: Fields that another population has another default of.
     num_users: Number of users; None until a task has set it (`for_users`).
     users_per_round: Number of users of a round: exact, expected or at most.
     users_per_client: Number of users merged in a virtual client.
@@ -107,8 +107,9 @@ class Participation(config.Config, abc.ABC):
   is_for_bands: ClassVar[bool] = False
   is_servers_choice: ClassVar[bool] = False
   regrouped_in_every: ClassVar[str] = "round"
-  default_in_words: ClassVar[str | None] = None
+  users_are: ClassVar[str] = "expected"
   drawn_by: ClassVar[str] = "the number of slots and the schedule"
+  set_by_users: ClassVar[tuple[str, ...]] = ()
 
   num_users: int = config.field(None, minimum=1, settled_later=True)
   # None is refused. A field after one with a default has to have one.
@@ -230,9 +231,9 @@ class Participation(config.Config, abc.ABC):
       num_users: Its size.
       users_per_round: Users of a round.
     """
-    return dataclasses.replace(
-      self, num_users=num_users, users_per_round=users_per_round
-    )
+    changes: dict[str, Any] = dict.fromkeys(self.set_by_users)
+    changes |= {"num_users": num_users, "users_per_round": users_per_round}
+    return dataclasses.replace(self, **changes)
 
   @property
   def sensitivity_in_clip_norms(self) -> float:
@@ -249,21 +250,25 @@ class Participation(config.Config, abc.ABC):
   @property
   @abc.abstractmethod
   def users_in_words(self) -> str:
-    """How the users of a round are chosen: a sentence without its full stop."""
+    """How the users of a round are chosen: a sentence without its end."""
 
   @property
   def cohort_in_words(self) -> str:
     """Number of users of a round, for example 'an expected 64'."""
-    return checks.count_in_words(self.users_per_round)
+    users = checks.count_in_words(self.users_per_round)
+    return f"an expected {users}" if self.users_are == "expected" else users
 
   @property
   def sampling(self) -> str:
     """How users are chosen and grouped, in words."""
+    words = self.users_in_words
+    if self.users_are == "expected":
+      words += f", {checks.count_in_words(self.users_per_round)} expected"
     if self.users_per_client == 1:
-      return f"{self.users_in_words}; each user is a client of their own"
+      return f"{words}; each user is a client of their own"
     return (
-      f"{self.users_in_words}; {self.users_per_client} users per virtual"
-      f" client, regrouped in every {self.regrouped_in_every}"
+      f"{words}; {self.users_per_client} users per virtual client, regrouped in"
+      f" every {self.regrouped_in_every}"
     )
 
   def sampled_event(
@@ -367,23 +372,33 @@ class Participation(config.Config, abc.ABC):
         f"the trace must be of {self.num_users:,} users, as the accounting"
         f" assumes, found one of {observed.num_users:,}."
       )
-    if not rounds:
-      return
+    for assumed, found in self.contradictions(observed) if rounds else ():
+      raise ClaimError(
+        f"{self.name} participation was assumed, in which {assumed}; in the"
+        f" trace {found}."
+      )
+
+  def contradictions(
+    self, observed: participation_check.ObservedParticipation
+  ) -> Iterator[tuple[str, str]]:
+    """Yields what is assumed here, and what a trace shows instead.
+
+    Args:
+      observed: What the trace shows of at least one round.
+    """
     # Several users in a virtual client cost more than users on their own.
     if self.users_per_client == 1 and not observed.users_alone:
-      self.refuse(
-        "every virtual client has one user", "some virtual clients have several"
-      )
-    most = self.clients_per_round
+      several = "some virtual clients have several"
+      yield "every virtual client has one user", several
+    rounds, most = observed.num_rounds, self.clients_per_round
     if self.users_per_client > 1 and observed.max_clients_per_round > most:
-      self.refuse(
+      yield (
         f"a round has at most {most:,} virtual clients",
         f"a round has {observed.max_clients_per_round:,}",
       )
-    self.check_observed(observed)
     most = self.participations(rounds)
     if observed.max_participations > most:
-      self.refuse(
+      yield (
         f"a user is in at most {most:,} of {rounds:,} rounds",
         f"user {observed.most_frequent_user:,} is in"
         f" {observed.max_participations:,}",
@@ -391,47 +406,18 @@ class Participation(config.Config, abc.ABC):
     apart = self.min_separation or 1
     if observed.closest_pair and observed.min_separation < apart:
       user, earlier, later = observed.closest_pair
-      self.refuse(
+      yield (
         f"a user's rounds are at least {apart:,} apart",
         f"user {user:,} is in rounds {earlier:,} and {later:,}",
       )
-    fewest, largest = self.sizes_of_rounds
+    largest: float = self.num_users
+    if self.users_are != "expected":
+      largest = self.users_per_round
+    fewest = largest if self.users_are == "exact" else 0
     low, high = observed.min_users_per_round, observed.max_users_per_round
     if low < fewest or high > largest:
-      self.refuse(
+      yield (
         f"a round has {checks.count_in_words(fewest)} to"
         f" {checks.count_in_words(largest)} users",
         f"rounds have {low:,} to {high:,}",
       )
-
-  @property
-  def sizes_of_rounds(self) -> tuple[float, float]:
-    """Smallest and largest number of users that a round may have."""
-    return 0, self.num_users
-
-  def check_observed(
-    self, observed: participation_check.ObservedParticipation
-  ) -> None:
-    """Checks what is this participation's own, as `check_trace` has it.
-
-    Args:
-      observed: What the trace shows of at least one round.
-
-    Raises:
-      ClaimError: Names what was assumed and what was run.
-    """
-
-  def refuse(self, assumed: str, found: str) -> NoReturn:
-    """Refuses the trace of a run.
-
-    Args:
-      assumed: What holds under this participation.
-      found: What the trace shows instead.
-
-    Raises:
-      ClaimError: Always.
-    """
-    raise ClaimError(
-      f"{self.name} participation was assumed, in which {assumed}; in the trace"
-      f" {found}."
-    )

@@ -6,7 +6,6 @@ from typing import ClassVar
 import dp_accounting
 import numpy as np
 
-from tff_fedemb import checks
 from tff_fedemb.participation import participation
 from tff_fedemb.participation import sampled
 
@@ -49,12 +48,7 @@ class Poisson(sampled.Sampled):
     return (
       f"Poisson sampling: each of {self.num_users:,} users takes part in a "
       f"round independently with probability {self.sampling_probability:.4g}"
-      f", {checks.count_in_words(self.users_per_round)} expected"
     )
-
-  @property
-  def cohort_in_words(self) -> str:
-    return f"an expected {checks.count_in_words(self.users_per_round)}"
 
   def sampled_event(
     self, event: dp_accounting.DpEvent

@@ -4,13 +4,13 @@ Feldman and Shenfeld 2026, "Efficient Privacy Loss Accounting for Subsampling
 and Random Allocation" (arXiv 2602.17284).
 """
 
+from collections.abc import Iterator
 import dataclasses
 import math
 
 import dp_accounting
 import numpy as np
 
-from tff_fedemb import checks
 from tff_fedemb.data import participation_check
 from tff_fedemb.participation import cyclic_poisson
 
@@ -112,11 +112,9 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
         f"{self.rounds_of_block:,} rounds that their block, one of"
         f" {self.period:,}, has in a pass of {self.rounds_of_pass:,}"
       )
-    users = checks.count_in_words(self.users_per_round)
     return (
       f"Random allocation: each of {self.num_users:,} users takes part in"
-      f" exactly one of the {rounds}, drawn anew for every pass, {users}"
-      " expected in a round"
+      f" exactly one of the {rounds}, drawn anew for every pass"
     )
 
   def sampled_event(
@@ -148,15 +146,15 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
     )
     return slots[self.draw_blocks(key)[slots] == round_num % self.period]
 
-  def check_observed(
+  def contradictions(
     self, observed: participation_check.ObservedParticipation
-  ) -> None:
-    super().check_observed(observed)
+  ) -> Iterator[tuple[str, str]]:
     fewest = observed.num_rounds // self.rounds_of_pass
     if observed.min_participations < fewest:
-      self.refuse(
+      yield (
         f"every user is in exactly one of {self.rounds_of_pass:,} rounds of a"
         " pass",
         f"a user is in {observed.min_participations:,} of"
         f" {observed.num_rounds:,} rounds",
       )
+    yield from super().contradictions(observed)

@@ -1,8 +1,5 @@
 """Participations by name."""
 
-import functools
-
-from tff_fedemb import config
 from tff_fedemb import registry
 from tff_fedemb.participation import b_min_sep
 from tff_fedemb.participation import balls_in_bins
@@ -33,7 +30,3 @@ PARTICIPATIONS: registry.Registry[participation.Participation] = (
   )
 )
 create_participation = PARTICIPATIONS.create
-to_json = functools.partial(config.part_to_json, registry=PARTICIPATIONS)
-from_json = functools.partial(
-  config.part_from_json, registry=PARTICIPATIONS, name="participation"
-)

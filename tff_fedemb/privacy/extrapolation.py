@@ -115,7 +115,7 @@ class Extrapolation:
   def to_json(self) -> dict[str, Any]:
     """Returns a dictionary that JSON can hold, infinity as "inf"."""
     changed = {
-      name: participations.to_json(getattr(self, name))
+      name: participations.PARTICIPATIONS.to_json(getattr(self, name))
       for name in ("simulated_participation", "participation")
     }
     relation = self.participation.neighboring_relation_in_words

@@ -195,7 +195,9 @@ class Plan(config.Config):
     """Returns what is planned as a dictionary that JSON can hold."""
     return {
       "mechanism": self.name,
-      "participation": participations.to_json(self.participation),
+      "participation": participations.PARTICIPATIONS.to_json(
+        self.participation
+      ),
       "rounds": self.rounds,
       "noise_multiplier": self.noise_multiplier,
       "delta": self.delta,

@@ -34,7 +34,9 @@ def tell_epsilon(
   values |= {
     "mechanism": mechanism,
     "strategy": planning.strategy_to_json(next(strategies, None)),
-    "participation": participations.to_json(account.participation),
+    "participation": participations.PARTICIPATIONS.to_json(
+      account.participation
+    ),
     "events": [
       {"event": repr(event), "count": count}
       for event, count in composition.composed_events(*account.run)

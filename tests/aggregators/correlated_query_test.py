@@ -1,7 +1,6 @@
 """Tests of noise that follows a recurrence."""
 
 import collections
-import functools
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from tests.aggregators import noise_theory
 from tests.aggregators import released
 from tff_fedemb.aggregators import banded
 from tff_fedemb.aggregators import blt
-from tff_fedemb.aggregators import correlated_query
 from tff_fedemb.strategies import banded as banded_strategy
 from tff_fedemb.strategies import blt as blt_strategy
 
@@ -27,12 +25,15 @@ _BANDED = banded_strategy.BandedToeplitzStrategy((1.0, 0.5, 0.375, -0.1))
   ("next_noise", "strategy", "column"),
   [
     (
-      *(blt.next_noise, _BLT),
+      *(blt.BltConfig.next_noise, _BLT),
       noise_theory.blt_matrix(_BLT.decays, _BLT.weights, _ROUNDS)[:, 0],
     ),
-    (banded.next_noise, _BANDED, _BANDED.coefficients),
+    (banded.BandedConfig.next_noise, _BANDED, _BANDED.coefficients),
     (
-      *(banded.next_noise, banded_strategy.BandedToeplitzStrategy((1.0,))),
+      *(
+        banded.BandedConfig.next_noise,
+        banded_strategy.BandedToeplitzStrategy((1.0,)),
+      ),
       (1.0,),
     ),
   ],
@@ -50,29 +51,6 @@ def test_recurrence_is_the_inverse_matrix(next_noise, strategy, column, shape):
     rows.append(noise.numpy())
   exact = signal.lfilter([1.0], column, fresh, axis=0)
   np.testing.assert_allclose(rows, exact, atol=1e-4)
-
-
-def test_noise_is_added_to_the_sum():
-  query = correlated_query.CorrelatedSumQuery(
-    functools.partial(blt.next_noise, _BLT),
-    (tf.TensorSpec([2]), tf.TensorSpec([])),
-    num_buffers=2,
-    clip_norm=2.0,
-    stddev=3.0,
-    noise_seed=5,
-  )
-  records = (tf.constant([10.0, 20.0]), tf.constant(30.0))
-  zeros = tf.nest.map_structure(tf.zeros_like, records)
-  (with_sum, state, _), (alone, other_state, _) = (
-    query.get_noised_result(sums, query.initial_global_state())
-    for sums in (records, zeros)
-  )
-  for total, noise, summand in zip(with_sum, alone, records, strict=True):
-    np.testing.assert_allclose(total - noise, summand, rtol=1e-5)
-  # The buffers remember noise alone: the state tells nothing of the records.
-  tf.nest.map_structure(
-    np.testing.assert_array_equal, state.buffers, other_state.buffers
-  )
 
 
 @pytest.mark.parametrize("name", ["tree", "blt"])
@@ -100,18 +78,3 @@ def test_structures_of_the_update_are_kept(name):
     state = output.state
     tf.nest.assert_same_structure(output.result, update)
     tf.nest.map_structure(np.testing.assert_allclose, output.result, update)
-
-
-def test_rounds_beyond_those_planned_still_have_noise(create_aggregation):
-  aggregation = create_aggregation(
-    "blt",
-    shapes=released.LARGE,
-    rounds=3,
-    noise_multiplier=3.0,
-    **released.CONFIG,
-  )
-  strategy = aggregation.mechanism.strategy
-  matrix = noise_theory.blt_matrix(strategy.decays, strategy.weights, 6)
-  assert not noise_theory.alarms(
-    aggregation.measure_noise(6, 3.0), np.linalg.inv(matrix)
-  )
