@@ -107,7 +107,8 @@ def _sweep(
         methods=config.methods,
         epsilons=config.epsilons,
         delta=config.delta,
-        seeds=tuple(str(1 + number) for number in range(config.num_fits)),
+        num_fits=config.num_fits,
+        protection=settings.ExampleSettings(seed=1),
         output_json=f"{config.output}_{num_classes}.json",
         overwrite=True,
       )

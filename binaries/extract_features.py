@@ -5,16 +5,15 @@ With an exported model, or with a map that needs no data:
   python -m binaries.extract_features --task=omniglot --data_dir=data \
     --saved_model=runs/first/release/saved_model --num_classes=20 \
     --output=train.npz --test_output=test.npz
-  python -m binaries.extract_features --digits --embedding=random_features \
+  python -m binaries.extract_features --digits --embedding=pixels \
     --output=train.npz --test_output=test.npz
 
 A file holds `repr`, `label` (0, 1, ...) and, of a task's training images,
 `user`. It is as private as the images: nothing is protected by being embedded.
 
 Labels count the classes of the source, whatever images are taken (sub-folders
-of --image_folder in the order of their names, classes of --tfds, classes of the
-task's split), or those that --num_classes draws from them: files of two runs
-agree if their sources have the same classes, and their --num_classes and --seed
+of --image_folder in the order of their names, classes of the task's split), or
+those that --num_classes draws from them: files of two runs agree if their sources have the same classes, and their --num_classes and --seed
 are the same.
 """
 

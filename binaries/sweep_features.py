@@ -22,7 +22,6 @@ def main(argv: Sequence[str]) -> None:
     __doc__,
     sweeps.SweepConfig,
     sweeps.execute,
-    skip=("seed",),
     details={"methods": settings.describe_methods()},
   )
 

@@ -3,13 +3,10 @@
 import json
 import statistics
 
-import numpy as np
 from PIL import Image
 import pytest
 
 from tests.features import feature_examples
-from tff_fedemb.features import runs
-from tff_fedemb.features import settings
 from tff_fedemb.features import sweeps
 
 _PROGRAM = "sweep_features"
@@ -54,8 +51,8 @@ def test_program(flags, tmp_path):
     ["least_squares", *figures[:2]],
     ["least_squares:covariance=per_class", *figures[2:]],
   ]
-  # Fits have secret noise unless they are given seeds.
-  assert (result["seeds"], result["num_fits"]) == (None, 2)
+  # Fits have secret noise unless they are given a seed.
+  assert (result["seed"], result["num_fits"]) == (None, 2)
   assert 0.99 < result["results"][0]["epsilon"] <= 1
   assert warning.startswith("warning: delta 0.1 is not below 1 / 60")
   assert (
@@ -66,7 +63,7 @@ def test_program(flags, tmp_path):
 
 
 def test_every_accuracy_is_that_of_its_own_fit(flags, tmp_path):
-  result, _ = _sweep(flags, seeds="1,2")
+  result, _ = _sweep(flags, seed=1, num_fits=2)
   assert len(result["results"]) == 4
   for found in result["results"]:
     name, _, items = found["method"].partition(":")
@@ -86,7 +83,7 @@ def test_every_accuracy_is_that_of_its_own_fit(flags, tmp_path):
     assert found["mean"] == pytest.approx(statistics.mean(found["accuracies"]))
     deviation = statistics.stdev(found["accuracies"])
     assert found["stdev"] == pytest.approx(deviation)
-    # The noise comes from seeds, which the file has.
+    # The noise comes from a seed, which the file has.
     assert found["epsilon"] == "inf"
     secret = float(found["epsilon_with_secret_noise"])
     assert secret <= float(found["target_epsilon"])
@@ -94,7 +91,6 @@ def test_every_accuracy_is_that_of_its_own_fit(flags, tmp_path):
   assert result["results"][3]["stdev"] == 0
   assert result["train_size"] == 60
   assert sweeps.NOT_COVERED in result["not_covered"]
-  assert runs.CLASSES_FROM_LABELS in result["assumptions"]
   # Each of 3 classes has a third of the 60 examples.
   assert result["accuracy_of_guessing"] == pytest.approx(1 / 3)
   (warning,) = result["warnings"]
@@ -116,48 +112,22 @@ def test_users(flags, tmp_path):
   result, _ = _sweep(flags, output_png=tmp_path / "sweep.png", unit="user")
   means = [each["results"][0]["mean"] for each in (result, expected)]
   assert means[0] == pytest.approx(means[1])
-  assert (result["unit"], result["seeds"]) == ("user", None)
+  assert result["unit"] == "user"
   assert result["num_users"] == 60
   assert "train_size" not in result
-
-
-@pytest.mark.parametrize("num_users", [0, 10])
-def test_a_share_of_the_training_file_is_held_out(flags, num_users):
-  path = flags["train"]
-  feature_examples.write(path, seed=0, num_users=num_users)
-  flags |= {"test": None, "methods": "least_squares"}
-  result, _ = _sweep(flags, epsilons="inf", tuning_share=0.2, num_fits=1)
-  assert result["tuning_share"] == 0.2
-  assert (result["train_size"], result["test_size"]) == (48, 12)
-  config = settings.CommonConfig(train=str(path), output_json="unused")
-  problem = runs.hold_out(runs.read_problem(config, str(path)), 0.2)
-  # Each example once, and none of a user on both sides.
-  both = np.concatenate([problem.train.features, problem.test.features])
-  with np.load(path) as arrays:
-    expected = arrays["features"]
-  np.testing.assert_array_equal(
-    np.sort(both, axis=0), np.sort(expected, axis=0)
-  )
-  if num_users:
-    assert len(set(problem.test.users)) == 2
-    assert not set(problem.test.users) & set(problem.train.users)
 
 
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
-    ({"tuning_share": 0.5}, "--test must be given, or tuning_share, one of th"),
     ({"methods": "sgd,sgd"}, "--methods must be given, each once"),
     ({"epsilons": "1,x"}, "--epsilons must be in (0, inf], found 'x'"),
     ({"epsilons": "101"}, "epsilon must be in (0, 100], found 101.0"),
-    ({"seeds": "-1"}, "--seeds must be an integer of at least 0, found -1"),
     (
       {"methods": ",".join(f"sgd:steps={i + 1}" for i in range(7))},
       "--methods must be 1 to 6, found 7",
     ),
     ({"methods": "newton", "unit": "user"}, "--methods must be one of feature"),
-    ({"unit": "user", "seeds": "1"}, "--seeds must not be given with unit us"),
-    ({"seed": 1}, "Unknown command line flag 'seed'"),
   ],
 )
 def test_mistakes(flags, tmp_path, changes, message):

@@ -1,6 +1,5 @@
 """Tests of the private classifier."""
 
-import json
 import math
 
 import dp_accounting
@@ -88,17 +87,16 @@ def test_without_noise_classes_are_found(method):
   fitted = _fit(method, epsilon=math.inf, delta=None)
   assert (fitted.coef_.shape, fitted.coef_.dtype) == ((3, 4), np.float64)
   np.testing.assert_array_equal(fitted.predict(_FEATURES), _LABELS)
-  report = fitted.report_.to_json()
-  restored = json.loads(json.dumps(report, allow_nan=False))
-  assert restored["epsilon"] == "inf"
-  for release in restored["releases"]:
+  report = fitted.report_
+  assert report.epsilon == math.inf
+  for release in report.releases:
     assert release["noise_multiplier"] == 0
     assert "NonPrivate" in release["event"]
   # With the defaults that depend on the problem.
-  assert set(restored["hyperparameters"]) == set(vars(method))
-  assert None not in restored["hyperparameters"].values()
+  assert set(report.hyperparameters) == set(vars(method))
+  assert None not in report.hyperparameters.values()
   for words in ("training data", "floating-point"):
-    assert sum(words in text for text in restored["not_covered"]) == 1
+    assert sum(words in text for text in report.not_covered) == 1
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

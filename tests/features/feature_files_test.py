@@ -36,40 +36,27 @@ def _check_refused(path, message=""):
 @pytest.mark.parametrize(
   ("dtype", "users"), [(np.float16, None), (np.float64, _USERS)]
 )
-def test_what_is_written_is_read_and_not_copied(tmp_path, dtype, users):
+def test_what_is_written_is_read(tmp_path, dtype, users):
   path = tmp_path / "file.NPZ"
   written = _create(dtype, users)
   feature_files.write_features(path, written)
-  found = feature_files.read_features(path)
-  _assert_equal(found, written)
-  assert not found.features.flags.writeable
-  # A change of the file shows: it is the file.
-  old = written.features.tobytes()
-  content = path.read_bytes()
-  assert content.count(old) == 1
-  with path.open("rb+") as file:
-    file.seek(content.index(old))
-    file.write(dtype(9).tobytes())
-  assert found.features[0, 0] == 9
+  _assert_equal(feature_files.read_features(path), written)
 
 
 @pytest.mark.parametrize(
   "names", [("repr", "label", "user"), ("features", "labels", "users")]
 )
 @_of_both_ways
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_however_it_was_saved(tmp_path, save, names, order):
+def test_however_it_was_saved(tmp_path, save, names):
   expected = _create()
   values = (
-    np.asarray(expected.features, order=order),
+    np.asarray(expected.features, order="F"),
     expected.labels.astype(np.uint8),
     np.char.encode(expected.users, "utf-8"),
   )
   arrays = dict(zip(names, values, strict=True))
   save(tmp_path / "file.npz", **arrays, other=np.zeros(2))
-  found = feature_files.read_features(tmp_path / "file.npz")
-  _assert_equal(found, expected)
-  assert isinstance(found.features, np.memmap) == (save is np.savez)
+  _assert_equal(feature_files.read_features(tmp_path / "file.npz"), expected)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +64,7 @@ def test_however_it_was_saved(tmp_path, save, names, order):
   [
     ({"repr": None}, r"no features and labels among \['label'"),
     ({"repr": np.ones([4, 0])}, r"n and d at least 1, found"),
-    ({"repr": np.full([4, 1], None)}, "repr.npy holds pickled objects"),
+    ({"repr": np.full([4, 1], None)}, "Object arrays cannot be loaded"),
     ({"label": np.ones(4)}, r"labels must be integers \[4\].* float64"),
     (
       {"label": np.array([0, 1, 2**63, 0], np.uint64)},
@@ -96,23 +83,18 @@ def test_other_arrays_are_refused(tmp_path, changes, message):
   _check_refused(path, message)
 
 
-@_of_both_ways
-def test_damaged_files_are_refused(tmp_path, save):
+def test_damaged_files_are_refused(tmp_path):
   path = tmp_path / "file.npz"
-  save(path, repr=np.ones([50, 3]), label=np.arange(50))
+  np.savez(path, repr=np.ones([50, 3]), label=np.arange(50))
   content = path.read_bytes()
   for damaged in (
     b"",
+    b"no numbers",
     content[: len(content) // 2],
-    content[50:],
     content.replace(b"\x93NUMPY", b"\x93NUMBY"),
-    content.replace(b"\x93NUMPY\x01", b"\x93NUMPY\x03"),
     content.replace(b"'shape': (50, 3)", b"'shape': (90, 3)"),
-    content.replace(b"'shape': (50, 3)", b"'shape': (50, 3("),
-    content.replace(b"PK\x03\x04", b"PK\x03\x05"),
+    content[:500] + bytes([content[500] ^ 1]) + content[501:],
   ):
-    if damaged == content:
-      continue  # Compressed data have no such bytes.
     path.write_bytes(damaged)
     _check_refused(path, "npz must be")
 

@@ -1,6 +1,5 @@
 """A private classifier with the interface of scikit-learn's estimators."""
 
-from collections.abc import Mapping
 import dataclasses
 import math
 from typing import Any, ClassVar
@@ -15,17 +14,17 @@ from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import noise
-from tff_fedemb.privacy import report
 
 # A guarantee assumes these whatever is protected.
-CLASSES_ARE_PUBLIC = (
-  "the number of classes is public: labels were not searched for it"
-)
 SHARED_ASSUMPTIONS = (
-  CLASSES_ARE_PUBLIC,
+  "the number of classes is public, also where it was counted in the labels",
   "the map from data to features is public, or was trained on other data, or"
   " has a cost of its own",
   "hyperparameters were not chosen by other fits on the same data",
+)
+NOT_COVERED = (
+  "accuracies and predictions, which are published as they are: of the training"
+  " data, and of the test examples, also those of users who were fitted to"
 )
 
 
@@ -68,10 +67,6 @@ class FitReport:
   not_covered: tuple[str, ...]
   warnings: tuple[str, ...]
 
-  def to_json(self) -> dict[str, Any]:
-    """Returns a dictionary that JSON can hold, infinity as "inf"."""
-    return report.json_safe(dataclasses.asdict(self))
-
 
 # Estimators of scikit-learn are compared by identity, and print themselves.
 @dataclasses.dataclass(eq=False, repr=False)
@@ -92,7 +87,6 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
       be `None` without noise.
     clip_norm: C, in [1e-10, 1e10], bound of the L2 norm of features; never
       taken from the data.
-    split: Shares of the budget by name of release, instead of the method's.
     coef_: Weights, float64 `[num_classes, dim]`, after `fit`.
     classes_: `[num_classes]`: 0, 1, ...
     report_: A `FitReport`.
@@ -108,7 +102,6 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
   epsilon: float
   delta: float | None = None
   clip_norm: float = 1.0
-  split: Mapping[str, float] | None = None
 
   def decision_function(self, features: np.ndarray) -> np.ndarray:
     """Computes logits, without the bias that a sigmoid loss adds to all.
@@ -153,14 +146,6 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
       clip_norm=self.clip_norm,
     )
 
-  def _plan(
-    self, size: examples_lib.ProblemSize
-  ) -> tuple[budget_lib.PlannedRelease, ...]:
-    """The method's releases, with their shares of the budget."""
-    return budget_lib.with_shares(
-      self.method.plan_releases(size), {} if self.split is None else self.split
-    )
-
   def _publish(
     self,
     weights: np.ndarray,
@@ -168,7 +153,6 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
     releases: noise.Releases,
     *,
     num_protected: int,
-    **hyperparameters: Any,
   ) -> None:
     """Sets what a fit leaves behind, unless weights are not finite."""
     values = dataclasses.asdict(method)
@@ -201,7 +185,7 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
       delta=delta,
       accountant=budget_lib.ACCOUNTANT,
       releases=tuple(releases.to_json()),
-      hyperparameters=values | hyperparameters,
+      hyperparameters=values,
       unit=self.unit,
       neighboring_relation=f"add or remove one {self.unit}",
       assumptions=self.assumptions,
@@ -231,7 +215,7 @@ class FeatureClassifier(LinearClassifier):
     *SHARED_ASSUMPTIONS,
   )
   not_covered = (
-    "accuracies measured on the training data",
+    NOT_COVERED,
     "floating-point arithmetic in the sums, before they are rounded to the grid"
     " of their noise",
   )
@@ -260,7 +244,9 @@ class FeatureClassifier(LinearClassifier):
       checks.check_integer("seed", self.seed, minimum=0)
     examples = self._clipped(features, labels)
     budget = budget_lib.calibrate(
-      self._plan(examples.size), epsilon=self.epsilon, delta=self.delta
+      self.method.plan_releases(examples.size),
+      epsilon=self.epsilon,
+      delta=self.delta,
     )
     method = self.method.resolve(examples.size, budget.noise_multipliers)
     (for_noise,) = np.random.SeedSequence(self.seed).spawn(1)

@@ -8,10 +8,8 @@ a file is run: pickled objects are refused.
 from collections.abc import Iterator
 import contextlib
 import dataclasses
-import math
 import os
 import pathlib
-import zipfile
 
 import numpy as np
 
@@ -28,8 +26,7 @@ class FeatureSet:
   """Features of labelled examples.
 
   Attributes:
-    features: `[n, d]` real numbers, n and d at least 1; possibly a file mapped
-      into memory.
+    features: `[n, d]` real numbers, n and d at least 1.
     labels: int64 `[n]`, at least 0; other integers are converted.
     users: Users whose examples they are, str `[n]`, or `None` if not known;
       bytes and integers are converted.
@@ -74,9 +71,6 @@ def read_features(
 ) -> FeatureSet:
   """Reads a file of features.
 
-  An array that is stored without compression is mapped into memory, read-only:
-  its pages are read as they are used, and its checksum is not verified.
-
   Args:
     path: The file.
     name: Name of the path in an error.
@@ -88,8 +82,12 @@ def read_features(
   """
   check_suffix(path, name=name)
   try:
-    with mistakes_in(path), zipfile.ZipFile(path) as archive:
-      return _read_npz(path, archive)
+    with mistakes_in(path), np.load(path) as archive:
+      members = {_NAMES.get(name, name): name for name in archive.files}
+      if not {"repr", "label"} <= members.keys():
+        raise ValueError(f"no features and labels among {sorted(members)}")
+      names = [members[x] for x in _NAMES.values() if x in members]
+      return FeatureSet(*(archive[name] for name in names))
   except (errors.DataError, MemoryError):
     raise
   # NumPy and the standard library raise whatever comes of what is damaged.
@@ -121,53 +119,3 @@ def write_features(path: pathlib.Path, feature_set: FeatureSet) -> None:
   if feature_set.users is not None:
     arrays["user"] = feature_set.users
   output_files.arrays_writer(**arrays)(path)
-
-
-def _read_npz(
-  path: str | os.PathLike[str], archive: zipfile.ZipFile
-) -> FeatureSet:
-  members = {}
-  for info in archive.infolist():
-    name = info.filename.removesuffix(".npy")
-    members[_NAMES.get(name, name)] = info
-  if not {"repr", "label"} <= members.keys():
-    raise ValueError(f"no features and labels among {sorted(members)}")
-  arrays = [
-    _read_member(path, archive, members[name])
-    for name in _NAMES.values()
-    if name in members
-  ]
-  return FeatureSet(*arrays)
-
-
-def _read_member(
-  path: str | os.PathLike[str], archive: zipfile.ZipFile, info: zipfile.ZipInfo
-) -> np.ndarray:
-  """Reads an array of an .npz, or maps it into memory."""
-  with archive.open(info) as member:
-    # Behind the header of the member, which the zip's directory leaves out.
-    start = archive.fp.tell()
-    major, minor = np.lib.format.read_magic(member)
-    # Later versions are of arrays with fields, and have no such function.
-    read_header = getattr(np.lib.format, f"read_array_header_{major}_{minor}")
-    shape, is_fortran, dtype = read_header(member)
-    size = member.tell() + dtype.itemsize * math.prod(shape)
-    if dtype.hasobject:
-      raise ValueError(f"{info.filename} holds pickled objects")
-    if info.file_size != size:
-      raise ValueError(
-        f"{info.filename} has {info.file_size} bytes, and {dtype}"
-        f" {list(shape)} has {size}"
-      )
-    # NumPy maps no array of no size.
-    if info.compress_type == zipfile.ZIP_STORED and math.prod(shape):
-      return np.memmap(
-        path,
-        dtype=dtype,
-        mode="r",
-        offset=start + member.tell(),
-        shape=shape,
-        order="F" if is_fortran else "C",
-      )
-    member.seek(0)
-    return np.lib.format.read_array(member, allow_pickle=False)

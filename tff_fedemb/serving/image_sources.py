@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import dataclasses
-import functools
 import itertools
 import pathlib
 from typing import Any
@@ -185,7 +184,6 @@ def embed_rows(
   source: ImageSource,
   rows: np.ndarray,
   *,
-  flag: str = "saved_model",
   map_fn: Callable[..., Iterator[np.ndarray]] = map,
 ) -> tuple[np.ndarray, np.ndarray]:
   """Embeds images.
@@ -194,18 +192,17 @@ def embed_rows(
     embed: Maps a batch of images to embeddings `[b, dim]`.
     source: Source of the images.
     rows: Rows to embed, int64 `[m]`, ascending.
-    flag: Flag by which the user chose the embedding.
     map_fn: As `map`, what applies `embed` to batches of images.
 
   Returns:
     Embeddings `[k, dim]`, and the rows that could be read, `[k]`.
 
   Raises:
-    DataError: If an image cannot be read and is not to be skipped.
-    FieldError: If an embedding is not finite.
+    DataError: If an image cannot be read and is not to be skipped, none can be
+      read, or an embedding is not finite.
   """
+  read: list[np.ndarray] = []
   embeddings, num_embedded = np.zeros([0, 1], np.float32), 0
-  read = [np.zeros([0], np.int64)]
 
   def read_images():
     for some, images in source.read(rows):
@@ -217,14 +214,21 @@ def embed_rows(
   ) as progress:
     for batch in map_fn(embed, read_images()):
       if not np.isfinite(batch).all():
-        must = "give embeddings that are finite"
-        raise errors.FieldError(flag, must, "others")
+        raise errors.DataError(
+          f"{source.description} must have embeddings that are finite, found"
+          " others: use another model."
+        )
       if not num_embedded:
         # The array has its final size: joining batches may exceed the memory.
         embeddings = np.empty([len(rows), batch.shape[1]], batch.dtype)
       embeddings[num_embedded : num_embedded + len(batch)] = batch
       num_embedded += len(batch)
       progress.update(len(batch))
+  if not read:
+    raise errors.DataError(
+      f"{source.description} must have one that can be read, found none of"
+      f" {len(rows):,}."
+    )
   return embeddings[:num_embedded], np.concatenate(read)
 
 
@@ -233,22 +237,19 @@ def evaluate(
   source: ImageSource,
   rows: np.ndarray,
   *,
-  flag: str = "saved_model",
   map_fn: Callable[..., Iterator[np.ndarray]] = map,
   **options: Any,
 ) -> tuple[verification.VerificationResult, np.ndarray, np.ndarray]:
   """Compares all pairs; returns embeddings and their classes `[k]` as well.
 
   Args:
-    embed, source, rows, flag, map_fn: As of `embed_rows`.
+    embed, source, rows, map_fn: As of `embed_rows`.
     **options: Options of `verification.evaluate_pairs`.
 
   Raises:
-    DataError: If an image cannot be read and is not to be skipped, or the
-      images have no pairs to compare.
-    FieldError: If an embedding is not finite.
+    DataError: As `embed_rows`, or if there are no pairs to compare.
   """
-  embeddings, read = embed_rows(embed, source, rows, flag=flag, map_fn=map_fn)
+  embeddings, read = embed_rows(embed, source, rows, map_fn=map_fn)
   labels = source.labels[read]
   try:
     result = verification.evaluate_pairs(embeddings, labels, **options)
@@ -256,64 +257,6 @@ def evaluate(
     said = f"{source.description} give no result: {error}"
     raise errors.DataError(said) from error
   return result, embeddings, labels
-
-
-def read_files(
-  rows: np.ndarray,
-  read_image: Callable[[int], np.ndarray],
-  image_shape: ImageShape,
-  skipped: list[str],
-  *,
-  on_bad_example: str,
-) -> Batches:
-  """Reads images one at a time; yields rows and images of a batch.
-
-  Args:
-    rows: Rows to read.
-    read_image: Maps a row to its image; an `ImageFolderError` tells that it
-      cannot be read.
-    image_shape: Shape of the images.
-    skipped: Takes the names of those that cannot be read.
-    on_bad_example: One of `bad_examples.POLICIES`.
-
-  Raises:
-    DataError: If one cannot be read and is not to be skipped.
-  """
-  for some in _split(rows, image_shape):
-    kept, images = [], []
-    for row in some:
-      try:
-        images.append(read_image(row))
-        kept.append(row)
-      except image_folder_lib.ImageFolderError as error:
-        if on_bad_example == "fail":
-          said = f"{error} on_bad_example=skip leaves such images out."
-          raise errors.DataError(said) from error
-        skipped.append(error.path)
-    if images:
-      yield np.array(kept), np.stack(images)
-
-
-def _open_files(
-  folder: str,
-  paths: Sequence[pathlib.Path],
-  labels: np.ndarray,
-  image_shape: ImageShape,
-  on_bad_example: str,
-  **others: Any,
-) -> ImageSource:
-  """Opens files of a folder; others are fields of the source."""
-  skipped: list[str] = []
-  read = functools.partial(
-    read_files,
-    read_image=lambda row: image_folder_lib.read_image(paths[row], image_shape),
-    image_shape=image_shape,
-    skipped=skipped,
-    on_bad_example=on_bad_example,
-  )
-  return ImageSource(
-    f"images in {folder}", labels, read, paths=paths, skipped=skipped, **others
-  )
 
 
 def open_unlabelled(
@@ -358,6 +301,37 @@ def open_folder(
     class_labels=np.arange(len(listed.class_names)),
     class_names=dict(enumerate(listed.class_names)),
     facts={"image_folder": folder, "num_ignored": len(listed.ignored)},
+  )
+
+
+def _open_files(
+  folder: str,
+  paths: Sequence[pathlib.Path],
+  labels: np.ndarray,
+  image_shape: ImageShape,
+  on_bad_example: str,
+  **others: Any,
+) -> ImageSource:
+  """Opens files of a folder; others are fields of the source."""
+  skipped: list[str] = []
+
+  def read(rows):
+    for some in _split(rows, image_shape):
+      kept, images = [], []
+      for row in some:
+        try:
+          images.append(image_folder_lib.read_image(paths[row], image_shape))
+          kept.append(row)
+        except image_folder_lib.ImageFolderError as error:
+          if on_bad_example == "fail":
+            said = f"{error} on_bad_example=skip leaves such images out."
+            raise errors.DataError(said) from error
+          skipped.append(error.path)
+      if images:
+        yield np.array(kept), np.stack(images)
+
+  return ImageSource(
+    f"images in {folder}", labels, read, paths=paths, skipped=skipped, **others
   )
 
 

@@ -105,9 +105,8 @@ def _check_report(report, releases):
 
 def test_least_squares(without_noise):
   """One round, and the defaults are those of its noise."""
-  method = least_squares.LeastSquares()
-  split = {"covariance": 1.0, "class_sum": 4.0}
-  found = _fit_federated(method, _ONE_EACH, split=split, **_TARGET)
+  method = least_squares.LeastSquares(covariance_share=0.2)
+  found = _fit_federated(method, _ONE_EACH, **_TARGET)
   _check_report(found.report_, [("statistics", 1)])
   regularization = found.report_.hyperparameters["regularization"]
   # A fifth of the budget is the covariance's.
@@ -126,8 +125,7 @@ def test_feature_covariance(without_noise):
   found = _fit_federated(method, _ONE_EACH, **_TARGET)
   _check_report(found.report_, [("covariance", 1), ("gradient", 3)])
   _assert_same(found, _fit_central(method))
-  expected = {**dataclasses.asdict(method), "user_clip_norm": 1.0}
-  assert found.report_.hyperparameters == expected
+  assert found.report_.hyperparameters == dataclasses.asdict(method)
 
 
 def test_sgd():
@@ -179,7 +177,7 @@ def test_runtime_of_tff():
 @pytest.mark.parametrize(
   ("method", "users", "message"),
   [
-    (newton.Newton(), _ONE_EACH, "method must be one of sgd, least_squares, f"),
+    (newton.Newton(), _ONE_EACH, "method must be one that protects users"),
     (sgd.Sgd(), _ONE_EACH[:-1], "users must be"),
     (sgd.Sgd(), ["a", *_ONE_EACH.astype(str)[:-2], ""], "users must have na"),
   ],

@@ -6,6 +6,7 @@ What `extract_features` does once its flags are read.
 import functools
 
 import numpy as np
+from sklearn import datasets
 
 from tff_fedemb import errors
 from tff_fedemb import output_files
@@ -13,14 +14,13 @@ from tff_fedemb import runtime as runtimes
 from tff_fedemb.data import bad_examples
 from tff_fedemb.features import feature_files
 from tff_fedemb.features.extraction import applications
-from tff_fedemb.features.extraction import data_sets
 from tff_fedemb.features.extraction import settings
 from tff_fedemb.serving import image_sources
 from tff_fedemb.serving import saved_models
 
 # Each draw has a generator of its own, so that it does not depend on whether
 # another one is made.
-_CLASSES, _IMAGES, _TEST, _FREQUENCIES = range(4)
+_CLASSES, _IMAGES, _TEST = range(3)
 
 
 def execute(
@@ -87,25 +87,24 @@ def _embed(
     np.flatnonzero(np.isin(source.labels, classes)),
     config.generator(_IMAGES),
   )
-  embed = model or config.embedding.create_map(
-    source.largest_value, config.generator(_FREQUENCIES)
-  )
   with runtime.open_map() as map_fn:
     embeddings, rows = image_sources.embed_rows(
-      embed,
+      model or functools.partial(_take_pixels, largest=source.largest_value),
       source,
       rows,
-      flag=next(name for name in settings.EMBEDDERS if getattr(config, name)),
       map_fn=map_fn,
     )
-  if not len(rows):
-    must = "be of one image or more that can be read"
-    raise errors.FieldError("output", must, source.description)
   return feature_files.FeatureSet(
     embeddings,
     np.searchsorted(classes, source.labels[rows]).astype(np.int64),
     None if source.users is None else source.users[rows],
   )
+
+
+def _take_pixels(images: np.ndarray, *, largest: int) -> np.ndarray:
+  """Pixels in [0, 1], float32 `[b, d]`."""
+  flat = images.reshape(len(images), -1).astype(np.float32)
+  return flat / np.float32(largest)
 
 
 def _load_model(config: settings.ExtractionConfig) -> saved_models.Model | None:
@@ -128,19 +127,20 @@ def _open_source(
   model_shape: image_sources.ImageShape | None,
 ) -> image_sources.ImageSource:
   if config.digits:
-    return data_sets.open_digits(model_shape)
+    # Alpaydin and Kaynak, "Optical Recognition of Handwritten Digits", UCI
+    # Machine Learning Repository, 1998: its test part, 8x8 pixels of 0 to 16.
+    digits = datasets.load_digits()
+    images = digits.images.astype(np.uint8)
+    return image_sources.ImageSource(
+      "scikit-learn's digits",
+      digits.target.astype(np.int64),
+      lambda rows: iter([(rows, images[rows])]),
+      largest_value=16,
+    )
   size = config.image_size
-  if size and not config.task:
+  if config.image_folder and size:
     # Grey images are taken as colours where nothing says what they are.
     model_shape = model_shape or (size, size, 3)
-  if config.tfds:
-    return data_sets.open_tfds(
-      config.tfds,
-      config.data_dir,
-      config.tfds_split,
-      image_shape=model_shape,
-      on_bad_example=config.on_bad_example,
-    )
   return config.open(config.split, model_shape)
 
 

@@ -182,7 +182,7 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
     *classifier.SHARED_ASSUMPTIONS,
   )
   not_covered = (
-    "accuracies measured on the training data",
+    classifier.NOT_COVERED,
     "what aggregators and runtimes measure in a round",
     "floating-point arithmetic in the sums, of single precision, before they"
     " are rounded to the grid of their noise",
@@ -219,7 +219,7 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
     # As many examples as the users can count for: how many they have is theirs.
     counted = max(1, round(settings.user_clip_norm * num_users))
     size = dataclasses.replace(examples.size, num_examples=counted)
-    planned, shares = self._plan(size), {}
+    planned, shares = self.method.plan_releases(size), {}
     if isinstance(self.method, least_squares.LeastSquares):
       # A single release of the stacked sums, each of which has its share.
       total = sum(release.share for release in planned)
@@ -245,7 +245,5 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
       weights = Rounds(runtime, clients, releases, bound).fit(
         method, size, covariance_share=shares.get(COVARIANCE, 1.0)
       )
-    self._publish(
-      weights, method, releases, num_protected=num_users, user_clip_norm=bound
-    )
+    self._publish(weights, method, releases, num_protected=num_users)
     return self
