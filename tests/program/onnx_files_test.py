@@ -52,7 +52,7 @@ def test_a_file_gives_what_the_saved_model_gives(model, tmp_path, capsys):
       loaded.embed(images), original.embed(images), atol=1e-6
     )
     assert loaded.card.threshold(0.01)["threshold"] == 0.5
-    assert loaded.card.conversion["format"] == "ONNX, float32"
+    assert loaded.card.conversion["format"] == "onnx"
 
 
 @pytest.mark.usefixtures("needs_onnx")

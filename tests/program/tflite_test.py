@@ -25,9 +25,7 @@ def _check(backbone, path, number_format, min_similarity):
   """Compares what comes out with the backbone itself; returns the file."""
   shape = backbone.input_shape[1:]
   images = tflite.make_up_images(shape, 8, seed=1)
-  content = tflite.convert(
-    path, number_format, calibration=tflite.make_up_images(shape, 8)
-  )
+  content = tflite.convert(path, number_format)
   embedder = tflite.Embedder(content)
   assert embedder.image_shape == shape
   found = embedder.embed(images)

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 import importlib
 import json
 import os
-import pathlib
 from typing import Any
 
 from etils import epy
@@ -151,15 +150,3 @@ class Embedder:
         "give the embeddings of the SavedModel",
         f"{FORMAT}, which differs by up to {difference:.2g}",
       )
-
-
-def load(path: str | os.PathLike[str], expected: str | None) -> Embedder:
-  """Loads an ONNX file; its digest must be the expected one, if any is known.
-
-  Raises:
-    ValueError: If it is damaged, or something else.
-  """
-  content = pathlib.Path(path).read_bytes()
-  if expected not in (None, tflite.digest(content)):
-    raise ValueError("it is damaged: its digest is not that in its card")
-  return Embedder(content)

@@ -241,8 +241,8 @@ def _find_rule(
     words = (
       f"Threshold {threshold:.4f}, of false accept rate {far:g} for one pair of"
       f" images: a stranger, who is compared with {num_images:,}, is accepted"
-      f" with a probability of up to {min(far * num_images, 1.0):.2g}. fpir sets"
-      " the rate of a gallery."
+      f" with a probability of up to {min(far * num_images, 1.0):.2g}. fpir"
+      " sets the rate of a gallery."
     )
     if pair["warning"]:
       words += f"\nwarning: the threshold is uncertain: {pair['warning']}"

@@ -30,10 +30,10 @@ with epy.lazy_imports():
 
 PREPROCESS = ("unit", "tf", "caffe", "torch")
 
-# Modules that load a converted file, by its suffix.
+# Classes that embed by a converted file, by its suffix.
 CONVERTED: Mapping[str, Any] = {
-  tflite.SUFFIX: tflite,
-  onnx_files.SUFFIX: onnx_files,
+  tflite.SUFFIX: tflite.Embedder,
+  onnx_files.SUFFIX: onnx_files.Embedder,
 }
 
 _SIGNATURE, _EMBEDDINGS = "serving_default", "embeddings"
@@ -314,7 +314,13 @@ def _load_converted(path: str, load_again: Callable[[], Model]) -> Model:
   digest = ((card and card.conversion) or {}).get("sha256")
   must = f"be a SavedModel or a {suffix} file that binaries.export wrote"
   with errors.as_field_error("saved_model", must, path):
-    embedder = CONVERTED[suffix].load(path, digest)
+    content = pathlib.Path(path).read_bytes()
+    # TensorFlow Lite checks nothing: a damaged file can end its process.
+    if digest is None and suffix == tflite.SUFFIX:
+      raise ValueError("its card, the .json file beside it, is missing")
+    if digest not in (None, tflite.digest(content)):
+      raise ValueError("it is damaged: its digest is not that in its card")
+    embedder = CONVERTED[suffix](content)
   card = card or getattr(embedder, "card", None)
   return Model(embedder.image_shape, embedder.embed, load_again, card)
 
