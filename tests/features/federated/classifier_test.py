@@ -77,9 +77,7 @@ def _without_noise(monkeypatch):
 
   def create_aggregator(self, name):
     del name
-    config = clip_only.ClipOnlyConfig(
-      clients_per_round=len(self.clients.client_ids)
-    )
+    config = clip_only.ClipOnlyConfig(clients_per_round=self.num_clients)
     return config.create().factory
 
   monkeypatch.setattr(
@@ -195,18 +193,24 @@ def test_noise_of_the_release(tmp_path):
   """
   dim, num_classes, num_rounds, share = 60, 31, 16, 0.3
   length = federated_statistics.packed_size(dim)
-  data = (np.zeros([3, dim]), np.zeros([3], np.int64), np.array(list("abc")))
-  clients = federated_statistics.ClientExamples(tmp_path, *data)
+  examples = examples_lib.ClippedExamples(
+    np.zeros([3, dim]), np.zeros(3, int), num_classes=num_classes, clip_norm=2.0
+  )
+  create_dataset = federated_classifier.write_clients(
+    tmp_path, examples, np.arange(3)
+  )
   name = federated_classifier.STATISTICS
   planned = [budget_lib.PlannedRelease(name, count=num_rounds)]
   budget = budget_lib.calibrate(planned, epsilon=4.0, delta=1e-5)
   config = federated_statistics.StatisticsConfig(
-    examples_lib.ProblemSize(3, dim, num_classes, 2.0), covariance_share=share
+    examples.size, covariance_share=share
   )
   matrices, released = [], []
   with runtime_lib.create_runtime("in_process") as started:
     releases = noise.Releases(budget, np.random.SeedSequence())
-    rounds = federated_classifier.Rounds(started, clients, releases, 0.5)
+    rounds = federated_classifier.Rounds(
+      started, create_dataset, 3, releases, 0.5
+    )
     release = rounds.begin(name, config)
     for _ in range(num_rounds):
       tensors = release()

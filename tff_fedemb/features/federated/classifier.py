@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import dataclasses
 import math
 import tempfile
+from typing import Any
 
 import numpy as np
 import tensorflow_federated as tff
@@ -15,6 +16,7 @@ import tensorflow_federated as tff
 from tff_fedemb import errors
 from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.aggregators import gaussian
+from tff_fedemb.data import pipelines
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import classifier
 from tff_fedemb.features import examples as examples_lib
@@ -25,6 +27,7 @@ from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import noise
 from tff_fedemb.features import settings as settings_lib
 from tff_fedemb.features.federated import statistics
+from tff_fedemb.run import array_task
 from tff_fedemb.runtime import base as runtime_base
 
 # Names of releases; gradients have theirs in `gradient_steps`.
@@ -44,13 +47,15 @@ class Rounds:
 
   Attributes:
     runtime: Runtime of the rounds.
-    clients: All clients, who take part in every round.
+    create_dataset: Creates the examples of a client, '0', '1', ...
+    num_clients: Number of clients, who all take part in every round.
     releases: Records them, and has their noise.
     user_clip_norm: Bound of the L2 norm of what a client sends.
   """
 
   runtime: runtime_base.Runtime
-  clients: statistics.ClientExamples
+  create_dataset: Callable[[Any], Any]
+  num_clients: int
   releases: noise.Releases
   user_clip_norm: float
 
@@ -59,7 +64,7 @@ class Rounds:
   ) -> tff.aggregators.UnweightedAggregationFactory:
     """Creates the Gaussian mechanism of a release."""
     config = gaussian.GaussianConfig(
-      clients_per_round=len(self.clients.client_ids),
+      clients_per_round=self.num_clients,
       clip_norm=self.user_clip_norm,
       noise_multiplier=self.releases.budget.noise_multipliers[name],
     )
@@ -80,7 +85,7 @@ class Rounds:
     """
     state = self.runtime.initialize(
       tff.simulation.compose_dataset_computation_with_learning_process(
-        tff.tensorflow.computation(self.clients.create_dataset, np.str_),
+        tff.tensorflow.computation(self.create_dataset, np.str_),
         statistics.build_process(
           config, aggregator=self.create_aggregator(name)
         ),
@@ -96,7 +101,8 @@ class Rounds:
           global_model_weights=tff.learning.models.ModelWeights(sent, ())
         )
         state = self.runtime.load_state(structure)
-      state, _ = self.runtime.next(state, self.clients.client_ids)
+      client_ids = list(map(str, range(self.num_clients)))
+      state, _ = self.runtime.next(state, client_ids)
       return self.runtime.structured_state(state).global_model_weights.trainable
 
     return release
@@ -115,12 +121,11 @@ class Rounds:
       size: Size of the problem.
       covariance_share: As `statistics.StatisticsConfig` has it.
     """
-    num_clients = len(self.clients.client_ids)
-    total_weight = self.user_clip_norm * num_clients
+    total_weight = self.user_clip_norm * self.num_clients
 
     def release_sums(name: str) -> tuple[np.ndarray, np.ndarray | None]:
       config = statistics.StatisticsConfig(size, covariance_share)
-      return config.restore(self.begin(name, config)(), num_clients)
+      return config.restore(self.begin(name, config)(), self.num_clients)
 
     if isinstance(method, least_squares.LeastSquares):
       covariance, class_sums = release_sums(STATISTICS)
@@ -133,12 +138,35 @@ class Rounds:
     config = statistics.GradientConfig(size, method)
     release = self.begin(gradient_steps.GRADIENT, config)
     # Clients' gradients are in units of the norm that they are clipped to.
-    scale = method.gradient_clip_norm * num_clients / total_weight
+    scale = method.gradient_clip_norm / self.user_clip_norm
     return method.descend(
       lambda weights: scale * np.asarray(release(weights)[0], np.float64),
       size,
       preconditioner,
     )
+
+
+def write_clients(
+  directory: str, examples: examples_lib.ClippedExamples, slots: np.ndarray
+) -> Callable[[Any], Any]:
+  """Writes the examples to a file, from which a client reads its own.
+
+  Args:
+    directory: Folder of the file.
+    examples: All examples.
+    slots: Number of the user of each, `[n]`.
+
+  Returns:
+    A function from a client's id, '0', '1', ..., to its examples, in TensorFlow
+    operations only: batches `OrderedDict(x=float32 [b, d], y=int64 [b])`.
+  """
+  features = np.concatenate([x.astype("f4") for x, _ in examples.chunks()])
+  order = np.argsort(slots, kind="stable")
+  path = array_task.write_rows(directory, features, examples.labels, order)
+  starts = np.cumsum([0, *np.bincount(slots)])
+  return lambda client_id: array_task.read_client(
+    path, client_id, starts, features.shape[1:]
+  ).with_options(pipelines.build_options())
 
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
@@ -215,7 +243,8 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
     users = examples_lib.to_users(users, examples.size.num_examples)
     if (users == "").any():
       raise errors.FieldError("users", "have names", "''")
-    num_users = len(np.unique(users))
+    names, slots = np.unique(users, return_inverse=True)
+    num_users = len(names)
     # As many examples as the users can count for: how many they have is theirs.
     counted = max(1, round(settings.user_clip_norm * num_users))
     size = dataclasses.replace(examples.size, num_examples=counted)
@@ -239,10 +268,9 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
       tempfile.TemporaryDirectory() as directory,
       runtime_lib.create_runtime(settings.runtime) as runtime,
     ):
-      clients = statistics.ClientExamples(
-        directory, np.asarray(features), examples.labels, users
-      )
-      weights = Rounds(runtime, clients, releases, bound).fit(
+      create_dataset = write_clients(directory, examples, slots)
+      rounds = Rounds(runtime, create_dataset, num_users, releases, bound)
+      weights = rounds.fit(
         method, size, covariance_share=shares.get(COVARIANCE, 1.0)
       )
     self._publish(weights, method, releases, num_protected=num_users)
