@@ -200,7 +200,6 @@ def test_mistakes_are_one_line(folder):
       "--far must be a rate of which the model has a threshold: 0.001, 0.01,"
       " found 0.0001 (few pairs)",
     ),
-    (["--fpir=0.1", "--far=0.01"], "--fpir must be the only one of fpir, far "),
     (["--fpir=0.001"], "--fpir must be from 0.01 to 0.1, found 0.001"),
     (["--query=missing"], "--query must be a folder that can be read"),
     ([f"--gallery={folder}/gallery/ann"], "--gallery must hold sub-folders"),

@@ -107,7 +107,7 @@ class TestFolder:
     }
     table = capsys.readouterr().out
     assert f"{_NUM_IMAGES} images of {_NUM_CLASSES} classes" in table
-    assert f"  0.1     {report['recall_at_far']['0.1']:.4f}" in table
+    assert f"  0.1 {report['recall_at_far']['0.1']:.4f} [" in table
     # Far from the 10,000 negative pairs that FAR 0.001 asks for.
     assert "warning: FAR 0.001 needs" in table
 
@@ -224,6 +224,6 @@ def test_command_line(models, emnist_dir, tmp_path):
     assert not any(tmp_path.iterdir())
   right = call("lenet", *task)
   assert (right.status, right.errors) == (0, "")
-  assert "FAR     recall" in right.output
+  assert "FAR recall" in right.output
   report = json.loads((tmp_path / "out.json").read_text())
   assert list(report["recall_at_far"]) == ["0.001", "0.01", "0.1"]

@@ -43,7 +43,7 @@ class GalleryIndex:
   """A gallery, held in memory.
 
   Attributes:
-    model: Digest of the model that embeds its images; "" if it is in no file.
+    model: Digest of the model that embeds its images.
     kind: One of `KINDS`.
     images: Rows with `name`, the class of an image, and `path`, its file when
       it was added.

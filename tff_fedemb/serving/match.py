@@ -58,7 +58,7 @@ class MatchConfig(config_lib.Config):
     far: False accept rate, of which the model must carry a threshold: the share
       of pairs of two classes that are taken for one [0.001].
     threshold: Cosine similarity from which on a query is accepted, in place of
-      those that the model carries.
+      those that the model carries and of rates.
     output_csv: File for the result, in a directory that exists.
     on_bad_example: Treatment of images that cannot be read; skip leaves them
       out and counts them.
@@ -80,20 +80,12 @@ class MatchConfig(config_lib.Config):
 
   def __post_init__(self):
     super().__post_init__()
-    names = ("fpir", "far", "threshold")
-    given = [name for name in names if getattr(self, name) is not None]
-    if self.fpir is not None and len(given) > 1:
-      must = "be the only one of fpir, far and threshold"
-      raise errors.FieldError("fpir", must, f"{given[1]} too")
     if not self.index and not self.gallery:
       raise errors.FieldError("gallery", "be given, or an index", "neither")
     if self.query or self.output_csv or not self.index:
       for name in ("query", "output_csv"):
         if not getattr(self, name):
           raise errors.FieldError(name, "be given", "none")
-    for name in ("index_kind", "remove"):
-      if getattr(self, name) and not self.index:
-        raise errors.FieldError(name, "be given with an index", "none")
 
 
 def execute(config: MatchConfig) -> None:
@@ -168,10 +160,8 @@ def _execute(config: MatchConfig) -> None:
 
 def _open_index(config: MatchConfig) -> gallery_index.GalleryIndex:
   """Reads the index, or makes an empty one."""
-  if not config.index:
-    return gallery_index.GalleryIndex("", gallery_index.EXACT)
   digest = saved_models.digest(config.saved_model)
-  if not os.path.exists(config.index):
+  if not config.index or not os.path.exists(config.index):
     kind = config.index_kind or gallery_index.EXACT
     return gallery_index.GalleryIndex(digest, kind)
   index = gallery_index.read(config.index, digest)

@@ -36,8 +36,8 @@ class ExtractionConfig(image_sources.ImageConfig):
       own preprocess_input makes images ready.
     weights: Weights of the application: imagenet, which Keras downloads, none,
       or a file of public weights [imagenet].
-    layer: Layer of the model, or output of a SavedModel, whose mean over places
-      is the feature [the last].
+    layer: Layer of a Keras model, or output of a SavedModel, whose mean over
+      places is the feature [the last].
     embedding: Map instead of a model: pixels, in [0, 1].
     image_size: Side of the images in pixels where no model says it [as they
       are].
