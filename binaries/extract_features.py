@@ -19,23 +19,18 @@ sources have the same classes, and their --num_classes and --seed are the same.
 
 from collections.abc import Sequence
 
-from etils import epy
-
 from binaries import command_line
 from binaries import config_flags
 from tff_fedemb import runtime as runtimes
-from tff_fedemb.features.extraction import settings
+from tff_fedemb.features.extraction import extracting
 from tff_fedemb.run import task as task_lib
-
-with epy.lazy_imports():
-  from tff_fedemb.features.extraction import extracting
 
 
 def main(argv: Sequence[str]) -> None:
   """Runs the extraction that the flags describe."""
   task_lib.load_tasks()
   with config_flags.Parser(argv, __doc__) as parser:
-    config = parser.add(settings.ExtractionConfig)
+    config = parser.add(extracting.ExtractionConfig)
     runtime = parser.add(runtimes.RuntimeConfig, skip=runtimes.OF_ROUNDS)
     parser.parse()
     extracting.execute(config.create(), runtime.create())

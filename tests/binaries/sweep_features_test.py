@@ -40,16 +40,13 @@ def test_program(flags, tmp_path):
       "output_png": tmp_path / "sweep.png",
     },
   )
-  header, rule, *rows = rows
-  cells = [cell.strip() for cell in header.strip("|").split("|")]
-  assert cells == ["method", "epsilon 1", "no noise"]
-  assert set(rule) == set("|- ")
   result = json.loads((tmp_path / "sweep.json").read_text())
-  told = [[c.strip() for c in row.strip("|").split("|")] for row in rows]
+  told = [" ".join(row.split()) for row in rows]
   figures = [f"{x['mean']:.4f} ± {x['stdev']:.4f}" for x in result["results"]]
   assert told == [
-    ["least_squares", *figures[:2]],
-    ["least_squares:covariance=per_class", *figures[2:]],
+    "epsilon 1 no noise",
+    " ".join(("least_squares", *figures[:2])),
+    " ".join(("least_squares:covariance=per_class", *figures[2:])),
   ]
   # Fits have secret noise unless they are given a seed.
   assert (result["seed"], result["num_fits"]) == (None, 2)

@@ -1,9 +1,13 @@
 """A private classifier with the interface of scikit-learn's estimators."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 import dataclasses
 import math
-from typing import Any, ClassVar
+from typing import Any
 
+from etils import epy
 import numpy as np
 from sklearn import base
 from sklearn.utils import validation
@@ -14,15 +18,40 @@ from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import noise
+from tff_fedemb.features import settings
 
-# A guarantee assumes these whatever is protected.
-SHARED_ASSUMPTIONS = (
+with epy.lazy_imports():
+  from tff_fedemb.features.federated import rounds
+
+# A guarantee assumes these, and leaves those out, by the unit that it protects.
+_ASSUMPTIONS = {
+  "example": (
+    "the number of examples is public: defaults and divisors are made of it",
+  ),
+  "user": (
+    "the number of users is public: defaults and divisors are made of it",
+    "every user takes part in every release: nothing is sampled",
+    "an example is of one user, who has no others under another name",
+  ),
+}
+_SHARED_ASSUMPTIONS = (
   "the number of classes is public, also where it was counted in the labels",
   "the map from data to features is public, or was trained on other data, or"
   " has a cost of its own",
   "hyperparameters were not chosen by other fits on the same data",
 )
-NOT_COVERED = (
+_NOT_COVERED = {
+  "example": (
+    "floating-point arithmetic in the sums, before they are rounded to the grid"
+    " of their noise",
+  ),
+  "user": (
+    "what aggregators and runtimes measure in a round",
+    "floating-point arithmetic in the sums, of single precision, before they"
+    " are rounded to the grid of their noise",
+  ),
+}
+_PUBLISHED = (
   "accuracies and predictions, which are published as they are: of the training"
   " data, and of the test examples, also those of users who were fitted to"
 )
@@ -70,16 +99,19 @@ class FitReport:
 
 # Estimators of scikit-learn are compared by identity, and print themselves.
 @dataclasses.dataclass(eq=False, repr=False)
-class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
-  """The base of private linear classifiers of features.
+class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
+  """A linear classifier of features, fitted with differential privacy.
 
   There is no intercept: append a constant to the features for one, which
   `clip_norm` then has to leave room for. Values are checked by `fit`.
 
+  Privacy:
+    Unit: example, or user with all examples where there are settings of users.
+    Neighbouring relation: add or remove one of them.
+    Sensitivity, DpEvent: those of the method, or of `federated.rounds.fit`;
+      `report_` has what happened.
+
   Attributes:
-    unit: Protected unit.
-    assumptions: Conditions of the guarantee in a report.
-    not_covered: Releases outside that guarantee.
     method: Method of the fit.
     num_classes: Labels are in [0, num_classes); public.
     epsilon: Target, positive; infinity for no noise.
@@ -87,14 +119,13 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
       be `None` without noise.
     clip_norm: C, in [1e-10, 1e10], bound of the L2 norm of features; never
       taken from the data.
+    seed: Seed of the noise, for experiments; `None` for 128 bits of the
+      operating system, which alone are secret. Users' noise has none.
+    users: Settings of users, who are protected then.
     coef_: Weights, float64 `[num_classes, dim]`, after `fit`.
     classes_: `[num_classes]`: 0, 1, ...
     report_: A `FitReport`.
   """
-
-  unit: ClassVar[str]
-  assumptions: ClassVar[tuple[str, ...]]
-  not_covered: ClassVar[tuple[str, ...]]
 
   method: method_lib.Method
   _: dataclasses.KW_ONLY
@@ -102,6 +133,51 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
   epsilon: float
   delta: float | None = None
   clip_norm: float = 1.0
+  seed: int | None = None
+  users: settings.UserSettings | None = None
+
+  def fit(
+    self,
+    features: np.ndarray,
+    labels: np.ndarray,
+    users: np.ndarray | Sequence | None = None,
+  ) -> FeatureClassifier:
+    """Fits the classifier.
+
+    Args:
+      features: `[n, d]`.
+      labels: `[n]`.
+      users: User of each example, strings or integers `[n]`, where users are
+        protected.
+
+    Returns:
+      The classifier itself.
+
+    Raises:
+      errors.FieldError: If an argument is out of its range, or epsilon out of
+        reach, or if the weights grow beyond all numbers.
+    """
+    if not isinstance(self.method, method_lib.Method):
+      raise errors.FieldError("method", "be a Method", repr(self.method))
+    if self.seed is not None:
+      checks.check_integer("seed", self.seed, minimum=0)
+    examples = self._clipped(features, labels)
+    size = examples.size
+    target = {"epsilon": self.epsilon, "delta": self.delta}
+    if self.users is not None:
+      users = examples_lib.to_users(users, size.num_examples)
+      fitted = rounds.fit(
+        self.method, examples, users, settings=self.users, **target
+      )
+      self._publish(*fitted, num_protected=len(np.unique(users)))
+      return self
+    budget = budget_lib.calibrate(self.method.plan_releases(size), **target)
+    method = self.method.resolve(size, budget.noise_multipliers)
+    (for_noise,) = np.random.SeedSequence(self.seed).spawn(1)
+    releases = noise.Releases(budget, for_noise)
+    weights = method.fit(examples, releases)
+    self._publish(weights, method, releases, num_protected=size.num_examples)
+    return self
 
   def decision_function(self, features: np.ndarray) -> np.ndarray:
     """Computes logits, without the bias that a sigmoid loss adds to all.
@@ -162,13 +238,13 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
         name, requirement = "learning_rate", "smaller"
       must = f"be {requirement} than {values[name]:g}"
       raise errors.FieldError(name, must, "weights that are not finite numbers")
-    budget = releases.budget
+    budget, unit = releases.budget, "user" if self.users else "example"
     epsilon, delta, warnings = budget.epsilon, budget.delta, []
-    is_secret = getattr(self, "seed", None) is None
+    is_secret = self.seed is None or self.users is not None
     if epsilon < math.inf and delta * num_protected >= 1:
       warnings.append(
         f"delta {delta:g} is not below 1 / {num_protected:,}, one over the"
-        f" number of {self.unit}s: a fit that publishes the data of some could"
+        f" number of {unit}s: a fit that publishes the data of some could"
         " have it"
       )
     if epsilon < math.inf and not is_secret:
@@ -186,71 +262,9 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
       accountant=budget_lib.ACCOUNTANT,
       releases=tuple(releases.to_json()),
       hyperparameters=values,
-      unit=self.unit,
-      neighboring_relation=f"add or remove one {self.unit}",
-      assumptions=self.assumptions,
-      not_covered=self.not_covered,
+      unit=unit,
+      neighboring_relation=f"add or remove one {unit}",
+      assumptions=_ASSUMPTIONS[unit] + _SHARED_ASSUMPTIONS,
+      not_covered=(_PUBLISHED, *_NOT_COVERED[unit]),
       warnings=tuple(warnings),
     )
-
-
-@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
-class FeatureClassifier(LinearClassifier):
-  """A linear classifier of features, fitted with differential privacy.
-
-  Privacy:
-    Unit: example.
-    Neighbouring relation: add or remove one example.
-    Sensitivity, DpEvent: those of the method; `report_` has what happened.
-
-  Attributes:
-    seed: Seed of the noise, for experiments; `None` for 128 bits of the
-      operating system, which alone are secret. The others are those of
-      `LinearClassifier`.
-  """
-
-  unit = "example"
-  assumptions = (
-    "the number of examples is public: defaults and divisors are made of it",
-    *SHARED_ASSUMPTIONS,
-  )
-  not_covered = (
-    NOT_COVERED,
-    "floating-point arithmetic in the sums, before they are rounded to the grid"
-    " of their noise",
-  )
-
-  seed: int | None = None
-
-  def fit(
-    self, features: np.ndarray, labels: np.ndarray
-  ) -> "FeatureClassifier":
-    """Fits the classifier.
-
-    Args:
-      features: `[n, d]`.
-      labels: `[n]`.
-
-    Returns:
-      The classifier itself.
-
-    Raises:
-      errors.FieldError: If an argument is out of its range, or epsilon out of
-        reach, or if the weights grow beyond all numbers.
-    """
-    if not isinstance(self.method, method_lib.Method):
-      raise errors.FieldError("method", "be a Method", repr(self.method))
-    if self.seed is not None:
-      checks.check_integer("seed", self.seed, minimum=0)
-    examples = self._clipped(features, labels)
-    budget = budget_lib.calibrate(
-      self.method.plan_releases(examples.size),
-      epsilon=self.epsilon,
-      delta=self.delta,
-    )
-    method = self.method.resolve(examples.size, budget.noise_multipliers)
-    (for_noise,) = np.random.SeedSequence(self.seed).spawn(1)
-    releases = noise.Releases(budget, for_noise)
-    weights = method.fit(examples, releases)
-    self._publish(weights, method, releases, num_protected=len(examples.labels))
-    return self

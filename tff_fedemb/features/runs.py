@@ -25,7 +25,6 @@ from tff_fedemb.features import settings as feature_settings
 
 with epy.lazy_imports():
   from tff_fedemb.features import classifier as classifier_lib
-  from tff_fedemb.features.federated import classifier as federated
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +86,7 @@ def fit(
   *,
   epsilon: float,
   seed: int | None = None,
-) -> tuple[classifier_lib.LinearClassifier, np.ndarray, float]:
+) -> tuple[classifier_lib.FeatureClassifier, np.ndarray, float]:
   """Fits and tests a classifier.
 
   Privacy:
@@ -111,22 +110,17 @@ def fit(
       user has no name.
   """
   train, test = problem.train, problem.test
-  options: dict[str, Any] = {
-    "num_classes": problem.size["num_classes"],
-    "epsilon": epsilon,
-    "delta": config.delta,
-    "clip_norm": config.clip_norm,
-  }
-  classifier: classifier_lib.LinearClassifier
+  classifier = classifier_lib.FeatureClassifier(
+    method,
+    num_classes=problem.size["num_classes"],
+    epsilon=epsilon,
+    delta=config.delta,
+    clip_norm=config.clip_norm,
+    seed=seed,
+    users=config.users,
+  )
   with feature_files.mistakes_in(config.train):
-    if config.users is None:
-      classifier = classifier_lib.FeatureClassifier(
-        method, **options, seed=seed
-      ).fit(train.features, train.labels)
-    else:
-      classifier = federated.FederatedFeatureClassifier(
-        method, **options, settings=config.users
-      ).fit(train.features, train.labels, train.users)
+    classifier.fit(train.features, train.labels, train.users)
   with feature_files.mistakes_in(config.test):
     logits = classifier.decision_function(test.features)
   accuracy = np.mean(logits.argmax(axis=1) == test.labels)
@@ -240,18 +234,9 @@ def _describe(report: Mapping[str, Any]) -> str:
   fitted = f"{report.get('train_size', 0):,} examples"
   if "num_users" in report:
     fitted = f"{report['num_users']:,} users"
-  cost = "epsilon = inf: no noise, no privacy"
-  epsilon = report["epsilon_with_secret_noise"]
-  if epsilon < math.inf:
-    cost = (
-      f"epsilon = {epsilon:.4f} at delta = {report['delta']:g}"
-      f" ({report['accountant']}), {report['neighboring_relation']}"
-    )
-    if report["epsilon"] == math.inf:
-      cost = (
-        "epsilon = inf: the noise is from the seed, which may be known (with"
-        f" secret noise: {cost})"
-      )
+  cost = f"epsilon = {report['epsilon']:.4f}, {report['neighboring_relation']}"
+  if report["epsilon"] < math.inf:
+    cost += f", at delta = {report['delta']:g} ({report['accountant']})"
   releases = [
     f"{x['name']} {x['count']:,} x, noise multiplier"
     f" {x['noise_multiplier']:.4g}"

@@ -23,6 +23,8 @@ from tff_fedemb.features import budget
 from tff_fedemb.features import settings as feature_settings
 
 with epy.lazy_imports():
+  import pandas as pd
+
   from tff_fedemb.features import runs as feature_runs
   from tff_fedemb.plots import figures
   from tff_fedemb.plots import utility_plots
@@ -197,19 +199,12 @@ def _describe(config: SweepConfig, problem: feature_runs.Problem) -> str:
 
 
 def _to_table(curves: Mapping[str, Sequence[figures.Measurement]]) -> str:
-  """A Markdown table: a row for each method, a column for each epsilon."""
-  rows = [["method"]]
-  for point in next(iter(curves.values())):
-    is_noisy = point.epsilon < math.inf
-    rows[0].append(f"epsilon {point.epsilon:g}" if is_noisy else "no noise")
+  """A row for each method, a column for each epsilon."""
+  table: dict[str, dict[str, str]] = {}
   for entry, curve in curves.items():
-    cells = [entry]
     for point in curve:
+      is_noisy = point.epsilon < math.inf
+      column = f"epsilon {point.epsilon:g}" if is_noisy else "no noise"
       deviation = f" ± {point.stdev:.4f}" if len(point.values) > 1 else ""
-      cells.append(f"{point.mean:.4f}{deviation}")
-    rows.append(cells)
-  widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-  rows.insert(1, ["-" * width for width in widths])
-  return "\n".join(
-    "| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows
-  )
+      table.setdefault(column, {})[entry] = f"{point.mean:.4f}{deviation}"
+  return pd.DataFrame(table).to_string()

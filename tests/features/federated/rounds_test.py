@@ -1,4 +1,4 @@
-"""Tests of the classifier that protects users."""
+"""Tests of fits that protect users."""
 
 import dataclasses
 import math
@@ -20,7 +20,7 @@ from tff_fedemb.features import newton
 from tff_fedemb.features import noise
 from tff_fedemb.features import settings as feature_settings
 from tff_fedemb.features import sgd
-from tff_fedemb.features.federated import classifier as federated_classifier
+from tff_fedemb.features.federated import rounds as rounds_lib
 from tff_fedemb.features.federated import statistics as federated_statistics
 
 _NUM_CLASSES, _DIM, _NUM_EXAMPLES = 3, 4, 12
@@ -52,10 +52,10 @@ _FEATURE_COVARIANCE = feature_covariance.FeatureCovariance(
 def _fit_federated(
   method, users, *, features=_FEATURES, labels=_LABELS, settings=None, **options
 ):
-  return federated_classifier.FederatedFeatureClassifier(
+  return classifier.FeatureClassifier(
     method,
     **{"epsilon": math.inf, **_OPTIONS, **options},
-    settings=feature_settings.UserSettings(**settings or {}),
+    users=feature_settings.UserSettings(**settings or {}),
   ).fit(features, labels, users)
 
 
@@ -80,9 +80,7 @@ def _without_noise(monkeypatch):
     config = clip_only.ClipOnlyConfig(clients_per_round=self.num_clients)
     return config.create().factory
 
-  monkeypatch.setattr(
-    federated_classifier.Rounds, "create_aggregator", create_aggregator
-  )
+  monkeypatch.setattr(rounds_lib.Rounds, "create_aggregator", create_aggregator)
 
 
 def _check_report(report, releases):
@@ -196,10 +194,8 @@ def test_noise_of_the_release(tmp_path):
   examples = examples_lib.ClippedExamples(
     np.zeros([3, dim]), np.zeros(3, int), num_classes=num_classes, clip_norm=2.0
   )
-  create_dataset = federated_classifier.write_clients(
-    tmp_path, examples, np.arange(3)
-  )
-  name = federated_classifier.STATISTICS
+  create_dataset = rounds_lib.write_clients(tmp_path, examples, np.arange(3))
+  name = rounds_lib.STATISTICS
   planned = [budget_lib.PlannedRelease(name, count=num_rounds)]
   budget = budget_lib.calibrate(planned, epsilon=4.0, delta=1e-5)
   config = federated_statistics.StatisticsConfig(
@@ -208,9 +204,7 @@ def test_noise_of_the_release(tmp_path):
   matrices, released = [], []
   with runtime_lib.create_runtime("in_process") as started:
     releases = noise.Releases(budget, np.random.SeedSequence())
-    rounds = federated_classifier.Rounds(
-      started, create_dataset, 3, releases, 0.5
-    )
+    rounds = rounds_lib.Rounds(started, create_dataset, 3, releases, 0.5)
     release = rounds.begin(name, config)
     for _ in range(num_rounds):
       tensors = release()
