@@ -214,16 +214,14 @@ def test_folder_counts_sub_folders(extract, refuse, folder):
 @pytest.mark.parametrize(
   ("options", "message"),
   [
-    ({"test_output": ""}, "--test_output must end with .npz, found ''"),
     ({"task": "emnist"}, "one of them, found task and digits"),
     ({"cache_dir": "c"}, "--cache_dir must be set with task only, found c"),
     ({"embedding": None}, "--saved_model must be given, or application or emb"),
     ({"application": "m"}, "--image_size must be given with application, or "),
-    ({"num_classes": 1}, "--num_classes must be at least 2, or 0, found 1"),
+    ({"num_classes": 1}, "--num_classes must be an integer of at least 2, fou"),
     ({"image_size": 8}, "--image_size must be given with task or image_folder"),
     ({"saved_model": "m", "embedding": None}, "--digits must be given with e"),
     ({"digits": None, "image_folder": "f"}, "--image_size must be given with"),
-    ({"runtime": "ray"}, "--saved_model must be given with runtime ray"),
   ],
 )
 def test_mistakes(refuse, options, message):

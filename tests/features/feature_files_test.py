@@ -99,12 +99,6 @@ def test_damaged_files_are_refused(tmp_path):
     _check_refused(path, "npz must be")
 
 
-def test_other_suffixes_are_refused(tmp_path):
-  message = r"train must end with .npz, found '.*/file.tfrecord'"
-  with pytest.raises(errors.FieldError, match=message):
-    feature_files.read_features(tmp_path / "file.tfrecord", name="train")
-
-
 def test_take():
   features, labels = np.arange(4).reshape(2, 2), np.array([5, 6])
   taken = feature_files.FeatureSet(features, labels, np.array([7, 10])).take(

@@ -60,27 +60,13 @@ class FeatureSet:
     )
 
 
-def check_suffix(path: str | os.PathLike[str], *, name: str) -> None:
-  """Raises FieldError of `name` for the path of another kind of file."""
-  if pathlib.Path(path).suffix.lower() != ".npz":
-    raise errors.FieldError(name, "end with .npz", repr(os.fspath(path)))
-
-
-def read_features(
-  path: str | os.PathLike[str], *, name: str = "path"
-) -> FeatureSet:
+def read_features(path: str | os.PathLike[str]) -> FeatureSet:
   """Reads a file of features.
 
-  Args:
-    path: The file.
-    name: Name of the path in an error.
-
   Raises:
-    errors.FieldError: If the path does not end with .npz.
     errors.DataError: If there is no such file, or it is damaged or holds
       something else.
   """
-  check_suffix(path, name=name)
   try:
     with mistakes_in(path), np.load(path) as archive:
       members = {_NAMES.get(name, name): name for name in archive.files}

@@ -51,8 +51,7 @@ def read_problem(config: feature_settings.CommonConfig) -> Problem:
       protected, or the number of classes is not clear.
   """
   train, test = (
-    feature_files.read_features(getattr(config, name), name=name)
-    for name in ("train", "test")
+    feature_files.read_features(path) for path in (config.train, config.test)
   )
   # The number of users is public, and not how many examples they have.
   if config.users is None:

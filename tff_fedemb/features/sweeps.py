@@ -33,11 +33,6 @@ NOT_COVERED = (
   "the sweep as a whole: each epsilon is of one fit alone, and fits on the"
   " same examples add up"
 )
-# All fits of a method and epsilon have these values in common.
-_OF_EACH_FIT = (
-  *("epsilon", "epsilon_with_secret_noise", "accountant"),
-  *("releases", "hyperparameters"),
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -152,7 +147,6 @@ def _to_json(
   curves: Mapping[str, Sequence[figures.Measurement]],
 ) -> dict[str, Any]:
   counts = np.bincount(problem.test.labels)
-  first, *_ = reports.values()
   warnings = [text for report in reports.values() for text in report.warnings]
   return {
     "methods": config.methods,
@@ -167,18 +161,12 @@ def _to_json(
         "mean": point.mean,
         "stdev": point.stdev if len(point.values) > 1 else None,
         "accuracies": point.values,
-        **{
-          name: getattr(reports[entry, point.epsilon], name)
-          for name in _OF_EACH_FIT
-        },
+        **dataclasses.asdict(reports[entry, point.epsilon]),
       }
       for entry, curve in curves.items()
       for point in curve
     ],
-    "unit": first.unit,
-    "neighboring_relation": first.neighboring_relation,
-    "assumptions": first.assumptions,
-    "not_covered": [*first.not_covered, NOT_COVERED],
+    "not_covered": NOT_COVERED,
     # Always the class that most test examples have.
     "accuracy_of_guessing": float(counts.max() / counts.sum()),
     "warnings": list(dict.fromkeys(warnings)),

@@ -5,6 +5,7 @@ What `evaluate` does once its flags are read.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import dataclasses
 import pathlib
 
@@ -95,9 +96,9 @@ def execute(
   result = dataclasses.replace(
     result, warnings=(*source.warnings, *result.warnings)
   )
-  found = None
+  found, notes = [], []
   if config.group_column:
-    found = groups.evaluate(
+    found, notes = groups.evaluate(
       embeddings,
       labels,
       np.array([of_classes.get(x, "") for x in labels.tolist()]),
@@ -118,13 +119,20 @@ def execute(
     "identification": recognition.to_json(
       recognition.evaluate(embeddings, labels)
     ),
-    "groups": found and dataclasses.asdict(found),
+    "groups": {"groups": list(map(dataclasses.asdict, found)), "notes": notes}
+    if config.group_column
+    else None,
     "saved_model": config.saved_model,
     "source": about,
   }
   write = output_files.json_writer(report)
   output_files.write({"output_json": (config.output_json, write)})
-  _tell(config, result, source.description, found)
+  _tell(config, result, source.description)
+  if config.group_column:
+    _tell_groups(found, notes)
+  for warning in result.warnings:
+    print(f"warning: {warning}")
+  print(f"Written to {config.output_json}.")
 
 
 def _read_groups(
@@ -165,7 +173,6 @@ def _tell(
   config: EvaluationConfig,
   result: verification.VerificationResult,
   description: str,
-  found: groups.Groups | None,
 ) -> None:
   """Prints the outcome."""
   intervals = result.recall_class_interval_at_far
@@ -191,14 +198,9 @@ def _tell(
   for name, value in (result.metrics or {}).items():
     print(f"  {retrieval.TITLES[name]:<16}{retrieval.format_metric(value)}")
   print()
-  if found is not None:
-    _tell_groups(found)
-  for warning in result.warnings:
-    print(f"warning: {warning}")
-  print(f"Written to {config.output_json}.")
 
 
-def _tell_groups(found: groups.Groups) -> None:
+def _tell_groups(found: Sequence[groups.Group], notes: Sequence[str]) -> None:
   """Prints the figures of groups."""
 
   def show(rate):
@@ -215,13 +217,13 @@ def _tell_groups(found: groups.Groups) -> None:
       "FNIR": show(x.fnir),
       "training users": x.share_of_training_users,
     }
-    for x in found.groups
+    for x in found
   )
   print(
     f"Groups, at the thresholds of all: FAR {groups.FALSE_ACCEPT_RATE:g}, and"
     f" {groups.FALSE_POSITIVE_RATE:g} of strangers to a gallery of"
     f" {groups.GALLERY_SIZE}.\n{table.to_string(index=False)}"
   )
-  for note in found.notes:
+  for note in notes:
     print(f"note: {note}")
   print()

@@ -10,11 +10,9 @@ file, or both: the images of the folder are added to the index.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 import dataclasses
 import os
 import pathlib
-import unicodedata
 
 from etils import epy
 import numpy as np
@@ -179,8 +177,9 @@ def _match_all(
   words: str,
 ) -> tuple[str, ...]:
   """Matches the queries, writes and tells; returns what is odd about them."""
+  root = str(config.query)
   source = image_sources.open_unlabelled(
-    str(config.query),
+    root,
     model.image_shape,
     on_bad_example=config.on_bad_example,
     name="query",
@@ -190,9 +189,11 @@ def _match_all(
   matches = _match(index, queries, threshold)
   paths = [source.paths[row] for row in rows]
   matches.insert(0, "path", list(map(os.fspath, paths)))
-  known = {_plain(name): name for name in index.images["name"]}
+  known = set(index.images["name"])
+  # The class that a folder on the way to a query is named like, if any.
   matches["folder_class"] = [
-    _find_class(path, str(config.query), known) for path in paths
+    next((x for x in path.relative_to(root).parts[:-1] if x in known), None)
+    for path in paths
   ]
   output_files.write(
     {"output_csv": (str(config.output_csv), lambda path: _write(path, matches))}
@@ -253,21 +254,6 @@ def _find_rule(
       f" that they support is {smallest}."
     )
   return promise.threshold, words
-
-
-def _plain(name: str) -> str:
-  """A name in one form of each letter: file systems differ in them."""
-  return unicodedata.normalize("NFC", name)
-
-
-def _find_class(
-  path: pathlib.Path, root: str, known: Mapping[str, str]
-) -> str | None:
-  """The class that a folder on the way to a query is named like, if any."""
-  for part in path.relative_to(root).parts[:-1]:
-    if _plain(part) in known:
-      return known[_plain(part)]
-  return None
 
 
 def _match(

@@ -139,7 +139,13 @@ def load(
     else:
       function = _open_saved_model(path, layer)
   if not of_images and not function.takes_images():
-    return _create_of_others(function, load_again)
+    # Vectors or sequences, as a run exports a model of them.
+    (spec,) = function.inputs.values()
+    return Model(
+      tuple(spec.shape[1:]),
+      lambda batch: function.call(tf.constant(batch))[_EMBEDDINGS].numpy(),
+      load_again,
+    )
   model = _create(
     function,
     path,
@@ -222,18 +228,6 @@ def _create(
     with errors.as_field_error("image_size", must, image_size):
       embed(np.zeros([1, *shape], np.uint8))
   return Model(shape, embed, load_again)
-
-
-def _create_of_others(
-  function: _Function, load_again: Callable[[], Model]
-) -> Model:
-  """Makes a model of vectors or sequences, as a run exports it."""
-  (spec,) = function.inputs.values()
-  return Model(
-    tuple(spec.shape[1:]),
-    lambda batch: function.call(tf.constant(batch))[_EMBEDDINGS].numpy(),
-    load_again,
-  )
 
 
 def _prepare(images: tf.Tensor, preprocess: str | None) -> tf.Tensor:

@@ -59,9 +59,9 @@ class ExtractionConfig(image_sources.ImageConfig):
     embedding: Map instead of a model: pixels, in [0, 1].
     image_size: Side of the images in pixels where no model says it [as they
       are].
-    num_classes: Classes drawn at random from all; 0: all.
+    num_classes: Classes drawn at random [all].
     max_images: Images drawn at random from those; 0: all.
-    output: File to write, .npz, in a directory that exists.
+    output: File to write (.npz), in a directory that exists.
     test_output: File for images kept for testing [none].
     test_share: Share of each class's images in test_output, of several images
       at least one and not all [0.25].
@@ -80,7 +80,7 @@ class ExtractionConfig(image_sources.ImageConfig):
   embedding: str | None = config_lib.field(None, choices=("pixels",))
   # An image of the largest size fits into memory once it is decoded.
   image_size: int | None = config_lib.field(None, minimum=1, maximum=4096)
-  num_classes: int = config_lib.field(0, minimum=0)
+  num_classes: int | None = config_lib.field(None, minimum=2)
   output: str
   test_output: str | None = None
   test_share: float | None = config_lib.field(None, above=0, below=1)
@@ -88,11 +88,6 @@ class ExtractionConfig(image_sources.ImageConfig):
 
   def __post_init__(self):
     super().__post_init__()
-    for name in ("output", "test_output"):
-      if getattr(self, name) is not None:
-        feature_files.check_suffix(getattr(self, name), name=name)
-    if self.num_classes == 1:
-      raise errors.FieldError("num_classes", "be at least 2, or 0", 1)
     for names in (_SOURCES, _EMBEDDERS):
       checks.check_one_of(**{name: getattr(self, name) for name in names})
     needs_size = self.application or (self.image_folder and self.embedding)
@@ -138,9 +133,6 @@ def execute(
     {"output": config.output, "test_output": config.test_output},
     overwrite=config.overwrite,
   )
-  if runtime.runtime == "ray" and config.embedding:
-    must = "be given with runtime ray, or application"
-    raise errors.FieldError("saved_model", must, "embedding")
   model = _load_model(config)
   source = _open_source(config, model.image_shape if model else None)
   classes = _choose_classes(config, source.class_labels)
@@ -161,7 +153,12 @@ def execute(
   )
   print(f"Features of {source.description}:")
   for name, part in parts.items():
-    print(f"  {getattr(config, name)}: {_describe(examples, part)}")
+    labels = examples.labels[part]
+    print(
+      f"  {getattr(config, name)}: {len(labels):,} examples of"
+      f" {len(np.unique(labels)):,} classes, {examples.features.shape[1]:,}"
+      " numbers each"
+    )
   empty = np.setdiff1d(np.arange(len(classes)), examples.labels)
   without = bad_examples.warn_of(
     f"{len(empty):,} of {len(classes):,} classes have no example, of labels",
@@ -242,7 +239,7 @@ def _open_source(
 
 
 def _choose_classes(config: ExtractionConfig, labels: np.ndarray) -> np.ndarray:
-  """Draws classes at random, 0 for all, from all that the source has.
+  """Draws classes at random from all that the source has.
 
   Which ones does not depend on the images that a run takes, so that files of
   several runs agree in their labels.
@@ -283,17 +280,3 @@ def _split_test(
     must = "be of classes of two images or more"
     raise errors.FieldError("test_output", must, "none")
   return np.setdiff1d(np.arange(len(labels)), test), test
-
-
-def _describe(
-  examples: feature_files.FeatureSet, rows: np.ndarray | slice
-) -> str:
-  """Describes a file in a few words."""
-  labels = examples.labels[rows]
-  text = (
-    f"{len(labels):,} examples of {len(np.unique(labels)):,} classes,"
-    f" {examples.features.shape[1]:,} numbers each"
-  )
-  if examples.users is None:
-    return text
-  return f"{text}, {len(np.unique(examples.users[rows])):,} users"
