@@ -157,13 +157,12 @@ def find(
   num_classes = curve["by_images"][0]["num_classes"]
   if np.isnan(threshold):
     least = f"at least {smallest:g}" if smallest else f"above {max(rates):g}"
-    raise errors.FieldError(
-      "fpir",
+    must = (
       f"be {least} for a gallery of {size:,} identities: the model's"
       f" threshold comes from {num_classes:,} held-out classes, which are too"
-      " few for less",
-      f"{rate:g}",
+      " few for less"
     )
+    raise errors.FieldError("fpir", must, f"{rate:g}")
   return Promise(threshold, rate, low, high, smallest, num_classes)
 
 

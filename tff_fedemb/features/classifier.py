@@ -199,14 +199,9 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
       found = list(features.shape)
       raise errors.FieldError("features", f"be [n, {dim}]", found)
     examples = self._clipped(features, np.zeros(len(features), np.int64))
-    # One array of the final size: joining chunks would take twice the memory.
-    logits = np.empty([len(features), self.num_classes], examples.dtype)
-    start = 0
-    for chunk, _ in examples.chunks(wide=self.num_classes):
-      end = start + len(chunk)
-      logits[start:end] = chunk @ self.coef_.T.astype(chunk.dtype)
-      start = end
-    return logits
+    weights = self.coef_.T.astype(examples.dtype)
+    chunks = examples.chunks(wide=self.num_classes)
+    return np.concatenate([chunk @ weights for chunk, _ in chunks])
 
   def predict(self, features: np.ndarray) -> np.ndarray:
     """Returns classes `[n]` of features, as `decision_function` takes them."""

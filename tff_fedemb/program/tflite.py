@@ -58,20 +58,11 @@ def convert(
       operations in the model that TensorFlow Lite has not.
   """
   checks.check_choice("formats", number_format, FORMATS)
-  module, signature, shape = open_signature(saved_model)
-
   # Delegates of phones want fixed shapes.
-  @tf.function(
-    input_signature=[tf.TensorSpec([1, *shape], tf.float32, name="images")]
-  )
-  def embed(images):
-    return {"embeddings": signature(images=images)["embeddings"]}
-
-  one = tf.Module()
-  one.module, one.embed = module, embed
+  model, shape = open_model(saved_model, batch_size=1)
   with tempfile.TemporaryDirectory() as directory:
     # Only a SavedModel's signature keeps its names.
-    tf.saved_model.save(one, directory, signatures={_SIGNATURE: embed})
+    tf.saved_model.save(model, directory, signatures={_SIGNATURE: model.embed})
     converter = tf.lite.TFLiteConverter.from_saved_model(directory)
     if number_format != "float32":
       converter.optimizations = [tf.lite.Optimize.DEFAULT]
@@ -91,21 +82,22 @@ def convert(
       ) from error
 
 
-def open_signature(
-  saved_model: str | os.PathLike[str],
-) -> tuple[Any, Callable[..., dict[str, tf.Tensor]], tf.TensorShape]:
-  """Opens a SavedModel of a run.
+def open_model(
+  saved_model: str | os.PathLike[str], *, batch_size: int | None
+) -> tuple[Any, tf.TensorShape]:
+  """Opens a SavedModel of a run for a number of images at a time.
 
   Returns:
-    The object with the variables, the default signature, and the shape of an
-    image.
+    A module whose `embed` maps images to embeddings by name, and the shape of
+    an image.
 
   Raises:
-    FieldError: If its signature is another.
+    FieldError: If the SavedModel's signature is another.
   """
-  module = tf.saved_model.load(os.fspath(saved_model))
+  model = tf.Module()
+  model.original = tf.saved_model.load(os.fspath(saved_model))
   try:
-    signature = module.signatures[_SIGNATURE]
+    signature = model.original.signatures[_SIGNATURE]
     shape = signature.structured_input_signature[1]["images"].shape[1:]
     _ = signature.structured_outputs["embeddings"]
   except KeyError as error:
@@ -114,7 +106,12 @@ def open_signature(
       f"have a signature {_SIGNATURE!r} from images to embeddings",
       f"{saved_model} without {error}",
     ) from error
-  return module, signature, shape
+  images = tf.TensorSpec([batch_size, *shape], tf.float32, name="images")
+  model.embed = tf.function(
+    lambda images: {"embeddings": signature(images=images)["embeddings"]},
+    input_signature=[images],
+  )
+  return model, shape
 
 
 def refuse_conversion(

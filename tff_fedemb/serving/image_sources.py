@@ -142,10 +142,7 @@ class ImageConfig(config_lib.Config):
     notes = [f"left out {bad_examples.summarize(left_out)}"] if left_out else []
     facts = {
       "task": task.name,
-      "task_variant": getattr(self.task, "task_variant", None),
       "split": split,
-      "split_description": task.split_description,
-      "data_dir": getattr(self.task, "data_dir", None),
       "num_training_users": len(task.train_users),
       "bad_examples": list(left_out),
     }
@@ -202,7 +199,7 @@ def embed_rows(
       read, or an embedding is not finite.
   """
   read: list[np.ndarray] = []
-  embeddings, num_embedded = np.zeros([0, 1], np.float32), 0
+  embeddings: list[np.ndarray] = []
 
   def read_images():
     for some, images in source.read(rows):
@@ -218,18 +215,14 @@ def embed_rows(
           f"{source.description} must have embeddings that are finite, found"
           " others: use another model."
         )
-      if not num_embedded:
-        # The array has its final size: joining batches may exceed the memory.
-        embeddings = np.empty([len(rows), batch.shape[1]], batch.dtype)
-      embeddings[num_embedded : num_embedded + len(batch)] = batch
-      num_embedded += len(batch)
+      embeddings.append(batch)
       progress.update(len(batch))
   if not read:
     raise errors.DataError(
       f"{source.description} must have one that can be read, found none of"
       f" {len(rows):,}."
     )
-  return embeddings[:num_embedded], np.concatenate(read)
+  return np.concatenate(embeddings), np.concatenate(read)
 
 
 def evaluate(

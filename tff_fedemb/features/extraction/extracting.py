@@ -16,7 +16,6 @@ from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import output_files
 from tff_fedemb import runtime as runtimes
-from tff_fedemb.data import bad_examples
 from tff_fedemb.features import feature_files
 from tff_fedemb.run import task as task_lib
 from tff_fedemb.serving import image_sources
@@ -159,12 +158,7 @@ def execute(
       f" {len(np.unique(labels)):,} classes, {examples.features.shape[1]:,}"
       " numbers each"
     )
-  empty = np.setdiff1d(np.arange(len(classes)), examples.labels)
-  without = bad_examples.warn_of(
-    f"{len(empty):,} of {len(classes):,} classes have no example, of labels",
-    empty,
-  )
-  for warning in (*source.warnings, *without):
+  for warning in source.warnings:
     print(f"warning: {warning}")
 
 
