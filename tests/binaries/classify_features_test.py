@@ -6,10 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.binaries import programs
 from tests.features import feature_examples
-from tff_fedemb import config
-from tff_fedemb.features import registry
 
 _PROGRAM = "classify_features"
 
@@ -172,12 +169,3 @@ def test_mistakes_in_files(flags, tmp_path, name, arrays, message):
   if "labels must be in" in message:
     flags["num_classes"] = 3
   feature_examples.check_refused(_PROGRAM, tmp_path, message, **flags)
-
-
-def test_help_names_every_hyperparameter():
-  words = programs.call(_PROGRAM, "--helpshort").output.split()
-  for cls in registry.METHODS.values():
-    for spec in config.specs(cls):
-      assert any(
-        word.rstrip(",;") == f"{spec.name}={spec.default}" for word in words
-      )

@@ -184,15 +184,6 @@ def test_mistakes_with_an_index_are_one_line(folder):
   assert (folder / "known").read_bytes() == content
 
 
-def test_what_cannot_be_read_is_refused_or_skipped(folder):
-  (folder / "query" / "x.HEIC").write_bytes(b"\0\0\0\x18ftypheic")
-  ended, _ = _call(folder)
-  programs.check_refused(ended, f"{folder / 'query' / 'x.HEIC'} must be a PNG")
-  ended, rows = _call(folder, "--on_bad_example=skip")
-  assert len(rows) == 3
-  assert "warning: skipped 1 unreadable file: " in ended.output
-
-
 def test_mistakes_are_one_line(folder):
   for options, message in (
     (

@@ -6,11 +6,9 @@ import dp_accounting
 import numpy as np
 import pytest
 from sklearn import base
-from sklearn import exceptions
 from sklearn import model_selection
 
 from tests.privacy import gaussian
-from tff_fedemb import errors
 from tff_fedemb.features import classifier
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import noise
@@ -111,18 +109,6 @@ def test_features_are_clipped_in_predictions_too(monkeypatch, dtype):
   np.testing.assert_allclose(logits, expected, atol=1e-6)
 
 
-def test_what_cannot_be_predicted():
-  fitted = _fit(epsilon=math.inf)
-  for unfitted in (_create(), base.clone(fitted)):
-    with pytest.raises(exceptions.NotFittedError, match="not fitted yet"):
-      unfitted.predict(_FEATURES)
-  for features in (np.ones([7, 3]), np.ones(4), 1.0):
-    with pytest.raises(ValueError, match=r"features must be \[n, 4\], found"):
-      fitted.predict(features)
-  with pytest.raises(ValueError, match="features must be finite numbers"):
-    fitted.predict(np.full([2, 4], np.nan))
-
-
 @_of_all
 def test_seeds(method):
   def fit(seed):
@@ -164,15 +150,3 @@ def test_scikit_learns_tools():
     estimator, {"clip_norm": [0.5, 1.0], "method": _METHODS}, cv=2
   ).fit(_FEATURES, _LABELS)
   assert search.best_score_ == 1.0
-
-
-@pytest.mark.parametrize(
-  ("options", "message"),
-  [
-    ({"method": sgd.Sgd}, "method must be a Method, found <class"),
-    ({"seed": -1}, "seed must be .* found -1"),
-  ],
-)
-def test_refuses(options, message):
-  with pytest.raises(errors.FieldError, match=message):
-    _fit(**options)

@@ -43,19 +43,16 @@ def test_what_is_written_is_read(tmp_path, dtype, users):
   _assert_equal(feature_files.read_features(path), written)
 
 
-@pytest.mark.parametrize(
-  "names", [("repr", "label", "user"), ("features", "labels", "users")]
-)
 @_of_both_ways
-def test_however_it_was_saved(tmp_path, save, names):
+def test_however_it_was_saved(tmp_path, save):
   expected = _create()
-  values = (
-    np.asarray(expected.features, order="F"),
-    expected.labels.astype(np.uint8),
-    np.char.encode(expected.users, "utf-8"),
+  save(
+    tmp_path / "file.npz",
+    features=np.asarray(expected.features, order="F"),
+    labels=expected.labels.astype(np.uint8),
+    users=np.char.encode(expected.users, "utf-8"),
+    other=np.zeros(2),
   )
-  arrays = dict(zip(names, values, strict=True))
-  save(tmp_path / "file.npz", **arrays, other=np.zeros(2))
   _assert_equal(feature_files.read_features(tmp_path / "file.npz"), expected)
 
 

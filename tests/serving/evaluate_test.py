@@ -142,22 +142,6 @@ class TestFolder:
     assert len([w for w in report["warnings"] if " file: " in w]) == 2
 
 
-@pytest.mark.parametrize(
-  ("options", "message"),
-  [
-    ({"image_folder": None}, "or task, one of them, found none"),
-    ({"task": registry.Emnist()}, "found image_folder and task"),
-    ({"split": "train"}, "split must be one of .* found 'train'"),
-    ({"group_column": "age"}, "given with a table alone"),
-  ],
-)
-def test_flags_that_do_not_fit(options, message):
-  settings = {"saved_model": "m", "output_json": "o.json"}
-  settings |= {"image_folder": "f"} | options
-  with pytest.raises(ValueError, match=message):
-    evaluation_run.EvaluationConfig(**settings)
-
-
 class TestGroups:
   """Figures by group, of a table with a column for it."""
 
@@ -218,6 +202,8 @@ def test_command_line(models, emnist_dir, tmp_path):
   for options, message in (
     (["--image_folder=no"], "--image_folder must be a folder"),
     (["--image_folder=no", "--data_dir=d"], "--data_dir must be set with task"),
+    (["--image_folder=no", *task], "--image_folder must be given, or task"),
+    ([*task, "--group_column=a"], "--group_column must be given with a table"),
     (task, "--saved_model must take images of [28, 28, 1], the size of"),
   ):
     programs.check_refused(call("identity", *options), message)

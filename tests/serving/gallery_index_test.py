@@ -116,28 +116,3 @@ def test_a_file_of_another_model_or_damaged_is_refused(index, tmp_path):
     path.write_bytes(damaged)
     with pytest.raises(errors.FieldError, match="a file that this program"):
       gallery_index.read(path, "model")
-
-
-def test_what_cannot_be_written_leaves_the_old_file(
-  index, tmp_path, monkeypatch
-):
-  path = tmp_path / "people.index"
-  index.write(path)
-  content = path.read_bytes()
-
-  def fail(*args):
-    raise OSError(28, "No space left on device")
-
-  monkeypatch.setattr(gallery_index.faiss, "write_index", fail)
-  with pytest.raises(OSError, match="No space left"):
-    index.write(path)
-  assert path.read_bytes() == content
-  assert len(list(tmp_path.iterdir())) == 1
-
-
-@pytest.mark.slow
-def test_a_graph_of_many_finds_most():
-  """With noise in all 128 directions, which is harder than a model's."""
-  embeddings, labels, queries = _make_up(3000, 10, dim=128)
-  index = _create(gallery_index.HNSW, embeddings, labels)
-  assert index.measure_recall(queries) >= 0.95

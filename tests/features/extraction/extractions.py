@@ -48,9 +48,3 @@ def check_refused(directory, message, **options):
   programs.check_refused(ended, "")
   assert message in ended.errors
   assert sorted(directory.rglob("*")) == before
-
-
-def sort_rows(features, *others):
-  """Rows in the order of their numbers, and others in the same."""
-  order = np.lexsort(np.round(features, 6).T)
-  return features[order], *(other[order] for other in others)
