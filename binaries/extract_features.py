@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from binaries import command_line
 from binaries import config_flags
 from tff_fedemb import runtime as runtimes
-from tff_fedemb.features.extraction import extracting
+from tff_fedemb.features import extraction
 from tff_fedemb.run import task as task_lib
 
 
@@ -30,10 +30,10 @@ def main(argv: Sequence[str]) -> None:
   """Runs the extraction that the flags describe."""
   task_lib.load_tasks()
   with config_flags.Parser(argv, __doc__) as parser:
-    config = parser.add(extracting.ExtractionConfig)
+    config = parser.add(extraction.ExtractionConfig)
     runtime = parser.add(runtimes.RuntimeConfig, skip=runtimes.OF_ROUNDS)
     parser.parse()
-    extracting.execute(config.create(), runtime.create())
+    extraction.execute(config.create(), runtime.create())
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from sklearn import datasets
 import tensorflow as tf
 
 from tests.data import photo_files
-from tests.features.extraction import extractions
+from tests.features import extractions
 from tff_fedemb.features import feature_files
 from tff_fedemb.run import task as task_lib
 

@@ -9,7 +9,7 @@ from PIL import Image
 import pytest
 
 from tests.binaries import programs
-from tests.features.extraction import extractions
+from tests.features import extractions
 from tff_fedemb.program import model_card
 
 _SHAPE = (2, 2, 1)

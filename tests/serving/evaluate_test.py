@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tasks import registry
 from tests.binaries import programs
-from tests.features.extraction import extractions
+from tests.features import extractions
 from tests.serving import image_classes
 from tff_fedemb import errors
 from tff_fedemb import runtime as runtimes

@@ -82,7 +82,8 @@ def _d_prime(images: pairs.Images) -> float | None:
   """See `evaluate`; sums over pairs follow from sums over images."""
   everything = _sum_pairs(images.embeddings)
   ends = np.cumsum(images.sizes)[:-1]
-  positives = sum(map(_sum_pairs, np.split(images.embeddings, ends)))
+  by_class = np.split(images.embeddings, ends)
+  positives = np.sum([_sum_pairs(some) for some in by_class], axis=0)
   means, variances = [], []
   for sums, count in (
     (positives, images.num_positives),

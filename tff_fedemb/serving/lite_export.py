@@ -242,6 +242,7 @@ def _export(
     _, images = next(source.read(rows))
   for number_format, path in paths.items():
     _say(f"Converting to {number_format} ...")
+    embedder: tflite.Embedder | onnx_files.Embedder
     if number_format == onnx_files.FORMAT:
       content = onnx_files.convert(config.model_path)
       embedder = onnx_files.Embedder(content)

@@ -1,8 +1,8 @@
 """Models, as the programs that embed images load them.
 
 Those that a run exports, and those of others with one input of images: a
-SavedModel, a Keras file; and .tflite and .onnx files that `binaries.export`
-wrote.
+SavedModel, a Keras file, a model of `tf.keras.applications`; and .tflite and
+.onnx files that `binaries.export` wrote.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping
 import dataclasses
 import functools
 import hashlib
+import inspect
 import os
 import pathlib
+import sys
 from typing import Any
 
 from etils import epy
@@ -28,6 +30,8 @@ with epy.lazy_imports():
   from keras.src.saving import serialization_lib
   import tensorflow as tf
 
+  from tff_fedemb.models import pretrained
+
 PREPROCESS = ("unit", "tf", "caffe", "torch")
 
 # Classes that embed by a converted file, by its suffix.
@@ -37,6 +41,8 @@ CONVERTED: Mapping[str, Any] = {
 }
 
 _SIGNATURE, _EMBEDDINGS = "serving_default", "embeddings"
+# Weights of an application that come from no file.
+_NO_FILE = {"none": None, "imagenet": "imagenet"}
 _KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
 
 
@@ -163,26 +169,58 @@ def _load_once(path: str, **options: Any) -> Model:
   return load(path, **options)
 
 
-def from_keras(
-  model: tf.keras.Model,
-  load_again: Callable[[], Model],
+@functools.cache
+def load_application(
+  name: str,
+  image_size: int,
+  weights: str,
   *,
-  layer: str | None,
-  prepare: Callable[[tf.Tensor], tf.Tensor],
+  layer: str | None = None,
+  seed: int = 0,
 ) -> Model:
-  """Makes a model of one of Keras that takes images of one size.
+  """Creates a model without its classifier, and loads its weights.
+
+  Its module's own `preprocess_input` makes images ready.
 
   Args:
-    model: The Keras model.
-    load_again: As of `Model`.
-    layer: As of `load`.
-    prepare: Makes what the model takes of pixels in [0, 255].
+    name: Name of the function in `tf.keras.applications`.
+    image_size: Side of the images in pixels.
+    weights: "imagenet", which Keras downloads; "none", random; or a file, as
+      of `pretrained.load_pretrained`.
+    layer: As of `load`; `None` for the mean of the last maps.
+    seed: Seed of random weights.
 
   Raises:
-    FieldError: If there is no such layer.
+    errors.FieldError: If there is no such model, size, file or layer.
   """
-  function = _open_keras(model, layer)
-  return _create(function, model.name, load_again, prepare=prepare)
+  functions: dict[str, Any] = dict(
+    inspect.getmembers(tf.keras.applications, callable)
+  )
+  checks.check_choice("application", name, functions)
+  create = functions[name]
+  tf.keras.utils.set_random_seed(seed)
+  must = f"be made with image_size {image_size} and weights {weights}"
+  # Keras raises whatever comes of a size that is too small, or no network.
+  with errors.as_field_error("application", must, name):
+    model = create(
+      include_top=False,
+      weights=_NO_FILE.get(weights),
+      input_shape=(image_size, image_size, 3),
+      pooling="avg",
+    )
+  if weights not in _NO_FILE:
+    try:
+      pretrained.load_pretrained(model, weights)
+    except errors.FieldError as error:
+      raise error.renamed("weights") from error
+  return _create(
+    _open_keras(model, layer),
+    model.name,
+    functools.partial(
+      load_application, name, image_size, weights, layer=layer, seed=seed
+    ),
+    prepare=sys.modules[create.__module__].preprocess_input,
+  )
 
 
 def _create(

@@ -24,8 +24,6 @@ from tff_fedemb.serving import saved_models
 with epy.lazy_imports():
   from sklearn import datasets
 
-  from tff_fedemb.features.extraction import applications
-
 # Each draw has a generator of its own, so that it does not depend on whether
 # another one is made.
 _CLASSES, _IMAGES, _TEST = range(3)
@@ -206,7 +204,7 @@ def _load_model(config: ExtractionConfig) -> saved_models.Model | None:
     )
   if config.application:
     named = (config.application, size, config.weights)
-    return applications.load(*named, layer=layer, seed=config.seed)
+    return saved_models.load_application(*named, layer=layer, seed=config.seed)
   return None
 
 
