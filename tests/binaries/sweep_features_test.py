@@ -43,7 +43,7 @@ def test_program(flags, tmp_path):
   told = [" ".join(row.split()) for row in rows]
   figures = [f"{x['mean']:.4f} ± {x['stdev']:.4f}" for x in result["results"]]
   assert told == [
-    "epsilon 1 no noise",
+    "epsilon 1 epsilon inf",
     " ".join(("least_squares", *figures[:2])),
     " ".join(("least_squares:covariance=per_class", *figures[2:])),
   ]
@@ -107,7 +107,7 @@ def test_users(flags):
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
-    ({"methods": "sgd,sgd"}, "--methods must be given, each once"),
+    ({"epsilons": ""}, "--epsilons must be given, found none"),
     ({"epsilons": "1,x"}, "--epsilons must be in (0, inf], found 'x'"),
     ({"epsilons": "101"}, "epsilon must be in (0, 100], found 101.0"),
     (

@@ -94,13 +94,3 @@ def test_damaged_files_are_refused(tmp_path):
   ):
     path.write_bytes(damaged)
     _check_refused(path, "npz must be")
-
-
-def test_take():
-  features, labels = np.arange(4).reshape(2, 2), np.array([5, 6])
-  taken = feature_files.FeatureSet(features, labels, np.array([7, 10])).take(
-    np.array([1])
-  )
-  assert (taken.features.tolist(), taken.labels.tolist()) == ([[2, 3]], [6])
-  assert taken.users.tolist() == ["10"]
-  assert feature_files.FeatureSet(features, labels).take(slice(1)).users is None

@@ -162,9 +162,8 @@ def execute(config: ClassificationConfig) -> None:
   )
   check_files(config, "predictions", "output_weights")
   problem = read_problem(config)
-  seed = getattr(config.protection, "seed", None)
   classifier, logits, accuracy = fit(
-    config, problem, method, epsilon=config.epsilon, seed=seed
+    config, problem, method, epsilon=config.epsilon, seed=config.seed
   )
   report = {
     "test_accuracy": accuracy,
@@ -229,20 +228,15 @@ def write(
 
 
 def _describe(report: Mapping[str, Any]) -> str:
-  """The outcome of a fit in three lines."""
+  """The outcome of a fit in two lines."""
   fitted = f"{report.get('train_size', 0):,} examples"
   if "num_users" in report:
     fitted = f"{report['num_users']:,} users"
   cost = f"epsilon = {report['epsilon']:.4f}, {report['neighboring_relation']}"
   if report["epsilon"] < math.inf:
     cost += f", at delta = {report['delta']:g} ({report['accountant']})"
-  releases = [
-    f"{x['name']} {x['count']:,} x, noise multiplier"
-    f" {x['noise_multiplier']:.4g}"
-    for x in report["releases"]
-  ]
   return (
     f"test accuracy {report['test_accuracy']:.4f} ({report['test_size']:,}"
     f" examples, {report['num_classes']:,} classes), {report['method']}"
-    f" fitted to {fitted}\n{cost}\nreleases: {'; '.join(releases)}"
+    f" fitted to {fitted}\n{cost}"
   )

@@ -86,6 +86,11 @@ class CommonConfig(config.Config):
     found = self.protection
     return found if isinstance(found, UserSettings) else None
 
+  @property
+  def seed(self) -> int | None:
+    """Seed of the noise; `None` for secret noise."""
+    return getattr(self.protection, "seed", None)
+
   def create_method(self, field: str, text: str) -> method_lib.Method:
     """Creates a method, which can protect the unit.
 

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import statistics
 from typing import Any
 
 from etils import epy
@@ -20,6 +21,7 @@ from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
 from tff_fedemb.features import budget
+from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import settings as feature_settings
 
 with epy.lazy_imports():
@@ -61,27 +63,16 @@ class SweepConfig(feature_settings.CommonConfig):
     super().__post_init__()
     if self.methods is None:
       object.__setattr__(self, "methods", tuple(self.method_names))
-    given = {"methods": self.methods, "epsilons": self.parsed_epsilons}
-    for name, values in given.items():
-      if not values or len(set(values)) < len(values):
-        found = repr(",".join(map(str, values)))
-        raise errors.FieldError(name, "be given, each once", found)
+    if not self.parsed_epsilons:
+      raise errors.FieldError("epsilons", "be given", "none")
     figures.check_count("methods", len(self.methods))
 
   @property
   def parsed_epsilons(self) -> list[float]:
     """Epsilons, ascending."""
     bounds = {"above": 0, "maximum": math.inf}
-    numbers = [feature_settings.parse(x, float) for x in self.epsilons]
+    numbers = {feature_settings.parse(x, float) for x in self.epsilons}
     return sorted(checks.check_number("epsilons", x, **bounds) for x in numbers)
-
-  @property
-  def seeds(self) -> list[int] | list[None]:
-    """Seed of each fit of a method and epsilon; `None`: secret."""
-    first = getattr(self.protection, "seed", None)
-    if first is None:
-      return [None] * self.num_fits
-    return list(range(first, first + self.num_fits))
 
 
 def execute(config: SweepConfig) -> list[utility_plots.Curve]:
@@ -103,74 +94,75 @@ def execute(config: SweepConfig) -> list[utility_plots.Curve]:
     budget.check_target(epsilon, config.delta)
   methods = {x: config.create_method("methods", x) for x in config.methods}
   problem = feature_runs.read_problem(config)
-  # The rest of a fit is not kept: it takes memory.
-  reports, accuracies = {}, {}
-  order = itertools.product(config.parsed_epsilons, methods, config.seeds)
-  for epsilon, entry, seed in progress_lib.create_bar(
-    "Fitting", unit="fits", items=list(order)
-  ):
-    fitted, _, accuracy = feature_runs.fit(
-      config, problem, methods[entry], epsilon=epsilon, seed=seed
+  order = list(itertools.product(methods, config.parsed_epsilons))
+  results = [
+    {"method": entry, **_measure(config, problem, methods[entry], epsilon)}
+    for entry, epsilon in progress_lib.create_bar(
+      "Fitting", unit="epsilons", items=order
     )
-    reports[entry, epsilon] = fitted.report_
-    accuracies.setdefault((entry, epsilon), []).append(accuracy)
-  curves = {
-    entry: tuple(
-      figures.Measurement(tuple(accuracies[entry, epsilon]), epsilon)
-      for epsilon in config.parsed_epsilons
+  ]
+  curves = [
+    utility_plots.Curve(
+      entry.replace(":", ":\n"),
+      tuple(
+        figures.Measurement(tuple(x["accuracies"]), x["target_epsilon"])
+        for x in results
+        if x["method"] == entry
+      ),
     )
     for entry in methods
-  }
-  drawn = [
-    utility_plots.Curve(entry.replace(":", ":\n"), curve)
-    for entry, curve in curves.items()
   ]
-  values = _to_json(config, problem, reports, curves)
-  draw = functools.partial(
-    utility_plots.plot_measured_by_epsilon,
-    panels={"Accuracy against epsilon": drawn},
-    delta=config.delta,
-    utility="test accuracy",
-    caption=_describe(config, problem),
-    level=("guessing", values["accuracy_of_guessing"]),
-    # Secret noise is drawn anew each time.
-    repetition="fit" if config.seeds[0] is None else "seed",
-  )
-  feature_runs.write(config, values, {"output_png": draw}, _to_table(curves))
-  return drawn
-
-
-def _to_json(
-  config: SweepConfig,
-  problem: feature_runs.Problem,
-  reports: Mapping[tuple[str, float], Any],
-  curves: Mapping[str, Sequence[figures.Measurement]],
-) -> dict[str, Any]:
   counts = np.bincount(problem.test.labels)
-  warnings = [text for report in reports.values() for text in report.warnings]
-  return {
+  # Always the class that most test examples have.
+  guessing = float(counts.max() / counts.sum())
+  warnings = [text for x in results for text in x["warnings"]]
+  values = {
     "methods": config.methods,
     "epsilons": config.parsed_epsilons,
     "delta": config.delta,
     "num_fits": config.num_fits,
     **problem.size,
-    "results": [
-      {
-        "method": entry,
-        "target_epsilon": point.epsilon,
-        "mean": point.mean,
-        "stdev": point.stdev if len(point.values) > 1 else None,
-        "accuracies": point.values,
-        **dataclasses.asdict(reports[entry, point.epsilon]),
-      }
-      for entry, curve in curves.items()
-      for point in curve
-    ],
+    "results": results,
     "not_covered": NOT_COVERED,
-    # Always the class that most test examples have.
-    "accuracy_of_guessing": float(counts.max() / counts.sum()),
+    "accuracy_of_guessing": guessing,
     "warnings": list(dict.fromkeys(warnings)),
     **feature_runs.describe_settings(config),
+  }
+  draw = functools.partial(
+    utility_plots.plot_measured_by_epsilon,
+    panels={"Accuracy against epsilon": curves},
+    delta=config.delta,
+    utility="test accuracy",
+    caption=_describe(config, problem),
+    level=("guessing", guessing),
+    # Secret noise is drawn anew each time.
+    repetition="fit" if config.seed is None else "seed",
+  )
+  feature_runs.write(config, values, {"output_png": draw}, _to_table(results))
+  return curves
+
+
+def _measure(
+  config: SweepConfig,
+  problem: feature_runs.Problem,
+  method: method_lib.Method,
+  epsilon: float,
+) -> dict[str, Any]:
+  """Fits a method several times; returns JSON values, the report of one too."""
+  accuracies = []
+  for number in range(config.num_fits):
+    seed = None if config.seed is None else config.seed + number
+    # The rest of a fit is not kept: it takes memory.
+    fitted, _, accuracy = feature_runs.fit(
+      config, problem, method, epsilon=epsilon, seed=seed
+    )
+    accuracies.append(accuracy)
+  return {
+    "target_epsilon": epsilon,
+    "mean": statistics.fmean(accuracies),
+    "stdev": statistics.stdev(accuracies) if len(accuracies) > 1 else None,
+    "accuracies": accuracies,
+    **dataclasses.asdict(fitted.report_),
   }
 
 
@@ -186,13 +178,11 @@ def _describe(config: SweepConfig, problem: feature_runs.Problem) -> str:
   )
 
 
-def _to_table(curves: Mapping[str, Sequence[figures.Measurement]]) -> str:
+def _to_table(results: Sequence[Mapping[str, Any]]) -> str:
   """A row for each method, a column for each epsilon."""
   table: dict[str, dict[str, str]] = {}
-  for entry, curve in curves.items():
-    for point in curve:
-      is_noisy = point.epsilon < math.inf
-      column = f"epsilon {point.epsilon:g}" if is_noisy else "no noise"
-      deviation = f" ± {point.stdev:.4f}" if len(point.values) > 1 else ""
-      table.setdefault(column, {})[entry] = f"{point.mean:.4f}{deviation}"
+  for x in results:
+    deviation = "" if x["stdev"] is None else f" ± {x['stdev']:.4f}"
+    column = table.setdefault(f"epsilon {x['target_epsilon']:g}", {})
+    column[x["method"]] = f"{x['mean']:.4f}{deviation}"
   return pd.DataFrame(table).to_string()

@@ -130,15 +130,13 @@ def _execute(config: MatchConfig) -> None:
     if known.empty:
       raise errors.FieldError("index", "have an image left", "none")
     rule = _find_rule(config, model, known.nunique(), len(known))
-  warnings: tuple[str, ...] = ()
   num_before = len(index.images)
   if gallery is not None and len(added):
     embeddings, rows = image_sources.embed_rows(
       model, gallery, added.index.to_numpy()
     )
     index.add(pairs.normalize(embeddings), added.loc[rows])
-  if gallery is not None:
-    warnings = gallery.warnings
+  warnings = gallery.warnings if gallery is not None else ()
   if config.index:
     num_added = len(index.images) - num_before
     if num_added or num_removed:

@@ -187,8 +187,3 @@ def test_one_client_changes_the_sum_by_its_clipped_stack(sums):
   assert 1 < norms["few"] < _USER_CLIP_NORM
   # However large its features, it has two examples.
   assert 1 < norms["huge"] <= 2 * (1 + 1e-5)
-
-
-def test_nobody(sums):
-  total, _ = sums([])
-  np.testing.assert_array_equal(total, np.zeros_like(total))
