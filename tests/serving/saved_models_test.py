@@ -23,11 +23,34 @@ def _keras_model():
   return tf.keras.Model(inputs, layers.Dense(2, name="last")(x))
 
 
+class _Callable(tf.Module):
+  """A module saved without signatures: it has no input signature."""
+
+  def __init__(self, model):
+    super().__init__()
+    self._model = model
+
+  @tf.function
+  def __call__(self, images, training=False):
+    return self._model(images, training=training)
+
+
+def _save_callable(model, path):
+  module = _Callable(model)
+  # The first two are no function of any batch, or one of training.
+  module(tf.zeros([2, 4, 4, 3]))
+  for training in (True, False):
+    spec = tf.TensorSpec([None, None, None, 3])
+    module.__call__.get_concrete_function(spec, training=training)
+  tf.saved_model.save(module, path)
+
+
 _WRITERS = {
   "saved": lambda model, path: model.save(path, save_format="tf"),
   "exported": lambda model, path: model.export(path),
   "model.keras": lambda model, path: model.save(path),
   "model.h5": lambda model, path: model.save(path),
+  "callable": _save_callable,
 }
 
 
@@ -43,7 +66,7 @@ def test_models_of_others(keras_model, tmp_path, name):
   again = pickle.loads(pickle.dumps(model))
   np.testing.assert_array_equal(again(_IMAGES), model(_IMAGES))
   options = {"layer": "maps", "image_size": 4, "preprocess": "unit"}
-  if name in ("saved", "exported"):
+  if name in ("exported", "callable"):
     with pytest.raises(errors.FieldError, match="layer must be an output of"):
       saved_models.load(path, **options)
     return

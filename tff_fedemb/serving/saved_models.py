@@ -111,7 +111,7 @@ def load(
   Args:
     path: Directory, or file that ends with .keras, .h5, .hdf5, .tflite or
       .onnx.
-    layer: Layer of a Keras file, or output of a SavedModel, that gives the
+    layer: Layer of a Keras model, or output of a SavedModel, that gives the
       embedding: its mean over all axes but the first and the last.
     image_size: Side of the images in pixels, if the model leaves it open.
     preprocess: Preparation of pixels: `None`, in [0, 255]; "unit", in [0, 1];
@@ -138,10 +138,7 @@ def load(
     raise errors.FieldError("saved_model", must, path)
   with errors.as_field_error("saved_model", must, path):
     if suffix in _KERAS_SUFFIXES:
-      # Without it the code in a Lambda layer of an HDF5 file would be run.
-      with serialization_lib.SafeModeScope(True):
-        loaded = tf.keras.models.load_model(path, compile=False)
-      function = _open_keras(loaded, layer)
+      function = _open_keras(_load_keras(path), layer)
     else:
       function = _open_saved_model(path, layer)
   if not of_images and not function.takes_images():
@@ -257,7 +254,7 @@ def _create(
 
   def embed(images):
     pixels = prepare(tf.constant(images, tf.float32))
-    values = function.call(tf.cast(pixels, spec.dtype))[output]
+    values = _by_name(function.call(tf.cast(pixels, spec.dtype)))[output]
     means = tf.reduce_mean(values, range(1, values.shape.rank - 1))
     return tf.cast(means, tf.float32).numpy()
 
@@ -278,6 +275,18 @@ def _prepare(images: tf.Tensor, preprocess: str | None) -> tf.Tensor:
   )
 
 
+def _by_name(values: Any) -> dict[str, Any]:
+  if isinstance(values, Mapping):
+    return dict(values)
+  return {str(i): value for i, value in enumerate(tf.nest.flatten(values))}
+
+
+def _load_keras(path: str) -> tf.keras.Model:
+  # Without it the code in a Lambda layer of an HDF5 file would be run.
+  with serialization_lib.SafeModeScope(True):
+    return tf.keras.models.load_model(path, compile=False)
+
+
 def _open_keras(model: tf.keras.Model, layer: str | None) -> _Function:
   if layer is not None:
     checks.check_choice("layer", layer, [each.name for each in model.layers])
@@ -293,25 +302,41 @@ def _open_keras(model: tf.keras.Model, layer: str | None) -> _Function:
 
 
 def _open_saved_model(path: str, layer: str | None) -> _Function:
-  """Opens the default or only signature."""
   module = tf.saved_model.load(path)
+  function = _open_signature(module, path)
+  if layer is None or layer in function.outputs:
+    return function
+  if os.path.exists(os.path.join(path, "keras_metadata.pb")):
+    return _open_keras(_load_keras(path), layer)
+  must = f"be an output of {path}, one of {', '.join(function.outputs)}"
+  raise errors.FieldError("layer", must, repr(layer))
+
+
+def _open_signature(module: Any, path: str) -> _Function:
+  """Opens the default or only signature, or else the call of the model."""
   signatures = dict(module.signatures)
-  if _SIGNATURE not in signatures and len(signatures) != 1:
-    must = f"have a signature {_SIGNATURE!r}, or one alone"
+  if _SIGNATURE in signatures or len(signatures) == 1:
+    signature = signatures.get(_SIGNATURE, next(iter(signatures.values())))
+    inputs = signature.structured_input_signature[1]
+    return _Function(
+      inputs,
+      signature.structured_outputs,
+      lambda images: signature(**dict.fromkeys(inputs, images)),
+      module,
+    )
+  if signatures or not callable(module):
+    must = f"have a signature {_SIGNATURE!r}, or one alone, or be callable"
     found = f"{path} with signatures {sorted(signatures)}"
     raise errors.FieldError("saved_model", must, found)
-  signature = signatures.get(_SIGNATURE, next(iter(signatures.values())))
-  outputs = signature.structured_outputs
-  if layer is not None and layer not in outputs:
-    must = f"be an output of {path}, one of {', '.join(outputs)}"
-    raise errors.FieldError("layer", must, repr(layer))
-  inputs = signature.structured_input_signature[1]
-  return _Function(
-    inputs,
-    outputs,
-    lambda images: signature(**dict.fromkeys(inputs, images)),
-    module,
-  )
+  functions = [_Function({}, {}, module, module)]
+  for traced in module.__call__.concrete_functions:
+    arguments = _by_name(traced.structured_input_signature)
+    # Others than tensors are options; one that is true is `training`.
+    if True not in arguments.values():
+      inputs = {k: v for k, v in arguments.items() if hasattr(v, "shape")}
+      outputs = _by_name(traced.structured_outputs)
+      functions.append(_Function(inputs, outputs, traced, module))
+  return next((f for f in functions if f.takes_images()), functions[-1])
 
 
 def _load_converted(path: str, load_again: Callable[[], Model]) -> Model:
