@@ -12,9 +12,10 @@ A file holds `repr`, `label` (0, 1, ...) and, of a task's training images,
 `user`. It is as private as the images: nothing is protected by being embedded.
 
 Labels count the classes of the source, whatever images are taken (sub-folders
-of --image_folder in the order of their names, classes of the task's split), or
-those that --num_classes draws from them: files of two runs agree if their
-sources have the same classes, and their --num_classes and --seed are the same.
+of --image_folder in the order of their names, classes of --tfds, classes of the
+task's split), or those that --num_classes draws from them: files of two runs
+agree if their sources have the same classes, and their --num_classes and --seed
+are the same.
 """
 
 from collections.abc import Sequence

@@ -150,9 +150,14 @@ def test_classes_are_drawn_and_renumbered_in_order(extract, tmp_path):
   all_of_them = digits.target[np.isin(digits.target, classes)]
   np.testing.assert_array_equal(old, all_of_them)
   # How many images there are changes no label.
-  some, _ = extract(**options, max_images=5, output=tmp_path / "some.npz")
+  some, output = extract(**options, max_images=5, output=tmp_path / "some.npz")
   old = [label_of[tuple(row)] for row in some.features]
   assert classes[some.labels].tolist() == old
+  missing = sorted(set(range(7)) - set(some.labels))
+  assert (
+    f"warning: {len(missing)} of 7 classes have no example, of labels:"
+    f" {', '.join(map(str, missing[:5]))}"
+  ) in output
 
 
 def test_test_share_of_every_class(extract, tmp_path):
@@ -192,6 +197,7 @@ def test_folder_counts_sub_folders(extract, refuse, folder):
   # a, ab, b and c.
   found, output = extract(**options)
   assert found.labels.tolist() == [0] * 4 + [3]
+  assert "warning: 2 of 4 classes have no example, of labels: 1, 2" in output
   assert "warning: skipped 3 unreadable files: " in output
   for path in folder.glob("*/*.png"):
     path.write_text("no picture")
@@ -202,11 +208,12 @@ def test_folder_counts_sub_folders(extract, refuse, folder):
   ("options", "message"),
   [
     ({"task": "emnist"}, "one of them, found task and digits"),
+    ({"data_dir": "d"}, "--data_dir must be given with task or tfds only"),
     ({"cache_dir": "c"}, "--cache_dir must be set with task only, found c"),
     ({"embedding": None}, "--saved_model must be given, or application or emb"),
     ({"application": "m"}, "--image_size must be given with application, or "),
     ({"num_classes": 1}, "--num_classes must be an integer of at least 2, fou"),
-    ({"image_size": 8}, "--image_size must be given with task or image_folder"),
+    ({"image_size": 8}, "--image_size must be given with another source only"),
     ({"saved_model": "m", "embedding": None}, "--digits must be given with e"),
     ({"digits": None, "image_folder": "f"}, "--image_size must be given with"),
   ],

@@ -16,7 +16,9 @@ from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import output_files
 from tff_fedemb import runtime as runtimes
+from tff_fedemb.data import bad_examples
 from tff_fedemb.features import feature_files
+from tff_fedemb.features import tfds_images
 from tff_fedemb.run import task as task_lib
 from tff_fedemb.serving import image_sources
 from tff_fedemb.serving import saved_models
@@ -29,7 +31,7 @@ with epy.lazy_imports():
 _CLASSES, _IMAGES, _TEST = range(3)
 
 SPLITS = ("train", *task_lib.EVALUATION_SPLITS)
-_SOURCES = ("task", "image_folder", "digits")
+_SOURCES = ("task", "image_folder", "tfds", "digits")
 _EMBEDDERS = ("saved_model", "application", "embedding")
 
 
@@ -41,8 +43,11 @@ class ExtractionConfig(image_sources.ImageConfig):
   must not be given where it does not.
 
   Attributes:
+    tfds: Data set of TensorFlow Datasets instead, prepared on disk.
     digits: Whether to take the pixels of scikit-learn's digits instead.
+    data_dir: Directory of the prepared data sets [TensorFlow Datasets' own].
     split: Split of the task [test].
+    tfds_split: Split of the data set, such as test or train[:10%] [train].
     saved_model: Model that embeds: a SavedModel's directory, such as
       release/saved_model of a run, a .keras, .h5 or .tflite file.
     preprocess: Pixels that it takes [0 to 255] (unit: 0 to 1; tf, caffe and
@@ -51,8 +56,8 @@ class ExtractionConfig(image_sources.ImageConfig):
       own preprocess_input makes images ready.
     weights: Weights of the application: imagenet, which Keras downloads, none,
       or a file of public weights [imagenet].
-    layer: Layer of a Keras model, or output of a SavedModel, whose mean over
-      places is the feature [the last].
+    layer: Layer of the model, or output of a SavedModel, whose mean over places
+      is the feature [the last].
     embedding: Map instead of a model: pixels, in [0, 1].
     image_size: Side of the images in pixels where no model says it [as they
       are].
@@ -65,8 +70,11 @@ class ExtractionConfig(image_sources.ImageConfig):
     seed: Seed of the classes and images that are drawn.
   """
 
+  tfds: str | None = config_lib.field(None, choices=tfds_images.NAMES)
   digits: bool = False
+  data_dir: str | None = config_lib.field(None, path=True)
   split: str | None = config_lib.field(None, choices=SPLITS)
+  tfds_split: str | None = None
   saved_model: str | None = None
   preprocess: str | None = config_lib.field(
     None, choices=saved_models.PREPROCESS
@@ -93,8 +101,10 @@ class ExtractionConfig(image_sources.ImageConfig):
       raise errors.FieldError("image_size", must, "nothing")
     for name, applies, others, default in (
       ("digits", self.embedding, "embedding", None),
-      ("image_size", not self.digits, "task or image_folder", None),
+      ("image_size", not self.digits, "another source", None),
+      ("data_dir", self.task or self.tfds, "task or tfds", None),
       ("split", self.task, "task", "test"),
+      ("tfds_split", self.tfds, "tfds", "train"),
       ("test_share", self.test_output, "test_output", 0.25),
       ("preprocess", self.saved_model, "saved_model", None),
       ("weights", self.application, "application", "imagenet"),
@@ -156,7 +166,12 @@ def execute(
       f" {len(np.unique(labels)):,} classes, {examples.features.shape[1]:,}"
       " numbers each"
     )
-  for warning in source.warnings:
+  empty = np.setdiff1d(np.arange(len(classes)), examples.labels)
+  without = bad_examples.warn_of(
+    f"{len(empty):,} of {len(classes):,} classes have no example, of labels",
+    empty,
+  )
+  for warning in (*source.warnings, *without):
     print(f"warning: {warning}")
 
 
@@ -224,9 +239,17 @@ def _open_source(
       largest_value=16,
     )
   size = config.image_size
-  if config.image_folder and size:
+  if size and not config.task:
     # Grey images are taken as colours where nothing says what they are.
     model_shape = model_shape or (size, size, 3)
+  if config.tfds:
+    return tfds_images.open_source(
+      config.tfds,
+      config.data_dir,
+      config.tfds_split or "train",
+      image_shape=model_shape,
+      on_bad_example=config.on_bad_example,
+    )
   return config.open(config.split, model_shape)
 
 

@@ -297,6 +297,42 @@ def open_folder(
   )
 
 
+def read_images(
+  rows: np.ndarray,
+  read_image: Callable[[int], np.ndarray],
+  image_shape: ImageShape,
+  skipped: list[str],
+  *,
+  on_bad_example: str,
+) -> Batches:
+  """Reads images one at a time; yields rows and images of a batch.
+
+  Args:
+    rows: Rows to read.
+    read_image: Maps a row to its image; an `ImageFolderError` tells that it
+      cannot be read.
+    image_shape: Shape of the images.
+    skipped: Takes the names of those that cannot be read.
+    on_bad_example: One of `bad_examples.POLICIES`.
+
+  Raises:
+    DataError: If one cannot be read and is not to be skipped.
+  """
+  for some in _split(rows, image_shape):
+    kept, images = [], []
+    for row in some:
+      try:
+        images.append(read_image(row))
+        kept.append(row)
+      except image_folder_lib.ImageFolderError as error:
+        if on_bad_example == "fail":
+          said = f"{error} on_bad_example=skip leaves such images out."
+          raise errors.DataError(said) from error
+        skipped.append(error.path)
+    if images:
+      yield np.array(kept), np.stack(images)
+
+
 def _open_files(
   folder: str,
   paths: Sequence[pathlib.Path],
@@ -309,19 +345,13 @@ def _open_files(
   skipped: list[str] = []
 
   def read(rows):
-    for some in _split(rows, image_shape):
-      kept, images = [], []
-      for row in some:
-        try:
-          images.append(image_folder_lib.read_image(paths[row], image_shape))
-          kept.append(row)
-        except image_folder_lib.ImageFolderError as error:
-          if on_bad_example == "fail":
-            said = f"{error} on_bad_example=skip leaves such images out."
-            raise errors.DataError(said) from error
-          skipped.append(error.path)
-      if images:
-        yield np.array(kept), np.stack(images)
+    return read_images(
+      rows,
+      lambda row: image_folder_lib.read_image(paths[row], image_shape),
+      image_shape,
+      skipped,
+      on_bad_example=on_bad_example,
+    )
 
   return ImageSource(
     f"images in {folder}", labels, read, paths=paths, skipped=skipped, **others
