@@ -59,7 +59,7 @@ features: $(STAMP)
 	$(BIN)/python -m binaries.extract_features --digits --embedding=pixels \
 	  --output=runs/features/train.npz --test_output=runs/features/test.npz \
 	  --overwrite
-	$(BIN)/python -m binaries.sweep_features --delta=1e-4 --overwrite --seed=1 \
+	$(BIN)/python -m binaries.sweep_features --delta=1e-4 --overwrite --seeds=1,2,3,4,5 \
 	  --methods=sgd,sgd:loss=sigmoid,least_squares,least_squares:covariance=per_class,newton,feature_covariance \
 	  --train=runs/features/train.npz --test=runs/features/test.npz \
 	  --output_json=runs/features/digits.json \

@@ -107,8 +107,7 @@ def _sweep(
         methods=config.methods,
         epsilons=config.epsilons,
         delta=config.delta,
-        num_fits=config.num_fits,
-        protection=settings.ExampleSettings(seed=1),
+        seeds=tuple(str(1 + number) for number in range(config.num_fits)),
         output_json=f"{config.output}_{num_classes}.json",
         overwrite=True,
       )

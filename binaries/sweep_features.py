@@ -22,6 +22,7 @@ def main(argv: Sequence[str]) -> None:
     __doc__,
     sweeps.SweepConfig,
     sweeps.execute,
+    skip=("seed",),
     details={"methods": settings.describe_methods()},
   )
 

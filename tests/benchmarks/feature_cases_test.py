@@ -18,6 +18,6 @@ def test_program(tmp_path):
     text = (tmp_path / f"made_up_{num_classes}.json").read_text()
     found = json.loads(text)
     assert found["num_classes"] == num_classes
-    assert (found["seed"], len(found["results"])) == (1, 4)
+    assert (found["seeds"], len(found["results"])) == ([1, 2], 4)
   with Image.open(tmp_path / "made_up.png") as image:
     assert image.format == "PNG"

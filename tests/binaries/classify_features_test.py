@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from tests.binaries import programs
 from tests.features import feature_examples
 
 _PROGRAM = "classify_features"
@@ -95,6 +96,21 @@ def test_without_noise_of_more_classes(flags):
   assert result["test_accuracy"] > 0.8
   assert result["releases"][0]["count"] == 30
   assert result["num_classes"] == 5
+
+
+def test_classes_that_cannot_be_learned(flags):
+  # Those of either file count; but what is missing is for the user only.
+  feature_examples.write(flags["test"], seed=1, num_classes=4)
+  ended = programs.call(
+    _PROGRAM, *(f"--{name}={value}" for name, value in flags.items())
+  )
+  assert ended.errors == (
+    "warning: 1 of 4 classes to test on have no example to fit on (which"
+    " epsilon does not cover: keep it to yourself)\n"
+  )
+  text = flags["output_json"].read_text()
+  assert json.loads(text)["num_classes"] == 4
+  assert "no example" not in text
 
 
 def test_users(flags):

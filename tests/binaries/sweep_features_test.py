@@ -3,10 +3,13 @@
 import json
 import statistics
 
+import numpy as np
 from PIL import Image
 import pytest
 
 from tests.features import feature_examples
+from tff_fedemb.features import feature_files
+from tff_fedemb.features import runs
 
 _PROGRAM = "sweep_features"
 
@@ -47,8 +50,8 @@ def test_program(flags, tmp_path):
     " ".join(("least_squares", *figures[:2])),
     " ".join(("least_squares:covariance=per_class", *figures[2:])),
   ]
-  # Fits have secret noise unless they are given a seed.
-  assert (result["seed"], result["num_fits"]) == (None, 2)
+  # Fits have secret noise unless they are given seeds.
+  assert (result["seeds"], result["num_fits"]) == (None, 2)
   assert 0.99 < result["results"][0]["epsilon"] <= 1
   assert warning.startswith("warning: delta 0.1 is not below 1 / 60")
   assert (
@@ -59,7 +62,7 @@ def test_program(flags, tmp_path):
 
 
 def test_every_accuracy_is_that_of_its_own_fit(flags, tmp_path):
-  result, _ = _sweep(flags, seed=1, num_fits=2)
+  result, _ = _sweep(flags, seeds="1,2")
   assert len(result["results"]) == 4
   for found in result["results"]:
     name, _, items = found["method"].partition(":")
@@ -79,7 +82,7 @@ def test_every_accuracy_is_that_of_its_own_fit(flags, tmp_path):
     assert found["mean"] == pytest.approx(statistics.mean(found["accuracies"]))
     deviation = statistics.stdev(found["accuracies"])
     assert found["stdev"] == pytest.approx(deviation)
-    # The noise comes from a seed, which the file has.
+    # The noise comes from seeds, which the file has.
     assert found["epsilon"] == "inf"
     secret = float(found["epsilon_with_secret_noise"])
     assert secret <= float(found["target_epsilon"])
@@ -104,6 +107,25 @@ def test_users(flags):
   assert "train_size" not in result
 
 
+@pytest.mark.parametrize("num_users", [0, 10])
+def test_a_share_of_the_training_file_is_held_out(flags, num_users):
+  feature_examples.write(flags["train"], seed=0, num_users=num_users)
+  flags |= {"test": None, "methods": "least_squares"}
+  result, _ = _sweep(flags, epsilons="inf", tuning_share=0.2, num_fits=1)
+  assert result["tuning_share"] == 0.2
+  assert (result["train_size"], result["test_size"]) == (48, 12)
+  expected = feature_files.read_features(flags["train"])
+  left, held = runs.hold_out(expected, 0.2)
+  # Each example once, and none of a user on both sides.
+  both = np.concatenate([left.features, held.features])
+  np.testing.assert_array_equal(
+    np.sort(both, axis=0), np.sort(expected.features, axis=0)
+  )
+  if num_users:
+    assert len(set(held.users)) == 2
+    assert not set(held.users) & set(left.users)
+
+
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
@@ -115,6 +137,10 @@ def test_users(flags):
       "--methods must be 1 to 6, found 7",
     ),
     ({"methods": "newton", "unit": "user"}, "--methods must be one of feature"),
+    ({"tuning_share": 0.5}, "--test must be given, or tuning_share, one of th"),
+    ({"seeds": "-1"}, "--seeds must be an integer of at least 0, found -1"),
+    ({"unit": "user", "seeds": "1"}, "--seeds must not be given with unit us"),
+    ({"seed": 1}, "Unknown command line flag 'seed'"),
   ],
 )
 def test_mistakes(flags, tmp_path, changes, message):

@@ -34,7 +34,9 @@ def _prepared(tmp_path_factory):
   labels = np.arange(12) // 2
   _write(directory, "cifar10", "3.0.2", "train", images, labels)
   _write(directory, "imagenet2012", "5.1.0", "test", images[:2], [0, -1])
-  return directory, {tuple(x.ravel()): y for x, y in zip(images, labels)}
+  return directory, {
+    tuple(x.ravel()): y for x, y in zip(images, labels, strict=True)
+  }
 
 
 @pytest.fixture(name="extract")
@@ -49,7 +51,7 @@ def test_prepared_data_set_is_read(extract, prepared, tmp_path):
   for options in ({}, {"saved_model": model}):
     found, _ = extract(**options)
     rows = map(tuple, np.rint(255 * found.features).astype(int))
-    assert dict(zip(rows, found.labels)) == prepared[1]
+    assert dict(zip(rows, found.labels, strict=True)) == prepared[1]
     assert len(found.labels) == 12
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 import dataclasses
 import math
 import pathlib
+import sys
 from typing import Any
 
 from etils import epy
@@ -50,9 +51,20 @@ def read_problem(config: feature_settings.CommonConfig) -> Problem:
     errors.FieldError: If the training file has no users that are to be
       protected, or the number of classes is not clear.
   """
-  train, test = (
-    feature_files.read_features(path) for path in (config.train, config.test)
-  )
+  train = feature_files.read_features(config.train)
+  if config.tuning_share:
+    train, test = hold_out(train, config.tuning_share)
+  else:
+    test = feature_files.read_features(str(config.test))
+  # Only those who have the data are told which classes cannot be learned.
+  tested = np.unique(test.labels)
+  missing = np.setdiff1d(tested, train.labels)
+  if missing.size:
+    print(
+      f"warning: {missing.size:,} of {tested.size:,} classes to test on have no"
+      " example to fit on (which epsilon does not cover: keep it to yourself)",
+      file=sys.stderr,
+    )
   # The number of users is public, and not how many examples they have.
   if config.users is None:
     size = {"train_size": len(train.labels)}
@@ -64,6 +76,30 @@ def read_problem(config: feature_settings.CommonConfig) -> Problem:
   size["dim"] = train.features.shape[1]
   size["num_classes"] = config.num_classes or _count_classes(train, test)
   return Problem(train, test, size)
+
+
+def hold_out(
+  examples: feature_files.FeatureSet, share: float
+) -> tuple[feature_files.FeatureSet, feature_files.FeatureSet]:
+  """Splits examples into those to fit on and those to test on.
+
+  Privacy:
+    A fit protects the examples that are left. Accuracies are of those held out
+    and publish them as they are: fits that are to protect these too must be
+    of other hyperparameters than those that such accuracies recommend.
+
+  Args:
+    examples: All of them.
+    share: Share of examples to hold out, in (0, 1), drawn with a fixed seed; of
+      users where they are known, with all examples.
+  """
+  units = examples.users
+  if units is None:
+    units = np.arange(len(examples.labels))
+  units, numbers = np.unique(units, return_inverse=True)
+  order = np.random.default_rng(0).permutation(len(units))
+  is_held = (order < max(1, round(share * len(units))))[numbers]
+  return examples.take(~is_held), examples.take(is_held)
 
 
 def _count_classes(*sets: feature_files.FeatureSet) -> int:
@@ -120,7 +156,7 @@ def fit(
   )
   with feature_files.mistakes_in(config.train):
     classifier.fit(train.features, train.labels, train.users)
-  with feature_files.mistakes_in(config.test):
+  with feature_files.mistakes_in(config.test or config.train):
     logits = classifier.decision_function(test.features)
   accuracy = np.mean(logits.argmax(axis=1) == test.labels)
   return classifier, logits, float(accuracy)
@@ -186,7 +222,10 @@ def check_files(config: feature_settings.CommonConfig, *others: str) -> None:
   """Checks before a fit that its files, and those of others, can be written."""
   output_files.check(
     {name: getattr(config, name) for name in ("output_json", *others)},
-    inputs={"train": [config.train], "test": [config.test]},
+    inputs={
+      "train": [config.train],
+      "test": [config.test] if config.test else [],
+    },
     overwrite=config.overwrite,
   )
 
@@ -196,6 +235,7 @@ def describe_settings(config: feature_settings.CommonConfig) -> dict[str, Any]:
   return {
     "train": config.train,
     "test": config.test,
+    "tuning_share": config.tuning_share,
     "clip_norm": config.clip_norm,
     **dataclasses.asdict(config.protection),
   }

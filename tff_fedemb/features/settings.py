@@ -63,6 +63,10 @@ class CommonConfig(config.Config):
     output_json: File for the result, in a directory that exists.
     train: Features to fit on.
     test: Features to test on.
+    tuning_share: Share of train that is held out and tested on instead of test,
+      of its users where it has them. What is chosen by these accuracies is not
+      private for the examples held out: leave them out of later fits, or say
+      so.
     overwrite: Whether to replace files that exist.
     protection: Protected unit, where user stands for all examples of a user
       (by a federated fit on training features with users, whose noise has no
@@ -74,11 +78,16 @@ class CommonConfig(config.Config):
   clip_norm: float = config.field(1.0, **examples_lib.BOUND_RANGE)
   output_json: str
   train: str
-  test: str
+  test: str | None = None
+  tuning_share: float | None = config.field(None, above=0, below=1)
   overwrite: bool = False
   protection: Protection = config.part(
     ExampleSettings(), registry=UNITS, flag="unit"
   )
+
+  def __post_init__(self):
+    super().__post_init__()
+    checks.check_one_of(test=self.test, tuning_share=self.tuning_share)
 
   @property
   def users(self) -> UserSettings | None:

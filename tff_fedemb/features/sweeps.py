@@ -46,8 +46,9 @@ class SweepConfig(feature_settings.CommonConfig):
       they are not to be the defaults, where None depends on size and noise [all
       that can protect the unit].
     epsilons: Epsilons to stay within; inf: no noise.
-    num_fits: Fits of a method and epsilon, with the seed that is given, the
-      next one, and so on.
+    num_fits: Fits of a method and epsilon.
+    seeds: Seeds of the noise, one for each fit, for experiments that are to be
+      repeated: who knows them can take the noise away [secret].
     output_png: File for the picture [none].
 
   Raises:
@@ -57,13 +58,17 @@ class SweepConfig(feature_settings.CommonConfig):
   methods: tuple[str, ...] | None = None
   epsilons: tuple[str, ...] = ("0.1", "0.5", "1", "2", "4", "8", "inf")
   num_fits: int = config_lib.field(5, minimum=1)
+  seeds: tuple[str, ...] = ()
   output_png: str | None = None
 
   def __post_init__(self):
     super().__post_init__()
+    if self.seeds and self.users:
+      must = "not be given with unit user"
+      raise errors.FieldError("seeds", must, self.seeds)
     if self.methods is None:
       object.__setattr__(self, "methods", tuple(self.method_names))
-    if not self.parsed_epsilons:
+    if not (self.parsed_epsilons and self.parsed_seeds):
       raise errors.FieldError("epsilons", "be given", "none")
     figures.check_count("methods", len(self.methods))
 
@@ -73,6 +78,16 @@ class SweepConfig(feature_settings.CommonConfig):
     bounds = {"above": 0, "maximum": math.inf}
     numbers = {feature_settings.parse(x, float) for x in self.epsilons}
     return sorted(checks.check_number("epsilons", x, **bounds) for x in numbers)
+
+  @property
+  def parsed_seeds(self) -> list[int] | list[None]:
+    """Seed of each fit of a method and epsilon; `None`: secret."""
+    if not self.seeds:
+      return [None] * self.num_fits
+    numbers = [
+      feature_settings.parse(x, int) for x in dict.fromkeys(self.seeds)
+    ]
+    return [checks.check_integer("seeds", x, minimum=0) for x in numbers]
 
 
 def execute(config: SweepConfig) -> list[utility_plots.Curve]:
@@ -120,7 +135,8 @@ def execute(config: SweepConfig) -> list[utility_plots.Curve]:
     "methods": config.methods,
     "epsilons": config.parsed_epsilons,
     "delta": config.delta,
-    "num_fits": config.num_fits,
+    "seeds": config.parsed_seeds if config.seeds else None,
+    "num_fits": len(config.parsed_seeds),
     **problem.size,
     "results": results,
     "not_covered": NOT_COVERED,
@@ -136,7 +152,7 @@ def execute(config: SweepConfig) -> list[utility_plots.Curve]:
     caption=_describe(config, problem),
     level=("guessing", guessing),
     # Secret noise is drawn anew each time.
-    repetition="fit" if config.seed is None else "seed",
+    repetition="seed" if config.seeds else "fit",
   )
   feature_runs.write(config, values, {"output_png": draw}, _to_table(results))
   return curves
@@ -150,8 +166,7 @@ def _measure(
 ) -> dict[str, Any]:
   """Fits a method several times; returns JSON values, the report of one too."""
   accuracies = []
-  for number in range(config.num_fits):
-    seed = None if config.seed is None else config.seed + number
+  for seed in config.parsed_seeds:
     # The rest of a fit is not kept: it takes memory.
     fitted, _, accuracy = feature_runs.fit(
       config, problem, method, epsilon=epsilon, seed=seed
