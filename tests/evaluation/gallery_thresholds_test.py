@@ -1,5 +1,6 @@
 """Tests of thresholds for a gallery, and of what they promise."""
 
+import itertools
 import json
 import pathlib
 
@@ -63,11 +64,27 @@ class TestFind:
       gallery_thresholds.find(_CURVE, 0.1, 101, 1)
 
 
+def _made_up(generator, num_classes, images, dim=64):
+  """Embeddings that spread like those of a model trained on Omniglot.
+
+  The mean of its held-out classes has length 0.26. Around it their variances
+  fall off nearly as exp(-i / 6.5), 0.73 in all, and those of images of a class
+  as exp(-i / 13), 0.2 in all, more in some classes than in others.
+  """
+  variances = np.exp(-np.arange(dim) / np.array([[6.5], [13.0]]))
+  variances *= np.array([[0.73], [0.2]]) / variances.sum(axis=1, keepdims=True)
+  of_classes, of_images = np.sqrt(variances)
+  centers = of_classes * generator.normal(size=(num_classes, 1, dim))
+  centers[..., -1] += 0.26
+  noise = of_images * generator.normal(size=(num_classes, images, dim))
+  noise *= generator.uniform(0.65, 1.3, size=(num_classes, 1, 1))
+  return centers + noise
+
+
 def test_measured_curve():
   generator = np.random.default_rng(0)
+  embeddings = _made_up(generator, 40, 5, dim=16).reshape(-1, 16)
   labels = np.repeat(np.arange(40), 5)
-  centers = generator.normal(size=(40, 16))
-  embeddings = centers[labels] + 0.5 * generator.normal(size=(200, 16))
   curve = gallery_thresholds.measure(embeddings, labels, sizes=(3, 100))
   assert json.loads(json.dumps(curve, allow_nan=False)) == curve
   # No class has ten images besides one to find.
@@ -94,6 +111,22 @@ def test_measured_curve():
   assert gallery_thresholds.measure(embeddings[:10], labels[:10]) is None
 
 
+def _measure_truth(generator, images, sizes, num_classes=20_000):
+  """Best similarities of other strangers with other galleries, by size."""
+  best = {size: [] for size in sizes}
+  for _ in range(2):
+    gallery = pairs.normalize(_made_up(generator, num_classes, images))
+    strangers = pairs.normalize(_made_up(generator, 5_000, 1)[:, 0])
+    flat = gallery.reshape(-1, gallery.shape[2]).T.astype(np.float32)
+    for some in np.split(strangers.astype(np.float32), 10):
+      similarities = (some @ flat).reshape(len(some), num_classes, images)
+      similarities = similarities.max(axis=2)
+      for size in sizes:
+        by_gallery = similarities.reshape(len(some), -1, size).max(axis=2)
+        best[size].append(by_gallery.ravel())
+  return {size: np.sort(np.concatenate(x)) for size, x in best.items()}
+
+
 def test_trained_models_promise_holds_for_other_characters():
   # In Omniglot, 50 characters give thresholds, 20 others are enrolled with an
   # image each, and 30 are strangers; means over 10 draws.
@@ -116,3 +149,30 @@ def test_trained_models_promise_holds_for_other_characters():
   low, high = np.mean(ends, axis=0)
   assert low < np.mean(accepted) < high
   assert np.mean(accepted) == pytest.approx(0.1, rel=0.3)
+
+
+@pytest.mark.slow
+def test_promises_hold_in_other_galleries():
+  # 1,000 held-out classes of 10 images; rates of 1 % and 0.1 %.
+  generator = np.random.default_rng(0)
+  sizes, rates, num_draws = (20, 200, 2_000), (0.01, 0.001), 20
+  # The curve has 1 and 3 images of an identity.
+  truth = {x: _measure_truth(generator, x, sizes) for x in (1, 2)}
+  labels = np.repeat(np.arange(1_000), 10)
+  num_held, few = {1: 0, 2: 0}, {size: 0 for size in sizes}
+  for _ in range(num_draws):
+    embeddings = _made_up(generator, 1_000, 10).reshape(10_000, -1)
+    curve = gallery_thresholds.measure(
+      embeddings, labels, sizes=(10, 30, 100, 300, 1_000, 3_000)
+    )
+    for images, size, rate in itertools.product(truth, sizes, rates):
+      promise = gallery_thresholds.find(curve, rate, size, images)
+      best = truth[images][size]
+      measured = 1 - np.searchsorted(best, promise.threshold) / len(best)
+      num_held[images] += promise.low <= measured <= promise.high
+      few[size] += not promise.is_supported
+  assert min(num_held.values()) >= 108
+  # The ends of their intervals are within three times what was promised.
+  assert few[20] == few[200] == 0
+  # A gallery twice as large as all that is known: often too much for 0.1 %.
+  assert few[2_000] > 0

@@ -194,7 +194,7 @@ class TestEvaluatePairs:
 
 
 class TestIntervals:
-  def test_threshold_interval_against_direct_computation(self):
+  def test_pair_intervals_against_direct_computation(self):
     embeddings, labels = clustered(20, 8)
     rate = 0.1
     result = verification.evaluate_pairs(
@@ -202,11 +202,20 @@ class TestIntervals:
     )
     scores, answers = all_pairs(embeddings, labels)
     negatives = np.sort(scores[~answers])[::-1]
-    binomial = stats.binom(len(negatives), rate)
-    first, last = int(binomial.ppf(0.025)), int(binomial.ppf(0.975))
+    ends = stats.binom(len(negatives), rate).ppf
+    first, last = map(int, ends([0.025, 0.975]))
     low, high = result.threshold_interval_at_far[rate]
     assert high == pytest.approx(negatives[first - 1], abs=1e-11)
     assert low == pytest.approx(negatives[last], abs=1e-11)
+
+    first, last = map(int, ends([0.0125, 0.9875]))
+    few, many = (
+      stats.binomtest(int(np.sum(scores[answers] > end)), int(answers.sum()))
+      for end in (negatives[first - 1], negatives[last])
+    )
+    low, high = result.recall_interval_at_far[rate]
+    assert low == pytest.approx(few.proportion_ci(0.975).low, abs=0.5e-9)
+    assert high == pytest.approx(many.proportion_ci(0.975).high, abs=0.5e-9)
 
   def test_class_interval_against_leaving_each_class_out(self):
     embeddings, labels = clustered(40, 12, dim=4)
@@ -261,6 +270,7 @@ class TestIntervals:
   def test_intervals_without_expected_false_accepts_or_classes_are_open(self):
     result = verification.evaluate_pairs(*clustered(2, 4))
     assert result.threshold_interval_at_far[1e-3][1] == 1 + 2.0**-40
+    assert result.recall_interval_at_far[1e-3][0] == 0.0
     assert result.recall_class_interval_at_far[0.1] == (0.0, 1.0)
 
 

@@ -138,9 +138,12 @@ class Steps:
     rates = self.accepted_negatives / self.accepted_negatives[-1]
     return np.searchsorted(rates, false_accept_rate, side="right")
 
-  def recall(self, false_accept_rate: float) -> float:
+  def num_accepted_positives(self, false_accept_rate: float) -> int:
     steps = int(self.num_within(false_accept_rate))
-    accepted = self.accepted_positives[steps - 1] if steps else 0
+    return int(self.accepted_positives[steps - 1]) if steps else 0
+
+  def recall(self, false_accept_rate: float) -> float:
+    accepted = self.num_accepted_positives(false_accept_rate)
     return float(accepted / self.accepted_positives[-1])
 
   def threshold(self, false_accept_rate: float) -> float:
