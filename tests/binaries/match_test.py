@@ -3,6 +3,8 @@
 import csv
 import dataclasses
 import os
+import shutil
+import unicodedata
 
 import numpy as np
 from PIL import Image
@@ -182,6 +184,24 @@ def test_mistakes_with_an_index_are_one_line(folder):
     _call_index(folder, gallery)[0], "--index must be of the same model"
   )
   assert (folder / "known").read_bytes() == content
+
+
+def test_an_image_is_not_compared_with_itself(folder):
+  _, rows = _call(folder, query="gallery")
+  assert [row["similarity"] for row in rows] == ["0.000000"] * 3
+  assert [row["folder_class"] for row in rows] == ["ann", "ann", "bö b"]
+  (folder / "out.csv").unlink()
+  shutil.rmtree(folder / "gallery" / "ann")
+  ended, _ = _call(folder, query="gallery")
+  programs.check_refused(ended, "--gallery must have others than the query")
+
+
+def test_names_match_in_any_form_of_their_letters(folder):
+  name = unicodedata.normalize("NFD", "bö b")
+  assert name != "bö b"
+  (folder / "query" / "bö b").rename(folder / "query" / name)
+  _, rows = _call(folder)
+  assert [row["folder_class"] for row in rows] == ["", "ann", "bö b"]
 
 
 def test_mistakes_are_one_line(folder):

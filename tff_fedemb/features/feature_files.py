@@ -8,8 +8,11 @@ a file is run: pickled objects are refused.
 from collections.abc import Iterator
 import contextlib
 import dataclasses
+import math
 import os
 import pathlib
+from typing import Any
+import zipfile
 
 import numpy as np
 
@@ -26,7 +29,8 @@ class FeatureSet:
   """Features of labelled examples.
 
   Attributes:
-    features: `[n, d]` real numbers, n and d at least 1.
+    features: `[n, d]` real numbers, n and d at least 1; possibly a file mapped
+      into memory.
     labels: int64 `[n]`, at least 0; other integers are converted.
     users: Users whose examples they are, str `[n]`, or `None` if not known;
       bytes and integers are converted.
@@ -63,6 +67,9 @@ class FeatureSet:
 def read_features(path: str | os.PathLike[str]) -> FeatureSet:
   """Reads a file of features.
 
+  An array that is stored without compression is mapped into memory, read-only:
+  its pages are read as they are used, and its checksum is not verified.
+
   Raises:
     errors.DataError: If there is no such file, or it is damaged or holds
       something else.
@@ -73,7 +80,7 @@ def read_features(path: str | os.PathLike[str]) -> FeatureSet:
       if not {"repr", "label"} <= members.keys():
         raise ValueError(f"no features and labels among {sorted(members)}")
       names = [members[x] for x in _NAMES.values() if x in members]
-      return FeatureSet(*(archive[name] for name in names))
+      return FeatureSet(*(_read(path, archive, name) for name in names))
   except (errors.DataError, MemoryError):
     raise
   # NumPy and the standard library raise whatever comes of what is damaged.
@@ -97,6 +104,35 @@ def mistakes_in(path: str | os.PathLike[str]) -> Iterator[None]:
     if error.name not in ("features", "labels", "users"):
       raise
     raise errors.DataError(f"{os.fspath(path)}: {error}") from error
+
+
+def _read(path: str | os.PathLike[str], archive: Any, name: str) -> np.ndarray:
+  """Reads an array of an .npz, or maps it into memory."""
+  info = archive.zip.getinfo(f"{name}.npy")
+  with archive.zip.open(info) as member:
+    # Behind the header of the member, which the zip's directory leaves out.
+    start = archive.zip.fp.tell()
+    is_first = np.lib.format.read_magic(member) == (1, 0)
+    read_header = np.lib.format.read_array_header_2_0
+    if is_first:
+      read_header = np.lib.format.read_array_header_1_0
+    shape, is_fortran, dtype = read_header(member)
+    header_size = member.tell()
+  size = dtype.itemsize * math.prod(shape)
+  is_whole = size > 0 and info.file_size == header_size + size
+  if (
+    info.compress_type != zipfile.ZIP_STORED or dtype.hasobject or not is_whole
+  ):
+    # NumPy maps no array of no size, and says what is wrong with others.
+    return archive[name]
+  return np.memmap(
+    path,
+    dtype=dtype,
+    mode="r",
+    offset=start + header_size,
+    shape=shape,
+    order="F" if is_fortran else "C",
+  )
 
 
 def write_features(path: pathlib.Path, feature_set: FeatureSet) -> None:

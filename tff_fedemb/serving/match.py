@@ -10,9 +10,11 @@ file, or both: the images of the folder are added to the index.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import dataclasses
 import os
 import pathlib
+import unicodedata
 
 from etils import epy
 import numpy as np
@@ -184,14 +186,14 @@ def _match_all(
   )
   embeddings, rows = image_sources.embed_rows(model, source, source.labels)
   queries = pairs.normalize(embeddings)
-  matches = _match(index, queries, threshold)
   paths = [source.paths[row] for row in rows]
+  matches = _match(index, queries, paths, threshold)
   matches.insert(0, "path", list(map(os.fspath, paths)))
-  known = set(index.images["name"])
+  known = {_plain(name): name for name in index.images["name"].unique()}
   # The class that a folder on the way to a query is named like, if any.
   matches["folder_class"] = [
-    next((x for x in path.relative_to(root).parts[:-1] if x in known), None)
-    for path in paths
+    next((known[x] for x in map(_plain, folders) if x in known), None)
+    for folders in (path.relative_to(root).parts[:-1] for path in paths)
   ]
   output_files.write(
     {"output_csv": (str(config.output_csv), lambda path: _write(path, matches))}
@@ -204,6 +206,11 @@ def _match_all(
       " exact one finds all."
     )
   return source.warnings
+
+
+def _plain(name: str) -> str:
+  """A name in one form of each letter: file systems differ in them."""
+  return unicodedata.normalize("NFC", name)
 
 
 def _find_rule(
@@ -255,22 +262,34 @@ def _find_rule(
 
 
 def _match(
-  index: gallery_index.GalleryIndex, queries: np.ndarray, threshold: float
+  index: gallery_index.GalleryIndex,
+  queries: np.ndarray,
+  paths: Sequence[pathlib.Path],
+  threshold: float,
 ) -> pd.DataFrame:
   """Finds the nearest image of the gallery for each query, in its row.
 
   Classes are names; there is no runner-up in a gallery of one class.
   """
-  # So many may be of the nearest class, and one more is the runner-up.
-  count = int(index.images["name"].value_counts().max()) + 1
+  files, classes = index.images["path"], index.images["name"]
+  # So many may be the query itself or of the nearest class, and one more is the
+  # runner-up.
+  count = int(files.value_counts().max() + classes.value_counts().max()) + 1
   if index.kind == gallery_index.HNSW:
     count = min(count, _MAX_NEIGHBOURS)
   similarities, rows = index.search(queries, count)
-  names = index.images["name"].to_numpy()[rows]
-  nearest, similarity = names[:, 0], similarities[:, 0]
-  is_other = (names != names[:, :1]) & (similarities > -np.inf)
-  has_other = is_other.any(axis=1)
-  second = (np.arange(len(rows)), is_other.argmax(axis=1))
+  images, names = files.to_numpy()[rows], classes.to_numpy()[rows]
+  # An image is not compared with itself.
+  own = np.array([[os.path.realpath(path)] for path in paths], object)
+  similarities[images == own] = -np.inf
+  first = (np.arange(len(rows)), similarities.argmax(axis=1))
+  nearest, similarity = names[first], similarities[first]
+  if (similarity == -np.inf).any():
+    found = paths[similarity.argmin()]
+    raise errors.FieldError("gallery", "have others than the query", found)
+  similarities[names == nearest[:, np.newaxis]] = -np.inf
+  second = (first[0], similarities.argmax(axis=1))
+  has_other = similarities[second] > -np.inf
   is_accepted = similarity >= threshold
   return pd.DataFrame(
     {
@@ -278,7 +297,7 @@ def _match(
       "nearest_class": nearest,
       "similarity": similarity,
       "accepted": is_accepted,
-      "nearest_image": index.images["path"].to_numpy()[rows[:, 0]],
+      "nearest_image": images[first],
       "runner_up": np.where(has_other, names[second], None),
       "runner_up_similarity": np.where(has_other, similarities[second], np.nan),
     }
