@@ -116,3 +116,11 @@ def test_a_file_of_another_model_or_damaged_is_refused(index, tmp_path):
     path.write_bytes(damaged)
     with pytest.raises(errors.FieldError, match="a file that this program"):
       gallery_index.read(path, "model")
+
+
+@pytest.mark.slow
+def test_a_graph_of_many_finds_most():
+  """With noise in all 128 directions, which is harder than a model's."""
+  embeddings, labels, queries = _make_up(3000, 10, dim=128)
+  index = _create(gallery_index.HNSW, embeddings, labels)
+  assert index.measure_recall(queries) >= 0.95
