@@ -5,12 +5,11 @@ r"""Converts a model, or a run's clients, to TensorFlow Lite; a model to ONNX.
   python -m binaries.export --run_dir=runs/first --formats=training \
     --output_dir=phone
 
-Each file is told with its size, its time for one image on one core, and the
-difference in recall on the same held-out images, beside the SavedModel's. Its
-thresholds and its guarantee go along, in a .json file beside it. int8 takes the
-ranges of its numbers from images that are made up, or from public ones that
---calibration_folder has: never from the users' own. --formats=onnx writes
-model.onnx, if it gives what the SavedModel gives in ONNX Runtime.
+Each file is told with its size, its time for one image, and the difference in
+recall on the same held-out images, beside the SavedModel's. Its thresholds and
+its guarantee go along, in a .json file beside it. int8 takes the ranges of its
+numbers from images that are made up: never from the users' own. --formats=onnx
+writes model.onnx, if it gives what the SavedModel gives in ONNX Runtime.
 """
 
 from collections.abc import Sequence

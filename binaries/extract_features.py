@@ -5,7 +5,7 @@ With an exported model, or with a map that needs no data:
   python -m binaries.extract_features --task=omniglot --data_dir=data \
     --saved_model=runs/first/release/saved_model --num_classes=20 \
     --output=train.npz --test_output=test.npz
-  python -m binaries.extract_features --digits --embedding=random_features \
+  python -m binaries.extract_features --digits --embedding=pixels \
     --output=train.npz --test_output=test.npz
 
 A file holds `repr`, `label` (0, 1, ...) and, of a task's training images,
@@ -20,26 +20,21 @@ are the same.
 
 from collections.abc import Sequence
 
-from etils import epy
-
 from binaries import command_line
 from binaries import config_flags
 from tff_fedemb import runtime as runtimes
-from tff_fedemb.features.extraction import settings
+from tff_fedemb.features import extraction
 from tff_fedemb.run import task as task_lib
-
-with epy.lazy_imports():
-  from tff_fedemb.features.extraction import extracting
 
 
 def main(argv: Sequence[str]) -> None:
   """Runs the extraction that the flags describe."""
   task_lib.load_tasks()
   with config_flags.Parser(argv, __doc__) as parser:
-    config = parser.add(settings.ExtractionConfig)
+    config = parser.add(extraction.ExtractionConfig)
     runtime = parser.add(runtimes.RuntimeConfig, skip=runtimes.OF_ROUNDS)
     parser.parse()
-    extracting.execute(config.create(), runtime.create())
+    extraction.execute(config.create(), runtime.create())
 
 
 if __name__ == "__main__":

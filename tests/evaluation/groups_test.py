@@ -18,14 +18,13 @@ def test_each_group_by_itself():
   embeddings[0, 0] *= -1
   embeddings += 1e-3 * generator.normal(size=embeddings.shape)
   names = np.repeat(["far", "near", "few", ""], [60, 60, 57, 3])
-  found = groups.evaluate(
+  (far, near), notes = groups.evaluate(
     embeddings.reshape(180, 60),
     labels,
     names,
     threshold=0.9,
     training_shares={"near": 0.25, "few": 0.1},
   )
-  far, near = found.groups
   assert (far.name, near.name) == ("far", "near")
   assert (far.num_classes, near.num_classes) == (20, 20)
   assert far.far.value == 0.0
@@ -46,6 +45,6 @@ def test_each_group_by_itself():
   )
   use = identification.Operation(10, whole.threshold(0.01, 10))
   assert [far.fnir] == group.false_negative_rates([use])
-  assert "1 of 3 groups, of fewer than 20 classes" in found.notes[0]
-  assert found.notes[0].endswith(": few")
-  assert "without noise" in found.notes[1]
+  assert "1 of 3 groups, of fewer than 20 classes" in notes[0]
+  assert notes[0].endswith(": few")
+  assert "without noise" in notes[1]

@@ -40,23 +40,6 @@ class TestCountPairs:
     error = abs(counts.steps.auc() - exact.auc())
     assert error <= counts.auc_error_bound
 
-  def test_bound_on_auc_is_for_pairs_in_one_bin(self):
-    # Two bins, the lower of which is refined for the threshold: the bound is
-    # half the share of (positive, negative) couples that share the other bin.
-    images = sorted_images()
-    with mock.patch.multiple(pairs, _NUM_BINS=2, _MAX_REFINED_PAIRS=0):
-      counts = pairs.count_pairs(images, (0.5,))
-    levels = counts.steps.levels
-    coarse = np.flatnonzero(levels == np.max(levels))
-    assert len(coarse) == 1
-    shared = float(counts.steps.accepted_negatives[coarse[0]])
-    shared *= counts.steps.accepted_positives[coarse[0]]
-    total = images.num_negatives * images.num_positives
-    assert counts.auc_error_bound > 0
-    assert counts.auc_error_bound == pytest.approx(
-      shared / total / 2, abs=0.5e-7
-    )
-
   def test_accepts_by_image(self):
     images = sorted_images()
     rate = 0.1

@@ -192,15 +192,6 @@ class TestEvaluatePairs:
     assert found.keys() == vars(result).keys()
     assert verification.VerificationResult.from_json(found) == result
 
-  def test_roc_is_compact_and_reaches_one_false_accept(self):
-    result = verification.evaluate_pairs(*clustered(60, 10))
-    assert result.warnings == ()
-    rates = result.roc.false_accept_rates
-    assert 300 <= len(rates) <= 501
-    assert rates[:2] == (0.0, 1 / result.num_negative_pairs)
-    assert (rates[-1], result.roc.recalls[-1]) == (1.0, 1.0)
-    assert np.all(np.diff(rates) > 0)
-
 
 class TestIntervals:
   def test_pair_intervals_against_direct_computation(self):
@@ -211,23 +202,17 @@ class TestIntervals:
     )
     scores, answers = all_pairs(embeddings, labels)
     negatives = np.sort(scores[~answers])[::-1]
-    positives = scores[answers]
-
-    def ranks(error):
-      binomial = stats.binom(len(negatives), rate)
-      return int(binomial.ppf(error / 2)), int(binomial.ppf(1 - error / 2))
-
-    first, last = ranks(0.05)
+    ends = stats.binom(len(negatives), rate).ppf
+    first, last = map(int, ends([0.025, 0.975]))
     low, high = result.threshold_interval_at_far[rate]
     assert high == pytest.approx(negatives[first - 1], abs=1e-11)
     assert low == pytest.approx(negatives[last], abs=1e-11)
 
-    first, last = ranks(0.025)
-    accepted = [
-      int(np.sum(positives > end))
+    first, last = map(int, ends([0.0125, 0.9875]))
+    few, many = (
+      stats.binomtest(int(np.sum(scores[answers] > end)), int(answers.sum()))
       for end in (negatives[first - 1], negatives[last])
-    ]
-    few, many = (stats.binomtest(x, len(positives)) for x in accepted)
+    )
     low, high = result.recall_interval_at_far[rate]
     assert low == pytest.approx(few.proportion_ci(0.975).low, abs=0.5e-9)
     assert high == pytest.approx(many.proportion_ci(0.975).high, abs=0.5e-9)
@@ -289,27 +274,17 @@ class TestIntervals:
     assert result.recall_class_interval_at_far[0.1] == (0.0, 1.0)
 
 
-class TestRejects:
-  @pytest.mark.parametrize(
-    ("embeddings", "labels", "message"),
-    [
-      (np.ones(4), np.arange(4), r"numbers \[n, dim\].* float64 \[4\]"),
-      (np.ones((4, 0)), np.arange(4), r"numbers \[n, dim\]"),
-      (np.ones((4, 2)), np.arange(3), r"be \[4\].*\[3\]"),
-      (np.ones((2, 2), complex), np.ones(2), "found complex128"),
-      ([[1.0], [np.nan]], np.ones(2), "NaN or infinity in 1 of 2"),
-      (np.ones((4, 2)), np.ones(4), "found 1 of at most 4"),
-      (np.ones((0, 2)), np.ones(0), "found 0 of at most 0"),
-      (np.ones((3, 2)), np.arange(3), "found 3 of at most 1"),
-    ],
-  )
-  def test_data(self, embeddings, labels, message):
-    with pytest.raises(ValueError, match=f"must .*{message}"):
-      verification.evaluate_pairs(np.asarray(embeddings), labels)
-
-  @pytest.mark.parametrize("rate", [1.0, float("nan")])
-  def test_rates(self, rate):
-    with pytest.raises(ValueError, match=rf"in \(0, 1\), found {rate}"):
-      verification.evaluate_pairs(
-        *clustered(3, 3), false_accept_rates=(0.1, rate)
-      )
+@pytest.mark.parametrize(
+  ("embeddings", "labels", "options", "message"),
+  [
+    (np.ones(4), np.arange(4), {}, r"numbers \[n, dim\].* float64 \[4\]"),
+    (np.ones((4, 2)), np.arange(3), {}, r"be \[4\].*\[3\]"),
+    ([[1.0], [np.nan]], np.ones(2), {}, "NaN or infinity in 1 of 2"),
+    (np.ones((4, 2)), np.ones(4), {}, "found 1 of at most 4"),
+    (np.ones((0, 2)), np.ones(0), {}, "found 0 of at most 0"),
+    (*clustered(3, 3), {"false_accept_rates": (0.1, 1.0)}, r"in \(0, 1\), fo"),
+  ],
+)
+def test_refuses(embeddings, labels, options, message):
+  with pytest.raises(ValueError, match=f"must .*{message}"):
+    verification.evaluate_pairs(np.asarray(embeddings), labels, **options)

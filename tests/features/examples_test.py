@@ -14,14 +14,6 @@ def _examples(features, labels=None, *, num_classes=3, clip_norm=1.0):
   )
 
 
-def test_clipping_by_hand():
-  features = np.array([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]])
-  clipped = examples_lib.clip_rows(features, 2.0)
-  expected = [[1.2, 1.6], [0.3, 0.4], [0.0, 0.0]]
-  np.testing.assert_allclose(clipped, expected, rtol=1e-15)
-  np.testing.assert_array_equal(features[0], [3.0, 4.0])
-
-
 @pytest.mark.parametrize("clip_norm", [1e-5, 300.0])
 @pytest.mark.parametrize(
   ("dtype", "exponents"),
@@ -77,17 +69,6 @@ def test_every_pass_has_each_example_once(monkeypatch, order, kept_bytes):
     )
     np.testing.assert_allclose(found_features, clipped[expected], rtol=1e-12)
     np.testing.assert_array_equal(found_labels, labels[expected])
-
-
-@pytest.mark.parametrize(
-  ("dtype", "expected"), [(np.float64, np.float64), (bool, np.float32)]
-)
-def test_dtype(dtype, expected):
-  examples = _examples(np.ones([4, 2], dtype), clip_norm=3.0)
-  ((features, labels),) = examples.chunks()
-  assert examples.dtype == features.dtype == expected
-  assert labels.dtype == np.int64
-  np.testing.assert_array_equal(features, np.ones([4, 2]))
 
 
 @pytest.mark.parametrize(

@@ -42,37 +42,27 @@ def test_steps_with_momentum(monkeypatch, loss, dtype):
   np.testing.assert_allclose(weights, expected, rtol=tolerance)
 
 
-def test_regularization_grows_with_the_noise():
+@pytest.mark.parametrize(
+  ("covariance", "gradient", "expected"),
+  [
+    # 0.5 n C^2 / d.
+    (0.01, 0.001, 1.0),
+    # The edge of the noise's spectrum, sqrt(2 d) C^2 z.
+    (6.0, 2.0, 480.0),
+    # The steps' noise is sqrt(25) z C / n / (1 - 0.6) = 0.25 z on weights, and
+    # 0.5 z on logits; with learning rate 3 n / lambda 0.8 at lambda = 187.5 z.
+    (3.0, 4.0, 750.0),
+  ],
+)
+def test_regularization_grows_with_the_noise(covariance, gradient, expected):
   size = examples_lib.ProblemSize(100, 200, 4, 2.0)
-
-  def regularization(covariance, gradient, **options):
-    method = feature_covariance.FeatureCovariance(
-      **{
-        "steps": 25,
-        "learning_rate": 3.0,
-        "relative_regularization": 0.5,
-        "logit_noise": 0.8,
-        "momentum": 0.6,
-        **options,
-      }
-    )
-    return method.resolve(
-      size, {"covariance": covariance, "gradient": gradient}
-    ).regularization
-
-  # 0.5 n C^2 / d.
-  assert regularization(0.0, 0.0) == pytest.approx(1.0)
-  # The edge of the noise's spectrum, sqrt(2 d) C^2 z.
-  assert regularization(0.01, 0.0) == 1.0
-  assert regularization(3.0, 0.0) == pytest.approx(240.0)
-  assert regularization(6.0, 0.0) == pytest.approx(480.0)
-  # The steps' noise is sqrt(25) z C / n / (1 - 0.6) = 0.25 z on weights, 0.5 z
-  # on logits; with learning rate 3 n / lambda = 0.8 at lambda = 187.5 z.
-  assert regularization(0.0, 0.001) == 1.0
-  assert regularization(0.0, 2.0) == pytest.approx(375.0)
-  assert regularization(0.0, 4.0) == pytest.approx(750.0)
-  assert regularization(0.0, 2.0, logit_noise=1.6) == pytest.approx(187.5)
-  assert regularization(0.0, 2.0, gradient_clip_norm=0.4) == pytest.approx(75.0)
-  # The largest of all.
-  assert regularization(3.0, 2.0) == pytest.approx(375.0)
-  assert regularization(6.0, 2.0) == pytest.approx(480.0)
+  method = feature_covariance.FeatureCovariance(
+    steps=25,
+    learning_rate=3.0,
+    relative_regularization=0.5,
+    logit_noise=0.8,
+    momentum=0.6,
+  )
+  noise_multipliers = {"covariance": covariance, "gradient": gradient}
+  resolved = method.resolve(size, noise_multipliers)
+  assert resolved.regularization == pytest.approx(expected)

@@ -53,20 +53,16 @@ def test_what_is_written_is_read_and_not_copied(tmp_path, dtype, users):
   assert found.features[0, 0] == 9
 
 
-@pytest.mark.parametrize(
-  "names", [("repr", "label", "user"), ("features", "labels", "users")]
-)
 @_of_both_ways
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_however_it_was_saved(tmp_path, save, names, order):
+def test_however_it_was_saved(tmp_path, save):
   expected = _create()
-  values = (
-    np.asarray(expected.features, order=order),
-    expected.labels.astype(np.uint8),
-    np.char.encode(expected.users, "utf-8"),
+  save(
+    tmp_path / "file.npz",
+    features=np.asarray(expected.features, order="F"),
+    labels=expected.labels.astype(np.uint8),
+    users=np.char.encode(expected.users, "utf-8"),
+    other=np.zeros(2),
   )
-  arrays = dict(zip(names, values, strict=True))
-  save(tmp_path / "file.npz", **arrays, other=np.zeros(2))
   found = feature_files.read_features(tmp_path / "file.npz")
   _assert_equal(found, expected)
   assert isinstance(found.features, np.memmap) == (save is np.savez)
@@ -77,7 +73,7 @@ def test_however_it_was_saved(tmp_path, save, names, order):
   [
     ({"repr": None}, r"no features and labels among \['label'"),
     ({"repr": np.ones([4, 0])}, r"n and d at least 1, found"),
-    ({"repr": np.full([4, 1], None)}, "repr.npy holds pickled objects"),
+    ({"repr": np.full([4, 1], None)}, "Object arrays cannot be loaded"),
     ({"label": np.ones(4)}, r"labels must be integers \[4\].* float64"),
     (
       {"label": np.array([0, 1, 2**63, 0], np.uint64)},
@@ -96,38 +92,16 @@ def test_other_arrays_are_refused(tmp_path, changes, message):
   _check_refused(path, message)
 
 
-@_of_both_ways
-def test_damaged_files_are_refused(tmp_path, save):
+def test_damaged_files_are_refused(tmp_path):
   path = tmp_path / "file.npz"
-  save(path, repr=np.ones([50, 3]), label=np.arange(50))
+  np.savez(path, repr=np.ones([50, 3]), label=np.arange(50))
   content = path.read_bytes()
   for damaged in (
     b"",
+    b"no numbers",
     content[: len(content) // 2],
-    content[50:],
     content.replace(b"\x93NUMPY", b"\x93NUMBY"),
-    content.replace(b"\x93NUMPY\x01", b"\x93NUMPY\x03"),
     content.replace(b"'shape': (50, 3)", b"'shape': (90, 3)"),
-    content.replace(b"'shape': (50, 3)", b"'shape': (50, 3("),
-    content.replace(b"PK\x03\x04", b"PK\x03\x05"),
   ):
-    if damaged == content:
-      continue  # Compressed data have no such bytes.
     path.write_bytes(damaged)
     _check_refused(path, "npz must be")
-
-
-def test_other_suffixes_are_refused(tmp_path):
-  message = r"train must end with .npz, found '.*/file.tfrecord'"
-  with pytest.raises(errors.FieldError, match=message):
-    feature_files.read_features(tmp_path / "file.tfrecord", name="train")
-
-
-def test_take():
-  features, labels = np.arange(4).reshape(2, 2), np.array([5, 6])
-  taken = feature_files.FeatureSet(features, labels, np.array([7, 10])).take(
-    np.array([1])
-  )
-  assert (taken.features.tolist(), taken.labels.tolist()) == ([[2, 3]], [6])
-  assert taken.users.tolist() == ["10"]
-  assert feature_files.FeatureSet(features, labels).take(slice(1)).users is None

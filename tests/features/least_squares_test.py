@@ -28,37 +28,25 @@ def _ridge(features, targets, weights=None):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_shared_is_ridge_regression(monkeypatch, dtype):
-  # Chunks of 7 of 101 examples.
-  monkeypatch.setattr(examples_lib, "_NUMBERS_OF_CHUNK", 7 * 6)
-  features, labels = fits.problem(101, 6, _NUM_CLASSES)
-  expected = _ridge(
-    examples_lib.clip_rows(features, 1.0), np.eye(_NUM_CLASSES)[labels]
-  )
-  weights = _fit(features.astype(dtype), labels, covariance="shared")
-  np.testing.assert_allclose(weights, expected, atol=_TOLERANCES[dtype])
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_per_class_is_weighted_ridge_regression(monkeypatch, dtype):
+def test_it_is_ridge_regression(monkeypatch, dtype):
   # With weights w and targets t, sum w x x' = A_l + alpha G has w = 1 + alpha
   # in the class and alpha outside, and sum w t x = b_l has t = 1 / (1 + alpha)
   # in the class and 0 outside.
+  # Chunks of 7 of 101 examples.
   monkeypatch.setattr(examples_lib, "_NUMBERS_OF_CHUNK", 7 * 6)
   features, labels = fits.problem(101, 6, _NUM_CLASSES)
   clipped = examples_lib.clip_rows(features, 1.0)
-  weights = _fit(
-    features.astype(dtype),
-    labels,
-    covariance="per_class",
-    background_weight=0.25,
+  features, close = features.astype(dtype), {"atol": _TOLERANCES[dtype]}
+  shared = _fit(features, labels, covariance="shared")
+  per_class = _fit(
+    features, labels, covariance="per_class", background_weight=0.25
   )
   for label in range(_NUM_CLASSES):
     is_class = (labels == label).astype(float)
+    expected = _ridge(clipped, is_class)
+    np.testing.assert_allclose(shared[label], expected, **close)
     expected = _ridge(clipped, is_class / 1.25, is_class + 0.25)
-    np.testing.assert_allclose(
-      weights[label], expected, atol=_TOLERANCES[dtype]
-    )
+    np.testing.assert_allclose(per_class[label], expected, **close)
 
 
 @pytest.mark.parametrize("covariance", least_squares.COVARIANCES)
@@ -83,33 +71,33 @@ def test_a_class_may_have_no_examples(covariance):
   assert (np.abs(weights[[0, 2]]).max(axis=1) > 0.1).all()
 
 
-def test_regularization_grows_with_the_noise():
+@pytest.mark.parametrize(
+  ("covariance", "class_covariance", "class_sum", "expected"),
+  [
+    # 0.5 n C^2 / d, whatever the noise on G.
+    ("shared", 0.0, 0.001, 0.5),
+    # On a class sum 400 numbers of 2 z, of norm 40 z: 4 C times that.
+    ("shared", 0.0, 6.0, 1920.0),
+    # The matrix is alpha + 1 / K as large.
+    ("per_class", 0.0, 9.0, 0.2),
+    # The edge of the noise's spectrum, sqrt(2 d) C^2 z.
+    ("per_class", 6.0, 9.0, 480 * math.sqrt(2)),
+  ],
+)
+def test_regularization_grows_with_the_noise(
+  covariance, class_covariance, class_sum, expected
+):
   size = examples_lib.ProblemSize(100, 400, 4, 2.0)
-
-  def regularization(covariance, **noise_multipliers):
-    method = least_squares.LeastSquares(
-      covariance=covariance, relative_regularization=0.5, background_weight=0.15
-    )
-    return method.resolve(
-      size, {"covariance": 1e3, "class_sum": 0.0, **noise_multipliers}
-    ).regularization
-
-  # 0.5 n C^2 / d, whatever the noise on G.
-  assert regularization("shared") == pytest.approx(0.5)
-  # On a class sum 400 numbers of 2 z, of norm 40 z: 4 C times that.
-  assert regularization("shared", class_sum=0.001) == 0.5
-  assert regularization("shared", class_sum=3.0) == pytest.approx(960.0)
-  assert regularization("shared", class_sum=6.0) == pytest.approx(1920.0)
-  # The matrix is alpha + 1 / K as large.
-  assert regularization(
-    "per_class", class_covariance=0.0, class_sum=9.0
-  ) == pytest.approx(0.2)
-  # The edge of the noise's spectrum, sqrt(2 d) C^2 z.
-  root = math.sqrt(2)
-  for noise_multiplier, expected in ((3.0, 240 * root), (6.0, 480 * root)):
-    assert regularization(
-      "per_class", class_covariance=noise_multiplier, class_sum=9.0
-    ) == pytest.approx(expected)
+  method = least_squares.LeastSquares(
+    covariance=covariance, relative_regularization=0.5, background_weight=0.15
+  )
+  noise_multipliers = {
+    "covariance": 1e3,
+    "class_sum": class_sum,
+    "class_covariance": class_covariance,
+  }
+  resolved = method.resolve(size, noise_multipliers)
+  assert resolved.regularization == pytest.approx(expected)
 
 
 def test_singular_matrices_need_more_regularization():

@@ -84,16 +84,3 @@ def test_steps_example_by_example(
   )
   weights = fits.fit(method, features, labels)
   np.testing.assert_allclose(weights, expected, rtol=1e-10, atol=1e-12)
-
-
-def test_damping_grows_with_the_noise():
-  size = examples_lib.ProblemSize(100, 200, 16, 3.0)
-  method = newton.Newton(relative_regularization=0.5)
-  resolved = [
-    method.resolve(size, {"hessian": noise_multiplier, "gradient": 1.0})
-    for noise_multiplier in (0.0, 2.0, 4.0)
-  ]
-  # 0.5 n C^2 / d.
-  assert resolved[0].regularization == pytest.approx(2.25)
-  assert resolved[0].damping == 0.0
-  assert 0 < resolved[1].damping < resolved[2].damping

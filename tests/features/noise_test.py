@@ -1,6 +1,5 @@
 """Tests of Gaussian releases."""
 
-import dp_accounting
 import numpy as np
 import pytest
 from scipy import stats
@@ -145,20 +144,6 @@ def test_noise_must_be_a_number(noise_multiplier, sensitivity, message):
   with pytest.raises(ValueError, match=message):
     releases.open("sums", sensitivity=sensitivity)
   assert releases.to_json() == []
-
-
-def test_events_are_of_what_was_made():
-  planned = (
-    budget_lib.PlannedRelease("never"),
-    budget_lib.PlannedRelease("steps", 1.0, 5),
-  )
-  releases = _releases(*planned, steps=2.0, never=1.0)
-  for _ in range(3):
-    releases.open("steps", sensitivity=10.0)
-  # Sensitivities are no part of it.
-  event = repr(dp_accounting.GaussianDpEvent(2.0))
-  made = {"name": "steps", "count": 3, "noise_multiplier": 2.0, "event": event}
-  assert releases.to_json() == [made]
 
 
 def test_projection_by_hand():

@@ -6,15 +6,12 @@ step by step with the same numbers published before.
 """
 
 import dataclasses
-import json
 import math
 
 import numpy as np
 import pytest
 
 from tests.features import fits
-from tff_fedemb import config
-from tff_fedemb import errors
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import noise
@@ -203,46 +200,3 @@ def test_units_make_no_difference(method):
   )
   atol = 1e-6 * np.abs(small).max()
   np.testing.assert_allclose(8 * large, small, rtol=1e-4, atol=atol)
-
-
-@pytest.mark.parametrize(
-  ("method", "expected"),
-  [
-    (
-      _create("newton", steps=5, hessian_share=0.4),
-      [("hessian", 0.4, 5), ("gradient", 0.6, 5)],
-    ),
-    (
-      _create("feature_covariance", steps=5, covariance_share=0.25),
-      [("covariance", 0.25, 1), ("gradient", 0.75, 5)],
-    ),
-    # A release that is not used is not paid for.
-    (_METHODS[3], [("class_sum", 0.95, 1), ("covariance", 0.05, 1)]),
-  ],
-)
-def test_planned_releases(method, expected):
-  planned = method.plan_releases(examples_lib.ProblemSize(40, 3, 2, 1.0))
-  assert [(r.name, r.share, r.count) for r in planned] == expected
-
-
-@pytest.mark.parametrize("name", registry.METHODS)
-def test_hyperparameters_are_values(name):
-  method = _create(name)
-  # Programs say what each of them is.
-  assert all(spec.documentation for spec in config.specs(type(method)))
-  values = json.loads(json.dumps(dataclasses.asdict(method), allow_nan=False))
-  assert method == _create(name, **values)
-  assert hash(method) == hash(_create(name))
-
-
-@pytest.mark.parametrize(
-  ("name", "options", "message"),
-  [
-    ("sgd", {"logit_bias": -101}, r"logit_bias must be in \[-100, 100\]"),
-    ("least_squares", {"covariance": "diagonal"}, "covariance must be one"),
-    ("feature_covariance", {"covariance_share": 0.0}, r"be in \(0, 1\)"),
-  ],
-)
-def test_refuses(name, options, message):
-  with pytest.raises(errors.FieldError, match=message):
-    _create(name, **options)

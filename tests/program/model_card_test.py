@@ -62,13 +62,6 @@ class TestThresholds:
     with pytest.raises(errors.FieldError, match="threshold: none, found"):
       dataclasses.replace(card, verification=None).threshold(0.1)
 
-  def test_of_whom_they_are_is_said(self):
-    said = [_card(whose).verification for whose in (True, False, None)]
-    assert [s["images_of_training_users"] for s in said] == [True, False, None]
-    assert "are outside the guarantee" in said[0]["privacy"]
-    assert "not of the users who trained" in said[1]["privacy"]
-    assert "is not known" in said[2]["privacy"]
-
 
 def test_privacy_is_the_reports_but_for_the_trace():
   report = ledger_lib.Ledger(

@@ -52,7 +52,7 @@ def test_a_file_gives_what_the_saved_model_gives(model, tmp_path, capsys):
       loaded.embed(images), original.embed(images), atol=1e-6
     )
     assert loaded.card.threshold(0.01)["threshold"] == 0.5
-    assert loaded.card.conversion["format"] == "ONNX, float32"
+    assert loaded.card.conversion["format"] == "onnx"
 
 
 @pytest.mark.usefixtures("needs_onnx")
@@ -69,15 +69,8 @@ def test_a_file_that_gives_something_else_is_not_written(
 
 
 @pytest.mark.usefixtures("needs_onnx")
-def test_damaged_files_are_refused(model, tmp_path):
-  _export(model, tmp_path)
+def test_other_files_are_refused(tmp_path):
   path = tmp_path / "model.onnx"
-  content = bytearray(path.read_bytes())
-  content[len(content) // 2] ^= 1
-  path.write_bytes(content)
-  with pytest.raises(errors.FieldError, match="digest is not that in its card"):
-    saved_models.load(str(path))
-  (tmp_path / "model.json").unlink()
   path.write_bytes(b"nothing")
   with pytest.raises(errors.FieldError, match=r"a \.onnx file that binaries"):
     saved_models.load(str(path))

@@ -79,7 +79,24 @@ def measure(
     measured = identification.Identification(
       embeddings, labels, images_of_identity=images
     )
-    by_images.append(_measure_rows(measured, sizes) | {"images": images})
+    rows = []
+    for size in sizes:
+      row = [_measure_point(measured, rate, size) for rate in RATES]
+      if all(threshold is None for threshold, *_ in row):
+        break
+      rows.append(row)
+    by_images.append(
+      {
+        "images": images,
+        "num_classes": measured.num_classes,
+        "largest_measured_size": measured.largest_size,
+        "size": list(sizes[: len(rows)]),
+        **{
+          name: [[point[i] for point in row] for row in rows]
+          for i, name in enumerate((_THRESHOLD, _LOW, _HIGH))
+        },
+      }
+    )
   if not by_images:
     return None
   return {
@@ -93,26 +110,6 @@ def measure(
     "confidence": identification.CONFIDENCE,
     "fpir": list(RATES),
     "by_images": by_images,
-  }
-
-
-def _measure_rows(
-  measured: identification.Identification, sizes: Sequence[int]
-) -> dict[str, Any]:
-  rows: dict[str, list[Any]] = {_THRESHOLD: [], _LOW: [], _HIGH: []}
-  for size in sizes:
-    points = [_measure_point(measured, rate, size) for rate in RATES]
-    if points == [(None, None, None)] * len(points):
-      break
-    for row, values in zip(
-      rows.values(), zip(*points, strict=True), strict=True
-    ):
-      row.append(list(values))
-  return {
-    "num_classes": measured.num_classes,
-    "largest_measured_size": measured.largest_size,
-    "size": list(sizes[: len(rows[_THRESHOLD])]),
-    **rows,
   }
 
 
@@ -160,13 +157,12 @@ def find(
   num_classes = curve["by_images"][0]["num_classes"]
   if np.isnan(threshold):
     least = f"at least {smallest:g}" if smallest else f"above {max(rates):g}"
-    raise errors.FieldError(
-      "fpir",
+    must = (
       f"be {least} for a gallery of {size:,} identities: the model's"
       f" threshold comes from {num_classes:,} held-out classes, which are too"
-      " few for less",
-      f"{rate:g}",
+      " few for less"
     )
+    raise errors.FieldError("fpir", must, f"{rate:g}")
   return Promise(threshold, rate, low, high, smallest, num_classes)
 
 

@@ -49,14 +49,6 @@ class Group:
   share_of_training_users: float | None
 
 
-@dataclasses.dataclass(frozen=True)
-class Groups:
-  """All groups that are large enough, and what to know of them."""
-
-  groups: tuple[Group, ...]
-  notes: tuple[str, ...]
-
-
 def evaluate(
   embeddings: np.ndarray,
   labels: np.ndarray,
@@ -64,7 +56,7 @@ def evaluate(
   *,
   threshold: float,
   training_shares: Mapping[str, float] | None = None,
-) -> Groups:
+) -> tuple[list[Group], list[str]]:
   """Measures each group of at least `MIN_CLASSES` classes of two images.
 
   Privacy:
@@ -77,6 +69,9 @@ def evaluate(
     names: `[n]` group of its class; "" for none.
     threshold: Cosine similarity from which on a pair is accepted.
     training_shares: Share of each group among the training users.
+
+  Returns:
+    The groups, and notes on them.
   """
   gallery_threshold = identification.Identification(
     embeddings, labels
@@ -111,4 +106,4 @@ def evaluate(
     )
   if training_shares:
     notes.append(_NOT_PRIVATE)
-  return Groups(tuple(found), tuple(notes))
+  return found, notes

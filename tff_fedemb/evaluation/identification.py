@@ -24,7 +24,6 @@ from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
 from tff_fedemb.evaluation import pairs
 
-NEAREST, MEAN = "nearest", "mean"
 CONFIDENCE = 0.95
 # Similarities of a block of probes with all identities, in numbers.
 _BLOCK_SIZE = 2**22
@@ -92,17 +91,14 @@ class Identification:
     labels: np.ndarray,
     *,
     images_of_identity: int = 1,
-    template: str = NEAREST,
   ):
     """Compares all images with all identities of other classes.
 
     Args:
       embeddings: `[n, dim]` finite numbers, of any length.
       labels: `[n]` class of each embedding.
-      images_of_identity: Images that each identity is enrolled with; classes
-        need one more to be used.
-      template: `NEAREST` compares a probe with the nearest of these images,
-        `MEAN` with the mean of their embeddings of length 1.
+      images_of_identity: Images that each identity is enrolled with, the
+        nearest of which counts; classes need one more to be used.
 
     Raises:
       errors.FieldError: If fewer than 3 classes have enough images.
@@ -121,10 +117,7 @@ class Identification:
     embeddings = pairs.normalize(np.asarray(embeddings)[rows])
     self._is_mate = np.ones(len(classes), bool)
     self._is_mate[enrolled] = False
-    templates = embeddings[enrolled]
-    if template == MEAN:
-      templates = pairs.normalize(templates.mean(axis=1, keepdims=True))
-    self._embeddings, self._templates = embeddings, templates
+    self._embeddings, self._templates = embeddings, embeddings[enrolled]
     self._weights = 1 / (self.num_classes * sizes[classes])
     left = sizes - images_of_identity
     self._mate_weights = self._is_mate / (self.num_classes * left[classes])

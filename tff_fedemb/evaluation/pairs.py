@@ -190,15 +190,12 @@ class PairCounts:
       at about the rate's threshold.
     true_accepts: `[rates, n]` positive pairs accepted that involve the image,
       at the same thresholds.
-    negatives_above: `[n]` negative pairs that involve the image, at or above
-      its own level; 0 without levels.
   """
 
   steps: Steps
   auc_error_bound: float
   false_accepts: np.ndarray
   true_accepts: np.ndarray
-  negatives_above: np.ndarray
 
 
 def count_pairs(
@@ -206,7 +203,7 @@ def count_pairs(
   false_accept_rates: Sequence[float],
   *,
   image_rates: Sequence[float] = (),
-  image_levels: np.ndarray | None = None,
+  with_crossing: bool = False,
 ) -> PairCounts:
   """Counts negative and positive pairs by similarity.
 
@@ -216,8 +213,7 @@ def count_pairs(
       negative rate means that no negative pair is accepted.
     image_rates: Rates at which accepts are counted for each image, at the
       histogram's bin edge next above the threshold.
-    image_levels: `[n]` steps of the grid, from which on negative pairs are
-      counted for each image; the equal error rate is exact with them.
+    with_crossing: Whether the equal error rate must be exact.
   """
   bins = _Bins.spanning(images.embeddings)
   counts = np.zeros((2, _NUM_BINS), np.int64)
@@ -235,16 +231,14 @@ def count_pairs(
   refined = np.zeros(_NUM_BINS, bool)
   thresholds = [_threshold_bin(coarse, bins, f) for f in false_accept_rates]
   refined[[index for index in thresholds if index >= 0]] = True
-  if image_levels is not None:
+  if with_crossing:
     refined[bins.index(coarse.levels[[coarse.crossing()]])] = True
   mixed = np.all(counts, axis=0)
   if np.sum(counts[:, mixed]) <= _MAX_REFINED_PAIRS:
     refined |= mixed
 
   cuts = [_threshold_bin(coarse, bins, rate) for rate in image_rates]
-  levels, fine, accepts, above = _second_pass(
-    images, bins, refined, cuts, image_levels
-  )
+  levels, fine, accepts = _second_pass(images, bins, refined, cuts)
   rest = filled & ~refined
   steps = Steps.from_counts(
     np.append(edges[rest], levels), *np.append(counts[:, rest], fine, axis=1)
@@ -253,7 +247,7 @@ def count_pairs(
   unknown = np.dot(*np.where(refined, 0.0, counts))
   total = float(images.num_positives) * images.num_negatives
   return PairCounts(
-    steps, float(0.5 * unknown / total), accepts[:, 0], accepts[:, 1], above
+    steps, float(0.5 * unknown / total), accepts[:, 0], accepts[:, 1]
   )
 
 
@@ -300,15 +294,14 @@ def _threshold_bin(coarse: Steps, bins: _Bins, rate: float) -> int:
   return int(bins.index(coarse.levels[[step]])[0])
 
 
-def _second_pass(images, bins, refined, cuts, image_levels):
+def _second_pass(images, bins, refined, cuts):
   """Counts single similarities in some bins, and accepts for each image.
 
   The counts are of negatives and of positives, `[2, levels]`; the accepts,
   `[cuts, 2, n]`, are false and true ones, of pairs in bins above the cut, that
-  involve the image; the last are negatives from the image's own level on.
+  involve the image.
   """
   found = ([], [])
-  above = np.zeros_like(images.classes)
   accepts = np.zeros((len(cuts), 2, len(images.classes)), np.int64)
   # Most pairs are below all that is asked for.
   asked = [*np.flatnonzero(refined)[:1], *(cut + 1 for cut in cuts)]
@@ -328,12 +321,6 @@ def _second_pass(images, bins, refined, cuts, image_levels):
         row, column = np.divmod(wanted[index > cut], levels.shape[1])
         np.add.at(accept[kind, rows], row, 1)
         np.add.at(accept[kind, columns], column, 1)
-    if image_levels is not None:
-      for side, axis in ((rows, 1), (columns, 0)):
-        higher = levels >= np.expand_dims(image_levels[side], axis)
-        if masks[0] is not None:
-          higher &= masks[0]
-        above[side] += np.count_nonzero(higher, axis=axis)
 
   values = [np.concatenate([x for x, _ in side]) for side in found]
   repeats = [np.concatenate([x for _, x in side]) for side in found]
@@ -343,4 +330,4 @@ def _second_pass(images, bins, refined, cuts, image_levels):
     np.bincount(place, weights=repeat, minlength=len(levels)).astype(np.int64)
     for place, repeat in zip(places, repeats, strict=True)
   ]
-  return levels, counts, accepts, above
+  return levels, counts, accepts

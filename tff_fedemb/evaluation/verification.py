@@ -98,18 +98,17 @@ class VerificationResult:
 
   @classmethod
   def from_json(cls, values: Mapping[str, Any]) -> "VerificationResult":
-    """Inverse of `to_json`."""
-    restored = dict(values)
-    for name, value in values.items():
+    """Inverse of `to_json`; values of other names are left out."""
+    restored = {x.name: values[x.name] for x in dataclasses.fields(cls)}
+    for name, value in restored.items():
       if name.endswith("_at_far") and value is not None:
         restored[name] = {
           float(far): tuple(x) if isinstance(x, list) else x
           for far, x in value.items()
         }
-    restored["roc"] = _RocCurve(
-      *(tuple(values["roc"][x]) for x in ("false_accept_rates", "recalls"))
-    )
-    return cls(**restored | {"warnings": tuple(values["warnings"])})
+    roc = {name: tuple(points) for name, points in values["roc"].items()}
+    restored |= {"roc": _RocCurve(**roc), "warnings": (*values["warnings"],)}
+    return cls(**restored)
 
 
 def format_false_accept_rate(false_accept_rate: float) -> str:
@@ -208,13 +207,12 @@ class Comparison:
       for f in self._rates
       for x in (f, *self._ends(f, _ERROR), *self._ends(f, _ERROR / 2))
     ]
-    levels = retrieval.best_levels(self._images) if with_metrics else None
     self._counts = pairs.count_pairs(
-      self._images, exact, image_rates=self._rates, image_levels=levels
+      self._images, exact, image_rates=self._rates, with_crossing=with_metrics
     )
     self._steps, self._metrics = self._counts.steps, None
     if with_metrics:
-      self._metrics = retrieval.evaluate(self._images, self._counts)
+      self._metrics = retrieval.evaluate(self._images, self._steps)
 
   def evaluate(
     self, false_accept_rates: Sequence[float], *, num_found: int | None = None
@@ -264,12 +262,10 @@ class Comparison:
   def _recall_interval(self, rate: float) -> tuple[float, float]:
     """The outer ends of Clopper-Pearson's intervals at two FARs."""
     total, error = self._images.num_positives, _ERROR / 2
-    first, second = map(
-      self._steps.num_accepted_positives, self._ends(rate, error)
-    )
-    beta, missed = stats.beta.ppf, total - second
-    low = beta(error / 2, first, total - first + 1) if first else 0.0
-    high = beta(1 - error / 2, second + 1, missed) if missed else 1.0
+    few, many = map(self._steps.num_accepted_positives, self._ends(rate, error))
+    beta = stats.beta.ppf
+    low = beta(error / 2, few, total - few + 1) if few else 0.0
+    high = beta(1 - error / 2, many + 1, total - many) if many < total else 1.0
     return float(low), float(high)
 
   def _class_interval(self, rate: float) -> tuple[float, float]:

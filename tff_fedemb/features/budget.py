@@ -87,26 +87,6 @@ def check_target(epsilon: float, delta: float | None) -> None:
     checks.check_delta(delta)
 
 
-def with_shares(
-  releases: Sequence[PlannedRelease], split: Mapping[str, float]
-) -> tuple[PlannedRelease, ...]:
-  """Returns a fit's releases with the shares of the budget named in `split`.
-
-  Raises:
-    errors.FieldError: If there is no such release, or a share is out of range.
-  """
-  names = [release.name for release in releases]
-  for name, share in split.items():
-    if name not in names:
-      must = f"name releases of the method, {', '.join(names)}"
-      raise errors.FieldError("split", must, repr(name))
-    checks.check_number("split", share, above=0)
-  return tuple(
-    dataclasses.replace(release, share=split.get(release.name, release.share))
-    for release in releases
-  )
-
-
 def calibrate(
   releases: Sequence[PlannedRelease], *, epsilon: float, delta: float | None
 ) -> Budget:

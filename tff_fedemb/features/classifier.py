@@ -1,10 +1,13 @@
 """A private classifier with the interface of scikit-learn's estimators."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Sequence
 import dataclasses
 import math
-from typing import Any, ClassVar
+from typing import Any
 
+from etils import epy
 import numpy as np
 from sklearn import base
 from sklearn.utils import validation
@@ -15,17 +18,42 @@ from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import noise
-from tff_fedemb.privacy import report
+from tff_fedemb.features import settings
 
-# A guarantee assumes these whatever is protected.
-CLASSES_ARE_PUBLIC = (
-  "the number of classes is public: labels were not searched for it"
-)
-SHARED_ASSUMPTIONS = (
-  CLASSES_ARE_PUBLIC,
+with epy.lazy_imports():
+  from tff_fedemb.features.federated import rounds
+
+# A guarantee assumes these, and leaves those out, by the unit that it protects.
+_ASSUMPTIONS = {
+  "example": (
+    "the number of examples is public: defaults and divisors are made of it",
+  ),
+  "user": (
+    "the number of users is public: defaults and divisors are made of it",
+    "every user takes part in every release: nothing is sampled",
+    "an example is of one user, who has no others under another name",
+  ),
+}
+_SHARED_ASSUMPTIONS = (
+  "the number of classes is public, also where it was counted in the labels",
   "the map from data to features is public, or was trained on other data, or"
   " has a cost of its own",
   "hyperparameters were not chosen by other fits on the same data",
+)
+_NOT_COVERED = {
+  "example": (
+    "floating-point arithmetic in the sums, before they are rounded to the grid"
+    " of their noise",
+  ),
+  "user": (
+    "what aggregators and runtimes measure in a round",
+    "floating-point arithmetic in the sums, of single precision, before they"
+    " are rounded to the grid of their noise",
+  ),
+}
+_PUBLISHED = (
+  "accuracies and predictions, which are published as they are: of the training"
+  " data, and of the test examples, also those of users who were fitted to"
 )
 
 
@@ -68,23 +96,22 @@ class FitReport:
   not_covered: tuple[str, ...]
   warnings: tuple[str, ...]
 
-  def to_json(self) -> dict[str, Any]:
-    """Returns a dictionary that JSON can hold, infinity as "inf"."""
-    return report.json_safe(dataclasses.asdict(self))
-
 
 # Estimators of scikit-learn are compared by identity, and print themselves.
 @dataclasses.dataclass(eq=False, repr=False)
-class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
-  """The base of private linear classifiers of features.
+class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
+  """A linear classifier of features, fitted with differential privacy.
 
   There is no intercept: append a constant to the features for one, which
   `clip_norm` then has to leave room for. Values are checked by `fit`.
 
+  Privacy:
+    Unit: example, or user with all examples where there are settings of users.
+    Neighbouring relation: add or remove one of them.
+    Sensitivity, DpEvent: those of the method, or of `federated.rounds.fit`;
+      `report_` has what happened.
+
   Attributes:
-    unit: Protected unit.
-    assumptions: Conditions of the guarantee in a report.
-    not_covered: Releases outside that guarantee.
     method: Method of the fit.
     num_classes: Labels are in [0, num_classes); public.
     epsilon: Target, positive; infinity for no noise.
@@ -92,15 +119,13 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
       be `None` without noise.
     clip_norm: C, in [1e-10, 1e10], bound of the L2 norm of features; never
       taken from the data.
-    split: Shares of the budget by name of release, instead of the method's.
+    seed: Seed of the noise, for experiments; `None` for 128 bits of the
+      operating system, which alone are secret. Users' noise has none.
+    users: Settings of users, who are protected then.
     coef_: Weights, float64 `[num_classes, dim]`, after `fit`.
     classes_: `[num_classes]`: 0, 1, ...
     report_: A `FitReport`.
   """
-
-  unit: ClassVar[str]
-  assumptions: ClassVar[tuple[str, ...]]
-  not_covered: ClassVar[tuple[str, ...]]
 
   method: method_lib.Method
   _: dataclasses.KW_ONLY
@@ -108,7 +133,51 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
   epsilon: float
   delta: float | None = None
   clip_norm: float = 1.0
-  split: Mapping[str, float] | None = None
+  seed: int | None = None
+  users: settings.UserSettings | None = None
+
+  def fit(
+    self,
+    features: np.ndarray,
+    labels: np.ndarray,
+    users: np.ndarray | Sequence | None = None,
+  ) -> FeatureClassifier:
+    """Fits the classifier.
+
+    Args:
+      features: `[n, d]`.
+      labels: `[n]`.
+      users: User of each example, strings or integers `[n]`, where users are
+        protected.
+
+    Returns:
+      The classifier itself.
+
+    Raises:
+      errors.FieldError: If an argument is out of its range, or epsilon out of
+        reach, or if the weights grow beyond all numbers.
+    """
+    if not isinstance(self.method, method_lib.Method):
+      raise errors.FieldError("method", "be a Method", repr(self.method))
+    if self.seed is not None:
+      checks.check_integer("seed", self.seed, minimum=0)
+    examples = self._clipped(features, labels)
+    size = examples.size
+    target = {"epsilon": self.epsilon, "delta": self.delta}
+    if self.users is not None:
+      users = examples_lib.to_users(users, size.num_examples)
+      fitted = rounds.fit(
+        self.method, examples, users, settings=self.users, **target
+      )
+      self._publish(*fitted, num_protected=len(np.unique(users)))
+      return self
+    budget = budget_lib.calibrate(self.method.plan_releases(size), **target)
+    method = self.method.resolve(size, budget.noise_multipliers)
+    (for_noise,) = np.random.SeedSequence(self.seed).spawn(1)
+    releases = noise.Releases(budget, for_noise)
+    weights = method.fit(examples, releases)
+    self._publish(weights, method, releases, num_protected=size.num_examples)
+    return self
 
   def decision_function(self, features: np.ndarray) -> np.ndarray:
     """Computes logits, without the bias that a sigmoid loss adds to all.
@@ -130,14 +199,9 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
       found = list(features.shape)
       raise errors.FieldError("features", f"be [n, {dim}]", found)
     examples = self._clipped(features, np.zeros(len(features), np.int64))
-    # One array of the final size: joining chunks would take twice the memory.
-    logits = np.empty([len(features), self.num_classes], examples.dtype)
-    start = 0
-    for chunk, _ in examples.chunks(wide=self.num_classes):
-      end = start + len(chunk)
-      logits[start:end] = chunk @ self.coef_.T.astype(chunk.dtype)
-      start = end
-    return logits
+    weights = self.coef_.T.astype(examples.dtype)
+    chunks = examples.chunks(wide=self.num_classes)
+    return np.concatenate([chunk @ weights for chunk, _ in chunks])
 
   def predict(self, features: np.ndarray) -> np.ndarray:
     """Returns classes `[n]` of features, as `decision_function` takes them."""
@@ -153,14 +217,6 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
       clip_norm=self.clip_norm,
     )
 
-  def _plan(
-    self, size: examples_lib.ProblemSize
-  ) -> tuple[budget_lib.PlannedRelease, ...]:
-    """The method's releases, with their shares of the budget."""
-    return budget_lib.with_shares(
-      self.method.plan_releases(size), {} if self.split is None else self.split
-    )
-
   def _publish(
     self,
     weights: np.ndarray,
@@ -168,7 +224,6 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
     releases: noise.Releases,
     *,
     num_protected: int,
-    **hyperparameters: Any,
   ) -> None:
     """Sets what a fit leaves behind, unless weights are not finite."""
     values = dataclasses.asdict(method)
@@ -178,13 +233,13 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
         name, requirement = "learning_rate", "smaller"
       must = f"be {requirement} than {values[name]:g}"
       raise errors.FieldError(name, must, "weights that are not finite numbers")
-    budget = releases.budget
+    budget, unit = releases.budget, "user" if self.users else "example"
     epsilon, delta, warnings = budget.epsilon, budget.delta, []
-    is_secret = getattr(self, "seed", None) is None
+    is_secret = self.seed is None or self.users is not None
     if epsilon < math.inf and delta * num_protected >= 1:
       warnings.append(
         f"delta {delta:g} is not below 1 / {num_protected:,}, one over the"
-        f" number of {self.unit}s: a fit that publishes the data of some could"
+        f" number of {unit}s: a fit that publishes the data of some could"
         " have it"
       )
     if epsilon < math.inf and not is_secret:
@@ -201,70 +256,10 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
       delta=delta,
       accountant=budget_lib.ACCOUNTANT,
       releases=tuple(releases.to_json()),
-      hyperparameters=values | hyperparameters,
-      unit=self.unit,
-      neighboring_relation=f"add or remove one {self.unit}",
-      assumptions=self.assumptions,
-      not_covered=self.not_covered,
+      hyperparameters=values,
+      unit=unit,
+      neighboring_relation=f"add or remove one {unit}",
+      assumptions=_ASSUMPTIONS[unit] + _SHARED_ASSUMPTIONS,
+      not_covered=(_PUBLISHED, *_NOT_COVERED[unit]),
       warnings=tuple(warnings),
     )
-
-
-@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
-class FeatureClassifier(LinearClassifier):
-  """A linear classifier of features, fitted with differential privacy.
-
-  Privacy:
-    Unit: example.
-    Neighbouring relation: add or remove one example.
-    Sensitivity, DpEvent: those of the method; `report_` has what happened.
-
-  Attributes:
-    seed: Seed of the noise, for experiments; `None` for 128 bits of the
-      operating system, which alone are secret. The others are those of
-      `LinearClassifier`.
-  """
-
-  unit = "example"
-  assumptions = (
-    "the number of examples is public: defaults and divisors are made of it",
-    *SHARED_ASSUMPTIONS,
-  )
-  not_covered = (
-    "accuracies measured on the training data",
-    "floating-point arithmetic in the sums, before they are rounded to the grid"
-    " of their noise",
-  )
-
-  seed: int | None = None
-
-  def fit(
-    self, features: np.ndarray, labels: np.ndarray
-  ) -> "FeatureClassifier":
-    """Fits the classifier.
-
-    Args:
-      features: `[n, d]`.
-      labels: `[n]`.
-
-    Returns:
-      The classifier itself.
-
-    Raises:
-      errors.FieldError: If an argument is out of its range, or epsilon out of
-        reach, or if the weights grow beyond all numbers.
-    """
-    if not isinstance(self.method, method_lib.Method):
-      raise errors.FieldError("method", "be a Method", repr(self.method))
-    if self.seed is not None:
-      checks.check_integer("seed", self.seed, minimum=0)
-    examples = self._clipped(features, labels)
-    budget = budget_lib.calibrate(
-      self._plan(examples.size), epsilon=self.epsilon, delta=self.delta
-    )
-    method = self.method.resolve(examples.size, budget.noise_multipliers)
-    (for_noise,) = np.random.SeedSequence(self.seed).spawn(1)
-    releases = noise.Releases(budget, for_noise)
-    weights = method.fit(examples, releases)
-    self._publish(weights, method, releases, num_protected=len(examples.labels))
-    return self

@@ -48,8 +48,7 @@ class ClippedExamples:
   """Examples whose feature vectors have at most a given norm.
 
   Nothing is copied but a chunk at a time, or where that is little everything
-  once, so that memory does not grow with what the features, possibly a file
-  mapped into memory, take.
+  once, so that memory hardly grows.
 
   Attributes:
     size: Public facts of the examples.

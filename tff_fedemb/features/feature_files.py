@@ -11,6 +11,7 @@ import dataclasses
 import math
 import os
 import pathlib
+from typing import Any
 import zipfile
 
 import numpy as np
@@ -63,33 +64,23 @@ class FeatureSet:
     )
 
 
-def check_suffix(path: str | os.PathLike[str], *, name: str) -> None:
-  """Raises FieldError of `name` for the path of another kind of file."""
-  if pathlib.Path(path).suffix.lower() != ".npz":
-    raise errors.FieldError(name, "end with .npz", repr(os.fspath(path)))
-
-
-def read_features(
-  path: str | os.PathLike[str], *, name: str = "path"
-) -> FeatureSet:
+def read_features(path: str | os.PathLike[str]) -> FeatureSet:
   """Reads a file of features.
 
   An array that is stored without compression is mapped into memory, read-only:
   its pages are read as they are used, and its checksum is not verified.
 
-  Args:
-    path: The file.
-    name: Name of the path in an error.
-
   Raises:
-    errors.FieldError: If the path does not end with .npz.
     errors.DataError: If there is no such file, or it is damaged or holds
       something else.
   """
-  check_suffix(path, name=name)
   try:
-    with mistakes_in(path), zipfile.ZipFile(path) as archive:
-      return _read_npz(path, archive)
+    with mistakes_in(path), np.load(path) as archive:
+      members = {_NAMES.get(name, name): name for name in archive.files}
+      if not {"repr", "label"} <= members.keys():
+        raise ValueError(f"no features and labels among {sorted(members)}")
+      names = [members[x] for x in _NAMES.values() if x in members]
+      return FeatureSet(*(_read(path, archive, name) for name in names))
   except (errors.DataError, MemoryError):
     raise
   # NumPy and the standard library raise whatever comes of what is damaged.
@@ -115,59 +106,38 @@ def mistakes_in(path: str | os.PathLike[str]) -> Iterator[None]:
     raise errors.DataError(f"{os.fspath(path)}: {error}") from error
 
 
+def _read(path: str | os.PathLike[str], archive: Any, name: str) -> np.ndarray:
+  """Reads an array of an .npz, or maps it into memory."""
+  info = archive.zip.getinfo(f"{name}.npy")
+  with archive.zip.open(info) as member:
+    # Behind the header of the member, which the zip's directory leaves out.
+    start = archive.zip.fp.tell()
+    is_first = np.lib.format.read_magic(member) == (1, 0)
+    read_header = np.lib.format.read_array_header_2_0
+    if is_first:
+      read_header = np.lib.format.read_array_header_1_0
+    shape, is_fortran, dtype = read_header(member)
+    header_size = member.tell()
+  size = dtype.itemsize * math.prod(shape)
+  is_whole = size > 0 and info.file_size == header_size + size
+  if (
+    info.compress_type != zipfile.ZIP_STORED or dtype.hasobject or not is_whole
+  ):
+    # NumPy maps no array of no size, and says what is wrong with others.
+    return archive[name]
+  return np.memmap(
+    path,
+    dtype=dtype,
+    mode="r",
+    offset=start + header_size,
+    shape=shape,
+    order="F" if is_fortran else "C",
+  )
+
+
 def write_features(path: pathlib.Path, feature_set: FeatureSet) -> None:
   """Writes a file of features, not compressed, whatever the suffix is."""
   arrays = {"repr": feature_set.features, "label": feature_set.labels}
   if feature_set.users is not None:
     arrays["user"] = feature_set.users
   output_files.arrays_writer(**arrays)(path)
-
-
-def _read_npz(
-  path: str | os.PathLike[str], archive: zipfile.ZipFile
-) -> FeatureSet:
-  members = {}
-  for info in archive.infolist():
-    name = info.filename.removesuffix(".npy")
-    members[_NAMES.get(name, name)] = info
-  if not {"repr", "label"} <= members.keys():
-    raise ValueError(f"no features and labels among {sorted(members)}")
-  arrays = [
-    _read_member(path, archive, members[name])
-    for name in _NAMES.values()
-    if name in members
-  ]
-  return FeatureSet(*arrays)
-
-
-def _read_member(
-  path: str | os.PathLike[str], archive: zipfile.ZipFile, info: zipfile.ZipInfo
-) -> np.ndarray:
-  """Reads an array of an .npz, or maps it into memory."""
-  with archive.open(info) as member:
-    # Behind the header of the member, which the zip's directory leaves out.
-    start = archive.fp.tell()
-    major, minor = np.lib.format.read_magic(member)
-    # Later versions are of arrays with fields, and have no such function.
-    read_header = getattr(np.lib.format, f"read_array_header_{major}_{minor}")
-    shape, is_fortran, dtype = read_header(member)
-    size = member.tell() + dtype.itemsize * math.prod(shape)
-    if dtype.hasobject:
-      raise ValueError(f"{info.filename} holds pickled objects")
-    if info.file_size != size:
-      raise ValueError(
-        f"{info.filename} has {info.file_size} bytes, and {dtype}"
-        f" {list(shape)} has {size}"
-      )
-    # NumPy maps no array of no size.
-    if info.compress_type == zipfile.ZIP_STORED and math.prod(shape):
-      return np.memmap(
-        path,
-        dtype=dtype,
-        mode="r",
-        offset=start + member.tell(),
-        shape=shape,
-        order="F" if is_fortran else "C",
-      )
-    member.seek(0)
-    return np.lib.format.read_array(member, allow_pickle=False)

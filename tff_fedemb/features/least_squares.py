@@ -20,8 +20,8 @@ from tff_fedemb.features import noise
 
 COVARIANCES = ("shared", "per_class")
 
-# Share of the budget; the classifier suffers more from noise on the class sums.
-_SHARES = {"covariance": 0.05, "class_covariance": 0.15, "class_sum": 0.95}
+# Share of the budget that all A_l get, relative to those of G and b_l.
+_CLASS_COVARIANCE_SHARE = 0.15
 # The default regularization, in norms of the noise on a class sum times C.
 _NOISE_FACTOR = 4.0
 
@@ -47,11 +47,13 @@ class LeastSquares(method.Method):
       of `relative_regularization` n C^2 / d and 4 C times the norm of the noise
       on b_l, about C z sqrt(d) for its noise multiplier z. With one per class
       that of `relative_regularization` (alpha + 1 / K) n C^2 / d and about the
-      norm of the noise on A_l, `noise.noise_norm`. A default for splits about
-      like the standard one: the noise on the other sums is not in it, so that a
-      share of almost nothing for the covariance needs a lambda of its own.
+      norm of the noise on A_l, `noise.noise_norm`. The noise on the other sums
+      is not in it, so that a share of almost nothing for the covariance needs a
+      lambda of its own.
     relative_regularization: Multiple of the default, positive.
     background_weight: alpha of 'per_class', positive.
+    covariance_share: Share of the budget that G gets, in (0, 1); the rest goes
+      to all b_l, whose noise the classifier suffers more from.
   """
 
   protects_users = True
@@ -60,14 +62,16 @@ class LeastSquares(method.Method):
   regularization: float | None = config.field(None, above=0)
   relative_regularization: float = config.field(0.3, above=0)
   background_weight: float = config.field(0.1, above=0)
+  covariance_share: float = config.field(0.05, above=0, below=1)
 
   def plan_releases(self, size):
-    names = ["class_sum", "covariance"]
+    shares = {
+      "class_sum": 1 - self.covariance_share,
+      "covariance": self.covariance_share,
+    }
     if self.covariance == "per_class":
-      names.append("class_covariance")
-    return tuple(
-      budget_lib.PlannedRelease(name, _SHARES[name]) for name in names
-    )
+      shares["class_covariance"] = _CLASS_COVARIANCE_SHARE
+    return tuple(budget_lib.PlannedRelease(*x) for x in shares.items())
 
   def find_defaults(self, size, noise_multipliers):
     relative = self.relative_regularization * size.mean_eigenvalue

@@ -1,14 +1,13 @@
 """Settings of private fits on features, as a user types them."""
 
-from collections.abc import Sequence
 import dataclasses
 from typing import Any
 
+from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
 from tff_fedemb import registry as registry_lib
 from tff_fedemb import runtime as runtime_lib
-from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import registry
@@ -63,6 +62,11 @@ class CommonConfig(config.Config):
       down to it.
     output_json: File for the result, in a directory that exists.
     train: Features to fit on.
+    test: Features to test on.
+    tuning_share: Share of train that is held out and tested on instead of test,
+      of its users where it has them. What is chosen by these accuracies is not
+      private for the examples held out: leave them out of later fits, or say
+      so.
     overwrite: Whether to replace files that exist.
     protection: Protected unit, where user stands for all examples of a user
       (by a federated fit on training features with users, whose noise has no
@@ -74,10 +78,16 @@ class CommonConfig(config.Config):
   clip_norm: float = config.field(1.0, **examples_lib.BOUND_RANGE)
   output_json: str
   train: str
+  test: str | None = None
+  tuning_share: float | None = config.field(None, above=0, below=1)
   overwrite: bool = False
   protection: Protection = config.part(
     ExampleSettings(), registry=UNITS, flag="unit"
   )
+
+  def __post_init__(self):
+    super().__post_init__()
+    checks.check_one_of(test=self.test, tuning_share=self.tuning_share)
 
   @property
   def users(self) -> UserSettings | None:
@@ -85,37 +95,46 @@ class CommonConfig(config.Config):
     found = self.protection
     return found if isinstance(found, UserSettings) else None
 
-  def create_method(
-    self,
-    name: str,
-    field: str,
-    items: Sequence[str],
-    *,
-    epsilons: Sequence[float],
-  ) -> method_lib.Method:
-    """Creates a method, checking before any data are read that it can be fit.
+  @property
+  def seed(self) -> int | None:
+    """Seed of the noise; `None` for secret noise."""
+    return getattr(self.protection, "seed", None)
+
+  def create_method(self, field: str, text: str) -> method_lib.Method:
+    """Creates a method, which can protect the unit.
 
     Args:
-      name: A key of `registry.METHODS`.
-      field: Field that the items are from.
-      items: Its hyperparameters, as in `parse_pairs`.
-      epsilons: Targets; infinity for no noise.
+      field: Field that the text is from.
+      text: A key of `registry.METHODS`, with :NAME=VALUE for hyperparameters.
 
     Raises:
       errors.FieldError: If a hyperparameter is unknown, a value out of its
-        range, a target none, or the method not for users.
+        range, or the method not for users.
     """
+    name, *items = text.split(":")
+    checks.check_choice(field, name, self.method_names)
     types = {x.name: x.type for x in config.specs(registry.METHODS[name])}
-    values = {
-      key: None if text.lower() == "none" else parse(text, types.get(key, str))
-      for key, text in parse_pairs(field, items).items()
-    }
+    values: dict[str, Any] = {}
+    for item in items:
+      key, _, value = (part.strip() for part in item.partition("="))
+      if not (key and value) or key in values:
+        must = "have hyperparameters NAME=VALUE, no name twice"
+        raise errors.FieldError(field, must, repr(item))
+      is_none = value.lower() == "none"
+      values[key] = None if is_none else parse(value, types.get(key, str))
     method = registry.METHODS.create(name, **values)
-    for epsilon in epsilons:
-      budget_lib.check_target(epsilon, self.delta)
     if self.users:
       check_method_of_users(method)
     return method
+
+  @property
+  def method_names(self) -> list[str]:
+    """Methods that can protect the unit."""
+    return [
+      name
+      for name, cls in registry.METHODS.items()
+      if cls.protects_users or not self.users
+    ]
 
 
 def check_method_of_users(method: method_lib.Method) -> None:
@@ -126,8 +145,7 @@ def check_method_of_users(method: method_lib.Method) -> None:
       covariance matrix for each class.
   """
   if not method.protects_users:
-    names = ", ".join(method_names(of_users=True))
-    must = f"be one of {names} in a federated fit"
+    must = "be one that protects users in a federated fit"
     raise errors.FieldError("method", must, type(method).__name__)
   found = getattr(method, "covariance", "shared")
   if found != "shared":
@@ -141,35 +159,6 @@ def parse(text: str, kind: type) -> Any:
     return kind(text)
   except ValueError:
     return text
-
-
-def parse_pairs(name: str, texts: Sequence[str]) -> dict[str, str]:
-  """Splits `key=value` items of a field.
-
-  Args:
-    name: Name of the field.
-    texts: The items.
-
-  Raises:
-    errors.FieldError: If an item has another form, or a key comes twice.
-  """
-  pairs = {}
-  for text in texts:
-    key, _, value = (part.strip() for part in text.partition("="))
-    if not (key and value) or key in pairs:
-      must = "have items NAME=VALUE, no name twice"
-      raise errors.FieldError(name, must, repr(text))
-    pairs[key] = value
-  return pairs
-
-
-def method_names(*, of_users: bool) -> list[str]:
-  """Returns the methods that there are, or those that can protect users."""
-  return [
-    name
-    for name, cls in registry.METHODS.items()
-    if cls.protects_users or not of_users
-  ]
 
 
 def describe_methods() -> str:

@@ -11,18 +11,13 @@ from collections.abc import Mapping
 import importlib
 import json
 import os
-import pathlib
 from typing import Any
 
-from etils import epy
 import numpy as np
 
 from tff_fedemb import errors
 from tff_fedemb.program import model_card
 from tff_fedemb.program import tflite
-
-with epy.lazy_imports():
-  import tensorflow as tf
 
 FORMAT, SUFFIX = "onnx", ".onnx"
 
@@ -59,23 +54,14 @@ def import_module(name: str, field: str) -> Any:
 def convert(saved_model: str | os.PathLike[str]) -> bytes:
   """Converts a SavedModel; arguments and errors are as of `tflite.convert`."""
   tf2onnx = import_module("tf2onnx", "formats")
-  module, signature, shape = tflite.open_signature(saved_model)
-
-  @tf.function(
-    input_signature=[tf.TensorSpec([None, *shape], tf.float32, name="images")]
-  )
-  def embed(images):
-    return {"embeddings": signature(images=images)["embeddings"]}
-
+  model, _ = tflite.open_model(saved_model, batch_size=None)
   try:
     proto, _ = tf2onnx.convert.from_function(
-      embed, input_signature=embed.input_signature, opset=_OPSET
+      model.embed, input_signature=model.embed.input_signature, opset=_OPSET
     )
   # The converter has no type of its own for what it cannot convert.
   except Exception as error:
     raise tflite.refuse_conversion(FORMAT, "tf2onnx", error) from error
-  # The variables live as long as it does.
-  del module
   return proto.SerializeToString()
 
 
@@ -151,15 +137,3 @@ class Embedder:
         "give the embeddings of the SavedModel",
         f"{FORMAT}, which differs by up to {difference:.2g}",
       )
-
-
-def load(path: str | os.PathLike[str], expected: str | None) -> Embedder:
-  """Loads an ONNX file; its digest must be the expected one, if any is known.
-
-  Raises:
-    ValueError: If it is damaged, or something else.
-  """
-  content = pathlib.Path(path).read_bytes()
-  if expected not in (None, tflite.digest(content)):
-    raise ValueError("it is damaged: its digest is not that in its card")
-  return Embedder(content)

@@ -8,11 +8,9 @@ and its embedding comes out as float32, one at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-import contextlib
+from collections.abc import Callable
 import hashlib
 import os
-import pathlib
 import statistics
 import tempfile
 import time
@@ -32,6 +30,7 @@ SUFFIX = ".tflite"
 
 _SIGNATURE = "serving_default"
 _MAX_SAID = 200
+_NUM_CALIBRATION_IMAGES = 200
 _NUM_TIMINGS, _NUM_WARM_UPS = 30, 3
 _OCTAVES = (2, 4, 8, 16, 32)
 
@@ -39,21 +38,17 @@ _OCTAVES = (2, 4, 8, 16, 32)
 def convert(
   saved_model: str | os.PathLike[str],
   number_format: str,
-  *,
-  calibration: np.ndarray | None = None,
 ) -> bytes:
   """Converts a SavedModel.
 
   Privacy:
-    The int8 format takes the ranges of activations from `calibration`, without
-    noise: those must not be images of users who are to be protected.
+    The int8 format takes the ranges of activations from images that are made
+    up, of nobody.
 
   Args:
     saved_model: Its directory, with a default signature from `images` float32
       `[batch, height, width, channels]` to `embeddings`.
     number_format: One of `FORMATS`.
-    calibration: Public or made-up images, uint8 `[n, height, width,
-      channels]`, of int8.
 
   Returns:
     The contents of a .tflite file.
@@ -63,31 +58,20 @@ def convert(
       operations in the model that TensorFlow Lite has not.
   """
   checks.check_choice("formats", number_format, FORMATS)
-  module, signature, shape = open_signature(saved_model)
-
   # Delegates of phones want fixed shapes.
-  @tf.function(
-    input_signature=[tf.TensorSpec([1, *shape], tf.float32, name="images")]
-  )
-  def embed(images):
-    return {"embeddings": signature(images=images)["embeddings"]}
-
-  one = tf.Module()
-  one.module, one.embed = module, embed
+  model, shape = open_model(saved_model, batch_size=1)
   with tempfile.TemporaryDirectory() as directory:
     # Only a SavedModel's signature keeps its names.
-    tf.saved_model.save(one, directory, signatures={_SIGNATURE: embed})
+    tf.saved_model.save(model, directory, signatures={_SIGNATURE: model.embed})
     converter = tf.lite.TFLiteConverter.from_saved_model(directory)
     if number_format != "float32":
       converter.optimizations = [tf.lite.Optimize.DEFAULT]
     if number_format == "float16":
       converter.target_spec.supported_types = [tf.float16]
     if number_format == "int8":
-      if calibration is None:
-        raise ValueError("int8 must have images for its calibration.")
-      images = calibration.astype(np.float32)
+      images = make_up_images(shape, _NUM_CALIBRATION_IMAGES)
       converter.representative_dataset = lambda: (
-        [image[np.newaxis]] for image in images
+        [image[np.newaxis].astype(np.float32)] for image in images
       )
     try:
       return converter.convert()
@@ -98,21 +82,22 @@ def convert(
       ) from error
 
 
-def open_signature(
-  saved_model: str | os.PathLike[str],
-) -> tuple[Any, Callable[..., dict[str, tf.Tensor]], tf.TensorShape]:
-  """Opens a SavedModel of a run.
+def open_model(
+  saved_model: str | os.PathLike[str], *, batch_size: int | None
+) -> tuple[Any, tf.TensorShape]:
+  """Opens a SavedModel of a run for a number of images at a time.
 
   Returns:
-    The object with the variables, the default signature, and the shape of an
-    image.
+    A module whose `embed` maps images to embeddings by name, and the shape of
+    an image.
 
   Raises:
-    FieldError: If its signature is another.
+    FieldError: If the SavedModel's signature is another.
   """
-  module = tf.saved_model.load(os.fspath(saved_model))
+  model = tf.Module()
+  model.original = tf.saved_model.load(os.fspath(saved_model))
   try:
-    signature = module.signatures[_SIGNATURE]
+    signature = model.original.signatures[_SIGNATURE]
     shape = signature.structured_input_signature[1]["images"].shape[1:]
     _ = signature.structured_outputs["embeddings"]
   except KeyError as error:
@@ -121,7 +106,12 @@ def open_signature(
       f"have a signature {_SIGNATURE!r} from images to embeddings",
       f"{saved_model} without {error}",
     ) from error
-  return module, signature, shape
+  images = tf.TensorSpec([batch_size, *shape], tf.float32, name="images")
+  model.embed = tf.function(
+    lambda images: {"embeddings": signature(images=images)["embeddings"]},
+    input_signature=[images],
+  )
+  return model, shape
 
 
 def refuse_conversion(
@@ -177,26 +167,6 @@ def digest(content: bytes) -> str:
   return hashlib.sha256(content).hexdigest()
 
 
-def load(path: str | os.PathLike[str], expected: str | None) -> Embedder:
-  """Loads a .tflite file which may be damaged.
-
-  The interpreter checks nothing: a damaged file can end its process.
-
-  Args:
-    path: The file.
-    expected: Its digest, if its card is there.
-
-  Raises:
-    ValueError: If it is damaged, something else, or without its card.
-  """
-  content = pathlib.Path(path).read_bytes()
-  if expected is None:
-    raise ValueError("its card, the .json file beside it, is missing")
-  if digest(content) != expected:
-    raise ValueError("it is damaged: its digest is not that in its card")
-  return Embedder(content)
-
-
 def make_up_images(
   image_shape: tuple[int, ...], num_images: int, *, seed: int = 0
 ) -> np.ndarray:
@@ -221,29 +191,11 @@ def make_up_images(
   return np.rint(low + (high - low) * (images + 1) / 2).astype(np.uint8)
 
 
-@contextlib.contextmanager
-def _on_one_core() -> Iterator[None]:
-  """Keeps all threads of this process on one core."""
-  cores = os.sched_getaffinity(0)
-
-  def set_all(some):
-    for thread in os.listdir("/proc/self/task"):
-      # One may have ended by now.
-      with contextlib.suppress(ProcessLookupError):
-        os.sched_setaffinity(int(thread), some)
-
-  set_all({min(cores)})
-  try:
-    yield
-  finally:
-    set_all(cores)
-
-
 def time_one_image(
   embed: Callable[[np.ndarray], np.ndarray],
   image_shape: tuple[int, ...],
 ) -> float:
-  """Median milliseconds of one image on one core.
+  """Median milliseconds of one image.
 
   Args:
     embed: Maps images `[1, height, width, channels]` to embeddings.
@@ -251,9 +203,8 @@ def time_one_image(
   """
   image = make_up_images(image_shape, 1)
   seconds = []
-  with _on_one_core():
-    for _ in range(_NUM_WARM_UPS + _NUM_TIMINGS):
-      start = time.perf_counter()
-      embed(image)
-      seconds.append(time.perf_counter() - start)
+  for _ in range(_NUM_WARM_UPS + _NUM_TIMINGS):
+    start = time.perf_counter()
+    embed(image)
+    seconds.append(time.perf_counter() - start)
   return 1e3 * statistics.median(seconds[_NUM_WARM_UPS:])

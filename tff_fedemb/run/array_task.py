@@ -159,13 +159,15 @@ class ArrayTask(task_lib.TaskSource):
 
     @functools.cache
     def write_file() -> str:
-      return _write_file(self.images, labels, order)
+      directory = tempfile.mkdtemp(prefix="tff_fedemb_arrays_")
+      atexit.register(shutil.rmtree, directory, ignore_errors=True)
+      return write_rows(directory, self.images, labels, order)
 
     return task_lib.Task(
       name=self.name,
       user_meaning=self.user_meaning,
       train_users=population.Population(len(users)),
-      create_client_dataset=lambda client_id: _read_client(
+      create_client_dataset=lambda client_id: read_client(
         write_file(), client_id, starts, shape
       ),
       image_shape=shape,
@@ -215,12 +217,10 @@ def _check_labels(name: str, labels: np.ndarray, number: int) -> None:
     )
 
 
-def _write_file(
-  images: np.ndarray, labels: np.ndarray, order: np.ndarray
+def write_rows(
+  directory: str, images: np.ndarray, labels: np.ndarray, order: np.ndarray
 ) -> str:
-  """Writes label and pixels of every row in an order, for this program."""
-  directory = tempfile.mkdtemp(prefix="tff_fedemb_arrays_")
-  atexit.register(shutil.rmtree, directory, ignore_errors=True)
+  """Writes label and numbers of every row in an order; returns the file."""
   path = pathlib.Path(directory) / "rows"
   with open(path, "wb") as file:
     for row in order:
@@ -229,13 +229,20 @@ def _write_file(
   return os.fspath(path)
 
 
-def _read_client(
+def read_client(
   path: str,
   client_id: Any,
   starts: np.ndarray,
   image_shape: tuple[int, ...],
 ) -> Any:
-  """The rows of a virtual client's users; TensorFlow operations only."""
+  """The rows of a virtual client's users; TensorFlow operations only.
+
+  Args:
+    path: As of `write_rows`, of rows that are sorted by user.
+    client_id: Numbers of the users.
+    starts: First row of each user, and the number of rows.
+    image_shape: Shape of an example.
+  """
   dtype = pipelines.dtype_of(image_shape)
   record_bytes = _LABEL_BYTES + dtype.itemsize * int(np.prod(image_shape))
   ends = tf.constant(starts, tf.int64) * record_bytes

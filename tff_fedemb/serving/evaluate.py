@@ -5,6 +5,7 @@ What `evaluate` does once its flags are read.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import dataclasses
 import pathlib
 
@@ -95,9 +96,9 @@ def execute(
   result = dataclasses.replace(
     result, warnings=(*source.warnings, *result.warnings)
   )
-  found = None
+  found, notes = [], []
   if config.group_column:
-    found = groups.evaluate(
+    found, notes = groups.evaluate(
       embeddings,
       labels,
       np.array([of_classes.get(x, "") for x in labels.tolist()]),
@@ -118,13 +119,20 @@ def execute(
     "identification": recognition.to_json(
       recognition.evaluate(embeddings, labels)
     ),
-    "groups": found and dataclasses.asdict(found),
+    "groups": {"groups": list(map(dataclasses.asdict, found)), "notes": notes}
+    if config.group_column
+    else None,
     "saved_model": config.saved_model,
     "source": about,
   }
   write = output_files.json_writer(report)
   output_files.write({"output_json": (config.output_json, write)})
-  _tell(config, result, source.description, found)
+  _tell(config, result, source.description)
+  if config.group_column:
+    _tell_groups(found, notes)
+  for warning in result.warnings:
+    print(f"warning: {warning}")
+  print(f"Written to {config.output_json}.")
 
 
 def _read_groups(
@@ -165,37 +173,34 @@ def _tell(
   config: EvaluationConfig,
   result: verification.VerificationResult,
   description: str,
-  found: groups.Groups | None,
 ) -> None:
   """Prints the outcome."""
-  print(f"{config.saved_model} on {description}:")
-  print(
-    f"{result.num_images:,} images of {result.num_classes:,} classes,"
-    f" {result.num_positive_pairs:,} pairs of the same class and"
-    f" {result.num_negative_pairs:,} of two."
+  intervals = result.recall_class_interval_at_far
+  table = pd.DataFrame(
+    [
+      (
+        verification.format_false_accept_rate(rate),
+        f"{recall:.4f}",
+        "[{:.4f}, {:.4f}]".format(*intervals[rate]),
+        f"{result.threshold_at_far[rate]:.4f}",
+      )
+      for rate, recall in result.recall_at_far.items()
+    ],
+    columns=["FAR", "recall", "interval", "threshold"],
   )
-  print()
-  interval = f"{result.confidence:.0%} interval (classes)"
-  print(f"  {'FAR':<8}{'recall':<10}{interval:<26}threshold")
-  for rate, recall in result.recall_at_far.items():
-    low, high = result.recall_class_interval_at_far[rate]
-    print(
-      f"  {verification.format_false_accept_rate(rate):<8}{recall:<10.4f}"
-      f"{f'[{low:.4f}, {high:.4f}]':<26}"
-      f"{result.threshold_at_far[rate]:.4f}"
-    )
-  print(f"  AUC     {result.auc:.4f}")
+  print(
+    f"{config.saved_model} on {description}:\n{result.num_images:,} images of"
+    f" {result.num_classes:,} classes, {result.num_positive_pairs:,} pairs of"
+    f" the same class and {result.num_negative_pairs:,} of two.\n\n"
+    f"{table.to_string(index=False)}\n\nIntervals: {result.confidence:.0%}"
+    f" (classes). AUC {result.auc:.4f}"
+  )
   for name, value in (result.metrics or {}).items():
     print(f"  {retrieval.TITLES[name]:<16}{retrieval.format_metric(value)}")
   print()
-  if found is not None:
-    _tell_groups(found)
-  for warning in result.warnings:
-    print(f"warning: {warning}")
-  print(f"Written to {config.output_json}.")
 
 
-def _tell_groups(found: groups.Groups) -> None:
+def _tell_groups(found: Sequence[groups.Group], notes: Sequence[str]) -> None:
   """Prints the figures of groups."""
 
   def show(rate):
@@ -203,22 +208,22 @@ def _tell_groups(found: groups.Groups) -> None:
       return "-"
     return f"{rate.value:.4f} [{rate.low:.4f}, {rate.high:.4f}]"
 
+  table = pd.DataFrame(
+    {
+      "group": x.name,
+      "classes": x.num_classes,
+      "FAR": show(x.far),
+      "recall": show(x.recall),
+      "FNIR": show(x.fnir),
+      "training users": x.share_of_training_users,
+    }
+    for x in found
+  )
   print(
     f"Groups, at the thresholds of all: FAR {groups.FALSE_ACCEPT_RATE:g}, and"
     f" {groups.FALSE_POSITIVE_RATE:g} of strangers to a gallery of"
-    f" {groups.GALLERY_SIZE}."
+    f" {groups.GALLERY_SIZE}.\n{table.to_string(index=False)}"
   )
-  print(
-    f"  {'group':<16}{'classes':<9}{'FAR':<26}{'recall':<26}{'FNIR':<26}"
-    "training users"
-  )
-  for x in found.groups:
-    share = x.share_of_training_users
-    print(
-      f"  {x.name:<16}{x.num_classes:<9,}{show(x.far):<26}"
-      f"{show(x.recall):<26}{show(x.fnir):<26}"
-      f"{'-' if share is None else f'{share:.1%}'}"
-    )
-  for note in found.notes:
+  for note in notes:
     print(f"note: {note}")
   print()

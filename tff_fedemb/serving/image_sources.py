@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import dataclasses
-import functools
 import itertools
 import pathlib
 from typing import Any
@@ -143,10 +142,7 @@ class ImageConfig(config_lib.Config):
     notes = [f"left out {bad_examples.summarize(left_out)}"] if left_out else []
     facts = {
       "task": task.name,
-      "task_variant": getattr(self.task, "task_variant", None),
       "split": split,
-      "split_description": task.split_description,
-      "data_dir": getattr(self.task, "data_dir", None),
       "num_training_users": len(task.train_users),
       "bad_examples": list(left_out),
     }
@@ -185,7 +181,6 @@ def embed_rows(
   source: ImageSource,
   rows: np.ndarray,
   *,
-  flag: str = "saved_model",
   map_fn: Callable[..., Iterator[np.ndarray]] = map,
 ) -> tuple[np.ndarray, np.ndarray]:
   """Embeds images.
@@ -194,18 +189,17 @@ def embed_rows(
     embed: Maps a batch of images to embeddings `[b, dim]`.
     source: Source of the images.
     rows: Rows to embed, int64 `[m]`, ascending.
-    flag: Flag by which the user chose the embedding.
     map_fn: As `map`, what applies `embed` to batches of images.
 
   Returns:
     Embeddings `[k, dim]`, and the rows that could be read, `[k]`.
 
   Raises:
-    DataError: If an image cannot be read and is not to be skipped.
-    FieldError: If an embedding is not finite.
+    DataError: If an image cannot be read and is not to be skipped, none can be
+      read, or an embedding is not finite.
   """
-  embeddings, num_embedded = np.zeros([0, 1], np.float32), 0
-  read = [np.zeros([0], np.int64)]
+  read: list[np.ndarray] = []
+  embeddings: list[np.ndarray] = []
 
   def read_images():
     for some, images in source.read(rows):
@@ -217,15 +211,18 @@ def embed_rows(
   ) as progress:
     for batch in map_fn(embed, read_images()):
       if not np.isfinite(batch).all():
-        must = "give embeddings that are finite"
-        raise errors.FieldError(flag, must, "others")
-      if not num_embedded:
-        # The array has its final size: joining batches may exceed the memory.
-        embeddings = np.empty([len(rows), batch.shape[1]], batch.dtype)
-      embeddings[num_embedded : num_embedded + len(batch)] = batch
-      num_embedded += len(batch)
+        raise errors.DataError(
+          f"{source.description} must have embeddings that are finite, found"
+          " others: use another model."
+        )
+      embeddings.append(batch)
       progress.update(len(batch))
-  return embeddings[:num_embedded], np.concatenate(read)
+  if not read:
+    raise errors.DataError(
+      f"{source.description} must have one that can be read, found none of"
+      f" {len(rows):,}."
+    )
+  return np.concatenate(embeddings), np.concatenate(read)
 
 
 def evaluate(
@@ -233,22 +230,19 @@ def evaluate(
   source: ImageSource,
   rows: np.ndarray,
   *,
-  flag: str = "saved_model",
   map_fn: Callable[..., Iterator[np.ndarray]] = map,
   **options: Any,
 ) -> tuple[verification.VerificationResult, np.ndarray, np.ndarray]:
   """Compares all pairs; returns embeddings and their classes `[k]` as well.
 
   Args:
-    embed, source, rows, flag, map_fn: As of `embed_rows`.
+    embed, source, rows, map_fn: As of `embed_rows`.
     **options: Options of `verification.evaluate_pairs`.
 
   Raises:
-    DataError: If an image cannot be read and is not to be skipped, or the
-      images have no pairs to compare.
-    FieldError: If an embedding is not finite.
+    DataError: As `embed_rows`, or if there are no pairs to compare.
   """
-  embeddings, read = embed_rows(embed, source, rows, flag=flag, map_fn=map_fn)
+  embeddings, read = embed_rows(embed, source, rows, map_fn=map_fn)
   labels = source.labels[read]
   try:
     result = verification.evaluate_pairs(embeddings, labels, **options)
@@ -258,7 +252,52 @@ def evaluate(
   return result, embeddings, labels
 
 
-def read_files(
+def open_unlabelled(
+  folder: str, image_shape: ImageShape, *, on_bad_example: str, name: str
+) -> ImageSource:
+  """Opens all images in a folder and below it, each labelled with its row.
+
+  Args:
+    folder: The folder.
+    image_shape: Shape of the images that they are made.
+    on_bad_example: One of `bad_examples.POLICIES`.
+    name: Name of the folder in an error.
+  """
+  paths = image_folder_lib.list_all_images(folder, name=name)
+  rows = np.arange(len(paths))
+  return _open_files(folder, paths, rows, image_shape, on_bad_example)
+
+
+def open_folder(
+  folder: str,
+  image_shape: ImageShape,
+  *,
+  on_bad_example: str,
+  name: str = "image_folder",
+  for_pairs: bool = True,
+) -> ImageSource:
+  """Opens a folder with one sub-folder a class.
+
+  Args:
+    folder: The folder.
+    image_shape, on_bad_example: As of `open_unlabelled`.
+    name, for_pairs: As of `image_folder.list_images`.
+  """
+  listed = image_folder_lib.list_images(folder, name=name, for_pairs=for_pairs)
+  return _open_files(
+    folder,
+    listed.paths,
+    listed.labels,
+    image_shape,
+    on_bad_example,
+    notes=_count_files("ignored", "non-image", listed.ignored),
+    class_labels=np.arange(len(listed.class_names)),
+    class_names=dict(enumerate(listed.class_names)),
+    facts={"image_folder": folder, "num_ignored": len(listed.ignored)},
+  )
+
+
+def read_images(
   rows: np.ndarray,
   read_image: Callable[[int], np.ndarray],
   image_shape: ImageShape,
@@ -304,60 +343,18 @@ def _open_files(
 ) -> ImageSource:
   """Opens files of a folder; others are fields of the source."""
   skipped: list[str] = []
-  read = functools.partial(
-    read_files,
-    read_image=lambda row: image_folder_lib.read_image(paths[row], image_shape),
-    image_shape=image_shape,
-    skipped=skipped,
-    on_bad_example=on_bad_example,
-  )
+
+  def read(rows):
+    return read_images(
+      rows,
+      lambda row: image_folder_lib.read_image(paths[row], image_shape),
+      image_shape,
+      skipped,
+      on_bad_example=on_bad_example,
+    )
+
   return ImageSource(
     f"images in {folder}", labels, read, paths=paths, skipped=skipped, **others
-  )
-
-
-def open_unlabelled(
-  folder: str, image_shape: ImageShape, *, on_bad_example: str, name: str
-) -> ImageSource:
-  """Opens all images in a folder and below it, each labelled with its row.
-
-  Args:
-    folder: The folder.
-    image_shape: Shape of the images that they are made.
-    on_bad_example: One of `bad_examples.POLICIES`.
-    name: Name of the folder in an error.
-  """
-  paths = image_folder_lib.list_all_images(folder, name=name)
-  rows = np.arange(len(paths))
-  return _open_files(folder, paths, rows, image_shape, on_bad_example)
-
-
-def open_folder(
-  folder: str,
-  image_shape: ImageShape,
-  *,
-  on_bad_example: str,
-  name: str = "image_folder",
-  for_pairs: bool = True,
-) -> ImageSource:
-  """Opens a folder with one sub-folder a class.
-
-  Args:
-    folder: The folder.
-    image_shape, on_bad_example: As of `open_unlabelled`.
-    name, for_pairs: As of `image_folder.list_images`.
-  """
-  listed = image_folder_lib.list_images(folder, name=name, for_pairs=for_pairs)
-  return _open_files(
-    folder,
-    listed.paths,
-    listed.labels,
-    image_shape,
-    on_bad_example,
-    notes=_count_files("ignored", "non-image", listed.ignored),
-    class_labels=np.arange(len(listed.class_names)),
-    class_names=dict(enumerate(listed.class_names)),
-    facts={"image_folder": folder, "num_ignored": len(listed.ignored)},
   )
 
 

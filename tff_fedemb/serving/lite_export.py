@@ -33,7 +33,6 @@ from tff_fedemb.run import task as task_lib
 from tff_fedemb.serving import image_sources
 
 with epy.lazy_imports():
-  from tff_fedemb.evaluation import verification
   from tff_fedemb.serving import saved_models
 
 # Below the directory of a run.
@@ -41,11 +40,11 @@ FOLDER = "tflite"
 # The format of a run's clients.
 TRAINING = "training"
 
-_NUM_CALIBRATION_IMAGES = 200
 # An interpreter takes one image at a time.
 _MAX_IMAGES = 2000
 _say = tqdm.tqdm.write
-_Embedder = tflite.Embedder | onnx_files.Embedder
+# JSON values of how well a model recognizes the images, if there are any.
+_Verification = dict[str, Any] | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,9 +59,6 @@ class ExportConfig(image_sources.ImageConfig):
       each, its thresholds and guarantee as a .json file.
     formats: Numbers of the files for phones, float32, float16 or int8; or onnx;
       or training, a run's clients as training.tflite, to train on phones.
-    calibration_folder: Folder of public images, nested or not, from which int8
-      takes the ranges of its numbers. Never the users' own: these ranges are in
-      the file without noise [images that are made up].
     image_folder: Folder with one sub-folder of images a class, to measure the
       difference in recall on.
     task: Benchmark on whose held-out images to measure it instead.
@@ -76,7 +72,6 @@ class ExportConfig(image_sources.ImageConfig):
   formats: tuple[str, ...] = config_lib.field(
     tflite.FORMATS, choices=(*tflite.FORMATS, onnx_files.FORMAT, TRAINING)
   )
-  calibration_folder: str | None = None
   split: str = config_lib.field("test", choices=task_lib.EVALUATION_SPLITS)
   max_images: int = config_lib.field(_MAX_IMAGES, minimum=0)
 
@@ -89,16 +84,6 @@ class ExportConfig(image_sources.ImageConfig):
       raise errors.FieldError("task", "not be given with image_folder", "both")
     if not self.formats:
       raise errors.FieldError("formats", "be one or more", "none")
-    for other in (self.image_folder, getattr(self.task, "data_dir", None)):
-      if other and self.calibration_folder:
-        paths = [os.path.realpath(p) for p in (other, self.calibration_folder)]
-        if os.path.commonpath(paths) in paths:
-          raise errors.FieldError(
-            "calibration_folder",
-            "be of public images, apart from those that are measured on or"
-            " trained on",
-            self.calibration_folder,
-          )
 
   @property
   def model_path(self) -> str:
@@ -106,15 +91,6 @@ class ExportConfig(image_sources.ImageConfig):
     if self.saved_model:
       return self.saved_model
     return os.path.join(self.run_dir, run_directory.SAVED_MODEL)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Measured:
-  """Recall of a model, if there were images, and its time for an image."""
-
-  result: verification.VerificationResult | None
-  galleries: Mapping[str, Any] | None
-  milliseconds: float
 
 
 def export(
@@ -166,7 +142,7 @@ def execute(config: ExportConfig, task: task_lib.Task | None = None) -> None:
   model, source = saved_models.load(config.model_path), None
   if config.image_folder or config.task:
     source = config.open(config.split, model.image_shape)
-  _Exporter(config, model, source).export(_prepare(config, formats))
+  _export(config, model, _prepare(config, formats), source)
   for warning in source.warnings if source else ():
     _say(f"warning: {warning}")
 
@@ -205,7 +181,7 @@ def export_run(run_dir: str, task: task_lib.Task) -> None:
   model = saved_models.load(config.model_path)
   source = image_sources.open_split(task, "test")
   is_of_users = task.evaluation_on_training_users
-  _Exporter(config, model, source, is_of_users).export(paths)
+  _export(config, model, paths, source, is_of_users)
 
 
 def _prepare(
@@ -225,174 +201,106 @@ def _prepare(
   return paths
 
 
-def _calibrate(
-  config: ExportConfig, image_shape: image_sources.ImageShape
-) -> tuple[np.ndarray, str]:
-  """Images to calibrate with, and what they are."""
-  folder = config.calibration_folder
-  if folder is None:
-    images = tflite.make_up_images(image_shape, _NUM_CALIBRATION_IMAGES)
-    return images, "images made up of clouds, of nobody"
-  source = image_sources.open_unlabelled(
-    folder,
-    image_shape,
-    on_bad_example=config.on_bad_example,
-    name="calibration_folder",
-  )
-  rows = source.draw_rows(_NUM_CALIBRATION_IMAGES)
-  batches = [images for _, images in source.read(rows)]
-  if not batches:
-    raise errors.DataError(f"{source.description}: none could be read.")
-  return np.concatenate(batches), f"{_name_folder(folder)}, taken to be public"
+def _export(
+  config: ExportConfig,
+  model: saved_models.Model,
+  paths: Mapping[str, pathlib.Path],
+  source: image_sources.ImageSource | None,
+  on_training_users: bool | None = None,
+) -> None:
+  """Writes a file of each format, and tells what it costs.
 
-
-def _name_folder(folder: str) -> str:
-  """Describes images by the name of their folder, without its path."""
-  return f"images in {os.path.basename(os.path.abspath(folder))}"
-
-
-@dataclasses.dataclass(frozen=True)
-class _Exporter:
-  """Converts a model, and measures the difference on some images.
-
-  Attributes:
+  Args:
     config: Settings of the conversion.
     model: The model.
+    paths: Files by format.
     source: Images to measure on; `None` measures no recall.
     on_training_users: Whether the images may be of users who trained.
   """
+  rows = None if source is None else source.draw_rows(config.max_images)
 
-  config: ExportConfig
-  model: saved_models.Model
-  source: image_sources.ImageSource | None
-  on_training_users: bool | None = None
-
-  @functools.cached_property
-  def rows(self) -> np.ndarray:
-    """Rows of the images that are measured on."""
-    return self.source.draw_rows(self.config.max_images)
-
-  @property
-  def images(self) -> str:
-    """The images in words."""
-    folder = self.source.facts.get("image_folder")
-    return _name_folder(folder) if folder else self.source.description
-
-  def export(self, paths: Mapping[str, pathlib.Path]) -> None:
-    """Writes a file of each format, and tells what it costs."""
-    calibration, origin = _calibrate(self.config, self.model.image_shape)
-    original = self._measure(self.model.embed)
-    files = pathlib.Path(self.config.model_path).rglob("*")
-    size = sum(file.stat().st_size for file in files if file.is_file())
-    _say(f"SavedModel: {_tell(original, None, size)}.")
-    for number_format, path in paths.items():
-      _say(f"Converting to {number_format} ...")
-      content, embedder = self._convert(number_format, calibration)
-      measured = self._measure(embedder.embed)
-      calibrated = None
-      said = _tell(measured, original, len(content))
-      if number_format == "int8":
-        calibrated = f"{len(calibration)} {origin}"
-        said += f"; calibrated on {calibrated}"
-      is_onnx = number_format == onnx_files.FORMAT
-      kind = "ONNX, float32" if is_onnx else f"TensorFlow Lite, {number_format}"
-      conversion = {
-        "format": kind,
-        "calibration": calibrated,
-        "recall": self._compare(measured, original),
-        "milliseconds_per_image_on_one_core": round(measured.milliseconds, 4),
-        "milliseconds_of_saved_model": round(original.milliseconds, 4),
-      }
-      card = self._create_card(embedder, measured)
-      card = dataclasses.replace(card, conversion=conversion)
-      if is_onnx:
-        content = onnx_files.add_card(content, card)
-      # A file cannot have its own digest in it.
-      conversion["size_bytes"] = len(content)
-      conversion["sha256"] = tflite.digest(content)
-      _write(path, content, functools.partial(model_card.write, card))
-      _say(f"{path}: {said}.")
-    if self.source is None:
-      _say(
-        "The difference in recall was not measured: give images of known"
-        " classes by image_folder or task."
-      )
-
-  def _convert(
-    self, number_format: str, calibration: np.ndarray
-  ) -> tuple[bytes, _Embedder]:
-    """Converts, and refuses an ONNX file that gives other embeddings."""
-    if number_format != onnx_files.FORMAT:
-      content = tflite.convert(
-        self.config.model_path, number_format, calibration=calibration
-      )
-      return content, tflite.Embedder(content)
-    content = onnx_files.convert(self.config.model_path)
-    embedder = onnx_files.Embedder(content)
-    images = tflite.make_up_images(self.model.image_shape, 64)
-    if self.source is not None:
-      _, images = next(self.source.read(self.rows))
-    embedder.check(images, self.model.embed(images))
-    return content, embedder
-
-  def _measure(self, embed: Callable[[np.ndarray], np.ndarray]) -> _Measured:
-    result = galleries = None
-    if self.source is not None:
-      result, embeddings, labels = image_sources.evaluate(
-        embed,
-        self.source,
-        self.rows,
-        flag="formats",
-        false_accept_rates=model_card.FALSE_ACCEPT_RATES,
-      )
-      galleries = gallery_thresholds.measure(embeddings, labels)
-    milliseconds = tflite.time_one_image(embed, self.model.image_shape)
-    return _Measured(result, galleries, milliseconds)
-
-  def _compare(
-    self, measured: _Measured, original: _Measured
-  ) -> dict[str, Any] | None:
-    """Recall beside the SavedModel's, JSON values by name."""
-    if measured.result is None:
+  def measure(embed: Callable[[np.ndarray], np.ndarray]) -> _Verification:
+    if source is None:
       return None
-    before = original.result.recall_at_far
-    return {
-      "source": self.images,
-      "num_images": measured.result.num_images,
-      "at_far": {
-        verification.format_false_accept_rate(rate): {
-          "recall": recall,
-          "recall_of_saved_model": before[rate],
-          "difference": recall - before[rate],
-        }
-        for rate, recall in measured.result.recall_at_far.items()
-      },
-    }
+    result, embeddings, labels = image_sources.evaluate(
+      embed, source, rows, false_accept_rates=model_card.FALSE_ACCEPT_RATES
+    )
+    return model_card.describe_verification(
+      result,
+      source=f"{_name(source)}, embedded by this file",
+      on_training_users=on_training_users,
+      galleries=gallery_thresholds.measure(embeddings, labels),
+    )
 
-  def _create_card(
-    self, embedder: _Embedder, measured: _Measured
-  ) -> model_card.ModelCard:
-    """The SavedModel's card, with the thresholds of the file if it has any."""
-    card = self.model.card
-    if card is None:
-      image_shape = self.model.image_shape
-      one = embedder.embed(tflite.make_up_images(image_shape, 1))
-      card = model_card.ModelCard(
-        image_shape=image_shape, embedding_dim=one.shape[1]
-      )
-    found = card.verification and {
-      **card.verification,
-      "source": f"{card.verification['source']}, embedded by the SavedModel",
+  original = measure(model.embed)
+  at_far = original["at_far"] if original else {}
+  before = {rate: found["recall"] for rate, found in at_far.items()}
+  milliseconds = tflite.time_one_image(model.embed, model.image_shape)
+  _say(f"SavedModel: {milliseconds:.2f} ms an image{_tell(original, {})}.")
+  images = tflite.make_up_images(model.image_shape, 64)
+  if source is not None:
+    _, images = next(source.read(rows))
+  for number_format, path in paths.items():
+    _say(f"Converting to {number_format} ...")
+    embedder: tflite.Embedder | onnx_files.Embedder
+    if number_format == onnx_files.FORMAT:
+      content = onnx_files.convert(config.model_path)
+      embedder = onnx_files.Embedder(content)
+      embedder.check(images, model.embed(images))
+    else:
+      content = tflite.convert(config.model_path, number_format)
+      embedder = tflite.Embedder(content)
+    measured = measure(embedder.embed)
+    card = _create_card(model, embedder.embed(images[:1]).shape[1], measured)
+    conversion = {
+      "format": number_format,
+      "recall_of_saved_model": before,
+      "milliseconds_per_image": round(
+        tflite.time_one_image(embedder.embed, model.image_shape), 4
+      ),
+      "milliseconds_of_saved_model": round(milliseconds, 4),
     }
-    if measured.result is not None:
-      by_file = model_card.describe_verification(
-        measured.result,
-        source=f"{self.images}, embedded by this file",
-        on_training_users=self.on_training_users,
-        galleries=measured.galleries,
-      )
-      found = by_file if by_file["at_far"] else found
-    return dataclasses.replace(card, verification=found)
+    card = dataclasses.replace(card, conversion=conversion)
+    if number_format == onnx_files.FORMAT:
+      content = onnx_files.add_card(content, card)
+    # A file cannot have its own digest in it.
+    conversion["size_bytes"] = len(content)
+    conversion["sha256"] = tflite.digest(content)
+    _write(path, content, functools.partial(model_card.write, card))
+    _say(
+      f"{path}: {len(content) / 1e6:.2f} MB,"
+      f" {conversion['milliseconds_per_image']:.2f} ms an image"
+      f"{_tell(measured, before)}."
+    )
+  if source is None:
+    _say(
+      "The difference in recall was not measured: give images of known classes"
+      " by image_folder or task."
+    )
+
+
+def _name(source: image_sources.ImageSource) -> str:
+  """The images in words, a folder without its path."""
+  folder = source.facts.get("image_folder")
+  if folder is None:
+    return source.description
+  return f"images in {os.path.basename(os.path.abspath(folder))}"
+
+
+def _create_card(
+  model: saved_models.Model, embedding_dim: int, measured: _Verification
+) -> model_card.ModelCard:
+  """The SavedModel's card, with the thresholds of the file if it has any."""
+  card = model.card or model_card.ModelCard(
+    image_shape=model.image_shape, embedding_dim=embedding_dim
+  )
+  found = card.verification and {
+    **card.verification,
+    "source": f"{card.verification['source']}, embedded by the SavedModel",
+  }
+  if measured is not None and measured["at_far"]:
+    found = measured
+  return dataclasses.replace(card, verification=found)
 
 
 def _write(
@@ -409,17 +317,12 @@ def _write(
   )
 
 
-def _tell(measured: _Measured, original: _Measured | None, size: int) -> str:
-  """Size, time and recall, in words."""
-  words = [f"{size / 1e6:.2f} MB, {measured.milliseconds:.2f} ms an image"]
-  if measured.result is None:
-    return words[0]
-  for rate, recall in measured.result.recall_at_far.items():
-    # Nothing is told of a rate of less than one false accept, as on a card.
-    if rate * measured.result.num_negative_pairs < 1:
-      continue
-    text = f"recall {recall:.4f} at FAR {rate:g}"
-    if original is not None:
-      text += f" ({recall - original.result.recall_at_far[rate]:+.4f})"
-    words.append(text)
-  return ", ".join(words)
+def _tell(measured: _Verification, before: Mapping[str, float]) -> str:
+  """Recall, and how much more it is than before, in words."""
+  words = ""
+  for rate, found in measured["at_far"].items() if measured else ():
+    recall = found["recall"]
+    words += f", recall {recall:.4f} at FAR {rate}"
+    if before:
+      words += f" ({recall - before[rate]:+.4f})"
+  return words

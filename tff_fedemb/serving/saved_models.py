@@ -1,8 +1,8 @@
 """Models, as the programs that embed images load them.
 
 Those that a run exports, and those of others with one input of images: a
-SavedModel, a Keras file; and .tflite and .onnx files that `binaries.export`
-wrote.
+SavedModel, a Keras file, a model of `tf.keras.applications`; and .tflite and
+.onnx files that `binaries.export` wrote.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping
 import dataclasses
 import functools
 import hashlib
+import inspect
 import os
 import pathlib
+import sys
 from typing import Any
 
 from etils import epy
@@ -28,15 +30,19 @@ with epy.lazy_imports():
   from keras.src.saving import serialization_lib
   import tensorflow as tf
 
+  from tff_fedemb.models import pretrained
+
 PREPROCESS = ("unit", "tf", "caffe", "torch")
 
-# Modules that load a converted file, by its suffix.
+# Classes that embed by a converted file, by its suffix.
 CONVERTED: Mapping[str, Any] = {
-  tflite.SUFFIX: tflite,
-  onnx_files.SUFFIX: onnx_files,
+  tflite.SUFFIX: tflite.Embedder,
+  onnx_files.SUFFIX: onnx_files.Embedder,
 }
 
 _SIGNATURE, _EMBEDDINGS = "serving_default", "embeddings"
+# Weights of an application that come from no file.
+_NO_FILE = {"none": None, "imagenet": "imagenet"}
 _KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
 
 
@@ -136,7 +142,13 @@ def load(
     else:
       function = _open_saved_model(path, layer)
   if not of_images and not function.takes_images():
-    return _create_of_others(function, load_again)
+    # Vectors or sequences, as a run exports a model of them.
+    (spec,) = function.inputs.values()
+    return Model(
+      tuple(spec.shape[1:]),
+      lambda batch: function.call(tf.constant(batch))[_EMBEDDINGS].numpy(),
+      load_again,
+    )
   model = _create(
     function,
     path,
@@ -154,26 +166,58 @@ def _load_once(path: str, **options: Any) -> Model:
   return load(path, **options)
 
 
-def from_keras(
-  model: tf.keras.Model,
-  load_again: Callable[[], Model],
+@functools.cache
+def load_application(
+  name: str,
+  image_size: int,
+  weights: str,
   *,
-  layer: str | None,
-  prepare: Callable[[tf.Tensor], tf.Tensor],
+  layer: str | None = None,
+  seed: int = 0,
 ) -> Model:
-  """Makes a model of one of Keras that takes images of one size.
+  """Creates a model without its classifier, and loads its weights.
+
+  Its module's own `preprocess_input` makes images ready.
 
   Args:
-    model: The Keras model.
-    load_again: As of `Model`.
-    layer: As of `load`.
-    prepare: Makes what the model takes of pixels in [0, 255].
+    name: Name of the function in `tf.keras.applications`.
+    image_size: Side of the images in pixels.
+    weights: "imagenet", which Keras downloads; "none", random; or a file, as
+      of `pretrained.load_pretrained`.
+    layer: As of `load`; `None` for the mean of the last maps.
+    seed: Seed of random weights.
 
   Raises:
-    FieldError: If there is no such layer.
+    errors.FieldError: If there is no such model, size, file or layer.
   """
-  function = _open_keras(model, layer)
-  return _create(function, model.name, load_again, prepare=prepare)
+  functions: dict[str, Any] = dict(
+    inspect.getmembers(tf.keras.applications, callable)
+  )
+  checks.check_choice("application", name, functions)
+  create = functions[name]
+  tf.keras.utils.set_random_seed(seed)
+  must = f"be made with image_size {image_size} and weights {weights}"
+  # Keras raises whatever comes of a size that is too small, or no network.
+  with errors.as_field_error("application", must, name):
+    model = create(
+      include_top=False,
+      weights=_NO_FILE.get(weights),
+      input_shape=(image_size, image_size, 3),
+      pooling="avg",
+    )
+  if weights not in _NO_FILE:
+    try:
+      pretrained.load_pretrained(model, weights)
+    except errors.FieldError as error:
+      raise error.renamed("weights") from error
+  return _create(
+    _open_keras(model, layer),
+    model.name,
+    functools.partial(
+      load_application, name, image_size, weights, layer=layer, seed=seed
+    ),
+    prepare=sys.modules[create.__module__].preprocess_input,
+  )
 
 
 def _create(
@@ -219,18 +263,6 @@ def _create(
     with errors.as_field_error("image_size", must, image_size):
       embed(np.zeros([1, *shape], np.uint8))
   return Model(shape, embed, load_again)
-
-
-def _create_of_others(
-  function: _Function, load_again: Callable[[], Model]
-) -> Model:
-  """Makes a model of vectors or sequences, as a run exports it."""
-  (spec,) = function.inputs.values()
-  return Model(
-    tuple(spec.shape[1:]),
-    lambda batch: function.call(tf.constant(batch))[_EMBEDDINGS].numpy(),
-    load_again,
-  )
 
 
 def _prepare(images: tf.Tensor, preprocess: str | None) -> tf.Tensor:
@@ -314,7 +346,13 @@ def _load_converted(path: str, load_again: Callable[[], Model]) -> Model:
   digest = ((card and card.conversion) or {}).get("sha256")
   must = f"be a SavedModel or a {suffix} file that binaries.export wrote"
   with errors.as_field_error("saved_model", must, path):
-    embedder = CONVERTED[suffix].load(path, digest)
+    content = pathlib.Path(path).read_bytes()
+    # TensorFlow Lite checks nothing: a damaged file can end its process.
+    if digest is None and suffix == tflite.SUFFIX:
+      raise ValueError("its card, the .json file beside it, is missing")
+    if digest not in (None, tflite.digest(content)):
+      raise ValueError("it is damaged: its digest is not that in its card")
+    embedder = CONVERTED[suffix](content)
   card = card or getattr(embedder, "card", None)
   return Model(embedder.image_shape, embedder.embed, load_again, card)
 

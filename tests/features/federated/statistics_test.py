@@ -14,6 +14,7 @@ from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import losses
 from tff_fedemb.features import sgd
 from tff_fedemb.features.federated import statistics as federated_statistics
+from tff_fedemb.run import array_task
 
 _DIM, _NUM_CLASSES, _CLIP_NORM = 4, 3, 1.5
 _SIZE = examples_lib.ProblemSize(1, _DIM, _NUM_CLASSES, _CLIP_NORM)
@@ -114,14 +115,17 @@ def _sums(tmp_path_factory) -> Iterator[Callable[[list[str]], Any]]:
 
   The first of them, `empty`, has no example.
   """
-  clients = federated_statistics.ClientExamples(
-    tmp_path_factory.mktemp("clients"), _FEATURES, _LABELS, _USERS
+  names, slots = np.unique(_USERS, return_inverse=True)
+  order, starts = np.argsort(slots), np.cumsum([0, *np.bincount(slots)])
+  path = array_task.write_rows(
+    tmp_path_factory.mktemp("clients"), _FEATURES, _LABELS, order
   )
 
   @tff.tensorflow.computation(np.str_)
   def create_dataset(client_id):
     count = tf.where(tf.equal(client_id, "0"), 0, -1)
-    return clients.create_dataset(client_id).take(tf.cast(count, tf.int64))
+    examples = array_task.read_client(path, client_id, starts, (_DIM,))
+    return examples.take(tf.cast(count, tf.int64))
 
   mechanism = clip_only.ClipOnlyConfig(
     clients_per_round=_EXPECTED_CLIENTS, clip_norm=_USER_CLIP_NORM
@@ -140,7 +144,7 @@ def _sums(tmp_path_factory) -> Iterator[Callable[[list[str]], Any]]:
     def add_up(users):
       # Where it begins makes no difference.
       nonlocal state
-      client_ids = [str(sorted(_CLIENTS).index(user)) for user in users]
+      client_ids = [str(np.searchsorted(names, user)) for user in users]
       state, metrics = started.next(state, client_ids)
       weights = started.structured_state(state).global_model_weights.trainable
       flat = np.concatenate([np.ravel(tensor) for tensor in weights])
@@ -183,41 +187,3 @@ def test_one_client_changes_the_sum_by_its_clipped_stack(sums):
   assert 1 < norms["few"] < _USER_CLIP_NORM
   # However large its features, it has two examples.
   assert 1 < norms["huge"] <= 2 * (1 + 1e-5)
-
-
-def test_nobody(sums):
-  total, _ = sums([])
-  np.testing.assert_array_equal(total, np.zeros_like(total))
-
-
-_RNG = np.random.default_rng(3)
-_EXAMPLES = _RNG.normal(size=[1_700, 3])
-_CLASSES = _RNG.integers(0, 2**31, size=1_700)
-# One of them has more examples than are read at a time.
-_OWNERS = np.array(["b", "a", "d'é\n", "b2", "b", "a"] + ["large"] * 1_694)
-
-
-def test_clients_have_their_examples_in_order(tmp_path):
-  data = (_EXAMPLES, _CLASSES, _OWNERS)
-  clients = federated_statistics.ClientExamples(tmp_path, *data)
-  names = ["a", "b", "b2", "d'é\n", "large"]
-  for client_id, name in zip(clients.client_ids, names, strict=True):
-    dataset = clients.create_dataset(tf.constant(client_id))
-    assert dataset.element_spec["x"].shape == [None, 3]
-    batches = list(dataset.as_numpy_iterator())
-    own = name == _OWNERS
-    found = np.concatenate([batch["x"] for batch in batches])
-    np.testing.assert_array_equal(found, _EXAMPLES[own].astype(np.float32))
-    found = np.concatenate([batch["y"] for batch in batches])
-    assert found.dtype == np.int64
-    np.testing.assert_array_equal(found, _CLASSES[own])
-  with pytest.raises(tf.errors.NotFoundError):
-    list(clients.create_dataset(tf.constant("5")))
-
-
-@pytest.mark.parametrize("number", [np.nan, -np.inf, 1e39])
-def test_features_are_finite(tmp_path, number):
-  features = _EXAMPLES.copy()
-  features[4, 1] = number
-  with pytest.raises(ValueError, match="must be finite numbers"):
-    federated_statistics.ClientExamples(tmp_path, features, _CLASSES, _OWNERS)

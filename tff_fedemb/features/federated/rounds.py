@@ -1,4 +1,4 @@
-"""A classifier that protects users, fitted as a federated computation.
+"""Fits that protect users, as federated computations.
 
 The statistics of Mehta et al. 2022 (arXiv 2211.13403) as aggregations over
 clients: least squares in one round, DP-FC in one and one for each step.
@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import dataclasses
 import math
 import tempfile
+from typing import Any
 
 import numpy as np
 import tensorflow_federated as tff
@@ -15,8 +16,8 @@ import tensorflow_federated as tff
 from tff_fedemb import errors
 from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.aggregators import gaussian
+from tff_fedemb.data import pipelines
 from tff_fedemb.features import budget as budget_lib
-from tff_fedemb.features import classifier
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import feature_covariance
 from tff_fedemb.features import gradient_steps
@@ -25,6 +26,7 @@ from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import noise
 from tff_fedemb.features import settings as settings_lib
 from tff_fedemb.features.federated import statistics
+from tff_fedemb.run import array_task
 from tff_fedemb.runtime import base as runtime_base
 
 # Names of releases; gradients have theirs in `gradient_steps`.
@@ -44,13 +46,15 @@ class Rounds:
 
   Attributes:
     runtime: Runtime of the rounds.
-    clients: All clients, who take part in every round.
+    create_dataset: Creates the examples of a client, '0', '1', ...
+    num_clients: Number of clients, who all take part in every round.
     releases: Records them, and has their noise.
     user_clip_norm: Bound of the L2 norm of what a client sends.
   """
 
   runtime: runtime_base.Runtime
-  clients: statistics.ClientExamples
+  create_dataset: Callable[[Any], Any]
+  num_clients: int
   releases: noise.Releases
   user_clip_norm: float
 
@@ -59,7 +63,7 @@ class Rounds:
   ) -> tff.aggregators.UnweightedAggregationFactory:
     """Creates the Gaussian mechanism of a release."""
     config = gaussian.GaussianConfig(
-      clients_per_round=len(self.clients.client_ids),
+      clients_per_round=self.num_clients,
       clip_norm=self.user_clip_norm,
       noise_multiplier=self.releases.budget.noise_multipliers[name],
     )
@@ -80,7 +84,7 @@ class Rounds:
     """
     state = self.runtime.initialize(
       tff.simulation.compose_dataset_computation_with_learning_process(
-        tff.tensorflow.computation(self.clients.create_dataset, np.str_),
+        tff.tensorflow.computation(self.create_dataset, np.str_),
         statistics.build_process(
           config, aggregator=self.create_aggregator(name)
         ),
@@ -96,7 +100,8 @@ class Rounds:
           global_model_weights=tff.learning.models.ModelWeights(sent, ())
         )
         state = self.runtime.load_state(structure)
-      state, _ = self.runtime.next(state, self.clients.client_ids)
+      client_ids = list(map(str, range(self.num_clients)))
+      state, _ = self.runtime.next(state, client_ids)
       return self.runtime.structured_state(state).global_model_weights.trainable
 
     return release
@@ -115,12 +120,11 @@ class Rounds:
       size: Size of the problem.
       covariance_share: As `statistics.StatisticsConfig` has it.
     """
-    num_clients = len(self.clients.client_ids)
-    total_weight = self.user_clip_norm * num_clients
+    total_weight = self.user_clip_norm * self.num_clients
 
     def release_sums(name: str) -> tuple[np.ndarray, np.ndarray | None]:
       config = statistics.StatisticsConfig(size, covariance_share)
-      return config.restore(self.begin(name, config)(), num_clients)
+      return config.restore(self.begin(name, config)(), self.num_clients)
 
     if isinstance(method, least_squares.LeastSquares):
       covariance, class_sums = release_sums(STATISTICS)
@@ -133,7 +137,7 @@ class Rounds:
     config = statistics.GradientConfig(size, method)
     release = self.begin(gradient_steps.GRADIENT, config)
     # Clients' gradients are in units of the norm that they are clipped to.
-    scale = method.gradient_clip_norm * num_clients / total_weight
+    scale = method.gradient_clip_norm / self.user_clip_norm
     return method.descend(
       lambda weights: scale * np.asarray(release(weights)[0], np.float64),
       size,
@@ -141,13 +145,45 @@ class Rounds:
     )
 
 
-@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
-class FederatedFeatureClassifier(classifier.LinearClassifier):
-  """A linear classifier of features, fitted with user-level privacy.
+def write_clients(
+  directory: str, examples: examples_lib.ClippedExamples, slots: np.ndarray
+) -> Callable[[Any], Any]:
+  """Writes the examples to a file, from which a client reads its own.
 
-  A user sends the user's statistics in a round, clipped all together:
-  those of least squares are one release. Without noise, and with one example a
-  user, the weights are those of `classifier.FeatureClassifier`.
+  Args:
+    directory: Folder of the file.
+    examples: All examples.
+    slots: Number of the user of each, `[n]`.
+
+  Returns:
+    A function from a client's id, '0', '1', ..., to its examples, in TensorFlow
+    operations only: batches `OrderedDict(x=float32 [b, d], y=int64 [b])`.
+  """
+  features = np.concatenate([x.astype("f4") for x, _ in examples.chunks()])
+  order = np.argsort(slots, kind="stable")
+  path = array_task.write_rows(directory, features, examples.labels, order)
+  starts = np.cumsum([0, *np.bincount(slots)])
+  return lambda client_id: array_task.read_client(
+    path, client_id, starts, features.shape[1:]
+  ).with_options(pipelines.build_options())
+
+
+def fit(
+  method: method_lib.Method,
+  examples: examples_lib.ClippedExamples,
+  users: np.ndarray,
+  *,
+  settings: settings_lib.UserSettings,
+  epsilon: float,
+  delta: float | None,
+) -> tuple[np.ndarray, method_lib.Method, noise.Releases]:
+  """Fits a classifier with user-level privacy.
+
+  A user sends the user's statistics in a round, clipped all together: those of
+  least squares are one release. Without noise, and with one example a user, the
+  weights are those of a central fit. Where defaults and step sizes depend on
+  the number of examples, it takes that of users times `user_clip_norm`. The
+  system's folder of temporary files has a copy of the features meanwhile.
 
   Privacy:
     Unit: user, with all examples.
@@ -157,95 +193,54 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
     Sensitivity: `user_clip_norm`, in the L2 norm of all that a user sends in a
       round.
     DpEvent: a `GaussianDpEvent` for each round, one for least squares, one
-      before those of the steps for `FeatureCovariance`; `report_` has what
-      happened.
+      before those of the steps for `FeatureCovariance`.
 
   There is no seed: nothing is random but the noise, which the aggregator draws
   and nobody should know.
 
-  Attributes:
+  Args:
     method: `Sgd`, `FeatureCovariance`, or `LeastSquares` with a shared
-      covariance. This and those that are not named here: as of
-      `classifier.LinearClassifier`, delta well below one over the number of
-      users, and releases as of central fits.
-    settings: Bound on a user's statistics, and the runtime. Where
-      defaults and step sizes depend on the number of examples, it takes that of
-      users times `user_clip_norm`. While `fit` runs, the system's folder of
-      temporary files has a copy of the features.
+      covariance.
+    examples: All examples.
+    users: Whose they are, strings `[n]`.
+    settings: Bound on a user's statistics, and the runtime.
+    epsilon, delta: The target.
+
+  Returns:
+    Weights `[K, d]`, the method with all its defaults, and what was released.
+
+  Raises:
+    errors.FieldError: If the method is none of these, a user has no name, or
+      epsilon is out of reach.
   """
-
-  unit = "user"
-  assumptions = (
-    "the number of users is public: defaults and divisors are made of it",
-    "every user takes part in every release: nothing is sampled",
-    "an example is of one user, who has no others under another name",
-    *classifier.SHARED_ASSUMPTIONS,
-  )
-  not_covered = (
-    "accuracies measured on the training data",
-    "what aggregators and runtimes measure in a round",
-    "floating-point arithmetic in the sums, of single precision, before they"
-    " are rounded to the grid of their noise",
-  )
-
-  settings: settings_lib.UserSettings = dataclasses.field(
-    default_factory=settings_lib.UserSettings
-  )
-
-  def fit(
-    self, features: np.ndarray, labels: np.ndarray, users: np.ndarray | Sequence
-  ) -> "FederatedFeatureClassifier":
-    """Fits the classifier.
-
-    Args:
-      features: `[n, d]`.
-      labels: `[n]`.
-      users: User of each example, strings or integers `[n]`.
-
-    Returns:
-      The classifier itself.
-
-    Raises:
-      errors.FieldError: If an argument is out of its range, or epsilon out of
-        reach.
-    """
-    settings = self.settings
-    settings_lib.check_method_of_users(self.method)
-    examples = self._clipped(features, labels)
-    users = examples_lib.to_users(users, examples.size.num_examples)
-    if (users == "").any():
-      raise errors.FieldError("users", "have names", "''")
-    num_users = len(np.unique(users))
-    # As many examples as the users can count for: how many they have is theirs.
-    counted = max(1, round(settings.user_clip_norm * num_users))
-    size = dataclasses.replace(examples.size, num_examples=counted)
-    planned, shares = self._plan(size), {}
-    if isinstance(self.method, least_squares.LeastSquares):
-      # A single release of the stacked sums, each of which has its share.
-      total = sum(release.share for release in planned)
-      shares = {release.name: release.share / total for release in planned}
-      planned = (budget_lib.PlannedRelease(STATISTICS),)
-    budget = budget_lib.calibrate(
-      planned, epsilon=self.epsilon, delta=self.delta
+  settings_lib.check_method_of_users(method)
+  if (users == "").any():
+    raise errors.FieldError("users", "have names", "''")
+  names, slots = np.unique(users, return_inverse=True)
+  # As many examples as the users can count for: how many they have is theirs.
+  counted = max(1, round(settings.user_clip_norm * len(names)))
+  size = dataclasses.replace(examples.size, num_examples=counted)
+  planned, shares = method.plan_releases(size), {}
+  if isinstance(method, least_squares.LeastSquares):
+    # A single release of the stacked sums, each of which has its share.
+    total = sum(release.share for release in planned)
+    shares = {release.name: release.share / total for release in planned}
+    planned = (budget_lib.PlannedRelease(STATISTICS),)
+  budget = budget_lib.calibrate(planned, epsilon=epsilon, delta=delta)
+  bound = settings.user_clip_norm
+  stddevs = {x: z * bound for x, z in budget.noise_multipliers.items()}
+  for name, share in shares.items():
+    stddevs[name] = stddevs[STATISTICS] / math.sqrt(share)
+  method = method.resolve(size, stddevs)
+  # The aggregator makes the noise; these count, and refuse what is too much.
+  releases = noise.Releases(budget, np.random.SeedSequence())
+  with (
+    tempfile.TemporaryDirectory() as directory,
+    runtime_lib.create_runtime(settings.runtime) as runtime,
+  ):
+    create_dataset = write_clients(directory, examples, slots)
+    rounds = Rounds(runtime, create_dataset, len(names), releases, bound)
+    weights = rounds.fit(
+      method, size, covariance_share=shares.get(COVARIANCE, 1.0)
     )
-    bound = settings.user_clip_norm
-    stddevs = {x: z * bound for x, z in budget.noise_multipliers.items()}
-    for name, share in shares.items():
-      stddevs[name] = stddevs[STATISTICS] / math.sqrt(share)
-    method = self.method.resolve(size, stddevs)
-    # The aggregator makes the noise; these count, and refuse what is too much.
-    releases = noise.Releases(budget, np.random.SeedSequence())
-    with (
-      tempfile.TemporaryDirectory() as directory,
-      runtime_lib.create_runtime(settings.runtime) as runtime,
-    ):
-      clients = statistics.ClientExamples(
-        directory, np.asarray(features), examples.labels, users
-      )
-      weights = Rounds(runtime, clients, releases, bound).fit(
-        method, size, covariance_share=shares.get(COVARIANCE, 1.0)
-      )
-    self._publish(
-      weights, method, releases, num_protected=num_users, user_clip_norm=bound
-    )
-    return self
+  return weights, method, releases

@@ -7,8 +7,8 @@ from PIL import Image
 import pytest
 import tensorflow as tf
 
-from tests.features.extraction import extractions
-from tff_fedemb.features.extraction import applications
+from tests.features import extractions
+from tff_fedemb.serving import saved_models
 
 
 @pytest.fixture(name="options")
@@ -55,7 +55,7 @@ def test_random_weights_and_those_of_a_file(options, tmp_path):
   # Every process has the same random weights.
   first, _ = extract(weights="none", seed=7)
   features = np.array(first.features)
-  applications.load.cache_clear()
+  saved_models.load_application.cache_clear()
   second, _ = extract(weights="none", seed=7)
   np.testing.assert_array_equal(features, second.features)
 

@@ -4,13 +4,9 @@ import os
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_datasets as tfds
 
 from tests.binaries import programs
 from tff_fedemb.features import feature_files
-
-# Shape of the images of the data set that TensorFlow Datasets has prepared.
-IMAGE_SHAPE = (4, 3, 3)
 
 
 def export(path, shape, scale=1 / 255):
@@ -27,26 +23,6 @@ def export(path, shape, scale=1 / 255):
   module.serve = serve
   tf.saved_model.save(module, os.fspath(path), serve)
   return path
-
-
-def write_tfds(directory, name, version, split, images, labels):
-  """Writes images of six classes as TensorFlow Datasets prepares them."""
-  tfds.dataset_builders.store_as_tfds_dataset(
-    name=name,
-    version=version,
-    features=tfds.features.FeaturesDict(
-      {
-        "image": tfds.features.Image(shape=IMAGE_SHAPE, encoding_format="png"),
-        "label": tfds.features.ClassLabel(num_classes=6),
-      }
-    ),
-    split_datasets={
-      split: tf.data.Dataset.from_tensor_slices(
-        {"image": images.astype(np.uint8), "label": np.array(labels)}
-      )
-    },
-    data_dir=directory,
-  )
 
 
 def _call(directory, options):
@@ -72,9 +48,3 @@ def check_refused(directory, message, **options):
   programs.check_refused(ended, "")
   assert message in ended.errors
   assert sorted(directory.rglob("*")) == before
-
-
-def sort_rows(features, *others):
-  """Rows in the order of their numbers, and others in the same."""
-  order = np.lexsort(np.round(features, 6).T)
-  return features[order], *(other[order] for other in others)

@@ -1,4 +1,4 @@
-"""Tests of the classifier that protects users."""
+"""Tests of fits that protect users."""
 
 import dataclasses
 import math
@@ -20,7 +20,7 @@ from tff_fedemb.features import newton
 from tff_fedemb.features import noise
 from tff_fedemb.features import settings as feature_settings
 from tff_fedemb.features import sgd
-from tff_fedemb.features.federated import classifier as federated_classifier
+from tff_fedemb.features.federated import rounds as rounds_lib
 from tff_fedemb.features.federated import statistics as federated_statistics
 
 _NUM_CLASSES, _DIM, _NUM_EXAMPLES = 3, 4, 12
@@ -52,10 +52,10 @@ _FEATURE_COVARIANCE = feature_covariance.FeatureCovariance(
 def _fit_federated(
   method, users, *, features=_FEATURES, labels=_LABELS, settings=None, **options
 ):
-  return federated_classifier.FederatedFeatureClassifier(
+  return classifier.FeatureClassifier(
     method,
     **{"epsilon": math.inf, **_OPTIONS, **options},
-    settings=feature_settings.UserSettings(**settings or {}),
+    users=feature_settings.UserSettings(**settings or {}),
   ).fit(features, labels, users)
 
 
@@ -77,14 +77,10 @@ def _without_noise(monkeypatch):
 
   def create_aggregator(self, name):
     del name
-    config = clip_only.ClipOnlyConfig(
-      clients_per_round=len(self.clients.client_ids)
-    )
+    config = clip_only.ClipOnlyConfig(clients_per_round=self.num_clients)
     return config.create().factory
 
-  monkeypatch.setattr(
-    federated_classifier.Rounds, "create_aggregator", create_aggregator
-  )
+  monkeypatch.setattr(rounds_lib.Rounds, "create_aggregator", create_aggregator)
 
 
 def _check_report(report, releases):
@@ -105,9 +101,8 @@ def _check_report(report, releases):
 
 def test_least_squares(without_noise):
   """One round, and the defaults are those of its noise."""
-  method = least_squares.LeastSquares()
-  split = {"covariance": 1.0, "class_sum": 4.0}
-  found = _fit_federated(method, _ONE_EACH, split=split, **_TARGET)
+  method = least_squares.LeastSquares(covariance_share=0.2)
+  found = _fit_federated(method, _ONE_EACH, **_TARGET)
   _check_report(found.report_, [("statistics", 1)])
   regularization = found.report_.hyperparameters["regularization"]
   # A fifth of the budget is the covariance's.
@@ -126,8 +121,7 @@ def test_feature_covariance(without_noise):
   found = _fit_federated(method, _ONE_EACH, **_TARGET)
   _check_report(found.report_, [("covariance", 1), ("gradient", 3)])
   _assert_same(found, _fit_central(method))
-  expected = {**dataclasses.asdict(method), "user_clip_norm": 1.0}
-  assert found.report_.hyperparameters == expected
+  assert found.report_.hyperparameters == dataclasses.asdict(method)
 
 
 def test_sgd():
@@ -179,7 +173,7 @@ def test_runtime_of_tff():
 @pytest.mark.parametrize(
   ("method", "users", "message"),
   [
-    (newton.Newton(), _ONE_EACH, "method must be one of sgd, least_squares, f"),
+    (newton.Newton(), _ONE_EACH, "method must be one that protects users"),
     (sgd.Sgd(), _ONE_EACH[:-1], "users must be"),
     (sgd.Sgd(), ["a", *_ONE_EACH.astype(str)[:-2], ""], "users must have na"),
   ],
@@ -197,18 +191,20 @@ def test_noise_of_the_release(tmp_path):
   """
   dim, num_classes, num_rounds, share = 60, 31, 16, 0.3
   length = federated_statistics.packed_size(dim)
-  data = (np.zeros([3, dim]), np.zeros([3], np.int64), np.array(list("abc")))
-  clients = federated_statistics.ClientExamples(tmp_path, *data)
-  name = federated_classifier.STATISTICS
+  examples = examples_lib.ClippedExamples(
+    np.zeros([3, dim]), np.zeros(3, int), num_classes=num_classes, clip_norm=2.0
+  )
+  create_dataset = rounds_lib.write_clients(tmp_path, examples, np.arange(3))
+  name = rounds_lib.STATISTICS
   planned = [budget_lib.PlannedRelease(name, count=num_rounds)]
   budget = budget_lib.calibrate(planned, epsilon=4.0, delta=1e-5)
   config = federated_statistics.StatisticsConfig(
-    examples_lib.ProblemSize(3, dim, num_classes, 2.0), covariance_share=share
+    examples.size, covariance_share=share
   )
   matrices, released = [], []
   with runtime_lib.create_runtime("in_process") as started:
     releases = noise.Releases(budget, np.random.SeedSequence())
-    rounds = federated_classifier.Rounds(started, clients, releases, 0.5)
+    rounds = rounds_lib.Rounds(started, create_dataset, 3, releases, 0.5)
     release = rounds.begin(name, config)
     for _ in range(num_rounds):
       tensors = release()
