@@ -114,7 +114,7 @@ class _Point:
   accuracies: list[float] = dataclasses.field(default_factory=list)
 
 
-def execute(config: SweepConfig) -> list[utility_plots.Curve]:
+def execute(config: SweepConfig) -> utility_plots.Curves:
   """Fits everything, and writes and prints the results.
 
   Args:
@@ -147,10 +147,7 @@ def execute(config: SweepConfig) -> list[utility_plots.Curve]:
     ]
     for entry in methods
   }
-  drawn = [
-    utility_plots.Curve(entry.replace(":", ":\n"), tuple(curve))
-    for entry, curve in curves.items()
-  ]
+  drawn = {name.replace(":", ":\n"): curve for name, curve in curves.items()}
   values = _to_json(config, problem, points, curves)
   draw = functools.partial(
     utility_plots.plot_measured_by_epsilon,
