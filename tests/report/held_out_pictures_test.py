@@ -9,8 +9,8 @@ from PIL import Image
 import pytest
 
 from tasks import registry
-from tests.data import photo_files
 from tests.run import specs
+from tests.tasks import trees
 from tff_fedemb import errors
 from tff_fedemb.report import held_out_pictures
 from tff_fedemb.report import page
@@ -18,16 +18,10 @@ from tff_fedemb.report import page
 
 @pytest.fixture(name="data_dir")
 def _data_dir(tmp_path):
-  """Photos of six users, of which one is no image."""
-  for user in range(6):
-    for label in "abcdefghij":
-      folder = tmp_path / "data" / f"user {user}" / label
-      folder.mkdir(parents=True)
-      for number in range(2):
-        content = photo_files.encode(100 * user + ord(label) + number)
-        (folder / f"{number}.jpg").write_bytes(content)
-  (folder / "broken.jpg").write_bytes(b"no image")
-  return tmp_path / "data"
+  """Photos of twelve people, of which one is no image."""
+  root = trees.write_people(tmp_path / "data")
+  (root / "p0" / "broken.jpg").write_bytes(b"no image")
+  return root
 
 
 def _open(data_dir, num_bad_examples):
