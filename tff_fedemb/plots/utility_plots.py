@@ -166,19 +166,14 @@ def plot_extrapolated_by_epsilon(
 
   Args:
     path: PNG file to write, in a directory that exists.
-    curves: At most `figures.MAX_CURVES`, of no more cohort factors.
+    curves: At most `figures.MAX_CURVES`, each with noise somewhere, all of the
+      same cohort factors, of which there are no more.
     false_accept_rate: False accept rate of the recalls.
     caption: Text below the axes: the population of the extrapolation.
     untrained: Recall before training.
   """
   noisy = {n: _at(points, is_noiseless=False) for n, points in curves.items()}
-  factors = sorted(
-    {
-      x
-      for point in itertools.chain(*noisy.values())
-      for x in point.extrapolated
-    }
-  )
+  factors = sorted(next(iter(noisy.values()))[0].extrapolated)
   figure, ((left, right),) = figures.create_figure(
     *(10, 5.8, (1, 2)),
     statement=caption,
