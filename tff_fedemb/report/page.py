@@ -213,7 +213,8 @@ def _open_task(run: measured_runs.Run, config: ReportConfig) -> task_lib.Task:
 
 def _create_held_out_panels(
   run: measured_runs.Run, pictures: dict[str, Any]
-) -> dict[str, plots.Panel]:
+) -> dict[str, Any]:
+  """Panels by name: similarity, and sizes and det if there are classes."""
   thresholds = run.trained["threshold_at_far"]
   panels = {
     "similarity": functools.partial(
