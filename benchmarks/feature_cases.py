@@ -93,7 +93,7 @@ def execute(config: FeatureBenchmarkConfig) -> None:
 
 def _sweep(
   config: FeatureBenchmarkConfig, num_classes: int
-) -> list[utility_plots.Curve]:
+) -> utility_plots.Curves:
   """Fits to a problem; returns its curves."""
   with tempfile.TemporaryDirectory() as directory:
     paths = [pathlib.Path(directory, f"{name}.npz") for name in ("fit", "test")]

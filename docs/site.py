@@ -5,6 +5,7 @@ flags of the programs and all files that a page links to get pages as well.
 """
 
 from concurrent import futures
+import functools
 import json
 import os
 import pathlib
@@ -42,16 +43,6 @@ def _page_of(path: str) -> str:
   if path.startswith("docs/"):
     return path.removeprefix("docs/")
   return f"source/{path}.md"
-
-
-def _origin(page: str) -> str:
-  return _PAGES.get(page, f"docs/{page}")
-
-
-def _target(page: str, link: str) -> str:
-  """Returns the file of the repository to which a page links."""
-  folder = os.path.dirname(_origin(page))
-  return os.path.normpath(os.path.join(folder, link))
 
 
 def _output(output: dict[str, Any]) -> str:
@@ -164,34 +155,28 @@ class Brackets(griffe.Extension):
 
 
 def on_files(files, config):
-  """Adds the pages that are made of other files."""
+  """Adds the pages that are made of other files, and points links at them."""
   texts = {path.name: path.read_text() for path in _DOCS.glob("*.md")}
   for page, origin in _PAGES.items():
     path = _ROOT / origin
     is_notebook = path.suffix == ".ipynb"
     texts[page] = _notebook(path) if is_notebook else path.read_text()
-  made = {page: texts[page] for page in _PAGES} | _reference()
+  made = _reference()
+
+  def point(match, page):
+    link, section = match.groups()
+    path = os.path.join(os.path.dirname(_PAGES.get(page, f"docs/{page}")), link)
+    path = os.path.normpath(path)
+    target = _page_of(path)
+    if target.startswith("source/") and (_ROOT / path).is_file():
+      made[target] = _source(_ROOT / path)
+    target = os.path.relpath(target, os.path.dirname(page))
+    return f"]({target}{section or ''})"
+
   for page, text in texts.items():
-    for link, _ in _LINK.findall(text):
-      path = _ROOT / _target(page, link)
-      target = _page_of(_target(page, link))
-      if target.startswith("source/") and path.is_file():
-        made[target] = _source(path)
+    made[page] = _LINK.sub(functools.partial(point, page=page), text)
   for page, text in made.items():
+    if written := files.get_file_from_path(page):
+      files.remove(written)
     files.append(files_lib.File.generated(config, page, content=text))
   return files
-
-
-def on_page_markdown(markdown, *, page, config, files):
-  """Points links to files of the repository at their pages."""
-  del config, files
-  name = page.file.src_uri
-  if not (_ROOT / _origin(name)).exists():
-    return markdown
-
-  def replace(match):
-    link, section = match.groups()
-    target = _page_of(_target(name, link))
-    return f"]({os.path.relpath(target, os.path.dirname(name))}{section or ''})"
-
-  return _LINK.sub(replace, markdown)

@@ -5,7 +5,6 @@ docs/ablations.md has the picture that this makes of four runs or more:
 """
 
 from collections.abc import Sequence
-import pathlib
 import sys
 
 from matplotlib import pyplot as plt
@@ -22,7 +21,7 @@ _NAMES = {
 def main(argv: Sequence[str]) -> None:
   """Draws a line for each algorithm, and a point for each run."""
   _, output_png, *run_dirs = argv
-  runs = measured_runs.load(map(pathlib.Path, run_dirs))
+  runs = measured_runs.find(run_dirs)
   # Characters that are turned four ways are as many classes.
   turned = runs.settings.map(lambda flags: flags.get("turned_classes", False))
   users = [ledger.participation.num_users for ledger in runs.ledger]

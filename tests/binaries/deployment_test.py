@@ -1,7 +1,6 @@
 """Tests of training under a deployment from the command line."""
 
 import json
-import pathlib
 
 import pandas as pd
 import pytest
@@ -20,7 +19,7 @@ _TINY = (
   "--extrapolated_num_users=0",
 )
 # Devices that are there every other time, of which every fifth is lost.
-_OWN = """
+OWN = """
 description: Six devices.
 availability: {time_zones: {0: 1}, base: 0.7, amplitude: 0.1}
 compute: {milliseconds_per_example: 5, sigma: 1, equal_work: false}
@@ -47,7 +46,7 @@ def _arguments(data_dir, run_dir, deployment, *more):
 @pytest.fixture(name="own", scope="module")
 def _own(tmp_path_factory):
   path = tmp_path_factory.mktemp("own") / "own.yaml"
-  path.write_text(_OWN)
+  path.write_text(OWN)
   return path
 
 
@@ -98,32 +97,3 @@ def test_a_run_under_a_deployment(data_dir, own, tmp_path):
   (run_dir / "deployment.json").write_text(json.dumps(values))
   ended = programs.call("account", "epsilon", f"--run_dir={run_dir}")
   programs.check_refused(ended, "--run_dir must hold a deployment.json")
-
-
-@pytest.mark.slow
-def test_a_killed_run_goes_on_with_the_same_devices(data_dir, tmp_path):
-  own = tmp_path / "own.yaml"
-  # Six users, two of them in each of ten rounds.
-  own.write_text(_OWN.replace("max_participations: 3", "max_participations: 9"))
-  whole, killed = tmp_path / "whole", tmp_path / "killed"
-  more = ("--rounds=10", "--checkpoint_every=3", "--aggregator=clip_only")
-
-  def start(run_dir):
-    return programs.launch(
-      "binaries.run_federated",
-      *_arguments(data_dir, run_dir, own, *more),
-      log=f"{run_dir}.log",
-    )
-
-  process, victim = start(whole), start(killed)
-  programs.kill_in_the_middle(victim, killed)
-  assert start(killed).wait() == 0
-  assert process.wait() == 0
-  assert "Resuming after round" in pathlib.Path(f"{killed}.log").read_text()
-  for name in ("deployment.csv", "participation.trace", "deployment.json"):
-    assert (killed / name).read_bytes() == (whole / name).read_bytes()
-  first, second = (
-    json.loads((path / "summary.json").read_text()) for path in (whole, killed)
-  )
-  assert first["deployment"] == second["deployment"]
-  assert first["recall_at_far"] == second["recall_at_far"]

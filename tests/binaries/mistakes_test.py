@@ -55,7 +55,7 @@ _MISTAKES = {
   "prepare_data": [(["--task=x"], "--task must be one of")],
   "report": [([], "--run_dirs must be given")],
   "sweep_features": [([], "--output_json must be given")],
-  "tabulate": [([], "arguments must be directories of runs")],
+  "tabulate": [([], "runs must hold a finished run (summary.json)")],
   "tune": [([], "--output_dir must be given")],
   "run_centralized": [
     (["--task=emnist"], "--run_dir must be given"),

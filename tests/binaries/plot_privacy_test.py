@@ -87,7 +87,7 @@ def test_picture_of_measured_runs_without_tensorflow(tmp_path):
   "arguments,error",
   [
     (["--noise_multipliers=1,x"], "--noise_multipliers must be 1 to 6"),
-    (["--runs=/nowhere/*"], "--runs must be directories of runs"),
+    (["--runs=/nowhere/*"], "--runs must hold a finished run"),
   ],
 )
 def test_mistakes_are_one_line(tmp_path, arguments, error):

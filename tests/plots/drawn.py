@@ -14,9 +14,11 @@ def figure_of(plot, *args, **kwargs):
   return _readable("write", plot, "unused.png", *args, **kwargs)
 
 
-def axes_of(panel):
-  """The panel, as it is drawn alone."""
-  (axes,) = _readable("to_svg", training_plots.draw_svg, panel).axes
+def axes_of(draw, *values):
+  """The panel that a function draws from values, alone."""
+  (axes,) = _readable(
+    "to_svg", training_plots.draw_svg, lambda axes: draw(axes, *values)
+  ).axes
   return axes
 
 

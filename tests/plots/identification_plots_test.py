@@ -24,7 +24,7 @@ def _fixture_found():
 
 def test_figures_are_drawn_with_their_intervals(found):
   assert [part.images for part in found] == [1, 3]
-  axes = drawn.axes_of(identification_plots.SizesPanel(found))
+  axes = drawn.axes_of(identification_plots.draw_sizes, found)
   assert len(axes.lines) == len(drawn.legend_of(axes)) == 4
   first = axes.lines[0]
   assert list(first.get_xdata()) == [x.size for x in found[0].sizes]
@@ -32,7 +32,7 @@ def test_figures_are_drawn_with_their_intervals(found):
   assert len(axes.collections) == 4
   # The larger the gallery, the more are taken for another.
   assert np.all(np.diff(first.get_ydata()) <= 0)
-  axes = drawn.axes_of(identification_plots.DetPanel(found))
+  axes = drawn.axes_of(identification_plots.draw_det, found)
   assert drawn.legend_of(axes) == [
     "28 people, 1 image each",
     "28 people, 3 images each",
@@ -43,8 +43,8 @@ def test_figures_are_drawn_with_their_intervals(found):
 def test_three_classes_are_drawn():
   found = _found(3, 2)
   assert [x.size for x in found[0].sizes] == [1]
-  drawn.axes_of(identification_plots.SizesPanel(found))
-  drawn.axes_of(identification_plots.DetPanel(found))
+  drawn.axes_of(identification_plots.draw_sizes, found)
+  drawn.axes_of(identification_plots.draw_det, found)
 
 
 def test_figures_are_those_of_identification(found):

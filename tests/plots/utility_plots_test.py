@@ -11,9 +11,7 @@ from tff_fedemb.plots import utility_plots
 
 
 def curve(name="sgd", epsilons=(8.0, 0.5, math.inf), accuracies=(0.2, 0.4)):
-  return utility_plots.Curve(
-    name, tuple(figures.Measurement(accuracies, e) for e in epsilons)
-  )
+  return {name: [figures.Measurement(accuracies, e) for e in epsilons]}
 
 
 def figure_of(curves, **kwargs):
@@ -29,7 +27,7 @@ def ticks_of(axes):
 
 
 def test_a_line_with_bars_and_no_noise_apart():
-  figure = figure_of([curve()], level=("guessing", 0.1))
+  figure = figure_of(curve(), level=("guessing", 0.1))
   (axes,) = figure.axes
   assert axes.get_xscale() == "log"
   assert axes.get_xlabel() == "ε (δ = 1e-5)"
@@ -56,7 +54,8 @@ def test_a_line_with_bars_and_no_noise_apart():
 
 def test_six_curves_stand_side_by_side():
   name = "least_squares:\ncovariance=per_class:\nbackground_weight="
-  figure = figure_of([curve(f"{name}{i}") for i in range(6)])
+  (points,) = curve().values()
+  figure = figure_of({f"{name}{i}": points for i in range(6)})
   (axes,) = figure.axes
   first = [drawn.values(c.lines[0], "x")[0] for c in axes.containers]
   finite, noiseless = first[::2], first[1::2]
@@ -76,7 +75,7 @@ def test_six_curves_stand_side_by_side():
   ],
 )
 def test_one_panel_and_ticks_that_fit(epsilons, ticks):
-  curves = [curve(epsilons=epsilons, accuracies=(0.5,))]
+  curves = curve(epsilons=epsilons, accuracies=(0.5,))
   figure = figure_of(curves, repetition="fit")
   (axes,) = figure.axes
   assert ticks_of(axes) == ticks
@@ -86,12 +85,12 @@ def test_one_panel_and_ticks_that_fit(epsilons, ticks):
 
 def test_methods_of_other_epsilons_and_seeds():
   figure = figure_of(
-    [curve(epsilons=(1.0,)), curve("b", (math.inf,), (0.1, 0.2, 0.3))]
+    curve(epsilons=(1.0,)) | curve("b", (math.inf,), (0.1, 0.2, 0.3))
   )
   (axes,) = figure.axes
   assert len(axes.containers) == 2
   assert drawn.legend_of(figure)[0] == "method (2-3 seeds)"
-  ends = figure_of([curve(accuracies=(0.0, 1.0))]).axes[0].get_ylim()
+  ends = figure_of(curve(accuracies=(0.0, 1.0))).axes[0].get_ylim()
   assert ends == pytest.approx((-0.05, 1.05))
 
 
@@ -104,7 +103,7 @@ def runs(name="fedemb, tree", factors=(10.0, 100.0)):
     figures.Measurement((0.2, 0.4), 1e4, {f: 2 / f for f in factors}),
   ]
   # A point without noise has no place on the axis.
-  return utility_plots.Curve(name, (*points, NOISELESS))
+  return {name: [*points, NOISELESS]}
 
 
 def figure_of_runs(curves, untrained=0.1):
@@ -118,7 +117,7 @@ def figure_of_runs(curves, untrained=0.1):
 
 
 def test_a_line_for_each_factor_and_the_runs_themselves():
-  figure = figure_of_runs([runs()])
+  figure = figure_of_runs(runs())
   extrapolated, as_run = figure.axes
   assert extrapolated.get_title(loc="left").startswith("Extrapolated")
   lines = [c.lines[0] for c in extrapolated.containers]
@@ -144,21 +143,19 @@ def test_a_line_for_each_factor_and_the_runs_themselves():
 
 
 def test_six_curves_of_six_factors():
-  curves = [
-    runs(f"fedemb, blt\nclip_norm=0.{i}", factors=tuple(range(10, 16)))
-    for i in range(6)
-  ]
+  (points,) = runs(factors=tuple(range(10, 16))).values()
+  curves = {f"fedemb, blt\nclip_norm=0.{i}": points for i in range(6)}
   drawn.assert_nothing_overlaps(figure_of_runs(curves))
 
 
 @pytest.mark.parametrize("recalls", [(0.004, 0.012, 0.02), (0.0,), (1.0, 1.0)])
 def test_small_flat_and_single_utilities_can_be_read(recalls):
   """`drawn` checks it: labels differ, no point is cut off."""
-  points = tuple(
+  points = [
     figures.Measurement((recall,), 9.0 + i, {64.0: 0.1 + i})
     for i, recall in enumerate(recalls)
-  )
-  curves = [utility_plots.Curve("fedemb", points)]
+  ]
+  curves = {"fedemb": points}
   for figure in (
     figure_of(curves, level=("untrained", recalls[0])),
     figure_of_runs(curves, recalls[0]),
@@ -169,10 +166,10 @@ def test_small_flat_and_single_utilities_can_be_read(recalls):
 
 def test_epsilons_that_lie_close_keep_their_labels_apart():
   epsilons = (20.0, 100.0, 900.0)
-  points = tuple(figures.Measurement((0.5,), e, {64.0: e}) for e in epsilons)
-  figure = figure_of_runs([utility_plots.Curve("fedemb", points)])
+  points = [figures.Measurement((0.5,), e, {64.0: e}) for e in epsilons]
+  figure = figure_of_runs({"fedemb": points})
   assert len(drawn.ticks_of(figure.axes[1].xaxis)) > 1
-  figure_of([curve(epsilons=(1.25, 1.47, 50.0), accuracies=(0.5,))])
+  figure_of(curve(epsilons=(1.25, 1.47, 50.0), accuracies=(0.5,)))
 
 
 def test_changes_beside_what_was_changed():

@@ -50,7 +50,7 @@ def test_an_unfinished_run_has_no_figures(tmp_path):
   with pytest.raises(errors.FieldError, match="run_dir must hold a finished"):
     str(result)
   specs.write(tmp_path)
-  with pytest.raises(errors.FieldError, match="must hold finished runs"):
+  with pytest.raises(errors.DataError, match="directories of finished runs"):
     result.report(tmp_path / "report.html")
   assert not (tmp_path / "report.html").exists()
 

@@ -90,7 +90,7 @@ class SweepConfig(feature_settings.CommonConfig):
     return [checks.check_integer("seeds", x, minimum=0) for x in numbers]
 
 
-def execute(config: SweepConfig) -> list[utility_plots.Curve]:
+def execute(config: SweepConfig) -> utility_plots.Curves:
   """Fits everything, and writes and prints the results.
 
   Args:
@@ -116,17 +116,14 @@ def execute(config: SweepConfig) -> list[utility_plots.Curve]:
       "Fitting", unit="epsilons", items=order
     )
   ]
-  curves = [
-    utility_plots.Curve(
-      entry.replace(":", ":\n"),
-      tuple(
-        figures.Measurement(tuple(x["accuracies"]), x["target_epsilon"])
-        for x in results
-        if x["method"] == entry
-      ),
-    )
+  curves = {
+    entry.replace(":", ":\n"): [
+      figures.Measurement(tuple(x["accuracies"]), x["target_epsilon"])
+      for x in results
+      if x["method"] == entry
+    ]
     for entry in methods
-  ]
+  }
   counts = np.bincount(problem.test.labels)
   # Always the class that most test examples have.
   guessing = float(counts.max() / counts.sum())

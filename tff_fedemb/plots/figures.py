@@ -33,6 +33,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 GREY = "#666666"
 # Curves that colours and line styles tell apart.
 MAX_CURVES = 6
+_FEW_POINTS = 25
 # Labels with fewer letters fit beside each other in two columns.
 _COLUMN_LETTERS = 28
 
@@ -82,13 +83,16 @@ def check_count(name: str, count: int) -> None:
     raise errors.FieldError(name, f"be 1 to {MAX_CURVES}", count)
 
 
-def style_of(index: int, **changes: Any) -> dict[str, Any]:
-  """Returns the style of the curve of an index, with some changes."""
+def style_of(index: int, num_points: int = 1, **changes: Any) -> dict[str, Any]:
+  """Returns the style of the curve of an index, with some changes.
+
+  Curves of many points have no markers, which would not keep apart.
+  """
   index %= MAX_CURVES
   return {
     "color": COLORS[index],
     "linestyle": STYLES[index],
-    "marker": MARKERS[index],
+    "marker": MARKERS[index] if num_points <= _FEW_POINTS else "",
     "markersize": 5,
   } | changes
 
@@ -226,11 +230,11 @@ def set_rates(axes: mpl_axes.Axes) -> None:
   set_percent(axes.yaxis)
 
 
-def epsilon_label(delta: float | None, remark: str = "") -> str:
+def epsilon_label(delta: float | None) -> str:
   """Returns the label of an axis of epsilons at a delta."""
   if delta is None:
     return "ε"
-  return f"ε (δ = {delta:.2g}{remark})".replace("e-0", "e-")
+  return f"ε (δ = {delta:.2g})".replace("e-0", "e-")
 
 
 def only_drawable(epsilons: Sequence[float] | np.ndarray) -> np.ndarray:

@@ -1,14 +1,12 @@
 """Pictures of identification: rates over the gallery's size, and DET."""
 
 from collections.abc import Sequence
-import dataclasses
 
 from matplotlib import axes as mpl_axes
 
 from tff_fedemb.evaluation import identification
 from tff_fedemb.evaluation import recognition
 from tff_fedemb.plots import figures
-from tff_fedemb.plots import training_plots
 
 
 def _name(part: recognition.Recognition) -> str:
@@ -29,71 +27,70 @@ def _draw_rates(
   return axes.plot(places, [x.value for x in rates], label=label, **style)
 
 
-@dataclasses.dataclass(frozen=True)
-class _RatesPanel(training_plots.Panel):
-  """Rates of identification over a logarithmic axis.
+def draw_sizes(
+  axes: mpl_axes.Axes, by_images: Sequence[recognition.Recognition]
+) -> None:
+  """Draws shares of images found over the size of the gallery.
 
-  Attributes:
-    found: Figures by number of enrolled images, at least one.
+  Args:
+    axes: The panel.
+    by_images: Figures by number of enrolled images, at least one.
   """
-
-  found: Sequence[recognition.Recognition]
-
-
-class SizesPanel(_RatesPanel):
-  """Shares of images found over the size of the gallery."""
-
-  def draw(self, axes: mpl_axes.Axes) -> None:
-    keys = []
-    rate = recognition.FALSE_POSITIVE_RATE
-    for part in self.found:
-      sizes = [x.size for x in part.sizes]
-      ranked = [x.rank_one for x in part.sizes]
-      keys += _draw_rates(
-        axes, sizes, ranked, len(keys), f"nearest is right, {_name(part)}"
-      )
-      known = [x for x in part.sizes if x.fnir is not None]
-      found = [x.fnir.complement() for x in known if x.fnir is not None]
-      keys += _draw_rates(
-        axes,
-        [x.size for x in known],
-        found,
-        len(keys),
-        f"and {1 - rate:.0%} of strangers rejected, {_name(part)}",
-      )
-    figures.decorate(
-      axes,
-      title="How many people it tells apart",
-      x_label="people in the gallery",
-      y_label="share of their images found",
-      keys=keys,
+  keys = []
+  rate = recognition.FALSE_POSITIVE_RATE
+  for part in by_images:
+    sizes = [x.size for x in part.sizes]
+    ranked = [x.rank_one for x in part.sizes]
+    keys += _draw_rates(
+      axes, sizes, ranked, len(keys), f"nearest is right, {_name(part)}"
     )
-    figures.set_rates(axes)
-    sizes = [x.size for part in self.found for x in part.sizes]
-    figures.set_logarithmic(axes.xaxis, sizes, formatter="{x:,.0f}")
-
-
-class DetPanel(_RatesPanel):
-  """Detection error trade-off of the largest gallery."""
-
-  def draw(self, axes: mpl_axes.Axes) -> None:
-    keys = []
-    for part in self.found:
-      keys += _draw_rates(
-        axes,
-        [x.fpir.value for x in part.det],
-        [x.fnir for x in part.det],
-        len(keys),
-        f"{part.sizes[-1].size:,} people, {_name(part)}",
-      )
-    figures.decorate(
+    known = [x for x in part.sizes if x.fnir is not None]
+    found = [x.fnir.complement() for x in known if x.fnir is not None]
+    keys += _draw_rates(
       axes,
-      title="Strangers accepted, people missed (DET)",
-      x_label="FPIR (strangers' images accepted)",
-      y_label="FNIR (enrolled people's\nimages not found)",
-      keys=keys,
+      [x.size for x in known],
+      found,
+      len(keys),
+      f"and {1 - rate:.0%} of strangers rejected, {_name(part)}",
     )
-    figures.set_rates(axes)
-    lowest = min(x.fpir.value for part in self.found for x in part.det)
-    axes.set_xlim(lowest / 1.4, 1.4)
-    axes.xaxis.set_major_formatter("{x:g}")
+  figures.decorate(
+    axes,
+    title="How many people it tells apart",
+    x_label="people in the gallery",
+    y_label="share of their images found",
+    keys=keys,
+  )
+  figures.set_rates(axes)
+  sizes = [x.size for part in by_images for x in part.sizes]
+  figures.set_logarithmic(axes.xaxis, sizes, formatter="{x:,.0f}")
+
+
+def draw_det(
+  axes: mpl_axes.Axes, by_images: Sequence[recognition.Recognition]
+) -> None:
+  """Draws the detection error trade-off of the largest gallery.
+
+  Args:
+    axes: The panel.
+    by_images: As in `draw_sizes`.
+  """
+  keys = []
+  for part in by_images:
+    keys += _draw_rates(
+      axes,
+      [x.fpir.value for x in part.det],
+      [x.fnir for x in part.det],
+      len(keys),
+      f"{part.sizes[-1].size:,} people, {_name(part)}",
+    )
+  figures.decorate(
+    axes,
+    title="Strangers accepted, people missed (DET)",
+    x_label="FPIR (strangers' images accepted)",
+    y_label="FNIR (enrolled people's\nimages not found)",
+    keys=keys,
+  )
+  figures.set_rates(axes)
+  lowest = min(x.fpir.value for part in by_images for x in part.det)
+  axes.set_xlim(lowest / 1.4, 1.4)
+  axes.xaxis.set_major_formatter("{x:g}")

@@ -1,18 +1,21 @@
 """Pictures of a run: loss, recall over rounds, ROC, epsilon, similarities.
 
-Each is a panel, which can be drawn alone or with others in an overview.
+A panel is a function that draws into axes; it is drawn alone or with others in
+an overview. Pictures of devices in a round follow figures 5 to 7 of Bonawitz et
+al. 2019, "Towards Federated Learning at Scale: System Design"; their time is
+that of the simulation.
 """
 
-import abc
-from collections.abc import Mapping, Sequence
-import dataclasses
-import math
+from collections.abc import Callable, Mapping, Sequence
+import functools
 import os
 from typing import Any
 
 from matplotlib import axes as mpl_axes
 import numpy as np
+import pandas as pd
 
+from tff_fedemb import progress
 from tff_fedemb.evaluation import verification
 from tff_fedemb.plots import figures
 
@@ -23,25 +26,28 @@ TRAINING_NOTE = "training metrics are not covered by the privacy guarantee"
 
 _MARKED_RATE = 1e-3
 _LOWEST_RATE = 1e-4
-_FEW_POINTS = 25
 _NUM_BINS = 60
+_HOURS_OF_WEEK = 7 * 24.0
 
+# The fates of selected devices, by column, from the bottom up.
+_FATES = {
+  "reported": ("reported", figures.COLORS[0]),
+  "aborted": ("not needed", figures.COLORS[5]),
+  "late": ("late", figures.COLORS[4]),
+  "interrupted": ("interrupted", figures.COLORS[3]),
+  "dropped": ("dropped out", figures.COLORS[1]),
+}
+# Rounds of a week that can be told apart; more are drawn as means of several.
+_MAX_BLOCKS = 168
 
-class Panel(abc.ABC):
-  """A panel of a picture, and a statement to print below the picture."""
-
-  statement: str = ""
-
-  @abc.abstractmethod
-  def draw(self, axes: mpl_axes.Axes) -> None:
-    """Draws it."""
+Panel = Callable[[mpl_axes.Axes], None]
 
 
 def draw_svg(panel: Panel) -> str:
-  """Returns the picture of one panel, without statement."""
+  """Returns the picture of one panel."""
   height = 3.3
   figure, ((axes,),) = figures.create_figure(5.2, height)
-  panel.draw(axes)
+  panel(axes)
   if axes.get_legend() is not None:
     # The figure is higher by the height of the legend.
     height += axes.get_legend().get_window_extent().height / figure.dpi
@@ -50,254 +56,306 @@ def draw_svg(panel: Panel) -> str:
 
 
 def plot_overview(
-  path: str | os.PathLike[str], four: Sequence[Panel], *, title: str
+  path: str | os.PathLike[str],
+  four: Sequence[Panel],
+  *,
+  title: str,
+  statement: str,
 ) -> None:
-  """Writes four panels, by rows, and a heading to a single PNG file."""
+  """Writes four panels, by rows, to a PNG file, with a statement below them."""
   figure, panels = figures.create_figure(
-    *(11, 8, (2, 2)),
-    statement=" ".join(panel.statement for panel in four).strip(),
-    letters=150,
+    *(11, 8, (2, 2)), statement=statement, letters=150
   )
   for panel, axes in zip(four, panels.flat, strict=True):
-    panel.draw(axes)
+    panel(axes)
   figure.suptitle(title, fontsize=15, fontweight="bold")
   figures.write(figure, path)
 
 
-@dataclasses.dataclass(frozen=True)
-class LossPanel(Panel):
-  """The training loss over rounds; values that are not finite are gaps.
-
-  Attributes:
-    rounds: `[n]` rounds.
-    losses: `[n]` mean losses of the round's clients.
-  """
-
-  rounds: Sequence[int]
-  losses: Sequence[float]
-
-  def draw(self, axes: mpl_axes.Axes) -> None:
-    rounds, losses = self.rounds, np.asarray(self.losses, float)
-    finite = np.isfinite(losses)
-    note = TRAINING_NOTE
-    if not np.all(finite):
-      missing = len(losses) - int(np.sum(finite))
-      note += f"\nnot finite in {missing:,} of {len(losses):,} rounds"
-    style = style_of(0, len(rounds)) | {"linewidth": 1.3}
-    axes.plot(rounds, np.where(finite, losses, np.nan), **style)
-    figures.decorate(
-      axes,
-      title="Training loss",
-      x_label=ROUND,
-      y_label="mean client loss",
-      note=note,
-    )
-    figures.set_rounds(axes)
-    # Without a factor above the axis, where the note stands.
-    axes.yaxis.set_major_formatter("{x:g}")
+def draw_loss(
+  axes: mpl_axes.Axes, rounds: Sequence[int], losses: Sequence[float]
+) -> None:
+  """Draws the mean loss of each round's clients; not finite ones are gaps."""
+  axes.plot(rounds, losses, **figures.style_of(0, len(rounds), linewidth=1.3))
+  figures.decorate(
+    axes,
+    title="Training loss",
+    x_label=ROUND,
+    y_label="mean client loss",
+    note=TRAINING_NOTE,
+  )
+  figures.set_rounds(axes)
+  # Without a factor above the axis, where the note stands.
+  axes.yaxis.set_major_formatter("{x:g}")
 
 
-@dataclasses.dataclass(frozen=True)
-class RecallPanel(Panel):
-  """Recall of validation images, one line for each false accept rate.
+def draw_recall(
+  axes: mpl_axes.Axes,
+  rounds: Sequence[float],
+  recall_by_far: Mapping[float, Sequence[float]],
+  untrained: Mapping[float, float],
+  x_label: str = ROUND,
+) -> None:
+  """Draws recall of validation images, a line for each false accept rate.
 
-  Attributes:
-    rounds: `[n]` rounds of evaluation, or when they were.
+  Args:
+    axes: The panel.
+    rounds: `[n]` rounds of evaluation, n at least 1, or when they were.
     recall_by_far: `[n]` recalls in [0, 1] by false accept rate.
     untrained: Recall before training by each of these rates, drawn as levels.
     x_label: `ROUND`, or what else `rounds` are, such as days.
   """
-
-  rounds: Sequence[int]
-  recall_by_far: Mapping[float, Sequence[float]]
-  untrained: Mapping[float, float]
-  x_label: str = ROUND
-
-  def draw(self, axes: mpl_axes.Axes) -> None:
-    keys = []
-    # The loosest rate lies highest: the legend then reads like the lines.
-    for index, far in enumerate(sorted(self.recall_by_far, reverse=True)):
-      label = f"FAR {verification.format_false_accept_rate(far)}"
-      recalls = np.asarray(self.recall_by_far[far], float)
-      if len(recalls):
-        label += f": {recalls[-1]:.1%}"
-      style = style_of(index, len(recalls))
-      keys += axes.plot(self.rounds, recalls, label=label, **style)
-      level = {"color": style["color"], "linestyle": ":", "linewidth": 1.3}
-      axes.axhline(self.untrained[far], **level)
-    keys.append(
-      figures.create_key(UNTRAINED, color=figures.GREY, linestyle=":")
-    )
-    figures.decorate(
-      axes,
-      title="Recall on validation images",
-      x_label=self.x_label,
-      y_label=_RECALL,
-      keys=keys,
-    )
-    figures.set_shares(axes.yaxis, from_zero=True)
-    figures.set_rounds(axes, whole=self.x_label == ROUND)
-    if not len(self.rounds):
-      _say(axes, "no evaluation yet")
+  keys = []
+  # The loosest rate lies highest: the legend then reads like the lines.
+  for index, far in enumerate(sorted(recall_by_far, reverse=True)):
+    recalls = np.asarray(recall_by_far[far], float)
+    rate = verification.format_false_accept_rate(far)
+    label = f"FAR {rate}: {recalls[-1]:.1%}"
+    style = figures.style_of(index, len(recalls), linewidth=2)
+    keys += axes.plot(rounds, recalls, label=label, **style)
+    level = {"color": style["color"], "linestyle": ":", "linewidth": 1.3}
+    axes.axhline(untrained[far], **level)
+  keys.append(figures.create_key(UNTRAINED, color=figures.GREY, linestyle=":"))
+  figures.decorate(
+    axes,
+    title="Recall on validation images",
+    x_label=x_label,
+    y_label=_RECALL,
+    keys=keys,
+  )
+  figures.set_shares(axes.yaxis, from_zero=True)
+  figures.set_rounds(axes, whole=x_label == ROUND)
 
 
-@dataclasses.dataclass(frozen=True)
-class RocPanel(Panel):
-  """ROC curves, with FAR = 0.001 marked.
+def draw_roc(
+  axes: mpl_axes.Axes, curves: Mapping[str, verification.VerificationResult]
+) -> None:
+  """Draws ROC curves, with FAR = 0.001 marked.
 
-  Attributes:
+  Args:
+    axes: The panel.
     curves: Results by name, with the recall at that rate; the one named
       `UNTRAINED`, the last one if there is one, is drawn in grey.
   """
-
-  curves: Mapping[str, verification.VerificationResult]
-
-  def draw(self, axes: mpl_axes.Axes) -> None:
-    axes.axvline(_MARKED_RATE, color=figures.GREY, linestyle=":", linewidth=1.0)
-    rates = np.geomspace(_LOWEST_RATE, 1.0, 100)
-    keys = []
-    chance = axes.plot(
-      rates, rates, color="#AAAAAA", linewidth=1.0, label="chance"
+  axes.axvline(_MARKED_RATE, color=figures.GREY, linestyle=":", linewidth=1.0)
+  rates = np.geomspace(_LOWEST_RATE, 1.0, 100)
+  keys = []
+  chance = axes.plot(
+    rates, rates, color="#AAAAAA", linewidth=1.0, label="chance"
+  )
+  for index, (name, result) in enumerate(curves.items()):
+    style = figures.style_of(index, marker="", linewidth=2)
+    if name == UNTRAINED:
+      style |= {"color": figures.GREY, "linestyle": "--"}
+    recall = result.recall_at_far[_MARKED_RATE]
+    label = f"{name}: {recall:.1%}"
+    axes.plot(_MARKED_RATE, recall, marker="o", color=style["color"])
+    # A logarithmic axis has no 0: the recall there lasts up to the first FAR.
+    rates = np.maximum(result.roc.false_accept_rates, _LOWEST_RATE / 10)
+    keys += axes.plot(
+      rates, result.roc.recalls, drawstyle="steps-post", label=label, **style
     )
-    for index, (name, result) in enumerate(self.curves.items()):
-      style = style_of(index, _FEW_POINTS + 1)
-      if name == UNTRAINED:
-        style |= {"color": figures.GREY, "linestyle": "--"}
-      recall = result.recall_at_far[_MARKED_RATE]
-      label = f"{name}: {recall:.1%}"
-      axes.plot(_MARKED_RATE, recall, marker="o", color=style["color"])
-      # A logarithmic axis has no 0: the recall there lasts up to the first FAR.
-      rates = np.maximum(result.roc.false_accept_rates, _LOWEST_RATE / 10)
-      keys += axes.plot(
-        rates, result.roc.recalls, drawstyle="steps-post", label=label, **style
-      )
-    figures.decorate(
-      axes,
-      title="ROC over all pairs of test images",
-      x_label="false accept rate (different-class pairs accepted)",
-      y_label=_RECALL,
-      keys=keys + chance,
-      note=f"recall at FAR {_MARKED_RATE:g}",
-    )
-    figures.set_rates(axes)
-    axes.set_xlim(_LOWEST_RATE, 1.0)
-    axes.xaxis.set_major_formatter("{x:g}")
+  figures.decorate(
+    axes,
+    title="ROC over all pairs of test images",
+    x_label="false accept rate (different-class pairs accepted)",
+    y_label=_RECALL,
+    keys=keys + chance,
+    note=f"recall at FAR {_MARKED_RATE:g}",
+  )
+  figures.set_rates(axes)
+  axes.set_xlim(_LOWEST_RATE, 1.0)
+  axes.xaxis.set_major_formatter("{x:g}")
 
 
-@dataclasses.dataclass(frozen=True)
-class EpsilonPanel(Panel):
-  """The privacy spent over rounds on a logarithmic axis.
+def draw_epsilon(
+  axes: mpl_axes.Axes,
+  rounds: Sequence[float],
+  epsilons: Sequence[float],
+  delta: float,
+  x_label: str = ROUND,
+) -> None:
+  """Draws the privacy spent over rounds on a logarithmic axis.
 
-  Attributes:
+  Args:
+    axes: The panel.
     rounds: `[n]` rounds, or when they ended.
-    curves: `[n]` epsilons by name, n at least 1. The legend has the last ones.
+    epsilons: `[n]` epsilons, n at least 1. The legend has the last one.
     delta: The delta that all of them hold at.
-    statement: Unit, neighbouring relation and sampling, for an overview.
-    x_label: As in `RecallPanel`.
+    x_label: As in `draw_recall`.
   """
-
-  rounds: Sequence[int]
-  curves: Mapping[str, Sequence[float]]
-  delta: float
-  statement: str
-  x_label: str = ROUND
-
-  def draw(self, axes: mpl_axes.Axes) -> None:
-    keys, drawn = [], []
-    for index, (name, epsilons) in enumerate(self.curves.items()):
-      # Zero and infinity have no place on a logarithmic axis.
-      shown = figures.only_drawable(epsilons)
-      style = style_of(index, len(shown))
-      last = "∞" if epsilons[-1] == math.inf else f"{epsilons[-1]:.3g}"
-      label = f"{name}: ε = {last}"
-      finite = shown[np.isfinite(shown)].tolist()
-      if finite:
-        keys += axes.plot(self.rounds, shown, label=label, **style)
-        drawn += finite
-      else:
-        keys.append(figures.create_key(label, linestyle=""))
-    figures.decorate(
-      axes,
-      title="Privacy spent",
-      x_label=self.x_label,
-      y_label=figures.epsilon_label(self.delta, " unless named"),
-      keys=keys if drawn else (),
-    )
-    figures.set_rounds(axes, whole=self.x_label == ROUND)
-    figures.set_logarithmic(axes.yaxis, drawn)
-    if not drawn:
-      axes.set_yticks([])
-      _say(axes, "\n".join(str(key.get_label()) for key in keys))
+  # Zero and infinity have no place on a logarithmic axis.
+  shown = figures.only_drawable(epsilons)
+  label = f"this run: ε = {epsilons[-1]:.3g}".replace("inf", "∞")
+  keys = []
+  if np.isfinite(shown).any():
+    style = figures.style_of(0, len(shown), linewidth=2)
+    keys = axes.plot(rounds, shown, label=label, **style)
+  figures.decorate(
+    axes,
+    title="Privacy spent",
+    x_label=x_label,
+    y_label=figures.epsilon_label(delta),
+    keys=keys,
+  )
+  figures.set_rounds(axes, whole=x_label == ROUND)
+  figures.set_logarithmic(axes.yaxis, shown)
+  if not keys:
+    axes.set_yticks([])
+    style = {"ha": "center", "va": "center", "color": figures.GREY}
+    axes.text(0.5, 0.5, label, fontsize=11, transform=axes.transAxes, **style)
 
 
-@dataclasses.dataclass(frozen=True)
-class SimilarityPanel(Panel):
-  """Shares of pairs by similarity, with the thresholds of some rates.
+def draw_similarities(
+  axes: mpl_axes.Axes,
+  same: np.ndarray,
+  different: np.ndarray,
+  thresholds: Mapping[float, float],
+) -> None:
+  """Draws shares of pairs by similarity, with the thresholds of some rates.
 
-  Attributes:
+  Args:
+    axes: The panel.
     same: Similarities of pairs of one class, `[p]` in [-1, 1].
     different: Similarities of pairs of two classes, `[m]`.
     thresholds: Similarity from which on a pair is accepted, by false accept
       rate.
   """
-
-  same: np.ndarray
-  different: np.ndarray
-  thresholds: Mapping[float, float]
-
-  def draw(self, axes: mpl_axes.Axes) -> None:
-    both = np.concatenate([self.same, self.different])
-    bins = np.linspace(np.min(both, initial=0.99), 1.0, _NUM_BINS + 1)
-    groups = {"same class": self.same, "different classes": self.different}
-    keys = []
-    for index, (name, values) in enumerate(groups.items()):
-      shares = np.histogram(values, bins)[0] / max(len(values), 1)
-      # The outlines differ in style as well, for print without colours.
-      style: dict[str, Any] = {"color": figures.COLORS[index]}
-      axes.stairs(shares, bins, fill=True, alpha=0.3, **style)
-      style |= {"linestyle": figures.STYLES[index], "linewidth": 1.8}
-      keys.append(axes.stairs(shares, bins, label=name, **style))
-    figures.decorate(
-      axes,
-      title="How alike two images look to the model",
-      x_label="cosine similarity of two images",
-      y_label="share of pairs",
-      keys=keys,
+  both = np.concatenate([same, different])
+  bins = np.linspace(np.min(both, initial=0.99), 1.0, _NUM_BINS + 1)
+  groups = {"same class": same, "different classes": different}
+  keys = []
+  for index, (name, values) in enumerate(groups.items()):
+    shares = np.histogram(values, bins)[0] / max(len(values), 1)
+    # The outlines differ in style as well, for print without colours.
+    style: dict[str, Any] = {"color": figures.COLORS[index]}
+    axes.stairs(shares, bins, fill=True, alpha=0.3, **style)
+    style |= {"linestyle": figures.STYLES[index], "linewidth": 1.8}
+    keys.append(axes.stairs(shares, bins, label=name, **style))
+  figures.decorate(
+    axes,
+    title="How alike two images look to the model",
+    x_label="cosine similarity of two images",
+    y_label="share of pairs",
+    keys=keys,
+  )
+  # Thresholds lie anywhere, those of few pairs beyond all similarities too.
+  ends = [bins[0], 1.0, *thresholds.values()]
+  margin = 0.02 * (max(ends) - min(ends))
+  axes.set_xlim(min(ends) - margin, max(ends) + margin)
+  top = 1.3 * axes.dataLim.y1
+  axes.set_ylim(0, top)
+  figures.set_percent(axes.yaxis)
+  middle = sum(axes.get_xlim()) / 2
+  for step, rate in enumerate(sorted(thresholds, reverse=True)):
+    threshold = thresholds[rate]
+    axes.axvline(threshold, color=figures.GREY, linestyle=":", linewidth=1.3)
+    # One above the other: thresholds may lie close together.
+    axes.text(
+      threshold,
+      top * (0.81 + 0.08 * step),
+      f" FAR {verification.format_false_accept_rate(rate)} ",
+      ha="right" if threshold > middle else "left",
+      va="center",
+      fontsize=9,
+      color="#333333",
+      bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7},
     )
-    # Thresholds lie anywhere, those of few pairs beyond all similarities too.
-    ends = [bins[0], 1.0, *self.thresholds.values()]
-    margin = 0.02 * (max(ends) - min(ends))
-    axes.set_xlim(min(ends) - margin, max(ends) + margin)
-    top = 1.3 * axes.dataLim.y1
-    axes.set_ylim(0, top)
-    figures.set_percent(axes.yaxis)
-    self._draw_thresholds(axes, top)
-
-  def _draw_thresholds(self, axes: mpl_axes.Axes, top: float) -> None:
-    rates = sorted(self.thresholds, reverse=True)
-    middle = sum(axes.get_xlim()) / 2
-    for step, rate in enumerate(rates):
-      threshold = self.thresholds[rate]
-      axes.axvline(threshold, color=figures.GREY, linestyle=":", linewidth=1.3)
-      # One above the other: thresholds may lie close together.
-      axes.text(
-        threshold,
-        top * (0.81 + 0.08 * step),
-        f" FAR {verification.format_false_accept_rate(rate)} ",
-        ha="right" if threshold > middle else "left",
-        va="center",
-        fontsize=9,
-        color="#333333",
-        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7},
-      )
 
 
-def _say(axes, text) -> None:
-  style = {"ha": "center", "va": "center", "color": figures.GREY}
-  axes.text(0.5, 0.5, text, fontsize=11, transform=axes.transAxes, **style)
+def _clock(rounds: pd.DataFrame) -> tuple[float, str]:
+  """Hours of the unit of an axis of these rounds, and the axis's name."""
+  unit_hours, name = progress.choose_unit(rounds.end_hours.max())
+  return unit_hours, f"simulated {name}"
 
 
-def style_of(index: int, num_points: int) -> dict[str, Any]:
-  """Returns `figures.style_of`, with markers only where they keep apart."""
-  changes = {} if num_points <= _FEW_POINTS else {"marker": ""}
-  return figures.style_of(index, linewidth=2, **changes)
+def _first_week(rounds: pd.DataFrame) -> pd.DataFrame:
+  return rounds[rounds.start_hours < _HOURS_OF_WEEK]
+
+
+def _decorate(
+  axes: mpl_axes.Axes, rounds: pd.DataFrame, title: str, **options: Any
+) -> None:
+  is_whole = len(_first_week(rounds)) == len(rounds)
+  title += "" if is_whole else ", first week"
+  figures.decorate(axes, title=title, x_label=_clock(rounds)[1], **options)
+  figures.set_rounds(axes, whole=False)
+
+
+def draw_availability(axes: mpl_axes.Axes, rounds: pd.DataFrame) -> None:
+  """Draws the share of devices that are there, over the first week.
+
+  Args:
+    axes: The panel.
+    rounds: A row a round, abandoned ones too, with columns `start_hours` and
+      `end_hours` of the simulated clock, and `available_share` in [0, 1].
+  """
+  shown = _first_week(rounds)
+  times = shown.start_hours / _clock(rounds)[0]
+  style = figures.style_of(2, len(shown), linewidth=2, linestyle="-")
+  axes.plot(times, shown.available_share, **style)
+  fill = {"color": style["color"], "alpha": 0.15, "linewidth": 0}
+  axes.fill_between(times, 0, shown.available_share, **fill)
+  _decorate(axes, rounds, "Devices available", y_label="share of all devices")
+  figures.set_shares(axes.yaxis, from_zero=True)
+
+
+def draw_reports(axes: mpl_axes.Axes, rounds: pd.DataFrame) -> None:
+  """Draws the fates of the devices of each round, over the first week.
+
+  Args:
+    axes: The panel.
+    rounds: As in `draw_availability`, with columns `abandoned` and `selected`,
+      and the numbers of devices that `reported`, or were `aborted`, `late`,
+      `interrupted` or `dropped`.
+  """
+  shown, fates = _first_week(rounds), [*_FATES]
+  unit_hours, _ = _clock(rounds)
+  # Means of neighbouring rounds, so many that they can be told apart.
+  group = np.arange(len(shown)) // -(-len(shown) // _MAX_BLOCKS)
+  blocks = shown.groupby(group)
+  # Counts are level from the start of a block to its end, then drop to 0.
+  starts, ends = blocks.start_hours.first(), blocks.end_hours.last()
+  # Rounds that take no time are thin bars.
+  ends = ends.where(ends > starts, starts + 0.004 * starts.max())
+  times = np.stack([starts, ends], axis=1)
+  counts = np.repeat(blocks[fates].mean().to_numpy(float), 2, axis=0)
+  counts[1::2] = 0
+  axes.stackplot(
+    times.ravel() / unit_hours,
+    counts.T,
+    colors=[color for _, color in _FATES.values()],
+    step="post",
+    linewidth=0,
+  )
+  shares = shown[fates].sum() / max(shown.selected.sum(), 1)
+  keys = [
+    figures.create_key(f"{label}: {shares[x]:.1%}", color=color, linewidth=6)
+    for x, (label, color) in _FATES.items()
+  ]
+  highest = max(shown.selected)
+  abandoned = shown.start_hours[shown.abandoned.astype(bool)] / unit_hours
+  if len(abandoned):
+    label = f"abandoned: {len(abandoned):,} of {len(shown):,}"
+    heights = np.full(len(abandoned), 1.06 * highest)
+    keys += axes.plot(abandoned, heights, "kx", markersize=5, label=label)
+  _decorate(
+    *(axes, rounds, "Selected devices"), y_label="devices in a round", keys=keys
+  )
+  axes.set_ylim(0, 1.12 * highest)
+
+
+def over_time(
+  panel: functools.partial[None], rounds: pd.DataFrame
+) -> functools.partial[None]:
+  """Returns a panel over the time of a simulation in place of rounds.
+
+  Args:
+    panel: Recall or epsilon over numbers of finished rounds, 0 before training.
+    rounds: As in `draw_reports`.
+  """
+  released = rounds[~rounds.abandoned.astype(bool)]
+  unit_hours, x_label = _clock(rounds)
+  ends = np.concatenate([[0.0], released.end_hours / unit_hours])
+  times = ends[np.asarray(panel.keywords["rounds"], int)]
+  return functools.partial(panel, rounds=times, x_label=x_label)

@@ -14,7 +14,7 @@ marked as such, beside what the runs themselves cost.
 """
 
 from collections.abc import Mapping, Sequence
-import dataclasses
+import itertools
 import math
 import os
 import textwrap
@@ -35,27 +35,22 @@ _NO_NOISE = "no noise"
 _NAME_LETTERS = 44
 
 
-@dataclasses.dataclass(frozen=True)
-class Curve:
-  """One method, or one setting of runs, at several epsilons.
+# Measurements of one method, or of one setting of runs, at several epsilons, by
+# the name for the legend.
+Curves = Mapping[str, Sequence[figures.Measurement]]
 
-  Attributes:
-    name: For the legend.
-    points: One for each epsilon, at least one, in any order.
-  """
 
-  name: str
-  points: tuple[figures.Measurement, ...]
-
-  def at(self, *, is_noiseless: bool) -> list[figures.Measurement]:
-    """Returns the points with or without noise by ascending epsilon."""
-    points = [p for p in self.points if math.isinf(p.epsilon) == is_noiseless]
-    return sorted(points, key=lambda point: point.epsilon)
+def _at(
+  points: Sequence[figures.Measurement], *, is_noiseless: bool
+) -> list[figures.Measurement]:
+  """Returns the points with or without noise by ascending epsilon."""
+  chosen = [p for p in points if math.isinf(p.epsilon) == is_noiseless]
+  return sorted(chosen, key=lambda point: point.epsilon)
 
 
 def plot_measured_by_epsilon(
   path: str | os.PathLike[str],
-  panels: Mapping[str, Sequence[Curve]],
+  panels: Mapping[str, Curves],
   *,
   delta: float | None,
   caption: str,
@@ -70,7 +65,7 @@ def plot_measured_by_epsilon(
   Args:
     path: PNG file to write.
     panels: Curves by the title of their panel, at most `figures.MAX_CURVES` of
-      the same names in each.
+      the same names in each, each of at least one point.
     delta: Delta of all epsilons; `None` if there are several, which the names
       of the curves tell, or no noise anywhere.
     caption: Text below the axes: properties that all curves share.
@@ -96,11 +91,11 @@ def plot_measured_by_epsilon(
     _draw_measured(axes, drawn)
   levels = [_draw_level(row, *level)] if level else []
   figures.set_shares(row[0].yaxis)
-  points = [point for curve in drawn for point in curve.points]
+  points = itertools.chain(*drawn.values())
   keys = {
     f"method ({figures.count_seeds(points, repetition)})": [
-      figures.create_key(curve.name, linewidth=1.6, **figures.style_of(index))
-      for index, curve in enumerate(drawn)
+      figures.create_key(name, linewidth=1.6, **figures.style_of(index))
+      for index, name in enumerate(drawn)
     ]
   }
   figures.set_legend(figure, keys | {"for comparison": levels})
@@ -109,20 +104,20 @@ def plot_measured_by_epsilon(
 
 def _draw_measured(
   axes: mpl_axes.Axes,
-  curves: Sequence[Curve],
+  curves: Curves,
   tick_distance: float = _TICK_DISTANCE,
 ) -> None:
   """Draws the curves of a panel."""
-  epsilons = {point.epsilon for curve in curves for point in curve.points}
+  epsilons = {point.epsilon for point in itertools.chain(*curves.values())}
   width, infinity = _set_epsilons(axes, epsilons, tick_distance)
-  for index, curve in enumerate(curves):
+  for index, points in enumerate(curves.values()):
     shift = math.exp(_DODGE * width * (index - (len(curves) - 1) / 2))
     for is_noiseless in (False, True):
-      points = [
+      drawn = [
         (min(point.epsilon, infinity) * shift, point.mean, point.stdev)
-        for point in curve.at(is_noiseless=is_noiseless)
+        for point in _at(points, is_noiseless=is_noiseless)
       ]
-      figures.draw_bars(axes, points, **figures.style_of(index))
+      figures.draw_bars(axes, drawn, **figures.style_of(index))
 
 
 def _set_epsilons(
@@ -158,7 +153,7 @@ def _set_epsilons(
 
 def plot_extrapolated_by_epsilon(
   path: str | os.PathLike[str],
-  curves: Sequence[Curve],
+  curves: Curves,
   *,
   false_accept_rate: float,
   caption: str,
@@ -171,15 +166,14 @@ def plot_extrapolated_by_epsilon(
 
   Args:
     path: PNG file to write, in a directory that exists.
-    curves: At most `figures.MAX_CURVES`, of no more cohort factors.
+    curves: At most `figures.MAX_CURVES`, each with noise somewhere, all of the
+      same cohort factors, of which there are no more.
     false_accept_rate: False accept rate of the recalls.
     caption: Text below the axes: the population of the extrapolation.
     untrained: Recall before training.
   """
-  noisy = [curve.at(is_noiseless=False) for curve in curves]
-  factors = sorted(
-    {x for points in noisy for p in points for x in p.extrapolated}
-  )
+  noisy = {n: _at(points, is_noiseless=False) for n, points in curves.items()}
+  factors = sorted(next(iter(noisy.values()))[0].extrapolated)
   figure, ((left, right),) = figures.create_figure(
     *(10, 5.8, (1, 2)),
     statement=caption,
@@ -194,7 +188,7 @@ def plot_extrapolated_by_epsilon(
     y_label=f"recall at FAR {false_accept_rate:g}",
   )
   shown = []
-  for index, points in enumerate(noisy):
+  for index, points in enumerate(noisy.values()):
     for linestyle, factor in zip(figures.STYLES, factors, strict=False):
       drawn = sorted((p.extrapolated[factor], p.mean, p.stdev) for p in points)
       style = figures.style_of(index, linestyle=linestyle)
@@ -209,10 +203,10 @@ def plot_extrapolated_by_epsilon(
   keys = {
     "runs": [
       figures.create_key(
-        f"{curve.name}\n({figures.count_seeds(points)})",
+        f"{name}\n({figures.count_seeds(points)})",
         **figures.style_of(index, linestyle=""),
       )
-      for index, (curve, points) in enumerate(zip(curves, noisy, strict=True))
+      for index, (name, points) in enumerate(noisy.items())
     ],
     "cohort and noise": [
       figures.create_key(f"{factor:,g} times", linestyle=style, **grey)

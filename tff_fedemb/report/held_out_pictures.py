@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
-import itertools
 import operator
-from typing import Any, NamedTuple
+from typing import Any
 
 from etils import epy
 import numpy as np
@@ -20,7 +19,7 @@ from tff_fedemb.evaluation import recognition
 from tff_fedemb.evaluation import similarities
 from tff_fedemb.evaluation import verification
 from tff_fedemb.program import run_directory
-from tff_fedemb.report import run_files
+from tff_fedemb.report import measured_runs
 from tff_fedemb.run import task as task_lib
 from tff_fedemb.serving import image_sources
 from tff_fedemb.serving import saved_models
@@ -41,46 +40,36 @@ _MAX_SIDE = 64
 _JPEG_QUALITY = 82
 
 
-class Thumbnail(NamedTuple):
-  """The name of a small picture in a page, and its size in pixels."""
-
-  identifier: str
-  width: int
-  height: int
-
-
-def add_thumbnail(thumbnails: dict[str, Thumbnail], image: np.ndarray) -> str:
+def add_thumbnail(thumbnails: dict[str, str], image: np.ndarray) -> str:
   """Adds a small picture to those of a page, unless it is there.
 
   Args:
-    thumbnails: The page's pictures by their data URIs.
+    thumbnails: Names of the page's pictures by their data URIs.
     image: uint8 `[height, width, channels]`.
 
   Returns:
     The picture's name.
   """
-  picture = Image.fromarray(image[..., 0] if image.shape[2] == 1 else image)
+  # Drawings are small as PNG, photos are not.
+  is_photo = image.shape[2] > 1
+  picture = Image.fromarray(image if is_photo else image[..., 0])
   # Keeps the proportions, and what is small as it is.
   picture.thumbnail((_MAX_SIDE, _MAX_SIDE))
-  encoded = []
-  for kind in ("png", "jpeg"):
-    buffer = io.BytesIO()
-    # PNG has no quality to give up, and takes no notice of it.
-    picture.save(buffer, format=kind, optimize=True, quality=_JPEG_QUALITY)
-    data = base64.b64encode(buffer.getvalue()).decode()
-    encoded.append(f"data:image/{kind};base64,{data}")
-  # Drawings are small as PNG, photos are not.
-  new = Thumbnail(f"t{len(thumbnails)}", *picture.size)
-  return thumbnails.setdefault(min(encoded, key=len), new).identifier
+  kind, buffer = "jpeg" if is_photo else "png", io.BytesIO()
+  # PNG has no quality to give up, and takes no notice of it.
+  picture.save(buffer, format=kind, optimize=True, quality=_JPEG_QUALITY)
+  data = base64.b64encode(buffer.getvalue()).decode()
+  uri = f"data:image/{kind};base64,{data}"
+  return thumbnails.setdefault(uri, f"t{len(thumbnails)}")
 
 
 def create(
-  run: run_files.Run,
+  run: measured_runs.Run,
   task: task_lib.Task,
   *,
   max_images: int,
   shows_training_users: bool,
-  thumbnails: dict[str, Thumbnail],
+  thumbnails: dict[str, str],
 ) -> dict[str, Any]:
   """Makes the pictures of a run.
 
@@ -124,95 +113,79 @@ def create(
     errors.FieldError: If the model or the data are not there.
     errors.DataError: If they are damaged, or are not those of the run.
   """
+  source = image_sources.open_split(task, "test")
+  expected = run.trained["num_found"] or run.trained["num_images"]
+  if len(source.labels) != expected:
+    raise errors.DataError(
+      f"the data must be those of the run, with {expected:,} held-out images,"
+      f" found {len(source.labels):,}."
+    )
   model = saved_models.load(
     str(run.path / run_directory.SAVED_MODEL), of_images=False
   )
-  source = _open_source(run, task, model.image_shape)
   rows = source.draw_rows(max_images)
   embeddings, rows = image_sources.embed_rows(model.embed, source, rows)
   labels = source.labels[rows]
   names = [str(source.class_names.get(x, x)) for x in labels.tolist()]
-  result = verification.evaluate_pairs(embeddings, labels)
   near = similarities.Similarities(embeddings, labels)
   generator = np.random.default_rng(0)
   queries, _ = _draw(generator, labels, _NUM_QUERIES, 1)
   on_map, groups = _draw(generator, labels, _NUM_MAP_CLASSES, _NUM_MAP_IMAGES)
   tsne, pca, explained = _project(embeddings[on_map])
-  recognized = recognition.evaluate(embeddings, labels)
-  confusions, classes = [], []
-  if recognized:
-    confusions, classes = _find_confusions(embeddings, labels, names)
-  gallery = [near.nearest(row, _NUM_NEIGHBOURS) for row in queries]
-  false_accepts = near.hardest_false_accepts(_NUM_HARD)
-  false_rejects = near.hardest_false_rejects(_NUM_HARD)
-  are_images = pipelines.is_image(model.image_shape)
+  numbers = np.searchsorted(groups, labels[on_map]).tolist()
+  are_images = pipelines.is_image(task.image_shape)
   has_images = are_images and (
-    shows_training_users or not run.evaluation_on_training_users
+    shows_training_users or not run.summary["evaluation_on_training_users"]
   )
-  shown = {}
-  if has_images:
-    places = {*on_map, *(place for *two, _ in confusions for place in two)}
-    for pair in itertools.chain(false_accepts, false_rejects, *gallery):
-      places |= {pair.first, pair.second}
-    shown = _show(source, {rows[x]: x for x in places}, thumbnails)
-  return {
+  result = verification.evaluate_pairs(embeddings, labels)
+  found = {
     "num_images": len(rows),
     "num_found": len(source.labels),
     "num_classes": len(np.unique(labels)),
     "labels": labels.tolist(),
     "names": names,
-    "thumbnails": shown,
+    "thumbnails": {},
     "are_images": are_images,
     "has_images": has_images,
     "nearest_is_right": float(np.mean(near.is_nearest_right())),
     "recall_again": result.recall_at_far[1e-3],
     "same": near.same,
     "different": near.different,
-    "gallery": gallery,
-    "false_accepts": false_accepts,
-    "false_rejects": false_rejects,
-    "points": list(
-      zip(
-        on_map,
-        np.searchsorted(groups, labels[on_map]).tolist(),
-        tsne.tolist(),
-        pca.tolist(),
-        strict=True,
-      )
-    ),
+    "gallery": [near.nearest(row, _NUM_NEIGHBOURS) for row in queries],
+    "false_accepts": near.hardest_false_accepts(_NUM_HARD),
+    "false_rejects": near.hardest_false_rejects(_NUM_HARD),
+    "points": [*zip(on_map, numbers, tsne, pca, strict=True)],
     "groups": [names[np.argmax(labels == label)] for label in groups],
     "explained": explained,
-    "recognized": recognized,
     "false_positive_rate": recognition.FALSE_POSITIVE_RATE,
-    "confusions": confusions,
-    "classes": classes,
+    **_recognize(embeddings, labels, names),
   }
+  if has_images:
+    places = {*on_map, *(x for *two, _ in found["confusions"] for x in two)}
+    for pairs in (
+      *(found["false_accepts"], found["false_rejects"], *found["gallery"]),
+    ):
+      places |= {place for pair in pairs for place in (pair.first, pair.second)}
+    place_of = {rows[place]: place for place in places}
+    for some, images in source.read(np.sort(list(place_of))):
+      found["thumbnails"] |= {
+        place_of[row]: add_thumbnail(thumbnails, image)
+        for row, image in zip(some, images, strict=True)
+      }
+  return found
 
 
-def _show(
-  source: image_sources.ImageSource,
-  place_of: dict[int, int],
-  thumbnails: dict[str, Thumbnail],
-) -> dict[int, str]:
-  """Names of the pictures of some rows of a source, by their place."""
-  shown = {}
-  for some, images in source.read(np.sort(list(place_of))):
-    for row, image in zip(some, images, strict=True):
-      shown[place_of[row]] = add_thumbnail(thumbnails, image)
-  return shown
-
-
-def _find_confusions(
+def _recognize(
   embeddings: np.ndarray, labels: np.ndarray, names: list[str]
-) -> tuple[
-  list[tuple[int, int, float]], list[tuple[str, int, float, str | None]]
-]:
-  """`Pictures.confusions` and `Pictures.classes`, in a gallery of all."""
+) -> dict[str, Any]:
+  """Figures of identification; confusions and classes in a gallery of all."""
+  recognized = recognition.evaluate(embeddings, labels)
+  if not recognized:
+    return {"recognized": [], "confusions": [], "classes": []}
   of_all = identification.Identification(embeddings, labels)
   taken, enrolled = of_all.confusions(), of_all.enrolled[:, 0].tolist()
   images, right = taken.sum(axis=1), taken.diagonal()
-  both = np.triu(taken + taken.T, k=1)
-  first, second = np.nonzero(both)
+  first, second = np.nonzero(both := np.triu(taken + taken.T, k=1))
   shares = both[first, second] / (images[first] + images[second])
   confusions = [
     (enrolled[first[x]], enrolled[second[x]], float(shares[x]))
@@ -228,7 +201,11 @@ def _find_confusions(
     )
     for x, image in enumerate(enrolled)
   ]
-  return confusions, sorted(classes, key=operator.itemgetter(0))
+  return {
+    "recognized": recognized,
+    "confusions": confusions,
+    "classes": sorted(classes, key=operator.itemgetter(0)),
+  }
 
 
 def _draw(
@@ -247,25 +224,6 @@ def _draw(
   return np.concatenate(rows).tolist(), drawn
 
 
-def _open_source(
-  run: run_files.Run, task: task_lib.Task, image_shape: tuple[int, ...]
-) -> image_sources.ImageSource:
-  """The held-out images of a run, for a model of images of a shape."""
-  if task.image_shape != image_shape:
-    raise errors.DataError(
-      f"the data must be images of {list(image_shape)}, which the model"
-      f" takes, found {list(task.image_shape)}."
-    )
-  source = image_sources.open_split(task, "test")
-  expected = run.trained["num_found"] or run.trained["num_images"]
-  if len(source.labels) != expected:
-    raise errors.DataError(
-      f"the data must be those of the run, with {expected:,} held-out images,"
-      f" found {len(source.labels):,}."
-    )
-  return source
-
-
 def _project(embeddings: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
   """Places by t-SNE and by PCA, `[n, 2]` in [0, 1], and PCA's variance."""
   unit = pairs_lib.normalize(embeddings)
@@ -278,12 +236,8 @@ def _project(embeddings: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
       perplexity=min(_PERPLEXITY, (len(unit) - 1) / 3),
       # For so few images this is faster than to approximate, and reproducible.
       method="exact",
-      init=flat / np.std(flat[:, 0]) * 1e-4,
       random_state=0,
     ).fit_transform(unit)
   explained = float(np.nansum(pca.explained_variance_ratio_))
-  return (
-    preprocessing.minmax_scale(tsne),
-    preprocessing.minmax_scale(flat),
-    explained,
-  )
+  places = preprocessing.minmax_scale(np.concatenate([tsne, flat], axis=1))
+  return places[:, :2], places[:, 2:], explained

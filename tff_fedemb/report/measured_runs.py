@@ -1,14 +1,18 @@
-"""Finished runs as rows of a table, and as points of utility against epsilon.
+"""Finished runs, from their files: for reports, tables and pictures.
 
-Runs that differ in nothing but their seeds are one measurement; those that
-differ in noise_multiplier besides are one curve. The utility is what was
-measured; the epsilon is the run's own, and that of a larger population with a
-larger cohort and more noise, computed from the ledger of what happened in it.
+As rows of a table, runs that differ in nothing but their seeds are one
+measurement; those that differ in noise_multiplier besides are one curve. The
+utility is what was measured; the epsilon is the run's own, and that of a larger
+population with a larger cohort and more noise, computed from the ledger of what
+happened in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import contextlib
+import dataclasses
+import functools
 import glob
 import json
 import math
@@ -19,20 +23,24 @@ from typing import Any
 from etils import epy
 
 from tff_fedemb import errors
+from tff_fedemb.evaluation import retrieval
 from tff_fedemb.evaluation import verification
 from tff_fedemb.privacy import extrapolation
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import run_directory
-from tff_fedemb.report import run_files
+from tff_fedemb.run import account as account_run
+from tff_fedemb.run import spec as spec_lib
 
 with epy.lazy_imports():
   import pandas as pd
 
   from tff_fedemb.plots import figures
-  from tff_fedemb.plots import utility_plots
+  from tff_fedemb.program import metrics as metrics_lib
 
+# Name of a trained model's result, beside that of an untrained one.
+TRAINED = "trained"
 FALSE_ACCEPT_RATE = 1e-3
-
+RECALL = f"recall at FAR {FALSE_ACCEPT_RATE:g}"
 _RATE = verification.format_false_accept_rate(FALSE_ACCEPT_RATE)
 # Runs of one curve may differ in these.
 _VARYING = (
@@ -44,28 +52,153 @@ _VARYING = (
 )
 
 
-def load(paths: Iterable[pathlib.Path]) -> pd.DataFrame:
-  """Reads finished runs.
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """A finished run; what it left is read when it is asked for.
+
+  Attributes:
+    path: Its directory.
+    spec: Spec of the run.
+    summary: Contents of its summary.json.
+    name: Name that tells it from the other runs of a report.
+    account: Its privacy, worked out from its chain and its trace; `None` where
+      nobody has asked for it.
+  """
+
+  path: pathlib.Path
+  spec: spec_lib.RunSpec
+  summary: Mapping[str, Any]
+  name: str = ""
+  account: account_run.Recomputed | None = None
+
+  @property
+  def trained(self) -> Mapping[str, Any]:
+    """Result of the test images, without the ROC curve, JSON values."""
+    return self.summary["evaluation"]["test"]
+
+  @property
+  def untrained(self) -> Mapping[str, Any]:
+    """The same before training."""
+    return self.summary["evaluation_untrained"]["test"]
+
+  @functools.cached_property
+  def results(self) -> Mapping[str, verification.VerificationResult]:
+    """Both with their curves, by name; none if the file is not there."""
+    found = run_directory.read_json(self.path / run_directory.EVALUATION) or {}
+    recalls = found and found[TRAINED]["recall_at_far"]
+    if recalls and recalls != self.trained["recall_at_far"]:
+      raise ValueError(
+        f"{run_directory.EVALUATION} is not that of {run_directory.SUMMARY}"
+      )
+    return {
+      name: verification.VerificationResult.from_json(values)
+      for name, values in found.items()
+    }
+
+  @functools.cached_property
+  def metrics(self) -> pd.DataFrame | None:
+    """Rows of rounds; `None` if the file is not there."""
+    try:
+      return metrics_lib.read(self.path)
+    except FileNotFoundError:
+      return None
+
+  @functools.cached_property
+  def deployment(self) -> pd.DataFrame | None:
+    """Rows of rounds on a simulated clock; `None` without one."""
+    if not self.summary.get("deployment"):
+      return None
+    return pd.read_csv(self.path / run_directory.DEPLOYED_ROUNDS)
+
+
+def name_paths(paths: Sequence[pathlib.Path]) -> list[str]:
+  """The last parts of different paths, as many as tell them apart."""
+  parts = [path.resolve().parts for path in paths]
+  for count in range(1, max(map(len, parts)) + 1):
+    names = ["/".join(part[-count:]) for part in parts]
+    if len(set(names)) == len(names):
+      break
+  return names
+
+
+@contextlib.contextmanager
+def opened(path: pathlib.Path) -> Iterator[Run]:
+  """Reads a finished run; what is damaged may be noticed within the block.
+
+  Raises:
+    errors.DataError: If it has no finished run, or a file is damaged.
+  """
+  try:
+    summary = json.loads((path / run_directory.SUMMARY).read_text())
+    yield Run(path, spec_lib.read(path), summary)
+  except (errors.FieldError, errors.DataError):
+    raise
+  except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    raise errors.DataError(
+      f"runs must be directories of finished runs, found {path}:"
+      f" {type(error).__name__}: {error}"
+    ) from error
+
+
+def check_one_task(name: str, tasks: Iterable[str]) -> None:
+  """Raises `errors.FieldError` if runs are of several tasks."""
+  found = sorted(set(tasks))
+  if len(found) > 1:
+    raise errors.FieldError(
+      name, "be of one task, to be compared", ", ".join(found)
+    )
+
+
+def read_all(
+  run_dirs: Sequence[str], account: account_run.Recomputed | None = None
+) -> list[Run]:
+  """Reads finished runs, and works out their accounts.
 
   Args:
-    paths: Their directories.
+    run_dirs: Their directories, at most `figures.MAX_CURVES`.
+    account: That of the only run, if it is at hand.
+
+  Raises:
+    errors.FieldError: If there are too many or none, one is refused an epsilon,
+      or they are of several tasks.
+    errors.DataError: If one is not finished, a trace refutes what its run
+      claims, or a file is damaged.
+  """
+  figures.check_count("number of run_dirs", len(run_dirs))
+  paths = [pathlib.Path(path) for path in run_dirs]
+  runs = []
+  for path, name in zip(paths, name_paths(paths), strict=True):
+    try:
+      with opened(path) as run:
+        known = account or account_run.recompute(path)
+        run = dataclasses.replace(run, name=name, account=known)
+        # Everything is read here, where it is told of what is damaged.
+        _ = run.untrained, run.results, run.metrics, run.deployment
+    except errors.FieldError as error:
+      raise error.renamed("run_dirs") from error
+    runs.append(run)
+  check_one_task("run_dirs", [str(run.summary["task"]) for run in runs])
+  return runs
+
+
+def find(patterns: Iterable[str]) -> pd.DataFrame:
+  """Reads the finished runs among directories; says which ones are not.
+
+  Args:
+    patterns: Directories, or patterns of such as a shell has.
 
   Returns:
-    A row for each run, in their order:
+    A row for each run, by path:
 
     path: Its directory.
     task, algorithm, rounds: As in its summary.
     recall, recall_untrained: At `FALSE_ACCEPT_RATE`, after and before training.
-    recall_pretrained: Recall of the pretrained backbone, if there was one.
-    recall_validation: Recall of the validation split after training.
     num_images: Number of test images.
-    metrics: Other metrics by name; none unless they were measured.
-    epsilon, delta, zcdp: Cost of the run itself; zcdp (rho) only if sampling
-      does not amplify.
-    extrapolated: Epsilons of a larger population, user-level and the authors',
-      if the run had noise.
-    extrapolated_delta, extrapolated_zcdp: Delta and rho of the former,
-      likewise.
+    measured: These recalls, that of validation images and what else was
+      measured, by title.
+    epsilon: Cost of the run itself.
+    noise_multiplier, mechanism: Its noise; the name may be 'no noise'.
+    summary: Its summary.
     ledger: Ledger of its rounds.
     settings: Values of all its flags.
     setting: JSON text of all settings but the seed; equal settings have equal
@@ -73,102 +206,71 @@ def load(paths: Iterable[pathlib.Path]) -> pd.DataFrame:
     curve: JSON text of all settings but seed and noise.
 
   Raises:
-    errors.DataError: If a directory has no finished run.
+    errors.FieldError: If nothing is finished.
+    errors.DataError: If a file is not that of a run.
   """
-  return pd.DataFrame([run_files.read(path, _create_row) for path in paths])
-
-
-def _create_row(run: run_files.Run) -> dict[str, Any]:
-  summary, chain = run.summary, chain_lib.Chain(run.path)
-  if not chain.found or summary["chain"] != chain.head:
-    raise ValueError(f"{run_directory.SUMMARY} is not that of the rounds")
-  compared = dict(run.settings)
-  if compared["sampling_seed"] is not None:
-    # Runs that were given one have another epsilon; whichever it was.
-    compared["sampling_seed"] = "given"
-  # With more measured of it, a run is the same.
-  compared.pop("metrics", None)
-  privacy = summary["privacy"]
-  extrapolated = summary.get("privacy_extrapolated") or {}
-  evaluation = summary["evaluation"]
-  return {
-    "path": run.path,
-    "task": str(summary["task"]),
-    "algorithm": str(summary["algorithm"]),
-    "rounds": summary["rounds"],
-    "recall": float(summary["recall_at_far"][_RATE]),
-    "recall_untrained": float(summary["recall_at_far_untrained"][_RATE]),
-    "recall_pretrained": summary.get("recall_at_far_pretrained", {}).get(_RATE),
-    "recall_validation": evaluation["validation"]["recall_at_far"][_RATE],
-    "num_images": evaluation["test"]["num_images"],
-    "metrics": evaluation["test"].get("metrics") or {},
-    "epsilon": float(privacy["epsilon"]),
-    "delta": privacy["delta"],
-    "zcdp": privacy["zcdp"],
-    "extrapolated": [
-      float(extrapolated[name]["epsilon"])
-      for name in ("user_level", "authors")
-      if extrapolated
-    ],
-    "extrapolated_delta": extrapolated.get("delta"),
-    "extrapolated_zcdp": extrapolated.get("zcdp"),
-    "ledger": chain.ledger,
-    "settings": run.settings,
-    "setting": _without(compared, ["seed"]),
-    "curve": _without(compared, _VARYING),
+  paths = {
+    pathlib.Path(path)
+    for pattern in patterns
+    for path in glob.glob(pattern) or [pattern]
   }
+  finished = {path for path in paths if (path / run_directory.SUMMARY).exists()}
+  if not finished:
+    found = ", ".join(map(str, sorted(paths))) or "nothing"
+    needed = f"hold a finished run ({run_directory.SUMMARY})"
+    raise errors.FieldError("runs", needed, found)
+  if unfinished := sorted(path.name for path in paths - finished):
+    print(f"not finished, left out: {', '.join(unfinished)}", file=sys.stderr)
+  return pd.DataFrame([_create_row(path) for path in sorted(finished)])
+
+
+def _create_row(path: pathlib.Path) -> dict[str, Any]:
+  with opened(path) as run:
+    summary, settings = run.summary, run.spec.settings()
+    chain = chain_lib.Chain(path)
+    if not chain.found or summary["chain"] != chain.head:
+      raise ValueError(f"{run_directory.SUMMARY} is not that of the rounds")
+    compared = dict(settings)
+    if compared["sampling_seed"] is not None:
+      # Runs that were given one have another epsilon; whichever it was.
+      compared["sampling_seed"] = "given"
+    # With more measured of it, a run is the same.
+    compared.pop("metrics", None)
+    noise = chain.ledger.noise
+    validation, test = (
+      summary["evaluation"][split] for split in ("validation", "test")
+    )
+    recall = float(summary["recall_at_far"][_RATE])
+    untrained = float(summary["recall_at_far_untrained"][_RATE])
+    metrics = (test.get("metrics") or {}).items()
+    return {
+      "path": path,
+      "task": str(summary["task"]),
+      "algorithm": str(summary["algorithm"]),
+      "rounds": summary["rounds"],
+      "recall": recall,
+      "recall_untrained": untrained,
+      "num_images": test["num_images"],
+      "measured": {
+        "validation": validation["recall_at_far"][_RATE],
+        RECALL: recall,
+        "untrained": untrained,
+        **{retrieval.TITLES[name]: value for name, value in metrics},
+      },
+      "epsilon": float(summary["privacy"]["epsilon"]),
+      "noise_multiplier": noise.multiplier,
+      "mechanism": settings["aggregator"] if noise.multiplier else "no noise",
+      "summary": summary,
+      "ledger": chain.ledger,
+      "settings": settings,
+      "setting": _without(compared, ["seed"]),
+      "curve": _without(compared, _VARYING),
+    }
 
 
 def _without(settings: Mapping[str, Any], names: Sequence[str]) -> str:
   others = {n: value for n, value in settings.items() if n not in names}
   return json.dumps(others, sort_keys=True)
-
-
-def find(patterns: Sequence[str]) -> pd.DataFrame:
-  """Reads the finished runs among directories; says which ones are not.
-
-  Args:
-    patterns: Directories, or patterns of such as a shell has.
-
-  Returns:
-    The runs by path, as `load`, with their `mechanism` (its name or 'no noise')
-    and `noise_multiplier`.
-
-  Raises:
-    errors.FieldError: If a pattern matches nothing, nothing is finished, or the
-      runs are of several tasks.
-    errors.DataError: If a file is not that of a run.
-  """
-  paths: set[pathlib.Path] = set()
-  for pattern in patterns:
-    found = {p for p in map(pathlib.Path, glob.glob(pattern)) if p.is_dir()}
-    if not found:
-      raise errors.FieldError(
-        "runs", "be directories of runs", f"none for {pattern!r}"
-      )
-    paths |= found
-  finished = [
-    path for path in sorted(paths) if (path / run_directory.SUMMARY).exists()
-  ]
-  if not finished:
-    raise errors.FieldError(
-      "runs",
-      f"hold a finished run ({run_directory.SUMMARY})",
-      f"none in {len(paths)} directories",
-    )
-  runs = load(finished)
-  run_files.check_one_task("runs", runs.task)
-  noises = [ledger.noise for ledger in runs.ledger]
-  runs["noise_multiplier"] = [noise.multiplier for noise in noises]
-  runs["mechanism"] = [
-    settings["aggregator"] if noise.multiplier else "no noise"
-    for settings, noise in zip(runs.settings, noises, strict=True)
-  ]
-  unfinished = sorted(paths - set(finished))
-  if unfinished:
-    names = ", ".join(path.name for path in unfinished)
-    print(f"not finished, left out: {names}", file=sys.stderr)
-  return runs
 
 
 def either(texts: Iterable[str]) -> str:
@@ -211,8 +313,8 @@ def extrapolate(
 def create_curves(
   runs: pd.DataFrame,
   extrapolated: Callable[[Any], Mapping[float, float]] = lambda run: {},
-) -> list[utility_plots.Curve]:
-  """Groups runs to curves, in the order of their names.
+) -> dict[str, list[figures.Measurement]]:
+  """Groups runs to curves, by their names in order.
 
   Args:
     runs: Runs as `find` returns them.
@@ -224,10 +326,11 @@ def create_curves(
     curves of their algorithm.
 
   Raises:
-    errors.FieldError: If no run has noise, an algorithm has several settings
-      without noise, of which none is the one to compare with, or the curves are
-      too many to tell apart.
+    errors.FieldError: If runs are of several tasks, none has noise, an
+      algorithm has several settings without noise, of which none is the one to
+      compare with, or the curves are too many to tell apart.
   """
+  check_one_task("runs", runs.task)
   is_noisy = runs.noise_multiplier > 0
   if not is_noisy.any():
     raise errors.FieldError(
@@ -242,7 +345,7 @@ def create_curves(
         f"include at most one setting of {algorithm} without noise",
         f"several: {', '.join(map(str, settings.path))}",
       )
-    noiseless[algorithm] = figures.Measurement(tuple(same.recall), math.inf)
+    noiseless[algorithm] = [figures.Measurement(tuple(same.recall), math.inf)]
   deltas = [ledger.delta for ledger in runs[is_noisy].ledger]
   groups = runs[is_noisy].groupby(["algorithm", "mechanism", "curve", deltas])
   if len(groups) > figures.MAX_CURVES:
@@ -252,9 +355,9 @@ def create_curves(
       len(groups),
     )
   names = _names([same.iloc[0] for _, same in groups])
-  curves = []
+  curves = {}
   for name, ((algorithm, *_), same) in zip(names, groups, strict=True):
-    points = [
+    curves[name] = [
       figures.Measurement(
         tuple(level.recall),
         # A run that was killed has paid twice for the rounds it lost.
@@ -263,9 +366,8 @@ def create_curves(
       )
       for _, level in same.groupby("noise_multiplier")
     ]
-    points += [noiseless[algorithm]] if algorithm in noiseless else []
-    curves.append(utility_plots.Curve(name, tuple(points)))
-  return sorted(curves, key=lambda curve: curve.name)
+    curves[name] += noiseless.get(algorithm, [])
+  return dict(sorted(curves.items()))
 
 
 def _names(curves: Sequence[Any]) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 import dataclasses
+import functools
 import os
 from typing import Any
 
@@ -18,7 +19,6 @@ from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import output_files
 from tff_fedemb import progress
-from tff_fedemb.data import bad_examples
 from tff_fedemb.program import run_directory
 from tff_fedemb.run import account as account_run
 from tff_fedemb.run import task as task_lib
@@ -27,17 +27,13 @@ with epy.lazy_imports():
   from tff_fedemb.evaluation import retrieval
   from tff_fedemb.plots import identification_plots
   from tff_fedemb.plots import training_plots as plots
-  from tff_fedemb.report import charts
   from tff_fedemb.report import held_out_pictures
-  from tff_fedemb.report import run_files
+  from tff_fedemb.report import measured_runs
   from tff_fedemb.report import templates
+  from tff_fedemb.report import training_report
   from tff_fedemb.report import words
 
 FILE_NAME = "report.html"
-
-# Figures of held-out images that are not of users who train go along with a
-# model.
-_COVERED = ("epsilon", "roc")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,8 +50,6 @@ class ReportConfig(config_lib.Config):
     data_dir: Where the data are now [as the runs recorded].
     table: As data_dir, for runs on a table.
     cache_dir: Directory of converted copies of data [~/.cache/tff_fedemb].
-    on_bad_example: What to do about images that cannot be used [left out if the
-      run has left some out].
   """
 
   run_dirs: tuple[str, ...]
@@ -66,9 +60,6 @@ class ReportConfig(config_lib.Config):
   data_dir: str | None = None
   table: str | None = None
   cache_dir: str | None = None
-  on_bad_example: str | None = config_lib.field(
-    None, choices=bad_examples.POLICIES
-  )
 
 
 def execute(config: ReportConfig, task: task_lib.Task | None = None) -> None:
@@ -80,18 +71,20 @@ def execute(config: ReportConfig, task: task_lib.Task | None = None) -> None:
 
   Raises:
     errors.FieldError: If the file cannot be written, or as
-      `run_files.read_all`.
-    errors.DataError: As `run_files.read_all`.
+      `measured_runs.read_all`.
+    errors.DataError: As `measured_runs.read_all`.
   """
   output_files.check({"output": config.output}, overwrite=config.overwrite)
-  runs = run_files.read_all(config.run_dirs)
+  runs = measured_runs.read_all(config.run_dirs)
   _write(config.output, render(runs, config, task))
   print(f"Written to {config.output}.")
 
 
-def write_for_run(run_dir: str, task: task_lib.Task) -> None:
-  """Writes the report of a finished run into its directory."""
-  output = os.path.join(run_dir, FILE_NAME)
+def write_for_run(
+  run_dir: str, task: task_lib.Task | None = None, output: str | None = None
+) -> None:
+  """Writes the report of a finished run [into its directory]."""
+  output = output or os.path.join(run_dir, FILE_NAME)
   execute(
     ReportConfig(run_dirs=(run_dir,), output=output, overwrite=True), task
   )
@@ -110,7 +103,9 @@ def write_release(
   """
   output = os.path.join(run_dir, run_directory.RELEASE, FILE_NAME)
   if account is not None or not os.path.exists(output):
-    _write(output, render(run_files.read_all([os.fspath(run_dir)], account)))
+    _write(
+      output, render(measured_runs.read_all([os.fspath(run_dir)], account))
+    )
 
 
 def _write(output: str, html: str) -> None:
@@ -120,7 +115,7 @@ def _write(output: str, html: str) -> None:
 
 
 def render(
-  runs: Sequence[run_files.Run],
+  runs: Sequence[measured_runs.Run],
   config: ReportConfig | None = None,
   task: task_lib.Task | None = None,
 ) -> str:
@@ -136,18 +131,20 @@ def render(
       figures of users who train, unless these have noise.
     task: Task of the runs, if it is at hand.
   """
-  thumbnails: dict[str, held_out_pictures.Thumbnail] = {}
+  thumbnails: dict[str, str] = {}
   sections = [
     _describe(run, config, task, thumbnails)
     for run in progress.create_bar("Report", unit="runs", items=runs)
   ]
+  # The ROC curves of all runs that have one, and one of an untrained model.
+  curves = {r.name: r.results[measured_runs.TRAINED] for r in runs if r.results}
+  for run in [run for run in runs if run.results][:1]:
+    curves[plots.UNTRAINED] = run.results[plots.UNTRAINED]
+  comparison = functools.partial(plots.draw_roc, curves=curves)
   return templates.render(
     "page.html",
     sections=sections,
-    task=runs[0].summary["task"],
-    comparison=_draw_comparison(runs) if len(runs) > 1 else None,
-    same_images=len({run.trained["num_images"] for run in runs}) == 1,
-    rates=list(runs[0].trained["recall_at_far"]),
+    comparison=_draw(comparison) if curves and len(runs) > 1 else None,
     thumbnails=thumbnails,
     metric_titles=retrieval.TITLES,
     format_metric=retrieval.format_metric,
@@ -161,14 +158,20 @@ def _draw(panel: plots.Panel) -> str:
 
 
 def _describe(
-  run: run_files.Run,
+  run: measured_runs.Run,
   config: ReportConfig | None,
   task: task_lib.Task | None,
-  thumbnails: dict[str, held_out_pictures.Thumbnail],
+  thumbnails: dict[str, str],
 ) -> dict[str, Any]:
   """Returns the values from which the template makes a run's section."""
   found, why_not = None, None
-  if config is not None:
+  panels = training_report.create_panels(run)
+  has_recall = True
+  if config is None:
+    has_recall = not run.summary["evaluation_on_training_users"]
+    covered = ("epsilon", "roc") if has_recall else ("epsilon",)
+    panels = {name: panels[name] for name in covered if name in panels}
+  else:
     try:
       found = held_out_pictures.create(
         run,
@@ -177,64 +180,54 @@ def _describe(
         shows_training_users=config.show_images_of_training_users,
         thumbnails=thumbnails,
       )
+      panels |= _create_held_out_panels(run, found)
     except (errors.FieldError, errors.DataError) as error:
       # The rest of the page needs no data.
       why_not = " ".join(str(error).split())
-  is_release = config is None
+    if run.deployment is not None:
+      panels |= training_report.create_week(run, panels)
   return {
     "run": run,
-    "is_release": is_release,
+    "is_release": config is None,
     "privacy": run.account.report,
     "guarantee": words.rate_guarantee(run.account),
-    "has_recall": not (is_release and run.evaluation_on_training_users),
-    "charts": _draw_all(run, found, is_release=is_release),
+    "has_recall": has_recall,
+    "charts": {name: _draw(panel) for name, panel in panels.items()},
     "pictures": found,
     "why_no_pictures": why_not,
   }
 
 
-def _open_task(run: run_files.Run, config: ReportConfig) -> task_lib.Task:
+def _open_task(run: measured_runs.Run, config: ReportConfig) -> task_lib.Task:
   """The task of the run, as its spec has it, with the data where they are."""
   source = run.spec.task
   known = {spec.name for spec in config_lib.specs(type(source))}
-  names = known & {"data_dir", "table", "cache_dir", "on_bad_example"}
+  names = known & {"data_dir", "table", "cache_dir"}
   values = {name: getattr(config, name) for name in names}
   given = {name: value for name, value in values.items() if value is not None}
   # No setting of a run: whoever ended it says what came of bad examples.
   if run.summary["data"]["num_bad_examples"]:
-    given.setdefault("on_bad_example", "skip")
+    given["on_bad_example"] = "skip"
   return dataclasses.replace(source, **given).create()
 
 
-def _draw_all(
-  run: run_files.Run,
-  pictures: dict[str, Any] | None,
-  *,
-  is_release: bool,
-) -> dict[str, str]:
-  panels = charts.create_panels(run)
-  if pictures is not None:
-    panels["similarity"] = plots.SimilarityPanel(
-      pictures["same"],
-      pictures["different"],
-      {float(r): x for r, x in run.trained["threshold_at_far"].items()},
+def _create_held_out_panels(
+  run: measured_runs.Run, pictures: dict[str, Any]
+) -> dict[str, Any]:
+  """Panels by name: similarity, and sizes and det if there are classes."""
+  thresholds = run.trained["threshold_at_far"]
+  panels = {
+    "similarity": functools.partial(
+      plots.draw_similarities,
+      same=pictures["same"],
+      different=pictures["different"],
+      thresholds={float(rate): x for rate, x in thresholds.items()},
     )
-    if found := pictures["recognized"]:
-      panels["sizes"] = identification_plots.SizesPanel(found)
-      panels["det"] = identification_plots.DetPanel(found)
-  if run.deployment is not None and not is_release:
-    panels |= charts.create_week(run, panels)
-  if is_release:
-    shown = ("epsilon",) if run.evaluation_on_training_users else _COVERED
-    panels = {name: panels[name] for name in shown if name in panels}
-  return {name: _draw(panel) for name, panel in panels.items()}
-
-
-def _draw_comparison(runs: Sequence[run_files.Run]) -> str | None:
-  """The ROC curves of all runs that have one, and one of an untrained model."""
-  known = [run for run in runs if run.results]
-  if not known:
-    return None
-  curves = {run.name: run.results[run_files.TRAINED] for run in known}
-  curves[plots.UNTRAINED] = known[0].results[plots.UNTRAINED]
-  return _draw(plots.RocPanel(curves))
+  }
+  if found := pictures["recognized"]:
+    for name, draw in (
+      ("sizes", identification_plots.draw_sizes),
+      ("det", identification_plots.draw_det),
+    ):
+      panels[name] = functools.partial(draw, by_images=found)
+  return panels

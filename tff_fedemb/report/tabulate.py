@@ -7,11 +7,11 @@ are one row, and one point.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
-import functools
 import json
 import math
+import os
 import pathlib
 import sys
 from typing import Any
@@ -21,9 +21,7 @@ from etils import epy
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import output_files
-from tff_fedemb.evaluation import retrieval
 from tff_fedemb.report import measured_runs
-from tff_fedemb.report import run_files
 
 with epy.lazy_imports():
   import pandas as pd
@@ -32,16 +30,13 @@ with epy.lazy_imports():
   from tff_fedemb.plots import training_plots
   from tff_fedemb.plots import utility_plots
 
-_RECALL = f"recall at FAR {measured_runs.FALSE_ACCEPT_RATE:g}"
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TabulateConfig(config_lib.Config):
   """Outputs from runs beside the table.
 
   Attributes:
-    output_png: File for a picture of recall against the runs' own epsilon;
-      unfinished runs are left out.
+    output_png: File for a picture of recall against the runs' own epsilon.
     baseline: Directory of the unchanged baseline run: the table then begins
       with what each run changed, and the picture shows recall by change.
     overwrite: Whether to replace a file that exists.
@@ -56,42 +51,36 @@ def execute(config: TabulateConfig, run_dirs: Sequence[str]) -> None:
   """Prints the table of runs, and draws them if that is asked for.
 
   Raises:
-    errors.FieldError: If there are no directories, the picture cannot be
-      written, or the runs cannot be compared in one.
-    errors.DataError: If a directory is not that of a run or, without a picture,
-      the run is not finished.
+    errors.FieldError: If no run is finished, the picture cannot be written, or
+      the runs cannot be compared in one.
+    errors.DataError: If a directory is not that of a run.
   """
-  if not run_dirs:
-    raise errors.FieldError("arguments", "be directories of runs", "none")
   outputs = {"output_png": config.output_png}
   output_files.check(outputs, overwrite=config.overwrite)
-  if config.baseline is not None:
-    run_dirs = [config.baseline, *run_dirs]
-  if config.output_png is None:
-    # The baseline may be among the others, written in another way.
-    runs = measured_runs.load(dict.fromkeys(map(pathlib.Path, run_dirs)))
-  else:
+  if config.baseline is None:
     runs = measured_runs.find(run_dirs)
-  if config.baseline is not None:
+  else:
+    runs = measured_runs.find([config.baseline, *run_dirs])
     runs = compare(runs, pathlib.Path(config.baseline))
   print(tabulate(runs))
-  counts = sorted(runs.num_images.unique())
-  if len(counts) > 1:
+  if runs.num_images.nunique() > 1:
     print(
-      f"warning: recalls are of {' or '.join(f'{x:,.0f}' for x in counts)} test"
-      " images, and cannot be compared across these",
+      f"warning: recalls are of {_counts(runs)} test images, and cannot be"
+      " compared across these",
       file=sys.stderr,
     )
   if config.output_png is not None:
-    draw = (prepare if config.baseline is None else prepare_changes)(runs)
-    output_files.write({"output_png": (config.output_png, draw)})
+    draw = draw_epsilons if config.baseline is None else draw_changes
+    output_files.write(
+      {"output_png": (config.output_png, lambda path: draw(path, runs))}
+    )
 
 
 def compare(runs: pd.DataFrame, baseline: pathlib.Path) -> pd.DataFrame:
   """Compares the settings of runs with those of one of them.
 
   Args:
-    runs: Runs as `measured_runs.load` returns them.
+    runs: Runs as `measured_runs.find` returns them.
     baseline: Directory of one of them.
 
   Returns:
@@ -123,10 +112,11 @@ def _name_change(
   )
 
 
-def prepare_changes(runs: pd.DataFrame) -> Callable[[pathlib.Path], None]:
-  """Returns a function that draws recall by changed settings.
+def draw_changes(path: str | os.PathLike[str], runs: pd.DataFrame) -> None:
+  """Draws recall by changed settings.
 
   Args:
+    path: PNG file to write.
     runs: Runs as `compare` returns them.
 
   Raises:
@@ -146,11 +136,11 @@ def prepare_changes(runs: pd.DataFrame) -> Callable[[pathlib.Path], None]:
     if len(baseline.values) > 1
     else ": the unchanged baseline,"
   )
-  return functools.partial(
-    utility_plots.plot_changes,
-    baseline=baseline,
-    changes=measured,
-    utility=_RECALL,
+  utility_plots.plot_changes(
+    path,
+    baseline,
+    measured,
+    utility=measured_runs.RECALL,
     caption=(
       f"Task {runs.task.iloc[0]}. Line{several}"
       f" {figures.count_seeds([baseline])}. Points and bars: means and standard"
@@ -159,10 +149,11 @@ def prepare_changes(runs: pd.DataFrame) -> Callable[[pathlib.Path], None]:
   )
 
 
-def prepare(runs: pd.DataFrame) -> Callable[[pathlib.Path], None]:
-  """Returns a function that draws recall over the runs' own epsilon.
+def draw_epsilons(path: str | os.PathLike[str], runs: pd.DataFrame) -> None:
+  """Draws recall over the runs' own epsilon.
 
   Args:
+    path: PNG file to write.
     runs: Runs as `measured_runs.find` returns them.
 
   Raises:
@@ -172,12 +163,12 @@ def prepare(runs: pd.DataFrame) -> Callable[[pathlib.Path], None]:
   deltas = {
     run.ledger.delta for run in runs.itertuples() if run.noise_multiplier
   }
-  return functools.partial(
-    utility_plots.plot_measured_by_epsilon,
-    panels={"Recall over measured epsilon": curves},
+  utility_plots.plot_measured_by_epsilon(
+    path,
+    {"Recall over measured epsilon": curves},
     delta=deltas.pop() if len(deltas) == 1 else None,
     caption=_caption(runs),
-    utility=_RECALL,
+    utility=measured_runs.RECALL,
     level=(training_plots.UNTRAINED, runs.recall_untrained.mean()),
   )
 
@@ -196,9 +187,14 @@ def _caption(runs: pd.DataFrame) -> str:
   )
 
 
+def _counts(runs: pd.DataFrame) -> str:
+  return measured_runs.either(f"{x:,}" for x in sorted(runs.num_images))
+
+
 def _figures(*values: Any) -> str:
   """Figures of one quantity in one cell, or that there are none."""
-  return "; ".join(f"{x:.3g}" for x in values if not pd.isna(x)) or "-"
+  known = [float(x) for x in values if x is not None]
+  return "; ".join(f"{x:.3g}" for x in known) or "-"
 
 
 def _spread(values: pd.Series) -> str:
@@ -209,61 +205,46 @@ def _spread(values: pd.Series) -> str:
   return f"{values.mean():.4f} +- {values.std():.4f}"
 
 
-def _name_algorithm(run: pd.Series) -> str:
-  """The algorithm, and what else tells a model's start and size apart."""
-  name = run.algorithm
-  if run.settings.get("trainable"):
-    name += f", trains {run.settings['trainable']}"
-  if run.settings.get("pretrained_backbone"):
-    name += f", pretrained ({run.recall_pretrained:.4f})"
-  return name
-
-
 def tabulate(runs: pd.DataFrame) -> str:
   """Makes a Markdown table of runs.
 
   Args:
-    runs: Runs as `measured_runs.load` or `compare` returns them.
+    runs: Runs as `measured_runs.find` or `compare` returns them.
 
   Returns:
     The table, one row per setting in the order of the runs.
   """
   rows = []
-  runs = runs.assign(run=run_files.name_paths(list(runs.path)))
-  measured = dict.fromkeys(name for run in runs.metrics for name in run)
+  runs = runs.assign(run=measured_runs.name_paths(list(runs.path)))
+  measured = pd.DataFrame(list(runs.measured), runs.index)
   for _, same in runs.groupby("setting", sort=False):
     run = same.iloc[0]
-    counts = sorted(same.num_images.unique())
+    privacy = run.summary["privacy"]
+    larger = run.summary.get("privacy_extrapolated") or {}
     rows.append(
       ({"change": run.change or "none"} if "change" in run else {})
       | {
         "run": ", ".join(same.run),
         "task": run.task,
-        "algorithm": _name_algorithm(run),
+        "algorithm": run.algorithm,
         "mechanism": run.settings.get("aggregator", "-"),
         "participation": run.settings.get("participation", "-"),
         "noise multiplier": run.settings.get("noise_multiplier", 0.0),
         "clip norm": run.settings.get("clip_norm", "-"),
         "rounds": run.rounds,
-        "validation": _spread(same.recall_validation),
-        _RECALL: _spread(same.recall),
-        "untrained": _spread(same.recall_untrained),
       }
+      | {name: _spread(measured.loc[same.index, name]) for name in measured}
       | {
-        retrieval.TITLES[name]: _spread(
-          same.metrics.map(lambda run, name=name: run.get(name))
-        )
-        for name in measured
-      }
-      | {
-        "test images": " or ".join(f"{x:,.0f}" for x in counts) or "-",
+        "test images": _counts(same),
         "seeds": len(same),
         "epsilon (this run)": _figures(run.epsilon),
-        "delta": _figures(run.delta),
-        "zCDP": _figures(run.zcdp),
-        "epsilon (extrapolated; Delta = C)": _figures(*run.extrapolated),
-        "delta (extrapolated)": _figures(run.extrapolated_delta),
-        "zCDP (extrapolated)": _figures(run.extrapolated_zcdp),
+        "delta": _figures(privacy["delta"]),
+        "zCDP": _figures(privacy["zcdp"]),
+        "epsilon (extrapolated; Delta = C)": _figures(
+          *(larger[x]["epsilon"] for x in ("user_level", "authors") if larger)
+        ),
+        "delta (extrapolated)": _figures(larger.get("delta")),
+        "zCDP (extrapolated)": _figures(larger.get("zcdp")),
       }
     )
   lines = [" | ".join(map(str, row.values())) for row in rows]

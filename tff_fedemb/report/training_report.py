@@ -1,6 +1,8 @@
 """Figures, pictures and closing lines of a finished training run."""
 
 from collections.abc import Mapping
+import dataclasses
+import functools
 import math
 import resource
 from typing import Any
@@ -17,13 +19,16 @@ from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import metrics as metrics_lib
 from tff_fedemb.program import release
 from tff_fedemb.program import training
-from tff_fedemb.report import charts
-from tff_fedemb.report import run_files
+from tff_fedemb.report import measured_runs
 from tff_fedemb.report import templates
+from tff_fedemb.run import account as account_run
 from tff_fedemb.run import experiment as experiment_lib
 
 # summary.json lists at most so many of the examples that were left out.
 _NUM_LISTED = 100
+_NUM_EPSILON_POINTS = 12
+# Monte Carlo takes seconds for each point.
+_NUM_MONTE_CARLO_POINTS = 6
 
 
 def without_curves(
@@ -128,7 +133,84 @@ def summarize(
   )
 
 
-def draw(run: run_files.Run) -> None:
+def create_panels(run: measured_runs.Run) -> dict[str, Any]:
+  """Creates the panels of a run, as far as its files are there.
+
+  Returns:
+    Panels by name: loss, recall, roc and epsilon.
+  """
+  panels = {}
+  if run.metrics is not None:
+    losses = run.metrics["client_work/loss"]
+    evaluated = run.metrics.filter(like=training.RECALL_PREFIX).dropna()
+    by_far = evaluated.rename(
+      columns=lambda name: float(name.removeprefix(training.RECALL_PREFIX))
+    )
+    before = run.summary["evaluation_untrained"]["validation"]["recall_at_far"]
+    panels["loss"] = functools.partial(
+      plots.draw_loss, rounds=losses.index, losses=losses
+    )
+    panels["recall"] = functools.partial(
+      plots.draw_recall,
+      rounds=by_far.index,
+      recall_by_far=dict(by_far.items()),
+      untrained={float(far): recall for far, recall in before.items()},
+    )
+  if run.results:
+    panels["roc"] = functools.partial(plots.draw_roc, curves=run.results)
+  return panels | {"epsilon": _create_epsilon_panel(run.account)}
+
+
+def _create_epsilon_panel(
+  account: account_run.Recomputed,
+) -> functools.partial[None]:
+  """Epsilon over the rounds of a run."""
+  ledger, privacy = account.ledger, account.report
+  claim, num_points = ledger.participation, _NUM_EPSILON_POINTS
+  if privacy.accountant == "monte_carlo":
+    num_points = _NUM_MONTE_CARLO_POINTS
+  rounds = np.unique(np.linspace(1, ledger.rounds, num_points, dtype=int))
+  if not claim.is_sampled:
+    # As the report has it: what the schedule says of its users.
+    most = max(privacy.max_participations, 1)
+    ledger = dataclasses.replace(
+      ledger, participation=claim.with_known_schedule(most)
+    )
+  return functools.partial(
+    plots.draw_epsilon,
+    rounds=rounds,
+    epsilons=ledger.epsilon_curve(
+      rounds.tolist(), accountant=privacy.accountant
+    ),
+    delta=ledger.delta,
+  )
+
+
+def create_week(
+  run: measured_runs.Run, panels: dict[str, Any]
+) -> dict[str, Any]:
+  """Creates the panels of a run's deployment, by rows.
+
+  Args:
+    run: The run, with a deployment.
+    panels: Panels of the run.
+
+  Returns:
+    Panels by name: available, recall_by_days, reports and epsilon_by_days.
+  """
+  rounds = run.deployment
+  week = {
+    "available": functools.partial(plots.draw_availability, rounds=rounds),
+    "reports": functools.partial(plots.draw_reports, rounds=rounds),
+  }
+  for name in ("recall", "epsilon"):
+    if name in panels:
+      panel = plots.over_time(panels[name], rounds)
+      week[f"{name}_by_days"] = panel
+  return week
+
+
+def draw(run: measured_runs.Run) -> None:
   """Draws loss, recall, ROC and epsilon in one overview.
 
   A run with a deployment gets the devices, recall and epsilon over simulated
@@ -139,24 +221,26 @@ def draw(run: run_files.Run) -> None:
   """
   directory = run.path / "plots"
   directory.mkdir(exist_ok=True)
-  panels = charts.create_panels(run, extrapolates=True)
   title = f"{run.summary['task']}, {run.summary['algorithm']}"
-  plots.plot_overview(
-    directory / "overview.png", list(panels.values()), title=title
+  privacy, panels = run.account.report, create_panels(run)
+  statement = (
+    f"unit: {privacy.unit}; {privacy.neighboring_relation}; {privacy.sampling}"
   )
+  pictures = {"overview.png": (panels, title)}
   if run.deployment is not None:
+    title += ": devices that come and go (simulated)"
+    pictures["deployment.png"] = (create_week(run, panels), title)
+  for name, (four, title) in pictures.items():
     plots.plot_overview(
-      directory / "deployment.png",
-      list(charts.create_week(run, panels).values()),
-      title=f"{title}: devices that come and go (simulated)",
+      *(directory / name, list(four.values())), title=title, statement=statement
     )
 
 
-def tell(run: run_files.Run) -> str:
+def tell(run: measured_runs.Run) -> str:
   """The outcome in five lines at most: summary.json has the rest."""
   privacy = run.account.report
   warnings = [*run.trained["warnings"], *privacy.warnings]
-  if run.evaluation_on_training_users and privacy.epsilon < math.inf:
+  if run.summary["evaluation_on_training_users"] and privacy.epsilon < math.inf:
     warnings.append(
       "recall is of images that may be of the users who trained: epsilon does"
       " not cover it"

@@ -102,11 +102,7 @@ class Result:
     Returns:
       The path.
     """
-    page.execute(
-      page.ReportConfig(
-        run_dirs=(self.run_dir,), output=os.fspath(path), overwrite=True
-      )
-    )
+    page.write_for_run(self.run_dir, output=os.fspath(path))
     return os.fspath(path)
 
   def __str__(self) -> str:

@@ -20,8 +20,8 @@ from tff_fedemb.program import export
 from tff_fedemb.program import metrics
 from tff_fedemb.program import run_directory
 from tff_fedemb.program import training
+from tff_fedemb.report import measured_runs
 from tff_fedemb.report import page as report_page
-from tff_fedemb.report import run_files
 from tff_fedemb.report import training_report
 from tff_fedemb.run import account
 from tff_fedemb.run import experiment as experiment_lib
@@ -204,7 +204,7 @@ def _report(
   directory.write_json(
     run_directory.EVALUATION,
     {
-      run_files.TRAINED: trained["test"].to_json(),
+      measured_runs.TRAINED: trained["test"].to_json(),
       training_plots.UNTRAINED: run.untrained["test"].to_json(),
     },
   )
@@ -223,7 +223,7 @@ def _report(
   if deployed is not None:
     summary["deployment"] = deployed
   cost = account.Recomputed(chain, chain.ledger, privacy, ())
-  finished = run_files.Run(
+  finished = measured_runs.Run(
     directory.path, experiment.spec, summary, account=cost
   )
   watch.end("extrapolation")
