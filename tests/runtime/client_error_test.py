@@ -28,7 +28,7 @@ def _round(skipping, client_ids):
   started, state = skipping
   state, ((mean,), count) = started.next(state, client_ids)
   # The sum of the means begins at zero.
-  assert state.leaves[0] == mean
+  assert state[0] == mean
   return mean.item(), count, [e.client_id for e in started.skipped_clients]
 
 
@@ -95,14 +95,14 @@ def test_message_begins_with_what_happened():
 def test_what_is_no_fault_of_the_client_ends_the_round(
   skipping, monkeypatch, error
 ):
-  call = graph_session.GraphSession.__call__
+  run = graph_session.RunnableGraph.run
 
-  def _call(self, *arguments):
-    if arguments and arguments[0] == ["bug"]:
+  def _run(self, session, values):
+    if "bug" in values:
       raise error
-    return call(self, *arguments)
+    return run(self, session, values)
 
-  monkeypatch.setattr(graph_session.GraphSession, "__call__", _call)
+  monkeypatch.setattr(graph_session.RunnableGraph, "run", _run)
   with pytest.raises(
     client_error.ClientError, match="client 'bug' failed"
   ) as caught:

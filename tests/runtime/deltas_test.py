@@ -35,7 +35,6 @@ def test_clips_one_that_is_too_long_and_leaves_others():
   # As much longer as rounding may make it.
   _, (largest, _) = inbox.receive("two", _pack(np.zeros([2, 2]), (1 + 9e-6, 0)))
   assert largest > 1
-  assert inbox.counts == {"accepted": 2, deltas.TOO_LONG: 1}
 
 
 def test_takes_one_of_each_device_that_was_asked():
@@ -50,7 +49,5 @@ def test_takes_one_of_each_device_that_was_asked():
   ):
     with pytest.raises(ValueError, match=reason):
       inbox.receive(device, message)
-    assert inbox.counts[reason] == 1
   # It may try again.
   inbox.receive("two", _pack())
-  assert inbox.counts["accepted"] == 2

@@ -5,16 +5,16 @@ import contextlib
 import tempfile
 import threading
 import time
-from typing import Any
 
 import psutil
 import pytest
 import tensorflow_federated as tff
 
-from tff_fedemb.runtime import compiled_process
+from tff_fedemb import runtime
+from tff_fedemb.runtime import base
+from tff_fedemb.runtime import in_process
 from tff_fedemb.runtime import ray as ray_runtime
 from tff_fedemb.runtime import ray_cluster
-from tff_fedemb.runtime import ray_map
 
 CORES = 5
 _PAUSE_SECONDS = 0.3
@@ -71,31 +71,45 @@ def wait_until(condition: Callable[[], bool]) -> None:
     time.sleep(0.05)
 
 
-def states_of_chunks(
-  process: tff.templates.IterativeProcess, rounds: Sequence[Sequence[str]]
-) -> list[list[Any]]:
-  """Leaves of states, if this process folds the chunks one after the other."""
-  compiled = compiled_process.CompiledProcess(process, concurrent_clients=2)
+class _Chunked(in_process.InProcessRuntime):
+  """Folds the chunks of a round one after the other."""
 
-  def fold(prepared, client_ids, skip_fn):
+  def _fold_clients(self, prepared, client_ids):
     chunks = ray_runtime.deal(
-      client_ids, clients_per_call=compiled.client_graphs.clients_per_call
+      client_ids, clients_per_call=self._client_graphs.clients_per_call
     )
     # A round without clients has the sum of an empty chunk.
     first, *others = (
-      compiled.fold(prepared, chunk, skip_fn) for chunk in chunks or [()]
+      super(_Chunked, self)._fold_clients(prepared, chunk)
+      for chunk in chunks or [()]
     )
     accumulator, total = first
-    for more, more_total in others:
-      accumulator = compiled.merge(accumulator, more)
-      total.merge(more_total)
+    for leaves, more in others:
+      accumulator = self._server["merge"](accumulator, leaves)
+      total.add(more.totals, num_clients=more.num_survivors)
     return accumulator, total
 
-  states = [compiled.initialize()]
+
+def run(
+  started: base.Runtime,
+  process: tff.templates.IterativeProcess,
+  rounds: Sequence[Sequence[str]],
+) -> list[in_process.FlatState]:
+  """Returns the states before and after each round."""
+  state = started.initialize(process)
+  states = [state]
   for client_ids in rounds:
-    states.append(compiled.next(states[-1], client_ids, fold_fn=fold)[0])
-  compiled.close()
+    state, _ = started.next(state, client_ids)
+    states.append(state)
   return states
+
+
+def states_of_chunks(
+  process: tff.templates.IterativeProcess, rounds: Sequence[Sequence[str]]
+) -> list[in_process.FlatState]:
+  """As `run`, if this process folds the chunks one after the other."""
+  with _Chunked(runtime.RuntimeConfig(concurrent_clients=2)) as started:
+    return run(started, process, rounds)
 
 
 class Trouble:
@@ -118,7 +132,7 @@ class Trouble:
     """
     self.victims: list[psutil.Process] = []
     ray = ray_cluster.import_ray()
-    run, wait = ray_map.run_in_order, ray.wait
+    run, wait = ray_cluster.Cluster.run_in_order, ray.wait
     rounds = []
 
     def run_round(*arguments, **options):
@@ -126,11 +140,10 @@ class Trouble:
       return run(*arguments, **options)
 
     def disturb_and_wait(*arguments, **options):
-      is_due = len(rounds) > len(self.victims)
-      if is_due and options.get("fetch_local") is False:
+      if len(rounds) > len(self.victims):
         self.victims.append(find_victim())
         disturb(self.victims[-1])
       return wait(*arguments, **options)
 
-    monkeypatch.setattr(ray_map, "run_in_order", run_round)
+    monkeypatch.setattr(ray_cluster.Cluster, "run_in_order", run_round)
     monkeypatch.setattr(ray, "wait", disturb_and_wait)

@@ -48,7 +48,7 @@ def test_runs_rounds_and_ends_its_worker():
     assert started.structured_state(state) == 2
     with pytest.raises(TypeError, match="must be a sequence of strings"):
       started.next(state, "ab")
-    with pytest.raises(ValueError, match="must be of dtype int32"):
+    with pytest.raises(ValueError, match="must be int32, found float64"):
       started.load_state(np.float64(1.0))
   assert _workers(psutil.Process()) == workers_before
   with pytest.raises(RuntimeError, match="initialize must be called first"):

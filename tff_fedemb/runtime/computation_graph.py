@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+import tree
 
 from tff_fedemb.runtime import graph_resources
 from tff_fedemb.runtime import graph_session
@@ -182,58 +183,41 @@ def leaf_types(type_spec: tff.Type) -> list[tff.TensorType]:
   return tff.structure.flatten(type_spec)
 
 
-def flatten(value: Any, type_spec: tff.Type, *, name: str) -> list[np.ndarray]:
-  """Flattens a value to its leaves, one array per tensor of the type.
+def flatten(structure: Any, type_spec: tff.Type) -> list[np.ndarray]:
+  """Flattens a structure to its leaves, one array per tensor of the type.
 
   Args:
-    value: Nested containers of anything NumPy converts to an array.
-    type_spec: The value's type: tensors and structures of them.
-    name: Name of the value in messages.
+    structure: Nested containers of anything NumPy converts to an array.
+    type_spec: The structure's type: tensors and structures of them.
 
   Raises:
-    ValueError: If the value is not of that type.
+    ValueError: If the structure is not of that type.
   """
-  if isinstance(type_spec, tff.FederatedType):
-    type_spec = type_spec.member
-  if isinstance(type_spec, tff.TensorType):
-    return [_check_leaf(value, type_spec, name)]
-  try:
-    elements = tff.structure.from_container(value)
-  except TypeError:
-    raise ValueError(
-      f"{name} must be a structure {type_spec}, found {type(value).__name__}."
-    ) from None
-  expected = tff.structure.name_list_with_nones(type_spec)
-  found = tff.structure.name_list_with_nones(elements)
-  is_named = None not in expected and None not in found
-  if len(expected) != len(found) or (is_named and set(expected) != set(found)):
-    raise ValueError(f"{name} must have elements {expected}, found {found}.")
-  leaves = []
+  types = leaf_types(type_spec)
   # By name where there are names: TFF's order may not be the dictionary's.
-  for index, element_name in enumerate(expected):
-    element = getattr(elements, element_name) if is_named else elements[index]
-    key = index if element_name is None else element_name
-    leaves.extend(flatten(element, type_spec[index], name=f"{name}[{key}]"))
-  return leaves
+  places = unflatten(range(len(types)), type_spec)
+  try:
+    found = tree.flatten_up_to(places, structure, check_types=False)
+  except TypeError as error:
+    raise ValueError(str(error)) from error
+  leaves = dict(zip(tree.flatten(places), found, strict=True))
+  return [_check_leaf(leaves[i], types[i]) for i in range(len(types))]
 
 
-def _check_leaf(value: Any, type_spec: tff.TensorType, name: str) -> np.ndarray:
+def _check_leaf(value: Any, type_spec: tff.TensorType) -> np.ndarray:
   """Converts one tensor's value."""
   is_string = type_spec.dtype.type is np.str_
   # TensorFlow's strings are NumPy objects.
   leaf = np.asarray(value, dtype=object if is_string else None)
-  if not is_string and leaf.dtype != type_spec.dtype:
-    raise ValueError(
-      f"{name} must be of dtype {type_spec.dtype.name}, found"
-      f" {leaf.dtype.name}."
-    )
   shape = tf.TensorShape(type_spec.shape)
-  if not shape.is_compatible_with(leaf.shape):
+  is_of_type = is_string or leaf.dtype == type_spec.dtype
+  if not is_of_type or not shape.is_compatible_with(leaf.shape):
     raise ValueError(
-      f"{name} must be of shape {shape.as_list()}, found {list(leaf.shape)}."
+      f"a tensor of the structure must be {type_spec}, found"
+      f" {leaf.dtype.name}{list(leaf.shape)}."
     )
-  # A string by itself, which TFF has as `bytes`, and no array with one.
-  return leaf if leaf.ndim or not is_string else leaf[()]
+  # What TensorFlow returns of a tensor without dimensions is no array.
+  return leaf if leaf.ndim else leaf[()]
 
 
 def unflatten(leaves: Sequence[Any], type_spec: tff.Type) -> Any:
