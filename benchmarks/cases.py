@@ -9,7 +9,6 @@ import functools
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 import types
 
@@ -32,11 +31,6 @@ _BFLOAT16 = precision_lib.MIXED_BFLOAT16
 _WRITERS = "convnet_512x2x16"
 # The case has 50 of 1,000 users a round, and images that are made up.
 _CIFAR10 = "cifar10_50x5x10"
-# This checks a Python that has another framework.
-_CHECK = """
-import importlib.metadata, torch
-assert importlib.metadata.version("pfl") == "0.6.0"
-"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,16 +156,8 @@ def select_groups(
   """Returns what the flags ask for, in the order of measuring.
 
   Raises:
-    errors.FieldError: If no case begins like that, or the Python is of no use.
+    errors.FieldError: If no case begins like that.
   """
-  python = config.pfl_python
-  if python is not None:
-    try:
-      subprocess.run([python, "-c", _CHECK], capture_output=True, check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-      raise errors.FieldError(
-        "pfl_python", "be a Python with torch and pfl 0.6.0", python
-      ) from error
   for prefix in config.cases:
     if not any(name.startswith(prefix) for name in CASES):
       raise errors.FieldError(
@@ -181,7 +167,7 @@ def select_groups(
   for name, case in CASES.items():
     if _is_measured(config, name):
       runtimes = [*case.runtimes]
-      if python is not None and name in _OF_PFL_RESEARCH:
+      if config.pfl_python and name in _OF_PFL_RESEARCH:
         runtimes.append(PFL_RESEARCH)
       groups.append({(name, r): _command(config, name, r) for r in runtimes})
   return groups

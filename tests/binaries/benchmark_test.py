@@ -42,11 +42,6 @@ def test_measures_every_runtime(tmp_path):
   [
     ("--output_json=missing/f.json", "--output_json must be in a direct"),
     ("--cases=vgg", "found 'vgg'."),
-    (
-      "--pfl_python=/none/python",
-      "--pfl_python must be a Python with torch and pfl 0.6.0, found"
-      " /none/python",
-    ),
   ],
 )
 def test_mistake_is_one_line(tmp_path, argument, message):

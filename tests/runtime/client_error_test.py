@@ -122,4 +122,4 @@ def test_fails_unless_told_to_skip(process):
     assert caught.value.client_id == "x"
     assert isinstance(caught.value.__cause__, tf.errors.InvalidArgumentError)
     assert "could not correctly convert string: x" in str(caught.value)
-    assert started.skipped_clients == ()
+    assert not started.skipped_clients

@@ -21,5 +21,5 @@ def test_calls_hold_a_few_updates(shape, expected):
   def double(values):
     return 2.0 * values
 
-  graph = computation_graph.ComputationGraph("work", double)
+  graph = computation_graph.import_computation("work", double)
   assert client_loops.clients_per_call(graph) == expected

@@ -88,7 +88,7 @@ def used(monkeypatch):
   ],
 )
 def test_everything_runs_on_the_device(used, device, expected):
-  graph = computation_graph.ComputationGraph("work", _work, device=device)
+  graph = computation_graph.import_computation("work", _work, device=device)
   session = graph_session.SessionPool([graph], num_threads=1)
   assert session(["3"]) == [_RESULT_OF_CLIENT_3]
   session.close()

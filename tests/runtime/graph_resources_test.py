@@ -168,4 +168,4 @@ def _call_python(number):
 def test_what_would_differ_is_refused(use, found):
   computation = tff.tensorflow.computation(use, np.int64)
   with pytest.raises(errors.FieldError, match=f"found {found} in 'some part'"):
-    computation_graph.ComputationGraph("some part", computation)
+    computation_graph.import_computation("some part", computation)

@@ -90,7 +90,7 @@ def test_round_is_that_of_in_process(processes, started):
     for _ in range(2):
       state, metrics = runtime.next(state, client_ids)
       expected_state, expected = other.next(expected_state, client_ids)
-      assert runtime.skipped_clients == ()
+      assert not runtime.skipped_clients
       found = dict(metrics["client_work"])
       assert found.keys() == expected["client_work"].keys()
       for name, value in expected["client_work"].items():

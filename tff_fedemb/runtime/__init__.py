@@ -86,8 +86,6 @@ class RuntimeConfig(config_lib.Config):
       are sent [a 64th of a round's; of small models a 12th, up to 8 MB of
       updates; from 1 to 16]. No other option of Ray's changes the rounding of
       results.
-    ray_runtime_env: YAML file with a runtime environment of Ray, which brings
-      code and packages to machines that lack them.
   """
 
   runtime: str = config_lib.field("in_process", choices=RUNTIMES)
@@ -110,7 +108,6 @@ class RuntimeConfig(config_lib.Config):
   ray_worker_cores: int = config_lib.field(1, minimum=1, decides=False)
   ray_worker_gpus: float = config_lib.field(0.0, minimum=0, decides=False)
   ray_clients_per_chunk: int | None = config_lib.field(None, minimum=1)
-  ray_runtime_env: str | None = config_lib.field(None, decides=False)
 
   def __post_init__(self):
     super().__post_init__()

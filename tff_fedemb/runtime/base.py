@@ -27,7 +27,13 @@ class Runtime(abc.ABC):
   own: hand it back to `next`, or convert it with `structured_state` for a
   checkpoint, an evaluation or a look at the weights. It is never changed in
   place.
+
+  Attributes:
+    skipped_clients: The clients that the last round left out, in its order, and
+      why.
   """
+
+  skipped_clients: Sequence[client_error.ClientError] = ()
 
   def require_paths(self, paths: Mapping[str, str]) -> None:  # noqa: B027
     """Says what clients read, for runtimes on other machines to look for.
@@ -70,11 +76,6 @@ class Runtime(abc.ABC):
       TypeError: If `client_ids` is no sequence of strings, for example one
         string or a generator, or the state is not one of the process.
     """
-
-  @property
-  def skipped_clients(self) -> tuple[client_error.ClientError, ...]:
-    """The clients that the last round left out, in its order, and why."""
-    return ()
 
   @abc.abstractmethod
   def structured_state(self, state: Any) -> Any:

@@ -94,86 +94,80 @@ def _initialize_first(graph_def: Any, initialize_op: str) -> None:
       node.input.append(f"^{initialize_op}")
 
 
-class ComputationGraph(graph_session.RunnableGraph):
-  """The TensorFlow graph of one computation, imported once per device.
+def import_computation(
+  name: str, computation: tff.Computation, *, device: str = ""
+) -> graph_session.RunnableGraph:
+  """Returns the graph of a computation.
 
   Whenever it is run it has resources of its own, see `graph_resources`.
+
+  Args:
+    name: Name of the part of a round, for messages.
+    computation: A compiled computation, nothing but TensorFlow.
+    device: Device of the operations that the computation does not place, as far
+      as the device can, say '/device:GPU:1'. Empty leaves it to TensorFlow,
+      which takes the first GPU if there is one.
+
+  Raises:
+    errors.FieldError: If its resources would outlive a run.
+    TypeError: If the computation is not plain TensorFlow, or takes or returns a
+      dataset.
   """
-
-  def __init__(
-    self, name: str, computation: tff.Computation, *, device: str = ""
-  ):
-    """Imports the graph.
-
-    Args:
-      name: Name of the part of a round, for messages.
-      computation: A compiled computation, nothing but TensorFlow.
-      device: Device of the operations that the computation does not place, as
-        far as the device can, say '/device:GPU:1'. Empty leaves it to
-        TensorFlow, which takes the first GPU if there is one.
-
-    Raises:
-      errors.FieldError: If its resources would outlive a run.
-      TypeError: If the computation is not plain TensorFlow, or takes or returns
-        a dataset.
-    """
-    proto = tff.framework.serialize_computation(computation)
-    kind = proto.WhichOneof("computation")
-    if kind != "tensorflow":
-      raise TypeError(f"{name} must be a TensorFlow computation, found {kind}.")
-    graph_def = tf.compat.v1.GraphDef()
-    proto.tensorflow.graph_def.Unpack(graph_def)
-    graph_resources.separate(graph_def, name)
-    # Loops and functions run on the device of the operation that calls them.
-    # Those that only data sets call stay on the CPU in this way, where a GPU
-    # would be given one example at a time.
-    for node in graph_def.node:
-      node.device = node.device or device
-      if node.name == _node_of(proto.tensorflow.session_token_tensor_name):
-        # Distinguishes the sessions of TFF's runtime; nothing of ours reads it.
-        node.op = "Const"
-        node.attr.pop("shape", None)
-        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(""))
-    if proto.tensorflow.initialize_op:
-      _initialize_first(graph_def, proto.tensorflow.initialize_op)
-    self._graph_def = graph_def
-    self.device = device
-    graph = tf.Graph()
-    with graph.as_default():
-      tf.graph_util.import_graph_def(graph_def, name="")
-    arguments, results = (
-      [
-        graph.get_tensor_by_name(tensor)
-        for tensor in _tensor_names(binding, role=f"the {role} of {name}")
-      ]
+  proto = tff.framework.serialize_computation(computation)
+  kind = proto.WhichOneof("computation")
+  if kind != "tensorflow":
+    raise TypeError(f"{name} must be a TensorFlow computation, found {kind}.")
+  graph_def = tf.compat.v1.GraphDef()
+  proto.tensorflow.graph_def.Unpack(graph_def)
+  graph_resources.separate(graph_def, name)
+  # Loops and functions run on the device of the operation that calls them.
+  # Those that only data sets call stay on the CPU in this way: a GPU would be
+  # given one example at a time.
+  for node in graph_def.node:
+    node.device = node.device or device
+    if node.name == _node_of(proto.tensorflow.session_token_tensor_name):
+      # Distinguishes the sessions of TFF's runtime; nothing of ours reads it.
+      node.op = "Const"
+      node.attr.pop("shape", None)
+      node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(""))
+  if proto.tensorflow.initialize_op:
+    _initialize_first(graph_def, proto.tensorflow.initialize_op)
+  return graph_session.import_graph(
+    graph_def,
+    *(
+      _tensor_names(binding, role=f"the {role} of {name}")
       for role, binding in (
         ("parameter", proto.tensorflow.parameter),
         ("result", proto.tensorflow.result),
       )
-    )
-    super().__init__(graph, arguments, results)
+    ),
+  )
 
-  def add_to_graph(self, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Adds the computation to the default graph; returns its results there.
 
-    Args:
-      arguments: Tensors of that graph.
-    """
-    fed = {
-      # Has the body of a loop capture what is outside of it.
-      tensor.name: tf.identity(argument)
-      for tensor, argument in zip(self.arguments, arguments, strict=True)
-    }
-    names = [tensor.name for tensor in self.results]
-    results = tf.graph_util.import_graph_def(
-      # A loop would run side effects that the results do not need.
-      _extract(self._graph_def, [*fed, *names]),
-      input_map=fed,
-      return_elements=names,
-    )
-    return [
-      fed.get(name, result) for name, result in zip(names, results, strict=True)
-    ]
+def add_to_graph(
+  added: graph_session.RunnableGraph, arguments: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
+  """Adds a computation to the default graph; returns its results there.
+
+  Args:
+    added: The computation.
+    arguments: Tensors of the default graph.
+  """
+  fed = {
+    # Has the body of a loop capture what is outside of it.
+    tensor.name: tf.identity(argument)
+    for tensor, argument in zip(added.arguments, arguments, strict=True)
+  }
+  names = [tensor.name for tensor in added.results]
+  results = tf.graph_util.import_graph_def(
+    # A loop would run side effects that the results do not need.
+    _extract(added.graph.as_graph_def(), [*fed, *names]),
+    input_map=fed,
+    return_elements=names,
+  )
+  return [
+    fed.get(name, result) for name, result in zip(names, results, strict=True)
+  ]
 
 
 def leaf_types(type_spec: tff.Type) -> list[tff.TensorType]:

@@ -45,8 +45,8 @@ class RunnableGraph:
 
   def __reduce__(self):
     # Graphs cannot be sent to another process, what they are made from can.
-    return _import_graph, (
-      self.graph.as_graph_def().SerializeToString(),
+    return import_graph, (
+      self.graph.as_graph_def(),
       [tensor.name for tensor in self.arguments],
       [tensor.name for tensor in self.results],
     )
@@ -81,14 +81,15 @@ class RunnableGraph:
     ]
 
 
-def _import_graph(
-  graph_def: bytes, arguments: Sequence[str], results: Sequence[str]
+def import_graph(
+  graph_def: tf.compat.v1.GraphDef,
+  arguments: Sequence[str],
+  results: Sequence[str],
 ) -> RunnableGraph:
+  """Returns a graph of a definition, with tensors by their names."""
   graph = tf.Graph()
   with graph.as_default():
-    tf.graph_util.import_graph_def(
-      tf.compat.v1.GraphDef.FromString(graph_def), name=""
-    )
+    tf.graph_util.import_graph_def(graph_def, name="")
   return RunnableGraph(
     graph,
     [graph.get_tensor_by_name(name) for name in arguments],

@@ -109,18 +109,14 @@ class InProcessRuntime(base.Runtime):
     self._client_devices = devices if num_gpus > 1 else [""]
     # A GPU has the updates of a loop in its own memory.
     self._clients_per_call = 1 if num_gpus else None
-    self._skipped: list[client_error.ClientError] = []
+    self.skipped_clients: list[client_error.ClientError] = []
     self._process: tff.templates.IterativeProcess | None = None
-
-  @property
-  def skipped_clients(self) -> tuple[client_error.ClientError, ...]:
-    return tuple(self._skipped)
 
   @property
   def _skip_fn(self) -> Callable[[client_error.ClientError], None] | None:
     """Receives the errors of clients that are left out, if any may be."""
     if self._config.on_client_error == "skip":
-      return self._skipped.append
+      return self.skipped_clients.append
     return None
 
   def initialize(self, process: tff.templates.IterativeProcess) -> FlatState:
@@ -128,7 +124,7 @@ class InProcessRuntime(base.Runtime):
       base.check_process(process)
       self._close_sessions()
       self._compile(process)
-    self._skipped = []
+    self.skipped_clients = []
     # A session that stayed would hold the variables of a whole model.
     with contextlib.closing(
       graph_session.SessionPool([self._initial])
@@ -145,23 +141,19 @@ class InProcessRuntime(base.Runtime):
     """
     form = _compile(process)
 
-    def build_graph(
-      name: str, device: str = ""
-    ) -> computation_graph.ComputationGraph:
-      return computation_graph.ComputationGraph(
+    def build_graph(name: str, device: str = "") -> graph_session.RunnableGraph:
+      return computation_graph.import_computation(
         name, getattr(form, name), device=device
       )
 
-    work: list[Any] = [
-      build_graph("work", device)
-      for device in self._client_devices[: self.concurrent_clients]
-    ]
-    accumulate: Any = build_graph("accumulate")
+    devices = self._client_devices[: self.concurrent_clients]
+    work = [build_graph("work", device) for device in devices]
+    accumulate = build_graph("accumulate")
     clients_per_call = self._clients_per_call or client_loops.clients_per_call(
       work[0]
     )
     if clients_per_call > 1:
-      work = [*map(client_loops.loop_over_clients, work)]
+      work = [*map(client_loops.loop_over_clients, work, devices)]
       accumulate = client_loops.loop_over_updates(accumulate)
     self._client_graphs = client_fold.ClientGraphs(
       work=work,
@@ -183,7 +175,7 @@ class InProcessRuntime(base.Runtime):
       name: graph_session.SessionPool([build_graph(name)])
       for name in ("prepare", "merge", "report", "update")
     }
-    self._initial = computation_graph.ComputationGraph(
+    self._initial = computation_graph.import_computation(
       "initialize",
       tff.backends.mapreduce.get_state_initialization_computation(
         process.initialize, _UNOPTIMIZED
@@ -198,7 +190,7 @@ class InProcessRuntime(base.Runtime):
   ) -> tuple[FlatState, Any]:
     self._check_state(state)
     client_ids = base.check_client_ids(client_ids)
-    self._skipped = []
+    self.skipped_clients = []
     accumulator, total = self._fold_clients(
       self._server["prepare"](state), client_ids
     )
@@ -304,6 +296,6 @@ def _find_secure_sums(
 
 def _compute(name: str, computation: tff.Computation) -> list[int]:
   """The numbers that a computation without arguments returns."""
-  graph = computation_graph.ComputationGraph(name, computation)
+  graph = computation_graph.import_computation(name, computation)
   with contextlib.closing(graph_session.SessionPool([graph])) as session:
     return [int(number) for number in session()]

@@ -9,7 +9,6 @@ does not depend on the workers.
 
 from collections.abc import Mapping, Sequence
 import contextlib
-import functools
 import itertools
 from typing import Any
 
@@ -108,11 +107,8 @@ class RayRuntime(in_process.InProcessRuntime):
     if cluster is None:
       raise RuntimeError("the runtime must be open, found it closed.")
     state = super().initialize(process)
-    graphs = cluster.ray.put(self._client_graphs)
     self._setup = ray_worker.Setup(
-      # Each process reads them once, in place of each task.
-      get_graphs=functools.partial(cluster.ray.get, graphs),
-      key=graphs.hex(),
+      graphs=cluster.ray.put(self._client_graphs),
       paths=self._paths,
       num_threads=self.concurrent_clients,
       compute_precision=self._config.compute_precision,
@@ -179,7 +175,7 @@ class RayRuntime(in_process.InProcessRuntime):
     ) as outcomes:
       for facts, *sums in outcomes:
         for (chunk_total, skipped), leaves in zip(facts, sums, strict=True):
-          self._skipped += skipped
+          self.skipped_clients += skipped
           total.add(chunk_total.totals, num_clients=chunk_total.num_survivors)
           accumulator = (
             self._server["merge"](accumulator, leaves)

@@ -16,15 +16,12 @@ import importlib
 import itertools
 import logging
 import os
-import pathlib
 import signal
 import socket
 import tempfile
 import threading
 from typing import Any, TypeVar
 import warnings
-
-import yaml
 
 from tff_fedemb import errors
 from tff_fedemb import runtime as runtime_lib
@@ -99,12 +96,6 @@ class Cluster:
       "log_to_driver": False,
       "logging_level": logging.CRITICAL,
     }
-    if (path := config.ray_runtime_env) is not None:
-      with errors.as_field_error(
-        "ray_runtime_env", "be a YAML file with a runtime environment", path
-      ):
-        text = pathlib.Path(path).read_text()
-        options["runtime_env"] = dict(yaml.safe_load(text))
     address = config.ray_address
     if address is None:
       # The name is short: those of sockets are at most 107 bytes long.
@@ -134,7 +125,7 @@ class Cluster:
         "be auto, or HOST:PORT of the head of a Ray cluster that can be joined",
         address,
       ):
-        if address not in (None, "auto"):
+        if address is not None and address != "auto":
           # Ray would end the program where it finds nobody.
           host, _, port = address.rpartition(":")
           socket.create_connection((host, int(port)), timeout=10).close()

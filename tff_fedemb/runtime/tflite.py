@@ -175,7 +175,9 @@ class TfliteRuntime(in_process.InProcessRuntime):
           try:
             delta = inbox.receive(client_id, message)
           except ValueError as error:
-            self._skipped.append(client_error.ClientError(client_id, error))
+            self.skipped_clients.append(
+              client_error.ClientError(client_id, error)
+            )
             continue
           update = counts._replace(delta=tuple(delta))
           updates.append(simulated_phones.encode_update(update))
