@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks import cases
 from benchmarks import results
+from tff_fedemb import errors
 
 
 def test_goals_are_of_cases_that_there_are():
@@ -51,3 +52,8 @@ def test_another_framework_does_the_work_of_the_case():
   for name, (python, *_, module, case) in commands.items():
     assert (python, module) == ("/some/python", "benchmarks.pfl_round")
     assert cases.Case(**json.loads(case)).steps == cases.CASES[name].steps
+
+
+def test_names_cases_that_there_are():
+  with pytest.raises(errors.FieldError, match=r"lenet_10x20x20.*found 'vgg'"):
+    _select("lenet", "vgg")

@@ -33,12 +33,7 @@ server:
 """)
   found = deployment.load(path)
   assert dict(found.availability.time_zones) == {-5: 3, 5.5: 1}
-  assert found.availability.amplitude == 0.25
-  assert found.compute.milliseconds_per_example == 7
-  assert found.compute.equal_work
   assert found.network.upload_mbps == float("inf")
-  assert found.server.over_selection == 1.4
-  assert found.server.max_participations is None
   assert found.to_json()["availability"]["session_minutes"] == "inf"
 
 

@@ -71,18 +71,6 @@ def test_error_that_quotes_bytes_is_readable(skipping):
   assert error.__cause__ is error.__context__ is error.__traceback__ is None
 
 
-def test_message_begins_with_what_happened():
-  error = client_error.ClientError(
-    "x", ValueError("{{function_node f_1}} {{function_node f_2}} bad [[n]]")
-  )
-  assert str(error) == "client 'x' failed: ValueError: bad [[n]]"
-  # The id of a virtual client names all its users.
-  error = client_error.ClientError("a" * 10_000, ValueError("bad"))
-  assert error.client_id == "a" * 10_000
-  assert len(str(error)) < 500
-  assert "(10000 characters)" in str(error)
-
-
 @pytest.mark.parametrize(
   "error",
   [

@@ -29,14 +29,6 @@ def _use_mutable_table(number):
     return table.size()
 
 
-def _use_dense_table(number):
-  table = tf.lookup.experimental.DenseHashTable(
-    tf.int64, tf.int64, -1, empty_key=-1, deleted_key=-2
-  )
-  with tf.control_dependencies([table.insert(number, number)]):
-    return table.size()
-
-
 def _use_static_table(number):
   key = tf.constant(0, tf.int64)
   table = tf.lookup.StaticHashTable(
@@ -67,7 +59,6 @@ def _use_variable(number):
 _ONES = {_CLIENT: [12, 1, 2], _SERVER: [1, 2, 3]}
 _EXPECTED = {
   _use_mutable_table: _ONES,
-  _use_dense_table: _ONES,
   _use_static_table: {_CLIENT: [78, 5, 10], _SERVER: [78, 83, 93]},
   _use_queue: _ONES,
   _use_variable: _ONES,

@@ -12,6 +12,8 @@ import tree
 from tests.runtime import builders
 from tff_fedemb import errors
 from tff_fedemb import runtime
+from tff_fedemb.runtime import client_loops
+from tff_fedemb.runtime import computation_graph
 
 # Their sum depends on the order.
 _CLIENT_IDS = [str(0.1 * 1.7**i) for i in range(12)]
@@ -209,3 +211,16 @@ def test_what_a_runtime_cannot_do_is_refused(options):
     errors.FieldError, match=r"be given with runtime .*, found runtime tff"
   ):
     runtime.create_runtime("tff", **options)
+
+
+@pytest.mark.parametrize(
+  ("shape", "expected"),
+  [([10], 16), ([400_000], 5), ([25_000_000], 1), ([None], 1)],
+)
+def test_calls_hold_a_few_updates(shape, expected):
+  @tff.tensorflow.computation(tff.TensorType(np.float32, shape))
+  def double(values):
+    return 2.0 * values
+
+  graph = computation_graph.import_computation("work", double)
+  assert client_loops.clients_per_call(graph) == expected

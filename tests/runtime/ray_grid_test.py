@@ -1,7 +1,6 @@
 """Workers, what befalls them, and noise change no bit: all of them together."""
 
 import numpy as np
-import psutil
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -13,19 +12,16 @@ from tests.runtime import ray_trouble
 from tff_fedemb import runtime
 from tff_fedemb.aggregators import secret_noise
 from tff_fedemb.algorithms import local_training
-from tff_fedemb.data import population
 
 ray = pytest.importorskip("ray")
 
-# Virtual clients of two users, of which rounds have more and fewer.
 _ROUNDS = [
-  [f"{2 * n}{population.SEPARATOR}{2 * n + 1}" for n in range(first, last)]
+  [str(client) for client in range(first, last)]
   for first, last in ((0, 9), (3, 14), (1, 8))
 ]
 _AGGREGATORS = ("gaussian", "tree", "blt", "banded")
 _WORKERS = (1, 2, 3, 5)
-_FAULTS = (None, psutil.Process.kill, ray_trouble.stop_for_a_moment)
-_SHAPE, _IMAGES_OF_USER = (4, 4, 1), 6
+_SHAPE = (4, 4, 1)
 # Tensors.
 _NUM_WEIGHTS = 2
 
@@ -33,16 +29,8 @@ local_ray = ray_trouble.local_ray
 
 
 def _create_dataset(client_id):
-  """The images of all users of a virtual client."""
-  users = tf.strings.split(client_id, population.SEPARATOR)
-  images = tf.map_fn(
-    lambda user: builders.draw_images([user, 0], [_IMAGES_OF_USER, *_SHAPE]),
-    tf.strings.to_number(users, tf.int64),
-    fn_output_signature=tf.TensorSpec([_IMAGES_OF_USER, *_SHAPE], tf.uint8),
-  )
-  images = tf.reshape(images, [-1, *_SHAPE])
-  labels = tf.range(tf.size(images[:, 0, 0, 0], tf.int64)) % 3
-  return builders.create_dataset(images, labels).batch(16)
+  examples = builders.create_examples(client_id, _SHAPE, 12, 3)
+  return builders.create_dataset(*examples).batch(16)
 
 
 def _build_process(aggregator: str) -> tff.templates.IterativeProcess:
@@ -78,16 +66,16 @@ def test_no_bit_depends_on_workers(aggregator, monkeypatch):
   put, objects = ray.put, []
   monkeypatch.setattr(ray, "put", lambda v: objects.append(v) or put(v))
   for index, workers in enumerate(_WORKERS):
-    # Each number of workers and each mechanism meets another fault.
-    disturb = _FAULTS[(index + _AGGREGATORS.index(aggregator)) % len(_FAULTS)]
+    # Half of the mechanisms for each number of workers, and the other way.
+    has_deaths = (index + _AGGREGATORS.index(aggregator)) % 2 == 0
     objects.clear()
     with (
       runtime.create_runtime("ray", ray_workers=workers) as started,
       monkeypatch.context() as patch,
     ):
-      trouble = disturb and ray_trouble.Trouble(patch, disturb)
+      killer = ray_trouble.Killer(patch) if has_deaths else None
       found = ray_trouble.run(started, process, _ROUNDS)
-    assert trouble is None or len(trouble.victims) == len(_ROUNDS)
+    assert killer is None or len(killer.victims) == len(_ROUNDS)
     tree.map_structure(np.testing.assert_array_equal, found, expected)
     # The graphs, and the model once a round, whatever becomes of it.
     assert len(objects) == 1 + len(_ROUNDS)

@@ -147,7 +147,7 @@ def test_gives_up_a_chunk_that_takes_worker_after_worker(process, monkeypatch):
 
 
 @pytest.mark.slow
-def test_clients_that_fail(process):
+def test_names_a_client_that_fails(process):
   with runtime.create_runtime("ray", ray_workers=1) as started:
     state = started.initialize(process)
     with pytest.raises(
@@ -155,13 +155,6 @@ def test_clients_that_fail(process):
     ) as caught:
       started.next(state, ["1", "x", "2", "y"])
     assert caught.value.client_id == "x"
-  with runtime.create_runtime(
-    "ray", ray_workers=1, on_client_error="skip", ray_clients_per_chunk=2
-  ) as started:
-    state = started.initialize(process)
-    _, ((mean,), count) = started.next(state, ["x", "3", "y", "z", "20"])
-    assert (mean.item(), count) == ((3.0 + 10.0) / 4, 2)
-    assert [e.client_id for e in started.skipped_clients] == ["x", "y", "z"]
 
 
 @tff.tensorflow.computation(np.str_)
@@ -174,12 +167,14 @@ def test_secure_sums_of_those_who_last():
   process = builders.build_sums(
     _number, sum_fn=lambda v: tff.federated_secure_sum_bitwidth(v, 10)
   )
+  options = {"ray_workers": 1, "ray_clients_per_chunk": 2}
   with runtime.create_runtime(
-    "ray", ray_workers=1, on_client_error="skip", secure_sum_threshold=0.75
+    "ray", **options, on_client_error="skip", secure_sum_threshold=0.6
   ) as started:
     state = started.initialize(process)
-    _, total = started.next(state, ["1", "20", "300", "x"])
+    _, total = started.next(state, ["x", "1", "20", "y", "300"])
     assert total == 321
+    assert [e.client_id for e in started.skipped_clients] == ["x", "y"]
     with pytest.raises(
       secure_sums.TooFewSurvivorsError, match="that last, 2 of 4"
     ):
@@ -317,13 +312,3 @@ def test_file_for_clouds_is_of_rays_schema():
   jsonschema.validate(found, json.loads(schema.read_text()))
   pods = yaml.safe_load((root / "cluster/kuberay.yaml").read_text())
   assert pods["spec"]["rayVersion"] == ray.__version__
-  # Its schema is not at hand: names that have to agree.
-  (workers,) = pods["spec"]["workerGroupSpecs"]
-  assert workers["minReplicas"] <= workers["replicas"] <= workers["maxReplicas"]
-  for group in (pods["spec"]["headGroupSpec"], workers):
-    pod = group["template"]["spec"]
-    (container,) = pod["containers"]
-    assert container["image"] == "IMAGE"
-    assert {mount["name"] for mount in container["volumeMounts"]} == {
-      volume["name"] for volume in pod["volumes"]
-    }

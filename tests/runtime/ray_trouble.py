@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 import contextlib
 import tempfile
-import threading
 import time
 
 import psutil
@@ -17,7 +16,6 @@ from tff_fedemb.runtime import ray as ray_runtime
 from tff_fedemb.runtime import ray_cluster
 
 CORES = 5
-_PAUSE_SECONDS = 0.3
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -53,14 +51,6 @@ def find_workers() -> list[psutil.Process]:
 def find_victim() -> psutil.Process:
   """One worker, rather one that is busy."""
   return min(find_workers(), key=lambda worker: worker.name() == "ray::IDLE")
-
-
-def stop_for_a_moment(process: psutil.Process) -> None:
-  """Has all wait for what a process was given."""
-  process.suspend()
-  timer = threading.Timer(_PAUSE_SECONDS, process.resume)
-  timer.daemon = True
-  timer.start()
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -112,24 +102,15 @@ def states_of_chunks(
     return run(started, process, rounds)
 
 
-class Trouble:
-  """Does something to a worker as soon as it has been given chunks of a round.
+class Killer:
+  """Kills a worker as soon as it has been given chunks of a round.
 
   Attributes:
     victims: The workers, one of each round.
   """
 
-  def __init__(
-    self,
-    monkeypatch: pytest.MonkeyPatch,
-    disturb: Callable[[psutil.Process], None],
-  ):
-    """Waits for rounds.
-
-    Args:
-      monkeypatch: Ends it.
-      disturb: Is called with the worker.
-    """
+  def __init__(self, monkeypatch: pytest.MonkeyPatch):
+    """Waits for rounds, until `monkeypatch` ends it."""
     self.victims: list[psutil.Process] = []
     ray = ray_cluster.import_ray()
     run, wait = ray_cluster.Cluster.run_in_order, ray.wait
@@ -139,11 +120,11 @@ class Trouble:
       rounds.append(arguments)
       return run(*arguments, **options)
 
-    def disturb_and_wait(*arguments, **options):
+    def kill_and_wait(*arguments, **options):
       if len(rounds) > len(self.victims):
         self.victims.append(find_victim())
-        disturb(self.victims[-1])
+        self.victims[-1].kill()
       return wait(*arguments, **options)
 
     monkeypatch.setattr(ray_cluster.Cluster, "run_in_order", run_round)
-    monkeypatch.setattr(ray, "wait", disturb_and_wait)
+    monkeypatch.setattr(ray, "wait", kill_and_wait)

@@ -128,15 +128,13 @@ def check_initialized(process: _Process | None) -> _Process:
 
 def check_client_ids(client_ids: Sequence[str]) -> list[str]:
   """Returns the ids as a list of `str`; raises `TypeError` if they are not."""
-  wrong: list[Any] = [client_ids]
   # A generator could be read only once, and a set has no order.
-  if isinstance(client_ids, (Sequence, np.ndarray)) and not isinstance(
-    client_ids, (str, bytes)
-  ):
-    wrong = [each for each in client_ids if not isinstance(each, str)]
-  if wrong:
+  is_sequence = isinstance(
+    client_ids, (Sequence, np.ndarray)
+  ) and not isinstance(client_ids, (str, bytes))
+  if not is_sequence or not all(isinstance(each, str) for each in client_ids):
     raise TypeError(
-      f"client_ids must be a sequence of strings, found {wrong[0]!r}."
+      f"client_ids must be a sequence of strings, found {client_ids!r:.80}."
     )
   return [str(client_id) for client_id in client_ids]
 

@@ -40,10 +40,6 @@ _UNOPTIMIZED = tf.compat.v1.ConfigProto()
 _UNOPTIMIZED.graph_options.rewrite_options.disable_meta_optimizer = True
 
 
-# TFF's own simulation sums in 64 bits with a sign, and leaves one for the sum.
-_MAX_BITWIDTH = 62
-
-
 class FlatState(tuple):
   """Server state between rounds: arrays in the order of its type."""
 
@@ -137,7 +133,6 @@ class InProcessRuntime(base.Runtime):
     Raises:
       errors.FieldError: If the process is not one broadcast, clients' work and
         sums, or clients or rounds would share a resource of it.
-      ValueError: If a secure sum of it has no bounds that it can be kept to.
     """
     form = _compile(process)
 
@@ -275,11 +270,6 @@ def _find_secure_sums(
       ("secure_modular_sum_modulus", form.secure_modular_sum_modulus),
     )
   )
-  if max(bitwidths, default=0) > _MAX_BITWIDTH:
-    raise ValueError(
-      f"the bit width of a secure sum must be at most {_MAX_BITWIDTH}, found"
-      f" {max(bitwidths)}."
-    )
   bounds = [2**bitwidth - 1 for bitwidth in bitwidths] + bounds
   return secure_sums.SecureSums(
     num_simple=len(computation_graph.leaf_types(simple_type)),

@@ -71,11 +71,7 @@ def let_workers_be_interrupted() -> None:
     threading.current_thread() is threading.main_thread()
     and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
   ):
-    signal.signal(signal.SIGINT, _ignore_signal)
-
-
-def _ignore_signal(signal_number, frame):
-  del signal_number, frame  # Unused.
+    signal.signal(signal.SIGINT, lambda *_: None)
 
 
 def _exit_on_signal(signal_number, frame):
