@@ -122,7 +122,6 @@ def test_clients_are_bound_and_the_server_is_not(used):
     (0, None, 4, 1, [""]),
     # Cores without a client of their own work for the others.
     (0, 1, 1, 4, [""]),
-    (1, None, 1, 1, [""]),
     (2, 5, 5, 1, ["/device:GPU:0", "/device:GPU:1"]),
   ],
 )

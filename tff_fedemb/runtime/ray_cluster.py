@@ -123,7 +123,7 @@ class Cluster:
       with errors.as_field_error(
         "ray_address",
         "be auto, or HOST:PORT of the head of a Ray cluster that can be joined",
-        address,
+        address or "a Ray of this machine",
       ):
         if address is not None and address != "auto":
           # Ray would end the program where it finds nobody.
