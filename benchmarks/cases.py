@@ -3,12 +3,12 @@
 It does not import TensorFlow, which the measuring process has no use for.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
 import importlib.util
+import json
 import os
-import subprocess
 import sys
 import types
 
@@ -26,16 +26,11 @@ PFL_RESEARCH = "pfl_research"
 
 _ALL = ("bare", "in_process", "tff")
 _LENET = "lenet_10x20x20"
+_BFLOAT16 = precision_lib.MIXED_BFLOAT16
 # As a cohort of devices: many clients with little work, read from storage.
 _WRITERS = "convnet_512x2x16"
 # The case has 50 of 1,000 users a round, and images that are made up.
 _CIFAR10 = "cifar10_50x5x10"
-_LONG_RUN, _LONG_RUN_ROUNDS = "mobilenet_v2_small_4x1x8_500_rounds", 500
-# This checks a Python that has another framework.
-_CHECK = """
-import importlib.metadata, torch
-assert importlib.metadata.version("pfl") == "0.6.0"
-"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +48,7 @@ class Case:
       `None` for random pixels, which are made where they are used.
     num_classes: Number of classes of random pixels.
     learning_rate: Learning rate of clients.
+    compute_precision: Precision of the clients.
     runtimes: Programs that take turns on it.
   """
 
@@ -65,6 +61,7 @@ class Case:
   num_writers: int | None = None
   num_classes: int = 36
   learning_rate: float = 0.05
+  compute_precision: str = precision_lib.FLOAT32
   runtimes: tuple[str, ...] = _ALL
 
   def client_ids(self, round_num: int) -> list[str]:
@@ -74,10 +71,8 @@ class Case:
     return [str(n % (self.num_writers or sys.maxsize)) for n in numbers]
 
 
-# Compared with each other in process.
 _GROWTH = {
-  f"lenet_{n}x2x16_growth": Case(n, 2, 16, runtimes=("bare", "tff"))
-  for n in (10, 50, 200, 1000)
+  f"lenet_{n}x2x16_growth": Case(n, 2, 16) for n in (10, 50, 200, 1000)
 }
 # The bare loop has no correlated noise; banded noise would hold this model a
 # hundred times.
@@ -94,7 +89,7 @@ _CIFAR10_CASE = Case(
   *(50, 5, 10, SIMPLE_CNN, (32, 32, 3)), num_classes=10, learning_rate=0.1
 )
 # Photos in a large network.
-_LARGE = functools.partial(Case, 4, 2, 16, runtimes=("in_process", "keras"))
+_LARGE = functools.partial(Case, 4, 2, 16, runtimes=_ALL[:2])
 # The same work on a Ray of this machine.
 _RAY = {
   "lenet_50x10x16": Case(50, 10, 16),
@@ -104,6 +99,9 @@ _RAY = {
 CASES: Mapping[str, Case] = types.MappingProxyType(
   {
     _LENET: Case(10, 20, 20),
+    f"{_LENET}_{_BFLOAT16}": Case(
+      *(10, 20, 20), compute_precision=_BFLOAT16, runtimes=("in_process",)
+    ),
     "lenet_50x10x16": Case(50, 10, 16),
     _WRITERS: Case(512, 2, 16, "convnet", num_writers=600),
     # The bare loop clips and adds noise.
@@ -119,7 +117,7 @@ CASES: Mapping[str, Case] = types.MappingProxyType(
       f"ray_{name}": dataclasses.replace(case, runtimes=("in_process", "ray"))
       for name, case in _RAY.items()
     },
-    _LONG_RUN: Case(
+    "mobilenet_v2_small_4x1x8": Case(
       *(4, 1, 8, "mobilenet_v2_small", (32, 32, 3)), runtimes=("in_process",)
     ),
   }
@@ -128,74 +126,48 @@ _OF_PFL_RESEARCH = (_LENET, _WRITERS, _CIFAR10, f"{_CIFAR10}_gaussian")
 
 
 def _command(
-  config: results.BenchmarkConfig, name: str, runtime: str, precision: str
+  config: results.BenchmarkConfig, name: str, runtime: str
 ) -> Sequence[str]:
   if runtime != PFL_RESEARCH:
-    worker = (sys.executable, "-m", "benchmarks.worker", "training_rounds")
-    return (*worker, name, runtime, precision)
+    worker = (sys.executable, "-m", "benchmarks.training_rounds")
+    return (*worker, name, runtime)
   # As many processes as `runtime.base` counts, which takes TFF to import.
-  case = CASES[name]
   return (
     *(config.pfl_python, "-m", "torch.distributed.run"),
     f"--nproc_per_node={len(os.sched_getaffinity(0))}",
-    *("-m", "benchmarks.pfl_round", case.backbone),
-    *map(str, (case.num_clients, case.steps, case.batch_size)),
-    *map(str, (case.num_classes, case.learning_rate)),
-    case.aggregator,
+    *("-m", "benchmarks.pfl_round"),
+    json.dumps(dataclasses.asdict(CASES[name])),
   )
 
 
-def _create_group(
-  config: results.BenchmarkConfig, names: Iterable[str], runtimes: Sequence[str]
-) -> results.Group:
-  float32 = precision_lib.FLOAT32
-  entries = {(name, r): float32 for name in names for r in runtimes}
-  for name in _OF_PFL_RESEARCH if config.pfl_python else ():
-    if (name, "tff") in entries:
-      entries[name, PFL_RESEARCH] = float32
-  if (_LENET, "tff") in entries:
-    # Those of this processor.
-    for precision in precision_lib.supported_precisions()[1:]:
-      entries[f"{_LENET}_{precision}", "in_process"] = precision
-  # Its name may be longer by a precision.
-  commands = {
-    (name, runtime): _command(
-      config, name.removesuffix(f"_{precision}"), runtime, precision
-    )
-    for (name, runtime), precision in entries.items()
-    if not config.cases or name.startswith(config.cases)
-  }
-  if (_LONG_RUN, "in_process") in commands:
-    return results.Group(commands, _LONG_RUN_ROUNDS)
-  return results.Group(commands)
+def _is_measured(config: results.BenchmarkConfig, name: str) -> bool:
+  if config.cases:
+    # Who asks for a case by name is told what it needs.
+    return name.startswith(config.cases)
+  has_ray = importlib.util.find_spec("ray") is not None
+  return (has_ray or "ray" not in CASES[name].runtimes) and (
+    precision_lib.has_bfloat16() or CASES[name].compute_precision != _BFLOAT16
+  )
 
 
-def select_groups(config: results.BenchmarkConfig) -> list[results.Group]:
+def select_groups(
+  config: results.BenchmarkConfig,
+) -> list[dict[results.Entry, Sequence[str]]]:
   """Returns what the flags ask for, in the order of measuring.
 
   Raises:
-    errors.FieldError: If no case begins like that, or the Python is of no use.
+    errors.FieldError: If no case begins like that.
   """
-  python = config.pfl_python
-  if python is not None:
-    try:
-      subprocess.run([python, "-c", _CHECK], capture_output=True, check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-      raise errors.FieldError(
-        "pfl_python", "be a Python with torch and pfl 0.6.0", python
-      ) from error
-  # Who asks for Ray by name is told how to install it.
-  skips_ray = not config.cases and not importlib.util.find_spec("ray")
-  groups = [_create_group(config, _GROWTH, ["in_process"])]
-  groups += [
-    _create_group(config, [name], case.runtimes)
-    for name, case in CASES.items()
-    if not (skips_ray and "ray" in case.runtimes)
-  ]
-  names = {name for group in groups for name, _ in group.commands}
   for prefix in config.cases:
-    if not any(name.startswith(prefix) for name in names):
+    if not any(name.startswith(prefix) for name in CASES):
       raise errors.FieldError(
         "cases", f"be beginnings of {', '.join(sorted(CASES))}", repr(prefix)
       )
-  return [group for group in groups if group.commands]
+  groups = []
+  for name, case in CASES.items():
+    if _is_measured(config, name):
+      runtimes = [*case.runtimes]
+      if config.pfl_python and name in _OF_PFL_RESEARCH:
+        runtimes.append(PFL_RESEARCH)
+      groups.append({(name, r): _command(config, name, r) for r in runtimes})
+  return groups

@@ -1,6 +1,6 @@
 """A round in pfl-research.
 
-`pfl_round BACKBONE CLIENTS STEPS BATCH_SIZE CLASSES LEARNING_RATE AGGREGATOR`.
+`pfl_round CASE`, with the fields of `cases.Case` as JSON.
 
 Granqvist et al., "pfl-research: simulation framework for accelerating research
 in Private Federated Learning", 2024; version 0.6.0. An environment of its own
@@ -11,15 +11,18 @@ part of the model, which is what the framework offers. Pooling comes before
 ReLU, as in our models: the same function in less time. Images are made from
 the user's number and not read, also where ours are.
 
-Answers as in `worker`: rank 0 says "ready", then answers each line with "done".
+Answers as `training_rounds` does: rank 0 says "ready", then answers each line
+with "done".
 """
 
+import json
 import os
 
 # One thread for each process, also in what the imports below start.
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import sys
+import types
 
 import numpy as np
 from pfl import metrics
@@ -116,26 +119,17 @@ class _Pace(callback_base.TrainingProcessCallback):
     return self._answer_and_wait("done"), metrics.Metrics()
 
 
-def main(
-  backbone: str,
-  num_clients: int,
-  steps: int,
-  batch_size: int,
-  num_classes: int,
-  *,
-  learning_rate: float,
-  aggregator: str,
-) -> None:
-  """Trains until the input ends."""
+def main(case: types.SimpleNamespace) -> None:
+  """Trains on a case until the input ends."""
   torch.set_num_threads(1)
-  num_users = 20 * num_clients
-  image_shape = (3, 32, 32) if backbone == _SIMPLE_CNN else (1, 28, 28)
+  num_users = 20 * case.num_clients
 
   def make_dataset(user_id):
     random = np.random.default_rng(int(user_id))
-    size = steps * batch_size
-    images = random.integers(0, 256, (size, *image_shape), np.uint8)
-    labels = random.integers(0, num_classes, size)
+    size = case.steps * case.batch_size
+    height, width, channels = case.image_shape
+    images = random.integers(0, 256, (size, channels, height, width), np.uint8)
+    labels = random.integers(0, case.num_classes, size)
     return dataset.Dataset(raw_data=(images, labels), user_id=user_id)
 
   next_user = 0
@@ -147,7 +141,8 @@ def main(
 
   users = federated_dataset.FederatedDataset(make_dataset, sample_user)
   # Takes three quarters of the time of the default layout.
-  network = _Model(backbone, num_classes).to(memory_format=torch.channels_last)
+  network = _Model(case.backbone, case.num_classes)
+  network = network.to(memory_format=torch.channels_last)
   model = pytorch.PyTorchModel(
     network,
     local_optimizer_create=torch.optim.SGD,
@@ -161,32 +156,28 @@ def main(
   backend = simulate.SimulatedBackend(
     training_data=users,
     val_data=users,
-    postprocessors=[] if aggregator == "none" else [noise],
+    postprocessors=[] if case.aggregator == "none" else [noise],
   )
   federated_averaging.FederatedAveraging().run(
     base.NNAlgorithmParams(
       central_num_iterations=_ROUNDS_AT_MOST,
       evaluation_frequency=_ROUNDS_AT_MOST,
-      train_cohort_size=num_clients,
+      train_cohort_size=case.num_clients,
       val_cohort_size=0,
     ),
     backend,
     model,
     model_train_params=hyperparam.NNTrainHyperParams(
       local_num_epochs=1,
-      local_learning_rate=learning_rate,
-      local_batch_size=batch_size,
+      local_learning_rate=case.learning_rate,
+      local_batch_size=case.batch_size,
     ),
-    model_eval_params=hyperparam.NNEvalHyperParams(local_batch_size=batch_size),
+    model_eval_params=hyperparam.NNEvalHyperParams(
+      local_batch_size=case.batch_size
+    ),
     callbacks=[_Pace()],
   )
 
 
 if __name__ == "__main__":
-  _BACKBONE, *_SIZES, _RATE, _AGGREGATOR = sys.argv[1:]
-  main(
-    _BACKBONE,
-    *map(int, _SIZES),
-    learning_rate=float(_RATE),
-    aggregator=_AGGREGATOR,
-  )
+  main(types.SimpleNamespace(**json.loads(sys.argv[1])))

@@ -5,9 +5,10 @@ that is measured takes part in measuring, so the figures of a Python process, of
 one with a worker process behind it, and of several processes of another
 framework mean the same.
 
-The benchmark measures groups of processes, compares rows with each other,
-prints what it finds and writes it after every group. `goals.csv` says which
-figures are told, or compared with that of another row, and their bounds.
+The benchmark measures groups of processes that take turns, compares rows with
+each other, prints what it finds and writes it after every group. `goals.csv`
+says which figures are told, or compared with that of another row, and their
+bounds.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import contextlib
 import dataclasses
 import pathlib
 import re
-import select
 import subprocess
 import sys
 import tempfile
@@ -35,14 +35,11 @@ with epy.lazy_imports():
   import pandas as pd
 
 WALL, MEMORY = "wall_seconds", "peak_memory_bytes"
-ANONYMOUS_MEMORY = "peak_anonymous_memory_bytes"
+ANONYMOUS_MEMORY = "anonymous_memory_bytes"
 
 # Name of the work, with a lower precision if it has one; and who does it.
 Entry = tuple[str, str]
 _GRACE_SECONDS = 10.0
-# A process compiles and buffers for some rounds before it is what it stays.
-_SETTLED_ROUND = 50
-_SAMPLING_SECONDS = 0.02
 _ENDED = (psutil.NoSuchProcess, psutil.ZombieProcess)
 
 
@@ -64,7 +61,7 @@ class _Worker:
 
   def __init__(self, command: Sequence[str]):
     self._log = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115
-    self._process = subprocess.Popen(
+    self._process = psutil.Popen(
       command,
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
@@ -73,42 +70,31 @@ class _Worker:
       # Ctrl-C is for who measures, who then ends this.
       start_new_session=True,
     )
-    self._name = " ".join(command)
-    self._root = psutil.Process(self._process.pid)
     self.rounds: list[dict[str, float]] = []
-    self._anonymous_memory_bytes = 0
+
+  def _tree(self) -> list[psutil.Process]:
+    """The process and its descendants."""
+    with contextlib.suppress(*_ENDED):
+      return [self._process, *self._process.children(recursive=True)]
+    return []
 
   def _sum(self, figure: Callable[[psutil.Process], Any]) -> Any:
     """Adds up a figure of the process and its descendants."""
     total: Any = 0
-    for process in [self._root, *self._root.children(recursive=True)]:
+    for process in self._tree():
       with contextlib.suppress(*_ENDED):
         total += figure(process)
     return total
 
   def expect(self, answer: str) -> None:
-    """Waits for what the process is to say, and looks at its memory."""
-    pipe = self._process.stdout
-    while not select.select([pipe], [], [], _SAMPLING_SECONDS)[0]:
-      self._look()
-    # A quick round ends before the first look in it.
-    self._look()
-    found = pipe.readline().strip()
+    """Waits for what the process is to say."""
+    found = self._process.stdout.readline().strip()
     if found != answer:
       self._log.seek(0)
       lines = self._log.read().strip().splitlines()
       raise errors.DataError(
-        f"{self._name} must answer {answer!r}, found {found!r}:"
-        f" {' | '.join(lines[-5:])}"
-      )
-
-  def _look(self) -> None:
-    """Notes the memory of the process as it is now."""
-    with contextlib.suppress(*_ENDED):
-      memory = self._root.memory_info()
-      anonymous = memory.rss - memory.shared
-      self._anonymous_memory_bytes = max(
-        self._anonymous_memory_bytes, anonymous
+        f"{' '.join(self._process.args)} must answer {answer!r}, found"
+        f" {found!r}: {' | '.join(lines[-5:])}"
       )
 
   def run_round(self) -> None:
@@ -118,21 +104,21 @@ class _Worker:
     self._process.stdin.write("\n")
     self._process.stdin.flush()
     self.expect("done")
+    seconds = time.perf_counter() - start
+    memory = self._process.memory_info()
     self.rounds.append(
       {
-        WALL: time.perf_counter() - start,
-        MEMORY: self._sum(_peak_memory_bytes),
-        ANONYMOUS_MEMORY: self._anonymous_memory_bytes,
-        "resident_memory_bytes": self._sum(lambda p: p.memory_info().rss),
+        WALL: seconds,
         "cpu_seconds": self._sum(_cpu_seconds) - cpu,
+        MEMORY: self._sum(_peak_memory_bytes),
+        ANONYMOUS_MEMORY: memory.rss - memory.shared,
+        "resident_memory_bytes": self._sum(lambda p: p.memory_info().rss),
       }
     )
 
   def close(self) -> None:
     """Ends the process and all that it started."""
-    tree = []
-    with contextlib.suppress(*_ENDED):
-      tree = [self._root, *self._root.children(recursive=True)]
+    tree = self._tree()
     self._process.stdin.close()
     _, alive = psutil.wait_procs(tree, timeout=_GRACE_SECONDS)
     for process in alive:
@@ -149,7 +135,7 @@ class BenchmarkConfig(config_lib.Config):
 
   Attributes:
     output_json: File to write the figures to.
-    rounds: Measured rounds of each program, but for those of a long run.
+    rounds: Measured rounds of each program.
     warmup_rounds: Rounds before those.
     cases: Cases to measure, by the beginning of their names [all].
     pfl_python: Python with torch and pfl-research, to measure that as well.
@@ -162,67 +148,52 @@ class BenchmarkConfig(config_lib.Config):
   pfl_python: str | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Group:
-  """Commands that take turns with each other.
+def measure(
+  config: BenchmarkConfig, commands: Mapping[Entry, Sequence[str]]
+) -> dict[Entry, dict[str, Any]]:
+  """Runs the rounds of programs in turn, one at a time.
 
-  Attributes:
-    commands: Programs that answer as in `worker`, with their arguments.
-    rounds: Measured rounds from the first one on; `None` for what the flags
-      say.
+  Taking turns spreads a machine's change of speed over all of them.
+
+  Args:
+    config: Settings by the flags.
+    commands: Programs that answer as `training_rounds`, with their arguments.
+
+  Returns:
+    The row of each entry: `wall_seconds` and `cpu_seconds`, user and system
+    time in steps of 0.01 s, are medians of the measured rounds;
+    `peak_memory_bytes` is the most that was resident, over the process and its
+    descendants; and `anonymous_memory_bytes` the most memory of the process
+    after a round that is no page of a file, which the system takes back when it
+    needs it.
+
+  Raises:
+    errors.DataError: If one of the programs ends, or says something else.
   """
-
-  commands: Mapping[Entry, Sequence[str]]
-  rounds: int | None = None
-
-  def measure(self, config: BenchmarkConfig) -> dict[Entry, dict[str, Any]]:
-    """Runs the rounds of the programs in turn, one at a time.
-
-    Taking turns spreads a machine's change of speed over all of them.
-
-    Returns:
-      The row of each entry: `wall_seconds` and `cpu_seconds`, user and system
-      time in steps of 0.01 s, are medians of the measured rounds;
-      `peak_memory_bytes` is the most that was resident, over the process and
-      its descendants; and `peak_anonymous_memory_bytes` the most memory of the
-      process that is no page of a file, which the system takes back when it
-      needs it. Of this a peak between two looks may be missed.
-
-    Raises:
-      errors.DataError: If one of the programs ends, or says something else.
-    """
-    rounds, warmup_rounds = config.rounds, config.warmup_rounds
-    if self.rounds:
-      rounds, warmup_rounds = self.rounds, 0
-    with contextlib.ExitStack() as stack:
-      workers: dict[Entry, _Worker] = {}
-      for entry, command in self.commands.items():
-        workers[entry] = _Worker(command)
-        stack.callback(workers[entry].close)
+  with contextlib.ExitStack() as stack:
+    workers: dict[Entry, _Worker] = {}
+    for entry, command in commands.items():
+      workers[entry] = _Worker(command)
+      stack.callback(workers[entry].close)
+    for worker in workers.values():
+      worker.expect("ready")
+    for _ in range(config.warmup_rounds + config.rounds):
       for worker in workers.values():
-        worker.expect("ready")
-      for _ in range(warmup_rounds + rounds):
-        for worker in workers.values():
-          worker.run_round()
-    return {
-      entry: self._row(entry, pd.DataFrame(worker.rounds[warmup_rounds:]))
-      for entry, worker in workers.items()
-    }
-
-  def _row(self, entry: Entry, found: pd.DataFrame) -> dict[str, Any]:
-    resident = found.resident_memory_bytes.tolist()
-    return {
+        worker.run_round()
+  rows = {}
+  for entry, worker in workers.items():
+    found = pd.DataFrame(worker.rounds[config.warmup_rounds :])
+    rows[entry] = {
       **dict(zip(("case", "runtime"), entry, strict=True)),
       WALL: found[WALL].median(),
       "cpu_seconds": found.cpu_seconds.median(),
       MEMORY: int(found[MEMORY].max()),
       ANONYMOUS_MEMORY: int(found[ANONYMOUS_MEMORY].max()),
       "wall_seconds_of_rounds": found[WALL].tolist(),
-      "resident_memory_bytes_of_rounds": resident,
-      "settled_memory_bytes": resident[:_SETTLED_ROUND][-1],
-      "last_memory_bytes": resident[-1],
+      "resident_memory_bytes_of_rounds": found.resident_memory_bytes.tolist(),
       "ratios": {},
     }
+  return rows
 
 
 def read_goals() -> pd.DataFrame:
@@ -258,13 +229,15 @@ def evaluate(goals: pd.DataFrame, rows: dict[Entry, dict[str, Any]]) -> list:
 
 
 def execute(
-  config: BenchmarkConfig, groups: Iterable[Group], goals: pd.DataFrame
+  config: BenchmarkConfig,
+  groups: Iterable[Mapping[Entry, Sequence[str]]],
+  goals: pd.DataFrame,
 ) -> None:
   """Measures groups, prints and writes; exits with status 1 if one fails.
 
   Args:
     config: Settings by the flags.
-    groups: Taken one after the other.
+    groups: Commands that take turns with each other, as in `measure`.
     goals: Goals of the rows, as `read_goals` returns them.
 
   Raises:
@@ -277,7 +250,7 @@ def execute(
   rows: dict[Entry, dict[str, Any]] = {}
   for group in groups:
     try:
-      found = group.measure(config)
+      found = measure(config, group)
     except (errors.DataError, OSError) as error:
       # The other measurements are worth having.
       print(f"FAILED: {error}", file=sys.stderr, flush=True)

@@ -1,4 +1,6 @@
-"""A round of training: by DP-FedEmb here, by a bare loop and by bare Keras.
+"""A round of training: by DP-FedEmb here, and by a bare loop.
+
+`training_rounds CASE RUNTIME` is a process that `results` measures.
 
 The bare loop is the same round with no framework, what somebody would write who
 needs this one round and nothing else: a model per thread, a function that
@@ -11,7 +13,9 @@ import atexit
 import collections
 from collections.abc import Callable
 from concurrent import futures
+import os
 import queue
+import sys
 import tempfile
 
 import numpy as np
@@ -263,41 +267,10 @@ class BareLoop:
     )
 
 
-class KerasStep:
-  """The same training by bare Keras: one model, no clients, no server.
-
-  A compiled Keras model whose `train_step` has all cores to itself. A round is
-  as many batches of the same size as the clients of a round have.
-  """
-
-  def __init__(self, case: cases.Case):
-    self._case = case
-    backbone = create_backbone(case)
-    logits = tf.keras.layers.Dense(case.num_classes)(backbone.output)
-    self.model = tf.keras.Model(backbone.input, logits)
-    self.model.compile(
-      optimizer=tf.keras.optimizers.SGD(case.learning_rate),
-      loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-    )
-    # `train_on_batch` would make a data set of each batch.
-    self._train_step = tf.function(self.model.train_step)
-
-  def run_round(self, client_ids: list[str]) -> None:
-    """Trains on the data of clients, one batch after the other."""
-    size = self._case.batch_size
-    for client_id in client_ids:
-      images, labels = create_examples(tf.constant(client_id), self._case)
-      for step in range(self._case.steps):
-        rows = slice(step * size, (step + 1) * size)
-        self._train_step((images[rows], labels[rows]))
-
-
-def create_round(
-  case_name: str, runtime_name: str, compute_precision: str
-) -> Callable[[int], object]:
+def create_round(case_name: str, runtime_name: str) -> Callable[[int], object]:
   """Gets ready to train on a case; returns what runs the round of a number.
 
-  The runtime is one of `runtimes.RUNTIMES`, 'bare' or 'keras'.
+  The runtime is one of `runtimes.RUNTIMES`, or 'bare'.
   """
   worker_process.end_worker_on_exit()
   case = cases.CASES[case_name]
@@ -315,12 +288,9 @@ def create_round(
     task = create_task(directory.name, case)
     bare = BareLoop(case, num_threads=base.count_cores(), task=task)
     return lambda round_num: bare.run_round(name_clients(task, round_num))
-  if runtime_name == "keras":
-    keras = KerasStep(case)
-    return lambda round_num: keras.run_round(case.client_ids(round_num))
   # Before TensorFlow computes anything, and so before the data are made.
   runtime = runtimes.create_runtime(
-    runtime_name, compute_precision=compute_precision
+    runtime_name, compute_precision=case.compute_precision
   )
   # A Ray of this machine takes its directory with it.
   atexit.register(runtime.close)
@@ -332,3 +302,23 @@ def create_round(
     state, _ = runtime.next(state, name_clients(task, round_num))
 
   return run_round
+
+
+def main(case_name: str, runtime_name: str) -> None:
+  """Runs rounds on request, until the input ends.
+
+  It says "ready", then runs a round for each line it reads and answers "done".
+  """
+  # Libraries print; the answers must stay alone on the pipe.
+  answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+  os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+  with answers:
+    run_round = create_round(case_name, runtime_name)
+    print("ready", file=answers, flush=True)
+    for round_num, _ in enumerate(sys.stdin):
+      run_round(round_num)
+      print("done", file=answers, flush=True)
+
+
+if __name__ == "__main__":
+  main(*sys.argv[1:])

@@ -7,10 +7,9 @@ so that ratios compare like with like on a machine whose speed drifts. With
 --pfl_python, a Python that has torch and pfl-research, that framework does the
 same work in the same run.
 
-Large models are compared with bare Keras, which trains one model on as many
-images; and the memory of a long run with what it was when the run had settled.
 With Ray installed, rounds on a Ray of this machine are compared with those in
-process.
+process. After a long run (--rounds=500 --warmup_rounds=0), the file tells how
+much memory was resident after each round.
 """
 
 from collections.abc import Sequence

@@ -42,7 +42,7 @@ _LONGEST_FILES = (
 def _compile_once():
   """TFF takes a second to compile a process, which some tests start anew."""
   # Not before a test file has imported TensorFlow.
-  module = sys.modules.get("tff_fedemb.runtime.compiled_process")
+  module = sys.modules.get("tff_fedemb.runtime.in_process")
   if module is None:
     yield
     return

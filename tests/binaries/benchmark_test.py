@@ -35,23 +35,3 @@ def test_measures_every_runtime(tmp_path):
     assert len(row["wall_seconds_of_rounds"]) == 1
     assert isinstance(row["ratios"], dict)
   assert os.listdir(tmp_path) == ["figures.json"]
-
-
-@pytest.mark.parametrize(
-  ("argument", "message"),
-  [
-    ("--output_json=missing/f.json", "--output_json must be in a direct"),
-    ("--cases=vgg", "found 'vgg'."),
-    (
-      "--pfl_python=/none/python",
-      "--pfl_python must be a Python with torch and pfl 0.6.0, found"
-      " /none/python",
-    ),
-  ],
-)
-def test_mistake_is_one_line(tmp_path, argument, message):
-  path = tmp_path / "figures.json"
-  found = programs.call("benchmark", f"--output_json={path}", argument)
-  programs.check_refused(found, "--")
-  assert message in found.errors
-  assert not path.exists()

@@ -127,7 +127,7 @@ def test_a_sampling_seed_is_loud_and_amplifies_nothing(data_dir, tmp_path):
     ),
     (
       "--deployment=phone --users_per_client=1",
-      "a deployment must be one of ideal, phones, harsh",
+      "--deployment must be ideal, phones, harsh or a YAML file",
     ),
     ("--task=", "--task must be"),
     ("--clip_norm=-1", "--clip_norm must be positive, found -1.0"),

@@ -1,32 +1,122 @@
-"""Tests that clients and rounds share no resource, beside TFF's own runtime."""
+"""Tests that clients and rounds share no resource, beside TFF's own runtime.
+
+Clients are the numbers they are called. Each puts its own into a resource and
+returns what it finds there, or the server does so with their sum; the sums of
+what is found have been worked out by hand for resources that start empty.
+"""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tests.runtime import resources
 from tff_fedemb import errors
 from tff_fedemb import runtime
 from tff_fedemb.runtime import computation_graph
 
+# So many in the first that several share a call.
+_ROUNDS = ([str(n) for n in range(1, 13)], ["5"], ["4", "6"])
+_CLIENT, _SERVER = "client", "server"
+_OPTIONS = [
+  {"concurrent_clients": 1, "on_client_error": "skip"},
+  {"concurrent_clients": 2, "on_client_error": "fail"},
+]
 
-@pytest.mark.parametrize("place", [resources.CLIENT, resources.SERVER])
-@pytest.mark.parametrize("use", resources.EXPECTED)
+
+def _use_mutable_table(number):
+  table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, -1)
+  with tf.control_dependencies([table.insert(number, number)]):
+    return table.size()
+
+
+def _use_static_table(number):
+  key = tf.constant(0, tf.int64)
+  table = tf.lookup.StaticHashTable(
+    tf.lookup.KeyValueTensorInitializer([key], [number]), -1
+  )
+  # In a data set, as clients do that number their classes.
+  found = tf.data.Dataset.range(1).map(table.lookup)
+  return found.reduce(tf.constant(0, tf.int64), tf.add)
+
+
+def _use_queue(number):
+  queue = tf.queue.FIFOQueue(100, [tf.int64], [[]])
+  with tf.control_dependencies([queue.enqueue(number)]):
+    return tf.cast(queue.size(), tf.int64)
+
+
+def _use_variable(number):
+  # It has no initial value, so that nothing but this sets it.
+  variable = tf.raw_ops.VarHandleOp(dtype=tf.int64, shape=[], shared_name="v")
+  was_there = tf.raw_ops.VarIsInitializedOp(resource=variable)
+  with tf.control_dependencies([was_there]):
+    assignment = tf.raw_ops.AssignVariableOp(resource=variable, value=number)
+  with tf.control_dependencies([assignment]):
+    return tf.cast(was_there, tf.int64) + 1
+
+
+# Numbers that clients find in each round, and the server by its end.
+_ONES = {_CLIENT: [12, 1, 2], _SERVER: [1, 2, 3]}
+_EXPECTED = {
+  _use_mutable_table: _ONES,
+  _use_static_table: {_CLIENT: [78, 5, 10], _SERVER: [78, 83, 93]},
+  _use_queue: _ONES,
+  _use_variable: _ONES,
+}
+
+
+def _build_process(use, place):
+  """A process whose clients, or whose server, use a resource."""
+
+  @tff.tensorflow.computation(np.str_)
+  def work(client_id):
+    number = tf.strings.to_number(client_id, tf.int64)
+    return use(number) if place == _CLIENT else number
+
+  @tff.tensorflow.computation(np.int64, np.int64)
+  def update(state, total):
+    return state + (use(total) if place == _SERVER else 0)
+
+  @tff.federated_computation
+  def initialize():
+    return tff.federated_value(np.int64(0), tff.SERVER)
+
+  @tff.federated_computation(
+    initialize.type_signature.result, tff.FederatedType(np.str_, tff.CLIENTS)
+  )
+  def next_round(state, client_ids):
+    total = tff.federated_sum(tff.federated_map(work, client_ids))
+    return tff.federated_map(update, (state, total)), total
+
+  return tff.templates.IterativeProcess(initialize, next_round)
+
+
+def _run(started, process, place):
+  """Returns what the rounds find; nobody may be skipped."""
+  state, found = started.initialize(process), []
+  for client_ids in _ROUNDS:
+    state, total = started.next(state, client_ids)
+    assert not started.skipped_clients
+    found.append(total if place == _CLIENT else started.structured_state(state))
+  return found
+
+
+@pytest.mark.parametrize("place", [_CLIENT, _SERVER])
+@pytest.mark.parametrize("use", _EXPECTED)
 def test_has_resources_of_its_own_or_is_refused(use, place, reference):
-  process = resources.build_process(use, place)
-  expected = resources.EXPECTED[use][place]
-  assert resources.run(reference, process, place) == expected
-  for options in resources.OPTIONS:
+  process = _build_process(use, place)
+  expected = _EXPECTED[use][place]
+  assert _run(reference, process, place) == expected
+  for options in _OPTIONS:
     with runtime.create_runtime("in_process", **options) as started:
-      if use is not resources.use_queue:
-        assert resources.run(started, process, place) == expected, options
+      if use is not _use_queue:
+        assert _run(started, process, place) == expected, options
         continue
       with pytest.raises(
         errors.FieldError,
         match="runtime must be tff for a process with resources that clients or"
         " rounds would share here, found FIFOQueueV2 '.*queue' in '"
-        + ("work" if place == resources.CLIENT else "update"),
+        + ("work" if place == _CLIENT else "update"),
       ):
         started.initialize(process)
 
@@ -49,7 +139,7 @@ def _name_twice(number):
 def _make_in_data_set(number):
   return (
     tf.data.Dataset.range(3)
-    .map(lambda row: resources.use_mutable_table(row + number))
+    .map(lambda row: _use_mutable_table(row + number))
     .reduce(number, tf.add)
   )
 
@@ -69,4 +159,4 @@ def _call_python(number):
 def test_what_would_differ_is_refused(use, found):
   computation = tff.tensorflow.computation(use, np.int64)
   with pytest.raises(errors.FieldError, match=f"found {found} in 'some part'"):
-    computation_graph.ComputationGraph("some part", computation)
+    computation_graph.import_computation("some part", computation)

@@ -1,6 +1,5 @@
 """Tests of the in-process runtime; `parity_test` compares it with TFF's own."""
 
-import os
 import signal
 import threading
 
@@ -13,8 +12,8 @@ import tree
 from tests.runtime import builders
 from tff_fedemb import errors
 from tff_fedemb import runtime
-from tff_fedemb.runtime import compiled_process
-from tff_fedemb.runtime import in_process
+from tff_fedemb.runtime import client_loops
+from tff_fedemb.runtime import computation_graph
 
 # Their sum depends on the order.
 _CLIENT_IDS = [str(0.1 * 1.7**i) for i in range(12)]
@@ -27,46 +26,30 @@ def process():
 
 @pytest.fixture(scope="module")
 def started_and_state(process):
-  """A runtime with three threads and the initial state of its process."""
-  with runtime.create_runtime("in_process", concurrent_clients=3) as started:
-    assert isinstance(started, in_process.InProcessRuntime)
-    assert started.concurrent_clients == 3
+  """A runtime with one thread and the initial state of its process."""
+  with runtime.create_runtime(concurrent_clients=1) as started:
     yield started, started.initialize(process)
-
-
-@pytest.fixture(scope="module")
-def one_thread(process):
-  compiled = compiled_process.CompiledProcess(process, concurrent_clients=1)
-  yield compiled
-  compiled.close()
 
 
 def _assert_identical(found, expected):
   tree.map_structure(np.testing.assert_array_equal, found, expected)
 
 
-def test_number_of_threads_changes_no_bit(started_and_state, one_thread):
-  three_threads, state = started_and_state
-  found = one_thread.initialize()
-  for _ in range(2):
-    state, _ = three_threads.next(state, _CLIENT_IDS)
-    found, _ = one_thread.next(found, _CLIENT_IDS)
-  _assert_identical(found, list(state.leaves))
-
-
-@pytest.mark.parametrize("clients_per_call", [1, 5])
-def test_number_of_clients_in_a_call_changes_no_bit(
-  process, one_thread, clients_per_call
+@pytest.mark.parametrize(
+  ("threads", "clients_per_call"), [(3, None), (1, 1), (1, 5)]
+)
+def test_neither_threads_nor_shared_calls_change_a_bit(
+  process, started_and_state, threads, clients_per_call
 ):
-  state = one_thread.initialize()
-  expected = one_thread.next(state, _CLIENT_IDS)
-  compiled = compiled_process.CompiledProcess(
-    process, concurrent_clients=1, clients_per_call=clients_per_call
-  )
-  try:
-    _assert_identical(compiled.next(state, _CLIENT_IDS), expected)
-  finally:
-    compiled.close()
+  started, expected = started_and_state
+  with runtime.create_runtime(concurrent_clients=threads) as other:
+    other._clients_per_call = clients_per_call
+    found = other.initialize(process)
+    for _ in range(2):
+      expected, metrics = started.next(expected, _CLIENT_IDS)
+      found, found_metrics = other.next(found, _CLIENT_IDS)
+      _assert_identical(found, expected)
+      _assert_identical(found_metrics, metrics)
 
 
 def test_goes_on_from_a_structured_state(started_and_state):
@@ -95,19 +78,20 @@ def python_handles_sigint():
 
 
 @pytest.mark.usefixtures("python_handles_sigint")
-def test_interrupt_frees_the_threads(one_thread):
-  state = one_thread.initialize()
-  expected = one_thread.next(state, _CLIENT_IDS)
+def test_interrupt_frees_the_threads(started_and_state):
+  started, state = started_and_state
+  expected, _ = started.next(state, _CLIENT_IDS)
   timer = threading.Timer(
     2.0, signal.pthread_kill, [threading.get_ident(), signal.SIGINT]
   )
   timer.start()
   with pytest.raises(KeyboardInterrupt):
     # By a call that has others to run before and after it.
-    one_thread.next(state, ["1", builders.STUCK_CLIENT_ID, *"2345678"])
+    started.next(state, ["1", builders.STUCK_CLIENT_ID, *"2345678"])
   timer.join()
   # There is one thread: were it still in its endless loop, this would hang.
-  _assert_identical(one_thread.next(state, _CLIENT_IDS), expected)
+  found, _ = started.next(state, _CLIENT_IDS)
+  _assert_identical(found, expected)
 
 
 @tff.tensorflow.computation(tff.SequenceType(np.int32))
@@ -141,63 +125,17 @@ def test_rejects_the_state_of_another(started_and_state):
   with pytest.raises(TypeError, match="state must come from"):
     started.next(structure, _CLIENT_IDS)
   _, aggregator_state = structure
-  for total, message in (
-    (np.zeros([3], np.float32), r"must be of shape \[\], found \[3\]"),
-    (np.float64(0.0), "must be of dtype float32, found float64"),
+  for wrong, message in (
+    (
+      (np.zeros([3], np.float32), aggregator_state),
+      r"float32, found float32\[",
+    ),
+    ((np.float64(0.0), aggregator_state), r"float32, found float64\[\]"),
+    ((*structure, 0), "Input structure has length 3"),
+    (7, "must also be a sequence"),
   ):
     with pytest.raises(ValueError, match=message):
-      started.load_state((total, aggregator_state))
-  with pytest.raises(
-    ValueError, match=r"must have elements \[None, None\], found"
-  ):
-    started.load_state((*structure, 0))
-  with pytest.raises(ValueError, match="must be a structure"):
-    started.load_state(7)
-
-
-def test_rejects_the_state_of_another_process():
-  with runtime.create_runtime() as started:
-    state = started.initialize(builders.build_sums(_length))
-    # Another process may have a state of the same type.
-    started.initialize(builders.build_sums(_length))
-    started.next(state, ["1"])
-    started.initialize(builders.build_private_means())
-    with pytest.raises(
-      TypeError, match="state must be one of the process that"
-    ):
-      started.next(state, ["1"])
-
-
-def _run_in_fork(function):
-  """Returns the error of a function in a forked child, within ten seconds."""
-  reader, writer = os.pipe()
-  if not os.fork():
-    signal.alarm(10)
-    try:
-      function()
-    except Exception as error:
-      os.write(writer, f"{type(error).__name__}: {error}".encode())
-    os._exit(0)
-  os.close(writer)
-  with open(reader) as pipe:
-    message = pipe.read()
-  return message, os.wait()[1]
-
-
-def test_says_that_it_is_in_a_fork(started_and_state, process):
-  started, state = started_and_state
-  for function in (
-    lambda: started.next(state, ["1"]),
-    lambda: started.initialize(process),
-  ):
-    message, status = _run_in_fork(function)
-    assert message.startswith(
-      "RuntimeError: a runtime must be used in the proc"
-    )
-    assert status == 0
-  assert _run_in_fork(started.close) == ("", 0)
-  # It is still the parent's.
-  started.next(state, ["1"])
+      started.load_state(wrong)
 
 
 _TEXT = b"proto\x08\x00"
@@ -265,18 +203,24 @@ def test_names_what_only_tff_runs():
 
 
 @pytest.mark.parametrize(
-  ("options", "message"),
-  [
-    (
-      {"name": "tff", "on_client_error": "skip"},
-      "on_client_error must be 'fail' in TFF's",
-    ),
-    (
-      {"name": "tff", "compute_precision": "mixed_bfloat16"},
-      "must be another in TFF's own",
-    ),
-  ],
+  "options",
+  [{"on_client_error": "skip"}, {"compute_precision": "mixed_bfloat16"}],
 )
-def test_mistakes_are_named(options, message):
-  with pytest.raises(errors.FieldError, match=message):
-    runtime.create_runtime(**options)
+def test_what_a_runtime_cannot_do_is_refused(options):
+  with pytest.raises(
+    errors.FieldError, match=r"be given with runtime .*, found runtime tff"
+  ):
+    runtime.create_runtime("tff", **options)
+
+
+@pytest.mark.parametrize(
+  ("shape", "expected"),
+  [([10], 16), ([400_000], 5), ([25_000_000], 1), ([None], 1)],
+)
+def test_calls_hold_a_few_updates(shape, expected):
+  @tff.tensorflow.computation(tff.TensorType(np.float32, shape))
+  def double(values):
+    return 2.0 * values
+
+  graph = computation_graph.import_computation("work", double)
+  assert client_loops.clients_per_call(graph) == expected

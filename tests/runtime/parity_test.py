@@ -60,31 +60,6 @@ def _create_examples(client_id):
 
 
 @tff.tensorflow.computation(np.str_)
-def _create_numbered(client_id):
-  """Examples whose classes are numbered by each client for itself."""
-  x = _draw(client_id, [_NUM_FEATURES], 5, -1.0, 1.0)
-  labels = _draw(client_id, [], 6, 0, 50, tf.int64)
-  classes, _ = tf.unique(labels)
-  table = tf.lookup.StaticHashTable(
-    tf.lookup.KeyValueTensorInitializer(
-      classes, tf.range(tf.size(classes), dtype=tf.int64)
-    ),
-    -1,
-  )
-
-  def number(x, label):
-    y = tf.cast(table.lookup(label), tf.float32)
-    return collections.OrderedDict(x=x, y=tf.ensure_shape(y, [])[tf.newaxis])
-
-  return (
-    tf.data.Dataset.from_tensor_slices((x, labels))
-    .map(number)
-    .batch(4)
-    .with_options(pipelines.build_options())
-  )
-
-
-@tff.tensorflow.computation(np.str_)
 def _create_points(client_id):
   return tf.data.Dataset.from_tensor_slices(
     _draw(client_id, [_NUM_FEATURES], 2, -2.0, 2.0)
@@ -178,23 +153,8 @@ _BUILD = {
   "weighted": lambda: _learning.build_weighted_fed_avg(
     _create_model, _sgdm(0.1), _sgdm(1.0, 0.9)
   ),
-  "numbered": lambda: _learning.build_unweighted_fed_avg(
+  "unweighted": lambda: _learning.build_unweighted_fed_avg(
     _create_model, _sgdm(0.1), _sgdm(1.0)
-  ),
-  "private": lambda: _learning.build_unweighted_fed_avg(
-    _create_model,
-    _adam(0.1),
-    _sgdm(1.0, 0.9),
-    model_aggregator=tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
-      0.0, clients_per_round=3.0, clip=0.5
-    ),
-  ),
-  "secure": lambda: _learning.build_weighted_fed_avg(
-    _create_model,
-    _sgdm(0.1),
-    _sgdm(1.0, 0.9),
-    model_aggregator=tff.learning.secure_aggregator(),
-    metrics_aggregator=tff.learning.metrics.secure_sum_then_finalize,
   ),
   "prox": lambda: _learning.build_unweighted_fed_prox(
     _create_model, 0.5, _sgdm(0.1), _adam(0.1)
@@ -229,7 +189,6 @@ _BUILD = {
 _DATASETS = {
   "fedemb": _create_images,
   "fedavg": _create_images,
-  "numbered": _create_numbered,
   "kmeans": _create_points,
 }
 

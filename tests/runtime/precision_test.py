@@ -16,53 +16,33 @@ from tff_fedemb.runtime import precision
 
 _SHAPE = (12, 12, 1)
 
-_AMX = "flags\t\t: fpu avx512_bf16 amx_bf16 amx_tile\n"
-_AVX = "flags\t\t: fpu avx512_bf16\n"
-_ARM = "Features\t: fp asimd bf16\n"
-
-
-@pytest.fixture
-def set_processor(tmp_path, monkeypatch):
-  def set_features(text):
-    path = tmp_path / "cpuinfo"
-    if text is not None:
-      path.write_text("processor\t: 0\n" + text)
-    monkeypatch.setattr(precision, "_CPU_INFO", path)
-
-  return set_features
-
 
 @pytest.mark.parametrize(
   ("features", "expected"),
   [
-    (_AMX, ("float32", "bfloat16_math", "mixed_bfloat16")),
-    (_ARM, ("float32", "bfloat16_math", "mixed_bfloat16")),
-    (_AVX, ("float32", "mixed_bfloat16")),
+    ("flags\t\t: fpu amx_bf16 amx_tile\n", True),
+    ("flags\t\t: fpu avx512_bf16\n", True),
+    ("Features\t: fp asimd bf16\n", True),
+    ("flags\t\t: fpu\n", False),
     # Where Linux does not tell.
-    (None, ("float32",)),
+    (None, False),
   ],
 )
-def test_supported_precisions(set_processor, features, expected):
-  set_processor(features)
-  assert precision.supported_precisions() == expected
-
-
-def test_refuses_what_the_processor_would_ignore(set_processor):
-  set_processor(_AVX)
-  precision.check_precision("mixed_bfloat16")
-  with pytest.raises(
-    ValueError,
-    match="must be one of float32, mixed_bfloat16 on this processor, found"
-    " bfloat16_math, which needs amx_bf16 or bf16",
-  ):
-    precision.check_precision("bfloat16_math")
-
-
-def test_sets_the_mode_of_onednn_only_where_asked():
-  assert precision.environment("float32") == {}
-  assert precision.environment("bfloat16_math") == {
-    "ONEDNN_DEFAULT_FPMATH_MODE": "BF16"
-  }
+def test_refuses_what_the_processor_lacks(
+  tmp_path, monkeypatch, features, expected
+):
+  path = tmp_path / "cpuinfo"
+  if features is not None:
+    path.write_text("processor\t: 0\n" + features)
+  monkeypatch.setattr(precision, "_CPU_INFO", path)
+  assert precision.has_bfloat16() == expected
+  precision.check_precision("float32")
+  if not expected:
+    with pytest.raises(
+      errors.FieldError,
+      match="compute_precision must be float32 on a processor without amx_bf16",
+    ):
+      precision.check_precision("mixed_bfloat16")
 
 
 def _build_process(clip_norm):
@@ -102,7 +82,7 @@ def _run_round(process, compute_precision):
 
 
 @pytest.mark.skipif(
-  "mixed_bfloat16" not in precision.supported_precisions(),
+  not precision.has_bfloat16(),
   reason="needs a processor with bfloat16",
 )
 def test_mixed_bfloat16_rounds_products_and_nothing_after():

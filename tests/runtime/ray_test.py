@@ -1,15 +1,13 @@
 """Tests of the runtime on a cluster: one of this machine, whose workers die."""
 
 import importlib
-import json
 import os
 import pathlib
-import select
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
+from unittest import mock
 
 import numpy as np
 import psutil
@@ -17,7 +15,6 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 import tree
-import yaml
 
 from tests.runtime import builders
 from tests.runtime import ray_trouble
@@ -26,11 +23,9 @@ from tff_fedemb import runtime
 from tff_fedemb.runtime import client_error
 from tff_fedemb.runtime import ray as ray_runtime
 from tff_fedemb.runtime import ray_cluster
-from tff_fedemb.runtime import ray_map
 from tff_fedemb.runtime import secure_sums
 
 ray = pytest.importorskip("ray")
-jsonschema = pytest.importorskip("jsonschema")
 
 # Their sum depends on the order; of different numbers, as of Poisson's.
 _ROUNDS = tuple(
@@ -47,7 +42,7 @@ def process():
 
 
 def _assert_identical(found, expected):
-  tree.map_structure(np.testing.assert_array_equal, list(found), list(expected))
+  tree.map_structure(np.testing.assert_array_equal, found, expected)
 
 
 def test_bits_are_those_of_one_process(process, monkeypatch):
@@ -55,12 +50,7 @@ def test_bits_are_those_of_one_process(process, monkeypatch):
   put, objects = ray.put, []
   monkeypatch.setattr(ray, "put", lambda v: objects.append(v) or put(v))
   with runtime.create_runtime("ray", ray_workers=1) as started:
-    state = started.initialize(process)
-    _assert_identical(state.leaves, expected[0])
-    for client_ids, expected_state in zip(_ROUNDS, expected[1:], strict=True):
-      state, metrics = started.next(state, client_ids)
-      assert metrics[1] == len(client_ids)
-      _assert_identical(state.leaves, expected_state)
+    _assert_identical(ray_trouble.run(started, process, _ROUNDS), expected)
   # The graphs, and the model once a round.
   assert len(objects) == 1 + len(_ROUNDS)
   # A Ray that is somebody else's keeps its processes.
@@ -80,15 +70,67 @@ def test_workers_do_without_tff():
   assert ray.get([find.remote(name) for name in names]) == [True, False]
 
 
+def test_no_chunk_is_left_out_while_there_are_no_machines(monkeypatch):
+  cluster = ray_cluster.Cluster(runtime.RuntimeConfig(runtime="ray"))
+  monkeypatch.setattr(cluster, "ray", mock.Mock())
+  cluster.ray.nodes.return_value = []
+  cluster.ray.wait = lambda references, **_: (references, [])
+  cluster.ray.get = lambda references, **_: [2 * r for r in references]
+  results = cluster.run_in_order(lambda chunk: [chunk], range(9))
+  assert [*results] == [[2 * chunk] for chunk in range(9)]
+
+
+def test_map_without_a_cluster():
+  with runtime.RuntimeConfig().open_map() as map_fn:
+    assert [*map_fn(abs, [-1, 2])] == [1, 2]
+  with pytest.raises(
+    errors.FieldError, match=r"runtime must be in_process or ray .*, found tff"
+  ):
+    runtime.RuntimeConfig(runtime="tff").open_map()
+
+
+@pytest.mark.slow
+def test_results_of_a_map_are_in_order_whoever_dies(tmp_path):
+  read = []
+
+  def read_chunks():
+    for chunk in range(12):
+      read.append(chunk)
+      yield chunk
+
+  def square(chunk):
+    path = tmp_path / str(chunk)
+    if chunk == 5 and not path.exists():
+      path.touch()
+      os.kill(os.getpid(), signal.SIGKILL)
+    if chunk == 100:
+      os.kill(os.getpid(), signal.SIGKILL)
+    if chunk < 0:
+      raise errors.FieldError("saved_model", "be there", chunk)
+    return chunk**2
+
+  config = runtime.RuntimeConfig(runtime="ray", ray_workers=1)
+  with config.open_map() as map_fn:
+    results = map_fn(square, read_chunks())
+    assert next(results) == 0
+    # Not all of many images are in memory.
+    assert len(read) <= 3
+    assert [*results] == [chunk**2 for chunk in range(1, 12)]
+    with pytest.raises(errors.FieldError, match="be there, found -1"):
+      [*map_fn(square, [-1])]
+    with pytest.raises(errors.DataError, match="4 workers that died"):
+      [*map_fn(square, [100])]
+
+
 @pytest.mark.slow
 def test_gives_up_a_chunk_that_takes_worker_after_worker(process, monkeypatch):
-  monkeypatch.setattr(ray_map, "_ATTEMPTS", 1)
+  monkeypatch.setattr(ray_cluster, "_ATTEMPTS", 1)
   with runtime.create_runtime("ray", ray_workers=1) as started:
     state = started.initialize(process)
     killer = threading.Timer(1.0, lambda: ray_trouble.find_victim().kill())
     killer.start()
     with pytest.raises(
-      ray_map.LostChunkError,
+      errors.DataError,
       match=r"chunk of client '-1' must not end its worker, found 1 workers"
       " that died.*same command goes on",
     ):
@@ -96,15 +138,13 @@ def test_gives_up_a_chunk_that_takes_worker_after_worker(process, monkeypatch):
     killer.join()
     monkeypatch.undo()
     # Nothing is left of that round.
-    state, metrics = started.next(state, _ROUNDS[0])
-    assert metrics[1] == len(_ROUNDS[0])
-    _assert_identical(
-      state.leaves, ray_trouble.states_of_chunks(process, _ROUNDS[:1])[1]
-    )
+    found = ray_trouble.run(started, process, _ROUNDS[:1])
+  expected = ray_trouble.states_of_chunks(process, _ROUNDS[:1])
+  _assert_identical(found, expected)
 
 
 @pytest.mark.slow
-def test_clients_that_fail(process):
+def test_names_a_client_that_fails(process):
   with runtime.create_runtime("ray", ray_workers=1) as started:
     state = started.initialize(process)
     with pytest.raises(
@@ -112,13 +152,6 @@ def test_clients_that_fail(process):
     ) as caught:
       started.next(state, ["1", "x", "2", "y"])
     assert caught.value.client_id == "x"
-  with runtime.create_runtime(
-    "ray", ray_workers=1, on_client_error="skip", ray_clients_per_chunk=2
-  ) as started:
-    state = started.initialize(process)
-    _, ((mean,), count) = started.next(state, ["x", "3", "y", "z", "20"])
-    assert (mean.item(), count) == ((3.0 + 10.0) / 4, 2)
-    assert [e.client_id for e in started.skipped_clients] == ["x", "y", "z"]
 
 
 @tff.tensorflow.computation(np.str_)
@@ -131,12 +164,14 @@ def test_secure_sums_of_those_who_last():
   process = builders.build_sums(
     _number, sum_fn=lambda v: tff.federated_secure_sum_bitwidth(v, 10)
   )
+  options = {"ray_workers": 1, "ray_clients_per_chunk": 2}
   with runtime.create_runtime(
-    "ray", ray_workers=1, on_client_error="skip", secure_sum_threshold=0.75
+    "ray", **options, on_client_error="skip", secure_sum_threshold=0.6
   ) as started:
     state = started.initialize(process)
-    _, total = started.next(state, ["1", "20", "300", "x"])
+    _, total = started.next(state, ["x", "1", "20", "y", "300"])
     assert total == 321
+    assert [e.client_id for e in started.skipped_clients] == ["x", "y"]
     with pytest.raises(
       secure_sums.TooFewSurvivorsError, match="that last, 2 of 4"
     ):
@@ -144,75 +179,50 @@ def test_secure_sums_of_those_who_last():
 
 
 _PROGRAM = """
-import sys, time
+import time
 from tests.runtime import builders
 from tff_fedemb import runtime
 with runtime.create_runtime("ray", ray_workers=1) as started:
   state = started.initialize(builders.build_private_means())
   started.next(state, ["1"])
   print("begun", flush=True)
-  while sys.argv[1] == "head":
+  while True:
     started.next(state, ["1"] * 20)
-  time.sleep(600)
 """
-
-
-_BEGIN_SECONDS = 180.0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", ["program", "head"])
-def test_nothing_is_left_when_all_is_killed(tmp_path, victim):
-  root = pathlib.Path(__file__).resolve().parents[2]
-  # As short as names of sockets have to be.
-  with (
-    tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as directory,
-    open(tmp_path / "log", "w") as log,
-  ):
+def test_nothing_runs_on_when_program_or_head_is_killed(tmp_path, victim):
+  with open(tmp_path / "log", "w") as log:
     process = subprocess.Popen(
-      [sys.executable, "-c", _PROGRAM, victim],
-      cwd=root,
-      env={**os.environ, "TMPDIR": directory, "PYTHONFAULTHANDLER": "1"},
+      [sys.executable, "-c", _PROGRAM],
+      cwd=pathlib.Path(__file__).resolve().parents[2],
       stdout=subprocess.PIPE,
       stderr=log,
       text=True,
     )
-    if not select.select([process.stdout], [], [], _BEGIN_SECONDS)[0]:
-      # It tells where each of its threads waits.
-      process.send_signal(signal.SIGABRT)
-      process.wait()
-      pytest.fail((tmp_path / "log").read_text())
-    assert process.stdout.readline() == "begun\n"
-    assert os.listdir(directory)
-    workers = psutil.Process(process.pid).children(recursive=True)
-    assert any(w.name().startswith("ray::") for w in workers)
-    if victim == "program":
-      process.kill()
-      process.wait()
-    else:
-      (head,) = [w for w in workers if "gcs_server" in w.name()]
-      head.kill()
-      assert process.wait(timeout=120) != 0
-      assert (
-        "ray_cluster.HeadLostError: the head of the Ray cluster"
-        in (tmp_path / "log").read_text()
-      )
-    _, alive = psutil.wait_procs(workers, timeout=60)
-    # Orphans may stay zombies: who inherits them need not take notice.
-    alive = [w for w in alive if w.status() != psutil.STATUS_ZOMBIE]
-    assert not alive
-    with pytest.MonkeyPatch.context() as patch:
-      patch.setattr(tempfile, "tempdir", directory)
-      ray_cluster.remove_leftovers()
-    # Nothing is left of any Ray; TensorFlow leaves files when it is killed.
-    assert not [*pathlib.Path(directory).glob("ray*")]
+  assert process.stdout.readline() == "begun\n"
+  children = psutil.Process(process.pid).children(recursive=True)
+  assert any(child.name().startswith("ray::") for child in children)
+  if victim == "program":
+    process.kill()
+  else:
+    (head,) = [child for child in children if "gcs_server" in child.name()]
+    head.kill()
+  # Ray itself ends a program whose head is gone.
+  assert process.wait(timeout=120) != 0
+  _, alive = psutil.wait_procs(children, timeout=60)
+  # Orphans may stay zombies: who inherits them need not take notice.
+  assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+  text = (tmp_path / "log").read_text()
+  assert ("The program will terminate" in text) == (victim == "head")
 
 
 @pytest.mark.parametrize(
   ("number", "of_call", "sizes"),
   [
     (0, 1, []),
-    (7, 1, [1] * 7),
     # Two, and at the end one: workers are to end at about the same time.
     (130, 1, [2] * 64 + [1, 1]),
     # A small model has as many as a call takes, if there are enough.
@@ -231,20 +241,21 @@ def test_chunks_depend_on_the_number_of_clients_alone(number, of_call, sizes):
 
 
 @pytest.mark.parametrize(
-  ("cores", "gpus", "machine", "number"),
+  ("options", "machine", "number"),
   [
-    (1, 0.0, {"CPU": 3.0}, 3),
-    (2, 0.0, {"CPU": 3.0}, 1),
-    (4, 0.0, {"CPU": 3.0}, 0),
-    (1, 1.0, {"CPU": 8.0, "GPU": 2.0}, 2),
+    ({}, {"CPU": 3.0}, 3),
+    ({"ray_worker_cores": 2}, {"CPU": 3.0}, 1),
+    ({"ray_worker_gpus": 1.0}, {"CPU": 8.0, "GPU": 2.0}, 2),
     # Three tenths of a GPU are no room for a fourth worker.
-    (1, 0.3, {"CPU": 8.0, "GPU": 2.0}, 6),
-    (4, 0.5, {"CPU": 8.0, "GPU": 2.0}, 2),
+    ({"ray_worker_gpus": 0.3}, {"CPU": 8.0, "GPU": 2.0}, 6),
+    ({"ray_workers": 2}, {"CPU": 3.0}, 2),
   ],
 )
-def test_workers_of_a_machine(cores, gpus, machine, number):
-  found = ray_cluster.count_workers(machine, cores=cores, gpus=gpus)
-  assert found == number
+def test_workers_of_two_machines(monkeypatch, options, machine, number):
+  node = {"Resources": machine, "Alive": True}
+  monkeypatch.setattr(ray, "nodes", lambda: [node, {"Alive": False}])
+  config = runtime.RuntimeConfig(runtime="ray", **options)
+  assert ray_cluster.Cluster(config).count_workers() == number
 
 
 @pytest.mark.parametrize(
@@ -252,27 +263,28 @@ def test_workers_of_a_machine(cores, gpus, machine, number):
   [
     (
       {"ray_worker_cores": 64},
-      "ray_worker_cores must leave room for a worker on a machine of the"
-      r" cluster, found 64 cores .* cluster of 1 machine, cores 5, GPUs 0\.",
+      "ray_workers must be at most the 0 that the cluster has room for, with 64"
+      r" cores and 0 GPUs each, found 1\.",
     ),
-    ({"ray_worker_gpus": 0.5}, "ray_worker_gpus must leave room for a worker"),
+    ({"ray_worker_gpus": 0.5}, "at most the 0 that"),
     ({"ray_workers": 6}, "ray_workers must be at most the 5 that"),
+    (
+      {"ray_address": "localhost"},
+      "ray_address must be auto, or HOST:PORT .*localhost: invalid literal",
+    ),
+    ({"ray_address": "127.0.0.1:1"}, "ray_address .* refused"),
     ({"runtime": "tff", "ray_workers": 1}, "be given with runtime ray"),
   ],
 )
-def test_what_the_cluster_cannot_give_is_refused(options, message):
+def test_what_the_cluster_cannot_give_is_refused(monkeypatch, options, message):
+  if "ray_address" in options:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
   with pytest.raises(errors.FieldError, match=message):
     runtime.RuntimeConfig(**{"runtime": "ray"} | options).create()
 
 
-def test_where_there_is_no_cluster_or_no_ray(monkeypatch):
-  monkeypatch.setattr(ray, "is_initialized", lambda: False)
-  for address, message in (
-    ("localhost", "invalid literal"),
-    ("127.0.0.1:1", "refused"),
-  ):
-    with pytest.raises(errors.FieldError, match=f"ray_address .*{message}"):
-      runtime.create_runtime("ray", ray_address=address)
+def test_without_ray_it_says_what_installs_it(monkeypatch):
   monkeypatch.setitem(sys.modules, "ray", None)
   with pytest.raises(errors.FieldError, match="`make setup RAY=1` installs it"):
     runtime.create_runtime("ray")
@@ -287,22 +299,3 @@ def test_data_must_be_seen_by_workers(process, tmp_path):
       match=r"data_dir must be at a path that every machine .*missing on",
     ):
       started.initialize(process)
-
-
-def test_file_for_clouds_is_of_rays_schema():
-  root = pathlib.Path(__file__).resolve().parents[2]
-  schema = pathlib.Path(ray.__file__).parent / "autoscaler/ray-schema.json"
-  found = yaml.safe_load((root / "cluster/aws.yaml").read_text())
-  jsonschema.validate(found, json.loads(schema.read_text()))
-  pods = yaml.safe_load((root / "cluster/kuberay.yaml").read_text())
-  assert pods["spec"]["rayVersion"] == ray.__version__
-  # Its schema is not at hand: names that have to agree.
-  (workers,) = pods["spec"]["workerGroupSpecs"]
-  assert workers["minReplicas"] <= workers["replicas"] <= workers["maxReplicas"]
-  for group in (pods["spec"]["headGroupSpec"], workers):
-    pod = group["template"]["spec"]
-    (container,) = pod["containers"]
-    assert container["image"] == "IMAGE"
-    assert {mount["name"] for mount in container["volumeMounts"]} == {
-      volume["name"] for volume in pod["volumes"]
-    }

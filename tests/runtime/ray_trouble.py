@@ -3,21 +3,19 @@
 from collections.abc import Callable, Iterator, Sequence
 import contextlib
 import tempfile
-import threading
 import time
-from typing import Any
 
 import psutil
 import pytest
 import tensorflow_federated as tff
 
-from tff_fedemb.runtime import compiled_process
+from tff_fedemb import runtime
+from tff_fedemb.runtime import base
+from tff_fedemb.runtime import in_process
 from tff_fedemb.runtime import ray as ray_runtime
 from tff_fedemb.runtime import ray_cluster
-from tff_fedemb.runtime import ray_map
 
 CORES = 5
-_PAUSE_SECONDS = 0.3
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,14 +53,6 @@ def find_victim() -> psutil.Process:
   return min(find_workers(), key=lambda worker: worker.name() == "ray::IDLE")
 
 
-def stop_for_a_moment(process: psutil.Process) -> None:
-  """Has all wait for what a process was given."""
-  process.suspend()
-  timer = threading.Timer(_PAUSE_SECONDS, process.resume)
-  timer.daemon = True
-  timer.start()
-
-
 def wait_until(condition: Callable[[], bool]) -> None:
   """Waits for half a minute at most."""
   deadline = time.monotonic() + 30.0
@@ -71,66 +61,70 @@ def wait_until(condition: Callable[[], bool]) -> None:
     time.sleep(0.05)
 
 
-def states_of_chunks(
-  process: tff.templates.IterativeProcess, rounds: Sequence[Sequence[str]]
-) -> list[list[Any]]:
-  """Leaves of states, if this process folds the chunks one after the other."""
-  compiled = compiled_process.CompiledProcess(process, concurrent_clients=2)
+class _Chunked(in_process.InProcessRuntime):
+  """Folds the chunks of a round one after the other."""
 
-  def fold(prepared, client_ids, skip_fn):
+  def _fold_clients(self, prepared, client_ids):
     chunks = ray_runtime.deal(
-      client_ids, clients_per_call=compiled.client_graphs.clients_per_call
+      client_ids, clients_per_call=self._client_graphs.clients_per_call
     )
     # A round without clients has the sum of an empty chunk.
     first, *others = (
-      compiled.fold(prepared, chunk, skip_fn) for chunk in chunks or [()]
+      super(_Chunked, self)._fold_clients(prepared, chunk)
+      for chunk in chunks or [()]
     )
     accumulator, total = first
-    for more, more_total in others:
-      accumulator = compiled.merge(accumulator, more)
-      total.merge(more_total)
+    for leaves, more in others:
+      accumulator = self._server["merge"](accumulator, leaves)
+      total.add(more.totals, num_clients=more.num_survivors)
     return accumulator, total
 
-  states = [compiled.initialize()]
+
+def run(
+  started: base.Runtime,
+  process: tff.templates.IterativeProcess,
+  rounds: Sequence[Sequence[str]],
+) -> list[in_process.FlatState]:
+  """Returns the states before and after each round."""
+  state = started.initialize(process)
+  states = [state]
   for client_ids in rounds:
-    states.append(compiled.next(states[-1], client_ids, fold_fn=fold)[0])
-  compiled.close()
+    state, _ = started.next(state, client_ids)
+    states.append(state)
   return states
 
 
-class Trouble:
-  """Does something to a worker as soon as it has been given chunks of a round.
+def states_of_chunks(
+  process: tff.templates.IterativeProcess, rounds: Sequence[Sequence[str]]
+) -> list[in_process.FlatState]:
+  """As `run`, if this process folds the chunks one after the other."""
+  with _Chunked(runtime.RuntimeConfig(concurrent_clients=2)) as started:
+    return run(started, process, rounds)
+
+
+class Killer:
+  """Kills a worker as soon as it has been given chunks of a round.
 
   Attributes:
     victims: The workers, one of each round.
   """
 
-  def __init__(
-    self,
-    monkeypatch: pytest.MonkeyPatch,
-    disturb: Callable[[psutil.Process], None],
-  ):
-    """Waits for rounds.
-
-    Args:
-      monkeypatch: Ends it.
-      disturb: Is called with the worker.
-    """
+  def __init__(self, monkeypatch: pytest.MonkeyPatch):
+    """Waits for rounds, until `monkeypatch` ends it."""
     self.victims: list[psutil.Process] = []
     ray = ray_cluster.import_ray()
-    run, wait = ray_map.run_in_order, ray.wait
+    run, wait = ray_cluster.Cluster.run_in_order, ray.wait
     rounds = []
 
     def run_round(*arguments, **options):
       rounds.append(arguments)
       return run(*arguments, **options)
 
-    def disturb_and_wait(*arguments, **options):
-      is_due = len(rounds) > len(self.victims)
-      if is_due and options.get("fetch_local") is False:
+    def kill_and_wait(*arguments, **options):
+      if len(rounds) > len(self.victims):
         self.victims.append(find_victim())
-        disturb(self.victims[-1])
+        self.victims[-1].kill()
       return wait(*arguments, **options)
 
-    monkeypatch.setattr(ray_map, "run_in_order", run_round)
-    monkeypatch.setattr(ray, "wait", disturb_and_wait)
+    monkeypatch.setattr(ray_cluster.Cluster, "run_in_order", run_round)
+    monkeypatch.setattr(ray, "wait", kill_and_wait)

@@ -5,7 +5,6 @@ is in `aggregators/mechanisms_test`.
 """
 
 import collections
-import pathlib
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from tests.aggregators import released
 from tests.runtime import histories
 from tff_fedemb.runtime import secure_sums
 
-_DOCS = pathlib.Path(__file__).parents[2] / "docs" / "running.md"
 _ROUNDS = (("3", "1", "4"), ("2", "5"), ("1", "2", "3", "4"))
 _SHAPES = collections.OrderedDict(a=[3], b=[2, 2])
 _SPECS = tree.map_structure_up_to(
@@ -35,6 +33,15 @@ def _measure(value):
 
 # Functions that make a factory without noise.
 _FACTORIES = {
+  **{
+    name: getattr(tff.aggregators, name)
+    for name in (
+      *("DiscreteFourierTransformFactory", "HadamardTransformFactory"),
+      *("MeanFactory", "SumFactory", "UnweightedMeanFactory"),
+    )
+  },
+  "compression_aggregator": tff.learning.compression_aggregator,
+  "robust_aggregator": tff.learning.robust_aggregator,
   "DifferentiallyPrivateFactory.gaussian_adaptive": lambda: (
     _dp.gaussian_adaptive(0.0, 3.0, clipped_count_stddev=0.0)
   ),
@@ -50,19 +57,12 @@ _FACTORIES = {
     l2_norm_clip=2.0,
     record_specs=_SPECS,
   ),
-  "DiscreteFourierTransformFactory": (
-    tff.aggregators.DiscreteFourierTransformFactory
-  ),
   "EncodedSumFactory": lambda: (
     tff.aggregators.EncodedSumFactory.quantize_above_threshold(8, threshold=0)
   ),
-  "HadamardTransformFactory": tff.aggregators.HadamardTransformFactory,
-  "MeanFactory": tff.aggregators.MeanFactory,
   "PrivateQuantileEstimationProcess": lambda: tff.aggregators.clipping_factory(
     _estimation.no_noise(1.0, 0.5, 0.2), _sum()
   ),
-  "SumFactory": _sum,
-  "UnweightedMeanFactory": tff.aggregators.UnweightedMeanFactory,
   # Its sample has room for all clients.
   "UnweightedReservoirSamplingFactory": lambda: (
     tff.aggregators.UnweightedReservoirSamplingFactory(10)
@@ -82,9 +82,7 @@ _FACTORIES = {
     tff.aggregators.UnweightedMeanFactory()
   ),
   "clipping_factory": lambda: tff.aggregators.clipping_factory(2.0, _sum()),
-  "compression_aggregator": tff.learning.compression_aggregator,
   "concat_factory": lambda: tff.aggregators.concat_factory(_sum()),
-  "robust_aggregator": tff.learning.robust_aggregator,
   "zeroing_factory": lambda: tff.aggregators.zeroing_factory(5.0, _sum()),
 }
 
@@ -171,10 +169,6 @@ _SECURE = {
   "fixed": (lambda: tff.aggregators.SecureSumFactory(2.0, -1.0), 0.0),
   "whole": (lambda: tff.aggregators.SecureSumFactory(15, -15), 0.0),
   "modular": (lambda: tff.aggregators.SecureModularSumFactory(13), 0.0),
-  "symmetric": (
-    lambda: tff.aggregators.SecureModularSumFactory(13, True),
-    0.0,
-  ),
   "distributed": (
     lambda: tff.learning.ddp_secure_aggregator(
       noise_multiplier=0.0, expected_clients_per_round=3
@@ -195,7 +189,7 @@ _SECURE = {
 def test_aggregates_securely_as_in_tff(name, reference):
   secure_sums.allow_nested_aggregators()
   build, tolerance = _SECURE[name]
-  dtype = np.int32 if name in ("whole", "modular", "symmetric") else np.float32
+  dtype = np.int32 if name in ("whole", "modular") else np.float32
   histories.compare(
     _build_process(build(), dtype),
     reference,
@@ -203,24 +197,3 @@ def test_aggregates_securely_as_in_tff(name, reference):
     same_start=True,
     tolerance=tolerance,
   )
-
-
-def test_docs_name_all_that_tff_has():
-  text = _DOCS.read_text()
-  # Interfaces, and functions that are parts of factories.
-  others = {"AggregationFactory", "UnweightedAggregationFactory"}
-  others |= {"WeightedAggregationFactory", "federated_sample"}
-  others |= {"secure_quantized_sum"}
-  names = {
-    *(n for n in dir(tff.learning.algorithms) if n.startswith("build_")),
-    *(n for n in dir(tff.learning) if "_aggregator" in n or "add_" in n),
-    *dir(tff.aggregators),
-  }
-  modules = (tff.learning.algorithms, tff.learning, tff.aggregators)
-  names = {
-    name
-    for name in names - others
-    if any(callable(getattr(module, name, None)) for module in modules)
-  }
-  assert {"build_fed_sgd", "dp_aggregator", "SumFactory"} < names
-  assert {name for name in names if f"`{name}" not in text} == set()

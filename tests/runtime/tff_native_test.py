@@ -46,9 +46,7 @@ def test_runs_rounds_and_ends_its_worker():
     state, letters = started.next(state, [])
     assert letters == 0
     assert started.structured_state(state) == 2
-    with pytest.raises(TypeError, match="must be a sequence of strings"):
-      started.next(state, "ab")
-    with pytest.raises(ValueError, match="must be of dtype int32"):
+    with pytest.raises(ValueError, match="must be int32, found float64"):
       started.load_state(np.float64(1.0))
   assert _workers(psutil.Process()) == workers_before
   with pytest.raises(RuntimeError, match="initialize must be called first"):
@@ -57,21 +55,16 @@ def test_runs_rounds_and_ends_its_worker():
     started.initialize(_build_process())
 
 
-@pytest.mark.parametrize(("chosen", "expected"), [(None, "1"), ("3", "3")])
-def test_worker_computes_with_one_thread_an_operation(
-  monkeypatch, chosen, expected
-):
+def test_worker_computes_with_one_thread_an_operation(monkeypatch):
   name = "TF_NUM_INTRAOP_THREADS"
   monkeypatch.delenv(name, raising=False)
-  if chosen is not None:
-    monkeypatch.setenv(name, chosen)
   workers_before = _workers(psutil.Process())
   with runtime.create_runtime("tff") as started:
     started.initialize(_build_process())
     (worker,) = set(_workers(psutil.Process())) - set(workers_before)
-    assert worker.environ()[name] == expected
+    assert worker.environ()[name] == "1"
   # This process goes on with as many threads as before.
-  assert os.environ.get(name) == chosen
+  assert name not in os.environ
 
 
 # A program with two workers, TFF's default one and a runtime's that nobody

@@ -31,13 +31,6 @@ _FOLDER = pathlib.Path(__file__).parent / "presets"
 _INFINITE = float("inf")
 
 
-def _number(text: Any) -> Any:
-  try:
-    return float(text) if isinstance(text, str) else text
-  except ValueError:
-    return text
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Availability(config.Config):
   """When devices are there: idle, charging and on an unmetered network.
@@ -70,16 +63,15 @@ class Availability(config.Config):
 
   def __post_init__(self):
     super().__post_init__()
-    zones = self.time_zones
-    if not isinstance(zones, Mapping) or not zones:
-      raise errors.FieldError(
-        "time_zones", "be weights by hours ahead of UTC", repr(zones)
-      )
     # JSON has texts for names.
-    zones = {_number(hours): weight for hours, weight in zones.items()}
+    zones = {float(hours): each for hours, each in self.time_zones.items()}
+    if not zones:
+      raise errors.FieldError(
+        "time_zones", "be weights by hours ahead of UTC", "none"
+      )
     for hours, weight in zones.items():
       checks.check_number("time_zones", hours, minimum=-12, maximum=14)
-      checks.check_number(f"time_zones.{hours}", weight, above=0)
+      checks.check_number(f"time_zones.{hours:g}", weight, above=0)
     # Nobody may change what has been checked.
     object.__setattr__(self, "time_zones", types.MappingProxyType(zones))
 
@@ -204,7 +196,7 @@ def _plain(value: Any) -> Any:
       for spec in config.specs(type(value))
     }
   if isinstance(value, Mapping):
-    return {str(key): weight for key, weight in value.items()}
+    return {f"{key:g}": weight for key, weight in value.items()}
   return str(value) if value == _INFINITE else value
 
 
@@ -215,21 +207,16 @@ def load(name_or_path: str | os.PathLike[str]) -> Deployment:
     name_or_path: One of `PRESETS`, or the path of a YAML file.
 
   Raises:
-    errors.FieldError: If a value is unknown, missing or out of its range; its
-      name is that in the file, as `server.over_selection`.
-    errors.DataError: If there is no such file, or it is no YAML file.
+    errors.FieldError: If there is no such file, it is no YAML file, or a value
+      is unknown, missing or out of its range.
   """
   path = pathlib.Path(name_or_path)
   if str(name_or_path) in PRESETS:
     path = _FOLDER / f"{name_or_path}.yaml"
-  try:
-    values = yaml.safe_load(path.read_text(encoding="utf-8"))
-  except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-    raise errors.DataError(
-      f"a deployment must be one of {', '.join(PRESETS)} or a YAML file, found"
-      f" {name_or_path}: {errors.first_line(error)}."
-    ) from error
-  return parse(values)
+  with errors.as_field_error(
+    "deployment", f"be {', '.join(PRESETS)} or a YAML file", name_or_path
+  ):
+    return parse(yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
 def parse(values: Any) -> Deployment:
@@ -241,30 +228,17 @@ def parse(values: Any) -> Deployment:
   Raises:
     errors.FieldError: As `load`.
   """
-  return _create("", Deployment, values)
+  return _create(Deployment, values)
 
 
-def _create(prefix: str, config_class: type[config.Config], values: Any) -> Any:
-  if not isinstance(values, Mapping):
-    raise errors.FieldError(
-      prefix.rstrip(".") or "deployment", "have values by name", repr(values)
-    )
-  specs = {spec.name: spec for spec in config.specs(config_class)}
-  for name in values:
-    if name not in specs:
-      raise errors.FieldError(
-        f"{prefix}{name}", f"be one of {', '.join(specs)}", "another name"
-      )
-  fields = {}
-  for name, spec in specs.items():
-    if issubclass(spec.type, config.Config):
-      part = values.get(name, {})
-      fields[name] = _create(f"{prefix}{name}.", spec.type, part)
-    elif name in values:
-      fields[name] = _INFINITE if values[name] == "inf" else values[name]
-    elif spec.default is dataclasses.MISSING:
-      raise errors.FieldError(f"{prefix}{name}", "be given", "nothing")
-  try:
+def _create(config_class: type[config.Config], values: Any) -> Any:
+  name = config_class.__name__.lower()
+  # Python says which value a class does not have, or has to have.
+  with errors.as_field_error(name, "have its values by name", repr(values)):
+    fields = dict(values)
+    for spec in config.specs(config_class):
+      if issubclass(spec.type, config.Config):
+        fields[spec.name] = _create(spec.type, fields.get(spec.name, {}))
+      elif fields.get(spec.name) == "inf":
+        fields[spec.name] = _INFINITE
     return config_class(**fields)
-  except errors.FieldError as error:
-    raise error.renamed(f"{prefix}{error.name}") from error

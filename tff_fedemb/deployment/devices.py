@@ -93,8 +93,6 @@ class Devices:
   def _lognormal(
     self, slots: np.ndarray, median: float, sigma: float, *counters: int
   ) -> np.ndarray:
-    if not sigma or not median:
-      return np.full(np.shape(slots), median)
     normal = special.ndtri(self._uniform(slots, *counters))
     return median * np.exp(sigma * normal)
 
@@ -111,8 +109,6 @@ class Devices:
   def habit_hours(self, slots: np.ndarray) -> np.ndarray:
     """By how much a user's own day is ahead of that of the time zone."""
     sigma = self.config.availability.habit_sigma_hours
-    if not sigma:
-      return np.zeros(np.shape(slots))
     return sigma * special.ndtri(self._uniform(slots, _HABIT))
 
   def availability(self, slots: np.ndarray, hours: float) -> np.ndarray:
@@ -151,8 +147,6 @@ class Devices:
       attempt: Number of the round, abandoned ones counted.
     """
     mean = 60 * self.config.availability.session_minutes
-    if math.isinf(mean):
-      return np.full(np.shape(slots), math.inf)
     return -mean * np.log(self._uniform(slots, _SESSION, attempt))
 
   def drops_out(self, slots: np.ndarray, attempt: int) -> np.ndarray:

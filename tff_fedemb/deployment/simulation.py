@@ -233,16 +233,14 @@ class Simulation:
     )
     slots, share, asked = self._ask(wanted, start)
     found = slots.size
-    if found < wanted:
-      wait = server.selection_minutes
-      if server.check_in_minutes < wait:
-        # Everyone who is there has been heard by then.
-        wait = server.check_in_minutes
-      if found < math.ceil(server.min_report_share * self.report_goal):
-        wait = server.selection_minutes
-    else:
+    if found >= wanted:
       # Check-ins are spread evenly: the last of those wanted is waited for.
       wait = server.check_in_minutes * wanted * asked / (found * num_users)
+    elif found < math.ceil(server.min_report_share * self.report_goal):
+      wait = server.selection_minutes
+    else:
+      # Everyone who is there has been heard after the time of a check-in.
+      wait = min(server.check_in_minutes, server.selection_minutes)
     return slots[:wanted], share, wait / 60
 
   def _ask(self, wanted: int, start: float) -> tuple[np.ndarray, float, int]:

@@ -12,7 +12,7 @@ A runtime's module is imported when the runtime is created, so that one with
 dependencies of its own costs nothing to those who do not ask for it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 import contextlib
 import dataclasses
 import importlib
@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 # A round may do this about a client whose computation fails.
 ON_CLIENT_ERROR = ("fail", "skip")
 
+# Runtimes that a field is for; one that is not here is for all of them.
+_TAKEN_BY = {
+  "on_client_error": ("in_process", "ray", "tflite"),
+  "compute_precision": ("in_process", "ray"),
+  "require_gpu": ("in_process",),
+}
 
 # Fields of a `RuntimeConfig` that `open_map` has no use for.
 OF_ROUNDS = (
@@ -63,9 +69,9 @@ class RuntimeConfig(config_lib.Config):
     secure_sum_threshold: Share of a round's clients that have to last until its
       end if the aggregator sums securely; with fewer the round fails (matters
       to on_client_error skip).
-    compute_precision: How clients multiply on a CPU; the latter two of float32,
-      bfloat16_math and mixed_bfloat16 are less precise, and faster on
-      processors that have them; bfloat16_math also evaluates so.
+    compute_precision: How clients multiply on a CPU, float32 or mixed_bfloat16,
+      which is less precise, and faster on processors that have it (with runtime
+      in_process or ray).
     require_gpu: Whether to end the program, and say why, where no GPU can be
       used. One that can be is used without this as well (by runtime
       in_process).
@@ -80,8 +86,6 @@ class RuntimeConfig(config_lib.Config):
       are sent [a 64th of a round's; of small models a 12th, up to 8 MB of
       updates; from 1 to 16]. No other option of Ray's changes the rounding of
       results.
-    ray_runtime_env: YAML file with a runtime environment of Ray, which brings
-      code and packages to machines that lack them.
   """
 
   runtime: str = config_lib.field("in_process", choices=RUNTIMES)
@@ -104,30 +108,24 @@ class RuntimeConfig(config_lib.Config):
   ray_worker_cores: int = config_lib.field(1, minimum=1, decides=False)
   ray_worker_gpus: float = config_lib.field(0.0, minimum=0, decides=False)
   ray_clients_per_chunk: int | None = config_lib.field(None, minimum=1)
-  ray_runtime_env: str | None = config_lib.field(None, decides=False)
 
   def __post_init__(self):
     super().__post_init__()
     for spec in config_lib.specs(type(self)):
-      value = getattr(self, spec.name)
-      if (
-        spec.name.startswith("ray_")
-        and self.runtime != "ray"
-        and value != spec.default
-      ):
+      taken_by: Iterable[str] = _TAKEN_BY.get(spec.name, RUNTIMES)
+      if spec.name.startswith("ray_"):
+        taken_by = ("ray",)
+      is_default = getattr(self, spec.name) == spec.default
+      if self.runtime not in taken_by and not is_default:
         raise errors.FieldError(
-          spec.name, "be given with runtime ray", f"runtime {self.runtime}"
+          spec.name,
+          f"be given with runtime {' or '.join(taken_by)}",
+          f"runtime {self.runtime}",
         )
-    if not self.require_gpu:
-      return
-    if self.runtime != "in_process":
-      raise errors.FieldError(
-        "require_gpu", "be given with runtime in_process", self.runtime
-      )
     # TensorFlow is not to be imported before it is needed.
-    if not importlib.import_module("tensorflow").config.list_physical_devices(
-      "GPU"
-    ):
+    if self.require_gpu and not importlib.import_module(
+      "tensorflow"
+    ).config.list_physical_devices("GPU"):
       raise errors.FieldError(
         "require_gpu",
         "find a GPU that TensorFlow can use (with TF_CPP_MIN_LOG_LEVEL=0 in the"
@@ -157,8 +155,8 @@ class RuntimeConfig(config_lib.Config):
       errors.FieldError: If the runtime cannot do that, or as of `create`.
     """
     if self.runtime == "ray":
-      ray_map = importlib.import_module("tff_fedemb.runtime.ray_map")
-      return ray_map.open_map(self)
+      cluster = importlib.import_module("tff_fedemb.runtime.ray_cluster")
+      return cluster.open_map(self)
     if self.runtime != "in_process":
       raise errors.FieldError(
         "runtime",

@@ -28,24 +28,12 @@ class Runtime(abc.ABC):
   checkpoint, an evaluation or a look at the weights. It is never changed in
   place.
 
-  A runtime belongs to the process that created it: a fork of that process has
-  none of the threads that it waits for.
+  Attributes:
+    skipped_clients: The clients that the last round left out, in its order, and
+      why.
   """
 
-  def __init__(self) -> None:
-    """Remembers whose runtime it is."""
-    self._process_id = os.getpid()
-
-  @property
-  def _is_in_fork(self) -> bool:
-    return os.getpid() != self._process_id
-
-  def _check_not_in_fork(self) -> None:
-    if self._is_in_fork:
-      raise RuntimeError(
-        "a runtime must be used in the process that created it, found a fork of"
-        " that process: create a runtime there, or start it by 'spawn'."
-      )
+  skipped_clients: Sequence[client_error.ClientError] = ()
 
   def require_paths(self, paths: Mapping[str, str]) -> None:  # noqa: B027
     """Says what clients read, for runtimes on other machines to look for.
@@ -84,16 +72,10 @@ class Runtime(abc.ABC):
     Raises:
       client_error.ClientError: If a client's computation failed, where the
         runtime knows which.
-      RuntimeError: If the runtime has no process yet, is closed, or belongs to
-        the process that this one was forked from.
+      RuntimeError: If the runtime has no process yet, or is closed.
       TypeError: If `client_ids` is no sequence of strings, for example one
         string or a generator, or the state is not one of the process.
     """
-
-  @property
-  def skipped_clients(self) -> tuple[client_error.ClientError, ...]:
-    """The clients that the last round left out, in its order, and why."""
-    return ()
 
   @abc.abstractmethod
   def structured_state(self, state: Any) -> Any:
@@ -146,15 +128,13 @@ def check_initialized(process: _Process | None) -> _Process:
 
 def check_client_ids(client_ids: Sequence[str]) -> list[str]:
   """Returns the ids as a list of `str`; raises `TypeError` if they are not."""
-  wrong: list[Any] = [client_ids]
   # A generator could be read only once, and a set has no order.
-  if isinstance(client_ids, (Sequence, np.ndarray)) and not isinstance(
-    client_ids, (str, bytes)
-  ):
-    wrong = [each for each in client_ids if not isinstance(each, str)]
-  if wrong:
+  is_sequence = isinstance(
+    client_ids, (Sequence, np.ndarray)
+  ) and not isinstance(client_ids, (str, bytes))
+  if not is_sequence or not all(isinstance(each, str) for each in client_ids):
     raise TypeError(
-      f"client_ids must be a sequence of strings, found {wrong[0]!r}."
+      f"client_ids must be a sequence of strings, found {client_ids!r:.80}."
     )
   return [str(client_id) for client_id in client_ids]
 

@@ -48,24 +48,25 @@ def _placeholders(
 
 
 def loop_over_clients(
-  work: computation_graph.ComputationGraph,
+  work: graph_session.RunnableGraph, device: str
 ) -> graph_session.RunnableGraph:
   """The graph that runs some clients, one after the other.
 
   Args:
     work: Work of one client. Its first argument is the client's; each result
       is of one known shape.
+    device: Its device, or empty.
 
   Returns:
     A graph with a leading dimension, of the clients, in the first argument and
     in all results.
   """
   graph = tf.Graph()
-  with graph.as_default(), tf.device(work.device or None):
+  with graph.as_default(), tf.device(device or None):
     clients = _placeholders(work.arguments[:1], leading=[None])
     shared = _placeholders(work.arguments[1:])
     results = tf.map_fn(
-      lambda client: work.add_to_graph([client, *shared]),
+      lambda client: computation_graph.add_to_graph(work, [client, *shared]),
       clients[0],
       fn_output_signature=[
         tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in work.results
@@ -76,7 +77,7 @@ def loop_over_clients(
 
 
 def loop_over_updates(
-  accumulate: computation_graph.ComputationGraph,
+  accumulate: graph_session.RunnableGraph,
 ) -> graph_session.RunnableGraph:
   """The graph that adds some clients' updates to a sum, one after the other.
 
@@ -96,8 +97,8 @@ def loop_over_updates(
     num_updates = tf.shape(updates[0])[0] if updates else tf.constant(0)
 
     def add(index, *sums):
-      results = accumulate.add_to_graph(
-        [*sums, *(update[index] for update in updates)]
+      results = computation_graph.add_to_graph(
+        accumulate, [*sums, *(update[index] for update in updates)]
       )
       return index + 1, *(
         tf.ensure_shape(result, tensor.shape)

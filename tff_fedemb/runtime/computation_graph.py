@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+import tree
 
 from tff_fedemb.runtime import graph_resources
 from tff_fedemb.runtime import graph_session
@@ -93,86 +94,80 @@ def _initialize_first(graph_def: Any, initialize_op: str) -> None:
       node.input.append(f"^{initialize_op}")
 
 
-class ComputationGraph(graph_session.RunnableGraph):
-  """The TensorFlow graph of one computation, imported once per device.
+def import_computation(
+  name: str, computation: tff.Computation, *, device: str = ""
+) -> graph_session.RunnableGraph:
+  """Returns the graph of a computation.
 
   Whenever it is run it has resources of its own, see `graph_resources`.
+
+  Args:
+    name: Name of the part of a round, for messages.
+    computation: A compiled computation, nothing but TensorFlow.
+    device: Device of the operations that the computation does not place, as far
+      as the device can, say '/device:GPU:1'. Empty leaves it to TensorFlow,
+      which takes the first GPU if there is one.
+
+  Raises:
+    errors.FieldError: If its resources would outlive a run.
+    TypeError: If the computation is not plain TensorFlow, or takes or returns a
+      dataset.
   """
-
-  def __init__(
-    self, name: str, computation: tff.Computation, *, device: str = ""
-  ):
-    """Imports the graph.
-
-    Args:
-      name: Name of the part of a round, for messages.
-      computation: A compiled computation, nothing but TensorFlow.
-      device: Device of the operations that the computation does not place, as
-        far as the device can, say '/device:GPU:1'. Empty leaves it to
-        TensorFlow, which takes the first GPU if there is one.
-
-    Raises:
-      errors.FieldError: If its resources would outlive a run.
-      TypeError: If the computation is not plain TensorFlow, or takes or returns
-        a dataset.
-    """
-    proto = tff.framework.serialize_computation(computation)
-    kind = proto.WhichOneof("computation")
-    if kind != "tensorflow":
-      raise TypeError(f"{name} must be a TensorFlow computation, found {kind}.")
-    graph_def = tf.compat.v1.GraphDef()
-    proto.tensorflow.graph_def.Unpack(graph_def)
-    graph_resources.separate(graph_def, name)
-    # Loops and functions run on the device of the operation that calls them.
-    # Those that only data sets call stay on the CPU in this way, where a GPU
-    # would be given one example at a time.
-    for node in graph_def.node:
-      node.device = node.device or device
-      if node.name == _node_of(proto.tensorflow.session_token_tensor_name):
-        # Distinguishes the sessions of TFF's runtime; nothing of ours reads it.
-        node.op = "Const"
-        node.attr.pop("shape", None)
-        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(""))
-    if proto.tensorflow.initialize_op:
-      _initialize_first(graph_def, proto.tensorflow.initialize_op)
-    self._graph_def = graph_def
-    self.device = device
-    graph = tf.Graph()
-    with graph.as_default():
-      tf.graph_util.import_graph_def(graph_def, name="")
-    arguments, results = (
-      [
-        graph.get_tensor_by_name(tensor)
-        for tensor in _tensor_names(binding, role=f"the {role} of {name}")
-      ]
+  proto = tff.framework.serialize_computation(computation)
+  kind = proto.WhichOneof("computation")
+  if kind != "tensorflow":
+    raise TypeError(f"{name} must be a TensorFlow computation, found {kind}.")
+  graph_def = tf.compat.v1.GraphDef()
+  proto.tensorflow.graph_def.Unpack(graph_def)
+  graph_resources.separate(graph_def, name)
+  # Loops and functions run on the device of the operation that calls them.
+  # Those that only data sets call stay on the CPU in this way: a GPU would be
+  # given one example at a time.
+  for node in graph_def.node:
+    node.device = node.device or device
+    if node.name == _node_of(proto.tensorflow.session_token_tensor_name):
+      # Distinguishes the sessions of TFF's runtime; nothing of ours reads it.
+      node.op = "Const"
+      node.attr.pop("shape", None)
+      node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(""))
+  if proto.tensorflow.initialize_op:
+    _initialize_first(graph_def, proto.tensorflow.initialize_op)
+  return graph_session.import_graph(
+    graph_def,
+    *(
+      _tensor_names(binding, role=f"the {role} of {name}")
       for role, binding in (
         ("parameter", proto.tensorflow.parameter),
         ("result", proto.tensorflow.result),
       )
-    )
-    super().__init__(graph, arguments, results)
+    ),
+  )
 
-  def add_to_graph(self, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Adds the computation to the default graph; returns its results there.
 
-    Args:
-      arguments: Tensors of that graph.
-    """
-    fed = {
-      # Has the body of a loop capture what is outside of it.
-      tensor.name: tf.identity(argument)
-      for tensor, argument in zip(self.arguments, arguments, strict=True)
-    }
-    names = [tensor.name for tensor in self.results]
-    results = tf.graph_util.import_graph_def(
-      # A loop would run side effects that the results do not need.
-      _extract(self._graph_def, [*fed, *names]),
-      input_map=fed,
-      return_elements=names,
-    )
-    return [
-      fed.get(name, result) for name, result in zip(names, results, strict=True)
-    ]
+def add_to_graph(
+  added: graph_session.RunnableGraph, arguments: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
+  """Adds a computation to the default graph; returns its results there.
+
+  Args:
+    added: The computation.
+    arguments: Tensors of the default graph.
+  """
+  fed = {
+    # Has the body of a loop capture what is outside of it.
+    tensor.name: tf.identity(argument)
+    for tensor, argument in zip(added.arguments, arguments, strict=True)
+  }
+  names = [tensor.name for tensor in added.results]
+  results = tf.graph_util.import_graph_def(
+    # A loop would run side effects that the results do not need.
+    _extract(added.graph.as_graph_def(), [*fed, *names]),
+    input_map=fed,
+    return_elements=names,
+  )
+  return [
+    fed.get(name, result) for name, result in zip(names, results, strict=True)
+  ]
 
 
 def leaf_types(type_spec: tff.Type) -> list[tff.TensorType]:
@@ -182,58 +177,41 @@ def leaf_types(type_spec: tff.Type) -> list[tff.TensorType]:
   return tff.structure.flatten(type_spec)
 
 
-def flatten(value: Any, type_spec: tff.Type, *, name: str) -> list[np.ndarray]:
-  """Flattens a value to its leaves, one array per tensor of the type.
+def flatten(structure: Any, type_spec: tff.Type) -> list[np.ndarray]:
+  """Flattens a structure to its leaves, one array per tensor of the type.
 
   Args:
-    value: Nested containers of anything NumPy converts to an array.
-    type_spec: The value's type: tensors and structures of them.
-    name: Name of the value in messages.
+    structure: Nested containers of anything NumPy converts to an array.
+    type_spec: The structure's type: tensors and structures of them.
 
   Raises:
-    ValueError: If the value is not of that type.
+    ValueError: If the structure is not of that type.
   """
-  if isinstance(type_spec, tff.FederatedType):
-    type_spec = type_spec.member
-  if isinstance(type_spec, tff.TensorType):
-    return [_check_leaf(value, type_spec, name)]
-  try:
-    elements = tff.structure.from_container(value)
-  except TypeError:
-    raise ValueError(
-      f"{name} must be a structure {type_spec}, found {type(value).__name__}."
-    ) from None
-  expected = tff.structure.name_list_with_nones(type_spec)
-  found = tff.structure.name_list_with_nones(elements)
-  is_named = None not in expected and None not in found
-  if len(expected) != len(found) or (is_named and set(expected) != set(found)):
-    raise ValueError(f"{name} must have elements {expected}, found {found}.")
-  leaves = []
+  types = leaf_types(type_spec)
   # By name where there are names: TFF's order may not be the dictionary's.
-  for index, element_name in enumerate(expected):
-    element = getattr(elements, element_name) if is_named else elements[index]
-    key = index if element_name is None else element_name
-    leaves.extend(flatten(element, type_spec[index], name=f"{name}[{key}]"))
-  return leaves
+  places = unflatten(range(len(types)), type_spec)
+  try:
+    found = tree.flatten_up_to(places, structure, check_types=False)
+  except TypeError as error:
+    raise ValueError(str(error)) from error
+  leaves = dict(zip(tree.flatten(places), found, strict=True))
+  return [_check_leaf(leaves[i], types[i]) for i in range(len(types))]
 
 
-def _check_leaf(value: Any, type_spec: tff.TensorType, name: str) -> np.ndarray:
+def _check_leaf(value: Any, type_spec: tff.TensorType) -> np.ndarray:
   """Converts one tensor's value."""
   is_string = type_spec.dtype.type is np.str_
   # TensorFlow's strings are NumPy objects.
   leaf = np.asarray(value, dtype=object if is_string else None)
-  if not is_string and leaf.dtype != type_spec.dtype:
-    raise ValueError(
-      f"{name} must be of dtype {type_spec.dtype.name}, found"
-      f" {leaf.dtype.name}."
-    )
   shape = tf.TensorShape(type_spec.shape)
-  if not shape.is_compatible_with(leaf.shape):
+  is_of_type = is_string or leaf.dtype == type_spec.dtype
+  if not is_of_type or not shape.is_compatible_with(leaf.shape):
     raise ValueError(
-      f"{name} must be of shape {shape.as_list()}, found {list(leaf.shape)}."
+      f"a tensor of the structure must be {type_spec}, found"
+      f" {leaf.dtype.name}{list(leaf.shape)}."
     )
-  # A string by itself, which TFF has as `bytes`, and no array with one.
-  return leaf if leaf.ndim or not is_string else leaf[()]
+  # What TensorFlow returns of a tensor without dimensions is no array.
+  return leaf if leaf.ndim else leaf[()]
 
 
 def unflatten(leaves: Sequence[Any], type_spec: tff.Type) -> Any:

@@ -1,37 +1,47 @@
 """Runs the rounds of a learning process in this Python process.
 
-No other process, no copy of the model over a socket, and whatever devices
-TensorFlow sees; `compiled_process` has what happens in a round.
+TFF compiles `process.next` to seven TensorFlow computations (its map-reduce
+form: prepare, work, zero, accumulate, merge, report, update). Here they are
+imported once and run in sessions of this process's own TensorFlow, several
+clients at a time, and where calls are what costs most, some clients by a call
+(`client_loops`). There is no other process, and no copy of the model over a
+socket.
+
+Deterministic where the process is: an update is added to the others in the
+order of the client ids, whichever client finishes first, so that the rounding
+of a sum does not depend on the number of threads. A client's own random numbers
+have to come from stateless operations for that, as the stream of a stateful one
+belongs to the thread that happens to run the client.
 """
 
-from collections.abc import Sequence
-import dataclasses
+from collections.abc import Callable, Sequence
+import contextlib
 import os
 from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_fedemb import errors
 from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import client_error
-from tff_fedemb.runtime import compiled_process
+from tff_fedemb.runtime import client_fold
+from tff_fedemb.runtime import client_loops
 from tff_fedemb.runtime import computation_graph
 from tff_fedemb.runtime import graph_session
 from tff_fedemb.runtime import precision
+from tff_fedemb.runtime import secure_sums
+
+# The sessions optimize the graphs once they know the devices. Having TFF do it
+# as well folds whatever is constant, and a zero per parameter is: with 25
+# million parameters that took 3 s and 900 MB for the life of the process.
+_UNOPTIMIZED = tf.compat.v1.ConfigProto()
+_UNOPTIMIZED.graph_options.rewrite_options.disable_meta_optimizer = True
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class FlatState:
-  """Server state between rounds.
-
-  Attributes:
-    leaves: Arrays in the order of its type.
-    type_spec: Its type.
-  """
-
-  leaves: tuple[Any, ...]
-  type_spec: tff.Type
+class FlatState(tuple):
+  """Server state between rounds: arrays in the order of its type."""
 
 
 class InProcessRuntime(base.Runtime):
@@ -60,6 +70,13 @@ class InProcessRuntime(base.Runtime):
   they are as many as `secure_sum_threshold` asks for; else the round fails.
   """
 
+  _initial: graph_session.RunnableGraph
+  _client_graphs: client_fold.ClientGraphs
+  _fold: client_fold.ClientFold
+  _server: dict[str, graph_session.SessionPool]
+  _state_type: tff.Type
+  _metrics_type: tff.Type
+
   def __init__(self, config: runtime_lib.RuntimeConfig):
     """Creates a runtime without a process.
 
@@ -70,97 +87,205 @@ class InProcessRuntime(base.Runtime):
     Raises:
       errors.FieldError: If the processor lacks the precision.
     """
-    super().__init__()
     # Asks the driver alone. A list of logical devices would start TensorFlow,
     # with all of the GPUs' memory and with threads of the process's own.
     num_gpus = len(tf.config.list_physical_devices("GPU"))
     precision.check_precision(config.compute_precision)
     os.environ.update(precision.environment(config.compute_precision))
     os.environ.setdefault("TF_OVERRIDE_GLOBAL_THREADPOOL", "1")
+    self._config = config
     self.concurrent_clients = (
       config.concurrent_clients or num_gpus or base.count_cores()
     )
+    # How a client rounds may depend on the number of its threads.
+    self._threads_per_client = (
+      1 if num_gpus else max(1, base.count_cores() // self.concurrent_clients)
+    )
     devices = [f"/device:GPU:{index}" for index in range(num_gpus)]
-    self._options: dict[str, Any] = {
-      "concurrent_clients": self.concurrent_clients,
-      "threads_per_client": (
-        1 if num_gpus else max(1, base.count_cores() // self.concurrent_clients)
-      ),
-      "client_devices": devices if num_gpus > 1 else [""],
-      "compute_precision": config.compute_precision,
-      "secure_sum_threshold": config.secure_sum_threshold,
-      # A GPU has the updates of a loop in its own memory.
-      "clients_per_call": 1 if num_gpus else None,
-    }
-    self._skips = config.on_client_error == "skip"
-    self._skipped: list[client_error.ClientError] = []
+    self._client_devices = devices if num_gpus > 1 else [""]
+    # A GPU has the updates of a loop in its own memory.
+    self._clients_per_call = 1 if num_gpus else None
+    self.skipped_clients: list[client_error.ClientError] = []
     self._process: tff.templates.IterativeProcess | None = None
-    self._compiled: compiled_process.CompiledProcess | None = None
-    # Trains clients in place of this process.
-    self._fold: compiled_process.FoldFn | None = None
 
   @property
-  def skipped_clients(self) -> tuple[client_error.ClientError, ...]:
-    return tuple(self._skipped)
+  def _skip_fn(self) -> Callable[[client_error.ClientError], None] | None:
+    """Receives the errors of clients that are left out, if any may be."""
+    if self._config.on_client_error == "skip":
+      return self.skipped_clients.append
+    return None
 
   def initialize(self, process: tff.templates.IterativeProcess) -> FlatState:
-    self._check_not_in_fork()
-    if self._compiled is None or self._process is not process:
-      compiled = compiled_process.CompiledProcess(process, **self._options)
-      if self._compiled is not None:
-        self._compiled.close()
-      self._process, self._compiled = process, compiled
-    self._skipped = []
-    return FlatState(
-      tuple(self._compiled.initialize()), self._compiled.state_type
+    if self._process is not process:
+      base.check_process(process)
+      self._close_sessions()
+      self._compile(process)
+    self.skipped_clients = []
+    # A session that stayed would hold the variables of a whole model.
+    with contextlib.closing(
+      graph_session.SessionPool([self._initial])
+    ) as session:
+      return FlatState(session())
+
+  def _compile(self, process: tff.templates.IterativeProcess) -> None:
+    """Makes the graphs of a process, and what runs them.
+
+    Raises:
+      errors.FieldError: If the process is not one broadcast, clients' work and
+        sums, or clients or rounds would share a resource of it.
+    """
+    form = _compile(process)
+
+    def build_graph(name: str, device: str = "") -> graph_session.RunnableGraph:
+      return computation_graph.import_computation(
+        name, getattr(form, name), device=device
+      )
+
+    devices = self._client_devices[: self.concurrent_clients]
+    work = [build_graph("work", device) for device in devices]
+    accumulate = build_graph("accumulate")
+    clients_per_call = self._clients_per_call or client_loops.clients_per_call(
+      work[0]
     )
+    if clients_per_call > 1:
+      work = [*map(client_loops.loop_over_clients, work, devices)]
+      accumulate = client_loops.loop_over_updates(accumulate)
+    self._client_graphs = client_fold.ClientGraphs(
+      work=work,
+      zero=build_graph("zero"),
+      accumulate=accumulate,
+      sums=_find_secure_sums(form),
+      clients_per_call=clients_per_call,
+      mixed_bfloat16=(
+        self._config.compute_precision == precision.MIXED_BFLOAT16
+      ),
+    )
+    self._fold = client_fold.ClientFold(
+      self._client_graphs,
+      num_threads=self.concurrent_clients,
+      threads_per_client=self._threads_per_client,
+    )
+    # Between the clients all cores are free for the server's computations.
+    self._server = {
+      name: graph_session.SessionPool([build_graph(name)])
+      for name in ("prepare", "merge", "report", "update")
+    }
+    self._initial = computation_graph.import_computation(
+      "initialize",
+      tff.backends.mapreduce.get_state_initialization_computation(
+        process.initialize, _UNOPTIMIZED
+      ),
+    )
+    self._state_type = process.initialize.type_signature.result
+    self._metrics_type = process.next.type_signature.result[1]
+    self._process = process
 
   def next(
     self, state: FlatState, client_ids: Sequence[str]
   ) -> tuple[FlatState, Any]:
-    self._check_not_in_fork()
-    compiled = base.check_initialized(self._compiled)
+    self._check_state(state)
     client_ids = base.check_client_ids(client_ids)
-    leaves = _leaves(state, compiled.state_type)
-    self._skipped = []
-    new_leaves, metrics = compiled.next(
-      leaves,
-      client_ids,
-      skip_fn=self._skipped.append if self._skips else None,
-      fold_fn=self._fold,
+    self.skipped_clients = []
+    accumulator, total = self._fold_clients(
+      self._server["prepare"](state), client_ids
     )
+    revealed = total.reveal(
+      len(client_ids), threshold=self._config.secure_sum_threshold
+    )
+    aggregate = self._server["report"](accumulator) + revealed
+    results = self._server["update"](state, aggregate)
+    metrics = results[len(state) :]
     return (
-      FlatState(tuple(new_leaves), compiled.state_type),
-      computation_graph.unflatten(metrics, compiled.metrics_type),
+      FlatState(results[: len(state)]),
+      computation_graph.unflatten(metrics, self._metrics_type),
     )
+
+  def _fold_clients(
+    self, prepared: Sequence[Any], client_ids: Sequence[str]
+  ) -> tuple[list[Any], secure_sums.RoundTotal]:
+    """Trains clients and adds up what they send; see `client_fold`.
+
+    Args:
+      prepared: Values that the server sends to each client.
+      client_ids: Possibly none at all.
+
+    Returns:
+      The leaves of the sum, and the secure sums.
+    """
+    return self._fold(prepared, client_ids, self._skip_fn)
 
   def structured_state(self, state: FlatState) -> Any:
-    state_type = base.check_initialized(self._compiled).state_type
-    return computation_graph.unflatten(_leaves(state, state_type), state_type)
+    self._check_state(state)
+    return computation_graph.unflatten(state, self._state_type)
 
   def load_state(self, structure: Any) -> FlatState:
-    state_type = base.check_initialized(self._compiled).state_type
-    leaves = computation_graph.flatten(structure, state_type, name="structure")
-    return FlatState(
-      tuple(graph_session.align(leaf) for leaf in leaves), state_type
-    )
+    base.check_initialized(self._process)
+    return FlatState(computation_graph.flatten(structure, self._state_type))
+
+  def _check_state(self, state: FlatState) -> None:
+    base.check_initialized(self._process)
+    if not isinstance(state, FlatState):
+      raise TypeError(
+        "state must come from initialize, next or load_state of this runtime,"
+        f" found {type(state).__name__}."
+      )
 
   def close(self) -> None:
-    # A fork may have neither its parent's threads nor its sessions.
-    if self._compiled is not None and not self._is_in_fork:
-      self._compiled.close()
-      self._compiled = None
+    self._close_sessions()
+
+  def _close_sessions(self) -> None:
+    if self._process is not None:
+      self._process = None
+      self._fold.close()
+      for sessions in self._server.values():
+        sessions.close()
 
 
-def _leaves(state: FlatState, state_type: tff.Type) -> tuple[Any, ...]:
-  if not isinstance(state, FlatState):
-    raise TypeError(
-      "state must come from initialize, next or load_state of this runtime,"
-      f" found {type(state).__name__}."
+def _compile(
+  process: tff.templates.IterativeProcess,
+) -> tff.backends.mapreduce.MapReduceForm:
+  """Has TFF compile a process, or refuses it."""
+  # TFF's errors have no type in common, and one of its types is not public.
+  with errors.as_field_error(
+    "runtime",
+    "be tff for a process that TFF cannot compile to one broadcast, clients'"
+    " work and sums",
+    "one of which it says",
+  ):
+    return tff.backends.mapreduce.get_map_reduce_form_for_computation(
+      process.next, _UNOPTIMIZED
     )
-  if state.type_spec != state_type:
-    raise TypeError(
-      "state must be one of the process that initialize was called with last,"
-      " found that of another, which has another type."
+
+
+def _find_secure_sums(
+  form: tff.backends.mapreduce.MapReduceForm,
+) -> secure_sums.SecureSums:
+  """Computes the bounds and moduli, which TFF has depend on nothing."""
+  simple_type, *secure_types = form.work.type_signature.result
+  bitwidths, bounds, moduli = (
+    _compute(name, computation)
+    for name, computation in (
+      ("secure_sum_bitwidth", form.secure_sum_bitwidth),
+      ("secure_sum_max_input", form.secure_sum_max_input),
+      ("secure_modular_sum_modulus", form.secure_modular_sum_modulus),
     )
-  return state.leaves
+  )
+  bounds = [2**bitwidth - 1 for bitwidth in bitwidths] + bounds
+  return secure_sums.SecureSums(
+    num_simple=len(computation_graph.leaf_types(simple_type)),
+    # No types of TFF's, which cannot be sent to another process.
+    specs=[
+      (leaf_type.shape, leaf_type.dtype)
+      for secure_type in secure_types
+      for leaf_type in computation_graph.leaf_types(secure_type)
+    ],
+    max_inputs=[*bounds, *[None] * len(moduli)],
+    moduli=[*[None] * len(bounds), *moduli],
+  )
+
+
+def _compute(name: str, computation: tff.Computation) -> list[int]:
+  """The numbers that a computation without arguments returns."""
+  graph = computation_graph.import_computation(name, computation)
+  with contextlib.closing(graph_session.SessionPool([graph])) as session:
+    return [int(number) for number in session()]

@@ -9,7 +9,6 @@ does not depend on the workers.
 
 from collections.abc import Mapping, Sequence
 import contextlib
-import functools
 import itertools
 from typing import Any
 
@@ -21,7 +20,6 @@ from tff_fedemb.runtime import base
 from tff_fedemb.runtime import in_process
 from tff_fedemb.runtime import precision
 from tff_fedemb.runtime import ray_cluster
-from tff_fedemb.runtime import ray_map
 from tff_fedemb.runtime import ray_worker
 from tff_fedemb.runtime import secure_sums
 
@@ -35,10 +33,6 @@ _LARGEST_CHUNK = 16
 _CHUNKS_OF_SMALL_AT_LEAST = 12
 # An environment may have to be installed first, and cores be busy.
 _START_SECONDS = 900.0
-
-
-class WorkerStartError(errors.DataError):
-  """Workers do not start on the cluster."""
 
 
 def deal(
@@ -79,6 +73,9 @@ class RayRuntime(in_process.InProcessRuntime):
   chunk that ran more than once is added once.
   """
 
+  _setup: ray_worker.Setup
+  _task: Any
+
   def __init__(self, config: runtime_lib.RuntimeConfig):
     """Joins the cluster.
 
@@ -91,16 +88,12 @@ class RayRuntime(in_process.InProcessRuntime):
         the precision.
     """
     super().__init__(config)
-    self._config = config
     self.concurrent_clients = config.concurrent_clients or (
       1 if config.ray_worker_gpus else config.ray_worker_cores
     )
-    self._options |= {
-      # Threads of this process that train nobody.
-      "concurrent_clients": 1,
-      "client_devices": [""],
-      "clients_per_call": 1 if config.ray_worker_gpus else None,
-    }
+    # Those of this process train nobody.
+    self._client_devices = [""]
+    self._clients_per_call = 1 if config.ray_worker_gpus else None
     self._paths: dict[str, str] = {}
     self._cluster: ray_cluster.Cluster | None = ray_cluster.Cluster(config)
 
@@ -114,111 +107,90 @@ class RayRuntime(in_process.InProcessRuntime):
     if cluster is None:
       raise RuntimeError("the runtime must be open, found it closed.")
     state = super().initialize(process)
-    graphs = cluster.ray.put(
-      base.check_initialized(self._compiled).client_graphs
-    )
-    setup = ray_worker.Setup(
-      # Each process reads them once, in place of each task.
-      get_graphs=functools.partial(cluster.ray.get, graphs),
-      key=graphs.hex(),
+    self._setup = ray_worker.Setup(
+      graphs=cluster.ray.put(self._client_graphs),
       paths=self._paths,
       num_threads=self.concurrent_clients,
       compute_precision=self._config.compute_precision,
-      skips=self._skips,
+      skips=self._skip_fn is not None,
     )
     # Processes are not shared with what computes with another precision.
     variables = precision.environment(self._config.compute_precision)
-    task = ray_map.create_task(
-      cluster,
+    self._task = cluster.create_task(
       ray_worker.fold_chunks,
       runtime_env={"env_vars": variables} if variables else None,
       # Else a machine might have nothing to do.
       scheduling_strategy="SPREAD",
     )
-    _start_workers(cluster, task, setup)
-    self._fold = functools.partial(self._fold_on_workers, cluster, task, setup)
+    self._start_workers(cluster)
     return state
 
-  def _fold_on_workers(
-    self,
-    cluster: ray_cluster.Cluster,
-    task: Any,
-    setup: ray_worker.Setup,
-    prepared: Sequence[Any],
-    client_ids: Sequence[str],
-    skip_fn: Any,
+  def _start_workers(self, cluster: ray_cluster.Cluster) -> None:
+    """Waits until there are workers on all of the cluster.
+
+    Raises:
+      errors.DataError: If they do not start.
+      errors.FieldError: If a machine does not see what it has to.
+    """
+    references = [
+      self._task.remote(self._setup) for _ in range(cluster.count_workers())
+    ]
+    try:
+      cluster.fetch(references, "a start", seconds=_START_SECONDS)
+    except (ImportError, RuntimeError, TimeoutError, errors.DataError) as error:
+      raise errors.DataError(
+        f"{len(references)} workers must start within {_START_SECONDS:.0f} s,"
+        f" found {errors.first_line(error)}. They need cores that no other"
+        " program uses (ray_workers asks for fewer), this program's code and"
+        " its pinned environment; docs/cluster.md says how."
+      ) from error
+
+  def _fold_clients(
+    self, prepared: Sequence[Any], client_ids: Sequence[str]
   ) -> tuple[list[Any], secure_sums.RoundTotal]:
-    """As `client_fold.ClientFold`, by the workers."""
-    compiled = base.check_initialized(self._compiled)
+    cluster = base.check_initialized(self._cluster)
     # The model is sent to each machine once a round.
     prepared_there = cluster.ray.put(prepared)
 
     def submit(chunks):
-      return task.options(num_returns=1 + len(chunks)).remote(
-        setup, prepared_there, chunks
+      return self._task.options(num_returns=1 + len(chunks)).remote(
+        self._setup, prepared_there, chunks
       )
 
     chunks = deal(
       client_ids,
       self._config.ray_clients_per_chunk,
-      clients_per_call=compiled.client_graphs.clients_per_call,
+      clients_per_call=self._client_graphs.clients_per_call,
     )
     # A task has a chunk for each thread of its worker.
+    num_threads = self.concurrent_clients
     tasks = [
-      chunks[start : start + setup.num_threads]
-      for start in range(0, len(chunks), setup.num_threads)
+      chunks[start : start + num_threads]
+      for start in range(0, len(chunks), num_threads)
     ]
     accumulator: list[Any] | None = None
-    total = compiled.client_graphs.sums.start_round()
+    total = self._client_graphs.sums.start_round()
     with contextlib.closing(
-      ray_map.run_in_order(cluster, submit, tasks, describe=_describe)
+      cluster.run_in_order(submit, tasks, describe=_describe)
     ) as outcomes:
       for facts, *sums in outcomes:
         for (chunk_total, skipped), leaves in zip(facts, sums, strict=True):
-          for error in skipped:
-            skip_fn(error)
-          total.merge(chunk_total)
+          self.skipped_clients += skipped
+          total.add(chunk_total.totals, num_clients=chunk_total.num_survivors)
           accumulator = (
-            compiled.merge(accumulator, leaves) if accumulator else leaves
+            self._server["merge"](accumulator, leaves)
+            if accumulator
+            else leaves
           )
     if accumulator is None:
-      return compiled.fold(prepared, [], skip_fn)
+      return super()._fold_clients(prepared, [])
     return accumulator, total
 
   def close(self) -> None:
-    if self._is_in_fork:
-      return
     super().close()
-    self._fold = None
-    cluster, self._cluster = self._cluster, None
-    if cluster is not None:
-      cluster.close()
-
-
-def _start_workers(
-  cluster: ray_cluster.Cluster, task: Any, setup: ray_worker.Setup
-) -> None:
-  """Waits until there are workers on all of the cluster.
-
-  Raises:
-    errors.FieldError: If a machine does not see what it has to.
-    WorkerStartError: If they do not start.
-  """
-  references = [task.remote(setup) for _ in range(cluster.count_workers())]
-  try:
-    ray_map.fetch(cluster, references, "a start", seconds=_START_SECONDS)
-  except TimeoutError:
-    free = cluster.ray.available_resources()
-    raise WorkerStartError(
-      f"{len(references)} workers must be ready within {_START_SECONDS:.0f}"
-      f" s, found {free.get('CPU', 0.0):g} cores of the cluster free. Other"
-      " programs may use it; ray_workers asks for fewer workers."
-    ) from None
-  except (ImportError, RuntimeError, ray_map.LostChunkError) as error:
-    raise WorkerStartError(
-      f"workers must start, found {errors.first_line(error)}. They need this"
-      " program's code and its pinned environment; docs/cluster.md says how."
-    ) from error
+    if self._cluster is not None:
+      self._cluster.close()
+      self._cluster = None
 
 
 def _describe(chunks: Sequence[Sequence[str]]) -> str:

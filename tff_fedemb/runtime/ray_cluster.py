@@ -1,43 +1,41 @@
-"""A Ray cluster as a runtime sees it: its resources, and how to join it.
+"""A Ray cluster: how it is joined, and chunks of work that run on it.
 
-Without an address, Ray is started on this machine with a directory of its own,
-which is removed when the cluster is closed. Ray's processes die with the one
-that started them; if that was killed, the next program removes the directory.
+A chunk is a task of Ray's, which Ray places, and runs again elsewhere if a
+worker or its machine dies, or a result is lost with a machine. A chunk may
+therefore run more than once; its results are handed on once, in the order of
+the chunks. If the head of the cluster is gone for long, Ray ends the program.
+
+Without an address, Ray is started on this machine, in a directory of its own.
+Ray's processes die with the one that started them.
 """
 
-from collections.abc import Iterator
+import collections
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 import contextlib
-import fcntl
 import importlib
+import itertools
 import logging
 import os
-import pathlib
-import shutil
 import signal
 import socket
-import sys
 import tempfile
 import threading
-import time
-from typing import Any
+from typing import Any, TypeVar
 import warnings
-
-import yaml
 
 from tff_fedemb import errors
 from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.runtime import base
 
 _INSTALL = "`make setup RAY=1` installs it, or `pip install ray==2.52.1`."
-# How long the head may be out of reach, which a restart of it takes longer.
-_HEAD_SECONDS = 10.0
-_HEAD_CHECK_SECONDS = 2.0
-_SHUTDOWN_SECONDS = 15.0
-_PREFIX = "rayfed_"
+# How often a chunk is run whose workers die; `import_ray` sets the same number
+# for those whose memory runs out.
+_ATTEMPTS = 4
+# Chunks for each worker that run, or have run, before an earlier one has ended.
+_CHUNKS_AHEAD = 4
 
-
-class HeadLostError(errors.DataError):
-  """The head of the cluster is gone, and with it who knows of its workers."""
+_Chunk = TypeVar("_Chunk")
+_Result = TypeVar("_Result")
 
 
 def import_ray() -> Any:
@@ -48,45 +46,18 @@ def import_ray() -> Any:
   """
   # Nothing is to be told to anyone about who uses Ray.
   os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-  # Errors raise exceptions; the log of Ray's C++ code adds much else.
-  os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-  # Ray's processes would look for a head that is gone for a minute.
+  # Ray would look for a head that is gone for a minute.
   os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "20")
   # A task whose memory runs out would be tried again without end.
   os.environ.setdefault("RAY_task_oom_retries", "3")
   # A worker without GPUs is to see none, which it says will change.
   warnings.filterwarnings("ignore", category=FutureWarning, module="ray")
-  # Ray would tell the head of exceptions that nobody catches, and if it is the
-  # head that is gone, wait a minute before anyone sees them.
-  hook = sys.excepthook
   try:
     return importlib.import_module("ray")
   except ImportError as error:
     raise errors.FieldError(
       "runtime", "be another where Ray is not installed", "ray", _INSTALL
     ) from error
-  finally:
-    sys.excepthook = hook
-
-
-def count_workers(
-  resources: dict[str, float], *, cores: int, gpus: float
-) -> int:
-  """Counts the workers that a machine has room for.
-
-  Args:
-    resources: The machine's resources, by Ray's names.
-    cores: Processor cores of a worker.
-    gpus: GPUs of a worker, or less than one of them.
-  """
-  count = int(resources.get("CPU", 0.0) // cores)
-  there = resources.get("GPU", 0.0)
-  if not gpus:
-    return count
-  if gpus < 1:
-    # A worker uses one GPU: what is left of several does not add up.
-    return min(count, int(there) * int(1 / gpus + 1e-9))
-  return min(count, int(there // gpus))
 
 
 class Cluster:
@@ -102,22 +73,20 @@ class Cluster:
       errors.FieldError: If it cannot be joined, or lacks what is asked for.
     """
     self.ray = import_ray()
-    self.cores, self.gpus = config.ray_worker_cores, config.ray_worker_gpus
+    self._cores, self._gpus = config.ray_worker_cores, config.ray_worker_gpus
     self._most_workers = config.ray_workers
-    self._directory_lock: int | None = None
-    # Whether the head is.
-    self.is_lost = False
+    self._directory: tempfile.TemporaryDirectory | None = None
     self._is_owner = not self.ray.is_initialized()
-    if self._is_owner:
-      self._join(config)
-    address = self.ray.get_runtime_context().gcs_address
-    host, _, port = address.rpartition(":")
-    self._head = host, int(port)
-    self._last_looked = 0.0
-    self._nodes: list[dict[str, Any]] = []
     try:
-      self.check_head(now=True)
-      self._check_size()
+      if self._is_owner:
+        self._join(config)
+      if (room := self._count_room()) < (self._most_workers or 1):
+        raise errors.FieldError(
+          "ray_workers",
+          f"be at most the {room} that the cluster has room for, with"
+          f" {self._cores} cores and {self._gpus:g} GPUs each",
+          self._most_workers or 1,
+        )
     except BaseException:
       self.close()
       raise
@@ -127,19 +96,19 @@ class Cluster:
       "log_to_driver": False,
       "logging_level": logging.CRITICAL,
     }
-    if config.ray_runtime_env is not None:
-      options["runtime_env"] = _read_runtime_env(config.ray_runtime_env)
     address = config.ray_address
     if address is None:
-      address = "local"
-      directory, self._directory_lock = _create_directory()
+      # The name is short: those of sockets are at most 107 bytes long.
+      self._directory = tempfile.TemporaryDirectory(
+        prefix="ray_", ignore_cleanup_errors=True
+      )
       cores = base.count_cores()
       if config.ray_workers:
         cores = min(cores, config.ray_workers * config.ray_worker_cores)
       options |= {
         "num_cpus": cores,
         "include_dashboard": False,
-        "_temp_dir": directory,
+        "_temp_dir": self._directory.name,
         # Workers of Ray's own that nobody asks for.
         "_system_config": {
           "enable_worker_prestart": False,
@@ -148,177 +117,183 @@ class Cluster:
           "worker_niceness": 0,
         },
       }
-    else:
-      _check_address(address)
     # Ray sets one of its own, which ends the program with another status.
     handler = signal.getsignal(signal.SIGTERM)
     try:
-      with _quiet():
-        self.ray.init(address=address, **options)
-    except (ConnectionError, RuntimeError, TimeoutError, ValueError) as error:
-      self.close()
-      raise errors.FieldError(
+      with errors.as_field_error(
         "ray_address",
-        "be of a Ray cluster that can be joined",
-        f"{address}: {errors.first_line(error)}",
-        "Without it, Ray is started on this machine.",
-      ) from error
+        "be auto, or HOST:PORT of the head of a Ray cluster that can be joined",
+        address or "a Ray of this machine",
+      ):
+        if address is not None and address != "auto":
+          # Ray would end the program where it finds nobody.
+          host, _, port = address.rpartition(":")
+          socket.create_connection((host, int(port)), timeout=10).close()
+        self.ray.init(address=address or "local", **options)
     finally:
       if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, handler)
 
-  def count_workers(self) -> int:
-    """Number of workers: as many as fit, or as were asked for.
-
-    It changes when machines come and go.
-    """
-    fit = self._count_room()
-    return min(fit, self._most_workers or fit)
-
-  def count_tasks(self) -> int:
-    """Number of tasks to give to Ray at a time.
-
-    Twice as many as there are workers, so that these need not wait for us,
-    unless Ray would run them all at once.
-    """
-    workers = self.count_workers()
-    return workers if workers < self._count_room() else 2 * workers
-
   def _count_room(self) -> int:
-    return sum(
-      count_workers(machine, cores=self.cores, gpus=self.gpus)
-      for machine in self._machines()
-    )
+    """Number of workers that there is room for, as machines come and go."""
+    count = 0
+    for node in self.ray.nodes():
+      if node["Alive"]:
+        resources = node["Resources"]
+        room = resources.get("CPU", 0.0) / self._cores
+        if self._gpus:
+          room = min(room, resources.get("GPU", 0.0) / self._gpus)
+        count += int(room + 1e-9)
+    return count
 
-  def _machines(self) -> list[dict[str, float]]:
-    return [node["Resources"] for node in self._nodes if node["Alive"]]
+  def count_workers(self) -> int:
+    """Number of workers: as many as fit now, or as were asked for."""
+    room = self._count_room()
+    return max(min(room, self._most_workers or room), 1)
 
-  def _check_size(self) -> None:
-    machines = self._machines()
-    has = f"{len(machines)} " + ("machines" if len(machines) > 1 else "machine")
-    for unit, name in (("cores", "CPU"), ("GPUs", "GPU")):
-      each = [f"{machine.get(name, 0.0):g}" for machine in machines]
-      has += f", {unit} {' + '.join(each)}"
-    found = self.count_workers()
-    if not found:
-      raise errors.FieldError(
-        "ray_worker_gpus" if self.gpus else "ray_worker_cores",
-        "leave room for a worker on a machine of the cluster",
-        f"{self.cores} cores and {self.gpus:g} GPUs a worker in a cluster of"
-        f" {has}",
-      )
-    if self._most_workers and found < self._most_workers:
-      raise errors.FieldError(
-        "ray_workers",
-        f"be at most the {found} that the cluster has room for",
-        f"{self._most_workers} in a cluster of {has}",
-        "Without it, all are used.",
-      )
-
-  def check_head(self, *, now: bool = False) -> None:
-    """Looks after the head and the machines from time to time, in milliseconds.
-
-    Ray waits long for a head that is gone, and then ends the program.
+  def create_task(self, function: Callable[..., Any], **options: Any) -> Any:
+    """Makes a task of a function, which Ray runs again if its worker dies.
 
     Args:
-      now: Whether to look in any case, before Ray is to ask the head.
+      function: One of a module that workers can import.
+      **options: Further ones of `ray.remote`.
+    """
+    return self.ray.remote(
+      num_cpus=self._cores,
+      num_gpus=self._gpus,
+      max_retries=_ATTEMPTS - 1,
+      # A process with a GPU is used again like any other: it starts slowly.
+      max_calls=0,
+      **options,
+    )(function)
+
+  def map(
+    self, function: Callable[[_Chunk], _Result], chunks: Iterable[_Chunk]
+  ) -> Iterator[_Result]:
+    """As `map`, on the cluster: reads few chunks ahead of the results.
+
+    Args:
+      function: Function of a chunk, which is pickled.
+      chunks: Chunks of work.
+    """
+    call = self.create_task(_call)
+    # Sent to each machine once.
+    function_there = self.ray.put(function)
+    results = self.run_in_order(
+      lambda chunk: [call.remote(self._cores, function_there, chunk)], chunks
+    )
+    return (result for (result,) in results)
+
+  def run_in_order(
+    self,
+    submit: Callable[[_Chunk], Sequence[Any]],
+    chunks: Iterable[_Chunk],
+    *,
+    describe: Callable[[_Chunk], str] = lambda chunk: "a chunk",
+  ) -> Generator[list[Any], None, None]:
+    """Runs a task for each chunk; close the iterator to end those that run.
+
+    Args:
+      submit: Maps a chunk to the references of its task's results.
+      chunks: Few of them are read ahead of the results.
+      describe: Returns the name of a chunk in messages.
+
+    Yields:
+      The results of each chunk, in the order of the chunks.
 
     Raises:
-      HeadLostError: If it has been out of reach for some seconds.
+      errors.DataError: If workers die again and again with a chunk.
+      Exception: What a task raises.
     """
-    start = time.monotonic()
-    if not now and start - self._last_looked < _HEAD_CHECK_SECONDS:
-      return
-    self._last_looked = start
-    while True:
-      try:
-        socket.create_connection(self._head, _HEAD_CHECK_SECONDS).close()
-        self._nodes = self.ray.nodes()
-        return
-      except OSError as error:
-        if time.monotonic() - start > _HEAD_SECONDS:
-          self.is_lost = True
-          raise HeadLostError(
-            f"the head of the Ray cluster at {self._head[0]}:{self._head[1]}"
-            f" must be in reach, found {errors.first_line(error)}. The last"
-            " whole round is kept: once a cluster is up, the same command goes"
-            " on from there."
-          ) from error
-        time.sleep(_HEAD_SECONDS / 10)
+    remaining = iter(chunks)
+    given: collections.deque[tuple[_Chunk, Sequence[Any]]] = collections.deque()
+    running: list[Any] = []
+    try:
+      while True:
+        workers = self.count_workers()
+        # Workers need not wait for us, unless there is room for more of them.
+        is_limited = workers < self._count_room()
+        most_running = workers if is_limited else 2 * workers
+        room = min(
+          most_running - len(running), _CHUNKS_AHEAD * workers - len(given)
+        )
+        for chunk in itertools.islice(remaining, max(room, 0)):
+          given.append((chunk, submit(chunk)))
+          running.append(given[-1][1][0])
+        if not given:
+          return
+        _, running = self.ray.wait(running, fetch_local=False)
+        while given and given[0][1][0] not in running:
+          chunk, references = given.popleft()
+          yield self.fetch(references, describe(chunk))
+    finally:
+      for reference in running:
+        # Ray may know nothing of a task that has just ended.
+        with contextlib.suppress(TypeError, ValueError):
+          self.ray.cancel(reference, force=True)
+
+  def fetch(
+    self,
+    references: Sequence[Any],
+    name: str,
+    *,
+    seconds: float | None = None,
+  ) -> list[Any]:
+    """Waits for results and returns them.
+
+    Args:
+      references: References to the results.
+      name: Their common name in messages.
+      seconds: Longest time to wait [without end].
+
+    Raises:
+      TimeoutError: If they take longer.
+      Exception: As `run_in_order`.
+    """
+    try:
+      return self.ray.get([*references], timeout=seconds)
+    except self.ray.exceptions.GetTimeoutError:
+      raise
+    except self.ray.exceptions.RayTaskError as error:
+      raise error.cause from None
+    except self.ray.exceptions.RayError as error:
+      raise errors.DataError(
+        f"{name} must not end its worker, found {_ATTEMPTS} workers that died"
+        f" with it, the last: {errors.first_line(error)}. If memory ran out,"
+        " give workers more cores each, or less data at a time; the same"
+        " command goes on after the last whole round, if there are rounds."
+      ) from error
 
   def close(self) -> None:
     """Leaves the cluster; ends what was started on this machine."""
-    if self._is_owner and self.ray.is_initialized():
-      # It waits for ever for a head that is gone.
-      leaving = threading.Thread(target=self.ray.shutdown, daemon=True)
-      leaving.start()
-      leaving.join(0 if self.is_lost else _SHUTDOWN_SECONDS)
+    if self._is_owner:
+      self.ray.shutdown()
     self._is_owner = False
-    # Ray may go on writing there for as long as the program runs.
-    if self._directory_lock is not None and not self.is_lost:
-      os.close(self._directory_lock)
-      self._directory_lock = None
-      remove_leftovers()
+    if self._directory is not None:
+      self._directory.cleanup()
 
 
-def _create_directory() -> tuple[str, int]:
-  """Creates a directory of Ray's, locked while this program lives."""
-  remove_leftovers()
-  # The name is short: those of sockets are at most 107 bytes long.
-  path = tempfile.mkdtemp(prefix=_PREFIX)
-  lock = os.open(path, os.O_RDONLY)
-  fcntl.flock(lock, fcntl.LOCK_EX)
-  return path, lock
-
-
-def remove_leftovers() -> None:
-  """Removes the directories that no program has locked any more."""
-  for path in pathlib.Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-    with contextlib.suppress(OSError):
-      lock = os.open(path, os.O_RDONLY)
-      try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(path, ignore_errors=True)
-      finally:
-        os.close(lock)
+def _call(cores: int, function: Callable[[Any], Any], chunk: Any) -> Any:
+  # Before TensorFlow computes anything there.
+  os.environ["TF_NUM_INTRAOP_THREADS"] = str(cores)
+  os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
+  return function(chunk)
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-  """Keeps what is not Python's from standard error, as Ray's log level."""
-  sys.stderr.flush()
-  kept = os.dup(2)
-  try:
-    with open(os.devnull, "wb") as nothing:
-      os.dup2(nothing.fileno(), 2)
-    yield
-  finally:
-    os.dup2(kept, 2)
-    os.close(kept)
+def open_map(
+  config: runtime_lib.RuntimeConfig,
+) -> Iterator[Callable[..., Iterator[Any]]]:
+  """Joins a cluster to map on it, and leaves it afterwards.
 
+  Args:
+    config: Address of the cluster, and resources of its workers.
 
-def _check_address(address: str) -> None:
-  """Refuses at once what Ray would try for a minute."""
-  if address == "auto":
-    return
-  host, _, port = address.rpartition(":")
-  try:
-    socket.create_connection((host, int(port)), timeout=10).close()
-  except (OSError, OverflowError, ValueError) as error:
-    raise errors.FieldError(
-      "ray_address",
-      "be auto, or HOST:PORT of a cluster's head",
-      f"{address}: {errors.first_line(error)}",
-    ) from error
+  Yields:
+    `Cluster.map`.
 
-
-def _read_runtime_env(path: str) -> dict[str, Any]:
-  """Reads a YAML file with a Ray runtime environment."""
-  try:
-    return dict(yaml.safe_load(pathlib.Path(path).read_text()))
-  except (OSError, TypeError, ValueError, yaml.YAMLError) as error:
-    raise errors.FieldError(
-      "ray_runtime_env",
-      "be a YAML file with a runtime environment of Ray",
-      f"{path}: {errors.first_line(error)}",
-    ) from error
+  Raises:
+    errors.FieldError: As `Cluster`.
+  """
+  with contextlib.closing(Cluster(config)) as cluster:
+    yield cluster.map

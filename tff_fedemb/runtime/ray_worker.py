@@ -6,9 +6,10 @@ is kept for the next: a chunk gives the same bits wherever, and however often,
 it runs.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent import futures
 import dataclasses
+import importlib
 import os
 from typing import Any
 
@@ -23,16 +24,15 @@ class Setup:
   """Setup of a worker, before it is given clients.
 
   Attributes:
-    get_graphs: Returns the graphs; called once by each process.
-    key: Identifies the graphs.
+    graphs: Reference to `client_fold.ClientGraphs`, which each process reads
+      once.
     paths: Files and directories it has to see, by the setting's name.
     num_threads: Number of chunks that run at a time.
     compute_precision: Precision of the clients, one of `precision.PRECISIONS`.
     skips: Whether to leave out clients whose data or training fail.
   """
 
-  get_graphs: Callable[[], client_fold.ClientGraphs]
-  key: str
+  graphs: Any
   paths: Mapping[str, str]
   num_threads: int
   compute_precision: str
@@ -56,7 +56,7 @@ def _open_folds(setup: Setup) -> list[client_fold.ClientFold]:
   # All of these before TensorFlow computes anything.
   os.environ["TF_OVERRIDE_GLOBAL_THREADPOOL"] = "1"
   os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
-  graphs = setup.get_graphs()
+  graphs = importlib.import_module("ray").get(setup.graphs)
   # Sessions of their own, so that a failing chunk cancels no other. Chunks may
   # be of one client, beside which a large zero takes long.
   return [
@@ -90,11 +90,12 @@ def fold_chunks(
     client_error.ClientError: If a client failed, unless it is left out.
     errors.FieldError: If this machine cannot take part.
   """
-  if setup.key not in _folds:
+  key = setup.graphs.hex()
+  if key not in _folds:
     while _folds:
       for fold in _folds.popitem()[1]:
         fold.close()
-    _folds[setup.key] = _open_folds(setup)
+    _folds[key] = _open_folds(setup)
 
   def fold_one(fold, client_ids):
     skipped: list[client_error.ClientError] = []
@@ -104,5 +105,5 @@ def fold_chunks(
     return leaves, (total, skipped)
 
   with futures.ThreadPoolExecutor(setup.num_threads) as threads:
-    folded = [*threads.map(fold_one, _folds[setup.key], chunks)]
+    folded = [*threads.map(fold_one, _folds[key], chunks)]
   return [[facts for _, facts in folded], *(leaves for leaves, _ in folded)]

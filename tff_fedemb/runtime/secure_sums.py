@@ -109,10 +109,6 @@ class RoundTotal:
   moduli: Sequence[int | None]
   num_survivors: int = 0
 
-  def merge(self, other: "RoundTotal") -> None:
-    """Adds the sums of other clients of the round, of the same bounds."""
-    self.add(other.totals, num_clients=other.num_survivors)
-
   def add(self, summands: Sequence[Any], *, num_clients: int = 1) -> None:
     """Adds what some clients send.
 

@@ -5,30 +5,23 @@ sends it the computations, the state and the client ids. The worker belongs to
 the runtime and ends with it.
 """
 
+import atexit
 from collections.abc import Sequence
 import gc
 import os
 from typing import Any
-import weakref
 
 import tensorflow_federated as tff
 
-from tff_fedemb import errors
 from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import computation_graph
-from tff_fedemb.runtime import precision
 from tff_fedemb.runtime import worker_process
 
 # The worker makes ready, and holds, as many clients as it may run, and waits
 # between their computations: more than cores, but not all of a round.
 _CLIENTS_PER_CORE = 2
 _THREADS_VARIABLE = "TF_NUM_INTRAOP_THREADS"
-
-
-def _drop(contexts: list[Any]) -> None:
-  contexts.clear()
-  gc.collect()
 
 
 class TffRuntime(base.Runtime):
@@ -43,49 +36,24 @@ class TffRuntime(base.Runtime):
     """Creates a runtime without a process.
 
     Args:
-      config: Its `on_client_error` is 'fail', the one thing that TFF can do,
-        and its precision anything but 'mixed_bfloat16'.
-
-    Raises:
-      errors.FieldError: If it is not so, or the processor lacks the precision.
+      config: How many clients run at a time.
     """
-    super().__init__()
-    if config.on_client_error != "fail":
-      raise errors.FieldError(
-        "on_client_error",
-        "be 'fail' in TFF's own runtime, which does not say which client"
-        " failed",
-        repr(config.on_client_error),
-      )
-    if config.compute_precision == precision.MIXED_BFLOAT16:
-      raise errors.FieldError(
-        "compute_precision",
-        "be another in TFF's own runtime, whose sessions cannot be told so",
-        config.compute_precision,
-      )
-    precision.check_precision(config.compute_precision)
-    os.environ.update(precision.environment(config.compute_precision))
     worker_process.let_workers_be_interrupted()
-    self._contexts = [
-      # The native one, and secure sums in the clear.
-      tff.backends.test.create_sync_test_cpp_execution_context(
-        max_concurrent_computation_calls=(
-          config.concurrent_clients or _CLIENTS_PER_CORE * base.count_cores()
-        )
+    # The native one, and secure sums in the clear.
+    self._context = tff.backends.test.create_sync_test_cpp_execution_context(
+      max_concurrent_computation_calls=(
+        config.concurrent_clients or _CLIENTS_PER_CORE * base.count_cores()
       )
-    ]
+    )
     self._process: tff.templates.IterativeProcess | None = None
     # TFF ends the worker when its context is collected. Left to the very end of
-    # the program that fails, the modules it needs being gone by then; a
-    # finalizer runs before.
-    self._end_worker = weakref.finalize(self, _drop, self._contexts)
+    # the program that fails, the modules it needs being gone by then.
+    atexit.register(self.close)
 
   def _call(self, computation: tff.Computation, *arguments: Any) -> Any:
-    self._check_not_in_fork()
-    if not self._contexts:
+    if self._context is None:
       raise RuntimeError("the runtime must be open, found it closed.")
-    stack = tff.framework.get_context_stack()
-    with stack.install(self._contexts[0]):
+    with tff.framework.get_context_stack().install(self._context):
       return computation(*arguments)
 
   def initialize(self, process: tff.templates.IterativeProcess) -> Any:
@@ -116,12 +84,10 @@ class TffRuntime(base.Runtime):
     process = base.check_initialized(self._process)
     state_type = process.initialize.type_signature.result
     return computation_graph.unflatten(
-      computation_graph.flatten(structure, state_type, name="structure"),
-      state_type,
+      computation_graph.flatten(structure, state_type), state_type
     )
 
   def close(self) -> None:
-    self._process = None
-    # The worker is that of the process that started it.
-    if not self._is_in_fork:
-      self._end_worker()
+    self._process = self._context = None
+    gc.collect()
+    atexit.unregister(self.close)

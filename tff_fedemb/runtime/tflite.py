@@ -9,7 +9,7 @@ This process reads the data and draws the head and the order of a client, by the
 code of `in_process`, so that both runtimes train the same clients.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent import futures
 import importlib.util
 import json
@@ -35,7 +35,6 @@ from tff_fedemb.runtime import client_error
 from tff_fedemb.runtime import client_fold
 from tff_fedemb.runtime import deltas
 from tff_fedemb.runtime import in_process
-from tff_fedemb.runtime import precision
 from tff_fedemb.runtime import secure_sums
 
 _LITERT = "ai_edge_litert"
@@ -88,10 +87,6 @@ class TfliteRuntime(in_process.InProcessRuntime):
   A delta that `deltas.Inbox` refuses is left out of the sum, whatever
   `on_client_error` says, as a client that sends none; `skipped_clients` has the
   reason.
-
-  Attributes:
-    peak_memory_bytes: Most memory of a client's process.
-    delta_counts: Deltas of the last round, as `deltas.Inbox.counts`.
   """
 
   def __init__(self, config: runtime_lib.RuntimeConfig):
@@ -101,24 +96,15 @@ class TfliteRuntime(in_process.InProcessRuntime):
       config: `concurrent_clients` of them run at a time.
 
     Raises:
-      errors.FieldError: If LiteRT is not installed, or the precision another.
+      errors.FieldError: If LiteRT is not installed.
     """
     if importlib.util.find_spec(_LITERT) is None:
       raise errors.FieldError(
         "runtime", "be another where LiteRT is missing", "tflite", _INSTALL
       )
-    if config.compute_precision != precision.FLOAT32:
-      raise errors.FieldError(
-        "compute_precision",
-        f"be {precision.FLOAT32} with runtime tflite",
-        config.compute_precision,
-      )
     super().__init__(config)
-    self.peak_memory_bytes = 0
-    self.delta_counts: Mapping[str, int] = {}
     self._directory = tempfile.TemporaryDirectory(prefix="tff_fedemb_phones_")
     self._folder = pathlib.Path(self._directory.name)
-    self._fold = self._fold_on_phones
     self._phones: PhoneProcess | None = None
     self._draw: Any = None
     # Number and weights of the round that runs.
@@ -157,11 +143,9 @@ class TfliteRuntime(in_process.InProcessRuntime):
     self._round = int(structure.client_work), structure.global_model_weights
     return super().next(state, client_ids)
 
-  def _fold_on_phones(
-    self, prepared: Sequence[Any], client_ids: Sequence[str], skip_fn: Any
+  def _fold_clients(
+    self, prepared: Sequence[Any], client_ids: Sequence[str]
   ) -> tuple[list[Any], secure_sums.RoundTotal]:
-    """As `client_fold.ClientFold`, of deltas that phones send."""
-    compiled = base.check_initialized(self._compiled)
     file = base.check_initialized(self._phones).file
     round_num, weights = self._round
     words = {deltas.SPEC: file.spec_digest, deltas.ROUND: str(round_num)}
@@ -175,7 +159,6 @@ class TfliteRuntime(in_process.InProcessRuntime):
       round_num=round_num,
       devices=client_ids,
     )
-    self.delta_counts = inbox.counts
     updates = []
     with futures.ThreadPoolExecutor(self.concurrent_clients) as threads:
       running = [
@@ -187,19 +170,21 @@ class TfliteRuntime(in_process.InProcessRuntime):
           try:
             message, counts = future.result()
           except Exception as error:
-            client_fold.leave_out(client_id, error, skip_fn)
+            client_fold.leave_out(client_id, error, self._skip_fn)
             continue
           try:
             delta = inbox.receive(client_id, message)
           except ValueError as error:
-            self._skipped.append(client_error.ClientError(client_id, error))
+            self.skipped_clients.append(
+              client_error.ClientError(client_id, error)
+            )
             continue
           update = counts._replace(delta=tuple(delta))
           updates.append(simulated_phones.encode_update(update))
       finally:
         for future in running:
           future.cancel()
-    return compiled.fold(prepared, updates, skip_fn)
+    return self._fold(prepared, updates, self._skip_fn)
 
   def _run_client(
     self, name: str, client_id: str, round_num: int
@@ -222,9 +207,6 @@ class TfliteRuntime(in_process.InProcessRuntime):
       check=True,
     )
     facts = json.loads(stays.read_text())
-    self.peak_memory_bytes = max(
-      self.peak_memory_bytes, facts["peak_memory_bytes"]
-    )
     places = inputs["order"]
     return delta.read_bytes(), composition.ClientUpdate(
       (),
@@ -237,5 +219,4 @@ class TfliteRuntime(in_process.InProcessRuntime):
 
   def close(self) -> None:
     super().close()
-    if not self._is_in_fork:
-      self._directory.cleanup()
+    self._directory.cleanup()

@@ -24,8 +24,6 @@ _WORKER_NAME = "worker_binary"
 _GRACE_SECONDS = 5.0
 _STARTING_SECONDS = 0.1
 
-_registered_process_id: int | None = None
-
 
 def end_worker() -> None:
   """Ends the workers of this process now.
@@ -53,14 +51,7 @@ def end_worker_on_exit() -> None:
   handles it itself, SIGTERM, which would otherwise end Python at once; with
   this it raises `SystemExit` in the main thread.
   """
-  global _registered_process_id
-  # A forked child inherits the registration, but the workers are not its own.
-  if _registered_process_id != os.getpid():
-    _registered_process_id = os.getpid()
-    atexit.register(_end_worker_of, _registered_process_id)
-    sys.unraisablehook = functools.partial(
-      _ignore_gone_worker, sys.unraisablehook
-    )
+  _register(os.getpid())
   let_workers_be_interrupted()
   if (
     threading.current_thread() is threading.main_thread()
@@ -80,11 +71,7 @@ def let_workers_be_interrupted() -> None:
     threading.current_thread() is threading.main_thread()
     and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
   ):
-    signal.signal(signal.SIGINT, _ignore_signal)
-
-
-def _ignore_signal(signal_number, frame):
-  del signal_number, frame  # Unused.
+    signal.signal(signal.SIGINT, lambda *_: None)
 
 
 def _exit_on_signal(signal_number, frame):
@@ -94,9 +81,17 @@ def _exit_on_signal(signal_number, frame):
   raise SystemExit(128 + signal_number)
 
 
-def _end_worker_of(process_id: int) -> None:
-  if os.getpid() == process_id:
-    end_worker()
+@functools.cache
+def _register(process_id: int) -> None:
+  def end_own_worker():
+    # A forked child inherits the registration, but the workers are not its own.
+    if os.getpid() == process_id:
+      end_worker()
+
+  atexit.register(end_own_worker)
+  sys.unraisablehook = functools.partial(
+    _ignore_gone_worker, sys.unraisablehook
+  )
 
 
 def _refuse_worker(event: str, arguments: tuple[Any, ...]) -> None:
