@@ -287,7 +287,7 @@ _INTERRUPTED = {
   ),
   "it ends before it reports a round": (
     lambda run: _interrupt(run, metrics.MetricsLog, "release"),
-    [1, 1, 1, 1, 3, 1],
+    [1, 1, 1, 1, 2, 1],
   ),
   "Ctrl-C": (
     lambda run: _interrupt(run, metrics, "flatten", KeyboardInterrupt),
@@ -318,7 +318,9 @@ def test_an_interrupted_run_goes_on(built, tmp_path, case, correlated):
   account = account_run.recompute(run.path)
   assert account.ledger == chain.ledger
   assert account.notes[0].startswith("the draw of all 6 rounds was replayed")
-  assert list(pd.read_csv(run.path / "metrics.csv").round_num) == [*range(1, 7)]
+  rows = list(pd.read_csv(run.path / "metrics.csv").round_num)
+  # A round that was done does not run again for the sake of its metrics.
+  assert rows == [x for x in range(1, 7) if x != 5 or "reports" not in case]
 
 
 @pytest.mark.parametrize("left", [0, 1, 2])

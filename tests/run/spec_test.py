@@ -158,8 +158,8 @@ def test_what_may_vary_decides_no_result():
       },
       "deployment must not be given with algorithm centralized",
     ),
-    ({"deployment": _DEPLOYED}, "participation must be check_ins with a dep"),
-    ({"participation": _CHECK_INS}, "deployment must be given with partici"),
+    ({"deployment": _DEPLOYED}, "be check_ins with a deployment, .* fo"),
+    ({"participation": _CHECK_INS}, "and with nothing else, found check_ins"),
     (
       {
         "participation": _CHECK_INS,

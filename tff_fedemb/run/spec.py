@@ -26,6 +26,7 @@ from tff_fedemb.algorithms import algorithm as algorithm_lib
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import registry as algorithms
 from tff_fedemb.algorithms import server_optimizers
+from tff_fedemb.participation import check_ins
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
 from tff_fedemb.privacy import composition
@@ -201,8 +202,16 @@ class RunSpec(training.TrainingConfig):
     if self.server_optimizer is None:
       sgd = server_optimizers.SgdMomentum()
       object.__setattr__(self, "server_optimizer", sgd)
-    deployment_lib.check_participation(self.participation, self.deployment)
-    if self.sampling_seed is not None and self.deployment.deployment:
+    deployed = self.deployment.deployment is not None
+    is_check_ins = isinstance(self.participation, check_ins.CheckIns)
+    if self.participation is None or is_check_ins != deployed:
+      raise errors.FieldError(
+        "participation",
+        f"be given, and be {check_ins.CheckIns.name} with a deployment, whose"
+        " devices decide who is there, and with nothing else",
+        self.participation and self.participation.name,
+      )
+    if self.sampling_seed is not None and deployed:
       raise errors.FieldError(
         "sampling_seed",
         "not be given with a deployment, whose users are not drawn",

@@ -9,7 +9,6 @@ import dataclasses
 import os
 import pathlib
 import shutil
-import tempfile
 from typing import Any
 
 import numpy as np
@@ -18,17 +17,15 @@ import tqdm
 
 from tff_fedemb import errors
 from tff_fedemb.evaluation import gallery_thresholds
-from tff_fedemb.evaluation import verification
 from tff_fedemb.models import pretrained
 from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import model_card
 from tff_fedemb.program import run_directory
-from tff_fedemb.report import training_report
 from tff_fedemb.run import experiment as experiment_lib
 from tff_fedemb.training import held_out
 
-_RECORD = "pretrained.json"
+RECORD = "pretrained.json"
 _ASSUMPTION = (
   "made from public data: no epsilon here accounts for what these weights"
   " know of the users"
@@ -67,7 +64,7 @@ def load_start(
   if path is None:
     return None
   root = pathlib.Path(run_dir)
-  record = run_directory.read_json(root / _RECORD)
+  record = run_directory.read_json(root / RECORD)
   if record and run_directory.checkpointed_rounds(root):
     return Start(None, record)
   # A backbone of its own: one made before the process would be disowned.
@@ -93,18 +90,6 @@ def load_start(
       "assumption": _ASSUMPTION,
     },
   )
-
-
-def record_start(
-  start: Start,
-  results: Mapping[str, verification.VerificationResult],
-  directory: run_directory.RunDirectory,
-) -> None:
-  """Keeps with a run what it starts from and how good that is."""
-  start.record["evaluation"] = report_lib.json_safe(
-    training_report.without_curves(results)
-  )
-  directory.write_json(_RECORD, start.record)
 
 
 def create_card(
@@ -142,7 +127,7 @@ def create_card(
       source=f"{split} images of task {task.name}",
       on_training_users=False,
       galleries=gallery_thresholds.measure(
-        embedded[split].embeddings, embedded[split].labels
+        embedded[split].embeddings, embedded[split].images.labels
       ),
     )
     if is_of_others
@@ -157,7 +142,7 @@ def create_card(
         experiment.spec.algorithm.backbone.backbone or task.default_backbone
       ),
       "settings": {
-        name: list(value) if isinstance(value, tuple) else value
+        name: value
         for name, value in experiment.spec.settings(with_paths=False).items()
         if value is not None
       },
@@ -172,29 +157,19 @@ def check_export(path: str | None, run_dir: str) -> None:
   """Refuses, before a run begins, a place where its backbone cannot be put.
 
   Raises:
-    FieldError: If there is something already, unless the run is complete; if
-      the place is around or in the run's directory, or cannot be written.
+    FieldError: If there is something already, or the place cannot be written.
   """
   if path is None:
     return
-  target, run = pathlib.Path(path).resolve(), pathlib.Path(run_dir).resolve()
-  if not path or target in (run, *run.parents) or run in target.parents:
-    raise errors.FieldError(
-      "export_backbone", "be outside of run_dir and not around it", repr(path)
-    )
-  if target.exists() and not (run / run_directory.SUMMARY).exists():
-    raise errors.FieldError(
-      "export_backbone", "be a path where there is nothing yet", path
-    )
-  try:
-    with tempfile.NamedTemporaryFile(dir=target.parent):
-      pass
-  except OSError as error:
+  target = pathlib.Path(path).absolute()
+  is_free = not target.exists() and target != pathlib.Path(run_dir).absolute()
+  if not is_free or not os.access(target.parent, os.W_OK):
     raise errors.FieldError(
       "export_backbone",
-      "be in a directory that can be written to",
-      f"{path}: {error.strerror}",
-    ) from error
+      "be a path where there is nothing yet, in a directory that can be"
+      " written to",
+      repr(path),
+    )
 
 
 def export(run_dir: str, path: str) -> None:

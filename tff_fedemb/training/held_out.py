@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 import dataclasses
-import functools
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ import tensorflow as tf
 
 from tff_fedemb import errors
 from tff_fedemb.algorithms import composition
-from tff_fedemb.evaluation import comparison
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.evaluation import verification
 from tff_fedemb.program import model_card
@@ -24,8 +22,6 @@ _RATES = tuple(
     *model_card.FALSE_ACCEPT_RATES,
   }
 )
-# By split.
-_Results = dict[str, verification.VerificationResult]
 
 
 def load_images(
@@ -70,38 +66,23 @@ def load_images(
 
 @dataclasses.dataclass(frozen=True)
 class Embedded:
-  """Embeddings of held-out images.
+  """Held-out images, and what a model makes of them.
 
   Attributes:
-    embeddings: `[n, dim]`, finite.
-    labels, num_found: As of `embedding.LabelledImages`.
-    with_metrics: Whether they are evaluated by other metrics too.
+    images: The images.
+    embeddings: Their embeddings, `[n, dim]`, finite.
+    compared: All pairs, compared once for evaluations and a model's card.
   """
 
+  images: embedding.LabelledImages
   embeddings: np.ndarray
-  labels: np.ndarray
-  num_found: int | None
-  with_metrics: bool = False
-
-  @functools.cached_property
-  def _comparison(self) -> verification.Comparison:
-    return verification.Comparison(
-      self.embeddings,
-      self.labels,
-      false_accept_rates=_RATES,
-      with_metrics=self.with_metrics,
-    )
+  compared: verification.Comparison
 
   def evaluate(
-    self,
-    false_accept_rates: Sequence[float] = (
-      verification.DEFAULT_FALSE_ACCEPT_RATES
-    ),
+    self, rates: Sequence[float] = verification.DEFAULT_FALSE_ACCEPT_RATES
   ) -> verification.VerificationResult:
-    """Compares all pairs, once for evaluations and a model's card."""
-    return self._comparison.evaluate(
-      false_accept_rates, num_found=self.num_found
-    )
+    """Their evaluation, at some of the false accept rates compared at."""
+    return self.compared.evaluate(rates, num_found=self.images.num_found)
 
 
 class Evaluator:
@@ -110,7 +91,7 @@ class Evaluator:
   def __init__(
     self,
     backbone: tf.keras.Model,
-    by_split: dict[str, embedding.LabelledImages],
+    by_split: Mapping[str, embedding.LabelledImages],
     sample: embedding.LabelledImages,
     with_metrics: bool = False,
   ):
@@ -129,7 +110,7 @@ class Evaluator:
       model_weights.non_trainable,
     )
 
-  def _embed_images(
+  def _compare(
     self, images: embedding.LabelledImages, *, with_metrics: bool = False
   ) -> Embedded:
     embeddings = self._embed(images.images)
@@ -138,35 +119,31 @@ class Evaluator:
         "the model diverged: its embeddings are not finite; a lower"
         " client_learning_rate or server_learning_rate may help."
       )
-    return Embedded(embeddings, images.labels, images.num_found, with_metrics)
+    compared = verification.Comparison(
+      embeddings,
+      images.labels,
+      false_accept_rates=_RATES,
+      with_metrics=with_metrics,
+    )
+    return Embedded(images, embeddings, compared)
 
   def embed_all(self) -> dict[str, Embedded]:
     """Embeds the images of every split."""
     return {
-      split: self._embed_images(images, with_metrics=self._with_metrics)
+      split: self._compare(images, with_metrics=self._with_metrics)
       for split, images in self._by_split.items()
     }
 
-  def evaluate_all(self) -> _Results:
-    return {
-      split: embedded.evaluate() for split, embedded in self.embed_all().items()
-    }
-
-  def compare(
-    self, embedded: Mapping[str, Embedded], untrained: _Results
-  ) -> _Results:
-    """Evaluates embeddings; warns of splits no better than before training."""
-    return {
-      split: comparison.warn_if_no_better(some.evaluate(), untrained[split])
-      for split, some in embedded.items()
-    }
+  def evaluate_all(self) -> dict[str, verification.VerificationResult]:
+    """Results of every split."""
+    return {split: some.evaluate() for split, some in self.embed_all().items()}
 
   def validate(self, model_weights: Any) -> dict[str, float]:
     """Recall on a fixed sample of the validation images."""
     self.set_weights(model_weights)
-    result = self._embed_images(self._sample).evaluate()
+    recalls = self._compare(self._sample).evaluate().recall_at_far
     return {
       training.RECALL_PREFIX
       + verification.format_false_accept_rate(rate): recall
-      for rate, recall in result.recall_at_far.items()
+      for rate, recall in recalls.items()
     }
