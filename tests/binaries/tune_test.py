@@ -60,7 +60,10 @@ def _tune(tmp_path):
     (["--mean_trials=0.5"], "--mean_trials must be at least 1"),
     (["--search_space=/no/file"], "--search_space must be a JSON file"),
     (["--output_dir=/proc/tuning"], "--output_dir must be"),
-    (["--trial_flagfile=/no/file"], "--trial_flagfile must be a file"),
+    (
+      ["--trial_flagfile=/no/file"],
+      "flags of the trials: --flagfile must be a file",
+    ),
   ],
 )
 def test_mistake_is_one_line_and_nothing_is_written(
@@ -77,9 +80,9 @@ def test_mistake_is_one_line_and_nothing_is_written(
   [
     ("'", "--trial_flags must be flags as in a shell"),
     ("--nope=3", "flags of the trials: Unknown command line flag 'nope'"),
-    ("linear", "--trial_flags must be flags (--name=value)"),
+    ("linear", "flags of the trials: arguments must be flags (--name=value)"),
     ("--data_dir=/no", "--data_dir must hold emnist_all"),
-    ("--dry_run", "--trial_flags must be of trials, which train and do no"),
+    ("--dry_run", "flags of the trials: Unknown command line flag 'dry_run'"),
   ],
 )
 def test_flags_of_trials_are_checked(tune, tmp_path, flags, message):

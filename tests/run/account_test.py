@@ -91,13 +91,13 @@ def test_extrapolation_of_a_run(finished, tmp_path):
   )
   assert process.status == 0, process.errors
   assert (values["noise_multiplier"], values["rounds"]) == (20, 6)
-  assert values["participation"]["min_separation"] == 1_666
+  assert values["participation"]["min_separation"] == 1_667
   # One participation: the six rounds are trees of 4 and 2 leaves.
   assert values["zcdp"] == pytest.approx(3 * (1 / 20) ** 2 / 2)
 
 
 def test_a_run_that_has_not_done_a_round(run):
-  run.delete("checkpoints", "metrics.csv", "summary.json")
+  run.delete("checkpoints", "metrics.csv", "summary.json", "release")
   run.lines = run.lines[:1]
   run.edit_trace(rounds=0)
   with pytest.raises(errors.FieldError, match="run of at least one round"):

@@ -108,8 +108,8 @@ class _Tuning:
       raise errors.DivergedError("the model diverged.")
     _leave_model(run_dir, rate)
     evaluation = {
-      "validation": {"recall_at_far": {"0.001": rate, "0.1": -rate}},
-      "test": {"recall_at_far": {"0.001": rate / 2, "0.1": 0.5}},
+      "validation": {"recall_at_far": {"0.001": rate}},
+      "test": {"recall_at_far": {"0.001": rate / 2}},
     }
     summary = {"evaluation": evaluation, "split": "by alphabet", **self._facts}
     (run_dir / "summary.json").write_text(json.dumps(summary))
@@ -187,8 +187,8 @@ def test_best_trial_is_reported_with_the_cost_of_all(tmp_path, epsilon, capsys):
   table = tuning_run.to_table(report, pathlib.Path("x"))
   for text in (
     "| server_learning_rate | 0.4 |",
-    "| recall_at_far_0.001, validation | 0.4000 |",
-    "| recall_at_far_0.001, test | 0.2000 |",
+    "| recall_at_far_0.001, validation | 0.4 |",
+    "| recall_at_far_0.001, test | 0.2 |",
     f"| epsilon of the tuning | {epsilon:.4g} |",
     "| number of trials | geometric, mean 10 |",
     "warning: the seed was given",
@@ -313,9 +313,9 @@ def test_resumed_tuning_neither_draws_nor_runs_again(tmp_path, seed, lost):
 
 @pytest.mark.parametrize("worst", [_DIVERGES, _NEGATIVE])
 def test_diverged_and_refused_trials_are_the_worst(tmp_path, epsilon, worst):
-  run, metric = _Tuning(tmp_path), "recall_at_far_0.1"
-  report = run.run([worst, 0.5], 8, metric=metric)
-  assert report["best"]["validation"] == -0.5
+  run = _Tuning(tmp_path)
+  report = run.run([worst, 0.5], 8)
+  assert report["best"]["validation"] == 0.5
   # As many as were drawn, and all of them accounted for.
   assert report["privacy"]["epsilon"] == pytest.approx(epsilon, rel=1e-12)
   assert "refused" not in json.dumps(report["warnings"])
@@ -325,7 +325,7 @@ def test_diverged_and_refused_trials_are_the_worst(tmp_path, epsilon, worst):
   assert all(("message" in x) == (x["outcome"] == outcome) for x in found)
   num_calls = len(run.calls)
   # None of them runs again.
-  assert run.run([worst, 0.5], metric=metric) == report
+  assert run.run([worst, 0.5]) == report
   assert len(run.calls) == num_calls
 
 
@@ -352,7 +352,7 @@ def test_no_trial_is_of_use(tmp_path, epsilon, rate, num_trials, warning):
     )
   else:
     assert report["privacy"] is None
-    assert "| none | |" in tuning_run.to_table(report, tmp_path)
+    assert "| none |" in tuning_run.to_table(report, tmp_path)
   assert not (run.path / "release/saved_model").exists()
   assert len(run.calls) == num_trials
 

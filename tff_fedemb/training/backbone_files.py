@@ -163,7 +163,8 @@ def check_export(path: str | None, run_dir: str) -> None:
     return
   target = pathlib.Path(path).absolute()
   is_free = not target.exists() and target != pathlib.Path(run_dir).absolute()
-  if not is_free or not os.access(target.parent, os.W_OK):
+  parent = target.parent
+  if not (is_free and parent.is_dir() and os.access(parent, os.W_OK)):
     raise errors.FieldError(
       "export_backbone",
       "be a path where there is nothing yet, in a directory that can be"
