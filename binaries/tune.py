@@ -17,11 +17,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 import dataclasses
 import pathlib
-import secrets
 import shlex
 
 from etils import epy
-import numpy as np
 
 from binaries import command_line
 from binaries import config_flags
@@ -105,7 +103,6 @@ def main(argv: Sequence[str]) -> None:
       config,
       spec,
       search_space.read(options.search_space, spec),
-      generator=np.random.default_rng(secrets.randbits(128)),
       task=task,
     )
     print(tuning.to_table(run.run(), pathlib.Path(config.run_dir)))

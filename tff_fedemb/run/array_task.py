@@ -13,9 +13,7 @@ import collections
 from collections.abc import Mapping
 import dataclasses
 import functools
-import os
 import pathlib
-import shutil
 import tempfile
 from typing import Any
 
@@ -57,8 +55,6 @@ class ArrayTask(task_lib.TaskSource):
     name: Name of the task.
     user_meaning: Meaning of a user, in a few words: the unit of privacy.
   """
-
-  is_in_memory = True
 
   images: np.ndarray
   labels: np.ndarray
@@ -121,16 +117,10 @@ class ArrayTask(task_lib.TaskSource):
     }
 
   @classmethod
-  def from_json(cls, values: Mapping[str, Any]) -> ArrayTask:
-    """Refuses: nobody can make arrays of their digest.
-
-    Raises:
-      errors.FieldError: Always.
-    """
-    del values
-    raise errors.FieldError(
-      "task", "be given as arrays, which no file of a run has", "their digest"
-    )
+  def from_json(cls, values: Mapping[str, Any]) -> task_lib.TaskSource:
+    """The record of arrays: nobody can make them of their digest."""
+    kind = task_lib.SOURCES.name_of(cls)
+    return task_lib.RecordedTask({"kind": kind, **values})
 
   @functools.cached_property
   def num_users(self) -> int:
@@ -145,13 +135,8 @@ class ArrayTask(task_lib.TaskSource):
     starts = np.searchsorted(slots[order], np.arange(len(users) + 1))
     shape = self.images.shape[1:]
     held_out = self._held_out()
-    one_class = np.bincount(
-      np.unique(slots * np.int64(len(classes)) + labels) // len(classes)
-    )
-    new = {
-      name: not np.isin(labels, classes).any()
-      for name, (_, labels) in held_out.items()
-    }
+    counts = {name: len(labels) for name, (_, labels) in held_out.items()}
+    pairs = np.unique(np.stack([slots, labels]), axis=1)
 
     def load_images(split: str):
       images, labels = held_out[split]
@@ -172,17 +157,16 @@ class ArrayTask(task_lib.TaskSource):
       num_train_classes=len(classes),
       load_images=load_images,
       split_description=(
-        f"{len(held_out['validation'][1]):,} images for validation and"
-        f" {len(held_out['test'][1]):,} for test"
+        f"{counts['validation']:,} images for validation and"
+        f" {counts['test']:,} for test"
       ),
       default_backbone=_BACKBONES[len(shape)],
-      one_class_per_user=bool(one_class.max() == 1),
+      one_class_per_user=pairs.shape[1] == len(users),
       evaluation_on_training_users=not self.held_out_users,
-      held_out_classes_are_new=all(new.values()),
-      count_images={
-        "train": len(self.labels),
-        **{name: len(labels) for name, (_, labels) in held_out.items()},
-      }.__getitem__,
+      held_out_classes_are_new=not any(
+        np.isin(labels, classes).any() for _, labels in held_out.values()
+      ),
+      count_images={"train": len(self.labels), **counts}.__getitem__,
     )
 
 
@@ -219,14 +203,13 @@ def _write_file(
   images: np.ndarray, labels: np.ndarray, order: np.ndarray
 ) -> str:
   """Writes label and pixels of every row in an order, for this program."""
-  directory = tempfile.mkdtemp(prefix="tff_fedemb_arrays_")
-  atexit.register(shutil.rmtree, directory, ignore_errors=True)
-  path = pathlib.Path(directory) / "rows"
-  with open(path, "wb") as file:
+  descriptor, path = tempfile.mkstemp(prefix="tff_fedemb_arrays_")
+  atexit.register(pathlib.Path(path).unlink, missing_ok=True)
+  with open(descriptor, "wb") as file:
     for row in order:
       file.write(np.int64(labels[row]).tobytes())
       file.write(np.ascontiguousarray(images[row]).data)
-  return os.fspath(path)
+  return path
 
 
 def _read_client(

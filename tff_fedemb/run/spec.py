@@ -233,27 +233,14 @@ class RunSpec(training.TrainingConfig):
         )
 
   @classmethod
-  def from_json(
-    cls,
-    values: Mapping[str, Any],
-    *,
-    task: task_lib.TaskSource | None = None,
-  ) -> RunSpec:
-    """Inverse of `to_json`.
-
-    Args:
-      values: JSON values by field.
-      task: Task in place of the one that the values name, if given.
+  def from_json(cls, values: Mapping[str, Any]) -> RunSpec:
+    """Inverse of `to_json`; arrays come back as a record of them.
 
     Raises:
-      errors.FieldError: If a value is out of its range, or the task's data are
-        in no file and it is not given.
+      errors.FieldError: If a value is out of its range.
     """
     task_lib.load_tasks()
-    if task is None:
-      return super().from_json(values)
-    values = {name: x for name, x in values.items() if name != "task"}
-    return cls(task=task, **config.read_fields(cls, values))
+    return super().from_json(values)
 
   def with_absolute_paths(self) -> RunSpec:
     """The same, with paths that mean the same in every working directory."""
@@ -298,8 +285,6 @@ class RunSpec(training.TrainingConfig):
 def read(run_dir: str | os.PathLike[str]) -> RunSpec:
   """Reads what a run was asked for, from its `run.json`.
 
-  A task whose data lived in a program is a `RecordedTask`.
-
   Args:
     run_dir: Directory of the run.
 
@@ -310,14 +295,8 @@ def read(run_dir: str | os.PathLike[str]) -> RunSpec:
   values = run_directory.read_json(path)
   if values is None:
     raise errors.FieldError("run_dir", "hold a run", f"{run_dir} without")
-  task_lib.load_tasks()
   try:
-    recorded = dict(values["task"])
-    source = task_lib.SOURCES[recorded.pop("kind")]
-    task = None
-    if source.is_in_memory:
-      task = task_lib.RecordedTask(values["task"])
-    return RunSpec.from_json(values, task=task)
+    return RunSpec.from_json(values)
   except (KeyError, TypeError, AttributeError, errors.FieldError) as error:
     raise run_directory.damaged(path, error) from error
 

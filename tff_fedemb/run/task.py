@@ -249,13 +249,10 @@ class TaskSource(config.Config, abc.ABC):
   """The source of a task: what a run names, and its JSON keeps.
 
   Attributes:
-    is_in_memory: Whether the data live in the program alone, so that JSON has
-      a digest of them.
     chooses_settings: Whether a program chooses the settings that its user does
       not give, by counting users and classes.
   """
 
-  is_in_memory: ClassVar[bool] = False
   chooses_settings: ClassVar[bool] = False
 
   @property
@@ -313,21 +310,14 @@ class RecordedTask(TaskSource):
   """Record of a task whose data lived in a program that has ended.
 
   Attributes:
-    values: JSON values of the task.
+    values: JSON values of the task, its kind included.
   """
-
-  is_in_memory = True
 
   values: Any = None
 
   def to_json(self) -> dict[str, Any]:
     """The values as they were found."""
     return dict(self.values)
-
-  @classmethod
-  def from_json(cls, values: Mapping[str, Any]) -> RecordedTask:
-    """Keeps the values."""
-    return cls(dict(values))
 
   def create(self) -> Task:
     """Refuses: nobody can make data of their digest."""

@@ -10,7 +10,6 @@ import collections
 from collections.abc import Iterator
 import dataclasses
 import math
-import secrets
 import time
 
 from etils import epy
@@ -264,21 +263,18 @@ def _tell_round(experiment: experiment_lib.Experiment) -> Iterator[str]:
     experiment, task=_make_up(task, images_per_user)
   )
   process = made_up.build_process()
-  num_clients = participation.clients_per_round
-  if experiment.spec.deployment.deployment is None:
-    clients = participation.sample(0, key=secrets.randbits(128))
-  else:
-    clients = [np.array([slot]) for slot in range(num_clients)]
-  cores = base.count_cores()
-  measured = task.train_users.client_ids(clients[: _CLIENTS_PER_CORE * cores])
+  num_clients, cores = participation.clients_per_round, base.count_cores()
+  # It does not matter who they are: their images are made up.
+  slots = np.arange(num_clients * participation.users_per_client)
+  clients = slots.reshape(num_clients, -1)[: _CLIENTS_PER_CORE * cores]
+  measured = task.train_users.client_ids([*clients])
   with (
     experiment.spec.runtime.create() as runtime,
     progress_lib.create_bar("Measuring", unit="rounds", total=3) as progress,
   ):
     state = runtime.initialize(process)
     # Clients of one user each warm up: the next rounds find all sessions ready.
-    slots = range(min(cores, len(task.train_users)))
-    warm_up = [task.train_users.user_id(slot) for slot in slots]
+    warm_up = task.train_users.client_ids([*slots[:cores, np.newaxis]])
     state, _ = runtime.next(state, warm_up)
     progress.update()
     seconds = []

@@ -128,15 +128,11 @@ def _saying_what_is_safe(run_dir: str) -> Iterator[None]:
   except (OSError, errors.StorageError) as error:
     if isinstance(error, OSError):
       error = errors.StorageError.of(error)
-    rounds = max(run_directory.checkpointed_rounds(run_dir), default=None)
-    safe = "No checkpoint is there yet; with more room, the same command starts"
-    if rounds is not None:
-      safe = (
-        f"The checkpoint after round {rounds} is safe, and so is the account"
-        " of all rounds that ran; with more room, the same command goes on from"
-        " there"
-      )
-    raise errors.StorageError(f"{error} {safe}.") from error
+    rounds = max(run_directory.checkpointed_rounds(run_dir), default=0)
+    raise errors.StorageError(
+      f"{error} With more room, the same command goes on after round {rounds};"
+      " the account of all rounds that ran is safe."
+    ) from error
 
 
 def _open_directory(

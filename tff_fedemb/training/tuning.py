@@ -123,7 +123,7 @@ class TuningRun:
     spec: spec_lib.RunSpec,
     space: search_space_lib.SearchSpace,
     *,
-    generator: np.random.Generator,
+    generator: np.random.Generator | None = None,
     task: task_lib.Task | None = None,
   ):
     """Opens the directory, and draws the number of trials if it is new.
@@ -133,7 +133,7 @@ class TuningRun:
       spec: Spec of all trials, but for what is drawn and their seeds.
       space: Distribution of the hyperparameters.
       generator: Draws the number of trials, which a seed that anyone knows
-        would give away.
+        would give away [a new one].
       task: The task that `spec.task` creates, if it is at hand.
 
     Raises:
@@ -163,7 +163,9 @@ class TuningRun:
       # Saved before any trial has a result: to draw again because of one, or
       # because a tuning was interrupted, would void the guarantee.
       drawn = {
-        "num_trials": self._selection.draw_num_trials(generator),
+        "num_trials": self._selection.draw_num_trials(
+          generator or np.random.default_rng(secrets.randbits(128))
+        ),
         # Whoever knows it can draw the hyperparameters of all trials again,
         # and so find the index of the best.
         "seed": (secrets.randbits(128) if config.seed is None else config.seed),
