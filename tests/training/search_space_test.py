@@ -112,18 +112,6 @@ def test_draws_have_their_distributions(read):
   assert {draw["head_learned_scale"] for draw in draws} == {True}
 
 
-def test_same_seed_draws_the_same_whatever_the_order_in_the_file(read):
-  choices = {
-    "server_learning_rate": {"uniform": [0, 1]},
-    "client_learning_rate": {"uniform": [0, 1]},
-  }
-  first, second = (
-    search_space.draw(space, np.random.default_rng(3))
-    for space in (read(choices), read(dict(reversed(choices.items()))))
-  )
-  assert first == second
-
-
 def test_fields_of_a_class_are_drawn_with_it(read):
   space = read(
     {

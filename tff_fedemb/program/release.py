@@ -21,6 +21,11 @@ SECRET = "secret"
 PUBLIC = "public"
 
 NOTE = "METRICS_ARE_NOT_PRIVATE.txt"
+NOTE_TEXT = """\
+The privacy guarantee covers release/ alone. All other files of this directory
+are NOT covered, and some of them are secret: do not publish them for real
+users.
+"""
 
 _HELD_OUT = "recall of held-out images, without noise"
 _UPDATES = "losses, norms and counts of users' updates, without noise"
@@ -84,23 +89,6 @@ def _find(path: str) -> tuple[str, str, str]:
         is_folder = pattern.endswith("/*")
         return pattern[:-1] if is_folder else path, kind, reveals
   return path, NOT_COVERED, "not known: no file that a run writes"
-
-
-def create_note() -> str:
-  """Creates the note that lies beside the files that are not covered."""
-  lines = [
-    f"  {pattern}: {reveals}"
-    for kind in (NOT_COVERED, SECRET)
-    for pattern, reveals in _KINDS[kind].items()
-  ]
-  return "\n".join(
-    (
-      "The privacy guarantee covers release/ alone. These files are NOT"
-      " covered; do not publish them for real users:",
-      *lines,
-      "",
-    )
-  )
 
 
 def tell(run_dir: str | os.PathLike[str]) -> tuple[dict[str, Any], str]:

@@ -271,13 +271,12 @@ class TrainingLoop:
     loss = report.get("client_work/loss", np.nan) if accepted else np.nan
     shown["loss"] = f"{loss:.3f}"
     shown["rejected"] = f"{rejected} of {accepted + rejected}"
-    recalls = [name for name in report if name.startswith(RECALL_PREFIX)]
-    for name in recalls:
-      rate = name.removeprefix(RECALL_PREFIX)
-      shown[f"recall@{rate}"] = f"{report[name]:.3f}"
+    for name, value in report.items():
+      if name.startswith(RECALL_PREFIX):
+        rate = name.removeprefix(RECALL_PREFIX)
+        shown[f"recall@{rate}"] = f"{value:.3f}"
     if _EPSILON in report:
       shown["epsilon"] = f"{report[_EPSILON]:.4g}"
-    if recalls:
       rounds, done = self.config.rounds, self.state.rounds_done
       left = self.state.wall_seconds / done * (rounds - done)
       facts = "  ".join(f"{name} {value}" for name, value in shown.items())
