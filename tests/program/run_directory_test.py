@@ -70,12 +70,3 @@ def test_a_second_program_is_turned_away(tmp_path):
   with pytest.raises(errors.FieldError, match="run_dir must not be in use"):
     run_directory.RunDirectory(tmp_path / "r", {})
   directory.close()
-
-
-def test_interrupted_json_leaves_the_old_one(tmp_path):
-  directory = run_directory.RunDirectory(tmp_path / "r", {})
-  directory.write_json("a.json", [1])
-  with pytest.raises(ValueError, match="not JSON compliant"):
-    directory.write_json("a.json", [float("nan")])
-  assert directory.read_json("a.json") == [1]
-  directory.close()

@@ -136,11 +136,3 @@ class TestExport:
     backbone_files.export(directory, str(tmp_path / "backbone"))
     assert (tmp_path / "backbone").read_text() == "mine"
     assert "left as it is" in capsys.readouterr().out
-
-  def test_a_copy_that_fails_leaves_nothing_under_the_name(
-    self, directory, tmp_path
-  ):
-    (directory / "release/saved_model/gone").symlink_to("nowhere")
-    with pytest.raises(OSError, match="gone"):
-      backbone_files.export(directory, str(tmp_path / "backbone"))
-    assert not (tmp_path / "backbone").exists()

@@ -30,14 +30,6 @@ def _load(labels, max_evaluation_images=0, max_held_out_images=0):
   return held_out.load_images(_Task(labels), config)
 
 
-def test_all_images_or_a_sample():
-  by_split, sample = _load([0, 0, 1, 1] * 10)
-  assert set(by_split) == {"validation", "test"}
-  assert len(sample.labels) == 40
-  _, sample = _load([0, 0, 1, 1] * 10, 12)
-  assert len(sample.labels) == 12
-
-
 def test_of_many_images_the_same_sample_each_time():
   labels = np.random.default_rng(0).integers(0, 4, size=60)
   by_split, sample = _load(labels, 12, 40)
