@@ -23,8 +23,7 @@ from binaries import training_flags
 def main(argv: Sequence[str]) -> None:
   """Plans or trains the run that the flags describe."""
   with config_flags.Parser(argv, __doc__, expand=smoke.expand) as parser:
-    # Private training exports its release/ alone.
-    options = parser.add(training_flags.RunOptions, skip=("export_backbone",))
+    options = parser.add(training_flags.RunOptions)
     spec = training_flags.SpecFlags(parser)
     parser.parse()
     training_flags.execute(options.create(), spec)

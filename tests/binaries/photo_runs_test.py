@@ -99,7 +99,6 @@ def _public(directory):
     "whole",
     directory / "public",
     *_CENTRALIZED,
-    f"--export_backbone={directory / 'backbone'}",
   )
 
 
@@ -112,7 +111,7 @@ def _private(directory, public):
     "whole",
     directory / "private",
     *_FEDERATED,
-    f"--pretrained_backbone={directory / 'backbone'}",
+    f"--pretrained_backbone={directory / 'public/release/saved_model'}",
     "--trainable=embedding",
   )
 
@@ -130,31 +129,6 @@ def _load_weights(path):
 
 
 @pytest.mark.slow
-def test_pretraining_exports_its_backbone(directory, public):
-  assert public.status == 0, public.errors
-  exported, run_dir = directory / "backbone", directory / "public"
-  assert f"Exported the backbone to {exported}." in public.output
-  of_run = _load_weights(run_dir / "release/saved_model")
-  for name, weight in _load_weights(exported).items():
-    np.testing.assert_array_equal(weight, of_run[name])
-  summary = _read_summary(run_dir)
-  assert "pretrained" not in summary
-  # A run that is complete exports again.
-  again = directory / "again"
-  ended = _call(
-    "run_centralized",
-    directory,
-    "whole",
-    run_dir,
-    *_CENTRALIZED,
-    f"--export_backbone={again}",
-  )
-  assert "This run is complete" in ended.output
-  assert f"Exported the backbone to {again}." in ended.output
-  assert (again / "saved_model.pb").exists()
-
-
-@pytest.mark.slow
 def test_private_training_starts_where_pretraining_ended(directory, private):
   assert private.status == 0, private.errors
   before = _read_summary(directory / "public")
@@ -166,7 +140,7 @@ def test_private_training_starts_where_pretraining_ended(directory, private):
   assert summary["num_frozen_parameters"] == _NUM_OTHERS
   recall = summary["recall_at_far_pretrained"]["0.001"]
   assert f"; pretrained {recall:.4f}" in private.output
-  weights = _load_weights(directory / "backbone")
+  weights = _load_weights(directory / "public/release/saved_model")
   record = summary["pretrained"]
   assert record["sha256"] == chain_lib.digest_of([*weights.values()])
   assert record["num_loaded_parameters"] == _NUM_EMBEDDING + _NUM_OTHERS

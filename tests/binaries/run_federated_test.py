@@ -108,7 +108,11 @@ def test_killed_run_goes_on_with_the_blocks_it_drew(
   data_dir, tmp_path, arguments, amplified
 ):
   run_dir = tmp_path / "run"
-  more = ("--users_per_client=1", "--noise_multiplier=2", "--delta=0.01")
+  more = (
+    *("--users_per_client=1", "--noise_multiplier=2", "--delta=0.01"),
+    # Much noise, which larger models do not bear.
+    *("--backbone=convnet", "--server_learning_rate=0.1"),
+  )
   programs.kill_in_the_middle(
     _start(data_dir, run_dir, *more, *arguments), run_dir
   )

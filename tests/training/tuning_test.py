@@ -28,11 +28,11 @@ from tff_fedemb.training import tuning as tuning_run
 _ROUNDS = 5
 _RATES = (0.1, 0.2, 0.3, 0.4)
 _PARTICIPATION = fixed_size.FixedSize(1_000, 20, users_per_client=2)
-_IMAGES = np.zeros([2, 2, 2, 1], np.uint8)
+_IMAGES = np.zeros([2, 12, 12, 1], np.uint8)
 _LABELS = np.array([0, 1])
 _SPEC = spec_lib.RunSpec(
   task=array_task.ArrayTask(_IMAGES, _LABELS, _LABELS, test=(_IMAGES, _LABELS)),
-  participation=_PARTICIPATION,
+  participation=fixed_size.FixedSize(users_per_round=2, users_per_client=2),
   mechanism=gaussian.GaussianConfig(noise_multiplier=1.0, clip_norm=0.3),
   rounds=_ROUNDS,
   seed=1,
@@ -42,12 +42,10 @@ _OTHERS = {"evaluation_on_training_users": False}
 # Server learning rates of trials that do not train like the others: with less
 # noise, two rounds until the model diverges, or not at all. No spec takes a
 # negative one.
-_LESS_NOISE, _DIVERGES, _NEGATIVE = 9, 7, -1
-_INTERRUPTED, _REFUSED, _REFUSED_LATE = 10, 20, 22
+_LESS_NOISE, _DIVERGES, _NEGATIVE, _INTERRUPTED = 9, 7, -1, 10
 _ERRORS = {
   8: errors.DataError("the disk is full."),
   _INTERRUPTED: KeyboardInterrupt(),
-  _REFUSED: errors.FieldError("batch_size", "be less", _REFUSED),
   21: errors.FieldError("data_dir", "be another one", 21),
 }
 
@@ -101,8 +99,6 @@ class _Tuning:
     if rate in _ERRORS:
       raise _ERRORS[rate]
     run_directory.RunDirectory(run_dir, spec.to_json()).close()
-    if rate == _REFUSED_LATE:
-      raise errors.FieldError("batch_size", "be less", rate)
     _leave_chain(run_dir, rate)
     if rate == _DIVERGES:
       raise errors.DivergedError("the model diverged.")
@@ -321,7 +317,7 @@ def test_diverged_and_refused_trials_are_the_worst(tmp_path, epsilon, worst):
   ("rate", "num_trials", "warning"),
   [
     (_DIVERGES, 3, "every model diverged"),
-    (_REFUSED, 3, "every trial refused its hyperparameters"),
+    (_NEGATIVE, 3, "every trial refused its hyperparameters"),
     (0.1, 0, "no trial was drawn"),
   ],
 )
@@ -342,16 +338,15 @@ def test_no_trial_is_of_use(tmp_path, epsilon, rate, num_trials, warning):
     assert report["privacy"] is None
     assert "| none |" in tuning_run.to_table(report, tmp_path)
   assert not (run.path / "release/saved_model").exists()
-  assert len(run.calls) == num_trials
+  assert len(run.calls) == (num_trials if rate == _DIVERGES else 0)
 
 
 @pytest.mark.parametrize(
   ("rate", "error", "message"),
   [
     (8, errors.DataError, "the disk is full."),
-    # Missing data, and a trial that has begun, are no refusal.
+    # Missing data are no refusal.
     (21, errors.FieldError, "data_dir must be another one"),
-    (_REFUSED_LATE, errors.FieldError, "batch_size must be less"),
     (_INTERRUPTED, KeyboardInterrupt, None),
   ],
 )
@@ -367,11 +362,10 @@ def test_trial_that_fails_ends_the_tuning(
     # The same trial again, and no other number of them.
     assert len(run.calls) == times
     assert run.calls[-1] == run.calls[0]
-  if rate in _ERRORS:
-    # The error is mended.
-    monkeypatch.delitem(_ERRORS, rate)
-    assert run.run([rate])["best"]["validation"] == rate
-    assert len(run.calls) == 4
+  # The error is mended.
+  monkeypatch.delitem(_ERRORS, rate)
+  assert run.run([rate])["best"]["validation"] == rate
+  assert len(run.calls) == 4
 
 
 def test_trials_of_different_cost_are_refused(tmp_path):

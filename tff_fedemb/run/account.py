@@ -121,8 +121,8 @@ def _check_files(chain: chain_lib.Chain, path: pathlib.Path) -> None:
     recorded = trace.read(chain.rounds)
     for each, digest in zip(recorded, chain.participants, strict=True):
       if each.digest != digest:
-        number = f"in round {each.number + 1:,}"
-        raise _gainsaid(run_directory.TRACE, "other users", number)
+        here = f"in round {each.number + 1:,}"
+        raise _gainsaid(run_directory.TRACE, "other users", here)
   name = f"{run_directory.SAVED_MODEL}/{model_card.PATH}"
   card = run_directory.read_json(path / name)
   line = _get(_get(card, "training"), "chain")

@@ -68,34 +68,29 @@ class ArrayTask(task_lib.TaskSource):
   user_meaning: str = dataclasses.field(default="a user", kw_only=True)
 
   def __post_init__(self):
-    object.__setattr__(self, "images", _to_examples(self.images))
-    for name in ("labels", "users"):
-      object.__setattr__(self, name, np.asarray(getattr(self, name)))
-    _check_images("images", self.images)
-    _check_labels("labels", self.labels, len(self.images))
-    if self.users.shape != self.labels.shape:
+    images, labels = _read("images", self.images, self.labels, "labels")
+    users = np.asarray(self.users)
+    if users.shape != labels.shape:
       raise errors.FieldError(
         "users",
-        f"name a user for each of the {len(self.labels):,} images",
-        f"an array of shape {list(self.users.shape)}",
+        f"name a user for each of the {len(labels):,} images",
+        f"an array of shape {list(users.shape)}",
       )
-    shape = self.images.shape[1:]
-    for name, (images, labels) in self._held_out().items():
-      _check_images(name, images)
-      _check_labels(name, labels, len(images))
-      if images.shape[1:] != shape:
+    arrays = {"images": images, "labels": labels, "users": users}
+    for name, (x, y) in self._held_out.items():
+      arrays[name] = x, y = _read(name, x, y, name)
+      if x.shape[1:] != images.shape[1:]:
         raise errors.FieldError(
           name,
-          f"hold images of {list(shape)}, as those to train on",
-          list(images.shape[1:]),
+          f"hold images of {list(images.shape[1:])}, as those to train on",
+          list(x.shape[1:]),
         )
+    for name, value in arrays.items():
+      object.__setattr__(self, name, value)
 
+  @property
   def _held_out(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    splits = {"test": self.test, "validation": self.validation or self.test}
-    return {
-      name: (_to_examples(images), np.asarray(labels))
-      for name, (images, labels) in splits.items()
-    }
+    return {"test": self.test, "validation": self.validation or self.test}
 
   def __eq__(self, other: object) -> bool:
     return isinstance(other, ArrayTask) and self.to_json() == other.to_json()
@@ -106,7 +101,7 @@ class ArrayTask(task_lib.TaskSource):
   @functools.cached_property
   def _digest(self) -> str:
     arrays = (self.images, self.labels, self.users)
-    return chain.digest_of([arrays, *self._held_out().values()])
+    return chain.digest_of([arrays, *self._held_out.values()])
 
   def to_json(self) -> dict[str, Any]:
     """The shape of the images and a digest of all arrays, not the arrays."""
@@ -117,7 +112,7 @@ class ArrayTask(task_lib.TaskSource):
     }
 
   @classmethod
-  def from_json(cls, values: Mapping[str, Any]) -> task_lib.TaskSource:
+  def from_json(cls, values: Mapping[str, Any]) -> Any:
     """The record of arrays: nobody can make them of their digest."""
     kind = task_lib.SOURCES.name_of(cls)
     return task_lib.RecordedTask({"kind": kind, **values})
@@ -134,7 +129,7 @@ class ArrayTask(task_lib.TaskSource):
     order = np.argsort(slots, kind="stable")
     starts = np.searchsorted(slots[order], np.arange(len(users) + 1))
     shape = self.images.shape[1:]
-    held_out = self._held_out()
+    held_out = self._held_out
     counts = {name: len(labels) for name, (_, labels) in held_out.items()}
     pairs = np.unique(np.stack([slots, labels]), axis=1)
 
@@ -170,14 +165,13 @@ class ArrayTask(task_lib.TaskSource):
     )
 
 
-def _to_examples(values: Any) -> np.ndarray:
-  """An array, of float32 where floats are no images."""
-  array = np.asarray(values)
-  is_other = array.dtype.kind == "f" and array.ndim < 4
-  return array.astype(np.float32, copy=False) if is_other else array
-
-
-def _check_images(name: str, images: np.ndarray) -> None:
+def _read(
+  name: str, images: Any, labels: Any, name_of_labels: str
+) -> tuple[np.ndarray, np.ndarray]:
+  """Images, or other examples as float32, and their labels, once checked."""
+  images, labels = np.asarray(images), np.asarray(labels)
+  if images.dtype.kind == "f" and images.ndim < 4:
+    images = images.astype(np.float32, copy=False)
   dtype = pipelines.dtype_of(images.shape[1:])
   if images.dtype != dtype or images.ndim not in (2, 3, 4) or not len(images):
     raise errors.FieldError(
@@ -188,15 +182,13 @@ def _check_images(name: str, images: np.ndarray) -> None:
     )
   if dtype.kind == "f" and not np.isfinite(images).all():
     raise errors.FieldError(name, "be finite", "numbers that are not")
-
-
-def _check_labels(name: str, labels: np.ndarray, number: int) -> None:
-  if labels.shape != (number,) or labels.dtype.kind not in "iu":
+  if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
     raise errors.FieldError(
-      name,
-      f"hold an integer label for each of the {number:,} images",
+      name_of_labels,
+      f"hold an integer label for each of the {len(images):,} images",
       f"{labels.dtype} {list(labels.shape)}",
     )
+  return images, labels
 
 
 def _write_file(

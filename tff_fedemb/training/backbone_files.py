@@ -1,14 +1,9 @@
-"""Backbones that a run takes from a file, or leaves in one.
-
-`pretrained_backbone` is where a run starts, `export_backbone` where it puts
-what it has trained, beside its own directory.
-"""
+"""The backbone that a run starts from, and the card of the one it trains."""
 
 from collections.abc import Callable, Mapping
 import dataclasses
 import os
 import pathlib
-import shutil
 from typing import Any
 
 import numpy as np
@@ -151,47 +146,3 @@ def create_card(
       "tensorflow": tf.__version__,
     },
   )
-
-
-def check_export(path: str | None, run_dir: str) -> None:
-  """Refuses, before a run begins, a place where its backbone cannot be put.
-
-  Raises:
-    FieldError: If there is something already, or the place cannot be written.
-  """
-  if path is None:
-    return
-  target = pathlib.Path(path).absolute()
-  is_free = not target.exists() and target != pathlib.Path(run_dir).absolute()
-  parent = target.parent
-  if not (is_free and parent.is_dir() and os.access(parent, os.W_OK)):
-    raise errors.FieldError(
-      "export_backbone",
-      "be a path where there is nothing yet, in a directory that can be"
-      " written to",
-      repr(path),
-    )
-
-
-def export(run_dir: str, path: str) -> None:
-  """Copies the backbone of a complete run, whole or not at all.
-
-  Something that is there already is left as it is.
-
-  Args:
-    run_dir: Directory of the run.
-    path: Place of the copy; a .h5 file gets the weights in half precision.
-  """
-  if os.path.exists(path):
-    tqdm.tqdm.write(f"There is something at {path} already; left as it is.")
-    return
-  target = pathlib.Path(path).absolute()
-  partial = target.with_name(f".{target.name}.partial")
-  shutil.rmtree(partial, ignore_errors=True)
-  model = pathlib.Path(run_dir) / run_directory.SAVED_MODEL
-  if target.suffix == ".h5":
-    pretrained.write_half(model, partial)
-  else:
-    shutil.copytree(model, partial)
-  os.replace(partial, target)
-  tqdm.tqdm.write(f"Exported the backbone to {path}.")

@@ -67,23 +67,6 @@ def apply(
   )
 
 
-def searchable_names(
-  spec: spec_lib.RunSpec, values: Mapping[str, Any]
-) -> frozenset[str]:
-  """Names that errors may have for the fields that may be searched.
-
-  Args:
-    spec: The spec.
-    values: As of `apply`.
-  """
-  fields = _find_fields(spec, {name: [value] for name, value in values.items()})
-  found = {*values}
-  for name, (path, field) in fields.items():
-    if field.searchable:
-      found |= {name, path[-1]}
-  return frozenset(found)
-
-
 def read(path: str | os.PathLike[str], spec: spec_lib.RunSpec) -> SearchSpace:
   """Reads a search space, a JSON file in the format above.
 

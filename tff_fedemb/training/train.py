@@ -57,7 +57,6 @@ def train(
   task: task_lib.Task | None = None,
   report: bool = False,
   lite: bool = False,
-  export_backbone: str | None = None,
 ) -> result_lib.Result:
   """Trains, evaluates, exports and reports.
 
@@ -75,9 +74,6 @@ def train(
     report: Whether to write report.html into the directory. It shows no images
       that may be of users who train.
     lite: Whether to convert the model for phones, into its tflite/.
-    export_backbone: Path that the backbone is written to, for
-      `pretrained_backbone` of another run; it remembers its users. `None`
-      writes it nowhere.
 
   Returns:
     The result of the run.
@@ -107,12 +103,10 @@ def train(
         _say(f"This run is complete; see {run_dir}/{run_directory.SUMMARY}.")
         report_page.write_release(run_dir)
     else:
-      run = _Run(experiment, run_dir, export_backbone, watch)
+      run = _Run(experiment, run_dir, watch)
       with contextlib.closing(run.directory):
         run.train()
         run.report()
-    if export_backbone is not None:
-      backbone_files.export(run_dir, export_backbone)
     if lite:
       lite_export.export_run(run_dir, experiment.task)
     if report:
@@ -154,7 +148,6 @@ class _Run:
     self,
     experiment: experiment_lib.Experiment,
     run_dir: str,
-    export_backbone: str | None,
     watch: progress.Stopwatch,
   ):
     """Checks what can be checked, and builds all before the first round."""
@@ -181,7 +174,6 @@ class _Run:
     self._start = backbone_files.load_start(
       experiment.create_backbone, spec.pretrained_backbone, run_dir
     )
-    backbone_files.check_export(export_backbone, run_dir)
     self.directory = _open_directory(spec, run_dir)
     chain = account.open_chain(run_dir)
     for line in _describe(experiment, by_split):

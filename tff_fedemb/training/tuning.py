@@ -31,6 +31,7 @@ from tff_fedemb.privacy import tuning
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import model_card
 from tff_fedemb.program import run_directory
+from tff_fedemb.run import experiment
 from tff_fedemb.run import spec as spec_lib
 from tff_fedemb.run import task as task_lib
 from tff_fedemb.training import search_space as search_space_lib
@@ -145,6 +146,8 @@ class TuningRun:
     self._spec = spec.with_absolute_paths()
     # All trials have the same data, which are read once.
     self._task = task or self._spec.task.create()
+    # What all trials have is refused now, and what is drawn of each.
+    experiment.resolve(self._spec, self._task)
     self._selection = tuning.RepeatAndSelect(config.mean_trials, config.shape)
     settings = {
       "mean_trials": config.mean_trials,
@@ -228,10 +231,7 @@ class TuningRun:
       outcome["outcome"] == _COMPLETE and not summary.exists()
     ):
       outcome = self._execute(run_dir, drawn, (first + index) % 2**32)
-      self._directory.write_json(
-        os.fspath(run_dir.with_suffix(_OUTCOME).relative_to(self._path)),
-        outcome,
-      )
+      self._directory.write_json(f"{_TRIALS}/{index:03d}{_OUTCOME}", outcome)
     if outcome["outcome"] == _REFUSED:
       return None
     is_complete = outcome["outcome"] == _COMPLETE
@@ -243,31 +243,27 @@ class TuningRun:
   ) -> dict[str, str]:
     """Runs a trial to its end; says how it ended, and why.
 
-    Only a model that diverged and hyperparameters that are refused before the
-    first round are outcomes. Anything else, such as data that cannot be read,
-    ends the tuning.
+    Only a model that diverged and hyperparameters that no run can have are
+    outcomes. Anything else, such as data that cannot be read, ends the tuning.
     """
     try:
       spec = search_space_lib.apply(
         dataclasses.replace(self._spec, seed=seed), drawn
       )
-      # The terminal is told of the best alone.
-      with (
-        # Line by line, whatever ends the program.
-        run_dir.with_suffix(_LOG).open("a", buffering=1) as log,
-        contextlib.redirect_stdout(log),
-        contextlib.redirect_stderr(log),
-      ):
-        train.train(spec, run_dir=run_dir, task=self._task)
-    except errors.DivergedError as error:
-      return {"outcome": _DIVERGED, "message": str(error)}
+      experiment.resolve(spec, self._task)
     except errors.FieldError as error:
-      # An error after a run has written its spec is no refusal.
-      has_begun = (run_dir / run_directory.SPEC).exists()
-      may_be_drawn = search_space_lib.searchable_names(self._spec, drawn)
-      if has_begun or error.name not in may_be_drawn:
-        raise
       return {"outcome": _REFUSED, "message": str(error)}
+    # The terminal is told of the best alone.
+    with (
+      # Line by line, whatever ends the program.
+      run_dir.with_suffix(_LOG).open("a", buffering=1) as log,
+      contextlib.redirect_stdout(log),
+      contextlib.redirect_stderr(log),
+    ):
+      try:
+        train.train(spec, run_dir=run_dir, task=self._task)
+      except errors.DivergedError as error:
+        return {"outcome": _DIVERGED, "message": str(error)}
     return {"outcome": _COMPLETE}
 
   def _report(self, best: _Trial | None) -> dict[str, Any]:
