@@ -53,13 +53,12 @@ _SPLITS = ("validation", "test")
 _OUTCOME = ".json"
 # And what it has said.
 _LOG = ".log"
-# The table of a tuning has these figures of its report.
-_FIGURES = {
-  "epsilon": "epsilon of the tuning",
-  "epsilon_if_chosen_by_others": "epsilon if chosen by images of others",
-  "epsilon_of_one_trial": "epsilon of one trial",
-  "delta": "delta",
-}
+# The table of a tuning has these values of its report.
+_SHOWN = (
+  *("metric", *_SPLITS, "saved_model", "epsilon"),
+  *("epsilon_if_chosen_by_others", "epsilon_of_one_trial", "delta"),
+  *("distribution", "mean_trials"),
+)
 _COMPLETE, _DIVERGED, _REFUSED = "complete", "diverged", "refused"
 
 
@@ -355,24 +354,18 @@ def _read_cost(
 
 def to_table(report: Mapping[str, Any], output_dir: pathlib.Path) -> str:
   """Makes the table of a report, which lies in a directory, for readers."""
-  rows = []
-  best, privacy = report["best"], report["privacy"]
-  if best is not None:
-    rows += best["hyperparameters"].items()
-    for split in _SPLITS:
-      rows.append((f"{_METRIC}, {split}", best.get(split, f"see {_RECALL}")))
-    rows.append(("model", output_dir / best["saved_model"]))
-  if privacy is not None:
-    for name, words in _FIGURES.items():
-      if privacy[name] is not None:
-        rows.append((words, float(privacy[name])))
-    distribution = f"{privacy['distribution']}, mean {privacy['mean_trials']:g}"
-    rows.append(("number of trials", distribution))
+  best, privacy = report["best"] or {}, report["privacy"] or {}
+  rows = dict(best.get("hyperparameters", {})) | {
+    name: values[name]
+    for values in (best, privacy)
+    for name in _SHOWN
+    if values.get(name) is not None
+  }
   lines = ["| best trial | |", "|---|---|"]
-  for name, value in rows or [("none", "")]:
+  for name, value in rows.items():
     shown = f"{value:.4g}" if isinstance(value, float) else value
     lines.append(f"| {name} | {shown} |")
-  if privacy is not None:
+  if privacy:
     lines += ["", privacy["statement"]]
   lines += [f"warning: {warning}" for warning in report["warnings"]]
   lines.append(
