@@ -41,8 +41,7 @@ from tff_fedemb.run import task as task_lib
 from tff_fedemb.runtime import client_error
 from tff_fedemb.runtime import worker_process
 from tff_fedemb.serving import lite_export
-from tff_fedemb.training import backbone_files
-from tff_fedemb.training import held_out
+from tff_fedemb.training import models
 from tff_fedemb.training import plan as plan_lib
 from tff_fedemb.training import result as result_lib
 
@@ -168,10 +167,10 @@ class _Run:
       }
     )
     watch.end("checks")
-    by_split, sample = held_out.load_images(task, spec.evaluation)
+    by_split, sample = models.load_images(task, spec.evaluation)
     watch.end("held_out_images")
     tf.keras.utils.set_random_seed(spec.seed)
-    self._start = backbone_files.load_start(
+    self._start = models.load_start(
       experiment.create_backbone, spec.pretrained_backbone, run_dir
     )
     self.directory = _open_directory(spec, run_dir)
@@ -233,7 +232,7 @@ class _Run:
     """Evaluates a backbone without training, and the one to start from."""
     experiment, start = self._experiment, self._start
     tf.keras.utils.set_random_seed(experiment.spec.seed)
-    self._evaluator = held_out.Evaluator(
+    self._evaluator = models.Evaluator(
       experiment.create_backbone(),
       by_split,
       sample,
@@ -246,7 +245,7 @@ class _Run:
       start.record["evaluation"] = report_lib.json_safe(
         training_report.without_curves(found)
       )
-      self.directory.write_json(backbone_files.RECORD, start.record)
+      self.directory.write_json(models.RECORD, start.record)
 
   def _charge(
     self, ledger: ledger_lib.Ledger, *, is_finished: bool = False
@@ -315,7 +314,7 @@ class _Run:
       raise errors.DataError(f"no epsilon is reported: {error}") from error
     watch.end("account")
     self._charge(ledger, is_finished=True)
-    card = backbone_files.create_card(
+    card = models.create_card(
       evaluator.backbone, embedded, privacy, experiment=experiment, chain=chain
     )
     model_path = path / run_directory.SAVED_MODEL
