@@ -262,15 +262,15 @@ def from_client_data(
   """
 
   def read(data):
-    images, labels, users = [], [], []
-    for client in data.client_ids:
+    rows = [
+      (example[image_key], example[label_key], client)
+      for client in data.client_ids
       for example in data.create_tf_dataset_for_client(
         client
-      ).as_numpy_iterator():
-        images.append(example[image_key])
-        labels.append(example[label_key])
-        users.append(client)
-    return _to_uint8(np.stack(images)), np.array(labels), np.array(users)
+      ).as_numpy_iterator()
+    ]
+    images, labels, users = map(np.array, zip(*rows, strict=True))
+    return _to_uint8(images), labels, users
 
   images, labels, users = read(train)
   test_images, test_labels, _ = read(test)
