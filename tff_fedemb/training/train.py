@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import functools
 import os
+import time
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ import tqdm
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb import progress
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import participation_trace
 from tff_fedemb.evaluation import comparison
@@ -84,13 +84,12 @@ def train(
     errors.DivergedError: If the model diverged.
     errors.StorageError: If files cannot be written.
   """
-  watch = progress.Stopwatch()
+  start = time.perf_counter()
   # TFF's worker would outlive a notebook, and complain at the end of a script.
   worker_process.end_worker_on_exit()
   run_dir = os.fspath(run_dir)
   spec = spec.with_absolute_paths()
   experiment = experiment_lib.resolve(spec, task or spec.task.create())
-  watch.end("task")
   if lite:
     lite_export.check_task(experiment.task)
   if spec.task.chooses_settings:
@@ -102,7 +101,7 @@ def train(
         _say(f"This run is complete; see {run_dir}/{run_directory.SUMMARY}.")
         report_page.write_release(run_dir)
     else:
-      run = _Run(experiment, run_dir, watch)
+      run = _Run(experiment, run_dir, start)
       with contextlib.closing(run.directory):
         run.train()
         run.report()
@@ -147,10 +146,10 @@ class _Run:
     self,
     experiment: experiment_lib.Experiment,
     run_dir: str,
-    watch: progress.Stopwatch,
+    start: float,
   ):
     """Checks what can be checked, and builds all before the first round."""
-    self._experiment, self._watch = experiment, watch
+    self._experiment, self._began = experiment, start
     spec, task = experiment.spec, experiment.task
     # Mistakes are told now, not after the first round or the last one.
     experiment.create_ledger()
@@ -166,9 +165,7 @@ class _Run:
         if field.path and value
       }
     )
-    watch.end("checks")
     by_split, sample = models.load_images(task, spec.evaluation)
-    watch.end("held_out_images")
     tf.keras.utils.set_random_seed(spec.seed)
     self._start = models.load_start(
       experiment.create_backbone, spec.pretrained_backbone, run_dir
@@ -186,13 +183,10 @@ class _Run:
         self.directory.path / run_directory.CHECKPOINTS,
         is_new=not trace.num_rounds,
       )
-    watch.end("files")
     # Keras disowns layers made before others are made inside a TFF computation:
     # the process comes first.
     process = experiment.build_process()
-    watch.end("process")
     self._evaluate_start(by_split, sample)
-    watch.end("untrained_evaluation")
     draw: Callable[[int], list[np.ndarray]]
     draw = functools.partial(experiment.participation.sample, key=key)
     # Draws who takes part, if the participation does not.
@@ -273,11 +267,11 @@ class _Run:
 
   def train(self) -> None:
     """Runs the rounds that are left."""
-    loop, watch = self._loop, self._watch
+    loop = self._loop
     with loop.runtime:
       loop.start(_start_from(self._evaluator.backbone))
-      watch.seconds["earlier_programs"] = loop.state.wall_seconds
-      watch.end("compilation")
+      # As if it had begun so much earlier, with what other programs have done.
+      self._began -= loop.state.wall_seconds
       try:
         loop.run()
       except client_error.ClientError as error:
@@ -291,11 +285,10 @@ class _Run:
         ) from error
       self._model_weights = loop.weights
     loop.trace.close()
-    watch.end("rounds")
 
   def report(self) -> None:
     """Evaluates and exports the model, and writes and tells what came out."""
-    experiment, path, watch = self._experiment, self.directory.path, self._watch
+    experiment, path = self._experiment, self.directory.path
     evaluator, untrained = self._evaluator, self._untrained
     chain, ledger = self._loop.chain, self._loop.chain.ledger
     evaluator.set_weights(self._model_weights)
@@ -304,7 +297,6 @@ class _Run:
       split: comparison.warn_if_no_better(some.evaluate(), untrained[split])
       for split, some in embedded.items()
     }
-    watch.end("evaluation")
     try:
       # PLD takes seconds.
       with participation_trace.TraceReader(path / run_directory.TRACE) as trace:
@@ -312,14 +304,12 @@ class _Run:
         deployed = self._deployed and self._deployed.summarize(ledger, trace)
     except errors.DataError as error:
       raise errors.DataError(f"no epsilon is reported: {error}") from error
-    watch.end("account")
     self._charge(ledger, is_finished=True)
     card = models.create_card(
       evaluator.backbone, embedded, privacy, experiment=experiment, chain=chain
     )
     model_path = path / run_directory.SAVED_MODEL
     export.export_backbone(evaluator.backbone, model_path, card)
-    watch.end("export")
     self.directory.write_json(
       run_directory.EVALUATION,
       {
@@ -343,12 +333,8 @@ class _Run:
       summary["deployment"] = deployed
     cost = account.Recomputed(chain, ledger, privacy, ())
     finished = run_files.Run(path, experiment.spec, summary, account=cost)
-    watch.end("extrapolation")
     training_report.draw(finished)
-    watch.end("pictures")
-    seconds = dict(watch.seconds)
-    summary["seconds_by_part"] = seconds
-    summary["wall_seconds"] = sum(seconds.values()) - seconds["process_before"]
+    summary["wall_seconds"] = time.perf_counter() - self._began
     self.directory.write_json(run_directory.SUMMARY, summary)
     report_page.write_release(path, cost)
     _say(training_report.tell(finished))
