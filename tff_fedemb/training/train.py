@@ -38,6 +38,7 @@ from tff_fedemb.run import deployment as deployment_lib
 from tff_fedemb.run import experiment as experiment_lib
 from tff_fedemb.run import spec as spec_lib
 from tff_fedemb.run import task as task_lib
+from tff_fedemb.runtime import base
 from tff_fedemb.runtime import client_error
 from tff_fedemb.runtime import worker_process
 from tff_fedemb.serving import lite_export
@@ -157,14 +158,13 @@ class _Run:
     if not os.path.exists(os.path.join(run_dir, chain_lib.NAME)):
       experiment.check_budget()
     runtime = spec.runtime.create()
-    runtime.require_paths(
-      # Clients read these, wherever they run.
-      {
-        field.flag: os.path.abspath(value)
-        for _, field, value in config_lib.walk(spec.task)
-        if field.path and value
-      }
-    )
+    # Clients read these, wherever they run.
+    paths = {
+      field.flag: value
+      for _, field, value in config_lib.walk(spec.task)
+      if field.path and value
+    }
+    runtime.require_paths(paths)
     by_split, sample = models.load_images(task, spec.evaluation)
     tf.keras.utils.set_random_seed(spec.seed)
     self._start = models.load_start(
@@ -177,8 +177,8 @@ class _Run:
     trace = participation_trace.TraceWriter(
       self.directory.path / run_directory.TRACE, len(task.train_users)
     )
-    key, has_deployment = spec.sampling_seed, spec.deployment.deployment
-    if key is None and not has_deployment:
+    key = spec.sampling_seed
+    if key is None and spec.deployment.deployment is None:
       key = sampling_key.read_or_create(
         self.directory.path / run_directory.CHECKPOINTS,
         is_new=not trace.num_rounds,
@@ -187,11 +187,26 @@ class _Run:
     # the process comes first.
     process = experiment.build_process()
     self._evaluate_start(by_split, sample)
+    self._loop = self._create_loop(process, runtime, chain, trace, key)
+    rounds_done = max(run_directory.checkpointed_rounds(run_dir), default=0)
+    self._charge(chain.ledger_to_the_end(rounds_done))
+
+  def _create_loop(
+    self,
+    process: tff.learning.templates.LearningProcess,
+    runtime: base.Runtime,
+    chain: chain_lib.Chain,
+    trace: participation_trace.TraceWriter,
+    key: int | None,
+  ) -> training.TrainingLoop:
+    """Creates the loop of the rounds, and begins or goes on with the chain."""
+    experiment, path = self._experiment, self.directory.path
+    spec, users = experiment.spec, experiment.task.train_users
     draw: Callable[[int], list[np.ndarray]]
     draw = functools.partial(experiment.participation.sample, key=key)
     # Draws who takes part, if the participation does not.
     self._deployed: deployment_lib.DeployedRounds | None = None
-    if has_deployment:
+    if spec.deployment.deployment is not None:
       self._deployed = deployment_lib.open_rounds(
         experiment.create_simulation(process), self.directory
       )
@@ -200,23 +215,21 @@ class _Run:
       experiment.create_ledger(process).with_rounds(
         experiment.mechanism.round_event, spec.rounds
       ),
-      files=account.digest_files(run_dir),
-      users=task.train_users.digest,
+      files=account.digest_files(path),
+      users=users.digest,
       code_version=run_directory.find_code_version(),
     )
-    self._loop = training.TrainingLoop(
-      directory=run_dir,
+    return training.TrainingLoop(
+      directory=path,
       process=process,
       runtime=runtime,
-      users=task.train_users,
+      users=users,
       draw=draw,
       chain=chain,
       trace=trace,
       evaluate_fn=self._evaluator.validate,
       config=spec,
     )
-    rounds_done = max(run_directory.checkpointed_rounds(run_dir), default=0)
-    self._charge(chain.ledger_to_the_end(rounds_done))
 
   def _evaluate_start(
     self,
