@@ -91,31 +91,6 @@ def _directory(tmp_path_factory):
   return directory
 
 
-@pytest.fixture(name="public", scope="module")
-def _public(directory):
-  return _call(
-    "run_centralized",
-    directory,
-    "whole",
-    directory / "public",
-    *_CENTRALIZED,
-  )
-
-
-@pytest.fixture(name="private", scope="module")
-def _private(directory, public):
-  assert public.status == 0, public.errors
-  return _call(
-    "run_federated",
-    directory,
-    "whole",
-    directory / "private",
-    *_FEDERATED,
-    f"--pretrained_backbone={directory / 'public/release/saved_model'}",
-    "--trainable=embedding",
-  )
-
-
 def _load_weights(path):
   """A SavedModel's weights by the names of the backbone's variables."""
   backbone = backbones.create_backbone("lenet", (_SIDE, _SIDE, 3))
@@ -129,9 +104,17 @@ def _load_weights(path):
 
 
 @pytest.mark.slow
-def test_private_training_starts_where_pretraining_ended(directory, private):
+def test_private_training_starts_where_pretraining_ended(directory):
+  public = directory / "public"
+  ended = _call("run_centralized", directory, "whole", public, *_CENTRALIZED)
+  assert ended.status == 0, ended.errors
+  private = _call(
+    *("run_federated", directory, "whole", directory / "private", *_FEDERATED),
+    f"--pretrained_backbone={public / 'release/saved_model'}",
+    "--trainable=embedding",
+  )
   assert private.status == 0, private.errors
-  before = _read_summary(directory / "public")
+  before = _read_summary(public)
   summary = _read_summary(directory / "private")
   assert summary["recall_at_far_pretrained"] == before["recall_at_far"]
   assert 0 < before["recall_at_far"]["0.1"] < 1
@@ -140,7 +123,7 @@ def test_private_training_starts_where_pretraining_ended(directory, private):
   assert summary["num_frozen_parameters"] == _NUM_OTHERS
   recall = summary["recall_at_far_pretrained"]["0.001"]
   assert f"; pretrained {recall:.4f}" in private.output
-  weights = _load_weights(directory / "public/release/saved_model")
+  weights = _load_weights(public / "release/saved_model")
   record = summary["pretrained"]
   assert record["sha256"] == chain_lib.digest_of([*weights.values()])
   assert record["num_loaded_parameters"] == _NUM_EMBEDDING + _NUM_OTHERS
