@@ -73,11 +73,13 @@ class _Tuning:
   def read(self, name):
     return json.loads((self.path / name).read_text())
 
-  def run(self, rates, *num_trials, generator=None, **options):
+  def run(self, rates, *num_trials, generator=None, seed=0, **options):
     """Runs the tuning, with these numbers of trials or a generator of them."""
     numbers = iter(num_trials)
     with pytest.MonkeyPatch.context() as patched:
       patched.setattr(train, "train", self._train)
+      if seed is not None:
+        patched.setattr(tuning_run.secrets, "randbits", lambda bits: seed)
       if generator is None:
         patched.setattr(
           tuning.RepeatAndSelect,
@@ -85,7 +87,7 @@ class _Tuning:
           lambda selection, generator: next(numbers),
         )
       return tuning_run.TuningRun(
-        tuning_run.TuningConfig(**{"run_dir": self.path, "seed": 0, **options}),
+        tuning_run.TuningConfig(run_dir=self.path, **options),
         _SPEC,
         {"server_learning_rate": ("values", tuple(rates))},
         generator=generator,
@@ -187,7 +189,6 @@ def test_best_trial_is_reported_with_the_cost_of_all(tmp_path, epsilon, capsys):
     "| test | 0.2 |",
     f"| epsilon | {epsilon:.4g} |",
     "| distribution | geometric |",
-    "warning: the seed was given",
   ):
     assert text in table
   # The release is the same however many worse trials there were.
@@ -250,7 +251,7 @@ def test_times_of_the_released_files_do_not_tell_of_the_best_trial(tmp_path):
   assert all(stat.st_atime > start - 1 for stat in copied)
 
 
-def test_seed_is_secret_unless_given(tmp_path):
+def test_the_seed_of_all_trials_is_secret(tmp_path):
   runs = [_Tuning(tmp_path / name) for name in "ab"]
   for run in runs:
     run.run([0.1, 0.2], 3, seed=None)
@@ -258,12 +259,11 @@ def test_seed_is_secret_unless_given(tmp_path):
     assert drawn > 2**64
     released = (run.path / "release/tuning.json").read_text()
     assert str(drawn) not in released
-    assert "seed was given" not in released
   # The trials' own seeds come from it.
   assert not {*runs[0].seeds} & {*runs[1].seeds}
 
 
-def test_trials_of_a_given_seed_are_independent_runs(tmp_path):
+def test_trials_of_a_seed_are_independent_runs(tmp_path):
   first, second = runs = [_Tuning(tmp_path / name) for name in "ab"]
   for run in runs:
     run.run([0.1, 0.2], 6, seed=5)
@@ -280,16 +280,14 @@ def test_trials_of_a_given_seed_are_independent_runs(tmp_path):
 
 
 # The killed tuning had not written these files yet.
-@pytest.mark.parametrize(
-  ("seed", "lost"), [(None, "002/summary.json"), (0, "002.json")]
-)
-def test_resumed_tuning_neither_draws_nor_runs_again(tmp_path, seed, lost):
+@pytest.mark.parametrize("lost", ["002/summary.json", "002.json"])
+def test_resumed_tuning_neither_draws_nor_runs_again(tmp_path, lost):
   run = _Tuning(tmp_path)
-  whole = run.run([0.1, 0.2], 4, seed=seed)
+  whole = run.run([0.1, 0.2], 4)
   (run.path / "release/tuning.json").unlink()
   (run.path / "trials" / lost).unlink()
-  # There is no other number to be drawn.
-  assert run.run([0.1, 0.2], seed=seed) == whole
+  # There is no other number to be drawn, and another seed is not taken.
+  assert run.run([0.1, 0.2], seed=1) == whole
   assert len(run.calls) == 5
   assert run.calls[4] == run.calls[2]
 

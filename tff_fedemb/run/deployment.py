@@ -18,7 +18,6 @@ import numpy as np
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import participation_check
 from tff_fedemb.data import participation_trace
 from tff_fedemb.deployment import deployment as deployment_lib
@@ -124,15 +123,7 @@ class DeployedRounds:
 
   def play(self, rounds: int) -> None:
     """Plays until so many rounds have been released, if they are not yet."""
-    with (
-      open(self._path, "a" if self._rows else "w", newline="") as file,
-      progress_lib.create_bar(
-        "Playing the deployment",
-        unit="rounds",
-        total=rounds,
-        initial=self._num_released,
-      ) as progress,
-    ):
+    with open(self._path, "a" if self._rows else "w", newline="") as file:
       writer = csv.writer(file, lineterminator="\n")
       if not self._rows:
         writer.writerow(_COLUMNS)
@@ -146,7 +137,6 @@ class DeployedRounds:
         if not outcome.abandoned:
           self._num_released += 1
           self._reported = outcome.reported
-          progress.update()
 
   def summarize(
     self,

@@ -17,7 +17,6 @@ import numpy as np
 from scipy import optimize
 import tqdm
 
-from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import pipelines
 from tff_fedemb.data import population
 from tff_fedemb.privacy import composition
@@ -268,21 +267,16 @@ def _tell_round(experiment: experiment_lib.Experiment) -> Iterator[str]:
   slots = np.arange(num_clients * participation.users_per_client)
   clients = slots.reshape(num_clients, -1)[: _CLIENTS_PER_CORE * cores]
   measured = task.train_users.client_ids([*clients])
-  with (
-    experiment.spec.runtime.create() as runtime,
-    progress_lib.create_bar("Measuring", unit="rounds", total=3) as progress,
-  ):
+  with experiment.spec.runtime.create() as runtime:
     state = runtime.initialize(process)
     # Clients of one user each warm up: the next rounds find all sessions ready.
     warm_up = task.train_users.client_ids([*slots[:cores, np.newaxis]])
     state, _ = runtime.next(state, warm_up)
-    progress.update()
     seconds = []
     for clients_of_round in ([], measured):
       start = time.perf_counter()
       state, _ = runtime.next(state, clients_of_round)
       seconds.append(time.perf_counter() - start)
-      progress.update()
   server, with_clients = seconds
   per_client = max(with_clients - server, 0.0) / max(len(measured), 1)
   round_seconds = server + num_clients * per_client

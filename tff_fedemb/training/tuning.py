@@ -72,16 +72,11 @@ class TuningConfig(config_lib.Config):
       random; the guarantee rests on that.
     shape: Shape of that number's distribution: 0 logarithmic, 1 geometric, inf
       Poisson, others truncated negative binomial.
-    seed: Seed of the hyperparameters and of the trials' own seeds, for
-      reproducible simulations only. Neither the number of trials nor who takes
-      part comes from it. Whoever knows it can tell which trial was the best
-      [drawn, and kept with the other trials].
   """
 
   run_dir: str = config_lib.field(flag="output_dir")
   mean_trials: float = config_lib.field(10.0, minimum=1)
   shape: float = config_lib.field(1.0, minimum=0, maximum=math.inf)
-  seed: int | None = config_lib.field(None, minimum=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +150,6 @@ class TuningRun:
         name: {kind: list(values)} for name, (kind, values) in space.items()
       },
       "trials": self._spec.to_json(),
-      "seed": config.seed,
     }
     self._directory = run_directory.RunDirectory(config.run_dir, settings)
     self._path = self._directory.path
@@ -170,7 +164,7 @@ class TuningRun:
         ),
         # Whoever knows it can draw the hyperparameters of all trials again,
         # and so find the index of the best.
-        "seed": (secrets.randbits(128) if config.seed is None else config.seed),
+        "seed": secrets.randbits(128),
       }
       self._directory.write_json(_NUM_TRIALS, drawn)
     self._num_trials, self._seed = drawn["num_trials"], drawn["seed"]
@@ -284,10 +278,6 @@ class TuningRun:
       selection_users=best.summary.get("selection_users", 0),
     )
     warnings = report["warnings"] = list(privacy["warnings"])
-    if self._config.seed is not None:
-      warnings.append(
-        "the seed was given: epsilon holds only for those who do not know it"
-      )
     if not best.summary:
       warnings.append("every model diverged: there is none to release")
       return report
