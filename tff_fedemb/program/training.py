@@ -57,7 +57,7 @@ class TrainingConfig(config_lib.Config):
   checkpoint_every: int = config_lib.field(10, minimum=1)
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class TrainingState:
   """All that the next round depends on.
 
@@ -173,30 +173,30 @@ class TrainingLoop:
       errors.DivergedError: If nobody's update is accepted any more.
       errors.StorageError: If metrics or a checkpoint cannot be written.
     """
-    config, state = self.config, self.state
+    config = self.config
     with tqdm.tqdm(
       total=config.rounds,
-      initial=state.rounds_done,
+      initial=self.state.rounds_done,
       unit="round",
       # Without a terminal, the lines that `say` gets tell how it goes.
       disable=None,
       dynamic_ncols=True,
     ) as progress:
       try:
-        while state.rounds_done < config.rounds:
+        while (done := self.state.rounds_done) < config.rounds:
           report = self._run_round()
           # The round is done, and would cost more if it ran again, whether or
           # not its metrics can be written.
-          self._metrics.release(report, state.rounds_done)
+          self._metrics.release(report, done + 1)
           progress.update()
           self._show(progress, report)
           if not report[metrics_lib.NUM_ACCEPTED]:
             self._require_somebody()
-          if state.rounds_done % config.checkpoint_every == 0:
+          if (done + 1) % config.checkpoint_every == 0:
             self._save()
       except (KeyboardInterrupt, SystemExit):
         self.say(
-          f"Interrupted after round {state.rounds_done}; the same command"
+          f"Interrupted after round {self.state.rounds_done}; the same command"
           " goes on from there."
         )
         raise
@@ -259,8 +259,9 @@ class TrainingLoop:
       # As the report at the end, which is to say nothing else.
       report[_EPSILON] = self.chain.ledger.tightest_epsilon(self.trace)
       report.update(self.evaluate_fn(weights))
-    state.process_state, state.rounds_done = process_state, rounds_done
-    state.wall_seconds += time.perf_counter() - start
+    seconds = state.wall_seconds + time.perf_counter() - start
+    # At once, whatever signal comes.
+    self.state = TrainingState(process_state, rounds_done, seconds)
     return report
 
   def _show(self, progress: tqdm.tqdm, report: dict[str, float]) -> None:

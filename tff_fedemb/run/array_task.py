@@ -76,7 +76,11 @@ class ArrayTask(task_lib.TaskSource):
         f"name a user for each of the {len(labels):,} images",
         f"an array of shape {list(users.shape)}",
       )
-    arrays = {"images": images, "labels": labels, "users": users}
+    arrays: dict[str, Any] = {
+      "images": images,
+      "labels": labels,
+      "users": users,
+    }
     for name, (x, y) in self._held_out.items():
       arrays[name] = x, y = _read(name, x, y, name)
       if x.shape[1:] != images.shape[1:]:
