@@ -3,9 +3,9 @@ r"""Trains an embedding model on pooled data, without privacy: the baseline.
   python -m binaries.run_centralized --task=emnist --data_dir=data \
     --run_dir=runs/centralized
 
-A round is a pass over the pooled data of --users_per_round users. On public
-data it pretrains: private training starts from its release/saved_model with
---pretrained_backbone. With --objective=contrastive no labels are looked at.
+A round is a pass over the pooled data of --users_per_round users. With
+--export_backbone it pretrains: on public data, for private training to start
+from; with --objective=contrastive no labels are looked at.
 """
 
 from collections.abc import Sequence

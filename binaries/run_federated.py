@@ -23,7 +23,8 @@ from binaries import training_flags
 def main(argv: Sequence[str]) -> None:
   """Plans or trains the run that the flags describe."""
   with config_flags.Parser(argv, __doc__, expand=smoke.expand) as parser:
-    options = parser.add(training_flags.RunOptions)
+    # Private training exports its release/ alone.
+    options = parser.add(training_flags.RunOptions, skip=("export_backbone",))
     spec = training_flags.SpecFlags(parser)
     parser.parse()
     training_flags.execute(options.create(), spec)

@@ -67,6 +67,9 @@ class RunOptions(config_lib.Config):
       binaries.report can.
     export: Whether to convert the model for phones at the end, also of a run
       that is complete, into tflite/ of run_dir.
+    export_backbone: Path that the trained backbone is written to, beside the
+      run's release/saved_model: for --pretrained_backbone of another run. It
+      remembers its users.
   """
 
   run_dir: str | None = None
@@ -74,6 +77,7 @@ class RunOptions(config_lib.Config):
   smoke: bool = False
   report: bool = False
   export: str | None = config_lib.field(None, choices=("tflite",))
+  export_backbone: str | None = None
 
   def __post_init__(self):
     super().__post_init__()
@@ -195,4 +199,5 @@ def execute(options: RunOptions, flags: SpecFlags) -> None:
     task=task,
     report=options.report,
     lite=options.export is not None,
+    export_backbone=options.export_backbone,
   )

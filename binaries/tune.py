@@ -46,11 +46,15 @@ class TrialOptions(config_lib.Config):
     trial_flagfile: File of flags of run_federated for all trials.
     trial_flags: Further flags of run_federated for all trials, separated by
       spaces; each trial has a seed and a directory of its own.
+    selection_users: Number of users who do not train, by whose images the best
+      is chosen, as of run_federated; needed for an epsilon where validation
+      images may be of users who train.
   """
 
   search_space: str
   trial_flagfile: str | None = None
   trial_flags: str = ""
+  selection_users: int = config_lib.field(0, minimum=0)
 
 
 def read_trials(
@@ -67,6 +71,8 @@ def read_trials(
     "trial_flags", "be flags as in a shell", options.trial_flags
   ):
     words = shlex.split(options.trial_flags)
+  if options.selection_users:
+    words.append(f"--selection_users={options.selection_users}")
   if options.trial_flagfile:
     words.insert(0, f"--flagfile={options.trial_flagfile}")
   try:
@@ -74,7 +80,7 @@ def read_trials(
     # Trials train and do no more.
     parser.add(
       training_flags.RunOptions,
-      skip=("dry_run", "report", "export"),
+      skip=("dry_run", "report", "export", "export_backbone"),
     )
     flags = training_flags.SpecFlags(parser)
     parser.parse()

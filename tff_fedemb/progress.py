@@ -1,9 +1,31 @@
-"""Bars on terminals, sizes and times in words."""
+"""Bars on terminals, seconds by part, sizes and times in words."""
 
 from collections.abc import Iterable
+import time
 from typing import Any
 
+import psutil
 import tqdm
+
+
+class Stopwatch:
+  """Times the parts of a program, one after the other.
+
+  Attributes:
+    seconds: Seconds by part, in the order of their ends; the first is the time
+      from the start of the process to the making of this object.
+  """
+
+  def __init__(self):
+    age = time.time() - psutil.Process().create_time()
+    self.seconds = {"process_before": age}
+    self._last = time.perf_counter()
+
+  def end(self, part: str) -> None:
+    """Ends a part, which began when the one before it ended."""
+    now = time.perf_counter()
+    self.seconds[part] = self.seconds.get(part, 0.0) + now - self._last
+    self._last = now
 
 
 def create_bar(

@@ -106,11 +106,14 @@ def _load_weights(path):
 @pytest.mark.slow
 def test_private_training_starts_where_pretraining_ended(directory):
   public = directory / "public"
-  ended = _call("run_centralized", directory, "whole", public, *_CENTRALIZED)
+  backbone = f"--export_backbone={directory / 'backbone'}"
+  ended = _call(
+    *("run_centralized", directory, "whole", public, *_CENTRALIZED, backbone)
+  )
   assert ended.status == 0, ended.errors
   private = _call(
     *("run_federated", directory, "whole", directory / "private", *_FEDERATED),
-    f"--pretrained_backbone={public / 'release/saved_model'}",
+    f"--pretrained_backbone={directory / 'backbone'}",
     "--trainable=embedding",
   )
   assert private.status == 0, private.errors
@@ -123,7 +126,7 @@ def test_private_training_starts_where_pretraining_ended(directory):
   assert summary["num_frozen_parameters"] == _NUM_OTHERS
   recall = summary["recall_at_far_pretrained"]["0.001"]
   assert f"; pretrained {recall:.4f}" in private.output
-  weights = _load_weights(public / "release/saved_model")
+  weights = _load_weights(directory / "backbone")
   record = summary["pretrained"]
   assert record["sha256"] == chain_lib.digest_of([*weights.values()])
   assert record["num_loaded_parameters"] == _NUM_EMBEDDING + _NUM_OTHERS

@@ -152,9 +152,10 @@ def test_summary_plots_and_metrics_of_a_run(run_dir, summary):
   round_sum = composition.RoundSum(1.0, 2.0, 97_408)
   assert chain_lib.Chain(run_dir).ledger.round_sum == round_sum
   assert found["wall_seconds"] > found["wall_seconds_of_rounds"] > 0
+  assert found["seconds_by_part"]["rounds"] >= found["wall_seconds_of_rounds"]
   assert found["peak_memory_bytes"] > 100e6
   assert set(found) == {
-    *("recall_at_far", "recall_at_far_untrained"),
+    *("recall_at_far", "recall_at_far_untrained", "seconds_by_part"),
     *("privacy_extrapolated", "rounds", "wall_seconds", "task", "split"),
     *("wall_seconds_of_rounds", "peak_memory_bytes", "algorithm", "data"),
     *("num_private_parameters", "num_users", "num_frozen_parameters"),

@@ -29,9 +29,10 @@ def _call(data_dir):
 
 
 def test_trains_without_privacy_and_says_so(call, tmp_path):
-  run_dir = tmp_path / "run"
-  ended = call(run_dir, "--metrics")
+  run_dir, exported = tmp_path / "run", tmp_path / "backbone"
+  ended = call(run_dir, f"--export_backbone={exported}", "--metrics")
   assert ended.status == 0
+  assert f"Exported the backbone to {exported}." in ended.output
   assert "epsilon = inf" in ended.output
   # The same command again finds nothing left to do.
   assert "This run is complete" in call(run_dir).output

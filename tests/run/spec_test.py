@@ -41,8 +41,9 @@ def _create_array_task(offset=0):
   return array_task.ArrayTask(images, labels, labels, test=(images, labels))
 
 
-def _reread(spec):
-  return spec_lib.RunSpec.from_json(json.loads(json.dumps(spec.to_json())))
+def _reread(spec, **options):
+  values = json.loads(json.dumps(spec.to_json()))
+  return spec_lib.RunSpec.from_json(values, **options)
 
 
 def test_json_there_and_back():
@@ -83,7 +84,10 @@ def test_arrays_are_recorded_as_shapes_and_a_digest(tmp_path):
   assert values["images"] == [4, 2, 2, 1]
   assert len(values["sha256"]) == 64
   assert values.keys() == {"kind", "name", "images", "sha256"}
-  assert specs.create(_create_array_task(1)) != spec
+  with pytest.raises(errors.FieldError, match="task must be given as arrays"):
+    _reread(spec)
+  assert _reread(spec, task=_create_array_task()) == spec
+  assert _reread(spec, task=_create_array_task(1)) != spec
   specs.write(tmp_path, _create_array_task())
   recorded = spec_lib.read(tmp_path)
   assert recorded.to_json() == spec.to_json()

@@ -67,6 +67,32 @@ def test_a_run_starts_and_goes_on_from_the_same_weights(tmp_path, capsys):
   assert again.record == json.loads(json.dumps(start.record))
 
 
+@pytest.mark.parametrize("path", ["", "run", "file", "none/a", "file/a"])
+def test_a_place_where_no_backbone_can_be_put(tmp_path, monkeypatch, path):
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / "file").write_text("mine")
+  models.check_export(str(tmp_path / "backbone"), "run")
+  with pytest.raises(
+    errors.FieldError, match=f"a path where there is nothing .*found '{path}'"
+  ):
+    models.check_export(path, str(tmp_path / "run"))
+  assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_backbone_is_copied_whole_and_over_nothing(tmp_path, capsys):
+  variables = tmp_path / "run/release/saved_model/variables"
+  variables.mkdir(parents=True)
+  (variables / "index").write_text("index")
+  # An earlier attempt has left this.
+  (tmp_path / ".backbone.partial").mkdir()
+  (tmp_path / ".backbone.partial/half").write_text("half")
+  for _ in range(2):
+    models.export(tmp_path / "run", str(tmp_path / "backbone"))
+  assert sorted(os.listdir(tmp_path)) == ["backbone", "run"]
+  assert (tmp_path / "backbone/variables/index").read_text() == "index"
+  assert "left as it is" in capsys.readouterr().out
+
+
 class _Task:
   """As much of a task as loading its images needs."""
 

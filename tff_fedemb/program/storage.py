@@ -29,5 +29,5 @@ def writing(directory: str | os.PathLike[str]) -> Iterator[None]:
     free = shutil.disk_usage(directory).free
     raise errors.StorageError(
       f"{os.fspath(directory)} cannot be written to: {free:,} bytes are free on"
-      " its disk."
+      " its disk, unless a limit of file sizes is in the way."
     ) from error

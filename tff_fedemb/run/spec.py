@@ -233,14 +233,28 @@ class RunSpec(training.TrainingConfig):
         )
 
   @classmethod
-  def from_json(cls, values: Mapping[str, Any]) -> RunSpec:
-    """Inverse of `to_json`; arrays come back as a record of them.
+  def from_json(
+    cls,
+    values: Mapping[str, Any],
+    *,
+    task: task_lib.TaskSource | None = None,
+  ) -> RunSpec:
+    """Inverse of `to_json`.
+
+    Args:
+      values: JSON values by field.
+      task: Task in place of the one that the values name, if given.
 
     Raises:
-      errors.FieldError: If a value is out of its range.
+      errors.FieldError: If a value is out of its range, or the task's data are
+        in no file and it is not given.
     """
     task_lib.load_tasks()
-    return super().from_json(values)
+    fields = config.read_fields(cls, values)
+    spec = cls(**fields | ({"task": task} if task is not None else {}))
+    if isinstance(spec.task, task_lib.RecordedTask):
+      spec.task.create()
+    return spec
 
   def with_absolute_paths(self) -> RunSpec:
     """The same, with paths that mean the same in every working directory."""
@@ -295,8 +309,9 @@ def read(run_dir: str | os.PathLike[str]) -> RunSpec:
   values = run_directory.read_json(path)
   if values is None:
     raise errors.FieldError("run_dir", "hold a run", f"{run_dir} without")
+  task_lib.load_tasks()
   try:
-    return RunSpec.from_json(values)
+    return RunSpec(**config.read_fields(RunSpec, values))
   except (KeyError, TypeError, AttributeError, errors.FieldError) as error:
     raise run_directory.damaged(path, error) from error
 

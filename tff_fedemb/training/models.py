@@ -1,9 +1,10 @@
-"""The model of a run: its start, its figures on held-out images, its card."""
+"""The model of a run: start, figures on held-out images, card and copies."""
 
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import os
 import pathlib
+import shutil
 from typing import Any
 
 import numpy as np
@@ -159,21 +160,24 @@ class Embedded:
     return self.compared.evaluate(rates, num_found=self.images.num_found)
 
 
+@dataclasses.dataclass
 class Evaluator:
-  """Evaluates model weights with one backbone."""
+  """Evaluates model weights with one backbone.
 
-  def __init__(
-    self,
-    backbone: tf.keras.Model,
-    by_split: Mapping[str, embedding.LabelledImages],
-    sample: embedding.LabelledImages,
-    with_metrics: bool = False,
-  ):
-    self._with_metrics = with_metrics
-    self.backbone = backbone
-    self._embed = embedding.create_embedder(backbone)
-    self._by_split = by_split
-    self._sample = sample
+  Attributes:
+    backbone: The backbone.
+    by_split: Held-out images.
+    sample: Those for evaluations during training.
+    with_metrics: Whether to measure other metrics of the held-out images too.
+  """
+
+  backbone: tf.keras.Model
+  by_split: Mapping[str, embedding.LabelledImages]
+  sample: embedding.LabelledImages
+  with_metrics: bool = False
+
+  def __post_init__(self):
+    self._embed = embedding.create_embedder(self.backbone)
 
   def set_weights(self, model_weights: Any) -> None:
     """Takes the backbone's part of a process's model weights."""
@@ -204,8 +208,8 @@ class Evaluator:
   def embed_all(self) -> dict[str, Embedded]:
     """Embeds the images of every split."""
     return {
-      split: self._compare(images, with_metrics=self._with_metrics)
-      for split, images in self._by_split.items()
+      split: self._compare(images, with_metrics=self.with_metrics)
+      for split, images in self.by_split.items()
     }
 
   def evaluate_all(self) -> dict[str, verification.VerificationResult]:
@@ -215,7 +219,7 @@ class Evaluator:
   def validate(self, model_weights: Any) -> dict[str, float]:
     """Recall on a fixed sample of the validation images."""
     self.set_weights(model_weights)
-    recalls = self._compare(self._sample).evaluate().recall_at_far
+    recalls = self._compare(self.sample).evaluate().recall_at_far
     return {
       training.RECALL_PREFIX
       + verification.format_false_accept_rate(rate): recall
@@ -282,3 +286,47 @@ def create_card(
       "tensorflow": tf.__version__,
     },
   )
+
+
+def check_export(path: str | None, run_dir: str) -> None:
+  """Refuses, before a run begins, a place where its backbone cannot be put.
+
+  Raises:
+    FieldError: If there is something already, or the place cannot be written.
+  """
+  if path is None:
+    return
+  target = pathlib.Path(path).absolute()
+  is_free = not target.exists() and target != pathlib.Path(run_dir).absolute()
+  parent = target.parent
+  if not (is_free and parent.is_dir() and os.access(parent, os.W_OK)):
+    raise errors.FieldError(
+      "export_backbone",
+      "be a path where there is nothing yet, in a directory that can be"
+      " written to",
+      repr(path),
+    )
+
+
+def export(run_dir: str, path: str) -> None:
+  """Copies the backbone of a complete run, whole or not at all.
+
+  Something that is there already is left as it is.
+
+  Args:
+    run_dir: Directory of the run.
+    path: Place of the copy; a .h5 file gets the weights in half precision.
+  """
+  if os.path.exists(path):
+    tqdm.tqdm.write(f"There is something at {path} already; left as it is.")
+    return
+  target = pathlib.Path(path).absolute()
+  partial = target.with_name(f".{target.name}.partial")
+  shutil.rmtree(partial, ignore_errors=True)
+  model = pathlib.Path(run_dir) / run_directory.SAVED_MODEL
+  if target.suffix == ".h5":
+    pretrained.write_half(model, partial)
+  else:
+    shutil.copytree(model, partial)
+  os.replace(partial, target)
+  tqdm.tqdm.write(f"Exported the backbone to {path}.")

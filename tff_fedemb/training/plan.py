@@ -40,7 +40,6 @@ _READING_BATCH = 64
 _CLIENTS_PER_CORE = 2
 # Beside the run's own.
 _NOISE_MULTIPLIERS = (0.25, 1.0, 4.0)
-_NUM_NOISE_MULTIPLIERS = 3
 _TARGET_EPSILON = 9.0
 
 
@@ -176,7 +175,7 @@ def _tell_privacy(experiment: experiment_lib.Experiment) -> Iterator[str]:
   )
   yield f"{'noise multiplier':>18}{'on the mean':>14}{'epsilon':>10}"
   others = [noise for noise in _NOISE_MULTIPLIERS if noise != own]
-  levels = [own, *others[1 - _NUM_NOISE_MULTIPLIERS :]] if own else others
+  levels = [own, *others[-2:]] if own else others
   for noise in sorted(levels):
     mark = "  <- this run" if noise == own else ""
     yield (

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import functools
 import os
-import time
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import tqdm
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
+from tff_fedemb import progress
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import participation_trace
 from tff_fedemb.evaluation import comparison
@@ -57,6 +57,7 @@ def train(
   task: task_lib.Task | None = None,
   report: bool = False,
   lite: bool = False,
+  export_backbone: str | None = None,
 ) -> result_lib.Result:
   """Trains, evaluates, exports and reports.
 
@@ -74,6 +75,9 @@ def train(
     report: Whether to write report.html into the directory. It shows no images
       that may be of users who train.
     lite: Whether to convert the model for phones, into its tflite/.
+    export_backbone: Path that the backbone is written to, for
+      `pretrained_backbone` of another run; it remembers its users. `None`
+      writes it nowhere.
 
   Returns:
     The result of the run.
@@ -85,12 +89,13 @@ def train(
     errors.DivergedError: If the model diverged.
     errors.StorageError: If files cannot be written.
   """
-  start = time.perf_counter()
+  watch = progress.Stopwatch()
   # TFF's worker would outlive a notebook, and complain at the end of a script.
   worker_process.end_worker_on_exit()
   run_dir = os.fspath(run_dir)
   spec = spec.with_absolute_paths()
   experiment = experiment_lib.resolve(spec, task or spec.task.create())
+  watch.end("task")
   if lite:
     lite_export.check_task(experiment.task)
   if spec.task.chooses_settings:
@@ -102,10 +107,12 @@ def train(
         _say(f"This run is complete; see {run_dir}/{run_directory.SUMMARY}.")
         report_page.write_release(run_dir)
     else:
-      run = _Run(experiment, run_dir, start)
+      run = _Run(experiment, run_dir, export_backbone, watch)
       with contextlib.closing(run.directory):
         run.train()
         run.report()
+    if export_backbone is not None:
+      models.export(run_dir, export_backbone)
     if lite:
       lite_export.export_run(run_dir, experiment.task)
     if report:
@@ -147,10 +154,11 @@ class _Run:
     self,
     experiment: experiment_lib.Experiment,
     run_dir: str,
-    start: float,
+    export_backbone: str | None,
+    watch: progress.Stopwatch,
   ):
     """Checks what can be checked, and builds all before the first round."""
-    self._experiment, self._began = experiment, start
+    self._experiment, self._watch = experiment, watch
     spec, task = experiment.spec, experiment.task
     # Mistakes are told now, not after the first round or the last one.
     experiment.create_ledger()
@@ -165,11 +173,14 @@ class _Run:
       if field.path and value
     }
     runtime.require_paths(paths)
+    watch.end("checks")
     by_split, sample = models.load_images(task, spec.evaluation)
+    watch.end("held_out_images")
     tf.keras.utils.set_random_seed(spec.seed)
     self._start = models.load_start(
       experiment.create_backbone, spec.pretrained_backbone, run_dir
     )
+    models.check_export(export_backbone, run_dir)
     self.directory = _open_directory(spec, run_dir)
     chain = account.open_chain(run_dir)
     for line in _describe(experiment, by_split):
@@ -183,10 +194,13 @@ class _Run:
         self.directory.path / run_directory.CHECKPOINTS,
         is_new=not trace.num_rounds,
       )
+    watch.end("files")
     # Keras disowns layers made before others are made inside a TFF computation:
     # the process comes first.
     process = experiment.build_process()
+    watch.end("process")
     self._evaluate_start(by_split, sample)
+    watch.end("untrained_evaluation")
     self._loop = self._create_loop(process, runtime, chain, trace, key)
     rounds_done = max(run_directory.checkpointed_rounds(run_dir), default=0)
     self._charge(chain.ledger_to_the_end(rounds_done))
@@ -283,8 +297,8 @@ class _Run:
     loop = self._loop
     with loop.runtime:
       loop.start(_start_from(self._evaluator.backbone))
-      # As if it had begun so much earlier, with what other programs have done.
-      self._began -= loop.state.wall_seconds
+      self._watch.seconds["earlier_programs"] = loop.state.wall_seconds
+      self._watch.end("compilation")
       try:
         loop.run()
       except client_error.ClientError as error:
@@ -298,10 +312,11 @@ class _Run:
         ) from error
       self._model_weights = loop.weights
     loop.trace.close()
+    self._watch.end("rounds")
 
   def report(self) -> None:
     """Evaluates and exports the model, and writes and tells what came out."""
-    experiment, path = self._experiment, self.directory.path
+    experiment, path, watch = self._experiment, self.directory.path, self._watch
     evaluator, untrained = self._evaluator, self._untrained
     chain, ledger = self._loop.chain, self._loop.chain.ledger
     evaluator.set_weights(self._model_weights)
@@ -310,6 +325,7 @@ class _Run:
       split: comparison.warn_if_no_better(some.evaluate(), untrained[split])
       for split, some in embedded.items()
     }
+    watch.end("evaluation")
     try:
       # PLD takes seconds.
       with participation_trace.TraceReader(path / run_directory.TRACE) as trace:
@@ -317,12 +333,14 @@ class _Run:
         deployed = self._deployed and self._deployed.summarize(ledger, trace)
     except errors.DataError as error:
       raise errors.DataError(f"no epsilon is reported: {error}") from error
+    watch.end("account")
     self._charge(ledger, is_finished=True)
     card = models.create_card(
       evaluator.backbone, embedded, privacy, experiment=experiment, chain=chain
     )
     model_path = path / run_directory.SAVED_MODEL
     export.export_backbone(evaluator.backbone, model_path, card)
+    watch.end("export")
     self.directory.write_json(
       run_directory.EVALUATION,
       {
@@ -346,8 +364,12 @@ class _Run:
       summary["deployment"] = deployed
     cost = account.Recomputed(chain, ledger, privacy, ())
     finished = run_files.Run(path, experiment.spec, summary, account=cost)
+    watch.end("extrapolation")
     training_report.draw(finished)
-    summary["wall_seconds"] = time.perf_counter() - self._began
+    watch.end("pictures")
+    seconds = dict(watch.seconds)
+    summary["seconds_by_part"] = seconds
+    summary["wall_seconds"] = sum(seconds.values()) - seconds["process_before"]
     self.directory.write_json(run_directory.SUMMARY, summary)
     report_page.write_release(path, cost)
     _say(training_report.tell(finished))
