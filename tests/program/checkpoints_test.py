@@ -4,6 +4,8 @@ import resource
 
 import numpy as np
 import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
 
 from tff_fedemb import errors
 from tff_fedemb.program import checkpoints
@@ -123,3 +125,34 @@ def test_a_file_that_may_not_grow_is_one_line(tmp_path):
   assert [path.name for path in tmp_path.iterdir()] == ["round_0"]
   manager.save(_state(1), 1)
   _check(manager.load_latest(_STRUCTURE), 1)
+
+
+@pytest.mark.parametrize(
+  ("num_that_fit", "kept"), [(3, {8, 9, 10}), (2, {9, 10}), (1, {2})]
+)
+def test_an_old_one_makes_room_on_a_full_disk(
+  tmp_path, monkeypatch, num_that_fit, kept
+):
+  manager = checkpoints.Checkpoints(tmp_path)
+  save = tff.program.FileProgramStateManager.save
+
+  async def save_if_it_fits(self, *arguments):
+    if len(list(tmp_path.iterdir())) >= num_that_fit:
+      (tmp_path / "round_99_temp1").mkdir()
+      raise tf.errors.ResourceExhaustedError(None, None, "No space left")
+    await save(self, *arguments)
+
+  manager.save(_state(2), 2)
+  monkeypatch.setattr(
+    tff.program.FileProgramStateManager, "save", save_if_it_fits
+  )
+  for number in (8, 9, 10):
+    if num_that_fit > 1:
+      manager.save(_state(number), number)
+    else:
+      # The last one stays, whatever happens.
+      with pytest.raises(errors.StorageError):
+        manager.save(_state(number), number)
+  assert {path.name for path in tmp_path.iterdir()} == {
+    f"round_{number}" for number in kept
+  }

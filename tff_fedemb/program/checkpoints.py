@@ -48,19 +48,31 @@ class Checkpoints:
     self._manager = tff.program.FileProgramStateManager(
       os.fspath(directory), prefix=_PREFIX, keep_total=_KEPT, keep_first=False
     )
-    # A program that was killed, or a full disk, has left these.
+    self._remove_leftovers()
+
+  def _remove_leftovers(self) -> None:
     for leftover in self._directory.glob(f"{_PREFIX}*_temp*"):
       shutil.rmtree(leftover, ignore_errors=True)
 
   def save(self, program_state: Any, rounds_done: int) -> None:
     """Saves what the next round depends on; nothing if it is saved already.
 
+    On a full disk old checkpoints make room for it, all but the newest.
+
     Raises:
-      errors.StorageError: If it cannot be written.
+      errors.StorageError: If it cannot be written all the same.
     """
-    if rounds_done not in (asyncio.run(self._manager.get_versions()) or []):
-      with storage.writing(self._directory):
-        asyncio.run(self._manager.save(program_state, rounds_done))
+    old = sorted(asyncio.run(self._manager.get_versions()) or [])
+    while rounds_done not in old:
+      try:
+        with storage.writing(self._directory):
+          asyncio.run(self._manager.save(program_state, rounds_done))
+        return
+      except errors.StorageError:
+        self._remove_leftovers()
+        if len(old) < 2:
+          raise
+        shutil.rmtree(self._directory / f"{_PREFIX}{old.pop(0)}")
 
   def load_latest(self, structure: Any) -> tuple[Any, int] | None:
     """Loads the newest checkpoint that can be read.
