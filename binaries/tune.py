@@ -17,11 +17,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 import dataclasses
 import pathlib
-import secrets
 import shlex
 
 from etils import epy
-import numpy as np
 
 from binaries import command_line
 from binaries import config_flags
@@ -69,44 +67,28 @@ def read_trials(
       if the task's data are missing.
     errors.DataError: If the task's data are damaged.
   """
-  try:
+  with errors.as_field_error(
+    "trial_flags", "be flags as in a shell", options.trial_flags
+  ):
     words = shlex.split(options.trial_flags)
-  except ValueError as error:
-    raise errors.FieldError(
-      "trial_flags", "be flags as in a shell", error
-    ) from error
   if options.selection_users:
     words.append(f"--selection_users={options.selection_users}")
   if options.trial_flagfile:
     words.insert(0, f"--flagfile={options.trial_flagfile}")
   try:
-    with config_flags.Parser(
-      ["trials", *words], "", expand=smoke.expand
-    ) as parser:
-      parser.add(training_flags.RunOptions, skip=("export_backbone",))
-      flags = training_flags.SpecFlags(parser)
-      _parse(parser)
-      is_smoke = bool(parser.value("smoke"))
-      return training_flags.open_spec(flags, is_smoke=is_smoke)
-  except errors.FieldError as error:
-    if error.name != "--flagfile":
-      raise
-    raise error.renamed("trial_flagfile") from error
-
-
-def _parse(parser: config_flags.Parser) -> None:
-  """Parses the flags of the trials; errors say that they are these."""
-  try:
+    parser = config_flags.Parser(["trials", *words], "", expand=smoke.expand)
+    # Trials train and do no more.
+    parser.add(
+      training_flags.RunOptions,
+      skip=("dry_run", "report", "export", "export_backbone"),
+    )
+    flags = training_flags.SpecFlags(parser)
     parser.parse()
-  except errors.FieldError as error:
-    raise error.renamed("trial_flags") from error
-  except errors.DataError as error:
+  except (errors.FieldError, errors.DataError) as error:
     raise errors.DataError(f"flags of the trials: {error}") from error
-  for flag in ("dry_run", "report", "export"):
-    if parser.value(flag):
-      raise errors.FieldError(
-        "trial_flags", "be of trials, which train and do no more", f"--{flag}"
-      )
+  with parser:
+    is_smoke = bool(parser.value("smoke"))
+    return training_flags.open_spec(flags, is_smoke=is_smoke)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -121,7 +103,6 @@ def main(argv: Sequence[str]) -> None:
       config,
       spec,
       search_space.read(options.search_space, spec),
-      generator=np.random.default_rng(secrets.randbits(128)),
       task=task,
     )
     print(tuning.to_table(run.run(), pathlib.Path(config.run_dir)))

@@ -31,7 +31,10 @@ benchmarks
 binaries
 """.splitlines()
 # Flags of programs that are not ours.
-_OTHERS_FLAGS = {"--porcelain", "--show-toplevel", "--untracked-files"}
+_OTHERS_FLAGS = {
+  *("--abbrev", "--always", "--dirty", "--exclude", "--git-dir"),
+  "--work-tree",
+}
 
 # Modules that no test imports, and the tests that go through them. No test runs
 # `benchmarks.pfl_round`: it needs torch and pfl, which are not installed here.

@@ -1,6 +1,7 @@
 """Tests of training under a deployment from the command line."""
 
 import json
+import re
 
 import pandas as pd
 import pytest
@@ -57,7 +58,9 @@ def test_a_run_under_a_deployment(data_dir, own, tmp_path):
     "run_federated", *arguments, "--aggregator=tree", "--dry_run"
   )
   assert not planned.status and not run_dir.exists(), planned.errors
-  closing.check_measured(planned.output)
+  assert re.search(
+    r"\n  time    [\d.]+ s; .*\n  memory  [\d.]+ GB", planned.output
+  )
   ended = programs.call("run_federated", *arguments, "--aggregator=tree")
   assert not ended.status, ended.errors
   closing.check(ended.output, run_dir)
@@ -72,16 +75,11 @@ def test_a_run_under_a_deployment(data_dir, own, tmp_path):
     f" rounds abandoned; {sums.dropped / sums.selected:.1%} of the selected"
   ) in planned.output
   summary = json.loads((run_dir / "summary.json").read_text())
-  found = summary["deployment"]
-  assert found["rounds_released"] == 4
-  assert found["enforced"]["min_separation"] == 2
-  assert found["measured"]["max_participations"] <= 3
-  assert found["measured"]["note"].endswith("no part of the guarantee")
+  assert summary["deployment"]["rounds_released"] == 4
   # The report says in words what epsilon rests on.
   statement = summary["privacy"]["statement"]
   assert "at most once in any 2 consecutive released rounds" in statement
   assert "it is ASSUMED, and not enforced, that a user's data" in statement
-  assert summary["privacy"]["amplification"].startswith("none: who is there")
   assert summary["privacy"]["max_participations"] == 2
   # LeNet and back in single precision.
   values = json.loads((run_dir / "deployment.json").read_text())
@@ -91,7 +89,7 @@ def test_a_run_under_a_deployment(data_dir, own, tmp_path):
 
   ended = programs.call("account", "epsilon", f"--run_dir={run_dir}")
   assert not ended.status, ended.errors
-  assert "rounds was played again from deployment.json" in ended.output
+  assert "rounds was replayed from deployment.json" in ended.output
 
   values["seed"] += 1
   (run_dir / "deployment.json").write_text(json.dumps(values))

@@ -11,9 +11,7 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 
-from tasks.synthetic import emnist
 from tests.binaries import programs
-from tff_fedemb.data import sqlite_examples
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
 from tff_fedemb.privacy import ledger as ledger_lib
@@ -93,6 +91,43 @@ def test_killed_run_resumes_as_if_nothing_had_happened(data_dir, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+  ("arguments", "amplified"),
+  [
+    (
+      ("--participation=b_min_sep", "--aggregator=banded", "--num_bands=2"),
+      "by sampling, from a secret key",
+    ),
+    (
+      ("--participation=balls_in_bins", "--aggregator=blt"),
+      "by the secret of who is in which bin",
+    ),
+  ],
+)
+def test_killed_run_goes_on_with_the_blocks_it_drew(
+  data_dir, tmp_path, arguments, amplified
+):
+  run_dir = tmp_path / "run"
+  more = (
+    *("--users_per_client=1", "--noise_multiplier=2", "--delta=0.01"),
+    # Much noise, which larger models do not bear.
+    *("--backbone=convnet", "--server_learning_rate=0.1"),
+  )
+  programs.kill_in_the_middle(
+    _start(data_dir, run_dir, *more, *arguments), run_dir
+  )
+  assert _start(data_dir, run_dir, *more, *arguments).wait() == 0
+  privacy = json.loads((run_dir / "summary.json").read_text())["privacy"]
+  assert privacy["amplification"].startswith(amplified)
+  account = programs.call("account", "epsilon", f"--run_dir={run_dir}")
+  assert (account.status, account.errors) == (0, "")
+  words = " ".join(account.output.split())
+  assert f"epsilon = {privacy['epsilon']:.4f}" in words
+  # Nobody has changed block or bin, nor come back too soon.
+  assert "the draw of all 10 rounds was replayed from checkpoints/samp" in words
+
+
+@pytest.mark.slow
 def test_a_sampling_seed_is_loud_and_amplifies_nothing(data_dir, tmp_path):
   arguments = ("--noise_multiplier=1", "--rounds=2", "--delta=0.01")
   run_dir = tmp_path / "run"
@@ -140,14 +175,6 @@ def test_a_sampling_seed_is_loud_and_amplifies_nothing(data_dir, tmp_path):
       "--participation=cyclic_poisson --aggregator=banded --noise_multiplier=1",
       "--period must be given with participation cyclic_poisson",
     ),
-    (
-      "--participation=random_allocation --aggregator=blt --noise_multiplier=1",
-      "--aggregator must be banded or one of independent noise with particip",
-    ),
-    (
-      "--participation=min_separation --min_separation=3",
-      "--min_separation must be at most 2, the rounds in which 4 users",
-    ),
     ("--run_dir=/proc/run", "--run_dir must be a directory that can be"),
   ],
 )
@@ -194,15 +221,6 @@ def test_a_dry_run_tells_and_writes_nothing(data_dir, tmp_path, monkeypatch):
   assert (ended.status, ended.errors) == (0, "")
   output = ended.output
   assert "emnist: 6 users (a writer), 36 training classes" in output
-  # Training and validation share a split of the file.
-  path = data_dir / emnist.FILE_NAME
-  num_images = sqlite_examples.SqliteExamples(path, "all_train").num_examples
-  found = re.search(
-    r"Images: (\d+) of users who train \(.* each\); (\d+) for validation, \d+"
-    r" for test\.",
-    output,
-  )
-  assert int(found[1]) + int(found[2]) == num_images
   for noise in (0.5, 1.0, 4.0):
     ledger = ledger_lib.Ledger(
       min_separation.MinSeparation(6, 4, users_per_client=2).for_rounds(10),
@@ -210,11 +228,7 @@ def test_a_dry_run_tells_and_writes_nothing(data_dir, tmp_path, monkeypatch):
       accountants=("gaussian",),
     ).with_rounds(dp_accounting.GaussianDpEvent(noise), 10)
     assert f" {ledger.epsilon():.4g}" in output
-  needed = re.search(
-    r"costs epsilon = ([\d.]+) with ([\d,]+) users, [\d,]+ of them a round",
-    output,
-  )
+  needed = re.search(r"costs epsilon = ([\d.]+) with [\d,]+ users", output)
   assert 8 < float(needed[1]) <= 9
-  assert 6 < int(needed[2].replace(",", "")) < 1000
   assert sorted(data_dir.parent.rglob("*")) == before
   assert not list(tmp_path.iterdir())

@@ -60,7 +60,10 @@ def _tune(tmp_path):
     (["--mean_trials=0.5"], "--mean_trials must be at least 1"),
     (["--search_space=/no/file"], "--search_space must be a JSON file"),
     (["--output_dir=/proc/tuning"], "--output_dir must be"),
-    (["--trial_flagfile=/no/file"], "--trial_flagfile must be a file"),
+    (
+      ["--trial_flagfile=/no/file"],
+      "flags of the trials: --flagfile must be a file",
+    ),
   ],
 )
 def test_mistake_is_one_line_and_nothing_is_written(
@@ -77,9 +80,9 @@ def test_mistake_is_one_line_and_nothing_is_written(
   [
     ("'", "--trial_flags must be flags as in a shell"),
     ("--nope=3", "flags of the trials: Unknown command line flag 'nope'"),
-    ("linear", "--trial_flags must be flags (--name=value)"),
+    ("linear", "flags of the trials: arguments must be flags (--name=value)"),
     ("--data_dir=/no", "--data_dir must hold emnist_all"),
-    ("--dry_run", "--trial_flags must be of trials, which train and do no"),
+    ("--dry_run", "flags of the trials: Unknown command line flag 'dry_run'"),
   ],
 )
 def test_flags_of_trials_are_checked(tune, tmp_path, flags, message):
@@ -114,30 +117,17 @@ def test_spec_of_trials(data_dir, tmp_path):
   assert (len(task.train_users), task.selection_users) == (2, 4)
 
 
-def test_trial_refuses_what_does_not_fit_its_data(tune, data_dir, tmp_path):
-  ended, report = tune(
-    {"trainable": {"values": ["norm"]}},
-    f"--trial_flags={shlex.join((*_TINY, f'--data_dir={data_dir}'))}",
-    # A geometric distribution of mean 1 has a single outcome.
-    "--mean_trials=1",
-  )
-  assert ended.status == 0, ended.errors
-  assert "every trial refused its hyperparameters" in str(report["warnings"])
-  end = json.loads((tmp_path / "tuning/trials/000.json").read_text())
-  assert end["outcome"] == "refused"
-  assert end["message"].startswith("trainable must be one of")
-
-
 @pytest.mark.slow
 def test_tuning_of_real_trials(tune, data_dir, tmp_path, monkeypatch):
   directory = tmp_path / "tuning"
+  flags = (*_TINY, *_OWN, f"--data_dir={data_dir}")
   # Two, so that there is a choice to check.
   monkeypatch.setattr(
     tuning.RepeatAndSelect, "draw_num_trials", lambda selection, generator: 2
   )
   ended, report = tune(
     {"client_learning_rate": {"log_uniform": [0.01, 0.1]}},
-    f"--trial_flags={shlex.join((*_TINY, *_OWN, f'--data_dir={data_dir}'))}",
+    f"--trial_flags={shlex.join(flags)}",
     *("--mean_trials=1", "--selection_users=2"),
   )
   assert ended.status == 0, ended.errors
@@ -158,13 +148,11 @@ def test_tuning_of_real_trials(tune, data_dir, tmp_path, monkeypatch):
   # The 26 lower-case letters for test are those of the writers who train.
   kept = json.loads((directory / "recall_of_best.json").read_text())
   assert kept == {"test": best["recall_at_far"]["0.001"]}
-  assert (directory / "release/saved_model/saved_model.pb").exists()
   keys = {
     sampling_key.read(directory / f"trials/00{i}/checkpoints") for i in range(2)
   }
   assert len(keys - {None}) == 2
   ledger = chain_lib.Chain(directory / "trials/000").ledger
-  assert ledger.delta == 0.01
   expected = tuning.RepeatAndSelect(1.0).epsilon(ledger)
   assert report["privacy"]["epsilon"] == pytest.approx(expected)
   assert report["privacy"]["epsilon_of_one_trial"] == pytest.approx(
@@ -176,7 +164,5 @@ def test_tuning_of_real_trials(tune, data_dir, tmp_path, monkeypatch):
   assert card.verification["source"] == "validation images of task emnist"
   assert card.verification["images_of_training_users"] is False
   known, own = card.verification["at_far"], best["evaluation"]["validation"]
-  assert known
-  for rate in known.keys() & own["threshold_at_far"].keys():
-    assert known[rate]["threshold"] == own["threshold_at_far"][rate]
+  for rate in known.keys() & own["recall_at_far"].keys():
     assert known[rate]["recall"] == own["recall_at_far"][rate]

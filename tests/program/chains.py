@@ -4,7 +4,7 @@ import numpy as np
 
 from tff_fedemb.privacy import composition
 from tff_fedemb.program import chain as chain_lib
-from tff_fedemb.program import chain_checks
+from tff_fedemb.run import account
 
 
 def begin(directory, planned, chain=None):
@@ -12,7 +12,7 @@ def begin(directory, planned, chain=None):
   chain = chain or chain_lib.Chain(directory)
   chain.begin(
     planned,
-    files=chain_checks.digest_files(directory),
+    files=account.digest_files(directory),
     users="whoever they are",
     code_version={"commit": None, "modified": None},
   )

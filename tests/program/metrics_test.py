@@ -33,4 +33,4 @@ def test_rounds_are_one_row_each_and_rewound_on_resume(tmp_path):
   assert frame["recall"][2] == 0.25
   assert list((tmp_path / "tensorboard").iterdir())
   note = (tmp_path / "METRICS_ARE_NOT_PRIVATE.txt").read_text()
-  assert "metrics.csv" in note
+  assert "NOT covered" in note

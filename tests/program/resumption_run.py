@@ -123,9 +123,9 @@ def main(
       evaluate_fn=record,
       say=print,
     )
-    state = loop.start(lambda weights: weights)
-    numbers = itertools.count(state.rounds_done + 1)
-    state = loop.run(state)
+    loop.start(lambda weights: weights)
+    numbers = itertools.count(loop.state.rounds_done + 1)
+    loop.run()
   with participation_trace.TraceReader(directory / "trace") as trace:
     report = chain.ledger.report(trace)
   (directory / "report.json").write_text(json.dumps(report.to_json()))

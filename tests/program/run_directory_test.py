@@ -56,30 +56,17 @@ def test_a_run_killed_while_it_was_made_can_start_again(tmp_path):
     ("", "other files"),
     ("thesis.tex", "must be a directory"),
     ("thesis.tex/below", "must be a directory"),
-    ("old", "be new or hold a run of this version"),
   ],
 )
 def test_other_peoples_files_are_refused(tmp_path, name, message):
   (tmp_path / "thesis.tex").write_text("years of work")
-  (tmp_path / "old").mkdir()
-  (tmp_path / "old" / "flags.json").touch()
   with pytest.raises(errors.FieldError, match=message):
     run_directory.RunDirectory(tmp_path / name, {})
-  assert sorted(os.listdir(tmp_path)) == ["old", "thesis.tex"]
-  assert os.listdir(tmp_path / "old") == ["flags.json"]
+  assert os.listdir(tmp_path) == ["thesis.tex"]
 
 
 def test_a_second_program_is_turned_away(tmp_path):
   directory = run_directory.RunDirectory(tmp_path / "r", {})
   with pytest.raises(errors.FieldError, match="run_dir must not be in use"):
     run_directory.RunDirectory(tmp_path / "r", {})
-  directory.close()
-
-
-def test_interrupted_json_leaves_the_old_one(tmp_path):
-  directory = run_directory.RunDirectory(tmp_path / "r", {})
-  directory.write_json("a.json", [1])
-  with pytest.raises(ValueError, match="not JSON compliant"):
-    directory.write_json("a.json", [float("nan")])
-  assert directory.read_json("a.json") == [1]
   directory.close()

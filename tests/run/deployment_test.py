@@ -83,8 +83,9 @@ def _train(directory, runtime, draw=None):
       draw=draw or rounds.draw,
       config={"rounds": _ROUNDS, "checkpoint_every": 3},
     )
-    state = loop.run(loop.start(lambda weights: weights + 1.0))
-  return loop.weights(state), chain.ledger, rounds
+    loop.start(lambda weights: weights + 1.0)
+    loop.run()
+  return loop.weights, chain.ledger, rounds
 
 
 @pytest.fixture(name="whole", scope="module")
@@ -142,17 +143,11 @@ def test_figures_are_those_of_the_rows(whole):
   assert found["days"] == pytest.approx(days)
   assert found["rounds_a_day"] == pytest.approx(_ROUNDS / days)
   assert found["rounds_abandoned"] == rows.abandoned.sum()
-  began = rows.selected.sum() - rows.dropped.sum()
-  shapes = found["session_shapes"]
-  assert shapes["finished"] == pytest.approx(rows.reported.sum() / began)
-  assert sum(shapes.values()) == pytest.approx(1)
-  assert sum(found["participation_by_device_class"].values()) == (
-    pytest.approx(1)
-  )
+  for shares in ("session_shapes", "participation_by_device_class"):
+    assert sum(found[shares].values()) == pytest.approx(1)
   with participation_trace.TraceReader(directory / "trace") as trace:
     reached = set(np.concatenate([recorded.slots for recorded in trace]))
   assert found["devices_never_reached"] == _NUM_USERS - len(reached)
-  assert found["enforced"]["max_participations"] == 3
   measured = found["measured"]
   assert measured["note"].startswith("measured after the fact: no part")
   assert measured["max_participations"] == observed.max_participations

@@ -287,7 +287,7 @@ _INTERRUPTED = {
   ),
   "it ends before it reports a round": (
     lambda run: _interrupt(run, metrics.MetricsLog, "release"),
-    [1, 1, 1, 1, 3, 1],
+    [1, 1, 1, 1, 2, 1],
   ),
   "Ctrl-C": (
     lambda run: _interrupt(run, metrics, "flatten", KeyboardInterrupt),

@@ -16,8 +16,8 @@ from tff_fedemb.participation import min_separation
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
-from tff_fedemb.program import chain_checks
 from tff_fedemb.program import sampling_key
+from tff_fedemb.run import account
 from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree
 
@@ -75,7 +75,7 @@ class SmallRun:
     if not (path / "run.json").exists():
       settings = {"noise_multiplier": 2.0, "sampling_seed": None}
       (path / "run.json").write_text(json.dumps(settings))
-    chain = chain_checks.open_chain(path)
+    chain = account.open_chain(path)
     with participation_trace.TraceWriter(
       path / "participation.trace", 20
     ) as trace:
@@ -91,7 +91,8 @@ class SmallRun:
         draw=functools.partial(planned.participation.sample, key=key),
         config={"rounds": ROUNDS, "checkpoint_every": 2},
       )
-      loop.run(loop.start(lambda weights: weights))
+      loop.start(lambda weights: weights)
+      loop.run()
     if finish and not (path / "summary.json").exists():
       self._finish(chain)
     return chain

@@ -17,7 +17,6 @@ from tff_fedemb.participation import check_ins
 from tff_fedemb.run import array_task
 from tff_fedemb.run import deployment
 from tff_fedemb.run import spec as spec_lib
-from tff_fedemb.run import task as task_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,7 +90,6 @@ def test_arrays_are_recorded_as_shapes_and_a_digest(tmp_path):
   assert _reread(spec, task=_create_array_task(1)) != spec
   specs.write(tmp_path, _create_array_task())
   recorded = spec_lib.read(tmp_path)
-  assert isinstance(recorded.task, task_lib.RecordedTask)
   assert recorded.to_json() == spec.to_json()
   with pytest.raises(errors.FieldError, match="task must be given as arrays"):
     recorded.task.create()
@@ -158,8 +156,8 @@ def test_what_may_vary_decides_no_result():
       },
       "deployment must not be given with algorithm centralized",
     ),
-    ({"deployment": _DEPLOYED}, "participation must be check_ins with a dep"),
-    ({"participation": _CHECK_INS}, "deployment must be given with partici"),
+    ({"deployment": _DEPLOYED}, "be check_ins with a deployment, .* fo"),
+    ({"participation": _CHECK_INS}, "and with nothing else, found check_ins"),
     (
       {
         "participation": _CHECK_INS,

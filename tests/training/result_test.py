@@ -4,7 +4,6 @@ import json
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
 import tensorflow as tf
 
@@ -53,13 +52,6 @@ def test_an_unfinished_run_has_no_figures(tmp_path):
   with pytest.raises(errors.DataError, match="directories of finished runs"):
     result.report(tmp_path / "report.html")
   assert not (tmp_path / "report.html").exists()
-
-
-def test_metrics_have_a_row_for_each_round(result, tmp_path):
-  rows = pd.DataFrame({"round_num": [1, 2], "loss": [0.5, 0.25]})
-  rows.to_csv(tmp_path / "metrics.csv", index=False)
-  assert list(result.metrics.loss) == [0.5, 0.25]
-  assert list(result.metrics.index) == [1, 2]
 
 
 def test_the_backbone_is_that_of_the_saved_model(result, tmp_path):

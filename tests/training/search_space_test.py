@@ -112,18 +112,6 @@ def test_draws_have_their_distributions(read):
   assert {draw["head_learned_scale"] for draw in draws} == {True}
 
 
-def test_same_seed_draws_the_same_whatever_the_order_in_the_file(read):
-  choices = {
-    "server_learning_rate": {"uniform": [0, 1]},
-    "client_learning_rate": {"uniform": [0, 1]},
-  }
-  first, second = (
-    search_space.draw(space, np.random.default_rng(3))
-    for space in (read(choices), read(dict(reversed(choices.items()))))
-  )
-  assert first == second
-
-
 def test_fields_of_a_class_are_drawn_with_it(read):
   space = read(
     {
@@ -140,6 +128,8 @@ def test_fields_of_a_class_are_drawn_with_it(read):
   )
   assert applied.algorithm.head == heads.ArcFaceHead(scale=8.0, margin=0.2)
   # Only both together fit.
+  with pytest.raises(errors.FieldError, match="head_imprint_steps must"):
+    search_space.apply(_SPEC, {"head": "linear"})
   applied = search_space.apply(
     _SPEC,
     {"head": "linear", "head_imprint_steps": 0, "server_momentum": 0.5},
@@ -150,56 +140,25 @@ def test_fields_of_a_class_are_drawn_with_it(read):
 
 
 @pytest.mark.parametrize(
-  ("values", "name"),
-  [
-    ({"head": "linear"}, "head_imprint_steps"),
-    ({"head": "linear", "head_scale": 3.0}, "head_scale"),
-    ({"head": "conical"}, "head"),
-    ({"client_learning_rate": -1.0}, "learning_rate"),
-    ({"clip_norm": 0.0}, "clip_norm"),
-  ],
-)
-def test_a_refusal_names_a_field_that_may_be_drawn(values, name):
-  with pytest.raises(errors.FieldError) as caught:
-    search_space.apply(_SPEC, values)
-  assert caught.value.name == name
-  assert name in search_space.searchable_names(_SPEC, values)
-
-
-def test_fixed_fields_are_no_reason_for_a_refusal():
-  names = search_space.searchable_names(_SPEC, {"clip_norm": 1.0})
-  assert not names & {"data_dir", "noise_multiplier", "run_dir", "rounds"}
-
-
-@pytest.mark.parametrize(
   ("space", "message"),
   [
     ("{", "search_space must be a JSON file"),
-    (
-      '{"head": {"values": ["a"]}, "head": {"values": ["b"]}}',
-      "'head' once, found it twice",
-    ),
     ({"noise_multiplier": {"values": [1]}}, "not hold noise_multiplier: all"),
     ({}, "must be an object"),
     ({"learning_rate": {"values": [1]}}, "fields of the trials, found 'lea"),
     ({"head_margin": {"values": [0.1]}}, "fields of the trials, found 'head_m"),
     ({"participation": {"values": ["fixed"]}}, "not hold participation: all"),
     ({"head": "linear"}, "must have one of values, uniform"),
+    ({"head": {"value": ["linear"]}}, "head must be one of log_uniform, unif"),
     ({"head": {"values": []}}, "must have a list of values for head"),
-    (
-      {"head": {"values": [1]}},
-      "of linear, .* or module:Class for head, fo",
-    ),
-    ({"head": {"uniform": [1, 2]}}, "a field of type Head, found unif"),
-    ({"batch_size": {"values": [True]}}, "of type int for batch_size"),
-    ({"client_learning_rate": {"values": [math.nan]}}, "of type float"),
-    ({"client_learning_rate": {"uniform": [1]}}, "two finite numbers"),
+    ({"head": {"values": [1]}}, "head must be one of arcface, .* found 1"),
+    ({"head": {"uniform": [1, 2]}}, "of head, a field of type Head, found"),
+    ({"batch_size": {"values": [True]}}, "batch_size must be an integer of"),
+    ({"client_learning_rate": {"values": [-0.1]}}, "_rate must be at least 0"),
+    ({"client_learning_rate": {"uniform": [1]}}, "two numbers in ascending"),
     ({"client_learning_rate": {"uniform": [2, 1]}}, "ascending order"),
-    ({"client_learning_rate": {"uniform": [0, math.inf]}}, "two finite"),
-    (
-      {"client_learning_rate": {"log_uniform": [0, 1]}},
-      "two positive finite numbers",
-    ),
+    ({"client_learning_rate": {"uniform": [0, math.inf]}}, "be a finite"),
+    ({"client_learning_rate": {"log_uniform": [0, 1]}}, "two positive numbers"),
   ],
 )
 def test_mistakes(read, space, message):

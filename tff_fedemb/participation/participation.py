@@ -353,7 +353,7 @@ class Participation(config.Config, abc.ABC):
 
     All that is certain is checked: population, rounds, sizes, separation and
     number of participations. Whether users were drawn at random is decided by
-    repeating the draw with the key (`run.account.check_draw`).
+    repeating the draw with the key (`run.account.recompute`).
 
     Args:
       observed: What the trace shows of the first rounds.

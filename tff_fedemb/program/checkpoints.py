@@ -90,7 +90,7 @@ class Checkpoints:
         they stay as they are.
     """
     versions = asyncio.run(self._manager.get_versions()) or []
-    unreadable = []
+    unreadable: dict[pathlib.Path, str] = {}
     for version in sorted(versions, reverse=True):
       path = self._directory / f"{_PREFIX}{version}"
       try:
@@ -98,9 +98,9 @@ class Checkpoints:
         _check_shapes(program_state, structure)
       # A damaged SavedModel fails in as many ways as it has files.
       except Exception as error:
-        unreadable.append((path, errors.first_line(error)))
+        unreadable[path] = errors.first_line(error)
         continue
-      for path, cause in unreadable:
+      for path, cause in unreadable.items():
         self._warn(
           f"warning: checkpoint {path} cannot be read ({cause}); going back to"
           " the one before."
@@ -110,17 +110,17 @@ class Checkpoints:
         shutil.rmtree(aside, ignore_errors=True)
         os.replace(path, aside)
       return program_state, version
-    if unreadable:
-      path, cause = unreadable[0]
-      # Starting again would forget what the rounds so far have cost.
-      raise errors.FieldError(
-        "run_dir",
-        "hold a checkpoint that this code can read",
-        f"none among {len(unreadable)} in {self._directory} (the newest,"
-        f" {path.name}: {cause})",
-        "Take another one to start again.",
-      )
-    return None
+    if not unreadable:
+      return None
+    path, cause = next(iter(unreadable.items()))
+    # Starting again would forget what the rounds so far have cost.
+    raise errors.FieldError(
+      "run_dir",
+      "hold a checkpoint that this code can read",
+      f"none among {len(unreadable)} in {self._directory} (the newest,"
+      f" {path.name}: {cause})",
+      "Take another one to start again.",
+    )
 
 
 def _check_shapes(found: Any, expected: Any) -> None:

@@ -61,7 +61,7 @@ class MetricsLog:
     """
     directory = pathlib.Path(directory)
     self._directory = directory
-    (directory / release_lib.NOTE).write_text(release_lib.create_note())
+    (directory / release_lib.NOTE).write_text(release_lib.NOTE_TEXT)
     csv_and_tensorboard = [
       # Write mode replaces the file as a whole: a program that is killed
       # leaves no half row.

@@ -4,7 +4,6 @@ The guarantee covers the files below `release/` and no other. What is not in
 the table here is taken for not covered.
 """
 
-import dataclasses
 import fnmatch
 import math
 import os
@@ -22,6 +21,11 @@ SECRET = "secret"
 PUBLIC = "public"
 
 NOTE = "METRICS_ARE_NOT_PRIVATE.txt"
+NOTE_TEXT = """\
+The privacy guarantee covers release/ alone. All other files of this directory
+are NOT covered, and some of them are secret: do not publish them for real
+users.
+"""
 
 _HELD_OUT = "recall of held-out images, without noise"
 _UPDATES = "losses, norms and counts of users' updates, without noise"
@@ -67,21 +71,6 @@ _KINDS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Entry:
-  """A file of a run, or a folder of files that are alike.
-
-  Attributes:
-    path: Its place in the run's directory; that of a folder ends with "/".
-    kind: `COVERED`, `NOT_COVERED`, `SECRET` or `PUBLIC`.
-    reveals: Information that it reveals, in words.
-  """
-
-  path: str
-  kind: str
-  reveals: str
-
-
 def say(epsilon: float) -> str:
   """Says of which files of a run the guarantee is."""
   if epsilon == math.inf:
@@ -92,31 +81,14 @@ def say(epsilon: float) -> str:
   )
 
 
-def find(path: str) -> Entry:
-  """Finds what a file reveals, by its place in the run's directory."""
+def _find(path: str) -> tuple[str, str, str]:
+  """The place of a file or of its folder, its kind, and what it reveals."""
   for kind, table in _KINDS.items():
     for pattern, reveals in table.items():
       if fnmatch.fnmatchcase(path, pattern):
         is_folder = pattern.endswith("/*")
-        return Entry(pattern[:-1] if is_folder else path, kind, reveals)
-  return Entry(path, NOT_COVERED, "not known: no file that a run writes")
-
-
-def create_note() -> str:
-  """Creates the note that lies beside the files that are not covered."""
-  lines = [
-    f"  {pattern}: {reveals}"
-    for kind in (NOT_COVERED, SECRET)
-    for pattern, reveals in _KINDS[kind].items()
-  ]
-  return "\n".join(
-    (
-      "The privacy guarantee covers release/ alone. These files are NOT"
-      " covered; do not publish them for real users:",
-      *lines,
-      "",
-    )
-  )
+        return pattern[:-1] if is_folder else path, kind, reveals
+  return path, NOT_COVERED, "not known: no file that a run writes"
 
 
 def tell(run_dir: str | os.PathLike[str]) -> tuple[dict[str, Any], str]:
@@ -136,15 +108,14 @@ def tell(run_dir: str | os.PathLike[str]) -> tuple[dict[str, Any], str]:
   if not (root / run_directory.SPEC).exists():
     raise errors.FieldError("run_dir", "hold a run", f"{root} without")
   paths = sorted(p for p in root.rglob("*") if p.is_symlink() or p.is_file())
-  entries = dict.fromkeys(find(p.relative_to(root).as_posix()) for p in paths)
+  entries = dict.fromkeys(_find(p.relative_to(root).as_posix()) for p in paths)
   card = model_card.read(root / run_directory.SAVED_MODEL / model_card.PATH)
   covered = "no model is there to be given away yet"
   if card is not None:
     covered = say(float((card.privacy or {}).get("epsilon", math.inf)))
-  width = max(len(entry.path) for entry in entries)
-  lines = [f"{e.path:<{width}}  {e.kind:<11}  {e.reveals}" for e in entries]
-  values = {
-    "covered": covered,
-    "files": [dataclasses.asdict(entry) for entry in entries],
-  }
-  return values, "\n".join((f"{covered[0].upper()}{covered[1:]}.", "", *lines))
+  width = max(len(path) for path, _, _ in entries)
+  lines = [f"{path:<{width}}  {k:<11}  {x}" for path, k, x in entries]
+  names = ("path", "kind", "reveals")
+  files = [dict(zip(names, entry, strict=True)) for entry in entries]
+  text = "\n".join((f"{covered[0].upper()}{covered[1:]}.", "", *lines))
+  return {"covered": covered, "files": files}, text

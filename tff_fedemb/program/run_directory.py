@@ -32,8 +32,6 @@ RELEASE = "release"
 SAVED_MODEL = f"{RELEASE}/saved_model"
 
 _LOCK = ".lock"
-# Versions before `run.json` wrote their flags here.
-_SPEC_OF_OLD = "flags.json"
 
 
 def _error(requirement: str, found: str) -> errors.FieldError:
@@ -44,23 +42,19 @@ def find_code_version() -> dict[str, Any]:
   """The commit that this code is at, as far as it is known."""
   root = pathlib.Path(__file__).resolve().parents[2]
 
-  def git(*arguments):
-    return subprocess.run(
-      ["git", "-C", os.fspath(root), *arguments],
+  repository = (f"--git-dir={root / '.git'}", f"--work-tree={root}")
+  describe = ("describe", "--always", "--exclude=*", "--abbrev=40", "--dirty")
+  try:
+    found = subprocess.run(
+      ["git", *repository, *describe],
       capture_output=True,
       text=True,
       check=True,
-    ).stdout.strip()
-
-  try:
-    if pathlib.Path(git("rev-parse", "--show-toplevel")) != root:
-      return {"commit": None, "modified": None}
-    return {
-      "commit": git("rev-parse", "HEAD"),
-      "modified": bool(git("status", "--porcelain", "--untracked-files=no")),
-    }
+    )
   except (OSError, subprocess.CalledProcessError):
     return {"commit": None, "modified": None}
+  commit, dirty, _ = found.stdout.strip().partition("-dirty")
+  return {"commit": commit, "modified": bool(dirty)}
 
 
 def make_private(directory: pathlib.Path) -> None:
@@ -155,15 +149,9 @@ class RunDirectory:
     found = self.read_json(SPEC)
     if found is not None:
       return found
-    entries = {entry.name for entry in self.path.iterdir()}
-    if _SPEC_OF_OLD in entries:
-      raise _error(
-        "be new or hold a run of this version",
-        f"{self.path} of an earlier version, which that version goes on with",
-      )
     # A run that ended before its settings were written left nothing else.
-    is_partial = f"{whole_files.PARTIAL}.{SPEC}"
-    if any(x != _LOCK and not x.endswith(is_partial) for x in entries):
+    left = (_LOCK, f"{whole_files.PARTIAL}.{SPEC}")
+    if not all(entry.name.endswith(left) for entry in self.path.iterdir()):
       raise _error("be new or hold a run", f"{self.path} with other files")
     return None
 

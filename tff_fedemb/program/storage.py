@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 import contextlib
 import os
-import resource
 import shutil
 
 import tensorflow as tf
@@ -28,10 +27,7 @@ def writing(directory: str | os.PathLike[str]) -> Iterator[None]:
     yield
   except (OSError, tf.errors.OpError) as error:
     free = shutil.disk_usage(directory).free
-    room = f"{free:,} bytes are free on its disk"
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-    if limit != resource.RLIM_INFINITY:
-      room += f", and no file may have more than {limit:,} bytes"
     raise errors.StorageError(
-      f"{os.fspath(directory)} cannot be written to: {room}."
+      f"{os.fspath(directory)} cannot be written to: {free:,} bytes are free on"
+      " its disk, unless a limit of file sizes is in the way."
     ) from error

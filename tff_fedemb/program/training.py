@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import dataclasses
+import os
 import time
 from typing import Any
 import zlib
@@ -26,6 +27,7 @@ from tff_fedemb import errors
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data import population
 from tff_fedemb.program import chain as chain_lib
+from tff_fedemb.program import run_directory
 
 with epy.lazy_imports():
   import tensorflow_federated as tff
@@ -55,7 +57,7 @@ class TrainingConfig(config_lib.Config):
   checkpoint_every: int = config_lib.field(10, minimum=1)
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class TrainingState:
   """All that the next round depends on.
 
@@ -75,6 +77,7 @@ class TrainingLoop:
   """Runs the rounds of one learning process in one run directory.
 
   Attributes:
+    directory: Directory of the run; gets checkpoints and metrics.
     process: Takes virtual clients' identifiers in place of client data.
     runtime: Runtime that executes the process.
     users: Users by slot.
@@ -85,14 +88,12 @@ class TrainingLoop:
     trace: Record of who takes part. A round is recorded before it runs, and
       must be the same if it is run again.
     evaluate_fn: Maps the model's weights to validation metrics by name.
-    checkpoints: Checkpoints of the run.
-    metrics: Log of the metrics of each round.
     config: Rounds and intervals.
-    name_skipped: Maps virtual clients to a line for each of their examples that
-      cannot be used; asked once, when the first ones were left out.
     say: Receives a line for the reader from time to time.
+    state: State after the rounds so far, once the loop has started.
   """
 
+  directory: str | os.PathLike[str]
   process: tff.learning.templates.LearningProcess
   runtime: base.Runtime
   users: population.Population
@@ -100,41 +101,37 @@ class TrainingLoop:
   chain: chain_lib.Chain
   trace: participation_trace.TraceWriter
   evaluate_fn: Callable[[Any], dict[str, float]]
-  checkpoints: checkpoints_lib.Checkpoints
-  metrics: metrics_lib.MetricsLog
   config: TrainingConfig
-  name_skipped: Callable[[list[str]], list[str]] = lambda clients: []
-  say: Callable[[str], None] = print
+  say: Callable[[str], None] = tqdm.tqdm.write
+  state: TrainingState = dataclasses.field(init=False)
 
   def __post_init__(self):
-    self._has_named_skipped = False
+    checkpoints_dir = os.path.join(self.directory, run_directory.CHECKPOINTS)
+    self._checkpoints = checkpoints_lib.Checkpoints(
+      checkpoints_dir, warn=self.say
+    )
+    self._metrics = metrics_lib.MetricsLog(self.directory)
     self._shown: dict[str, str] = {}
 
-  def start(
-    self, set_initial_weights_fn: Callable[[Any], Any]
-  ) -> TrainingState:
+  def start(self, set_initial_weights_fn: Callable[[Any], Any]) -> None:
     """Compiles the process; resumes from the newest checkpoint if there is one.
 
     Args:
       set_initial_weights_fn: Maps the model weights that the process starts
         with to those that training starts with.
 
-    Returns:
-      The state to `run` from.
-
     Raises:
       errors.FieldError: If there is no checkpoint of the rounds in the trace,
         none is whole, or the newest is not one of the chain.
       errors.DivergedError: If the last rounds accepted nobody.
     """
-    initial = self.runtime.structured_state(
-      self.runtime.initialize(self.process)
-    )
+    runtime, chain = self.runtime, self.chain
+    initial = runtime.structured_state(runtime.initialize(self.process))
     initial = initial._replace(
       global_model_weights=set_initial_weights_fn(initial.global_model_weights)
     )
-    state = TrainingState(self.runtime.load_state(initial))
-    found = self.checkpoints.load_latest(self._program_state(state))
+    self.state = TrainingState(runtime.load_state(initial))
+    found = self._checkpoints.load_latest(self._program_state())
     if found is None:
       if self.trace.num_rounds:
         # The first checkpoint is older than the first round.
@@ -145,41 +142,32 @@ class TrainingLoop:
           "none: doing them again, with other noise, would cost more than is"
           " accounted; take another one to start again",
         )
-      self._save(state)
-      return state
+      self._save()
+      return
     saved, rounds_done = found
-    state = TrainingState(
-      self.runtime.load_state(saved["process_state"]),
+    self.state = TrainingState(
+      runtime.load_state(saved["process_state"]),
       rounds_done,
       float(saved["wall_seconds"]),
     )
-    self.chain.check_state(
-      rounds_done, self._structured(state), _text(saved["line"])
-    )
+    chain.check_state(rounds_done, self._structured(), _text(saved["line"]))
     if rounds_done:
       self.say(f"Resuming after round {rounds_done}.")
-    if rounds_done < self.chain.rounds:
+    if rounds_done < chain.rounds:
       again = "with other noise, which is accounted for as another release"
-      if self.chain.noise_is_the_same_again:
+      if chain.noise_is_the_same_again:
         again = "with the same noise, at no further cost"
-      first, last = rounds_done + 1, self.chain.rounds
+      first, last = rounds_done + 1, chain.rounds
       rounds = f"rounds {first} to {last}" if first < last else f"round {first}"
       self.say(f"Running {rounds} again, {again}.")
-    self._require_somebody(rounds_done)
-    return state
+    self._require_somebody()
 
-  def run(self, state: TrainingState) -> TrainingState:
+  def run(self) -> None:
     """Runs the rounds that are left.
 
     An interruption, by Ctrl-C or by `SystemExit`, which is what SIGTERM raises
     in the programs here, saves the rounds that were done before it goes on its
     way.
-
-    Args:
-      state: State that `start` returned.
-
-    Returns:
-      The state after the last round.
 
     Raises:
       errors.DivergedError: If nobody's update is accepted any more.
@@ -188,68 +176,64 @@ class TrainingLoop:
     config = self.config
     with tqdm.tqdm(
       total=config.rounds,
-      initial=state.rounds_done,
+      initial=self.state.rounds_done,
       unit="round",
       # Without a terminal, the lines that `say` gets tell how it goes.
       disable=None,
       dynamic_ncols=True,
     ) as progress:
       try:
-        while state.rounds_done < config.rounds:
-          new_state, report = self._run_round(state)
-          try:
-            self.metrics.release(report, new_state.rounds_done)
-          except errors.StorageError:
-            # The round is done, and would cost more if it ran again.
-            state = new_state
-            raise
-          state = new_state
+        while (done := self.state.rounds_done) < config.rounds:
+          report = self._run_round()
+          # The round is done, and would cost more if it ran again, whether or
+          # not its metrics can be written.
+          self._metrics.release(report, done + 1)
           progress.update()
-          self._show(progress, state, report)
+          self._show(progress, report)
           if not report[metrics_lib.NUM_ACCEPTED]:
-            self._require_somebody(state.rounds_done)
-          if state.rounds_done % config.checkpoint_every == 0:
-            self._save(state)
+            self._require_somebody()
+          if (done + 1) % config.checkpoint_every == 0:
+            self._save()
       except (KeyboardInterrupt, SystemExit):
         self.say(
-          f"Interrupted after round {state.rounds_done}; the same command"
+          f"Interrupted after round {self.state.rounds_done}; the same command"
           " goes on from there."
         )
         raise
       finally:
         # Also after an error: what was done is done.
-        self._save(state)
-    return state
+        self._save()
 
-  def _require_somebody(self, rounds_done: int) -> None:
+  def _require_somebody(self) -> None:
     """Ends a run that spends its privacy on nobody's updates."""
-    rounds = self.metrics.rounds_of_nobody(rounds_done)
+    done = self.state.rounds_done
+    rounds = self._metrics.rounds_of_nobody(done)
     if len(rounds) >= _MAX_ROUNDS_OF_NOBODY:
       raise errors.DivergedError(
         f"training diverged: no client's update was accepted in rounds"
         f" {rounds[0]} to {rounds[-1]}; a lower client_learning_rate or"
         f" server_learning_rate, in another run_dir, may help. The run and"
-        f" the account of what its {rounds_done} rounds have cost stay."
+        f" the account of what its {done} rounds have cost stay."
       )
 
-  def weights(self, state: TrainingState) -> Any:
-    """The model weights of a state."""
-    return self._structured(state).global_model_weights
+  @property
+  def weights(self) -> Any:
+    """The model weights after the rounds so far."""
+    return self._structured().global_model_weights
 
-  def _structured(self, state: TrainingState) -> Any:
-    return self.runtime.structured_state(state.process_state)
+  def _structured(self) -> Any:
+    return self.runtime.structured_state(self.state.process_state)
 
-  def _run_round(
-    self, state: TrainingState
-  ) -> tuple[TrainingState, dict[str, float]]:
-    start = time.perf_counter()
+  def _run_round(self) -> dict[str, float]:
+    """Runs a round, after which the state is another; returns its metrics."""
+    start, state = time.perf_counter(), self.state
     clients = self.draw(state.rounds_done)
     participants = self.trace.record(state.rounds_done, clients)
     client_ids = self.users.client_ids(clients)
     process_state, measured = self.runtime.next(state.process_state, client_ids)
     rounds_done = state.rounds_done + 1
-    new_state = TrainingState(process_state, rounds_done)
-    self.chain.record_round(rounds_done, participants, self.weights(new_state))
+    weights = self.runtime.structured_state(process_state).global_model_weights
+    self.chain.record_round(rounds_done, participants, weights)
     skipped = self.runtime.skipped_clients
     report = metrics_lib.flatten(measured)
     report[metrics_lib.NUM_SKIPPED_CLIENTS] = len(skipped)
@@ -264,39 +248,23 @@ class TrainingLoop:
         f"round {rounds_done}: skipped {len(skipped)} of"
         f" {len(client_ids)} virtual clients; the first: {skipped[0]}"
       )
-    self._tell_skipped_examples(
-      int(report.get(metrics_lib.NUM_SKIPPED_EXAMPLES, 0)),
-      rounds_done,
-      client_ids,
-    )
+    if bad := int(report.get(metrics_lib.NUM_SKIPPED_EXAMPLES, 0)):
+      self.say(
+        f"round {rounds_done}: left out {bad} examples that cannot be decoded"
+      )
     every = self.config.evaluate_every
     if rounds_done == self.config.rounds or (
       every and rounds_done % every == 0
     ):
       # As the report at the end, which is to say nothing else.
       report[_EPSILON] = self.chain.ledger.tightest_epsilon(self.trace)
-      report.update(self.evaluate_fn(self.weights(new_state)))
-    new_state.wall_seconds = state.wall_seconds + time.perf_counter() - start
-    return new_state, report
+      report.update(self.evaluate_fn(weights))
+    seconds = state.wall_seconds + time.perf_counter() - start
+    # At once, whatever signal comes.
+    self.state = TrainingState(process_state, rounds_done, seconds)
+    return report
 
-  def _tell_skipped_examples(
-    self, number: int, rounds_done: int, client_ids: list[str]
-  ) -> None:
-    if not number:
-      return
-    named = ""
-    if not self._has_named_skipped:
-      # Looking for them reads the clients once more.
-      self._has_named_skipped = True
-      named = "".join(f"\n  {line}" for line in self.name_skipped(client_ids))
-    self.say(
-      f"round {rounds_done}: left out {number} examples that cannot be"
-      f" decoded{named}"
-    )
-
-  def _show(
-    self, progress: tqdm.tqdm, state: TrainingState, report: dict[str, float]
-  ) -> None:
+  def _show(self, progress: tqdm.tqdm, report: dict[str, float]) -> None:
     shown = self._shown
     accepted = int(report[metrics_lib.NUM_ACCEPTED])
     rejected = int(report.get(_NUM_REJECTED, 0))
@@ -304,15 +272,14 @@ class TrainingLoop:
     loss = report.get("client_work/loss", np.nan) if accepted else np.nan
     shown["loss"] = f"{loss:.3f}"
     shown["rejected"] = f"{rejected} of {accepted + rejected}"
-    recalls = [name for name in report if name.startswith(RECALL_PREFIX)]
-    for name in recalls:
-      rate = name.removeprefix(RECALL_PREFIX)
-      shown[f"recall@{rate}"] = f"{report[name]:.3f}"
+    for name, value in report.items():
+      if name.startswith(RECALL_PREFIX):
+        rate = name.removeprefix(RECALL_PREFIX)
+        shown[f"recall@{rate}"] = f"{value:.3f}"
     if _EPSILON in report:
       shown["epsilon"] = f"{report[_EPSILON]:.4g}"
-    if recalls:
-      rounds, done = self.config.rounds, state.rounds_done
-      left = state.wall_seconds / done * (rounds - done)
+      rounds, done = self.config.rounds, self.state.rounds_done
+      left = self.state.wall_seconds / done * (rounds - done)
       facts = "  ".join(f"{name} {value}" for name, value in shown.items())
       self.say(
         f"round {done}/{rounds}  {facts}  "
@@ -321,16 +288,16 @@ class TrainingLoop:
     # Recall and epsilon stay on the bar until there are newer ones.
     progress.set_postfix(shown)
 
-  def _program_state(self, state: TrainingState) -> dict[str, Any]:
+  def _program_state(self) -> dict[str, Any]:
     return {
-      "process_state": self._structured(state),
+      "process_state": self._structured(),
       "line": self.chain.head,
-      "wall_seconds": state.wall_seconds,
+      "wall_seconds": self.state.wall_seconds,
     }
 
-  def _save(self, state: TrainingState) -> None:
-    self.chain.record_state(state.rounds_done, self._structured(state))
-    self.checkpoints.save(self._program_state(state), state.rounds_done)
+  def _save(self) -> None:
+    self.chain.record_state(self.state.rounds_done, self._structured())
+    self._checkpoints.save(self._program_state(), self.state.rounds_done)
 
 
 def _text(value: Any) -> str:

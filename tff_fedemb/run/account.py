@@ -3,11 +3,16 @@
 The ledger is that of the run's chain, with which all its files have to agree;
 the trace has to bear out what the ledger assumes and to be what the run's key
 draws, and the summary has to say the same.
+
+A chain that was cut is still a chain: it ends too early for the trace, for a
+later checkpoint, model or row of metrics. Whoever writes all files of a run
+anew makes another run of them: no file can prove that this is not what
+happened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import dataclasses
 import functools
 import math
@@ -29,9 +34,14 @@ from tff_fedemb.program import run_directory
 from tff_fedemb.program import sampling_key
 
 with epy.lazy_imports():
-  from tff_fedemb.program import chain_checks
+  import pandas as pd
+
+  from tff_fedemb.program import model_card
   from tff_fedemb.run import deployment as deployment_lib
 
+# The first line of the chain has digests of these files.
+_FILES = (run_directory.SPEC, run_directory.DEPLOYMENT)
+_METRICS = "metrics.csv"
 # Epsilon of the same events by the same library differs by rounding alone.
 _RELATIVE_TOLERANCE = 1e-6
 _COMPARED = ("rounds", "delta", "sensitivity_in_clip_norms", "epsilon")
@@ -58,6 +68,101 @@ class Recomputed:
   mechanism: str | None = None
 
 
+def digest_files(
+  run_dir: str | os.PathLike[str],
+) -> dict[str, str | None]:
+  """Digests of the files that decide a run, by name; `None` without one."""
+  paths = {name: pathlib.Path(run_dir, name) for name in _FILES}
+  return {
+    name: chain_lib.digest(path.read_bytes()) if path.exists() else None
+    for name, path in paths.items()
+  }
+
+
+def open_chain(run_dir: str | os.PathLike[str]) -> chain_lib.Chain:
+  """Returns the chain of a run that goes on; an empty one of a new run.
+
+  Args:
+    run_dir: Directory of the run.
+
+  Raises:
+    errors.FieldError: If the run has left anything to go on with, and its chain
+      is missing, damaged or gainsaid by another file.
+    errors.DataError: If the trace is missing or damaged then.
+  """
+  chain = chain_lib.Chain(run_dir)
+  finished = os.path.exists(os.path.join(run_dir, run_directory.SUMMARY))
+  if chain.found or finished or run_directory.checkpointed_rounds(run_dir):
+    _check_files(chain, pathlib.Path(run_dir))
+  return chain
+
+
+def _check_files(chain: chain_lib.Chain, path: pathlib.Path) -> None:
+  """Refuses a chain if another file of its run says something else."""
+  if not chain.found:
+    raise errors.FieldError(
+      "run_dir",
+      f"hold the {chain_lib.NAME} of its run",
+      f"{path} without: it was lost, or is of an earlier version",
+    )
+  for name, digest in digest_files(path).items():
+    if digest != chain.found["files"][name]:
+      raise _gainsaid(name, "another file", "when the run began")
+  for name, number in _rounds_told(chain, path):
+    if number > chain.rounds:
+      raise _gainsaid(name, f"round {number:,}", f"{chain.rounds:,} rounds")
+  summary = run_directory.read_json(path / run_directory.SUMMARY)
+  with participation_trace.TraceReader(path / run_directory.TRACE) as trace:
+    begun = trace.num_rounds - chain.rounds
+    # One round may have begun when the program was killed.
+    if begun not in (0, 1) or (begun and summary is not None):
+      rounds = f"{trace.num_rounds:,} rounds"
+      raise _gainsaid(run_directory.TRACE, rounds, chain.rounds)
+    recorded = trace.read(chain.rounds)
+    for each, digest in zip(recorded, chain.participants, strict=True):
+      if each.digest != digest:
+        here = f"in round {each.number + 1:,}"
+        raise _gainsaid(run_directory.TRACE, "other users", here)
+  name = f"{run_directory.SAVED_MODEL}/{model_card.PATH}"
+  card = run_directory.read_json(path / name)
+  line = _get(_get(card, "training"), "chain")
+  if card is not None and not chain.has_line(line):
+    raise _gainsaid(name, f"line {line}", "none like it")
+  if summary is not None:
+    planned = chain.planned
+    expected = {"chain": chain.head, "rounds": planned.rounds}
+    if planned.round_sum is not None:
+      expected["num_private_parameters"] = planned.round_sum.num_parameters
+    for name, value in expected.items():
+      if (found := _get(summary, name)) != value:
+        raise _gainsaid(run_directory.SUMMARY, f"{name} {found}", value)
+
+
+def _rounds_told(
+  chain: chain_lib.Chain, path: pathlib.Path
+) -> Iterator[tuple[str, int]]:
+  """Files that tell of rounds that ran, and the last one they tell of."""
+  for number in run_directory.checkpointed_rounds(path):
+    yield f"{run_directory.CHECKPOINTS}/round_{number}", number
+  if (path / _METRICS).exists():
+    rows = pd.read_csv(path / _METRICS, usecols=["round_num"])
+    yield _METRICS, max(rows.round_num, default=0)
+  if (path / run_directory.SUMMARY).exists():
+    yield run_directory.SUMMARY, chain.planned.rounds
+
+
+def _get(values: Any, name: str) -> Any:
+  return values.get(name) if isinstance(values, dict) else None
+
+
+def _gainsaid(name: str, there: object, here: object) -> errors.FieldError:
+  return errors.FieldError(
+    "run_dir",
+    f"hold a {name} that agrees with its {chain_lib.NAME}",
+    f"{there} there and {here} in the chain",
+  )
+
+
 def read_ledger(
   run_dir: str | os.PathLike[str], accountants: Sequence[str] | None = None
 ) -> tuple[chain_lib.Chain, ledger_lib.Ledger]:
@@ -71,8 +176,10 @@ def read_ledger(
     errors.FieldError: If no round ran, a file of the run is missing, damaged or
       disagrees with the others, or an accountant is not valid for its
       participation.
+    errors.DataError: If the trace is missing or damaged.
   """
-  chain = chain_checks.read(run_dir)
+  chain = chain_lib.Chain(run_dir)
+  _check_files(chain, pathlib.Path(run_dir))
   if not chain.rounds:
     raise errors.FieldError(
       "run_dir", "hold a run of at least one round", f"{run_dir} without"
@@ -81,76 +188,6 @@ def read_ledger(
   if accountants is not None:
     ledger = dataclasses.replace(ledger, accountants=tuple(accountants))
   return chain, ledger
-
-
-def check_draw(
-  draw: Callable[[int], list[np.ndarray]],
-  rounds: Iterable[participation_trace.RecordedRound],
-  *,
-  source: str,
-) -> None:
-  """Refuses a trace that is not what is drawn.
-
-  With the key at hand, the code draws who took part, and with whom.
-
-  Args:
-    draw: Maps a round's number to its virtual clients, in the order of the
-      rounds.
-    rounds: Rounds of the trace.
-    source: Source that draws them, in words.
-
-  Raises:
-    participation_lib.ClaimError: Names the first round that is another one.
-  """
-  for recorded in rounds:
-    drawn = participation_trace.RecordedRound.of(
-      recorded.number, draw(recorded.number)
-    )
-    if not recorded.is_as(drawn):
-      raise participation_lib.ClaimError(
-        f"the users of every round must be those that {source}; round"
-        f" {recorded.number:,} of the trace has {recorded.slots.size:,} users"
-        f" in {recorded.num_clients:,} virtual clients where it draws others,"
-        f" {drawn.slots.size:,} in {drawn.num_clients:,}."
-      )
-
-
-def _replay(
-  run_dir: pathlib.Path,
-  sampling_seed: int | None,
-  ledger: ledger_lib.Ledger,
-  trace: participation_trace.TraceReader,
-) -> str:
-  """Draws the users of all rounds once more; returns what came of it."""
-  deployed = run_directory.read_json(run_dir / run_directory.DEPLOYMENT)
-  if deployed is not None:
-    rounds = deployment_lib.DeployedRounds(
-      deployment_lib.read_simulation(deployed), os.devnull
-    )
-    source = run_directory.DEPLOYMENT
-    check_draw(rounds.draw, trace, source=f"{source} gives")
-    return (
-      f"the deployment of all {trace.num_rounds:,} rounds was played again from"
-      f" {source}: the same users"
-    )
-  key = sampling_key.read(run_dir / run_directory.CHECKPOINTS)
-  source = f"{run_directory.CHECKPOINTS}/{sampling_key.NAME}"
-  if sampling_seed is not None:
-    key, source = sampling_seed, "sampling_seed"
-  if key is None:
-    return (
-      f"there is no {source}: the draw was not replayed, and whether users were"
-      " drawn at random is unchecked"
-    )
-  check_draw(
-    functools.partial(ledger.participation.sample, key=key),
-    trace,
-    source=f"{ledger.participation.name} draws from the run's key",
-  )
-  return (
-    f"the draw of all {trace.num_rounds:,} rounds was replayed from {source}:"
-    " the same users, in the same virtual clients"
-  )
 
 
 def recompute(
@@ -175,61 +212,92 @@ def recompute(
   epsilon_lib.check_pld(ledger)
   run_dir = pathlib.Path(run_dir)
   asked = run_directory.read_json(run_dir / run_directory.SPEC)
-  summary = run_directory.read_json(run_dir / run_directory.SUMMARY)
-  notes = []
   with participation_trace.TraceReader(run_dir / run_directory.TRACE) as trace:
     report = ledger.report(trace)
-    notes.append(_replay(run_dir, asked.get("sampling_seed"), ledger, trace))
-    more = trace.num_rounds - ledger.rounds
+    notes = [_replay(run_dir, asked.get("sampling_seed"), ledger, trace)]
+    if trace.num_rounds > ledger.rounds:
+      notes.append(
+        "the trace has 1 round more, which had begun when the program was"
+        " killed and has released nothing"
+      )
+  summary = run_directory.read_json(run_dir / run_directory.SUMMARY)
   if summary is None:
     notes.append(
       f"the run is not finished: {ledger.rounds:,} rounds are accounted for"
     )
-  if more:
-    notes.append(
-      "the trace has 1 round more, which had begun when the program was killed"
-      " and has released nothing"
-    )
-  if summary is not None:
-    path = run_dir / run_directory.SUMMARY
-    _compare(path, summary, report, all_accountants=accountants is None)
-  return Recomputed(
-    chain,
-    ledger,
-    report,
-    tuple(notes),
-    (asked.get("mechanism") or {}).get("kind"),
-  )
+  else:
+    try:
+      there = _figures(summary["privacy"])
+    except _DAMAGES as error:
+      path = run_dir / run_directory.SUMMARY
+      raise run_directory.damaged(path, error) from error
+    here = _figures(report.to_json())
+    names = here.keys() | there.keys()
+    if accountants is not None:
+      names = (here.keys() & there.keys()) - {"epsilon"}
+    for name in sorted(names):
+      one, other = there.get(name, math.nan), here.get(name, math.nan)
+      if not math.isclose(one, other, rel_tol=_RELATIVE_TOLERANCE):
+        found = f"{name} {one:.6g}"
+        raise _gainsaid(run_directory.SUMMARY, found, f"{other:.6g}")
+  mechanism = (asked.get("mechanism") or {}).get("kind")
+  return Recomputed(chain, ledger, report, tuple(notes), mechanism)
 
 
-def _compare(
-  path: pathlib.Path,
-  summary: Any,
-  report: report_lib.PrivacyReport,
-  *,
-  all_accountants: bool,
-) -> None:
-  """Refuses a summary that says something else than the report."""
+def _figures(privacy: Any) -> dict[str, float]:
+  """Figures that a summary and an account have in common."""
+  by_accountant = {
+    f"epsilon by {name}": float(epsilon)
+    for name, epsilon in privacy["epsilon_by_accountant"].items()
+  }
+  return {name: float(privacy[name]) for name in _COMPARED} | by_accountant
 
-  def figures(values: Any) -> dict[str, float]:
-    by_name = {name: float(values[name]) for name in _COMPARED}
-    for name, epsilon in values["epsilon_by_accountant"].items():
-      by_name[f"epsilon by {name}"] = float(epsilon)
-    return by_name
 
-  found = figures(report.to_json())
-  try:
-    there = figures(summary["privacy"])
-  except _DAMAGES as error:
-    raise run_directory.damaged(path, error) from error
-  names = found.keys() | there.keys()
-  if not all_accountants:
-    names = (found.keys() & there.keys()) - {"epsilon"}
-  for name in sorted(names):
-    one, other = there.get(name, math.nan), found.get(name, math.nan)
-    if not math.isclose(one, other, rel_tol=_RELATIVE_TOLERANCE):
-      raise errors.FieldError(
-        "run_dir",
-        f"hold a {path.name} that agrees with its ledger",
-        f"{name} {one:.6g} there and {other:.6g} by the ledger",
+def _replay(
+  run_dir: pathlib.Path,
+  sampling_seed: int | None,
+  ledger: ledger_lib.Ledger,
+  trace: participation_trace.TraceReader,
+) -> str:
+  """Draws the users of all rounds once more; returns what came of it.
+
+  With the key at hand, or the deployment, the code draws who took part, and
+  with whom.
+
+  Raises:
+    participation_lib.ClaimError: Names the first round that is another one.
+  """
+  draw: Callable[[int], list[np.ndarray]]
+  deployed = run_directory.read_json(run_dir / run_directory.DEPLOYMENT)
+  if deployed is not None:
+    source, drawn_by = run_directory.DEPLOYMENT, "the run's deployment gives"
+    draw = deployment_lib.DeployedRounds(
+      deployment_lib.read_simulation(deployed), os.devnull
+    ).draw
+  else:
+    key, source = sampling_seed, "sampling_seed"
+    if key is None:
+      key = sampling_key.read(run_dir / run_directory.CHECKPOINTS)
+      source = f"{run_directory.CHECKPOINTS}/{sampling_key.NAME}"
+    if key is None:
+      return (
+        f"there is no {source}: the draw was not replayed, and whether users"
+        " were drawn at random is unchecked"
       )
+    drawn_by = f"{ledger.participation.name} draws from the run's key"
+    draw = functools.partial(ledger.participation.sample, key=key)
+  for recorded in trace:
+    drawn = participation_trace.RecordedRound.of(
+      recorded.number, draw(recorded.number)
+    )
+    if not recorded.is_as(drawn):
+      raise participation_lib.ClaimError(
+        f"the users of every round must be those that {drawn_by}; round"
+        f" {recorded.number:,} of the trace has {recorded.slots.size:,} users"
+        f" in {recorded.num_clients:,} virtual clients where it draws others,"
+        f" {drawn.slots.size:,} in {drawn.num_clients:,}."
+      )
+  return (
+    f"the draw of all {trace.num_rounds:,} rounds was replayed from {source}:"
+    " the same users, in the same virtual clients"
+  )

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 import dataclasses
 import functools
 import os
-import pathlib
 import shutil
 import tempfile
 from typing import Any
@@ -58,8 +57,6 @@ class ArrayTask(task_lib.TaskSource):
     user_meaning: Meaning of a user, in a few words: the unit of privacy.
   """
 
-  is_in_memory = True
-
   images: np.ndarray
   labels: np.ndarray
   users: np.ndarray
@@ -72,34 +69,33 @@ class ArrayTask(task_lib.TaskSource):
   user_meaning: str = dataclasses.field(default="a user", kw_only=True)
 
   def __post_init__(self):
-    object.__setattr__(self, "images", _to_examples(self.images))
-    for name in ("labels", "users"):
-      object.__setattr__(self, name, np.asarray(getattr(self, name)))
-    _check_images("images", self.images)
-    _check_labels("labels", self.labels, len(self.images))
-    if self.users.shape != self.labels.shape:
+    images, labels = _read("images", self.images, self.labels, "labels")
+    users = np.asarray(self.users)
+    if users.shape != labels.shape:
       raise errors.FieldError(
         "users",
-        f"name a user for each of the {len(self.labels):,} images",
-        f"an array of shape {list(self.users.shape)}",
+        f"name a user for each of the {len(labels):,} images",
+        f"an array of shape {list(users.shape)}",
       )
-    shape = self.images.shape[1:]
-    for name, (images, labels) in self._held_out().items():
-      _check_images(name, images)
-      _check_labels(name, labels, len(images))
-      if images.shape[1:] != shape:
+    arrays: dict[str, Any] = {
+      "images": images,
+      "labels": labels,
+      "users": users,
+    }
+    for name, (x, y) in self._held_out.items():
+      arrays[name] = x, y = _read(name, x, y, name)
+      if x.shape[1:] != images.shape[1:]:
         raise errors.FieldError(
           name,
-          f"hold images of {list(shape)}, as those to train on",
-          list(images.shape[1:]),
+          f"hold images of {list(images.shape[1:])}, as those to train on",
+          list(x.shape[1:]),
         )
+    for name, value in arrays.items():
+      object.__setattr__(self, name, value)
 
+  @property
   def _held_out(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    splits = {"test": self.test, "validation": self.validation or self.test}
-    return {
-      name: (_to_examples(images), np.asarray(labels))
-      for name, (images, labels) in splits.items()
-    }
+    return {"test": self.test, "validation": self.validation or self.test}
 
   def __eq__(self, other: object) -> bool:
     return isinstance(other, ArrayTask) and self.to_json() == other.to_json()
@@ -110,7 +106,7 @@ class ArrayTask(task_lib.TaskSource):
   @functools.cached_property
   def _digest(self) -> str:
     arrays = (self.images, self.labels, self.users)
-    return chain.digest_of([arrays, *self._held_out().values()])
+    return chain.digest_of([arrays, *self._held_out.values()])
 
   def to_json(self) -> dict[str, Any]:
     """The shape of the images and a digest of all arrays, not the arrays."""
@@ -121,16 +117,10 @@ class ArrayTask(task_lib.TaskSource):
     }
 
   @classmethod
-  def from_json(cls, values: Mapping[str, Any]) -> ArrayTask:
-    """Refuses: nobody can make arrays of their digest.
-
-    Raises:
-      errors.FieldError: Always.
-    """
-    del values
-    raise errors.FieldError(
-      "task", "be given as arrays, which no file of a run has", "their digest"
-    )
+  def from_json(cls, values: Mapping[str, Any]) -> Any:
+    """The record of arrays: nobody can make them of their digest."""
+    kind = task_lib.SOURCES.name_of(cls)
+    return task_lib.RecordedTask({"kind": kind, **values})
 
   @functools.cached_property
   def num_users(self) -> int:
@@ -144,14 +134,9 @@ class ArrayTask(task_lib.TaskSource):
     order = np.argsort(slots, kind="stable")
     starts = np.searchsorted(slots[order], np.arange(len(users) + 1))
     shape = self.images.shape[1:]
-    held_out = self._held_out()
-    one_class = np.bincount(
-      np.unique(slots * np.int64(len(classes)) + labels) // len(classes)
-    )
-    new = {
-      name: not np.isin(labels, classes).any()
-      for name, (_, labels) in held_out.items()
-    }
+    held_out = self._held_out
+    counts = {name: len(labels) for name, (_, labels) in held_out.items()}
+    pairs = np.unique(np.stack([slots, labels]), axis=1)
 
     def load_images(split: str):
       images, labels = held_out[split]
@@ -174,28 +159,26 @@ class ArrayTask(task_lib.TaskSource):
       num_train_classes=len(classes),
       load_images=load_images,
       split_description=(
-        f"{len(held_out['validation'][1]):,} images for validation and"
-        f" {len(held_out['test'][1]):,} for test"
+        f"{counts['validation']:,} images for validation and"
+        f" {counts['test']:,} for test"
       ),
       default_backbone=_BACKBONES[len(shape)],
-      one_class_per_user=bool(one_class.max() == 1),
+      one_class_per_user=pairs.shape[1] == len(users),
       evaluation_on_training_users=not self.held_out_users,
-      held_out_classes_are_new=all(new.values()),
-      count_images={
-        "train": len(self.labels),
-        **{name: len(labels) for name, (_, labels) in held_out.items()},
-      }.__getitem__,
+      held_out_classes_are_new=not any(
+        np.isin(labels, classes).any() for _, labels in held_out.values()
+      ),
+      count_images={"train": len(self.labels), **counts}.__getitem__,
     )
 
 
-def _to_examples(values: Any) -> np.ndarray:
-  """An array, of float32 where floats are no images."""
-  array = np.asarray(values)
-  is_other = array.dtype.kind == "f" and array.ndim < 4
-  return array.astype(np.float32, copy=False) if is_other else array
-
-
-def _check_images(name: str, images: np.ndarray) -> None:
+def _read(
+  name: str, images: Any, labels: Any, name_of_labels: str
+) -> tuple[np.ndarray, np.ndarray]:
+  """Images, or other examples as float32, and their labels, once checked."""
+  images, labels = np.asarray(images), np.asarray(labels)
+  if images.dtype.kind == "f" and images.ndim < 4:
+    images = images.astype(np.float32, copy=False)
   dtype = pipelines.dtype_of(images.shape[1:])
   if images.dtype != dtype or images.ndim not in (2, 3, 4) or not len(images):
     raise errors.FieldError(
@@ -206,27 +189,25 @@ def _check_images(name: str, images: np.ndarray) -> None:
     )
   if dtype.kind == "f" and not np.isfinite(images).all():
     raise errors.FieldError(name, "be finite", "numbers that are not")
-
-
-def _check_labels(name: str, labels: np.ndarray, number: int) -> None:
-  if labels.shape != (number,) or labels.dtype.kind not in "iu":
+  if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
     raise errors.FieldError(
-      name,
-      f"hold an integer label for each of the {number:,} images",
+      name_of_labels,
+      f"hold an integer label for each of the {len(images):,} images",
       f"{labels.dtype} {list(labels.shape)}",
     )
+  return images, labels
 
 
 def write_rows(
   directory: str, images: np.ndarray, labels: np.ndarray, order: np.ndarray
 ) -> str:
   """Writes label and numbers of every row in an order; returns the file."""
-  path = pathlib.Path(directory) / "rows"
+  path = os.path.join(directory, "rows")
   with open(path, "wb") as file:
     for row in order:
       file.write(np.int64(labels[row]).tobytes())
       file.write(np.ascontiguousarray(images[row]).data)
-  return os.fspath(path)
+  return path
 
 
 def read_client(
@@ -294,15 +275,15 @@ def from_client_data(
   """
 
   def read(data):
-    images, labels, users = [], [], []
-    for client in data.client_ids:
+    rows = [
+      (example[image_key], example[label_key], client)
+      for client in data.client_ids
       for example in data.create_tf_dataset_for_client(
         client
-      ).as_numpy_iterator():
-        images.append(example[image_key])
-        labels.append(example[label_key])
-        users.append(client)
-    return _to_uint8(np.stack(images)), np.array(labels), np.array(users)
+      ).as_numpy_iterator()
+    ]
+    images, labels, users = map(np.array, zip(*rows, strict=True))
+    return _to_uint8(images), labels, users
 
   images, labels, users = read(train)
   test_images, test_labels, _ = read(test)

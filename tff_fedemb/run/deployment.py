@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 import csv
 import dataclasses
 import os
-import pathlib
 from typing import Any
 
 from etils import epy
@@ -19,32 +18,20 @@ import numpy as np
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb import progress as progress_lib
-from tff_fedemb.algorithms import local_training as local_training_lib
 from tff_fedemb.data import participation_check
 from tff_fedemb.data import participation_trace
 from tff_fedemb.deployment import deployment as deployment_lib
 from tff_fedemb.deployment import devices as devices_lib
 from tff_fedemb.deployment import simulation as simulation_lib
 from tff_fedemb.participation import check_ins
-from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import report as report_lib
 
 with epy.lazy_imports():
   import pandas as pd
-  import tensorflow as tf
-  import tensorflow_federated as tff
 
   from tff_fedemb.program import run_directory
-  from tff_fedemb.run import task as task_lib
 
-# A user has so many images where their number is not known.
-_IMAGES_PER_USER = 20
-# A user who has not said otherwise may take part again after a quarter of the
-# rounds in which the report goal uses up the users: who is there by day must
-# suffice.
-_PARTS_OF_PASS = 4
 # They take some milliseconds each, and a dry run should be quick.
 _MAX_ROUNDS_PLAYED = 1000
 _COLUMNS = tuple(
@@ -55,7 +42,6 @@ _OF_SIMULATION = (
   *("num_users", "seed", "report_goal"),
   *("min_separation", "max_participations"),
 )
-MEASURED = "measured after the fact: no part of the guarantee"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,119 +58,6 @@ class DeploymentConfig(config_lib.Config):
 
   deployment: str | None = None
   deployment_seed: int = config_lib.field(0, minimum=0, maximum=2**63 - 1)
-
-
-def check_participation(
-  participation: participation_lib.Participation | None,
-  config: DeploymentConfig,
-) -> None:
-  """Refuses a participation that does not fit the deployment.
-
-  Args:
-    participation: Participation of the run.
-    config: Deployment of the run, if it has one.
-
-  Raises:
-    errors.FieldError: If it is not.
-  """
-  if participation is None:
-    raise errors.FieldError("participation", "be given", "nothing")
-  is_check_ins = isinstance(participation, check_ins.CheckIns)
-  if config.deployment is not None and not is_check_ins:
-    raise errors.FieldError(
-      "participation",
-      f"be {check_ins.CheckIns.name} with a deployment, whose devices decide"
-      " who is there",
-      participation.name,
-    )
-  if config.deployment is None and is_check_ins:
-    raise errors.FieldError(
-      "deployment",
-      f"be given with participation {check_ins.CheckIns.name}",
-      "nothing",
-    )
-
-
-def create_participation(
-  config: DeploymentConfig,
-  asked: participation_lib.Participation,
-  num_users: int,
-) -> check_ins.CheckIns:
-  """Creates the participation whose bounds a deployment's server enforces.
-
-  Args:
-    config: Deployment of the run.
-    asked: Users of a round at most and of a virtual client, of which there can
-      be 1 only; its separation is in place of the server's own if given.
-    num_users: Size of the population.
-
-  Raises:
-    errors.FieldError: If a number is out of its range.
-  """
-  deployment = deployment_lib.load(config.deployment)
-  server, goal = deployment.server, asked.clients_per_round
-  return check_ins.CheckIns(
-    num_users,
-    goal,
-    users_per_client=asked.users_per_client,
-    min_separation=(
-      asked.min_separation
-      or server.min_separation
-      or max(num_users // (_PARTS_OF_PASS * goal), 1)
-    ),
-    max_participations=server.max_participations,
-    equal_work=deployment.compute.equal_work,
-  )
-
-
-def create_simulation(
-  config: DeploymentConfig,
-  participation: participation_lib.Participation,
-  *,
-  task: task_lib.Task,
-  local: local_training_lib.LocalTraining,
-  process: tff.learning.templates.LearningProcess,
-) -> simulation_lib.Simulation:
-  """Creates the simulation of a run, before its first round.
-
-  Args:
-    config: Deployment of the run.
-    participation: Participation whose bounds the server enforces.
-    task: Task whose users have so many images on average.
-    local: Training of these images on a device.
-    process: Process whose model is sent to a device; its trainable part comes
-      back.
-  """
-  images = float(_IMAGES_PER_USER)
-  if local.max_examples_per_client:
-    # With equal work every device takes the time of the most.
-    images = float(local.max_examples_per_client)
-  elif task.count_images is not None:
-    images = task.count_images("train") / len(task.train_users)
-  weights = process.initialize.type_signature.result.member.global_model_weights
-  up = _count_bytes(weights.trainable)
-  work = simulation_lib.WorkOfRound(
-    bytes_down=up + _count_bytes(weights.non_trainable),
-    bytes_up=up,
-    examples=local.epochs * images + local.head_warmup_steps * local.batch_size,
-  )
-  return simulation_lib.Simulation(
-    deployment_lib.load(config.deployment),
-    participation.num_users,
-    config.deployment_seed,
-    work,
-    report_goal=participation.clients_per_round,
-    min_separation=participation.min_separation,
-    max_participations=participation.max_participations,
-  )
-
-
-def _count_bytes(weights: Any) -> int:
-  specs = tff.types.type_to_tf_tensor_specs(weights)
-  return sum(
-    spec.shape.num_elements() * spec.dtype.size
-    for spec in tf.nest.flatten(specs)
-  )
 
 
 def read_simulation(values: Mapping[str, Any]) -> simulation_lib.Simulation:
@@ -226,13 +99,15 @@ class DeployedRounds:
         are abandoned too; one that is there is written anew.
     """
     self.simulation = simulation
-    self._path = pathlib.Path(path)
-    self._last: simulation_lib.RoundOutcome | None = None
+    self._path = path
+    self._rows: list[tuple[Any, ...]] = []
+    self._num_released = 0
+    self._reported = np.zeros(0, np.int64)
 
   @property
-  def num_released(self) -> int:
-    """Rounds that were played and released."""
-    return 0 if self._last is None else self._last.round_num + 1
+  def rows(self) -> pd.DataFrame:
+    """Rows of deployment.csv so far."""
+    return pd.DataFrame(self._rows, columns=_COLUMNS)
 
   def draw(self, round_num: int) -> list[np.ndarray]:
     """Returns the clients of a round, one for each device that reported.
@@ -242,35 +117,26 @@ class DeployedRounds:
         an earlier call.
     """
     self.play(round_num + 1)
-    if round_num != self._last.round_num:
+    if round_num + 1 != self._num_released:
       raise ValueError(f"round_num must not go back, found {round_num}.")
-    slots = self._last.reported
-    return [slots[i : i + 1] for i in range(slots.size)]
+    return [*self._reported[:, np.newaxis]]
 
   def play(self, rounds: int) -> None:
     """Plays until so many rounds have been released, if they are not yet."""
-    is_new = self._last is None
-    with (
-      open(self._path, "w" if is_new else "a", newline="") as file,
-      progress_lib.create_bar(
-        "Playing the deployment",
-        unit="rounds",
-        total=rounds,
-        initial=self.num_released,
-      ) as progress,
-    ):
+    with open(self._path, "a" if self._rows else "w", newline="") as file:
       writer = csv.writer(file, lineterminator="\n")
-      if is_new:
+      if not self._rows:
         writer.writerow(_COLUMNS)
-      while self.num_released < rounds:
+      while self._num_released < rounds:
         outcome = self.simulation.next_round()
         row = {name: getattr(outcome, name) for name in _COLUMNS}
         row["abandoned"] = int(outcome.abandoned)
         row["reported"] = outcome.reported.size
-        writer.writerow(row.values())
+        self._rows.append(tuple(row.values()))
+        writer.writerow(self._rows[-1])
         if not outcome.abandoned:
-          self._last = outcome
-          progress.update()
+          self._num_released += 1
+          self._reported = outcome.reported
 
   def summarize(
     self,
@@ -292,7 +158,7 @@ class DeployedRounds:
     """
     # A program that has had nothing to train has not played them.
     self.play(ledger.rounds)
-    rows, simulation = pd.read_csv(self._path), self.simulation
+    rows, simulation = self.rows, self.simulation
     released = rows[rows.abandoned == 0]
     days = float(rows.end_hours.iloc[-1]) / 24
     sums = {name: int(rows[name].sum()) for name in _COUNTS}
@@ -334,22 +200,14 @@ class DeployedRounds:
             devices_lib.CLASSES, by_class / max(counts.sum(), 1), strict=True
           )
         },
-        "enforced": {
-          "min_separation": claim.min_separation,
-          "max_participations": claim.max_participations,
-          "min_separation_hours": (
-            simulation.deployment.server.min_separation_hours
-          ),
-        },
         "measured": {
-          "note": MEASURED,
+          "note": "measured after the fact: no part of the guarantee",
           "min_separation": observed.min_separation,
           "max_participations": observed.max_participations,
           "epsilon": dataclasses.replace(ledger, participation=measured)
           .report()
           .epsilon,
         },
-        "assumption": claim.sampling,
       }
     )
 
@@ -391,24 +249,18 @@ def tell_timetable(simulation: simulation_lib.Simulation, rounds: int) -> str:
     errors.DataError: If a round could not be released for a month.
   """
   played = min(rounds, _MAX_ROUNDS_PLAYED)
-  outcomes: list[simulation_lib.RoundOutcome] = []
-  released = 0
-  while released < played:
-    outcomes.append(simulation.next_round())
-    released += not outcomes[-1].abandoned
-  hours = outcomes[-1].end_hours
-  selected = max(sum(outcome.selected for outcome in outcomes), 1)
-  shares = {
-    name: sum(getattr(outcome, name) for outcome in outcomes) / selected
-    for name in ("dropped", "interrupted", "late", "aborted")
-  }
+  deployed = DeployedRounds(simulation, os.devnull)
+  deployed.play(played)
+  rows = deployed.rows
+  hours = rows.end_hours.iloc[-1]
+  shares = rows[[*_COUNTS]].sum() / max(rows.selected.sum(), 1)
   first = "" if played == rounds else f"first {played:,} of "
   return (
     f"Deployment: {simulation.deployment.description} The {first}{rounds:,}"
     f" rounds take {hours / 24:.3g} simulated days:"
     f" {played / max(hours, 1e-9):.3g} rounds an hour,"
-    f" {1 - played / len(outcomes):.1%} of the rounds abandoned;"
-    f" {shares['dropped']:.1%} of the selected devices drop out,"
-    f" {shares['interrupted']:.1%} are interrupted, {shares['late']:.1%} are"
-    f" late, {shares['aborted']:.1%} are aborted beyond the goal."
+    f" {1 - played / len(rows):.1%} of the rounds abandoned;"
+    f" {shares.dropped:.1%} of the selected devices drop out,"
+    f" {shares.interrupted:.1%} are interrupted, {shares.late:.1%} are"
+    f" late, {shares.aborted:.1%} are aborted beyond the goal."
   )

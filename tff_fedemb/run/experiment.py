@@ -21,7 +21,9 @@ from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.algorithms import centralized
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import registry as algorithms
+from tff_fedemb.deployment import deployment
 from tff_fedemb.deployment import simulation as simulation_lib
+from tff_fedemb.participation import check_ins
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
@@ -31,7 +33,6 @@ from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import planning
-from tff_fedemb.run import deployment as deployment_lib
 from tff_fedemb.run import spec as spec_lib
 
 with epy.lazy_imports():
@@ -44,6 +45,11 @@ with epy.lazy_imports():
   from tff_fedemb.runtime import precision
   from tff_fedemb.runtime import secure_sums
   from tff_fedemb.runtime import tflite
+
+# A user who has not said otherwise may take part again after a quarter of the
+# rounds in which the report goal uses up the users: who is there by day must
+# suffice.
+_PARTS_OF_PASS = 4
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -156,13 +162,35 @@ class Experiment:
   def create_simulation(
     self, process: tff.learning.templates.LearningProcess
   ) -> simulation_lib.Simulation:
-    """Creates the simulation of a run with a deployment and this process."""
-    return deployment_lib.create_simulation(
-      self.spec.deployment,
-      self.participation,
-      task=self.task,
-      local=self.spec.algorithm.local,
-      process=process,
+    """Creates the simulation of a run with a deployment, before any round.
+
+    Args:
+      process: Process whose model is sent to a device; its trainable part comes
+        back.
+    """
+    config, claim = self.spec.deployment, self.participation
+    local, task = self.spec.algorithm.local, self.task
+    # With equal work every device takes the time of the most.
+    images = local.max_examples_per_client or (
+      task.count_images("train") / len(task.train_users)
+    )
+    up, down = (
+      sum(spec.shape.num_elements() * spec.dtype.size for spec in specs)
+      for specs in _weights_of(process)
+    )
+    return simulation_lib.Simulation(
+      deployment.load(config.deployment),
+      claim.num_users,
+      config.deployment_seed,
+      simulation_lib.WorkOfRound(
+        bytes_down=up + down,
+        bytes_up=up,
+        examples=local.epochs * images
+        + local.head_warmup_steps * local.batch_size,
+      ),
+      report_goal=claim.clients_per_round,
+      min_separation=claim.min_separation,
+      max_participations=claim.max_participations,
     )
 
   @property
@@ -173,12 +201,13 @@ class Experiment:
     )
 
   def create_ledger(
-    self, num_parameters: int | None = None
+    self, process: tff.learning.templates.LearningProcess | None = None
   ) -> ledger_lib.Ledger:
     """Creates the empty ledger of a run.
 
     Args:
-      num_parameters: Numbers of an update; None if that does not matter.
+      process: Process whose updates are summed; None if their size does not
+        matter.
 
     Raises:
       errors.FieldError: If the mechanism cannot be accounted for.
@@ -187,7 +216,9 @@ class Experiment:
       [(self.mechanism.round_event, 1)], self.participation
     )
     config, round_sum = self.mechanism.config, None
-    if num_parameters is not None and config.clips:
+    if process is not None and config.clips:
+      trainable, _ = _weights_of(process)
+      num_parameters = sum(spec.shape.num_elements() for spec in trainable)
       round_sum = composition.RoundSum(
         config.clip_norm, config.noise_multiplier_of_sum, num_parameters
       )
@@ -213,16 +244,24 @@ class Experiment:
       users = self.task.train_users.digest if self.task is not None else None
       budget.check(self.spec.privacy_budget, planned, users=users)
 
-  def extrapolate(
-    self, *, accountants: tuple[str, ...] | None = None
-  ) -> extrapolation_lib.Extrapolation | None:
+  def extrapolate(self) -> extrapolation_lib.Extrapolation | None:
     """As `ExtrapolationConfig.extrapolate`, of this experiment."""
     return self.spec.extrapolation.extrapolate(
       self.spec.rounds,
       noise=composition.noise_of(self.mechanism.round_event),
       participation=self.participation,
-      accountants=accountants,
     )
+
+
+def _weights_of(
+  process: tff.learning.templates.LearningProcess,
+) -> list[list[tf.TensorSpec]]:
+  """Specifications of a model's trainable weights, and of all others."""
+  weights = process.initialize.type_signature.result.member.global_model_weights
+  return [
+    tf.nest.flatten(tff.types.type_to_tf_tensor_specs(part))
+    for part in (weights.trainable, weights.non_trainable)
+  ]
 
 
 def resolve(spec: spec_lib.RunSpec, task: task_lib.Task) -> Experiment:
@@ -305,17 +344,28 @@ def resolve_cost(spec: spec_lib.RunSpec, num_users: int) -> Experiment:
 def _create_participation(
   spec: spec_lib.RunSpec, num_users: int
 ) -> participation_lib.Participation:
-  asked = spec.participation
+  asked, goal = spec.participation, spec.participation.clients_per_round
   if spec.deployment.deployment is not None:
-    return deployment_lib.create_participation(
-      spec.deployment, asked, num_users
+    deployed = deployment.load(spec.deployment.deployment)
+    server = deployed.server
+    return check_ins.CheckIns(
+      num_users,
+      goal,
+      users_per_client=asked.users_per_client,
+      min_separation=(
+        asked.min_separation
+        or server.min_separation
+        or max(num_users // (_PARTS_OF_PASS * goal), 1)
+      ),
+      max_participations=server.max_participations,
+      equal_work=deployed.compute.equal_work,
     )
-  users = asked.clients_per_round * asked.users_per_client
+  users = goal * asked.users_per_client
   if users > num_users:
     raise errors.FieldError(
       "clients_per_round x users_per_client",
       f"be at most the number of users, {num_users:,}",
-      f"{asked.clients_per_round} x {asked.users_per_client} = {users}",
+      f"{goal} x {asked.users_per_client} = {users}",
     )
   fields = {**vars(spec.mechanism), **vars(asked)}
   bands = planning.options_of_bands(

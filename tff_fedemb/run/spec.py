@@ -26,6 +26,7 @@ from tff_fedemb.algorithms import algorithm as algorithm_lib
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import registry as algorithms
 from tff_fedemb.algorithms import server_optimizers
+from tff_fedemb.participation import check_ins
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
 from tff_fedemb.privacy import composition
@@ -201,8 +202,16 @@ class RunSpec(training.TrainingConfig):
     if self.server_optimizer is None:
       sgd = server_optimizers.SgdMomentum()
       object.__setattr__(self, "server_optimizer", sgd)
-    deployment_lib.check_participation(self.participation, self.deployment)
-    if self.sampling_seed is not None and self.deployment.deployment:
+    deployed = self.deployment.deployment is not None
+    is_check_ins = isinstance(self.participation, check_ins.CheckIns)
+    if self.participation is None or is_check_ins != deployed:
+      raise errors.FieldError(
+        "participation",
+        f"be given, and be {check_ins.CheckIns.name} with a deployment, whose"
+        " devices decide who is there, and with nothing else",
+        self.participation and self.participation.name,
+      )
+    if self.sampling_seed is not None and deployed:
       raise errors.FieldError(
         "sampling_seed",
         "not be given with a deployment, whose users are not drawn",
@@ -241,10 +250,11 @@ class RunSpec(training.TrainingConfig):
         in no file and it is not given.
     """
     task_lib.load_tasks()
-    if task is None:
-      return super().from_json(values)
-    values = {name: x for name, x in values.items() if name != "task"}
-    return cls(task=task, **config.read_fields(cls, values))
+    fields = config.read_fields(cls, values)
+    spec = cls(**fields | ({"task": task} if task is not None else {}))
+    if isinstance(spec.task, task_lib.RecordedTask):
+      spec.task.create()
+    return spec
 
   def with_absolute_paths(self) -> RunSpec:
     """The same, with paths that mean the same in every working directory."""
@@ -289,8 +299,6 @@ class RunSpec(training.TrainingConfig):
 def read(run_dir: str | os.PathLike[str]) -> RunSpec:
   """Reads what a run was asked for, from its `run.json`.
 
-  A task whose data lived in a program is a `RecordedTask`.
-
   Args:
     run_dir: Directory of the run.
 
@@ -303,12 +311,7 @@ def read(run_dir: str | os.PathLike[str]) -> RunSpec:
     raise errors.FieldError("run_dir", "hold a run", f"{run_dir} without")
   task_lib.load_tasks()
   try:
-    recorded = dict(values["task"])
-    source = task_lib.SOURCES[recorded.pop("kind")]
-    task = None
-    if source.is_in_memory:
-      task = task_lib.RecordedTask(values["task"])
-    return RunSpec.from_json(values, task=task)
+    return RunSpec(**config.read_fields(RunSpec, values))
   except (KeyError, TypeError, AttributeError, errors.FieldError) as error:
     raise run_directory.damaged(path, error) from error
 

@@ -57,6 +57,8 @@ class Task:
     num_train_classes: Training labels are in [0, num_train_classes).
     load_images: Maps a name in `EVALUATION_SPLITS` to all images of that split.
     split_description: Classes or users that are held out, in a sentence.
+    count_images: Maps "train" or a name in `EVALUATION_SPLITS` to the number of
+      its images, none of which is decoded.
     default_backbone: Name in the registry of backbones.
     one_class_per_user: Whether a user's images are all of one class, so that a
       client of a single user has nothing to tell apart.
@@ -71,8 +73,6 @@ class Task:
     find_bad_examples: Maps a virtual client's identifier to a line for each
       example of its users that cannot be used; asked when a client failed.
     warnings: Warnings about the data, a line each.
-    count_images: Maps "train" or a name in `EVALUATION_SPLITS` to the number of
-      its images, none of which is decoded; `None` if it is not known.
     class_names: Names of held-out classes by label; others go by their label.
     selection_users: Users who do not train, whose images are for validation; 0
       if the task has others for it.
@@ -86,6 +86,7 @@ class Task:
   num_train_classes: int
   load_images: Callable[[str], embedding.LabelledImages]
   split_description: str
+  count_images: Callable[[str], int]
   default_backbone: str = "lenet"
   one_class_per_user: bool = False
   evaluation_on_training_users: bool = True
@@ -96,7 +97,6 @@ class Task:
   )
   find_bad_examples: Callable[[str], list[str]] = find_none
   warnings: tuple[str, ...] = ()
-  count_images: Callable[[str], int] | None = None
   class_names: Mapping[int, str] = dataclasses.field(default_factory=dict)
   selection_users: int = 0
 
@@ -176,7 +176,7 @@ class Task:
       self,
       train_users=train_users,
       load_images=load_images,
-      count_images=self.count_images and count_images,
+      count_images=count_images,
       selection_users=selection_users,
       split_description=(
         f"{self.split_description}; instead, for validation: images of {users}"
@@ -249,13 +249,10 @@ class TaskSource(config.Config, abc.ABC):
   """The source of a task: what a run names, and its JSON keeps.
 
   Attributes:
-    is_in_memory: Whether the data live in the program alone, so that JSON has
-      a digest of them.
     chooses_settings: Whether a program chooses the settings that its user does
       not give, by counting users and classes.
   """
 
-  is_in_memory: ClassVar[bool] = False
   chooses_settings: ClassVar[bool] = False
 
   @property
@@ -313,21 +310,14 @@ class RecordedTask(TaskSource):
   """Record of a task whose data lived in a program that has ended.
 
   Attributes:
-    values: JSON values of the task.
+    values: JSON values of the task, its kind included.
   """
-
-  is_in_memory = True
 
   values: Any = None
 
   def to_json(self) -> dict[str, Any]:
     """The values as they were found."""
     return dict(self.values)
-
-  @classmethod
-  def from_json(cls, values: Mapping[str, Any]) -> RecordedTask:
-    """Keeps the values."""
-    return cls(dict(values))
 
   def create(self) -> Task:
     """Refuses: nobody can make data of their digest."""

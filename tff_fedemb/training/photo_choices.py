@@ -6,9 +6,8 @@ of the program gives wins, and what follows from it follows. docs/photos.md has
 the runs that the constants are from.
 """
 
-from collections.abc import Mapping
-import dataclasses
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.models import starts
@@ -40,17 +39,16 @@ _RATES_FROM_START = (0.005, 20.0)
 _MAX_POOLED_USERS = 256
 
 
-@dataclasses.dataclass(frozen=True)
-class Choice:
-  """A value of a flag.
-
-  Attributes:
-    value: The value.
-    reason: Why that one, in a phrase.
-  """
+class Choice(NamedTuple):
+  """A value of a flag, and why that one, in a phrase."""
 
   value: Any
   reason: str
+
+
+# Settles a flag by its name, a value and a reason; returns the value that it
+# has then, which is the user's own if one was given.
+_Settle = Callable[[str, Any, str], Any]
 
 
 def choose(
@@ -69,96 +67,85 @@ def choose(
     By flag what is chosen, in the order in which one follows from another;
     nothing that was given.
   """
-  chosen = _choose_backbone(task, given)
-  is_started = "pretrained_backbone" in chosen
-  if federated:
-    rounds = _ROUNDS_FROM_START if is_started else _ROUNDS
-    chosen |= _choose_cohort(task, given, rounds)
-  else:
-    users = min(_MAX_POOLED_USERS, len(task.train_users))
-    chosen["users_per_round"] = Choice(
-      users, f"of {len(task.train_users):,} users"
-    )
-    chosen["rounds"] = Choice(_POOLED_ROUNDS, "one pass over those users each")
-  name = given.get("backbone") or chosen["backbone"].value
-  rate, scale = _LEARNING_RATES.get(name, _OTHER_LEARNING_RATES)
-  if is_started:
-    rate, scale = _RATES_FROM_START
-  whose = "from these weights" if is_started else f"of {name}"
-  chosen["client_learning_rate"] = Choice(rate, whose)
-  chosen["head_lr_scale"] = (
-    Choice(scale, "a client's head is new in every round")
-    if federated
-    else Choice(1.0, "the head stays")
-  )
-  chosen["batch_size"] = Choice(16, "users have few images")
-  return {name: c for name, c in chosen.items() if name not in given}
+  chosen: dict[str, Choice] = {}
 
+  def settle(name: str, value: Any, reason: str) -> Any:
+    if name in given:
+      return given[name]
+    chosen[name] = Choice(value, reason)
+    return value
 
-def _choose_backbone(
-  task: task_lib.Task, given: Mapping[str, Any]
-) -> dict[str, Choice]:
-  """A backbone, and for few users of small images the weights to start from."""
-  height, width, channels = task.image_shape
   users = len(task.train_users)
-  if (
+  height, width, channels = task.image_shape
+  # Few users of small images start from the weights that are shipped.
+  is_started = (
     users < _FEW_USERS
     and (height, width) == (starts.SIDE, starts.SIDE)
     and channels in (1, 3)
     and not {"backbone", "pretrained_backbone", "embedding_dim"} & set(given)
-  ):
+  )
+  if is_started:
+    name = settle("backbone", starts.BACKBONE, "of the weights below")
     few = f"{users:,} users teach too little, and cannot hide one of them"
-    return {
-      "backbone": Choice(starts.BACKBONE, "of the weights below"),
-      "pretrained_backbone": Choice(
-        str(starts.PATH), f"{few}: made-up patterns come first"
-      ),
-    }
-  why = f"for images of {height}x{width} pixels"
-  return {"backbone": Choice(task.default_backbone, why)}
+    path = str(starts.PATH)
+    settle("pretrained_backbone", path, f"{few}: made-up patterns come first")
+    rate, scale, whose = *_RATES_FROM_START, "from these weights"
+  else:
+    why = f"for images of {height}x{width} pixels"
+    name = settle("backbone", task.default_backbone, why)
+    rate, scale = _LEARNING_RATES.get(name, _OTHER_LEARNING_RATES)
+    whose = f"of {name}"
+  if federated:
+    rounds = _ROUNDS_FROM_START if is_started else _ROUNDS
+    _choose_cohort(task, given, rounds, settle)
+  else:
+    pooled = min(_MAX_POOLED_USERS, users)
+    settle("users_per_round", pooled, f"of {users:,} users")
+    settle("rounds", _POOLED_ROUNDS, "one pass over those users each")
+  settle("client_learning_rate", rate, whose)
+  if federated:
+    settle("head_lr_scale", scale, "a client's head is new in every round")
+  else:
+    settle("head_lr_scale", 1.0, "the head stays")
+  settle("batch_size", 16, "users have few images")
+  return chosen
 
 
 def _choose_cohort(
-  task: task_lib.Task, given: Mapping[str, Any], rounds: int
-) -> dict[str, Choice]:
+  task: task_lib.Task, given: Mapping[str, Any], rounds: int, settle: _Settle
+) -> None:
   num_users, alone = len(task.train_users), task.one_class_per_user
-  fewest = 2 if alone else 1
-  of_client = max(min(_USERS_PER_CLIENT[alone], num_users // 4), fewest)
   why_users = (
     "each user has one class, and a client needs several"
     if alone
     else "users have several classes each"
   )
-  per_client = given.get("users_per_client", of_client)
+  of_client = max(
+    min(_USERS_PER_CLIENT[alone], num_users // 4), 2 if alone else 1
+  )
+  per_client = settle("users_per_client", of_client, why_users)
   clients = max(
     _CLIENTS_PER_ROUND[alone], num_users // (_SHARE_OF_USERS * per_client)
   )
   clients = min(
     clients, _MAX_CLIENTS_PER_ROUND, max(num_users // per_client, 1)
   )
-  num_clients = given.get("clients_per_round", clients)
-  users = num_clients * per_client
-  chosen = {
-    "users_per_client": Choice(of_client, why_users),
-    "clients_per_round": Choice(
-      clients, f"so that a round has {users:,} of {num_users:,} users"
-    ),
-    "rounds": Choice(
-      rounds,
-      f"a user is in {given.get('rounds', rounds) * users / num_users:.3g} of"
-      " them on average",
-    ),
-    "clip_norm": Choice(_CLIP_NORM, "about half of an update of LeNet"),
-  }
-  name = given.get("aggregator", aggregators.DEFAULT)
-  mechanism = aggregators.AGGREGATORS[name]
+  users = given.get("clients_per_round", clients) * per_client
+  why_clients = f"so that a round has {users:,} of {num_users:,} users"
+  clients = settle("clients_per_round", clients, why_clients)
+  share = given.get("rounds", rounds) * users / num_users
+  settle("rounds", rounds, f"a user is in {share:.3g} of them on average")
+  settle("clip_norm", _CLIP_NORM, "about half of an update of LeNet")
+  mechanism = aggregators.AGGREGATORS[
+    given.get("aggregator", aggregators.DEFAULT)
+  ]
   if mechanism.adds_noise and mechanism.strategy_class is None:
-    chosen["noise_multiplier"] = Choice(
-      float(f"{_NOISE_ON_MEAN * num_clients:.2g}"),
+    settle(
+      "noise_multiplier",
+      float(f"{_NOISE_ON_MEAN * clients:.2g}"),
       f"{_NOISE_ON_MEAN:g} for each virtual client of a round, with which"
       " LeNet learns",
     )
-  return chosen
 
 
 def tell(

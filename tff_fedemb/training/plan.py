@@ -10,7 +10,6 @@ import collections
 from collections.abc import Iterator
 import dataclasses
 import math
-import secrets
 import time
 
 from etils import epy
@@ -18,7 +17,6 @@ import numpy as np
 from scipy import optimize
 import tqdm
 
-from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import pipelines
 from tff_fedemb.data import population
 from tff_fedemb.privacy import composition
@@ -34,18 +32,14 @@ from tff_fedemb.strategies import strategy as strategy_lib
 with epy.lazy_imports():
   import tensorflow as tf
 
-  from tff_fedemb.evaluation import embedding
   from tff_fedemb.report import training_report
   from tff_fedemb.runtime import base
 
-# A user has so many images where their number is not known.
-_IMAGES_PER_USER = 20
 _READING_BATCH = 64
 # Virtual clients that are measured, for each core.
 _CLIENTS_PER_CORE = 2
 # Beside the run's own.
 _NOISE_MULTIPLIERS = (0.25, 1.0, 4.0)
-_NUM_NOISE_MULTIPLIERS = 3
 _TARGET_EPSILON = 9.0
 
 
@@ -91,16 +85,12 @@ def plan(
   """
   if not measure and task is None and spec.task.num_users is not None:
     experiment = experiment_lib.resolve_cost(spec, spec.task.num_users)
-    sections = [list(_tell_privacy(experiment))]
+    lines = [*_tell_privacy(experiment)]
   else:
     experiment = experiment_lib.resolve(spec, task or spec.task.create())
-    counts = _count_images(experiment.task)
-    sections = [
-      list(_tell_data(experiment.task, counts)),
-      list(_tell_privacy(experiment)),
-    ]
+    lines = [*_tell_data(experiment.task), "", *_tell_privacy(experiment)]
     if measure:
-      sections.append(list(_tell_round(experiment, counts)))
+      lines += ["", *_tell_round(experiment)]
   experiment.check_budget()
   config = experiment.mechanism.config
   epsilon = math.inf
@@ -110,7 +100,7 @@ def plan(
     epsilon,
     experiment.delta,
     config.noise_multiplier / config.clients_per_round,
-    tuple(line for lines in sections for line in (*lines, ""))[:-1],
+    tuple(lines),
   )
 
 
@@ -128,22 +118,16 @@ def tell_cost(experiment: experiment_lib.Experiment) -> str:
   )
 
 
-def _count_images(task: task_lib.Task) -> dict[str, int]:
-  """Images by split; empty if they are not known."""
-  if task.count_images is None:
-    return {}
-  splits = ("train", *task_lib.EVALUATION_SPLITS)
-  return {split: task.count_images(split) for split in splits}
-
-
-def _tell_data(task: task_lib.Task, counts: dict[str, int]) -> Iterator[str]:
+def _tell_data(task: task_lib.Task) -> Iterator[str]:
   yield from task.describe()
-  if counts:
-    yield (
-      f"Images: {counts['train']:,} of users who train"
-      f" ({counts['train'] / len(task.train_users):.3g} each);"
-      f" {counts['validation']:,} for validation, {counts['test']:,} for test."
-    )
+  train, validation, test = map(
+    task.count_images, ("train", *task_lib.EVALUATION_SPLITS)
+  )
+  yield (
+    f"Images: {train:,} of users who train"
+    f" ({train / len(task.train_users):.3g} each); {validation:,} for"
+    f" validation, {test:,} for test."
+  )
 
 
 def _epsilon(
@@ -191,7 +175,7 @@ def _tell_privacy(experiment: experiment_lib.Experiment) -> Iterator[str]:
   )
   yield f"{'noise multiplier':>18}{'on the mean':>14}{'epsilon':>10}"
   others = [noise for noise in _NOISE_MULTIPLIERS if noise != own]
-  levels = [own, *others[1 - _NUM_NOISE_MULTIPLIERS :]] if own else others
+  levels = [own, *others[-2:]] if own else others
   for noise in sorted(levels):
     mark = "  <- this run" if noise == own else ""
     yield (
@@ -266,48 +250,32 @@ def _make_up(task: task_lib.Task, images_per_user: int) -> task_lib.Task:
       .map(lambda numbers: make_up(client_id, numbers))
     )
 
-  return dataclasses.replace(
-    task,
-    create_client_dataset=create_client_dataset,
-    find_bad_examples=task_lib.find_none,
-  )
+  return dataclasses.replace(task, create_client_dataset=create_client_dataset)
 
 
-def _tell_round(
-  experiment: experiment_lib.Experiment,
-  counts: dict[str, int],
-) -> Iterator[str]:
+def _tell_round(experiment: experiment_lib.Experiment) -> Iterator[str]:
   task, participation = experiment.task, experiment.participation
-  images_per_user = _IMAGES_PER_USER
-  if counts:
-    images_per_user = max(round(counts["train"] / len(task.train_users)), 1)
+  images = task.count_images("train")
+  images_per_user = max(round(images / len(task.train_users)), 1)
   made_up = dataclasses.replace(
     experiment, task=_make_up(task, images_per_user)
   )
   process = made_up.build_process()
-  num_clients = participation.clients_per_round
-  if experiment.spec.deployment.deployment is None:
-    clients = participation.sample(0, key=secrets.randbits(128))
-  else:
-    clients = [np.array([slot]) for slot in range(num_clients)]
-  cores = base.count_cores()
-  measured = task.train_users.client_ids(clients[: _CLIENTS_PER_CORE * cores])
-  with (
-    experiment.spec.runtime.create() as runtime,
-    progress_lib.create_bar("Measuring", unit="rounds", total=3) as progress,
-  ):
+  num_clients, cores = participation.clients_per_round, base.count_cores()
+  # It does not matter who they are: their images are made up.
+  slots = np.arange(num_clients * participation.users_per_client)
+  clients = slots.reshape(num_clients, -1)[: _CLIENTS_PER_CORE * cores]
+  measured = task.train_users.client_ids([*clients])
+  with experiment.spec.runtime.create() as runtime:
     state = runtime.initialize(process)
     # Clients of one user each warm up: the next rounds find all sessions ready.
-    slots = range(min(cores, len(task.train_users)))
-    warm_up = [task.train_users.user_id(slot) for slot in slots]
+    warm_up = task.train_users.client_ids([*slots[:cores, np.newaxis]])
     state, _ = runtime.next(state, warm_up)
-    progress.update()
     seconds = []
     for clients_of_round in ([], measured):
       start = time.perf_counter()
       state, _ = runtime.next(state, clients_of_round)
       seconds.append(time.perf_counter() - start)
-      progress.update()
   server, with_clients = seconds
   per_client = max(with_clients - server, 0.0) / max(len(measured), 1)
   round_seconds = server + num_clients * per_client
@@ -327,35 +295,7 @@ def _tell_round(
     " that"
   )
   yield f"  memory  {memory / 1e9:.2g} GB, this program at its most"
-  if counts:
-    yield _tell_evaluation(experiment, counts)
   if experiment.spec.deployment.deployment is not None:
     yield deployment_lib.tell_timetable(
       experiment.create_simulation(process), rounds
     )
-
-
-def _tell_evaluation(
-  experiment: experiment_lib.Experiment,
-  counts: dict[str, int],
-) -> str:
-  """Tells how long embedding takes before and after training."""
-  image_shape = experiment.task.image_shape
-  embed = embedding.create_embedder(experiment.create_backbone())
-  images = np.zeros(
-    [embedding.batch_size(image_shape), *image_shape],
-    pipelines.dtype_of(image_shape),
-  )
-  embed(images)
-  start = time.perf_counter()
-  embed(images)
-  seconds_per_image = (time.perf_counter() - start) / len(images)
-  limit = experiment.spec.evaluation.max_held_out_images or math.inf
-  number = sum(
-    min(counts[split], limit) for split in task_lib.EVALUATION_SPLITS
-  )
-  interval = tqdm.tqdm.format_interval(number * seconds_per_image)
-  return (
-    f"  to embed the {number:,} held-out images of an evaluation, before"
-    f" training and after it, takes {interval} each time"
-  )

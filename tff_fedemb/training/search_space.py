@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.run import spec as spec_lib
@@ -66,23 +67,6 @@ def apply(
   )
 
 
-def searchable_names(
-  spec: spec_lib.RunSpec, values: Mapping[str, Any]
-) -> frozenset[str]:
-  """Names that errors may have for the fields that may be searched.
-
-  Args:
-    spec: The spec.
-    values: As of `apply`.
-  """
-  fields = _find_fields(spec, {name: [value] for name, value in values.items()})
-  found = {*values}
-  for name, (path, field) in fields.items():
-    if field.searchable:
-      found |= {name, path[-1]}
-  return frozenset(found)
-
-
 def read(path: str | os.PathLike[str], spec: spec_lib.RunSpec) -> SearchSpace:
   """Reads a search space, a JSON file in the format above.
 
@@ -95,10 +79,7 @@ def read(path: str | os.PathLike[str], spec: spec_lib.RunSpec) -> SearchSpace:
       exist or may not be searched, or has values that the field does not take.
   """
   try:
-    text = pathlib.Path(path).read_text()
-    space = json.loads(text, object_pairs_hook=_unique)
-  except errors.FieldError:
-    raise
+    space = json.loads(pathlib.Path(path).read_text())
   except (OSError, ValueError) as error:
     raise _error("be a JSON file", error) from error
   if not isinstance(space, dict) or not space:
@@ -156,65 +137,34 @@ def _error(requirement: str, found: object) -> errors.FieldError:
   return errors.FieldError("search_space", requirement, found)
 
 
-def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-  names = [name for name, _ in pairs]
-  for name in names:
-    if names.count(name) > 1:
-      raise _error(f"have {name!r} once", "it twice")
-  return dict(pairs)
-
-
 def _check_choice(
   field: config_lib.FieldSpec, name: str, choice: Any
 ) -> tuple[str, tuple[Any, ...]]:
-  if (
-    not isinstance(choice, dict)
-    or len(choice) != 1
-    or not set(choice) <= set(KINDS)
-  ):
+  if not isinstance(choice, dict) or len(choice) != 1:
     raise _error(f"have one of {', '.join(KINDS)} for {name}", repr(choice))
   [(kind, values)] = choice.items()
-  if kind == "values":
-    if not isinstance(values, list) or not values:
-      raise _error(f"have a list of values for {name}", repr(values))
-    return kind, tuple(_check_value(field, name, value) for value in values)
-  if field.type is not float:
-    type_name = field.type.__name__
-    raise _error(
-      f"have a list of values for {name}, a field of type {type_name}", kind
-    )
+  checks.check_choice(f"search_space: {name}", kind, KINDS)
+  if not isinstance(values, list) or not values:
+    raise _error(f"have a list of values for {name}", repr(values))
+  try:
+    if kind != "values":
+      found = tuple(checks.check_number(name, value) for value in values)
+    elif field.registry is None:
+      found = tuple(config_lib.check(field, value) for value in values)
+    else:
+      found = tuple(values)
+      for value in found:
+        checks.check_choice(name, value, field.registry)
+  except errors.FieldError as error:
+    raise error.renamed(f"search_space: {name}") from error
   low = 0.0 if kind == "log_uniform" else -math.inf
-  if (
-    not isinstance(values, list)
-    or len(values) != 2
-    or not all(map(_is_finite, values))
-    or not low < values[0] < values[1]
+  if kind != "values" and (
+    field.type is not float or len(found) != 2 or not low < found[0] < found[1]
   ):
     positive = " positive" if kind == "log_uniform" else ""
     raise _error(
-      f"have two{positive} finite numbers in ascending order as {kind} bounds"
-      f" of {name}",
+      f"have two{positive} numbers in ascending order as {kind} bounds of"
+      f" {name}, a field of type {field.type.__name__}",
       repr(values),
     )
-  return kind, tuple(map(float, values))
-
-
-def _is_finite(value: Any) -> bool:
-  is_number = isinstance(value, int | float) and not isinstance(value, bool)
-  return is_number and math.isfinite(value)
-
-
-def _check_value(field: config_lib.FieldSpec, name: str, value: Any) -> Any:
-  """A value that a field can have, whatever its range."""
-  expected = f"type {field.type.__name__}"
-  if field.registry is not None:
-    is_right = isinstance(value, str) and value in field.registry
-    expected = f"{', '.join(field.registry)} or module:Class"
-  elif field.type is float:
-    is_right = _is_finite(value)
-  else:
-    # A bool is an int as well.
-    is_right = type(value) is field.type
-  if not is_right:
-    raise _error(f"have values of {expected} for {name}", repr(value))
-  return value
+  return kind, found

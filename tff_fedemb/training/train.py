@@ -2,36 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 import contextlib
+import functools
 import os
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 import tqdm
 
+from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import progress
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import participation_trace
+from tff_fedemb.evaluation import comparison
+from tff_fedemb.evaluation import embedding
 from tff_fedemb.plots import training_plots
+from tff_fedemb.privacy import budget
+from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.privacy import report as report_lib
+from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import export
 from tff_fedemb.program import metrics
 from tff_fedemb.program import run_directory
+from tff_fedemb.program import sampling_key
 from tff_fedemb.program import training
 from tff_fedemb.report import measured_runs
 from tff_fedemb.report import page as report_page
 from tff_fedemb.report import training_report
 from tff_fedemb.run import account
+from tff_fedemb.run import deployment as deployment_lib
 from tff_fedemb.run import experiment as experiment_lib
 from tff_fedemb.run import spec as spec_lib
 from tff_fedemb.run import task as task_lib
+from tff_fedemb.runtime import base
 from tff_fedemb.runtime import client_error
 from tff_fedemb.runtime import worker_process
 from tff_fedemb.serving import lite_export
-from tff_fedemb.training import backbone_files
-from tff_fedemb.training import opening
+from tff_fedemb.training import models
 from tff_fedemb.training import plan as plan_lib
 from tff_fedemb.training import result as result_lib
 
@@ -90,12 +101,18 @@ def train(
   if spec.task.chooses_settings:
     _say(plan_lib.tell_cost(experiment))
   with _saying_what_is_safe(run_dir):
-    run = opening.open_run(experiment, run_dir, export_backbone, watch)
-    if run is not None:
+    if os.path.exists(os.path.join(run_dir, run_directory.SUMMARY)):
+      with contextlib.closing(_open_directory(spec, run_dir)):
+        account.open_chain(run_dir)
+        _say(f"This run is complete; see {run_dir}/{run_directory.SUMMARY}.")
+        report_page.write_release(run_dir)
+    else:
+      run = _Run(experiment, run_dir, export_backbone, watch)
       with contextlib.closing(run.directory):
-        _report(run, *_train(run, watch), watch)
+        run.train()
+        run.report()
     if export_backbone is not None:
-      backbone_files.export(run_dir, export_backbone)
+      models.export(run_dir, export_backbone)
     if lite:
       lite_export.export_run(run_dir, experiment.task)
     if report:
@@ -111,41 +128,251 @@ def _saying_what_is_safe(run_dir: str) -> Iterator[None]:
   except (OSError, errors.StorageError) as error:
     if isinstance(error, OSError):
       error = errors.StorageError.of(error)
-    rounds = max(run_directory.checkpointed_rounds(run_dir), default=None)
-    safe = "No checkpoint is there yet; with more room, the same command starts"
-    if rounds is not None:
-      safe = (
-        f"The checkpoint after round {rounds} is safe, and so is the account"
-        " of all rounds that ran; with more room, the same command goes on from"
-        " there"
+    rounds = max(run_directory.checkpointed_rounds(run_dir), default=0)
+    raise errors.StorageError(
+      f"{error} With more room, the same command goes on after round {rounds};"
+      " the account of all rounds that ran is safe."
+    ) from error
+
+
+def _open_directory(
+  spec: spec_lib.RunSpec, run_dir: str
+) -> run_directory.RunDirectory:
+  return run_directory.RunDirectory(
+    run_dir, spec.to_json(), varying=spec_lib.varying(spec)
+  )
+
+
+class _Run:
+  """A run from its checks to its report.
+
+  Attributes:
+    directory: Its directory, which is open.
+  """
+
+  def __init__(
+    self,
+    experiment: experiment_lib.Experiment,
+    run_dir: str,
+    export_backbone: str | None,
+    watch: progress.Stopwatch,
+  ):
+    """Checks what can be checked, and builds all before the first round."""
+    self._experiment, self._watch = experiment, watch
+    spec, task = experiment.spec, experiment.task
+    # Mistakes are told now, not after the first round or the last one.
+    experiment.create_ledger()
+    experiment.extrapolate()
+    if not os.path.exists(os.path.join(run_dir, chain_lib.NAME)):
+      experiment.check_budget()
+    runtime = spec.runtime.create()
+    # Clients read these, wherever they run.
+    paths = {
+      field.flag: value
+      for _, field, value in config_lib.walk(spec.task)
+      if field.path and value
+    }
+    runtime.require_paths(paths)
+    watch.end("checks")
+    by_split, sample = models.load_images(task, spec.evaluation)
+    watch.end("held_out_images")
+    tf.keras.utils.set_random_seed(spec.seed)
+    self._start = models.load_start(
+      experiment.create_backbone, spec.pretrained_backbone, run_dir
+    )
+    models.check_export(export_backbone, run_dir)
+    self.directory = _open_directory(spec, run_dir)
+    chain = account.open_chain(run_dir)
+    for line in _describe(experiment, by_split):
+      _say(line)
+    trace = participation_trace.TraceWriter(
+      self.directory.path / run_directory.TRACE, len(task.train_users)
+    )
+    key = spec.sampling_seed
+    if key is None and spec.deployment.deployment is None:
+      key = sampling_key.read_or_create(
+        self.directory.path / run_directory.CHECKPOINTS,
+        is_new=not trace.num_rounds,
       )
-    raise errors.StorageError(f"{error} {safe}.") from error
+    watch.end("files")
+    # Keras disowns layers made before others are made inside a TFF computation:
+    # the process comes first.
+    process = experiment.build_process()
+    watch.end("process")
+    self._evaluate_start(by_split, sample)
+    watch.end("untrained_evaluation")
+    self._loop = self._create_loop(process, runtime, chain, trace, key)
+    rounds_done = max(run_directory.checkpointed_rounds(run_dir), default=0)
+    self._charge(chain.ledger_to_the_end(rounds_done))
 
+  def _create_loop(
+    self,
+    process: tff.learning.templates.LearningProcess,
+    runtime: base.Runtime,
+    chain: chain_lib.Chain,
+    trace: participation_trace.TraceWriter,
+    key: int | None,
+  ) -> training.TrainingLoop:
+    """Creates the loop of the rounds, and begins or goes on with the chain."""
+    experiment, path = self._experiment, self.directory.path
+    spec, users = experiment.spec, experiment.task.train_users
+    draw: Callable[[int], list[np.ndarray]]
+    draw = functools.partial(experiment.participation.sample, key=key)
+    # Draws who takes part, if the participation does not.
+    self._deployed: deployment_lib.DeployedRounds | None = None
+    if spec.deployment.deployment is not None:
+      self._deployed = deployment_lib.open_rounds(
+        experiment.create_simulation(process), self.directory
+      )
+      draw = self._deployed.draw
+    chain.begin(
+      experiment.create_ledger(process).with_rounds(
+        experiment.mechanism.round_event, spec.rounds
+      ),
+      files=account.digest_files(path),
+      users=users.digest,
+      code_version=run_directory.find_code_version(),
+    )
+    return training.TrainingLoop(
+      directory=path,
+      process=process,
+      runtime=runtime,
+      users=users,
+      draw=draw,
+      chain=chain,
+      trace=trace,
+      evaluate_fn=self._evaluator.validate,
+      config=spec,
+    )
 
-def _train(
-  run: opening.Run, watch: progress.Stopwatch
-) -> tuple[training.TrainingState, Any]:
-  """Runs the rounds left; returns the state and the model's weights."""
-  loop, task = run.loop, run.experiment.task
-  with loop.runtime:
-    state = loop.start(_start_from(run.evaluator.backbone))
-    watch.seconds["earlier_programs"] = state.wall_seconds
-    watch.end("compilation")
+  def _evaluate_start(
+    self,
+    by_split: Mapping[str, embedding.LabelledImages],
+    sample: embedding.LabelledImages,
+  ) -> None:
+    """Evaluates a backbone without training, and the one to start from."""
+    experiment, start = self._experiment, self._start
+    tf.keras.utils.set_random_seed(experiment.spec.seed)
+    self._evaluator = models.Evaluator(
+      experiment.create_backbone(),
+      by_split,
+      sample,
+      with_metrics=experiment.spec.evaluation.metrics,
+    )
+    self._untrained = self._evaluator.evaluate_all()
+    if start is not None and start.weights is not None:
+      self._evaluator.backbone.set_weights(start.weights)
+      found = self._evaluator.evaluate_all()
+      start.record["evaluation"] = report_lib.json_safe(
+        training_report.without_curves(found)
+      )
+      self.directory.write_json(models.RECORD, start.record)
+
+  def _charge(
+    self, ledger: ledger_lib.Ledger, *, is_finished: bool = False
+  ) -> None:
+    """Charges a ledger to the budget that the run shares, if any.
+
+    Raises:
+      errors.FieldError: If that would overspend.
+    """
+    path = self._experiment.spec.privacy_budget
+    if path is None:
+      return
+    charged = budget.charge(
+      path,
+      ledger,
+      run_id=self._loop.chain.run_id,
+      run_dir=os.path.abspath(self.directory.path),
+      users=self._experiment.task.train_users.digest,
+      is_finished=is_finished,
+    )
+    _say(
+      f"With this run epsilon {charged.spent:.4g} of {charged.epsilon:.4g} at"
+      f" delta {charged.delta:g} is spent in {path}."
+    )
+
+  def train(self) -> None:
+    """Runs the rounds that are left."""
+    loop = self._loop
+    with loop.runtime:
+      loop.start(_start_from(self._evaluator.backbone))
+      self._watch.seconds["earlier_programs"] = loop.state.wall_seconds
+      self._watch.end("compilation")
+      try:
+        loop.run()
+      except client_error.ClientError as error:
+        lines = self._experiment.task.find_bad_examples(error.client_id)
+        if not lines:
+          raise
+        raise errors.DataError(
+          f"data must be readable, found {bad_examples.summarize(lines)}."
+          " on_bad_example=skip leaves out what is bad; the same command goes"
+          " on from the last whole round once the data are mended."
+        ) from error
+      self._model_weights = loop.weights
+    loop.trace.close()
+    self._watch.end("rounds")
+
+  def report(self) -> None:
+    """Evaluates and exports the model, and writes and tells what came out."""
+    experiment, path, watch = self._experiment, self.directory.path, self._watch
+    evaluator, untrained = self._evaluator, self._untrained
+    chain, ledger = self._loop.chain, self._loop.chain.ledger
+    evaluator.set_weights(self._model_weights)
+    embedded = evaluator.embed_all()
+    trained = {
+      split: comparison.warn_if_no_better(some.evaluate(), untrained[split])
+      for split, some in embedded.items()
+    }
+    watch.end("evaluation")
     try:
-      state = loop.run(state)
-    except client_error.ClientError as error:
-      lines = task.find_bad_examples(error.client_id)
-      if not lines:
-        raise
-      raise errors.DataError(
-        f"data must be readable, found {bad_examples.summarize(lines)}."
-        " on_bad_example=skip leaves out what is bad; the same command goes"
-        " on from the last whole round once the data are mended."
-      ) from error
-    model_weights = loop.weights(state)
-  loop.trace.close()
-  watch.end("rounds")
-  return state, model_weights
+      # PLD takes seconds.
+      with participation_trace.TraceReader(path / run_directory.TRACE) as trace:
+        privacy = ledger.report(trace)
+        deployed = self._deployed and self._deployed.summarize(ledger, trace)
+    except errors.DataError as error:
+      raise errors.DataError(f"no epsilon is reported: {error}") from error
+    watch.end("account")
+    self._charge(ledger, is_finished=True)
+    card = models.create_card(
+      evaluator.backbone, embedded, privacy, experiment=experiment, chain=chain
+    )
+    model_path = path / run_directory.SAVED_MODEL
+    export.export_backbone(evaluator.backbone, model_path, card)
+    watch.end("export")
+    self.directory.write_json(
+      run_directory.EVALUATION,
+      {
+        measured_runs.TRAINED: trained["test"].to_json(),
+        training_plots.UNTRAINED: untrained["test"].to_json(),
+      },
+    )
+    summary = training_report.summarize(
+      experiment,
+      state=self._loop.state,
+      chain=chain,
+      model_weights=self._model_weights,
+      metrics=metrics.read(path),
+      trained=trained,
+      untrained=untrained,
+      pretrained=self._start.record if self._start else None,
+      privacy=privacy,
+      extrapolation=experiment.extrapolate(),
+    )
+    if deployed is not None:
+      summary["deployment"] = deployed
+    cost = account.Recomputed(chain, ledger, privacy, ())
+    finished = measured_runs.Run(path, experiment.spec, summary, account=cost)
+    watch.end("extrapolation")
+    training_report.draw(finished)
+    watch.end("pictures")
+    seconds = dict(watch.seconds)
+    summary["seconds_by_part"] = seconds
+    summary["wall_seconds"] = sum(seconds.values()) - seconds["process_before"]
+    self.directory.write_json(run_directory.SUMMARY, summary)
+    report_page.write_release(path, cost)
+    _say(training_report.tell(finished))
 
 
 def _start_from(backbone: tf.keras.Model) -> Callable[[Any], Any]:
@@ -165,73 +392,24 @@ def _start_from(backbone: tf.keras.Model) -> Callable[[Any], Any]:
   return start_from_backbone
 
 
-def _report(
-  run: opening.Run,
-  state: training.TrainingState,
-  model_weights: Any,
-  watch: progress.Stopwatch,
-) -> None:
-  """Evaluates and exports the model, and writes and prints what came out."""
-  experiment, directory = run.experiment, run.directory
-  chain = run.loop.chain
-  run.evaluator.set_weights(model_weights)
-  embedded = run.evaluator.embed_all()
-  trained = run.evaluator.compare(embedded, run.untrained)
-  watch.end("evaluation")
-  try:
-    # PLD takes seconds.
-    with participation_trace.TraceReader(
-      directory.path / run_directory.TRACE
-    ) as trace:
-      privacy = chain.ledger.report(trace)
-      deployed = run.deployed and run.deployed.summarize(chain.ledger, trace)
-  except errors.DataError as error:
-    raise errors.DataError(f"no epsilon is reported: {error}") from error
-  watch.end("account")
-  opening.charge(run, chain.ledger, is_finished=True)
-  export.export_backbone(
-    run.evaluator.backbone,
-    directory.path / run_directory.SAVED_MODEL,
-    backbone_files.create_card(
-      run.evaluator.backbone,
-      embedded,
-      privacy,
-      experiment=experiment,
-      chain=chain,
-    ),
-  )
-  watch.end("export")
-  directory.write_json(
-    run_directory.EVALUATION,
-    {
-      measured_runs.TRAINED: trained["test"].to_json(),
-      training_plots.UNTRAINED: run.untrained["test"].to_json(),
-    },
-  )
-  summary = training_report.summarize(
-    experiment,
-    state=state,
-    chain=chain,
-    model_weights=model_weights,
-    metrics=metrics.read(directory.path),
-    trained=trained,
-    untrained=run.untrained,
-    pretrained=run.start_point.record if run.start_point else None,
-    privacy=privacy,
-    extrapolation=experiment.extrapolate(),
-  )
-  if deployed is not None:
-    summary["deployment"] = deployed
-  cost = account.Recomputed(chain, chain.ledger, privacy, ())
-  finished = measured_runs.Run(
-    directory.path, experiment.spec, summary, account=cost
-  )
-  watch.end("extrapolation")
-  training_report.draw(finished)
-  watch.end("pictures")
-  seconds = dict(watch.seconds)
-  summary["seconds_by_part"] = seconds
-  summary["wall_seconds"] = sum(seconds.values()) - seconds["process_before"]
-  directory.write_json(run_directory.SUMMARY, summary)
-  report_page.write_release(directory.path, cost)
-  _say(training_report.tell(finished))
+def _describe(
+  experiment: experiment_lib.Experiment,
+  held_out_images: Mapping[str, embedding.LabelledImages],
+) -> Iterator[str]:
+  """Says what is trained and evaluated on, and what is odd about that."""
+  task, claim = experiment.task, experiment.participation
+  yield from task.describe()
+  for split, images in held_out_images.items():
+    if images.num_found is not None:
+      yield (
+        f"Evaluating on {len(images.labels):,} of {images.num_found:,} {split}"
+        " images, drawn at random and always the same;"
+        " max_held_out_images=0 takes all."
+      )
+  if claim != claim.with_secret_schedule():
+    yield (
+      "WARNING: sampling_seed makes it known who takes part when. Sampling"
+      " amplifies nothing in this run; without it the draw is secret."
+    )
+  if task.bad_examples.lines:
+    yield f"left out {bad_examples.summarize(task.bad_examples.lines)}."

@@ -20,20 +20,18 @@ import shutil
 import time
 from typing import Any
 
-import dp_accounting
 from etils import epy
 import numpy as np
 import tqdm
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb.evaluation import verification
-from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import tuning
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import model_card
 from tff_fedemb.program import run_directory
+from tff_fedemb.run import experiment
 from tff_fedemb.run import spec as spec_lib
 from tff_fedemb.run import task as task_lib
 from tff_fedemb.training import search_space as search_space_lib
@@ -46,17 +44,21 @@ _REPORT = f"{run_directory.RELEASE}/tuning.json"
 _RECALL = "recall_of_best.json"
 _TRIALS = "trials"
 _NUM_TRIALS = f"{_TRIALS}/num_trials.json"
-_METRIC_PREFIX = "recall_at_far_"
-_METRICS = tuple(
-  _METRIC_PREFIX + verification.format_false_accept_rate(rate)
-  for rate in verification.DEFAULT_FALSE_ACCEPT_RATES
-)
-# The first one decides which trial is the best.
+# Recall at this false accept rate of the first split decides which trial is the
+# best.
+_RATE = "0.001"
+_METRIC = f"recall_at_far_{_RATE}"
 _SPLITS = ("validation", "test")
 # Beside a trial's directory: how it has ended.
 _OUTCOME = ".json"
 # And what it has said.
 _LOG = ".log"
+# The table of a tuning has these values of its report.
+_SHOWN = (
+  *("metric", *_SPLITS, "saved_model", "epsilon"),
+  *("epsilon_if_chosen_by_others", "epsilon_of_one_trial", "delta"),
+  *("distribution", "mean_trials"),
+)
 _COMPLETE, _DIVERGED, _REFUSED = "complete", "diverged", "refused"
 
 
@@ -70,57 +72,41 @@ class TuningConfig(config_lib.Config):
       random; the guarantee rests on that.
     shape: Shape of that number's distribution: 0 logarithmic, 1 geometric, inf
       Poisson, others truncated negative binomial.
-    metric: Figure on the validation split that decides which trial is the best.
-    seed: Seed of the hyperparameters and of the trials' own seeds, for
-      reproducible simulations only. Neither the number of trials nor who takes
-      part comes from it. Whoever knows it can tell which trial was the best
-      [drawn, and kept with the other trials].
   """
 
   run_dir: str = config_lib.field(flag="output_dir")
   mean_trials: float = config_lib.field(10.0, minimum=1)
   shape: float = config_lib.field(1.0, minimum=0, maximum=math.inf)
-  metric: str = config_lib.field(_METRICS[0], choices=_METRICS)
-  seed: int | None = config_lib.field(None, minimum=0)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Cost:
-  """Cost of a trial that runs to its end."""
-
-  event: dp_accounting.DpEvent
-  rounds: int
-  participation: participation_lib.Participation
-  delta: float
 
 
 @dataclasses.dataclass(frozen=True)
 class _Trial:
-  """A trial that ran; it has no summary if its model diverged."""
+  """A trial that ran.
+
+  Attributes:
+    run_dir: Its directory.
+    hyperparameters: Values that were drawn for it.
+    cost: Its rounds, to its end.
+    summary: Its summary.json; empty if its model diverged.
+  """
 
   run_dir: pathlib.Path
   hyperparameters: Mapping[str, Any]
-  cost: _Cost
-  summary: Mapping[str, Any] | None
+  cost: composition.Account
+  summary: Mapping[str, Any]
 
-  def recall(self, metric: str, split: str) -> float:
-    if self.summary is None:
+  def recall(self, split: str) -> float:
+    if not self.summary:
       return -math.inf
-    recalls = self.summary["evaluation"][split]["recall_at_far"]
-    return recalls[metric.removeprefix(_METRIC_PREFIX)]
+    return self.summary["evaluation"][split]["recall_at_far"][_RATE]
 
   @property
-  def selection_users(self) -> int:
-    """Users who do not train, whose images are the validation split."""
-    return (self.summary or {}).get("selection_users", 0)
-
-  @property
-  def splits_of_others(self) -> frozenset[str]:
+  def splits_of_others(self) -> tuple[str, ...]:
     """Splits of which no image is of a user who trains."""
     # A summary that does not say so is no proof that it is so.
-    if not (self.summary or {}).get("evaluation_on_training_users", True):
-      return frozenset(_SPLITS)
-    return frozenset(_SPLITS[:1] if self.selection_users else ())
+    if not self.summary.get("evaluation_on_training_users", True):
+      return _SPLITS
+    return _SPLITS[:1] if self.summary.get("selection_users") else ()
 
 
 class TuningRun:
@@ -132,7 +118,7 @@ class TuningRun:
     spec: spec_lib.RunSpec,
     space: search_space_lib.SearchSpace,
     *,
-    generator: np.random.Generator,
+    generator: np.random.Generator | None = None,
     task: task_lib.Task | None = None,
   ):
     """Opens the directory, and draws the number of trials if it is new.
@@ -142,7 +128,7 @@ class TuningRun:
       spec: Spec of all trials, but for what is drawn and their seeds.
       space: Distribution of the hyperparameters.
       generator: Draws the number of trials, which a seed that anyone knows
-        would give away.
+        would give away [a new one].
       task: The task that `spec.task` creates, if it is at hand.
 
     Raises:
@@ -154,6 +140,8 @@ class TuningRun:
     self._spec = spec.with_absolute_paths()
     # All trials have the same data, which are read once.
     self._task = task or self._spec.task.create()
+    # What all trials have is refused now, and what is drawn of each.
+    experiment.resolve(self._spec, self._task)
     self._selection = tuning.RepeatAndSelect(config.mean_trials, config.shape)
     settings = {
       "mean_trials": config.mean_trials,
@@ -162,8 +150,6 @@ class TuningRun:
         name: {kind: list(values)} for name, (kind, values) in space.items()
       },
       "trials": self._spec.to_json(),
-      "metric": config.metric,
-      "seed": config.seed,
     }
     self._directory = run_directory.RunDirectory(config.run_dir, settings)
     self._path = self._directory.path
@@ -173,10 +159,12 @@ class TuningRun:
       # Saved before any trial has a result: to draw again because of one, or
       # because a tuning was interrupted, would void the guarantee.
       drawn = {
-        "num_trials": self._selection.draw_num_trials(generator),
+        "num_trials": self._selection.draw_num_trials(
+          generator or np.random.default_rng(secrets.randbits(128))
+        ),
         # Whoever knows it can draw the hyperparameters of all trials again,
         # and so find the index of the best.
-        "seed": (secrets.randbits(128) if config.seed is None else config.seed),
+        "seed": secrets.randbits(128),
       }
       self._directory.write_json(_NUM_TRIALS, drawn)
     self._num_trials, self._seed = drawn["num_trials"], drawn["seed"]
@@ -193,9 +181,9 @@ class TuningRun:
       report = self._report(best)
       if report["best"] is not None:
         self._copy_model(best.run_dir, report["privacy"])
-        kept = set(_SPLITS) - best.splits_of_others
+        kept = set(_SPLITS) - {*best.splits_of_others}
         if kept:
-          recalls = {x: best.recall(self._config.metric, x) for x in kept}
+          recalls = {split: best.recall(split) for split in kept}
           self._directory.write_json(_RECALL, recalls)
       self._directory.write_json(_REPORT, report)
     return report
@@ -213,7 +201,7 @@ class TuningRun:
           "trials must all cost the same for their number to be accounted"
           f" for, found {trial.cost} after {best.cost} in {trial.run_dir}."
         )
-      recall = trial.recall(self._config.metric, _SPLITS[0])
+      recall = trial.recall(_SPLITS[0])
       # The first of equal trials wins: they are independent and alike, so this
       # is a choice at random.
       if best is None or recall > best_recall:
@@ -236,46 +224,39 @@ class TuningRun:
       outcome["outcome"] == _COMPLETE and not summary.exists()
     ):
       outcome = self._execute(run_dir, drawn, (first + index) % 2**32)
-      self._directory.write_json(
-        os.fspath(run_dir.with_suffix(_OUTCOME).relative_to(self._path)),
-        outcome,
-      )
+      self._directory.write_json(f"{_TRIALS}/{index:03d}{_OUTCOME}", outcome)
     if outcome["outcome"] == _REFUSED:
       return None
     is_complete = outcome["outcome"] == _COMPLETE
     cost = _read_cost(run_dir, is_complete=is_complete)
-    return _Trial(run_dir, drawn, cost, run_directory.read_json(summary))
+    return _Trial(run_dir, drawn, cost, run_directory.read_json(summary) or {})
 
   def _execute(
     self, run_dir: pathlib.Path, drawn: Mapping[str, Any], seed: int
   ) -> dict[str, str]:
     """Runs a trial to its end; says how it ended, and why.
 
-    Only a model that diverged and hyperparameters that are refused before the
-    first round are outcomes. Anything else, such as data that cannot be read,
-    ends the tuning.
+    Only a model that diverged and hyperparameters that no run can have are
+    outcomes. Anything else, such as data that cannot be read, ends the tuning.
     """
     try:
       spec = search_space_lib.apply(
         dataclasses.replace(self._spec, seed=seed), drawn
       )
-      # The terminal is told of the best alone.
-      with (
-        # Line by line, whatever ends the program.
-        run_dir.with_suffix(_LOG).open("a", buffering=1) as log,
-        contextlib.redirect_stdout(log),
-        contextlib.redirect_stderr(log),
-      ):
-        train.train(spec, run_dir=run_dir, task=self._task)
-    except errors.DivergedError as error:
-      return {"outcome": _DIVERGED, "message": str(error)}
+      experiment.resolve(spec, self._task)
     except errors.FieldError as error:
-      # An error after a run has written its spec is no refusal.
-      has_begun = (run_dir / run_directory.SPEC).exists()
-      may_be_drawn = search_space_lib.searchable_names(self._spec, drawn)
-      if has_begun or error.name not in may_be_drawn:
-        raise
       return {"outcome": _REFUSED, "message": str(error)}
+    # The terminal is told of the best alone.
+    with (
+      # Line by line, whatever ends the program.
+      run_dir.with_suffix(_LOG).open("a", buffering=1) as log,
+      contextlib.redirect_stdout(log),
+      contextlib.redirect_stderr(log),
+    ):
+      try:
+        train.train(spec, run_dir=run_dir, task=self._task)
+      except errors.DivergedError as error:
+        return {"outcome": _DIVERGED, "message": str(error)}
     return {"outcome": _COMPLETE}
 
   def _report(self, best: _Trial | None) -> dict[str, Any]:
@@ -289,27 +270,18 @@ class TuningRun:
         else "no trial was drawn"
       )
       return {**report, "warnings": [f"{reason}: no user's data were used"]}
-    cost, metric = best.cost, self._config.metric
+    is_private = _SPLITS[0] in best.splits_of_others
     privacy = report["privacy"] = tuning.create_report(
       self._selection,
-      composition.Account(
-        cost.participation,
-        delta=cost.delta,
-        accountants=("rdp",),
-        history=((cost.event, cost.rounds),),
-      ),
-      chosen_by_others=_SPLITS[0] in best.splits_of_others,
-      selection_users=best.selection_users,
+      best.cost,
+      chosen_by_others=is_private,
+      selection_users=best.summary.get("selection_users", 0),
     )
     warnings = report["warnings"] = list(privacy["warnings"])
-    if self._config.seed is not None:
-      warnings.append(
-        "the seed was given: epsilon holds only for those who do not know it"
-      )
-    if best.summary is None:
+    if not best.summary:
       warnings.append("every model diverged: there is none to release")
       return report
-    if _SPLITS[0] not in best.splits_of_others:
+    if not is_private:
       warnings.append(
         "epsilon is infinite: the best was chosen by images that may be of"
         " users who train; selection_users=N chooses by those of N users who"
@@ -317,12 +289,8 @@ class TuningRun:
       )
     report["best"] = {
       "hyperparameters": dict(best.hyperparameters),
-      "metric": metric,
-      **{
-        split: best.recall(metric, split)
-        for split in _SPLITS
-        if split in best.splits_of_others
-      },
+      "metric": _METRIC,
+      **{split: best.recall(split) for split in best.splits_of_others},
       "saved_model": run_directory.SAVED_MODEL,
     }
     return report
@@ -349,15 +317,16 @@ class TuningRun:
       os.utime(path, (now, now))
 
 
-def _read_cost(run_dir: pathlib.Path, *, is_complete: bool) -> _Cost:
+def _read_cost(
+  run_dir: pathlib.Path, *, is_complete: bool
+) -> composition.Account:
   """Cost of a trial to its end; one that diverged early cost no more."""
   chain = chain_lib.Chain(run_dir)
   # Nothing of a trial is used but its end: rounds run again release nothing.
   planned = chain.planned
-  ((event, rounds),) = planned.history
-  if is_complete and chain.rounds < rounds:
+  if is_complete and chain.rounds < planned.rounds:
     raise errors.DataError(
-      f"a trial must have run {rounds} rounds, found {chain.rounds} in"
+      f"a trial must have run {planned.rounds} rounds, found {chain.rounds} in"
       f" {run_dir}."
     )
   participation = planned.participation
@@ -365,35 +334,28 @@ def _read_cost(run_dir: pathlib.Path, *, is_complete: bool) -> _Cost:
   if "rdp" not in accountants:
     # The selection needs RDP, which is known of users' rounds if they are.
     participation = participation.with_known_schedule()
-  return _Cost(event, rounds, participation, planned.delta)
+  return composition.Account(
+    participation,
+    delta=planned.delta,
+    accountants=("rdp",),
+    history=planned.history,
+  )
 
 
 def to_table(report: Mapping[str, Any], output_dir: pathlib.Path) -> str:
   """Makes the table of a report, which lies in a directory, for readers."""
-  rows = []
-  best, privacy = report["best"], report["privacy"]
-  if best is not None:
-    for name, value in best["hyperparameters"].items():
-      shown = f"{value:.6g}" if isinstance(value, float) else value
-      rows.append((name, shown))
-    for split in _SPLITS:
-      shown = f"{best[split]:.4f}" if split in best else f"see {_RECALL}"
-      rows.append((f"{best['metric']}, {split}", shown))
-    rows.append(("model", output_dir / best["saved_model"]))
-  if privacy is not None:
-    for words, name in (
-      ("epsilon of the tuning", "epsilon"),
-      ("epsilon if chosen by images of others", "epsilon_if_chosen_by_others"),
-      ("epsilon of one trial", "epsilon_of_one_trial"),
-      ("delta", "delta"),
-    ):
-      if privacy[name] is not None:
-        rows.append((words, f"{float(privacy[name]):.4g}"))
-    distribution = f"{privacy['distribution']}, mean {privacy['mean_trials']:g}"
-    rows.append(("number of trials", distribution))
+  best, privacy = report["best"] or {}, report["privacy"] or {}
+  rows = dict(best.get("hyperparameters", {})) | {
+    name: values[name]
+    for values in (best, privacy)
+    for name in _SHOWN
+    if values.get(name) is not None
+  }
   lines = ["| best trial | |", "|---|---|"]
-  lines += [f"| {name} | {value} |" for name, value in rows] or ["| none | |"]
-  if privacy is not None:
+  for name, value in rows.items():
+    shown = f"{value:.4g}" if isinstance(value, float) else value
+    lines.append(f"| {name} | {shown} |")
+  if privacy:
     lines += ["", privacy["statement"]]
   lines += [f"warning: {warning}" for warning in report["warnings"]]
   lines.append(

@@ -1,15 +1,10 @@
-"""Backbones that a run takes from a file, or leaves in one.
+"""The model of a run: start, figures on held-out images, card and copies."""
 
-`pretrained_backbone` is where a run starts, `export_backbone` where it puts
-what it has trained, beside its own directory.
-"""
-
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import os
 import pathlib
 import shutil
-import tempfile
 from typing import Any
 
 import numpy as np
@@ -17,6 +12,8 @@ import tensorflow as tf
 import tqdm
 
 from tff_fedemb import errors
+from tff_fedemb.algorithms import composition
+from tff_fedemb.evaluation import embedding
 from tff_fedemb.evaluation import gallery_thresholds
 from tff_fedemb.evaluation import verification
 from tff_fedemb.models import pretrained
@@ -24,14 +21,21 @@ from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import model_card
 from tff_fedemb.program import run_directory
-from tff_fedemb.report import training_report
+from tff_fedemb.program import training
 from tff_fedemb.run import experiment as experiment_lib
-from tff_fedemb.training import held_out
+from tff_fedemb.run import spec as spec_lib
+from tff_fedemb.run import task as task_lib
 
-_RECORD = "pretrained.json"
+RECORD = "pretrained.json"
 _ASSUMPTION = (
   "made from public data: no epsilon here accounts for what these weights"
   " know of the users"
+)
+_RATES = tuple(
+  {
+    *verification.DEFAULT_FALSE_ACCEPT_RATES,
+    *model_card.FALSE_ACCEPT_RATES,
+  }
 )
 
 
@@ -67,7 +71,7 @@ def load_start(
   if path is None:
     return None
   root = pathlib.Path(run_dir)
-  record = run_directory.read_json(root / _RECORD)
+  record = run_directory.read_json(root / RECORD)
   if record and run_directory.checkpointed_rounds(root):
     return Start(None, record)
   # A backbone of its own: one made before the process would be disowned.
@@ -95,21 +99,137 @@ def load_start(
   )
 
 
-def record_start(
-  start: Start,
-  results: Mapping[str, verification.VerificationResult],
-  directory: run_directory.RunDirectory,
-) -> None:
-  """Keeps with a run what it starts from and how good that is."""
-  start.record["evaluation"] = report_lib.json_safe(
-    training_report.without_curves(results)
-  )
-  directory.write_json(_RECORD, start.record)
+def load_images(
+  task: task_lib.Task, config: spec_lib.Evaluation
+) -> tuple[dict[str, embedding.LabelledImages], embedding.LabelledImages]:
+  """Loads the held-out images of a task.
+
+  Args:
+    task: The task.
+    config: Numbers of images to evaluate on.
+
+  Returns:
+    The images by split, and those for evaluations during training.
+
+  Raises:
+    DataError: If they are damaged, or have no two images of one class or no
+      two classes.
+  """
+  by_split = {
+    split: task.load_images(split) for split in task_lib.EVALUATION_SPLITS
+  }
+  if config.max_held_out_images:
+    by_split = {
+      split: images.subsample(config.max_held_out_images)
+      for split, images in by_split.items()
+    }
+  sample = by_split["validation"]
+  if config.max_evaluation_images:
+    sample = sample.subsample(config.max_evaluation_images)
+  for name, images in {**by_split, "validation sample": sample}.items():
+    _, counts = np.unique(images.labels, return_counts=True)
+    if counts.size < 2 or counts.max() < 2:
+      raise errors.DataError(
+        f"task {task.name} must have two classes and two images of one class"
+        f" to evaluate on, found {counts.size} classes of at most"
+        f" {counts.max(initial=0)} images in its {name}"
+        f" (max_evaluation_images={config.max_evaluation_images},"
+        f" max_held_out_images={config.max_held_out_images})."
+      )
+  return by_split, sample
+
+
+@dataclasses.dataclass(frozen=True)
+class Embedded:
+  """Held-out images, and what a model makes of them.
+
+  Attributes:
+    images: The images.
+    embeddings: Their embeddings, `[n, dim]`, finite.
+    compared: All pairs, compared once for evaluations and a model's card.
+  """
+
+  images: embedding.LabelledImages
+  embeddings: np.ndarray
+  compared: verification.Comparison
+
+  def evaluate(
+    self, rates: Sequence[float] = verification.DEFAULT_FALSE_ACCEPT_RATES
+  ) -> verification.VerificationResult:
+    """Their evaluation, at some of the false accept rates compared at."""
+    return self.compared.evaluate(rates, num_found=self.images.num_found)
+
+
+@dataclasses.dataclass
+class Evaluator:
+  """Evaluates model weights with one backbone.
+
+  Attributes:
+    backbone: The backbone.
+    by_split: Held-out images.
+    sample: Those for evaluations during training.
+    with_metrics: Whether to measure other metrics of the held-out images too.
+  """
+
+  backbone: tf.keras.Model
+  by_split: Mapping[str, embedding.LabelledImages]
+  sample: embedding.LabelledImages
+  with_metrics: bool = False
+
+  def __post_init__(self):
+    self._embed = embedding.create_embedder(self.backbone)
+
+  def set_weights(self, model_weights: Any) -> None:
+    """Takes the backbone's part of a process's model weights."""
+    num_backbone = len(self.backbone.trainable_variables)
+    composition.assign_weights(
+      self.backbone,
+      tuple(model_weights.trainable)[:num_backbone],
+      model_weights.non_trainable,
+    )
+
+  def _compare(
+    self, images: embedding.LabelledImages, *, with_metrics: bool = False
+  ) -> Embedded:
+    embeddings = self._embed(images.images)
+    if not np.all(np.isfinite(embeddings)):
+      raise errors.DivergedError(
+        "the model diverged: its embeddings are not finite; a lower"
+        " client_learning_rate or server_learning_rate may help."
+      )
+    compared = verification.Comparison(
+      embeddings,
+      images.labels,
+      false_accept_rates=_RATES,
+      with_metrics=with_metrics,
+    )
+    return Embedded(images, embeddings, compared)
+
+  def embed_all(self) -> dict[str, Embedded]:
+    """Embeds the images of every split."""
+    return {
+      split: self._compare(images, with_metrics=self.with_metrics)
+      for split, images in self.by_split.items()
+    }
+
+  def evaluate_all(self) -> dict[str, verification.VerificationResult]:
+    """Results of every split."""
+    return {split: some.evaluate() for split, some in self.embed_all().items()}
+
+  def validate(self, model_weights: Any) -> dict[str, float]:
+    """Recall on a fixed sample of the validation images."""
+    self.set_weights(model_weights)
+    recalls = self._compare(self.sample).evaluate().recall_at_far
+    return {
+      training.RECALL_PREFIX
+      + verification.format_false_accept_rate(rate): recall
+      for rate, recall in recalls.items()
+    }
 
 
 def create_card(
   backbone: tf.keras.Model,
-  embedded: Mapping[str, held_out.Embedded],
+  embedded: Mapping[str, Embedded],
   privacy: report_lib.PrivacyReport,
   *,
   experiment: experiment_lib.Experiment,
@@ -142,7 +262,7 @@ def create_card(
       source=f"{split} images of task {task.name}",
       on_training_users=False,
       galleries=gallery_thresholds.measure(
-        embedded[split].embeddings, embedded[split].labels
+        embedded[split].embeddings, embedded[split].images.labels
       ),
     )
     if is_of_others
@@ -157,7 +277,7 @@ def create_card(
         experiment.spec.algorithm.backbone.backbone or task.default_backbone
       ),
       "settings": {
-        name: list(value) if isinstance(value, tuple) else value
+        name: value
         for name, value in experiment.spec.settings(with_paths=False).items()
         if value is not None
       },
@@ -172,29 +292,20 @@ def check_export(path: str | None, run_dir: str) -> None:
   """Refuses, before a run begins, a place where its backbone cannot be put.
 
   Raises:
-    FieldError: If there is something already, unless the run is complete; if
-      the place is around or in the run's directory, or cannot be written.
+    FieldError: If there is something already, or the place cannot be written.
   """
   if path is None:
     return
-  target, run = pathlib.Path(path).resolve(), pathlib.Path(run_dir).resolve()
-  if not path or target in (run, *run.parents) or run in target.parents:
-    raise errors.FieldError(
-      "export_backbone", "be outside of run_dir and not around it", repr(path)
-    )
-  if target.exists() and not (run / run_directory.SUMMARY).exists():
-    raise errors.FieldError(
-      "export_backbone", "be a path where there is nothing yet", path
-    )
-  try:
-    with tempfile.NamedTemporaryFile(dir=target.parent):
-      pass
-  except OSError as error:
+  target = pathlib.Path(path).absolute()
+  is_free = not target.exists() and target != pathlib.Path(run_dir).absolute()
+  parent = target.parent
+  if not (is_free and parent.is_dir() and os.access(parent, os.W_OK)):
     raise errors.FieldError(
       "export_backbone",
-      "be in a directory that can be written to",
-      f"{path}: {error.strerror}",
-    ) from error
+      "be a path where there is nothing yet, in a directory that can be"
+      " written to",
+      repr(path),
+    )
 
 
 def export(run_dir: str, path: str) -> None:
