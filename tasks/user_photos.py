@@ -8,7 +8,7 @@ user. They are read from the files that TFF (`tff.simulation.datasets.gldv2`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 import dataclasses
 import os
 import pathlib
@@ -99,7 +99,6 @@ def open_photos(
   *,
   name: str,
   is_validation: Callable[[np.ndarray], np.ndarray],
-  known_bad: Iterable[Sequence[str]] = (),
 ) -> Photos:
   """Opens the files of a variant.
 
@@ -113,14 +112,11 @@ def open_photos(
     name: Beginning of the names of the indices.
     is_validation: Maps labels of the test file, int64 `[n]`, to whether they
       are for validation; the others are for test.
-    known_bad: Places and faults of bad examples that are not in the files.
 
   Raises:
     DataError: If the files are damaged and that is not to be skipped.
   """
   bad = bad_examples.BadExamples(config.on_bad_example)
-  for where, what in known_bad:
-    bad.add(where, what)
   train = tfrecord_examples.TfRecordExamples(
     folder / tfrecord_files.TRAIN_FOLDER,
     config.cache,
@@ -237,8 +233,7 @@ def create_task(
   """
   variant = config.choose_variant(name, tuple(variants))
   advice = (
-    "To get the data:"
-    f" {task_config.show_command('binaries.prepare_data', task=name)}."
+    f"{task_config.advise_preparation(name)}"
     f" {task_config.advise_synthetic(name, num_users=60)}"
   )
   root = config.require_data_dir(name, advice)

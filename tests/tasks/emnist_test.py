@@ -6,7 +6,6 @@ import pathlib
 import re
 import shutil
 import sqlite3
-import urllib.error
 
 import numpy as np
 import pytest
@@ -176,52 +175,3 @@ class TestMistakes:
     assert task.load_images("validation").labels == [40]
     with pytest.raises(ValueError, match=re.escape(str(path))):
       task.load_images("test")
-
-
-class TestDownload:
-  @pytest.fixture(name="replace")
-  def _replace(self, tmp_path, monkeypatch):
-    """Replaces what TFF downloads to the home."""
-    monkeypatch.setenv("HOME", os.fspath(tmp_path))
-
-    def replace(write):
-      monkeypatch.setattr(
-        tff.simulation.datasets.emnist,
-        "load_data",
-        lambda only_digits, cache_dir: write(pathlib.Path(cache_dir) / _FILE),
-      )
-
-    return replace
-
-  def test_file_is_downloaded_once(self, tmp_path, data_dir, replace):
-    replace(lambda path: shutil.copy(data_dir / _FILE, path))
-    task = emnist.create_emnist_task(task_config.TaskConfig())
-    assert len(task.train_users) == _NUM_USERS
-    assert [path.name for path in (tmp_path / ".tff").iterdir()] == [_FILE]
-    replace(None)
-    assert emnist.create_emnist_task(task_config.TaskConfig()).name == "emnist"
-
-  @pytest.mark.parametrize(
-    ("failure", "told"),
-    [
-      (urllib.error.URLError("no route to host"), "no route to host"),
-      # A connection that is cut looks like the end of the file.
-      (None, "truncated|malformed"),
-    ],
-  )
-  def test_failed_download_leaves_nothing(
-    self, tmp_path, data_dir, replace, failure, told
-  ):
-    def write_half(path):
-      shutil.copy(data_dir / _FILE, path)
-      os.truncate(path, path.stat().st_size // 2)
-      if failure:
-        raise failure
-
-    replace(write_half)
-    text = clients.read_error(
-      emnist.create_emnist_task, task_config.TaskConfig()
-    )
-    assert text.startswith("data_dir must be given where")
-    assert re.search(told, text) and _ADVICE in text
-    assert not list((tmp_path / ".tff").iterdir())
