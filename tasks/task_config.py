@@ -11,7 +11,7 @@ import pathlib
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples as bad_examples_lib
-from tff_fedemb.data import photo_splits
+from tff_fedemb.data import photo_index
 from tff_fedemb.run import task as task_lib
 
 
@@ -120,7 +120,7 @@ class UnseenConfig(TaskConfig):
 
   chooses_settings = True
 
-  hold_out: str | None = config_lib.field(None, choices=photo_splits.HOLD_OUT)
+  hold_out: str | None = config_lib.field(None, choices=photo_index.HOLD_OUT)
   color_mode: str | None = config_lib.field(None, choices=("grayscale", "rgb"))
 
 

@@ -1,7 +1,6 @@
 """Makes the index of a folder or a table of photos, or finds it made before."""
 
 import hashlib
-import itertools
 import os
 import pathlib
 from typing import Any
@@ -11,60 +10,58 @@ import pandas as pd
 
 from tff_fedemb import errors
 from tff_fedemb import whole_files
-from tff_fedemb.data import bad_examples
 from tff_fedemb.data import photo_checks
 from tff_fedemb.data import photo_folder
 from tff_fedemb.data import photo_index
 from tff_fedemb.data import photo_splits
 from tff_fedemb.data import photo_table
 
-Listing = photo_folder.FolderListing | photo_table.TableListing
-
-# With more photos, one that is replaced under the same name is not noticed.
-MAX_WATCHED = 100_000
 _MIN_USERS = 2
-_CHUNK = 10_000
-_LAYOUT = (
-  "hold <user>/<class>/<image> or <person>/<image>, or there be a table of them"
-)
 
 
-def _refuse_empty(listing: Listing) -> errors.FieldError:
-  """Why there is not a single photo."""
-  odd, bad = listing.findings.odd, listing.findings.bad
-  clues = [text.format(number=len(names)) for text, names in odd.items()]
-  if bad:
-    clues.append(bad_examples.summarize(list(map(": ".join, bad))))
-  found = f"no photo in {listing.place}"
-  if clues:
-    found += f" ({'; '.join(clues)})"
-  return errors.FieldError(listing.field, _LAYOUT, found)
-
-
-def _list_photos(listing: Listing) -> pd.DataFrame:
-  """A row for each `photo_folder.Photo`, with its `file`, and `converted`.
+def _list_photos(
+  place: pathlib.Path, findings: photo_folder.Findings, *, is_table: bool
+) -> tuple[pd.DataFrame, bool]:
+  """As `photo_folder.list_folder`, with each photo's `file`, and `converted`.
 
   Raises:
     FieldError: If there are too few.
   """
-  listed = listing.list_photos()
-  # Some at a time: a row of a table takes less memory than a tuple.
-  chunks = []
-  while chunk := list(itertools.islice(listed, _CHUNK)):
-    chunks.append(pd.DataFrame(chunk, columns=photo_folder.Photo._fields))
-  if not chunks:
-    raise _refuse_empty(listing)
-  photos = pd.concat(chunks, ignore_index=True)
+  if is_table:
+    photos, of_people = photo_table.list_table(place, findings), False
+  else:
+    photos, of_people = photo_folder.list_folder(place, findings)
+  field = "table" if is_table else "data_dir"
+  if photos.empty:
+    clues = [*map(": ".join, findings.bad), *findings.warnings]
+    raise errors.FieldError(
+      field,
+      "hold <user>/<class>/<image> or <person>/<image>, or there be a table",
+      f"no photo in {place}" + (f" ({' '.join(clues[:3])})" if clues else ""),
+    )
   if photos["user"].nunique() < _MIN_USERS:
     raise errors.FieldError(
-      listing.field,
+      field,
       "hold photos of two users or more: one alone cannot hide",
-      f"{photos['user'][0]!r} alone in {listing.place}",
+      f"{photos['user'][0]!r} alone in {place}",
     )
-  folder = os.path.join(os.fsencode(listing.root), b"")
-  return photos.assign(
-    file=[folder + path for path in photos["path"]], converted=None
-  )
+  root = os.path.join(os.fsencode(place.parent if is_table else place), b"")
+  files = [root + path for path in photos["path"]]
+  return photos.assign(file=files, converted=None), of_people
+
+
+def _choose_hold_out(photos: pd.DataFrame, hold_out: str | None) -> str:
+  """What is held out; by default what a table says, else classes."""
+  if hold_out is None:
+    return "split_column" if "split" in photos else "classes"
+  if hold_out == "split_column" and "split" not in photos:
+    raise errors.FieldError(
+      "hold_out",
+      f"be one of {', '.join(photo_index.HOLD_OUT[:2])}, without a table that"
+      " has a column split",
+      hold_out,
+    )
+  return hold_out
 
 
 def _find_facts(photos: pd.DataFrame) -> dict[str, Any]:
@@ -87,38 +84,41 @@ def _find_facts(photos: pd.DataFrame) -> dict[str, Any]:
   }
 
 
-def _find_watched(listing: Listing, photos: pd.DataFrame) -> pd.DataFrame:
+def _find_watched(
+  findings: photo_folder.Findings, photos: pd.DataFrame
+) -> pd.DataFrame:
   """Files and folders; when one changes, the index is made again."""
-  if len(photos) > MAX_WATCHED:
-    photos = photos[photos["fault"].notna() | photos["converted"].notna()]
   copies = photos["converted"].dropna()
   others = [(copy, *photo_index.look_at(copy)[:2]) for copy in copies]
   columns = ["file", "size", "mtime_ns"]
   return pd.concat(
     [
       photos[columns],
-      pd.DataFrame([*listing.findings.sources, *others], columns=columns),
+      pd.DataFrame([*findings.sources, *others], columns=columns),
     ]
   )
 
 
 def _write(
-  listing: Listing,
+  place: pathlib.Path,
   path: pathlib.Path,
   *,
-  hold_out: str,
+  is_table: bool,
+  hold_out: str | None,
   decode_all: bool,
-  copies: pathlib.Path,
 ) -> None:
   """Lists the photos, looks into them and decides what is held out."""
-  findings = listing.findings
-  photos = _list_photos(listing)
+  findings = photo_folder.Findings()
+  photos, of_people = _list_photos(place, findings, is_table=is_table)
+  hold_out = _choose_hold_out(photos, hold_out)
+  if "split" not in photos:
+    photos["split"] = photo_index.TRAIN
   photo_checks.leave_out_repeated(photos, findings)
-  photo_checks.convert(photos, copies)
-  if decode_all:
-    photo_checks.decode_all(photos)
+  copies = path.parent / "photos_converted"
+  photo_checks.look_into(photos, copies, decode_all=decode_all)
   num_shared = photo_checks.leave_out_shared(photos, findings)
   photos, classes = photo_splits.assign(photos, hold_out)
+  photo_checks.warn(photos, hold_out, findings)
   is_used = photos["fault"].isna() & (photos["split"] <= photo_index.TEST)
   faults = photos[photos["fault"].notna()]
   photo_index.write(
@@ -131,50 +131,52 @@ def _write(
         "file": photos["converted"].fillna(photos["file"]),
       }
     )[is_used],
-    watched=_find_watched(listing, photos),
+    watched=_find_watched(findings, photos),
     facts=_find_facts(photos)
     | {
+      "hold_out": hold_out,
       "num_shared": num_shared,
       "bad": [
         *findings.bad,
         *zip(map(os.fsdecode, faults["path"]), faults["fault"], strict=True),
       ],
       "class_names": classes,
-      "of_people": getattr(listing, "of_people", False),
-      "warnings": [
-        *findings.describe(),
-        *photo_checks.describe(photos, hold_out),
-      ],
+      "of_people": of_people,
+      "warnings": findings.warnings,
     },
   )
 
 
 def open_index(
-  listing: Listing,
+  place: pathlib.Path,
   cache_dir: pathlib.Path,
   *,
-  hold_out: str,
+  is_table: bool = False,
+  hold_out: str | None = None,
   decode_all: bool = False,
 ) -> photo_index.PhotoIndex:
   """Opens the index of a folder or a table, made before if nothing changed.
 
-  Changes are seen by the size and time of a table, the times of folders, and
-  sizes and times of photos: all of them up to `MAX_WATCHED`, otherwise those
-  that were at fault or converted.
+  Changes are seen by the sizes and times of a table and of photos, and by the
+  times of folders.
 
   Args:
-    listing: The folder or table; it is listed at most once.
+    place: The folder or table.
     cache_dir: Directory of the index. An older one stays, as a program may
       still be training on it.
-    hold_out: One of `photo_splits.HOLD_OUT`.
+    is_table: Whether it is a table.
+    hold_out: One of `photo_index.HOLD_OUT`; None for what a table says, or
+      classes.
     decode_all: Whether every image is to be decoded once, to find those that
       cannot be.
 
   Raises:
-    FieldError: If there are too few photos, or the directory cannot be written.
+    FieldError: If there are too few photos, the directory cannot be written, or
+      that cannot be held out.
   """
-  identity = (photo_index.VERSION, os.fsencode(listing.place), hold_out)
-  digest = hashlib.sha256(repr((*identity, decode_all)).encode()).hexdigest()
+  place = place.absolute()
+  identity = (photo_index.VERSION, os.fsencode(place), hold_out, decode_all)
+  digest = hashlib.sha256(repr(identity).encode()).hexdigest()
   name = f"photos_{digest[:16]}"
   for path in cache_dir.glob(f"{name}_*.sqlite"):
     try:
@@ -186,10 +188,10 @@ def open_index(
   path = cache_dir / f"{name}_{uuid.uuid4().hex[:8]}.sqlite"
   with whole_files.caching(path) as partial:
     _write(
-      listing,
+      place,
       partial,
+      is_table=is_table,
       hold_out=hold_out,
       decode_all=decode_all,
-      copies=cache_dir / "photos_converted",
     )
   return photo_index.PhotoIndex(path)

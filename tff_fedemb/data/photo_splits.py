@@ -4,24 +4,16 @@ The draw is public: its key is a constant, so that it says nothing of the data
 but the names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 import hashlib
 import math
 
-from etils import epy
 import numpy as np
+import pandas as pd
 
 from tff_fedemb import errors
+from tff_fedemb.data import photo_index
 
-with epy.lazy_imports():
-  import pandas as pd
-
-  from tff_fedemb.data import photo_index
-
-# Ways to hold out: whole classes, whole users, or as a table says.
-HOLD_OUT = ("classes", "users", "split_column")
 # Shares of all of them, at least two each.
 TEST_SHARE, VALIDATION_SHARE = 0.2, 0.1
 _MIN_CLASSES = 2
@@ -78,7 +70,7 @@ def assign(
     photos: A row for each with the names `user` and `label`, and the list's own
       `split`: an index into `photo_index.SPLITS`, -1, or
       `photo_index.LEFT_OUT`.
-    hold_out: One of `HOLD_OUT`.
+    hold_out: One of `photo_index.HOLD_OUT`.
 
   Returns:
     The photos with their `split`; with `slot`, the place by name of their user
