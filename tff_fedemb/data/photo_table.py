@@ -91,7 +91,7 @@ def _read(path: pathlib.Path, wanted: Collection[str]) -> pd.DataFrame:
         "table" if name in _COLUMNS else "group_column",
         f"have one column {name}"
         if name in _COLUMNS
-        else "be a column of the table",
+        else "be one column of the table",
         f"{number} among {', '.join(names)[:200] or 'none'} in {path}",
         "A table has columns image (a path relative to it), user and label.",
       )
