@@ -38,17 +38,14 @@ def create_digiface_task(config: task_config.TaskConfig) -> task_lib.Task:
   Args:
     config: `data_dir` with the prepared files; `image_size` 112 unless it says
       otherwise. Images that cannot be decoded, and identities without any
-      other, are bad examples. Users with one image are, too, where bad examples
-      are skipped; else they are kept, with a warning.
+      other, are bad examples.
   """
   config.choose_variant("digiface", preparation.VARIANTS)
   root = config.require_data_dir("digiface", _ADVICE)
   folders = {}
   for variant in preparation.VARIANTS:
     if config.task_variant in (None, variant):
-      folders[variant] = user_photos.find_folder(
-        config, variant, preparation.VARIANTS
-      )
+      folders[variant] = user_photos.find_folder(config, variant)
   found = [(v, folder) for v, folder in folders.items() if folder is not None]
   if not found:
     raise errors.FieldError(

@@ -8,9 +8,8 @@ user. They are read from the files that TFF (`tff.simulation.datasets.gldv2`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
-import os
 import pathlib
 from typing import Any
 
@@ -139,40 +138,17 @@ def open_photos(
   return Photos(train, path, splits, bad)
 
 
-def _is_variant_folder(folder: pathlib.Path) -> bool:
-  train, test = (folder / name for name in _FILES)
-  return train.is_dir() and test.is_file()
-
-
 def find_folder(
-  config: task_config.TaskConfig, variant: str, variants: Collection[str]
+  config: task_config.TaskConfig, variant: str
 ) -> pathlib.Path | None:
-  """The folder of a variant: in `data_dir`, or `data_dir` itself, or None.
-
-  Args:
-    config: The task's; `data_dir` is given.
-    variant: The variant.
-    variants: All of the task.
-
-  Raises:
-    FieldError: If it cannot be told which variant's `data_dir` is.
-  """
-  root = pathlib.Path(config.data_dir)
+  """The folder of a variant in `data_dir`, or None."""
   # TFF writes iNaturalist's folders in lower case and reads them in upper case.
-  for folder in (root / variant, root / variant.upper()):
-    if _is_variant_folder(folder):
+  for name in (variant, variant.upper()):
+    folder = pathlib.Path(config.data_dir or "", name)
+    train, test = (folder / part for part in _FILES)
+    if train.is_dir() and test.is_file():
       return folder
-  # This names "." too, and does not follow links.
-  own_name = os.path.basename(os.path.abspath(root)).lower()
-  if not _is_variant_folder(root) or own_name in set(variants) - {variant}:
-    return None
-  if own_name != variant and config.task_variant is None:
-    raise errors.FieldError(
-      "task_variant",
-      f"be given when data_dir is itself a folder with {' and '.join(_FILES)}",
-      f"{root}, whose name is none of {', '.join(variants)}",
-    )
-  return root
+  return None
 
 
 def _find_num_classes(folder: pathlib.Path, published: int) -> int:
@@ -223,10 +199,9 @@ def create_task(
 
   Args:
     config: `data_dir` holds a folder of the variant's name (in lower or upper
-      case) with `train/<user id>` and `test.tfRecord`, or is that folder; one
-      of any other name needs `task_variant`. A `generator.json` in it, as
-      `tasks.synthetic` writes, gives its own number of classes. `image_size` is
-      224 by default.
+      case) with `train/<user id>` and `test.tfRecord`. A `generator.json` in
+      it, as `tasks.synthetic` writes, gives its own number of classes.
+      `image_size` is 224 by default.
     name: The task's name.
     variants: Its data sets by name, the default first: the number of classes as
       it is published, and what a user is.
@@ -237,7 +212,7 @@ def create_task(
     f" {task_config.advise_synthetic(name, num_users=60)}"
   )
   root = config.require_data_dir(name, advice)
-  folder = find_folder(config, variant, variants)
+  folder = find_folder(config, variant)
   if folder is None:
     raise errors.FieldError(
       "data_dir",
