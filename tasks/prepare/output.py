@@ -27,8 +27,6 @@ from tff_fedemb.data import tfrecord_files
 MISSING = "not found in any archive"
 
 _REPORT_FILE = "preparation.json"
-# Parts of an identity that hold digests, and what a message calls a digest.
-_DIGESTS = {"tables": "MD5", "sources": "fingerprint"}
 _BLOCK = 4096  # Files take up whole blocks of this size.
 
 
@@ -94,15 +92,6 @@ def _write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
     partial.write_text(json.dumps(value, indent=2) + "\n")
 
 
-def _describe(identity: Mapping[str, Any]) -> str:
-  """For instance "test.csv (MD5 0123...)", of each source of an identity."""
-  return " and ".join(
-    f"{name} ({digest} {value})"
-    for key, digest in _DIGESTS.items()
-    for name, value in identity.get(key, {}).items()
-  )
-
-
 class Preparation:
   """A job under way in an output folder."""
 
@@ -144,10 +133,7 @@ class Preparation:
       return False
     begun = tfrecord_files.read_json(self._identity)
     if begun and begun != self._job.identity:
-      raise errors.DataError(
-        f"{self._work} must be of {_describe(self._job.identity)}, found that"
-        f" it was begun from {_describe(begun)}. Choose another output_dir."
-      )
+      raise self._create_error(self._work, begun)
     plan = self._job.look()
     if num_finished := sum(map(self._is_written, plan.files)):
       print(f"Finished earlier: {num_finished} of {len(plan.files)} files.")
@@ -185,25 +171,22 @@ class Preparation:
     report = tfrecord_files.read_json(self._final / _REPORT_FILE)
     found = {name: report.get(name) for name in self._job.identity}
     if found != self._job.identity or "left_out" not in report:
-      fault = f"no {_REPORT_FILE} that says so"
-      if report and None not in found.values():
-        fault = f"that it was prepared from {_describe(found)}"
-      raise errors.DataError(
-        f"{self._final} must be of {_describe(self._job.identity)}, prepared by"
-        f" this program, found {fault}. Choose another output_dir."
-      )
+      raise self._create_error(self._final, found)
     lines = report["left_out"]
     self._check_bad([(f"{self._final} lacks", line) for line in lines])
     print(
       f"{self._final} is complete ({len(lines)} bad examples were left out)."
-      " Nothing to do."
+      " Nothing to do; to include what has come since, remove it."
     )
-    if num_missing := sum(line.endswith(MISSING) for line in lines):
-      print(
-        f"{num_missing} of them were {MISSING}: to include what has come since,"
-        f" remove {self._final} and run again."
-      )
     return True
+
+  def _create_error(
+    self, folder: pathlib.Path, found: Mapping[str, Any]
+  ) -> errors.DataError:
+    return errors.DataError(
+      f"{folder} must be prepared by this program from {self._job.identity},"
+      f" found {found}. Choose another output_dir."
+    )
 
   def _check_disk(self, plan: Plan) -> None:
     """Says how much disk is needed and free, and refuses what does not fit."""

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import pathlib
-import re
 import shutil
 import sqlite3
 
@@ -158,20 +157,3 @@ class TestMistakes:
     assert "pixels float32 [28, 28] and label int64 in [0, 62)" in text
     assert found in text.partition("found in ")[2]
     assert os.fspath(path) in text
-
-  def test_wrong_features_further_on_are_found_when_they_are_read(
-    self, tmp_path
-  ):
-    # It is no text, which TensorFlow's message quotes nevertheless.
-    damaged = b"\xff\xfe"
-    good = tfrecord_files.serialize_example(
-      {"pixels": np.ones([28, 28]), "label": 40}
-    )
-    path = tmp_path / _FILE
-    sqlite_examples.write_examples(
-      path, [("all_train", "ann", [good]), ("all_test", "ann", [good, damaged])]
-    )
-    task = _create(tmp_path)
-    assert task.load_images("validation").labels == [40]
-    with pytest.raises(ValueError, match=re.escape(str(path))):
-      task.load_images("test")

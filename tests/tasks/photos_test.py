@@ -15,7 +15,7 @@ from tests.tasks import clients
 from tests.tasks import trees
 from tff_fedemb.data import image_folder
 from tff_fedemb.data import photo_folder
-from tff_fedemb.data import photo_splits
+from tff_fedemb.data import photo_listing
 
 
 def test_classes_are_held_out(root, create):
@@ -188,21 +188,6 @@ class TestFormats:
     middle = upright[trees.SIDE // 2 : trees.SIDE // 2 + trees.SIDE]
     assert np.abs(found - middle).mean() < 5
 
-  def test_a_gif_shows_its_first_picture(self, root, create):
-    size = trees.SIDE, trees.SIDE
-    pictures = [Image.new("RGB", size, c) for c in ("red", "blue")]
-    for label in trees.CLASSES:
-      pictures[0].save(
-        root / "ann" / label / "0.gif",
-        save_all=True,
-        append_images=pictures[1:],
-      )
-    task = create()
-    contents, _ = clients.read_client(task, "0")
-    red = np.full([trees.SIDE, trees.SIDE, 3], [255, 0, 0])
-    found = task.decode_images(contents[:1]).numpy()[0]
-    np.testing.assert_array_equal(found, red)
-
   def test_copies_are_made_once(self, root, create, tmp_path):
     trees.write(root, "ann/a/x.webp", "WEBP")
     create()
@@ -282,14 +267,16 @@ def test_options_that_are_refused(root, tmp_path, options, expected):
 
 def test_draws_follow_from_names_alone():
   names = [f"class {i}" for i in range(100)]
-  splits = photo_splits.draw(names, np.ones(100, bool), 2)
+  splits = photo_listing.draw_splits(names, np.ones(100, bool), 2)
   assert np.bincount(splits).tolist() == [70, 10, 20]
   order = np.random.default_rng(0).permutation(100)
-  again = photo_splits.draw([names[i] for i in order], np.ones(100, bool), 2)
+  again = photo_listing.draw_splits(
+    [names[i] for i in order], np.ones(100, bool), 2
+  )
   np.testing.assert_array_equal(again, splits[order])
   # Those that may not be held out train.
   odd = np.arange(100) % 2 == 1
-  assert not photo_splits.draw(names, odd, 2)[~odd].any()
+  assert not photo_listing.draw_splits(names, odd, 2)[~odd].any()
 
 
 def test_tff_can_run_a_client(root, create):

@@ -169,7 +169,8 @@ def warn(
   """Warns of odd users and classes.
 
   Args:
-    photos, hold_out: The result and an argument of `photo_splits.assign`.
+    photos: The photos with their splits.
+    hold_out: One of `photo_index.HOLD_OUT`.
     findings: Takes the warnings.
   """
   used = photos[photos["split"] <= photo_index.TEST]

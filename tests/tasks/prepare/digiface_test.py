@@ -1,10 +1,8 @@
 """Tests of DigiFace's files, its split and its preparation."""
 
 import collections
-import errno
 import json
 import os
-import pathlib
 import zipfile
 
 import pytest
@@ -66,18 +64,6 @@ def test_source_of_other_identities_or_none(tmp_path, subjects, message):
   faces.write_zip(path, _CONTENTS, subjects)
   with pytest.raises(errors.DataError, match=f"{path} {message}"):
     _find(tmp_path).look()
-
-
-def test_a_disk_that_fails_is_no_damage_of_an_image(tmp_path, monkeypatch):
-  faces.write_folders(tmp_path, _CONTENTS, [1])
-  job = _find(tmp_path)
-
-  def fail(*_):
-    raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-  monkeypatch.setattr(pathlib.Path, "read_bytes", fail)
-  with pytest.raises(OSError, match=os.strerror(errno.EIO)):
-    job.read("1/1.png")
 
 
 def test_split_is_the_published_one_in_its_shares():

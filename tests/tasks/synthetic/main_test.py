@@ -5,7 +5,6 @@ import os
 import pytest
 
 from tasks.synthetic import __main__ as command_line
-from tests.binaries import programs
 
 
 def _call_main(*arguments):
@@ -45,10 +44,3 @@ def test_mistakes_get_one_line(tmp_path, arguments, expected):
   assert expected in message
   assert "\n" not in message
   assert not (tmp_path / "new").exists()
-
-
-def test_as_a_user_runs_it(tmp_path):
-  ended = programs.start("tasks.synthetic", f"--output_dir={tmp_path}", "y")
-  assert ended.status == 1
-  assert "unrecognized arguments: y" in ended.errors
-  assert ended.errors.count("\n") == 1
