@@ -19,9 +19,8 @@ from tff_fedemb.run import task as task_lib
 
 _SIDE = 112
 _ADVICE = (
-  f"{task_config.advise_preparation('digiface')} The same makes data of"
-  " synthetic images, of"
-  f" {task_config.show_command('tasks.synthetic', task='digiface')}."
+  f"{task_config.advise_preparation('digiface')} To make synthetic images for"
+  f" it: {task_config.show_command('tasks.synthetic', task='digiface')}."
 )
 
 

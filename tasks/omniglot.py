@@ -31,8 +31,8 @@ from PIL import Image
 from tasks import task_config
 from tff_fedemb import errors
 from tff_fedemb import progress
+from tff_fedemb.data import bad_examples
 from tff_fedemb.data import population
-from tff_fedemb.data import reading
 from tff_fedemb.data import tfrecord_files
 from tff_fedemb.run import task as task_lib
 
@@ -64,7 +64,7 @@ _HALVES = ("public_half", "private_half")
 # out, so that settings can be chosen without looking at the test set.
 _SEARCH = "search"
 _VARIANTS = ("all", *_HALVES, _SEARCH)
-_ERRORS = (OSError, LookupError, ValueError, *reading.ARCHIVE_ERRORS)
+_ERRORS = (OSError, LookupError, ValueError, *bad_examples.ARCHIVE_ERRORS)
 _ADVICE = (
   "It must hold images_background.zip (and images_evaluation.zip) of"
   " github.com/brendenlake/omniglot, or"

@@ -18,7 +18,6 @@ from tasks import task_config
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import population
-from tff_fedemb.data import reading
 from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
@@ -167,7 +166,7 @@ def _load(
 ) -> embedding.LabelledImages:
   """Held-out images, which are read and decoded when indexed."""
   images = encoded_images.EncodedImages(
-    lambda rows: [reading.read_bytes(file) for file in files[rows]],
+    lambda rows: [bad_examples.read_bytes(file) for file in files[rows]],
     lambda row: os.fsdecode(files[row]),
     len(files),
     image_shape,

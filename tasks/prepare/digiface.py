@@ -26,7 +26,7 @@ from typing import NamedTuple
 from tasks.prepare import output
 from tff_fedemb import errors
 from tff_fedemb import progress
-from tff_fedemb.data import reading
+from tff_fedemb.data import bad_examples
 from tff_fedemb.data import tfrecord_files
 
 SPLITS = ("train", "validation", "test")
@@ -99,7 +99,7 @@ def require_identities(field: str, numbers: Mapping[str, int]) -> None:
 
 
 def _list_zip(path: pathlib.Path) -> list[_File]:
-  with reading.open_zip(path) as archive:
+  with bad_examples.open_zip(path) as archive:
     return [
       _File(
         int(match[2]),
@@ -172,17 +172,17 @@ class Job(output.Job):
     super().__init__("digiface", variant, identity)
     self._source_dir, self._sources = source_dir, sources
     # One at a time: the directory of a zip takes some 100 MB.
-    self._open_zip = functools.lru_cache(maxsize=1)(reading.open_zip)
+    self._open_zip = functools.lru_cache(maxsize=1)(bad_examples.open_zip)
 
   def look(self) -> output.Plan:
     """As of the base class."""
     # Sizes by image, in the order of their numbers, by subject.
     images: dict[int, dict[str, int]] = {}
     folders: dict[int, str] = {}
-    for source, files in self._sources.items():
+    for source, listed in self._sources.items():
       found: dict[int, dict[str, int]] = {}
       # Plain numbers are sorted as numbers.
-      for file in sorted(files, key=lambda file: (len(file.name), file.name)):
+      for file in sorted(listed, key=lambda file: (len(file.name), file.name)):
         some = found.setdefault(file.subject, {})
         if file.name.lower().endswith(".png") and file.name[0] != ".":
           some[f"{file.folder}/{file.name}"] = file.size
@@ -227,7 +227,7 @@ class Job(output.Job):
       return (self._source_dir / image_id).read_bytes()
     try:
       return self._open_zip(self._source_dir / source).read(member)
-    except reading.ARCHIVE_ERRORS as error:
+    except bad_examples.ARCHIVE_ERRORS as error:
       raise output.BadImageError(f"cannot be read: {error}") from error
 
 

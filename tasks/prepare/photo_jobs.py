@@ -26,7 +26,6 @@ from tff_fedemb import errors
 from tff_fedemb import progress
 from tff_fedemb import whole_files
 from tff_fedemb.data import bad_examples
-from tff_fedemb.data import reading
 from tff_fedemb.data import tfrecord_files
 
 with epy.lazy_imports():
@@ -105,7 +104,7 @@ def find_tables(
   for place in (source_dir / name for name in places):
     if place.is_file():
       check_md5(place)
-      archive = reading.open_zip(place)
+      archive = bad_examples.open_zip(place)
       return [zipfile.Path(archive, f"{place.stem}/{name}") for name in names]
     tables = [place / name for name in names]
     if all(table.is_file() for table in tables):
@@ -122,7 +121,7 @@ def _read_table(
   try:
     content = table.read_bytes()
     found = pd.read_csv(io.BytesIO(content), dtype=str, na_filter=False)
-  except (*reading.ARCHIVE_ERRORS, FileNotFoundError, ValueError) as error:
+  except (*bad_examples.ARCHIVE_ERRORS, FileNotFoundError, ValueError) as error:
     raise errors.DataError(
       f"{table} must be a CSV file in UTF-8, or in a whole zip archive, found:"
       f" {errors.first_line(error)}. Fetch it again."

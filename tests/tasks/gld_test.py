@@ -186,18 +186,6 @@ class TestBadInput:
     with pytest.raises(errors.DataError, match=message):
       images[:]
 
-  def test_a_cut_or_empty_test_set(self, write, create):
-    path = write() / "test.tfRecord"
-    photo_files.cut(path)
-    assert "1 bad example: test.tfRecord: cut" in clients.read_error(create)
-    task = create(on_bad_example="skip")
-    assert len(task.bad_examples) == 1
-    assert len(task.load_images("test").labels) == 3
-    path.write_bytes(b"")
-    for policy in ("fail", "skip"):
-      message = clients.read_error(create, on_bad_example=policy)
-      assert "test.tfRecord" in message
-
   @pytest.mark.parametrize(
     ("name", "label", "message"),
     [

@@ -66,7 +66,6 @@ _ODD_FOLDERS = [
     "1 folders lie deeper than <user>/<class> .* move.*: ann/a/deep.",
   ),
   ("photo ann/1.jpg", "1 images lie beside folders.* into .*: ann/1.jpg."),
-  ("photo 1.PNG", "1 images lie beside folders.*: 1.PNG."),
   ("photo ann/a/1.heic", "1 files are no images by .* save .*: ann/a/1.heic."),
   ("link bob/z ../ann/a", "1 links lead to .* listed already: bob/z."),
   ("link ann/loop .", "1 links lead to .* listed already: ann/loop."),
@@ -85,11 +84,7 @@ _ODD_PEOPLE = [
     "photo p1/originals/1.jpg",
     "1 folders lie deeper than <person> and are .* move.*: p1/originals.",
   ),
-  ("mkdir p99", "1 folders hold no image: p99."),
   ("text p99/a.txt", "1 folders hold no image: p99."),
-  ("photo 1.jpg", "1 images lie beside folders.* move them into .*: 1.jpg."),
-  ("photo p99/1.jpg", "1 of 13 classes have one image, .*: p99."),
-  ("link p99 p1", "1 links lead to folders that are listed already: p99."),
   ("copy p2/9.jpg p1/1.jpg", "1 images that several users own .*: p1/1.jpg"),
 ]
 
@@ -210,6 +205,7 @@ def test_bad_rows_are_named_or_left_out(
     _csv(";"),
     _csv("\t"),
     _csv(header="IMAGE, User ,Label"),
+    b"\n".join(line + b",x,x" for line in _csv().splitlines()),
     _csv().replace(b"\n", b"\r\n").replace(b"/", b"\\"),
     _csv().replace(b"\n", b"\n./"),
     _csv().replace(b",ann,", b",NA,"),

@@ -20,10 +20,10 @@ import pandas as pd
 
 from tff_fedemb import progress as progress_lib
 from tff_fedemb import whole_files
+from tff_fedemb.data import bad_examples
 from tff_fedemb.data import image_folder
 from tff_fedemb.data import photo_folder
 from tff_fedemb.data import photo_index
-from tff_fedemb.data import reading
 
 with epy.lazy_imports():
   from tff_fedemb.data import encoded_images
@@ -79,7 +79,7 @@ def _look_into(
     with open(path, "rb", buffering=0) as file:
       is_plain = image_folder.is_plain(file)
   except OSError as error:
-    return None, reading.describe_fault(error)
+    return None, bad_examples.describe_fault(error)
   if is_plain:
     faults = encoded_images.find_faults([path]) if decode else []
     return None, faults[0][1] if faults else None

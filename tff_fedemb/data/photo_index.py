@@ -25,8 +25,8 @@ from etils import epy
 import numpy as np
 
 from tff_fedemb import errors
+from tff_fedemb.data import bad_examples
 from tff_fedemb.data import population
-from tff_fedemb.data import reading
 
 with epy.lazy_imports():
   import pandas as pd
@@ -56,7 +56,7 @@ def look_at(path: bytes | str) -> tuple[int, int, str | None]:
   try:
     facts = os.stat(path)
   except OSError as error:
-    return -1, -1, reading.describe_fault(error)
+    return -1, -1, bad_examples.describe_fault(error)
   size = -1 if stat.S_ISDIR(facts.st_mode) else facts.st_size
   if not stat.S_ISREG(facts.st_mode):
     return size, facts.st_mtime_ns, "no file"

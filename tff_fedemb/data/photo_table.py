@@ -19,13 +19,12 @@ import pyarrow.compute as pc
 
 from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
+from tff_fedemb.data import bad_examples
 from tff_fedemb.data import photo_folder
 from tff_fedemb.data import photo_index
-from tff_fedemb.data import reading
 
 _REQUIRED = ("image", "user", "label")
 _SPLIT = "split"
-_COLUMNS = (*_REQUIRED, _SPLIT)
 _PARQUET = (".parquet", ".pq")
 _DRIVE = re.compile(r"[A-Za-z]:/")
 _OWNERS = "|"
@@ -53,11 +52,13 @@ def _to_texts(column: pa.ChunkedArray) -> list[str]:
   return pc.if_else(is_none, "", column.cast(pa.string())).to_pylist()
 
 
-def _read(path: pathlib.Path, wanted: Collection[str]) -> pd.DataFrame:
+def _read(
+  path: pathlib.Path, wanted: Collection[str], optional: Collection[str] = ()
+) -> pd.DataFrame:
   """Reads columns of texts, without space around these.
 
   Names may be written in capitals. Rows have the numbers that a spreadsheet
-  has, from 0.
+  has, from 0. Columns that are optional need not be there.
 
   Raises:
     FieldError: If the table cannot be read, or lacks a column.
@@ -84,18 +85,17 @@ def _read(path: pathlib.Path, wanted: Collection[str]) -> pd.DataFrame:
       f"{errors.first_line(error)} in {path}",
     ) from error
   cells.columns = [name.strip().casefold() for name in chosen]
-  for name in wanted:
-    number = list(cells.columns).count(name)
-    if number > 1 or (not number and name != _SPLIT):
+  numbers = {name: list(cells.columns).count(name) for name in wanted}
+  for name, number in numbers.items():
+    if number != 1 and (number or name not in optional):
       raise errors.FieldError(
-        "table" if name in _COLUMNS else "group_column",
-        f"have one column {name}"
-        if name in _COLUMNS
-        else "be one column of the table",
+        "table",
+        f"have one column {name}",
         f"{number} among {', '.join(names)[:200] or 'none'} in {path}",
         "A table has columns image (a path relative to it), user and label.",
       )
-  return pd.DataFrame({name: cells[name].str.strip() for name in cells})
+  found = [name for name in numbers if name in cells]
+  return pd.DataFrame({name: cells[name].str.strip() for name in found})
 
 
 def _split_owners(rows: pd.DataFrame) -> pd.DataFrame:
@@ -117,7 +117,7 @@ def read_groups(path: pathlib.Path, column: str) -> pd.DataFrame:
   """
   plain = column.strip().casefold()
   rows = _split_owners(_read(path, ("user", "label", plain)))
-  rows = rows.rename(columns={plain: "group"})
+  rows = rows.assign(group=rows[plain])[["user", "label", "group"]]
   rows = rows[(rows != "").all(axis=1)]
   return rows.apply(lambda names: names.map(photo_folder.show_name))
 
@@ -149,7 +149,7 @@ def list_table(
     FieldError: If the table cannot be read, or lacks a column.
   """
   findings.add_source(path)
-  rows = _read(path, _COLUMNS)
+  rows = _read(path, (*_REQUIRED, _SPLIT), optional=[_SPLIT])
   # Others are blank lines.
   rows = rows[(rows != "").any(axis=1)].rename_axis("row").reset_index()
   rows = _split_owners(rows).reset_index(drop=True)
@@ -191,7 +191,7 @@ def _look_at(image: str, root: str) -> tuple[bytes, int, int, str | None]:
   forms = [unicodedata.normalize(form, path) for form in ("NFC", "NFD")]
   for form in [path, *forms]:
     found = photo_index.look_at(os.path.join(root, form))
-    if found[-1] != reading.MISSING:
+    if found[-1] != bad_examples.MISSING:
       break
   else:
     form = path

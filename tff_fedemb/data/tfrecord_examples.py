@@ -23,7 +23,6 @@ from tff_fedemb import whole_files
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import encoded_images
 from tff_fedemb.data import population
-from tff_fedemb.data import reading
 from tff_fedemb.data import tfrecord_files
 from tff_fedemb.data import tfrecord_index
 
@@ -95,7 +94,7 @@ class TfRecordExamples:
         if entry.is_file() and not entry.name.startswith(".")
       )
     except OSError as error:
-      raise reading.create_error(directory, error, "folder") from error
+      raise bad_examples.create_error(directory, error, "folder") from error
     if not self.user_ids:
       raise errors.DataError(
         f"{directory} must hold a file for each user, found none."

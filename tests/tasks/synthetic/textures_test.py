@@ -1,6 +1,5 @@
 """Tests of the made-up pictures: what a class, a user and a picture decide."""
 
-
 import numpy as np
 import pytest
 from sklearn import neighbors
