@@ -54,7 +54,7 @@ def create_digiface_task(config: task_config.TaskConfig) -> task_lib.Task:
       _ADVICE,
     )
   variant, folder = found[0]
-  photos = user_photos.open_photos(
+  photos = user_photos.Photos(
     folder,
     config,
     name=f"digiface_{variant}",

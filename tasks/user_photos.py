@@ -9,7 +9,6 @@ user. They are read from the files that TFF (`tff.simulation.datasets.gldv2`,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-import dataclasses
 import pathlib
 from typing import Any
 
@@ -24,8 +23,6 @@ from tff_fedemb.data import tfrecord_files
 from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
-  import pandas as pd
-
   from tff_fedemb.data import encoded_images
   from tff_fedemb.data import tfrecord_examples
   from tff_fedemb.data import tfrecord_index
@@ -36,7 +33,6 @@ _CHANNELS = 3
 _FILES = (f"{tfrecord_files.TRAIN_FOLDER}/", tfrecord_files.TEST_FILE_NAME)
 
 
-@dataclasses.dataclass(frozen=True)
 class Photos:
   """The users' photos of a variant, and those of its test file.
 
@@ -47,10 +43,51 @@ class Photos:
     bad: Bad examples, which are left out.
   """
 
-  train: tfrecord_examples.TfRecordExamples
-  test_path: pathlib.Path
-  splits: Mapping[str, pd.DataFrame]
-  bad: bad_examples.BadExamples
+  def __init__(
+    self,
+    folder: pathlib.Path,
+    config: task_config.TaskConfig,
+    *,
+    name: str,
+    is_validation: Callable[[np.ndarray], np.ndarray],
+  ):
+    """Opens the files of a variant.
+
+    The first time, all files are read to make an index of them, which is kept
+    in the cache directory: a minute or two for the 16 GB of GLD v2, then a
+    second. Where bad examples are skipped, every image is also decoded once.
+
+    Args:
+      folder: With `train/<user id>` and `test.tfRecord`.
+      config: The task's.
+      name: Beginning of the names of the indices.
+      is_validation: Maps labels of the test file, int64 `[n]`, to whether they
+        are for validation; the others are for test.
+
+    Raises:
+      DataError: If the files are damaged and that is not to be skipped.
+    """
+    bad = bad_examples.BadExamples(config.on_bad_example)
+    self.bad = bad
+    self.train = tfrecord_examples.TfRecordExamples(
+      folder / tfrecord_files.TRAIN_FOLDER,
+      config.cache,
+      name=f"{name}_{tfrecord_files.TRAIN_FOLDER}",
+      bad=bad,
+    )
+    self.test_path = path = folder / tfrecord_files.TEST_FILE_NAME
+    # An evaluation would not get past one image that cannot be decoded.
+    index = tfrecord_index.open_index(
+      [path], config.cache, name=f"{name}_test", decode_all=bad.skips
+    )
+    for where, what in tfrecord_index.describe_faults(index, path.name):
+      bad.add(where, what)
+    if not (index["record"] >= 0).any():
+      bad.add(path.name, "without a whole example")
+    bad.check()
+    fine = index[index["fault"].isna()]
+    chosen = is_validation(fine["label"].to_numpy())
+    self.splits = {"validation": fine[chosen], "test": fine[~chosen]}
 
   def held_out_labels(self, *splits: str) -> np.ndarray:
     """int64 `[n]`, of all images of some splits."""
@@ -90,52 +127,6 @@ class Photos:
       ),
       **facts,
     )
-
-
-def open_photos(
-  folder: pathlib.Path,
-  config: task_config.TaskConfig,
-  *,
-  name: str,
-  is_validation: Callable[[np.ndarray], np.ndarray],
-) -> Photos:
-  """Opens the files of a variant.
-
-  The first time, all files are read to make an index of them, which is kept in
-  the cache directory: a minute or two for the 16 GB of GLD v2, then a second.
-  Where bad examples are skipped, every image is also decoded once.
-
-  Args:
-    folder: With `train/<user id>` and `test.tfRecord`.
-    config: The task's.
-    name: Beginning of the names of the indices.
-    is_validation: Maps labels of the test file, int64 `[n]`, to whether they
-      are for validation; the others are for test.
-
-  Raises:
-    DataError: If the files are damaged and that is not to be skipped.
-  """
-  bad = bad_examples.BadExamples(config.on_bad_example)
-  train = tfrecord_examples.TfRecordExamples(
-    folder / tfrecord_files.TRAIN_FOLDER,
-    config.cache,
-    name=f"{name}_{tfrecord_files.TRAIN_FOLDER}",
-    bad=bad,
-  )
-  path = folder / tfrecord_files.TEST_FILE_NAME
-  # An evaluation would not get past one image that cannot be decoded.
-  index = tfrecord_index.open_index(
-    [path], config.cache, name=f"{name}_test", decode_all=bad.skips
-  )
-  for where, what in tfrecord_index.describe_faults(index, path.name):
-    bad.add(where, what)
-  if not (index["record"] >= 0).any():
-    bad.add(path.name, "without a whole example")
-  bad.check()
-  fine = index[index["fault"].isna()]
-  chosen = is_validation(fine["label"].to_numpy())
-  splits = {"validation": fine[chosen], "test": fine[~chosen]}
-  return Photos(train, path, splits, bad)
 
 
 def find_folder(
@@ -217,7 +208,7 @@ def create_task(
     )
   published, user_meaning = variants[variant]
   num_classes = _find_num_classes(folder, published)
-  photos = open_photos(
+  photos = Photos(
     folder,
     config,
     name=variant,
