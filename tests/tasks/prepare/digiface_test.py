@@ -2,7 +2,6 @@
 
 import collections
 import json
-import os
 import zipfile
 
 import pytest
@@ -78,23 +77,6 @@ def test_split_is_the_published_one_in_its_shares():
     assert "".join(split[1] for split in splits) == expected
     numbers = collections.Counter(splits)
     assert min(numbers.values()) >= 2 and set(numbers) == set(digiface.SPLITS)
-
-
-@pytest.mark.parametrize(
-  ("variant", "parts"),
-  [(None, ("72_images", "5_images")), ("5_images", None), ("all", None)],
-)
-def test_folders_and_reports_of_the_parts(tmp_path, prepare, variant, parts):
-  faces.write_zips(tmp_path / "source", _CONTENTS)
-  folder = prepare(variant=variant)
-  assert sorted(os.listdir(folder)) == sorted(parts or [variant])
-  for part in parts or [variant]:
-    subjects = faces.SUBJECTS.get(part, _CONTENTS)
-    train = [s for s in subjects if digiface.split_of_subject(s) == "train"]
-    report = json.loads((folder / part / "preparation.json").read_text())
-    assert report["num_users"] == len(train)
-    assert report["num_images"] == len(subjects) * faces.IMAGES
-    assert report["left_out"] == []
 
 
 def test_images_and_users_that_are_left_out(tmp_path, prepare):
