@@ -112,6 +112,10 @@ def create_emnist_task(config: task_config.TaskConfig) -> task_lib.Task:
   config.choose_variant("emnist", ("all",))
   config.check_no_photo_options("emnist", _SIDE)
   path = config.require_data_dir("emnist", _ADVICE) / FILE_NAME
+  if not path.is_file():
+    raise errors.FieldError(
+      "data_dir", f"hold {FILE_NAME}", f"no file {path}", _ADVICE
+    )
   try:
     # A lack of either split shows before training.
     splits = {
@@ -120,7 +124,7 @@ def create_emnist_task(config: task_config.TaskConfig) -> task_lib.Task:
     }
   except errors.DataError as error:
     raise errors.FieldError(
-      "data_dir", f"hold {FILE_NAME}, whole", f"that {error}", _ADVICE
+      "data_dir", f"hold a whole {FILE_NAME}", f"that {error}", _ADVICE
     ) from error
   first = {
     name: split.read_serialized(limit=1) for name, split in splits.items()
