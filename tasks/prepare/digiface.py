@@ -35,13 +35,6 @@ _ADVICE = (
   "It must hold subjects_*_imgs.zip of github.com/microsoft/DigiFace1M (for"
   " non-commercial research), or their unpacked folders."
 )
-# Names of the published zips, which say the subjects and the images of each.
-_PUBLISHED = (
-  *(f"subjects_{n}-{n + 1999}_72_imgs" for n in range(0, 10_000, 2_000)),
-  "subjects_100000-133332_5_imgs",
-  "subjects_133333-166665_5_imgs",
-  "subjects_166666-199998_5_imgs",
-)
 # The subjects of the two parts have numbers below and from this one.
 _FIRST_OF_5_IMAGES = 100_000
 VARIANTS = ("72_images", "5_images", "all")
@@ -234,7 +227,7 @@ class Job(output.Job):
 def create_jobs(
   source_dir: pathlib.Path, variant: str | None = None
 ) -> list[Job]:
-  """Finds what there is to convert, and says which published zips are there.
+  """Finds what there is to convert.
 
   Args:
     source_dir: Folder of the zips or of what they unpack to.
@@ -245,11 +238,6 @@ def create_jobs(
     FieldError: If there is nothing.
   """
   sources = _list_sources(source_dir)
-  present = {name.removesuffix(".zip") for name in sources}
-  absent = [f"{name}.zip" for name in _PUBLISHED if name not in present]
-  num_found = len(_PUBLISHED) - len(absent)
-  missing = f", missing {', '.join(absent)}" if absent else ""
-  print(f"Zips: {num_found} of {len(_PUBLISHED)} found{missing}.")
   jobs = []
   for part in VARIANTS[:2] if variant is None else [variant]:
     chosen = {
