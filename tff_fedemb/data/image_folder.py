@@ -209,7 +209,9 @@ def read_image(
 def _is_turned(image: Image.Image) -> bool:
   """Whether EXIF says so; damaged EXIF says nothing."""
   try:
-    return image.getexif().get(ExifTags.Base.Orientation) in range(2, 9)
+    # That of the base class does not decode a PNG, nor hide its damage.
+    exif = Image.Image.getexif(image)
+    return exif.get(ExifTags.Base.Orientation) in range(2, 9)
   except (*DAMAGES, struct.error, TypeError):
     return False
 
