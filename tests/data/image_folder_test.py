@@ -122,20 +122,6 @@ class TestConversion:
       found = np.asarray(image.convert("RGB")).astype(int)
     assert np.abs(found - np.asarray(laid)).max() <= 1
 
-  def test_damaged_exif_turns_nothing(self):
-    exif = Image.Exif()
-    exif[0x010F], exif[0x0112], exif[0x0131] = "A maker", 6, "Software"
-    content = _save("RGB", "JPEG", exif=exif)
-    start = content.index(b"Exif")
-    generator = np.random.default_rng(0)
-    for place, byte in generator.integers(0, (70, 256), (200, 2)):
-      damaged = bytearray(content)
-      damaged[start + place] = byte
-      plain = image_folder.is_plain(io.BytesIO(bytes(damaged)))
-      converted = image_folder.convert("x", bytes(damaged))
-      with Image.open(io.BytesIO(converted)) as image:
-        assert image.size == ((40, 24) if plain else (24, 40))
-
   def test_copies_are_no_larger_than_is_of_use(self):
     content = photo_files.encode(1, "TIFF", size=(1500, 3000))
     with Image.open(io.BytesIO(image_folder.convert("x", content))) as image:

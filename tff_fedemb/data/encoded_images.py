@@ -63,6 +63,7 @@ def _decode_one(
   content: tf.Tensor, image_shape: tuple[int, int, int]
 ) -> tf.Tensor:
   height, width, channels = image_shape
+
   image = tf.cond(
     tf.io.is_jpeg(content),
     lambda: _decode_jpeg(content, image_shape),

@@ -10,7 +10,6 @@ import dataclasses
 import io
 import os
 import pathlib
-import struct
 from typing import BinaryIO
 
 from etils import epy
@@ -206,16 +205,6 @@ def read_image(
   return decode(tf.constant([convert(path, content)]))[0].numpy()
 
 
-def _is_turned(image: Image.Image) -> bool:
-  """Whether EXIF says so; damaged EXIF says nothing."""
-  try:
-    # That of the base class does not decode a PNG, nor hide its damage.
-    exif = Image.Image.getexif(image)
-    return exif.get(ExifTags.Base.Orientation) in range(2, 9)
-  except (*DAMAGES, struct.error, TypeError):
-    return False
-
-
 def is_plain(file: BinaryIO) -> bool:
   """Whether TensorFlow decodes a file as it is meant to be seen.
 
@@ -223,7 +212,8 @@ def is_plain(file: BinaryIO) -> bool:
   """
   try:
     with Image.open(file, formats=("JPEG", "PNG")) as image:
-      return not _is_turned(image) and not image.has_transparency_data
+      orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
+      return orientation not in range(2, 9) and not image.has_transparency_data
   except DAMAGES:
     return False
 
@@ -250,11 +240,8 @@ def convert(
     with Image.open(file, formats=_FORMATS) as image:
       is_photo = image.format in ("JPEG", "MPO")
       is_grey = image.mode in ("1", "L", "LA") or image.mode.startswith("I")
-      if _is_turned(image):
-        # It is not written again, as some of it may be damaged.
-        image.info.pop("exif", None)
-        ImageOps.exif_transpose(image, in_place=True)
-      picture = _to_mode(image, "L" if is_grey else "RGB")
+      upright = ImageOps.exif_transpose(image)
+      picture = _to_mode(upright, "L" if is_grey else "RGB")
   except DAMAGES as error:
     # Pillow names the buffer that it cannot identify.
     found = errors.first_line(error).partition(" <")[0]
