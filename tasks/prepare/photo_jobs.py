@@ -32,7 +32,6 @@ with epy.lazy_imports():
   import pandas as pd
 
   from tff_fedemb.data import encoded_images
-  from tff_fedemb.data import image_folder
 
 # MD5 by file name: TensorFlow Federated 0.87 checks them when it downloads.
 # DigiFace-1M has no published checksums, but its zips carry a CRC of every
@@ -339,11 +338,6 @@ class PhotoJob(output.Job):
       content = file.read(size)
     if len(content) != size:
       raise errors.DataError(f"{path} must stay as it was, found less.")
-    try:
-      if not image_folder.is_plain(io.BytesIO(content)):
-        content = image_folder.convert(image_id, content)
-    except image_folder.ImageFolderError as error:
-      raise output.BadImageError("cannot be decoded") from error
     if encoded_images.find_unreadable([content]):
       raise output.BadImageError("cannot be decoded")
     return content

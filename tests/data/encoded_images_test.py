@@ -1,14 +1,17 @@
-"""Tests of images that stay encoded, against Pillow."""
+"""Tests of images that stay encoded, and of their headers, against Pillow."""
 
 import io
 import itertools
+import struct
 
 import numpy as np
 from PIL import Image
+from PIL import ImageOps
 import pytest
 import tensorflow as tf
 
 from tff_fedemb.data import encoded_images
+from tff_fedemb.data import image_headers
 
 _SHAPE = (24, 24, 3)
 _FORMATS = ("JPEG", "PNG")
@@ -23,10 +26,14 @@ def _draw(height, width):
   return np.uint8(255 * np.stack(channels, axis=-1))
 
 
-def _encode(pixels, form="JPEG", mode="RGB", **options):
+def _save(image, form, **options):
   content = io.BytesIO()
-  Image.fromarray(pixels).convert(mode).save(content, form, **options)
+  image.save(content, form, **options)
   return content.getvalue()
+
+
+def _encode(pixels, form="JPEG", mode="RGB", **options):
+  return _save(Image.fromarray(pixels).convert(mode), form, **options)
 
 
 def _decode(contents, shape=_SHAPE):
@@ -90,8 +97,9 @@ class TestDecoder:
     ("form", "mode", "channels"),
     [
       *(("JPEG", "RGB", 1), ("JPEG", "L", 3), ("JPEG", "CMYK", 3)),
-      *(("PNG", "RGB", 1), ("PNG", "L", 3), ("PNG", "P", 1)),
-      *(("BMP", "RGB", 3), ("BMP", "RGB", 1), ("GIF", "P", 3)),
+      *(("PNG", "RGB", 1), ("PNG", "LA", 3), ("PNG", "P", 1)),
+      ("BMP", "RGB", 3),
+      ("GIF", "P", 3),
     ],
   )
   def test_forces_the_channels(self, form, mode, channels):
@@ -104,12 +112,15 @@ class TestDecoder:
       _decode_with_pillow(content, shape).mean(axis=(0, 1)),
       atol=3,
     )
-    if mode == "L" and channels == 3:
+    if mode in ("L", "LA") and channels == 3:
       np.testing.assert_array_equal(found[..., :1].repeat(3, -1), found)
 
-  def test_makes_no_grey_of_cmyk(self):
+  @pytest.mark.parametrize(
+    ("form", "mode"), [("JPEG", "CMYK"), ("BMP", "RGB"), ("GIF", "P")]
+  )
+  def test_makes_no_grey_of_some(self, form, mode):
     with pytest.raises(tf.errors.InvalidArgumentError):
-      _decode([_encode(_draw(50, 60), "JPEG", "CMYK")], (24, 24, 1))
+      _decode([_encode(_draw(50, 60), form, mode)], (24, 24, 1))
 
   def test_a_batch_keeps_its_order(self):
     contents = [_encode(_draw(s, s + 9), f) for s in (30, 60) for f in _FORMATS]
@@ -174,3 +185,122 @@ def test_is_an_array_that_is_read_where_it_is_indexed():
   assert asked == [[598, 599], [4, 0, 4]]
   assert images[600:].shape == (0, *_SHAPE)
   assert images[600:].dtype == images.dtype == np.uint8
+
+
+def _draw_image(height=24, width=40, mode="RGB"):
+  pixels = _draw(height, width)
+  return Image.fromarray(np.dstack([pixels, pixels[..., :1]])).convert(mode)
+
+
+def _exif(orientation, byte_order="II"):
+  exif = Image.Exif()
+  exif.endian = {"II": "<", "MM": ">"}[byte_order]
+  exif[0x010F] = "A maker of cameras"
+  exif[0x0112] = orientation
+  exif[0x0131] = "Software"
+  return exif.tobytes()
+
+
+def _orient(content):
+  return int(image_headers.find_jpeg_orientation(tf.constant(content)))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize(
+  ("form", "byte_order"), [("JPEG", "MM"), ("PNG", "II")]
+)
+def test_turns_as_pillow_does(form, byte_order, orientation):
+  content = _save(_draw_image(), form, exif=_exif(orientation, byte_order))
+  with Image.open(io.BytesIO(content)) as image:
+    expected = np.asarray(ImageOps.exif_transpose(image))
+  assert expected.shape[0] == (40 if orientation > 4 else 24)
+  # The size is that of the turned image, so that nothing is resized.
+  found = _decode([content], expected.shape)[0].astype(int)
+  assert np.abs(found - expected).max() <= (2 if form == "JPEG" else 0)
+
+
+def test_a_large_photo_on_its_side_is_decoded_at_a_fraction():
+  # Upright it is 2 x 4 times the size wanted, on its side 1 x 8 times.
+  content = _save(_draw_image(80, 320), "JPEG", exif=_exif(6), quality=95)
+  upright = _save(
+    _draw_image(80, 320).transpose(Image.Transpose.ROTATE_270),
+    "JPEG",
+    quality=95,
+  )
+  found, expected = _decode([content, upright], (160, 40, 3)).astype(int)
+  assert np.abs(found - expected).mean() < 2
+
+
+class TestJpegHeader:
+  def test_after_other_segments(self):
+    plain = _save(_draw_image(), "JPEG", exif=_exif(6))
+    many = _save(
+      _draw_image(), "JPEG", exif=_exif(6), icc_profile=b"p" * 150_000
+    )
+    # The colour profile comes before EXIF.
+    start = many.index(b"Exif") - 4
+    size = 2 + int.from_bytes(many[start + 2 : start + 4], "big")
+    exif = many[start : start + size]
+    rest = many[:start] + many[start + size :]
+    tables = rest.index(b"\xff\xdb")
+    late = rest[:tables] + exif + rest[tables:]
+    assert late.index(b"Exif") > 150_000
+    for content in (plain, many, late):
+      assert _orient(content) == 6
+
+  @pytest.mark.parametrize(
+    ("order", "number", "start"), [("<", "H", 8), (">", "I", 27)]
+  )
+  def test_directories_as_they_are_laid_out(self, order, number, start):
+    mark, kind = {"<": b"II", ">": b"MM"}[order], {"H": 3, "I": 4}[number]
+    # The second of them is beyond the end of the directory.
+    entries = [
+      struct.pack(f"{order}HHI{number}", 0x0112, kind, 1, v).ljust(12, b"\0")
+      for v in (7, 5)
+    ]
+    maker = struct.pack(f"{order}HHI4s", 0x010F, 2, 4, b"\x12\x01\3\0")
+    for num_entries, expected in ((2, 7), (1, 1)):
+      block = struct.pack(f"{order}2sHI", mark, 42, start).ljust(start, b"\0")
+      block += struct.pack(f"{order}H", num_entries) + maker + b"".join(entries)
+      assert _orient(b"\xff\xd8Exif\0\0" + block) == expected
+
+  def test_damaged_headers_and_no_orientation_turn_nothing(self):
+    assert _orient(_save(_draw_image(), "JPEG")) == 1
+    for value in (0, 9, 65535):
+      assert _orient(_save(_draw_image(), "JPEG", exif=_exif(value))) == 1
+    content = _save(_draw_image(), "JPEG", exif=_exif(6))
+    place = content.index(b"Exif\0\0") + 6
+    for end in (3, 10, place, place + 5, place + 9, place + 20):
+      assert _orient(content[:end]) == 1
+    damaged = bytearray(content)
+    # The directory is beyond the end of the block.
+    damaged[place + 4 : place + 8] = b"\xff" * 4
+    assert _orient(bytes(damaged)) == 1
+
+
+@pytest.mark.parametrize(
+  ("mode", "channels"), [("RGBA", 1), ("LA", 3), ("P", 3), ("RGB", 3), ("L", 1)]
+)
+def test_transparency_is_laid_on_white(mode, channels):
+  options = {}
+  image = _draw_image(mode="RGBA")
+  if mode in ("P", "RGB", "L"):
+    image = _draw_image(mode=mode)
+    options["transparency"] = image.getpixel((3, 3))
+  else:
+    image = image.convert(mode)
+  content = _save(image, "PNG", **options)
+  with Image.open(io.BytesIO(content)) as read:
+    assert read.has_transparency_data
+    paper = Image.new("RGBA", read.size, "white")
+    laid = Image.alpha_composite(paper, read.convert("RGBA"))
+  expected = np.asarray(laid.convert("L" if channels == 1 else "RGB"))
+  found = _decode([content], (24, 40, channels))[0].astype(int)
+  assert np.abs(found - expected.reshape(24, 40, channels)).max() <= 1
+
+
+def test_cut_pngs_turn_nothing():
+  content = _save(_draw_image(mode="RGBA"), "PNG", exif=_exif(3))
+  for end in (9, 20, 33, 60):
+    orientation, *_ = image_headers.find_png_header(tf.constant(content[:end]))
+    assert int(orientation) == 1

@@ -1,7 +1,5 @@
 """Tests of the reader of plain image folders."""
 
-import io
-
 import numpy as np
 from PIL import Image
 import pytest
@@ -71,61 +69,6 @@ def test_all_images_below_a_folder(tmp_path):
     image_folder.list_all_images(tmp_path / "folder.png", name="query")
   with pytest.raises(errors.FieldError, match=r"query must be .* No such"):
     image_folder.list_all_images(tmp_path / "missing", name="query")
-
-
-def _save(mode, form="PNG", **options):
-  """A picture with a corner of its own, 24 high and 40 wide."""
-  pixels = np.full((24, 40, 4), 200, np.uint8)
-  pixels[:8, :16] = 20, 90, 160, 60
-  content = io.BytesIO()
-  Image.fromarray(pixels).convert(mode).save(content, form, **options)
-  return content.getvalue()
-
-
-class TestConversion:
-  @pytest.mark.parametrize("orientation", range(10))
-  @pytest.mark.parametrize("form", ["JPEG", "PNG"])
-  def test_turns_as_exif_says(self, form, orientation):
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    content = _save("RGB", form, exif=exif)
-    turned = 2 <= orientation <= 8
-    assert image_folder.is_plain(io.BytesIO(content)) != turned
-    converted = image_folder.convert("x", content)
-    assert image_folder.is_plain(io.BytesIO(converted))
-    with Image.open(io.BytesIO(converted)) as image:
-      assert image.format == form
-      found = np.asarray(image).astype(int)
-    # The corner's height and width, and the sides that it is at.
-    dark = np.argwhere(found[..., 0] < 110)
-    low, high = dark.min(axis=0), dark.max(axis=0) + 1
-    if orientation in (5, 6, 7, 8):
-      assert (found.shape[:2], (high - low).tolist()) == ((40, 24), [16, 8])
-    else:
-      assert (found.shape[:2], (high - low).tolist()) == ((24, 40), [8, 16])
-    assert (low[0] == 0) == (orientation not in (3, 4, 7, 8))
-    assert (low[1] == 0) == (orientation not in (2, 3, 6, 7))
-
-  @pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "RGB", "L"])
-  def test_lays_on_white(self, mode):
-    options = {}
-    if mode in ("P", "RGB", "L"):
-      with Image.open(io.BytesIO(_save(mode))) as image:
-        options["transparency"] = image.getpixel((3, 3))
-    content = _save(mode, **options)
-    assert not image_folder.is_plain(io.BytesIO(content))
-    with Image.open(io.BytesIO(content)) as read:
-      paper = Image.new("RGBA", read.size, "white")
-      laid = Image.alpha_composite(paper, read.convert("RGBA")).convert("RGB")
-    converted = image_folder.convert("x", content)
-    with Image.open(io.BytesIO(converted)) as image:
-      found = np.asarray(image.convert("RGB")).astype(int)
-    assert np.abs(found - np.asarray(laid)).max() <= 1
-
-  def test_copies_are_no_larger_than_is_of_use(self):
-    content = photo_files.encode(1, "TIFF", size=(1500, 3000))
-    with Image.open(io.BytesIO(image_folder.convert("x", content))) as image:
-      assert image.size == (1024, 2048)
 
 
 class TestReadImage:

@@ -22,15 +22,6 @@ def encode(seed, form="JPEG", mode="RGB", size=(20, 16)):
   return content.getvalue()
 
 
-def turn(content):
-  """A JPEG that EXIF says is to be seen from its side."""
-  turned, exif = io.BytesIO(), Image.Exif()
-  exif[0x0112] = 6
-  with Image.open(io.BytesIO(content)) as image:
-    image.save(turned, "JPEG", exif=exif)
-  return turned.getvalue()
-
-
 def example(content, label):
   """A serialised example; a feature that is `None` is left out."""
   features = {"image/encoded_jpeg": content, "class": label}

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
+from tff_fedemb.data import image_headers
 from tff_fedemb.data import pipelines
 
 ImageDecoder = Callable[[tf.Tensor], tf.Tensor]
@@ -24,6 +25,10 @@ ImageDecoder = Callable[[tf.Tensor], tf.Tensor]
 # at least by half, is left to the resizing, which does it better.
 _JPEG_RATIOS = (1, 2, 4, 8)
 _MIN_RESIZING = 2
+# How files begin that TensorFlow decodes as they should be: JPEG and PNG.
+STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
+# Height and width change places for this EXIF orientation and the later ones.
+_FIRST_ON_ITS_SIDE = 5
 UNREADABLE = "not an image that can be decoded"
 # Photos of 100 kB: a batch is some megabytes.
 READING_BATCH = 64
@@ -37,7 +42,10 @@ def _decode_jpeg(
   content: tf.Tensor, image_shape: tuple[int, int, int]
 ) -> tf.Tensor:
   height, width, channels = image_shape
+  orientation = image_headers.find_jpeg_orientation(content)
   size = tf.image.extract_jpeg_shape(content)
+  if height != width:
+    size = tf.where(orientation >= _FIRST_ON_ITS_SIDE, size[1::-1], size[:2])
   spare = tf.minimum(size[0] // height, size[1] // width) // _MIN_RESIZING
   largest = tf.math.count_nonzero(spare >= _JPEG_RATIOS[1:], dtype=tf.int32)
 
@@ -47,16 +55,33 @@ def _decode_jpeg(
       content, channels=channels, ratio=ratio, dct_method="INTEGER_ACCURATE"
     )
 
-  return tf.switch_case(largest, [decode_at(r) for r in _JPEG_RATIOS])
+  image = tf.switch_case(largest, [decode_at(r) for r in _JPEG_RATIOS])
+  return image_headers.turn(image, orientation)
 
 
-def _decode_other(content: tf.Tensor, channels: int) -> tf.Tensor:
-  image = tf.io.decode_image(content, channels=3, expand_animations=False)
-  if channels == 3:
-    return image
-  # libpng rounds the grey of colours off.
-  grey = tf.image.rgb_to_grayscale(tf.cast(image, tf.float32))
-  return tf.cast(tf.round(grey), tf.uint8)
+def _decode_png(content: tf.Tensor, channels: int) -> tf.Tensor:
+  orientation, has_colors, is_transparent = image_headers.find_png_header(
+    content
+  )
+
+  def lay_on_white():
+    image = tf.cast(tf.io.decode_png(content, channels=4), tf.float32)
+    colors = image[..., :3]
+    if channels == 1:
+      colors = tf.image.rgb_to_grayscale(colors)
+    white = 255.0 + (colors - 255.0) * image[..., 3:] / 255.0
+    return tf.cast(tf.round(white), tf.uint8)
+
+  needs_care = is_transparent
+  if channels == 1:
+    # libpng rounds the grey of colours off.
+    needs_care = tf.logical_or(is_transparent, has_colors)
+  image = tf.cond(
+    needs_care,
+    lay_on_white,
+    lambda: tf.io.decode_png(content, channels=channels),
+  )
+  return image_headers.turn(image, orientation)
 
 
 def _decode_one(
@@ -64,10 +89,19 @@ def _decode_one(
 ) -> tf.Tensor:
   height, width, channels = image_shape
 
+  def decode_other():
+    return tf.cond(
+      tf.equal(tf.strings.substr(content, 0, len(STARTS[1])), STARTS[1]),
+      lambda: _decode_png(content, channels),
+      lambda: tf.io.decode_image(
+        content, channels=channels, expand_animations=False
+      ),
+    )
+
   image = tf.cond(
     tf.io.is_jpeg(content),
     lambda: _decode_jpeg(content, image_shape),
-    lambda: _decode_other(content, channels),
+    decode_other,
   )
   image = tf.ensure_shape(image, [None, None, channels])
   found = tf.shape(image)
@@ -96,11 +130,12 @@ def build_decoder(image_shape: tuple[int, int, int]) -> ImageDecoder:
   """Builds the function that decodes a batch of images.
 
   It takes JPEG, PNG, BMP and GIF (its first picture), forces the number of
-  channels (to grey not from JPEG that is CMYK), crops the middle to the
-  proportions wanted and resizes it (bilinear, smoothed when it is made
-  smaller). An image of the size wanted is left as it is. Neither EXIF nor
-  transparency is heeded: `image_folder.is_plain` finds images that have them. A
-  JPEG that is complete but changed inside may decode to a damaged picture.
+  channels (to grey only from JPEG that is not CMYK, and from PNG), crops the
+  middle to the proportions wanted and resizes it (bilinear, smoothed when it is
+  made smaller). An image of the size wanted is left as it is. JPEG and PNG are
+  turned as their EXIF orientation says, and PNG is laid on white where it is
+  transparent. A JPEG that is complete but changed inside may decode to a
+  damaged picture.
 
   Args:
     image_shape: Height, width and channels (1: grey; 3: RGB) to make of each.

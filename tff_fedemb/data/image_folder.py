@@ -6,15 +6,15 @@ one at a time, so that a folder may hold more images than memory.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+import contextlib
 import dataclasses
 import io
 import os
 import pathlib
-from typing import BinaryIO
 
 from etils import epy
 import numpy as np
-from PIL import ExifTags
 from PIL import Image
 from PIL import ImageOps
 
@@ -43,6 +43,7 @@ READABLE_SUFFIXES = (
 # Pillow does not read is refused, or skipped and reported.
 SUFFIXES = (*READABLE_SUFFIXES, ".heic", ".heif", ".avif")
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "WEBP", "TIFF")
+_MODES = {1: "L", 3: "RGB"}
 # Pixels of a copy's shorter side; models take less.
 _MAX_COPIED_SIDE = 1024
 
@@ -171,11 +172,12 @@ def read_image(
 ) -> np.ndarray:
   """Reads an image as a model takes it, just as photos are read that train it.
 
-  The picture is turned as its EXIF orientation says and laid on white where it
-  is transparent, by `convert`; converted to grey (ITU-R 601 luma) or RGB, cut
-  to the wanted proportions in its middle and resized, by
-  `encoded_images.build_decoder`. Samples of 16 bits are scaled to 8. An image
-  that already has the size and the colours is left as it is.
+  The picture is turned as its EXIF orientation says, laid on white where it is
+  transparent, converted to grey (ITU-R 601 luma) or RGB, cut to the wanted
+  proportions in its middle and resized, by `encoded_images.build_decoder`.
+  A file that it cannot decode is converted to PNG first. Samples of 16 bits are
+  scaled to 8. An image that already has the size and the colours is left as it
+  is.
 
   Args:
     path: A file of one of `SUFFIXES`, or a name of the content for errors.
@@ -196,35 +198,21 @@ def read_image(
       path, f"an image that can be read, found: {error}"
     ) from error
   decode = encoded_images.create_eager_decoder(tuple(image_shape))
-  if is_plain(io.BytesIO(content)):
+  if content.startswith(encoded_images.STARTS):
     try:
       return decode(tf.constant([content]))[0].numpy()
     except tf.errors.InvalidArgumentError:
       # Damaged, or in colours that TensorFlow does not know.
       pass
-  return decode(tf.constant([convert(path, content)]))[0].numpy()
+  return decode(tf.constant([convert_to_png(path, content)]))[0].numpy()
 
 
-def is_plain(file: BinaryIO) -> bool:
-  """Whether TensorFlow decodes a file as it is meant to be seen.
-
-  That is JPEG or PNG, upright and opaque. What is damaged may be plain.
-  """
-  try:
-    with Image.open(file, formats=("JPEG", "PNG")) as image:
-      orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
-      return orientation not in range(2, 9) and not image.has_transparency_data
-  except DAMAGES:
-    return False
-
-
-def convert(
+def convert_to_png(
   path: str | os.PathLike[str], content: bytes | None = None
 ) -> bytes:
-  """Makes a plain image of a file: a JPEG of a JPEG, a PNG of another one.
+  """Makes a PNG of a file, turned and laid on white as by `read_image`.
 
-  It is turned as EXIF says, laid on white where it is transparent, and of a
-  large file it has 1,024 pixels on its shorter side.
+  The copy of a large file has 1,024 pixels on its shorter side.
 
   Args:
     path, content: As of `read_image`.
@@ -235,29 +223,33 @@ def convert(
   Raises:
     ImageFolderError: If the file is no image or is damaged.
   """
+  with _open(path, content) as image:
+    is_grey = image.mode in ("1", "L", "LA") or image.mode.startswith("I")
+    picture = _to_mode(image, _MODES[1 if is_grey else 3])
+  scale = _MAX_COPIED_SIDE / min(picture.size)
+  if scale < 1:
+    width, height = (round(scale * side) for side in picture.size)
+    picture = picture.resize((width, height), Image.Resampling.LANCZOS)
+  encoded = io.BytesIO()
+  picture.save(encoded, "PNG", compress_level=1)
+  return encoded.getvalue()
+
+
+@contextlib.contextmanager
+def _open(
+  path: str | os.PathLike[str], content: bytes | None
+) -> Iterator[Image.Image]:
+  """Opens an image, turned as EXIF says; what goes wrong inside is told too."""
   try:
     file = path if content is None else io.BytesIO(content)
     with Image.open(file, formats=_FORMATS) as image:
-      is_photo = image.format in ("JPEG", "MPO")
-      is_grey = image.mode in ("1", "L", "LA") or image.mode.startswith("I")
-      upright = ImageOps.exif_transpose(image)
-      picture = _to_mode(upright, "L" if is_grey else "RGB")
+      yield ImageOps.exif_transpose(image)
   except DAMAGES as error:
     # Pillow names the buffer that it cannot identify.
     found = errors.first_line(error).partition(" <")[0]
     raise ImageFolderError(
       path, f"a {', '.join(_FORMATS)} image, found: {found}"
     ) from error
-  scale = _MAX_COPIED_SIDE / min(picture.size)
-  if scale < 1:
-    width, height = (round(scale * side) for side in picture.size)
-    picture = picture.resize((width, height), Image.Resampling.LANCZOS)
-  encoded = io.BytesIO()
-  if is_photo:
-    picture.save(encoded, "JPEG", quality=95, subsampling=0)
-  else:
-    picture.save(encoded, "PNG", compress_level=1)
-  return encoded.getvalue()
 
 
 def _to_mode(image: Image.Image, mode: str) -> Image.Image:

@@ -1,8 +1,8 @@
 """Looks into listed photos: which are images, and who else has them.
 
-Images that TensorFlow would not decode as they are meant to be seen are
-converted, files that are no images are found, and warnings say where a model or
-its guarantee is not what its owner may expect.
+Formats that TensorFlow cannot decode are converted, files that are no images
+are found, and warnings say where a model or its guarantee is not what its owner
+may expect.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ def _map(
 def look_into(
   photos: pd.DataFrame, folder: pathlib.Path, *, decode_all: bool
 ) -> None:
-  """Finds files that are no images, and converts those that are not plain.
+  """Finds files that are no images, and converts others to PNG, once.
 
   Args:
     photos: A row for each with its `file`; `fault` and `converted` are set.
     folder: Folder of the copies.
-    decode_all: Whether to decode what is plain.
+    decode_all: Whether to decode what TensorFlow can decode as it is.
   """
   fine = _find_fine(photos)
   if not fine.empty:
@@ -77,17 +77,17 @@ def _look_into(
   """
   try:
     with open(path, "rb", buffering=0) as file:
-      is_plain = image_folder.is_plain(file)
+      is_native = file.read(16).startswith(encoded_images.STARTS)
   except OSError as error:
     return None, bad_examples.describe_fault(error)
-  if is_plain:
+  if is_native:
     faults = encoded_images.find_faults([path]) if decode else []
     return None, faults[0][1] if faults else None
   identity = repr((path, *photo_index.look_at(path)[:2])).encode()
-  copy = folder.absolute() / f"{hashlib.sha256(identity).hexdigest()[:32]}"
+  copy = folder.absolute() / f"{hashlib.sha256(identity).hexdigest()[:32]}.png"
   try:
     if not copy.exists():
-      content = image_folder.convert(os.fsdecode(path))
+      content = image_folder.convert_to_png(os.fsdecode(path))
       folder.mkdir(parents=True, exist_ok=True)
       with whole_files.replacing(copy) as partial:
         partial.write_bytes(content)

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 import contextlib
 import hashlib
-import io
 import os
 import pathlib
 
@@ -32,20 +31,16 @@ from tff_fedemb import progress as progress_lib
 from tff_fedemb import whole_files
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import encoded_images
-from tff_fedemb.data import image_folder
 from tff_fedemb.data import tfrecord_files
 
 # To be raised when the same files would give another index.
-_INDEX_VERSION = 4
+_INDEX_VERSION = 3
 _COLUMNS = ("file", "record", "offset", "length", "label", "fault")
 # Before a record come its length (8 bytes) and a checksum of it (4), after it a
 # checksum of the record (4).
 _HEADER_SIZE = 12
 _FRAME_SIZE = _HEADER_SIZE + 4
 _JPEG_START, _JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
-# EXIF that comes later is not found; colour profiles come before it.
-_MAX_HEADER = 1 << 18
-_NOT_PLAIN = "no upright, opaque JPEG or PNG, which prepare_data makes of it"
 _NO_EXAMPLE = (
   f"not a tf.train.Example with one {tfrecord_files.IMAGE_FEATURE} and one"
   f" {tfrecord_files.CLASS_FEATURE}"
@@ -101,8 +96,7 @@ def _parse(serialized: bytes) -> tuple[int, bytes | None]:
 
 
 def _is_like_jpeg(image: bytes) -> bool:
-  is_whole = image.startswith(_JPEG_START) and image.endswith(_JPEG_END)
-  return is_whole and b"Exif" not in image[:_MAX_HEADER]
+  return image.startswith(_JPEG_START) and image.endswith(_JPEG_END)
 
 
 def _read_rows(path: pathlib.Path, size: int, *, decode_all: bool) -> list:
@@ -112,9 +106,6 @@ def _read_rows(path: pathlib.Path, size: int, *, decode_all: bool) -> list:
   end = 0
 
   def decode():
-    for number, image in images.items():
-      if not image_folder.is_plain(io.BytesIO(image)):
-        rows[number][-1] = _NOT_PLAIN
     numbers = list(images)
     for place in encoded_images.find_unreadable(list(images.values())):
       rows[numbers[place]][-1] = encoded_images.UNREADABLE
@@ -150,8 +141,7 @@ def build_index(
     paths: The files.
     description: Name of the progress bar; `None` for no bar.
     decode_all: Whether to decode every image, at some milliseconds each;
-      otherwise only those that do not begin and end as a JPEG does, or that
-      have EXIF.
+      otherwise only those that do not begin and end as a JPEG does.
 
   Raises:
     DataError: If a file cannot be read at all.

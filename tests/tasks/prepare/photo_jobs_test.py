@@ -16,7 +16,6 @@ from tasks.prepare import photo_jobs
 from tests.data import photo_files
 from tests.tasks.prepare import made_up
 from tff_fedemb import errors
-from tff_fedemb.data import image_folder
 
 _KNOWN = photo_jobs.KNOWN_MD5
 _TRAIN = "user_id,geo,image_id,class\n7,x,b,1\n3,y,a,0\nNA,x,c,1\n7,y,a,1\n"
@@ -74,14 +73,6 @@ def test_tar_that_is_unpacked(source, output):
   (source / "images_007.tar").unlink()
   assert made_up.prepare_gld(source, source / "output")
   assert made_up.read_files(source / "output") == made_up.read_files(output)
-
-
-def test_a_turned_photo_is_prepared_upright(source, output):
-  turned = photo_files.turn(photo_files.encode("cd1"))
-  made_up.write_gld(source, images={"cd1": turned})
-  assert made_up.prepare_gld(source, output)
-  ((content, _), _) = photo_files.read(output / "gld160k/train/9")
-  assert content == image_folder.convert("cd1", turned)
 
 
 class TestChecksums:
