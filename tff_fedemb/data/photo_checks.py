@@ -29,6 +29,7 @@ with epy.lazy_imports():
   from tff_fedemb.data import encoded_images
 
 _TAIL = 4096
+_NATIVE_SUFFIXES = (b".jpg", b".jpeg", b".jpe", b".jfif", b".png")
 # Labels are almost users if at least this share of them has a single user.
 _ALMOST_ALL = 0.9
 
@@ -61,6 +62,9 @@ def look_into(
     decode_all: Whether to decode what TensorFlow can decode as it is.
   """
   fine = _find_fine(photos)
+  if len(photos) > photo_index.MAX_LOOKED_INTO and not decode_all:
+    endings = fine["file"].map(lambda file: os.path.splitext(file)[1].lower())
+    fine = fine[~endings.isin(_NATIVE_SUFFIXES)]
   if not fine.empty:
     look = functools.partial(_look_into, folder=folder, decode=decode_all)
     photos.loc[fine.index, ["converted", "fault"]] = _map(

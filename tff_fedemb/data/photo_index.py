@@ -42,6 +42,10 @@ LEFT_OUT = 3
 # Ways to hold out: whole classes, whole users, or as a table says.
 HOLD_OUT = ("classes", "users", "split_column")
 
+# With more photos, names alone say which are converted, and a photo that was
+# replaced under the same name is not noticed: a million are listed in seconds.
+MAX_LOOKED_INTO = 100_000
+
 # To be raised when the same photos would give another index.
 VERSION = 7
 

@@ -201,6 +201,8 @@ def _find_watched(
   findings: photo_folder.Findings, photos: pd.DataFrame
 ) -> pd.DataFrame:
   """Files and folders; when one changes, the index is made again."""
+  if len(photos) > photo_index.MAX_LOOKED_INTO:
+    photos = photos[photos["fault"].notna() | photos["converted"].notna()]
   copies = photos["converted"].dropna()
   others = [(copy, *photo_index.look_at(copy)[:2]) for copy in copies]
   columns = ["file", "size", "mtime_ns"]
