@@ -9,19 +9,24 @@ or from one in the same format (`python -m tasks.synthetic`).
 from __future__ import annotations
 
 import collections
+import http.client
+import os
 import pathlib
 import string
+import tempfile
 
 from etils import epy
 import numpy as np
 
 from tasks import task_config
 from tff_fedemb import errors
+from tff_fedemb.data import bad_examples
 from tff_fedemb.data import population
 from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
   import tensorflow as tf
+  import tensorflow_federated as tff
 
   from tff_fedemb.data import pipelines
   from tff_fedemb.data import sqlite_examples
@@ -48,6 +53,55 @@ _ADVICE = (
   f" {task_config.advise_synthetic('emnist')}"
 )
 _SPLIT_OF = {"validation": "all_train", "test": "all_test"}
+
+
+def _download(directory: pathlib.Path) -> pathlib.Path:
+  """Has TFF download the database, whole or not at all."""
+  path = directory / FILE_NAME
+  try:
+    directory.mkdir(parents=True, exist_ok=True)
+    # TFF takes whatever lies at its place for the whole file, even what an
+    # interrupted download left there.
+    with tempfile.TemporaryDirectory(dir=directory) as temporary:
+      tff.simulation.datasets.emnist.load_data(
+        only_digits=False, cache_dir=temporary
+      )
+      downloaded = pathlib.Path(temporary) / FILE_NAME
+      _open_splits(downloaded)
+      os.replace(downloaded, path)
+  except (
+    *(OSError, http.client.HTTPException, tf.errors.OpError),
+    *(errors.DataError, *bad_examples.ARCHIVE_ERRORS),
+  ) as error:
+    raise errors.FieldError(
+      "data_dir",
+      f"be given where {FILE_NAME} cannot be downloaded to {directory}",
+      f"none, and: {error}",
+      _ADVICE,
+    ) from error
+  return path
+
+
+def _find_database(data_dir: str | None) -> pathlib.Path:
+  """Finds the database, or has it downloaded if no directory is given."""
+  path = pathlib.Path(data_dir or pathlib.Path.home() / ".tff") / FILE_NAME
+  if path.is_file():
+    return path
+  if data_dir is None:
+    return _download(path.parent)
+  raise errors.FieldError(
+    "data_dir", f"hold {FILE_NAME}", f"no file {path}", _ADVICE
+  )
+
+
+def _open_splits(
+  path: pathlib.Path,
+) -> dict[str, sqlite_examples.SqliteExamples]:
+  """Opens both splits, so that a lack of one shows before training."""
+  return {
+    split: sqlite_examples.SqliteExamples(path, name)
+    for split, name in _SPLIT_OF.items()
+  }
 
 
 def parse(
@@ -107,21 +161,14 @@ def create_emnist_task(config: task_config.TaskConfig) -> task_lib.Task:
   `all_train` for validation and in `all_test` for test.
 
   Args:
-    config: `data_dir` holds `emnist_all.sqlite`.
+    config: `data_dir` holds `emnist_all.sqlite`; without it TFF downloads the
+      file to `~/.tff`.
   """
   config.choose_variant("emnist", ("all",))
   config.check_no_photo_options("emnist", _SIDE)
-  path = config.require_data_dir("emnist", _ADVICE) / FILE_NAME
-  if not path.is_file():
-    raise errors.FieldError(
-      "data_dir", f"hold {FILE_NAME}", f"no file {path}", _ADVICE
-    )
+  path = _find_database(config.data_dir)
   try:
-    # A lack of either split shows before training.
-    splits = {
-      split: sqlite_examples.SqliteExamples(path, name)
-      for split, name in _SPLIT_OF.items()
-    }
+    splits = _open_splits(path)
   except errors.DataError as error:
     raise errors.FieldError(
       "data_dir", f"hold a whole {FILE_NAME}", f"that {error}", _ADVICE

@@ -3,8 +3,10 @@
 import contextlib
 import os
 import pathlib
+import re
 import shutil
 import sqlite3
+import urllib.error
 
 import numpy as np
 import pytest
@@ -157,3 +159,69 @@ class TestMistakes:
     assert "pixels float32 [28, 28] and label int64 in [0, 62)" in text
     assert found in text.partition("found in ")[2]
     assert os.fspath(path) in text
+
+  def test_wrong_features_further_on_are_found_when_they_are_read(
+    self, tmp_path
+  ):
+    # It is no text, which TensorFlow's message quotes nevertheless.
+    damaged = b"\xff\xfe"
+    good = tfrecord_files.serialize_example(
+      {"pixels": np.ones([28, 28]), "label": 40}
+    )
+    path = tmp_path / _FILE
+    sqlite_examples.write_examples(
+      path, [("all_train", "ann", [good]), ("all_test", "ann", [good, damaged])]
+    )
+    task = _create(tmp_path)
+    assert task.load_images("validation").labels == [40]
+    with pytest.raises(ValueError, match=re.escape(str(path))):
+      task.load_images("test")
+
+
+class TestDownload:
+  @pytest.fixture(name="replace")
+  def _replace(self, tmp_path, monkeypatch):
+    """Replaces what TFF downloads to the home."""
+    monkeypatch.setenv("HOME", os.fspath(tmp_path))
+
+    def replace(write):
+      monkeypatch.setattr(
+        tff.simulation.datasets.emnist,
+        "load_data",
+        lambda only_digits, cache_dir: write(pathlib.Path(cache_dir) / _FILE),
+      )
+
+    return replace
+
+  def test_file_is_downloaded_once(self, tmp_path, data_dir, replace):
+    replace(lambda path: shutil.copy(data_dir / _FILE, path))
+    task = emnist.create_emnist_task(task_config.TaskConfig())
+    assert len(task.train_users) == _NUM_USERS
+    assert [path.name for path in (tmp_path / ".tff").iterdir()] == [_FILE]
+    replace(None)
+    assert emnist.create_emnist_task(task_config.TaskConfig()).name == "emnist"
+
+  @pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+      (urllib.error.URLError("no route to host"), "no route to host"),
+      # A connection that is cut looks like the end of the file.
+      (None, "truncated|malformed"),
+    ],
+  )
+  def test_failed_download_leaves_nothing(
+    self, tmp_path, data_dir, replace, failure, told
+  ):
+    def write_half(path):
+      shutil.copy(data_dir / _FILE, path)
+      os.truncate(path, path.stat().st_size // 2)
+      if failure:
+        raise failure
+
+    replace(write_half)
+    text = clients.read_error(
+      emnist.create_emnist_task, task_config.TaskConfig()
+    )
+    assert text.startswith("data_dir must be given where")
+    assert re.search(told, text) and _ADVICE in text
+    assert not list((tmp_path / ".tff").iterdir())
