@@ -17,6 +17,7 @@ from tff_fedemb import checks
 from tff_fedemb import errors
 
 with epy.lazy_imports():
+  from tasks.prepare import preparing
   from tasks.synthetic import registry as synthetic
 
 _SMOKE = re.compile(r"--?smoke(=(true|t|1|yes|y))?", re.IGNORECASE)
@@ -74,4 +75,13 @@ def prepare_data(task: str, cache_dir: str | None) -> str:
     raise errors.FieldError(
       "cache_dir", "be a directory that can be written to", error
     ) from error
-  return directory
+  if task != "digiface":
+    return directory
+  # These are as the publishers have them.
+  prepared = f"{directory}_prepared"
+  preparing.execute(
+    preparing.PreparationConfig(
+      task=task, source_dir=directory, output_dir=prepared
+    )
+  )
+  return prepared

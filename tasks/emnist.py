@@ -20,8 +20,8 @@ import numpy as np
 
 from tasks import task_config
 from tff_fedemb import errors
+from tff_fedemb.data import bad_examples
 from tff_fedemb.data import population
-from tff_fedemb.data import reading
 from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
@@ -71,7 +71,7 @@ def _download(directory: pathlib.Path) -> pathlib.Path:
       os.replace(downloaded, path)
   except (
     *(OSError, http.client.HTTPException, tf.errors.OpError),
-    *(errors.DataError, *reading.ARCHIVE_ERRORS),
+    *(errors.DataError, *bad_examples.ARCHIVE_ERRORS),
   ) as error:
     raise errors.FieldError(
       "data_dir",

@@ -31,8 +31,8 @@ from PIL import Image
 from tasks import task_config
 from tff_fedemb import errors
 from tff_fedemb import progress
+from tff_fedemb.data import bad_examples
 from tff_fedemb.data import population
-from tff_fedemb.data import reading
 from tff_fedemb.data import tfrecord_files
 from tff_fedemb.run import task as task_lib
 
@@ -64,7 +64,7 @@ _HALVES = ("public_half", "private_half")
 # out, so that settings can be chosen without looking at the test set.
 _SEARCH = "search"
 _VARIANTS = ("all", *_HALVES, _SEARCH)
-_ERRORS = (OSError, KeyError, ValueError, *reading.ARCHIVE_ERRORS)
+_ERRORS = (OSError, LookupError, ValueError, *bad_examples.ARCHIVE_ERRORS)
 _ADVICE = (
   "It must hold images_background.zip (and images_evaluation.zip) of"
   " github.com/brendenlake/omniglot, or"
@@ -116,23 +116,13 @@ def _read_compact(path: pathlib.Path) -> _Characters:
   characters = collections.defaultdict(list)
   try:
     with _open_npz(path, allow_pickle=False) as found:
-      *arrays, alphabets = (found[name] for name in names)
-    images, numbers, places = arrays
-    if (images.shape[1:], images.dtype) != ((_SIDE, _SIDE), np.uint8) or any(
-      part.shape != images.shape[:1] or part.dtype.kind not in "iu"
-      for part in (numbers, places)
-    ):
-      types = [f"{array.dtype} {list(array.shape)}" for array in arrays]
-      raise ValueError(", ".join(types))
-    wrong = places[(places < 0) | (places >= alphabets.size)]
-    if wrong.size:
-      raise ValueError(f"alphabet_id {wrong[0]} of {alphabets.size} alphabets")
+      images, numbers, places, alphabets = (found[name] for name in names)
+    if (images.shape[1:], images.dtype) != ((_SIDE, _SIDE), np.uint8):
+      raise ValueError(f"{images.dtype} {list(images.shape)}")
     for alphabet, number, image in zip(
       alphabets[places].tolist(), numbers, images, strict=True
     ):
       characters[alphabet, f"{number:04}"].append(image)
-    if len(characters) != np.unique(numbers).size:
-      raise ValueError("a character_id in two alphabets")
   except _ERRORS as error:
     raise errors.DataError(
       f"{path} must be an npz file with images uint8 [n, {_SIDE}, {_SIDE}],"

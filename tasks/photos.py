@@ -17,17 +17,13 @@ import numpy as np
 from tasks import task_config
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
-from tff_fedemb.data import photo_splits
 from tff_fedemb.data import population
-from tff_fedemb.data import reading
 from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
   from tff_fedemb.data import encoded_images
-  from tff_fedemb.data import photo_folder
   from tff_fedemb.data import photo_index
   from tff_fedemb.data import photo_listing
-  from tff_fedemb.data import photo_table
   from tff_fedemb.evaluation import embedding
 
 _CHANNELS = {"rgb": 3, "grayscale": 1}
@@ -43,7 +39,8 @@ _LAYOUT = (
 )
 
 
-def _open_listing(config: task_config.PhotosConfig) -> photo_listing.Listing:
+def _find_place(config: task_config.PhotosConfig) -> pathlib.Path:
+  """The table or the folder."""
   if config.table is not None:
     if config.data_dir is not None:
       raise errors.FieldError(
@@ -51,30 +48,15 @@ def _open_listing(config: task_config.PhotosConfig) -> photo_listing.Listing:
         "not be given beside data_dir; its images lie below its own folder",
         config.table,
       )
-    return photo_table.TableListing(pathlib.Path(config.table))
+    return pathlib.Path(config.table)
   root = config.require_data_dir("photos", _LAYOUT)
   if not root.is_dir():
-    advice = _LAYOUT
-    if photo_table.is_table(root):
-      advice = f"A table is given as table: table={root}."
-    raise errors.FieldError("data_dir", "be a folder", root, advice)
-  return photo_folder.FolderListing(root)
-
-
-def _choose_hold_out(
-  config: task_config.PhotosConfig, listing: photo_listing.Listing
-) -> str:
-  has_splits = getattr(listing, "has_splits", False)
-  if config.hold_out is None:
-    return "split_column" if has_splits else "classes"
-  if config.hold_out == "split_column" and not has_splits:
-    raise errors.FieldError(
-      "hold_out",
-      f"be one of {', '.join(photo_splits.HOLD_OUT[:2])}, without a table that"
-      " has a column split",
-      config.hold_out,
+    is_table = root.suffix.lower() in (".csv", ".parquet")
+    advice = (
+      f"A table is given as table: table={root}." if is_table else _LAYOUT
     )
-  return config.hold_out
+    raise errors.FieldError("data_dir", "be a folder", root, advice)
+  return root
 
 
 def create_photos_task(config: task_config.PhotosConfig) -> task_lib.Task:
@@ -84,8 +66,8 @@ def create_photos_task(config: task_config.PhotosConfig) -> task_lib.Task:
   more for test and 10 % for validation, at least two each; or such shares of
   the users; or the table says which images are held out.
 
-  The first time, all files are listed, which takes seconds for a million. If
-  bad examples are skipped, each file is decoded as well.
+  The first time, the beginning of each file is read, and the end of those that
+  are as long as another. If bad examples are skipped, each file is decoded.
 
   Privacy:
     The list is taken to be public: who the users are, which classes there are,
@@ -99,11 +81,14 @@ def create_photos_task(config: task_config.PhotosConfig) -> task_lib.Task:
     DataError: If photos cannot be used and are not to be skipped.
   """
   config.choose_variant("photos", ("all",))
-  listing = _open_listing(config)
-  hold_out = _choose_hold_out(config, listing)
+  place = _find_place(config)
   bad = bad_examples.BadExamples(config.on_bad_example)
   index = photo_listing.open_index(
-    listing, config.cache, hold_out=hold_out, decode_all=bad.skips
+    place,
+    config.cache,
+    is_table=config.table is not None,
+    hold_out=config.hold_out,
+    decode_all=bad.skips,
   )
   facts = index.facts
   for where, what in facts["bad"]:
@@ -130,7 +115,7 @@ def create_photos_task(config: task_config.PhotosConfig) -> task_lib.Task:
     split_description="; ".join(
       [
         f"{facts['num_train_photos']:,} images to train on;"
-        f" {hold_out.replace('_', ' ')} held out",
+        f" {facts['hold_out'].replace('_', ' ')} held out",
         *(
           _describe(split, found, names, len(facts["class_names"]))
           for split, (_, found) in held_out.items()
@@ -181,7 +166,7 @@ def _load(
 ) -> embedding.LabelledImages:
   """Held-out images, which are read and decoded when indexed."""
   images = encoded_images.EncodedImages(
-    lambda rows: [reading.read_bytes(file) for file in files[rows]],
+    lambda rows: [bad_examples.read_bytes(file) for file in files[rows]],
     lambda row: os.fsdecode(files[row]),
     len(files),
     image_shape,

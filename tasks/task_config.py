@@ -11,7 +11,7 @@ import pathlib
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples as bad_examples_lib
-from tff_fedemb.data import photo_splits
+from tff_fedemb.data import photo_index
 from tff_fedemb.run import task as task_lib
 
 
@@ -20,8 +20,7 @@ class TaskConfig(task_lib.TaskSource):
   """Place of a task's data, and options that all tasks share.
 
   Attributes:
-    data_dir: Directory of the task's data; without it, where the task's
-      publisher keeps it, if that can be fetched.
+    data_dir: Directory of the task's data.
     cache_dir: Directory of converted copies of data [~/.cache/tff_fedemb].
     task_variant: Variant of the task's data, for instance gld23k [its own
       choice].
@@ -67,7 +66,7 @@ class TaskConfig(task_lib.TaskSource):
     return pathlib.Path(self.cache_dir or os.path.join(base, "tff_fedemb"))
 
   def require_data_dir(self, task: str, advice: str) -> pathlib.Path:
-    """The directory of the data, of a task that cannot fetch them.
+    """The directory of the data, of a task that needs one.
 
     Raises:
       FieldError: If none is given; it gives the advice.
@@ -121,7 +120,7 @@ class UnseenConfig(TaskConfig):
 
   chooses_settings = True
 
-  hold_out: str | None = config_lib.field(None, choices=photo_splits.HOLD_OUT)
+  hold_out: str | None = config_lib.field(None, choices=photo_index.HOLD_OUT)
   color_mode: str | None = config_lib.field(None, choices=("grayscale", "rgb"))
 
 
@@ -174,6 +173,11 @@ def show_command(module: str, **options: object) -> str:
   """Command that starts a program with flags, for advice in errors."""
   typed = (f"--{name}={value}" for name, value in options.items())
   return " ".join(("python -m", module, *typed))
+
+
+def advise_preparation(name: str) -> str:
+  """A sentence on how to prepare a task's data from the publisher's."""
+  return f"To get the data: {show_command('binaries.prepare_data', task=name)}."
 
 
 def advise_synthetic(name: str, **options: object) -> str:

@@ -8,9 +8,7 @@ user. They are read from the files that TFF (`tff.simulation.datasets.gldv2`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-import dataclasses
-import os
+from collections.abc import Callable, Mapping, Sequence
 import pathlib
 from typing import Any
 
@@ -25,8 +23,6 @@ from tff_fedemb.data import tfrecord_files
 from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
-  import pandas as pd
-
   from tff_fedemb.data import encoded_images
   from tff_fedemb.data import tfrecord_examples
   from tff_fedemb.data import tfrecord_index
@@ -37,7 +33,6 @@ _CHANNELS = 3
 _FILES = (f"{tfrecord_files.TRAIN_FOLDER}/", tfrecord_files.TEST_FILE_NAME)
 
 
-@dataclasses.dataclass(frozen=True)
 class Photos:
   """The users' photos of a variant, and those of its test file.
 
@@ -48,10 +43,51 @@ class Photos:
     bad: Bad examples, which are left out.
   """
 
-  train: tfrecord_examples.TfRecordExamples
-  test_path: pathlib.Path
-  splits: Mapping[str, pd.DataFrame]
-  bad: bad_examples.BadExamples
+  def __init__(
+    self,
+    folder: pathlib.Path,
+    config: task_config.TaskConfig,
+    *,
+    name: str,
+    is_validation: Callable[[np.ndarray], np.ndarray],
+  ):
+    """Opens the files of a variant.
+
+    The first time, all files are read to make an index of them, which is kept
+    in the cache directory: a minute or two for the 16 GB of GLD v2, then a
+    second. Where bad examples are skipped, every image is also decoded once.
+
+    Args:
+      folder: With `train/<user id>` and `test.tfRecord`.
+      config: The task's.
+      name: Beginning of the names of the indices.
+      is_validation: Maps labels of the test file, int64 `[n]`, to whether they
+        are for validation; the others are for test.
+
+    Raises:
+      DataError: If the files are damaged and that is not to be skipped.
+    """
+    bad = bad_examples.BadExamples(config.on_bad_example)
+    self.bad = bad
+    self.train = tfrecord_examples.TfRecordExamples(
+      folder / tfrecord_files.TRAIN_FOLDER,
+      config.cache,
+      name=f"{name}_{tfrecord_files.TRAIN_FOLDER}",
+      bad=bad,
+    )
+    self.test_path = path = folder / tfrecord_files.TEST_FILE_NAME
+    # An evaluation would not get past one image that cannot be decoded.
+    index = tfrecord_index.open_index(
+      [path], config.cache, name=f"{name}_test", decode_all=bad.skips
+    )
+    for where, what in tfrecord_index.describe_faults(index, path.name):
+      bad.add(where, what)
+    if not (index["record"] >= 0).any():
+      bad.add(path.name, "without a whole example")
+    bad.check()
+    fine = index[index["fault"].isna()]
+    chosen = is_validation(fine["label"].to_numpy())
+    self.splits = {"validation": fine[chosen], "test": fine[~chosen]}
 
   def held_out_labels(self, *splits: str) -> np.ndarray:
     """int64 `[n]`, of all images of some splits."""
@@ -93,90 +129,17 @@ class Photos:
     )
 
 
-def open_photos(
-  folder: pathlib.Path,
-  config: task_config.TaskConfig,
-  *,
-  name: str,
-  is_validation: Callable[[np.ndarray], np.ndarray],
-  known_bad: Iterable[Sequence[str]] = (),
-) -> Photos:
-  """Opens the files of a variant.
-
-  The first time, all files are read to make an index of them, which is kept in
-  the cache directory: a minute or two for the 16 GB of GLD v2, then a second.
-  Where bad examples are skipped, every image is also decoded once.
-
-  Args:
-    folder: With `train/<user id>` and `test.tfRecord`.
-    config: The task's.
-    name: Beginning of the names of the indices.
-    is_validation: Maps labels of the test file, int64 `[n]`, to whether they
-      are for validation; the others are for test.
-    known_bad: Places and faults of bad examples that are not in the files.
-
-  Raises:
-    DataError: If the files are damaged and that is not to be skipped.
-  """
-  bad = bad_examples.BadExamples(config.on_bad_example)
-  for where, what in known_bad:
-    bad.add(where, what)
-  train = tfrecord_examples.TfRecordExamples(
-    folder / tfrecord_files.TRAIN_FOLDER,
-    config.cache,
-    name=f"{name}_{tfrecord_files.TRAIN_FOLDER}",
-    bad=bad,
-  )
-  path = folder / tfrecord_files.TEST_FILE_NAME
-  # An evaluation would not get past one image that cannot be decoded.
-  index = tfrecord_index.open_index(
-    [path], config.cache, name=f"{name}_test", decode_all=bad.skips
-  )
-  for where, what in tfrecord_index.describe_faults(index, path.name):
-    bad.add(where, what)
-  if not (index["record"] >= 0).any():
-    bad.add(path.name, "without a whole example")
-  bad.check()
-  fine = index[index["fault"].isna()]
-  chosen = is_validation(fine["label"].to_numpy())
-  splits = {"validation": fine[chosen], "test": fine[~chosen]}
-  return Photos(train, path, splits, bad)
-
-
-def _is_variant_folder(folder: pathlib.Path) -> bool:
-  train, test = (folder / name for name in _FILES)
-  return train.is_dir() and test.is_file()
-
-
 def find_folder(
-  config: task_config.TaskConfig, variant: str, variants: Collection[str]
+  config: task_config.TaskConfig, variant: str
 ) -> pathlib.Path | None:
-  """The folder of a variant: in `data_dir`, or `data_dir` itself, or None.
-
-  Args:
-    config: The task's; `data_dir` is given.
-    variant: The variant.
-    variants: All of the task.
-
-  Raises:
-    FieldError: If it cannot be told which variant's `data_dir` is.
-  """
-  root = pathlib.Path(config.data_dir)
+  """The folder of a variant in `data_dir`, or None."""
   # TFF writes iNaturalist's folders in lower case and reads them in upper case.
-  for folder in (root / variant, root / variant.upper()):
-    if _is_variant_folder(folder):
+  for name in (variant, variant.upper()):
+    folder = pathlib.Path(config.data_dir or "", name)
+    train, test = (folder / part for part in _FILES)
+    if train.is_dir() and test.is_file():
       return folder
-  # This names "." too, and does not follow links.
-  own_name = os.path.basename(os.path.abspath(root)).lower()
-  if not _is_variant_folder(root) or own_name in set(variants) - {variant}:
-    return None
-  if own_name != variant and config.task_variant is None:
-    raise errors.FieldError(
-      "task_variant",
-      f"be given when data_dir is itself a folder with {' and '.join(_FILES)}",
-      f"{root}, whose name is none of {', '.join(variants)}",
-    )
-  return root
+  return None
 
 
 def _find_num_classes(folder: pathlib.Path, published: int) -> int:
@@ -185,12 +148,7 @@ def _find_num_classes(folder: pathlib.Path, published: int) -> int:
   Synthetic data, which are public, have a number of their own.
   """
   path = folder / tfrecord_files.GENERATOR_FILE_NAME
-  found = tfrecord_files.read_json(path).get("num_classes", published)
-  if type(found) is not int or found < 1:
-    raise errors.DataError(
-      f"{path} must have a num_classes of at least 1, found {found!r}."
-    )
-  return found
+  return int(tfrecord_files.read_json(path).get("num_classes", published))
 
 
 def _check_labels(photos: Photos, variant: str, num_classes: int) -> None:
@@ -227,22 +185,20 @@ def create_task(
 
   Args:
     config: `data_dir` holds a folder of the variant's name (in lower or upper
-      case) with `train/<user id>` and `test.tfRecord`, or is that folder; one
-      of any other name needs `task_variant`. A `generator.json` in it, as
-      `tasks.synthetic` writes, gives its own number of classes. `image_size` is
-      224 by default.
+      case) with `train/<user id>` and `test.tfRecord`. A `generator.json` in
+      it, as `tasks.synthetic` writes, gives its own number of classes.
+      `image_size` is 224 by default.
     name: The task's name.
     variants: Its data sets by name, the default first: the number of classes as
       it is published, and what a user is.
   """
   variant = config.choose_variant(name, tuple(variants))
   advice = (
-    "To get the data:"
-    f" {task_config.show_command('binaries.prepare_data', task=name)}."
+    f"{task_config.advise_preparation(name)}"
     f" {task_config.advise_synthetic(name, num_users=60)}"
   )
   root = config.require_data_dir(name, advice)
-  folder = find_folder(config, variant, variants)
+  folder = find_folder(config, variant)
   if folder is None:
     raise errors.FieldError(
       "data_dir",
@@ -252,7 +208,7 @@ def create_task(
     )
   published, user_meaning = variants[variant]
   num_classes = _find_num_classes(folder, published)
-  photos = open_photos(
+  photos = Photos(
     folder,
     config,
     name=variant,

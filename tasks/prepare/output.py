@@ -12,7 +12,6 @@ import abc
 from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
-import fcntl
 import json
 import os
 import pathlib
@@ -28,8 +27,6 @@ from tff_fedemb.data import tfrecord_files
 MISSING = "not found in any archive"
 
 _REPORT_FILE = "preparation.json"
-# Parts of an identity that hold digests, and what a message calls a digest.
-_DIGESTS = {"tables": "MD5", "sources": "fingerprint"}
 _BLOCK = 4096  # Files take up whole blocks of this size.
 
 
@@ -53,13 +50,11 @@ class Plan:
     sizes: Bytes of the images that were found.
     bad: Names of users without images and of images that are missing, and what
       is wrong with them.
-    facts: Further entries of the report.
   """
 
   files: Mapping[str, Sequence[Row]]
   sizes: Mapping[str, int]
   bad: Sequence[tuple[str, str]] = ()
-  facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class Job(abc.ABC):
@@ -71,11 +66,9 @@ class Job(abc.ABC):
       must be the same for a preparation to be taken up again.
     keeps_empty_files: Whether a user without any image has an empty file,
       rather than none.
-    output_field: Name of the result's folder in errors.
   """
 
   keeps_empty_files = False
-  output_field = "output_dir"
 
   def __init__(self, task: str, variant: str, identity: Mapping[str, Any]):
     """Initialises the job; `identity` is what it has beside the names."""
@@ -86,33 +79,17 @@ class Job(abc.ABC):
   def look(self) -> Plan:
     """Finds what there is, and says so; nothing is written."""
 
-  def verify(self, work: pathlib.Path) -> None:  # noqa: B027
-    """Checks what was found; a note in the folder spares it the next time."""
+  def verify(self) -> None:  # noqa: B027
+    """Checks what was found."""
 
   @abc.abstractmethod
   def read(self, image_id: str) -> bytes:
     """The content of an image; a `BadImageError` tells that it is left out."""
 
 
-def write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
-  """Writes a file, whole or not at all."""
-  path.parent.mkdir(parents=True, exist_ok=True)
+def _write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
   with whole_files.replacing(path) as partial:
     partial.write_text(json.dumps(value, indent=2) + "\n")
-
-
-def read_report(folder: pathlib.Path) -> dict[str, Any]:
-  """Reads `preparation.json` in a folder; an empty report if there is none."""
-  return tfrecord_files.read_json(folder / _REPORT_FILE)
-
-
-def _describe(identity: Mapping[str, Any]) -> str:
-  """For instance "test.csv (MD5 0123...)", of each source of an identity."""
-  return " and ".join(
-    f"{name} ({digest} {value})"
-    for key, digest in _DIGESTS.items()
-    for name, value in identity.get(key, {}).items()
-  )
 
 
 class Preparation:
@@ -140,8 +117,6 @@ class Preparation:
   def run(self, *, dry_run: bool = False) -> bool:
     """Prepares the data set; returns whether anything was done.
 
-    Another program at work in the folder is waited for.
-
     Args:
       dry_run: Whether to stop after telling what was found, what is missing and
         how much disk it takes; nothing is written.
@@ -156,26 +131,27 @@ class Preparation:
         # The program was killed between its two last steps.
         shutil.rmtree(self._work, ignore_errors=True)
       return False
-    self._check_begun()
+    begun = tfrecord_files.read_json(self._identity)
+    if begun and begun != self._job.identity:
+      raise self._create_error(self._work, begun)
     plan = self._job.look()
     if num_finished := sum(map(self._is_written, plan.files)):
       print(f"Finished earlier: {num_finished} of {len(plan.files)} files.")
     self._check_disk(plan)
     if dry_run:
       return False
-    with self._hold():
-      if self._final.exists():  # Another program's, while this one waited.
-        shutil.rmtree(self._work, ignore_errors=True)
-        return False
-      self._begin()
-      self._job.verify(self._work)
-      self._check_bad(plan.bad)
-      for file, image_id, reason in self._left_out():
-        # To be written anew, as an image has turned up since.
-        if reason == MISSING and image_id in plan.sizes:
-          (self._data / file).unlink(missing_ok=True)
-      self._write(plan.files)
-      self._finish(plan)
+    # Files that are to be written anew, as an image has turned up since.
+    outdated = {
+      self._data / file
+      for file, image_id, reason in self._left_out()
+      if reason == MISSING and image_id in plan.sizes
+    }
+    if outdated or not begun:
+      self._job.verify()
+    self._begin(outdated)
+    self._check_bad(plan.bad)
+    self._write(plan.files)
+    self._finish(plan)
     return True
 
   def _check_bad(self, found: Sequence[tuple[str, str]]) -> None:
@@ -192,36 +168,25 @@ class Preparation:
     """Whether all was done before, which it says."""
     if not self._final.exists():
       return False
-    report = read_report(self._final)
+    report = tfrecord_files.read_json(self._final / _REPORT_FILE)
     found = {name: report.get(name) for name in self._job.identity}
     if found != self._job.identity or "left_out" not in report:
-      fault = f"no {_REPORT_FILE} that says so"
-      if report and None not in found.values():
-        fault = f"that it was prepared from {_describe(found)}"
-      raise errors.DataError(
-        f"{self._final} must be of {_describe(self._job.identity)}, prepared by"
-        f" this program, found {fault}. Choose another output_dir."
-      )
+      raise self._create_error(self._final, found)
     lines = report["left_out"]
     self._check_bad([(f"{self._final} lacks", line) for line in lines])
     print(
       f"{self._final} is complete ({len(lines)} bad examples were left out)."
-      " Nothing to do."
+      " Nothing to do; to include what has come since, remove it."
     )
-    if num_missing := sum(line.endswith(MISSING) for line in lines):
-      print(
-        f"{num_missing} of them were {MISSING}: to include what has come since,"
-        f" remove {self._final} and run again."
-      )
     return True
 
-  def _check_begun(self) -> None:
-    begun = tfrecord_files.read_json(self._identity) or self._job.identity
-    if begun != self._job.identity:
-      raise errors.DataError(
-        f"{self._work} must be of {_describe(self._job.identity)}, found that"
-        f" it was begun from {_describe(begun)}. Choose another output_dir."
-      )
+  def _create_error(
+    self, folder: pathlib.Path, found: Mapping[str, Any]
+  ) -> errors.DataError:
+    return errors.DataError(
+      f"{folder} must be prepared by this program from {self._job.identity},"
+      f" found {found}. Choose another output_dir."
+    )
 
   def _check_disk(self, plan: Plan) -> None:
     """Says how much disk is needed and free, and refuses what does not fit."""
@@ -242,34 +207,20 @@ class Preparation:
     print(f"Disk: {wanted} needed, {found} free in {parent}.")
     if needed > free:
       raise errors.FieldError(
-        self._job.output_field,
-        f"have {wanted} free",
-        f"{found} in {self._final.parent}",
+        "output_dir", f"have {wanted} free", f"{found} in {self._final.parent}"
       )
 
-  @contextlib.contextmanager
-  def _hold(self) -> Iterator[None]:
-    """Keeps other programs out of the folder that is worked in."""
-    self._work.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(self._work, os.O_RDONLY)
-    try:
-      fcntl.flock(descriptor, fcntl.LOCK_EX)
-      yield
-    finally:
-      os.close(descriptor)
-
-  def _begin(self) -> None:
-    # Another program may have written since this one looked.
-    self._check_begun()
+  def _begin(self, outdated: set[pathlib.Path]) -> None:
+    """Makes the folder to work in, without files that are of no use."""
     if not self._identity.exists():
-      # Files of which nobody knows what they were made from.
-      shutil.rmtree(self._data, ignore_errors=True)
-      self._notes.unlink(missing_ok=True)
-      write_json(self._identity, self._job.identity)
-    train = self._data / tfrecord_files.TRAIN_FOLDER
-    train.mkdir(parents=True, exist_ok=True)
-    for path in self._data.rglob(f"*{whole_files.PARTIAL}*"):
-      path.unlink()
+      # Nobody knows what these files were made from.
+      shutil.rmtree(self._work, ignore_errors=True)
+    (self._data / tfrecord_files.TRAIN_FOLDER).mkdir(
+      parents=True, exist_ok=True
+    )
+    _write_json(self._identity, self._job.identity)
+    for path in outdated.union(self._data.rglob(f"*{whole_files.PARTIAL}*")):
+      path.unlink(missing_ok=True)
 
   def _left_out(self) -> list[tuple[str, str, str]]:
     """File, image and reason of all that was left out."""
@@ -332,9 +283,8 @@ class Preparation:
       "num_images": sum(map(len, plan.files.values())) - len(left_out),
       "num_left_out": len(left_out),
       "left_out": left_out,
-      **plan.facts,
     }
-    write_json(self._data / _REPORT_FILE, report)
+    _write_json(self._data / _REPORT_FILE, report)
     print(
       f"{self._final}: {report['num_users']} users, {report['num_images']}"
       f" images, {len(left_out)} bad examples left out."

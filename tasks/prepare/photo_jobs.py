@@ -26,7 +26,6 @@ from tff_fedemb import errors
 from tff_fedemb import progress
 from tff_fedemb import whole_files
 from tff_fedemb.data import bad_examples
-from tff_fedemb.data import reading
 from tff_fedemb.data import tfrecord_files
 
 with epy.lazy_imports():
@@ -104,7 +103,7 @@ def find_tables(
   for place in (source_dir / name for name in places):
     if place.is_file():
       check_md5(place)
-      archive = reading.open_zip(place)
+      archive = bad_examples.open_zip(place)
       return [zipfile.Path(archive, f"{place.stem}/{name}") for name in names]
     tables = [place / name for name in names]
     if all(table.is_file() for table in tables):
@@ -121,7 +120,7 @@ def _read_table(
   try:
     content = table.read_bytes()
     found = pd.read_csv(io.BytesIO(content), dtype=str, na_filter=False)
-  except (*reading.ARCHIVE_ERRORS, FileNotFoundError, ValueError) as error:
+  except (*bad_examples.ARCHIVE_ERRORS, FileNotFoundError, ValueError) as error:
     raise errors.DataError(
       f"{table} must be a CSV file in UTF-8, or in a whole zip archive, found:"
       f" {errors.first_line(error)}. Fetch it again."
@@ -312,29 +311,20 @@ class PhotoJob(output.Job):
     if without:
       print(f"Without a checksum: {bad_examples.name_first(without)}.")
 
-  def verify(self, work: pathlib.Path) -> None:
-    """As of the base class; checksums that were right are noted in a file."""
+  def verify(self) -> None:
+    """As of the base class; all files that differ are named."""
     if not self._found:
       raise errors.FieldError(
         "source_dir",
         f"hold images of {self.variant}, unpacked or in the tars of gld",
         f"none of {len(self._image_ids)} in {self._source_dir}",
       )
-    note = work / "verified.json"
-    known = tfrecord_files.read_json(note)
     wrong = []
     for path in sorted({place[0] for place in self._found.values()}):
-      facts = path.stat()
-      fact = [facts.st_size, facts.st_mtime_ns]
-      if not self.archives.get(path) or known.get(str(path)) == fact:
-        continue
       try:
-        check_md5(path, self.archives[path])
+        check_md5(path, self.archives.get(path))
       except errors.DataError as error:
         wrong.append(str(error))
-      else:
-        known[str(path)] = fact
-        output.write_json(note, known)
     if wrong:
       raise errors.DataError(" ".join(wrong))
 

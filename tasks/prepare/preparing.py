@@ -1,7 +1,6 @@
 """Prepares a task's data from what a user has downloaded."""
 
 import dataclasses
-import errno
 import pathlib
 
 from tasks.prepare import digiface
@@ -14,11 +13,6 @@ from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
 
 _PUBLISHERS = {"digiface": digiface, "gld": gld, "inaturalist": inaturalist}
-# These errors are faults of the disk rather than bugs.
-_DISK_ERRNOS = (
-  *(errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENAMETOOLONG, errno.EROFS),
-  *(errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR),
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,8 +72,6 @@ def execute(config: PreparationConfig) -> None:
       preparation = output.Preparation(job, output_dir, config.on_bad_example)
       preparation.run(dry_run=config.dry_run)
   except OSError as error:
-    if error.errno not in _DISK_ERRNOS:
-      raise
     raise errors.DataError(
       "source_dir must be readable and output_dir writable, found"
       f" {error.strerror}: {error.filename or 'no file named'}. What is"

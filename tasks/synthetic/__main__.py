@@ -1,7 +1,6 @@
 """Writes synthetic data in a benchmark's real on-disk format.
 
 python -m tasks.synthetic --task=emnist --output_dir=DIR --num_users=200
-python -m tasks.synthetic --task=gld --output_dir=DIR --contact_sheet=X.png
 """
 
 import argparse
@@ -10,7 +9,6 @@ import sys
 from typing import NoReturn
 
 from tasks.synthetic import registry
-from tasks.synthetic import store
 from tff_fedemb import errors
 
 
@@ -36,30 +34,17 @@ def main(argv: Sequence[str] | None = None) -> None:
   add("--output_dir", required=True, help=text)
   add("--num_users", type=int, default=200, help="Number of users.")
   add("--seed", type=int, default=0, help="Seed of all randomness.")
-  text = "PNG file of examples, one row a class or a user."
-  add("--contact_sheet", help=text)
   given = parser.parse_args(argv)
-  sheet, place = given.contact_sheet, "output_dir"
   if not given.output_dir:
     parser.error("--output_dir must name a directory, found ''")
-  if sheet is not None and not sheet.endswith(".png"):
-    parser.error(f"--contact_sheet must name a .png file, found {sheet!r}")
   try:
     registry.WRITERS[given.task](
       given.output_dir, num_users=given.num_users, seed=given.seed
     )
-    if sheet is not None:
-      place = "contact_sheet"
-      config = store.Config(num_users=given.num_users, seed=given.seed)
-      draw = registry.ROWS[given.task]
-      rows = [draw(config, row) for row in range(min(given.num_users, 8))]
-      store.save_sheet(rows, sheet)
-      print(f"Wrote {sheet}")
   except (errors.FieldError, errors.DataError) as error:
     parser.error(str(error))
   except OSError as error:
-    found = getattr(given, place)
-    parser.error(f"--{place}={found} cannot be written: {error}")
+    parser.error(f"--output_dir={given.output_dir} cannot be written: {error}")
 
 
 if __name__ == "__main__":

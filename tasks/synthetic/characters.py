@@ -14,7 +14,6 @@ import pathlib
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from tasks.synthetic import store
 
@@ -130,11 +129,6 @@ def draw_images(seed: int, number: int, count: int = _IMAGES) -> np.ndarray:
   """
   rng = np.random.default_rng([seed, number])
   return _trace(rng, _draw_paths(rng, count))
-
-
-def draw_character(given: store.Config, number: int) -> list[Image.Image]:
-  """Draws one character, for a contact sheet."""
-  return [Image.fromarray(image) for image in draw_images(given.seed, number)]
 
 
 def write_characters(output_dir: store.Path, **fields: Any) -> str:

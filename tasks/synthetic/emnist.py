@@ -14,7 +14,6 @@ import pathlib
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from tasks import emnist
 from tasks.synthetic import store
@@ -128,13 +127,3 @@ def write_emnist(output_dir: store.Path, **fields: Any) -> str:
 
   folder = store.write_data(output_dir, given, write, name="emnist")
   return str(folder / FILE_NAME)
-
-
-def draw_writer(given: store.Config, number: int) -> list[Image.Image]:
-  """Draws all characters of one writer, for a contact sheet."""
-  from tasks.synthetic import handwriting  # As above.
-
-  labels = np.arange(handwriting.NUM_LABELS)
-  hands = handwriting.Handwriting(given.seed)
-  images, _ = hands.draw([number], [len(labels)], labels=labels)
-  return [Image.fromarray(image) for image in images.numpy()[..., 0]]

@@ -38,9 +38,6 @@ _FIRST_OF_5_IMAGES = 100_000
 # A part of so many subjects can be split into three; see `tasks.digiface`.
 _MIN_SUBJECTS = 8
 
-# Images of a row of a contact sheet.
-_SHOWN = 12
-
 # A class and an image of it.
 _Photos = Iterable[tuple[int, Image.Image]]
 
@@ -109,11 +106,6 @@ def _draw_test(given: store.Config) -> _Photos:
   labels = np.repeat(np.arange(classes), counts)
   whose = ((user, 0) for user in itertools.count(given.num_users))
   return _take_photos(generator, given, labels, whose)
-
-
-def draw_class(given: store.Config, number: int) -> list[Image.Image]:
-  """Draws one class in the styles of users, for a contact sheet."""
-  return [_draw_face(given.seed, number, style) for style in range(_SHOWN)]
 
 
 def _draw_face(seed: int, subject: int, number: int) -> Image.Image:
@@ -223,14 +215,6 @@ FOLDERS: dict[str, Callable[[store.Config, int], _Files]] = {
   "photos_start": _place_start,
   "photos_shared": _place_shared,
 }
-
-
-def draw_user(
-  given: store.Config, user: int, *, name: str
-) -> list[Image.Image]:
-  """Draws one of the `FOLDERS`' users, for a contact sheet."""
-  photos = itertools.islice(FOLDERS[name](given, user), _SHOWN)
-  return [image for _, image in photos]
 
 
 def write_folders(output_dir: store.Path, *, name: str, **fields: Any) -> None:

@@ -1,17 +1,15 @@
-"""Common code of all generators: whole folders, and contact sheets.
+"""Common code of all generators: folders are whole or not there at all.
 
 A hidden file in a folder says how it was made. A folder that was made with the
 same arguments is kept; anything else is refused.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 import dataclasses
 import json
 import os
 import pathlib
 import shutil
-
-from PIL import Image
 
 from tff_fedemb import config
 from tff_fedemb import errors
@@ -24,8 +22,6 @@ Path = str | os.PathLike[str]
 _TOLD = ".generator.json"
 # Raised whenever the same arguments start to give other data.
 _VERSION = 5
-# Largest side of an image on a contact sheet, in pixels.
-_SIDE = 84
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,20 +94,3 @@ def write_data(
     shutil.rmtree(partial, ignore_errors=True)
   print(f"Wrote {output_dir}")
   return folder
-
-
-def save_sheet(rows: Sequence[Sequence[Image.Image]], output_png: Path) -> None:
-  """Draws rows of images, each in the middle of its cell, to a picture."""
-  side = min(max(max(image.size) for row in rows for image in row), _SIDE)
-  cell = side + 2
-  width = max(map(len, rows)) * cell
-  sheet = Image.new("RGB", (width, len(rows) * cell), "white")
-  for top, row in enumerate(rows):
-    for left, image in enumerate(row):
-      small = image.convert("RGB")
-      small.thumbnail((side, side), Image.Resampling.LANCZOS)
-      x, y = ((cell - length) // 2 for length in small.size)
-      sheet.paste(small, (left * cell + x, top * cell + y))
-  # A palette makes the file less than half as large; only a palette that is
-  # given is dithered.
-  sheet.quantize(palette=sheet.quantize(256)).save(output_png, optimize=True)

@@ -15,7 +15,7 @@ _PROGRAMS = sorted(
 )
 _RUN = ("--task=emnist", "--run_dir=nowhere")
 _NO_DATA = {
-  "digiface": "--data_dir must be a folder that can be read",
+  "digiface": "--data_dir must hold prepared images, 72_images or",
   "emnist": "--data_dir must hold emnist_all.sqlite",
   "gld": "--data_dir must hold gld160k/train/",
   "inaturalist": "--data_dir must hold user_120k/train/",

@@ -29,11 +29,3 @@ def test_fail_names_the_first_in_one_message():
   assert "train/5" not in message
   assert bad_examples.summarize(["a: cut"]) == "1 bad example: a: cut"
   assert bad_examples.name_first("abcdef") == "a, b, c, d, e, ..."
-
-
-def test_skip_counts_and_lets_pass():
-  bad = _note("skip", 12)
-  bad.check()
-  assert bad.skips
-  assert len(bad) == 12
-  assert bad.lines[11] == "train/11: empty"

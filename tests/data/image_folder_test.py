@@ -57,11 +57,6 @@ class TestListImages:
         tmp_path / "x", name="gallery", for_pairs=for_pairs
       )
 
-  def test_a_gallery_may_have_one_image(self, tmp_path):
-    _touch(tmp_path / "ann" / "1.png")
-    folder = image_folder.list_images(tmp_path, for_pairs=False)
-    assert folder.class_names == ("ann",)
-
 
 def test_all_images_below_a_folder(tmp_path):
   names = ("b.PNG", "a/é.heic", "a/deep/er/x y.jpg")

@@ -6,12 +6,6 @@ import pytest
 from tff_fedemb.data import population
 
 
-def test_default_identifiers_are_slots():
-  assert population.Population(5).client_ids(
-    [np.array([4]), np.array([0, 1])]
-  ) == ["4", "0\n1"]
-
-
 @pytest.mark.parametrize("ids", [["a", "a"], ["a'b"], ["a\nb"], [""], []])
 def test_bad_identifiers_are_refused(ids):
   with pytest.raises(ValueError, match="must be"):

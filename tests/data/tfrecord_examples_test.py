@@ -93,7 +93,7 @@ def test_skip_leaves_out_records_alone(directory, create):
 def test_refuses_to_be_without_users(directory, create):
   for user_id in _USERS:
     (directory / user_id).write_bytes(b"")
-  with pytest.raises(errors.DataError, match=r"a user of two .*4 bad examples"):
+  with pytest.raises(errors.DataError, match=r"hold images .*4 bad examples"):
     create("skip")
   for user_id in _USERS:
     (directory / user_id).unlink()

@@ -37,14 +37,3 @@ def test_full_disk_is_an_os_error(tmp_path):
   with pytest.raises(OSError, match="file") as caught:
     tfrecord_files.write_records(tmp_path / "file", [bytes(10**6)])
   assert caught.value.errno == errno.ENOSPC
-
-
-@pytest.mark.parametrize(
-  ("content", "expected"),
-  [(b'{"seed": 3}', {"seed": 3}), (None, {}), (b"[1]", {}), (b"\xff\xfe", {})],
-)
-def test_reads_an_object_from_a_file(tmp_path, content, expected):
-  path = tmp_path / "generator.json"
-  if content is not None:
-    path.write_bytes(content)
-  assert tfrecord_files.read_json(path) == expected

@@ -26,14 +26,6 @@ _SMALL = (
 )
 
 
-@pytest.mark.parametrize(
-  "name",
-  ["forty_people.py", "own_aggregator.py", "own_task.py", "voices.py"],
-)
-def test_examples_are_short(name):
-  assert len((_EXAMPLES / name).read_text().splitlines()) <= 60
-
-
 def test_forty_people_have_ten_photos_each(tmp_path):
   characters = np.repeat(np.arange(50), 20)
   images = np.zeros((1000, 28, 28), np.uint8) + characters[:, None, None]

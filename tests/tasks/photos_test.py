@@ -12,10 +12,8 @@ from tasks import task_config
 from tests.tasks import clients
 from tests.tasks import trees
 from tff_fedemb.data import image_folder
-from tff_fedemb.data import photo_checks
 from tff_fedemb.data import photo_folder
 from tff_fedemb.data import photo_listing
-from tff_fedemb.data import photo_splits
 
 
 def test_classes_are_held_out(root, create):
@@ -97,7 +95,7 @@ class TestIndex:
   ):
     first = create()
     with monkeypatch.context() as patch:
-      patch.setattr(photo_folder.FolderListing, "list_photos", None)
+      patch.setattr(photo_folder, "list_folder", None)
       again = create()
     assert again.split_description == first.split_description
     np.testing.assert_array_equal(self._labels(again), self._labels(first))
@@ -114,13 +112,9 @@ class TestIndex:
 
   def test_a_photo_under_an_old_name_is_seen(self, root, create, monkeypatch):
     create()
-    with monkeypatch.context() as patch:
-      patch.setattr(photo_listing, "MAX_WATCHED", 63)
-      create(hold_out="users")
     photo = root / "ann" / "a" / "0.jpg"
     # Written where it lies, so that its folder does not change.
     photo.write_bytes(b"no image")
-    assert not create(hold_out="users").bad_examples.lines
     assert "ann/a/0.jpg: not an image" in clients.read_error(create)
     photo.write_bytes((root / "bob" / "b" / "1.jpg").read_bytes())
     assert any("that several users own" in line for line in create().warnings)
@@ -128,7 +122,7 @@ class TestIndex:
     facts = photo.stat()
     os.utime(photo, ns=(facts.st_atime_ns, facts.st_mtime_ns + 1))
     with monkeypatch.context() as patch:
-      patch.setattr(photo_folder.FolderListing, "list_photos", None)
+      patch.setattr(photo_folder, "list_folder", None)
       with pytest.raises(TypeError):
         create()
 
@@ -268,25 +262,18 @@ def test_options_that_are_refused(root, tmp_path, options, expected):
   assert expected in clients.read_error(create, **options)
 
 
-def test_limits_are_said(root, create, monkeypatch):
-  monkeypatch.setattr(photo_checks, "MAX_COMPARED", 1)
-  monkeypatch.setattr(photo_checks, "MAX_SNIFFED", 1)
-  (root / "ann/a/x.jpg").write_text("no image")
-  task = create()
-  assert any(", 0 were compared" in line for line in task.warnings)
-  assert not task.bad_examples.lines
-
-
 def test_draws_follow_from_names_alone():
   names = [f"class {i}" for i in range(100)]
-  splits = photo_splits.draw(names, np.ones(100, bool), 2)
+  splits = photo_listing.draw_splits(names, np.ones(100, bool), 2)
   assert np.bincount(splits).tolist() == [70, 10, 20]
   order = np.random.default_rng(0).permutation(100)
-  again = photo_splits.draw([names[i] for i in order], np.ones(100, bool), 2)
+  again = photo_listing.draw_splits(
+    [names[i] for i in order], np.ones(100, bool), 2
+  )
   np.testing.assert_array_equal(again, splits[order])
   # Those that may not be held out train.
   odd = np.arange(100) % 2 == 1
-  assert not photo_splits.draw(names, odd, 2)[~odd].any()
+  assert not photo_listing.draw_splits(names, odd, 2)[~odd].any()
 
 
 def test_tff_can_run_a_client(root, create):

@@ -11,7 +11,7 @@ import tensorflow_datasets as tfds
 
 from tests.tasks import clients
 from tff_fedemb import errors
-from tff_fedemb.data import photo_splits
+from tff_fedemb.data import photo_listing
 from tff_fedemb.run import task as task_lib
 
 _CLASSES = tuple("abcdefgh")
@@ -84,7 +84,7 @@ def test_images_are_those_of_their_users(create, monkeypatch):
   task = create()
   assert len(task.train_users) == len(_WRITERS)
   # Some classes are held out, by their names.
-  splits = photo_splits.draw(_CLASSES, np.ones(len(_CLASSES), bool), 2)
+  splits = photo_listing.draw_splits(_CLASSES, np.ones(len(_CLASSES), bool), 2)
   trained = np.flatnonzero(splits == 0)
   assert task.num_train_classes == len(trained)
   contents, labels = clients.read_client(task, "2\n0")

@@ -6,7 +6,7 @@ import numpy as np
 
 from tests.data import photo_files
 from tests.tasks import clients
-from tff_fedemb.data import photo_splits
+from tff_fedemb.data import photo_listing
 
 SIDE = 8
 CLASSES = tuple("abcdefgh")
@@ -54,7 +54,7 @@ def rows(*, split=None):
 
 def train_labels():
   """Names of the classes that are not held out."""
-  splits = photo_splits.draw(CLASSES, np.ones(len(CLASSES), bool), 2)
+  splits = photo_listing.draw_splits(CLASSES, np.ones(len(CLASSES), bool), 2)
   return [c for c, s in zip(CLASSES, splits, strict=True) if s == 0]
 
 

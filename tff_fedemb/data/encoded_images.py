@@ -14,9 +14,9 @@ import numpy as np
 import tensorflow as tf
 
 from tff_fedemb import errors
+from tff_fedemb.data import bad_examples
 from tff_fedemb.data import image_headers
 from tff_fedemb.data import pipelines
-from tff_fedemb.data import reading
 
 ImageDecoder = Callable[[tf.Tensor], tf.Tensor]
 
@@ -228,7 +228,7 @@ def find_faults(paths: Sequence[bytes | str]) -> list[tuple[int, str]]:
     try:
       contents[row] = pathlib.Path(os.fsdecode(path)).read_bytes()
     except OSError as error:
-      faults[row] = reading.describe_fault(error)
+      faults[row] = bad_examples.describe_fault(error)
   faults |= {row: "empty" for row, content in contents.items() if not content}
   rows = sorted(contents.keys() - faults.keys())
   bad = find_unreadable([contents[row] for row in rows])

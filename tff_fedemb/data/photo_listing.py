@@ -1,70 +1,180 @@
-"""Makes the index of a folder or a table of photos, or finds it made before."""
+"""Makes the index of a folder or a table of photos, or finds it made before.
 
+Which classes or users are held out follows from their names. The draw is
+public: its key is a constant, so that it says nothing of the data but the
+names.
+"""
+
+from collections.abc import Sequence
 import hashlib
-import itertools
+import math
 import os
 import pathlib
 from typing import Any
 import uuid
 
+import numpy as np
 import pandas as pd
 
 from tff_fedemb import errors
 from tff_fedemb import whole_files
-from tff_fedemb.data import bad_examples
 from tff_fedemb.data import photo_checks
 from tff_fedemb.data import photo_folder
 from tff_fedemb.data import photo_index
-from tff_fedemb.data import photo_splits
 from tff_fedemb.data import photo_table
 
-Listing = photo_folder.FolderListing | photo_table.TableListing
-
-# With more photos, one that is replaced under the same name is not noticed.
-MAX_WATCHED = 100_000
 _MIN_USERS = 2
-_CHUNK = 10_000
-_LAYOUT = (
-  "hold <user>/<class>/<image> or <person>/<image>, or there be a table of them"
-)
+# Shares of all of them, at least two each.
+TEST_SHARE, VALIDATION_SHARE = 0.2, 0.1
+_MIN_CLASSES = 2
+_KEY = b"tff_fedemb photos"
 
 
-def _refuse_empty(listing: Listing) -> errors.FieldError:
-  """Why there is not a single photo."""
-  odd, bad = listing.findings.odd, listing.findings.bad
-  clues = [text.format(number=len(names)) for text, names in odd.items()]
-  if bad:
-    clues.append(bad_examples.summarize(list(map(": ".join, bad))))
-  found = f"no photo in {listing.place}"
-  if clues:
-    found += f" ({'; '.join(clues)})"
-  return errors.FieldError(listing.field, _LAYOUT, found)
-
-
-def _list_photos(listing: Listing) -> pd.DataFrame:
-  """A row for each `photo_folder.Photo`, with its `file`, and `converted`.
+def _list_photos(
+  place: pathlib.Path, findings: photo_folder.Findings, *, is_table: bool
+) -> tuple[pd.DataFrame, bool]:
+  """As `photo_folder.list_folder`, with each photo's `file`, and `converted`.
 
   Raises:
     FieldError: If there are too few.
   """
-  listed = listing.list_photos()
-  # Some at a time: a row of a table takes less memory than a tuple.
-  chunks = []
-  while chunk := list(itertools.islice(listed, _CHUNK)):
-    chunks.append(pd.DataFrame(chunk, columns=photo_folder.Photo._fields))
-  if not chunks:
-    raise _refuse_empty(listing)
-  photos = pd.concat(chunks, ignore_index=True)
+  if is_table:
+    photos, of_people = photo_table.list_table(place, findings), False
+  else:
+    photos, of_people = photo_folder.list_folder(place, findings)
+  field = "table" if is_table else "data_dir"
+  if photos.empty:
+    clues = [*map(": ".join, findings.bad), *findings.warnings]
+    raise errors.FieldError(
+      field,
+      "hold <user>/<class>/<image> or <person>/<image>, or there be a table",
+      f"no photo in {place}" + (f" ({' '.join(clues[:3])})" if clues else ""),
+    )
   if photos["user"].nunique() < _MIN_USERS:
     raise errors.FieldError(
-      listing.field,
+      field,
       "hold photos of two users or more: one alone cannot hide",
-      f"{photos['user'][0]!r} alone in {listing.place}",
+      f"{photos['user'][0]!r} alone in {place}",
     )
-  folder = os.path.join(os.fsencode(listing.root), b"")
-  return photos.assign(
-    file=[folder + path for path in photos["path"]], converted=None
+  root = os.path.join(os.fsencode(place.parent if is_table else place), b"")
+  files = [root + path for path in photos["path"]]
+  return photos.assign(file=files, converted=None), of_people
+
+
+def _choose_hold_out(photos: pd.DataFrame, hold_out: str | None) -> str:
+  """What is held out; by default what a table says, else classes."""
+  if hold_out is None:
+    return "split_column" if "split" in photos else "classes"
+  if hold_out == "split_column" and "split" not in photos:
+    raise errors.FieldError(
+      "hold_out",
+      f"be one of {', '.join(photo_index.HOLD_OUT[:2])}, without a table that"
+      " has a column split",
+      hold_out,
+    )
+  return hold_out
+
+
+def draw_splits(
+  names: Sequence[str], eligible: np.ndarray, minimum: int
+) -> np.ndarray:
+  """Draws what is held out by a keyed hash of each name.
+
+  Args:
+    names: Names of classes or of users.
+    eligible: bool `[n]`, which of them may be held out; the shares are of
+      these.
+    minimum: Least number held out for each split.
+
+  Returns:
+    int8 `[n]` indices into `photo_index.SPLITS`.
+  """
+  splits = np.full(len(names), photo_index.TRAIN, np.int8)
+  order = sorted(
+    np.flatnonzero(eligible).tolist(),
+    key=lambda i: hashlib.blake2b(names[i].encode(), key=_KEY).digest(),
   )
+  test, validation = (
+    max(minimum, math.floor(share * len(order) + 0.5))
+    for share in (TEST_SHARE, VALIDATION_SHARE)
+  )
+  splits[order[:test]] = photo_index.TEST
+  splits[order[test : test + validation]] = photo_index.VALIDATION
+  return splits
+
+
+def _draw_column(photos: pd.DataFrame, hold_out: str) -> pd.Series:
+  """The split of each photo by its class or its user."""
+  column = {"classes": "label", "users": "user"}[hold_out]
+  sizes = photos[column].value_counts()
+  eligible, minimum = sizes.to_numpy() > 1, _MIN_CLASSES
+  classes_of_user = photos.groupby("user")["label"].nunique()
+  # Users of one class are compared with each other, as classes are.
+  if hold_out == "users" and classes_of_user.max() > 1:
+    eligible, minimum = np.ones(sizes.size, bool), 1
+  splits = draw_splits(sizes.index, eligible, minimum)
+  return photos[column].map(dict(zip(sizes.index, splits, strict=True)))
+
+
+def assign_splits(
+  photos: pd.DataFrame, hold_out: str
+) -> tuple[pd.DataFrame, list[str]]:
+  """Decides what is held out.
+
+  Args:
+    photos: A row for each with the names `user` and `label`, and the list's own
+      `split`: an index into `photo_index.SPLITS`, -1, or
+      `photo_index.LEFT_OUT`.
+    hold_out: One of `photo_index.HOLD_OUT`.
+
+  Returns:
+    The photos with their `split`; with `slot`, the place by name of their user
+    among those who train, or -1; and with `number`, that of their class among
+    the names of all classes, which are returned as well: those that train by
+    name, then the others.
+
+  Raises:
+    FieldError: If there is too little to hold out.
+  """
+  splits = photos["split"]
+  if hold_out != "split_column":
+    drawn = _draw_column(photos, hold_out)
+    splits = drawn.where(splits != photo_index.LEFT_OUT, photo_index.LEFT_OUT)
+  _check(photos["label"], splits, hold_out)
+  trains = photos[splits == photo_index.TRAIN]
+  users = pd.Index(sorted(trains["user"].unique()))
+  trained = set(trains["label"])
+  classes = sorted(
+    photos["label"].unique(), key=lambda name: (name not in trained, name)
+  )
+  assigned = photos.assign(
+    split=splits,
+    slot=users.get_indexer(photos["user"]),
+    number=pd.Index(classes).get_indexer(photos["label"]),
+  )
+  return assigned, classes
+
+
+def _check(labels: pd.Series, splits: pd.Series, hold_out: str) -> None:
+  """Refuses a split that nothing can be learned from or be measured on."""
+  advice = {
+    "classes": (
+      f"The {labels.nunique()} classes are too few to hold some out;"
+      " hold_out=users holds out users."
+    ),
+    "users": "They are too few, or have too few classes, to hold some out.",
+    "split_column": "Correct the table's column split.",
+  }[hold_out]
+  for number, name in enumerate(photo_index.SPLITS):
+    sizes = labels[splits == number].value_counts().to_numpy()
+    if sizes.size < _MIN_CLASSES or sizes[0] < 2:
+      raise errors.FieldError(
+        "hold_out",
+        f"leave two classes for {name}, one of them with two images, of"
+        f" {hold_out.replace('_', ' ')}",
+        f"{sizes.size} with at most {sizes.max(initial=0)} images",
+        advice,
+      )
 
 
 def _find_facts(photos: pd.DataFrame) -> dict[str, Any]:
@@ -87,9 +197,11 @@ def _find_facts(photos: pd.DataFrame) -> dict[str, Any]:
   }
 
 
-def _find_watched(listing: Listing, photos: pd.DataFrame) -> pd.DataFrame:
+def _find_watched(
+  findings: photo_folder.Findings, photos: pd.DataFrame
+) -> pd.DataFrame:
   """Files and folders; when one changes, the index is made again."""
-  if len(photos) > MAX_WATCHED:
+  if len(photos) > photo_index.MAX_LOOKED_INTO:
     photos = photos[photos["fault"].notna() | photos["converted"].notna()]
   copies = photos["converted"].dropna()
   others = [(copy, *photo_index.look_at(copy)[:2]) for copy in copies]
@@ -97,28 +209,31 @@ def _find_watched(listing: Listing, photos: pd.DataFrame) -> pd.DataFrame:
   return pd.concat(
     [
       photos[columns],
-      pd.DataFrame([*listing.findings.sources, *others], columns=columns),
+      pd.DataFrame([*findings.sources, *others], columns=columns),
     ]
   )
 
 
 def _write(
-  listing: Listing,
+  place: pathlib.Path,
   path: pathlib.Path,
   *,
-  hold_out: str,
+  is_table: bool,
+  hold_out: str | None,
   decode_all: bool,
-  copies: pathlib.Path,
 ) -> None:
   """Lists the photos, looks into them and decides what is held out."""
-  findings = listing.findings
-  photos = _list_photos(listing)
+  findings = photo_folder.Findings()
+  photos, of_people = _list_photos(place, findings, is_table=is_table)
+  hold_out = _choose_hold_out(photos, hold_out)
+  if "split" not in photos:
+    photos["split"] = photo_index.TRAIN
   photo_checks.leave_out_repeated(photos, findings)
-  photo_checks.convert(photos, copies)
-  if decode_all:
-    photo_checks.decode_all(photos)
+  copies = path.parent / "photos_converted"
+  photo_checks.look_into(photos, copies, decode_all=decode_all)
   num_shared = photo_checks.leave_out_shared(photos, findings)
-  photos, classes = photo_splits.assign(photos, hold_out)
+  photos, classes = assign_splits(photos, hold_out)
+  photo_checks.warn(photos, hold_out, findings)
   is_used = photos["fault"].isna() & (photos["split"] <= photo_index.TEST)
   faults = photos[photos["fault"].notna()]
   photo_index.write(
@@ -131,50 +246,52 @@ def _write(
         "file": photos["converted"].fillna(photos["file"]),
       }
     )[is_used],
-    watched=_find_watched(listing, photos),
+    watched=_find_watched(findings, photos),
     facts=_find_facts(photos)
     | {
+      "hold_out": hold_out,
       "num_shared": num_shared,
       "bad": [
         *findings.bad,
         *zip(map(os.fsdecode, faults["path"]), faults["fault"], strict=True),
       ],
       "class_names": classes,
-      "of_people": getattr(listing, "of_people", False),
-      "warnings": [
-        *findings.describe(),
-        *photo_checks.describe(photos, hold_out),
-      ],
+      "of_people": of_people,
+      "warnings": findings.warnings,
     },
   )
 
 
 def open_index(
-  listing: Listing,
+  place: pathlib.Path,
   cache_dir: pathlib.Path,
   *,
-  hold_out: str,
+  is_table: bool = False,
+  hold_out: str | None = None,
   decode_all: bool = False,
 ) -> photo_index.PhotoIndex:
   """Opens the index of a folder or a table, made before if nothing changed.
 
-  Changes are seen by the size and time of a table, the times of folders, and
-  sizes and times of photos: all of them up to `MAX_WATCHED`, otherwise those
-  that were at fault or converted.
+  Changes are seen by the sizes and times of a table and of photos, and by the
+  times of folders.
 
   Args:
-    listing: The folder or table; it is listed at most once.
+    place: The folder or table.
     cache_dir: Directory of the index. An older one stays, as a program may
       still be training on it.
-    hold_out: One of `photo_splits.HOLD_OUT`.
+    is_table: Whether it is a table.
+    hold_out: One of `photo_index.HOLD_OUT`; None for what a table says, or
+      classes.
     decode_all: Whether every image is to be decoded once, to find those that
       cannot be.
 
   Raises:
-    FieldError: If there are too few photos, or the directory cannot be written.
+    FieldError: If there are too few photos, the directory cannot be written, or
+      that cannot be held out.
   """
-  identity = (photo_index.VERSION, os.fsencode(listing.place), hold_out)
-  digest = hashlib.sha256(repr((*identity, decode_all)).encode()).hexdigest()
+  place = place.absolute()
+  identity = (photo_index.VERSION, os.fsencode(place), hold_out, decode_all)
+  digest = hashlib.sha256(repr(identity).encode()).hexdigest()
   name = f"photos_{digest[:16]}"
   for path in cache_dir.glob(f"{name}_*.sqlite"):
     try:
@@ -186,10 +303,10 @@ def open_index(
   path = cache_dir / f"{name}_{uuid.uuid4().hex[:8]}.sqlite"
   with whole_files.caching(path) as partial:
     _write(
-      listing,
+      place,
       partial,
+      is_table=is_table,
       hold_out=hold_out,
       decode_all=decode_all,
-      copies=cache_dir / "photos_converted",
     )
   return photo_index.PhotoIndex(path)

@@ -10,6 +10,7 @@ public, and must not change with one user's data.
 """
 
 import collections
+import hashlib
 import os
 import pathlib
 
@@ -18,15 +19,12 @@ import pandas as pd
 import tensorflow as tf
 
 from tff_fedemb import errors
+from tff_fedemb import whole_files
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import encoded_images
 from tff_fedemb.data import population
-from tff_fedemb.data import reading
 from tff_fedemb.data import tfrecord_files
 from tff_fedemb.data import tfrecord_index
-
-# An image teaches nothing if its user has none to compare it with.
-_MIN_EXAMPLES = 2
 
 
 def _parse(serialized: tf.Tensor) -> collections.OrderedDict[str, tf.Tensor]:
@@ -39,6 +37,21 @@ def _parse(serialized: tf.Tensor) -> collections.OrderedDict[str, tf.Tensor]:
     },
   )
   return collections.OrderedDict(x=features[image], y=features[label])
+
+
+def _copy(path: str, rows: pd.DataFrame, cache_dir: pathlib.Path) -> str:
+  """The copy of a file that has only some rows of its index; made once."""
+  facts = os.stat(path)
+  identity = (path, facts.st_size, facts.st_mtime_ns, rows["record"].tolist())
+  digest = hashlib.sha256(repr(identity).encode()).hexdigest()
+  copy = cache_dir / "without_bad_examples" / digest[:32]
+  if not copy.exists():
+    images = tfrecord_index.read_images(pathlib.Path(path), rows)
+    with whole_files.caching(copy) as partial:
+      tfrecord_files.write_records(
+        partial, map(tfrecord_files.serialize_image, images, rows["label"])
+      )
+  return os.fspath(copy)
 
 
 class TfRecordExamples:
@@ -55,17 +68,17 @@ class TfRecordExamples:
     """Finds the users, and what is wrong with their files.
 
     If `bad` skips, every image is decoded once to find those that cannot be;
-    they, records that are no example and all records of a user with fewer than
-    two others are left out, and the user stays, if need be without an example.
-    If it does not skip, only images are decoded that do not begin and end as a
-    JPEG does, nothing of what was noted may be used (`bad.check` refuses it),
-    and users of one image are fine, but for a warning. A file that is cut or
-    damaged is used up to there.
+    they and records that are no example are left out, and the user stays, if
+    need be without an example. If it does not skip, only images are decoded
+    that do not begin and end as a JPEG does, and nothing of what was noted may
+    be used (`bad.check` refuses it). A file that is cut or damaged is used up
+    to there.
 
     Args:
       directory: The folder; the name of a file is a user's identifier. Hidden
         files and sub-folders are ignored.
-      cache_dir, name: As of `open_index`.
+      cache_dir, name: As of `open_index`. Copies of files without what is left
+        out are there too.
       bad: Takes what is wrong.
 
     Raises:
@@ -81,7 +94,7 @@ class TfRecordExamples:
         if entry.is_file() and not entry.name.startswith(".")
       )
     except OSError as error:
-      raise reading.create_error(directory, error, "folder") from error
+      raise bad_examples.create_error(directory, error, "folder") from error
     if not self.user_ids:
       raise errors.DataError(
         f"{directory} must hold a file for each user, found none."
@@ -92,66 +105,46 @@ class TfRecordExamples:
       name=name,
       decode_all=bad.skips,
     )
-    is_fine = index["fault"].isna()
-    num_users = len(self.user_ids)
-    num_fine = np.bincount(index["file"][is_fine], minlength=num_users)
-    self._note_bad(index[~is_fine], num_fine, bad)
-    used = is_fine
-    if bad.skips:
-      used = is_fine & (num_fine >= _MIN_EXAMPLES)[index["file"]]
-    if not used.any():
+    fine = index[index["fault"].isna()]
+    num_fine = np.bincount(fine["file"], minlength=len(self.user_ids))
+    faulty = dict(list(index[index["fault"].notna()].groupby("file")))
+    for file in sorted({*faulty, *np.flatnonzero(num_fine == 0)}):
+      name = self._name(self.user_ids[file])
+      if file in faulty:
+        for where, what in tfrecord_index.describe_faults(faulty[file], name):
+          bad.add(where, what)
+      if not num_fine[file]:
+        bad.add(name, "no image")
+    if fine.empty:
       raise errors.DataError(
-        f"{directory} must hold a user of two or more images, found"
+        f"{directory} must hold images that can be used, found"
         f" {bad_examples.summarize(bad.lines)}."
       )
     # int64 `[examples]`, of all users' examples that can be used.
-    self.labels = index["label"][used].to_numpy()
-    self._files_of_labels = index["file"][used].to_numpy()
+    self.labels = fine["label"].to_numpy()
+    self._files_of_labels = fine["file"].to_numpy()
     # Warnings about the data, a line each.
     single = np.flatnonzero(num_fine == 1)
     self.warnings = bad_examples.warn_of(
-      f"{single.size} of {num_users} users have one image only, with nothing to"
-      " compare it with",
-      [] if bad.skips else [self._name(self.user_ids[i]) for i in single],
+      f"{single.size} of {len(self.user_ids)} users have one image only, with"
+      " nothing to compare it with",
+      [self._name(self.user_ids[file]) for file in single],
     )
-    # Files that are not used as they are: whether each of their records is
-    # used, bool `[records]`, and the first record of each file.
-    files = np.unique(index["file"][~used])
-    self._partial_paths = [self._path(self.user_ids[file]) for file in files]
-    is_partial = index["file"].isin(files) & (index["record"] >= 0)
-    self._used = used[is_partial].to_numpy()
-    self._firsts = np.searchsorted(
-      index["file"][is_partial], np.append(files, num_users)
-    )
-    self._left_out = frozenset(bad.lines) if bad.skips else frozenset()
+    # Copies of the files that are not used as they are.
+    self._copies: dict[str, str] = {}
+    self._left_out: frozenset[str] = frozenset()
+    if bad.skips:
+      for file in faulty:
+        path = self._path(self.user_ids[file])
+        rows = fine[fine["file"] == file]
+        self._copies[path] = _copy(path, rows, pathlib.Path(cache_dir))
+      self._left_out = frozenset(bad.lines)
 
   def _path(self, user_id: str) -> str:
     return os.path.join(self._directory, user_id)
 
   def _name(self, user_id: str) -> str:
     return f"{self._directory.name}/{user_id}"
-
-  def _note_bad(
-    self,
-    faulty: pd.DataFrame,
-    num_fine: np.ndarray,
-    bad: bad_examples.BadExamples,
-  ) -> None:
-    """Notes what is wrong, and who is without an example for it."""
-    is_faulty = np.bincount(faulty["file"], minlength=num_fine.size) > 0
-    for file in np.flatnonzero(is_faulty | (num_fine < _MIN_EXAMPLES)):
-      name = self._name(self.user_ids[file])
-      rows = faulty[faulty["file"] == file]
-      for where, what in tfrecord_index.describe_faults(rows, name):
-        bad.add(where, what)
-      if bad.skips and num_fine[file] < _MIN_EXAMPLES:
-        if num_fine[file]:
-          bad.add(name, "left out, one image, and two are needed")
-        else:
-          reason = "no image" if is_faulty[file] else "empty"
-          bad.add(name, f"left out, {reason}")
-      elif not num_fine[file] and not is_faulty[file]:
-        bad.add(name, "empty")
 
   def name_of_row(self, row: int) -> str:
     """The file that a row of `labels` is from."""
@@ -170,40 +163,15 @@ class TfRecordExamples:
         tf.strings.split(client_id, population.SEPARATOR),
       ]
     )
-    if not self._partial_paths:
-      return (
-        tf.data.TFRecordDataset(paths)
-        .batch(encoded_images.READING_BATCH)
-        .map(_parse)
-      )
-    firsts = tf.constant(self._firsts, tf.int64)
-    all_used = tf.data.Dataset.from_tensors(True).repeat()
-
-    # Not by `ignore_errors`, which would hide any error and, when a file has
-    # gone, try it again for ever.
-    def read_with_use(path):
-      place = tf.where(tf.equal(self._partial_paths, path))[:, 0]
-      first = tf.reduce_sum(tf.gather(firsts, place))
-      end = tf.reduce_sum(tf.gather(firsts, place + 1))
-      is_partial = tf.size(place) > 0
-      return tf.data.Dataset.zip(
-        (
-          tf.data.TFRecordDataset(path).take(
-            tf.where(is_partial, end - first, -1)  # -1: all of them.
-          ),
-          tf.data.Dataset.from_tensor_slices(
-            tf.constant(self._used)[first:end]
-          ).concatenate(all_used),
-        )
-      )
-
-    # The choice is made by the batch: a filter would call a function for every
-    # record, of the users too of whom all is used.
+    if self._copies:
+      is_copied = tf.equal(paths[:, tf.newaxis], list(self._copies))
+      places = tf.argmax(tf.cast(is_copied, tf.int32), axis=1)
+      copies = tf.gather(list(self._copies.values()), places)
+      paths = tf.where(tf.reduce_any(is_copied, axis=1), copies, paths)
     return (
-      tf.data.Dataset.from_tensor_slices(paths)
-      .flat_map(read_with_use)
+      tf.data.TFRecordDataset(paths)
       .batch(encoded_images.READING_BATCH)
-      .map(lambda records, used: _parse(tf.boolean_mask(records, used)))
+      .map(_parse)
     )
 
   def find_bad_examples(self, client_id: str) -> list[str]:

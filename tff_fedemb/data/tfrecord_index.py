@@ -29,8 +29,8 @@ import tensorflow as tf
 from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
 from tff_fedemb import whole_files
+from tff_fedemb.data import bad_examples
 from tff_fedemb.data import encoded_images
-from tff_fedemb.data import reading
 from tff_fedemb.data import tfrecord_files
 
 # To be raised when the same files would give another index.
@@ -77,7 +77,7 @@ def read_images(path: pathlib.Path, rows: pd.DataFrame) -> list[bytes]:
         image = features[tfrecord_files.IMAGE_FEATURE].bytes_list.value[0]
         images.append(image)
   except OSError as error:
-    raise reading.create_error(path, error) from error
+    raise bad_examples.create_error(path, error) from error
   return images
 
 
@@ -211,7 +211,7 @@ def open_index(
       identity = path.name, facts.st_size, facts.st_mtime_ns
       digest.update(repr(identity).encode())
   except OSError as error:
-    raise reading.create_error(paths[0], error) from error
+    raise bad_examples.create_error(paths[0], error) from error
   index = _load_index(cached, digest.hexdigest())
   if index is None:
     with whole_files.caching(cached) as partial:

@@ -21,8 +21,6 @@ from tff_fedemb.run import task as task_lib
 from tff_fedemb.serving import image_sources
 
 with epy.lazy_imports():
-  import pandas as pd
-
   from tff_fedemb.data import photo_table
   from tff_fedemb.evaluation import gallery_thresholds
   from tff_fedemb.evaluation import groups
@@ -149,11 +147,8 @@ def _read_groups(
   if config.group_column is None:
     return {}, None
   table = pathlib.Path(getattr(config.task, "table", ""))
-  listing = photo_table.TableListing(table)
-  rows = pd.DataFrame(
-    listing.read_groups(config.group_column), columns=["user", "name", "group"]
-  )
-  known = rows.groupby("name")["group"].unique()
+  rows = photo_table.read_groups(table, config.group_column)
+  known = rows.groupby("label")["group"].unique()
   for name, found in known[known.map(len) > 1].items():
     raise errors.DataError(
       f"{table} must have one {config.group_column} for each class,"
@@ -161,7 +156,7 @@ def _read_groups(
     )
   names = source.class_names
   of_classes = {x: known[name][0] for x, name in names.items() if name in known}
-  of_users = rows[~rows["name"].isin(list(names.values()))]
+  of_users = rows[~rows["label"].isin(list(names.values()))]
   num_users = of_users["user"].nunique()
   if num_users != source.facts["num_training_users"]:
     return of_classes, None

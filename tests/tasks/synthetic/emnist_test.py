@@ -74,15 +74,6 @@ def test_examples_are_counted_and_digits_have_their_splits(path):
     assert protos[f"digits_only_{part}", client_id] == digits
 
 
-def test_index_serves_the_query_of_one_client(path):
-  plan = _rows(
-    path,
-    "EXPLAIN QUERY PLAN SELECT serialized_example_proto FROM examples"
-    ' WHERE client_id = "a" and split_name = "b"',
-  )
-  assert "USING INDEX" in plan[0][-1]
-
-
 def test_a_writer_is_the_same_whatever_the_number_of_users(path, tmp_path):
   fewer = emnist.write_emnist(tmp_path, num_users=2, seed=_SEED)
   rows = _rows(fewer)

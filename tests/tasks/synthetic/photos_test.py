@@ -65,14 +65,6 @@ class TestFolders:
     assert not set(found.values()) & set(files.values())
 
 
-def test_a_person_is_the_same_whatever_their_number(tmp_path):
-  for number in (2, 3):
-    _WRITERS["photos"](tmp_path / str(number), num_users=number, seed=3)
-  fewer, more = (_files(tmp_path / str(number)) for number in (2, 3))
-  assert len({user for user, *_ in fewer}) == 2
-  assert fewer.items() < more.items()
-
-
 def test_a_face_is_a_class(tmp_path, monkeypatch):
   monkeypatch.setattr(photos, "_IMAGES_OF_FACE", 3)
   for number in (2, 17):

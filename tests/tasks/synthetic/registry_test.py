@@ -1,11 +1,10 @@
-"""Tests of what all generators do alike: files kept, refused, shown."""
+"""Tests of what all generators do alike: files kept and refused."""
 
 import pathlib
 
 import pytest
 
 from tasks.synthetic import registry
-from tasks.synthetic import store
 from tff_fedemb import errors
 
 _NAMES = {
@@ -37,7 +36,7 @@ def _write(task, directory, **changes):
 
 
 def test_every_generator_is_tested():
-  assert set(_NAMES) == set(registry.WRITERS) == set(registry.ROWS)
+  assert set(_NAMES) == set(registry.WRITERS)
 
 
 # Task emnist draws what emnist_compact draws.
@@ -69,15 +68,3 @@ def test_arguments_out_of_range_are_refused(task, arguments, tmp_path):
   ):
     _write(task, tmp_path / "new", **arguments)
   assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("task", _NAMES)
-def test_rows_of_a_contact_sheet_differ(task, tmp_path):
-  given = store.Config(num_users=2, seed=3)
-  rows = [registry.ROWS[task](given, number) for number in range(2)]
-  assert len(rows[0]) == (
-    62 if "emnist" in task else 20 if task == "omniglot" else 12
-  )
-  images = [image.tobytes() for row in rows for image in row]
-  assert len(set(images)) == len(images)
-  store.save_sheet(rows, tmp_path / "sheet.png")

@@ -1,7 +1,5 @@
-"""Tests of folders that are whole or not at all, and of contact sheets."""
+"""Tests of folders that are whole or not at all."""
 
-import numpy as np
-from PIL import Image
 import pytest
 
 from tasks.synthetic import store
@@ -49,17 +47,3 @@ def test_an_interruption_leaves_nothing(tmp_path, error):
     _write(tmp_path / "x", write)
   assert list(tmp_path.rglob("*")) == [tmp_path / "x"]
   _write(tmp_path / "x")
-
-
-def test_sheet_centres_images_in_cells(tmp_path):
-  def draw(shape, level):
-    return Image.fromarray(np.full(shape, level, np.uint8))
-
-  rows = [[draw((84, 42), 10), draw((168, 168), 90)], [draw((84, 84), 200)]]
-  store.save_sheet(rows, tmp_path / "sheet.png")
-  with Image.open(tmp_path / "sheet.png") as sheet:
-    levels = np.asarray(sheet.convert("L"))
-  expected = np.full((172, 172), 255)
-  expected[1:85, 22:64], expected[1:85, 87:171] = 10, 90
-  expected[87:171, 1:85] = 200
-  np.testing.assert_array_equal(levels, expected)
