@@ -31,6 +31,30 @@ def _plan(mechanism="gaussian", kind="fixed_size", **options):
   )
 
 
+# The authors' table: a user who moves a sum by one clip norm, or by two.
+@pytest.mark.parametrize(
+  ("mechanism", "kind", "noise_multiplier", "strict", "authors", "zcdp"),
+  [
+    ("gaussian", "fixed_size", 0.96, 35.55, 5.62, None),
+    ("gaussian", "poisson", 0.96, 24.95, None, None),
+    ("gaussian", "fixed_size", 1.28, 14.50, 3.90, None),
+    ("gaussian", "poisson", 1.28, 10.59, None, None),
+    ("tree", "min_separation", 16.64, 9.67, None, 1.28),
+  ],
+)
+def test_published_figures(
+  mechanism, kind, noise_multiplier, strict, authors, zcdp
+):
+  plan = _plan(mechanism, kind, noise_multiplier=noise_multiplier)
+  report = planning.create_report(plan)
+  assert round(report.epsilon, 2) == strict
+  assert report.sensitivity_in_clip_norms == 2
+  if authors is not None:
+    assert round(report.unit_is_virtual_client_epsilon, 2) == authors
+    assert report.neighboring_relation == "replace one user"
+  assert (report.zcdp and round(report.zcdp, 2)) == zcdp
+
+
 @pytest.mark.parametrize(
   ("num_users", "delta"),
   [(1, 0.5), (200, 0.003), (10_000_000, 2e-8)],

@@ -245,32 +245,6 @@ def epsilons_of(
   return epsilons
 
 
-def in_both_readings(
-  participation: participation_lib.Participation,
-  read: Callable[[str, str, float], Any],
-) -> tuple[Any, Any]:
-  """Returns what holds for a user, and what the authors would say.
-
-  Privacy:
-    Unit: user first; whole virtual client second, where that differs.
-    Sensitivity: the participation's first; one clip norm second.
-
-  Args:
-    participation: Who takes part.
-    read: Takes 'user-level' or 'authors', the protected unit in words, and the
-      sensitivity in clip norms; returns a dataclass with such a `name`.
-  """
-  sensitivity = participation.sensitivity_in_clip_norms
-  user_level = read(
-    "user-level",
-    f"one user: {participation.neighboring_relation_in_words}",
-    sensitivity,
-  )
-  if sensitivity == 1:
-    return user_level, dataclasses.replace(user_level, name="authors")
-  return user_level, read("authors", VIRTUAL_CLIENT_UNIT, 1.0)
-
-
 def accountants_of_run(
   participation: participation_lib.Participation, noise_multiplier: float
 ) -> tuple[str, ...]:
