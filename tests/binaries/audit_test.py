@@ -168,7 +168,6 @@ def test_sampled_claims_are_not_taken_for_gaussian_ones(tmp_path, arguments):
     assert attack["epsilon_claimed"] == found["epsilon_claimed"]
     methods = {bound["method"] for bound in attack["bounds"]}
     assert methods == {"area", "clopper_pearson", "one_run"}
-  assert attacks["users"]["membership"]["auc"] >= 0
 
 
 def test_canaries_want_clients_of_their_own(data_dir, tmp_path):

@@ -8,7 +8,6 @@ import numpy as np
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.privacy.audit import registry
 from tff_fedemb.privacy.audit import scores as scores_lib
 
@@ -81,8 +80,9 @@ def bound_files(
     config.method, scores, delta=delta, significance=config.significance
   )
   text = (
-    f"epsilon >= {bound.epsilon_lower:.4f} at delta = {delta:g}, with"
-    f" confidence {1 - bound.significance:g} ({bound.method}, {bound.num_in:,}"
-    f" canaries in and {bound.num_out:,} out)\nAssumed: {bound.assumes}."
+    f"epsilon >= {bound['epsilon_lower']:.4f} at delta = {delta:g}, with"
+    f" confidence {1 - config.significance:g} ({config.method},"
+    f" {bound['num_in']:,} canaries in and {bound['num_out']:,} out)\nAssumed:"
+    f" {bound['assumes']}."
   )
-  return report_lib.json_safe(bound.to_json()), text
+  return bound, text

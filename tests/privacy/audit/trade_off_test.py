@@ -55,13 +55,13 @@ def test_the_curve_of_a_gaussian_mechanism_is_known():
   )
   assert (curve.true_positive_rates(rates) >= expected).all()
   area = stats.norm.cdf(1.5 / math.sqrt(2))
-  assert area <= curve.area() < area + 1e-3
+  assert area <= curve.area < area + 1e-3
   # With twice the noise, half the distance.
-  assert curve.area(2.0) == pytest.approx(
+  assert trade_off.with_noise(curve, 2.0).area == pytest.approx(
     stats.norm.cdf(0.75 / math.sqrt(2)), abs=1e-3
   )
   epsilon = registry.epsilon_of_mu(0.75, _DELTA)
-  found = curve.epsilon_of_area(curve.area(2.0), _DELTA)
+  found = curve.epsilon_of_area(trade_off.with_noise(curve, 2.0).area, _DELTA)
   assert epsilon * 0.99 < found <= epsilon
   assert curve.epsilon_of_area(0.5, _DELTA) == 0.0
 
@@ -102,8 +102,8 @@ def test_the_curve_of_random_allocation_bounds_the_best_attack():
   seen[0, :, 2] += 1.0
   scores = scores_lib.Scores(*np.exp(seen - 0.5).mean(axis=2))
   area = trade_off.lower_area(scores, 0.5)
-  assert area - 0.002 < curve.area() < area + 0.01
-  assert curve.epsilon_of_area(curve.area(), _DELTA) == pytest.approx(
+  assert area - 0.002 < curve.area < area + 0.01
+  assert curve.epsilon_of_area(curve.area, _DELTA) == pytest.approx(
     ledger.epsilon(), rel=0.01
   )
 
@@ -112,7 +112,7 @@ def test_the_curve_of_random_allocation_bounds_the_best_attack():
 def test_exactly_the_claim_is_refuted_no_more_often_than_stated(is_sampled):
   rng = np.random.default_rng(2)
   curve = _SAMPLED if is_sampled else _gaussian(1 / _MU)
-  allowed = curve.area()
+  allowed = curve.area
   bounds = []
   for _ in range(_REPEATS):
     if is_sampled:
@@ -137,7 +137,7 @@ def test_areas_are_bounded_by_exact_probabilities():
   bound = registry.bound_epsilon(
     "area", separate, delta=_DELTA, significance=0.05
   )
-  mu = math.sqrt(2) * stats.norm.ppf(bound.details["area_lower"])
-  assert bound.epsilon_lower == pytest.approx(
+  mu = math.sqrt(2) * stats.norm.ppf(bound["details"]["area_lower"])
+  assert bound["epsilon_lower"] == pytest.approx(
     registry.epsilon_of_mu(mu, _DELTA), rel=0.01
   )
