@@ -24,8 +24,6 @@ class AuditConfig(config_lib.Config):
     output_json: File for the bound (scores).
     num_canaries: Clients that send a random direction in place of an update,
       half of them included (run); memory for so many models is needed.
-    num_canary_users: Users whose labels are made up, half of them included
-      (run) [half of the users]. Fewer than 4 in or out are not attacked.
     output_dir: Directory for audit.json and audit.png (run).
   """
 
@@ -35,7 +33,6 @@ class AuditConfig(config_lib.Config):
   method: str = config_lib.field("clopper_pearson", choices=registry.METHODS)
   output_json: str | None = None
   num_canaries: int = config_lib.field(500, minimum=50)
-  num_canary_users: int | None = config_lib.field(None, minimum=0)
   output_dir: str | None = None
 
   def require(self, *names: str) -> None:
