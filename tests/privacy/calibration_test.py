@@ -210,12 +210,3 @@ def test_what_cannot_be_solved(
   plan = _plan(noise_multiplier=noise_multiplier, **options)
   with pytest.raises(errors.FieldError, match=message):
     _calibrate(plan, target, solve_for)
-
-
-def test_the_whole_population_as_the_smallest_cohort_is_remarked():
-  # All users at z = 2 x 4: epsilon 1.9; drawing 19 of 20 costs more.
-  plan = _plan(num_users=20, users_per_round=20, users_per_client=1, rounds=1)
-  value, found = _calibrate(plan, _epsilon(plan), "users_per_round")
-  assert value == 20
-  assumed = calibration.assumptions(found, "users_per_round")
-  assert any("All users are in every round" in text for text in assumed)

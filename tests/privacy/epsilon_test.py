@@ -50,7 +50,7 @@ def test_broken_accounting_is_not_epsilon_zero():
       return np.full(len(epsilon_lib.RDP_ORDERS), math.nan)
 
   with pytest.raises(ValueError, match="found NaN"):
-    epsilon_lib.current_epsilon(Broken(_ADD_OR_REMOVE), 1e-5)
+    Broken(_ADD_OR_REMOVE).get_epsilon(1e-5)
 
 
 def _sampled_delta(epsilon, probability, noise_multiplier):

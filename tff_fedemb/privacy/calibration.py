@@ -14,7 +14,6 @@ import functools
 import math
 from typing import Any
 
-import dp_accounting
 from scipy import optimize
 
 from tff_fedemb import checks
@@ -84,14 +83,6 @@ def assumptions(plan: planning.Plan, solve_for: str) -> Iterator[str]:
         "The strategy is optimised anew for every schedule; a smaller value "
         "may do in between, as the cost of such strategies is not monotone."
       )
-  is_everybody = claim.users_per_round == claim.num_users
-  of_size = dp_accounting.NeighboringRelation.REPLACE_ONE
-  if is_everybody and claim.neighboring_relation is of_size:
-    yield (
-      "All users are in every round: the bound for drawing nearly all of them"
-      " exceeds the cost of all, so a smaller cohort might do that cannot be"
-      " shown to."
-    )
   if plan.accountants[0] in _SLOW:
     name = report_lib.ACCOUNTANT_NAMES[plan.accountants[0]]
     yield (

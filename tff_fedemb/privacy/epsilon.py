@@ -66,11 +66,15 @@ class RdpAccountant(dp_accounting.rdp.RdpAccountant):
     return error
 
   def get_epsilon(self, target_delta: float) -> float:
-    """Returns an upper bound; NaN if the accounting broke down numerically."""
+    """Returns an upper bound.
+
+    Raises:
+      ValueError: If the accounting broke down numerically.
+    """
     divergences, orders = self.rdp, np.asarray(self.orders)
     lost = self._sampled_rounds * _LOG_MOMENT_ERROR / (orders - 1.0)
     if not np.all(divergences >= -lost):
-      return math.nan
+      raise ValueError(f"RDP must be a number, found NaN after {self.ledger}.")
     is_lost = divergences < lost * _MUCH_MORE
     divergences = np.where(is_lost, divergences + lost, divergences)
     return dp_accounting.rdp.compute_epsilon(orders, divergences, target_delta)[
@@ -85,26 +89,6 @@ _ACCOUNTANTS: dict[str, Callable[..., dp_accounting.PrivacyAccountant]] = {
   "monte_carlo": monte_carlo.MonteCarloAccountant,
   "allocation": random_allocation.RandomAllocationAccountant,
 }
-
-
-def current_epsilon(
-  accountant: dp_accounting.PrivacyAccountant, delta: float
-) -> float:
-  """Returns the accountant's epsilon, refusing one that is not a number.
-
-  Args:
-    accountant: With all that was released.
-    delta: In (0, 1).
-
-  Raises:
-    ValueError: If the accounting broke down numerically.
-  """
-  epsilon = accountant.get_epsilon(delta)
-  if math.isnan(epsilon):
-    raise ValueError(
-      f"epsilon must be a number, found NaN after {accountant.ledger}."
-    )
-  return float(epsilon)
 
 
 def epsilon_of(
@@ -142,7 +126,7 @@ def epsilon_of(
   composed = _compose(
     tuple(event_counts), accountant, neighboring_relation, **options
   )
-  return current_epsilon(composed, delta)
+  return float(composed.get_epsilon(delta))
 
 
 # A run tells its epsilon more than once, and what arithmetic adds is asked for
