@@ -21,7 +21,7 @@ _BANDS = banded.BandedToeplitzStrategy((1.0, 0.5))
 
 def _event(noise_multiplier, strategy, separation, chance, rounds):
   return b_min_sep.BMinSepDpEvent(
-    noise_multiplier, strategy, separation, chance, rounds
+    noise_multiplier, strategy, rounds, separation, chance
   )
 
 

@@ -20,7 +20,7 @@ _BLT = blt.BltStrategy(decays=(0.9,), weights=(0.4,))
 
 def _event(noise_multiplier, strategy, num_bins, rounds):
   return balls_in_bins.BallsInBinsDpEvent(
-    noise_multiplier, strategy, num_bins, rounds
+    noise_multiplier, strategy, rounds, num_bins
   )
 
 

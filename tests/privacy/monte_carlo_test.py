@@ -34,9 +34,9 @@ _waits = b_min_sep.BMinSepDpEvent
     (_bins(1.0, None, 2, 2), 1e-3),
     (_bins(0.6, None, 2, 2), 1e-5),
     (_bins(4.0, _BANDS, 2, 2), 1e-7),
-    (_waits(1.0, None, 2, 0.2, 2), 1e-6),
-    (_waits(1.0, _BANDS, 2, 0.5, 2), 1e-6),
-    (_waits(4.0, _BANDS, 2, 0.3, 2), 1e-7),
+    (_waits(1.0, None, 2, 2, 0.2), 1e-6),
+    (_waits(1.0, _BANDS, 2, 2, 0.5), 1e-6),
+    (_waits(4.0, _BANDS, 2, 2, 0.3), 1e-7),
   ],
 )
 def test_two_rounds_by_integration(event, delta):
@@ -52,7 +52,7 @@ def test_two_rounds_by_integration(event, delta):
 
 
 @pytest.mark.parametrize(
-  "event", [_waits(1.5, None, 2, 0.2, 9), _bins(1.0, None, 8, 16)]
+  "event", [_waits(1.5, None, 9, 2, 0.2), _bins(1.0, None, 16, 8)]
 )
 def test_epsilon_never_falls_as_delta_shrinks(event):
   deltas = [0.1, 9.9e-3, 1e-8]
@@ -90,7 +90,7 @@ def test_what_a_run_is_accounted_for(claim, strategy, options, participations):
   create = _waits if claim is _WAITING else _bins
   event = strategy_lib.CorrelatedGaussianDpEvent(6.0, strategy)
   assert composition.composed_events([(event, 35)], claim) == [
-    (create(3.0, strategy, *options, 35), 1)
+    (create(3.0, strategy, 35, *options), 1)
   ]
   counts = [(dp_accounting.GaussianDpEvent(z), 4) for z in (3.0, 1.0, 2.0)]
   ((found, _),) = composition.composed_events(counts, claim)
@@ -98,7 +98,7 @@ def test_what_a_run_is_accounted_for(claim, strategy, options, participations):
     # Two bins of two rounds, eight of one.
     assert found.slots == ((0.5 / math.sqrt(2), 2), (0.5, 8))
   else:
-    assert found == create(0.5, None, *options, 12)
+    assert found == create(0.5, None, 12, *options)
   assert composition.composed_events([], claim) == []
   # Each of a user's rounds, of a draw that anyone may know.
   assert composition.composed_events(counts, claim.with_known_schedule()) == [

@@ -79,7 +79,7 @@ def test_composition_and_what_is_not_amplified():
 def test_independent_noise_in_bins(rounds):
   found = _bound(1e-5, (balls_in_bins.create_event(1.5, None, 5, rounds), 1))
   bound = monte_carlo.bound_epsilon(
-    balls_in_bins.BallsInBinsDpEvent(1.5, None, 5, rounds), 1e-5
+    balls_in_bins.BallsInBinsDpEvent(1.5, None, rounds, 5), 1e-5
   )
   assert found < bound < 1.05 * found
 

@@ -45,9 +45,10 @@ def tell_epsilon(
     values["unit_is_virtual_client_epsilon"] = values["epsilon"]
   # Rounds without noise may come before or after.
   strategies = (n.strategy for n in account.noises if n.strategy)
+  strategy = next(strategies, None)
   values |= {
     "mechanism": mechanism,
-    "strategy": planning.strategy_to_json(next(strategies, None)),
+    "strategy": strategy and {"name": strategy.name, **strategy.to_json()},
     "participation": participations.to_json(account.participation),
     "events": [
       {"event": repr(event), "count": count}
@@ -204,20 +205,9 @@ def draw_choices(
 def _caption(ranked: _Plans) -> str:
   """Caption: properties that all plans share."""
   plan, claim = ranked[0], ranked[0].participation
-  alone = by_accountants = ""
+  alone = ""
   if claim.users_per_client > 1:
     alone = f" in virtual clients of {claim.users_per_client:,}"
-  # Exact everywhere, unless users are sampled.
-  names = {
-    report_lib.ACCOUNTANT_NAMES[p.accountants[0]]
-    for p in ranked
-    if p.participation.is_sampled
-  }
-  if names:
-    by_accountants = (
-      f", by {' or '.join(sorted(names))} where users are sampled, exact"
-      " where they are not"
-    )
   sensitivity = claim.sensitivity_in_clip_norms
   delta = "C" if sensitivity == 1 else f"{sensitivity:g} C"
   return (
@@ -225,8 +215,8 @@ def _caption(ranked: _Plans) -> str:
     f" {plan.rounds:,} rounds. Root mean square noise of the sums of all"
     " rounds' means up to a round, over the rounds. At each point every"
     " mechanism has the noise that this epsilon needs for one user:"
-    f" Δ = {delta}{by_accountants}; each has its best number of buffers"
-    " or bands (at most 256)."
+    f" Δ = {delta}, by the tightest valid accountant; each has its best number"
+    " of buffers or bands (at most 256)."
   )
 
 
