@@ -68,27 +68,6 @@ def test_one_user_per_client_has_one_reading(account):
 
 
 @pytest.mark.parametrize(
-  ("participations", "expected"), [(10, 38.97), (31, 85.65)]
-)
-def test_a_known_schedule(account, participations, expected):
-  _, values = account(
-    "epsilon --mechanism=gaussian --participation=poisson --accountant=rdp",
-    f"{_AUTHORS} --noise_multiplier=1.28 --known_schedule",
-    f"--max_participations={participations}",
-  )
-  assert values["epsilon"] == pytest.approx(expected, abs=0.05)
-  assert 9 < values["epsilon_with_secret_sampling"] < 10.59
-  assert values["amplification"].startswith("none: who is drawn when is taken")
-
-
-def test_no_noise_is_infinite(account):
-  output, values = account("epsilon", _SMALL, "--noise_multiplier=0")
-  assert values["epsilon"] == "inf"
-  assert values["unit_is_virtual_client_epsilon"] == "inf"
-  assert "nothing is protected" in output
-
-
-@pytest.mark.parametrize(
   "solve_for", ["noise_multiplier", "num_users", "users_per_round"]
 )
 def test_calibrate(account, solve_for):

@@ -168,16 +168,3 @@ def test_nothing_to_choose_from(changes, message):
 def test_targets_that_are_none():
   with pytest.raises(errors.FieldError, match="target_epsilon must be"):
     mechanism_choice.rank(_list(poisson.Poisson(**_USERS)), 20.1)
-
-
-def test_model_copies():
-  claim = min_separation.MinSeparation(1_000, 200)
-  copies = {(c.name, c.size): c.model_copies for c in _list(claim)}
-  # Twelve rounds have nodes of four heights.
-  assert copies == {
-    ("gaussian", None): 0,
-    ("tree", None): 4,
-    **{("blt", buffers): buffers for buffers in (2, 3, 4)},
-    ("banded", 4): 3,
-    ("banded", 5): 4,
-  }

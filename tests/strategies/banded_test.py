@@ -45,13 +45,6 @@ def test_optimum_is_that_of_a_search_without_gradients(numbers, num_bands):
   )
 
 
-def test_optimum_for_one_participation_is_near_the_square_root():
-  strategy = banded.optimize_banded(strategy_lib.Schedule(500, 500))
-  np.testing.assert_allclose(
-    strategy.coefficients[:4], [1, 1 / 2, 3 / 8, 5 / 16], rtol=1e-2
-  )
-
-
 def test_one_band_is_independent_noise():
   schedule = strategy_lib.Schedule(9, 3)
   strategy = banded.optimize_banded(schedule, num_bands=1)
