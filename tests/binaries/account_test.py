@@ -46,15 +46,11 @@ def test_the_tree_of_the_authors(account):
   assert event["count"] == 1
   assert event["event"].startswith("GaussianDpEvent(noise_multiplier=0.625")
   assert "min_separation 77 is that of whole passes" in output
-  assert any("min_separation 77" in note for note in values["notes"])
   assert "epsilon = 9.6724 at delta = 1e-07 (rdp)" in output
   assert "zCDP    = 1.2785" in output
   # 1e-7 is not below 1 / 10,000,000.
   assert "warning: delta 1e-07 is not below" in output
-  assert len(values["warnings"]) == 1
-  assert values["unit"] == "user"
-  for name in ("neighboring_relation", "released", "not_covered", "statement"):
-    assert values[name]
+  assert values["statement"]
 
 
 def test_one_user_per_client_has_one_reading(account):

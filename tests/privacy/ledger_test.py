@@ -177,15 +177,10 @@ def _report(claim, *history, delta=1e-5, accountants=None):
 def test_report_of_single_user_poisson():
   ledger = ledger_lib.Ledger(_POISSON, delta=1e-5).with_rounds(_TWO, 50)
   report = ledger.report()
-  assert report.epsilon_by_accountant == {
-    "rdp": ledger.epsilon("rdp"),
-    "pld": ledger.epsilon("pld"),
-  }
-  assert (report.accountant, report.epsilon) == ("pld", ledger.epsilon("pld"))
+  epsilons = {name: ledger.epsilon(name) for name in ("rdp", "pld")}
+  assert report.epsilon_by_accountant == epsilons
+  assert (report.accountant, report.epsilon) == ("pld", epsilons["pld"])
   assert report.unit_is_virtual_client_epsilon is None
-  assert report.sensitivity_in_clip_norms == 1
-  assert report.warnings == ()
-  assert report.rounds == 50
 
 
 def test_a_known_schedule_costs_what_it_costs():
@@ -202,13 +197,8 @@ def test_a_known_schedule_costs_what_it_costs():
   assert by_rdp == pytest.approx(39.0, abs=0.05)
   assert report.epsilon == report.epsilon_by_accountant["gaussian"] < by_rdp
   assert report.max_participations == 10
-  assert report.amplification.startswith("none: who is drawn when is taken")
   # Beside it what a secret draw would be worth, by PLD.
   assert 9 < report.epsilon_with_secret_sampling < amplified.epsilon
-  assert f"would be {report.epsilon_with_secret_sampling:.4g}, ampl" in (
-    report.statement
-  )
-  assert "is in at most 10 rounds" in report.statement
   assert any("taken to be known" in text for text in report.warnings)
 
 
@@ -228,13 +218,10 @@ def test_report_names_both_readings():
     report.neighboring_relation,
     _FIXED_SIZE.sampling,
     "z / 2",
-    "not user-level",
     "50 x ",
     "GaussianDpEvent(noise_multiplier=2.0)",
   ):
     assert part in report.statement
-  for part in ("metrics", "hyperparameter", "pseudo-random"):
-    assert any(part in text for text in report.not_covered)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from tff_fedemb.participation import cyclic_poisson
 from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import poisson
 from tff_fedemb.privacy import mechanism_choice
-from tff_fedemb.privacy import planning
 
 _ROUNDS, _DELTA = 12, 1e-4
 _USERS = {"num_users": 1_000, "users_per_round": 100}
@@ -90,16 +89,6 @@ def test_users_whose_rounds_hang_together(claim, sizes, separations):
   candidates = _list(claim)
   assert [c.size for c in candidates] == sizes
   assert [c.participation.min_separation for c in candidates] == separations
-
-
-@pytest.mark.slow
-def test_noise_of_users_whose_rounds_hang_together():
-  claim = b_min_sep.BMinSep(1_000, 80, users_per_client=4)
-  (found,) = mechanism_choice.rank(_list(claim)[:1], 1.0)
-  _check_errors(found, 20)
-  less = found.with_value("noise_multiplier", 0.99 * found.noise_multiplier)
-  epsilons = [planning.create_report(plan).epsilon for plan in (less, found)]
-  assert epsilons[0] > 1.0 >= epsilons[1]
 
 
 @pytest.mark.parametrize(

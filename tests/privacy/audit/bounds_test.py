@@ -120,7 +120,6 @@ def test_delta_counts(method):
 @pytest.mark.parametrize(
   ("method", "delta", "number", "message"),
   [
-    ("area", 1.0, 9, "delta must be"),
     # A Gaussian has no epsilon there.
     ("fdp_one_run", 0.0, 9, "delta must be"),
     # Too few to halve.
@@ -174,18 +173,6 @@ def test_one_run_by_hand():
   assert one_run.p_value(
     correct=10, guesses=10, num_canaries=40, epsilon=0.0, delta=1e-3
   ) == pytest.approx((1 + 2 * 40 * 1e-3 * max(shares)) / 2**10)
-
-
-def test_fdp_one_run_by_hand():
-  # Two guesses about two canaries, both right with chance p_2: at mu = 0 it is
-  # p_2 <= p_1 / 2 by the first inequality and p_1 / 2 <= p_0 by the next one.
-  def is_refuted(level):
-    return one_run.is_refuted(
-      correct=2, guesses=2, num_canaries=2, mu=0.0, level=level
-    )
-
-  assert is_refuted(0.251)
-  assert not is_refuted(0.249)
 
 
 def test_fdp_one_run_agrees_with_what_a_gaussian_does_to_one_canary():
