@@ -146,10 +146,6 @@ _EPSILON, _CALIBRATE = f"epsilon {_SMALL}", f"calibrate {_SMALL}"
       "--rounds must not be given with --run_dir",
     ),
     (
-      f"{_EPSILON} --mechanism=tree",
-      "--participation must be min_separation with mechanism tree",
-    ),
-    (
       f"{_EPSILON} --min_separation=10",
       "--min_separation must not be given with participation poisson",
     ),
@@ -166,10 +162,6 @@ _EPSILON, _CALIBRATE = f"epsilon {_SMALL}", f"calibrate {_SMALL}"
     (
       f"{_OPTIMIZE} --min_separation=3",
       "--min_separation must not be given with optimize without --participat",
-    ),
-    (
-      f"{_OPTIMIZE} --participation=fixed_size",
-      "--participation must be one with an accountant besides rdp",
     ),
     (
       f"{_OPTIMIZE} --participation=random_allocation --period=3",
