@@ -148,6 +148,11 @@ class Participation(config.Config, abc.ABC):
     """Names of the accountants with a valid epsilon, cheapest first."""
 
   @property
+  def further_accountants(self) -> tuple[str, ...]:
+    """Names of other valid accountants, which are asked only by name."""
+    return ()
+
+  @property
   @abc.abstractmethod
   def neighboring_relation(self) -> dp_accounting.NeighboringRelation:
     """Relation between the two populations that must look alike."""
@@ -290,13 +295,14 @@ class Participation(config.Config, abc.ABC):
     """
     if names is None:
       return self.accountants
-    if not names or set(names) - set(self.accountants):
+    valid = (*self.accountants, *self.further_accountants)
+    if not names or set(names) - set(valid):
       raise errors.FieldError(
         "accountants",
-        f"be among {self.accountants} for {self.name} participation",
+        f"be among {valid} for {self.name} participation",
         tuple(names),
       )
-    return tuple(name for name in self.accountants if name in names)
+    return tuple(name for name in valid if name in names)
 
   @property
   def amplification(self) -> str:

@@ -71,6 +71,10 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
   is_for_bands = False
   secret_accountants = ("allocation",)
 
+  @property
+  def further_accountants(self) -> tuple[str, ...]:
+    return () if self.known_schedule else ("rdp",)
+
   def settle(self) -> None:
     # More than there are is refused as by `cyclic_poisson`.
     blocks = self.users_per_round * (self.period or 1)

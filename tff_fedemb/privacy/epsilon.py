@@ -15,10 +15,12 @@ import numpy as np
 
 from tff_fedemb import errors
 from tff_fedemb.participation import participation as participation_lib
+from tff_fedemb.participation import random_allocation as allocation
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import gaussian_accountant
 from tff_fedemb.privacy import monte_carlo
 from tff_fedemb.privacy import random_allocation
+from tff_fedemb.privacy import random_allocation_rdp
 
 # Above this RDP epsilon the PLD accountant is not run: its cost grows with
 # 1 / noise_multiplier^2 (minutes at 0.02), for a figure that protects nobody.
@@ -42,11 +44,12 @@ VIRTUAL_CLIENT_UNIT = (
 
 
 class RdpAccountant(dp_accounting.rdp.RdpAccountant):
-  """RDP, a bound whatever was lost to rounding.
+  """RDP, a bound whatever was lost to rounding, of random allocation too.
 
   Privacy:
-    Unit, neighbouring relation, sensitivity, DpEvent: those of
-      `dp_accounting`'s own, which this is but for epsilon.
+    Unit, neighbouring relation, sensitivity: those of `dp_accounting`'s own,
+      which this is but for epsilon.
+    DpEvent: those of `dp_accounting`'s own; `RandomAllocationDpEvent`.
   """
 
   def __init__(
@@ -59,6 +62,13 @@ class RdpAccountant(dp_accounting.rdp.RdpAccountant):
     self._sampled_rounds = 0
 
   def _maybe_compose(self, event, count, do_compose):
+    if isinstance(event, allocation.RandomAllocationDpEvent):
+      if do_compose:
+        self._sampled_rounds += count
+        self._rdp += count * random_allocation_rdp.divergences(
+          event, self._orders
+        )
+      return None
     error = super()._maybe_compose(event, count, do_compose)
     is_sampled = isinstance(event, dp_accounting.PoissonSampledDpEvent)
     if do_compose and is_sampled and event.sampling_probability < 1:

@@ -361,7 +361,8 @@ def _read_cost(run_dir: pathlib.Path, *, is_complete: bool) -> _Cost:
       f" {run_dir}."
     )
   participation = planned.participation
-  if "rdp" not in participation.accountants:
+  accountants = participation.accountants + participation.further_accountants
+  if "rdp" not in accountants:
     # The selection needs RDP, which is known of users' rounds if they are.
     participation = participation.with_known_schedule()
   return _Cost(event, rounds, participation, planned.delta)
