@@ -1,4 +1,4 @@
-"""What users cost who are in one of some rounds, drawn in secret: a bound.
+"""What users cost who are in one of some rounds, drawn in secret: a bracket.
 
 Feldman and Shenfeld 2026, "Efficient Privacy Loss Accounting for Subsampling
 and Random Allocation" (arXiv 2602.17284) show that one exists; it is found here
@@ -6,9 +6,11 @@ in another way. A release y is r(y) times as likely with the user as without,
 where r is the mean of t independent log-normal numbers exp(y_i / z - 1 / (2
 z^2)), one for each round. The deltas of both directions, E (r - exp(epsilon))+
 and E (1 - exp(epsilon) r)+, are means of convex functions of r. So a number
-that is split in two of the same mean makes both larger (Jensen). The law of r
-comes from those of the means of t / 2 numbers, and so on, on a grid of
-logarithms, where numbers are split between their neighbours.
+that is split in two of the same mean makes both larger, and numbers that are
+replaced by their mean make both smaller (Jensen). The law of r comes from those
+of the means of t / 2 numbers, and so on, on a grid of logarithms: where numbers
+are split between their neighbours there, it is the upper end of the bracket;
+where all of a cell are merged, the lower one.
 """
 
 import dataclasses
@@ -31,6 +33,8 @@ _STEPS = 20
 # Probability that is cut off at each end of a law, with the user or without.
 _TAIL = 1e-20
 _REACH = -special.ndtri(_TAIL)
+# The lower end is rounded once more, on a grid that is so much finer.
+_FINER = 16
 # With less noise numbers leave the range of floats.
 _SMALLEST_NOISE = 0.05
 
@@ -39,44 +43,43 @@ _Event = random_allocation.RandomAllocationDpEvent
 
 @dataclasses.dataclass(frozen=True)
 class _Law:
-  """Law of a likelihood ratio, on a grid of its logarithms.
+  """Law of a likelihood ratio, in cells of a grid of its logarithms.
 
   Attributes:
     step: Step of the grid.
-    first: Number of the first point; point i is exp(step i).
-    chances: `[n]` probabilities of points, of releases without the user.
+    first: Number of the first cell; cell i begins at exp(step i).
+    chances: `[n]` probabilities of cells, of releases without the user.
+    moments: `[n]` the same with the user: times the ratios.
   """
 
   step: float
   first: int
   chances: np.ndarray
-
-  @property
-  def numbers(self) -> np.ndarray:
-    """Numbers of the points."""
-    return self.first + np.arange(len(self.chances))
-
-  @property
-  def moments(self) -> np.ndarray:
-    """Probabilities of points with the user: times the ratios."""
-    return self.chances * np.exp(self.step * self.numbers)
+  moments: np.ndarray
 
   def on_grid_of(self, step: float) -> "_Law":
     """The same on a grid of an n-th of the step."""
     times = round(self.step / step)
-    spread = np.zeros((len(self.chances) - 1) * times + 1)
-    spread[::times] = self.chances
-    return _Law(step, self.first * times, spread)
+    spread = np.zeros((2, (len(self.chances) - 1) * times + 1))
+    spread[:, ::times] = self.chances, self.moments
+    return _Law(step, self.first * times, *spread)
 
   def trimmed(self) -> "_Law":
     """The same without what is next to impossible."""
     start = int(np.searchsorted(np.cumsum(self.chances), _TAIL))
     above = np.searchsorted(np.cumsum(self.moments[::-1]), _TAIL)
     kept = slice(start, max(len(self.chances) - int(above), 1 - self.first))
-    return _Law(self.step, self.first + start, self.chances[kept])
+    return _Law(
+      self.step, self.first + start, self.chances[kept], self.moments[kept]
+    )
 
 
-def _of_round(noise: float, step: float) -> _Law:
+def _at_points(step: float, first: int, chances: np.ndarray) -> _Law:
+  points = np.exp(step * (first + np.arange(len(chances))))
+  return _Law(step, first, chances, chances * points)
+
+
+def _of_round(noise: float, step: float, is_upper: bool) -> _Law:
   """The law of the ratio of one round."""
   shift = 0.5 / noise**2
   first = math.floor((-_REACH / noise - shift) / step)
@@ -89,20 +92,26 @@ def _of_round(noise: float, step: float) -> _Law:
     return np.where(scaled[1:] < 0, np.diff(below), -np.diff(above))
 
   chances, moments = cells(-shift), cells(shift)
+  if not is_upper:
+    return _Law(step, first, chances, moments)
   ends = np.exp(edges)
   up = np.clip((moments - ends[:-1] * chances) / np.diff(ends), 0.0, chances)
-  return _Law(step, first, np.pad(chances - up, (0, 1)) + np.pad(up, (1, 0)))
+  split = np.pad(chances - up, (0, 1)) + np.pad(up, (1, 0))
+  return _at_points(step, first, split)
 
 
-def _mean(one: _Law, other: _Law, share: float, step: float) -> _Law:
+def _mean(
+  one: _Law, other: _Law, share: float, step: float, is_upper: bool
+) -> _Law:
   """The law of share x one + (1 - share) x other, which are independent."""
   one, other = one.on_grid_of(step), other.on_grid_of(step)
   a, b = one.chances, other.chances
+  of_a, of_b = share * one.moments, (1.0 - share) * other.moments
   first = min(one.first, other.first)
   size = max(one.first + len(a), other.first + len(b)) - first + 1
-  chances = np.zeros(size)
-  # The mean of point i of one and point i + j of the other, relative to the
-  # first of them, is the same for all i.
+  chances, moments = np.zeros((2, size))
+  # The mean of cell i of one and cell i + j of the other, relative to the first
+  # of them, is the same for all i.
   numbers = np.arange(1 - len(a), len(b))
   logs = np.logaddexp(
     math.log(share),
@@ -112,16 +121,23 @@ def _mean(one: _Law, other: _Law, share: float, step: float) -> _Law:
   ups = np.clip(np.expm1(logs - step * steps) / math.expm1(step), 0.0, 1.0)
   for j, more, up in zip(numbers.tolist(), steps.tolist(), ups, strict=True):
     start, end = max(0, -j), min(len(a), len(b) - j)
+    here, there = slice(start, end), slice(start + j, end + j)
     place = one.first - first + more
     into = slice(place + start, place + end)
-    both = a[start:end] * b[start + j : end + j]
-    higher = up * both
-    chances[into] += both - higher
-    chances[into.start + 1 : into.stop + 1] += higher
-  return _Law(step, first, chances).trimmed()
+    both = a[here] * b[there]
+    if is_upper:
+      higher = up * both
+      chances[into] += both - higher
+      chances[into.start + 1 : into.stop + 1] += higher
+    else:
+      chances[into] += both
+      moments[into] += of_a[here] * b[there] + a[here] * of_b[there]
+  if is_upper:
+    return _at_points(step, first, chances).trimmed()
+  return _Law(step, first, chances, moments).trimmed()
 
 
-def _law_of(event: _Event) -> _Law:
+def _law_of(event: _Event, is_upper: bool) -> _Law:
   """The law of the ratio of a pass."""
   most = max(noise for noise, _ in event.slots if noise < math.inf)
   # Grids of powers of two have points in common.
@@ -134,13 +150,13 @@ def _law_of(event: _Event) -> _Law:
   @functools.cache
   def of_equal(noise: float, count: int) -> _Law:
     if noise == math.inf:
-      return _Law(coarsest, 0, np.ones(1))
+      return _Law(coarsest, 0, np.ones(1), np.ones(1))
     if count == 1:
-      return _of_round(noise, coarsest)
+      return _of_round(noise, coarsest, is_upper)
     # Halves of n and n + 1 rounds make all that is needed of 2 n to 2 n + 2.
     half = count // 2
     halves = of_equal(noise, half), of_equal(noise, count - half)
-    return _mean(*halves, half / count, step_of(count))
+    return _mean(*halves, half / count, step_of(count), is_upper)
 
   law, number = None, 0
   for noise, count in event.slots:
@@ -148,7 +164,7 @@ def _law_of(event: _Event) -> _Law:
     added = of_equal(noise, count)
     if law is not None:
       share = 1.0 - count / number
-      added = _mean(law, added, share, step_of(event.count))
+      added = _mean(law, added, share, step_of(event.count), is_upper)
     law = added
   return law
 
@@ -156,52 +172,59 @@ def _law_of(event: _Event) -> _Law:
 # A report asks for the same run again, at other deltas.
 @functools.lru_cache(maxsize=8)
 def compose(
-  events: tuple[tuple[_Event, int], ...],
+  events: tuple[tuple[_Event, int], ...], is_upper: bool = True
 ) -> privacy_loss_distribution.PrivacyLossDistribution:
-  """Returns the privacy losses of all passes, none of them too small.
+  """Returns the privacy losses of all passes: an end of the bracket.
 
   Args:
     events: Passes, none with a noise multiplier below 0.05, and how many there
       are of each.
+    is_upper: Which end.
   """
-  laws = [_law_of(event) for event, _ in events]
-  step = min(law.step for law in laws)
+  laws = [_law_of(event, is_upper) for event, _ in events]
+  step = min(law.step for law in laws) / (1 if is_upper else _FINER)
 
   def create_pmf(
-    losses: np.ndarray, chances: np.ndarray, infinity: float
+    logs: np.ndarray, chances: np.ndarray, infinity: float
   ) -> pld_pmf.PLDPmf:
+    # At the upper end these are integers but for rounding errors.
+    losses = np.floor(logs / step + 1e-6).astype(int)
     probs = np.bincount(losses - losses.min(), weights=chances)
-    return pld_pmf.DensePLDPmf(step, int(losses.min()), probs, infinity, True)
+    return pld_pmf.DensePLDPmf(
+      step, int(losses.min()), probs, infinity, is_upper
+    )
 
   composed: Any = None
   for law, (event, count) in zip(laws, events, strict=True):
     kept = (law.chances > 0.0) & (law.moments > 0.0)
-    losses = law.numbers[kept] * round(law.step / step)
+    chances, moments = law.chances[kept], law.moments[kept]
+    logs = np.log(moments / chances)
     # A law is cut at both ends, and so are those of its rounds.
-    cut = 6.0 * event.count * _TAIL
+    cut = 6.0 * event.count * _TAIL if is_upper else 0.0
     passes = privacy_loss_distribution.PrivacyLossDistribution(
-      create_pmf(losses, law.moments[kept], cut),
-      create_pmf(-losses, law.chances[kept], cut),
+      create_pmf(logs, moments, cut), create_pmf(-logs, chances, cut)
     ).self_compose(count)
     composed = passes if composed is None else composed.compose(passes)
   return composed
 
 
 def bound_epsilon(
-  events: tuple[tuple[_Event, int], ...], delta: float
+  events: tuple[tuple[_Event, int], ...], delta: float, *, is_upper: bool = True
 ) -> float:
-  """Returns an epsilon that holds.
+  """Returns the epsilon of an end of the bracket.
 
   Args:
     events: As in `compose`, at any noise.
     delta: At which epsilon is wanted.
+    is_upper: Which end.
   """
   noise = min(noise for event, _ in events for noise, _ in event.slots)
   if noise < _SMALLEST_NOISE:
     # As if all knew which round a user is in.
     count = sum(count for _, count in events)
-    return gaussian_accountant.epsilon_of(noise, delta, count=count)
-  return compose(events).get_epsilon_for_delta(delta)
+    known = gaussian_accountant.epsilon_of(noise, delta, count=count)
+    return known if is_upper else 0.0
+  return compose(events, is_upper).get_epsilon_for_delta(delta)
 
 
 class RandomAllocationAccountant(gaussian_accountant.AnyRelationAccountant):
@@ -226,11 +249,11 @@ class RandomAllocationAccountant(gaussian_accountant.AnyRelationAccountant):
     return None
 
   def get_delta(self, target_epsilon: float) -> float:
-    """Returns a delta at which `target_epsilon` holds."""
+    """Returns the delta of the upper end of the bracket."""
     return compose(self._events).get_delta_for_epsilon(target_epsilon)
 
   def get_epsilon(self, target_delta: float) -> float:
-    """Returns an epsilon that holds at `target_delta`."""
+    """Returns the upper end of the bracket."""
     if not self._events:
       return 0.0
     if not self._is_private:

@@ -17,6 +17,7 @@ from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import monte_carlo
+from tff_fedemb.privacy import random_allocation
 
 UNIT = "user"
 _RELEASED = "every round's model (all iterates)"
@@ -50,7 +51,7 @@ _ACCOUNTANT_IN_WORDS = {
     "Monte-Carlo bounds on the privacy loss (which fail with a probability of"
     f" {monte_carlo.FAILURE_SHARE:g} delta, a part of delta)"
   ),
-  "allocation": "a numerical bound on the privacy loss of random allocation",
+  "allocation": "a bracket of the privacy loss of random allocation",
 }
 _CHECKED = "The trace of the run does not refute this."
 _UNCHECKED = "No trace of a run was checked for this."
@@ -282,12 +283,18 @@ def _mechanism_in_words(
       " over all that they can be"
     )
     given = f"z / {sensitivity}"
-  return (
+  text = (
     f"{rows}, of standard deviation z x C. One user changes the sum of a round"
     f" by at most {sensitivity} C, and is in at most"
     f" {report.max_participations:,} rounds, {how}. The accountant is given"
     f" {given}: {listed or 'no event'}."
   )
+  if report.accountant == "allocation" and 0.0 < report.epsilon < math.inf:
+    low = random_allocation.bound_epsilon(
+      tuple(events), account.delta, is_upper=False
+    )
+    text += f" No epsilon below {low:.4g} is true of them."
+  return text
 
 
 def _comparisons(report: PrivacyReport) -> str:
