@@ -42,7 +42,9 @@ def pictures(tmp_path):
 def test_pictures_of_accounting(
   monkeypatch, tmp_path, mechanism, participation
 ):
-  monkeypatch.setattr(privacy_pictures, "_NUM_POINTS", 3)
+  few = dict.fromkeys(privacy_pictures._NUM_POINTS, 3)
+  monkeypatch.setattr(privacy_pictures, "_NUM_POINTS", few)
+  monkeypatch.setattr(privacy_pictures, "_NUM_PLD_POINTS", 1)
   ended = run(
     tmp_path,
     f"--mechanism={mechanism}",

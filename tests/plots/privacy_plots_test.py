@@ -12,6 +12,7 @@ from tff_fedemb.plots import privacy_plots
 # x and epsilons by reading.
 READINGS = {
   "user_level": ((100.0, 1000.0, 10_000.0), (8.0, 4.0, 2.0)),
+  "tighter": ((1000.0, 10_000.0), (3.0, 1.5)),
   "virtual_client": ((100.0, 1000.0, 10_000.0), (3.5, 1.75, 0.9)),
 }
 
@@ -40,23 +41,26 @@ def figure_of(table, caption="", **options):
   )
 
 
-def test_users_draw_each_reading():
+def test_users_draw_each_reading_and_accountant():
   figure = figure_of(
     points(1.0, 0.5),
     delta=1e-3,
+    tighter_accountant="PLD",
     caption="800 rounds",
     num_users=1000,
   )
   (axes,) = figure.axes
   assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
-  solid, dashed = axes.lines[:2]
+  solid, dotted, dashed = axes.lines[:3]
   np.testing.assert_array_equal(solid.get_ydata(), (8.0, 4.0, 2.0))
   np.testing.assert_array_equal(dashed.get_ydata(), (3.5, 1.75, 0.9))
-  assert [solid.get_linestyle(), dashed.get_linestyle()] == ["-", "--"]
+  np.testing.assert_array_equal(dotted.get_xdata(), (1000.0, 10_000.0))
+  np.testing.assert_array_equal(dotted.get_ydata(), (3.0, 1.5))
+  assert [line.get_linestyle() for line in axes.lines[:3]] == ["-", ":", "--"]
   assert dashed.get_linewidth() < solid.get_linewidth()
   assert drawn.legend_of(figure) == [
     *("noise multiplier", "z = 1", "z = 0.5", " ", "how to read it"),
-    *("user-level", "Δ = C\n(not user-level)"),
+    *("user-level, RDP", "user-level, PLD", "Δ = C, RDP\n(not user-level)"),
     *("δ too large: δ ≥ 1 / N", "N = 1,000"),
   ]
   assert axes.get_ylabel() == "ε (δ = 0.001)"
@@ -76,7 +80,7 @@ def test_any_epsilons(epsilons):
   # No population here is too large for delta: nothing is shaded.
   assert not axes.patches
   legend = drawn.legend_of(figure)
-  assert legend[-1] == "user-level"
+  assert legend[-1] == "user-level, RDP"
   assert ("z = 1: ε = ∞" in legend) == (set(epsilons) == {math.inf})
 
 

@@ -21,12 +21,19 @@ import pandas as pd
 
 from tff_fedemb.plots import figures
 
+_MAX_MARKERS = 8
 # Errors over the least are shown up to this one.
 _MOST_SHOWN = 5.0
 # Lines by reading. With twice the noise and twice the sensitivity, those of
 # two curves coincide.
 _STYLES: dict[str, dict[str, Any]] = {
   "user_level": {"linewidth": 2},
+  "tighter": {
+    "linewidth": 1,
+    "linestyle": ":",
+    "markersize": 5,
+    "markerfacecolor": "white",
+  },
   "virtual_client": {"linewidth": 1, "linestyle": "--", "zorder": 3},
 }
 
@@ -37,6 +44,8 @@ def plot_epsilon(
   *,
   delta: float,
   caption: str,
+  accountant: str = "RDP",
+  tighter_accountant: str | None = None,
   num_users: int | None = None,
 ) -> None:
   """Writes epsilon against the number of users.
@@ -47,10 +56,13 @@ def plot_epsilon(
   Args:
     path: PNG file to write, in a directory that exists.
     points: With columns `noise_multiplier`, of which there are at most
-      `figures.MAX_CURVES`; `reading`, 'user_level' or 'virtual_client' (Delta =
-      C); `x`, users, ascending; and `epsilon`.
+      `figures.MAX_CURVES`; `reading`, 'user_level', 'tighter' (the same by a
+      tighter accountant) or 'virtual_client' (Delta = C); `x`, users,
+      ascending; and `epsilon`.
     delta: Delta of all epsilons.
     caption: Text below the axes: properties that all curves share.
+    accountant: Name of the accountant of all readings but 'tighter'.
+    tighter_accountant: Name of the accountant of 'tighter'.
     num_users: Population to mark.
   """
   figure, ((axes,),) = figures.create_figure(
@@ -64,11 +76,17 @@ def plot_epsilon(
     y_label=figures.epsilon_label(delta),
   )
   labels = {
-    "user_level": "user-level",
-    "virtual_client": "Δ = C\n(not user-level)",
+    "user_level": f"user-level, {accountant}",
+    "tighter": f"user-level, {tighter_accountant}",
+    "virtual_client": f"Δ = C, {accountant}\n(not user-level)",
   }
   keys: list[Any] = [
-    figures.create_key(label, color=figures.GREY, **_STYLES[reading])
+    figures.create_key(
+      label,
+      color=figures.GREY,
+      marker="o" if reading == "tighter" else "",
+      **_STYLES[reading],
+    )
     for reading, label in labels.items()
     if reading in set(points.reading)
   ]
@@ -87,16 +105,29 @@ def _draw_curves(
   keys = []
   curves = points.groupby("noise_multiplier", sort=False)
   for index, (multiplier, curve) in enumerate(curves):
-    color = figures.COLORS[index]
-    for reading, line in curve.groupby("reading"):
-      style = _STYLES[reading]
-      if len(line) == 1:
-        style = style | {"marker": "_", "markersize": 14}
-      shown = figures.only_drawable(line.epsilon)
-      axes.plot(line.x, shown, color=color, **style)
+    color, marker = figures.COLORS[index], figures.MARKERS[index]
+    lines = dict(iter(curve.groupby("reading")))
+    for reading, style in _STYLES.items():
+      if reading in lines:
+        line = lines[reading]
+        if reading == "tighter":
+          every = math.ceil(len(line) / _MAX_MARKERS)
+          style = style | {"marker": marker, "markevery": every}
+        elif len(line) == 1:
+          style = style | {"marker": "_", "markersize": 14}
+        shown = figures.only_drawable(line.epsilon)
+        axes.plot(line.x, shown, color=color, **style)
     is_infinite = (curve.epsilon == math.inf).all()
-    label = f"z = {multiplier:g}" + (": ε = ∞" if is_infinite else "")
-    keys.append(figures.create_key(label, color=color, linewidth=2))
+    keys.append(
+      figures.create_key(
+        f"z = {multiplier:g}" + (": ε = ∞" if is_infinite else ""),
+        color=color,
+        marker=marker if "tighter" in lines else "",
+        markerfacecolor="white",
+        markersize=5,
+        linewidth=2,
+      )
+    )
   return keys
 
 
