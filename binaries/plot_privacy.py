@@ -1,14 +1,14 @@
-r"""Draws what privacy costs: against users, and against utility.
+r"""Draws what privacy costs: against users, against rounds, against utility.
 
   python -m binaries.plot_privacy --output_dir=pictures
   python -m binaries.plot_privacy --output_dir=pictures --runs='runs/mech_*' \
     --num_users=1000000 --cohort_factors=250,500,1000
 
-epsilon_by_users.png comes from accounting alone and has a curve for each noise
-multiplier. utility_by_epsilon.png, with --runs, has the recall that finished
-runs measured against the epsilon of --num_users users where cohort and noise
-are cohort_factor times the runs' (Xu et al. 2023, figures 3 and 4): an
-extrapolation, and drawn as one.
+epsilon_by_users.png and epsilon_by_rounds.png come from accounting alone; they
+have a curve for each noise multiplier. utility_by_epsilon.png, with --runs, has
+the recall that finished runs measured against the epsilon of --num_users users
+where cohort and noise are cohort_factor times the runs' (Xu et al. 2023,
+figures 3 and 4): an extrapolation, and drawn as one.
 """
 
 from collections.abc import Sequence

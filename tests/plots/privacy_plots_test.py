@@ -1,4 +1,4 @@
-"""Tests of the pictures of epsilon: against users, of audits, of noise."""
+"""Tests of the pictures of epsilon against users and rounds."""
 
 import math
 
@@ -35,9 +35,9 @@ def only(*epsilons):
   return points(1.0, readings={"user_level": (x, epsilons)})
 
 
-def figure_of(table, caption="", **options):
+def figure_of(table, by="users", caption="", **options):
   return drawn.figure_of(
-    privacy_plots.plot_epsilon, table, caption=caption, **options
+    privacy_plots.plot_epsilon, table, by=by, caption=caption, **options
   )
 
 
@@ -72,10 +72,15 @@ def test_users_draw_each_reading_and_accountant():
 
 
 @pytest.mark.parametrize(
-  "epsilons", [(math.inf, 4.0, 0.0), (1e-7, 1.0, 1e9), (math.inf,) * 3]
+  ("epsilons", "by"),
+  [
+    ((math.inf, 4.0, 0.0), "users"),
+    ((1e-7, 1.0, 1e9), "users"),
+    ((math.inf,) * 3, "rounds"),
+  ],
 )
-def test_any_epsilons(epsilons):
-  figure = figure_of(only(*epsilons), delta=1e-6, caption="costs $1")
+def test_any_epsilons(epsilons, by):
+  figure = figure_of(only(*epsilons), by=by, delta=1e-6, caption="costs $1")
   (axes,) = figure.axes
   # No population here is too large for delta: nothing is shaded.
   assert not axes.patches
@@ -84,11 +89,13 @@ def test_any_epsilons(epsilons):
   assert ("z = 1: ε = ∞" in legend) == (set(epsilons) == {math.inf})
 
 
-def test_a_single_point_is_shown():
-  table = points(1.0, readings={"user_level": ((1000.0,), (4.0,))})
-  (axes,) = figure_of(table, delta=1e-6).axes
+@pytest.mark.parametrize(("by", "x"), [("users", 1000.0), ("rounds", 1.0)])
+def test_a_single_point_is_shown(by, x):
+  table = points(1.0, readings={"user_level": ((x,), (4.0,))})
+  (axes,) = figure_of(table, by=by, delta=1e-6).axes
   assert axes.lines[0].get_marker() not in ("", "None")
   assert drawn.ticks_of(axes.xaxis)
+  assert axes.get_xscale() == ("log" if by == "users" else "linear")
 
 
 def test_errors_are_relative_to_the_least():

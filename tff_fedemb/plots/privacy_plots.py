@@ -1,4 +1,4 @@
-"""Pictures of what privacy costs: epsilon against the number of users.
+"""Pictures of what privacy costs: epsilon against users and against rounds.
 
 In the manner of figure 3 of Xu et al. 2023, "Learning to Generate Image
 Embeddings with User-level Differential Privacy". A curve has one of two
@@ -42,13 +42,14 @@ def plot_epsilon(
   path: str | os.PathLike[str],
   points: pd.DataFrame,
   *,
+  by: str,
   delta: float,
   caption: str,
   accountant: str = "RDP",
   tighter_accountant: str | None = None,
   num_users: int | None = None,
 ) -> None:
-  """Writes epsilon against the number of users.
+  """Writes epsilon against the number of users or of rounds.
 
   Epsilon is logarithmic, and so are users. Populations that delta is too large
   for (delta >= 1 / N) are shaded.
@@ -57,8 +58,9 @@ def plot_epsilon(
     path: PNG file to write, in a directory that exists.
     points: With columns `noise_multiplier`, of which there are at most
       `figures.MAX_CURVES`; `reading`, 'user_level', 'tighter' (the same by a
-      tighter accountant) or 'virtual_client' (Delta = C); `x`, users,
+      tighter accountant) or 'virtual_client' (Delta = C); `x`, users or rounds,
       ascending; and `epsilon`.
+    by: Meaning of x: 'users' or 'rounds'.
     delta: Delta of all epsilons.
     caption: Text below the axes: properties that all curves share.
     accountant: Name of the accountant of all readings but 'tighter'.
@@ -71,8 +73,8 @@ def plot_epsilon(
   noise = _draw_curves(axes, points)
   figures.decorate(
     axes,
-    title="Privacy against the number of users",
-    x_label="users in the population, N",
+    title=f"Privacy against the number of {by}",
+    x_label={"users": "users in the population, N", "rounds": "rounds, T"}[by],
     y_label=figures.epsilon_label(delta),
   )
   labels = {
@@ -90,7 +92,10 @@ def plot_epsilon(
     for reading, label in labels.items()
     if reading in set(points.reading)
   ]
-  keys += _set_users(axes, points.x, delta=delta, num_users=num_users)
+  if by == "users":
+    keys += _set_users(axes, points.x, delta=delta, num_users=num_users)
+  else:
+    figures.set_rounds(axes)
   figures.set_logarithmic(axes.yaxis, points.epsilon)
   figures.set_legend(
     figure, {"noise multiplier": noise, "how to read it": keys}

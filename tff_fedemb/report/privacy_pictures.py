@@ -37,6 +37,7 @@ _NUM_POINTS = {"gaussian": 100, "pld": 25, None: 13}
 # PLD costs seconds a point where noise is low, for epsilons of little interest.
 _NUM_PLD_POINTS = 8
 _PLD_EPSILON_LIMIT = 20.0
+_MAX_PASSES_SHOWN = 50
 
 _NAMES = {"gaussian": "exact Gaussian", "pld": "PLD"}
 
@@ -50,8 +51,9 @@ class PictureConfig(config_lib.Config):
     runs: Directories of runs, or patterns of such, for measured utility.
     mechanism: How noise is made.
     participation: How users take part.
-    num_users: Users, the population of utility_by_epsilon; epsilon_by_users
-      goes from a hundredth to ten times it.
+    num_users: Users, the population of epsilon_by_rounds and of
+      utility_by_epsilon; epsilon_by_users goes from a hundredth to ten times
+      it.
     users_per_round: (Expected) users of a round.
     users_per_client: Users merged in a virtual client.
     mechanism_options: Further fields of the mechanism, by name.
@@ -115,13 +117,15 @@ class PictureConfig(config_lib.Config):
 
 # Writes one picture, all of which is computed already.
 _Plot = Callable[[pathlib.Path], None]
+# A place on an axis, and the rounds to be accounted for there.
+_Point = tuple[int, participation_lib.Participation, int]
 
 
 def draw(config: PictureConfig) -> list[pathlib.Path]:
   """Computes all, and then draws: a mistake leaves no picture behind.
 
-  Returns the pictures: epsilon by users, and measured utility by epsilon if
-  there are runs.
+  Returns the pictures: epsilon by users and by rounds, and measured utility by
+  epsilon if there are runs.
 
   Raises:
     errors.FieldError: If a value is out of its range, or the directory of no
@@ -141,7 +145,7 @@ def draw(config: PictureConfig) -> list[pathlib.Path]:
   with output_files.directory(config.output_dir) as directory:
     if config.runs:
       plots["utility_by_epsilon.png"] = _prepare_utility(config)
-    plots["epsilon_by_users.png"] = _prepare_accounting(config, plans)
+    plots |= _prepare_accounting(config, plans)
     for name, plot in plots.items():
       plot(directory / name)
   return sorted(directory / name for name in plots)
@@ -149,24 +153,36 @@ def draw(config: PictureConfig) -> list[pathlib.Path]:
 
 def _prepare_accounting(
   config: PictureConfig, plans: Sequence[planning.Plan]
-) -> _Plot:
-  """Returns what draws the picture of accounting alone."""
-  claim = plans[0].participation
+) -> dict[str, _Plot]:
+  """Returns what draws the pictures of accounting alone, by file."""
+  claim, rounds = plans[0].participation, config.rounds
+  places = {
+    "users": [(n, config.claim(n), rounds) for n in _populations(claim)],
+    "rounds": [(n, claim, n) for n in _round_numbers(claim, rounds)],
+  }
+  users = f"{config.num_users:,} users"
+  settings = {"users": f"{rounds:,} rounds", "rounds": f"of {users}"}
+  if plans[0].strategy:
+    settings["users"] += f", noise correlated as for {users}"
   tighter = _tighter(claim)
-  claims = [config.claim(number) for number in _populations(claim)]
   with progress_lib.create_bar(
-    "Accounting", unit="points", total=len(plans) * len(claims)
+    "Accounting",
+    unit="points",
+    total=len(plans) * sum(map(len, places.values())),
   ) as progress:
-    points = _compute(plans, claims, progress)
-  return functools.partial(
-    privacy_plots.plot_epsilon,
-    points=points,
-    delta=config.delta_or_default,
-    caption=_caption(plans[0]),
-    accountant="RDP" if "rdp" in claim.accountants else "PLD",
-    tighter_accountant=tighter and _NAMES[tighter],
-    num_users=config.num_users,
-  )
+    return {
+      f"epsilon_by_{by}.png": functools.partial(
+        privacy_plots.plot_epsilon,
+        points=_compute(plans, places[by], progress),
+        by=by,
+        delta=config.delta_or_default,
+        caption=_caption(plans[0], settings[by]),
+        accountant="RDP" if "rdp" in claim.accountants else "PLD",
+        tighter_accountant=tighter and _NAMES[tighter],
+        num_users=config.num_users if by == "users" else None,
+      )
+      for by in places
+    }
 
 
 def _populations(claim: participation_lib.Participation) -> list[int]:
@@ -179,54 +195,65 @@ def _populations(claim: participation_lib.Participation) -> list[int]:
   return sorted({*(int(n) for n in grid[1:-1]), low, num_users, 10 * num_users})
 
 
+def _round_numbers(
+  claim: participation_lib.Participation, rounds: int
+) -> list[int]:
+  grid = np.linspace(0, rounds, _NUM_POINTS[_tighter(claim)] + 1)[1:]
+  numbers = {math.ceil(number) for number in grid}
+  separation = claim.min_separation
+  if separation is not None and rounds <= _MAX_PASSES_SHOWN * separation:
+    # Epsilon jumps where a pass ends and a user may take part once more.
+    ends = range(separation, rounds, separation)
+    numbers |= {1, *ends, *(end + 1 for end in ends)}
+  return sorted(numbers)
+
+
 def _tighter(claim: participation_lib.Participation) -> str | None:
   """The accountant to compare RDP with, if there is one."""
   return next((name for name in _NAMES if name in claim.accountants), None)
 
 
 def _compute(
-  plans: Sequence[planning.Plan],
-  claims: Sequence[participation_lib.Participation],
-  progress: Any,
+  plans: Sequence[planning.Plan], points: Sequence[_Point], progress: Any
 ) -> pd.DataFrame:
-  """Computes epsilon for each population, by PLD for a few."""
+  """Computes epsilon at every point of an axis, PLD at a few."""
   rows: list[tuple[float, str, int, float]] = []
 
   # RDP, which is quick, where there is one.
   first = plans[0].participation.accountants[0]
 
   def add(plan, reading, chosen, accountant, sensitivity=None):
-    for claim in chosen:
+    for x, participation, rounds in chosen:
       account = dataclasses.replace(
-        plan.account, participation=claim, accountants=(accountant,)
+        plan.account,
+        participation=participation,
+        accountants=(accountant,),
+        history=((plan.event, rounds),),
       )
       (epsilon,) = epsilon_lib.epsilon_by_accountant(
         account, sensitivity_in_clip_norms=sensitivity
       ).values()
-      rows.append((plan.noise_multiplier, reading, claim.num_users, epsilon))
+      rows.append((plan.noise_multiplier, reading, x, epsilon))
       progress.update(reading == "user_level")
 
   for plan in plans:
-    add(plan, "user_level", claims, first)
-    shown, tighter = list(claims), _tighter(plan.participation)
+    add(plan, "user_level", points, first)
+    shown, tighter = list(points), _tighter(plan.participation)
     if tighter == "pld":
-      pairs = zip(claims, rows[-len(claims) :], strict=True)
-      shown = [claim for claim, row in pairs if row[-1] < _PLD_EPSILON_LIMIT]
+      pairs = zip(points, rows[-len(points) :], strict=True)
+      shown = [point for point, row in pairs if row[-1] < _PLD_EPSILON_LIMIT]
       places = np.linspace(0, len(shown) - 1, min(_NUM_PLD_POINTS, len(shown)))
       shown = [shown[round(place)] for place in places]
     if tighter:
       add(plan, "tighter", shown, tighter)
     if plan.participation.sensitivity_in_clip_norms != 1:
-      add(plan, "virtual_client", claims, first, 1.0)
+      add(plan, "virtual_client", points, first, 1.0)
   columns = ["noise_multiplier", "reading", "x", "epsilon"]
   return pd.DataFrame(rows, columns=columns)
 
 
-def _caption(plan: planning.Plan) -> str:
+def _caption(plan: planning.Plan, setting: str) -> str:
   claim = plan.participation
-  setting = f"{plan.rounds:,} rounds"
-  if plan.strategy:
-    setting += f", noise correlated as for {claim.num_users:,} users"
   sensitivity = claim.sensitivity_in_clip_norms
   relation = claim.neighboring_relation_in_words
   readings = (
