@@ -9,17 +9,21 @@ r"""Says what a run costs in privacy, before, without or after running it.
   python -m binaries.account optimize --target_epsilon=4 \
     --num_users=10000000 --users_per_round=20000 --rounds=2000 \
     --output_png=optimize.png
+  python -m binaries.account extrapolate --run_dir=runs/first
   python -m binaries.account release --run_dir=runs/first
   python -m binaries.account budget FILE
+  python -m binaries.account table
 
 epsilon: the cost of a plan, or of a run from what it left in its directory,
 finished or not. calibrate: the least noise, users or cohort for a target.
 optimize: which mechanism, bands or buffers, participation and noise multiplier
 leave the least noise in a model at a target, of all that a server can do who
-draws users, or of --participation or --mechanism alone. release: what each file
-of a run reveals, and which ones may be given away. budget: which runs were
-charged to a --privacy_budget, and what is left of it. One user is protected;
-beside that comes the reading in which a user moves a sum by one clip norm only.
+draws users, or of --participation or --mechanism alone. extrapolate: the cost
+of the same noise on the mean with more users. release: what each file of a run
+reveals, and which ones may be given away. budget: which runs were charged to a
+--privacy_budget, and what is left of it. table: the authors' published costs,
+recomputed. One user is protected; beside that comes the reading in which a user
+moves a sum by one clip norm only.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -39,8 +43,12 @@ from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
 from tff_fedemb.privacy import budget
 from tff_fedemb.privacy import calibration
+from tff_fedemb.privacy import composition
+from tff_fedemb.privacy import extrapolation
+from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import mechanism_choice
 from tff_fedemb.privacy import planning
+from tff_fedemb.privacy import published
 from tff_fedemb.program import release
 from tff_fedemb.report import account_output
 from tff_fedemb.run import account as account_run
@@ -67,6 +75,8 @@ class AccountConfig(config_lib.Config):
     target_epsilon: Epsilon to stay within (calibrate, optimize).
     solve_for: Quantity to minimise; users_per_round at the noise on the
       mean that the flags give (calibrate).
+    extrapolated_num_users: Users to extrapolate to.
+    cohort_factor: Users of a round and noise multiplier, extrapolated / given.
     output_json: File for all figures and the statement.
     output_png: File for a picture: the noise of every mechanism over epsilon
       (optimize).
@@ -92,6 +102,8 @@ class AccountConfig(config_lib.Config):
   solve_for: str = config_lib.field(
     "noise_multiplier", choices=calibration.SOLVE_FOR
   )
+  extrapolated_num_users: int = config_lib.field(10_000_000, minimum=1)
+  cohort_factor: float = config_lib.field(64.0, above=0)
   output_json: str | None = None
   output_png: str | None = None
 
@@ -128,8 +140,10 @@ class _Account:
       "epsilon": self._epsilon,
       "calibrate": self._calibrate,
       "optimize": self._optimize,
+      "extrapolate": self._extrapolate,
       "release": self._release,
       "budget": self._budget,
+      "table": self._table,
     }
     command, *files = self._parser.parse(tuple(commands), takes_arguments=True)
     if len(files) != (command == "budget"):
@@ -285,6 +299,38 @@ class _Account:
     notes = self._notes(config, claims[-1])
     return account_output.tell_choices(ranked, target, notes)
 
+  def _extrapolate(self, config: AccountConfig) -> _Answer:
+    known = {"extrapolated_num_users", "cohort_factor", "delta"}
+    simulated: planning.Plan | ledger_lib.Ledger
+    if config.run_dir is not None:
+      self._check("with --run_dir", {"run_dir", "accountant", *known})
+      _, simulated = account_run.read_ledger(config.run_dir, config.accountants)
+      noise = simulated.noise
+    else:
+      # Users are drawn in secret there, whatever is known of the simulation's.
+      self._check(
+        "with extrapolate, or --run_dir in its place",
+        (self._of_plan | known) - {"known_schedule"},
+        _NEEDED,
+      )
+      simulated = self._create_plan(config, self._of_bands(config))
+      noise = composition.noise_of(simulated.event)
+    num_users = config.extrapolated_num_users
+    participation = simulated.participation
+    # The accountants of a known schedule are not those of a secret one.
+    is_secret = participation.with_secret_schedule() == participation
+    found = extrapolation.extrapolate(
+      rounds=simulated.rounds,
+      noise_multiplier=noise.multiplier,
+      participation=participation,
+      strategy=noise.strategy,
+      num_users=num_users,
+      cohort_factor=config.cohort_factor,
+      delta=config.delta or planning.default_delta(num_users),
+      accountants=simulated.accountants if is_secret else None,
+    )
+    return account_output.tell_extrapolation(found)
+
   def _release(self, config: AccountConfig) -> _Answer:
     self._check("with release", ("run_dir",), ("run_dir",))
     return release.tell(config.run_dir)
@@ -293,6 +339,10 @@ class _Account:
     self._check("with budget", ())
     found = budget.read(path)
     return found.to_json(), found.to_text()
+
+  def _table(self, unused_config: AccountConfig) -> _Answer:
+    self._check("with table", ())
+    return account_output.tell_table(published.compute_table())
 
 
 def main(argv: Sequence[str]) -> None:

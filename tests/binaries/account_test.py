@@ -63,6 +63,24 @@ def test_one_user_per_client_has_one_reading(account):
   assert "delta 0.0005 is num_users ** -1.1" in output
 
 
+def test_table(account):
+  output, values = account("table")
+  assert len(values["rows"]) == 3
+  for figure in ("3.90", "5.62", "9.67", "1.28", "14.50", "35.55"):
+    assert figure in output
+
+
+def test_extrapolate(account):
+  output, values = account(
+    "extrapolate --mechanism=gaussian --participation=fixed_size",
+    "--num_users=110000 --users_per_round=2048 --users_per_client=32",
+    "--rounds=800 --noise_multiplier=0.02 --cohort_factor=64 --delta=1e-7",
+  )
+  assert round(values["authors"]["epsilon"], 2) == 3.90
+  assert round(values["user_level"]["epsilon"], 2) == 14.50
+  assert "EXTRAPOLATION" in output
+
+
 @pytest.mark.parametrize(
   "solve_for", ["noise_multiplier", "num_users", "users_per_round"]
 )

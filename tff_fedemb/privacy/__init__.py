@@ -13,7 +13,7 @@ Who takes part, and what may be claimed for it, is `participation`.
 * `planning` says what a run would cost, `calibration` how much noise or how
   many users it takes, `mechanism_choice` which mechanism makes the least noise,
   and `extrapolation` what a simulated run would cost with a larger population
-  and cohort.
+  and cohort; `published` is the authors' table.
 * `tuning` accounts for choosing among many runs.
 * `audit` attacks what is claimed, and bounds epsilon from below.
 

@@ -12,8 +12,10 @@ from tff_fedemb.participation import registry as participations
 from tff_fedemb.privacy import calibration
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
+from tff_fedemb.privacy import extrapolation
 from tff_fedemb.privacy import mechanism_choice
 from tff_fedemb.privacy import planning
+from tff_fedemb.privacy import published
 from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.report import templates
 
@@ -97,6 +99,19 @@ def tell_calibration(
     found=layout.format(value),
     **values | {"plan": plan, "report": report},
   )
+
+
+def tell_extrapolation(
+  found: extrapolation.Extrapolation,
+) -> tuple[dict[str, Any], str]:
+  """Returns both readings side by side, for a file and in words."""
+  return found.to_json(), templates.render("extrapolation.txt", found=found)
+
+
+def tell_table(rows: Sequence[published.Row]) -> tuple[dict[str, Any], str]:
+  """Returns the authors' table with what each row assumes, as the others."""
+  text = templates.render("table.txt", rows=rows, published=published)
+  return {"rows": [row.to_json() for row in rows]}, text
 
 
 def tell_choices(

@@ -44,6 +44,7 @@ def _environment() -> jinja2.Environment:
     "bytes": progress.format_bytes,
     "time": progress.say_time,
     "figure": _figure,
+    "decimals": lambda x: "-" if x is None else f"{x:.2f}",
     "wrap": wrap,
   }
   return environment
