@@ -28,6 +28,7 @@ moves a sum by one clip norm only.
 
 from collections.abc import Callable, Iterable, Sequence
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -49,7 +50,6 @@ from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import published
 from tff_fedemb.program import release
 from tff_fedemb.report import account_output
-from tff_fedemb.report import mechanism_choices
 from tff_fedemb.run import account as account_run
 
 
@@ -90,7 +90,7 @@ class AccountConfig(config_lib.Config):
   )
   rounds: int | None = None
   noise_multiplier: float | None = None
-  delta: float | None = None
+  delta: float | None = config_lib.field(None, above=0, below=1)
   accountants: tuple[str, ...] | None = config_lib.field(
     None,
     choices=("rdp", "pld", "gaussian", "monte_carlo", "allocation"),
@@ -115,25 +115,6 @@ _NEEDED = (
   "rounds",
   "noise_multiplier",
 )
-# Each search refuses some flags, with a reason, and needs others.
-_FINDS = "which finds it"
-_CHANGES = "which changes the rounds of a pass"
-_CHANGES_NOTHING = "with which the number of users changes nothing"
-_SEARCHES: dict[str, tuple[dict[str, str], set[str]]] = {
-  "noise_multiplier": ({"noise_multiplier": _FINDS}, set()),
-  # The default of delta is that of the number of users.
-  "num_users": (
-    {
-      "num_users": _FINDS,
-      "min_separation": _CHANGES,
-      "known_schedule": _CHANGES_NOTHING,
-    },
-    {"delta"},
-  ),
-  # The cohort is one thing to know where it is sought, too: the noise is its.
-  "users_per_round": ({"min_separation": _CHANGES}, set()),
-}
-
 _Answer = tuple[dict[str, Any], str]
 
 
@@ -149,88 +130,65 @@ class _Account:
     self._participation = parser.add_choice(
       "participation", participations.PARTICIPATIONS
     )
-    of_parts = {*self._participation.values(), *self._mechanism.values()}
-    plan = {*_NEEDED, *of_parts}
-    account = {*plan, "delta", "accountant"}
-    self._of_plan = plan
-    # Each command has a function that answers it, and its flags.
-    self._commands: dict[
-      str, tuple[Callable[[AccountConfig], _Answer], set[str]]
-    ] = {
-      "epsilon": (self._epsilon, {*account, "num_parameters", "run_dir"}),
-      "calibrate": (self._calibrate, {*account, "target_epsilon", "solve_for"}),
-      # It finds all else, for users who are drawn in secret.
-      "optimize": (
-        self._optimize,
-        {
-          *("mechanism", "participation", "rounds", "delta", "target_epsilon"),
-          *(*self._participation.values(), "output_png"),
-        }
-        - {"known_schedule"},
-      ),
-      # Users are drawn in secret there, whatever was known of the simulation's.
-      "extrapolate": (
-        self._extrapolate,
-        {*account, "run_dir", "extrapolated_num_users", "cohort_factor"}
-        - {"known_schedule"},
-      ),
-      "release": (self._release, {"run_dir"}),
-      "budget": (self._budget, set()),
-      "table": (self._table, set()),
+    self._of_plan = {
+      *(*_NEEDED, "delta", "accountant"),
+      *(*self._participation.values(), *self._mechanism.values()),
     }
 
   def execute(self) -> None:
     """Computes, prints and writes what the command is for."""
-    command, *self._files = self._parser.parse(
-      tuple(self._commands), takes_arguments=True
-    )
-    if len(self._files) != (command == "budget"):
+    commands: dict[str, Callable[..., _Answer]] = {
+      "epsilon": self._epsilon,
+      "calibrate": self._calibrate,
+      "optimize": self._optimize,
+      "extrapolate": self._extrapolate,
+      "release": self._release,
+      "budget": self._budget,
+      "table": self._table,
+    }
+    command, *files = self._parser.parse(tuple(commands), takes_arguments=True)
+    if len(files) != (command == "budget"):
       raise errors.FieldError(
         "arguments",
         "be a command and flags (--name=value); with budget, its file as well",
-        repr(" ".join([command, *self._files])),
+        repr(" ".join([command, *files])),
       )
     config = self._config.create()
-    answer, flags = self._commands[command]
-    every = set().union(*(known for _, known in self._commands.values()))
-    self._refuse(every - flags, f"with {command}", "which has no use for it")
-    if config.run_dir is not None:
-      of_run = self._of_plan | {"num_parameters", "delta"}
-      if command == "extrapolate":
-        of_run.remove("delta")
-      self._refuse(of_run, "with --run_dir", "whose ledger says it")
-    account_output.check_output(config.output_json)
-    values, text = answer(config)
-    account_output.write(config.output_json, values)
+    output_files.check({"output_json": config.output_json}, overwrite=True)
+    values, text = commands[command](config, *files)
+    if config.output_json is not None:
+      writer = output_files.json_writer(values)
+      output_files.write({"output_json": (config.output_json, writer)})
     print(text)
 
-  def _refuse(self, unwanted: Iterable[str], where: str, why: str) -> None:
-    for name in sorted(unwanted):
-      value = self._parser.value(name)
-      if value is not None:
-        raise errors.FieldError(
-          f"--{name}", f"not be given {where}, {why}", repr(value)
-        )
-
-  def _require(self, needed: Iterable[str], where: str) -> None:
+  def _check(
+    self, where: str, known: Iterable[str], needed: Iterable[str] = ()
+  ) -> None:
+    """Refuses flags that are of no use here, and the lack of others."""
+    for name in sorted(self._parser.given().keys() - {*known, "output_json"}):
+      raise errors.FieldError(
+        f"--{name}",
+        f"not be given {where}, which has no use for it",
+        repr(self._parser.value(name)),
+      )
     for name in needed:
       if self._parser.value(name) is None:
         raise errors.FieldError(f"--{name}", f"be given {where}", "nothing")
 
-  def _create_plan(self, config: AccountConfig, **others: Any) -> planning.Plan:
+  def _create_plan(
+    self, config: AccountConfig, of_bands: dict[str, Any], **others: Any
+  ) -> planning.Plan:
     """The plan that the flags describe; others are fields to be set."""
     participation = participations.create_participation(
       config.participation,
-      **self._parser.given(self._participation)
-      | others
-      | self._of_bands(config),
+      **self._parser.given(self._participation) | others | of_bands,
     )
     return planning.create_plan(
       config.mechanism,
       participation,
       config.rounds,
       config.noise_multiplier,
-      self._delta(config, participation.num_users),
+      config.delta or planning.default_delta(participation.num_users),
       accountants=config.accountants or participation.accountants[:1],
       num_parameters=config.num_parameters,
       **self._parser.given(self._mechanism),
@@ -241,28 +199,28 @@ class _Account:
       config.participation, config.mechanism, self._parser.given()
     )
 
-  def _delta(self, config: AccountConfig, num_users: int) -> float:
-    if config.delta is None:
-      return planning.default_delta(num_users)
-    return config.delta
-
   def _notes(
     self, config: AccountConfig, participation: participation_lib.Participation
   ) -> tuple[str, ...]:
     """Says what the flags left open, and how it was decided."""
     if config.delta is not None:
       return ()
-    delta = self._delta(config, participation.num_users)
+    delta = planning.default_delta(participation.num_users)
     return (f"delta {delta:g} is num_users ** -1.1 to one digit",)
 
   def _epsilon(self, config: AccountConfig) -> _Answer:
     if config.run_dir is not None:
+      self._check("with --run_dir", {"run_dir", "accountant"})
       run = account_run.recompute(config.run_dir, config.accountants)
       return account_output.tell_epsilon(
         run.report, run.mechanism, run.ledger, run.notes
       )
-    self._require(_NEEDED, "with epsilon, or --run_dir in its place")
-    plan = self._create_plan(config)
+    self._check(
+      "with epsilon, or --run_dir in its place",
+      {*self._of_plan, "num_parameters"},
+      _NEEDED,
+    )
+    plan = self._create_plan(config, self._of_bands(config))
     return account_output.tell_epsilon(
       planning.create_report(plan),
       plan.name,
@@ -271,82 +229,53 @@ class _Account:
     )
 
   def _calibrate(self, config: AccountConfig) -> _Answer:
-    self._require(("target_epsilon",), "with calibrate")
     solve_for = config.solve_for
-    where = f"with --solve_for={solve_for}"
-    unwanted, needed = _SEARCHES[solve_for]
-    for name, why in unwanted.items():
-      self._refuse([name], where, why)
-    known = [name for name in _NEEDED if unwanted.get(name) != _FINDS]
-    self._require([*known, *needed], where)
-    others = {}
+    # A cohort may be given where it is sought, too: the noise is that of it.
+    found = {solve_for} - {"users_per_round"}
+    if solve_for != "noise_multiplier":
+      found.add("min_separation")  # It changes with the rounds of a pass.
+    # The default of delta is that of the number of users.
+    needed = {"delta"} if solve_for == "num_users" else set()
+    self._check(
+      f"with --solve_for={solve_for}",
+      (self._of_plan - found) | {"target_epsilon", "solve_for"},
+      [n for n in ("target_epsilon", *_NEEDED, *needed) if n not in found],
+    )
+    of_bands, others = self._of_bands(config), {}
     if solve_for == "num_users":
       users = self._parser.value("users_per_round")
       # The first guess has enough users for all blocks to be drawn from.
-      blocks = max([1, *self._of_bands(config).values()])
+      blocks = max([1, *of_bands.values()])
       others["num_users"] = (
         10 * blocks * math.ceil(users) if 0 < users < math.inf else 1
       )
     if solve_for == "noise_multiplier":
       config = dataclasses.replace(config, noise_multiplier=1.0)
-    plan = self._create_plan(config, **others)
-    found = calibration.calibrate(
-      plan, target_epsilon=config.target_epsilon, solve_for=solve_for
+    plan = self._create_plan(config, of_bands, **others)
+    value = calibration.calibrate(plan, solve_for, config.target_epsilon)
+    # What is found says what the search has changed.
+    is_noise = solve_for == "noise_multiplier"
+    notes = self._notes(config, plan.participation) if is_noise else ()
+    return account_output.tell_calibration(
+      plan, solve_for, config.target_epsilon, value, notes
     )
-    # The result tells what the search has changed.
-    notes = (
-      self._notes(config, plan.participation)
-      if solve_for == "noise_multiplier"
-      else ()
-    )
-    return account_output.tell_calibration(found, plan, notes)
-
-  def _extrapolate(self, config: AccountConfig) -> _Answer:
-    num_users = config.extrapolated_num_users
-    delta = self._delta(config, num_users)
-    simulated: planning.Plan | ledger_lib.Ledger
-    if config.run_dir is None:
-      self._require(_NEEDED, "with extrapolate, or --run_dir in its place")
-      simulated = self._create_plan(dataclasses.replace(config, delta=delta))
-      noise = composition.noise_of(simulated.event)
-    else:
-      _, simulated = account_run.read_ledger(config.run_dir, config.accountants)
-      noise = simulated.noise
-    found = extrapolation.extrapolate(
-      rounds=simulated.rounds,
-      noise_multiplier=noise.multiplier,
-      participation=simulated.participation,
-      strategy=noise.strategy,
-      num_users=num_users,
-      cohort_factor=config.cohort_factor,
-      delta=delta,
-      accountants=(
-        # Those of a known schedule are not those of a secret one.
-        simulated.accountants
-        if simulated.participation.with_secret_schedule()
-        == simulated.participation
-        else None
-      ),
-    )
-    return account_output.tell_extrapolation(found)
 
   def _optimize(self, config: AccountConfig) -> _Answer:
-    self._require(
-      ("target_epsilon", "num_users", "users_per_round", "rounds"),
-      "with optimize",
+    needed = ("target_epsilon", "num_users", "users_per_round", "rounds")
+    where, of_claim = "with optimize without --participation", set()
+    known = participations.PARTICIPATIONS.items()
+    names = [name for name, each in known if each.is_servers_choice]
+    if config.participation is not None:
+      where, names = "with optimize", [config.participation]
+      # It finds the bands, for users who are drawn in secret.
+      found = participations.PARTICIPATIONS[names[0]].field_of_bands
+      of_claim = {*self._participation.values()} - {found, "known_schedule"}
+    self._check(
+      where,
+      {*needed, *("mechanism", "participation", "users_per_client", "delta")}
+      | {"output_png", *of_claim},
+      needed,
     )
-    if config.participation is None:
-      self._refuse(
-        set(self._participation.values()) - {*_NEEDED, "users_per_client"},
-        "with optimize unless --participation says for which one",
-        "as they differ",
-      )
-      known = participations.PARTICIPATIONS.items()
-      names = [name for name, each in known if each.is_servers_choice]
-    else:
-      names = [config.participation]
-      of_bands = participations.PARTICIPATIONS[names[0]].field_of_bands
-      self._refuse(filter(None, [of_bands]), "with optimize", _FINDS)
     output_files.check({"output_png": config.output_png}, overwrite=True)
     claims = [
       participations.create_participation(
@@ -357,28 +286,62 @@ class _Account:
     plans = mechanism_choice.list_plans(
       claims,
       rounds=config.rounds,
-      delta=self._delta(config, claims[-1].num_users),
+      delta=config.delta or planning.default_delta(claims[-1].num_users),
       mechanisms=config.mechanism and (config.mechanism,),
     )
-    found = mechanism_choices.choose(
-      plans,
-      config.target_epsilon,
-      with_picture=config.output_png is not None,
-      notes=self._notes(config, claims[-1]),
-    )
+    target = config.target_epsilon
+    ranked = mechanism_choice.rank(plans, target)
     if config.output_png is not None:
-      output_files.write({"output_png": (config.output_png, found.draw)})
-    return found.to_json(), found.to_text()
+      draw = functools.partial(
+        account_output.draw_choices, plans, ranked, target
+      )
+      output_files.write({"output_png": (config.output_png, draw)})
+    notes = self._notes(config, claims[-1])
+    return account_output.tell_choices(ranked, target, notes)
+
+  def _extrapolate(self, config: AccountConfig) -> _Answer:
+    known = {"extrapolated_num_users", "cohort_factor", "delta"}
+    simulated: planning.Plan | ledger_lib.Ledger
+    if config.run_dir is not None:
+      self._check("with --run_dir", {"run_dir", "accountant", *known})
+      _, simulated = account_run.read_ledger(config.run_dir, config.accountants)
+      noise = simulated.noise
+    else:
+      # Users are drawn in secret there, whatever is known of the simulation's.
+      self._check(
+        "with extrapolate, or --run_dir in its place",
+        (self._of_plan | known) - {"known_schedule"},
+        _NEEDED,
+      )
+      simulated = self._create_plan(config, self._of_bands(config))
+      noise = composition.noise_of(simulated.event)
+    num_users = config.extrapolated_num_users
+    participation = simulated.participation
+    # The accountants of a known schedule are not those of a secret one.
+    is_secret = participation.with_secret_schedule() == participation
+    found = extrapolation.extrapolate(
+      rounds=simulated.rounds,
+      noise_multiplier=noise.multiplier,
+      participation=participation,
+      strategy=noise.strategy,
+      num_users=num_users,
+      cohort_factor=config.cohort_factor,
+      delta=config.delta or planning.default_delta(num_users),
+      accountants=simulated.accountants if is_secret else None,
+    )
+    return account_output.tell_extrapolation(found)
 
   def _release(self, config: AccountConfig) -> _Answer:
-    self._require(("run_dir",), "with release")
+    self._check("with release", ("run_dir",), ("run_dir",))
     return release.tell(config.run_dir)
 
-  def _budget(self, unused_config: AccountConfig) -> _Answer:
-    found = budget.read(self._files[0])
+  def _budget(self, unused_config: AccountConfig, path: str) -> _Answer:
+    self._check("with budget", ())
+    found = budget.read(path)
     return found.to_json(), found.to_text()
 
   def _table(self, unused_config: AccountConfig) -> _Answer:
+    self._check("with table", ())
     return account_output.tell_table(published.compute_table())
 
 

@@ -21,7 +21,7 @@ from binaries import config_flags
 from binaries import smoke
 from binaries import training_flags
 from tff_fedemb import errors
-from tff_fedemb.report import account_output
+from tff_fedemb import output_files
 from tff_fedemb.training import audit_settings
 
 with epy.lazy_imports():
@@ -39,9 +39,12 @@ def main(argv: Sequence[str]) -> None:
       delta = parser.value("delta")
       if delta is None:
         raise errors.FieldError("delta", "be given", "nothing")
-      account_output.check_output(config.output_json)
+      path = config.output_json
+      output_files.check({"output_json": path}, overwrite=True)
       values, text = audit_settings.bound_files(config, delta)
-      account_output.write(config.output_json, values)
+      if path is not None:
+        writer = output_files.json_writer(values)
+        output_files.write({"output_json": (path, writer)})
       print(text)
       return
     config.require("output_dir")

@@ -158,7 +158,6 @@ def test_sampled_claims_are_not_taken_for_gaussian_ones(tmp_path, arguments):
     "--clients_per_round=60",
     "--algorithm=fedavg",
     "--server_momentum=0.9",
-    "--num_canary_users=0",
   )
   attacks = found["attacks"]
   assert set(attacks) == {"canary_updates", "users"}
@@ -168,13 +167,11 @@ def test_sampled_claims_are_not_taken_for_gaussian_ones(tmp_path, arguments):
     assert attack["epsilon_claimed"] == found["epsilon_claimed"]
     methods = {bound["method"] for bound in attack["bounds"]}
     assert methods == {"area", "clopper_pearson", "one_run"}
-  assert attacks["users"]["membership"]["auc"] >= 0
 
 
 def test_canaries_want_clients_of_their_own(data_dir, tmp_path):
   for argument, message in (
     ("--users_per_client=2", "--users_per_client must be 1"),
-    ("--num_canary_users=7", "--num_canary_users must be at most 6"),
     ("--privacy_budget=b.json", "--privacy_budget must not be given for an"),
   ):
     programs.check_refused(_call(data_dir, tmp_path, argument), message)

@@ -110,9 +110,3 @@ def test_runs_that_cannot_be_drawn(tmp_path, num_runs, factor, message):
   assert result.status == 1
   assert re.search(message, result.errors)
   assert not pictures(tmp_path)
-
-
-def test_output_where_a_file_is(tmp_path):
-  (tmp_path / "out").write_text("mine")
-  programs.check_refused(run(tmp_path), "--output_dir must be a directory")
-  assert (tmp_path / "out").read_text() == "mine"

@@ -114,18 +114,6 @@ def test_the_rounds_with_least_noise_may_be_those_of_a_block():
   ]
 
 
-def test_nothing_is_amplified_where_the_schedule_is_known():
-  known = _claim(4, known_schedule=True)
-  report = planning.create_report(
-    planning.create_plan("tree", known, 800, 4.0, _DELTA)
-  )
-  assert report.epsilon_with_secret_sampling is None
-  report = planning.create_report(
-    planning.create_plan("banded", known, 800, 4.0, _DELTA)
-  )
-  assert report.epsilon_with_secret_sampling < report.epsilon / 10
-
-
 def _losses(
   matrix, rounds, probability, noise_multiplier, with_user, generator
 ):

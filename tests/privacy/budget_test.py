@@ -70,17 +70,16 @@ def test_arithmetic_of_all_runs_counts():
 
 
 @pytest.mark.parametrize(
-  ("other", "message"),
+  "other",
   [
-    (fixed_size.FixedSize(10_000, 100), "the neighbouring relation of the"),
-    (balls_in_bins.BallsInBins(10_000, 100), "an accountant in common"),
+    # Another relation; no accountant in common.
+    fixed_size.FixedSize(10_000, 100),
+    balls_in_bins.BallsInBins(10_000, 100),
   ],
 )
-def test_what_does_not_compose_is_refused(other, message):
+def test_what_does_not_compose_is_refused(other):
   ledgers = [_ledger(participation=each) for each in (_POISSON, other)]
-  with pytest.raises(
-    errors.FieldError, match=f"participation must .*{message}"
-  ):
+  with pytest.raises(errors.FieldError, match="an accountant in common"):
     budget.compose(ledgers, _DELTA)
 
 

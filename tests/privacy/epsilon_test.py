@@ -1,4 +1,4 @@
-"""Tests of epsilon against closed forms and known equivalences."""
+"""Tests of events and their epsilons: closed forms and known equivalences."""
 
 import functools
 import math
@@ -12,6 +12,7 @@ from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import poisson
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
+from tff_fedemb.privacy import gaussian_accountant
 
 _ADD_OR_REMOVE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 _REPLACE = dp_accounting.NeighboringRelation.REPLACE_ONE
@@ -50,7 +51,7 @@ def test_broken_accounting_is_not_epsilon_zero():
       return np.full(len(epsilon_lib.RDP_ORDERS), math.nan)
 
   with pytest.raises(ValueError, match="found NaN"):
-    epsilon_lib.current_epsilon(Broken(_ADD_OR_REMOVE), 1e-5)
+    Broken(_ADD_OR_REMOVE).get_epsilon(1e-5)
 
 
 def _sampled_delta(epsilon, probability, noise_multiplier):
@@ -75,12 +76,6 @@ def test_a_divergence_lost_in_rounding_is_not_epsilon_zero(accountant):
   assert 1e-7 < epsilon < 0.05
 
 
-def test_epsilon_is_zero_where_delta_covers_everything():
-  # Ten times the total variation of a round, to which rounding is next.
-  assert 10 * _sampled_delta(0.0, 1e-6, 1e3) < 1e-5
-  assert _epsilon(poisson.Poisson(10**6, 1.0), 1e3, 10) == 0
-
-
 @pytest.mark.parametrize("accountant", ["rdp", "gaussian"])
 @pytest.mark.parametrize("noise_multiplier", [1e-6, 1e6])
 def test_the_limits_of_noise_have_an_epsilon(accountant, noise_multiplier):
@@ -93,3 +88,46 @@ def test_fixed_size_of_everybody_is_the_gaussian_at_half_the_noise():
   assert _epsilon(fixed_size.FixedSize(50, 50), 2.0, 3) == pytest.approx(
     _epsilon(poisson.Poisson(50, 50), 1.0, 3), rel=1e-12
   )
+
+
+_POISSON = poisson.Poisson(1_000, 10)
+_POISSON_GROUPS = poisson.Poisson(1_000, 10, users_per_client=2)
+_FIXED_SIZE = fixed_size.FixedSize(1_000, 10)
+
+
+def _round_event(event, participation, **options):
+  ((composed, count),) = composition.composed_events(
+    [(event, 7)], participation, **options
+  )
+  assert count == (7 if event == _GAUSSIAN else 1)
+  return composed
+
+
+def test_the_noise_is_divided_by_the_sensitivity_once():
+  gaussian = dp_accounting.GaussianDpEvent
+  poisson_event = dp_accounting.PoissonSampledDpEvent
+  assert _round_event(_GAUSSIAN, _POISSON) == poisson_event(0.01, gaussian(1.0))
+  assert _round_event(_GAUSSIAN, _POISSON_GROUPS) == poisson_event(
+    0.01, gaussian(0.5)
+  )
+  for options, noise_multiplier in (
+    ({}, 0.5),
+    ({"sensitivity_in_clip_norms": 1}, 1.0),
+  ):
+    assert _round_event(
+      _GAUSSIAN, _FIXED_SIZE, **options
+    ) == dp_accounting.SampledWithoutReplacementDpEvent(
+      1_000, 10, gaussian(noise_multiplier)
+    )
+
+
+@pytest.mark.parametrize("noise_multiplier", [0.5, 8.0, 1e5, 1e6])
+@pytest.mark.parametrize("delta", [1e-5, 1e-7, 3.5e-7])
+def test_delta_is_met_at_any_size_of_epsilon(noise_multiplier, delta):
+  accountant = gaussian_accountant.GaussianAccountant()
+  accountant.compose(dp_accounting.GaussianDpEvent(noise_multiplier))
+  epsilon = accountant.get_epsilon(delta)
+  assert accountant.get_delta(epsilon) <= delta
+  if epsilon:
+    # And by nothing less.
+    assert accountant.get_delta(epsilon * (1 - 1e-6)) > delta

@@ -1,12 +1,17 @@
-"""Tests of the cost of plans."""
+"""Tests of the cost of plans, and of extrapolations."""
 
+import json
 import subprocess
 import sys
 
 import pytest
 
+from tff_fedemb.participation import fixed_size
+from tff_fedemb.participation import poisson
 from tff_fedemb.participation import registry as participations
 from tff_fedemb.privacy import composition
+from tff_fedemb.privacy import epsilon as epsilon_lib
+from tff_fedemb.privacy import extrapolation
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import planning
 
@@ -29,6 +34,30 @@ def _plan(mechanism="gaussian", kind="fixed_size", **options):
       **options,
     },
   )
+
+
+# The authors' table: a user who moves a sum by one clip norm, or by two.
+@pytest.mark.parametrize(
+  ("mechanism", "kind", "noise_multiplier", "strict", "authors", "zcdp"),
+  [
+    ("gaussian", "fixed_size", 0.96, 35.55, 5.62, None),
+    ("gaussian", "poisson", 0.96, 24.95, None, None),
+    ("gaussian", "fixed_size", 1.28, 14.50, 3.90, None),
+    ("gaussian", "poisson", 1.28, 10.59, None, None),
+    ("tree", "min_separation", 16.64, 9.67, None, 1.28),
+  ],
+)
+def test_published_figures(
+  mechanism, kind, noise_multiplier, strict, authors, zcdp
+):
+  plan = _plan(mechanism, kind, noise_multiplier=noise_multiplier)
+  report = planning.create_report(plan)
+  assert round(report.epsilon, 2) == strict
+  assert report.sensitivity_in_clip_norms == 2
+  if authors is not None:
+    assert round(report.unit_is_virtual_client_epsilon, 2) == authors
+    assert report.neighboring_relation == "replace one user"
+  assert (report.zcdp and round(report.zcdp, 2)) == zcdp
 
 
 @pytest.mark.parametrize(
@@ -61,11 +90,9 @@ def test_a_plan_of_a_model_costs_what_its_run_costs():
 @pytest.mark.parametrize(
   ("mechanism", "options", "message"),
   [
-    ("secret", {}, "mechanism must be one of .* found 'secret'"),
     ("tree", {"num_bands": 3}, "num_bands must not be given"),
     ("tree", {"rounds": 10**23}, "rounds must be at most 1,000,000,000"),
     ("tree", {"num_parameters": 97_000}, "num_parameters must not be"),
-    ("tree", {"delta": 1.0}, "delta must be in"),
     ("tree", {"accountants": ("moments",)}, "accountants must be among"),
   ],
 )
@@ -81,3 +108,62 @@ def test_planning_does_not_wait_for_tensorflow():
     "sys.exit(any('tensorflow' in name for name in sys.modules))"
   )
   subprocess.run([sys.executable, "-c", program], check=True)
+
+
+_FIXED_SIZE = fixed_size.FixedSize(10_000, 64 * 32, users_per_client=32)
+_POISSON = poisson.Poisson(10_000, 2_048.0)
+
+
+def test_single_user_poisson_has_one_reading():
+  result = extrapolation.extrapolate(
+    rounds=20, noise_multiplier=0.03, participation=_POISSON
+  )
+  assert result.authors.epsilon == result.user_level.epsilon
+  assert result.user_level.accountant == "pld"
+  assert result.user_level.protects.startswith("one user: a user's slot stays")
+  assert not any("authors' reading" in text for text in result.assumptions)
+
+
+def test_an_extrapolation_has_the_published_figure_beside_the_strict_one():
+  result = extrapolation.extrapolate(
+    rounds=800, noise_multiplier=0.02, participation=_FIXED_SIZE
+  )
+  assert round(result.authors.epsilon, 2) == 3.90
+  assert round(result.user_level.epsilon, 2) == 14.50
+
+
+def test_json_names_both_readings():
+  result = extrapolation.extrapolate(
+    rounds=5, noise_multiplier=0.0, participation=_FIXED_SIZE
+  )
+  values = json.loads(json.dumps(result.to_json(), allow_nan=False))
+  assert values["is_extrapolation"] is True
+  assert values["user_level"]["epsilon"] == "inf"
+  assert values["authors"]["epsilon"] == "inf"
+  assert values["authors"]["protects"] == epsilon_lib.VIRTUAL_CLIENT_UNIT
+  assert values["participation"]["kind"] == "fixed_size"
+  assert any("10,000,000 users drawn unif" in a for a in values["assumptions"])
+  # 1e-7 for ten million users: the published setting deserves the remark.
+  assert any("delta" in text for text in values["assumptions"])
+
+
+@pytest.mark.parametrize(
+  ("change", "message"),
+  [
+    ({"num_users": 131_071}, "users_per_round must be at most num_users"),
+    ({"cohort_factor": 1.0001}, "users_per_round must be an integer"),
+    (
+      dict(participation=_POISSON, num_users=10_000, cohort_factor=1)
+      | dict(accountants=("pld",)),
+      "accountant must be rdp where",
+    ),
+  ],
+)
+def test_extrapolate_refuses(change, message):
+  settings = {
+    "rounds": 1,
+    "noise_multiplier": 0.02,
+    "participation": _FIXED_SIZE,
+  }
+  with pytest.raises(ValueError, match=message):
+    extrapolation.extrapolate(**(settings | change))

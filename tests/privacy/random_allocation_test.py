@@ -91,7 +91,7 @@ def test_independent_noise_in_bins(rounds):
   bins = balls_in_bins.create_event(1.5, None, 5, rounds)
   low, high = _bracket([(bins, 1)], 1e-5)
   bound = monte_carlo.bound_epsilon(
-    balls_in_bins.BallsInBinsDpEvent(1.5, None, 5, rounds), 1e-5
+    balls_in_bins.BallsInBinsDpEvent(1.5, None, rounds, 5), 1e-5
   )
   assert low < high < bound < 1.05 * low
 

@@ -177,16 +177,6 @@ def test_report_has_both_readings_and_all_assumptions():
   assert epsilon == _epsilon(10, math.inf, _FIXED_SIZE)
   assert 0 < report["unit_is_virtual_client_epsilon"] < epsilon
   assert of_one_trial < epsilon
-  for text in (
-    "replace one user",
-    "Poisson distribution of mean 10",
-    "SampledWithoutReplacementDpEvent",
-    f"{epsilon:.4g}",
-    f"{of_one_trial:.4g}",
-    *tuning.ASSUMPTIONS,
-  ):
+  for text in (f"{epsilon:.4g}", f"{of_one_trial:.4g}", *tuning.ASSUMPTIONS):
     assert text in report["statement"]
   assert json.loads(json.dumps(report, allow_nan=False)) == report
-  assert report["rounds"] == 100
-  assert report["shape"] == "inf"
-  assert report["warnings"] == []

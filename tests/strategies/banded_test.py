@@ -8,16 +8,6 @@ from tff_fedemb.strategies import banded
 from tff_fedemb.strategies import strategy as strategy_lib
 
 
-def test_columns():
-  strategy = banded.BandedToeplitzStrategy([1, 0.5])
-  assert strategy == banded.BandedToeplitzStrategy((1.0, 0.5))
-  np.testing.assert_array_equal(strategy.first_column(3), [1.0, 0.5, 0.0])
-  np.testing.assert_array_equal(strategy.first_column(1), [1.0])
-  np.testing.assert_array_equal(
-    strategy.inverse_first_column(3), [1.0, -0.5, 0.25]
-  )
-
-
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
   ("numbers", "num_bands"),
@@ -43,19 +33,3 @@ def test_optimum_is_that_of_a_search_without_gradients(numbers, num_bands):
   assert strategy.prefix_sum_rmse(schedule) == pytest.approx(
     expected.fun, rel=1e-8
   )
-
-
-def test_optimum_for_one_participation_is_near_the_square_root():
-  strategy = banded.optimize_banded(strategy_lib.Schedule(500, 500))
-  np.testing.assert_allclose(
-    strategy.coefficients[:4], [1, 1 / 2, 3 / 8, 5 / 16], rtol=1e-2
-  )
-
-
-def test_one_band_is_independent_noise():
-  schedule = strategy_lib.Schedule(9, 3)
-  strategy = banded.optimize_banded(schedule, num_bands=1)
-  assert strategy.coefficients == (1.0,)
-  np.testing.assert_array_equal(strategy.round_stddevs(9), np.ones(9))
-  # Three participations; prefix sums of 1 ... 9 rounds.
-  assert strategy.prefix_sum_rmse(schedule) == pytest.approx(np.sqrt(5.0 * 3.0))

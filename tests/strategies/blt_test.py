@@ -10,14 +10,6 @@ from tff_fedemb.strategies import blt
 from tff_fedemb.strategies import strategy as strategy_lib
 
 
-def test_column_by_hand():
-  strategy = blt.BltStrategy(decays=(0.5, 0.25), weights=(0.5, 0.25))
-  np.testing.assert_allclose(
-    strategy.first_column(4), [1.0, 0.75, 0.25 + 0.0625, 0.125 + 0.015625]
-  )
-  np.testing.assert_array_equal(strategy.first_column(1), [1.0])
-
-
 @pytest.mark.parametrize("numbers", [(800, 77, 11), (100, 100), (200, 5)])
 def test_optimum_is_one_and_nears_that_of_bands(numbers):
   schedule = strategy_lib.Schedule(*numbers)

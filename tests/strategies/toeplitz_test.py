@@ -84,13 +84,6 @@ def test_sensitivity_is_that_of_all_participations(rounds, separation):
     assert unlimited == pytest.approx(actual, rel=1e-12)
 
 
-def test_sensitivity_by_hand():
-  # Columns (1, 1/2, 1/4, 0) and (0, 0, 1, 1/2).
-  column = np.array([1.0, 0.5, 0.25])
-  actual = _Column(column).sensitivity(strategy_lib.Schedule(4, 2))
-  assert actual**2 == pytest.approx(1.0 + 0.25 + 1.25**2 + 0.25)
-
-
 @pytest.mark.parametrize("column", [[1.0, -0.5, 0.1], [1.0, 0.2, 0.5]])
 def test_sensitivity_that_is_not_known_is_refused(column):
   strategy = _Column(np.array(column))

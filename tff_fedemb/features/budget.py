@@ -16,7 +16,6 @@ from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
 from tff_fedemb.privacy import calibration
-from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import gaussian_accountant
 
 ACCOUNTANT = "gaussian"
@@ -119,7 +118,7 @@ def calibrate(
   for release in releases:
     accountant.compose(event_of(multipliers[release.name]), release.count)
   if scale:
-    epsilon = epsilon_lib.current_epsilon(accountant, delta)
+    epsilon = float(accountant.get_epsilon(delta))
   return Budget(tuple(releases), multipliers, epsilon, delta)
 
 

@@ -35,55 +35,36 @@ NOISE_REACH = math.sqrt(2.0 * 74.0 * math.log(2.0))
 def most_moved(account: composition.Account) -> float:
   """Returns by how many standard deviations a user may move a draw of noise.
 
-  Args:
-    account: As in `tail_probability`.
-  """
-  return max(move for move, _, _ in _moves(account))
-
-
-def _moves(account: composition.Account) -> list[tuple[float, int, int]]:
-  """By how much a user may move draws, draws of a round, and such rounds.
-
   One user moves a single number of a round by all that they may, which gives
   the most away. Any draw of correlated noise may be the one that is moved, by
   what they change over the whole run; where sampling amplifies it, by what they
   change in one round that they are in, the only one that the draw is noise of.
+
+  Args:
+    account: As in `tail_probability`.
   """
   sensitivity = account.participation.sensitivity_in_clip_norms
-  of_strategy = composition.strategy_sensitivity(*account.run)
-  if of_strategy is not None:
-    sensitivity *= of_strategy
-  found = []
-  for event, count in account.run[0]:
-    event, times = composition.runs_of(event)
-    move = sensitivity / composition.noise_of(event).multiplier
-    found.append((move, times, count))
-  return found
+  sensitivity *= composition.strategy_sensitivity(*account.run) or 1.0
+  # Each time that a round ran had noise of its own.
+  events = [composition.runs_of(event)[0] for event, _ in account.history]
+  return sensitivity / min(
+    composition.noise_of(event).multiplier for event in events
+  )
 
 
 def tail_probability(account: composition.Account) -> float:
   """Bounds how likely noise that ends makes a run impossible for a neighbour.
 
-  A true Gaussian has no end. A round that ran n times had n draws.
+  A true Gaussian has no end. The bound is as if the user were in all rounds,
+  each with the least noise of any.
 
   Args:
     account: Account of at least one round, all with noise.
   """
-  left = account.participation.participations(account.rounds)
-  if any(noise.strategy for noise in account.noises):
-    left = account.rounds
-  tails = []
-  for move, draws, count in _moves(account):
-    # How likely a draw without the user is out of reach with them, at most.
-    tail = 0.5 * math.erfc((NOISE_REACH - move) / math.sqrt(2.0))
-    tails.append((draws * tail, count))
-  total = 0.0
-  # Those that give most away are the ones that a user may be in.
-  for tail, count in sorted(tails, reverse=True):
-    used = min(count, left)
-    left -= used
-    total += used * tail
-  return min(1.0, total)
+  reach = NOISE_REACH - most_moved(account)
+  # How likely a draw without the user is out of reach with them, at most.
+  tail = 0.5 * math.erfc(reach / math.sqrt(2.0))
+  return min(1.0, account.num_runs * tail)
 
 
 def log_ratio_bound(

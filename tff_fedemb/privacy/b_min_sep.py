@@ -19,7 +19,6 @@ from scipy import sparse
 from scipy import special
 
 from tff_fedemb.privacy import monte_carlo
-from tff_fedemb.strategies import toeplitz
 
 # Numbers of a user's likelihood ratios that are held at once, and in all.
 _BATCH, _MAX_SIZE = 2**22, 2**25
@@ -45,29 +44,19 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
     DpEvent: a mixture of Gaussians against one Gaussian (`monte_carlo`).
 
   Attributes:
-    noise_multiplier: Standard deviation of a row of Z over the sensitivity.
-    strategy: How noise is correlated, of at most `min_separation` bands; None
-      if it is not.
-    min_separation: Rounds from one of a user's to the next, at least 1.
+    min_separation: Rounds from one of a user's to the next, at least 1 and at
+      least the bands of a matrix.
     sampling_probability: That a user is in a given round, the same in all; at
       most 1 / `min_separation`.
-    rounds: Number of rounds, at least 1.
   """
 
-  noise_multiplier: float
-  # It prints so many numbers that nobody would read them.
-  strategy: toeplitz.ToeplitzStrategy | None = dataclasses.field(repr=False)
   min_separation: int
   sampling_probability: float
-  rounds: int
 
   @functools.cached_property
   def column(self) -> np.ndarray:
     """What an update changes of this and of later rounds, in noise."""
-    column = np.ones(1)
-    if self.strategy is not None:
-      column = np.abs(self.strategy.first_column(self.rounds))
-    return np.trim_zeros(column, "b") / self.noise_multiplier
+    return self.first_column / self.noise_multiplier
 
   @functools.cached_property
   def squares(self) -> np.ndarray:

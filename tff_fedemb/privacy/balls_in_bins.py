@@ -41,17 +41,10 @@ class BallsInBinsDpEvent(monte_carlo.MixtureDpEvent):
     DpEvent: a mixture of Gaussians against one Gaussian (`monte_carlo`).
 
   Attributes:
-    noise_multiplier: Standard deviation of a row of Z over the sensitivity.
-    strategy: How noise is correlated; None if it is not.
     num_bins: Their number, at least 1; round t is of bin t mod `num_bins`.
-    rounds: Number of rounds, at least 1.
   """
 
-  noise_multiplier: float
-  # It prints so many numbers that nobody would read them.
-  strategy: toeplitz.ToeplitzStrategy | None = dataclasses.field(repr=False)
   num_bins: int
-  rounds: int
 
   def gram(self, bins: np.ndarray) -> np.ndarray:
     """Returns inner products of what a user of some bins changes.
@@ -62,15 +55,11 @@ class BallsInBinsDpEvent(monte_carlo.MixtureDpEvent):
     Returns:
       Float64 `[n, n]`, in squares of the noise.
     """
-    column = np.eye(1, self.rounds)[0]
-    if self.strategy is not None:
-      column = np.abs(self.strategy.first_column(self.rounds))
     changes = np.zeros((len(bins), self.rounds))
     for row, first in zip(changes, bins, strict=True):
       starts = np.zeros(self.rounds)
       starts[first :: self.num_bins] = 1.0
-      used = np.trim_zeros(column, "b")
-      row[:] = signal.oaconvolve(starts, used)[: self.rounds]
+      row[:] = signal.oaconvolve(starts, self.first_column)[: self.rounds]
     return changes @ changes.T / self.noise_multiplier**2
 
   @property
@@ -169,7 +158,7 @@ def create_event(
     rounds: Number of rounds.
   """
   if strategy is not None:
-    return BallsInBinsDpEvent(noise_multiplier, strategy, num_bins, rounds)
+    return BallsInBinsDpEvent(noise_multiplier, strategy, rounds, num_bins)
   fewest, more = divmod(rounds, num_bins)
   slots = [
     (noise_multiplier / math.sqrt(count) if count else math.inf, bins)

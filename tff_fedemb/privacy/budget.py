@@ -67,25 +67,21 @@ def compose(ledgers: Sequence[ledger_lib.Ledger], delta: float) -> float:
   )
   claims = [each.participation for each in ledgers]
   relations = {each.neighboring_relation for each in claims}
-  if len(relations) > 1:
-    raise errors.FieldError(
-      "participation",
-      "have the neighbouring relation of the other runs of privacy_budget",
-      sorted(f"{p.name}: {p.neighboring_relation.name}" for p in claims),
-    )
   names = [
     name
     for name in claims[0].accountants
     if all(name in each.accountants for each in claims)
     and name != "monte_carlo"
   ]
-  if not names or any(
+  is_mixture = any(
     isinstance(event, monte_carlo.MixtureDpEvent) for event, _ in events
-  ):
+  )
+  if len(relations) > 1 or not names or is_mixture:
     raise errors.FieldError(
       "participation",
-      "have an accountant in common with the other runs of privacy_budget",
-      sorted({each.name for each in claims}),
+      "have the neighbouring relation of the other runs of privacy_budget, and"
+      " an accountant in common with them",
+      sorted({f"{p.name}: {p.neighboring_relation.name}" for p in claims}),
       "What a whole run costs by Monte Carlo is not composed with others.",
     )
   # Where the exact figure is known, no bound adds anything.

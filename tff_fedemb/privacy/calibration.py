@@ -1,11 +1,10 @@
 """How much noise, how many users, or how large a cohort for a target epsilon.
 
-Both readings of the sensitivity are solved for; the user-level one leads. The
-target holds for what is found: it is the whole account's epsilon.
+The target holds for what is found: it is the whole account's epsilon.
 
 More of what is searched for costs less privacy. Every search is one over
-integers, by `dp_accounting.calibrate_dp_mechanism`, between two that are found
-around what a quicker accountant asks for.
+integers, by `scipy.optimize.brentq`, between two that are found around what a
+quicker accountant asks for.
 """
 
 import bisect
@@ -13,9 +12,9 @@ from collections.abc import Iterator, Mapping
 import dataclasses
 import functools
 import math
-from typing import Any, ClassVar
+from typing import Any
 
-import dp_accounting
+from scipy import optimize
 
 from tff_fedemb import checks
 from tff_fedemb import errors
@@ -44,9 +43,6 @@ _SLOW = ("pld", *_OF_DRAWS)
 # By which what these find may be too large, as a share; others leave so much to
 # be searched one by one.
 _SLOW_TOLERANCE, _TOLERANCE = 1e-3, 1e-5
-# Added to the logarithm of epsilon over its target, as a target has to be
-# positive; what costs just as much will do.
-_SHIFT, _JUST_AS_MUCH = 20.0, 1e-9
 # Integers: the divergence of sampling costs several times more in between.
 _FEW_ORDERS = (2, 3, 4, 6, 8, 11, 16, 24, 32, 48, 63, 128, 256, 512)
 # PLD's grid for a search, as a share of epsilon, and its limits: that of an
@@ -55,82 +51,76 @@ _FEW_ORDERS = (2, 3, 4, 6, 8, 11, 16, 24, 32, 48, 63, 128, 256, 512)
 _SHARE_OF_EPSILON = 1e-3
 _GRIDS = (1e-4, 1e-3)
 
+_ASSUMED = {
+  "noise_multiplier": f"Rounded up to {DIGITS} digits.",
+  "num_users": (
+    "The users of a round and the noise stay the same; delta too, which is to"
+    " be below 1 / num_users."
+  ),
+  "users_per_round": (
+    "The noise multiplier grows with the users of a round, so that the noise on"
+    " the mean stays the same; the cohort is one of whole virtual clients."
+  ),
+}
 
-@dataclasses.dataclass(frozen=True)
-class Solution:
-  """The answer under one assumption about the sensitivity.
 
-  Privacy:
-    Unit: `protects`.
-    Neighbouring relation, DpEvent: those of `plan`.
-    Sensitivity: `sensitivity_in_clip_norms` clip norms.
+def assumptions(plan: planning.Plan, solve_for: str) -> Iterator[str]:
+  """Yields what was held fixed in a search, and how exact it is.
 
-  Attributes:
-    name: 'user-level' or 'authors'.
-    protects: The protected unit, in words.
-    sensitivity_in_clip_norms: Assumed change of a round's sum.
-    value: The smallest value of what was solved for.
-    epsilon: What it costs; at most the target.
-    plan: The run with that value.
+  Args:
+    plan: What was found.
+    solve_for: As in `calibrate`.
   """
-
-  name: str
-  protects: str
-  sensitivity_in_clip_norms: float
-  value: float
-  epsilon: float
-  plan: planning.Plan
-
-
-@dataclasses.dataclass(frozen=True)
-class Calibration:
-  """The smallest value for which a target epsilon holds.
-
-  Privacy:
-    As `Solution`, for each reading.
-
-  Attributes:
-    solve_for: What was searched for; one of `SOLVE_FOR`.
-    target_epsilon: At most this is spent.
-    user_level: The reading that the participation supports; it leads.
-    authors: The reading in which a user moves a sum by one clip norm.
-    report: The whole account of the user-level solution.
-    assumptions: What was held fixed, and how exact the search is.
-  """
-
-  solve_for: str
-  target_epsilon: float
-  user_level: Solution
-  authors: Solution
-  report: report_lib.PrivacyReport
-  assumptions: tuple[str, ...]
-
-  def to_json(self) -> dict[str, Any]:
-    """Returns a dictionary that JSON can hold."""
-    values = {**vars(self), "report": self.report.to_json()}
-    for name in ("user_level", "authors"):
-      solution = values[name]
-      values[name] = {**vars(solution), "plan": solution.plan.to_json()}
-    return report_lib.json_safe(values)
+  yield _ASSUMED[solve_for]
+  claim = plan.participation
+  if solve_for != "noise_multiplier" and not claim.is_sampled:
+    yield (
+      "Users take part in whole passes: min_separation is num_users / "
+      "users_per_round, rounded up."
+    )
+    if isinstance(plan.strategy, toeplitz.ToeplitzStrategy):
+      yield (
+        "The strategy is optimised anew for every schedule; a smaller value "
+        "may do in between, as the cost of such strategies is not monotone."
+      )
+  if plan.accountants[0] in _SLOW:
+    name = report_lib.ACCOUNTANT_NAMES[plan.accountants[0]]
+    yield (
+      f"The smallest value to {_SLOW_TOLERANCE:.1%}, as {name} takes seconds."
+    )
+  if plan.accountants == ("monte_carlo",):
+    yield (
+      "Its estimates hold for all noise multipliers that could have been found"
+      " together, so that the choice costs nothing more."
+    )
 
 
 def calibrate(
-  plan: planning.Plan, *, target_epsilon: float, solve_for: str
-) -> Calibration:
+  plan: planning.Plan,
+  solve_for: str,
+  target_epsilon: float,
+  *,
+  is_quick: bool = False,
+) -> float:
   """Returns the smallest value of a quantity for which a target holds.
 
   Privacy:
-    As `Solution`, for each reading.
+    As `planning.Plan`, with that value.
 
   Args:
     plan: All but the quantity that is solved for, of which it has a first
       guess; asks one accountant. Without sampling, users take part in whole
       passes where the number of users or the cohort changes.
-    target_epsilon: In (0, `MAX_TARGET_EPSILON`]; by PLD at most
-      `epsilon.PLD_EPSILON_LIMIT`.
     solve_for: 'noise_multiplier'; 'num_users' at the plan's cohort and noise;
       or 'users_per_round', in whole virtual clients, at the plan's ratio of
       noise to cohort, so that the noise on the mean stays what it is.
+    target_epsilon: In (0, `MAX_TARGET_EPSILON`]; by PLD at most
+      `epsilon.PLD_EPSILON_LIMIT`.
+    is_quick: Whether PLD's coarse grid will do, on which the value is at most
+      a hundredth larger.
+
+  Returns:
+    An integer, except for the noise, which has `DIGITS` digits.
 
   Raises:
     errors.FieldError: If a value is out of its range, or the target out of
@@ -158,100 +148,6 @@ def calibrate(
     raise errors.FieldError(
       "noise_multiplier", f"be positive to solve for {solve_for}", 0
     )
-
-  def solve(name: str, protects: str, sensitivity: float) -> Solution:
-    value = find_least(plan, solve_for, target_epsilon, sensitivity=sensitivity)
-    solved = plan.with_value(solve_for, value)
-    (epsilon,) = epsilon_lib.epsilon_by_accountant(
-      solved.account, sensitivity_in_clip_norms=sensitivity
-    ).values()
-    return Solution(name, protects, sensitivity, value, epsilon, solved)
-
-  user_level, authors = epsilon_lib.in_both_readings(plan.participation, solve)
-  solved = user_level.plan
-  return Calibration(
-    solve_for=solve_for,
-    target_epsilon=target_epsilon,
-    user_level=user_level,
-    authors=authors,
-    report=report_lib.create_report(solved.account),
-    assumptions=tuple(_assumptions(solved, solve_for)),
-  )
-
-
-_ASSUMED = {
-  "noise_multiplier": f"Rounded up to {DIGITS} digits.",
-  "num_users": (
-    "The users of a round and the noise stay the same; delta too, which is to"
-    " be below 1 / num_users."
-  ),
-  "users_per_round": (
-    "The noise multiplier grows with the users of a round, so that the noise on"
-    " the mean stays the same; the cohort is one of whole virtual clients."
-  ),
-}
-
-
-def _assumptions(plan: planning.Plan, solve_for: str) -> Iterator[str]:
-  yield _ASSUMED[solve_for]
-  claim = plan.participation
-  if solve_for != "noise_multiplier" and not claim.is_sampled:
-    yield (
-      "Users take part in whole passes: min_separation is num_users / "
-      "users_per_round, rounded up."
-    )
-    if isinstance(plan.strategy, toeplitz.ToeplitzStrategy):
-      yield (
-        "The strategy is optimised anew for every schedule; a smaller value "
-        "may do in between, as the cost of such strategies is not monotone."
-      )
-  is_everybody = claim.users_per_round == claim.num_users
-  of_size = dp_accounting.NeighboringRelation.REPLACE_ONE
-  if is_everybody and claim.neighboring_relation is of_size:
-    yield (
-      "All users are in every round: the bound for drawing nearly all of them"
-      " exceeds the cost of all, so a smaller cohort might do that cannot be"
-      " shown to."
-    )
-  if plan.accountants[0] in _SLOW:
-    name = report_lib.ACCOUNTANT_NAMES[plan.accountants[0]]
-    yield (
-      f"The smallest value to {_SLOW_TOLERANCE:.1%}, as {name} takes seconds."
-    )
-  if plan.accountants == ("monte_carlo",):
-    yield (
-      "Its estimates hold for all noise multipliers that could have been found"
-      " together, so that the choice costs nothing more."
-    )
-
-
-def find_least(
-  plan: planning.Plan,
-  solve_for: str,
-  target_epsilon: float,
-  *,
-  sensitivity: float | None = None,
-  is_quick: bool = False,
-) -> float:
-  """Returns the smallest value for which a target holds.
-
-  Privacy:
-    As `planning.Plan`, with that value.
-
-  Args:
-    plan: As in `calibrate`, which checks it and what follows.
-    solve_for: As in `calibrate`.
-    target_epsilon: Positive.
-    sensitivity: In clip norms; the participation's if None.
-    is_quick: Whether PLD's coarse grid will do, on which the value is at most
-      a hundredth larger.
-
-  Returns:
-    An integer, except for the noise, which has `DIGITS` digits.
-
-  Raises:
-    errors.FieldError: If the target is out of reach.
-  """
   stages: list[tuple[planning.Plan, dict[str, Any]]] = [(plan, {})]
   if plan.accountants[0] in _OF_DRAWS:
     # Enough if everybody knows who takes part when.
@@ -273,7 +169,7 @@ def find_least(
       stages.pop()
   found = None
   for number, (each, options) in enumerate(stages, 1):
-    search = _Search(each, solve_for, target_epsilon, sensitivity, options)
+    search = _Search(each, solve_for, target_epsilon, options)
     is_last = number == len(stages)
     is_exact = is_last and plan.accountants[0] not in _SLOW
     found = search.find(found, is_exact=is_exact)
@@ -291,12 +187,11 @@ def find_least(
 
 @dataclasses.dataclass(frozen=True)
 class _Search:
-  """The search for one plan, target and sensitivity, by one accountant."""
+  """The search for one plan and target, by one accountant."""
 
   plan: planning.Plan
   solve_for: str
   target: float
-  sensitivity: float | None
   options: Mapping[str, Any]
 
   @functools.cached_property
@@ -340,7 +235,7 @@ class _Search:
     """What a value costs."""
     plan = self.plan.with_value(self.solve_for, value)
     (epsilon,) = epsilon_lib.epsilon_by_accountant(
-      plan.account, sensitivity_in_clip_norms=self.sensitivity, **self.options
+      plan.account, **self.options
     ).values()
     return epsilon
 
@@ -404,14 +299,14 @@ class _Search:
     if excess(lower) <= 0:
       return lower
     tolerance = _TOLERANCE if is_exact else _SLOW_TOLERANCE
-    log_found = dp_accounting.calibrate_dp_mechanism(
-      _Excess,
+    log_found = optimize.brentq(
       lambda log_number: excess(round(math.exp(log_number))),
-      _SHIFT + _JUST_AS_MUCH,
-      self.plan.delta,
-      dp_accounting.ExplicitBracketInterval(math.log(lower), math.log(upper)),
-      tol=tolerance,
+      math.log(lower),
+      math.log(upper),
+      xtol=tolerance,
     )
+    while excess(round(math.exp(log_found))) > 0:
+      log_found += tolerance
     if not is_exact:
       return round(math.exp(log_found))  # As it was accounted for.
     first, last = (
@@ -423,16 +318,3 @@ class _Search:
       lo=max(math.floor(first), lower),
       key=lambda number: excess(number) <= 0,
     )
-
-
-class _Excess:
-  """An accountant as the search sees it, whose events are what they cost."""
-
-  ledger: ClassVar[dp_accounting.DpEvent] = dp_accounting.NoOpDpEvent()
-
-  def compose(self, excess: float) -> "_Excess":
-    self._excess = excess
-    return self
-
-  def get_epsilon(self, unused_delta: float) -> float:
-    return self._excess + _SHIFT

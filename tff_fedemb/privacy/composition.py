@@ -358,7 +358,7 @@ def composed_events(
     if isinstance(participation, b_min_sep_lib.BMinSep):
       chance = participation.sampling_probability
       return [
-        (b_min_sep.BMinSepDpEvent(*of_all, separation, chance, rounds), 1)
+        (b_min_sep.BMinSepDpEvent(*of_all, rounds, separation, chance), 1)
       ]
     return [(balls_in_bins.create_event(*of_all, separation, rounds), 1)]
   of_strategy = strategy_sensitivity(mechanism_counts, participation)

@@ -76,11 +76,15 @@ class RdpAccountant(dp_accounting.rdp.RdpAccountant):
     return error
 
   def get_epsilon(self, target_delta: float) -> float:
-    """Returns an upper bound; NaN if the accounting broke down numerically."""
+    """Returns an upper bound.
+
+    Raises:
+      ValueError: If the accounting broke down numerically.
+    """
     divergences, orders = self.rdp, np.asarray(self.orders)
     lost = self._sampled_rounds * _LOG_MOMENT_ERROR / (orders - 1.0)
     if not np.all(divergences >= -lost):
-      return math.nan
+      raise ValueError(f"RDP must be a number, found NaN after {self.ledger}.")
     is_lost = divergences < lost * _MUCH_MORE
     divergences = np.where(is_lost, divergences + lost, divergences)
     return dp_accounting.rdp.compute_epsilon(orders, divergences, target_delta)[
@@ -95,26 +99,6 @@ _ACCOUNTANTS: dict[str, Callable[..., dp_accounting.PrivacyAccountant]] = {
   "monte_carlo": monte_carlo.MonteCarloAccountant,
   "allocation": random_allocation.RandomAllocationAccountant,
 }
-
-
-def current_epsilon(
-  accountant: dp_accounting.PrivacyAccountant, delta: float
-) -> float:
-  """Returns the accountant's epsilon, refusing one that is not a number.
-
-  Args:
-    accountant: With all that was released.
-    delta: In (0, 1).
-
-  Raises:
-    ValueError: If the accounting broke down numerically.
-  """
-  epsilon = accountant.get_epsilon(delta)
-  if math.isnan(epsilon):
-    raise ValueError(
-      f"epsilon must be a number, found NaN after {accountant.ledger}."
-    )
-  return float(epsilon)
 
 
 def epsilon_of(
@@ -152,7 +136,7 @@ def epsilon_of(
   composed = _compose(
     tuple(event_counts), accountant, neighboring_relation, **options
   )
-  return current_epsilon(composed, delta)
+  return float(composed.get_epsilon(delta))
 
 
 # A run tells its epsilon more than once, and what arithmetic adds is asked for
@@ -243,32 +227,6 @@ def epsilons_of(
       continue
     epsilons[name] = epsilon_of(event_counts, delta, accountant=name, **options)
   return epsilons
-
-
-def in_both_readings(
-  participation: participation_lib.Participation,
-  read: Callable[[str, str, float], Any],
-) -> tuple[Any, Any]:
-  """Returns what holds for a user, and what the authors would say.
-
-  Privacy:
-    Unit: user first; whole virtual client second, where that differs.
-    Sensitivity: the participation's first; one clip norm second.
-
-  Args:
-    participation: Who takes part.
-    read: Takes 'user-level' or 'authors', the protected unit in words, and the
-      sensitivity in clip norms; returns a dataclass with such a `name`.
-  """
-  sensitivity = participation.sensitivity_in_clip_norms
-  user_level = read(
-    "user-level",
-    f"one user: {participation.neighboring_relation_in_words}",
-    sensitivity,
-  )
-  if sensitivity == 1:
-    return user_level, dataclasses.replace(user_level, name="authors")
-  return user_level, read("authors", VIRTUAL_CLIENT_UNIT, 1.0)
 
 
 def accountants_of_run(

@@ -190,7 +190,15 @@ def extrapolate(
     accountant, epsilon = epsilon_lib.leading(epsilons)
     return Reading(name, protects, sensitivity, epsilon, accountant, epsilons)
 
-  user_level, authors = epsilon_lib.in_both_readings(larger, read)
+  sensitivity = larger.sensitivity_in_clip_norms
+  user_level = read(
+    "user-level",
+    f"one user: {larger.neighboring_relation_in_words}",
+    sensitivity,
+  )
+  authors = dataclasses.replace(user_level, name="authors")
+  if sensitivity != 1:
+    authors = read("authors", epsilon_lib.VIRTUAL_CLIENT_UNIT, 1.0)
   return Extrapolation(
     user_level=user_level,
     authors=authors,

@@ -43,7 +43,7 @@ class GaussianAccountant(AnyRelationAccountant):
     Unit, neighbouring relation: those of the events, whatever they are: a
       Gaussian mechanism loses the same in both directions.
     Sensitivity: 1.
-    DpEvent: `GaussianDpEvent` and its compositions.
+    DpEvent: `GaussianDpEvent`; `NonPrivateDpEvent`.
   """
 
   # Sum of 1 / noise_multiplier^2.
@@ -51,15 +51,6 @@ class GaussianAccountant(AnyRelationAccountant):
 
   def _maybe_compose(self, event, count, do_compose):
     match event:
-      case dp_accounting.NoOpDpEvent():
-        return None
-      case dp_accounting.SelfComposedDpEvent():
-        return self._maybe_compose(event.event, event.count * count, do_compose)
-      case dp_accounting.ComposedDpEvent():
-        errors = (
-          self._maybe_compose(part, count, do_compose) for part in event.events
-        )
-        return next(filter(None, errors), None)
       case dp_accounting.NonPrivateDpEvent():
         precision = math.inf
       case dp_accounting.GaussianDpEvent():

@@ -9,12 +9,13 @@ more of it, and leave the sampling fewer users to hide among. Where the least is
 depends on the population, on the rounds and on epsilon.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 import math
 from typing import Any
 
 from tff_fedemb import checks
 from tff_fedemb import errors
+from tff_fedemb import progress as progress_lib
 from tff_fedemb.aggregators import mechanism as mechanism_lib
 from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.participation import participation as participation_lib
@@ -136,12 +137,12 @@ def for_epsilon(plan: planning.Plan, target_epsilon: float) -> planning.Plan:
   )
   noise = "noise_multiplier"
   return plan.with_value(
-    noise, calibration.find_least(plan, noise, target_epsilon, is_quick=True)
+    noise, calibration.calibrate(plan, noise, target_epsilon, is_quick=True)
   )
 
 
 def rank(
-  plans: Iterable[planning.Plan], target_epsilon: float
+  plans: Sequence[planning.Plan], target_epsilon: float
 ) -> list[planning.Plan]:
   """Returns plans with the noise that a target asks for, best first.
 
@@ -155,22 +156,17 @@ def rank(
   Raises:
     errors.FieldError: If the target is out of its range.
   """
+  plans = progress_lib.create_bar("Calibrating", unit="plans", items=plans)
   found = (for_epsilon(plan, target_epsilon) for plan in plans)
   return sorted(found, key=lambda plan: plan.rmse)
 
 
-def families(plans: Iterable[planning.Plan]) -> list[list[planning.Plan]]:
-  """Returns plans of the same mechanism and participation, in their order."""
-  found: dict[tuple[str, str], list[planning.Plan]] = {}
-  for plan in plans:
-    found.setdefault(plan.family, []).append(plan)
-  return list(found.values())
-
-
 def best_by_epsilon(
-  plans: Sequence[planning.Plan], target_epsilons: Sequence[float]
-) -> list[planning.Plan]:
-  """Returns the best size of a family for each of some targets.
+  plans: Sequence[planning.Plan],
+  families: Collection[tuple[str, str]],
+  target_epsilons: Sequence[float],
+) -> list[list[planning.Plan]]:
+  """Returns the best size of each mechanism and participation, by target.
 
   Sizes are tried upwards from the best one of the smaller epsilon, until two
   in turn are no better: less noise leaves less for sampling to amplify.
@@ -179,20 +175,27 @@ def best_by_epsilon(
     As `rank`.
 
   Args:
-    plans: One of `families`.
+    plans: As `list_plans` makes them.
+    families: The `planning.Plan.family` of those to try.
     target_epsilons: `[n]` ascending targets, as of `rank`.
 
   Returns:
-    `[n]` plans, with their noise.
+    `[n]` plans of each family, with their noise.
   """
-  bests, first = [], 0
-  for target_epsilon in target_epsilons:
-    best = for_epsilon(plans[first], target_epsilon)
-    for index in range(first + 1, len(plans)):
-      other = for_epsilon(plans[index], target_epsilon)
-      if other.rmse < best.rmse:
-        best, first = other, index
-      elif index > first + 1:
-        break
-    bests.append(best)
-  return bests
+  found = []
+  for family in progress_lib.create_bar(
+    "Calibrating", unit="curves", items=families
+  ):
+    sizes = [plan for plan in plans if plan.family == family]
+    bests, first = [], 0
+    for target_epsilon in target_epsilons:
+      best = for_epsilon(sizes[first], target_epsilon)
+      for index in range(first + 1, len(sizes)):
+        other = for_epsilon(sizes[index], target_epsilon)
+        if other.rmse < best.rmse:
+          best, first = other, index
+        elif index > first + 1:
+          break
+      bests.append(best)
+    found.append(bests)
+  return found

@@ -22,6 +22,7 @@ from scipy import optimize
 from scipy import special
 
 from tff_fedemb.privacy import gaussian_accountant
+from tff_fedemb.strategies import toeplitz
 
 # Share of delta that is the probability of a wrong estimate.
 FAILURE_SHARE = 1e-3
@@ -134,6 +135,7 @@ def log_largest(slope: float, epsilon: float) -> float:
   return float(at_peak) - slope * epsilon
 
 
+@dataclasses.dataclass(frozen=True)
 class MixtureDpEvent(dp_accounting.DpEvent, abc.ABC):
   """A whole run whose users have rounds that nobody knows.
 
@@ -143,7 +145,24 @@ class MixtureDpEvent(dp_accounting.DpEvent, abc.ABC):
       it.
     Sensitivity: 1 in a round.
     DpEvent: a mixture of Gaussians against one Gaussian (see the module).
+
+  Attributes:
+    noise_multiplier: Standard deviation of a row of Z over the sensitivity.
+    strategy: How noise is correlated; None if it is not.
+    rounds: Number of rounds, at least 1.
   """
+
+  noise_multiplier: float
+  # It prints so many numbers that nobody would read them.
+  strategy: toeplitz.ToeplitzStrategy | None = dataclasses.field(repr=False)
+  rounds: int
+
+  @functools.cached_property
+  def first_column(self) -> np.ndarray:
+    """The first column of |C|, without zeros at its end."""
+    if self.strategy is None:
+      return np.ones(1)
+    return np.trim_zeros(np.abs(self.strategy.first_column(self.rounds)), "b")
 
   @property
   @abc.abstractmethod

@@ -201,21 +201,9 @@ class Plan(config.Config):
       "rounds": self.rounds,
       "noise_multiplier": self.noise_multiplier,
       "delta": self.delta,
-      "strategy": strategy_to_json(self.strategy),
+      "strategy": self.strategy
+      and {"name": self.strategy.name, **self.strategy.to_json()},
     }
-
-
-def strategy_to_json(
-  strategy: strategy_lib.Strategy | None,
-) -> dict[str, Any] | None:
-  """Returns how noise is correlated as JSON values, with its name.
-
-  Args:
-    strategy: Strategy of correlated noise; None for independent noise.
-  """
-  return (
-    None if strategy is None else {"name": strategy.name, **strategy.to_json()}
-  )
 
 
 def create_plan(

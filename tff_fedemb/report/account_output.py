@@ -1,18 +1,34 @@
-"""Text and JSON values of the program `account`."""
+"""What the program `account` tells: in words, as JSON values, in a picture."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+import os
 from typing import Any
 
-from tff_fedemb import output_files
+from etils import epy
+
 from tff_fedemb.participation import registry as participations
 from tff_fedemb.privacy import calibration
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import extrapolation
+from tff_fedemb.privacy import mechanism_choice
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import published
 from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.report import templates
+
+with epy.lazy_imports():
+  from tff_fedemb.plots import figures
+  from tff_fedemb.plots import privacy_plots
+
+_Plans = Sequence[planning.Plan]
+
+# The picture of mechanisms shows these epsilons.
+_EPSILONS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
+# Mechanisms within this factor of the least error are nearly as good.
+_NEARLY = 1.1
 
 
 def tell_epsilon(
@@ -31,9 +47,10 @@ def tell_epsilon(
     values["unit_is_virtual_client_epsilon"] = values["epsilon"]
   # Rounds without noise may come before or after.
   strategies = (n.strategy for n in account.noises if n.strategy)
+  strategy = next(strategies, None)
   values |= {
     "mechanism": mechanism,
-    "strategy": planning.strategy_to_json(next(strategies, None)),
+    "strategy": strategy and {"name": strategy.name, **strategy.to_json()},
     "participation": participations.PARTICIPATIONS.to_json(
       account.participation
     ),
@@ -50,18 +67,40 @@ def tell_epsilon(
 
 
 def tell_calibration(
-  found: calibration.Calibration, plan: planning.Plan, notes: Sequence[str]
+  guess: planning.Plan,
+  solve_for: str,
+  target_epsilon: float,
+  value: float,
+  notes: Sequence[str],
 ) -> tuple[dict[str, Any], str]:
   """Returns what was found for a target epsilon, for a file and in words.
 
-  The search began with the plan.
+  Args:
+    guess: The plan that the search began with.
+    solve_for: As in `calibration.calibrate`, like what follows.
+    target_epsilon: Largest epsilon.
+    value: What it has returned.
+    notes: Notes on how open settings were chosen.
   """
-  is_noise = found.solve_for == "noise_multiplier"
+  plan = guess.with_value(solve_for, value)
+  report = planning.create_report(plan)
+  assumptions = [*calibration.assumptions(plan, solve_for)]
+  values = {
+    "solve_for": solve_for,
+    "target_epsilon": target_epsilon,
+    "value": value,
+    "plan": plan.to_json(),
+    "report": report.to_json(),
+    "assumptions": assumptions,
+    "notes": list(notes),
+  }
+  is_noise = solve_for == "noise_multiplier"
   layout = f"{{:,.{calibration.DIGITS + 3}g}}" if is_noise else "{:,}"
-  text = templates.render(
-    "calibration.txt", found=found, plan=plan, notes=notes, layout=layout
+  return values, templates.render(
+    "calibration.txt",
+    found=layout.format(value),
+    **values | {"plan": plan, "report": report},
   )
-  return found.to_json() | {"notes": list(notes)}, text
 
 
 def tell_extrapolation(
@@ -77,21 +116,161 @@ def tell_table(rows: Sequence[published.Row]) -> tuple[dict[str, Any], str]:
   return {"rows": [row.to_json() for row in rows]}, text
 
 
-def check_output(path: str | None) -> None:
-  """Refuses a file that cannot be written, before anything is computed.
+def tell_choices(
+  ranked: _Plans, target_epsilon: float, notes: Sequence[str]
+) -> tuple[dict[str, Any], str]:
+  """Returns a table of plans and what is recommended, as the others.
 
-  Raises:
-    errors.FieldError: If it cannot be.
+  Args:
+    ranked: Plans with the noise for a target epsilon, best first.
+    target_epsilon: Largest epsilon of each of them.
+    notes: Notes on how open settings were chosen.
   """
-  output_files.check({"output_json": path}, overwrite=True)
+  best, report = ranked[0], planning.create_report(ranked[0])
+  # The least memory, among those nearly as good.
+  near = [plan for plan in ranked if plan.rmse <= _NEARLY * best.rmse]
+  leanest = min(near, key=lambda plan: plan.model_copies)
+  notes = [*_notes_on(ranked), *notes]
+  values = {
+    "target_epsilon": target_epsilon,
+    "candidates": [_to_json(plan) for plan in ranked],
+    "leanest": _to_json(leanest),
+    "report": report.to_json(),
+    "notes": notes,
+  }
+  return values, templates.render(
+    "choices.txt",
+    target_epsilon=target_epsilon,
+    ranked=ranked,
+    best=best,
+    lean=leanest,
+    report=report,
+    notes=notes,
+    noise=_noise,
+    describe=_describe,
+    flags=_flags,
+  )
 
 
-def write(path: str | None, values: dict[str, Any]) -> None:
-  """Writes a file, if there is to be one: whole, or not at all.
+def _notes_on(ranked: _Plans) -> Iterator[str]:
+  """Yields what the figures of some plans mean and rest on."""
+  claims = {p.participation.name: p.participation for p in ranked}
+  protected = [
+    f"{name}: {claim.neighboring_relation_in_words}, Delta ="
+    f" {claim.sensitivity_in_clip_norms:g} C"
+    for name, claim in claims.items()
+  ]
+  yield (
+    "RMSE and largest: noise of the sum of all rounds' means up to a round,"
+    " over the rounds, in clip norms for a server learning rate of 1; the"
+    " divisor of a round is"
+    f" {ranked[0].participation.clients_per_round:,}. z: noise multiplier."
+    " copies: of the model, that the noise needs beside it."
+  )
+  yield (
+    "All protect one user, each for its own participation:"
+    f" {'; '.join(protected)}."
+  )
+  if any(claim.is_sampled for claim in claims.values()):
+    yield (
+      "Sampling amplifies only where the server draws users in secret, and"
+      " has those whom it draws. Where devices come when they can, ask with"
+      " participation check_ins and the bounds that the server enforces."
+    )
 
-  Raises:
-    errors.FieldError: If it cannot be written.
+
+def draw_choices(
+  plans: _Plans,
+  ranked: _Plans,
+  target_epsilon: float,
+  path: str | os.PathLike[str],
+) -> None:
+  """Writes the noise of mechanisms over epsilon as PNG.
+
+  Privacy:
+    As `mechanism_choice.rank`.
+
+  Args:
+    plans: As `mechanism_choice.list_plans` makes them.
+    ranked: The same with the noise for the target, best first.
+    target_epsilon: Epsilon to mark.
+    path: File to write.
   """
-  if path is not None:
-    writer = output_files.json_writer(values)
-    output_files.write({"output_json": (path, writer)})
+  # The best of them, where there are more than can be told apart.
+  shown = list(dict.fromkeys(plan.family for plan in ranked))
+  by_label = {
+    f"{found[0].noise_in_words},\n{found[0].participation.name}": found
+    for found in mechanism_choice.best_by_epsilon(
+      plans, shown[: figures.MAX_CURVES], _EPSILONS
+    )
+  }
+  privacy_plots.plot_errors(
+    path,
+    {label: [p.rmse for p in found] for label, found in by_label.items()},
+    _EPSILONS,
+    sizes_by_label={
+      label: [plan.size or 1 for plan in found]
+      for label, found in by_label.items()
+      if found[0].participation.is_sampled and found[0].size is not None
+    },
+    target_epsilon=target_epsilon,
+    delta=ranked[0].delta,
+    caption=_caption(ranked),
+  )
+
+
+def _caption(ranked: _Plans) -> str:
+  """Caption: properties that all plans share."""
+  plan, claim = ranked[0], ranked[0].participation
+  alone = ""
+  if claim.users_per_client > 1:
+    alone = f" in virtual clients of {claim.users_per_client:,}"
+  sensitivity = claim.sensitivity_in_clip_norms
+  delta = "C" if sensitivity == 1 else f"{sensitivity:g} C"
+  return (
+    f"{claim.num_users:,} users, {claim.cohort_in_words} a round{alone},"
+    f" {plan.rounds:,} rounds. Root mean square noise of the sums of all"
+    " rounds' means up to a round, over the rounds. At each point every"
+    " mechanism has the noise that this epsilon needs for one user:"
+    f" Δ = {delta}, by the tightest valid accountant; each has its best number"
+    " of buffers or bands (at most 256)."
+  )
+
+
+def _to_json(plan: planning.Plan) -> dict[str, Any]:
+  """Returns a plan and its noise as JSON values."""
+  names = ("size", "model_copies", "rmse", "max_error")
+  return {name: getattr(plan, name) for name in names} | plan.to_json()
+
+
+def _noise(plan: planning.Plan) -> str:
+  if plan.size is None:
+    return plan.noise_in_words
+  what = str(plan.mechanism.size_field).removeprefix("num_")
+  return f"{plan.noise_in_words}, {plan.size} {what}"
+
+
+def _describe(plan: planning.Plan) -> str:
+  return f"{_noise(plan)}, {plan.participation.name}"
+
+
+def _flags(plan: planning.Plan) -> str:
+  """Returns the flags of a training program."""
+  claim = plan.participation
+  flags = {
+    "aggregator": plan.name,
+    "participation": claim.name,
+    **{name: vars(claim).get(name) for name in ("period", "min_separation")},
+    plan.mechanism.size_field: plan.size,
+    "clients_per_round": claim.clients_per_round,
+    "users_per_client": claim.users_per_client,
+    "rounds": plan.rounds,
+    "noise_multiplier": plan.noise_multiplier,
+  }
+  given = [f"--{name}={x}" for name, x in flags.items() if x is not None]
+  text = " ".join(given)
+  if claim.max_participations is not None:
+    text += (
+      f" (deployment: server.max_participations {claim.max_participations:,})"
+    )
+  return templates.wrap(text, "  ")

@@ -14,7 +14,6 @@ import numpy as np
 
 from tff_fedemb import checks
 from tff_fedemb import config as config_lib
-from tff_fedemb import errors
 from tff_fedemb import output_files
 from tff_fedemb import progress as progress_lib
 from tff_fedemb.aggregators import registry as aggregators
@@ -107,21 +106,13 @@ class PictureConfig(config_lib.Config):
     of_bands = planning.options_of_bands(
       self.participation, self.mechanism, self.mechanism_options | self.options
     )
-    claim = participations.create_participation(
+    return participations.create_participation(
       self.participation,
       num_users=num_users,
       users_per_round=self.users_per_round,
       users_per_client=self.users_per_client,
       **(self.options | of_bands),
     )
-    strategy = aggregators.AGGREGATORS[self.mechanism].strategy_class
-    if claim.is_drawn_once and strategy is not None:
-      raise errors.FieldError(
-        "participation",
-        "be one whose accounting takes less than minutes for a picture",
-        self.participation,
-      )
-    return claim
 
 
 # Writes one picture, all of which is computed already.

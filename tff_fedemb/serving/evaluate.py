@@ -21,6 +21,8 @@ from tff_fedemb.run import task as task_lib
 from tff_fedemb.serving import image_sources
 
 with epy.lazy_imports():
+  import pandas as pd
+
   from tff_fedemb.data import photo_table
   from tff_fedemb.evaluation import gallery_thresholds
   from tff_fedemb.evaluation import groups

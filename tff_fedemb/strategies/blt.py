@@ -62,15 +62,15 @@ class BltStrategy(toeplitz.ToeplitzStrategy):
     checks.check_integer(
       "number of decays", len(decays), minimum=1, maximum=MAX_BUFFERS
     )
-    as_many = f"be as many as decays ({len(decays)})"
+    if not all(0.0 < decay < 1.0 for decay in decays):
+      raise errors.FieldError("decays", "be in (0, 1)", decays)
     is_sum = all(weight > 0.0 for weight in weights) and sum(weights) <= 1.0
-    for name, requirement, holds, found in (
-      ("weights", as_many, len(weights) == len(decays), len(weights)),
-      ("decays", "be in (0, 1)", all(0.0 < x < 1.0 for x in decays), decays),
-      ("weights", "be positive with a sum of at most 1", is_sum, weights),
-    ):
-      if not holds:
-        raise errors.FieldError(name, requirement, found)
+    if len(weights) != len(decays) or not is_sum:
+      raise errors.FieldError(
+        "weights",
+        f"be {len(decays)} positive numbers with a sum of at most 1",
+        weights,
+      )
 
   def model_copies(self, rounds: int) -> int:
     return len(self.decays)

@@ -1,5 +1,13 @@
-"""One audited training: canaries take part, or not, and are looked for."""
+"""One audited training: canaries take part, or not, and are looked for.
 
+Every canary, and every user, has a slot of the participation and a fair coin. A
+slot whose coin says no is drawn as the others and sends nothing: this is the
+neighbour that each of the participations names (with fixed-size sampling, that
+in which the user is replaced by one who sends nothing). The epsilon that a
+lower bound is compared with is therefore the run's own, of all slots.
+"""
+
+import dataclasses
 import secrets
 from typing import Any
 
@@ -11,6 +19,7 @@ from tff_fedemb import errors
 from tff_fedemb import output_files
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import server_optimizers
+from tff_fedemb.data import population
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.plots import privacy_plots
 from tff_fedemb.privacy import ledger as ledger_lib
@@ -23,8 +32,9 @@ from tff_fedemb.run import experiment as experiment_lib
 from tff_fedemb.run import spec as spec_lib
 from tff_fedemb.run import task as task_lib
 from tff_fedemb.training import audit_settings
-from tff_fedemb.training import audit_slots
 
+# Attacks, by what they look for.
+_UPDATES, _USERS = "canary_updates", "users"
 _ASSUMES = (
   "a slot whose coin said no is drawn as the others and sends nothing; half of"
   " the users are left out so, and half of each user's images held out",
@@ -34,145 +44,224 @@ _ASSUMES = (
 )
 # At which true positive rates are told.
 _FALSE_POSITIVE_RATES = np.geomspace(1e-3, 1.0, 31)
+# What an audit leaves out: its value then, and why.
+_UNFIT = (
+  (
+    "deployment",
+    lambda spec: spec.deployment.deployment,
+    None,
+    "not be given for an audit: its canaries take part as a fair coin says, and"
+    " not as devices come and go",
+  ),
+  (
+    "privacy_budget",
+    lambda spec: spec.privacy_budget,
+    None,
+    "not be given for an audit, which releases no model",
+  ),
+  (
+    "users_per_client",
+    lambda spec: spec.participation.users_per_client,
+    1,
+    "be 1 in an audit, whose canaries are clients of their own",
+  ),
+)
+# Findings of the attacks on the model of a round.
+_Findings = dict[str, dict[str, Any]]
 
 
-class _Attacks:
-  """Looks at the models that are released."""
+class _Audit:
+  """A training, whose first slots are users and whose others are canaries."""
 
   def __init__(
     self,
-    experiment: experiment_lib.Experiment,
-    slots: audit_slots.Slots,
-    canaries: canary_updates.CanaryUpdates,
-    *,
-    weights: Any,
-    significance: float,
+    config: audit_settings.AuditConfig,
+    spec: spec_lib.RunSpec,
+    task: task_lib.Task,
   ):
-    self._experiment, self._slots = experiment, slots
-    self._significance = significance
-    self._weights = weights
-    momentum = 0.0
-    # The model moves by so much for one clip norm in a round's sum, if known.
-    self._step = None
-    optimizer = experiment.spec.server_optimizer
-    config = experiment.mechanism.config
+    num_users = len(task.train_users)
+    size = num_users + config.num_canaries
+    rng = np.random.default_rng(secrets.randbits(128))
+    self._included = rng.random(size) < 0.5
+    self._slots = {
+      _UPDATES: np.arange(num_users, size),
+      _USERS: np.arange(num_users),
+    }
+    self._canaries = canary_updates.CanaryUpdates(
+      config.num_canaries, spec.mechanism.clip_norm, secrets.randbits(62)
+    )
+    self._significance = config.significance
+    users = task.train_users
+
+    def client_id(slot: int) -> str:
+      if slot >= num_users:
+        return self._canaries.client_id(slot - num_users)
+      return users.user_id(slot)
+
+    of_slots = dataclasses.replace(
+      task,
+      train_users=population.Population(size, client_id),
+      create_client_dataset=self._canaries.wrap_dataset(
+        users_lib.without_held_out(task.create_client_dataset),
+        users.user_id(0),
+      ),
+      find_bad_examples=task_lib.find_none,
+    )
+    self._experiment = experiment_lib.resolve(spec, of_slots)
+    self._images = None
+    included = int(self._included[:num_users].sum())
+    # Fewer would bound nothing.
+    if min(included, num_users - included) >= 2 * scores_lib.MIN_SCORES:
+      self._images = users_lib.read_held_out(
+        task.create_client_dataset,
+        [users.user_id(slot) for slot in range(num_users)],
+        decode_images=task.decode_images,
+      )
+    self._drawn: list[np.ndarray] = []
+
+  def train(self) -> tuple[ledger_lib.Ledger, dict[int, _Findings]]:
+    """Runs all rounds; returns what they cost, and findings by round."""
+    experiment, spec = self._experiment, self._experiment.spec
+    tf.keras.utils.set_random_seed(spec.seed)
+    process = experiment.build_process(
+      wrap_client_update_fn=self._canaries.wrap_client_update
+    )
+    ledger, key = experiment.create_ledger(), spec.sampling_seed
+    if key is None:
+      key = secrets.randbits(128)
+    optimizer, momentum = spec.server_optimizer, 0.0
     if isinstance(optimizer, server_optimizers.SgdMomentum):
       momentum = optimizer.momentum
-      if config.noise_multiplier and experiment.mechanism.strategy is None:
-        self._step = (
-          optimizer.learning_rate * config.clip_norm / config.clients_per_round
-        )
-    self._updates = canary_updates.UpdateScores(
-      canaries, weights.trainable, momentum=momentum
-    )
-    self._drawn: list[np.ndarray] = []
-    self._backbone = experiment.create_backbone()
-    self._embed = embedding.create_embedder(self._backbone)
-    self._images = {
-      attack: slots.read_images(attack)
-      for attack in (audit_slots.CANARY_USERS, audit_slots.USERS)
-      if slots.are_enough(attack)
-    }
-
-  def add_round(self, drawn: np.ndarray, weights: Any) -> None:
-    """Adds a round: the slots that were drawn, and the model it released."""
-    self._drawn.append(np.isin(self._slots.of[audit_slots.UPDATES], drawn))
-    self._updates.add(weights.trainable)
-    self._weights = weights
-
-  def _statistics(self, attack: str) -> dict[str, np.ndarray]:
-    """Scores by statistic, of the models so far."""
-    if attack != audit_slots.UPDATES:
-      trainable = tuple(self._weights.trainable)
-      composition.assign_weights(
-        self._backbone,
-        trainable[: len(self._backbone.trainable_variables)],
-        self._weights.non_trainable,
+    points: dict[int, _Findings] = {}
+    rounds, every = spec.rounds, spec.evaluate_every
+    with spec.runtime.create() as runtime:
+      state = runtime.initialize(process)
+      # Keras layers that are older than the process could not be used.
+      backbone = experiment.create_backbone()
+      weights = runtime.structured_state(state).global_model_weights
+      updates = canary_updates.UpdateScores(
+        self._canaries, weights.trainable, momentum=momentum
       )
-      return {
-        "label_similarity": users_lib.score(
-          self._embed, self._images[attack], len(self._slots.of[attack])
+      for number in tqdm.trange(1, rounds + 1, unit="round", disable=None):
+        clients = experiment.participation.sample(number - 1, key=key)
+        drawn = np.concatenate([np.zeros(0, np.int64), *clients])
+        taking_part = drawn[self._included[drawn], np.newaxis]
+        state, _ = runtime.next(
+          state, experiment.task.train_users.client_ids(taking_part)
         )
-      }
+        weights = runtime.structured_state(state).global_model_weights
+        ledger = ledger.with_rounds(experiment.mechanism.round_event)
+        self._drawn.append(np.isin(self._slots[_UPDATES], drawn))
+        updates.add(weights.trainable)
+        if number == rounds or (every and number % every == 0):
+          points[number] = self._find(weights, backbone, updates, ledger)
+    return ledger, points
+
+  def _find(
+    self,
+    weights: Any,
+    backbone: tf.keras.Model,
+    updates: canary_updates.UpdateScores,
+    ledger: ledger_lib.Ledger,
+  ) -> _Findings:
+    """Findings of each attack in the models so far."""
+    # The claim of the rounds so far allows these rates.
+    curve = trade_off.Curve.of(ledger)
+    found = {_UPDATES: self._attack(_UPDATES, self._score(updates), curve)}
+    if self._images is not None:
+      composition.assign_weights(
+        backbone,
+        tuple(weights.trainable)[: len(backbone.trainable_variables)],
+        weights.non_trainable,
+      )
+      similarity = users_lib.score(
+        embedding.create_embedder(backbone),
+        self._images,
+        len(self._slots[_USERS]),
+      )
+      found[_USERS] = self._attack(
+        _USERS, {"label_similarity": similarity}, curve
+      )
+    return found
+
+  def _score(
+    self, updates: canary_updates.UpdateScores
+  ) -> dict[str, np.ndarray]:
+    """Scores of canary updates by statistic, of the models so far."""
     found = {
-      "final_cosine": self._updates.final_cosine(),
-      "largest_cosine": self._updates.largest_cosine(),
+      "final_cosine": updates.final_cosine(),
+      "largest_cosine": updates.largest_cosine(),
     }
-    if not self._experiment.participation.is_sampled:
-      rounds = len(self._drawn)
-      strategy = self._experiment.mechanism.strategy
+    claim = self._experiment.participation
+    mechanism = self._experiment.mechanism
+    config, optimizer = mechanism.config, self._experiment.spec.server_optimizer
+    if not claim.is_sampled:
+      rounds, strategy = len(self._drawn), mechanism.strategy
       found["known_schedule"] = canary_updates.match(
-        np.array(self._updates.projections),
+        np.array(updates.projections),
         np.array(self._drawn),
         np.eye(rounds)
         if strategy is None
         else strategy.round_noise_matrix(rounds),
       )
-    elif self._step is not None:
-      participation = self._experiment.participation
-      found["likelihood_ratio"] = self._updates.likelihood_ratio(
+    elif (
+      isinstance(optimizer, server_optimizers.SgdMomentum)
+      and config.noise_multiplier
+      and mechanism.strategy is None
+    ):
+      found["likelihood_ratio"] = updates.likelihood_ratio(
         # A probability of 1 has no opposite to compare with.
         sampling_probability=min(
-          participation.users_per_round / participation.num_users, 1 - 1e-9
+          claim.users_per_round / claim.num_users, 1 - 1e-9
         ),
-        noise_multiplier=self._experiment.mechanism.config.noise_multiplier,
-        step=self._step,
+        noise_multiplier=config.noise_multiplier,
+        # The model moves by so much for one clip norm in a round's sum.
+        step=optimizer.learning_rate
+        * config.clip_norm
+        / config.clients_per_round,
       )
     return found
 
   def _attack(
-    self, attack: str, curve: trade_off.Curve | None
+    self,
+    attack: str,
+    statistics: dict[str, np.ndarray],
+    curve: trade_off.Curve | None,
   ) -> dict[str, Any]:
-    is_sampled = self._experiment.participation.is_sampled
-    options: dict[str, dict[str, Any]] = {
-      name: {}
-      for name, method in registry.METHODS.items()
-      if not (method.is_of_mu and is_sampled)
+    """Findings of an attack, by its scores."""
+    # A sampled claim is not that of a Gaussian mechanism as a whole.
+    unfit = registry.OF_MU if self._experiment.participation.is_sampled else ()
+    options: dict[str, Any] = {
+      name: {} for name in registry.METHODS if name not in unfit
     }
+    options["area"] = {"curve": curve}
     if curve is None:
       del options["area"]
-    else:
-      options["area"] = {"curve": curve}
-    included = self._slots.included[self._slots.of[attack]]
+    included = self._included[self._slots[attack]]
     scores = {
       name: scores_lib.Scores.of_coins(values, included)
-      for name, values in self._statistics(attack).items()
+      for name, values in statistics.items()
     }
-    delta = self._experiment.delta
     # Bonferroni: any of them may be the largest.
     level = self._significance / (len(options) * len(scores))
     bounds = [
       {"statistic": name}
       | registry.bound_epsilon(
-        method, some, delta=delta, significance=level, **more
-      ).to_json()
+        *(method, some),
+        delta=self._experiment.delta,
+        significance=level,
+        **more,
+      )
       for name, some in scores.items()
       for method, more in options.items()
     ]
     best = max(bounds, key=lambda bound: bound["epsilon_lower"])
-    found: dict[str, Any] = {
+    return {
       "epsilon_lower": best["epsilon_lower"],
       "bounds": bounds,
       "true_positive_rates": scores[best["statistic"]].true_positive_rates(
         _FALSE_POSITIVE_RATES
       ),
-    }
-    if attack != audit_slots.UPDATES:
-      (some,) = scores.values()
-      area, interval = some.area(self._significance)
-      found["membership"] = {"auc": area, "auc_interval": interval}
-    return found
-
-  def run(self) -> dict[str, dict[str, Any]]:
-    """Findings of each attack in the models so far."""
-    # The claim of the rounds so far allows these rates.
-    ledger = self._experiment.create_ledger().with_rounds(
-      self._experiment.mechanism.round_event, len(self._drawn)
-    )
-    curve = trade_off.Curve.of(ledger)
-    return {
-      attack: self._attack(attack, curve)
-      for attack in (audit_slots.UPDATES, *self._images)
     }
 
 
@@ -195,38 +284,13 @@ def audit(
   Raises:
     errors.FieldError: If it cannot be audited so.
   """
-  for name, value, allowed, must in (
-    (
-      "deployment",
-      spec.deployment.deployment,
-      None,
-      "not be given for an audit: its canaries take part as a fair coin says,"
-      " and not as devices come and go",
-    ),
-    (
-      "privacy_budget",
-      spec.privacy_budget,
-      None,
-      "not be given for an audit, which releases no model",
-    ),
-    (
-      "users_per_client",
-      spec.participation.users_per_client,
-      1,
-      "be 1 in an audit, whose canaries are clients of their own",
-    ),
-  ):
-    if value != allowed:
-      raise errors.FieldError(name, must, value)
+  for name, value_of, allowed, must in _UNFIT:
+    if value_of(spec) != allowed:
+      raise errors.FieldError(name, must, value_of(spec))
   task = task or spec.task.create()
   with output_files.directory(config.output_dir) as directory:
     pass
-  canaries = canary_updates.CanaryUpdates(
-    config.num_canaries, spec.mechanism.clip_norm, secrets.randbits(62)
-  )
-  slots = audit_slots.Slots(task, config, canaries)
-  experiment = experiment_lib.resolve(spec, slots.create_task())
-  ledger, points = _train(experiment, slots, canaries, config.significance)
+  ledger, points = _Audit(config, spec, task).train()
   result = _summarize(ledger, points, config.significance)
   output_files.json_writer(result)(directory / "audit.json")
   over_rounds = result["over_rounds"]
@@ -251,51 +315,9 @@ def audit(
   return result
 
 
-def _train(
-  experiment: experiment_lib.Experiment,
-  slots: audit_slots.Slots,
-  canaries: canary_updates.CanaryUpdates,
-  significance: float,
-) -> tuple[ledger_lib.Ledger, dict[int, dict[str, Any]]]:
-  """Runs all rounds; returns what they cost, and findings by round."""
-  spec = experiment.spec
-  tf.keras.utils.set_random_seed(spec.seed)
-  process = experiment.build_process(
-    wrap_client_update_fn=canaries.wrap_client_update
-  )
-  ledger, key = experiment.create_ledger(), spec.sampling_seed
-  if key is None:
-    key = secrets.randbits(128)
-  points: dict[int, dict[str, Any]] = {}
-  rounds, every = spec.rounds, spec.evaluate_every
-  with spec.runtime.create() as runtime:
-    state = runtime.initialize(process)
-    attacks = _Attacks(
-      experiment,
-      slots,
-      canaries,
-      weights=runtime.structured_state(state).global_model_weights,
-      significance=significance,
-    )
-    for number in tqdm.trange(1, rounds + 1, unit="round", disable=None):
-      clients = experiment.participation.sample(number - 1, key=key)
-      drawn = np.concatenate([np.zeros(0, np.int64), *clients])
-      taking_part = drawn[slots.included[drawn], np.newaxis]
-      state, _ = runtime.next(
-        state, experiment.task.train_users.client_ids(taking_part)
-      )
-      ledger = ledger.with_rounds(experiment.mechanism.round_event)
-      attacks.add_round(
-        drawn, runtime.structured_state(state).global_model_weights
-      )
-      if number == rounds or (every and number % every == 0):
-        points[number] = attacks.run()
-  return ledger, points
-
-
 def _summarize(
   ledger: ledger_lib.Ledger,
-  points: dict[int, dict[str, Any]],
+  points: dict[int, _Findings],
   significance: float,
 ) -> dict[str, Any]:
   report = ledger.report()
@@ -345,14 +367,8 @@ def to_text(result: dict[str, Any]) -> str:
       f"{name}: at least {found['epsilon_lower']:.4f} with confidence"
       f" {result['confidence']:g} ({best['statistic']}, {best['method']})"
     )
-    if "membership" in found:
-      low, high = found["membership"]["auc_interval"]
-      line += (
-        f"; AUC {found['membership']['auc']:.3f} ({low:.3f} to {high:.3f})"
-      )
-    lines.append(
-      line + ("; THE CLAIM IS REFUTED" if found["is_refuted"] else "")
-    )
+    refuted = "; THE CLAIM IS REFUTED" if found["is_refuted"] else ""
+    lines.append(line + refuted)
   wanted = trade_off.FALSE_POSITIVE_RATES
   allowed = np.interp(
     wanted,

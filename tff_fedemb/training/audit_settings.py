@@ -8,7 +8,6 @@ import numpy as np
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.privacy.audit import registry
 from tff_fedemb.privacy.audit import scores as scores_lib
 
@@ -25,8 +24,6 @@ class AuditConfig(config_lib.Config):
     output_json: File for the bound (scores).
     num_canaries: Clients that send a random direction in place of an update,
       half of them included (run); memory for so many models is needed.
-    num_canary_users: Users whose labels are made up, half of them included
-      (run) [half of the users]. Fewer than 4 in or out are not attacked.
     output_dir: Directory for audit.json and audit.png (run).
   """
 
@@ -36,7 +33,6 @@ class AuditConfig(config_lib.Config):
   method: str = config_lib.field("clopper_pearson", choices=registry.METHODS)
   output_json: str | None = None
   num_canaries: int = config_lib.field(500, minimum=50)
-  num_canary_users: int | None = config_lib.field(None, minimum=0)
   output_dir: str | None = None
 
   def require(self, *names: str) -> None:
@@ -81,8 +77,9 @@ def bound_files(
     config.method, scores, delta=delta, significance=config.significance
   )
   text = (
-    f"epsilon >= {bound.epsilon_lower:.4f} at delta = {delta:g}, with"
-    f" confidence {1 - bound.significance:g} ({bound.method}, {bound.num_in:,}"
-    f" canaries in and {bound.num_out:,} out)\nAssumed: {bound.assumes}."
+    f"epsilon >= {bound['epsilon_lower']:.4f} at delta = {delta:g}, with"
+    f" confidence {1 - config.significance:g} ({config.method},"
+    f" {bound['num_in']:,} canaries in and {bound['num_out']:,} out)\nAssumed:"
+    f" {bound['assumes']}."
   )
-  return report_lib.json_safe(bound.to_json()), text
+  return bound, text

@@ -84,14 +84,6 @@ def test_canaries_send_their_clipped_direction_and_others_train(algorithm):
   assert np.argmin(scores.final_cosine()) == 1
 
 
-def test_directions_are_random_unit_vectors():
-  vectors = _CANARIES.directions([(40, 50), (30,)])
-  assert vectors.shape == (3, 2030)
-  gram = vectors @ vectors.T
-  np.testing.assert_allclose(np.diag(gram), 1.0, rtol=1e-5)
-  assert np.abs(gram - np.diag(np.diag(gram))).max() < 0.15  # 6.7 deviations.
-
-
 def test_momentum_is_taken_out_of_movements():
   shape = [(200,)]
   vectors = _CANARIES.directions(shape)

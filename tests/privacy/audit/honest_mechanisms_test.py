@@ -89,7 +89,7 @@ def _bound(method, scores, included, significance):
     scores_lib.Scores.of_coins(scores, included),
     delta=_DELTA,
     significance=significance,
-  ).epsilon_lower
+  )["epsilon_lower"]
 
 
 @pytest.mark.parametrize(

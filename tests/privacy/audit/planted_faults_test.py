@@ -110,7 +110,7 @@ class _Audit:
   def lower(self):
     return registry.bound_epsilon(
       self.method, self.scores, delta=_DELTA, significance=_SIGNIFICANCE
-    ).epsilon_lower
+    )["epsilon_lower"]
 
 
 def _event():

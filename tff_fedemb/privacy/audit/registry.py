@@ -1,6 +1,5 @@
 """Methods that bound epsilon from below, by name."""
 
-import dataclasses
 from typing import Any
 
 from tff_fedemb import checks
@@ -15,29 +14,19 @@ _GAUSSIAN_CLAIM = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Method:
-  """A way to bound epsilon from below.
-
-  Attributes:
-    module: Module whose `bound` maps scores and keyword arguments,
-      `significance` and `delta`, to a bound, and what it was found with.
-    is_of_mu: Whether it bounds the mu of Gaussian differential privacy, at a
-      `delta` of None: the curve of a Gaussian mechanism as a whole.
-  """
-
-  module: Any
-  is_of_mu: bool = False
-
-
-# A new method is one module and one line here.
-METHODS = {
-  "clopper_pearson": Method(clopper_pearson),
-  "fdp_one_run": Method(one_run, is_of_mu=True),
-  "gdp_clopper_pearson": Method(clopper_pearson, is_of_mu=True),
-  "one_run": Method(one_run),
-  "area": Method(trade_off),
+# A method is one module, whose `bound` maps scores and keyword arguments,
+# `significance` and `delta`, to a bound, and what it was found with. A new one
+# is one line here.
+METHODS: dict[str, Any] = {
+  "clopper_pearson": clopper_pearson,
+  "fdp_one_run": one_run,
+  "gdp_clopper_pearson": clopper_pearson,
+  "one_run": one_run,
+  "area": trade_off,
 }
+# These bound the mu of Gaussian differential privacy, at a `delta` of None: the
+# curve of a Gaussian mechanism as a whole.
+OF_MU = ("fdp_one_run", "gdp_clopper_pearson")
 
 
 def epsilon_of_mu(mu: float, delta: float) -> float:
@@ -52,7 +41,7 @@ def bound_epsilon(
   delta: float,
   significance: float,
   **options: Any,
-) -> scores_lib.LowerBound:
+) -> dict[str, Any]:
   """Bounds epsilon from below by the method of this name.
 
   Args:
@@ -62,29 +51,35 @@ def bound_epsilon(
     significance: Probability that the bound is wrong, at most; in (0, 1).
     **options: Options of the method.
 
+  Returns:
+    Values that JSON can hold: `epsilon_lower`, 0 if nothing is known, which
+    holds with probability 1 - `significance`; the number of canaries that were
+    included and of those that were not; what has to be true for the bound; and
+    details that the method has found.
+
   Raises:
     errors.FieldError: If delta is out of its range, or as that method says.
   """
-  method = METHODS[name]
-  minimum = {"above": 0} if method.is_of_mu else {"minimum": 0}
+  module, is_of_mu = METHODS[name], name in OF_MU
+  minimum = {"above": 0} if is_of_mu else {"minimum": 0}
   checks.check_number("delta", delta, below=1, **minimum)
-  bound, details = method.module.bound(
+  bound, details = module.bound(
     scores,
     significance=significance,
-    delta=None if method.is_of_mu else delta,
+    delta=None if is_of_mu else delta,
     **options,
   )
-  assumes = method.module.ASSUMES
-  if method.is_of_mu:
+  assumes = module.ASSUMES
+  if is_of_mu:
     bound, details = epsilon_of_mu(bound, delta), {**details, "mu_lower": bound}
     assumes = f"{assumes}; {_GAUSSIAN_CLAIM}"
-  return scores_lib.LowerBound(
-    epsilon_lower=bound,
-    method=name,
-    delta=delta,
-    significance=significance,
-    num_in=len(scores.in_scores),
-    num_out=len(scores.out_scores),
-    assumes=assumes,
-    details=details,
-  )
+  return {
+    "epsilon_lower": bound,
+    "method": name,
+    "delta": delta,
+    "significance": significance,
+    "num_in": len(scores.in_scores),
+    "num_out": len(scores.out_scores),
+    "assumes": assumes,
+    "details": details,
+  }

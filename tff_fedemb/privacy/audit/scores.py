@@ -1,12 +1,7 @@
-"""Scores of canaries, and the lower bound of epsilon that they give.
-
-DeLong et al. 1988, "Comparing the Areas under Two or More Correlated Receiver
-Operating Characteristic Curves", for the variance of an area.
-"""
+"""Scores of canaries: of those that were included, and of the others."""
 
 import dataclasses
 import hashlib
-import math
 from typing import Any
 
 import numpy as np
@@ -103,28 +98,13 @@ class Scores:
     )
     return np.mean(self.in_scores[:, np.newaxis] > thresholds, axis=0).tolist()
 
-  def area(self, significance: float) -> tuple[float, tuple[float, float]]:
-    """How often a member scores higher than another, ties halved: the AUC.
-
-    Args:
-      significance: Probability that the interval is wrong.
-
-    Returns:
-      The area under the curve, and an interval by DeLong's variance.
-    """
-    members, others = np.sort(self.in_scores), np.sort(self.out_scores)
-
-    def placements(values, among):
-      below = np.searchsorted(among, values)
-      both = below + np.searchsorted(among, values, "right")
-      return both / (2 * len(among))
-
-    above_others = placements(members, others)
-    area = float(np.mean(above_others))
-    variance = np.var(above_others, ddof=1) / len(members)
-    variance += np.var(placements(others, members), ddof=1) / len(others)
-    reach = stats.norm.isf(significance / 2) * math.sqrt(variance)
-    return area, (max(area - reach, 0.0), min(area + reach, 1.0))
+  @property
+  def area(self) -> float:
+    """How often a member scores higher than another, ties halved: the AUC."""
+    members, others = len(self.in_scores), len(self.out_scores)
+    ranks = stats.rankdata(np.concatenate([self.in_scores, self.out_scores]))
+    above = ranks[:members].mean() - (members + 1) / 2
+    return float(above / others)
 
   def ranked(self) -> np.ndarray:
     """Whether each canary was included, the highest score first.
@@ -136,32 +116,3 @@ class Scores:
     included = np.arange(len(values)) < len(self.in_scores)
     ties = self._create_generator().random(len(values))
     return included[np.lexsort((ties, -values))]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LowerBound:
-  """With probability 1 - significance epsilon is at least this.
-
-  Attributes:
-    epsilon_lower: The bound; 0 says nothing.
-    method: Its name.
-    delta: At which epsilon is bounded.
-    significance: Probability that the bound is wrong, at most.
-    num_in: Canaries that were included.
-    num_out: Canaries that were not.
-    assumes: What has to be true for the bound.
-    details: What the method found, by name.
-  """
-
-  epsilon_lower: float
-  method: str
-  delta: float
-  significance: float
-  num_in: int
-  num_out: int
-  assumes: str
-  details: dict[str, float]
-
-  def to_json(self) -> dict[str, Any]:
-    """Returns a dictionary that JSON can hold."""
-    return dataclasses.asdict(self)

@@ -65,29 +65,6 @@ def _with_noise(
   return None
 
 
-@functools.lru_cache(maxsize=4)
-def _compose(
-  events: _Events, noise_factor: float
-) -> dp_accounting.PrivacyAccountant:
-  """An accountant of all rounds, with so many times the noise."""
-  is_allocation = all(isinstance(event, _Allocation) for event, _ in events)
-  accountant: Any = accounting.RandomAllocationAccountant()
-  if not is_allocation:
-    accountant = dp_accounting.pld.PLDAccountant(
-      value_discretization_interval=_DISCRETIZATION
-    )
-  for event, count in events:
-    accountant.compose(_with_noise(event, noise_factor), count)
-  return accountant
-
-
-@functools.lru_cache(maxsize=64)
-def _deltas(events: _Events, noise_factor: float) -> np.ndarray:
-  """Delta at each of `_EPSILONS`."""
-  composed: Any = _compose(events, noise_factor)
-  return np.array(composed.get_delta(_EPSILONS))
-
-
 @dataclasses.dataclass(frozen=True)
 class Curve:
   """True positive rates that a claim allows at false positive rates.
@@ -108,29 +85,47 @@ class Curve:
       return None
     return cls(events)
 
+  @functools.cached_property
+  def accountant(self) -> dp_accounting.PrivacyAccountant:
+    """An accountant of all rounds."""
+    is_allocation = all(
+      isinstance(event, _Allocation) for event, _ in self.events
+    )
+    accountant: Any = accounting.RandomAllocationAccountant()
+    if not is_allocation:
+      accountant = dp_accounting.pld.PLDAccountant(
+        value_discretization_interval=_DISCRETIZATION
+      )
+    for event, count in self.events:
+      accountant.compose(event, count)
+    return accountant
+
+  @functools.cached_property
+  def _deltas(self) -> np.ndarray:
+    """Delta at each of `_EPSILONS`."""
+    accountant: Any = self.accountant
+    return np.array(accountant.get_delta(_EPSILONS))
+
   def true_positive_rates(
-    self, false_positive_rates: npt.ArrayLike, *, noise_factor: float = 1.0
+    self, false_positive_rates: npt.ArrayLike
   ) -> np.ndarray:
     """Returns the largest rates `[n]` of any attack.
 
     Args:
       false_positive_rates: In [0, 1], `[n]`.
-      noise_factor: As if there were so many times the noise.
     """
     rates = np.asarray(false_positive_rates)[:, np.newaxis]
-    deltas = _deltas(self.events, noise_factor)
     with np.errstate(over="ignore"):
-      by_members = np.exp(_EPSILONS) * rates + deltas
-    by_others = 1.0 - np.exp(-_EPSILONS) * (1.0 - deltas - rates)
+      by_members = np.exp(_EPSILONS) * rates + self._deltas
+    by_others = 1.0 - np.exp(-_EPSILONS) * (1.0 - self._deltas - rates)
     return np.min(np.minimum(by_members, by_others), axis=1).clip(0.0, 1.0)
 
-  def area(self, noise_factor: float = 1.0) -> float:
-    """Returns the largest area under the curve of any attack."""
+  @functools.cached_property
+  def area(self) -> float:
+    """The largest area under the curve of any attack."""
     # The curve is concave: the midpoint rule does not fall short of it.
     middles = (np.arange(_NUM_RATES) + 0.5) / _NUM_RATES
-    return float(
-      np.mean(self.true_positive_rates(middles, noise_factor=noise_factor))
-    )
+    return float(np.mean(self.true_positive_rates(middles)))
 
   def epsilon_of_area(self, area: float, delta: float) -> float:
     """Returns the least epsilon of the claim with less noise, or more.
@@ -145,18 +140,29 @@ class Curve:
     """
     if area <= 0.5:
       return 0.0
+
+    def excess(log_factor: float) -> float:
+      return with_noise(self, math.exp(log_factor)).area - area
+
     # Logarithms of the factor that the true one lies between.
     low = high = 0.0
-    while self.area(math.exp(high)) > area:
+    while excess(high) > 0.0:
       low, high = high, high + 0.5
-    while self.area(math.exp(low)) < area:
+    while excess(low) < 0.0:
       low, high = low - 0.5, low
-    log_factor = optimize.brentq(
-      lambda x: self.area(math.exp(x)) - area, low, high, xtol=1e-3
-    )
+    log_factor = optimize.brentq(excess, low, high, xtol=1e-3)
     # The noisier end of what was found: epsilon is a lower bound.
-    composed = _compose(self.events, math.exp(log_factor + 1e-3))
-    return float(composed.get_epsilon(delta))
+    noisier = with_noise(self, math.exp(log_factor + 1e-3))
+    return float(noisier.accountant.get_epsilon(delta))
+
+
+# Searches ask for the same factors again and again.
+@functools.lru_cache(maxsize=64)
+def with_noise(curve: Curve, factor: float) -> Curve:
+  """The curve of the same claim with so many times the noise."""
+  return Curve(
+    tuple((_with_noise(event, factor), count) for event, count in curve.events)
+  )
 
 
 def allowed_rates(
@@ -212,7 +218,7 @@ def lower_area(scores: scores_lib.Scores, significance: float) -> float:
     scores: Scores of canaries, independent of each other.
     significance: Probability that the bound is wrong, at most.
   """
-  area, _ = scores.area(significance)
+  area = scores.area
   # As many pairs of a member and another one are independent of each other.
   num_pairs = min(len(scores.in_scores), len(scores.out_scores))
   limit = -math.log(significance) / num_pairs

@@ -2,12 +2,9 @@
 
 Li et al. 2022, "User-Level Membership Inference Attack against Metric Embedding
 Learning": images of a user that were not trained on are embedded closer to
-where they belong if the user has taken part. And canary users in the sense of
-Steinke, Nasr and Jagielski 2023, whose labels are made up: nothing but having
-seen them explains a model that agrees with these labels.
+where they belong if the user has taken part.
 """
 
-import collections
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -18,8 +15,6 @@ from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import encoded_images
 from tff_fedemb.data import pipelines
 from tff_fedemb.privacy.audit import canary_updates
-
-_PREFIX = "canary user "
 
 
 class UserImages(NamedTuple):
@@ -36,11 +31,6 @@ class UserImages(NamedTuple):
   users: np.ndarray
 
 
-def canary_id(user_id: str) -> str:
-  """The identifier of a user's client if the user's labels are made up."""
-  return f"{_PREFIX}{user_id}"
-
-
 def _checksum(images: tf.Tensor) -> tf.Tensor:
   """A number `[b]` of each image, even for half of them."""
   if images.dtype == tf.string:
@@ -51,57 +41,38 @@ def _checksum(images: tf.Tensor) -> tf.Tensor:
   return tf.reduce_sum(pixels * places, axis=1) % (2**31 - 1)
 
 
-def _with_made_up_labels(batch, num_labels):
-  labels = _checksum(batch["x"]) // 2 % num_labels
-  return collections.OrderedDict(x=batch["x"], y=labels)
-
-
 def _half(batch, parity):
   kept = tf.equal(_checksum(batch["x"]) % 2, parity)
   return tf.nest.map_structure(lambda part: tf.boolean_mask(part, kept), batch)
 
 
-def wrap_dataset(
-  create_client_dataset: canary_updates.DatasetFn, num_labels: int
+def without_held_out(
+  create_client_dataset: canary_updates.DatasetFn,
 ) -> canary_updates.DatasetFn:
-  """Holds half of every user's images out; canary users get labels made up.
+  """Holds half of every user's images out.
 
-  Which half an image is in, and its label, depend on its pixels alone.
+  Which half an image is in depends on its pixels alone.
 
   Args:
     create_client_dataset: Maps a user's identifier to batches of `x` and `y`,
       in TensorFlow operations only.
-    num_labels: That are made up, at most the classes of training.
   """
-
-  def create_dataset(client_id):
-    is_canary = tf.strings.regex_full_match(client_id, f"{_PREFIX}.*")
-    user = tf.strings.regex_replace(client_id, f"^{_PREFIX}", "")
-    return create_client_dataset(user).map(
-      lambda batch: tf.cond(
-        is_canary,
-        lambda: _with_made_up_labels(batch, num_labels),
-        lambda: _half(batch, 0),
-      )
-    )
-
-  return create_dataset
+  return lambda client_id: create_client_dataset(client_id).map(
+    lambda batch: _half(batch, 0)
+  )
 
 
-def read_images(
+def read_held_out(
   create_client_dataset: canary_updates.DatasetFn,
   user_ids: list[str],
   *,
-  num_labels: int | None = None,
   decode_images: encoded_images.ImageDecoder | None = None,
 ) -> UserImages:
-  """Reads what an attacker has: held-out images, or those of canary users.
+  """Reads what an attacker has: the half that is held out, with its labels.
 
   Args:
-    create_client_dataset: As in `wrap_dataset`, not wrapped.
+    create_client_dataset: As in `without_held_out`.
     user_ids: Identifiers of the users.
-    num_labels: That are made up; None for the half that is held out, with its
-      true labels.
     decode_images: Decodes images, if clients hold encoded ones.
   """
   found = []
@@ -109,11 +80,8 @@ def read_images(
     "Reading what an attacker has", unit="users", items=user_ids
   )
   for number, user_id in enumerate(progress):
-    batch = pipelines.gather(create_client_dataset(tf.constant(user_id)))
-    if num_labels is None:
-      batch = _half(batch, 1)
-    else:
-      batch = _with_made_up_labels(batch, num_labels)
+    every = pipelines.gather(create_client_dataset(tf.constant(user_id)))
+    batch = _half(every, 1)
     images = batch["x"] if decode_images is None else decode_images(batch["x"])
     labels = batch["y"].numpy()
     found.append((images.numpy(), labels, np.full(len(labels), number)))
