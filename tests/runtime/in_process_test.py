@@ -1,5 +1,6 @@
 """Tests of the in-process runtime; `parity_test` compares it with TFF's own."""
 
+import os
 import signal
 import threading
 
@@ -136,6 +137,51 @@ def test_rejects_the_state_of_another(started_and_state):
   ):
     with pytest.raises(ValueError, match=message):
       started.load_state(wrong)
+
+
+def test_rejects_the_state_of_another_process():
+  with runtime.create_runtime() as started:
+    state = started.initialize(builders.build_sums(_length))
+    # Another process may have a state of the same type.
+    started.initialize(builders.build_sums(_length))
+    started.next(state, ["1"])
+    started.initialize(builders.build_private_means())
+    with pytest.raises(
+      TypeError, match="state must be one of the process that"
+    ):
+      started.next(state, ["1"])
+
+
+def _run_in_fork(function):
+  """Returns the error of a function in a forked child, within ten seconds."""
+  reader, writer = os.pipe()
+  if not os.fork():
+    signal.alarm(10)
+    try:
+      function()
+    except Exception as error:
+      os.write(writer, f"{type(error).__name__}: {error}".encode())
+    os._exit(0)
+  os.close(writer)
+  with open(reader) as pipe:
+    message = pipe.read()
+  return message, os.wait()[1]
+
+
+def test_says_that_it_is_in_a_fork(started_and_state, process):
+  started, state = started_and_state
+  for function in (
+    lambda: started.next(state, ["1"]),
+    lambda: started.initialize(process),
+  ):
+    message, status = _run_in_fork(function)
+    assert message.startswith(
+      "RuntimeError: a runtime must be used in the proc"
+    )
+    assert status == 0
+  assert _run_in_fork(started.close) == ("", 0)
+  # It is still the parent's.
+  started.next(state, ["1"])
 
 
 _TEXT = b"proto\x08\x00"

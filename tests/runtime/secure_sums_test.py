@@ -8,6 +8,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests.runtime import builders
+from tff_fedemb import errors
 from tff_fedemb import runtime
 from tff_fedemb.runtime import secure_sums
 
@@ -160,3 +161,22 @@ def test_modular_sums_are_exact(dtype, modulus):
   expected = [sum(map(int, column)) % modulus for column in values.T]
   assert found.tolist() == expected
   assert found.dtype == dtype
+
+
+def test_bounds_that_no_sum_can_have_are_refused():
+  too_wide = builders.build_sums(
+    _numbers, sum_fn=lambda v: tff.federated_secure_sum_bitwidth(v, 63)
+  )
+  with (
+    runtime.create_runtime() as started,
+    pytest.raises(errors.FieldError, match="at most 62, found 63"),
+  ):
+    started.initialize(too_wide)
+
+
+def test_no_sum_wraps_around():
+  total = secure_sums.RoundTotal([np.zeros(2, np.int64)], [None])
+  total.add([np.array([2**62 - 1, 0])])
+  total.add([np.array([2**62 - 1, 0])])
+  with pytest.raises(errors.FieldError, match=r"fit into int64, .* after 3 cl"):
+    total.add([np.array([2**62 - 1, 0])])

@@ -100,6 +100,7 @@ def test_round_is_that_of_in_process(processes, started):
       runtime.structured_state(state).global_model_weights,
       other.structured_state(expected_state).global_model_weights,
     )
+  assert 0 < runtime.peak_memory_bytes <= 100e6
 
 
 def _pack(delta, **words):
@@ -184,6 +185,8 @@ def test_a_thousand_bad_deltas_change_no_bit(started, monkeypatch):
   for error in skipped:
     _, reasons = spoiled[int(error.client_id.removeprefix("bad "))]
     assert str(error).partition("ValueError: ")[2] in reasons
+  assert sum(started[0].delta_counts.values()) == len(devices)
+  assert started[0].delta_counts["accepted"] == len(good)
 
 
 def test_one_that_is_too_long_contributes_the_clip_norm(started, monkeypatch):
@@ -194,6 +197,7 @@ def test_one_that_is_too_long_contributes_the_clip_norm(started, monkeypatch):
     sent = {"one": _pack(_draw(rng, norm))}
     after, _, skipped = _run_round(started, sent, monkeypatch)
     assert not skipped
+    assert runtime.delta_counts == {"accepted": 1, deltas.TOO_LONG: 1}
     # Divided by four clients, however many there are.
     squares = [np.sum((x - y) ** 2) for x, y in zip(after, before, strict=True)]
     assert 4 * np.sqrt(sum(squares)) == pytest.approx(_CLIP_NORM, rel=1e-5)

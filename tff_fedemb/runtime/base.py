@@ -28,12 +28,30 @@ class Runtime(abc.ABC):
   checkpoint, an evaluation or a look at the weights. It is never changed in
   place.
 
+  A runtime belongs to the process that created it: a fork of that process has
+  none of the threads that it waits for.
+
   Attributes:
     skipped_clients: The clients that the last round left out, in its order, and
       why.
   """
 
   skipped_clients: Sequence[client_error.ClientError] = ()
+
+  def __init__(self) -> None:
+    """Remembers whose runtime it is."""
+    self._process_id = os.getpid()
+
+  @property
+  def _is_in_fork(self) -> bool:
+    return os.getpid() != self._process_id
+
+  def _check_not_in_fork(self) -> None:
+    if self._is_in_fork:
+      raise RuntimeError(
+        "a runtime must be used in the process that created it, found a fork of"
+        " that process: create a runtime there, or start it by 'spawn'."
+      )
 
   def require_paths(self, paths: Mapping[str, str]) -> None:  # noqa: B027
     """Says what clients read, for runtimes on other machines to look for.
@@ -72,7 +90,8 @@ class Runtime(abc.ABC):
     Raises:
       client_error.ClientError: If a client's computation failed, where the
         runtime knows which.
-      RuntimeError: If the runtime has no process yet, or is closed.
+      RuntimeError: If the runtime has no process yet, is closed, or belongs to
+        the process that this one was forked from.
       TypeError: If `client_ids` is no sequence of strings, for example one
         string or a generator, or the state is not one of the process.
     """

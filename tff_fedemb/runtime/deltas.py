@@ -8,6 +8,7 @@ norm is clipped. The aggregator then clips once more, which changes nothing but
 rounding.
 """
 
+import collections
 from collections.abc import Collection, Mapping
 import math
 
@@ -18,6 +19,7 @@ from tff_fedemb.data import tensor_files
 # Keys of a file's words.
 SPEC, ROUND = "spec_sha256", "round"
 
+TOO_LONG = "too long"
 # How far rounding may take a clipped delta beyond the clip norm.
 _ROUNDING = 1e-5
 # For a header with some spaces.
@@ -33,6 +35,10 @@ class Inbox:
     Sensitivity: `clip_norm`, whatever a device sends: a device counts once, and
       one that is refused sends nothing.
     DpEvent: the aggregator's.
+
+  Attributes:
+    counts: Deltas by what became of them: "accepted", `TOO_LONG` of those that
+      were accepted after clipping, and the reasons of those that were refused.
   """
 
   def __init__(
@@ -59,6 +65,7 @@ class Inbox:
     self._waiting, self._devices = set(devices), frozenset(devices)
     numbers = sum(map(math.prod, self._shapes.values()))
     self._max_bytes = 4 * numbers + _SPARE_BYTES
+    self.counts: collections.Counter[str] = collections.Counter()
 
   def receive(self, device: str, message: bytes) -> list[np.ndarray]:
     """Checks a delta.
@@ -73,6 +80,26 @@ class Inbox:
     Raises:
       ValueError: If it is refused, with the reason.
     """
+    try:
+      delta = self._check(device, message)
+    except ValueError as error:
+      self.counts[str(error)] += 1
+      raise
+    self._waiting.remove(device)
+    self.counts["accepted"] += 1
+    # Squares of float32 do not overflow here.
+    norm = math.sqrt(
+      sum(float(np.sum(np.square(part, dtype=np.float64))) for part in delta)
+    )
+    if norm <= self._clip_norm * (1 + _ROUNDING):
+      return delta
+    self.counts[TOO_LONG] += 1
+    factor = self._clip_norm / norm
+    return [
+      (part.astype(np.float64) * factor).astype(np.float32) for part in delta
+    ]
+
+  def _check(self, device: str, message: bytes) -> list[np.ndarray]:
     if device not in self._devices:
       raise ValueError("a device that was not asked")
     if device not in self._waiting:
@@ -92,14 +119,4 @@ class Inbox:
       raise ValueError("another shape")
     if not all(np.isfinite(part).all() for part in delta):
       raise ValueError("not finite")
-    self._waiting.remove(device)
-    # Squares of float32 do not overflow here.
-    norm = math.sqrt(
-      sum(float(np.sum(np.square(part, dtype=np.float64))) for part in delta)
-    )
-    if norm <= self._clip_norm * (1 + _ROUNDING):
-      return delta
-    factor = self._clip_norm / norm
-    return [
-      (part.astype(np.float64) * factor).astype(np.float32) for part in delta
-    ]
+    return delta

@@ -41,7 +41,13 @@ _UNOPTIMIZED.graph_options.rewrite_options.disable_meta_optimizer = True
 
 
 class FlatState(tuple):
-  """Server state between rounds: arrays in the order of its type."""
+  """Server state between rounds: arrays in the order of its type.
+
+  Attributes:
+    type_spec: The type.
+  """
+
+  type_spec: tff.Type
 
 
 class InProcessRuntime(base.Runtime):
@@ -87,6 +93,7 @@ class InProcessRuntime(base.Runtime):
     Raises:
       errors.FieldError: If the processor lacks the precision.
     """
+    super().__init__()
     # Asks the driver alone. A list of logical devices would start TensorFlow,
     # with all of the GPUs' memory and with threads of the process's own.
     num_gpus = len(tf.config.list_physical_devices("GPU"))
@@ -116,6 +123,7 @@ class InProcessRuntime(base.Runtime):
     return None
 
   def initialize(self, process: tff.templates.IterativeProcess) -> FlatState:
+    self._check_not_in_fork()
     if self._process is not process:
       base.check_process(process)
       self._close_sessions()
@@ -125,14 +133,15 @@ class InProcessRuntime(base.Runtime):
     with contextlib.closing(
       graph_session.SessionPool([self._initial])
     ) as session:
-      return FlatState(session())
+      return self._flat_state(session())
 
   def _compile(self, process: tff.templates.IterativeProcess) -> None:
     """Makes the graphs of a process, and what runs them.
 
     Raises:
       errors.FieldError: If the process is not one broadcast, clients' work and
-        sums, or clients or rounds would share a resource of it.
+        sums, clients or rounds would share a resource of it, or a secure sum
+        of it is too wide.
     """
     form = _compile(process)
 
@@ -183,6 +192,7 @@ class InProcessRuntime(base.Runtime):
   def next(
     self, state: FlatState, client_ids: Sequence[str]
   ) -> tuple[FlatState, Any]:
+    self._check_not_in_fork()
     self._check_state(state)
     client_ids = base.check_client_ids(client_ids)
     self.skipped_clients = []
@@ -196,7 +206,7 @@ class InProcessRuntime(base.Runtime):
     results = self._server["update"](state, aggregate)
     metrics = results[len(state) :]
     return (
-      FlatState(results[: len(state)]),
+      self._flat_state(results[: len(state)]),
       computation_graph.unflatten(metrics, self._metrics_type),
     )
 
@@ -220,7 +230,14 @@ class InProcessRuntime(base.Runtime):
 
   def load_state(self, structure: Any) -> FlatState:
     base.check_initialized(self._process)
-    return FlatState(computation_graph.flatten(structure, self._state_type))
+    return self._flat_state(
+      computation_graph.flatten(structure, self._state_type)
+    )
+
+  def _flat_state(self, leaves: Sequence[Any]) -> FlatState:
+    state = FlatState(leaves)
+    state.type_spec = self._state_type
+    return state
 
   def _check_state(self, state: FlatState) -> None:
     base.check_initialized(self._process)
@@ -229,9 +246,16 @@ class InProcessRuntime(base.Runtime):
         "state must come from initialize, next or load_state of this runtime,"
         f" found {type(state).__name__}."
       )
+    if state.type_spec != self._state_type:
+      raise TypeError(
+        "state must be one of the process that initialize was called with last,"
+        " found that of another, which has another type."
+      )
 
   def close(self) -> None:
-    self._close_sessions()
+    # A fork may have neither its parent's threads nor its sessions.
+    if not self._is_in_fork:
+      self._close_sessions()
 
   def _close_sessions(self) -> None:
     if self._process is not None:
@@ -270,6 +294,12 @@ def _find_secure_sums(
       ("secure_modular_sum_modulus", form.secure_modular_sum_modulus),
     )
   )
+  if max(bitwidths, default=0) > secure_sums.MAX_BITWIDTH:
+    raise errors.FieldError(
+      "secure_sum_bitwidth",
+      f"be at most {secure_sums.MAX_BITWIDTH}",
+      max(bitwidths),
+    )
   bounds = [2**bitwidth - 1 for bitwidth in bitwidths] + bounds
   return secure_sums.SecureSums(
     num_simple=len(computation_graph.leaf_types(simple_type)),

@@ -188,7 +188,7 @@ class RayRuntime(in_process.InProcessRuntime):
 
   def close(self) -> None:
     super().close()
-    if self._cluster is not None:
+    if self._cluster is not None and not self._is_in_fork:
       self._cluster.close()
       self._cluster = None
 

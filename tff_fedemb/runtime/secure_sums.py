@@ -21,6 +21,8 @@ from tff_fedemb import errors
 
 # For reports of whatever uses them.
 SIMULATED = "simulated, not cryptographic"
+# TFF's own simulation sums in 64 bits with a sign, and leaves one for the sum.
+MAX_BITWIDTH = 62
 
 
 def allow_nested_aggregators() -> None:
@@ -113,11 +115,14 @@ class RoundTotal:
     """Adds what some clients send.
 
     A sum with a modulus is exact for any number of clients. One with bounds
-    has the type of its inputs and wraps around where they do, as TFF's does.
+    has the type of its inputs; where TFF's would wrap around, it is refused.
 
     Args:
       summands: A leaf for each sum.
       num_clients: Number of clients that sent them.
+
+    Raises:
+      errors.FieldError: If a sum is too large for its type.
     """
     self.num_survivors += num_clients
     for total, summand, modulus in zip(
@@ -125,6 +130,14 @@ class RoundTotal:
     ):
       if modulus is None:
         np.add(total, summand, out=total)
+        # Neither was below 0.
+        if np.any(total < summand):
+          raise errors.FieldError(
+            "secure_sum",
+            f"fit into {total.dtype}",
+            f"a larger one after {self.num_survivors} clients",
+            "It takes smaller bounds or a wider type.",
+          )
       else:
         limit = total.dtype.type(modulus)
         rest = np.mod(summand, limit)

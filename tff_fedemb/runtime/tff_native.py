@@ -38,6 +38,7 @@ class TffRuntime(base.Runtime):
     Args:
       config: How many clients run at a time.
     """
+    super().__init__()
     worker_process.let_workers_be_interrupted()
     # The native one, and secure sums in the clear.
     self._context = tff.backends.test.create_sync_test_cpp_execution_context(
@@ -51,6 +52,7 @@ class TffRuntime(base.Runtime):
     atexit.register(self.close)
 
   def _call(self, computation: tff.Computation, *arguments: Any) -> Any:
+    self._check_not_in_fork()
     if self._context is None:
       raise RuntimeError("the runtime must be open, found it closed.")
     with tff.framework.get_context_stack().install(self._context):
@@ -88,6 +90,9 @@ class TffRuntime(base.Runtime):
     )
 
   def close(self) -> None:
+    # The worker is that of the process that started it.
+    if self._is_in_fork:
+      return
     self._process = self._context = None
     gc.collect()
     atexit.unregister(self.close)

@@ -9,7 +9,7 @@ This process reads the data and draws the head and the order of a client, by the
 code of `in_process`, so that both runtimes train the same clients.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 import importlib.util
 import json
@@ -87,6 +87,10 @@ class TfliteRuntime(in_process.InProcessRuntime):
   A delta that `deltas.Inbox` refuses is left out of the sum, whatever
   `on_client_error` says, as a client that sends none; `skipped_clients` has the
   reason.
+
+  Attributes:
+    peak_memory_bytes: Most memory of a client's process.
+    delta_counts: Deltas of the last round, as `deltas.Inbox.counts`.
   """
 
   def __init__(self, config: runtime_lib.RuntimeConfig):
@@ -103,6 +107,8 @@ class TfliteRuntime(in_process.InProcessRuntime):
         "runtime", "be another where LiteRT is missing", "tflite", _INSTALL
       )
     super().__init__(config)
+    self.peak_memory_bytes = 0
+    self.delta_counts: Mapping[str, int] = {}
     self._directory = tempfile.TemporaryDirectory(prefix="tff_fedemb_phones_")
     self._folder = pathlib.Path(self._directory.name)
     self._phones: PhoneProcess | None = None
@@ -159,6 +165,7 @@ class TfliteRuntime(in_process.InProcessRuntime):
       round_num=round_num,
       devices=client_ids,
     )
+    self.delta_counts = inbox.counts
     updates = []
     with futures.ThreadPoolExecutor(self.concurrent_clients) as threads:
       running = [
@@ -207,6 +214,9 @@ class TfliteRuntime(in_process.InProcessRuntime):
       check=True,
     )
     facts = json.loads(stays.read_text())
+    self.peak_memory_bytes = max(
+      self.peak_memory_bytes, facts["peak_memory_bytes"]
+    )
     places = inputs["order"]
     return delta.read_bytes(), composition.ClientUpdate(
       (),
@@ -219,4 +229,5 @@ class TfliteRuntime(in_process.InProcessRuntime):
 
   def close(self) -> None:
     super().close()
-    self._directory.cleanup()
+    if not self._is_in_fork:
+      self._directory.cleanup()
