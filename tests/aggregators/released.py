@@ -145,7 +145,7 @@ class Aggregation:
 
   def forget_sessions(self) -> None:
     """Has the server's computations begin as in a new process."""
-    for sessions in self._runtime._compiled._server.values():
+    for sessions in self._runtime._server.values():
       sessions.close()
 
   def run(

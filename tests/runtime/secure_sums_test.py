@@ -172,11 +172,3 @@ def test_bounds_that_no_sum_can_have_are_refused():
     pytest.raises(errors.FieldError, match="at most 62, found 63"),
   ):
     started.initialize(too_wide)
-
-
-def test_no_sum_wraps_around():
-  total = secure_sums.RoundTotal([np.zeros(2, np.int64)], [None])
-  total.add([np.array([2**62 - 1, 0])])
-  total.add([np.array([2**62 - 1, 0])])
-  with pytest.raises(errors.FieldError, match=r"fit into int64, .* after 3 cl"):
-    total.add([np.array([2**62 - 1, 0])])

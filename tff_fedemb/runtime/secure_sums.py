@@ -120,9 +120,6 @@ class RoundTotal:
     Args:
       summands: A leaf for each sum.
       num_clients: Number of clients that sent them.
-
-    Raises:
-      errors.FieldError: If a sum is too large for its type.
     """
     self.num_survivors += num_clients
     for total, summand, modulus in zip(
@@ -130,14 +127,6 @@ class RoundTotal:
     ):
       if modulus is None:
         np.add(total, summand, out=total)
-        # Neither was below 0.
-        if np.any(total < summand):
-          raise errors.FieldError(
-            "secure_sum",
-            f"fit into {total.dtype}",
-            f"a larger one after {self.num_survivors} clients",
-            "It takes smaller bounds or a wider type.",
-          )
       else:
         limit = total.dtype.type(modulus)
         rest = np.mod(summand, limit)
