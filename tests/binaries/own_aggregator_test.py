@@ -61,3 +61,25 @@ def test_they_are_planned_and_accounted_for(data_dir, tmp_path, monkeypatch):
   assert delta == pytest.approx(0.01, rel=1e-6)
   assert values["participation"]["kind"] == _PATIENT
   assert f"{values['epsilon']:.3g}" in planned.output
+
+
+def test_it_is_calibrated_and_compared(tmp_path):
+  plan = (
+    *(f"--mechanism={_OWN}", "--num_users=1000", "--users_per_round=100"),
+    *("--rounds=40", "--delta=1e-4"),
+  )
+
+  def account(command, *arguments):
+    ended, values = accounting.call(tmp_path, command, *plan, *arguments)
+    assert ended.status == 0, ended.errors
+    return ended.output, values
+
+  own = ("--participation=poisson", "--kept_share=0.5")
+  _, solution = account("calibrate", "--target_epsilon=2", *own)
+  assert solution["plan"]["mechanism"] == _OWN
+  noise = f"--noise_multiplier={solution['value']}"
+  epsilon = solution["report"]["epsilon"]
+  assert account("epsilon", noise, *own)[1]["epsilon"] == epsilon
+  output, values = account("optimize", "--target_epsilon=2")
+  assert {found["mechanism"] for found in values["candidates"]} == {_OWN}
+  assert f"--aggregator={_OWN}" in output
