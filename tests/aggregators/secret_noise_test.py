@@ -223,3 +223,30 @@ def test_scale_of_many_chunks():
     assert abs(numbers.std() / 2.5 - 1.0) < 0.008
     assert abs(numbers.mean()) < 5 * 2.5 / size**0.5
   assert len(np.unique(noise)) > 0.98 * size
+
+
+def test_numbers_are_normal():
+  """False alarms: once in 10^6 runs; Kolmogorov-Smirnov, and moments."""
+  numbers = secret_noise.draw_normal(
+    tf.constant(secret_noise.draw_key(), tf.int64),
+    tf.constant(5, tf.int64),
+    400_001,
+  ).numpy()
+  assert numbers.shape == (400_001,)
+  assert stats.kstest(numbers, "norm").pvalue > 3e-7
+  # Those of a pair share their radius.
+  first, second = numbers[:200_000], numbers[200_001:]
+  assert abs(np.corrcoef(first**2, second**2)[0, 1]) * 200_000**0.5 < 5.1
+
+
+def test_seeds_wrap_around():
+  # The words may start anywhere.
+  generator = secret_noise.SecretNoiseGenerator(1.0, _SPECS)
+  state = generator.initialize()._replace(
+    seeds=tf.constant([tf.int64.max] * 2, tf.int64)
+  )
+  noise, state = generator.next(state)
+  np.testing.assert_array_equal(
+    state.seeds, [tf.int64.min + len(_SPECS) - 1] * 2
+  )
+  assert all(np.all(np.isfinite(tensor)) for tensor in noise)

@@ -31,13 +31,15 @@ def _examples_of(client_id):
 
 # TFF takes seconds to build a process.
 @functools.cache
-def _build_process(config):
+def _build_process(config, aggregator="none", **mechanism_options):
   return builders.compose(
     # Batches that have nothing to do with those of training.
     lambda client_id: _examples_of(client_id).batch(3),
     builders.build_process(
       _SHAPE,
-      aggregator=builders.create_aggregator("none", clients_per_round=2),
+      aggregator=builders.create_aggregator(
+        aggregator, clients_per_round=2, **mechanism_options
+      ),
       config=config,
       seed=_SEED,
     ),
@@ -249,3 +251,33 @@ def test_update_without_a_finite_norm_is_rejected(value, accepted):
     np.testing.assert_allclose(delta[0], [value, 1.0])
   else:
     np.testing.assert_array_equal(np.concatenate(delta), np.zeros(3))
+
+
+def test_no_seed_reaches_the_noise():
+  """Equal seeds everywhere, and two runs still differ by fresh noise."""
+  runs = []
+  for _ in range(2):
+    tf.keras.utils.set_random_seed(1)
+    # Past the cache: traced anew, under the same global seed.
+    process = _build_process.__wrapped__(
+      _CONFIG, aggregator="gaussian", clip_norm=1e-6, noise_multiplier=1e6
+    )
+    states, _ = _run(process, [["1"], ["1"]])
+    runs.append([s.global_model_weights.trainable[0] for s in states])
+  first, second = runs
+  np.testing.assert_array_equal(first[0], second[0])
+  assert np.abs(first[1] - second[1]).min() > 0.0
+  # Nor is the first round's noise that of the second.
+  assert np.abs((first[1] - first[0]) - (first[2] - first[1])).min() > 0.0
+
+
+def test_neither_update_nor_cost_depend_on_the_labels_that_are_possible():
+  process = _build_process(_CONFIG)
+  weights = process.get_model_weights.type_signature.result.trainable
+  assert str(weights) == f"<float32[16,{_DIM}],float32[{_DIM}]>"
+  # Nothing is told how many labels there are: client 1 has labels up to
+  # 3,000,000, and its head as many rows as it really holds classes.
+  _, reports = _run(process, [["1"]])
+  labels = {int(e["y"]) for e in _examples_of(tf.constant("1"))}
+  assert max(labels) > 1_000_000
+  assert reports[0]["client_work"]["classes_per_client"] == len(labels)

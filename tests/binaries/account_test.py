@@ -199,3 +199,10 @@ def test_a_file_that_cannot_be_written(tmp_path):
     "account", *_EPSILON.split(), f"--output_json={tmp_path}"
   )
   accounting.check_refused(ended, None, "--output_json must be ")
+
+
+def test_no_noise_is_infinite(account):
+  output, values = account("epsilon", _SMALL, "--noise_multiplier=0")
+  assert values["epsilon"] == "inf"
+  assert values["unit_is_virtual_client_epsilon"] == "inf"
+  assert "nothing is protected" in output

@@ -63,3 +63,27 @@ def test_classes_begin_at_one_over_their_number(num_classes, options, expected):
   size = examples_lib.ProblemSize(100, 5, num_classes, 1.0)
   resolved = sgd.Sgd(**options).resolve(size, {"gradient": 1.0})
   assert resolved.logit_bias == pytest.approx(expected)
+
+
+def test_bias_lets_many_classes_be_learned():
+  # Gradients that say what 99 classes an example is not of are mostly clipped.
+  num_classes, dim = 100, 64
+  rng = np.random.default_rng(0)
+  labels = np.arange(1_000) % num_classes
+  features = rng.standard_normal([num_classes, dim])[labels]
+  features += 0.5 * rng.standard_normal(features.shape)
+  examples = examples_lib.ClippedExamples(
+    features, labels, num_classes=num_classes, clip_norm=1.0
+  )
+  budget = budget_lib.calibrate(
+    [budget_lib.PlannedRelease("gradient", count=30)], epsilon=4.0, delta=1e-5
+  )
+  accuracies = []
+  for logit_bias in (0.0, None):
+    method = sgd.Sgd(loss="sigmoid", logit_bias=logit_bias)
+    method = method.resolve(examples.size, budget.noise_multipliers)
+    weights = method.fit(examples, noise.Releases(budget, _SEED))
+    accuracies.append(np.mean((features @ weights.T).argmax(axis=1) == labels))
+  without, with_bias = accuracies
+  assert without < 0.3
+  assert with_bias > 0.6

@@ -63,3 +63,19 @@ def test_default_learning_rate_follows_noise(
   options = {"steps": 25, "momentum": 0.6, "logit_noise": 1.5} | options
   resolved = sgd.Sgd(**options).resolve(size, {"gradient": noise_multiplier})
   assert resolved.learning_rate == pytest.approx(expected)
+
+
+def test_a_step_by_hand():
+  # The third is clipped to (0.6, 0.8). At zero weights both probabilities are
+  # 1/2; no gradient's norm, sqrt(1/2) at most, is above 1.
+  features = np.array([[1.0, 0.0], [0.0, 1.0], [6.0, 8.0]])
+  labels = np.array([0, 1, 1])
+  method = sgd.Sgd(
+    steps=1, learning_rate=0.3, momentum=0.9, gradient_clip_norm=1.0
+  )
+  # Class 0 has -1/2 (1, 0) + 1/2 (0, 1) + 1/2 (0.6, 0.8) = (-0.2, 0.9).
+  np.testing.assert_allclose(
+    fits.fit(method, features, labels, num_classes=2),
+    [[0.02, -0.09], [-0.02, 0.09]],
+    atol=1e-15,
+  )

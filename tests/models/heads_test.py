@@ -117,3 +117,11 @@ def test_class_codes_depend_on_the_class_alone():
   # Without numbers of the classes, those are their rows.
   rows = head.initialize(8, 8, seed=_SEED)[0]
   np.testing.assert_array_equal(rows[5], one[0][0])
+
+
+def test_linear_is_a_dense_layer():
+  logits = heads.LinearHead().logits(
+    (tf.constant([[1.0, 2.0], [3.0, 4.0]]), tf.constant([10.0, 20.0])),
+    tf.constant([[1.0, 1.0], [0.0, 2.0]]),
+  )
+  np.testing.assert_allclose(logits, [[13.0, 27.0], [14.0, 28.0]])

@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import math
 
 import dp_accounting
 import numpy as np
@@ -228,3 +229,39 @@ def test_a_known_schedule_amplifies_nothing(name):
   assert "is taken to be known" in known.sampling
   assert "secret" in claim.sampling
   assert known.with_secret_schedule() == claim
+
+
+def test_poisson_accounts_for_the_probability_it_draws_with():
+  """Also if a class of one's own has another one."""
+
+  class Half(poisson.Poisson):
+    """Half of all users take part, whatever `users_per_round` says."""
+
+    sampling_probability = 0.5
+
+  event = dp_accounting.GaussianDpEvent(1.0)
+  for claim, probability in (
+    (poisson.Poisson(200, 2), 0.01),
+    (poisson.Poisson(200, 100), 0.5),
+    (Half(200, 2), 0.5),
+  ):
+    ((composed, count),) = composition.composed_events([(event, 30)], claim)
+    assert (composed.sampling_probability, count) == (probability, 30)
+    drawn = [len(claim.sample(r, key=1)) for r in range(100)]
+    # Binomial(20,000, p), five standard deviations.
+    bound = 5 * math.sqrt(20_000 * probability * (1 - probability))
+    assert abs(sum(drawn) - 20_000 * probability) < bound
+
+
+@pytest.mark.parametrize(
+  ("participation_class", "arguments", "message"),
+  [
+    (poisson.Poisson, (0, 1, 1), "num_users must be .* found 0"),
+    (poisson.Poisson, (1_000, 1_001, 1), "found 1001"),
+    (poisson.Poisson, (1_000, 10, 11), "users_per_round must be at least"),
+    (fixed_size.FixedSize, (1_000, 9.5, 1), "integer of at least 1, found 9.5"),
+  ],
+)
+def test_participation_refuses(participation_class, arguments, message):
+  with pytest.raises(ValueError, match=message):
+    participation_class(*arguments[:2], users_per_client=arguments[2])

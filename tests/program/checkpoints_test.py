@@ -1,6 +1,7 @@
 """Tests of checkpoints: round trip, order, and damage."""
 
 import resource
+import stat
 
 import numpy as np
 import pytest
@@ -156,3 +157,10 @@ def test_an_old_one_makes_room_on_a_full_disk(
   assert {path.name for path in tmp_path.iterdir()} == {
     f"round_{number}" for number in kept
   }
+
+
+def test_a_directory_that_others_could_read_is_made_private(tmp_path):
+  (tmp_path / "checkpoints").mkdir(mode=0o755)
+  checkpoints.Checkpoints(tmp_path / "checkpoints")
+  mode = (tmp_path / "checkpoints").stat().st_mode
+  assert stat.S_IMODE(mode) == 0o700

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import stat
 
 import dp_accounting
 import pytest
@@ -184,3 +185,37 @@ def test_without_the_last_checkpoint_it_goes_back_further(tmp_path, whole):
   (warning,) = (text for text in report.warnings if "again" in text)
   assert warning.startswith("5 of 10 rounds ran again, with other noise")
   assert "(5 ran 2 times)" in warning
+
+
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit])
+def test_failed_run_resumes_with_the_same_rounds(tmp_path, whole, error):
+  _train_until(tmp_path, 7, error)
+  said = []
+  found = _train(tmp_path, sums.Sums(), said)
+  _check_same(found, whole)
+  # The round that did not end has released nothing.
+  assert found[1] == whole[1]
+  assert said[0] == "Resuming after round 7."
+  mode = (tmp_path / "checkpoints").stat().st_mode
+  assert stat.S_IMODE(mode) == 0o700
+
+
+def test_a_full_disk_does_not_run_a_round_twice(tmp_path, whole, monkeypatch):
+  """Round 5 is done, and paid for, when its metrics cannot be written."""
+  release = metrics.MetricsLog.release
+
+  def fail(log, values, rounds_done):
+    if rounds_done == 5:
+      raise errors.StorageError("full")
+    release(log, values, rounds_done)
+
+  with monkeypatch.context() as patched:
+    patched.setattr(metrics.MetricsLog, "release", fail)
+    with pytest.raises(errors.StorageError):
+      _train(tmp_path, sums.Sums())
+  said = []
+  weights, ledger, frame = _train(tmp_path, sums.Sums(), said)
+  assert said[0] == "Resuming after round 5."
+  assert weights == whole[0]
+  assert ledger == whole[1]
+  assert list(frame.index) == [1, 2, 3, 4, 6, 7, 8, 9, 10]

@@ -54,3 +54,11 @@ def test_the_largest_error_can_be_made_small(rounds, most):
   assert least.prefix_sum_max_error(schedule) == expected <= most
   assert other.prefix_sum_max_error(schedule) > expected
   assert other.prefix_sum_rmse(schedule) < least.prefix_sum_rmse(schedule)
+
+
+def test_column_by_hand():
+  strategy = blt.BltStrategy(decays=(0.5, 0.25), weights=(0.5, 0.25))
+  np.testing.assert_allclose(
+    strategy.first_column(4), [1.0, 0.75, 0.25 + 0.0625, 0.125 + 0.015625]
+  )
+  np.testing.assert_array_equal(strategy.first_column(1), [1.0])
