@@ -23,8 +23,8 @@ def test_measures_every_runtime(tmp_path):
   assert ended.status == 0, ended.errors
   rows = json.loads(path.read_text())
   assert [(row["case"], row["runtime"]) for row in rows] == [
-    (_FEW, "in_process"),
     (_FEW, "bare"),
+    (_FEW, "in_process"),
     (_FEW, "tff"),
   ]
   for row in rows:

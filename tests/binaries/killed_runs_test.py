@@ -34,10 +34,9 @@ def test_killed_run_goes_on_with_the_users_it_drew(
     deployment_test.OWN.replace("participations: 3", "participations: 9")
   )
   more = [f"--deployment={own}"]
-  replayed = "the draw of all 10 rounds was replayed from checkpoints/samp"
-  if arguments is None:
-    replayed = "rounds was played again from deployment.json: the same users"
-  else:
+  source = "deployment.json"
+  if arguments is not None:
+    source = "checkpoints/"
     more = f"--participation={arguments}".split()
 
   def start():
@@ -61,4 +60,4 @@ def test_killed_run_goes_on_with_the_users_it_drew(
   assert (account.status, account.errors) == (0, "")
   words = " ".join(account.output.split())
   assert f"epsilon = {privacy['epsilon']:.4f}" in words
-  assert replayed in words
+  assert f"the draw of all 10 rounds was replayed from {source}" in words
