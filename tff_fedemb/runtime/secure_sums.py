@@ -115,7 +115,7 @@ class RoundTotal:
     """Adds what some clients send.
 
     A sum with a modulus is exact for any number of clients. One with bounds
-    has the type of its inputs; where TFF's would wrap around, it is refused.
+    has the type of its inputs and wraps around where they do, as TFF's does.
 
     Args:
       summands: A leaf for each sum.
