@@ -1,11 +1,14 @@
 """Tests of what every aggregator reports."""
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
+import tensorflow_federated as tff
 
 from tests.aggregators import released
+from tff_fedemb.aggregators import mechanism
 
 
 def _update(norm):
@@ -46,3 +49,20 @@ def test_noise_that_changes_over_rounds(create_aggregation):
   np.testing.assert_allclose(
     stated / 1.5, [1.0, 1.0, 1.0, fourth, fourth, fourth], rtol=1e-5
   )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sums(mechanism.MechanismConfig):
+  """TFF's own sum in place of a query; it protects nothing."""
+
+  def build_factory(self, strategy, sum_factory=None):
+    del strategy, sum_factory
+    return tff.aggregators.SumFactory()
+
+
+def test_any_factory_of_tff_is_measured(create_aggregation):
+  aggregation = create_aggregation(f"{__name__}:Sums", clients_per_round=4.0)
+  rounds = aggregation.run([[_update(1.0), _update(2.0)]])
+  np.testing.assert_allclose(rounds.means[0], _update(3.0), rtol=1e-6)
+  assert rounds.reports[0]["num_clients"] == 2
+  assert rounds.reports[0]["median_update_norm"] == pytest.approx(1, rel=0.003)

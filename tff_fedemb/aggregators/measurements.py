@@ -1,4 +1,4 @@
-"""TFF's aggregation by a query of tensorflow-privacy, which measures as well.
+"""TFF's aggregation by a query of tensorflow-privacy, and what it measures.
 
 Measured are the number and the share of clients whose update was clipped, the
 median norm of their updates before clipping, the standard deviation of the
@@ -62,15 +62,8 @@ def _signal_to_noise(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
+class QueryMeanFactory(tff.aggregators.UnweightedAggregationFactory):
   """TFF's DP factory of a query's sum / expected number of clients.
-
-  The measurements are `num_clients`, `clipped_share`, `median_update_norm`
-  (within 0.3 %), `clip_norm`, `noise_stddev_of_mean` and `signal_to_noise`,
-  beside those of the query. With x the noised mean of d numbers and s the
-  noise's standard deviation, the last is sqrt(max(|x|^2 / (d s^2) - 1, 0)): the
-  expectation of |x|^2 is the squared norm of the true mean plus d s^2. Values
-  below about (2 / d)^(1/4) cannot be told from 0.
 
   Privacy:
     As the query: the division by a constant is post-processing.
@@ -80,17 +73,45 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
       needs, to the query, which clips, sums and adds the noise.
     clients_per_round: Expected number of virtual clients.
     sum_factory: Sums the clipped updates; None for TFF's plain sum.
-    clip_norm: L2 norm above which an update counts as clipped, may be
-      infinite; that of the first round where it changes.
-    noise_per_clip_norm: Standard deviation of the noise on each number of the
-      mean, over the clip norm, by round; the last one's from there on.
-    next_clip_norm_fn: Maps the query's own measurements in a round to the clip
-      norm of the next; None if it never changes.
   """
 
   build_query: Callable[[tuple[tf.TensorSpec, ...]], tfp.DPQuery]
   clients_per_round: float
-  sum_factory: tff.aggregators.UnweightedAggregationFactory | None
+  sum_factory: tff.aggregators.UnweightedAggregationFactory | None = None
+
+  def create(
+    self, value_type: tff.types.Type
+  ) -> tff.templates.AggregationProcess:
+    """Creates the aggregation of values of a type."""
+    query = self.build_query(tff.types.type_to_tf_tensor_specs(value_type))
+    return tff.aggregators.DifferentiallyPrivateFactory(
+      tfp.NormalizedQuery(query, float(self.clients_per_round)),
+      record_aggregation_factory=self.sum_factory,
+    ).create(value_type)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
+  """A factory of the same result, which measures how the round went.
+
+  The measurements are `num_clients`, `clipped_share`, `median_update_norm`
+  (within 0.3 %), `clip_norm`, `noise_stddev_of_mean` and `signal_to_noise`,
+  beside the factory's own. With x the noised mean of d numbers and s the
+  noise's standard deviation, the last is sqrt(max(|x|^2 / (d s^2) - 1, 0)): the
+  expectation of |x|^2 is the squared norm of the true mean plus d s^2. Values
+  below about (2 / d)^(1/4) cannot be told from 0.
+
+  Attributes:
+    factory: The aggregation.
+    clip_norm: L2 norm above which an update counts as clipped, may be
+      infinite; that of the first round where it changes.
+    noise_per_clip_norm: Standard deviation of the noise on each number of the
+      mean, over the clip norm, by round; the last one's from there on.
+    next_clip_norm_fn: Maps the factory's own measurements in a round to the
+      clip norm of the next; None if it never changes.
+  """
+
+  factory: tff.aggregators.UnweightedAggregationFactory
   clip_norm: float
   noise_per_clip_norm: np.ndarray
   next_clip_norm_fn: Callable[[Any], tf.Tensor] | None
@@ -99,11 +120,7 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
     self, value_type: tff.types.Type
   ) -> tff.templates.AggregationProcess:
     """Creates the aggregation of values of a type."""
-    query = self.build_query(tff.types.type_to_tf_tensor_specs(value_type))
-    process = tff.aggregators.DifferentiallyPrivateFactory(
-      tfp.NormalizedQuery(query, float(self.clients_per_round)),
-      record_aggregation_factory=self.sum_factory,
-    ).create(value_type)
+    process = self.factory.create(value_type)
     measurements_type = process.next.type_signature.result.measurements.member
     result_type = process.next.type_signature.result.result.member
 
@@ -134,7 +151,9 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
       )
       if self.next_clip_norm_fn:
         following["clip_norm"] = self.next_clip_norm_fn(inner)
-      return following, inner | self._summarise(sums, mean, schedule)
+      # A factory that measures nothing has an empty tuple.
+      measured = collections.OrderedDict(inner)
+      return following, measured | self._summarise(sums, mean, schedule)
 
     @tff.federated_computation
     def initialize():
@@ -166,7 +185,7 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
     return tff.templates.AggregationProcess(initialize, next_round)
 
   def _summarise(self, sums, mean, schedule) -> dict[str, tf.Tensor]:
-    """The measurements of a round, after the query's own."""
+    """The measurements of a round, after the factory's own."""
     num_clients = tf.reduce_sum(sums["histogram"])
     noise = tf.constant(self.noise_per_clip_norm, tf.float32)
     # Rounds beyond those that were planned have about the last one's noise.

@@ -48,9 +48,7 @@ class Mechanism:
     stddevs = strategy.round_stddevs(self.rounds) if strategy else np.ones(1)
     noise = config.noise_multiplier_of_sum / config.clients_per_round
     return measurements.MeasuredFactory(
-      build_query=functools.partial(config.build_query, strategy=strategy),
-      clients_per_round=config.clients_per_round,
-      sum_factory=config.build_sum(),
+      factory=config.build_factory(strategy),
       clip_norm=config.clip_norm if config.clips else math.inf,
       noise_per_clip_norm=stddevs * noise,
       next_clip_norm_fn=config.next_clip_norm_fn,
@@ -164,11 +162,22 @@ class MechanismConfig(config.Config):
     """
     raise NotImplementedError
 
-  def build_sum(
+  def build_factory(
     self,
-  ) -> tff.aggregators.UnweightedAggregationFactory | None:
-    """Builds what sums up clipped updates; None for TFF's plain sum."""
-    return None
+    strategy: strategy_lib.Strategy | None,
+    sum_factory: tff.aggregators.UnweightedAggregationFactory | None = None,
+  ) -> tff.aggregators.UnweightedAggregationFactory:
+    """Builds the aggregation: the query's sum / expected number of clients.
+
+    Args:
+      strategy: What `create_strategy` has returned.
+      sum_factory: Sums the clipped updates; None for TFF's plain sum.
+    """
+    return measurements.QueryMeanFactory(
+      build_query=functools.partial(self.build_query, strategy=strategy),
+      clients_per_round=self.clients_per_round,
+      sum_factory=sum_factory,
+    )
 
   def create(self, schedule: Schedule = ONE_ROUND) -> Mechanism:
     """Creates the mechanism.
