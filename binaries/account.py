@@ -253,7 +253,7 @@ class _Account:
       config = dataclasses.replace(config, noise_multiplier=1.0)
     plan = self._create_plan(config, of_bands, **others)
     value = calibration.calibrate(plan, solve_for, config.target_epsilon)
-    # What is found says what the search has changed.
+    # The result itself says what a search for users or a cohort has changed.
     is_noise = solve_for == "noise_multiplier"
     notes = self._notes(config, plan.participation) if is_noise else ()
     return account_output.tell_calibration(

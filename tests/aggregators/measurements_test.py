@@ -55,8 +55,8 @@ def test_noise_that_changes_over_rounds(create_aggregation):
 class Sums(mechanism.MechanismConfig):
   """TFF's own sum in place of a query; it protects nothing."""
 
-  def build_factory(self, strategy, sum_factory=None):
-    del strategy, sum_factory
+  def build_factory(self, strategy):
+    del strategy
     return tff.aggregators.SumFactory()
 
 

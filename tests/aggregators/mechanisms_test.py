@@ -197,22 +197,3 @@ def test_no_seed_is_used_twice_and_the_state_stays_small(noisy, name, options):
   # A tree of 16 rounds makes 5 nodes and keeps at most 4 between rounds.
   most = aggregation.mechanism.strategy.model_copies(_ROUNDS)
   assert most - 1 <= max(map(aggregation.model_copies, states)) <= most
-
-
-@pytest.mark.parametrize(
-  ("name", "options"),
-  [
-    param
-    for param in cases.params("once", correlated=True)
-    # Adaptive clipping has two generators.
-    if not cases.adapts(param.values[0])
-  ],
-)
-def test_no_seed_is_used_twice(noisy, name, options):
-  # The seeds of a round begin where those of the round before ended: two
-  # tensors for every row of Z, of which a round has one.
-  aggregation = noisy(name, options)
-  states = [aggregation.first_state, *aggregation.run_on_zeros(_ROUNDS).states]
-  seeds = [aggregation.seeds(state) for state in states]
-  assert all(len(found) == 1 and found[0].shape == (2,) for found in seeds)
-  np.testing.assert_array_equal(np.diff(seeds, axis=0), 2)

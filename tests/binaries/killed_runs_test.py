@@ -34,9 +34,9 @@ def test_killed_run_goes_on_with_the_users_it_drew(
     deployment_test.OWN.replace("participations: 3", "participations: 9")
   )
   more = [f"--deployment={own}"]
-  source = "deployment.json"
+  source = "deployment.json: the same users"
   if arguments is not None:
-    source = "checkpoints/"
+    source = "checkpoints/samp"
     more = f"--participation={arguments}".split()
 
   def start():

@@ -185,6 +185,6 @@ def test_map_search_and_print(report, tmp_path):
   everything = found["everything"]
   assert everything[0] in names and len(names) < len(everything) and not none
   assert status == f"{len(names)} of {len(everything)}"
-  # What is folded is printed as well.
+  # Folded parts are printed as well.
   printed, afterwards = found["closed"]
   assert printed == 0 < afterwards

@@ -91,43 +91,6 @@ def test_killed_run_resumes_as_if_nothing_had_happened(data_dir, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  ("arguments", "amplified"),
-  [
-    (
-      ("--participation=b_min_sep", "--aggregator=banded", "--num_bands=2"),
-      "by sampling, from a secret key",
-    ),
-    (
-      ("--participation=balls_in_bins", "--aggregator=blt"),
-      "by the secret of who is in which bin",
-    ),
-  ],
-)
-def test_killed_run_goes_on_with_the_blocks_it_drew(
-  data_dir, tmp_path, arguments, amplified
-):
-  run_dir = tmp_path / "run"
-  more = (
-    *("--users_per_client=1", "--noise_multiplier=2", "--delta=0.01"),
-    # Much noise, which larger models do not bear.
-    *("--backbone=convnet", "--server_learning_rate=0.1"),
-  )
-  programs.kill_in_the_middle(
-    _start(data_dir, run_dir, *more, *arguments), run_dir
-  )
-  assert _start(data_dir, run_dir, *more, *arguments).wait() == 0
-  privacy = json.loads((run_dir / "summary.json").read_text())["privacy"]
-  assert privacy["amplification"].startswith(amplified)
-  account = programs.call("account", "epsilon", f"--run_dir={run_dir}")
-  assert (account.status, account.errors) == (0, "")
-  words = " ".join(account.output.split())
-  assert f"epsilon = {privacy['epsilon']:.4f}" in words
-  # Nobody has changed block or bin, nor come back too soon.
-  assert "the draw of all 10 rounds was replayed from checkpoints/samp" in words
-
-
-@pytest.mark.slow
 def test_a_sampling_seed_is_loud_and_amplifies_nothing(data_dir, tmp_path):
   arguments = ("--noise_multiplier=1", "--rounds=2", "--delta=0.01")
   run_dir = tmp_path / "run"

@@ -40,7 +40,7 @@ def _open(data_dir, num_bad_examples):
 
 def test_what_a_run_has_left_out_is_left_out_again(data_dir):
   assert len(_open(data_dir, 1).bad_examples) == 1
-  # What is new since the run is not.
+  # A photo that broke after the run is an error.
   with pytest.raises(errors.DataError, match=r"broken\.jpg"):
     _open(data_dir, 0)
 

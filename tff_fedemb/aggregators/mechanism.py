@@ -163,20 +163,16 @@ class MechanismConfig(config.Config):
     raise NotImplementedError
 
   def build_factory(
-    self,
-    strategy: strategy_lib.Strategy | None,
-    sum_factory: tff.aggregators.UnweightedAggregationFactory | None = None,
+    self, strategy: strategy_lib.Strategy | None
   ) -> tff.aggregators.UnweightedAggregationFactory:
     """Builds the aggregation: the query's sum / expected number of clients.
 
     Args:
       strategy: What `create_strategy` has returned.
-      sum_factory: Sums the clipped updates; None for TFF's plain sum.
     """
     return measurements.QueryMeanFactory(
       build_query=functools.partial(self.build_query, strategy=strategy),
       clients_per_round=self.clients_per_round,
-      sum_factory=sum_factory,
     )
 
   def create(self, schedule: Schedule = ONE_ROUND) -> Mechanism:

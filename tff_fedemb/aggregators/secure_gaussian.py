@@ -59,7 +59,8 @@ class SecureGaussianConfig(mechanism.MechanismConfig):
       self._bound, self.clip_norm * self.noise_multiplier
     )
 
-  def build_factory(self, strategy, sum_factory=None):
-    return super().build_factory(
-      strategy, sum_factory or tff.aggregators.SecureSumFactory(self._bound)
+  def build_factory(self, strategy):
+    return dataclasses.replace(
+      super().build_factory(strategy),
+      sum_factory=tff.aggregators.SecureSumFactory(self._bound),
     )

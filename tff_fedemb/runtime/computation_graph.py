@@ -210,7 +210,7 @@ def _check_leaf(value: Any, type_spec: tff.TensorType) -> np.ndarray:
       f"a tensor of the structure must be {type_spec}, found"
       f" {leaf.dtype.name}{list(leaf.shape)}."
     )
-  # What TensorFlow returns of a tensor without dimensions is no array.
+  # TensorFlow returns no array for a tensor without dimensions.
   return leaf if leaf.ndim else leaf[()]
 
 

@@ -44,7 +44,7 @@ _ASSUMES = (
 )
 # At which true positive rates are told.
 _FALSE_POSITIVE_RATES = np.geomspace(1e-3, 1.0, 31)
-# What an audit leaves out: its value then, and why.
+# Settings that an audit leaves out, with their value then, and why.
 _UNFIT = (
   (
     "deployment",

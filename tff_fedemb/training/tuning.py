@@ -140,7 +140,7 @@ class TuningRun:
     self._spec = spec.with_absolute_paths()
     # All trials have the same data, which are read once.
     self._task = task or self._spec.task.create()
-    # What all trials have is refused now, and what is drawn of each.
+    # Values that all trials share are checked here, drawn ones in each trial.
     experiment.resolve(self._spec, self._task)
     self._selection = tuning.RepeatAndSelect(config.mean_trials, config.shape)
     settings = {
