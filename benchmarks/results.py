@@ -272,4 +272,4 @@ def execute(
 
 
 def _write(path: str, rows: list[dict[str, Any]]) -> None:
-  output_files.write({"output_json": (path, output_files.json_writer(rows))})
+  output_files.write_json(path, rows)

@@ -156,9 +156,7 @@ class _Account:
     config = self._config.create()
     output_files.check({"output_json": config.output_json}, overwrite=True)
     values, text = commands[command](config, *files)
-    if config.output_json is not None:
-      writer = output_files.json_writer(values)
-      output_files.write({"output_json": (config.output_json, writer)})
+    output_files.write_json(config.output_json, values)
     print(text)
 
   def _check(

@@ -42,9 +42,7 @@ def main(argv: Sequence[str]) -> None:
       path = config.output_json
       output_files.check({"output_json": path}, overwrite=True)
       values, text = audit_settings.bound_files(config, delta)
-      if path is not None:
-        writer = output_files.json_writer(values)
-        output_files.write({"output_json": (path, writer)})
+      output_files.write_json(path, values)
       print(text)
       return
     config.require("output_dir")

@@ -90,6 +90,12 @@ def json_writer(values: Any) -> Callable[[pathlib.Path], object]:
   return lambda path: path.write_text(f"{text}\n", encoding="utf-8")
 
 
+def write_json(path: str | None, values: Any) -> None:
+  """Writes values to the file of `output_json`, if there is to be one."""
+  if path is not None:
+    write({"output_json": (path, json_writer(values))})
+
+
 def arrays_writer(**arrays: np.ndarray) -> Callable[[pathlib.Path], object]:
   """Returns what writes arrays by name, as .npz whatever the suffix is."""
 

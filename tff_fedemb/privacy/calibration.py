@@ -148,25 +148,7 @@ def calibrate(
     raise errors.FieldError(
       "noise_multiplier", f"be positive to solve for {solve_for}", 0
     )
-  stages: list[tuple[planning.Plan, dict[str, Any]]] = [(plan, {})]
-  if plan.accountants[0] in _OF_DRAWS:
-    # Enough if everybody knows who takes part when.
-    known = dataclasses.replace(
-      plan,
-      participation=plan.participation.with_known_schedule(),
-      accountants=("gaussian",),
-    )
-    stages = [(known, {}), (plan, {})]
-  elif plan.accountants == ("rdp",):
-    stages.insert(0, (plan, {"orders": _FEW_ORDERS}))
-  elif plan.accountants == ("pld",):
-    low, high = _GRIDS
-    interval = min(max(_SHARE_OF_EPSILON * target_epsilon, low), high)
-    coarse = (plan, {"value_discretization_interval": interval})
-    by_rdp = dataclasses.replace(plan, accountants=("rdp",))
-    stages = [(by_rdp, {"orders": _FEW_ORDERS}), coarse, *stages]
-    if is_quick:
-      stages.pop()
+  stages = _list_stages(plan, target_epsilon, is_quick)
   found = None
   for number, (each, options) in enumerate(stages, 1):
     search = _Search(each, solve_for, target_epsilon, options)
@@ -183,6 +165,32 @@ def calibrate(
       f"{target_epsilon:g}",
     )
   return search.value(found)
+
+
+def _list_stages(
+  plan: planning.Plan, target_epsilon: float, is_quick: bool
+) -> list[tuple[planning.Plan, dict[str, Any]]]:
+  """Plans and options of accounting, quicker ones first, for a search."""
+  if plan.accountants[0] in _OF_DRAWS:
+    # Enough if everybody knows who takes part when.
+    known = dataclasses.replace(
+      plan,
+      participation=plan.participation.with_known_schedule(),
+      accountants=("gaussian",),
+    )
+    return [(known, {}), (plan, {})]
+  if plan.accountants == ("rdp",):
+    return [(plan, {"orders": _FEW_ORDERS}), (plan, {})]
+  if plan.accountants == ("pld",):
+    low, high = _GRIDS
+    interval = min(max(_SHARE_OF_EPSILON * target_epsilon, low), high)
+    by_rdp = dataclasses.replace(plan, accountants=("rdp",))
+    stages = [
+      (by_rdp, {"orders": _FEW_ORDERS}),
+      (plan, {"value_discretization_interval": interval}),
+    ]
+    return stages if is_quick else [*stages, (plan, {})]
+  return [(plan, {})]
 
 
 @dataclasses.dataclass(frozen=True)
