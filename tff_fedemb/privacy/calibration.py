@@ -185,7 +185,7 @@ def _list_stages(
     low, high = _GRIDS
     interval = min(max(_SHARE_OF_EPSILON * target_epsilon, low), high)
     by_rdp = dataclasses.replace(plan, accountants=("rdp",))
-    stages = [
+    stages: list[tuple[planning.Plan, dict[str, Any]]] = [
       (by_rdp, {"orders": _FEW_ORDERS}),
       (plan, {"value_discretization_interval": interval}),
     ]
