@@ -5,11 +5,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-# The first interpreter whose version TensorFlow Federated 0.87 supports.
-# Override with `make PYTHON=/path/to/python3.11 ...`.
-PYTHON ?= $(shell for p in python3.11 python3.10 python3 python; do \
-  $$p -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 10), (3, 11)))' \
-  >/dev/null 2>&1 && { command -v $$p; break; }; done)
+# The newest interpreter of 3.11 to 3.13 that starts: a shim of pyenv exists also
+# where its version is not chosen. Override with `make PYTHON=/path/to/python ...`.
+SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
+  $$p -c '$(SUPPORTED)' >/dev/null 2>&1 && { command -v $$p; break; }; done)
+
+# tensorflow-federated 0.87 and tensorflow-privacy 0.9 ask for Python 3.11 at most
+# and run on 3.13. Modules are compiled when they are first imported.
+PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-deps \
+  --no-compile --ignore-requires-python
 
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
@@ -17,7 +22,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 # `make setup RAY=1` also installs Ray for --runtime=ray, LITE=1 what runs a
 # client's .tflite file without TensorFlow, ONNX=1 what writes and checks ONNX
-# files, GPU=1 CUDA 11.8 and cuDNN 8.7 (about 3 GB). Say it again when the
+# files, GPU=1 TensorFlow with CUDA 12 (about 5 GB). Say it again when the
 # environment was made anew.
 EXTRAS := $(if $(filter 1,$(RAY)),ray) $(if $(filter 1,$(LITE)),lite) \
   $(if $(filter 1,$(ONNX)),onnx) $(if $(filter 1,$(GPU)),gpu)
@@ -26,27 +31,23 @@ setup: $(STAMP) $(EXTRAS:%=$(VENV)/.installed_%)
 
 $(VENV)/.installed_%: requirements-%.txt $(STAMP)
 	@echo "Installing $< into $(VENV) ..."
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps \
-	  --requirement $<
+	@$(PIP_INSTALL) --requirement $<
 	@touch $@
 
-$(STAMP): requirements.txt pyproject.toml
-	@test -n "$(PYTHON)" && $(PYTHON) -c \
-	  'import sys; sys.exit(sys.version_info[:2] not in ((3, 10), (3, 11)))' \
-	  2>/dev/null || { echo "error: Python 3.10 or 3.11 is needed and none" \
-	  "was found$(if $(PYTHON), at $(PYTHON)); install one (Debian/Ubuntu:" \
-	  "apt install python3.11 python3.11-venv; anywhere: pyenv install 3.11" \
-	  "or uv python install 3.11) or name it: make PYTHON=/path/to/python3.11" \
+$(STAMP): requirements.txt pyproject.toml setup.py
+	@test -n "$(PYTHON)" && $(PYTHON) -c '$(SUPPORTED)' 2>/dev/null || { \
+	  echo "error: Python 3.11, 3.12 or 3.13 is needed and none was" \
+	  "found$(if $(PYTHON), at $(PYTHON)); install one (Debian/Ubuntu:" \
+	  "apt install python3-venv; anywhere: pyenv install 3.13" \
+	  "or uv python install 3.13) or name it: make PYTHON=/path/to/python3.13" \
 	  >&2; exit 1; }
 	@rm -rf $(VENV)
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "error: $(PYTHON)" \
 	  "cannot create a virtual environment; on Debian/Ubuntu:" \
 	  "apt install python3-venv" >&2; exit 1; }
-	@echo "Installing pinned requirements into $(VENV) (about 2 GB) ..."
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps \
-	  --requirement requirements.txt
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps \
-	  --no-build-isolation --editable .
+	@echo "Installing pinned requirements into $(VENV) (about 2.3 GB) ..."
+	@$(PIP_INSTALL) --requirement requirements.txt
+	@$(PIP_INSTALL) --no-build-isolation --editable .
 	@touch $(STAMP)
 
 demo: $(STAMP)

@@ -24,6 +24,7 @@ from typing import Any, Generic, TypeVar
 
 from absl import flags
 
+from binaries import flagfiles
 from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
@@ -83,14 +84,11 @@ class Parser:
     """
     self._name, self._documentation = argv[0], documentation
     self._typed = list(expand(argv[1:]))
+    self._words = flagfiles.expand(self._typed)
     self._values = flags.FlagValues()
     self._fields: dict[str, list[Field]] = {}
     self._titles: dict[str, list[str]] = {}
     self._flag_of: dict[str, str] = {}
-    try:
-      self._words = self._values.read_flags_from_files(self._typed)
-    except flags.Error as error:
-      raise errors.FieldError("--flagfile", "be a file", error) from error
 
   def __enter__(self) -> "Parser":
     return self
@@ -153,7 +151,7 @@ class Parser:
       print(self._help())
       sys.exit(0)
     try:
-      _, *arguments = self._values([self._name, *self._typed])
+      _, *arguments = self._values([self._name, *self._words])
     except flags.Error as error:
       message = " ".join(str(error).split()).rstrip(".")
       raise errors.DataError(

@@ -7,11 +7,11 @@ some of its flags; what stands behind it overrides both.
 
 from collections.abc import Sequence
 import os
-import pathlib
 import re
 
 from etils import epy
 
+from binaries import flagfiles
 from tasks import task_config
 from tff_fedemb import checks
 from tff_fedemb import errors
@@ -42,7 +42,7 @@ def expand(arguments: Sequence[str]) -> list[str]:
     found = _FLAGFILE.fullmatch(word)
     if found is not None:
       word = f"{found[1]}smoke/{found[2]}"
-      is_small = pathlib.Path(word.rpartition("=")[2]).exists()
+      is_small = flagfiles.find(word.rpartition("=")[2]) is not None
     expanded.append(word)
   if not is_small:
     raise errors.FieldError(

@@ -21,6 +21,10 @@ a `RunSpec` loads TensorFlow.
 
 from etils import epy
 
+from tff_fedemb import imports
+
+imports.prepare()
+
 with epy.lazy_api_imports(globals()):
   from tff_fedemb.aggregators.adaptive_gaussian import (
     AdaptiveGaussianConfig as AdaptiveGaussian,

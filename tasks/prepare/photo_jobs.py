@@ -131,7 +131,7 @@ def _read_table(
       f" {len(found)} rows of {', '.join(found)}."
     )
   rows = found[[*columns]].rename(columns={columns[-1]: "label"})
-  is_bad = (rows == "").any(axis=1) | ~rows["label"].str.fullmatch("[0-9]{,18}")
+  is_bad = (rows == "").any(axis=1) | ~rows["label"].str.fullmatch("[0-9]{0,18}")
   if is_bad.any():
     raise errors.DataError(
       f"{table} must have {', '.join(columns)} in row {is_bad.argmax() + 1},"

@@ -69,7 +69,9 @@ def _derive(keys: tf.Tensor, numbers: tf.Tensor, purpose: int) -> tf.Tensor:
 def _uniforms(keys: tf.Tensor, count: int) -> tf.Tensor:
   """Uniform numbers in (0, 1), float32 `[n, count, 4]`, of keys `[n]`."""
   steps = [(step + 1) * split_mix.GAMMA % _WORD for step in range(count)]
-  words = split_mix.mix(keys[:, tf.newaxis] + tf.constant(steps, tf.uint64))
+  # A graph's constant made from a list would round them to float64.
+  steps = tf.constant(np.array(steps, np.uint64))
+  words = split_mix.mix(keys[:, tf.newaxis] + steps)
   numbers = tf.cast(tf.bitcast(words, tf.uint16), tf.float32)
   return (numbers + 0.5) / 2.0**16
 

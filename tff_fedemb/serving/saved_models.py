@@ -27,8 +27,8 @@ from tff_fedemb.program import onnx_files
 from tff_fedemb.program import tflite
 
 with epy.lazy_imports():
-  from keras.src.saving import serialization_lib
   import tensorflow as tf
+  from tf_keras.src.saving import serialization_lib
 
   from tff_fedemb.models import pretrained
 

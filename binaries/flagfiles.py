@@ -1,0 +1,73 @@
+"""Files of flags: one flag a line, `#` begins a comment, files may include others.
+
+As `--flagfile` of absl, but a name that is no file here is one of the project's
+own: `binaries/flagfiles/demo.flags`, or `demo.flags`, works from any directory.
+"""
+
+from collections.abc import Iterable, Sequence
+import itertools
+import pathlib
+
+from tff_fedemb import errors
+
+_FOLDER = pathlib.Path(__file__).parent / "flagfiles"
+_FLAG = "flagfile"
+_COMMENTS = ("#", "//")
+
+
+def find(name: str) -> pathlib.Path | None:
+  """The file of that name here, or else among the project's own flagfiles.
+
+  Args:
+    name: Path as the user gave it, or as a flagfile includes another.
+
+  Returns:
+    The file; None if there is none.
+  """
+  path = pathlib.Path(name).expanduser()
+  places = (path, _FOLDER.parents[1] / path, _FOLDER / path)
+  return next((place for place in places if place.is_file()), None)
+
+
+def expand(arguments: Sequence[str]) -> list[str]:
+  """Arguments with the flags of files in the place of the files' names.
+
+  Args:
+    arguments: Of a command line, without the program's name.
+
+  Raises:
+    errors.FieldError: If a file is missing, is not text or includes itself.
+  """
+  return list(_expand(arguments, ()))
+
+
+def _expand(
+  words: Iterable[str], parents: tuple[pathlib.Path, ...]
+) -> Iterable[str]:
+  words = iter(words)
+  for word in words:
+    name, equals, value = word.partition("=")
+    if word == "--":
+      # What follows is no flag.
+      yield from itertools.chain([word], words)
+    elif name.startswith("-") and name.lstrip("-") == _FLAG:
+      if not equals:
+        value = next(words, "")
+      yield from _read(value, parents)
+    else:
+      yield word
+
+
+def _read(name: str, parents: tuple[pathlib.Path, ...]) -> Iterable[str]:
+  path = find(name)
+  if path is None:
+    raise errors.FieldError(f"--{_FLAG}", "be a file", repr(name))
+  if path in parents:
+    raise errors.FieldError(f"--{_FLAG}", "not include itself", repr(name))
+  try:
+    lines = path.read_text(encoding="utf-8").splitlines()
+  except UnicodeDecodeError as error:
+    raise errors.FieldError(f"--{_FLAG}", "be text", repr(name)) from error
+  stripped = [line.strip() for line in lines]
+  flags = [line for line in stripped if line and not line.startswith(_COMMENTS)]
+  yield from _expand(flags, (*parents, path))

@@ -1,0 +1,104 @@
+"""Keeps out what the libraries import, nobody here uses, and no longer runs.
+
+TensorFlow Federated 0.87 and TensorFlow Privacy 0.9 were published for
+TensorFlow 2.14. They run on TensorFlow 2.21, but for three imports:
+
+* Both write `tf.keras` and mean Keras 2, which TensorFlow now takes from the
+  package `tf_keras` if `TF_USE_LEGACY_KERAS` is set.
+* TensorFlow Privacy imports its estimators. They need `tensorflow_estimator`,
+  which has ended.
+* TFF imports its JAX frontend. jaxlib and TensorFlow register the same protocol
+  buffers, and a process that loads both ends at once.
+
+`import tff_fedemb` calls `prepare`, which costs no time and loads nothing:
+packages that are kept out become empty ones when somebody imports them.
+"""
+
+from collections.abc import Sequence
+import importlib.abc
+import importlib.machinery
+import os
+import pathlib
+import sys
+import types
+from typing import Any
+
+# Packages, each with all modules below it.
+KEPT_OUT = (
+  "tensorflow_federated.python.core.environments.jax_frontend",
+  "tensorflow_privacy.privacy.estimators",
+)
+
+_PACKAGE = pathlib.Path(__file__).parent
+
+
+class _EmptyModule(types.ModuleType):
+  """A module in which an import finds every name."""
+
+  def __getattr__(self, name: str) -> Any:
+    if name.startswith("__"):
+      raise AttributeError(name)
+    return None
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+  """Answers imports of what is kept out with empty packages."""
+
+  def find_spec(
+    self,
+    fullname: str,
+    path: Sequence[str] | None,
+    target: types.ModuleType | None = None,
+  ) -> importlib.machinery.ModuleSpec | None:
+    if any(f"{fullname}.".startswith(f"{name}.") for name in KEPT_OUT):
+      return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+    return None
+
+  def create_module(
+    self, spec: importlib.machinery.ModuleSpec
+  ) -> types.ModuleType:
+    return _EmptyModule(spec.name)
+
+  def exec_module(self, module: types.ModuleType) -> None:
+    """Leaves the module empty."""
+
+
+def _find_tasks_and_programs() -> None:
+  """Makes `tasks` and `binaries` importable from any directory.
+
+  They come last, so that a package of the user's own with such a name wins.
+  """
+  for place in (_PACKAGE / "side", _PACKAGE.parent):
+    if (place / "tasks" / "registry.py").exists():
+      if str(place) not in sys.path:
+        sys.path.append(str(place))
+      return
+
+
+def prepare() -> None:
+  """Makes later imports of TensorFlow Federated and Privacy work.
+
+  A second call does nothing. TensorFlow and Keras 3 may have been imported
+  before, as long as nobody has used `tf.keras`, and an import of TFF may have
+  failed before.
+
+  Raises:
+    ImportError: If `tf.keras` is Keras 3 already.
+  """
+  _find_tasks_and_programs()
+  os.environ["TF_USE_LEGACY_KERAS"] = "1"
+  if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+    # Before the others, which would find the real estimators and frontend.
+    sys.meta_path.insert(0, _Finder())
+  if "tensorflow_federated" not in sys.modules:
+    # An import of TFF that failed leaves parts that would fail the next one.
+    for name in [*sys.modules]:
+      if name.startswith("tensorflow_federated."):
+        del sys.modules[name]
+  tensorflow = sys.modules.get("tensorflow")
+  if tensorflow is not None and "tf_keras" not in tensorflow.keras.__name__:
+    raise ImportError(
+      "tf.keras is Keras 3 in this process, and TensorFlow Federated needs"
+      " Keras 2: restart, and import tff_fedemb before you use tf.keras, or set"
+      " TF_USE_LEGACY_KERAS=1."
+    )
