@@ -1,7 +1,7 @@
 """All programs as one command: `tff-fedemb train --flagfile=demo.flags`.
 
-`tff-fedemb PROGRAM --helpshort` lists the flags of a program. An underscore in a
-name may be written as a hyphen.
+`tff-fedemb PROGRAM --helpshort` lists the flags of a program. You may write a
+hyphen for an underscore in its name.
 """
 
 import importlib
@@ -10,8 +10,8 @@ import sys
 from binaries import command_line
 from tff_fedemb import errors
 
-_SHORT = {"train": "run_federated", "centralized": "run_centralized"}
-_PROGRAMS = {
+SHORT = {"train": "run_federated", "centralized": "run_centralized"}
+PROGRAMS = {
   "train": "train an embedding model with user-level privacy",
   "centralized": "train without privacy, on pooled data",
   "account": "epsilon of settings or of a run; calibrate, optimize, budget",
@@ -33,8 +33,8 @@ _PROGRAMS = {
 
 
 def _help() -> str:
-  width = max(map(len, _PROGRAMS))
-  lines = [f"  {name:{width}}  {text}" for name, text in _PROGRAMS.items()]
+  width = max(map(len, PROGRAMS))
+  lines = [f"  {name:{width}}  {text}" for name, text in PROGRAMS.items()]
   return "\n".join(
     [
       "Usage: tff-fedemb PROGRAM [--flag=value ...]",
@@ -55,11 +55,11 @@ def main() -> None:
   name = program.replace("-", "_")
 
   def run(argv: list[str]) -> None:
-    if name not in _PROGRAMS:
+    if name not in PROGRAMS:
       raise errors.FieldError(
-        "program", f"be one of {', '.join(_PROGRAMS)}", repr(program)
+        "program", f"be one of {', '.join(PROGRAMS)}", repr(program)
       )
-    module = importlib.import_module(f"binaries.{_SHORT.get(name, name)}")
+    module = importlib.import_module(f"binaries.{SHORT.get(name, name)}")
     module.main(argv)
 
   command_line.run(run, [f"tff-fedemb {program}", *arguments])

@@ -1,4 +1,4 @@
-"""Files of flags: one flag a line, `#` begins a comment, files may include others.
+"""Files of flags: one a line, `#` begins a comment, a file may include others.
 
 As `--flagfile` of absl, but a name that is no file here is one of the project's
 own: `binaries/flagfiles/demo.flags`, or `demo.flags`, works from any directory.
@@ -33,7 +33,7 @@ def expand(arguments: Sequence[str]) -> list[str]:
   """Arguments with the flags of files in the place of the files' names.
 
   Args:
-    arguments: Of a command line, without the program's name.
+    arguments: Words of a command line, without the program's name.
 
   Raises:
     errors.FieldError: If a file is missing, is not text or includes itself.

@@ -16,7 +16,7 @@ _MAX_LINES = 450
 # Each may import those in the lines before its own, and its neighbours, as long
 # as packages form no circle. Packages of the library come first.
 _LAYERS = """
-errors checks config progress registry split_mix whole_files
+errors checks config imports progress registry split_mix whole_files
 aggregators data deployment models participation strategies
 algorithms
 evaluation plots privacy runtime

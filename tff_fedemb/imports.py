@@ -96,7 +96,7 @@ def prepare() -> None:
       if name.startswith("tensorflow_federated."):
         del sys.modules[name]
   tensorflow = sys.modules.get("tensorflow")
-  if tensorflow is not None and "tf_keras" not in tensorflow.keras.__name__:
+  if tensorflow and not tensorflow.keras.__name__.startswith("tf_keras."):
     raise ImportError(
       "tf.keras is Keras 3 in this process, and TensorFlow Federated needs"
       " Keras 2: restart, and import tff_fedemb before you use tf.keras, or set"

@@ -131,7 +131,8 @@ def _read_table(
       f" {len(found)} rows of {', '.join(found)}."
     )
   rows = found[[*columns]].rename(columns={columns[-1]: "label"})
-  is_bad = (rows == "").any(axis=1) | ~rows["label"].str.fullmatch("[0-9]{0,18}")
+  is_number = rows["label"].str.fullmatch("[0-9]{0,18}")
+  is_bad = (rows == "").any(axis=1) | ~is_number
   if is_bad.any():
     raise errors.DataError(
       f"{table} must have {', '.join(columns)} in row {is_bad.argmax() + 1},"

@@ -68,7 +68,7 @@ _UNREADABLE = {
   "empty": b"",
   "text": b"no image",
   "bytes that are no text": b"\xff\xfe\x80" * 30,
-  "another format": _encode(_draw(60, 80), "WEBP"),
+  "another format": _encode(_draw(60, 80), "TIFF"),
 }
 
 

@@ -41,7 +41,7 @@ def _plan(mechanism="gaussian", kind="fixed_size", **options):
   ("mechanism", "kind", "noise_multiplier", "strict", "authors", "zcdp"),
   [
     ("gaussian", "fixed_size", 0.96, 35.55, 5.62, None),
-    ("gaussian", "poisson", 0.96, 24.95, None, None),
+    ("gaussian", "poisson", 0.96, 25.03, None, None),
     ("gaussian", "fixed_size", 1.28, 14.50, 3.90, None),
     ("gaussian", "poisson", 1.28, 10.59, None, None),
     ("tree", "min_separation", 16.64, 9.67, None, 1.28),

@@ -164,6 +164,8 @@ def _note_odd(
   )
 
 
+# Names that are no UTF-8 have surrogates, which pandas' own texts refuse.
+@pd.option_context("future.infer_string", False)
 def list_folder(
   root: pathlib.Path, findings: Findings
 ) -> tuple[pd.DataFrame, bool]:
@@ -178,13 +180,9 @@ def list_folder(
   Raises:
     FieldError: If some users have folders of classes and others have none.
   """
-  # Names that are no UTF-8 have surrogates, which pandas' own texts refuse.
   entries = pd.DataFrame(
-    _walk(os.fspath(root), findings),
-    columns=["path", "depth", "is_folder"],
-    dtype=object,
+    _walk(os.fspath(root), findings), columns=["path", "depth", "is_folder"]
   )
-  entries = entries.astype({"depth": int, "is_folder": bool})
   entries["folder"] = entries["path"].map(os.path.dirname)
   entries["name"] = entries["path"].map(os.path.basename)
   suffixes = entries["name"].map(lambda name: os.path.splitext(name)[1].lower())

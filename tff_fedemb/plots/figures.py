@@ -316,7 +316,12 @@ def set_legend(
     if keys:
       space = [create_key(" ", linestyle="")] if handles else []
       handles += [*space, create_key(heading, linestyle=""), *keys]
-  style = {"fontsize": 9, "frameon": False, "handlelength": 2.6}
+  style = {
+    "fontsize": 9,
+    "frameon": False,
+    "handlelength": 2.6,
+    "labelspacing": 0.4,
+  }
   legend = figure.legend(handles=handles, loc="outside right upper", **style)
   for text in legend.get_texts():
     if text.get_text() in groups:

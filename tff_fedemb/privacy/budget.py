@@ -293,7 +293,7 @@ def charge(
       or there is no such budget; the file is as it was then.
   """
   path = pathlib.Path(os.path.realpath(path))
-  now = datetime.datetime.now(datetime.timezone.utc)
+  now = datetime.datetime.now(datetime.UTC)
   added = Charge(
     id=run_id,
     run_dir=run_dir,

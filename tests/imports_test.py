@@ -1,0 +1,57 @@
+"""Tests of what is kept out, whatever a notebook imported first."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+_TRAINER = """
+import tensorflow as tf
+import tensorflow_federated as tff
+import tensorflow_privacy
+assert tff.learning.algorithms.build_weighted_fed_avg
+assert tf.keras.Model.__module__.startswith("tf_keras")
+assert not {"jax", "jaxlib", "tensorflow_estimator"} & set(sys.modules)
+print("works")
+"""
+
+
+def _run(first):
+  # This process has set it already.
+  environ = dict(os.environ)
+  environ.pop("TF_USE_LEGACY_KERAS", None)
+  return subprocess.run(
+    [
+      sys.executable,
+      "-c",
+      f"import sys\n{first}\nimport tff_fedemb\n{_TRAINER}",
+    ],
+    env=environ,
+    capture_output=True,
+    text=True,
+  )
+
+
+@pytest.mark.parametrize(
+  "first",
+  [
+    "import keras, tensorflow; assert keras.__version__[0] == '3'",
+    # TFF fails without what `tff_fedemb` keeps out, and leaves parts of itself.
+    "try:\n  import tensorflow_federated\nexcept ImportError:\n  pass",
+  ],
+  ids=["keras_and_tensorflow", "tff"],
+)
+def test_works_after(first):
+  ended = _run(first)
+  assert ended.stdout == "works\n", ended.stderr
+
+
+def test_says_what_to_import_first():
+  ended = _run("import tensorflow as tf; tf.keras.layers.Dense(1)")
+  assert ended.returncode == 1
+  assert ended.stderr.splitlines()[-1] == (
+    "ImportError: tf.keras is Keras 3 in this process, and TensorFlow Federated"
+    " needs Keras 2: restart, and import tff_fedemb before you use tf.keras, or"
+    " set TF_USE_LEGACY_KERAS=1."
+  )
