@@ -4,6 +4,7 @@
 hyphen for an underscore in its name.
 """
 
+from collections.abc import Sequence
 import importlib
 import sys
 
@@ -54,7 +55,7 @@ def main() -> None:
     return
   name = program.replace("-", "_")
 
-  def run(argv: list[str]) -> None:
+  def run(argv: Sequence[str]) -> None:
     if name not in PROGRAMS:
       raise errors.FieldError(
         "program", f"be one of {', '.join(PROGRAMS)}", repr(program)

@@ -35,7 +35,7 @@ _HELP = ("help", "helpshort", "helpfull")
 # A flag that more classes have is of use with nearly all of them.
 _MOST_CLASSES = 6
 # Each function defines a flag of a type.
-DEFINE = {
+DEFINE: dict[type, Callable[..., Any]] = {
   bool: flags.DEFINE_bool,
   int: flags.DEFINE_integer,
   float: flags.DEFINE_float,

@@ -43,8 +43,9 @@ def _load_images(seed: int, split: str) -> embedding.LabelledImages:
   users = tf.data.Dataset.range(first, first + _HELD_OUT_WRITERS)
   counts = tf.fill([_DRAWN], _HELD_OUT_IMAGES)
   drawn = [writers.draw(some, counts) for some in users.batch(_DRAWN)]
+  images, labels = zip(*drawn, strict=True)
   return embedding.LabelledImages(
-    *(np.concatenate(parts) for parts in zip(*drawn, strict=True))
+    np.concatenate(images), np.concatenate(labels)
   )
 
 

@@ -47,6 +47,13 @@ def test_works_after(first):
   assert ended.stdout == "works\n", ended.stderr
 
 
+def test_tensorflow_says_nothing_of_itself(monkeypatch):
+  monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+  ended = _run("print('first')")
+  assert ended.stdout == "first\nworks\n"
+  assert ended.stderr == ""
+
+
 def test_says_what_to_import_first():
   ended = _run("import tensorflow as tf; tf.keras.layers.Dense(1)")
   assert ended.returncode == 1

@@ -10,6 +10,9 @@ TensorFlow 2.14. They run on TensorFlow 2.21, but for three imports:
 * TFF imports its JAX frontend. jaxlib and TensorFlow register the same protocol
   buffers, and a process that loads both ends at once.
 
+TensorFlow also writes a line about oneDNN at whatever level its log is. With
+`TF_CPP_MIN_LOG_LEVEL` set, as programs do, an import of it writes nothing.
+
 `import tff_fedemb` calls `prepare`, which costs no time and loads nothing:
 packages that are kept out become empty ones when somebody imports them.
 """
@@ -32,6 +35,36 @@ KEPT_OUT = (
 _PACKAGE = pathlib.Path(__file__).parent
 
 
+def _wants_quiet() -> bool:
+  return os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0") != "0"
+
+
+def _make_quiet(
+  spec: importlib.machinery.ModuleSpec | None,
+) -> importlib.machinery.ModuleSpec | None:
+  """Makes an import of a module write nothing to the file of standard error.
+
+  TensorFlow tells there that oneDNN is on, at whatever level its log is.
+  """
+  if spec is None or spec.loader is None:
+    return spec
+  execute = spec.loader.exec_module
+
+  def execute_quietly(module: types.ModuleType) -> None:
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+      os.dup2(nowhere, 2)
+      execute(module)
+    finally:
+      os.dup2(kept, 2)
+      os.close(kept)
+      os.close(nowhere)
+
+  # mypy takes a method for something that no instance may replace.
+  setattr(spec.loader, "exec_module", execute_quietly)  # noqa: B010
+  return spec
+
+
 class _EmptyModule(types.ModuleType):
   """A module in which an import finds every name."""
 
@@ -50,6 +83,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     path: Sequence[str] | None,
     target: types.ModuleType | None = None,
   ) -> importlib.machinery.ModuleSpec | None:
+    if fullname == "tensorflow" and _wants_quiet():
+      return _make_quiet(importlib.machinery.PathFinder.find_spec(fullname))
     if any(f"{fullname}.".startswith(f"{name}.") for name in KEPT_OUT):
       return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
     return None

@@ -101,7 +101,7 @@ def arrays_writer(**arrays: np.ndarray) -> Callable[[pathlib.Path], object]:
 
   def write_arrays(path: pathlib.Path) -> None:
     with path.open("wb") as file:
-      np.savez(file, **arrays)
+      np.savez(file, allow_pickle=True, **arrays)
 
   return write_arrays
 

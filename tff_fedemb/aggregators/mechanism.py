@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 import dataclasses
 import functools
 import math
@@ -103,7 +103,7 @@ class MechanismConfig(config.Config):
   clips: ClassVar[bool] = True
   adds_noise: ClassVar[bool] = True
   sums_securely: ClassVar[bool] = False
-  next_clip_norm_fn: ClassVar[Callable[[Any], Any] | None] = None
+  next_clip_norm_fn: ClassVar[Any] = None
   strategy_class: ClassVar[type[strategy_lib.Strategy] | None] = None
   noise_in_words: ClassVar[str | None] = None
   is_compared: ClassVar[bool] = False

@@ -325,9 +325,9 @@ def _second_pass(images, bins, refined, cuts):
   values = [np.concatenate([x for x, _ in side]) for side in found]
   repeats = [np.concatenate([x for _, x in side]) for side in found]
   levels, places = np.unique(np.concatenate(values), return_inverse=True)
-  places = np.split(places, [len(values[0])])
+  sides = np.split(places, [len(values[0])])
   counts = [
     np.bincount(place, weights=repeat, minlength=len(levels)).astype(np.int64)
-    for place, repeat in zip(places, repeats, strict=True)
+    for place, repeat in zip(sides, repeats, strict=True)
   ]
   return levels, counts, accepts

@@ -47,7 +47,8 @@ def digest(data: bytes) -> str:
 
 def digest_of(structure: Any) -> str:
   """A digest of nested arrays: their types, shapes and bytes, in order."""
-  kinds, parts = [], []
+  kinds = []
+  parts: list[bytes | memoryview] = []
   for leaf in tree.flatten(structure):
     array = np.asarray(leaf)
     kinds.append((array.dtype.str, array.shape))

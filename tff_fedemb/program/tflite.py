@@ -142,11 +142,9 @@ class Embedder:
     if _SIGNATURE not in interpreter.get_signature_list():
       raise ValueError(f"there is no signature {_SIGNATURE!r} in it")
     # It holds the interpreter.
-    self._run: Callable[..., dict[str, np.ndarray]] = (
-      interpreter.get_signature_runner(_SIGNATURE)
-    )
-    inputs = self._run.get_input_details()  # type: ignore[attr-defined]
-    outputs = self._run.get_output_details()  # type: ignore[attr-defined]
+    self._run: Any = interpreter.get_signature_runner(_SIGNATURE)
+    inputs = self._run.get_input_details()
+    outputs = self._run.get_output_details()
     if set(inputs) != {"images"} or set(outputs) != {"embeddings"}:
       raise ValueError("it does not take images and give embeddings")
     _, height, width, channels = map(int, inputs["images"]["shape"])

@@ -178,7 +178,7 @@ def _create_epsilon_panel(
     )
   return functools.partial(
     plots.draw_epsilon,
-    rounds=rounds,
+    rounds=rounds.tolist(),
     epsilons=ledger.epsilon_curve(
       rounds.tolist(), accountant=privacy.accountant
     ),

@@ -83,7 +83,7 @@ class GalleryIndex:
     is_kept = ~self.images["name"].isin(list(names)).to_numpy()
     if not is_kept.all():
       flat = faiss.downcast_index(self._flat)
-      embeddings = faiss.rev_swig_ptr(flat.get_xb(), flat.ntotal * flat.d)
+      embeddings = faiss.rev_swig_ptr(flat.get_xb(), flat.ntotal * flat.d)  # type: ignore[attr-defined]
       kept = embeddings.reshape(flat.ntotal, flat.d)[is_kept]
       self.vectors = self._create(flat.d)
       _add(self.vectors, kept)
@@ -117,7 +117,7 @@ class GalleryIndex:
     count = min(count, len(self.images))
     options, searched = None, self._flat
     if self.kind == HNSW and not exact:
-      options = faiss.SearchParametersHNSW(efSearch=max(_SEARCH, 2 * count))
+      options = faiss.SearchParametersHNSW(efSearch=max(_SEARCH, 2 * count))  # type: ignore[attr-defined]
       searched = self.vectors
     similarities, rows = searched.search(
       np.asarray(queries, np.float32), count, params=options
@@ -151,7 +151,7 @@ class GalleryIndex:
     ):
       archive.writestr("about.json", json.dumps(about))
       with archive.open("vectors", "w", force_zip64=True) as file:
-        faiss.write_index(self.vectors, faiss.PyCallbackIOWriter(file.write))
+        faiss.write_index(self.vectors, faiss.PyCallbackIOWriter(file.write))  # type: ignore[attr-defined]
 
 
 def read(path: str | os.PathLike[str], model: str) -> GalleryIndex:
@@ -173,7 +173,7 @@ def read(path: str | os.PathLike[str], model: str) -> GalleryIndex:
     if about["version"] != _VERSION:
       raise ValueError("it is of another version")
     with archive.open("vectors") as file:
-      vectors = faiss.read_index(faiss.PyCallbackIOReader(file.read))
+      vectors = faiss.read_index(faiss.PyCallbackIOReader(file.read))  # type: ignore[attr-defined]
     images = pd.DataFrame(about["images"], dtype=object)
     index = GalleryIndex(about["model"], about["kind"], images, vectors)
   if index.model != model:
