@@ -1,0 +1,2 @@
+# Benchmarks import TFF, which needs what this keeps out.
+import tff_fedemb  # noqa: F401
