@@ -11,7 +11,7 @@ _ROOT = pathlib.Path(__file__).parents[2]
 _PROGRAMS = sorted(
   path.stem
   for path in (_ROOT / "binaries").glob("[!_]*.py")
-  if "\ndef main(" in path.read_text()
+  if "\ndef main(argv" in path.read_text()
 )
 _RUN = ("--task=emnist", "--run_dir=nowhere")
 _NO_DATA = {

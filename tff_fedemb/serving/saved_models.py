@@ -308,7 +308,7 @@ def _open_saved_model(path: str, layer: str | None) -> _Function:
     return function
   if os.path.exists(os.path.join(path, "keras_metadata.pb")):
     return _open_keras(_load_keras(path), layer)
-  must = f"be an output of {path}, one of {', '.join(function.outputs)}"
+  must = f"be an output of {path}, one of {', '.join(sorted(function.outputs))}"
   raise errors.FieldError("layer", must, repr(layer))
 
 
