@@ -68,7 +68,8 @@ def _installed(tmp_path_factory):
 class TestInstalled:
   def test_takes_no_names_that_others_use(self, installed):
     names = {path.name for path in installed.site.iterdir()}
-    assert {name for name in names if "dist-info" not in name} == {"tff_fedemb"}
+    found = {name for name in names if "dist-info" not in name}
+    assert found == {"tff_fedemb", "tff_fedemb.pth"}
     assert (installed.site / "tff_fedemb" / "py.typed").exists()
 
   def test_finds_its_own_tasks(self, installed):
