@@ -4,6 +4,7 @@ import functools
 import os
 
 import h5py
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -187,6 +188,56 @@ def test_mobilenet_v2_of_keras(tmp_path):
   assert report.text.endswith(
     "; 10,248 weights are not in it and stay as initialised (embedding)."
   )
+
+
+@pytest.mark.parametrize("suffix", ["keras", "weights.h5", "h5"])
+def test_keras_3(suffix, tmp_path):
+  inputs = keras.Input(_SHAPE)
+  x = inputs
+  for number in (1, 2):
+    x = keras.layers.Conv2D(4, 3, use_bias=False, name=f"conv{number}")(x)
+    x = keras.layers.BatchNormalization(scale=False, name=f"bn_conv{number}")(x)
+  x = keras.layers.DepthwiseConv2D(3, name="depthwise")(x)
+  x = keras.layers.GlobalAveragePooling2D()(x)
+  outputs = keras.layers.Dense(3, name="predictions")(x)
+  model = keras.Model(inputs, outputs)
+  random = np.random.default_rng(1)
+  weights = [random.normal(size=w.shape) for w in model.weights]
+  model.set_weights(weights)
+  path = tmp_path / f"model.{suffix}"
+  (model.save_weights if suffix == "weights.h5" else model.save)(path)
+  layers = [
+    tf.keras.layers.Conv2D(4, 3, use_bias=False, name="conv1"),
+    tf.keras.layers.BatchNormalization(scale=False, name="bn_conv1"),
+    tf.keras.layers.Conv2D(4, 3, use_bias=False, name="conv2"),
+    tf.keras.layers.BatchNormalization(scale=False, name="bn_conv2"),
+    tf.keras.layers.DepthwiseConv2D(3, name="depthwise"),
+    tf.keras.layers.GlobalAveragePooling2D(),
+  ]
+  same = tf.keras.Sequential(
+    [*layers, tf.keras.layers.Dense(3, name="predictions")]
+  )
+  same.build((None, *_SHAPE))
+  assert pretrained.load_pretrained(same, path).num_initialized == 0
+  pixels = random.uniform(0, 1, [2, *_SHAPE]).astype(np.float32)
+  np.testing.assert_allclose(same(pixels), model(pixels), rtol=1e-4, atol=1e-4)
+  backbone = tf.keras.Sequential(
+    [*layers, tf.keras.layers.Dense(5, name="embedding")]
+  )
+  backbone.build((None, *_SHAPE))
+  for layer in layers:
+    layer.set_weights([np.zeros_like(w) for w in layer.get_weights()])
+  if suffix == "weights.h5":
+    # As many weights, and no names.
+    with pytest.raises(
+      errors.FieldError, match=r"fit backbone|read as a Keras"
+    ):
+      pretrained.load_pretrained(backbone, path)
+    return
+  report = pretrained.load_pretrained(backbone, path)
+  assert report.num_initialized == 4 * 5 + 5
+  for found, expected in zip(backbone.weights, weights[:-2], strict=False):
+    np.testing.assert_array_equal(found, np.float32(expected))
 
 
 def _draw_characters(numbers, scale):

@@ -8,8 +8,9 @@ No model is built and no code of a file is run. Weights are matched by the names
 of a layer and of its weight, "block_3_expand/kernel". There are three other
 cases:
 
-- A .keras or .weights.h5 file numbers layers by their class. Keras loads it,
-  and only into a backbone with the same layers.
+- A .keras or .weights.h5 file, of Keras 2 or 3, numbers layers by their class.
+  Keras loads it into a backbone with the same layers. For another backbone the
+  description in a .keras file gives the names.
 - A file in which no name is known, whose weights have the same shapes in the
   same order, is taken in order.
 - A file without an embedding layer is taken for one of an image classifier,
@@ -21,11 +22,14 @@ Kernels for images in colour are summed over the colours for grey images, which
 gives what the same images in three equal channels would.
 """
 
-from collections.abc import Callable, Iterable
+import collections
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
 import io
+import json
 import os
 import pathlib
+import re
 from typing import Any
 import zipfile
 import zlib
@@ -55,6 +59,18 @@ _DAMAGES = (
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _KEY_END = "/.ATTRIBUTES/VARIABLE_VALUE"
 _OF_BATCHES = ("gamma", "beta", "moving_mean", "moving_variance")
+# Weights of a class of layers in the order of Keras, each with the option of
+# the layer without which it has none.
+_SCALES = {"gamma": "scale", "beta": "center"}
+_BIASED = {"kernel": None, "bias": "use_bias"}
+_WEIGHTS_OF: dict[str, dict[str, str | None]] = {
+  "BatchNormalization": _SCALES | dict.fromkeys(_OF_BATCHES[2:]),
+  "Conv2D": _BIASED,
+  "Dense": _BIASED,
+  "DepthwiseConv2D": {"depthwise_kernel": None, "bias": "use_bias"},
+  "GroupNormalization": _SCALES,
+  "LayerNormalization": _SCALES,
+}
 
 Weights = dict[str, np.ndarray]
 
@@ -320,10 +336,19 @@ def _read_hdf5(path: pathlib.Path, backbone: tf.keras.Model) -> Weights:
     if "layer_names" not in group.attrs:
       return _read_numbered(file, path, backbone)
     weights = {}
+    # Keras 3 calls the kernel of a depthwise convolution just that.
+    depthwise = {
+      layer.name
+      for layer in backbone.layers
+      if isinstance(layer, tf.keras.layers.DepthwiseConv2D)
+    }
     for layer in map(tf.compat.as_str, group.attrs["layer_names"]):
       names = group[layer].attrs["weight_names"]
       for name in map(tf.compat.as_str, names):
-        _add(weights, f"{layer}/{_last_part(name)}", group[layer][name])
+        last = _last_part(name)
+        if layer in depthwise and last == "kernel":
+          last = "depthwise_kernel"
+        _add(weights, f"{layer}/{last}", group[layer][name])
     return weights
 
 
@@ -331,8 +356,36 @@ def _read_keras(path: pathlib.Path, backbone: tf.keras.Model) -> Weights:
   """Reads a .keras archive: a description and a file of weights."""
   with zipfile.ZipFile(path) as archive:
     content = archive.read("model.weights.h5")
+    described = json.loads(archive.read("config.json"))["config"]
   with h5py.File(io.BytesIO(content)) as file:
-    return _read_numbered(file, path, backbone)
+    try:
+      return _read_numbered(file, path, backbone)
+    except ValueError:
+      return _read_described(file, described["layers"])
+
+
+def _read_described(
+  file: h5py.File, layers: Sequence[Mapping[str, Any]]
+) -> Weights:
+  """Reads the weights of known classes of layers by a model's description."""
+  (root,) = [file[name] for name in file if name.endswith(("layers", "ies"))]
+  numbers: collections.Counter[str] = collections.Counter()
+  weights: Weights = {}
+  for layer in layers:
+    kind, config = layer["class_name"], layer["config"]
+    number = numbers[kind]
+    numbers[kind] += 1
+    names = [
+      name
+      for name, option in _WEIGHTS_OF.get(kind, {}).items()
+      if option is None or config.get(option, True)
+    ]
+    # "DepthwiseConv2D" is "depthwise_conv2d" in the file.
+    group = re.sub("(?<=[a-z])(?=[A-Z])", "_", kind).lower()
+    group += f"_{number}" if number else ""
+    for index, name in enumerate(names):
+      _add(weights, f"{config['name']}/{name}", root[f"{group}/vars/{index}"])
+  return weights
 
 
 def _read_numbered(

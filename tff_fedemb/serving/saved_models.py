@@ -12,10 +12,12 @@ import dataclasses
 import functools
 import hashlib
 import inspect
+import json
 import os
 import pathlib
 import sys
 from typing import Any
+import zipfile
 
 from etils import epy
 import numpy as np
@@ -27,6 +29,8 @@ from tff_fedemb.program import onnx_files
 from tff_fedemb.program import tflite
 
 with epy.lazy_imports():
+  import h5py
+  import keras
   import tensorflow as tf
   from tf_keras.src.saving import serialization_lib
 
@@ -281,21 +285,44 @@ def _by_name(values: Any) -> dict[str, Any]:
   return {str(i): value for i, value in enumerate(tf.nest.flatten(values))}
 
 
-def _load_keras(path: str) -> tf.keras.Model:
+def _is_keras_3(path: str) -> bool:
+  """Whether Keras 3 wrote a file, which Keras 2 cannot load."""
+  if zipfile.is_zipfile(path):
+    with zipfile.ZipFile(path) as archive:
+      version = json.loads(archive.read("metadata.json"))["keras_version"]
+  elif h5py.is_hdf5(path):
+    with h5py.File(path) as file:
+      version = file.attrs.get("keras_version", "2")
+  else:
+    return False
+  return tf.compat.as_str(version).startswith("3")
+
+
+def _load_keras(path: str) -> Any:
+  """Loads a model of Keras 2 or 3, without any code of the file's own."""
+  if _is_keras_3(path):
+    return keras.saving.load_model(path, compile=False, safe_mode=True)
   # Without it the code in a Lambda layer of an HDF5 file would be run.
   with serialization_lib.SafeModeScope(True):
     return tf.keras.models.load_model(path, compile=False)
 
 
-def _open_keras(model: tf.keras.Model, layer: str | None) -> _Function:
+def _open_keras(model: Any, layer: str | None) -> _Function:
   if layer is not None:
     checks.check_choice("layer", layer, [each.name for each in model.layers])
-    model = tf.keras.Model(model.inputs, model.get_layer(layer).output)
+    is_keras_2 = isinstance(model, tf.keras.Model)
+    create = tf.keras.Model if is_keras_2 else keras.Model
+    model = create(model.inputs, model.get_layer(layer).output)
   run = tf.function(functools.partial(model, training=False))
   names = model.output_names or ()
+
+  def specify(tensors):
+    return [tf.TensorSpec(x.shape, x.dtype) for x in tensors or ()]
+
+  inputs = [tensor.name for tensor in model.inputs or ()]
   return _Function(
-    dict(zip(model.input_names or (), model.inputs or (), strict=True)),
-    dict(zip(names, model.outputs or (), strict=True)),
+    dict(zip(inputs, specify(model.inputs), strict=True)),
+    dict(zip(names, specify(model.outputs), strict=True)),
     lambda images: dict(zip(names, tf.nest.flatten(run(images)), strict=True)),
     model,
   )
