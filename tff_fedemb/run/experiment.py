@@ -41,6 +41,7 @@ with epy.lazy_imports():
 
   from tff_fedemb.algorithms import client_file
   from tff_fedemb.algorithms import local_training
+  from tff_fedemb.models import backbones
   from tff_fedemb.run import task as task_lib
   from tff_fedemb.runtime import precision
   from tff_fedemb.runtime import secure_sums
@@ -300,9 +301,25 @@ def resolve(spec: spec_lib.RunSpec, task: task_lib.Task) -> Experiment:
     resolve_cost(spec, len(task.train_users)), task=task
   )
   # A backbone that does not fit is refused before the process is built.
-  backbone = experiment.create_backbone()
-  precision.check_backbone(backbone, spec.runtime.compute_precision)
+  _check_backbone(
+    spec.algorithm.backbone,
+    task.image_shape,
+    task.default_backbone,
+    spec.runtime.compute_precision,
+  )
   return experiment
+
+
+# Trials of a tuning often have the same backbone.
+@functools.lru_cache
+def _check_backbone(
+  backbone: backbones.BackboneConfig,
+  image_shape: tuple[int, ...],
+  default: str,
+  compute_precision: str,
+) -> None:
+  created = backbone.create(image_shape, default=default)
+  precision.check_backbone(created, compute_precision)
 
 
 def resolve_cost(spec: spec_lib.RunSpec, num_users: int) -> Experiment:
