@@ -14,6 +14,9 @@ assert tff.learning.algorithms.build_weighted_fed_avg
 assert tf.keras.Model.__module__.startswith("tf_keras")
 assert not {"jax", "jaxlib", "tensorflow_estimator"} & set(sys.modules)
 print("works")
+# Programs and trainings do so: TFF's own end is reported as an exception.
+from tff_fedemb.runtime import worker_process
+worker_process.end_worker_on_exit()
 """
 
 
