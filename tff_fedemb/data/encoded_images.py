@@ -27,6 +27,8 @@ _JPEG_RATIOS = (1, 2, 4, 8)
 _MIN_RESIZING = 2
 # How files begin that TensorFlow decodes as they should be: JPEG and PNG.
 STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
+# ITU-R 601 in units of 2^-16, as Pillow has it.
+_LUMA = (19595, 38470, 7471)
 # Height and width change places for this EXIF orientation and the later ones.
 _FIRST_ON_ITS_SIDE = 5
 UNREADABLE = "not an image that can be decoded"
@@ -38,25 +40,56 @@ _TRIAL_SHAPE = (8, 8, 3)
 _DECODING_BATCH = 256
 
 
+def _paint(image: tf.Tensor, channels: int) -> tf.Tensor:
+  """Makes grey or RGB of grey, RGB or RGBA, laid on white, as Pillow does."""
+
+  def lay_on_white():
+    values = tf.cast(image, tf.int32)
+    white = values[..., :3] * values[..., 3:] + 255 * (255 - values[..., 3:])
+    return (white + 127) // 255
+
+  def to_mode(colors):
+    if channels == 1:
+      luma = tf.cast(colors, tf.int32) * _LUMA
+      colors = (tf.reduce_sum(luma, -1, keepdims=True) + (1 << 15)) // (1 << 16)
+    return tf.cast(colors, tf.uint8)
+
+  paints = (
+    lambda: tf.tile(image, [1, 1, channels]),
+    lambda: to_mode(image),
+    lambda: to_mode(lay_on_white()),
+  )
+  if image.shape[2]:
+    return paints[image.shape[2] // 2]()
+  painted = tf.switch_case(tf.shape(image)[2] // 2, paints)
+  return tf.ensure_shape(painted, [None, None, channels])
+
+
 def _decode_jpeg(
   content: tf.Tensor, image_shape: tuple[int, int, int]
 ) -> tf.Tensor:
   height, width, channels = image_shape
   orientation = image_headers.find_jpeg_orientation(content)
   size = tf.image.extract_jpeg_shape(content)
+  is_cmyk = tf.cast(tf.equal(size[2], 4), tf.int32)
   if height != width:
     size = tf.where(orientation >= _FIRST_ON_ITS_SIDE, size[1::-1], size[:2])
   spare = tf.minimum(size[0] // height, size[1] // width) // _MIN_RESIZING
   largest = tf.math.count_nonzero(spare >= _JPEG_RATIOS[1:], dtype=tf.int32)
 
-  def decode_at(ratio):
+  def decode_at(ratio, to_channels):
     # TensorFlow's default transform is less accurate and no faster.
     return lambda: tf.io.decode_jpeg(
-      content, channels=channels, ratio=ratio, dct_method="INTEGER_ACCURATE"
+      content, to_channels, ratio=ratio, dct_method="INTEGER_ACCURATE"
     )
 
-  image = tf.switch_case(largest, [decode_at(r) for r in _JPEG_RATIOS])
-  return image_headers.turn(image, orientation)
+  # TensorFlow makes no grey of CMYK.
+  modes = (1, 3) if channels == 1 else (3,)
+  image = tf.switch_case(
+    largest + is_cmyk * len(_JPEG_RATIOS) * (len(modes) - 1),
+    [decode_at(ratio, mode) for mode in modes for ratio in _JPEG_RATIOS],
+  )
+  return image_headers.turn(_paint(image, channels), orientation)
 
 
 def _decode_png(content: tf.Tensor, channels: int) -> tf.Tensor:
@@ -64,44 +97,63 @@ def _decode_png(content: tf.Tensor, channels: int) -> tf.Tensor:
     content
   )
 
-  def lay_on_white():
-    image = tf.cast(tf.io.decode_png(content, channels=4), tf.float32)
-    colors = image[..., :3]
-    if channels == 1:
-      colors = tf.image.rgb_to_grayscale(colors)
-    white = 255.0 + (colors - 255.0) * image[..., 3:] / 255.0
-    return tf.cast(tf.round(white), tf.uint8)
+  def decode_to(number):
+    return lambda: tf.io.decode_png(content, number)
 
-  needs_care = is_transparent
-  if channels == 1:
-    # libpng rounds the grey of colours off.
-    needs_care = tf.logical_or(is_transparent, has_colors)
-  image = tf.cond(
-    needs_care,
-    lay_on_white,
-    lambda: tf.io.decode_png(content, channels=channels),
+  # TensorFlow adds no right transparency to fewer than 8 bits, and rounds the
+  # grey of colours off.
+  needed = tf.where(is_transparent, 2, tf.cast(has_colors, tf.int32))
+  image = tf.switch_case(needed, [decode_to(number) for number in (1, 3, 4)])
+  return image_headers.turn(_paint(image, channels), orientation)
+
+
+def _decode_first(content: tf.Tensor, channels: int) -> tf.Tensor:
+  """Decodes the first picture of a GIF or WebP; refuses an empty text."""
+  image = tf.io.decode_image(content, expand_animations=False)
+  return _paint(tf.ensure_shape(image, [None, None, None]), channels)
+
+
+def _decode_bmp(content: tf.Tensor, channels: int) -> tf.Tensor:
+  is_plain, has_palette, palette = image_headers.find_bmp_header(content)
+  content = tf.where(is_plain, content, b"")
+  image = tf.io.decode_bmp(content, channels=3)
+  colors = tf.cond(
+    has_palette,
+    lambda: tf.gather(palette, tf.cast(image[..., 0], tf.int32)),
+    lambda: image,
   )
+  return _paint(colors, channels)
+
+
+def _decode_webp(content: tf.Tensor, channels: int) -> tf.Tensor:
+  orientation, moves = image_headers.find_webp_header(content)
+  # TensorFlow 2.21 writes beyond its memory there.
+  image = _decode_first(tf.where(moves, b"", content), channels)
   return image_headers.turn(image, orientation)
+
+
+@tf.function(autograph=False)
+def _decode_other(content: tf.Tensor, channels: int) -> tf.Tensor:
+  return tf.switch_case(
+    image_headers.find_format(content),
+    [
+      lambda: _decode_png(content, channels),
+      lambda: _decode_first(image_headers.whiten_gif(content), channels),
+      lambda: _decode_bmp(content, channels),
+      lambda: _decode_webp(content, channels),
+      lambda: _decode_first(tf.constant(b""), channels),
+    ],
+  )
 
 
 def _decode_one(
   content: tf.Tensor, image_shape: tuple[int, int, int]
 ) -> tf.Tensor:
   height, width, channels = image_shape
-
-  def decode_other():
-    return tf.cond(
-      tf.equal(tf.strings.substr(content, 0, len(STARTS[1])), STARTS[1]),
-      lambda: _decode_png(content, channels),
-      lambda: tf.io.decode_image(
-        content, channels=channels, expand_animations=False
-      ),
-    )
-
   image = tf.cond(
     tf.io.is_jpeg(content),
     lambda: _decode_jpeg(content, image_shape),
-    decode_other,
+    lambda: _decode_other(content, channels),
   )
   image = tf.ensure_shape(image, [None, None, channels])
   found = tf.shape(image)
