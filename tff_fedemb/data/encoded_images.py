@@ -40,6 +40,7 @@ _TRIAL_SHAPE = (8, 8, 3)
 _DECODING_BATCH = 256
 
 
+@tf.function(autograph=False, reduce_retracing=True)
 def _paint(image: tf.Tensor, channels: int) -> tf.Tensor:
   """Makes grey or RGB of grey, RGB or RGBA, laid on white, as Pillow does."""
 
@@ -54,15 +55,14 @@ def _paint(image: tf.Tensor, channels: int) -> tf.Tensor:
       colors = (tf.reduce_sum(luma, -1, keepdims=True) + (1 << 15)) // (1 << 16)
     return tf.cast(colors, tf.uint8)
 
-  paints = (
-    lambda: tf.tile(image, [1, 1, channels]),
-    lambda: to_mode(image),
-    lambda: to_mode(lay_on_white()),
+  return tf.switch_case(
+    tf.shape(image)[2] // 2,
+    [
+      lambda: tf.tile(image, [1, 1, channels]),
+      lambda: to_mode(image),
+      lambda: to_mode(lay_on_white()),
+    ],
   )
-  if image.shape[2]:
-    return paints[image.shape[2] // 2]()
-  painted = tf.switch_case(tf.shape(image)[2] // 2, paints)
-  return tf.ensure_shape(painted, [None, None, channels])
 
 
 def _decode_jpeg(
@@ -89,10 +89,10 @@ def _decode_jpeg(
     largest + is_cmyk * len(_JPEG_RATIOS) * (len(modes) - 1),
     [decode_at(ratio, mode) for mode in modes for ratio in _JPEG_RATIOS],
   )
-  return image_headers.turn(_paint(image, channels), orientation)
+  return image_headers.turn(image, orientation)
 
 
-def _decode_png(content: tf.Tensor, channels: int) -> tf.Tensor:
+def _decode_png(content: tf.Tensor) -> tf.Tensor:
   orientation, has_colors, is_transparent = image_headers.find_png_header(
     content
   )
@@ -104,44 +104,43 @@ def _decode_png(content: tf.Tensor, channels: int) -> tf.Tensor:
   # grey of colours off.
   needed = tf.where(is_transparent, 2, tf.cast(has_colors, tf.int32))
   image = tf.switch_case(needed, [decode_to(number) for number in (1, 3, 4)])
-  return image_headers.turn(_paint(image, channels), orientation)
+  return image_headers.turn(image, orientation)
 
 
-def _decode_first(content: tf.Tensor, channels: int) -> tf.Tensor:
+def _decode_first(content: tf.Tensor) -> tf.Tensor:
   """Decodes the first picture of a GIF or WebP; refuses an empty text."""
   image = tf.io.decode_image(content, expand_animations=False)
-  return _paint(tf.ensure_shape(image, [None, None, None]), channels)
+  return tf.ensure_shape(image, [None, None, None])
 
 
-def _decode_bmp(content: tf.Tensor, channels: int) -> tf.Tensor:
+def _decode_bmp(content: tf.Tensor) -> tf.Tensor:
   is_plain, has_palette, palette = image_headers.find_bmp_header(content)
   content = tf.where(is_plain, content, b"")
   image = tf.io.decode_bmp(content, channels=3)
-  colors = tf.cond(
+  return tf.cond(
     has_palette,
     lambda: tf.gather(palette, tf.cast(image[..., 0], tf.int32)),
     lambda: image,
   )
-  return _paint(colors, channels)
 
 
-def _decode_webp(content: tf.Tensor, channels: int) -> tf.Tensor:
+def _decode_webp(content: tf.Tensor) -> tf.Tensor:
   orientation, moves = image_headers.find_webp_header(content)
   # TensorFlow 2.21 writes beyond its memory there.
-  image = _decode_first(tf.where(moves, b"", content), channels)
+  image = _decode_first(tf.where(moves, b"", content))
   return image_headers.turn(image, orientation)
 
 
 @tf.function(autograph=False)
-def _decode_other(content: tf.Tensor, channels: int) -> tf.Tensor:
+def _decode_other(content: tf.Tensor) -> tf.Tensor:
   return tf.switch_case(
     image_headers.find_format(content),
     [
-      lambda: _decode_png(content, channels),
-      lambda: _decode_first(image_headers.whiten_gif(content), channels),
-      lambda: _decode_bmp(content, channels),
-      lambda: _decode_webp(content, channels),
-      lambda: _decode_first(tf.constant(b""), channels),
+      lambda: _decode_png(content),
+      lambda: _decode_first(image_headers.whiten_gif(content)),
+      lambda: _decode_bmp(content),
+      lambda: _decode_webp(content),
+      lambda: _decode_first(tf.constant(b"")),
     ],
   )
 
@@ -153,9 +152,9 @@ def _decode_one(
   image = tf.cond(
     tf.io.is_jpeg(content),
     lambda: _decode_jpeg(content, image_shape),
-    lambda: _decode_other(content, channels),
+    lambda: _decode_other(content),
   )
-  image = tf.ensure_shape(image, [None, None, channels])
+  image = tf.ensure_shape(_paint(image, channels), [None, None, channels])
   found = tf.shape(image)
 
   def crop_and_resize():

@@ -300,6 +300,13 @@ def whiten_gif(content: tf.Tensor) -> tf.Tensor:
   return tf.where(is_whole, opaque, b"")
 
 
+@tf.function(
+  input_signature=[
+    tf.TensorSpec([None, None, None], tf.uint8),
+    tf.TensorSpec([], tf.int32),
+  ],
+  autograph=False,
+)
 def turn(image: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
   """Turns a picture `[height, width, channels]` as EXIF says it is seen."""
 
