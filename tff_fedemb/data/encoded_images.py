@@ -25,7 +25,7 @@ ImageDecoder = Callable[[tf.Tensor], tf.Tensor]
 # at least by half, is left to the resizing, which does it better.
 _JPEG_RATIOS = (1, 2, 4, 8)
 _MIN_RESIZING = 2
-# How files begin that TensorFlow decodes as they should be: JPEG and PNG.
+# How files begin that TensorFlow decodes whatever is in them: JPEG and PNG.
 STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
 # ITU-R 601 in units of 2^-16, as Pillow has it.
 _LUMA = (19595, 38470, 7471)
@@ -180,13 +180,14 @@ def _decode_one(
 def build_decoder(image_shape: tuple[int, int, int]) -> ImageDecoder:
   """Builds the function that decodes a batch of images.
 
-  It takes JPEG, PNG, BMP and GIF (its first picture), forces the number of
-  channels (to grey only from JPEG that is not CMYK, and from PNG), crops the
-  middle to the proportions wanted and resizes it (bilinear, smoothed when it is
-  made smaller). An image of the size wanted is left as it is. JPEG and PNG are
-  turned as their EXIF orientation says, and PNG is laid on white where it is
-  transparent. A JPEG that is complete but changed inside may decode to a
-  damaged picture.
+  It takes JPEG, PNG, and of GIF, BMP and WebP what TensorFlow reads right: the
+  first picture of a GIF that fills the whole, BMP of 8 bits or more that is not
+  packed, WebP of one picture. Pixels are those that Pillow reads, in 8 bits:
+  turned as the EXIF orientation of JPEG, PNG or WebP says, laid on white where
+  they are transparent, in grey (ITU-R 601 luma) or RGB. The middle is cropped
+  to the proportions wanted and resized (bilinear, smoothed when it is made
+  smaller). An image of the size wanted is left as it is. A JPEG that is
+  complete but changed inside may decode to a damaged picture.
 
   Args:
     image_shape: Height, width and channels (1: grey; 3: RGB) to make of each.

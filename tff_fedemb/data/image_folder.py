@@ -177,9 +177,9 @@ def read_image(
   The picture is turned as its EXIF orientation says, laid on white where it is
   transparent, converted to grey (ITU-R 601 luma) or RGB, cut to the wanted
   proportions in its middle and resized, by `encoded_images.build_decoder`.
-  A file that it cannot decode is converted to PNG first. Samples of 16 bits are
-  scaled to 8. An image that already has the size and the colours is left as it
-  is.
+  A file that it cannot decode is converted to PNG first. Of samples of 16 bits
+  the higher 8 are taken; what is not of up to 8 or of 16 bits is refused. An
+  image that already has the size and the colours is left as it is.
 
   Args:
     path: A file of one of `SUFFIXES`, or a name of the content for errors.
