@@ -229,6 +229,12 @@ class TestJpegHeader:
     for end in (3, 10, place, place + 5, place + 9, place + 20):
       assert _orient(content[:end]) == 1
     damaged = bytearray(content)
+    # Another byte order, version, or type of the value.
+    value = content.index(b"\x12\x01\3\0", place)
+    for where, byte in ((place, 0), (place + 2, 41), (value + 2, 2)):
+      assert damaged[where] != byte
+      other = damaged[:where] + bytes([byte]) + damaged[where + 1 :]
+      assert _orient(bytes(other)) == 1
     # The directory is beyond the end of the block.
     damaged[place + 4 : place + 8] = b"\xff" * 4
     assert _orient(bytes(damaged)) == 1

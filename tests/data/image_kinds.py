@@ -188,6 +188,8 @@ def _others():
   """Yields names and files that Pillow reads right."""
   for mode in ("L", "RGB", "CMYK"):
     yield f"JPEG {mode}", save(_SMOOTH, "JPEG", mode, quality=95)
+  place = (cmyk := save(_SMOOTH, "JPEG", "CMYK")).index(b"\xff\xee")
+  yield "JPEG CMYK without a mark", cmyk[:place] + cmyk[place + 16 :]
   for words, options in {
     "4:4:4": {"subsampling": 0},
     "progressive": {"progressive": True},

@@ -27,6 +27,9 @@ _JPEG_RATIOS = (1, 2, 4, 8)
 _MIN_RESIZING = 2
 # How files begin that TensorFlow decodes whatever is in them: JPEG and PNG.
 STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
+# The start of a JPEG of Adobe.
+_INVERTED_START = b"\xff\xd8\xff\xee\0\x0eAdobe\0d\0\0\0\0\0"
+_MAX_FILE = (1 << 31) - 1
 # ITU-R 601 in units of 2^-16, as Pillow has it.
 _LUMA = (19595, 38470, 7471)
 # Height and width change places for this EXIF orientation and the later ones.
@@ -46,7 +49,8 @@ def _paint(image: tf.Tensor, channels: int) -> tf.Tensor:
 
   def lay_on_white():
     values = tf.cast(image, tf.int32)
-    white = values[..., :3] * values[..., 3:] + 255 * (255 - values[..., 3:])
+    alpha = values[..., -1:]
+    white = values[..., :3] * alpha + 255 * (255 - alpha)
     return (white + 127) // 255
 
   def to_mode(colors):
@@ -77,17 +81,24 @@ def _decode_jpeg(
   spare = tf.minimum(size[0] // height, size[1] // width) // _MIN_RESIZING
   largest = tf.math.count_nonzero(spare >= _JPEG_RATIOS[1:], dtype=tf.int32)
 
-  def decode_at(ratio, to_channels):
-    # TensorFlow's default transform is less accurate and no faster.
-    return lambda: tf.io.decode_jpeg(
-      content, to_channels, ratio=ratio, dct_method="INTEGER_ACCURATE"
-    )
+  def decode_at(ratio, is_cmyk):
+    def decode():
+      # TensorFlow makes no grey of CMYK, and takes it for inverted only where a
+      # file says so. All others are taken for it too, as by Pillow.
+      rest = tf.strings.substr(content, 2, _MAX_FILE)
+      # TensorFlow's default transform is less accurate and no faster.
+      return tf.io.decode_jpeg(
+        _INVERTED_START + rest if is_cmyk else content,
+        channels=3 if is_cmyk else channels,
+        ratio=ratio,
+        dct_method="INTEGER_ACCURATE",
+      )
 
-  # TensorFlow makes no grey of CMYK.
-  modes = (1, 3) if channels == 1 else (3,)
+    return decode
+
   image = tf.switch_case(
-    largest + is_cmyk * len(_JPEG_RATIOS) * (len(modes) - 1),
-    [decode_at(ratio, mode) for mode in modes for ratio in _JPEG_RATIOS],
+    largest + is_cmyk * len(_JPEG_RATIOS),
+    [decode_at(ratio, i) for i in (False, True) for ratio in _JPEG_RATIOS],
   )
   return image_headers.turn(image, orientation)
 

@@ -23,12 +23,14 @@ _MAX_PARTS = 1 << 16
 # Zeros are read beyond the end of a file, at most so many.
 _PADDING = 1024
 _ENTRY_SIZE = 12
-# Entries of a directory up to the orientation, whose value is 1 to 8: a short
+# Entries of a directory up to the orientation, whose value is 1 to 8: one short
 # or long integer, little-endian or big-endian.
 _ORIENTATION = (
-  r"\A(?:\C{12})*?(?:\x12\x01\C{6}([\x01-\x08])\x00"
-  r"|\x01\x12\C{6}\x00(?:\x00\x00)?([\x01-\x08]))\C*"
+  r"\A(?:\C{12})*?(?:\x12\x01[\x03\x04]\x00\x01\x00{3}([\x01-\x08])\x00"
+  r"|\x01\x12\x00(?:\x03\x00{3}\x01|\x04\x00{3}\x01\x00\x00)"
+  r"\x00([\x01-\x08]))\C*"
 )
+_TIFF = (b"II*\0", b"MM\0*")
 # Axes to reverse for orientations 1 to 4; 5 to 8 are the same, transposed.
 _REVERSED = ((), (1,), (0, 1), (0,))
 # Windows' headers of BMP, for indices or colours of 8 bits that are not packed.
@@ -138,7 +140,7 @@ def _read_orientation(
     # PNG and WebP have a block alone, but some programs copy it from JPEG.
     block = tf.strings.regex_replace(block, r"\A(?:Exif\x00\x00)+", "")
     values = _to_bytes(block)
-    is_little = tf.equal(values[0], ord("I"))
+    is_little, is_big = (_begins(values, mark) for mark in _TIFF)
 
     def read_number(place, size):
       digits = _read(values, place, size)
@@ -149,6 +151,7 @@ def _read_orientation(
     entries = _slice(block, start + 2, size)
     found = tf.strings.regex_replace(entries, _ORIENTATION, r"\1\2")
     is_found = tf.equal(found, [b"%c" % value for value in range(1, 9)])
+    is_found &= is_little | is_big
     return 1 + tf.argmax(is_found, output_type=tf.int32)
 
   return tf.cond(part[1] > header_size, read, lambda: tf.constant(1))
@@ -244,6 +247,10 @@ def find_bmp_header(
   is_plain = tf.strings.regex_full_match(_slice(content, 0, 54), _PLAIN_BMP)
   place = 14 + _add_up(_read(values, 14, 4))
   colors = tf.reshape(_read(values, place, 4 * _BMP_COLORS), [_BMP_COLORS, 4])
+  # A number of 0 stands for all; those that are not there are black.
+  last = (_add_up(_read(values, 46, 4)) - 1) % (1 << 32)
+  is_there = tf.range(_BMP_COLORS, dtype=tf.int64) <= last
+  colors *= tf.cast(is_there[:, tf.newaxis], tf.uint8)
   has_palette = tf.equal(_read(values, 28, 1)[0], 8)
   return is_plain, has_palette, colors[:, 2::-1]
 
