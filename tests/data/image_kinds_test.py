@@ -57,3 +57,14 @@ def test_every_kind_is_read_as_pillow_reads_it(kind):
     ]
   print(f"{kind:45} {' '.join(map(str, errors))}")
   assert max(errors) <= _TOLERANCES.get(kind.split()[0].strip(","), 0)
+
+
+@pytest.mark.parametrize("kind", ["palette of 2", "palette of 4", "grey of 4"])
+def test_a_damaged_transparency_is_not_left_out(kind):
+  content = _KINDS[f"PNG {kind} with transparency"][0]
+  place = content.index(b"tRNS") + 5
+  damaged = content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+  shape = (image_kinds.HEIGHT, image_kinds.WIDTH, 1)
+  assert encoded_images.find_unreadable([damaged], shape) == [0]
+  with pytest.raises(image_folder.ImageFolderError):
+    image_folder.read_image("x", shape, content=damaged)

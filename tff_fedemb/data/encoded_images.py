@@ -104,17 +104,25 @@ def _decode_jpeg(
 
 
 def _decode_png(content: tf.Tensor) -> tf.Tensor:
-  orientation, has_colors, is_transparent = image_headers.find_png_header(
-    content
+  orientation, has_colors, is_transparent, filling = (
+    image_headers.find_png_header(content)
   )
 
   def decode_to(number):
     return lambda: tf.io.decode_png(content, number)
 
+  def decode_transparent():
+    image = tf.io.decode_png(content, 4)
+    alpha = tf.cast(image[..., 3], tf.int32)
+    is_damaged = tf.reduce_all(tf.equal(alpha, filling))
+    return tf.cond(is_damaged, lambda: tf.io.decode_png(b"", 4), lambda: image)
+
   # TensorFlow adds no right transparency to fewer than 8 bits, and rounds the
   # grey of colours off.
   needed = tf.where(is_transparent, 2, tf.cast(has_colors, tf.int32))
-  image = tf.switch_case(needed, [decode_to(number) for number in (1, 3, 4)])
+  image = tf.switch_case(
+    needed, [decode_to(1), decode_to(3), decode_transparent]
+  )
   return image_headers.turn(image, orientation)
 
 
@@ -197,7 +205,7 @@ def build_decoder(image_shape: tuple[int, int, int]) -> ImageDecoder:
   turned as the EXIF orientation of JPEG, PNG or WebP says, laid on white where
   they are transparent, in grey (ITU-R 601 luma) or RGB. The middle is cropped
   to the proportions wanted and resized (bilinear, smoothed when it is made
-  smaller). An image of the size wanted is left as it is. A JPEG that is
+  smaller). An image of the size wanted is left as it is. A JPEG or GIF that is
   complete but changed inside may decode to a damaged picture.
 
   Args:

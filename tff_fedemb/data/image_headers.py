@@ -193,8 +193,14 @@ def find_jpeg_orientation(content: tf.Tensor) -> tf.Tensor:
 @tf.function(autograph=False)
 def find_png_header(
   content: tf.Tensor,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-  """EXIF orientation of a PNG, and whether it has colours and transparency."""
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+  """Finds how the pixels of a PNG are to be read.
+
+  Returns:
+    EXIF orientation; whether it has colours; whether it has transparency; the
+    alpha, int32, that all pixels get from TensorFlow if it finds the part of
+    that damaged, and leaves it out.
+  """
   values = _to_bytes(content)
   # EXIF may come after the pixels.
   has_exif, has_alpha = _mentions(content, "eXIf"), _mentions(content, "tRNS")
@@ -208,13 +214,14 @@ def find_png_header(
     return 12 + _add_up(head[3::-1]), is_last, [is_exif, is_alpha, is_pixels]
 
   found = _walk(values, 8, look, 3, is_needed=has_exif | has_alpha)
-  color_type = _read(values, 25, 1)[0]
+  depth, color_type = tf.unstack(tf.cast(_read(values, 24, 2), tf.int32))
   # Transparency has a channel or a part of its own.
   has_channel = tf.equal(color_type // 4, 1)
   return (
     _read_orientation(content, found[0], 8),
     tf.equal(color_type // 2 % 2, 1),
     has_channel | (found[1, 0] < found[2, 0]),
+    tf.where(depth < 8, 2**depth - 1, -1),
   )
 
 
@@ -229,9 +236,12 @@ def find_webp_header(content: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     is_exif = _begins(head, b"EXIF")
     return 8 + size + size % 2, is_exif, [is_exif]
 
-  found = _walk(values, 12, look, 1, is_needed=_mentions(content, "EXIF"))
   is_extended = _begins(_read(values, 12, 4), b"VP8X")
-  moves = is_extended & tf.equal(_read(values, 20, 1)[0] // 2 % 2, 1)
+  flags = _read(values, 20, 1)[0]
+  has_exif, moves = (
+    is_extended & tf.equal(flags // bit % 2, 1) for bit in (8, 2)
+  )
+  found = _walk(values, 12, look, 1, is_needed=has_exif)
   return _read_orientation(content, found[0], 8), moves
 
 
