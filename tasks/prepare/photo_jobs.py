@@ -32,6 +32,7 @@ with epy.lazy_imports():
   import pandas as pd
 
   from tff_fedemb.data import encoded_images
+  from tff_fedemb.data import photo_table
 
 # MD5 by file name: TensorFlow Federated 0.87 checks them when it downloads.
 # DigiFace-1M has no published checksums, but its zips carry a CRC of every
@@ -119,6 +120,8 @@ def _read_table(
   """Columns of texts, the last of which are classes, and the table's MD5."""
   try:
     content = table.read_bytes()
+    text = io.StringIO(content.decode("utf-8-sig"), newline="")
+    photo_table.check_quotes(text, ",")
     found = pd.read_csv(io.BytesIO(content), dtype=str, na_filter=False)
   except (*bad_examples.ARCHIVE_ERRORS, FileNotFoundError, ValueError) as error:
     raise errors.DataError(

@@ -1,5 +1,7 @@
 """Tests of the reader of plain image folders."""
 
+import io
+
 import numpy as np
 from PIL import Image
 import pytest
@@ -15,6 +17,19 @@ _COLOUR = np.stack([_GREY, 255 - _GREY, _GREY // 2], axis=-1)
 _VEILED = np.array([[[0, 0, 0, 255], [0] * 4, [0, 0, 0, 51]]], np.uint8)
 _UNVEILED = [[[0] * 3, [255] * 3, [204] * 3]]
 _SAMPLES = np.array([[0, 2570, 5140]], np.uint16)
+
+
+def _tiff(dtype, tags=None):
+  """A TIFF whose tags say something else of its samples."""
+  content = io.BytesIO()
+  Image.fromarray(_GREY.astype(dtype)).save(content, "TIFF")
+  changed = bytearray(content.getvalue())
+  start = 2 + int.from_bytes(changed[4:8], "little")
+  for place in range(start, len(changed), 12):
+    tag = int.from_bytes(changed[place : place + 2], "little")
+    if tag in (tags or {}):
+      changed[place + 8] = tags[tag]
+  return bytes(changed)
 
 
 def _touch(path, content=b"x"):
@@ -122,6 +137,10 @@ class TestReadImage:
       ),
       ("cut.jpg", lambda whole: whole[: len(whole) // 2], "must be a"),
       ("sizeless.pgm", lambda _: b"P5 three two 255\n123", "must be a"),
+      ("float.tif", lambda _: _tiff(np.float32), "found: floating-point"),
+      ("32.tif", lambda _: _tiff(np.int32), "or 32 bits a sample; convert it"),
+      ("12.tif", lambda _: _tiff(np.uint16, {258: 12}), "or 12 bits a sample"),
+      ("white.tif", lambda _: _tiff(np.uint16, {262: 0}), "which 0 is white"),
       ("gone.png", None, "No such file"),
     ],
   )

@@ -210,6 +210,9 @@ def test_bad_rows_are_named_or_left_out(
     _csv().replace(b"\n", b"\n./"),
     _csv().replace(b",ann,", b",NA,"),
     _csv().replace(b",ann,", b",007,"),
+    _csv().replace(b",ann,", b',"a ""b"", c",'),
+    # Texts of several lines are no quoting errors.
+    b"\n".join(line + b',"x, y\nz"' for line in _csv().splitlines()),
   ],
   ids=itertools.count(),
 )
@@ -249,6 +252,16 @@ def test_an_image_of_two_users_is_left_out(create_from_table, owners):
   assert len(task.train_users) == len(create_from_table(others).train_users)
 
 
+def _quote(*rows, column=2, closes=False):
+  """A table with a stray quotation mark in rows; the last may close."""
+  lines = [line.split(b",") for line in _csv().splitlines()]
+  for row in rows:
+    cell = lines[row - 1][column]
+    is_end = closes and row == rows[-1]
+    lines[row - 1][column] = cell + b'"' if is_end else b'"' + cell
+  return b"\n".join(map(b",".join, lines))
+
+
 _SPLIT = _csv(header="image,user,split,label")
 _LISTS = [{**row, "label": [row["label"]]} for row in trees.rows()]
 
@@ -266,6 +279,19 @@ _LISTS = [{**row, "label": [row["label"]]} for row in trees.rows()]
     ),
     (_csv(header="image,image,user,label"), "one column image, found 2 among"),
     (_csv() + b"\na.jpg,ann,a,b,c", "Expected 3 fields in line 66, saw 5"),
+    # The mark opens a cell of one row and closes that of a later one.
+    (_quote(6, 30), "a quotation mark in row 6 .* does not enclose its cell"),
+    (_quote(6), "a quotation mark in row 6 .*unexpected end of data"),
+    (_quote(6, 30, closes=True), "quotation mark in row 6 .*rows in a cell"),
+    (_quote(6, 7, closes=True), "quotation mark in row 6 .*rows in a cell"),
+    (
+      _quote(6, 7, column=1, closes=True),
+      "quotation mark in row 6 .*rows in a cell",
+    ),
+    (
+      _csv().replace(b",ann,", b',"a\nn",'),
+      "16 bad .* row 2: a control character in user; row 3: a control",
+    ),
     (_SPLIT.replace(b",ann,", b",ann,dev,"), "split 'dev', which is none of"),
     (trees.rows(split=lambda *_: "train"), "two classes for .*column split"),
     (_csv(), "or Parquet of"),

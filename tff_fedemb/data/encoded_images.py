@@ -25,8 +25,13 @@ ImageDecoder = Callable[[tf.Tensor], tf.Tensor]
 # at least by half, is left to the resizing, which does it better.
 _JPEG_RATIOS = (1, 2, 4, 8)
 _MIN_RESIZING = 2
-# How files begin that TensorFlow decodes as they should be: JPEG and PNG.
+# How files begin that TensorFlow decodes whatever is in them: JPEG and PNG.
 STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
+# The start of a JPEG of Adobe.
+_INVERTED_START = b"\xff\xd8\xff\xee\0\x0eAdobe\0d\0\0\0\0\0"
+_MAX_FILE = (1 << 31) - 1
+# ITU-R 601 in units of 2^-16, as Pillow has it.
+_LUMA = (19595, 38470, 7471)
 # Height and width change places for this EXIF orientation and the later ones.
 _FIRST_ON_ITS_SIDE = 5
 UNREADABLE = "not an image that can be decoded"
@@ -38,72 +43,137 @@ _TRIAL_SHAPE = (8, 8, 3)
 _DECODING_BATCH = 256
 
 
+@tf.function(autograph=False, reduce_retracing=True)
+def _paint(image: tf.Tensor, channels: int) -> tf.Tensor:
+  """Makes grey or RGB of grey, RGB or RGBA, laid on white, as Pillow does."""
+
+  def lay_on_white():
+    values = tf.cast(image, tf.int32)
+    alpha = values[..., -1:]
+    white = values[..., :3] * alpha + 255 * (255 - alpha)
+    return (white + 127) // 255
+
+  def to_mode(colors):
+    if channels == 1:
+      luma = tf.cast(colors, tf.int32) * _LUMA
+      colors = (tf.reduce_sum(luma, -1, keepdims=True) + (1 << 15)) // (1 << 16)
+    return tf.cast(colors, tf.uint8)
+
+  return tf.switch_case(
+    tf.shape(image)[2] // 2,
+    [
+      lambda: tf.tile(image, [1, 1, channels]),
+      lambda: to_mode(image),
+      lambda: to_mode(lay_on_white()),
+    ],
+  )
+
+
 def _decode_jpeg(
   content: tf.Tensor, image_shape: tuple[int, int, int]
 ) -> tf.Tensor:
   height, width, channels = image_shape
   orientation = image_headers.find_jpeg_orientation(content)
   size = tf.image.extract_jpeg_shape(content)
+  is_cmyk = tf.cast(tf.equal(size[2], 4), tf.int32)
   if height != width:
     size = tf.where(orientation >= _FIRST_ON_ITS_SIDE, size[1::-1], size[:2])
   spare = tf.minimum(size[0] // height, size[1] // width) // _MIN_RESIZING
   largest = tf.math.count_nonzero(spare >= _JPEG_RATIOS[1:], dtype=tf.int32)
 
-  def decode_at(ratio):
-    # TensorFlow's default transform is less accurate and no faster.
-    return lambda: tf.io.decode_jpeg(
-      content, channels=channels, ratio=ratio, dct_method="INTEGER_ACCURATE"
-    )
+  def decode_at(ratio, is_cmyk):
+    def decode():
+      # TensorFlow makes no grey of CMYK, and takes it for inverted only where a
+      # file says so. All others are taken for it too, as by Pillow.
+      rest = tf.strings.substr(content, 2, _MAX_FILE)
+      # TensorFlow's default transform is less accurate and no faster.
+      return tf.io.decode_jpeg(
+        _INVERTED_START + rest if is_cmyk else content,
+        channels=3 if is_cmyk else channels,
+        ratio=ratio,
+        dct_method="INTEGER_ACCURATE",
+      )
 
-  image = tf.switch_case(largest, [decode_at(r) for r in _JPEG_RATIOS])
+    return decode
+
+  image = tf.switch_case(
+    largest + is_cmyk * len(_JPEG_RATIOS),
+    [decode_at(ratio, i) for i in (False, True) for ratio in _JPEG_RATIOS],
+  )
+  return image_headers.turn(image, orientation)
+
+
+def _decode_png(content: tf.Tensor) -> tf.Tensor:
+  orientation, has_colors, is_transparent, filling = (
+    image_headers.find_png_header(content)
+  )
+
+  def decode_to(number):
+    return lambda: tf.io.decode_png(content, number)
+
+  def decode_transparent():
+    image = tf.io.decode_png(content, 4)
+    alpha = tf.cast(image[..., 3], tf.int32)
+    is_damaged = tf.reduce_all(tf.equal(alpha, filling))
+    return tf.cond(is_damaged, lambda: tf.io.decode_png(b"", 4), lambda: image)
+
+  # TensorFlow adds no right transparency to fewer than 8 bits, and rounds the
+  # grey of colours off.
+  needed = tf.where(is_transparent, 2, tf.cast(has_colors, tf.int32))
+  image = tf.switch_case(
+    needed, [decode_to(1), decode_to(3), decode_transparent]
+  )
   return image_headers.turn(image, orientation)
 
 
-def _decode_png(content: tf.Tensor, channels: int) -> tf.Tensor:
-  orientation, has_colors, is_transparent = image_headers.find_png_header(
-    content
+def _decode_first(content: tf.Tensor) -> tf.Tensor:
+  """Decodes the first picture of a GIF or WebP; refuses an empty text."""
+  image = tf.io.decode_image(content, expand_animations=False)
+  return tf.ensure_shape(image, [None, None, None])
+
+
+def _decode_bmp(content: tf.Tensor) -> tf.Tensor:
+  is_plain, has_palette, palette = image_headers.find_bmp_header(content)
+  content = tf.where(is_plain, content, b"")
+  image = tf.io.decode_bmp(content, channels=3)
+  return tf.cond(
+    has_palette,
+    lambda: tf.gather(palette, tf.cast(image[..., 0], tf.int32)),
+    lambda: image,
   )
 
-  def lay_on_white():
-    image = tf.cast(tf.io.decode_png(content, channels=4), tf.float32)
-    colors = image[..., :3]
-    if channels == 1:
-      colors = tf.image.rgb_to_grayscale(colors)
-    white = 255.0 + (colors - 255.0) * image[..., 3:] / 255.0
-    return tf.cast(tf.round(white), tf.uint8)
 
-  needs_care = is_transparent
-  if channels == 1:
-    # libpng rounds the grey of colours off.
-    needs_care = tf.logical_or(is_transparent, has_colors)
-  image = tf.cond(
-    needs_care,
-    lay_on_white,
-    lambda: tf.io.decode_png(content, channels=channels),
-  )
+def _decode_webp(content: tf.Tensor) -> tf.Tensor:
+  orientation, moves = image_headers.find_webp_header(content)
+  # TensorFlow 2.21 writes beyond its memory there.
+  image = _decode_first(tf.where(moves, b"", content))
   return image_headers.turn(image, orientation)
+
+
+@tf.function(autograph=False)
+def _decode_other(content: tf.Tensor) -> tf.Tensor:
+  return tf.switch_case(
+    image_headers.find_format(content),
+    [
+      lambda: _decode_png(content),
+      lambda: _decode_first(image_headers.whiten_gif(content)),
+      lambda: _decode_bmp(content),
+      lambda: _decode_webp(content),
+      lambda: _decode_first(tf.constant(b"")),
+    ],
+  )
 
 
 def _decode_one(
   content: tf.Tensor, image_shape: tuple[int, int, int]
 ) -> tf.Tensor:
   height, width, channels = image_shape
-
-  def decode_other():
-    return tf.cond(
-      tf.equal(tf.strings.substr(content, 0, len(STARTS[1])), STARTS[1]),
-      lambda: _decode_png(content, channels),
-      lambda: tf.io.decode_image(
-        content, channels=channels, expand_animations=False
-      ),
-    )
-
   image = tf.cond(
     tf.io.is_jpeg(content),
     lambda: _decode_jpeg(content, image_shape),
-    decode_other,
+    lambda: _decode_other(content),
   )
-  image = tf.ensure_shape(image, [None, None, channels])
+  image = tf.ensure_shape(_paint(image, channels), [None, None, channels])
   found = tf.shape(image)
 
   def crop_and_resize():
@@ -129,13 +199,14 @@ def _decode_one(
 def build_decoder(image_shape: tuple[int, int, int]) -> ImageDecoder:
   """Builds the function that decodes a batch of images.
 
-  It takes JPEG, PNG, BMP and GIF (its first picture), forces the number of
-  channels (to grey only from JPEG that is not CMYK, and from PNG), crops the
-  middle to the proportions wanted and resizes it (bilinear, smoothed when it is
-  made smaller). An image of the size wanted is left as it is. JPEG and PNG are
-  turned as their EXIF orientation says, and PNG is laid on white where it is
-  transparent. A JPEG that is complete but changed inside may decode to a
-  damaged picture.
+  It takes JPEG, PNG, and of GIF, BMP and WebP what TensorFlow reads right: the
+  first picture of a GIF that fills the whole, BMP of 8 bits or more that is not
+  packed, WebP of one picture. Pixels are those that Pillow reads, in 8 bits:
+  turned as the EXIF orientation of JPEG, PNG or WebP says, laid on white where
+  they are transparent, in grey (ITU-R 601 luma) or RGB. The middle is cropped
+  to the proportions wanted and resized (bilinear, smoothed when it is made
+  smaller). An image of the size wanted is left as it is. A JPEG or GIF that is
+  complete but changed inside may decode to a damaged picture.
 
   Args:
     image_shape: Height, width and channels (1: grey; 3: RGB) to make of each.

@@ -44,6 +44,8 @@ READABLE_SUFFIXES = (
 SUFFIXES = (*READABLE_SUFFIXES, ".heic", ".heif", ".avif")
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "WEBP", "TIFF")
 _MODES = {1: "L", 3: "RGB"}
+# Tags of TIFF.
+_BITS, _PHOTOMETRIC = 258, 262
 # Pixels of a copy's shorter side; models take less.
 _MAX_COPIED_SIDE = 1024
 
@@ -175,9 +177,9 @@ def read_image(
   The picture is turned as its EXIF orientation says, laid on white where it is
   transparent, converted to grey (ITU-R 601 luma) or RGB, cut to the wanted
   proportions in its middle and resized, by `encoded_images.build_decoder`.
-  A file that it cannot decode is converted to PNG first. Samples of 16 bits are
-  scaled to 8. An image that already has the size and the colours is left as it
-  is.
+  A file that it cannot decode is converted to PNG first. Of samples of 16 bits
+  the higher 8 are taken; what is not of up to 8 or of 16 bits is refused. An
+  image that already has the size and the colours is left as it is.
 
   Args:
     path: A file of one of `SUFFIXES`, or a name of the content for errors.
@@ -243,6 +245,7 @@ def _open(
   try:
     file = path if content is None else io.BytesIO(content)
     with Image.open(file, formats=_FORMATS) as image:
+      _check_samples(image)
       yield ImageOps.exif_transpose(image)
   except DAMAGES as error:
     # Pillow names the buffer that it cannot identify.
@@ -252,13 +255,24 @@ def _open(
     ) from error
 
 
+def _check_samples(image: Image.Image) -> None:
+  """Raises ValueError if Pillow does not tell what is black and white."""
+  kind = "floating-point samples" if image.mode == "F" else ""
+  tags = getattr(image, "tag_v2", None)
+  if tags and image.mode.startswith("I"):
+    bits, zero = tags.get(_BITS, (1,))[0], tags.get(_PHOTOMETRIC)
+    if image.mode == "I" or bits != 16:
+      kind = f"signed samples or {bits} bits a sample"
+    elif zero == 0:
+      kind = "16 bits of which 0 is white"
+  if kind:
+    raise ValueError(f"{kind}; convert it to 8 bits")
+
+
 def _to_mode(image: Image.Image, mode: str) -> Image.Image:
   if image.mode.startswith("I"):
     # Pillow would cut 16-bit samples off at 255.
-    samples = np.asarray(image).astype(np.float64)
-    if "transparency" in image.info:
-      samples[samples == image.info["transparency"]] = 65535
-    samples = np.clip(np.rint(samples / 257), 0, 255)
+    samples = np.asarray(image) >> 8
     image = Image.fromarray(samples.astype(np.uint8))
   if image.has_transparency_data:
     paper = Image.new("RGBA", image.size, "white")

@@ -1,85 +1,329 @@
-r"""Reads what comes before the pixels of a JPEG or PNG, in TensorFlow.
+r"""Reads what stands around the pixels of an image, in TensorFlow.
 
 TensorFlow's decoders ignore the EXIF orientation (CIPA DC-008, tag 0x0112 of
-the first directory of a TIFF block) and do not say whether a PNG (ISO/IEC
-15948) has transparency. Clients decode inside their own computation, where no
-other library runs, so both are found with regular expressions (`\C` is a byte).
+the first directory of a TIFF block), do not say whether a PNG (ISO/IEC 15948)
+is transparent, paint the transparency of a GIF black and take the palette of a
+BMP for greys. Clients decode inside their own computation, where no other
+library runs. A file is walked part by part, as its format lays it out: its
+texts and profiles may have any bytes. In regular expressions `\C` is a byte.
 """
+
+from collections.abc import Callable
 
 import tensorflow as tf
 
-# EXIF beyond this many bytes is not found; colour profiles come before it.
-_MAX_HEADER = 1 << 18
+# Maps a place to the size of the part that begins there, whether it is the last
+# to look at, and which of the parts that are sought it is.
+_Look = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]]
+
+_STARTS = (b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"RIFF")
+_EXIF = b"Exif\0\0"
+# A damaged file may have a part at each byte. A PNG of 500 MB has as many.
+_MAX_PARTS = 1 << 16
+# Zeros are read beyond the end of a file, at most so many.
+_PADDING = 1024
 _ENTRY_SIZE = 12
-# Entries of a directory up to the orientation, whose value is 1 to 8: a short
+# Entries of a directory up to the orientation, whose value is 1 to 8: one short
 # or long integer, little-endian or big-endian.
 _ORIENTATION = (
-  r"\A(?:\C{12})*?(?:\x12\x01\C{6}([\x01-\x08])\x00"
-  r"|\x01\x12\C{6}\x00(?:\x00\x00)?([\x01-\x08]))\C*"
+  r"\A(?:\C{12})*?(?:\x12\x01[\x03\x04]\x00\x01\x00{3}([\x01-\x08])\x00"
+  r"|\x01\x12\x00(?:\x03\x00{3}\x01|\x04\x00{3}\x01\x00\x00)"
+  r"\x00([\x01-\x08]))\C*"
 )
-# By the colour type, byte 25: colours, a palette, or colours with transparency.
-# Transparency is in the colour type or in a chunk of its own.
-_COLORED = r"\C{25}[\x02\x03\x06]\C*"
-_TRANSPARENT = r"\C{25}[\x04\x06]\C*|\C*tRNS\C*"
+_TIFF = (b"II*\0", b"MM\0*")
 # Axes to reverse for orientations 1 to 4; 5 to 8 are the same, transposed.
 _REVERSED = ((), (1,), (0, 1), (0,))
+# Windows' headers of BMP, for indices or colours of 8 bits that are not packed.
+_PLAIN_BMP = (
+  r"\C{14}[\x28\x34\x38\x6c\x7c]\x00{3}\C{10}[\x08\x18\x20]\x00{5}\C*"
+)
+_BMP_COLORS = 256
 
 
-def _split(content: tf.Tensor, mark: bytes) -> tuple[tf.Tensor, tf.Tensor]:
-  """Splits at the first mark; there is nothing after it if it is missing."""
-  parts = tf.strings.split(content, mark, maxsplit=1)
-  return parts[0], tf.strings.reduce_join(parts[1:])
-
-
-def _read_number(
-  block: tf.Tensor, place: tf.Tensor | int, size: int
+def _slice(
+  content: tf.Tensor, place: tf.Tensor | int, size: tf.Tensor | int
 ) -> tf.Tensor:
-  """A number of a TIFF block, int32; of zeros beyond its end, or too large."""
-  place = tf.minimum(place, tf.strings.length(block))
-  # An empty text would not be filled up with zeros.
-  piece = tf.strings.substr(block, place, size) + b"\0"
-  values = tf.cast(
-    tf.io.decode_raw(piece, tf.uint8, fixed_length=size), tf.int64
+  """A piece of a text; what is beyond its end is left out."""
+  end = tf.cast(tf.strings.length(content), tf.int64)
+  return tf.strings.substr(
+    content, tf.minimum(tf.cast(place, tf.int64), end), tf.cast(size, tf.int64)
   )
-  is_little = tf.equal(tf.strings.substr(block, 0, 1), b"I")
-  ordered = tf.where(is_little, values, values[::-1])
-  number = tf.reduce_sum(ordered * [256**i for i in range(size)])
-  return tf.cast(tf.minimum(number, _MAX_HEADER), tf.int32)
 
 
-def _read_orientation(block: tf.Tensor) -> tf.Tensor:
-  """The orientation in a TIFF block, int32, 1 if it has none that is valid."""
+def _to_bytes(content: tf.Tensor) -> tf.Tensor:
+  return tf.io.decode_raw(content + bytes(_PADDING), tf.uint8)
+
+
+def _end(values: tf.Tensor) -> tf.Tensor:
+  return tf.size(values, tf.int64) - _PADDING
+
+
+def _read(values: tf.Tensor, place: tf.Tensor | int, size: int) -> tf.Tensor:
+  """Bytes `[size]` from a place on."""
+  place = tf.minimum(tf.cast(place, tf.int64), _end(values))
+  return tf.slice(values, [place], tf.constant([size], tf.int64))
+
+
+def _add_up(digits: tf.Tensor) -> tf.Tensor:
+  """The number of bytes `[size]`, the lowest first, int64."""
+  powers = [256**i for i in range(digits.shape[0])]
+  return tf.reduce_sum(tf.cast(digits, tf.int64) * powers)
+
+
+def _begins(values: tf.Tensor, text: bytes) -> tf.Tensor:
+  return tf.reduce_all(tf.equal(values[: len(text)], list(text)))
+
+
+def _mentions(content: tf.Tensor, text: str) -> tf.Tensor:
+  """Whether a text is anywhere; if not, there is no need to walk there."""
+  without = tf.strings.regex_replace(content, text, "", replace_global=False)
+  return tf.strings.length(without) < tf.strings.length(content)
+
+
+def _walk(
+  values: tf.Tensor,
+  start: tf.Tensor | int,
+  look: _Look,
+  num_sought: int,
+  *,
+  is_needed: tf.Tensor | bool = True,
+) -> tf.Tensor:
+  """Follows the parts of a file.
+
+  Args:
+    values: The file's bytes.
+    start: Place of its first part.
+    look: Maps a place to what begins there.
+    num_sought: Number of the parts that are sought.
+    is_needed: Whether there may be any.
+
+  Returns:
+    Place and size of each part that is sought, int64 `[num_sought, 2]`, the
+    first of its kind; the file's end and 0 if there is none.
+  """
+  end = _end(values)
+
+  def step(place, found):
+    size, is_last, is_sought = look(place)
+    is_new = tf.stack(is_sought) & tf.equal(found[:, 0], end)
+    part = tf.stack([place, size])
+    found = tf.where(is_new[:, tf.newaxis], part, found)
+    return tf.where(is_last, end, place + size), found
+
+  start = tf.where(is_needed, tf.cast(start, tf.int64), end)
+  nothing = tf.tile([tf.stack([end, 0])], [num_sought, 1])
+  _, found = tf.while_loop(
+    lambda place, _: place < end,
+    step,
+    (start, nothing),
+    maximum_iterations=_MAX_PARTS,
+  )
+  return found
+
+
+def _read_orientation(
+  content: tf.Tensor, part: tf.Tensor, header_size: int
+) -> tf.Tensor:
+  """The orientation in a part that is a TIFF block after its header.
+
+  Args:
+    content: The file.
+    part: Place and size of the part.
+    header_size: Bytes before the block.
+
+  Returns:
+    The orientation, int32 from 1 to 8, 1 if it has none that is valid.
+  """
 
   def read():
-    start = _read_number(block, 4, 4)
-    size = _ENTRY_SIZE * _read_number(block, start, 2)
-    start = tf.minimum(start + 2, tf.strings.length(block))
-    entries = tf.strings.substr(block, start, size)
+    block = _slice(content, part[0] + header_size, part[1] - header_size)
+    # PNG and WebP have a block alone, but some programs copy it from JPEG.
+    block = tf.strings.regex_replace(block, r"\A(?:Exif\x00\x00)+", "")
+    values = _to_bytes(block)
+    is_little, is_big = (_begins(values, mark) for mark in _TIFF)
+
+    def read_number(place, size):
+      digits = _read(values, place, size)
+      return _add_up(tf.where(is_little, digits, digits[::-1]))
+
+    start = read_number(4, 4)
+    size = _ENTRY_SIZE * read_number(start, 2)
+    entries = _slice(block, start + 2, size)
     found = tf.strings.regex_replace(entries, _ORIENTATION, r"\1\2")
     is_found = tf.equal(found, [b"%c" % value for value in range(1, 9)])
+    is_found &= is_little | is_big
     return 1 + tf.argmax(is_found, output_type=tf.int32)
 
-  return tf.cond(tf.equal(block, b""), lambda: tf.constant(1), read)
+  return tf.cond(part[1] > header_size, read, lambda: tf.constant(1))
 
 
+def find_format(content: tf.Tensor) -> tf.Tensor:
+  """0 to 3, int32: PNG, GIF, BMP or WebP by how it begins; 4: none of them."""
+  is_begun = [
+    tf.equal(_slice(content, 0, len(start)), start) for start in _STARTS
+  ]
+  is_webp = is_begun.pop() & tf.equal(_slice(content, 8, 4), b"WEBP")
+  is_format = tf.stack([*is_begun, is_webp, True])
+  return tf.argmax(tf.cast(is_format, tf.int32), output_type=tf.int32)
+
+
+@tf.function(autograph=False)
 def find_jpeg_orientation(content: tf.Tensor) -> tf.Tensor:
   """The EXIF orientation of a JPEG, int32 from 1 to 8; 1 if it has none."""
-  head = tf.strings.substr(content, 0, _MAX_HEADER)
-  return _read_orientation(_split(head, b"Exif\0\0")[1])
+  values = _to_bytes(content)
+
+  def look(place):
+    head = _read(values, place, 10)
+    marker = head[1]
+    # A marker may have bytes of 0xFF before it.
+    is_filling = tf.not_equal(head[0], 0xFF) | tf.equal(marker, 0xFF)
+    size = tf.where(
+      is_filling, tf.constant(1, tf.int64), 2 + _add_up(head[3:1:-1])
+    )
+    is_exif = tf.equal(marker, 0xE1) & _begins(head[4:], _EXIF) & ~is_filling
+    # The pixels, or the end.
+    is_last = tf.equal(marker, 0xDA) | tf.equal(marker, 0xD9)
+    return size, is_exif | (is_last & ~is_filling), [is_exif]
+
+  is_needed = _mentions(content, r"Exif\x00\x00")
+  found = _walk(values, 2, look, 1, is_needed=is_needed)
+  return _read_orientation(content, found[0], 10)
 
 
+@tf.function(autograph=False)
 def find_png_header(
   content: tf.Tensor,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-  """EXIF orientation of a PNG, and whether it has colours and transparency."""
-  head, _ = _split(tf.strings.substr(content, 0, _MAX_HEADER), b"IDAT")
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+  """Finds how the pixels of a PNG are to be read.
+
+  Returns:
+    EXIF orientation; whether it has colours; whether it has transparency; the
+    alpha, int32, that all pixels get from TensorFlow if it finds the part of
+    that damaged, and leaves it out.
+  """
+  values = _to_bytes(content)
+  # EXIF may come after the pixels.
+  has_exif, has_alpha = _mentions(content, "eXIf"), _mentions(content, "tRNS")
+
+  def look(place):
+    head = _read(values, place, 8)
+    is_exif, is_alpha, is_pixels, is_end = (
+      _begins(head[4:], name) for name in (b"eXIf", b"tRNS", b"IDAT", b"IEND")
+    )
+    is_last = is_end | (is_pixels & ~has_exif)
+    return 12 + _add_up(head[3::-1]), is_last, [is_exif, is_alpha, is_pixels]
+
+  found = _walk(values, 8, look, 3, is_needed=has_exif | has_alpha)
+  depth, color_type = tf.unstack(tf.cast(_read(values, 24, 2), tf.int32))
+  # Transparency has a channel or a part of its own.
+  has_channel = tf.equal(color_type // 4, 1)
   return (
-    _read_orientation(_split(head, b"eXIf")[1]),
-    tf.strings.regex_full_match(head, _COLORED),
-    tf.strings.regex_full_match(head, _TRANSPARENT),
+    _read_orientation(content, found[0], 8),
+    tf.equal(color_type // 2 % 2, 1),
+    has_channel | (found[1, 0] < found[2, 0]),
+    tf.where(depth < 8, 2**depth - 1, -1),
   )
 
 
+@tf.function(autograph=False)
+def find_webp_header(content: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+  """EXIF orientation of a WebP, and whether it has several pictures."""
+  values = _to_bytes(content)
+
+  def look(place):
+    head = _read(values, place, 8)
+    size = _add_up(head[4:])
+    is_exif = _begins(head, b"EXIF")
+    return 8 + size + size % 2, is_exif, [is_exif]
+
+  is_extended = _begins(_read(values, 12, 4), b"VP8X")
+  flags = _read(values, 20, 1)[0]
+  has_exif, moves = (
+    is_extended & tf.equal(flags // bit % 2, 1) for bit in (8, 2)
+  )
+  found = _walk(values, 12, look, 1, is_needed=has_exif)
+  return _read_orientation(content, found[0], 8), moves
+
+
+def find_bmp_header(
+  content: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+  """Whether a BMP is plain, as TensorFlow takes each to be, and its palette.
+
+  Returns:
+    Whether it is plain, whether it has a palette, and that, uint8 `[256, 3]`.
+  """
+  values = _to_bytes(content)
+  is_plain = tf.strings.regex_full_match(_slice(content, 0, 54), _PLAIN_BMP)
+  place = 14 + _add_up(_read(values, 14, 4))
+  colors = tf.reshape(_read(values, place, 4 * _BMP_COLORS), [_BMP_COLORS, 4])
+  # A number of 0 stands for all; those that are not there are black.
+  last = (_add_up(_read(values, 46, 4)) - 1) % (1 << 32)
+  is_there = tf.range(_BMP_COLORS, dtype=tf.int64) <= last
+  colors *= tf.cast(is_there[:, tf.newaxis], tf.uint8)
+  has_palette = tf.equal(_read(values, 28, 1)[0], 8)
+  return is_plain, has_palette, colors[:, 2::-1]
+
+
+def _overwrite(content: tf.Tensor, place: tf.Tensor, new: bytes) -> tf.Tensor:
+  rest = _slice(content, place + len(new), 1 << 31)
+  return _slice(content, 0, place) + new + rest
+
+
+@tf.function(autograph=False)
+def whiten_gif(content: tf.Tensor) -> tf.Tensor:
+  """Makes a GIF's transparent colour white.
+
+  Returns:
+    A GIF whose first picture is opaque; an empty text if that picture does not
+    fill the whole, which TensorFlow gets wrong.
+  """
+  values = _to_bytes(content)
+  # Bytes of a table of colours by its flags.
+  sizes = tf.constant([0] * 128 + [6 << i % 8 for i in range(128)], tf.int64)
+
+  def read_size(place):
+    return sizes[tf.cast(_read(values, place, 1)[0], tf.int32)]
+
+  def look(place):
+    head = _read(values, place, 2)
+    is_extension = tf.equal(head[0], 0x21)
+    # The blocks of an extension end with an empty one.
+    (size,) = tf.while_loop(
+      lambda size: is_extension & (_read(values, place + size, 1)[0] > 0),
+      lambda size: (size + 1 + _add_up(_read(values, place + size, 1)),),
+      (tf.constant(2, tf.int64),),
+      maximum_iterations=_MAX_PARTS,
+    )
+    is_control = is_extension & tf.equal(head[1], 0xF9)
+    is_picture = tf.equal(head[0], 0x2C)
+    return size + 1, ~is_extension, [is_control, is_picture]
+
+  found = _walk(values, 13 + read_size(10), look, 2)
+  control, picture = found[0, 0], found[1, 0]
+  canvas = tf.pad(_read(values, 6, 4), [[4, 0]])
+  is_whole = tf.reduce_all(tf.equal(_read(values, picture + 1, 8), canvas))
+  # A picture's own table goes before that of all.
+  is_own = read_size(picture + 9) > 0
+  table = tf.where(is_own, picture + 10, tf.constant(13, tf.int64))
+
+  def whiten():
+    index = _add_up(_read(values, control + 6, 1))
+    opaque = _overwrite(content, control + 3, b"\0")
+    return _overwrite(opaque, table + 3 * index, b"\xff" * 3)
+
+  has_alpha = tf.equal(_read(values, control + 3, 1)[0] % 2, 1)
+  opaque = tf.cond(has_alpha, whiten, lambda: content)
+  return tf.where(is_whole, opaque, b"")
+
+
+@tf.function(
+  input_signature=[
+    tf.TensorSpec([None, None, None], tf.uint8),
+    tf.TensorSpec([], tf.int32),
+  ],
+  autograph=False,
+)
 def turn(image: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
   """Turns a picture `[height, width, channels]` as EXIF says it is seen."""
 

@@ -7,9 +7,11 @@ Several owners of an image are separated by "|" in the column user.
 """
 
 from collections.abc import Collection
+import csv
 import os
 import pathlib
 import re
+from typing import TextIO
 import unicodedata
 
 import pandas as pd
@@ -28,15 +30,62 @@ _SPLIT = "split"
 _PARQUET = (".parquet", ".pq")
 _DRIVE = re.compile(r"[A-Za-z]:/")
 _OWNERS = "|"
+# Line breaks, tabulators, NUL.
+_CONTROL = r"[\x00-\x1f\x7f]"
+
+
+def _has_rows(cells: list[str], num_columns: int, separator: str) -> bool:
+  """Whether a cell has the end of its row, and the start of a later one."""
+  for column, cell in enumerate(cells):
+    first, *others = (line.count(separator) for line in cell.splitlines() or "")
+    if others:
+      last = others.pop()
+      is_end = first == num_columns - 1 - column
+      is_start = last == column + num_columns - len(cells)
+      if is_end and is_start and set(others) <= {num_columns - 1}:
+        return True
+  return False
+
+
+def check_quotes(file: TextIO, separator: str) -> None:
+  """Checks that quotation marks enclose cells, and no rows.
+
+  A mark at the beginning of a cell hides all rows up to the next one.
+
+  Args:
+    file: A table of texts, opened with its line breaks as they are.
+    separator: What is between cells.
+
+  Raises:
+    ValueError: If there is another mark; it names the row.
+  """
+  reader = csv.reader(file, delimiter=separator, strict=True)
+  num_columns = row = line = 0
+  try:
+    for row, cells in enumerate(reader, 1):
+      num_columns = num_columns or len(cells)
+      if reader.line_num > line + 1 and _has_rows(
+        cells, num_columns, separator
+      ):
+        row -= 1
+        raise csv.Error("rows in a cell")
+      line = reader.line_num
+  except csv.Error as error:
+    raise ValueError(
+      f"a quotation mark in row {row + 1} that does not enclose its cell"
+      f" ({error})"
+    ) from error
 
 
 def _read_csv(path: pathlib.Path) -> pd.DataFrame:
   """The cells as texts; the first row is that of the names."""
-  with open(path, encoding="utf-8-sig") as file:
-    first = file.readline()
+  with open(path, encoding="utf-8-sig", newline="") as file:
+    separator = max(",;\t", key=file.readline().count)
+    file.seek(0)
+    check_quotes(file, separator)
   return pd.read_csv(
     path,
-    sep=max(",;\t", key=first.count),
+    sep=separator,
     header=None,
     dtype=str,
     na_filter=False,
@@ -131,6 +180,8 @@ def _find_faults(rows: pd.DataFrame) -> pd.Series:
     faults[~known] = "split " + rows[_SPLIT].map(repr) + what
   # A path with a NUL character is none.
   images = rows["image"].where(~rows["image"].str.contains("\0"), "")
+  for name in ("user", "label"):
+    faults[rows[name].str.contains(_CONTROL)] = f"a control character in {name}"
   for name in reversed(_REQUIRED):
     faults[(images if name == "image" else rows[name]) == ""] = f"no {name}"
   return faults.dropna()

@@ -153,6 +153,7 @@ def test_rows_keep_their_order(tmp_path):
     ("1,a,0\n1,a,-1", "in row 2, .* found .*'-1'"),
     ("1,a,9223372036854775808", "in row 1"),
     ("1,a", "in row 1, .* found"),
+    ('"1,a,3\n"2,b,3', "a quotation mark in row 2 that does not enclose"),
     ("1,,3", "in row 1, .* found"),
     ("NA,a,3", "must have users in column"),
     ("../1,a,3", "name files"),
