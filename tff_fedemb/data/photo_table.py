@@ -27,7 +27,8 @@ _REQUIRED = ("image", "user", "label")
 _SPLIT = "split"
 _PARQUET = (".parquet", ".pq")
 _DRIVE = re.compile(r"[A-Za-z]:/")
-_OWNERS = "|"
+# Stands between owners of an image.
+OWNERS = "|"
 
 
 def _read_csv(path: pathlib.Path) -> pd.DataFrame:
@@ -100,7 +101,7 @@ def _read(
 
 def _split_owners(rows: pd.DataFrame) -> pd.DataFrame:
   """A row for each owner of an image."""
-  owners = rows["user"].str.split(_OWNERS, regex=False)
+  owners = rows["user"].str.split(OWNERS, regex=False)
   rows = rows.assign(user=owners).explode("user")
   return rows.assign(user=rows["user"].str.strip())
 
