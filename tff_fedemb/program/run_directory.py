@@ -30,6 +30,9 @@ CHECKPOINT_PREFIX = "round_"
 # The folder holds what the guarantee covers, and no more: `release` lists it.
 RELEASE = "release"
 SAVED_MODEL = f"{RELEASE}/saved_model"
+REPORT = f"{RELEASE}/report.html"
+# A tuning has this file.
+TUNING = f"{RELEASE}/tuning.json"
 
 _LOCK = ".lock"
 

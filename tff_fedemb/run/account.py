@@ -37,6 +37,7 @@ with epy.lazy_imports():
   import pandas as pd
 
   from tff_fedemb.program import model_card
+  from tff_fedemb.program import release
   from tff_fedemb.run import deployment as deployment_lib
 
 # The first line of the chain has digests of these files.
@@ -123,19 +124,43 @@ def _check_files(chain: chain_lib.Chain, path: pathlib.Path) -> None:
       if each.digest != digest:
         here = f"in round {each.number + 1:,}"
         raise _gainsaid(run_directory.TRACE, "other users", here)
-  name = f"{run_directory.SAVED_MODEL}/{model_card.PATH}"
-  card = run_directory.read_json(path / name)
+  card = run_directory.read_json(path / _card())
   line = _get(_get(card, "training"), "chain")
   if card is not None and not chain.has_line(line):
-    raise _gainsaid(name, f"line {line}", "none like it")
+    raise _gainsaid(_card(), f"line {line}", "none like it")
   if summary is not None:
-    planned = chain.planned
-    expected = {"chain": chain.head, "rounds": planned.rounds}
-    if planned.round_sum is not None:
-      expected["num_private_parameters"] = planned.round_sum.num_parameters
-    for name, value in expected.items():
-      if (found := _get(summary, name)) != value:
-        raise _gainsaid(run_directory.SUMMARY, f"{name} {found}", value)
+    _check_finished(chain, path, summary)
+
+
+def _card() -> str:
+  return f"{run_directory.SAVED_MODEL}/{model_card.PATH}"
+
+
+def _check_finished(
+  chain: chain_lib.Chain, path: pathlib.Path, summary: Any
+) -> None:
+  """Refuses a finished run whose summary or released files are not its own."""
+  planned, line = chain.planned, _get(summary, "chain")
+  left = chain.given_away_at(str(line))
+  if left is None:
+    raise _gainsaid(run_directory.SUMMARY, f"chain {line}", chain.head)
+  expected = {"rounds": planned.rounds}
+  if planned.round_sum is not None:
+    expected["num_private_parameters"] = planned.round_sum.num_parameters
+  for name, value in expected.items():
+    if (found := _get(summary, name)) != value:
+      raise _gainsaid(run_directory.SUMMARY, f"{name} {found}", value)
+  now = chain.given_away
+  for name in sorted(left.keys() | now.keys()):
+    # A page that was lost is written again.
+    if name != run_directory.REPORT and left.get(name) != now.get(name):
+      here = f"another digest of {name} behind it"
+      raise _gainsaid(run_directory.SUMMARY, f"chain {line}", here)
+  # An earlier version recorded none.
+  for name, digest in release.digest_files(path).items() if now else ():
+    if digest != now.get(name):
+      here = now.get(name, "none")[:8]
+      raise _gainsaid(name, f"digest {digest[:8]}", here)
 
 
 def _rounds_told(
@@ -220,28 +245,82 @@ def recompute(
         "the trace has 1 round more, which had begun when the program was"
         " killed and has released nothing"
       )
-  summary = run_directory.read_json(run_dir / run_directory.SUMMARY)
-  if summary is None:
+  if not (run_dir / run_directory.SUMMARY).exists():
     notes.append(
       f"the run is not finished: {ledger.rounds:,} rounds are accounted for"
     )
   else:
-    try:
-      there = _figures(summary["privacy"])
-    except _DAMAGES as error:
-      path = run_dir / run_directory.SUMMARY
-      raise run_directory.damaged(path, error) from error
-    here = _figures(report.to_json())
-    names = here.keys() | there.keys()
-    if accountants is not None:
-      names = (here.keys() & there.keys()) - {"epsilon"}
-    for name in sorted(names):
-      one, other = there.get(name, math.nan), here.get(name, math.nan)
-      if not math.isclose(one, other, rel_tol=_RELATIVE_TOLERANCE):
-        found = f"{name} {one:.6g}"
-        raise _gainsaid(run_directory.SUMMARY, found, f"{other:.6g}")
+    _compare(run_dir, run_directory.SUMMARY, report, all_of=accountants is None)
   mechanism = (asked.get("mechanism") or {}).get("kind")
   return Recomputed(chain, ledger, report, tuple(notes), mechanism)
+
+
+def check_release(run_dir: str | os.PathLike[str]) -> dict[str, Any] | None:
+  """Recomputes what the released files of a finished run say, and compares.
+
+  Args:
+    run_dir: Directory of the run.
+
+  Returns:
+    The figures that they have to agree with, JSON values by name; `None` if the
+    run is not finished, or the directory is that of a tuning.
+
+  Raises:
+    errors.FieldError: As `recompute`, or if a file in release/ is not the one
+      that the run left there, or an earlier version finished the run.
+    errors.DataError: As `recompute`.
+  """
+  path = pathlib.Path(run_dir)
+  if not (path / run_directory.SUMMARY).exists():
+    return None
+  run = recompute(run_dir)
+  files = run.chain.given_away
+  if not files:
+    raise errors.FieldError(
+      "run_dir",
+      f"hold a {chain_lib.NAME} with digests of {run_directory.RELEASE}/",
+      "none: the run is of an earlier version, and nothing can be compared",
+    )
+  for name, digest in files.items():
+    if not (path / name).is_file():
+      raise _gainsaid(name, "no file", f"digest {digest[:8]}")
+  _compare(path, _card(), run.report)
+  values = run.report.to_json()
+  figures = ("epsilon", "delta", "accountant", "rounds")
+  return {
+    **{name: values[name] for name in figures},
+    "line": run.chain.head,
+    "num_files": len(files),
+  }
+
+
+def _compare(
+  run_dir: pathlib.Path,
+  name: str,
+  report: report_lib.PrivacyReport,
+  *,
+  all_of: bool = True,
+) -> None:
+  """Refuses a file that says something else of the cost than the report.
+
+  Args:
+    run_dir: Directory of the run.
+    name: Name of a file with the report as `privacy`.
+    report: The report on the same rounds.
+    all_of: Whether they are by the same accountants.
+  """
+  try:
+    there = _figures(run_directory.read_json(run_dir / name)["privacy"])
+  except _DAMAGES as error:
+    raise run_directory.damaged(run_dir / name, error) from error
+  here = _figures(report.to_json())
+  names = here.keys() | there.keys()
+  if not all_of:
+    names = (here.keys() & there.keys()) - {"epsilon"}
+  for figure in sorted(names):
+    one, other = there.get(figure, math.nan), here.get(figure, math.nan)
+    if not math.isclose(one, other, rel_tol=_RELATIVE_TOLERANCE):
+      raise _gainsaid(name, f"{figure} {one:.6g}", f"{other:.6g}")
 
 
 def _figures(privacy: Any) -> dict[str, float]:

@@ -39,7 +39,7 @@ from tff_fedemb.training import search_space as search_space_lib
 with epy.lazy_imports():
   from tff_fedemb.training import train
 
-_REPORT = f"{run_directory.RELEASE}/tuning.json"
+_REPORT = run_directory.TUNING
 # Figures of users who train, which have no noise: the report leaves them out.
 _RECALL = "recall_of_best.json"
 _TRIALS = "trials"
