@@ -7,7 +7,6 @@ import pytest
 
 from tests.run import small_runs
 from tff_fedemb import errors
-from tff_fedemb.program import model_card
 from tff_fedemb.program import release
 from tff_fedemb.program import run_directory
 from tff_fedemb.run import account
@@ -71,7 +70,8 @@ def test_what_was_recomputed_is_told(run):
   assert f": epsilon = {checked['epsilon']:.6g} at delta = 0.001 (" in text
   assert " after 6 rounds, as the card and summary.json say. " in text
   assert text.endswith(
-    "4 digests in the last line of rounds.jsonl were compared."
+    " The 4 files to be given away are as they were left: the last line of"
+    " rounds.jsonl has their digests."
   )
 
 
@@ -83,17 +83,20 @@ def test_nothing_is_claimed_for_a_run_without_a_guarantee(run):
   assert _list(run)[0].startswith("nothing is there to be given away yet")
 
 
-def test_the_card_of_a_tuning_says_what_is_covered(tmp_path):
+def test_a_tuning_says_what_is_covered(tmp_path):
   for name in (run_directory.SPEC, run_directory.TUNING):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("{}")
-  assert _list(tmp_path)[0] == "no model is there to be given away"
-  card = model_card.ModelCard(
-    image_shape=(2, 2, 1), embedding_dim=3, privacy={"epsilon": 2.5}
+  checked = {"epsilon": 2.5, "delta": 0.1, "num_files": 2}
+  covered, _ = release.tell(tmp_path, checked)
+  assert covered["covered"] == "no model is there to be given away"
+  (tmp_path / small_runs.CARD).parent.mkdir(parents=True)
+  (tmp_path / small_runs.CARD).touch()
+  covered, text = release.tell(tmp_path, checked)
+  assert covered["covered"].startswith("the guarantee (epsilon = 2.5) covers")
+  assert text.splitlines()[1].endswith(
+    "as they were left: trials/given_away.json has their digests."
   )
-  (tmp_path / small_runs.NETWORK).parent.mkdir()
-  model_card.write(card, tmp_path / small_runs.CARD)
-  assert _list(tmp_path)[0].startswith("the guarantee (epsilon = 2.5) covers")
 
 
 def test_no_run_is_one_line(tmp_path):

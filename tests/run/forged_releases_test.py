@@ -54,7 +54,7 @@ def _end_as_an_earlier_version(run):
 
 
 _WEIGHTS, _REPORT = small_runs.WEIGHTS, small_runs.REPORT
-_NOW_ANOTHER = r".* found digest \w{8} there and \w{8} in the chain"
+_NOW_ANOTHER = r".* found digest \w{8} there and digest \w{8} in the chain"
 # Each entry changes what may be given away of a finished run, and has the
 # message.
 _FORGED = {
@@ -80,7 +80,7 @@ _FORGED = {
   ),
   "no card": (
     lambda run: run.delete(small_runs.CARD),
-    "model_card.json .* found no file there",
+    "model_card.json .* found none there and digest",
   ),
   "another epsilon, recorded": (
     lambda run: _forge_card(
@@ -117,7 +117,7 @@ _FORGED = {
   ),
   "no weights": (
     lambda run: run.delete(_WEIGHTS),
-    "variables.data-00000-of-00001 .* found no file there",
+    "variables.data-00000-of-00001 .* found none there and digest",
   ),
   "more weights": (
     lambda run: shutil.copy(
@@ -143,7 +143,7 @@ _FORGED = {
   ),
   "no report": (
     lambda run: run.delete(_REPORT),
-    "report.html .* found no file there",
+    "report.html .* found none there and digest",
   ),
   "the digests are gone": (
     lambda run: setattr(run, "lines", run.lines[:-1]),
@@ -151,7 +151,7 @@ _FORGED = {
   ),
   "an earlier version": (
     _end_as_an_earlier_version,
-    "with digests of release/, found none: the run is of an earlier version",
+    "with digests of release/, found none: it is of an earlier version",
   ),
   "an earlier version, recorded": (
     lambda run: (_end_as_an_earlier_version(run), _record(run)),

@@ -110,13 +110,17 @@ def digest_files(run_dir: str | os.PathLike[str]) -> dict[str, str]:
 
 def _say_checked(found: Mapping[str, Any]) -> str:
   """Says what was recomputed and compared."""
+  same = (
+    f"The {found['num_files']} files to be given away are as they were left"
+  )
+  if "rounds" not in found:
+    return f"{same}: {run_directory.TUNING_DIGESTS} has their digests."
   return (
     f"Recomputed from {chain_lib.NAME} and {run_directory.TRACE}: epsilon ="
     f" {float(found['epsilon']):.6g} at delta = {found['delta']:g}"
     f" ({found['accountant']}) after {found['rounds']:,} rounds, as the card"
-    f" and {run_directory.SUMMARY} say. Card, weights, network and report are"
-    f" those that the run left: {found['num_files']} digests in the last line"
-    f" of {chain_lib.NAME} were compared."
+    f" and {run_directory.SUMMARY} say. {same}: the last line of"
+    f" {chain_lib.NAME} has their digests."
   )
 
 
@@ -127,28 +131,24 @@ def tell(
 
   Args:
     run_dir: Its directory.
-    checked: What `account.check_release` has recomputed of a finished run.
+    checked: What `account.check_release` has found, if it is finished.
 
   Returns:
     JSON values by name, and the same in words.
 
   Raises:
     errors.FieldError: If it holds no run.
-    errors.DataError: If the model's card is damaged.
   """
   root = pathlib.Path(run_dir)
   if not (root / run_directory.SPEC).exists():
     raise errors.FieldError("run_dir", "hold a run", f"{root} without")
   files = _find_files(root)
   entries = dict.fromkeys(map(_find, files))
-  covered = "nothing is there to be given away yet: the run is not finished"
+  covered = "nothing is there to be given away yet"
   if checked is not None:
-    covered = say(float(checked["epsilon"]))
-  elif run_directory.TUNING in files:
     covered = "no model is there to be given away"
-    card = model_card.read(root / run_directory.SAVED_MODEL / model_card.PATH)
-    if card is not None:
-      covered = say(float((card.privacy or {}).get("epsilon", math.inf)))
+    if f"{run_directory.SAVED_MODEL}/{model_card.PATH}" in files:
+      covered = say(float(checked["epsilon"]))
   width = max(len(path) for path, _, _ in entries)
   lines = [f"{path:<{width}}  {k:<11}  {x}" for path, k, x in entries]
   names = ("path", "kind", "reveals")

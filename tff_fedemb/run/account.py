@@ -12,7 +12,7 @@ happened.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import dataclasses
 import functools
 import math
@@ -156,11 +156,43 @@ def _check_finished(
     if name != run_directory.REPORT and left.get(name) != now.get(name):
       here = f"another digest of {name} behind it"
       raise _gainsaid(run_directory.SUMMARY, f"chain {line}", here)
-  # An earlier version recorded none.
-  for name, digest in release.digest_files(path).items() if now else ():
-    if digest != now.get(name):
-      here = now.get(name, "none")[:8]
-      raise _gainsaid(name, f"digest {digest[:8]}", here)
+  if now:  # An earlier version recorded none.
+    _compare_files(path, now, all_of=False)
+
+
+def _compare_files(
+  path: pathlib.Path,
+  recorded: Mapping[str, str] | None,
+  record: str = chain_lib.NAME,
+  *,
+  all_of: bool = True,
+) -> int:
+  """Refuses files to be given away that are not those that were recorded.
+
+  Args:
+    path: Directory of the run or the tuning.
+    recorded: Digests by name.
+    record: Name of the file that has them.
+    all_of: Whether all of them have to be there.
+
+  Returns:
+    How many were compared.
+  """
+  if not recorded:
+    raise errors.FieldError(
+      "run_dir",
+      f"hold a {record} with digests of {run_directory.RELEASE}/",
+      "none: it is of an earlier version, and nothing can be compared",
+    )
+  found = release.digest_files(path)
+  for name in sorted(found.keys() | (recorded.keys() if all_of else ())):
+    if found.get(name) != recorded.get(name):
+      there, here = (
+        f"digest {digests[name][:8]}" if name in digests else "none"
+        for digests in (found, recorded)
+      )
+      raise _gainsaid(name, there, here, record)
+  return len(found)
 
 
 def _rounds_told(
@@ -180,11 +212,14 @@ def _get(values: Any, name: str) -> Any:
   return values.get(name) if isinstance(values, dict) else None
 
 
-def _gainsaid(name: str, there: object, here: object) -> errors.FieldError:
+def _gainsaid(
+  name: str, there: object, here: object, record: str = chain_lib.NAME
+) -> errors.FieldError:
+  in_words = "the chain" if record == chain_lib.NAME else record
   return errors.FieldError(
     "run_dir",
-    f"hold a {name} that agrees with its {chain_lib.NAME}",
-    f"{there} there and {here} in the chain",
+    f"hold a {name} that agrees with its {record}",
+    f"{there} there and {here} in {in_words}",
   )
 
 
@@ -256,42 +291,36 @@ def recompute(
 
 
 def check_release(run_dir: str | os.PathLike[str]) -> dict[str, Any] | None:
-  """Recomputes what the released files of a finished run say, and compares.
+  """Compares what may be given away of a run or a tuning with what it left.
+
+  What the files of a run say is also recomputed.
 
   Args:
-    run_dir: Directory of the run.
+    run_dir: Its directory.
 
   Returns:
-    The figures that they have to agree with, JSON values by name; `None` if the
-    run is not finished, or the directory is that of a tuning.
+    Figures that the files agree with, JSON values by name, among them rounds if
+    they were recomputed; `None` if neither a run nor a tuning is finished.
 
   Raises:
     errors.FieldError: As `recompute`, or if a file in release/ is not the one
-      that the run left there, or an earlier version finished the run.
+      that was left there, or an earlier version left them.
     errors.DataError: As `recompute`.
   """
-  path = pathlib.Path(run_dir)
-  if not (path / run_directory.SUMMARY).exists():
+  path, names = pathlib.Path(run_dir), ["epsilon", "delta"]
+  if (path / run_directory.SUMMARY).exists():
+    run = recompute(run_dir)
+    files = _compare_files(path, run.chain.given_away)
+    _compare(path, _card(), run.report)
+    values = run.report.to_json()
+    names += ["accountant", "rounds"]
+  elif (path / run_directory.TUNING).exists():
+    record = run_directory.TUNING_DIGESTS
+    files = _compare_files(path, run_directory.read_json(path / record), record)
+    values = run_directory.read_json(path / run_directory.TUNING)["privacy"]
+  else:
     return None
-  run = recompute(run_dir)
-  files = run.chain.given_away
-  if not files:
-    raise errors.FieldError(
-      "run_dir",
-      f"hold a {chain_lib.NAME} with digests of {run_directory.RELEASE}/",
-      "none: the run is of an earlier version, and nothing can be compared",
-    )
-  for name, digest in files.items():
-    if not (path / name).is_file():
-      raise _gainsaid(name, "no file", f"digest {digest[:8]}")
-  _compare(path, _card(), run.report)
-  values = run.report.to_json()
-  figures = ("epsilon", "delta", "accountant", "rounds")
-  return {
-    **{name: values[name] for name in figures},
-    "line": run.chain.head,
-    "num_files": len(files),
-  }
+  return {**{name: _get(values, name) for name in names}, "num_files": files}
 
 
 def _compare(

@@ -371,6 +371,7 @@ class _Run:
     training_report.draw(finished)
     report_page.write_release(finished)
     chain.record_given_away(release.digest_files(path))
+    # Nothing of the run comes later than the summary.
     summary["chain"] = chain.head
     watch.end("pictures")
     seconds = dict(watch.seconds)
