@@ -20,7 +20,8 @@ optimize: which mechanism, bands or buffers, participation and noise multiplier
 leave the least noise in a model at a target, of all that a server can do who
 draws users, or of --participation or --mechanism alone. extrapolate: the cost
 of the same noise on the mean with more users. release: what each file of a run
-reveals, and which ones may be given away. budget: which runs were charged to a
+reveals, which ones may be given away, and whether those are what the run left
+and say what it cost. budget: which runs were charged to a
 --privacy_budget, and what is left of it. table: the authors' published costs,
 recomputed. One user is protected; beside that comes the reading in which a user
 moves a sum by one clip norm only.
@@ -331,7 +332,8 @@ class _Account:
 
   def _release(self, config: AccountConfig) -> _Answer:
     self._check("with release", ("run_dir",), ("run_dir",))
-    return release.tell(config.run_dir)
+    checked = account_run.check_release(config.run_dir)
+    return release.tell(config.run_dir, checked)
 
   def _budget(self, unused_config: AccountConfig, path: str) -> _Answer:
     self._check("with budget", ())

@@ -66,14 +66,18 @@ def create_photos_task(config: task_config.PhotosConfig) -> task_lib.Task:
   more for test and 10 % for validation, at least two each; or such shares of
   the users; or the table says which images are held out.
 
-  The first time, the beginning of each file is read, and the end of those that
-  are as long as another. If bad examples are skipped, each file is decoded.
+  The first time, the beginning of each file is read. If bad examples are
+  skipped, each file is decoded.
 
   Privacy:
-    The list is taken to be public: who the users are, which classes there are,
-    and who has an image of a class that trains. They decide the size of the
-    population, of the heads and of the images. What the images show is not
-    public, and decides nothing here.
+    Unit: a user, with all images that the list gives to them; copies of these
+      in the places of others are these others'.
+    Neighbouring relation: the images in the place of one user are gone; the
+      list stays and is taken to be public: who the users are, which classes
+      there are, who has an image of a class that trains, and which images have
+      several owners (`photo_checks.bound_contributions`). It decides the size
+      of the population, of the heads and of the images, and what is left out.
+    What the images show is not public, and decides nothing for others.
 
   Raises:
     FieldError: If there is no such folder or table, or too few users or
@@ -144,9 +148,10 @@ def _find_meaning(
     meaning = "a person with a folder of images, who is a class as well"
   else:
     meaning = "the owner of a folder of photos"
-  if facts["num_shared"]:
+  if facts["of_several_owners"]:
     meaning += (
-      f", without the {facts['num_shared']:,} images that several users own"
+      ", in one place at most; images of several are kept where none of them"
+      " has others"
     )
   return meaning
 

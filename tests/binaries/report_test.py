@@ -255,7 +255,7 @@ def test_what_may_be_given_away_has_no_figure_of_who_trains(
 
 def test_what_may_be_given_away_has_figures_of_others(copy, summary, run_dir):
   own = (run_dir / "release/report.html").read_text(encoding="utf-8")
-  page.write_release(copy)
+  page.restore_release(copy)
   output = copy / "release/report.html"
   assert output.read_text(encoding="utf-8") == own
   output.unlink()
@@ -264,7 +264,7 @@ def test_what_may_be_given_away_has_figures_of_others(copy, summary, run_dir):
     found[when]["test"]["metrics"] = {"equal_error_rate": eer}
   found["evaluation_on_training_users"] = False
   _change(copy / "summary.json", **found)
-  page.write_release(copy)
+  page.restore_release(copy)
   parsed = pages.check(output.read_text(encoding="utf-8"))
   for recall in summary["recall_at_far"].values():
     assert f"{recall:.4f}" in parsed.text
@@ -272,12 +272,29 @@ def test_what_may_be_given_away_has_figures_of_others(copy, summary, run_dir):
   assert len(parsed.all("img")) == 2
   assert not parsed.all("symbol")
   assert summary["split"] not in parsed.text
+  # The page that was lost is recorded in place of that of the run.
+  ended = programs.call("account", "release", f"--run_dir={copy}")
+  assert (ended.status, ended.errors) == (0, "")
 
 
-def test_every_file_of_a_run_is_listed_with_what_it_reveals(run_dir):
+def test_a_card_that_says_less_is_not_believed(copy):
+  path = copy / "release/saved_model" / model_card.PATH
+  privacy = json.loads(path.read_text())["privacy"]
+  _change(path, privacy={**privacy, "epsilon": 0.01})
+  for command in ("release", "epsilon"):
+    ended = programs.call("account", command, f"--run_dir={copy}")
+    message = "--run_dir must hold a release/saved_model/assets.extra/model_ca"
+    programs.check_refused(ended, message)
+
+
+def test_every_file_of_a_run_is_listed_with_what_it_reveals(run_dir, summary):
   ended = programs.call("account", "release", f"--run_dir={run_dir}")
   assert (ended.status, ended.errors) == (0, "")
   assert "covers release/ (model, card, report), and nothing" in ended.output
+  words = " ".join(ended.output.split())
+  assert (
+    f"epsilon = {summary['privacy']['epsilon']:.6g} at delta = 0.01" in words
+  )
   files = release.tell(run_dir)[0]["files"]
   for entry in files:
     assert entry["path"] in ended.output

@@ -1,6 +1,5 @@
 """Runs that were forged are refused, runs that were interrupted go on."""
 
-import os
 import shutil
 from unittest import mock
 
@@ -9,7 +8,6 @@ import pytest
 
 from tests.program import chains
 from tests.run import small_runs
-from tff_fedemb import errors
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import checkpoints
 from tff_fedemb.program import metrics
@@ -164,11 +162,6 @@ _FORGED = {
 }
 
 
-def _check_one_line(error):
-  assert "\n" not in str(error.value)
-  assert isinstance(error.value, errors.FieldError | errors.DataError)
-
-
 @pytest.mark.parametrize("case", _FORGED)
 def test_a_forged_run_is_refused_an_epsilon(built, tmp_path, case):
   forge, message = _FORGED[case]
@@ -176,7 +169,7 @@ def test_a_forged_run_is_refused_an_epsilon(built, tmp_path, case):
   forge(run)
   with pytest.raises(ValueError, match=message) as error:
     account_run.recompute(run.path)
-  _check_one_line(error)
+  small_runs.check_one_line(error)
 
 
 def test_what_is_forged_was_not_refused(built, tmp_path):
@@ -242,18 +235,9 @@ def test_a_changed_run_does_not_go_on(built, tmp_path, case):
   before = [line for line in run.lines if "released" in line]
   with pytest.raises(ValueError, match=message) as error:
     run.train(small_runs.OtherData())
-  _check_one_line(error)
+  small_runs.check_one_line(error)
   assert [line for line in run.lines if "released" in line] == before
   assert not (run.path / _SUMMARY).exists()
-
-
-def _append(run, name, data):
-  with open(run.path / name, "ab") as file:
-    file.write(data)
-
-
-def _shorten(run, name):
-  os.truncate(run.path / name, os.path.getsize(run.path / name) - 3)
 
 
 def _interrupt(run, owner, name, error=SystemExit):
@@ -270,11 +254,11 @@ def _interrupt(run, owner, name, error=SystemExit):
 _INTERRUPTED = {
   "nothing else": (lambda run: None, [1, 1, 1, 1, 2, 1]),
   "half a line is written": (
-    lambda run: _append(run, _CHAIN, b'{"previous": "12'),
+    lambda run: run.append(_CHAIN, b'{"previous": "12'),
     [1, 1, 1, 1, 2, 1],
   ),
   "half a record of the trace is written": (
-    lambda run: _shorten(run, _TRACE),
+    lambda run: run.shorten(_TRACE),
     [1, 1, 1, 1, 2, 1],
   ),
   "the last checkpoint is lost": (

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import re
 import shutil
 
@@ -10,19 +11,25 @@ import pytest
 from tests.program import chains
 from tests.program import loops
 from tests.program import sums
+from tff_fedemb import errors
 from tff_fedemb.data import participation_trace
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
+from tff_fedemb.program import model_card
+from tff_fedemb.program import release
 from tff_fedemb.program import sampling_key
 from tff_fedemb.run import account
 from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree
 
 ROUNDS = 6
-_CARD = "release/saved_model/assets.extra/model_card.json"
+CARD = "release/saved_model/assets.extra/model_card.json"
+WEIGHTS = "release/saved_model/variables/variables.data-00000-of-00001"
+NETWORK = "release/saved_model/saved_model.pb"
+REPORT = "release/report.html"
 OTHER = "another run"
 
 
@@ -55,6 +62,12 @@ class OtherData(sums.Sums):
   def next(self, state, client_ids):
     (value, round_num), report = super().next(state, client_ids)
     return (value * (1 + 1e-9), round_num), report
+
+
+def check_one_line(error):
+  """Checks that what was raised is a user's mistake, told in one line."""
+  assert "\n" not in str(error.value)
+  assert isinstance(error.value, errors.FieldError | errors.DataError)
 
 
 class SmallRun:
@@ -101,15 +114,23 @@ class SmallRun:
     return (sums.Sums if self.correlated else _Drifting)(**options)
 
   def _finish(self, chain):
-    path = self.path / _CARD
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"training": {"chain": chain.head}}))
     with participation_trace.TraceReader(
       self.path / "participation.trace"
     ) as trace:
-      privacy = chain.ledger.report(trace).to_json()
+      report = chain.ledger.report(trace)
+    card = model_card.ModelCard(
+      image_shape=(2, 2, 1),
+      embedding_dim=3,
+      privacy=model_card.describe_privacy(report),
+      training={"chain": chain.head},
+    )
+    (self.path / WEIGHTS).parent.mkdir(parents=True)
+    model_card.write(card, self.path / CARD)
+    for name in (WEIGHTS, NETWORK, REPORT):
+      (self.path / name).write_text(f"{name} of {self.path.name}")
+    chain.record_given_away(release.digest_files(self.path))
     summary = {
-      "privacy": privacy,
+      "privacy": report.to_json(),
       "chain": chain.head,
       "rounds": ROUNDS,
       "num_private_parameters": 1_000,
@@ -161,6 +182,15 @@ class SmallRun:
       other = self.path.parent / OTHER / name
       copy = shutil.copytree if other.is_dir() else shutil.copy
       copy(other, self.path / name)
+
+  def append(self, name, data):
+    """Writes bytes to the end of a file."""
+    with open(self.path / name, "ab") as file:
+      file.write(data)
+
+  def shorten(self, name):
+    """Cuts the last bytes of a file."""
+    os.truncate(self.path / name, os.path.getsize(self.path / name) - 3)
 
   def edit(self, name, **changes):
     """Edits a file of JSON values, whose names lie below each other."""

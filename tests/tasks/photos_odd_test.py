@@ -5,11 +5,13 @@ import os
 import re
 import shlex
 
+import numpy as np
 import pytest
 
 from tests.tasks import clients
 from tests.tasks import trees
 from tff_fedemb import errors
+from tff_fedemb.data import photo_checks
 
 
 def _csv(separator=",", encoding="utf-8", header="image,user,label"):
@@ -54,10 +56,6 @@ _ODD_FOLDERS = [
   ("photo eve/a/1.jpg", r"1 of 5 .* (have one class|to train on).*: eve\."),
   ("photo ann/z/1.jpg", "1 of 9 classes have one image, with .*; add.*: z."),
   ("mkdir eve", "4 of 4 users have images both to train .* hold_out=users"),
-  (
-    "copy bob/b/5.jpg ann/a/0.jpg",
-    "1 images that several users own are left out, .*: ann/a/0",
-  ),
   (_OWN_LABELS, r"of \d+ classes to .* of one user each: labels are almost us"),
   ("mkdir eve", "1 folders hold no image: eve."),
   ("mkdir ann/z", "1 folders hold no image: ann/z."),
@@ -85,7 +83,6 @@ _ODD_PEOPLE = [
     "1 folders lie deeper than <person> and are .* move.*: p1/originals.",
   ),
   ("text p99/a.txt", "1 folders hold no image: p99."),
-  ("copy p2/9.jpg p1/1.jpg", "1 images that several users own .*: p1/1.jpg"),
 ]
 
 
@@ -110,6 +107,7 @@ def test_odd_folders_are_told(tmp_path, create, write, commands, expected):
   [
     "photo 'ann lee/a b/the 1.jpg'",
     "photo ann/a/.1.jpg",
+    "copy bob/b/5.jpg ann/a/0.jpg",
     "photo .git/a/1.jpg",
     "photo ann/a/Thumbs.db",
     "link ann/a/l.jpg 0.jpg",
@@ -237,16 +235,40 @@ def test_rows_that_are_repeated(create_from_table):
   assert _count_images(task) == len(rows)
 
 
-@pytest.mark.parametrize("owners", [("ann", "bob"), ("ann | bob",)])
+def _read_places(task):
+  """What each place has to train on, by its number."""
+  return {
+    user_id: [value.tolist() for value in clients.read_client(task, user_id)]
+    for user_id in clients.user_ids(task)
+  }
+
+
+def test_no_user_decides_what_others_train_on(root, create):
+  before = create()
+  for user in trees.USERS[1:]:
+    for label in trees.CLASSES:
+      _change(root, f"copy dan/{label}/{user}.jpg {user}/{label}/0.jpg")
+  task = create()
+  assert task.warnings == before.warnings
+  assert task.user_meaning == before.user_meaning
+  places, others = _read_places(task), _read_places(before)
+  own = str(trees.USERS.index("dan"))
+  assert len(places.pop(own)[0]) == len(others.pop(own)[0]) + 4 * 3
+  assert places == others
+
+
+@pytest.mark.parametrize("owners", [("ann", "bob"), ("bob | ann",)])
 def test_an_image_of_two_users_is_left_out(create_from_table, owners):
   first, *others = trees.rows()
   task = create_from_table(
     [*others, *({**first, "user": owner} for owner in owners)]
   )
-  assert "1 images that several users own are left out" in task.warnings[0]
-  assert task.user_meaning.endswith(
-    "without the 1 images that several users own"
+  assert any(
+    re.fullmatch("1 images are left out, as .* not in: ann/a/0.jpg.", line)
+    for line in task.warnings
   )
+  assert re.search("one place at most; images of several", task.user_meaning)
+  assert not re.search(r"\d", task.user_meaning)
   assert _count_images(task) == len(others)
   # Nobody else appears.
   assert len(task.train_users) == len(create_from_table(others).train_users)
@@ -260,6 +282,53 @@ def _quote(*rows, column=2, closes=False):
     is_end = closes and row == rows[-1]
     lines[row - 1][column] = cell + b'"' if is_end else b'"' + cell
   return b"\n".join(map(b",".join, lines))
+
+
+@pytest.mark.parametrize("hold_out", ["classes", "users"])
+def test_images_of_users_who_own_all_together(create_from_table, hold_out):
+  together = {"ann": "ann|eve", "bob": "eve|fay"}
+  rows = [
+    {**row, "user": together.get(row["user"], row["user"])}
+    for row in trees.rows()
+  ]
+  # Each owner has a label of their own for the first image.
+  rows[0]["user"] = "ann"
+  rows.append({**rows[0], "user": "eve", "label": "b"})
+  task = create_from_table(rows, hold_out=hold_out)
+  assert any("16 images are left out" in line for line in task.warnings)
+  assert _count_images(task) == 16 * 3 + 1
+  assert len(task.train_users) == {"classes": 3, "users": 1}[hold_out]
+  assert task.evaluation_on_training_users == (hold_out == "classes")
+
+
+def test_users_who_own_all_together_cannot_hide(create_from_table):
+  rows = [{**row, "user": "ann|bob"} for row in trees.rows()]
+  message = clients.read_error(create_from_table, rows)
+  assert "of two users or more: one alone cannot hide, found 'ann|bob'" in (
+    message
+  )
+
+
+def test_places_are_chosen_by_images_of_each_owner():
+  choose = photo_checks.choose_places
+  assert choose({("a",): 5, ("b",): 5, ("a", "b"): 9}) == {("a",), ("b",)}
+  assert choose({("a",): 1, ("b",): 5, ("a", "b"): 11}) == {("a", "b")}
+  # Fewer owners come first, then names.
+  assert choose({("b", "c"): 2, ("a", "b"): 2, ("c",): 1}) == {
+    ("a", "b"),
+    ("c",),
+  }
+  generator = np.random.default_rng(0)
+  sizes = {
+    (*sorted(generator.choice(9, generator.integers(1, 4), replace=False)),): (
+      int(generator.integers(1, 9))
+    )
+    for _ in range(40)
+  }
+  chosen = choose(sizes)
+  taken = [*itertools.chain(*chosen)]
+  assert len(taken) == len({*taken})
+  assert all({*taken} & {*place} for place in sizes)
 
 
 _SPLIT = _csv(header="image,user,split,label")

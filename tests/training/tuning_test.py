@@ -20,6 +20,7 @@ from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import tuning
 from tff_fedemb.program import model_card
 from tff_fedemb.program import run_directory
+from tff_fedemb.run import account
 from tff_fedemb.run import array_task
 from tff_fedemb.run import spec as spec_lib
 from tff_fedemb.training import train
@@ -249,6 +250,33 @@ def test_times_of_the_released_files_do_not_tell_of_the_best_trial(tmp_path):
   # Clocks of file systems are coarse.
   assert start - 1 < time_of_all <= time.time()
   assert all(stat.st_atime > start - 1 for stat in copied)
+
+
+# Each entry changes what a tuning leaves, and has the message.
+_FORGED = {
+  "release/tuning.json": "tuning.json that agrees with its trials/given_away",
+  f"release/saved_model/{model_card.PATH}": "model_card.json that agrees with",
+  "trials/given_away.json": "found none: it is of an earlier version",
+}
+
+
+def test_a_forged_tuning_is_refused(tmp_path):
+  run = _Tuning(tmp_path)
+  report = run.run([0.1], 1)
+  checked = account.check_release(run.path)
+  assert checked["epsilon"] == report["privacy"]["epsilon"]
+  assert (checked["delta"], checked["num_files"]) == (1e-4, 2)
+  for name, message in _FORGED.items():
+    content = (run.path / name).read_text()
+    if name.startswith("release"):
+      (run.path / name).write_text(
+        content.replace('"epsilon": ', '"epsilon": 0')
+      )
+    else:
+      (run.path / name).unlink()
+    with pytest.raises(errors.FieldError, match=message):
+      account.check_release(run.path)
+    (run.path / name).write_text(content)
 
 
 def test_the_seed_of_all_trials_is_secret(tmp_path):

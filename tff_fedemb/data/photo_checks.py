@@ -1,4 +1,4 @@
-"""Looks into listed photos: which are images, and who else has them.
+"""Looks into listed photos: which are images, and whose they are.
 
 Formats that TensorFlow cannot decode are converted, files that are no images
 are found, and warnings say where a model or its guarantee is not what its owner
@@ -7,7 +7,8 @@ may expect.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import collections
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 import functools
 import hashlib
@@ -24,11 +25,11 @@ from tff_fedemb.data import bad_examples
 from tff_fedemb.data import image_folder
 from tff_fedemb.data import photo_folder
 from tff_fedemb.data import photo_index
+from tff_fedemb.data import photo_table
 
 with epy.lazy_imports():
   from tff_fedemb.data import encoded_images
 
-_TAIL = 4096
 _NATIVE_SUFFIXES = (b".jpg", b".jpeg", b".jpe", b".jfif", b".png")
 # Labels are almost users if at least this share of them has a single user.
 _ALMOST_ALL = 0.9
@@ -104,7 +105,6 @@ def leave_out_repeated(
   photos: pd.DataFrame, findings: photo_folder.Findings
 ) -> None:
   """Leaves out rows that list an image again, or again with other labels."""
-  # Images of two users are found by their content.
   is_again = photos.duplicated(["path", "user"])
   is_same = photos.duplicated(["path", "user", "label"])
   photos.loc[is_same, "split"] = photo_index.LEFT_OUT
@@ -116,55 +116,86 @@ def leave_out_repeated(
   photos.loc[is_other, "fault"] = "listed with another label before"
 
 
-def leave_out_shared(
+def bound_contributions(
   photos: pd.DataFrame, findings: photo_folder.Findings
-) -> int:
-  """Leaves out images that several users own, found by size and content.
+) -> pd.DataFrame:
+  """Leaves every user one place, which holds nobody else's images.
 
-  A guarantee for a user covers what is in the user's own place. An image of two
-  users in the place of one of them would be an influence of the other one that
-  nothing bounds.
+  Images of several owners are in a place of all of these together. Greedy
+  contribution bounding decides which places are kept (Ganesh et al., "It's My
+  Data Too: Private ML for Datasets with Multi-User Training Examples", ICML
+  2025, arXiv 2503.03622): `choose_places`.
+
+  Privacy:
+    Unit: a user, with all images that the list gives to them.
+    Neighbouring relation: the list is public and stays as it is; the images in
+      the place of one user are gone, whoever else owns them too.
+    Sensitivity: one place, so that of a mechanism for users of one owner.
+    The list alone decides. Images that are the same byte for byte stay each
+    with the user who has it, who is protected for what lies in their own place;
+    what an image shows changes no other place.
 
   Args:
     photos: A row for each owner of a photo; `split` is set.
-    findings: Findings that name them.
+    findings: Findings that name what is left out.
 
   Returns:
-    The number of images.
+    A row for each photo and label; `user` names all owners in its place.
   """
-  fine = _find_fine(photos)
-  fine = fine[(fine["split"] != photo_index.LEFT_OUT) & (fine["size"] > 0)]
-  files = _of_two_users(fine, "size")
-  # Few files that differ have the same end.
-  for num_bytes in (_TAIL, None):
-    digest = functools.partial(_digest, size=num_bytes)
-    digests = _map(digest, files["file"], "Comparing")
-    files = _of_two_users(files.assign(digest=digests), "digest")
-  photos.loc[files.index, "split"] = photo_index.LEFT_OUT
-  images = files.drop_duplicates("digest")["path"]
-  findings.warn(
-    "{number} images that several users own are left out, all copies of them,"
-    " so that the guarantee covers all that a user has",
-    images.map(os.fsdecode).map(photo_folder.show_name),
+  several = photos[photos.duplicated("path", keep=False)]
+  owners: dict[bytes, set[str]] = {}
+  for path, user in zip(several["path"], several["user"], strict=True):
+    owners.setdefault(path, set()).add(user)
+  together = {
+    path: (*sorted(users),) for path, users in owners.items() if len(users) > 1
+  }
+  if not together:
+    return photos
+  places = pd.Series(
+    [
+      together.get(path, (user,))
+      for path, user in zip(photos["path"], photos["user"], strict=True)
+    ],
+    photos.index,
   )
-  return len(images)
+  images = places[~photos.duplicated("path")]
+  chosen = choose_places(collections.Counter(images))
+  is_kept = places.map(chosen.__contains__)
+  findings.warn(
+    "{number} images are left out, as they have an owner of whom other images"
+    " are kept, and whose place the other owners are not in",
+    photos["path"][~is_kept].drop_duplicates().map(os.fsdecode),
+  )
+  # Owners who have rows of their own for an image have it once.
+  is_again = photos["path"].isin(together)
+  is_again &= photos.duplicated(["path", "label"])
+  return photos.assign(
+    user=places.map(photo_table.OWNERS.join),
+    split=photos["split"].where(is_kept, photo_index.LEFT_OUT),
+  )[~is_again]
 
 
-def _of_two_users(photos: pd.DataFrame, column: str) -> pd.DataFrame:
-  """The photos that agree in a column with one of another user."""
-  num_users = photos.groupby(column)["user"].transform("nunique")
-  return photos[num_users > 1]
+def choose_places(
+  sizes: Mapping[tuple[str, ...], int],
+) -> set[tuple[str, ...]]:
+  """Chooses places that have no owner in common, greedily.
 
+  Args:
+    sizes: Number of images by owners.
 
-def _digest(path: bytes, size: int | None) -> bytes:
-  """Digest of a file's end or of all of it; its name if it cannot be read."""
-  try:
-    with open(path, "rb", buffering=0) as file:
-      if size is not None:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - size))
-      return hashlib.blake2b(file.read()).digest()
-  except OSError:
-    return path
+  Returns:
+    Places to which no other one can be added. That with the most images for
+    each owner came first; then fewer owners and names decide.
+  """
+  chosen, taken = set(), set[str]()
+  for place in sorted(
+    sizes,
+    key=lambda owners: (-sizes[owners] / len(owners), len(owners), owners),
+  ):
+    if taken.isdisjoint(place):
+      chosen.add(place)
+      taken.update(place)
+  return chosen
 
 
 def warn(

@@ -50,15 +50,20 @@ def _list_photos(
       "hold <user>/<class>/<image> or <person>/<image>, or there be a table",
       f"no photo in {place}" + (f" ({' '.join(clues[:3])})" if clues else ""),
     )
-  if photos["user"].nunique() < _MIN_USERS:
-    raise errors.FieldError(
-      field,
-      "hold photos of two users or more: one alone cannot hide",
-      f"{photos['user'][0]!r} alone in {place}",
-    )
   root = os.path.join(os.fsencode(place.parent if is_table else place), b"")
   files = [root + path for path in photos["path"]]
   return photos.assign(file=files, converted=None), of_people
+
+
+def _check_users(photos: pd.DataFrame, place: pathlib.Path, field: str) -> None:
+  """Refuses a single user, or users who own all images together."""
+  users = photos["user"][photos["split"] != photo_index.LEFT_OUT].unique()
+  if users.size < _MIN_USERS:
+    raise errors.FieldError(
+      field,
+      "hold photos of two users or more: one alone cannot hide",
+      f"{users[0]!r} alone in {place}",
+    )
 
 
 def _choose_hold_out(photos: pd.DataFrame, hold_out: str | None) -> str:
@@ -138,8 +143,8 @@ def assign_splits(
   """
   splits = photos["split"]
   if hold_out != "split_column":
-    drawn = _draw_column(photos, hold_out)
-    splits = drawn.where(splits != photo_index.LEFT_OUT, photo_index.LEFT_OUT)
+    drawn = _draw_column(photos[splits != photo_index.LEFT_OUT], hold_out)
+    splits = drawn.reindex(photos.index, fill_value=photo_index.LEFT_OUT)
   _check(photos["label"], splits, hold_out)
   trains = photos[splits == photo_index.TRAIN]
   users = pd.Index(sorted(trains["user"].unique()))
@@ -229,9 +234,10 @@ def _write(
   if "split" not in photos:
     photos["split"] = photo_index.TRAIN
   photo_checks.leave_out_repeated(photos, findings)
+  photos = photo_checks.bound_contributions(photos, findings)
+  _check_users(photos, place, "table" if is_table else "data_dir")
   copies = path.parent / "photos_converted"
   photo_checks.look_into(photos, copies, decode_all=decode_all)
-  num_shared = photo_checks.leave_out_shared(photos, findings)
   photos, classes = assign_splits(photos, hold_out)
   photo_checks.warn(photos, hold_out, findings)
   is_used = photos["fault"].isna() & (photos["split"] <= photo_index.TEST)
@@ -250,7 +256,8 @@ def _write(
     facts=_find_facts(photos)
     | {
       "hold_out": hold_out,
-      "num_shared": num_shared,
+      "of_several_owners": is_table
+      and any(photo_table.OWNERS in user for user in photos["user"].unique()),
       "bad": [
         *findings.bad,
         *zip(map(os.fsdecode, faults["path"]), faults["fault"], strict=True),

@@ -29,7 +29,8 @@ _REQUIRED = ("image", "user", "label")
 _SPLIT = "split"
 _PARQUET = (".parquet", ".pq")
 _DRIVE = re.compile(r"[A-Za-z]:/")
-_OWNERS = "|"
+# Stands between owners of an image.
+OWNERS = "|"
 # Line breaks, tabulators, NUL.
 _CONTROL = r"[\x00-\x1f\x7f]"
 
@@ -149,7 +150,7 @@ def _read(
 
 def _split_owners(rows: pd.DataFrame) -> pd.DataFrame:
   """A row for each owner of an image."""
-  owners = rows["user"].str.split(_OWNERS, regex=False)
+  owners = rows["user"].str.split(OWNERS, regex=False)
   rows = rows.assign(user=owners).explode("user")
   return rows.assign(user=rows["user"].str.strip())
 

@@ -3,9 +3,10 @@
 The first line says what was found when the run began: what a round costs, how
 many there are to be, who the users are and by which settings. Every other line
 is of a round that ran (digests of who took part and of the model it released)
-or of a checkpoint (a digest of the whole state, noise included). Each names the
-SHA-256 digest of the line before, and is on the disk before anything is done
-with its model. The ledger is read from here.
+or of a checkpoint (a digest of the whole state, noise included), or at the end
+of what may be given away (a digest of each file). Each names the SHA-256 digest
+of the line before, and is on the disk before anything is done with its model.
+The ledger is read from here.
 
 A digest lets anybody test a guess of what it is of. So the file is its owner's
 alone, and the first line has random bytes: the digest of a line, which a model
@@ -91,6 +92,8 @@ class Chain:
     self._participants: list[str] = []
     # By the number of rounds done.
     self._states: dict[int, list[str]] = {}
+    # Files that may be given away, by the lines from the last round or state.
+    self._given_away: dict[str, dict[str, str]] = {}
     self._end = 0
     data = self._path.read_bytes() if self._path.exists() else b""
     for line in data.split(b"\n")[:-1]:
@@ -105,6 +108,7 @@ class Chain:
 
   def _take(self, line: bytes) -> None:
     values = json.loads(line)
+    given_away: dict[str, str] = {}
     if values["previous"] != self.head:
       raise ValueError("another line was before this one")
     if not self._lines:
@@ -112,6 +116,8 @@ class Chain:
         raise ValueError("a file of another version")
       ledger_lib.Ledger.from_json(values["planned"])
       self.found = values
+    elif "given_away" in values:
+      given_away = dict(values["given_away"])
     elif "state" in values:
       states = self._states.setdefault(values["rounds_done"], [])
       states.append(values["state"])
@@ -127,6 +133,9 @@ class Chain:
       self._released[number - 1].append(values["released"])
     self._lines.append(digest(line))
     self._end += len(line)
+    if not given_away:
+      self._given_away.clear()
+    self._given_away[self._lines[-1]] = given_away
 
   def _append(self, **values: Any) -> None:
     line = json.dumps({"previous": self.head} | values, allow_nan=False)
@@ -156,6 +165,15 @@ class Chain:
   def has_line(self, line: str) -> bool:
     """Whether a digest is that of a line."""
     return line in self._lines
+
+  @property
+  def given_away(self) -> Mapping[str, str]:
+    """Digests of the files that may be given away; none before the end."""
+    return self._given_away[self.head] if self.head else {}
+
+  def given_away_at(self, line: str) -> Mapping[str, str] | None:
+    """The same as it was at a line; `None` if rounds or states follow it."""
+    return self._given_away.get(line)
 
   @functools.cached_property
   def planned(self) -> ledger_lib.Ledger:
@@ -255,6 +273,15 @@ class Chain:
     if before and rounds_done and self.noise_is_the_same_again:
       raise _not_as_before(f"the state after round {rounds_done}")
     self._append(rounds_done=rounds_done, state=found)
+
+  def record_given_away(self, files: Mapping[str, str]) -> None:
+    """Records what may be given away, before a run is finished.
+
+    Args:
+      files: Digests by name.
+    """
+    if files != self.given_away:
+      self._append(given_away=dict(files))
 
   def check_state(self, rounds_done: int, state: Any, line: str) -> None:
     """Refuses a checkpoint that is not one of this chain.

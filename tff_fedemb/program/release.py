@@ -4,6 +4,7 @@ The guarantee covers the files below `release/` and no other. What is not in
 the table here is taken for not covered.
 """
 
+from collections.abc import Mapping
 import fnmatch
 import math
 import os
@@ -11,6 +12,7 @@ import pathlib
 from typing import Any
 
 from tff_fedemb import errors
+from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import model_card
 from tff_fedemb.program import run_directory
 
@@ -37,10 +39,10 @@ _KINDS = {
     f"release/saved_model/{model_card.PATH}": (
       "the guarantee; thresholds by images of users who do not train"
     ),
-    "release/report.html": (
+    run_directory.REPORT: (
       "the guarantee; recall of images of users who do not train"
     ),
-    "release/tuning.json": "the best trial, and the cost of all trials",
+    run_directory.TUNING: "the best trial, and the cost of all trials",
   },
   SECRET: {
     "checkpoints/sampling_key": "who takes part in which round",
@@ -91,31 +93,68 @@ def _find(path: str) -> tuple[str, str, str]:
   return path, NOT_COVERED, "not known: no file that a run writes"
 
 
-def tell(run_dir: str | os.PathLike[str]) -> tuple[dict[str, Any], str]:
+def _find_files(root: pathlib.Path) -> dict[str, pathlib.Path]:
+  """All files and links of a directory, by their names in it."""
+  paths = sorted(p for p in root.rglob("*") if p.is_symlink() or p.is_file())
+  return {path.relative_to(root).as_posix(): path for path in paths}
+
+
+def digest_files(run_dir: str | os.PathLike[str]) -> dict[str, str]:
+  """Digests of the files that may be given away, by name."""
+  return {
+    name: chain_lib.digest(path.read_bytes() if path.is_file() else b"")
+    for name, path in _find_files(pathlib.Path(run_dir)).items()
+    if _find(name)[1] == COVERED
+  }
+
+
+def _say_checked(found: Mapping[str, Any]) -> str:
+  """Says what was recomputed and compared."""
+  same = (
+    f"The {found['num_files']} files to be given away are as they were left"
+  )
+  if "rounds" not in found:
+    return f"{same}: {run_directory.TUNING_DIGESTS} has their digests."
+  return (
+    f"Recomputed from {chain_lib.NAME} and {run_directory.TRACE}: epsilon ="
+    f" {float(found['epsilon']):.6g} at delta = {found['delta']:g}"
+    f" ({found['accountant']}) after {found['rounds']:,} rounds, as the card"
+    f" and {run_directory.SUMMARY} say. {same}: the last line of"
+    f" {chain_lib.NAME} has their digests."
+  )
+
+
+def tell(
+  run_dir: str | os.PathLike[str], checked: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], str]:
   """Lists what the files of a run, or of a tuning, reveal.
 
   Args:
     run_dir: Its directory.
+    checked: What `account.check_release` has found, if it is finished.
 
   Returns:
     JSON values by name, and the same in words.
 
   Raises:
     errors.FieldError: If it holds no run.
-    errors.DataError: If the model's card is damaged.
   """
   root = pathlib.Path(run_dir)
   if not (root / run_directory.SPEC).exists():
     raise errors.FieldError("run_dir", "hold a run", f"{root} without")
-  paths = sorted(p for p in root.rglob("*") if p.is_symlink() or p.is_file())
-  entries = dict.fromkeys(_find(p.relative_to(root).as_posix()) for p in paths)
-  card = model_card.read(root / run_directory.SAVED_MODEL / model_card.PATH)
-  covered = "no model is there to be given away yet"
-  if card is not None:
-    covered = say(float((card.privacy or {}).get("epsilon", math.inf)))
+  files = _find_files(root)
+  entries = dict.fromkeys(map(_find, files))
+  covered = "nothing is there to be given away yet"
+  if checked is not None:
+    covered = "no model is there to be given away"
+    if f"{run_directory.SAVED_MODEL}/{model_card.PATH}" in files:
+      covered = say(float(checked["epsilon"]))
   width = max(len(path) for path, _, _ in entries)
   lines = [f"{path:<{width}}  {k:<11}  {x}" for path, k, x in entries]
   names = ("path", "kind", "reveals")
-  files = [dict(zip(names, entry, strict=True)) for entry in entries]
-  text = "\n".join((f"{covered[0].upper()}{covered[1:]}.", "", *lines))
-  return {"covered": covered, "files": files}, text
+  listed = [dict(zip(names, entry, strict=True)) for entry in entries]
+  told = [f"{covered[0].upper()}{covered[1:]}."]
+  if checked is not None:
+    told.append(_say_checked(checked))
+  text = "\n".join((*told, "", *lines))
+  return {"covered": covered, "checked": checked, "files": listed}, text

@@ -30,6 +30,10 @@ CHECKPOINT_PREFIX = "round_"
 # The folder holds what the guarantee covers, and no more: `release` lists it.
 RELEASE = "release"
 SAVED_MODEL = f"{RELEASE}/saved_model"
+REPORT = f"{RELEASE}/report.html"
+# A tuning has this file, and elsewhere digests of what it releases.
+TUNING = f"{RELEASE}/tuning.json"
+TUNING_DIGESTS = "trials/given_away.json"
 
 _LOCK = ".lock"
 

@@ -228,7 +228,7 @@ def _create_row(path: pathlib.Path) -> dict[str, Any]:
   with opened(path) as run:
     summary, settings = run.summary, run.spec.settings()
     chain = chain_lib.Chain(path)
-    if not chain.found or summary["chain"] != chain.head:
+    if chain.given_away_at(summary["chain"]) is None:
       raise ValueError(f"{run_directory.SUMMARY} is not that of the rounds")
     compared = dict(settings)
     if compared["sampling_seed"] is not None:

@@ -19,8 +19,8 @@ from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import output_files
 from tff_fedemb import progress
+from tff_fedemb.program import release
 from tff_fedemb.program import run_directory
-from tff_fedemb.run import account as account_run
 from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
@@ -90,22 +90,27 @@ def write_for_run(
   )
 
 
-def write_release(
-  run_dir: str | os.PathLike[str],
-  account: account_run.Recomputed | None = None,
-) -> None:
-  """Writes the page on a finished run that may be given away.
+def write_release(run: measured_runs.Run) -> None:
+  """Writes the page on a run that may be given away, with its account."""
+  output = run.path / run_directory.REPORT
+  _write(os.fspath(output), render([run]))
 
-  Args:
-    run_dir: Its directory.
-    account: Account of the run, if it is at hand; without one, an existing page
-      is left as it is.
+
+def restore_release(run_dir: str | os.PathLike[str]) -> None:
+  """Writes that page of a complete run again if it was lost.
+
+  Raises:
+    As `measured_runs.read_all`.
   """
-  output = os.path.join(run_dir, run_directory.RELEASE, FILE_NAME)
-  if account is not None or not os.path.exists(output):
-    _write(
-      output, render(measured_runs.read_all([os.fspath(run_dir)], account))
-    )
+  if os.path.exists(os.path.join(run_dir, run_directory.REPORT)):
+    return
+  (run,) = measured_runs.read_all([os.fspath(run_dir)])
+  write_release(run)
+  chain = run.account.chain
+  if chain.given_away:
+    # Nobody knows what else an earlier version has left.
+    page = release.digest_files(run_dir)[run_directory.REPORT]
+    chain.record_given_away({**chain.given_away, run_directory.REPORT: page})
 
 
 def _write(output: str, html: str) -> None:

@@ -96,7 +96,6 @@ def summarize(
       "recall_at_far": evaluation["test"]["recall_at_far"],
       "recall_at_far_untrained": before["test"]["recall_at_far"],
       "privacy": privacy.to_json(),
-      "chain": chain.head,
       "privacy_extrapolated": extrapolation and extrapolation.to_json(),
       "rounds": state.rounds_done,
       "rounds_by_runs": composition.rounds_by_runs(chain.ledger.history),

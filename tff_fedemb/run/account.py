@@ -12,7 +12,7 @@ happened.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import dataclasses
 import functools
 import math
@@ -37,6 +37,7 @@ with epy.lazy_imports():
   import pandas as pd
 
   from tff_fedemb.program import model_card
+  from tff_fedemb.program import release
   from tff_fedemb.run import deployment as deployment_lib
 
 # The first line of the chain has digests of these files.
@@ -123,19 +124,75 @@ def _check_files(chain: chain_lib.Chain, path: pathlib.Path) -> None:
       if each.digest != digest:
         here = f"in round {each.number + 1:,}"
         raise _gainsaid(run_directory.TRACE, "other users", here)
-  name = f"{run_directory.SAVED_MODEL}/{model_card.PATH}"
-  card = run_directory.read_json(path / name)
+  card = run_directory.read_json(path / _card())
   line = _get(_get(card, "training"), "chain")
   if card is not None and not chain.has_line(line):
-    raise _gainsaid(name, f"line {line}", "none like it")
+    raise _gainsaid(_card(), f"line {line}", "none like it")
   if summary is not None:
-    planned = chain.planned
-    expected = {"chain": chain.head, "rounds": planned.rounds}
-    if planned.round_sum is not None:
-      expected["num_private_parameters"] = planned.round_sum.num_parameters
-    for name, value in expected.items():
-      if (found := _get(summary, name)) != value:
-        raise _gainsaid(run_directory.SUMMARY, f"{name} {found}", value)
+    _check_finished(chain, path, summary)
+
+
+def _card() -> str:
+  return f"{run_directory.SAVED_MODEL}/{model_card.PATH}"
+
+
+def _check_finished(
+  chain: chain_lib.Chain, path: pathlib.Path, summary: Any
+) -> None:
+  """Refuses a finished run whose summary or released files are not its own."""
+  planned, line = chain.planned, _get(summary, "chain")
+  left = chain.given_away_at(str(line))
+  if left is None:
+    raise _gainsaid(run_directory.SUMMARY, f"chain {line}", chain.head)
+  expected = {"rounds": planned.rounds}
+  if planned.round_sum is not None:
+    expected["num_private_parameters"] = planned.round_sum.num_parameters
+  for name, value in expected.items():
+    if (found := _get(summary, name)) != value:
+      raise _gainsaid(run_directory.SUMMARY, f"{name} {found}", value)
+  now = chain.given_away
+  for name in sorted(left.keys() | now.keys()):
+    # A page that was lost is written again.
+    if name != run_directory.REPORT and left.get(name) != now.get(name):
+      here = f"another digest of {name} behind it"
+      raise _gainsaid(run_directory.SUMMARY, f"chain {line}", here)
+  if now:  # An earlier version recorded none.
+    _compare_files(path, now, all_of=False)
+
+
+def _compare_files(
+  path: pathlib.Path,
+  recorded: Mapping[str, str] | None,
+  record: str = chain_lib.NAME,
+  *,
+  all_of: bool = True,
+) -> int:
+  """Refuses files to be given away that are not those that were recorded.
+
+  Args:
+    path: Directory of the run or the tuning.
+    recorded: Digests by name.
+    record: Name of the file that has them.
+    all_of: Whether all of them have to be there.
+
+  Returns:
+    How many were compared.
+  """
+  if not recorded:
+    raise errors.FieldError(
+      "run_dir",
+      f"hold a {record} with digests of {run_directory.RELEASE}/",
+      "none: it is of an earlier version, and nothing can be compared",
+    )
+  found = release.digest_files(path)
+  for name in sorted(found.keys() | (recorded.keys() if all_of else ())):
+    if found.get(name) != recorded.get(name):
+      there, here = (
+        f"digest {digests[name][:8]}" if name in digests else "none"
+        for digests in (found, recorded)
+      )
+      raise _gainsaid(name, there, here, record)
+  return len(found)
 
 
 def _rounds_told(
@@ -155,11 +212,14 @@ def _get(values: Any, name: str) -> Any:
   return values.get(name) if isinstance(values, dict) else None
 
 
-def _gainsaid(name: str, there: object, here: object) -> errors.FieldError:
+def _gainsaid(
+  name: str, there: object, here: object, record: str = chain_lib.NAME
+) -> errors.FieldError:
+  in_words = "the chain" if record == chain_lib.NAME else record
   return errors.FieldError(
     "run_dir",
-    f"hold a {name} that agrees with its {chain_lib.NAME}",
-    f"{there} there and {here} in the chain",
+    f"hold a {name} that agrees with its {record}",
+    f"{there} there and {here} in {in_words}",
   )
 
 
@@ -220,28 +280,76 @@ def recompute(
         "the trace has 1 round more, which had begun when the program was"
         " killed and has released nothing"
       )
-  summary = run_directory.read_json(run_dir / run_directory.SUMMARY)
-  if summary is None:
+  if not (run_dir / run_directory.SUMMARY).exists():
     notes.append(
       f"the run is not finished: {ledger.rounds:,} rounds are accounted for"
     )
   else:
-    try:
-      there = _figures(summary["privacy"])
-    except _DAMAGES as error:
-      path = run_dir / run_directory.SUMMARY
-      raise run_directory.damaged(path, error) from error
-    here = _figures(report.to_json())
-    names = here.keys() | there.keys()
-    if accountants is not None:
-      names = (here.keys() & there.keys()) - {"epsilon"}
-    for name in sorted(names):
-      one, other = there.get(name, math.nan), here.get(name, math.nan)
-      if not math.isclose(one, other, rel_tol=_RELATIVE_TOLERANCE):
-        found = f"{name} {one:.6g}"
-        raise _gainsaid(run_directory.SUMMARY, found, f"{other:.6g}")
+    _compare(run_dir, run_directory.SUMMARY, report, all_of=accountants is None)
   mechanism = (asked.get("mechanism") or {}).get("kind")
   return Recomputed(chain, ledger, report, tuple(notes), mechanism)
+
+
+def check_release(run_dir: str | os.PathLike[str]) -> dict[str, Any] | None:
+  """Compares what may be given away of a run or a tuning with what it left.
+
+  What the files of a run say is also recomputed.
+
+  Args:
+    run_dir: Its directory.
+
+  Returns:
+    Figures that the files agree with, JSON values by name, among them rounds if
+    they were recomputed; `None` if neither a run nor a tuning is finished.
+
+  Raises:
+    errors.FieldError: As `recompute`, or if a file in release/ is not the one
+      that was left there, or an earlier version left them.
+    errors.DataError: As `recompute`.
+  """
+  path, names = pathlib.Path(run_dir), ["epsilon", "delta"]
+  if (path / run_directory.SUMMARY).exists():
+    run = recompute(run_dir)
+    files = _compare_files(path, run.chain.given_away)
+    _compare(path, _card(), run.report)
+    values = run.report.to_json()
+    names += ["accountant", "rounds"]
+  elif (path / run_directory.TUNING).exists():
+    record = run_directory.TUNING_DIGESTS
+    files = _compare_files(path, run_directory.read_json(path / record), record)
+    values = run_directory.read_json(path / run_directory.TUNING)["privacy"]
+  else:
+    return None
+  return {**{name: _get(values, name) for name in names}, "num_files": files}
+
+
+def _compare(
+  run_dir: pathlib.Path,
+  name: str,
+  report: report_lib.PrivacyReport,
+  *,
+  all_of: bool = True,
+) -> None:
+  """Refuses a file that says something else of the cost than the report.
+
+  Args:
+    run_dir: Directory of the run.
+    name: Name of a file with the report as `privacy`.
+    report: The report on the same rounds.
+    all_of: Whether they are by the same accountants.
+  """
+  try:
+    there = _figures(run_directory.read_json(run_dir / name)["privacy"])
+  except _DAMAGES as error:
+    raise run_directory.damaged(run_dir / name, error) from error
+  here = _figures(report.to_json())
+  names = here.keys() | there.keys()
+  if not all_of:
+    names = (here.keys() & there.keys()) - {"epsilon"}
+  for figure in sorted(names):
+    one, other = there.get(figure, math.nan), here.get(figure, math.nan)
+    if not math.isclose(one, other, rel_tol=_RELATIVE_TOLERANCE):
+      raise _gainsaid(name, f"{figure} {one:.6g}", f"{other:.6g}")
 
 
 def _figures(privacy: Any) -> dict[str, float]:

@@ -27,6 +27,7 @@ from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import export
 from tff_fedemb.program import metrics
+from tff_fedemb.program import release
 from tff_fedemb.program import run_directory
 from tff_fedemb.program import sampling_key
 from tff_fedemb.program import training
@@ -105,7 +106,7 @@ def train(
       with contextlib.closing(_open_directory(spec, run_dir)):
         account.open_chain(run_dir)
         _say(f"This run is complete; see {run_dir}/{run_directory.SUMMARY}.")
-        report_page.write_release(run_dir)
+        report_page.restore_release(run_dir)
     else:
       run = _Run(experiment, run_dir, export_backbone, watch)
       with contextlib.closing(run.directory):
@@ -363,15 +364,20 @@ class _Run:
     if deployed is not None:
       summary["deployment"] = deployed
     cost = account.Recomputed(chain, ledger, privacy, ())
-    finished = measured_runs.Run(path, experiment.spec, summary, account=cost)
+    finished = measured_runs.Run(
+      path, experiment.spec, summary, path.resolve().name, cost
+    )
     watch.end("extrapolation")
     training_report.draw(finished)
+    report_page.write_release(finished)
+    chain.record_given_away(release.digest_files(path))
+    # Nothing of the run comes later than the summary.
+    summary["chain"] = chain.head
     watch.end("pictures")
     seconds = dict(watch.seconds)
     summary["seconds_by_part"] = seconds
     summary["wall_seconds"] = sum(seconds.values()) - seconds["process_before"]
     self.directory.write_json(run_directory.SUMMARY, summary)
-    report_page.write_release(path, cost)
     _say(training_report.tell(finished))
 
 

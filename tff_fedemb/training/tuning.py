@@ -30,6 +30,7 @@ from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import tuning
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import model_card
+from tff_fedemb.program import release
 from tff_fedemb.program import run_directory
 from tff_fedemb.run import experiment
 from tff_fedemb.run import spec as spec_lib
@@ -39,7 +40,7 @@ from tff_fedemb.training import search_space as search_space_lib
 with epy.lazy_imports():
   from tff_fedemb.training import train
 
-_REPORT = f"{run_directory.RELEASE}/tuning.json"
+_REPORT = run_directory.TUNING
 # Figures of users who train, which have no noise: the report leaves them out.
 _RECALL = "recall_of_best.json"
 _TRIALS = "trials"
@@ -186,6 +187,9 @@ class TuningRun:
           recalls = {split: best.recall(split) for split in kept}
           self._directory.write_json(_RECALL, recalls)
       self._directory.write_json(_REPORT, report)
+      self._directory.write_json(
+        run_directory.TUNING_DIGESTS, release.digest_files(self._path)
+      )
     return report
 
   def _find_best(self) -> _Trial | None:
