@@ -220,7 +220,10 @@ class Parser:
     default = default or _show_default(spec.default)
     if default and not text.rstrip(".").endswith("]"):
       text = f"{text.rstrip('.')} [{default}]."
-    DEFINE[kind](spec.flag, None, text, flag_values=self._values)
+    define = DEFINE[kind]
+    if spec.may_have_commas:
+      define = flags.DEFINE_multi_string
+    define(spec.flag, None, text, flag_values=self._values)
     self._titles.setdefault(title, []).append(spec.flag)
 
   def class_names(self, flag: str, registry: Mapping[str, Any]) -> list[str]:

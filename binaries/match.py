@@ -17,8 +17,10 @@ For a large gallery, or one that changes, --index names a file of embeddings:
   python -m binaries.match --saved_model=runs/first/release/saved_model \
     --index=known.index --query=new --fpir=0.01 --output_csv=matches.csv
 
-The first command adds what is new in the folder, --remove=ann,bob removes
-classes. A search by hnsw tells how many of the nearest images it finds.
+The first command adds what is new in the folder, embeds anew what has changed,
+and tells what is gone, which --sync removes. --remove=ann removes a class, and
+may be given several times. A search by hnsw tells how many of the nearest
+images it finds.
 """
 
 from collections.abc import Sequence

@@ -161,6 +161,13 @@ def check_one_of(**values: Any) -> None:
     )
 
 
+def check_not_alone(name: str, number: int) -> None:
+  """Raises `errors.FieldError` unless noise has two or more to protect."""
+  if number < 2:
+    must = "be two or more where noise protects them: one alone cannot hide"
+    raise errors.FieldError(name, must, number)
+
+
 def check_delta(delta: Any) -> float:
   """Returns delta, which must lie strictly between 0 and 1."""
   return check_number("delta", delta, above=0, below=1)

@@ -23,7 +23,8 @@ first used, and `from __future__ import annotations` keeps signatures from using
 them. A class derived from one of TensorFlow's has a module of its own.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import csv
 import dataclasses
 import pathlib
 import types
@@ -85,6 +86,8 @@ class FieldSpec:
     searchable: Whether private tuning may search it; of a part, its class. Such
       a field decides a model and neither the privacy cost nor the data.
     path: Whether it is the path of a file or folder.
+    may_have_commas: Whether several words are a flag each, as names or paths
+      are that may have commas; `split_words` tells those from lists.
   """
 
   name: str
@@ -99,6 +102,7 @@ class FieldSpec:
   decides: bool = True
   searchable: bool = False
   path: bool = False
+  may_have_commas: bool = False
 
 
 def _find_type(annotation: Any) -> tuple[type, bool]:
@@ -228,6 +232,23 @@ def check(spec: FieldSpec, value: Any) -> Any:
     for word in value if spec.type is tuple else (value,):
       checks.check_choice(spec.name, word, spec.choices)
   return value
+
+
+def split_words(
+  words: Iterable[str], is_known: Callable[[str], object]
+) -> list[str]:
+  """Returns words, and their parts in place of those that are not known.
+
+  Args:
+    words: Names or paths, each of which may have commas, or several with commas
+      between; quotes keep a comma, as in a CSV file.
+    is_known: Whether there is something of that name.
+  """
+  found: list[str] = []
+  for word in words:
+    parts = [] if is_known(word) else next(csv.reader([word]), [])
+    found += [word] if is_known(word) else [part.strip() for part in parts]
+  return found
 
 
 def walk(config: "Config") -> Iterator[tuple[tuple[str, ...], FieldSpec, Any]]:

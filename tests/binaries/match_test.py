@@ -162,12 +162,59 @@ def test_an_index_is_built_and_searched(folder, kind):
   programs.check_refused(ended, "--index must have an image left")
 
 
+def test_an_index_follows_its_folder(folder):
+  gallery = folder / "gallery"
+  _call_index(folder, f"--gallery={gallery}")
+  _write(gallery / "ann" / "1.png", (0, 0, 30, 40))
+  (gallery / "ann" / "2.png").unlink()
+  _, words = _call_index(folder, f"--gallery={gallery}")
+  assert "known: 3 images of 2 classes, 1 of them new; 0 removed." in words
+  assert "1 of the new replace others, of files that have changed: " in words
+  assert f"warning: 1 images of the index are not in {gallery} any m" in words
+  assert str(gallery / "ann" / "2.png") in words
+  search = (f"--query={folder / 'query'}", f"--output_csv={folder / 'out.csv'}")
+  _call_index(folder, *search, "--threshold=0.9")
+  with open(folder / "out.csv", encoding="utf-8") as file:
+    rows = {row["path"]: row for row in csv.DictReader(file)}
+  found = rows[str(folder / "query" / "loose.png")]
+  assert (found["identity"], found["similarity"]) == ("ann", "1.000000")
+  # A folder that moved is not counted twice, a class may have another name.
+  gallery.rename(folder / "moved")
+  gallery = (folder / "moved").rename(folder / "new")
+  (gallery / "bö b").rename(gallery / "bob")
+  _, words = _call_index(
+    folder, f"--gallery={gallery}", "--remove=ann", "--sync"
+  )
+  assert "known: 2 images of 2 classes, 1 of them new; 2 removed." in words
+  assert "1 have moved to" in words
+  _, words = _call_index(folder, f"--gallery={gallery}")
+  assert "0 of them new; 0 removed." in words and "warning" not in words
+  (gallery / "bob" / "1.PNG").write_text("no image")
+  _, words = _call_index(
+    folder, f"--gallery={gallery}", "--on_bad_example=skip"
+  )
+  assert "known: 1 images of 1 classes, 0 of them new" in words
+
+
+def test_classes_with_commas_are_removed(folder):
+  gallery = folder / "gallery"
+  for name in ("Smith", "John", "Smith, John"):
+    (gallery / name).mkdir()
+    shutil.copy(gallery / "ann" / "1.png", gallery / name)
+  _call_index(folder, f"--gallery={gallery}")
+  _, words = _call_index(folder, "--remove=Smith, John")
+  assert "known: 5 images of 4 classes, 0 of them new; 1 removed." in words
+  _, words = _call_index(folder, "--remove=Smith", "--remove=John,ann")
+  assert "known: 1 images of 1 classes, 0 of them new; 4 removed." in words
+
+
 def test_mistakes_with_an_index_are_one_line(folder):
   gallery = f"--gallery={folder / 'gallery'}"
   assert _call_index(folder, gallery)[0].status == 0
   content = (folder / "known").read_bytes()
   for more, expected in (
     (["--index_kind=hnsw"], "--index_kind must be that of"),
+    (["--sync"], "--sync must be given with both index and gallery"),
     (["--remove=bob"], "--remove must be classes of the index, found bob"),
     ([f"--query={folder}"], "--output_csv must be given"),
     (["--index=", gallery], "--query must be given"),

@@ -133,6 +133,24 @@ def test_epsilon_is_claimed_for_secret_noise_alone():
   assert not secret.warnings and not no_noise.warnings
 
 
+def test_one_example_alone_is_not_protected():
+  one, label = _FEATURES[:1], _LABELS[:1]
+  with pytest.raises(ValueError, match="examples must be two or more where"):
+    _create().fit(one, label)
+  _create(epsilon=math.inf).fit(one, label)
+
+
+def test_features_under_a_mask_are_refused():
+  masked = np.ma.masked_greater(_FEATURES, 1.0)
+  fitted = _fit()
+  for refuse in (
+    lambda: fitted.predict(masked),
+    lambda: _create().fit(masked, _LABELS),
+  ):
+    with pytest.raises(ValueError, match="features must have no masked value"):
+      refuse()
+
+
 def test_weights_must_be_finite():
   estimator = _create(sgd.Sgd(steps=20, learning_rate=1e308), epsilon=0.5)
   with (

@@ -68,6 +68,31 @@ def test_a_file_that_gives_something_else_is_not_written(
   assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+  ("error", "share", "is_refused"),
+  [
+    # A picture of little contrast, by TensorFlow's own rounding.
+    (4e-4, 0.05, False),
+    (2e-4, 0.2, True),
+    (3e-3, 0.01, True),
+    (np.nan, 0.01, True),
+  ],
+)
+def test_rounding_errors_of_few_pictures_are_allowed(error, share, is_refused):
+  embedder = object.__new__(onnx_files.Embedder)
+  is_off = np.arange(100) < 100 * share
+  offsets = np.where(is_off, error, 0.0)[:, np.newaxis]
+  embedder.embed = lambda images: images + offsets
+  images = np.tile([0.0, 255.0], [100, 2])
+  if not is_refused:
+    embedder.check(images, images)
+    return
+  with pytest.raises(
+    errors.FieldError, match=r"formats must give .* TF_ENABLE_ONEDNN"
+  ):
+    embedder.check(images, images)
+
+
 @pytest.mark.usefixtures("needs_onnx")
 def test_other_files_are_refused(tmp_path):
   path = tmp_path / "model.onnx"

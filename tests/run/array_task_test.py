@@ -73,7 +73,13 @@ def test_json_has_a_digest_and_no_array():
     ({"images": _IMAGES[..., 0]}, "images"),
     ({"labels": _LABELS[:4]}, "labels"),
     ({"labels": _LABELS / 2}, "labels"),
+    ({"labels": np.array([1, 2, 3, 4, 2**63], np.uint64)}, "labels"),
     ({"users": _USERS[:4]}, "users"),
+    ({"users": [1.0, np.nan, 1.0, 2.0, 3.0]}, "users"),
+    ({"users": ["a", "b", None, "a", "b"]}, "users"),
+    ({"users": np.ma.masked_equal([1, 2, 3, 4, 5], 3)}, "users"),
+    ({"images": np.ma.masked_equal(_IMAGES, 3)}, "images"),
+    ({"test": (_IMAGES[:2], [0.0, np.nan])}, "test"),
     ({"test": (_IMAGES[:, :1], _LABELS)}, "test"),
     ({"test": (_IMAGES, _LABELS[:2])}, "test"),
   ],
@@ -102,6 +108,50 @@ def test_client_data_of_tff():
     task.images[..., 0], np.round(255 * pixels[list(order)])
   )
   assert len(task.create().train_users) == 2
+
+
+def _client_data(change, num_examples=4):
+  pixels = np.arange(0, 256, 17).reshape(4, 2, 2)[:num_examples]
+  return tff.simulation.datasets.TestClientData(
+    {
+      client: {"pixels": change(pixels), "label": np.arange(num_examples)}
+      for client in ("c0", "c1")
+    }
+  )
+
+
+def test_client_data_have_one_scale():
+  """Pictures for test that are nearly black are none of floats up to 1."""
+  task = array_task.from_client_data(
+    _client_data(lambda x: x.astype(np.float32)),
+    test=_client_data(lambda x: (x > 99).astype(np.float32)),
+  )
+  assert (task.images.max(), task.test[0].max()) == (255, 1)
+
+
+@pytest.mark.parametrize(
+  ("change", "options", "message"),
+  [
+    (lambda x: 2 * x, {}, r"pixels must .* 272 in an image of 'c0'"),
+    (lambda x: x / 127.5 - 1, {}, r"pixels must .* -1\.0 in an image of 'c0'"),
+    (
+      lambda x: x,
+      {"image_key": "image"},
+      "image_key must be one of label, pixels, found 'image'",
+    ),
+    (lambda x: x, {"label_key": "y"}, "label_key must be one of"),
+  ],
+)
+def test_client_data_that_are_refused(change, options, message):
+  data = _client_data(change)
+  with pytest.raises(errors.FieldError, match=message):
+    array_task.from_client_data(data, test=data, **options)
+
+
+def test_client_data_without_an_example_are_refused():
+  data, empty = _client_data(np.copy), _client_data(np.copy, num_examples=0)
+  with pytest.raises(errors.FieldError, match="test must have clients with ex"):
+    array_task.from_client_data(data, test=empty)
 
 
 # Numbers of which none is a pixel, so that no byte is lost unnoticed.

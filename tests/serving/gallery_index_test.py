@@ -69,6 +69,91 @@ def test_a_graph_tells_how_much_it_finds():
   assert exact.measure_recall(queries) is None
 
 
+@pytest.mark.parametrize("kind", gallery_index.KINDS)
+def test_copies_of_an_image_do_no_harm(kind):
+  """As of a picture "no photo", which many people have."""
+  embeddings, labels, queries = _make_up(60, 5)
+  copies = np.repeat(embeddings[:1], 300, axis=0)
+  index = _create(
+    kind,
+    np.concatenate([embeddings[:50], copies, embeddings[50:]]),
+    np.concatenate([labels[:50], np.full(300, 99), labels[50:]]),
+  )
+  similarities, rows = index.search(queries, 7)
+  expected = (
+    queries @ np.concatenate([embeddings[:50], copies, embeddings[50:]]).T
+  )
+  nearest = np.sort(expected)[:, ::-1][:, :7]
+  is_right = np.abs(similarities - nearest).max(axis=1) < 1e-6
+  assert is_right.mean() > (0.99 if kind == gallery_index.EXACT else 0.95)
+  found = np.take_along_axis(expected, rows, axis=1)
+  np.testing.assert_allclose(similarities, found, atol=1e-6)
+  # Each row once; those of a class go with it, also where another has its like.
+  assert all(len({*row}) == 7 for row in rows.tolist())
+  assert index.measure_recall(embeddings[:1]) in (None, 1.0)
+  assert index.remove(["c99"]) == 300
+  similarities, rows = index.search(embeddings[:1], 2)
+  assert similarities[0, 0] == pytest.approx(1)
+  assert index.images["path"][rows[0, 0]] == "c0/0"
+  assert similarities[0, 1] < 0.99
+
+
+def _listing(*files):
+  return pd.DataFrame(files, columns=["name", "path", "digest"], dtype=object)
+
+
+def test_an_index_follows_its_folder(tmp_path):
+  place = {}
+  for name in ("same", "changed", "gone", "moved", "copied"):
+    place[name] = str(tmp_path / name)
+    if name not in ("gone", "moved"):
+      (tmp_path / name).write_text(name)
+  embeddings, _, _ = _make_up(60, 5)
+  index = gallery_index.GalleryIndex("model", gallery_index.EXACT)
+  before = _listing(
+    *(["ann", place[name], name] for name in place),
+    ["bob", "/elsewhere/too", "moved"],
+    ["bob", "/elsewhere", "none"],
+  )
+  assert index.follow(tmp_path, before).new == [*range(7)]
+  index.add(embeddings[:7], before)
+  after = _listing(
+    ["ann", place["same"], "same"],
+    ["ann", place["changed"], "other"],
+    ["bob", str(tmp_path / "there"), "moved"],
+    ["ann", str(tmp_path / "here"), "moved"],
+    ["ann", place["copied"], "copied"],
+    ["cat", str(tmp_path / "copy"), "copied"],
+    ["cat", str(tmp_path / "unread"), ""],
+  )
+  assert index.follow(tmp_path, after) == gallery_index.Changes(
+    new=[1, 5, 6],
+    replaced=[place["changed"]],
+    num_moved=2,
+    gone=[place["gone"]],
+  )
+  index.add(embeddings[10:13], after.iloc[[1, 5, 6]])
+  keys = index.images[["name", "path"]].itertuples(index=False, name=None)
+  kept = {key: row for row, key in enumerate(keys)}
+  for key, expected in (
+    (("ann", place["same"]), 0),
+    (("ann", place["gone"]), 2),
+    (("ann", str(tmp_path / "here")), 3),
+    (("bob", str(tmp_path / "there")), 5),
+    (("bob", "/elsewhere"), 6),
+    (("ann", place["changed"]), 10),
+    (("cat", str(tmp_path / "copy")), 11),
+  ):
+    _, rows = index.search(embeddings[expected][np.newaxis], 1)
+    assert kept[key] == rows[0, 0]
+  assert len(kept) == 9
+  # What was not read is read again; what is gone goes if that is wanted.
+  changes = index.follow(tmp_path, after, sync=True)
+  assert (changes.new, changes.gone) == ([6], [place["gone"]])
+  assert index.follow(tmp_path, after).gone == []
+  assert len(index.images) == 7
+
+
 def test_what_is_removed_is_not_found(index, tmp_path):
   embeddings, labels, queries = _make_up(60, 5)
   gone = [f"c{2 * i}" for i in range(5)]
@@ -111,7 +196,7 @@ def test_a_file_of_another_model_or_damaged_is_refused(index, tmp_path):
   content = path.read_bytes()
   for damaged in (
     content[: len(content) // 2],
-    content.replace(b'"version": 3', b'"version": 2'),
+    content.replace(b'"version": 4', b'"version": 3'),
   ):
     path.write_bytes(damaged)
     with pytest.raises(errors.FieldError, match="a file that this program"):

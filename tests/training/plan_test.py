@@ -1,5 +1,6 @@
 """Tests of what a plan tells of privacy before there is a run."""
 
+import dataclasses
 import subprocess
 import sys
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 import tff_fedemb as fe
+from tff_fedemb import errors
 from tff_fedemb.run import experiment
 from tff_fedemb.training import plan as plan_lib
 
@@ -35,6 +37,28 @@ slow = {"jax", "tensorflow", "tensorflow_federated"} & {*sys.modules}
 assert not slow, slow
 print(plan)
 """
+
+
+@pytest.mark.parametrize("num_users", [1, 5])
+def test_users_who_are_too_few(num_users):
+  images, labels = np.zeros([10, 8, 8, 1], np.uint8), np.arange(10) % 2
+  spec = fe.RunSpec(
+    task=fe.ArrayTask(
+      images, labels, np.arange(10) % num_users, test=(images, labels)
+    ),
+    participation=fe.Poisson(users_per_round=1),
+    mechanism=fe.Gaussian(noise_multiplier=1.0),
+    rounds=2,
+  )
+  if num_users > 1:
+    told = str(fe.plan(spec, measure=False))
+    assert "warning: 5 users are too few to hide one: with a probab" in told
+    return
+  with pytest.raises(errors.FieldError, match="users must be two or more wh"):
+    fe.plan(spec, measure=False)
+  # Without noise nothing is promised.
+  no_noise = dataclasses.replace(spec, mechanism=fe.ClipOnly())
+  assert fe.plan(no_noise, measure=False).epsilon == np.inf
 
 
 def _spec(**options):

@@ -22,6 +22,7 @@ from scipy import stats
 
 from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
+from tff_fedemb.data import arrays
 from tff_fedemb.evaluation import pairs
 
 CONFIDENCE = 0.95
@@ -103,8 +104,10 @@ class Identification:
     Raises:
       errors.FieldError: If fewer than 3 classes have enough images.
     """
-    rows, classes = _choose(np.asarray(labels), images_of_identity)
-    self.labels = np.unique(np.asarray(labels)[rows])
+    labels = arrays.to_array("labels", labels)
+    arrays.check_complete("labels", labels)
+    rows, classes = _choose(labels, images_of_identity)
+    self.labels = np.unique(labels[rows])
     self.num_classes = len(self.labels)
     if self.num_classes < 3:
       must = f"have 3 classes of {images_of_identity + 1} images or more"

@@ -16,6 +16,7 @@ from scipy import stats
 
 from tff_fedemb import checks
 from tff_fedemb import errors
+from tff_fedemb.data import arrays
 from tff_fedemb.evaluation import pairs
 from tff_fedemb.evaluation import retrieval
 
@@ -359,7 +360,8 @@ class Comparison:
 
 def _prepare(embeddings, labels) -> tuple[pairs.Images, int]:
   """Returns the checked images and how many embeddings are all zeros."""
-  embeddings, labels = np.asarray(embeddings), np.asarray(labels)
+  embeddings = arrays.to_array("embeddings", embeddings)
+  labels = arrays.to_array("labels", labels)
   is_matrix = embeddings.ndim == 2 and embeddings.shape[1]
   if not is_matrix or embeddings.dtype.kind not in "fiu":
     found = f"{embeddings.dtype} {list(embeddings.shape)}"
@@ -367,6 +369,7 @@ def _prepare(embeddings, labels) -> tuple[pairs.Images, int]:
   if labels.shape != embeddings.shape[:1]:
     must = f"be [{len(embeddings)}], one for each embedding"
     raise errors.FieldError("labels", must, list(labels.shape))
+  arrays.check_complete("labels", labels)
   embeddings = embeddings.astype(np.float64)
   num_broken = int(np.sum(~np.isfinite(embeddings).all(axis=1)))
   if num_broken:

@@ -14,6 +14,7 @@ from sklearn.utils import validation
 
 from tff_fedemb import checks
 from tff_fedemb import errors
+from tff_fedemb.data import arrays
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import method as method_lib
@@ -165,13 +166,15 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
     size = examples.size
     target = {"epsilon": self.epsilon, "delta": self.delta}
     if self.users is not None:
-      users = examples_lib.to_users(users, size.num_examples)
+      users = arrays.to_names("users", users, size.num_examples)
       fitted = rounds.fit(
         self.method, examples, users, settings=self.users, **target
       )
       self._publish(*fitted, num_protected=len(np.unique(users)))
       return self
     budget = budget_lib.calibrate(self.method.plan_releases(size), **target)
+    if budget.epsilon < math.inf:
+      checks.check_not_alone("examples", size.num_examples)
     method = self.method.resolve(size, budget.noise_multipliers)
     (for_noise,) = np.random.SeedSequence(self.seed).spawn(1)
     releases = noise.Releases(budget, for_noise)
@@ -193,7 +196,7 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
       errors.FieldError: If features are of another shape, or not finite.
     """
     validation.check_is_fitted(self, "coef_")
-    features = np.asarray(features)
+    features = arrays.to_array("features", features)
     dim = self.coef_.shape[1]
     if features.ndim != 2 or features.shape[1] != dim:
       found = list(features.shape)
@@ -211,8 +214,8 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
     self, features: np.ndarray, labels: np.ndarray
   ) -> examples_lib.ClippedExamples:
     return examples_lib.ClippedExamples(
-      np.asarray(features),
-      np.asarray(labels),
+      arrays.to_array("features", features),
+      labels,
       num_classes=self.num_classes,
       clip_norm=self.clip_norm,
     )

@@ -1,6 +1,6 @@
 """Labelled features, clipped to a norm and read a chunk at a time."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 import dataclasses
 import functools
 from typing import Any
@@ -9,6 +9,7 @@ import numpy as np
 
 from tff_fedemb import checks
 from tff_fedemb import errors
+from tff_fedemb.data import arrays
 
 # A chunk is 16 MB of float32: memory that the allocator gives to the next one.
 _NUMBERS_OF_CHUNK = 2**22
@@ -76,11 +77,11 @@ class ClippedExamples:
     checks.check_integer("num_classes", num_classes, minimum=2)
     checks.check_number("clip_norm", clip_norm, **BOUND_RANGE)
     self._features = check_features(features)
-    check_of_each("labels", labels, len(features), kinds="iu", words="integers")
-    if not 0 <= labels.min() <= labels.max() < num_classes:
-      found = f"{labels.min()} to {labels.max()}"
+    self.labels = arrays.to_labels("labels", labels, len(features))
+    smallest, largest = self.labels.min(), self.labels.max()
+    if not 0 <= smallest <= largest < num_classes:
+      found = f"{smallest} to {largest}"
       raise errors.FieldError("labels", f"be in [0, {num_classes})", found)
-    self.labels = labels.astype(np.int64)
     is_wide = features.dtype == np.float64
     self.dtype = np.dtype(np.float64 if is_wide else np.float32)
     self.size = ProblemSize(
@@ -127,45 +128,6 @@ def check_features(features: np.ndarray) -> np.ndarray:
     must = "be real numbers [n, d], n and d at least 1"
     raise errors.FieldError("features", must, found)
   return features
-
-
-def check_of_each(
-  name: str, values: np.ndarray, num_examples: int, *, kinds: str, words: str
-) -> None:
-  """Raises FieldError of what is not one value for each example.
-
-  Args:
-    name: Name of the values in an error.
-    values: An array.
-    num_examples: n.
-    kinds: Kinds of NumPy's types that they may have.
-    words: Name of these kinds in an error.
-  """
-  if values.shape != (num_examples,) or values.dtype.kind not in kinds:
-    must = f"be {words} [{num_examples}], one for each example"
-    found = f"{values.dtype} {list(values.shape)}"
-    raise errors.FieldError(name, must, found)
-
-
-def to_users(users: np.ndarray | Sequence, num_examples: int) -> np.ndarray:
-  """Returns whose examples are, strings `[n]`.
-
-  Args:
-    users: Strings, strings in UTF-8 or integers.
-    num_examples: n.
-
-  Raises:
-    errors.FieldError: If they are anything else.
-  """
-  users = np.asarray(users)
-  if users.dtype.kind == "S":
-    users = np.char.decode(users, "utf-8")
-  if users.dtype.kind == "O" and all(isinstance(user, str) for user in users):
-    users = users.astype(str)
-  check_of_each(
-    "users", users, num_examples, kinds="Uiu", words="strings or integers"
-  )
-  return users.astype(str)
 
 
 def clip_rows(

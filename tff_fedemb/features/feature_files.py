@@ -18,10 +18,10 @@ import numpy as np
 
 from tff_fedemb import errors
 from tff_fedemb import output_files
+from tff_fedemb.data import arrays
 from tff_fedemb.features import examples as examples_lib
 
 _NAMES = {"features": "repr", "labels": "label", "users": "user"}
-_LARGEST_LABEL = np.iinfo(np.int64).max
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,17 +43,14 @@ class FeatureSet:
   def __post_init__(self):
     examples_lib.check_features(self.features)
     num_examples = len(self.features)
-    examples_lib.check_of_each(
-      "labels", self.labels, num_examples, kinds="iu", words="integers"
-    )
-    # As they are: int64 would make large labels of uint64 negative.
-    for label in (self.labels.min(), self.labels.max()):
-      if not 0 <= label <= _LARGEST_LABEL:
-        raise errors.FieldError("labels", "be at least 0 and below 2^63", label)
-    object.__setattr__(self, "labels", np.array(self.labels, np.int64))
+    labels = arrays.to_labels("labels", self.labels, num_examples)
+    if labels.min() < 0:
+      must = "be at least 0 and below 2^63"
+      raise errors.FieldError("labels", must, labels.min())
+    object.__setattr__(self, "labels", labels)
     if self.users is not None:
-      users = examples_lib.to_users(self.users, num_examples)
-      object.__setattr__(self, "users", users)
+      users = arrays.to_names("users", self.users, num_examples)
+      object.__setattr__(self, "users", users.astype(str))
 
   def take(self, rows: np.ndarray | slice) -> "FeatureSet":
     """The examples of some rows, a slice or int `[m]`, in that order."""

@@ -34,6 +34,8 @@ _NOT_COVERED = (
 
 # Share of delta that the tail of the noise may take without a warning.
 _TAIL_SHARE = 1e-3
+# One over fewer than ten users is a delta that nobody would choose.
+_LARGEST_DELTA = 0.1
 
 # Short, for pictures.
 ACCOUNTANT_NAMES = {
@@ -328,17 +330,24 @@ def warnings_of_all(
     delta: In (0, 1).
     epsilon: At this delta.
   """
-  if delta >= 1 / participation.num_users:
-    yield (
-      f"delta {delta:g} is not below 1 / num_users = "
-      f"{1 / participation.num_users:g}"
-    )
+  yield from warnings_of_delta(delta, participation.num_users)
   if epsilon == math.inf:
     yield "a round added no noise: nothing is protected"
   elif participation != participation.with_secret_schedule():
     yield (
       "who is drawn when is taken to be known: epsilon is that of the rounds a "
       "user is in, and sampling amplifies nothing"
+    )
+
+
+def warnings_of_delta(delta: float, num_users: int) -> Iterator[str]:
+  """Yields what is wrong with a delta for so many users."""
+  if delta >= 1 / num_users:
+    yield f"delta {delta:g} is not below 1 / num_users = {1 / num_users:g}"
+  elif delta >= _LARGEST_DELTA:
+    yield (
+      f"{num_users:,} users are too few to hide one: with a probability of"
+      f" delta = {delta:g} epsilon says nothing"
     )
 
 

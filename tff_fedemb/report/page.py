@@ -52,7 +52,7 @@ class ReportConfig(config_lib.Config):
     cache_dir: Directory of converted copies of data [~/.cache/tff_fedemb].
   """
 
-  run_dirs: tuple[str, ...]
+  run_dirs: tuple[str, ...] = config_lib.field(may_have_commas=True)
   output: str
   overwrite: bool = False
   show_images_of_training_users: bool = False
@@ -75,7 +75,8 @@ def execute(config: ReportConfig, task: task_lib.Task | None = None) -> None:
     errors.DataError: As `measured_runs.read_all`.
   """
   output_files.check({"output": config.output}, overwrite=config.overwrite)
-  runs = measured_runs.read_all(config.run_dirs)
+  run_dirs = config_lib.split_words(config.run_dirs, os.path.exists)
+  runs = measured_runs.read_all(run_dirs)
   _write(config.output, render(runs, config, task))
   print(f"Written to {config.output}.")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 import dataclasses
 import functools
+import glob
 import math
 import pathlib
 from typing import Any
@@ -67,7 +68,7 @@ class PictureConfig(config_lib.Config):
   """
 
   output_dir: str
-  runs: tuple[str, ...] = config_lib.field(())
+  runs: tuple[str, ...] = config_lib.field((), may_have_commas=True)
   mechanism: str = config_lib.field(
     aggregators.DEFAULT, choices=aggregators.AGGREGATORS
   )
@@ -274,7 +275,7 @@ def _caption(plan: planning.Plan, setting: str) -> str:
 
 def _prepare_utility(config: PictureConfig) -> _Plot:
   """Returns what draws the picture of finished runs."""
-  runs = measured_runs.find(config.runs)
+  runs = measured_runs.find(config_lib.split_words(config.runs, glob.glob))
   factors = config.numbers("cohort_factors")
   progress = progress_lib.create_bar(
     "Extrapolating",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import atexit
 import collections
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 import dataclasses
 import functools
 import os
@@ -22,6 +22,7 @@ from etils import epy
 import numpy as np
 
 from tff_fedemb import errors
+from tff_fedemb.data import arrays
 from tff_fedemb.data import pipelines
 from tff_fedemb.data import population
 from tff_fedemb.program import chain
@@ -47,7 +48,7 @@ class ArrayTask(task_lib.TaskSource):
     images: uint8 `[n, height, width, channels]`, to train on; or finite numbers
       of vectors `[n, size]` or sequences `[n, time, channels]`.
     labels: Integers `[n]`; whatever they are, training counts them from 0.
-    users: User of each image, `[n]`, of any kind that can be sorted.
+    users: User of each image, `[n]`: strings, integers or dates, none missing.
     test: Images and labels to evaluate on.
     validation: The same, for evaluations during training; without, those of
       `test`, by which nothing may then be chosen.
@@ -70,27 +71,20 @@ class ArrayTask(task_lib.TaskSource):
 
   def __post_init__(self):
     images, labels = _read("images", self.images, self.labels, "labels")
-    users = np.asarray(self.users)
-    if users.shape != labels.shape:
-      raise errors.FieldError(
-        "users",
-        f"name a user for each of the {len(labels):,} images",
-        f"an array of shape {list(users.shape)}",
-      )
-    arrays: dict[str, Any] = {
+    found: dict[str, Any] = {
       "images": images,
       "labels": labels,
-      "users": users,
+      "users": arrays.to_names("users", self.users, len(labels)),
     }
     for name, (x, y) in self._held_out.items():
-      arrays[name] = x, y = _read(name, x, y, name)
+      found[name] = x, y = _read(name, x, y, name)
       if x.shape[1:] != images.shape[1:]:
         raise errors.FieldError(
           name,
           f"hold images of {list(images.shape[1:])}, as those to train on",
           list(x.shape[1:]),
         )
-    for name, value in arrays.items():
+    for name, value in found.items():
       object.__setattr__(self, name, value)
 
   @property
@@ -140,7 +134,7 @@ class ArrayTask(task_lib.TaskSource):
 
     def load_images(split: str):
       images, labels = held_out[split]
-      return embedding.LabelledImages(images, labels.astype(np.int64))
+      return embedding.LabelledImages(images, labels)
 
     @functools.cache
     def write_file() -> str:
@@ -176,7 +170,7 @@ def _read(
   name: str, images: Any, labels: Any, name_of_labels: str
 ) -> tuple[np.ndarray, np.ndarray]:
   """Images, or other examples as float32, and their labels, once checked."""
-  images, labels = np.asarray(images), np.asarray(labels)
+  images = arrays.to_array(name, images)
   if images.dtype.kind == "f" and images.ndim < 4:
     images = images.astype(np.float32, copy=False)
   dtype = pipelines.dtype_of(images.shape[1:])
@@ -187,15 +181,9 @@ def _read(
       " floats [n, size] or [n, time, channels]",
       f"{images.dtype} {list(images.shape)}",
     )
-  if dtype.kind == "f" and not np.isfinite(images).all():
-    raise errors.FieldError(name, "be finite", "numbers that are not")
-  if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
-    raise errors.FieldError(
-      name_of_labels,
-      f"hold an integer label for each of the {len(images):,} images",
-      f"{labels.dtype} {list(labels.shape)}",
-    )
-  return images, labels
+  if dtype.kind == "f":
+    arrays.check_finite(name, images)
+  return images, arrays.to_labels(name_of_labels, labels, len(images))
 
 
 def write_rows(
@@ -269,32 +257,55 @@ def from_client_data(
     train: Its clients are the users who train.
     test: Its examples are evaluated on, whichever client they belong to.
     image_key: Key of an image in an example, `[height, width]` or `[height,
-      width, channels]`: integers in [0, 255], or numbers in [0, 1].
+      width, channels]`: integers in [0, 255], or floats that are all in [0, 1]
+      or all whole numbers in [0, 255], in both data.
     label_key: Key of the label in an example, an integer.
     name: Name of the task.
+
+  Raises:
+    errors.FieldError: If there is no example, none with such keys, or they hold
+      something else.
   """
-
-  def read(data):
-    rows = [
-      (example[image_key], example[label_key], client)
-      for client in data.client_ids
-      for example in data.create_tf_dataset_for_client(
-        client
-      ).as_numpy_iterator()
-    ]
-    images, labels, users = map(np.array, zip(*rows, strict=True))
-    return _to_uint8(images), labels, users
-
-  images, labels, users = read(train)
-  test_images, test_labels, _ = read(test)
+  read = {"train": train, "test": test}
+  rows = {
+    key: list(_read_clients(key, data, image_key, label_key))
+    for key, data in read.items()
+  }
+  images, labels, users = zip(*rows["train"], *rows["test"], strict=True)
+  # One scale for both: black pictures alone do not tell theirs.
+  pixels = arrays.to_pixels(image_key, list(images), whose=users)
+  if pixels.ndim == 3:
+    pixels = pixels[..., np.newaxis]
+  split = len(rows["train"])
   return ArrayTask(
-    images, labels, users, test=(test_images, test_labels), name=name
+    pixels[:split],
+    np.array(labels[:split], object),
+    np.array(users[:split], object),
+    test=(pixels[split:], np.array(labels[split:], object)),
+    name=name,
   )
 
 
-def _to_uint8(images: np.ndarray) -> np.ndarray:
-  if images.dtype.kind == "f":
-    images = np.round(255 * images)
-  if images.ndim == 3:
-    images = images[..., np.newaxis]
-  return images.astype(np.uint8)
+def _read_clients(
+  name: str,
+  data: tff.simulation.datasets.ClientData,
+  image_key: str,
+  label_key: str,
+) -> Iterator[tuple[Any, Any, Any]]:
+  """Yields image, label and client of each example.
+
+  Raises:
+    errors.FieldError: If there is none, or it has no such key.
+  """
+  keys = {"image_key": image_key, "label_key": label_key}
+  found = None
+  for client in data.client_ids:
+    dataset = data.create_tf_dataset_for_client(client)
+    for found in dataset.as_numpy_iterator():
+      for field, key in keys.items():
+        if key not in found:
+          must = f"be one of {', '.join(sorted(found))}"
+          raise errors.FieldError(field, must, repr(key))
+      yield found[image_key], found[label_key], client
+  if found is None:
+    raise errors.FieldError(name, "have clients with examples", "none")

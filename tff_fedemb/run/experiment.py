@@ -337,6 +337,8 @@ def resolve_cost(spec: spec_lib.RunSpec, num_users: int) -> Experiment:
     delta = planning.default_delta(num_users)
   algorithm = spec.algorithm
   if not isinstance(algorithm, centralized.Centralized):
+    if spec.mechanism.noise_multiplier:
+      checks.check_not_alone("users", num_users)
     participation = _create_participation(spec, num_users)
     mechanism = dataclasses.replace(
       spec.mechanism, clients_per_round=participation.clients_per_round

@@ -4,12 +4,14 @@ Exact, or by a graph of neighbours that finds most of the nearest in a fraction
 of the time (HNSW: Malkov and Yashunin, "Efficient and Robust Approximate
 Nearest Neighbor Search Using Hierarchical Navigable Small World Graphs", IEEE
 TPAMI 2020). A graph cannot lose an image: where some are removed, it is built
-anew.
+anew. Copies of an image are one point of it: they would be linked to each other
+alone, and a search would not leave them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import collections
+from collections.abc import Collection, Sequence
 import dataclasses
 import json
 import os
@@ -19,6 +21,7 @@ import zipfile
 from etils import epy
 import numpy as np
 
+from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
 from tff_fedemb import whole_files
@@ -35,7 +38,27 @@ _LINKS, _SEARCH = 32, 192
 _BLOCK_ROWS = 10_000
 # Recall is measured on so many queries, and nearest images of each.
 _NUM_QUERIES, _NUM_NEAREST = 200, 10
-_VERSION = 3
+# What the arithmetic of two searches may differ by.
+_TIE = 1e-6
+_VERSION = 4
+_COLUMNS = ["name", "path", "digest"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Changes:
+  """What has become of a folder since an index was made of it.
+
+  Attributes:
+    new: Rows of its listing that are to be embedded and added.
+    replaced: Paths of those among them that the index had other content of.
+    num_moved: Images of the index that have another path or class now.
+    gone: Paths of images of the index that the folder does not have any more.
+  """
+
+  new: list[int]
+  replaced: list[str]
+  num_moved: int
+  gone: list[str]
 
 
 @dataclasses.dataclass
@@ -45,17 +68,22 @@ class GalleryIndex:
   Attributes:
     model: Digest of the model that embeds its images.
     kind: One of `KINDS`.
-    images: Rows with `name`, the class of an image, and `path`, its file when
-      it was added.
-    vectors: Index of faiss, of a unit embedding for each row.
+    images: Rows with `name`, the class of an image, and `path` and `digest`,
+      its file and the digest of that content when it was added; the digest may
+      be empty.
+    vectors: Index of faiss, of each unit embedding once.
+    places: Number of each row's embedding there, int64 `[n]`.
   """
 
   model: str
   kind: str
   images: pd.DataFrame = dataclasses.field(
-    default_factory=lambda: pd.DataFrame([], columns=["name", "path"])
+    default_factory=lambda: pd.DataFrame([], columns=_COLUMNS, dtype=object)
   )
   vectors: Any = None
+  places: np.ndarray = dataclasses.field(
+    default_factory=lambda: np.zeros([0], np.int64)
+  )
 
   def add(self, embeddings: np.ndarray, images: pd.DataFrame) -> None:
     """Adds images.
@@ -64,13 +92,27 @@ class GalleryIndex:
       embeddings: `[m, dim]`, of length 1.
       images: As of the index, `m` rows.
     """
+    embeddings = np.asarray(embeddings, np.float32)
+    images = images.reindex(columns=_COLUMNS, fill_value="")
     self.images = pd.concat([self.images, images], ignore_index=True)
     if self.vectors is None:
       self.vectors = self._create(embeddings.shape[1])
-    _add(self.vectors, np.asarray(embeddings, np.float32))
+    known = self._embeddings
+    keys = [hash(row.tobytes()) for some in (known, embeddings) for row in some]
+    _, first, places = np.unique(keys, return_index=True, return_inverse=True)
+    # Numbered by first mention: those that are known keep their numbers.
+    number_of = np.empty_like(first)
+    number_of[np.argsort(first)] = np.arange(len(first))
+    self.places = np.append(self.places, number_of[places[len(known) :]])
+    new = np.sort(first[first >= len(known)]) - len(known)
+    _add(self.vectors, embeddings, new)
 
   def remove(self, names: Collection[str]) -> int:
     """Removes all images of some classes, and returns how many.
+
+    Args:
+      names: Classes, or several in one text with commas between that is no
+        class itself.
 
     Privacy:
       Their embeddings, paths and names are gone.
@@ -78,22 +120,86 @@ class GalleryIndex:
     Raises:
       FieldError: If there is no such class.
     """
-    for name in set(names) - set(self.images["name"]):
+    known = set(self.images["name"])
+    names = set(config_lib.split_words(names, known.__contains__))
+    for name in names - known:
       raise errors.FieldError("remove", "be classes of the index", name)
-    is_kept = ~self.images["name"].isin(list(names)).to_numpy()
-    if not is_kept.all():
-      flat = faiss.downcast_index(self._flat)
-      embeddings = faiss.rev_swig_ptr(flat.get_xb(), flat.ntotal * flat.d)  # type: ignore[attr-defined]
-      kept = embeddings.reshape(flat.ntotal, flat.d)[is_kept]
-      self.vectors = self._create(flat.d)
-      _add(self.vectors, kept)
-      self.images = self.images[is_kept].reset_index(drop=True)
-    return int(np.sum(~is_kept))
+    is_gone = self.images["name"].isin(list(names)).to_numpy()
+    self._leave_out(np.flatnonzero(is_gone))
+    return int(is_gone.sum())
+
+  def follow(
+    self,
+    folder: str | os.PathLike[str],
+    listed: pd.DataFrame,
+    *,
+    sync: bool = False,
+  ) -> Changes:
+    """Takes over what has become of the files of a folder.
+
+    An image whose file has other content is left out, to be added anew. One
+    whose file is not there any more, but its content in a file that is new, has
+    that path and class from now on.
+
+    Args:
+      folder: The folder.
+      listed: All its images, as of the index.
+      sync: Whether images that the folder does not have any more are left out.
+    """
+    names, paths, digests = (
+      self.images[x].to_numpy(copy=True) for x in _COLUMNS
+    )
+    rows = {key: row for row, key in enumerate(zip(names, paths, strict=True))}
+    now = listed[_COLUMNS].itertuples(index=False, name=None)
+    found = [(rows.get(tuple(key)), key, digest) for *key, digest in now]
+    not_listed = set(range(len(names))) - {row for row, _, _ in found}
+    missing = collections.defaultdict(list)
+    for row in sorted(not_listed):
+      if digests[row] and not os.path.exists(paths[row]):
+        missing[digests[row]].append(row)
+    new, replaced, moved = [], [], {}
+    for number, (row, key, digest) in enumerate(found):
+      if row is None and missing[digest]:
+        # One of the same class, if several files of that content moved.
+        row = max(missing[digest], key=lambda row: names[row] == key[0])
+        missing[digest].remove(row)
+        moved[row] = key
+      elif row is None or not digest or digest != digests[row]:
+        new.append(number)
+        replaced += [] if row is None else [row]
+    root = os.path.join(os.path.realpath(folder), "")
+    left = sorted(not_listed - set(moved))
+    gone = [row for row in left if paths[row].startswith(root)]
+    changes = Changes(new, [*paths[replaced]], len(moved), [*paths[gone]])
+    for row, key in moved.items():
+      names[row], paths[row] = key
+    self.images = self.images.assign(name=names, path=paths)
+    self._leave_out(replaced + (gone if sync else []))
+    return changes
+
+  def _leave_out(self, rows: Sequence[int] | np.ndarray) -> None:
+    """Leaves some rows out, and embeddings that no other has."""
+    if len(rows):
+      is_kept = ~np.isin(np.arange(len(self.images)), rows)
+      images, embeddings = self.images[is_kept], self._embeddings
+      embeddings = embeddings[self.places[is_kept]]
+      self.images, self.places = images[:0], self.places[:0]
+      self.vectors = None
+      self.add(embeddings, images)
 
   @property
   def _flat(self) -> Any:
     """Index of faiss that compares with all."""
     return self.vectors if self.kind == EXACT else self.vectors.storage
+
+  @property
+  def _embeddings(self) -> np.ndarray:
+    """All embeddings, in the memory of the index of faiss."""
+    flat = faiss.downcast_index(self._flat)
+    if not flat.ntotal:
+      return np.zeros([0, flat.d], np.float32)
+    numbers = faiss.rev_swig_ptr(flat.get_xb(), flat.ntotal * flat.d)  # type: ignore[attr-defined]
+    return numbers.reshape(flat.ntotal, flat.d)
 
   def _create(self, dim: int) -> Any:
     if self.kind == EXACT:
@@ -114,18 +220,41 @@ class GalleryIndex:
       Similarities, descending, and rows, `[q, min(count, n)]`; -inf and -1
       where a graph found no more.
     """
-    count = min(count, len(self.images))
+    count, total = min(count, len(self.images)), self.vectors.ntotal
     options, searched = None, self._flat
     if self.kind == HNSW and not exact:
       options = faiss.SearchParametersHNSW(efSearch=max(_SEARCH, 2 * count))  # type: ignore[attr-defined]
       searched = self.vectors
-    similarities, rows = searched.search(
-      np.asarray(queries, np.float32), count, params=options
+    similarities, places = searched.search(
+      np.asarray(queries, np.float32), min(count, total), params=options
     )
-    return np.where(rows < 0, -np.inf, similarities), rows
+    similarities = np.where(places < 0, -np.inf, similarities)
+    if total == len(self.images):
+      return similarities, places
+    return self._expand(similarities, places, count)
+
+  def _expand(
+    self, similarities: np.ndarray, places: np.ndarray, count: int
+  ) -> tuple[np.ndarray, np.ndarray]:
+    """Similarities and rows of so many images with the embeddings found."""
+    by_place = np.argsort(self.places, kind="stable")
+    sizes = np.bincount(self.places)
+    starts = np.cumsum(sizes) - sizes
+    rows = np.full([len(places), count], -1)
+    expanded = np.full(rows.shape, -np.inf, similarities.dtype)
+    for query, found in enumerate(places):
+      found = found[found >= 0]
+      copies = sizes[found]
+      which = np.repeat(np.arange(len(found)), copies)[:count]
+      number = np.arange(len(which)) - (np.cumsum(copies) - copies)[which]
+      rows[query, : len(which)] = by_place[starts[found[which]] + number]
+      expanded[query, : len(which)] = similarities[query, which]
+    return expanded, rows
 
   def measure_recall(self, queries: np.ndarray) -> float | None:
     """Share of the ten nearest of some queries that a graph finds.
+
+    Any image that is as near as the last of them counts as one of them.
 
     Returns:
       In [0, 1]; None for an exact index.
@@ -133,9 +262,9 @@ class GalleryIndex:
     if self.kind == EXACT:
       return None
     some = queries[:: -(-len(queries) // _NUM_QUERIES)]
-    _, found = self.search(some, _NUM_NEAREST)
-    _, nearest = self.search(some, _NUM_NEAREST, exact=True)
-    return float(np.mean((found[:, :, None] == nearest[:, None]).any(axis=1)))
+    found, _ = self.search(some, _NUM_NEAREST)
+    nearest, _ = self.search(some, _NUM_NEAREST, exact=True)
+    return float(np.mean(found >= nearest[:, -1:] - _TIE))
 
   def write(self, path: str | os.PathLike[str]) -> None:
     """Writes the index, whole or not at all, in place of an earlier one."""
@@ -144,6 +273,7 @@ class GalleryIndex:
       "model": self.model,
       "kind": self.kind,
       "images": self.images.to_dict("list"),
+      "places": self.places.tolist(),
     }
     with (
       whole_files.replacing(path) as partial,
@@ -175,7 +305,8 @@ def read(path: str | os.PathLike[str], model: str) -> GalleryIndex:
     with archive.open("vectors") as file:
       vectors = faiss.read_index(faiss.PyCallbackIOReader(file.read))  # type: ignore[attr-defined]
     images = pd.DataFrame(about["images"], dtype=object)
-    index = GalleryIndex(about["model"], about["kind"], images, vectors)
+    places = np.array(about["places"], np.int64)
+    index = GalleryIndex(about["model"], about["kind"], images, vectors, places)
   if index.model != model:
     raise errors.FieldError(
       "index", "be of the same model as saved_model", f"{path} of another"
@@ -183,11 +314,12 @@ def read(path: str | os.PathLike[str], model: str) -> GalleryIndex:
   return index
 
 
-def _add(vectors: Any, embeddings: np.ndarray) -> None:
+def _add(vectors: Any, embeddings: np.ndarray, rows: np.ndarray) -> None:
+  """Adds some rows of embeddings to an index of faiss."""
   with progress_lib.create_bar(
-    "Indexing", unit="images", total=len(embeddings)
+    "Indexing", unit="images", total=len(rows)
   ) as progress:
-    for start in range(0, len(embeddings), _BLOCK_ROWS):
-      some = np.ascontiguousarray(embeddings[start : start + _BLOCK_ROWS])
+    for start in range(0, len(rows), _BLOCK_ROWS):
+      some = embeddings[rows[start : start + _BLOCK_ROWS]]
       vectors.add(some)
       progress.update(len(some))

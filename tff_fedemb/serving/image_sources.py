@@ -182,6 +182,7 @@ def embed_rows(
   rows: np.ndarray,
   *,
   map_fn: Callable[..., Iterator[np.ndarray]] = map,
+  may_be_none: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
   """Embeds images.
 
@@ -190,6 +191,7 @@ def embed_rows(
     source: Source of the images.
     rows: Rows to embed, int64 `[m]`, ascending.
     map_fn: As `map`, what applies `embed` to batches of images.
+    may_be_none: Whether it is no mistake if none can be read.
 
   Returns:
     Embeddings `[k, dim]`, and the rows that could be read, `[k]`.
@@ -217,6 +219,8 @@ def embed_rows(
         )
       embeddings.append(batch)
       progress.update(len(batch))
+  if not read and may_be_none:
+    return np.zeros([0, 0], np.float32), rows[:0]
   if not read:
     raise errors.DataError(
       f"{source.description} must have one that can be read, found none of"

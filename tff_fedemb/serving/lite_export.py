@@ -239,7 +239,8 @@ def _export(
   _say(f"SavedModel: {milliseconds:.2f} ms an image{_tell(original, {})}.")
   images = tflite.make_up_images(model.image_shape, 64)
   if source is not None:
-    _, images = next(source.read(rows))
+    _, first = next(source.read(rows))
+    images = np.concatenate([first, images])
   for number_format, path in paths.items():
     _say(f"Converting to {number_format} ...")
     embedder: tflite.Embedder | onnx_files.Embedder

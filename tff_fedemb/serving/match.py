@@ -11,7 +11,10 @@ file, or both: the images of the folder are added to the index.
 from __future__ import annotations
 
 from collections.abc import Sequence
+import contextlib
 import dataclasses
+import functools
+import hashlib
 import os
 import pathlib
 import unicodedata
@@ -22,6 +25,7 @@ import numpy as np
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import output_files
+from tff_fedemb import progress as progress_lib
 from tff_fedemb import whole_files
 from tff_fedemb.data import bad_examples
 from tff_fedemb.evaluation import pairs
@@ -35,6 +39,8 @@ with epy.lazy_imports():
 
 # The identity of whoever is not accepted.
 UNKNOWN = "unknown"
+# Half as long as SHA-256's, and no two contents anybody has found share one.
+_DIGEST = functools.partial(hashlib.blake2b, digest_size=16)
 # Images that a graph is asked for: the runner-up may lie beyond.
 _MAX_NEIGHBOURS = 100
 
@@ -48,11 +54,15 @@ class MatchConfig(config_lib.Config):
       of a run, or a .tflite or .onnx file.
     gallery: Folder with one sub-folder of images a class, of whoever is known.
     query: Folder of images to tell, in it or in folders below it.
-    index: File of the embeddings of a gallery. It is made if it is not there;
-      images of `gallery` that it does not have are added.
+    index: File of the embeddings of a gallery. It is made if it is not there.
+      Images of `gallery` that it does not have are added, files that have other
+      content are embedded anew, and files that moved are followed.
     index_kind: Search in a new index: exact, or by a graph, hnsw, which is
       faster for 100,000 images and more and misses a few [exact].
-    remove: Classes to remove from the index, before others are added.
+    remove: Classes to remove from the index, before others are added: a flag
+      for each, or commas between those that have none in their names.
+    sync: Whether to remove from the index what `gallery` does not have any
+      more, which is told otherwise.
     fpir: False positive identification rate, the share of strangers' images
       that may be accepted by a gallery of this size; instead of `far`.
     far: False accept rate, of which the model must carry a threshold: the share
@@ -70,7 +80,8 @@ class MatchConfig(config_lib.Config):
   query: str | None = None
   index: str | None = None
   index_kind: str | None = config_lib.field(None, choices=gallery_index.KINDS)
-  remove: tuple[str, ...] = ()
+  remove: tuple[str, ...] = config_lib.field((), may_have_commas=True)
+  sync: bool = False
   fpir: float | None = config_lib.field(None, above=0, below=1)
   far: float | None = config_lib.field(None, above=0, below=1)
   threshold: float | None = config_lib.field(None, minimum=-1, maximum=1)
@@ -82,6 +93,9 @@ class MatchConfig(config_lib.Config):
     super().__post_init__()
     if not self.index and not self.gallery:
       raise errors.FieldError("gallery", "be given, or an index", "neither")
+    if self.sync and not (self.index and self.gallery):
+      must = "be given with both index and gallery"
+      raise errors.FieldError("sync", must, "one of them")
     if self.query or self.output_csv or not self.index:
       for name in ("query", "output_csv"):
         if not getattr(self, name):
@@ -112,6 +126,7 @@ def _execute(config: MatchConfig) -> None:
   index = _open_index(config)
   num_removed = index.remove(config.remove)
   gallery, added = None, index.images[:0]
+  changes = gallery_index.Changes([], [], 0, [])
   if config.gallery:
     gallery = image_sources.open_folder(
       config.gallery,
@@ -120,11 +135,9 @@ def _execute(config: MatchConfig) -> None:
       name="gallery",
       for_pairs=False,
     )
-    names = [gallery.class_names[label] for label in gallery.labels.tolist()]
-    # A path means the same in every working directory.
-    paths = [os.path.realpath(path) for path in gallery.paths]
-    added = pd.DataFrame({"name": names, "path": paths}, dtype=object)
-    added = added[~added["path"].isin(index.images["path"])]
+    listed = _list(gallery, with_digests=config.index is not None)
+    changes = index.follow(config.gallery, listed, sync=config.sync)
+    added = listed.iloc[changes.new]
   rule = None
   if config.query:
     # Before the work: a model may have no such threshold.
@@ -135,25 +148,69 @@ def _execute(config: MatchConfig) -> None:
   num_before = len(index.images)
   if gallery is not None and len(added):
     embeddings, rows = image_sources.embed_rows(
-      model, gallery, added.index.to_numpy()
+      model, gallery, added.index.to_numpy(), may_be_none=num_before > 0
     )
-    index.add(pairs.normalize(embeddings), added.loc[rows])
+    if len(rows):
+      index.add(pairs.normalize(embeddings), added.loc[rows])
   warnings = gallery.warnings if gallery is not None else ()
   if config.index:
     num_added = len(index.images) - num_before
-    if num_added or num_removed:
+    num_removed += len(changes.gone) if config.sync else 0
+    if num_added or num_removed or changes.replaced or changes.num_moved:
       index.write(config.index)
     print(
       f"{config.index}: {len(index.images):,} images of"
       f" {index.images['name'].nunique():,} classes, {num_added:,} of them new;"
       f" {num_removed:,} removed."
     )
+    warnings += _tell_changes(config, changes)
   if rule is not None:
     warnings += _match_all(config, model, index, *rule)
   for warning in warnings:
     print(f"warning: {warning}")
   if rule is not None:
     print(f"Written to {config.output_csv}.")
+
+
+def _list(
+  gallery: image_sources.ImageSource, *, with_digests: bool
+) -> pd.DataFrame:
+  """Name, path and, if it is to be known, content's digest of each image."""
+  names = [gallery.class_names[label] for label in gallery.labels.tolist()]
+  # A path means the same in every working directory.
+  paths = [os.path.realpath(path) for path in gallery.paths]
+  listed = pd.DataFrame({"name": names, "path": paths}, dtype=object)
+  digests = [""] * len(paths)
+  if with_digests:
+    with progress_lib.create_bar(
+      "Checking", unit="images", total=len(paths)
+    ) as progress:
+      for number, path in enumerate(paths):
+        # What cannot be read is told where it is to be embedded.
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+          digests[number] = hashlib.file_digest(file, _DIGEST).hexdigest()
+        progress.update()
+  return listed.assign(digest=np.array(digests, object))
+
+
+def _tell_changes(
+  config: MatchConfig, changes: gallery_index.Changes
+) -> tuple[str, ...]:
+  """Prints what has become of the files; returns what is odd about that."""
+  if changes.replaced:
+    first = bad_examples.name_first(changes.replaced)
+    print(
+      f"{len(changes.replaced):,} of the new replace others, of files that have"
+      f" changed: {first}."
+    )
+  if changes.num_moved:
+    print(f"{changes.num_moved:,} have moved to {config.gallery}.")
+  if config.sync:
+    return ()
+  gone = f"{len(changes.gone):,} images of the index are not in"
+  return bad_examples.warn_of(
+    f"{gone} {config.gallery} any more; sync removes them", changes.gone
+  )
 
 
 def _open_index(config: MatchConfig) -> gallery_index.GalleryIndex:

@@ -22,6 +22,7 @@ from tff_fedemb.data import population
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
+from tff_fedemb.privacy import report
 from tff_fedemb.report import words
 from tff_fedemb.run import deployment as deployment_lib
 from tff_fedemb.run import experiment as experiment_lib
@@ -182,6 +183,10 @@ def _tell_privacy(experiment: experiment_lib.Experiment) -> Iterator[str]:
       f"{noise:>18g}{noise / clients:>14.2g}"
       f"{words.format_epsilon(_epsilon(experiment, noise)):>10}{mark}"
     )
+  for warning in report.warnings_of_delta(
+    experiment.delta, participation.num_users
+  ):
+    yield f"warning: {warning}"
   yield from _tell_users_needed(experiment)
 
 

@@ -183,6 +183,11 @@ def test_refuses(method, users, message):
     _fit_federated(method, users)
 
 
+def test_one_user_alone_is_not_protected():
+  with pytest.raises(errors.FieldError, match="users must be two or more whe"):
+    _fit_federated(sgd.Sgd(), [7] * len(_ONE_EACH), epsilon=1.0, delta=0.1)
+
+
 def test_noise_of_the_release(tmp_path):
   """As the budget plans it, fresh for each number, tensor and round.
 

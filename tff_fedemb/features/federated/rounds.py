@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow_federated as tff
 
-from tff_fedemb import errors
+from tff_fedemb import checks
 from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.aggregators import gaussian
 from tff_fedemb.data import pipelines
@@ -210,12 +210,10 @@ def fit(
     Weights `[K, d]`, the method with all its defaults, and what was released.
 
   Raises:
-    errors.FieldError: If the method is none of these, a user has no name, or
-      epsilon is out of reach.
+    errors.FieldError: If the method is none of these, there is one user alone,
+      or epsilon is out of reach.
   """
   settings_lib.check_method_of_users(method)
-  if (users == "").any():
-    raise errors.FieldError("users", "have names", "''")
   names, slots = np.unique(users, return_inverse=True)
   # As many examples as the users can count for: how many they have is theirs.
   counted = max(1, round(settings.user_clip_norm * len(names)))
@@ -227,6 +225,8 @@ def fit(
     shares = {release.name: release.share / total for release in planned}
     planned = (budget_lib.PlannedRelease(STATISTICS),)
   budget = budget_lib.calibrate(planned, epsilon=epsilon, delta=delta)
+  if budget.epsilon < math.inf:
+    checks.check_not_alone("users", len(names))
   bound = settings.user_clip_norm
   stddevs = {x: z * bound for x, z in budget.noise_multipliers.items()}
   for name, share in shares.items():

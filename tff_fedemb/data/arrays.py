@@ -1,0 +1,185 @@
+"""Arrays as people have them: pixels, labels, and whose each row is.
+
+What does not mean the same once it is converted is refused with its row: a cast
+would wrap it around or cut it off, and all who have no name would be one user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import numbers
+from typing import Any
+
+from etils import epy
+import numpy as np
+
+from tff_fedemb import errors
+
+with epy.lazy_imports():
+  import pandas as pd
+
+# What the libraries' missing values are called once they are made texts.
+_MISSING = ("", "nan", "NaN", "NaT", "None", "<NA>")
+_UNMASK = "Leave those rows out, or fill them."
+_INT64 = np.iinfo(np.int64)
+
+
+def to_array(name: str, values: Any) -> np.ndarray:
+  """Returns an array of numbers, in which no value is hidden by a mask.
+
+  Args:
+    name: The user's name for it, for errors.
+    values: NumPy's, pandas' or another array, or lists.
+
+  Raises:
+    errors.FieldError: If it is ragged, or a value is masked.
+  """
+  if np.ma.is_masked(values):
+    (row, *_), *_ = np.argwhere(np.ma.getmaskarray(values))
+    raise errors.FieldError(
+      name, "have no masked value", f"one in row {row:,}", _UNMASK
+    )
+  with errors.as_field_error(name, "be an array", type(values).__name__):
+    return np.asarray(values)
+
+
+def check_finite(name: str, values: np.ndarray) -> None:
+  """Raises FieldError of the first row with a number that is not finite."""
+  _refuse_first(name, "be finite", values, ~np.isfinite(values))
+
+
+def check_complete(name: str, values: np.ndarray) -> None:
+  """Raises FieldError of the first row that is NaN, NaT, None or pandas' NA."""
+  if values.dtype.kind in "OfM":
+    is_missing = pd.isna(values)
+    _refuse_first(name, "have no missing value", values, is_missing, _UNMASK)
+
+
+def to_labels(name: str, labels: Any, num_rows: int) -> np.ndarray:
+  """Returns labels as int64 `[num_rows]`, the same numbers.
+
+  Args:
+    name: The user's name for them, for errors.
+    labels: Integers of any type.
+    num_rows: Number of examples.
+
+  Raises:
+    errors.FieldError: If one is missing or beyond int64, or they are no
+      integers or not one for each example.
+  """
+  must = f"be integers [{num_rows}], one for each example"
+  values = _to_column(name, labels, num_rows, must)
+  if values.dtype.kind not in "iu":
+    found = f"{values.dtype} {list(values.shape)}"
+    raise errors.FieldError(name, must, found)
+  if values.dtype.kind == "u":
+    _refuse_first(name, "be below 2^63", values, values > _INT64.max)
+  return values.astype(np.int64)
+
+
+def to_names(name: str, values: Any, num_rows: int) -> np.ndarray:
+  """Returns names of users or classes: texts, integers, truth values or dates.
+
+  Args:
+    name: The user's name for them, for errors.
+    values: Any of these, all of one kind; also texts in UTF-8.
+    num_rows: Number of examples.
+
+  Returns:
+    `[num_rows]`, of a type of NumPy's, equal just where the values were.
+
+  Raises:
+    errors.FieldError: If one is missing, or they are of other or several kinds
+      or not one for each example.
+  """
+  must = f"be strings or integers [{num_rows}], one for each example"
+  names = _to_column(name, values, num_rows, must)
+  if names.dtype.kind not in "UiubM":
+    found = f"{names.dtype} {list(names.shape)}"
+    raise errors.FieldError(name, must, found)
+  if names.dtype.kind == "U":
+    is_missing = np.isin(np.char.strip(names), _MISSING)
+    _refuse_first(name, "have names in all rows", names, is_missing, _UNMASK)
+  return names
+
+
+def to_pixels(
+  name: str, images: Any, *, whose: Sequence[Any] | None = None
+) -> np.ndarray:
+  """Returns images as uint8, with the same brightness.
+
+  Args:
+    name: The user's name for them, for errors.
+    images: Integers in [0, 255], or floats that are all in [0, 1] or all whole
+      numbers in [0, 255].
+    whose: Client of each image, to be named in an error.
+
+  Raises:
+    errors.FieldError: If one is neither, or missing.
+  """
+  images = to_array(name, images)
+  if images.dtype.kind not in "iuf":
+    raise errors.FieldError(name, "hold images as numbers", images.dtype)
+  is_float = images.dtype.kind == "f"
+  # What is no number is not within bounds either.
+  outside = ~((images >= 0) & (images <= 255))
+  must = "hold integers from 0 to 255"
+  if is_float:
+    must += ", or floats that are all from 0 to 1"
+  _refuse_first(name, must, images, outside, whose=whose)
+  if is_float and (images <= 1).all():
+    return np.rint(255 * images).astype(np.uint8)
+  if is_float:
+    _refuse_first(name, must, images, images != np.rint(images), whose=whose)
+  return images.astype(np.uint8)
+
+
+def _to_column(name: str, values: Any, num_rows: int, must: str) -> np.ndarray:
+  """A one-dimensional array of one kind, none missing; bytes become texts."""
+  # NumPy would make texts of all of a list that has a text, NaN too.
+  is_list = isinstance(values, list | tuple)
+  column = to_array(name, np.array(values, object) if is_list else values)
+  if column.shape != (num_rows,):
+    found = f"{column.dtype} {list(column.shape)}"
+    raise errors.FieldError(name, must, found)
+  check_complete(name, column)
+  if column.dtype.kind == "O":
+    column = _of_one_kind(name, column, must)
+  if column.dtype.kind == "S":
+    with errors.as_field_error(name, "be texts in UTF-8", "others"):
+      return np.char.decode(column, "utf-8")
+  return column
+
+
+def _of_one_kind(name: str, column: np.ndarray, must: str) -> np.ndarray:
+  """Objects of one kind as an array of NumPy's type for it."""
+  for kind in (str, bytes, bool | np.bool, numbers.Integral):
+    is_kind = np.array([isinstance(value, kind) for value in column], bool)
+    if is_kind.all():
+      array = np.array(column.tolist())
+      # NumPy makes floats or objects of integers that none of its types holds.
+      if array.dtype.kind in "USbiu":
+        return array
+      raise errors.FieldError(name, must, "integers of more than 64 bits")
+    must_be_one = f"{must}, of one kind"
+    _refuse_first(name, must_be_one, column, is_kind != is_kind[0])
+  raise errors.FieldError(name, must, f"{column[0]!r} in row 0")
+
+
+def _refuse_first(
+  name: str,
+  must: str,
+  values: np.ndarray,
+  is_wrong: np.ndarray,
+  advice: str = "",
+  *,
+  whose: Sequence[Any] | None = None,
+) -> None:
+  """Raises FieldError of the first row that has a wrong value, if one has."""
+  if not is_wrong.any():
+    return
+  place = tuple(np.argwhere(is_wrong)[0])
+  row, value = int(place[0]), values[place]
+  where = f"row {row:,}" if whose is None else f"an image of {whose[row]!r}"
+  value = value.item() if isinstance(value, np.generic) else value
+  raise errors.FieldError(name, must, f"{value!r} in {where}", advice)
