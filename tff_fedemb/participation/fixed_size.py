@@ -25,12 +25,13 @@ class FixedSize(sampled.Sampled):
       number of slots is the same in both populations.
     Sensitivity: one virtual client's update changes into another (2 C).
     DpEvent: `SampledWithoutReplacementDpEvent`. No Poisson amplification may
-      be claimed.
+      be claimed: with a user a client, `poisson` changes the sum by half as
+      much, and costs a half or less.
   """
 
   name = "fixed_size"
   users_are = "exact"
-  secret_accountants = ("rdp",)
+  secret_accountants = ("rdp", "pld")
   neighboring_relation = dp_accounting.NeighboringRelation.REPLACE_ONE
   neighboring_relation_in_words = "replace one user"
   sensitivity_in_clip_norms = 2.0

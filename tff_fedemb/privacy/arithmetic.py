@@ -125,10 +125,13 @@ def whole_epsilon(account: composition.Account) -> WholeEpsilon:
   name, epsilon = epsilon_lib.leading(by_accountant)
   if not is_known(account):
     return WholeEpsilon(epsilon, name, by_accountant, None)
+  names = (name,) if name in account.accountants else account.accountants
   whole = add_to_epsilon(
-    lambda delta: epsilon_lib.epsilon_by_accountant(
-      dataclasses.replace(account, delta=delta, accountants=(name,))
-    )[name],
+    lambda delta: epsilon_lib.leading(
+      epsilon_lib.epsilon_by_accountant(
+        dataclasses.replace(account, delta=delta, accountants=names)
+      )
+    )[1],
     account.delta,
     round_sum=account.round_sum,
     runs=account.num_runs,
