@@ -34,6 +34,7 @@ from typing import Any
 
 from binaries import command_line
 from binaries import config_flags
+from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import output_files
@@ -90,7 +91,7 @@ class AccountConfig(config_lib.Config):
   )
   rounds: int | None = None
   noise_multiplier: float | None = None
-  delta: float | None = config_lib.field(None, above=0, below=1)
+  delta: float | None = config_lib.field(None, **checks.DELTA_RANGE)
   accountants: tuple[str, ...] | None = config_lib.field(
     None,
     choices=("rdp", "pld", "gaussian", "monte_carlo", "allocation"),

@@ -77,7 +77,9 @@ def test_report_is_of_what_was_released(monkeypatch, method, epsilon):
   assert epsilon * (1 - 1e-3) < exact <= epsilon * (1 + 1e-9)
   assert found < rdp.get_epsilon(_DELTA) < 1.5 * found
   assert (report.accountant, report.delta) == ("gaussian", _DELTA)
-  assert report.neighboring_relation == "add or remove one example"
+  assert report.neighboring_relation == (
+    "an example's slot stays empty; the number of slots is public"
+  )
 
 
 @_of_all

@@ -8,7 +8,7 @@ the deviation of T rounds in cells. A tail of that probability is noise: at
 10,000 rounds, epsilon at a delta below 1e-12 means nothing. Against 64 bits,
 the most that a delta was wrong by is 3.4 T u. So 8 T u is taken off delta.
 
-A fixed-size sample has m of N users. With q = m / N, what a user who is replaced
+A fixed-size sample has m of N users. With q = m / N, what replacing a user
 changes is dominated by N(0, z^2) against (1 - q) N(0, z^2) + q N(1, z^2) where
 epsilon is below 0, and the other way around above (Balle, Barthe and Gaboardi
 2018, "Privacy Amplification by Subsampling", theorem 11; Zhu, Dong and Wang
