@@ -48,7 +48,8 @@ def test_program(flags, tmp_path):
   )
   assert (result["epsilon"], result["seed"]) == ("inf", 7)
   assert epsilon == (
-    "epsilon = inf, an example's slot stays empty; the number of slots is public"
+    "epsilon = inf, an example's slot stays empty; the number of slots is"
+    " public"
   )
   assert warning.startswith("warning: the noise is from a seed")
   assert written.count(str(tmp_path)) == 3

@@ -24,8 +24,8 @@ from tff_fedemb.privacy import arithmetic
 with epy.lazy_imports():
   from tff_fedemb.features.federated import rounds
 
-# Defaults and divisors are made of the number of slots: with one fewer, all else
-# would be another fit.
+# Defaults and divisors are made of the number of slots: one fewer would be
+# another fit.
 _RELATIONS = {
   "example": "an example's slot stays empty; the number of slots is public",
   "user": "a user's slot stays empty; the number of slots is public",

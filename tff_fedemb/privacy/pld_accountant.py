@@ -87,6 +87,8 @@ class PldAccountant(dp_accounting.pld.PLDAccountant):
       of a `GaussianDpEvent`, where one user is replaced.
   """
 
+  _pld: Any
+
   def __init__(
     self,
     neighboring_relation: dp_accounting.NeighboringRelation = (
