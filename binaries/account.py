@@ -67,10 +67,9 @@ class AccountConfig(config_lib.Config):
     noise_multiplier: Standard deviation of the noise on the sum of updates /
       clip norm.
     delta: Delta of the guarantee [number of users ** -1.1].
-    accountants: Accountants to use; pld is tighter, but not for fixed_size;
-      gaussian is exact, for min_separation; random_allocation, balls_in_bins
-      and b_min_sep have one of their own [rdp, or their own; with --run_dir the
-      run's own].
+    accountants: Accountants to use; pld is tighter; gaussian is exact, for
+      min_separation; random_allocation, balls_in_bins and b_min_sep have one of
+      their own [rdp, or their own; with --run_dir the run's own].
     run_dir: Directory of a run, finished or not, in place of a plan.
     target_epsilon: Epsilon to stay within (calibrate, optimize).
     solve_for: Quantity to minimise; users_per_round at the noise on the

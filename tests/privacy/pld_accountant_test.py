@@ -24,6 +24,7 @@ from tff_fedemb.privacy import gaussian_accountant
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import pld_accountant
+from tff_fedemb.privacy import report as report_lib
 
 _REPLACE = dp_accounting.NeighboringRelation.REPLACE_ONE
 _ROUNDING = 2.0**-53
@@ -166,7 +167,9 @@ def test_rdp_takes_the_place_where_delta_is_tiny(claim):
     claim,
     delta=1e-18,
     accountants=tuple(
-      name for name in claim.accountants if name not in ("rdp", "monte_carlo")
+      name
+      for name in (*claim.accountants, *claim.further_accountants)
+      if name in epsilon_lib.SUMMING
     ),
     round_sum=composition.RoundSum(1.0, 4.0, 10),
   ).with_rounds(dp_accounting.GaussianDpEvent(4.0), 20)
@@ -244,6 +247,11 @@ def test_a_fixed_cohort_costs_much_less_than_by_rdp():
     delta=1e-5,
     history=((dp_accounting.GaussianDpEvent(1.0), 20),),
   )
+  names = epsilon_lib.accountants_of_run(claim, 1.0)
+  assert (account.accountants, names) == (("rdp",), ("rdp", "pld"))
+  (warning,) = report_lib.create_report(account).warnings
+  assert "loose" in warning
+  assert "poisson" in warning
   found = epsilon_lib.epsilon_by_accountant(
     dataclasses.replace(account, accountants=("pld",)),
     value_discretization_interval=1e-3,

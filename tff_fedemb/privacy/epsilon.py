@@ -250,6 +250,8 @@ def accountants_of_run(
     noise_multiplier: Standard deviation of the noise over the clip norm.
   """
   accountants = participation.accountants
+  if "pld" in participation.further_accountants:
+    accountants = (*accountants, "pld")
   # Where the exact figure is known, PLD's approximation adds nothing.
   if noise_multiplier < _SMALLEST_NOISE_FOR_PLD or "gaussian" in accountants:
     return tuple(name for name in accountants if name != "pld")

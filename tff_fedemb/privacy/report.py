@@ -209,6 +209,12 @@ def _warnings_of_run(
         f"delta {account.delta:g} is no more than rounding may add to a sum of"
         " probabilities: epsilon is rdp's, which is larger"
       )
+  if "pld" in {*account.participation.further_accountants} - asked:
+    yield (
+      f"rdp's epsilon of {account.participation.name} is loose: pld has a"
+      " tighter one, and poisson, where users are clients of their own, costs"
+      " about half or less"
+    )
   by_runs = composition.rounds_by_runs(account.history)
   by_runs.pop(1, None)
   if by_runs:
