@@ -79,7 +79,7 @@ def warnings_of_end(
 
   Args:
     moved, count, reach: As of `tail_probability`.
-    delta: Of the guarantee.
+    delta: That of the guarantee.
   """
   tail = tail_probability(moved, count, reach=reach)
   if tail > _TAIL_SHARE * delta:
