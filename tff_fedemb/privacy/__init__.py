@@ -6,7 +6,7 @@ Who takes part, and what may be claimed for it, is `participation`.
   the participation into the events that an accountant is given; `epsilon` reads
   off epsilon and zCDP, and says where PLD is too slow. `gaussian_accountant` is
   the exact one, `monte_carlo` that of users whose rounds hang together;
-  `pld_accountant` knows fixed cohorts, and what rounding leaves of small deltas.
+  `pld_accountant` knows fixed cohorts, and what rounding leaves of deltas.
 * `arithmetic` bounds what the noise's distance from a true Gaussian costs.
 * `report` says what a run protects and what it cost, in numbers and words.
 * `ledger` is the rounds as they happened; its report refuses an epsilon that
