@@ -35,6 +35,7 @@ from typing import Any
 
 from binaries import command_line
 from binaries import config_flags
+from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import output_files
@@ -67,10 +68,9 @@ class AccountConfig(config_lib.Config):
     noise_multiplier: Standard deviation of the noise on the sum of updates /
       clip norm.
     delta: Delta of the guarantee [number of users ** -1.1].
-    accountants: Accountants to use; pld is tighter, but not for fixed_size;
-      gaussian is exact, for min_separation; random_allocation, balls_in_bins
-      and b_min_sep have one of their own [rdp, or their own; with --run_dir the
-      run's own].
+    accountants: Accountants to use; pld is tighter; gaussian is exact, for
+      min_separation; random_allocation, balls_in_bins and b_min_sep have one of
+      their own [rdp, or their own; with --run_dir the run's own].
     run_dir: Directory of a run, finished or not, in place of a plan.
     target_epsilon: Epsilon to stay within (calibrate, optimize).
     solve_for: Quantity to minimise; users_per_round at the noise on the
@@ -91,7 +91,7 @@ class AccountConfig(config_lib.Config):
   )
   rounds: int | None = None
   noise_multiplier: float | None = None
-  delta: float | None = config_lib.field(None, above=0, below=1)
+  delta: float | None = config_lib.field(None, **checks.DELTA_RANGE)
   accountants: tuple[str, ...] | None = config_lib.field(
     None,
     choices=("rdp", "pld", "gaussian", "monte_carlo", "allocation"),

@@ -27,9 +27,10 @@ with epy.lazy_imports():
   from tff_fedemb.evaluation import embedding
 
 _CHANNELS = {"rgb": 3, "grayscale": 1}
-# Sides by the number of training images from which they are the default, and
-# what is then the default backbone.
-_SIDES = ((1_000_000, 224), (100_000, 112), (0, 48))
+# Sides by the number of users from which they are the default, and what is then
+# the default backbone. How many images users have is theirs, and cards show the
+# side.
+_SIDES = ((100_000, 224), (10_000, 112), (0, 48))
 _MAX_LENET_SIDE = 64
 # The meaning of a user of a table.
 OWNER = "a value of the table's column user"
@@ -99,7 +100,7 @@ def create_photos_task(config: task_config.PhotosConfig) -> task_lib.Task:
     bad.add(where, what)
   bad.check()
   side = config.image_size or next(
-    side for least, side in _SIDES if facts["num_train_photos"] >= least
+    side for least, side in _SIDES if facts["num_users"] >= least
   )
   image_shape = (side, side, _CHANNELS[config.color_mode or "rgb"])
   held_out = {

@@ -16,6 +16,9 @@ MAX_ROUNDS = 10**9
 MIN_NOISE_MULTIPLIER = 1e-6
 MAX_NOISE_MULTIPLIER = 1e6
 
+# Products with a smaller delta are no normal numbers any more.
+DELTA_RANGE = {"minimum": 1e-250, "below": 1}
+
 # More choices than that do not fit into an error; it names those like a value.
 _MOST_LISTED = 40
 
@@ -169,8 +172,8 @@ def check_not_alone(name: str, number: int) -> None:
 
 
 def check_delta(delta: Any) -> float:
-  """Returns delta, which must lie strictly between 0 and 1."""
-  return check_number("delta", delta, above=0, below=1)
+  """Returns delta, which must be in `DELTA_RANGE`."""
+  return check_number("delta", delta, **DELTA_RANGE)
 
 
 def check_noise_multiplier(noise_multiplier: Any) -> float:

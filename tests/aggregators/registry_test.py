@@ -58,3 +58,22 @@ def test_mistakes_are_named(name, options, message):
     registry.AGGREGATORS[name](**{"clients_per_round": 100, **options}).create(
       mechanism.Schedule(rounds=9, min_separation=4)
     )
+
+
+@pytest.mark.parametrize("name", sorted(registry.AGGREGATORS))
+def test_no_mechanism_without_what_it_needs(name):
+  known = cases.of(name)
+  options = known.options | {"clients_per_round": 100}
+  # Its noise would have been that of one round, again and again.
+  config = registry.AGGREGATORS[name](**options)
+  if config.strategy_class is not None:
+    with pytest.raises(errors.FieldError, match="schedule must be given, as"):
+      config.create()
+  else:
+    assert config.create().factory is not None
+  # Its factory ended in a TypeError.
+  without = dataclasses.replace(config, clients_per_round=None)
+  with pytest.raises(
+    errors.FieldError, match="clients_per_round must be given"
+  ):
+    without.create(cases.SCHEDULE)

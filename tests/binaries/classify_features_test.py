@@ -47,7 +47,10 @@ def test_program(flags, tmp_path):
     " feature_covariance fitted to 60 examples"
   )
   assert (result["epsilon"], result["seed"]) == ("inf", 7)
-  assert epsilon == "epsilon = inf, add or remove one example"
+  assert epsilon == (
+    "epsilon = inf, an example's slot stays empty; the number of slots is"
+    " public"
+  )
   assert warning.startswith("warning: the noise is from a seed")
   assert written.count(str(tmp_path)) == 3
   assert len(list(tmp_path.iterdir())) == 5
@@ -125,7 +128,9 @@ def test_users(flags):
   for text in ("single precision", "also those of users"):
     assert any(text in line for line in result["not_covered"])
   assert "least_squares fitted to 20 users\n" in output
-  assert ", add or remove one user, at delta = 0.05 (gaussian)\n" in output
+  assert (
+    "; the number of slots is public, at delta = 0.05 (gaussian)\n" in output
+  )
   assert "delta 0.05 is not below 1 / 20, one over the number of us" in output
 
 

@@ -9,6 +9,7 @@ from sklearn import base
 from sklearn import model_selection
 
 from tests.privacy import gaussian
+from tff_fedemb import errors
 from tff_fedemb.features import classifier
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import noise
@@ -77,7 +78,9 @@ def test_report_is_of_what_was_released(monkeypatch, method, epsilon):
   assert epsilon * (1 - 1e-3) < exact <= epsilon * (1 + 1e-9)
   assert found < rdp.get_epsilon(_DELTA) < 1.5 * found
   assert (report.accountant, report.delta) == ("gaussian", _DELTA)
-  assert report.neighboring_relation == "add or remove one example"
+  assert report.neighboring_relation == (
+    "an example's slot stays empty; the number of slots is public"
+  )
 
 
 @_of_all
@@ -168,3 +171,13 @@ def test_scikit_learns_tools():
     estimator, {"clip_norm": [0.5, 1.0], "method": _METHODS}, cv=2
   ).fit(_FEATURES, _LABELS)
   assert search.best_score_ == 1.0
+
+
+def test_a_delta_beyond_the_end_of_noise_is_warned_of():
+  # Nothing was said of it.
+  method = registry.METHODS["least_squares"]()
+  (warning,) = _fit(method, delta=1e-60, seed=None).report_.warnings
+  assert "noise ends at 13.4 standard deviations" in warning
+  assert not _fit(method, seed=None).report_.warnings
+  with pytest.raises(errors.FieldError, match=r"delta must be in \[1e-250, 1"):
+    _fit(method, delta=1e-300)

@@ -133,7 +133,10 @@ def test_tails_of_noise_that_ends(claim, strategy, moved):
   def tail(noise_multiplier, times=1):
     event = strategy_lib.round_event(noise_multiplier, strategy)
     event = composition.run_again(event, times)
-    return arithmetic.tail_probability(_account(claim, (event, 2)))
+    account = _account(claim, (event, 2))
+    return arithmetic.tail_probability(
+      arithmetic.most_moved(account), account.num_runs
+    )
 
   # Table of the normal distribution: beyond 5 standard deviations 2.8665e-7.
   noise = moved / (arithmetic.NOISE_REACH - 5.0)

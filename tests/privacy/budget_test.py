@@ -15,7 +15,9 @@ from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import poisson
 from tff_fedemb.privacy import budget
 from tff_fedemb.privacy import composition
+from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.privacy import pld_accountant
 
 _DELTA = 1e-6
 _POISSON = poisson.Poisson(10_000, 100.0)
@@ -45,7 +47,8 @@ def test_runs_compose_as_one_accountant_does():
     accountant.compose(dp_accounting.PoissonSampledDpEvent(0.01, event), rounds)
   runs = [_ledger(1.0, 10, _POISSON), _ledger(0.8, 5, _POISSON)]
   found = budget.compose(runs, _DELTA)
-  assert found == pytest.approx(accountant.get_epsilon(_DELTA), rel=1e-9)
+  left = _DELTA - pld_accountant.lost_delta([10, 5])
+  assert found == pytest.approx(accountant.get_epsilon(left), rel=1e-9)
   assert budget.compose([], _DELTA) == 0.0
 
 
@@ -160,3 +163,16 @@ def test_a_damaged_file_is_refused(path, text):
   with pytest.raises(errors.FieldError, match="be a JSON file like"):
     budget.charge(path, _ledger(), run_id="1", **_USERS)
   assert not list(path.parent.iterdir())
+
+
+def test_a_tiny_delta_is_by_rdp():
+  runs = [_ledger(1.0, 10, _POISSON), _ledger(0.8, 5, _POISSON)]
+  accountant = epsilon_lib.RdpAccountant(_POISSON.neighboring_relation)
+  for noise_multiplier, rounds in ((1.0, 10), (0.8, 5)):
+    event = dp_accounting.GaussianDpEvent(noise_multiplier)
+    accountant.compose(dp_accounting.PoissonSampledDpEvent(0.01, event), rounds)
+  # PLD had infinity.
+  found = budget.compose(runs, 1e-16)
+  assert found == pytest.approx(accountant.get_epsilon(1e-16), rel=1e-9)
+  with pytest.raises(errors.FieldError, match=r"delta must be in \[1e-250, 1"):
+    budget.compose(runs, 1e-300)

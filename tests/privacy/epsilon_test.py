@@ -4,6 +4,7 @@ import functools
 import math
 
 import dp_accounting
+import mpmath
 import numpy as np
 import pytest
 
@@ -131,3 +132,15 @@ def test_delta_is_met_at_any_size_of_epsilon(noise_multiplier, delta):
   if epsilon:
     # And by nothing less.
     assert accountant.get_delta(epsilon * (1 - 1e-6)) > delta
+
+
+@pytest.mark.parametrize("noise_multiplier", [0.5, 4.0, 1e3])
+@pytest.mark.parametrize("delta", [1e-12, 1e-18, 1e-100, 1e-250])
+def test_the_gaussian_is_exact_at_any_delta(noise_multiplier, delta):
+  epsilon = mpmath.mpf(gaussian_accountant.epsilon_of(noise_multiplier, delta))
+  with mpmath.workdps(300):
+    moved = 1 / mpmath.mpf(noise_multiplier)
+    found = mpmath.ncdf(moved / 2 - epsilon / moved) - mpmath.exp(
+      epsilon
+    ) * mpmath.ncdf(-moved / 2 - epsilon / moved)
+    assert abs(float(found / mpmath.mpf(delta)) - 1) < 1e-8

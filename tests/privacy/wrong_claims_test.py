@@ -70,7 +70,6 @@ def test_amplification_of_correlated_noise(mechanism, kind):
 @pytest.mark.parametrize(
   ("kind", "accountant"),
   [
-    ("fixed_size", "pld"),
     ("fixed_size", "gaussian"),
     ("poisson", "gaussian"),
     ("cyclic_poisson", "gaussian"),

@@ -283,3 +283,18 @@ def test_tff_can_run_a_client(root, create):
   (batch,) = task.build_dataset_computation()("0")
   assert isinstance(batch["x"], tf.Tensor | np.ndarray)
   assert len(batch["y"]) == 8
+
+
+def test_settings_follow_from_the_list_of_users_alone(
+  monkeypatch, root, create
+):
+  open_index = photo_listing.open_index
+
+  def open_large(*args, **options):
+    index = open_index(*args, **options)
+    index.facts["num_train_photos"] = 10**6
+    return index
+
+  monkeypatch.setattr(photo_listing, "open_index", open_large)
+  # A card shows it; so many images had a side of 224.
+  assert create(image_size=None).image_shape == (48, 48, 3)

@@ -68,7 +68,6 @@ class Mechanism:
 
 # The run decides it, and correlated noise is made for it.
 Schedule = strategy_lib.Schedule
-ONE_ROUND = Schedule()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -175,15 +174,27 @@ class MechanismConfig(config.Config):
       clients_per_round=self.clients_per_round,
     )
 
-  def create(self, schedule: Schedule = ONE_ROUND) -> Mechanism:
+  def create(self, schedule: Schedule | None = None) -> Mechanism:
     """Creates the mechanism.
 
     Args:
       schedule: What the run decides; independent noise needs none.
 
     Raises:
-      errors.FieldError: As `create_strategy`.
+      errors.FieldError: As `create_strategy`; or if the schedule or the clients
+        of a round are needed and not known.
     """
+    if self.clients_per_round is None:
+      must = "be given, as what a sum is divided by, for a mechanism to be made"
+      raise errors.FieldError("clients_per_round", must, "nothing")
+    if schedule is None:
+      if self.strategy_class is not None:
+        must = (
+          "be given, as Schedule(rounds=..., min_separation=...): noise of"
+          f" {self.strategy_class.name} is made for the rounds of a run"
+        )
+        raise errors.FieldError("schedule", must, "nothing")
+      schedule = Schedule()
     return Mechanism(self, self.create_strategy(schedule), schedule.rounds)
 
 

@@ -49,7 +49,7 @@ class Budget:
   Privacy:
     Unit: what contributes to a sum with the stated sensitivity: an example,
       or in federated fits a user.
-    Neighbouring relation: add or remove one of them.
+    Neighbouring relation: the slot of one of them stays empty.
     Sensitivity: 1; whoever adds the noise multiplies by the sensitivity.
     DpEvent: the composition of `event_of` every release.
 

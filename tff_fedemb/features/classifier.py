@@ -20,10 +20,17 @@ from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import noise
 from tff_fedemb.features import settings
+from tff_fedemb.privacy import arithmetic
 
 with epy.lazy_imports():
   from tff_fedemb.features.federated import rounds
 
+# Defaults and divisors are made of the number of slots: one fewer would be
+# another fit.
+_RELATIONS = {
+  "example": "an example's slot stays empty; the number of slots is public",
+  "user": "a user's slot stays empty; the number of slots is public",
+}
 # A guarantee assumes these, and leaves those out, by the unit that it protects.
 _ASSUMPTIONS = {
   "example": (
@@ -79,7 +86,7 @@ class FitReport:
     releases: JSON values for each kind of release that was made.
     hyperparameters: Hyperparameters of the method, defaults filled in.
     unit: Protected unit.
-    neighboring_relation: For example 'add or remove one example'.
+    neighboring_relation: In words.
     assumptions: Conditions of the guarantee.
     not_covered: Releases outside the guarantee.
     warnings: Reasons why the guarantee may be empty.
@@ -108,7 +115,7 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
 
   Privacy:
     Unit: example, or user with all examples where there are settings of users.
-    Neighbouring relation: add or remove one of them.
+    Neighbouring relation: the slot of one of them stays empty.
     Sensitivity, DpEvent: those of the method, or of `federated.rounds.fit`;
       `report_` has what happened.
 
@@ -250,6 +257,13 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
         "the noise is from a seed, and whoever may know that can take it away:"
         " no epsilon is claimed but that of secret noise, as it would be"
       )
+    if epsilon < math.inf:
+      warnings += arithmetic.warnings_of_end(
+        1.0 / min(budget.noise_multipliers.values()),
+        sum(release.count for release in budget.releases),
+        delta,
+        reach=arithmetic.NOISE_REACH if self.users else noise.REACH,
+      )
     self.coef_ = weights
     self.classes_ = np.arange(self.num_classes)
     self.n_features_in_ = weights.shape[1]
@@ -261,7 +275,7 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
       releases=tuple(releases.to_json()),
       hyperparameters=values,
       unit=unit,
-      neighboring_relation=f"add or remove one {unit}",
+      neighboring_relation=_RELATIONS[unit],
       assumptions=_ASSUMPTIONS[unit] + _SHARED_ASSUMPTIONS,
       not_covered=(_PUBLISHED, *_NOT_COVERED[unit]),
       warnings=tuple(warnings),

@@ -25,7 +25,7 @@ class FeatureCovariance(gradient_steps.GradientMethod):
 
   Privacy:
     Unit: example.
-    Neighbouring relation: add or remove one example.
+    Neighbouring relation: an example's slot stays empty.
     Sensitivity: C^2 for F, where C bounds the norm of x; that of
       `gradient_steps.GradientMethod` for each gradient.
     DpEvent: `GaussianDpEvent` for F, and as `gradient_steps.GradientMethod` for

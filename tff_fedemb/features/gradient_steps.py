@@ -26,7 +26,7 @@ class GradientMethod(method.Method):
 
   Privacy:
     Unit: example.
-    Neighbouring relation: add or remove one example.
+    Neighbouring relation: an example's slot stays empty.
     Sensitivity: `gradient_clip_norm`: the whole K x d gradient of each example
       is clipped to it, whatever the loss. `logit_bias` is a constant, neither
       trained nor taken from the data, and changes nothing of this.

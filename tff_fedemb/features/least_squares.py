@@ -36,7 +36,7 @@ class LeastSquares(method.Method):
 
   Privacy:
     Unit: example.
-    Neighbouring relation: add or remove one example, of one class.
+    Neighbouring relation: an example's slot stays empty.
     Sensitivity: C^2 for G, C^2 for all A_l together (an example is in one of
       them), C for all b_l together; C bounds the norm of x.
     DpEvent: a `GaussianDpEvent` for each of G, all A_l and all b_l, once.

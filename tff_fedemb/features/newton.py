@@ -39,7 +39,7 @@ class Newton(method.Method):
 
   Privacy:
     Unit: example.
-    Neighbouring relation: add or remove one example.
+    Neighbouring relation: an example's slot stays empty.
     Sensitivity: `hessian_clip_norm` for the Hessians of all classes together,
       `gradient_clip_norm` for the gradients of all classes together, in every
       step.

@@ -21,6 +21,8 @@ from tff_fedemb.features import budget as budget_lib
 # deviation is raised by as much.
 _ROUNDING = 2.0**-10
 _UNIT = 2.0**-64
+# The largest number in standard deviations: of 129 bits.
+REACH = math.sqrt(2.0 * 129.0 * math.log(2.0))
 
 
 def standard_normal(
@@ -123,7 +125,7 @@ class Releases:
 
   Privacy:
     Unit: what has at most the stated sensitivity in each sum.
-    Neighbouring relation: add or remove one of them.
+    Neighbouring relation: the slot of one of them stays empty.
     Sensitivity: that given to `open`, in the L2 norm over all parts together.
     DpEvent: those that `to_json` lists: a `GaussianDpEvent` for each release
       that was made. None can be made that the budget has not accounted for.

@@ -73,7 +73,7 @@ class CommonConfig(config.Config):
       seed).
   """
 
-  delta: float | None = config.field(None, above=0, below=1)
+  delta: float | None = config.field(None, **checks.DELTA_RANGE)
   num_classes: int | None = config.field(None, minimum=2)
   clip_norm: float = config.field(1.0, **examples_lib.BOUND_RANGE)
   output_json: str

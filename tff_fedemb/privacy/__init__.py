@@ -5,7 +5,8 @@ Who takes part, and what may be claimed for it, is `participation`.
 * `composition` holds what is accounted for, and turns a mechanism's events and
   the participation into the events that an accountant is given; `epsilon` reads
   off epsilon and zCDP, and says where PLD is too slow. `gaussian_accountant` is
-  the exact one, `monte_carlo` that of users whose rounds hang together.
+  the exact one, `monte_carlo` that of users whose rounds hang together;
+  `pld_accountant` knows fixed cohorts, and what rounding leaves of deltas.
 * `arithmetic` bounds what the noise's distance from a true Gaussian costs.
 * `report` says what a run protects and what it cost, in numbers and words.
 * `ledger` is the rounds as they happened; its report refuses an epsilon that

@@ -10,7 +10,7 @@ epsilon + 2 B at delta exp(B) delta + p (1 + exp(epsilon + B)), with p so small
 that the last term is a millionth of delta.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 import dataclasses
 import math
 
@@ -30,6 +30,8 @@ _DELTA_LEFT = 1.0 - 2.0**-20
 _MARGINS = (1.0, 10.0, 100.0)
 # The largest number of noise in standard deviations: of 74 bits.
 NOISE_REACH = math.sqrt(2.0 * 74.0 * math.log(2.0))
+# Share of delta that the tail of the noise may take without a warning.
+_TAIL_SHARE = 1e-3
 
 
 def most_moved(account: composition.Account) -> float:
@@ -41,7 +43,7 @@ def most_moved(account: composition.Account) -> float:
   change in one round that they are in, the only one that the draw is noise of.
 
   Args:
-    account: As in `tail_probability`.
+    account: Account of at least one round, all with noise.
   """
   sensitivity = account.participation.sensitivity_in_clip_norms
   sensitivity *= composition.strategy_sensitivity(*account.run) or 1.0
@@ -52,19 +54,41 @@ def most_moved(account: composition.Account) -> float:
   )
 
 
-def tail_probability(account: composition.Account) -> float:
+def tail_probability(
+  moved: float, count: int, *, reach: float = NOISE_REACH
+) -> float:
   """Bounds how likely noise that ends makes a run impossible for a neighbour.
 
-  A true Gaussian has no end. The bound is as if the user were in all rounds,
+  A true Gaussian has no end. The bound is as if the user were in all releases,
   each with the least noise of any.
 
   Args:
-    account: Account of at least one round, all with noise.
+    moved: By how many standard deviations a user may move a draw of noise.
+    count: Number of releases.
+    reach: Standard deviations at which noise ends.
   """
-  reach = NOISE_REACH - most_moved(account)
   # How likely a draw without the user is out of reach with them, at most.
-  tail = 0.5 * math.erfc(reach / math.sqrt(2.0))
-  return min(1.0, account.num_runs * tail)
+  tail = 0.5 * math.erfc((reach - moved) / math.sqrt(2.0))
+  return min(1.0, count * tail)
+
+
+def warnings_of_end(
+  moved: float, count: int, delta: float, *, reach: float = NOISE_REACH
+) -> Iterator[str]:
+  """Yields a warning if the end of noise is no small part of delta.
+
+  Args:
+    moved, count, reach: As of `tail_probability`.
+    delta: That of the guarantee.
+  """
+  tail = tail_probability(moved, count, reach=reach)
+  if tail > _TAIL_SHARE * delta:
+    yield (
+      f"computed noise ends at {reach:.1f} standard deviations, and what is"
+      f" protected may move a number by {moved:.3g}: a release is impossible"
+      f" without it with a probability of up to {tail:.2g}, which epsilon at"
+      f" delta {delta:.2g}, of a true Gaussian, does not cover"
+    )
 
 
 def log_ratio_bound(
@@ -125,10 +149,13 @@ def whole_epsilon(account: composition.Account) -> WholeEpsilon:
   name, epsilon = epsilon_lib.leading(by_accountant)
   if not is_known(account):
     return WholeEpsilon(epsilon, name, by_accountant, None)
+  names = (name,) if name in account.accountants else account.accountants
   whole = add_to_epsilon(
-    lambda delta: epsilon_lib.epsilon_by_accountant(
-      dataclasses.replace(account, delta=delta, accountants=(name,))
-    )[name],
+    lambda delta: epsilon_lib.leading(
+      epsilon_lib.epsilon_by_accountant(
+        dataclasses.replace(account, delta=delta, accountants=names)
+      )
+    )[1],
     account.delta,
     round_sum=account.round_sum,
     runs=account.num_runs,

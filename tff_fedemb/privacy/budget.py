@@ -143,7 +143,7 @@ class Budget(config.Config):
   """
 
   epsilon: float = config.field(above=0)
-  delta: float = config.field(above=0, below=1)
+  delta: float = config.field(**checks.DELTA_RANGE)
   num_users: int = config.field(minimum=1)
   users: str | None = None
   charges: tuple[Charge, ...] = ()

@@ -97,7 +97,7 @@ class Account(config.Config):
     registry=participations.PARTICIPATIONS
   )
   _: dataclasses.KW_ONLY
-  delta: float = config.field(above=0, below=1)
+  delta: float = config.field(**checks.DELTA_RANGE)
   accountants: tuple[str, ...] | None = None
   history: tuple[tuple[dp_accounting.DpEvent, int], ...] = ()
   round_sum: RoundSum | None = None

@@ -19,6 +19,7 @@ from tff_fedemb.participation import random_allocation as allocation
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import gaussian_accountant
 from tff_fedemb.privacy import monte_carlo
+from tff_fedemb.privacy import pld_accountant
 from tff_fedemb.privacy import random_allocation
 from tff_fedemb.privacy import random_allocation_rdp
 
@@ -92,9 +93,11 @@ class RdpAccountant(dp_accounting.rdp.RdpAccountant):
     ]
 
 
+# They add up probabilities, which cannot tell how small a tiny one is.
+SUMMING = ("pld", "allocation")
 _ACCOUNTANTS: dict[str, Callable[..., dp_accounting.PrivacyAccountant]] = {
   "rdp": RdpAccountant,
-  "pld": dp_accounting.pld.PLDAccountant,
+  "pld": pld_accountant.PldAccountant,
   "gaussian": gaussian_accountant.GaussianAccountant,
   "monte_carlo": monte_carlo.MonteCarloAccountant,
   "allocation": random_allocation.RandomAllocationAccountant,
@@ -178,8 +181,7 @@ def epsilon_by_accountant(
     **options: Options of the accountants.
 
   Returns:
-    Epsilon by name. PLD is left out where RDP already exceeds
-    `PLD_EPSILON_LIMIT`.
+    As `epsilons_of`.
 
   Raises:
     ValueError: As `composition.composed_events` and `epsilon_of`.
@@ -218,7 +220,8 @@ def epsilons_of(
 
   Returns:
     Epsilon by name. PLD is left out where RDP already exceeds
-    `PLD_EPSILON_LIMIT`.
+    `PLD_EPSILON_LIMIT`. Of those that are `SUMMING`, RDP takes the place where
+    delta is too small for them.
   """
   epsilons: dict[str, float] = {}
   for name in accountants:
@@ -226,6 +229,14 @@ def epsilons_of(
     if name == "pld" and PLD_EPSILON_LIMIT < rdp < math.inf:
       continue
     epsilons[name] = epsilon_of(event_counts, delta, accountant=name, **options)
+  if any(epsilons.get(name) == math.inf for name in SUMMING):
+    relation = options["neighboring_relation"]
+    rdp = epsilon_of(
+      event_counts, delta, accountant="rdp", neighboring_relation=relation
+    )
+    if rdp < math.inf:
+      others = {x: y for x, y in epsilons.items() if x not in SUMMING}
+      return {"rdp": rdp} | others
   return epsilons
 
 
@@ -239,6 +250,8 @@ def accountants_of_run(
     noise_multiplier: Standard deviation of the noise over the clip norm.
   """
   accountants = participation.accountants
+  if "pld" in participation.further_accountants:
+    accountants = (*accountants, "pld")
   # Where the exact figure is known, PLD's approximation adds nothing.
   if noise_multiplier < _SMALLEST_NOISE_FOR_PLD or "gaussian" in accountants:
     return tuple(name for name in accountants if name != "pld")

@@ -270,7 +270,7 @@ def _search_cell(
   usual, last = float(epsilons[len(epsilons) // 2]), float(epsilons[-1])
   # Any of them may be wrong: Bonferroni.
   tried = 2 * _NUM_CELLS * len(epsilons) * NUM_CHOICES
-  log_failure = math.log(delta * FAILURE_SHARE / tried)
+  log_failure = math.log(delta) + math.log(FAILURE_SHARE / tried)
 
   def supports(count: int, growth: int = 1) -> Callable[[float], bool]:
     # Samples of the other direction may not even be needed.

@@ -58,7 +58,7 @@ class Plan(config.Config):
   mechanism: mechanism_lib.MechanismConfig
   participation: participation_lib.Participation
   rounds: int = config.field(minimum=1, maximum=checks.MAX_ROUNDS)
-  delta: float = config.field(above=0, below=1)
+  delta: float = config.field(**checks.DELTA_RANGE)
   _: dataclasses.KW_ONLY
   accountants: tuple[str, ...] | None = None
   num_parameters: int | None = config.field(None, minimum=1)

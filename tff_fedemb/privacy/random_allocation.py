@@ -26,6 +26,7 @@ from scipy import special
 
 from tff_fedemb.participation import random_allocation
 from tff_fedemb.privacy import gaussian_accountant
+from tff_fedemb.privacy import pld_accountant
 
 # Steps of the grid in a standard deviation of a logarithm, or up to twice as
 # many.
@@ -169,6 +170,10 @@ def _law_of(event: _Event, is_upper: bool) -> _Law:
   return law
 
 
+def _lost_delta(events: tuple[tuple[_Event, int], ...]) -> float:
+  return pld_accountant.lost_delta(count for _, count in events)
+
+
 # A report asks for the same run again, at other deltas.
 @functools.lru_cache(maxsize=8)
 def compose(
@@ -217,6 +222,9 @@ def bound_epsilon(
     events: As in `compose`, at any noise.
     delta: At which epsilon is wanted.
     is_upper: Which end.
+
+  Returns:
+    Epsilon; at the upper end infinity if delta is too small to tell.
   """
   noise = min(noise for event, _ in events for noise, _ in event.slots)
   if noise < _SMALLEST_NOISE:
@@ -224,7 +232,12 @@ def bound_epsilon(
     count = sum(count for _, count in events)
     known = gaussian_accountant.epsilon_of(noise, delta, count=count)
     return known if is_upper else 0.0
-  return compose(events, is_upper).get_epsilon_for_delta(delta)
+  # What rounding may have added to delta, or taken away, is not counted on.
+  lost = _lost_delta(events)
+  left = delta - lost if is_upper else min(delta + lost, 1.0)
+  if left <= 0.0:
+    return math.inf
+  return compose(events, is_upper).get_epsilon_for_delta(left)
 
 
 class RandomAllocationAccountant(gaussian_accountant.AnyRelationAccountant):
@@ -248,9 +261,15 @@ class RandomAllocationAccountant(gaussian_accountant.AnyRelationAccountant):
       self._events += ((event, count),)
     return None
 
-  def get_delta(self, target_epsilon: float) -> float:
+  @property
+  def lost_delta(self) -> float:
+    """By how much a delta may be too small."""
+    return _lost_delta(self._events)
+
+  def get_delta(self, target_epsilon: Any) -> Any:
     """Returns the delta of the upper end of the bracket."""
-    return compose(self._events).get_delta_for_epsilon(target_epsilon)
+    found = compose(self._events).get_delta_for_epsilon(target_epsilon)
+    return np.minimum(found + self.lost_delta, 1.0)
 
   def get_epsilon(self, target_delta: float) -> float:
     """Returns the upper end of the bracket."""

@@ -32,8 +32,6 @@ _NOT_COVERED = (
   "single-precision arithmetic in clipping, sums and correlated noise",
 )
 
-# Share of delta that the tail of the noise may take without a warning.
-_TAIL_SHARE = 1e-3
 # One over fewer than ten users is a delta that nobody would choose.
 _LARGEST_DELTA = 0.1
 
@@ -204,8 +202,22 @@ def _warnings_of_run(
   account: composition.Account, whole: arithmetic.WholeEpsilon
 ) -> Iterator[str]:
   """Yields what deserves a second look."""
-  if "pld" in account.accountants and "pld" not in whole.by_accountant:
-    yield f"pld not run: rdp epsilon exceeds {epsilon_lib.PLD_EPSILON_LIMIT:g}"
+  asked = {*epsilon_lib.SUMMING} & {*account.accountants}
+  rdp, limit = whole.by_accountant.get("rdp"), epsilon_lib.PLD_EPSILON_LIMIT
+  if rdp is not None and asked - {*whole.by_accountant}:
+    if rdp > limit and "pld" in asked:
+      yield f"pld not run: rdp epsilon exceeds {limit:g}"
+    else:
+      yield (
+        f"delta {account.delta:g} is no more than rounding may add to a sum of"
+        " probabilities: epsilon is rdp's, which is larger"
+      )
+  if "pld" in {*account.participation.further_accountants} - asked:
+    yield (
+      f"rdp's epsilon of {account.participation.name} is loose: pld has a"
+      " tighter one, and poisson, where users are clients of their own, costs"
+      " about half or less"
+    )
   by_runs = composition.rounds_by_runs(account.history)
   by_runs.pop(1, None)
   if by_runs:
@@ -225,15 +237,8 @@ def _warnings_of_run(
       " and a smaller delta says more"
     )
   if all(noise.multiplier for noise in account.noises):
-    tail = arithmetic.tail_probability(account)
-    if tail > _TAIL_SHARE * delta:
-      yield (
-        f"computed noise ends at {arithmetic.NOISE_REACH:.1f} standard"
-        " deviations, and one user may move a number by"
-        f" {arithmetic.most_moved(account):.3g}: a run is impossible without"
-        f" them with a probability of up to {tail:.2g}, which epsilon at delta"
-        f" {delta:.2g}, of a true Gaussian, does not cover"
-      )
+    moved = arithmetic.most_moved(account)
+    yield from arithmetic.warnings_of_end(moved, account.num_runs, delta)
 
 
 def _statement(report: PrivacyReport) -> str:

@@ -62,7 +62,7 @@ _KINDS = {
     "recall_of_best.json": _HELD_OUT,
     "report.html": f"{_HELD_OUT}, some of these images; losses; settings",
     "tflite/*": f"the model, covered; in the .json beside it {_HELD_OUT}",
-    "run.json": "settings, some chosen by counts of users' images; paths",
+    "run.json": "settings, as asked for or by the list of users; paths",
     "deployment.json": "who took part, to those who play it again",
     "deployment.csv": "which devices reported, and when",
   },

@@ -82,7 +82,7 @@ class PictureConfig(config_lib.Config):
   options: dict[str, Any] = dataclasses.field(default_factory=dict)
   rounds: int = config_lib.field(800, minimum=1)
   noise_multipliers: tuple[str, ...] = config_lib.field(("1.28", "3.5", "10"))
-  delta: float | None = config_lib.field(None, above=0, below=1)
+  delta: float | None = config_lib.field(None, **checks.DELTA_RANGE)
   cohort_factors: tuple[str, ...] = config_lib.field(("64", "256", "1024"))
 
   def numbers(self, name: str) -> tuple[float, ...]:

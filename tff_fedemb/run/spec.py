@@ -16,6 +16,7 @@ import os
 import pathlib
 from typing import Any
 
+from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
 from tff_fedemb import runtime as runtimes
@@ -84,7 +85,7 @@ class ExtrapolationConfig(config.Config):
   cohort_factor: float = config.field(
     64.0, above=0, flag="extrapolated_cohort_factor"
   )
-  extrapolated_delta: float | None = config.field(None, above=0, below=1)
+  extrapolated_delta: float | None = config.field(None, **checks.DELTA_RANGE)
 
   def __post_init__(self):
     super().__post_init__()
@@ -180,7 +181,7 @@ class RunSpec(training.TrainingConfig):
   server_optimizer: server_optimizers.ServerOptimizer | None = config.part(
     None, registry=server_optimizers.SERVER_OPTIMIZERS, searchable=True
   )
-  delta: float | None = config.field(None, above=0, below=1)
+  delta: float | None = config.field(None, **checks.DELTA_RANGE)
   privacy_budget: str | None = config.field(None, path=True)
   pretrained_backbone: str | None = config.field(None, path=True)
   seed: int = config.field(0, minimum=0, maximum=2**32 - 1)

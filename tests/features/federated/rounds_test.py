@@ -86,7 +86,9 @@ def _without_noise(monkeypatch):
 def _check_report(report, releases):
   """Checks the report of a fit with the target `_TARGET`."""
   assert report.unit == "user"
-  assert report.neighboring_relation == "add or remove one user"
+  assert report.neighboring_relation == (
+    "a user's slot stays empty; the number of slots is public"
+  )
   assert any("number of users" in line for line in report.assumptions)
   assert [(r["name"], r["count"]) for r in report.releases] == releases
   accountant = dp_accounting.pld.PLDAccountant()

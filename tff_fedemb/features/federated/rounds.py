@@ -39,7 +39,7 @@ class Rounds:
 
   Privacy:
     Unit: user.
-    Neighbouring relation: add or remove one user.
+    Neighbouring relation: a user's slot stays empty.
     Sensitivity: `user_clip_norm`, of all that a user sends in a round.
     DpEvent: a `GaussianDpEvent` for each round, as the budget plans it; a round
       beyond those is refused.
@@ -187,9 +187,9 @@ def fit(
 
   Privacy:
     Unit: user, with all examples.
-    Neighbouring relation: add or remove one user. All users take part in every
-      release, so that no sampling amplifies anything; sums are divided by the
-      number of users, a public constant.
+    Neighbouring relation: a user's slot stays empty. All users take part in
+      every release, so that no sampling amplifies anything; sums are divided by
+      the number of slots, a public constant.
     Sensitivity: `user_clip_norm`, in the L2 norm of all that a user sends in a
       round.
     DpEvent: a `GaussianDpEvent` for each round, one for least squares, one

@@ -29,7 +29,7 @@ class ClientConfig(abc.ABC):
 
   Privacy:
     Unit: client.
-    Neighbouring relation: add or remove one client.
+    Neighbouring relation: a client's slot stays empty.
     Sensitivity: unbounded, until the aggregator clips what a client sends.
     DpEvent: the aggregator's.
 

@@ -25,6 +25,7 @@ from scipy import special
 
 from tff_fedemb.participation import random_allocation
 from tff_fedemb.privacy import composition
+from tff_fedemb.privacy import pld_accountant
 from tff_fedemb.privacy import random_allocation as accounting
 from tff_fedemb.privacy.audit import scores as scores_lib
 
@@ -86,14 +87,16 @@ class Curve:
     return cls(events)
 
   @functools.cached_property
-  def accountant(self) -> dp_accounting.PrivacyAccountant:
+  def accountant(
+    self,
+  ) -> accounting.RandomAllocationAccountant | pld_accountant.PldAccountant:
     """An accountant of all rounds."""
     is_allocation = all(
       isinstance(event, _Allocation) for event, _ in self.events
     )
     accountant: Any = accounting.RandomAllocationAccountant()
     if not is_allocation:
-      accountant = dp_accounting.pld.PLDAccountant(
+      accountant = pld_accountant.PldAccountant(
         value_discretization_interval=_DISCRETIZATION
       )
     for event, count in self.events:
@@ -103,8 +106,7 @@ class Curve:
   @functools.cached_property
   def _deltas(self) -> np.ndarray:
     """Delta at each of `_EPSILONS`."""
-    accountant: Any = self.accountant
-    return np.array(accountant.get_delta(_EPSILONS))
+    return self.accountant.get_delta(_EPSILONS)
 
   def true_positive_rates(
     self, false_positive_rates: npt.ArrayLike
@@ -153,7 +155,9 @@ class Curve:
     log_factor = optimize.brentq(excess, low, high, xtol=1e-3)
     # The noisier end of what was found: epsilon is a lower bound.
     noisier = with_noise(self, math.exp(log_factor + 1e-3))
-    return float(noisier.accountant.get_epsilon(delta))
+    accountant = noisier.accountant
+    # Nor is it to be larger for what rounding may have added to delta.
+    return accountant.get_epsilon(min(delta + 2.0 * accountant.lost_delta, 1.0))
 
 
 # Searches ask for the same factors again and again.
