@@ -23,7 +23,7 @@ gives what the same images in three equal channels would.
 """
 
 import collections
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import dataclasses
 import io
 import json
@@ -56,7 +56,7 @@ _DAMAGES = (
   zipfile.BadZipFile,
   zlib.error,
 )
-_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _KEY_END = "/.ATTRIBUTES/VARIABLE_VALUE"
 _OF_BATCHES = ("gamma", "beta", "moving_mean", "moving_variance")
 # Weights of a class of layers in the order of Keras, each with the option of
@@ -230,6 +230,46 @@ def layer_weights(backbone: tf.keras.Model) -> dict[str, tf.Variable]:
   }
 
 
+def portable_weights(
+  backbone: tf.keras.Model,
+) -> list[tuple[str, tf.Variable]]:
+  """The variables of a model by names that hold in every process.
+
+  Keras numbers layers without a name by what it has made before. These are
+  numbered here from the first one of the model. The order is that of the
+  model's weights.
+  """
+  names = {
+    id(weight): f"{portable}/{_last_part(weight.name)}"
+    for layer, portable in _portable_layers(backbone)
+    for weight in layer.weights
+  }
+  counts: collections.Counter[str] = collections.Counter()
+  found = []
+  for weight in backbone.weights:
+    name = names.get(id(weight), _last_part(weight.name))
+    number = counts[name]
+    counts[name] += 1
+    found.append((f"{name}_{number}" if number else name, weight))
+  return found
+
+
+def _portable_layers(
+  backbone: tf.keras.Model,
+) -> Iterator[tuple[tf.keras.layers.Layer, str]]:
+  """Layers, with names whose numbers begin anew."""
+  counts: collections.Counter[str] = collections.Counter()
+  for layer in backbone.layers:
+    # As Keras names them: "LayerNormalization" is "layer_normalization".
+    kind = re.sub("(.)([A-Z][a-z0-9]+)", r"\1_\2", type(layer).__name__)
+    kind = re.sub("([a-z])([A-Z])", r"\1_\2", kind).lower()
+    name = layer.name
+    if re.fullmatch(rf"{kind}(_\d+)?", name):
+      name = f"{kind}_{counts[kind]}" if counts[kind] else kind
+      counts[kind] += 1
+    yield layer, name
+
+
 def _read_weights(
   path: pathlib.Path, backbone: tf.keras.Model
 ) -> tuple[str, Weights]:
@@ -285,9 +325,9 @@ def _read_checkpoint(
   reader = tf.train.load_checkpoint(os.fspath(prefix))
   keys = reader.get_variable_to_shape_map()
   names = {key: key for key in sorted(keys)}
-  if _OBJECT_GRAPH in keys:
+  if OBJECT_GRAPH in keys:
     graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
-      reader.get_tensor(_OBJECT_GRAPH)
+      reader.get_tensor(OBJECT_GRAPH)
     )
     attributes = [a for node in graph.nodes for a in node.attributes]
     # Every optimizer counts its iterations, wherever it is kept.
