@@ -97,15 +97,25 @@ def _make_canonical(directory: pathlib.Path, names: list[str]) -> None:
   ]
   for variable, name in zip(variables, names, strict=True):
     variable.name = name
+  before, after = _rename_weights(directory / "variables" / "variables", names)
+  for node in meta.graph_def.node:
+    # Whoever saves the weights again writes it.
+    if node.op == "Const" and before in node.attr["value"].tensor.string_val:
+      node.attr["value"].tensor.string_val[:] = [after]
   path.write_bytes(saved.SerializeToString(deterministic=True))
   # It holds a number drawn at random, and digests of the former bytes. All that
   # load a SavedModel do without.
   (directory / "fingerprint.pb").unlink()
-  _rename_weights(directory / "variables" / "variables", names)
 
 
-def _rename_weights(prefix: pathlib.Path, names: list[str]) -> None:
-  """Writes a checkpoint again, in which the weights have other names."""
+def _rename_weights(
+  prefix: pathlib.Path, names: list[str]
+) -> tuple[bytes, bytes]:
+  """Writes a checkpoint again, in which the weights have other names.
+
+  Returns:
+    Its description of the weights, as it was and as it is.
+  """
   reader = tf.train.load_checkpoint(os.fspath(prefix))
   values = {
     key: reader.get_tensor(key)
@@ -117,7 +127,9 @@ def _rename_weights(prefix: pathlib.Path, names: list[str]) -> None:
   attributes = [each for node in graph.nodes for each in node.attributes]
   for attribute, name in zip(attributes, names, strict=True):
     attribute.full_name = name
-  values[pretrained.OBJECT_GRAPH] = graph.SerializeToString(deterministic=True)
+  before = values[pretrained.OBJECT_GRAPH]
+  after = graph.SerializeToString(deterministic=True)
+  values[pretrained.OBJECT_GRAPH] = after
   shutil.rmtree(prefix.parent)
   prefix.parent.mkdir()
   tf.raw_ops.SaveV2(
@@ -126,3 +138,4 @@ def _rename_weights(prefix: pathlib.Path, names: list[str]) -> None:
     shape_and_slices=[""] * len(values),
     tensors=list(values.values()),
   )
+  return before, after
