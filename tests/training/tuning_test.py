@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 
 from tests.program import chains
+from tests.program import exported_bytes
 from tff_fedemb import errors
 from tff_fedemb.aggregators import gaussian
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import tuning
+from tff_fedemb.program import export
 from tff_fedemb.program import model_card
 from tff_fedemb.program import run_directory
 from tff_fedemb.run import array_task
@@ -93,7 +95,8 @@ class _Tuning:
         generator=generator,
       ).run()
 
-  def _train(self, spec, *, run_dir, task):
+  def _train(self, spec, *, run_dir, task, is_trial):
+    assert is_trial
     assert len(task.train_users) == 2
     rate = spec.server_optimizer.learning_rate
     self.calls.append((spec, run_dir))
@@ -389,3 +392,56 @@ def test_number_of_trials_is_drawn_from_the_generator(tmp_path):
     np.random.default_rng(11)
   )
   assert len(run.calls) == drawn
+
+
+class _Exporting(_Tuning):
+  """A tuning of one model in all trials, of which one is told to be best."""
+
+  def __init__(self, path, best):
+    super().__init__(path)
+    self._best = f"{best:03d}"
+    self.interrupts = False
+
+  def _train(self, spec, *, run_dir, task, is_trial):
+    backbone = exported_bytes.create_small()
+    if self.interrupts and run_dir.name == self._best:
+      raise KeyboardInterrupt
+    super()._train(spec, run_dir=run_dir, task=task, is_trial=is_trial)
+    if run_dir.name != self._best:
+      return
+    path = run_dir / run_directory.SAVED_MODEL
+    card = model_card.read(path / model_card.PATH)
+    export.export_backbone(backbone, path, card)
+    summary = json.loads((run_dir / "summary.json").read_text())
+    validation = summary["evaluation"]["validation"]
+    validation["recall_at_far"]["0.001"] = 0.9
+    (run_dir / "summary.json").write_text(json.dumps(summary))
+
+
+@pytest.mark.slow
+def test_released_bytes_tell_neither_the_best_nor_the_number(tmp_path):
+  released = []
+  num_trials = (5, 6, 7, 5, 5)
+  for best in range(5):
+    run = _Exporting(tmp_path / str(best), best)
+    run.interrupts = best == 3
+    if run.interrupts:
+      with pytest.raises(KeyboardInterrupt):
+        run.run([0.1], num_trials[best])
+      run.interrupts = False
+    run.run([0.1], num_trials[best])
+    assert len(run.calls) >= num_trials[best]
+    released.append(exported_bytes.read(run.path / "release"))
+  assert "saved_model/saved_model.pb" in released[0]
+  assert all(each == released[0] for each in released)
+
+
+def test_trials_have_no_budget_of_their_own(tmp_path):
+  spec = dataclasses.replace(_SPEC, privacy_budget="budget.json")
+  with pytest.raises(
+    errors.FieldError, match="privacy_budget must not be given to the trials"
+  ):
+    tuning_run.TuningRun(
+      tuning_run.TuningConfig(run_dir=tmp_path / "tuning"), spec, {}
+    )
+  assert not (tmp_path / "tuning").exists()

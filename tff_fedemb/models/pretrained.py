@@ -195,6 +195,16 @@ def _match(
     if variable.shape == (*value.shape[:2], 1, *value.shape[3:]):
       weights[name] = value.sum(axis=2, keepdims=True, dtype=np.float32)
   names_in_file = {name: name for name in variables if name in weights}
+  # Those of a SavedModel of the project, whose layers had no names.
+  portable = {
+    name: other
+    for name, (other, _) in zip(
+      variables, portable_weights(backbone), strict=True
+    )
+    if other in weights
+  }
+  if len(portable) > len(names_in_file):
+    names_in_file = portable
   by_name = bool(names_in_file)
   if not by_name:
     names_in_file = dict(zip(variables, weights, strict=False))

@@ -126,9 +126,7 @@ class Renaming:
         bare.concrete_function_name = new[bare.concrete_function_name]
       if each.HasField("captured_tensor"):
         tensor = each.captured_tensor
-        tensor.name = _refer(
-          tensor.name, self._nodes[tensor.concrete_function]
-        )
+        tensor.name = _refer(tensor.name, self._nodes[tensor.concrete_function])
         tensor.concrete_function = new[tensor.concrete_function]
         places[place] = key = (tensor.concrete_function, tensor.name)
         captured[key] = type(each).FromString(each.SerializeToString())

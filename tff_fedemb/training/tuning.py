@@ -133,10 +133,17 @@ class TuningRun:
 
     Raises:
       errors.FieldError: As `run_directory.RunDirectory`; if the task's data are
-        missing.
+        missing, or the trials have a privacy budget of their own.
       errors.DataError: If the task's data are damaged.
     """
     self._config, self._space = config, space
+    if spec.privacy_budget is not None:
+      raise errors.FieldError(
+        "privacy_budget",
+        "not be given to the trials of a tuning: its file would tell how many"
+        " there are, and charge each as if it were released",
+        spec.privacy_budget,
+      )
     self._spec = spec.with_absolute_paths()
     # All trials have the same data, which are read once.
     self._task = task or self._spec.task.create()
@@ -236,7 +243,8 @@ class TuningRun:
   ) -> dict[str, str]:
     """Runs a trial to its end; says how it ended, and why.
 
-    Only a model that diverged and hyperparameters that no run can have are
+    Only a model that diverged, as its private weights and the images that the
+    best is chosen by tell, and hyperparameters that no run can have are
     outcomes. Anything else, such as data that cannot be read, ends the tuning.
     """
     try:
@@ -254,7 +262,7 @@ class TuningRun:
       contextlib.redirect_stderr(log),
     ):
       try:
-        train.train(spec, run_dir=run_dir, task=self._task)
+        train.train(spec, run_dir=run_dir, task=self._task, is_trial=True)
       except errors.DivergedError as error:
         return {"outcome": _DIVERGED, "message": str(error)}
     return {"outcome": _COMPLETE}
