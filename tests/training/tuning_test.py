@@ -16,6 +16,7 @@ from tests.program import exported_bytes
 from tff_fedemb import errors
 from tff_fedemb.aggregators import gaussian
 from tff_fedemb.participation import fixed_size
+from tff_fedemb.privacy import budget
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import tuning
@@ -444,4 +445,53 @@ def test_trials_have_no_budget_of_their_own(tmp_path):
     tuning_run.TuningRun(
       tuning_run.TuningConfig(run_dir=tmp_path / "tuning"), spec, {}
     )
+  # Whose choice no epsilon accounts for is charged to no budget either.
+  config = tuning_run.TuningConfig(
+    run_dir=tmp_path / "tuning", privacy_budget="budget.json"
+  )
+  with pytest.raises(errors.FieldError, match="selection_users must be given"):
+    tuning_run.TuningRun(config, _SPEC, {})
   assert not (tmp_path / "tuning").exists()
+
+
+def test_a_tuning_is_charged_once_whatever_its_number_of_trials(tmp_path):
+  users = [f"user_{number}" for number in range(4)]
+  task = array_task.ArrayTask(
+    np.repeat(_IMAGES, 2, axis=0),
+    np.repeat(_LABELS, 2),
+    users,
+    test=(_IMAGES, _LABELS),
+    held_out_users=True,
+  )
+  spec = dataclasses.replace(_SPEC, task=task)
+  path = tmp_path / "budget.json"
+
+  def create(name, total):
+    values = {"epsilon": total, "delta": 1e-4, "num_users": 4}
+    if not path.exists():
+      path.write_text(json.dumps(values))
+    return tuning_run.TuningRun(
+      tuning_run.TuningConfig(
+        run_dir=tmp_path / name, mean_trials=10, privacy_budget=os.fspath(path)
+      ),
+      spec,
+      {},
+    )
+
+  create("a", 1e9)._directory.close()
+  found = budget.read(path)
+  (charge,) = found.charges
+  assert charge.selection == tuning.RepeatAndSelect(10, 1)
+  trial = charge.ledger
+  assert found.spent == pytest.approx(
+    charge.selection.epsilon(dataclasses.replace(trial, delta=1e-4))
+  )
+  assert "trials" not in str(charge.run_dir)
+  assert "a tuning" in found.to_text()
+  # The same tuning again is not charged again; another one is.
+  create("a", 1e9)._directory.close()
+  assert len(budget.read(path).charges) == 1
+  create("b", 1e9)._directory.close()
+  both = budget.read(path)
+  assert len(both.charges) == 2
+  assert found.spent < both.spent < 2 * found.spent + 1e-9

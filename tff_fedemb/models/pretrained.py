@@ -23,7 +23,7 @@ gives what the same images in three equal channels would.
 """
 
 import collections
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
 import io
 import json
@@ -42,6 +42,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from tff_fedemb import errors
 from tff_fedemb.models import backbones
+from tff_fedemb.models import weight_names
 
 # Errors that the libraries raise for damaged files.
 _DAMAGES = (
@@ -199,7 +200,7 @@ def _match(
   portable = {
     name: other
     for name, (other, _) in zip(
-      variables, portable_weights(backbone), strict=True
+      variables, weight_names.portable_weights(backbone), strict=True
     )
     if other in weights
   }
@@ -234,50 +235,10 @@ def layer_weights(backbone: tf.keras.Model) -> dict[str, tf.Variable]:
   """The variables of a flat model by the names that files know them by."""
   return {
     # Graphs make a variable's own name unique, not its layer's.
-    f"{layer.name}/{_last_part(variable.name)}": variable
+    f"{layer.name}/{weight_names.last_part(variable.name)}": variable
     for layer in backbone.layers
     for variable in layer.weights
   }
-
-
-def portable_weights(
-  backbone: tf.keras.Model,
-) -> list[tuple[str, tf.Variable]]:
-  """The variables of a model by names that hold in every process.
-
-  Keras numbers layers without a name by what it has made before. These are
-  numbered here from the first one of the model. The order is that of the
-  model's weights.
-  """
-  names = {
-    id(weight): f"{portable}/{_last_part(weight.name)}"
-    for layer, portable in _portable_layers(backbone)
-    for weight in layer.weights
-  }
-  counts: collections.Counter[str] = collections.Counter()
-  found = []
-  for weight in backbone.weights:
-    name = names.get(id(weight), _last_part(weight.name))
-    number = counts[name]
-    counts[name] += 1
-    found.append((f"{name}_{number}" if number else name, weight))
-  return found
-
-
-def _portable_layers(
-  backbone: tf.keras.Model,
-) -> Iterator[tuple[tf.keras.layers.Layer, str]]:
-  """Layers, with names whose numbers begin anew."""
-  counts: collections.Counter[str] = collections.Counter()
-  for layer in backbone.layers:
-    # As Keras names them: "LayerNormalization" is "layer_normalization".
-    kind = re.sub("(.)([A-Z][a-z0-9]+)", r"\1_\2", type(layer).__name__)
-    kind = re.sub("([a-z])([A-Z])", r"\1_\2", kind).lower()
-    name = layer.name
-    if re.fullmatch(rf"{kind}(_\d+)?", name):
-      name = f"{kind}_{counts[kind]}" if counts[kind] else kind
-      counts[kind] += 1
-    yield layer, name
 
 
 def _read_weights(
@@ -313,10 +274,6 @@ def _read_weights(
   if not weights:
     raise errors.DataError(f"{path}, a {kind} without weights")
   return kind, weights
-
-
-def _last_part(name: str) -> str:
-  return name.removesuffix(":0").rpartition("/")[2]
 
 
 def _add(weights: Weights, name: str, value) -> None:
@@ -395,7 +352,7 @@ def _read_hdf5(path: pathlib.Path, backbone: tf.keras.Model) -> Weights:
     for layer in map(tf.compat.as_str, group.attrs["layer_names"]):
       names = group[layer].attrs["weight_names"]
       for name in map(tf.compat.as_str, names):
-        last = _last_part(name)
+        last = weight_names.last_part(name)
         if layer in depthwise and last == "kernel":
           last = "depthwise_kernel"
         _add(weights, f"{layer}/{last}", group[layer][name])

@@ -13,6 +13,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from tff_fedemb.models import pretrained
+from tff_fedemb.models import weight_names
 from tff_fedemb.program import canonical_names
 from tff_fedemb.program import model_card
 from tff_fedemb.program import storage
@@ -64,7 +65,7 @@ def export_backbone(
   path = pathlib.Path(path)
   temporary = path.with_name(f".{path.name}.partial")
   shutil.rmtree(temporary, ignore_errors=True)
-  weights = pretrained.portable_weights(backbone)
+  weights = weight_names.portable_weights(backbone)
   model = _EmbeddingModel(backbone, [weight for _, weight in weights])
   with storage.writing(path.parent):
     tf.saved_model.save(
