@@ -50,6 +50,7 @@ def _portable_layers(
     # As Keras names them: "LayerNormalization" is "layer_normalization".
     kind = re.sub("(.)([A-Z][a-z0-9]+)", r"\1_\2", type(layer).__name__)
     kind = re.sub("([a-z])([A-Z])", r"\1_\2", kind).lower()
+    kind = f"private{kind}" if kind.startswith("_") else kind
     name = layer.name
     if re.fullmatch(rf"{kind}(_\d+)?", name):
       name = f"{kind}_{counts[kind]}" if counts[kind] else kind
