@@ -22,7 +22,7 @@ from tff_fedemb.runtime import client_error
 _NUM_USERS = 20
 
 
-def _create_loop(directory, runtime, said=None):
+def _create_loop(directory, runtime, said=None, **others):
   claim = fixed_size.FixedSize(_NUM_USERS, 6, users_per_client=2)
   planned = ledger_lib.Ledger(claim, delta=1e-3).with_rounds(
     dp_accounting.GaussianDpEvent(2.0), 10
@@ -38,12 +38,13 @@ def _create_loop(directory, runtime, said=None):
     config={"rounds": 10, "evaluate_every": 5, "checkpoint_every": 3},
     evaluate_fn=lambda w: {training.RECALL_PREFIX + "0.001": float(w) / 1000},
     say=(said if said is not None else []).append,
+    **others,
   )
 
 
-def _train(directory, runtime, said=None):
+def _train(directory, runtime, said=None, **others):
   """Weights, ledger, metrics by round."""
-  loop = _create_loop(directory, runtime, said)
+  loop = _create_loop(directory, runtime, said, **others)
   loop.start(lambda weights: weights + 1.0)
   loop.run()
   return loop.weights, loop.chain.ledger, metrics.read(directory)
@@ -139,6 +140,13 @@ def test_a_run_that_accepts_nobody_ends(tmp_path, skipped, rejected):
   with pytest.raises(errors.DivergedError, match="in rounds 3 to 7"):
     _train(tmp_path, sums.Sums())
   assert _read_ledger(tmp_path).rounds == 7
+
+
+def test_a_trial_that_accepts_nobody_goes_on(tmp_path):
+  """Who was accepted is known from users' updates, without noise."""
+  rejected = {number: 3 for number in range(2, 10)}
+  _train(tmp_path, sums.Sums(rejected=rejected), gives_up=False)
+  assert _read_ledger(tmp_path).rounds == 10
 
 
 def test_rounds_without_anybody_in_them_do_not_end_a_run(tmp_path):

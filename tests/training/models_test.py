@@ -138,3 +138,29 @@ def test_of_many_images_the_same_sample_each_time():
 def test_images_without_pairs_are_refused(labels, max_images, message):
   with pytest.raises(ValueError, match=message):
     _load_images(labels, max_images)
+
+
+def test_images_for_test_do_not_tell_that_a_model_diverged(capsys):
+  """They may be of users who train; a tuning ranks a model by others."""
+  images = np.ones([4, 3], np.float32)
+  bad = images.copy()
+  bad[1] = np.inf
+  labels = np.array([0, 0, 1, 1])
+  good, broken = (
+    embedding.LabelledImages(each, labels) for each in (images, bad)
+  )
+
+  def evaluate(validation, test):
+    by_split = {"validation": validation, "test": test}
+    backbone = tf.keras.Sequential([tf.keras.layers.Dense(2)])
+    backbone.build((None, 3))
+    return models.Evaluator(backbone, by_split, validation).embed_all()
+
+  found = evaluate(good, broken)["test"].embeddings
+  assert np.all(np.isfinite(found))
+  assert not np.any(found[1])
+  assert "1 images have embeddings that are not finite" in (
+    capsys.readouterr().out
+  )
+  with pytest.raises(errors.DivergedError):
+    evaluate(broken, good)

@@ -11,130 +11,13 @@ import dp_accounting
 import numpy as np
 import pytest
 
-from tests.program import chains
+from tests.training import tunings
 from tff_fedemb import errors
-from tff_fedemb.aggregators import gaussian
-from tff_fedemb.participation import fixed_size
 from tff_fedemb.privacy import composition
-from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import tuning
 from tff_fedemb.program import model_card
-from tff_fedemb.program import run_directory
 from tff_fedemb.run import account
-from tff_fedemb.run import array_task
-from tff_fedemb.run import spec as spec_lib
-from tff_fedemb.training import train
 from tff_fedemb.training import tuning as tuning_run
-
-_ROUNDS = 5
-_RATES = (0.1, 0.2, 0.3, 0.4)
-_PARTICIPATION = fixed_size.FixedSize(1_000, 20, users_per_client=2)
-_IMAGES = np.zeros([2, 12, 12, 1], np.uint8)
-_LABELS = np.array([0, 1])
-_SPEC = spec_lib.RunSpec(
-  task=array_task.ArrayTask(_IMAGES, _LABELS, _LABELS, test=(_IMAGES, _LABELS)),
-  participation=fixed_size.FixedSize(users_per_round=2, users_per_client=2),
-  mechanism=gaussian.GaussianConfig(noise_multiplier=1.0, clip_norm=0.3),
-  rounds=_ROUNDS,
-  seed=1,
-)
-# A trial's summary says this of the users whose images it is evaluated on.
-_OTHERS = {"evaluation_on_training_users": False}
-# Server learning rates of trials that do not train like the others: with less
-# noise, two rounds until the model diverges, or not at all. No spec takes a
-# negative one.
-_LESS_NOISE, _DIVERGES, _NEGATIVE, _INTERRUPTED = 9, 7, -1, 10
-_ERRORS = {
-  8: errors.DataError("the disk is full."),
-  _INTERRUPTED: KeyboardInterrupt(),
-  21: errors.FieldError("data_dir", "be another one", 21),
-}
-
-
-class _Tuning:
-  """A tuning whose trials leave what training leaves; recall is their rate.
-
-  Attributes:
-    path: Its directory.
-    calls: Specs and directories of the trials that ran.
-  """
-
-  def __init__(self, path, facts=_OTHERS):
-    self.path, self._facts = path / "tuning", facts
-    self.calls = []
-
-  @property
-  def rates(self):
-    return [spec.server_optimizer.learning_rate for spec, _ in self.calls]
-
-  @property
-  def seeds(self):
-    return [spec.seed for spec, _ in self.calls]
-
-  def read(self, name):
-    return json.loads((self.path / name).read_text())
-
-  def run(self, rates, *num_trials, generator=None, seed=0, **options):
-    """Runs the tuning, with these numbers of trials or a generator of them."""
-    numbers = iter(num_trials)
-    with pytest.MonkeyPatch.context() as patched:
-      patched.setattr(train, "train", self._train)
-      if seed is not None:
-        patched.setattr(tuning_run.secrets, "randbits", lambda bits: seed)
-      if generator is None:
-        patched.setattr(
-          tuning.RepeatAndSelect,
-          "draw_num_trials",
-          lambda selection, generator: next(numbers),
-        )
-      return tuning_run.TuningRun(
-        tuning_run.TuningConfig(run_dir=self.path, **options),
-        _SPEC,
-        {"server_learning_rate": ("values", tuple(rates))},
-        generator=generator,
-      ).run()
-
-  def _train(self, spec, *, run_dir, task):
-    assert len(task.train_users) == 2
-    rate = spec.server_optimizer.learning_rate
-    self.calls.append((spec, run_dir))
-    print(f"a trial with rate {rate}")
-    if rate in _ERRORS:
-      raise _ERRORS[rate]
-    run_directory.RunDirectory(run_dir, spec.to_json()).close()
-    _leave_chain(run_dir, rate)
-    if rate == _DIVERGES:
-      raise errors.DivergedError("the model diverged.")
-    _leave_model(run_dir, rate)
-    evaluation = {
-      "validation": {"recall_at_far": {"0.001": rate}},
-      "test": {"recall_at_far": {"0.001": rate / 2}},
-    }
-    summary = {"evaluation": evaluation, "split": "by alphabet", **self._facts}
-    (run_dir / "summary.json").write_text(json.dumps(summary))
-
-
-def _leave_chain(run_dir, rate):
-  if (run_dir / "rounds.jsonl").exists():
-    return
-  event = dp_accounting.GaussianDpEvent(0.5 if rate == _LESS_NOISE else 1.0)
-  planned = ledger_lib.Ledger(_PARTICIPATION, delta=1e-4)
-  rounds = 2 if rate == _DIVERGES else _ROUNDS
-  chains.write(run_dir, planned.with_rounds(event, _ROUNDS), [1] * rounds)
-
-
-def _leave_model(run_dir, rate):
-  saved_model = run_dir / "release/saved_model"
-  saved_model.mkdir(exist_ok=True)
-  (saved_model / "rate").write_text(str(rate))
-  card = model_card.ModelCard(
-    image_shape=(2, 2, 1),
-    embedding_dim=3,
-    privacy={"epsilon": 0.1926, "not_covered": ["the trace"]},
-    training={"command": "python -m binaries.run_federated"},
-  )
-  model_card.write(card, saved_model / model_card.PATH)
-
 
 _reports = {}
 
@@ -156,15 +39,15 @@ def _work_each_report_out_once(monkeypatch):
 @pytest.fixture(name="epsilon", scope="module")
 def _epsilon():
   """Epsilon of a tuning by trials of one Gaussian event a round."""
-  history = ((dp_accounting.GaussianDpEvent(1.0), _ROUNDS),)
+  history = ((dp_accounting.GaussianDpEvent(1.0), tunings.ROUNDS),)
   return tuning.RepeatAndSelect(10, 1).epsilon(
-    composition.Account(_PARTICIPATION, delta=1e-4, history=history)
+    composition.Account(tunings.PARTICIPATION, delta=1e-4, history=history)
   )
 
 
 def test_best_trial_is_reported_with_the_cost_of_all(tmp_path, epsilon, capsys):
-  run = _Tuning(tmp_path / "12")
-  report = run.run(_RATES, 12)
+  run = tunings.Tuning(tmp_path / "12")
+  report = run.run(tunings.RATES, 12)
   assert len(run.rates) == 12
   assert max(run.rates) == 0.4, "the seed must draw the best for this test"
   assert report["best"] == {
@@ -193,7 +76,7 @@ def test_best_trial_is_reported_with_the_cost_of_all(tmp_path, epsilon, capsys):
   ):
     assert text in table
   # The release is the same however many worse trials there were.
-  assert _Tuning(tmp_path / "13").run(_RATES, 13) == report
+  assert tunings.Tuning(tmp_path / "13").run(tunings.RATES, 13) == report
   # Trials' output is kept with them, for their owner alone.
   assert "rate" not in "".join(capsys.readouterr())
   log = (run.path / "trials/003.log").read_text()
@@ -204,8 +87,8 @@ def test_best_trial_is_reported_with_the_cost_of_all(tmp_path, epsilon, capsys):
 # A summary that does not say so is no proof that it is not so.
 @pytest.mark.parametrize("facts", [{"evaluation_on_training_users": True}, {}])
 def test_choice_by_users_who_train_is_not_private(tmp_path, epsilon, facts):
-  run = _Tuning(tmp_path, facts)
-  report = run.run(_RATES, 3)
+  run = tunings.Tuning(tmp_path, facts)
+  report = run.run(tunings.RATES, 3)
   privacy = report["privacy"]
   assert privacy["epsilon"] == "inf"
   assert privacy["unit_is_virtual_client_epsilon"] == "inf"
@@ -221,7 +104,9 @@ def test_choice_by_users_who_train_is_not_private(tmp_path, epsilon, facts):
 
 
 def test_choice_by_selection_users_covers_those_who_train(tmp_path, epsilon):
-  report = _Tuning(tmp_path, {"selection_users": 40}).run(_RATES, 3)
+  report = tunings.Tuning(tmp_path, {"selection_users": 40}).run(
+    tunings.RATES, 3
+  )
   privacy = report["privacy"]
   assert privacy["epsilon"] == pytest.approx(epsilon, rel=1e-12)
   assert privacy["epsilon_if_chosen_by_others"] is None
@@ -233,7 +118,7 @@ def test_choice_by_selection_users_covers_those_who_train(tmp_path, epsilon):
 
 
 def test_times_of_the_released_files_do_not_tell_of_the_best_trial(tmp_path):
-  run = _Tuning(tmp_path)
+  run = tunings.Tuning(tmp_path)
   run.run([0.1], 1)
   saved_model = run.path / "trials/000/release/saved_model"
   (saved_model / "variables").mkdir()
@@ -261,7 +146,7 @@ _FORGED = {
 
 
 def test_a_forged_tuning_is_refused(tmp_path):
-  run = _Tuning(tmp_path)
+  run = tunings.Tuning(tmp_path)
   report = run.run([0.1], 1)
   checked = account.check_release(run.path)
   assert checked["epsilon"] == report["privacy"]["epsilon"]
@@ -280,7 +165,7 @@ def test_a_forged_tuning_is_refused(tmp_path):
 
 
 def test_the_seed_of_all_trials_is_secret(tmp_path):
-  runs = [_Tuning(tmp_path / name) for name in "ab"]
+  runs = [tunings.Tuning(tmp_path / name) for name in "ab"]
   for run in runs:
     run.run([0.1, 0.2], 3, seed=None)
     drawn = run.read("trials/num_trials.json")["seed"]
@@ -292,7 +177,7 @@ def test_the_seed_of_all_trials_is_secret(tmp_path):
 
 
 def test_trials_of_a_seed_are_independent_runs(tmp_path):
-  first, second = runs = [_Tuning(tmp_path / name) for name in "ab"]
+  first, second = runs = [tunings.Tuning(tmp_path / name) for name in "ab"]
   for run in runs:
     run.run([0.1, 0.2], 6, seed=5)
   assert (first.seeds, first.rates) == (second.seeds, second.rates)
@@ -302,15 +187,17 @@ def test_trials_of_a_seed_are_independent_runs(tmp_path):
   for index, (spec, run_dir) in enumerate(first.calls):
     assert run_dir == first.path / f"trials/{index:03d}"
     same = dataclasses.replace(
-      spec, seed=_SPEC.seed, server_optimizer=_SPEC.server_optimizer
+      spec,
+      seed=tunings.SPEC.seed,
+      server_optimizer=tunings.SPEC.server_optimizer,
     )
-    assert same == _SPEC
+    assert same == tunings.SPEC
 
 
 # The killed tuning had not written these files yet.
 @pytest.mark.parametrize("lost", ["002/summary.json", "002.json"])
 def test_resumed_tuning_neither_draws_nor_runs_again(tmp_path, lost):
-  run = _Tuning(tmp_path)
+  run = tunings.Tuning(tmp_path)
   whole = run.run([0.1, 0.2], 4)
   (run.path / "release/tuning.json").unlink()
   (run.path / "trials" / lost).unlink()
@@ -320,16 +207,16 @@ def test_resumed_tuning_neither_draws_nor_runs_again(tmp_path, lost):
   assert run.calls[4] == run.calls[2]
 
 
-@pytest.mark.parametrize("worst", [_DIVERGES, _NEGATIVE])
+@pytest.mark.parametrize("worst", [tunings.DIVERGES, tunings.NEGATIVE])
 def test_diverged_and_refused_trials_are_the_worst(tmp_path, epsilon, worst):
-  run = _Tuning(tmp_path)
+  run = tunings.Tuning(tmp_path)
   report = run.run([worst, 0.5], 8)
   assert report["best"]["validation"] == 0.5
   # As many as were drawn, and all of them accounted for.
   assert report["privacy"]["epsilon"] == pytest.approx(epsilon, rel=1e-12)
   assert "refused" not in json.dumps(report["warnings"])
   found = [run.read(f"trials/{index:03d}.json") for index in range(8)]
-  outcome = "diverged" if worst == _DIVERGES else "refused"
+  outcome = "diverged" if worst == tunings.DIVERGES else "refused"
   assert {end["outcome"] for end in found} == {outcome, "complete"}
   assert all(("message" in x) == (x["outcome"] == outcome) for x in found)
   num_calls = len(run.calls)
@@ -341,17 +228,17 @@ def test_diverged_and_refused_trials_are_the_worst(tmp_path, epsilon, worst):
 @pytest.mark.parametrize(
   ("rate", "num_trials", "warning"),
   [
-    (_DIVERGES, 3, "every model diverged"),
-    (_NEGATIVE, 3, "every trial refused its hyperparameters"),
+    (tunings.DIVERGES, 3, "every model diverged"),
+    (tunings.NEGATIVE, 3, "every trial refused its hyperparameters"),
     (0.1, 0, "no trial was drawn"),
   ],
 )
 def test_no_trial_is_of_use(tmp_path, epsilon, rate, num_trials, warning):
-  run = _Tuning(tmp_path)
+  run = tunings.Tuning(tmp_path)
   report = run.run([rate], num_trials)
   assert report["best"] is None
   assert warning in str(report["warnings"])
-  if rate == _DIVERGES:
+  if rate == tunings.DIVERGES:
     # They cost what they would have cost to their end, and none of them has
     # told whose images the best would have been chosen by.
     privacy = report["privacy"]
@@ -363,7 +250,7 @@ def test_no_trial_is_of_use(tmp_path, epsilon, rate, num_trials, warning):
     assert report["privacy"] is None
     assert warning in tuning_run.to_table(report, tmp_path)
   assert not (run.path / "release/saved_model").exists()
-  assert len(run.calls) == (num_trials if rate == _DIVERGES else 0)
+  assert len(run.calls) == (num_trials if rate == tunings.DIVERGES else 0)
 
 
 @pytest.mark.parametrize(
@@ -372,13 +259,13 @@ def test_no_trial_is_of_use(tmp_path, epsilon, rate, num_trials, warning):
     (8, errors.DataError, "the disk is full."),
     # Missing data are no refusal.
     (21, errors.FieldError, "data_dir must be another one"),
-    (_INTERRUPTED, KeyboardInterrupt, None),
+    (tunings.INTERRUPTED, KeyboardInterrupt, None),
   ],
 )
 def test_trial_that_fails_ends_the_tuning(
   tmp_path, monkeypatch, rate, error, message
 ):
-  run = _Tuning(tmp_path)
+  run = tunings.Tuning(tmp_path)
   for times in (1, 2):
     with pytest.raises(error, match=message):
       run.run([rate], *([2] if times == 1 else []))
@@ -388,20 +275,20 @@ def test_trial_that_fails_ends_the_tuning(
     assert len(run.calls) == times
     assert run.calls[-1] == run.calls[0]
   # The error is mended.
-  monkeypatch.delitem(_ERRORS, rate)
+  monkeypatch.delitem(tunings.ERRORS, rate)
   assert run.run([rate])["best"]["validation"] == rate
   assert len(run.calls) == 4
 
 
 def test_trials_of_different_cost_are_refused(tmp_path):
-  run = _Tuning(tmp_path)
+  run = tunings.Tuning(tmp_path)
   with pytest.raises(errors.DataError, match="all cost the same"):
-    run.run([0.1, _LESS_NOISE], 8)
+    run.run([0.1, tunings.LESS_NOISE], 8)
   assert not (run.path / "release/tuning.json").exists()
 
 
 def test_trial_with_rounds_missing_in_its_chain_is_refused(tmp_path):
-  run = _Tuning(tmp_path)
+  run = tunings.Tuning(tmp_path)
   run.run([0.1], 1)
   path = run.path / "trials/000/rounds.jsonl"
   *lines, _ = path.read_text().splitlines(keepends=True)
@@ -411,7 +298,7 @@ def test_trial_with_rounds_missing_in_its_chain_is_refused(tmp_path):
 
 
 def test_number_of_trials_is_drawn_from_the_generator(tmp_path):
-  run = _Tuning(tmp_path)
+  run = tunings.Tuning(tmp_path)
   run.run([0.1], generator=np.random.default_rng(11), mean_trials=3.0)
   drawn = tuning.RepeatAndSelect(3.0, 1.0).draw_num_trials(
     np.random.default_rng(11)

@@ -42,6 +42,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from tff_fedemb import errors
 from tff_fedemb.models import backbones
+from tff_fedemb.models import weight_names
 
 # Errors that the libraries raise for damaged files.
 _DAMAGES = (
@@ -56,7 +57,7 @@ _DAMAGES = (
   zipfile.BadZipFile,
   zlib.error,
 )
-_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _KEY_END = "/.ATTRIBUTES/VARIABLE_VALUE"
 _OF_BATCHES = ("gamma", "beta", "moving_mean", "moving_variance")
 # Weights of a class of layers in the order of Keras, each with the option of
@@ -195,6 +196,16 @@ def _match(
     if variable.shape == (*value.shape[:2], 1, *value.shape[3:]):
       weights[name] = value.sum(axis=2, keepdims=True, dtype=np.float32)
   names_in_file = {name: name for name in variables if name in weights}
+  # Those of a SavedModel of the project, whose layers had no names.
+  portable = {
+    name: other
+    for name, (other, _) in zip(
+      variables, weight_names.portable_weights(backbone), strict=True
+    )
+    if other in weights
+  }
+  if len(portable) > len(names_in_file):
+    names_in_file = portable
   by_name = bool(names_in_file)
   if not by_name:
     names_in_file = dict(zip(variables, weights, strict=False))
@@ -224,7 +235,7 @@ def layer_weights(backbone: tf.keras.Model) -> dict[str, tf.Variable]:
   """The variables of a flat model by the names that files know them by."""
   return {
     # Graphs make a variable's own name unique, not its layer's.
-    f"{layer.name}/{_last_part(variable.name)}": variable
+    f"{layer.name}/{weight_names.last_part(variable.name)}": variable
     for layer in backbone.layers
     for variable in layer.weights
   }
@@ -265,10 +276,6 @@ def _read_weights(
   return kind, weights
 
 
-def _last_part(name: str) -> str:
-  return name.removesuffix(":0").rpartition("/")[2]
-
-
 def _add(weights: Weights, name: str, value) -> None:
   """Adds a weight by the last two parts of its name."""
   name = "/".join(name.removesuffix(":0").split("/")[-2:])
@@ -285,9 +292,9 @@ def _read_checkpoint(
   reader = tf.train.load_checkpoint(os.fspath(prefix))
   keys = reader.get_variable_to_shape_map()
   names = {key: key for key in sorted(keys)}
-  if _OBJECT_GRAPH in keys:
+  if OBJECT_GRAPH in keys:
     graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
-      reader.get_tensor(_OBJECT_GRAPH)
+      reader.get_tensor(OBJECT_GRAPH)
     )
     attributes = [a for node in graph.nodes for a in node.attributes]
     # Every optimizer counts its iterations, wherever it is kept.
@@ -345,7 +352,7 @@ def _read_hdf5(path: pathlib.Path, backbone: tf.keras.Model) -> Weights:
     for layer in map(tf.compat.as_str, group.attrs["layer_names"]):
       names = group[layer].attrs["weight_names"]
       for name in map(tf.compat.as_str, names):
-        last = _last_part(name)
+        last = weight_names.last_part(name)
         if layer in depthwise and last == "kernel":
           last = "depthwise_kernel"
         _add(weights, f"{layer}/{last}", group[layer][name])

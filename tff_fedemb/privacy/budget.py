@@ -27,13 +27,19 @@ from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import monte_carlo
+from tff_fedemb.privacy import tuning
 
 _FORMAT = ["tff_fedemb.privacy.budget", 1]
 # Epsilon of the same events in another order differs by rounding alone.
 _ROUNDING = 1e-9
 
 
-def compose(ledgers: Sequence[ledger_lib.Ledger], delta: float) -> float:
+def compose(
+  ledgers: Sequence[ledger_lib.Ledger],
+  delta: float,
+  *,
+  tunings: Sequence[tuple[ledger_lib.Ledger, tuning.RepeatAndSelect]] = (),
+) -> float:
   """Returns the epsilon of all rounds of several runs on the same users.
 
   Privacy:
@@ -41,11 +47,13 @@ def compose(ledgers: Sequence[ledger_lib.Ledger], delta: float) -> float:
     Neighbouring relation: that of the participations, the same for all; the
       user's slot stays empty in every run.
     Sensitivity: each participation's own.
-    DpEvent: the adaptive composition of the runs' `composed_events`.
+    DpEvent: the adaptive composition of the runs' `composed_events`, and of a
+      `RepeatAndSelectDpEvent` for each tuning.
 
   Args:
     ledgers: Ledgers of the runs; their own deltas do not count.
     delta: At which epsilon is wanted, in (0, 1).
+    tunings: Ledgers of one trial each, and how many there were.
 
   Returns:
     Epsilon by the tightest accountant that all runs have, and what the
@@ -56,7 +64,7 @@ def compose(ledgers: Sequence[ledger_lib.Ledger], delta: float) -> float:
   """
   checks.check_delta(delta)
   ledgers = [each for each in ledgers if each.rounds]
-  if not ledgers:
+  if not ledgers and not tunings:
     return 0.0
   events = composition.merge_rounds(
     [
@@ -64,8 +72,10 @@ def compose(ledgers: Sequence[ledger_lib.Ledger], delta: float) -> float:
       for each in ledgers
       for event in composition.composed_events(*each.run)
     ]
+    + [(selection.event(trial), 1) for trial, selection in tunings]
   )
   claims = [each.participation for each in ledgers]
+  claims += [trial.participation for trial, _ in tunings]
   relations = {each.neighboring_relation for each in claims}
   names = [
     name
@@ -73,6 +83,9 @@ def compose(ledgers: Sequence[ledger_lib.Ledger], delta: float) -> float:
     if all(name in each.accountants for each in claims)
     and name != "monte_carlo"
   ]
+  if tunings:
+    # No other accountant knows of a choice.
+    names = [name for name in names if name == "rdp"]
   is_mixture = any(
     isinstance(event, monte_carlo.MixtureDpEvent) for event, _ in events
   )
@@ -120,7 +133,8 @@ class Charge(config.Config):
     run_dir: Where the run was, for the reader.
     time: When it was charged, UTC.
     is_finished: Whether the ledger is that of a run that is done.
-    ledger: Ledger of all its rounds.
+    ledger: Ledger of all its rounds; for a tuning, of one trial.
+    selection: How many trials there were, for a tuning.
   """
 
   id: str = ""
@@ -128,6 +142,7 @@ class Charge(config.Config):
   ledger: ledger_lib.Ledger = config.part()
   time: str = ""
   is_finished: bool = False
+  selection: tuning.RepeatAndSelect | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -151,7 +166,7 @@ class Budget(config.Config):
   @functools.cached_property
   def spent(self) -> float:
     """Epsilon of all runs that were charged."""
-    return compose([each.ledger for each in self.charges], self.delta)
+    return _compose(self.charges, self.delta)
 
   def to_json(self) -> dict[str, Any]:
     return {
@@ -181,8 +196,10 @@ class Budget(config.Config):
       f" {self.delta:g}, on {self.num_users:,} users:"
     ]
     for each in self.charges:
-      alone = compose([each.ledger], self.delta)
+      alone = _compose([each], self.delta)
       state = "finished" if each.is_finished else "charged for all its rounds"
+      if each.selection is not None:
+        state = "a tuning, charged for all its trials"
       lines.append(
         f"  {each.time}  {each.run_dir}: {each.ledger.rounds:,} rounds, epsilon"
         f" {alone:.4g} by itself ({state})"
@@ -190,6 +207,19 @@ class Budget(config.Config):
     if not self.charges:
       lines.append("  no run yet")
     return "\n".join(lines)
+
+
+def _compose(charges: Sequence[Charge], delta: float) -> float:
+  """Returns the epsilon of runs and tunings."""
+  return compose(
+    [each.ledger for each in charges if each.selection is None],
+    delta,
+    tunings=[
+      (each.ledger, each.selection)
+      for each in charges
+      if each.selection is not None
+    ],
+  )
 
 
 def read(path: str | os.PathLike[str]) -> Budget:
@@ -273,6 +303,7 @@ def charge(
   run_dir: str,
   users: str,
   is_finished: bool = False,
+  selection: tuning.RepeatAndSelect | None = None,
 ) -> Budget:
   """Charges a run to a budget, in place of what it was charged before.
 
@@ -284,6 +315,7 @@ def charge(
     users: Digest of the identifiers of its users.
     is_finished: Whether the rounds have run. Their cost is written down
       whatever it is: nothing takes it back.
+    selection: How the number of trials was drawn, if it is a tuning.
 
   Returns:
     The budget, as it is in the file now.
@@ -300,6 +332,7 @@ def charge(
     ledger=ledger,
     time=now.isoformat(timespec="seconds"),
     is_finished=is_finished,
+    selection=selection,
   )
   read(path)  # No lock is left beside a file that is not there.
   with whole_files.locked(path):

@@ -34,7 +34,6 @@ _UPDATES = "losses, norms and counts of users' updates, without noise"
 _KINDS = {
   COVERED: {
     "release/saved_model/saved_model.pb": "the network",
-    "release/saved_model/fingerprint.pb": "digests of the network",
     "release/saved_model/variables/variables.*": "the weights",
     f"release/saved_model/{model_card.PATH}": (
       "the guarantee; thresholds by images of users who do not train"

@@ -89,6 +89,8 @@ class TrainingLoop:
       must be the same if it is run again.
     evaluate_fn: Maps the model's weights to validation metrics by name.
     config: Rounds and intervals.
+    gives_up: Whether to end when nobody's update is accepted any more. That is
+      known from updates without noise.
     say: Receives a line for the reader from time to time.
     state: State after the rounds so far, once the loop has started.
   """
@@ -102,6 +104,7 @@ class TrainingLoop:
   trace: participation_trace.TraceWriter
   evaluate_fn: Callable[[Any], dict[str, float]]
   config: TrainingConfig
+  gives_up: bool = True
   say: Callable[[str], None] = tqdm.tqdm.write
   state: TrainingState = dataclasses.field(init=False)
 
@@ -206,6 +209,8 @@ class TrainingLoop:
 
   def _require_somebody(self) -> None:
     """Ends a run that spends its privacy on nobody's updates."""
+    if not self.gives_up:
+      return
     done = self.state.rounds_done
     rounds = self._metrics.rounds_of_nobody(done)
     if len(rounds) >= _MAX_ROUNDS_OF_NOBODY:

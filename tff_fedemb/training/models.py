@@ -189,10 +189,22 @@ class Evaluator:
     )
 
   def _compare(
-    self, images: embedding.LabelledImages, *, with_metrics: bool = False
+    self,
+    images: embedding.LabelledImages,
+    *,
+    with_metrics: bool = False,
+    decides: bool = True,
   ) -> Embedded:
+    """Compares all pairs; the model has diverged if a split decides so."""
     embeddings = self._embed(images.images)
-    if not np.all(np.isfinite(embeddings)):
+    is_finite = np.all(np.isfinite(embeddings), axis=1, keepdims=True)
+    if not decides and not np.all(is_finite):
+      tqdm.tqdm.write(
+        f"WARNING: {np.sum(~is_finite):,} images have embeddings that are not"
+        " finite; they count as like no other."
+      )
+      embeddings = np.where(is_finite, embeddings, 0.0)
+    elif not np.all(is_finite):
       raise errors.DivergedError(
         "the model diverged: its embeddings are not finite; a lower"
         " client_learning_rate or server_learning_rate may help."
@@ -206,9 +218,19 @@ class Evaluator:
     return Embedded(images, embeddings, compared)
 
   def embed_all(self) -> dict[str, Embedded]:
-    """Embeds the images of every split."""
+    """Embeds the images of every split.
+
+    Raises:
+      errors.DivergedError: If embeddings of validation images are not finite.
+        Those for test may be of users who train: a tuning must not rank a model
+        by them.
+    """
     return {
-      split: self._compare(images, with_metrics=self.with_metrics)
+      split: self._compare(
+        images,
+        with_metrics=self.with_metrics,
+        decides=split == "validation",
+      )
       for split, images in self.by_split.items()
     }
 

@@ -59,6 +59,7 @@ def train(
   report: bool = False,
   lite: bool = False,
   export_backbone: str | None = None,
+  is_trial: bool = False,
 ) -> result_lib.Result:
   """Trains, evaluates, exports and reports.
 
@@ -79,6 +80,9 @@ def train(
     export_backbone: Path that the backbone is written to, for
       `pretrained_backbone` of another run; it remembers its users. `None`
       writes it nowhere.
+    is_trial: Whether a tuning will compare the run with others. It then ends
+      early by nothing but its private models and the images that the best is
+      chosen by.
 
   Returns:
     The result of the run.
@@ -108,7 +112,7 @@ def train(
         _say(f"This run is complete; see {run_dir}/{run_directory.SUMMARY}.")
         report_page.restore_release(run_dir)
     else:
-      run = _Run(experiment, run_dir, export_backbone, watch)
+      run = _Run(experiment, run_dir, export_backbone, watch, is_trial=is_trial)
       with contextlib.closing(run.directory):
         run.train()
         run.report()
@@ -157,9 +161,12 @@ class _Run:
     run_dir: str,
     export_backbone: str | None,
     watch: progress.Stopwatch,
+    *,
+    is_trial: bool,
   ):
     """Checks what can be checked, and builds all before the first round."""
     self._experiment, self._watch = experiment, watch
+    self._is_trial = is_trial
     spec, task = experiment.spec, experiment.task
     # Mistakes are told now, not after the first round or the last one.
     experiment.create_ledger()
@@ -244,6 +251,7 @@ class _Run:
       trace=trace,
       evaluate_fn=self._evaluator.validate,
       config=spec,
+      gives_up=not self._is_trial,
     )
 
   def _evaluate_start(

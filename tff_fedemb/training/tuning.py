@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 import contextlib
 import dataclasses
+import hashlib
 import math
 import os
 import pathlib
@@ -26,7 +27,9 @@ import tqdm
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
+from tff_fedemb.privacy import budget
 from tff_fedemb.privacy import composition
+from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import tuning
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import model_card
@@ -73,11 +76,14 @@ class TuningConfig(config_lib.Config):
       random; the guarantee rests on that.
     shape: Shape of that number's distribution: 0 logarithmic, 1 geometric, inf
       Poisson, others truncated negative binomial.
+    privacy_budget: File of a budget that the tuning shares with runs on the
+      same users. It is charged once, for the tuning as a whole.
   """
 
   run_dir: str = config_lib.field(flag="output_dir")
   mean_trials: float = config_lib.field(10.0, minimum=1)
   shape: float = config_lib.field(1.0, minimum=0, maximum=math.inf)
+  privacy_budget: str | None = config_lib.field(None, path=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,16 +140,35 @@ class TuningRun:
 
     Raises:
       errors.FieldError: As `run_directory.RunDirectory`; if the task's data are
-        missing.
+        missing, or the trials have a privacy budget of their own.
       errors.DataError: If the task's data are damaged.
     """
     self._config, self._space = config, space
+    if spec.privacy_budget is not None:
+      raise errors.FieldError(
+        "privacy_budget",
+        "not be given to the trials of a tuning: its file would tell how many"
+        " there are, and charge each as if it were released",
+        spec.privacy_budget,
+        "Give it to the tuning itself.",
+      )
     self._spec = spec.with_absolute_paths()
     # All trials have the same data, which are read once.
     self._task = task or self._spec.task.create()
     # Values that all trials share are checked here, drawn ones in each trial.
-    experiment.resolve(self._spec, self._task)
+    resolved = experiment.resolve(self._spec, self._task)
     self._selection = tuning.RepeatAndSelect(config.mean_trials, config.shape)
+    path = config.privacy_budget
+    is_of_others = (
+      self._task.selection_users or not self._task.evaluation_on_training_users
+    )
+    if path and not is_of_others:
+      raise errors.FieldError(
+        "selection_users",
+        "be given with privacy_budget where validation images may be of users"
+        " who train: by these the best is chosen without noise",
+        self._task.selection_users,
+      )
     settings = {
       "mean_trials": config.mean_trials,
       "shape": str(config.shape),
@@ -169,6 +194,19 @@ class TuningRun:
       }
       self._directory.write_json(_NUM_TRIALS, drawn)
     self._num_trials, self._seed = drawn["num_trials"], drawn["seed"]
+    if path:
+      planned = resolved.create_ledger().with_rounds(
+        resolved.mechanism.round_event, self._spec.rounds
+      )
+      budget.charge(
+        path,
+        _of_trial(planned),
+        # It is this tuning's alone, and does not tell its seed.
+        run_id=hashlib.sha256(f"tuning {self._seed}".encode()).hexdigest()[:32],
+        run_dir=os.path.abspath(self._path),
+        users=self._task.train_users.digest,
+        selection=self._selection,
+      )
 
   def run(self) -> dict[str, Any]:
     """Runs the trials that are left and reports the best, as in tuning.json.
@@ -240,7 +278,8 @@ class TuningRun:
   ) -> dict[str, str]:
     """Runs a trial to its end; says how it ended, and why.
 
-    Only a model that diverged and hyperparameters that no run can have are
+    Only a model that diverged, as its private weights and the images that the
+    best is chosen by tell, and hyperparameters that no run can have are
     outcomes. Anything else, such as data that cannot be read, ends the tuning.
     """
     try:
@@ -258,7 +297,7 @@ class TuningRun:
       contextlib.redirect_stderr(log),
     ):
       try:
-        train.train(spec, run_dir=run_dir, task=self._task)
+        train.train(spec, run_dir=run_dir, task=self._task, is_trial=True)
       except errors.DivergedError as error:
         return {"outcome": _DIVERGED, "message": str(error)}
     return {"outcome": _COMPLETE}
@@ -333,12 +372,17 @@ def _read_cost(
       f"a trial must have run {planned.rounds} rounds, found {chain.rounds} in"
       f" {run_dir}."
     )
+  return _of_trial(planned)
+
+
+def _of_trial(planned: ledger_lib.Ledger) -> ledger_lib.Ledger:
+  """The ledger of a trial for the selection, which needs RDP."""
   participation = planned.participation
   accountants = participation.accountants + participation.further_accountants
   if "rdp" not in accountants:
-    # The selection needs RDP, which is known of users' rounds if they are.
+    # It is known of users' rounds if they are.
     participation = participation.with_known_schedule()
-  return composition.Account(
+  return ledger_lib.Ledger(
     participation,
     delta=planned.delta,
     accountants=("rdp",),

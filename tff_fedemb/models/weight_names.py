@@ -1,0 +1,58 @@
+"""Names of a model's weights, by which files know them."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator
+import re
+
+from etils import epy
+
+with epy.lazy_imports():
+  import tensorflow as tf
+
+
+def last_part(name: str) -> str:
+  """The weight's own name, without its layer's."""
+  return name.removesuffix(":0").rpartition("/")[2]
+
+
+def portable_weights(
+  backbone: tf.keras.Model,
+) -> list[tuple[str, tf.Variable]]:
+  """The variables of a model by names that hold in every process.
+
+  Keras numbers layers without a name by what it has made before. These are
+  numbered here from the first one of the model. The order is that of the
+  model's weights.
+  """
+  names = {
+    id(weight): f"{portable}/{last_part(weight.name)}"
+    for layer, portable in _portable_layers(backbone)
+    for weight in layer.weights
+  }
+  counts: collections.Counter[str] = collections.Counter()
+  found = []
+  for weight in backbone.weights:
+    name = names.get(id(weight), last_part(weight.name))
+    number = counts[name]
+    counts[name] += 1
+    found.append((f"{name}_{number}" if number else name, weight))
+  return found
+
+
+def _portable_layers(
+  backbone: tf.keras.Model,
+) -> Iterator[tuple[tf.keras.layers.Layer, str]]:
+  """Layers, with names whose numbers begin anew."""
+  counts: collections.Counter[str] = collections.Counter()
+  for layer in backbone.layers:
+    # As Keras names them: "LayerNormalization" is "layer_normalization".
+    kind = re.sub("(.)([A-Z][a-z0-9]+)", r"\1_\2", type(layer).__name__)
+    kind = re.sub("([a-z])([A-Z])", r"\1_\2", kind).lower()
+    kind = f"private{kind}" if kind.startswith("_") else kind
+    name = layer.name
+    if re.fullmatch(rf"{kind}(_\d+)?", name):
+      name = f"{kind}_{counts[kind]}" if counts[kind] else kind
+      counts[kind] += 1
+    yield layer, name

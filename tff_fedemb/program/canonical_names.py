@@ -1,0 +1,270 @@
+"""Names in a SavedModel that tell of nothing but its network.
+
+TensorFlow and Keras count the functions, gradients and layers of a process and
+write these numbers into their names: a file tells what ran before it. A tuning
+that releases the best of its trials would so tell which of them it was. Here
+every name of a node, an argument, a function or a gradient is made anew, from
+its kind and its place.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+import re
+from typing import Any
+
+from tensorflow.core.framework import function_pb2
+from tensorflow.core.framework import node_def_pb2
+from tensorflow.core.protobuf import meta_graph_pb2
+
+_GRADIENT = "_gradient_op_type"
+_USER_NAME = "_user_specified_name"
+# Keras gives both halves of a recurrent layer a random name in common.
+_IMPLEMENTS = "api_implements"
+_COUNTED = re.compile(rb"(\w+)-\d+")
+# A node's: of the process' devices and threads.
+_OF_PROCESS = ("config_proto",)
+
+
+class Renaming:
+  """Renames what is in the graph of a SavedModel, in place."""
+
+  def __init__(self, meta: meta_graph_pb2.MetaGraphDef, *, keep: str):
+    """Finds out what there is.
+
+    Args:
+      meta: The graph, with the functions and objects of a SavedModel of
+        TensorFlow 2.
+      keep: Name of the arguments that stay as they are called.
+    """
+    self._meta, self._keep = meta, keep
+    library = meta.graph_def.library
+    self._library = {each.signature.name: each for each in library.function}
+    self._gradients = {
+      each.registered_op_type.encode(): each.gradient_func
+      for each in library.registered_gradients
+    }
+    self._new_functions: dict[str, str] = {}
+    self._new_gradients: dict[bytes, bytes] = {}
+    self._new_interfaces: dict[bytes, bytes] = {}
+    # New names by old ones, of every function.
+    self._nodes: dict[str, dict[str, str]] = {}
+
+  def apply(self) -> None:
+    """Renames all, and drops functions that nothing refers to."""
+    meta = self._meta
+    nodes = _rename_nodes(meta.graph_def.node, {})
+    self._visit(meta.graph_def.node)
+    for each in meta.object_graph_def.nodes:
+      names = [
+        *each.function.concrete_functions,
+        each.bare_concrete_function.concrete_function_name,
+      ]
+      for name in filter(None, names):
+        self._visit_function(name)
+    self._rename_references(nodes)
+    self._rename_objects()
+    self._replace_library()
+
+  def _visit(self, nodes: Iterable[node_def_pb2.NodeDef]) -> None:
+    """Renames functions and gradients in the order in which they are used."""
+    for node in nodes:
+      for name in _OF_PROCESS:
+        node.attr.pop(name, None)
+      node.ClearField("experimental_debug_info")
+      for used in _functions_of(node.attr):
+        self._visit_function(used.name)
+        used.name = self._new_functions.get(used.name, used.name)
+      if _GRADIENT in node.attr:
+        value = node.attr[_GRADIENT]
+        self._visit_function(self._gradients.get(value.s, ""))
+        value.s = _number(value.s, self._new_gradients)
+
+  def _visit_function(self, name: str) -> None:
+    if name in self._new_functions or name not in self._library:
+      return
+    number = len(self._new_functions)
+    self._new_functions[name] = f"__inference_function_{number}"
+    function = self._library[name]
+    self._nodes[name] = _rename_function(function, self._keep)
+    if _IMPLEMENTS in function.attr:
+      value = function.attr[_IMPLEMENTS]
+      value.s = self._new_interfaces.setdefault(
+        value.s, b"interface_%d" % len(self._new_interfaces)
+      )
+    self._visit(function.node_def)
+
+  def _rename_references(self, nodes: dict[str, str]) -> None:
+    """Renames what refers to nodes outside of functions."""
+    meta = self._meta
+    for signature in meta.signature_def.values():
+      for tensors in (signature.inputs, signature.outputs):
+        for tensor in tensors.values():
+          tensor.name = _refer(tensor.name, nodes)
+    saver = meta.saver_def
+    for field in (
+      *("filename_tensor_name", "save_tensor_name", "restore_op_name"),
+    ):
+      setattr(saver, field, _refer(getattr(saver, field), nodes))
+    for collection in meta.collection_def.values():
+      values = collection.node_list.value
+      values[:] = [_refer(value, nodes) for value in values]
+    for asset in meta.asset_file_def:
+      asset.tensor_info.name = _refer(asset.tensor_info.name, nodes)
+
+  def _rename_objects(self) -> None:
+    """Renames what refers to functions, and puts captured tensors in order."""
+    graph, new = self._meta.object_graph_def, self._new_functions
+    captured, places = {}, {}
+    for place, each in enumerate(graph.nodes):
+      names = each.function.concrete_functions
+      if names:
+        names[:] = [new[name] for name in names]
+      if each.HasField("bare_concrete_function"):
+        bare = each.bare_concrete_function
+        bare.concrete_function_name = new[bare.concrete_function_name]
+      if each.HasField("captured_tensor"):
+        tensor = each.captured_tensor
+        tensor.name = _refer(tensor.name, self._nodes[tensor.concrete_function])
+        tensor.concrete_function = new[tensor.concrete_function]
+        places[place] = key = (tensor.concrete_function, tensor.name)
+        captured[key] = type(each).FromString(each.SerializeToString())
+    # They come last, each once for every gradient that looks at it.
+    first = len(graph.nodes) - len(places)
+    if any(place < first for place in places):
+      raise ValueError("captured tensors must come after all other objects")
+    del graph.nodes[first:]
+    order = {key: first + i for i, key in enumerate(sorted(captured))}
+    graph.nodes.extend(captured[key] for key in order)
+    _rename_keys(graph.concrete_functions, new)
+    for function in graph.concrete_functions.values():
+      function.bound_inputs[:] = [
+        order[places[place]] if place in places else place
+        for place in function.bound_inputs
+      ]
+
+  def _replace_library(self) -> None:
+    library, new = self._meta.graph_def.library, self._new_functions
+    functions = [self._library[name] for name in new]
+    gradients = sorted(
+      (self._new_gradients[kind], new[name])
+      for kind, name in self._gradients.items()
+      if name in new
+    )
+    if library.gradient:
+      raise ValueError("gradients of functions must be registered by a name")
+    copies = [type(f).FromString(f.SerializeToString()) for f in functions]
+    for copy in copies:
+      copy.signature.name = new[copy.signature.name]
+    library.Clear()
+    library.function.extend(copies)
+    for kind, name in gradients:
+      library.registered_gradients.add(
+        gradient_func=name, registered_op_type=kind.decode()
+      )
+
+
+def _number(name: bytes, new: dict[bytes, bytes]) -> bytes:
+  """Replaces the process' number in the name of a gradient."""
+  found = _COUNTED.fullmatch(name)
+  if found is None:
+    return name
+  return new.setdefault(name, b"%s-%d" % (found[1], len(new)))
+
+
+def _functions_of(attributes: Any) -> Iterator[Any]:
+  """Yields the functions that a node calls, in the order of its attributes."""
+  for name in sorted(attributes):
+    value = attributes[name]
+    used = [value.func] if value.HasField("func") else value.list.func
+    for function in used:
+      yield function
+      yield from _functions_of(function.attr)
+
+
+def _refer(reference: str, names: dict[str, str]) -> str:
+  """Renames the node in `^node`, `node:0` or `node:output:0`."""
+  name, colon, rest = reference.removeprefix("^").partition(":")
+  control = "^" if reference.startswith("^") else ""
+  # A reference to nothing stays one.
+  return f"{control}{names[name] if name else ''}{colon}{rest}"
+
+
+def _rename_nodes(
+  nodes: Iterable[node_def_pb2.NodeDef], names: dict[str, str]
+) -> dict[str, str]:
+  """Renames nodes by their operations; adds new names by the old ones."""
+  counts: collections.Counter[str] = collections.Counter()
+  nodes = list(nodes)
+  for node in nodes:
+    kind = node.op.lstrip("_")
+    names[node.name] = f"{kind}_{counts[kind]}"
+    counts[kind] += 1
+  for node in nodes:
+    node.name = names[node.name]
+    inputs = [_refer(each, names) for each in node.input]
+    is_control = [each.startswith("^") for each in inputs]
+    first = is_control.index(True) if True in is_control else len(inputs)
+    # Their order is that of their former names.
+    node.input[:] = [*inputs[:first], *sorted(inputs[first:])]
+    if "_class" in node.attr:
+      values = node.attr["_class"].list.s
+      values[:] = [_colocate(value, names) for value in values]
+    for name in ("shared_name", "debug_name"):
+      if name in node.attr and node.attr[name].s:
+        node.attr[name].s = node.name.encode()
+    if _USER_NAME in node.attr:
+      del node.attr[_USER_NAME]
+  return names
+
+
+def _colocate(value: bytes, names: dict[str, str]) -> bytes:
+  place, at, name = value.decode().partition("@")
+  return f"{place}{at}{names.get(name, name)}".encode()
+
+
+def _rename_function(
+  function: function_pb2.FunctionDef, keep: str
+) -> dict[str, str]:
+  """Renames arguments, nodes and results; returns new names by the old ones."""
+  names, signature = {}, function.signature
+  for index, each in enumerate(signature.input_arg):
+    attributes = function.arg_attr[index].attr
+    called = attributes[_USER_NAME].s if _USER_NAME in attributes else b""
+    new = keep if called == keep.encode() else f"input_{index}"
+    if _USER_NAME in attributes:
+      attributes[_USER_NAME].s = new.encode()
+    names[each.name] = each.name = new
+  _rename_nodes(function.node_def, names)
+  results = {
+    each.name: f"output_{index}"
+    for index, each in enumerate(signature.output_arg)
+  }
+  for each in signature.output_arg:
+    each.name = results[each.name]
+  _rename_keys(function.ret, results, lambda value: _refer(value, names))
+  _rename_keys(function.control_ret, names, lambda value: names[value])
+  signature.control_output[:] = sorted(function.control_ret)
+  return names
+
+
+def _rename_keys(
+  values: MutableMapping[str, Any],
+  names: dict[str, str],
+  change: Callable[[Any], Any] | None = None,
+) -> None:
+  """Renames the keys of a map of a message; drops what has no new name."""
+  if change is not None:
+    changed = {names[key]: change(value) for key, value in values.items()}
+    values.clear()
+    values.update(changed)
+    return
+  found = {
+    names[key]: value.SerializeToString()
+    for key, value in values.items()
+    if key in names
+  }
+  values.clear()
+  for key, content in found.items():
+    values[key].ParseFromString(content)
