@@ -13,9 +13,7 @@ def _create_spec():
   vectors = np.random.default_rng(0).normal(size=[24, 6]).astype(np.float32)
   test = vectors[:8], _LABELS[:8]
   return fe.RunSpec(
-    task=fe.ArrayTask(
-      vectors, _LABELS, _USERS, test=(vectors[:8], _LABELS[:8])
-    ),
+    task=fe.ArrayTask(vectors, _LABELS, _USERS, test=test),
     algorithm=fe.FedEmb(
       backbone=fe.Backbone(backbone="dense", embedding_dim=4)
     ),
