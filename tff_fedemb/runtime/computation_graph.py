@@ -109,7 +109,6 @@ def import_computation(
       which takes the first GPU if there is one.
 
   Raises:
-    errors.FieldError: If its resources would outlive a run.
     TypeError: If the computation is not plain TensorFlow, or takes or returns a
       dataset.
   """
@@ -119,7 +118,7 @@ def import_computation(
     raise TypeError(f"{name} must be a TensorFlow computation, found {kind}.")
   graph_def = tf.compat.v1.GraphDef()
   proto.tensorflow.graph_def.Unpack(graph_def)
-  graph_resources.separate(graph_def, name)
+  needs_own_session = graph_resources.separate(graph_def)
   # Loops and functions run on the device of the operation that calls them.
   # Those that only data sets call stay on the CPU in this way: a GPU would be
   # given one example at a time.
@@ -141,6 +140,7 @@ def import_computation(
         ("result", proto.tensorflow.result),
       )
     ),
+    needs_own_session=needs_own_session,
   )
 
 
