@@ -67,6 +67,36 @@ def test_goes_on_from_a_structured_state(started_and_state):
   )
 
 
+@pytest.mark.parametrize("name", ["in_process", "tff"])
+def test_nobody_changes_a_state_in_place(name):
+  vector = np.array([1.0, 2.0], np.float32)
+
+  @tff.federated_computation
+  def initialize():
+    return tff.federated_eval(
+      tff.tensorflow.computation(lambda: tf.constant(vector)), tff.SERVER
+    )
+
+  # Its clients send nothing.
+  @tff.federated_computation(
+    initialize.type_signature.result, tff.FederatedType(np.str_, tff.CLIENTS)
+  )
+  def next_round(state, client_ids):
+    del client_ids  # Unused.
+    return state, tff.federated_value(1, tff.SERVER)
+
+  process = tff.templates.IterativeProcess(initialize, next_round)
+  with runtime.create_runtime(name) as started:
+    state, metrics = started.next(started.initialize(process), ["a", "b", "c"])
+    assert metrics == 1
+    loaded = started.load_state(vector)
+    vector[:] = 0.0
+    for each in (state, loaded):
+      with pytest.raises(ValueError, match="read-only"):
+        started.structured_state(each)[:] = 0.0
+      np.testing.assert_array_equal(started.structured_state(each), [1.0, 2.0])
+
+
 @pytest.fixture
 def python_handles_sigint():
   """As in a foreground program, however the tests were started.
@@ -269,4 +299,4 @@ def test_calls_hold_a_few_updates(shape, expected):
     return 2.0 * values
 
   graph = computation_graph.import_computation("work", double)
-  assert client_loops.clients_per_call(graph) == expected
+  assert client_loops.clients_per_call(graph, graph) == expected

@@ -14,10 +14,10 @@ import re
 from typing import Any
 
 import tensorflow as tf
-import tensorflow_federated as tff
 
 # TensorFlow has no public way from the name of an operation to what it is.
 from tensorflow.python.framework import op_def_registry
+import tensorflow_federated as tff
 
 from tff_fedemb import errors
 
@@ -96,33 +96,33 @@ def check_without_python(computation: tff.Computation) -> None:
 
 
 def separate(graph_def: Any) -> bool:
-  """Has each run of a graph make its own resources.
+  """Has each run of a graph make its own resources, if it can.
 
   Args:
     graph_def: Is changed.
 
   Returns:
-    Whether there is something else that a session would keep from one run for
-    the next, or might, so that each run needs a session of its own.
+    Whether it cannot, and each run needs a session of its own: there is
+    something else that a session would keep from one run for the next, or
+    might.
   """
   library = graph_def.library.function
   functions = frozenset(function.signature.name for function in library)
-  # Each call of a function would make another one.
-  has_others = any(
-    _find_kept(function.node_def, functions) for function in library
-  )
-  found: set[tuple[bytes, bytes]] = set()
-  for node in _find_kept(graph_def.node, functions):
-    key = (node.attr["container"].s, node.attr["shared_name"].s)
-    # TFF has given a name to all that had none.
-    if node.op in ("VarHandleOp", *_ANONYMOUS) and key not in found:
-      found.add(key)
-      if node.op == "VarHandleOp":
-        node.attr["shared_name"].s = _NO_NAME
-      else:
-        node.op = _ANONYMOUS[node.op]
-        for attribute in _NAMES:
-          node.attr.pop(attribute, None)
+  kept = _find_kept(graph_def.node, functions)
+  # TFF has given a name to all that had none.
+  names = {(n.attr["container"].s, n.attr["shared_name"].s) for n in kept}
+  if (
+    len(names) < len(kept)
+    or any(node.op not in ("VarHandleOp", *_ANONYMOUS) for node in kept)
+    # Each call of a function would make another one.
+    or any(_find_kept(function.node_def, functions) for function in library)
+  ):
+    return True
+  for node in kept:
+    if node.op == "VarHandleOp":
+      node.attr["shared_name"].s = _NO_NAME
     else:
-      has_others = True
-  return has_others
+      node.op = _ANONYMOUS[node.op]
+      for attribute in _NAMES:
+        node.attr.pop(attribute, None)
+  return False
