@@ -77,7 +77,7 @@ def execute(config: ReportConfig, task: task_lib.Task | None = None) -> None:
   output_files.check({"output": config.output}, overwrite=config.overwrite)
   runs = measured_runs.read_all(config.run_dirs)
   _write(config.output, render(runs, config, task))
-  print(f"Written to {config.output}.")
+  progress.say(f"Written to {config.output}.")
 
 
 def write_for_run(

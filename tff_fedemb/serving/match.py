@@ -22,6 +22,7 @@ import numpy as np
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import output_files
+from tff_fedemb import progress
 from tff_fedemb import whole_files
 from tff_fedemb.data import bad_examples
 from tff_fedemb.evaluation import pairs
@@ -143,7 +144,7 @@ def _execute(config: MatchConfig) -> None:
     num_added = len(index.images) - num_before
     if num_added or num_removed:
       index.write(config.index)
-    print(
+    progress.say(
       f"{config.index}: {len(index.images):,} images of"
       f" {index.images['name'].nunique():,} classes, {num_added:,} of them new;"
       f" {num_removed:,} removed."
@@ -151,9 +152,9 @@ def _execute(config: MatchConfig) -> None:
   if rule is not None:
     warnings += _match_all(config, model, index, *rule)
   for warning in warnings:
-    print(f"warning: {warning}")
+    progress.say(f"warning: {warning}")
   if rule is not None:
-    print(f"Written to {config.output_csv}.")
+    progress.say(f"Written to {config.output_csv}.")
 
 
 def _open_index(config: MatchConfig) -> gallery_index.GalleryIndex:
@@ -201,7 +202,7 @@ def _match_all(
   _tell(matches, index, words)
   recall = index.measure_recall(queries)
   if recall is not None:
-    print(
+    progress.say(
       f"The index finds {recall:.4f} of the ten nearest images of queries; an"
       " exact one finds all."
     )
@@ -321,7 +322,7 @@ def _tell(
 ) -> None:
   """Prints the outcome in a few lines."""
   accepted = matches.accepted.sum()
-  print(
+  progress.say(
     f"{len(matches):,} queries against {len(index.images):,} images of"
     f" {index.images['name'].nunique():,} classes: {accepted:,} accepted,"
     f" {len(matches) - accepted:,} unknown.\n{words}"
@@ -332,12 +333,12 @@ def _tell(
     return
   is_right = known.nearest_class == known.folder_class
   right, both = is_right.sum(), (is_right & known.accepted).sum()
-  print(
+  progress.say(
     f"Of {len(known):,} queries in folders named like classes the nearest class"
     f" is right for {right:,} ({right / len(known):.4f}); right and accepted"
     f" {both:,} ({both / len(known):.4f})."
   )
   if not strangers.empty:
-    print(
+    progress.say(
       f"Of {len(strangers):,} others {strangers.accepted.sum():,} are accepted."
     )

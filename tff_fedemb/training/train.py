@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
-import tqdm
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
@@ -47,7 +46,7 @@ from tff_fedemb.training import plan as plan_lib
 from tff_fedemb.training import result as result_lib
 
 # Prints a line without breaking the progress bar.
-_say = tqdm.tqdm.write
+_say = progress.say
 
 
 def train(
