@@ -10,11 +10,16 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tree
 
+from tests.run import specs
 from tests.runtime import builders
+from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb import runtime
 from tff_fedemb.runtime import client_loops
 from tff_fedemb.runtime import computation_graph
+from tff_fedemb.serving import saved_models
+from tff_fedemb.training import plan
+from tff_fedemb.training import train
 
 # Their sum depends on the order.
 _CLIENT_IDS = [str(0.1 * 1.7**i) for i in range(12)]
@@ -212,6 +217,23 @@ def test_says_that_it_is_in_a_fork(started_and_state, process):
   assert _run_in_fork(started.close) == ("", 0)
   # It is still the parent's.
   started.next(state, ["1"])
+
+
+def test_nothing_begins_in_a_fork_after_tensorflow_ran():
+  expected = "FieldError: process must be started by multiprocessing's spawn"
+  spec = specs.create()
+  tf.constant(1).numpy()
+  for function in (
+    lambda: runtime.create_runtime(),
+    lambda: plan.plan(spec, measure=False),
+    lambda: train.train(spec, run_dir="none"),
+    lambda: saved_models.load("none"),
+  ):
+    message, status = _run_in_fork(function)
+    assert message.startswith(expected)
+    assert status == 0
+  # TensorFlow has its threads.
+  checks.check_not_forked()
 
 
 _TEXT = b"proto\x08\x00"

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import progress
@@ -89,6 +90,7 @@ def train(
     errors.StorageError: If files cannot be written.
   """
   watch = progress.Stopwatch()
+  checks.check_not_forked()
   # TFF's worker would outlive a notebook, and complain at the end of a script.
   worker_process.end_worker_on_exit()
   run_dir = os.fspath(run_dir)

@@ -24,6 +24,7 @@ from etils import epy
 import numpy as np
 import tqdm
 
+from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.privacy import composition
@@ -136,6 +137,7 @@ class TuningRun:
         missing.
       errors.DataError: If the task's data are damaged.
     """
+    checks.check_not_forked()
     self._config, self._space = config, space
     self._spec = spec.with_absolute_paths()
     # All trials have the same data, which are read once.
