@@ -5,6 +5,7 @@ import sys
 import time
 from typing import Any
 
+from absl import logging
 import psutil
 import tqdm
 
@@ -22,6 +23,13 @@ def say(text: str) -> None:
   except UnicodeEncodeError:
     text = text.encode(encoding, "backslashreplace").decode(encoding)
   tqdm.tqdm.write(text)
+
+
+def leave_out(beginning: str) -> None:
+  """Has libraries log nothing that begins so, and that no user can act on."""
+  logging.get_absl_logger().addFilter(
+    lambda record: not str(record.msg).startswith(beginning)
+  )
 
 
 class Stopwatch:

@@ -3,6 +3,7 @@
 import functools
 import math
 
+from absl import logging
 import dp_accounting
 import numpy as np
 import pytest
@@ -131,3 +132,14 @@ def test_delta_is_met_at_any_size_of_epsilon(noise_multiplier, delta):
   if epsilon:
     # And by nothing less.
     assert accountant.get_delta(epsilon * (1 - 1e-6)) > delta
+
+
+def test_an_order_that_gives_no_bound_is_left_out_without_a_word(caplog):
+  logging.warning("beside it")
+  # The series of the lowest orders do not converge here.
+  event = dp_accounting.PoissonSampledDpEvent(1 / 5, _GAUSSIAN)
+  found = epsilon_lib.epsilon_of(
+    [(event, 1)], 1e-3, accountant="rdp", neighboring_relation=_ADD_OR_REMOVE
+  )
+  assert found == pytest.approx(1.709, rel=1e-3)
+  assert [record.getMessage() for record in caplog.records] == ["beside it"]
