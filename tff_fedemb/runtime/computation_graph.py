@@ -131,16 +131,15 @@ def import_computation(
       node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(""))
   if proto.tensorflow.initialize_op:
     _initialize_first(graph_def, proto.tensorflow.initialize_op)
+  arguments, results = (
+    _tensor_names(binding, role=f"the {role} of {name}")
+    for role, binding in (
+      ("parameter", proto.tensorflow.parameter),
+      ("result", proto.tensorflow.result),
+    )
+  )
   return graph_session.import_graph(
-    graph_def,
-    *(
-      _tensor_names(binding, role=f"the {role} of {name}")
-      for role, binding in (
-        ("parameter", proto.tensorflow.parameter),
-        ("result", proto.tensorflow.result),
-      )
-    ),
-    needs_own_session=needs_own_session,
+    graph_def, arguments, results, needs_own_session
   )
 
 
