@@ -46,7 +46,7 @@ def execute(notebook: nbformat.NotebookNode, folder: pathlib.Path) -> None:
   nbclient.NotebookClient(
     notebook,
     resources={"metadata": {"path": str(folder)}},
-    # Of the Python that runs this, whatever kernels the machine has.
+    # The Python that runs this has it, whatever kernels the machine has.
     kernel_name="python3",
     coalesce_streams=True,
     record_timing=False,

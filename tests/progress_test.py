@@ -15,7 +15,7 @@ _NAME = "Zo\xeb caf\udce9.png"
   [
     ("ascii", "strict", rb"Zo\xeb caf\udce9.png"),
     ("utf-8", "strict", b"Zo\xc3\xab caf\\udce9.png"),
-    # Of the C locale, where Python gives back what it was given.
+    # In the C locale Python gives back what it was given.
     ("utf-8", "surrogateescape", b"Zo\xc3\xab caf\xe9.png"),
   ],
 )
