@@ -5,6 +5,7 @@ bug is a stack trace.
 """
 
 from collections.abc import Callable, Sequence
+import io
 import os
 import select
 import signal
@@ -62,6 +63,9 @@ def run(
   # Libraries that have flags of their own ask whether these are parsed.
   flags.FLAGS.mark_as_parsed()
   logging.set_verbosity(logging.WARNING)
+  # Names of users and files are printed wherever it goes.
+  if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+    sys.stdout.reconfigure(errors="backslashreplace")
   try:
     main(sys.argv if argv is None else argv)
     # Now, so that a reader who is gone is noticed here.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 from etils import epy
-import tqdm
 
 from binaries import config_flags
 from binaries import smoke
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
+from tff_fedemb import progress
 from tff_fedemb import registry
 from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.algorithms import registry as algorithms
@@ -176,7 +176,7 @@ def open_spec(
   chosen = photo_choices.choose(
     task, parser.given(), federated=spec.algorithm.is_private
   )
-  tqdm.tqdm.write(photo_choices.tell(task, chosen, parser.given()))
+  progress.say(photo_choices.tell(task, chosen, parser.given()))
   parser.set({name: choice.value for name, choice in chosen.items()})
   return flags.create().with_absolute_paths(), task
 

@@ -20,7 +20,7 @@ _DIRECTORY = pathlib.Path(__file__).parent
 _LONGEST_FILES = (
   "program/resumption_test.py",
   "binaries/ending_test.py",
-  "tutorial_test.py",
+  "notebook_test.py",
   "binaries/run_federated_test.py",
   "aggregators/mechanisms_test.py",
   "runtime/ray_test.py",

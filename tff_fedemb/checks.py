@@ -5,6 +5,8 @@ import difflib
 import math
 import numbers
 import operator
+import pathlib
+import sys
 from typing import Any
 
 from tff_fedemb import errors
@@ -18,6 +20,8 @@ MAX_NOISE_MULTIPLIER = 1e6
 
 # Products with a smaller delta are no normal numbers any more.
 DELTA_RANGE = {"minimum": 1e-250, "below": 1}
+# The threads of this process; Linux has it, where forks are usual.
+_THREADS = pathlib.Path("/proc/self/task")
 
 # More choices than that do not fit into an error; it names those like a value.
 _MOST_LISTED = 40
@@ -196,6 +200,34 @@ def check_noise_multiplier(noise_multiplier: Any) -> float:
       repr(noise_multiplier),
     )
   return float(noise_multiplier)
+
+
+def check_not_forked() -> None:
+  """Refuses to go on where TensorFlow would wait for threads that are not here.
+
+  Raises:
+    errors.FieldError: If TensorFlow had run before this process was forked.
+  """
+  tensorflow: Any = sys.modules.get("tensorflow")
+  if tensorflow is None or not _THREADS.exists():
+    return
+  names = [path.read_text() for path in _THREADS.glob("*/comm")]
+  if any(name.startswith("tf_Compute") for name in names):
+    return
+  threading = tensorflow.config.threading
+  before = threading.get_inter_op_parallelism_threads()
+  try:
+    # TensorFlow lets nobody change the number once it has run.
+    threading.set_inter_op_parallelism_threads(before + 1)
+    threading.set_inter_op_parallelism_threads(before)
+  except RuntimeError as error:
+    raise errors.FieldError(
+      "process",
+      "be started by multiprocessing's spawn",
+      "a fork of one in which TensorFlow had run, whose threads it would wait"
+      " for",
+      "multiprocessing.get_context('spawn') starts one.",
+    ) from error
 
 
 def count_in_words(number: float) -> str:

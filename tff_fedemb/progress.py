@@ -1,11 +1,35 @@
-"""Bars on terminals, seconds by part, sizes and times in words."""
+"""Lines and bars on terminals, seconds by part, sizes and times in words."""
 
 from collections.abc import Iterable
+import sys
 import time
 from typing import Any
 
+from absl import logging
 import psutil
 import tqdm
+
+
+def say(text: str) -> None:
+  """Prints text without breaking the bar below it.
+
+  Names come from anywhere. What standard output cannot encode, for which Python
+  would end the program, is escaped.
+  """
+  output: Any = sys.stdout
+  encoding = getattr(output, "encoding", None) or "utf-8"
+  try:
+    text.encode(encoding, getattr(output, "errors", None) or "strict")
+  except UnicodeEncodeError:
+    text = text.encode(encoding, "backslashreplace").decode(encoding)
+  tqdm.tqdm.write(text)
+
+
+def leave_out(beginning: str) -> None:
+  """Has libraries log nothing that begins so, and that no user can act on."""
+  logging.get_absl_logger().addFilter(
+    lambda record: not str(record.msg).startswith(beginning)
+  )
 
 
 class Stopwatch:

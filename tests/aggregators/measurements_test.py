@@ -8,7 +8,9 @@ import pytest
 import tensorflow_federated as tff
 
 from tests.aggregators import released
+from tff_fedemb import errors
 from tff_fedemb.aggregators import mechanism
+from tff_fedemb.aggregators import registry
 
 
 def _update(norm):
@@ -66,3 +68,13 @@ def test_any_factory_of_tff_is_measured(create_aggregation):
   np.testing.assert_allclose(rounds.means[0], _update(3.0), rtol=1e-6)
   assert rounds.reports[0]["num_clients"] == 2
   assert rounds.reports[0]["median_update_norm"] == pytest.approx(1, rel=0.003)
+
+
+@pytest.mark.parametrize("name", ["gaussian", "tree", "clip_only", "none"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int32])
+def test_updates_of_other_types_are_refused(name, dtype):
+  config = registry.AGGREGATORS.create(name, clients_per_round=4.0)
+  expected = f"value_type must be of float32, .*, found {np.dtype(dtype).name}."
+  for value_type in (dtype, [(np.float32, [2]), (dtype, [3])]):
+    with pytest.raises(errors.FieldError, match=expected):
+      config.create().factory.create(tff.to_type(value_type))

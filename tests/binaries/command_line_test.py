@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import io
 import pathlib
 import subprocess
 import sys
@@ -184,3 +185,10 @@ def test_mistakes_are_one_line(capsys, error, line):
     command_line.run(fail, ["program"])
   assert ended.value.code == 1
   assert capsys.readouterr().err == f"error: {line}\n"
+
+
+def test_programs_print_names_where_output_is_ascii(monkeypatch):
+  output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+  monkeypatch.setattr(sys, "stdout", output)
+  command_line.run(lambda argv: print(*argv), ["Zo\xeb", "caf\udce9"])
+  assert output.buffer.getvalue() == rb"Zo\xeb caf\udce9" + b"\n"

@@ -1,8 +1,6 @@
 """Runs the examples, as a newcomer would."""
 
 import json
-import pathlib
-import shutil
 
 import numpy as np
 from PIL import Image
@@ -11,12 +9,9 @@ import pytest
 from examples import forty_people
 from examples import own_picture
 from examples import strangers
-from tests import notebook
 from tests.binaries import programs
 from tff_fedemb.program import model_card
 
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
-_EXAMPLES = _ROOT / "examples"
 _AGGREGATOR = "--aggregator=examples.own_aggregator:OwnAggregator"
 _SMALL = (
   *("--task=examples.own_task:OwnTask", "--users=20", "--rounds=2"),
@@ -75,21 +70,6 @@ def test_own_aggregator_and_own_task_within_a_budget(tmp_path):
   asked = json.loads((tmp_path / "run" / "run.json").read_text())
   assert asked["task"] == {"kind": "examples.own_task:OwnTask", "users": 20}
   assert asked["mechanism"]["kept_share"] == 0.5
-
-
-def test_the_first_run_in_a_notebook(tmp_path, monkeypatch):
-  shutil.copy(_EXAMPLES / "first_run.ipynb", tmp_path)
-  cells = json.loads((tmp_path / "first_run.ipynb").read_text())
-  notebook.execute(cells, tmp_path)
-  code = [c for c in cells["cells"] if c["cell_type"] == "code"]
-  lines = [line for c in code for line in c["source"] if line.strip()]
-  assert len(lines) <= 25
-  printed = "".join(
-    "".join(out.get("text", "")) for c in code for out in c["outputs"]
-  )
-  assert "Privacy of 3 rounds for 200 users" in printed
-  assert "epsilon" in printed
-  assert (tmp_path / "first.html").exists()
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import functools
 import math
 
+from absl import logging
 import dp_accounting
 import mpmath
 import numpy as np
@@ -144,3 +145,14 @@ def test_the_gaussian_is_exact_at_any_delta(noise_multiplier, delta):
       epsilon
     ) * mpmath.ncdf(-moved / 2 - epsilon / moved)
     assert abs(float(found / mpmath.mpf(delta)) - 1) < 1e-8
+
+
+def test_an_order_that_gives_no_bound_is_left_out_without_a_word(caplog):
+  logging.warning("beside it")
+  # The series of the lowest orders do not converge here.
+  event = dp_accounting.PoissonSampledDpEvent(1 / 5, _GAUSSIAN)
+  found = epsilon_lib.epsilon_of(
+    [(event, 1)], 1e-3, accountant="rdp", neighboring_relation=_ADD_OR_REMOVE
+  )
+  assert found == pytest.approx(1.709, rel=1e-3)
+  assert [record.getMessage() for record in caplog.records] == ["beside it"]

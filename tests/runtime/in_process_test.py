@@ -10,11 +10,16 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tree
 
+from tests.run import specs
 from tests.runtime import builders
+from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb import runtime
 from tff_fedemb.runtime import client_loops
 from tff_fedemb.runtime import computation_graph
+from tff_fedemb.serving import saved_models
+from tff_fedemb.training import plan
+from tff_fedemb.training import train
 
 # Their sum depends on the order.
 _CLIENT_IDS = [str(0.1 * 1.7**i) for i in range(12)]
@@ -65,6 +70,36 @@ def test_goes_on_from_a_structured_state(started_and_state):
   _assert_identical(
     started.structured_state(found), started.structured_state(expected)
   )
+
+
+@pytest.mark.parametrize("name", ["in_process", "tff"])
+def test_nobody_changes_a_state_in_place(name):
+  vector = np.array([1.0, 2.0], np.float32)
+
+  @tff.federated_computation
+  def initialize():
+    return tff.federated_eval(
+      tff.tensorflow.computation(lambda: tf.constant(vector)), tff.SERVER
+    )
+
+  # Its clients send nothing.
+  @tff.federated_computation(
+    initialize.type_signature.result, tff.FederatedType(np.str_, tff.CLIENTS)
+  )
+  def next_round(state, client_ids):
+    del client_ids  # Unused.
+    return state, tff.federated_value(1, tff.SERVER)
+
+  process = tff.templates.IterativeProcess(initialize, next_round)
+  with runtime.create_runtime(name) as started:
+    state, metrics = started.next(started.initialize(process), ["a", "b", "c"])
+    assert metrics == 1
+    loaded = started.load_state(vector)
+    vector[:] = 0.0
+    for each in (state, loaded):
+      with pytest.raises(ValueError, match="read-only"):
+        started.structured_state(each)[:] = 0.0
+      np.testing.assert_array_equal(started.structured_state(each), [1.0, 2.0])
 
 
 @pytest.fixture
@@ -184,6 +219,23 @@ def test_says_that_it_is_in_a_fork(started_and_state, process):
   started.next(state, ["1"])
 
 
+def test_nothing_begins_in_a_fork_after_tensorflow_ran():
+  expected = "FieldError: process must be started by multiprocessing's spawn"
+  spec = specs.create()
+  tf.constant(1).numpy()
+  for function in (
+    lambda: runtime.create_runtime(),
+    lambda: plan.plan(spec, measure=False),
+    lambda: train.train(spec, run_dir="none"),
+    lambda: saved_models.load("none"),
+  ):
+    message, status = _run_in_fork(function)
+    assert message.startswith(expected)
+    assert status == 0
+  # TensorFlow has its threads.
+  checks.check_not_forked()
+
+
 _TEXT = b"proto\x08\x00"
 
 
@@ -269,4 +321,4 @@ def test_calls_hold_a_few_updates(shape, expected):
     return 2.0 * values
 
   graph = computation_graph.import_computation("work", double)
-  assert client_loops.clients_per_call(graph) == expected
+  assert client_loops.clients_per_call(graph, graph) == expected

@@ -14,6 +14,7 @@ import tree
 
 from tests.aggregators import released
 from tests.runtime import histories
+from tff_fedemb import runtime
 from tff_fedemb.runtime import secure_sums
 
 _ROUNDS = (("3", "1", "4"), ("2", "5"), ("1", "2", "3", "4"))
@@ -197,3 +198,66 @@ def test_aggregates_securely_as_in_tff(name, reference):
     same_start=True,
     tolerance=tolerance,
   )
+
+
+def _build_heavy_hitters(name):
+  """Rounds of clients, each of which sends the letter that it begins with."""
+  if name == "IbltFactory":
+    value_type = tff.SequenceType(
+      tff.to_type({"key": np.str_, "value": tff.TensorType(np.int64, [1])})
+    )
+    process = tff.analytics.IbltFactory(
+      capacity=10, string_max_bytes=4, repetitions=3
+    ).create(value_type)
+    initialize = process.initialize
+  else:
+    count = tff.analytics.heavy_hitters.iblt.build_iblt_computation(
+      capacity=10,
+      string_max_bytes=4,
+      secure_sum_bitwidth=20 if name == "secure" else None,
+    )
+
+    @tff.federated_computation
+    def initialize():
+      return tff.federated_value(0, tff.SERVER)
+
+  @tff.tensorflow.computation(np.str_)
+  def create_dataset(client_id):
+    letters = tf.data.Dataset.from_tensors(tf.strings.substr(client_id, 0, 1))
+    if name != "IbltFactory":
+      return letters.batch(1)
+    return letters.map(
+      lambda x: {"key": x, "value": tf.constant([2], tf.int64)}
+    )
+
+  @tff.federated_computation(
+    initialize.type_signature.result, tff.FederatedType(np.str_, tff.CLIENTS)
+  )
+  def next_round(state, client_ids):
+    datasets = tff.federated_map(create_dataset, client_ids)
+    if name != "IbltFactory":
+      return state, count(datasets)
+    output = process.next(state, datasets)
+    return output.state, output.result
+
+  return tff.templates.IterativeProcess(initialize, next_round)
+
+
+# A trace of what decodes them takes ten seconds.
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["plain", "secure", "IbltFactory"])
+def test_finds_heavy_hitters_as_tff_does(name, reference):
+  process = _build_heavy_hitters(name)
+  found = []
+  with runtime.create_runtime() as started:
+    for each in (started, reference):
+      state = each.initialize(process)
+      for client_ids in (["ann", "abe", "bob"], ["eve"]):
+        state, output = each.next(state, client_ids)
+        if name == "IbltFactory":
+          words, counts = output.output_strings, output.string_values[:, 0]
+        else:
+          words, counts = output.heavy_hitters, output.heavy_hitters_counts
+        found.append(dict(zip(words, counts, strict=True)))
+  scale = 2 if name == "IbltFactory" else 1
+  assert found == 2 * [{b"a": 2 * scale, b"b": scale}, {b"e": scale}]

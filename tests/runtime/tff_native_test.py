@@ -40,7 +40,8 @@ def test_runs_rounds_and_ends_its_worker():
     assert isinstance(started, tff_native.TffRuntime)
     state = started.initialize(_build_process())
     assert len(_workers(psutil.Process())) == len(workers_before) + 1
-    state, letters = started.next(state, ["ab", "c", "def"])
+    # In bytes of UTF-8; a name of a file may be none.
+    state, letters = started.next(state, ["Zo\xeb", "f\udcfc"])
     assert letters == 6
     state = started.load_state(started.structured_state(state))
     state, letters = started.next(state, [])

@@ -6,6 +6,8 @@ import functools
 import json
 import pathlib
 import signal
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -24,6 +26,7 @@ from tff_fedemb.algorithms import local_training
 from tff_fedemb.data import tensor_files
 from tff_fedemb.models import heads
 from tff_fedemb.program import chain as chain_lib
+from tff_fedemb.runtime import client_error
 from tff_fedemb.runtime import deltas
 from tff_fedemb.runtime import tflite
 
@@ -209,6 +212,44 @@ def test_a_round_of_nothing_but_bad_deltas_is_a_round(started, monkeypatch):
   after, _, skipped = _run_round(started, {"a": b"", "b": b"x"}, monkeypatch)
   assert len(skipped) == 2
   tree.map_structure(np.testing.assert_array_equal, after, before)
+
+
+def _end_second_client(monkeypatch, code):
+  """Has the second client of a round run other code."""
+  run = subprocess.run
+
+  def run_other(command, **options):
+    number = command[-1].removesuffix(".stays")[-1]
+    command = [sys.executable, "-c", code] if number == "1" else command
+    return run(command, **options)
+
+  monkeypatch.setattr(tflite.subprocess, "run", run_other)
+
+
+def test_a_process_that_is_killed_is_a_client_that_sends_none(
+  started, processes, monkeypatch
+):
+  runtime, state = started
+  dies = "import os; os.write(2, b'oh no'); os.kill(os.getpid(), 9)"
+  _end_second_client(monkeypatch, dies)
+  expected = "client '0' failed: KilledError: its process ended by SIGKILL: oh"
+  with pytest.raises(client_error.ClientError, match=expected):
+    runtime.next(state, ["3", "0", "1"])
+  with runtimes.create_runtime(
+    "tflite", concurrent_clients=2, on_client_error="skip"
+  ) as other:
+    state = other.initialize(processes[1])
+    _, metrics = other.next(state, ["3", "0", "1"])
+    (skipped,) = other.skipped_clients
+    assert str(skipped).startswith(expected)
+    assert metrics["client_work"]["num_clients"] == 2
+    # A bug is one, whatever happens to clients.
+    _end_second_client(monkeypatch, "raise ValueError('a bug')")
+    with pytest.raises(
+      client_error.ClientError, match=r"with status 1: ValueError: a bug"
+    ) as caught:
+      other.next(state, ["3", "0", "1"])
+    assert "Traceback" in caught.value.__cause__.__notes__[0]
 
 
 def test_refuses_what_it_cannot_run(processes):

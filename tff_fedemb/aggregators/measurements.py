@@ -20,6 +20,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
+from tff_fedemb import errors
+
 # Norms are counted in bins of equal width on a logarithmic scale, because a
 # histogram can be summed over clients in any order and in bounded memory.
 _BINS_PER_DECADE = 400
@@ -119,7 +121,19 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
   def create(
     self, value_type: tff.types.Type
   ) -> tff.templates.AggregationProcess:
-    """Creates the aggregation of values of a type."""
+    """Creates the aggregation of values of a type.
+
+    Raises:
+      errors.FieldError: If a tensor of it is of another type than float32.
+    """
+    for leaf in tff.structure.flatten(value_type):
+      if leaf.dtype != np.float32:
+        raise errors.FieldError(
+          "value_type",
+          "be of float32, as clip norm and noise are",
+          leaf.dtype.name,
+          "Clients may tf.cast their updates.",
+        )
     process = self.factory.create(value_type)
     measurements_type = process.next.type_signature.result.measurements.member
     result_type = process.next.type_signature.result.result.member

@@ -8,9 +8,13 @@ import pathlib
 from etils import epy
 
 from tff_fedemb import errors
+from tff_fedemb import progress
 
 with epy.lazy_imports():
   import tensorflow_datasets as tfds
+
+# By its own code.
+progress.leave_out("`FeatureConnector.dtype` is deprecated")
 
 
 def find(name: str, data_dir: str | None, *, field: str) -> pathlib.Path:

@@ -15,6 +15,7 @@ from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import output_files
+from tff_fedemb import progress
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.data import bad_examples
 from tff_fedemb.features import feature_files
@@ -158,10 +159,10 @@ def execute(
       for name, rows in parts.items()
     }
   )
-  print(f"Features of {source.description}:")
+  progress.say(f"Features of {source.description}:")
   for name, part in parts.items():
     labels = examples.labels[part]
-    print(
+    progress.say(
       f"  {getattr(config, name)}: {len(labels):,} examples of"
       f" {len(np.unique(labels)):,} classes, {examples.features.shape[1]:,}"
       " numbers each"
@@ -172,7 +173,7 @@ def execute(
     empty,
   )
   for warning in (*source.warnings, *without):
-    print(f"warning: {warning}")
+    progress.say(f"warning: {warning}")
 
 
 def _embed(

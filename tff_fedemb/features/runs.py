@@ -19,6 +19,7 @@ import numpy as np
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import output_files
+from tff_fedemb import progress
 from tff_fedemb.features import feature_files
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import registry
@@ -261,10 +262,10 @@ def write(
   output_files.write(
     {name: (path, writers[name]) for name, path in paths.items() if path}
   )
-  print(text)
+  progress.say(text)
   for warning in values["warnings"]:
-    print(f"warning: {warning}")
-  print(f"Written to {' and '.join(filter(None, paths.values()))}.")
+    progress.say(f"warning: {warning}")
+  progress.say(f"Written to {' and '.join(filter(None, paths.values()))}.")
 
 
 def _describe(report: Mapping[str, Any]) -> str:

@@ -7,7 +7,6 @@ read all the same, the one before it is taken. The directory is its owner's
 alone: whoever has the state of correlated noise can take the noise away.
 """
 
-import asyncio
 from collections.abc import Callable
 import os
 import pathlib
@@ -62,11 +61,11 @@ class Checkpoints:
     Raises:
       errors.StorageError: If it cannot be written all the same.
     """
-    old = sorted(asyncio.run(self._manager.get_versions()) or [])
+    old = sorted(storage.wait_for(self._manager.get_versions()) or [])
     while rounds_done not in old:
       try:
         with storage.writing(self._directory):
-          asyncio.run(self._manager.save(program_state, rounds_done))
+          storage.wait_for(self._manager.save(program_state, rounds_done))
         return
       except errors.StorageError:
         self._remove_leftovers()
@@ -89,12 +88,12 @@ class Checkpoints:
       errors.FieldError: If there are checkpoints and none of them can be read;
         they stay as they are.
     """
-    versions = asyncio.run(self._manager.get_versions()) or []
+    versions = storage.wait_for(self._manager.get_versions()) or []
     unreadable: dict[pathlib.Path, str] = {}
     for version in sorted(versions, reverse=True):
       path = self._directory / f"{_PREFIX}{version}"
       try:
-        program_state = asyncio.run(self._manager.load(version, structure))
+        program_state = storage.wait_for(self._manager.load(version, structure))
         _check_shapes(program_state, structure)
       # A damaged SavedModel fails in as many ways as it has files.
       except Exception as error:

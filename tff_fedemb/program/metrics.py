@@ -5,7 +5,6 @@ unprotected client updates: no differential privacy guarantee covers them. The
 files they are written to say so.
 """
 
-import asyncio
 import collections
 from collections.abc import Mapping
 import os
@@ -88,7 +87,7 @@ class MetricsLog:
     """
     value = collections.OrderedDict(metrics)
     with storage.writing(self._directory):
-      asyncio.run(self._manager.release(value, rounds_done))
+      storage.wait_for(self._manager.release(value, rounds_done))
 
   def rounds_of_nobody(self, rounds_done: int) -> list[int]:
     """The last rounds in a row none of whose clients was accepted.

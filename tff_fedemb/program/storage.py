@@ -1,13 +1,31 @@
-"""Files that cannot be written: one line, and what it means for a run."""
+"""Reading and writing the files of a run, by TFF's managers and otherwise."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Coroutine, Iterator
+from concurrent import futures
 import contextlib
 import os
 import shutil
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
 from tff_fedemb import errors
+
+_Result = TypeVar("_Result")
+
+
+def wait_for(coroutine: Coroutine[Any, Any, _Result]) -> _Result:
+  """Returns the result of what a manager of TFF's does.
+
+  It runs in a thread of its own: in a notebook or an asynchronous program this
+  one has an event loop that runs, beside which there can be no other.
+
+  Args:
+    coroutine: What has not begun yet.
+  """
+  with futures.ThreadPoolExecutor(max_workers=1) as thread:
+    return thread.submit(asyncio.run, coroutine).result()
 
 
 @contextlib.contextmanager

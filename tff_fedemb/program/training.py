@@ -24,6 +24,7 @@ import tqdm
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
+from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data import population
 from tff_fedemb.program import chain as chain_lib
@@ -105,7 +106,7 @@ class TrainingLoop:
   evaluate_fn: Callable[[Any], dict[str, float]]
   config: TrainingConfig
   gives_up: bool = True
-  say: Callable[[str], None] = tqdm.tqdm.write
+  say: Callable[[str], None] = progress_lib.say
   state: TrainingState = dataclasses.field(init=False)
 
   def __post_init__(self):

@@ -78,7 +78,7 @@ def execute(config: ReportConfig, task: task_lib.Task | None = None) -> None:
   run_dirs = config_lib.split_words(config.run_dirs, os.path.exists)
   runs = measured_runs.read_all(run_dirs)
   _write(config.output, render(runs, config, task))
-  print(f"Written to {config.output}.")
+  progress.say(f"Written to {config.output}.")
 
 
 def write_for_run(

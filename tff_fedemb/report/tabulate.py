@@ -21,6 +21,7 @@ from etils import epy
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import output_files
+from tff_fedemb import progress
 from tff_fedemb.report import measured_runs
 
 with epy.lazy_imports():
@@ -62,7 +63,7 @@ def execute(config: TabulateConfig, run_dirs: Sequence[str]) -> None:
   else:
     runs = measured_runs.find([config.baseline, *run_dirs])
     runs = compare(runs, pathlib.Path(config.baseline))
-  print(tabulate(runs))
+  progress.say(tabulate(runs))
   if runs.num_images.nunique() > 1:
     print(
       f"warning: recalls are of {_counts(runs)} test images, and cannot be"

@@ -19,6 +19,7 @@ import importlib
 import types
 from typing import TYPE_CHECKING, Any
 
+from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.runtime import precision
@@ -139,6 +140,7 @@ class RuntimeConfig(config_lib.Config):
     Raises:
       errors.FieldError: If it cannot do what the configuration says, here.
     """
+    checks.check_not_forked()
     module, name = RUNTIMES[self.runtime]
     return getattr(importlib.import_module(module), name)(self)
 

@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow_federated as tff
 
 from tff_fedemb.runtime import client_error
+from tff_fedemb.runtime import graph_resources
 
 _Process = TypeVar("_Process")
 
@@ -101,7 +102,8 @@ class Runtime(abc.ABC):
     """Returns a state as TFF structures it.
 
     For a learning process that is a
-    `tff.learning.templates.LearningAlgorithmState` of NumPy arrays.
+    `tff.learning.templates.LearningAlgorithmState` of NumPy arrays, which are
+    the state's own: they cannot be written to.
 
     Args:
       state: The state.
@@ -158,8 +160,27 @@ def check_client_ids(client_ids: Sequence[str]) -> list[str]:
   return [str(client_id) for client_id in client_ids]
 
 
+def copy_arrays(leaves: Sequence[Any]) -> list[Any]:
+  """Returns leaves of a structure that nobody else has."""
+  return [x.copy() if isinstance(x, np.ndarray) else x for x in leaves]
+
+
+def make_read_only(leaves: Sequence[Any]) -> None:
+  """Keeps the leaves of a state from being changed in place."""
+  for leaf in leaves:
+    if isinstance(leaf, np.ndarray):
+      leaf.flags.writeable = False
+
+
 def check_process(process: tff.templates.IterativeProcess) -> None:
-  """Raises `TypeError` unless `next` takes a state and a string per client."""
+  """Checks what the process takes, and that TensorFlow alone can run it.
+
+  Raises:
+    errors.FieldError: If it calls Python functions.
+    TypeError: If `next` takes anything but a state and a string per client.
+  """
+  for computation in (process.initialize, process.next):
+    graph_resources.check_without_python(computation)
   found = process.next.type_signature.parameter
   if isinstance(found, tff.StructType) and len(found) == 2:
     found = found[1]

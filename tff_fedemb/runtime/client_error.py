@@ -24,6 +24,10 @@ def _reason(cause: BaseException) -> str:
   return " ".join(text.split())
 
 
+class KilledError(RuntimeError):
+  """A signal ended the process of a client."""
+
+
 class ClientError(RuntimeError):
   """A client's computation failed.
 

@@ -34,6 +34,8 @@ _ERRORS_OF_THE_CLIENT = (
   tf.errors.InvalidArgumentError,
   tf.errors.NotFoundError,
   tf.errors.OutOfRangeError,
+  # As a phone that is heard of no more.
+  client_error.KilledError,
 )
 
 

@@ -20,13 +20,22 @@ _CLIENTS_AT_MOST = 16
 _BYTES_AT_MOST = 8e6
 
 
-def clients_per_call(work: graph_session.RunnableGraph) -> int:
+def clients_per_call(
+  work: graph_session.RunnableGraph, accumulate: graph_session.RunnableGraph
+) -> int:
   """Returns the largest number of clients to run by a call.
 
   Args:
     work: Work of one client.
+    accumulate: What adds its update to the others.
   """
-  if not all(tensor.shape.is_fully_defined() for tensor in work.results):
+  if (
+    # Nothing would be in the loop.
+    not work.results
+    or not all(tensor.shape.is_fully_defined() for tensor in work.results)
+    or work.needs_own_session
+    or accumulate.needs_own_session
+  ):
     return 1
   num_bytes = sum(
     tensor.dtype.size * int(np.prod(tensor.shape)) for tensor in work.results

@@ -109,7 +109,6 @@ def import_computation(
       which takes the first GPU if there is one.
 
   Raises:
-    errors.FieldError: If its resources would outlive a run.
     TypeError: If the computation is not plain TensorFlow, or takes or returns a
       dataset.
   """
@@ -119,7 +118,7 @@ def import_computation(
     raise TypeError(f"{name} must be a TensorFlow computation, found {kind}.")
   graph_def = tf.compat.v1.GraphDef()
   proto.tensorflow.graph_def.Unpack(graph_def)
-  graph_resources.separate(graph_def, name)
+  needs_own_session = graph_resources.separate(graph_def)
   # Loops and functions run on the device of the operation that calls them.
   # Those that only data sets call stay on the CPU in this way: a GPU would be
   # given one example at a time.
@@ -132,15 +131,15 @@ def import_computation(
       node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(""))
   if proto.tensorflow.initialize_op:
     _initialize_first(graph_def, proto.tensorflow.initialize_op)
+  arguments, results = (
+    _tensor_names(binding, role=f"the {role} of {name}")
+    for role, binding in (
+      ("parameter", proto.tensorflow.parameter),
+      ("result", proto.tensorflow.result),
+    )
+  )
   return graph_session.import_graph(
-    graph_def,
-    *(
-      _tensor_names(binding, role=f"the {role} of {name}")
-      for role, binding in (
-        ("parameter", proto.tensorflow.parameter),
-        ("result", proto.tensorflow.result),
-      )
-    ),
+    graph_def, arguments, results, needs_own_session
   )
 
 

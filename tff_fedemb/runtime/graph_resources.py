@@ -5,8 +5,8 @@ runs: one client would find what another has left, or the server what it left
 in the round before. Then one client's data would change another's update, and
 no bound on the latter would bound what the former changes. Variables and tables
 are made anonymous here: each run of their node, also in a loop over clients,
-makes one that ends with the run. A process with anything else that a session
-might keep is refused.
+makes one that ends with the run. A graph with anything else that a session
+might keep needs a session for each run, as TFF has it.
 """
 
 from collections.abc import Iterable
@@ -17,9 +17,13 @@ import tensorflow as tf
 
 # TensorFlow has no public way from the name of an operation to what it is.
 from tensorflow.python.framework import op_def_registry
+import tensorflow_federated as tff
 
 from tff_fedemb import errors
 
+# Operations that call Python functions, which other processes do not have, and
+# of which no graph keeps those that TFF has traced.
+_CALLS_PYTHON = ("EagerPyFunc", "PyFunc", "PyFuncStateless")
 # The name by which TensorFlow knows a variable that is to have none.
 _NO_NAME = b"cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 _ANONYMOUS = {
@@ -71,43 +75,54 @@ def _find_kept(nodes: Iterable[Any], functions: frozenset[str]) -> list[Any]:
   ]
 
 
-def separate(graph_def: Any, name: str) -> None:
-  """Has each run of a graph make its own resources.
+def check_without_python(computation: tff.Computation) -> None:
+  """Refuses a computation that calls Python functions.
+
+  Raises:
+    errors.FieldError: If it does.
+  """
+  proto = tff.framework.serialize_computation(computation)
+  content = proto.SerializeToString()
+  for op in _CALLS_PYTHON:
+    # The field `op` of a graph's node, wherever in the computation that is.
+    if bytes([0x12, len(op)]) + op.encode() in content:
+      raise errors.FieldError(
+        "process",
+        "be made of TensorFlow's own operations, as those that call Python"
+        " (tf.py_function, tf.numpy_function, Dataset.from_generator) run on no"
+        " runtime",
+        op,
+      )
+
+
+def separate(graph_def: Any) -> bool:
+  """Has each run of a graph make its own resources, if it can.
 
   Args:
     graph_def: Is changed.
-    name: Name of the part of a round, for messages.
 
-  Raises:
-    errors.FieldError: If there is something that a session would keep from one
-      run for the next, or might.
+  Returns:
+    Whether it cannot, and each run needs a session of its own: there is
+    something else that a session would keep from one run for the next, or
+    might.
   """
   library = graph_def.library.function
   functions = frozenset(function.signature.name for function in library)
-  # Each call of a function would make another one.
-  kept = [
-    node
-    for function in library
-    for node in _find_kept(function.node_def, functions)
-  ]
-  found: set[tuple[bytes, bytes]] = set()
-  for node in _find_kept(graph_def.node, functions):
-    key = (node.attr["container"].s, node.attr["shared_name"].s)
-    # TFF has given a name to all that had none.
-    if node.op in ("VarHandleOp", *_ANONYMOUS) and key not in found:
-      found.add(key)
-      if node.op == "VarHandleOp":
-        node.attr["shared_name"].s = _NO_NAME
-      else:
-        node.op = _ANONYMOUS[node.op]
-        for attribute in _NAMES:
-          node.attr.pop(attribute, None)
+  kept = _find_kept(graph_def.node, functions)
+  # TFF has given a name to all that had none.
+  names = {(n.attr["container"].s, n.attr["shared_name"].s) for n in kept}
+  if (
+    len(names) < len(kept)
+    or any(node.op not in ("VarHandleOp", *_ANONYMOUS) for node in kept)
+    # Each call of a function would make another one.
+    or any(_find_kept(function.node_def, functions) for function in library)
+  ):
+    return True
+  for node in kept:
+    if node.op == "VarHandleOp":
+      node.attr["shared_name"].s = _NO_NAME
     else:
-      kept.append(node)
-  if kept:
-    raise errors.FieldError(
-      "runtime",
-      "be tff for a process with resources that clients or rounds would share"
-      " here",
-      f"{kept[0].op} {kept[0].name!r} in {name!r}",
-    )
+      node.op = _ANONYMOUS[node.op]
+      for attribute in _NAMES:
+        node.attr.pop(attribute, None)
+  return False

@@ -21,11 +21,13 @@ class RunnableGraph:
     graph: The graph. Several threads run sessions of it.
     arguments: Tensors to feed.
     results: Tensors to fetch.
+    needs_own_session: Whether a run would find what another left in a session.
   """
 
   graph: tf.Graph
   arguments: list[tf.Tensor]
   results: list[tf.Tensor]
+  needs_own_session: bool = False
 
   def __post_init__(self):
     self.graph.finalize()
@@ -49,6 +51,7 @@ class RunnableGraph:
       self.graph.as_graph_def(),
       [tensor.name for tensor in self.arguments],
       [tensor.name for tensor in self.results],
+      self.needs_own_session,
     )
 
   def run(
@@ -85,6 +88,7 @@ def import_graph(
   graph_def: tf.compat.v1.GraphDef,
   arguments: Sequence[str],
   results: Sequence[str],
+  needs_own_session: bool = False,
 ) -> RunnableGraph:
   """Returns a graph of a definition, with tensors by their names."""
   graph = tf.Graph()
@@ -94,6 +98,7 @@ def import_graph(
     graph,
     [graph.get_tensor_by_name(name) for name in arguments],
     [graph.get_tensor_by_name(name) for name in results],
+    needs_own_session,
   )
 
 
@@ -165,7 +170,11 @@ class SessionPool:
       return graph.run(session, [*itertools.chain(*arguments)])
     finally:
       with self._lock:
-        if (graph, session) in self._opened:
+        is_open = (graph, session) in self._opened
+        if is_open and graph.needs_own_session:
+          self._opened.remove((graph, session))
+          session.close()
+        elif is_open:
           self._idle.append((graph, session))
 
   def close(self) -> None:

@@ -140,8 +140,7 @@ class InProcessRuntime(base.Runtime):
 
     Raises:
       errors.FieldError: If the process is not one broadcast, clients' work and
-        sums, clients or rounds would share a resource of it, or a secure sum
-        of it is too wide.
+        sums, or a secure sum of it is too wide.
     """
     form = _compile(process)
 
@@ -154,7 +153,7 @@ class InProcessRuntime(base.Runtime):
     work = [build_graph("work", device) for device in devices]
     accumulate = build_graph("accumulate")
     clients_per_call = self._clients_per_call or client_loops.clients_per_call(
-      work[0]
+      work[0], accumulate
     )
     if clients_per_call > 1:
       work = [*map(client_loops.loop_over_clients, work, devices)]
@@ -230,13 +229,14 @@ class InProcessRuntime(base.Runtime):
 
   def load_state(self, structure: Any) -> FlatState:
     base.check_initialized(self._process)
-    return self._flat_state(
-      computation_graph.flatten(structure, self._state_type)
-    )
+    leaves = computation_graph.flatten(structure, self._state_type)
+    return self._flat_state(base.copy_arrays(leaves))
 
   def _flat_state(self, leaves: Sequence[Any]) -> FlatState:
     state = FlatState(leaves)
     state.type_spec = self._state_type
+    # Structures made of it have the same arrays.
+    base.make_read_only(leaves)
     return state
 
   def _check_state(self, state: FlatState) -> None:

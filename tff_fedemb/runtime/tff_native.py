@@ -67,17 +67,28 @@ class TffRuntime(base.Runtime):
     chosen = os.environ.get(_THREADS_VARIABLE)
     os.environ.setdefault(_THREADS_VARIABLE, "1")
     try:
-      return self._call(process.initialize)
+      return self._read_only(self._call(process.initialize))
     finally:
       if chosen is None:
         del os.environ[_THREADS_VARIABLE]
 
   def next(self, state: Any, client_ids: Sequence[str]) -> tuple[Any, Any]:
     process = base.check_initialized(self._process)
-    output = self._call(process.next, state, base.check_client_ids(client_ids))
+    # TFF takes text for ASCII.
+    ids = [
+      client_id.encode("utf-8", "surrogateescape")
+      for client_id in base.check_client_ids(client_ids)
+    ]
+    output = self._call(process.next, state, ids)
     # Whatever its Python container is.
     new_state, metrics = tff.structure.from_container(output)
-    return new_state, metrics
+    return self._read_only(new_state), metrics
+
+  def _read_only(self, state: Any) -> Any:
+    process = base.check_initialized(self._process)
+    state_type = process.initialize.type_signature.result
+    base.make_read_only(computation_graph.flatten(state, state_type))
+    return state
 
   def structured_state(self, state: Any) -> Any:
     return state
@@ -85,8 +96,9 @@ class TffRuntime(base.Runtime):
   def load_state(self, structure: Any) -> Any:
     process = base.check_initialized(self._process)
     state_type = process.initialize.type_signature.result
-    return computation_graph.unflatten(
-      computation_graph.flatten(structure, state_type), state_type
+    leaves = computation_graph.flatten(structure, state_type)
+    return self._read_only(
+      computation_graph.unflatten(base.copy_arrays(leaves), state_type)
     )
 
   def close(self) -> None:

@@ -11,10 +11,12 @@ code of `in_process`, so that both runtimes train the same clients.
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
+import contextlib
 import importlib.util
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -86,7 +88,9 @@ class TfliteRuntime(in_process.InProcessRuntime):
 
   A delta that `deltas.Inbox` refuses is left out of the sum, whatever
   `on_client_error` says, as a client that sends none; `skipped_clients` has the
-  reason.
+  reason. With `on_client_error=skip` a client whose process is killed is left
+  out, too: a phone that dies sends none. No client may decide which one that
+  is, so give the machine the memory that all of them need.
 
   Attributes:
     peak_memory_bytes: Most memory of a client's process.
@@ -204,15 +208,7 @@ class TfliteRuntime(in_process.InProcessRuntime):
     )
     holds.write_bytes(tensor_files.pack(inputs, {}))
     paths = [self._folder / "training.tflite", self._folder / "model"]
-    subprocess.run(
-      [
-        *(sys.executable, "-m", "tff_fedemb.runtime.tflite_client"),
-        *map(os.fspath, (*paths, holds, delta, stays)),
-      ],
-      env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-      capture_output=True,
-      check=True,
-    )
+    _run_program([*paths, holds, delta, stays])
     facts = json.loads(stays.read_text())
     self.peak_memory_bytes = max(
       self.peak_memory_bytes, facts["peak_memory_bytes"]
@@ -231,3 +227,35 @@ class TfliteRuntime(in_process.InProcessRuntime):
     super().close()
     if not self._is_in_fork:
       self._directory.cleanup()
+
+
+def _run_program(paths: Sequence[pathlib.Path]) -> None:
+  """Runs `tflite_client`.
+
+  Raises:
+    client_error.KilledError: If a signal ends it.
+    RuntimeError: If it fails.
+  """
+  ended = subprocess.run(
+    [
+      *(sys.executable, "-m", "tff_fedemb.runtime.tflite_client"),
+      *map(os.fspath, paths),
+    ],
+    env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    stdout=subprocess.DEVNULL,
+    stderr=subprocess.PIPE,
+    check=False,
+  )
+  if not ended.returncode:
+    return
+  kind, how = RuntimeError, f"with status {ended.returncode}"
+  if ended.returncode < 0:
+    number = -ended.returncode
+    kind, how = client_error.KilledError, f"by signal {number}"
+    with contextlib.suppress(ValueError):
+      how = f"by {signal.Signals(number).name}"
+  said = ended.stderr.decode(errors="backslashreplace").strip()
+  *_, last = ["nothing on standard error", *said.splitlines()]
+  error = kind(f"its process ended {how}: {last}")
+  error.add_note(said)
+  raise error

@@ -16,6 +16,7 @@ from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import output_files
+from tff_fedemb import progress
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.run import task as task_lib
 from tff_fedemb.serving import image_sources
@@ -131,8 +132,8 @@ def execute(
   if config.group_column:
     _tell_groups(found, notes)
   for warning in result.warnings:
-    print(f"warning: {warning}")
-  print(f"Written to {config.output_json}.")
+    progress.say(f"warning: {warning}")
+  progress.say(f"Written to {config.output_json}.")
 
 
 def _read_groups(
@@ -185,7 +186,7 @@ def _tell(
     ],
     columns=["FAR", "recall", "interval", "threshold"],
   )
-  print(
+  progress.say(
     f"{config.saved_model} on {description}:\n{result.num_images:,} images of"
     f" {result.num_classes:,} classes, {result.num_positive_pairs:,} pairs of"
     f" the same class and {result.num_negative_pairs:,} of two.\n\n"
@@ -193,8 +194,10 @@ def _tell(
     f" (classes). AUC {result.auc:.4f}"
   )
   for name, value in (result.metrics or {}).items():
-    print(f"  {retrieval.TITLES[name]:<16}{retrieval.format_metric(value)}")
-  print()
+    progress.say(
+      f"  {retrieval.TITLES[name]:<16}{retrieval.format_metric(value)}"
+    )
+  progress.say("")
 
 
 def _tell_groups(found: Sequence[groups.Group], notes: Sequence[str]) -> None:
@@ -216,11 +219,11 @@ def _tell_groups(found: Sequence[groups.Group], notes: Sequence[str]) -> None:
     }
     for x in found
   )
-  print(
+  progress.say(
     f"Groups, at the thresholds of all: FAR {groups.FALSE_ACCEPT_RATE:g}, and"
     f" {groups.FALSE_POSITIVE_RATE:g} of strangers to a gallery of"
     f" {groups.GALLERY_SIZE}.\n{table.to_string(index=False)}"
   )
   for note in notes:
-    print(f"note: {note}")
-  print()
+    progress.say(f"note: {note}")
+  progress.say("")

@@ -16,12 +16,12 @@ from typing import Any
 
 from etils import epy
 import numpy as np
-import tqdm
 
 from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import output_files
+from tff_fedemb import progress
 from tff_fedemb.evaluation import gallery_thresholds
 from tff_fedemb.program import model_card
 from tff_fedemb.program import onnx_files
@@ -42,7 +42,7 @@ TRAINING = "training"
 
 # An interpreter takes one image at a time.
 _MAX_IMAGES = 2000
-_say = tqdm.tqdm.write
+_say = progress.say
 # JSON values of how well a model recognizes the images, if there are any.
 _Verification = dict[str, Any] | None
 

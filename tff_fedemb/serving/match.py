@@ -158,7 +158,7 @@ def _execute(config: MatchConfig) -> None:
     num_removed += len(changes.gone) if config.sync else 0
     if num_added or num_removed or changes.replaced or changes.num_moved:
       index.write(config.index)
-    print(
+    progress_lib.say(
       f"{config.index}: {len(index.images):,} images of"
       f" {index.images['name'].nunique():,} classes, {num_added:,} of them new;"
       f" {num_removed:,} removed."
@@ -167,9 +167,9 @@ def _execute(config: MatchConfig) -> None:
   if rule is not None:
     warnings += _match_all(config, model, index, *rule)
   for warning in warnings:
-    print(f"warning: {warning}")
+    progress_lib.say(f"warning: {warning}")
   if rule is not None:
-    print(f"Written to {config.output_csv}.")
+    progress_lib.say(f"Written to {config.output_csv}.")
 
 
 def _list(
@@ -199,12 +199,12 @@ def _tell_changes(
   """Prints what has become of the files; returns what is odd about that."""
   if changes.replaced:
     first = bad_examples.name_first(changes.replaced)
-    print(
+    progress_lib.say(
       f"{len(changes.replaced):,} of the new replace others, of files that have"
       f" changed: {first}."
     )
   if changes.num_moved:
-    print(f"{changes.num_moved:,} have moved to {config.gallery}.")
+    progress_lib.say(f"{changes.num_moved:,} have moved to {config.gallery}.")
   if config.sync:
     return ()
   gone = f"{len(changes.gone):,} images of the index are not in"
@@ -258,7 +258,7 @@ def _match_all(
   _tell(matches, index, words)
   recall = index.measure_recall(queries)
   if recall is not None:
-    print(
+    progress_lib.say(
       f"The index finds {recall:.4f} of the ten nearest images of queries; an"
       " exact one finds all."
     )
@@ -378,7 +378,7 @@ def _tell(
 ) -> None:
   """Prints the outcome in a few lines."""
   accepted = matches.accepted.sum()
-  print(
+  progress_lib.say(
     f"{len(matches):,} queries against {len(index.images):,} images of"
     f" {index.images['name'].nunique():,} classes: {accepted:,} accepted,"
     f" {len(matches) - accepted:,} unknown.\n{words}"
@@ -389,12 +389,12 @@ def _tell(
     return
   is_right = known.nearest_class == known.folder_class
   right, both = is_right.sum(), (is_right & known.accepted).sum()
-  print(
+  progress_lib.say(
     f"Of {len(known):,} queries in folders named like classes the nearest class"
     f" is right for {right:,} ({right / len(known):.4f}); right and accepted"
     f" {both:,} ({both / len(known):.4f})."
   )
   if not strangers.empty:
-    print(
+    progress_lib.say(
       f"Of {len(strangers):,} others {strangers.accepted.sum():,} are accepted."
     )

@@ -127,6 +127,7 @@ def load(
     DataError: If its card is damaged.
     FieldError: If there is no model, or the model is no function of images.
   """
+  checks.check_not_forked()
   options = dict(layer=layer, image_size=image_size, preprocess=preprocess)
   load_again = functools.partial(
     _load_once, os.path.abspath(path), of_images=of_images, **options

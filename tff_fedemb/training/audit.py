@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
+from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb import output_files
 from tff_fedemb.algorithms import composition
@@ -287,6 +288,7 @@ def audit(
   for name, value_of, allowed, must in _UNFIT:
     if value_of(spec) != allowed:
       raise errors.FieldError(name, must, value_of(spec))
+  checks.check_not_forked()
   task = task or spec.task.create()
   with output_files.directory(config.output_dir) as directory:
     pass

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import tqdm
 
 from tff_fedemb import errors
+from tff_fedemb import progress
 from tff_fedemb.algorithms import composition
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.evaluation import gallery_thresholds
@@ -85,7 +85,7 @@ def load_start(
       f"be what the run in {run_dir} has begun with",
       f"other weights in {path}",
     )
-  tqdm.tqdm.write(f"{loaded.text} They must be {_ASSUMPTION}.")
+  progress.say(f"{loaded.text} They must be {_ASSUMPTION}.")
   return Start(
     weights,
     {
@@ -340,7 +340,7 @@ def export(run_dir: str, path: str) -> None:
     path: Place of the copy; a .h5 file gets the weights in half precision.
   """
   if os.path.exists(path):
-    tqdm.tqdm.write(f"There is something at {path} already; left as it is.")
+    progress.say(f"There is something at {path} already; left as it is.")
     return
   target = pathlib.Path(path).absolute()
   partial = target.with_name(f".{target.name}.partial")
@@ -351,4 +351,4 @@ def export(run_dir: str, path: str) -> None:
   else:
     shutil.copytree(model, partial)
   os.replace(partial, target)
-  tqdm.tqdm.write(f"Exported the backbone to {path}.")
+  progress.say(f"Exported the backbone to {path}.")

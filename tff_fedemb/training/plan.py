@@ -17,6 +17,7 @@ import numpy as np
 from scipy import optimize
 import tqdm
 
+from tff_fedemb import checks
 from tff_fedemb.data import pipelines
 from tff_fedemb.data import population
 from tff_fedemb.privacy import composition
@@ -84,6 +85,7 @@ def plan(
       privacy budget is left.
     errors.DataError: If the data cannot be used.
   """
+  checks.check_not_forked()
   if not measure and task is None and spec.task.num_users is not None:
     experiment = experiment_lib.resolve_cost(spec, spec.task.num_users)
     lines = [*_tell_privacy(experiment)]

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
-import tqdm
 
+from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import progress
@@ -48,7 +48,7 @@ from tff_fedemb.training import plan as plan_lib
 from tff_fedemb.training import result as result_lib
 
 # Prints a line without breaking the progress bar.
-_say = tqdm.tqdm.write
+_say = progress.say
 
 
 def train(
@@ -95,6 +95,7 @@ def train(
     errors.StorageError: If files cannot be written.
   """
   watch = progress.Stopwatch()
+  checks.check_not_forked()
   # TFF's worker would outlive a notebook, and complain at the end of a script.
   worker_process.end_worker_on_exit()
   run_dir = os.fspath(run_dir)

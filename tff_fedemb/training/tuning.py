@@ -25,6 +25,7 @@ from etils import epy
 import numpy as np
 import tqdm
 
+from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.privacy import budget
@@ -143,6 +144,7 @@ class TuningRun:
         missing, or the trials have a privacy budget of their own.
       errors.DataError: If the task's data are damaged.
     """
+    checks.check_not_forked()
     self._config, self._space = config, space
     if spec.privacy_budget is not None:
       raise errors.FieldError(
