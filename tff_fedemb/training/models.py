@@ -199,7 +199,7 @@ class Evaluator:
     embeddings = self._embed(images.images)
     is_finite = np.all(np.isfinite(embeddings), axis=1, keepdims=True)
     if not decides and not np.all(is_finite):
-      tqdm.tqdm.write(
+      progress.say(
         f"WARNING: {np.sum(~is_finite):,} images have embeddings that are not"
         " finite; they count as like no other."
       )
