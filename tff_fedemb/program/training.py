@@ -26,6 +26,7 @@ from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data import population
+from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import run_directory
 
@@ -89,6 +90,8 @@ class TrainingLoop:
       must be the same if it is run again.
     evaluate_fn: Maps the model's weights to validation metrics by name.
     config: Rounds and intervals.
+    charge: Receives the ledger of all rounds, those to come as well, once a
+      round is recorded and before its model is used; may refuse that.
     say: Receives a line for the reader from time to time.
     state: State after the rounds so far, once the loop has started.
   """
@@ -102,6 +105,7 @@ class TrainingLoop:
   trace: participation_trace.TraceWriter
   evaluate_fn: Callable[[Any], dict[str, float]]
   config: TrainingConfig
+  charge: Callable[[ledger_lib.Ledger], None] = lambda ledger: None
   say: Callable[[str], None] = tqdm.tqdm.write
   state: TrainingState = dataclasses.field(init=False)
 
@@ -234,6 +238,7 @@ class TrainingLoop:
     rounds_done = state.rounds_done + 1
     weights = self.runtime.structured_state(process_state).global_model_weights
     self.chain.record_round(rounds_done, participants, weights)
+    self.charge(self.chain.ledger_to_the_end(rounds_done))
     skipped = self.runtime.skipped_clients
     report = metrics_lib.flatten(measured)
     report[metrics_lib.NUM_SKIPPED_CLIENTS] = len(skipped)
