@@ -33,8 +33,10 @@ from tff_fedemb.program import run_directory
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
+  from tff_fedemb.aggregators import secret_noise
   from tff_fedemb.program import checkpoints as checkpoints_lib
   from tff_fedemb.program import metrics as metrics_lib
+  from tff_fedemb.program import noise_keys
   from tff_fedemb.runtime import base
 
 RECALL_PREFIX = "validation/recall_at_far_"
@@ -114,6 +116,7 @@ class TrainingLoop:
     self._checkpoints = checkpoints_lib.Checkpoints(
       checkpoints_dir, warn=self.say
     )
+    self._noise_keys = noise_keys.NoiseKeys(checkpoints_dir)
     self._metrics = metrics_lib.MetricsLog(self.directory)
     self._shown: dict[str, str] = {}
 
@@ -228,13 +231,27 @@ class TrainingLoop:
   def _structured(self) -> Any:
     return self.runtime.structured_state(self.state.process_state)
 
+  def _start_of_round(self) -> Any:
+    """The state that the next round starts from, with its noise to come."""
+    state, number = self.state.process_state, self.state.rounds_done + 1
+    key = None
+    if self.chain.noise_is_the_same_again:
+      has_run = number <= self.chain.rounds
+      key = self._noise_keys.for_round(number, has_run=has_run)
+    if key is None:
+      return state
+    structure = self.runtime.structured_state(state)
+    return self.runtime.load_state(secret_noise.go_on_otherwise(structure, key))
+
   def _run_round(self) -> dict[str, float]:
     """Runs a round, after which the state is another; returns its metrics."""
     start, state = time.perf_counter(), self.state
     clients = self.draw(state.rounds_done)
     participants = self.trace.record(state.rounds_done, clients)
     client_ids = self.users.client_ids(clients)
-    process_state, measured = self.runtime.next(state.process_state, client_ids)
+    process_state, measured = self.runtime.next(
+      self._start_of_round(), client_ids
+    )
     rounds_done = state.rounds_done + 1
     weights = self.runtime.structured_state(process_state).global_model_weights
     self.chain.record_round(rounds_done, participants, weights)
