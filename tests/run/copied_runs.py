@@ -10,7 +10,6 @@ import shutil
 
 import dp_accounting
 import numpy as np
-import tensorflow_federated as tff
 
 from tests.privacy import gaussian
 from tests.program import chains
@@ -187,8 +186,8 @@ class World:
         is_finished=is_finished,
       )
       # What was not refused is used from here on.
-      for found, lines in zip(self.used, chain.lines_of_rounds):
-        found.update(lines)
+      for number, lines in enumerate(chain.lines_of_rounds):
+        self.used[number].update(lines)
 
     with participation_trace.TraceWriter(
       path / run_directory.TRACE, _NUM_USERS
