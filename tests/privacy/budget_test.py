@@ -140,7 +140,7 @@ def test_nothing_lowers_what_a_finished_run_cost(path):
     path, _ledger(rounds=6), run_id="1", lines=lines[:6], **_USERS
   )
   assert (part.spent, len(part.charges)) == (spent, 2)
-  # Of rounds without a line nobody knows what they are.
+  # Nobody knows what rounds without a line are.
   for known in ([], lines[:6]):
     more = budget.charge(
       path,

@@ -146,9 +146,9 @@ class World:
     """Runs a program in a directory to its end, or until it is to end.
 
     Args:
-      name: Of the directory.
+      name: The directory's.
       is_finished: Whether it ends well, if it comes so far.
-      **options: Of `_start`.
+      **options: Those of `_start`.
     """
     try:
       charge = self._start(self.path / name, **options)

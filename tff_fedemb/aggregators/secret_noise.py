@@ -339,7 +339,7 @@ def go_on_otherwise(state: Any, key: Sequence[int]) -> Any:
     difference would have none.
 
   Args:
-    state: Of a process, nested; has any number of `SecretState`.
+    state: A process's, nested, with any number of `SecretState`.
     key: As `draw_key` returns it.
   """
 
