@@ -12,6 +12,7 @@ from tests.aggregators import clipping_theory
 from tests.aggregators import noise_theory
 from tests.aggregators import released
 from tff_fedemb.aggregators import registry
+from tff_fedemb.aggregators import secret_noise
 
 _ROUNDS = 16
 
@@ -175,6 +176,36 @@ def test_state_determines_the_noise(noisy, name, options):
   )
   # Both are on a grid, where a number in a million is equal by chance.
   assert np.mean(first != second) > 0.99
+
+
+@pytest.mark.parametrize(
+  ("name", "options"), cases.params("once", correlated=True)
+)
+def test_copies_of_a_state_go_on_with_noise_of_their_own(noisy, name, options):
+  """What was remembered of earlier rounds stays: the law is that of one run.
+
+  False alarms: as of `test_noise`.
+  """
+  aggregation = noisy(name, options)
+  start, left = 5, _ROUNDS - 5
+  first = aggregation.run_on_zeros(start)
+  saved = aggregation.save(first.states[-1])
+  runs = []
+  for key in ([2**62, -5], [2**62, -5], secret_noise.draw_key()):
+    state = aggregation.load(secret_noise.go_on_otherwise(saved, key))
+    runs.append(aggregation.run_on_zeros(left, state))
+  np.testing.assert_array_equal(runs[0].means, runs[1].means)
+  unmixed = aggregation.run_on_zeros(left, first.states[-1])
+  for i, run in enumerate((*runs[1:], unmixed)):
+    for another in (*runs[1:], unmixed)[:i]:
+      assert np.mean(run.means != another.means) > 0.99
+  if not cases.adapts(name):
+    scale = _multiplier_of_sum(name) * released.CLIP_NORM
+    means = np.concatenate([first.means, runs[-1].means])
+    noise = means * released.CLIENTS_PER_ROUND / scale
+    matrix = noise_theory.noise_matrix(aggregation.mechanism.strategy, _ROUNDS)
+    noise = noise.reshape(_ROUNDS, len(released.LARGE), -1)
+    assert not noise_theory.alarms(noise, matrix)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from tff_fedemb.participation import balls_in_bins
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import poisson
+from tff_fedemb.participation import random_allocation
 from tff_fedemb.privacy import budget
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
@@ -126,6 +127,64 @@ def test_who_would_overspend_is_refused_and_nothing_changes(path):
     with pytest.raises(errors.FieldError, match=message):
       budget.charge(path, ledger, run_id="2", run_dir="", users=users)
   assert path.read_bytes() == before
+
+
+def test_nothing_lowers_what_a_finished_run_cost(path):
+  lines = [[f"{number:064}"] for number in range(10)]
+  finished = {"lines": lines, "is_finished": True, **_USERS}
+  spent = budget.charge(path, _ledger(), run_id="1", **finished).spent
+  # It ends once more, and it goes on though it is done.
+  budget.charge(path, _ledger(), run_id="1", **finished)
+  again = budget.charge(path, _ledger(), run_id="1", lines=lines, **_USERS)
+  assert (again.spent, len(again.charges)) == (spent, 1)
+  # A part of it cannot take its place, and adds nothing.
+  part = budget.charge(
+    path, _ledger(rounds=6), run_id="1", lines=lines[:6], **_USERS
+  )
+  assert (part.spent, len(part.charges)) == (spent, 2)
+  # Nobody knows what rounds without a line are.
+  for known in ([], lines[:6]):
+    more = budget.charge(
+      path,
+      _ledger(rounds=9),
+      run_id="1",
+      lines=known,
+      is_finished=True,
+      **_USERS,
+    )
+    assert more.spent > spent
+  assert "a copy of the run above" in more.to_text()
+
+
+def test_a_file_of_the_first_version_is_read(path):
+  """Its charges have no lines: another of the same run may be of a copy."""
+  spent = budget.charge(
+    path, _ledger(), run_id="1", is_finished=True, **_USERS
+  ).spent
+  values = json.loads(path.read_text())
+  values["format"][1] = 1
+  del values["charges"][0]["lines"]
+  path.write_text(json.dumps(values))
+  assert budget.read(path).spent == spent
+  after = budget.charge(path, _ledger(), run_id="1", **_USERS)
+  assert after.spent == pytest.approx(budget.compose([_ledger()] * 2, _DELTA))
+  values["format"][1] = 3
+  path.write_text(json.dumps(values))
+  with pytest.raises(errors.FieldError, match="a file of another version"):
+    budget.read(path)
+
+
+def test_runs_have_an_accountant_in_common_that_is_asked_by_name():
+  """RDP for random allocation with Poisson; the rounds are those of RDP."""
+  claims = [_POISSON, random_allocation.RandomAllocation(10_000, 1_000)]
+  ledgers = [_ledger(2.0, 20, each) for each in claims]
+  accountant = epsilon_lib.RdpAccountant(claims[0].neighboring_relation)
+  for each in ledgers:
+    for event, count in composition.composed_events(*each.run):
+      accountant.compose(event, count)
+  assert budget.compose(ledgers, _DELTA) == pytest.approx(
+    accountant.get_epsilon(_DELTA)
+  )
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ The program that is killed is `resumption_run`.
 import json
 import os
 import pathlib
+import shutil
 import signal
 import tempfile
 import time
@@ -19,6 +20,7 @@ from tests.binaries import programs
 from tests.program import resumption_run as run
 from tests.runtime import ray_trouble
 from tff_fedemb.program import chain as chain_lib
+from tff_fedemb.program import metrics
 
 _NUM_KILLS = 20
 # On a cluster, of workers before each of the program.
@@ -105,6 +107,45 @@ def test_kills_leave_no_mark(aggregator, tmp_path):
   assert "Resuming after round" in log
   assert "cannot be read" not in log
   _check_as_one_run(killed, whole)
+
+
+def _last_model(directory):
+  """The model after the last round that was released."""
+  names = (directory / "weights").glob("*.npy")
+  return np.load(max(names, key=lambda path: int(path.name.split("_")[0])))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ("aggregator", "runtime"),
+  [("blt", "in_process"), ("tree", "in_process"), ("blt", "tff")],
+)
+def test_copies_go_on_with_noise_of_their_own(
+  tmp_path, monkeypatch, aggregator, runtime
+):
+  monkeypatch.setattr(run, "_NOISE_SEED", None)
+  monkeypatch.setattr(run, "ROUNDS", 6)
+  copied, other = tmp_path / "copied", tmp_path / "other"
+
+  def end_after_round_3(log, values, rounds_done):
+    del log, values  # Unused.
+    if rounds_done == 3:
+      raise SystemExit
+
+  with monkeypatch.context() as patched, pytest.raises(SystemExit):
+    patched.setattr(metrics.MetricsLog, "release", end_after_round_3)
+    run.main(copied, aggregator, runtime)
+  before = _last_model(copied)
+  shutil.copytree(copied, other)
+  run.main(copied, aggregator, runtime)
+  # The data of the other one differ in a thousandth.
+  monkeypatch.setattr(run, "UPDATE_NORM", run.UPDATE_NORM * 1.001)
+  run.main(other, aggregator, runtime)
+  models = [_last_model(directory) for directory in (copied, other)]
+  # On the mean of so many clients.
+  noise = run.NOISE_MULTIPLIER * run.CLIP_NORM / run.CLIENTS_PER_ROUND
+  assert np.std(models[0] - models[1]) > noise
+  assert all(np.std(model - before) > noise for model in models)
 
 
 def _kill_workers(program, directory, generator):

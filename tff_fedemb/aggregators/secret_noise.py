@@ -21,14 +21,16 @@ of two, keeps below 2^-10 clip norms; the noise is larger by as much. What is
 left is bounded in docs/privacy.md.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import itertools
 import math
 import secrets
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_privacy as tfp
+import tree
 
 # Share by which rounding may raise the sensitivity, and by which the standard
 # deviation is raised for it.
@@ -315,6 +317,41 @@ class SecretGaussianSumQuery(tfp.GaussianSumQuery):
     return noised, state, event
 
 
+class SecretState(NamedTuple):
+  """State of a generator whose key is secret; others are for tests.
+
+  Attributes:
+    seeds: Key and offset, int64 `[2]`.
+    stddev: Standard deviation of each number.
+  """
+
+  seeds: Any
+  stddev: Any
+
+
+def go_on_otherwise(state: Any, key: Sequence[int]) -> Any:
+  """Returns a state whose correlated noise to come is that of another run.
+
+  Privacy:
+    What is remembered of earlier noise stays, and what is drawn from here on
+    are other numbers, for 128 secret bits of the operating system. So two
+    copies of a state have no noise in common from here on: without it, their
+    difference would have none.
+
+  Args:
+    state: A process's, nested, with any number of `SecretState`.
+    key: As `draw_key` returns it.
+  """
+
+  def replace(part):
+    if not isinstance(part, SecretState):
+      return None
+    seeds = np.bitwise_xor(np.asarray(part.seeds), np.array(key, np.int64))
+    return part._replace(seeds=seeds)
+
+  return tree.traverse(replace, state)
+
+
 class SecretNoiseGenerator(tfp.tree_aggregation.GaussianNoiseGenerator):
   """Noise from a secret seed that travels in the aggregator's state.
 
@@ -327,7 +364,8 @@ class SecretNoiseGenerator(tfp.tree_aggregation.GaussianNoiseGenerator):
     Key and offset are drawn from the operating system when the generator is
     made. Each `initialize` mixes in other words, so that two runs of one
     process do not share their noise: the difference of two releases with the
-    same noise would have none.
+    same noise would have none. `go_on_otherwise` is for two programs that go on
+    with copies of one state.
 
     Whoever reads the state sees through the noise: checkpoints are secret.
   """
@@ -348,6 +386,9 @@ class SecretNoiseGenerator(tfp.tree_aggregation.GaussianNoiseGenerator):
     """
     super().__init__(noise_std, specs, seed)
     self._key = draw_key() if seed is None else [seed, 0]
+    if seed is None:
+      # Its parent makes all states of this class.
+      self._GlobalState = SecretState
 
   def initialize(self):
     """Returns the state (seeds `[2]`, stddev) of a new run."""

@@ -4,6 +4,13 @@ Every run is charged for all its rounds before the first of them, under a lock,
 so that programs that start at once cannot both spend what is left. Once it is
 done, the charge is what its rounds have cost. Runs compose: one user's data may
 be in all of them, and later ones may depend on what earlier ones released.
+
+A directory may be copied, or restored from a backup, and go on twice. So a
+charge holds the lines that the run's chain has of its rounds, and the run tells
+of each new one before the model of that round is used. A chain that lacks one
+of them is that of a copy, which is charged beside the run. What both have in
+common counts once. The other rounds count as rounds that ran again, because the
+copy has the key that the users are drawn from.
 """
 
 from __future__ import annotations
@@ -12,6 +19,7 @@ from collections.abc import Sequence
 import dataclasses
 import datetime
 import functools
+import itertools
 import json
 import math
 import os
@@ -22,14 +30,20 @@ from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
 from tff_fedemb import whole_files
+from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import monte_carlo
 from tff_fedemb.privacy import tuning
+from tff_fedemb.strategies import strategy as strategy_lib
 
-_FORMAT = ["tff_fedemb.privacy.budget", 1]
+_FORMAT = ["tff_fedemb.privacy.budget", 2]
+# Charges of the first version have no lines.
+_FORMATS = (_FORMAT, ["tff_fedemb.privacy.budget", 1])
+# Digits of a line's digest that tell it from all others.
+_DIGITS = 16
 # Epsilon of the same events in another order differs by rounding alone.
 _ROUNDING = 1e-9
 
@@ -77,12 +91,7 @@ def compose(
   claims = [each.participation for each in ledgers]
   claims += [trial.participation for trial, _ in tunings]
   relations = {each.neighboring_relation for each in claims}
-  names = [
-    name
-    for name in claims[0].accountants
-    if all(name in each.accountants for each in claims)
-    and name != "monte_carlo"
-  ]
+  names = _common_accountants(claims)
   if tunings:
     # No other accountant knows of a choice.
     names = [name for name in names if name == "rdp"]
@@ -124,17 +133,33 @@ def compose(
   )
 
 
+def _common_accountants(
+  claims: Sequence[participation_lib.Participation],
+) -> list[str]:
+  """Names of the accountants that all have, also of those asked by name."""
+  own = [each.accountants for each in claims]
+  every = [(*each.accountants, *each.further_accountants) for each in claims]
+  for names in (own, every):
+    common = [name for name in names[0] if all(name in x for x in names)]
+    if common := [name for name in common if name != "monte_carlo"]:
+      return common
+  return []
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Charge(config.Config):
-  """What one run may cost, or has cost.
+  """What one run, or a copy of it, may cost, or has cost.
 
   Attributes:
-    id: Tells runs apart; it is in no other file of the run.
+    id: Tells runs apart, but not a run from its copies; it is in no other file
+      of the run.
     run_dir: Where the run was, for the reader.
     time: When it was charged, UTC.
     is_finished: Whether the ledger is that of a run that is done.
     ledger: Ledger of all its rounds; for a tuning, of one trial.
     selection: How many trials there were, for a tuning.
+    lines: For each round that ran, the lines of its chain, one for each time:
+      the first digits of their digests, with spaces between them.
   """
 
   id: str = ""
@@ -143,6 +168,69 @@ class Charge(config.Config):
   time: str = ""
   is_finished: bool = False
   selection: tuning.RepeatAndSelect | None = None
+  lines: tuple[str, ...] = ()
+
+  @functools.cached_property
+  def rounds(self) -> list[tuple[int, frozenset[str]]]:
+    """How often each round is to run in all, and the lines that tell of it."""
+    pairs = itertools.zip_longest(
+      self.ledger.times, (frozenset(lines.split()) for lines in self.lines)
+    )
+    return [(times or 0, lines or frozenset()) for times, lines in pairs]
+
+  @property
+  def num_lines(self) -> int:
+    """Number of lines that are known."""
+    return sum(len(lines) for _, lines in self.rounds)
+
+  def goes_on_from(self, other: Charge) -> bool:
+    """Whether this is the same run as an earlier charge, and no copy of it."""
+    pairs = itertools.zip_longest(
+      self.rounds, other.rounds, fillvalue=(0, frozenset())
+    )
+    # All that a finished run cost is known, or nothing may take its place.
+    return self.id == other.id and all(
+      theirs <= ours and (not other.is_finished or times <= len(theirs))
+      for (_, ours), (times, theirs) in pairs
+    )
+
+
+def _merge(charges: Sequence[Charge]) -> list[ledger_lib.Ledger]:
+  """Returns what a run and its copies cost, which draw the same users.
+
+  Privacy:
+    Independent noise: a round whose lines differ ran again, on the same users.
+    Correlated noise: copies have it in common up to some round, and noise of
+    their own from there on. As many releases with noise of their own from the
+    first round on tell no less, and with the same rounds of a user they are one
+    release with the noise over the square root of their number.
+
+  Args:
+    charges: At least one, all of one id.
+  """
+  ledgers = [each.ledger for each in charges]
+  events = {
+    composition.runs_of(event)[0]
+    for ledger in ledgers
+    for event, _ in ledger.history
+  }
+  if len(charges) == 1 or len(events) != 1:
+    return ledgers
+  (event,) = events
+  times = []
+  for runs in itertools.zip_longest(
+    *(each.rounds for each in charges), fillvalue=(0, frozenset())
+  ):
+    known = frozenset().union(*(lines for _, lines in runs))
+    to_come = (max(count - len(lines), 0) for count, lines in runs)
+    times.append(len(known) + sum(to_come))
+  noise = composition.noise_of(event)
+  if noise.strategy is not None:
+    multiplier = noise.multiplier / math.sqrt(max(times))
+    event = strategy_lib.round_event(multiplier, noise.strategy)
+    times = [1] * len(times)
+  whole = dataclasses.replace(ledgers[0], history=())
+  return [whole.with_runs(event, times)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -184,7 +272,7 @@ class Budget(config.Config):
       KeyError: If one is missing; or TypeError.
     """
     fields = dict(values)
-    if fields.pop("format", _FORMAT) != _FORMAT:
+    if fields.pop("format", _FORMAT) not in _FORMATS:
       raise ValueError("a file of another version")
     charges = tuple(map(Charge.from_json, fields.pop("charges", ())))
     return cls(**config.read_fields(cls, fields), charges=charges)
@@ -195,11 +283,15 @@ class Budget(config.Config):
       f"epsilon {self.spent:.4g} of {self.epsilon:.4g} is spent, at delta"
       f" {self.delta:g}, on {self.num_users:,} users:"
     ]
+    seen: set[str] = set()
     for each in self.charges:
       alone = _compose([each], self.delta)
       state = "finished" if each.is_finished else "charged for all its rounds"
       if each.selection is not None:
         state = "a tuning, charged for all its trials"
+      if each.id in seen:
+        state += "; a copy of the run above, with which it shares rounds"
+      seen.add(each.id)
       lines.append(
         f"  {each.time}  {each.run_dir}: {each.ledger.rounds:,} rounds, epsilon"
         f" {alone:.4g} by itself ({state})"
@@ -209,17 +301,23 @@ class Budget(config.Config):
     return "\n".join(lines)
 
 
+def _ledgers(charges: Sequence[Charge]) -> list[ledger_lib.Ledger]:
+  """What runs were charged, each with its copies; tunings are left out."""
+  runs: dict[str, list[Charge]] = {}
+  for each in charges:
+    if each.selection is None:
+      runs.setdefault(each.id, []).append(each)
+  return [ledger for each in runs.values() for ledger in _merge(each)]
+
+
 def _compose(charges: Sequence[Charge], delta: float) -> float:
-  """Returns the epsilon of runs and tunings."""
-  return compose(
-    [each.ledger for each in charges if each.selection is None],
-    delta,
-    tunings=[
-      (each.ledger, each.selection)
-      for each in charges
-      if each.selection is not None
-    ],
-  )
+  """Returns the epsilon of runs, each with its copies, and of tunings."""
+  tunings = [
+    (each.ledger, each.selection)
+    for each in charges
+    if each.selection is not None
+  ]
+  return compose(_ledgers(charges), delta, tunings=tunings)
 
 
 def read(path: str | os.PathLike[str]) -> Budget:
@@ -261,17 +359,34 @@ def _add(path: pathlib.Path, charge: Charge, users: str | None) -> Budget:
       "be one of the users of this run",
       "one that runs on other users were charged to",
     )
-  # In place of its earlier charge.
-  others = [each for each in before.charges if each.id != charge.id]
+  # In place of its earlier charge: of several, that with most in common.
+  earlier = max(
+    filter(charge.goes_on_from, before.charges),
+    key=lambda each: (each.num_lines, each.run_dir == charge.run_dir),
+    default=None,
+  )
+  others = [each for each in before.charges if each is not earlier]
   after = dataclasses.replace(
     before, users=users or before.users, charges=(*others, charge)
   )
-  if not charge.is_finished and after.spent > after.epsilon * (1.0 + _ROUNDING):
+  # A round that was to come has run, as a rule, and changes nothing.
+  if charge.is_finished:
+    return after
+  is_known = earlier is not None and charge.selection is None
+  if is_known and _ledgers(after.charges) == _ledgers(before.charges):
+    return after
+  if after.spent > after.epsilon * (1.0 + _ROUNDING):
+    copies = sorted({each.run_dir for each in others if each.id == charge.id})
+    advice = (
+      "A copy of the run, or the run that this is a copy of, went on in"
+      f" {', '.join(copies)} and counts as well."
+    )
     raise errors.FieldError(
       "privacy_budget",
       f"have enough left for the run, with which all runs would cost epsilon"
       f" {after.spent:.4g} at delta {after.delta:g}",
       f"{before.spent:.4g} of {before.epsilon:.4g} spent in {path}",
+      advice if copies else "",
     )
   return after
 
@@ -302,17 +417,22 @@ def charge(
   run_id: str,
   run_dir: str,
   users: str,
+  lines: Sequence[Sequence[str]] = (),
   is_finished: bool = False,
   selection: tuning.RepeatAndSelect | None = None,
 ) -> Budget:
   """Charges a run to a budget, in place of what it was charged before.
 
+  A charge that has lines which this run lacks, or that is finished and is not
+  known to be a part of it, stays: the run is then a copy, and charged beside.
+
   Args:
     path: File of the budget.
-    ledger: All rounds of the run, before the first of them or after the last.
-    run_id: Tells the run from all others.
+    ledger: All rounds of the run, those to come as well.
+    run_id: Tells the run and its copies from all others.
     run_dir: Where it is.
     users: Digest of the identifiers of its users.
+    lines: For each round that ran, digests of its lines in the run's chain.
     is_finished: Whether the rounds have run. Their cost is written down
       whatever it is: nothing takes it back.
     selection: How the number of trials was drawn, if it is a tuning.
@@ -333,6 +453,7 @@ def charge(
     time=now.isoformat(timespec="seconds"),
     is_finished=is_finished,
     selection=selection,
+    lines=tuple(" ".join(x[:_DIGITS] for x in each) for each in lines),
   )
   read(path)  # No lock is left beside a file that is not there.
   with whole_files.locked(path):

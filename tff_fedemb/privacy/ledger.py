@@ -4,9 +4,10 @@ One event per round, kept run-length encoded, so that the ledger of a long run
 is a few numbers. A run's ledger is read from its chain (`program.chain`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import functools
+import itertools
 from typing import Any
 
 import dp_accounting
@@ -73,6 +74,35 @@ class Ledger(composition.Account):
     return dataclasses.replace(
       self, history=(*before, (mechanism_event, count))
     )
+
+  def with_runs(
+    self, mechanism_event: dp_accounting.DpEvent, times: Iterable[int]
+  ) -> "Ledger":
+    """Returns the ledger with rounds added that ran so often each.
+
+    Privacy:
+      As the class.
+
+    Args:
+      mechanism_event: As in `with_rounds`.
+      times: How often each of them ran.
+
+    Raises:
+      ValueError: As `with_rounds`.
+    """
+    ledger = self
+    for each, rounds in itertools.groupby(times):
+      ledger = ledger.with_rounds(mechanism_event, len([*rounds]), times=each)
+    return ledger
+
+  @property
+  def times(self) -> list[int]:
+    """How often each round ran."""
+    return [
+      composition.runs_of(event)[1]
+      for event, count in self.history
+      for _ in range(count)
+    ]
 
   def epsilon(self, accountant: str | None = None) -> float:
     """Returns the epsilon of the rounds so far.

@@ -13,12 +13,11 @@ alone, and the first line has random bytes: the digest of a line, which a model
 takes along, tells nothing to those who do not have the file.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from concurrent import futures
 import dataclasses
 import functools
 import hashlib
-import itertools
 import json
 import os
 import pathlib
@@ -87,8 +86,9 @@ class Chain:
     self.found: Mapping[str, Any] = {}
     # Digests of the lines.
     self._lines: list[str] = []
-    # Each run of each round released these; its participants are beside them.
-    self._released: list[list[str]] = []
+    # Each run of each round released these, by the digest of its line; its
+    # participants are beside them.
+    self._released: list[dict[str, str]] = []
     self._participants: list[str] = []
     # By the number of rounds done.
     self._states: dict[int, list[str]] = {}
@@ -126,11 +126,11 @@ class Chain:
       if number < 1:
         raise ValueError("rounds are counted from 1")
       if number == self.rounds + 1:
-        self._released.append([])
+        self._released.append({})
         self._participants.append(values["participants"])
       if self._participants[number - 1] != values["participants"]:
         raise ValueError("a round that ran again, with other users")
-      self._released[number - 1].append(values["released"])
+      self._released[number - 1][digest(line)] = values["released"]
     self._lines.append(digest(line))
     self._end += len(line)
     if not given_away:
@@ -162,6 +162,11 @@ class Chain:
     """Digests of who took part, by round."""
     return tuple(self._participants)
 
+  @property
+  def lines_of_rounds(self) -> list[list[str]]:
+    """Digests of the lines of each round, one for each time that it ran."""
+    return [[*each] for each in self._released]
+
   def has_line(self, line: str) -> bool:
     """Whether a digest is that of a line."""
     return line in self._lines
@@ -188,7 +193,7 @@ class Chain:
   @property
   def ledger(self) -> ledger_lib.Ledger:
     """Ledger of the rounds that ran, each as often as it ran."""
-    return self._ledger_of(map(len, self._released))
+    return self._ledger_of([*map(len, self._released)])
 
   def ledger_to_the_end(self, rounds_done: int) -> ledger_lib.Ledger:
     """Ledger of all rounds if nothing interrupts the run any more.
@@ -203,16 +208,14 @@ class Chain:
     to_come = self.planned.rounds - len(times)
     return self._ledger_of([*times, *[1] * to_come])
 
-  def _ledger_of(self, runs_of_rounds: Iterable[int]) -> ledger_lib.Ledger:
+  def _ledger_of(self, runs_of_rounds: Sequence[int]) -> ledger_lib.Ledger:
     ((event, _),) = self.planned.history
     ledger = dataclasses.replace(self.planned, history=())
-    for times, rounds in itertools.groupby(runs_of_rounds):
-      ledger = ledger.with_rounds(event, len([*rounds]), times=times)
-    return ledger
+    return ledger.with_runs(event, runs_of_rounds)
 
   @property
   def run_id(self) -> str:
-    """Tells the run from all others, and nothing else of it."""
+    """Tells the run and its copies from all others, and nothing else of it."""
     return digest(self.found["nonce"].encode())
 
   def begin(self, planned: ledger_lib.Ledger, **found: Any) -> None:
@@ -252,7 +255,7 @@ class Chain:
     found = digest_of(released)
     if number > self.rounds or not self.noise_is_the_same_again:
       self._append(round=number, participants=participants, released=found)
-    elif [found] != self._released[number - 1]:
+    elif [found] != [*self._released[number - 1].values()]:
       raise _not_as_before(f"the model that round {number} released")
 
   def record_state(self, rounds_done: int, state: Any) -> None:

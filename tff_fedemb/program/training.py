@@ -27,14 +27,17 @@ from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data import population
+from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import run_directory
 
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
+  from tff_fedemb.aggregators import secret_noise
   from tff_fedemb.program import checkpoints as checkpoints_lib
   from tff_fedemb.program import metrics as metrics_lib
+  from tff_fedemb.program import noise_keys
   from tff_fedemb.runtime import base
 
 RECALL_PREFIX = "validation/recall_at_far_"
@@ -92,6 +95,8 @@ class TrainingLoop:
     config: Rounds and intervals.
     gives_up: Whether to end when nobody's update is accepted any more. That is
       known from updates without noise.
+    charge: Receives the ledger of all rounds, those to come as well, once a
+      round is recorded and before its model is used; may refuse that.
     say: Receives a line for the reader from time to time.
     state: State after the rounds so far, once the loop has started.
   """
@@ -106,6 +111,7 @@ class TrainingLoop:
   evaluate_fn: Callable[[Any], dict[str, float]]
   config: TrainingConfig
   gives_up: bool = True
+  charge: Callable[[ledger_lib.Ledger], None] = lambda ledger: None
   say: Callable[[str], None] = progress_lib.say
   state: TrainingState = dataclasses.field(init=False)
 
@@ -114,6 +120,7 @@ class TrainingLoop:
     self._checkpoints = checkpoints_lib.Checkpoints(
       checkpoints_dir, warn=self.say
     )
+    self._noise_keys = noise_keys.NoiseKeys(checkpoints_dir)
     self._metrics = metrics_lib.MetricsLog(self.directory)
     self._shown: dict[str, str] = {}
 
@@ -230,16 +237,31 @@ class TrainingLoop:
   def _structured(self) -> Any:
     return self.runtime.structured_state(self.state.process_state)
 
+  def _start_of_round(self) -> Any:
+    """The state that the next round starts from, with its noise to come."""
+    state, number = self.state.process_state, self.state.rounds_done + 1
+    key = None
+    if self.chain.noise_is_the_same_again:
+      has_run = number <= self.chain.rounds
+      key = self._noise_keys.for_round(number, has_run=has_run)
+    if key is None:
+      return state
+    structure = self.runtime.structured_state(state)
+    return self.runtime.load_state(secret_noise.go_on_otherwise(structure, key))
+
   def _run_round(self) -> dict[str, float]:
     """Runs a round, after which the state is another; returns its metrics."""
     start, state = time.perf_counter(), self.state
     clients = self.draw(state.rounds_done)
     participants = self.trace.record(state.rounds_done, clients)
     client_ids = self.users.client_ids(clients)
-    process_state, measured = self.runtime.next(state.process_state, client_ids)
+    process_state, measured = self.runtime.next(
+      self._start_of_round(), client_ids
+    )
     rounds_done = state.rounds_done + 1
     weights = self.runtime.structured_state(process_state).global_model_weights
     self.chain.record_round(rounds_done, participants, weights)
+    self.charge(self.chain.ledger_to_the_end(rounds_done))
     skipped = self.runtime.skipped_clients
     report = metrics_lib.flatten(measured)
     report[metrics_lib.NUM_SKIPPED_CLIENTS] = len(skipped)

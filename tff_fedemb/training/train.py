@@ -212,7 +212,7 @@ class _Run:
     watch.end("untrained_evaluation")
     self._loop = self._create_loop(process, runtime, chain, trace, key)
     rounds_done = max(run_directory.checkpointed_rounds(run_dir), default=0)
-    self._charge(chain.ledger_to_the_end(rounds_done))
+    self._charge(chain.ledger_to_the_end(rounds_done), tells=True)
 
   def _create_loop(
     self,
@@ -244,6 +244,7 @@ class _Run:
     )
     return training.TrainingLoop(
       directory=path,
+      charge=self._charge,
       process=process,
       runtime=runtime,
       users=users,
@@ -279,28 +280,34 @@ class _Run:
       self.directory.write_json(models.RECORD, start.record)
 
   def _charge(
-    self, ledger: ledger_lib.Ledger, *, is_finished: bool = False
+    self,
+    ledger: ledger_lib.Ledger,
+    *,
+    is_finished: bool = False,
+    tells: bool = False,
   ) -> None:
     """Charges a ledger to the budget that the run shares, if any.
 
     Raises:
       errors.FieldError: If that would overspend.
     """
-    path = self._experiment.spec.privacy_budget
+    path, chain = self._experiment.spec.privacy_budget, self._loop.chain
     if path is None:
       return
     charged = budget.charge(
       path,
       ledger,
-      run_id=self._loop.chain.run_id,
+      run_id=chain.run_id,
       run_dir=os.path.abspath(self.directory.path),
       users=self._experiment.task.train_users.digest,
+      lines=chain.lines_of_rounds,
       is_finished=is_finished,
     )
-    _say(
-      f"With this run epsilon {charged.spent:.4g} of {charged.epsilon:.4g} at"
-      f" delta {charged.delta:g} is spent in {path}."
-    )
+    if tells:
+      _say(
+        f"With this run epsilon {charged.spent:.4g} of {charged.epsilon:.4g} at"
+        f" delta {charged.delta:g} is spent in {path}."
+      )
 
   def train(self) -> None:
     """Runs the rounds that are left."""
@@ -344,7 +351,7 @@ class _Run:
     except errors.DataError as error:
       raise errors.DataError(f"no epsilon is reported: {error}") from error
     watch.end("account")
-    self._charge(ledger, is_finished=True)
+    self._charge(ledger, is_finished=True, tells=True)
     card = models.create_card(
       evaluator.backbone, embedded, privacy, experiment=experiment, chain=chain
     )
