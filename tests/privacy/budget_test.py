@@ -15,6 +15,7 @@ from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import poisson
 from tff_fedemb.participation import random_allocation
 from tff_fedemb.privacy import budget
+from tff_fedemb.privacy import budget_composition
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import ledger as ledger_lib
@@ -47,15 +48,15 @@ def test_runs_compose_as_one_accountant_does():
     event = dp_accounting.GaussianDpEvent(noise_multiplier)
     accountant.compose(dp_accounting.PoissonSampledDpEvent(0.01, event), rounds)
   runs = [_ledger(1.0, 10, _POISSON), _ledger(0.8, 5, _POISSON)]
-  found = budget.compose(runs, _DELTA)
+  found = budget_composition.compose(runs, _DELTA)
   left = _DELTA - pld_accountant.lost_delta([10, 5])
   assert found == pytest.approx(accountant.get_epsilon(left), rel=1e-9)
-  assert budget.compose([], _DELTA) == 0.0
+  assert budget_composition.compose([], _DELTA) == 0.0
 
 
 def test_runs_without_sampling_are_one_gaussian_mechanism():
   # Two runs, each user at most twice and once in them: sums of 1 / z ** 2.
-  assert budget.compose(
+  assert budget_composition.compose(
     [_ledger(4.0, 200), _ledger(3.0, 100)], _DELTA
   ) == pytest.approx(gaussian.exact_epsilon([4.0, 4.0, 3.0], _DELTA))
 
@@ -63,12 +64,12 @@ def test_runs_without_sampling_are_one_gaussian_mechanism():
 def test_arithmetic_of_all_runs_counts():
   round_sum = composition.RoundSum(1.0, 1.0, 1000)
   whole = _ledger(rounds=100, round_sum=round_sum)
-  exact = budget.compose([_ledger(rounds=100)] * 2, _DELTA)
-  assert exact < budget.compose([whole] * 2, _DELTA) < exact * 1.001
+  exact = budget_composition.compose([_ledger(rounds=100)] * 2, _DELTA)
+  assert exact < budget_composition.compose([whole] * 2, _DELTA) < exact * 1.001
   double = dataclasses.replace(whole, delta=_DELTA).with_rounds(
     dp_accounting.GaussianDpEvent(6.0), 100
   )
-  assert budget.compose([whole] * 2, _DELTA) == pytest.approx(
+  assert budget_composition.compose([whole] * 2, _DELTA) == pytest.approx(
     double.tightest_epsilon(), rel=1e-6
   )
 
@@ -84,12 +85,12 @@ def test_arithmetic_of_all_runs_counts():
 def test_what_does_not_compose_is_refused(other):
   ledgers = [_ledger(participation=each) for each in (_POISSON, other)]
   with pytest.raises(errors.FieldError, match="an accountant in common"):
-    budget.compose(ledgers, _DELTA)
+    budget_composition.compose(ledgers, _DELTA)
 
 
 def test_a_run_is_charged_once_and_settled(path):
   spent = budget.charge(path, _ledger(), run_id="1", **_USERS).spent
-  assert spent == pytest.approx(budget.compose([_ledger()], _DELTA))
+  assert spent == pytest.approx(budget_composition.compose([_ledger()], _DELTA))
   # It goes on, and one of its rounds runs again.
   again = _ledger(rounds=9).with_rounds(
     dp_accounting.GaussianDpEvent(6.0), times=2
@@ -167,7 +168,9 @@ def test_a_file_of_the_first_version_is_read(path):
   path.write_text(json.dumps(values))
   assert budget.read(path).spent == spent
   after = budget.charge(path, _ledger(), run_id="1", **_USERS)
-  assert after.spent == pytest.approx(budget.compose([_ledger()] * 2, _DELTA))
+  assert after.spent == pytest.approx(
+    budget_composition.compose([_ledger()] * 2, _DELTA)
+  )
   values["format"][1] = 3
   path.write_text(json.dumps(values))
   with pytest.raises(errors.FieldError, match="a file of another version"):
@@ -182,7 +185,7 @@ def test_runs_have_an_accountant_in_common_that_is_asked_by_name():
   for each in ledgers:
     for event, count in composition.composed_events(*each.run):
       accountant.compose(event, count)
-  assert budget.compose(ledgers, _DELTA) == pytest.approx(
+  assert budget_composition.compose(ledgers, _DELTA) == pytest.approx(
     accountant.get_epsilon(_DELTA)
   )
 
@@ -196,10 +199,12 @@ def test_twenty_programs_at_once_never_overspend(path):
   # As many as fit, no fewer.
   assert found.spent <= found.epsilon
   assert (
-    budget.compose([_ledger(rounds=40)] * (charged + 1), _DELTA) > found.epsilon
+    budget_composition.compose([_ledger(rounds=40)] * (charged + 1), _DELTA)
+    > found.epsilon
   )
   assert found.spent == pytest.approx(
-    budget.compose([_ledger(rounds=100 * charged)], _DELTA), rel=1e-9
+    budget_composition.compose([_ledger(rounds=100 * charged)], _DELTA),
+    rel=1e-9,
   )
 
 
@@ -231,7 +236,7 @@ def test_a_tiny_delta_is_by_rdp():
     event = dp_accounting.GaussianDpEvent(noise_multiplier)
     accountant.compose(dp_accounting.PoissonSampledDpEvent(0.01, event), rounds)
   # PLD had infinity.
-  found = budget.compose(runs, 1e-16)
+  found = budget_composition.compose(runs, 1e-16)
   assert found == pytest.approx(accountant.get_epsilon(1e-16), rel=1e-9)
   with pytest.raises(errors.FieldError, match=r"delta must be in \[1e-250, 1"):
-    budget.compose(runs, 1e-300)
+    budget_composition.compose(runs, 1e-300)
