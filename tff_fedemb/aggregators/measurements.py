@@ -20,6 +20,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
+from tff_fedemb.aggregators import exact_sums
+
 # Norms are counted in bins of equal width on a logarithmic scale, because a
 # histogram can be summed over clients in any order and in bounded memory.
 _BINS_PER_DECADE = 400
@@ -72,12 +74,14 @@ class QueryMeanFactory(tff.aggregators.UnweightedAggregationFactory):
     build_query: Maps the nested shapes of a value, which correlated noise
       needs, to the query, which clips, sums and adds the noise.
     clients_per_round: Expected number of virtual clients.
-    sum_factory: Sums the clipped updates; None for TFF's plain sum.
+    sum_factory: Sums the clipped updates.
   """
 
   build_query: Callable[[tuple[tf.TensorSpec, ...]], tfp.DPQuery]
   clients_per_round: float
-  sum_factory: tff.aggregators.UnweightedAggregationFactory | None = None
+  sum_factory: tff.aggregators.UnweightedAggregationFactory = (
+    exact_sums.ExactSumFactory()
+  )
 
   def create(
     self, value_type: tff.types.Type
@@ -133,7 +137,8 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
 
     @tff.tensorflow.computation(value_type, schedule_type)
     def measure_client(update, schedule):
-      norm = tf.linalg.global_norm(tf.nest.flatten(update))
+      # What clipping computes too, and TensorFlow computes once.
+      norm = tf.cast(exact_sums.bound_norm(update), tf.float32)
       return collections.OrderedDict(
         clipped=tf.cast(norm > schedule["clip_norm"], tf.int32),
         histogram=tf.one_hot(_norm_bin(norm), _NUM_BINS + 1, dtype=tf.int32),
