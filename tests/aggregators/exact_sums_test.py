@@ -49,8 +49,9 @@ def test_neighbours_among_thousands_differ_by_at_most_the_clip_norm(
   whole, less = _neighbours(edge)
   shuffled = np.random.default_rng(0).permutation(whole)
   with_it, without, in_other_order = (
-    aggregation.run([[np.array([n * released.CLIP_NORM]) for n in numbers]])
-    .means[0, 0]
+    aggregation.run(
+      [[np.array([n * released.CLIP_NORM]) for n in numbers]]
+    ).means[0, 0]
     / released.CLIP_NORM
     for numbers in (whole, less, shuffled)
   )

@@ -234,4 +234,3 @@ class SecureStepsFactory(tff.aggregators.UnweightedAggregationFactory):
       return process.next(state, tff.federated_map(widen, value))
 
     return tff.templates.AggregationProcess(process.initialize, next_round)
-
