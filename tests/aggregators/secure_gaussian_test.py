@@ -27,10 +27,9 @@ def _aggregation(create_aggregation):
 
 def test_update_is_rounded_to_32_bits(aggregation):
   update = np.zeros(100, np.float32)
-  # Towards zero, which makes no norm larger.
   update[[0, 39, 40, 99]] = np.array([1.0, -3.0, 7.7, -12.9]) * 0.9 * _STEP
   update[:2] += 1.0, -1.0
-  expected = np.trunc(update / _STEP) * _STEP / _CLIENTS
+  expected = np.round(update / _STEP) * _STEP / _CLIENTS
   (found,) = aggregation.run([[update]]).means
   np.testing.assert_array_equal(found, expected.astype(np.float32))
   assert aggregation.mechanism.config.sums_securely

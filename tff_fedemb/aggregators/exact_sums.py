@@ -7,19 +7,23 @@ refining: how to break, then fix, differential privacy on finite computers";
 Casacuberta et al. 2022, "Widespread Underestimation of Sensitivity in
 Differentially Private Libraries and How to Fix It". A clipped update is
 therefore sent in steps: its numbers over a power of two from 2^-31 to 2^-30
-clip norms, cut off towards zero, int32. Steps are added up in 64 bits, which
-2^31 clients cannot overflow, whatever the order.
+clip norms, rounded to whole ones, which float32 has. Steps are added up as
+int64, which 2^31 clients cannot overflow, whatever the order.
 
 Privacy:
   Unit: one record.
   Neighbouring relation: zero-out of one record.
-  Sensitivity: the clip norm, of steps as they are: a record whose norm may be
-    larger, by a bound on what rounding does to it, is scaled to 2^-22 below it,
-    which is more than what the factor and the products round to, and cutting
-    off makes no number larger. A record without a finite norm becomes zeros.
+  Sensitivity: the clip norm, of steps as they are. Rounding d numbers adds at
+    most sqrt(d) / 2 steps to their norm. A record that is longer than what this
+    leaves of the clip norm, by a bound on its norm, is scaled to 2^-22 below
+    that, which is more than factor and products are rounded by. One without a
+    finite norm becomes zeros.
   DpEvent: none, there is no noise.
 """
 
+from collections.abc import Callable
+import dataclasses
+import math
 from typing import Any
 
 import tensorflow as tf
@@ -37,8 +41,8 @@ _MARGIN = 2.0**-22
 # there is an operation that copies nothing.
 _LARGE = 2**16
 _ROW = 32
-# More than what a row's squares, their sum and its root are rounded by, 40 times
-# 2^-24, and what the sum of up to 2^16 numbers is in double precision.
+# More than what a row's squares, their sum and its root are rounded by, 40
+# times 2^-24, and what the sum of 2^16 numbers is in double precision.
 _ERROR_OF_ROW, _ERROR_OF_SUM = 2.0**-18, 2.0**-36
 # Less than this is no ordinary float32 and may be taken for 0.
 _SMALLEST_SQUARE = 2.0**-126
@@ -99,20 +103,26 @@ def clip(record: Any, clip_norm: Any) -> tuple[Any, tf.Tensor]:
     clip_norm: L2 norm of all together, scalar.
 
   Returns:
-    Its steps, the same structure of int32; and the norm that it had, float32.
+    Its steps, whole numbers in the same structure of float32; and the norm that
+    it had, float32.
   """
   tensors = [tf.cast(part, tf.float32) for part in tf.nest.flatten(record)]
   norm = bound_norm(tensors)
-  limit = tf.cast(clip_norm, tf.float64)
+  step = step_of(clip_norm)
+  size = sum(part.shape.num_elements() for part in tensors)
+  # The clip norm itself is whole, so that one number is not rounded beyond it.
+  room = 0.5 * math.sqrt(size) if size > 1 else 0.0
+  limit = tf.maximum(tf.cast(clip_norm, tf.float64) - room * step, 0.0)
   factor = tf.where(
     norm <= limit, tf.ones_like(norm), limit * (1.0 - _MARGIN) / norm
   )
-  steps_of_one = tf.cast(factor / step_of(limit), tf.float32)
-  # Not an elementwise choice, which would hold the record twice more.
+  steps_of_one = tf.cast(factor / step, tf.float32)
+  # Not an elementwise choice, which would hold the record twice more; and no
+  # integers, for which there would have to be other memory.
   steps = tf.cond(
     tf.math.is_finite(norm),
-    lambda: [tf.cast(part * steps_of_one, tf.int32) for part in tensors],
-    lambda: [tf.zeros(part.shape, tf.int32) for part in tensors],
+    lambda: [tf.round(part * steps_of_one) for part in tensors],
+    lambda: [tf.zeros_like(part) for part in tensors],
   )
   return tf.nest.pack_sequence_as(record, steps), tf.cast(norm, tf.float32)
 
@@ -155,27 +165,21 @@ def to_numbers(total: Any, clip_norm: Any) -> Any:
   )
 
 
-class ExactSumFactory(tff.aggregators.UnweightedAggregationFactory):
-  """TFF's sum, which adds up int32 in int64 without sending as many bytes.
+@dataclasses.dataclass(frozen=True, eq=False)
+class TypedSumFactory(tff.aggregators.UnweightedAggregationFactory):
+  """TFF's sum, in types of its own.
 
-  Numbers of other types are added up in their own.
+  Attributes:
+    create_zeros: Creates the sum of nothing, to whose types values are cast.
   """
+
+  create_zeros: Callable[[], Any]
 
   def create(
     self, value_type: tff.types.Type
   ) -> tff.templates.AggregationProcess:
     """Creates the aggregation of values of a type."""
-    specs = tff.types.type_to_tf_tensor_specs(value_type)
-    dtypes = tf.nest.map_structure(
-      lambda spec: tf.int64 if spec.dtype == tf.int32 else spec.dtype, specs
-    )
-
-    @tff.tensorflow.computation
-    def zero():
-      return tf.nest.map_structure(
-        lambda spec, dtype: tf.zeros(spec.shape, dtype), specs, dtypes
-      )
-
+    zero = tff.tensorflow.computation(self.create_zeros)
     sum_type = zero.type_signature.result
 
     @tff.tensorflow.computation(sum_type, value_type)

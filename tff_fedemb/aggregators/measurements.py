@@ -74,23 +74,25 @@ class QueryMeanFactory(tff.aggregators.UnweightedAggregationFactory):
     build_query: Maps the nested shapes of a value, which correlated noise
       needs, to the query, which clips, sums and adds the noise.
     clients_per_round: Expected number of virtual clients.
-    sum_factory: Sums the clipped updates.
+    sum_factory: Sums the clipped updates; None for a sum in the query's types.
   """
 
   build_query: Callable[[tuple[tf.TensorSpec, ...]], tfp.DPQuery]
   clients_per_round: float
-  sum_factory: tff.aggregators.UnweightedAggregationFactory = (
-    exact_sums.ExactSumFactory()
-  )
+  sum_factory: tff.aggregators.UnweightedAggregationFactory | None = None
 
   def create(
     self, value_type: tff.types.Type
   ) -> tff.templates.AggregationProcess:
     """Creates the aggregation of values of a type."""
-    query = self.build_query(tff.types.type_to_tf_tensor_specs(value_type))
+    specs = tff.types.type_to_tf_tensor_specs(value_type)
+    query = self.build_query(specs)
+    sum_factory = self.sum_factory or exact_sums.TypedSumFactory(
+      lambda: query.initial_sample_state(specs)
+    )
     return tff.aggregators.DifferentiallyPrivateFactory(
       tfp.NormalizedQuery(query, float(self.clients_per_round)),
-      record_aggregation_factory=self.sum_factory,
+      record_aggregation_factory=sum_factory,
     ).create(value_type)
 
 

@@ -168,7 +168,11 @@ class ClientFold:
         for clients in itertools.islice(calls, room):
           pending.append(self._threads.submit(self._train, clients, prepared))
         if not pending:
-          return accumulator, total
+          # As sessions have it, scalars are no arrays.
+          return [
+            leaf[()] if isinstance(leaf, np.ndarray) else leaf
+            for leaf in accumulator
+          ], total
         # In the queue while it runs, for `_abandon` to find; in no name after
         # that, so that its updates die as soon as they are added.
         futures.wait([pending[0]])
@@ -247,7 +251,8 @@ class ClientFold:
       for leaf, place in zip(accumulator, self._addends, strict=True):
         addends = updates[place]
         for addend in addends if has_loops else [addends]:
-          np.add(leaf, addend, out=leaf)
+          # Cast as TensorFlow would.
+          np.add(leaf, addend, out=leaf, dtype=leaf.dtype, casting="unsafe")
       return accumulator
     (client_id,) = client_ids
     leave_out(client_id, outcome, skip_fn)

@@ -64,8 +64,8 @@ def find_addends(accumulate: graph_session.RunnableGraph) -> list[int] | None:
       and addend.name in names[num_leaves:]
       and before.shape.is_fully_defined()
       and before.shape == addend.shape
-      and before.dtype != tf.string
-      and np.can_cast(addend.dtype.as_numpy_dtype, before.dtype.as_numpy_dtype)
+      and before.dtype.is_numpy_compatible
+      and tf.string not in (before.dtype, addend.dtype)
     )
     if not is_plain:
       return None
