@@ -12,14 +12,15 @@ import dataclasses
 
 from etils import epy
 
-from tff_fedemb.aggregators import gaussian
+from tff_fedemb.aggregators import mechanism
 
 with epy.lazy_imports():
   from tff_fedemb.aggregators import exact_sums
+  from tff_fedemb.aggregators import secret_noise
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SecureGaussianConfig(gaussian.GaussianConfig):
+class SecureGaussianConfig(mechanism.MechanismConfig):
   """The Gaussian mechanism on a secure sum.
 
   Each update is clipped to L2 norm C = `clip_norm` and rounded to 32 bits a
@@ -40,8 +41,11 @@ class SecureGaussianConfig(gaussian.GaussianConfig):
   """
 
   sums_securely = True
-  noise_in_words = None
-  is_compared = False
+
+  def build_query(self, specs, strategy):
+    return secret_noise.SecretGaussianSumQuery(
+      self.clip_norm, self.clip_norm * self.noise_multiplier
+    )
 
   def build_factory(self, strategy):
     return dataclasses.replace(
