@@ -60,7 +60,9 @@ def step_of(clip_norm: Any) -> tf.Tensor:
   Args:
     clip_norm: Scalar.
   """
-  step = power_of_two(tf.cast(clip_norm, tf.float64)) * 2.0**-_BITS
+  # Clients and the server must come to the same, whatever the type.
+  clip_norm = tf.cast(tf.cast(clip_norm, tf.float32), tf.float64)
+  step = power_of_two(clip_norm) * 2.0**-_BITS
   return tf.maximum(step, _SMALLEST_STEP)
 
 
@@ -87,7 +89,7 @@ def bound_norm(record: Any) -> tf.Tensor:
 
   Returns:
     A scalar float64 that is no smaller, and by less than 2^-18 larger, than a
-    norm that is no smaller than 2^-40. Infinite or NaN if there is no norm, or
+    norm above 2^-40. Infinite or NaN if there is no norm, or
     if a square is no float32.
   """
   parts = [_bound_squares(tensor) for tensor in tf.nest.flatten(record)]
