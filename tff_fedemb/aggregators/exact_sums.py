@@ -119,13 +119,12 @@ def clip(record: Any, clip_norm: Any) -> tuple[Any, tf.Tensor]:
     norm <= limit, tf.ones_like(norm), limit * (1.0 - _MARGIN) / norm
   )
   steps_of_one = tf.cast(factor / step, tf.float32)
-  # Not an elementwise choice, which would hold the record twice more; and no
-  # integers, for which there would have to be other memory.
-  steps = tf.cond(
-    tf.math.is_finite(norm),
-    lambda: [tf.round(part * steps_of_one) for part in tensors],
-    lambda: [tf.zeros_like(part) for part in tensors],
-  )
+  # No choice between records, and no integers, for which there would have to be
+  # other memory.
+  steps_of_one = tf.where(tf.math.is_finite(norm), steps_of_one, 0.0)
+  steps = [
+    tf.round(tf.math.multiply_no_nan(part, steps_of_one)) for part in tensors
+  ]
   return tf.nest.pack_sequence_as(record, steps), tf.cast(norm, tf.float32)
 
 
