@@ -11,8 +11,8 @@ CASES = cases.Cases(once=[cases.Slow()])
 
 _CLIP_NORM = 2.0
 _CLIENTS = 4.0
-# Updates are clipped to this, which leaves room for rounding.
-_SMALLER = _CLIP_NORM * (1.0 - 2.0**-16)
+# A sign and 31 bits for a number up to twice the clip norm.
+_STEP = _CLIP_NORM / 2.0**30
 
 
 @pytest.fixture(name="aggregation", scope="module")
@@ -26,11 +26,10 @@ def _aggregation(create_aggregation):
 
 
 def test_update_is_rounded_to_32_bits(aggregation):
-  step = 2.0 * _SMALLER / (2**32 - 1)
-  update = np.zeros(100)
-  # To 23 units of 2^-7 in all, which float32 holds exactly.
-  update[[0, 39, 40, 99]] = np.array([1.0, -3.0, 7.0, -12.0]) / 128.0
-  expected = np.round(update / step) * step / _CLIENTS
+  update = np.zeros(100, np.float32)
+  update[[0, 39, 40, 99]] = np.array([1.0, -3.0, 7.7, -12.9]) * 0.9 * _STEP
+  update[:2] += 1.0, -1.0
+  expected = np.round(update / _STEP) * _STEP / _CLIENTS
   (found,) = aggregation.run([[update]]).means
   np.testing.assert_array_equal(found, expected.astype(np.float32))
   assert aggregation.mechanism.config.sums_securely
@@ -43,8 +42,8 @@ def test_norm_after_rounding_is_at_most_the_clip_norm(aggregation):
     (found,) = aggregation.run([[update]]).means
     norm = np.linalg.norm(found * _CLIENTS)
     assert norm <= _CLIP_NORM
-    # Not one hundred-thousandth is lost to the margin.
-    assert norm == pytest.approx(_SMALLER, rel=1e-6)
+    # Not one millionth is lost to the margin.
+    assert norm == pytest.approx(_CLIP_NORM, rel=1e-6)
 
 
 def test_updates_take_no_other_way_than_secure_sums(aggregation):

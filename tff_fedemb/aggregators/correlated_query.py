@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 import dp_accounting
 import tensorflow as tf
-import tensorflow_privacy as tfp
 
+from tff_fedemb.aggregators import exact_sums
 from tff_fedemb.aggregators import secret_noise
 
 
-class SeededSumQuery(tfp.GaussianSumQuery):
+class SeededSumQuery(secret_noise.ExactSumQuery):
   """Clips each record and sums; what noise it adds depends on earlier rounds.
 
-  The library's query clips; state and noise are those of the subclasses.
+  The parent clips; state and noise are those of the subclasses.
 
   Privacy:
     Unit: one record, here a virtual client's update.
@@ -110,11 +110,11 @@ class CorrelatedSumQuery(SeededSumQuery):
       for parts in zip(*map(self._next_noise, *flat), strict=True)
     )
     if self._stddev:
-      sample_state = secret_noise.add_on_grid(
-        sample_state, noise, self._clip_norm
-      )
+      noised = secret_noise.add_on_grid(sample_state, noise, self._clip_norm)
+    else:
+      noised = exact_sums.to_numbers(sample_state, self._clip_norm)
     return (
-      sample_state,
+      noised,
       self.GlobalState(buffers, generator_state),
       dp_accounting.UnsupportedDpEvent(),
     )
@@ -185,7 +185,7 @@ class TreeSumQuery(SeededSumQuery):
     generator_state: Any
 
   # By another name, for `tfp.QAdaClipTreeResSumQuery`.
-  preprocess_record_l2_impl = tfp.GaussianSumQuery.preprocess_record_impl
+  preprocess_record_l2_impl = secret_noise.ExactSumQuery.preprocess_record_impl
 
   def _no_nodes(self):
     # Not a constant, which would have a number of rows that cannot change.
@@ -213,7 +213,8 @@ class TreeSumQuery(SeededSumQuery):
     """Adds the noise of the round to the sum of its records."""
     event = dp_accounting.UnsupportedDpEvent()
     if not self._stddev:
-      return sample_state, global_state, event
+      total = exact_sums.to_numbers(sample_state, global_state.clip_value)
+      return total, global_state, event
     leaves = global_state.leaves + 1
     # Ones at the end of the number of rounds before are halves that are whole.
     halves = tf.cast(

@@ -21,6 +21,7 @@ import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
 from tff_fedemb import errors
+from tff_fedemb.aggregators import exact_sums
 
 # Norms are counted in bins of equal width on a logarithmic scale, because a
 # histogram can be summed over clients in any order and in bounded memory.
@@ -74,7 +75,7 @@ class QueryMeanFactory(tff.aggregators.UnweightedAggregationFactory):
     build_query: Maps the nested shapes of a value, which correlated noise
       needs, to the query, which clips, sums and adds the noise.
     clients_per_round: Expected number of virtual clients.
-    sum_factory: Sums the clipped updates; None for TFF's plain sum.
+    sum_factory: Sums the clipped updates; None for a sum in the query's types.
   """
 
   build_query: Callable[[tuple[tf.TensorSpec, ...]], tfp.DPQuery]
@@ -85,10 +86,14 @@ class QueryMeanFactory(tff.aggregators.UnweightedAggregationFactory):
     self, value_type: tff.types.Type
   ) -> tff.templates.AggregationProcess:
     """Creates the aggregation of values of a type."""
-    query = self.build_query(tff.types.type_to_tf_tensor_specs(value_type))
+    specs = tff.types.type_to_tf_tensor_specs(value_type)
+    query = self.build_query(specs)
+    sum_factory = self.sum_factory or exact_sums.TypedSumFactory(
+      lambda: query.initial_sample_state(specs)
+    )
     return tff.aggregators.DifferentiallyPrivateFactory(
       tfp.NormalizedQuery(query, float(self.clients_per_round)),
-      record_aggregation_factory=self.sum_factory,
+      record_aggregation_factory=sum_factory,
     ).create(value_type)
 
 
@@ -147,7 +152,8 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
 
     @tff.tensorflow.computation(value_type, schedule_type)
     def measure_client(update, schedule):
-      norm = tf.linalg.global_norm(tf.nest.flatten(update))
+      # What clipping computes too, and TensorFlow computes once.
+      norm = tf.cast(exact_sums.bound_norm(update), tf.float32)
       return collections.OrderedDict(
         clipped=tf.cast(norm > schedule["clip_norm"], tf.int32),
         histogram=tf.one_hot(_norm_bin(norm), _NUM_BINS + 1, dtype=tf.int32),

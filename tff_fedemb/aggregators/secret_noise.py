@@ -32,6 +32,8 @@ import tensorflow as tf
 import tensorflow_privacy as tfp
 import tree
 
+from tff_fedemb.aggregators import exact_sums
+
 # Share by which rounding may raise the sensitivity, and by which the standard
 # deviation is raised for it.
 ROUNDING = 2.0**-10
@@ -39,7 +41,6 @@ _UNIT = 2.0**-64
 # Numbers that are drawn at a time: their intermediate results stay in the
 # processor's cache.
 _CHUNK = 2**16
-_EXPONENT_BITS = 0x7FF0000000000000
 _PHILOX = 1
 # A number of 62 bits becomes one of 53.
 _SPARE_BITS = 9
@@ -178,37 +179,35 @@ def _by_chunks(
   ]
 
 
-def _power_of_two(value: tf.Tensor) -> tf.Tensor:
-  """The largest power of two that is not above a float64."""
-  bits = tf.bitwise.bitwise_and(tf.bitcast(value, tf.int64), _EXPONENT_BITS)
-  return tf.bitcast(bits, tf.float64)
-
-
 def _grid_of(clip_norm: Any, total: Any) -> tf.Tensor:
   """The grid for a nested sum, a power of two, scalar float64."""
   size = sum(tensor.shape.num_elements() for tensor in tf.nest.flatten(total))
   share = ROUNDING / math.sqrt(max(size, 1))
-  return _power_of_two(tf.cast(clip_norm, tf.float64) * share)
+  return exact_sums.power_of_two(tf.cast(clip_norm, tf.float64) * share)
 
 
 def add_on_grid(total: Any, noise: Any, clip_norm: Any) -> Any:
   """Adds noise to a sum, each rounded to the grid before.
 
   Args:
-    total: Nested float32 tensors.
-    noise: The same structure.
+    total: Nested tensors, as `exact_sums.to_numbers` takes them.
+    noise: The same structure, float32.
     clip_norm: Scalar, not 0.
   """
-  grid = tf.cast(_grid_of(clip_norm, total), tf.float32)
-  # A power of two: to multiply is to divide, in less time.
-  steps_of_one = 1.0 / grid
-  return tf.nest.map_structure(
-    lambda total, noise: (
-      (tf.round(total * steps_of_one) + tf.round(noise * steps_of_one)) * grid
-    ),
-    total,
-    noise,
-  )
+  grid = _grid_of(clip_norm, total)
+
+  def add(total, noise):
+    # Powers of two: to multiply is to divide, in less time.
+    of_sum, steps = (
+      tf.round(tf.cast(part, tf.float64) * (size / grid))
+      for part, size in (
+        (total, exact_sums.size_of_one(total, clip_norm)),
+        (noise, 1.0),
+      )
+    )
+    return tf.cast((of_sum + steps) * grid, tf.float32)
+
+  return tf.nest.map_structure(add, total, noise)
 
 
 def add_noise(
@@ -225,7 +224,7 @@ def add_noise(
   Numbers leave the processor's cache only when they are done.
 
   Args:
-    total: Nested float32 tensors.
+    total: Nested tensors, as `exact_sums.to_numbers` takes them.
     seeds: Key and offset of the generator, int64 `[2]`; each tensor has others,
       which count up by one.
     stddev: Standard deviation of a draw.
@@ -246,6 +245,7 @@ def add_noise(
 
   def add(seeds, tensor, rows=None):
     flat = tf.reshape(tensor, [-1])
+    size_in_steps = exact_sums.size_of_one(flat, clip_norm) * steps_of_one
     if rows is not None:
       rows = tf.reshape(rows, [tf.shape(rows)[0], flat.shape[0]])
 
@@ -261,7 +261,7 @@ def add_noise(
           tf.cast(tf.slice(rows, [0, start], [-1, size]), tf.float64),
         )
         noise *= steps_of_one
-      steps = tf.round(part * steps_of_one) + tf.round(noise)
+      steps = tf.round(part * size_in_steps) + tf.round(noise)
       return tuple(tf.cast(x, tf.float32) for x in (steps * grid, *kept))
 
     return _by_chunks(add_chunk, tensor.shape, 1 if correlate is None else 2)
@@ -276,7 +276,19 @@ def add_noise(
   )
 
 
-class SecretGaussianSumQuery(tfp.GaussianSumQuery):
+class ExactSumQuery(tfp.GaussianSumQuery):
+  """tensorflow-privacy's query with clipping as `exact_sums` has it."""
+
+  def initial_sample_state(self, template=None):
+    """The sum of no record, in steps."""
+    return exact_sums.zeros(template)
+
+  def preprocess_record_impl(self, params, record):
+    """Clips a record, see `exact_sums.clip`."""
+    return exact_sums.clip(record, params)
+
+
+class SecretGaussianSumQuery(ExactSumQuery):
   """tensorflow-privacy's query with noise as the file's docstring has it.
 
   Privacy:
@@ -306,7 +318,8 @@ class SecretGaussianSumQuery(tfp.GaussianSumQuery):
     # The parent gets no numbers: its state and event are used, not its noise.
     _, state, event = super().get_noised_result((), global_state)
     if not self._stddev:
-      return sample_state, state, event
+      total = exact_sums.to_numbers(sample_state, global_state.l2_norm_clip)
+      return total, state, event
     key, offset = self._key
     noised, _ = add_noise(
       sample_state,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
 import dataclasses
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from tff_fedemb.runtime import secure_sums
 # idle the other threads, few enough that memory stays near one model a thread.
 _CALLS_AHEAD = 1
 _ABANDON_SECONDS = 0.5
+# Bytes; TensorFlow copies what begins elsewhere.
+_ALIGNMENT = 64
 
 # Errors that only the client's own data and training can cause. Memory that ran
 # out or a device that failed may be the doing of other clients: if one client
@@ -61,6 +64,14 @@ def leave_out(
   skip_fn(client_error.ClientError(client_id, error))
 
 
+def _aligned_zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+  """Zeros that a session can be fed without a copy."""
+  num_bytes = math.prod(shape) * dtype.itemsize
+  memory = np.zeros(num_bytes + _ALIGNMENT, np.uint8)
+  start = -memory.ctypes.data % _ALIGNMENT
+  return memory[start : start + num_bytes].view(dtype).reshape(shape)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClientGraphs:
   """The graphs that folding runs, as plain data for another process.
@@ -70,6 +81,7 @@ class ClientGraphs:
       devices.
     zero: The sum of no update.
     accumulate: A sum and an update, or some of them, to their sum.
+    addends: As `client_loops.find_addends` of one update.
     sums: The secure sums.
     clients_per_call: Clients of a call of `work` at most.
     mixed_bfloat16: Whether clients multiply in bfloat16, see `precision`.
@@ -78,6 +90,7 @@ class ClientGraphs:
   work: Sequence[graph_session.RunnableGraph]
   zero: graph_session.RunnableGraph
   accumulate: graph_session.RunnableGraph
+  addends: Sequence[int] | None
   sums: secure_sums.SecureSums
   clients_per_call: int
   mixed_bfloat16: bool
@@ -93,7 +106,6 @@ class ClientFold:
     num_threads: int,
     threads_per_client: int = 1,
     sum_threads: int = 0,
-    keeps_zero: bool = False,
   ):
     """Makes ready; sessions are opened as they are needed.
 
@@ -101,12 +113,12 @@ class ClientFold:
       graphs: Graphs to run.
       num_threads: Threads, one client each; at least 1.
       threads_per_client: Threads inside of a client's computations.
-      sum_threads: Threads that add up; 0 leaves the choice to TensorFlow.
-      keeps_zero: Whether to keep the sum of no update, for a model's memory,
-        instead of computing it by each call.
+      sum_threads: Threads that add up in a session; 0 leaves the choice to
+        TensorFlow.
     """
-    self._keeps_zero = keeps_zero
-    self._kept_zero: list[Any] | None = None
+    self._addends = graphs.addends
+    # Shapes and types of the sum of no update, once it is known to be zeros.
+    self._zeros: list[tuple[Any, Any]] | None = None
     self._secure_sums = graphs.sums
     self._clients_per_call = graphs.clients_per_call
     self._work = graph_session.SessionPool(
@@ -149,9 +161,7 @@ class ClientFold:
         the call.
     """
     total = self._secure_sums.start_round()
-    accumulator = self._kept_zero or self._zero()
-    if self._keeps_zero:
-      self._kept_zero = accumulator
+    accumulator = self._start_sum()
     calls = self._split(client_ids)
     pending: collections.deque[futures.Future] = collections.deque()
     try:
@@ -160,7 +170,11 @@ class ClientFold:
         for clients in itertools.islice(calls, room):
           pending.append(self._threads.submit(self._train, clients, prepared))
         if not pending:
-          return accumulator, total
+          # As sessions have it, scalars are no arrays.
+          return [
+            leaf[()] if isinstance(leaf, np.ndarray) else leaf
+            for leaf in accumulator
+          ], total
         # In the queue while it runs, for `_abandon` to find; in no name after
         # that, so that its updates die as soon as they are added.
         futures.wait([pending[0]])
@@ -169,6 +183,18 @@ class ClientFold:
     except BaseException:
       self._abandon(pending)
       raise
+
+  def _start_sum(self) -> list[Any]:
+    """Returns the sum of no update, which may be added to."""
+    if self._zeros is not None:
+      return [_aligned_zeros(*spec) for spec in self._zeros]
+    leaves = self._zero()
+    if self._addends is None:
+      return leaves
+    leaves = [np.asarray(leaf) for leaf in leaves]
+    if not any(map(np.any, leaves)):
+      self._zeros = [(leaf.shape, leaf.dtype) for leaf in leaves]
+    return [np.require(leaf, requirements="W") for leaf in leaves]
 
   def _split(self, client_ids: Sequence[str]) -> Iterator[Sequence[str]]:
     """Yields the clients of each call, fewer to the end of a round.
@@ -218,11 +244,18 @@ class ClientFold:
     """Adds the updates of clients, or tells of the one that failed."""
     if not isinstance(outcome, Exception):
       updates, summands = self._secure_sums.split(outcome)
+      # Results of a loop have a leading dimension.
+      has_loops = self._clients_per_call > 1
       for index in range(len(client_ids)):
-        # Results of a loop have a leading dimension.
-        has_loops = self._clients_per_call > 1
         total.add([s[index] for s in summands] if has_loops else summands)
-      return self._accumulate(accumulator, updates)
+      if self._addends is None:
+        return self._accumulate(accumulator, updates)
+      for leaf, place in zip(accumulator, self._addends, strict=True):
+        addends = updates[place]
+        for addend in addends if has_loops else [addends]:
+          # Cast as TensorFlow would.
+          np.add(leaf, addend, out=leaf, dtype=leaf.dtype, casting="unsafe")
+      return accumulator
     (client_id,) = client_ids
     leave_out(client_id, outcome, skip_fn)
     return accumulator

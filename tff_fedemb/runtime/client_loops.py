@@ -43,6 +43,45 @@ def clients_per_call(
   return int(min(max(_BYTES_AT_MOST // max(num_bytes, 1), 1), _CLIENTS_AT_MOST))
 
 
+def find_addends(accumulate: graph_session.RunnableGraph) -> list[int] | None:
+  """Finds out whether a graph is plain addition, which needs no session.
+
+  A session would make a new sum with every update, of a large model for as long
+  as its clients train a step. NumPy adds to the one there is.
+
+  Args:
+    accumulate: Maps the leaves of a sum and of an update to those of the sum
+      with the update.
+
+  Returns:
+    The update's leaf that each leaf of the sum is the larger by; None if it is
+    not, or not by one of its shape.
+  """
+  num_leaves = len(accumulate.results)
+  of_sum = accumulate.arguments[:num_leaves]
+  names = [tensor.name for tensor in accumulate.arguments]
+  addends = []
+  for result, before in zip(accumulate.results, of_sum, strict=True):
+    add = graph_session.origin_of(result).op
+    if add.type not in ("Add", "AddV2"):
+      return None
+    total, addend = map(graph_session.origin_of, add.inputs)
+    if addend.op.type == "Cast":
+      addend = graph_session.origin_of(addend.op.inputs[0])
+    is_plain = (
+      total.name == before.name
+      and addend.name in names[num_leaves:]
+      and before.shape.is_fully_defined()
+      and before.shape == addend.shape
+      and before.dtype.is_numpy_compatible
+      and tf.string not in (before.dtype, addend.dtype)
+    )
+    if not is_plain:
+      return None
+    addends.append(names.index(addend.name) - num_leaves)
+  return addends
+
+
 def _placeholders(
   tensors: Sequence[tf.Tensor], *, leading: Sequence[None] = ()
 ) -> list[tf.Tensor]:

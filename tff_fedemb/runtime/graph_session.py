@@ -37,7 +37,7 @@ class RunnableGraph:
       tensor.name: index for index, tensor in enumerate(self.arguments)
     }
     self._passed_on = [
-      position.get(_origin(tensor).name) for tensor in self.results
+      position.get(origin_of(tensor).name) for tensor in self.results
     ]
     self._fetches = [
       tensor
@@ -102,7 +102,7 @@ def import_graph(
   )
 
 
-def _origin(tensor: tf.Tensor) -> tf.Tensor:
+def origin_of(tensor: tf.Tensor) -> tf.Tensor:
   """Follows a tensor back through operations that do nothing to it."""
   while tensor.op.type == "Identity" and not tensor.op.control_inputs:
     (tensor,) = tensor.op.inputs

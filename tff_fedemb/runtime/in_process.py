@@ -152,16 +152,19 @@ class InProcessRuntime(base.Runtime):
     devices = self._client_devices[: self.concurrent_clients]
     work = [build_graph("work", device) for device in devices]
     accumulate = build_graph("accumulate")
+    addends = client_loops.find_addends(accumulate)
     clients_per_call = self._clients_per_call or client_loops.clients_per_call(
       work[0], accumulate
     )
     if clients_per_call > 1:
       work = [*map(client_loops.loop_over_clients, work, devices)]
-      accumulate = client_loops.loop_over_updates(accumulate)
+      if addends is None:
+        accumulate = client_loops.loop_over_updates(accumulate)
     self._client_graphs = client_fold.ClientGraphs(
       work=work,
       zero=build_graph("zero"),
       accumulate=accumulate,
+      addends=addends,
       sums=_find_secure_sums(form),
       clients_per_call=clients_per_call,
       mixed_bfloat16=(

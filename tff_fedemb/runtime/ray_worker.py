@@ -57,12 +57,9 @@ def _open_folds(setup: Setup) -> list[client_fold.ClientFold]:
   os.environ["TF_OVERRIDE_GLOBAL_THREADPOOL"] = "1"
   os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
   graphs = importlib.import_module("ray").get(setup.graphs)
-  # Sessions of their own, so that a failing chunk cancels no other. Chunks may
-  # be of one client, beside which a large zero takes long.
+  # Sessions of their own, so that a failing chunk cancels no other.
   return [
-    client_fold.ClientFold(
-      graphs, num_threads=1, sum_threads=1, keeps_zero=True
-    )
+    client_fold.ClientFold(graphs, num_threads=1, sum_threads=1)
     for _ in range(setup.num_threads)
   ]
 
