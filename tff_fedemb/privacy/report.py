@@ -29,7 +29,7 @@ _NOT_COVERED = (
   "hyperparameter tuning: other runs on the same users add their own cost",
   "pseudo-randomness: whoever reads the key of the sampling, the trace or a"
   " checkpoint with the key of the noise sees through them",
-  "single-precision arithmetic in clipping, sums and correlated noise",
+  "single-precision arithmetic in correlated noise",
 )
 
 # One over fewer than ten users is a delta that nobody would choose.
