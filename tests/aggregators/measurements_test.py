@@ -11,6 +11,7 @@ from tests.aggregators import released
 from tff_fedemb import errors
 from tff_fedemb.aggregators import mechanism
 from tff_fedemb.aggregators import registry
+from tff_fedemb.strategies import strategy
 
 
 def _update(norm):
@@ -74,7 +75,8 @@ def test_any_factory_of_tff_is_measured(create_aggregation):
 @pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int32])
 def test_updates_of_other_types_are_refused(name, dtype):
   config = registry.AGGREGATORS.create(name, clients_per_round=4.0)
+  schedule = strategy.Schedule(rounds=2)
   expected = f"value_type must be of float32, .*, found {np.dtype(dtype).name}."
   for value_type in (dtype, [(np.float32, [2]), (dtype, [3])]):
     with pytest.raises(errors.FieldError, match=expected):
-      config.create().factory.create(tff.to_type(value_type))
+      config.create(schedule).factory.create(tff.to_type(value_type))

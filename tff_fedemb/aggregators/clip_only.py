@@ -2,7 +2,12 @@
 
 import dataclasses
 
+from etils import epy
+
 from tff_fedemb.aggregators import gaussian
+
+with epy.lazy_imports():
+  import tensorflow_privacy as tfp
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,3 +27,8 @@ class ClipOnlyConfig(gaussian.GaussianConfig):
   """
 
   adds_noise = is_compared = False
+
+  def build_query(self, specs, strategy):
+    # Steps of a clip norm that is far above all updates would be too coarse,
+    # and exact sums are of no use without noise.
+    return tfp.GaussianSumQuery(self.clip_norm, 0.0)
