@@ -228,9 +228,10 @@ class Cluster:
           yield self.fetch(references, describe(chunk))
     finally:
       for reference in running:
-        # Ray may know nothing of a task that has just ended.
+        # Ray may know nothing of a task that has just ended. By force, it would
+        # end this process if the task's answer is on its way (Ray 2.60).
         with contextlib.suppress(TypeError, ValueError):
-          self.ray.cancel(reference, force=True)
+          self.ray.cancel(reference)
 
   def fetch(
     self,
