@@ -268,9 +268,9 @@ def _add(path: pathlib.Path, charge: Charge, users: str | None) -> Budget:
   after = dataclasses.replace(
     before, users=users or before.users, charges=(*others, charge)
   )
-  # A round that was to come has run, as a rule, and changes nothing.
   if charge.is_finished:
     return after
+  # A round that was to come has run, as a rule, and changes nothing.
   is_known = earlier is not None and charge.selection is None
   if is_known and _ledgers(after.charges) == _ledgers(before.charges):
     return after

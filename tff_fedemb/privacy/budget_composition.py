@@ -88,17 +88,19 @@ def compose(
   computed = [each for each in ledgers if arithmetic.is_known(each)]
   if not computed:
     return epsilon_at(delta)
-  # One sum that is no better than any of the runs'.
-  sums = [each.round_sum for each in computed]
-  size = max(each.num_parameters for each in sums)
-  coarsest = max(s.noise_multiplier * math.sqrt(s.num_parameters) for s in sums)
-  round_sum = composition.RoundSum(1.0, coarsest / math.sqrt(size), size)
   return arithmetic.add_to_epsilon(
     epsilon_at,
     delta,
-    round_sum=round_sum,
+    round_sum=_bound_sums([each.round_sum for each in computed]),
     runs=sum(each.num_runs for each in computed),
   )
+
+
+def _bound_sums(sums: Sequence[composition.RoundSum]) -> composition.RoundSum:
+  """A sum that is no better than any of the runs'."""
+  size = max(each.num_parameters for each in sums)
+  coarsest = max(s.noise_multiplier * math.sqrt(s.num_parameters) for s in sums)
+  return composition.RoundSum(1.0, coarsest / math.sqrt(size), size)
 
 
 def _common_accountants(

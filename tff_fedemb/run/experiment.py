@@ -232,6 +232,14 @@ class Experiment:
       round_sum=round_sum,
     )
 
+  def plan_ledger(
+    self, process: tff.learning.templates.LearningProcess | None = None
+  ) -> ledger_lib.Ledger:
+    """Creates the ledger of all rounds to come, as `create_ledger`."""
+    return self.create_ledger(process).with_rounds(
+      self.mechanism.round_event, self.spec.rounds
+    )
+
   def check_budget(self) -> None:
     """Refuses a new run for which its budget has too little left.
 
@@ -239,9 +247,7 @@ class Experiment:
       errors.FieldError: As `budget.check`.
     """
     if self.spec.privacy_budget is not None:
-      planned = self.create_ledger().with_rounds(
-        self.mechanism.round_event, self.spec.rounds
-      )
+      planned = self.plan_ledger()
       users = self.task.train_users.digest if self.task is not None else None
       budget.check(self.spec.privacy_budget, planned, users=users)
 

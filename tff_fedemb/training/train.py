@@ -235,9 +235,7 @@ class _Run:
       )
       draw = self._deployed.draw
     chain.begin(
-      experiment.create_ledger(process).with_rounds(
-        experiment.mechanism.round_event, spec.rounds
-      ),
+      experiment.plan_ledger(process),
       files=account.digest_files(path),
       users=users.digest,
       code_version=run_directory.find_code_version(),

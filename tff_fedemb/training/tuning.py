@@ -146,31 +146,14 @@ class TuningRun:
     """
     checks.check_not_forked()
     self._config, self._space = config, space
-    if spec.privacy_budget is not None:
-      raise errors.FieldError(
-        "privacy_budget",
-        "not be given to the trials of a tuning: its file would tell how many"
-        " there are, and charge each as if it were released",
-        spec.privacy_budget,
-        "Give it to the tuning itself.",
-      )
+    _check_without_budget(spec)
     self._spec = spec.with_absolute_paths()
     # All trials have the same data, which are read once.
     self._task = task or self._spec.task.create()
     # Values that all trials share are checked here, drawn ones in each trial.
     resolved = experiment.resolve(self._spec, self._task)
     self._selection = tuning.RepeatAndSelect(config.mean_trials, config.shape)
-    path = config.privacy_budget
-    is_of_others = (
-      self._task.selection_users or not self._task.evaluation_on_training_users
-    )
-    if path and not is_of_others:
-      raise errors.FieldError(
-        "selection_users",
-        "be given with privacy_budget where validation images may be of users"
-        " who train: by these the best is chosen without noise",
-        self._task.selection_users,
-      )
+    self._check_selection()
     settings = {
       "mean_trials": config.mean_trials,
       "shape": str(config.shape),
@@ -196,12 +179,32 @@ class TuningRun:
       }
       self._directory.write_json(_NUM_TRIALS, drawn)
     self._num_trials, self._seed = drawn["num_trials"], drawn["seed"]
-    if path:
-      planned = resolved.create_ledger().with_rounds(
-        resolved.mechanism.round_event, self._spec.rounds
+    self._charge(resolved.plan_ledger())
+
+  def _check_selection(self) -> None:
+    """Refuses a budget for a choice that it does not cover."""
+    task = self._task
+    is_of_others = task.selection_users or not task.evaluation_on_training_users
+    if self._config.privacy_budget and not is_of_others:
+      raise errors.FieldError(
+        "selection_users",
+        "be given with privacy_budget where validation images may be of users"
+        " who train: by these the best is chosen without noise",
+        task.selection_users,
       )
+
+  def _charge(self, planned: ledger_lib.Ledger) -> None:
+    """Charges the tuning to its budget, if it has one.
+
+    Args:
+      planned: Ledger of a trial.
+
+    Raises:
+      errors.FieldError: If that would overspend.
+    """
+    if self._config.privacy_budget:
       budget.charge(
-        path,
+        self._config.privacy_budget,
         _of_trial(planned),
         # It is this tuning's alone, and does not tell its seed.
         run_id=hashlib.sha256(f"tuning {self._seed}".encode()).hexdigest()[:32],
@@ -375,6 +378,18 @@ def _read_cost(
       f" {run_dir}."
     )
   return _of_trial(planned)
+
+
+def _check_without_budget(spec: spec_lib.RunSpec) -> None:
+  """Refuses trials that have a privacy budget of their own."""
+  if spec.privacy_budget is not None:
+    raise errors.FieldError(
+      "privacy_budget",
+      "not be given to the trials of a tuning: its file would tell how many"
+      " there are, and charge each as if it were released",
+      spec.privacy_budget,
+      "Give it to the tuning itself.",
+    )
 
 
 def _of_trial(planned: ledger_lib.Ledger) -> ledger_lib.Ledger:
