@@ -18,7 +18,7 @@ from tff_fedemb import errors
 with epy.lazy_imports():
   import pandas as pd
 
-# What the libraries' missing values are called once they are made texts.
+# Missing values of the libraries have these names once they are texts.
 _MISSING = ("", "nan", "NaN", "NaT", "None", "<NA>")
 _UNMASK = "Leave those rows out, or fill them."
 _INT64 = np.iinfo(np.int64)
@@ -68,10 +68,7 @@ def to_labels(name: str, labels: Any, num_rows: int) -> np.ndarray:
       integers or not one for each example.
   """
   must = f"be integers [{num_rows}], one for each example"
-  values = _to_column(name, labels, num_rows, must)
-  if values.dtype.kind not in "iu":
-    found = f"{values.dtype} {list(values.shape)}"
-    raise errors.FieldError(name, must, found)
+  values = _to_column(name, labels, num_rows, must, kinds="iu")
   if values.dtype.kind == "u":
     _refuse_first(name, "be below 2^63", values, values > _INT64.max)
   return values.astype(np.int64)
@@ -93,10 +90,7 @@ def to_names(name: str, values: Any, num_rows: int) -> np.ndarray:
       or not one for each example.
   """
   must = f"be strings or integers [{num_rows}], one for each example"
-  names = _to_column(name, values, num_rows, must)
-  if names.dtype.kind not in "UiubM":
-    found = f"{names.dtype} {list(names.shape)}"
-    raise errors.FieldError(name, must, found)
+  names = _to_column(name, values, num_rows, must, kinds="UiubM")
   if names.dtype.kind == "U":
     is_missing = np.isin(np.char.strip(names), _MISSING)
     _refuse_first(name, "have names in all rows", names, is_missing, _UNMASK)
@@ -121,7 +115,7 @@ def to_pixels(
   if images.dtype.kind not in "iuf":
     raise errors.FieldError(name, "hold images as numbers", images.dtype)
   is_float = images.dtype.kind == "f"
-  # What is no number is not within bounds either.
+  # NaN is not within bounds either.
   outside = ~((images >= 0) & (images <= 255))
   must = "hold integers from 0 to 255"
   if is_float:
@@ -134,8 +128,10 @@ def to_pixels(
   return images.astype(np.uint8)
 
 
-def _to_column(name: str, values: Any, num_rows: int, must: str) -> np.ndarray:
-  """A one-dimensional array of one kind, none missing; bytes become texts."""
+def _to_column(
+  name: str, values: Any, num_rows: int, must: str, *, kinds: str
+) -> np.ndarray:
+  """A column of one of NumPy's kinds, none missing; bytes become texts."""
   # NumPy would make texts of all of a list that has a text, NaN too.
   is_list = isinstance(values, list | tuple)
   column = to_array(name, np.array(values, object) if is_list else values)
@@ -147,7 +143,9 @@ def _to_column(name: str, values: Any, num_rows: int, must: str) -> np.ndarray:
     column = _of_one_kind(name, column, must)
   if column.dtype.kind == "S":
     with errors.as_field_error(name, "be texts in UTF-8", "others"):
-      return np.char.decode(column, "utf-8")
+      column = np.char.decode(column, "utf-8")
+  if column.dtype.kind not in kinds:
+    raise errors.FieldError(name, must, f"{column.dtype} {[num_rows]}")
   return column
 
 
