@@ -190,43 +190,31 @@ def test_mobilenet_v2_of_keras(tmp_path):
   )
 
 
+def _create_network(library, last, dim):
+  """A network of Keras 2 or 3 with such a last layer."""
+  layers = library.layers
+  x = inputs = library.Input(_SHAPE)
+  for number in (1, 2):
+    x = layers.Conv2D(4, 3, use_bias=False, name=f"conv{number}")(x)
+    x = layers.BatchNormalization(scale=False, name=f"bn_conv{number}")(x)
+  x = layers.DepthwiseConv2D(3, name="depthwise")(x)
+  x = layers.GlobalAveragePooling2D()(x)
+  return library.Model(inputs, layers.Dense(dim, name=last)(x))
+
+
 @pytest.mark.parametrize("suffix", ["keras", "weights.h5", "h5"])
 def test_keras_3(suffix, tmp_path):
-  inputs = keras.Input(_SHAPE)
-  x = inputs
-  for number in (1, 2):
-    x = keras.layers.Conv2D(4, 3, use_bias=False, name=f"conv{number}")(x)
-    x = keras.layers.BatchNormalization(scale=False, name=f"bn_conv{number}")(x)
-  x = keras.layers.DepthwiseConv2D(3, name="depthwise")(x)
-  x = keras.layers.GlobalAveragePooling2D()(x)
-  outputs = keras.layers.Dense(3, name="predictions")(x)
-  model = keras.Model(inputs, outputs)
+  model = _create_network(keras, "predictions", 3)
   random = np.random.default_rng(1)
   weights = [random.normal(size=w.shape) for w in model.weights]
   model.set_weights(weights)
   path = tmp_path / f"model.{suffix}"
   (model.save_weights if suffix == "weights.h5" else model.save)(path)
-  layers = [
-    tf.keras.layers.Conv2D(4, 3, use_bias=False, name="conv1"),
-    tf.keras.layers.BatchNormalization(scale=False, name="bn_conv1"),
-    tf.keras.layers.Conv2D(4, 3, use_bias=False, name="conv2"),
-    tf.keras.layers.BatchNormalization(scale=False, name="bn_conv2"),
-    tf.keras.layers.DepthwiseConv2D(3, name="depthwise"),
-    tf.keras.layers.GlobalAveragePooling2D(),
-  ]
-  same = tf.keras.Sequential(
-    [*layers, tf.keras.layers.Dense(3, name="predictions")]
-  )
-  same.build((None, *_SHAPE))
+  same = _create_network(tf.keras, "predictions", 3)
   assert pretrained.load_pretrained(same, path).num_initialized == 0
   pixels = random.uniform(0, 1, [2, *_SHAPE]).astype(np.float32)
   np.testing.assert_allclose(same(pixels), model(pixels), rtol=1e-4, atol=1e-4)
-  backbone = tf.keras.Sequential(
-    [*layers, tf.keras.layers.Dense(5, name="embedding")]
-  )
-  backbone.build((None, *_SHAPE))
-  for layer in layers:
-    layer.set_weights([np.zeros_like(w) for w in layer.get_weights()])
+  backbone = _create_network(tf.keras, "embedding", 5)
   if suffix == "weights.h5":
     # As many weights, and no names.
     with pytest.raises(

@@ -29,7 +29,6 @@ import io
 import json
 import os
 import pathlib
-import re
 from typing import Any
 import zipfile
 import zlib
@@ -72,6 +71,9 @@ _WEIGHTS_OF: dict[str, dict[str, str | None]] = {
   "GroupNormalization": _SCALES,
   "LayerNormalization": _SCALES,
 }
+
+# Layers are below "layers" in files of today.
+_EARLIER_ROOT = "_layer_checkpoint_dependencies"
 
 Weights = dict[str, np.ndarray]
 
@@ -375,7 +377,7 @@ def _read_described(
   file: h5py.File, layers: Sequence[Mapping[str, Any]]
 ) -> Weights:
   """Reads the weights of known classes of layers by a model's description."""
-  (root,) = [file[name] for name in file if name.endswith(("layers", "ies"))]
+  root = file["layers" if "layers" in file else _EARLIER_ROOT]
   numbers: collections.Counter[str] = collections.Counter()
   weights: Weights = {}
   for layer in layers:
@@ -387,9 +389,7 @@ def _read_described(
       for name, option in _WEIGHTS_OF.get(kind, {}).items()
       if option is None or config.get(option, True)
     ]
-    # "DepthwiseConv2D" is "depthwise_conv2d" in the file.
-    group = re.sub("(?<=[a-z])(?=[A-Z])", "_", kind).lower()
-    group += f"_{number}" if number else ""
+    group = weight_names.snake_case(kind) + (f"_{number}" if number else "")
     for index, name in enumerate(names):
       _add(weights, f"{config['name']}/{name}", root[f"{group}/vars/{index}"])
   return weights

@@ -17,6 +17,12 @@ def last_part(name: str) -> str:
   return name.removesuffix(":0").rpartition("/")[2]
 
 
+def snake_case(class_name: str) -> str:
+  """As Keras has it: "LayerNormalization" is "layer_normalization"."""
+  name = re.sub("(.)([A-Z][a-z0-9]+)", r"\1_\2", class_name)
+  return re.sub("([a-z])([A-Z])", r"\1_\2", name).lower()
+
+
 def portable_weights(
   backbone: tf.keras.Model,
 ) -> list[tuple[str, tf.Variable]]:
@@ -47,9 +53,7 @@ def _portable_layers(
   """Layers, with names whose numbers begin anew."""
   counts: collections.Counter[str] = collections.Counter()
   for layer in backbone.layers:
-    # As Keras names them: "LayerNormalization" is "layer_normalization".
-    kind = re.sub("(.)([A-Z][a-z0-9]+)", r"\1_\2", type(layer).__name__)
-    kind = re.sub("([a-z])([A-Z])", r"\1_\2", kind).lower()
+    kind = snake_case(type(layer).__name__)
     kind = f"private{kind}" if kind.startswith("_") else kind
     name = layer.name
     if re.fullmatch(rf"{kind}(_\d+)?", name):
