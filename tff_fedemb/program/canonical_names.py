@@ -10,7 +10,7 @@ its kind and its place.
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 import re
 from typing import Any
 
@@ -103,9 +103,8 @@ class Renaming:
         for tensor in tensors.values():
           tensor.name = _refer(tensor.name, nodes)
     saver = meta.saver_def
-    for field in (
-      *("filename_tensor_name", "save_tensor_name", "restore_op_name"),
-    ):
+    for part in ("filename_tensor", "save_tensor", "restore_op"):
+      field = f"{part}_name"
       setattr(saver, field, _refer(getattr(saver, field), nodes))
     for collection in meta.collection_def.values():
       values = collection.node_list.value
@@ -243,23 +242,26 @@ def _rename_function(
   }
   for each in signature.output_arg:
     each.name = results[each.name]
-  _rename_keys(function.ret, results, lambda value: _refer(value, names))
-  _rename_keys(function.control_ret, names, lambda value: names[value])
+  returned = {
+    results[key]: _refer(value, names) for key, value in function.ret.items()
+  }
+  awaited = {
+    names[key]: names[value] for key, value in function.control_ret.items()
+  }
+  for values, changed in (
+    (function.ret, returned),
+    (function.control_ret, awaited),
+  ):
+    values.clear()
+    values.update(changed)
   signature.control_output[:] = sorted(function.control_ret)
   return names
 
 
 def _rename_keys(
-  values: MutableMapping[str, Any],
-  names: dict[str, str],
-  change: Callable[[Any], Any] | None = None,
+  values: MutableMapping[str, Any], names: dict[str, str]
 ) -> None:
-  """Renames the keys of a map of a message; drops what has no new name."""
-  if change is not None:
-    changed = {names[key]: change(value) for key, value in values.items()}
-    values.clear()
-    values.update(changed)
-    return
+  """Renames the keys of a map of messages; drops what has no new name."""
   found = {
     names[key]: value.SerializeToString()
     for key, value in values.items()
