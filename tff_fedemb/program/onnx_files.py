@@ -34,7 +34,7 @@ _ADVICE = (
 )
 _INSTALL = (
   "`make setup ONNX=1` installs them, or"
-  " `pip install onnx==1.16.2 onnxruntime==1.18.1 tf2onnx==1.16.1`."
+  " `pip install onnx onnxruntime tf2onnx`."
 )
 
 

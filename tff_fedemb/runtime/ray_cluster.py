@@ -27,7 +27,7 @@ from tff_fedemb import errors
 from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.runtime import base
 
-_INSTALL = "`make setup RAY=1` installs it, or `pip install ray==2.52.1`."
+_INSTALL = "`make setup RAY=1` installs it, or `pip install ray`."
 # How often a chunk is run whose workers die; `import_ray` sets the same number
 # for those whose memory runs out.
 _ATTEMPTS = 4
