@@ -19,7 +19,7 @@ _KINDS = image_kinds.list_kinds()
 _MODES = {1: "L", 3: "RGB"}
 # Decoders of JPEG may differ in the last bit.
 _TOLERANCES = {"JPEG": 1}
-# What a decoder inside a computation refuses: a file is converted before.
+# A decoder inside a computation refuses these: files are converted before.
 _REFUSED = {"GIF in a larger one", "BMP 1", "WebP moving"}
 
 

@@ -185,7 +185,7 @@ class World:
         lines=chain.lines_of_rounds,
         is_finished=is_finished,
       )
-      # What was not refused is used from here on.
+      # The model is used from here on, unless that was refused.
       for number, lines in enumerate(chain.lines_of_rounds):
         self.used[number].update(lines)
 

@@ -1,5 +1,6 @@
 """A budget is never overspent, whatever happens to directories of runs."""
 
+import functools
 import threading
 
 import pytest
@@ -24,8 +25,9 @@ def _move(world):
   world.run("b")
 
 
-def _copy_first(world):
-  world.run("a", dies_in=1)
+def _copy(world, **first):
+  """Both go on, the copy with other data."""
+  world.run("a", **first)
   world.copy("a", "b")
   world.run("a")
   world.run("b", data=1.0)
@@ -36,13 +38,6 @@ def _copy_within(world):
   world.copy("a", "b")
   world.run("b", data=1.0)
   world.run("a")
-
-
-def _copy_last(world):
-  world.run("a", is_finished=False)
-  world.copy("a", "b")
-  world.run("a")
-  world.run("b", data=1.0)
 
 
 def _copy_a_copy(world):
@@ -125,9 +120,15 @@ _WAYS = {
     [1] * 5 + [2] + [1] * 4,
   ),
   "moved": (_move, [1] * 10),
-  "copied before the first round": (_copy_first, [2] * 10),
+  "copied before the first round": (
+    functools.partial(_copy, dies_in=1),
+    [2] * 10,
+  ),
   "copied within": (_copy_within, [1] * 6 + [2] * 4),
-  "copied after the last round": (_copy_last, [1] * 10),
+  "copied after the last round": (
+    functools.partial(_copy, is_finished=False),
+    [1] * 10,
+  ),
   "a copy of a copy": (_copy_a_copy, [1] * 4 + [2] * 3 + [3] * 3),
   "a copy that lost a checkpoint": (
     _copy_without_a_checkpoint,

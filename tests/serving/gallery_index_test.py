@@ -147,7 +147,7 @@ def test_an_index_follows_its_folder(tmp_path):
     _, rows = index.search(embeddings[expected][np.newaxis], 1)
     assert kept[key] == rows[0, 0]
   assert len(kept) == 9
-  # What was not read is read again; what is gone goes if that is wanted.
+  # Files that were not read are read again; those that are gone go on demand.
   changes = index.follow(tmp_path, after, sync=True)
   assert (changes.new, changes.gone) == ([6], [place["gone"]])
   assert index.follow(tmp_path, after).gone == []

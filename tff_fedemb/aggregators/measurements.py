@@ -152,7 +152,7 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
 
     @tff.tensorflow.computation(value_type, schedule_type)
     def measure_client(update, schedule):
-      # What clipping computes too, and TensorFlow computes once.
+      # Clipping computes it too, and TensorFlow runs both as one.
       norm = tf.cast(exact_sums.bound_norm(update), tf.float32)
       return collections.OrderedDict(
         clipped=tf.cast(norm > schedule["clip_norm"], tf.int32),

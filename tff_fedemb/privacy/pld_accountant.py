@@ -61,7 +61,7 @@ def _fixed_size(
   with np.errstate(divide="ignore"):
     most = np.logaddexp(np.log1p(-share), np.log(share) + known)
   epsilons = interval * np.arange(math.ceil(most / interval) + 1)
-  # What all users have: log(1 + (exp(epsilon) - 1) / share), in range.
+  # All users together have log(1 + (exp(epsilon) - 1) / share), in range.
   of_all = np.log1p(np.expm1(np.minimum(epsilons, 30.0)) / share)
   of_all += np.maximum(epsilons - 30.0, 0.0)
   above = share * np.asarray(loss.get_delta_for_epsilon(of_all))

@@ -232,7 +232,7 @@ def bound_epsilon(
     count = sum(count for _, count in events)
     known = gaussian_accountant.epsilon_of(noise, delta, count=count)
     return known if is_upper else 0.0
-  # What rounding may have added to delta, or taken away, is not counted on.
+  # Rounding may have added so much to delta, or taken it away.
   lost = _lost_delta(events)
   left = delta - lost if is_upper else min(delta + lost, 1.0)
   if left <= 0.0:
