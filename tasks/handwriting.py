@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tasks import emnist
+from tasks import numbered_users
 from tasks import task_config
 from tasks.synthetic import glyphs
 from tasks.synthetic import handwriting
@@ -23,12 +24,9 @@ from tff_fedemb.evaluation import embedding
 from tff_fedemb.run import task as task_lib
 
 _SIDE = glyphs.IMAGE_SIZE
-# Held-out images are of writers who never train; their numbers come last.
-_FIRST_HELD_OUT_WRITER = 2**40
 _HELD_OUT_WRITERS = 1_000
 _HELD_OUT_IMAGES = 20
-# Users and writers that are counted or drawn at once.
-_COUNTED = 500_000
+# Writers whose images are drawn at once.
 _DRAWN = 100
 
 
@@ -38,11 +36,12 @@ def _load_images(seed: int, split: str) -> embedding.LabelledImages:
   writers = handwriting.Handwriting(
     seed, range(emnist.FIRST_HELD_OUT_LABEL, emnist.NUM_LABELS)
   )
-  first = _FIRST_HELD_OUT_WRITER
-  first += _HELD_OUT_WRITERS * task_lib.EVALUATION_SPLITS.index(split)
-  users = tf.data.Dataset.range(first, first + _HELD_OUT_WRITERS)
+  users = numbered_users.held_out(split, _HELD_OUT_WRITERS)
   counts = tf.fill([_DRAWN], _HELD_OUT_IMAGES)
-  drawn = [writers.draw(some, counts) for some in users.batch(_DRAWN)]
+  drawn = [
+    writers.draw(some, counts)
+    for some in tf.data.Dataset.from_tensor_slices(users).batch(_DRAWN)
+  ]
   images, labels = zip(*drawn, strict=True)
   return embedding.LabelledImages(
     np.concatenate(images), np.concatenate(labels)
@@ -50,7 +49,7 @@ def _load_images(seed: int, split: str) -> embedding.LabelledImages:
 
 
 def create_handwriting_task(
-  config: task_config.HandwritingConfig,
+  config: task_config.PopulationConfig,
 ) -> task_lib.Task:
   """Creates the handwriting task.
 
@@ -82,12 +81,7 @@ def create_handwriting_task(
   def create_client_dataset(client_id):
     # A graphics card may round otherwise, and would be asked for little.
     with tf.device("/CPU:0"):
-      users = tf.strings.to_number(
-        tf.raw_ops.StringSplit(
-          input=client_id[tf.newaxis], delimiter=population.SEPARATOR
-        ).values,
-        tf.int64,
-      )
+      users = numbered_users.parse(client_id)
       images, labels = writers.draw(
         users, writers.count_images(users, max_images)
       )
@@ -99,9 +93,8 @@ def create_handwriting_task(
   def count_images(split):
     if split != "train":
       return _HELD_OUT_WRITERS * _HELD_OUT_IMAGES
-    return sum(
-      int(tf.reduce_sum(writers.count_images(users, max_images)))
-      for users in tf.data.Dataset.range(num_users).batch(_COUNTED)
+    return numbered_users.count_images(
+      lambda users: writers.count_images(users, max_images), num_users
     )
 
   return task_lib.Task(

@@ -16,7 +16,7 @@ class Gld(task_config.TaskConfig):
   """Landmarks: `tasks.gld`."""
 
 
-class Handwriting(task_config.HandwritingConfig):
+class Handwriting(task_config.PopulationConfig):
   """Handwriting that is made up: `tasks.handwriting`."""
 
 
@@ -30,6 +30,10 @@ class Omniglot(task_config.TaskConfig):
 
 class Photos(task_config.PhotosConfig):
   """Photos of your own users: `tasks.photos`."""
+
+
+class Symbols(task_config.PopulationConfig):
+  """Symbols that are made up, a user each: `tasks.symbols`."""
 
 
 class Tfds(task_config.TfdsConfig):
@@ -46,5 +50,6 @@ task_lib.SOURCES.update(
   inaturalist=INaturalist,
   omniglot=Omniglot,
   photos=Photos,
+  symbols=Symbols,
   tfds=Tfds,
 )

@@ -155,8 +155,8 @@ class TfdsConfig(UnseenConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class HandwritingConfig(TaskConfig):
-  """Population of made-up writers.
+class PopulationConfig(TaskConfig):
+  """Population of made-up users.
 
   Attributes:
     num_users: Number of users.

@@ -55,31 +55,6 @@ _BEND = (0.6, 0.9, 0.55)
 _PRESSURE = (0.0, 0.0, 0.15)
 _NUM_SHAPE = len(_SPREADS) + 3 * _GRID
 
-_WORD = 2**64
-
-
-def _derive(keys: tf.Tensor, numbers: tf.Tensor, purpose: int) -> tf.Tensor:
-  """Keys of parts of something from its own keys: uint64, as `keys`."""
-  salt = tf.constant(purpose * split_mix.GAMMA % _WORD, tf.uint64)
-  return split_mix.mix(
-    tf.bitwise.bitwise_xor(keys, salt) + tf.cast(numbers, tf.uint64)
-  )
-
-
-def _uniforms(keys: tf.Tensor, count: int) -> tf.Tensor:
-  """Uniform numbers in (0, 1), float32 `[n, count, 4]`, of keys `[n]`."""
-  steps = [(step + 1) * split_mix.GAMMA % _WORD for step in range(count)]
-  # A graph's constant made from a list would round them to float64.
-  steps = tf.constant(np.array(steps, np.uint64))
-  words = split_mix.mix(keys[:, tf.newaxis] + steps)
-  numbers = tf.cast(tf.bitcast(words, tf.uint16), tf.float32)
-  return (numbers + 0.5) / 2.0**16
-
-
-def _normals(uniforms: tf.Tensor) -> tf.Tensor:
-  """About standard normal numbers `[n, count]`: sums of four uniform ones."""
-  return (tf.reduce_sum(uniforms, -1) - 2.0) * 3.0**0.5
-
 
 @functools.cache
 def _basis() -> np.ndarray:
@@ -132,8 +107,7 @@ class Handwriting:
     )
 
   def _keys(self, users: tf.Tensor) -> tf.Tensor:
-    seed = tf.constant(self._seed % _WORD, tf.uint64)
-    return _derive(split_mix.mix(seed)[tf.newaxis], users, 1)
+    return split_mix.derive_population_keys(self._seed, users)
 
   def count_images(self, users: tf.Tensor, maximum: int) -> tf.Tensor:
     """Numbers of images of writers: int32 `[k]`.
@@ -144,7 +118,11 @@ class Handwriting:
       users: Their numbers, int64 `[k]`.
       maximum: Maximum number of images; of more, the first ones count.
     """
-    drawn = _normals(_uniforms(_derive(self._keys(users), users, 2), 1))[:, 0]
+    drawn = split_mix.sum_to_normals(
+      split_mix.draw_uniforms(
+        split_mix.derive_keys(self._keys(users), users, 2), 1
+      )
+    )[:, 0]
     number = tf.clip_by_value(64.0 * tf.exp(0.6 * drawn), 8.0, float(maximum))
     return tf.cast(tf.round(number), tf.int32)
 
@@ -158,7 +136,9 @@ class Handwriting:
     Returns:
       Int32 `[k]`.
     """
-    drawn = _uniforms(_derive(self._keys(users), users, 2), 1)[:, 0, 0]
+    drawn = split_mix.draw_uniforms(
+      split_mix.derive_keys(self._keys(users), users, 2), 1
+    )[:, 0, 0]
     return tf.cast(tf.maximum(8.0, tf.round(mean * (0.5 + drawn))), tf.int32)
 
   def draw(
@@ -185,17 +165,20 @@ class Handwriting:
     number = tf.range(tf.size(rows))
     number -= tf.gather(tf.cumsum(counts, exclusive=True), rows)
     keys_of_images = tf.gather(keys, rows)
-    example = _uniforms(_derive(keys_of_images, number, 3), _NUM_SHAPE + 1)
+    example = split_mix.draw_uniforms(
+      split_mix.derive_keys(keys_of_images, number, 3), _NUM_SHAPE + 1
+    )
     if labels is None:
       shares = tf.gather(self._draw_shares(keys), rows)
       below = shares < example[:, -1, :1]
       label = tf.reduce_sum(tf.cast(below, tf.int32), -1)
     else:
       label = tf.cast(labels, tf.int32) - self._labels.start
-    character = _uniforms(
-      _derive(keys_of_images, label + self._labels.start, 0), _NUM_SHAPE + 1
+    character = split_mix.draw_uniforms(
+      split_mix.derive_keys(keys_of_images, label + self._labels.start, 0),
+      _NUM_SHAPE + 1,
     )
-    writer = _uniforms(keys, _NUM_SHAPE + 1)
+    writer = split_mix.draw_uniforms(keys, _NUM_SHAPE + 1)
 
     # Two of three characters are of the writer's usual font.
     usual = character[:, -1, 0] < 0.65
@@ -209,17 +192,19 @@ class Handwriting:
 
     by_writer, by_character, by_example = self._spreads
     shape = (
-      tf.gather(_normals(writer)[:, :-1] * by_writer + self._means, rows)
-      + _normals(character)[:, :-1] * by_character
-      + _normals(example)[:, :-1] * by_example
+      tf.gather(
+        split_mix.sum_to_normals(writer)[:, :-1] * by_writer + self._means, rows
+      )
+      + split_mix.sum_to_normals(character)[:, :-1] * by_character
+      + split_mix.sum_to_normals(example)[:, :-1] * by_example
     )
     images = self._trace(shape, glyph)
     return images, tf.cast(label + self._labels.start, tf.int64)
 
   def _draw_shares(self, keys: tf.Tensor) -> tf.Tensor:
     """Cumulative shares of each writer's labels: float32 `[k, labels]`."""
-    uniforms = _uniforms(
-      _derive(keys, tf.zeros_like(keys), 2), len(self._labels)
+    uniforms = split_mix.draw_uniforms(
+      split_mix.derive_keys(keys, tf.zeros_like(keys), 2), len(self._labels)
     )
     held = tf.cast(uniforms[..., 0] < 0.93, tf.float32)
     # An Erlang distribution of two steps.

@@ -76,6 +76,30 @@ def test_augmented_images_are_those_that_train(monkeypatch):
   assert bias > 1e-4
 
 
+@pytest.mark.parametrize("steps", [1, 2, 3, 7])
+def test_a_head_that_is_trained_alone_sees_each_image_once(monkeypatch, steps):
+  """Kept embeddings train it as images that are embedded in every step do."""
+  monkeypatch.setitem(
+    augmentation.AUGMENTATIONS, "same", lambda images, seed: images
+  )
+  images = tf.random.stateless_uniform([9, 2, 2, 1], (1, 2))
+  kept, anew = (
+    _train(
+      heads.LinearHead(),
+      images,
+      np.arange(9) % 2,
+      augmentation=name,
+      batch_size=4,
+      head_warmup_steps=steps,
+      learning_rate=0.1,
+    )
+    for name in ("none", "same")
+  )
+  np.testing.assert_allclose(kept[0], anew[0], rtol=1e-5)
+  for found, expected in zip(kept[2], anew[2], strict=True):
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
 def test_turned_images_train_with_classes_of_their_own():
   config = local_training.LocalTraining(
     turned_classes=True, max_examples_per_client=3

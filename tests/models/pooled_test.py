@@ -52,6 +52,18 @@ def test_convnet_is_three_convolutions(create, activate, images):
   _check(backbone, images, x, 1e-4)
 
 
+def test_strided_is_three_convolutions_without_pooling(images):
+  backbone = pooled.create_strided((28, 28, 1), embedding_dim=6)
+  weights, x = backbone.get_weights()[:-2], _standardize(images)
+  for filters, offset in zip(weights[::2], weights[1::2], strict=True):
+    x = tf.nn.relu(tf.nn.conv2d(x, filters, 2, "SAME") + offset)
+  assert x.shape == (2, 4, 4, 48)
+  _check(backbone, images, x, 1e-4)
+  # With 64 dimensions there are few weights.
+  small = pooled.create_strided((28, 28, 1), embedding_dim=64)
+  assert small.count_params() == 62_560
+
+
 def test_conv4_is_four_convolutions_with_group_normalisation(images):
   backbone = pooled.create_conv4((28, 28, 1), embedding_dim=6)
   # Scale and offset of the normalisation as after some training.

@@ -12,7 +12,7 @@ from tff_fedemb.run import task as task_lib
 
 def _create(**options):
   return handwriting.create_handwriting_task(
-    task_config.HandwritingConfig(**options)
+    task_config.PopulationConfig(**options)
   )
 
 

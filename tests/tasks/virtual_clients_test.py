@@ -60,7 +60,7 @@ def _create_handwriting(config, directory):
   del directory  # It makes its images itself.
   changes = {"data_dir": None, "num_users": _USERS, "max_images_per_user": 40}
   return handwriting.create_handwriting_task(
-    task_config.HandwritingConfig(**vars(config) | changes)
+    task_config.PopulationConfig(**vars(config) | changes)
   )
 
 

@@ -131,9 +131,13 @@ class Batches:
       self.num_examples + config.batch_size - 1
     ) // config.batch_size
 
+  def order_before_epochs(self, step: int | tf.Tensor) -> tf.Tensor:
+    """The order of a step before all epochs, from epochs of its own."""
+    return self.order(-1 - step // self.steps_per_epoch)
+
   def before_epochs(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Images and labels of a step before all epochs, from epochs of its own."""
-    return self.batch(step, self.order(-1 - step // self.steps_per_epoch))
+    """Images and labels of a step before all epochs."""
+    return self.batch(step, self.order_before_epochs(step))
 
   def order(self, epoch: int | tf.Tensor) -> tf.Tensor:
     """The order of the examples in an epoch."""
@@ -157,17 +161,25 @@ class Batches:
     ]
     return tf.concat(steps, 0)
 
+  def rows(self, step: tf.Tensor, order: tf.Tensor) -> tf.Tensor:
+    """The examples of a step, counted over all epochs."""
+    start = (step % self.steps_per_epoch) * self._config.batch_size
+    return order[start : start + self._config.batch_size]
+
+  def labels(self, rows: tf.Tensor) -> tf.Tensor:
+    """Labels of examples."""
+    return tf.gather(self._examples.labels, rows)
+
   def batch(
     self, step: tf.Tensor, order: tf.Tensor
   ) -> tuple[tf.Tensor, tf.Tensor]:
     """Images and labels of a step, counted over all epochs."""
-    start = (step % self.steps_per_epoch) * self._config.batch_size
-    rows = order[start : start + self._config.batch_size]
+    rows = self.rows(step, order)
     images = tf.gather(self._examples.images, rows)
     if self._config.decode_images is not None:
       images = self._config.decode_images(images)
     images = tf.cast(images, tf.float32)
-    labels = tf.gather(self._examples.labels, rows)
+    labels = self.labels(rows)
     if self._config.two_views:
       images = tf.concat([images, images], axis=0)
       count = tf.size(rows)
@@ -219,22 +231,75 @@ def _imprint(backbone, rows, batches, num_steps):
   return tf.where(norms > 0, tf.math.divide_no_nan(sums, norms), rows)
 
 
-def _differentiate(backbone, head, head_weights, batch, *, head_alone=False):
-  """Returns gradients (backbone's, head's), sum of losses, number correct."""
-  images, labels = batch
-  variables = () if head_alone else tuple(backbone.trainable_variables)
-  weights = (variables, tuple(head_weights))
-  with tf.GradientTape(watch_accessed_variables=False) as tape:
-    tape.watch(weights)
-    embeddings = backbone(images, training=not head_alone)
-    logits = head.logits(head_weights, embeddings, labels=labels)
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-    loss = tf.reduce_mean(losses)
-  of_backbone, of_head = tape.gradient(loss, weights)
+def _apply_head(head, head_weights, embeddings, labels):
+  """Returns the mean loss, the sum of losses, and the number correct."""
+  logits = head.logits(head_weights, embeddings, labels=labels)
+  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
   num_correct = tf.math.count_nonzero(
     tf.equal(tf.argmax(logits, axis=1), tf.cast(labels, tf.int64))
   )
-  return of_backbone, of_head, tf.reduce_sum(losses), num_correct
+  return tf.reduce_mean(losses), tf.reduce_sum(losses), num_correct
+
+
+def _differentiate(backbone, head, head_weights, batch):
+  """Returns gradients (backbone's, head's), sum of losses, number correct."""
+  images, labels = batch
+  weights = (tuple(backbone.trainable_variables), tuple(head_weights))
+  with tf.GradientTape(watch_accessed_variables=False) as tape:
+    tape.watch(weights)
+    embeddings = backbone(images, training=True)
+    loss, *sums = _apply_head(head, head_weights, embeddings, labels)
+  return *tape.gradient(loss, weights), *sums
+
+
+@_convert_loops
+def _embed_first(backbone, batches, num_steps):
+  """Embeds the examples of the first steps before all epochs, each once.
+
+  Returns:
+    Embeddings `[n, dim]`, and the row of each example among them.
+  """
+  order = batches.order_before_epochs(0)
+  num_steps = tf.minimum(num_steps, batches.steps_per_epoch)
+  found = tf.TensorArray(
+    tf.float32,
+    size=num_steps,
+    infer_shape=False,
+    element_shape=[None, backbone.output_shape[-1]],
+  )
+  for step in tf.range(num_steps):
+    images, _ = batches.batch(step, order)
+    found = found.write(step, backbone(images, training=False))
+  return found.concat(), tf.math.invert_permutation(order)
+
+
+@_convert_loops
+def _train_head_alone(
+  backbone, head, head_weights, batches, optimizer, state, config
+):
+  """Trains the head under the backbone as it is; returns its state, weights.
+
+  The backbone does not change: an image that does not either is embedded once.
+  """
+  num_steps = tf.where(batches.num_examples > 0, config.head_warmup_steps, 0)
+  keeps = config.augmentation == "none" and not config.two_views
+  if keeps:
+    embedded, place = _embed_first(backbone, batches, num_steps)
+  for step in tf.range(num_steps):
+    if keeps:
+      rows = batches.rows(step, batches.order_before_epochs(step))
+      labels = batches.labels(rows)
+      embeddings = tf.gather(embedded, tf.gather(place, rows))
+    else:
+      images, labels = batches.before_epochs(step)
+      embeddings = backbone(images, training=False)
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+      tape.watch(head_weights)
+      loss, _, _ = _apply_head(head, head_weights, embeddings, labels)
+    state, head_weights = optimizer.next(
+      state, head_weights, tape.gradient(loss, head_weights)
+    )
+  return state, head_weights
 
 
 @_convert_loops
@@ -286,15 +351,10 @@ def train_locally(
     rows = _imprint(backbone, rows, batches, config.head_imprint_steps)
     head_weights = (rows, *others)
   if config.head_warmup_steps and head.is_trained:
-    has_examples = batches.num_examples > 0
-    for step in tf.range(tf.where(has_examples, config.head_warmup_steps, 0)):
-      batch = batches.before_epochs(step)
-      _, of_head, _, _ = _differentiate(
-        backbone, head, head_weights, batch, head_alone=True
-      )
-      head_state, head_weights = head_optimizer.next(
-        head_state, head_weights, of_head
-      )
+    head_state, head_weights = _train_head_alone(
+      *(backbone, head, head_weights, batches),
+      *(head_optimizer, head_state, config),
+    )
   loss_sum = tf.constant(0.0)
   num_correct = tf.constant(0, tf.int64)
   order = batches.order(0)

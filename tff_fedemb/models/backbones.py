@@ -91,6 +91,7 @@ BACKBONES = _Backbones(
     "resnet_small": Backbone(
       resnet.create_resnet_small, middle=r"conv[34]_", published="outer"
     ),
+    "strided": Backbone(pooled.create_strided),
   }
 )
 
@@ -161,6 +162,7 @@ def create_backbone(
   | mobilenet_v2_small |    161,760 |    146,112 |  37,440 |    32,896 |
   | resnet50           | 23,796,864 | 15,492,736 | 315,392 |   262,272 |
   | resnet_small       |    574,464 |    455,744 |  70,496 |    65,664 |
+  | strided at 28x28x1 |    111,776 |          - |       - |    98,432 |
 
   Args:
     name: A key of `BACKBONES`.
