@@ -69,27 +69,17 @@ def test_a_file_that_gives_something_else_is_not_written(
 
 
 @pytest.mark.parametrize(
-  ("error", "share", "is_refused"),
-  [
-    # A picture of little contrast, by TensorFlow's own rounding.
-    (4e-4, 0.05, False),
-    (2e-4, 0.2, True),
-    (3e-3, 0.01, True),
-    (np.nan, 0.01, True),
-  ],
+  ("error", "is_refused"), [(9e-5, False), (1.1e-4, True), (np.nan, True)]
 )
-def test_rounding_errors_of_few_pictures_are_allowed(error, share, is_refused):
+def test_one_picture_of_a_hundred_decides(error, is_refused):
   embedder = object.__new__(onnx_files.Embedder)
-  is_off = np.arange(100) < 100 * share
-  offsets = np.where(is_off, error, 0.0)[:, np.newaxis]
+  offsets = np.where(np.arange(100) == 7, error, 0.0)[:, np.newaxis]
   embedder.embed = lambda images: images + offsets
-  images = np.tile([0.0, 255.0], [100, 2])
+  images = np.zeros([100, 2])
   if not is_refused:
     embedder.check(images, images)
     return
-  with pytest.raises(
-    errors.FieldError, match=r"formats must give .* TF_ENABLE_ONEDNN"
-  ):
+  with pytest.raises(errors.FieldError, match="formats must give "):
     embedder.check(images, images)
 
 

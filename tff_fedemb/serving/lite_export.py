@@ -30,6 +30,7 @@ from tff_fedemb.program import tflite
 from tff_fedemb.run import experiment as experiment_lib
 from tff_fedemb.run import spec as spec_lib
 from tff_fedemb.run import task as task_lib
+from tff_fedemb.serving import exact_embeddings
 from tff_fedemb.serving import image_sources
 
 with epy.lazy_imports():
@@ -247,7 +248,7 @@ def _export(
     if number_format == onnx_files.FORMAT:
       content = onnx_files.convert(config.model_path)
       embedder = onnx_files.Embedder(content)
-      embedder.check(images, model.embed(images))
+      embedder.check(images, exact_embeddings.embed(config.model_path, images))
     else:
       content = tflite.convert(config.model_path, number_format)
       embedder = tflite.Embedder(content)
