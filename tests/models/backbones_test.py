@@ -14,7 +14,7 @@ from tff_fedemb.models import resnet
 
 _SHAPE = (32, 32, 3)
 # Those for small grey images.
-_SMALL = {"conv4", "conv4_wide", "convnet", "convnet_tanh", "lenet"}
+_SMALL = {"conv4", "conv4_wide", "convnet", "convnet_tanh", "lenet", "strided"}
 # Those for examples that are no images, and the shape of one.
 _OTHERS = {"conv1d": (16, 2), "dense": (64,)}
 _CONVOLUTIONS = (tf.keras.layers.Conv2D, tf.keras.layers.DepthwiseConv2D)
@@ -248,3 +248,15 @@ def test_a_backbone_of_ones_own():
   assert config.create((12, 12, 1), default="lenet").output_shape == (None, 128)
   with pytest.raises(errors.DataError, match="nowhere:create must be a module"):
     backbones.BackboneConfig(backbone="nowhere:create")
+
+
+def test_only_networks_with_batch_normalisation_can_keep_its_statistics():
+  with pytest.raises(errors.FieldError, match="norm must be group for"):
+    backbones.create_backbone("convnet", (28, 28, 1), norm="frozen")
+  backbone = backbones.create_backbone(
+    "mobilenet_v2_small", (28, 28, 1), norm="frozen", trainable="norm"
+  )
+  kept = {v.name.rpartition("/")[2] for v in backbone.non_trainable_variables}
+  assert {"moving_mean:0", "moving_variance:0"} < kept
+  trained = {v.name.rpartition("/")[2] for v in backbone.trainable_variables}
+  assert trained == {"gamma:0", "beta:0", "kernel:0", "bias:0"}

@@ -16,6 +16,7 @@ from tff_fedemb.evaluation import verification
 from tff_fedemb.models import backbones
 from tff_fedemb.models import mobilenet_v2
 from tff_fedemb.models import pretrained
+from tff_fedemb.models import resnet
 from tff_fedemb.models import starts
 from tff_fedemb.program import export
 
@@ -188,6 +189,51 @@ def test_mobilenet_v2_of_keras(tmp_path):
   assert report.text.endswith(
     "; 10,248 weights are not in it and stay as initialised (embedding)."
   )
+
+
+@pytest.mark.parametrize(
+  ("name", "channels"),
+  # ResNet's grey images lack the mean of its mean colour.
+  [("MobileNetV2", 3), ("MobileNetV2", 1), ("ResNet50", 3)],
+)
+def test_frozen_statistics_lose_nothing(name, channels, tmp_path):
+  """Embeddings are those of Keras' network, also while it is trained."""
+  shape = (64, 64, 3)
+  options = {"alpha": 0.35} if name == "MobileNetV2" else {}
+  keras_model = getattr(tf.keras.applications, name)(
+    input_shape=shape, weights=None, include_top=False, pooling="avg", **options
+  )
+  random = np.random.default_rng(1)
+  for layer in keras_model.layers:
+    if isinstance(layer, tf.keras.layers.BatchNormalization):
+      weights = random.uniform(0.5, 1.5, [4, *layer.gamma.shape])
+      layer.set_weights(weights)
+  keras_model.save_weights(tmp_path / "imagenet.h5")
+  create = {
+    "MobileNetV2": functools.partial(
+      mobilenet_v2.create_mobilenet_v2, width_multiplier=0.35
+    ),
+    "ResNet50": resnet.create_resnet50,
+  }[name]
+  backbone = create((64, 64, channels), embedding_dim=8, norm="frozen")
+  report = pretrained.load_pretrained(backbone, tmp_path / "imagenet.h5")
+  assert "; 10,248 weights" in report.text or "; 16,392 weights" in report.text
+  images = random.uniform(0, 255, [2, 64, 64, channels]).astype(np.float32)
+  preprocess = {
+    "MobileNetV2": tf.keras.applications.mobilenet_v2.preprocess_input,
+    "ResNet50": tf.keras.applications.resnet50.preprocess_input,
+  }[name]
+  in_colour = np.broadcast_to(images, [2, 64, 64, 3]).copy()
+  expected = keras_model(preprocess(in_colour))
+  features = tf.keras.Model(backbone.input, backbone.layers[-2].output)
+  before = [w.numpy() for w in backbone.non_trainable_variables]
+  found = features(images, training=True)
+  tolerance = 1e-5 * np.abs(expected).max()
+  np.testing.assert_allclose(found, expected, atol=tolerance)
+  for variable, value in zip(
+    backbone.non_trainable_variables, before, strict=True
+  ):
+    np.testing.assert_array_equal(variable, value)
 
 
 def _create_network(library, last, dim):

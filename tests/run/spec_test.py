@@ -12,6 +12,7 @@ from tff_fedemb import errors
 from tff_fedemb.aggregators import gaussian
 from tff_fedemb.aggregators import tree
 from tff_fedemb.algorithms import fedavg
+from tff_fedemb.models import backbones
 from tff_fedemb.models import heads
 from tff_fedemb.participation import check_ins
 from tff_fedemb.run import array_task
@@ -172,3 +173,12 @@ def test_what_may_vary_decides_no_result():
 def test_what_does_not_belong_together_is_refused(fields, message):
   with pytest.raises(errors.FieldError, match=message):
     specs.create(**fields)
+
+
+def test_statistics_that_stay_come_with_a_pretrained_backbone():
+  algorithm = fedavg.FedAvg(backbone=backbones.BackboneConfig(norm="frozen"))
+  with pytest.raises(errors.FieldError, match="norm must be group without a"):
+    dataclasses.replace(specs.create(), algorithm=algorithm)
+  dataclasses.replace(
+    specs.create(), algorithm=algorithm, pretrained_backbone="imagenet.h5"
+  )

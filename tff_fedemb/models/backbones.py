@@ -33,6 +33,7 @@ with epy.lazy_imports():
 TRAINABLE = ("all", "outer", "norm", "embedding")
 EMBEDDING = "embedding"
 _PUBLISHED = "published"
+_GROUP, _FROZEN = "group", "frozen"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,11 +48,13 @@ class Backbone:
       image's side. `None` for a backbone that has no such stages.
     published: The part that Xu et al. 2023 train with `trainable_conv=False`
       in `dp_visual_embeddings`, one of `TRAINABLE`; `None` for none.
+    has_norm_choice: Whether `create` takes `norm`, as of `BackboneConfig`.
   """
 
   create: Callable[..., tf.keras.Model]
   middle: str | None = None
   published: str | None = None
+  has_norm_choice: bool = False
 
 
 class _Backbones(dict[str, Backbone]):
@@ -79,17 +82,25 @@ BACKBONES = _Backbones(
       mobilenet_v2.create_mobilenet_v2,
       middle=r"block_([3-9]|1[0-2])_",
       published="norm",
+      has_norm_choice=True,
     ),
     "mobilenet_v2_small": Backbone(
       mobilenet_v2.create_mobilenet_v2_small,
       middle=r"block_[2-4]_",
       published="norm",
+      has_norm_choice=True,
     ),
     "resnet50": Backbone(
-      resnet.create_resnet50, middle=r"conv[34]_", published="outer"
+      resnet.create_resnet50,
+      middle=r"conv[34]_",
+      published="outer",
+      has_norm_choice=True,
     ),
     "resnet_small": Backbone(
-      resnet.create_resnet_small, middle=r"conv[34]_", published="outer"
+      resnet.create_resnet_small,
+      middle=r"conv[34]_",
+      published="outer",
+      has_norm_choice=True,
     ),
     "strided": Backbone(pooled.create_strided),
   }
@@ -168,11 +179,11 @@ def create_backbone(
     name: A key of `BACKBONES`.
     image_shape: Height, width and channels of an image; of `conv1d` time and
       channels of a sequence, of `dense` the size of a vector.
-    **options: Fields of a `BackboneConfig`: `embedding_dim`, and `trainable`,
-      the part that is trained and so private, one of `TRAINABLE`: "all";
-      "outer", all but the middle stages' convolutions; "norm", normalisation
-      and embedding; "embedding", the embedding layer; or "published", as
-      `Backbone` has it.
+    **options: Fields of a `BackboneConfig`: `embedding_dim`, `norm`, and
+      `trainable`, the part that is trained and so private, one of `TRAINABLE`:
+      "all"; "outer", all but the middle stages' convolutions; "norm",
+      normalisation and embedding; "embedding", the embedding layer; or
+      "published", as `Backbone` has it.
 
   Returns:
     A Keras model from images `[batch, height, width, channels]` in [0, 255], or
@@ -199,6 +210,9 @@ class BackboneConfig(config.Config):
       (outer: all but the convolutions of the middle stages; norm: normalisation
       layers and embedding; published: what the method's authors train in a
       frozen MobileNetV2, norm, or ResNet, outer).
+    norm: Normalisation between the convolutions of mobilenet_v2 and resnet50:
+      group, by the statistics of each image, or frozen, by the statistics of
+      batches that a pretrained_backbone came with, which stay as they are.
   """
 
   backbone: str | None = config.field(None, choices=BACKBONES, searchable=True)
@@ -206,13 +220,22 @@ class BackboneConfig(config.Config):
   trainable: str | None = config.field(
     None, choices=(*TRAINABLE, _PUBLISHED), searchable=True
   )
+  norm: str = config.field(_GROUP, choices=(_GROUP, _FROZEN))
 
   def create(
     self, image_shape: tuple[int, ...], *, default: str
   ) -> tf.keras.Model:
     """Creates the backbone, as `create_backbone`, or the task's default one."""
-    descriptor = BACKBONES[self.backbone or default]
-    backbone = descriptor.create(image_shape, embedding_dim=self.embedding_dim)
+    name = self.backbone or default
+    descriptor = BACKBONES[name]
+    options: dict[str, Any] = {"embedding_dim": self.embedding_dim}
+    if descriptor.has_norm_choice:
+      options["norm"] = self.norm
+    elif self.norm != _GROUP:
+      raise errors.FieldError(
+        "norm", f"be {_GROUP} for backbone {name}", self.norm
+      )
+    backbone = descriptor.create(image_shape, **options)
     trainable = self.trainable or "all"
     if trainable == _PUBLISHED and descriptor.published:
       trainable = descriptor.published

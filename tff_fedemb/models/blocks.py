@@ -2,7 +2,8 @@
 
 Wu and He, "Group Normalization", ECCV 2018, section 3, looks at one image at a
 time. Batch normalisation would mix the images of a client and keep statistics
-of its data outside of what is clipped and noised.
+of its data outside of what is clipped and noised. With statistics that stay as
+a pretrained network had them, it couples nothing.
 """
 
 import tensorflow as tf
@@ -123,8 +124,31 @@ def num_groups(num_channels: int) -> int:
   return next((n for n in range(most, 1, -1) if num_channels % n == 0), 1)
 
 
-def normalize(x, *, name: str, epsilon: float = 1e-3):
-  """Normalises maps `[batch, height, width, channels]` in groups."""
+class FrozenNormalization(tf.keras.layers.BatchNormalization):
+  """Batch normalisation by constants: an affine map of each channel.
+
+  Mean and variance are those that a pretrained network came with, in training
+  too, so that an image is treated alike whatever other images are with it. They
+  are not trained. Scale and offset are.
+  """
+
+  def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+    """Normalises maps `[batch, height, width, channels]`."""
+    del training  # The statistics of a batch are never taken.
+    return super().call(inputs, training=False)
+
+
+def normalize(x, *, name: str, norm: str = "group", epsilon: float = 1e-3):
+  """Normalises maps `[batch, height, width, channels]`.
+
+  Args:
+    x: The maps.
+    name: Name of the layer.
+    norm: "group" or "frozen", as of `backbones.BackboneConfig`.
+    epsilon: Added to variances.
+  """
+  if norm == "frozen":
+    return FrozenNormalization(epsilon=epsilon, name=name)(x)
   return GroupNormalization(
     num_groups(x.shape[-1]), epsilon=epsilon, name=name
   )(x)

@@ -1,8 +1,9 @@
-"""MobileNetV2 backbone with group normalisation (Sandler et al. 2018, table 2).
+"""MobileNetV2 backbone (Sandler et al. 2018, table 2).
 
 Inverted residuals: a 1x1 convolution widens the maps, a 3x3 depthwise one
 filters them, and a linear 1x1 one narrows them again. Group normalisation (Wu
-and He 2018) stands where the paper has batch normalisation.
+and He 2018) stands where the paper has batch normalisation, unless its
+statistics are to stay what a pretrained network came with.
 
 Convolutions have the names and kernels of `tf.keras.applications.MobileNetV2`,
 the pixels its range and the maps its padding: its ImageNet weights fit.
@@ -41,7 +42,12 @@ def _scale_channels(num_channels: float, width_multiplier: float) -> int:
 
 
 def _convolve(
-  x, *arguments, name: str, relu: str = "", depthwise: bool = False
+  x,
+  *arguments,
+  name: str,
+  norm: str,
+  relu: str = "",
+  depthwise: bool = False,
 ):
   """Convolution and normalisation, and a ReLU if it has a name.
 
@@ -50,29 +56,31 @@ def _convolve(
     *arguments: Number of channels unless it is depthwise, side of the kernel,
       and stride, 1 by default.
     name: Name of the convolution.
+    norm: As of `blocks.normalize`.
     relu: Name of the ReLU.
     depthwise: Whether each channel is filtered by itself.
   """
   layers = tf.keras.layers
   layer = layers.DepthwiseConv2D if depthwise else layers.Conv2D
   x = layer(*arguments, padding="same", use_bias=False, name=name)(x)
-  x = blocks.normalize(x, name=f"{name}_norm")
+  x = blocks.normalize(x, name=f"{name}_norm", norm=norm)
   return layers.ReLU(6.0, name=relu)(x) if relu else x
 
 
 def _apply_inverted_residual(
-  x, num_channels: int, *, stride: int, expand: bool, name: str
+  x, num_channels: int, *, stride: int, expand: bool, name: str, norm: str
 ):
   """Applies one block to maps `[batch, height, width, channels]`."""
   inputs = x
+  convolve = functools.partial(_convolve, norm=norm)
   if expand:
     wide, expanded = _EXPANSION * x.shape[-1], f"{name}_expand"
-    x = _convolve(x, wide, 1, name=expanded, relu=f"{expanded}_relu")
+    x = convolve(x, wide, 1, name=expanded, relu=f"{expanded}_relu")
   filtered = f"{name}_depthwise"
-  x = _convolve(
+  x = convolve(
     x, 3, stride, name=filtered, relu=f"{filtered}_relu", depthwise=True
   )
-  x = _convolve(x, num_channels, 1, name=f"{name}_project")
+  x = convolve(x, num_channels, 1, name=f"{name}_project")
   if stride == 1 and inputs.shape[-1] == num_channels:
     x = tf.keras.layers.Add(name=f"{name}_add")([inputs, x])
   return x
@@ -85,6 +93,7 @@ def create_mobilenet_v2(
   width_multiplier: float = 1.0,
   stages: tuple[tuple[int, int, int], ...] = _STAGES,
   last_channels: int = 1280,
+  norm: str = "group",
   name: str = "mobilenet_v2",
 ) -> tf.keras.Model:
   """Creates the MobileNetV2 backbone.
@@ -99,6 +108,7 @@ def create_mobilenet_v2(
     width_multiplier: Factor of the numbers of channels, in (0, 2].
     stages: As table 2 of the paper.
     last_channels: Channels of the last convolution.
+    norm: As of `backbones.BackboneConfig`.
     name: Name of the model.
   """
   blocks.check_image_shape(image_shape)
@@ -106,7 +116,7 @@ def create_mobilenet_v2(
   inputs = layers.Input(tuple(image_shape))
   x = layers.Rescaling(1.0 / 127.5, offset=-1.0)(inputs)
   first = _scale_channels(32, width_multiplier)
-  x = _convolve(x, first, 3, 2, name="Conv1", relu="Conv1_relu")
+  x = _convolve(x, first, 3, 2, name="Conv1", norm=norm, relu="Conv1_relu")
   index = 0
   for channels, num_blocks, first_stride in stages:
     for position in range(num_blocks):
@@ -116,11 +126,12 @@ def create_mobilenet_v2(
         stride=1 if position else first_stride,
         expand=index > 0,
         name=f"block_{index}" if index else "expanded_conv",
+        norm=norm,
       )
       index += 1
   # Section 3.4: a narrow network keeps its wide last layer.
   last = _scale_channels(last_channels, max(1.0, width_multiplier))
-  x = _convolve(x, last, 1, name="Conv_1", relu="out_relu")
+  x = _convolve(x, last, 1, name="Conv_1", norm=norm, relu="out_relu")
   return tf.keras.Model(inputs, blocks.embed(x, embedding_dim), name=name)
 
 

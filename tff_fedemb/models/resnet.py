@@ -1,9 +1,10 @@
-"""ResNet backbones with group normalisation (He et al. 2015, table 1).
+"""ResNet backbones (He et al. 2015, table 1).
 
 Bottleneck blocks: a 1x1 convolution narrows the maps, a 3x3 one filters them
 and a 1x1 one widens them again. Group normalisation (Wu and He 2018) stands
-where the paper has batch normalisation; every scale starts at 1, so that
-pretrained convolutions are at work from the first step.
+where the paper has batch normalisation, unless its statistics are to stay as a
+pretrained network had them; every scale starts at 1, so that pretrained
+convolutions are at work from the first step.
 
 Convolutions have the names, kernels and biases of
 `tf.keras.applications.ResNet50`, and strides and padding are its own. So is the
@@ -30,29 +31,34 @@ _EPSILON = 1.001e-5
 _WIDENING = 4
 
 
-def _convolve(x, num_channels: int, kernel_size: int, *, name: str, **options):
+def _convolve(
+  x, num_channels: int, kernel_size: int, *, name: str, norm: str, **options
+):
   """Convolution and normalisation, `<name>_conv` and `<name>_norm`."""
   # Normalisation in groups does not undo a bias as normalisation by channel
   # does.
   x = tf.keras.layers.Conv2D(
     num_channels, kernel_size, name=f"{name}_conv", **options
   )(x)
-  return blocks.normalize(x, name=f"{name}_norm", epsilon=_EPSILON)
+  return blocks.normalize(x, name=f"{name}_norm", norm=norm, epsilon=_EPSILON)
 
 
-def _apply_bottleneck(x, width: int, *, stride: int, first: bool, name: str):
+def _apply_bottleneck(
+  x, width: int, *, stride: int, first: bool, name: str, norm: str
+):
   """Applies one block to maps `[batch, height, width, channels]`."""
   layers = tf.keras.layers
+  convolve = functools.partial(_convolve, norm=norm)
   shortcut = x
   if first:
-    shortcut = _convolve(
+    shortcut = convolve(
       x, _WIDENING * width, 1, strides=stride, name=f"{name}_0"
     )
-  x = _convolve(x, width, 1, strides=stride, name=f"{name}_1")
+  x = convolve(x, width, 1, strides=stride, name=f"{name}_1")
   x = layers.ReLU(name=f"{name}_1_relu")(x)
-  x = _convolve(x, width, 3, padding="same", name=f"{name}_2")
+  x = convolve(x, width, 3, padding="same", name=f"{name}_2")
   x = layers.ReLU(name=f"{name}_2_relu")(x)
-  x = _convolve(x, _WIDENING * width, 1, name=f"{name}_3")
+  x = convolve(x, _WIDENING * width, 1, name=f"{name}_3")
   x = layers.Add(name=f"{name}_add")([shortcut, x])
   return layers.ReLU(name=f"{name}_out")(x)
 
@@ -63,6 +69,7 @@ def create_resnet50(
   embedding_dim: int = 128,
   width: int = 64,
   num_blocks: tuple[int, int, int, int] = (3, 4, 6, 3),
+  norm: str = "group",
   name: str = "resnet50",
 ) -> tf.keras.Model:
   """Creates the ResNet-50 backbone.
@@ -76,6 +83,7 @@ def create_resnet50(
       width in [28, 224], 1 or 3 channels.
     width: Channels of the first convolution.
     num_blocks: Number of blocks of each stage.
+    norm: As of `backbones.BackboneConfig`.
     name: Name of the model.
   """
   blocks.check_image_shape(image_shape)
@@ -89,7 +97,7 @@ def create_resnet50(
     x = tf.reverse(x, axis=[-1])
   x = layers.Rescaling(1.0, offset=[-value for value in mean])(x)
   x = layers.ZeroPadding2D(3, name="conv1_pad")(x)
-  x = _convolve(x, width, 7, strides=2, name="conv1")
+  x = _convolve(x, width, 7, strides=2, name="conv1", norm=norm)
   x = layers.ReLU(name="conv1_relu")(x)
   x = layers.ZeroPadding2D(1, name="pool1_pad")(x)
   x = layers.MaxPooling2D(3, strides=2, name="pool1_pool")(x)
@@ -101,6 +109,7 @@ def create_resnet50(
         stride=2 if stage and not block else 1,
         first=not block,
         name=f"conv{stage + 2}_block{block + 1}",
+        norm=norm,
       )
   return tf.keras.Model(inputs, blocks.embed(x, embedding_dim), name=name)
 

@@ -195,6 +195,13 @@ class RunSpec(training.TrainingConfig):
 
   def __post_init__(self):
     super().__post_init__()
+    norm = self.algorithm.backbone.norm
+    if norm == "frozen" and self.pretrained_backbone is None:
+      raise errors.FieldError(
+        "norm",
+        "be group without a pretrained_backbone, whose statistics stay",
+        norm,
+      )
     if not self.algorithm.is_private:
       self._check_pooled()
       return
