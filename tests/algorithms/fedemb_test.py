@@ -93,10 +93,8 @@ def _reference_delta(weights, client_id, round_num, config, head):
   head_optimizer = create_optimizer(config.learning_rate * config.head_lr_scale)
 
   def order(epoch):
-    return tf.random.experimental.index_shuffle(
-      tf.range(10),
-      tf.random.experimental.stateless_fold_in(seed, epoch),
-      max_index=9,
+    return tf.random.experimental.stateless_shuffle(
+      tf.range(10), tf.random.experimental.stateless_fold_in(seed, epoch)
     ).numpy()
 
   def step(rows, *, train_backbone, train_head):

@@ -106,12 +106,8 @@ def _choose(
 
 def _shuffle(number: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
   """A random order of so many rows."""
-  # The operation refuses an empty range, and traces even where no step runs.
-  return tf.random.experimental.index_shuffle(
-    tf.range(tf.maximum(number, 1)),
-    seed,
-    max_index=tf.maximum(number - 1, 0),
-  )
+  # `index_shuffle` would take longer than a step of a small model.
+  return tf.random.experimental.stateless_shuffle(tf.range(number), seed)
 
 
 class Batches:
@@ -146,7 +142,7 @@ class Batches:
   def places(self, epoch: int | tf.Tensor) -> tf.Tensor:
     """The steps of an epoch as rows, `[steps, batch_size]`; -1 is no row."""
     size = self._config.batch_size
-    order = self.order(epoch)[: self.num_examples]
+    order = self.order(epoch)
     empty = self.steps_per_epoch * size - self.num_examples
     return tf.reshape(
       tf.pad(order, [[0, empty]], constant_values=-1), [-1, size]
@@ -259,7 +255,7 @@ def _embed_first(backbone, batches, num_steps):
   Returns:
     Embeddings `[n, dim]`, and the row of each example among them.
   """
-  order = batches.order_before_epochs(0)
+  order = batches.order(-1)
   num_steps = tf.minimum(num_steps, batches.steps_per_epoch)
   found = tf.TensorArray(
     tf.float32,
