@@ -36,20 +36,32 @@ class Stopwatch:
   """Times the parts of a program, one after the other.
 
   Attributes:
-    seconds: Seconds by part, in the order of their ends; the first is the time
-      from the start of the process to the making of this object.
+    seconds: Seconds by part, in the order of their first ends.
   """
 
   def __init__(self):
-    age = time.time() - psutil.Process().create_time()
-    self.seconds = {"process_before": age}
+    """Starts the first part."""
+    self.seconds: dict[str, float] = {}
     self._last = time.perf_counter()
+
+  @classmethod
+  def of_process(cls) -> "Stopwatch":
+    """One whose first part is from the process's start to now."""
+    watch = cls()
+    age = time.time() - psutil.Process().create_time()
+    watch.seconds["process_before"] = age
+    return watch
 
   def end(self, part: str) -> None:
     """Ends a part, which began when the one before it ended."""
     now = time.perf_counter()
     self.seconds[part] = self.seconds.get(part, 0.0) + now - self._last
     self._last = now
+
+  def move(self, seconds: float, *, source: str, target: str) -> None:
+    """Counts seconds of a part as those of another one."""
+    self.seconds[source] -= seconds
+    self.seconds[target] = self.seconds.get(target, 0.0) + seconds
 
 
 def create_bar(

@@ -147,6 +147,14 @@ def test_summary_plots_and_metrics_of_a_run(run_dir, summary):
   assert chain_lib.Chain(run_dir).ledger.round_sum == round_sum
   assert found["wall_seconds"] > found["wall_seconds_of_rounds"] > 0
   assert found["seconds_by_part"]["rounds"] >= found["wall_seconds_of_rounds"]
+  of_rounds = found["seconds_of_rounds"]
+  assert set(of_rounds) == {
+    *("draw", "clients", "server", "record", "evaluation", "files")
+  }
+  assert min(of_rounds.values()) > 0
+  assert sum(of_rounds.values()) == pytest.approx(
+    found["seconds_by_part"]["rounds"], rel=0.2
+  )
   assert found["peak_memory_bytes"] > 100e6
   # Scripts rely on these.
   assert set(found) == {
@@ -156,7 +164,7 @@ def test_summary_plots_and_metrics_of_a_run(run_dir, summary):
     *("num_private_parameters", "num_users", "num_frozen_parameters"),
     *("user_meaning", "held_out_classes_are_new", "selection_users"),
     *("num_skipped_clients", "evaluation_on_training_users", "evaluation"),
-    "secure_sums",
+    *("secure_sums", "seconds_of_rounds"),
     *("evaluation_untrained", "rounds_by_runs", "privacy", "chain"),
   }
   assert os.listdir(run_dir / "plots") == ["overview.png"]

@@ -99,6 +99,8 @@ class TrainingLoop:
       round is recorded and before its model is used; may refuse that.
     say: Receives a line for the reader from time to time.
     state: State after the rounds so far, once the loop has started.
+    watch: Seconds of the rounds of this program by part: drawing users, the
+      clients, the server, the record, evaluations, checkpoints and metrics.
   """
 
   directory: str | os.PathLike[str]
@@ -114,6 +116,7 @@ class TrainingLoop:
   charge: Callable[[ledger_lib.Ledger], None] = lambda ledger: None
   say: Callable[[str], None] = progress_lib.say
   state: TrainingState = dataclasses.field(init=False)
+  watch: progress_lib.Stopwatch = dataclasses.field(init=False)
 
   def __post_init__(self):
     checkpoints_dir = os.path.join(self.directory, run_directory.CHECKPOINTS)
@@ -123,6 +126,7 @@ class TrainingLoop:
     self._noise_keys = noise_keys.NoiseKeys(checkpoints_dir)
     self._metrics = metrics_lib.MetricsLog(self.directory)
     self._shown: dict[str, str] = {}
+    self.watch = progress_lib.Stopwatch()
 
   def start(self, set_initial_weights_fn: Callable[[Any], Any]) -> None:
     """Compiles the process; resumes from the newest checkpoint if there is one.
@@ -185,6 +189,7 @@ class TrainingLoop:
       errors.StorageError: If metrics or a checkpoint cannot be written.
     """
     config = self.config
+    self.watch = progress_lib.Stopwatch()
     with tqdm.tqdm(
       total=config.rounds,
       initial=self.state.rounds_done,
@@ -205,6 +210,7 @@ class TrainingLoop:
             self._require_somebody()
           if (done + 1) % config.checkpoint_every == 0:
             self._save()
+          self.watch.end("files")
       except (KeyboardInterrupt, SystemExit):
         self.say(
           f"Interrupted after round {self.state.rounds_done}; the same command"
@@ -255,8 +261,13 @@ class TrainingLoop:
     clients = self.draw(state.rounds_done)
     participants = self.trace.record(state.rounds_done, clients)
     client_ids = self.users.client_ids(clients)
+    self.watch.end("draw")
     process_state, measured = self.runtime.next(
       self._start_of_round(), client_ids
+    )
+    self.watch.end("clients")
+    self.watch.move(
+      self.runtime.server_seconds, source="clients", target="server"
     )
     rounds_done = state.rounds_done + 1
     weights = self.runtime.structured_state(process_state).global_model_weights
@@ -280,6 +291,7 @@ class TrainingLoop:
       self.say(
         f"round {rounds_done}: left out {bad} examples that cannot be decoded"
       )
+    self.watch.end("record")
     every = self.config.evaluate_every
     if rounds_done == self.config.rounds or (
       every and rounds_done % every == 0
@@ -287,6 +299,7 @@ class TrainingLoop:
       # As the report at the end, which is to say nothing else.
       report[_EPSILON] = self.chain.ledger.tightest_epsilon(self.trace)
       report.update(self.evaluate_fn(weights))
+      self.watch.end("evaluation")
     seconds = state.wall_seconds + time.perf_counter() - start
     # At once, whatever signal comes.
     self.state = TrainingState(process_state, rounds_done, seconds)

@@ -35,9 +35,12 @@ class Runtime(abc.ABC):
   Attributes:
     skipped_clients: The clients that the last round left out, in its order, and
       why.
+    server_seconds: Seconds that the server took in the last round, after its
+      clients: noise, and the step; 0 where that is not known.
   """
 
   skipped_clients: Sequence[client_error.ClientError] = ()
+  server_seconds: float = 0.0
 
   def __init__(self) -> None:
     """Remembers whose runtime it is."""

@@ -17,6 +17,7 @@ belongs to the thread that happens to run the client.
 from collections.abc import Callable, Sequence
 import contextlib
 import os
+import time
 from typing import Any
 
 import tensorflow as tf
@@ -201,11 +202,13 @@ class InProcessRuntime(base.Runtime):
     accumulator, total = self._fold_clients(
       self._server["prepare"](state), client_ids
     )
+    start = time.perf_counter()
     revealed = total.reveal(
       len(client_ids), threshold=self._config.secure_sum_threshold
     )
     aggregate = self._server["report"](accumulator) + revealed
     results = self._server["update"](state, aggregate)
+    self.server_seconds = time.perf_counter() - start
     metrics = results[len(state) :]
     return (
       self._flat_state(results[: len(state)]),

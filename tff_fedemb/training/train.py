@@ -94,7 +94,7 @@ def train(
     errors.DivergedError: If the model diverged.
     errors.StorageError: If files cannot be written.
   """
-  watch = progress.Stopwatch()
+  watch = progress.Stopwatch.of_process()
   checks.check_not_forked()
   # TFF's worker would outlive a notebook, and complain at the end of a script.
   worker_process.end_worker_on_exit()
@@ -390,6 +390,7 @@ class _Run:
     watch.end("pictures")
     seconds = dict(watch.seconds)
     summary["seconds_by_part"] = seconds
+    summary["seconds_of_rounds"] = dict(self._loop.watch.seconds)
     summary["wall_seconds"] = sum(seconds.values()) - seconds["process_before"]
     self.directory.write_json(run_directory.SUMMARY, summary)
     _say(training_report.tell(finished))
