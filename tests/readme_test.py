@@ -37,7 +37,7 @@ def test_python_blocks_run(capsys):
 def test_a_first_run_names_what_the_library_offers():
   # Examples have data of their own, and run these lines.
   blocks = [block for page in _PAGES for block in _blocks(page, "py")]
-  assert len(blocks) == 2
+  assert len(blocks) == 4
   calls = [
     node
     for block in blocks

@@ -29,11 +29,18 @@ with epy.lazy_api_imports(globals()):
   from tff_fedemb.aggregators.adaptive_gaussian import (
     AdaptiveGaussianConfig as AdaptiveGaussian,
   )
+  from tff_fedemb.aggregators.adaptive_tree import (
+    AdaptiveTreeConfig as AdaptiveTree,
+  )
   from tff_fedemb.aggregators.banded import BandedConfig as Banded
   from tff_fedemb.aggregators.blt import BltConfig as Blt
   from tff_fedemb.aggregators.clip_only import ClipOnlyConfig as ClipOnly
   from tff_fedemb.aggregators.gaussian import GaussianConfig as Gaussian
   from tff_fedemb.aggregators.mechanism import MechanismConfig
+  from tff_fedemb.aggregators.secure_gaussian import (
+    SecureGaussianConfig as SecureGaussian,
+  )
+  from tff_fedemb.aggregators.tff_aggregator import build_aggregator
   from tff_fedemb.aggregators.tree import TreeConfig as Tree
   from tff_fedemb.algorithms.centralized import Centralized
   from tff_fedemb.algorithms.contrastive import Contrastive
@@ -54,6 +61,7 @@ with epy.lazy_api_imports(globals()):
   from tff_fedemb.participation.min_separation import MinSeparation
   from tff_fedemb.participation.poisson import Poisson
   from tff_fedemb.participation.random_allocation import RandomAllocation
+  from tff_fedemb.privacy.planning import epsilon
   from tff_fedemb.run.array_task import ArrayTask
   from tff_fedemb.run.array_task import from_client_data
   from tff_fedemb.run.spec import Evaluation

@@ -39,7 +39,7 @@ _MEAN_RADIUS = 10.0
 # Standard deviations of an image: of angles in radians and logarithms of
 # lengths, of places, and of the places of corners on a stroke.
 _HAND, _PLACE, _CORNER = 0.085, 0.05, 0.03
-# Of an image as a whole: slant, aspect, size, and shift in pixels.
+# An image as a whole varies in slant, aspect, size, and shift in pixels.
 _SLANT, _ASPECT, _SIZE, _SHIFT = 0.11, 0.07, 0.09, 0.8
 # Chances that a stroke is straight, starts at an earlier one, has corners.
 _STRAIGHT, _JOINED, _CORNERS = 0.4, 0.5, (0.35, 0.15)

@@ -16,7 +16,7 @@ cases:
 - A file without an embedding layer is taken for one of an image classifier,
   such as those of `tf.keras.applications`, and may have layers of its own. The
   embedding layer is left as initialised. Batch normalisation becomes group
-  normalisation, or stays as it is, as `_add_normalization` says.
+  normalisation, or stays as it is (`pretrained_normalization`).
 
 Kernels for images in colour are summed over the colours for grey images, which
 gives what the same images in three equal channels would.
@@ -41,7 +41,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from tff_fedemb import errors
 from tff_fedemb.models import backbones
-from tff_fedemb.models import blocks
+from tff_fedemb.models import pretrained_normalization
 from tff_fedemb.models import weight_names
 
 # Errors that the libraries raise for damaged files.
@@ -59,13 +59,13 @@ _DAMAGES = (
 )
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _KEY_END = "/.ATTRIBUTES/VARIABLE_VALUE"
-_OF_BATCHES = ("gamma", "beta", "moving_mean", "moving_variance")
 # Weights of a class of layers in the order of Keras, each with the option of
 # the layer without which it has none.
 _SCALES = {"gamma": "scale", "beta": "center"}
 _BIASED = {"kernel": None, "bias": "use_bias"}
 _WEIGHTS_OF: dict[str, dict[str, str | None]] = {
-  "BatchNormalization": _SCALES | dict.fromkeys(_OF_BATCHES[2:]),
+  "BatchNormalization": _SCALES
+  | dict.fromkeys(pretrained_normalization.OF_BATCHES[2:]),
   "Conv2D": _BIASED,
   "Dense": _BIASED,
   "DepthwiseConv2D": {"depthwise_kernel": None, "bias": "use_bias"},
@@ -147,65 +147,6 @@ def _layers(names: Iterable[str]) -> list[str]:
   return list(dict.fromkeys(name.partition("/")[0] for name in names))
 
 
-def _find_normalization(
-  weights: Weights, layer: tf.keras.layers.Layer
-) -> list[np.ndarray] | None:
-  """What a file's batch normalisation has in a layer's place, if anything."""
-  base = layer.name.removesuffix("_norm")
-  for name in (f"{base}_bn", f"{base}_BN", f"bn_{base}"):
-    found = [weights.get(f"{name}/{part}") for part in _OF_BATCHES]
-    if all(
-      each is not None and each.shape == layer.gamma.shape for each in found
-    ):
-      return [each.astype(np.float64) for each in found]
-  return None
-
-
-def _add_normalization(weights: Weights, backbone: tf.keras.Model) -> None:
-  """Adds weights of normalisation that do what those in a file do.
-
-  Frozen normalisation takes them as they are. Otherwise batch normalisation
-  makes `gamma (x - m) / s + beta` of a channel by its mean m and deviation s
-  over all data, group normalisation the same by those of a group of channels, M
-  and S, in an image. If those are what the means and variances of the channels
-  give over all data, the scale `gamma S / s` and the offset `beta + gamma (M -
-  m) / s` make both the same.
-  """
-  normalizations = (blocks.FrozenNormalization, blocks.GroupNormalization)
-  for layer in backbone.layers:
-    if not isinstance(layer, normalizations):
-      continue
-    found = _find_normalization(weights, layer)
-    if found is None:
-      continue
-    if isinstance(layer, blocks.FrozenNormalization):
-      values = dict(zip(_OF_BATCHES, found, strict=True))
-    else:
-      values = _to_groups(layer, *found)
-    weights.update({f"{layer.name}/{name}": v for name, v in values.items()})
-
-
-def _to_groups(
-  layer: blocks.GroupNormalization,
-  gamma: np.ndarray,
-  beta: np.ndarray,
-  mean: np.ndarray,
-  variance: np.ndarray,
-) -> Weights:
-  """Scale and offset of group normalisation for those of batches."""
-  means = mean.reshape(layer.groups, -1)
-  variances = variance.reshape(layer.groups, -1) + np.square(means)
-  per_group = means.shape[1]
-  of_group = np.repeat(means.mean(axis=1), per_group)
-  squares = np.repeat(variances.mean(axis=1), per_group)
-  slope = gamma / np.sqrt(variance + layer.epsilon)
-  deviation = np.sqrt(squares - np.square(of_group) + layer.epsilon)
-  return {
-    "gamma": slope * deviation,
-    "beta": beta + slope * (of_group - mean),
-  }
-
-
 def _match(
   backbone: tf.keras.Model,
   variables: dict[str, tf.Variable],
@@ -219,7 +160,7 @@ def _match(
       "pretrained_backbone", f"fit backbone {backbone.name}", f"{path} {found}"
     )
 
-  _add_normalization(weights, backbone)
+  pretrained_normalization.add_weights(weights, backbone)
   for name, variable in variables.items():
     value = weights.get(name)
     if value is None:

@@ -263,6 +263,51 @@ def create_report(plan: Plan) -> report_lib.PrivacyReport:
   return report_lib.create_report(plan.account)
 
 
+def epsilon(
+  mechanism: mechanism_lib.MechanismConfig,
+  participation: participation_lib.Participation,
+  *,
+  num_users: int,
+  rounds: int,
+  delta: float | None = None,
+) -> float:
+  """Returns what training costs one user.
+
+  It is what `account epsilon` says with all accountants that are valid.
+
+    fe.epsilon(
+      fe.Gaussian(noise_multiplier=1.0),
+      fe.Poisson(users_per_round=500),
+      num_users=1_000_000,
+      rounds=1_000,
+    )
+
+  Privacy:
+    As `Plan`.
+
+  Args:
+    mechanism: As of `build_aggregator`.
+    participation: Who takes part in a round, which whoever draws clients has to
+      do.
+    num_users: Size of the population.
+    rounds: Rounds of the whole training.
+    delta: Delta of the guarantee, in (0, 1) [num_users^-1.1].
+
+  Returns:
+    The smallest of the epsilons of the accountants that are valid.
+
+  Raises:
+    FieldError: If a value is out of its range, or the mechanism's noise is not
+      one that the participation allows.
+  """
+  claim = participation.for_users(num_users)
+  made = dataclasses.replace(
+    mechanism, clients_per_round=claim.clients_per_round
+  )
+  plan = Plan(made, claim, rounds, delta or default_delta(num_users))
+  return create_report(plan).epsilon
+
+
 def options_of_bands(
   participation: str, mechanism: str, given: Mapping[str, Any]
 ) -> dict[str, Any]:

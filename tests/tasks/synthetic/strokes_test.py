@@ -60,7 +60,7 @@ def test_symbols_are_ink_on_white_paper(symbols):
 
 
 def test_images_of_a_symbol_are_alike(symbols):
-  """Of most, more alike than the images of other symbols."""
+  """They are more so than the images of other symbols, on average."""
   drawn = 255.0 - _draw(symbols, range(60)).reshape(60, _COUNT, -1)
   drawn -= drawn.mean(axis=2, keepdims=True)
   drawn /= np.linalg.norm(drawn, axis=2, keepdims=True)

@@ -1,0 +1,74 @@
+"""What a pretrained network's batch normalisation becomes in a backbone.
+
+Frozen normalisation takes it as it is. Group normalisation looks at an image
+alone, so that what a channel's mean and deviation over all data did has to be
+done by scales and offsets.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from tff_fedemb.models import blocks
+
+OF_BATCHES = ("gamma", "beta", "moving_mean", "moving_variance")
+
+_Weights = dict[str, np.ndarray]
+
+
+def _find_normalization(
+  weights: _Weights, layer: tf.keras.layers.Layer
+) -> list[np.ndarray] | None:
+  """What a file's batch normalisation has in a layer's place, if anything."""
+  base = layer.name.removesuffix("_norm")
+  for name in (f"{base}_bn", f"{base}_BN", f"bn_{base}"):
+    found = [weights.get(f"{name}/{part}") for part in OF_BATCHES]
+    if all(
+      each is not None and each.shape == layer.gamma.shape for each in found
+    ):
+      return [each.astype(np.float64) for each in found]
+  return None
+
+
+def add_weights(weights: _Weights, backbone: tf.keras.Model) -> None:
+  """Adds weights of normalisation that do what those in a file do.
+
+  Frozen normalisation takes them as they are. Otherwise batch normalisation
+  makes `gamma (x - m) / s + beta` of a channel by its mean m and deviation s
+  over all data, group normalisation the same by those of a group of channels, M
+  and S, in an image. If those are what the means and variances of the channels
+  give over all data, the scale `gamma S / s` and the offset `beta + gamma (M -
+  m) / s` make both the same.
+  """
+  normalizations = (blocks.FrozenNormalization, blocks.GroupNormalization)
+  for layer in backbone.layers:
+    if not isinstance(layer, normalizations):
+      continue
+    found = _find_normalization(weights, layer)
+    if found is None:
+      continue
+    if isinstance(layer, blocks.FrozenNormalization):
+      values = dict(zip(OF_BATCHES, found, strict=True))
+    else:
+      values = _to_groups(layer, *found)
+    weights.update({f"{layer.name}/{name}": v for name, v in values.items()})
+
+
+def _to_groups(
+  layer: blocks.GroupNormalization,
+  gamma: np.ndarray,
+  beta: np.ndarray,
+  mean: np.ndarray,
+  variance: np.ndarray,
+) -> _Weights:
+  """Scale and offset of group normalisation for those of batches."""
+  means = mean.reshape(layer.groups, -1)
+  variances = variance.reshape(layer.groups, -1) + np.square(means)
+  per_group = means.shape[1]
+  of_group = np.repeat(means.mean(axis=1), per_group)
+  squares = np.repeat(variances.mean(axis=1), per_group)
+  slope = gamma / np.sqrt(variance + layer.epsilon)
+  deviation = np.sqrt(squares - np.square(of_group) + layer.epsilon)
+  return {
+    "gamma": slope * deviation,
+    "beta": beta + slope * (of_group - mean),
+  }
