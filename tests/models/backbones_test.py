@@ -8,9 +8,6 @@ import tensorflow as tf
 
 from tff_fedemb import errors
 from tff_fedemb.models import backbones
-from tff_fedemb.models import blocks
-from tff_fedemb.models import mobilenet_v2
-from tff_fedemb.models import resnet
 
 _SHAPE = (32, 32, 3)
 # Those for small grey images.
@@ -24,25 +21,6 @@ _NORMALIZATIONS = (
 )
 
 
-# Large backbones: Keras' model and treatment of pixels, a shape (odd and even
-# sides of maps are padded in different ways), and a backbone and options of
-# Keras' model to compare in that shape.
-_LARGE = {
-  "mobilenet_v2": (
-    tf.keras.applications.MobileNetV2,
-    tf.keras.applications.mobilenet_v2.preprocess_input,
-    (45, 64, 3),
-    functools.partial(mobilenet_v2.create_mobilenet_v2, width_multiplier=0.35),
-    {"alpha": 0.35},
-  ),
-  "resnet50": (
-    tf.keras.applications.ResNet50,
-    tf.keras.applications.resnet.preprocess_input,
-    (33, 48, 3),
-    resnet.create_resnet50,
-    {},
-  ),
-}
 # Trainable weights by choice, as `TRAINABLE`; `None` for one without sense.
 _NUM_TRAINABLE = {
   # Convolutions of 5, 5 and 3 steps; two hidden layers of 128.
@@ -74,47 +52,6 @@ def _layers(model, classes):
 
 def _count(variables):
   return sum(int(np.prod(variable.shape)) for variable in variables)
-
-
-@pytest.mark.parametrize(
-  "name",
-  ["mobilenet_v2", pytest.param("resnet50", marks=pytest.mark.slow)],
-)
-def test_is_keras_with_another_normalization(name, monkeypatch):
-  """Compares features on random images with random weights."""
-  create_theirs, preprocess, shape, create, options = _LARGE[name]
-  theirs = create_theirs(
-    input_shape=shape, weights=None, include_top=False, pooling="avg", **options
-  )
-  monkeypatch.setattr(
-    blocks,
-    "GroupNormalization",
-    lambda groups, name, epsilon: tf.keras.layers.BatchNormalization(
-      name=name, epsilon=epsilon
-    ),
-  )
-  ours = create(shape)
-  for layer in _layers(theirs, _CONVOLUTIONS):
-    ours.get_layer(layer.name).set_weights(layer.get_weights())
-  random = np.random.default_rng(0)
-  for pair in zip(
-    _layers(theirs, _NORMALIZATIONS),
-    _layers(ours, _NORMALIZATIONS),
-    strict=True,
-  ):
-    weights = [random.uniform(0.5, 1.5, w.shape) for w in pair[0].get_weights()]
-    for layer in pair:
-      layer.set_weights(weights)
-  features = tf.keras.Model(ours.input, ours.layers[-2].output)
-  images = random.uniform(0, 255, (2, *shape)).astype(np.float32)
-  expected = theirs(preprocess(images.copy()), training=False).numpy()
-  assert expected.std() > 1e-3
-  np.testing.assert_allclose(
-    features(images, training=False),
-    expected,
-    rtol=1e-3,
-    atol=1e-4 * np.abs(expected).max(),
-  )
 
 
 @pytest.mark.parametrize(
