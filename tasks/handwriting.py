@@ -79,7 +79,7 @@ def create_handwriting_task(
   writers = handwriting.Handwriting(seed, range(emnist.FIRST_HELD_OUT_LABEL))
 
   def create_client_dataset(client_id):
-    # A graphics card may round otherwise, and would be asked for little.
+    # Pinned to the CPU: a GPU rounds differently, and the work is small.
     with tf.device("/CPU:0"):
       users = numbered_users.parse(client_id)
       images, labels = writers.draw(

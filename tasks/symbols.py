@@ -69,7 +69,7 @@ def create_symbols_task(config: task_config.PopulationConfig) -> task_lib.Task:
     return symbols.count_images(users, config.max_images_per_user)
 
   def create_client_dataset(client_id):
-    # Pinned to the CPU: a GPU would be asked for little.
+    # Pinned to the CPU: the work is small.
     with tf.device("/CPU:0"):
       users = numbered_users.parse(client_id)
       counts = count(users)

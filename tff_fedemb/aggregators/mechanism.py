@@ -58,7 +58,7 @@ class Mechanism:
   def round_event(self) -> dp_accounting.DpEvent:
     """The event of one round, for a sensitivity of one clip norm.
 
-    Whoever accounts rescales it to the sensitivity that the participation has
+    The accountant rescales this event to the participation's sensitivity
     (`privacy.composition.composed_events`).
     """
     if not self.config.noise_multiplier:
@@ -66,7 +66,7 @@ class Mechanism:
     return strategy_lib.round_event(self.config.noise_multiplier, self.strategy)
 
 
-# The run decides it, and correlated noise is made for it.
+# Known only once the number of rounds is: the noise matrix depends on it.
 Schedule = strategy_lib.Schedule
 
 

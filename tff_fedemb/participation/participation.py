@@ -112,7 +112,7 @@ class Participation(config.Config, abc.ABC):
   set_by_users: ClassVar[tuple[str, ...]] = ()
 
   num_users: int = config.field(None, minimum=1, settled_later=True)
-  # None is refused. A field after one with a default has to have one.
+  # The default is never valid; dataclasses require one here.
   users_per_round: float = config.field(None, above=0)
   _: dataclasses.KW_ONLY
   users_per_client: int = config.field(1, minimum=1)

@@ -218,7 +218,8 @@ class TrainingLoop:
         )
         raise
       finally:
-        # Also after an error: what was done is done.
+        # Save after an error too: the finished rounds have already cost
+        # privacy.
         self._save()
 
   def _require_somebody(self) -> None:
@@ -301,7 +302,7 @@ class TrainingLoop:
       report.update(self.evaluate_fn(weights))
       self.watch.end("evaluation")
     seconds = state.wall_seconds + time.perf_counter() - start
-    # At once, whatever signal comes.
+    # Assigned in one step, so that a signal cannot leave half a state.
     self.state = TrainingState(process_state, rounds_done, seconds)
     return report
 
@@ -309,7 +310,7 @@ class TrainingLoop:
     shown = self._shown
     accepted = int(report[metrics_lib.NUM_ACCEPTED])
     rejected = int(report.get(_NUM_REJECTED, 0))
-    # Nobody's mean loss is no loss of zero.
+    # If no client was accepted, there is no loss to show: NaN, not 0.
     loss = report.get("client_work/loss", np.nan) if accepted else np.nan
     shown["loss"] = f"{loss:.3f}"
     shown["rejected"] = f"{rejected} of {accepted + rejected}"

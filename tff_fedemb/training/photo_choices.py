@@ -88,7 +88,11 @@ def choose(
     name = settle("backbone", starts.BACKBONE, "of the weights below")
     few = f"{users:,} users teach too little, and cannot hide one of them"
     path = str(starts.PATH)
-    settle("pretrained_backbone", path, f"{few}: made-up patterns come first")
+    settle(
+      "pretrained_backbone",
+      path,
+      f"{few}: it starts from weights trained on synthetic patterns",
+    )
     rate, scale, whose = *_RATES_FROM_START, "from these weights"
   else:
     why = f"for images of {height}x{width} pixels"

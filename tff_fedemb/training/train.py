@@ -169,7 +169,7 @@ class _Run:
     self._experiment, self._watch = experiment, watch
     self._is_trial = is_trial
     spec, task = experiment.spec, experiment.task
-    # Mistakes are told now, not after the first round or the last one.
+    # Check everything before the first round.
     experiment.create_ledger()
     experiment.extrapolate()
     if not os.path.exists(os.path.join(run_dir, chain_lib.NAME)):
