@@ -25,12 +25,17 @@ SIMPLE_CNN = "simple_cnn"
 PFL_RESEARCH = "pfl_research"
 
 _ALL = ("bare", "in_process", "tff")
+# Clients' data alone, which nobody trains on.
+DATA = "data"
 _LENET = "lenet_10x20x20"
 _BFLOAT16 = precision_lib.MIXED_BFLOAT16
 # As a cohort of devices: many clients with little work, read from storage.
 _WRITERS = "convnet_512x2x16"
 # The case has 50 of 1,000 users a round, and images that are made up.
 _CIFAR10 = "cifar10_50x5x10"
+# Users are symbols of about eight images, four to a client.
+_SYMBOLS = "symbols_1024x32"
+USERS_PER_CLIENT = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +51,9 @@ class Case:
     aggregator: Its name in the registry.
     num_writers: Number of users in a database of handwriting that clients read;
       `None` for random pixels, which are made where they are used.
-    num_classes: Number of classes of random pixels.
+    num_symbols: Number of users of task `symbols`, some of whom a client
+      merges; `None` for other data.
+    num_classes: Number of classes of random pixels, and of the bare loop.
     learning_rate: Learning rate of clients.
     compute_precision: Precision of the clients.
     runtimes: Programs that take turns on it.
@@ -59,6 +66,7 @@ class Case:
   image_shape: tuple[int, int, int] = (28, 28, 1)
   aggregator: str = aggregators.DEFAULT
   num_writers: int | None = None
+  num_symbols: int | None = None
   num_classes: int = 36
   learning_rate: float = 0.05
   compute_precision: str = precision_lib.FLOAT32
@@ -104,6 +112,11 @@ CASES: Mapping[str, Case] = types.MappingProxyType(
     ),
     "lenet_50x10x16": Case(50, 10, 16),
     _WRITERS: Case(512, 2, 16, "convnet", num_writers=600),
+    _SYMBOLS: Case(
+      *(1024, 1, 32, "strided"),
+      num_symbols=10_000_000,
+      runtimes=(DATA, "bare", "in_process"),
+    ),
     # The bare loop clips and adds noise.
     _CIFAR10: dataclasses.replace(
       _CIFAR10_CASE, aggregator="none", runtimes=_ALL[1:]

@@ -24,6 +24,7 @@ import tensorflow_federated as tff
 
 from benchmarks import cases
 from tasks import emnist
+from tasks import symbols
 from tasks import task_config
 from tasks.synthetic import emnist as synthetic
 from tff_fedemb import runtime as runtimes
@@ -78,6 +79,10 @@ def create_backbone(case: cases.Case) -> tf.keras.Model:
 
 def create_task(directory: str, case: cases.Case) -> task_lib.Task | None:
   """Writes what a case's clients read; returns the task, if there is one."""
+  if case.num_symbols:
+    return symbols.create_symbols_task(
+      task_config.PopulationConfig(num_users=case.num_symbols)
+    )
   if not case.num_writers:
     return None
   # Everybody has a few images more than are used.
@@ -103,7 +108,8 @@ def create_examples(
       ),
       max_elements=num_examples,
     )
-    return examples["x"], examples["y"]
+    # Symbols have more classes than the bare loop's head.
+    return examples["x"], examples["y"] % case.num_classes
   seed = tf.stack([tf.strings.to_number(client_id, tf.int64), tf.int64.max])
   images = tf.random.stateless_uniform(
     [num_examples, *case.image_shape], seed, 0, 256, tf.int32
@@ -270,7 +276,7 @@ class BareLoop:
 def create_round(case_name: str, runtime_name: str) -> Callable[[int], object]:
   """Gets ready to train on a case; returns what runs the round of a number.
 
-  The runtime is one of `runtimes.RUNTIMES`, or 'bare'.
+  The runtime is one of `runtimes.RUNTIMES`, 'bare' or 'data'.
   """
   worker_process.end_worker_on_exit()
   case = cases.CASES[case_name]
@@ -281,8 +287,23 @@ def create_round(case_name: str, runtime_name: str) -> Callable[[int], object]:
     numbers = case.client_ids(round_num)
     if task is None:
       return numbers
-    return [task.train_users.user_id(int(number)) for number in numbers]
+    users = task.train_users
+    if not case.num_symbols:
+      return [users.user_id(int(number)) for number in numbers]
+    merged = np.arange(cases.USERS_PER_CLIENT)
+    return users.client_ids(
+      [int(number) * len(merged) + merged for number in numbers]
+    )
 
+  if runtime_name == cases.DATA:
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    task = create_task(directory.name, case)
+    read = tf.function(
+      lambda client_id: create_examples(client_id, case, task),
+      input_signature=[tf.TensorSpec([], tf.string)],
+    )
+    threads = futures.ThreadPoolExecutor(base.count_cores())
+    return lambda round_num: [*threads.map(read, name_clients(task, round_num))]
   if runtime_name == "bare":
     tf.config.threading.set_intra_op_parallelism_threads(1)
     task = create_task(directory.name, case)
