@@ -26,8 +26,8 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 # `make setup RAY=1` also installs Ray for --runtime=ray, LITE=1 what runs a
 # client's .tflite file without TensorFlow, ONNX=1 what writes and checks ONNX
-# files, GPU=1 TensorFlow with CUDA 12 (about 5 GB). Say it again when the
-# environment was made anew.
+# files, GPU=1 TensorFlow with CUDA 12 (some 5 GB more, by estimate). Say it
+# again when the environment was made anew.
 EXTRAS := $(if $(filter 1,$(RAY)),ray) $(if $(filter 1,$(LITE)),lite) \
   $(if $(filter 1,$(ONNX)),onnx) $(if $(filter 1,$(GPU)),gpu)
 
@@ -50,7 +50,7 @@ $(STAMP): requirements.txt pyproject.toml setup.py
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "error: $(PYTHON)" \
 	  "cannot create a virtual environment; on Debian/Ubuntu:" \
 	  "apt install python3-venv" >&2; exit 1; }
-	@echo "Installing pinned requirements into $(VENV) (about 2.3 GB) ..."
+	@echo "Installing pinned requirements into $(VENV) (about 2.8 GB) ..."
 	@$(PIP_INSTALL) --requirement requirements.txt
 	@$(PIP_INSTALL) --no-build-isolation --editable .
 	@for site in $(VENV)/lib/python3.*/site-packages; do \
