@@ -15,6 +15,7 @@ from tests.runtime import builders
 from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb import runtime
+from tff_fedemb.runtime import client_fold
 from tff_fedemb.runtime import client_loops
 from tff_fedemb.runtime import computation_graph
 from tff_fedemb.serving import saved_models
@@ -42,11 +43,14 @@ def _assert_identical(found, expected):
 
 
 @pytest.mark.parametrize(
-  ("threads", "clients_per_call"), [(3, None), (1, 1), (1, 5)]
+  ("threads", "clients_per_call", "large_sum"),
+  # With parts of a sum on all threads, a part may have no number.
+  [(3, None, 2**20), (1, 1, 2**20), (1, 5, 2**20), (3, 1, 1)],
 )
 def test_neither_threads_nor_shared_calls_change_a_bit(
-  process, started_and_state, threads, clients_per_call
+  process, started_and_state, threads, clients_per_call, large_sum, monkeypatch
 ):
+  monkeypatch.setattr(client_fold, "_LARGE_SUM", large_sum)
   started, expected = started_and_state
   with runtime.create_runtime(concurrent_clients=threads) as other:
     other._clients_per_call = clients_per_call

@@ -86,8 +86,8 @@ def warnings_of_end(
     yield (
       f"computed noise ends at {reach:.1f} standard deviations, and a user may"
       f" move a number by {moved:.3g}: the computed noise cannot hide a user in"
-      f" this run with a probability of up to {tail:.2g}, which epsilon at delta"
-      f" {delta:.2g}, of exact Gaussian noise, does not cover"
+      f" this run with a probability of up to {tail:.2g}, which epsilon at"
+      f" delta {delta:.2g}, of exact Gaussian noise, does not cover"
     )
 
 

@@ -27,6 +27,9 @@ _CALLS_AHEAD = 1
 _ABANDON_SECONDS = 0.5
 # Bytes; TensorFlow copies what begins elsewhere.
 _ALIGNMENT = 64
+# Numbers of a sum that several threads add to: NumPy takes as long to widen
+# float32 to int64 as a client of a large model takes for a step.
+_LARGE_SUM = 2**20
 
 # Errors that only the client's own data and training can cause. Memory that ran
 # out or a device that failed may be the doing of other clients: if one client
@@ -135,6 +138,9 @@ class ClientFold:
     self._threads = futures.ThreadPoolExecutor(
       max_workers=num_threads, thread_name_prefix="client"
     )
+    self._adders = futures.ThreadPoolExecutor(
+      max_workers=num_threads, thread_name_prefix="sum"
+    )
 
   def __call__(
     self,
@@ -194,7 +200,7 @@ class ClientFold:
     leaves = [np.asarray(leaf) for leaf in leaves]
     if not any(map(np.any, leaves)):
       self._zeros = [(leaf.shape, leaf.dtype) for leaf in leaves]
-    return [np.require(leaf, requirements="W") for leaf in leaves]
+    return [np.require(leaf, requirements="CW") for leaf in leaves]
 
   def _split(self, client_ids: Sequence[str]) -> Iterator[Sequence[str]]:
     """Yields the clients of each call, fewer to the end of a round.
@@ -253,12 +259,34 @@ class ClientFold:
       for leaf, place in zip(accumulator, self._addends, strict=True):
         addends = updates[place]
         for addend in addends if has_loops else [addends]:
-          # Cast as TensorFlow would.
-          np.add(leaf, addend, out=leaf, dtype=leaf.dtype, casting="unsafe")
+          self._add_to_leaf(leaf, addend)
       return accumulator
     (client_id,) = client_ids
     leave_out(client_id, outcome, skip_fn)
     return accumulator
+
+  def _add_to_leaf(self, leaf: np.ndarray, addend: np.ndarray) -> None:
+    """Adds to a sum in place; on all threads if it is large."""
+
+    def add(part: slice) -> None:
+      # Cast as TensorFlow would.
+      np.add(
+        total[part],
+        summand[part],
+        out=total[part],
+        dtype=leaf.dtype,
+        casting="unsafe",
+      )
+
+    total, summand = leaf.reshape(-1), np.asarray(addend).reshape(-1)
+    if leaf.size < _LARGE_SUM:
+      add(slice(None))
+      return
+    size = -(-leaf.size // self._num_threads)
+    parts = [slice(k, k + size) for k in range(0, leaf.size, size)]
+    # An error of one of them is raised here.
+    for _ in self._adders.map(add, parts):
+      pass
 
   def _abandon(self, pending: Iterable[futures.Future]) -> None:
     """Ends the clients that nobody waits for any more."""
@@ -275,6 +303,7 @@ class ClientFold:
     """Ends the threads and closes the sessions."""
     self._is_abandoned = True
     self._threads.shutdown(wait=False, cancel_futures=True)
+    self._adders.shutdown(wait=True)
     for sessions in (self._work, self._zero, self._accumulate):
       sessions.close()
     self._threads.shutdown(wait=True)
