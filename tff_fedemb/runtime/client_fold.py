@@ -200,7 +200,7 @@ class ClientFold:
     leaves = [np.asarray(leaf) for leaf in leaves]
     if not any(map(np.any, leaves)):
       self._zeros = [(leaf.shape, leaf.dtype) for leaf in leaves]
-    return [np.require(leaf, requirements="CW") for leaf in leaves]
+    return [np.require(leaf, requirements=["C", "W"]) for leaf in leaves]
 
   def _split(self, client_ids: Sequence[str]) -> Iterator[Sequence[str]]:
     """Yields the clients of each call, fewer to the end of a round.

@@ -26,8 +26,12 @@ def embed(
     np.save(given, images)
     subprocess.run(
       [
-        *(sys.executable, "-m", "tff_fedemb.serving.exact_embeddings"),
-        *map(os.fspath, (saved_model, given, found)),
+        sys.executable,
+        "-m",
+        "tff_fedemb.serving.exact_embeddings",
+        os.fspath(saved_model),
+        os.fspath(given),
+        os.fspath(found),
       ],
       env={
         **os.environ,
