@@ -148,7 +148,7 @@ _adam = tff.learning.optimizers.build_adam
 _learning = tff.learning.algorithms
 # Functions that make a process, by default on `_create_examples`.
 _BUILD = {
-  "fedemb": lambda: _build_own(fedemb.FedEmb, "adam", 0.9),
+  "fedemb": lambda: _build_own(fedemb.FedEmb, "adam", 1.1),
   "fedavg": lambda: _build_own(fedavg.FedAvg, "sgdm", 1.9),
   "weighted": lambda: _learning.build_weighted_fed_avg(
     _create_model, _sgdm(0.1), _sgdm(1.0, 0.9)

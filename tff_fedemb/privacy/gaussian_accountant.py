@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 import dp_accounting
+from scipy import optimize
 
 _TOLERANCE = 1e-12
 
@@ -70,15 +71,23 @@ class GaussianAccountant(AnyRelationAccountant):
     """Returns the smallest epsilon that holds at `target_delta`."""
     if self._precision == math.inf:
       return math.inf
-    if not self._precision:
+    if self.get_delta(0.0) <= target_delta:
       return 0.0
-    root = dp_accounting.get_epsilon_gaussian(
-      1.0 / math.sqrt(self._precision), target_delta
+    high = 1.0
+    while self.get_delta(high) > target_delta:
+      high *= 2.0
+    root = optimize.brentq(
+      lambda epsilon: self.get_delta(epsilon) - target_delta,
+      0.0,
+      high,
+      # Relative alone: epsilon itself may be tiny.
+      xtol=1e-300,
+      rtol=_TOLERANCE,
     )
     # To the side where the guarantee holds.
     step = _TOLERANCE
     while self.get_delta(root) > target_delta:
-      root += step
+      root *= 1.0 + step
       step *= 2.0
     return root
 
