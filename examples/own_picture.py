@@ -1,7 +1,7 @@
 """Draws what no program draws, from finished runs: recall over their classes.
 
-docs/ablations.md has the picture that this makes of four runs or more:
-  python -m examples.own_picture classes.png runs/published/*
+Runs on other numbers of users of task symbols are on as many classes:
+  python -m examples.own_picture classes.png runs/symbols/*
 """
 
 from collections.abc import Sequence

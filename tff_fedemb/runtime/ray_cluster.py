@@ -227,9 +227,10 @@ class Cluster:
           chunk, references = given.popleft()
           yield self.fetch(references, describe(chunk))
     finally:
-      for reference in running:
-        # Ray may know nothing of a task that has just ended. By force, it would
-        # end this process if the task's answer is on its way (Ray 2.60).
+      # A Ray of this machine ends with the program, tasks and all. To cancel a
+      # task whose answer is on its way can end this process (Ray 2.60).
+      for reference in running if self._directory is None else ():
+        # Ray may know nothing of a task that has just ended.
         with contextlib.suppress(TypeError, ValueError):
           self.ray.cancel(reference)
 
