@@ -52,6 +52,20 @@ def derive_population_keys(seed: int, users: tf.Tensor) -> tf.Tensor:
   return derive_keys(first[tf.newaxis], users, 1)
 
 
+def number_parts(counts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+  """Numbers the parts of things, one thing after the other.
+
+  Args:
+    counts: Number of parts of each thing, int32 `[k]`, n in all.
+
+  Returns:
+    The thing that each part is of, and its number among these, int32 `[n]`.
+  """
+  things = tf.repeat(tf.range(tf.size(counts)), counts)
+  starts = tf.cumsum(counts, exclusive=True)
+  return things, tf.range(tf.size(things)) - tf.gather(starts, things)
+
+
 def draw_uniforms(keys: tf.Tensor, count: int) -> tf.Tensor:
   """Uniform numbers in (0, 1), float32 `[n, count, 4]`, of keys `[n]`."""
   steps = [(step + 1) * GAMMA % _WORD for step in range(count)]

@@ -161,9 +161,7 @@ class Handwriting:
       int64 `[n]`.
     """
     keys = self._keys(users)
-    rows = tf.repeat(tf.range(tf.size(counts)), counts)
-    number = tf.range(tf.size(rows))
-    number -= tf.gather(tf.cumsum(counts, exclusive=True), rows)
+    rows, number = split_mix.number_parts(counts)
     keys_of_images = tf.gather(keys, rows)
     example = split_mix.draw_uniforms(
       split_mix.derive_keys(keys_of_images, number, 3), _NUM_SHAPE + 1

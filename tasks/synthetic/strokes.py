@@ -289,9 +289,7 @@ class Symbols:
       Uint8 `[n, 28, 28, 1]`, paper 255 and ink towards 0.
     """
     keys = split_mix.derive_population_keys(self._seed, numbers)
-    of = tf.repeat(tf.range(tf.size(counts)), counts)
-    number = tf.range(tf.size(of))
-    number -= tf.gather(tf.cumsum(counts, exclusive=True), of)
+    of, number = split_mix.number_parts(counts)
     symbols = _Symbols(*(tf.gather(part, of) for part in _draw_symbols(keys)))
     keys_of_images = split_mix.derive_keys(tf.gather(keys, of), number, 3)
     hand = split_mix.sum_to_normals(

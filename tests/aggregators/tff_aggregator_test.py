@@ -58,7 +58,7 @@ def _create_reconstructed_model():
   )
 
 
-# What builds a process, from an aggregator.
+# Functions that build a process from an aggregator.
 _ALGORITHMS = {
   "weighted_fed_avg": lambda mean: _algorithms.build_weighted_fed_avg(
     _create_model, _sgd(), model_aggregator=mean

@@ -8,7 +8,6 @@ costs.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -16,33 +15,14 @@ import tensorflow_federated as tff
 from tff_fedemb.aggregators import mechanism as mechanism_lib
 
 
-class _MeanFactory(
-  tff.aggregators.UnweightedAggregationFactory,
-  tff.aggregators.WeightedAggregationFactory,
-):
-  """A mechanism's mean, for updates with weights, and of any float type.
-
-  Weights have no effect: a client with more examples would change the sum by
-  more than the clip norm.
-  """
+class _Float32Factory(tff.aggregators.UnweightedAggregationFactory):
+  """An aggregation of float32 numbers, for updates of any float type."""
 
   def __init__(self, factory: tff.aggregators.UnweightedAggregationFactory):
     self._factory = factory
 
-  def create(
-    self, value_type: tff.Type, weight_type: tff.Type | None = None
-  ) -> tff.templates.AggregationProcess:
-    """Creates the aggregation of values of a type, with weights or without."""
-    if weight_type is None:
-      return self._create_unweighted(value_type)
-    unweighted = _Unweighted(self._create_unweighted)
-    return tff.aggregators.as_weighted_aggregator(unweighted).create(
-      value_type, weight_type
-    )
-
-  def _create_unweighted(
-    self, value_type: tff.Type
-  ) -> tff.templates.AggregationProcess:
+  def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
+    """Creates the aggregation of values of a type."""
     dtypes = []
 
     def cast_to_float32(value):
@@ -84,14 +64,27 @@ class _MeanFactory(
     return tff.templates.AggregationProcess(process.initialize, next_round)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Unweighted(tff.aggregators.UnweightedAggregationFactory):
-  """A factory that is a function."""
+class _MeanFactory(
+  tff.aggregators.UnweightedAggregationFactory,
+  tff.aggregators.WeightedAggregationFactory,
+):
+  """A mechanism's mean, for updates with weights, and of any float type.
 
-  create_fn: Any
+  Weights have no effect: a client with more examples would change the sum by
+  more than the clip norm.
+  """
 
-  def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
-    return self.create_fn(value_type)
+  def __init__(self, factory: tff.aggregators.UnweightedAggregationFactory):
+    self._factory = _Float32Factory(factory)
+
+  def create(
+    self, value_type: tff.Type, weight_type: tff.Type | None = None
+  ) -> tff.templates.AggregationProcess:
+    """Creates the aggregation of values of a type, with weights or without."""
+    if weight_type is None:
+      return self._factory.create(value_type)
+    weighted = tff.aggregators.as_weighted_aggregator(self._factory)
+    return weighted.create(value_type, weight_type)
 
 
 def build_aggregator(

@@ -33,7 +33,7 @@ with epy.lazy_imports():
 TRAINABLE = ("all", "outer", "norm", "embedding")
 EMBEDDING = "embedding"
 _PUBLISHED = "published"
-_GROUP, _FROZEN = "group", "frozen"
+GROUP, FROZEN = "group", "frozen"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,7 +220,7 @@ class BackboneConfig(config.Config):
   trainable: str | None = config.field(
     None, choices=(*TRAINABLE, _PUBLISHED), searchable=True
   )
-  norm: str = config.field(_GROUP, choices=(_GROUP, _FROZEN))
+  norm: str = config.field(GROUP, choices=(GROUP, FROZEN))
 
   def create(
     self, image_shape: tuple[int, ...], *, default: str
@@ -231,9 +231,9 @@ class BackboneConfig(config.Config):
     options: dict[str, Any] = {"embedding_dim": self.embedding_dim}
     if descriptor.has_norm_choice:
       options["norm"] = self.norm
-    elif self.norm != _GROUP:
+    elif self.norm != GROUP:
       raise errors.FieldError(
-        "norm", f"be {_GROUP} for backbone {name}", self.norm
+        "norm", f"be {GROUP} for backbone {name}", self.norm
       )
     backbone = descriptor.create(image_shape, **options)
     trainable = self.trainable or "all"

@@ -84,10 +84,10 @@ def warnings_of_end(
   tail = tail_probability(moved, count, reach=reach)
   if tail > _TAIL_SHARE * delta:
     yield (
-      f"computed noise ends at {reach:.1f} standard deviations, and a user may"
-      f" move a number by {moved:.3g}: the computed noise cannot hide a user in"
-      f" this run with a probability of up to {tail:.2g}, which epsilon at"
-      f" delta {delta:.2g}, of exact Gaussian noise, does not cover"
+      f"computed noise ends at {reach:.1f} standard deviations, and what is"
+      f" protected may move a number by {moved:.3g}: the noise cannot hide it"
+      f" with a probability of up to {tail:.2g}, which epsilon at delta"
+      f" {delta:.2g}, of exact Gaussian noise, does not cover"
     )
 
 

@@ -126,7 +126,6 @@ class TrainingLoop:
     self._noise_keys = noise_keys.NoiseKeys(checkpoints_dir)
     self._metrics = metrics_lib.MetricsLog(self.directory)
     self._shown: dict[str, str] = {}
-    self.watch = progress_lib.Stopwatch()
 
   def start(self, set_initial_weights_fn: Callable[[Any], Any]) -> None:
     """Compiles the process; resumes from the newest checkpoint if there is one.

@@ -27,6 +27,7 @@ from tff_fedemb.algorithms import algorithm as algorithm_lib
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import registry as algorithms
 from tff_fedemb.algorithms import server_optimizers
+from tff_fedemb.models import backbones
 from tff_fedemb.participation import check_ins
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
@@ -196,10 +197,11 @@ class RunSpec(training.TrainingConfig):
   def __post_init__(self):
     super().__post_init__()
     norm = self.algorithm.backbone.norm
-    if norm == "frozen" and self.pretrained_backbone is None:
+    if norm == backbones.FROZEN and self.pretrained_backbone is None:
       raise errors.FieldError(
         "norm",
-        "be group without a pretrained_backbone, whose statistics stay",
+        f"be {backbones.GROUP} without a pretrained_backbone, whose statistics"
+        " stay",
         norm,
       )
     if not self.algorithm.is_private:
