@@ -62,7 +62,7 @@ class AdaptiveTreeConfig(
       )
 
   def build_tree(self, specs: tuple[tf.TensorSpec, ...]) -> tfp.DPQuery:
-    def build_sum(clip_norm, stddev, is_of_counts):
+    def build_sum(clip_norm: float, stddev: float, is_of_counts: bool):
       noise_seed = self.noise_seed
       if noise_seed is not None and is_of_counts:
         # Beyond what the sum's tree will ever count up to.

@@ -32,10 +32,19 @@ class OtherViews(heads.Head):
 
   temperature: float
 
-  def initialize(self, num_classes, embedding_dim, *, seed, class_ids=None):
+  def initialize(
+    self,
+    num_classes: int,
+    embedding_dim: int,
+    *,
+    seed: Any,
+    class_ids: tf.Tensor = None,
+  ):
     return ()
 
-  def logits(self, weights, embeddings, *, labels=None):
+  def logits(
+    self, weights: Any, embeddings: tf.Tensor, *, labels: tf.Tensor = None
+  ):
     directions = tf.math.l2_normalize(embeddings, axis=1)
     cosines = tf.linalg.matmul(directions, directions, transpose_b=True)
     # A view is not asked to find itself.

@@ -8,10 +8,12 @@ manner of federated reconstruction (Singhal et al. 2021).
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from etils import epy
 
 from tff_fedemb.algorithms import algorithm
+from tff_fedemb.models import heads
 
 with epy.lazy_imports():
   import tensorflow as tf
@@ -41,7 +43,14 @@ class FedEmb(algorithm.Algorithm):
     super().__post_init__()
     self.local.check_head(self.head)
 
-  def start_head(self, num_classes, received, labels, embedding_dim, seed):
+  def start_head(
+    self,
+    num_classes: int,
+    received: heads.Weights,
+    labels: tf.Tensor,
+    embedding_dim: int,
+    seed: Any,
+  ):
     # One row for each class, in the order in which they come.
     classes, rows = tf.unique(labels)
     weights = self.head.initialize(

@@ -53,7 +53,7 @@ def _paint(image: tf.Tensor, channels: int) -> tf.Tensor:
     white = values[..., :3] * alpha + 255 * (255 - alpha)
     return (white + 127) // 255
 
-  def to_mode(colors):
+  def to_mode(colors: np.ndarray):
     if channels == 1:
       luma = tf.cast(colors, tf.int32) * _LUMA
       colors = (tf.reduce_sum(luma, -1, keepdims=True) + (1 << 15)) // (1 << 16)
@@ -81,7 +81,7 @@ def _decode_jpeg(
   spare = tf.minimum(size[0] // height, size[1] // width) // _MIN_RESIZING
   largest = tf.math.count_nonzero(spare >= _JPEG_RATIOS[1:], dtype=tf.int32)
 
-  def decode_at(ratio, is_cmyk):
+  def decode_at(ratio: int, is_cmyk: bool):
     def decode():
       # TensorFlow makes no grey of CMYK, and takes it for inverted only where a
       # file says so. All others are taken for it too, as by Pillow.
@@ -108,7 +108,7 @@ def _decode_png(content: tf.Tensor) -> tf.Tensor:
     image_headers.find_png_header(content)
   )
 
-  def decode_to(number):
+  def decode_to(number: tf.Tensor):
     return lambda: tf.io.decode_png(content, number)
 
   def decode_transparent():

@@ -1,6 +1,6 @@
 """The base of methods that release many noised gradients."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import dataclasses
 import math
 
@@ -58,7 +58,9 @@ class GradientMethod(method.Method):
   logit_noise: float = config.field(1.0, above=0)
   learning_rate: float | None = config.field(None, above=0)
 
-  def find_defaults(self, size, noise_multipliers):
+  def find_defaults(
+    self, size: examples_lib.ProblemSize, noise_multipliers: Mapping[str, float]
+  ):
     has_bias = self.loss == "sigmoid"
     return {
       "gradient_clip_norm": size.clip_norm,
@@ -69,7 +71,12 @@ class GradientMethod(method.Method):
     """Returns the release of all gradients with this share of the budget."""
     return budget_lib.PlannedRelease(GRADIENT, share, self.steps)
 
-  def fit(self, examples, releases, preconditioner=None):
+  def fit(
+    self,
+    examples: examples_lib.ClippedExamples,
+    releases: noise.Releases,
+    preconditioner: np.ndarray | None = None,
+  ):
     return self.descend(
       lambda weights: self.mean_gradient(weights, examples, releases),
       examples.size,

@@ -4,6 +4,7 @@ Mehta, Krichene, Thakurta, Kurakin and Cutkosky 2022, "Differentially Private
 Image Classification from Features" (arXiv 2211.13403), DP-LS.
 """
 
+from collections.abc import Mapping
 import dataclasses
 import math
 
@@ -64,7 +65,7 @@ class LeastSquares(method.Method):
   background_weight: float = config.field(0.1, above=0)
   covariance_share: float = config.field(0.05, above=0, below=1)
 
-  def plan_releases(self, size):
+  def plan_releases(self, size: examples_lib.ProblemSize):
     shares = {
       "class_sum": 1 - self.covariance_share,
       "covariance": self.covariance_share,
@@ -73,7 +74,9 @@ class LeastSquares(method.Method):
       shares["class_covariance"] = _CLASS_COVARIANCE_SHARE
     return tuple(budget_lib.PlannedRelease(*x) for x in shares.items())
 
-  def find_defaults(self, size, noise_multipliers):
+  def find_defaults(
+    self, size: examples_lib.ProblemSize, noise_multipliers: Mapping[str, float]
+  ):
     relative = self.relative_regularization * size.mean_eigenvalue
     noise_norm = (
       _NOISE_FACTOR
@@ -88,7 +91,9 @@ class LeastSquares(method.Method):
       )
     return {"regularization": max(relative, noise_norm)}
 
-  def fit(self, examples, releases):
+  def fit(
+    self, examples: examples_lib.ClippedExamples, releases: noise.Releases
+  ):
     size = examples.size
     background, class_sums = add_up(examples)
     class_sums = releases.open(

@@ -4,7 +4,7 @@ Mehta, Krichene, Thakurta, Kurakin and Cutkosky 2022, "Differentially Private
 Image Classification from Features" (arXiv 2211.13403), DP-Newton.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 import dataclasses
 import math
 
@@ -80,13 +80,15 @@ class Newton(method.Method):
   negative_weight: float = config.field(1.0, above=0, maximum=1e10)
   logit_bias: float = config.field(0.0, minimum=-100, maximum=100)
 
-  def plan_releases(self, size):
+  def plan_releases(self, size: examples_lib.ProblemSize):
     return (
       budget_lib.PlannedRelease("hessian", self.hessian_share, self.steps),
       budget_lib.PlannedRelease("gradient", 1 - self.hessian_share, self.steps),
     )
 
-  def find_defaults(self, size, noise_multipliers):
+  def find_defaults(
+    self, size: examples_lib.ProblemSize, noise_multipliers: Mapping[str, float]
+  ):
     others = (size.num_classes - 1) * self.negative_weight**2
     root = math.sqrt(1 + others)
     hessian_clip_norm = self.hessian_clip_norm or root / 4 * size.clip_norm**2
@@ -99,7 +101,9 @@ class Newton(method.Method):
       "gradient_clip_norm": root * size.clip_norm,
     }
 
-  def fit(self, examples, releases):
+  def fit(
+    self, examples: examples_lib.ClippedExamples, releases: noise.Releases
+  ):
     size = examples.size
     weights = np.zeros([size.num_classes, size.dim])
     for _ in range(self.steps):

@@ -277,6 +277,25 @@ class Chain:
       raise _not_as_before(f"the state after round {rounds_done}")
     self._append(rounds_done=rounds_done, state=found)
 
+  def check_released(self, number: int, weights: Any) -> None:
+    """Refuses a model that a round did not release.
+
+    Args:
+      number: Number of the round, from 1.
+      weights: The model, nested arrays.
+
+    Raises:
+      errors.FieldError: If it did not.
+    """
+    known = self._released[number - 1] if number <= self.rounds else {}
+    if digest_of(weights) not in known.values():
+      raise errors.FieldError(
+        "run_dir",
+        f"hold models that its {NAME} knows",
+        f"another one of round {number}",
+        "Take another directory to start again.",
+      )
+
   def record_given_away(self, files: Mapping[str, str]) -> None:
     """Records what may be given away, before a run is finished.
 

@@ -206,6 +206,11 @@ class Task:
     return embedding.LabelledImages(images, labels)
 
   @property
+  def validates_on_others(self) -> bool:
+    """Whether no image for validation is of a user who trains."""
+    return bool(self.selection_users) or not self.evaluation_on_training_users
+
+  @property
   def has_images(self) -> bool:
     """Whether examples are images, rather than vectors or sequences."""
     return pipelines.is_image(self.image_shape)

@@ -256,6 +256,7 @@ def create_card(
   *,
   experiment: experiment_lib.Experiment,
   chain: chain_lib.Chain,
+  kept: Mapping[str, Any],
 ) -> model_card.ModelCard:
   """Creates what goes along with the model of a complete run.
 
@@ -267,11 +268,11 @@ def create_card(
     privacy: Cost of the rounds.
     experiment: The run.
     chain: Chain of the run.
+    kept: Round of the model, and how it was chosen.
   """
   task = experiment.task
   split = "validation" if task.selection_users else "test"
   # The card is given away, so it has no noiseless figure of users who train.
-  is_of_others = task.selection_users or not task.evaluation_on_training_users
   return model_card.ModelCard(
     image_shape=tuple(backbone.input_shape[1:]),
     embedding_dim=backbone.output_shape[1],
@@ -287,7 +288,7 @@ def create_card(
         embedded[split].embeddings, embedded[split].images.labels
       ),
     )
-    if is_of_others
+    if task.validates_on_others
     else None,
     privacy=model_card.describe_privacy(privacy),
     training={
@@ -303,6 +304,8 @@ def create_card(
         for name, value in experiment.spec.settings(with_paths=False).items()
         if value is not None
       },
+      # Recalls of a model that is not given away stay behind.
+      "kept": {name: kept[name] for name in ("round", "of_rounds", "by")},
       "code_version": chain.found["code_version"],
       "chain": chain.head,
       "tensorflow": tf.__version__,

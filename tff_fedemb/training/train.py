@@ -26,6 +26,7 @@ from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import export
+from tff_fedemb.program import kept_model
 from tff_fedemb.program import metrics
 from tff_fedemb.program import release
 from tff_fedemb.program import run_directory
@@ -170,6 +171,7 @@ class _Run:
     self._is_trial = is_trial
     spec, task = experiment.spec, experiment.task
     # Check everything before the first round.
+    self._keeps_best = experiment.keeps_best
     experiment.create_ledger()
     experiment.extrapolate()
     if not os.path.exists(os.path.join(run_dir, chain_lib.NAME)):
@@ -240,8 +242,12 @@ class _Run:
       users=users.digest,
       code_version=run_directory.find_code_version(),
     )
+    kept = None
+    if self._keeps_best:
+      kept = kept_model.KeptModel(path, chain)
     return training.TrainingLoop(
       directory=path,
+      kept=kept,
       charge=self._charge,
       process=process,
       runtime=runtime,
@@ -312,6 +318,7 @@ class _Run:
     loop = self._loop
     with loop.runtime:
       loop.start(_start_from(self._evaluator.backbone))
+      self._offer_start()
       self._watch.seconds["earlier_programs"] = loop.state.wall_seconds
       self._watch.end("compilation")
       try:
@@ -329,12 +336,47 @@ class _Run:
     loop.trace.close()
     self._watch.end("rounds")
 
+  def _offer_start(self) -> None:
+    """Keeps the model of the start, unless an earlier program has."""
+    kept = self._loop.kept
+    if kept is None or kept.best is not None:
+      return
+    backbone = self._evaluator.backbone
+    start = tff.learning.models.ModelWeights.from_model(backbone)
+    kept.offer(0, self._evaluator.validate(start), start)
+
+  def _choose(self) -> dict[str, Any]:
+    """Gives the evaluator the model to hand over; says which one it is.
+
+    Returns:
+      JSON values by name: its round, the number of rounds, by what it was
+      chosen, and recalls of the last model if that is another.
+    """
+    rounds, kept = self._experiment.spec.rounds, self._loop.kept
+    self._evaluator.set_weights(self._model_weights)
+    if kept is None:
+      return {"round": rounds, "of_rounds": rounds, "by": "the last round"}
+    best = kept.best
+    chosen = {
+      "round": best.round,
+      "of_rounds": rounds,
+      "by": "mean recall on validation images, the start among the evaluated",
+      "mean_recall_on_validation": best.recall,
+    }
+    if best.round != rounds:
+      chosen["last"] = {
+        split: result.to_json()["recall_at_far"]
+        for split, result in self._evaluator.evaluate_all().items()
+      }
+      self._evaluator.set_weights(best.weights)
+    return chosen
+
   def report(self) -> None:
     """Evaluates and exports the model, and writes and tells what came out."""
     experiment, path, watch = self._experiment, self.directory.path, self._watch
     evaluator, untrained = self._evaluator, self._untrained
     chain, ledger = self._loop.chain, self._loop.chain.ledger
-    evaluator.set_weights(self._model_weights)
+    kept = self._choose()
     embedded = evaluator.embed_all()
     trained = {
       split: comparison.warn_if_no_better(some.evaluate(), untrained[split])
@@ -351,7 +393,12 @@ class _Run:
     watch.end("account")
     self._charge(ledger, is_finished=True, tells=True)
     card = models.create_card(
-      evaluator.backbone, embedded, privacy, experiment=experiment, chain=chain
+      evaluator.backbone,
+      embedded,
+      privacy,
+      experiment=experiment,
+      chain=chain,
+      kept=kept,
     )
     model_path = path / run_directory.SAVED_MODEL
     export.export_backbone(evaluator.backbone, model_path, card)
@@ -375,6 +422,7 @@ class _Run:
       privacy=privacy,
       extrapolation=experiment.extrapolate(),
     )
+    summary["kept"] = report_lib.json_safe(kept)
     if deployed is not None:
       summary["deployment"] = deployed
     cost = account.Recomputed(chain, ledger, privacy, ())

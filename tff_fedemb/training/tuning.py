@@ -184,8 +184,7 @@ class TuningRun:
   def _check_selection(self) -> None:
     """Refuses a budget for a choice that it does not cover."""
     task = self._task
-    is_of_others = task.selection_users or not task.evaluation_on_training_users
-    if self._config.privacy_budget and not is_of_others:
+    if self._config.privacy_budget and not task.validates_on_others:
       raise errors.FieldError(
         "selection_users",
         "be given with privacy_budget where validation images may be of users"

@@ -120,7 +120,7 @@ class StatisticsConfig(ClientConfig):
       return (moments,)
     return (moments, (self.size.num_classes, self.size.dim))
 
-  def add_up(self, scaled, labels, weights):
+  def add_up(self, scaled: tf.Tensor, labels: tf.Tensor, weights: Any):
     del weights  # The same for all.
     of_moments, of_sums = self._factors
     moments = tf.matmul(scaled, scaled, transpose_a=True)
@@ -172,7 +172,7 @@ class GradientConfig(ClientConfig):
     """The gradient, and the weights that it is of, are `[K, d]`."""
     return ((self.size.num_classes, self.size.dim),)
 
-  def add_up(self, scaled, labels, weights):
+  def add_up(self, scaled: tf.Tensor, labels: tf.Tensor, weights: Any):
     clipped = self.size.clip_norm * scaled
     logits = tf.matmul(clipped, weights[0], transpose_b=True)
     logits += self.method.logit_bias
@@ -234,7 +234,9 @@ def build_process(
       tuple(tf.zeros(shape) for shape in config.shapes), ()
     )
 
-  def client_update(weights, dataset, round_num):
+  def client_update(
+    weights: Any, dataset: tf.data.Dataset, round_num: tf.Tensor
+  ):
     del round_num
     examples = pipelines.gather(dataset)
     labels = examples["y"]
