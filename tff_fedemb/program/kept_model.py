@@ -17,10 +17,12 @@ from collections.abc import Mapping
 import dataclasses
 import os
 import pathlib
+from typing import Any
 import zipfile
 
 from etils import epy
 import numpy as np
+import tree
 
 from tff_fedemb import whole_files
 from tff_fedemb.program import chain as chain_lib
@@ -94,17 +96,19 @@ class KeptModel:
     recall = float(np.mean([*recalls.values()]))
     if self.best is not None and recall < self.best.recall:
       return
-    best = Best(number, recall, weights)
+    # Others go on with what they gave: a model's variables, a state's arrays.
+    copy = tree.map_structure(np.array, weights)
+    best = Best(number, recall, copy)
     with storage.writing(self._path.parent):
       _write(self._path, best)
     self.best = best
 
 
 def _write(path: pathlib.Path, best: Best) -> None:
-  arrays = {}
+  arrays: dict[str, Any] = {}
   for name in ("trainable", "non_trainable"):
     for number, array in enumerate(getattr(best.weights, name)):
-      arrays[f"{name}/{number}"] = np.asarray(array)
+      arrays[f"{name}/{number}"] = array
   with whole_files.replacing(path) as partial:
     np.savez(partial, round=best.round, recall=best.recall, **arrays)
 

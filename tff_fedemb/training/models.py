@@ -19,6 +19,7 @@ from tff_fedemb.evaluation import verification
 from tff_fedemb.models import pretrained
 from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.program import chain as chain_lib
+from tff_fedemb.program import kept_model
 from tff_fedemb.program import model_card
 from tff_fedemb.program import run_directory
 from tff_fedemb.program import training
@@ -247,6 +248,44 @@ class Evaluator:
       + verification.format_false_accept_rate(rate): recall
       for rate, recall in recalls.items()
     }
+
+
+def hand_over(
+  evaluator: Evaluator,
+  last: Any,
+  kept: kept_model.KeptModel | None,
+  *,
+  rounds: int,
+) -> dict[str, Any]:
+  """Gives an evaluator the model that a run hands over.
+
+  Args:
+    evaluator: The evaluator.
+    last: Model weights of the last round.
+    kept: The best model, if it is handed over.
+    rounds: Number of rounds.
+
+  Returns:
+    JSON values by name: its round, the number of rounds, by what it was chosen,
+    and the recalls of the last model, by split, if that is another.
+  """
+  evaluator.set_weights(last)
+  if kept is None:
+    return {"round": rounds, "of_rounds": rounds, "by": "being the last"}
+  best = kept.best
+  chosen = {
+    "round": best.round,
+    "of_rounds": rounds,
+    "by": "mean recall on validation images, among evaluated rounds and start",
+    "mean_recall_on_validation": best.recall,
+  }
+  if best.round != rounds:
+    chosen["last"] = {
+      split: result.to_json()["recall_at_far"]
+      for split, result in evaluator.evaluate_all().items()
+    }
+    evaluator.set_weights(best.weights)
+  return chosen
 
 
 def create_card(

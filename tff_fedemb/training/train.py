@@ -345,38 +345,17 @@ class _Run:
     start = tff.learning.models.ModelWeights.from_model(backbone)
     kept.offer(0, self._evaluator.validate(start), start)
 
-  def _choose(self) -> dict[str, Any]:
-    """Gives the evaluator the model to hand over; says which one it is.
-
-    Returns:
-      JSON values by name: its round, the number of rounds, by what it was
-      chosen, and recalls of the last model if that is another.
-    """
-    rounds, kept = self._experiment.spec.rounds, self._loop.kept
-    self._evaluator.set_weights(self._model_weights)
-    if kept is None:
-      return {"round": rounds, "of_rounds": rounds, "by": "the last round"}
-    best = kept.best
-    chosen = {
-      "round": best.round,
-      "of_rounds": rounds,
-      "by": "mean recall on validation images, the start among the evaluated",
-      "mean_recall_on_validation": best.recall,
-    }
-    if best.round != rounds:
-      chosen["last"] = {
-        split: result.to_json()["recall_at_far"]
-        for split, result in self._evaluator.evaluate_all().items()
-      }
-      self._evaluator.set_weights(best.weights)
-    return chosen
-
   def report(self) -> None:
     """Evaluates and exports the model, and writes and tells what came out."""
     experiment, path, watch = self._experiment, self.directory.path, self._watch
     evaluator, untrained = self._evaluator, self._untrained
     chain, ledger = self._loop.chain, self._loop.chain.ledger
-    kept = self._choose()
+    kept = models.hand_over(
+      evaluator,
+      self._model_weights,
+      self._loop.kept,
+      rounds=experiment.spec.rounds,
+    )
     embedded = evaluator.embed_all()
     trained = {
       split: comparison.warn_if_no_better(some.evaluate(), untrained[split])
