@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_federated as tff
 
 from tff_fedemb import errors
 from tff_fedemb import progress
@@ -98,6 +99,23 @@ def load_start(
       "assumption": _ASSUMPTION,
     },
   )
+
+
+def start_from(backbone: tf.keras.Model) -> Callable[[Any], Any]:
+  """Returns a function that puts a backbone's weights into a model's."""
+  weights = backbone.get_weights()
+
+  def start_from_backbone(model_weights):
+    # Evaluations may have changed them in between.
+    backbone.set_weights(weights)
+    start = tff.learning.models.ModelWeights.from_model(backbone)
+    start = start.convert_variables_to_arrays()
+    head = tuple(model_weights.trainable)[len(start.trainable) :]
+    return tff.learning.models.ModelWeights(
+      (*start.trainable, *head), tuple(start.non_trainable)
+    )
+
+  return start_from_backbone
 
 
 def load_images(

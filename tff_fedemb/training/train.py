@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import functools
 import os
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -317,7 +316,7 @@ class _Run:
     """Runs the rounds that are left."""
     loop = self._loop
     with loop.runtime:
-      loop.start(_start_from(self._evaluator.backbone))
+      loop.start(models.start_from(self._evaluator.backbone))
       self._offer_start()
       self._watch.seconds["earlier_programs"] = loop.state.wall_seconds
       self._watch.end("compilation")
@@ -421,23 +420,6 @@ class _Run:
     summary["wall_seconds"] = sum(seconds.values()) - seconds["process_before"]
     self.directory.write_json(run_directory.SUMMARY, summary)
     _say(training_report.tell(finished))
-
-
-def _start_from(backbone: tf.keras.Model) -> Callable[[Any], Any]:
-  """Returns a function that puts a backbone's weights into a model's."""
-  weights = backbone.get_weights()
-
-  def start_from_backbone(model_weights):
-    # Evaluations may have changed them in between.
-    backbone.set_weights(weights)
-    start = tff.learning.models.ModelWeights.from_model(backbone)
-    start = start.convert_variables_to_arrays()
-    head = tuple(model_weights.trainable)[len(start.trainable) :]
-    return tff.learning.models.ModelWeights(
-      (*start.trainable, *head), tuple(start.non_trainable)
-    )
-
-  return start_from_backbone
 
 
 def _describe(
