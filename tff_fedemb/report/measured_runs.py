@@ -296,11 +296,8 @@ def extrapolate(
     errors.FieldError: As `extrapolation.extrapolate`; names the run.
   """
   try:
-    return extrapolation.extrapolate(
-      rounds=run.ledger.rounds,
-      noise_multiplier=run.ledger.noise.multiplier,
-      participation=run.ledger.participation,
-      strategy=run.ledger.noise.strategy,
+    return extrapolation.extrapolate_ledger(
+      run.ledger,
       num_users=num_users,
       cohort_factor=cohort_factor,
       delta=delta,

@@ -373,7 +373,7 @@ class _Run:
       untrained=untrained,
       pretrained=self._start.record if self._start else None,
       privacy=privacy,
-      extrapolation=experiment.extrapolate(),
+      extrapolation=experiment.spec.extrapolation.extrapolate(chain.planned),
     )
     if deployed is not None:
       summary["deployment"] = deployed
