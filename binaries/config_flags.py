@@ -31,7 +31,10 @@ from tff_fedemb import errors
 from tff_fedemb import registry as registry_lib
 
 _ConfigT = TypeVar("_ConfigT", bound=config_lib.Config)
-_HELP = ("help", "helpshort", "helpfull")
+_FULL_HELP = "helpfull"
+_HELP = ("help", "helpshort", _FULL_HELP)
+# Longer help is shortened, unless all of it is asked for: two screens.
+_HELP_LINES = 100
 # A flag that more classes have is of use with nearly all of them.
 _MOST_CLASSES = 6
 # Each function defines a flag of a type.
@@ -56,10 +59,12 @@ class Field:
   Attributes:
     spec: The field.
     of_class: Choice and name of the class that has the field, if it is chosen.
+    is_of_part: Whether the field is one of a part.
   """
 
   spec: config_lib.FieldSpec
   of_class: tuple[str, str] | None = None
+  is_of_part: bool = False
 
 
 class Parser:
@@ -125,7 +130,7 @@ class Parser:
       for spec in config_lib.specs(registry[name]):
         if spec.name not in skip and spec.type in DEFINE:
           flag_of[spec.name] = spec.flag
-          field = Field(spec, (choice, name))
+          field = Field(spec, (choice, name), is_of_part=True)
           self.define(field, title=f"Options of --{choice}.")
     return flag_of
 
@@ -147,8 +152,12 @@ class Parser:
         of another type.
     """
     # absl takes these for text before it knows which flags there are.
-    if any(word.lstrip("-") in _HELP for word in self._typed if word != "-"):
-      print(self._help())
+    typed = {word.lstrip("-") for word in self._typed if word.startswith("-")}
+    if not typed.isdisjoint(_HELP):
+      text = self._help()
+      if _FULL_HELP not in typed and text.count("\n") >= _HELP_LINES:
+        text = self._short_help()
+      print(text)
       sys.exit(0)
     try:
       _, *arguments = self._values([self._name, *self._words])
@@ -280,6 +289,31 @@ class Parser:
     lines += ["", "  --flagfile", *_wrap("File with a flag in each line.")]
     return "\n".join(lines)
 
+  def _short_help(self) -> str:
+    """What the flags are for in a line each; those of parts by name alone."""
+    lines = [self._documentation.strip(), "", "Flags:"]
+    for title, names in self._titles.items():
+      lines += ["", title]
+      parts = []
+      for name in names:
+        if self._fields[name][0].is_of_part:
+          parts.append(f"--{name}")
+          continue
+        registry = self._fields[name][0].spec.registry
+        if registry is not None:
+          text = f"  --{name}  {', '.join(sorted(registry))}"
+          lines += textwrap.wrap(text, 80, subsequent_indent="    ")
+          continue
+        room = 80 - len(f"  --{name}  ")
+        text = textwrap.shorten(
+          self._values[name].help, width=room, placeholder=" ..."
+        )
+        lines.append(f"  --{name}  {text}")
+      lines += _wrap(" ".join(parts))
+    lines += ["", "  --flagfile  File with a flag in each line."]
+    lines.append("  --helpfull  What each of them is for, and its values.")
+    return "\n".join(lines)
+
   def _say_classes(self, flag: str) -> str:
     """The classes with which alone a flag is of use, if they are few."""
     used_with = dict.fromkeys(
@@ -359,7 +393,7 @@ class ConfigFlags(Generic[_ConfigT]):
       if self._skips(names):
         continue
       if spec.registry is not None or spec.type in DEFINE:
-        self._fields.append(Field(spec, of_class))
+        self._fields.append(Field(spec, of_class, is_of_part=bool(path)))
         self._parser.define(
           self._fields[-1],
           title=title,

@@ -95,6 +95,19 @@ def assumptions(plan: planning.Plan, solve_for: str) -> Iterator[str]:
     )
 
 
+def by_tightest(plan: planning.Plan, target_epsilon: float) -> planning.Plan:
+  """Returns a plan that asks one accountant, whose epsilon leads as a rule.
+
+  Args:
+    plan: The plan.
+    target_epsilon: As of `calibrate`.
+  """
+  names = plan.accountants
+  if "pld" in names and target_epsilon > epsilon_lib.PLD_EPSILON_LIMIT:
+    names = tuple(name for name in names if name != "pld")
+  return dataclasses.replace(plan, accountants=names[-1:])
+
+
 def calibrate(
   plan: planning.Plan,
   solve_for: str,

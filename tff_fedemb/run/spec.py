@@ -309,8 +309,10 @@ def read(run_dir: str | os.PathLike[str]) -> RunSpec:
     raise errors.FieldError("run_dir", "hold a run", f"{run_dir} without")
   task_lib.load_tasks()
   try:
-    return RunSpec(**config.read_fields(RunSpec, values))
-  except (KeyError, TypeError, AttributeError, errors.FieldError) as error:
+    fields = config.read_fields(RunSpec, values)
+    config.require_fields(RunSpec, fields)
+    return RunSpec(**fields)
+  except errors.FieldError as error:
     raise run_directory.damaged(path, error) from error
 
 
