@@ -246,7 +246,8 @@ class _Account:
     needed = {"delta"} if solve_for == "num_users" else set()
     self._check(
       f"with --solve_for={solve_for}",
-      (self._of_plan - found) | {"target_epsilon", "solve_for", "explain"},
+      (self._of_plan - found)
+      | {"target_epsilon", "solve_for", "num_parameters", "explain"},
       [n for n in ("target_epsilon", *_NEEDED, *needed) if n not in found],
     )
     of_bands, others = self._of_bands(config), {}

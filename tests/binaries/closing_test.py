@@ -7,7 +7,6 @@ import pytest
 
 from tests.binaries import closing
 from tests.binaries import programs
-from tff_fedemb import progress
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
@@ -94,31 +93,6 @@ def test_a_tuning_is_eight_lines():
   told = tuning.to_text(report, pathlib.Path("x")).splitlines()
   assert told[0] == "warning: no trial was drawn"
   assert told[1].startswith("Written to x, of which the guarantee covers")
-
-
-def test_warnings_come_before_what_there_is_room_for():
-  lines, extras = ["a figure"], ["first " * 9, "second " * 20, "third"]
-  text = progress.end(lines, extras=extras, rest="the rest")
-  closing.check_size(text)
-  assert text.splitlines() == [
-    "a figure",
-    ("first " * 9).strip(),
-    ("second " * 11).strip(),
-    "  " + ("second " * 9).strip(),
-    "third",
-    "the rest",
-  ]
-  text = progress.end(
-    lines, warnings=["x " * 50, *"abcdefg"], extras=extras, rest="the rest"
-  )
-  closing.check_size(text)
-  told = text.splitlines()
-  assert told[1].startswith("warning: x x") and told[1].endswith(" ...")
-  assert told[2:] == [
-    *(f"warning: {name}" for name in "abcd"),
-    "warning: there are 3 more",
-    "the rest",
-  ]
 
 
 def test_short_help_fits_two_screens_and_names_every_flag():

@@ -18,6 +18,7 @@ from scipy import optimize
 
 from tff_fedemb import checks
 from tff_fedemb import errors
+from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import report as report_lib
@@ -255,6 +256,8 @@ class _Search:
   def epsilon(self, value: float) -> float:
     """What a value costs."""
     plan = self.plan.with_value(self.solve_for, value)
+    if not self.options:
+      return arithmetic.whole_epsilon(plan.account).epsilon
     (epsilon,) = epsilon_lib.epsilon_by_accountant(
       plan.account, **self.options
     ).values()
