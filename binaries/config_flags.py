@@ -19,12 +19,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import dataclasses
 import itertools
 import sys
-import textwrap
 from typing import Any, Generic, TypeVar
 
 from absl import flags
 
 from binaries import flagfiles
+from binaries import help_text
 from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
@@ -33,8 +33,6 @@ from tff_fedemb import registry as registry_lib
 _ConfigT = TypeVar("_ConfigT", bound=config_lib.Config)
 _FULL_HELP = "helpfull"
 _HELP = ("help", "helpshort", _FULL_HELP)
-# Longer help is shortened, unless all of it is asked for: two screens.
-_HELP_LINES = 100
 # A flag that more classes have is of use with nearly all of them.
 _MOST_CLASSES = 6
 # Each function defines a flag of a type.
@@ -154,10 +152,12 @@ class Parser:
     # absl takes these for text before it knows which flags there are.
     typed = {word.lstrip("-") for word in self._typed if word.startswith("-")}
     if not typed.isdisjoint(_HELP):
-      text = self._help()
-      if _FULL_HELP not in typed and text.count("\n") >= _HELP_LINES:
-        text = self._short_help()
-      print(text)
+      sections = {
+        title: [self._describe(name) for name in names]
+        for title, names in self._titles.items()
+      }
+      is_full = _FULL_HELP in typed
+      print(help_text.render(self._documentation, sections, is_full=is_full))
       sys.exit(0)
     try:
       _, *arguments = self._values([self._name, *self._words])
@@ -277,42 +277,16 @@ class Parser:
           )
         raise errors.FieldError(f"--{flag}", must, self.value(flag))
 
-  def _help(self) -> str:
-    """The flags with what they are for, by section."""
-    lines = [self._documentation.strip(), "", "Flags:"]
-    for title, names in self._titles.items():
-      lines += ["", title]
-      for name in names:
-        flag = self._values[name]
-        shown = f"--[no]{name}" if flag.boolean else f"--{name}"
-        lines += [f"  {shown}", *_wrap(flag.help + self._say_classes(name))]
-    lines += ["", "  --flagfile", *_wrap("File with a flag in each line.")]
-    return "\n".join(lines)
-
-  def _short_help(self) -> str:
-    """What the flags are for in a line each; those of parts by name alone."""
-    lines = [self._documentation.strip(), "", "Flags:"]
-    for title, names in self._titles.items():
-      lines += ["", title]
-      parts = []
-      for name in names:
-        if self._fields[name][0].is_of_part:
-          parts.append(f"--{name}")
-          continue
-        registry = self._fields[name][0].spec.registry
-        if registry is not None:
-          text = f"  --{name}  {', '.join(sorted(registry))}"
-          lines += textwrap.wrap(text, 80, subsequent_indent="    ")
-          continue
-        room = 80 - len(f"  --{name}  ")
-        text = textwrap.shorten(
-          self._values[name].help, width=room, placeholder=" ..."
-        )
-        lines.append(f"  --{name}  {text}")
-      lines += _wrap(" ".join(parts))
-    lines += ["", "  --flagfile  File with a flag in each line."]
-    lines.append("  --helpfull  What each of them is for, and its values.")
-    return "\n".join(lines)
+  def _describe(self, name: str) -> help_text.Flag:
+    """What the help says of a flag."""
+    flag, field = self._values[name], self._fields[name][0]
+    return help_text.Flag(
+      name,
+      flag.help + self._say_classes(name),
+      is_boolean=flag.boolean,
+      is_of_part=field.is_of_part,
+      names=tuple(sorted(field.spec.registry or ())),
+    )
 
   def _say_classes(self, flag: str) -> str:
     """The classes with which alone a flag is of use, if they are few."""
@@ -323,13 +297,6 @@ class Parser:
     if len(choices) != 1 or len(used_with) > _MOST_CLASSES:
       return ""
     return f" (--{choices.pop()}={', '.join(name for _, name in used_with)})"
-
-
-def _wrap(text: str) -> list[str]:
-  indent = "    "
-  return textwrap.wrap(
-    text, width=80, initial_indent=indent, subsequent_indent=indent
-  )
 
 
 class ConfigFlags(Generic[_ConfigT]):

@@ -32,6 +32,7 @@ from tff_fedemb.run import task as task_lib
 from tff_fedemb.training import search_space
 
 with epy.lazy_imports():
+  from tff_fedemb.report import account_output
   from tff_fedemb.training import tuning
 
 
@@ -108,7 +109,7 @@ def main(argv: Sequence[str]) -> None:
       search_space.read(options.search_space, spec),
       task=task,
     )
-    tell = tuning.to_table if options.explain else tuning.to_text
+    tell = tuning.to_table if options.explain else account_output.tell_tuning
     print(tell(run.run(), pathlib.Path(config.run_dir)))
 
 

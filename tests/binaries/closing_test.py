@@ -11,7 +11,7 @@ from tff_fedemb.participation import fixed_size
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import tuning as tuning_lib
-from tff_fedemb.training import tuning
+from tff_fedemb.report import account_output
 
 _PLAN = "--mechanism=gaussian --num_users=1000 --users_per_round=50 --rounds=40"
 
@@ -82,7 +82,7 @@ def test_a_tuning_is_eight_lines():
     "privacy": privacy,
     "warnings": ["something deserves a second look " * 4] * 4,
   }
-  text = tuning.to_text(report, pathlib.Path("runs/tuning"))
+  text = account_output.tell_tuning(report, pathlib.Path("runs/tuning"))
   closing.check_size(text)
   assert "client_learning_rate 0.0125" in text
   assert f"epsilon = {privacy['epsilon']:.4g} at delta = 0.0001 (rdp)" in text
@@ -90,7 +90,7 @@ def test_a_tuning_is_eight_lines():
   assert "warning: there are 3 more" in text
   # Nothing was drawn, so that nothing was trained.
   report = {"best": None, "privacy": None, "warnings": ["no trial was drawn"]}
-  told = tuning.to_text(report, pathlib.Path("x")).splitlines()
+  told = account_output.tell_tuning(report, pathlib.Path("x")).splitlines()
   assert told[0] == "warning: no trial was drawn"
   assert told[1].startswith("Written to x, of which the guarantee covers")
 

@@ -1,11 +1,12 @@
-"""What the program `account` tells: in words, as JSON values, in a picture."""
+"""What `account` and `tune` tell: in words, as JSON values, in a picture."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 import math
 import os
+import pathlib
 from typing import Any
 
 from etils import epy
@@ -21,6 +22,7 @@ from tff_fedemb.privacy import mechanism_choice
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import published
 from tff_fedemb.privacy import report as report_lib
+from tff_fedemb.program import run_directory
 from tff_fedemb.report import templates
 
 with epy.lazy_imports():
@@ -29,7 +31,7 @@ with epy.lazy_imports():
 
 _Plans = Sequence[planning.Plan]
 
-_REST = "--explain tells what this rests on, --output_json keeps all of it."
+_REST = "With explain it says what this rests on; output_json keeps all of it."
 
 # The picture of mechanisms shows these epsilons.
 _EPSILONS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
@@ -180,6 +182,45 @@ def tell_extrapolation(
   warnings = report_lib.warnings_of_all(larger, found.delta, whole.epsilon)
   return found.to_json(), progress.end(
     lines, warnings=[*warnings], extras=found.assumptions[:2], rest=_REST
+  )
+
+
+def tell_tuning(report: Mapping[str, Any], output_dir: pathlib.Path) -> str:
+  """Says in eight lines what came of a tuning; its report has the rest.
+
+  Args:
+    report: As `training.tuning.TuningRun.run` returns it.
+    output_dir: Directory of the tuning.
+  """
+  best, privacy = report["best"], report["privacy"]
+  lines, extras = [], []
+  if best is not None:
+    values = {**best["hyperparameters"]} | {
+      split: best[split] for split in ("validation", "test") if split in best
+    }
+    shown = (
+      f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+      for name, value in values.items()
+    )
+    lines.append(f"best trial: {', '.join(shown)}")
+  if privacy is not None:
+    epsilon = float(privacy["epsilon"])
+    lines += [
+      f"epsilon = {epsilon:.4g} at delta = {privacy['delta']:g} (rdp), all"
+      f" trials together ({privacy['mean_trials']:g} expected)",
+      f"For one {privacy['unit']}: {privacy['neighboring_relation']}.",
+    ]
+    if epsilon < math.inf:
+      lines.append(
+        "It breaks if anyone learns of another trial, or how many there were."
+      )
+    extras.append(f"One trial costs {privacy['epsilon_of_one_trial']:.4g}.")
+  return progress.end(
+    lines,
+    warnings=report["warnings"],
+    extras=extras,
+    rest=f"Written to {output_dir}, of which the guarantee covers"
+    f" {run_directory.RELEASE}/ alone.",
   )
 
 

@@ -28,7 +28,6 @@ import tqdm
 from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb import progress
 from tff_fedemb.privacy import budget
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
@@ -405,45 +404,6 @@ def _of_trial(planned: ledger_lib.Ledger) -> ledger_lib.Ledger:
     participation = participation.with_known_schedule()
   return dataclasses.replace(
     planned, participation=participation, accountants=("rdp",), round_sum=None
-  )
-
-
-def to_text(report: Mapping[str, Any], output_dir: pathlib.Path) -> str:
-  """Says in eight lines what came of a tuning; its report has the rest.
-
-  Args:
-    report: As `TuningRun.run` returns it.
-    output_dir: Directory of the tuning.
-  """
-  best, privacy = report["best"], report["privacy"]
-  lines, extras = [], []
-  if best is not None:
-    values = {**best["hyperparameters"]} | {
-      split: best[split] for split in _SPLITS if split in best
-    }
-    shown = (
-      f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-      for name, value in values.items()
-    )
-    lines.append(f"best trial: {', '.join(shown)}")
-  if privacy is not None:
-    epsilon = float(privacy["epsilon"])
-    lines += [
-      f"epsilon = {epsilon:.4g} at delta = {privacy['delta']:g} (rdp), all"
-      f" trials together ({privacy['mean_trials']:g} expected)",
-      f"For one {privacy['unit']}: {privacy['neighboring_relation']}.",
-    ]
-    if epsilon < math.inf:
-      lines.append(
-        "It breaks if anyone learns of another trial, or how many there were."
-      )
-    extras.append(f"One trial costs {privacy['epsilon_of_one_trial']:.4g}.")
-  return progress.end(
-    lines,
-    warnings=report["warnings"],
-    extras=extras,
-    rest=f"Written to {output_dir}, of which the guarantee covers"
-    f" {run_directory.RELEASE}/ alone.",
   )
 
 
