@@ -1,6 +1,6 @@
 """Checks of arguments, which raise `errors.FieldError` of the argument."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Hashable, Iterable
 import difflib
 import math
 import numbers
@@ -148,7 +148,8 @@ def check_numbers(
 
 def check_choice(name: str, value: Any, choices: Collection[Any]) -> None:
   """Raises `errors.FieldError` unless value is one of the choices."""
-  if value not in choices:
+  # What a damaged file has may be a list, which is no key.
+  if not isinstance(value, Hashable) or value not in choices:
     listed, words = sorted(map(str, choices)), "be one of"
     if len(listed) > _MOST_LISTED:
       words = f"be one of {len(listed)}, such as"

@@ -107,7 +107,9 @@ def test_a_sampling_seed_is_loud_and_amplifies_nothing(data_dir, tmp_path):
   claim = fixed_size.FixedSize(6, 4, users_per_client=2)
   ledger = chain_lib.Chain(run_dir).ledger
   assert ledger.participation == claim.with_known_schedule()
-  account = programs.call("account", "epsilon", f"--run_dir={run_dir}")
+  account = programs.call(
+    "account", "epsilon", f"--run_dir={run_dir}", "--explain"
+  )
   assert (account.status, account.errors) == (0, "")
   assert f"epsilon = {privacy['epsilon']:.4f}" in account.output
   assert "replayed from sampling_seed" in " ".join(account.output.split())

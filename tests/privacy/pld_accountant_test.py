@@ -247,7 +247,7 @@ def test_a_fixed_cohort_costs_much_less_than_by_rdp():
     delta=1e-5,
     history=((dp_accounting.GaussianDpEvent(1.0), 20),),
   )
-  names = epsilon_lib.accountants_of_run(claim, 1.0)
+  names = epsilon_lib.default_accountants(claim, 1.0)
   assert (account.accountants, names) == (("rdp",), ("rdp", "pld"))
   (warning,) = report_lib.create_report(account).warnings
   assert "loose" in warning

@@ -76,7 +76,7 @@ def test_hands_over_the_start_where_training_spoils_it(tmp_path, capfd):
   card = tmp_path / "best/release/saved_model/assets.extra/model_card.json"
   assert json.loads(card.read_text())["training"]["kept"]["round"] == 0
   said = capfd.readouterr()
-  assert "Handed over is the start" in said.out + said.err
+  assert "Kept: the start, best" in said.out + said.err
 
 
 def test_protected_users_choose_nothing(tmp_path):

@@ -74,6 +74,16 @@ class Algorithm(config.Config, abc.ABC):
       classes that the client holds.
     """
 
+  def count_head_parameters(self, num_classes: int, embedding_dim: int) -> int:
+    """Counts the numbers that the global head adds to an update.
+
+    Args:
+      num_classes: As of `build`.
+      embedding_dim: Size of an embedding.
+    """
+    weights = self.create_global_head(num_classes, embedding_dim, seed=(0, 0))
+    return sum(weight.shape.num_elements() for weight in weights)
+
   def build(
     self,
     create_backbone_fn: Callable[[], tf.keras.Model],

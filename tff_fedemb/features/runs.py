@@ -6,7 +6,7 @@ What `classify_features` does once its flags are read, and what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import math
 import pathlib
@@ -246,38 +246,37 @@ def write(
   config: feature_settings.CommonConfig,
   values: Mapping[str, Any],
   writers: Mapping[str, Callable[[pathlib.Path], object]],
-  text: str,
+  lines: Sequence[str] = (),
 ) -> None:
-  """Writes results, those in JSON first, and prints them.
+  """Writes results, those in JSON first, and prints eight lines about them.
 
   Args:
     config: Has their paths.
     values: For JSON, with `warnings`.
     writers: Writers of other files by the fields with their paths, which may
       be None.
-    text: Text to print before the warnings.
+    lines: What is said of them.
   """
   writers = {"output_json": output_files.json_writer(values), **writers}
   paths = {name: getattr(config, name) for name in writers}
   output_files.write(
     {name: (path, writers[name]) for name, path in paths.items() if path}
   )
-  progress.say(text)
-  for warning in values["warnings"]:
-    progress.say(f"warning: {warning}")
-  progress.say(f"Written to {' and '.join(filter(None, paths.values()))}.")
+  written = f"Written to {' and '.join(filter(None, paths.values()))}."
+  progress.say(progress.end(lines, warnings=values["warnings"], rest=written))
 
 
-def _describe(report: Mapping[str, Any]) -> str:
-  """The outcome of a fit in two lines."""
+def _describe(report: Mapping[str, Any]) -> list[str]:
+  """The outcome of a fit, and for whom its guarantee is."""
   fitted = f"{report.get('train_size', 0):,} examples"
   if "num_users" in report:
     fitted = f"{report['num_users']:,} users"
   cost = f"epsilon = {report['epsilon']:.4f}, {report['neighboring_relation']}"
   if report["epsilon"] < math.inf:
     cost += f", at delta = {report['delta']:g} ({report['accountant']})"
-  return (
+  return [
     f"test accuracy {report['test_accuracy']:.4f} ({report['test_size']:,}"
     f" examples, {report['num_classes']:,} classes), {report['method']}"
-    f" fitted to {fitted}\n{cost}"
-  )
+    f" fitted to {fitted}",
+    cost,
+  ]

@@ -151,7 +151,8 @@ def execute(config: SweepConfig) -> utility_plots.Curves:
     # Secret noise is drawn anew each time.
     repetition="seed" if config.seeds else "fit",
   )
-  feature_runs.write(config, values, {"output_png": draw}, _to_table(results))
+  progress_lib.say(_to_table(results))
+  feature_runs.write(config, values, {"output_png": draw})
   return curves
 
 

@@ -200,6 +200,17 @@ def noise_of(mechanism_event: dp_accounting.DpEvent) -> Noise:
   )
 
 
+def event_of(noise: Noise) -> dp_accounting.DpEvent:
+  """Inverse of `noise_of` for a round that ran once.
+
+  Args:
+    noise: What the mechanism adds to the sum.
+  """
+  if not noise.multiplier:
+    return dp_accounting.NonPrivateDpEvent()
+  return strategy_lib.round_event(noise.multiplier, noise.strategy)
+
+
 def merge_rounds(
   history: RoundCounts,
 ) -> list[tuple[dp_accounting.DpEvent, int]]:

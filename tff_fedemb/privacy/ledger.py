@@ -16,8 +16,10 @@ from tff_fedemb import config
 from tff_fedemb import errors
 from tff_fedemb.data import participation_check
 from tff_fedemb.data import participation_trace
+from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
+from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.strategies import strategy as strategy_lib
 
@@ -164,7 +166,7 @@ class Ledger(composition.Account):
     """
     seen = self
     if trace is not None and not self.participation.is_sampled:
-      seen = self._as_seen(self._observe(trace))
+      seen = self.as_seen(self._observe(trace))
     if "gaussian" in self.accountants:
       # No bound is below the exact figure, which takes no time.
       seen = dataclasses.replace(seen, accountants=("gaussian",))
@@ -175,9 +177,15 @@ class Ledger(composition.Account):
   ) -> participation_check.ObservedParticipation:
     return participation_check.observe(trace.num_users, trace.read(self.rounds))
 
-  def _as_seen(
+  def as_seen(
     self, observed: participation_check.ObservedParticipation
   ) -> "Ledger":
+    """Returns the ledger of what a trace shows, which need not be checked.
+
+    Args:
+      observed: What it shows: where users are not sampled, in how many rounds
+        one of them is at most.
+    """
     if self.participation.is_sampled or not self.rounds:
       return self
     # A schedule is drawn from no data: what it says of users may be used.
@@ -202,7 +210,7 @@ class Ledger(composition.Account):
     if trace is not None:
       observed = self._observe(trace)
       self.participation.check_trace(observed, rounds=self.rounds)
-      seen = self._as_seen(observed)
+      seen = self.as_seen(observed)
     return report_lib.create_report(seen, observed=observed)
 
   def to_json(self) -> dict[str, Any]:
@@ -225,6 +233,50 @@ class Ledger(composition.Account):
     rounds = [_Rounds.from_json(dict(each)) for each in fields.pop("history")]
     history = tuple((each.event, each.count) for each in rounds)
     return super().from_json({**fields, "history": history})
+
+
+def create_ledger(
+  participation: participation_lib.Participation,
+  noise: composition.Noise,
+  rounds: int,
+  *,
+  delta: float,
+  accountants: Sequence[str] | None = None,
+  round_sum: composition.RoundSum | None = None,
+) -> Ledger:
+  """Creates the account of rounds that are alike.
+
+  Plans, runs, tunings, extrapolations and budgets all have their accounts from
+  here, so that the same rounds cost the same in each of them.
+
+  Privacy:
+    As `Ledger`.
+
+  Args:
+    participation: Who takes part.
+    noise: What every round adds to its sum.
+    rounds: Number of rounds, at least 0.
+    delta: At which epsilon is stated, in (0, 1).
+    accountants: Names of those to ask [`epsilon.default_accountants`].
+    round_sum: What is clipped and summed up in every round; without it the
+      noise is taken for a Gaussian.
+
+  Raises:
+    ValueError: As `composition.Account`, for such noise even without rounds.
+  """
+  event = composition.event_of(noise)
+  composition.check_noise([(event, 1)], participation)
+  if accountants is None:
+    accountants = epsilon_lib.default_accountants(
+      participation, noise.multiplier
+    )
+  return Ledger(
+    participation,
+    delta=delta,
+    accountants=tuple(accountants),
+    history=((event, rounds),) if rounds else (),
+    round_sum=round_sum,
+  )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

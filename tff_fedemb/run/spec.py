@@ -31,8 +31,8 @@ from tff_fedemb.models import backbones
 from tff_fedemb.participation import check_ins
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
-from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
+from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import planning
 from tff_fedemb.program import run_directory
 from tff_fedemb.program import training
@@ -102,20 +102,12 @@ class ExtrapolationConfig(config.Config):
       )
 
   def extrapolate(
-    self,
-    rounds: int,
-    *,
-    noise: composition.Noise,
-    participation: participation_lib.Participation,
-    accountants: tuple[str, ...] | None = None,
+    self, simulated: ledger_lib.Ledger
   ) -> extrapolation_lib.Extrapolation | None:
     """Cost of the same noise on the mean with more users.
 
     Args:
-      rounds: Number of rounds.
-      noise: Noise of each of them.
-      participation: Participation of the run.
-      accountants: As `extrapolation.extrapolate`.
+      simulated: All rounds of the run, alike.
 
     Returns:
       The extrapolation; `None` without noise, or if there is to be none.
@@ -123,17 +115,13 @@ class ExtrapolationConfig(config.Config):
     Raises:
       errors.FieldError: As `extrapolation.extrapolate`.
     """
-    if not self.extrapolated_num_users or not noise.multiplier:
+    if not self.extrapolated_num_users or not simulated.noise.multiplier:
       return None
-    return extrapolation_lib.extrapolate(
-      rounds=rounds,
-      noise_multiplier=noise.multiplier,
-      participation=participation,
-      strategy=noise.strategy,
+    return extrapolation_lib.extrapolate_ledger(
+      simulated,
       num_users=self.extrapolated_num_users,
       cohort_factor=self.cohort_factor,
       delta=self.extrapolated_delta,
-      accountants=accountants,
     )
 
 
@@ -321,8 +309,10 @@ def read(run_dir: str | os.PathLike[str]) -> RunSpec:
     raise errors.FieldError("run_dir", "hold a run", f"{run_dir} without")
   task_lib.load_tasks()
   try:
-    return RunSpec(**config.read_fields(RunSpec, values))
-  except (KeyError, TypeError, AttributeError, errors.FieldError) as error:
+    fields = config.read_fields(RunSpec, values)
+    config.require_fields(RunSpec, fields)
+    return RunSpec(**fields)
+  except errors.FieldError as error:
     raise run_directory.damaged(path, error) from error
 
 

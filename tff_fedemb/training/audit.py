@@ -18,6 +18,7 @@ import tqdm
 from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb import output_files
+from tff_fedemb import progress
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import server_optimizers
 from tff_fedemb.data import population
@@ -357,8 +358,13 @@ def _summarize(
   }
 
 
-def to_text(result: dict[str, Any]) -> str:
-  """Returns the contents of audit.json in a few lines."""
+def to_text(result: dict[str, Any], config: audit_settings.AuditConfig) -> str:
+  """Says what came of an audit in eight lines; audit.json has the rest.
+
+  Args:
+    result: As `audit` returns it.
+    config: Settings of the audit.
+  """
   lines = [
     f"epsilon claimed: {result['epsilon_claimed']:.4f} at delta ="
     f" {result['delta']:g}, {result['rounds']:,} rounds"
@@ -382,4 +388,5 @@ def to_text(result: dict[str, Any]) -> str:
     for rate, most in zip(wanted, allowed, strict=True)
   )
   lines.append(f"The claim allows any attack to find {', '.join(told)}.")
-  return "\n".join(lines)
+  rest = f"Written to {config.output_dir}: audit.json, audit.png."
+  return progress.end(lines, rest=rest)

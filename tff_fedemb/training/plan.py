@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterator
 import dataclasses
+import functools
 import math
 import time
 
@@ -22,6 +23,7 @@ from tff_fedemb.data import pipelines
 from tff_fedemb.data import population
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
+from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import report
 from tff_fedemb.report import words
@@ -29,7 +31,6 @@ from tff_fedemb.run import deployment as deployment_lib
 from tff_fedemb.run import experiment as experiment_lib
 from tff_fedemb.run import spec as spec_lib
 from tff_fedemb.run import task as task_lib
-from tff_fedemb.strategies import strategy as strategy_lib
 
 with epy.lazy_imports():
   import tensorflow as tf
@@ -50,16 +51,27 @@ class Plan:
   """Cost of a run, told before it trains.
 
   Attributes:
-    epsilon: Epsilon of its rounds for one user, at `delta`.
-    delta: Delta of this epsilon.
+    ledger: The account of its rounds: that which the run will have, if the
+      model was at hand. Without one (`measure` is false, and the task knows its
+      number of users), the noise is taken for a Gaussian: the run then costs
+      what the arithmetic of its noise leaves besides.
     noise_on_mean: Noise multiplier / virtual clients of a round.
     lines: All that is told, in lines.
   """
 
-  epsilon: float
-  delta: float
+  ledger: ledger_lib.Ledger
   noise_on_mean: float
   lines: tuple[str, ...]
+
+  @functools.cached_property
+  def epsilon(self) -> float:
+    """Epsilon of the rounds for one user, at `delta`."""
+    return self.ledger.tightest_epsilon()
+
+  @property
+  def delta(self) -> float:
+    """Delta of this epsilon."""
+    return self.ledger.delta
 
   def __str__(self) -> str:
     return "\n".join(self.lines)
@@ -96,12 +108,8 @@ def plan(
       lines += ["", *_tell_round(experiment)]
   experiment.check_budget()
   config = experiment.mechanism.config
-  epsilon = math.inf
-  if config.noise_multiplier:
-    epsilon = _epsilon(experiment, config.noise_multiplier)
   return Plan(
-    epsilon,
-    experiment.delta,
+    experiment.predict_ledger(),
     config.noise_multiplier / config.clients_per_round,
     tuple(lines),
   )
@@ -112,7 +120,7 @@ def tell_cost(experiment: experiment_lib.Experiment) -> str:
   noise = experiment.mechanism.config.noise_multiplier
   if not noise:
     return "These settings add no noise and protect nobody (epsilon = inf)."
-  epsilon = _epsilon(experiment, noise)
+  epsilon = experiment.predict_ledger().tightest_epsilon()
   return (
     f"These settings cost epsilon = {words.format_epsilon(epsilon)} at delta ="
     f" {experiment.delta:g} in {experiment.spec.rounds:,} rounds, for"
@@ -140,7 +148,8 @@ def _epsilon(
   growth: float = 1.0,
 ) -> float:
   """Epsilon at another noise, or of a larger population and cohort."""
-  participation, delta = experiment.participation, experiment.delta
+  own = experiment.predict_ledger()
+  participation, delta, round_sum = own.participation, own.delta, own.round_sum
   if growth != 1.0:
     # Whoever has so many users draws them anew.
     participation = participation.with_secret_schedule().resized(
@@ -149,19 +158,22 @@ def _epsilon(
     )
     # A user who gives it means it; any other is to be below 1 / num_users.
     delta = min(delta, planning.default_delta(participation.num_users))
-  event = strategy_lib.round_event(
-    noise_multiplier, experiment.mechanism.strategy
-  )
-  account = composition.Account(
+  if round_sum is not None:
+    ratio = noise_multiplier / own.noise.multiplier
+    round_sum = dataclasses.replace(
+      round_sum, noise_multiplier=ratio * round_sum.noise_multiplier
+    )
+  return ledger_lib.create_ledger(
     participation,
+    composition.Noise(noise_multiplier, experiment.mechanism.strategy),
+    own.rounds,
     delta=delta,
     # As the run's own figures; of others without PLD, which takes seconds.
-    accountants=epsilon_lib.accountants_of_run(
+    accountants=epsilon_lib.default_accountants(
       participation, noise_multiplier if growth == 1.0 else 0.0
     ),
-    history=((event, experiment.spec.rounds),),
-  )
-  return epsilon_lib.leading(epsilon_lib.epsilon_by_accountant(account))[1]
+    round_sum=round_sum,
+  ).tightest_epsilon()
 
 
 def _tell_privacy(experiment: experiment_lib.Experiment) -> Iterator[str]:
@@ -184,6 +196,11 @@ def _tell_privacy(experiment: experiment_lib.Experiment) -> Iterator[str]:
     yield (
       f"{noise:>18g}{noise / clients:>14.2g}"
       f"{words.format_epsilon(_epsilon(experiment, noise)):>10}{mark}"
+    )
+  if experiment.task is None and not experiment.mechanism.strategy:
+    yield (
+      "The noise is taken for a Gaussian here: the run adds a little for its"
+      " arithmetic, by the size of the model."
     )
   for warning in report.warnings_of_delta(
     experiment.delta, participation.num_users

@@ -31,7 +31,7 @@ from tff_fedemb.program import release
 from tff_fedemb.program import run_directory
 from tff_fedemb.program import sampling_key
 from tff_fedemb.program import training
-from tff_fedemb.report import measured_runs
+from tff_fedemb.report import finished_run
 from tff_fedemb.report import page as report_page
 from tff_fedemb.report import training_report
 from tff_fedemb.run import account
@@ -384,7 +384,7 @@ class _Run:
     self.directory.write_json(
       run_directory.EVALUATION,
       {
-        measured_runs.TRAINED: trained["test"].to_json(),
+        finished_run.TRAINED: trained["test"].to_json(),
         training_plots.UNTRAINED: untrained["test"].to_json(),
       },
     )
@@ -398,14 +398,14 @@ class _Run:
       untrained=untrained,
       pretrained=self._start.record if self._start else None,
       privacy=privacy,
-      extrapolation=experiment.extrapolate(),
+      extrapolation=experiment.spec.extrapolation.extrapolate(chain.planned),
     )
     summary["kept"] = report_lib.json_safe(kept)
     if deployed is not None:
       summary["deployment"] = deployed
     cost = account.Recomputed(chain, ledger, privacy, ())
-    finished = measured_runs.Run(
-      path, experiment.spec, summary, path.resolve().name, cost
+    finished = finished_run.FinishedRun.at_hand(
+      experiment.spec, os.fspath(path), summary, cost
     )
     watch.end("extrapolation")
     training_report.draw(finished)

@@ -392,17 +392,17 @@ def _check_without_budget(spec: spec_lib.RunSpec) -> None:
 
 
 def _of_trial(planned: ledger_lib.Ledger) -> ledger_lib.Ledger:
-  """The ledger of a trial for the selection, which needs RDP."""
+  """The ledger of a trial for the selection, which needs RDP.
+
+  The selection takes the noise for a Gaussian, whatever arithmetic leaves.
+  """
   participation = planned.participation
   accountants = participation.accountants + participation.further_accountants
   if "rdp" not in accountants:
     # It is known of users' rounds if they are.
     participation = participation.with_known_schedule()
-  return ledger_lib.Ledger(
-    participation,
-    delta=planned.delta,
-    accountants=("rdp",),
-    history=planned.history,
+  return dataclasses.replace(
+    planned, participation=participation, accountants=("rdp",), round_sum=None
   )
 
 
