@@ -191,6 +191,8 @@ def test_a_dry_run_tells_and_writes_nothing(data_dir, tmp_path, monkeypatch):
       min_separation.MinSeparation(6, 4, users_per_client=2).for_rounds(10),
       delta=planning.default_delta(6),
       accountants=("gaussian",),
+      # As the run will have it, of LeNet.
+      round_sum=composition.RoundSum(1.0, noise, 453_632),
     ).with_rounds(composition.Noise(noise), 10)
     assert f" {ledger.epsilon():.4g}" in output
   needed = re.search(r"costs epsilon = ([\d.]+) with [\d,]+ users", output)
