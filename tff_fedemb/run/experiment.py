@@ -254,9 +254,7 @@ class Experiment:
       num_parameters = sum(spec.shape.num_elements() for spec in trainable)
     return ledger_lib.create_ledger(
       self.participation,
-      composition.Noise(
-        self.mechanism.config.noise_multiplier, self.mechanism.strategy
-      ),
+      composition.noise_of(self.mechanism),
       rounds,
       delta=self.delta,
       round_sum=planning.create_round_sum(
