@@ -13,6 +13,8 @@ import pytest
 from tests.binaries import programs
 from tests.features import extractions
 from tff_fedemb.program import model_card
+from tff_fedemb.serving import gallery_index
+from tff_fedemb.serving import saved_models
 
 _SHAPE = (2, 2, 1)
 # Pixels are embeddings: the cosine of (1, 0) and (3, 4) is 3 / 5.
@@ -194,6 +196,86 @@ def test_an_index_follows_its_folder(folder):
     folder, f"--gallery={gallery}", "--on_bad_example=skip"
   )
   assert "known: 1 images of 1 classes, 0 of them new" in words
+
+
+def _truncate(path):
+  path.write_bytes(path.read_bytes()[:40])
+
+
+# Each with what is told then. The first image is (100, 0, 0, 0).
+_CHANGES = {
+  "replaced": (
+    lambda gallery: _write(gallery / "ann/1.png", (1, 2, 3, 4)),
+    "1 of them new; 0 removed. 1 of the new replace others, of files that have",
+  ),
+  "deleted": (
+    lambda gallery: (gallery / "ann/1.png").unlink(),
+    "0 of them new; 0 removed. warning: 1 images of the index are not in",
+  ),
+  "moved": (
+    lambda gallery: gallery.rename(gallery.parent / "moved"),
+    "3 images of 2 classes, 0 of them new; 0 removed. 3 have moved to",
+  ),
+  "renamed": (
+    lambda gallery: (gallery / "ann/1.png").rename(gallery / "ann/9.png"),
+    "3 images of 2 classes, 0 of them new; 0 removed. 1 have moved to",
+  ),
+  "copied": (
+    lambda gallery: shutil.copy(gallery / "ann/1.png", gallery / "ann/3.png"),
+    "4 images of 2 classes, 1 of them new; 0 removed.",
+  ),
+  "class renamed": (
+    lambda gallery: (gallery / "ann").rename(gallery / "zoe"),
+    "3 images of 2 classes, 0 of them new; 0 removed. 2 have moved to",
+  ),
+  "rotated": (
+    lambda gallery: _write(gallery / "ann/1.png", (0, 100, 0, 0)),
+    "1 of the new replace others, of files that have changed: ",
+  ),
+  "truncated": (
+    lambda gallery: _truncate(gallery / "ann/1.png"),
+    "warning: skipped 1 unreadable file: ",
+  ),
+  "in two classes": (
+    lambda gallery: shutil.copy(gallery / "ann/1.png", gallery / "bö b"),
+    "1 of them new; 0 removed. warning: 2 images have the content of one of an",
+  ),
+  "comma in the name": (
+    lambda gallery: (gallery / "ann").rename(gallery / "ann, bö b"),
+    "3 images of 2 classes, 0 of them new; 0 removed. 2 have moved to",
+  ),
+}
+
+
+def _read_index(folder):
+  """Class, path and embedding of each image, in an order of its own."""
+  index = gallery_index.read(
+    folder / "known", saved_models.digest(folder / "model")
+  )
+  names = index.images[["name", "path"]].itertuples(index=False, name=None)
+  embeddings = index.vectors.reconstruct_batch(index.places)
+  return sorted(zip(names, embeddings.round(6).tolist(), strict=True))
+
+
+@pytest.mark.parametrize("name", _CHANGES)
+def test_an_index_is_right_or_tells_what_is_not(folder, name):
+  change, told = _CHANGES[name]
+  gallery = folder / "gallery"
+  assert _call_index(folder, f"--gallery={gallery}")[0].status == 0
+  change(gallery)
+  gallery = gallery if gallery.exists() else folder / "moved"
+  options = [f"--gallery={gallery}", "--on_bad_example=skip"]
+  _, words = _call_index(folder, *options)
+  assert told in words
+  _call_index(folder, *options, "--sync")
+  followed = _read_index(folder)
+  # It is what an index is that is made now.
+  (folder / "known").unlink()
+  _call_index(folder, *options)
+  assert followed == _read_index(folder)
+  if name == "comma in the name":
+    _, words = _call_index(folder, "--remove=ann, bö b")
+    assert "1 images of 1 classes, 0 of them new; 2 removed." in words
 
 
 def test_classes_with_commas_are_removed(folder):

@@ -177,6 +177,14 @@ class GalleryIndex:
     self._leave_out(replaced + (gone if sync else []))
     return changes
 
+  def in_several_classes(self) -> list[str]:
+    """Paths of images whose content is in images of another class, too."""
+    known = self.images[self.images["digest"] != ""]
+    copies = known[known.duplicated("digest", keep=False)]
+    copies = copies.sort_values("digest", kind="stable")
+    num_classes = copies.groupby("digest")["name"].transform("nunique")
+    return copies["path"][num_classes > 1].tolist()
+
   def _leave_out(self, rows: Sequence[int] | np.ndarray) -> None:
     """Leaves some rows out, and embeddings that no other has."""
     if len(rows):

@@ -164,6 +164,9 @@ def _execute(config: MatchConfig) -> None:
       f" {num_removed:,} removed."
     )
     warnings += _tell_changes(config, changes)
+    copies = index.in_several_classes()
+    same = f"{len(copies):,} images have the content of one of another class"
+    warnings += bad_examples.warn_of(same, copies)
   if rule is not None:
     warnings += _match_all(config, model, index, *rule)
   for warning in warnings:
