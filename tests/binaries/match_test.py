@@ -130,6 +130,30 @@ def test_rate_of_a_gallery(folder):
   assert "warning" not in ended.output
 
 
+def test_images_of_a_class_count_together_for_a_gallery(folder):
+  path = folder / "model" / model_card.PATH
+  card = model_card.read(path)
+  galleries = card.verification["galleries"] | {"compared": "mean"}
+  of_two = galleries["by_images"][0] | {"images": 2}
+  galleries["by_images"] = [*galleries["by_images"], of_two]
+  verification = card.verification | {"galleries": galleries}
+  model_card.write(dataclasses.replace(card, verification=verification), path)
+  ended, rows = _call(folder, "--fpir=0.01")
+  # The mean of ann's images has the direction (1, 1, 0, 0).
+  similarities = {row["path"]: float(row["similarity"]) for row in rows}
+  assert similarities[str(folder / "query/ann/deep/er.png")] == pytest.approx(
+    0.96 / np.sqrt(2), abs=2e-6
+  )
+  words = " ".join(ended.output.split())
+  assert "with the mean of each class's images." in words
+  ended, rows = _call(
+    folder, "--fpir=0.1", "--fpir_certainty=0.95", "--overwrite"
+  )
+  words = " ".join(ended.output.split())
+  assert "The mean is at most 0.1 with a certainty of 0.95, over the" in words
+  assert "accepted with a probability of 0.0" in words
+
+
 def _call_index(folder, *more):
   model, index = f"--saved_model={folder / 'model'}", f"{folder / 'known'}"
   ended = programs.call("match", model, f"--index={index}", *more)
@@ -341,6 +365,11 @@ def test_mistakes_are_one_line(folder):
       " found 0.0001 (few pairs)",
     ),
     (["--fpir=0.001"], "--fpir must be from 0.01 to 0.1, found 0.001"),
+    (["--fpir_certainty=0.95"], "--fpir must be given with fpir_certainty"),
+    (
+      ["--fpir=0.01", "--fpir_certainty=0.95"],
+      "--fpir_certainty must be smaller at fpir 0.01 for a gallery of 2",
+    ),
     (["--query=missing"], "--query must be a folder that can be read"),
     ([f"--gallery={folder}/gallery/ann"], "--gallery must hold sub-folders"),
   ):

@@ -1,16 +1,16 @@
 """Identification: the nearest class of a gallery, accepted or not.
 
-`match` does this once its flags are read. A query is compared with every image
-of the gallery, by the cosine similarity of their embeddings; its class is that
-of the most similar one, and it is accepted from the threshold on that the model
-carries for the share of strangers who may be accepted by such a gallery, or for
-the false accept rate of a pair. The gallery is that of a folder, of an index
-file, or both: the images of the folder are added to the index.
+`match` does this once its flags are read. A query is compared with every class
+of the gallery (`class_search`), by the cosine similarity of embeddings, and the
+most similar one is accepted from a threshold on that the model carries. For the
+share of strangers who may be accepted by such a gallery, the images of a class
+count together; for the false accept rate of a pair, the nearest counts. The
+gallery is that of a folder, of an index file, or both: the images of the folder
+are added to the index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 import contextlib
 import dataclasses
 import functools
@@ -28,21 +28,22 @@ from tff_fedemb import output_files
 from tff_fedemb import progress as progress_lib
 from tff_fedemb import whole_files
 from tff_fedemb.data import bad_examples
+from tff_fedemb.evaluation import identification
 from tff_fedemb.evaluation import pairs
+from tff_fedemb.serving import class_search
 from tff_fedemb.serving import gallery_index
 from tff_fedemb.serving import image_sources
 
 with epy.lazy_imports():
   import pandas as pd
 
+  from tff_fedemb.program import model_card
   from tff_fedemb.serving import saved_models
 
 # The identity of whoever is not accepted.
 UNKNOWN = "unknown"
 # Half as long as SHA-256's, and no two contents anybody has found share one.
 _DIGEST = functools.partial(hashlib.blake2b, digest_size=16)
-# Images that a graph is asked for: the runner-up may lie beyond.
-_MAX_NEIGHBOURS = 100
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,6 +66,9 @@ class MatchConfig(config_lib.Config):
       more, which is told otherwise.
     fpir: False positive identification rate, the share of strangers' images
       that may be accepted by a gallery of this size; instead of `far`.
+    fpir_certainty: Probability with which strangers are accepted at no higher
+      rate than `fpir`, for example 0.95, from as few held-out classes as there
+      were; without, `fpir` is an estimate. Fewer people are found.
     far: False accept rate, of which the model must carry a threshold: the share
       of pairs of two classes that are taken for one [0.001].
     threshold: Cosine similarity from which on a query is accepted, in place of
@@ -83,6 +87,7 @@ class MatchConfig(config_lib.Config):
   remove: tuple[str, ...] = config_lib.field((), may_have_commas=True)
   sync: bool = False
   fpir: float | None = config_lib.field(None, above=0, below=1)
+  fpir_certainty: float | None = config_lib.field(None, minimum=0.5, below=1)
   far: float | None = config_lib.field(None, above=0, below=1)
   threshold: float | None = config_lib.field(None, minimum=-1, maximum=1)
   output_csv: str | None = None
@@ -96,6 +101,8 @@ class MatchConfig(config_lib.Config):
     if self.sync and not (self.index and self.gallery):
       must = "be given with both index and gallery"
       raise errors.FieldError("sync", must, "one of them")
+    if self.fpir_certainty is not None and self.fpir is None:
+      raise errors.FieldError("fpir", "be given with fpir_certainty", "none")
     if self.query or self.output_csv or not self.index:
       for name in ("query", "output_csv"):
         if not getattr(self, name):
@@ -168,7 +175,7 @@ def _execute(config: MatchConfig) -> None:
     same = f"{len(copies):,} images have the content of one of another class"
     warnings += bad_examples.warn_of(same, copies)
   if rule is not None:
-    warnings += _match_all(config, model, index, *rule)
+    warnings += _match_all(config, model, index, rule)
   for warning in warnings:
     progress_lib.say(f"warning: {warning}")
   if rule is not None:
@@ -233,8 +240,7 @@ def _match_all(
   config: MatchConfig,
   model: saved_models.Model,
   index: gallery_index.GalleryIndex,
-  threshold: float,
-  words: str,
+  rule: _Rule,
 ) -> tuple[str, ...]:
   """Matches the queries, writes and tells; returns what is odd about them."""
   root = str(config.query)
@@ -247,8 +253,12 @@ def _match_all(
   embeddings, rows = image_sources.embed_rows(model, source, source.labels)
   queries = pairs.normalize(embeddings)
   paths = [source.paths[row] for row in rows]
-  matches = _match(index, queries, paths, threshold)
+  matches = class_search.find(index, queries, paths, rule.compared)
+  is_accepted = matches["similarity"] >= rule.threshold
+  identity = matches["nearest_class"].where(is_accepted, UNKNOWN)
   matches.insert(0, "path", list(map(os.fspath, paths)))
+  matches.insert(1, "identity", identity)
+  matches.insert(4, "accepted", is_accepted)
   known = {_plain(name): name for name in index.images["name"].unique()}
   # The class that a folder on the way to a query is named like, if any.
   matches["folder_class"] = [
@@ -258,7 +268,7 @@ def _match_all(
   output_files.write(
     {"output_csv": (str(config.output_csv), lambda path: _write(path, matches))}
   )
-  _tell(matches, index, words)
+  _tell(matches, index, rule.words)
   recall = index.measure_recall(queries)
   if recall is not None:
     progress_lib.say(
@@ -273,15 +283,30 @@ def _plain(name: str) -> str:
   return unicodedata.normalize("NFC", name)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Rule:
+  """Whom a query is taken for.
+
+  Attributes:
+    threshold: Similarity from which on it is the most similar class.
+    words: Sentences on that for the user.
+    compared: What a query is compared with, as of `class_search.find`.
+  """
+
+  threshold: float
+  words: str
+  compared: str = identification.NEAREST
+
+
 def _find_rule(
   config: MatchConfig,
   model: saved_models.Model,
   num_classes: int,
   num_images: int,
-) -> tuple[float, str]:
-  """Returns the threshold for a gallery of so many classes, and what it is."""
+) -> _Rule:
+  """Returns the rule for a gallery of so many classes."""
   if config.threshold is not None:
-    return config.threshold, f"Threshold {config.threshold:.4f}, given."
+    return _Rule(config.threshold, f"Threshold {config.threshold:.4f}, given.")
   if model.card is None or model.card.verification is None:
     raise errors.FieldError(
       "threshold",
@@ -290,78 +315,53 @@ def _find_rule(
       "none",
       "binaries.evaluate finds thresholds on a folder of images.",
     )
-  if config.fpir is None:
-    far = 1e-3 if config.far is None else config.far
-    pair = model.card.threshold(far)
-    threshold = pair["threshold"]
-    words = (
-      f"Threshold {threshold:.4f}, of false accept rate {far:g} for one pair of"
-      f" images: a stranger, who is compared with {num_images:,}, is accepted"
-      f" with a probability of up to {min(far * num_images, 1.0):.2g}. fpir"
-      " sets the rate of a gallery."
-    )
-    if pair["warning"]:
-      words += f"\nwarning: the threshold is uncertain: {pair['warning']}"
-    return threshold, words
+  if config.fpir is not None:
+    return _find_rule_of_gallery(config, model.card, num_classes, num_images)
+  far = 1e-3 if config.far is None else config.far
+  pair = model.card.threshold(far)
+  words = (
+    f"Threshold {pair['threshold']:.4f}, of false accept rate {far:g} for one"
+    f" pair of images: a stranger, who is compared with {num_images:,}, is"
+    f" accepted with a probability of up to {min(far * num_images, 1.0):.2g}."
+    " fpir sets the rate of a gallery."
+  )
+  if pair["warning"]:
+    words += f"\nwarning: the threshold is uncertain: {pair['warning']}"
+  return _Rule(pair["threshold"], words)
+
+
+def _find_rule_of_gallery(
+  config: MatchConfig,
+  card: model_card.ModelCard,
+  num_classes: int,
+  num_images: int,
+) -> _Rule:
+  """As `_find_rule`, for a rate of strangers."""
   images = num_images / num_classes
-  promise = model.card.gallery_threshold(config.fpir, num_classes, images)
+  promise = card.gallery_threshold(
+    config.fpir, num_classes, images, certainty=config.fpir_certainty
+  )
   words = (
     f"Threshold {promise.threshold:.4f}: a stranger's image is accepted with a"
-    f" probability of {config.fpir:g} ({promise.low:.2g} to"
+    f" probability of {promise.rate:.3g} ({promise.low:.2g} to"
     f" {promise.high:.2g}), the mean over strangers and over galleries of"
     f" {num_classes:,} classes with {images:.3g} images each."
   )
-  if not promise.is_supported:
+  if promise.compared == identification.MEAN:
+    words += " A query is compared with the mean of each class's images."
+  if config.fpir_certainty is not None:
+    words += (
+      f"\nThe mean is at most {config.fpir:g} with a certainty of"
+      f" {config.fpir_certainty:g}, over the choice of held-out classes."
+    )
+  elif not promise.is_supported:
     smallest = f"{promise.smallest:g}" if promise.smallest else "none"
     words += (
       f"\nwarning: {promise.num_classes:,} held-out classes are too few for"
       f" fpir {config.fpir:g} in a gallery of {num_classes:,}: the smallest"
       f" that they support is {smallest}."
     )
-  return promise.threshold, words
-
-
-def _match(
-  index: gallery_index.GalleryIndex,
-  queries: np.ndarray,
-  paths: Sequence[pathlib.Path],
-  threshold: float,
-) -> pd.DataFrame:
-  """Finds the nearest image of the gallery for each query, in its row.
-
-  Classes are names; there is no runner-up in a gallery of one class.
-  """
-  files, classes = index.images["path"], index.images["name"]
-  # So many may be the query itself or of the nearest class, and one more is the
-  # runner-up.
-  count = int(files.value_counts().max() + classes.value_counts().max()) + 1
-  if index.kind == gallery_index.HNSW:
-    count = min(count, _MAX_NEIGHBOURS)
-  similarities, rows = index.search(queries, count)
-  images, names = files.to_numpy()[rows], classes.to_numpy()[rows]
-  # An image is not compared with itself.
-  own = np.array([[os.path.realpath(path)] for path in paths], object)
-  similarities[images == own] = -np.inf
-  first = (np.arange(len(rows)), similarities.argmax(axis=1))
-  nearest, similarity = names[first], similarities[first]
-  if (similarity == -np.inf).any():
-    found = paths[similarity.argmin()]
-    raise errors.FieldError("gallery", "have others than the query", found)
-  similarities[names == nearest[:, np.newaxis]] = -np.inf
-  second = (first[0], similarities.argmax(axis=1))
-  has_other = similarities[second] > -np.inf
-  is_accepted = similarity >= threshold
-  return pd.DataFrame(
-    {
-      "identity": np.where(is_accepted, nearest, UNKNOWN),
-      "nearest_class": nearest,
-      "similarity": similarity,
-      "accepted": is_accepted,
-      "nearest_image": images[first],
-      "runner_up": np.where(has_other, names[second], None),
-      "runner_up_similarity": np.where(has_other, similarities[second], np.nan),
-    }
-  )
+  return _Rule(promise.threshold, words, promise.compared)
 
 
 def _write(path: pathlib.Path, matches: pd.DataFrame) -> None:
