@@ -61,7 +61,11 @@ class Promise:
 
 
 def measure(
-  embeddings: np.ndarray, labels: np.ndarray, *, sizes: Sequence[int] = _SIZES
+  embeddings: np.ndarray,
+  labels: np.ndarray,
+  *,
+  sizes: Sequence[int] = _SIZES,
+  normalized: bool = False,
 ) -> dict[str, Any] | None:
   """Measures the curve on held-out classes.
 
@@ -72,6 +76,7 @@ def measure(
     embeddings: `[n, dim]` finite numbers, of any length.
     labels: `[n]` class of each embedding.
     sizes: Identities of the galleries, ascending.
+    normalized: Whether similarities are normalized by the classes as a cohort.
 
   Returns:
     The curve as JSON values by name; `None` if fewer than 3 classes have two
@@ -89,6 +94,7 @@ def measure(
       labels,
       images_of_identity=images,
       compared=identification.MEAN,
+      normalized=normalized,
     )
     rows = []
     for size in sizes:
