@@ -150,8 +150,35 @@ def test_images_of_a_class_count_together_for_a_gallery(folder):
     folder, "--fpir=0.1", "--fpir_certainty=0.95", "--overwrite"
   )
   words = " ".join(ended.output.split())
-  assert "The mean is at most 0.1 with a certainty of 0.95, over the" in words
+  assert "It is at most 0.1 with a certainty of 0.95, over the" in words
   assert "accepted with a probability of 0.0" in words
+
+
+def test_a_cohort_sets_the_threshold(folder):
+  generator = np.random.default_rng(0)
+  for label in range(30):
+    center = generator.integers(0, 200, 4)
+    for image in range(3):
+      pixels = center + generator.integers(0, 40, 4)
+      _write(folder / f"others/{label}/{image}.png", pixels)
+  # A model that carries no threshold.
+  (folder / "model" / model_card.PATH).unlink()
+  cohort = f"--cohort={folder / 'others'}"
+  ended, rows = _call(folder, "--fpir=0.1", cohort)
+  words = " ".join(ended.output.split())
+  assert "Its score is the similarity less half the mean with the near" in words
+  threshold = float(words.split("Threshold ")[1].split(":")[0])
+  for row in rows:
+    is_accepted = float(row["score"]) >= threshold
+    assert row["accepted"] == str(is_accepted).lower()
+    # Pixels are not negative, so that everybody is like somebody.
+    assert 0 < float(row["similarity"]) - float(row["score"]) <= 0.5
+  for options, message in (
+    ([cohort], "--fpir must be given with cohort"),
+    ([cohort, "--fpir=0.1", "--threshold=0"], "--threshold must not be given"),
+  ):
+    (folder / "out.csv").unlink(missing_ok=True)
+    programs.check_refused(_call(folder, *options)[0], message)
 
 
 def _call_index(folder, *more):

@@ -5,6 +5,7 @@ over the number of identities in a gallery and of images that each is enrolled
 with. A model's card has it, measured on held-out classes.
 """
 
+import bisect
 from collections.abc import Mapping, Sequence
 import dataclasses
 import math
@@ -222,21 +223,28 @@ def _find_certain(
   """
   confidence = curve.get("confidence", identification.CONFIDENCE)
 
-  def bound(tried: float, high: float) -> float:
-    def of_probes(log_probes: float, level: float) -> float:
-      hits, probes = tried * math.exp(log_probes), math.exp(log_probes)
-      return float(stats.beta.ppf(level, hits + 1, probes - hits))
+  def of_probes(tried: float, probes: float, level: float) -> float:
+    hits = tried * probes
+    return float(stats.beta.ppf(level, hits + 1, probes - hits))
 
+  def is_above(tried: float) -> bool:
+    _, _, high = _interpolate(curve, tried, size, images)
+    if np.isnan(high):
+      return False
     log_probes = optimize.brentq(
-      lambda x: of_probes(x, (1 + confidence) / 2) - high, -12.0, 30.0
+      lambda x: (
+        of_probes(tried, math.exp(x), (1 + confidence) / 2) - min(high, 1.0)
+      ),
+      -12.0,
+      30.0,
     )
-    return of_probes(log_probes, certainty)
+    return of_probes(tried, math.exp(log_probes), certainty) > rate
 
-  for tried in np.geomspace(rate, min(curve["fpir"]), _NUM_TRIED).tolist():
-    threshold, _, high = _interpolate(curve, tried, size, images)
-    if not np.isnan(threshold) and bound(tried, min(high, 1.0)) <= rate:
-      return tried
-  return math.nan
+  tried = np.geomspace(min(curve["fpir"]), rate, _NUM_TRIED).tolist()
+  count = bisect.bisect_left(tried, True, key=is_above)
+  known = tried[count - 1] if count else math.nan
+  is_known = count and not np.isnan(_interpolate(curve, known, size, images)[0])
+  return known if is_known else math.nan
 
 
 def _interpolate(

@@ -28,16 +28,15 @@ from tff_fedemb import output_files
 from tff_fedemb import progress as progress_lib
 from tff_fedemb import whole_files
 from tff_fedemb.data import bad_examples
-from tff_fedemb.evaluation import identification
 from tff_fedemb.evaluation import pairs
 from tff_fedemb.serving import class_search
 from tff_fedemb.serving import gallery_index
 from tff_fedemb.serving import image_sources
+from tff_fedemb.serving import match_rules
 
 with epy.lazy_imports():
   import pandas as pd
 
-  from tff_fedemb.program import model_card
   from tff_fedemb.serving import saved_models
 
 # The identity of whoever is not accepted.
@@ -47,7 +46,7 @@ _DIGEST = functools.partial(hashlib.blake2b, digest_size=16)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MatchConfig(config_lib.Config):
+class MatchConfig(match_rules.RuleConfig):
   """Settings of a match of queries with a gallery.
 
   Attributes:
@@ -64,18 +63,7 @@ class MatchConfig(config_lib.Config):
       for each, or commas between those that have none in their names.
     sync: Whether to remove from the index what `gallery` does not have any
       more, which is told otherwise.
-    fpir: False positive identification rate, the share of strangers' images
-      that may be accepted by a gallery of this size; instead of `far`.
-    fpir_certainty: Probability with which strangers are accepted at no higher
-      rate than `fpir`, for example 0.95, from as few held-out classes as there
-      were; without, `fpir` is an estimate. Fewer people are found.
-    far: False accept rate, of which the model must carry a threshold: the share
-      of pairs of two classes that are taken for one [0.001].
-    threshold: Cosine similarity from which on a query is accepted, in place of
-      those that the model carries and of rates.
     output_csv: File for the result, in a directory that exists.
-    on_bad_example: Treatment of images that cannot be read; skip leaves them
-      out and counts them.
     overwrite: Whether to replace a file that exists.
   """
 
@@ -86,12 +74,7 @@ class MatchConfig(config_lib.Config):
   index_kind: str | None = config_lib.field(None, choices=gallery_index.KINDS)
   remove: tuple[str, ...] = config_lib.field((), may_have_commas=True)
   sync: bool = False
-  fpir: float | None = config_lib.field(None, above=0, below=1)
-  fpir_certainty: float | None = config_lib.field(None, minimum=0.5, below=1)
-  far: float | None = config_lib.field(None, above=0, below=1)
-  threshold: float | None = config_lib.field(None, minimum=-1, maximum=1)
   output_csv: str | None = None
-  on_bad_example: str = config_lib.field("fail", choices=bad_examples.POLICIES)
   overwrite: bool = False
 
   def __post_init__(self):
@@ -101,8 +84,6 @@ class MatchConfig(config_lib.Config):
     if self.sync and not (self.index and self.gallery):
       must = "be given with both index and gallery"
       raise errors.FieldError("sync", must, "one of them")
-    if self.fpir_certainty is not None and self.fpir is None:
-      raise errors.FieldError("fpir", "be given with fpir_certainty", "none")
     if self.query or self.output_csv or not self.index:
       for name in ("query", "output_csv"):
         if not getattr(self, name):
@@ -151,7 +132,7 @@ def _execute(config: MatchConfig) -> None:
     known = pd.concat([index.images, added])["name"]
     if known.empty:
       raise errors.FieldError("index", "have an image left", "none")
-    rule = _find_rule(config, model, known.nunique(), len(known))
+    rule = match_rules.find(config, model, known.nunique(), len(known))
   num_before = len(index.images)
   if gallery is not None and len(added):
     embeddings, rows = image_sources.embed_rows(
@@ -240,7 +221,7 @@ def _match_all(
   config: MatchConfig,
   model: saved_models.Model,
   index: gallery_index.GalleryIndex,
-  rule: _Rule,
+  rule: match_rules.Rule,
 ) -> tuple[str, ...]:
   """Matches the queries, writes and tells; returns what is odd about them."""
   root = str(config.query)
@@ -254,7 +235,10 @@ def _match_all(
   queries = pairs.normalize(embeddings)
   paths = [source.paths[row] for row in rows]
   matches = class_search.find(index, queries, paths, rule.compared)
-  is_accepted = matches["similarity"] >= rule.threshold
+  if rule.cohort is not None:
+    matches["score"] = matches["similarity"] - rule.cohort.offsets(queries)
+  score = "similarity" if rule.cohort is None else "score"
+  is_accepted = matches[score] >= rule.threshold
   identity = matches["nearest_class"].where(is_accepted, UNKNOWN)
   matches.insert(0, "path", list(map(os.fspath, paths)))
   matches.insert(1, "identity", identity)
@@ -281,87 +265,6 @@ def _match_all(
 def _plain(name: str) -> str:
   """A name in one form of each letter: file systems differ in them."""
   return unicodedata.normalize("NFC", name)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Rule:
-  """Whom a query is taken for.
-
-  Attributes:
-    threshold: Similarity from which on it is the most similar class.
-    words: Sentences on that for the user.
-    compared: What a query is compared with, as of `class_search.find`.
-  """
-
-  threshold: float
-  words: str
-  compared: str = identification.NEAREST
-
-
-def _find_rule(
-  config: MatchConfig,
-  model: saved_models.Model,
-  num_classes: int,
-  num_images: int,
-) -> _Rule:
-  """Returns the rule for a gallery of so many classes."""
-  if config.threshold is not None:
-    return _Rule(config.threshold, f"Threshold {config.threshold:.4f}, given.")
-  if model.card is None or model.card.verification is None:
-    raise errors.FieldError(
-      "threshold",
-      "be given for a model that carries none: thresholds by images of users"
-      " who train are not given away",
-      "none",
-      "binaries.evaluate finds thresholds on a folder of images.",
-    )
-  if config.fpir is not None:
-    return _find_rule_of_gallery(config, model.card, num_classes, num_images)
-  far = 1e-3 if config.far is None else config.far
-  pair = model.card.threshold(far)
-  words = (
-    f"Threshold {pair['threshold']:.4f}, of false accept rate {far:g} for one"
-    f" pair of images: a stranger, who is compared with {num_images:,}, is"
-    f" accepted with a probability of up to {min(far * num_images, 1.0):.2g}."
-    " fpir sets the rate of a gallery."
-  )
-  if pair["warning"]:
-    words += f"\nwarning: the threshold is uncertain: {pair['warning']}"
-  return _Rule(pair["threshold"], words)
-
-
-def _find_rule_of_gallery(
-  config: MatchConfig,
-  card: model_card.ModelCard,
-  num_classes: int,
-  num_images: int,
-) -> _Rule:
-  """As `_find_rule`, for a rate of strangers."""
-  images = num_images / num_classes
-  promise = card.gallery_threshold(
-    config.fpir, num_classes, images, certainty=config.fpir_certainty
-  )
-  words = (
-    f"Threshold {promise.threshold:.4f}: a stranger's image is accepted with a"
-    f" probability of {promise.rate:.3g} ({promise.low:.2g} to"
-    f" {promise.high:.2g}), the mean over strangers and over galleries of"
-    f" {num_classes:,} classes with {images:.3g} images each."
-  )
-  if promise.compared == identification.MEAN:
-    words += " A query is compared with the mean of each class's images."
-  if config.fpir_certainty is not None:
-    words += (
-      f"\nThe mean is at most {config.fpir:g} with a certainty of"
-      f" {config.fpir_certainty:g}, over the choice of held-out classes."
-    )
-  elif not promise.is_supported:
-    smallest = f"{promise.smallest:g}" if promise.smallest else "none"
-    words += (
-      f"\nwarning: {promise.num_classes:,} held-out classes are too few for"
-      f" fpir {config.fpir:g} in a gallery of {num_classes:,}: the smallest"
-      f" that they support is {smallest}."
-    )
-  return _Rule(promise.threshold, words, promise.compared)
 
 
 def _write(path: pathlib.Path, matches: pd.DataFrame) -> None:
