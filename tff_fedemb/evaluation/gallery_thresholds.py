@@ -183,7 +183,7 @@ def find(
   smallest = next(supported, None)
   num_classes = curve["by_images"][0]["num_classes"]
   few = (
-    f"for a gallery of {size:,} identities: the model's threshold comes from"
+    f"for a gallery of {size:,} identities: the threshold comes from"
     f" {num_classes:,} held-out classes, which are too few for"
   )
   known = rate
