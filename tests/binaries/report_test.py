@@ -174,7 +174,7 @@ def test_summary_plots_and_metrics_of_a_run(run_dir, summary):
     *("num_private_parameters", "num_users", "num_frozen_parameters"),
     *("user_meaning", "held_out_classes_are_new", "selection_users"),
     *("num_skipped_clients", "evaluation_on_training_users", "evaluation"),
-    *("secure_sums", "seconds_of_rounds"),
+    *("secure_sums", "seconds_of_rounds", "kept"),
     *("evaluation_untrained", "rounds_by_runs", "privacy", "chain"),
   }
   assert os.listdir(run_dir / "plots") == ["overview.png"]
