@@ -2,10 +2,10 @@
 
 MkDocs Material searches in the browser with lunr, whose ranking is written out
 here. It is BM25 (k1 = 1.2, b = 0) over the titles and texts of sections. A word
-of the query stands for all words that begin with it, common ones too. A word in
-a title counts a thousand times; a section that opens a page counts more, and so
-does one that has more words of the query. The reference is left out, because
-docs/site.py gives it a hundredth of the others' weight.
+of the query stands for all words that begin with it. A word in a title counts a
+thousand times; a section that opens a page counts more, and so does one that
+has more words of the query. The reference is left out, because docs/site.py
+gives it a hundredth of the others' weight.
 """
 
 import collections
