@@ -95,6 +95,10 @@ class LinearHead(Head):
 
   Attributes:
     initial_scale: Expected norm of a fresh row.
+
+  Examples:
+    >>> fe.LinearHead(initial_scale=0.05)
+    LinearHead(initial_scale=0.05)
   """
 
   # Embeddings are not normalised here, and the gradients of the first steps
@@ -146,6 +150,10 @@ class CosineHead(_ScaledCosineHead):
     scale: Factor of the cosines; where it starts if it is learned.
     learned_scale: Whether the scale is a weight, kept positive by training its
       logarithm.
+
+  Examples:
+    >>> fe.CosineHead(scale=16.0, learned_scale=True).learned_scale
+    True
   """
 
   learned_scale: bool = config.field(
@@ -176,6 +184,10 @@ class ArcFaceHead(_ScaledCosineHead):
   Attributes:
     scale: Factor of the cosines; where it starts if it is learned.
     margin: Angular margin in radians, less than pi / 2.
+
+  Examples:
+    >>> fe.FedEmb(head=fe.ArcFaceHead(scale=16.0, margin=0.2)).head.margin
+    0.2
   """
 
   margin: float = config.field(
@@ -238,6 +250,10 @@ class ClassCodesHead(_ScaledCosineHead):
 
   Attributes:
     scale: Factor of the cosines.
+
+  Examples:
+    >>> fe.ClassCodesHead(scale=10.0).is_trained
+    False
   """
 
   is_trained: ClassVar[bool] = False

@@ -32,6 +32,12 @@ class Result:
   Attributes:
     spec: Spec of the run.
     run_dir: Its directory.
+
+  Examples:
+    >>> result = fe.train(spec, run_dir="runs/first")
+    >>> isinstance(result, fe.Result)
+    True
+    >>> result.report("first.html")
   """
 
   spec: spec_lib.RunSpec
