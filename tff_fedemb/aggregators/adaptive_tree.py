@@ -44,6 +44,13 @@ class AdaptiveTreeConfig(
       s being the sensitivity of the `TreeStrategy` and z = `noise_multiplier`
       split between them as in `adaptive_gaussian`; no amplification;
       `NonPrivateDpEvent` at noise multiplier 0.
+
+  Examples:
+    >>> mechanism = fe.AdaptiveTree(noise_multiplier=4.0, restart_every=10)
+    >>> users = fe.MinSeparation(users_per_round=1_000)
+    >>> cost = fe.epsilon(mechanism, users, num_users=10_000, rounds=20)
+    >>> round(cost, 2)
+    2.7
   """
 
   next_clip_norm_fn = staticmethod(

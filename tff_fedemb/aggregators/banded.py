@@ -56,6 +56,13 @@ class BandedConfig(mechanism.CorrelatedConfig):
 
   Attributes:
     num_bands: Bands of a banded matrix [min_separation].
+
+  Examples:
+    >>> mechanism = fe.Banded(noise_multiplier=2.0, num_bands=4)
+    >>> users = fe.CyclicPoisson(users_per_round=50, period=4)
+    >>> cost = fe.epsilon(mechanism, users, num_users=10_000, rounds=20)
+    >>> round(cost, 2)
+    0.14
   """
 
   strategy_class = banded.BandedToeplitzStrategy

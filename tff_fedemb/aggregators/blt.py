@@ -48,6 +48,13 @@ class BltConfig(mechanism.CorrelatedConfig):
     num_buffers: Model copies that the noise is made from, 1 to 4.
     objective: Noise on the prefix sums that is made small: its root mean square
       over the rounds, or its largest.
+
+  Examples:
+    >>> mechanism = fe.Blt(noise_multiplier=4.0, num_buffers=2)
+    >>> users = fe.MinSeparation(users_per_round=1_000)
+    >>> cost = fe.epsilon(mechanism, users, num_users=10_000, rounds=20)
+    >>> round(cost, 2)
+    1.71
   """
 
   strategy_class = blt.BltStrategy

@@ -81,6 +81,10 @@ class MechanismConfig(config.Config):
     is_compared: Whether a search for the least noise tries it unasked.
     size_field: The field of which it tries several values, for example
       "num_bands"; None without one.
+
+  Examples:
+    >>> issubclass(fe.Gaussian, fe.MechanismConfig)
+    True
   """
 
   clients_per_round: float = config.field(None, above=0, settled_later=True)

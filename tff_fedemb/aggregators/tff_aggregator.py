@@ -133,6 +133,13 @@ def build_aggregator(
   Raises:
     FieldError: If a value is out of its range, or the mechanism's noise needs
       `rounds`.
+
+  Examples:
+    >>> import tensorflow_federated as tff
+    >>> mechanism = fe.Gaussian(noise_multiplier=1.0, clip_norm=0.1)
+    >>> factory = fe.build_aggregator(mechanism, clients_per_round=500)
+    >>> isinstance(factory, tff.aggregators.WeightedAggregationFactory)
+    True
   """
   schedule = None
   if rounds is not None:

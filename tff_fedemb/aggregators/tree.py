@@ -49,6 +49,13 @@ class TreeConfig(mechanism.CorrelatedConfig):
 
   Attributes:
     restart_every: Rounds of a tree [a single tree].
+
+  Examples:
+    >>> mechanism = fe.Tree(noise_multiplier=4.0)
+    >>> users = fe.MinSeparation(users_per_round=1_000)
+    >>> cost = fe.epsilon(mechanism, users, num_users=10_000, rounds=20)
+    >>> round(cost, 2)
+    3.42
   """
 
   strategy_class = tree.TreeStrategy

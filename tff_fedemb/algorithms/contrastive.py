@@ -62,6 +62,11 @@ class Contrastive(centralized.Centralized):
 
   Attributes:
     temperature: The cosines of a view with the others are divided by it.
+
+  Examples:
+    >>> views = fe.LocalTraining(augmentation="crop_flip", batch_size=64)
+    >>> fe.Contrastive(temperature=0.2, local=views).is_private
+    False
   """
 
   temperature: float = config_lib.field(0.1, above=0)

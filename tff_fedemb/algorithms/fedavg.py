@@ -37,6 +37,11 @@ class FedAvg(algorithm.Algorithm):
     DpEvent: the aggregator's.
     Not covered: the training metrics (loss, accuracy, counts), and the list of
       classes itself, which is public here.
+
+  Examples:
+    >>> local = fe.LocalTraining(learning_rate=0.1, epochs=2)
+    >>> fe.FedAvg(head=fe.CosineHead(), local=local).local.epochs
+    2
   """
 
   def __post_init__(self):

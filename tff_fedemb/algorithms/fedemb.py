@@ -37,6 +37,11 @@ class FedEmb(algorithm.Algorithm):
     DpEvent: the aggregator's.
     Not covered: the training metrics (loss, accuracy, counts), and with class
       codes which class has which number, which is public then.
+
+  Examples:
+    >>> local = fe.LocalTraining(learning_rate=0.1, head_warmup_steps=5)
+    >>> fe.FedEmb(head=fe.CosineHead(), local=local).head.scale
+    16.0
   """
 
   def __post_init__(self):

@@ -215,6 +215,11 @@ class BackboneConfig(config.Config):
     norm: Normalisation between the convolutions of mobilenet_v2 and resnet50:
       group, by the statistics of each image, or frozen, by the statistics of
       batches that a pretrained_backbone came with, which stay as they are.
+
+  Examples:
+    >>> backbone = fe.Backbone(backbone="lenet", embedding_dim=64)
+    >>> fe.FedEmb(backbone=backbone).backbone.embedding_dim
+    64
   """
 
   backbone: str | None = config.field(None, choices=BACKBONES, searchable=True)

@@ -97,6 +97,10 @@ class LinearHead(Head):
 
   Attributes:
     initial_scale: Expected norm of a fresh row.
+
+  Examples:
+    >>> fe.LinearHead(initial_scale=0.05)
+    LinearHead(initial_scale=0.05)
   """
 
   # Embeddings are not normalised here, and the gradients of the first steps
@@ -174,6 +178,10 @@ class CosineHead(ScaledCosineHead):
     scale: Factor of the cosines; where it starts if it is learned.
     learned_scale: Whether the scale is a weight, kept positive by training its
       logarithm.
+
+  Examples:
+    >>> fe.CosineHead(scale=16.0, learned_scale=True).learned_scale
+    True
   """
 
   learned_scale: bool = config.field(
@@ -217,6 +225,10 @@ class ArcFaceHead(ScaledCosineHead):
   Attributes:
     scale: Factor of the cosines; where it starts if it is learned.
     margin: Angular margin in radians, less than pi / 2.
+
+  Examples:
+    >>> fe.FedEmb(head=fe.ArcFaceHead(scale=16.0, margin=0.2)).head.margin
+    0.2
   """
 
   margin: float = config.field(
@@ -285,6 +297,10 @@ class ClassCodesHead(ScaledCosineHead):
 
   Attributes:
     scale: Factor of the cosines.
+
+  Examples:
+    >>> fe.ClassCodesHead(scale=10.0).is_trained
+    False
   """
 
   is_trained: ClassVar[bool] = False

@@ -319,6 +319,17 @@ def epsilon(
   Raises:
     FieldError: If a value is out of its range, or the mechanism's noise is not
       one that the participation allows.
+
+  Examples:
+    >>> cost = fe.epsilon(
+    ...   fe.Gaussian(noise_multiplier=1.0),
+    ...   fe.Poisson(users_per_round=50),
+    ...   num_users=10_000,
+    ...   rounds=20,
+    ...   delta=1e-5,
+    ... )
+    >>> round(cost, 2)
+    0.21
   """
   claim = participation.for_users(num_users)
   made = dataclasses.replace(

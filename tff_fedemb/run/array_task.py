@@ -58,6 +58,13 @@ class ArrayTask(task_lib.TaskSource):
       only then does the guarantee cover what an evaluation tells.
     name: Name of the task.
     user_meaning: Meaning of a user, in a few words: the unit of privacy.
+
+  Examples:
+    >>> images = np.zeros([24, 8, 8, 1], np.uint8)
+    >>> labels, users = np.arange(24) % 4, np.arange(24) // 3
+    >>> task = fe.ArrayTask(images, labels, users, test=(images, labels))
+    >>> task.num_users
+    8
   """
 
   images: np.ndarray
@@ -273,6 +280,16 @@ def from_client_data(
   Raises:
     errors.FieldError: If there is no example, none with such keys, or they hold
       something else.
+
+  Examples:
+    >>> import tensorflow_federated as tff
+    >>> clients = {
+    ...   user: {"pixels": np.zeros([3, 8, 8], np.float32), "label": [0, 1, 2]}
+    ...   for user in ("ann", "bob")
+    ... }
+    >>> data = tff.simulation.datasets.TestClientData(clients)
+    >>> fe.from_client_data(data, test=data).num_users
+    2
   """
   read = {"train": train, "test": test}
   rows = {

@@ -61,6 +61,10 @@ class Evaluation(config.Config):
     metrics: Whether to measure EER, d', precision at 1, R-precision, MAP@R, MRR
       and NMI on the held-out images too, before and after training. Of 50,000
       images that takes a minute.
+
+  Examples:
+    >>> fe.Evaluation(max_held_out_images=5_000).max_held_out_images
+    5000
   """
 
   max_evaluation_images: int = config.field(2000, minimum=0)
@@ -155,6 +159,19 @@ class RunSpec(training.TrainingConfig):
     extrapolation: Larger population for which the cost is computed as well.
     deployment: Devices that come and go on a simulated clock.
     runtime: Runtime that executes the rounds.
+
+  Examples:
+    >>> images = np.zeros([24, 8, 8, 1], np.uint8)
+    >>> labels, users = np.arange(24) % 4, np.arange(24) // 3
+    >>> task = fe.ArrayTask(images, labels, users, test=(images, labels))
+    >>> spec = fe.RunSpec(
+    ...   task=task,
+    ...   participation=fe.Poisson(users_per_round=4),
+    ...   mechanism=fe.Gaussian(noise_multiplier=1.0, clip_norm=0.1),
+    ...   rounds=2,
+    ... )
+    >>> spec.to_json()["rounds"]
+    2
   """
 
   task: task_lib.TaskSource = config.part(registry=task_lib.SOURCES)

@@ -98,6 +98,19 @@ def plan(
     errors.FieldError: If the spec does not fit the data, or too little of its
       privacy budget is left.
     errors.DataError: If the data cannot be used.
+
+  Examples:
+    >>> images = np.zeros([24, 8, 8, 1], np.uint8)
+    >>> labels, users = np.arange(24) % 4, np.arange(24) // 3
+    >>> task = fe.ArrayTask(images, labels, users, test=(images, labels))
+    >>> spec = fe.RunSpec(
+    ...   task=task,
+    ...   participation=fe.Poisson(users_per_round=4),
+    ...   mechanism=fe.Gaussian(noise_multiplier=1.0, clip_norm=0.1),
+    ...   rounds=2,
+    ... )
+    >>> round(fe.plan(spec, measure=False).epsilon, 2)
+    0.78
   """
   checks.check_not_forked()
   if not measure and task is None and spec.task.num_users is not None:

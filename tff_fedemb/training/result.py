@@ -29,6 +29,12 @@ class Result(finished_run.FinishedRun):
   Attributes:
     spec: Spec of the run.
     run_dir: Its directory.
+
+  Examples:
+    >>> result = fe.train(spec, run_dir="runs/first")
+    >>> isinstance(result, fe.Result)
+    True
+    >>> result.report("first.html")
   """
 
   def recall_at_far(self, false_accept_rate: float = 1e-3) -> float:

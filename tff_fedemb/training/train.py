@@ -93,6 +93,19 @@ def train(
     errors.DataError: If the data cannot be used.
     errors.DivergedError: If the model diverged.
     errors.StorageError: If files cannot be written.
+
+  Examples:
+    >>> images = np.zeros([24, 8, 8, 1], np.uint8)
+    >>> labels, users = np.arange(24) % 4, np.arange(24) // 3
+    >>> task = fe.ArrayTask(images, labels, users, test=(images, labels))
+    >>> spec = fe.RunSpec(
+    ...   task=task,
+    ...   participation=fe.Poisson(users_per_round=4),
+    ...   mechanism=fe.Gaussian(noise_multiplier=1.0, clip_norm=0.1),
+    ...   rounds=2,
+    ... )
+    >>> result = fe.train(spec, run_dir="runs/first")
+    >>> result.epsilon, result.recall_at_far(1e-3)
   """
   watch = progress.Stopwatch.of_process()
   checks.check_not_forked()
