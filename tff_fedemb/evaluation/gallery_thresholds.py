@@ -18,11 +18,11 @@ from tff_fedemb.evaluation import identification
 RATES = (0.1, 0.03, 0.01, 0.003, 0.001)
 _SIZES = tuple(10**i * j for i in range(6) for j in (1, 3))
 _IMAGES = (1, 3, 10)
-# Largest number of similarities that are computed for a number of images.
+# Largest number of similarities to compute for each number of images.
 _MOST_SIMILARITIES = 2**31
 # A rate is supported if its interval ends at no more than this times the rate.
 _LARGEST_RATIO = 3.0
-# Values of a curve, each by size and rate.
+# Names of a curve's values, each given by size and rate.
 _THRESHOLD, _LOW, _HIGH = "threshold", "fpir_low", "fpir_high"
 
 
@@ -31,12 +31,12 @@ class Promise:
   """The threshold of a curve for one gallery.
 
   Attributes:
-    threshold: Cosine similarity from which on a probe is accepted.
-    rate: Share of strangers' probes that are accepted, as it was asked for.
+    threshold: Smallest cosine similarity at which a probe is accepted.
+    rate: Wanted share of strangers' probes that are accepted.
     low, high: Interval of that share.
     smallest: The smallest of `RATES` that is supported for such a gallery,
       `None` if none is.
-    num_classes: Held-out classes that this is measured on.
+    num_classes: Number of held-out classes that it was measured on.
   """
 
   threshold: float
@@ -67,8 +67,8 @@ def measure(
 
   Returns:
     The curve as JSON values by name; `None` if fewer than 3 classes have two
-    images. A threshold is null where not one similarity of a stranger is as
-    high as it would have to be.
+    images. A threshold is null where no stranger's similarity is high enough
+    to set it.
   """
   by_images = []
   _, counts = np.unique(labels, return_counts=True)
@@ -122,7 +122,7 @@ def _measure_point(
     return None, None, None
   found = measured.false_positive_rate(threshold, size)
   low, high = (float(f"{x:.4g}") for x in (found.low, found.high))
-  # Rounded up, it accepts no more.
+  # Rounding up keeps the share of accepted probes from rising.
   return math.ceil(threshold * 1e6) / 1e6, low, high
 
 
@@ -135,13 +135,13 @@ def find(
     curve: As of `measure`.
     rate: The FPIR that is wanted.
     size: Identities of the gallery.
-    images: Images of an identity, the mean. Beyond those of the curve, the
-      gallery is taken for a larger one of identities with fewer images: no
-      stranger is rejected by that who would be accepted by its images.
+    images: Mean number of images of an identity. Beyond the curve's largest
+      number, the gallery counts as a larger one of identities with fewer
+      images, whose threshold is never too low.
 
   Raises:
-    errors.FieldError: If the rate is out of range, or so small for such a
-      gallery that nothing is known of it.
+    errors.FieldError: If the rate is out of range, or too small to be known for
+      such a gallery.
   """
   rates = curve["fpir"]
   if not min(rates) <= rate <= max(rates):
@@ -182,7 +182,8 @@ def _interpolate(
     for name in (_THRESHOLD, _LOW, _HIGH):
       table = np.array(part[name], float)[:, order]
       if name != _THRESHOLD:
-        # As shares of the rate, which they are nearly proportional to.
+        # Interpolates shares of the rate, to which the ends are almost
+        # proportional.
         table = np.log(table / rates)
       column = [
         np.interp(np.log(size), sizes, values, right=np.nan)
