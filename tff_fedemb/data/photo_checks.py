@@ -251,8 +251,8 @@ def warn(
   num_classes = users_of_class.size
   if share_classes and single >= _ALMOST_ALL * num_classes and num_classes > 2:
     findings.warnings.append(
-      f"{single:,} of {num_classes:,} classes to train on have one user each:"
-      " labels almost name users, and a model may learn to tell users apart;"
+      f"{single:,} of {num_classes:,} classes to train on are of one user each:"
+      " labels are almost users, and a model may learn to tell users apart;"
       " use labels that users share, or one class for each user."
     )
   findings.warn(
