@@ -1,7 +1,7 @@
-"""Arrays as people have them: pixels, labels, and whose each row is.
+"""Checks and converts users' arrays: pixels, labels, and the user of each row.
 
-What does not mean the same once it is converted is refused with its row: a cast
-would wrap it around or cut it off, and all who have no name would be one user.
+A value that conversion would change is refused, with its row: a cast would wrap
+it around or truncate it, and all rows without a name would become one user.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tff_fedemb import errors
 with epy.lazy_imports():
   import pandas as pd
 
-# Missing values of the libraries have these names once they are texts.
+# The texts that libraries make of missing values.
 _MISSING = ("", "nan", "NaN", "NaT", "None", "<NA>")
 _UNMASK = "Leave those rows out, or fill them."
 _INT64 = np.iinfo(np.int64)
@@ -83,7 +83,7 @@ def to_floats(name: str, values: np.ndarray) -> np.ndarray:
 
 
 def check_complete(name: str, values: np.ndarray) -> None:
-  """Raises FieldError of the first row that is NaN, NaT, None or pandas' NA."""
+  """Raises FieldError if a value is NaN, NaT, None or pandas' NA."""
   if values.dtype.kind in "OfM":
     is_missing = pd.isna(values)
     _refuse_first(name, "have no missing value", values, is_missing, _UNMASK)
@@ -98,8 +98,8 @@ def to_labels(name: str, labels: Any, num_rows: int) -> np.ndarray:
     num_rows: Number of examples.
 
   Raises:
-    errors.FieldError: If one is missing or beyond int64, or they are no
-      integers or not one for each example.
+    errors.FieldError: If a label is missing or beyond int64, or they are not
+      integers, one for each example.
   """
   must = f"be integers [{num_rows}], one for each example"
   values = _to_column(name, labels, num_rows, must, kinds="iu")
@@ -117,11 +117,11 @@ def to_names(name: str, values: Any, num_rows: int) -> np.ndarray:
     num_rows: Number of examples.
 
   Returns:
-    `[num_rows]`, of a type of NumPy's, equal just where the values were.
+    `[num_rows]`, of one of NumPy's types; equal exactly where the values are.
 
   Raises:
-    errors.FieldError: If one is missing, or they are of other or several kinds
-      or not one for each example.
+    errors.FieldError: If a name is missing, or they are not of one of these
+      kinds, one for each example.
   """
   must = f"be strings or integers [{num_rows}], one for each example"
   names = _to_column(name, values, num_rows, must, kinds="UiubM")
@@ -155,7 +155,7 @@ def to_pixels(
     whose: Client of each image, to be named in an error.
 
   Raises:
-    errors.FieldError: If one is neither, or missing.
+    errors.FieldError: If a value is neither, or missing.
   """
   images = to_numbers(name, images)
   if images.dtype == np.uint8:
@@ -178,7 +178,7 @@ def _to_column(
   name: str, values: Any, num_rows: int, must: str, *, kinds: str
 ) -> np.ndarray:
   """A column of one of NumPy's kinds, none missing; bytes become texts."""
-  # NumPy would make texts of all of a list that has a text, NaN too.
+  # NumPy would turn a list with one text into texts, NaN included.
   is_list = isinstance(values, list | tuple)
   column = to_array(name, np.array(values, object) if is_list else values)
   if column.shape != (num_rows,):
@@ -201,7 +201,7 @@ def _of_one_kind(name: str, column: np.ndarray, must: str) -> np.ndarray:
     is_kind = np.array([isinstance(value, kind) for value in column], bool)
     if is_kind.all():
       array = np.array(column.tolist())
-      # NumPy makes floats or objects of integers that none of its types holds.
+      # NumPy turns integers beyond 64 bits into floats or objects.
       if array.dtype.kind in "USbiu":
         # NumPy drops a NUL at the end: two names would be one.
         is_cut = array.astype(object) != column
@@ -222,7 +222,7 @@ def _refuse_first(
   *,
   whose: Sequence[Any] | None = None,
 ) -> None:
-  """Raises FieldError of the first row that has a wrong value, if one has."""
+  """Raises FieldError if a row has a wrong value; names the first such row."""
   if not is_wrong.any():
     return
   place = tuple(np.argwhere(is_wrong)[0])

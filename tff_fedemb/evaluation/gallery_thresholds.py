@@ -21,11 +21,11 @@ from tff_fedemb.evaluation import identification
 RATES = (0.1, 0.03, 0.01, 0.003, 0.001)
 _SIZES = tuple(10**i * j for i in range(6) for j in (1, 3))
 _IMAGES = (1, 3, 10)
-# Largest number of similarities that are computed for a number of images.
+# Largest number of similarities to compute for each number of images.
 _MOST_SIMILARITIES = 2**31
 # A rate is supported if its interval ends at no more than this times the rate.
 _LARGEST_RATIO = 3.0
-# Values of a curve, each by size and rate.
+# Names of a curve's values, each given by size and rate.
 _THRESHOLD, _LOW, _HIGH = "threshold", "fpir_low", "fpir_high"
 # Where rates are tried until one is certain enough.
 _NUM_TRIED = 201
@@ -81,8 +81,8 @@ def measure(
 
   Returns:
     The curve as JSON values by name; `None` if fewer than 3 classes have two
-    images. A threshold is null where not one similarity of a stranger is as
-    high as it would have to be.
+    images. A threshold is null where no stranger's similarity is high enough
+    to set it.
   """
   by_images = []
   _, counts = np.unique(labels, return_counts=True)
@@ -141,7 +141,7 @@ def _measure_point(
     return None, None, None
   found = measured.false_positive_rate(threshold, size)
   low, high = (float(f"{x:.4g}") for x in (found.low, found.high))
-  # Rounded up, it accepts no more.
+  # Rounding up keeps the share of accepted probes from rising.
   return math.ceil(threshold * 1e6) / 1e6, low, high
 
 
@@ -265,7 +265,8 @@ def _interpolate(
     for name in (_THRESHOLD, _LOW, _HIGH):
       table = np.array(part[name], float)[:, order]
       if name != _THRESHOLD:
-        # As shares of the rate, which they are nearly proportional to.
+        # Interpolates shares of the rate, to which the ends are almost
+        # proportional.
         table = np.log(table / rates)
       column = [
         np.interp(np.log(size), sizes, values, right=np.nan)

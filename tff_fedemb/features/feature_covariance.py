@@ -34,8 +34,8 @@ class FeatureCovariance(gradient_steps.GradientMethod):
       the gradients.
 
   Attributes:
-    learning_rate: eta, positive. 4 is stable for the softmax loss, of which F
-      bounds twice the curvature.
+    learning_rate: eta, positive. 4 is stable for the softmax loss, whose
+      curvature is at most F / 2.
     regularization: lambda, positive. By default the largest of
       `relative_regularization` n C^2 / d, about the norm of the noise on F, and
       what `logit_noise` asks for where F is 0.

@@ -18,7 +18,7 @@ from tff_fedemb.features import losses
 from tff_fedemb.features import method
 from tff_fedemb.features import noise
 
-# Hessians in memory at a time take 256 MB of float64.
+# Numbers of the Hessians in memory at a time: 256 MB of float64.
 _NUMBERS_OF_HESSIANS = 2**25
 
 
@@ -29,9 +29,8 @@ class Newton(method.Method):
   H_l = PSD(sum a_l h_l x x' + noise) with h_l = p_l (1 - p_l), p_l the
   probability of class l, and g_l = sum a_l (p_l - y_l) x + noise + lambda
   theta_l, both released anew in every step: K d^2 numbers. Here a_l is 1 for
-  the examples of class l, and alpha for others. An example has a term in the
-  Hessian and the gradient of every class, so what it adds to all of them is
-  clipped together.
+  the examples of class l, and alpha for others. An example adds a term to the
+  Hessian and the gradient of every class; these terms are clipped together.
 
   A step takes n K d^2 multiplications, as many as K covariance matrices of all
   examples. Besides the weights, memory holds Hessians of as many classes at
@@ -52,8 +51,8 @@ class Newton(method.Method):
     regularization: lambda of the loss, lambda / 2 |theta_l|^2 beside the sum
       over examples; positive. By default `relative_regularization` n C^2 / d.
     relative_regularization: Multiple of the default, positive.
-    damping: What is added to the Hessians besides lambda, not negative. By
-      default about the norm of their noise.
+    damping: Number added to the Hessians' diagonal besides lambda, not
+      negative. By default about the norm of their noise.
     hessian_clip_norm: In [1e-10, 1e10]. By default the bound s / 4 C^2, where C
       bounds the norm of x and s = sqrt(1 + (K - 1) alpha^2): nothing is
       clipped.
@@ -62,7 +61,7 @@ class Newton(method.Method):
     negative_weight: alpha, positive: how much an example counts in the loss of
       each class that it is not of.
     logit_bias: Constant that is added to all logits; it is not trained. Far
-      from 0 there is hardly a curvature to begin with.
+      from 0, the first Hessian is almost zero.
   """
 
   steps: int = config.field(4, minimum=1)
