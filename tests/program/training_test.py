@@ -111,16 +111,6 @@ def test_skipped_clients_are_counted_and_told(tmp_path, whole):
   assert not any("skipped" in line for line in whole_said)
 
 
-def test_ended_run_resumes_with_the_same_rounds(tmp_path, whole):
-  _train_until(tmp_path, 7, SystemExit)
-  said = []
-  found = _train(tmp_path, sums.Sums(), said)
-  _check_same(found, whole)
-  # The round that did not end has released nothing.
-  assert found[1] == whole[1]
-  assert said[0] == "Resuming after round 7."
-
-
 @pytest.mark.parametrize(
   ("skipped", "rejected"),
   [
