@@ -174,7 +174,7 @@ def test_summary_plots_and_metrics_of_a_run(run_dir, summary):
     *("num_private_parameters", "num_users", "num_frozen_parameters"),
     *("user_meaning", "held_out_classes_are_new", "selection_users"),
     *("num_skipped_clients", "evaluation_on_training_users", "evaluation"),
-    *("secure_sums", "seconds_of_rounds"),
+    *("secure_sums", "seconds_of_rounds", "kept"),
     *("evaluation_untrained", "rounds_by_runs", "privacy", "chain"),
   }
   assert os.listdir(run_dir / "plots") == ["overview.png"]
@@ -308,7 +308,7 @@ def test_a_card_that_says_less_is_not_believed(copy):
 def test_every_file_of_a_run_is_listed_with_what_it_reveals(run_dir, summary):
   ended = programs.call("account", "release", f"--run_dir={run_dir}")
   assert (ended.status, ended.errors) == (0, "")
-  assert "covers release/ alone" in " ".join(ended.output.split())
+  assert "covers release/ (model, card, report), and nothing" in ended.output
   words = " ".join(ended.output.split())
   assert (
     f"epsilon = {summary['privacy']['epsilon']:.6g} at delta = 0.01" in words

@@ -11,7 +11,15 @@ from tff_fedemb.models import backbones
 
 _SHAPE = (32, 32, 3)
 # Those for small grey images.
-_SMALL = {"conv4", "conv4_wide", "convnet", "convnet_tanh", "lenet", "strided"}
+_SMALL = {
+  "conv4",
+  "conv4_48",
+  "conv4_wide",
+  "convnet",
+  "convnet_tanh",
+  "lenet",
+  "strided",
+}
 # Those for examples that are no images, and the shape of one.
 _OTHERS = {"conv1d": (16, 2), "dense": (64,)}
 _CONVOLUTIONS = (tf.keras.layers.Conv2D, tf.keras.layers.DepthwiseConv2D)
@@ -26,6 +34,8 @@ _NUM_TRAINABLE = {
   # Convolutions of 5, 5 and 3 steps; two hidden layers of 128.
   "conv1d": (352 + 10_304 + 12_352 + 8_320, None, None, 8_320),
   "conv4": (250_912, 177_184, 66_304, 65_664),
+  # Whatever the size of the image: 9 places of 128 channels are embedded.
+  "conv4_48": (332_832, 259_104, 148_224, 147_584),
   "conv4_wide": (487_040, 321_152, 99_392, 98_432),
   "convnet": (97_408, None, None, 73_856),
   "convnet_tanh": (97_408, None, None, 73_856),

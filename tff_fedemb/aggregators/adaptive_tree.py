@@ -40,10 +40,10 @@ class AdaptiveTreeConfig(
     Sensitivity: C and 1/2 together, one unit of the pair, in every node above
       a round that a user is in; 2 C and 1, two units, for one *user* among
       several in a virtual client. C is constant in each tree.
-    DpEvent: `CorrelatedGaussianDpEvent(z, TreeStrategy)` for both trees
-      together, z = `noise_multiplier` split between them as in
-      `adaptive_gaussian`; no amplification; `NonPrivateDpEvent` at noise
-      multiplier 0.
+    DpEvent: `GaussianDpEvent(z / s)` for both trees of the whole run together,
+      s being the sensitivity of the `TreeStrategy` and z = `noise_multiplier`
+      split between them as in `adaptive_gaussian`; no amplification;
+      `NonPrivateDpEvent` at noise multiplier 0.
   """
 
   next_clip_norm_fn = staticmethod(

@@ -40,8 +40,9 @@ class BltConfig(mechanism.CorrelatedConfig):
       number of participations that the ledger accounts for. With several users
       in a virtual client one *user* changes one clipped update into another,
       which is 2 C in a round: the participation says which.
-    DpEvent: `CorrelatedGaussianDpEvent(noise_multiplier, BltStrategy)`, no
-      amplification; `NonPrivateDpEvent` at noise multiplier 0.
+    DpEvent: `GaussianDpEvent(noise_multiplier / s)` for the whole run, s being
+      the sensitivity of the `BltStrategy`; no amplification;
+      `NonPrivateDpEvent` at noise multiplier 0.
 
   Attributes:
     num_buffers: Model copies that the noise is made from, 1 to 4.

@@ -8,7 +8,6 @@ import functools
 import math
 from typing import Any, ClassVar
 
-import dp_accounting
 from etils import epy
 import numpy as np
 
@@ -53,17 +52,6 @@ class Mechanism:
       noise_per_clip_norm=stddevs * noise,
       next_clip_norm_fn=config.next_clip_norm_fn,
     )
-
-  @property
-  def round_event(self) -> dp_accounting.DpEvent:
-    """The event of one round, for a sensitivity of one clip norm.
-
-    The accountant rescales this event to the participation's sensitivity
-    (`privacy.composition.composed_events`).
-    """
-    if not self.config.noise_multiplier:
-      return dp_accounting.NonPrivateDpEvent()
-    return strategy_lib.round_event(self.config.noise_multiplier, self.strategy)
 
 
 # Known only once the number of rounds is: the noise matrix depends on it.
@@ -225,7 +213,7 @@ class CorrelatedConfig(MechanismConfig):
 
     Privacy:
       As `correlated_query.CorrelatedSumQuery`, over a run as
-      `strategies.strategy.CorrelatedGaussianDpEvent`.
+      `privacy.composition.composed_events`.
 
     Args:
       specs: As in the base class.

@@ -43,8 +43,9 @@ class TreeConfig(mechanism.CorrelatedConfig):
       (`strategies.tree.TreeStrategy`). With several users in a virtual
       client one *user* changes one clipped update into another, which is 2 C
       in a round: the participation says which.
-    DpEvent: `CorrelatedGaussianDpEvent(noise_multiplier, TreeStrategy)`, no
-      amplification; `NonPrivateDpEvent` at noise multiplier 0.
+    DpEvent: `GaussianDpEvent(noise_multiplier / s)` for the whole run, s being
+      the sensitivity of the `TreeStrategy`; no amplification;
+      `NonPrivateDpEvent` at noise multiplier 0.
 
   Attributes:
     restart_every: Rounds of a tree [a single tree].

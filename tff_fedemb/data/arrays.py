@@ -43,9 +43,43 @@ def to_array(name: str, values: Any) -> np.ndarray:
     return np.asarray(values)
 
 
-def check_finite(name: str, values: np.ndarray) -> None:
-  """Raises FieldError of the first row with a number that is not finite."""
-  _refuse_first(name, "be finite", values, ~np.isfinite(values))
+def to_numbers(name: str, values: Any) -> np.ndarray:
+  """Returns an array of one of NumPy's types of integers or floats.
+
+  Args:
+    name: The user's name for it, for errors.
+    values: As of `to_array`; also numbers that are objects, as those of pandas'
+      nullable columns, or a column of arrays of one shape.
+
+  Raises:
+    errors.FieldError: If it is ragged, or a value is masked, missing or no
+      number.
+  """
+  array = to_array(name, values)
+  if array.dtype.kind == "O" and array.ndim == 1:
+    with errors.as_field_error(name, "be an array", "a column"):
+      array = np.array([np.asarray(row) for row in array])
+  if array.dtype.kind == "O":
+    check_complete(name, array)
+    is_number = [isinstance(value, numbers.Real) for value in array.flat]
+    is_other = ~np.reshape(is_number, array.shape)
+    _refuse_first(name, "hold numbers", array, is_other)
+    array = np.array(array.tolist())
+  if array.dtype.kind not in "iuf":
+    raise errors.FieldError(name, "hold numbers", array.dtype)
+  return array
+
+
+def to_floats(name: str, values: np.ndarray) -> np.ndarray:
+  """Returns numbers as float32.
+
+  Raises:
+    errors.FieldError: If one is not finite, or too large for that.
+  """
+  with np.errstate(over="ignore"):
+    floats = values.astype(np.float32, copy=False)
+  _refuse_first(name, "be finite as float32", values, ~np.isfinite(floats))
+  return floats
 
 
 def check_complete(name: str, values: np.ndarray) -> None:
@@ -97,8 +131,18 @@ def to_names(name: str, values: Any, num_rows: int) -> np.ndarray:
   return names
 
 
+def are_of_unit(images: np.ndarray) -> bool:
+  """Whether pixels are floats that are all from 0 (black) to 1 (white)."""
+  is_float = images.dtype.kind == "f"
+  return is_float and bool(((images >= 0) & (images <= 1)).all())
+
+
 def to_pixels(
-  name: str, images: Any, *, whose: Sequence[Any] | None = None
+  name: str,
+  images: Any,
+  *,
+  of_unit: bool | None = None,
+  whose: Sequence[Any] | None = None,
 ) -> np.ndarray:
   """Returns images as uint8, with the same brightness.
 
@@ -106,23 +150,25 @@ def to_pixels(
     name: The user's name for them, for errors.
     images: Integers in [0, 255], or floats that are all in [0, 1] or all whole
       numbers in [0, 255].
+    of_unit: Whether those of all splits are of [0, 1], as black pictures alone
+      do not tell their scale; by default, whether these are.
     whose: Client of each image, to be named in an error.
 
   Raises:
     errors.FieldError: If one is neither, or missing.
   """
-  images = to_array(name, images)
-  if images.dtype.kind not in "iuf":
-    raise errors.FieldError(name, "hold images as numbers", images.dtype)
+  images = to_numbers(name, images)
+  if images.dtype == np.uint8:
+    return images
   is_float = images.dtype.kind == "f"
+  if are_of_unit(images) if of_unit is None else of_unit:
+    return np.rint(255 * images).astype(np.uint8)
   # NaN is not within bounds either.
   outside = ~((images >= 0) & (images <= 255))
   must = "hold integers from 0 to 255"
   if is_float:
-    must += ", or floats that are all from 0 to 1"
+    must += ", or floats that are all from 0 to 1, in every split"
   _refuse_first(name, must, images, outside, whose=whose)
-  if is_float and (images <= 1).all():
-    return np.rint(255 * images).astype(np.uint8)
   if is_float:
     _refuse_first(name, must, images, images != np.rint(images), whose=whose)
   return images.astype(np.uint8)
@@ -139,13 +185,13 @@ def _to_column(
     found = f"{column.dtype} {list(column.shape)}"
     raise errors.FieldError(name, must, found)
   check_complete(name, column)
-  if column.dtype.kind == "O":
-    column = _of_one_kind(name, column, must)
+  if column.dtype.kind in "OT":
+    column = _of_one_kind(name, column.astype(object), must)
   if column.dtype.kind == "S":
     with errors.as_field_error(name, "be texts in UTF-8", "others"):
       column = np.char.decode(column, "utf-8")
   if column.dtype.kind not in kinds:
-    raise errors.FieldError(name, must, f"{column.dtype} {[num_rows]}")
+    _refuse_first(name, must, column, np.ones(num_rows, bool))
   return column
 
 
@@ -157,6 +203,9 @@ def _of_one_kind(name: str, column: np.ndarray, must: str) -> np.ndarray:
       array = np.array(column.tolist())
       # NumPy makes floats or objects of integers that none of its types holds.
       if array.dtype.kind in "USbiu":
+        # NumPy drops a NUL at the end: two names would be one.
+        is_cut = array.astype(object) != column
+        _refuse_first(name, "be without a NUL at the end", column, is_cut)
         return array
       raise errors.FieldError(name, must, "integers of more than 64 bits")
     must_be_one = f"{must}, of one kind"

@@ -78,7 +78,7 @@ def _look_into(
 ) -> tuple[bytes | None, str | None]:
   """The copy of a file if it needs one, and its fault.
 
-  The copy's name follows from the file's path and time.
+  The copy's name follows from the file's path, size and time, not its content.
   """
   try:
     with open(path, "rb", buffering=0) as file:

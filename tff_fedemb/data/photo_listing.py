@@ -280,7 +280,8 @@ def open_index(
   """Opens the index of a folder or a table, made before if nothing changed.
 
   Changes are seen by the sizes and times of a table and of photos, and by the
-  times of folders.
+  times of folders, not by contents: a photo that is replaced by another of its
+  size and time is not seen.
 
   Args:
     place: The folder or table.

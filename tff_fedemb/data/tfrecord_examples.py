@@ -40,7 +40,11 @@ def _parse(serialized: tf.Tensor) -> collections.OrderedDict[str, tf.Tensor]:
 
 
 def _copy(path: str, rows: pd.DataFrame, cache_dir: pathlib.Path) -> str:
-  """The copy of a file that has only some rows of its index; made once."""
+  """The copy of a file that has only some rows of its index; made once.
+
+  Whether the file changed is judged by its name, size and time, as the index
+  does, not by its content.
+  """
   facts = os.stat(path)
   identity = (path, facts.st_size, facts.st_mtime_ns, rows["record"].tolist())
   digest = hashlib.sha256(repr(identity).encode()).hexdigest()

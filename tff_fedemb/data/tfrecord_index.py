@@ -189,7 +189,8 @@ def open_index(
 ) -> pd.DataFrame:
   """Loads the index of files; builds it if there is none or a file changed.
 
-  Whether a file changed is judged by its name, size and time.
+  Whether a file changed is judged by its name, size and time, not by its
+  content.
 
   Args:
     paths: The files, in one folder, at least one.

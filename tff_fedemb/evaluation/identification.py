@@ -23,9 +23,14 @@ from scipy import stats
 from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import arrays
+from tff_fedemb.evaluation import cohorts
 from tff_fedemb.evaluation import pairs
 
 CONFIDENCE = 0.95
+# Whose similarity with a probe is that of an identity: its nearest image, or
+# the mean of its images, by direction. The mean finds more people at the same
+# strangers, as it is less far from their other images.
+NEAREST, MEAN = "nearest", "mean"
 # Similarities of a block of probes with all identities, in numbers.
 _BLOCK_SIZE = 2**22
 # Similarities of strangers that are kept, the highest ones.
@@ -92,14 +97,19 @@ class Identification:
     labels: np.ndarray,
     *,
     images_of_identity: int = 1,
+    compared: str = NEAREST,
+    normalized: bool = False,
   ):
     """Compares all images with all identities of other classes.
 
     Args:
       embeddings: `[n, dim]` finite numbers, of any length.
       labels: `[n]` class of each embedding.
-      images_of_identity: Images that each identity is enrolled with, the
-        nearest of which counts; classes need one more to be used.
+      images_of_identity: Images that each identity is enrolled with; classes
+        need one more to be used.
+      compared: `NEAREST` or `MEAN`, whose similarity is that of an identity.
+      normalized: Whether similarities are less by a probe's with a cohort: all
+        classes but that of the probe and that which it is compared with.
 
     Raises:
       errors.FieldError: If fewer than 3 classes have enough images.
@@ -121,6 +131,10 @@ class Identification:
     self._is_mate = np.ones(len(classes), bool)
     self._is_mate[enrolled] = False
     self._embeddings, self._templates = embeddings, embeddings[enrolled]
+    if compared == MEAN:
+      means = self._templates.mean(axis=1, keepdims=True)
+      self._templates = pairs.normalize(means)
+    self._cohort = cohorts.Cohort(embeddings, classes) if normalized else None
     self._weights = 1 / (self.num_classes * sizes[classes])
     left = sizes - images_of_identity
     self._mate_weights = self._is_mate / (self.num_classes * left[classes])
@@ -151,6 +165,11 @@ class Identification:
         np.rint(similarities / pairs.GRID_STEP, out=similarities)
         similarities *= pairs.GRID_STEP
         best = similarities.reshape(-1, count, depth).max(axis=2)
+        if self._cohort is not None:
+          offsets = self._cohort.offsets_without(
+            self._embeddings[rows], self._classes[rows]
+          )
+          best -= np.rint(offsets / pairs.GRID_STEP) * pairs.GRID_STEP
         own = (np.arange(len(best)), self._classes[rows])
         mates = best[own]
         best[own] = -np.inf

@@ -37,7 +37,7 @@ class Recognition:
   """Figures of galleries with so many images of an identity.
 
   Attributes:
-    images: Images that each identity is enrolled with; the nearest one counts.
+    images: Images that each identity is enrolled with; their mean counts.
     num_classes: Held-out classes that were enrolled, and were strangers.
     sizes: Figures by size of gallery, ascending; the last one is that of `cmc`
       and `det`.
@@ -75,7 +75,10 @@ def _measure(
   embeddings: np.ndarray, labels: np.ndarray, images: int
 ) -> Recognition:
   measured = identification.Identification(
-    embeddings, labels, images_of_identity=images
+    embeddings,
+    labels,
+    images_of_identity=images,
+    compared=identification.MEAN,
   )
   largest = measured.largest_size
   # No gallery of one: whoever is most similar is right.
@@ -111,7 +114,7 @@ def to_json(found: Sequence[Recognition]) -> list[dict[str, Any]]:
   """Returns the figures for `json.dump`, and by which rule they are made."""
   rule = (
     "every class was a stranger to all galleries of others, and was enrolled"
-    " with all sets of others; rates are means over these galleries, FNIR at"
-    f" FPIR {FALSE_POSITIVE_RATE:g}"
+    " with all sets of others, by the mean of its images; rates are means over"
+    f" these galleries, FNIR at FPIR {FALSE_POSITIVE_RATE:g}"
   )
   return [{"rule": rule, **dataclasses.asdict(part)} for part in found]

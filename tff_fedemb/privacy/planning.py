@@ -11,7 +11,6 @@ import functools
 import math
 from typing import Any
 
-import dp_accounting
 import numpy as np
 
 from tff_fedemb import checks
@@ -40,7 +39,7 @@ class Plan(config.Config):
 
   Privacy:
     Unit, neighbouring relation, sensitivity: those of `participation`.
-    DpEvent: `composition.composed_events` of `rounds` times `event`.
+    DpEvent: `composition.composed_events` of `rounds` of `noise`.
 
   Attributes:
     mechanism: How noise is made, and how much.
@@ -113,9 +112,9 @@ class Plan(config.Config):
     )
 
   @property
-  def event(self) -> dp_accounting.DpEvent:
-    """What one round releases, at a sensitivity of one clip norm."""
-    return strategy_lib.round_event(self.noise_multiplier, self.strategy)
+  def noise(self) -> composition.Noise:
+    """What every round adds to its sum."""
+    return composition.Noise(self.noise_multiplier, self.strategy)
 
   @property
   def family(self) -> tuple[str, str]:
@@ -160,7 +159,7 @@ class Plan(config.Config):
     """All rounds."""
     return ledger_lib.create_ledger(
       self.participation,
-      composition.Noise(self.noise_multiplier, self.strategy),
+      self.noise,
       self.rounds,
       delta=self.delta,
       accountants=self.accountants,

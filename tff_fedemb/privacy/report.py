@@ -218,7 +218,7 @@ def _warnings_of_run(
       " tighter one, and poisson, where users are clients of their own, costs"
       " about half or less"
     )
-  by_runs = composition.rounds_by_runs(account.history)
+  by_runs = account.rounds_by_runs
   by_runs.pop(1, None)
   if by_runs:
     often = [f"{n:,} ran {times} times" for times, n in by_runs.items()]

@@ -209,9 +209,8 @@ class Chain:
     return self._ledger_of([*times, *[1] * to_come])
 
   def _ledger_of(self, runs_of_rounds: Sequence[int]) -> ledger_lib.Ledger:
-    ((event, _),) = self.planned.history
     ledger = dataclasses.replace(self.planned, history=())
-    return ledger.with_runs(event, runs_of_rounds)
+    return ledger.with_runs(self.planned.noise, runs_of_rounds)
 
   @property
   def run_id(self) -> str:

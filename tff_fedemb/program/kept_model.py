@@ -27,10 +27,11 @@ import tree
 from tff_fedemb import whole_files
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import run_directory
-from tff_fedemb.program import storage
 
 with epy.lazy_imports():
   import tensorflow_federated as tff
+
+  from tff_fedemb.program import storage
 
 BEST = "best"
 LAST = "last"

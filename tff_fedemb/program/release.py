@@ -76,7 +76,10 @@ def say(epsilon: float) -> str:
   """Says of which files of a run the guarantee is."""
   if epsilon == math.inf:
     return "no guarantee covers this run, release/ included (epsilon = inf)"
-  return f"the guarantee (epsilon = {epsilon:.4g}) covers release/ alone"
+  return (
+    f"the guarantee (epsilon = {epsilon:.4g}) covers release/ (model, card,"
+    " report), and nothing outside of it"
+  )
 
 
 def _find(path: str) -> tuple[str, str, str]:

@@ -13,12 +13,12 @@ import pandas as pd
 from tff_fedemb import progress
 from tff_fedemb.evaluation import verification
 from tff_fedemb.plots import training_plots as plots
-from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
 from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import metrics as metrics_lib
 from tff_fedemb.program import release
+from tff_fedemb.program import run_directory
 from tff_fedemb.program import training
 from tff_fedemb.report import finished_run
 from tff_fedemb.report import templates
@@ -99,7 +99,7 @@ def summarize(
       "privacy": privacy.to_json(),
       "privacy_extrapolated": extrapolation and extrapolation.to_json(),
       "rounds": state.rounds_done,
-      "rounds_by_runs": composition.rounds_by_runs(chain.ledger.history),
+      "rounds_by_runs": chain.ledger.rounds_by_runs,
       "wall_seconds_of_rounds": state.wall_seconds,
       "peak_memory_bytes": peak_memory_bytes(),
       "num_private_parameters": sum(map(np.size, model_weights.trainable)),
@@ -252,9 +252,11 @@ def tell(run: finished_run.FinishedRun) -> str:
   if privacy.epsilon < math.inf:
     extras.insert(0, run.account.ledger.participation.breaks_if)
   covered = release.say(privacy.epsilon)
+  if privacy.epsilon < math.inf:
+    covered = f"the guarantee covers {run_directory.RELEASE}/ alone"
   return progress.end(
     lines,
     warnings=warnings,
     extras=extras,
-    rest=f"Written to {run.path}: summary.json has all figures; {covered}.",
+    rest=f"Written to {run.path}: {run_directory.SUMMARY}; {covered}.",
   )

@@ -34,7 +34,6 @@ from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import planning
-from tff_fedemb.program import kept_model
 from tff_fedemb.run import spec as spec_lib
 
 with epy.lazy_imports():
@@ -203,28 +202,6 @@ class Experiment:
       secure_sums.SIMULATED if self.mechanism.config.sums_securely else None
     )
 
-  @property
-  def keeps_best(self) -> bool:
-    """Whether the best of the evaluated models is handed over, not the last.
-
-    Raises:
-      errors.FieldError: If it was asked for and would be chosen by images of
-        users who are protected.
-    """
-    is_free = self.task.validates_on_others
-    is_free = is_free or not self.mechanism.config.noise_multiplier
-    if self.spec.keep == kept_model.BEST and not is_free:
-      raise errors.FieldError(
-        "keep",
-        f"be {kept_model.LAST} where images for validation may be of users"
-        " who train, whom a choice by them does not protect",
-        kept_model.BEST,
-        "selection_users=N leaves N users out of training for it.",
-      )
-    return (
-      is_free if self.spec.keep is None else (self.spec.keep == kept_model.BEST)
-    )
-
   def create_ledger(
     self, process: tff.learning.templates.LearningProcess | None = None
   ) -> ledger_lib.Ledger:
@@ -254,9 +231,7 @@ class Experiment:
       num_parameters = sum(spec.shape.num_elements() for spec in trainable)
     return ledger_lib.create_ledger(
       self.participation,
-      composition.Noise(
-        self.mechanism.config.noise_multiplier, self.mechanism.strategy
-      ),
+      composition.noise_of(self.mechanism),
       rounds,
       delta=self.delta,
       round_sum=planning.create_round_sum(

@@ -24,6 +24,7 @@ from tff_fedemb.algorithms import server_optimizers
 from tff_fedemb.data import population
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.plots import privacy_plots
+from tff_fedemb.privacy import composition as accounting
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy.audit import canary_updates
 from tff_fedemb.privacy.audit import registry
@@ -129,6 +130,7 @@ class _Audit:
       wrap_client_update_fn=self._canaries.wrap_client_update
     )
     ledger, key = experiment.create_ledger(), spec.sampling_seed
+    noise = accounting.noise_of(experiment.mechanism)
     if key is None:
       key = secrets.randbits(128)
     optimizer, momentum = spec.server_optimizer, 0.0
@@ -152,7 +154,7 @@ class _Audit:
           state, experiment.task.train_users.client_ids(taking_part)
         )
         weights = runtime.structured_state(state).global_model_weights
-        ledger = ledger.with_rounds(experiment.mechanism.round_event)
+        ledger = ledger.with_rounds(noise)
         self._drawn.append(np.isin(self._slots[_UPDATES], drawn))
         updates.add(weights.trainable)
         if number == rounds or (every and number % every == 0):

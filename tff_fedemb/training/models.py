@@ -268,6 +268,29 @@ class Evaluator:
     }
 
 
+def keeps_best(experiment: experiment_lib.Experiment) -> bool:
+  """Whether a run hands over the best of its evaluated models, not the last.
+
+  Raises:
+    errors.FieldError: If that was asked for and would be chosen by images of
+      users who are protected.
+  """
+  asked = experiment.spec.keep
+  is_free = experiment.task.validates_on_others
+  is_free = is_free or not experiment.mechanism.config.noise_multiplier
+  if asked is None:
+    return is_free
+  if asked == kept_model.BEST and not is_free:
+    raise errors.FieldError(
+      "keep",
+      f"be {kept_model.LAST} where images for validation may be of users who"
+      " train, whom a choice by them does not protect",
+      asked,
+      "selection_users=N leaves N users out of training for it.",
+    )
+  return asked == kept_model.BEST
+
+
 def hand_over(
   evaluator: Evaluator,
   last: Any,

@@ -44,6 +44,8 @@ _CLIENTS_PER_CORE = 2
 # Beside the run's own.
 _NOISE_MULTIPLIERS = (0.25, 1.0, 4.0)
 _TARGET_EPSILON = 9.0
+# An epsilon above it protects nobody.
+_NO_PRIVACY = 100.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,11 +123,19 @@ def tell_cost(experiment: experiment_lib.Experiment) -> str:
   if not noise:
     return "These settings add no noise and protect nobody (epsilon = inf)."
   epsilon = experiment.predict_ledger().tightest_epsilon()
+  users = f"{experiment.participation.num_users:,} users"
+  cost = f"epsilon = {words.format_epsilon(epsilon)}"
+  if epsilon <= _NO_PRIVACY:
+    return (
+      f"These settings cost {cost} at delta = {experiment.delta:g} in"
+      f" {experiment.spec.rounds:,} rounds, for {users}."
+    )
+  needed, growth = _find_growth(experiment)
+  takes = _round(growth * experiment.participation.num_users)
   return (
-    f"These settings cost epsilon = {words.format_epsilon(epsilon)} at delta ="
-    f" {experiment.delta:g} in {experiment.spec.rounds:,} rounds, for"
-    f" {experiment.participation.num_users:,} users"
-    f"{', which protects nobody' if epsilon > 100 else ''}."
+    f"No privacy ({cost}): {users} are too few. It takes about {takes} for"
+    f" epsilon = {words.format_epsilon(needed)} with the same noise on the mean"
+    " update."
   )
 
 
@@ -209,32 +219,45 @@ def _tell_privacy(experiment: experiment_lib.Experiment) -> Iterator[str]:
   yield from _tell_users_needed(experiment)
 
 
-def _tell_users_needed(experiment: experiment_lib.Experiment) -> Iterator[str]:
-  """Tells how many users a single-digit epsilon needs at the same noise.
+def _find_growth(experiment: experiment_lib.Experiment) -> tuple[float, float]:
+  """Finds how many more users a single-digit epsilon needs at the same noise.
 
   Users, cohort and noise multiplier grow alike: the share of users who take
   part in a round and the noise on the mean update stay what they are.
+
+  Returns:
+    Epsilon of the larger population, and its number of users as a multiple of
+    this one's; of this one if that is enough.
   """
+  own = experiment.mechanism.config.noise_multiplier
+
+  def epsilon_at(log_growth: float) -> float:
+    growth = math.exp(log_growth)
+    return _epsilon(experiment, growth * own, growth=growth)
+
+  def excess(log_growth: float) -> float:
+    return math.log(epsilon_at(log_growth) / _TARGET_EPSILON)
+
+  if excess(0.0) <= 0:
+    return epsilon_at(0.0), 1.0
+  high = math.log(2 / own) if own < 1 else 1.0
+  while excess(high) > 0:
+    high += 1.0
+  found = optimize.brentq(excess, 0.0, high, xtol=0.01) + 0.01
+  return epsilon_at(found), math.exp(found)
+
+
+def _tell_users_needed(experiment: experiment_lib.Experiment) -> Iterator[str]:
+  """Tells how many users a single-digit epsilon needs at the same noise."""
   own = experiment.mechanism.config.noise_multiplier
   participation = experiment.participation
   if not own:
     yield "This run adds no noise: no number of users would be protected."
     return
-
-  def excess(log_growth: float) -> float:
-    growth = math.exp(log_growth)
-    epsilon = _epsilon(experiment, growth * own, growth=growth)
-    return math.log(epsilon / _TARGET_EPSILON)
-
-  if excess(0.0) <= 0:
+  epsilon, growth = _find_growth(experiment)
+  if growth == 1.0:
     yield f"That is below {_TARGET_EPSILON + 1:g}, with the users there are."
     return
-  high = math.log(2 / own) if own < 1 else 1.0
-  while excess(high) > 0:
-    high += 1.0
-  found = optimize.brentq(excess, 0.0, high, xtol=0.01) + 0.01
-  growth = math.exp(found)
-  epsilon = _epsilon(experiment, growth * own, growth=growth)
   yield (
     "The same noise on the mean, with about the same accuracy as is assumed,"
     f" costs epsilon = {words.format_epsilon(epsilon)} with"

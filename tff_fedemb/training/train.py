@@ -170,7 +170,7 @@ class _Run:
     self._is_trial = is_trial
     spec, task = experiment.spec, experiment.task
     # Check everything before the first round.
-    self._keeps_best = experiment.keeps_best
+    self._keeps_best = models.keeps_best(experiment)
     experiment.create_ledger()
     experiment.extrapolate()
     if not os.path.exists(os.path.join(run_dir, chain_lib.NAME)):
