@@ -40,9 +40,9 @@ class TreeConfig(mechanism.CorrelatedConfig):
     Neighbouring relation: zero-out of one update.
     Sensitivity: C in every node above a round that a user is in; over a run
       the worst case over the rounds that they may be in
-      (`strategies.tree.TreeStrategy`). With several users in a virtual client
-      one *user* changes one clipped update into another, which is 2 C in a
-      round: the participation says which.
+      (`strategies.tree.TreeStrategy`). With several users in a virtual
+      client one *user* changes one clipped update into another, which is 2 C
+      in a round: the participation says which.
     DpEvent: `GaussianDpEvent(noise_multiplier / s)` for the whole run, s being
       the sensitivity of the `TreeStrategy`; no amplification;
       `NonPrivateDpEvent` at noise multiplier 0.
