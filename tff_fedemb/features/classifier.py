@@ -39,7 +39,7 @@ _ASSUMPTIONS = {
   "user": (
     "the number of users is public: defaults and divisors depend on it",
     "every user takes part in every release: nothing is sampled",
-    "each example belongs to one user, and each user has one name",
+    "an example is of one user, and each user has one name",
   ),
 }
 _SHARED_ASSUMPTIONS = (
@@ -61,7 +61,7 @@ _NOT_COVERED = {
 }
 _PUBLISHED = (
   "accuracies and predictions, which have no noise: on the training data, and"
-  " on the test examples, even if their users are also in the training data"
+  " on the test examples, also those of users in the training data"
 )
 
 

@@ -63,7 +63,7 @@ def read_problem(config: feature_settings.CommonConfig) -> Problem:
   if missing.size:
     print(
       f"warning: {missing.size:,} of {tested.size:,} classes to test on have no"
-      " example to fit on (epsilon does not cover this fact: keep it private)",
+      " example to fit on (which epsilon does not cover: keep it to yourself)",
       file=sys.stderr,
     )
   # The number of users is public; how many examples they have is not.
