@@ -1,6 +1,7 @@
 """Checks of arguments, which raise `errors.FieldError` of the argument."""
 
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable, Iterator
+import contextlib
 import difflib
 import math
 import numbers
@@ -203,6 +204,13 @@ def check_noise_multiplier(noise_multiplier: Any) -> float:
   return float(noise_multiplier)
 
 
+def _names_of_threads() -> Iterator[str]:
+  for path in _THREADS.glob("*/comm"):
+    # A thread may end once it is listed.
+    with contextlib.suppress(OSError):
+      yield path.read_text()
+
+
 def check_not_forked() -> None:
   """Refuses to go on where TensorFlow would wait for threads that are not here.
 
@@ -212,8 +220,7 @@ def check_not_forked() -> None:
   tensorflow: Any = sys.modules.get("tensorflow")
   if tensorflow is None or not _THREADS.exists():
     return
-  names = [path.read_text() for path in _THREADS.glob("*/comm")]
-  if any(name.startswith("tf_Compute") for name in names):
+  if any(name.startswith("tf_Compute") for name in _names_of_threads()):
     return
   threading = tensorflow.config.threading
   before = threading.get_inter_op_parallelism_threads()
