@@ -1,6 +1,5 @@
 """Tests of the model that a run keeps, on weights of two numbers."""
 
-import dp_accounting
 import numpy as np
 import pytest
 import tensorflow_federated as tff
@@ -8,6 +7,7 @@ import tensorflow_federated as tff
 from tests.program import chains
 from tff_fedemb import errors
 from tff_fedemb.participation import fixed_size
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import kept_model
 
@@ -30,7 +30,7 @@ def _offer(kept, chain, number, *recalls, released=None):
 def _create_chain(tmp_path):
   (tmp_path / "checkpoints").mkdir()
   planned = ledger_lib.Ledger(fixed_size.FixedSize(20, 6), delta=1e-3)
-  noise = dp_accounting.GaussianDpEvent(1.0)
+  noise = composition.Noise(1.0)
   return chains.begin(tmp_path, planned.with_rounds(noise, 3))
 
 

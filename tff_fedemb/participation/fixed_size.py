@@ -33,7 +33,7 @@ class FixedSize(sampled.Sampled):
     >>> users = fe.FixedSize(users_per_round=50)
     >>> cost = fe.epsilon(mechanism, users, num_users=10_000, rounds=20)
     >>> round(cost, 2)
-    4.59
+    2.93
   """
 
   name = "fixed_size"

@@ -7,7 +7,7 @@ are measured on images that are made up.
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 import dataclasses
 import functools
 import math
@@ -19,6 +19,7 @@ from scipy import optimize
 import tqdm
 
 from tff_fedemb import checks
+from tff_fedemb.data import bad_examples
 from tff_fedemb.data import pipelines
 from tff_fedemb.data import population
 from tff_fedemb.privacy import composition
@@ -35,6 +36,7 @@ from tff_fedemb.run import task as task_lib
 with epy.lazy_imports():
   import tensorflow as tf
 
+  from tff_fedemb.evaluation import embedding
   from tff_fedemb.report import training_report
   from tff_fedemb.runtime import base
 
@@ -150,6 +152,29 @@ def tell_cost(experiment: experiment_lib.Experiment) -> str:
     f" epsilon = {words.format_epsilon(needed)} with the same noise on the mean"
     " update."
   )
+
+
+def tell_run(
+  experiment: experiment_lib.Experiment,
+  held_out_images: Mapping[str, embedding.LabelledImages],
+) -> Iterator[str]:
+  """Says what is trained and evaluated on, and what is odd about that."""
+  task, claim = experiment.task, experiment.participation
+  yield from task.describe()
+  for split, images in held_out_images.items():
+    if images.num_found is not None:
+      yield (
+        f"Evaluating on {len(images.labels):,} of {images.num_found:,} {split}"
+        " images, drawn at random and always the same;"
+        " max_held_out_images=0 takes all."
+      )
+  if claim != claim.with_secret_schedule():
+    yield (
+      "WARNING: sampling_seed makes it known who takes part when. Sampling"
+      " amplifies nothing in this run; without it the draw is secret."
+    )
+  if task.bad_examples.lines:
+    yield f"left out {bad_examples.summarize(task.bad_examples.lines)}."
 
 
 def _tell_data(task: task_lib.Task) -> Iterator[str]:

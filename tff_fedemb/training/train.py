@@ -206,7 +206,7 @@ class _Run:
     models.check_export(export_backbone, run_dir)
     self.directory = _open_directory(spec, run_dir)
     chain = account.open_chain(run_dir)
-    for line in _describe(experiment, by_split):
+    for line in plan_lib.tell_run(experiment, by_split):
       _say(line)
     trace = participation_trace.TraceWriter(
       self.directory.path / run_directory.TRACE, len(task.train_users)
@@ -433,26 +433,3 @@ class _Run:
     summary["wall_seconds"] = sum(seconds.values()) - seconds["process_before"]
     self.directory.write_json(run_directory.SUMMARY, summary)
     _say(training_report.tell(finished))
-
-
-def _describe(
-  experiment: experiment_lib.Experiment,
-  held_out_images: Mapping[str, embedding.LabelledImages],
-) -> Iterator[str]:
-  """Says what is trained and evaluated on, and what is odd about that."""
-  task, claim = experiment.task, experiment.participation
-  yield from task.describe()
-  for split, images in held_out_images.items():
-    if images.num_found is not None:
-      yield (
-        f"Evaluating on {len(images.labels):,} of {images.num_found:,} {split}"
-        " images, drawn at random and always the same;"
-        " max_held_out_images=0 takes all."
-      )
-  if claim != claim.with_secret_schedule():
-    yield (
-      "WARNING: sampling_seed makes it known who takes part when. Sampling"
-      " amplifies nothing in this run; without it the draw is secret."
-    )
-  if task.bad_examples.lines:
-    yield f"left out {bad_examples.summarize(task.bad_examples.lines)}."
