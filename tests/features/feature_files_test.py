@@ -74,12 +74,18 @@ def test_however_it_was_saved(tmp_path, save):
     ({"repr": None}, r"no features and labels among \['label'"),
     ({"repr": np.ones([4, 0])}, r"n and d at least 1, found"),
     ({"repr": np.full([4, 1], None)}, "Object arrays cannot be loaded"),
-    ({"label": np.ones(4)}, r"labels must be integers \[4\].* float64"),
+    (
+      {"label": np.ones(4)},
+      r"labels must be integers \[4\].*found 1.0 in row 0",
+    ),
     (
       {"label": np.array([0, 1, 2**63, 0], np.uint64)},
       r"below 2\^63, found 9223372036854775808",
     ),
-    ({"user": np.ones(4)}, r"users must be strings or integers \[4\], .* flo"),
+    (
+      {"user": np.ones(4)},
+      r"users must be strings or integers \[4\],.*found 1.0 in row 0",
+    ),
     ({"user": _USERS[:2]}, r"found <U5 \[2\]"),
     ({"user": np.array([b"\xff"] * 4)}, "can't decode byte"),
   ],
