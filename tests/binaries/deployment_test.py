@@ -93,7 +93,9 @@ def test_a_run_under_a_deployment(data_dir, own, tmp_path):
   assert values["work"]["examples"] == pytest.approx(70 / 6)
   assert not (run_dir / "checkpoints" / "sampling_key").exists()
 
-  ended = programs.call("account", "epsilon", f"--run_dir={run_dir}")
+  ended = programs.call(
+    "account", "epsilon", "--explain", f"--run_dir={run_dir}"
+  )
   assert not ended.status, ended.errors
   assert "rounds was replayed from deployment.json" in ended.output
 

@@ -76,7 +76,7 @@ def test_however_it_was_saved(tmp_path, save):
     ({"repr": np.full([4, 1], None)}, "Object arrays cannot be loaded"),
     (
       {"label": np.ones(4)},
-      r"labels must be integers \[4\].*found 1.0 in row 0",
+      r"labels must be integers \[4\].* 1.0 in row 0",
     ),
     (
       {"label": np.array([0, 1, 2**63, 0], np.uint64)},
@@ -84,7 +84,7 @@ def test_however_it_was_saved(tmp_path, save):
     ),
     (
       {"user": np.ones(4)},
-      r"users must be strings or integers \[4\],.*found 1.0 in row 0",
+      r"strings or integers \[4\],.* 1.0 in row 0",
     ),
     ({"user": _USERS[:2]}, r"found <U5 \[2\]"),
     ({"user": np.array([b"\xff"] * 4)}, "can't decode byte"),
