@@ -44,9 +44,7 @@ from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
 from tff_fedemb.privacy import budget
 from tff_fedemb.privacy import calibration
-from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import extrapolation
-from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import mechanism_choice
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import published
@@ -68,15 +66,17 @@ class AccountConfig(config_lib.Config):
     noise_multiplier: Standard deviation of the noise on the sum of updates /
       clip norm.
     delta: Delta of the guarantee [number of users ** -1.1].
-    accountants: Accountants to use; pld is tighter; gaussian is exact, for
-      min_separation; random_allocation, balls_in_bins and b_min_sep have one of
-      their own [rdp, or their own; with --run_dir the run's own].
+    accountants: Accountants to use [all that the participation allows and that
+      take seconds, as a run does; calibrate asks the tightest of them,
+      extrapolate those of the published figures].
     run_dir: Directory of a run, finished or not, in place of a plan.
     target_epsilon: Epsilon to stay within (calibrate, optimize).
     solve_for: Quantity to minimise; users_per_round at the noise on the
       mean that the flags give (calibrate).
     extrapolated_num_users: Users to extrapolate to.
     cohort_factor: Users of a round and noise multiplier, extrapolated / given.
+    explain: Whether to tell all that a figure rests on, in place of eight lines
+      (epsilon, calibrate, extrapolate).
     output_json: File for all figures and the statement.
     output_png: File for a picture: the noise of every mechanism over epsilon
       (optimize).
@@ -104,6 +104,7 @@ class AccountConfig(config_lib.Config):
   )
   extrapolated_num_users: int = config_lib.field(10_000_000, minimum=1)
   cohort_factor: float = config_lib.field(64.0, above=0)
+  explain: bool = False
   output_json: str | None = None
   output_png: str | None = None
 
@@ -177,7 +178,10 @@ class _Account:
   def _create_plan(
     self, config: AccountConfig, of_bands: dict[str, Any], **others: Any
   ) -> planning.Plan:
-    """The plan that the flags describe; others are fields to be set."""
+    """The plan that the flags describe; others are fields to be set.
+
+    Its account is that of a run with these settings.
+    """
     participation = participations.create_participation(
       config.participation,
       **self._parser.given(self._participation) | others | of_bands,
@@ -188,7 +192,7 @@ class _Account:
       config.rounds,
       config.noise_multiplier,
       config.delta or planning.default_delta(participation.num_users),
-      accountants=config.accountants or participation.accountants[:1],
+      accountants=config.accountants,
       num_parameters=config.num_parameters,
       **self._parser.given(self._mechanism),
     )
@@ -209,14 +213,18 @@ class _Account:
 
   def _epsilon(self, config: AccountConfig) -> _Answer:
     if config.run_dir is not None:
-      self._check("with --run_dir", {"run_dir", "accountant"})
+      self._check("with --run_dir", {"run_dir", "accountant", "explain"})
       run = account_run.recompute(config.run_dir, config.accountants)
       return account_output.tell_epsilon(
-        run.report, run.mechanism, run.ledger, run.notes
+        run.report,
+        run.mechanism,
+        run.ledger,
+        run.notes,
+        explain=config.explain,
       )
     self._check(
       "with epsilon, or --run_dir in its place",
-      {*self._of_plan, "num_parameters"},
+      {*self._of_plan, "num_parameters", "explain"},
       _NEEDED,
     )
     plan = self._create_plan(config, self._of_bands(config))
@@ -225,6 +233,7 @@ class _Account:
       plan.name,
       plan.account,
       self._notes(config, plan.participation),
+      explain=config.explain,
     )
 
   def _calibrate(self, config: AccountConfig) -> _Answer:
@@ -237,7 +246,8 @@ class _Account:
     needed = {"delta"} if solve_for == "num_users" else set()
     self._check(
       f"with --solve_for={solve_for}",
-      (self._of_plan - found) | {"target_epsilon", "solve_for"},
+      (self._of_plan - found)
+      | {"target_epsilon", "solve_for", "num_parameters", "explain"},
       [n for n in ("target_epsilon", *_NEEDED, *needed) if n not in found],
     )
     of_bands, others = self._of_bands(config), {}
@@ -251,12 +261,19 @@ class _Account:
     if solve_for == "noise_multiplier":
       config = dataclasses.replace(config, noise_multiplier=1.0)
     plan = self._create_plan(config, of_bands, **others)
+    if config.accountants is None:
+      plan = calibration.by_tightest(plan, config.target_epsilon)
     value = calibration.calibrate(plan, solve_for, config.target_epsilon)
     # The result itself says what a search for users or a cohort has changed.
     is_noise = solve_for == "noise_multiplier"
     notes = self._notes(config, plan.participation) if is_noise else ()
     return account_output.tell_calibration(
-      plan, solve_for, config.target_epsilon, value, notes
+      plan,
+      solve_for,
+      config.target_epsilon,
+      value,
+      notes,
+      explain=config.explain,
     )
 
   def _optimize(self, config: AccountConfig) -> _Answer:
@@ -299,12 +316,10 @@ class _Account:
     return account_output.tell_choices(ranked, target, notes)
 
   def _extrapolate(self, config: AccountConfig) -> _Answer:
-    known = {"extrapolated_num_users", "cohort_factor", "delta"}
-    simulated: planning.Plan | ledger_lib.Ledger
+    known = {"extrapolated_num_users", "cohort_factor", "delta", "explain"}
     if config.run_dir is not None:
       self._check("with --run_dir", {"run_dir", "accountant", *known})
-      _, simulated = account_run.read_ledger(config.run_dir, config.accountants)
-      noise = simulated.noise
+      _, simulated = account_run.read_ledger(config.run_dir)
     else:
       # Users are drawn in secret there, whatever is known of the simulation's.
       self._check(
@@ -312,23 +327,17 @@ class _Account:
         (self._of_plan | known) - {"known_schedule"},
         _NEEDED,
       )
-      simulated = self._create_plan(config, self._of_bands(config))
-      noise = composition.noise_of(simulated.event)
+      plan = self._create_plan(config, self._of_bands(config))
+      simulated = plan.account
     num_users = config.extrapolated_num_users
-    participation = simulated.participation
-    # The accountants of a known schedule are not those of a secret one.
-    is_secret = participation.with_secret_schedule() == participation
-    found = extrapolation.extrapolate(
-      rounds=simulated.rounds,
-      noise_multiplier=noise.multiplier,
-      participation=participation,
-      strategy=noise.strategy,
+    found = extrapolation.extrapolate_ledger(
+      simulated,
       num_users=num_users,
       cohort_factor=config.cohort_factor,
       delta=config.delta or planning.default_delta(num_users),
-      accountants=simulated.accountants if is_secret else None,
+      accountants=config.accountants,
     )
-    return account_output.tell_extrapolation(found)
+    return account_output.tell_extrapolation(found, explain=config.explain)
 
   def _release(self, config: AccountConfig) -> _Answer:
     self._check("with release", ("run_dir",), ("run_dir",))

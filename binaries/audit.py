@@ -47,8 +47,7 @@ def main(argv: Sequence[str]) -> None:
       return
     config.require("output_dir")
     spec, task = training_flags.open_spec(spec_flags)
-    print(audit.to_text(audit.audit(config, spec, task=task)))
-    print(f"Written to {config.output_dir}: audit.json, audit.png.")
+    print(audit.to_text(audit.audit(config, spec, task=task), config))
 
 
 if __name__ == "__main__":

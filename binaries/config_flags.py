@@ -19,19 +19,20 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import dataclasses
 import itertools
 import sys
-import textwrap
 from typing import Any, Generic, TypeVar
 
 from absl import flags
 
 from binaries import flagfiles
+from binaries import help_text
 from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import registry as registry_lib
 
 _ConfigT = TypeVar("_ConfigT", bound=config_lib.Config)
-_HELP = ("help", "helpshort", "helpfull")
+_FULL_HELP = "helpfull"
+_HELP = ("help", "helpshort", _FULL_HELP)
 # A flag that more classes have is of use with nearly all of them.
 _MOST_CLASSES = 6
 # Each function defines a flag of a type.
@@ -56,10 +57,12 @@ class Field:
   Attributes:
     spec: The field.
     of_class: Choice and name of the class that has the field, if it is chosen.
+    is_of_part: Whether the field is one of a part.
   """
 
   spec: config_lib.FieldSpec
   of_class: tuple[str, str] | None = None
+  is_of_part: bool = False
 
 
 class Parser:
@@ -125,7 +128,7 @@ class Parser:
       for spec in config_lib.specs(registry[name]):
         if spec.name not in skip and spec.type in DEFINE:
           flag_of[spec.name] = spec.flag
-          field = Field(spec, (choice, name))
+          field = Field(spec, (choice, name), is_of_part=True)
           self.define(field, title=f"Options of --{choice}.")
     return flag_of
 
@@ -147,8 +150,14 @@ class Parser:
         of another type.
     """
     # absl takes these for text before it knows which flags there are.
-    if any(word.lstrip("-") in _HELP for word in self._typed if word != "-"):
-      print(self._help())
+    typed = {word.lstrip("-") for word in self._typed if word.startswith("-")}
+    if not typed.isdisjoint(_HELP):
+      sections = {
+        title: [self._describe(name) for name in names]
+        for title, names in self._titles.items()
+      }
+      is_full = _FULL_HELP in typed
+      print(help_text.render(self._documentation, sections, is_full=is_full))
       sys.exit(0)
     try:
       _, *arguments = self._values([self._name, *self._words])
@@ -268,17 +277,16 @@ class Parser:
           )
         raise errors.FieldError(f"--{flag}", must, self.value(flag))
 
-  def _help(self) -> str:
-    """The flags with what they are for, by section."""
-    lines = [self._documentation.strip(), "", "Flags:"]
-    for title, names in self._titles.items():
-      lines += ["", title]
-      for name in names:
-        flag = self._values[name]
-        shown = f"--[no]{name}" if flag.boolean else f"--{name}"
-        lines += [f"  {shown}", *_wrap(flag.help + self._say_classes(name))]
-    lines += ["", "  --flagfile", *_wrap("File with a flag in each line.")]
-    return "\n".join(lines)
+  def _describe(self, name: str) -> help_text.Flag:
+    """What the help says of a flag."""
+    flag, field = self._values[name], self._fields[name][0]
+    return help_text.Flag(
+      name,
+      flag.help + self._say_classes(name),
+      is_boolean=flag.boolean,
+      is_of_part=field.is_of_part,
+      names=tuple(sorted(field.spec.registry or ())),
+    )
 
   def _say_classes(self, flag: str) -> str:
     """The classes with which alone a flag is of use, if they are few."""
@@ -289,13 +297,6 @@ class Parser:
     if len(choices) != 1 or len(used_with) > _MOST_CLASSES:
       return ""
     return f" (--{choices.pop()}={', '.join(name for _, name in used_with)})"
-
-
-def _wrap(text: str) -> list[str]:
-  indent = "    "
-  return textwrap.wrap(
-    text, width=80, initial_indent=indent, subsequent_indent=indent
-  )
 
 
 class ConfigFlags(Generic[_ConfigT]):
@@ -359,7 +360,7 @@ class ConfigFlags(Generic[_ConfigT]):
       if self._skips(names):
         continue
       if spec.registry is not None or spec.type in DEFINE:
-        self._fields.append(Field(spec, of_class))
+        self._fields.append(Field(spec, of_class, is_of_part=bool(path)))
         self._parser.define(
           self._fields[-1],
           title=title,

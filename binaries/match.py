@@ -10,6 +10,9 @@ nearest class with the similarity, and the runner-up. Where queries lie in
 folders named like classes of the gallery, the program counts how many are
 right.
 
+With --cohort=others, a folder of people who are neither known nor asked for,
+the threshold comes from their images, and more of the known are found.
+
 For a large gallery, or one that changes, --index names a file of embeddings:
 
   python -m binaries.match --saved_model=runs/first/release/saved_model \

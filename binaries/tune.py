@@ -32,6 +32,7 @@ from tff_fedemb.run import task as task_lib
 from tff_fedemb.training import search_space
 
 with epy.lazy_imports():
+  from tff_fedemb.report import account_output
   from tff_fedemb.training import tuning
 
 
@@ -49,12 +50,15 @@ class TrialOptions(config_lib.Config):
     selection_users: Number of users who do not train, by whose images the best
       is chosen, as of run_federated; needed for an epsilon where validation
       images may be of users who train.
+    explain: Whether to print a table of the best trial, and all that its
+      epsilon rests on, in place of eight lines.
   """
 
   search_space: str
   trial_flagfile: str | None = None
   trial_flags: str = ""
   selection_users: int = config_lib.field(0, minimum=0)
+  explain: bool = False
 
 
 def read_trials(
@@ -105,7 +109,8 @@ def main(argv: Sequence[str]) -> None:
       search_space.read(options.search_space, spec),
       task=task,
     )
-    print(tuning.to_table(run.run(), pathlib.Path(config.run_dir)))
+    tell = tuning.to_table if options.explain else account_output.tell_tuning
+    print(tell(run.run(), pathlib.Path(config.run_dir)))
 
 
 if __name__ == "__main__":

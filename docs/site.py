@@ -128,19 +128,23 @@ def _programs() -> str:
 def _reference() -> dict[str, str]:
   """Returns the pages of the reference."""
   # Links elsewhere go to the pages of the packages, which have these as well.
+  # Pages that explain come first in the search.
+  front = "---\nsearch:\n  boost: 0.01\n---\n"
   objects = [
     f"::: {path}\n    options:\n      skip_local_inventory: true\n"
     f"      heading: tff_fedemb.{name}\n      toc_label: {name}\n"
     for name, path in sorted(_public_names().items())
   ]
   pages = {
-    "reference/tff_fedemb.md": "\n".join(["# Public names\n", *objects]),
-    "reference/programs.md": _programs(),
+    "reference/tff_fedemb.md": "\n".join(
+      [f"{front}# Public names\n", *objects]
+    ),
+    "reference/programs.md": front + _programs(),
   }
   for path in (_ROOT / "tff_fedemb").glob("*/__init__.py"):
     package = path.parent.name
     pages[f"reference/{package}.md"] = (
-      f"# tff_fedemb.{package}\n\n::: tff_fedemb.{package}\n"
+      f"{front}# tff_fedemb.{package}\n\n::: tff_fedemb.{package}\n"
     )
   return pages
 

@@ -2,19 +2,25 @@
 
 One half of a run's held-out classes sets thresholds. Of the other half some are
 enrolled with five images, and the rest are strangers. docs/export.md has the
-table that this prints for Omniglot:
+table that this prints for Omniglot. In hindsight is what the threshold finds
+that accepts the promised share of these very strangers.
   python -m examples.strangers RUN_DIR 0.1,0.01 20,100
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+import contextlib
+import itertools
 import json
 import pathlib
 import sys
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 import tff_fedemb as fe
+from tff_fedemb import errors
+from tff_fedemb.evaluation import cohorts
 from tff_fedemb.evaluation import gallery_thresholds
 from tff_fedemb.evaluation import pairs
 
@@ -32,38 +38,65 @@ def _embed(run_dir: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
   return pairs.normalize(np.concatenate(embeddings)), labels
 
 
-def main(argv: Sequence[str]) -> None:
-  """Prints a row for each size of gallery and each promised rate."""
-  _, run_dir, rates, sizes = argv
-  embeddings, labels = _embed(pathlib.Path(run_dir))
-  random, rows = np.random.default_rng(0), []
+def _measure(
+  embeddings: np.ndarray, labels: np.ndarray, rates: str, sizes: str
+) -> Iterator[dict[str, Any]]:
+  """Yields a row for each split, size, rate, way of scoring and certainty."""
+  random = np.random.default_rng(0)
   for _ in range(_NUM_SPLITS):
     first, second = np.array_split(random.permutation(labels.max() + 1), 2)
-    of_first = np.isin(labels, first)
-    curve = gallery_thresholds.measure(embeddings[of_first], labels[of_first])
+    held_out = embeddings[np.isin(labels, first)]
+    of_held_out = labels[np.isin(labels, first)]
+    cohort = cohorts.Cohort(held_out, of_held_out)
+    curves = [
+      gallery_thresholds.measure(held_out, of_held_out, normalized=x)
+      for x in (False, True)
+    ]
     for size in map(int, sizes.split(",")):
       members, strangers = np.split(random.permutation(second), [size])
       images = [
         random.permutation(np.flatnonzero(labels == x)) for x in members
       ]
-      gallery = embeddings[[x[:_ENROLLED] for x in images]]
-      probes = np.concatenate([x[_ENROLLED:] for x in images])
+      means = embeddings[[x[:_ENROLLED] for x in images]].mean(axis=1)
+      probes = embeddings[np.concatenate([x[_ENROLLED:] for x in images])]
       own = np.repeat(np.arange(size), [len(x) - _ENROLLED for x in images])
+      others = embeddings[np.isin(labels, strangers)]
       alike, of_strangers = (
-        np.einsum("qd,nmd->qnm", embeddings[x], gallery).max(axis=2)
-        for x in (probes, np.isin(labels, strangers))
+        x @ pairs.normalize(means).T for x in (probes, others)
       )
-      is_right = alike.argmax(axis=1) == own
-      for rate in map(float, rates.split(",")):
-        found = gallery_thresholds.find(curve, rate, size, _ENROLLED)
-        accepted = of_strangers.max(axis=1) >= found.threshold
-        is_found = is_right & (alike.max(axis=1) >= found.threshold)
-        of_people = is_found.mean(), not found.is_supported
-        expected = accepted.mean(), found.low, found.high
-        rows.append((size, rate, *expected, *of_people))
-  columns = ["N", "promised", "accepted", "low", "high", "found", "warns"]
-  table = pd.DataFrame(rows, columns=columns)
-  print(table.groupby(["N", "promised"]).mean().round(4))
+      # Whoever is taken for somebody else is never found.
+      right = np.where(alike.argmax(1) == own, alike.max(1), -np.inf)
+      for curve, is_normalized in zip(curves, (False, True), strict=True):
+        right = right - is_normalized * cohort.offsets(probes)
+        nearest = of_strangers.max(1) - is_normalized * cohort.offsets(others)
+        for rate, certainty in itertools.product(
+          map(float, rates.split(",")), (None, 0.95)
+        ):
+          with contextlib.suppress(errors.FieldError):
+            found = gallery_thresholds.find(
+              curve, rate, size, _ENROLLED, certainty=certainty
+            )
+            yield {
+              "N": size,
+              "promised": rate,
+              "cohort": is_normalized,
+              "certainty": certainty or 0.0,
+              "accepted": np.mean(nearest >= found.threshold),
+              "low": found.low,
+              "high": found.high,
+              "found": np.mean(right >= found.threshold),
+              "in hindsight": np.mean(right > np.quantile(nearest, 1 - rate)),
+              "warns": not found.is_supported,
+            }
+
+
+def main(argv: Sequence[str]) -> None:
+  """Prints the means over splits."""
+  _, run_dir, rates, sizes = argv
+  data = _embed(pathlib.Path(run_dir))
+  table = pd.DataFrame(_measure(*data, rates, sizes))
+  by_use = table.groupby(["N", "promised", "cohort", "certainty"])
+  print(by_use.mean().assign(draws=by_use.size()).round(4).to_string())
 
 
 if __name__ == "__main__":

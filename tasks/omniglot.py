@@ -172,7 +172,7 @@ def split_alphabets(
 
 
 def _fingerprint(sources: Sequence[pathlib.Path]) -> str:
-  """Changes when a source does, judged by its size and time."""
+  """Changes when a source does, judged by its size and time, not content."""
   digest = hashlib.sha256(repr(_CONVERSION_VERSION).encode())
   for source in map(pathlib.Path.resolve, sources):
     facts = source.stat()

@@ -113,7 +113,11 @@ def _copy(
 
 
 def _open_table(config: task_config.TfdsConfig) -> pathlib.Path:
-  """The table of the copied images; made where there is none yet."""
+  """The table of the copied images; made where there is none yet.
+
+  Whether the data changed is judged by the size and time of their
+  dataset_info.json, not by their content.
+  """
   directory = tfds_directories.find(
     config.tfds_name, config.data_dir, field="tfds_name"
   ).resolve()

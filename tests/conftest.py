@@ -15,12 +15,14 @@ from tff_fedemb.runtime import worker_process
 
 _DIRECTORY = pathlib.Path(__file__).parent
 # The files that take longest come first, lest one of them starts when the
-# others are done and all cores but one have no work; the first three have the
+# others are done and all cores but one have no work; the first five have the
 # longest of the slow tests.
 _LONGEST_FILES = (
   "program/resumption_test.py",
   "binaries/ending_test.py",
   "notebook_test.py",
+  "evaluation/gallery_thresholds_test.py",
+  "models/pretrained_normalization_test.py",
   "binaries/run_federated_test.py",
   "aggregators/mechanisms_test.py",
   "runtime/ray_test.py",

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from tests.binaries import closing
 from tff_fedemb import progress
 
 _NAME = "Zo\xeb caf\udce9.png"
@@ -28,3 +29,28 @@ def test_says_names_in_any_encoding(monkeypatch, encoding, handler, expected):
   monkeypatch.setattr(sys, "stdout", io.StringIO())
   progress.say("Zo\xeb")
   assert sys.stdout.getvalue() == "Zo\xeb\n"
+
+
+def test_warnings_come_before_what_there_is_room_for():
+  lines, extras = ["a figure"], ["first " * 9, "second " * 20, "third"]
+  text = progress.end(lines, extras=extras, rest="the rest")
+  closing.check_size(text)
+  assert text.splitlines() == [
+    "a figure",
+    ("first " * 9).strip(),
+    ("second " * 11).strip(),
+    "  " + ("second " * 9).strip(),
+    "third",
+    "the rest",
+  ]
+  text = progress.end(
+    lines, warnings=["x " * 50, *"abcdefg"], extras=extras, rest="the rest"
+  )
+  closing.check_size(text)
+  told = text.splitlines()
+  assert told[1].startswith("warning: x x") and told[1].endswith(" ...")
+  assert told[2:] == [
+    *(f"warning: {name}" for name in "abcd"),
+    "warning: there are 3 more",
+    "the rest",
+  ]

@@ -1,6 +1,7 @@
 """Checks of arguments, which raise `errors.FieldError` of the argument."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Hashable, Iterable, Iterator
+import contextlib
 import difflib
 import math
 import numbers
@@ -148,7 +149,8 @@ def check_numbers(
 
 def check_choice(name: str, value: Any, choices: Collection[Any]) -> None:
   """Raises `errors.FieldError` unless value is one of the choices."""
-  if value not in choices:
+  # What a damaged file has may be a list, which is no key.
+  if not isinstance(value, Hashable) or value not in choices:
     listed, words = sorted(map(str, choices)), "be one of"
     if len(listed) > _MOST_LISTED:
       words = f"be one of {len(listed)}, such as"
@@ -202,6 +204,13 @@ def check_noise_multiplier(noise_multiplier: Any) -> float:
   return float(noise_multiplier)
 
 
+def _names_of_threads() -> Iterator[str]:
+  for path in _THREADS.glob("*/comm"):
+    # A thread may end once it is listed.
+    with contextlib.suppress(OSError):
+      yield path.read_text()
+
+
 def check_not_forked() -> None:
   """Refuses to go on where TensorFlow would wait for threads that are not here.
 
@@ -211,8 +220,7 @@ def check_not_forked() -> None:
   tensorflow: Any = sys.modules.get("tensorflow")
   if tensorflow is None or not _THREADS.exists():
     return
-  names = [path.read_text() for path in _THREADS.glob("*/comm")]
-  if any(name.startswith("tf_Compute") for name in names):
+  if any(name.startswith("tf_Compute") for name in _names_of_threads()):
     return
   threading = tensorflow.config.threading
   before = threading.get_inter_op_parallelism_threads()

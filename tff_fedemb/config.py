@@ -207,7 +207,9 @@ class Config:
       errors.FieldError: If there is no such field or class, or a value is out
         of its range.
     """
-    return cls(**read_fields(cls, values))
+    fields = read_fields(cls, values)
+    require_fields(cls, fields)
+    return cls(**fields)
 
 
 def check(spec: FieldSpec, value: Any) -> Any:
@@ -222,7 +224,7 @@ def check(spec: FieldSpec, value: Any) -> Any:
   if spec.type is float:
     return checks.check_number(spec.name, value, **spec.bounds)
   is_path = spec.type is str and isinstance(value, pathlib.PurePath)
-  if spec.type is tuple or is_path:
+  if is_path or (spec.type is tuple and isinstance(value, Iterable)):
     value = spec.type(value)
   if not isinstance(value, spec.type):
     words = {bool: "true or false", str: "a text"}
@@ -328,6 +330,8 @@ def read_fields(
   Raises:
     errors.FieldError: As `Config.from_json`.
   """
+  if not isinstance(values, Mapping):
+    raise errors.FieldError(config_class.__name__, "be fields by name", values)
   known = {spec.name: spec for spec in specs(config_class)}
   for name in values.keys() - known.keys():
     raise errors.FieldError(
@@ -343,3 +347,20 @@ def read_fields(
         value = spec.registry.from_json(value, name=name)
     fields[name] = value
   return fields
+
+
+def require_fields(
+  config_class: type["Config"], fields: Mapping[str, Any]
+) -> None:
+  """Refuses fields without one that has no default.
+
+  Args:
+    config_class: Class of the fields.
+    fields: Those that `read_fields` returns.
+
+  Raises:
+    errors.FieldError: If one is missing.
+  """
+  for spec in specs(config_class):
+    if spec.default is dataclasses.MISSING and spec.name not in fields:
+      raise errors.FieldError(spec.name, "be given", "nothing")

@@ -19,6 +19,13 @@ class FieldError(ValueError):
     requirement: Requirement that it fails, for example "be positive".
     found: Value that was found; words are quoted by whoever raises.
     advice: Sentences that say what to do; may be empty.
+
+  Examples:
+    >>> try:
+    ...   fe.Gaussian(clip_norm=-1.0)
+    ... except fe.FieldError as error:
+    ...   print(error)
+    clip_norm must be positive, found -1.0.
   """
 
   def __init__(
@@ -62,7 +69,14 @@ def as_field_error(
 
 
 class DataError(ValueError):
-  """A file or a directory cannot be used; says which, why and what to do."""
+  """A file or a directory cannot be used; says which, why and what to do.
+
+  Examples:
+    >>> try:
+    ...   fe.train(spec, run_dir="runs/first")
+    ... except fe.DataError as error:
+    ...   print(error)
+  """
 
 
 class StorageError(DataError):

@@ -10,6 +10,10 @@ TensorFlow 2.14. They run on TensorFlow 2.21, but for three imports:
 * TFF imports its JAX frontend. jaxlib and TensorFlow register the same protocol
   buffers, and a process that loads both ends at once.
 
+Two more packages take two of the seven seconds of an import of TFF. They are
+executed when somebody uses them: TensorFlow Probability, and the layers of
+TensorFlow Model Optimization, which bring Keras 3 and matplotlib.
+
 TensorFlow also writes a line about oneDNN at whatever level its log is. With
 `TF_CPP_MIN_LOG_LEVEL` set, as programs do, an import of it writes nothing.
 
@@ -20,6 +24,7 @@ packages that are kept out become empty ones when somebody imports them.
 from collections.abc import Sequence
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import os
 import pathlib
 import sys
@@ -30,6 +35,16 @@ from typing import Any
 KEPT_OUT = (
   "tensorflow_federated.python.core.environments.jax_frontend",
   "tensorflow_privacy.privacy.estimators",
+)
+
+_MODEL_OPTIMIZATION = "tensorflow_model_optimization.python.core.api"
+# Packages that are executed when one of their names is first used.
+EXECUTED_LATE = (
+  "tensorflow_probability",
+  f"{_MODEL_OPTIMIZATION}.clustering.keras",
+  f"{_MODEL_OPTIMIZATION}.experimental.combine",
+  f"{_MODEL_OPTIMIZATION}.quantization.keras",
+  f"{_MODEL_OPTIMIZATION}.sparsity.keras",
 )
 
 _PACKAGE = pathlib.Path(__file__).parent
@@ -65,6 +80,14 @@ def _make_quiet(
   return spec
 
 
+def _execute_late(
+  spec: importlib.machinery.ModuleSpec | None,
+) -> importlib.machinery.ModuleSpec | None:
+  if spec is not None and spec.loader is not None:
+    spec.loader = importlib.util.LazyLoader(spec.loader)
+  return spec
+
+
 class _EmptyModule(types.ModuleType):
   """A module in which an import finds every name."""
 
@@ -85,6 +108,10 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
   ) -> importlib.machinery.ModuleSpec | None:
     if fullname == "tensorflow" and _wants_quiet():
       return _make_quiet(importlib.machinery.PathFinder.find_spec(fullname))
+    if fullname in EXECUTED_LATE:
+      return _execute_late(
+        importlib.machinery.PathFinder.find_spec(fullname, path)
+      )
     if any(f"{fullname}.".startswith(f"{name}.") for name in KEPT_OUT):
       return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
     return None

@@ -1,13 +1,72 @@
 """Lines and bars on terminals, seconds by part, sizes and times in words."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 import sys
+import textwrap
 import time
 from typing import Any
 
 from absl import logging
 import psutil
 import tqdm
+
+# What a program says at its end, unless it is asked to explain.
+_ENDING_LINES, _COLUMNS = 8, 80
+
+
+def end(
+  lines: Iterable[str],
+  *,
+  rest: str,
+  warnings: Sequence[str] = (),
+  extras: Iterable[str] = (),
+) -> str:
+  """Puts what a program says at its end into eight lines of 80 columns.
+
+  Args:
+    lines: What is said in any case, at most six lines of 80 columns.
+    rest: Where all the rest is; the last line.
+    warnings: What deserves a second look; those for which there is no room are
+      shortened, and then counted.
+    extras: What is said where there is room, the most important first.
+
+  Returns:
+    The lines; a word that is longer than a line is not broken.
+  """
+  body, last = _wrap_all(lines), _wrap_all([rest])
+  room = max(_ENDING_LINES - len(body) - len(last), 1)
+  warnings = [f"warning: {warning}" for warning in warnings]
+  told = _wrap_all(warnings)
+  if len(told) > room:
+    told = [_shorten(warning) for warning in warnings]
+  if len(told) > room:
+    more = len(told) - room + 1
+    told[room - 1 :] = [f"warning: there are {more:,} more"]
+  body += told
+  for extra in extras:
+    wrapped = _wrap_all([extra])
+    if len(body) + len(wrapped) + len(last) <= _ENDING_LINES:
+      body += wrapped
+  return "\n".join([*body, *last])
+
+
+def _wrap_all(texts: Iterable[str]) -> list[str]:
+  """Breaks texts into lines; what continues a text is indented."""
+  return [
+    line
+    for text in texts
+    for line in textwrap.wrap(
+      text,
+      _COLUMNS,
+      subsequent_indent="  ",
+      break_long_words=False,
+      break_on_hyphens=False,
+    )
+  ]
+
+
+def _shorten(text: str) -> str:
+  return textwrap.shorten(text, _COLUMNS, placeholder=" ...")
 
 
 def say(text: str) -> None:

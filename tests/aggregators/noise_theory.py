@@ -108,8 +108,11 @@ def noise_matrix(
   return np.linalg.inv(matrix)
 
 
-def _two_sided(distribution, value: float) -> float:
-  return 2.0 * min(distribution.cdf(value), distribution.sf(value))
+def _two_sided(distribution, value: float, *freedom: int) -> float:
+  """A p-value of a distribution; SciPy takes 4 ms to freeze one."""
+  return 2.0 * min(
+    distribution.cdf(value, *freedom), distribution.sf(value, *freedom)
+  )
 
 
 def _p_value_of_correlation(correlation: float, count: int) -> float:
@@ -117,7 +120,13 @@ def _p_value_of_correlation(correlation: float, count: int) -> float:
   if abs(correlation) >= 1.0:
     return 0.0
   statistic = correlation * np.sqrt((count - 2) / (1.0 - correlation**2))
-  return _two_sided(stats.t(count - 2), statistic)
+  return _two_sided(stats.t, statistic, count - 2)
+
+
+def _p_value_of_pairs(first: np.ndarray, second: np.ndarray) -> float:
+  """As `stats.pearsonr`, in a tenth of its time."""
+  correlation = np.corrcoef(first.ravel(), second.ravel())[0, 1]
+  return _p_value_of_correlation(correlation, first.size)
 
 
 def p_values(noise: np.ndarray, matrix: np.ndarray) -> Mapping[str, float]:
@@ -140,11 +149,11 @@ def p_values(noise: np.ndarray, matrix: np.ndarray) -> Mapping[str, float]:
   white = linalg.solve_triangular(factor, flat, lower=True).reshape(noise.shape)
   num_rounds, num_tensors, length = white.shape
   values = {
-    "variance": _two_sided(stats.chi2(white.size), np.square(white).sum())
+    "variance": _two_sided(stats.chi2, np.square(white).sum(), white.size)
   }
   for t in range(num_rounds):
     values[f"variance in round {t}"] = _two_sided(
-      stats.chi2(white[t].size), np.square(white[t]).sum()
+      stats.chi2, np.square(white[t]).sum(), white[t].size
     )
   correlations = np.atleast_2d(np.corrcoef(white.reshape(-1, length)))
   pairs = correlations[np.triu_indices(len(correlations), k=1)]
@@ -154,16 +163,14 @@ def p_values(noise: np.ndarray, matrix: np.ndarray) -> Mapping[str, float]:
     )
   # All pairs together: a correlation too weak to be seen in one.
   for lag in range(1, num_rounds):
-    values[f"rounds {lag} apart"] = stats.pearsonr(
-      white[lag:].ravel(), white[:-lag].ravel()
-    )[1]
+    values[f"rounds {lag} apart"] = _p_value_of_pairs(white[lag:], white[:-lag])
   for i in range(num_tensors):
     numbers = white[:, i].ravel()
-    values[f"neighbours in tensor {i}"] = stats.pearsonr(
-      white[:, i, 1:].ravel(), white[:, i, :-1].ravel()
-    )[1]
+    values[f"neighbours in tensor {i}"] = _p_value_of_pairs(
+      white[:, i, 1:], white[:, i, :-1]
+    )
     values[f"mean of tensor {i}"] = _two_sided(
-      stats.norm(), numbers.mean() * np.sqrt(numbers.size)
+      stats.norm, numbers.mean() * np.sqrt(numbers.size)
     )
     values[f"shape of tensor {i}"] = stats.kstest(numbers, "norm").pvalue
   return values

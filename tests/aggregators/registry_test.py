@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import dp_accounting
 import pytest
 
 from tests.aggregators import cases
@@ -10,7 +9,7 @@ from tff_fedemb import config
 from tff_fedemb import errors
 from tff_fedemb.aggregators import mechanism
 from tff_fedemb.aggregators import registry
-from tff_fedemb.strategies import strategy as strategy_lib
+from tff_fedemb.privacy import composition
 
 _SHARED = {"clients_per_round", "clip_norm", "noise_multiplier"}
 
@@ -33,7 +32,8 @@ def test_options_and_event(name):
   created = registry.AGGREGATORS[name](clients_per_round=100, **known.options)
   assert created.noise_multiplier == 0.0
   without = created.create(cases.SCHEDULE)
-  assert without.round_event == dp_accounting.NonPrivateDpEvent()
+  rounds = composition.Rounds(noise=composition.noise_of(without))
+  assert rounds.noise == composition.Noise(0.0)
   # A mechanism with noise has cases of it.
   assert created.adds_noise == bool(known.noisy) == bool(known.once)
   if not created.adds_noise:
@@ -43,11 +43,7 @@ def test_options_and_event(name):
   )
   assert noisy.config.noise_multiplier == 1.5
   assert noisy.strategy == known.strategy
-  assert noisy.round_event == (
-    strategy_lib.CorrelatedGaussianDpEvent(1.5, known.strategy)
-    if known.strategy
-    else dp_accounting.GaussianDpEvent(1.5)
-  )
+  assert composition.noise_of(noisy) == composition.Noise(1.5, known.strategy)
 
 
 @pytest.mark.parametrize(

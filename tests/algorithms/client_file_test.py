@@ -53,6 +53,11 @@ def _create(name, *, head=None, clip_norm=1e6, trainable="all", **local):
   return file
 
 
+def _create_plain():
+  """The file of the tests that any file will do for, made once."""
+  return _create("convnet", clip_norm=0.01)
+
+
 @functools.cache
 def _draw_examples(number=_NUM_EXAMPLES):
   """Blurred classes, so that there is something to learn."""
@@ -172,7 +177,7 @@ def test_delta_is_that_of_in_process(head, local, tmp_path):
 
 
 def test_size_memory_and_clipping(tmp_path):
-  file = _create("convnet", clip_norm=0.01)
+  file = _create_plain()
   assert len(file.content) <= 200_000
   found, facts, _ = _on_phone(file, _draw_examples(), tmp_path)
   squares = [np.sum(np.square(x, dtype=np.float64)) for x in found.values()]
@@ -182,7 +187,7 @@ def test_size_memory_and_clipping(tmp_path):
 
 
 def test_all_operations_are_built_in_and_no_weights_are_inside():
-  file = _create("convnet_tanh")
+  file = _create_plain()
   model = schema.Model.GetRootAs(file.content)
   codes = [
     model.OperatorCodes(index) for index in range(model.OperatorCodesLength())
@@ -199,7 +204,7 @@ def test_all_operations_are_built_in_and_no_weights_are_inside():
 
 
 def test_embeds_as_keras():
-  file = _create("convnet_tanh")
+  file = _create_plain()
   embed = tf.lite.Interpreter(model_content=file.content).get_signature_runner(
     "embed"
   )
@@ -215,7 +220,7 @@ def test_embeds_as_keras():
 
 
 def test_tells_what_may_be_sent():
-  described = json.loads(json.dumps(_create("convnet_tanh").describe()))
+  described = json.loads(json.dumps(_create_plain().describe()))
   assert described["image_shape"] == [28, 28, 1]
   assert described["may_be_sent"]["embedding_kernel"] == [576, 16]
   assert not {"head", "loss_sum"} & described["may_be_sent"].keys()

@@ -48,8 +48,8 @@ def _train(damaged, encoded, *, skips=True):
   )
 
 
-@pytest.mark.parametrize("damaged", [[], [2, 5]])
-def test_encoded_images_train_as_images_do(damaged):
+def test_encoded_images_train_as_images_do():
+  damaged = [2, 5]
   expected, found = (_train(damaged, encoded) for encoded in (False, True))
   for one, other in zip(found.delta, expected.delta, strict=True):
     assert np.abs(other).max() > 1e-5

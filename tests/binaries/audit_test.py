@@ -3,7 +3,6 @@
 import json
 import math
 
-import dp_accounting
 import numpy as np
 import pytest
 
@@ -12,6 +11,7 @@ from binaries import training_flags
 from tasks.synthetic import emnist
 from tests.binaries import programs
 from tff_fedemb.participation import min_separation
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.training import audit_settings
 
@@ -79,9 +79,7 @@ def test_the_flagfile_claims_an_epsilon_where_audits_have_power():
   claim = min_separation.MinSeparation(num_slots, values["clients_per_round"])
   ledger = ledger_lib.Ledger(
     claim.for_rounds(values["rounds"]), delta=values["delta"]
-  ).with_rounds(
-    dp_accounting.GaussianDpEvent(values["noise_multiplier"]), values["rounds"]
-  )
+  ).with_rounds(composition.Noise(values["noise_multiplier"]), values["rounds"])
   assert ledger.epsilon("gaussian") == pytest.approx(5.98, abs=0.01)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.binaries import programs
 from tff_fedemb import errors
+from tff_fedemb.privacy import composition
 from tff_fedemb.run import experiment
 from tff_fedemb.run import spec as spec_lib
 
@@ -196,7 +197,7 @@ def test_runs_themselves_cost_little(name, num_users, epsilon):
   )
   found = experiment.resolve_cost(spec, num_users)
   ledger = found.create_ledger().with_rounds(
-    found.mechanism.round_event, spec.rounds
+    composition.noise_of(found.mechanism), spec.rounds
   )
   assert ledger.report().epsilon == pytest.approx(epsilon, abs=1e-3)
 

@@ -13,6 +13,8 @@ import pytest
 from tests.binaries import programs
 from tests.features import extractions
 from tff_fedemb.program import model_card
+from tff_fedemb.serving import gallery_index
+from tff_fedemb.serving import saved_models
 
 _SHAPE = (2, 2, 1)
 # Pixels are embeddings: the cosine of (1, 0) and (3, 4) is 3 / 5.
@@ -128,6 +130,57 @@ def test_rate_of_a_gallery(folder):
   assert "warning" not in ended.output
 
 
+def test_images_of_a_class_count_together_for_a_gallery(folder):
+  path = folder / "model" / model_card.PATH
+  card = model_card.read(path)
+  galleries = card.verification["galleries"] | {"compared": "mean"}
+  of_two = galleries["by_images"][0] | {"images": 2}
+  galleries["by_images"] = [*galleries["by_images"], of_two]
+  verification = card.verification | {"galleries": galleries}
+  model_card.write(dataclasses.replace(card, verification=verification), path)
+  ended, rows = _call(folder, "--fpir=0.01")
+  # The mean of ann's images has the direction (1, 1, 0, 0).
+  similarities = {row["path"]: float(row["similarity"]) for row in rows}
+  assert similarities[str(folder / "query/ann/deep/er.png")] == pytest.approx(
+    0.96 / np.sqrt(2), abs=2e-6
+  )
+  words = " ".join(ended.output.split())
+  assert "with the mean of each class's images." in words
+  ended, rows = _call(
+    folder, "--fpir=0.1", "--fpir_certainty=0.95", "--overwrite"
+  )
+  words = " ".join(ended.output.split())
+  assert "It is at most 0.1 with a certainty of 0.95, over the" in words
+  assert "accepted with a probability of 0.0" in words
+
+
+def test_a_cohort_sets_the_threshold(folder):
+  generator = np.random.default_rng(0)
+  for label in range(30):
+    center = generator.integers(0, 200, 4)
+    for image in range(3):
+      pixels = center + generator.integers(0, 40, 4)
+      _write(folder / f"others/{label}/{image}.png", pixels)
+  # A model that carries no threshold.
+  (folder / "model" / model_card.PATH).unlink()
+  cohort = f"--cohort={folder / 'others'}"
+  ended, rows = _call(folder, "--fpir=0.1", cohort)
+  words = " ".join(ended.output.split())
+  assert "Its score is the similarity less half the mean with the near" in words
+  threshold = float(words.split("Threshold ")[1].split(":")[0])
+  for row in rows:
+    is_accepted = float(row["score"]) >= threshold
+    assert row["accepted"] == str(is_accepted).lower()
+    # Pixels are not negative, so that everybody is like somebody.
+    assert 0 < float(row["similarity"]) - float(row["score"]) <= 0.5
+  for options, message in (
+    ([cohort], "--fpir must be given with cohort"),
+    ([cohort, "--fpir=0.1", "--threshold=0"], "--threshold must not be given"),
+  ):
+    (folder / "out.csv").unlink(missing_ok=True)
+    programs.check_refused(_call(folder, *options)[0], message)
+
+
 def _call_index(folder, *more):
   model, index = f"--saved_model={folder / 'model'}", f"{folder / 'known'}"
   ended = programs.call("match", model, f"--index={index}", *more)
@@ -196,6 +249,86 @@ def test_an_index_follows_its_folder(folder):
   assert "known: 1 images of 1 classes, 0 of them new" in words
 
 
+def _truncate(path):
+  path.write_bytes(path.read_bytes()[:40])
+
+
+# Each with what is told then. The first image is (100, 0, 0, 0).
+_CHANGES = {
+  "replaced": (
+    lambda gallery: _write(gallery / "ann/1.png", (1, 2, 3, 4)),
+    "1 of them new; 0 removed. 1 of the new replace others, of files that have",
+  ),
+  "deleted": (
+    lambda gallery: (gallery / "ann/1.png").unlink(),
+    "0 of them new; 0 removed. warning: 1 images of the index are not in",
+  ),
+  "moved": (
+    lambda gallery: gallery.rename(gallery.parent / "moved"),
+    "3 images of 2 classes, 0 of them new; 0 removed. 3 have moved to",
+  ),
+  "renamed": (
+    lambda gallery: (gallery / "ann/1.png").rename(gallery / "ann/9.png"),
+    "3 images of 2 classes, 0 of them new; 0 removed. 1 have moved to",
+  ),
+  "copied": (
+    lambda gallery: shutil.copy(gallery / "ann/1.png", gallery / "ann/3.png"),
+    "4 images of 2 classes, 1 of them new; 0 removed.",
+  ),
+  "class renamed": (
+    lambda gallery: (gallery / "ann").rename(gallery / "zoe"),
+    "3 images of 2 classes, 0 of them new; 0 removed. 2 have moved to",
+  ),
+  "rotated": (
+    lambda gallery: _write(gallery / "ann/1.png", (0, 100, 0, 0)),
+    "1 of the new replace others, of files that have changed: ",
+  ),
+  "truncated": (
+    lambda gallery: _truncate(gallery / "ann/1.png"),
+    "warning: skipped 1 unreadable file: ",
+  ),
+  "in two classes": (
+    lambda gallery: shutil.copy(gallery / "ann/1.png", gallery / "bö b"),
+    "1 of them new; 0 removed. warning: 2 images have the content of one of an",
+  ),
+  "comma in the name": (
+    lambda gallery: (gallery / "ann").rename(gallery / "ann, bö b"),
+    "3 images of 2 classes, 0 of them new; 0 removed. 2 have moved to",
+  ),
+}
+
+
+def _read_index(folder):
+  """Class, path and embedding of each image, in an order of its own."""
+  index = gallery_index.read(
+    folder / "known", saved_models.digest(folder / "model")
+  )
+  names = index.images[["name", "path"]].itertuples(index=False, name=None)
+  embeddings = index.vectors.reconstruct_batch(index.places)
+  return sorted(zip(names, embeddings.round(6).tolist(), strict=True))
+
+
+@pytest.mark.parametrize("name", _CHANGES)
+def test_an_index_is_right_or_tells_what_is_not(folder, name):
+  change, told = _CHANGES[name]
+  gallery = folder / "gallery"
+  assert _call_index(folder, f"--gallery={gallery}")[0].status == 0
+  change(gallery)
+  gallery = gallery if gallery.exists() else folder / "moved"
+  options = [f"--gallery={gallery}", "--on_bad_example=skip"]
+  _, words = _call_index(folder, *options)
+  assert told in words
+  _call_index(folder, *options, "--sync")
+  followed = _read_index(folder)
+  # It is what an index is that is made now.
+  (folder / "known").unlink()
+  _call_index(folder, *options)
+  assert followed == _read_index(folder)
+  if name == "comma in the name":
+    _, words = _call_index(folder, "--remove=ann, bö b")
+    assert "1 images of 1 classes, 0 of them new; 2 removed." in words
+
+
 def test_classes_with_commas_are_removed(folder):
   gallery = folder / "gallery"
   for name in ("Smith", "John", "Smith, John"):
@@ -259,6 +392,11 @@ def test_mistakes_are_one_line(folder):
       " found 0.0001 (few pairs)",
     ),
     (["--fpir=0.001"], "--fpir must be from 0.01 to 0.1, found 0.001"),
+    (["--fpir_certainty=0.95"], "--fpir must be given with fpir_certainty"),
+    (
+      ["--fpir=0.01", "--fpir_certainty=0.95"],
+      "--fpir_certainty must be smaller at fpir 0.01 for a gallery of 2",
+    ),
     (["--query=missing"], "--query must be a folder that can be read"),
     ([f"--gallery={folder}/gallery/ann"], "--gallery must hold sub-folders"),
   ):

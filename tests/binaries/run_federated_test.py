@@ -5,7 +5,6 @@ import os
 import pathlib
 import re
 
-import dp_accounting
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,6 +13,7 @@ import tensorflow as tf
 from tests.binaries import programs
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import planning
 from tff_fedemb.program import chain as chain_lib
@@ -107,7 +107,9 @@ def test_a_sampling_seed_is_loud_and_amplifies_nothing(data_dir, tmp_path):
   claim = fixed_size.FixedSize(6, 4, users_per_client=2)
   ledger = chain_lib.Chain(run_dir).ledger
   assert ledger.participation == claim.with_known_schedule()
-  account = programs.call("account", "epsilon", f"--run_dir={run_dir}")
+  account = programs.call(
+    "account", "epsilon", f"--run_dir={run_dir}", "--explain"
+  )
   assert (account.status, account.errors) == (0, "")
   assert f"epsilon = {privacy['epsilon']:.4f}" in account.output
   assert "replayed from sampling_seed" in " ".join(account.output.split())
@@ -189,7 +191,9 @@ def test_a_dry_run_tells_and_writes_nothing(data_dir, tmp_path, monkeypatch):
       min_separation.MinSeparation(6, 4, users_per_client=2).for_rounds(10),
       delta=planning.default_delta(6),
       accountants=("gaussian",),
-    ).with_rounds(dp_accounting.GaussianDpEvent(noise), 10)
+      # As the run will have it, of LeNet.
+      round_sum=composition.RoundSum(1.0, noise, 453_632),
+    ).with_rounds(composition.Noise(noise), 10)
     assert f" {ledger.epsilon():.4g}" in output
   needed = re.search(r"costs epsilon = ([\d.]+) with [\d,]+ users", output)
   assert 8 < float(needed[1]) <= 9

@@ -6,6 +6,7 @@ import shlex
 import pytest
 
 from binaries import tune as tune_program
+from tests.binaries import closing
 from tests.binaries import programs
 from tff_fedemb.aggregators import banded
 from tff_fedemb.models import heads
@@ -134,7 +135,8 @@ def test_tuning_of_real_trials(tune, data_dir, tmp_path, monkeypatch):
   trials = json.loads((directory / "run.json").read_text())["trials"]
   assert trials["mechanism"]["kept_share"] == 0.75
   # Trials write to their logs, the summary of a run too.
-  assert ended.output.startswith("| best trial | |")
+  closing.check_size(ended.output)
+  assert ended.output.startswith("best trial: client_learning_rate ")
   summaries = [
     json.loads((directory / f"trials/00{i}/summary.json").read_text())
     for i in range(2)

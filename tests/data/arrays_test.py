@@ -52,6 +52,7 @@ def test_a_missing_name_is_told_with_its_row(values):
     [["b"], ["a"], ["b"]],
     _NAMES[:2],
     [b"\xff", b"a", b"b"],
+    [b"a", b"a\0", b"b"],
     3,
   ],
 )

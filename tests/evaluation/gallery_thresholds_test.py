@@ -6,6 +6,7 @@ import pathlib
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from tff_fedemb import errors
 from tff_fedemb.evaluation import gallery_thresholds
@@ -53,6 +54,49 @@ class TestFind:
     assert found.num_classes == 30
     assert not gallery_thresholds.find(_CURVE, 0.001, 1, 1).is_supported
 
+  @pytest.mark.parametrize(
+    ("images", "threshold", "compared"),
+    [(1, 0.2, "mean"), (2, 0.2 + 1 / 15, "mean"), (8, 0.3 + 1 / 60, "mean")],
+  )
+  def test_mean_of_more_images_goes_on(self, images, threshold, compared):
+    # Linear in 1 / images, from 0.2 of one to 0.3 of four.
+    curve = _CURVE | {"compared": "mean"}
+    found = gallery_thresholds.find(curve, 0.1, 1, images)
+    assert found.threshold == pytest.approx(threshold)
+    assert found.compared == compared
+    # What is known of one image says nothing of a mean.
+    curve["by_images"] = curve["by_images"][:1]
+    found = gallery_thresholds.find(curve, 0.1, 1, images)
+    assert found.compared == ("mean" if images == 1 else "nearest")
+    assert gallery_thresholds.find(_CURVE, 0.1, 1, 1).compared == "nearest"
+
+  def test_a_certain_rate_has_an_upper_bound(self):
+    # As of 1,000 strangers drawn independently.
+    rates = np.geomspace(0.1, 0.001, 21)
+    high = stats.beta.ppf(0.975, 1000 * rates + 1, 1000 * (1 - rates))
+    part = {
+      "images": 1,
+      "num_classes": 30,
+      "size": [1],
+      "threshold": [(1 - rates).tolist()],
+      "fpir_low": [(rates / 2).tolist()],
+      "fpir_high": [high.tolist()],
+    }
+    curve = {"fpir": rates.tolist(), "by_images": [part]}
+
+    def find(certainty):
+      return gallery_thresholds.find(curve, 0.02, 1, 1, certainty=certainty)
+
+    for certainty in (0.95, 0.975, 0.999):
+      found = find(certainty)
+      hits = 1000 * found.rate
+      bound = stats.beta.ppf(certainty, hits + 1, 1000 - hits)
+      assert 0.0192 < bound < 0.0201
+      assert found.threshold == pytest.approx(1 - found.rate, abs=1e-3)
+    assert find(0.975).high == pytest.approx(0.02, rel=0.02)
+    with pytest.raises(errors.FieldError, match=r"smaller at fpir 0\.002 for"):
+      gallery_thresholds.find(curve, 0.002, 1, 1, certainty=0.95)
+
   def test_what_nothing_is_known_of_is_refused(self):
     with pytest.raises(errors.FieldError, match=r"from 0.001 to 0.1, found"):
       gallery_thresholds.find(_CURVE, 0.2, 1, 1)
@@ -92,7 +136,7 @@ def test_measured_curve():
   part = curve["by_images"][1]
   assert (part["num_classes"], part["largest_measured_size"]) == (40, 38)
   measured = identification.Identification(
-    embeddings, labels, images_of_identity=3
+    embeddings, labels, images_of_identity=3, compared="mean"
   )
   for size, thresholds, low, high in zip(
     *(part[x] for x in ("size", "threshold", "fpir_low", "fpir_high")),
@@ -116,11 +160,11 @@ def _measure_truth(generator, images, sizes, num_classes=20_000):
   best = {size: [] for size in sizes}
   for _ in range(2):
     gallery = pairs.normalize(_made_up(generator, num_classes, images))
+    gallery = pairs.normalize(gallery.mean(axis=1, keepdims=True))
     strangers = pairs.normalize(_made_up(generator, 5_000, 1)[:, 0])
     flat = gallery.reshape(-1, gallery.shape[2]).T.astype(np.float32)
     for some in np.split(strangers.astype(np.float32), 10):
-      similarities = (some @ flat).reshape(len(some), num_classes, images)
-      similarities = similarities.max(axis=2)
+      similarities = some @ flat
       for size in sizes:
         by_gallery = similarities.reshape(len(some), -1, size).max(axis=2)
         best[size].append(by_gallery.ravel())

@@ -28,13 +28,17 @@ def _clustered(num_classes, images, seed=0):
 class _OneByOne:
   """All galleries, one after the other; each with the images enrolled."""
 
-  def __init__(self, embeddings, labels, enrolled):
+  def __init__(self, embeddings, labels, enrolled, compared="nearest"):
     unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
     self.labels = labels
     self.is_probe = ~np.isin(np.arange(len(labels)), enrolled)
     self.similarities = np.stack(
       [(unit @ unit[rows].T).max(axis=1) for rows in enrolled], axis=1
     )
+    if compared == "mean":
+      means = unit[enrolled].mean(axis=1)
+      means /= np.linalg.norm(means, axis=1, keepdims=True)
+      self.similarities = unit @ means.T
 
   def fpir(self, size, threshold):
     rates = []
@@ -104,11 +108,15 @@ class TestStrangers:
     assert every.low == pytest.approx(0.025 ** (1 / 3))
 
 
-@pytest.mark.parametrize("images", [1, 2])
-def test_all_galleries_one_by_one(images):
+@pytest.mark.parametrize(
+  ("images", "compared"), [(1, "nearest"), (2, "nearest"), (2, "mean")]
+)
+def test_all_galleries_one_by_one(images, compared):
   data = _clustered(6, 4)
-  measured = identification.Identification(*data, images_of_identity=images)
-  one_by_one = _OneByOne(*data, measured.enrolled)
+  measured = identification.Identification(
+    *data, images_of_identity=images, compared=compared
+  )
+  one_by_one = _OneByOne(*data, measured.enrolled, compared)
   uses = [
     Operation(*use) for use in [(2,), (4, 0.8), (4, 0.3, 2), (3, -1.0, 2)]
   ]

@@ -2,12 +2,16 @@
 
 import functools
 
+from etils import epy
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_datasets as tfds
 
 from tests.features import extractions
+
+# Importing it takes two seconds, which not every process of the tests needs.
+with epy.lazy_imports():
+  import tensorflow_datasets as tfds
 
 _SHAPE = (4, 3, 3)
 

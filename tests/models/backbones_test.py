@@ -11,7 +11,15 @@ from tff_fedemb.models import backbones
 
 _SHAPE = (32, 32, 3)
 # Those for small grey images.
-_SMALL = {"conv4", "conv4_wide", "convnet", "convnet_tanh", "lenet", "strided"}
+_SMALL = {
+  "conv4",
+  "conv4_48",
+  "conv4_wide",
+  "convnet",
+  "convnet_tanh",
+  "lenet",
+  "strided",
+}
 # Those for examples that are no images, and the shape of one.
 _OTHERS = {"conv1d": (16, 2), "dense": (64,)}
 _CONVOLUTIONS = (tf.keras.layers.Conv2D, tf.keras.layers.DepthwiseConv2D)
@@ -26,6 +34,8 @@ _NUM_TRAINABLE = {
   # Convolutions of 5, 5 and 3 steps; two hidden layers of 128.
   "conv1d": (352 + 10_304 + 12_352 + 8_320, None, None, 8_320),
   "conv4": (250_912, 177_184, 66_304, 65_664),
+  # Whatever the size of the image: 9 places of 128 channels are embedded.
+  "conv4_48": (332_832, 259_104, 148_224, 147_584),
   "conv4_wide": (487_040, 321_152, 99_392, 98_432),
   "convnet": (97_408, None, None, 73_856),
   "convnet_tanh": (97_408, None, None, 73_856),
@@ -62,11 +72,9 @@ def _count(variables):
     ("dense", (1,), None),
     ("lenet", (5, 5, 1), None),
     # The first kernel is 3 x 3 to 16 channels.
-    ("mobilenet_v2_small", (28, 28, 1), 161_760 - 2 * 3 * 3 * 16),
-    ("mobilenet_v2_small", (61, 40, 3), None),
+    ("mobilenet_v2_small", (61, 28, 1), 161_760 - 2 * 3 * 3 * 16),
     # The first kernel is 7 x 7 to 16 channels.
-    ("resnet_small", (28, 28, 1), 574_464 - 2 * 7 * 7 * 16),
-    ("resnet_small", (61, 40, 3), None),
+    ("resnet_small", (61, 28, 1), 574_464 - 2 * 7 * 7 * 16),
   ],
 )
 def test_embeds_images_one_by_one(name, shape, num_parameters):

@@ -86,3 +86,16 @@ def test_conv4_is_four_convolutions_with_group_normalisation(images):
     x = np.maximum(x * scale + offset, 0.0).astype(np.float32)
   assert x.shape == (2, 2, 2, 128)
   _check(backbone, images, x, 1e-3)
+
+
+def test_conv4_48_embeds_an_image_of_any_size_as_one_of_48_pixels():
+  small = np.random.default_rng(0).integers(0, 256, [2, 48, 48, 3])
+  of_48 = pooled.create_conv4((48, 48, 3), embedding_dim=6)
+  expected = of_48(small.astype(np.float32))
+  # The mean of four equal pixels is one of them.
+  large = small.repeat(2, axis=1).repeat(2, axis=2)
+  for images in (small, large):
+    backbone = pooled.create_conv4_48(images.shape[1:], embedding_dim=6)
+    backbone.set_weights(of_48.get_weights())
+    found = backbone(images.astype(np.float32))
+    np.testing.assert_allclose(found, expected, atol=1e-4)

@@ -3,8 +3,8 @@
 import functools
 import os
 
+from etils import epy
 import h5py
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,6 +15,10 @@ from tff_fedemb.models import backbones
 from tff_fedemb.models import pretrained
 from tff_fedemb.models import starts
 from tff_fedemb.program import export
+
+# Importing it takes two seconds, which not every process of the tests needs.
+with epy.lazy_imports():
+  import keras
 
 _SHAPE = (32, 32, 3)
 _CONVOLUTIONS = (tf.keras.layers.Conv2D, tf.keras.layers.DepthwiseConv2D)

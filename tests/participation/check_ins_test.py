@@ -8,7 +8,6 @@ from tests.data import traces
 from tests.participation import draws
 from tff_fedemb import errors
 from tff_fedemb.participation import check_ins
-from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import planning
 from tff_fedemb.strategies import strategy as strategy_lib
 
@@ -73,7 +72,7 @@ def test_keyboards_are_accounted_for_as_published():
 @pytest.mark.parametrize("mechanism", ["tree", "blt", "banded"])
 def test_correlated_noise_is_that_of_the_enforced_bounds(mechanism):
   plan = _plan(mechanism, 60, min_separation=20, max_participations=2)
-  strategy = composition.noise_of(plan.event).strategy
+  strategy = plan.noise.strategy
   expected = strategy.sensitivity(strategy_lib.Schedule(60, 20, 2))
   report = planning.create_report(plan)
   assert report.strategy_sensitivity == expected

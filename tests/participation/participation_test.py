@@ -211,14 +211,14 @@ def test_a_known_schedule_amplifies_nothing(name):
     assert known == claim.with_secret_schedule() == claim
     assert "not sampled" in claim.amplification
     return
-  event = dp_accounting.GaussianDpEvent(4.0)
+  rounds = composition.Rounds(count=40, noise=composition.Noise(4.0))
   if not claim.is_mixture:
-    ((of_secret, count), *_) = composition.composed_events([(event, 40)], claim)
+    ((of_secret, count), *_) = composition.composed_events([rounds], claim)
     assert of_secret == claim.sampled_event(
       dp_accounting.GaussianDpEvent(4.0 / claim.sensitivity_in_clip_norms)
     )
     assert count <= claim.participations(40)
-  assert composition.composed_events([(event, 40)], known) == [
+  assert composition.composed_events([rounds], known) == [
     (
       dp_accounting.GaussianDpEvent(4.0 / claim.sensitivity_in_clip_norms),
       min(7, claim.participations(40)),
@@ -239,13 +239,13 @@ def test_poisson_accounts_for_the_probability_it_draws_with():
 
     sampling_probability = 0.5
 
-  event = dp_accounting.GaussianDpEvent(1.0)
+  rounds = composition.Rounds(count=30, noise=composition.Noise(1.0))
   for claim, probability in (
     (poisson.Poisson(200, 2), 0.01),
     (poisson.Poisson(200, 100), 0.5),
     (Half(200, 2), 0.5),
   ):
-    ((composed, count),) = composition.composed_events([(event, 30)], claim)
+    ((composed, count),) = composition.composed_events([rounds], claim)
     assert (composed.sampling_probability, count) == (probability, 30)
     drawn = [len(claim.sample(r, key=1)) for r in range(100)]
     # Binomial(20,000, p), five standard deviations.

@@ -14,6 +14,7 @@ from tff_fedemb.participation import participation
 from tff_fedemb.participation import poisson
 from tff_fedemb.participation import random_allocation
 from tff_fedemb.participation import registry
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 
 
@@ -49,7 +50,7 @@ def _report(claim, rounds, path):
   with participation_trace.TraceWriter(path, claim.num_users) as trace:
     for number, clients in enumerate(rounds):
       trace.record(number, clients)
-      ledger = ledger.with_rounds(dp_accounting.GaussianDpEvent(2.0))
+      ledger = ledger.with_rounds(composition.Noise(2.0))
   ledger = ledger_lib.Ledger.from_json(ledger.to_json())
   with participation_trace.TraceReader(path) as trace:
     return ledger.report(trace)

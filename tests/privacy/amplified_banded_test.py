@@ -75,7 +75,7 @@ def test_table_of_unamplified_banded_noise():
     assert f"{epsilon:.3f}" == expected
   known = _claim(76, known_schedule=True)
   ((event, count),) = composition.composed_events(
-    [(dp_accounting.GaussianDpEvent(4.0), _ROUNDS)], known
+    [composition.Rounds(count=_ROUNDS, noise=composition.Noise(4.0))], known
   )
   assert (event, count) == (dp_accounting.GaussianDpEvent(4.0), 11)
   with pytest.raises(errors.FieldError, match=r"period must be at most .* 77"):
@@ -84,11 +84,13 @@ def test_table_of_unamplified_banded_noise():
 
 def test_a_column_is_what_a_participation_costs():
   strategy = banded.BandedToeplitzStrategy((1.0, 0.5, 0.25))
-  event = strategy_lib.CorrelatedGaussianDpEvent(6.0, strategy)
+  noise = composition.Noise(6.0, strategy)
   for users_per_client, sensitivity in ((1, 1.0), (32, 2.0)):
     # More rounds than bands from one participation to the next.
     claim = _claim(5, users_per_client=users_per_client)
-    ((composed, count),) = composition.composed_events([(event, 11)], claim)
+    ((composed, count),) = composition.composed_events(
+      [composition.Rounds(count=11, noise=noise)], claim
+    )
     assert count == 3
     assert composed.sampling_probability == 5 * 131_072 / 10_000_000
     assert composed.event.noise_multiplier == pytest.approx(
@@ -97,7 +99,7 @@ def test_a_column_is_what_a_participation_costs():
   # All of a user's rounds together if it is known which ones these are: two
   # whole columns, and one of the last round, cut short.
   ((composed, count),) = composition.composed_events(
-    [(event, 11)], _claim(5, known_schedule=True)
+    [composition.Rounds(count=11, noise=noise)], _claim(5, known_schedule=True)
   )
   assert (type(composed), count) == (dp_accounting.GaussianDpEvent, 1)
   assert composed.noise_multiplier == pytest.approx(
@@ -106,7 +108,10 @@ def test_a_column_is_what_a_participation_costs():
 
 
 def test_the_rounds_with_least_noise_may_be_those_of_a_block():
-  counts = [(dp_accounting.GaussianDpEvent(z), 4) for z in (3.0, 1.0, 2.0)]
+  counts = [
+    composition.Rounds(count=4, noise=composition.Noise(z))
+    for z in (3.0, 1.0, 2.0)
+  ]
   found = composition.composed_events(counts, _claim(2))
   assert [(e.event.noise_multiplier, n) for e, n in found] == [
     (1.0, 4),
@@ -137,8 +142,10 @@ def test_delta_of_the_whole_matrix_is_that_of_sampled_columns():
   """The theorem, held to the densities of six rounds by simulation."""
   strategy = banded.BandedToeplitzStrategy((1.0, 0.6))
   claim = cyclic_poisson.CyclicPoisson(1_000, 150, period=2)
-  event = strategy_lib.CorrelatedGaussianDpEvent(0.8, strategy)
-  composed = composition.composed_events([(event, 6)], claim)
+  noise = composition.Noise(0.8, strategy)
+  composed = composition.composed_events(
+    [composition.Rounds(count=6, noise=noise)], claim
+  )
   accountant = dp_accounting.pld.PLDAccountant()
   for found, count in composed:
     accountant.compose(found, count)

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 
-import dp_accounting
 import numpy as np
 import pytest
 from scipy import stats
@@ -14,7 +13,6 @@ from tff_fedemb.participation import poisson
 from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
-from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree
 
 _SUM = composition.RoundSum(0.5, 1.0, 97_000)
@@ -94,10 +92,10 @@ def test_where_nothing_is_known(exact, multiplier, size):
 
 
 def test_a_run_reports_it_in_its_epsilon():
-  event = dp_accounting.GaussianDpEvent(1.0)
+  noise = composition.Noise(1.0)
   exact = ledger_lib.Ledger(
     poisson.Poisson(1_000, 10.0), delta=1e-5, accountants=("rdp",)
-  ).with_rounds(event, 100)
+  ).with_rounds(noise, 100)
   computed = dataclasses.replace(exact, round_sum=_SUM)
   before, after = exact.report(), computed.report()
   assert before.arithmetic_epsilon is None
@@ -109,10 +107,10 @@ def test_a_run_reports_it_in_its_epsilon():
 
 
 def test_correlated_noise_has_no_bound():
-  event = strategy_lib.CorrelatedGaussianDpEvent(8.0, tree.TreeStrategy())
+  noise = composition.Noise(8.0, tree.TreeStrategy())
   ledger = ledger_lib.Ledger(
     min_separation.MinSeparation(100, 10), delta=1e-5, round_sum=_SUM
-  ).with_rounds(event, 10)
+  ).with_rounds(noise, 10)
   report = ledger.report()
   assert report.arithmetic_epsilon is None
   assert any("correlated noise" in text for text in report.not_covered)
@@ -131,9 +129,9 @@ def test_correlated_noise_has_no_bound():
 )
 def test_tails_of_noise_that_ends(claim, strategy, moved):
   def tail(noise_multiplier, times=1):
-    event = strategy_lib.round_event(noise_multiplier, strategy)
-    event = composition.run_again(event, times)
-    account = _account(claim, (event, 2))
+    noise = composition.Noise(noise_multiplier, strategy)
+    rounds = composition.Rounds(count=2, times=times, noise=noise)
+    account = _account(claim, rounds)
     return arithmetic.tail_probability(
       arithmetic.most_moved(account), account.num_runs
     )

@@ -30,7 +30,7 @@ _USERS = {"run_dir": "runs/one", "users": "digest of the users"}
 
 def _ledger(noise_multiplier=6.0, rounds=10, participation=_PASSES, **fields):
   return ledger_lib.Ledger(participation, delta=0.1, **fields).with_rounds(
-    dp_accounting.GaussianDpEvent(noise_multiplier), rounds
+    composition.Noise(noise_multiplier), rounds
   )
 
 
@@ -67,7 +67,7 @@ def test_arithmetic_of_all_runs_counts():
   exact = budget_composition.compose([_ledger(rounds=100)] * 2, _DELTA)
   assert exact < budget_composition.compose([whole] * 2, _DELTA) < exact * 1.001
   double = dataclasses.replace(whole, delta=_DELTA).with_rounds(
-    dp_accounting.GaussianDpEvent(6.0), 100
+    composition.Noise(6.0), 100
   )
   assert budget_composition.compose([whole] * 2, _DELTA) == pytest.approx(
     double.tightest_epsilon(), rel=1e-6
@@ -92,9 +92,7 @@ def test_a_run_is_charged_once_and_settled(path):
   spent = budget.charge(path, _ledger(), run_id="1", **_USERS).spent
   assert spent == pytest.approx(budget_composition.compose([_ledger()], _DELTA))
   # It goes on, and one of its rounds runs again.
-  again = _ledger(rounds=9).with_rounds(
-    dp_accounting.GaussianDpEvent(6.0), times=2
-  )
+  again = _ledger(rounds=9).with_rounds(composition.Noise(6.0), times=2)
   more = budget.charge(path, again, run_id="1", **_USERS)
   assert len(more.charges) == 1
   assert more.spent > spent

@@ -1,5 +1,6 @@
 """Tests of calibration: the target holds, and nothing less would do."""
 
+import dataclasses
 import math
 
 import pytest
@@ -195,3 +196,19 @@ def test_what_cannot_be_solved(
   plan = _plan(noise_multiplier=noise_multiplier, **options)
   with pytest.raises(errors.FieldError, match=message):
     _calibrate(plan, target, solve_for)
+
+
+def test_a_target_holds_with_what_arithmetic_leaves():
+  exact = _plan(users_per_client=1, accountant=None)
+  exact = calibration.by_tightest(exact, 1.0)
+  assert exact.accountants == ("pld",)
+  large = dataclasses.replace(exact, num_parameters=25_000_000)
+  noise, more = (
+    calibration.calibrate(plan, "noise_multiplier", 1.0)
+    for plan in (exact, large)
+  )
+  assert noise < more < 1.1 * noise
+  solved = large.with_value("noise_multiplier", more)
+  assert 0.99 < solved.account.tightest_epsilon() <= 1.0
+  solved = large.with_value("noise_multiplier", noise)
+  assert solved.account.tightest_epsilon() > 1.0

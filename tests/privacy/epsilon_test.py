@@ -19,18 +19,19 @@ from tff_fedemb.privacy import gaussian_accountant
 _ADD_OR_REMOVE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 _REPLACE = dp_accounting.NeighboringRelation.REPLACE_ONE
 _GAUSSIAN = dp_accounting.GaussianDpEvent(1.0)
+_NOISE = composition.Noise(1.0)
 
 
 @functools.cache  # Tests share what takes half a second.
 def _epsilon(
   participation, noise_multiplier, rounds, accountant="rdp", delta=1e-5
 ):
-  event = dp_accounting.GaussianDpEvent(noise_multiplier)
+  noise = composition.Noise(noise_multiplier)
   account = composition.Account(
     participation,
     delta=delta,
     accountants=(accountant,),
-    history=((event, rounds),),
+    history=(composition.Rounds(count=rounds, noise=noise),),
   )
   return epsilon_lib.epsilon_by_accountant(account)[accountant]
 
@@ -97,19 +98,19 @@ _POISSON_GROUPS = poisson.Poisson(1_000, 10, users_per_client=2)
 _FIXED_SIZE = fixed_size.FixedSize(1_000, 10)
 
 
-def _round_event(event, participation, **options):
+def _round_event(noise, participation, **options):
   ((composed, count),) = composition.composed_events(
-    [(event, 7)], participation, **options
+    [composition.Rounds(count=7, noise=noise)], participation, **options
   )
-  assert count == (7 if event == _GAUSSIAN else 1)
+  assert count == (7 if noise.strategy is None else 1)
   return composed
 
 
 def test_the_noise_is_divided_by_the_sensitivity_once():
   gaussian = dp_accounting.GaussianDpEvent
   poisson_event = dp_accounting.PoissonSampledDpEvent
-  assert _round_event(_GAUSSIAN, _POISSON) == poisson_event(0.01, gaussian(1.0))
-  assert _round_event(_GAUSSIAN, _POISSON_GROUPS) == poisson_event(
+  assert _round_event(_NOISE, _POISSON) == poisson_event(0.01, gaussian(1.0))
+  assert _round_event(_NOISE, _POISSON_GROUPS) == poisson_event(
     0.01, gaussian(0.5)
   )
   for options, noise_multiplier in (
@@ -117,7 +118,7 @@ def test_the_noise_is_divided_by_the_sensitivity_once():
     ({"sensitivity_in_clip_norms": 1}, 1.0),
   ):
     assert _round_event(
-      _GAUSSIAN, _FIXED_SIZE, **options
+      _NOISE, _FIXED_SIZE, **options
     ) == dp_accounting.SampledWithoutReplacementDpEvent(
       1_000, 10, gaussian(noise_multiplier)
     )

@@ -8,7 +8,6 @@ with.
 
 import math
 
-import dp_accounting
 import numpy as np
 import pytest
 from scipy import optimize
@@ -68,12 +67,12 @@ def _epsilon(first, second):
 def _claim(noise_multiplier, mean):
   # Everybody in the one round; one of two users may be left out.
   participation = min_separation.MinSeparation(10, 10, min_separation=1)
-  event = dp_accounting.GaussianDpEvent(noise_multiplier)
+  noise = composition.Noise(noise_multiplier)
   account = composition.Account(
     participation,
     delta=_DELTA,
     accountants=("rdp",),
-    history=((event, 1),),
+    history=(composition.Rounds(noise=noise),),
   )
   return tuning.RepeatAndSelect(mean, 1).epsilon(account)
 

@@ -17,20 +17,20 @@ from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import report as report_lib
 
-_ONE = dp_accounting.GaussianDpEvent(1.0)
-_TWO = dp_accounting.GaussianDpEvent(2.0)
+_ONE = composition.Noise(1.0)
+_TWO = composition.Noise(2.0)
 _POISSON = poisson.Poisson(1_000, 10.0)
 _POISSON_GROUPS = poisson.Poisson(1_000, 10.0, users_per_client=2)
 _FIXED_SIZE = fixed_size.FixedSize(1_000, 10)
 _MIN_SEPARATION = min_separation.MinSeparation(1_000, 10)
 
 
-def _ledger(*events, participation=_POISSON, delta=1e-5, accountants=None):
+def _ledger(*noises, participation=_POISSON, delta=1e-5, accountants=None):
   ledger = ledger_lib.Ledger(
     participation, delta=delta, accountants=accountants
   )
-  for event in events:
-    ledger = ledger.with_rounds(event)
+  for noise in noises:
+    ledger = ledger.with_rounds(noise)
   return ledger
 
 
@@ -59,9 +59,13 @@ def test_a_round_that_ran_again_costs_more_than_another_one():
 
 def test_runs_are_encoded_by_length():
   ledger = _ledger(*[_ONE] * 3, *[_TWO] * 2, _ONE)
-  assert ledger.history == ((_ONE, 3), (_TWO, 2), (_ONE, 1))
+  assert [(each.noise, each.count) for each in ledger.history] == [
+    (_ONE, 3),
+    (_TWO, 2),
+    (_ONE, 1),
+  ]
   assert ledger.rounds == 6
-  with pytest.raises(ValueError, match="mechanism_event must be"):
+  with pytest.raises(ValueError, match="noise must be"):
     ledger.with_rounds(dp_accounting.LaplaceDpEvent(1.0))
 
 
@@ -88,23 +92,23 @@ def test_curve_keeps_the_order_it_was_asked_in():
 
 def test_a_resumed_ledger_is_the_uninterrupted_one():
   # Values without a short decimal form, a break in the middle of a run.
-  events = [dp_accounting.GaussianDpEvent(8 / 3)] * 7 + [
-    dp_accounting.GaussianDpEvent(0.1 + 0.2 + 3.0)
+  noises = [composition.Noise(8 / 3)] * 7 + [
+    composition.Noise(0.1 + 0.2 + 3.0)
   ] * 5
-  uninterrupted = _ledger(*events, delta=1 / 3e5)
-  half = _ledger(*events[:9], delta=1 / 3e5)
+  uninterrupted = _ledger(*noises, delta=1 / 3e5)
+  half = _ledger(*noises[:9], delta=1 / 3e5)
   # As a file has it.
   resumed = ledger_lib.Ledger.from_json(json.loads(json.dumps(half.to_json())))
   assert resumed == half
   assert resumed != uninterrupted
-  for event in events[9:]:
-    resumed = resumed.with_rounds(event)
+  for noise in noises[9:]:
+    resumed = resumed.with_rounds(noise)
   assert resumed == uninterrupted
 
 
 @pytest.mark.parametrize(
   "noiseless",
-  [dp_accounting.NonPrivateDpEvent(), dp_accounting.GaussianDpEvent(0.0)],
+  [composition.Noise(0.0), composition.Noise(0)],
 )
 def test_a_round_without_noise_is_for_ever(noiseless):
   ledger = _ledger(_ONE, noiseless, _ONE, participation=_POISSON_GROUPS)
@@ -149,7 +153,7 @@ def test_tightest_epsilon_is_that_of_the_report_to_the_digit(
   ledger = dataclasses.replace(
     _ledger(participation=participation),
     round_sum=composition.RoundSum(1.0, 8.0, 25_000_000),
-  ).with_rounds(dp_accounting.GaussianDpEvent(8.0), rounds)
+  ).with_rounds(composition.Noise(8.0), rounds)
   with participation_trace.TraceReader(path) as trace:
     report = ledger.report(trace)
     assert ledger.tightest_epsilon(trace) == report.epsilon
@@ -159,7 +163,7 @@ def test_tightest_epsilon_is_that_of_the_report_to_the_digit(
     assert ledger.epsilon(report.accountant) == report.epsilon
 
 
-_FOUR = dp_accounting.GaussianDpEvent(4.0)
+_FOUR = composition.Rounds(count=50, noise=composition.Noise(4.0))
 
 
 def _report(claim, *history, delta=1e-5, accountants=None):
@@ -182,7 +186,8 @@ def test_report_of_single_user_poisson():
 def test_a_known_schedule_costs_what_it_costs():
   """A round draws 131,072 of 10 million users, in virtual clients of 32."""
   secret = poisson.Poisson(10_000_000, 131_072, users_per_client=32)
-  rounds, delta = (dp_accounting.GaussianDpEvent(1.28), 800), 1e-7
+  rounds = composition.Rounds(count=800, noise=composition.Noise(1.28))
+  delta = 1e-7
   amplified = _report(secret, rounds, delta=delta, accountants=("rdp",))
   assert amplified.epsilon == pytest.approx(10.59, abs=5e-3)
   assert amplified.amplification.startswith("by sampling, from a secret key")
@@ -199,8 +204,8 @@ def test_a_known_schedule_costs_what_it_costs():
 
 
 def test_report_names_both_readings():
-  report = _report(_FIXED_SIZE, (_FOUR, 50))
-  account = composition.Account(_FIXED_SIZE, delta=1e-5, history=((_FOUR, 50),))
+  report = _report(_FIXED_SIZE, _FOUR)
+  account = composition.Account(_FIXED_SIZE, delta=1e-5, history=(_FOUR,))
   (expected,) = epsilon_lib.epsilon_by_accountant(
     account, sensitivity_in_clip_norms=1
   ).values()
@@ -231,8 +236,8 @@ def test_report_names_both_readings():
   ],
 )
 def test_what_deserves_a_second_look_is_told(claim, noise, delta, warnings):
-  event = dp_accounting.GaussianDpEvent(noise)
-  found = sorted(_report(claim, (event, 10), delta=delta).warnings)
+  rounds = composition.Rounds(count=10, noise=composition.Noise(noise))
+  found = sorted(_report(claim, rounds, delta=delta).warnings)
   assert len(found) == len(warnings)
   for warning, text in zip(sorted(warnings), found, strict=True):
     assert warning in text

@@ -90,11 +90,14 @@ _IN_BINS = balls_in_bins_lib.BallsInBins(1_000, 100, users_per_client=4)
 )
 def test_what_a_run_is_accounted_for(claim, strategy, options, participations):
   create = _waits if claim is _WAITING else _bins
-  event = strategy_lib.CorrelatedGaussianDpEvent(6.0, strategy)
-  assert composition.composed_events([(event, 35)], claim) == [
-    (create(3.0, strategy, 35, *options), 1)
+  noise = composition.Noise(6.0, strategy)
+  assert composition.composed_events(
+    [composition.Rounds(count=35, noise=noise)], claim
+  ) == [(create(3.0, strategy, 35, *options), 1)]
+  counts = [
+    composition.Rounds(count=4, noise=composition.Noise(z))
+    for z in (3.0, 1.0, 2.0)
   ]
-  counts = [(dp_accounting.GaussianDpEvent(z), 4) for z in (3.0, 1.0, 2.0)]
   ((found, _),) = composition.composed_events(counts, claim)
   if claim is _IN_BINS:
     # Two bins of two rounds, eight of one.
@@ -123,9 +126,9 @@ def test_what_a_run_is_accounted_for(claim, strategy, options, participations):
   ],
 )
 def test_noise_whose_cost_is_not_known(claim, strategy, message):
-  event = strategy_lib.CorrelatedGaussianDpEvent(6.0, strategy)
+  noise = composition.Noise(6.0, strategy)
   with pytest.raises(errors.FieldError, match=message):
-    composition.check_noise([(event, 1)], claim)
+    composition.check_noise([composition.Rounds(noise=noise)], claim)
 
 
 def test_report():

@@ -78,7 +78,7 @@ def test_a_plan_of_a_model_costs_what_its_run_costs():
     accountants=("rdp",),
     # Another clip norm makes no difference.
     round_sum=composition.RoundSum(0.3, 1.28, 97_000),
-  ).with_rounds(plan.event, 20)
+  ).with_rounds(plan.noise, 20)
   report = planning.create_report(plan)
   assert report == ledger.report()
   exact = planning.create_report(_plan(rounds=20))

@@ -172,7 +172,7 @@ def test_rdp_takes_the_place_where_delta_is_tiny(claim):
       if name in epsilon_lib.SUMMING
     ),
     round_sum=composition.RoundSum(1.0, 4.0, 10),
-  ).with_rounds(dp_accounting.GaussianDpEvent(4.0), 20)
+  ).with_rounds(composition.Noise(4.0), 20)
   report = ledger.report()
   assert (report.accountant, *report.epsilon_by_accountant) == ("rdp", "rdp")
   assert 0.0 < report.epsilon < math.inf
@@ -245,9 +245,9 @@ def test_a_fixed_cohort_costs_much_less_than_by_rdp():
   account = composition.Account(
     claim,
     delta=1e-5,
-    history=((dp_accounting.GaussianDpEvent(1.0), 20),),
+    history=(composition.Rounds(count=20, noise=composition.Noise(1.0)),),
   )
-  names = epsilon_lib.accountants_of_run(claim, 1.0)
+  names = epsilon_lib.default_accountants(claim, 1.0)
   assert (account.accountants, names) == (("rdp",), ("rdp", "pld"))
   (warning,) = report_lib.create_report(account).warnings
   assert "loose" in warning

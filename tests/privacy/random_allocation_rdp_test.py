@@ -83,7 +83,7 @@ def test_tuning_rests_on_the_secret_draw():
       each,
       delta=1e-5,
       accountants=("rdp",),
-      history=((dp_accounting.GaussianDpEvent(1.4), 40),),
+      history=(composition.Rounds(count=40, noise=composition.Noise(1.4)),),
     )
     for each in (claim, claim.with_known_schedule())
   )

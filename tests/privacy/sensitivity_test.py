@@ -191,7 +191,8 @@ def test_one_user_changes_a_run_by_the_sensitivity(
   assert max(moves) <= delta * (1.0 + 1e-9)
   # The account has just that sensitivity.
   ((event, count),) = composition.composed_events(
-    [(strategy_lib.CorrelatedGaussianDpEvent(3.0, strategy), _ROUNDS)], claim
+    [composition.Rounds(count=_ROUNDS, noise=composition.Noise(3.0, strategy))],
+    claim,
   )
   assert count == 1
   assert event.noise_multiplier == pytest.approx(3.0 * _CLIP_NORM / delta)

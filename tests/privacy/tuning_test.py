@@ -12,11 +12,12 @@ from scipy import stats
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import poisson
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import tuning
 
 _DELTA = 1e-6
-_GAUSSIAN = ((dp_accounting.GaussianDpEvent(1.0), 100),)
+_GAUSSIAN = (composition.Rounds(count=100, noise=composition.Noise(1.0)),)
 _POISSON = poisson.Poisson(100_000, 100.0)
 _FIXED_SIZE = fixed_size.FixedSize(100_000, 100, users_per_client=4)
 _SHAPES = (0, 0.5, 1, 5, math.inf)
@@ -119,7 +120,11 @@ def test_geometric_epsilon_by_the_theorem():
   )
   mean, rho, delta = 10.0, 0.5, 1e-5
   trial, undoubled = (
-    _trial(participation, ((dp_accounting.GaussianDpEvent(z), 4),), delta)
+    _trial(
+      participation,
+      (composition.Rounds(count=4, noise=composition.Noise(z)),),
+      delta,
+    )
     for z in (4.0, 8.0)
   )
   orders = np.linspace(1.01, 60, 20_000)
@@ -153,7 +158,7 @@ def test_more_trials_and_larger_shapes_cost_more():
 
 
 def test_round_without_noise_costs_everything():
-  trial = _trial(_POISSON, (*_GAUSSIAN, (dp_accounting.NonPrivateDpEvent(), 1)))
+  trial = _trial(_POISSON, (*_GAUSSIAN, composition.Rounds()))
   selection = tuning.RepeatAndSelect(10, 1)
   assert selection.epsilon(trial) == math.inf
   report = tuning.create_report(selection, trial, chosen_by_others=True)

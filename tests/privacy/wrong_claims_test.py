@@ -14,15 +14,16 @@ from tests.participation import draws
 from tff_fedemb.data import participation_trace
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import planning
-from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree
 
 _GAUSSIAN = dp_accounting.GaussianDpEvent(4.0)
-_TREE = strategy_lib.CorrelatedGaussianDpEvent(4.0, tree.TreeStrategy())
-_OTHER_TREE = strategy_lib.CorrelatedGaussianDpEvent(8.0, _TREE.strategy)
+_NOISE = composition.Noise(4.0)
+_TREE = composition.Noise(4.0, tree.TreeStrategy())
+_OTHER_TREE = composition.Noise(8.0, _TREE.strategy)
 
 
 def _claim(kind):
@@ -38,7 +39,7 @@ def test_a_report_holds_a_run_to_its_trace(tmp_path):
   claim, path = _claim("poisson"), tmp_path / "trace"
   traces.write(path, 1_000, draws.draw(claim, 40))
   ledger = ledger_lib.Ledger(claim, delta=1e-5, accountants=("rdp",))
-  ledger = ledger.with_rounds(_GAUSSIAN, 40)
+  ledger = ledger.with_rounds(_NOISE, 40)
   with participation_trace.TraceReader(path) as trace:
     report = ledger.report(trace)
     false = dataclasses.replace(ledger, participation=_claim("fixed_size"))
@@ -62,7 +63,7 @@ def test_amplification_of_correlated_noise(mechanism, kind):
     f" amplification by sampling assumes fresh noise .* found {kind}."
   )
   with pytest.raises(ValueError, match=message):
-    ledger.with_rounds(plan.event)
+    ledger.with_rounds(plan.noise)
   with pytest.raises(ValueError, match=message):
     planning.create_plan(mechanism, _claim(kind), 40, 4.0, 1e-5)
 
@@ -88,12 +89,12 @@ def test_an_accountant_that_does_not_know_the_sampling(kind, accountant):
 
 
 @pytest.mark.parametrize(
-  "events", [(_TREE, _GAUSSIAN), (_GAUSSIAN, _TREE), (_TREE, _OTHER_TREE)]
+  "noises", [(_TREE, _NOISE), (_NOISE, _TREE), (_TREE, _OTHER_TREE)]
 )
-def test_correlated_noise_that_is_not_the_same_in_all_rounds(events):
+def test_correlated_noise_that_is_not_the_same_in_all_rounds(noises):
   ledger = ledger_lib.Ledger(_claim("min_separation"), delta=1e-5)
-  ledger = ledger.with_rounds(events[0])
+  ledger = ledger.with_rounds(noises[0])
   with pytest.raises(
     ValueError, match=r"must be the same in all rounds .* found .*Tree"
   ):
-    ledger.with_rounds(events[1])
+    ledger.with_rounds(noises[1])

@@ -4,19 +4,19 @@ import hashlib
 import os
 import stat
 
-import dp_accounting
 import numpy as np
 import pytest
 
 from tests.program import chains
 from tff_fedemb import errors
 from tff_fedemb.participation import fixed_size
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
 
 _PLANNED = ledger_lib.Ledger(
   fixed_size.FixedSize(20, 6), delta=1e-3
-).with_rounds(dp_accounting.GaussianDpEvent(2.0), 3)
+).with_rounds(composition.Noise(2.0), 3)
 
 
 def test_a_digest_is_of_types_shapes_and_bytes():

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from tff_fedemb.privacy import composition
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.run import account
 
@@ -31,8 +30,4 @@ def write(directory, planned, runs, participants=lambda number: ""):
 
 def runs_of_rounds(ledger):
   """How many times each round ran."""
-  return [
-    composition.runs_of(event)[1]
-    for event, count in ledger.history
-    for _ in range(count)
-  ]
+  return [each.times for each in ledger.history for _ in range(each.count)]

@@ -108,7 +108,7 @@ def main(
   chain = chain_lib.Chain(directory)
   chain.begin(
     ledger_lib.Ledger(create_participation(), delta=1e-3).with_rounds(
-      create_mechanism(aggregator).round_event, ROUNDS
+      composition.noise_of(create_mechanism(aggregator)), ROUNDS
     )
   )
   with runtimes.create_runtime(runtime_name) as runtime:

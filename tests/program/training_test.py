@@ -4,7 +4,6 @@ import functools
 import math
 import stat
 
-import dp_accounting
 import pytest
 
 from tests.program import chains
@@ -13,6 +12,7 @@ from tests.program import sums
 from tff_fedemb import errors
 from tff_fedemb.data import participation_trace
 from tff_fedemb.participation import fixed_size
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import metrics
@@ -25,7 +25,7 @@ _NUM_USERS = 20
 def _create_loop(directory, runtime, said=None, **others):
   claim = fixed_size.FixedSize(_NUM_USERS, 6, users_per_client=2)
   planned = ledger_lib.Ledger(claim, delta=1e-3).with_rounds(
-    dp_accounting.GaussianDpEvent(2.0), 10
+    composition.Noise(2.0), 10
   )
   chain = chain_lib.Chain(directory)
   chain.begin(planned)
@@ -73,7 +73,9 @@ def _check_same(found, whole):
 
 def test_every_round_is_reported_and_accounted(whole):
   _, ledger, frame, said = whole
-  assert ledger.history == ((dp_accounting.GaussianDpEvent(2.0), 10),)
+  assert ledger.history == (
+    composition.Rounds(count=10, noise=composition.Noise(2.0)),
+  )
   assert list(frame.index) == list(range(1, 11))
   assert (frame["participants/num_users"] == 6).all()
   evaluated = frame.dropna().index
@@ -107,16 +109,6 @@ def test_skipped_clients_are_counted_and_told(tmp_path, whole):
   _, _, whole_frame, whole_said = whole
   assert (whole_frame[metrics.NUM_SKIPPED_CLIENTS] == 0).all()
   assert not any("skipped" in line for line in whole_said)
-
-
-def test_ended_run_resumes_with_the_same_rounds(tmp_path, whole):
-  _train_until(tmp_path, 7, SystemExit)
-  said = []
-  found = _train(tmp_path, sums.Sums(), said)
-  _check_same(found, whole)
-  # The round that did not end has released nothing.
-  assert found[1] == whole[1]
-  assert said[0] == "Resuming after round 7."
 
 
 @pytest.mark.parametrize(
@@ -182,12 +174,12 @@ def test_without_the_last_checkpoint_it_goes_back_further(tmp_path, whole):
   assert chains.runs_of_rounds(ledger) == [1, 1, 1, 2, 2, 2, 2, 2, 1, 1]
   assert _read_ledger(tmp_path) == ledger
   # Twice on the same users: half the variance, not ten rounds and five more.
-  event = dp_accounting.GaussianDpEvent
+  noise = composition.Noise
   expected = ledger_lib.Ledger(ledger.participation, delta=1e-3)
-  expected = expected.with_rounds(event(2.0), 5)
-  expected = expected.with_rounds(event(2.0 / math.sqrt(2)), 5)
+  expected = expected.with_rounds(noise(2.0), 5)
+  expected = expected.with_rounds(noise(2.0 / math.sqrt(2)), 5)
   assert ledger.epsilon() == pytest.approx(expected.epsilon())
-  assert ledger.epsilon() > whole[1].with_rounds(event(2.0), 5).epsilon()
+  assert ledger.epsilon() > whole[1].with_rounds(noise(2.0), 5).epsilon()
   with participation_trace.TraceReader(tmp_path / "trace") as trace:
     report = ledger.report(trace)
   (warning,) = (text for text in report.warnings if "again" in text)

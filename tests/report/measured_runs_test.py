@@ -3,14 +3,16 @@
 import json
 import math
 
-import dp_accounting
 import pytest
 
 from tests.program import chains
 from tests.run import specs
+from tff_fedemb import errors
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.report import measured_runs
+from tff_fedemb.run import spec as spec_lib
 from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree
 
@@ -40,11 +42,11 @@ def write_run(
     mechanism={"kind": "tree"} | mechanism,
     **{"seed": 1} | fields,
   )
-  event = dp_accounting.NonPrivateDpEvent()
+  added = composition.Noise(0.0)
   if noise:
-    event = strategy_lib.CorrelatedGaussianDpEvent(noise, tree.TreeStrategy())
+    added = composition.Noise(noise, tree.TreeStrategy())
   planned = ledger_lib.Ledger(specs.PARTICIPATION, delta=delta)
-  chains.write(path, planned.with_rounds(event, 20), [1] * 20)
+  chains.write(path, planned.with_rounds(added, 20), [1] * 20)
   summary = {
     "task": task,
     "algorithm": algorithm,
@@ -158,4 +160,18 @@ def test_refuses_other_directories(tmp_path):
   read(path)
   (path / "rounds.jsonl").write_text("")
   with pytest.raises(ValueError, match=r"/c: .* not that of the rounds"):
+    read(path)
+
+
+def test_a_bug_is_no_damaged_file(tmp_path, monkeypatch):
+  path = write_run(tmp_path / "a")
+  with monkeypatch.context() as patched:
+    patched.setattr(spec_lib.RunSpec, "settings", lambda self: None + 1)
+    with pytest.raises(TypeError, match="unsupported operand"):
+      read(path)
+  summary = json.loads((path / "summary.json").read_text())
+  (path / "summary.json").write_text(json.dumps(summary | {"evaluation": {}}))
+  with pytest.raises(
+    errors.DataError, match=r"/a: .*without evaluation\.test$"
+  ):
     read(path)

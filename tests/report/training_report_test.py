@@ -2,13 +2,13 @@
 
 import types
 
-import dp_accounting
 import numpy as np
 import pandas as pd
 import pytest
 
 from tests.run import specs
 from tff_fedemb.participation import poisson
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.report import training_report
 
@@ -22,8 +22,8 @@ _METRICS = pd.DataFrame(
 
 
 def _create_run(claim=specs.PARTICIPATION, metrics=None):
-  event = dp_accounting.GaussianDpEvent(2.0)
-  ledger = ledger_lib.Ledger(claim, delta=1e-3).with_rounds(event, 4)
+  noise = composition.Noise(2.0)
+  ledger = ledger_lib.Ledger(claim, delta=1e-3).with_rounds(noise, 4)
   before = {"validation": {"recall_at_far": {"0.001": 0.1}}}
   hours = np.array([0.0, 3.0, 6.0, 9.0])
   return types.SimpleNamespace(

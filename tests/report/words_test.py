@@ -2,7 +2,6 @@
 
 import types
 
-import dp_accounting
 import pytest
 
 from tests.binaries import pages
@@ -10,11 +9,11 @@ from tff_fedemb.participation import check_ins
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import poisson
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.report import templates
 from tff_fedemb.report import words
 from tff_fedemb.runtime import secure_sums
-from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree
 
 
@@ -26,9 +25,9 @@ def _render(template, settings, values, **more):
   return pages.Parsed(templates.render(template, r=run, **more)).text
 
 
-def _guarantee(participation, event, rounds=4, **summary):
+def _guarantee(participation, noise, rounds=4, **summary):
   ledger = ledger_lib.Ledger(participation, delta=1e-3)
-  ledger = ledger.with_rounds(event, rounds)
+  ledger = ledger.with_rounds(noise, rounds)
   account = types.SimpleNamespace(
     report=ledger.report(), ledger=ledger, notes=("all is well",)
   )
@@ -44,11 +43,11 @@ def _guarantee(participation, event, rounds=4, **summary):
 
 
 _PASSES = min_separation.MinSeparation(100, 10, min_separation=10)
-_NOISE, _NOISELESS = map(dp_accounting.GaussianDpEvent, (1.0, 0.0))
+_NOISE, _NOISELESS = map(composition.Noise, (1.0, 0.0))
 
 
 @pytest.mark.parametrize(
-  ("claim", "event", "strength", "said"),
+  ("claim", "noise", "strength", "said"),
   [
     (
       fixed_size.FixedSize(1000, 20, users_per_client=4),
@@ -58,12 +57,12 @@ _NOISE, _NOISELESS = map(dp_accounting.GaussianDpEvent, (1.0, 0.0))
     ),
     (
       _PASSES,
-      strategy_lib.CorrelatedGaussianDpEvent(20.0, tree.TreeStrategy()),
+      composition.Noise(20.0, tree.TreeStrategy()),
       *("strong", "noise, correlated from round to round, of 20 times"),
     ),
     (
       fixed_size.FixedSize(100, 20),
-      dp_accounting.GaussianDpEvent(0.1),
+      composition.Noise(0.1),
       *("weak", "may be right practically every time, for all that is proven"),
     ),
     (
@@ -76,14 +75,14 @@ _NOISE, _NOISELESS = map(dp_accounting.GaussianDpEvent, (1.0, 0.0))
     ),
   ],
 )
-def test_guarantees(claim, event, strength, said):
-  found, text = _guarantee(claim, event)
+def test_guarantees(claim, noise, strength, said):
+  found, text = _guarantee(claim, noise)
   assert found["strength"] == strength
   assert said in text
   assert ("It rests on The unit is one user (a writer)" in text) == bool(
-    event != _NOISELESS
+    noise != _NOISELESS
   )
-  _, text = _guarantee(claim, event, secure_sums=secure_sums.SIMULATED)
+  _, text = _guarantee(claim, noise, secure_sums=secure_sums.SIMULATED)
   assert "secure sums, simulated, not cryptographic" in text
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow_federated as tff
 
@@ -87,6 +88,104 @@ def test_json_has_a_digest_and_no_array():
 def test_arrays_that_do_not_fit_are_refused(changes, name):
   with pytest.raises(errors.FieldError, match=f"{name} must"):
     _create(**changes)
+
+
+_UNIT = _IMAGES / 255
+_WIDE = _IMAGES.astype(np.int64)
+_VECTORS = np.linspace(-3, 5, 30).reshape(5, 6)
+_NULLABLE = pd.DataFrame(_VECTORS).astype("Float64")
+
+
+def _put(array, value):
+  """The array with this value in row 2 alone."""
+  array = array.copy()
+  array[2, 0] = value
+  return array
+
+
+@pytest.mark.parametrize(
+  "images",
+  [
+    _UNIT,
+    _UNIT.astype(np.float32),
+    _IMAGES.astype(np.float32),
+    _WIDE,
+    _IMAGES.astype(object),
+    _IMAGES.tolist(),
+    pd.Series(list(_IMAGES)),
+    np.ma.masked_array(_IMAGES, mask=False),
+  ],
+)
+def test_images_have_the_brightness_that_is_meant(images):
+  test = np.stack(images)[:4]
+  task = _create(images=images, test=(test, _TEST[1]))
+  np.testing.assert_array_equal(task.images, _IMAGES)
+  np.testing.assert_array_equal(task.test[0], _IMAGES[:4])
+  assert task.images.dtype == task.test[0].dtype == np.uint8
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"images": _put(_UNIT, np.nan)}, "images must hold .* nan in row 2"),
+    ({"images": _UNIT * 2 - 1}, "images must hold .* -1.0 in row 0"),
+    ({"images": _WIDE - 5}, "images must hold .* 255, found -5 in row 0"),
+    ({"images": _put(_WIDE, 256)}, "images must hold .* found 256 in row 2"),
+    ({"images": _put(_WIDE, 2**40)}, "images must .* found 10995.* in row 2"),
+    ({"images": _UNIT}, "images must .* in every split, found 0.0039"),
+    ({"test": (_UNIT, _LABELS)}, "test must .* in every split, found 0.0039"),
+    (
+      {"images": _put(_IMAGES.astype(object), None)},
+      "images must have no missing value, found None in row 2",
+    ),
+    (
+      {"images": _put(_IMAGES.astype(object), "2")},
+      "images must hold numbers, found '2' in row 2",
+    ),
+    ({"images": [_IMAGES[0], _IMAGES[1, :1]]}, "images must be an array"),
+    (
+      {"images": _put(_VECTORS, np.nan)},
+      "images must be finite as float32, found nan in row 2",
+    ),
+    (
+      {"images": _put(_VECTORS, 1e300)},
+      r"images must be finite as float32, found 1e\+300 in row 2",
+    ),
+    (
+      {"images": _NULLABLE.mask(_NULLABLE > 4)},
+      "images must have no missing value, found <NA> in row 4",
+    ),
+    (
+      {"labels": pd.Series(_LABELS / 1).mask(_LABELS == 9)},
+      "labels must have no missing value, found nan in row 4",
+    ),
+    ({"labels": _LABELS / 1}, "labels must be integers .* 7.0 in row 0"),
+    ({"users": pd.Series([1, None, 1, 2, 3])}, "users must .* nan in row 1"),
+    (
+      {"users": pd.to_datetime(["2020-01-01", *4 * ["NaT"]])},
+      "users must .* None in row 1",
+    ),
+    ({"users": ["a", "", "b", "", "c"]}, "users must .* '' in row 1"),
+    (
+      {"users": pd.array(["a", pd.NA, "b", pd.NA, "c"])},
+      "users must .* <NA> in row 1",
+    ),
+    ({"users": ["a", 1, "b", "c", 2]}, "of one kind, found 1 in row 1"),
+    (
+      {"users": ["a", "a\0", "b", "c", "d"]},
+      "without a NUL at the end, .* in row 1",
+    ),
+  ],
+)
+def test_what_would_mean_something_else_is_told_with_its_row(changes, message):
+  with pytest.raises(errors.FieldError, match=message):
+    _create(**changes)
+
+
+def test_nullable_columns_are_vectors():
+  task = _create(images=_NULLABLE, test=(_NULLABLE[:4], _TEST[1]))
+  np.testing.assert_allclose(task.images, _VECTORS, rtol=1e-6)
+  assert task.test[0].dtype == np.float32
 
 
 def test_client_data_of_tff():

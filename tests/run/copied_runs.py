@@ -21,6 +21,7 @@ from tff_fedemb.data import participation_trace
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
 from tff_fedemb.privacy import budget
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import run_directory
 from tff_fedemb.program import sampling_key
@@ -39,8 +40,8 @@ def _plan(kind: str) -> ledger_lib.Ledger:
     claim = fixed_size.FixedSize(_NUM_USERS, 5)
   if kind == "correlated":
     strategy = tree.TreeStrategy()
-  event = strategy_lib.round_event(_NOISE, strategy)
-  return ledger_lib.Ledger(claim, delta=_DELTA).with_rounds(event, ROUNDS)
+  noise = composition.Noise(_NOISE, strategy)
+  return ledger_lib.Ledger(claim, delta=_DELTA).with_rounds(noise, ROUNDS)
 
 
 def cost(kind: str, times: list[int]) -> float:

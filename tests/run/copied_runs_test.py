@@ -184,7 +184,9 @@ def test_sums_are_exact(tmp_path, way, kind):
 
 @pytest.mark.parametrize(
   ("way", "kind"),
-  _params(("copied in a round", "independent"), ("three at once", "sampled")),
+  _params(
+    ("copied in a round", "independent"), ("three at once", "independent")
+  ),
 )
 def test_no_more_is_spent_than_there_is(tmp_path, way, kind):
   """There is enough for one run, and no more."""

@@ -16,11 +16,11 @@ from tff_fedemb.data import participation_trace
 from tff_fedemb.deployment import deployment
 from tff_fedemb.deployment import simulation
 from tff_fedemb.participation import check_ins
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import run_directory
 from tff_fedemb.run import deployment as deployment_run
-from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree
 
 _NUM_USERS = 200
@@ -29,7 +29,7 @@ _ROUNDS = 12
 _CLAIM = check_ins.CheckIns(
   _NUM_USERS, _GOAL, min_separation=4, max_participations=3
 )
-_EVENT = strategy_lib.round_event(2.0, tree.TreeStrategy())
+_NOISE = composition.Noise(2.0, tree.TreeStrategy())
 # About every third round has too few reports by the deadline.
 _DEPLOYMENT = {
   "description": "Of a test.",
@@ -70,7 +70,7 @@ def _train(directory, runtime, draw=None):
   )
   chain = chain_lib.Chain(directory)
   chain.begin(
-    ledger_lib.Ledger(_CLAIM, delta=1e-3).with_rounds(_EVENT, _ROUNDS)
+    ledger_lib.Ledger(_CLAIM, delta=1e-3).with_rounds(_NOISE, _ROUNDS)
   )
   with participation_trace.TraceWriter(
     directory / "trace", _NUM_USERS
@@ -124,7 +124,7 @@ def test_abandoned_rounds_release_and_cost_nothing(whole, tmp_path):
   plain = _train(tmp_path, sums.Sums(), draw=cohorts.__getitem__)
   assert plain[0] == weights
   assert plain[1] == ledger
-  assert ledger.history == ((_EVENT, _ROUNDS),)
+  assert ledger.history == (composition.Rounds(count=_ROUNDS, noise=_NOISE),)
   # Nor does it use up one of the rounds that a user may be in.
   rows = _read_rows(directory)
   observed = _observe(directory)

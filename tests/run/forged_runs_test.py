@@ -289,8 +289,16 @@ _INTERRUPTED = {
 }
 
 
-@pytest.mark.parametrize("correlated", [False, True])
-@pytest.mark.parametrize("case", _INTERRUPTED)
+@pytest.mark.parametrize(
+  ("case", "correlated"),
+  [
+    *((case, False) for case in _INTERRUPTED),
+    # One case of each way in which rounds run again.
+    ("the last checkpoint is lost", True),
+    ("Ctrl-C", True),
+    ("it ends before a checkpoint is written", True),
+  ],
+)
 def test_an_interrupted_run_goes_on(built, tmp_path, case, correlated):
   interrupt, runs = _INTERRUPTED[case]
   run = _copy(built, tmp_path, "kill", correlated=correlated)

@@ -22,7 +22,6 @@ from tff_fedemb.program import model_card
 from tff_fedemb.program import release
 from tff_fedemb.program import sampling_key
 from tff_fedemb.run import account
-from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree
 
 ROUNDS = 6
@@ -42,7 +41,7 @@ def _plan(*, correlated):
     claim,
     delta=1e-3,
     round_sum=composition.RoundSum(1.0, 2.0, 1_000),
-  ).with_rounds(strategy_lib.round_event(2.0, strategy), ROUNDS)
+  ).with_rounds(composition.Noise(2.0, strategy), ROUNDS)
 
 
 class _Drifting(sums.Sums):

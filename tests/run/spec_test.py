@@ -182,3 +182,29 @@ def test_statistics_that_stay_come_with_a_pretrained_backbone():
   dataclasses.replace(
     specs.create(), algorithm=algorithm, pretrained_backbone="imagenet.h5"
   )
+
+
+@pytest.mark.parametrize(
+  ("change", "message"),
+  [
+    ({"task": None}, "task must be given"),
+    ({"algorithm": {"kind": ["fedemb"]}}, "algorithm must be one of"),
+    ({"participation": [1]}, "participation must be a "),
+  ],
+)
+def test_a_damaged_file_is_told_of_and_a_bug_is_none(
+  tmp_path, monkeypatch, change, message
+):
+  values = specs.create(mechanism={"kind": "gaussian"}).to_json() | change
+  kept = {name: value for name, value in values.items() if value is not None}
+  (tmp_path / "run.json").write_text(json.dumps(kept))
+  with pytest.raises(
+    errors.FieldError, match=f"whole files of a run.*{message}"
+  ):
+    spec_lib.read(tmp_path)
+  specs.write(tmp_path, mechanism={"kind": "gaussian"})
+  monkeypatch.setattr(
+    gaussian.GaussianConfig, "__post_init__", lambda self: None + 1
+  )
+  with pytest.raises(TypeError, match="unsupported operand"):
+    spec_lib.read(tmp_path)

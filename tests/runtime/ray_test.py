@@ -191,10 +191,13 @@ with runtime.create_runtime("ray", ray_workers=1) as started:
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("victim", ["program", "head"])
-def test_nothing_runs_on_when_program_or_head_is_killed(tmp_path, victim):
-  with open(tmp_path / "log", "w") as log:
+def _kill_part(victim, log_path):
+  """Kills a program in its first round, or the head of its cluster.
+
+  Returns:
+    The program's process, the others of its session, and their names.
+  """
+  with open(log_path, "w") as log:
     process = subprocess.Popen(
       [sys.executable, "-c", _PROGRAM],
       cwd=pathlib.Path(__file__).resolve().parents[2],
@@ -211,18 +214,27 @@ def test_nothing_runs_on_when_program_or_head_is_killed(tmp_path, victim):
   else:
     (head,) = [child for child in children if "gcs_server" in child.name()]
     head.kill()
-  # Ray itself ends a program whose head is gone.
-  assert process.wait(timeout=120) != 0
-  # Ray's agents try for a constant 60 s to tell the head of its own end. They
-  # compute nothing; all others end at once.
-  agents = [c for c in children if names[c.pid].endswith("Agent")]
-  others = [child for child in children if child not in agents]
-  for processes, seconds in ((others, 30), (agents, 90)):
-    _, alive = psutil.wait_procs(processes, timeout=seconds)
-    # Orphans may stay zombies: who inherits them need not take notice.
-    assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
-  text = (tmp_path / "log").read_text()
-  assert ("The program will terminate" in text) == (victim == "head")
+  return process, children, names
+
+
+@pytest.mark.slow
+def test_nothing_runs_on_when_program_or_head_is_killed(tmp_path):
+  victims = ("program", "head")
+  # Both of them first, as each one's agents take a minute to end.
+  killed = [_kill_part(victim, tmp_path / victim) for victim in victims]
+  for victim, (process, children, names) in zip(victims, killed, strict=True):
+    # Ray itself ends a program whose head is gone.
+    assert process.wait(timeout=120) != 0
+    # Ray's agents try for a constant 60 s to tell the head of its own end. They
+    # compute nothing; all others end at once.
+    agents = [c for c in children if names[c.pid].endswith("Agent")]
+    others = [child for child in children if child not in agents]
+    for processes, seconds in ((others, 30), (agents, 90)):
+      _, alive = psutil.wait_procs(processes, timeout=seconds)
+      # Orphans may stay zombies: who inherits them need not take notice.
+      assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+    text = (tmp_path / victim).read_text()
+    assert ("The program will terminate" in text) == (victim == "head")
 
 
 @pytest.mark.parametrize(

@@ -87,10 +87,9 @@ def _started(processes):
 
 def test_round_is_that_of_in_process(processes, started):
   runtime, state = started
-  client_ids = ["3", "0", "1"]
   with runtimes.create_runtime("in_process") as other:
     expected_state = other.initialize(processes[0])
-    for _ in range(2):
+    for client_ids in (["3", "0", "1"], ["1"]):
       state, metrics = runtime.next(state, client_ids)
       expected_state, expected = other.next(expected_state, client_ids)
       assert not runtime.skipped_clients

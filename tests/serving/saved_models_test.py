@@ -3,13 +3,17 @@
 import os
 import pickle
 
-import keras
+from etils import epy
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tff_fedemb import errors
 from tff_fedemb.serving import saved_models
+
+# Importing it takes two seconds, which not every process of the tests needs.
+with epy.lazy_imports():
+  import keras
 
 _IMAGES = np.random.default_rng(0).integers(0, 256, (3, 4, 4, 3), np.uint8)
 

@@ -4,15 +4,19 @@ import collections
 import os
 import re
 
+from etils import epy
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_datasets as tfds
 
 from tests.tasks import clients
 from tff_fedemb import errors
 from tff_fedemb.data import photo_listing
 from tff_fedemb.run import task as task_lib
+
+# Importing it takes two seconds, which not every process of the tests needs.
+with epy.lazy_imports():
+  import tensorflow_datasets as tfds
 
 _CLASSES = tuple("abcdefgh")
 _WRITERS = ("ann", "bob", "cid")
@@ -25,47 +29,49 @@ def _draw(writer, label, number):
   return image
 
 
-class Tiny(tfds.core.GeneratorBasedBuilder):
-  """An image of each class by each writer, in each of three splits."""
-
-  VERSION = tfds.core.Version("1.0.0")
-
-  def _info(self):
-    features = {
-      "image": tfds.features.Image(shape=(None, None, 3)),
-      "objects": {
-        "writer": tfds.features.Text(),
-        "boxes": tfds.features.Sequence({"x": np.float32}),
-      },
-      "label": tfds.features.ClassLabel(names=_CLASSES),
-      "page": np.int64,
-    }
-    return self.dataset_info_from_configs(
-      features=tfds.features.FeaturesDict(features)
-    )
-
-  def _split_generators(self, dl_manager):
-    splits = ("train", "test", "extra")
-    return {s: self._generate_examples(n) for n, s in enumerate(splits)}
-
-  def _generate_examples(self, number):
-    for writer, name in enumerate(_WRITERS):
-      for label in range(len(_CLASSES)):
-        yield (
-          f"{name} {label}",
-          {
-            "image": _draw(writer, label, number),
-            "objects": {"writer": name, "boxes": [{"x": 0.5}]},
-            "label": label,
-            "page": label // 4,
-          },
-        )
+def _store(path, name, features, splits):
+  """Prepares a data set without code of its own."""
+  tfds.dataset_builders.store_as_tfds_dataset(
+    name=name,
+    version="1.0.0",
+    features=tfds.features.FeaturesDict(features),
+    split_datasets={
+      split: tf.data.Dataset.from_tensor_slices(examples)
+      for split, examples in splits.items()
+    },
+    data_dir=path,
+  )
 
 
 @pytest.fixture(name="data_dir", scope="module")
 def _data_dir(tmp_path_factory):
+  """An image of each class by each writer, in each of three splits."""
   path = tmp_path_factory.mktemp("tfds")
-  Tiny(data_dir=path).download_and_prepare()
+  features = {
+    "image": tfds.features.Image(shape=(None, None, 3)),
+    "objects": {
+      "writer": tfds.features.Text(),
+      "boxes": tfds.features.Sequence({"x": np.float32}),
+    },
+    "label": tfds.features.ClassLabel(names=_CLASSES),
+    "page": np.int64,
+  }
+  writers, labels = np.indices([len(_WRITERS), len(_CLASSES)]).reshape(2, -1)
+  splits = {
+    split: {
+      "image": np.stack(
+        [_draw(*x, number) for x in zip(writers, labels, strict=True)]
+      ),
+      "objects": {
+        "writer": np.array(_WRITERS)[writers],
+        "boxes": {"x": np.full([len(labels), 1], 0.5, np.float32)},
+      },
+      "label": labels,
+      "page": labels // 4,
+    }
+    for number, split in enumerate(("train", "test", "extra"))
+  }
+  _store(path, "tiny", features, splits)
   return path
 
 
@@ -138,23 +144,13 @@ def test_mistakes_are_told_in_one_line(create, options, message):
 
 
 def _write(path, labels, split="train"):
-  """Prepares a data set without code of its own."""
   images = np.stack([_draw(i % 4, i // 4, 0) for i in range(len(labels))])
   features = {
     "picture": tfds.features.Image(shape=(6, 8, 3)),
     "label": tfds.features.ClassLabel(names=[f"{n}|" for n in range(8)]),
   }
-  tfds.dataset_builders.store_as_tfds_dataset(
-    name="made",
-    version="1.0.0",
-    features=tfds.features.FeaturesDict(features),
-    split_datasets={
-      split: tf.data.Dataset.from_tensor_slices(
-        {"picture": images, "label": labels}
-      )
-    },
-    data_dir=path,
-  )
+  examples = {"picture": images, "label": labels}
+  _store(path, "made", features, {split: examples})
   return {"tfds_name": "made", "tfds_user": None, "data_dir": path}
 
 

@@ -7,8 +7,14 @@ import sys
 import numpy as np
 import pytest
 
+from tests.data import traces
 import tff_fedemb as fe
 from tff_fedemb import errors
+from tff_fedemb.data import participation_check
+from tff_fedemb.data import participation_trace
+from tff_fedemb.privacy import arithmetic
+from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.privacy import planning
 from tff_fedemb.run import experiment
 from tff_fedemb.training import plan as plan_lib
 
@@ -102,3 +108,100 @@ def test_a_plan_measures_a_round():
   )
   assert plan.epsilon == np.inf
   assert "measured on 2 of them" in str(plan)
+
+
+_ROUNDS, _USERS, _COHORT = 12, 240, 20
+_POISSON = fe.Poisson(users_per_round=_COHORT)
+_GROUPS = fe.Poisson(users_per_round=_COHORT, users_per_client=4)
+_FIXED = fe.FixedSize(users_per_round=_COHORT)
+_PASSES = fe.MinSeparation(users_per_round=_COHORT)
+_OFTEN = fe.MinSeparation(users_per_round=_COHORT, min_separation=3)
+_BLOCKS = fe.CyclicPoisson(users_per_round=_COHORT)
+_ALLOCATED = fe.RandomAllocation(users_per_round=_COHORT, period=6)
+_BINS = fe.BallsInBins(users_per_round=_COHORT)
+# Mechanism, its noise and options, participation, seed of a known schedule.
+_CASES = [
+  (fe.Gaussian, 4.0, {}, _POISSON, None),
+  (fe.Gaussian, 0.2, {}, _POISSON, None),
+  (fe.Gaussian, 4.0, {}, _POISSON, 7),
+  (fe.Gaussian, 4.0, {}, _GROUPS, None),
+  (fe.Gaussian, 4.0, {}, _FIXED, None),
+  (fe.Gaussian, 4.0, {}, _FIXED, 7),
+  (fe.Gaussian, 4.0, {}, _PASSES, None),
+  (fe.Gaussian, 4.0, {}, _OFTEN, None),
+  (fe.Gaussian, 4.0, {}, _ALLOCATED, None),
+  (fe.Gaussian, 4.0, {}, _BINS, None),
+  (fe.AdaptiveGaussian, 1.0, {}, _POISSON, None),
+  (fe.AdaptiveGaussian, 1.0, {}, _PASSES, None),
+  (fe.SecureGaussian, 4.0, {}, _POISSON, None),
+  (fe.Tree, 4.0, {}, _PASSES, None),
+  (fe.AdaptiveTree, 1.0, {"restart_every": 6}, _OFTEN, None),
+  (fe.Blt, 4.0, {}, _PASSES, None),
+  (fe.Banded, 4.0, {"num_bands": 3}, _OFTEN, None),
+  (fe.Banded, 4.0, {"num_bands": 4}, _BLOCKS, None),
+  (fe.Banded, 4.0, {"num_bands": 4}, _ALLOCATED, None),
+  (fe.ClipOnly, 0.0, {}, _FIXED, None),
+]
+# Numbers of an update: of two networks for 28x28 pixels, and of ResNet-50.
+_SIZES = (97_408, 453_632, 23_796_864)
+
+
+@pytest.fixture(name="task", scope="module")
+def _task():
+  images, users = np.zeros([2 * _USERS, 4, 4, 1], np.uint8), np.arange(_USERS)
+  labels = np.arange(2 * _USERS) % 4
+  source = fe.ArrayTask(
+    images, labels, np.repeat(users, 2), test=(images[:8], labels[:8])
+  )
+  return source, source.create()
+
+
+@pytest.mark.parametrize(
+  "case", _CASES, ids=[f"{c[0].__name__}-{c[3].name}-{c[4]}" for c in _CASES]
+)
+def test_plan_run_and_account_cost_the_same(case, task, tmp_path, monkeypatch):
+  mechanism, noise, options, participation, seed = case
+  source, task = task
+  for size in _SIZES:
+    monkeypatch.setattr(
+      experiment, "_measure_backbone", lambda *_, size=size: (size, 8)
+    )
+    spec = fe.RunSpec(
+      task=source,
+      participation=participation,
+      mechanism=mechanism(noise_multiplier=noise, **options),
+      rounds=_ROUNDS,
+      sampling_seed=seed,
+      delta=1e-3,
+    )
+    resolved = experiment.resolve(spec, task)
+    claim = resolved.participation
+    # What the first line of a chain has, the rounds, and who was in them.
+    planned = ledger_lib.Ledger.from_json(resolved.plan_ledger().to_json())
+    run = dataclasses.replace(planned, history=()).with_runs(
+      planned.noise, [1] * _ROUNDS
+    )
+    path = tmp_path / f"{size}.trace"
+    traces.write(
+      path, _USERS, [claim.sample(r, key=seed or 3) for r in range(_ROUNDS)]
+    )
+    with participation_trace.TraceReader(path) as trace:
+      epsilon = run.tightest_epsilon(trace)
+      observed = participation_check.observe(_USERS, trace)
+    # As of `fe.plan`, which tells other noise besides.
+    assert resolved.predict_ledger().tightest_epsilon() == epsilon
+    if seed:
+      claim = claim.with_known_schedule(observed.max_participations)
+    is_known = noise > 0 and resolved.mechanism.strategy is None
+    assert arithmetic.is_known(run) == is_known
+    told = planning.Plan(
+      resolved.mechanism.config,
+      claim,
+      _ROUNDS,
+      1e-3,
+      num_parameters=size if is_known else None,
+    )
+    assert told.account.tightest_epsilon() == epsilon
+  if case is _CASES[2]:
+    plan = fe.plan(spec, measure=False, task=task)
+    assert (plan.ledger, plan.epsilon) == (resolved.predict_ledger(), epsilon)

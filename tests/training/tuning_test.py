@@ -7,7 +7,6 @@ import pathlib
 import stat
 import time
 
-import dp_accounting
 import numpy as np
 import pytest
 
@@ -38,8 +37,9 @@ def _work_each_report_out_once(monkeypatch):
 
 @pytest.fixture(name="epsilon", scope="module")
 def _epsilon():
-  """Epsilon of a tuning by trials of one Gaussian event a round."""
-  history = ((dp_accounting.GaussianDpEvent(1.0), tunings.ROUNDS),)
+  """Epsilon of a tuning by trials of the same noise in every round."""
+  noise = composition.Noise(1.0)
+  history = (composition.Rounds(count=tunings.ROUNDS, noise=noise),)
   return tuning.RepeatAndSelect(10, 1).epsilon(
     composition.Account(tunings.PARTICIPATION, delta=1e-4, history=history)
   )

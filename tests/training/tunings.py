@@ -2,7 +2,6 @@
 
 import json
 
-import dp_accounting
 import numpy as np
 import pytest
 
@@ -10,6 +9,7 @@ from tests.program import chains
 from tff_fedemb import errors
 from tff_fedemb.aggregators import gaussian
 from tff_fedemb.participation import fixed_size
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import tuning
 from tff_fedemb.program import model_card
@@ -111,10 +111,10 @@ class Tuning:
 def _leave_chain(run_dir, rate):
   if (run_dir / "rounds.jsonl").exists():
     return
-  event = dp_accounting.GaussianDpEvent(0.5 if rate == LESS_NOISE else 1.0)
+  noise = composition.Noise(0.5 if rate == LESS_NOISE else 1.0)
   planned = ledger_lib.Ledger(PARTICIPATION, delta=1e-4)
   rounds = 2 if rate == DIVERGES else ROUNDS
-  chains.write(run_dir, planned.with_rounds(event, ROUNDS), [1] * rounds)
+  chains.write(run_dir, planned.with_rounds(noise, ROUNDS), [1] * rounds)
 
 
 def _leave_model(run_dir, rate):

@@ -130,6 +130,10 @@ class AdaptiveGaussianConfig(AdaptiveClippingConfig):
       `noise_multiplier`: the sum gets the larger multiplier z_sum for which
       z^-2 = z_sum^-2 + (2 s)^-2 (section 2.3 of the paper);
       `NonPrivateDpEvent` at noise multiplier 0.
+
+  Examples:
+    >>> mechanism = fe.AdaptiveGaussian(noise_multiplier=1.0, clip_norm=0.1)
+    >>> factory = fe.build_aggregator(mechanism, clients_per_round=50)
   """
 
   next_clip_norm_fn = staticmethod(

@@ -40,10 +40,17 @@ class AdaptiveTreeConfig(
     Sensitivity: C and 1/2 together, one unit of the pair, in every node above
       a round that a user is in; 2 C and 1, two units, for one *user* among
       several in a virtual client. C is constant in each tree.
-    DpEvent: `CorrelatedGaussianDpEvent(z, TreeStrategy)` for both trees
-      together, z = `noise_multiplier` split between them as in
-      `adaptive_gaussian`; no amplification; `NonPrivateDpEvent` at noise
-      multiplier 0.
+    DpEvent: `GaussianDpEvent(z / s)` for both trees of the whole run together,
+      s being the sensitivity of the `TreeStrategy` and z = `noise_multiplier`
+      split between them as in `adaptive_gaussian`; no amplification;
+      `NonPrivateDpEvent` at noise multiplier 0.
+
+  Examples:
+    >>> mechanism = fe.AdaptiveTree(noise_multiplier=4.0, restart_every=10)
+    >>> users = fe.MinSeparation(users_per_round=1_000)
+    >>> cost = fe.epsilon(mechanism, users, num_users=10_000, rounds=20)
+    >>> round(cost, 2)
+    2.7
   """
 
   next_clip_norm_fn = staticmethod(
@@ -62,7 +69,7 @@ class AdaptiveTreeConfig(
       )
 
   def build_tree(self, specs: tuple[tf.TensorSpec, ...]) -> tfp.DPQuery:
-    def build_sum(clip_norm, stddev, is_of_counts):
+    def build_sum(clip_norm: float, stddev: float, is_of_counts: bool):
       noise_seed = self.noise_seed
       if noise_seed is not None and is_of_counts:
         # Beyond what the sum's tree will ever count up to.

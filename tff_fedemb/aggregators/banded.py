@@ -49,13 +49,20 @@ class BandedConfig(mechanism.CorrelatedConfig):
       rounds: sqrt(participations) times the norm of one. With several users in
       a virtual client one *user* changes one clipped update into another,
       which is 2 C in a round: the participation says which.
-    DpEvent: `CorrelatedGaussianDpEvent(noise_multiplier,
-      BandedToeplitzStrategy)`, no amplification but by cyclic Poisson sampling
-      with a period of at least `num_bands`, one participation at a time;
-      `NonPrivateDpEvent` at noise multiplier 0.
+    DpEvent: `GaussianDpEvent(noise_multiplier / s)` for the whole run, s being
+      the sensitivity of the `BandedToeplitzStrategy`; no amplification but by
+      cyclic Poisson sampling with a period of at least `num_bands`, one
+      participation at a time; `NonPrivateDpEvent` at noise multiplier 0.
 
   Attributes:
     num_bands: Bands of a banded matrix [min_separation].
+
+  Examples:
+    >>> mechanism = fe.Banded(noise_multiplier=2.0, num_bands=4)
+    >>> users = fe.CyclicPoisson(users_per_round=50, period=4)
+    >>> cost = fe.epsilon(mechanism, users, num_users=10_000, rounds=20)
+    >>> round(cost, 2)
+    0.14
   """
 
   strategy_class = banded.BandedToeplitzStrategy

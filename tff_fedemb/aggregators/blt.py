@@ -40,13 +40,21 @@ class BltConfig(mechanism.CorrelatedConfig):
       number of participations that the ledger accounts for. With several users
       in a virtual client one *user* changes one clipped update into another,
       which is 2 C in a round: the participation says which.
-    DpEvent: `CorrelatedGaussianDpEvent(noise_multiplier, BltStrategy)`, no
-      amplification; `NonPrivateDpEvent` at noise multiplier 0.
+    DpEvent: `GaussianDpEvent(noise_multiplier / s)` for the whole run, s being
+      the sensitivity of the `BltStrategy`; no amplification;
+      `NonPrivateDpEvent` at noise multiplier 0.
 
   Attributes:
     num_buffers: Model copies that the noise is made from, 1 to 4.
     objective: Noise on the prefix sums that is made small: its root mean square
       over the rounds, or its largest.
+
+  Examples:
+    >>> mechanism = fe.Blt(noise_multiplier=4.0, num_buffers=2)
+    >>> users = fe.MinSeparation(users_per_round=1_000)
+    >>> cost = fe.epsilon(mechanism, users, num_users=10_000, rounds=20)
+    >>> round(cost, 2)
+    1.71
   """
 
   strategy_class = blt.BltStrategy

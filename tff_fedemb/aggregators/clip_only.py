@@ -24,6 +24,13 @@ class ClipOnlyConfig(gaussian.GaussianConfig):
   Raises:
     errors.FieldError: If a noise multiplier is asked for, which would be
       ignored.
+
+  Examples:
+    >>> mechanism = fe.ClipOnly(clip_norm=0.1)
+    >>> users = fe.Poisson(users_per_round=50)
+    >>> cost = fe.epsilon(mechanism, users, num_users=10_000, rounds=20)
+    >>> round(cost, 2)
+    inf
   """
 
   adds_noise = is_compared = False

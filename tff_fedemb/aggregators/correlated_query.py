@@ -24,7 +24,7 @@ class SeededSumQuery(secret_noise.ExactSumQuery):
     Neighbouring relation: zero-out of one record.
     Sensitivity: the clip norm in a round.
     DpEvent: none for a single result, as the noise of the rounds is not
-      independent; see `strategies.strategy.CorrelatedGaussianDpEvent`.
+      independent; see `privacy.composition.composed_events`.
   """
 
   def __init__(
@@ -50,7 +50,7 @@ class SeededSumQuery(secret_noise.ExactSumQuery):
       stddev, specs, seed=noise_seed
     )
 
-  def derive_sample_params(self, global_state):
+  def derive_sample_params(self, global_state: Any):
     """The clip norm."""
     return tf.constant(self._clip_norm, tf.float32)
 
@@ -101,7 +101,7 @@ class CorrelatedSumQuery(SeededSumQuery):
       self._generator.initialize(),
     )
 
-  def get_noised_result(self, sample_state, global_state):
+  def get_noised_result(self, sample_state: Any, global_state: Any):
     """Adds the noise of the round to the sum of its records."""
     fresh, generator_state = self._generator.next(global_state.generator_state)
     flat = map(tf.nest.flatten, (global_state.buffers, fresh))
@@ -205,11 +205,11 @@ class TreeSumQuery(SeededSumQuery):
       self._generator.initialize(),
     )
 
-  def derive_sample_params(self, global_state):
+  def derive_sample_params(self, global_state: Any):
     """The clip norm."""
     return global_state.clip_value
 
-  def get_noised_result(self, sample_state, global_state):
+  def get_noised_result(self, sample_state: Any, global_state: Any):
     """Adds the noise of the round to the sum of its records."""
     event = dp_accounting.UnsupportedDpEvent()
     if not self._stddev:
@@ -244,13 +244,15 @@ class TreeSumQuery(SeededSumQuery):
     )
     return noised, state, event
 
-  def reset_state(self, noised_results, global_state):
+  def reset_state(self, noised_results: Any, global_state: Any):
     """A new tree, whose noise adds to that of the last prefix sum."""
     return global_state._replace(
       nodes=self._no_nodes(), leaves=tf.constant(0, tf.int32)
     )
 
-  def reset_l2_clip_gaussian_noise(self, global_state, clip_norm, stddev):
+  def reset_l2_clip_gaussian_noise(
+    self, global_state: Any, clip_norm: Any, stddev: Any
+  ):
     """Another clip norm and noise; only between two trees."""
     return global_state._replace(
       clip_value=clip_norm,

@@ -184,17 +184,17 @@ class TypedSumFactory(tff.aggregators.UnweightedAggregationFactory):
     sum_type = zero.type_signature.result
 
     @tff.tensorflow.computation(sum_type, value_type)
-    def accumulate(total, value):
+    def accumulate(total: Any, value: Any):
       return tf.nest.map_structure(
         lambda total, part: total + tf.cast(part, total.dtype), total, value
       )
 
     @tff.tensorflow.computation(sum_type, sum_type)
-    def merge(one, other):
+    def merge(one: Any, other: Any):
       return tf.nest.map_structure(tf.add, one, other)
 
     @tff.tensorflow.computation(sum_type)
-    def report(total):
+    def report(total: Any):
       return total
 
     @tff.federated_computation
@@ -205,7 +205,7 @@ class TypedSumFactory(tff.aggregators.UnweightedAggregationFactory):
       initialize.type_signature.result,
       tff.types.FederatedType(value_type, tff.CLIENTS),
     )
-    def next_round(state, value):
+    def next_round(state: Any, value: Any):
       return tff.templates.MeasuredProcessOutput(
         state,
         tff.federated_aggregate(value, zero(), accumulate, merge, report),
@@ -224,7 +224,7 @@ class SecureStepsFactory(tff.aggregators.UnweightedAggregationFactory):
     """Creates the aggregation of values of a type."""
 
     @tff.tensorflow.computation(value_type)
-    def widen(value):
+    def widen(value: Any):
       return tf.nest.map_structure(lambda part: tf.cast(part, tf.int64), value)
 
     process = tff.aggregators.SecureSumFactory(MAX_STEPS, -MAX_STEPS).create(
@@ -235,7 +235,7 @@ class SecureStepsFactory(tff.aggregators.UnweightedAggregationFactory):
       process.initialize.type_signature.result,
       tff.types.FederatedType(value_type, tff.CLIENTS),
     )
-    def next_round(state, value):
+    def next_round(state: Any, value: Any):
       return process.next(state, tff.federated_map(widen, value))
 
     return tff.templates.AggregationProcess(process.initialize, next_round)

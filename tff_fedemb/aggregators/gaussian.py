@@ -34,6 +34,13 @@ class GaussianConfig(mechanism.MechanismConfig):
       2 C: the participation says which, and the accountant divides.
     DpEvent: `GaussianDpEvent(noise_multiplier)` per round, before
       amplification; `NonPrivateDpEvent` at noise multiplier 0.
+
+  Examples:
+    >>> mechanism = fe.Gaussian(noise_multiplier=1.0, clip_norm=0.1)
+    >>> users = fe.Poisson(users_per_round=50)
+    >>> cost = fe.epsilon(mechanism, users, num_users=10_000, rounds=20)
+    >>> round(cost, 2)
+    0.15
   """
 
   noise_in_words = "independent"

@@ -151,7 +151,7 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
     )
 
     @tff.tensorflow.computation(value_type, schedule_type)
-    def measure_client(update, schedule):
+    def measure_client(update: Any, schedule: Any):
       # Clipping computes it too, and TensorFlow runs both as one.
       norm = tf.cast(exact_sums.bound_norm(update), tf.float32)
       return collections.OrderedDict(
@@ -165,7 +165,7 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
       schedule_type,
       measurements_type,
     )
-    def summarise(sums, mean, schedule, inner):
+    def summarise(sums: Any, mean: Any, schedule: Any, inner: Any):
       following = collections.OrderedDict(
         round_num=schedule["round_num"] + 1, clip_norm=schedule["clip_norm"]
       )
@@ -185,7 +185,7 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
       initialize.type_signature.result,
       tff.types.FederatedType(value_type, tff.CLIENTS),
     )
-    def next_round(state, value):
+    def next_round(state: Any, value: Any):
       inner_state, schedule = state
       sums = tff.federated_sum(
         tff.federated_map(
@@ -204,7 +204,9 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
 
     return tff.templates.AggregationProcess(initialize, next_round)
 
-  def _summarise(self, sums, mean, schedule) -> dict[str, tf.Tensor]:
+  def _summarise(
+    self, sums: Any, mean: Any, schedule: Any
+  ) -> dict[str, tf.Tensor]:
     """The measurements of a round, after the factory's own."""
     num_clients = tf.reduce_sum(sums["histogram"])
     noise = tf.constant(self.noise_per_clip_norm, tf.float32)

@@ -8,7 +8,6 @@ import functools
 import math
 from typing import Any, ClassVar
 
-import dp_accounting
 from etils import epy
 import numpy as np
 
@@ -54,17 +53,6 @@ class Mechanism:
       next_clip_norm_fn=config.next_clip_norm_fn,
     )
 
-  @property
-  def round_event(self) -> dp_accounting.DpEvent:
-    """The event of one round, for a sensitivity of one clip norm.
-
-    The accountant rescales this event to the participation's sensitivity
-    (`privacy.composition.composed_events`).
-    """
-    if not self.config.noise_multiplier:
-      return dp_accounting.NonPrivateDpEvent()
-    return strategy_lib.round_event(self.config.noise_multiplier, self.strategy)
-
 
 # Known only once the number of rounds is: the noise matrix depends on it.
 Schedule = strategy_lib.Schedule
@@ -93,6 +81,10 @@ class MechanismConfig(config.Config):
     is_compared: Whether a search for the least noise tries it unasked.
     size_field: The field of which it tries several values, for example
       "num_bands"; None without one.
+
+  Examples:
+    >>> issubclass(fe.Gaussian, fe.MechanismConfig)
+    True
   """
 
   clients_per_round: float = config.field(None, above=0, settled_later=True)
@@ -225,7 +217,7 @@ class CorrelatedConfig(MechanismConfig):
 
     Privacy:
       As `correlated_query.CorrelatedSumQuery`, over a run as
-      `strategies.strategy.CorrelatedGaussianDpEvent`.
+      `privacy.composition.composed_events`.
 
     Args:
       specs: As in the base class.

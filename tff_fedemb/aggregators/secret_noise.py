@@ -196,7 +196,7 @@ def add_on_grid(total: Any, noise: Any, clip_norm: Any) -> Any:
   """
   grid = _grid_of(clip_norm, total)
 
-  def add(total, noise):
+  def add(total: tf.Tensor, noise: tf.Tensor):
     # Powers of two: to multiply is to divide, in less time.
     of_sum, steps = (
       tf.round(tf.cast(part, tf.float64) * (size / grid))
@@ -243,13 +243,13 @@ def add_noise(
   steps_of_one = 1.0 / grid
   stddev = tf.cast(stddev, tf.float64) * (1.0 + ROUNDING)
 
-  def add(seeds, tensor, rows=None):
+  def add(seeds: tf.Tensor, tensor: tf.Tensor, rows: tf.Tensor | None = None):
     flat = tf.reshape(tensor, [-1])
     size_in_steps = exact_sums.size_of_one(flat, clip_norm) * steps_of_one
     if rows is not None:
       rows = tf.reshape(rows, [tf.shape(rows)[0], flat.shape[0]])
 
-    def add_chunk(chunk, start, size):
+    def add_chunk(chunk: tf.Tensor, start: tf.Tensor, size: tf.Tensor):
       part = tf.cast(tf.slice(flat, [start], [size]), tf.float64)
       if correlate is None:
         # Drawn in steps.
@@ -279,11 +279,11 @@ def add_noise(
 class ExactSumQuery(tfp.GaussianSumQuery):
   """tensorflow-privacy's query with clipping as `exact_sums` has it."""
 
-  def initial_sample_state(self, template=None):
+  def initial_sample_state(self, template: Any = None):
     """The sum of no record, in steps."""
     return exact_sums.zeros(template)
 
-  def preprocess_record_impl(self, params, record):
+  def preprocess_record_impl(self, params: Any, record: Any):
     """Clips a record, see `exact_sums.clip`."""
     return exact_sums.clip(record, params)
 
@@ -313,7 +313,7 @@ class SecretGaussianSumQuery(ExactSumQuery):
     super().__init__(l2_norm_clip, stddev)
     self._key = draw_key()
 
-  def get_noised_result(self, sample_state, global_state):
+  def get_noised_result(self, sample_state: Any, global_state: Any):
     """Adds the noise of the round to the sum of its records."""
     # The parent gets no numbers: its state and event are used, not its noise.
     _, state, event = super().get_noised_result((), global_state)
@@ -356,7 +356,7 @@ def go_on_otherwise(state: Any, key: Sequence[int]) -> Any:
     key: As `draw_key` returns it.
   """
 
-  def replace(part):
+  def replace(part: Any):
     if not isinstance(part, SecretState):
       return None
     seeds = np.bitwise_xor(np.asarray(part.seeds), np.array(key, np.int64))
@@ -410,11 +410,11 @@ class SecretNoiseGenerator(tfp.tree_aggregation.GaussianNoiseGenerator):
       seeds = tf.bitwise.bitwise_xor(seeds, draw_words([2]))
     return self._GlobalState(seeds, tf.constant(self._noise_std, tf.float32))
 
-  def next(self, state):
+  def next(self, state: Any):
     """Returns a draw, float32 and nested as the specs, and the next state."""
     stddev = tf.cast(state.stddev, tf.float64) * (1.0 + ROUNDING)
 
-    def draw(index, spec):
+    def draw(index: int, spec: tf.TensorSpec):
       (noise,) = _by_chunks(
         lambda chunk, _, size: (
           draw_normal(
@@ -428,7 +428,7 @@ class SecretNoiseGenerator(tfp.tree_aggregation.GaussianNoiseGenerator):
     noise = itertools.starmap(draw, enumerate(tf.nest.flatten(self._specs)))
     return tf.nest.pack_sequence_as(self._specs, [*noise]), self.advance(state)
 
-  def advance(self, state):
+  def advance(self, state: Any):
     """Returns the state after a draw: each tensor had seeds of its own."""
     seeds = state.seeds + len(tf.nest.flatten(self._specs))
     return self._GlobalState(seeds, state.stddev)

@@ -38,6 +38,13 @@ class SecureGaussianConfig(mechanism.MechanismConfig):
       amplification; `NonPrivateDpEvent` at noise multiplier 0. The server is
       trusted with the noise: that it sees no single update is not a part of
       epsilon. Losses and measurements of a round are summed in the clear.
+
+  Examples:
+    >>> mechanism = fe.SecureGaussian(noise_multiplier=1.0, clip_norm=0.1)
+    >>> users = fe.Poisson(users_per_round=50)
+    >>> cost = fe.epsilon(mechanism, users, num_users=10_000, rounds=20)
+    >>> round(cost, 2)
+    0.15
   """
 
   sums_securely = True

@@ -8,6 +8,7 @@ costs.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -25,7 +26,7 @@ class _Float32Factory(tff.aggregators.UnweightedAggregationFactory):
     """Creates the aggregation of values of a type."""
     dtypes = []
 
-    def cast_to_float32(value):
+    def cast_to_float32(value: Any):
       parts = tf.nest.flatten(value)
       dtypes[:] = [part.dtype for part in parts]
       return tf.nest.pack_sequence_as(
@@ -43,7 +44,7 @@ class _Float32Factory(tff.aggregators.UnweightedAggregationFactory):
       return process
 
     @tff.tensorflow.computation(cast_type)
-    def widen(mean):
+    def widen(mean: Any):
       parts = zip(tf.nest.flatten(mean), dtypes, strict=True)
       return tf.nest.pack_sequence_as(
         mean, [tf.cast(part, dtype) for part, dtype in parts]
@@ -53,7 +54,7 @@ class _Float32Factory(tff.aggregators.UnweightedAggregationFactory):
       process.initialize.type_signature.result,
       tff.types.FederatedType(value_type, tff.CLIENTS),
     )
-    def next_round(state, value):
+    def next_round(state: Any, value: Any):
       output = process.next(state, tff.federated_map(narrow, value))
       return tff.templates.MeasuredProcessOutput(
         output.state,
@@ -132,6 +133,13 @@ def build_aggregator(
   Raises:
     FieldError: If a value is out of its range, or the mechanism's noise needs
       `rounds`.
+
+  Examples:
+    >>> import tensorflow_federated as tff
+    >>> mechanism = fe.Gaussian(noise_multiplier=1.0, clip_norm=0.1)
+    >>> factory = fe.build_aggregator(mechanism, clients_per_round=500)
+    >>> isinstance(factory, tff.aggregators.WeightedAggregationFactory)
+    True
   """
   schedule = None
   if rounds is not None:

@@ -40,14 +40,22 @@ class TreeConfig(mechanism.CorrelatedConfig):
     Neighbouring relation: zero-out of one update.
     Sensitivity: C in every node above a round that a user is in; over a run
       the worst case over the rounds that they may be in
-      (`strategies.tree.TreeStrategy`). With several users in a virtual client
-      one *user* changes one clipped update into another, which is 2 C in a
-      round: the participation says which.
-    DpEvent: `CorrelatedGaussianDpEvent(noise_multiplier, TreeStrategy)`, no
-      amplification; `NonPrivateDpEvent` at noise multiplier 0.
+      (`strategies.tree.TreeStrategy`). With several users in a virtual
+      client one *user* changes one clipped update into another, which is 2 C
+      in a round: the participation says which.
+    DpEvent: `GaussianDpEvent(noise_multiplier / s)` for the whole run, s being
+      the sensitivity of the `TreeStrategy`; no amplification;
+      `NonPrivateDpEvent` at noise multiplier 0.
 
   Attributes:
     restart_every: Rounds of a tree [a single tree].
+
+  Examples:
+    >>> mechanism = fe.Tree(noise_multiplier=4.0)
+    >>> users = fe.MinSeparation(users_per_round=1_000)
+    >>> cost = fe.epsilon(mechanism, users, num_users=10_000, rounds=20)
+    >>> round(cost, 2)
+    3.42
   """
 
   strategy_class = tree.TreeStrategy

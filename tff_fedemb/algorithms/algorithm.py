@@ -6,7 +6,7 @@ import abc
 from collections.abc import Callable
 import dataclasses
 import functools
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from etils import epy
 
@@ -74,6 +74,16 @@ class Algorithm(config.Config, abc.ABC):
       classes that the client holds.
     """
 
+  def count_head_parameters(self, num_classes: int, embedding_dim: int) -> int:
+    """Counts the numbers that the global head adds to an update.
+
+    Args:
+      num_classes: As of `build`.
+      embedding_dim: Size of an embedding.
+    """
+    weights = self.create_global_head(num_classes, embedding_dim, seed=(0, 0))
+    return sum(weight.shape.num_elements() for weight in weights)
+
   def build(
     self,
     create_backbone_fn: Callable[[], tf.keras.Model],
@@ -114,7 +124,9 @@ class Algorithm(config.Config, abc.ABC):
         tuple(backbone.non_trainable_variables),
       )
 
-    def client_update(weights, dataset, round_num):
+    def client_update(
+      weights: Any, dataset: tf.data.Dataset, round_num: tf.Tensor
+    ):
       backbone = composition.create_unset_backbone(create_backbone_fn)
       train = functools.partial(self._train_client, backbone, num_classes, seed)
       # Loops are converted where they are written.
@@ -129,7 +141,13 @@ class Algorithm(config.Config, abc.ABC):
     )
 
   def _train_client(
-    self, backbone, num_classes, seed, weights, dataset, round_num
+    self,
+    backbone: tf.keras.Model,
+    num_classes: int,
+    seed: int,
+    weights: Any,
+    dataset: tf.data.Dataset,
+    round_num: tf.Tensor,
   ):
     """Trains on a client's data; sends back the change of all it received."""
     num_backbone = len(backbone.trainable_variables)
@@ -141,8 +159,11 @@ class Algorithm(config.Config, abc.ABC):
     )
     client_seed = local_steps.client_seed(seed, round_num, examples.labels)
     head_weights, rows, num_classes_held = self.start_head(
-      *(num_classes, received, examples.labels),
-      *(backbone.output_shape[-1], client_seed),
+      num_classes,
+      received,
+      examples.labels,
+      backbone.output_shape[-1],
+      client_seed,
     )
     head_weights, sums = local_steps.train_locally(
       backbone,

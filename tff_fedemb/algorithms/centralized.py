@@ -34,6 +34,13 @@ class Centralized(fedavg.FedAvg):
 
   Attributes:
     users_per_round: Users whose examples make up a round.
+
+  Examples:
+    >>> images = np.zeros([24, 8, 8, 1], np.uint8)
+    >>> labels, users = np.arange(24) % 4, np.arange(24) // 3
+    >>> task = fe.ArrayTask(images, labels, users, test=(images, labels))
+    >>> algorithm = fe.Centralized(users_per_round=8, head=fe.CosineHead())
+    >>> fe.RunSpec(task=task, algorithm=algorithm, rounds=2).mechanism
   """
 
   is_private: ClassVar[bool] = False

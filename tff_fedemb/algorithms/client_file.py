@@ -188,13 +188,20 @@ class ClientFile:
       "must_stay": "images, labels, order, head, loss_sum and num_correct",
     }
 
-  def _embed(self, images, **weights):
+  def _embed(self, images: tf.Tensor, **weights):
     embeddings = lite_layers.run(
       self.backbone, weights, tf.cast(images, tf.float32), is_trained=False
     )
     return {"embeddings": lite_layers.normalize_rows(embeddings)}
 
-  def _train(self, images, labels, order, learning_rate, **tensors):
+  def _train(
+    self,
+    images: tf.Tensor,
+    labels: tf.Tensor,
+    order: tf.Tensor,
+    learning_rate: tf.Tensor,
+    **tensors,
+  ):
     """The signature `train`; see `_Steps`."""
     head = [tensors.pop(name) for name in HEAD_NAMES if name in tensors]
     warm_up = tensors.pop("warm_up", None)
@@ -221,7 +228,7 @@ class ClientFile:
     return {name: change * factor for name, change in delta.items()} | counts
 
 
-def _concrete(function, specs: Mapping[str, tf.TensorSpec]):
+def _concrete(function: Callable[..., Any], specs: Mapping[str, tf.TensorSpec]):
   named = {
     name: tf.TensorSpec(spec.shape, spec.dtype, name=name)
     for name, spec in specs.items()
@@ -232,7 +239,15 @@ def _concrete(function, specs: Mapping[str, tf.TensorSpec]):
 class _Steps:
   """The steps of a client, in operations that TensorFlow Lite has."""
 
-  def __init__(self, file, images, labels, learning_rate, weights, rows):
+  def __init__(
+    self,
+    file: ClientFile,
+    images: tf.Tensor,
+    labels: tf.Tensor,
+    learning_rate: tf.Tensor,
+    weights: dict[str, tf.Tensor],
+    rows: tf.Tensor,
+  ):
     self._file, self._images, self._labels = file, images, labels
     self._weights, self._rate = weights, learning_rate
     scale = file.config.head_lr_scale if file.head.is_trained else 0.0
@@ -241,7 +256,13 @@ class _Steps:
     # before it runs, and with them slow tensors of every gradient.
     self._classes = tf.cumsum(rows[:, 0] * 0.0 + 1.0) - 1.0
 
-  def take(self, places, weights, head, *counts):
+  def take(
+    self,
+    places: tf.Tensor,
+    weights: list[tf.Tensor],
+    head: list[tf.Tensor],
+    *counts,
+  ):
     """Trains on a batch: backbone and head, or without weights the head alone.
 
     The counts, if there are any, are the sum of losses and the number correct.
@@ -272,7 +293,7 @@ class _Steps:
       num_correct + tf.reduce_sum(is_correct * mask),
     ]
 
-  def _read(self, places):
+  def _read(self, places: tf.Tensor):
     """Images of a batch, their labels as one-hot rows, and which there are."""
     rows = tf.maximum(places, 0)
     labels = tf.cast(tf.gather(self._labels, rows), tf.float32)
@@ -283,9 +304,9 @@ class _Steps:
       tf.cast(places >= 0, tf.float32),
     )
 
-  def _logits(self, head, embeddings):
+  def _logits(self, head: list[tf.Tensor], embeddings: tf.Tensor):
     rows, *bias = head
-    if not isinstance(self._file.head, heads.LinearHead):
+    if isinstance(self._file.head, heads.ScaledCosineHead):
       # Scaled here, where shapes are known: the gradient needs them.
       scale = self._file.head.scale
       embeddings = scale * lite_layers.normalize_rows(embeddings)
@@ -294,16 +315,18 @@ class _Steps:
     return lite_layers.add_bias(logits, *bias) if bias else logits
 
 
-def _descend(weights, gradients, rate):
+def _descend(
+  weights: list[tf.Tensor], gradients: list[tf.Tensor], rate: tf.Tensor
+):
   return tf.nest.map_structure(lambda w, g: w - rate * g, weights, gradients)
 
 
-def _mean_loss(logits, one_hot, mask):
+def _mean_loss(logits: tf.Tensor, one_hot: tf.Tensor, mask: tf.Tensor):
   """Mean softmax cross entropy of the examples that there are."""
   share = (mask / tf.maximum(tf.reduce_sum(mask), 1.0))[:, tf.newaxis]
 
   @tf.custom_gradient
-  def compute(logits):
+  def compute(logits: tf.Tensor):
     shifted = logits - tf.reduce_max(logits, axis=1, keepdims=True)
     powers = tf.exp(shifted)
     sums = tf.reduce_sum(powers, axis=1, keepdims=True)
@@ -311,7 +334,7 @@ def _mean_loss(logits, one_hot, mask):
       shifted * one_hot, axis=1, keepdims=True
     )
 
-    def gradient(upstream):
+    def gradient(upstream: tf.Tensor):
       return upstream * share * (powers / sums - one_hot)
 
     return tf.reduce_sum(share * losses), gradient
@@ -319,7 +342,7 @@ def _mean_loss(logits, one_hot, mask):
   return compute(logits)
 
 
-def _loop(order, step, values):
+def _loop(order: tf.Tensor, step: Callable[..., Any], values: list[Any]):
   """Does a step for each row of places; shapes of values stay."""
   values = tf.nest.map_structure(tf.convert_to_tensor, values)
   _, *values = tf.while_loop(

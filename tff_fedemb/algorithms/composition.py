@@ -5,8 +5,8 @@ finalizer) around a function that trains one client.
 """
 
 import collections
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -83,8 +83,10 @@ def reject_non_finite(
   )
 
 
-def _finalize_metrics(sums) -> collections.OrderedDict[str, tf.Tensor]:
-  def ratio(numerator, denominator):
+def _finalize_metrics(
+  sums: Mapping[str, tf.Tensor],
+) -> collections.OrderedDict[str, tf.Tensor]:
+  def ratio(numerator: tf.Tensor, denominator: tf.Tensor):
     return tf.math.divide_no_nan(
       tf.cast(numerator, tf.float32), tf.cast(denominator, tf.float32)
     )
@@ -108,7 +110,11 @@ def _build_client_work(
   """The work of clients and its metrics; the state counts rounds."""
 
   @tff.tensorflow.computation(np.int32, weights_type, example_type)
-  def client_update(round_num, weights, dataset):
+  def client_update(
+    round_num: tf.Tensor,
+    weights: tff.learning.models.ModelWeights,
+    dataset: tf.data.Dataset,
+  ):
     update = client_update_fn(weights, dataset, round_num)
     delta, sums = reject_non_finite(update)
     return (
@@ -134,7 +140,7 @@ def _build_client_work(
     tff.types.FederatedType(weights_type, tff.CLIENTS),
     tff.types.FederatedType(example_type, tff.CLIENTS),
   )
-  def next_client_work(state, weights, client_data):
+  def next_client_work(state: Any, weights: Any, client_data: Any):
     result, sums = tff.federated_map(
       client_update, (tff.federated_broadcast(state), weights, client_data)
     )
@@ -200,7 +206,7 @@ def create_unset_backbone(
   of 25 million parameters longer than a step of training.
   """
 
-  def create_zeros(next_creator, **arguments):
+  def create_zeros(next_creator: Callable[..., Any], **arguments):
     shape, dtype = arguments["shape"], arguments["dtype"]
     # Keras hands over these for a layer's weights; anything else, say the state
     # of a generator of random numbers, is left as it is.

@@ -32,10 +32,19 @@ class OtherViews(heads.Head):
 
   temperature: float
 
-  def initialize(self, num_classes, embedding_dim, *, seed, class_ids=None):
+  def initialize(
+    self,
+    num_classes: int,
+    embedding_dim: int,
+    *,
+    seed: Any,
+    class_ids: tf.Tensor = None,
+  ):
     return ()
 
-  def logits(self, weights, embeddings, *, labels=None):
+  def logits(
+    self, weights: Any, embeddings: tf.Tensor, *, labels: tf.Tensor = None
+  ):
     directions = tf.math.l2_normalize(embeddings, axis=1)
     cosines = tf.linalg.matmul(directions, directions, transpose_b=True)
     # A view is not asked to find itself.
@@ -53,6 +62,11 @@ class Contrastive(centralized.Centralized):
 
   Attributes:
     temperature: The cosines of a view with the others are divided by it.
+
+  Examples:
+    >>> views = fe.LocalTraining(augmentation="crop_flip", batch_size=64)
+    >>> fe.Contrastive(temperature=0.2, local=views).is_private
+    False
   """
 
   temperature: float = config_lib.field(0.1, above=0)

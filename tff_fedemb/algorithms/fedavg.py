@@ -9,11 +9,13 @@ noise grow with the number of classes of the whole population.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from etils import epy
 
 from tff_fedemb import errors
 from tff_fedemb.algorithms import algorithm
+from tff_fedemb.models import heads
 
 with epy.lazy_imports():
   import tensorflow as tf
@@ -35,6 +37,11 @@ class FedAvg(algorithm.Algorithm):
     DpEvent: the aggregator's.
     Not covered: the training metrics (loss, accuracy, counts), and the list of
       classes itself, which is public here.
+
+  Examples:
+    >>> local = fe.LocalTraining(learning_rate=0.1, epochs=2)
+    >>> fe.FedAvg(head=fe.CosineHead(), local=local).local.epochs
+    2
   """
 
   def __post_init__(self):
@@ -45,12 +52,21 @@ class FedAvg(algorithm.Algorithm):
           name, f"be {allowed} where clients go on from a global head", found
         )
 
-  def create_global_head(self, num_classes, embedding_dim, *, seed):
+  def create_global_head(
+    self, num_classes: int, embedding_dim: int, *, seed: Any
+  ):
     if not self.head.is_trained:
       return ()
     return self.head.initialize(num_classes, embedding_dim, seed=seed)
 
-  def start_head(self, num_classes, received, labels, embedding_dim, seed):
+  def start_head(
+    self,
+    num_classes: int,
+    received: heads.Weights,
+    labels: tf.Tensor,
+    embedding_dim: int,
+    seed: Any,
+  ):
     if not self.head.is_trained:
       received = self.head.initialize(num_classes, embedding_dim, seed=seed)
     # Otherwise the head goes on from the server's.

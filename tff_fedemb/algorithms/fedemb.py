@@ -8,10 +8,12 @@ manner of federated reconstruction (Singhal et al. 2021).
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from etils import epy
 
 from tff_fedemb.algorithms import algorithm
+from tff_fedemb.models import heads
 
 with epy.lazy_imports():
   import tensorflow as tf
@@ -35,13 +37,25 @@ class FedEmb(algorithm.Algorithm):
     DpEvent: the aggregator's.
     Not covered: the training metrics (loss, accuracy, counts), and with class
       codes which class has which number, which is public then.
+
+  Examples:
+    >>> local = fe.LocalTraining(learning_rate=0.1, head_warmup_steps=5)
+    >>> fe.FedEmb(head=fe.CosineHead(), local=local).head.scale
+    16.0
   """
 
   def __post_init__(self):
     super().__post_init__()
     self.local.check_head(self.head)
 
-  def start_head(self, num_classes, received, labels, embedding_dim, seed):
+  def start_head(
+    self,
+    num_classes: int,
+    received: heads.Weights,
+    labels: tf.Tensor,
+    embedding_dim: int,
+    seed: Any,
+  ):
     # One row for each class, in the order in which they come.
     classes, rows = tf.unique(labels)
     weights = self.head.initialize(

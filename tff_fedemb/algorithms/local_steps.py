@@ -4,7 +4,7 @@ All randomness is stateless and derived from a seed, so that the same client in
 the same round computes the same update on every runtime and after a resume.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import functools
 import types
 from typing import Any, NamedTuple
@@ -118,7 +118,7 @@ class Batches:
     examples: LocalExamples,
     *,
     config: local_training.LocalTraining,
-    seed,
+    seed: tf.Tensor,
   ):
     self._examples, self._config, self._seed = examples, config, seed
     self._augmentation_seed = _fold_in(seed, 1 << 30)
@@ -202,7 +202,7 @@ def _start_optimizer(
   return optimizer, optimizer.set_hparams(state, hparams)
 
 
-def _convert_loops(function):
+def _convert_loops(function: Callable[..., Any]):
   """Makes operations of a function's own loops; to read all takes seconds."""
 
   @tf.autograph.experimental.do_not_convert
@@ -215,7 +215,12 @@ def _convert_loops(function):
 
 
 @_convert_loops
-def _imprint(backbone, rows, batches, num_steps):
+def _imprint(
+  backbone: tf.keras.Model,
+  rows: tf.Tensor,
+  batches: Batches,
+  num_steps: tf.Tensor,
+):
   """Returns rows, each the mean direction of its class in some batches."""
   num_steps = tf.where(batches.num_examples > 0, num_steps, 0)
   sums = tf.zeros_like(rows)
@@ -227,7 +232,12 @@ def _imprint(backbone, rows, batches, num_steps):
   return tf.where(norms > 0, tf.math.divide_no_nan(sums, norms), rows)
 
 
-def _apply_head(head, head_weights, embeddings, labels):
+def _apply_head(
+  head: heads.Head,
+  head_weights: heads.Weights,
+  embeddings: tf.Tensor,
+  labels: tf.Tensor,
+):
   """Returns the mean loss, the sum of losses, and the number correct."""
   logits = head.logits(head_weights, embeddings, labels=labels)
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
@@ -237,7 +247,12 @@ def _apply_head(head, head_weights, embeddings, labels):
   return tf.reduce_mean(losses), tf.reduce_sum(losses), num_correct
 
 
-def _differentiate(backbone, head, head_weights, batch):
+def _differentiate(
+  backbone: tf.keras.Model,
+  head: heads.Head,
+  head_weights: heads.Weights,
+  batch: tuple[tf.Tensor, tf.Tensor],
+):
   """Returns gradients (backbone's, head's), sum of losses, number correct."""
   images, labels = batch
   weights = (tuple(backbone.trainable_variables), tuple(head_weights))
@@ -249,7 +264,9 @@ def _differentiate(backbone, head, head_weights, batch):
 
 
 @_convert_loops
-def _embed_first(backbone, batches, num_steps):
+def _embed_first(
+  backbone: tf.keras.Model, batches: Batches, num_steps: tf.Tensor
+):
   """Embeds the examples of the first steps before all epochs, each once.
 
   Returns:
@@ -271,7 +288,13 @@ def _embed_first(backbone, batches, num_steps):
 
 @_convert_loops
 def _train_head_alone(
-  backbone, head, head_weights, batches, optimizer, state, config
+  backbone: tf.keras.Model,
+  head: heads.Head,
+  head_weights: heads.Weights,
+  batches: Batches,
+  optimizer: tff.learning.optimizers.Optimizer,
+  state: Any,
+  config: local_training.LocalTraining,
 ):
   """Trains the head under the backbone as it is; returns its state, weights.
 

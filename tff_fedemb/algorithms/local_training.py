@@ -71,6 +71,11 @@ class LocalTraining(config_lib.Config):
     skip_unreadable: Whether examples whose image cannot be decoded are left out
       and counted, at the cost of decoding each once more, rather than fail the
       client.
+
+  Examples:
+    >>> local = fe.LocalTraining(learning_rate=0.1, epochs=2, batch_size=16)
+    >>> fe.FedEmb(local=local).local.head_lr_scale
+    10.0
   """
 
   optimizer: str = config_lib.field(

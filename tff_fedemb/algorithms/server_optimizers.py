@@ -41,6 +41,10 @@ class SgdMomentum(ServerOptimizer):
 
   Attributes:
     momentum: Server momentum; 0 is plain SGD.
+
+  Examples:
+    >>> fe.SgdMomentum(learning_rate=2.0)
+    SgdMomentum(learning_rate=2.0, momentum=0.9)
   """
 
   momentum: float = config.field(

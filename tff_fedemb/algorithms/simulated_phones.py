@@ -75,7 +75,7 @@ def encode_update(update: composition.ClientUpdate) -> bytes:
 
 
 @tff.tensorflow.computation(np.str_)
-def update_dataset(update):
+def update_dataset(update: tf.Tensor):
   """A client's data set that is the update which it has sent."""
   return tf.data.Dataset.from_tensors(update)
 

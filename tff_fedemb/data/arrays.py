@@ -1,7 +1,7 @@
-"""Arrays as people have them: pixels, labels, and whose each row is.
+"""Checks and converts users' arrays: pixels, labels, and the user of each row.
 
-What does not mean the same once it is converted is refused with its row: a cast
-would wrap it around or cut it off, and all who have no name would be one user.
+A value that conversion would change is refused, with its row: a cast would wrap
+it around or truncate it, and all rows without a name would become one user.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tff_fedemb import errors
 with epy.lazy_imports():
   import pandas as pd
 
-# Missing values of the libraries have these names once they are texts.
+# The texts that libraries make of missing values.
 _MISSING = ("", "nan", "NaN", "NaT", "None", "<NA>")
 _UNMASK = "Leave those rows out, or fill them."
 _INT64 = np.iinfo(np.int64)
@@ -43,13 +43,47 @@ def to_array(name: str, values: Any) -> np.ndarray:
     return np.asarray(values)
 
 
-def check_finite(name: str, values: np.ndarray) -> None:
-  """Raises FieldError of the first row with a number that is not finite."""
-  _refuse_first(name, "be finite", values, ~np.isfinite(values))
+def to_numbers(name: str, values: Any) -> np.ndarray:
+  """Returns an array of one of NumPy's types of integers or floats.
+
+  Args:
+    name: The user's name for it, for errors.
+    values: As of `to_array`; also numbers that are objects, as those of pandas'
+      nullable columns, or a column of arrays of one shape.
+
+  Raises:
+    errors.FieldError: If it is ragged, or a value is masked, missing or no
+      number.
+  """
+  array = to_array(name, values)
+  if array.dtype.kind == "O" and array.ndim == 1:
+    with errors.as_field_error(name, "be an array", "a column"):
+      array = np.array([np.asarray(row) for row in array])
+  if array.dtype.kind == "O":
+    check_complete(name, array)
+    is_number = [isinstance(value, numbers.Real) for value in array.flat]
+    is_other = ~np.reshape(is_number, array.shape)
+    _refuse_first(name, "hold numbers", array, is_other)
+    array = np.array(array.tolist())
+  if array.dtype.kind not in "iuf":
+    raise errors.FieldError(name, "hold numbers", array.dtype)
+  return array
+
+
+def to_floats(name: str, values: np.ndarray) -> np.ndarray:
+  """Returns numbers as float32.
+
+  Raises:
+    errors.FieldError: If one is not finite, or too large for that.
+  """
+  with np.errstate(over="ignore"):
+    floats = values.astype(np.float32, copy=False)
+  _refuse_first(name, "be finite as float32", values, ~np.isfinite(floats))
+  return floats
 
 
 def check_complete(name: str, values: np.ndarray) -> None:
-  """Raises FieldError of the first row that is NaN, NaT, None or pandas' NA."""
+  """Raises FieldError if a value is NaN, NaT, None or pandas' NA."""
   if values.dtype.kind in "OfM":
     is_missing = pd.isna(values)
     _refuse_first(name, "have no missing value", values, is_missing, _UNMASK)
@@ -64,8 +98,8 @@ def to_labels(name: str, labels: Any, num_rows: int) -> np.ndarray:
     num_rows: Number of examples.
 
   Raises:
-    errors.FieldError: If one is missing or beyond int64, or they are no
-      integers or not one for each example.
+    errors.FieldError: If a label is missing or beyond int64, or they are not
+      integers, one for each example.
   """
   must = f"be integers [{num_rows}], one for each example"
   values = _to_column(name, labels, num_rows, must, kinds="iu")
@@ -83,11 +117,11 @@ def to_names(name: str, values: Any, num_rows: int) -> np.ndarray:
     num_rows: Number of examples.
 
   Returns:
-    `[num_rows]`, of a type of NumPy's, equal just where the values were.
+    `[num_rows]`, of one of NumPy's types; equal exactly where the values are.
 
   Raises:
-    errors.FieldError: If one is missing, or they are of other or several kinds
-      or not one for each example.
+    errors.FieldError: If a name is missing, or they are not of one of these
+      kinds, one for each example.
   """
   must = f"be strings or integers [{num_rows}], one for each example"
   names = _to_column(name, values, num_rows, must, kinds="UiubM")
@@ -97,8 +131,18 @@ def to_names(name: str, values: Any, num_rows: int) -> np.ndarray:
   return names
 
 
+def are_of_unit(images: np.ndarray) -> bool:
+  """Whether pixels are floats that are all from 0 (black) to 1 (white)."""
+  is_float = images.dtype.kind == "f"
+  return is_float and bool(((images >= 0) & (images <= 1)).all())
+
+
 def to_pixels(
-  name: str, images: Any, *, whose: Sequence[Any] | None = None
+  name: str,
+  images: Any,
+  *,
+  of_unit: bool | None = None,
+  whose: Sequence[Any] | None = None,
 ) -> np.ndarray:
   """Returns images as uint8, with the same brightness.
 
@@ -106,23 +150,25 @@ def to_pixels(
     name: The user's name for them, for errors.
     images: Integers in [0, 255], or floats that are all in [0, 1] or all whole
       numbers in [0, 255].
+    of_unit: Whether those of all splits are of [0, 1], as black pictures alone
+      do not tell their scale; by default, whether these are.
     whose: Client of each image, to be named in an error.
 
   Raises:
-    errors.FieldError: If one is neither, or missing.
+    errors.FieldError: If a value is neither, or missing.
   """
-  images = to_array(name, images)
-  if images.dtype.kind not in "iuf":
-    raise errors.FieldError(name, "hold images as numbers", images.dtype)
+  images = to_numbers(name, images)
+  if images.dtype == np.uint8:
+    return images
   is_float = images.dtype.kind == "f"
+  if are_of_unit(images) if of_unit is None else of_unit:
+    return np.rint(255 * images).astype(np.uint8)
   # NaN is not within bounds either.
   outside = ~((images >= 0) & (images <= 255))
   must = "hold integers from 0 to 255"
   if is_float:
-    must += ", or floats that are all from 0 to 1"
+    must += ", or floats that are all from 0 to 1, in every split"
   _refuse_first(name, must, images, outside, whose=whose)
-  if is_float and (images <= 1).all():
-    return np.rint(255 * images).astype(np.uint8)
   if is_float:
     _refuse_first(name, must, images, images != np.rint(images), whose=whose)
   return images.astype(np.uint8)
@@ -132,20 +178,20 @@ def _to_column(
   name: str, values: Any, num_rows: int, must: str, *, kinds: str
 ) -> np.ndarray:
   """A column of one of NumPy's kinds, none missing; bytes become texts."""
-  # NumPy would make texts of all of a list that has a text, NaN too.
+  # NumPy would turn a list with one text into texts, NaN included.
   is_list = isinstance(values, list | tuple)
   column = to_array(name, np.array(values, object) if is_list else values)
   if column.shape != (num_rows,):
     found = f"{column.dtype} {list(column.shape)}"
     raise errors.FieldError(name, must, found)
   check_complete(name, column)
-  if column.dtype.kind == "O":
-    column = _of_one_kind(name, column, must)
+  if column.dtype.kind in "OT":
+    column = _of_one_kind(name, column.astype(object), must)
   if column.dtype.kind == "S":
     with errors.as_field_error(name, "be texts in UTF-8", "others"):
       column = np.char.decode(column, "utf-8")
   if column.dtype.kind not in kinds:
-    raise errors.FieldError(name, must, f"{column.dtype} {[num_rows]}")
+    _refuse_first(name, must, column, np.ones(num_rows, bool))
   return column
 
 
@@ -155,8 +201,11 @@ def _of_one_kind(name: str, column: np.ndarray, must: str) -> np.ndarray:
     is_kind = np.array([isinstance(value, kind) for value in column], bool)
     if is_kind.all():
       array = np.array(column.tolist())
-      # NumPy makes floats or objects of integers that none of its types holds.
+      # NumPy turns integers beyond 64 bits into floats or objects.
       if array.dtype.kind in "USbiu":
+        # NumPy drops a NUL at the end: two names would be one.
+        is_cut = array.astype(object) != column
+        _refuse_first(name, "be without a NUL at the end", column, is_cut)
         return array
       raise errors.FieldError(name, must, "integers of more than 64 bits")
     must_be_one = f"{must}, of one kind"
@@ -173,7 +222,7 @@ def _refuse_first(
   *,
   whose: Sequence[Any] | None = None,
 ) -> None:
-  """Raises FieldError of the first row that has a wrong value, if one has."""
+  """Raises FieldError if a row has a wrong value; names the first such row."""
   if not is_wrong.any():
     return
   place = tuple(np.argwhere(is_wrong)[0])

@@ -34,10 +34,10 @@ _MAX_CROP = 0.2
 
 
 def _random_affine(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-  """Turns, scales, shears and shifts each image by itself.
+  """Rotates, scales, shears and shifts each image independently.
 
-  Up to 0.25 radians, 15 %, 0.15 and 8 % of a side, each uniform; pixels from
-  outside of an image are those at its edge.
+  Each amount is uniform, up to 0.25 radians, 15 %, 0.15 and 8 % of a side.
+  Pixels from outside an image repeat its edge.
   """
   images = tf.cast(images, tf.float32)
   height, width = images.shape[1], images.shape[2]
@@ -59,8 +59,8 @@ def add_turned_classes(
 ) -> tuple[tf.Tensor, tf.Tensor]:
   """Adds each image turned by 90, 180 and 270 degrees, as further classes.
 
-  A character that is turned is another character: four times the classes to
-  learn from (Santoro et al., "Meta-Learning with Memory-Augmented Neural
+  A rotated character counts as another character, which gives four times the
+  classes (Santoro et al., "Meta-Learning with Memory-Augmented Neural
   Networks", ICML 2016, section 4.2).
 
   Args:
@@ -79,16 +79,16 @@ def add_turned_classes(
 
 
 def _random_crop_and_flip(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-  """Cuts a piece out of each image, makes it as large, and mirrors half.
+  """Crops each image at random, resizes the crop, and mirrors half of them.
 
-  The piece has between 80 % and 100 % of each side, with the proportions of the
-  image, and lies anywhere in it, uniformly.
+  The crop has between 80 % and 100 % of each side, the image's proportions, and
+  a uniformly random place.
   """
   images = tf.cast(images, tf.float32)
   height, width = images.shape[1], images.shape[2]
   drawn = tf.random.stateless_uniform([tf.shape(images)[0], 4], seed)
   side = 1.0 - _MAX_CROP * drawn[:, 0]
-  # The rest of the image lies before the piece or behind it.
+  # The rest of the image lies before or behind the crop.
   spare_x, spare_y = (1.0 - side) * (width - 1), (1.0 - side) * (height - 1)
   shift_x = spare_x * (drawn[:, 1] - 0.5)
   shift_y = spare_y * (drawn[:, 2] - 0.5)
@@ -104,8 +104,8 @@ def _transform(
 ) -> tf.Tensor:
   """Maps each image by an affine map about its centre.
 
-  Rows go from the place of a pixel in the output to where it is taken from, x
-  and y: factors of x and y and what is added, `[batch]` each.
+  Rows map a pixel's place in the output to the place in the input that it is
+  taken from, x and y: factors of x and of y and an offset, `[batch]` each.
   """
   height, width = images.shape[1], images.shape[2]
   centre = ((width - 1) / 2.0, (height - 1) / 2.0)

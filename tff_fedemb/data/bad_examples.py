@@ -12,8 +12,8 @@ from tff_fedemb import errors
 
 POLICIES = ("fail", "skip")
 
-# The standard library raises these for a damaged archive; RuntimeError if it is
-# encrypted or (NotImplementedError) packed in an unknown way.
+# The standard library raises these for a damaged archive: RuntimeError if it is
+# encrypted, NotImplementedError if its compression is unknown.
 ARCHIVE_ERRORS = (
   EOFError,
   RuntimeError,
@@ -29,14 +29,14 @@ _NUM_NAMED = 5
 
 
 class BadExamples:
-  """Collects what is wrong with a data set while it is looked through."""
+  """Collects the faults of a data set while it is read."""
 
   def __init__(self, policy: str = "fail"):
     """Initialises the collection.
 
     Args:
-      policy: One of `POLICIES`: "fail" has `check` raise, "skip" has it let
-        pass what was noted.
+      policy: One of `POLICIES`. With "fail", `check` raises if anything was
+        noted; with "skip" it does not.
     """
     checks.check_choice("on_bad_example", policy, POLICIES)
     self._policy = policy
@@ -56,11 +56,11 @@ class BadExamples:
     return tuple(self._lines)
 
   def add(self, where: str, what: str) -> None:
-    """Notes what is wrong with a file, or with a user or a record in it."""
+    """Notes the fault of a file, or of a user or a record in it."""
     self._lines.append(f"{where}: {what}")
 
   def check(self) -> None:
-    """Raises DataError of what was noted, unless it is to be skipped."""
+    """Raises DataError with what was noted, unless bad examples are skipped."""
     if self._lines and not self.skips:
       raise errors.DataError(
         f"data must be readable, found {summarize(self._lines)}."
@@ -85,7 +85,7 @@ def name_first(names: Iterable[object]) -> str:
 
 
 def warn_of(text: str, names: Iterable[object]) -> tuple[str, ...]:
-  """A warning of text and the first few names; none if there are no names."""
+  """A warning with the first few names; none if there are no names."""
   named = name_first(names)
   return (f"{text}: {named}.",) if named else ()
 
@@ -93,7 +93,7 @@ def warn_of(text: str, names: Iterable[object]) -> tuple[str, ...]:
 def create_error(
   path: str | os.PathLike[str], error: OSError, kind: str = "file"
 ) -> errors.DataError:
-  """The error of a path, unless the disk knows better which path it was of."""
+  """The error for a path, or for the path that the system's error names."""
   return errors.DataError(
     f"{error.filename or path} must be a {kind} that can be read, found:"
     f" {error.strerror}."
@@ -104,7 +104,7 @@ def open_zip(path: pathlib.Path) -> zipfile.ZipFile:
   """Opens a zip archive.
 
   Raises:
-    DataError: If it cannot be read, or is none.
+    DataError: If it cannot be read, or is not a zip archive.
   """
   try:
     return zipfile.ZipFile(path)
@@ -117,7 +117,7 @@ def open_zip(path: pathlib.Path) -> zipfile.ZipFile:
 
 
 def describe_fault(error: OSError) -> str:
-  """The fault of a photo that cannot be read; `MISSING` if it is gone."""
+  """Describes why a photo cannot be read; `MISSING` if it is gone."""
   if isinstance(error, FileNotFoundError | NotADirectoryError):
     return MISSING
   return f"cannot be read: {error.strerror}"

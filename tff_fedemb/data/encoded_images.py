@@ -1,8 +1,8 @@
 """Images that stay encoded, as JPEG or PNG, until they are needed.
 
-A client of large photos holds them as they came and decodes a batch at a time,
-inside its own computation; held-out images are read and decoded when they are
-asked for.
+A client with large photos holds them encoded and decodes one batch at a time,
+inside its own computation. Held-out images are read and decoded when they are
+needed.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,32 +20,32 @@ from tff_fedemb.data import pipelines
 
 ImageDecoder = Callable[[tf.Tensor], tf.Tensor]
 
-# A JPEG of many times the size that is needed is decoded at a fraction of it,
-# which its cosine transform gives for less than the work. The rest of the way,
-# at least by half, is left to the resizing, which does it better.
+# A JPEG much larger than needed is decoded at a fraction of its size, which its
+# cosine transform makes cheap. Resizing, which is more accurate, does the rest,
+# by at least a factor of two.
 _JPEG_RATIOS = (1, 2, 4, 8)
 _MIN_RESIZING = 2
-# How files begin that TensorFlow decodes whatever is in them: JPEG and PNG.
+# First bytes of the formats that TensorFlow always decodes: JPEG and PNG.
 STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
-# The start of a JPEG of Adobe.
+# The first bytes of Adobe's JPEG.
 _INVERTED_START = b"\xff\xd8\xff\xee\0\x0eAdobe\0d\0\0\0\0\0"
 _MAX_FILE = (1 << 31) - 1
-# ITU-R 601 in units of 2^-16, as Pillow has it.
+# ITU-R 601 in units of 2^-16, with Pillow's rounding.
 _LUMA = (19595, 38470, 7471)
 # Height and width change places for this EXIF orientation and the later ones.
 _FIRST_ON_ITS_SIDE = 5
 UNREADABLE = "not an image that can be decoded"
-# Photos of 100 kB: a batch is some megabytes.
+# With photos of 100 kB, a batch takes a few megabytes.
 READING_BATCH = 64
-# Any size will do to find out whether an image can be decoded.
+# The size does not matter for finding out whether an image can be decoded.
 _TRIAL_SHAPE = (8, 8, 3)
-# Held-out images that are in memory twice, encoded and decoded.
+# Number of held-out images in memory both encoded and decoded.
 _DECODING_BATCH = 256
 
 
 @tf.function(autograph=False, reduce_retracing=True)
 def _paint(image: tf.Tensor, channels: int) -> tf.Tensor:
-  """Makes grey or RGB of grey, RGB or RGBA, laid on white, as Pillow does."""
+  """Converts grey, RGB or RGBA on white to grey or RGB, as Pillow does."""
 
   def lay_on_white():
     values = tf.cast(image, tf.int32)
@@ -53,7 +53,7 @@ def _paint(image: tf.Tensor, channels: int) -> tf.Tensor:
     white = values[..., :3] * alpha + 255 * (255 - alpha)
     return (white + 127) // 255
 
-  def to_mode(colors):
+  def to_mode(colors: np.ndarray):
     if channels == 1:
       luma = tf.cast(colors, tf.int32) * _LUMA
       colors = (tf.reduce_sum(luma, -1, keepdims=True) + (1 << 15)) // (1 << 16)
@@ -81,10 +81,11 @@ def _decode_jpeg(
   spare = tf.minimum(size[0] // height, size[1] // width) // _MIN_RESIZING
   largest = tf.math.count_nonzero(spare >= _JPEG_RATIOS[1:], dtype=tf.int32)
 
-  def decode_at(ratio, is_cmyk):
+  def decode_at(ratio: int, is_cmyk: bool):
     def decode():
-      # TensorFlow makes no grey of CMYK, and takes it for inverted only where a
-      # file says so. All others are taken for it too, as by Pillow.
+      # TensorFlow cannot convert CMYK to grey, and treats it as inverted only
+      # if the file says so. Pillow treats all CMYK as inverted, and so does
+      # this.
       rest = tf.strings.substr(content, 2, _MAX_FILE)
       # TensorFlow's default transform is less accurate and no faster.
       return tf.io.decode_jpeg(
@@ -108,7 +109,7 @@ def _decode_png(content: tf.Tensor) -> tf.Tensor:
     image_headers.find_png_header(content)
   )
 
-  def decode_to(number):
+  def decode_to(number: tf.Tensor):
     return lambda: tf.io.decode_png(content, number)
 
   def decode_transparent():
@@ -117,8 +118,8 @@ def _decode_png(content: tf.Tensor) -> tf.Tensor:
     is_damaged = tf.reduce_all(tf.equal(alpha, filling))
     return tf.cond(is_damaged, lambda: tf.io.decode_png(b"", 4), lambda: image)
 
-  # TensorFlow adds no right transparency to fewer than 8 bits, and rounds the
-  # grey of colours off.
+  # Below 8 bits TensorFlow reads transparency wrongly, and it rounds the grey
+  # of colours differently.
   needed = tf.where(is_transparent, 2, tf.cast(has_colors, tf.int32))
   image = tf.switch_case(
     needed, [decode_to(1), decode_to(3), decode_transparent]
@@ -145,7 +146,7 @@ def _decode_bmp(content: tf.Tensor) -> tf.Tensor:
 
 def _decode_webp(content: tf.Tensor) -> tf.Tensor:
   orientation, moves = image_headers.find_webp_header(content)
-  # TensorFlow 2.21 writes beyond its memory there.
+  # TensorFlow 2.21 would write outside its memory there.
   image = _decode_first(tf.where(moves, b"", content))
   return image_headers.turn(image, orientation)
 
@@ -177,7 +178,7 @@ def _decode_one(
   found = tf.shape(image)
 
   def crop_and_resize():
-    # The largest piece of the wanted proportions, from the middle.
+    # Crops the largest centred rectangle of the wanted proportions.
     scale = tf.minimum(found[0] / height, found[1] / width)
     crop = [
       tf.maximum(tf.cast(tf.round(scale * side), tf.int32), 1)
@@ -199,14 +200,14 @@ def _decode_one(
 def build_decoder(image_shape: tuple[int, int, int]) -> ImageDecoder:
   """Builds the function that decodes a batch of images.
 
-  It takes JPEG, PNG, and of GIF, BMP and WebP what TensorFlow reads right: the
-  first picture of a GIF that fills the whole, BMP of 8 bits or more that is not
-  packed, WebP of one picture. Pixels are those that Pillow reads, in 8 bits:
-  turned as the EXIF orientation of JPEG, PNG or WebP says, laid on white where
-  they are transparent, in grey (ITU-R 601 luma) or RGB. The middle is cropped
-  to the proportions wanted and resized (bilinear, smoothed when it is made
-  smaller). An image of the size wanted is left as it is. A JPEG or GIF that is
-  complete but changed inside may decode to a damaged picture.
+  It takes JPEG and PNG, and those GIF, BMP and WebP files that TensorFlow reads
+  correctly: a GIF whose first picture fills the whole, uncompressed BMP of at
+  least 8 bits, WebP with one picture. Pixels equal those that Pillow reads, in
+  8 bits: rotated by the EXIF orientation of JPEG, PNG or WebP, on white where
+  they are transparent, in grey (ITU-R 601 luma) or RGB. The image is cropped
+  around its centre to the wanted proportions and resized (bilinear, with
+  antialiasing). An image of the wanted size is not resized. A JPEG or GIF that
+  is complete but changed inside may decode to a damaged picture.
 
   Args:
     image_shape: Height, width and channels (1: grey; 3: RGB) to make of each.
@@ -230,8 +231,8 @@ def build_decoder(image_shape: tuple[int, int, int]) -> ImageDecoder:
 def readable_rows(contents: tf.Tensor, decode: ImageDecoder) -> tf.Tensor:
   """Finds the images that can be decoded, in TensorFlow operations only.
 
-  Any error of the decoding counts: it cannot tell an image that is damaged from
-  one for which there was no memory. `find_unreadable` can.
+  Any decoding error counts: a damaged image cannot be told from a lack of
+  memory here. `find_unreadable` can tell them apart.
 
   Args:
     contents: Encoded images, string `[n]`.
@@ -242,7 +243,7 @@ def readable_rows(contents: tf.Tensor, decode: ImageDecoder) -> tf.Tensor:
   """
 
   def try_row(row, content):
-    # The pixel keeps the decoding from being left out as without effect.
+    # Using a pixel keeps TensorFlow from removing the decoding as unused.
     return row, tf.reshape(decode(content[tf.newaxis]), [-1])[0]
 
   rows = tf.range(tf.size(contents, out_type=tf.int64))
@@ -257,7 +258,7 @@ def readable_rows(contents: tf.Tensor, decode: ImageDecoder) -> tf.Tensor:
 
 @functools.lru_cache
 def create_eager_decoder(image_shape: tuple[int, int, int]) -> ImageDecoder:
-  """Creates what `build_decoder` builds, traced once for all of a shape."""
+  """Creates the function of `build_decoder`, traced once for each shape."""
   return tf.function(
     build_decoder(image_shape),
     input_signature=[tf.TensorSpec([None], tf.string)],
@@ -271,8 +272,8 @@ def find_unreadable(
   """Finds the rows of images that cannot be decoded, eagerly, in order.
 
   Raises:
-    tf.errors.OpError: If the decoding fails for want of something else than a
-      valid image, such as `ResourceExhaustedError` for want of memory.
+    tf.errors.OpError: If decoding fails for another reason than an invalid
+      image, for example `ResourceExhaustedError` for lack of memory.
   """
   decode = create_eager_decoder(tuple(image_shape))
 
@@ -289,10 +290,10 @@ def find_unreadable(
 
 
 def find_faults(paths: Sequence[bytes | str]) -> list[tuple[int, str]]:
-  """Finds out which files are no images that TensorFlow decodes, and why.
+  """Finds the files that TensorFlow cannot decode as images, and why.
 
   Returns:
-    Places in `paths`, and what is wrong there.
+    Indices into `paths`, and the fault of each.
   """
   faults, contents = {}, {}
   for row, path in enumerate(paths):
@@ -308,7 +309,7 @@ def find_faults(paths: Sequence[bytes | str]) -> list[tuple[int, str]]:
 
 
 class EncodedImages:
-  """Held-out images, an array that is read and decoded where it is indexed."""
+  """Held-out images: an array that reads and decodes when it is indexed."""
 
   dtype = np.dtype(np.uint8)
   ndim = 4
@@ -324,7 +325,7 @@ class EncodedImages:
 
     Args:
       read: Maps rows, int64 `[m]`, to those encoded images.
-      names: Maps a row to what to call it in an error.
+      names: Maps a row to its name in an error message.
       num_images: Number of rows.
       image_shape: As of `build_decoder`.
     """
@@ -337,7 +338,7 @@ class EncodedImages:
     return self.shape[0]
 
   def take(self, rows: np.ndarray, axis: int = 0) -> "EncodedImages":
-    """The images of rows, int `[m]`, not yet read; as `np.ndarray.take`."""
+    """Selects rows, int `[m]`, without reading them; like `np.ndarray.take`."""
     del axis  # They are along the first one.
     return EncodedImages(
       lambda chosen: self._read(rows[chosen]),

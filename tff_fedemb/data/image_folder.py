@@ -1,7 +1,7 @@
-"""Labelled images in a plain folder: one sub-folder a class.
+"""Labelled images in a plain folder: one sub-folder for each class.
 
-The layout that most image data sets unpack to. Files are listed first and read
-one at a time, so that a folder may hold more images than memory.
+Most image data sets unpack to this layout. Files are listed first and read one
+at a time, so that a folder may hold more images than fit into memory.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ DAMAGES = (
   EOFError,
   Image.DecompressionBombError,
 )
-# By the name's ending, in upper or lower case; the content decides how a file
-# is read.
+# Suffixes of image files, in upper or lower case. A file's content, not its
+# suffix, decides how it is read.
 READABLE_SUFFIXES = (
   *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".gif", ".webp", ".tif"),
   *(".tiff", ".pgm", ".ppm"),
 )
-# Phones' own formats are among them, so that nobody misses them: a file that
-# Pillow does not read is refused, or skipped and reported.
+# The formats of phones are included so that their files are reported: a file
+# that Pillow cannot read is refused, or skipped and named.
 SUFFIXES = (*READABLE_SUFFIXES, ".heic", ".heif", ".avif")
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "WEBP", "TIFF")
 _MODES = {1: "L", 3: "RGB"}
 # Tags of TIFF.
 _BITS, _PHOTOMETRIC = 258, 262
-# Pixels of a copy's shorter side; models take less.
+# Shorter side of a converted copy in pixels, which is more than models need.
 _MAX_COPIED_SIDE = 1024
 
 
@@ -65,10 +65,10 @@ class ImageFolder:
   Attributes:
     paths: Files, by class and name.
     labels: int64 `[n]` indices into `class_names`.
-    class_names: Sub-folders, sorted; one without an image is a class too, of
-      which another folder of the same classes may have some.
-    ignored: Files and folders that are no images by their names; hidden files
-      are not counted.
+    class_names: Sub-folders, sorted. An empty one is a class too, because
+      another folder of the same classes may have its images.
+    ignored: Files and folders whose names are not those of images, without
+      hidden ones.
   """
 
   paths: tuple[pathlib.Path, ...]
@@ -86,7 +86,7 @@ def list_images(
   """Lists a folder with one sub-folder a class.
 
   Images are the files with one of `SUFFIXES` (in upper or lower case) that lie
-  in a sub-folder themselves, not deeper.
+  directly in a sub-folder.
 
   Args:
     folder: The folder.
@@ -172,14 +172,14 @@ def read_image(
   *,
   content: bytes | None = None,
 ) -> np.ndarray:
-  """Reads an image as a model takes it, just as photos are read that train it.
+  """Reads an image for a model, in the same way as training photos are read.
 
-  The picture is turned as its EXIF orientation says, laid on white where it is
-  transparent, converted to grey (ITU-R 601 luma) or RGB, cut to the wanted
-  proportions in its middle and resized, by `encoded_images.build_decoder`.
-  A file that it cannot decode is converted to PNG first. Of samples of 16 bits
-  the higher 8 are taken; what is not of up to 8 or of 16 bits is refused. An
-  image that already has the size and the colours is left as it is.
+  `encoded_images.build_decoder` rotates it by its EXIF orientation, puts it on
+  white where it is transparent, converts it to grey (ITU-R 601 luma) or RGB,
+  crops it around its centre and resizes it. A file that it cannot decode is
+  converted to PNG first. Samples of 16 bits are reduced to their higher 8;
+  other depths above 8 bits are refused. An image that already has the wanted
+  size and colours does not change.
 
   Args:
     path: A file of one of `SUFFIXES`, or a name of the content for errors.
@@ -190,7 +190,7 @@ def read_image(
     uint8 `[height, width, channels]`.
 
   Raises:
-    ImageFolderError: If the file is no image or is damaged.
+    ImageFolderError: If the file is damaged or not an image.
   """
   try:
     if content is None:
@@ -212,7 +212,7 @@ def read_image(
 def convert_to_png(
   path: str | os.PathLike[str], content: bytes | None = None
 ) -> bytes:
-  """Makes a PNG of a file, turned and laid on white as by `read_image`.
+  """Converts a file to PNG, rotated and put on white as by `read_image`.
 
   The copy of a large file has 1,024 pixels on its shorter side.
 
@@ -223,7 +223,7 @@ def convert_to_png(
     Its content, grey or RGB.
 
   Raises:
-    ImageFolderError: If the file is no image or is damaged.
+    ImageFolderError: If the file is damaged or not an image.
   """
   with _open(path, content) as image:
     is_grey = image.mode in ("1", "L", "LA") or image.mode.startswith("I")
@@ -241,14 +241,14 @@ def convert_to_png(
 def _open(
   path: str | os.PathLike[str], content: bytes | None
 ) -> Iterator[Image.Image]:
-  """Opens an image, turned as EXIF says; what goes wrong inside is told too."""
+  """Opens an image, rotated as EXIF says; converts errors inside the block."""
   try:
     file = path if content is None else io.BytesIO(content)
     with Image.open(file, formats=_FORMATS) as image:
       _check_samples(image)
       yield ImageOps.exif_transpose(image)
   except DAMAGES as error:
-    # Pillow names the buffer that it cannot identify.
+    # Pillow's message would name a buffer, not the file.
     found = errors.first_line(error).partition(" <")[0]
     raise ImageFolderError(
       path, f"a {', '.join(_FORMATS)} image, found: {found}"
@@ -256,7 +256,7 @@ def _open(
 
 
 def _check_samples(image: Image.Image) -> None:
-  """Raises ValueError if Pillow does not tell what is black and white."""
+  """Raises ValueError if Pillow cannot tell which value is black or white."""
   kind = "floating-point samples" if image.mode == "F" else ""
   tags = getattr(image, "tag_v2", None)
   if tags and image.mode.startswith("I"):
@@ -271,7 +271,7 @@ def _check_samples(image: Image.Image) -> None:
 
 def _to_mode(image: Image.Image, mode: str) -> Image.Image:
   if image.mode.startswith("I"):
-    # Pillow would cut 16-bit samples off at 255.
+    # Pillow would clip 16-bit samples at 255.
     samples = np.asarray(image) >> 8
     image = Image.fromarray(samples.astype(np.uint8))
   if image.has_transparency_data:

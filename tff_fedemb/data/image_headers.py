@@ -1,26 +1,28 @@
-r"""Reads what stands around the pixels of an image, in TensorFlow.
+r"""Reads the headers of images, in TensorFlow operations.
 
 TensorFlow's decoders ignore the EXIF orientation (CIPA DC-008, tag 0x0112 of
 the first directory of a TIFF block), do not say whether a PNG (ISO/IEC 15948)
-is transparent, paint the transparency of a GIF black and take the palette of a
-BMP for greys. Clients decode inside their own computation, where no other
-library runs. A file is walked part by part, as its format lays it out: its
-texts and profiles may have any bytes. In regular expressions `\C` is a byte.
+is transparent, paint the transparency of a GIF black and read the palette
+indices of a BMP as greys. Clients decode inside their own computation, where no
+other library runs. A file is walked part by part, as its format defines,
+because its texts and profiles may contain any bytes. In regular expressions
+`\C` is a byte.
 """
 
 from collections.abc import Callable
 
 import tensorflow as tf
 
-# Maps a place to the size of the part that begins there, whether it is the last
-# to look at, and which of the parts that are sought it is.
+# Maps an offset to the size of the part that begins there, whether it is the
+# last one to look at, and which of the wanted parts it is.
 _Look = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]]
 
 _STARTS = (b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"RIFF")
 _EXIF = b"Exif\0\0"
-# A damaged file may have a part at each byte. A PNG of 500 MB has as many.
+# Largest number of parts to follow, as many as a PNG of 500 MB has; a damaged
+# file might have a part at every byte.
 _MAX_PARTS = 1 << 16
-# Zeros are read beyond the end of a file, at most so many.
+# At most this many bytes are read beyond a file's end; they are zeros.
 _PADDING = 1024
 _ENTRY_SIZE = 12
 # Entries of a directory up to the orientation, whose value is 1 to 8: one short
@@ -31,7 +33,8 @@ _ORIENTATION = (
   r"\x00([\x01-\x08]))\C*"
 )
 _TIFF = (b"II*\0", b"MM\0*")
-# Axes to reverse for orientations 1 to 4; 5 to 8 are the same, transposed.
+# Axes to reverse for orientations 1 to 4. Orientations 5 to 8 are the same,
+# transposed.
 _REVERSED = ((), (1,), (0, 1), (0,))
 # Windows' headers of BMP, for indices or colours of 8 bits that are not packed.
 _PLAIN_BMP = (
@@ -43,7 +46,7 @@ _BMP_COLORS = 256
 def _slice(
   content: tf.Tensor, place: tf.Tensor | int, size: tf.Tensor | int
 ) -> tf.Tensor:
-  """A piece of a text; what is beyond its end is left out."""
+  """Part of a text, cut at the text's end."""
   end = tf.cast(tf.strings.length(content), tf.int64)
   return tf.strings.substr(
     content, tf.minimum(tf.cast(place, tf.int64), end), tf.cast(size, tf.int64)
@@ -59,13 +62,13 @@ def _end(values: tf.Tensor) -> tf.Tensor:
 
 
 def _read(values: tf.Tensor, place: tf.Tensor | int, size: int) -> tf.Tensor:
-  """Bytes `[size]` from a place on."""
+  """Bytes `[size]` from an offset."""
   place = tf.minimum(tf.cast(place, tf.int64), _end(values))
   return tf.slice(values, [place], tf.constant([size], tf.int64))
 
 
 def _add_up(digits: tf.Tensor) -> tf.Tensor:
-  """The number of bytes `[size]`, the lowest first, int64."""
+  """The little-endian number of bytes `[size]`, int64."""
   powers = [256**i for i in range(digits.shape[0])]
   return tf.reduce_sum(tf.cast(digits, tf.int64) * powers)
 
@@ -75,7 +78,7 @@ def _begins(values: tf.Tensor, text: bytes) -> tf.Tensor:
 
 
 def _mentions(content: tf.Tensor, text: str) -> tf.Tensor:
-  """Whether a text is anywhere; if not, there is no need to walk there."""
+  """Whether a text occurs at all; if not, the file need not be walked."""
   without = tf.strings.regex_replace(content, text, "", replace_global=False)
   return tf.strings.length(without) < tf.strings.length(content)
 
@@ -93,13 +96,13 @@ def _walk(
   Args:
     values: The file's bytes.
     start: Place of its first part.
-    look: Maps a place to what begins there.
-    num_sought: Number of the parts that are sought.
-    is_needed: Whether there may be any.
+    look: Describes the part at an offset.
+    num_sought: Number of the wanted parts.
+    is_needed: Whether the file may have any of them.
 
   Returns:
-    Place and size of each part that is sought, int64 `[num_sought, 2]`, the
-    first of its kind; the file's end and 0 if there is none.
+    Offset and size of the first part of each wanted kind, int64 `[num_sought,
+    2]`; the file's end and 0 if there is none.
   """
   end = _end(values)
 
@@ -137,7 +140,7 @@ def _read_orientation(
 
   def read():
     block = _slice(content, part[0] + header_size, part[1] - header_size)
-    # PNG and WebP have a block alone, but some programs copy it from JPEG.
+    # In PNG and WebP the block has no header, but some programs copy JPEG's.
     block = tf.strings.regex_replace(block, r"\A(?:Exif\x00\x00)+", "")
     values = _to_bytes(block)
     is_little, is_big = (_begins(values, mark) for mark in _TIFF)
@@ -158,7 +161,7 @@ def _read_orientation(
 
 
 def find_format(content: tf.Tensor) -> tf.Tensor:
-  """0 to 3, int32: PNG, GIF, BMP or WebP by how it begins; 4: none of them."""
+  """Format by the first bytes, int32: 0 to 3: PNG, GIF, BMP, WebP; 4: other."""
   is_begun = [
     tf.equal(_slice(content, 0, len(start)), start) for start in _STARTS
   ]
@@ -197,9 +200,9 @@ def find_png_header(
   """Finds how the pixels of a PNG are to be read.
 
   Returns:
-    EXIF orientation; whether it has colours; whether it has transparency; the
-    alpha, int32, that all pixels get from TensorFlow if it finds the part of
-    that damaged, and leaves it out.
+    EXIF orientation; whether it has colours; whether it has transparency; and
+    the alpha, int32, that TensorFlow gives all pixels if the part with
+    transparency is damaged.
   """
   values = _to_bytes(content)
   # EXIF may come after the pixels.
@@ -215,7 +218,7 @@ def find_png_header(
 
   found = _walk(values, 8, look, 3, is_needed=has_exif | has_alpha)
   depth, color_type = tf.unstack(tf.cast(_read(values, 24, 2), tf.int32))
-  # Transparency has a channel or a part of its own.
+  # Transparency is a channel or a separate part.
   has_channel = tf.equal(color_type // 4, 1)
   return (
     _read_orientation(content, found[0], 8),
@@ -248,16 +251,17 @@ def find_webp_header(content: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 def find_bmp_header(
   content: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-  """Whether a BMP is plain, as TensorFlow takes each to be, and its palette.
+  """Whether TensorFlow reads a BMP correctly, and its palette.
 
   Returns:
-    Whether it is plain, whether it has a palette, and that, uint8 `[256, 3]`.
+    Whether it is plain, whether it has a palette, and the palette, uint8 `[256,
+    3]`.
   """
   values = _to_bytes(content)
   is_plain = tf.strings.regex_full_match(_slice(content, 0, 54), _PLAIN_BMP)
   place = 14 + _add_up(_read(values, 14, 4))
   colors = tf.reshape(_read(values, place, 4 * _BMP_COLORS), [_BMP_COLORS, 4])
-  # A number of 0 stands for all; those that are not there are black.
+  # A count of 0 means all colours; missing colours are black.
   last = (_add_up(_read(values, 46, 4)) - 1) % (1 << 32)
   is_there = tf.range(_BMP_COLORS, dtype=tf.int64) <= last
   colors *= tf.cast(is_there[:, tf.newaxis], tf.uint8)
@@ -276,7 +280,7 @@ def whiten_gif(content: tf.Tensor) -> tf.Tensor:
 
   Returns:
     A GIF whose first picture is opaque; an empty text if that picture does not
-    fill the whole, which TensorFlow gets wrong.
+    fill the canvas, which TensorFlow reads wrongly.
   """
   values = _to_bytes(content)
   # Bytes of a table of colours by its flags.
@@ -303,7 +307,7 @@ def whiten_gif(content: tf.Tensor) -> tf.Tensor:
   control, picture = found[0, 0], found[1, 0]
   canvas = tf.pad(_read(values, 6, 4), [[4, 0]])
   is_whole = tf.reduce_all(tf.equal(_read(values, picture + 1, 8), canvas))
-  # A picture's own table goes before that of all.
+  # A picture's own table takes precedence over the common one.
   is_own = read_size(picture + 9) > 0
   table = tf.where(is_own, picture + 10, tf.constant(13, tf.int64))
 

@@ -1,4 +1,4 @@
-"""How often users took part in a run, by its trace."""
+"""Finds from a run's trace how often users took part."""
 
 from collections.abc import Iterable
 import dataclasses
@@ -28,8 +28,8 @@ class ObservedParticipation:
     max_users_per_round: Largest number of users in a round, 0 without rounds.
     max_clients_per_round: Largest number of virtual clients in a round.
     users_alone: Whether in every round each user was a virtual client.
-    gaps: Slot, earlier and later round of a few users who came back, such that
-      the greatest common divisor of these differences is that of all.
+    gaps: Slot, earlier and later round of a few users who came back, chosen so
+      that their differences have the same greatest common divisor as all.
   """
 
   num_users: int
@@ -92,7 +92,7 @@ def observe(
       if previous[latest] >= 0:
         pairs.append((int(slots[latest]), int(previous[latest]), round_num))
       gaps += _new_gaps(gaps, slots, previous, round_num)
-  # Several may have the most rounds: the one whose last round came first.
+  # Several users may have the most rounds; names the first to reach them.
   most = int(counts.max())
   frequent = np.flatnonzero(counts == most)
   user = int(frequent[last_round[frequent].argmin()])
@@ -119,7 +119,7 @@ def _new_gaps(
   previous: np.ndarray,
   round_num: int,
 ) -> tuple[tuple[int, int, int], ...]:
-  """The gaps of a round that make the greatest common divisor smaller."""
+  """The gaps of a round that lower the greatest common divisor."""
   divisor = math.gcd(*(later - earlier for _, earlier, later in gaps))
   found = []
   while True:

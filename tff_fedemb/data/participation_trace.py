@@ -1,7 +1,7 @@
 """The record on disk of who took part in which round.
 
-A guarantee for users who take part at most so often, so far apart, holds for
-what a run did, not for what was asked of it. The trace is written while the
+A guarantee that bounds how often and how close together users take part holds
+for what a run did, not for what was planned. The trace is written while the
 run goes on; `participation_check` derives from it alone how often and how far
 apart users took part.
 
@@ -17,9 +17,9 @@ A file is a header and one record per round, integers little-endian:
   compressed by zlib, with 64 bits a number, the lowest bytes of all numbers
   first. The numbers are how many slots are left out before each user of the
   round, in the order of the slots, and each user's place, which is the number
-  of their virtual client in the order of its first user. Such gaps cannot say
-  that a user took part twice in a round. Users who are all on their own need no
-  places.
+  of their virtual client in the order of its first user. With
+  such gaps no user can appear twice in a round. If every user is alone in a
+  client, places are left out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -65,7 +65,7 @@ class RecordedRound:
 
   @classmethod
   def of(cls, number: int, clients: Sequence[np.ndarray]) -> "RecordedRound":
-    """Creates what is recorded of a round.
+    """Creates the record of a round.
 
     Args:
       number: Number of the round.
@@ -105,7 +105,7 @@ class RecordedRound:
 
 
 class TraceError(errors.DataError):
-  """A trace is missing, damaged, or says something else than it should."""
+  """A trace is missing, damaged, or contradicts the run."""
 
 
 def _seal(packed: bytes) -> bytes:
@@ -113,7 +113,7 @@ def _seal(packed: bytes) -> bytes:
 
 
 def _unseal(layout: struct.Struct, data: bytes) -> tuple | None:
-  """The fields of what `_seal` returned, `None` if it is incomplete or bad."""
+  """The fields of a sealed header; `None` if it is incomplete or damaged."""
   packed = data[: layout.size]
   return layout.unpack(packed) if data == _seal(packed) else None
 
@@ -163,7 +163,7 @@ class Trace(contextlib.AbstractContextManager):
       self._records.append((self._end, record))
       self._end = end
     whole = self._end == file_size
-    # A machine that lost power may have made room for what never came.
+    # After a loss of power, a file may end with space that was never written.
     if whole and self._records and self._read_payload(-1) is None:
       self._end, _ = self._records.pop()
 
@@ -202,7 +202,7 @@ class Trace(contextlib.AbstractContextManager):
     """Reads rounds 0 ... `stop` - 1, all if None.
 
     Args:
-      stop: One past the last round; of fewer rounds all are read.
+      stop: One past the last round; all rounds if there are fewer.
 
     Yields:
       One round after the other.
@@ -256,9 +256,9 @@ class TraceWriter(Trace):
   def record(self, round_num: int, clients: Sequence[np.ndarray]) -> str:
     """Appends a round, or checks one that is done again.
 
-    A run that was killed does the rounds since its last checkpoint again. With
-    the same users and the same noise that costs nothing; with other users the
-    round would have happened twice, and cost more than is accounted.
+    A run that was killed repeats the rounds since its last checkpoint. With the
+    same users and the same noise this costs nothing. With other users the round
+    would have happened twice, and cost more than is accounted for.
 
     Args:
       round_num: Number of the round: at most the first that is not recorded.
@@ -285,8 +285,8 @@ class TraceWriter(Trace):
     if not found.users_alone:
       numbers = np.concatenate([numbers, found.places])
     planes = numbers.astype("<i8").view(np.uint8).reshape(-1, 8).T
-    # Numbers at random repeat nothing but zeros in front: looking for more
-    # takes many times as long.
+    # Random numbers compress by their leading zeros alone; a more thorough
+    # search would take many times as long.
     compressor = zlib.compressobj(strategy=zlib.Z_RLE)
     payload = compressor.compress(planes.tobytes()) + compressor.flush()
     counts = round_num, found.num_clients, found.slots.size
@@ -327,7 +327,7 @@ class TraceWriter(Trace):
 
 
 class TraceReader(Trace):
-  """Reads a trace as it was when it was opened, also while it is written."""
+  """Reads a trace as of the time of opening, even while it is written."""
 
   def __init__(self, path: str | os.PathLike[str]):
     """Opens a trace.

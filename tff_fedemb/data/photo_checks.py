@@ -1,8 +1,8 @@
-"""Looks into listed photos: which are images, and whose they are.
+"""Checks listed photos: which are images, and who owns them.
 
-Formats that TensorFlow cannot decode are converted, files that are no images
-are found, and warnings say where a model or its guarantee is not what its owner
-may expect.
+It converts formats that TensorFlow cannot decode, finds files that are not
+images, and warns where a model or its guarantee may not be what its owner
+expects.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _find_fine(photos: pd.DataFrame) -> pd.DataFrame:
 def _map(
   function: Callable[[bytes], Any], files: Sequence[bytes], description: str
 ) -> list[Any]:
-  """What a function finds in each file, with as many threads as cores."""
+  """Applies a function to each file, with one thread for each core."""
   with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
     found = pool.map(function, files)
     return list(
@@ -55,7 +55,7 @@ def _map(
 def look_into(
   photos: pd.DataFrame, folder: pathlib.Path, *, decode_all: bool
 ) -> None:
-  """Finds files that are no images, and converts others to PNG, once.
+  """Finds files that are not images, and converts to PNG where needed, once.
 
   Args:
     photos: A row for each with its `file`; `fault` and `converted` are set.
@@ -78,7 +78,7 @@ def _look_into(
 ) -> tuple[bytes | None, str | None]:
   """The copy of a file if it needs one, and its fault.
 
-  The copy's name follows from the file's path and time.
+  The copy's name follows from the file's path, size and time, not its content.
   """
   try:
     with open(path, "rb", buffering=0) as file:
@@ -119,9 +119,9 @@ def leave_out_repeated(
 def bound_contributions(
   photos: pd.DataFrame, findings: photo_folder.Findings
 ) -> pd.DataFrame:
-  """Leaves every user one place, which holds nobody else's images.
+  """Gives every user at most one place, and every place its own users.
 
-  Images of several owners are in a place of all of these together. Greedy
+  Images with the same owners, one or several, form a place. Greedy
   contribution bounding decides which places are kept (Ganesh et al., "It's My
   Data Too: Private ML for Datasets with Multi-User Training Examples", ICML
   2025, arXiv 2503.03622): `choose_places`.
@@ -166,7 +166,7 @@ def bound_contributions(
     " are kept, and whose place the other owners are not in",
     photos["path"][~is_kept].drop_duplicates().map(os.fsdecode),
   )
-  # Owners who have rows of their own for an image have it once.
+  # An owner with several rows for an image has it once.
   is_again = photos["path"].isin(together)
   is_again &= photos.duplicated(["path", "label"])
   return photos.assign(
@@ -184,8 +184,8 @@ def choose_places(
     sizes: Number of images by owners.
 
   Returns:
-    Places to which no other one can be added. That with the most images for
-    each owner came first; then fewer owners and names decide.
+    Places to which no other one can be added. Places with more images for each
+    owner come first, then those with fewer owners, then by name.
   """
   chosen, taken = set(), set[str]()
   for place in sorted(
@@ -237,7 +237,7 @@ def warn(
   }.get(hold_out, "")
   findings.warn(
     "{number} of {total} users have images both to train on and held out, so"
-    f" that evaluations are not covered by the guarantee{advice}",
+    f" the guarantee does not cover evaluations{advice}",
     in_both,
     len(users),
   )
@@ -256,7 +256,7 @@ def warn(
       " use labels that users share, or one class for each user."
     )
   findings.warn(
-    "{number} classes differ from another in capitals alone and are taken for"
-    " two; rename those that are one",
+    "{number} classes differ from another in capitals alone and count as"
+    " different; rename those that are the same",
     classes[classes.str.casefold().duplicated()],
   )

@@ -1,7 +1,7 @@
-"""Lists photos that lie in folders, `<user>/<class>/<image>`.
+"""Lists photos in folders, `<user>/<class>/<image>` or `<person>/<image>`.
 
-Or `<person>/<image>`, as faces do: a person is a user and a class then. One
-layout holds for all folders.
+In the second layout, common for faces, a person is both user and class. All
+folders must have the same layout.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ from tff_fedemb.data import bad_examples
 from tff_fedemb.data import image_folder
 from tff_fedemb.data import photo_index
 
-# Files and folders that other programs leave.
+# Files and folders that other programs leave behind.
 _LITTER = frozenset(("thumbs.db", "desktop.ini", "__macosx", "@eadir"))
 
 
@@ -40,17 +40,17 @@ class Findings:
   warnings: list[str] = dataclasses.field(default_factory=list)
 
   def add_source(self, path: str | os.PathLike[str]) -> None:
-    """Takes down size and time of a file, or the time of a folder."""
+    """Records size and time of a file, or the time of a folder."""
     encoded = os.fsencode(path)
     size, mtime_ns, _ = photo_index.look_at(encoded)
     self.sources.append((encoded, size, mtime_ns))
 
   def warn(self, text: str, names: Iterable[str], total: int = 0) -> None:
-    """Warns of names that are odd for one reason, if there are any.
+    """Warns of names with one kind of fault, if there are any.
 
     Args:
       text: The reason, with {number} and maybe {total} in it.
-      names: Those that are odd.
+      names: The names with the fault.
       total: Number of all.
     """
     named = list(names)
@@ -60,7 +60,7 @@ class Findings:
 
 @functools.lru_cache(100_000)
 def show_name(name: str) -> str:
-  """A name as text: one form of each letter, no bytes that are no text."""
+  """A name as text: normalised letters, without bytes that are not text."""
   shown = name.encode("utf-8", "surrogateescape").decode(
     "utf-8", "backslashreplace"
   )
@@ -80,16 +80,16 @@ def _scan(path: str, shown: str, findings: Findings) -> list[os.DirEntry[str]]:
   except OSError as error:
     what = f"folder that cannot be read: {error.strerror}"
     findings.bad.append((shown or path, what))
-    # It may be readable the next time, although it looks the same.
+    # It may become readable without a change that a later start would notice.
     findings.sources.append((os.fsencode(path), -2, -2))
     return []
   return sorted(entries, key=lambda entry: (entry.is_symlink(), entry.name))
 
 
 def _walk(root: str, findings: Findings) -> Iterator[tuple[str, int, bool]]:
-  """Yields paths down to three folders deep, how deep, and if it is a folder.
+  """Yields paths up to three folders deep, their depth, and if it is a folder.
 
-  They come level by level. A folder to which a link leads again is left out.
+  They come level by level. A folder that links reach twice is listed once.
   """
   folders, links = [""], []
   visited: set[tuple[int, int]] = set()
@@ -121,7 +121,7 @@ def _is_of_people(entries: pd.DataFrame) -> bool:
     set(inside["folder"][inside[kind]].map(show_name))
     for kind in ("is_image", "is_folder")
   )
-  # Where one has both, the others decide.
+  # A folder with both does not decide; the others do.
   with_images, with_classes = sorted(images - folders), folders - images
   if with_images and with_classes:
     raise errors.FieldError(
@@ -137,7 +137,7 @@ def _is_of_people(entries: pd.DataFrame) -> bool:
 def _note_odd(
   entries: pd.DataFrame, is_photo: pd.Series, layout: str, findings: Findings
 ) -> None:
-  """Takes down what is neither a photo nor a folder of some."""
+  """Notes files and folders that are neither photos nor have any."""
   is_folder = entries["is_folder"]
   is_deeper = is_folder & (entries["depth"] == entries["depth"].max())
   folders = entries[is_folder & ~is_deeper]
@@ -164,12 +164,12 @@ def _note_odd(
   )
 
 
-# Names that are no UTF-8 have surrogates, which pandas' own texts refuse.
+# Names that are not UTF-8 have surrogates, which pandas' string type refuses.
 @pd.option_context("future.infer_string", False)
 def list_folder(
   root: pathlib.Path, findings: Findings
 ) -> tuple[pd.DataFrame, bool]:
-  """Lists the photos of a folder; takes down what is odd or bad.
+  """Lists the photos of a folder; notes what is odd or cannot be used.
 
   Returns:
     A row for each photo: its `user`, its class `label`, its `path` below the

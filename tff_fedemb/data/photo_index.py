@@ -1,13 +1,12 @@
 """An index of photos: their users, classes and files.
 
-A folder or a table of millions of files is gone through once. The index is kept
-in the cache directory, so that a later start reads numbers alone and a client
-of training the paths of its own users alone, in TensorFlow operations: those
-can read a part of an sqlite database, as `tff.simulation.datasets` does, and of
-no other table.
+A folder or a table of millions of files is read once. The index is kept in the
+cache directory, so that a later start reads only numbers, and a client in
+training reads only the paths of its own users. It is an sqlite database because
+TensorFlow operations can query one, as `tff.simulation.datasets` does.
 
-Users are numbered, and their names stay out of the index: a name may hold
-anything that a disk lets it.
+The index holds numbers of users, not their names, which may contain any
+character.
 """
 
 from __future__ import annotations
@@ -36,26 +35,27 @@ with epy.lazy_imports():
 
 SPLITS = ("train", "validation", "test")
 TRAIN, VALIDATION, TEST = range(3)
-# The split of photos that are in none.
+# The split of photos that are not used.
 LEFT_OUT = 3
 
-# Ways to hold out: whole classes, whole users, or as a table says.
+# What may be held out: whole classes, whole users, or a table's choice.
 HOLD_OUT = ("classes", "users", "split_column")
 
-# With more photos, names alone say which are converted, and a photo that was
-# replaced under the same name is not noticed: a million are listed in seconds.
+# Above this number, converted copies are found by name alone, so that a million
+# photos are listed in seconds; a photo replaced under the same name is not
+# noticed.
 MAX_LOOKED_INTO = 100_000
 
-# To be raised when the same photos would give another index.
+# Raise this when the same photos would give a different index.
 VERSION = 8
 
 
 def look_at(path: bytes | str) -> tuple[int, int, str | None]:
-  """Looks at a file that may be a photo.
+  """Examines a file that may be a photo.
 
   Returns:
-    Its size, or -1 if it is a folder; when it was changed, in nanoseconds; and
-    what is wrong with it, if anything. Both numbers are -1 if it is gone.
+    Its size, or -1 if it is a folder; its time of change in nanoseconds; and
+    its fault, if it has one. Both numbers are -1 if it is gone.
   """
   try:
     facts = os.stat(path)
@@ -80,8 +80,8 @@ def write(
     path: The file of the index.
     photos: A row for each photo that is used: `slot`, the place of its user
       among those who train, `label`, `split` and `file`, a path in bytes.
-    watched: Files and folders that were looked at, `file`, `size` and
-      `mtime_ns`: while they are the same, so are the photos.
+    watched: Files and folders that were read, with `file`, `size` and
+      `mtime_ns`. While these do not change, neither do the photos.
     facts: Further facts, which JSON can hold.
   """
   tables = {
@@ -120,7 +120,7 @@ class PhotoIndex:
       ) from error
 
   def is_fresh(self) -> bool:
-    """Whether all that is watched is what it was."""
+    """Whether no watched file or folder has changed."""
     watched = self._read("SELECT file, size, mtime_ns FROM watched")
     return all(
       look_at(file)[:2] == tuple(facts)

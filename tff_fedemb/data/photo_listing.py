@@ -1,8 +1,7 @@
-"""Makes the index of a folder or a table of photos, or finds it made before.
+"""Makes the index of a folder or a table of photos, or reuses an earlier one.
 
-Which classes or users are held out follows from their names. The draw is
-public: its key is a constant, so that it says nothing of the data but the
-names.
+A class's or user's name decides whether it is held out. The draw is public: its
+key is a constant, so that it depends on nothing but names.
 """
 
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from tff_fedemb.data import photo_index
 from tff_fedemb.data import photo_table
 
 _MIN_USERS = 2
-# Shares of all of them, at least two each.
+# Shares held out for each split, at least two classes or users.
 TEST_SHARE, VALIDATION_SHARE = 0.2, 0.1
 _MIN_CLASSES = 2
 _KEY = b"tff_fedemb photos"
@@ -56,7 +55,7 @@ def _list_photos(
 
 
 def _check_users(photos: pd.DataFrame, place: pathlib.Path, field: str) -> None:
-  """Refuses a single user, or users who own all images together."""
+  """Refuses a single user, and users who all own the same images."""
   users = photos["user"][photos["split"] != photo_index.LEFT_OUT].unique()
   if users.size < _MIN_USERS:
     raise errors.FieldError(
@@ -67,7 +66,7 @@ def _check_users(photos: pd.DataFrame, place: pathlib.Path, field: str) -> None:
 
 
 def _choose_hold_out(photos: pd.DataFrame, hold_out: str | None) -> str:
-  """What is held out; by default what a table says, else classes."""
+  """Resolves `hold_out`: by default as the table says, else classes."""
   if hold_out is None:
     return "split_column" if "split" in photos else "classes"
   if hold_out == "split_column" and "split" not in photos:
@@ -161,7 +160,7 @@ def assign_splits(
 
 
 def _check(labels: pd.Series, splits: pd.Series, hold_out: str) -> None:
-  """Refuses a split that nothing can be learned from or be measured on."""
+  """Refuses a split that is too small to learn from or to measure on."""
   advice = {
     "classes": (
       f"The {labels.nunique()} classes are too few to hold some out;"
@@ -183,7 +182,7 @@ def _check(labels: pd.Series, splits: pd.Series, hold_out: str) -> None:
 
 
 def _find_facts(photos: pd.DataFrame) -> dict[str, Any]:
-  """Counts of what trains, and facts as fields of a task."""
+  """Counts of the training data, and facts as fields of a task."""
   trains = photos[photos["split"] == photo_index.TRAIN]
   held_out = photos[
     photos["split"].isin((photo_index.VALIDATION, photo_index.TEST))
@@ -277,10 +276,11 @@ def open_index(
   hold_out: str | None = None,
   decode_all: bool = False,
 ) -> photo_index.PhotoIndex:
-  """Opens the index of a folder or a table, made before if nothing changed.
+  """Opens the index of a folder or a table; makes it if something changed.
 
   Changes are seen by the sizes and times of a table and of photos, and by the
-  times of folders.
+  times of folders, not by contents: a photo that is replaced by another of its
+  size and time is not seen.
 
   Args:
     place: The folder or table.
@@ -294,7 +294,7 @@ def open_index(
 
   Raises:
     FieldError: If there are too few photos, the directory cannot be written, or
-      that cannot be held out.
+      `hold_out` is not possible.
   """
   place = place.absolute()
   identity = (photo_index.VERSION, os.fsencode(place), hold_out, decode_all)
@@ -306,7 +306,7 @@ def open_index(
       if index.is_fresh():
         return index
     except errors.DataError:
-      continue  # It is damaged.
+      continue  # A damaged index is made again.
   path = cache_dir / f"{name}_{uuid.uuid4().hex[:8]}.sqlite"
   with whole_files.caching(path) as partial:
     _write(

@@ -1,8 +1,8 @@
 """Lists photos from a table with columns image, user, label and maybe split.
 
-The table has values separated by commas, semicolons or tabulators, in UTF-8, or
-is a Parquet file. An image is named relative to the table's folder and lies
-below it: a table that somebody sent cannot have other files of the disk read.
+The table is text in UTF-8, separated by commas, semicolons or tabs, or a
+Parquet file. Images are named relative to the table's folder and lie below it,
+so that a table from elsewhere cannot make the program read other files.
 Several owners of an image are separated by "|" in the column user.
 """
 
@@ -29,14 +29,14 @@ _REQUIRED = ("image", "user", "label")
 _SPLIT = "split"
 _PARQUET = (".parquet", ".pq")
 _DRIVE = re.compile(r"[A-Za-z]:/")
-# Stands between owners of an image.
+# Separates the owners of an image.
 OWNERS = "|"
-# Line breaks, tabulators, NUL.
+# Line breaks, tabs, NUL.
 _CONTROL = r"[\x00-\x1f\x7f]"
 
 
 def _has_rows(cells: list[str], num_columns: int, separator: str) -> bool:
-  """Whether a cell has the end of its row, and the start of a later one."""
+  """Whether a cell contains the end of its row and the start of a later one."""
   for column, cell in enumerate(cells):
     first, *others = (line.count(separator) for line in cell.splitlines() or "")
     if others:
@@ -55,7 +55,7 @@ def check_quotes(file: TextIO, separator: str) -> None:
 
   Args:
     file: A table of texts, opened with its line breaks as they are.
-    separator: What is between cells.
+    separator: Character between cells.
 
   Raises:
     ValueError: If there is another mark; it names the row.
@@ -96,8 +96,8 @@ def _read_csv(path: pathlib.Path) -> pd.DataFrame:
 
 
 def _to_texts(column: pa.ChunkedArray) -> list[str]:
-  """Texts; of a number without a point if it is whole."""
-  # pandas makes 3 of a column with gaps to 3.0, and no number of a gap.
+  """Converts to texts; whole numbers get no decimal point."""
+  # In a column with gaps, pandas turns 3 into 3.0, and gaps into NaN.
   is_none = column.is_null(nan_is_null=True)
   return pc.if_else(is_none, "", column.cast(pa.string())).to_pylist()
 
@@ -107,8 +107,8 @@ def _read(
 ) -> pd.DataFrame:
   """Reads columns of texts, without space around these.
 
-  Names may be written in capitals. Rows have the numbers that a spreadsheet
-  has, from 0. Columns that are optional need not be there.
+  Column names may be written in capitals. Rows are numbered as in a
+  spreadsheet, but from 0. Optional columns may be missing.
 
   Raises:
     FieldError: If the table cannot be read, or lacks a column.
@@ -173,13 +173,13 @@ def read_groups(path: pathlib.Path, column: str) -> pd.DataFrame:
 
 
 def _find_faults(rows: pd.DataFrame) -> pd.Series:
-  """The fault of each row that has one."""
+  """Returns the faults of rows that cannot be used."""
   faults = pd.Series(None, rows.index, object)
   if _SPLIT in rows:
     known = rows[_SPLIT].isin(photo_index.SPLITS)
     what = f", which is none of {', '.join(photo_index.SPLITS)}"
     faults[~known] = "split " + rows[_SPLIT].map(repr) + what
-  # A path with a NUL character is none.
+  # A path cannot contain NUL.
   images = rows["image"].where(~rows["image"].str.contains("\0"), "")
   for name in ("user", "label"):
     faults[rows[name].str.contains(_CONTROL)] = f"a control character in {name}"
@@ -191,7 +191,7 @@ def _find_faults(rows: pd.DataFrame) -> pd.Series:
 def list_table(
   path: pathlib.Path, findings: photo_folder.Findings
 ) -> pd.DataFrame:
-  """Lists the photos of a table; takes down rows that cannot be used.
+  """Lists the photos of a table; notes the rows that cannot be used.
 
   Returns:
     As `photo_folder.list_folder`, a row for each owner of a photo; and, if the
@@ -202,7 +202,7 @@ def list_table(
   """
   findings.add_source(path)
   rows = _read(path, (*_REQUIRED, _SPLIT), optional=[_SPLIT])
-  # Others are blank lines.
+  # Rows without any text are blank lines.
   rows = rows[(rows != "").any(axis=1)].rename_axis("row").reset_index()
   rows = _split_owners(rows).reset_index(drop=True)
   if _SPLIT in rows:
@@ -239,7 +239,7 @@ def _look_at(image: str, root: str) -> tuple[bytes, int, int, str | None]:
   path = os.path.normpath(path)
   if path.split("/")[0] == "..":
     return os.fsencode(path), -1, -1, "outside the table's folder"
-  # Disks and tables may write one letter in two ways.
+  # Disks and tables may encode the same letter in different ways.
   forms = [unicodedata.normalize(form, path) for form in ("NFC", "NFD")]
   for form in [path, *forms]:
     found = photo_index.look_at(os.path.join(root, form))

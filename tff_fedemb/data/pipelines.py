@@ -13,7 +13,7 @@ from tff_fedemb.data import population
 with epy.lazy_imports():
   import tensorflow as tf
 
-# Users whose files are open at once.
+# Number of users whose files are open at once.
 _OPEN_USERS = 64
 _READING_BATCH = 64
 
@@ -34,7 +34,7 @@ def dtype_of(shape: Sequence[int]) -> np.dtype:
 def build_options() -> tf.data.Options:
   """Builds the options of a pipeline that lives for one client.
 
-  Tuning and rewriting it would cost more than they gain.
+  Tuning and rewriting such a short-lived pipeline costs more than it gains.
   """
   options = tf.data.Options()
   options.autotune.enabled = False
@@ -47,9 +47,9 @@ def interleave_users(
 ) -> tf.data.Dataset:
   """Reads an example of each user of a virtual client in turn.
 
-  It takes longer than to read user by user, and is for clients that use only
-  some of their examples. With more than 64 users, the next one begins when one
-  has no example left.
+  This takes longer than reading user by user, and is for clients that use only
+  some of their examples. With more than 64 users, a further user begins when an
+  earlier one has no example left.
 
   Args:
     create_dataset: Maps a virtual client's identifier to batches of examples.
@@ -74,9 +74,9 @@ def interleave_users(
 def gather(dataset: tf.data.Dataset, *, max_elements: int = 0) -> Any:
   """Reads a data set to its end, in TensorFlow operations only.
 
-  It uses no `reduce`, and a pipeline should have no `map` that it can do
-  without: TensorFlow prepares their functions anew for every client, which
-  takes as long as a step of training.
+  It does not use `reduce`, and a pipeline should avoid `map`: TensorFlow
+  prepares their functions anew for every client, which takes as long as a step
+  of training.
 
   Args:
     dataset: Batches of anything, `[b, ...]`.
@@ -91,7 +91,7 @@ def gather(dataset: tf.data.Dataset, *, max_elements: int = 0) -> Any:
     lambda s: tf.zeros([0, *s.shape[1:]], s.dtype), spec
   )
   elements = (
-    # More than memory holds, and few enough for TensorFlow to multiply.
+    # More elements than fit into memory, but TensorFlow can still multiply it.
     dataset.rebatch(max_elements or tf.int32.max)
     .concatenate(tf.data.Dataset.from_tensors(none))
     .take(1)

@@ -13,7 +13,7 @@ import numpy as np
 from tff_fedemb import checks
 from tff_fedemb import errors
 
-# Stands between users in a virtual client's identifier.
+# Separates the users in a virtual client's identifier.
 SEPARATOR = "\n"
 
 # Characters that would let an identifier break out of the query or of the
@@ -24,8 +24,8 @@ _FORBIDDEN = (SEPARATOR, "'", "\0")
 class Population:
   """The users 0 ... N - 1 of a task and their identifiers.
 
-  Holds no string per user unless it is given them: a population of millions is
-  a number and a function.
+  It stores no string for each user unless it is given strings: a population of
+  millions is a number and a function.
   """
 
   def __init__(self, size: int, user_id_fn: Callable[[int], str] | None = None):
@@ -57,7 +57,7 @@ class Population:
     return cls(len(ids), ids.__getitem__)
 
   def leave_out(self, number: int) -> tuple["Population", list[str]]:
-    """Draws users and takes them out, the same ones each time.
+    """Draws users and leaves them out; every call draws the same ones.
 
     Args:
       number: Number of users to draw, less than all.
@@ -70,7 +70,7 @@ class Population:
         len(self), number, replace=False, shuffle=False
       )
     )
-    # How many of the others come before each that was drawn.
+    # Number of remaining users before each drawn one.
     before = drawn - np.arange(number)
     others = Population(
       len(self) - number,

@@ -1,8 +1,8 @@
 """Client data in the sqlite format of `tff.simulation.datasets`.
 
 Tables `examples(split_name, client_id, serialized_example_proto)` and
-`client_metadata(client_id, split_name, num_examples)`. A virtual client is one
-query, whatever the number of users that it merges.
+`client_metadata(client_id, split_name, num_examples)`. One query reads a
+virtual client, however many users it merges.
 """
 
 from collections.abc import Iterable, Iterator
@@ -50,7 +50,7 @@ class SqliteExamples:
     self._split_name = split_name
     try:
       with self._connect() as connection:
-        # Finds a file that was cut off, in time linear in its pages' headers.
+        # Finds a truncated file without reading its pages.
         ((expected,),) = connection.execute(
           "SELECT page_count * page_size FROM pragma_page_count,"
           " pragma_page_size"
@@ -79,11 +79,11 @@ class SqliteExamples:
       raise errors.DataError(
         f"{self._path} has no example in split {split_name!r}."
       )
-    # As an address, TensorFlow's reader neither locks the file nor asks again
-    # and again whether it has changed, which took half of the time of a
-    # client's query. Files are replaced whole, never written to.
+    # A URI keeps TensorFlow's reader from locking the file and from checking
+    # repeatedly whether it changed, which took half of a query's time. Files
+    # are replaced as a whole, never modified.
     self._address = f"{self._path.resolve().as_uri()}?mode=ro&immutable=1"
-    # Users of the split, sorted; also those without examples.
+    # All users of the split, sorted, including those without examples.
     self.user_ids = [user_id for user_id, _ in rows]
     self.num_examples = sum(number for _, number in rows)
 
@@ -118,7 +118,7 @@ class SqliteExamples:
 
     Args:
       description: Name of the progress bar; None for no bar.
-      limit: Number of examples from the first on; -1 for all.
+      limit: Largest number of examples; -1 for all.
 
     Raises:
       DataError: If the database is damaged.
@@ -161,7 +161,7 @@ def write_examples(path: str | os.PathLike[str], rows: _Rows) -> None:
     contextlib.closing(sqlite3.connect(partial)) as connection,
     connection,
   ):
-    # A file that is not whole is removed, and need not be rolled back.
+    # An incomplete file is removed, so that no rollback is needed.
     connection.execute("PRAGMA journal_mode = OFF")
     connection.executescript(_SCHEMA)
     for split_name, user_id, found in rows:

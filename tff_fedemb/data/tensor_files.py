@@ -1,8 +1,8 @@
 """Tensors in a file, for programs without TensorFlow and for phones.
 
 The layout is that of safetensors: eight bytes with the length of a JSON header,
-the header, and the numbers one after the other. Nothing of it is executed, so
-that a file from outside can be read.
+the header, and the numbers one after the other. Nothing in it is executed, so
+that files from untrusted sources can be read.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ def pack(
 
   Args:
     tensors: float32, int32, int64 or uint8, by name.
-    metadata: Words that go along.
+    metadata: Texts to store beside the tensors.
   """
   header: dict[str, Any] = {_METADATA: dict(metadata)}
   chunks, end = [], 0
@@ -53,13 +53,13 @@ def pack(
 
 
 def unpack(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-  """Inverse of `pack`; the content may be of anyone's making.
+  """Inverse of `pack`; the content need not be trusted.
 
   Returns:
-    The tensors, and the words.
+    The tensors, and the texts.
 
   Raises:
-    ValueError: If it is no such file, in a few words that quote nothing of it.
+    ValueError: If it is no such file; the message quotes nothing of it.
   """
   start = _LENGTH_BYTES + int.from_bytes(content[:_LENGTH_BYTES], "little")
   if not _LENGTH_BYTES < start <= min(len(content), _MAX_HEADER_BYTES):
@@ -82,7 +82,7 @@ def _read(content: bytes, start: int, entry: Any) -> np.ndarray:
   shape = tuple(entry["shape"])
   count = 1
   for size in shape:
-    # Python's integers do not overflow, and True is one of them.
+    # Python's integers do not overflow. True is an integer too.
     if type(size) is not int or size < 0:
       raise ValueError
     count *= size

@@ -21,13 +21,13 @@ def find(name: str, data_dir: str | None, *, field: str) -> pathlib.Path:
   """Finds where the latest version of a data set has been prepared.
 
   Args:
-    name: Name of the data set, with that of its configuration if it has some.
+    name: Name of the data set, with its configuration's name if it has one.
     data_dir: Directory of the data sets; `None` for TensorFlow Datasets' own.
     field: Name of the user's field, for errors.
 
   Returns:
-    A directory for `tfds.builder_from_directory`, which reads what is on disk:
-    with no code of the data set, it cannot download.
+    A directory for `tfds.builder_from_directory`, which only reads from the
+    disk and cannot download.
 
   Raises:
     errors.FieldError: If the data set is not there.

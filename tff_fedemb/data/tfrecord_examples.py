@@ -1,12 +1,12 @@
-"""Photos in TFRecord files, one file a user, as TFF's photo data sets are.
+"""Photos in TFRecord files, one for each user, like TFF's photo data sets.
 
 `tff.simulation.datasets.gldv2` and `inaturalist` write them, see
 `tfrecord_files`. Their loaders in TFF 0.87 cannot read these files again, so
 they are read here.
 
-Who the users are follows from the names of the files alone, never from what is
-in them: the number of users and everybody's place among them are taken to be
-public, and must not change with one user's data.
+The names of the files alone decide who the users are, never their content: the
+number of users and each user's place are assumed public, so they must not
+depend on one user's data.
 """
 
 import collections
@@ -40,7 +40,11 @@ def _parse(serialized: tf.Tensor) -> collections.OrderedDict[str, tf.Tensor]:
 
 
 def _copy(path: str, rows: pd.DataFrame, cache_dir: pathlib.Path) -> str:
-  """The copy of a file that has only some rows of its index; made once."""
+  """The copy of a file that has only some rows of its index; made once.
+
+  Whether the file changed is judged by its name, size and time, as the index
+  does, not by its content.
+  """
   facts = os.stat(path)
   identity = (path, facts.st_size, facts.st_mtime_ns, rows["record"].tolist())
   digest = hashlib.sha256(repr(identity).encode()).hexdigest()
@@ -67,19 +71,18 @@ class TfRecordExamples:
   ):
     """Finds the users, and what is wrong with their files.
 
-    If `bad` skips, every image is decoded once to find those that cannot be;
-    they and records that are no example are left out, and the user stays, if
-    need be without an example. If it does not skip, only images are decoded
-    that do not begin and end as a JPEG does, and nothing of what was noted may
-    be used (`bad.check` refuses it). A file that is cut or damaged is used up
-    to there.
+    If `bad` skips, every image is decoded once. Images that cannot be decoded,
+    and records that are not examples, are left out; the user stays, even
+    without examples. Otherwise only images that do not begin and end like a
+    JPEG are decoded, and `bad.check` refuses the data if anything was noted. A
+    truncated or damaged file is used up to the damage.
 
     Args:
       directory: The folder; the name of a file is a user's identifier. Hidden
         files and sub-folders are ignored.
       cache_dir, name: As of `open_index`. Copies of files without what is left
         out are there too.
-      bad: Takes what is wrong.
+      bad: Collects the faults.
 
     Raises:
       DataError: If there is no file, one cannot be read, or no user has an
@@ -87,7 +90,7 @@ class TfRecordExamples:
     """
     self._directory = pathlib.Path(directory).resolve()
     try:
-      # Users, one a file.
+      # One user for each file.
       self.user_ids = sorted(
         entry.name
         for entry in os.scandir(self._directory)
@@ -120,7 +123,7 @@ class TfRecordExamples:
         f"{directory} must hold images that can be used, found"
         f" {bad_examples.summarize(bad.lines)}."
       )
-    # int64 `[examples]`, of all users' examples that can be used.
+    # int64 `[examples]`: labels of all users' usable examples.
     self.labels = fine["label"].to_numpy()
     self._files_of_labels = fine["file"].to_numpy()
     # Warnings about the data, a line each.
@@ -147,7 +150,7 @@ class TfRecordExamples:
     return f"{self._directory.name}/{user_id}"
 
   def name_of_row(self, row: int) -> str:
-    """The file that a row of `labels` is from."""
+    """The file of a row of `labels`."""
     return self._path(self.user_ids[self._files_of_labels[row]])
 
   def create_dataset(self, client_id: tf.Tensor) -> tf.data.Dataset:

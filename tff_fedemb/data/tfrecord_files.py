@@ -1,10 +1,10 @@
-"""The files that TFF keeps of federated photos: how they lie, and writing them.
+"""The layout of TFF's files of federated photos, and how to write them.
 
 TensorFlow Federated (0.87) keeps federated Google Landmarks v2 and iNaturalist
 2017 (Hsu et al., 2020, "Federated Visual Classification with Real-World Data
-Distribution", ECCV) as one folder a variant: `train/<user id>`, a TFRecord file
-a user, and `test.tfRecord`. A record is a `tf.train.Example` of an encoded
-image and its class.
+Distribution", ECCV) as one folder for each variant: `train/<user id>`, a
+TFRecord file for each user, and `test.tfRecord`. A record is a
+`tf.train.Example` of an encoded image and its class.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,13 +19,13 @@ import numpy as np
 
 from tff_fedemb import whole_files
 
-# It takes seconds to load; a program's help does without it.
+# TensorFlow takes seconds to load; a program's help does not need it.
 with epy.lazy_imports():
   import tensorflow as tf
 
 TRAIN_FOLDER = "train"
 TEST_FILE_NAME = "test.tfRecord"
-# In a folder of synthetic data, says how it was made; TFF does not look at it.
+# Says how a folder of synthetic data was made; TFF ignores it.
 GENERATOR_FILE_NAME = "generator.json"
 
 # Features of a record: bytes (JPEG as it was downloaded) and int64.
@@ -38,7 +38,7 @@ RECORD_OVERHEAD = 80
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:
-  """Reads an object from a file; an empty one if there is none."""
+  """Reads an object from a file; an empty one without a file."""
   try:
     found = json.loads(path.read_text())
   except (OSError, ValueError):
@@ -78,7 +78,7 @@ def write_records(
 
   Args:
     path: Path of the file, in a folder that exists.
-    records: They are taken one at a time.
+    records: Serialised records, read one at a time.
 
   Raises:
     OSError: If the disk is full.

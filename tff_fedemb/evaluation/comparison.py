@@ -1,4 +1,4 @@
-"""Whether training has made a model better, as far as held-out classes tell."""
+"""Warns if training has not clearly improved a model on held-out classes."""
 
 import dataclasses
 import math
@@ -10,17 +10,17 @@ def warn_if_no_better(
   trained: verification.VerificationResult,
   untrained: verification.VerificationResult,
 ) -> verification.VerificationResult:
-  """Adds a warning to a result that is no better than that before training.
+  """Adds a warning to a result that is no better than before training.
 
   A model is better if at one of the false accept rates the interval of the
   difference of both recalls lies above 0. Its lower end is made from the class
   intervals of the two by the method of variance estimates recovery (Zou and
   Donner, "Construction of confidence limits about effect measures: A general
-  approach", Statistics in Medicine 2008): the difference, less the square root
-  of the sum of the squares of how far the trained recall may be lower and the
-  untrained one higher. The method takes the two as independent. They are of the
-  same classes, and images that are easy for one model are mostly easy for the
-  other, so the warning errs on the side of being given.
+  approach", Statistics in Medicine 2008): the difference minus the square
+  root of the sum of two squares: how far the trained recall may be lower, and
+  how far the untrained recall may be higher. The method assumes that the two
+  are independent. They are of the same classes, and most images that are easy
+  for one model are easy for the other, so the warning comes rather too often.
 
   Args:
     trained: Result of the model that was trained.

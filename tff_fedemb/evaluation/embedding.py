@@ -19,11 +19,12 @@ class LabelledImages:
   """Images and their classes.
 
   Attributes:
-    images: uint8 `[n, height, width, channels]`; an array, or one that is read
-      and decoded where it is indexed. Examples that are no images are float32
-      `[n, size]` or `[n, time, channels]`.
+    images: uint8 `[n, height, width, channels]`: an array, or an object that
+      reads and decodes when it is indexed. Examples other than images are
+      float32 `[n, size]` or `[n, time, channels]`.
     labels: int64 `[n]`.
-    num_found: Images that these are a random sample of; None if they are all.
+    num_found: Number of images that this random sample was drawn from; None if
+      these are all.
   """
 
   images: np.ndarray | encoded_images.EncodedImages
@@ -58,7 +59,7 @@ class LabelledImages:
 def batch_size(image_shape: tuple[int, ...]) -> int:
   """Number of images to embed at once, to bound the memory.
 
-  256 of up to 79 pixels a side, 32 of 224.
+  It is 256 for images of up to 79 pixels a side, and 32 for 224 pixels.
   """
   return max(1, min(256, _PIXELS_OF_BATCH // math.prod(image_shape[:-1])))
 
@@ -66,7 +67,7 @@ def batch_size(image_shape: tuple[int, ...]) -> int:
 def create_embedder(
   backbone: tf.keras.Model,
 ) -> Callable[[np.ndarray | encoded_images.EncodedImages], np.ndarray]:
-  """Creates what embeds images with a backbone, traced once for all of them.
+  """Creates a function that embeds images, traced once for all of them.
 
   Args:
     backbone: A Keras model from float32 images in [0, 255] to embeddings; its

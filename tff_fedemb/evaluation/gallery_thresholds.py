@@ -5,12 +5,15 @@ over the number of identities in a gallery and of images that each is enrolled
 with. A model's card has it, measured on held-out classes.
 """
 
+import bisect
 from collections.abc import Mapping, Sequence
 import dataclasses
 import math
 from typing import Any
 
 import numpy as np
+from scipy import optimize
+from scipy import stats
 
 from tff_fedemb import errors
 from tff_fedemb.evaluation import identification
@@ -18,12 +21,14 @@ from tff_fedemb.evaluation import identification
 RATES = (0.1, 0.03, 0.01, 0.003, 0.001)
 _SIZES = tuple(10**i * j for i in range(6) for j in (1, 3))
 _IMAGES = (1, 3, 10)
-# Largest number of similarities that are computed for a number of images.
+# Largest number of similarities to compute for each number of images.
 _MOST_SIMILARITIES = 2**31
 # A rate is supported if its interval ends at no more than this times the rate.
 _LARGEST_RATIO = 3.0
-# Values of a curve, each by size and rate.
+# Names of a curve's values, each given by size and rate.
 _THRESHOLD, _LOW, _HIGH = "threshold", "fpir_low", "fpir_high"
+# Where rates are tried until one is certain enough.
+_NUM_TRIED = 201
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,11 +37,14 @@ class Promise:
 
   Attributes:
     threshold: Cosine similarity from which on a probe is accepted.
-    rate: Share of strangers' probes that are accepted, as it was asked for.
+    rate: Share of strangers' probes that are accepted, by the held-out classes;
+      less than what was asked for where that is to be certain.
     low, high: Interval of that share.
     smallest: The smallest of `RATES` that is supported for such a gallery,
       `None` if none is.
     num_classes: Held-out classes that this is measured on.
+    compared: What a probe is compared with: `identification.MEAN` of the images
+      of each identity, or `identification.NEAREST`.
   """
 
   threshold: float
@@ -45,6 +53,7 @@ class Promise:
   high: float
   smallest: float | None
   num_classes: int
+  compared: str
 
   @property
   def is_supported(self) -> bool:
@@ -53,7 +62,11 @@ class Promise:
 
 
 def measure(
-  embeddings: np.ndarray, labels: np.ndarray, *, sizes: Sequence[int] = _SIZES
+  embeddings: np.ndarray,
+  labels: np.ndarray,
+  *,
+  sizes: Sequence[int] = _SIZES,
+  normalized: bool = False,
 ) -> dict[str, Any] | None:
   """Measures the curve on held-out classes.
 
@@ -64,11 +77,12 @@ def measure(
     embeddings: `[n, dim]` finite numbers, of any length.
     labels: `[n]` class of each embedding.
     sizes: Identities of the galleries, ascending.
+    normalized: Whether similarities are normalized by the classes as a cohort.
 
   Returns:
     The curve as JSON values by name; `None` if fewer than 3 classes have two
-    images. A threshold is null where not one similarity of a stranger is as
-    high as it would have to be.
+    images. A threshold is null where no stranger's similarity is high enough
+    to set it.
   """
   by_images = []
   _, counts = np.unique(labels, return_counts=True)
@@ -77,7 +91,11 @@ def measure(
     if images > 1 and num_similarities > _MOST_SIMILARITIES:
       break
     measured = identification.Identification(
-      embeddings, labels, images_of_identity=images
+      embeddings,
+      labels,
+      images_of_identity=images,
+      compared=identification.MEAN,
+      normalized=normalized,
     )
     rows = []
     for size in sizes:
@@ -102,11 +120,12 @@ def measure(
   return {
     "meaning": (
       "a stranger's image is taken for somebody of a gallery if its similarity"
-      " with one of the gallery's images is at least the threshold; this is the"
-      " case for a share fpir of strangers' images, mean over strangers and"
-      " galleries. Each held-out class was a stranger to all galleries of the"
-      " others"
+      " with the mean of somebody's images, each of length 1, is at least the"
+      " threshold; this is the case for a share fpir of strangers' images, mean"
+      " over strangers and galleries. Each held-out class was a stranger to all"
+      " galleries of the others"
     ),
+    "compared": identification.MEAN,
     "confidence": identification.CONFIDENCE,
     "fpir": list(RATES),
     "by_images": by_images,
@@ -122,32 +141,40 @@ def _measure_point(
     return None, None, None
   found = measured.false_positive_rate(threshold, size)
   low, high = (float(f"{x:.4g}") for x in (found.low, found.high))
-  # Rounded up, it accepts no more.
+  # Rounding up keeps the share of accepted probes from rising.
   return math.ceil(threshold * 1e6) / 1e6, low, high
 
 
 def find(
-  curve: Mapping[str, Any], rate: float, size: int, images: float
+  curve: Mapping[str, Any],
+  rate: float,
+  size: int,
+  images: float,
+  *,
+  certainty: float | None = None,
 ) -> Promise:
   """Finds the threshold for a gallery, between the points of a curve.
 
   Args:
     curve: As of `measure`.
-    rate: The FPIR that is wanted.
+    rate: The FPIR that is wanted, the mean over galleries.
     size: Identities of the gallery.
-    images: Images of an identity, the mean. Beyond those of the curve, the
-      gallery is taken for a larger one of identities with fewer images: no
-      stranger is rejected by that who would be accepted by its images.
+    images: Images of an identity, the mean. Beyond those of the curve,
+      thresholds for their mean go on linearly in 1 / images. Where the nearest
+      image counts, the gallery is taken for a larger one of identities with
+      fewer images: no stranger is rejected by that who would be accepted by its
+      images.
+    certainty: Probability, over held-out classes, that the mean is at most
+      `rate`, from 0.5; `None` for an estimate of it.
 
   Raises:
     errors.FieldError: If the rate is out of range, or so small for such a
-      gallery that nothing is known of it.
+      gallery that nothing is known of it, or not certain.
   """
   rates = curve["fpir"]
   if not min(rates) <= rate <= max(rates):
     must = f"be from {min(rates):g} to {max(rates):g}"
     raise errors.FieldError("fpir", must, f"{rate:g}")
-  threshold, low, high = _interpolate(curve, rate, size, images)
   supported = (
     other
     for other in sorted(rates)
@@ -155,15 +182,69 @@ def find(
   )
   smallest = next(supported, None)
   num_classes = curve["by_images"][0]["num_classes"]
+  few = (
+    f"for a gallery of {size:,} identities: the threshold comes from"
+    f" {num_classes:,} held-out classes, which are too few for"
+  )
+  known = rate
+  if certainty is not None:
+    known = _find_certain(curve, rate, certainty, size, images)
+    if np.isnan(known):
+      must = f"be smaller at fpir {rate:g} {few} more"
+      raise errors.FieldError("fpir_certainty", must, f"{certainty:g}")
+  threshold, low, high = _interpolate(curve, known, size, images)
   if np.isnan(threshold):
     least = f"at least {smallest:g}" if smallest else f"above {max(rates):g}"
-    must = (
-      f"be {least} for a gallery of {size:,} identities: the model's"
-      f" threshold comes from {num_classes:,} held-out classes, which are too"
-      " few for less"
+    raise errors.FieldError("fpir", f"be {least} {few} less", f"{rate:g}")
+  compared = _compared(curve, images)
+  return Promise(threshold, known, low, high, smallest, num_classes, compared)
+
+
+def _compared(curve: Mapping[str, Any], images: float) -> str:
+  """What a probe is compared with in a gallery of so many images each."""
+  depths = [part["images"] for part in curve["by_images"]]
+  if len(depths) == 1 and images > depths[0]:
+    # Nothing is known of a mean.
+    return identification.NEAREST
+  return curve.get("compared", identification.NEAREST)
+
+
+def _find_certain(
+  curve: Mapping[str, Any],
+  rate: float,
+  certainty: float,
+  size: int,
+  images: float,
+) -> float:
+  """The largest rate whose upper bound is at most `rate`; NaN for none.
+
+  The bound is one-sided, of as many independent probes as the interval of the
+  curve stands for.
+  """
+  confidence = curve.get("confidence", identification.CONFIDENCE)
+
+  def of_probes(tried: float, probes: float, level: float) -> float:
+    hits = tried * probes
+    return float(stats.beta.ppf(level, hits + 1, probes - hits))
+
+  def is_above(tried: float) -> bool:
+    _, _, high = _interpolate(curve, tried, size, images)
+    if np.isnan(high):
+      return False
+    log_probes = optimize.brentq(
+      lambda x: (
+        of_probes(tried, math.exp(x), (1 + confidence) / 2) - min(high, 1.0)
+      ),
+      -12.0,
+      30.0,
     )
-    raise errors.FieldError("fpir", must, f"{rate:g}")
-  return Promise(threshold, rate, low, high, smallest, num_classes)
+    return of_probes(tried, math.exp(log_probes), certainty) > rate
+
+  tried = np.geomspace(min(curve["fpir"]), rate, _NUM_TRIED).tolist()
+  count = bisect.bisect_left(tried, True, key=is_above)
+  known = tried[count - 1] if count else math.nan
+  is_known = count and not np.isnan(_interpolate(curve, known, size, images)[0])
+  return known if is_known else math.nan
 
 
 def _interpolate(
@@ -173,8 +254,10 @@ def _interpolate(
   order = np.argsort(curve["fpir"])
   rates = np.array(curve["fpir"])[order]
   by_images = curve["by_images"]
-  depths = [part["images"] for part in by_images]
-  size *= max(images / depths[-1], 1.0)
+  depths = np.array([part["images"] for part in by_images], float)
+  is_mean = _compared(curve, images) == identification.MEAN
+  if not is_mean:
+    size *= max(images / depths[-1], 1.0)
   found = []
   for part in by_images:
     sizes = np.log(part["size"])
@@ -182,7 +265,8 @@ def _interpolate(
     for name in (_THRESHOLD, _LOW, _HIGH):
       table = np.array(part[name], float)[:, order]
       if name != _THRESHOLD:
-        # As shares of the rate, which they are nearly proportional to.
+        # Interpolates shares of the rate, to which the ends are almost
+        # proportional.
         table = np.log(table / rates)
       column = [
         np.interp(np.log(size), sizes, values, right=np.nan)
@@ -190,8 +274,15 @@ def _interpolate(
       ]
       point.append(np.interp(np.log(rate), np.log(rates), column))
     found.append(point)
+  places, place = np.log(depths), math.log(images)
+  if is_mean:
+    places, place = -1 / depths, -1 / images
   threshold, low, high = (
-    float(np.interp(np.log(images), np.log(depths), values))
+    float(np.interp(place, places, values))
     for values in zip(*found, strict=True)
   )
+  if is_mean and place > places[-1]:
+    (before, *_), (last, *_) = found[-2:]
+    slope = (last - before) / (places[-1] - places[-2])
+    threshold = last + slope * (place - places[-1])
   return threshold, math.exp(low) * rate, math.exp(high) * rate

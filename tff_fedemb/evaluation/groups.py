@@ -1,9 +1,9 @@
 """Recognition of people of several groups, at one threshold.
 
-A model that is right for most may fail a few: Grother et al., "Face Recognition
-Vendor Test Part 3: Demographic Effects", NISTIR 8280, 2019. All groups have the
-thresholds of all images; strangers, galleries and pairs are of one group, where
-mistakes are likeliest.
+A model that is right for most people may fail for a few: Grother et al., "Face
+Recognition Vendor Test Part 3: Demographic Effects", NISTIR 8280, 2019. One
+threshold, set on all images, holds for all groups. Strangers, galleries and
+pairs are of the same group, where mistakes are most likely.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ import numpy as np
 
 from tff_fedemb.evaluation import identification
 
-# The figures of fewer classes would be about single people.
+# Figures of fewer classes would describe single people.
 MIN_CLASSES = 20
 FALSE_ACCEPT_RATE = 1e-3
 FALSE_POSITIVE_RATE = 1e-2
@@ -30,15 +30,15 @@ class Group:
 
   Attributes:
     name: Name of the group in the table.
-    num_classes: Its classes that have two images.
+    num_classes: Number of its classes that have at least two images.
     far: Share of pairs of two of its classes that are accepted, at the
       threshold of all images for `FALSE_ACCEPT_RATE`.
     recall: Share of pairs of one class that are accepted there.
-    fnir: Share of images of somebody enrolled that are not found in a gallery
-      of `GALLERY_SIZE` of the group, with an image each, at the threshold of
-      all images for `FALSE_POSITIVE_RATE`; `None` without such a threshold.
-    share_of_training_users: Share of the training users who are of the group;
-      `None` if that is not known.
+    fnir: Share of images of enrolled people that are not found in a gallery of
+      `GALLERY_SIZE` people of the group, with one image each, at the threshold
+      of all images for `FALSE_POSITIVE_RATE`; `None` without a threshold.
+    share_of_training_users: Share of the training users who are in the group;
+      `None` if not known.
   """
 
   name: str
@@ -57,17 +57,17 @@ def evaluate(
   threshold: float,
   training_shares: Mapping[str, float] | None = None,
 ) -> tuple[list[Group], list[str]]:
-  """Measures each group of at least `MIN_CLASSES` classes of two images.
+  """Measures each group of at least `MIN_CLASSES` classes with two images.
 
   Privacy:
-    Nothing has noise. Smaller groups are left out; that protects nobody whose
-    images are measured.
+    Nothing has noise. Smaller groups are left out, which protects none of the
+    people whose images are measured.
 
   Args:
     embeddings: `[n, dim]` finite numbers, of any length.
     labels: `[n]` class of each embedding.
-    names: `[n]` group of its class; "" for none.
-    threshold: Cosine similarity from which on a pair is accepted.
+    names: `[n]` group of each embedding's class; "" for none.
+    threshold: Smallest cosine similarity at which a pair is accepted.
     training_shares: Share of each group among the training users.
 
   Returns:

@@ -9,8 +9,8 @@ R, -1) over R: ISO/IEC 19795-1:2021.
 Every held-out class is, in turn, a stranger to the galleries of N others, and
 enrolled with N - 1 others. No gallery is drawn at random: a probe that c of M
 identities reach is accepted by a share 1 - C(M - c, N) / C(M, N) of all
-galleries of N, so that rates are exact means over every gallery there is. Only
-which images of a class are enrolled is drawn, from a fixed seed.
+galleries of N, so that rates are exact means over all possible galleries. Only
+the choice of a class's enrolled images is random, from a fixed seed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,12 +23,17 @@ from scipy import stats
 from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import arrays
+from tff_fedemb.evaluation import cohorts
 from tff_fedemb.evaluation import pairs
 
 CONFIDENCE = 0.95
+# Whose similarity with a probe is that of an identity: its nearest image, or
+# the mean of its images, by direction. The mean finds more people at the same
+# strangers, as it is less far from their other images.
+NEAREST, MEAN = "nearest", "mean"
 # Similarities of a block of probes with all identities, in numbers.
 _BLOCK_SIZE = 2**22
-# Similarities of strangers that are kept, the highest ones.
+# Number of strangers' similarities that are kept: the highest ones.
 _MAX_EVENTS = 2**20
 # The similarity of a probe with another identity.
 _EVENT = np.dtype([("probe", int), ("identity", int), ("similarity", float)])
@@ -53,8 +58,8 @@ class Operation:
 
   Attributes:
     size: Identities enrolled, N.
-    threshold: Cosine similarity from which on an identity is reported.
-    rank: Most similar identities that are reported at most, R.
+    threshold: Smallest cosine similarity at which an identity is reported.
+    rank: Largest number of identities that are reported, R.
   """
 
   size: int
@@ -74,11 +79,11 @@ class DetPoint:
 class Identification:
   """Rates of identification for galleries of any size, from held-out images.
 
-  Intervals are of Korn and Graubard (1998): Clopper-Pearson's for the number of
-  probes that would, drawn independently, have the variance of the
-  delete-one-class jackknife. They cover the choice of classes, as strangers and
-  as members of the gallery, and with them that of images. They are of the mean
-  over galleries: the rate of one gallery varies around it.
+  Intervals follow Korn and Graubard (1998): Clopper-Pearson's interval for as
+  many independent probes as would have the variance of the delete-one-class
+  jackknife. They cover the random choice of classes, as strangers and as
+  members of the gallery, and of their images. They are for the mean over
+  galleries; the rate of a single gallery varies around it.
 
   Attributes:
     num_classes: Classes with enough images.
@@ -92,14 +97,19 @@ class Identification:
     labels: np.ndarray,
     *,
     images_of_identity: int = 1,
+    compared: str = NEAREST,
+    normalized: bool = False,
   ):
     """Compares all images with all identities of other classes.
 
     Args:
       embeddings: `[n, dim]` finite numbers, of any length.
       labels: `[n]` class of each embedding.
-      images_of_identity: Images that each identity is enrolled with, the
-        nearest of which counts; classes need one more to be used.
+      images_of_identity: Images that each identity is enrolled with; classes
+        need one more to be used.
+      compared: `NEAREST` or `MEAN`, whose similarity is that of an identity.
+      normalized: Whether similarities are less by a probe's with a cohort: all
+        classes but that of the probe and that which it is compared with.
 
     Raises:
       errors.FieldError: If fewer than 3 classes have enough images.
@@ -121,11 +131,15 @@ class Identification:
     self._is_mate = np.ones(len(classes), bool)
     self._is_mate[enrolled] = False
     self._embeddings, self._templates = embeddings, embeddings[enrolled]
+    if compared == MEAN:
+      means = self._templates.mean(axis=1, keepdims=True)
+      self._templates = pairs.normalize(means)
+    self._cohort = cohorts.Cohort(embeddings, classes) if normalized else None
     self._weights = 1 / (self.num_classes * sizes[classes])
     left = sizes - images_of_identity
     self._mate_weights = self._is_mate / (self.num_classes * left[classes])
     self._events = self._find_events()
-    # The last size that was asked for, and its rates.
+    # Caches the rates of the size that was asked for last.
     self._last_rates = 0, np.zeros([0])
 
   @property
@@ -151,6 +165,11 @@ class Identification:
         np.rint(similarities / pairs.GRID_STEP, out=similarities)
         similarities *= pairs.GRID_STEP
         best = similarities.reshape(-1, count, depth).max(axis=2)
+        if self._cohort is not None:
+          offsets = self._cohort.offsets_without(
+            self._embeddings[rows], self._classes[rows]
+          )
+          best -= np.rint(offsets / pairs.GRID_STEP) * pairs.GRID_STEP
         own = (np.arange(len(best)), self._classes[rows])
         mates = best[own]
         best[own] = -np.inf
@@ -161,7 +180,7 @@ class Identification:
     """Similarities of strangers, each an `_EVENT`, from the highest down."""
     found, floor = [], -np.inf
     for rows, best, _ in self._blocks():
-      # The own identity is below every floor.
+      # A probe's own identity is at -inf, below every floor.
       probes, identities = np.nonzero(best > floor)
       events = np.empty(len(probes), _EVENT)
       events["probe"] = probes + rows.start
@@ -171,7 +190,7 @@ class Identification:
       if sum(map(len, found)) > 2 * _MAX_EVENTS:
         events = np.concatenate(found)
         floor = np.partition(events["similarity"], -_MAX_EVENTS)[-_MAX_EVENTS]
-        # Not one of several that are equal without the others.
+        # Equal similarities are kept all together or not at all.
         found = [events[events["similarity"] > floor]]
     events = np.concatenate(found)
     return events[np.argsort(-events["similarity"], kind="stable")]
@@ -196,7 +215,7 @@ class Identification:
     return self._last_rates[1]
 
   def threshold(self, rate: float, size: int) -> float | None:
-    """Finds the similarity from which on a wanted FPIR is kept.
+    """Finds the smallest similarity at which FPIR stays within a rate.
 
     Args:
       rate: The FPIR, in (0, 1).
@@ -204,14 +223,13 @@ class Identification:
         larger than `largest_size`.
 
     Returns:
-      That of the last similarity accepted, which is higher than need be where
-      so many are below that they were not kept; `None` if even the highest one
-      is too much.
+      The lowest similarity that may be accepted; higher than necessary if lower
+      ones were not kept; `None` if accepting even the highest one is too much.
     """
     measured = min(size, self.largest_size)
     rates, values = self._rates(measured), self._events["similarity"]
     count = int(np.searchsorted(rates, rate * measured / size, side="right"))
-    # Those that tie with one that is rejected are rejected.
+    # A similarity that equals a rejected one is rejected too.
     if count < len(values):
       count = int(np.searchsorted(-values, -values[count], side="left"))
     return float(values[count - 1]) if count else None
@@ -219,10 +237,10 @@ class Identification:
   def false_positive_rate(self, threshold: float, size: int) -> Rate:
     """FPIR: the share of strangers' probes that are taken for somebody.
 
-    A gallery of more identities than `largest_size`, L, is not measured. As
-    FPIR(N) is concave in N and rises, FPIR(L) is its lower and N / L FPIR(L)
-    its upper bound; the value is the upper bound, and the interval reaches from
-    the low end of the one to the high end of the other.
+    A gallery of more identities than `largest_size`, L, is not measured.
+    FPIR(N) rises with N and is concave, so FPIR(L) is a lower bound and N / L
+    FPIR(L) an upper bound. The value is the upper bound; the interval reaches
+    from the lower bound's low end to the upper bound's high end.
 
     Args:
       threshold: Cosine similarity from which on a probe is accepted.
@@ -234,7 +252,7 @@ class Identification:
     counts = np.bincount(events["probe"], minlength=len(self._classes))
     whole = _accepted(self.num_classes - 1, measured)[counts] * self._weights
     less = _accepted(self.num_classes - 2, measured)
-    # Without a class: neither its probes nor, of others', its identity.
+    # Leaves each class out in turn: its probes, and its identity for others.
     parts = less[np.minimum(counts, self.num_classes - 2)] * self._weights
     reached = counts[events["probe"]]
     change = less[np.minimum(reached, self.num_classes - 2)] - less[reached - 1]
@@ -260,7 +278,7 @@ class Identification:
       uses: Uses of galleries of at most `largest_size` identities.
 
     Returns:
-      FNIR(N, R, T) of each. The intervals take the threshold as given.
+      FNIR(N, R, T) of each. The intervals treat the threshold as fixed.
     """
     count = self.num_classes
     whole, less = (
@@ -279,7 +297,7 @@ class Identification:
       parts = weights * less[np.minimum(ranks, count - 2)]
       np.add.at(kept, self._classes[rows], parts)
       change += better.T @ (weights * less[np.maximum(ranks - 1, 0)] - parts)
-    # As of strangers: without a class's probes, and its identity for others.
+    # Leaves a class out, both its probes and its identity.
     rest = (count - 1) / count - (kept.sum(axis=0) - kept + change)
     values = 1 - found.sum(axis=0)
     return list(map(self._rate, values.tolist(), rest.T))
@@ -297,11 +315,11 @@ class Identification:
     ]
 
   def confusions(self) -> np.ndarray:
-    """Counts what images that are not enrolled are taken for.
+    """Counts which identities the images that are not enrolled are taken for.
 
     Returns:
-      Images of a class, by row, whose most similar identity in a gallery of all
-      classes is that of a column, int32 `[num_classes, num_classes]`.
+      int32 `[num_classes, num_classes]`: number of images of the row's class
+      whose most similar identity, in a gallery of all classes, is the column's.
     """
     taken = np.zeros([self.num_classes, self.num_classes], np.int32)
     for rows, best, mates in self._blocks():
@@ -311,13 +329,13 @@ class Identification:
     return taken
 
   def _rate(self, value: float, rest: np.ndarray) -> Rate:
-    """A rate from what is left of it without each class."""
+    """A rate and its interval, from the counts without each class."""
     count = self.num_classes
     without = rest * count / (count - 1)
     variance = (count - 1) / count * np.sum((without - without.mean()) ** 2)
     # Sums are exact but for rounding.
     value = min(max(round(value, 12), 0.0), 1.0)
-    # The interval is that of as many independent probes as classes.
+    # Uses the interval for as many independent probes as there are classes.
     probes = count
     if variance and value not in (0.0, 1.0):
       probes = value * (1 - value) / variance
@@ -329,12 +347,12 @@ class Identification:
 
 
 def numbers_of_images(labels: np.ndarray, wanted: Sequence[int]) -> list[int]:
-  """Numbers of images to enroll that tell of most classes.
+  """Numbers of images to enroll for which most classes have enough images.
 
   Args:
     labels: `[n]` class of each image.
-    wanted: Numbers, of which those are returned that leave an image to find in
-      3 classes, and in four fifths of the classes with two images.
+    wanted: Candidate numbers. Those are returned that leave an image to find in
+      at least 3 classes and in four fifths of the classes with two images.
   """
   _, counts = np.unique(labels, return_counts=True)
   least = max(3, 0.8 * np.sum(counts > 1))
@@ -342,7 +360,7 @@ def numbers_of_images(labels: np.ndarray, wanted: Sequence[int]) -> list[int]:
 
 
 def _choose(labels: np.ndarray, images: int) -> tuple[np.ndarray, np.ndarray]:
-  """Rows by class, those enrolled first, and their classes, 0, 1, ..."""
+  """Rows sorted by class, enrolled ones first, and their classes 0, 1, ..."""
   order = np.random.default_rng(0).permutation(len(labels))
   order = order[np.argsort(labels[order], kind="stable")]
   _, classes, counts = np.unique(

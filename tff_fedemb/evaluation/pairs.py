@@ -18,19 +18,19 @@ from tff_fedemb import progress as progress_lib
 # order a matrix product sums in.
 GRID_STEP = 2.0**-40
 
-# Rows of a block, and columns for each: memory grows with the square.
+# Rows and columns of a block: memory grows with the square of this.
 _BLOCK_ROWS = 512
 _COLUMNS_PER_ROW = 4
 _NUM_BINS = 2**18
 _RANGE_SAMPLE = 1024
-# Up to this many pairs in bins that hold both kinds are counted one by one.
+# Bins with both kinds of pairs are counted exactly up to this many pairs.
 _MAX_REFINED_PAIRS = 2**23
 
 
 def normalize(embeddings: np.ndarray) -> np.ndarray:
-  """Returns them with length 1 along the last axis, float64; zeros stay so."""
+  """Scales to length 1 along the last axis, float64; zeros stay zeros."""
   embeddings = embeddings.astype(np.float64)
-  # Large components would overflow when squared, and tiny ones vanish.
+  # The squares of large components would overflow, those of tiny ones vanish.
   largest = np.max(np.abs(embeddings), axis=-1, keepdims=True, initial=0.0)
   embeddings /= np.where(largest > 0, largest, 1.0)
   norms = np.linalg.norm(embeddings, axis=-1, keepdims=True)
@@ -68,9 +68,9 @@ class Images:
   ]:
     """Yields rows, columns, grid similarities, negatives and positives.
 
-    Similarities are in steps of the grid, in memory that the next block takes
-    over. The last two are boolean masks of the block, or None and None where
-    every pair of the block is negative. All pairs i < j occur exactly once, in
+    Similarities are in steps of the grid; the next block overwrites their
+    memory. The last two are boolean masks of the block, or None and None if
+    all its pairs are negative. All pairs i < j occur exactly once, in
     the same blocks on every call.
     """
     num_pairs = self.num_positives + self.num_negatives
@@ -88,7 +88,7 @@ class Images:
     index = np.arange(num_images)
     width = _COLUMNS_PER_ROW * _BLOCK_ROWS
     scaled = self.embeddings / GRID_STEP
-    # New memory for every block would take as long as the products.
+    # Allocating memory for every block would take as long as the products.
     memory = np.empty(_BLOCK_ROWS * width)
     for start in range(0, num_images, _BLOCK_ROWS):
       rows = slice(start, min(start + _BLOCK_ROWS, num_images))
@@ -211,14 +211,14 @@ def count_pairs(
     images: At least one positive and one negative pair.
     false_accept_rates: Rates at which recall and threshold must be exact. A
       negative rate means that no negative pair is accepted.
-    image_rates: Rates at which accepts are counted for each image, at the
-      histogram's bin edge next above the threshold.
+    image_rates: Rates at which accepts are counted for each image, at the first
+      bin edge of the histogram above the threshold.
     with_crossing: Whether the equal error rate must be exact.
   """
   bins = _Bins.spanning(images.embeddings)
   counts = np.zeros((2, _NUM_BINS), np.int64)
   for _, _, levels, *masks in images.blocks():
-    # The block is not needed any more, and new memory would take longer.
+    # Reuses the memory of the block, which is faster than new memory.
     index = bins.index(levels, out=levels)
     for kind, mask in enumerate(masks):
       if mask is not None or kind == 0:
@@ -243,7 +243,7 @@ def count_pairs(
   steps = Steps.from_counts(
     np.append(edges[rest], levels), *np.append(counts[:, rest], fine, axis=1)
   )
-  # AUC takes all pairs within a bin that was not refined as tied.
+  # AUC treats all pairs of a bin that was not refined as ties.
   unknown = np.dot(*np.where(refined, 0.0, counts))
   total = float(images.num_positives) * images.num_negatives
   return PairCounts(
@@ -262,8 +262,8 @@ class _Bins:
   def spanning(cls, embeddings: np.ndarray) -> "_Bins":
     """Returns bins over the range of a sample's similarities.
 
-    Untrained or collapsed embeddings all lie within a narrow cone, where bins
-    over [-1, 1] would be too wide.
+    Untrained or collapsed embeddings lie in a narrow cone, for which bins over
+    [-1, 1] would be too wide.
     """
     stride = -(-len(embeddings) // _RANGE_SAMPLE)
     sample = embeddings[::stride]
@@ -297,13 +297,12 @@ def _threshold_bin(coarse: Steps, bins: _Bins, rate: float) -> int:
 def _second_pass(images, bins, refined, cuts):
   """Counts single similarities in some bins, and accepts for each image.
 
-  The counts are of negatives and of positives, `[2, levels]`; the accepts,
-  `[cuts, 2, n]`, are false and true ones, of pairs in bins above the cut, that
-  involve the image.
+  The counts `[2, levels]` are of negatives and positives. The accepts `[cuts,
+  2, n]` are, for each image, its false and true accepts in bins above the cut.
   """
   found = ([], [])
   accepts = np.zeros((len(cuts), 2, len(images.classes)), np.int64)
-  # Most pairs are below all that is asked for.
+  # Skips most pairs, which lie below every bin that is asked for.
   asked = [*np.flatnonzero(refined)[:1], *(cut + 1 for cut in cuts)]
   lowest = min(asked, default=_NUM_BINS)
   floor = bins.lowest + bins.width * lowest if lowest else -np.inf

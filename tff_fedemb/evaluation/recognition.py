@@ -1,4 +1,4 @@
-"""Figures of identification over the number of people, N."""
+"""Identification figures for galleries of different sizes."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -8,7 +8,7 @@ import numpy as np
 
 from tff_fedemb.evaluation import identification
 
-# Strangers' images that may be accepted where FNIR is told.
+# Share of strangers' images that may be accepted where FNIR is measured.
 FALSE_POSITIVE_RATE = 0.01
 _IMAGES = (1, 3)
 _RANKS = range(1, 21)
@@ -23,8 +23,8 @@ class OfSize:
     size: Identities enrolled, N.
     rank_one: Share of enrolled people's images whose most similar identity is
       the right one.
-    fnir: Share that is not found at the threshold that accepts
-      `FALSE_POSITIVE_RATE` of strangers' images; `None` if there is none.
+    fnir: Share of enrolled people's images not found at the threshold that
+      accepts `FALSE_POSITIVE_RATE` of strangers' images; `None` without one.
   """
 
   size: int
@@ -34,10 +34,10 @@ class OfSize:
 
 @dataclasses.dataclass(frozen=True)
 class Recognition:
-  """Figures of galleries with so many images of an identity.
+  """Figures of galleries with a given number of images of each identity.
 
   Attributes:
-    images: Images that each identity is enrolled with; the nearest one counts.
+    images: Images that each identity is enrolled with; their mean counts.
     num_classes: Held-out classes that were enrolled, and were strangers.
     sizes: Figures by size of gallery, ascending; the last one is that of `cmc`
       and `det`.
@@ -56,14 +56,14 @@ class Recognition:
 def evaluate(
   embeddings: np.ndarray, labels: np.ndarray
 ) -> tuple[Recognition, ...]:
-  """Measures galleries of an image and of three images an identity.
+  """Measures galleries with one and with three images of each identity.
 
   Args:
     embeddings: `[n, dim]` finite numbers, of any length.
     labels: `[n]` class of each embedding.
 
   Returns:
-    Figures for each number of images that most classes have enough images for.
+    Figures for each of these numbers for which most classes have enough images.
   """
   return tuple(
     _measure(embeddings, labels, images)
@@ -75,10 +75,13 @@ def _measure(
   embeddings: np.ndarray, labels: np.ndarray, images: int
 ) -> Recognition:
   measured = identification.Identification(
-    embeddings, labels, images_of_identity=images
+    embeddings,
+    labels,
+    images_of_identity=images,
+    compared=identification.MEAN,
   )
   largest = measured.largest_size
-  # No gallery of one: whoever is most similar is right.
+  # In a gallery of one, the most similar identity is always right.
   spread = np.geomspace(min(2, largest), largest, _NUM_SIZES)
   sizes = np.unique(spread.round().astype(int)).tolist()
   thresholds = {x: measured.threshold(FALSE_POSITIVE_RATE, x) for x in sizes}
@@ -108,10 +111,10 @@ def _measure(
 
 
 def to_json(found: Sequence[Recognition]) -> list[dict[str, Any]]:
-  """Returns the figures for `json.dump`, and by which rule they are made."""
+  """Returns the figures for `json.dump`, with the rule that made them."""
   rule = (
     "every class was a stranger to all galleries of others, and was enrolled"
-    " with all sets of others; rates are means over these galleries, FNIR at"
-    f" FPIR {FALSE_POSITIVE_RATE:g}"
+    " with all sets of others, by the mean of its images; rates are means over"
+    f" these galleries, FNIR at FPIR {FALSE_POSITIVE_RATE:g}"
   )
   return [{"rule": rule, **dataclasses.asdict(part)} for part in found]

@@ -1,10 +1,9 @@
-"""The field's metrics beside recall at a false accept rate, exact.
+"""Exact retrieval metrics beside recall at a false accept rate.
 
 Each image asks for the others of its class, nearest first by the cosine of the
 embeddings, as in Musgrave et al., "A Metric Learning Reality Check", ECCV 2020.
-All figures but that of k-means come from cosines in double precision on the
-grid of `pairs`; an image of another class that ties with one of the right class
-comes before it.
+All figures except that of k-means come from double-precision cosines on the
+grid of `pairs`. In a tie, the image of another class comes first.
 """
 
 from etils import epy
@@ -29,9 +28,9 @@ TITLES = {
 }
 
 _KMEANS_ITERATIONS = 10
-# Similarities that are held at once.
+# Number of similarities in memory at once.
 _BLOCK_NUMBERS = 2**22
-# Variance of similarities that are all the same, but for rounding.
+# Below this variance, similarities differ by rounding alone.
 _SMALLEST_VARIANCE = 1e-12
 
 
@@ -41,24 +40,24 @@ def evaluate(
   """Computes the metrics.
 
   Args:
-    images: With a class of two images, and two classes.
-    steps: Counts of their pairs, exact where the error rates cross.
+    images: At least two classes, one of them with two images.
+    steps: Counts of their pairs, exact at the equal error rate.
 
   Returns:
     By the names of `TITLES`:
 
-    equal_error_rate: Error rate of pairs where false accepts and false rejects
-      are as frequent, on the straight line between two steps of the ROC curve.
-    d_prime: Difference of the mean similarities of the pairs of one class and
-      of two, by the root of the mean of their variances; None without variance.
+    equal_error_rate: Error rate at which false accepts and false rejects are
+      equally frequent, interpolated between two steps of the ROC curve.
+    d_prime: Difference between the mean similarities of pairs of one class and
+      of two, divided by the root of their mean variance; None without variance.
     precision_at_1: Share of images whose nearest is of their class.
     r_precision: Mean share of their class among the R nearest, for a class with
       R others.
     map_at_r: Mean over the R nearest of the precision up to each that is right.
-    mean_reciprocal_rank: Mean of one by the rank of the first that is right.
+    mean_reciprocal_rank: Mean of 1 / (rank of the first that is right).
     nmi: Normalised mutual information of classes and as many k-means clusters.
 
-    Those of images are means over all that are not alone in their class.
+    Means over images leave out those that are alone in their class.
   """
   return {
     "equal_error_rate": steps.equal_error_rate(),
@@ -119,8 +118,8 @@ def _rank(images: pairs.Images) -> dict[str, float]:
     for start in range(0, len(queries), step):
       some = queries[start : start + step]
       is_own = classes[some, np.newaxis] == classes
-      # Twice the level on the grid, and one more if it is of another class: in
-      # descending order these come first where levels tie.
+      # Twice the level on the grid, plus one for another class, which so comes
+      # first where levels tie.
       keys = 2 * np.rint((embeddings[some] / pairs.GRID_STEP) @ embeddings.T)
       keys += ~is_own
       keys[np.arange(len(some)), some] = -np.inf
@@ -147,7 +146,7 @@ def _rank(images: pairs.Images) -> dict[str, float]:
 
 
 def _cluster(images: pairs.Images) -> np.ndarray:
-  """As many clusters of k-means as there are classes; one of each image."""
+  """Clusters images by k-means, as many clusters as classes; one for each."""
   points = images.embeddings.astype(np.float32)
   kmeans = faiss.Kmeans(
     points.shape[1],

@@ -1,6 +1,6 @@
-"""Images that a model takes for alike: neighbours, and the hardest pairs.
+"""Images that look alike to a model: neighbours, and the hardest pairs.
 
-These are pictures of a sample; `verification` has the figures over all pairs.
+They illustrate a sample; `verification` has the figures over all pairs.
 """
 
 import dataclasses
@@ -49,7 +49,7 @@ class Similarities:
     return self._cosines[self._different]
 
   def nearest(self, row: int, count: int) -> list[Pair]:
-    """The images most similar to one, the nearest first; itself is left out."""
+    """The images most similar to one, the nearest first, without itself."""
     cosines = self._cosines[row]
     order = np.argsort(-cosines, kind="stable")[: min(count, len(cosines) - 1)]
     return [Pair(row, int(other), float(cosines[other])) for other in order]
@@ -57,7 +57,7 @@ class Similarities:
   def is_nearest_right(self) -> np.ndarray:
     """Whether the nearest image is of the same class, bool `[n]`.
 
-    Only images whose class has another one count in `n`.
+    `n` counts the images whose class has at least one more.
     """
     _, inverse, counts = np.unique(
       self._labels, return_inverse=True, return_counts=True
@@ -66,11 +66,11 @@ class Similarities:
     return (nearest == self._labels)[counts[inverse] > 1]
 
   def hardest_false_accepts(self, count: int) -> list[Pair]:
-    """Pairs of two classes that are most alike; an image is in one at most."""
+    """The most similar pairs of two classes; each image is in at most one."""
     return self._greedy(self._different, self._cosines, count)
 
   def hardest_false_rejects(self, count: int) -> list[Pair]:
-    """Pairs of one class that are least alike; an image is in one at most."""
+    """The least similar pairs of one class; each image is in at most one."""
     return self._greedy(self._same, -self._cosines, count)
 
   def _greedy(

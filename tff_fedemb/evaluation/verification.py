@@ -23,7 +23,7 @@ from tff_fedemb.evaluation import retrieval
 DEFAULT_FALSE_ACCEPT_RATES = (1e-3, 1e-2, 1e-1)
 
 CONFIDENCE = 0.95
-# Share of the intervals that may miss what they are about.
+# Share of the intervals that may miss the true value.
 _ERROR = 1 - CONFIDENCE
 # By false accept rate, (low, high).
 _Intervals = Mapping[float, tuple[float, float]]
@@ -46,11 +46,11 @@ class VerificationResult:
 
   Attributes:
     recall_at_far: Recall in [0, 1], see `evaluate_pairs`.
-    threshold_at_far: Cosine similarity from which on a pair is accepted.
-    recall_interval_at_far: (low, high), with all pairs taken as independent.
-    recall_class_interval_at_far: (low, high), with classes taken as
-      independent; (0, 1) where there are too few classes to tell.
-    threshold_interval_at_far: (low, high), negative pairs as independent.
+    threshold_at_far: Smallest cosine similarity at which a pair is accepted.
+    recall_interval_at_far: (low, high), if all pairs were independent.
+    recall_class_interval_at_far: (low, high), if classes are independent; (0,
+      1) where there are too few classes to tell.
+    threshold_interval_at_far: (low, high), if negative pairs were independent.
     confidence: Confidence of the intervals, `CONFIDENCE`.
     auc: Area under the ROC curve, in [0, 1].
     auc_error_bound: Largest possible distance of `auc` from the exact value;
@@ -61,8 +61,8 @@ class VerificationResult:
     num_negative_pairs: Pairs of two classes.
     roc: The curve in some 500 points down to one false accept.
     warnings: Sentences for the reader of the figures.
-    num_found: Images that those evaluated are a random sample of; None if they
-      are all.
+    num_found: Number of images that the evaluated sample was drawn from; None
+      if all were evaluated.
     recall_sample_interval_at_far: (low, high) for the recall of all images
       found, of which only the sample is known; None without one.
     metrics: By name, as `retrieval.evaluate` returns them; None if they were
@@ -148,8 +148,8 @@ def evaluate_pairs(
   interval with the delete-one-class jackknife's standard error, where the
   threshold's move is followed along the slope of the ROC curve (93% to 96% in
   the same simulations). At a recall of exactly 0 or 1, where the jackknife sees
-  no error, it is Clopper-Pearson's for the share of classes that differ from
-  this, classes of one size taken for granted. Quote this one.
+  no error, it is Clopper-Pearson's interval for the share of classes with
+  another recall, if classes are of equal size. Quote this one.
 
   Args:
     embeddings: `[n, dim]` finite numbers, of any length.
@@ -250,7 +250,7 @@ class Comparison:
     )
 
   def _ends(self, rate: float, error: float) -> tuple[float, float]:
-    """FARs around the true threshold's; a first of -1: without an end."""
+    """Interval of the true threshold's FAR; a low end of -1 means no end."""
     number = self._images.num_negatives
     low, high = stats.binom.ppf([error / 2, 1 - error / 2], number, rate)
     return float((low - 1) / number if low >= 1 else -1.0), float(high / number)

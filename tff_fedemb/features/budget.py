@@ -1,8 +1,8 @@
 """The noise that each release of a fit needs for its epsilon and delta.
 
 A fit makes releases of several kinds: sums of outer products once, gradients in
-every step. All are Gaussian mechanisms, whose composition is one Gaussian
-mechanism; the least noise of that is searched for with an exact accountant.
+every step. All are Gaussian mechanisms, and so is their composition. An
+exact accountant finds the least noise for which it meets the target.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from tff_fedemb.privacy import gaussian_accountant
 
 ACCOUNTANT = "gaussian"
 
-# The search begins here: the epsilon of so little noise is above any target.
+# The search begins here: with so little noise, epsilon exceeds any target.
 _SMALLEST_SCALE = 1e-3
 _TOLERANCE = 1e-9
 
@@ -32,8 +32,8 @@ class PlannedRelease(config.Config):
   Attributes:
     name: Name of the sum, for example 'covariance'.
     share: Share of the fit's budget, positive; relative to the other releases'.
-      In terms of zero-concentrated DP, where the costs of Gaussian mechanisms
-      add up.
+      Shares are of zero-concentrated DP, in which the costs of Gaussian
+      mechanisms add up.
     count: Number of times that a fit releases it, at least 1.
   """
 
@@ -47,8 +47,8 @@ class Budget:
   """The noise of each release, and what they cost together.
 
   Privacy:
-    Unit: what contributes to a sum with the stated sensitivity: an example,
-      or in federated fits a user.
+    Unit: an example, or a user in federated fits; each contributes at most
+      the stated sensitivity to a sum.
     Neighbouring relation: the slot of one of them stays empty.
     Sensitivity: 1; whoever adds the noise multiplies by the sensitivity.
     DpEvent: the composition of `event_of` every release.
@@ -99,7 +99,7 @@ def calibrate(
     As `Budget`.
 
   Args:
-    releases: All kinds of release of the fit, each of another name.
+    releases: All kinds of release of the fit, with different names.
     epsilon: Target, in (0, 100]; infinity for no noise.
     delta: In (0, 1); may be `None` without noise.
 
@@ -125,7 +125,7 @@ def calibrate(
 # Fits that differ in nothing but their seed are calibrated once.
 @functools.lru_cache(maxsize=1024)
 def _find_scale(epsilon: float, delta: float | None) -> float:
-  """About the noise multiplier of one Gaussian mechanism for a target."""
+  """Noise multiplier with which one Gaussian mechanism meets a target."""
   if epsilon == math.inf:
     return 0.0
   log_scale = dp_accounting.calibrate_dp_mechanism(
@@ -136,7 +136,7 @@ def _find_scale(epsilon: float, delta: float | None) -> float:
     dp_accounting.LowerEndpointAndGuess(math.log(_SMALLEST_SCALE), 0.0),
     tol=_TOLERANCE,
   )
-  # Rounded up to five digits, the search's last ones being noise.
+  # Rounds up to five digits: the search is no more exact than that.
   scale = math.exp(log_scale)
   digits = 10.0 ** (4 - math.floor(math.log10(scale)))
   return math.ceil(scale * digits) / digits

@@ -25,25 +25,25 @@ from tff_fedemb.privacy import arithmetic
 with epy.lazy_imports():
   from tff_fedemb.features.federated import rounds
 
-# Defaults and divisors are made of the number of slots: one fewer would be
-# another fit.
+# Defaults and divisors depend on the number of slots. Removing a slot would
+# change the fit, so a neighbour has an empty slot instead.
 _RELATIONS = {
   "example": "an example's slot stays empty; the number of slots is public",
   "user": "a user's slot stays empty; the number of slots is public",
 }
-# A guarantee assumes these, and leaves those out, by the unit that it protects.
+# By protected unit: what the guarantee assumes, and what it does not cover.
 _ASSUMPTIONS = {
   "example": (
-    "the number of examples is public: defaults and divisors are made of it",
+    "the number of examples is public: defaults and divisors depend on it",
   ),
   "user": (
-    "the number of users is public: defaults and divisors are made of it",
+    "the number of users is public: defaults and divisors depend on it",
     "every user takes part in every release: nothing is sampled",
-    "an example is of one user, who has no others under another name",
+    "an example is of one user, and each user has one name",
   ),
 }
 _SHARED_ASSUMPTIONS = (
-  "the number of classes is public, also where it was counted in the labels",
+  "the number of classes is public, even if it was counted in the labels",
   "the map from data to features is public, or was trained on other data, or"
   " has a cost of its own",
   "hyperparameters were not chosen by other fits on the same data",
@@ -60,8 +60,8 @@ _NOT_COVERED = {
   ),
 }
 _PUBLISHED = (
-  "accuracies and predictions, which are published as they are: of the training"
-  " data, and of the test examples, also those of users who were fitted to"
+  "accuracies and predictions, which have no noise: on the training data, and"
+  " on the test examples, also those of users in the training data"
 )
 
 
@@ -78,9 +78,9 @@ class FitReport:
 
   Attributes:
     epsilon: Epsilon of all planned releases, which bounds that of those that
-      were made; infinity without noise, and with noise from a seed, which
-      protects from nobody who may know it.
-    epsilon_with_secret_noise: Epsilon, as it is or would be without a seed.
+      were made; infinity without noise, and with noise from a seed, because
+      whoever knows the seed can remove the noise.
+    epsilon_with_secret_noise: Epsilon of the same fit with secret noise.
     delta: Delta of the guarantee.
     accountant: Name of the accountant of epsilon.
     releases: JSON values for each kind of release that was made.
@@ -105,16 +105,16 @@ class FitReport:
   warnings: tuple[str, ...]
 
 
-# Estimators of scikit-learn are compared by identity, and print themselves.
+# scikit-learn compares estimators by identity and has its own `repr`.
 @dataclasses.dataclass(eq=False, repr=False)
 class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
   """A linear classifier of features, fitted with differential privacy.
 
-  There is no intercept: append a constant to the features for one, which
-  `clip_norm` then has to leave room for. Values are checked by `fit`.
+  There is no intercept. To have one, append a constant to the features and
+  raise `clip_norm` accordingly. `fit` checks the values.
 
   Privacy:
-    Unit: example, or user with all examples where there are settings of users.
+    Unit: example, or, if `users` is set, user with all examples.
     Neighbouring relation: the slot of one of them stays empty.
     Sensitivity, DpEvent: those of the method, or of `federated.rounds.fit`;
       `report_` has what happened.
@@ -123,13 +123,13 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
     method: Method of the fit.
     num_classes: Labels are in [0, num_classes); public.
     epsilon: Target, positive; infinity for no noise.
-    delta: In (0, 1), well below one over the number of what is protected; may
-      be `None` without noise.
-    clip_norm: C, in [1e-10, 1e10], bound of the L2 norm of features; never
-      taken from the data.
-    seed: Seed of the noise, for experiments; `None` for 128 bits of the
-      operating system, which alone are secret. Users' noise has none.
-    users: Settings of users, who are protected then.
+    delta: In (0, 1), well below 1 / (number of protected units); may be `None`
+      without noise.
+    clip_norm: C, in [1e-10, 1e10], bound of the L2 norm of features; it is
+      never computed from the data.
+    seed: Seed of the noise, for experiments; `None` for 128 secret bits
+      of the operating system. Noise that protects users takes no seed.
+    users: Settings for protecting users; `None` protects examples.
     coef_: Weights, float64 `[num_classes, dim]`, after `fit`.
     classes_: `[num_classes]`: 0, 1, ...
     report_: A `FitReport`.
@@ -162,8 +162,8 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
       The classifier itself.
 
     Raises:
-      errors.FieldError: If an argument is out of its range, or epsilon out of
-        reach, or if the weights grow beyond all numbers.
+      errors.FieldError: If an argument is out of its range, epsilon cannot be
+        reached, or the weights overflow.
     """
     if not isinstance(self.method, method_lib.Method):
       raise errors.FieldError("method", "be a Method", repr(self.method))
@@ -235,7 +235,7 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
     *,
     num_protected: int,
   ) -> None:
-    """Sets what a fit leaves behind, unless weights are not finite."""
+    """Sets the fitted attributes; refuses weights that are not finite."""
     values = dataclasses.asdict(method)
     if not np.isfinite(weights).all():
       name, requirement = "regularization", "larger"
@@ -249,13 +249,13 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
     if epsilon < math.inf and delta * num_protected >= 1:
       warnings.append(
         f"delta {delta:g} is not below 1 / {num_protected:,}, one over the"
-        f" number of {unit}s: a fit that publishes the data of some could"
-        " have it"
+        f" number of {unit}s: a fit with this delta may publish the data of"
+        " some"
       )
     if epsilon < math.inf and not is_secret:
       warnings.append(
-        "the noise is from a seed, and whoever may know that can take it away:"
-        " no epsilon is claimed but that of secret noise, as it would be"
+        "the noise is from a seed, and whoever knows the seed can remove it:"
+        " no epsilon is claimed; the report has the one of secret noise"
       )
     if epsilon < math.inf:
       warnings += arithmetic.warnings_of_end(

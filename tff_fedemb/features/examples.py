@@ -11,14 +11,14 @@ from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.data import arrays
 
-# A chunk is 16 MB of float32: memory that the allocator gives to the next one.
+# A chunk is 16 MB of float32; the allocator reuses its memory for the next one.
 _NUMBERS_OF_CHUNK = 2**22
-# The rows of a block this large are clipped in the processor's cache.
+# A block of this size fits into the processor's cache while it is clipped.
 _NUMBERS_OF_BLOCK = 2**17
-# Features that take less are clipped once, and kept.
+# Clipped features are kept if they take less memory than this.
 _KEPT_BYTES = 2**28
-# Bounds lie in this range: numbers computed with them, squares too, are within
-# float32's range, and sums are sure to stay within the bound.
+# Bounds lie in this range, so that numbers computed with them, squares too,
+# neither overflow nor underflow in float32.
 BOUND_RANGE: dict[str, Any] = {"minimum": 1e-10, "maximum": 1e10}
 
 
@@ -27,8 +27,7 @@ class ProblemSize:
   """Public facts of the data, which a method knows before it pays.
 
   Attributes:
-    num_examples: n. The cost holds for data sets of any size; that this number
-      may be used, and published, is an assumption.
+    num_examples: n. The guarantee assumes that this number is public.
     dim: d, numbers of a feature vector.
     num_classes: K.
     clip_norm: C, bound of a feature vector's L2 norm.
@@ -41,15 +40,15 @@ class ProblemSize:
 
   @property
   def mean_eigenvalue(self) -> float:
-    """n C^2 / d: of the features' second moments, if all have norm C."""
+    """n C^2 / d, the mean eigenvalue of sum x x' if all x have norm C."""
     return self.num_examples * self.clip_norm**2 / self.dim
 
 
 class ClippedExamples:
   """Examples whose feature vectors have at most a given norm.
 
-  Nothing is copied but a chunk at a time, or where that is little everything
-  once, so that memory hardly grows.
+  Only a chunk is copied at a time, or everything once if it is small, so that
+  memory hardly grows.
 
   Attributes:
     size: Public facts of the examples.
@@ -97,7 +96,7 @@ class ClippedExamples:
 
     Args:
       rows: Numbers of the examples, `[m]`, in any order; `None` for all.
-      wide: Numbers besides the features that the caller holds for an example.
+      wide: Further numbers that the caller holds for each example.
     """
     size = max(1, _NUMBERS_OF_CHUNK // (self.size.dim + wide))
     num_rows = len(self.labels) if rows is None else len(rows)
@@ -121,7 +120,7 @@ class ClippedExamples:
 
 
 def check_features(features: np.ndarray) -> np.ndarray:
-  """Returns features `[n, d]`; FieldError of no numbers or another shape."""
+  """Returns features `[n, d]`; raises FieldError if they are something else."""
   is_matrix = features.ndim == 2 and features.size
   if not is_matrix or features.dtype.kind not in "fiub":
     found = f"{features.dtype} {list(features.shape)}"
@@ -144,7 +143,7 @@ def clip_rows(
   size = max(1, _NUMBERS_OF_BLOCK // max(1, features.shape[1]))
   for start in range(0, len(features), size):
     block = slice(start, start + size)
-    # Squares of float32's largest and smallest numbers are none of float32's.
+    # In float32, squares of large and small numbers would over- and underflow.
     rows = features[block].astype(np.float64)
     norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     num_bad = np.count_nonzero(~np.isfinite(norms))

@@ -1,6 +1,6 @@
 """One extraction of features, from its images to the files.
 
-What `extract_features` does once its flags are read.
+Program `extract_features` reads its flags and calls `execute`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from tff_fedemb.serving import saved_models
 with epy.lazy_imports():
   from sklearn import datasets
 
-# Each draw has a generator of its own, so that it does not depend on whether
-# another one is made.
+# Each draw has its own generator, so that no draw depends on whether another
+# one is made.
 _CLASSES, _IMAGES, _TEST = range(3)
 
 SPLITS = ("train", *task_lib.EVALUATION_SPLITS)
@@ -40,8 +40,8 @@ _EMBEDDERS = ("saved_model", "application", "embedding")
 class ExtractionConfig(image_sources.ImageConfig):
   """Images to extract features from, the map, and the files to write.
 
-  A field that is `None` has its default once this exists, where it applies; it
-  must not be given where it does not.
+  Fields of `None` get their defaults where they apply. A field that does not
+  apply must not be given.
 
   Attributes:
     tfds: Data set of TensorFlow Datasets instead, prepared on disk.
@@ -127,15 +127,15 @@ def execute(
   config: ExtractionConfig,
   runtime: runtimes.RuntimeConfig = runtimes.RuntimeConfig(),  # noqa: B008
 ) -> None:
-  """Embeds the images, and writes and says what came of them.
+  """Embeds the images, writes the features and reports what was written.
 
   Args:
     config: Settings of the extraction.
     runtime: Runtime that embeds the images.
 
   Raises:
-    errors.FieldError: If it cannot be done; nothing is written then.
-    errors.DataError: If data cannot be used; neither then.
+    errors.FieldError: If it cannot be done; nothing is written.
+    errors.DataError: If data cannot be used; nothing is written.
   """
   output_files.check(
     {"output": config.output, "test_output": config.test_output},
@@ -150,7 +150,7 @@ def execute(
     parts["output"], parts["test_output"] = _split_test(config, examples.labels)
 
   def write(path, rows):
-    # A part is a copy, of which there is one at a time.
+    # A part is a copy; only one is in memory at a time.
     feature_files.write_features(path, examples.take(rows))
 
   output_files.write(
@@ -241,7 +241,7 @@ def _open_source(
     )
   size = config.image_size
   if size and not config.task:
-    # Grey images are taken as colours where nothing says what they are.
+    # Nothing says whether the images are grey: they are read as RGB.
     model_shape = model_shape or (size, size, 3)
   if config.tfds:
     return tfds_images.open_source(
@@ -257,14 +257,14 @@ def _open_source(
 def _choose_classes(config: ExtractionConfig, labels: np.ndarray) -> np.ndarray:
   """Draws classes at random from all that the source has.
 
-  Which ones does not depend on the images that a run takes, so that files of
-  several runs agree in their labels.
+  The draw does not depend on the images that a run takes, so that the files of
+  several runs have the same labels.
 
   Returns:
     Labels of the classes, ascending, int64 `[K]`.
 
   Raises:
-    errors.FieldError: If there are not as many.
+    errors.FieldError: If the source has fewer classes.
   """
   size = config.num_classes
   if not size:
@@ -280,8 +280,8 @@ def _split_test(
 ) -> tuple[np.ndarray, np.ndarray]:
   """Draws the same share of each class, but at least one and not all.
 
-  An only image of a class is one to train on. Returns rows to train on and rows
-  to test on, ascending.
+  A class's only image is for training. Returns rows to train on and rows to
+  test on, ascending.
 
   Raises:
     errors.FieldError: If there are none to test on.

@@ -4,12 +4,14 @@ Mehta, Krichene, Thakurta, Kurakin and Cutkosky 2022, "Differentially Private
 Image Classification from Features" (arXiv 2211.13403), DP-FC.
 """
 
+from collections.abc import Mapping
 import dataclasses
 
 import numpy as np
 
 from tff_fedemb import config
 from tff_fedemb.features import budget as budget_lib
+from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import gradient_steps
 from tff_fedemb.features import least_squares
 from tff_fedemb.features import noise
@@ -32,8 +34,8 @@ class FeatureCovariance(gradient_steps.GradientMethod):
       the gradients.
 
   Attributes:
-    learning_rate: eta, positive. 4 is stable for the softmax loss, of which F
-      bounds twice the curvature.
+    learning_rate: eta, positive. 4 is stable for the softmax loss, whose
+      curvature is at most F / 2.
     regularization: lambda, positive. By default the largest of
       `relative_regularization` n C^2 / d, about the norm of the noise on F, and
       what `logit_noise` asks for where F is 0.
@@ -46,13 +48,15 @@ class FeatureCovariance(gradient_steps.GradientMethod):
   relative_regularization: float = config.field(1.0, above=0)
   covariance_share: float = config.field(0.02, above=0, below=1)
 
-  def plan_releases(self, size):
+  def plan_releases(self, size: examples_lib.ProblemSize):
     return (
       budget_lib.PlannedRelease("covariance", self.covariance_share),
       self.plan_gradients(share=1.0 - self.covariance_share),
     )
 
-  def find_defaults(self, size, noise_multipliers):
+  def find_defaults(
+    self, size: examples_lib.ProblemSize, noise_multipliers: Mapping[str, float]
+  ):
     of_covariance = noise.noise_norm(
       size.clip_norm**2 * noise_multipliers["covariance"], size.dim
     )
@@ -70,7 +74,12 @@ class FeatureCovariance(gradient_steps.GradientMethod):
       "regularization": max(relative, of_covariance, of_steps),
     }
 
-  def fit(self, examples, releases, preconditioner=None):
+  def fit(
+    self,
+    examples: examples_lib.ClippedExamples,
+    releases: noise.Releases,
+    preconditioner: np.ndarray | None = None,
+  ):
     size = examples.size
     covariance, _ = least_squares.add_up(examples)
     release = releases.open("covariance", sensitivity=size.clip_norm**2)

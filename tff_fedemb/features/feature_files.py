@@ -1,8 +1,8 @@
 """Files of labelled features: NumPy's .npz.
 
 A file holds `repr` [n, d] and `label` [n], and `user` [n] if the users are
-known; `features`, `labels` and `users` are other names of the same. Nothing in
-a file is run: pickled objects are refused.
+known; the names `features`, `labels` and `users` are accepted too. Nothing in a
+file is executed: pickled objects are refused.
 """
 
 from collections.abc import Iterator
@@ -32,8 +32,8 @@ class FeatureSet:
     features: `[n, d]` real numbers, n and d at least 1; possibly a file mapped
       into memory.
     labels: int64 `[n]`, at least 0; other integers are converted.
-    users: Users whose examples they are, str `[n]`, or `None` if not known;
-      bytes and integers are converted.
+    users: User of each example, str `[n]`, or `None` if not known; bytes and
+      integers are converted.
   """
 
   features: np.ndarray
@@ -80,7 +80,7 @@ def read_features(path: str | os.PathLike[str]) -> FeatureSet:
       return FeatureSet(*(_read(path, archive, name) for name in names))
   except (errors.DataError, MemoryError):
     raise
-  # NumPy and the standard library raise whatever comes of what is damaged.
+  # NumPy and the standard library raise many kinds of errors on damaged files.
   except Exception as error:
     found = getattr(error, "strerror", None) or errors.first_line(error)
     raise errors.DataError(
@@ -90,10 +90,10 @@ def read_features(path: str | os.PathLike[str]) -> FeatureSet:
 
 @contextlib.contextmanager
 def mistakes_in(path: str | os.PathLike[str]) -> Iterator[None]:
-  """Says which file features or users are from that cannot be used.
+  """Names the file whose features, labels or users cannot be used.
 
   Raises:
-    errors.DataError: In place of a FieldError of what a file of features holds.
+    errors.DataError: In place of a FieldError about the content of the file.
   """
   try:
     yield
@@ -107,7 +107,8 @@ def _read(path: str | os.PathLike[str], archive: Any, name: str) -> np.ndarray:
   """Reads an array of an .npz, or maps it into memory."""
   info = archive.zip.getinfo(f"{name}.npy")
   with archive.zip.open(info) as member:
-    # Behind the header of the member, which the zip's directory leaves out.
+    # The array begins after the member's header, whose size the zip's directory
+    # does not tell.
     start = archive.zip.fp.tell()
     is_first = np.lib.format.read_magic(member) == (1, 0)
     read_header = np.lib.format.read_array_header_2_0
@@ -120,7 +121,7 @@ def _read(path: str | os.PathLike[str], archive: Any, name: str) -> np.ndarray:
   if (
     info.compress_type != zipfile.ZIP_STORED or dtype.hasobject or not is_whole
   ):
-    # NumPy maps no array of no size, and says what is wrong with others.
+    # NumPy cannot map an empty array; it explains what is wrong with others.
     return archive[name]
   return np.memmap(
     path,
@@ -133,7 +134,7 @@ def _read(path: str | os.PathLike[str], archive: Any, name: str) -> np.ndarray:
 
 
 def write_features(path: pathlib.Path, feature_set: FeatureSet) -> None:
-  """Writes a file of features, not compressed, whatever the suffix is."""
+  """Writes a file of features without compression, whatever its suffix."""
   arrays = {"repr": feature_set.features, "label": feature_set.labels}
   if feature_set.users is not None:
     arrays["user"] = feature_set.users

@@ -1,6 +1,6 @@
 """The base of methods that release many noised gradients."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import dataclasses
 import math
 
@@ -20,16 +20,16 @@ GRADIENT = "gradient"
 class GradientMethod(method.Method):
   """Steps of gradient descent with momentum from zero weights.
 
-  All examples are in every step: noise is added to the sum of gradients, which
-  is divided by their number. Momentum is v <- m v + g, w <- w - eta v, without
-  a factor 1 - m.
+  Every step uses all examples: noise is added to the sum of their gradients,
+  which is divided by their number. Momentum is v <- m v + g, w <- w - eta v,
+  without a factor 1 - m.
 
   Privacy:
     Unit: example.
     Neighbouring relation: an example's slot stays empty.
     Sensitivity: `gradient_clip_norm`: the whole K x d gradient of each example
-      is clipped to it, whatever the loss. `logit_bias` is a constant, neither
-      trained nor taken from the data, and changes nothing of this.
+      is clipped to it, whatever the loss. `logit_bias` is a constant that
+      is not computed from the data, so the sensitivity does not depend on it.
     DpEvent: `steps` times `GaussianDpEvent`.
 
   Attributes:
@@ -39,10 +39,10 @@ class GradientMethod(method.Method):
     gradient_clip_norm: In [1e-10, 1e10]; by default C, which bounds the norm of
       the features.
     logit_bias: Constant that is added to all logits in the sigmoid loss; it is
-      not trained. By default -log(K - 1), with which K classes begin at the
-      probability 1 / K each. The softmax loss does without.
-    logit_noise: Standard deviation that the noise of all steps may give to a
-      logit, positive: defaults of other hyperparameters keep to it.
+      not trained. By default -log(K - 1), so that each of K classes begins
+      with probability 1 / K. The softmax loss has none.
+    logit_noise: Largest standard deviation that the noise of all steps may add
+      to a logit, positive. Other hyperparameters' defaults respect it.
     learning_rate: Positive.
   """
 
@@ -58,7 +58,9 @@ class GradientMethod(method.Method):
   logit_noise: float = config.field(1.0, above=0)
   learning_rate: float | None = config.field(None, above=0)
 
-  def find_defaults(self, size, noise_multipliers):
+  def find_defaults(
+    self, size: examples_lib.ProblemSize, noise_multipliers: Mapping[str, float]
+  ):
     has_bias = self.loss == "sigmoid"
     return {
       "gradient_clip_norm": size.clip_norm,
@@ -69,7 +71,12 @@ class GradientMethod(method.Method):
     """Returns the release of all gradients with this share of the budget."""
     return budget_lib.PlannedRelease(GRADIENT, share, self.steps)
 
-  def fit(self, examples, releases, preconditioner=None):
+  def fit(
+    self,
+    examples: examples_lib.ClippedExamples,
+    releases: noise.Releases,
+    preconditioner: np.ndarray | None = None,
+  ):
     return self.descend(
       lambda weights: self.mean_gradient(weights, examples, releases),
       examples.size,
@@ -106,12 +113,12 @@ class GradientMethod(method.Method):
 
     With momentum m and k steps left, this one's included, the noise of a step
     moves the weights by (1 - m^k) / (1 - m) times itself: at most 1 / (1 - m),
-    and close to that but in the last steps. A default learning rate that keeps
-    this in bounds is large where there is little noise, and depends on no data.
+    and close to that except in the last steps. A default learning rate that
+    bounds this is large where noise is small, and depends on no data.
 
     Returns:
-      About the standard deviation, which is never above it, for features of
-      the largest norm.
+      A close upper bound of the standard deviation, for features of the largest
+      norm.
     """
     of_sum = noise_multiplier * (self.gradient_clip_norm or size.clip_norm)
     of_mean = of_sum / size.num_examples

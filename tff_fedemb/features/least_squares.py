@@ -4,6 +4,7 @@ Mehta, Krichene, Thakurta, Kurakin and Cutkosky 2022, "Differentially Private
 Image Classification from Features" (arXiv 2211.13403), DP-LS.
 """
 
+from collections.abc import Mapping
 import dataclasses
 import math
 
@@ -22,7 +23,8 @@ COVARIANCES = ("shared", "per_class")
 
 # Share of the budget that all A_l get, relative to those of G and b_l.
 _CLASS_COVARIANCE_SHARE = 0.15
-# The default regularization, in norms of the noise on a class sum times C.
+# Default regularization in units of C times the norm of the noise on a class
+# sum.
 _NOISE_FACTOR = 4.0
 
 
@@ -43,17 +45,17 @@ class LeastSquares(method.Method):
 
   Attributes:
     covariance: 'shared' for G alone, 'per_class' for A_l + alpha G.
-    regularization: lambda, positive. With a shared matrix by default the larger
-      of `relative_regularization` n C^2 / d and 4 C times the norm of the noise
-      on b_l, about C z sqrt(d) for its noise multiplier z. With one per class
-      that of `relative_regularization` (alpha + 1 / K) n C^2 / d and about the
-      norm of the noise on A_l, `noise.noise_norm`. The noise on the other sums
-      is not in it, so that a share of almost nothing for the covariance needs a
-      lambda of its own.
+    regularization: lambda, positive. With a shared matrix, the default is the
+      larger of `relative_regularization` n C^2 / d and 4 C times the norm of
+      the noise on b_l, about C z sqrt(d) for its noise multiplier z. With one
+      per class it is the larger of `relative_regularization` (alpha + 1 / K) n
+      C^2 / d and about the norm of the noise on A_l, `noise.noise_norm`. The
+      default ignores the noise on the other sums: with a tiny share for the
+      covariance, choose lambda yourself.
     relative_regularization: Multiple of the default, positive.
     background_weight: alpha of 'per_class', positive.
     covariance_share: Share of the budget that G gets, in (0, 1); the rest goes
-      to all b_l, whose noise the classifier suffers more from.
+      to all b_l, whose noise harms the classifier more.
   """
 
   protects_users = True
@@ -64,7 +66,7 @@ class LeastSquares(method.Method):
   background_weight: float = config.field(0.1, above=0)
   covariance_share: float = config.field(0.05, above=0, below=1)
 
-  def plan_releases(self, size):
+  def plan_releases(self, size: examples_lib.ProblemSize):
     shares = {
       "class_sum": 1 - self.covariance_share,
       "covariance": self.covariance_share,
@@ -73,7 +75,9 @@ class LeastSquares(method.Method):
       shares["class_covariance"] = _CLASS_COVARIANCE_SHARE
     return tuple(budget_lib.PlannedRelease(*x) for x in shares.items())
 
-  def find_defaults(self, size, noise_multipliers):
+  def find_defaults(
+    self, size: examples_lib.ProblemSize, noise_multipliers: Mapping[str, float]
+  ):
     relative = self.relative_regularization * size.mean_eigenvalue
     noise_norm = (
       _NOISE_FACTOR
@@ -88,7 +92,9 @@ class LeastSquares(method.Method):
       )
     return {"regularization": max(relative, noise_norm)}
 
-  def fit(self, examples, releases):
+  def fit(
+    self, examples: examples_lib.ClippedExamples, releases: noise.Releases
+  ):
     size = examples.size
     background, class_sums = add_up(examples)
     class_sums = releases.open(
@@ -118,7 +124,7 @@ def solve(
   """Returns (PSD(matrix) + regularization I)^-1 applied to each row of sums.
 
   Raises:
-    errors.FieldError: If the matrix is singular, but for rounding.
+    errors.FieldError: If the matrix is singular up to rounding.
   """
   matrix = noise.project_to_psd(matrix)
   matrix[np.diag_indices_from(matrix)] += regularization

@@ -4,10 +4,10 @@ For weights W `[K, d]` and an example x with class y, a loss of the logits W x
 has the gradient r x' with residuals r `[K]`: a matrix of rank one, whose norm
 is |r| |x|. Clipping an example's gradient therefore takes no memory for it.
 
-The sigmoid loss is one logistic regression a class. Weights that begin at zero
-give each of K classes the probability 1/2, so that nearly all of an example's
-gradient says that it is not of the other K - 1. A bias of all logits, constant
-and not trained, lets them begin elsewhere.
+The sigmoid loss is one logistic regression a class. With zero weights each
+of K classes has probability 1/2, so that an example's gradient is mostly about
+the K - 1 classes that it is not of. A constant bias of all logits, which is not
+trained, gives another starting point.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ def probabilities(logits: np.ndarray, loss: str) -> np.ndarray:
   """Returns the probabilities `[b, K]` that logits `[b, K]` stand for."""
   if loss == "sigmoid":
     return special.expit(logits)
-  # In place: less than half the time of `special.softmax`.
+  # Computed in place, which takes less than half as long as `special.softmax`.
   result = logits - logits.max(axis=1, keepdims=True)
   np.exp(result, out=result)
   result /= result.sum(axis=1, keepdims=True)
@@ -42,7 +42,7 @@ def clipped_gradient(
 ) -> np.ndarray:
   """Sum over examples of gradients `[K, d]`, each clipped as a whole.
 
-  It is finite: an example whose logits overflow adds nothing to it.
+  The sum is finite: an example whose logits overflow adds nothing.
 
   Args:
     weights: `[K, d]`.
@@ -100,15 +100,15 @@ def total_gradient(
 def row_norms(matrix: np.ndarray) -> np.ndarray:
   """Returns L2 norms `[b]` of rows `[b, d]`, in float64.
 
-  Squares of float32's small and large numbers are none of float32's.
+  In float32, squares of large and small numbers would over- and underflow.
   """
   return np.sqrt(np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64))
 
 
 def clip_scales(norms: np.ndarray, clip_norm: float) -> np.ndarray:
-  """Returns what contributions of norms `[b]` are multiplied by to be clipped.
+  """Returns the factors that clip contributions of norms `[b]`.
 
-  One whose norm is not a finite number gets 0.
+  The factor is 0 where the norm is not finite.
   """
   with np.errstate(divide="ignore", invalid="ignore"):
     scales = np.minimum(clip_norm / norms, 1.0)

@@ -1,7 +1,7 @@
 """The contract between a method and the classifier that runs it.
 
 A method says which releases it will make, is told their noise, and makes them.
-It sees the data through `examples`, and may publish only what came out of
+It reads the data from `examples` and may publish only the results of
 `releases`.
 """
 
@@ -43,7 +43,7 @@ class Method(config.Config, abc.ABC):
   def find_defaults(
     self, size: examples_lib.ProblemSize, noise_multipliers: Mapping[str, float]
   ) -> dict[str, Any]:
-    """Returns by name what hyperparameters are if they are `None`."""
+    """Returns the defaults of hyperparameters that are `None`, by name."""
 
   @abc.abstractmethod
   def fit(

@@ -4,7 +4,7 @@ Mehta, Krichene, Thakurta, Kurakin and Cutkosky 2022, "Differentially Private
 Image Classification from Features" (arXiv 2211.13403), DP-Newton.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 import dataclasses
 import math
 
@@ -18,7 +18,7 @@ from tff_fedemb.features import losses
 from tff_fedemb.features import method
 from tff_fedemb.features import noise
 
-# Hessians in memory at a time take 256 MB of float64.
+# Numbers of the Hessians in memory at a time: 256 MB of float64.
 _NUMBERS_OF_HESSIANS = 2**25
 
 
@@ -29,9 +29,8 @@ class Newton(method.Method):
   H_l = PSD(sum a_l h_l x x' + noise) with h_l = p_l (1 - p_l), p_l the
   probability of class l, and g_l = sum a_l (p_l - y_l) x + noise + lambda
   theta_l, both released anew in every step: K d^2 numbers. Here a_l is 1 for
-  the examples of class l, and alpha for others. An example has a term in the
-  Hessian and the gradient of every class, so what it adds to all of them is
-  clipped together.
+  the examples of class l, and alpha for others. An example adds a term to the
+  Hessian and the gradient of every class; these terms are clipped together.
 
   A step takes n K d^2 multiplications, as many as K covariance matrices of all
   examples. Besides the weights, memory holds Hessians of as many classes at
@@ -52,8 +51,8 @@ class Newton(method.Method):
     regularization: lambda of the loss, lambda / 2 |theta_l|^2 beside the sum
       over examples; positive. By default `relative_regularization` n C^2 / d.
     relative_regularization: Multiple of the default, positive.
-    damping: What is added to the Hessians besides lambda, not negative. By
-      default about the norm of their noise.
+    damping: Number added to the Hessians' diagonal besides lambda, not
+      negative. By default about the norm of their noise.
     hessian_clip_norm: In [1e-10, 1e10]. By default the bound s / 4 C^2, where C
       bounds the norm of x and s = sqrt(1 + (K - 1) alpha^2): nothing is
       clipped.
@@ -62,7 +61,7 @@ class Newton(method.Method):
     negative_weight: alpha, positive: how much an example counts in the loss of
       each class that it is not of.
     logit_bias: Constant that is added to all logits; it is not trained. Far
-      from 0 there is hardly a curvature to begin with.
+      from 0, the first Hessian is almost zero.
   """
 
   steps: int = config.field(4, minimum=1)
@@ -80,13 +79,15 @@ class Newton(method.Method):
   negative_weight: float = config.field(1.0, above=0, maximum=1e10)
   logit_bias: float = config.field(0.0, minimum=-100, maximum=100)
 
-  def plan_releases(self, size):
+  def plan_releases(self, size: examples_lib.ProblemSize):
     return (
       budget_lib.PlannedRelease("hessian", self.hessian_share, self.steps),
       budget_lib.PlannedRelease("gradient", 1 - self.hessian_share, self.steps),
     )
 
-  def find_defaults(self, size, noise_multipliers):
+  def find_defaults(
+    self, size: examples_lib.ProblemSize, noise_multipliers: Mapping[str, float]
+  ):
     others = (size.num_classes - 1) * self.negative_weight**2
     root = math.sqrt(1 + others)
     hessian_clip_norm = self.hessian_clip_norm or root / 4 * size.clip_norm**2
@@ -99,7 +100,9 @@ class Newton(method.Method):
       "gradient_clip_norm": root * size.clip_norm,
     }
 
-  def fit(self, examples, releases):
+  def fit(
+    self, examples: examples_lib.ClippedExamples, releases: noise.Releases
+  ):
     size = examples.size
     weights = np.zeros([size.num_classes, size.dim])
     for _ in range(self.steps):

@@ -1,10 +1,10 @@
-"""Gaussian releases of sums: the only door through which a fit sees data.
+"""Gaussian releases of sums: all that a fit publishes of the data.
 
 Balle and Wang 2018, "Improving the Gaussian Mechanism for Differential
-Privacy"; for matrices Dwork et al. 2014, "Analyze Gauss". Noise is made as
-`aggregators.secret_noise` makes it: from 128 bits of the operating system by
-Philox (here with a key of 128 bits), with tails (here to 13.3 standard
-deviations), on a common grid with the sum.
+Privacy"; for matrices Dwork et al. 2014, "Analyze Gauss". Noise is drawn as
+in `aggregators.secret_noise`: by Philox from 128 bits of the operating system
+(here all of them a key), with tails (here up to 13.3 standard deviations), and
+rounded with the sum to a common grid.
 """
 
 import collections
@@ -17,11 +17,11 @@ import numpy as np
 from tff_fedemb import checks
 from tff_fedemb.features import budget as budget_lib
 
-# Share by which rounding to the grid may raise the sensitivity; the standard
-# deviation is raised by as much.
+# Rounding to the grid raises the sensitivity by at most this share; the
+# standard deviation is raised by as much.
 _ROUNDING = 2.0**-10
 _UNIT = 2.0**-64
-# The largest number in standard deviations: of 129 bits.
+# The largest possible draw, in standard deviations, with 129 random bits.
 REACH = math.sqrt(2.0 * 129.0 * math.log(2.0))
 
 
@@ -36,7 +36,8 @@ def standard_normal(
   """
   size = math.prod(shape)
   words = generator.integers(0, 2**64, [3, (size + 1) // 2], dtype=np.uint64)
-  # 128 bits: near 0, and near 1 as what is missing to it, with all digits.
+  # 128 bits. Near 1, the distance from 1 keeps all digits, as numbers near 0
+  # do.
   uniform, missing = (
     (high + (rest + 0.5) * _UNIT) * _UNIT
     for high, rest in (words[:2], ~words[:2])
@@ -50,11 +51,10 @@ def standard_normal(
 
 @dataclasses.dataclass
 class Release:
-  """One release, which may be of several parts with noise of their own.
+  """One release, which may have several parts with independent noise.
 
-  A sum over examples that is too large to be held at once is released part by
-  part: one example's contribution to all of them together is within the
-  sensitivity.
+  A sum that is too large to be held at once is released part by part. The
+  sensitivity bounds one example's contribution to all parts together.
 
   Privacy:
     Unit, neighbouring relation: as `Releases`.
@@ -66,7 +66,8 @@ class Release:
   Attributes:
     name: Name of the release.
     stddev: Standard deviation of the noise.
-    sensitivity: L2 norm that the grid is made for.
+    sensitivity: Largest L2 norm of one example's contribution; the grid depends
+      on it.
     parts: Number of parts.
     rng: Source of the noise.
   """
@@ -87,7 +88,7 @@ class Release:
       total: A sum over examples, any shape.
 
     Raises:
-      RuntimeError: If there were to be no further parts.
+      RuntimeError: If all parts that `open` announced were released.
     """
     if not self._parts_left:
       raise RuntimeError(
@@ -106,16 +107,15 @@ class Release:
   def add_symmetric_noise(self, total: np.ndarray) -> np.ndarray:
     """Returns a symmetric part with fresh, symmetric noise.
 
-    The noise is that of a full matrix of independent numbers, symmetrised: on
-    the diagonal the standard deviation is the release's, elsewhere its
-    1 / sqrt(2).
+    The noise is a matrix of independent numbers, symmetrised. Its standard
+    deviation is the release's on the diagonal, and 1 / sqrt(2) of it elsewhere.
 
     Args:
-      total: A sum of symmetric matrices `[d, d]`, of which one example's has at
-        most the sensitivity as its Frobenius norm.
+      total: A sum of symmetric matrices `[d, d]`, one for each example, with
+        Frobenius norms of at most the sensitivity.
 
     Raises:
-      RuntimeError: If there were to be no further parts.
+      RuntimeError: If all parts that `open` announced were released.
     """
     return symmetrize(self.add_noise(total))
 
@@ -124,15 +124,15 @@ class Releases:
   """Makes the releases of one fit, and records them.
 
   Privacy:
-    Unit: what has at most the stated sensitivity in each sum.
+    Unit: an example or a user; each contributes at most the stated sensitivity
+      to a sum.
     Neighbouring relation: the slot of one of them stays empty.
     Sensitivity: that given to `open`, in the L2 norm over all parts together.
     DpEvent: those that `to_json` lists: a `GaussianDpEvent` for each release
-      that was made. None can be made that the budget has not accounted for.
+      that was made. Releases outside the budget are refused.
 
-  Every part of every release gets a new draw. Each kind of release has a
-  generator of its own, so that two methods with the same seed differ in what
-  they do with the same noise.
+  Every part of every release gets a new draw. Each kind of release has its own
+  generator, so that two methods with the same seed get the same noise.
 
   Attributes:
     budget: Which releases there may be, and their noise.
@@ -152,7 +152,7 @@ class Releases:
       own = np.random.SeedSequence(
         seed.entropy, spawn_key=(*seed.spawn_key, *name.encode())
       )
-      # Counter-based, with a key of 128 bits.
+      # Philox is counter-based and has a key of 128 bits.
       self._rngs[name] = np.random.Generator(np.random.Philox(own))
     self._counts: collections.Counter[str] = collections.Counter()
 
@@ -170,8 +170,8 @@ class Releases:
 
     Raises:
       RuntimeError: If the budget has not accounted for it.
-      ValueError: If the sensitivity is not a positive number, or the noise
-        outside floating-point numbers.
+      ValueError: If the sensitivity is not a positive number, or the noise is
+        too large or too small for a float64.
     """
     planned = self._planned.get(name, 0)
     if self._counts[name] >= planned:
@@ -185,7 +185,8 @@ class Releases:
       )
     noise_multiplier = self.budget.noise_multipliers[name]
     stddev = float(noise_multiplier) * float(sensitivity)
-    # A standard deviation of 0 is one of no noise, never of little.
+    # A standard deviation of 0 means no noise; tiny noise must not underflow to
+    # it.
     if not math.isfinite(stddev) or bool(stddev) != bool(noise_multiplier):
       raise ValueError(
         f"standard deviation of the noise on {name} must be a positive"

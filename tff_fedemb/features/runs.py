@@ -1,12 +1,12 @@
 """Private fits on files of features, from the files to the report.
 
-What `classify_features` does once its flags are read, and what
-`sweep_features` does many times.
+Programs `classify_features`, for one fit, and `sweep_features`, for many, use
+it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import math
 import pathlib
@@ -34,9 +34,9 @@ class Problem:
   """Examples to fit on, and to test on.
 
   Attributes:
-    train: Examples to fit on, of which nothing but a fit may be published.
+    train: Examples to fit on; nothing but a fit may be published about them.
     test: Examples whose accuracy is published.
-    size: Numbers of them that may be published, by name.
+    size: Counts that may be published, by name.
   """
 
   train: feature_files.FeatureSet
@@ -49,15 +49,15 @@ def read_problem(config: feature_settings.CommonConfig) -> Problem:
 
   Raises:
     errors.DataError: If a file cannot be used.
-    errors.FieldError: If the training file has no users that are to be
-      protected, or the number of classes is not clear.
+    errors.FieldError: If users are to be protected and the training file names
+      none, or the number of classes is not clear.
   """
   train = feature_files.read_features(config.train)
   if config.tuning_share:
     train, test = hold_out(train, config.tuning_share)
   else:
     test = feature_files.read_features(str(config.test))
-  # Only those who have the data are told which classes cannot be learned.
+  # Printed, not written: which classes have no example is private.
   tested = np.unique(test.labels)
   missing = np.setdiff1d(tested, train.labels)
   if missing.size:
@@ -66,7 +66,7 @@ def read_problem(config: feature_settings.CommonConfig) -> Problem:
       " example to fit on (which epsilon does not cover: keep it to yourself)",
       file=sys.stderr,
     )
-  # The number of users is public, and not how many examples they have.
+  # The number of users is public; how many examples they have is not.
   if config.users is None:
     size = {"train_size": len(train.labels)}
   elif train.users is None:
@@ -85,14 +85,14 @@ def hold_out(
   """Splits examples into those to fit on and those to test on.
 
   Privacy:
-    A fit protects the examples that are left. Accuracies are of those held out
-    and publish them as they are: fits that are to protect these too must be
-    of other hyperparameters than those that such accuracies recommend.
+    A fit protects the remaining examples. Accuracies on the held-out examples
+    have no noise: if a later fit must protect these too, its hyperparameters
+    must not be chosen by such accuracies.
 
   Args:
     examples: All of them.
-    share: Share of examples to hold out, in (0, 1), drawn with a fixed seed; of
-      users where they are known, with all examples.
+    share: Share of examples to hold out, in (0, 1), drawn with a fixed seed. If
+      users are known, that share of users, with all their examples.
   """
   units = examples.users
   if units is None:
@@ -104,10 +104,10 @@ def hold_out(
 
 
 def _count_classes(*sets: feature_files.FeatureSet) -> int:
-  """The number of classes by the labels."""
+  """Returns the number of classes, counted in the labels."""
   counted = 1 + max(int(found.labels.max()) for found in sets)
   num_examples = sum(len(found.labels) for found in sets)
-  # Identifiers in place of labels would take memory for each number between.
+  # With identifiers as labels, memory would grow with the largest identifier.
   if not 2 <= counted <= max(num_examples, 2):
     must = "be given unless labels are 0, 1, ... of two or more classes"
     found = f"labels up to {counted - 1:,} of {num_examples:,} examples"
@@ -126,8 +126,8 @@ def fit(
   """Fits and tests a classifier.
 
   Privacy:
-    As the report says. The accuracy and the logits are of the test examples:
-    they cost those their privacy, and the training examples nothing more.
+    As the report says. Accuracy and logits reveal the test examples; they cost
+    the training examples no further privacy.
 
   Args:
     config: Settings that all fits share.
@@ -169,8 +169,8 @@ class ClassificationConfig(feature_settings.CommonConfig):
 
   Attributes:
     method: Method of the fit.
-    hyperparameters: Hyperparameters of the method, NAME=VALUE with commas
-      between. With their defaults, where None depends on size and noise.
+    hyperparameters: Hyperparameters of the method, NAME=VALUE, separated by
+      commas. Defaults of None depend on size and noise.
     epsilon: Epsilon to stay within; inf: no noise.
     predictions: File (.npz) for predictions [n] and logits [n, num_classes] of
       the test examples [none].
@@ -191,8 +191,8 @@ def execute(config: ClassificationConfig) -> None:
     config: Settings of the fit.
 
   Raises:
-    errors.FieldError: If it cannot be done; nothing is written then.
-    errors.DataError: If a file cannot be used; neither then.
+    errors.FieldError: If it cannot be done; nothing is written.
+    errors.DataError: If a file cannot be used; nothing is written.
   """
   method = config.create_method(
     "method", ":".join((config.method, *config.hyperparameters))
@@ -220,7 +220,7 @@ def execute(config: ClassificationConfig) -> None:
 
 
 def check_files(config: feature_settings.CommonConfig, *others: str) -> None:
-  """Checks before a fit that its files, and those of others, can be written."""
+  """Checks before a fit that all its files can be written."""
   output_files.check(
     {name: getattr(config, name) for name in ("output_json", *others)},
     inputs={
@@ -232,7 +232,7 @@ def check_files(config: feature_settings.CommonConfig, *others: str) -> None:
 
 
 def describe_settings(config: feature_settings.CommonConfig) -> dict[str, Any]:
-  """Returns JSON values of what is common to all fits."""
+  """Returns the JSON values that all fits share."""
   return {
     "train": config.train,
     "test": config.test,
@@ -246,38 +246,37 @@ def write(
   config: feature_settings.CommonConfig,
   values: Mapping[str, Any],
   writers: Mapping[str, Callable[[pathlib.Path], object]],
-  text: str,
+  lines: Sequence[str] = (),
 ) -> None:
-  """Writes results, those in JSON first, and prints them.
+  """Writes results, those in JSON first, and prints eight lines about them.
 
   Args:
-    config: Has their paths.
+    config: Settings with the paths.
     values: For JSON, with `warnings`.
     writers: Writers of other files by the fields with their paths, which may
       be None.
-    text: Text to print before the warnings.
+    lines: What is said of them.
   """
   writers = {"output_json": output_files.json_writer(values), **writers}
   paths = {name: getattr(config, name) for name in writers}
   output_files.write(
     {name: (path, writers[name]) for name, path in paths.items() if path}
   )
-  progress.say(text)
-  for warning in values["warnings"]:
-    progress.say(f"warning: {warning}")
-  progress.say(f"Written to {' and '.join(filter(None, paths.values()))}.")
+  written = f"Written to {' and '.join(filter(None, paths.values()))}."
+  progress.say(progress.end(lines, warnings=values["warnings"], rest=written))
 
 
-def _describe(report: Mapping[str, Any]) -> str:
-  """The outcome of a fit in two lines."""
+def _describe(report: Mapping[str, Any]) -> list[str]:
+  """The outcome of a fit, and for whom its guarantee is."""
   fitted = f"{report.get('train_size', 0):,} examples"
   if "num_users" in report:
     fitted = f"{report['num_users']:,} users"
   cost = f"epsilon = {report['epsilon']:.4f}, {report['neighboring_relation']}"
   if report["epsilon"] < math.inf:
     cost += f", at delta = {report['delta']:g} ({report['accountant']})"
-  return (
+  return [
     f"test accuracy {report['test_accuracy']:.4f} ({report['test_size']:,}"
     f" examples, {report['num_classes']:,} classes), {report['method']}"
-    f" fitted to {fitted}\n{cost}"
-  )
+    f" fitted to {fitted}",
+    cost,
+  ]

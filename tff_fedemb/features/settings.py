@@ -23,8 +23,8 @@ class ExampleSettings(Protection):
   """Protection of examples.
 
   Attributes:
-    seed: Seed of the noise, for experiments that are to be repeated: who knows
-      it can take the noise away, and no epsilon is claimed [secret].
+    seed: Seed of the noise, for repeatable experiments. Whoever knows it can
+      remove the noise, so no epsilon is claimed [secret].
   """
 
   seed: int | None = config.field(None, minimum=0)
@@ -35,8 +35,8 @@ class UserSettings(Protection):
   """Protection of users.
 
   Attributes:
-    user_clip_norm: Largest norm of the statistics that a user sends in a round,
-      in units of those of one example of full norm.
+    user_clip_norm: Largest norm of the statistics that a user sends in a round;
+      1 is what one example of full norm contributes.
     runtime: Runtime of the rounds.
   """
 
@@ -63,10 +63,9 @@ class CommonConfig(config.Config):
     output_json: File for the result, in a directory that exists.
     train: Features to fit on.
     test: Features to test on.
-    tuning_share: Share of train that is held out and tested on instead of test,
-      of its users where it has them. What is chosen by these accuracies is not
-      private for the examples held out: leave them out of later fits, or say
-      so.
+    tuning_share: Share of train (of its users, if it has any) that is held out
+      and tested on instead of test. A choice by these accuracies is not private
+      for the held-out examples: leave them out of later fits, or say so.
     overwrite: Whether to replace files that exist.
     protection: Protected unit, where user stands for all examples of a user
       (by a federated fit on training features with users, whose noise has no
@@ -154,7 +153,7 @@ def check_method_of_users(method: method_lib.Method) -> None:
 
 
 def parse(text: str, kind: type) -> Any:
-  """Returns what a text stands for; itself, to be refused, if for nothing."""
+  """Returns the value that a text stands for, or the text, to be refused."""
   try:
     return kind(text)
   except ValueError:

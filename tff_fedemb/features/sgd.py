@@ -6,8 +6,10 @@ Cutkosky 2022, "Large Scale Transfer Learning for Differentially Private Image
 Classification" (arXiv 2205.02973).
 """
 
+from collections.abc import Mapping
 import dataclasses
 
+from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import gradient_steps
 
 _LARGEST_RATE = 4.0
@@ -26,10 +28,12 @@ class Sgd(gradient_steps.GradientMethod):
       stays stable. Less where `logit_noise` says so.
   """
 
-  def plan_releases(self, size):
+  def plan_releases(self, size: examples_lib.ProblemSize):
     return (self.plan_gradients(share=1.0),)
 
-  def find_defaults(self, size, noise_multipliers):
+  def find_defaults(
+    self, size: examples_lib.ProblemSize, noise_multipliers: Mapping[str, float]
+  ):
     learning_rate = _LARGEST_RATE / size.clip_norm**2
     noise = self.noise_on_logit(size, noise_multipliers["gradient"])
     if noise:

@@ -1,6 +1,6 @@
 """Many private fits on features: methods, epsilons and seeds.
 
-What `sweep_features` does once its flags are read.
+Program `sweep_features` reads its flags and calls `execute`.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class SweepConfig(feature_settings.CommonConfig):
   """Settings of many fits.
 
   Attributes:
-    methods: Methods: names, each with :NAME=VALUE for its hyperparameters if
-      they are not to be the defaults, where None depends on size and noise [all
+    methods: Names of methods, each with :NAME=VALUE for hyperparameters that
+      differ from their defaults; defaults of None depend on size and noise [all
       that can protect the unit].
     epsilons: Epsilons to stay within; inf: no noise.
     num_fits: Fits of a method and epsilon.
-    seeds: Seeds of the noise, one for each fit, for experiments that are to be
-      repeated: who knows them can take the noise away [secret].
+    seeds: Seeds of the noise, one for each fit, for repeatable experiments.
+      Whoever knows them can remove the noise [secret].
     output_png: File for the picture [none].
 
   Raises:
@@ -100,11 +100,11 @@ def execute(config: SweepConfig) -> utility_plots.Curves:
     Accuracies by epsilon, a curve for each method.
 
   Raises:
-    errors.FieldError: If it cannot be done; nothing is written then.
-    errors.DataError: If a file cannot be used; neither then.
+    errors.FieldError: If it cannot be done; nothing is written.
+    errors.DataError: If a file cannot be used; nothing is written.
   """
   feature_runs.check_files(config, "output_png")
-  # Mistakes are found before any fit.
+  # Check everything before the first fit.
   for epsilon in config.parsed_epsilons:
     budget.check_target(epsilon, config.delta)
   methods = {x: config.create_method("methods", x) for x in config.methods}
@@ -125,7 +125,8 @@ def execute(config: SweepConfig) -> utility_plots.Curves:
     for entry in methods
   }
   counts = np.bincount(problem.test.labels)
-  # Always the class that most test examples have.
+  # The accuracy of always guessing the most frequent class of the test
+  # examples.
   guessing = float(counts.max() / counts.sum())
   warnings = [text for x in results for text in x["warnings"]]
   values = {
@@ -151,7 +152,8 @@ def execute(config: SweepConfig) -> utility_plots.Curves:
     # Secret noise is drawn anew each time.
     repetition="seed" if config.seeds else "fit",
   )
-  feature_runs.write(config, values, {"output_png": draw}, _to_table(results))
+  progress_lib.say(_to_table(results))
+  feature_runs.write(config, values, {"output_png": draw})
   return curves
 
 
@@ -161,10 +163,10 @@ def _measure(
   method: method_lib.Method,
   epsilon: float,
 ) -> dict[str, Any]:
-  """Fits a method several times; returns JSON values, the report of one too."""
+  """Fits a method several times; returns JSON values and one fit's report."""
   accuracies = []
   for seed in config.parsed_seeds:
-    # The rest of a fit is not kept: it takes memory.
+    # Only this is kept of a fit, to save memory.
     fitted, _, accuracy = feature_runs.fit(
       config, problem, method, epsilon=epsilon, seed=seed
     )

@@ -42,7 +42,7 @@ def open_source(
 
   Raises:
     errors.FieldError: If it is not there, is damaged, has images without a
-      label, or has images of several sizes and none is given.
+      label, or has images of several sizes and `image_shape` is `None`.
   """
   directory = tfds_directories.find(name, data_dir, field="tfds")
   where = f"{directory} by tfds_split {split}"

@@ -73,6 +73,7 @@ BACKBONES = _Backbones(
   {
     "conv1d": Backbone(sequences.create_conv1d),
     "conv4": Backbone(pooled.create_conv4, middle="conv[23]"),
+    "conv4_48": Backbone(pooled.create_conv4_48, middle="conv[23]"),
     "conv4_wide": Backbone(pooled.create_conv4_wide, middle="conv[23]"),
     "convnet": Backbone(pooled.create_convnet),
     "convnet_tanh": Backbone(pooled.create_convnet_tanh),
@@ -164,6 +165,7 @@ def create_backbone(
   |--------------------|------------|------------|---------|-----------|
   | conv1d at 128x1    |     31,168 |          - |       - |     8,320 |
   | conv4 at 28x28x1   |    250,912 |          - |  66,304 |    65,664 |
+  | conv4_48, any size |    332,832 |    259,104 | 148,224 |   147,584 |
   | conv4_wide         |    487,040 |          - |  99,392 |    98,432 |
   | convnet at 28x28x1 |     97,408 |          - |       - |    73,856 |
   | convnet_tanh       | as convnet |            |         |           |
@@ -213,6 +215,11 @@ class BackboneConfig(config.Config):
     norm: Normalisation between the convolutions of mobilenet_v2 and resnet50:
       group, by the statistics of each image, or frozen, by the statistics of
       batches that a pretrained_backbone came with, which stay as they are.
+
+  Examples:
+    >>> backbone = fe.Backbone(backbone="lenet", embedding_dim=64)
+    >>> fe.FedEmb(backbone=backbone).backbone.embedding_dim
+    64
   """
 
   backbone: str | None = config.field(None, choices=BACKBONES, searchable=True)

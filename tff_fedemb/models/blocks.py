@@ -72,20 +72,20 @@ def normalize_groups(
   per_group = channels // groups
   count = float(height * width * per_group)
 
-  def by_channel(values):
+  def by_channel(values: tf.Tensor):
     return tf.reshape(values, [-1, 1, 1, channels])
 
-  def sum_places(maps):
+  def sum_places(maps: tf.Tensor):
     return tf.reduce_sum(maps, axis=[1, 2])
 
-  def sum_group(values):
+  def sum_group(values: tf.Tensor):
     """For each channel `[batch, channels]` the sum over its group."""
     by_group = tf.reshape(values, [-1, groups, per_group])
     sums = tf.reduce_sum(by_group, axis=2)
     return by_channel(tf.repeat(sums, per_group, axis=1))
 
   @tf.custom_gradient
-  def normalize_maps(maps, scale, offset):
+  def normalize_maps(maps: tf.Tensor, scale: tf.Tensor, offset: tf.Tensor):
     mean = sum_group(sum_places(maps)) / count
     variance = (
       sum_group(sum_places(tf.math.squared_difference(maps, mean))) / count
@@ -93,7 +93,7 @@ def normalize_groups(
     inverse = tf.math.rsqrt(variance + epsilon)
     factor = inverse * scale
 
-    def gradient(upstream):
+    def gradient(upstream: tf.Tensor):
       sum_1 = sum_places(upstream)
       sum_x = by_channel(sum_places(upstream * maps))
       sum_z = (sum_x - mean * by_channel(sum_1)) * inverse
@@ -138,7 +138,9 @@ class FrozenNormalization(tf.keras.layers.BatchNormalization):
     return super().call(inputs, training=False)
 
 
-def normalize(x, *, name: str, norm: str = "group", epsilon: float = 1e-3):
+def normalize(
+  x: tf.Tensor, *, name: str, norm: str = "group", epsilon: float = 1e-3
+):
   """Normalises maps `[batch, height, width, channels]`.
 
   Args:
@@ -167,7 +169,7 @@ def chain(
   return tf.keras.Sequential([first, *layers, last], name=name)
 
 
-def embed(x, embedding_dim: int):
+def embed(x: tf.Tensor, embedding_dim: int):
   """Averages maps `[batch, height, width, channels]`, and embeds that."""
   x = tf.keras.layers.GlobalAveragePooling2D()(x)
   return tf.keras.layers.Dense(embedding_dim, name="embedding")(x)

@@ -31,7 +31,9 @@ with epy.lazy_imports():
 Weights = tuple[Any, ...]
 
 
-def _random_rows(num_classes, embedding_dim: int, seed) -> tf.Tensor:
+def _random_rows(
+  num_classes: int | tf.Tensor, embedding_dim: int, seed: Any
+) -> tf.Tensor:
   """Gaussian rows of expected squared norm one, `[num_classes, dim]`."""
   return tf.random.stateless_normal(
     [num_classes, embedding_dim],
@@ -57,7 +59,7 @@ class Head(config.Config, abc.ABC):
     num_classes: int | tf.Tensor,
     embedding_dim: int,
     *,
-    seed,
+    seed: Any,
     class_ids: tf.Tensor | None = None,
   ) -> Weights:
     """Makes fresh weights, float32.
@@ -95,6 +97,10 @@ class LinearHead(Head):
 
   Attributes:
     initial_scale: Expected norm of a fresh row.
+
+  Examples:
+    >>> fe.LinearHead(initial_scale=0.05)
+    LinearHead(initial_scale=0.05)
   """
 
   # Embeddings are not normalised here, and the gradients of the first steps
@@ -104,13 +110,26 @@ class LinearHead(Head):
     0.1, minimum=0, flag="head_initial_scale", searchable=True
   )
 
-  def initialize(self, num_classes, embedding_dim, *, seed, class_ids=None):
+  def initialize(
+    self,
+    num_classes: int | tf.Tensor,
+    embedding_dim: int,
+    *,
+    seed: Any,
+    class_ids: tf.Tensor | None = None,
+  ):
     return (
       self.initial_scale * _random_rows(num_classes, embedding_dim, seed),
       tf.zeros([num_classes]),
     )
 
-  def logits(self, weights, embeddings, *, labels=None):
+  def logits(
+    self,
+    weights: Weights,
+    embeddings: tf.Tensor,
+    *,
+    labels: tf.Tensor | None = None,
+  ):
     rows, bias = weights
     return tf.linalg.matmul(embeddings, rows, transpose_b=True) + bias
 
@@ -124,47 +143,77 @@ def _cosines(rows: tf.Tensor, embeddings: tf.Tensor) -> tf.Tensor:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _ScaledCosineHead(Head):
+class ScaledCosineHead(Head):
   """Scaled cosine similarity of the embedding and one row per class."""
 
   has_prototypes: ClassVar[bool] = True
 
   scale: float = config.field(16.0, above=0, flag="head_scale", searchable=True)
 
-  def initialize(self, num_classes, embedding_dim, *, seed, class_ids=None):
+  def initialize(
+    self,
+    num_classes: int | tf.Tensor,
+    embedding_dim: int,
+    *,
+    seed: Any,
+    class_ids: tf.Tensor | None = None,
+  ):
     return (_random_rows(num_classes, embedding_dim, seed),)
 
-  def logits(self, weights, embeddings, *, labels=None):
+  def logits(
+    self,
+    weights: Weights,
+    embeddings: tf.Tensor,
+    *,
+    labels: tf.Tensor | None = None,
+  ):
     return self.scale * _cosines(weights[0], embeddings)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CosineHead(_ScaledCosineHead):
+class CosineHead(ScaledCosineHead):
   """Scaled cosine similarity of the embedding and one row per class.
 
   Attributes:
     scale: Factor of the cosines; where it starts if it is learned.
     learned_scale: Whether the scale is a weight, kept positive by training its
       logarithm.
+
+  Examples:
+    >>> fe.CosineHead(scale=16.0, learned_scale=True).learned_scale
+    True
   """
 
   learned_scale: bool = config.field(
     False, flag="head_learned_scale", searchable=True
   )
 
-  def initialize(self, num_classes, embedding_dim, *, seed, class_ids=None):
+  def initialize(
+    self,
+    num_classes: int | tf.Tensor,
+    embedding_dim: int,
+    *,
+    seed: Any,
+    class_ids: tf.Tensor | None = None,
+  ):
     weights = super().initialize(num_classes, embedding_dim, seed=seed)
     if not self.learned_scale:
       return weights
     return (*weights, tf.constant(math.log(self.scale), tf.float32))
 
-  def logits(self, weights, embeddings, *, labels=None):
+  def logits(
+    self,
+    weights: Weights,
+    embeddings: tf.Tensor,
+    *,
+    labels: tf.Tensor | None = None,
+  ):
     scale = tf.exp(weights[1]) if self.learned_scale else self.scale
     return scale * _cosines(weights[0], embeddings)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ArcFaceHead(_ScaledCosineHead):
+class ArcFaceHead(ScaledCosineHead):
   """Cosine head with an additive angular margin on the true class.
 
   The true class scores `scale * cos(angle + margin)`, every other one
@@ -176,13 +225,23 @@ class ArcFaceHead(_ScaledCosineHead):
   Attributes:
     scale: Factor of the cosines; where it starts if it is learned.
     margin: Angular margin in radians, less than pi / 2.
+
+  Examples:
+    >>> fe.FedEmb(head=fe.ArcFaceHead(scale=16.0, margin=0.2)).head.margin
+    0.2
   """
 
   margin: float = config.field(
     0.3, minimum=0, below=math.pi / 2, flag="head_margin", searchable=True
   )
 
-  def logits(self, weights, embeddings, *, labels=None):
+  def logits(
+    self,
+    weights: Weights,
+    embeddings: tf.Tensor,
+    *,
+    labels: tf.Tensor | None = None,
+  ):
     cosines = _cosines(weights[0], embeddings)
     if labels is None:
       return self.scale * cosines
@@ -225,7 +284,7 @@ def draw_class_codes(class_ids: tf.Tensor, embedding_dim: int) -> tf.Tensor:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassCodesHead(_ScaledCosineHead):
+class ClassCodesHead(ScaledCosineHead):
   """Cosine head whose rows are fixed: a random direction for each class.
 
   A row is drawn from the class's number alone. It is the same on every client
@@ -238,6 +297,10 @@ class ClassCodesHead(_ScaledCosineHead):
 
   Attributes:
     scale: Factor of the cosines.
+
+  Examples:
+    >>> fe.ClassCodesHead(scale=10.0).is_trained
+    False
   """
 
   is_trained: ClassVar[bool] = False
@@ -245,7 +308,14 @@ class ClassCodesHead(_ScaledCosineHead):
 
   scale: float = config.field(10.0, above=0, flag="head_scale", searchable=True)
 
-  def initialize(self, num_classes, embedding_dim, *, seed, class_ids=None):
+  def initialize(
+    self,
+    num_classes: int | tf.Tensor,
+    embedding_dim: int,
+    *,
+    seed: Any,
+    class_ids: tf.Tensor | None = None,
+  ):
     if class_ids is None:
       class_ids = tf.range(tf.cast(num_classes, tf.int64))
     return (draw_class_codes(class_ids, embedding_dim),)

@@ -9,7 +9,7 @@ and becomes a function of its weights, which are inputs and no variables.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
@@ -23,13 +23,13 @@ _POOL = 2
 
 
 @tf.custom_gradient
-def _relu(x):
+def _relu(x: tf.Tensor):
   y = tf.nn.relu(x)
   return y, lambda upstream: upstream * tf.cast(y > 0, tf.float32)
 
 
 @tf.custom_gradient
-def _tanh(x):
+def _tanh(x: tf.Tensor):
   y = tf.tanh(x)
   return y, lambda upstream: upstream * (1.0 - y * y)
 
@@ -38,27 +38,27 @@ _ACTIVATIONS = {"linear": tf.identity, "relu": _relu, "tanh": _tanh}
 
 
 @tf.custom_gradient
-def add_bias(x, bias):
+def add_bias(x: tf.Tensor, bias: tf.Tensor):
   """Adds a number for each of the last axis."""
   axes = list(range(x.shape.rank - 1))
   return x + bias, lambda upstream: (upstream, tf.reduce_sum(upstream, axes))
 
 
 @tf.custom_gradient
-def normalize_rows(x):
+def normalize_rows(x: tf.Tensor):
   """Scales each row `[rows, dim]` to norm one, as `tf.math.l2_normalize`."""
   squares = tf.reduce_sum(x * x, axis=1, keepdims=True)
   inverse = tf.math.rsqrt(tf.maximum(squares, 1e-12))
   y = x * inverse
 
-  def gradient(upstream):
+  def gradient(upstream: tf.Tensor):
     along = tf.reduce_sum(upstream * y, axis=1, keepdims=True)
     return inverse * (upstream - y * along)
 
   return y, gradient
 
 
-def _columns(x, side: int):
+def _columns(x: tf.Tensor, side: int):
   """The patch around every place, `[places, side * side * channels]`."""
   height, width, channels = x.shape[1:]
   margin = [side // 2, side // 2]
@@ -72,14 +72,14 @@ def _columns(x, side: int):
 
 
 @tf.custom_gradient
-def convolve(x, kernel):
+def convolve(x: tf.Tensor, kernel: tf.Tensor):
   """Convolves maps of odd kernels, with stride 1 and the same size."""
   side, _, before, after = kernel.shape
   size = x.shape[1:3]
   columns = _columns(x, side)
   taps = tf.reshape(kernel, [side * side, before, after])
 
-  def gradient(upstream):
+  def gradient(upstream: tf.Tensor):
     by_place = tf.reshape(upstream, [-1, after])
     of_kernel = tf.matmul(columns, by_place, transpose_a=True)
     # Both axes of the kernel at once.
@@ -94,7 +94,7 @@ def convolve(x, kernel):
   return tf.reshape(y, [-1, *size, after]), gradient
 
 
-def pool(x, *, keeps_last: bool):
+def pool(x: tf.Tensor, *, keeps_last: bool):
   """Takes the largest of each two by two places.
 
   Args:
@@ -110,7 +110,7 @@ def pool(x, *, keeps_last: bool):
   spare = [[0, max(side - even, 0)] for even, side in pairs_of_sides]
 
   @tf.custom_gradient
-  def take_largest(x):
+  def take_largest(x: tf.Tensor):
     padded = tf.pad(x, [[0, 0], *missing, [0, 0]], constant_values=_LOWEST)[
       :, : _POOL * height, : _POOL * width
     ]
@@ -124,7 +124,7 @@ def pool(x, *, keeps_last: bool):
       tf.maximum(parts[0], parts[1]), tf.maximum(parts[2], parts[3])
     )
 
-    def gradient(upstream):
+    def gradient(upstream: tf.Tensor):
       left = tf.reshape(upstream, [-1, width, channels])
       shares = []
       # The first of equal parts has it all, as in TensorFlow.
@@ -159,7 +159,13 @@ def _activate(layer: tf.keras.layers.Layer, x: tf.Tensor) -> tf.Tensor:
   return _ACTIVATIONS[name](x)
 
 
-def _apply(layer, weights, x, *, is_trained: bool) -> tf.Tensor:
+def _apply(
+  layer: tf.keras.layers.Layer,
+  weights: Sequence[tf.Tensor],
+  x: tf.Tensor,
+  *,
+  is_trained: bool,
+) -> tf.Tensor:
   """Applies a layer by the rule for its class, of which it must be itself."""
   kind = type(layer)
   if kind in (_layers.Conv2D, _layers.Dense):
@@ -186,7 +192,13 @@ def _apply(layer, weights, x, *, is_trained: bool) -> tf.Tensor:
   raise _refuse(layer, "")
 
 
-def _apply_convolution(layer, kernel, x, *, is_trained: bool) -> tf.Tensor:
+def _apply_convolution(
+  layer: tf.keras.layers.Layer,
+  kernel: tf.Tensor,
+  x: tf.Tensor,
+  *,
+  is_trained: bool,
+) -> tf.Tensor:
   side = layer.kernel_size[0]
   odd_square = layer.kernel_size == (side, side) and side % 2
   if not odd_square or (

@@ -42,7 +42,7 @@ def _scale_channels(num_channels: float, width_multiplier: float) -> int:
 
 
 def _convolve(
-  x,
+  x: tf.Tensor,
   *arguments,
   name: str,
   norm: str,
@@ -68,7 +68,13 @@ def _convolve(
 
 
 def _apply_inverted_residual(
-  x, num_channels: int, *, stride: int, expand: bool, name: str, norm: str
+  x: tf.Tensor,
+  num_channels: int,
+  *,
+  stride: int,
+  expand: bool,
+  name: str,
+  norm: str,
 ):
   """Applies one block to maps `[batch, height, width, channels]`."""
   inputs = x

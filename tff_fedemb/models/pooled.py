@@ -41,6 +41,7 @@ def create_pooled(
   normalized: bool = False,
   activation: str = "relu",
   strided: bool = False,
+  side: int | None = None,
 ) -> tf.keras.Model:
   """Creates convolutions with a max-pooling after each, for small images.
 
@@ -58,6 +59,8 @@ def create_pooled(
     activation: After each pooling, a Keras name; a rising function.
     strided: Whether convolutions take every second pixel, and nothing is
       pooled.
+    side: Height and width that images of another size are resized to, so that
+      weights fit images of any size; `None` leaves them as they are.
 
   Raises:
     errors.FieldError: If the images are too small.
@@ -70,7 +73,16 @@ def create_pooled(
       tuple(image_shape),
     )
   keras = tf.keras.layers
-  layers = [
+  layers = []
+  if side is not None and tuple(image_shape[:2]) != (side, side):
+    # Each new pixel of a smaller image is the mean of those that it stands for.
+    is_smaller = min(image_shape[:2]) > side
+    layers.append(
+      keras.Resizing(
+        side, side, interpolation="area" if is_smaller else "bilinear"
+      )
+    )
+  layers += [
     keras.Rescaling(1.0 / 255.0),
     # Each image to mean 0 and deviation 1: ink on white paper and white on
     # black look alike, and the paper does not drown the ink.
@@ -119,6 +131,8 @@ create_conv4 = functools.partial(
   convolutions=((32, 3), (64, 3), (96, 3), (128, 3)),
   normalized=True,
 )
+# For the weights that are shipped, see `starts`.
+create_conv4_48 = functools.partial(create_conv4, name="conv4_48", side=48)
 # For training without noise.
 create_conv4_wide = functools.partial(
   create_conv4,

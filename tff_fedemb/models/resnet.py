@@ -32,7 +32,13 @@ _WIDENING = 4
 
 
 def _convolve(
-  x, num_channels: int, kernel_size: int, *, name: str, norm: str, **options
+  x: tf.Tensor,
+  num_channels: int,
+  kernel_size: int,
+  *,
+  name: str,
+  norm: str,
+  **options,
 ):
   """Convolution and normalisation, `<name>_conv` and `<name>_norm`."""
   # Normalisation in groups does not undo a bias as normalisation by channel
@@ -44,7 +50,7 @@ def _convolve(
 
 
 def _apply_bottleneck(
-  x, width: int, *, stride: int, first: bool, name: str, norm: str
+  x: tf.Tensor, width: int, *, stride: int, first: bool, name: str, norm: str
 ):
   """Applies one block to maps `[batch, height, width, channels]`."""
   layers = tf.keras.layers

@@ -38,6 +38,13 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
 
   Attributes:
     period: Bins; follows from the users of a round.
+
+  Examples:
+    >>> mechanism = fe.Gaussian(noise_multiplier=1.0)
+    >>> users = fe.BallsInBins(users_per_round=500)
+    >>> cost = fe.epsilon(mechanism, users, num_users=10_000, rounds=20)
+    >>> round(cost, 2)
+    1.36
   """
 
   name = "balls_in_bins"

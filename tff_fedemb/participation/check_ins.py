@@ -89,6 +89,15 @@ class CheckIns(participation.Participation):
       object.__setattr__(self, "min_separation", 1)
 
   @property
+  def breaks_if(self) -> str:
+    if self.equal_work:
+      return super().breaks_if
+    return (
+      "It breaks if a user's data decide whether their device drops out or is"
+      " late."
+    )
+
+  @property
   def users_in_words(self) -> str:
     at_most = ""
     if self.max_participations:

@@ -68,6 +68,13 @@ class CyclicPoisson(poisson.Poisson):
 
   Attributes:
     period: Blocks of users, at least as many as bands [as many as bands].
+
+  Examples:
+    >>> mechanism = fe.Banded(noise_multiplier=1.0, num_bands=4)
+    >>> users = fe.CyclicPoisson(users_per_round=50, period=4)
+    >>> cost = fe.epsilon(mechanism, users, num_users=10_000, rounds=20)
+    >>> round(cost, 2)
+    1.13
   """
 
   name = "cyclic_poisson"

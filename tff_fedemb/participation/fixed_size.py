@@ -27,6 +27,13 @@ class FixedSize(sampled.Sampled):
     DpEvent: `SampledWithoutReplacementDpEvent`. No Poisson amplification may
       be claimed: with a user a client, `poisson` changes the sum by half as
       much, and costs about half or less.
+
+  Examples:
+    >>> mechanism = fe.Gaussian(noise_multiplier=1.0)
+    >>> users = fe.FixedSize(users_per_round=50)
+    >>> cost = fe.epsilon(mechanism, users, num_users=10_000, rounds=20)
+    >>> round(cost, 2)
+    2.93
   """
 
   name = "fixed_size"

@@ -68,6 +68,13 @@ class MinSeparation(participation.Participation):
       of a pass over all users].
     max_participations: Rounds of a user at most [as many as the separation
       allows].
+
+  Examples:
+    >>> mechanism = fe.Gaussian(noise_multiplier=4.0)
+    >>> users = fe.MinSeparation(users_per_round=1_000, min_separation=5)
+    >>> cost = fe.epsilon(mechanism, users, num_users=10_000, rounds=20)
+    >>> round(cost, 2)
+    1.82
   """
 
   name = "min_separation"

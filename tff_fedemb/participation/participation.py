@@ -248,6 +248,13 @@ class Participation(config.Config, abc.ABC):
     return f"a user's slot stays empty; {public} are public"
 
   @property
+  def breaks_if(self) -> str:
+    """What would void the guarantee most easily: a sentence of 80 letters."""
+    return (
+      "It breaks if a user is in more rounds than these, or in closer ones."
+    )
+
+  @property
   @abc.abstractmethod
   def users_in_words(self) -> str:
     """How the users of a round are chosen: a sentence without its end."""

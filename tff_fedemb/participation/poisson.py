@@ -30,6 +30,13 @@ class Poisson(sampled.Sampled):
     Sensitivity: one virtual client changes: from or to nothing for
       `users_per_client` 1 (C), from one update to another above (2 C).
     DpEvent: `PoissonSampledDpEvent`.
+
+  Examples:
+    >>> mechanism = fe.Gaussian(noise_multiplier=1.0)
+    >>> users = fe.Poisson(users_per_round=50)
+    >>> cost = fe.epsilon(mechanism, users, num_users=10_000, rounds=20)
+    >>> round(cost, 2)
+    0.15
   """
 
   name = "poisson"

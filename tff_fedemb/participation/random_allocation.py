@@ -65,6 +65,13 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
 
   Attributes:
     period: Blocks of users, at least as many as bands [as many as bands].
+
+  Examples:
+    >>> mechanism = fe.Gaussian(noise_multiplier=1.0)
+    >>> users = fe.RandomAllocation(users_per_round=500)
+    >>> cost = fe.epsilon(mechanism, users, num_users=10_000, rounds=20)
+    >>> round(cost, 2)
+    1.36
   """
 
   name = "random_allocation"

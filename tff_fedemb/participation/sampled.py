@@ -63,6 +63,15 @@ class Sampled(participation.Participation):
     return "by sampling, from a secret key: nobody may know who is drawn when"
 
   @property
+  def breaks_if(self) -> str:
+    if self.known_schedule:
+      return super().breaks_if
+    return (
+      "It breaks if anyone learns who took part when: the draw has to stay"
+      " secret."
+    )
+
+  @property
   def sampling(self) -> str:
     return f"{super().sampling}; amplification {self.amplification}"
 

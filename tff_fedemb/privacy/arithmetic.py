@@ -48,10 +48,7 @@ def most_moved(account: composition.Account) -> float:
   sensitivity = account.participation.sensitivity_in_clip_norms
   sensitivity *= composition.strategy_sensitivity(*account.run) or 1.0
   # Each time that a round ran had noise of its own.
-  events = [composition.runs_of(event)[0] for event, _ in account.history]
-  return sensitivity / min(
-    composition.noise_of(event).multiplier for event in events
-  )
+  return sensitivity / min(each.noise.multiplier for each in account.history)
 
 
 def tail_probability(

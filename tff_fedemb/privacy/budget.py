@@ -31,10 +31,8 @@ from tff_fedemb import config
 from tff_fedemb import errors
 from tff_fedemb import whole_files
 from tff_fedemb.privacy import budget_composition
-from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import tuning
-from tff_fedemb.strategies import strategy as strategy_lib
 
 _FORMAT = ["tff_fedemb.privacy.budget", 2]
 # Charges of the first version have no lines.
@@ -108,14 +106,10 @@ def _merge(charges: Sequence[Charge]) -> list[ledger_lib.Ledger]:
     charges: At least one, all of one id.
   """
   ledgers = [each.ledger for each in charges]
-  events = {
-    composition.runs_of(event)[0]
-    for ledger in ledgers
-    for event, _ in ledger.history
-  }
-  if len(charges) == 1 or len(events) != 1:
+  noises = {each.noise for ledger in ledgers for each in ledger.history}
+  if len(charges) == 1 or len(noises) != 1:
     return ledgers
-  (event,) = events
+  (noise,) = noises
   times = []
   for runs in itertools.zip_longest(
     *(each.rounds for each in charges), fillvalue=(0, frozenset())
@@ -123,13 +117,12 @@ def _merge(charges: Sequence[Charge]) -> list[ledger_lib.Ledger]:
     known = frozenset().union(*(lines for _, lines in runs))
     to_come = (max(count - len(lines), 0) for count, lines in runs)
     times.append(len(known) + sum(to_come))
-  noise = composition.noise_of(event)
   if noise.strategy is not None:
     multiplier = noise.multiplier / math.sqrt(max(times))
-    event = strategy_lib.round_event(multiplier, noise.strategy)
+    noise = dataclasses.replace(noise, multiplier=multiplier)
     times = [1] * len(times)
   whole = dataclasses.replace(ledgers[0], history=())
-  return [whole.with_runs(event, times)]
+  return [whole.with_runs(noise, times)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

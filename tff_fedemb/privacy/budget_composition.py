@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Sequence
 import math
+
+import dp_accounting
 
 from tff_fedemb import checks
 from tff_fedemb import errors
@@ -48,14 +51,12 @@ def compose(
   ledgers = [each for each in ledgers if each.rounds]
   if not ledgers and not tunings:
     return 0.0
-  events = composition.merge_rounds(
-    [
-      event
-      for each in ledgers
-      for event in composition.composed_events(*each.run)
-    ]
-    + [(selection.event(trial), 1) for trial, selection in tunings]
-  )
+  counts: collections.Counter[dp_accounting.DpEvent] = collections.Counter()
+  for each in ledgers:
+    for event, count in composition.composed_events(*each.run):
+      counts[event] += count
+  counts.update(selection.event(trial) for trial, selection in tunings)
+  events = list(counts.items())
   claims = [each.participation for each in ledgers]
   claims += [trial.participation for trial, _ in tunings]
   relations = {each.neighboring_relation for each in claims}

@@ -18,6 +18,7 @@ from scipy import optimize
 
 from tff_fedemb import checks
 from tff_fedemb import errors
+from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import report as report_lib
@@ -93,6 +94,19 @@ def assumptions(plan: planning.Plan, solve_for: str) -> Iterator[str]:
       "Its estimates hold for all noise multipliers that could have been found"
       " together, so that the choice costs nothing more."
     )
+
+
+def by_tightest(plan: planning.Plan, target_epsilon: float) -> planning.Plan:
+  """Returns a plan that asks one accountant, whose epsilon leads as a rule.
+
+  Args:
+    plan: The plan.
+    target_epsilon: As of `calibrate`.
+  """
+  names = plan.accountants
+  if "pld" in names and target_epsilon > epsilon_lib.PLD_EPSILON_LIMIT:
+    names = tuple(name for name in names if name != "pld")
+  return dataclasses.replace(plan, accountants=names[-1:])
 
 
 def calibrate(
@@ -242,6 +256,8 @@ class _Search:
   def epsilon(self, value: float) -> float:
     """What a value costs."""
     plan = self.plan.with_value(self.solve_for, value)
+    if not self.options:
+      return arithmetic.whole_epsilon(plan.account).epsilon
     (epsilon,) = epsilon_lib.epsilon_by_accountant(
       plan.account, **self.options
     ).values()

@@ -23,6 +23,7 @@ import dp_accounting
 from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
+from tff_fedemb.aggregators import mechanism as mechanism_lib
 from tff_fedemb.participation import b_min_sep as b_min_sep_lib
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
@@ -31,9 +32,6 @@ from tff_fedemb.privacy import balls_in_bins
 from tff_fedemb.strategies import registry as strategies
 from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import toeplitz
-
-# A mechanism's event of one round, and the number of such rounds.
-RoundCounts = Sequence[tuple[dp_accounting.DpEvent, int]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +47,58 @@ class Noise(config.Config):
   strategy: strategy_lib.Strategy | None = config.part(
     None, registry=strategies.STRATEGIES
   )
+
+
+def noise_of(mechanism: mechanism_lib.Mechanism) -> Noise:
+  """Returns what a mechanism adds to the sum of every round."""
+  return Noise(mechanism.config.noise_multiplier, mechanism.strategy)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rounds(config.Config):
+  """Rounds that are alike.
+
+  Attributes:
+    count: How many.
+    times: How often each ran, on the same users and with noise of its own.
+    noise: What each run added [none].
+  """
+
+  count: int = config.field(1, minimum=1)
+  times: int = config.field(1, minimum=1)
+  noise: Noise = config.part(Noise(0.0))
+
+  def __post_init__(self):
+    super().__post_init__()
+    if not self.noise.multiplier:
+      # No noise is no noise, however often it is added.
+      object.__setattr__(self, "noise", Noise(0.0))
+      object.__setattr__(self, "times", 1)
+    if self.noise.strategy is not None and self.times > 1:
+      raise errors.FieldError(
+        "times", "be 1 for noise that is correlated over rounds", self.times
+      )
+
+  @property
+  def whole_noise(self) -> Noise:
+    """Noise of all runs of a round together.
+
+    Privacy:
+      The users were drawn once: where sampling amplifies, it amplifies the
+      composition of the runs, which costs more than as many rounds with users
+      of their own. Rounds in between change nothing: each round's draw is
+      independent of the others, so that the privacy loss of its runs is that of
+      one Gaussian mechanism of `noise multiplier / sqrt(times)`.
+    """
+    multiplier = self.noise.multiplier / math.sqrt(self.times)
+    return Noise(multiplier, self.noise.strategy)
+
+  def to_json(self) -> dict[str, Any]:
+    """Returns the fields as JSON values by name, noise if there is any."""
+    values = super().to_json()
+    if not self.noise.multiplier:
+      del values["noise"]
+    return values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,14 +133,13 @@ class Account(config.Config):
     delta: At which epsilon is stated, in (0, 1).
     accountants: Names of the accountants, cheapest first; all that the
       participation supports if None.
-    history: Pairs of a mechanism's event, at a sensitivity of one clip norm
-      and as in `composed_events`, and how many rounds in a row it ran.
+    history: The rounds, in their order.
     round_sum: What is clipped and summed up in every round; None if that is not
       known, and the noise taken for a Gaussian.
 
   Raises:
-    ValueError: If delta is out of range, an accountant or an event not
-      supported, or correlated noise not the same in all rounds.
+    ValueError: If delta is out of range, an accountant not supported, or
+      correlated noise not the same in all rounds.
   """
 
   participation: participation_lib.Participation = config.part(
@@ -99,7 +148,7 @@ class Account(config.Config):
   _: dataclasses.KW_ONLY
   delta: float = config.field(**checks.DELTA_RANGE)
   accountants: tuple[str, ...] | None = None
-  history: tuple[tuple[dp_accounting.DpEvent, int], ...] = ()
+  history: tuple[Rounds, ...] = ()
   round_sum: RoundSum | None = None
 
   def __post_init__(self):
@@ -112,122 +161,57 @@ class Account(config.Config):
   @property
   def rounds(self) -> int:
     """Number of rounds."""
-    return sum(count for _, count in self.history)
+    return sum(each.count for each in self.history)
 
   @property
   def num_runs(self) -> int:
     """How often rounds ran, all of which is accounted for."""
-    return sum(runs_of(event)[1] * count for event, count in self.history)
+    return sum(each.times * each.count for each in self.history)
 
   @property
-  def run(self) -> tuple[RoundCounts, participation_lib.Participation]:
-    """Each event with all its rounds, and who takes part in them."""
-    return merge_rounds(self.history), self.participation
+  def rounds_by_runs(self) -> dict[int, int]:
+    """Number of rounds by how often they ran, in that order."""
+    counts: collections.Counter[int] = collections.Counter()
+    for each in self.history:
+      counts[each.times] += each.count
+    return dict(sorted(counts.items()))
+
+  @property
+  def run(self) -> tuple[list[Rounds], participation_lib.Participation]:
+    """All rounds that are alike together, and who takes part in them."""
+    # Composition has no order.
+    counts: collections.Counter[tuple[Noise, int]] = collections.Counter()
+    for each in self.history:
+      counts[each.noise, each.times] += each.count
+    merged = [
+      Rounds(count=count, times=times, noise=noise)
+      for (noise, times), count in counts.items()
+    ]
+    return merged, self.participation
 
   @property
   def noises(self) -> list[Noise]:
-    """What rounds of each event added, each time that they ran together."""
-    return [noise_of(event) for event, _ in self.run[0]]
-
-
-def run_again(
-  mechanism_event: dp_accounting.DpEvent, times: int
-) -> dp_accounting.DpEvent:
-  """Returns what a round releases that ran several times, on the same users.
-
-  Privacy:
-    As the event, composed with itself. The users were drawn once: where
-    sampling amplifies, it amplifies the composition, which costs more than as
-    many rounds with users of their own. Rounds in between change nothing: each
-    round's draw is independent of the others, so that the privacy loss of its
-    runs is that of one Gaussian mechanism of `noise multiplier / sqrt(times)`.
-
-  Args:
-    mechanism_event: What one run releases, with noise of its own.
-    times: Runs, at least 1.
-  """
-  if times == 1 or not noise_of(mechanism_event).multiplier:
-    return mechanism_event
-  return dp_accounting.SelfComposedDpEvent(mechanism_event, times)
-
-
-def runs_of(
-  mechanism_event: dp_accounting.DpEvent,
-) -> tuple[dp_accounting.DpEvent, int]:
-  """Inverse of `run_again`: what one run of a round releases, and how many.
-
-  Args:
-    mechanism_event: What a round releases.
-  """
-  if isinstance(mechanism_event, dp_accounting.SelfComposedDpEvent):
-    return mechanism_event.event, mechanism_event.count
-  return mechanism_event, 1
-
-
-def rounds_by_runs(mechanism_counts: RoundCounts) -> dict[int, int]:
-  """Returns the number of rounds by how often they ran, in that order.
-
-  Args:
-    mechanism_counts: As in `composed_events`.
-  """
-  counts: collections.Counter[int] = collections.Counter()
-  for event, count in mechanism_counts:
-    counts[runs_of(event)[1]] += count
-  return dict(sorted(counts.items()))
-
-
-def noise_of(mechanism_event: dp_accounting.DpEvent) -> Noise:
-  """Returns the noise of what a mechanism releases in one round.
-
-  Args:
-    mechanism_event: At a sensitivity of one clip norm; as `run_again` for a
-      round that ran several times, whose noise is that of all runs together.
-
-  Raises:
-    ValueError: If it is of an unknown class.
-  """
-  event, times = runs_of(mechanism_event)
-  match event:
-    case dp_accounting.NonPrivateDpEvent():
-      return Noise(0.0)
-    case dp_accounting.GaussianDpEvent():
-      return Noise(event.noise_multiplier / math.sqrt(times))
-    case strategy_lib.CorrelatedGaussianDpEvent() if times == 1:
-      return Noise(event.noise_multiplier, event.strategy)
-  raise ValueError(
-    "mechanism_event must be a GaussianDpEvent, a CorrelatedGaussianDpEvent or"
-    f" a NonPrivateDpEvent, found {mechanism_event!r}."
-  )
-
-
-def merge_rounds(
-  history: RoundCounts,
-) -> list[tuple[dp_accounting.DpEvent, int]]:
-  """Returns each event once, with all its rounds: composition has no order."""
-  counts = collections.Counter()
-  for event, count in history:
-    counts[event] += count
-  return list(counts.items())
+    """What all runs of a round added together, for rounds that are alike."""
+    return [each.whole_noise for each in self.run[0]]
 
 
 def check_noise(
-  mechanism_counts: RoundCounts,
-  participation: participation_lib.Participation,
+  rounds: Sequence[Rounds], participation: participation_lib.Participation
 ) -> list[tuple[Noise, int]]:
-  """Returns the noise of rounds that can be accounted for.
+  """Returns the noise of rounds that can be accounted for, and their numbers.
 
   Args:
-    mechanism_counts: As in `composed_events`.
+    rounds: As in `composed_events`.
     participation: Who takes part.
 
   Raises:
-    ValueError: If an event is of an unknown class, its noise multiplier out of
-      range, its noise correlated over rounds while users are sampled, or
-      rounds of correlated noise are mixed with others.
+    ValueError: If a noise multiplier is out of range, noise correlated over
+      rounds while users are sampled, or rounds of correlated noise are mixed
+      with others.
   """
   noises = []
-  for event, count in mechanism_counts:
-    noise = noise_of(event)
+  for each in rounds:
+    noise = each.whole_noise
     checks.check_noise_multiplier(noise.multiplier)
     if noise.strategy is not None:
       check_correlated(type(noise.strategy), participation)
@@ -241,12 +225,12 @@ def check_noise(
           " for sampling to amplify",
           num_bands,
         )
-    noises.append((noise, count))
+    noises.append((noise, each.count))
   different = {noise for noise, _ in noises}
   if len(different) > 1 and any(noise.strategy for noise in different):
     raise ValueError(
-      "mechanism_event must be the same in all rounds where noise is "
-      f"correlated over rounds, found {sorted(map(str, different))}."
+      "noise must be the same in all rounds where it is correlated over"
+      f" rounds, found {sorted(map(str, different))}."
     )
   return noises
 
@@ -307,7 +291,7 @@ def is_known(
 
 
 def composed_events(
-  mechanism_counts: RoundCounts,
+  rounds: Sequence[Rounds],
   participation: participation_lib.Participation,
   *,
   sensitivity_in_clip_norms: float | None = None,
@@ -332,8 +316,7 @@ def composed_events(
       `NonPrivateDpEvent` if a round has no noise.
 
   Args:
-    mechanism_counts: Pairs of a mechanism's event, at a sensitivity of one clip
-      norm, and the number of rounds; each event once.
+    rounds: All rounds, those that are alike together.
     participation: Who takes part.
     sensitivity_in_clip_norms: Replaces the sensitivity that the participation
       supports; for comparisons that are named as such.
@@ -341,7 +324,7 @@ def composed_events(
   Raises:
     ValueError: As `check_noise`; or if the strategy's sensitivity is not known.
   """
-  noises = check_noise(mechanism_counts, participation)
+  noises = check_noise(rounds, participation)
   if any(not noise.multiplier for noise, _ in noises):
     # One round without noise decides, whatever the others cost.
     return [(dp_accounting.NonPrivateDpEvent(), 1)]
@@ -350,21 +333,20 @@ def composed_events(
     sensitivity = checks.check_number(
       "sensitivity_in_clip_norms", sensitivity_in_clip_norms, above=0
     )
-  rounds = sum(count for _, count in noises)
-  if participation.is_mixture and rounds:
+  num_rounds = sum(count for _, count in noises)
+  if participation.is_mixture and num_rounds:
     noise = min((noise for noise, _ in noises), key=lambda n: n.multiplier)
     of_all: tuple[float, Any] = (noise.multiplier / sensitivity, noise.strategy)
     separation = participation.min_separation
     if isinstance(participation, b_min_sep_lib.BMinSep):
       chance = participation.sampling_probability
-      return [
-        (b_min_sep.BMinSepDpEvent(*of_all, rounds, separation, chance), 1)
-      ]
-    return [(balls_in_bins.create_event(*of_all, separation, rounds), 1)]
-  of_strategy = strategy_sensitivity(mechanism_counts, participation)
+      event = b_min_sep.BMinSepDpEvent(*of_all, num_rounds, separation, chance)
+      return [(event, 1)]
+    return [(balls_in_bins.create_event(*of_all, separation, num_rounds), 1)]
+  of_strategy = strategy_sensitivity(rounds, participation)
   is_sampled = participation.is_sampled
-  left = participation.participations(rounds)
-  if left < rounds:
+  left = participation.participations(num_rounds)
+  if left < num_rounds:
     # Those that cost most are the ones that a user may be in.
     noises.sort(key=lambda noise_count: noise_count[0].multiplier)
   events = []
@@ -374,11 +356,11 @@ def composed_events(
     if of_strategy is not None:
       sensitivity *= of_strategy
       used = used if is_sampled else 1  # For the whole run.
-    event = dp_accounting.GaussianDpEvent(noise.multiplier / sensitivity)
+    gaussian = dp_accounting.GaussianDpEvent(noise.multiplier / sensitivity)
     if used and is_sampled:
-      events += participation.sampled_events(event, used, rounds=rounds)
+      events += participation.sampled_events(gaussian, used, rounds=num_rounds)
     elif used:
-      events.append((event, used))
+      events.append((gaussian, used))
   return events
 
 
@@ -395,7 +377,7 @@ def schedule_of(
 
 
 def strategy_sensitivity(
-  mechanism_counts: RoundCounts,
+  rounds: Sequence[Rounds],
   participation: participation_lib.Participation,
 ) -> float | None:
   """Sensitivity of the strategy over the run; None without correlated noise.
@@ -404,14 +386,14 @@ def strategy_sensitivity(
   accounted for one by one: the norm of the largest column.
 
   Args:
-    mechanism_counts: As in `composed_events`.
+    rounds: As in `composed_events`.
     participation: Who takes part.
   """
-  rounds = sum(count for _, count in mechanism_counts)
-  for event, _ in mechanism_counts:
-    strategy = noise_of(event).strategy
+  num_rounds = sum(each.count for each in rounds)
+  for each in rounds:
+    strategy = each.noise.strategy
     if strategy is not None:
-      schedule = schedule_of(participation, rounds)
+      schedule = schedule_of(participation, num_rounds)
       if participation.is_sampled and not participation.is_mixture:
         schedule = dataclasses.replace(schedule, max_participations=1)
       return _sensitivity(strategy, schedule)

@@ -30,7 +30,7 @@ progress.leave_out("_compute_log_a_frac failed to converge")
 # Above this RDP epsilon the PLD accountant is not run: its cost grows with
 # 1 / noise_multiplier^2 (minutes at 0.02), for a figure that protects nobody.
 PLD_EPSILON_LIMIT = 50.0
-# A run, which asks again and again, does not even try at noise this small.
+# PLD is not even tried at noise this small, unless it is asked for by name.
 _SMALLEST_NOISE_FOR_PLD = 0.3
 
 RDP_ORDERS = tuple(dp_accounting.rdp.rdp_privacy_accountant.DEFAULT_RDP_ORDERS)
@@ -244,10 +244,13 @@ def epsilons_of(
   return epsilons
 
 
-def accountants_of_run(
+def default_accountants(
   participation: participation_lib.Participation, noise_multiplier: float
 ) -> tuple[str, ...]:
-  """Names of the accountants for the ledger of a run: those that take seconds.
+  """Names of the accountants that every account asks, unless told otherwise.
+
+  All that the participation allows and that take seconds at most: epsilon is
+  the smallest of theirs. A plan, a run and the program `account` ask the same.
 
   Args:
     participation: Who takes part.
@@ -280,7 +283,7 @@ def with_secret_schedule(account: composition.Account) -> float | None:
     of_secret = dataclasses.replace(
       account,
       participation=secret,
-      accountants=accountants_of_run(secret, smallest),
+      accountants=default_accountants(secret, smallest),
     )
   except errors.FieldError:
     return None

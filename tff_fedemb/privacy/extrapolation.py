@@ -19,8 +19,10 @@ from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
+from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
+from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import report
 from tff_fedemb.strategies import strategy as strategy_lib
 
@@ -39,7 +41,8 @@ class Reading:
     name: 'user-level' or 'authors'.
     protects: The protected unit, in words.
     sensitivity_in_clip_norms: Assumed change of a round's sum.
-    epsilon: The smallest of the valid accountants' epsilons.
+    epsilon: The smallest of the valid accountants' epsilons; of the user-level
+      reading with what the arithmetic of the noise adds, if that is known.
     accountant: Whose epsilon that is.
     epsilon_by_accountant: Epsilon of each accountant that was run.
   """
@@ -126,6 +129,41 @@ class Extrapolation:
     )
 
 
+def extrapolate_ledger(
+  simulated: ledger_lib.Ledger,
+  *,
+  num_users: int,
+  cohort_factor: float,
+  delta: float,
+  accountants: Sequence[str] | None = None,
+) -> Extrapolation:
+  """Returns `extrapolate` of a run, or of a plan of one.
+
+  Privacy:
+    As `extrapolate`.
+
+  Args:
+    simulated: At least one round of the simulation, all with the same noise.
+    num_users, cohort_factor, delta, accountants: As of `extrapolate`.
+
+  Raises:
+    errors.DataError: If not all rounds had the same noise.
+    errors.FieldError: As `extrapolate`.
+  """
+  noise = simulated.noise
+  return extrapolate(
+    rounds=simulated.rounds,
+    noise_multiplier=noise.multiplier,
+    participation=simulated.participation,
+    strategy=noise.strategy,
+    num_users=num_users,
+    cohort_factor=cohort_factor,
+    delta=delta,
+    accountants=accountants,
+    round_sum=simulated.round_sum,
+  )
+
+
 def extrapolate(
   *,
   rounds: int,
@@ -136,6 +174,7 @@ def extrapolate(
   cohort_factor: float = 64,
   delta: float = 1e-7,
   accountants: Sequence[str] | None = None,
+  round_sum: composition.RoundSum | None = None,
 ) -> Extrapolation:
   """Returns the cost of a simulated run with a larger population and cohort.
 
@@ -155,8 +194,11 @@ def extrapolate(
     cohort_factor: Multiplies the users of a round and the noise multiplier,
       positive.
     delta: In (0, 1).
-    accountants: Their names; all that the participation supports if None. PLD
-      stands in for RDP where there is too much noise for its arithmetic.
+    accountants: Their names [those of the published figures, which the
+      participation has of its own]. RDP stands in for PLD where there is too
+      much noise for its arithmetic.
+    round_sum: What the simulation clips and sums up in every round; without it
+      the noise is taken for a Gaussian.
 
   Raises:
     errors.FieldError: If the extrapolated cohort exceeds the population, its
@@ -174,31 +216,43 @@ def extrapolate(
   # Whoever has so many users draws them anew.
   larger = larger.with_secret_schedule().for_rounds(None)
   larger_noise_multiplier = cohort_factor * noise_multiplier
-  event = strategy_lib.round_event(larger_noise_multiplier, strategy)
-  account = composition.Account(
+  if round_sum is not None:
+    round_sum = dataclasses.replace(
+      round_sum, noise_multiplier=cohort_factor * round_sum.noise_multiplier
+    )
+  account = ledger_lib.create_ledger(
     larger,
+    composition.Noise(larger_noise_multiplier, strategy),
+    rounds,
     delta=delta,
     accountants=larger.select_accountants(accountants),
-    history=((event, rounds),) if rounds else (),
+    round_sum=round_sum,
   )
   epsilon_lib.check_pld(account)
 
-  def read(name: str, protects: str, sensitivity: float) -> Reading:
-    epsilons = epsilon_lib.epsilon_by_accountant(
-      account, sensitivity_in_clip_norms=sensitivity
-    )
-    accountant, epsilon = epsilon_lib.leading(epsilons)
-    return Reading(name, protects, sensitivity, epsilon, accountant, epsilons)
-
-  sensitivity = larger.sensitivity_in_clip_norms
-  user_level = read(
+  whole = arithmetic.whole_epsilon(account)
+  user_level = Reading(
     "user-level",
     f"one user: {larger.neighboring_relation_in_words}",
-    sensitivity,
+    larger.sensitivity_in_clip_norms,
+    whole.epsilon,
+    whole.accountant,
+    whole.by_accountant,
   )
   authors = dataclasses.replace(user_level, name="authors")
-  if sensitivity != 1:
-    authors = read("authors", epsilon_lib.VIRTUAL_CLIENT_UNIT, 1.0)
+  if larger.sensitivity_in_clip_norms != 1:
+    epsilons = epsilon_lib.epsilon_by_accountant(
+      account, sensitivity_in_clip_norms=1.0
+    )
+    accountant, epsilon = epsilon_lib.leading(epsilons)
+    authors = Reading(
+      "authors",
+      epsilon_lib.VIRTUAL_CLIENT_UNIT,
+      1.0,
+      epsilon,
+      accountant,
+      epsilons,
+    )
   return Extrapolation(
     user_level=user_level,
     authors=authors,

@@ -1,7 +1,7 @@
 """The privacy ledger: what happened, round by round, and what it cost.
 
-One event per round, kept run-length encoded, so that the ledger of a long run
-is a few numbers. A run's ledger is read from its chain (`program.chain`).
+The rounds that are alike are told together, so that the ledger of a long run is
+a few numbers. A run's ledger is read from its chain (`program.chain`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,16 +10,14 @@ import functools
 import itertools
 from typing import Any
 
-import dp_accounting
-
-from tff_fedemb import config
 from tff_fedemb import errors
 from tff_fedemb.data import participation_check
 from tff_fedemb.data import participation_trace
+from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
+from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import report as report_lib
-from tff_fedemb.strategies import strategy as strategy_lib
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,8 +35,7 @@ class Ledger(composition.Account):
     Raises:
       errors.DataError: If there was no round, or not the same in all rounds.
     """
-    events = (composition.runs_of(event)[0] for event, _ in self.history)
-    noises = {composition.noise_of(event) for event in events}
+    noises = {each.noise for each in self.history}
     if len(noises) != 1:
       raise errors.DataError(
         "runs must have had the same noise in all rounds, found "
@@ -47,11 +44,7 @@ class Ledger(composition.Account):
     return noises.pop()
 
   def with_rounds(
-    self,
-    mechanism_event: dp_accounting.DpEvent,
-    count: int = 1,
-    *,
-    times: int = 1,
+    self, noise: composition.Noise, count: int = 1, *, times: int = 1
   ) -> "Ledger":
     """Returns the ledger with rounds added at its end.
 
@@ -59,24 +52,24 @@ class Ledger(composition.Account):
       As the class.
 
     Args:
-      mechanism_event: What each of them released.
+      noise: What each run of each of them added.
       count: Their number, at least 1.
       times: How often each ran on the same users, with noise of its own every
-        time, as `composition.run_again`.
+        time.
 
     Raises:
-      ValueError: If the event is not supported, or not after those before it.
+      ValueError: If it is not the noise of the rounds before, and either is
+        correlated over rounds.
     """
-    mechanism_event = composition.run_again(mechanism_event, times)
+    added = composition.Rounds(count=count, times=times, noise=noise)
     before = self.history
-    if before and before[-1][0] == mechanism_event:
-      before, count = before[:-1], before[-1][1] + count
-    return dataclasses.replace(
-      self, history=(*before, (mechanism_event, count))
-    )
+    if before and dataclasses.replace(before[-1], count=count) == added:
+      count += before[-1].count
+      before, added = before[:-1], dataclasses.replace(added, count=count)
+    return dataclasses.replace(self, history=(*before, added))
 
   def with_runs(
-    self, mechanism_event: dp_accounting.DpEvent, times: Iterable[int]
+    self, noise: composition.Noise, times: Iterable[int]
   ) -> "Ledger":
     """Returns the ledger with rounds added that ran so often each.
 
@@ -84,7 +77,7 @@ class Ledger(composition.Account):
       As the class.
 
     Args:
-      mechanism_event: As in `with_rounds`.
+      noise: As in `with_rounds`.
       times: How often each of them ran.
 
     Raises:
@@ -92,17 +85,13 @@ class Ledger(composition.Account):
     """
     ledger = self
     for each, rounds in itertools.groupby(times):
-      ledger = ledger.with_rounds(mechanism_event, len([*rounds]), times=each)
+      ledger = ledger.with_rounds(noise, len([*rounds]), times=each)
     return ledger
 
   @property
   def times(self) -> list[int]:
     """How often each round ran."""
-    return [
-      composition.runs_of(event)[1]
-      for event, count in self.history
-      for _ in range(count)
-    ]
+    return [each.times for each in self.history for _ in range(each.count)]
 
   def epsilon(self, accountant: str | None = None) -> float:
     """Returns the epsilon of the rounds so far.
@@ -141,14 +130,13 @@ class Ledger(composition.Account):
 
     return [epsilon(number) for number in rounds]
 
-  def _first_rounds(
-    self, rounds: int
-  ) -> tuple[tuple[dp_accounting.DpEvent, int], ...]:
+  def _first_rounds(self, rounds: int) -> tuple[composition.Rounds, ...]:
     found = []
-    for event, count in self.history:
+    for each in self.history:
       if rounds > 0:
-        found.append((event, min(count, rounds)))
-      rounds -= count
+        count = min(each.count, rounds)
+        found.append(dataclasses.replace(each, count=count))
+      rounds -= each.count
     return tuple(found)
 
   def tightest_epsilon(
@@ -164,7 +152,7 @@ class Ledger(composition.Account):
     """
     seen = self
     if trace is not None and not self.participation.is_sampled:
-      seen = self._as_seen(self._observe(trace))
+      seen = self.as_seen(self._observe(trace))
     if "gaussian" in self.accountants:
       # No bound is below the exact figure, which takes no time.
       seen = dataclasses.replace(seen, accountants=("gaussian",))
@@ -175,9 +163,15 @@ class Ledger(composition.Account):
   ) -> participation_check.ObservedParticipation:
     return participation_check.observe(trace.num_users, trace.read(self.rounds))
 
-  def _as_seen(
+  def as_seen(
     self, observed: participation_check.ObservedParticipation
   ) -> "Ledger":
+    """Returns the ledger of what a trace shows, which need not be checked.
+
+    Args:
+      observed: What it shows: where users are not sampled, in how many rounds
+        one of them is at most.
+    """
     if self.participation.is_sampled or not self.rounds:
       return self
     # A schedule is drawn from no data: what it says of users may be used.
@@ -202,14 +196,14 @@ class Ledger(composition.Account):
     if trace is not None:
       observed = self._observe(trace)
       self.participation.check_trace(observed, rounds=self.rounds)
-      seen = self._as_seen(observed)
+      seen = self.as_seen(observed)
     return report_lib.create_report(seen, observed=observed)
 
   def to_json(self) -> dict[str, Any]:
     """Returns the ledger as JSON values by name."""
     return super().to_json() | {
       "neighboring_relation": self.participation.neighboring_relation_in_words,
-      "history": [_Rounds.of(*each).to_json() for each in self.history],
+      "history": [each.to_json() for each in self.history],
     }
 
   @classmethod
@@ -222,38 +216,48 @@ class Ledger(composition.Account):
     """
     fields = dict(values)
     del fields["neighboring_relation"]  # The participation says it.
-    rounds = [_Rounds.from_json(dict(each)) for each in fields.pop("history")]
-    history = tuple((each.event, each.count) for each in rounds)
+    history = tuple(map(composition.Rounds.from_json, fields.pop("history")))
     return super().from_json({**fields, "history": history})
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Rounds(config.Config):
-  """Rounds of one event, as a file has them.
+def create_ledger(
+  participation: participation_lib.Participation,
+  noise: composition.Noise,
+  rounds: int,
+  *,
+  delta: float,
+  accountants: Sequence[str] | None = None,
+  round_sum: composition.RoundSum | None = None,
+) -> Ledger:
+  """Creates the account of rounds that are alike.
 
-  Attributes:
-    count: How many.
-    times: How often each ran.
-    noise: What each run added; None if an event says that there was none.
+  Plans, runs, tunings, extrapolations and budgets all have their accounts from
+  here, so that the same rounds cost the same in each of them.
+
+  Privacy:
+    As `Ledger`.
+
+  Args:
+    participation: Who takes part.
+    noise: What every round adds to its sum.
+    rounds: Number of rounds, at least 0.
+    delta: At which epsilon is stated, in (0, 1).
+    accountants: Names of those to ask [`epsilon.default_accountants`].
+    round_sum: What is clipped and summed up in every round; without it the
+      noise is taken for a Gaussian.
+
+  Raises:
+    ValueError: As `composition.Account`, for such noise even without rounds.
   """
-
-  count: int = config.field(minimum=1)
-  times: int = config.field(1, minimum=1)
-  noise: composition.Noise | None = None
-
-  @classmethod
-  def of(cls, event: dp_accounting.DpEvent, count: int) -> "_Rounds":
-    """Rounds of this event."""
-    event, times = composition.runs_of(event)
-    noise = None
-    if not isinstance(event, dp_accounting.NonPrivateDpEvent):
-      noise = composition.noise_of(event)
-    return cls(count=count, times=times, noise=noise)
-
-  @property
-  def event(self) -> dp_accounting.DpEvent:
-    """What each of them released."""
-    if self.noise is None:
-      return dp_accounting.NonPrivateDpEvent()
-    event = strategy_lib.round_event(self.noise.multiplier, self.noise.strategy)
-    return composition.run_again(event, self.times)
+  composition.check_noise([composition.Rounds(noise=noise)], participation)
+  if accountants is None:
+    accountants = epsilon_lib.default_accountants(
+      participation, noise.multiplier
+    )
+  ledger = Ledger(
+    participation,
+    delta=delta,
+    accountants=tuple(accountants),
+    round_sum=round_sum,
+  )
+  return ledger.with_rounds(noise, rounds) if rounds else ledger

@@ -53,7 +53,7 @@ _ACCOUNTANT_IN_WORDS = {
   ),
   "allocation": "a bracket of the privacy loss of random allocation",
 }
-_CHECKED = "The trace of the run does not refute this."
+CHECKED = "The trace of the run does not refute this."
 _UNCHECKED = "No trace of a run was checked for this."
 
 
@@ -218,7 +218,7 @@ def _warnings_of_run(
       " tighter one, and poisson, where users are clients of their own, costs"
       " about half or less"
     )
-  by_runs = composition.rounds_by_runs(account.history)
+  by_runs = account.rounds_by_runs
   by_runs.pop(1, None)
   if by_runs:
     often = [f"{n:,} ran {times} times" for times, n in by_runs.items()]
@@ -253,7 +253,7 @@ def _statement(report: PrivacyReport) -> str:
     f"{_ACCOUNTANT_IN_WORDS[report.accountant]}{others} with dp_accounting "
     f"{importlib.metadata.version('dp-accounting')}, for {report.rounds:,} "
     f"rounds of which {_RELEASED} may be released. {report.sampling}. "
-    f"{_UNCHECKED if report.participation_checked is None else _CHECKED} "
+    f"{_UNCHECKED if report.participation_checked is None else CHECKED} "
     "Every virtual client's update is clipped to L2 norm C, the clipped "
     "updates are summed, and Gaussian noise is added to the sum, which is "
     "then divided by a constant; z is the noise multiplier. "

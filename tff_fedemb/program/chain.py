@@ -209,9 +209,8 @@ class Chain:
     return self._ledger_of([*times, *[1] * to_come])
 
   def _ledger_of(self, runs_of_rounds: Sequence[int]) -> ledger_lib.Ledger:
-    ((event, _),) = self.planned.history
     ledger = dataclasses.replace(self.planned, history=())
-    return ledger.with_runs(event, runs_of_rounds)
+    return ledger.with_runs(self.planned.noise, runs_of_rounds)
 
   @property
   def run_id(self) -> str:
@@ -276,6 +275,25 @@ class Chain:
     if before and rounds_done and self.noise_is_the_same_again:
       raise _not_as_before(f"the state after round {rounds_done}")
     self._append(rounds_done=rounds_done, state=found)
+
+  def check_released(self, number: int, weights: Any) -> None:
+    """Refuses a model that a round did not release.
+
+    Args:
+      number: Number of the round, from 1.
+      weights: The model, nested arrays.
+
+    Raises:
+      errors.FieldError: If it did not.
+    """
+    known = self._released[number - 1] if number <= self.rounds else {}
+    if digest_of(weights) not in known.values():
+      raise errors.FieldError(
+        "run_dir",
+        f"hold models that its {NAME} knows",
+        f"another one of round {number}",
+        "Take another directory to start again.",
+      )
 
   def record_given_away(self, files: Mapping[str, str]) -> None:
     """Records what may be given away, before a run is finished.

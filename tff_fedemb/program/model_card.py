@@ -130,7 +130,12 @@ class ModelCard:
     return known[key]
 
   def gallery_threshold(
-    self, false_positive_rate: float, num_classes: int, images_of_class: float
+    self,
+    false_positive_rate: float,
+    num_classes: int,
+    images_of_class: float,
+    *,
+    certainty: float | None = None,
   ) -> gallery_thresholds.Promise:
     """Returns the promise for strangers to a gallery.
 
@@ -138,6 +143,7 @@ class ModelCard:
       false_positive_rate: Share of strangers' images to accept.
       num_classes: Classes of the gallery.
       images_of_class: Mean number of images of a class in the gallery.
+      certainty: As of `gallery_thresholds.find`.
 
     Raises:
       FieldError: If nothing is known of this rate and gallery.
@@ -151,7 +157,11 @@ class ModelCard:
         "binaries.evaluate finds some on a folder of images.",
       )
     return gallery_thresholds.find(
-      curve, false_positive_rate, num_classes, images_of_class
+      curve,
+      false_positive_rate,
+      num_classes,
+      images_of_class,
+      certainty=certainty,
     )
 
 

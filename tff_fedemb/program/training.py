@@ -29,6 +29,7 @@ from tff_fedemb.data import participation_trace
 from tff_fedemb.data import population
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
+from tff_fedemb.program import kept_model
 from tff_fedemb.program import run_directory
 
 with epy.lazy_imports():
@@ -54,11 +55,18 @@ class TrainingConfig(config_lib.Config):
     rounds: Rounds of training.
     evaluate_every: Rounds between evaluations; 0: last round only.
     checkpoint_every: Rounds between checkpoints.
+    keep: Model that is handed over: the last one, or the best of those
+      evaluated by mean recall on the validation images, the start among them
+      [best where these are of users who do not train or nobody is protected,
+      else last].
   """
 
   rounds: int = config_lib.field(100, minimum=1)
   evaluate_every: int = config_lib.field(10, minimum=0)
   checkpoint_every: int = config_lib.field(10, minimum=1)
+  keep: str | None = config_lib.field(
+    None, choices=(kept_model.BEST, kept_model.LAST)
+  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +99,10 @@ class TrainingLoop:
       its model is used for anything.
     trace: Record of who takes part. A round is recorded before it runs, and
       must be the same if it is run again.
-    evaluate_fn: Maps the model's weights to validation metrics by name.
+    evaluate_fn: Maps the model's weights to validation metrics by name: their
+      recalls.
+    kept: Keeps the best of the evaluated models; `None` where it is the last
+      that counts.
     config: Rounds and intervals.
     gives_up: Whether to end when nobody's update is accepted any more. That is
       known from updates without noise.
@@ -112,6 +123,7 @@ class TrainingLoop:
   trace: participation_trace.TraceWriter
   evaluate_fn: Callable[[Any], dict[str, float]]
   config: TrainingConfig
+  kept: kept_model.KeptModel | None = None
   gives_up: bool = True
   charge: Callable[[ledger_lib.Ledger], None] = lambda ledger: None
   say: Callable[[str], None] = progress_lib.say
@@ -298,7 +310,10 @@ class TrainingLoop:
     ):
       # As the report at the end, which is to say nothing else.
       report[_EPSILON] = self.chain.ledger.tightest_epsilon(self.trace)
-      report.update(self.evaluate_fn(weights))
+      recalls = self.evaluate_fn(weights)
+      report.update(recalls)
+      if self.kept is not None:
+        self.kept.offer(rounds_done, recalls, weights)
       self.watch.end("evaluation")
     seconds = state.wall_seconds + time.perf_counter() - start
     # Assigned in one step, so that a signal cannot leave half a state.

@@ -1,13 +1,18 @@
-"""What the program `account` tells: in words, as JSON values, in a picture."""
+"""What `account` and `tune` tell: in words, as JSON values, in a picture."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+import math
 import os
+import pathlib
 from typing import Any
 
 from etils import epy
 
+from tff_fedemb import progress
+from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
 from tff_fedemb.privacy import calibration
 from tff_fedemb.privacy import composition
@@ -17,6 +22,7 @@ from tff_fedemb.privacy import mechanism_choice
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import published
 from tff_fedemb.privacy import report as report_lib
+from tff_fedemb.program import run_directory
 from tff_fedemb.report import templates
 
 with epy.lazy_imports():
@@ -25,10 +31,28 @@ with epy.lazy_imports():
 
 _Plans = Sequence[planning.Plan]
 
+_REST = "With explain it says what this rests on; output_json keeps all of it."
+
 # The picture of mechanisms shows these epsilons.
 _EPSILONS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
 # Mechanisms within this factor of the least error are nearly as good.
 _NEARLY = 1.1
+
+
+def _summarize(
+  figures: Sequence[str],
+  report: report_lib.PrivacyReport,
+  claim: participation_lib.Participation,
+  extras: Sequence[str],
+) -> str:
+  """Returns figures, for whom they are and what would break them."""
+  relation = f"For one {report.unit}: {report.neighboring_relation}."
+  lines = [*figures, relation]
+  if report.epsilon < math.inf:
+    lines.append(claim.breaks_if)
+  return progress.end(
+    lines, warnings=report.warnings, extras=extras, rest=_REST
+  )
 
 
 def tell_epsilon(
@@ -36,10 +60,19 @@ def tell_epsilon(
   mechanism: str | None,
   account: composition.Account,
   notes: Sequence[str],
+  *,
+  explain: bool = True,
 ) -> tuple[dict[str, Any], str]:
   """Returns the whole account of a plan or a run, for a file and in words.
 
-  It covers all that the rounds release; notes are further remarks for readers.
+  It covers all that the rounds release.
+
+  Args:
+    report: Its report.
+    mechanism: Name of its mechanism.
+    account: Its rounds.
+    notes: Further remarks for readers.
+    explain: Whether the words tell all that the file does.
   """
   values = report.to_json()
   if report.unit_is_virtual_client_epsilon is None:
@@ -60,10 +93,21 @@ def tell_epsilon(
     ],
     "notes": list(notes),
   }
-  unit = epsilon_lib.VIRTUAL_CLIENT_UNIT
-  return values, templates.render(
-    "epsilon.txt", report=report, notes=notes, virtual_client_unit=unit
-  )
+  if explain:
+    unit = epsilon_lib.VIRTUAL_CLIENT_UNIT
+    return values, templates.render(
+      "epsilon.txt", report=report, notes=notes, virtual_client_unit=unit
+    )
+  lines = [
+    f"epsilon = {templates.figure(report.epsilon)} at delta ="
+    f" {report.delta:g} ({report.accountant}), {report.rounds:,} rounds"
+  ]
+  if report.zcdp is not None:
+    lines.append(f"zCDP    = {templates.figure(report.zcdp)}")
+  claim, extras = account.participation, [*notes]
+  if report.participation_checked is not None:
+    extras = [report_lib.CHECKED, *notes]
+  return values, _summarize(lines, report, claim, extras)
 
 
 def tell_calibration(
@@ -72,6 +116,8 @@ def tell_calibration(
   target_epsilon: float,
   value: float,
   notes: Sequence[str],
+  *,
+  explain: bool = True,
 ) -> tuple[dict[str, Any], str]:
   """Returns what was found for a target epsilon, for a file and in words.
 
@@ -81,6 +127,7 @@ def tell_calibration(
     target_epsilon: Largest epsilon.
     value: What it has returned.
     notes: Notes on how open settings were chosen.
+    explain: As of `tell_epsilon`.
   """
   plan = guess.with_value(solve_for, value)
   report = planning.create_report(plan)
@@ -96,18 +143,85 @@ def tell_calibration(
   }
   is_noise = solve_for == "noise_multiplier"
   layout = f"{{:,.{calibration.DIGITS + 3}g}}" if is_noise else "{:,}"
-  return values, templates.render(
-    "calibration.txt",
-    found=layout.format(value),
-    **values | {"plan": plan, "report": report},
-  )
+  found = layout.format(value)
+  if explain:
+    return values, templates.render(
+      "calibration.txt",
+      found=found,
+      **values | {"plan": plan, "report": report},
+    )
+  lines = [
+    f"{found} is the smallest {solve_for} for epsilon <= {target_epsilon:g}",
+    f"epsilon = {templates.figure(report.epsilon)} at delta = {plan.delta:g}"
+    f" ({report.accountant}), {plan.rounds:,} rounds, noise multiplier"
+    f" {plan.noise_multiplier:.{calibration.DIGITS}g}",
+  ]
+  extras = [*assumptions, *notes]
+  return values, _summarize(lines, report, plan.participation, extras)
 
 
 def tell_extrapolation(
-  found: extrapolation.Extrapolation,
+  found: extrapolation.Extrapolation, *, explain: bool = True
 ) -> tuple[dict[str, Any], str]:
   """Returns both readings side by side, for a file and in words."""
-  return found.to_json(), templates.render("extrapolation.txt", found=found)
+  if explain:
+    return found.to_json(), templates.render("extrapolation.txt", found=found)
+  larger, whole = found.participation, found.user_level
+  lines = [
+    f"EXTRAPOLATION, not the cost of the run: {found.rounds:,} rounds at noise"
+    f" multiplier {found.noise_multiplier:g}",
+    f"epsilon = {templates.figure(whole.epsilon)} at delta = {found.delta:g}"
+    f" ({whole.accountant}) for one user:"
+    f" {larger.neighboring_relation_in_words}",
+  ]
+  if whole != dataclasses.replace(found.authors, name=whole.name):
+    lines.append(
+      f"{templates.figure(found.authors.epsilon)} in the authors' reading,"
+      f" which {epsilon_lib.VIRTUAL_CLIENT_UNIT}"
+    )
+  warnings = report_lib.warnings_of_all(larger, found.delta, whole.epsilon)
+  return found.to_json(), progress.end(
+    lines, warnings=[*warnings], extras=found.assumptions[:2], rest=_REST
+  )
+
+
+def tell_tuning(report: Mapping[str, Any], output_dir: pathlib.Path) -> str:
+  """Says in eight lines what came of a tuning; its report has the rest.
+
+  Args:
+    report: As `training.tuning.TuningRun.run` returns it.
+    output_dir: Directory of the tuning.
+  """
+  best, privacy = report["best"], report["privacy"]
+  lines, extras = [], []
+  if best is not None:
+    values = {**best["hyperparameters"]} | {
+      split: best[split] for split in ("validation", "test") if split in best
+    }
+    shown = (
+      f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+      for name, value in values.items()
+    )
+    lines.append(f"best trial: {', '.join(shown)}")
+  if privacy is not None:
+    epsilon = float(privacy["epsilon"])
+    lines += [
+      f"epsilon = {epsilon:.4g} at delta = {privacy['delta']:g} (rdp), all"
+      f" trials together ({privacy['mean_trials']:g} expected)",
+      f"For one {privacy['unit']}: {privacy['neighboring_relation']}.",
+    ]
+    if epsilon < math.inf:
+      lines.append(
+        "It breaks if anyone learns of another trial, or how many there were."
+      )
+    extras.append(f"One trial costs {privacy['epsilon_of_one_trial']:.4g}.")
+  return progress.end(
+    lines,
+    warnings=report["warnings"],
+    extras=extras,
+    rest=f"Written to {output_dir}, of which the guarantee covers"
+    f" {run_directory.RELEASE}/ alone.",
+  )
 
 
 def tell_table(rows: Sequence[published.Row]) -> tuple[dict[str, Any], str]:

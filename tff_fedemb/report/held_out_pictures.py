@@ -19,7 +19,7 @@ from tff_fedemb.evaluation import recognition
 from tff_fedemb.evaluation import similarities
 from tff_fedemb.evaluation import verification
 from tff_fedemb.program import run_directory
-from tff_fedemb.report import measured_runs
+from tff_fedemb.report import finished_run
 from tff_fedemb.run import task as task_lib
 from tff_fedemb.serving import image_sources
 from tff_fedemb.serving import saved_models
@@ -64,7 +64,7 @@ def add_thumbnail(thumbnails: dict[str, str], image: np.ndarray) -> str:
 
 
 def create(
-  run: measured_runs.Run,
+  run: finished_run.FinishedRun,
   task: task_lib.Task,
   *,
   max_images: int,

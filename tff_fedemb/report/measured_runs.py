@@ -9,10 +9,7 @@ happened in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-import contextlib
-import dataclasses
-import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import glob
 import json
 import math
@@ -26,19 +23,14 @@ from tff_fedemb import errors
 from tff_fedemb.evaluation import retrieval
 from tff_fedemb.evaluation import verification
 from tff_fedemb.privacy import extrapolation
-from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import run_directory
-from tff_fedemb.run import account as account_run
-from tff_fedemb.run import spec as spec_lib
+from tff_fedemb.report import finished_run
 
 with epy.lazy_imports():
   import pandas as pd
 
   from tff_fedemb.plots import figures
-  from tff_fedemb.program import metrics as metrics_lib
 
-# Name of a trained model's result, beside that of an untrained one.
-TRAINED = "trained"
 FALSE_ACCEPT_RATE = 1e-3
 RECALL = f"recall at FAR {FALSE_ACCEPT_RATE:g}"
 _RATE = verification.format_false_accept_rate(FALSE_ACCEPT_RATE)
@@ -52,65 +44,6 @@ _VARYING = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Run:
-  """A finished run; what it left is read when it is asked for.
-
-  Attributes:
-    path: Its directory.
-    spec: Spec of the run.
-    summary: Contents of its summary.json.
-    name: Name that tells it from the other runs of a report.
-    account: Its privacy, worked out from its chain and its trace; `None` where
-      nobody has asked for it.
-  """
-
-  path: pathlib.Path
-  spec: spec_lib.RunSpec
-  summary: Mapping[str, Any]
-  name: str = ""
-  account: account_run.Recomputed | None = None
-
-  @property
-  def trained(self) -> Mapping[str, Any]:
-    """Result of the test images, without the ROC curve, JSON values."""
-    return self.summary["evaluation"]["test"]
-
-  @property
-  def untrained(self) -> Mapping[str, Any]:
-    """The same before training."""
-    return self.summary["evaluation_untrained"]["test"]
-
-  @functools.cached_property
-  def results(self) -> Mapping[str, verification.VerificationResult]:
-    """Both with their curves, by name; none if the file is not there."""
-    found = run_directory.read_json(self.path / run_directory.EVALUATION) or {}
-    recalls = found and found[TRAINED]["recall_at_far"]
-    if recalls and recalls != self.trained["recall_at_far"]:
-      raise ValueError(
-        f"{run_directory.EVALUATION} is not that of {run_directory.SUMMARY}"
-      )
-    return {
-      name: verification.VerificationResult.from_json(values)
-      for name, values in found.items()
-    }
-
-  @functools.cached_property
-  def metrics(self) -> pd.DataFrame | None:
-    """Rows of rounds; `None` if the file is not there."""
-    try:
-      return metrics_lib.read(self.path)
-    except FileNotFoundError:
-      return None
-
-  @functools.cached_property
-  def deployment(self) -> pd.DataFrame | None:
-    """Rows of rounds on a simulated clock; `None` without one."""
-    if not self.summary.get("deployment"):
-      return None
-    return pd.read_csv(self.path / run_directory.DEPLOYED_ROUNDS)
-
-
 def name_paths(paths: Sequence[pathlib.Path]) -> list[str]:
   """The last parts of different paths, as many as tell them apart."""
   parts = [path.resolve().parts for path in paths]
@@ -119,25 +52,6 @@ def name_paths(paths: Sequence[pathlib.Path]) -> list[str]:
     if len(set(names)) == len(names):
       break
   return names
-
-
-@contextlib.contextmanager
-def opened(path: pathlib.Path) -> Iterator[Run]:
-  """Reads a finished run; what is damaged may be noticed within the block.
-
-  Raises:
-    errors.DataError: If it has no finished run, or a file is damaged.
-  """
-  try:
-    summary = json.loads((path / run_directory.SUMMARY).read_text())
-    yield Run(path, spec_lib.read(path), summary)
-  except (errors.FieldError, errors.DataError):
-    raise
-  except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-    raise errors.DataError(
-      f"runs must be directories of finished runs, found {path}:"
-      f" {type(error).__name__}: {error}"
-    ) from error
 
 
 def check_one_task(name: str, tasks: Iterable[str]) -> None:
@@ -149,14 +63,11 @@ def check_one_task(name: str, tasks: Iterable[str]) -> None:
     )
 
 
-def read_all(
-  run_dirs: Sequence[str], account: account_run.Recomputed | None = None
-) -> list[Run]:
+def read_all(run_dirs: Sequence[str]) -> list[finished_run.FinishedRun]:
   """Reads finished runs, and works out their accounts.
 
   Args:
     run_dirs: Their directories, at most `figures.MAX_CURVES`.
-    account: That of the only run, if it is at hand.
 
   Raises:
     errors.FieldError: If there are too many or none, one is refused an epsilon,
@@ -169,11 +80,10 @@ def read_all(
   runs = []
   for path, name in zip(paths, name_paths(paths), strict=True):
     try:
-      with opened(path) as run:
-        known = account or account_run.recompute(path)
-        run = dataclasses.replace(run, name=name, account=known)
-        # Everything is read here, where it is told of what is damaged.
-        _ = run.untrained, run.results, run.metrics, run.deployment
+      run = finished_run.FinishedRun.read(path, name)
+      run.require("evaluation_untrained", "test")
+      # Everything is read here, where it is told of what is damaged.
+      _ = run.account, run.results, run.metrics, run.deployment
     except errors.FieldError as error:
       raise error.renamed("run_dirs") from error
     runs.append(run)
@@ -225,47 +135,44 @@ def find(patterns: Iterable[str]) -> pd.DataFrame:
 
 
 def _create_row(path: pathlib.Path) -> dict[str, Any]:
-  with opened(path) as run:
-    summary, settings = run.summary, run.spec.settings()
-    chain = chain_lib.Chain(path)
-    if chain.given_away_at(summary["chain"]) is None:
-      raise ValueError(f"{run_directory.SUMMARY} is not that of the rounds")
-    compared = dict(settings)
-    if compared["sampling_seed"] is not None:
-      # Runs that were given one have another epsilon; whichever it was.
-      compared["sampling_seed"] = "given"
-    # With more measured of it, a run is the same.
-    compared.pop("metrics", None)
-    noise = chain.ledger.noise
-    validation, test = (
-      summary["evaluation"][split] for split in ("validation", "test")
-    )
-    recall = float(summary["recall_at_far"][_RATE])
-    untrained = float(summary["recall_at_far_untrained"][_RATE])
-    metrics = (test.get("metrics") or {}).items()
-    return {
-      "path": path,
-      "task": str(summary["task"]),
-      "algorithm": str(summary["algorithm"]),
-      "rounds": summary["rounds"],
-      "recall": recall,
-      "recall_untrained": untrained,
-      "num_images": test["num_images"],
-      "measured": {
-        "validation": validation["recall_at_far"][_RATE],
-        RECALL: recall,
-        "untrained": untrained,
-        **{retrieval.TITLES[name]: value for name, value in metrics},
-      },
-      "epsilon": float(summary["privacy"]["epsilon"]),
-      "noise_multiplier": noise.multiplier,
-      "mechanism": settings["aggregator"] if noise.multiplier else "no noise",
-      "summary": summary,
-      "ledger": chain.ledger,
-      "settings": settings,
-      "setting": _without(compared, ["seed"]),
-      "curve": _without(compared, _VARYING),
-    }
+  run = finished_run.FinishedRun.read(path)
+  summary, settings, ledger = run.summary, run.spec.settings(), run.chain.ledger
+  compared = dict(settings)
+  if compared["sampling_seed"] is not None:
+    # Runs that were given one have another epsilon; whichever it was.
+    compared["sampling_seed"] = "given"
+  # With more measured of it, a run is the same.
+  compared.pop("metrics", None)
+  noise = ledger.noise
+  validation, test = (
+    summary["evaluation"][split] for split in ("validation", "test")
+  )
+  recall = float(summary["recall_at_far"][_RATE])
+  untrained = float(summary["recall_at_far_untrained"][_RATE])
+  metrics = (test.get("metrics") or {}).items()
+  return {
+    "path": path,
+    "task": str(summary["task"]),
+    "algorithm": str(summary["algorithm"]),
+    "rounds": summary["rounds"],
+    "recall": recall,
+    "recall_untrained": untrained,
+    "num_images": test["num_images"],
+    "measured": {
+      "validation": validation["recall_at_far"][_RATE],
+      RECALL: recall,
+      "untrained": untrained,
+      **{retrieval.TITLES[name]: value for name, value in metrics},
+    },
+    "epsilon": run.epsilon,
+    "noise_multiplier": noise.multiplier,
+    "mechanism": settings["aggregator"] if noise.multiplier else "no noise",
+    "summary": summary,
+    "ledger": ledger,
+    "settings": settings,
+    "setting": _without(compared, ["seed"]),
+    "curve": _without(compared, _VARYING),
+  }
 
 
 def _without(settings: Mapping[str, Any], names: Sequence[str]) -> str:
@@ -296,11 +203,8 @@ def extrapolate(
     errors.FieldError: As `extrapolation.extrapolate`; names the run.
   """
   try:
-    return extrapolation.extrapolate(
-      rounds=run.ledger.rounds,
-      noise_multiplier=run.ledger.noise.multiplier,
-      participation=run.ledger.participation,
-      strategy=run.ledger.noise.strategy,
+    return extrapolation.extrapolate_ledger(
+      run.ledger,
       num_users=num_users,
       cohort_factor=cohort_factor,
       delta=delta,

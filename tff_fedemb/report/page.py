@@ -27,6 +27,7 @@ with epy.lazy_imports():
   from tff_fedemb.evaluation import retrieval
   from tff_fedemb.plots import identification_plots
   from tff_fedemb.plots import training_plots as plots
+  from tff_fedemb.report import finished_run
   from tff_fedemb.report import held_out_pictures
   from tff_fedemb.report import measured_runs
   from tff_fedemb.report import templates
@@ -91,7 +92,7 @@ def write_for_run(
   )
 
 
-def write_release(run: measured_runs.Run) -> None:
+def write_release(run: finished_run.FinishedRun) -> None:
   """Writes the page on a run that may be given away, with its account."""
   output = run.path / run_directory.REPORT
   _write(os.fspath(output), render([run]))
@@ -121,7 +122,7 @@ def _write(output: str, html: str) -> None:
 
 
 def render(
-  runs: Sequence[measured_runs.Run],
+  runs: Sequence[finished_run.FinishedRun],
   config: ReportConfig | None = None,
   task: task_lib.Task | None = None,
 ) -> str:
@@ -143,7 +144,7 @@ def render(
     for run in progress.create_bar("Report", unit="runs", items=runs)
   ]
   # The ROC curves of all runs that have one, and one of an untrained model.
-  curves = {r.name: r.results[measured_runs.TRAINED] for r in runs if r.results}
+  curves = {r.name: r.results[finished_run.TRAINED] for r in runs if r.results}
   for run in [run for run in runs if run.results][:1]:
     curves[plots.UNTRAINED] = run.results[plots.UNTRAINED]
   comparison = functools.partial(plots.draw_roc, curves=curves)
@@ -164,7 +165,7 @@ def _draw(panel: plots.Panel) -> str:
 
 
 def _describe(
-  run: measured_runs.Run,
+  run: finished_run.FinishedRun,
   config: ReportConfig | None,
   task: task_lib.Task | None,
   thumbnails: dict[str, str],
@@ -204,7 +205,9 @@ def _describe(
   }
 
 
-def _open_task(run: measured_runs.Run, config: ReportConfig) -> task_lib.Task:
+def _open_task(
+  run: finished_run.FinishedRun, config: ReportConfig
+) -> task_lib.Task:
   """The task of the run, as its spec has it, with the data where they are."""
   source = run.spec.task
   known = {spec.name for spec in config_lib.specs(type(source))}
@@ -218,7 +221,7 @@ def _open_task(run: measured_runs.Run, config: ReportConfig) -> task_lib.Task:
 
 
 def _create_held_out_panels(
-  run: measured_runs.Run, pictures: dict[str, Any]
+  run: finished_run.FinishedRun, pictures: dict[str, Any]
 ) -> dict[str, Any]:
   """Panels by name: similarity, and sizes and det if there are classes."""
   thresholds = run.trained["threshold_at_far"]

@@ -20,6 +20,7 @@ from tff_fedemb import progress as progress_lib
 from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
 
@@ -229,7 +230,7 @@ def _compute(
         plan.account,
         participation=participation,
         accountants=(accountant,),
-        history=((plan.event, rounds),),
+        history=(composition.Rounds(count=rounds, noise=plan.noise),),
       )
       (epsilon,) = epsilon_lib.epsilon_by_accountant(
         account, sensitivity_in_clip_norms=sensitivity

@@ -23,7 +23,7 @@ def wrap(text: str, first: str = "") -> str:
   )
 
 
-def _figure(value: float) -> str:
+def figure(value: float) -> str:
   """Four decimals, or digits where those would be 0."""
   return f"{value:.4f}" if value >= 0.1 or not value else f"{value:.4g}"
 
@@ -43,7 +43,7 @@ def _environment() -> jinja2.Environment:
     "epsilon": words.format_epsilon,
     "bytes": progress.format_bytes,
     "time": progress.say_time,
-    "figure": _figure,
+    "figure": figure,
     "decimals": lambda x: "-" if x is None else f"{x:.2f}",
     "wrap": wrap,
   }

@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tff_fedemb import progress
 from tff_fedemb.evaluation import verification
 from tff_fedemb.plots import training_plots as plots
-from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
 from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import metrics as metrics_lib
 from tff_fedemb.program import release
+from tff_fedemb.program import run_directory
 from tff_fedemb.program import training
-from tff_fedemb.report import measured_runs
+from tff_fedemb.report import finished_run
 from tff_fedemb.report import templates
 from tff_fedemb.run import account as account_run
 from tff_fedemb.run import experiment as experiment_lib
@@ -98,7 +99,7 @@ def summarize(
       "privacy": privacy.to_json(),
       "privacy_extrapolated": extrapolation and extrapolation.to_json(),
       "rounds": state.rounds_done,
-      "rounds_by_runs": composition.rounds_by_runs(chain.ledger.history),
+      "rounds_by_runs": chain.ledger.rounds_by_runs,
       "wall_seconds_of_rounds": state.wall_seconds,
       "peak_memory_bytes": peak_memory_bytes(),
       "num_private_parameters": sum(map(np.size, model_weights.trainable)),
@@ -132,7 +133,7 @@ def summarize(
   )
 
 
-def create_panels(run: measured_runs.Run) -> dict[str, Any]:
+def create_panels(run: finished_run.FinishedRun) -> dict[str, Any]:
   """Creates the panels of a run, as far as its files are there.
 
   Returns:
@@ -186,7 +187,7 @@ def _create_epsilon_panel(
 
 
 def create_week(
-  run: measured_runs.Run, panels: dict[str, Any]
+  run: finished_run.FinishedRun, panels: dict[str, Any]
 ) -> dict[str, Any]:
   """Creates the panels of a run's deployment, by rows.
 
@@ -209,7 +210,7 @@ def create_week(
   return week
 
 
-def draw(run: measured_runs.Run) -> None:
+def draw(run: finished_run.FinishedRun) -> None:
   """Draws loss, recall, ROC and epsilon in one overview.
 
   A run with a deployment gets the devices, recall and epsilon over simulated
@@ -235,8 +236,8 @@ def draw(run: measured_runs.Run) -> None:
     )
 
 
-def tell(run: measured_runs.Run) -> str:
-  """The outcome in five lines at most: summary.json has the rest."""
+def tell(run: finished_run.FinishedRun) -> str:
+  """The outcome in eight lines at most: summary.json has the rest."""
   privacy = run.account.report
   warnings = [*run.trained["warnings"], *privacy.warnings]
   if run.summary["evaluation_on_training_users"] and privacy.epsilon < math.inf:
@@ -244,7 +245,18 @@ def tell(run: measured_runs.Run) -> str:
       "recall is of images that may be of the users who trained: epsilon does"
       " not cover it"
     )
+  lines, extras = (
+    templates.render(name, run=run).splitlines()
+    for name in ("closing.txt", "closing_extras.txt")
+  )
+  if privacy.epsilon < math.inf:
+    extras.insert(0, run.account.ledger.participation.breaks_if)
   covered = release.say(privacy.epsilon)
-  return templates.render(
-    "closing.txt", run=run, warnings=warnings, covered=covered
+  if privacy.epsilon < math.inf:
+    covered = f"the guarantee covers {run_directory.RELEASE}/ alone"
+  return progress.end(
+    lines,
+    warnings=warnings,
+    extras=extras,
+    rest=f"Written to {run.path}: {run_directory.SUMMARY}; {covered}.",
   )

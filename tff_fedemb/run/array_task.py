@@ -45,8 +45,10 @@ class ArrayTask(task_lib.TaskSource):
   """Images, or vectors or sequences, with labels and users in arrays.
 
   Attributes:
-    images: uint8 `[n, height, width, channels]`, to train on; or finite numbers
-      of vectors `[n, size]` or sequences `[n, time, channels]`.
+    images: `[n, height, width, channels]`, to train on: integers in [0, 255],
+      or floats that are, with those of `test` and `validation`, all in [0, 1]
+      or all whole numbers in [0, 255]. Or finite floats of vectors `[n, size]`
+      or sequences `[n, time, channels]`.
     labels: Integers `[n]`; whatever they are, training counts them from 0.
     users: User of each image, `[n]`: strings, integers or dates, none missing.
     test: Images and labels to evaluate on.
@@ -56,6 +58,13 @@ class ArrayTask(task_lib.TaskSource):
       only then does the guarantee cover what an evaluation tells.
     name: Name of the task.
     user_meaning: Meaning of a user, in a few words: the unit of privacy.
+
+  Examples:
+    >>> images = np.zeros([24, 8, 8, 1], np.uint8)
+    >>> labels, users = np.arange(24) % 4, np.arange(24) // 3
+    >>> task = fe.ArrayTask(images, labels, users, test=(images, labels))
+    >>> task.num_users
+    8
   """
 
   images: np.ndarray
@@ -70,20 +79,18 @@ class ArrayTask(task_lib.TaskSource):
   user_meaning: str = dataclasses.field(default="a user", kw_only=True)
 
   def __post_init__(self):
-    images, labels = _read("images", self.images, self.labels, "labels")
+    held_out = self._held_out
+    given = {name: images for name, (images, _) in held_out.items()}
+    images = _read({"images": self.images, **given})
+    num_rows = len(images["images"])
     found: dict[str, Any] = {
-      "images": images,
-      "labels": labels,
-      "users": arrays.to_names("users", self.users, len(labels)),
+      "images": images["images"],
+      "labels": arrays.to_labels("labels", self.labels, num_rows),
+      "users": arrays.to_names("users", self.users, num_rows),
     }
-    for name, (x, y) in self._held_out.items():
-      found[name] = x, y = _read(name, x, y, name)
-      if x.shape[1:] != images.shape[1:]:
-        raise errors.FieldError(
-          name,
-          f"hold images of {list(images.shape[1:])}, as those to train on",
-          list(x.shape[1:]),
-        )
+    for name, (_, labels) in held_out.items():
+      labels = arrays.to_labels(name, labels, len(images[name]))
+      found[name] = images[name], labels
     for name, value in found.items():
       object.__setattr__(self, name, value)
 
@@ -166,24 +173,32 @@ class ArrayTask(task_lib.TaskSource):
     )
 
 
-def _read(
-  name: str, images: Any, labels: Any, name_of_labels: str
-) -> tuple[np.ndarray, np.ndarray]:
-  """Images, or other examples as float32, and their labels, once checked."""
-  images = arrays.to_array(name, images)
-  if images.dtype.kind == "f" and images.ndim < 4:
-    images = images.astype(np.float32, copy=False)
-  dtype = pipelines.dtype_of(images.shape[1:])
-  if images.dtype != dtype or images.ndim not in (2, 3, 4) or not len(images):
-    raise errors.FieldError(
-      name,
-      "hold images as uint8 [n, height, width, channels], or other examples as"
-      " floats [n, size] or [n, time, channels]",
-      f"{images.dtype} {list(images.shape)}",
-    )
-  if dtype.kind == "f":
-    arrays.check_finite(name, images)
-  return images, arrays.to_labels(name_of_labels, labels, len(images))
+def _read(given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+  """Images of all splits as uint8, or other examples as float32, checked."""
+  read = {name: arrays.to_numbers(name, x) for name, x in given.items()}
+  of_unit = all(map(arrays.are_of_unit, read.values()))
+  for name, examples in read.items():
+    if examples.ndim == 4:
+      read[name] = arrays.to_pixels(name, examples, of_unit=of_unit)
+    elif examples.dtype.kind == "f" and examples.ndim in (2, 3):
+      read[name] = arrays.to_floats(name, examples)
+    else:
+      raise errors.FieldError(
+        name,
+        "hold images [n, height, width, channels], or other examples as floats"
+        " [n, size] or [n, time, channels]",
+        f"{examples.dtype} {list(examples.shape)}",
+      )
+    if not len(examples):
+      raise errors.FieldError(name, "hold an example", "none")
+    shape = read["images"].shape[1:]
+    if examples.shape[1:] != shape:
+      raise errors.FieldError(
+        name,
+        f"hold images of {list(shape)}, as those to train on",
+        list(examples.shape[1:]),
+      )
+  return read
 
 
 def write_rows(
@@ -265,6 +280,16 @@ def from_client_data(
   Raises:
     errors.FieldError: If there is no example, none with such keys, or they hold
       something else.
+
+  Examples:
+    >>> import tensorflow_federated as tff
+    >>> clients = {
+    ...   user: {"pixels": np.zeros([3, 8, 8], np.float32), "label": [0, 1, 2]}
+    ...   for user in ("ann", "bob")
+    ... }
+    >>> data = tff.simulation.datasets.TestClientData(clients)
+    >>> fe.from_client_data(data, test=data).num_users
+    2
   """
   read = {"train": train, "test": test}
   rows = {

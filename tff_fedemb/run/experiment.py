@@ -21,6 +21,8 @@ from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.algorithms import centralized
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import registry as algorithms
+from tff_fedemb.data import participation_check
+from tff_fedemb.data import participation_trace
 from tff_fedemb.deployment import deployment
 from tff_fedemb.deployment import simulation as simulation_lib
 from tff_fedemb.participation import check_ins
@@ -29,7 +31,6 @@ from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
 from tff_fedemb.privacy import budget
 from tff_fedemb.privacy import composition
-from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import planning
@@ -207,37 +208,81 @@ class Experiment:
     """Creates the empty ledger of a run.
 
     Args:
-      process: Process whose updates are summed; None if their size does not
-        matter.
+      process: Process whose updates are summed; None for `num_parameters`.
 
     Raises:
       errors.FieldError: If the mechanism cannot be accounted for.
     """
-    composition.check_noise(
-      [(self.mechanism.round_event, 1)], self.participation
-    )
-    config, round_sum = self.mechanism.config, None
-    if process is not None and config.clips:
-      trainable, _ = _weights_of(process)
-      num_parameters = sum(spec.shape.num_elements() for spec in trainable)
-      round_sum = composition.RoundSum(
-        config.clip_norm, config.noise_multiplier_of_sum, num_parameters
-      )
-    return ledger_lib.Ledger(
-      self.participation,
-      delta=self.delta,
-      accountants=epsilon_lib.accountants_of_run(
-        self.participation, config.noise_multiplier
-      ),
-      round_sum=round_sum,
-    )
+    return self._create_ledger(0, process)
 
   def plan_ledger(
     self, process: tff.learning.templates.LearningProcess | None = None
   ) -> ledger_lib.Ledger:
     """Creates the ledger of all rounds to come, as `create_ledger`."""
-    return self.create_ledger(process).with_rounds(
-      self.mechanism.round_event, self.spec.rounds
+    return self._create_ledger(self.spec.rounds, process)
+
+  def _create_ledger(
+    self, rounds: int, process: tff.learning.templates.LearningProcess | None
+  ) -> ledger_lib.Ledger:
+    if process is None:
+      num_parameters = self.num_parameters
+    else:
+      trainable, _ = _weights_of(process)
+      num_parameters = sum(spec.shape.num_elements() for spec in trainable)
+    return ledger_lib.create_ledger(
+      self.participation,
+      composition.noise_of(self.mechanism),
+      rounds,
+      delta=self.delta,
+      round_sum=planning.create_round_sum(
+        self.mechanism.config, num_parameters
+      ),
+    )
+
+  @property
+  def num_parameters(self) -> int | None:
+    """Numbers of an update; None without a task, or where nothing is noised."""
+    if self.task is None or not self.mechanism.config.noise_multiplier:
+      return None
+    algorithm = self.spec.algorithm
+    num_classes = (
+      self.task.num_train_classes * algorithm.local.classes_per_label
+    )
+    of_backbone, embedding_dim = self.measure_backbone()
+    return of_backbone + algorithm.count_head_parameters(
+      num_classes, embedding_dim
+    )
+
+  def measure_backbone(self) -> tuple[int, int]:
+    """Returns the backbone's trained numbers, and the size of an embedding.
+
+    Raises:
+      errors.FieldError: If the backbone does not fit the task.
+    """
+    return _measure_backbone(
+      self.spec.algorithm.backbone,
+      self.task.image_shape,
+      self.task.default_backbone,
+      self.spec.runtime.compute_precision,
+    )
+
+  def predict_ledger(self) -> ledger_lib.Ledger:
+    """Returns the ledger of all rounds to come, as the trace will bear it out.
+
+    Under a `sampling_seed` anyone can draw all rounds, and so count those that
+    a user is in.
+    """
+    ledger, seed = self.plan_ledger(), self.spec.sampling_seed
+    if seed is None:
+      return ledger
+    drawn = (
+      participation_trace.RecordedRound.of(
+        number, self.participation.sample(number, key=seed)
+      )
+      for number in range(self.spec.rounds)
+    )
+    return ledger.as_seen(
+      participation_check.observe(self.participation.num_users, drawn)
     )
 
   def check_budget(self) -> None:
@@ -253,11 +298,7 @@ class Experiment:
 
   def extrapolate(self) -> extrapolation_lib.Extrapolation | None:
     """As `ExtrapolationConfig.extrapolate`, of this experiment."""
-    return self.spec.extrapolation.extrapolate(
-      self.spec.rounds,
-      noise=composition.noise_of(self.mechanism.round_event),
-      participation=self.participation,
-    )
+    return self.spec.extrapolation.extrapolate(self.plan_ledger())
 
 
 def _weights_of(
@@ -307,25 +348,23 @@ def resolve(spec: spec_lib.RunSpec, task: task_lib.Task) -> Experiment:
     resolve_cost(spec, len(task.train_users)), task=task
   )
   # A backbone that does not fit is refused before the process is built.
-  _check_backbone(
-    spec.algorithm.backbone,
-    task.image_shape,
-    task.default_backbone,
-    spec.runtime.compute_precision,
-  )
+  experiment.measure_backbone()
   return experiment
 
 
 # Trials of a tuning often have the same backbone.
 @functools.lru_cache
-def _check_backbone(
+def _measure_backbone(
   backbone: backbones.BackboneConfig,
   image_shape: tuple[int, ...],
   default: str,
   compute_precision: str,
-) -> None:
+) -> tuple[int, int]:
+  """Checks a backbone; returns its trained numbers and its embedding's size."""
   created = backbone.create(image_shape, default=default)
   precision.check_backbone(created, compute_precision)
+  trained = sum(x.shape.num_elements() for x in created.trainable_variables)
+  return trained, created.output_shape[-1]
 
 
 def resolve_cost(spec: spec_lib.RunSpec, num_users: int) -> Experiment:

@@ -31,8 +31,8 @@ from tff_fedemb.models import backbones
 from tff_fedemb.participation import check_ins
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
-from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
+from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import planning
 from tff_fedemb.program import run_directory
 from tff_fedemb.program import training
@@ -61,6 +61,10 @@ class Evaluation(config.Config):
     metrics: Whether to measure EER, d', precision at 1, R-precision, MAP@R, MRR
       and NMI on the held-out images too, before and after training. Of 50,000
       images that takes a minute.
+
+  Examples:
+    >>> fe.Evaluation(max_held_out_images=5_000).max_held_out_images
+    5000
   """
 
   max_evaluation_images: int = config.field(2000, minimum=0)
@@ -102,20 +106,12 @@ class ExtrapolationConfig(config.Config):
       )
 
   def extrapolate(
-    self,
-    rounds: int,
-    *,
-    noise: composition.Noise,
-    participation: participation_lib.Participation,
-    accountants: tuple[str, ...] | None = None,
+    self, simulated: ledger_lib.Ledger
   ) -> extrapolation_lib.Extrapolation | None:
     """Cost of the same noise on the mean with more users.
 
     Args:
-      rounds: Number of rounds.
-      noise: Noise of each of them.
-      participation: Participation of the run.
-      accountants: As `extrapolation.extrapolate`.
+      simulated: All rounds of the run, alike.
 
     Returns:
       The extrapolation; `None` without noise, or if there is to be none.
@@ -123,17 +119,13 @@ class ExtrapolationConfig(config.Config):
     Raises:
       errors.FieldError: As `extrapolation.extrapolate`.
     """
-    if not self.extrapolated_num_users or not noise.multiplier:
+    if not self.extrapolated_num_users or not simulated.noise.multiplier:
       return None
-    return extrapolation_lib.extrapolate(
-      rounds=rounds,
-      noise_multiplier=noise.multiplier,
-      participation=participation,
-      strategy=noise.strategy,
+    return extrapolation_lib.extrapolate_ledger(
+      simulated,
       num_users=self.extrapolated_num_users,
       cohort_factor=self.cohort_factor,
       delta=self.extrapolated_delta,
-      accountants=accountants,
     )
 
 
@@ -167,6 +159,19 @@ class RunSpec(training.TrainingConfig):
     extrapolation: Larger population for which the cost is computed as well.
     deployment: Devices that come and go on a simulated clock.
     runtime: Runtime that executes the rounds.
+
+  Examples:
+    >>> images = np.zeros([24, 8, 8, 1], np.uint8)
+    >>> labels, users = np.arange(24) % 4, np.arange(24) // 3
+    >>> task = fe.ArrayTask(images, labels, users, test=(images, labels))
+    >>> spec = fe.RunSpec(
+    ...   task=task,
+    ...   participation=fe.Poisson(users_per_round=4),
+    ...   mechanism=fe.Gaussian(noise_multiplier=1.0, clip_norm=0.1),
+    ...   rounds=2,
+    ... )
+    >>> spec.to_json()["rounds"]
+    2
   """
 
   task: task_lib.TaskSource = config.part(registry=task_lib.SOURCES)
@@ -321,8 +326,10 @@ def read(run_dir: str | os.PathLike[str]) -> RunSpec:
     raise errors.FieldError("run_dir", "hold a run", f"{run_dir} without")
   task_lib.load_tasks()
   try:
-    return RunSpec(**config.read_fields(RunSpec, values))
-  except (KeyError, TypeError, AttributeError, errors.FieldError) as error:
+    fields = config.read_fields(RunSpec, values)
+    config.require_fields(RunSpec, fields)
+    return RunSpec(**fields)
+  except errors.FieldError as error:
     raise run_directory.damaged(path, error) from error
 
 

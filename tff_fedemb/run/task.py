@@ -76,6 +76,13 @@ class Task:
     class_names: Names of held-out classes by label; others go by their label.
     selection_users: Users who do not train, whose images are for validation; 0
       if the task has others for it.
+
+  Examples:
+    >>> images = np.zeros([24, 8, 8, 1], np.uint8)
+    >>> labels, users = np.arange(24) % 4, np.arange(24) // 3
+    >>> task = fe.ArrayTask(images, labels, users, test=(images, labels))
+    >>> isinstance(task.create(), fe.Task)
+    True
   """
 
   name: str
@@ -206,6 +213,11 @@ class Task:
     return embedding.LabelledImages(images, labels)
 
   @property
+  def validates_on_others(self) -> bool:
+    """Whether no image for validation is of a user who trains."""
+    return bool(self.selection_users) or not self.evaluation_on_training_users
+
+  @property
   def has_images(self) -> bool:
     """Whether examples are images, rather than vectors or sequences."""
     return pipelines.is_image(self.image_shape)
@@ -251,6 +263,10 @@ class TaskSource(config.Config, abc.ABC):
   Attributes:
     chooses_settings: Whether a program chooses the settings that its user does
       not give, by counting users and classes.
+
+  Examples:
+    >>> isinstance(fe.create_task("emnist", data_dir="data"), fe.TaskSource)
+    True
   """
 
   chooses_settings: ClassVar[bool] = False
@@ -294,6 +310,10 @@ def create_task(name: str, **fields: Any) -> TaskSource:
   Raises:
     errors.FieldError: If there is no such task or field, or a value is out of
       its range.
+
+  Examples:
+    >>> fe.create_task("handwriting", num_users=100).num_users
+    100
   """
   load_tasks()
   return SOURCES.create(name, **fields)

@@ -87,6 +87,10 @@ class RuntimeConfig(config_lib.Config):
       are sent [a 64th of a round's; of small models a 12th, up to 8 MB of
       updates; from 1 to 16]. No other option of Ray's changes the rounding of
       results.
+
+  Examples:
+    >>> fe.Runtime(runtime="ray", ray_workers=4).ray_workers
+    4
   """
 
   runtime: str = config_lib.field("in_process", choices=RUNTIMES)

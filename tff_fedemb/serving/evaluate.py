@@ -131,9 +131,11 @@ def execute(
   _tell(config, result, source.description)
   if config.group_column:
     _tell_groups(found, notes)
-  for warning in result.warnings:
-    progress.say(f"warning: {warning}")
-  progress.say(f"Written to {config.output_json}.")
+  progress.say(
+    progress.end(
+      [], warnings=result.warnings, rest=f"Written to {config.output_json}."
+    )
+  )
 
 
 def _read_groups(

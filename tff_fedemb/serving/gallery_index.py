@@ -97,7 +97,7 @@ class GalleryIndex:
     self.images = pd.concat([self.images, images], ignore_index=True)
     if self.vectors is None:
       self.vectors = self._create(embeddings.shape[1])
-    known = self._embeddings
+    known = self.embeddings
     keys = [hash(row.tobytes()) for some in (known, embeddings) for row in some]
     _, first, places = np.unique(keys, return_index=True, return_inverse=True)
     # Numbered by first mention: those that are known keep their numbers.
@@ -177,11 +177,19 @@ class GalleryIndex:
     self._leave_out(replaced + (gone if sync else []))
     return changes
 
+  def in_several_classes(self) -> list[str]:
+    """Paths of images whose content is in images of another class, too."""
+    known = self.images[self.images["digest"] != ""]
+    copies = known[known.duplicated("digest", keep=False)]
+    copies = copies.sort_values("digest", kind="stable")
+    num_classes = copies.groupby("digest")["name"].transform("nunique")
+    return copies["path"][num_classes > 1].tolist()
+
   def _leave_out(self, rows: Sequence[int] | np.ndarray) -> None:
     """Leaves some rows out, and embeddings that no other has."""
     if len(rows):
       is_kept = ~np.isin(np.arange(len(self.images)), rows)
-      images, embeddings = self.images[is_kept], self._embeddings
+      images, embeddings = self.images[is_kept], self.embeddings
       embeddings = embeddings[self.places[is_kept]]
       self.images, self.places = images[:0], self.places[:0]
       self.vectors = None
@@ -193,8 +201,8 @@ class GalleryIndex:
     return self.vectors if self.kind == EXACT else self.vectors.storage
 
   @property
-  def _embeddings(self) -> np.ndarray:
-    """All embeddings, in the memory of the index of faiss."""
+  def embeddings(self) -> np.ndarray:
+    """Each unit embedding once, in the memory of the index of faiss."""
     flat = faiss.downcast_index(self._flat)
     if not flat.ntotal:
       return np.zeros([0, flat.d], np.float32)

@@ -112,6 +112,9 @@ def export(
   Raises:
     errors.FieldError: If it cannot be done.
     errors.DataError: If an image cannot be used.
+
+  Examples:
+    >>> fe.export("runs/first", "runs/first/phone", formats=("onnx",))
   """
   run_dir, output_dir = os.fspath(run_dir), os.fspath(output_dir)
   config = ExportConfig(run_dir=run_dir, output_dir=output_dir, **options)

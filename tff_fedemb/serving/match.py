@@ -1,16 +1,16 @@
 """Identification: the nearest class of a gallery, accepted or not.
 
-`match` does this once its flags are read. A query is compared with every image
-of the gallery, by the cosine similarity of their embeddings; its class is that
-of the most similar one, and it is accepted from the threshold on that the model
-carries for the share of strangers who may be accepted by such a gallery, or for
-the false accept rate of a pair. The gallery is that of a folder, of an index
-file, or both: the images of the folder are added to the index.
+`match` does this once its flags are read. A query is compared with every class
+of the gallery (`class_search`), by the cosine similarity of embeddings, and the
+most similar one is accepted from a threshold on that the model carries. For the
+share of strangers who may be accepted by such a gallery, the images of a class
+count together; for the false accept rate of a pair, the nearest counts. The
+gallery is that of a folder, of an index file, or both: the images of the folder
+are added to the index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 import contextlib
 import dataclasses
 import functools
@@ -29,8 +29,10 @@ from tff_fedemb import progress as progress_lib
 from tff_fedemb import whole_files
 from tff_fedemb.data import bad_examples
 from tff_fedemb.evaluation import pairs
+from tff_fedemb.serving import class_search
 from tff_fedemb.serving import gallery_index
 from tff_fedemb.serving import image_sources
+from tff_fedemb.serving import match_rules
 
 with epy.lazy_imports():
   import pandas as pd
@@ -41,12 +43,10 @@ with epy.lazy_imports():
 UNKNOWN = "unknown"
 # Half as long as SHA-256's, and no two contents anybody has found share one.
 _DIGEST = functools.partial(hashlib.blake2b, digest_size=16)
-# Images that a graph is asked for: the runner-up may lie beyond.
-_MAX_NEIGHBOURS = 100
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MatchConfig(config_lib.Config):
+class MatchConfig(match_rules.RuleConfig):
   """Settings of a match of queries with a gallery.
 
   Attributes:
@@ -63,15 +63,7 @@ class MatchConfig(config_lib.Config):
       for each, or commas between those that have none in their names.
     sync: Whether to remove from the index what `gallery` does not have any
       more, which is told otherwise.
-    fpir: False positive identification rate, the share of strangers' images
-      that may be accepted by a gallery of this size; instead of `far`.
-    far: False accept rate, of which the model must carry a threshold: the share
-      of pairs of two classes that are taken for one [0.001].
-    threshold: Cosine similarity from which on a query is accepted, in place of
-      those that the model carries and of rates.
     output_csv: File for the result, in a directory that exists.
-    on_bad_example: Treatment of images that cannot be read; skip leaves them
-      out and counts them.
     overwrite: Whether to replace a file that exists.
   """
 
@@ -82,11 +74,7 @@ class MatchConfig(config_lib.Config):
   index_kind: str | None = config_lib.field(None, choices=gallery_index.KINDS)
   remove: tuple[str, ...] = config_lib.field((), may_have_commas=True)
   sync: bool = False
-  fpir: float | None = config_lib.field(None, above=0, below=1)
-  far: float | None = config_lib.field(None, above=0, below=1)
-  threshold: float | None = config_lib.field(None, minimum=-1, maximum=1)
   output_csv: str | None = None
-  on_bad_example: str = config_lib.field("fail", choices=bad_examples.POLICIES)
   overwrite: bool = False
 
   def __post_init__(self):
@@ -144,7 +132,7 @@ def _execute(config: MatchConfig) -> None:
     known = pd.concat([index.images, added])["name"]
     if known.empty:
       raise errors.FieldError("index", "have an image left", "none")
-    rule = _find_rule(config, model, known.nunique(), len(known))
+    rule = match_rules.find(config, model, known.nunique(), len(known))
   num_before = len(index.images)
   if gallery is not None and len(added):
     embeddings, rows = image_sources.embed_rows(
@@ -164,8 +152,11 @@ def _execute(config: MatchConfig) -> None:
       f" {num_removed:,} removed."
     )
     warnings += _tell_changes(config, changes)
+    copies = index.in_several_classes()
+    same = f"{len(copies):,} images have the content of one of another class"
+    warnings += bad_examples.warn_of(same, copies)
   if rule is not None:
-    warnings += _match_all(config, model, index, *rule)
+    warnings += _match_all(config, model, index, rule)
   for warning in warnings:
     progress_lib.say(f"warning: {warning}")
   if rule is not None:
@@ -230,8 +221,7 @@ def _match_all(
   config: MatchConfig,
   model: saved_models.Model,
   index: gallery_index.GalleryIndex,
-  threshold: float,
-  words: str,
+  rule: match_rules.Rule,
 ) -> tuple[str, ...]:
   """Matches the queries, writes and tells; returns what is odd about them."""
   root = str(config.query)
@@ -244,8 +234,15 @@ def _match_all(
   embeddings, rows = image_sources.embed_rows(model, source, source.labels)
   queries = pairs.normalize(embeddings)
   paths = [source.paths[row] for row in rows]
-  matches = _match(index, queries, paths, threshold)
+  matches = class_search.find(index, queries, paths, rule.compared)
+  if rule.cohort is not None:
+    matches["score"] = matches["similarity"] - rule.cohort.offsets(queries)
+  score = "similarity" if rule.cohort is None else "score"
+  is_accepted = matches[score] >= rule.threshold
+  identity = matches["nearest_class"].where(is_accepted, UNKNOWN)
   matches.insert(0, "path", list(map(os.fspath, paths)))
+  matches.insert(1, "identity", identity)
+  matches.insert(4, "accepted", is_accepted)
   known = {_plain(name): name for name in index.images["name"].unique()}
   # The class that a folder on the way to a query is named like, if any.
   matches["folder_class"] = [
@@ -255,7 +252,7 @@ def _match_all(
   output_files.write(
     {"output_csv": (str(config.output_csv), lambda path: _write(path, matches))}
   )
-  _tell(matches, index, words)
+  _tell(matches, index, rule.words)
   recall = index.measure_recall(queries)
   if recall is not None:
     progress_lib.say(
@@ -268,97 +265,6 @@ def _match_all(
 def _plain(name: str) -> str:
   """A name in one form of each letter: file systems differ in them."""
   return unicodedata.normalize("NFC", name)
-
-
-def _find_rule(
-  config: MatchConfig,
-  model: saved_models.Model,
-  num_classes: int,
-  num_images: int,
-) -> tuple[float, str]:
-  """Returns the threshold for a gallery of so many classes, and what it is."""
-  if config.threshold is not None:
-    return config.threshold, f"Threshold {config.threshold:.4f}, given."
-  if model.card is None or model.card.verification is None:
-    raise errors.FieldError(
-      "threshold",
-      "be given for a model that carries none: thresholds by images of users"
-      " who train are not given away",
-      "none",
-      "binaries.evaluate finds thresholds on a folder of images.",
-    )
-  if config.fpir is None:
-    far = 1e-3 if config.far is None else config.far
-    pair = model.card.threshold(far)
-    threshold = pair["threshold"]
-    words = (
-      f"Threshold {threshold:.4f}, of false accept rate {far:g} for one pair of"
-      f" images: a stranger, who is compared with {num_images:,}, is accepted"
-      f" with a probability of up to {min(far * num_images, 1.0):.2g}. fpir"
-      " sets the rate of a gallery."
-    )
-    if pair["warning"]:
-      words += f"\nwarning: the threshold is uncertain: {pair['warning']}"
-    return threshold, words
-  images = num_images / num_classes
-  promise = model.card.gallery_threshold(config.fpir, num_classes, images)
-  words = (
-    f"Threshold {promise.threshold:.4f}: a stranger's image is accepted with a"
-    f" probability of {config.fpir:g} ({promise.low:.2g} to"
-    f" {promise.high:.2g}), the mean over strangers and over galleries of"
-    f" {num_classes:,} classes with {images:.3g} images each."
-  )
-  if not promise.is_supported:
-    smallest = f"{promise.smallest:g}" if promise.smallest else "none"
-    words += (
-      f"\nwarning: {promise.num_classes:,} held-out classes are too few for"
-      f" fpir {config.fpir:g} in a gallery of {num_classes:,}: the smallest"
-      f" that they support is {smallest}."
-    )
-  return promise.threshold, words
-
-
-def _match(
-  index: gallery_index.GalleryIndex,
-  queries: np.ndarray,
-  paths: Sequence[pathlib.Path],
-  threshold: float,
-) -> pd.DataFrame:
-  """Finds the nearest image of the gallery for each query, in its row.
-
-  Classes are names; there is no runner-up in a gallery of one class.
-  """
-  files, classes = index.images["path"], index.images["name"]
-  # So many may be the query itself or of the nearest class, and one more is the
-  # runner-up.
-  count = int(files.value_counts().max() + classes.value_counts().max()) + 1
-  if index.kind == gallery_index.HNSW:
-    count = min(count, _MAX_NEIGHBOURS)
-  similarities, rows = index.search(queries, count)
-  images, names = files.to_numpy()[rows], classes.to_numpy()[rows]
-  # An image is not compared with itself.
-  own = np.array([[os.path.realpath(path)] for path in paths], object)
-  similarities[images == own] = -np.inf
-  first = (np.arange(len(rows)), similarities.argmax(axis=1))
-  nearest, similarity = names[first], similarities[first]
-  if (similarity == -np.inf).any():
-    found = paths[similarity.argmin()]
-    raise errors.FieldError("gallery", "have others than the query", found)
-  similarities[names == nearest[:, np.newaxis]] = -np.inf
-  second = (first[0], similarities.argmax(axis=1))
-  has_other = similarities[second] > -np.inf
-  is_accepted = similarity >= threshold
-  return pd.DataFrame(
-    {
-      "identity": np.where(is_accepted, nearest, UNKNOWN),
-      "nearest_class": nearest,
-      "similarity": similarity,
-      "accepted": is_accepted,
-      "nearest_image": images[first],
-      "runner_up": np.where(has_other, names[second], None),
-      "runner_up_similarity": np.where(has_other, similarities[second], np.nan),
-    }
-  )
 
 
 def _write(path: pathlib.Path, matches: pd.DataFrame) -> None:

@@ -10,9 +10,12 @@ from tff_fedemb.strategies import tree
 STRATEGIES: registry.Registry[strategy_lib.Strategy] = registry.Registry(
   strategy_lib.Strategy,
   {
-    banded.BandedToeplitzStrategy.name: banded.BandedToeplitzStrategy,
-    blt.BltStrategy.name: blt.BltStrategy,
-    tree.TreeStrategy.name: tree.TreeStrategy,
+    found.name: found
+    for found in (
+      banded.BandedToeplitzStrategy,
+      blt.BltStrategy,
+      tree.TreeStrategy,
+    )
   },
   kind="strategy",
 )

@@ -1,4 +1,4 @@
-"""Strategy matrices of correlated noise, and the event that they cost.
+"""Strategy matrices of correlated noise.
 
 A matrix factorisation mechanism adds to the rounds' sums x, one row each, not
 independent noise Z but C^-1 Z: the noise of the models, which are weighted sums
@@ -15,7 +15,6 @@ import dataclasses
 import math
 from typing import ClassVar
 
-import dp_accounting
 import numpy as np
 
 from tff_fedemb import config
@@ -181,39 +180,3 @@ class Strategy(config.Config, abc.ABC):
     """
     stddevs = self.model_stddevs(schedule.rounds, workload)
     return workload.error(stddevs) * self.sensitivity(schedule)
-
-
-@dataclasses.dataclass(frozen=True)
-class CorrelatedGaussianDpEvent(dp_accounting.DpEvent):
-  """One round of a mechanism whose noise is correlated over the rounds.
-
-  Privacy:
-    Unit: one virtual client's update in a round.
-    Neighbouring relation: zero-out of one update.
-    Sensitivity: one clip norm in a round; `strategy.sensitivity` over rounds.
-    DpEvent: `GaussianDpEvent(noise_multiplier / sensitivity)` for all rounds
-      together. The rounds cannot be composed one by one, nor amplified by
-      sampling, unless a user's are `strategy.num_bands` apart or more
-      (`privacy.composition`).
-
-  Attributes:
-    noise_multiplier: Standard deviation of a row of Z over the clip norm.
-    strategy: How the noise of the rounds is tied together.
-  """
-
-  noise_multiplier: float
-  strategy: Strategy
-
-
-def round_event(
-  noise_multiplier: float, strategy: Strategy | None
-) -> dp_accounting.DpEvent:
-  """Returns what one round releases, at a sensitivity of one clip norm.
-
-  Args:
-    noise_multiplier: Standard deviation of the noise over the clip norm.
-    strategy: Strategy of correlated noise; None for independent noise.
-  """
-  if strategy is None:
-    return dp_accounting.GaussianDpEvent(noise_multiplier)
-  return CorrelatedGaussianDpEvent(noise_multiplier, strategy)

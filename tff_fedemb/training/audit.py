@@ -18,11 +18,13 @@ import tqdm
 from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb import output_files
+from tff_fedemb import progress
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import server_optimizers
 from tff_fedemb.data import population
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.plots import privacy_plots
+from tff_fedemb.privacy import composition as accounting
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy.audit import canary_updates
 from tff_fedemb.privacy.audit import registry
@@ -128,6 +130,7 @@ class _Audit:
       wrap_client_update_fn=self._canaries.wrap_client_update
     )
     ledger, key = experiment.create_ledger(), spec.sampling_seed
+    noise = accounting.noise_of(experiment.mechanism)
     if key is None:
       key = secrets.randbits(128)
     optimizer, momentum = spec.server_optimizer, 0.0
@@ -151,7 +154,7 @@ class _Audit:
           state, experiment.task.train_users.client_ids(taking_part)
         )
         weights = runtime.structured_state(state).global_model_weights
-        ledger = ledger.with_rounds(experiment.mechanism.round_event)
+        ledger = ledger.with_rounds(noise)
         self._drawn.append(np.isin(self._slots[_UPDATES], drawn))
         updates.add(weights.trainable)
         if number == rounds or (every and number % every == 0):
@@ -357,8 +360,13 @@ def _summarize(
   }
 
 
-def to_text(result: dict[str, Any]) -> str:
-  """Returns the contents of audit.json in a few lines."""
+def to_text(result: dict[str, Any], config: audit_settings.AuditConfig) -> str:
+  """Says what came of an audit in eight lines; audit.json has the rest.
+
+  Args:
+    result: As `audit` returns it.
+    config: Settings of the audit.
+  """
   lines = [
     f"epsilon claimed: {result['epsilon_claimed']:.4f} at delta ="
     f" {result['delta']:g}, {result['rounds']:,} rounds"
@@ -382,4 +390,5 @@ def to_text(result: dict[str, Any]) -> str:
     for rate, most in zip(wanted, allowed, strict=True)
   )
   lines.append(f"The claim allows any attack to find {', '.join(told)}.")
-  return "\n".join(lines)
+  rest = f"Written to {config.output_dir}: audit.json, audit.png."
+  return progress.end(lines, rest=rest)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_federated as tff
 
 from tff_fedemb import errors
 from tff_fedemb import progress
@@ -19,6 +20,7 @@ from tff_fedemb.evaluation import verification
 from tff_fedemb.models import pretrained
 from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.program import chain as chain_lib
+from tff_fedemb.program import kept_model
 from tff_fedemb.program import model_card
 from tff_fedemb.program import run_directory
 from tff_fedemb.program import training
@@ -97,6 +99,23 @@ def load_start(
       "assumption": _ASSUMPTION,
     },
   )
+
+
+def start_from(backbone: tf.keras.Model) -> Callable[[Any], Any]:
+  """Returns a function that puts a backbone's weights into a model's."""
+  weights = backbone.get_weights()
+
+  def start_from_backbone(model_weights):
+    # Evaluations may have changed them in between.
+    backbone.set_weights(weights)
+    start = tff.learning.models.ModelWeights.from_model(backbone)
+    start = start.convert_variables_to_arrays()
+    head = tuple(model_weights.trainable)[len(start.trainable) :]
+    return tff.learning.models.ModelWeights(
+      (*start.trainable, *head), tuple(start.non_trainable)
+    )
+
+  return start_from_backbone
 
 
 def load_images(
@@ -249,6 +268,67 @@ class Evaluator:
     }
 
 
+def keeps_best(experiment: experiment_lib.Experiment) -> bool:
+  """Whether a run hands over the best of its evaluated models, not the last.
+
+  Raises:
+    errors.FieldError: If that was asked for and would be chosen by images of
+      users who are protected.
+  """
+  asked = experiment.spec.keep
+  is_free = experiment.task.validates_on_others
+  is_free = is_free or not experiment.mechanism.config.noise_multiplier
+  if asked is None:
+    return is_free
+  if asked == kept_model.BEST and not is_free:
+    raise errors.FieldError(
+      "keep",
+      f"be {kept_model.LAST} where images for validation may be of users who"
+      " train, whom a choice by them does not protect",
+      asked,
+      "selection_users=N leaves N users out of training for it.",
+    )
+  return asked == kept_model.BEST
+
+
+def hand_over(
+  evaluator: Evaluator,
+  last: Any,
+  kept: kept_model.KeptModel | None,
+  *,
+  rounds: int,
+) -> dict[str, Any]:
+  """Gives an evaluator the model that a run hands over.
+
+  Args:
+    evaluator: The evaluator.
+    last: Model weights of the last round.
+    kept: The best model, if it is handed over.
+    rounds: Number of rounds.
+
+  Returns:
+    JSON values by name: its round, the number of rounds, by what it was chosen,
+    and the recalls of the last model, by split, if that is another.
+  """
+  evaluator.set_weights(last)
+  if kept is None:
+    return {"round": rounds, "of_rounds": rounds, "by": "being the last"}
+  best = kept.best
+  chosen = {
+    "round": best.round,
+    "of_rounds": rounds,
+    "by": "mean recall on validation images, among evaluated rounds and start",
+    "mean_recall_on_validation": best.recall,
+  }
+  if best.round != rounds:
+    chosen["last"] = {
+      split: result.to_json()["recall_at_far"]
+      for split, result in evaluator.evaluate_all().items()
+    }
+    evaluator.set_weights(best.weights)
+  return chosen
+
+
 def create_card(
   backbone: tf.keras.Model,
   embedded: Mapping[str, Embedded],
@@ -256,6 +336,7 @@ def create_card(
   *,
   experiment: experiment_lib.Experiment,
   chain: chain_lib.Chain,
+  kept: Mapping[str, Any],
 ) -> model_card.ModelCard:
   """Creates what goes along with the model of a complete run.
 
@@ -267,11 +348,11 @@ def create_card(
     privacy: Cost of the rounds.
     experiment: The run.
     chain: Chain of the run.
+    kept: Round of the model, and how it was chosen.
   """
   task = experiment.task
   split = "validation" if task.selection_users else "test"
   # The card is given away, so it has no noiseless figure of users who train.
-  is_of_others = task.selection_users or not task.evaluation_on_training_users
   return model_card.ModelCard(
     image_shape=tuple(backbone.input_shape[1:]),
     embedding_dim=backbone.output_shape[1],
@@ -287,7 +368,7 @@ def create_card(
         embedded[split].embeddings, embedded[split].images.labels
       ),
     )
-    if is_of_others
+    if task.validates_on_others
     else None,
     privacy=model_card.describe_privacy(privacy),
     training={
@@ -303,6 +384,8 @@ def create_card(
         for name, value in experiment.spec.settings(with_paths=False).items()
         if value is not None
       },
+      # Recalls of a model that is not given away stay behind.
+      "kept": {name: kept[name] for name in ("round", "of_rounds", "by")},
       "code_version": chain.found["code_version"],
       "chain": chain.head,
       "tensorflow": tf.__version__,

@@ -77,10 +77,8 @@ def choose(
 
   users = len(task.train_users)
   height, width, channels = task.image_shape
-  # Few users of small images start from the weights that are shipped.
   is_started = (
     users < _FEW_USERS
-    and (height, width) == (starts.SIDE, starts.SIDE)
     and channels in (1, 3)
     and not {"backbone", "pretrained_backbone", "embedding_dim"} & set(given)
   )
@@ -169,6 +167,6 @@ def tell(
     lines.append(
       f"warning: with fewer than {_FEW_USERS} users, training from random"
       " weights ends about where it began. Give pretrained_backbone, or leave"
-      f" out backbone, with images of {starts.SIDE} pixels."
+      " out backbone and embedding_dim."
     )
   return "\n".join(lines)

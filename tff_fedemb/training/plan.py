@@ -7,8 +7,9 @@ are measured on images that are made up.
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 import dataclasses
+import functools
 import math
 import time
 
@@ -18,10 +19,12 @@ from scipy import optimize
 import tqdm
 
 from tff_fedemb import checks
+from tff_fedemb.data import bad_examples
 from tff_fedemb.data import pipelines
 from tff_fedemb.data import population
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
+from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import report
 from tff_fedemb.report import words
@@ -29,11 +32,11 @@ from tff_fedemb.run import deployment as deployment_lib
 from tff_fedemb.run import experiment as experiment_lib
 from tff_fedemb.run import spec as spec_lib
 from tff_fedemb.run import task as task_lib
-from tff_fedemb.strategies import strategy as strategy_lib
 
 with epy.lazy_imports():
   import tensorflow as tf
 
+  from tff_fedemb.evaluation import embedding
   from tff_fedemb.report import training_report
   from tff_fedemb.runtime import base
 
@@ -43,6 +46,8 @@ _CLIENTS_PER_CORE = 2
 # Beside the run's own.
 _NOISE_MULTIPLIERS = (0.25, 1.0, 4.0)
 _TARGET_EPSILON = 9.0
+# An epsilon above it protects nobody.
+_NO_PRIVACY = 100.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,16 +55,27 @@ class Plan:
   """Cost of a run, told before it trains.
 
   Attributes:
-    epsilon: Epsilon of its rounds for one user, at `delta`.
-    delta: Delta of this epsilon.
+    ledger: The account of its rounds: that which the run will have, if the
+      model was at hand. Without one (`measure` is false, and the task knows its
+      number of users), the noise is taken for a Gaussian: the run then costs
+      what the arithmetic of its noise leaves besides.
     noise_on_mean: Noise multiplier / virtual clients of a round.
     lines: All that is told, in lines.
   """
 
-  epsilon: float
-  delta: float
+  ledger: ledger_lib.Ledger
   noise_on_mean: float
   lines: tuple[str, ...]
+
+  @functools.cached_property
+  def epsilon(self) -> float:
+    """Epsilon of the rounds for one user, at `delta`."""
+    return self.ledger.tightest_epsilon()
+
+  @property
+  def delta(self) -> float:
+    """Delta of this epsilon."""
+    return self.ledger.delta
 
   def __str__(self) -> str:
     return "\n".join(self.lines)
@@ -84,6 +100,19 @@ def plan(
     errors.FieldError: If the spec does not fit the data, or too little of its
       privacy budget is left.
     errors.DataError: If the data cannot be used.
+
+  Examples:
+    >>> images = np.zeros([24, 8, 8, 1], np.uint8)
+    >>> labels, users = np.arange(24) % 4, np.arange(24) // 3
+    >>> task = fe.ArrayTask(images, labels, users, test=(images, labels))
+    >>> spec = fe.RunSpec(
+    ...   task=task,
+    ...   participation=fe.Poisson(users_per_round=4),
+    ...   mechanism=fe.Gaussian(noise_multiplier=1.0, clip_norm=0.1),
+    ...   rounds=2,
+    ... )
+    >>> round(fe.plan(spec, measure=False).epsilon, 2)
+    0.78
   """
   checks.check_not_forked()
   if not measure and task is None and spec.task.num_users is not None:
@@ -96,12 +125,8 @@ def plan(
       lines += ["", *_tell_round(experiment)]
   experiment.check_budget()
   config = experiment.mechanism.config
-  epsilon = math.inf
-  if config.noise_multiplier:
-    epsilon = _epsilon(experiment, config.noise_multiplier)
   return Plan(
-    epsilon,
-    experiment.delta,
+    experiment.predict_ledger(),
     config.noise_multiplier / config.clients_per_round,
     tuple(lines),
   )
@@ -112,13 +137,44 @@ def tell_cost(experiment: experiment_lib.Experiment) -> str:
   noise = experiment.mechanism.config.noise_multiplier
   if not noise:
     return "These settings add no noise and protect nobody (epsilon = inf)."
-  epsilon = _epsilon(experiment, noise)
+  epsilon = experiment.predict_ledger().tightest_epsilon()
+  users = f"{experiment.participation.num_users:,} users"
+  cost = f"epsilon = {words.format_epsilon(epsilon)}"
+  if epsilon <= _NO_PRIVACY:
+    return (
+      f"These settings cost {cost} at delta = {experiment.delta:g} in"
+      f" {experiment.spec.rounds:,} rounds, for {users}."
+    )
+  needed, growth = _find_growth(experiment)
+  takes = _round(growth * experiment.participation.num_users)
   return (
-    f"These settings cost epsilon = {words.format_epsilon(epsilon)} at delta ="
-    f" {experiment.delta:g} in {experiment.spec.rounds:,} rounds, for"
-    f" {experiment.participation.num_users:,} users"
-    f"{', which protects nobody' if epsilon > 100 else ''}."
+    f"No privacy ({cost}): {users} are too few. It takes about {takes} for"
+    f" epsilon = {words.format_epsilon(needed)} with the same noise on the mean"
+    " update."
   )
+
+
+def tell_run(
+  experiment: experiment_lib.Experiment,
+  held_out_images: Mapping[str, embedding.LabelledImages],
+) -> Iterator[str]:
+  """Says what is trained and evaluated on, and what is odd about that."""
+  task, claim = experiment.task, experiment.participation
+  yield from task.describe()
+  for split, images in held_out_images.items():
+    if images.num_found is not None:
+      yield (
+        f"Evaluating on {len(images.labels):,} of {images.num_found:,} {split}"
+        " images, drawn at random and always the same;"
+        " max_held_out_images=0 takes all."
+      )
+  if claim != claim.with_secret_schedule():
+    yield (
+      "WARNING: sampling_seed makes it known who takes part when. Sampling"
+      " amplifies nothing in this run; without it the draw is secret."
+    )
+  if task.bad_examples.lines:
+    yield f"left out {bad_examples.summarize(task.bad_examples.lines)}."
 
 
 def _tell_data(task: task_lib.Task) -> Iterator[str]:
@@ -140,7 +196,8 @@ def _epsilon(
   growth: float = 1.0,
 ) -> float:
   """Epsilon at another noise, or of a larger population and cohort."""
-  participation, delta = experiment.participation, experiment.delta
+  own = experiment.predict_ledger()
+  participation, delta, round_sum = own.participation, own.delta, own.round_sum
   if growth != 1.0:
     # Whoever has so many users draws them anew.
     participation = participation.with_secret_schedule().resized(
@@ -149,19 +206,22 @@ def _epsilon(
     )
     # A user who gives it means it; any other is to be below 1 / num_users.
     delta = min(delta, planning.default_delta(participation.num_users))
-  event = strategy_lib.round_event(
-    noise_multiplier, experiment.mechanism.strategy
-  )
-  account = composition.Account(
+  if round_sum is not None:
+    ratio = noise_multiplier / own.noise.multiplier
+    round_sum = dataclasses.replace(
+      round_sum, noise_multiplier=ratio * round_sum.noise_multiplier
+    )
+  return ledger_lib.create_ledger(
     participation,
+    composition.Noise(noise_multiplier, experiment.mechanism.strategy),
+    own.rounds,
     delta=delta,
     # As the run's own figures; of others without PLD, which takes seconds.
-    accountants=epsilon_lib.accountants_of_run(
+    accountants=epsilon_lib.default_accountants(
       participation, noise_multiplier if growth == 1.0 else 0.0
     ),
-    history=((event, experiment.spec.rounds),),
-  )
-  return epsilon_lib.leading(epsilon_lib.epsilon_by_accountant(account))[1]
+    round_sum=round_sum,
+  ).tightest_epsilon()
 
 
 def _tell_privacy(experiment: experiment_lib.Experiment) -> Iterator[str]:
@@ -185,6 +245,11 @@ def _tell_privacy(experiment: experiment_lib.Experiment) -> Iterator[str]:
       f"{noise:>18g}{noise / clients:>14.2g}"
       f"{words.format_epsilon(_epsilon(experiment, noise)):>10}{mark}"
     )
+  if experiment.task is None and not experiment.mechanism.strategy:
+    yield (
+      "The noise is taken for a Gaussian here: the run adds a little for its"
+      " arithmetic, by the size of the model."
+    )
   for warning in report.warnings_of_delta(
     experiment.delta, participation.num_users
   ):
@@ -192,32 +257,45 @@ def _tell_privacy(experiment: experiment_lib.Experiment) -> Iterator[str]:
   yield from _tell_users_needed(experiment)
 
 
-def _tell_users_needed(experiment: experiment_lib.Experiment) -> Iterator[str]:
-  """Tells how many users a single-digit epsilon needs at the same noise.
+def _find_growth(experiment: experiment_lib.Experiment) -> tuple[float, float]:
+  """Finds how many more users a single-digit epsilon needs at the same noise.
 
   Users, cohort and noise multiplier grow alike: the share of users who take
   part in a round and the noise on the mean update stay what they are.
+
+  Returns:
+    Epsilon of the larger population, and its number of users as a multiple of
+    this one's; of this one if that is enough.
   """
+  own = experiment.mechanism.config.noise_multiplier
+
+  def epsilon_at(log_growth: float) -> float:
+    growth = math.exp(log_growth)
+    return _epsilon(experiment, growth * own, growth=growth)
+
+  def excess(log_growth: float) -> float:
+    return math.log(epsilon_at(log_growth) / _TARGET_EPSILON)
+
+  if excess(0.0) <= 0:
+    return epsilon_at(0.0), 1.0
+  high = math.log(2 / own) if own < 1 else 1.0
+  while excess(high) > 0:
+    high += 1.0
+  found = optimize.brentq(excess, 0.0, high, xtol=0.01) + 0.01
+  return epsilon_at(found), math.exp(found)
+
+
+def _tell_users_needed(experiment: experiment_lib.Experiment) -> Iterator[str]:
+  """Tells how many users a single-digit epsilon needs at the same noise."""
   own = experiment.mechanism.config.noise_multiplier
   participation = experiment.participation
   if not own:
     yield "This run adds no noise: no number of users would be protected."
     return
-
-  def excess(log_growth: float) -> float:
-    growth = math.exp(log_growth)
-    epsilon = _epsilon(experiment, growth * own, growth=growth)
-    return math.log(epsilon / _TARGET_EPSILON)
-
-  if excess(0.0) <= 0:
+  epsilon, growth = _find_growth(experiment)
+  if growth == 1.0:
     yield f"That is below {_TARGET_EPSILON + 1:g}, with the users there are."
     return
-  high = math.log(2 / own) if own < 1 else 1.0
-  while excess(high) > 0:
-    high += 1.0
-  found = optimize.brentq(excess, 0.0, high, xtol=0.01) + 0.01
-  growth = math.exp(found)
-  epsilon = _epsilon(experiment, growth * own, growth=growth)
   yield (
     "The same noise on the mean, with about the same accuracy as is assumed,"
     f" costs epsilon = {words.format_epsilon(epsilon)} with"

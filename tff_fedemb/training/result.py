@@ -6,57 +6,36 @@ import dataclasses
 import functools
 import os
 import pathlib
-from typing import Any
 
 from etils import epy
 
 from tff_fedemb import errors
 from tff_fedemb.program import run_directory
-from tff_fedemb.run import spec as spec_lib
+from tff_fedemb.report import finished_run
 
 with epy.lazy_imports():
-  import pandas as pd
   import tensorflow as tf
 
   from tff_fedemb.evaluation import verification
   from tff_fedemb.models import pretrained
-  from tff_fedemb.program import metrics
   from tff_fedemb.program import model_card
   from tff_fedemb.report import page
 
 
 @dataclasses.dataclass(frozen=True)
-class Result:
-  """A finished run.
+class Result(finished_run.FinishedRun):
+  """A finished run, as training returns it.
 
   Attributes:
     spec: Spec of the run.
     run_dir: Its directory.
+
+  Examples:
+    >>> result = fe.train(spec, run_dir="runs/first")
+    >>> isinstance(result, fe.Result)
+    True
+    >>> result.report("first.html")
   """
-
-  spec: spec_lib.RunSpec
-  run_dir: str
-
-  @functools.cached_property
-  def summary(self) -> dict[str, Any]:
-    """All figures, as `summary.json` has them."""
-    path = pathlib.Path(self.run_dir) / run_directory.SUMMARY
-    found = run_directory.read_json(path)
-    if found is None:
-      raise errors.FieldError(
-        "run_dir", "hold a finished run", f"{self.run_dir} without"
-      )
-    return found
-
-  @property
-  def epsilon(self) -> float:
-    """Epsilon of the run for one user, at `delta`; infinite without noise."""
-    return float(self.summary["privacy"]["epsilon"])
-
-  @property
-  def delta(self) -> float:
-    """Delta of `epsilon`."""
-    return self.summary["privacy"]["delta"]
 
   def recall_at_far(self, false_accept_rate: float = 1e-3) -> float:
     """Recall on the test images, at a false accept rate.
@@ -76,11 +55,6 @@ class Result:
         false_accept_rate,
       )
     return recalls[name]
-
-  @functools.cached_property
-  def metrics(self) -> pd.DataFrame:
-    """A row for each round; no guarantee covers them."""
-    return metrics.read(self.run_dir)
 
   @functools.cached_property
   def backbone(self) -> tf.keras.Model:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import functools
 import os
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -26,12 +25,13 @@ from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import export
+from tff_fedemb.program import kept_model
 from tff_fedemb.program import metrics
 from tff_fedemb.program import release
 from tff_fedemb.program import run_directory
 from tff_fedemb.program import sampling_key
 from tff_fedemb.program import training
-from tff_fedemb.report import measured_runs
+from tff_fedemb.report import finished_run
 from tff_fedemb.report import page as report_page
 from tff_fedemb.report import training_report
 from tff_fedemb.run import account
@@ -93,6 +93,19 @@ def train(
     errors.DataError: If the data cannot be used.
     errors.DivergedError: If the model diverged.
     errors.StorageError: If files cannot be written.
+
+  Examples:
+    >>> images = np.zeros([24, 8, 8, 1], np.uint8)
+    >>> labels, users = np.arange(24) % 4, np.arange(24) // 3
+    >>> task = fe.ArrayTask(images, labels, users, test=(images, labels))
+    >>> spec = fe.RunSpec(
+    ...   task=task,
+    ...   participation=fe.Poisson(users_per_round=4),
+    ...   mechanism=fe.Gaussian(noise_multiplier=1.0, clip_norm=0.1),
+    ...   rounds=2,
+    ... )
+    >>> result = fe.train(spec, run_dir="runs/first")
+    >>> result.epsilon, result.recall_at_far(1e-3)
   """
   watch = progress.Stopwatch.of_process()
   checks.check_not_forked()
@@ -170,6 +183,7 @@ class _Run:
     self._is_trial = is_trial
     spec, task = experiment.spec, experiment.task
     # Check everything before the first round.
+    self._keeps_best = models.keeps_best(experiment)
     experiment.create_ledger()
     experiment.extrapolate()
     if not os.path.exists(os.path.join(run_dir, chain_lib.NAME)):
@@ -192,7 +206,7 @@ class _Run:
     models.check_export(export_backbone, run_dir)
     self.directory = _open_directory(spec, run_dir)
     chain = account.open_chain(run_dir)
-    for line in _describe(experiment, by_split):
+    for line in plan_lib.tell_run(experiment, by_split):
       _say(line)
     trace = participation_trace.TraceWriter(
       self.directory.path / run_directory.TRACE, len(task.train_users)
@@ -240,8 +254,12 @@ class _Run:
       users=users.digest,
       code_version=run_directory.find_code_version(),
     )
+    kept = None
+    if self._keeps_best:
+      kept = kept_model.KeptModel(path, chain)
     return training.TrainingLoop(
       directory=path,
+      kept=kept,
       charge=self._charge,
       process=process,
       runtime=runtime,
@@ -311,7 +329,8 @@ class _Run:
     """Runs the rounds that are left."""
     loop = self._loop
     with loop.runtime:
-      loop.start(_start_from(self._evaluator.backbone))
+      loop.start(models.start_from(self._evaluator.backbone))
+      self._offer_start()
       self._watch.seconds["earlier_programs"] = loop.state.wall_seconds
       self._watch.end("compilation")
       try:
@@ -329,12 +348,26 @@ class _Run:
     loop.trace.close()
     self._watch.end("rounds")
 
+  def _offer_start(self) -> None:
+    """Keeps the model of the start, unless an earlier program has."""
+    kept = self._loop.kept
+    if kept is None or kept.best is not None:
+      return
+    backbone = self._evaluator.backbone
+    start = tff.learning.models.ModelWeights.from_model(backbone)
+    kept.offer(0, self._evaluator.validate(start), start)
+
   def report(self) -> None:
     """Evaluates and exports the model, and writes and tells what came out."""
     experiment, path, watch = self._experiment, self.directory.path, self._watch
     evaluator, untrained = self._evaluator, self._untrained
     chain, ledger = self._loop.chain, self._loop.chain.ledger
-    evaluator.set_weights(self._model_weights)
+    kept = models.hand_over(
+      evaluator,
+      self._model_weights,
+      self._loop.kept,
+      rounds=experiment.spec.rounds,
+    )
     embedded = evaluator.embed_all()
     trained = {
       split: comparison.warn_if_no_better(some.evaluate(), untrained[split])
@@ -351,7 +384,12 @@ class _Run:
     watch.end("account")
     self._charge(ledger, is_finished=True, tells=True)
     card = models.create_card(
-      evaluator.backbone, embedded, privacy, experiment=experiment, chain=chain
+      evaluator.backbone,
+      embedded,
+      privacy,
+      experiment=experiment,
+      chain=chain,
+      kept=kept,
     )
     model_path = path / run_directory.SAVED_MODEL
     export.export_backbone(evaluator.backbone, model_path, card)
@@ -359,7 +397,7 @@ class _Run:
     self.directory.write_json(
       run_directory.EVALUATION,
       {
-        measured_runs.TRAINED: trained["test"].to_json(),
+        finished_run.TRAINED: trained["test"].to_json(),
         training_plots.UNTRAINED: untrained["test"].to_json(),
       },
     )
@@ -373,13 +411,14 @@ class _Run:
       untrained=untrained,
       pretrained=self._start.record if self._start else None,
       privacy=privacy,
-      extrapolation=experiment.extrapolate(),
+      extrapolation=experiment.spec.extrapolation.extrapolate(chain.planned),
     )
+    summary["kept"] = report_lib.json_safe(kept)
     if deployed is not None:
       summary["deployment"] = deployed
     cost = account.Recomputed(chain, ledger, privacy, ())
-    finished = measured_runs.Run(
-      path, experiment.spec, summary, path.resolve().name, cost
+    finished = finished_run.FinishedRun.at_hand(
+      experiment.spec, os.fspath(path), summary, cost
     )
     watch.end("extrapolation")
     training_report.draw(finished)
@@ -394,43 +433,3 @@ class _Run:
     summary["wall_seconds"] = sum(seconds.values()) - seconds["process_before"]
     self.directory.write_json(run_directory.SUMMARY, summary)
     _say(training_report.tell(finished))
-
-
-def _start_from(backbone: tf.keras.Model) -> Callable[[Any], Any]:
-  """Returns a function that puts a backbone's weights into a model's."""
-  weights = backbone.get_weights()
-
-  def start_from_backbone(model_weights):
-    # Evaluations may have changed them in between.
-    backbone.set_weights(weights)
-    start = tff.learning.models.ModelWeights.from_model(backbone)
-    start = start.convert_variables_to_arrays()
-    head = tuple(model_weights.trainable)[len(start.trainable) :]
-    return tff.learning.models.ModelWeights(
-      (*start.trainable, *head), tuple(start.non_trainable)
-    )
-
-  return start_from_backbone
-
-
-def _describe(
-  experiment: experiment_lib.Experiment,
-  held_out_images: Mapping[str, embedding.LabelledImages],
-) -> Iterator[str]:
-  """Says what is trained and evaluated on, and what is odd about that."""
-  task, claim = experiment.task, experiment.participation
-  yield from task.describe()
-  for split, images in held_out_images.items():
-    if images.num_found is not None:
-      yield (
-        f"Evaluating on {len(images.labels):,} of {images.num_found:,} {split}"
-        " images, drawn at random and always the same;"
-        " max_held_out_images=0 takes all."
-      )
-  if claim != claim.with_secret_schedule():
-    yield (
-      "WARNING: sampling_seed makes it known who takes part when. Sampling"
-      " amplifies nothing in this run; without it the draw is secret."
-    )
-  if task.bad_examples.lines:
-    yield f"left out {bad_examples.summarize(task.bad_examples.lines)}."

@@ -184,8 +184,7 @@ class TuningRun:
   def _check_selection(self) -> None:
     """Refuses a budget for a choice that it does not cover."""
     task = self._task
-    is_of_others = task.selection_users or not task.evaluation_on_training_users
-    if self._config.privacy_budget and not is_of_others:
+    if self._config.privacy_budget and not task.validates_on_others:
       raise errors.FieldError(
         "selection_users",
         "be given with privacy_budget where validation images may be of users"
@@ -393,17 +392,17 @@ def _check_without_budget(spec: spec_lib.RunSpec) -> None:
 
 
 def _of_trial(planned: ledger_lib.Ledger) -> ledger_lib.Ledger:
-  """The ledger of a trial for the selection, which needs RDP."""
+  """The ledger of a trial for the selection, which needs RDP.
+
+  The selection takes the noise for a Gaussian, whatever arithmetic leaves.
+  """
   participation = planned.participation
   accountants = participation.accountants + participation.further_accountants
   if "rdp" not in accountants:
     # It is known of users' rounds if they are.
     participation = participation.with_known_schedule()
-  return ledger_lib.Ledger(
-    participation,
-    delta=planned.delta,
-    accountants=("rdp",),
-    history=planned.history,
+  return dataclasses.replace(
+    planned, participation=participation, accountants=("rdp",), round_sum=None
   )
 
 

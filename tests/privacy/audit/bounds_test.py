@@ -11,6 +11,7 @@ from tff_fedemb import errors
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import poisson
 from tff_fedemb.participation import random_allocation
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy.audit import clopper_pearson
 from tff_fedemb.privacy.audit import one_run
@@ -263,10 +264,10 @@ def test_the_curve_of_a_sampled_mechanism_bounds_the_best_attack():
 
 
 def test_the_curve_is_of_the_events_that_are_accounted_for():
-  event = dp_accounting.GaussianDpEvent(1.0)
+  event, noise = dp_accounting.GaussianDpEvent(1.0), composition.Noise(1.0)
   curve, none = (
     trade_off.Curve.of(
-      ledger_lib.Ledger(claim, delta=_DELTA).with_rounds(event, 5)
+      ledger_lib.Ledger(claim, delta=_DELTA).with_rounds(noise, 5)
     )
     for claim in (poisson.Poisson(1000, 100), fixed_size.FixedSize(1000, 100))
   )
@@ -279,7 +280,7 @@ def test_the_curve_of_random_allocation_bounds_the_best_attack():
   # One of four rounds: the likelihood ratio is a mean of four.
   claim = random_allocation.RandomAllocation(1000, 250)
   ledger = ledger_lib.Ledger(claim, delta=_DELTA).with_rounds(
-    dp_accounting.GaussianDpEvent(1.0), 4
+    composition.Noise(1.0), 4
   )
   curve = trade_off.Curve.of(ledger)
   seen = np.random.default_rng(3).normal(size=[2, 100_000, 4])

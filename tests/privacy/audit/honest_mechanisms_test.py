@@ -15,6 +15,7 @@ from tests.aggregators import released
 from tff_fedemb.features import classifier
 from tff_fedemb.features import least_squares
 from tff_fedemb.participation import min_separation
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy.audit import canary_updates
 from tff_fedemb.privacy.audit import one_run
@@ -57,7 +58,7 @@ def _release(name):
   claim = min_separation.MinSeparation(2 * _CANARIES, _CANARIES)
   ledger = ledger_lib.Ledger(
     claim.for_rounds(_ROUNDS), delta=_DELTA, accountants=("gaussian",)
-  ).with_rounds(mechanism.round_event, _ROUNDS)
+  ).with_rounds(composition.noise_of(mechanism), _ROUNDS)
   return ledger.epsilon(), scores, included
 
 

@@ -15,11 +15,11 @@ from scipy import linalg
 
 from tests.aggregators import released
 from tff_fedemb.participation import registry as participations
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy.audit import registry
 from tff_fedemb.privacy.audit import scores as scores_lib
 from tff_fedemb.strategies import banded
-from tff_fedemb.strategies import strategy as strategy_lib
 
 _DELTA = 1e-5
 _SIGNIFICANCE = 1e-4
@@ -63,7 +63,7 @@ def _draw_noise(name="gaussian", size=_CANARIES, **options):
   return _COHORT * means.reshape(2, 2, size)
 
 
-def _claim(event, kind="min_separation", *, rounds=2, users=1_000, **options):
+def _claim(noise, kind="min_separation", *, rounds=2, users=1_000, **options):
   """The epsilon of a ledger whose users are in one of two rounds."""
   claim = participations.create_participation(
     kind,
@@ -73,7 +73,7 @@ def _claim(event, kind="min_separation", *, rounds=2, users=1_000, **options):
   )
   ledger = ledger_lib.Ledger(claim.for_rounds(rounds), delta=_DELTA)
   return min(
-    ledger.with_rounds(event, rounds).epsilon(name)
+    ledger.with_rounds(noise, rounds).epsilon(name)
     for name in ledger.accountants
   )
 
@@ -114,7 +114,7 @@ class _Audit:
 
 
 def _event():
-  return _release("gaussian", _CANARIES).mechanism.round_event
+  return composition.noise_of(_release("gaussian", _CANARIES).mechanism)
 
 
 def _changed_noise(change, weights):
@@ -180,7 +180,7 @@ def _known_seed(is_faulty):
   )
   mechanism = _release("blt", _CLIPPED_CANARIES, **options).mechanism
   return _Audit(
-    _claim(mechanism.round_event),
+    _claim(composition.noise_of(mechanism)),
     _scores(noise - of_attacker, [[1, 0], [0, 0]], 1.0),
   )
 
@@ -232,7 +232,7 @@ def _block(is_faulty):
   first, second = (matched[block::2].sum(axis=0) for block in range(2))
   return _Audit(
     _claim(
-      strategy_lib.round_event(_NOISE, strategy),
+      composition.Noise(_NOISE, strategy),
       "cyclic_poisson",
       rounds=rounds,
       users=users,

@@ -1,7 +1,8 @@
 """Fits that protect users, as federated computations.
 
 The statistics of Mehta et al. 2022 (arXiv 2211.13403) as aggregations over
-clients: least squares in one round, DP-FC in one and one for each step.
+clients: least squares in one round, DP-FC in one round and one more for each
+step.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ from tff_fedemb.features.federated import statistics
 from tff_fedemb.run import array_task
 from tff_fedemb.runtime import base as runtime_base
 
-# Names of releases; gradients have theirs in `gradient_steps`.
+# Names of releases; that of gradients is in `gradient_steps`.
 STATISTICS, COVARIANCE = "statistics", "covariance"
 
 
@@ -48,7 +49,7 @@ class Rounds:
     runtime: Runtime of the rounds.
     create_dataset: Creates the examples of a client, '0', '1', ...
     num_clients: Number of clients, who all take part in every round.
-    releases: Records them, and has their noise.
+    releases: Records the releases and knows their noise.
     user_clip_norm: Bound of the L2 norm of what a client sends.
   """
 
@@ -72,11 +73,10 @@ class Rounds:
   def begin(
     self, name: str, config: statistics.ClientConfig
   ) -> Callable[..., Sequence[np.ndarray]]:
-    """Returns what makes a release, in one round, each time that it is called.
+    """Returns a function that makes a release, one round for each call.
 
-    It takes the weights that clients are sent, if they have a use for any, and
-    returns what the aggregator made of what they sent. Another call of `begin`
-    ends its use.
+    It takes the weights that are sent to clients, if they need any, and returns
+    the aggregator's result. It must not be used after another call of `begin`.
 
     Args:
       name: Name of the release.
@@ -113,7 +113,7 @@ class Rounds:
     *,
     covariance_share: float,
   ) -> np.ndarray:
-    """Returns the weights `[K, d]`, made of releases as in central fits.
+    """Computes the weights `[K, d]` from releases, as central fits do.
 
     Args:
       method: A method that protects users, with all its defaults.
@@ -179,11 +179,12 @@ def fit(
 ) -> tuple[np.ndarray, method_lib.Method, noise.Releases]:
   """Fits a classifier with user-level privacy.
 
-  A user sends the user's statistics in a round, clipped all together: those of
-  least squares are one release. Without noise, and with one example a user, the
-  weights are those of a central fit. Where defaults and step sizes depend on
-  the number of examples, it takes that of users times `user_clip_norm`. The
-  system's folder of temporary files has a copy of the features meanwhile.
+  A user sends all statistics of a round together, clipped to one norm; those of
+  least squares are one release. Without noise, and with one example for each
+  user, the weights equal those of a central fit. Defaults and step sizes that
+  depend on the number of examples use the number of users times
+  `user_clip_norm` instead. During the fit, the system's folder of temporary
+  files has a copy of the features.
 
   Privacy:
     Unit: user, with all examples.
@@ -202,7 +203,7 @@ def fit(
     method: `Sgd`, `FeatureCovariance`, or `LeastSquares` with a shared
       covariance.
     examples: All examples.
-    users: Whose they are, strings `[n]`.
+    users: User of each example, strings `[n]`.
     settings: Bound on a user's statistics, and the runtime.
     epsilon, delta: The target.
 
@@ -210,17 +211,18 @@ def fit(
     Weights `[K, d]`, the method with all its defaults, and what was released.
 
   Raises:
-    errors.FieldError: If the method is none of these, there is one user alone,
-      or epsilon is out of reach.
+    errors.FieldError: If the method is none of these, there is only one user,
+      or epsilon cannot be reached.
   """
   settings_lib.check_method_of_users(method)
   names, slots = np.unique(users, return_inverse=True)
-  # As many examples as the users can count for: how many they have is theirs.
+  # The true number of examples is private; this is the most that users count
+  # for.
   counted = max(1, round(settings.user_clip_norm * len(names)))
   size = dataclasses.replace(examples.size, num_examples=counted)
   planned, shares = method.plan_releases(size), {}
   if isinstance(method, least_squares.LeastSquares):
-    # A single release of the stacked sums, each of which has its share.
+    # One release of the stacked sums, each scaled by its share.
     total = sum(release.share for release in planned)
     shares = {release.name: release.share / total for release in planned}
     planned = (budget_lib.PlannedRelease(STATISTICS),)
@@ -232,7 +234,7 @@ def fit(
   for name, share in shares.items():
     stddevs[name] = stddevs[STATISTICS] / math.sqrt(share)
   method = method.resolve(size, stddevs)
-  # The aggregator makes the noise; these count, and refuse what is too much.
+  # The aggregator makes the noise; `releases` counts, and refuses too many.
   releases = noise.Releases(budget, np.random.SeedSequence())
   with (
     tempfile.TemporaryDirectory() as directory,

@@ -2,9 +2,9 @@
 
 The statistics of Mehta et al. 2022 (arXiv 2211.13403), each client's as one
 contribution: sums that are released once, or a gradient in every round. They
-are those of central fits in units of one example of full norm: the statistics
-of such an example have, stacked, the L2 norm 1. What a client sends is the sum
-over its examples, which the aggregator has to clip.
+are scaled so that the stacked statistics of one example of full norm have the
+L2 norm 1. A client sends the sum over its examples, which the aggregator has to
+clip.
 """
 
 import abc
@@ -43,7 +43,7 @@ class ClientConfig(abc.ABC):
   @property
   @abc.abstractmethod
   def shapes(self) -> tuple[tuple[int, ...], ...]:
-    """Shapes of the tensors that a client sends, and of those it is sent."""
+    """Shapes of the tensors that a client sends, and of those it receives."""
 
   @abc.abstractmethod
   def add_up(
@@ -54,7 +54,7 @@ class ClientConfig(abc.ABC):
     Args:
       scaled: x / C `[n, d]` for clipped features x.
       labels: `[n]`.
-      weights: Tensors that the client was sent.
+      weights: Tensors that the client received.
     """
 
   def send(
@@ -68,7 +68,7 @@ class ClientConfig(abc.ABC):
     Args:
       features: `[n, d]`.
       labels: `[n]`.
-      weights: Tensors that it was sent.
+      weights: Tensors that it received.
     """
     sums = self.add_up(self.scale(features), labels, weights)
     return tuple(map(tf.ensure_shape, sums, self.shapes))
@@ -76,7 +76,7 @@ class ClientConfig(abc.ABC):
   def scale(self, features: tf.Tensor) -> tf.Tensor:
     """Returns x / C for each clipped x of features `[n, d]`.
 
-    Features that are not finite make the client's statistics so, and the
+    If features are not finite, neither are the client's statistics, and the
     process sends zeros in their place.
     """
     # The square of a large number is infinite in single precision, and what is
@@ -92,10 +92,10 @@ class ClientConfig(abc.ABC):
 class StatisticsConfig(ClientConfig):
   """Second moments of the features, and if wanted their sums by class.
 
-  The stack (sqrt(s) sum x x' / C^2, sqrt(1 - s) sum by class x / C) is made for
-  a single release: noise of standard deviation z on all of it is noise of
-  z / sqrt(s) on the one and z / sqrt(1 - s) on the other, as two releases with
-  shares s and 1 - s of its zero-concentrated DP would have.
+  The stack (sqrt(s) sum x x' / C^2, sqrt(1 - s) sum by class x / C) is released
+  at once. Noise of standard deviation z on the stack is noise of z / sqrt(s) on
+  the second moments and z / sqrt(1 - s) on the sums, as in two releases with
+  shares s and 1 - s of its zero-concentrated DP.
 
   Privacy:
     As `ClientConfig`, of the whole stack.
@@ -120,7 +120,7 @@ class StatisticsConfig(ClientConfig):
       return (moments,)
     return (moments, (self.size.num_classes, self.size.dim))
 
-  def add_up(self, scaled, labels, weights):
+  def add_up(self, scaled: tf.Tensor, labels: tf.Tensor, weights: Any):
     del weights  # The same for all.
     of_moments, of_sums = self._factors
     moments = tf.matmul(scaled, scaled, transpose_a=True)
@@ -135,7 +135,7 @@ class StatisticsConfig(ClientConfig):
   def restore(
     self, released: Sequence[np.ndarray], num_clients: float
   ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Makes of a release the sums that central fits work with.
+    """Converts a release to the sums that central fits work with.
 
     Args:
       released: The aggregator's result: noised sums over clients.
@@ -172,7 +172,7 @@ class GradientConfig(ClientConfig):
     """The gradient, and the weights that it is of, are `[K, d]`."""
     return ((self.size.num_classes, self.size.dim),)
 
-  def add_up(self, scaled, labels, weights):
+  def add_up(self, scaled: tf.Tensor, labels: tf.Tensor, weights: Any):
     clipped = self.size.clip_norm * scaled
     logits = tf.matmul(clipped, weights[0], transpose_b=True)
     logits += self.method.logit_bias
@@ -206,8 +206,8 @@ def build_process(
 ) -> tff.learning.templates.LearningProcess:
   """Builds the process whose rounds make releases.
 
-  In a round its trainable model weights, which are zeros at first, are sent to
-  the clients, and become what the aggregator made of what these send. It is
+  Its trainable model weights are zeros at first. Each round sends them to the
+  clients and replaces them by the aggregator's result. It is
   composed as the training of embeddings is (`algorithms.composition`).
 
   Privacy:
@@ -225,8 +225,7 @@ def build_process(
 
   Returns:
     A process whose `next` takes batches `OrderedDict(x=float32 [b, d],
-    y=int64 [b])` of each client. Its metrics know no loss and no accuracy: they
-    are 0.
+    y=int64 [b])` of each client. Loss and accuracy among its metrics are 0.
   """
 
   def create_weights():
@@ -234,7 +233,9 @@ def build_process(
       tuple(tf.zeros(shape) for shape in config.shapes), ()
     )
 
-  def client_update(weights, dataset, round_num):
+  def client_update(
+    weights: Any, dataset: tf.data.Dataset, round_num: tf.Tensor
+  ):
     del round_num
     examples = pipelines.gather(dataset)
     labels = examples["y"]

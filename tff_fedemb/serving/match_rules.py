@@ -1,0 +1,199 @@
+"""Rules of a match: from which similarity on somebody is recognized.
+
+A threshold is given, or comes from the model's card, for the false accept rate
+of a pair of images or for the share of strangers who may be accepted by a
+gallery; or, for that share, from a folder of other people.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from etils import epy
+import numpy as np
+
+from tff_fedemb import config as config_lib
+from tff_fedemb import errors
+from tff_fedemb.data import bad_examples
+from tff_fedemb.evaluation import cohorts
+from tff_fedemb.evaluation import gallery_thresholds
+from tff_fedemb.evaluation import identification
+from tff_fedemb.serving import image_sources
+
+with epy.lazy_imports():
+  from tff_fedemb.program import model_card
+  from tff_fedemb.serving import saved_models
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RuleConfig(config_lib.Config):
+  """Settings of a rule.
+
+  Attributes:
+    fpir: False positive identification rate, the share of strangers' images
+      that may be accepted by a gallery of this size; instead of `far`.
+    fpir_certainty: Probability, for example 0.95, that the mean rate over
+      galleries is at most `fpir`, given how few classes were held out. Without
+      it, `fpir` is an estimate. Fewer people are found with it.
+    cohort: Folder with one sub-folder of images a class, of people who are
+      neither in the gallery nor asked for. The threshold for `fpir` comes from
+      them, not from the model, and how similar a query is to the nearest of
+      them counts against it, which finds more people.
+    far: False accept rate, of which the model must carry a threshold: the share
+      of pairs of two classes that are taken for one [0.001].
+    threshold: Cosine similarity from which on a query is accepted, in place of
+      those that the model carries and of rates.
+    on_bad_example: Treatment of images that cannot be read; skip leaves them
+      out and counts them.
+  """
+
+  fpir: float | None = config_lib.field(None, above=0, below=1)
+  fpir_certainty: float | None = config_lib.field(None, minimum=0.5, below=1)
+  cohort: str | None = None
+  far: float | None = config_lib.field(None, above=0, below=1)
+  threshold: float | None = config_lib.field(None, minimum=-1, maximum=1)
+  on_bad_example: str = config_lib.field("fail", choices=bad_examples.POLICIES)
+
+  def __post_init__(self):
+    super().__post_init__()
+    for name in ("fpir_certainty", "cohort"):
+      if getattr(self, name) is not None and self.fpir is None:
+        raise errors.FieldError("fpir", f"be given with {name}", "none")
+    if self.cohort and self.threshold is not None:
+      must = "not be given with cohort"
+      raise errors.FieldError("threshold", must, self.threshold)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+  """Whom a query is taken for.
+
+  Attributes:
+    threshold: Similarity from which on it is the most similar class.
+    words: Sentences on that for the user.
+    compared: What a query is compared with, as of `class_search.find`.
+    cohort: Classes by which similarities are normalized, if any.
+  """
+
+  threshold: float
+  words: str
+  compared: str = identification.NEAREST
+  cohort: cohorts.Cohort | None = None
+
+
+def find(
+  config: RuleConfig,
+  model: saved_models.Model,
+  num_classes: int,
+  num_images: int,
+) -> Rule:
+  """Returns the rule for a gallery of so many classes."""
+  if config.threshold is not None:
+    return Rule(config.threshold, f"Threshold {config.threshold:.4f}, given.")
+  if config.cohort:
+    return _find_by_cohort(config, model, num_classes, num_images)
+  if model.card is None or model.card.verification is None:
+    raise errors.FieldError(
+      "threshold",
+      "be given for a model that carries none: thresholds by images of users"
+      " who train are not given away",
+      "none",
+      "binaries.evaluate finds thresholds on a folder of images.",
+    )
+  if config.fpir is not None:
+    return _find_by_card(config, model.card, num_classes, num_images)
+  far = 1e-3 if config.far is None else config.far
+  pair = model.card.threshold(far)
+  words = (
+    f"Threshold {pair['threshold']:.4f}, of false accept rate {far:g} for one"
+    f" pair of images: a stranger, who is compared with {num_images:,}, is"
+    f" accepted with a probability of up to {min(far * num_images, 1.0):.2g}."
+    " fpir sets the rate of a gallery."
+  )
+  if pair["warning"]:
+    words += f"\nwarning: the threshold is uncertain: {pair['warning']}"
+  return Rule(pair["threshold"], words)
+
+
+def _find_by_card(
+  config: RuleConfig,
+  card: model_card.ModelCard,
+  num_classes: int,
+  num_images: int,
+) -> Rule:
+  """As `find`, for a rate of strangers, by the card."""
+  promise = card.gallery_threshold(
+    config.fpir,
+    num_classes,
+    num_images / num_classes,
+    certainty=config.fpir_certainty,
+  )
+  words = _describe(promise, config, num_classes, num_images)
+  return Rule(promise.threshold, words, promise.compared)
+
+
+def _find_by_cohort(
+  config: RuleConfig,
+  model: saved_models.Model,
+  num_classes: int,
+  num_images: int,
+) -> Rule:
+  """As `find`, for a rate of strangers, by a folder of others."""
+  source = image_sources.open_folder(
+    str(config.cohort),
+    model.image_shape,
+    on_bad_example=config.on_bad_example,
+    name="cohort",
+  )
+  embeddings, rows = image_sources.embed_rows(
+    model, source, np.arange(len(source.labels))
+  )
+  labels = source.labels[rows]
+  cohort = cohorts.Cohort(embeddings, labels)
+  curve = gallery_thresholds.measure(embeddings, labels, normalized=True)
+  if curve is None:
+    must = "have 3 classes of two images or more"
+    raise errors.FieldError("cohort", must, config.cohort)
+  promise = gallery_thresholds.find(
+    curve,
+    config.fpir,
+    num_classes,
+    num_images / num_classes,
+    certainty=config.fpir_certainty,
+  )
+  words = _describe(promise, config, num_classes, num_images)
+  words += (
+    " Its score is the similarity less half the mean with the nearest classes"
+    f" of {config.cohort}."
+  )
+  return Rule(promise.threshold, words, promise.compared, cohort)
+
+
+def _describe(
+  promise: gallery_thresholds.Promise,
+  config: RuleConfig,
+  num_classes: int,
+  num_images: int,
+) -> str:
+  """What a threshold for a gallery promises, in sentences."""
+  words = (
+    f"Threshold {promise.threshold:.4f}: a stranger's image is accepted with a"
+    f" probability of {promise.rate:.3g} ({promise.low:.2g} to"
+    f" {promise.high:.2g}), the mean over strangers and over galleries of"
+    f" {num_classes:,} classes with {num_images / num_classes:.3g} images each."
+  )
+  if config.fpir_certainty is not None:
+    words += (
+      f" It is at most {config.fpir:g} with a certainty of"
+      f" {config.fpir_certainty:g}, over the choice of held-out classes."
+    )
+  elif not promise.is_supported:
+    smallest = f"{promise.smallest:g}" if promise.smallest else "none"
+    words += (
+      f"\nwarning: {promise.num_classes:,} held-out classes are too few for"
+      f" fpir {config.fpir:g} in a gallery of {num_classes:,}: the smallest"
+      f" that they support is {smallest}."
+    )
+  if promise.compared == identification.MEAN:
+    words += "\nA query is compared with the mean of each class's images."
+  return words
