@@ -43,7 +43,7 @@ def test_more_buffers_are_no_worse():
 )
 def test_the_largest_error_can_be_made_small(rounds, most):
   schedule = strategy_lib.Schedule(rounds, rounds)
-  last = strategy_lib.Workload(noise_objective="last")
+  last = strategy_lib.Workload(0.0, "last")
   least, other = (
     blt.optimize_blt(schedule, workload)
     for workload in (last, strategy_lib.PREFIX_SUMS)

@@ -101,7 +101,7 @@ def optimize_banded(
     starts[:, np.newaxis] + np.arange(num_bands) < rounds, axis=0
   )
   # How many models that matter each coefficient of B = A C^-1 is in.
-  durations = np.arange(rounds, 0, -1)
+  durations = np.arange(rounds, 0.0, -1.0)
   if workload.noise_objective == "last":
     durations = np.ones(rounds)
 

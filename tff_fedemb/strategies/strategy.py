@@ -43,6 +43,9 @@ class Schedule(config.Config):
     return min(possible, self.max_participations or possible)
 
 
+OBJECTIVES = ("rmse", "last")
+
+
 @dataclasses.dataclass(frozen=True)
 class Workload(config.Config):
   """How models are made of the rounds' sums, and which of them matter.
@@ -54,14 +57,17 @@ class Workload(config.Config):
   which is the same in all rounds, scales all errors alike and is taken as 1.
 
   Attributes:
-    momentum: Momentum of the server's optimizer, in [0, 1); 0 makes models of
-      prefix sums.
-    noise_objective: Models whose noise is made small: rmse is the root mean
-      square over the models of all rounds, last that of the last round alone.
+    momentum: Momentum of the server's optimizer, for which correlated noise is
+      made; 0 makes models of prefix sums.
+    noise_objective: Models in which banded and BLT noise is made small: rmse is
+      the root mean square over the models of all rounds, last that of the last
+      round alone.
   """
 
-  momentum: float = config.field(0.0, minimum=0, below=1)
-  noise_objective: str = config.field("rmse", choices=("rmse", "last"))
+  momentum: float = config.field(
+    0.9, minimum=0, below=1, flag="server_momentum"
+  )
+  noise_objective: str = config.field("rmse", choices=OBJECTIVES)
 
   def first_column(self, rounds: int) -> np.ndarray:
     """Returns the weights of a round in its model and later ones.
@@ -85,7 +91,8 @@ class Workload(config.Config):
     return math.sqrt(np.mean(np.square(stddevs)))
 
 
-PREFIX_SUMS = Workload()
+# Plain SGD, which is what TFF's own processes default to.
+PREFIX_SUMS = Workload(momentum=0.0)
 
 
 @dataclasses.dataclass(frozen=True)
