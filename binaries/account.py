@@ -51,6 +51,7 @@ from tff_fedemb.privacy import published
 from tff_fedemb.program import release
 from tff_fedemb.report import account_output
 from tff_fedemb.run import account as account_run
+from tff_fedemb.strategies import strategy as strategy_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,6 +78,7 @@ class AccountConfig(config_lib.Config):
     cohort_factor: Users of a round and noise multiplier, extrapolated / given.
     explain: Whether to tell all that a figure rests on, in place of eight lines
       (epsilon, calibrate, extrapolate).
+    workload: How models are made, for which correlated noise is made.
     output_json: File for all figures and the statement.
     output_png: File for a picture: the noise of every mechanism over epsilon
       (optimize).
@@ -105,6 +107,7 @@ class AccountConfig(config_lib.Config):
   extrapolated_num_users: int = config_lib.field(10_000_000, minimum=1)
   cohort_factor: float = config_lib.field(64.0, above=0)
   explain: bool = False
+  workload: strategy_lib.Workload = config_lib.part(strategy_lib.Workload())
   output_json: str | None = None
   output_png: str | None = None
 
@@ -117,6 +120,7 @@ _NEEDED = (
   "rounds",
   "noise_multiplier",
 )
+_WORKLOAD = ("server_momentum", "noise_objective")
 _Answer = tuple[dict[str, Any], str]
 
 
@@ -133,7 +137,7 @@ class _Account:
       "participation", participations.PARTICIPATIONS
     )
     self._of_plan = {
-      *(*_NEEDED, "delta", "accountant"),
+      *(*_NEEDED, *_WORKLOAD, "delta", "accountant"),
       *(*self._participation.values(), *self._mechanism.values()),
     }
 
@@ -194,6 +198,7 @@ class _Account:
       config.delta or planning.default_delta(participation.num_users),
       accountants=config.accountants,
       num_parameters=config.num_parameters,
+      workload=config.workload,
       **self._parser.given(self._mechanism),
     )
 
@@ -289,7 +294,7 @@ class _Account:
     self._check(
       where,
       {*needed, *("mechanism", "participation", "users_per_client", "delta")}
-      | {"output_png", *of_claim},
+      | {"output_png", *of_claim, *_WORKLOAD},
       needed,
     )
     output_files.check({"output_png": config.output_png}, overwrite=True)
@@ -304,6 +309,7 @@ class _Account:
       rounds=config.rounds,
       delta=config.delta or planning.default_delta(claims[-1].num_users),
       mechanisms=config.mechanism and (config.mechanism,),
+      workload=config.workload,
     )
     target = config.target_epsilon
     ranked = mechanism_choice.rank(plans, target)

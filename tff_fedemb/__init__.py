@@ -71,6 +71,7 @@ with epy.lazy_api_imports(globals()):
   from tff_fedemb.run.task import create_task
   from tff_fedemb.runtime import RuntimeConfig as Runtime
   from tff_fedemb.serving.lite_export import export
+  from tff_fedemb.strategies.strategy import Workload
   from tff_fedemb.training.plan import plan
   from tff_fedemb.training.result import Result
   from tff_fedemb.training.train import train

@@ -4,10 +4,8 @@ from tests.aggregators import cases
 from tff_fedemb.strategies import blt
 
 CASES = cases.Cases(
-  options={"num_buffers": 3, "objective": "max_error", "noise_seed": 0},
-  strategy=blt.optimize_blt(
-    cases.SCHEDULE, num_buffers=3, objective="max_error"
-  ),
+  options={"num_buffers": 3, "noise_seed": 0},
+  strategy=blt.optimize_blt(cases.SCHEDULE, num_buffers=3),
   noisy=[cases.Slow(num_buffers=1), {}, cases.Slow(num_buffers=3)],
   mistakes=[({"num_buffers": 5}, "num_buffers must be at most 4, found 5")],
 )

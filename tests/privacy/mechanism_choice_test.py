@@ -43,7 +43,7 @@ def _check_errors(candidate, clients_per_round):
   )
   scale = candidate.noise_multiplier / clients_per_round
   stddevs = scale * np.linalg.norm(prefix_noise, axis=1)
-  np.testing.assert_allclose(candidate.prefix_sum_stddevs, stddevs, rtol=1e-9)
+  np.testing.assert_allclose(candidate.model_stddevs, stddevs, rtol=1e-9)
   assert candidate.rmse == pytest.approx(math.sqrt(np.mean(stddevs**2)))
   assert candidate.max_error == pytest.approx(max(stddevs))
 

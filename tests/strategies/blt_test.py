@@ -14,25 +14,23 @@ from tff_fedemb.strategies import strategy as strategy_lib
 def test_optimum_is_one_and_nears_that_of_bands(numbers):
   schedule = strategy_lib.Schedule(*numbers)
   strategy = blt.optimize_blt(schedule)
-  least = strategy.prefix_sum_rmse(schedule)
+  least = strategy.model_error(schedule)
   decays, weights = np.array(strategy.decays), np.array(strategy.weights)
   for factors in ((0.99, 1.0), (1.01, 1.0), (1.0, 0.99), (1.0, 1.01)):
     for near in (
       dataclasses.replace(strategy, decays=1 - (1 - decays) * factors),
       dataclasses.replace(strategy, weights=weights * factors),
     ):
-      assert near.prefix_sum_rmse(schedule) > least * (1 - 1e-7)
+      assert near.model_error(schedule) > least * (1 - 1e-7)
   bands = banded.optimize_banded(schedule)
-  ratio = least / bands.prefix_sum_rmse(schedule)
+  ratio = least / bands.model_error(schedule)
   assert ratio < 1.1
 
 
 def test_more_buffers_are_no_worse():
   schedule = strategy_lib.Schedule(1_600, 400)
   noise = [
-    blt.optimize_blt(schedule, num_buffers=num_buffers).prefix_sum_rmse(
-      schedule
-    )
+    blt.optimize_blt(schedule, num_buffers=num_buffers).model_error(schedule)
     for num_buffers in (1, 2, 3, 4)
   ]
   assert noise[0] > noise[1] * 1.01
@@ -45,15 +43,16 @@ def test_more_buffers_are_no_worse():
 )
 def test_the_largest_error_can_be_made_small(rounds, most):
   schedule = strategy_lib.Schedule(rounds, rounds)
+  last = strategy_lib.Workload(0.0, "last")
   least, other = (
-    blt.optimize_blt(schedule, objective=objective)
-    for objective in ("max_error", "rmse")
+    blt.optimize_blt(schedule, workload)
+    for workload in (last, strategy_lib.PREFIX_SUMS)
   )
   # The last prefix sum has the largest noise.
-  expected = least.prefix_sum_stddevs(rounds)[-1] * least.sensitivity(schedule)
-  assert least.prefix_sum_max_error(schedule) == expected <= most
-  assert other.prefix_sum_max_error(schedule) > expected
-  assert other.prefix_sum_rmse(schedule) < least.prefix_sum_rmse(schedule)
+  expected = max(least.model_stddevs(rounds)) * least.sensitivity(schedule)
+  assert least.model_error(schedule, last) == expected <= most
+  assert other.model_error(schedule, last) > expected
+  assert other.model_error(schedule) < least.model_error(schedule)
 
 
 def test_column_by_hand():

@@ -39,8 +39,8 @@ def test_gain_over_the_tree_at_the_published_setting(optimize, least, most):
   schedule = strategy_lib.Schedule(800, 77, 11)
   strategy = optimize(schedule)
   assert len(getattr(strategy, "coefficients", (0,) * 77)) == 77
-  of_tree = tree.TreeStrategy().prefix_sum_rmse(schedule)
-  assert least < of_tree / strategy.prefix_sum_rmse(schedule) < most
+  of_tree = tree.TreeStrategy().model_error(schedule)
+  assert least < of_tree / strategy.model_error(schedule) < most
 
 
 def _values(name, *parameters):

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import linalg
 
 from tests.aggregators import noise_theory
 from tff_fedemb.strategies import banded
@@ -53,7 +54,13 @@ def test_noise_is_that_of_explicit_matrices(strategy, rounds):
     strategy.round_stddevs(rounds), np.linalg.norm(inverse, axis=1)
   )
   np.testing.assert_allclose(
-    strategy.prefix_sum_stddevs(rounds), np.linalg.norm(prefix, axis=1)
+    strategy.model_stddevs(rounds), np.linalg.norm(prefix, axis=1)
+  )
+  workload = strategy_lib.Workload(0.9)
+  weights = linalg.toeplitz(workload.first_column(rounds), np.zeros(rounds))
+  np.testing.assert_allclose(
+    strategy.model_stddevs(rounds, workload),
+    np.linalg.norm(weights @ inverse, axis=1),
   )
 
 

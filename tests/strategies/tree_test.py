@@ -89,6 +89,13 @@ def test_noise_is_that_of_the_matrix(rounds, restart_every):
     strategy.round_stddevs(rounds), np.linalg.norm(matrix, axis=1)
   )
   np.testing.assert_allclose(
-    strategy.prefix_sum_stddevs(rounds),
+    strategy.model_stddevs(rounds),
     np.linalg.norm(np.cumsum(matrix, axis=0), axis=1),
   )
+  # SGD with momentum, whose model is momentum x the one before + a prefix sum.
+  momentum, model, models = 0.9, np.zeros(matrix.shape[1]), []
+  for prefix_sum in np.cumsum(matrix, axis=0):
+    model = momentum * model + prefix_sum
+    models.append(np.linalg.norm(model))
+  workload = strategy_lib.Workload(momentum)
+  np.testing.assert_allclose(strategy.model_stddevs(rounds, workload), models)

@@ -16,6 +16,7 @@ from tff_fedemb import config
 from tff_fedemb.aggregators import mechanism
 from tff_fedemb.participation import participation
 from tff_fedemb.strategies import banded
+from tff_fedemb.strategies import strategy as strategy_lib
 
 with epy.lazy_imports():
   import tensorflow as tf
@@ -36,8 +37,9 @@ class BandedConfig(mechanism.CorrelatedConfig):
   Each update is clipped to L2 norm C = `clip_norm`, the clipped updates are
   summed, and the round's row of S^-1 Z is added, where the rows of Z are
   independent N(0, (z C)^2) and S is the Toeplitz matrix of `num_bands` bands,
-  by default as many as `min_separation`, with the least root mean square noise
-  on the prefix sums at equal privacy. The result is divided by the *expected*
+  by default as many as `min_separation`, with the least noise in the models of
+  the run's server optimizer (`strategies.strategy.Workload`) at equal privacy.
+  The result is divided by the *expected*
   number of virtual clients. The state holds a copy of the model for every band
   but one: for large models see `blt`.
 
@@ -67,6 +69,7 @@ class BandedConfig(mechanism.CorrelatedConfig):
 
   strategy_class = banded.BandedToeplitzStrategy
   is_compared = True
+  follows_workload = True
   size_field = "num_bands"
 
   num_bands: int | None = config.field(None, minimum=1)
@@ -98,6 +101,8 @@ class BandedConfig(mechanism.CorrelatedConfig):
     return _UNSAMPLED[1:] if claim.is_drawn_once else _UNSAMPLED
 
   def create_strategy(
-    self, schedule: mechanism.Schedule
+    self,
+    schedule: mechanism.Schedule,
+    workload: strategy_lib.Workload = strategy_lib.PREFIX_SUMS,
   ) -> banded.BandedToeplitzStrategy:
-    return banded.optimize_banded(schedule, num_bands=self.num_bands)
+    return banded.optimize_banded(schedule, workload, num_bands=self.num_bands)

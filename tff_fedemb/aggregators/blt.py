@@ -17,6 +17,7 @@ from tff_fedemb import config
 from tff_fedemb.aggregators import mechanism
 from tff_fedemb.participation import participation
 from tff_fedemb.strategies import blt
+from tff_fedemb.strategies import strategy as strategy_lib
 
 with epy.lazy_imports():
   import tensorflow as tf
@@ -28,10 +29,11 @@ class BltConfig(mechanism.CorrelatedConfig):
 
   Each update is clipped to L2 norm C = `clip_norm`, the clipped updates are
   summed, and the round's row of S^-1 Z is added, where the rows of Z are
-  independent N(0, (z C)^2) and S is the BLT matrix with the least noise on the
-  prefix sums at equal privacy. The result is divided by
-  the *expected* number of virtual clients. The state holds `num_buffers`
-  copies of the model; making a round's noise takes one more.
+  independent N(0, (z C)^2) and S is the BLT matrix with the least noise in the
+  models of the run's server optimizer (`strategies.strategy.Workload`) at equal
+  privacy. The result is divided by the *expected* number of virtual clients.
+  The state holds `num_buffers` copies of the model; making a round's noise
+  takes one more.
 
   Privacy:
     Unit: one virtual client's update.
@@ -46,8 +48,6 @@ class BltConfig(mechanism.CorrelatedConfig):
 
   Attributes:
     num_buffers: Model copies that the noise is made from, 1 to 4.
-    objective: Noise on the prefix sums that is made small: its root mean square
-      over the rounds, or its largest.
 
   Examples:
     >>> mechanism = fe.Blt(noise_multiplier=4.0, num_buffers=2)
@@ -60,12 +60,10 @@ class BltConfig(mechanism.CorrelatedConfig):
   strategy_class = blt.BltStrategy
   noise_in_words = "BLT"
   is_compared = True
+  follows_workload = True
   size_field = "num_buffers"
 
   num_buffers: int = config.field(2, minimum=1)
-  objective: str = config.field(
-    "rmse", choices=blt.OBJECTIVES, flag="blt_objective"
-  )
 
   @staticmethod
   def next_noise(
@@ -90,7 +88,9 @@ class BltConfig(mechanism.CorrelatedConfig):
     # Monte Carlo takes ten seconds and more for each.
     return (2,) if claim.is_drawn_once else (2, 3, 4)
 
-  def create_strategy(self, schedule: mechanism.Schedule) -> blt.BltStrategy:
-    return blt.optimize_blt(
-      schedule, num_buffers=self.num_buffers, objective=self.objective
-    )
+  def create_strategy(
+    self,
+    schedule: mechanism.Schedule,
+    workload: strategy_lib.Workload = strategy_lib.PREFIX_SUMS,
+  ) -> blt.BltStrategy:
+    return blt.optimize_blt(schedule, workload, num_buffers=self.num_buffers)

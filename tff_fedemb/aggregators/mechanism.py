@@ -79,6 +79,8 @@ class MechanismConfig(config.Config):
       together; None for independent noise.
     noise_in_words: What a table calls its noise; None for its name.
     is_compared: Whether a search for the least noise tries it unasked.
+    follows_workload: Whether its matrix, and with it its cost at a noise
+      multiplier, depends on the server's optimizer.
     size_field: The field of which it tries several values, for example
       "num_bands"; None without one.
 
@@ -98,6 +100,7 @@ class MechanismConfig(config.Config):
   strategy_class: ClassVar[type[strategy_lib.Strategy] | None] = None
   noise_in_words: ClassVar[str | None] = None
   is_compared: ClassVar[bool] = False
+  follows_workload: ClassVar[bool] = False
   size_field: ClassVar[str | None] = None
 
   def __post_init__(self):
@@ -130,11 +133,16 @@ class MechanismConfig(config.Config):
     """
     return self.noise_multiplier
 
-  def create_strategy(self, schedule: Schedule) -> strategy_lib.Strategy | None:
+  def create_strategy(
+    self,
+    schedule: Schedule,
+    workload: strategy_lib.Workload = strategy_lib.PREFIX_SUMS,
+  ) -> strategy_lib.Strategy | None:
     """Creates the matrix of correlated noise; None for independent noise.
 
     Args:
       schedule: What the run decides.
+      workload: How the run makes its models of the rounds' sums.
 
     Raises:
       errors.FieldError: If the schedule and the configuration contradict each
@@ -166,11 +174,16 @@ class MechanismConfig(config.Config):
       clients_per_round=self.clients_per_round,
     )
 
-  def create(self, schedule: Schedule | None = None) -> Mechanism:
+  def create(
+    self,
+    schedule: Schedule | None = None,
+    workload: strategy_lib.Workload = strategy_lib.PREFIX_SUMS,
+  ) -> Mechanism:
     """Creates the mechanism.
 
     Args:
       schedule: What the run decides; independent noise needs none.
+      workload: As in `create_strategy`.
 
     Raises:
       errors.FieldError: As `create_strategy`; or if the schedule or the clients
@@ -187,7 +200,8 @@ class MechanismConfig(config.Config):
         )
         raise errors.FieldError("schedule", must, "nothing")
       schedule = Schedule()
-    return Mechanism(self, self.create_strategy(schedule), schedule.rounds)
+    strategy = self.create_strategy(schedule, workload)
+    return Mechanism(self, strategy, schedule.rounds)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_fedemb.aggregators import mechanism as mechanism_lib
+from tff_fedemb.strategies import strategy as strategy_lib
 
 
 class _Float32Factory(tff.aggregators.UnweightedAggregationFactory):
@@ -95,6 +96,7 @@ def build_aggregator(
   rounds: int | None = None,
   min_separation: int = 1,
   max_participations: int | None = None,
+  workload: strategy_lib.Workload = strategy_lib.PREFIX_SUMS,
 ) -> tff.aggregators.UnweightedAggregationFactory:
   """Builds a mechanism as an aggregator for a process of TFF's.
 
@@ -125,6 +127,9 @@ def build_aggregator(
       least; for correlated noise.
     max_participations: Rounds that a client takes part in, at most; for
       correlated noise [as many as the separation allows].
+    workload: The server's optimizer, for which `Banded` and `Blt` make their
+      noise: `Workload(momentum=0.9)` for SGD with that momentum; give `epsilon`
+      the same one [plain SGD, the default of TFF's processes].
 
   Returns:
     A factory for unweighted and for weighted aggregation of float32, float16
@@ -149,4 +154,4 @@ def build_aggregator(
       max_participations=max_participations,
     )
   made = dataclasses.replace(mechanism, clients_per_round=clients_per_round)
-  return _MeanFactory(made.create(schedule).factory)
+  return _MeanFactory(made.create(schedule, workload).factory)

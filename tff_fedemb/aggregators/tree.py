@@ -13,6 +13,7 @@ from etils import epy
 
 from tff_fedemb import config
 from tff_fedemb.aggregators import mechanism
+from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree
 
 with epy.lazy_imports():
@@ -63,7 +64,11 @@ class TreeConfig(mechanism.CorrelatedConfig):
 
   restart_every: int | None = config.field(None, minimum=1)
 
-  def create_strategy(self, schedule: mechanism.Schedule) -> tree.TreeStrategy:
+  def create_strategy(
+    self,
+    schedule: mechanism.Schedule,
+    workload: strategy_lib.Workload = strategy_lib.PREFIX_SUMS,
+  ) -> tree.TreeStrategy:
     return tree.TreeStrategy(self.restart_every)
 
   def build_query(self, specs, strategy):

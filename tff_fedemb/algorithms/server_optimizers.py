@@ -13,6 +13,7 @@ from etils import epy
 
 from tff_fedemb import config
 from tff_fedemb import registry
+from tff_fedemb.strategies import strategy
 
 with epy.lazy_imports():
   import tensorflow_federated as tff
@@ -29,6 +30,18 @@ class ServerOptimizer(config.Config, abc.ABC):
   learning_rate: float = config.field(
     1.0, minimum=0, flag="server_learning_rate", searchable=True
   )
+
+  def workload(self, noise_objective: str) -> strategy.Workload:
+    """Returns how models follow from the rounds' sums.
+
+    That of prefix sums, unless the optimizer is linear and known better.
+
+    Args:
+      noise_objective: As of `Workload`.
+    """
+    return dataclasses.replace(
+      strategy.PREFIX_SUMS, noise_objective=noise_objective
+    )
 
   @abc.abstractmethod
   def build(self) -> tff.learning.optimizers.Optimizer:
@@ -50,6 +63,9 @@ class SgdMomentum(ServerOptimizer):
   momentum: float = config.field(
     0.9, minimum=0, below=1, flag="server_momentum", searchable=True
   )
+
+  def workload(self, noise_objective: str) -> strategy.Workload:
+    return strategy.Workload(self.momentum, noise_objective)
 
   def build(self) -> tff.learning.optimizers.Optimizer:
     return tff.learning.optimizers.build_sgdm(

@@ -299,9 +299,9 @@ def plot_errors(
     marks.append(figures.create_key("numbers: best bands", linestyle=""))
   figures.decorate(
     axes,
-    title="Noise of the prefix sums at equal privacy",
+    title="Noise of the models at equal privacy",
     x_label=figures.epsilon_label(delta),
-    y_label="RMSE / least RMSE",
+    y_label="noise / least noise",
   )
   figures.set_logarithmic(axes.xaxis, [*epsilons, target_epsilon])
   figures.set_logarithmic(axes.yaxis, (1, min(highest, _MOST_SHOWN)))

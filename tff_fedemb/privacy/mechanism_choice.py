@@ -1,7 +1,7 @@
 """Which mechanism, for whom, makes the least noise at a target epsilon.
 
-A model is made of the sum of all rounds' noised means, so that plans are
-compared by the noise of these prefix sums. Amplified banded noise
+A model is made of all rounds' noised means so far, by the server's optimizer,
+and plans are compared by the noise that is left in it. Amplified banded noise
 (Choquette-Choo et al. 2023, "(Amplified) Banded Matrix Factorization: A unified
 approach to private training", arXiv 2306.08153) lies between independent noise,
 which sampling amplifies most, and noise that cancels most: more bands cancel
@@ -10,6 +10,7 @@ depends on the population, on the rounds and on epsilon.
 """
 
 from collections.abc import Collection, Sequence
+import dataclasses
 import math
 from typing import Any
 
@@ -22,6 +23,7 @@ from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.privacy import calibration
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import planning
+from tff_fedemb.strategies import strategy as strategy_lib
 
 # Noise this low takes PLD minutes, for an epsilon that protects nobody.
 MAX_TARGET_EPSILON = 20.0
@@ -34,6 +36,7 @@ def list_plans(
   rounds: int,
   delta: float,
   mechanisms: Collection[str] | None = None,
+  workload: strategy_lib.Workload = strategy_lib.PREFIX_SUMS,
 ) -> list[planning.Plan]:
   """Returns all that the participations allow, of unit noise multiplier.
 
@@ -43,6 +46,7 @@ def list_plans(
     rounds: Number of rounds, in [1, `MAX_ROUNDS`].
     delta: In (0, 1).
     mechanisms: Names of those to try; all that there are if None.
+    workload: How all of them make models of the rounds' sums.
 
   Raises:
     errors.FieldError: If a value is out of its range, or there is none.
@@ -53,7 +57,9 @@ def list_plans(
     registered = aggregators.AGGREGATORS.items()
     known = {name: each for name, each in registered if each.is_compared}
   found = [
-    _create_plan(name, size, participation, rounds, delta)
+    dataclasses.replace(
+      _create_plan(name, size, participation, rounds, delta), workload=workload
+    )
     for participation in participations
     for name, mechanism in known.items()
     for size in _sizes(mechanism, participation, rounds)
@@ -101,7 +107,7 @@ def _create_plan(
   delta: float,
 ) -> planning.Plan:
   mechanism: Any = aggregators.AGGREGATORS[name]
-  options = {} if size is None else {mechanism.size_field: size}
+  options: dict[str, Any] = {} if size is None else {mechanism.size_field: size}
   if options and mechanism.strategy_class.is_banded:
     participation = participation.for_bands(size)
   # The tightest one.
@@ -158,7 +164,7 @@ def rank(
   """
   plans = progress_lib.create_bar("Calibrating", unit="plans", items=plans)
   found = (for_epsilon(plan, target_epsilon) for plan in plans)
-  return sorted(found, key=lambda plan: plan.rmse)
+  return sorted(found, key=lambda plan: plan.error)
 
 
 def best_by_epsilon(
@@ -192,7 +198,7 @@ def best_by_epsilon(
       best = for_epsilon(sizes[first], target_epsilon)
       for index in range(first + 1, len(sizes)):
         other = for_epsilon(sizes[index], target_epsilon)
-        if other.rmse < best.rmse:
+        if other.error < best.error:
           best, first = other, index
         elif index > first + 1:
           break

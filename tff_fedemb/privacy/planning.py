@@ -49,6 +49,7 @@ class Plan(config.Config):
     accountants: Names of those to ask [`epsilon.default_accountants`].
     num_parameters: Numbers of an update, for what the arithmetic of independent
       noise leaves (`arithmetic`); None leaves that out.
+    workload: How the run makes its models, for which correlated noise is made.
 
   Raises:
     errors.FieldError: If a value is out of its range, or the mechanism's noise
@@ -62,6 +63,7 @@ class Plan(config.Config):
   _: dataclasses.KW_ONLY
   accountants: tuple[str, ...] | None = None
   num_parameters: int | None = config.field(None, minimum=1)
+  workload: strategy_lib.Workload = strategy_lib.PREFIX_SUMS
 
   def __post_init__(self):
     super().__post_init__()
@@ -108,7 +110,7 @@ class Plan(config.Config):
   def strategy(self) -> strategy_lib.Strategy | None:
     """How noise is correlated over the rounds; None if it is not."""
     return self.mechanism.create_strategy(
-      composition.schedule_of(self.participation, self.rounds)
+      composition.schedule_of(self.participation, self.rounds), self.workload
     )
 
   @property
@@ -133,26 +135,32 @@ class Plan(config.Config):
     return self.strategy.model_copies(self.rounds) if self.strategy else 0
 
   @functools.cached_property
-  def prefix_sum_stddevs(self) -> np.ndarray:
-    """Noise of the sum of all means up to each round, in clip norms.
+  def model_stddevs(self) -> np.ndarray:
+    """Noise of the model after each round, in clip norms.
 
     Float64 `[rounds]`: that of the rounds' sums, divided by the (expected)
-    virtual clients of a round.
+    virtual clients of a round, at a server learning rate of 1.
     """
     scale = self.noise_multiplier / self.participation.clients_per_round
     if self.strategy is None:
-      return scale * np.sqrt(np.arange(1.0, self.rounds + 1.0))
-    return scale * self.strategy.prefix_sum_stddevs(self.rounds)
+      weights = self.workload.first_column(self.rounds)
+      return scale * np.sqrt(np.cumsum(np.square(weights)))
+    return scale * self.strategy.model_stddevs(self.rounds, self.workload)
+
+  @property
+  def error(self) -> float:
+    """The noise that the workload's objective makes small."""
+    return self.workload.error(self.model_stddevs)
 
   @property
   def rmse(self) -> float:
-    """Root mean square of `prefix_sum_stddevs`, which is to be small."""
-    return math.sqrt(np.mean(np.square(self.prefix_sum_stddevs)))
+    """Root mean square of `model_stddevs`."""
+    return math.sqrt(np.mean(np.square(self.model_stddevs)))
 
   @property
   def max_error(self) -> float:
-    """Largest of `prefix_sum_stddevs`."""
-    return float(np.max(self.prefix_sum_stddevs))
+    """Largest of `model_stddevs`."""
+    return float(np.max(self.model_stddevs))
 
   @property
   def account(self) -> ledger_lib.Ledger:
@@ -201,6 +209,7 @@ class Plan(config.Config):
       "rounds": self.rounds,
       "noise_multiplier": self.noise_multiplier,
       "delta": self.delta,
+      "workload": self.workload.to_json(),
       "strategy": self.strategy
       and {"name": self.strategy.name, **self.strategy.to_json()},
     }
@@ -231,6 +240,7 @@ def create_plan(
   *,
   accountants: tuple[str, ...] | None = None,
   num_parameters: int | None = None,
+  workload: strategy_lib.Workload = strategy_lib.PREFIX_SUMS,
   **options: Any,
 ) -> Plan:
   """Creates a plan of a mechanism by name.
@@ -243,6 +253,7 @@ def create_plan(
     delta: In (0, 1).
     accountants: Names.
     num_parameters: Numbers of an update.
+    workload: How models are made of the rounds' sums.
     **options: Other fields of the mechanism; None is as if it were not given.
 
   Raises:
@@ -260,6 +271,7 @@ def create_plan(
     delta,
     accountants=accountants,
     num_parameters=num_parameters,
+    workload=workload,
   )
 
 
@@ -287,6 +299,7 @@ def epsilon(
   rounds: int,
   delta: float | None = None,
   num_parameters: int | None = None,
+  workload: strategy_lib.Workload = strategy_lib.PREFIX_SUMS,
 ) -> float:
   """Returns what training costs one user.
 
@@ -311,6 +324,7 @@ def epsilon(
     delta: Delta of the guarantee, in (0, 1) [num_users^-1.1].
     num_parameters: Trained numbers of the model, for mechanisms of independent
       noise: epsilon then includes what the arithmetic of the noise leaves.
+    workload: As of `build_aggregator`, whose matrix has to be the same one.
 
   Returns:
     The smallest of the epsilons of the accountants that are valid and take
@@ -341,6 +355,7 @@ def epsilon(
     rounds,
     delta or default_delta(num_users),
     num_parameters=num_parameters,
+    workload=workload,
   )
   return create_report(plan).epsilon
 

@@ -242,7 +242,7 @@ def tell_choices(
   """
   best, report = ranked[0], planning.create_report(ranked[0])
   # The least memory, among those nearly as good.
-  near = [plan for plan in ranked if plan.rmse <= _NEARLY * best.rmse]
+  near = [plan for plan in ranked if plan.error <= _NEARLY * best.error]
   leanest = min(near, key=lambda plan: plan.model_copies)
   notes = [*_notes_on(ranked), *notes]
   values = {
@@ -275,9 +275,9 @@ def _notes_on(ranked: _Plans) -> Iterator[str]:
     for name, claim in claims.items()
   ]
   yield (
-    "RMSE and largest: noise of the sum of all rounds' means up to a round,"
-    " over the rounds, in clip norms for a server learning rate of 1; the"
-    " divisor of a round is"
+    "RMSE and largest: noise of the model after each round, over the rounds,"
+    f" for server momentum {ranked[0].workload.momentum:g}, in clip norms for a"
+    " server learning rate of 1; the divisor of a round is"
     f" {ranked[0].participation.clients_per_round:,}. z: noise multiplier."
     " copies: of the model, that the noise needs beside it."
   )
@@ -320,7 +320,7 @@ def draw_choices(
   }
   privacy_plots.plot_errors(
     path,
-    {label: [p.rmse for p in found] for label, found in by_label.items()},
+    {label: [p.error for p in found] for label, found in by_label.items()},
     _EPSILONS,
     sizes_by_label={
       label: [plan.size or 1 for plan in found]
@@ -343,12 +343,18 @@ def _caption(ranked: _Plans) -> str:
   delta = "C" if sensitivity == 1 else f"{sensitivity:g} C"
   return (
     f"{claim.num_users:,} users, {claim.cohort_in_words} a round{alone},"
-    f" {plan.rounds:,} rounds. Root mean square noise of the sums of all"
-    " rounds' means up to a round, over the rounds. At each point every"
+    f" {plan.rounds:,} rounds. {_objective(plan)}"
+    f" at server momentum {plan.workload.momentum:g}. At each point every"
     " mechanism has the noise that this epsilon needs for one user:"
     f" Δ = {delta}, by the tightest valid accountant; each has its best number"
     " of buffers or bands (at most 256)."
   )
+
+
+def _objective(plan: planning.Plan) -> str:
+  if plan.workload.noise_objective == "last":
+    return "Noise of the last model"
+  return "Root mean square noise of the models after each round"
 
 
 def _to_json(plan: planning.Plan) -> dict[str, Any]:
@@ -381,6 +387,9 @@ def _flags(plan: planning.Plan) -> str:
     "rounds": plan.rounds,
     "noise_multiplier": plan.noise_multiplier,
   }
+  if plan.mechanism.follows_workload:
+    flags["server_momentum"] = plan.workload.momentum
+    flags["noise_objective"] = plan.workload.noise_objective
   given = [f"--{name}={x}" for name, x in flags.items() if x is not None]
   text = " ".join(given)
   if claim.max_participations is not None:

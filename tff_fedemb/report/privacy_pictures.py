@@ -23,6 +23,7 @@ from tff_fedemb.participation import registry as participations
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
+from tff_fedemb.strategies import strategy as strategy_lib
 
 with epy.lazy_imports():
   import pandas as pd
@@ -66,6 +67,7 @@ class PictureConfig(config_lib.Config):
     delta: Delta of the guarantee [num_users ** -1.1].
     cohort_factors: Users of a round and noise multiplier, extrapolated / of the
       runs.
+    workload: How models are made, for which correlated noise is made.
   """
 
   output_dir: str
@@ -85,6 +87,7 @@ class PictureConfig(config_lib.Config):
   noise_multipliers: tuple[str, ...] = config_lib.field(("1.28", "3.5", "10"))
   delta: float | None = config_lib.field(None, **checks.DELTA_RANGE)
   cohort_factors: tuple[str, ...] = config_lib.field(("64", "256", "1024"))
+  workload: strategy_lib.Workload = config_lib.part(strategy_lib.Workload())
 
   def numbers(self, name: str) -> tuple[float, ...]:
     """Returns the numbers in a field of several, ascending.
@@ -139,6 +142,7 @@ def draw(config: PictureConfig) -> list[pathlib.Path]:
     planning.create_plan(
       *(config.mechanism, claim, config.rounds, noise_multiplier),
       config.delta_or_default,
+      workload=config.workload,
       **config.mechanism_options,
     )
     for noise_multiplier in config.numbers("noise_multipliers")

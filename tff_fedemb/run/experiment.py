@@ -387,7 +387,10 @@ def resolve_cost(spec: spec_lib.RunSpec, num_users: int) -> Experiment:
     participation = _create_participation(spec, num_users)
     mechanism = dataclasses.replace(
       spec.mechanism, clients_per_round=participation.clients_per_round
-    ).create(composition.schedule_of(participation, spec.rounds))
+    ).create(
+      composition.schedule_of(participation, spec.rounds),
+      spec.server_optimizer.workload(spec.noise_objective),
+    )
   else:
     users = algorithm.users_per_round
     checks.check_integer("users_per_round", users, minimum=1, maximum=num_users)

@@ -38,6 +38,7 @@ from tff_fedemb.program import run_directory
 from tff_fedemb.program import training
 from tff_fedemb.run import deployment as deployment_lib
 from tff_fedemb.run import task as task_lib
+from tff_fedemb.strategies import strategy as strategy_lib
 
 _PRIVATE_PARTS = (
   "participation",
@@ -142,6 +143,9 @@ class RunSpec(training.TrainingConfig):
     server_optimizer: Optimizer that applies the aggregated update [sgd with
       momentum]; None for pooled data. The adaptive ones, adam and yogi, are for
       runs without noise.
+    noise_objective: Models in which banded and BLT noise, made for the server's
+      momentum, is small: rmse is the root mean square over the models of all
+      rounds, last that of the last round alone.
     delta: Delta of the guarantee [number of users ** -1.1].
     privacy_budget: File of a budget that runs on the same users share, JSON
       with epsilon, delta and num_users. It is charged before the first round;
@@ -187,6 +191,7 @@ class RunSpec(training.TrainingConfig):
   server_optimizer: server_optimizers.ServerOptimizer | None = config.part(
     None, registry=server_optimizers.SERVER_OPTIMIZERS, searchable=True
   )
+  noise_objective: str = config.field("rmse", choices=strategy_lib.OBJECTIVES)
   delta: float | None = config.field(None, **checks.DELTA_RANGE)
   privacy_budget: str | None = config.field(None, path=True)
   pretrained_backbone: str | None = config.field(None, path=True)

@@ -66,12 +66,16 @@ class BandedToeplitzStrategy(toeplitz.ToeplitzStrategy):
 
 @functools.cache
 def optimize_banded(
-  schedule: strategy.Schedule, *, num_bands: int | None = None
+  schedule: strategy.Schedule,
+  workload: strategy.Workload = strategy.PREFIX_SUMS,
+  *,
+  num_bands: int | None = None,
 ) -> BandedToeplitzStrategy:
-  """Returns the strategy of least noise of the prefix sums at equal zCDP.
+  """Returns the strategy of least noise of the models at equal zCDP.
 
   Args:
     schedule: As in `Strategy.sensitivity`.
+    workload: How models are made of the rounds' sums, and which of them matter.
     num_bands: Number of diagonals, in [1, min(min_separation, rounds)]; the
       largest possible if None.
 
@@ -96,28 +100,30 @@ def optimize_banded(
   appearances = np.sum(
     starts[:, np.newaxis] + np.arange(num_bands) < rounds, axis=0
   )
-  # How many prefix sums each coefficient of B = A C^-1 is in.
-  durations = np.arange(rounds, 0, -1)
+  # How many models that matter each coefficient of B = A C^-1 is in.
+  durations = np.arange(rounds, 0.0, -1.0)
+  if workload.noise_objective == "last":
+    durations = np.ones(rounds)
 
   def loss_and_gradient(free: np.ndarray) -> tuple[float, np.ndarray]:
     column = np.append(1.0, free)
     inverse = toeplitz.inverse_column(column, rounds)
-    prefix = np.cumsum(inverse)
-    noise = durations @ np.square(prefix)
+    model = toeplitz.model_column(inverse, workload)
+    noise = durations @ np.square(model)
     sensitivity = appearances @ np.square(column)
-    # As power series, d(prefix) = -prefix / c dc; then back through the
+    # As power series, d(model) = -model / c dc; then back through the
     # convolution with dc.
-    slopes = signal.fftconvolve(prefix, inverse)[:rounds]
-    noise_gradient = -signal.fftconvolve(
-      2.0 * durations * prefix, slopes[::-1]
-    )[rounds - 1 : rounds - 1 + num_bands]
+    slopes = signal.fftconvolve(model, inverse)[:rounds]
+    noise_gradient = -signal.fftconvolve(2.0 * durations * model, slopes[::-1])[
+      rounds - 1 : rounds - 1 + num_bands
+    ]
     gradient = noise_gradient / noise + 2.0 * appearances * column / sensitivity
     return math.log(noise) + math.log(sensitivity), gradient[1:]
 
-  # The square root of A, which is the best for one participation in the limit
-  # of many rounds (Fichtenberger, Henzinger & Upadhyay 2023, "Constant
-  # matters: Fine-grained error bound on differentially private continual
-  # observation").
+  # The square root of the prefix sums' A, which is the best for one
+  # participation in the limit of many rounds (Fichtenberger, Henzinger &
+  # Upadhyay 2023, "Constant matters: Fine-grained error bound on differentially
+  # private continual observation").
   steps = np.arange(1, num_bands)
   square_root = np.cumprod((2 * steps - 1) / (2 * steps))
   result = optimize.minimize(

@@ -24,11 +24,6 @@ from tff_fedemb.strategies import strategy
 from tff_fedemb.strategies import toeplitz
 
 MAX_BUFFERS = 4
-# Objectives to make small: noise over all rounds, or at its largest.
-OBJECTIVES = {
-  "rmse": strategy.Strategy.prefix_sum_rmse,
-  "max_error": strategy.Strategy.prefix_sum_max_error,
-}
 
 # Limits of the logits: the decays stay off 0 and 1, the weights' sum off 1.
 _DECAY_LOGITS = (-12.0, 16.0)
@@ -92,18 +87,21 @@ class BltStrategy(toeplitz.ToeplitzStrategy):
 
 @functools.cache
 def optimize_blt(
-  schedule: strategy.Schedule, *, num_buffers: int = 2, objective: str = "rmse"
+  schedule: strategy.Schedule,
+  workload: strategy.Workload = strategy.PREFIX_SUMS,
+  *,
+  num_buffers: int = 2,
 ) -> BltStrategy:
-  """Returns the strategy of least noise of the prefix sums at equal zCDP.
+  """Returns the strategy of least noise of the models at equal zCDP.
 
-  Minimises `prefix_sum_rmse` or `prefix_sum_max_error`, whose minima are local,
-  from several starts, always the same ones.
+  Minimises `Strategy.model_error`, whose minima are local, from several starts,
+  always the same ones.
 
   Args:
     schedule: As in `Strategy.sensitivity`.
+    workload: How models are made of the rounds' sums, and which of them matter.
     num_buffers: Model-sized buffers that the noise takes, in
       [1, `MAX_BUFFERS`].
-    objective: One of `OBJECTIVES`.
 
   Raises:
     errors.FieldError: If they are more or fewer.
@@ -113,7 +111,7 @@ def optimize_blt(
   )
 
   def loss(logits: np.ndarray) -> float:
-    return math.log(OBJECTIVES[objective](_from_logits(logits), schedule))
+    return math.log(_from_logits(logits).model_error(schedule, workload))
 
   results = [
     optimize.minimize(

@@ -1,8 +1,8 @@
 """Strategy matrices of correlated noise.
 
 A matrix factorisation mechanism adds to the rounds' sums x, one row each, not
-independent noise Z but C^-1 Z: the noise of the prefix sums, from which a
-model is made, then cancels in part (Denisov et al. 2022, "Improved
+independent noise Z but C^-1 Z: the noise of the models, which are weighted sums
+of all rounds so far, then cancels in part (Denisov et al. 2022, "Improved
 Differential Privacy for SGD via Optimal Private Linear Operators on Adaptive
 Streams"; Choquette-Choo et al. 2023, "(Amplified) Banded Matrix
 Factorization"). The *strategy* is the matrix C. x + C^-1 Z is computed from
@@ -43,6 +43,58 @@ class Schedule(config.Config):
     return min(possible, self.max_participations or possible)
 
 
+OBJECTIVES = ("rmse", "last")
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload(config.Config):
+  """How models are made of the rounds' sums, and which of them matter.
+
+  A server that steps with momentum beta adds each round's sum to the models of
+  this and later rounds with the weights 1, 1 + beta, 1 + beta + beta^2, ...
+  (Choquette-Choo et al. 2023, "Multi-Epoch Matrix Factorization Mechanisms for
+  Private Machine Learning", arXiv 2211.06530, section 5). The learning rate,
+  which is the same in all rounds, scales all errors alike and is taken as 1.
+
+  Attributes:
+    momentum: Momentum of the server's optimizer, for which correlated noise is
+      made; 0 makes models of prefix sums.
+    noise_objective: Models in which banded and BLT noise is made small: rmse is
+      the root mean square over the models of all rounds, last that of the last
+      round alone.
+  """
+
+  momentum: float = config.field(
+    0.9, minimum=0, below=1, flag="server_momentum"
+  )
+  noise_objective: str = config.field("rmse", choices=OBJECTIVES)
+
+  def first_column(self, rounds: int) -> np.ndarray:
+    """Returns the weights of a round in its model and later ones.
+
+    Args:
+      rounds: Number of rounds, at least 1.
+
+    Returns:
+      Float64 [rounds], the first column of a lower triangular Toeplitz matrix.
+    """
+    return np.cumsum(self.momentum ** np.arange(rounds))
+
+  def error(self, stddevs: np.ndarray) -> float:
+    """Returns the noise that the objective makes small.
+
+    Args:
+      stddevs: Noise of the model after each round, [rounds].
+    """
+    if self.noise_objective == "last":
+      return float(stddevs[-1])
+    return math.sqrt(np.mean(np.square(stddevs)))
+
+
+# Plain SGD, which is what TFF's own processes default to.
+PREFIX_SUMS = Workload(momentum=0.0)
+
+
 @dataclasses.dataclass(frozen=True)
 class Strategy(config.Config, abc.ABC):
   """The matrix C of a matrix factorisation, for any number of rounds.
@@ -81,11 +133,14 @@ class Strategy(config.Config, abc.ABC):
     """
 
   @abc.abstractmethod
-  def prefix_sum_stddevs(self, rounds: int) -> np.ndarray:
-    """Noise of the noised prefix sum after each round.
+  def model_stddevs(
+    self, rounds: int, workload: Workload = PREFIX_SUMS
+  ) -> np.ndarray:
+    """Noise of the model after each round.
 
     Args:
       rounds: Number of rounds, at least 1.
+      workload: How a model is made of the rounds' sums.
 
     Returns:
       Float64 [rounds], in standard deviations of a row of Z.
@@ -93,7 +148,7 @@ class Strategy(config.Config, abc.ABC):
 
   @abc.abstractmethod
   def round_stddevs(self, rounds: int) -> np.ndarray:
-    """Noise added to each round's own sum, as `prefix_sum_stddevs`."""
+    """Noise added to each round's own sum, as `model_stddevs`."""
 
   @abc.abstractmethod
   def round_noise_matrix(self, rounds: int) -> np.ndarray:
@@ -117,8 +172,10 @@ class Strategy(config.Config, abc.ABC):
     """
     return rounds - 1  # All the noise so far, unless a recurrence needs less.
 
-  def prefix_sum_rmse(self, schedule: Schedule) -> float:
-    """Root mean square noise of the prefix sums at unit total zCDP cost.
+  def model_error(
+    self, schedule: Schedule, workload: Workload = PREFIX_SUMS
+  ) -> float:
+    """Noise of the models at unit total zCDP cost.
 
     The noise multiplier that a zCDP budget asks for is proportional to the
     sensitivity, so the product of sensitivity and noise is what strategies are
@@ -126,15 +183,7 @@ class Strategy(config.Config, abc.ABC):
 
     Args:
       schedule: As in `sensitivity`.
+      workload: How models are made, and which of them matter.
     """
-    stddevs = self.prefix_sum_stddevs(schedule.rounds)
-    return math.sqrt(np.mean(stddevs**2)) * self.sensitivity(schedule)
-
-  def prefix_sum_max_error(self, schedule: Schedule) -> float:
-    """Largest noise of a prefix sum, as `prefix_sum_rmse`.
-
-    Args:
-      schedule: As in `sensitivity`.
-    """
-    stddevs = self.prefix_sum_stddevs(schedule.rounds)
-    return float(np.max(stddevs)) * self.sensitivity(schedule)
+    stddevs = self.model_stddevs(schedule.rounds, workload)
+    return workload.error(stddevs) * self.sensitivity(schedule)

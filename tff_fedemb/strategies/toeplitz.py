@@ -2,7 +2,7 @@
 
 The matrix C is given by its first column c, c[0] = 1: a power series, so that
 C^-1 is the Toeplitz matrix of the series 1 / c, and B = A C^-1, whose rows
-make the noise of the prefix sums, that of the running sums of 1 / c.
+make the noise of the models, that of a / c for a workload of first column a.
 """
 
 import abc
@@ -30,6 +30,25 @@ def inverse_column(column: np.ndarray, rounds: int) -> np.ndarray:
   impulse = np.zeros(rounds)
   impulse[0] = 1.0
   return signal.lfilter([1.0], column[:rounds], impulse)
+
+
+def model_column(
+  inverse: np.ndarray, workload: strategy.Workload
+) -> np.ndarray:
+  """Returns the first column of B = A C^-1, the power series a / c.
+
+  With a = 1 / ((1 - x) (1 - momentum x)), that is the optimizer itself: a
+  running sum of velocities.
+
+  Args:
+    inverse: First column of C^-1, [rounds].
+    workload: Whose momentum decides A.
+
+  Returns:
+    Float64 [rounds].
+  """
+  velocity = signal.lfilter([1.0], [1.0, -workload.momentum], inverse)
+  return np.cumsum(velocity)
 
 
 class ToeplitzStrategy(strategy.Strategy):
@@ -75,9 +94,13 @@ class ToeplitzStrategy(strategy.Strategy):
       sums[participations:] -= sums[:-participations].copy()
     return float(np.linalg.norm(sums.ravel()[:rounds]))
 
-  def prefix_sum_stddevs(self, rounds: int) -> np.ndarray:
-    prefix = np.cumsum(self.inverse_first_column(rounds))
-    return np.sqrt(np.cumsum(np.square(prefix)))
+  def model_stddevs(
+    self,
+    rounds: int,
+    workload: strategy.Workload = strategy.PREFIX_SUMS,
+  ) -> np.ndarray:
+    model = model_column(self.inverse_first_column(rounds), workload)
+    return np.sqrt(np.cumsum(np.square(model)))
 
   def round_stddevs(self, rounds: int) -> np.ndarray:
     return np.sqrt(np.cumsum(np.square(self.inverse_first_column(rounds))))

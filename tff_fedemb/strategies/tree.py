@@ -10,7 +10,7 @@ it up, each estimated from all nodes below it.
 from collections.abc import Iterator
 import dataclasses
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import linalg
@@ -55,16 +55,21 @@ class TreeStrategy(strategy.Strategy):
       )
     )
 
-  def prefix_sum_stddevs(self, rounds: int) -> np.ndarray:
-    variances = []
-    finished = 0.0
+  def model_stddevs(
+    self,
+    rounds: int,
+    workload: strategy.Workload = strategy.PREFIX_SUMS,
+  ) -> np.ndarray:
+    momentum = workload.momentum
+    trees = _complete_trees(max(self._tree_sizes(rounds)), momentum)
+    variances, before = [], _Moments(0.0, 0.0, 0.0)
     for size in self._tree_sizes(rounds):
-      heights = np.arange(size.bit_length())
-      ages = np.arange(1, size + 1)[:, np.newaxis]
-      # The nodes of a prefix sum have no node below them in common.
-      in_tree = (ages >> heights & 1) @ _node_variances(heights)
-      variances.append(finished + in_tree)
-      finished += in_tree[-1]
+      for height in reversed(range(size.bit_length())):
+        if size >> height & 1:
+          in_tree, at_end = trees[height]
+          carried = before.carried(in_tree.size, momentum)
+          variances.append(carried.model + in_tree)
+          before = carried.at(-1).plus(at_end)
     return np.sqrt(np.concatenate(variances))
 
   def round_stddevs(self, rounds: int) -> np.ndarray:
@@ -98,6 +103,86 @@ class TreeStrategy(strategy.Strategy):
     size = self.restart_every or rounds
     for start in range(0, rounds, size):
       yield min(size, rounds - start)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Moments:
+  """Second moments of the noise of a model and of the prefix sum in it.
+
+  A model is momentum times the one before plus the prefix sum.
+
+  Attributes:
+    model: Variance of the model's noise, of one round or of several.
+    both: Covariance of it and of the prefix sum's.
+    prefix: Variance of the prefix sum's noise.
+  """
+
+  model: Any
+  both: Any
+  prefix: Any
+
+  def carried(self, rounds: int, momentum: float) -> "_Moments":
+    """What is left of them in each of the next rounds, [rounds]."""
+    kept = momentum ** np.arange(1, rounds + 1)
+    added = strategy.Workload(momentum).first_column(rounds)
+    return self.mixed(kept, added)
+
+  def mixed(self, kept: Any, added: Any) -> "_Moments":
+    """Those of kept x the model + added x the prefix sum, and the latter."""
+    return _Moments(
+      kept**2 * self.model
+      + 2 * kept * added * self.both
+      + added**2 * self.prefix,
+      kept * self.both + added * self.prefix,
+      self.prefix + 0.0 * kept,
+    )
+
+  def at(self, index: int) -> "_Moments":
+    """Those of one of several rounds."""
+    return _Moments(self.model[index], self.both[index], self.prefix[index])
+
+  def plus(self, other: "_Moments") -> "_Moments":
+    """Those with independent noise as well."""
+    return _Moments(
+      self.model + other.model,
+      self.both + other.both,
+      self.prefix + other.prefix,
+    )
+
+
+def _complete_trees(
+  max_size: int, momentum: float
+) -> list[tuple[np.ndarray, _Moments]]:
+  """Noise of the models within a complete tree of each height, from 0 on.
+
+  Args:
+    max_size: Number of leaves up to which there are to be trees.
+    momentum: As of `Workload`.
+
+  Returns:
+    By height h the variance after each leaf, [2^h], and the moments after the
+    last one, where the tree's own estimate takes the place of its halves'.
+  """
+  trees = [(np.ones(1), _Moments(1.0, 1.0, 1.0))]
+  for height in range(1, max_size.bit_length()):
+    in_half, half = trees[-1]
+    before, own = _node_variances(np.array([height - 1, height]))
+    in_right = half.carried(in_half.size, momentum)
+    # The estimate is own x (fresh noise) + share x (that of each half).
+    share = own / (2.0 * before)
+    kept = momentum**in_half.size
+    added = strategy.Workload(momentum).first_column(in_half.size)[-1]
+    left = half.mixed(kept, added + share - 1.0)
+    right = half.mixed(1.0, share - 1.0)
+    at_end = _Moments(
+      left.model + right.model + own**2,
+      share * (left.both + right.both) + own**2,
+      own,
+    )
+    variances = np.concatenate([in_half, in_right.model + in_half])
+    variances[-1] = at_end.model
+    trees.append((variances, at_end))
+  return trees
 
 
 def _node_variances(heights: np.ndarray) -> np.ndarray:

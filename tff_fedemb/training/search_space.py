@@ -96,10 +96,23 @@ def read(path: str | os.PathLike[str], spec: spec_lib.RunSpec) -> SearchSpace:
         " and evaluation, and a sampling of their own",
         name,
       )
+    _check_cost(name, fields[name][0], spec)
   return {
     name: _check_choice(fields[name][1], name, choice)
     for name, choice in space.items()
   }
+
+
+def _check_cost(name: str, path: Sequence[str], spec: spec_lib.RunSpec) -> None:
+  """Refuses a search that would give trials costs of their own."""
+  decides = path[-1] == "momentum" or path == ("server_optimizer",)
+  of_server = path[0] == "server_optimizer" and decides
+  if of_server and spec.mechanism.follows_workload:
+    raise _error(
+      f"not hold {name} with noise that is made for the server's momentum: all"
+      " trials must have the same privacy cost",
+      name,
+    )
 
 
 def _listed(choice: Any) -> Sequence[Any]:
