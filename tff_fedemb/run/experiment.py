@@ -389,7 +389,7 @@ def resolve_cost(spec: spec_lib.RunSpec, num_users: int) -> Experiment:
       spec.mechanism, clients_per_round=participation.clients_per_round
     ).create(
       composition.schedule_of(participation, spec.rounds),
-      spec.server_optimizer.workload(spec.noise_objective),
+      spec.workload,
     )
   else:
     users = algorithm.users_per_round

@@ -143,9 +143,10 @@ class RunSpec(training.TrainingConfig):
     server_optimizer: Optimizer that applies the aggregated update [sgd with
       momentum]; None for pooled data. The adaptive ones, adam and yogi, are for
       runs without noise.
-    noise_objective: Models in which banded and BLT noise, made for the server's
-      momentum, is small: rmse is the root mean square over the models of all
-      rounds, last that of the last round alone.
+    noise_objective: Models in which banded and BLT noise is small, by the
+      server's momentum: rmse is the root mean square over the models of all
+      rounds, last that of the last round alone [noise is made for prefix sums,
+      whatever the momentum].
     delta: Delta of the guarantee [number of users ** -1.1].
     privacy_budget: File of a budget that runs on the same users share, JSON
       with epsilon, delta and num_users. It is charged before the first round;
@@ -191,7 +192,9 @@ class RunSpec(training.TrainingConfig):
   server_optimizer: server_optimizers.ServerOptimizer | None = config.part(
     None, registry=server_optimizers.SERVER_OPTIMIZERS, searchable=True
   )
-  noise_objective: str = config.field("rmse", choices=strategy_lib.OBJECTIVES)
+  noise_objective: str | None = config.field(
+    None, choices=strategy_lib.OBJECTIVES
+  )
   delta: float | None = config.field(None, **checks.DELTA_RANGE)
   privacy_budget: str | None = config.field(None, path=True)
   pretrained_backbone: str | None = config.field(None, path=True)
@@ -286,6 +289,13 @@ class RunSpec(training.TrainingConfig):
         if field.path and value is not None
       },
     )
+
+  @property
+  def workload(self) -> strategy_lib.Workload:
+    """What banded and BLT noise is made for."""
+    if self.noise_objective is None:
+      return strategy_lib.PREFIX_SUMS
+    return self.server_optimizer.workload(self.noise_objective)
 
   @property
   def training_digest(self) -> str:

@@ -107,7 +107,8 @@ def _check_cost(name: str, path: Sequence[str], spec: spec_lib.RunSpec) -> None:
   """Refuses a search that would give trials costs of their own."""
   decides = path[-1] == "momentum" or path == ("server_optimizer",)
   of_server = path[0] == "server_optimizer" and decides
-  if of_server and spec.mechanism.follows_workload:
+  is_made_for_it = spec.noise_objective and spec.mechanism.follows_workload
+  if of_server and is_made_for_it:
     raise _error(
       f"not hold {name} with noise that is made for the server's momentum: all"
       " trials must have the same privacy cost",
