@@ -24,6 +24,7 @@ from tff_fedemb.privacy import published
 from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.program import run_directory
 from tff_fedemb.report import templates
+from tff_fedemb.strategies import strategy as strategy_lib
 
 with epy.lazy_imports():
   from tff_fedemb.plots import figures
@@ -387,7 +388,7 @@ def _flags(plan: planning.Plan) -> str:
     "rounds": plan.rounds,
     "noise_multiplier": plan.noise_multiplier,
   }
-  if plan.mechanism.follows_workload:
+  if plan.workload != strategy_lib.PREFIX_SUMS:
     flags["server_momentum"] = plan.workload.momentum
     flags["noise_objective"] = plan.workload.noise_objective
   given = [f"--{name}={x}" for name, x in flags.items() if x is not None]

@@ -62,10 +62,15 @@ class Workload(config.Config):
     noise_objective: Models in which banded and BLT noise is made small: rmse is
       the root mean square over the models of all rounds, last that of the last
       round alone.
+
+  Examples:
+    >>> workload = fe.Workload(momentum=0.5)
+    >>> workload.first_column(3).tolist()
+    [1.0, 1.5, 1.75]
   """
 
   momentum: float = config.field(
-    0.9, minimum=0, below=1, flag="server_momentum"
+    0.0, minimum=0, below=1, flag="server_momentum"
   )
   noise_objective: str = config.field("rmse", choices=OBJECTIVES)
 
@@ -92,7 +97,7 @@ class Workload(config.Config):
 
 
 # Plain SGD, which is what TFF's own processes default to.
-PREFIX_SUMS = Workload(momentum=0.0)
+PREFIX_SUMS = Workload()
 
 
 @dataclasses.dataclass(frozen=True)
