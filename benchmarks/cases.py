@@ -14,7 +14,7 @@ import types
 
 from benchmarks import results
 from tff_fedemb import errors
-from tff_fedemb.aggregators import registry as aggregators
+from tff_fedemb.mechanisms import registry as aggregators
 from tff_fedemb.runtime import precision as precision_lib
 
 # A backbone of 25 million parameters whose step is cheap: what is left is what

@@ -12,11 +12,11 @@ import numpy as np
 
 from tff_fedemb import checks
 from tff_fedemb import config as config_lib
-from tff_fedemb import output_files
 from tff_fedemb.features import feature_files
 from tff_fedemb.features import settings
 from tff_fedemb.features import sweeps
 from tff_fedemb.plots import utility_plots
+from tff_fedemb.records import output_files
 
 _NUM_TESTED = 2_000
 

@@ -29,7 +29,7 @@ import psutil
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb import output_files
+from tff_fedemb.records import output_files
 
 with epy.lazy_imports():
   import pandas as pd

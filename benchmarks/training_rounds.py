@@ -28,17 +28,17 @@ from tasks import symbols
 from tasks import task_config
 from tasks.synthetic import emnist as synthetic
 from tff_fedemb import runtime as runtimes
-from tff_fedemb.aggregators import mechanism
-from tff_fedemb.aggregators import registry
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.data import pipelines
+from tff_fedemb.mechanisms import mechanism
+from tff_fedemb.mechanisms import registry
 from tff_fedemb.models import backbones
 from tff_fedemb.models import heads
-from tff_fedemb.run import task as task_lib
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import worker_process
+from tff_fedemb.spec import task as task_lib
 
 EMBEDDING_DIM = 128
 HEAD_LR_SCALE = 10.0

@@ -38,20 +38,20 @@ from binaries import config_flags
 from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb import output_files
-from tff_fedemb.aggregators import registry as aggregators
+from tff_fedemb.mechanisms import registry as aggregators
+from tff_fedemb.mechanisms import strategy as strategy_lib
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
-from tff_fedemb.privacy import budget
-from tff_fedemb.privacy import calibration
-from tff_fedemb.privacy import extrapolation
-from tff_fedemb.privacy import mechanism_choice
-from tff_fedemb.privacy import planning
-from tff_fedemb.privacy import published
-from tff_fedemb.program import release
+from tff_fedemb.planning import budget
+from tff_fedemb.planning import calibration
+from tff_fedemb.planning import extrapolation
+from tff_fedemb.planning import mechanism_choice
+from tff_fedemb.planning import planning
+from tff_fedemb.planning import published
+from tff_fedemb.records import output_files
+from tff_fedemb.records import release
+from tff_fedemb.report import account as account_run
 from tff_fedemb.report import account_output
-from tff_fedemb.run import account as account_run
-from tff_fedemb.strategies import strategy as strategy_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from binaries import config_flags
 from binaries import smoke
 from binaries import training_flags
 from tff_fedemb import errors
-from tff_fedemb import output_files
+from tff_fedemb.records import output_files
 from tff_fedemb.training import audit_settings
 
 with epy.lazy_imports():

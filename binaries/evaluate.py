@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from binaries import command_line
 from binaries import config_flags
 from tff_fedemb import runtime as runtimes
-from tff_fedemb.run import task as task_lib
 from tff_fedemb.serving import evaluate
+from tff_fedemb.spec import task as task_lib
 
 
 def main(argv: Sequence[str]) -> None:

@@ -15,8 +15,8 @@ writes model.onnx, if it gives what the SavedModel gives in ONNX Runtime.
 from collections.abc import Sequence
 
 from binaries import command_line
-from tff_fedemb.run import task as task_lib
 from tff_fedemb.serving import lite_export
+from tff_fedemb.spec import task as task_lib
 
 
 def main(argv: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from binaries import command_line
 from binaries import config_flags
-from tff_fedemb.aggregators import registry as aggregators
+from tff_fedemb.mechanisms import registry as aggregators
 from tff_fedemb.participation import registry as participations
 from tff_fedemb.report import privacy_pictures
 

@@ -12,14 +12,14 @@ from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import progress
 from tff_fedemb import registry
-from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.algorithms import registry as algorithms
 from tff_fedemb.algorithms import server_optimizers
+from tff_fedemb.mechanisms import registry as aggregators
 from tff_fedemb.participation import check_ins
 from tff_fedemb.participation import fixed_size
-from tff_fedemb.run import spec as spec_lib
-from tff_fedemb.run import task as task_lib
-from tff_fedemb.training import photo_choices
+from tff_fedemb.spec import photo_choices
+from tff_fedemb.spec import spec as spec_lib
+from tff_fedemb.spec import task as task_lib
 from tff_fedemb.training import plan
 
 with epy.lazy_imports():

@@ -27,8 +27,8 @@ from binaries import smoke
 from binaries import training_flags
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb.run import spec as spec_lib
-from tff_fedemb.run import task as task_lib
+from tff_fedemb.spec import spec as spec_lib
+from tff_fedemb.spec import task as task_lib
 from tff_fedemb.training import search_space
 
 with epy.lazy_imports():

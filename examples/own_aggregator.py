@@ -15,12 +15,12 @@ import dataclasses
 from etils import epy
 
 from tff_fedemb import config
-from tff_fedemb.aggregators import mechanism
+from tff_fedemb.mechanisms import mechanism
 
 with epy.lazy_imports():
   import tensorflow_privacy as tfp
 
-  from tff_fedemb.aggregators import secret_noise
+  from tff_fedemb.mechanisms import secret_noise
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

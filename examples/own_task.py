@@ -14,8 +14,8 @@ from etils import epy
 import numpy as np
 
 from tff_fedemb import config
-from tff_fedemb.run import array_task
-from tff_fedemb.run import task as task_lib
+from tff_fedemb.spec import array_task
+from tff_fedemb.spec import task as task_lib
 
 with epy.lazy_imports():
   from sklearn import datasets

@@ -11,8 +11,8 @@ import dataclasses
 import numpy as np
 
 from tff_fedemb import config
-from tff_fedemb.run import array_task
-from tff_fedemb.run import task as task_lib
+from tff_fedemb.spec import array_task
+from tff_fedemb.spec import task as task_lib
 
 _LENGTH, _NUM_OVERTONES = 64, 4
 _NUM_HELD_OUT, _NUM_RECORDINGS = 200, 8

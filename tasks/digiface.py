@@ -15,7 +15,7 @@ from tasks import user_photos
 from tasks.prepare import digiface as preparation
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
-from tff_fedemb.run import task as task_lib
+from tff_fedemb.spec import task as task_lib
 
 _SIDE = 112
 _ADVICE = (

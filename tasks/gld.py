@@ -9,7 +9,7 @@ ECCV 2020. Read from the files that `tff.simulation.datasets.gldv2` writes.
 from etils import epy
 
 from tasks import task_config
-from tff_fedemb.run import task as task_lib
+from tff_fedemb.spec import task as task_lib
 
 with epy.lazy_imports():
   from tasks import user_photos

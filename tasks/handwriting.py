@@ -21,7 +21,7 @@ from tasks.synthetic import handwriting
 from tff_fedemb import errors
 from tff_fedemb.data import population
 from tff_fedemb.evaluation import embedding
-from tff_fedemb.run import task as task_lib
+from tff_fedemb.spec import task as task_lib
 
 _SIDE = glyphs.IMAGE_SIZE
 _HELD_OUT_WRITERS = 1_000

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tff_fedemb.data import population
-from tff_fedemb.run import task as task_lib
+from tff_fedemb.spec import task as task_lib
 
 _FIRST_HELD_OUT = 2**40
 # Users whose images are counted at once.

@@ -34,7 +34,7 @@ from tff_fedemb import progress
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import population
 from tff_fedemb.data import tfrecord_files
-from tff_fedemb.run import task as task_lib
+from tff_fedemb.spec import task as task_lib
 
 with epy.lazy_imports():
   import tensorflow as tf

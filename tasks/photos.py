@@ -18,7 +18,7 @@ from tasks import task_config
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import population
-from tff_fedemb.run import task as task_lib
+from tff_fedemb.spec import task as task_lib
 
 with epy.lazy_imports():
   from tff_fedemb.data import encoded_images

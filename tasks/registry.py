@@ -1,7 +1,7 @@
 """The registry of tasks: what each is made from, by its name."""
 
 from tasks import task_config
-from tff_fedemb.run import task as task_lib
+from tff_fedemb.spec import task as task_lib
 
 
 class DigiFace(task_config.TaskConfig):

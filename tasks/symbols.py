@@ -19,7 +19,7 @@ from tasks import task_config
 from tasks.synthetic import strokes
 from tff_fedemb.data import population
 from tff_fedemb.evaluation import embedding
-from tff_fedemb.run import task as task_lib
+from tff_fedemb.spec import task as task_lib
 
 _HELD_OUT_SYMBOLS = 1_000
 _HELD_OUT_IMAGES = 10

@@ -12,7 +12,7 @@ from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples as bad_examples_lib
 from tff_fedemb.data import photo_index
-from tff_fedemb.run import task as task_lib
+from tff_fedemb.spec import task as task_lib
 
 
 @dataclasses.dataclass(frozen=True)

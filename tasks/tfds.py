@@ -25,7 +25,7 @@ from tff_fedemb import progress as progress_lib
 from tff_fedemb import whole_files
 from tff_fedemb.data import photo_index
 from tff_fedemb.data import tfds_directories
-from tff_fedemb.run import task as task_lib
+from tff_fedemb.spec import task as task_lib
 
 with epy.lazy_imports():
   import pandas as pd

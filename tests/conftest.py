@@ -18,16 +18,16 @@ _DIRECTORY = pathlib.Path(__file__).parent
 # others are done and all cores but one have no work; the first five have the
 # longest of the slow tests.
 _LONGEST_FILES = (
-  "program/resumption_test.py",
+  "rounds/resumption_test.py",
   "binaries/ending_test.py",
   "notebook_test.py",
   "evaluation/gallery_thresholds_test.py",
   "models/pretrained_normalization_test.py",
   "binaries/run_federated_test.py",
-  "aggregators/mechanisms_test.py",
+  "mechanisms/mechanisms_test.py",
   "runtime/ray_test.py",
   "runtime/ray_grid_test.py",
-  "privacy/calibration_test.py",
+  "planning/calibration_test.py",
   "binaries/report_test.py",
   "algorithms/fedemb_test.py",
   "runtime/parity_test.py",

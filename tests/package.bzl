@@ -4,17 +4,25 @@
 _BUILDERS = [
     "//tests/{}:shared".format(folder)
     for folder in [
-        "aggregators",
+        "accounting",
         "algorithms",
         "binaries",
         "data",
+        "evaluation",
+        "features",
+        "mechanisms",
         "participation",
-       
-        "models",
+        "phones",
         "plots",
-        "privacy",
+        "records",
+        "report",
+        "rounds",
+        "runtime",
+        "serving",
+        "spec",
         "tasks",
         "tasks/prepare",
+        "training",
     ]
 ]
 

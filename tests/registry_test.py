@@ -6,6 +6,8 @@ import pytest
 
 from tff_fedemb import errors
 from tff_fedemb import registry
+from tff_fedemb.spec import array_task
+from tff_fedemb.spec import task as task_lib
 
 
 class Part:
@@ -82,3 +84,9 @@ def test_who_could_not_be_imported_cannot_be_stored():
 def test_fields_that_are_not_the_parts(name, fields, message):
   with pytest.raises(errors.FieldError, match=message):
     _PARTS.create(name, **fields)
+
+
+def test_files_name_a_class_as_before_its_module_moved():
+  name = "tff_fedemb.run.array_task:ArrayTask"
+  assert registry.import_name(name) is array_task.ArrayTask
+  assert task_lib.SOURCES.name_of(array_task.ArrayTask) == name

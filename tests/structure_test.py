@@ -17,13 +17,20 @@ _MAX_LINES = 450
 # as packages form no circle. Packages of the library come first.
 _LAYERS = """
 errors checks config imports progress registry split_mix whole_files
-aggregators data deployment models participation strategies
+data
+participation
+models evaluation plots deployment
+mechanisms
 algorithms
-evaluation plots privacy runtime
-output_files program
-run
+accounting
+planning
+audit runtime
+phones
+records
+rounds
+spec
 serving
-features report
+report features
 training
 __init__
 tasks

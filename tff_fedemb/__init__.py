@@ -26,22 +26,6 @@ from tff_fedemb import imports
 imports.prepare()
 
 with epy.lazy_api_imports(globals()):
-  from tff_fedemb.aggregators.adaptive_gaussian import (
-    AdaptiveGaussianConfig as AdaptiveGaussian,
-  )
-  from tff_fedemb.aggregators.adaptive_tree import (
-    AdaptiveTreeConfig as AdaptiveTree,
-  )
-  from tff_fedemb.aggregators.banded import BandedConfig as Banded
-  from tff_fedemb.aggregators.blt import BltConfig as Blt
-  from tff_fedemb.aggregators.clip_only import ClipOnlyConfig as ClipOnly
-  from tff_fedemb.aggregators.gaussian import GaussianConfig as Gaussian
-  from tff_fedemb.aggregators.mechanism import MechanismConfig
-  from tff_fedemb.aggregators.secure_gaussian import (
-    SecureGaussianConfig as SecureGaussian,
-  )
-  from tff_fedemb.aggregators.tff_aggregator import build_aggregator
-  from tff_fedemb.aggregators.tree import TreeConfig as Tree
   from tff_fedemb.algorithms.centralized import Centralized
   from tff_fedemb.algorithms.contrastive import Contrastive
   from tff_fedemb.algorithms.fedavg import FedAvg
@@ -50,6 +34,23 @@ with epy.lazy_api_imports(globals()):
   from tff_fedemb.algorithms.server_optimizers import SgdMomentum
   from tff_fedemb.errors import DataError
   from tff_fedemb.errors import FieldError
+  from tff_fedemb.mechanisms.adaptive_gaussian import (
+    AdaptiveGaussianConfig as AdaptiveGaussian,
+  )
+  from tff_fedemb.mechanisms.adaptive_tree import (
+    AdaptiveTreeConfig as AdaptiveTree,
+  )
+  from tff_fedemb.mechanisms.banded import BandedConfig as Banded
+  from tff_fedemb.mechanisms.blt import BltConfig as Blt
+  from tff_fedemb.mechanisms.clip_only import ClipOnlyConfig as ClipOnly
+  from tff_fedemb.mechanisms.gaussian import GaussianConfig as Gaussian
+  from tff_fedemb.mechanisms.mechanism import MechanismConfig
+  from tff_fedemb.mechanisms.secure_gaussian import (
+    SecureGaussianConfig as SecureGaussian,
+  )
+  from tff_fedemb.mechanisms.strategy import Workload
+  from tff_fedemb.mechanisms.tff_aggregator import build_aggregator
+  from tff_fedemb.mechanisms.tree import TreeConfig as Tree
   from tff_fedemb.models.backbones import BackboneConfig as Backbone
   from tff_fedemb.models.heads import ArcFaceHead
   from tff_fedemb.models.heads import ClassCodesHead
@@ -61,17 +62,16 @@ with epy.lazy_api_imports(globals()):
   from tff_fedemb.participation.min_separation import MinSeparation
   from tff_fedemb.participation.poisson import Poisson
   from tff_fedemb.participation.random_allocation import RandomAllocation
-  from tff_fedemb.privacy.planning import epsilon
-  from tff_fedemb.run.array_task import ArrayTask
-  from tff_fedemb.run.array_task import from_client_data
-  from tff_fedemb.run.spec import Evaluation
-  from tff_fedemb.run.spec import RunSpec
-  from tff_fedemb.run.task import Task
-  from tff_fedemb.run.task import TaskSource
-  from tff_fedemb.run.task import create_task
+  from tff_fedemb.planning.planning import epsilon
   from tff_fedemb.runtime import RuntimeConfig as Runtime
   from tff_fedemb.serving.lite_export import export
-  from tff_fedemb.strategies.strategy import Workload
+  from tff_fedemb.spec.array_task import ArrayTask
+  from tff_fedemb.spec.array_task import from_client_data
+  from tff_fedemb.spec.spec import Evaluation
+  from tff_fedemb.spec.spec import RunSpec
+  from tff_fedemb.spec.task import Task
+  from tff_fedemb.spec.task import TaskSource
+  from tff_fedemb.spec.task import create_task
   from tff_fedemb.training.plan import plan
   from tff_fedemb.training.result import Result
   from tff_fedemb.training.train import train

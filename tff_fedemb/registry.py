@@ -10,6 +10,12 @@ from tff_fedemb import errors
 
 _T = TypeVar("_T")
 
+# Modules that have moved, by the names that files of runs have for them.
+_MODULES = {
+  "tff_fedemb.run.array_task": "tff_fedemb.spec.array_task",
+}
+_NAMES_IN_FILES = {module: name for name, module in _MODULES.items()}
+
 
 def import_name(name: str) -> Any:
   """Imports what `module:name` names.
@@ -22,7 +28,9 @@ def import_name(name: str) -> Any:
   if not colon:
     raise KeyError(name)
   try:
-    return getattr(importlib.import_module(module), attribute)
+    return getattr(
+      importlib.import_module(_MODULES.get(module, module)), attribute
+    )
   except (ImportError, AttributeError, ValueError) as error:
     raise errors.DataError(
       f"{name} must be a module, a colon and a name that can be imported from"
@@ -132,4 +140,5 @@ class Registry(dict[str, type[_T]]):
       raise TypeError(
         f"{found.__qualname__} must be registered, or at the top of a module."
       )
-    return f"{found.__module__}:{found.__name__}"
+    module = _NAMES_IN_FILES.get(found.__module__, found.__module__)
+    return f"{module}:{found.__name__}"

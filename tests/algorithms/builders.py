@@ -9,10 +9,10 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_fedemb import runtime as runtimes
-from tff_fedemb.aggregators import registry
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import server_optimizers
+from tff_fedemb.mechanisms import registry
 from tff_fedemb.models import heads
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.binaries import accounting
 from tests.binaries import programs
-from tff_fedemb.privacy import planning
+from tff_fedemb.planning import planning
 
 _AUTHORS = (
   "--num_users=10000000 --users_per_round=131072 --users_per_client=32"

@@ -10,9 +10,9 @@ from binaries import config_flags
 from binaries import training_flags
 from tasks.synthetic import emnist
 from tests.binaries import programs
+from tff_fedemb.accounting import composition
+from tff_fedemb.accounting import ledger as ledger_lib
 from tff_fedemb.participation import min_separation
-from tff_fedemb.privacy import composition
-from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.training import audit_settings
 
 _FLAGFILE = "binaries/flagfiles/audit_emnist.flags"

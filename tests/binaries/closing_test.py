@@ -7,10 +7,10 @@ import pytest
 
 from tests.binaries import closing
 from tests.binaries import programs
+from tff_fedemb.accounting import composition
+from tff_fedemb.accounting import ledger as ledger_lib
+from tff_fedemb.accounting import tuning as tuning_lib
 from tff_fedemb.participation import fixed_size
-from tff_fedemb.privacy import composition
-from tff_fedemb.privacy import ledger as ledger_lib
-from tff_fedemb.privacy import tuning as tuning_lib
 from tff_fedemb.report import account_output
 
 _PLAN = "--mechanism=gaussian --num_users=1000 --users_per_round=50 --rounds=40"

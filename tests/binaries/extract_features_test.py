@@ -12,7 +12,7 @@ import tensorflow as tf
 from tests.data import photo_files
 from tests.features import extractions
 from tff_fedemb.features import feature_files
-from tff_fedemb.run import task as task_lib
+from tff_fedemb.spec import task as task_lib
 
 _check_close = functools.partial(np.testing.assert_allclose, atol=1e-6)
 

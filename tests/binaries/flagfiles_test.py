@@ -8,9 +8,9 @@ import pytest
 
 from tests.binaries import programs
 from tff_fedemb import errors
-from tff_fedemb.privacy import composition
-from tff_fedemb.run import experiment
-from tff_fedemb.run import spec as spec_lib
+from tff_fedemb.accounting import composition
+from tff_fedemb.spec import experiment
+from tff_fedemb.spec import spec as spec_lib
 
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 _FLAGFILES = pathlib.Path("binaries/flagfiles")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.binaries import programs
 from tests.features import extractions
-from tff_fedemb.program import model_card
+from tff_fedemb.records import model_card
 from tff_fedemb.serving import gallery_index
 from tff_fedemb.serving import saved_models
 

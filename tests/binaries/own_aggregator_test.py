@@ -7,9 +7,9 @@ import dataclasses
 
 import pytest
 
+from tests.accounting import gaussian
 from tests.binaries import accounting
 from tests.binaries import programs
-from tests.privacy import gaussian
 from tff_fedemb import config
 from tff_fedemb.participation import min_separation
 from tff_fedemb.training import plan as plan_lib

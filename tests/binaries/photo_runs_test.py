@@ -9,9 +9,9 @@ from tests.binaries import programs
 from tests.data import photo_files
 from tff_fedemb.models import backbones
 from tff_fedemb.models import pretrained
-from tff_fedemb.program import chain as chain_lib
-from tff_fedemb.program import model_card
-from tff_fedemb.run import spec as spec_lib
+from tff_fedemb.records import chain as chain_lib
+from tff_fedemb.records import model_card
+from tff_fedemb.spec import spec as spec_lib
 
 _SIDE = 28
 _USERS = {f"author{number}": [0, 1, 4, 9] for number in range(6)}

@@ -16,14 +16,14 @@ from tasks.synthetic import emnist as synthetic
 from tests.binaries import closing
 from tests.binaries import pages
 from tests.binaries import programs
-from tff_fedemb.privacy import composition
-from tff_fedemb.program import chain as chain_lib
-from tff_fedemb.program import model_card
-from tff_fedemb.program import release
-from tff_fedemb.program import sampling_key
+from tff_fedemb.accounting import composition
+from tff_fedemb.records import chain as chain_lib
+from tff_fedemb.records import model_card
+from tff_fedemb.records import release
+from tff_fedemb.records import sampling_key
 from tff_fedemb.report import measured_runs
 from tff_fedemb.report import page
-from tff_fedemb.run import spec as spec_lib
+from tff_fedemb.spec import spec as spec_lib
 from tff_fedemb.training import plan as plan_lib
 
 _NASTY = "<script>alert(1)</script>&\"'"

@@ -11,14 +11,14 @@ import pytest
 import tensorflow as tf
 
 from tests.binaries import programs
+from tff_fedemb.accounting import composition
+from tff_fedemb.accounting import ledger as ledger_lib
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
-from tff_fedemb.privacy import composition
-from tff_fedemb.privacy import ledger as ledger_lib
-from tff_fedemb.privacy import planning
-from tff_fedemb.program import chain as chain_lib
-from tff_fedemb.program import model_card
-from tff_fedemb.program import sampling_key
+from tff_fedemb.planning import planning
+from tff_fedemb.records import chain as chain_lib
+from tff_fedemb.records import model_card
+from tff_fedemb.records import sampling_key
 from tff_fedemb.training import plan as plan_lib
 
 _TINY = (

@@ -7,7 +7,7 @@ from tests.plots import drawn
 from tests.report import measured_runs_test
 from tff_fedemb.report import measured_runs
 from tff_fedemb.report import tabulate as tabulate_run
-from tff_fedemb.run import spec as spec_lib
+from tff_fedemb.spec import spec as spec_lib
 
 write_run = measured_runs_test.write_run
 

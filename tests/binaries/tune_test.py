@@ -8,12 +8,12 @@ import pytest
 from binaries import tune as tune_program
 from tests.binaries import closing
 from tests.binaries import programs
-from tff_fedemb.aggregators import banded
+from tff_fedemb.accounting import tuning
+from tff_fedemb.mechanisms import banded
 from tff_fedemb.models import heads
-from tff_fedemb.privacy import tuning
-from tff_fedemb.program import chain as chain_lib
-from tff_fedemb.program import model_card
-from tff_fedemb.program import sampling_key
+from tff_fedemb.records import chain as chain_lib
+from tff_fedemb.records import model_card
+from tff_fedemb.records import sampling_key
 
 _TINY = (
   "--task=emnist",

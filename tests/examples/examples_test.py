@@ -10,7 +10,7 @@ from examples import forty_people
 from examples import own_picture
 from examples import strangers
 from tests.binaries import programs
-from tff_fedemb.program import model_card
+from tff_fedemb.records import model_card
 
 _AGGREGATOR = "--aggregator=examples.own_aggregator:OwnAggregator"
 _SMALL = (

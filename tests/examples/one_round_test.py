@@ -8,9 +8,9 @@ from examples import one_round
 from tests.algorithms import builders
 import tff_fedemb as fe
 from tff_fedemb import runtime as runtimes
-from tff_fedemb.aggregators import secret_noise
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import local_steps
+from tff_fedemb.mechanisms import secret_noise
 
 _USERS, _SEED = 8, 5
 

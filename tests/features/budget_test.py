@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tests.privacy import gaussian
+from tests.accounting import gaussian
 from tff_fedemb.features import budget as budget_lib
 
 _DELTA = 1e-5

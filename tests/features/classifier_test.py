@@ -8,7 +8,7 @@ import pytest
 from sklearn import base
 from sklearn import model_selection
 
-from tests.privacy import gaussian
+from tests.accounting import gaussian
 from tff_fedemb import errors
 from tff_fedemb.features import classifier
 from tff_fedemb.features import examples as examples_lib

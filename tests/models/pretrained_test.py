@@ -14,7 +14,7 @@ from tff_fedemb import errors
 from tff_fedemb.models import backbones
 from tff_fedemb.models import pretrained
 from tff_fedemb.models import starts
-from tff_fedemb.program import export
+from tff_fedemb.records import export
 
 # Importing it takes two seconds, which not every process of the tests needs.
 with epy.lazy_imports():

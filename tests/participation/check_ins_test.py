@@ -4,12 +4,12 @@ import dataclasses
 
 import pytest
 
-from tests.data import traces
 from tests.participation import draws
+from tests.participation import traces
 from tff_fedemb import errors
+from tff_fedemb.mechanisms import strategy as strategy_lib
 from tff_fedemb.participation import check_ins
-from tff_fedemb.privacy import planning
-from tff_fedemb.strategies import strategy as strategy_lib
+from tff_fedemb.planning import planning
 
 _CLAIM = check_ins.CheckIns(100, 4, min_separation=3, max_participations=2)
 

@@ -8,8 +8,9 @@ import dp_accounting
 import numpy as np
 import pytest
 
-from tests.data import traces
 from tests.participation import draws
+from tests.participation import traces
+from tff_fedemb.accounting import composition
 from tff_fedemb.participation import b_min_sep
 from tff_fedemb.participation import balls_in_bins
 from tff_fedemb.participation import cyclic_poisson
@@ -19,7 +20,6 @@ from tff_fedemb.participation import participation
 from tff_fedemb.participation import poisson
 from tff_fedemb.participation import random_allocation
 from tff_fedemb.participation import registry
-from tff_fedemb.privacy import composition
 
 # A deployment decides who takes part in `check_ins`.
 _NAMES = sorted({*registry.PARTICIPATIONS} - {"check_ins"})

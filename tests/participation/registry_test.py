@@ -7,15 +7,15 @@ import dp_accounting
 import numpy as np
 import pytest
 
-from tff_fedemb.data import participation_trace
+from tff_fedemb.accounting import composition
+from tff_fedemb.accounting import ledger as ledger_lib
 from tff_fedemb.participation import check_ins
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import participation
+from tff_fedemb.participation import participation_trace
 from tff_fedemb.participation import poisson
 from tff_fedemb.participation import random_allocation
 from tff_fedemb.participation import registry
-from tff_fedemb.privacy import composition
-from tff_fedemb.privacy import ledger as ledger_lib
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,16 +9,16 @@ import itertools
 import numpy as np
 import pytest
 
-from tests.data import traces
 from tests.participation import draws
-from tff_fedemb.data import participation_check
-from tff_fedemb.data import participation_trace
+from tests.participation import traces
 from tff_fedemb.participation import b_min_sep
 from tff_fedemb.participation import check_ins
 from tff_fedemb.participation import cyclic_poisson
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import participation
+from tff_fedemb.participation import participation_check
+from tff_fedemb.participation import participation_trace
 from tff_fedemb.participation import poisson
 from tff_fedemb.participation import random_allocation
 

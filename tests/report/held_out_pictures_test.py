@@ -9,7 +9,7 @@ from PIL import Image
 import pytest
 
 from tasks import registry
-from tests.run import specs
+from tests.spec import specs
 from tests.tasks import trees
 from tff_fedemb import errors
 from tff_fedemb.report import held_out_pictures

@@ -5,16 +5,16 @@ import math
 
 import pytest
 
-from tests.program import chains
-from tests.run import specs
+from tests.records import chains
+from tests.spec import specs
 from tff_fedemb import errors
-from tff_fedemb.privacy import composition
-from tff_fedemb.privacy import ledger as ledger_lib
-from tff_fedemb.program import chain as chain_lib
+from tff_fedemb.accounting import composition
+from tff_fedemb.accounting import ledger as ledger_lib
+from tff_fedemb.mechanisms import strategy as strategy_lib
+from tff_fedemb.mechanisms import tree_strategy
+from tff_fedemb.records import chain as chain_lib
 from tff_fedemb.report import measured_runs
-from tff_fedemb.run import spec as spec_lib
-from tff_fedemb.strategies import strategy as strategy_lib
-from tff_fedemb.strategies import tree
+from tff_fedemb.spec import spec as spec_lib
 
 
 def write_run(
@@ -44,7 +44,7 @@ def write_run(
   )
   added = composition.Noise(0.0)
   if noise:
-    added = composition.Noise(noise, tree.TreeStrategy())
+    added = composition.Noise(noise, tree_strategy.TreeStrategy())
   planned = ledger_lib.Ledger(specs.PARTICIPATION, delta=delta)
   chains.write(path, planned.with_rounds(added, 20), [1] * 20)
   summary = {
@@ -96,7 +96,9 @@ def test_extrapolates_from_the_ledger(tmp_path):
   )
   # 1,000 of 10,000 users: as in the simulation each user is in 2 of 20 rounds,
   # 10 apart, now at noise multiplier 10.
-  sensitivity = tree.TreeStrategy().sensitivity(strategy_lib.Schedule(20, 10))
+  sensitivity = tree_strategy.TreeStrategy().sensitivity(
+    strategy_lib.Schedule(20, 10)
+  )
   rho = 0.5 * (sensitivity / 10) ** 2
   # Bun and Steinke 2016, Proposition 1.3, an upper bound on epsilon.
   upper_bound = rho + 2 * math.sqrt(rho * math.log(1e6))

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.run import specs
+from tests.spec import specs
+from tff_fedemb.accounting import composition
+from tff_fedemb.accounting import ledger as ledger_lib
 from tff_fedemb.participation import poisson
-from tff_fedemb.privacy import composition
-from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.report import training_report
 
 _METRICS = pd.DataFrame(

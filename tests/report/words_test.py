@@ -5,16 +5,16 @@ import types
 import pytest
 
 from tests.binaries import pages
+from tff_fedemb.accounting import composition
+from tff_fedemb.accounting import ledger as ledger_lib
+from tff_fedemb.mechanisms import tree_strategy
 from tff_fedemb.participation import check_ins
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import poisson
-from tff_fedemb.privacy import composition
-from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.report import templates
 from tff_fedemb.report import words
 from tff_fedemb.runtime import secure_sums
-from tff_fedemb.strategies import tree
 
 
 def _render(template, settings, values, **more):
@@ -57,7 +57,7 @@ _NOISE, _NOISELESS = map(composition.Noise, (1.0, 0.0))
     ),
     (
       _PASSES,
-      composition.Noise(20.0, tree.TreeStrategy()),
+      composition.Noise(20.0, tree_strategy.TreeStrategy()),
       *("strong", "noise, correlated from round to round, of 20 times"),
     ),
     (

@@ -10,8 +10,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tree
 
-from tests.run import specs
 from tests.runtime import builders
+from tests.spec import specs
 from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb import runtime

@@ -6,12 +6,12 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tree
 
-from tests.aggregators import released
 from tests.algorithms import builders
+from tests.mechanisms import released
 from tests.runtime import ray_trouble
 from tff_fedemb import runtime
-from tff_fedemb.aggregators import secret_noise
 from tff_fedemb.algorithms import local_training
+from tff_fedemb.mechanisms import secret_noise
 
 ray = pytest.importorskip("ray")
 

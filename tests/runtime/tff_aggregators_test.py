@@ -1,7 +1,7 @@
 """Aggregators on the in-process runtime, beside TFF's own runtime.
 
 `parity_test` has TFF's algorithms; the law of the noise, and that it is fresh,
-is in `aggregators/mechanisms_test`.
+is in `mechanisms/mechanisms_test`.
 """
 
 import collections
@@ -12,7 +12,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tree
 
-from tests.aggregators import released
+from tests.mechanisms import released
 from tests.runtime import histories
 from tff_fedemb import runtime
 from tff_fedemb.runtime import secure_sums

@@ -16,7 +16,7 @@ from tff_fedemb import errors
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.evaluation import verification
 from tff_fedemb.models import backbones
-from tff_fedemb.program import export
+from tff_fedemb.records import export
 from tff_fedemb.serving import evaluate as evaluation_run
 
 _NUM_CLASSES = 12

@@ -11,15 +11,15 @@ import pytest
 
 from tasks import registry
 from tests.binaries import programs
-from tests.program import small_models
-from tests.run import specs
+from tests.records import small_models
 from tests.serving import image_classes
+from tests.spec import specs
 import tff_fedemb as fe
 from tff_fedemb import errors
 from tff_fedemb.evaluation import verification
-from tff_fedemb.run import task as task_lib
 from tff_fedemb.serving import lite_export
 from tff_fedemb.serving import saved_models
+from tff_fedemb.spec import task as task_lib
 
 _SHAPE = small_models.SHAPE
 _NUM_CLASSES, _IMAGES_OF_CLASS = 10, 4

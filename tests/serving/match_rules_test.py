@@ -5,7 +5,7 @@ import types
 import pytest
 
 from tff_fedemb import errors
-from tff_fedemb.program import model_card
+from tff_fedemb.records import model_card
 from tff_fedemb.serving import match_rules
 
 # The upper end is four times the rate.

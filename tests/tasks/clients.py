@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tasks import task_config
 from tff_fedemb.data import pipelines
-from tff_fedemb.run import task as task_lib
+from tff_fedemb.spec import task as task_lib
 
 
 def creator(

@@ -18,7 +18,7 @@ from tasks.synthetic import emnist as synthetic
 from tests.tasks import clients
 from tff_fedemb.data import sqlite_examples
 from tff_fedemb.data import tfrecord_files
-from tff_fedemb.run import task as task_lib
+from tff_fedemb.spec import task as task_lib
 
 _NUM_USERS = 4
 _FILE = "emnist_all.sqlite"

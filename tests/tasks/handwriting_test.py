@@ -7,7 +7,7 @@ import tensorflow as tf
 from tasks import handwriting
 from tasks import task_config
 from tests.tasks import clients
-from tff_fedemb.run import task as task_lib
+from tff_fedemb.spec import task as task_lib
 
 
 def _create(**options):

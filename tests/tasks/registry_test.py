@@ -12,7 +12,7 @@ from tasks.synthetic import registry as synthetic
 from tests.tasks import clients
 from tests.tasks import trees
 from tff_fedemb import errors
-from tff_fedemb.run import task as task_lib
+from tff_fedemb.spec import task as task_lib
 
 
 def test_every_task_file_is_registered():

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tests.tasks import clients
 from tff_fedemb import errors
 from tff_fedemb.data import photo_listing
-from tff_fedemb.run import task as task_lib
+from tff_fedemb.spec import task as task_lib
 
 # Importing it takes two seconds, which not every process of the tests needs.
 with epy.lazy_imports():

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from tff_fedemb import errors
 from tff_fedemb.evaluation import embedding
-from tff_fedemb.program import run_directory
-from tff_fedemb.run import spec as spec_lib
+from tff_fedemb.records import run_directory
+from tff_fedemb.spec import spec as spec_lib
 from tff_fedemb.training import models
 
 

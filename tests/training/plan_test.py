@@ -7,15 +7,15 @@ import sys
 import numpy as np
 import pytest
 
-from tests.data import traces
+from tests.participation import traces
 import tff_fedemb as fe
 from tff_fedemb import errors
-from tff_fedemb.data import participation_check
-from tff_fedemb.data import participation_trace
-from tff_fedemb.privacy import arithmetic
-from tff_fedemb.privacy import ledger as ledger_lib
-from tff_fedemb.privacy import planning
-from tff_fedemb.run import experiment
+from tff_fedemb.accounting import arithmetic
+from tff_fedemb.accounting import ledger as ledger_lib
+from tff_fedemb.participation import participation_check
+from tff_fedemb.participation import participation_trace
+from tff_fedemb.planning import planning
+from tff_fedemb.spec import experiment
 from tff_fedemb.training import plan as plan_lib
 
 _SCRIPT = """

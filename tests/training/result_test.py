@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.run import specs
+from tests.spec import specs
 from tff_fedemb import errors
-from tff_fedemb.program import export
-from tff_fedemb.program import model_card
+from tff_fedemb.records import export
+from tff_fedemb.records import model_card
 from tff_fedemb.training import result as result_lib
 
 _SHAPE = (12, 10, 1)

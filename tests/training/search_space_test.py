@@ -10,15 +10,15 @@ from scipy import stats
 
 from tff_fedemb import config
 from tff_fedemb import errors
-from tff_fedemb.aggregators import gaussian
-from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.algorithms import server_optimizers
+from tff_fedemb.mechanisms import gaussian
+from tff_fedemb.mechanisms import registry as aggregators
 from tff_fedemb.models import heads
 from tff_fedemb.participation import poisson
-from tff_fedemb.run import spec as spec_lib
-from tff_fedemb.run import task as task_lib
+from tff_fedemb.spec import spec as spec_lib
+from tff_fedemb.spec import task as task_lib
 from tff_fedemb.training import search_space
 
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]

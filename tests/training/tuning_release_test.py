@@ -7,15 +7,15 @@ import os
 import numpy as np
 import pytest
 
-from tests.program import exported_bytes
+from tests.records import exported_bytes
 from tests.training import tunings
 from tff_fedemb import errors
-from tff_fedemb.privacy import budget
-from tff_fedemb.privacy import tuning
-from tff_fedemb.program import export
-from tff_fedemb.program import model_card
-from tff_fedemb.program import run_directory
-from tff_fedemb.run import array_task
+from tff_fedemb.accounting import tuning
+from tff_fedemb.planning import budget
+from tff_fedemb.records import export
+from tff_fedemb.records import model_card
+from tff_fedemb.records import run_directory
+from tff_fedemb.spec import array_task
 from tff_fedemb.training import tuning as tuning_run
 
 

@@ -12,10 +12,10 @@ import pytest
 
 from tests.training import tunings
 from tff_fedemb import errors
-from tff_fedemb.privacy import composition
-from tff_fedemb.privacy import tuning
-from tff_fedemb.program import model_card
-from tff_fedemb.run import account
+from tff_fedemb.accounting import composition
+from tff_fedemb.accounting import tuning
+from tff_fedemb.records import model_card
+from tff_fedemb.report import account
 from tff_fedemb.training import tuning as tuning_run
 
 _reports = {}

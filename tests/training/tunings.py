@@ -5,17 +5,17 @@ import json
 import numpy as np
 import pytest
 
-from tests.program import chains
+from tests.records import chains
 from tff_fedemb import errors
-from tff_fedemb.aggregators import gaussian
+from tff_fedemb.accounting import composition
+from tff_fedemb.accounting import ledger as ledger_lib
+from tff_fedemb.accounting import tuning
+from tff_fedemb.mechanisms import gaussian
 from tff_fedemb.participation import fixed_size
-from tff_fedemb.privacy import composition
-from tff_fedemb.privacy import ledger as ledger_lib
-from tff_fedemb.privacy import tuning
-from tff_fedemb.program import model_card
-from tff_fedemb.program import run_directory
-from tff_fedemb.run import array_task
-from tff_fedemb.run import spec as spec_lib
+from tff_fedemb.records import model_card
+from tff_fedemb.records import run_directory
+from tff_fedemb.spec import array_task
+from tff_fedemb.spec import spec as spec_lib
 from tff_fedemb.training import train
 from tff_fedemb.training import tuning as tuning_run
 

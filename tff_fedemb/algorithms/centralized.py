@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 from etils import epy
 
 from tff_fedemb import config as config_lib
-from tff_fedemb.aggregators import none
 from tff_fedemb.algorithms import fedavg
+from tff_fedemb.mechanisms import none
 
 with epy.lazy_imports():
   import tensorflow_federated as tff

@@ -30,7 +30,7 @@ class FedAvg(algorithm.Algorithm):
 
   Privacy:
     Unit: one virtual client here (the participation that forms virtual clients
-      turns it into users; see `privacy.composition`).
+      turns it into users; see `accounting.composition`).
     Neighbouring relation: zero-out of one virtual client's update.
     Sensitivity: the aggregator's bound on the joint update of backbone and
       head.

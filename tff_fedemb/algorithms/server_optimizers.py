@@ -13,7 +13,7 @@ from etils import epy
 
 from tff_fedemb import config
 from tff_fedemb import registry
-from tff_fedemb.strategies import strategy
+from tff_fedemb.mechanisms import strategy
 
 with epy.lazy_imports():
   import tensorflow_federated as tff

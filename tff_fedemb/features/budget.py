@@ -15,8 +15,8 @@ import dp_accounting
 from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
-from tff_fedemb.privacy import calibration
-from tff_fedemb.privacy import gaussian_accountant
+from tff_fedemb.accounting import gaussian_accountant
+from tff_fedemb.planning import calibration
 
 ACCOUNTANT = "gaussian"
 

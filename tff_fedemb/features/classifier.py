@@ -14,13 +14,13 @@ from sklearn.utils import validation
 
 from tff_fedemb import checks
 from tff_fedemb import errors
+from tff_fedemb.accounting import arithmetic
 from tff_fedemb.data import arrays
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import noise
 from tff_fedemb.features import settings
-from tff_fedemb.privacy import arithmetic
 
 with epy.lazy_imports():
   from tff_fedemb.features.federated import rounds

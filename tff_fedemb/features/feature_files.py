@@ -17,9 +17,9 @@ import zipfile
 import numpy as np
 
 from tff_fedemb import errors
-from tff_fedemb import output_files
 from tff_fedemb.data import arrays
 from tff_fedemb.features import examples as examples_lib
+from tff_fedemb.records import output_files
 
 _NAMES = {"features": "repr", "labels": "label", "users": "user"}
 

@@ -2,7 +2,7 @@
 
 Balle and Wang 2018, "Improving the Gaussian Mechanism for Differential
 Privacy"; for matrices Dwork et al. 2014, "Analyze Gauss". Noise is drawn as
-in `aggregators.secret_noise`: by Philox from 128 bits of the operating system
+in `mechanisms.secret_noise`: by Philox from 128 bits of the operating system
 (here all of them a key), with tails (here up to 13.3 standard deviations), and
 rounded with the sum to a common grid.
 """

@@ -18,12 +18,12 @@ import numpy as np
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb import output_files
 from tff_fedemb import progress
 from tff_fedemb.features import feature_files
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import registry
 from tff_fedemb.features import settings as feature_settings
+from tff_fedemb.records import output_files
 
 with epy.lazy_imports():
   from tff_fedemb.features import classifier as classifier_lib

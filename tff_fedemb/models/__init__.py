@@ -1,1 +1,10 @@
-"""Image backbones and the heads that are trained on top of them."""
+"""Image backbones and the heads that are trained on top of them.
+
+Tasks name a backbone, algorithms build it and the head for a client's training,
+and training and serving load weights into it.
+
+Read `backbones` first, the registry of Keras models from images to embeddings;
+`blocks` has what the convolutional ones are made of. `heads` has what is
+trained on top and thrown away. `pretrained` starts a backbone from weights that
+were trained elsewhere, and `starts` has weights that are shipped.
+"""

@@ -13,8 +13,8 @@ import numpy as np
 from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
-from tff_fedemb.data import participation_check
 from tff_fedemb.participation import participation
+from tff_fedemb.participation import participation_check
 from tff_fedemb.participation import poisson
 
 _BLOCKS = 6

@@ -32,7 +32,7 @@ import numpy as np
 from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
-from tff_fedemb.data import participation_check
+from tff_fedemb.participation import participation_check
 
 
 class ClaimError(errors.DataError):

@@ -11,8 +11,8 @@ import math
 import dp_accounting
 import numpy as np
 
-from tff_fedemb.data import participation_check
 from tff_fedemb.participation import cyclic_poisson
+from tff_fedemb.participation import participation_check
 
 _PASSES = 8
 

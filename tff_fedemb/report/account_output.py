@@ -12,19 +12,19 @@ from typing import Any
 from etils import epy
 
 from tff_fedemb import progress
+from tff_fedemb.accounting import composition
+from tff_fedemb.accounting import epsilon as epsilon_lib
+from tff_fedemb.accounting import report as report_lib
+from tff_fedemb.mechanisms import strategy as strategy_lib
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
-from tff_fedemb.privacy import calibration
-from tff_fedemb.privacy import composition
-from tff_fedemb.privacy import epsilon as epsilon_lib
-from tff_fedemb.privacy import extrapolation
-from tff_fedemb.privacy import mechanism_choice
-from tff_fedemb.privacy import planning
-from tff_fedemb.privacy import published
-from tff_fedemb.privacy import report as report_lib
-from tff_fedemb.program import run_directory
+from tff_fedemb.planning import calibration
+from tff_fedemb.planning import extrapolation
+from tff_fedemb.planning import mechanism_choice
+from tff_fedemb.planning import planning
+from tff_fedemb.planning import published
+from tff_fedemb.records import run_directory
 from tff_fedemb.report import templates
-from tff_fedemb.strategies import strategy as strategy_lib
 
 with epy.lazy_imports():
   from tff_fedemb.plots import figures

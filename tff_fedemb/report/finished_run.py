@@ -13,15 +13,15 @@ from etils import epy
 
 from tff_fedemb import errors
 from tff_fedemb.evaluation import verification
-from tff_fedemb.program import chain as chain_lib
-from tff_fedemb.program import run_directory
-from tff_fedemb.run import account as account_run
-from tff_fedemb.run import spec as spec_lib
+from tff_fedemb.records import chain as chain_lib
+from tff_fedemb.records import run_directory
+from tff_fedemb.report import account as account_run
+from tff_fedemb.spec import spec as spec_lib
 
 with epy.lazy_imports():
   import pandas as pd
 
-  from tff_fedemb.program import metrics as metrics_lib
+  from tff_fedemb.records import metrics as metrics_lib
 
 # Name of a trained model's result, beside that of an untrained one.
 TRAINED = "trained"

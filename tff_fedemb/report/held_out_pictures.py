@@ -18,11 +18,11 @@ from tff_fedemb.evaluation import pairs as pairs_lib
 from tff_fedemb.evaluation import recognition
 from tff_fedemb.evaluation import similarities
 from tff_fedemb.evaluation import verification
-from tff_fedemb.program import run_directory
+from tff_fedemb.records import run_directory
 from tff_fedemb.report import finished_run
-from tff_fedemb.run import task as task_lib
 from tff_fedemb.serving import image_sources
 from tff_fedemb.serving import saved_models
+from tff_fedemb.spec import task as task_lib
 
 with epy.lazy_imports():
   from sklearn import decomposition

@@ -22,8 +22,8 @@ from etils import epy
 from tff_fedemb import errors
 from tff_fedemb.evaluation import retrieval
 from tff_fedemb.evaluation import verification
-from tff_fedemb.privacy import extrapolation
-from tff_fedemb.program import run_directory
+from tff_fedemb.planning import extrapolation
+from tff_fedemb.records import run_directory
 from tff_fedemb.report import finished_run
 
 with epy.lazy_imports():

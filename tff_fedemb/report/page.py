@@ -17,11 +17,11 @@ from etils import epy
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb import output_files
 from tff_fedemb import progress
-from tff_fedemb.program import release
-from tff_fedemb.program import run_directory
-from tff_fedemb.run import task as task_lib
+from tff_fedemb.records import output_files
+from tff_fedemb.records import release
+from tff_fedemb.records import run_directory
+from tff_fedemb.spec import task as task_lib
 
 with epy.lazy_imports():
   from tff_fedemb.evaluation import retrieval

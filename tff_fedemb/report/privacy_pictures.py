@@ -15,15 +15,15 @@ import numpy as np
 
 from tff_fedemb import checks
 from tff_fedemb import config as config_lib
-from tff_fedemb import output_files
 from tff_fedemb import progress as progress_lib
-from tff_fedemb.aggregators import registry as aggregators
+from tff_fedemb.accounting import composition
+from tff_fedemb.accounting import epsilon as epsilon_lib
+from tff_fedemb.mechanisms import registry as aggregators
+from tff_fedemb.mechanisms import strategy as strategy_lib
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
-from tff_fedemb.privacy import composition
-from tff_fedemb.privacy import epsilon as epsilon_lib
-from tff_fedemb.privacy import planning
-from tff_fedemb.strategies import strategy as strategy_lib
+from tff_fedemb.planning import planning
+from tff_fedemb.records import output_files
 
 with epy.lazy_imports():
   import pandas as pd

@@ -20,8 +20,8 @@ from etils import epy
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb import output_files
 from tff_fedemb import progress
+from tff_fedemb.records import output_files
 from tff_fedemb.report import measured_runs
 
 with epy.lazy_imports():

@@ -11,19 +11,19 @@ import numpy as np
 import pandas as pd
 
 from tff_fedemb import progress
+from tff_fedemb.accounting import report as report_lib
 from tff_fedemb.evaluation import verification
+from tff_fedemb.planning import extrapolation as extrapolation_lib
 from tff_fedemb.plots import training_plots as plots
-from tff_fedemb.privacy import extrapolation as extrapolation_lib
-from tff_fedemb.privacy import report as report_lib
-from tff_fedemb.program import chain as chain_lib
-from tff_fedemb.program import metrics as metrics_lib
-from tff_fedemb.program import release
-from tff_fedemb.program import run_directory
-from tff_fedemb.program import training
+from tff_fedemb.records import chain as chain_lib
+from tff_fedemb.records import metrics as metrics_lib
+from tff_fedemb.records import release
+from tff_fedemb.records import run_directory
+from tff_fedemb.report import account as account_run
 from tff_fedemb.report import finished_run
 from tff_fedemb.report import templates
-from tff_fedemb.run import account as account_run
-from tff_fedemb.run import experiment as experiment_lib
+from tff_fedemb.rounds import loop
+from tff_fedemb.spec import experiment as experiment_lib
 
 # summary.json lists at most so many of the examples that were left out.
 _NUM_LISTED = 100
@@ -55,7 +55,7 @@ def peak_memory_bytes() -> int:
 def summarize(
   experiment: experiment_lib.Experiment,
   *,
-  state: training.TrainingState,
+  state: loop.TrainingState,
   chain: chain_lib.Chain,
   model_weights: Any,
   metrics: pd.DataFrame,
@@ -142,9 +142,9 @@ def create_panels(run: finished_run.FinishedRun) -> dict[str, Any]:
   panels = {}
   if run.metrics is not None:
     losses = run.metrics["client_work/loss"]
-    evaluated = run.metrics.filter(like=training.RECALL_PREFIX).dropna()
+    evaluated = run.metrics.filter(like=loop.RECALL_PREFIX).dropna()
     by_far = evaluated.rename(
-      columns=lambda name: float(name.removeprefix(training.RECALL_PREFIX))
+      columns=lambda name: float(name.removeprefix(loop.RECALL_PREFIX))
     )
     before = run.summary["evaluation_untrained"]["validation"]["recall_at_far"]
     panels["loss"] = functools.partial(

@@ -8,8 +8,8 @@ import math
 import sys
 from typing import Any
 
-from tff_fedemb.privacy.audit import trade_off
-from tff_fedemb.run import account as account_run
+from tff_fedemb.audit import trade_off
+from tff_fedemb.report import account as account_run
 
 _STRENGTHS = (
   (1.0, "strong", "a strong guarantee"),

@@ -1,14 +1,17 @@
 """Runtimes: each executes a learning process in a way of its own.
 
+Rounds, evaluation and feature extraction run on one that `RuntimeConfig` names.
+
 * `in_process` (the default): the TensorFlow of the process runs in this Python
   process, one client per GPU or, without any, per core.
 * `ray`: clients run on the machines of a Ray cluster.
 * `tflite`: each client is a process without TensorFlow that runs the file for
-  phones.
+  phones; it is in `phones`.
 * `tff`: TFF's C++ runtime in a `worker_binary` process, the reference that the
   others are compared with.
 
-A runtime's module is imported when the runtime is created, so that one with
+Read `base` first, the contract, then `in_process` and `client_fold`. A
+runtime's module is imported when the runtime is created, so that one with
 dependencies of its own costs nothing to those who do not ask for it.
 """
 
@@ -49,7 +52,7 @@ RUNTIMES: Mapping[str, tuple[str, str]] = types.MappingProxyType(
   {
     "in_process": ("tff_fedemb.runtime.in_process", "InProcessRuntime"),
     "ray": ("tff_fedemb.runtime.ray", "RayRuntime"),
-    "tflite": ("tff_fedemb.runtime.tflite", "TfliteRuntime"),
+    "tflite": ("tff_fedemb.phones.litert", "TfliteRuntime"),
     "tff": ("tff_fedemb.runtime.tff_native", "TffRuntime"),
   }
 )

@@ -15,11 +15,11 @@ import numpy as np
 from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb import output_files
 from tff_fedemb import progress
 from tff_fedemb import runtime as runtimes
-from tff_fedemb.run import task as task_lib
+from tff_fedemb.records import output_files
 from tff_fedemb.serving import image_sources
+from tff_fedemb.spec import task as task_lib
 
 with epy.lazy_imports():
   import pandas as pd

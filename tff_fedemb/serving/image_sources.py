@@ -19,7 +19,7 @@ from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import bad_examples
-from tff_fedemb.run import task as task_lib
+from tff_fedemb.spec import task as task_lib
 
 with epy.lazy_imports():
   import tensorflow as tf

@@ -20,18 +20,18 @@ import numpy as np
 from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb import output_files
 from tff_fedemb import progress
 from tff_fedemb.evaluation import gallery_thresholds
-from tff_fedemb.program import model_card
-from tff_fedemb.program import onnx_files
-from tff_fedemb.program import run_directory
-from tff_fedemb.program import tflite
-from tff_fedemb.run import experiment as experiment_lib
-from tff_fedemb.run import spec as spec_lib
-from tff_fedemb.run import task as task_lib
+from tff_fedemb.phones import tflite
+from tff_fedemb.records import model_card
+from tff_fedemb.records import output_files
+from tff_fedemb.records import run_directory
 from tff_fedemb.serving import exact_embeddings
 from tff_fedemb.serving import image_sources
+from tff_fedemb.serving import onnx_files
+from tff_fedemb.spec import experiment as experiment_lib
+from tff_fedemb.spec import spec as spec_lib
+from tff_fedemb.spec import task as task_lib
 
 with epy.lazy_imports():
   from tff_fedemb.serving import saved_models

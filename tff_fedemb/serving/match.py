@@ -24,11 +24,11 @@ import numpy as np
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb import output_files
 from tff_fedemb import progress as progress_lib
 from tff_fedemb import whole_files
 from tff_fedemb.data import bad_examples
 from tff_fedemb.evaluation import pairs
+from tff_fedemb.records import output_files
 from tff_fedemb.serving import class_search
 from tff_fedemb.serving import gallery_index
 from tff_fedemb.serving import image_sources

@@ -21,7 +21,7 @@ from tff_fedemb.evaluation import identification
 from tff_fedemb.serving import image_sources
 
 with epy.lazy_imports():
-  from tff_fedemb.program import model_card
+  from tff_fedemb.records import model_card
   from tff_fedemb.serving import saved_models
 
 

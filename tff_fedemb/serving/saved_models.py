@@ -24,9 +24,9 @@ import numpy as np
 
 from tff_fedemb import checks
 from tff_fedemb import errors
-from tff_fedemb.program import model_card
-from tff_fedemb.program import onnx_files
-from tff_fedemb.program import tflite
+from tff_fedemb.phones import tflite
+from tff_fedemb.records import model_card
+from tff_fedemb.serving import onnx_files
 
 with epy.lazy_imports():
   import h5py

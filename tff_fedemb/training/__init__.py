@@ -1,1 +1,11 @@
-"""Runs: planned, trained, tuned and audited."""
+"""Runs: planned, trained, tuned and audited.
+
+`fe.train`, `fe.plan` and the programs that train call this room, the lowest of
+the library: it imports from all others. It is not named `train`, as importing a
+package of that name would put it where `fe.train` is.
+
+Read `train` first: one training run, from its spec to the files that it leaves.
+`plan` tells time, memory and cost before there is one. `tuning` trains many and
+releases the best, `audit` trains with canaries, and `result` reads what a run
+left. `models` has the model at its start and at its end.
+"""

@@ -17,23 +17,23 @@ import tqdm
 
 from tff_fedemb import checks
 from tff_fedemb import errors
-from tff_fedemb import output_files
 from tff_fedemb import progress
+from tff_fedemb.accounting import composition as accounting
+from tff_fedemb.accounting import ledger as ledger_lib
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import server_optimizers
+from tff_fedemb.audit import canary_updates
+from tff_fedemb.audit import registry
+from tff_fedemb.audit import scores as scores_lib
+from tff_fedemb.audit import trade_off
+from tff_fedemb.audit import users as users_lib
 from tff_fedemb.data import population
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.plots import privacy_plots
-from tff_fedemb.privacy import composition as accounting
-from tff_fedemb.privacy import ledger as ledger_lib
-from tff_fedemb.privacy.audit import canary_updates
-from tff_fedemb.privacy.audit import registry
-from tff_fedemb.privacy.audit import scores as scores_lib
-from tff_fedemb.privacy.audit import trade_off
-from tff_fedemb.privacy.audit import users as users_lib
-from tff_fedemb.run import experiment as experiment_lib
-from tff_fedemb.run import spec as spec_lib
-from tff_fedemb.run import task as task_lib
+from tff_fedemb.records import output_files
+from tff_fedemb.spec import experiment as experiment_lib
+from tff_fedemb.spec import spec as spec_lib
+from tff_fedemb.spec import task as task_lib
 from tff_fedemb.training import audit_settings
 
 # Attacks, by what they look for.

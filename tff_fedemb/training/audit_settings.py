@@ -8,8 +8,8 @@ import numpy as np
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb.privacy.audit import registry
-from tff_fedemb.privacy.audit import scores as scores_lib
+from tff_fedemb.audit import registry
+from tff_fedemb.audit import scores as scores_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -13,20 +13,20 @@ import tensorflow_federated as tff
 
 from tff_fedemb import errors
 from tff_fedemb import progress
+from tff_fedemb.accounting import report as report_lib
 from tff_fedemb.algorithms import composition
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.evaluation import gallery_thresholds
 from tff_fedemb.evaluation import verification
 from tff_fedemb.models import pretrained
-from tff_fedemb.privacy import report as report_lib
-from tff_fedemb.program import chain as chain_lib
-from tff_fedemb.program import kept_model
-from tff_fedemb.program import model_card
-from tff_fedemb.program import run_directory
-from tff_fedemb.program import training
-from tff_fedemb.run import experiment as experiment_lib
-from tff_fedemb.run import spec as spec_lib
-from tff_fedemb.run import task as task_lib
+from tff_fedemb.records import chain as chain_lib
+from tff_fedemb.records import kept_model
+from tff_fedemb.records import model_card
+from tff_fedemb.records import run_directory
+from tff_fedemb.rounds import loop
+from tff_fedemb.spec import experiment as experiment_lib
+from tff_fedemb.spec import spec as spec_lib
+from tff_fedemb.spec import task as task_lib
 
 RECORD = "pretrained.json"
 _ASSUMPTION = (
@@ -262,8 +262,7 @@ class Evaluator:
     self.set_weights(model_weights)
     recalls = self._compare(self.sample).evaluate().recall_at_far
     return {
-      training.RECALL_PREFIX
-      + verification.format_false_accept_rate(rate): recall
+      loop.RECALL_PREFIX + verification.format_false_accept_rate(rate): recall
       for rate, recall in recalls.items()
     }
 

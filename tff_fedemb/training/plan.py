@@ -19,19 +19,19 @@ from scipy import optimize
 import tqdm
 
 from tff_fedemb import checks
+from tff_fedemb.accounting import composition
+from tff_fedemb.accounting import epsilon as epsilon_lib
+from tff_fedemb.accounting import ledger as ledger_lib
+from tff_fedemb.accounting import report
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import pipelines
 from tff_fedemb.data import population
-from tff_fedemb.privacy import composition
-from tff_fedemb.privacy import epsilon as epsilon_lib
-from tff_fedemb.privacy import ledger as ledger_lib
-from tff_fedemb.privacy import planning
-from tff_fedemb.privacy import report
+from tff_fedemb.planning import planning
 from tff_fedemb.report import words
-from tff_fedemb.run import deployment as deployment_lib
-from tff_fedemb.run import experiment as experiment_lib
-from tff_fedemb.run import spec as spec_lib
-from tff_fedemb.run import task as task_lib
+from tff_fedemb.spec import deployment as deployment_lib
+from tff_fedemb.spec import experiment as experiment_lib
+from tff_fedemb.spec import spec as spec_lib
+from tff_fedemb.spec import task as task_lib
 
 with epy.lazy_imports():
   import tensorflow as tf

@@ -10,7 +10,7 @@ import pathlib
 from etils import epy
 
 from tff_fedemb import errors
-from tff_fedemb.program import run_directory
+from tff_fedemb.records import run_directory
 from tff_fedemb.report import finished_run
 
 with epy.lazy_imports():
@@ -18,7 +18,7 @@ with epy.lazy_imports():
 
   from tff_fedemb.evaluation import verification
   from tff_fedemb.models import pretrained
-  from tff_fedemb.program import model_card
+  from tff_fedemb.records import model_card
   from tff_fedemb.report import page
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb.run import spec as spec_lib
+from tff_fedemb.spec import spec as spec_lib
 
 KINDS = ("values", "uniform", "log_uniform")
 

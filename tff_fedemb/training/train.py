@@ -15,34 +15,34 @@ from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import progress
+from tff_fedemb.accounting import ledger as ledger_lib
+from tff_fedemb.accounting import report as report_lib
 from tff_fedemb.data import bad_examples
-from tff_fedemb.data import participation_trace
 from tff_fedemb.evaluation import comparison
 from tff_fedemb.evaluation import embedding
+from tff_fedemb.participation import participation_trace
+from tff_fedemb.planning import budget
 from tff_fedemb.plots import training_plots
-from tff_fedemb.privacy import budget
-from tff_fedemb.privacy import ledger as ledger_lib
-from tff_fedemb.privacy import report as report_lib
-from tff_fedemb.program import chain as chain_lib
-from tff_fedemb.program import export
-from tff_fedemb.program import kept_model
-from tff_fedemb.program import metrics
-from tff_fedemb.program import release
-from tff_fedemb.program import run_directory
-from tff_fedemb.program import sampling_key
-from tff_fedemb.program import training
+from tff_fedemb.records import chain as chain_lib
+from tff_fedemb.records import export
+from tff_fedemb.records import kept_model
+from tff_fedemb.records import metrics
+from tff_fedemb.records import release
+from tff_fedemb.records import run_directory
+from tff_fedemb.records import sampling_key
+from tff_fedemb.report import account
 from tff_fedemb.report import finished_run
 from tff_fedemb.report import page as report_page
 from tff_fedemb.report import training_report
-from tff_fedemb.run import account
-from tff_fedemb.run import deployment as deployment_lib
-from tff_fedemb.run import experiment as experiment_lib
-from tff_fedemb.run import spec as spec_lib
-from tff_fedemb.run import task as task_lib
+from tff_fedemb.rounds import loop as loop_lib
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import client_error
 from tff_fedemb.runtime import worker_process
 from tff_fedemb.serving import lite_export
+from tff_fedemb.spec import deployment as deployment_lib
+from tff_fedemb.spec import experiment as experiment_lib
+from tff_fedemb.spec import spec as spec_lib
+from tff_fedemb.spec import task as task_lib
 from tff_fedemb.training import models
 from tff_fedemb.training import plan as plan_lib
 from tff_fedemb.training import result as result_lib
@@ -235,7 +235,7 @@ class _Run:
     chain: chain_lib.Chain,
     trace: participation_trace.TraceWriter,
     key: int | None,
-  ) -> training.TrainingLoop:
+  ) -> loop_lib.TrainingLoop:
     """Creates the loop of the rounds, and begins or goes on with the chain."""
     experiment, path = self._experiment, self.directory.path
     spec, users = experiment.spec, experiment.task.train_users
@@ -257,7 +257,7 @@ class _Run:
     kept = None
     if self._keeps_best:
       kept = kept_model.KeptModel(path, chain)
-    return training.TrainingLoop(
+    return loop_lib.TrainingLoop(
       directory=path,
       kept=kept,
       charge=self._charge,

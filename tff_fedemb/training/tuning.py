@@ -28,17 +28,17 @@ import tqdm
 from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb.privacy import budget
-from tff_fedemb.privacy import composition
-from tff_fedemb.privacy import ledger as ledger_lib
-from tff_fedemb.privacy import tuning
-from tff_fedemb.program import chain as chain_lib
-from tff_fedemb.program import model_card
-from tff_fedemb.program import release
-from tff_fedemb.program import run_directory
-from tff_fedemb.run import experiment
-from tff_fedemb.run import spec as spec_lib
-from tff_fedemb.run import task as task_lib
+from tff_fedemb.accounting import composition
+from tff_fedemb.accounting import ledger as ledger_lib
+from tff_fedemb.accounting import tuning
+from tff_fedemb.planning import budget
+from tff_fedemb.records import chain as chain_lib
+from tff_fedemb.records import model_card
+from tff_fedemb.records import release
+from tff_fedemb.records import run_directory
+from tff_fedemb.spec import experiment
+from tff_fedemb.spec import spec as spec_lib
+from tff_fedemb.spec import task as task_lib
 from tff_fedemb.training import search_space as search_space_lib
 
 with epy.lazy_imports():

@@ -7,10 +7,9 @@ import dp_accounting
 import numpy as np
 import pytest
 
-from tests.aggregators import noise_theory
+from tests.mechanisms import noise_theory
 from tff_fedemb import errors
 from tff_fedemb import runtime as runtime_lib
-from tff_fedemb.aggregators import clip_only
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import classifier
 from tff_fedemb.features import examples as examples_lib
@@ -22,6 +21,7 @@ from tff_fedemb.features import settings as feature_settings
 from tff_fedemb.features import sgd
 from tff_fedemb.features.federated import rounds as rounds_lib
 from tff_fedemb.features.federated import statistics as federated_statistics
+from tff_fedemb.mechanisms import clip_only
 
 _NUM_CLASSES, _DIM, _NUM_EXAMPLES = 3, 4, 12
 _TARGET = {"epsilon": 2.0, "delta": 1e-3}

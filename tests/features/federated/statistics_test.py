@@ -9,12 +9,12 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_fedemb import runtime as runtime_lib
-from tff_fedemb.aggregators import clip_only
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import losses
 from tff_fedemb.features import sgd
 from tff_fedemb.features.federated import statistics as federated_statistics
-from tff_fedemb.run import array_task
+from tff_fedemb.mechanisms import clip_only
+from tff_fedemb.spec import array_task
 
 _DIM, _NUM_CLASSES, _CLIP_NORM = 4, 3, 1.5
 _SIZE = examples_lib.ProblemSize(1, _DIM, _NUM_CLASSES, _CLIP_NORM)

@@ -16,7 +16,6 @@ import tensorflow_federated as tff
 
 from tff_fedemb import checks
 from tff_fedemb import runtime as runtime_lib
-from tff_fedemb.aggregators import gaussian
 from tff_fedemb.data import pipelines
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
@@ -27,8 +26,9 @@ from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import noise
 from tff_fedemb.features import settings as settings_lib
 from tff_fedemb.features.federated import statistics
-from tff_fedemb.run import array_task
+from tff_fedemb.mechanisms import gaussian
 from tff_fedemb.runtime import base as runtime_base
+from tff_fedemb.spec import array_task
 
 # Names of releases; that of gradients is in `gradient_steps`.
 STATISTICS, COVARIANCE = "statistics", "covariance"

@@ -1,0 +1,115 @@
+"""Runs whose users take part in one of several ways, by their definition."""
+
+from collections.abc import Callable, Sequence
+import itertools
+import math
+
+import numpy as np
+from scipy import special
+
+from tests.mechanisms import noise_theory
+from tff_fedemb.accounting import balls_in_bins
+from tff_fedemb.accounting import monte_carlo
+
+
+def change_releases(
+  event: monte_carlo.MixtureDpEvent, ways: np.ndarray
+) -> np.ndarray:
+  """What a user changes, by the dense matrix, in noise.
+
+  Args:
+    event: A run.
+    ways: `[n, rounds]` ones where a user takes part, else zeros.
+
+  Returns:
+    `[n, rounds]`.
+  """
+  matrix = np.eye(event.rounds)
+  if event.strategy is not None:
+    matrix = noise_theory.toeplitz_matrix(
+      event.strategy.first_column(event.rounds), event.rounds
+    )
+  return ways @ matrix.T / event.noise_multiplier
+
+
+def ways(event: monte_carlo.MixtureDpEvent) -> tuple[np.ndarray, np.ndarray]:
+  """Returns all ways to take part: probabilities `[n]`, and their changes.
+
+  Coins are flipped one by one, from each number of rounds to wait on; bins have
+  all the same probability.
+
+  Args:
+    event: A run.
+  """
+  if isinstance(event, balls_in_bins.BallsInBinsDpEvent):
+    bins = np.arange(event.num_bins)
+    takes_part = np.arange(event.rounds) % event.num_bins == bins[:, None]
+    chances = np.full(event.num_bins, 1.0 / event.num_bins)
+    return chances, change_releases(event, takes_part)
+  separation, chance = event.min_separation, event.sampling_probability
+  coin = chance / (1 - (separation - 1) * chance)
+  probabilities = {}
+  for wait in range(separation):
+    of_wait = chance if wait else 1 - (separation - 1) * chance
+    for coins in itertools.product((0, 1), repeat=event.rounds):
+      left, probability, taken = wait, of_wait, []
+      for heads in coins:
+        taken.append(heads if left == 0 else 0)
+        if left:
+          # This coin is not flipped: of the two, one stands for both.
+          probability *= 0 if heads else 1
+          left -= 1
+        else:
+          probability *= coin if heads else 1 - coin
+          left = separation - 1 if heads else 0
+      way = tuple(taken)
+      probabilities[way] = probabilities.get(way, 0.0) + probability
+  found = np.array(list(probabilities), float)
+  return np.array([*probabilities.values()]), change_releases(event, found)
+
+
+def log_ratios(
+  probabilities: np.ndarray, means: np.ndarray, releases: np.ndarray
+) -> np.ndarray:
+  """Returns logarithms `[k]` of how much likelier releases are with the user.
+
+  Args:
+    probabilities: `[n]` of the ways to take part.
+    means: `[n, rounds]` what they change, in noise.
+    releases: `[k, rounds]`.
+  """
+  logs = releases @ means.T - 0.5 * np.sum(means**2, axis=1)
+  return special.logsumexp(logs, axis=1, b=probabilities)
+
+
+def integrate_two_rounds(
+  probabilities: Sequence[float], means: np.ndarray
+) -> Callable[[float], float]:
+  """Returns delta by epsilon, from densities on a grid.
+
+  Args:
+    probabilities: `[n]` of the ways to take part.
+    means: `[n, 2]` what they change, in noise.
+  """
+  step = 0.02
+  axis = np.arange(-11.0, 14.0, step)
+  releases = np.stack(np.meshgrid(axis, axis, indexing="ij"), -1)
+
+  def density(mean):
+    distances = np.sum((releases - mean) ** 2, -1)
+    return np.exp(-0.5 * distances) / (2 * np.pi)
+
+  without = density(np.zeros(2))
+  with_user = sum(
+    probability * density(mean)
+    for probability, mean in zip(probabilities, means, strict=True)
+  )
+
+  def delta(epsilon):
+    factor = math.exp(epsilon)
+    return max(
+      np.maximum(one - factor * other, 0.0).sum() * step**2
+      for one, other in ((with_user, without), (without, with_user))
+    )
+
+  return delta

@@ -1,0 +1,75 @@
+"""Tests of the registry of aggregators."""
+
+import dataclasses
+
+import pytest
+
+from tests.mechanisms import cases
+from tff_fedemb import config
+from tff_fedemb import errors
+from tff_fedemb.accounting import composition
+from tff_fedemb.mechanisms import mechanism
+from tff_fedemb.mechanisms import registry
+
+_SHARED = {"clients_per_round", "clip_norm", "noise_multiplier"}
+
+
+@pytest.mark.parametrize("name", sorted(registry.AGGREGATORS))
+def test_privacy_is_documented(name):
+  text = registry.AGGREGATORS[name].__doc__
+  section = text[text.index("Privacy:") :]
+  for word in ("Unit", "eighbouring relation", "Sensitivity:", "DpEvent:"):
+    assert word in section
+
+
+@pytest.mark.parametrize("name", sorted(registry.AGGREGATORS))
+def test_options_and_event(name):
+  known = cases.of(name)
+  specs = config.specs(registry.AGGREGATORS[name])
+  own = [spec for spec in specs if spec.name not in _SHARED]
+  assert {spec.name for spec in own} == set(known.options)
+  assert {spec.name for spec in own if spec.searchable} == known.searchable
+  created = registry.AGGREGATORS[name](clients_per_round=100, **known.options)
+  assert created.noise_multiplier == 0.0
+  without = created.create(cases.SCHEDULE)
+  rounds = composition.Rounds(noise=composition.noise_of(without))
+  assert rounds.noise == composition.Noise(0.0)
+  # A mechanism with noise has cases of it.
+  assert created.adds_noise == bool(known.noisy) == bool(known.once)
+  if not created.adds_noise:
+    return
+  noisy = dataclasses.replace(created, noise_multiplier=1.5).create(
+    cases.SCHEDULE
+  )
+  assert noisy.config.noise_multiplier == 1.5
+  assert noisy.strategy == known.strategy
+  assert composition.noise_of(noisy) == composition.Noise(1.5, known.strategy)
+
+
+@pytest.mark.parametrize(
+  ("name", "options", "message"), cases.params("mistakes")
+)
+def test_mistakes_are_named(name, options, message):
+  with pytest.raises(errors.FieldError, match=message):
+    registry.AGGREGATORS[name](**{"clients_per_round": 100, **options}).create(
+      mechanism.Schedule(rounds=9, min_separation=4)
+    )
+
+
+@pytest.mark.parametrize("name", sorted(registry.AGGREGATORS))
+def test_no_mechanism_without_what_it_needs(name):
+  known = cases.of(name)
+  options = known.options | {"clients_per_round": 100}
+  # Its noise would have been that of one round, again and again.
+  config = registry.AGGREGATORS[name](**options)
+  if config.strategy_class is not None:
+    with pytest.raises(errors.FieldError, match="schedule must be given, as"):
+      config.create()
+  else:
+    assert config.create().factory is not None
+  # Its factory ended in a TypeError.
+  without = dataclasses.replace(config, clients_per_round=None)
+  with pytest.raises(
+    errors.FieldError, match="clients_per_round must be given"
+  ):
+    without.create(cases.SCHEDULE)

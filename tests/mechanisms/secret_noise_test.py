@@ -1,0 +1,252 @@
+"""Tests of noise: its secret, its tails, its last digits."""
+
+import functools
+
+import numpy as np
+import pytest
+from scipy import stats
+import tensorflow as tf
+
+from tff_fedemb.accounting import arithmetic
+from tff_fedemb.mechanisms import banded
+from tff_fedemb.mechanisms import banded_strategy as strategy
+from tff_fedemb.mechanisms import correlated_query
+from tff_fedemb.mechanisms import secret_noise
+
+_SPECS = (tf.TensorSpec([2, 3]), tf.TensorSpec([]), tf.TensorSpec([4]))
+
+
+def _seeds(generator):
+  return generator.initialize().seeds.numpy()
+
+
+def _draw(query, total):
+  result, _, _ = query.get_noised_result(total, query.initial_global_state())
+  return result
+
+
+@pytest.fixture(name="drawn")
+def _drawn(monkeypatch):
+  """(key, counter) of each draw of random bits."""
+  drawn = []
+  draw = tf.raw_ops.StatelessRandomUniformFullIntV2
+
+  def record(key, counter, **options):
+    drawn.append((*np.ravel(key), *np.ravel(counter)))
+    return draw(key=key, counter=counter, **options)
+
+  monkeypatch.setattr(
+    tf.raw_ops, "StatelessRandomUniformFullIntV2", record, raising=True
+  )
+  return drawn
+
+
+def test_every_draw_has_numbers_of_its_own(drawn, monkeypatch):
+  # Three chunks of the first tensor and a rest; in ten rounds.
+  monkeypatch.setattr(secret_noise, "_CHUNK", 2)
+  specs = (tf.TensorSpec([7]), tf.TensorSpec([]))
+  generator = secret_noise.SecretNoiseGenerator(1.0, specs)
+  state = generator.initialize()
+  for _ in range(10):
+    _, state = generator.next(state)
+  query = secret_noise.SecretGaussianSumQuery(1.0, 1.0)
+  for _ in range(10):
+    _draw(query, (tf.zeros([7]), tf.zeros([])))
+  assert len(drawn) == 10 * 2 * 5
+  assert len(set(drawn)) == len(drawn)
+
+
+def _bits_to_normal(high, low):
+  """What a block of bits means, in long double."""
+  unit = np.longdouble(2) ** -64
+
+  def fraction(high, rest):
+    high, rest = np.array([high, rest], np.uint64).astype(np.longdouble)
+    return (high + (rest + 0.5) * unit) * unit
+
+  # Nine spare bits, and the middle of what they leave open.
+  rest = (2 * low + 1) * 2**54 % 2**64
+  if high < 2**63:
+    logarithm = np.log(fraction(high, rest))
+  else:
+    logarithm = np.log1p(-fraction(2**64 - 1 - high, 2**64 - 1 - rest))
+  radius = np.sqrt(-2 * logarithm)
+  # In quarters of a turn, from -1/2 to 1/2.
+  place = (low << 2) % 2**64
+  place = np.longdouble(place - (place >> 63 << 64)) * unit
+  angle = place * np.longdouble("1.57079632679489661923132169163975144")
+  if low >> 63:
+    radius = -radius
+  pair = [radius * np.cos(angle), radius * np.sin(angle)]
+  return np.stack(pair[::-1] if low >> 62 & 1 else pair)
+
+
+@pytest.mark.parametrize("spare", [0, 2**9 - 1])
+@pytest.mark.parametrize("high", [0, 1, 2**18, 2**63, 2**64 - 1])
+def test_numbers_are_those_of_the_bits(high, spare, monkeypatch):
+  """To 2^-49 of the standard deviation; to 2^-48 for the largest."""
+  lows = [(i << 64) // 50 >> 9 << 9 | spare for i in range(50)]
+  words = np.array([[high] * 50, lows], np.uint64)
+  monkeypatch.setattr(
+    secret_noise,
+    "_random_words",
+    lambda seeds, chunk, num_pairs: tf.constant(words),
+  )
+  found = secret_noise.draw_normal(tf.zeros([2], tf.int64), 0, 100, 3.0)
+  expected = np.stack([_bits_to_normal(high, low) for low in lows])
+  np.testing.assert_allclose(
+    found / 3.0,
+    expected.T.reshape(-1).astype(np.float64),
+    rtol=0,
+    atol=2.0**-49 if high else 2.0**-48,
+  )
+  if high == 0 and spare == 0:
+    # The largest number, by which reports bound what lies beyond; TensorFlow's
+    # own is 5.68.
+    reach = np.max(np.abs(found)) / 3.0
+    assert reach == pytest.approx(arithmetic.NOISE_REACH, rel=1e-12)
+
+
+@pytest.mark.slow
+def test_tails_are_there():
+  """Beyond 5.68 standard deviations TensorFlow's normal draws have nothing.
+
+  14.5 of 2^30 numbers are expected there. Between 2 and 36: false alarms once
+  in 10^5 runs. None at all, as before, is an alarm.
+  """
+  key = tf.constant(secret_noise.draw_key(), tf.int64)
+
+  @tf.function
+  def count(chunk):
+    numbers = secret_noise.draw_normal(key, chunk, 2**20)
+    return tf.reduce_sum(tf.cast(tf.abs(numbers) > 5.68, tf.int64))
+
+  beyond = sum(int(count(chunk)) for chunk in tf.range(2**10, dtype=tf.int64))
+  expected = 2.0**30 * 2 * stats.norm.sf(5.68)
+  assert stats.poisson.cdf(beyond, expected) > 1e-5
+  assert stats.poisson.sf(beyond - 1, expected) > 1e-5
+
+
+def test_noise_is_secret_though_tensorflows_numbers_are_known(monkeypatch):
+  # TensorFlow's operations draw from 32 bits of the process's start, and here
+  # even the same numbers in every call and process.
+  monkeypatch.setattr(
+    secret_noise, "draw_words", lambda shape: tf.ones(shape, tf.int64)
+  )
+  zeros = (tf.zeros([1000]),)
+  makers = [
+    lambda: _draw(secret_noise.SecretGaussianSumQuery(1.0, 1.0), zeros)[0],
+    lambda: secret_noise.SecretNoiseGenerator(
+      1.0, (tf.TensorSpec([1000]),)
+    ).initialize()[0],
+  ]
+  for make in makers:
+    first, second = np.array(make()), np.array(make())
+    assert np.mean(first == second) < 0.01
+
+
+def test_runs_and_generators_differ_in_all_their_bits():
+  # Not the time of day, and no word bounded to a part of the range. Each bit of
+  # 400 is set in a share of 1/2, with a standard error of 2.5 %; bounds at
+  # seven: false alarm below once in 10^9 runs for all 128 together.
+  # Two of 1,600 words are equal by chance once in 10^13 runs.
+  generators = [
+    secret_noise.SecretNoiseGenerator(1.0, _SPECS) for _ in range(400)
+  ]
+  seeds = np.array([_seeds(generator) for generator in generators])
+  again = [_seeds(generator) for generator in generators]
+  assert len(np.unique([seeds, again])) == 1600
+  bits = seeds.view(np.uint64)[..., np.newaxis] >> np.arange(64, dtype="u8")
+  shares = np.mean(bits & np.uint64(1), axis=0)
+  assert np.all(np.abs(shares - 0.5) < 7 * 0.025)
+
+
+def test_sum_and_noise_are_on_a_common_grid():
+  """Sums that differ have results in the same places.
+
+  Five numbers and clip norm 3: the grid is 2^-10, the largest power of two
+  below 3 x 2^-10 / sqrt(5). Without it, 0.1 + noise and 0.3 + noise have last
+  bits that tell them apart.
+  """
+  specs = (tf.TensorSpec([2]), tf.TensorSpec([3]))
+  queries = [
+    secret_noise.SecretGaussianSumQuery(3.0, 1.5),
+    correlated_query.CorrelatedSumQuery(
+      functools.partial(
+        banded.BandedConfig.next_noise,
+        strategy.BandedToeplitzStrategy((1.0, 0.5)),
+      ),
+      specs,
+      num_buffers=1,
+      clip_norm=3.0,
+      stddev=1.5,
+    ),
+    correlated_query.TreeSumQuery(specs, clip_norm=3.0, stddev=1.5),
+  ]
+  states = [query.initial_global_state() for query in queries]
+  for value in (0.1, 0.3, 1e3 + 0.3) * 5:
+    total = (tf.fill([2], value), tf.fill([3], -value))
+    for i, query in enumerate(queries):
+      result, states[i], _ = query.get_noised_result(total, states[i])
+      steps = np.concatenate(result) * 2.0**10
+      np.testing.assert_array_equal(steps, np.round(steps))
+      centred = np.concatenate(result) - np.concatenate(total)
+      assert np.all(np.abs(centred) < 1.5 * 20)
+  # Noise alone is remembered; a tree does not round it.
+  assert states[2].leaves == 15
+  assert [rows.shape for rows in states[2].nodes] == [(4, 2), (4, 3)]
+  buffers, remembered = (
+    np.concatenate([np.ravel(part) for part in parts])
+    for parts in (states[1].buffers, states[2].nodes)
+  )
+  assert max(np.abs(buffers).max(), np.abs(remembered).max()) < 50
+  assert np.any(remembered * 2.0**10 != np.round(remembered * 2.0**10))
+
+
+def test_rounding_is_within_what_the_noise_is_raised_by():
+  # The largest that two roundings can move d numbers apart is g sqrt(d).
+  for size, clip_norm in ((1, 1.0), (7, 0.3), (10_000, 2.0)):
+    grid = secret_noise._grid_of(clip_norm, (tf.zeros([size]),)).numpy()
+    assert np.log2(grid) == np.round(np.log2(grid))
+    assert grid * size**0.5 <= secret_noise.ROUNDING * clip_norm
+    assert 2 * grid * size**0.5 > secret_noise.ROUNDING * clip_norm
+
+
+def test_scale_of_many_chunks():
+  # 200,000 numbers: the standard error is 0.16 %; bounds at five.
+  size = 200_000
+  generator = secret_noise.SecretNoiseGenerator(2.5, (tf.TensorSpec([size]),))
+  (noise,), _ = generator.next(generator.initialize())
+  query = secret_noise.SecretGaussianSumQuery(7.0, 2.5)
+  (noised,) = _draw(query, (tf.fill([size], 0.5),))
+  for numbers in (noise.numpy(), noised.numpy() - 0.5):
+    assert abs(numbers.std() / 2.5 - 1.0) < 0.008
+    assert abs(numbers.mean()) < 5 * 2.5 / size**0.5
+  assert len(np.unique(noise)) > 0.98 * size
+
+
+def test_numbers_are_normal():
+  """False alarms: once in 10^6 runs; Kolmogorov-Smirnov, and moments."""
+  numbers = secret_noise.draw_normal(
+    tf.constant(secret_noise.draw_key(), tf.int64),
+    tf.constant(5, tf.int64),
+    400_001,
+  ).numpy()
+  assert numbers.shape == (400_001,)
+  assert stats.kstest(numbers, "norm").pvalue > 3e-7
+  # Those of a pair share their radius.
+  first, second = numbers[:200_000], numbers[200_001:]
+  assert abs(np.corrcoef(first**2, second**2)[0, 1]) * 200_000**0.5 < 5.1
+
+
+def test_seeds_wrap_around():
+  # The words may start anywhere.
+  generator = secret_noise.SecretNoiseGenerator(1.0, _SPECS)
+  state = generator.initialize()._replace(
+    seeds=tf.constant([tf.int64.max] * 2, tf.int64)
+  )
+  noise, state = generator.next(state)
+  np.testing.assert_array_equal(
+    state.seeds, [tf.int64.min + len(_SPECS) - 1] * 2
+  )
+  assert all(np.all(np.isfinite(tensor)) for tensor in noise)

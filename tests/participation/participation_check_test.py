@@ -1,0 +1,99 @@
+"""Tests of what is derived from the trace of who took part."""
+
+import itertools
+import math
+
+import pytest
+
+from tests.participation import traces
+from tff_fedemb.participation import min_separation
+from tff_fedemb.participation import participation_check
+from tff_fedemb.participation import participation_trace
+from tff_fedemb.participation import registry as participations
+
+
+def _check_against_definitions(observed, num_users, rounds):
+  """The same facts, from who was in which round."""
+  users = [set().union(*(c.tolist() for c in clients)) for clients in rounds]
+  when = [
+    [r for r, present in enumerate(users) if slot in present]
+    for slot in range(num_users)
+  ]
+  most = max(map(len, when))
+  assert observed.max_participations == most
+  frequent = {slot for slot in range(num_users) if len(when[slot]) == most}
+  assert observed.most_frequent_user in (frequent if most else {None})
+  pairs = [
+    (b - a, b, slot, a)
+    for slot, took_part in enumerate(when)
+    for a, b in itertools.pairwise(took_part)
+  ]
+  if pairs:
+    # The first pair is the one whose later round comes first.
+    slot, earlier, later = observed.closest_pair
+    assert (later - earlier, later, slot, earlier) in pairs
+    assert (later - earlier, later) == min(pairs)[:2]
+    assert observed.min_separation == later - earlier
+  else:
+    assert observed.closest_pair is observed.min_separation is None
+  separations = [separation for separation, *_ in pairs]
+  assert {
+    (later - earlier, later, slot, earlier)
+    for slot, earlier, later in observed.gaps
+  }.issubset(pairs)
+  assert math.gcd(
+    *(later - earlier for _, earlier, later in observed.gaps)
+  ) == math.gcd(*separations)
+  assert observed.min_participations == min(map(len, when))
+  sizes = [len(present) for present in users]
+  assert (observed.num_users, observed.num_rounds) == (num_users, len(rounds))
+  assert observed.min_users_per_round == min(sizes, default=0)
+  assert observed.max_users_per_round == max(sizes, default=0)
+  assert observed.max_clients_per_round == max(map(len, rounds), default=0)
+  assert observed.users_alone == all(
+    client.size == 1 for clients in rounds for client in clients
+  )
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(
+  ("name", "num_users", "clients_per_round", "users_per_client"),
+  [
+    ("poisson", 300, 3, 1),
+    ("poisson", 40, 3, 2),
+    ("fixed_size", 200, 2, 1),
+    ("min_separation", 55, 3, 2),
+  ],
+)
+def test_observations_agree_with_their_definitions(
+  tmp_path, name, num_users, clients_per_round, users_per_client, seed
+):
+  claim = participations.create_participation(
+    name,
+    num_users=num_users,
+    users_per_round=clients_per_round * users_per_client,
+    users_per_client=users_per_client,
+  )
+  rounds = [claim.sample(r, key=seed) for r in range(40)]
+  path = tmp_path / "trace"
+  traces.write(path, num_users, rounds)
+  with participation_trace.TraceReader(path) as reader:
+    for n in (0, 1, 2, 5, 17, 40):
+      observed = participation_check.observe(num_users, reader.read(n))
+      _check_against_definitions(observed, num_users, rounds[:n])
+
+
+@pytest.mark.slow
+def test_the_trace_of_a_large_run_is_small(tmp_path):
+  """800 rounds of 131,072 of 10 million users, as the paper's table has it."""
+  claim = min_separation.MinSeparation(10_000_000, 131_072, users_per_client=32)
+  path = tmp_path / "trace"
+  rounds = (claim.sample(r, key=0) for r in range(800))
+  traces.write(path, claim.num_users, rounds)
+  with participation_trace.TraceReader(path) as reader:
+    observed = participation_check.observe(reader.num_users, reader)
+  assert path.stat().st_size < 1e9
+  # 10,000,000 / 131,072 is 76.3 rounds; 800 rounds are 10.4 passes of 77.
+  assert observed.min_separation == 77
+  assert observed.max_participations == 11
+  assert observed.max_users_per_round <= 131_072

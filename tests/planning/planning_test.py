@@ -1,0 +1,170 @@
+"""Tests of the cost of plans, and of extrapolations."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tff_fedemb.accounting import composition
+from tff_fedemb.accounting import epsilon as epsilon_lib
+from tff_fedemb.accounting import ledger as ledger_lib
+from tff_fedemb.participation import fixed_size
+from tff_fedemb.participation import poisson
+from tff_fedemb.participation import registry as participations
+from tff_fedemb.planning import extrapolation
+from tff_fedemb.planning import planning
+
+_AUTHORS = {
+  "num_users": 10_000_000,
+  "users_per_round": 131_072,
+  "users_per_client": 32,
+}
+
+
+def _plan(mechanism="gaussian", kind="fixed_size", **options):
+  return planning.create_plan(
+    mechanism,
+    participations.create_participation(kind, **_AUTHORS),
+    **{
+      "rounds": 800,
+      "noise_multiplier": 1.28,
+      "delta": 1e-7,
+      "accountants": ("rdp",),
+      **options,
+    },
+  )
+
+
+# The authors' table: a user who moves a sum by one clip norm, or by two.
+@pytest.mark.parametrize(
+  ("mechanism", "kind", "noise_multiplier", "strict", "authors", "zcdp"),
+  [
+    ("gaussian", "fixed_size", 0.96, 35.55, 5.62, None),
+    ("gaussian", "poisson", 0.96, 25.03, None, None),
+    ("gaussian", "fixed_size", 1.28, 14.50, 3.90, None),
+    ("gaussian", "poisson", 1.28, 10.59, None, None),
+    ("tree", "min_separation", 16.64, 9.67, None, 1.28),
+  ],
+)
+def test_published_figures(
+  mechanism, kind, noise_multiplier, strict, authors, zcdp
+):
+  plan = _plan(mechanism, kind, noise_multiplier=noise_multiplier)
+  report = planning.create_report(plan)
+  assert round(report.epsilon, 2) == strict
+  assert report.sensitivity_in_clip_norms == 2
+  if authors is not None:
+    assert round(report.unit_is_virtual_client_epsilon, 2) == authors
+    assert report.neighboring_relation == "replace one user"
+  assert (report.zcdp and round(report.zcdp, 2)) == zcdp
+
+
+@pytest.mark.parametrize(
+  ("num_users", "delta"),
+  [(1, 0.5), (200, 0.003), (10_000_000, 2e-8)],
+)
+def test_default_delta_is_below_one_over_the_number_of_users(num_users, delta):
+  found = planning.default_delta(num_users)
+  assert found == delta
+  assert found < 1.0 / num_users
+
+
+def test_a_plan_of_a_model_costs_what_its_run_costs():
+  plan = _plan(rounds=20, num_parameters=97_000)
+  ledger = ledger_lib.Ledger(
+    plan.participation,
+    delta=1e-7,
+    accountants=("rdp",),
+    # Another clip norm makes no difference.
+    round_sum=composition.RoundSum(0.3, 1.28, 97_000),
+  ).with_rounds(plan.noise, 20)
+  report = planning.create_report(plan)
+  assert report == ledger.report()
+  exact = planning.create_report(_plan(rounds=20))
+  assert exact.arithmetic_epsilon is None
+  assert report.arithmetic_epsilon > 0
+  assert report.epsilon == exact.epsilon + report.arithmetic_epsilon
+
+
+@pytest.mark.parametrize(
+  ("mechanism", "options", "message"),
+  [
+    ("tree", {"num_bands": 3}, "num_bands must not be given"),
+    ("tree", {"rounds": 10**23}, "rounds must be at most 1,000,000,000"),
+    ("tree", {"num_parameters": 97_000}, "num_parameters must not be"),
+    ("tree", {"accountants": ("moments",)}, "accountants must be among"),
+  ],
+)
+def test_plans_that_are_none(mechanism, options, message):
+  with pytest.raises(ValueError, match=message):
+    _plan(mechanism, "min_separation", **options)
+
+
+def test_planning_does_not_wait_for_tensorflow():
+  program = (
+    "import sys\n"
+    "from tff_fedemb.planning import calibration, extrapolation\n"
+    "from tff_fedemb.accounting import tuning\n"
+    "sys.exit(any('tensorflow' in name for name in sys.modules))"
+  )
+  subprocess.run([sys.executable, "-c", program], check=True)
+
+
+_FIXED_SIZE = fixed_size.FixedSize(10_000, 64 * 32, users_per_client=32)
+_POISSON = poisson.Poisson(10_000, 2_048.0)
+
+
+def test_single_user_poisson_has_one_reading():
+  result = extrapolation.extrapolate(
+    rounds=20, noise_multiplier=0.03, participation=_POISSON
+  )
+  assert result.authors.epsilon == result.user_level.epsilon
+  assert result.user_level.accountant == "pld"
+  assert result.user_level.protects.startswith("one user: a user's slot stays")
+  assert not any("authors' reading" in text for text in result.assumptions)
+
+
+def test_an_extrapolation_has_the_published_figure_beside_the_strict_one():
+  result = extrapolation.extrapolate(
+    rounds=800, noise_multiplier=0.02, participation=_FIXED_SIZE
+  )
+  assert round(result.authors.epsilon, 2) == 3.90
+  assert round(result.user_level.epsilon, 2) == 14.50
+
+
+def test_json_names_both_readings():
+  result = extrapolation.extrapolate(
+    rounds=5, noise_multiplier=0.0, participation=_FIXED_SIZE
+  )
+  values = json.loads(json.dumps(result.to_json(), allow_nan=False))
+  assert values["is_extrapolation"] is True
+  assert values["user_level"]["epsilon"] == "inf"
+  assert values["authors"]["epsilon"] == "inf"
+  assert values["authors"]["protects"] == epsilon_lib.VIRTUAL_CLIENT_UNIT
+  assert values["participation"]["kind"] == "fixed_size"
+  assert any("10,000,000 users drawn unif" in a for a in values["assumptions"])
+  # 1e-7 for ten million users: the published setting deserves the remark.
+  assert any("delta" in text for text in values["assumptions"])
+
+
+@pytest.mark.parametrize(
+  ("change", "message"),
+  [
+    ({"num_users": 131_071}, "users_per_round must be at most num_users"),
+    ({"cohort_factor": 1.0001}, "users_per_round must be an integer"),
+    (
+      dict(participation=_POISSON, num_users=10_000, cohort_factor=1)
+      | dict(accountants=("pld",)),
+      "accountant must be rdp where",
+    ),
+  ],
+)
+def test_extrapolate_refuses(change, message):
+  settings = {
+    "rounds": 1,
+    "noise_multiplier": 0.02,
+    "participation": _FIXED_SIZE,
+  }
+  with pytest.raises(ValueError, match=message):
+    extrapolation.extrapolate(**(settings | change))

@@ -1,0 +1,59 @@
+"""Tests of the model that a run keeps, on weights of two numbers."""
+
+import numpy as np
+import pytest
+import tensorflow_federated as tff
+
+from tests.records import chains
+from tff_fedemb import errors
+from tff_fedemb.accounting import composition
+from tff_fedemb.accounting import ledger as ledger_lib
+from tff_fedemb.participation import fixed_size
+from tff_fedemb.records import kept_model
+
+
+def _weights(value):
+  return tff.learning.models.ModelWeights(
+    (np.full([2], value, np.float32),), (np.float32(value),)
+  )
+
+
+def _offer(kept, chain, number, *recalls, released=None):
+  weights = _weights(number)
+  if number:
+    chain.record_round(number, f"users of {number}", weights)
+  named = {str(place): recall for place, recall in enumerate(recalls)}
+  kept.offer(number, named, released or weights)
+
+
+@pytest.fixture(name="chain")
+def _create_chain(tmp_path):
+  (tmp_path / "checkpoints").mkdir()
+  planned = ledger_lib.Ledger(fixed_size.FixedSize(20, 6), delta=1e-3)
+  noise = composition.Noise(1.0)
+  return chains.begin(tmp_path, planned.with_rounds(noise, 3))
+
+
+def test_keeps_the_best_mean_and_the_later_of_equals(tmp_path, chain):
+  kept = kept_model.KeptModel(tmp_path, chain)
+  assert kept.best is None
+  _offer(kept, chain, 0, 0.25, 0.5)
+  assert (kept.best.round, kept.best.recall) == (0, 0.375)
+  _offer(kept, chain, 1, 0.0, 0.5)
+  assert kept.best.round == 0
+  _offer(kept, chain, 2, 0.5, 0.25)
+  assert kept.best.round == 2
+  found = kept_model.KeptModel(tmp_path, chain).best
+  assert (found.round, found.recall) == (2, kept.best.recall)
+  np.testing.assert_array_equal(found.weights.trainable[0], [2, 2])
+  np.testing.assert_array_equal(found.weights.non_trainable[0], 2)
+
+
+def test_refuses_what_no_round_released(tmp_path, chain):
+  kept = kept_model.KeptModel(tmp_path, chain)
+  _offer(kept, chain, 1, 0.5, released=_weights(7))
+  with pytest.raises(errors.FieldError, match="another one of round 1"):
+    kept_model.KeptModel(tmp_path, chain)
+  (tmp_path / "checkpoints" / "best.npz").write_bytes(b"PK")
+  with pytest.raises(errors.FieldError, match="whole files"):
+    kept_model.KeptModel(tmp_path, chain)

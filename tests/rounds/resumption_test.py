@@ -1,0 +1,195 @@
+"""Runs with correlated noise, killed again and again, are one run.
+
+The program that is killed is `resumption_run`.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import tempfile
+import time
+
+import numpy as np
+import pandas as pd
+import psutil
+import pytest
+
+from tests.binaries import programs
+from tests.rounds import resumption_run as run
+from tests.runtime import ray_trouble
+from tff_fedemb.records import chain as chain_lib
+from tff_fedemb.records import metrics
+
+_NUM_KILLS = 20
+# On a cluster, of workers before each of the program.
+_WORKER_KILLS = int(os.environ.get("TFF_FEDEMB_WORKER_KILLS", "3"))
+_PROGRAM_KILLS = int(os.environ.get("TFF_FEDEMB_PROGRAM_KILLS", "1"))
+
+
+def _start(directory, aggregator, *runtime):
+  return programs.launch(
+    "tests.rounds.resumption_run",
+    os.fspath(directory),
+    aggregator,
+    *runtime,
+    log=f"{directory}.log",
+  )
+
+
+def _rounds_begun(directory):
+  return len(list((directory / "weights").glob("*.npy")))
+
+
+def _kill(directory, aggregator, generator):
+  """Starts, waits for a random number of rounds and a moment more, kills.
+
+  Returns:
+    Whether the process was still there to be killed.
+  """
+  before = _rounds_begun(directory)
+  process = _start(directory, aggregator)
+  wanted = before + int(generator.integers(0, 6))
+  while process.poll() is None and _rounds_begun(directory) < wanted:
+    time.sleep(0.001)
+  time.sleep(generator.uniform(0.0, 0.05))
+  was_there = process.poll() is None
+  process.send_signal(signal.SIGKILL)
+  process.wait()
+  return was_there
+
+
+def _weights(directory):
+  """All that was ever released, by round."""
+  weights = {round_num: [] for round_num in range(1, run.ROUNDS + 1)}
+  for path in (directory / "weights").glob("*.npy"):
+    try:
+      released = np.load(path)
+    except (EOFError, ValueError):
+      continue  # Cut off by the kill.
+    weights[int(path.name.split("_")[0])].append(released)
+  return weights
+
+
+def _check_as_one_run(directory, whole):
+  released, expected = _weights(directory), _weights(whole)
+  for round_num, models in released.items():
+    assert models, f"round {round_num} was left out"
+    for model in models:
+      # Also those that a kill threw away: noise is never drawn twice for
+      # different sums, nor another time for the same.
+      np.testing.assert_allclose(model, expected[round_num][0], atol=1e-5)
+  rounds = pd.read_csv(directory / "metrics.csv")["round_num"]
+  assert list(rounds) == list(range(1, run.ROUNDS + 1))
+  reports = [
+    json.loads((path / "report.json").read_text())
+    for path in (directory, whole)
+  ]
+  assert reports[0] == reports[1]
+  assert (directory / "trace").read_bytes() == (whole / "trace").read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("aggregator", ["blt", "tree"])
+def test_kills_leave_no_mark(aggregator, tmp_path):
+  generator = np.random.default_rng(5)
+  whole, killed = tmp_path / "whole", tmp_path / "killed"
+  uninterrupted = _start(whole, aggregator)
+  for _ in range(_NUM_KILLS):
+    assert _kill(killed, aggregator, generator), "it ended before its time"
+    assert uninterrupted.wait() == 0
+    if (chain := chain_lib.Chain(killed)).rounds:
+      curve = chain_lib.Chain(whole).ledger.epsilon_curve([chain.rounds])
+      assert [chain.ledger.epsilon()] == curve
+  assert _start(killed, aggregator).wait() == 0
+  log = pathlib.Path(f"{killed}.log").read_text()
+  assert "Resuming after round" in log
+  assert "cannot be read" not in log
+  _check_as_one_run(killed, whole)
+
+
+def _last_model(directory):
+  """The model after the last round that was released."""
+  names = (directory / "weights").glob("*.npy")
+  return np.load(max(names, key=lambda path: int(path.name.split("_")[0])))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ("aggregator", "runtime"),
+  [("blt", "in_process"), ("tree", "in_process"), ("blt", "tff")],
+)
+def test_copies_go_on_with_noise_of_their_own(
+  tmp_path, monkeypatch, aggregator, runtime
+):
+  monkeypatch.setattr(run, "_NOISE_SEED", None)
+  monkeypatch.setattr(run, "ROUNDS", 6)
+  copied, other = tmp_path / "copied", tmp_path / "other"
+
+  def end_after_round_3(log, values, rounds_done):
+    del log, values  # Unused.
+    if rounds_done == 3:
+      raise SystemExit
+
+  with monkeypatch.context() as patched, pytest.raises(SystemExit):
+    patched.setattr(metrics.MetricsLog, "release", end_after_round_3)
+    run.main(copied, aggregator, runtime)
+  before = _last_model(copied)
+  shutil.copytree(copied, other)
+  run.main(copied, aggregator, runtime)
+  # The data of the other one differ in a thousandth.
+  monkeypatch.setattr(run, "UPDATE_NORM", run.UPDATE_NORM * 1.001)
+  run.main(other, aggregator, runtime)
+  models = [_last_model(directory) for directory in (copied, other)]
+  # On the mean of so many clients.
+  noise = run.NOISE_MULTIPLIER * run.CLIP_NORM / run.CLIENTS_PER_ROUND
+  assert np.std(models[0] - models[1]) > noise
+  assert all(np.std(model - before) > noise for model in models)
+
+
+def _kill_workers(program, directory, generator):
+  """Kills workers of a program on Ray, each after some more rounds."""
+  for _ in range(_WORKER_KILLS):
+    wanted = _rounds_begun(directory) + int(generator.integers(1, 3))
+    while _rounds_begun(directory) < wanted:
+      assert program.poll() is None, "it ended before its time"
+      time.sleep(0.02)
+    time.sleep(generator.uniform(0.0, 0.05))
+    while not (workers := ray_trouble.find_workers()):
+      assert program.poll() is None, "it ended before its time"
+      time.sleep(0.1)
+    workers[generator.integers(len(workers))].kill()
+
+
+@pytest.fixture
+def short_directory(monkeypatch):
+  """A directory for Ray; names of its sockets have to be short."""
+  with tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as directory:
+    monkeypatch.setenv("TMPDIR", directory)
+    yield
+
+
+@pytest.mark.slow
+def test_kills_of_workers_and_program_leave_no_mark_on_a_cluster(
+  tmp_path, short_directory
+):
+  pytest.importorskip("ray")
+  del short_directory  # Unused.
+  aggregator = "blt"
+  generator = np.random.default_rng(7)
+  whole, killed = tmp_path / "whole", tmp_path / "killed"
+  before = psutil.Process().children(recursive=True)
+  for _ in range(_PROGRAM_KILLS):
+    program = _start(killed, aggregator, "ray")
+    _kill_workers(program, killed, generator)
+    program.kill()
+    program.wait()
+  assert _start(killed, aggregator, "ray").wait() == 0
+  assert _start(whole, aggregator).wait() == 0
+  log = pathlib.Path(f"{killed}.log").read_text()
+  assert log.count("Resuming after round") == _PROGRAM_KILLS
+  _check_as_one_run(killed, whole)
+  ray_trouble.wait_until(
+    lambda: psutil.Process().children(recursive=True) == before
+  )

@@ -1,0 +1,199 @@
+"""What the arithmetic of the noise costs beyond a true Gaussian's.
+
+A computed normal number is within 2^-49 standard deviations of the exact one,
+so the probability of each grid point is right to a factor 1 +- a with a = 1.25
+z sqrt(d) 2^-37. Over T d numbers the log-likelihood ratio between computed and
+exact noise exceeds B = T d a^2 + a sqrt(2 T d log(1/p)) with probability at
+most p (Hoeffding 1963, "Probability Inequalities for Sums of Bounded Random
+Variables"; Azuma 1967). Going from computed to exact noise and back gives
+epsilon + 2 B at delta exp(B) delta + p (1 + exp(epsilon + B)), with p so small
+that the last term is a millionth of delta.
+"""
+
+from collections.abc import Callable, Iterator
+import dataclasses
+import math
+
+from tff_fedemb.accounting import composition
+from tff_fedemb.accounting import epsilon as epsilon_lib
+
+# Error of a number of noise, in standard deviations, at both ends of a step of
+# the grid (`mechanisms.secret_noise`), which is at least 2^-11 clip norms over
+# the square root of the size; a quarter more for what is of second order.
+_ERROR_PER_STEP = 1.25 * 2.0 * 2.0**-49 / 2.0**-11
+# With less noise than so many steps, a step is no small part of it.
+_SMALLEST_NOISE = 2.0**-8
+# Logarithm of the share of delta that a deviation beyond the bound may have, in
+# which epsilon may grow by the first of these margins that is enough.
+_LOG_SHARE = -22.0 * math.log(2.0)
+_DELTA_LEFT = 1.0 - 2.0**-20
+_MARGINS = (1.0, 10.0, 100.0)
+# The largest number of noise in standard deviations: of 74 bits.
+NOISE_REACH = math.sqrt(2.0 * 74.0 * math.log(2.0))
+# Share of delta that the tail of the noise may take without a warning.
+_TAIL_SHARE = 1e-3
+
+
+def most_moved(account: composition.Account) -> float:
+  """Returns by how many standard deviations a user may move a draw of noise.
+
+  One user moves a single number of a round by all that they may, which gives
+  the most away. Any draw of correlated noise may be the one that is moved, by
+  what they change over the whole run; where sampling amplifies it, by what they
+  change in one round that they are in, the only one that the draw is noise of.
+
+  Args:
+    account: Account of at least one round, all with noise.
+  """
+  sensitivity = account.participation.sensitivity_in_clip_norms
+  sensitivity *= composition.strategy_sensitivity(*account.run) or 1.0
+  # Each time that a round ran had noise of its own.
+  return sensitivity / min(each.noise.multiplier for each in account.history)
+
+
+def tail_probability(
+  moved: float, count: int, *, reach: float = NOISE_REACH
+) -> float:
+  """Bounds how likely noise that ends makes a run impossible for a neighbour.
+
+  A true Gaussian has no end. The bound is as if the user were in all releases,
+  each with the least noise of any.
+
+  Args:
+    moved: By how many standard deviations a user may move a draw of noise.
+    count: Number of releases.
+    reach: Standard deviations at which noise ends.
+  """
+  # How likely a draw without the user is out of reach with them, at most.
+  tail = 0.5 * math.erfc((reach - moved) / math.sqrt(2.0))
+  return min(1.0, count * tail)
+
+
+def warnings_of_end(
+  moved: float, count: int, delta: float, *, reach: float = NOISE_REACH
+) -> Iterator[str]:
+  """Yields a warning if the end of noise is no small part of delta.
+
+  Args:
+    moved, count, reach: As of `tail_probability`.
+    delta: That of the guarantee.
+  """
+  tail = tail_probability(moved, count, reach=reach)
+  if tail > _TAIL_SHARE * delta:
+    yield (
+      f"computed noise ends at {reach:.1f} standard deviations, and what is"
+      f" protected may move a number by {moved:.3g}: the noise cannot hide it"
+      f" with a probability of up to {tail:.2g}, which epsilon at delta"
+      f" {delta:.2g}, of exact Gaussian noise, does not cover"
+    )
+
+
+def log_ratio_bound(
+  num_numbers: float, relative_error: float, log_failure: float
+) -> float:
+  """Bounds how much likelier than by exact noise a run's releases are.
+
+  Args:
+    num_numbers: Numbers of noise in the run.
+    relative_error: Largest of the probability of a number, below 1 / 2.
+    log_failure: Logarithm of the probability that it is more.
+
+  Returns:
+    The logarithm of the ratio; it bounds the inverse ratio as well, under exact
+    noise.
+  """
+  return num_numbers * relative_error**2 + relative_error * math.sqrt(
+    -2.0 * num_numbers * log_failure
+  )
+
+
+def is_known(account: composition.Account) -> bool:
+  """Whether it is known what the arithmetic of the noise adds to an account."""
+  noises = account.noises
+  return bool(account.round_sum and noises) and all(
+    noise.multiplier and not noise.strategy for noise in noises
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class WholeEpsilon:
+  """What rounds cost, by the tightest valid accountant and with arithmetic.
+
+  Attributes:
+    epsilon: All of it.
+    accountant: Name of the one that leads.
+    by_accountant: Epsilon by name, of noise that is exactly Gaussian.
+    added: Part of `epsilon`, as `add_to_epsilon`; None where it is not known:
+      so of correlated noise, which is put together in single precision.
+  """
+
+  epsilon: float
+  accountant: str
+  by_accountant: dict[str, float]
+  added: float | None
+
+
+def whole_epsilon(account: composition.Account) -> WholeEpsilon:
+  """Returns the one figure that a run, its report and its metrics tell.
+
+  Privacy:
+    As `composition.composed_events` and `add_to_epsilon`.
+
+  Args:
+    account: The rounds.
+  """
+  by_accountant = epsilon_lib.epsilon_by_accountant(account)
+  name, epsilon = epsilon_lib.leading(by_accountant)
+  if not is_known(account):
+    return WholeEpsilon(epsilon, name, by_accountant, None)
+  names = (name,) if name in account.accountants else account.accountants
+  whole = add_to_epsilon(
+    lambda delta: epsilon_lib.leading(
+      epsilon_lib.epsilon_by_accountant(
+        dataclasses.replace(account, delta=delta, accountants=names)
+      )
+    )[1],
+    account.delta,
+    round_sum=account.round_sum,
+    runs=account.num_runs,
+  )
+  return WholeEpsilon(whole, name, by_accountant, whole - epsilon)
+
+
+def add_to_epsilon(
+  epsilon_at: Callable[[float], float],
+  delta: float,
+  *,
+  round_sum: composition.RoundSum,
+  runs: int,
+) -> float:
+  """Returns epsilon of the noise as it is computed.
+
+  Privacy:
+    Exact noise is replaced by computed noise, and for the neighbour the other
+    way around, each at the cost of `log_ratio_bound`; whatever the sampling,
+    the participation and what earlier rounds have released.
+
+  Args:
+    epsilon_at: Maps delta to the epsilon of exact noise; does not grow with it.
+    delta: At which epsilon is wanted.
+    round_sum: What had independent noise in every round.
+    runs: How often rounds ran.
+
+  Returns:
+    Epsilon; infinity where nothing is known.
+  """
+  exact = epsilon_at(delta)
+  size = round_sum.num_parameters
+  steps = round_sum.noise_multiplier * math.sqrt(size)
+  relative_error = _ERROR_PER_STEP * steps
+  if steps < _SMALLEST_NOISE or relative_error > 0.5 or exact == math.inf:
+    return math.inf
+  for margin in _MARGINS:
+    log_failure = math.log(delta) + _LOG_SHARE - exact - margin
+    bound = log_ratio_bound(float(runs) * size, relative_error, log_failure)
+    epsilon = epsilon_at(delta * _DELTA_LEFT * math.exp(-bound))
+    # The rest of delta has to do for both deviations.
+    if epsilon - exact + bound <= margin:
+      return epsilon + 2.0 * bound
+  return math.inf

@@ -1,0 +1,408 @@
+"""Turns what a mechanism releases into the events that an accountant is given.
+
+Two families. Where the users of a round are drawn anew, each round that may
+draw a user is an event of its own, amplified by the sampling; so it is under
+correlated noise if the matrix has no more bands than there are rounds from one
+of these to the next. Where they are not, a user is in a bounded number of
+rounds: independent noise costs as many Gaussian mechanisms; correlated noise
+makes the whole run one Gaussian mechanism, whose sensitivity is that of its
+strategy matrix (`mechanisms.strategy`). Between the two are rounds of a user
+that were drawn in secret and hang together: the whole run is one event
+(`monte_carlo`).
+"""
+
+import collections
+from collections.abc import Sequence
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import dp_accounting
+
+from tff_fedemb import checks
+from tff_fedemb import config
+from tff_fedemb import errors
+from tff_fedemb.accounting import b_min_sep
+from tff_fedemb.accounting import balls_in_bins
+from tff_fedemb.mechanisms import mechanism as mechanism_lib
+from tff_fedemb.mechanisms import strategies
+from tff_fedemb.mechanisms import strategy as strategy_lib
+from tff_fedemb.mechanisms import toeplitz
+from tff_fedemb.participation import b_min_sep as b_min_sep_lib
+from tff_fedemb.participation import participation as participation_lib
+from tff_fedemb.participation import registry as participations
+
+
+@dataclasses.dataclass(frozen=True)
+class Noise(config.Config):
+  """What a mechanism adds to the sum of a round.
+
+  Attributes:
+    multiplier: Standard deviation over the clip norm, 0 for none.
+    strategy: Ties the noise of the rounds together; None for independent noise.
+  """
+
+  multiplier: float
+  strategy: strategy_lib.Strategy | None = config.part(
+    None, registry=strategies.STRATEGIES
+  )
+
+
+def noise_of(mechanism: mechanism_lib.Mechanism) -> Noise:
+  """Returns what a mechanism adds to the sum of every round."""
+  return Noise(mechanism.config.noise_multiplier, mechanism.strategy)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rounds(config.Config):
+  """Rounds that are alike.
+
+  Attributes:
+    count: How many.
+    times: How often each ran, on the same users and with noise of its own.
+    noise: What each run added [none].
+  """
+
+  count: int = config.field(1, minimum=1)
+  times: int = config.field(1, minimum=1)
+  noise: Noise = config.part(Noise(0.0))
+
+  def __post_init__(self):
+    super().__post_init__()
+    if not self.noise.multiplier:
+      # No noise is no noise, however often it is added.
+      object.__setattr__(self, "noise", Noise(0.0))
+      object.__setattr__(self, "times", 1)
+    if self.noise.strategy is not None and self.times > 1:
+      raise errors.FieldError(
+        "times", "be 1 for noise that is correlated over rounds", self.times
+      )
+
+  @property
+  def whole_noise(self) -> Noise:
+    """Noise of all runs of a round together.
+
+    Privacy:
+      The users were drawn once: where sampling amplifies, it amplifies the
+      composition of the runs, which costs more than as many rounds with users
+      of their own. Rounds in between change nothing: each round's draw is
+      independent of the others, so that the privacy loss of its runs is that of
+      one Gaussian mechanism of `noise multiplier / sqrt(times)`.
+    """
+    multiplier = self.noise.multiplier / math.sqrt(self.times)
+    return Noise(multiplier, self.noise.strategy)
+
+  def to_json(self) -> dict[str, Any]:
+    """Returns the fields as JSON values by name, noise if there is any."""
+    values = super().to_json()
+    if not self.noise.multiplier:
+      del values["noise"]
+    return values
+
+
+@dataclasses.dataclass(frozen=True)
+class RoundSum(config.Config):
+  """What is clipped, summed up and noised in every round.
+
+  Attributes:
+    clip_norm: L2 norm to which an update is clipped; of an adaptive one, in the
+      first round.
+    noise_multiplier: Standard deviation of the noise on the sum over the clip
+      norm; more than what is accounted for where a part is on a count.
+    num_parameters: Numbers of the sum.
+  """
+
+  clip_norm: float = config.field(above=0)
+  noise_multiplier: float = config.field(minimum=0)
+  num_parameters: int = config.field(minimum=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Account(config.Config):
+  """Rounds to account for, and who takes part in them.
+
+  Privacy:
+    Unit: user.
+    Neighbouring relation: the participation's.
+    Sensitivity: the participation's, in clip norms.
+    DpEvent: `composed_events` of the rounds.
+
+  Attributes:
+    participation: Who takes part in every round.
+    delta: At which epsilon is stated, in (0, 1).
+    accountants: Names of the accountants, cheapest first; all that the
+      participation supports if None.
+    history: The rounds, in their order.
+    round_sum: What is clipped and summed up in every round; None if that is not
+      known, and the noise taken for a Gaussian.
+
+  Raises:
+    ValueError: If delta is out of range, an accountant not supported, or
+      correlated noise not the same in all rounds.
+  """
+
+  participation: participation_lib.Participation = config.part(
+    registry=participations.PARTICIPATIONS
+  )
+  _: dataclasses.KW_ONLY
+  delta: float = config.field(**checks.DELTA_RANGE)
+  accountants: tuple[str, ...] | None = None
+  history: tuple[Rounds, ...] = ()
+  round_sum: RoundSum | None = None
+
+  def __post_init__(self):
+    super().__post_init__()
+    accountants = self.participation.select_accountants(self.accountants)
+    object.__setattr__(self, "accountants", accountants)
+    # Refused now rather than hours later, when an epsilon is wanted.
+    check_noise(*self.run)
+
+  @property
+  def rounds(self) -> int:
+    """Number of rounds."""
+    return sum(each.count for each in self.history)
+
+  @property
+  def num_runs(self) -> int:
+    """How often rounds ran, all of which is accounted for."""
+    return sum(each.times * each.count for each in self.history)
+
+  @property
+  def rounds_by_runs(self) -> dict[int, int]:
+    """Number of rounds by how often they ran, in that order."""
+    counts: collections.Counter[int] = collections.Counter()
+    for each in self.history:
+      counts[each.times] += each.count
+    return dict(sorted(counts.items()))
+
+  @property
+  def run(self) -> tuple[list[Rounds], participation_lib.Participation]:
+    """All rounds that are alike together, and who takes part in them."""
+    # Composition has no order.
+    counts: collections.Counter[tuple[Noise, int]] = collections.Counter()
+    for each in self.history:
+      counts[each.noise, each.times] += each.count
+    merged = [
+      Rounds(count=count, times=times, noise=noise)
+      for (noise, times), count in counts.items()
+    ]
+    return merged, self.participation
+
+  @property
+  def noises(self) -> list[Noise]:
+    """What all runs of a round added together, for rounds that are alike."""
+    return [each.whole_noise for each in self.run[0]]
+
+
+def check_noise(
+  rounds: Sequence[Rounds], participation: participation_lib.Participation
+) -> list[tuple[Noise, int]]:
+  """Returns the noise of rounds that can be accounted for, and their numbers.
+
+  Args:
+    rounds: As in `composed_events`.
+    participation: Who takes part.
+
+  Raises:
+    ValueError: If a noise multiplier is out of range, noise correlated over
+      rounds while users are sampled, or rounds of correlated noise are mixed
+      with others.
+  """
+  noises = []
+  for each in rounds:
+    noise = each.whole_noise
+    checks.check_noise_multiplier(noise.multiplier)
+    if noise.strategy is not None:
+      check_correlated(type(noise.strategy), participation)
+      num_bands, period = noise.strategy.num_bands, participation.min_separation
+      is_anew = participation.is_sampled and not participation.is_drawn_once
+      # Others would mix the rounds of a user whose sampling amplifies.
+      if is_anew and (num_bands or math.inf) > period:
+        raise errors.FieldError(
+          "num_bands",
+          f"be at most {period:,}, the rounds from one of a user's to the next,"
+          " for sampling to amplify",
+          num_bands,
+        )
+    noises.append((noise, each.count))
+  different = {noise for noise, _ in noises}
+  if len(different) > 1 and any(noise.strategy for noise in different):
+    raise ValueError(
+      "noise must be the same in all rounds where it is correlated over"
+      f" rounds, found {sorted(map(str, different))}."
+    )
+  return noises
+
+
+def check_correlated(
+  strategy: type[strategy_lib.Strategy],
+  participation: participation_lib.Participation,
+) -> None:
+  """Refuses correlated noise that cannot be accounted for.
+
+  Args:
+    strategy: The class of its matrix.
+    participation: Who takes part.
+
+  Raises:
+    errors.FieldError: If a user may come back in the next round, or be drawn
+      anew after as many rounds as the matrix has no bands; or, where all of a
+      user's rounds were drawn once, if the matrix is not Toeplitz.
+  """
+  if participation.min_separation is None:
+    raise errors.FieldError(
+      "participation",
+      f"be min_separation with mechanism {strategy.name}, or another in which a"
+      " user's rounds are apart: its noise is correlated over rounds, and"
+      " amplification by sampling assumes fresh noise in every round",
+      participation.name,
+    )
+  if not is_known(strategy, participation):
+    known = sorted(
+      name
+      for name, other in strategies.STRATEGIES.items()
+      if is_known(other, participation)
+    )
+    raise errors.FieldError(
+      "mechanism",
+      f"be {', '.join(known)} or one of independent noise with participation"
+      f" {participation.name}, whose sampling amplifies no other noise:"
+      " min_separation claims as much for it",
+      strategy.name,
+    )
+
+
+def is_known(
+  strategy: type[strategy_lib.Strategy],
+  participation: participation_lib.Participation,
+) -> bool:
+  """Whether it is known what noise of a matrix costs for a participation.
+
+  Args:
+    strategy: The class of the matrix.
+    participation: Who takes part.
+  """
+  if participation.min_separation is None:
+    return False
+  if participation.is_drawn_once:
+    return issubclass(strategy, toeplitz.ToeplitzStrategy)
+  return strategy.is_banded or not participation.is_sampled
+
+
+def composed_events(
+  rounds: Sequence[Rounds],
+  participation: participation_lib.Participation,
+  *,
+  sensitivity_in_clip_norms: float | None = None,
+) -> list[tuple[dp_accounting.DpEvent, int]]:
+  """Returns the events whose composition is the cost of all rounds.
+
+  Privacy:
+    Unit: user.
+    Neighbouring relation: `participation.neighboring_relation`.
+    Sensitivity: `participation.sensitivity_in_clip_norms` clip norms in each
+      round that a user is in, by which the noise multiplier is divided here,
+      once; with correlated noise times that of the strategy over the run, or,
+      where users are sampled anew, for one participation.
+    DpEvent: where a user's rounds hang together, `MixtureDpEvent` or, of
+      independent noise in bins, `RandomAllocationDpEvent` for the whole run,
+      with the least noise of a round; where they are sampled anew,
+      `PoissonSampledDpEvent`, `SampledWithoutReplacementDpEvent` or
+      `RandomAllocationDpEvent` of a `GaussianDpEvent` for each round, or pass,
+      that may draw a user; `GaussianDpEvent` once for each round that a user
+      may be in where they are not; of both those with the least noise if it
+      differs; a single `GaussianDpEvent` for correlated noise;
+      `NonPrivateDpEvent` if a round has no noise.
+
+  Args:
+    rounds: All rounds, those that are alike together.
+    participation: Who takes part.
+    sensitivity_in_clip_norms: Replaces the sensitivity that the participation
+      supports; for comparisons that are named as such.
+
+  Raises:
+    ValueError: As `check_noise`; or if the strategy's sensitivity is not known.
+  """
+  noises = check_noise(rounds, participation)
+  if any(not noise.multiplier for noise, _ in noises):
+    # One round without noise decides, whatever the others cost.
+    return [(dp_accounting.NonPrivateDpEvent(), 1)]
+  sensitivity = participation.sensitivity_in_clip_norms
+  if sensitivity_in_clip_norms is not None:
+    sensitivity = checks.check_number(
+      "sensitivity_in_clip_norms", sensitivity_in_clip_norms, above=0
+    )
+  num_rounds = sum(count for _, count in noises)
+  if participation.is_mixture and num_rounds:
+    noise = min((noise for noise, _ in noises), key=lambda n: n.multiplier)
+    of_all: tuple[float, Any] = (noise.multiplier / sensitivity, noise.strategy)
+    separation = participation.min_separation
+    if isinstance(participation, b_min_sep_lib.BMinSep):
+      chance = participation.sampling_probability
+      event = b_min_sep.BMinSepDpEvent(*of_all, num_rounds, separation, chance)
+      return [(event, 1)]
+    return [(balls_in_bins.create_event(*of_all, separation, num_rounds), 1)]
+  of_strategy = strategy_sensitivity(rounds, participation)
+  is_sampled = participation.is_sampled
+  left = participation.participations(num_rounds)
+  if left < num_rounds:
+    # Those that cost most are the ones that a user may be in.
+    noises.sort(key=lambda noise_count: noise_count[0].multiplier)
+  events = []
+  for noise, count in noises:
+    used = min(count, left)
+    left -= used
+    if of_strategy is not None:
+      sensitivity *= of_strategy
+      used = used if is_sampled else 1  # For the whole run.
+    gaussian = dp_accounting.GaussianDpEvent(noise.multiplier / sensitivity)
+    if used and is_sampled:
+      events += participation.sampled_events(gaussian, used, rounds=num_rounds)
+    elif used:
+      events.append((gaussian, used))
+  return events
+
+
+def schedule_of(
+  participation: participation_lib.Participation, rounds: int
+) -> strategy_lib.Schedule:
+  """Returns which of some rounds, at least one, a user may be in."""
+  return strategy_lib.Schedule(
+    rounds,
+    # Whoever is drawn anew may be drawn in the next round.
+    participation.min_separation or 1,
+    participation.max_participations,
+  )
+
+
+def strategy_sensitivity(
+  rounds: Sequence[Rounds],
+  participation: participation_lib.Participation,
+) -> float | None:
+  """Sensitivity of the strategy over the run; None without correlated noise.
+
+  Where users are sampled anew, it is that of one participation, as they are
+  accounted for one by one: the norm of the largest column.
+
+  Args:
+    rounds: As in `composed_events`.
+    participation: Who takes part.
+  """
+  num_rounds = sum(each.count for each in rounds)
+  for each in rounds:
+    strategy = each.noise.strategy
+    if strategy is not None:
+      schedule = schedule_of(participation, num_rounds)
+      if participation.is_sampled and not participation.is_mixture:
+        schedule = dataclasses.replace(schedule, max_participations=1)
+      return _sensitivity(strategy, schedule)
+  return None
+
+
+# A search asks again for every noise multiplier.
+@functools.lru_cache(maxsize=256)
+def _sensitivity(
+  strategy: strategy_lib.Strategy, schedule: strategy_lib.Schedule
+) -> float:
+  return strategy.sensitivity(schedule)

@@ -1,0 +1,341 @@
+"""Epsilon of a sequence of rounds, by each of the valid accountants.
+
+`dp_accounting` computes every epsilon; this module chooses the accountant,
+refuses what that one does not support, and catches numbers that broke down.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import dp_accounting
+import numpy as np
+
+from tff_fedemb import errors
+from tff_fedemb import progress
+from tff_fedemb.accounting import composition
+from tff_fedemb.accounting import gaussian_accountant
+from tff_fedemb.accounting import monte_carlo
+from tff_fedemb.accounting import pld_accountant
+from tff_fedemb.accounting import random_allocation
+from tff_fedemb.accounting import random_allocation_rdp
+from tff_fedemb.participation import participation as participation_lib
+from tff_fedemb.participation import random_allocation as allocation
+
+# An order whose series does not converge gives no bound. There are others.
+progress.leave_out("_compute_log_a_frac failed to converge")
+
+# Above this RDP epsilon the PLD accountant is not run: its cost grows with
+# 1 / noise_multiplier^2 (minutes at 0.02), for a figure that protects nobody.
+PLD_EPSILON_LIMIT = 50.0
+# PLD is not even tried at noise this small, unless it is asked for by name.
+_SMALLEST_NOISE_FOR_PLD = 0.3
+
+RDP_ORDERS = tuple(dp_accounting.rdp.rdp_privacy_accountant.DEFAULT_RDP_ORDERS)
+# By which the logarithm of the moment of a Poisson-sampled Gaussian may be off.
+# `dp_accounting` ends its series at exp(-30) and adds numbers near 1: against
+# exact arithmetic the largest error found was 6e-13, a third of this. A moment
+# that is as near to 1 is lost, and its epsilon would be 0.
+_LOG_MOMENT_ERROR = 2.0**-39
+# Divergences that are so many times as large are right to six digits.
+_MUCH_MORE = 2.0**20
+
+# The unit of the reading that counts one clip norm where a user can cause two.
+VIRTUAL_CLIENT_UNIT = (
+  "is not user-level: at best it is for a whole virtual client, zeroed out"
+)
+
+
+class RdpAccountant(dp_accounting.rdp.RdpAccountant):
+  """RDP, a bound whatever was lost to rounding, of random allocation too.
+
+  Privacy:
+    Unit, neighbouring relation, sensitivity: those of `dp_accounting`'s own,
+      which this is but for epsilon.
+    DpEvent: those of `dp_accounting`'s own; `RandomAllocationDpEvent`.
+  """
+
+  def __init__(
+    self,
+    neighboring_relation: dp_accounting.NeighboringRelation,
+    orders: Sequence[float] = RDP_ORDERS,
+  ):
+    """Creates an empty accountant, of fewer orders if it is to be quick."""
+    super().__init__(orders, neighboring_relation)
+    self._sampled_rounds = 0
+
+  def _maybe_compose(self, event, count, do_compose):
+    if isinstance(event, allocation.RandomAllocationDpEvent):
+      if do_compose:
+        self._sampled_rounds += count
+        self._rdp += count * random_allocation_rdp.divergences(
+          event, self._orders
+        )
+      return None
+    error = super()._maybe_compose(event, count, do_compose)
+    is_sampled = isinstance(event, dp_accounting.PoissonSampledDpEvent)
+    if do_compose and is_sampled and event.sampling_probability < 1:
+      self._sampled_rounds += count
+    return error
+
+  def get_epsilon(self, target_delta: float) -> float:
+    """Returns an upper bound.
+
+    Raises:
+      ValueError: If the accounting broke down numerically.
+    """
+    divergences, orders = self.rdp, np.asarray(self.orders)
+    lost = self._sampled_rounds * _LOG_MOMENT_ERROR / (orders - 1.0)
+    if not np.all(divergences >= -lost):
+      raise ValueError(f"RDP must be a number, found NaN after {self.ledger}.")
+    is_lost = divergences < lost * _MUCH_MORE
+    divergences = np.where(is_lost, divergences + lost, divergences)
+    return dp_accounting.rdp.compute_epsilon(orders, divergences, target_delta)[
+      0
+    ]
+
+
+# They add up probabilities, which cannot tell how small a tiny one is.
+SUMMING = ("pld", "allocation")
+_ACCOUNTANTS: dict[str, Callable[..., dp_accounting.PrivacyAccountant]] = {
+  "rdp": RdpAccountant,
+  "pld": pld_accountant.PldAccountant,
+  "gaussian": gaussian_accountant.GaussianAccountant,
+  "monte_carlo": monte_carlo.MonteCarloAccountant,
+  "allocation": random_allocation.RandomAllocationAccountant,
+}
+
+
+def epsilon_of(
+  event_counts: Sequence[tuple[dp_accounting.DpEvent, int]],
+  delta: float,
+  *,
+  accountant: str,
+  neighboring_relation: dp_accounting.NeighboringRelation,
+  **options: Any,
+) -> float:
+  """Returns the epsilon of a sequence of rounds at `delta`.
+
+  Privacy:
+    Unit: user.
+    Neighbouring relation: `neighboring_relation`; it does not change the
+      sensitivity, so pass those of `composition.composed_events`.
+    Sensitivity: 1, already divided out by `composition.composed_events`.
+    DpEvent: the adaptive composition of `event_counts`.
+
+  Args:
+    event_counts: Pairs of a round's event and the number of such rounds.
+    delta: In (0, 1).
+    accountant: 'rdp', 'pld', 'gaussian', 'monte_carlo' or 'allocation'. PLD is
+      tighter than RDP; it costs about a second at noise multipliers near 1 and
+      minutes below 0.05. Monte Carlo takes some seconds.
+    neighboring_relation: The relation of the participation.
+    **options: Options of the accountant.
+
+  Returns:
+    Epsilon, 0 for no rounds and infinity if any round is not private.
+
+  Raises:
+    ValueError: If the accountant does not support the relation or an event.
+  """
+  composed = _compose(
+    tuple(event_counts), accountant, neighboring_relation, **options
+  )
+  return float(composed.get_epsilon(delta))
+
+
+# A run tells its epsilon more than once, and what arithmetic adds is asked for
+# at other deltas, while PLD takes a second.
+@functools.lru_cache(maxsize=16)
+def _compose(
+  event_counts: tuple[tuple[dp_accounting.DpEvent, int], ...],
+  accountant: str,
+  neighboring_relation: dp_accounting.NeighboringRelation,
+  **options: Any,
+) -> dp_accounting.PrivacyAccountant:
+  composed = _ACCOUNTANTS[accountant](
+    neighboring_relation=neighboring_relation, **options
+  )
+  for event, count in event_counts:
+    if not composed.supports(event):
+      raise ValueError(
+        f"event must be supported by the {accountant!r} accountant under "
+        f"{neighboring_relation}, found {event!r}."
+      )
+    composed.compose(event, count)
+  return composed
+
+
+def epsilon_by_accountant(
+  account: composition.Account,
+  *,
+  sensitivity_in_clip_norms: float | None = None,
+  **options: Any,
+) -> dict[str, float]:
+  """Returns the epsilon of the same rounds by each accountant.
+
+  Privacy:
+    As `composition.composed_events`.
+
+  Args:
+    account: The rounds, and which accountants to ask.
+    sensitivity_in_clip_norms: As in `composition.composed_events`.
+    **options: Options of the accountants.
+
+  Returns:
+    As `epsilons_of`.
+
+  Raises:
+    ValueError: As `composition.composed_events` and `epsilon_of`.
+  """
+  participation, names = account.participation, account.accountants
+  counts = composition.composed_events(
+    *account.run, sensitivity_in_clip_norms=sensitivity_in_clip_norms
+  )
+  if participation.is_drawn_once and counts:
+    # Which one knows it depends on the noise.
+    is_bounded = isinstance(counts[0][0], monte_carlo.MixtureDpEvent)
+    names = ("monte_carlo" if is_bounded else "allocation",)
+  return epsilons_of(
+    counts,
+    account.delta,
+    accountants=names,
+    neighboring_relation=participation.neighboring_relation,
+    **options,
+  )
+
+
+def epsilons_of(
+  event_counts: Sequence[tuple[dp_accounting.DpEvent, int]],
+  delta: float,
+  *,
+  accountants: Sequence[str],
+  **options: Any,
+) -> dict[str, float]:
+  """Returns `epsilon_of` by each of some accountants, the cheapest first.
+
+  Args:
+    event_counts: As in `epsilon_of`.
+    delta: In (0, 1).
+    accountants: Their names.
+    **options: As of `epsilon_of`.
+
+  Returns:
+    Epsilon by name. PLD is left out where RDP already exceeds
+    `PLD_EPSILON_LIMIT`. Of those that are `SUMMING`, RDP takes the place where
+    delta is too small for them.
+  """
+  epsilons: dict[str, float] = {}
+  for name in accountants:
+    rdp = epsilons.get("rdp", 0.0)
+    if name == "pld" and PLD_EPSILON_LIMIT < rdp < math.inf:
+      continue
+    epsilons[name] = epsilon_of(event_counts, delta, accountant=name, **options)
+  if any(epsilons.get(name) == math.inf for name in SUMMING):
+    relation = options["neighboring_relation"]
+    rdp = epsilon_of(
+      event_counts, delta, accountant="rdp", neighboring_relation=relation
+    )
+    if rdp < math.inf:
+      others = {x: y for x, y in epsilons.items() if x not in SUMMING}
+      return {"rdp": rdp} | others
+  return epsilons
+
+
+def default_accountants(
+  participation: participation_lib.Participation, noise_multiplier: float
+) -> tuple[str, ...]:
+  """Names of the accountants that every account asks, unless told otherwise.
+
+  All that the participation allows and that take seconds at most: epsilon is
+  the smallest of theirs. A plan, a run and the program `account` ask the same.
+
+  Args:
+    participation: Who takes part.
+    noise_multiplier: Standard deviation of the noise over the clip norm.
+  """
+  accountants = participation.accountants
+  if "pld" in participation.further_accountants:
+    accountants = (*accountants, "pld")
+  # Where the exact figure is known, PLD's approximation adds nothing.
+  if noise_multiplier < _SMALLEST_NOISE_FOR_PLD or "gaussian" in accountants:
+    return tuple(name for name in accountants if name != "pld")
+  return accountants
+
+
+def with_secret_schedule(account: composition.Account) -> float | None:
+  """Returns epsilon if nobody knew who was drawn when; None if moot.
+
+  Args:
+    account: The rounds.
+
+  Returns:
+    The tightest; None without rounds, where epsilon rests on that already or
+    nothing is drawn, and where no sampling amplifies such noise.
+  """
+  secret = account.participation.with_secret_schedule()
+  if secret == account.participation or not account.rounds:
+    return None
+  smallest = min(noise.multiplier for noise in account.noises)
+  try:
+    of_secret = dataclasses.replace(
+      account,
+      participation=secret,
+      accountants=default_accountants(secret, smallest),
+    )
+  except errors.FieldError:
+    return None
+  return leading(epsilon_by_accountant(of_secret))[1]
+
+
+def check_pld(account: composition.Account) -> None:
+  """Refuses PLD as the only accountant where it would take minutes.
+
+  Args:
+    account: The rounds.
+
+  Raises:
+    errors.FieldError: If RDP's epsilon exceeds `PLD_EPSILON_LIMIT`.
+  """
+  if account.accountants != ("pld",):
+    return
+  by_rdp = dataclasses.replace(account, accountants=("rdp",))
+  (rdp,) = epsilon_by_accountant(by_rdp).values()
+  if PLD_EPSILON_LIMIT < rdp < math.inf:
+    raise errors.FieldError(
+      "accountant",
+      f"be rdp where its epsilon exceeds {PLD_EPSILON_LIMIT:g} (here {rdp:.4g})"
+      ": pld would take minutes for a figure that protects nobody",
+      "pld",
+    )
+
+
+def leading(epsilons: Mapping[str, float]) -> tuple[str, float]:
+  """Returns the name and the epsilon of the tightest valid accountant."""
+  # Each accountant gives a valid upper bound, so the smallest one holds.
+  name = min(epsilons, key=epsilons.__getitem__)
+  return name, epsilons[name]
+
+
+def zcdp(account: composition.Account) -> float | None:
+  """Returns rho of zero-concentrated DP; None where sampling amplifies.
+
+  Bun and Steinke 2016, "Concentrated Differential Privacy". Sampling has no
+  rho that is worth the name: the divergence of a sampled Gaussian grows faster
+  than linearly in its order.
+
+  Privacy:
+    As `composition.composed_events`; infinity if a round is not private.
+
+  Args:
+    account: The rounds.
+  """
+  if account.participation.is_sampled:
+    return None
+  # Gaussian mechanisms have a divergence of exactly rho a at order a.
+  accountant = dp_accounting.rdp.RdpAccountant([2.0])
+  for event, count in composition.composed_events(*account.run):
+    accountant.compose(event, count)
+  return float(accountant.rdp[0]) / 2.0

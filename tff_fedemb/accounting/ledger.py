@@ -1,0 +1,263 @@
+"""The privacy ledger: what happened, round by round, and what it cost.
+
+The rounds that are alike are told together, so that the ledger of a long run is
+a few numbers. A run's ledger is read from its chain (`records.chain`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+import dataclasses
+import functools
+import itertools
+from typing import Any
+
+from tff_fedemb import errors
+from tff_fedemb.accounting import arithmetic
+from tff_fedemb.accounting import composition
+from tff_fedemb.accounting import epsilon as epsilon_lib
+from tff_fedemb.accounting import report as report_lib
+from tff_fedemb.participation import participation as participation_lib
+from tff_fedemb.participation import participation_check
+from tff_fedemb.participation import participation_trace
+
+
+@dataclasses.dataclass(frozen=True)
+class Ledger(composition.Account):
+  """The rounds of a run, and what they cost.
+
+  Privacy:
+    As `composition.Account`.
+  """
+
+  @property
+  def noise(self) -> composition.Noise:
+    """What every round added.
+
+    Raises:
+      errors.DataError: If there was no round, or not the same in all rounds.
+    """
+    noises = {each.noise for each in self.history}
+    if len(noises) != 1:
+      raise errors.DataError(
+        "runs must have had the same noise in all rounds, found "
+        f"{len(noises)} kinds: {sorted(map(str, noises))}."
+      )
+    return noises.pop()
+
+  def with_rounds(
+    self, noise: composition.Noise, count: int = 1, *, times: int = 1
+  ) -> "Ledger":
+    """Returns the ledger with rounds added at its end.
+
+    Privacy:
+      As the class.
+
+    Args:
+      noise: What each run of each of them added.
+      count: Their number, at least 1.
+      times: How often each ran on the same users, with noise of its own every
+        time.
+
+    Raises:
+      ValueError: If it is not the noise of the rounds before, and either is
+        correlated over rounds.
+    """
+    added = composition.Rounds(count=count, times=times, noise=noise)
+    before = self.history
+    if before and dataclasses.replace(before[-1], count=count) == added:
+      count += before[-1].count
+      before, added = before[:-1], dataclasses.replace(added, count=count)
+    return dataclasses.replace(self, history=(*before, added))
+
+  def with_runs(
+    self, noise: composition.Noise, times: Iterable[int]
+  ) -> "Ledger":
+    """Returns the ledger with rounds added that ran so often each.
+
+    Privacy:
+      As the class.
+
+    Args:
+      noise: As in `with_rounds`.
+      times: How often each of them ran.
+
+    Raises:
+      ValueError: As `with_rounds`.
+    """
+    ledger = self
+    for each, rounds in itertools.groupby(times):
+      ledger = ledger.with_rounds(noise, len([*rounds]), times=each)
+    return ledger
+
+  @property
+  def times(self) -> list[int]:
+    """How often each round ran."""
+    return [each.times for each in self.history for _ in range(each.count)]
+
+  def epsilon(self, accountant: str | None = None) -> float:
+    """Returns the epsilon of the rounds so far.
+
+    By RDP it takes well under a second whatever the number of rounds; by PLD
+    seconds or, at noise multipliers below 0.1, minutes.
+
+    Args:
+      accountant: Its name; the cheapest of the ledger's if None.
+
+    Raises:
+      ValueError: If the accountant is not valid for the participation.
+    """
+    return self.epsilon_curve([self.rounds], accountant=accountant)[0]
+
+  def epsilon_curve(
+    self, rounds: Sequence[int], *, accountant: str | None = None
+  ) -> list[float]:
+    """Returns epsilon after each of the given numbers of rounds.
+
+    Args:
+      rounds: Numbers of rounds, each in [0, self.rounds], in any order.
+      accountant: Its name; the cheapest of the ledger's if None.
+
+    Raises:
+      ValueError: If the accountant is not valid for the participation.
+    """
+    accountant = accountant or self.accountants[0]
+
+    @functools.cache
+    def epsilon(number: int) -> float:
+      first = dataclasses.replace(
+        self, accountants=(accountant,), history=self._first_rounds(number)
+      )
+      return arithmetic.whole_epsilon(first).epsilon
+
+    return [epsilon(number) for number in rounds]
+
+  def _first_rounds(self, rounds: int) -> tuple[composition.Rounds, ...]:
+    found = []
+    for each in self.history:
+      if rounds > 0:
+        count = min(each.count, rounds)
+        found.append(dataclasses.replace(each, count=count))
+      rounds -= each.count
+    return tuple(found)
+
+  def tightest_epsilon(
+    self, trace: participation_trace.Trace | None = None
+  ) -> float:
+    """Returns the epsilon of `report`, without all else that it works out.
+
+    It takes about a second where PLD is among the ledger's accountants and
+    nothing is exact.
+
+    Args:
+      trace: Who took part, of a trace that need not be checked.
+    """
+    seen = self
+    if trace is not None and not self.participation.is_sampled:
+      seen = self.as_seen(self._observe(trace))
+    if "gaussian" in self.accountants:
+      # No bound is below the exact figure, which takes no time.
+      seen = dataclasses.replace(seen, accountants=("gaussian",))
+    return arithmetic.whole_epsilon(seen).epsilon
+
+  def _observe(
+    self, trace: participation_trace.Trace
+  ) -> participation_check.ObservedParticipation:
+    return participation_check.observe(trace.num_users, trace.read(self.rounds))
+
+  def as_seen(
+    self, observed: participation_check.ObservedParticipation
+  ) -> "Ledger":
+    """Returns the ledger of what a trace shows, which need not be checked.
+
+    Args:
+      observed: What it shows: where users are not sampled, in how many rounds
+        one of them is at most.
+    """
+    if self.participation.is_sampled or not self.rounds:
+      return self
+    # A schedule is drawn from no data: what it says of users may be used.
+    known = self.participation.with_known_schedule(
+      max(observed.max_participations, 1)
+    )
+    return dataclasses.replace(self, participation=known)
+
+  def report(
+    self, trace: participation_trace.Trace | None = None
+  ) -> report_lib.PrivacyReport:
+    """Returns the whole account of the rounds so far.
+
+    Args:
+      trace: Who took part. With it the report says that it was checked.
+
+    Raises:
+      participation.ClaimError: If the trace shows something else than the
+        participation that the ledger accounts for.
+    """
+    seen, observed = self, None
+    if trace is not None:
+      observed = self._observe(trace)
+      self.participation.check_trace(observed, rounds=self.rounds)
+      seen = self.as_seen(observed)
+    return report_lib.create_report(seen, observed=observed)
+
+  def to_json(self) -> dict[str, Any]:
+    """Returns the ledger as JSON values by name."""
+    return super().to_json() | {
+      "neighboring_relation": self.participation.neighboring_relation_in_words,
+      "history": [each.to_json() for each in self.history],
+    }
+
+  @classmethod
+  def from_json(cls, values: Mapping[str, Any]) -> "Ledger":
+    """Inverse of `to_json`.
+
+    Raises:
+      ValueError: If a value is out of its range.
+      KeyError: If one is missing; or TypeError.
+    """
+    fields = dict(values)
+    del fields["neighboring_relation"]  # The participation says it.
+    history = tuple(map(composition.Rounds.from_json, fields.pop("history")))
+    return super().from_json({**fields, "history": history})
+
+
+def create_ledger(
+  participation: participation_lib.Participation,
+  noise: composition.Noise,
+  rounds: int,
+  *,
+  delta: float,
+  accountants: Sequence[str] | None = None,
+  round_sum: composition.RoundSum | None = None,
+) -> Ledger:
+  """Creates the account of rounds that are alike.
+
+  Plans, runs, tunings, extrapolations and budgets all have their accounts from
+  here, so that the same rounds cost the same in each of them.
+
+  Privacy:
+    As `Ledger`.
+
+  Args:
+    participation: Who takes part.
+    noise: What every round adds to its sum.
+    rounds: Number of rounds, at least 0.
+    delta: At which epsilon is stated, in (0, 1).
+    accountants: Names of those to ask [`epsilon.default_accountants`].
+    round_sum: What is clipped and summed up in every round; without it the
+      noise is taken for a Gaussian.
+
+  Raises:
+    ValueError: As `composition.Account`, for such noise even without rounds.
+  """
+  composition.check_noise([composition.Rounds(noise=noise)], participation)
+  if accountants is None:
+    accountants = epsilon_lib.default_accountants(
+      participation, noise.multiplier
+    )
+  ledger = Ledger(
+    participation,
+    delta=delta,
+    accountants=tuple(accountants),
+    round_sum=round_sum,
+  )
+  return ledger.with_rounds(noise, rounds) if rounds else ledger

@@ -1,0 +1,137 @@
+"""Privacy loss distributions: what floats leave of them, and fixed cohorts.
+
+A distribution of T rounds is the T-th power of a Fourier transform. Each of the
+transform's n numbers is wrong by about u = 2^-53, its power by T u, and so a
+cell by white noise, whose sum over the cells of a tail is about T u |p|
+sqrt(n / 3.5 s), where |p| <= 1 is the norm of a round's probabilities, and s is
+the deviation of T rounds in cells. A tail of that probability is noise: at
+10,000 rounds, epsilon at a delta below 1e-12 means nothing. Against 64 bits,
+the most that a delta was wrong by is 3.4 T u. So 8 T u is taken off delta.
+
+A fixed-size sample has m of N users. With q = m / N, what replacing a user
+changes is dominated by N(0, z^2) against (1 - q) N(0, z^2) + q N(1, z^2) where
+epsilon is below 0, and the other way around above (Balle, Barthe and Gaboardi
+2018, "Privacy Amplification by Subsampling", theorem 11; Zhu, Dong and Wang
+2022, "Optimal Accounting of Differential Privacy via Characteristic Function",
+theorems 10 and 11). Neither pair is enough by itself for many rounds (Lebeda et
+al. 2024, arXiv 2405.20769).
+"""
+
+from collections.abc import Iterable
+import functools
+import math
+from typing import Any
+
+import dp_accounting
+from dp_accounting.pld import pld_pmf
+from dp_accounting.pld import privacy_loss_distribution
+import numpy as np
+
+from tff_fedemb.accounting import gaussian_accountant
+
+# By which a round may move a delta, and rounds that stand for what is cut off
+# an event's distribution, and for its composition with the others.
+_LOST_BY_ROUND = 2.0**-50
+_ROUNDS_OF_EVENT = 4
+# Probability that is cut off where losses are high, and where they are low:
+# there it is counted as less of a loss to have less noise of rounding.
+_TAIL, _LOW_TAIL = 1e-20, 1e-12
+
+_GaussianLoss = dp_accounting.pld.privacy_loss_mechanism.GaussianPrivacyLoss
+_FixedSize = dp_accounting.SampledWithoutReplacementDpEvent
+
+
+def lost_delta(counts: Iterable[int]) -> float:
+  """Returns by how much a delta of composed distributions may be too small.
+
+  Args:
+    counts: How many rounds, or passes, there were of each event.
+  """
+  return _LOST_BY_ROUND * sum(count + _ROUNDS_OF_EVENT for count in counts)
+
+
+# Readings and searches ask for the same round again.
+@functools.lru_cache(maxsize=4)
+def _fixed_size(
+  share: float, noise_multiplier: float, interval: float
+) -> privacy_loss_distribution.PrivacyLossDistribution:
+  """Losses of a round that has a share of all users."""
+  loss = _GaussianLoss(noise_multiplier)
+  known = gaussian_accountant.epsilon_of(noise_multiplier, _TAIL / share)
+  with np.errstate(divide="ignore"):
+    most = np.logaddexp(np.log1p(-share), np.log(share) + known)
+  epsilons = interval * np.arange(math.ceil(most / interval) + 1)
+  # All users together have log(1 + (exp(epsilon) - 1) / share), in range.
+  of_all = np.log1p(np.expm1(np.minimum(epsilons, 30.0)) / share)
+  of_all += np.maximum(epsilons - 30.0, 0.0)
+  above = share * np.asarray(loss.get_delta_for_epsilon(of_all))
+  discounted = np.exp(-epsilons) * above
+  below = discounted - np.expm1(-epsilons)
+  least = int(np.argmax(discounted < _LOW_TAIL)) or len(epsilons) - 1
+  return privacy_loss_distribution.PrivacyLossDistribution(
+    pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
+      interval,
+      -least,
+      len(epsilons) - 1,
+      np.concatenate([below[least:0:-1], above]).clip(0.0, 1.0),
+    )
+  )
+
+
+class PldAccountant(dp_accounting.pld.PLDAccountant):
+  """PLD, a bound whatever rounding leaves of it, of fixed cohorts too.
+
+  Privacy:
+    Unit, neighbouring relation, sensitivity: those of the events.
+    DpEvent: those of `dp_accounting`'s own; `SampledWithoutReplacementDpEvent`
+      of a `GaussianDpEvent`, where one user is replaced.
+  """
+
+  _pld: Any
+
+  def __init__(
+    self,
+    neighboring_relation: dp_accounting.NeighboringRelation = (
+      dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+    ),
+    value_discretization_interval: float = 1e-4,
+  ):
+    """Creates an empty accountant, of larger steps if it is to be quick."""
+    super().__init__(neighboring_relation, value_discretization_interval)
+    self._interval = value_discretization_interval
+    self._counts: list[int] = []
+
+  def _maybe_compose(self, event, count, do_compose):
+    if do_compose:
+      self._counts.append(count)
+    is_replaced = (
+      self.neighboring_relation is dp_accounting.NeighboringRelation.REPLACE_ONE
+    )
+    if not isinstance(event, _FixedSize) or not is_replaced:
+      return super()._maybe_compose(event, count, do_compose)
+    if not isinstance(event.event, dp_accounting.GaussianDpEvent):
+      return self.CompositionErrorDetails(event, "Unsupported event.")
+    if do_compose and event.event.noise_multiplier == 0:
+      self._contains_non_dp_event = True
+    elif do_compose:
+      of_round = _fixed_size(
+        event.sample_size / event.source_dataset_size,
+        event.event.noise_multiplier,
+        self._interval,
+      )
+      self._pld = self._pld.compose(of_round.self_compose(count))
+    return None
+
+  @property
+  def lost_delta(self) -> float:
+    """By how much a delta may be too small."""
+    return lost_delta(self._counts)
+
+  def get_delta(self, target_epsilon: Any) -> Any:
+    """Returns an upper bound."""
+    return np.minimum(super().get_delta(target_epsilon) + self.lost_delta, 1.0)
+
+  def get_epsilon(self, target_delta: float) -> float:
+    """Returns an upper bound; infinity if delta is too small to tell."""
+    left = target_delta - self.lost_delta
+    return super().get_epsilon(left) if left > 0.0 else math.inf

@@ -1,0 +1,280 @@
+"""What users cost who are in one of some rounds, drawn in secret: a bracket.
+
+Feldman and Shenfeld 2026, "Efficient Privacy Loss Accounting for Subsampling
+and Random Allocation" (arXiv 2602.17284) show that one exists; it is found here
+in another way. A release y is r(y) times as likely with the user as without,
+where r is the mean of t independent log-normal numbers exp(y_i / z - 1 / (2
+z^2)), one for each round. The deltas of both directions, E (r - exp(epsilon))+
+and E (1 - exp(epsilon) r)+, are means of convex functions of r. So a number
+that is split in two of the same mean makes both larger, and numbers that are
+replaced by their mean make both smaller (Jensen). The law of r comes from those
+of the means of t / 2 numbers, and so on, on a grid of logarithms: where numbers
+are split between their neighbours there, it is the upper end of the bracket;
+where all of a cell are merged, the lower one.
+"""
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import dp_accounting
+from dp_accounting.pld import pld_pmf
+from dp_accounting.pld import privacy_loss_distribution
+import numpy as np
+from scipy import special
+
+from tff_fedemb.accounting import gaussian_accountant
+from tff_fedemb.accounting import pld_accountant
+from tff_fedemb.participation import random_allocation
+
+# Steps of the grid in a standard deviation of a logarithm, or up to twice as
+# many.
+_STEPS = 20
+# Probability that is cut off at each end of a law, with the user or without.
+_TAIL = 1e-20
+_REACH = -special.ndtri(_TAIL)
+# The lower end is rounded once more, on a grid that is so much finer.
+_FINER = 16
+# With less noise numbers leave the range of floats.
+_SMALLEST_NOISE = 0.05
+
+_Event = random_allocation.RandomAllocationDpEvent
+
+
+@dataclasses.dataclass(frozen=True)
+class _Law:
+  """Law of a likelihood ratio, in cells of a grid of its logarithms.
+
+  Attributes:
+    step: Step of the grid.
+    first: Number of the first cell; cell i begins at exp(step i).
+    chances: `[n]` probabilities of cells, of releases without the user.
+    moments: `[n]` the same with the user: times the ratios.
+  """
+
+  step: float
+  first: int
+  chances: np.ndarray
+  moments: np.ndarray
+
+  def on_grid_of(self, step: float) -> "_Law":
+    """The same on a grid of an n-th of the step."""
+    times = round(self.step / step)
+    spread = np.zeros((2, (len(self.chances) - 1) * times + 1))
+    spread[:, ::times] = self.chances, self.moments
+    return _Law(step, self.first * times, *spread)
+
+  def trimmed(self) -> "_Law":
+    """The same without what is next to impossible."""
+    start = int(np.searchsorted(np.cumsum(self.chances), _TAIL))
+    above = np.searchsorted(np.cumsum(self.moments[::-1]), _TAIL)
+    kept = slice(start, max(len(self.chances) - int(above), 1 - self.first))
+    return _Law(
+      self.step, self.first + start, self.chances[kept], self.moments[kept]
+    )
+
+
+def _at_points(step: float, first: int, chances: np.ndarray) -> _Law:
+  points = np.exp(step * (first + np.arange(len(chances))))
+  return _Law(step, first, chances, chances * points)
+
+
+def _of_round(noise: float, step: float, is_upper: bool) -> _Law:
+  """The law of the ratio of one round."""
+  shift = 0.5 / noise**2
+  first = math.floor((-_REACH / noise - shift) / step)
+  edges = step * np.arange(first, -first + 1)
+
+  def cells(mean: float) -> np.ndarray:
+    scaled = (edges - mean) * noise
+    # Neither difference is of numbers near 1.
+    below, above = special.ndtr(scaled), special.ndtr(-scaled)
+    return np.where(scaled[1:] < 0, np.diff(below), -np.diff(above))
+
+  chances, moments = cells(-shift), cells(shift)
+  if not is_upper:
+    return _Law(step, first, chances, moments)
+  ends = np.exp(edges)
+  up = np.clip((moments - ends[:-1] * chances) / np.diff(ends), 0.0, chances)
+  split = np.pad(chances - up, (0, 1)) + np.pad(up, (1, 0))
+  return _at_points(step, first, split)
+
+
+def _mean(
+  one: _Law, other: _Law, share: float, step: float, is_upper: bool
+) -> _Law:
+  """The law of share x one + (1 - share) x other, which are independent."""
+  one, other = one.on_grid_of(step), other.on_grid_of(step)
+  a, b = one.chances, other.chances
+  of_a, of_b = share * one.moments, (1.0 - share) * other.moments
+  first = min(one.first, other.first)
+  size = max(one.first + len(a), other.first + len(b)) - first + 1
+  chances, moments = np.zeros((2, size))
+  # The mean of cell i of one and cell i + j of the other, relative to the first
+  # of them, is the same for all i.
+  numbers = np.arange(1 - len(a), len(b))
+  logs = np.logaddexp(
+    math.log(share),
+    math.log1p(-share) + step * (numbers + other.first - one.first),
+  )
+  steps = np.floor(logs / step).astype(int)
+  ups = np.clip(np.expm1(logs - step * steps) / math.expm1(step), 0.0, 1.0)
+  for j, more, up in zip(numbers.tolist(), steps.tolist(), ups, strict=True):
+    start, end = max(0, -j), min(len(a), len(b) - j)
+    here, there = slice(start, end), slice(start + j, end + j)
+    place = one.first - first + more
+    into = slice(place + start, place + end)
+    both = a[here] * b[there]
+    if is_upper:
+      higher = up * both
+      chances[into] += both - higher
+      chances[into.start + 1 : into.stop + 1] += higher
+    else:
+      chances[into] += both
+      moments[into] += of_a[here] * b[there] + a[here] * of_b[there]
+  if is_upper:
+    return _at_points(step, first, chances).trimmed()
+  return _Law(step, first, chances, moments).trimmed()
+
+
+def _law_of(event: _Event, is_upper: bool) -> _Law:
+  """The law of the ratio of a pass."""
+  most = max(noise for noise, _ in event.slots if noise < math.inf)
+  # Grids of powers of two have points in common.
+  coarsest = 2.0 ** math.floor(-math.log2(most * _STEPS))
+
+  def step_of(count: int) -> float:
+    # Means of four times as many have half the deviation.
+    return coarsest * 0.5 ** (count.bit_length() // 2)
+
+  @functools.cache
+  def of_equal(noise: float, count: int) -> _Law:
+    if noise == math.inf:
+      return _Law(coarsest, 0, np.ones(1), np.ones(1))
+    if count == 1:
+      return _of_round(noise, coarsest, is_upper)
+    # Halves of n and n + 1 rounds make all that is needed of 2 n to 2 n + 2.
+    half = count // 2
+    halves = of_equal(noise, half), of_equal(noise, count - half)
+    return _mean(*halves, half / count, step_of(count), is_upper)
+
+  law, number = None, 0
+  for noise, count in event.slots:
+    number += count
+    added = of_equal(noise, count)
+    if law is not None:
+      share = 1.0 - count / number
+      added = _mean(law, added, share, step_of(event.count), is_upper)
+    law = added
+  return law
+
+
+def _lost_delta(events: tuple[tuple[_Event, int], ...]) -> float:
+  return pld_accountant.lost_delta(count for _, count in events)
+
+
+# A report asks for the same run again, at other deltas.
+@functools.lru_cache(maxsize=8)
+def compose(
+  events: tuple[tuple[_Event, int], ...], is_upper: bool = True
+) -> privacy_loss_distribution.PrivacyLossDistribution:
+  """Returns the privacy losses of all passes: an end of the bracket.
+
+  Args:
+    events: Passes, none with a noise multiplier below 0.05, and how many there
+      are of each.
+    is_upper: Which end.
+  """
+  laws = [_law_of(event, is_upper) for event, _ in events]
+  step = min(law.step for law in laws) / (1 if is_upper else _FINER)
+
+  def create_pmf(
+    logs: np.ndarray, chances: np.ndarray, infinity: float
+  ) -> pld_pmf.PLDPmf:
+    # At the upper end these are integers but for rounding errors.
+    losses = np.floor(logs / step + 1e-6).astype(int)
+    probs = np.bincount(losses - losses.min(), weights=chances)
+    return pld_pmf.DensePLDPmf(
+      step, int(losses.min()), probs, infinity, is_upper
+    )
+
+  composed: Any = None
+  for law, (event, count) in zip(laws, events, strict=True):
+    kept = (law.chances > 0.0) & (law.moments > 0.0)
+    chances, moments = law.chances[kept], law.moments[kept]
+    logs = np.log(moments / chances)
+    # A law is cut at both ends, and so are those of its rounds.
+    cut = 6.0 * event.count * _TAIL if is_upper else 0.0
+    passes = privacy_loss_distribution.PrivacyLossDistribution(
+      create_pmf(logs, moments, cut), create_pmf(-logs, chances, cut)
+    ).self_compose(count)
+    composed = passes if composed is None else composed.compose(passes)
+  return composed
+
+
+def bound_epsilon(
+  events: tuple[tuple[_Event, int], ...], delta: float, *, is_upper: bool = True
+) -> float:
+  """Returns the epsilon of an end of the bracket.
+
+  Args:
+    events: As in `compose`, at any noise.
+    delta: At which epsilon is wanted.
+    is_upper: Which end.
+
+  Returns:
+    Epsilon; at the upper end infinity if delta is too small to tell.
+  """
+  noise = min(noise for event, _ in events for noise, _ in event.slots)
+  if noise < _SMALLEST_NOISE:
+    # As if all knew which round a user is in.
+    count = sum(count for _, count in events)
+    known = gaussian_accountant.epsilon_of(noise, delta, count=count)
+    return known if is_upper else 0.0
+  # Rounding may have added so much to delta, or taken it away.
+  lost = _lost_delta(events)
+  left = delta - lost if is_upper else min(delta + lost, 1.0)
+  if left <= 0.0:
+    return math.inf
+  return compose(events, is_upper).get_epsilon_for_delta(left)
+
+
+class RandomAllocationAccountant(gaussian_accountant.AnyRelationAccountant):
+  """Accountant of `RandomAllocationDpEvent`s, and of nothing else.
+
+  Privacy:
+    Unit, neighbouring relation: those of the event.
+    Sensitivity: 1.
+    DpEvent: `RandomAllocationDpEvent`s; `NonPrivateDpEvent`.
+  """
+
+  _events: tuple[tuple[_Event, int], ...] = ()
+  _is_private = True
+
+  def _maybe_compose(self, event, count, do_compose):
+    is_private = not isinstance(event, dp_accounting.NonPrivateDpEvent)
+    if is_private and not isinstance(event, _Event):
+      return self.CompositionErrorDetails(event, "Unsupported event.")
+    if do_compose:
+      self._is_private &= is_private
+      self._events += ((event, count),)
+    return None
+
+  @property
+  def lost_delta(self) -> float:
+    """By how much a delta may be too small."""
+    return _lost_delta(self._events)
+
+  def get_delta(self, target_epsilon: Any) -> Any:
+    """Returns the delta of the upper end of the bracket."""
+    found = compose(self._events).get_delta_for_epsilon(target_epsilon)
+    return np.minimum(found + self.lost_delta, 1.0)
+
+  def get_epsilon(self, target_delta: float) -> float:
+    """Returns the upper end of the bracket."""
+    if not self._events:
+      return 0.0
+    if not self._is_private:
+      return math.inf
+    return bound_epsilon(self._events, target_delta)

@@ -1,0 +1,367 @@
+"""What a run protects and what that cost, in numbers and in words.
+
+A report is meant to be checked by hand: it names the protected unit, the
+neighbouring relation, the sampler, the sensitivity and the events that the
+accountant was given.
+"""
+
+from collections.abc import Iterator, Mapping
+import dataclasses
+import importlib.metadata
+import math
+from typing import Any
+
+from tff_fedemb.accounting import arithmetic
+from tff_fedemb.accounting import composition
+from tff_fedemb.accounting import epsilon as epsilon_lib
+from tff_fedemb.accounting import monte_carlo
+from tff_fedemb.accounting import random_allocation
+from tff_fedemb.participation import participation as participation_lib
+from tff_fedemb.participation import participation_check
+
+UNIT = "user"
+_RELEASED = "every round's model (all iterates)"
+_NOT_COVERED = (
+  "every file of a run outside of its release/",
+  "training metrics on the users of a round, which have no noise",
+  "the trace and participation_checked: amplification rests on their secrecy",
+  "evaluation without noise, in some tasks (EMNIST) on images of the users",
+  "hyperparameter tuning: other runs on the same users add their own cost",
+  "pseudo-randomness: whoever reads the key of the sampling, the trace or a"
+  " checkpoint with the key of the noise sees through them",
+  "single-precision arithmetic in correlated noise",
+)
+
+# One over fewer than ten users is a delta that nobody would choose.
+_LARGEST_DELTA = 0.1
+
+# Short, for pictures.
+ACCOUNTANT_NAMES = {
+  "rdp": "RDP",
+  "pld": "PLD",
+  "gaussian": "exact",
+  "monte_carlo": "Monte Carlo",
+  "allocation": "PLD",
+}
+_ACCOUNTANT_IN_WORDS = {
+  "rdp": "RDP",
+  "pld": "PLD",
+  "gaussian": "the exact privacy loss of the Gaussian mechanism",
+  "monte_carlo": (
+    "Monte-Carlo bounds on the privacy loss (which fail with a probability of"
+    f" {monte_carlo.FAILURE_SHARE:g} delta, a part of delta)"
+  ),
+  "allocation": "a bracket of the privacy loss of random allocation",
+}
+CHECKED = "The trace of the run does not refute this."
+_UNCHECKED = "No trace of a run was checked for this."
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrivacyReport:
+  """What a run protects, what that cost, and under which assumptions.
+
+  Privacy:
+    Unit: `unit`.
+    Neighbouring relation: `neighboring_relation`.
+    Sensitivity: `sensitivity_in_clip_norms` clip norms.
+    DpEvent: spelled out in `statement`.
+
+  Attributes:
+    epsilon: The guarantee; infinity if a round was not private. Not amplified
+      by sampling unless `amplification` says so.
+    delta: At which epsilon holds.
+    unit: 'user'.
+    neighboring_relation: As the participation has it in words.
+    sampling: The sampler that was run, in words.
+    accountant: Whose epsilon leads: the smallest of the valid ones.
+    epsilon_by_accountant: Epsilon of each accountant that was run, of noise
+      that is exactly Gaussian.
+    arithmetic_epsilon: Part of `epsilon` for what the noise's arithmetic leaves
+      (`arithmetic.add_to_epsilon`); None where that is not bounded: of
+      correlated noise, and of a plan without a number of parameters.
+    sensitivity_in_clip_norms: Change of a round's sum for one user.
+    unit_is_virtual_client_epsilon: Epsilon if the sum changed by one clip norm
+      only, for comparison: see `epsilon.VIRTUAL_CLIENT_UNIT`. Infinity if a
+      round was not private, None where the two readings are the same.
+    rounds: Number of rounds.
+    noise_multiplier: Smallest of all rounds, before division by the
+      sensitivity; 0 if a round was not private, None without rounds. A
+      round that ran n times counts with 1 / sqrt(n) of its own.
+    num_users: Size of the population.
+    users_per_round: (Expected) users in a round.
+    users_per_client: Users per virtual client.
+    zcdp: Rho of zero-concentrated DP; None where sampling amplifies, and for
+      what would have no rho.
+    max_participations: Rounds that one user may have been in.
+    amplification: Whether `epsilon` is amplified by sampling, and why.
+    epsilon_with_secret_sampling: What `epsilon` would be if nobody knew who was
+      drawn when; None where it rests on that, or nothing was drawn.
+    strategy_sensitivity: Sensitivity over the run of correlated noise's
+      strategy matrix, in rounds' sensitivities, where sampling amplifies for
+      one round that a user is in; None for independent noise.
+    participation_checked: What the trace of the run shows, which does not
+      refute the claim; None if there was no trace.
+    released: What may be published.
+    not_covered: What the guarantee says nothing about.
+    statement: The whole in words that a reader can check by hand.
+    warnings: What deserves a second look.
+  """
+
+  epsilon: float
+  delta: float
+  unit: str = UNIT
+  neighboring_relation: str
+  sampling: str
+  accountant: str
+  epsilon_by_accountant: Mapping[str, float]
+  arithmetic_epsilon: float | None
+  sensitivity_in_clip_norms: float
+  unit_is_virtual_client_epsilon: float | None
+  rounds: int
+  noise_multiplier: float | None
+  num_users: int
+  users_per_round: float
+  users_per_client: int
+  zcdp: float | None
+  max_participations: int
+  amplification: str
+  epsilon_with_secret_sampling: float | None
+  strategy_sensitivity: float | None
+  participation_checked: str | None
+  released: str = _RELEASED
+  not_covered: tuple[str, ...] = _NOT_COVERED
+  statement: str = ""
+  warnings: tuple[str, ...]
+
+  def to_json(self) -> dict[str, Any]:
+    """Returns a dictionary that JSON can hold, infinity as "inf"."""
+    return json_safe(dataclasses.asdict(self))
+
+
+# A report takes these over from the participation.
+_OF_PARTICIPATION = (
+  *("sampling", "amplification", "sensitivity_in_clip_norms"),
+  *("num_users", "users_per_round", "users_per_client"),
+)
+
+
+def create_report(
+  account: composition.Account,
+  *,
+  observed: participation_check.ObservedParticipation | None = None,
+) -> PrivacyReport:
+  """Returns the whole account of a run.
+
+  Privacy:
+    As `composition.composed_events`.
+
+  Args:
+    account: The rounds.
+    observed: What the trace of the run shows, already checked.
+
+  Raises:
+    ValueError: As `epsilon.epsilon_by_accountant`.
+  """
+  claim = account.participation
+  whole = arithmetic.whole_epsilon(account)
+  virtual = None
+  if claim.sensitivity_in_clip_norms != 1:
+    _, virtual = epsilon_lib.leading(
+      epsilon_lib.epsilon_by_accountant(account, sensitivity_in_clip_norms=1.0)
+    )
+  multipliers = [float(noise.multiplier) for noise in account.noises]
+  report = PrivacyReport(
+    epsilon=whole.epsilon,
+    delta=account.delta,
+    neighboring_relation=claim.neighboring_relation_in_words,
+    accountant=whole.accountant,
+    epsilon_by_accountant=whole.by_accountant,
+    arithmetic_epsilon=whole.added,
+    unit_is_virtual_client_epsilon=virtual,
+    rounds=account.rounds,
+    noise_multiplier=min(multipliers, default=None),
+    zcdp=epsilon_lib.zcdp(account),
+    max_participations=claim.participations(account.rounds),
+    epsilon_with_secret_sampling=epsilon_lib.with_secret_schedule(account),
+    strategy_sensitivity=composition.strategy_sensitivity(*account.run),
+    participation_checked=None if observed is None else observed.in_words,
+    warnings=(
+      *warnings_of_all(claim, account.delta, whole.epsilon),
+      *_warnings_of_run(account, whole),
+    ),
+    **{name: getattr(claim, name) for name in _OF_PARTICIPATION},
+  )
+  mechanism = _mechanism_in_words(report, account)
+  return dataclasses.replace(
+    report, statement=_statement(report) + mechanism + _comparisons(report)
+  )
+
+
+def _warnings_of_run(
+  account: composition.Account, whole: arithmetic.WholeEpsilon
+) -> Iterator[str]:
+  """Yields what deserves a second look."""
+  asked = {*epsilon_lib.SUMMING} & {*account.accountants}
+  rdp, limit = whole.by_accountant.get("rdp"), epsilon_lib.PLD_EPSILON_LIMIT
+  if rdp is not None and asked - {*whole.by_accountant}:
+    if rdp > limit and "pld" in asked:
+      yield f"pld not run: rdp epsilon exceeds {limit:g}"
+    else:
+      yield (
+        f"delta {account.delta:g} is no more than rounding may add to a sum of"
+        " probabilities: epsilon is rdp's, which is larger"
+      )
+  if "pld" in {*account.participation.further_accountants} - asked:
+    yield (
+      f"rdp's epsilon of {account.participation.name} is loose: pld has a"
+      " tighter one, and poisson, where users are clients of their own, costs"
+      " about half or less"
+    )
+  by_runs = account.rounds_by_runs
+  by_runs.pop(1, None)
+  if by_runs:
+    often = [f"{n:,} ran {times} times" for times, n in by_runs.items()]
+    yield (
+      f"{sum(by_runs.values()):,} of {account.rounds:,} rounds ran again, with"
+      " other noise, after a program was killed or a checkpoint was lost"
+      f" ({', '.join(often)}): every time is accounted for"
+    )
+  if not account.rounds:
+    yield "no round was recorded"
+    return
+  delta = account.delta
+  if not whole.epsilon:
+    yield (
+      f"delta {delta:g} alone covers all that one user changes: epsilon is 0,"
+      " and a smaller delta says more"
+    )
+  if all(noise.multiplier for noise in account.noises):
+    moved = arithmetic.most_moved(account)
+    yield from arithmetic.warnings_of_end(moved, account.num_runs, delta)
+
+
+def _statement(report: PrivacyReport) -> str:
+  others = "".join(
+    f" ({name}: {epsilon:.4g})"
+    for name, epsilon in report.epsilon_by_accountant.items()
+    if name != report.accountant
+  )
+  return (
+    f"(epsilon, delta) = ({report.epsilon:.4g}, {report.delta:.4g}) for the "
+    f'unit "{UNIT}" under the relation "{report.neighboring_relation}", by '
+    f"{_ACCOUNTANT_IN_WORDS[report.accountant]}{others} with dp_accounting "
+    f"{importlib.metadata.version('dp-accounting')}, for {report.rounds:,} "
+    f"rounds of which {_RELEASED} may be released. {report.sampling}. "
+    f"{_UNCHECKED if report.participation_checked is None else CHECKED} "
+    "Every virtual client's update is clipped to L2 norm C, the clipped "
+    "updates are summed, and Gaussian noise is added to the sum, which is "
+    "then divided by a constant; z is the noise multiplier. "
+  )
+
+
+def _mechanism_in_words(
+  report: PrivacyReport, account: composition.Account
+) -> str:
+  """How the noise was made, what one user changes, what was accounted."""
+  events = composition.composed_events(*account.run)
+  listed = " + ".join(f"{count} x {event}" for event, count in events[:3])
+  if len(events) > 3:
+    listed += f" + {len(events) - 3} more"
+  claim, of_strategy = account.participation, report.strategy_sensitivity
+  sensitivity = f"{report.sensitivity_in_clip_norms:g}"
+  rows, given = "The noise is fresh in every round", f"z / {sensitivity}"
+  how = "each of which costs"
+  if claim.is_sampled:
+    how = "each of them amplified by the sampling"
+  if of_strategy is not None:
+    rows = (
+      "The noise of all rounds is S^-1 Z, S being the"
+      f" {account.noises[0].strategy.name} strategy matrix and the rows of Z"
+      " independent"
+    )
+    given = f"z / ({sensitivity} x {of_strategy:.6g})"
+    how = f"by which S times the sums changes at most {of_strategy:.6g} times"
+    if claim.is_sampled:
+      how = f"no two of which S mixes: {how}, amplified by the sampling"
+  if claim.is_mixture:
+    how = (
+      "which were drawn in secret and hang together: the whole run is a mixture"
+      " over all that they can be"
+    )
+    given = f"z / {sensitivity}"
+  text = (
+    f"{rows}, of standard deviation z x C. One user changes the sum of a round"
+    f" by at most {sensitivity} C, and is in at most"
+    f" {report.max_participations:,} rounds, {how}. The accountant is given"
+    f" {given}: {listed or 'no event'}."
+  )
+  if report.accountant == "allocation" and 0.0 < report.epsilon < math.inf:
+    low = random_allocation.bound_epsilon(
+      tuple(events), account.delta, is_upper=False
+    )
+    text += f" No epsilon below {low:.4g} is true of them."
+  return text
+
+
+def _comparisons(report: PrivacyReport) -> str:
+  text = ""
+  if report.arithmetic_epsilon is not None:
+    text += (
+      f" Epsilon includes {report.arithmetic_epsilon:.2g} by which the computed"
+      " noise may differ from a true Gaussian."
+    )
+  if report.epsilon_with_secret_sampling is not None:
+    text += (
+      " For comparison only, if nobody could know who was drawn when, it would "
+      f"be {report.epsilon_with_secret_sampling:.4g}, amplified by sampling."
+    )
+  if report.unit_is_virtual_client_epsilon is not None:
+    text += (
+      " For comparison only, counting a change of one clip norm instead, the "
+      f"same accounting prints {report.unit_is_virtual_client_epsilon:.4g}; "
+      f"that reading {epsilon_lib.VIRTUAL_CLIENT_UNIT}."
+    )
+  return text
+
+
+def warnings_of_all(
+  participation: participation_lib.Participation, delta: float, epsilon: float
+) -> Iterator[str]:
+  """Yields what deserves a second look, whatever epsilon is of.
+
+  Args:
+    participation: Who takes part.
+    delta: In (0, 1).
+    epsilon: At this delta.
+  """
+  yield from warnings_of_delta(delta, participation.num_users)
+  if epsilon == math.inf:
+    yield "a round added no noise: nothing is protected"
+  elif participation != participation.with_secret_schedule():
+    yield (
+      "who is drawn when is taken to be known: epsilon is that of the rounds a "
+      "user is in, and sampling amplifies nothing"
+    )
+
+
+def warnings_of_delta(delta: float, num_users: int) -> Iterator[str]:
+  """Yields what is wrong with a delta for so many users."""
+  if delta >= 1 / num_users:
+    yield f"delta {delta:g} is not below 1 / num_users = {1 / num_users:g}"
+  elif delta >= _LARGEST_DELTA:
+    yield (
+      f"{num_users:,} users are too few to hide one: with a probability of"
+      f" delta = {delta:g} epsilon says nothing"
+    )
+
+
+def json_safe(value: Any) -> Any:
+  """Returns value with infinity as the string "inf" and tuples as lists."""
+  if isinstance(value, Mapping):
+    return {key: json_safe(item) for key, item in value.items()}
+  if isinstance(value, list | tuple):
+    return [json_safe(item) for item in value]
+  if isinstance(value, float) and math.isinf(value):
+    return "inf" if value > 0 else "-inf"
+  return value

@@ -1,0 +1,240 @@
+"""What choosing the best of a random number of trials costs in privacy.
+
+Papernot and Steinke 2022, "Hyperparameter Tuning with Renyi Differential
+Privacy". Trying hyperparameters a fixed number of times and keeping the best
+may cost as much as releasing every trial. If the number of trials is itself
+drawn at random, and neither it nor any trial but the best is ever shown, the
+whole costs a small multiple of one trial, which grows with the logarithm of the
+expected number. The bound is `dp_accounting`'s.
+"""
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import dp_accounting
+import numpy as np
+from scipy import optimize
+from scipy import stats
+
+from tff_fedemb import config
+from tff_fedemb.accounting import composition
+from tff_fedemb.accounting import epsilon as epsilon_lib
+from tff_fedemb.accounting import report as report_lib
+
+ASSUMPTIONS = (
+  "the number of trials was drawn once, from this distribution, independently"
+  " of data and trials",
+  "only the best trial is released: no other trial, nor the number of trials,"
+  " the time that the tuning took, or its seed",
+  "the selection looks at nothing but each trial's private model and data of"
+  " users who are not protected",
+  "trials are independent runs of one mechanism at the same cost, with"
+  " hyperparameters from one distribution; a trial that diverges or is refused"
+  " counts as the worst",
+  "the tuning is run once: another one on the same users adds its own cost",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class RepeatAndSelect(config.Config):
+  """A random number of trials, of which the best is released.
+
+  Privacy:
+    Unit, neighbouring relation: those of a trial.
+    Sensitivity: that of a trial; the choice adds none of its own.
+    DpEvent: `RepeatAndSelectDpEvent` of a trial's events.
+
+  The number of trials K follows a truncated negative binomial distribution
+  (section 2 of the paper), of success probability g:
+
+    P[K = k] = (1 - g)^k / (g^-shape - 1) prod_{l < k} (l + shape) / (l + 1)
+
+  for k >= 1: geometric for shape 1; logarithmic for shape 0, in the limit; and
+  a single trial if the mean is 1. For shape infinity, K is Poisson and may be
+  0: no trial is run then, nothing is released, and drawing once more would be
+  another distribution than the one that is accounted for. The larger the
+  shape, the less K varies, and the more it costs (short of Poisson, which may
+  cost less where epsilon is small).
+
+  Attributes:
+    mean: Expected number of trials, at least 1.
+    shape: At least 0; may be infinite.
+
+  Raises:
+    errors.FieldError: If a value is out of its range.
+  """
+
+  mean: float = config.field(minimum=1)
+  shape: float = config.field(1.0, minimum=0, maximum=math.inf)
+
+  @property
+  def distribution(self) -> str:
+    """Name of the distribution of the number of trials."""
+    names = {0.0: "logarithmic", 1.0: "geometric", math.inf: "Poisson"}
+    return names.get(self.shape, "truncated negative binomial")
+
+  @functools.cached_property
+  def _negative_log_success(self) -> float:
+    """The t = -log g at which the distribution has its mean."""
+    if self.mean == 1:
+      return 0.0
+
+    def excess(t):
+      if t == 0:
+        return 1 - self.mean
+      share = -math.expm1(-self.shape * t) / self.shape if self.shape else t
+      return math.expm1(t) / share - self.mean
+
+    # The mean is at least (e^t - 1) / t, which is at least e^(t / 2).
+    high = 2 * math.log(self.mean)
+    return optimize.brentq(excess, 0.0, high, xtol=1e-15 * high)
+
+  def draw_num_trials(self, generator: np.random.Generator) -> int:
+    """Draws the number of trials from the distribution accounted for.
+
+    Args:
+      generator: Its seed must be unknown to whoever sees what is released.
+
+    Returns:
+      At least 1, except for Poisson, where it may be 0.
+    """
+    if self.shape == math.inf:
+      return int(generator.poisson(self.mean))
+    t = self._negative_log_success
+    if t == 0:
+      return 1
+    if self.shape == 0:
+      return int(generator.logseries(-math.expm1(-t)))
+    untruncated = stats.nbinom(self.shape, math.exp(-t))
+    # The upper tail stays exact where nearly all of the mass is at 0.
+    tail = (1 - generator.random()) * -math.expm1(-self.shape * t)
+    return max(1, int(untruncated.isf(tail)))
+
+  def event(
+    self, trial: composition.Account, **reading: Any
+  ) -> dp_accounting.DpEvent:
+    """Returns the event of the whole tuning.
+
+    Args:
+      trial: As in `epsilon`.
+      **reading: As in `epsilon`.
+    """
+    events = composition.composed_events(*trial.run, **reading)
+    composed = dp_accounting.ComposedDpEvent(
+      tuple(dp_accounting.SelfComposedDpEvent(*counted) for counted in events)
+    )
+    return dp_accounting.dp_event.RepeatAndSelectDpEvent(
+      composed, self.mean, self.shape
+    )
+
+  def epsilon(self, trial: composition.Account, **reading: Any) -> float:
+    """Returns the epsilon of the whole tuning, by RDP.
+
+    Privacy:
+      As the class, with trials as in `composition.composed_events`.
+
+    Args:
+      trial: The rounds of one trial, the same in all.
+      **reading: The sensitivity, as in `composition.composed_events`, for
+        another reading.
+
+    Returns:
+      Epsilon, infinity if a round is not private.
+
+    Raises:
+      ValueError: As `epsilon.epsilon_of`.
+    """
+    return epsilon_lib.epsilon_of(
+      [(self.event(trial, **reading), 1)],
+      trial.delta,
+      accountant="rdp",
+      neighboring_relation=trial.participation.neighboring_relation,
+    )
+
+
+_RELEASED = "the best trial's hyperparameters and its models after each round"
+# A tuning's report takes these over from a trial's.
+_OF_TRIAL = (
+  *("delta", "unit", "neighboring_relation", "sampling", "accountant"),
+  *("sensitivity_in_clip_norms", "num_users", "rounds"),
+)
+
+
+def create_report(
+  selection: RepeatAndSelect,
+  account: composition.Account,
+  *,
+  chosen_by_others: bool,
+  selection_users: int = 0,
+) -> dict[str, Any]:
+  """Returns what a tuning protects, what that cost, and what it assumes.
+
+  Privacy:
+    As `RepeatAndSelect.epsilon`, for the users who train. A choice by their
+    images, which has no noise, protects nobody: epsilon is infinite.
+
+  Args:
+    selection: How the number of trials was drawn.
+    account: The rounds of one trial, the same in all; asks RDP.
+    chosen_by_others: Whether no image that the best was chosen by is of a user
+      who trains.
+    selection_users: Users who were left out of training for that.
+
+  Returns:
+    Values that JSON can hold, infinity as "inf". Those of `PrivacyReport`'s
+    names are as there, for the best trial, but `rounds`, which are a trial's,
+    and `assumptions`, which must hold beside those of a trial.
+    `epsilon_if_chosen_by_others` is None where `epsilon` says it.
+
+  Raises:
+    ValueError: As `RepeatAndSelect.epsilon`.
+  """
+  trial, delta = report_lib.create_report(account), account.delta
+  epsilon = selection.epsilon(account)
+  virtual = trial.unit_is_virtual_client_epsilon
+  if virtual is not None:
+    virtual = selection.epsilon(account, sensitivity_in_clip_norms=1.0)
+  claim = account.participation
+  warnings = [*report_lib.warnings_of_all(claim, delta, epsilon)]
+  others = "the users"
+  if selection_users:
+    others = f"the {selection_users:,} users who do not train, and"
+  statement = (
+    f"(epsilon, delta) = ({epsilon:.4g}, {delta:.4g}) for the unit "
+    f'"{trial.unit}" under the relation "{trial.neighboring_relation}", by '
+    f"RDP, for {_RELEASED}. It covers the {trial.num_users:,} users who "
+    f"train, and not {others} whose images the best was chosen by. The number"
+    f" of trials is drawn from a {selection.distribution} distribution of mean "
+    f"{selection.mean:g} (shape {selection.shape:g}; Papernot and Steinke "
+    f"2022); a single trial costs {trial.epsilon:.4g}. {trial.sampling}. The "
+    f"accountant is given {selection.event(account)}. This holds if"
+    f" {'; '.join(ASSUMPTIONS)}."
+  )
+  if_chosen_by_others = None
+  if not chosen_by_others:
+    statement = (
+      "Epsilon is infinite: the best trial was chosen, without noise, by images"
+      " that may be of users who train. If they were of others, it would be"
+      f" {epsilon:.4g}: {statement}"
+    )
+    if_chosen_by_others, epsilon = epsilon, math.inf
+    virtual = virtual and math.inf
+  return report_lib.json_safe(
+    {name: getattr(trial, name) for name in _OF_TRIAL}
+    | {
+      "epsilon": epsilon,
+      "epsilon_if_chosen_by_others": if_chosen_by_others,
+      "epsilon_of_one_trial": trial.epsilon,
+      "unit_is_virtual_client_epsilon": virtual,
+      "selection_users": selection_users,
+      "distribution": selection.distribution,
+      "mean_trials": selection.mean,
+      "shape": selection.shape,
+      "released": _RELEASED,
+      "assumptions": ASSUMPTIONS,
+      "statement": statement,
+      "warnings": warnings,
+    }
+  )

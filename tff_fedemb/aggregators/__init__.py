@@ -1,1 +1,0 @@
-"""Aggregators: one factory per differentially private mechanism."""

@@ -1,0 +1,165 @@
+"""Lower bounds from many canaries in one computation.
+
+Steinke, Nasr and Jagielski 2023, "Privacy Auditing with One (1) Training Run",
+theorem 5.2; Mahloujifar, Melis and Chaudhuri 2024, "Auditing f-Differential
+Privacy in One Run", for mechanisms that lose as a Gaussian (Dong, Roth and Su
+2022, "Gaussian Differential Privacy").
+
+What is used of the latter, for r guesses about m canaries of which i are right
+with probability p_i, and a symmetric trade-off function f: flipping one
+canary's coin turns a right guess among i right ones into a wrong one among
+i - 1, and f-differential privacy bounds the probability of the first event by
+1 - f of that of the second one. Averaged over the canaries (1 - f is concave),
+
+  sum_{i >= c} i / m p_i  <=  1 - f(sum_{i >= c - 1} (r - i) / m p_i)
+
+for every c. Starting from P[at least c right] = tau and going down from c, both
+sums have to grow at least so fast, each in proportion to p_i. If they exceed
+together what all p_i, which sum to one, allow (r / m), then c right guesses
+have a probability below tau.
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from scipy import optimize
+from scipy import special
+from scipy import stats
+
+from tff_fedemb.audit import scores as scores_lib
+
+ASSUMES = (
+  "each canary was included or not by a fair coin of its own, and scores are"
+  " made from what was published, without the coins"
+)
+
+
+def p_value(
+  *, correct: int, guesses: int, num_canaries: int, epsilon: float, delta: float
+) -> float:
+  """Largest chance to guess so well, whatever the (epsilon, delta) mechanism.
+
+  With delta 0, so many right guesses are as unlikely as with independent coins
+  that show what was guessed with probability e^epsilon / (1 + e^epsilon): at
+  most f(v) = P[Binomial(r, that) >= v]. With delta comes, for the m canaries,
+  2 m delta max_i (f(v - i) - f(v)) / i.
+
+  Args:
+    correct: Right guesses v.
+    guesses: All guesses r; about other canaries nothing is said.
+    num_canaries: All canaries m.
+    epsilon: Epsilon of the mechanism.
+    delta: Delta of the mechanism.
+  """
+  coins = stats.binom(guesses, 1.0 / (1.0 + np.exp(-epsilon)))
+  chance = coins.sf(correct - 1)
+  if delta and correct:
+    fewer = np.cumsum(coins.pmf(np.arange(correct - 1, -1, -1)))
+    chance += (
+      2 * num_canaries * delta * np.max(fewer / np.arange(1, correct + 1))
+    )
+  return float(min(chance, 1.0))
+
+
+def is_refuted(
+  *, correct: int, guesses: int, num_canaries: int, mu: float, level: float
+) -> bool:
+  """Whether so many right guesses had a chance below `level` with mu-GDP.
+
+  Args:
+    correct: Right guesses.
+    guesses: All guesses, as many whatever was published.
+    num_canaries: All canaries, each included by a fair coin.
+    mu: Parameter of Gaussian differential privacy: f tells apart two normal
+      distributions of unit variance mu apart.
+    level: Between 0 and 1.
+  """
+  right = level * correct / num_canaries
+  wrong = level * (guesses - correct) / num_canaries
+  limit = guesses / num_canaries
+  for i in range(correct - 1, -1, -1):
+    # The inverse of 1 - f: what wrong guesses have at least.
+    needed = float(special.ndtr(special.ndtri(right) - mu))
+    if needed <= wrong:
+      return False  # Nothing grows any more.
+    right += i / (guesses - i) * (needed - wrong)
+    wrong = needed
+    if right + wrong > limit:
+      return True
+  return False
+
+
+def _largest_refuted(is_refuted: Callable[[float], bool]) -> float:
+  """The largest value that is refuted, if all those below it are as well.
+
+  Or slightly less; 0 if not even 0 is refuted.
+  """
+  if not is_refuted(0.0):
+    return 0.0
+  high = 1.0
+  while is_refuted(high):
+    high *= 2.0
+  root = optimize.bisect(
+    lambda value: 0.5 - is_refuted(value), 0.0, high, xtol=1e-4
+  )
+  while not is_refuted(root):
+    root = max(root - 1e-4, 0.0)
+  return float(root)
+
+
+def _guesses_to_try(num_scores: int) -> list[tuple[int, int]]:
+  """How many canaries to call included and how many not, each a way to guess.
+
+  Fixed before scores are looked at. Half of the guesses go to either end, or
+  all to the high scores: with sampling most of those who were included look
+  like those who were not.
+  """
+  either = {-(-num_scores // share) for share in (1, 4, 16)}
+  high = {-(-num_scores // share) for share in (8, 32, 128, 512)}
+  return [(size - size // 2, size // 2) for size in sorted(either)] + [
+    (size, 0) for size in sorted(high)
+  ]
+
+
+def bound(
+  scores: scores_lib.Scores,
+  *,
+  significance: float,
+  delta: float | None,
+) -> scores_lib.Found:
+  """Bounds epsilon, or mu, from below; canaries may depend on each other.
+
+  The highest scores are guessed to be of canaries that were included, the
+  lowest ones of others, in numbers that are fixed beforehand; the attacker
+  abstains from the rest. If several numbers are tried, the largest bound
+  counts, each at an equal share of the significance (Bonferroni).
+
+  Args:
+    scores: Scores of canaries.
+    significance: Probability that the bound is wrong, at most.
+    delta: At which epsilon is bounded, in [0, 1); None for the mu of Gaussian
+      differential privacy: a curve says more than a single point of it, so the
+      epsilon of this mu is larger.
+
+  Returns:
+    The bound, and what it was found with.
+  """
+  tried = _guesses_to_try(len(scores))
+  level, ranked = significance / len(tried), scores.ranked()
+  best = (-1.0, {})
+  for num_in, num_out in tried:
+    right_in, right_out = ranked[:num_in], ~ranked[len(ranked) - num_out :]
+    correct = int(right_in.sum() + right_out.sum())
+    numbers = {"correct": correct, "guesses": num_in + num_out}
+    numbers["num_canaries"] = len(scores)
+
+    def refutes(value: float, numbers: Mapping[str, int] = numbers) -> bool:
+      if delta is None:
+        return is_refuted(mu=value, level=level, **numbers)
+      return p_value(epsilon=value, delta=delta, **numbers) < level
+
+    found = _largest_refuted(refutes)
+    if found > best[0]:
+      details = {"guessed_in": num_in, "guessed_out": num_out}
+      best = (found, details | {"correct": correct, "tried": len(tried)})
+  return best

@@ -1,0 +1,238 @@
+"""What a claim allows any attacker: how many members at which false alarms.
+
+A claim is more than one epsilon: at every epsilon it has a delta, and each pair
+bounds the true positive rate of any test by its false positive rate (Kairouz,
+Oh and Viswanath 2015, "The Composition Theorem for Differential Privacy"; Dong,
+Roth and Su 2022, "Gaussian Differential Privacy"). The area under that curve
+bounds the area of any attack. It is measured from all scores at once, without a
+threshold to choose, and its error is known whatever the scores' distribution:
+Hoeffding 1963, "Probability Inequalities for Sums of Bounded Random Variables",
+section 5, with the Kullback-Leibler form of theorem 1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import dp_accounting
+import numpy as np
+import numpy.typing as npt
+from scipy import optimize
+from scipy import special
+
+from tff_fedemb.accounting import composition
+from tff_fedemb.accounting import pld_accountant
+from tff_fedemb.accounting import random_allocation as accounting
+from tff_fedemb.audit import scores as scores_lib
+from tff_fedemb.participation import random_allocation
+
+ASSUMES = (
+  "scores are independent: of canaries in computations of their own, or so many"
+  " dimensions apart that they hardly meet; epsilon is that of the claim, with"
+  " so much noise that an attack can have this area under its curve"
+)
+
+# Where the curve is looked at: fine where epsilons are small, as most mass is.
+_EPSILONS = np.concatenate([np.linspace(0, 2, 80), np.linspace(2.1, 40, 160)])
+_NUM_RATES = 1000
+# PLD rounds losses up to multiples of this: the curve stays an upper bound.
+_DISCRETIZATION = 1e-3
+
+# At which people are told what a claim allows.
+FALSE_POSITIVE_RATES = (1e-2, 1e-3)
+
+_Events = tuple[tuple[dp_accounting.DpEvent, int], ...]
+_Allocation = random_allocation.RandomAllocationDpEvent
+
+
+def _with_noise(
+  event: dp_accounting.DpEvent, factor: float
+) -> dp_accounting.DpEvent | None:
+  """The same with so many times the noise; None if it is of another kind."""
+  match event:
+    case dp_accounting.GaussianDpEvent():
+      return dp_accounting.GaussianDpEvent(event.noise_multiplier * factor)
+    case dp_accounting.PoissonSampledDpEvent(
+      event=dp_accounting.GaussianDpEvent()
+    ):
+      return dp_accounting.PoissonSampledDpEvent(
+        event.sampling_probability, _with_noise(event.event, factor)
+      )
+    case _Allocation():
+      return _Allocation(tuple((z * factor, n) for z, n in event.slots))
+  return None
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+  """True positive rates that a claim allows at false positive rates.
+
+  Attributes:
+    events: Events of the rounds and their numbers, as of
+      `composition.composed_events`: Gaussian ones, Poisson-sampled, or passes
+      of random allocation.
+  """
+
+  events: _Events
+
+  @classmethod
+  def of(cls, account: composition.Account) -> Curve | None:
+    """The curve of a claim; None if it is known at its epsilon alone."""
+    events = tuple(composition.composed_events(*account.run))
+    if any(_with_noise(event, 1.0) is None for event, _ in events):
+      return None
+    return cls(events)
+
+  @functools.cached_property
+  def accountant(
+    self,
+  ) -> accounting.RandomAllocationAccountant | pld_accountant.PldAccountant:
+    """An accountant of all rounds."""
+    is_allocation = all(
+      isinstance(event, _Allocation) for event, _ in self.events
+    )
+    accountant: Any = accounting.RandomAllocationAccountant()
+    if not is_allocation:
+      accountant = pld_accountant.PldAccountant(
+        value_discretization_interval=_DISCRETIZATION
+      )
+    for event, count in self.events:
+      accountant.compose(event, count)
+    return accountant
+
+  @functools.cached_property
+  def _deltas(self) -> np.ndarray:
+    """Delta at each of `_EPSILONS`."""
+    return self.accountant.get_delta(_EPSILONS)
+
+  def true_positive_rates(
+    self, false_positive_rates: npt.ArrayLike
+  ) -> np.ndarray:
+    """Returns the largest rates `[n]` of any attack.
+
+    Args:
+      false_positive_rates: In [0, 1], `[n]`.
+    """
+    rates = np.asarray(false_positive_rates)[:, np.newaxis]
+    with np.errstate(over="ignore"):
+      by_members = np.exp(_EPSILONS) * rates + self._deltas
+    by_others = 1.0 - np.exp(-_EPSILONS) * (1.0 - self._deltas - rates)
+    return np.min(np.minimum(by_members, by_others), axis=1).clip(0.0, 1.0)
+
+  @functools.cached_property
+  def area(self) -> float:
+    """The largest area under the curve of any attack."""
+    # The curve is concave: the midpoint rule does not fall short of it.
+    middles = (np.arange(_NUM_RATES) + 0.5) / _NUM_RATES
+    return float(np.mean(self.true_positive_rates(middles)))
+
+  def epsilon_of_area(self, area: float, delta: float) -> float:
+    """Returns the least epsilon of the claim with less noise, or more.
+
+    Args:
+      area: Under an attack's curve, below 1.
+      delta: At which epsilon is wanted.
+
+    Returns:
+      Epsilon at the noise with which an attack can have this area; 0 if that
+      is 1 / 2 or less.
+    """
+    if area <= 0.5:
+      return 0.0
+
+    def excess(log_factor: float) -> float:
+      return with_noise(self, math.exp(log_factor)).area - area
+
+    # Logarithms of the factor that the true one lies between.
+    low = high = 0.0
+    while excess(high) > 0.0:
+      low, high = high, high + 0.5
+    while excess(low) < 0.0:
+      low, high = low - 0.5, low
+    log_factor = optimize.brentq(excess, low, high, xtol=1e-3)
+    # The noisier end of what was found: epsilon is a lower bound.
+    noisier = with_noise(self, math.exp(log_factor + 1e-3))
+    accountant = noisier.accountant
+    # Nor is it to be larger for what rounding may have added to delta.
+    return accountant.get_epsilon(min(delta + 2.0 * accountant.lost_delta, 1.0))
+
+
+# Searches ask for the same factors again and again.
+@functools.lru_cache(maxsize=64)
+def with_noise(curve: Curve, factor: float) -> Curve:
+  """The curve of the same claim with so many times the noise."""
+  return Curve(
+    tuple((_with_noise(event, factor), count) for event, count in curve.events)
+  )
+
+
+def allowed_rates(
+  account: composition.Account,
+  epsilon: float,
+  false_positive_rates: npt.ArrayLike,
+) -> np.ndarray:
+  """Returns the largest true positive rates `[n]` that a claim allows.
+
+  Args:
+    account: The rounds.
+    epsilon: What they cost, at the delta of the account.
+    false_positive_rates: In [0, 1], `[n]`.
+  """
+  curve = Curve.of(account) if epsilon <= _EPSILONS[-1] else None
+  if curve is not None:
+    return curve.true_positive_rates(false_positive_rates)
+  rates = np.asarray(false_positive_rates)
+  with np.errstate(over="ignore", invalid="ignore"):
+    allowed = np.exp(epsilon) * rates + account.delta
+  return np.minimum(np.nan_to_num(allowed, nan=account.delta), 1.0)
+
+
+GAUSSIAN = Curve(((dp_accounting.GaussianDpEvent(1.0), 1),))
+
+
+def bound(
+  scores: scores_lib.Scores,
+  *,
+  significance: float,
+  delta: float,
+  curve: Curve = GAUSSIAN,
+) -> scores_lib.Found:
+  """Bounds epsilon from below by the area under the curve of an attack.
+
+  Args:
+    scores: Scores of canaries, independent of each other.
+    significance: Probability that the bound is wrong, at most.
+    delta: At which epsilon is bounded, in [0, 1).
+    curve: That of the claim.
+
+  Returns:
+    The bound, and what it was found with.
+  """
+  area = lower_area(scores, significance)
+  return curve.epsilon_of_area(area, delta), {"area_lower": area}
+
+
+def lower_area(scores: scores_lib.Scores, significance: float) -> float:
+  """Bounds the area under the curve of an attack from below.
+
+  Args:
+    scores: Scores of canaries, independent of each other.
+    significance: Probability that the bound is wrong, at most.
+  """
+  area = scores.area
+  # As many pairs of a member and another one are independent of each other.
+  num_pairs = min(len(scores.in_scores), len(scores.out_scores))
+  limit = -math.log(significance) / num_pairs
+  if area <= 0.5:
+    return 0.0
+  if area == 1.0:
+    return math.exp(-limit)
+
+  def excess(true_area: float) -> float:
+    entropy = special.rel_entr(area, true_area)
+    return entropy + special.rel_entr(1.0 - area, 1.0 - true_area) - limit
+
+  return float(optimize.brentq(excess, 1e-12, area))

@@ -1,0 +1,149 @@
+"""Gaussian mechanism whose clip norm follows a quantile of the updates' norms.
+
+Andrew et al. 2021, "Differentially Private Learning with Adaptive Clipping".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import dataclasses
+from typing import Any
+
+from etils import epy
+
+from tff_fedemb import config
+from tff_fedemb import errors
+from tff_fedemb.mechanisms import mechanism
+
+with epy.lazy_imports():
+  import tensorflow_privacy as tfp
+
+  from tff_fedemb.mechanisms import secret_noise
+
+_COUNT_STDDEV_PER_CLIENT = 0.05
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AdaptiveClippingConfig(mechanism.MechanismConfig):
+  """Fields of mechanisms whose clip norm follows a quantile.
+
+  Attributes:
+    target_unclipped_quantile: Share of updates that adaptive clipping aims to
+      leave as they are.
+    clip_learning_rate: Learning rate of the logarithm of an adaptive clip norm.
+  """
+
+  target_unclipped_quantile: float = config.field(
+    0.5, above=0, below=1, searchable=True
+  )
+  clip_learning_rate: float = config.field(0.2, above=0, searchable=True)
+
+  def __post_init__(self):
+    super().__post_init__()
+    if self.clients_per_round is None:
+      return
+    if self.noise_multiplier and self.noise_multiplier >= 2 * self.count_stddev:
+      raise errors.FieldError(
+        "noise_multiplier",
+        "be less than a tenth of clients_per_round,"
+        f" {2 * self.count_stddev:g}, with adaptive clipping",
+        f"{self.noise_multiplier:g}",
+      )
+
+  @property
+  def count_stddev(self) -> float:
+    """Noise on the count of clipped updates, s = 0.05 x `clients_per_round`.
+
+    0 without noise. Andrew et al. 2021, section 2.3.
+    """
+    has_noise = self.noise_multiplier > 0.0
+    return has_noise * _COUNT_STDDEV_PER_CLIENT * self.clients_per_round
+
+  @property
+  def noise_multiplier_of_sum(self) -> float:
+    """The part of the noise multiplier z that the sum of updates gets.
+
+    z_sum with z^-2 = z_sum^-2 + (2 s)^-2: the count changes by 1/2 where the
+    sum changes by its clip norm. 0 without noise.
+    """
+    if not self.noise_multiplier:
+      return 0.0
+    precision = self.noise_multiplier**-2 - (2.0 * self.count_stddev) ** -2
+    return precision**-0.5
+
+  def build_adaptive_query(
+    self,
+    query_class: Callable[..., tfp.DPQuery],
+    *specs: Any,
+    build_sum: Callable[[float, float, bool], tfp.DPQuery],
+  ) -> tfp.DPQuery:
+    """Builds tensorflow-privacy's query with secret noise in place of its own.
+
+    The library offers no way to change what draws the noise, so both inner
+    queries are replaced by the same ones with another draw.
+
+    Args:
+      query_class: The library's class.
+      *specs: What it takes of its own, after the noise multiplier.
+      build_sum: Maps a clip norm, a standard deviation and whether records are
+        counts to what clips, sums and adds noise.
+    """
+    query = query_class(
+      self.clip_norm,
+      self.noise_multiplier_of_sum,
+      *specs,
+      self.target_unclipped_quantile,
+      self.clip_learning_rate,
+      self.count_stddev,
+      self.clients_per_round,
+      geometric_update=True,
+    )
+    query._sum_query = build_sum(
+      self.clip_norm, self.clip_norm * self.noise_multiplier_of_sum, False
+    )
+    query._quantile_estimator_query._below_estimate_query = tfp.NormalizedQuery(
+      # Each update counts for +-1/2, which bounds its norm.
+      build_sum(0.5, self.count_stddev, True),
+      denominator=self.clients_per_round,
+    )
+    return query
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AdaptiveGaussianConfig(AdaptiveClippingConfig):
+  """The Gaussian mechanism with adaptive clipping.
+
+  `clip_norm` is where the clip norm C starts. After each round it is multiplied
+  by exp(-`clip_learning_rate` x (b - `target_unclipped_quantile`)), where b is
+  the share of updates that were not clipped, its count noised with standard
+  deviation s = 0.05 x `clients_per_round`.
+
+  Privacy:
+    Unit: one virtual client's update.
+    Neighbouring relation: zero-out of one update, by which the sum changes by
+      at most C and the count, of +-1/2 for each update, by 1/2.
+    Sensitivity: C and 1/2 together, one unit of the pair. With several users
+      in a virtual client, or with fixed-size sampling, one *user* changes one
+      clipped update into another: 2 C and 1, two units. The participation says
+      which, and the accountant divides.
+    DpEvent: `GaussianDpEvent(z)` per round for both releases together, z =
+      `noise_multiplier`: the sum gets the larger multiplier z_sum for which
+      z^-2 = z_sum^-2 + (2 s)^-2 (section 2.3 of the paper);
+      `NonPrivateDpEvent` at noise multiplier 0.
+
+  Examples:
+    >>> mechanism = fe.AdaptiveGaussian(noise_multiplier=1.0, clip_norm=0.1)
+    >>> factory = fe.build_aggregator(mechanism, clients_per_round=50)
+  """
+
+  next_clip_norm_fn = staticmethod(
+    lambda inner: inner["dp_query_metrics"]["clip"]
+  )
+
+  def build_query(self, specs, strategy):
+    return self.build_adaptive_query(
+      tfp.QuantileAdaptiveClipSumQuery,
+      build_sum=lambda clip_norm, stddev, _: (
+        secret_noise.SecretGaussianSumQuery(clip_norm, stddev)
+      ),
+    )

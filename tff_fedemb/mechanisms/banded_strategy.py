@@ -1,0 +1,138 @@
+"""Banded Toeplitz strategies (Choquette-Choo et al. 2023, arXiv 2306.08153).
+
+"(Amplified) Banded Matrix Factorization: A unified approach to private
+training": with no more bands than rounds between two participations of a user,
+the columns of these do not overlap, and their squared norms add up. The noise
+of a round needs that of as many rounds before it as there are bands, less one.
+"""
+
+import dataclasses
+import functools
+import math
+from typing import ClassVar
+
+import numpy as np
+from scipy import optimize
+from scipy import signal
+
+from tff_fedemb import errors
+from tff_fedemb.mechanisms import strategy
+from tff_fedemb.mechanisms import toeplitz
+
+
+@dataclasses.dataclass(frozen=True)
+class BandedToeplitzStrategy(toeplitz.ToeplitzStrategy):
+  """A Toeplitz matrix with all but the given diagonals zero.
+
+  Attributes:
+    coefficients: Coefficients of the main diagonal, which is 1, and those below
+      it in turn.
+
+  Raises:
+    ValueError: If there is no coefficient, the first is not 1, or one is not
+      finite.
+  """
+
+  name: ClassVar[str] = "banded"
+  is_banded: ClassVar[bool] = True
+
+  coefficients: tuple[float, ...]
+
+  def __post_init__(self):
+    super().__post_init__()
+    coefficients = tuple(float(value) for value in self.coefficients)
+    object.__setattr__(self, "coefficients", coefficients)
+    if coefficients[:1] != (1.0,):
+      raise errors.FieldError("coefficients", "start with 1", coefficients[:1])
+    if not all(math.isfinite(value) for value in coefficients):
+      raise errors.FieldError("coefficients", "be finite", coefficients)
+
+  @property
+  def num_bands(self) -> int:
+    return len(self.coefficients)
+
+  def first_column(self, rounds: int) -> np.ndarray:
+    column = np.zeros(rounds)
+    kept = self.coefficients[:rounds]
+    column[: len(kept)] = kept
+    return column
+
+  def model_copies(self, rounds: int) -> int:
+    return self.num_bands - 1
+
+  def inverse_first_column(self, rounds: int) -> np.ndarray:
+    return toeplitz.inverse_column(np.array(self.coefficients), rounds)
+
+
+@functools.cache
+def optimize_banded(
+  schedule: strategy.Schedule,
+  workload: strategy.Workload = strategy.PREFIX_SUMS,
+  *,
+  num_bands: int | None = None,
+) -> BandedToeplitzStrategy:
+  """Returns the strategy of least noise of the models at equal zCDP.
+
+  Args:
+    schedule: As in `Strategy.sensitivity`.
+    workload: How models are made of the rounds' sums, and which of them matter.
+    num_bands: Number of diagonals, in [1, min(min_separation, rounds)]; the
+      largest possible if None.
+
+  Raises:
+    errors.FieldError: If there are not so many.
+  """
+  rounds, min_separation = schedule.rounds, schedule.min_separation
+  most_bands = min(min_separation, rounds)
+  if num_bands is None:
+    num_bands = most_bands
+  if not 1 <= num_bands <= most_bands:
+    raise errors.FieldError(
+      "num_bands",
+      f"be in [1, min(min_separation, rounds)] = [1, {most_bands}]",
+      num_bands,
+    )
+  if num_bands == 1:
+    return BandedToeplitzStrategy((1.0,))
+
+  # How often each coefficient appears in the columns 0, b, 2 b, ...
+  starts = np.arange(schedule.participations) * min_separation
+  appearances = np.sum(
+    starts[:, np.newaxis] + np.arange(num_bands) < rounds, axis=0
+  )
+  # How many models that matter each coefficient of B = A C^-1 is in.
+  durations = np.arange(rounds, 0.0, -1.0)
+  if workload.noise_objective == "last":
+    durations = np.ones(rounds)
+
+  def loss_and_gradient(free: np.ndarray) -> tuple[float, np.ndarray]:
+    column = np.append(1.0, free)
+    inverse = toeplitz.inverse_column(column, rounds)
+    model = toeplitz.model_column(inverse, workload)
+    noise = durations @ np.square(model)
+    sensitivity = appearances @ np.square(column)
+    # As power series, d(model) = -model / c dc; then back through the
+    # convolution with dc.
+    slopes = signal.fftconvolve(model, inverse)[:rounds]
+    noise_gradient = -signal.fftconvolve(2.0 * durations * model, slopes[::-1])[
+      rounds - 1 : rounds - 1 + num_bands
+    ]
+    gradient = noise_gradient / noise + 2.0 * appearances * column / sensitivity
+    return math.log(noise) + math.log(sensitivity), gradient[1:]
+
+  # The square root of the prefix sums' A, which is the best for one
+  # participation in the limit of many rounds (Fichtenberger, Henzinger &
+  # Upadhyay 2023, "Constant matters: Fine-grained error bound on differentially
+  # private continual observation").
+  steps = np.arange(1, num_bands)
+  square_root = np.cumprod((2 * steps - 1) / (2 * steps))
+  result = optimize.minimize(
+    loss_and_gradient,
+    square_root,
+    jac=True,
+    method="L-BFGS-B",
+    # Off these, a long step may meet a C^-1 that grows without limit.
+    bounds=[(0.0, 1.0)] * (num_bands - 1),
+    options={"maxiter": 2_000, "ftol": 1e-12, "gtol": 1e-8},
+  )
+  return BandedToeplitzStrategy((1.0, *result.x.tolist()))

@@ -1,0 +1,262 @@
+"""Sums with Gaussian noise that depends on earlier rounds.
+
+It follows a recurrence (see `mechanism.CorrelatedConfig`) or is that of a tree
+(see `tree`).
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import dp_accounting
+import tensorflow as tf
+
+from tff_fedemb.mechanisms import exact_sums
+from tff_fedemb.mechanisms import secret_noise
+
+
+class SeededSumQuery(secret_noise.ExactSumQuery):
+  """Clips each record and sums; what noise it adds depends on earlier rounds.
+
+  The parent clips; state and noise are those of the subclasses.
+
+  Privacy:
+    Unit: one record, here a virtual client's update.
+    Neighbouring relation: zero-out of one record.
+    Sensitivity: the clip norm in a round.
+    DpEvent: none for a single result, as the noise of the rounds is not
+      independent; see `privacy.composition.composed_events`.
+  """
+
+  def __init__(
+    self,
+    specs: Any,
+    *,
+    clip_norm: float,
+    stddev: float,
+    noise_seed: int | None = None,
+  ):
+    """Creates the query.
+
+    Args:
+      specs: Shapes of a record, nested.
+      clip_norm: L2 norm to which a record is clipped.
+      stddev: Standard deviation of a number of Z; 0 for no noise.
+      noise_seed: For tests, see `secret_noise`.
+    """
+    super().__init__(clip_norm, stddev)
+    self._specs = specs
+    self._clip_norm = clip_norm
+    self._generator = secret_noise.SecretNoiseGenerator(
+      stddev, specs, seed=noise_seed
+    )
+
+  def derive_sample_params(self, global_state: Any):
+    """The clip norm."""
+    return tf.constant(self._clip_norm, tf.float32)
+
+
+# Maps buffers `[num_buffers, ...]`, zeros in the first round, and independent
+# noise `[...]` to the noise of a round and the buffers of the next.
+NextNoise = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+
+
+class CorrelatedSumQuery(SeededSumQuery):
+  """Clips each record, sums, and adds the round's row of C^-1 Z.
+
+  Privacy: as the base class.
+  """
+
+  class GlobalState(NamedTuple):
+    """State between rounds.
+
+    Attributes:
+      buffers: One tensor `[num_buffers, ...]` per tensor of a record.
+      generator_state: Seed and counter of the fresh noise; secret.
+    """
+
+    buffers: Any
+    generator_state: Any
+
+  def __init__(
+    self, next_noise: NextNoise, specs: Any, *, num_buffers: int, **options: Any
+  ):
+    """Creates the query.
+
+    Args:
+      next_noise: Ties the noise of the rounds together.
+      specs: As in the base class.
+      num_buffers: Tensors of the model's size that it remembers.
+      **options: Others of the base class.
+    """
+    super().__init__(specs, **options)
+    self._next_noise, self._num_buffers = next_noise, num_buffers
+
+  def initial_global_state(self):
+    """Buffers of zeros and the seed of a new run."""
+    return self.GlobalState(
+      tf.nest.map_structure(
+        lambda spec: tf.zeros([self._num_buffers, *spec.shape]),
+        self._specs,
+      ),
+      self._generator.initialize(),
+    )
+
+  def get_noised_result(self, sample_state: Any, global_state: Any):
+    """Adds the noise of the round to the sum of its records."""
+    fresh, generator_state = self._generator.next(global_state.generator_state)
+    flat = map(tf.nest.flatten, (global_state.buffers, fresh))
+    noise, buffers = (
+      tf.nest.pack_sequence_as(self._specs, parts)
+      for parts in zip(*map(self._next_noise, *flat), strict=True)
+    )
+    if self._stddev:
+      noised = secret_noise.add_on_grid(sample_state, noise, self._clip_norm)
+    else:
+      noised = exact_sums.to_numbers(sample_state, self._clip_norm)
+    return (
+      noised,
+      self.GlobalState(buffers, generator_state),
+      dp_accounting.UnsupportedDpEvent(),
+    )
+
+
+def complete_node(
+  fresh: tf.Tensor, halves: tf.Tensor, leaves: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+  """Makes the noise of a round, and of the largest node that it completes.
+
+  A round completes nodes of heights 0 to k. The efficient estimate of one of
+  height h weighs the node itself by c_h = 2^h / (2^(h + 1) - 1), and the
+  estimates of its two halves by 1 - c_h. Only the largest of this
+  round's nodes is ever released or used again: what is new in it,
+
+    c_k z_k + (1 - c_k) (c_(k-1) z_(k-1) + (1 - c_(k-1)) (...)),
+
+  is one Gaussian number of variance (q + 1) / (3 (q - 1)), q = 2^(k + 1). The
+  left halves, which were completed before, have weights of 2^(h + 1) - 1 over
+  q - 1: as many nodes are below each, of all that are.
+
+  Args:
+    fresh: `[n]`, independent noise of the round, float64.
+    halves: `[k, n]`, noise of the estimates of the left halves, of heights 0 to
+      k - 1.
+    leaves: Rounds of the tree, this one included, int32.
+
+  Returns:
+    By how much the noise of the prefix sum changes, and the noise of the
+    completed node's estimate.
+  """
+  twice = tf.cast(2 * tf.bitwise.bitwise_and(leaves, -leaves), fresh.dtype)
+  heights = tf.cast(tf.range(tf.shape(halves)[0]), fresh.dtype)
+  weights = (tf.pow(tf.cast(2.0, fresh.dtype), heights + 1.0) - 1.0) / (
+    twice - 1.0
+  )
+  node = fresh * tf.sqrt((twice + 1.0) / (3.0 * (twice - 1.0)))
+  node += tf.linalg.matvec(halves, weights, transpose_a=True)
+  return node - tf.reduce_sum(halves, 0), node
+
+
+class TreeSumQuery(SeededSumQuery):
+  """Clips each record, sums, and adds the round's noise of a single tree.
+
+  The noise of all rounds has the joint law of that of tensorflow-privacy's
+  `TreeResidualSumQuery`, which draws one of the model's size for each node. It
+  may be restarted by `tfp.RestartQuery`, with another clip norm by
+  `tfp.QAdaClipTreeResSumQuery`, whose names some of the methods have.
+
+  Privacy: as the base class.
+  """
+
+  class GlobalState(NamedTuple):
+    """State between rounds.
+
+    Attributes:
+      nodes: One tensor `[n, ...]` per tensor of a record: noise of the
+        estimates of the nodes that make up the prefix sum, the smallest first.
+      leaves: Rounds of the tree so far, of which n is the number of binary
+        digits that are 1.
+      clip_value: L2 norm to which a record is clipped.
+      generator_state: Seed and counter of the fresh noise; secret.
+    """
+
+    nodes: Any
+    leaves: Any
+    clip_value: Any
+    generator_state: Any
+
+  # By another name, for `tfp.QAdaClipTreeResSumQuery`.
+  preprocess_record_l2_impl = secret_noise.ExactSumQuery.preprocess_record_impl
+
+  def _no_nodes(self):
+    # Not a constant, which would have a number of rows that cannot change.
+    return tf.nest.map_structure(
+      lambda spec: tf.TensorArray(
+        tf.float32, size=0, dynamic_size=True, element_shape=spec.shape
+      ).stack(),
+      self._specs,
+    )
+
+  def initial_global_state(self):
+    """No rounds, and the seed of a new run."""
+    return self.GlobalState(
+      self._no_nodes(),
+      tf.constant(0, tf.int32),
+      tf.constant(self._clip_norm, tf.float32),
+      self._generator.initialize(),
+    )
+
+  def derive_sample_params(self, global_state: Any):
+    """The clip norm."""
+    return global_state.clip_value
+
+  def get_noised_result(self, sample_state: Any, global_state: Any):
+    """Adds the noise of the round to the sum of its records."""
+    event = dp_accounting.UnsupportedDpEvent()
+    if not self._stddev:
+      total = exact_sums.to_numbers(sample_state, global_state.clip_value)
+      return total, global_state, event
+    leaves = global_state.leaves + 1
+    # Ones at the end of the number of rounds before are halves that are whole.
+    halves = tf.cast(
+      tf.raw_ops.PopulationCount(x=tf.bitwise.bitwise_and(leaves, -leaves) - 1),
+      tf.int32,
+    )
+    generator_state = global_state.generator_state
+    noised, completed = secret_noise.add_noise(
+      sample_state,
+      generator_state.seeds,
+      generator_state.stddev,
+      global_state.clip_value,
+      remembered=tf.nest.map_structure(
+        lambda rows: rows[:halves], global_state.nodes
+      ),
+      correlate=lambda fresh, rows: complete_node(fresh, rows, leaves),
+    )
+    nodes = tf.nest.map_structure(
+      lambda new, rows: tf.concat([new[tf.newaxis], rows[halves:]], 0),
+      completed,
+      global_state.nodes,
+    )
+    state = global_state._replace(
+      nodes=nodes,
+      leaves=leaves,
+      generator_state=self._generator.advance(generator_state),
+    )
+    return noised, state, event
+
+  def reset_state(self, noised_results: Any, global_state: Any):
+    """A new tree, whose noise adds to that of the last prefix sum."""
+    return global_state._replace(
+      nodes=self._no_nodes(), leaves=tf.constant(0, tf.int32)
+    )
+
+  def reset_l2_clip_gaussian_noise(
+    self, global_state: Any, clip_norm: Any, stddev: Any
+  ):
+    """Another clip norm and noise; only between two trees."""
+    return global_state._replace(
+      clip_value=clip_norm,
+      generator_state=self._generator.make_state(
+        global_state.generator_state.seeds, stddev
+      ),
+    )

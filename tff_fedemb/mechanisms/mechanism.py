@@ -1,0 +1,248 @@
+"""A mechanism: an aggregator, together with what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import dataclasses
+import functools
+import math
+from typing import Any, ClassVar
+
+from etils import epy
+import numpy as np
+
+from tff_fedemb import checks
+from tff_fedemb import config
+from tff_fedemb import errors
+from tff_fedemb.mechanisms import strategy as strategy_lib
+from tff_fedemb.participation import participation
+
+with epy.lazy_imports():
+  import tensorflow as tf
+  import tensorflow_federated as tff
+  import tensorflow_privacy as tfp
+
+  from tff_fedemb.mechanisms import correlated_query
+  from tff_fedemb.mechanisms import measurements
+
+
+@dataclasses.dataclass(frozen=True)
+class Mechanism:
+  """An aggregator and its privacy.
+
+  Attributes:
+    config: What it is made from.
+    strategy: Ties the noise of the rounds together; None for independent noise.
+    rounds: Rounds of the run.
+  """
+
+  config: MechanismConfig
+  strategy: strategy_lib.Strategy | None
+  rounds: int
+
+  @functools.cached_property
+  def factory(self) -> tff.aggregators.UnweightedAggregationFactory:
+    """The aggregation itself, which reports `measurements` as well."""
+    config, strategy = self.config, self.strategy
+    stddevs = strategy.round_stddevs(self.rounds) if strategy else np.ones(1)
+    noise = config.noise_multiplier_of_sum / config.clients_per_round
+    return measurements.MeasuredFactory(
+      factory=config.build_factory(strategy),
+      clip_norm=config.clip_norm if config.clips else math.inf,
+      noise_per_clip_norm=stddevs * noise,
+      next_clip_norm_fn=config.next_clip_norm_fn,
+    )
+
+
+# Known only once the number of rounds is: the noise matrix depends on it.
+Schedule = strategy_lib.Schedule
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MechanismConfig(config.Config):
+  """Fields of every mechanism; each has a class of its own.
+
+  A class says of itself what accounting, searches and tables ask of it.
+
+  Attributes:
+    clients_per_round: Expected number of virtual clients in a round: the
+      divisor of the sum, whatever number takes part.
+    clip_norm: L2 norm to which a virtual client's update is clipped.
+    noise_multiplier: Standard deviation of the noise on the sum of updates /
+      clip norm; 0 or in [1e-6, 1e6].
+    clips: Whether it clips; adaptive clipping starts at `clip_norm`.
+    adds_noise: Whether it adds noise.
+    sums_securely: Whether updates are summed by what a deployment would run as
+      secure aggregation.
+    next_clip_norm_fn: As in `measurements.MeasuredFactory`.
+    strategy_class: Class of the matrix that ties the noise of the rounds
+      together; None for independent noise.
+    noise_in_words: What a table calls its noise; None for its name.
+    is_compared: Whether a search for the least noise tries it unasked.
+    follows_workload: Whether its matrix, and with it its cost at a noise
+      multiplier, depends on the server's optimizer.
+    size_field: The field of which it tries several values, for example
+      "num_bands"; None without one.
+
+  Examples:
+    >>> issubclass(fe.Gaussian, fe.MechanismConfig)
+    True
+  """
+
+  clients_per_round: float = config.field(None, above=0, settled_later=True)
+  clip_norm: float = config.field(1.0, above=0, searchable=True)
+  noise_multiplier: float = 0.0
+
+  clips: ClassVar[bool] = True
+  adds_noise: ClassVar[bool] = True
+  sums_securely: ClassVar[bool] = False
+  next_clip_norm_fn: ClassVar[Any] = None
+  strategy_class: ClassVar[type[strategy_lib.Strategy] | None] = None
+  noise_in_words: ClassVar[str | None] = None
+  is_compared: ClassVar[bool] = False
+  follows_workload: ClassVar[bool] = False
+  size_field: ClassVar[str | None] = None
+
+  def __post_init__(self):
+    super().__post_init__()
+    checks.check_noise_multiplier(self.noise_multiplier)
+    if self.noise_multiplier and not self.adds_noise:
+      raise errors.FieldError(
+        "noise_multiplier",
+        "be 0 with an aggregator that adds no noise",
+        self.noise_multiplier,
+      )
+
+  @classmethod
+  def sizes_to_try(
+    cls, claim: participation.Participation
+  ) -> Sequence[int | None]:
+    """Values of `size_field` to try for a participation, ascending.
+
+    Args:
+      claim: Who takes part; where users are as far apart as a matrix has bands,
+        as far as can be.
+    """
+    return (None,)
+
+  @property
+  def noise_multiplier_of_sum(self) -> float:
+    """Noise on the sum, over the clip norm.
+
+    More than what is accounted for where a part is on a count.
+    """
+    return self.noise_multiplier
+
+  def create_strategy(
+    self,
+    schedule: Schedule,
+    workload: strategy_lib.Workload = strategy_lib.PREFIX_SUMS,
+  ) -> strategy_lib.Strategy | None:
+    """Creates the matrix of correlated noise; None for independent noise.
+
+    Args:
+      schedule: What the run decides.
+      workload: How the run makes its models of the rounds' sums.
+
+    Raises:
+      errors.FieldError: If the schedule and the configuration contradict each
+        other.
+    """
+    return None
+
+  def build_query(
+    self, specs: tuple[tf.TensorSpec, ...], strategy: Any
+  ) -> tfp.DPQuery:
+    """Builds what clips, sums up and adds noise.
+
+    Args:
+      specs: Shapes of an update, nested.
+      strategy: What `create_strategy` has returned.
+    """
+    raise NotImplementedError
+
+  def build_factory(
+    self, strategy: strategy_lib.Strategy | None
+  ) -> tff.aggregators.UnweightedAggregationFactory:
+    """Builds the aggregation: the query's sum / expected number of clients.
+
+    Args:
+      strategy: What `create_strategy` has returned.
+    """
+    return measurements.QueryMeanFactory(
+      build_query=functools.partial(self.build_query, strategy=strategy),
+      clients_per_round=self.clients_per_round,
+    )
+
+  def create(
+    self,
+    schedule: Schedule | None = None,
+    workload: strategy_lib.Workload = strategy_lib.PREFIX_SUMS,
+  ) -> Mechanism:
+    """Creates the mechanism.
+
+    Args:
+      schedule: What the run decides; independent noise needs none.
+      workload: As in `create_strategy`.
+
+    Raises:
+      errors.FieldError: As `create_strategy`; or if the schedule or the clients
+        of a round are needed and not known.
+    """
+    if self.clients_per_round is None:
+      must = "be given, as what a sum is divided by, for a mechanism to be made"
+      raise errors.FieldError("clients_per_round", must, "nothing")
+    if schedule is None:
+      if self.strategy_class is not None:
+        must = (
+          "be given, as Schedule(rounds=..., min_separation=...): noise of"
+          f" {self.strategy_class.name} is made for the rounds of a run"
+        )
+        raise errors.FieldError("schedule", must, "nothing")
+      schedule = Schedule()
+    strategy = self.create_strategy(schedule, workload)
+    return Mechanism(self, strategy, schedule.rounds)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorrelatedConfig(MechanismConfig):
+  """Fields of mechanisms whose noise depends on earlier rounds.
+
+  It follows a linear recurrence over the rounds (Denisov et al. 2022, section
+  4): the noise of round t is row t of C^-1 Z, made from a fresh row of Z and
+  from buffers that sum up the noise so far. That of a tree is made otherwise.
+
+  Attributes:
+    noise_seed: For tests: seed of the noise, shared by all runs, which voids
+      privacy. None: from the operating system, secret.
+  """
+
+  noise_seed: int | None = None
+
+  @staticmethod
+  def next_noise(
+    strategy: Any, buffers: tf.Tensor, fresh: tf.Tensor
+  ) -> tuple[tf.Tensor, tf.Tensor]:
+    """As a `correlated_query.NextNoise`, for a matrix C."""
+    raise NotImplementedError
+
+  def build_query(self, specs, strategy):
+    """As in the base class, for noise that follows a recurrence.
+
+    Privacy:
+      As `correlated_query.CorrelatedSumQuery`, over a run as
+      `privacy.composition.composed_events`.
+
+    Args:
+      specs: As in the base class.
+      strategy: The matrix C.
+    """
+    return correlated_query.CorrelatedSumQuery(
+      functools.partial(self.next_noise, strategy),
+      specs,
+      # As many whatever the number of rounds.
+      num_buffers=strategy.model_copies(rounds=1),
+      clip_norm=self.clip_norm,
+      stddev=self.clip_norm * self.noise_multiplier,
+      noise_seed=self.noise_seed,
+    )

@@ -1,0 +1,434 @@
+"""Gaussian noise whose secret, tails and last digits deserve its epsilon.
+
+Secret: the bits are those of a Philox generator (Salmon et al. 2011, "Parallel
+Random Numbers: As Easy as 1, 2, 3") with a key and an offset of 64 bits each
+from the operating system; TensorFlow's own operations have 32 bits for a whole
+process. An attacker who knew a block of it, 128 bits, could search for the key;
+two numbers are made of a block, and the grid below shows some 27 bits of each.
+Philox is no cipher: that nobody can tell its numbers from random ones without
+its key is assumed, not proven.
+
+Tails: Box and Muller 1958 in double precision, from 73 bits for the radius. It
+reaches 10.1 standard deviations, TensorFlow's own 5.68.
+
+Last digits: floating-point numbers near the sum and far from it differ in their
+last bits, which gives a sum away (Mironov 2012, "On Significance of the Least
+Significant Bits for Differential Privacy"). Sum and noise are therefore rounded
+to a common grid g Z. With x a sum on the grid and N Gaussian, x + round(N) is
+round(x + N): nothing but a function of what the Gaussian mechanism releases.
+Rounding d numbers moves two sums apart by at most g sqrt(d), which g, a power
+of two, keeps below 2^-10 clip norms; the noise is larger by as much. What is
+left is bounded in docs/privacy.md.
+"""
+
+from collections.abc import Callable, Sequence
+import itertools
+import math
+import secrets
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_privacy as tfp
+import tree
+
+from tff_fedemb.mechanisms import exact_sums
+
+# Share by which rounding may raise the sensitivity, and by which the standard
+# deviation is raised for it.
+ROUNDING = 2.0**-10
+_UNIT = 2.0**-64
+# Numbers that are drawn at a time: their intermediate results stay in the
+# processor's cache.
+_CHUNK = 2**16
+_PHILOX = 1
+# A number of 62 bits becomes one of 53.
+_SPARE_BITS = 9
+
+_Correlate = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+
+
+def draw_words(shape: list[int]) -> tf.Tensor:
+  """Draws int64 numbers that never come again, though they may be guessed.
+
+  Args:
+    shape: Shape of the numbers.
+  """
+  # Seeds of zero: other numbers in every call, whatever `tf.random.set_seed`.
+  words = tf.raw_ops.RandomUniformInt(
+    shape=tf.constant(shape, tf.int32),
+    minval=tf.constant(tf.int64.min, tf.int64),
+    maxval=tf.constant(tf.int64.max, tf.int64),
+    seed=0,
+    seed2=0,
+  )
+  # Two processes have the same ones once in 2^32; not at the same time.
+  return tf.bitwise.bitwise_xor(words, tf.bitcast(tf.timestamp(), tf.int64))
+
+
+def draw_key() -> list[int]:
+  """Draws 128 secret bits from the operating system, as two int64 numbers."""
+  return [secrets.randbits(64) - 2**63 for _ in range(2)]
+
+
+def _random_words(
+  seeds: tf.Tensor, chunk: tf.Tensor, num_pairs: int
+) -> tf.Tensor:
+  """The generator's numbers of a chunk, uint64 `[2, num_pairs]`."""
+  # A chunk takes less than 2^32 blocks of the generator.
+  counter = tf.stack([tf.bitwise.left_shift(chunk, 32), seeds[1]])
+  return tf.raw_ops.StatelessRandomUniformFullIntV2(
+    shape=[2, num_pairs],
+    key=tf.bitcast(seeds[:1], tf.uint64),
+    counter=tf.bitcast(counter, tf.uint64),
+    alg=_PHILOX,
+    dtype=tf.uint64,
+  )
+
+
+def draw_normal(
+  seeds: tf.Tensor,
+  chunk: tf.Tensor,
+  size: int,
+  stddev: Any = 1.0,
+  *,
+  dtype: tf.DType = tf.float64,
+) -> tf.Tensor:
+  """Draws independent normal numbers of mean 0, a function of the seeds.
+
+  Args:
+    seeds: Key and offset of the generator, int64 `[2]`.
+    chunk: Number of the chunk, int64; each has other numbers.
+    size: Numbers of the chunk, at most 2^32.
+    stddev: Standard deviation, scalar float64.
+    dtype: Type of the numbers, to which they are rounded last.
+
+  Returns:
+    `[size]`. Each is within 2^-49 standard deviations of what exact
+    arithmetic would make of the bits up to 8, and within 2^-48 beyond.
+  """
+  stddev = tf.cast(stddev, tf.float64)
+  words = _random_words(seeds, chunk, (size + 1) // 2)
+  high, angle = tf.unstack(words)
+  # Bits that the angle's double precision leaves over, and half of the next:
+  # the radius has no gaps between its values that could be seen on the grid.
+  # To multiply takes a tenth of the time of a shift.
+  low = angle * 2 ** (64 - _SPARE_BITS) + 2 ** (63 - _SPARE_BITS)
+  uniform, missing = (
+    (tf.cast(word, tf.float64) + (tf.cast(rest, tf.float64) + 0.5) * _UNIT)
+    * _UNIT
+    for word, rest in (
+      (high, low),
+      (tf.bitwise.invert(high), tf.bitwise.invert(low)),
+    )
+  )
+  # Subtracts the error of rounding, which matters near 1.
+  logarithm = tf.math.log(uniform) + ((1.0 - uniform) - missing)
+  radius = tf.sqrt(logarithm * (-2.0 * tf.square(stddev)))
+  # Two bits choose one of four arcs, the others a place on it.
+  angle = tf.bitcast(angle, tf.int64)
+  radius *= tf.sign(tf.cast(angle, tf.float64) + 0.5)
+  is_upright = tf.cast(tf.bitwise.bitwise_and(angle, 2**62), tf.bool)
+  place = tf.cast(angle * 4, tf.float64)
+  sine, cosine = _sine_and_cosine(place * (math.pi / 2.0 * _UNIT))
+  near, far = radius * cosine, radius * sine
+  pairs = [tf.where(is_upright, far, near), tf.where(is_upright, near, far)]
+  return tf.concat([tf.cast(part, dtype) for part in pairs], 0)[:size]
+
+
+def _sine_and_cosine(angle: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+  """Taylor's series, to double precision up to pi / 4; TensorFlow's is slow."""
+  square = tf.square(angle)
+  series = []
+  for last in (16, 15):
+    total = (-1) ** (last // 2) / math.factorial(last)
+    for power in range(last - 2, -1, -2):
+      total = total * square + (-1) ** (power // 2) / math.factorial(power)
+    series.append(total)
+  cosine, sine = series
+  return angle * sine, cosine
+
+
+# There is nothing to convert, which TensorFlow would take long to find.
+@tf.autograph.experimental.do_not_convert
+def _by_chunks(
+  function: Callable[[tf.Tensor, tf.Tensor, int], tuple[tf.Tensor, ...]],
+  shape: tf.TensorShape,
+  num_outputs: int = 1,
+) -> list[tf.Tensor]:
+  """Puts together what a function makes of a chunk's number, start and size."""
+  num_elements = shape.num_elements()
+  # Chunks of one size are not copied once more to where a smaller one follows.
+  sizes = range(_CHUNK, _CHUNK // 2, -1)
+  size = next((s for s in sizes if num_elements % s == 0), _CHUNK)
+  chunks, rest = divmod(num_elements, size)
+  parts = []
+  if chunks:
+    whole = tf.map_fn(
+      lambda chunk: function(chunk, chunk * size, size),
+      tf.range(chunks, dtype=tf.int64),
+      fn_output_signature=(tf.TensorSpec([size], tf.float32),) * num_outputs,
+    )
+    parts.append([tf.reshape(output, [-1]) for output in whole])
+  if rest or not chunks:
+    last = tf.constant(chunks, tf.int64)
+    parts.append([*function(last, last * size, rest)])
+  return [
+    tf.reshape(tf.concat(pieces, 0) if len(pieces) > 1 else pieces[0], shape)
+    for pieces in zip(*parts, strict=True)
+  ]
+
+
+def _grid_of(clip_norm: Any, total: Any) -> tf.Tensor:
+  """The grid for a nested sum, a power of two, scalar float64."""
+  size = sum(tensor.shape.num_elements() for tensor in tf.nest.flatten(total))
+  share = ROUNDING / math.sqrt(max(size, 1))
+  return exact_sums.power_of_two(tf.cast(clip_norm, tf.float64) * share)
+
+
+def add_on_grid(total: Any, noise: Any, clip_norm: Any) -> Any:
+  """Adds noise to a sum, each rounded to the grid before.
+
+  Args:
+    total: Nested tensors, as `exact_sums.to_numbers` takes them.
+    noise: The same structure, float32.
+    clip_norm: Scalar, not 0.
+  """
+  grid = _grid_of(clip_norm, total)
+
+  def add(total: tf.Tensor, noise: tf.Tensor):
+    # Powers of two: to multiply is to divide, in less time.
+    of_sum, steps = (
+      tf.round(tf.cast(part, tf.float64) * (size / grid))
+      for part, size in (
+        (total, exact_sums.size_of_one(total, clip_norm)),
+        (noise, 1.0),
+      )
+    )
+    return tf.cast((of_sum + steps) * grid, tf.float32)
+
+  return tf.nest.map_structure(add, total, noise)
+
+
+def add_noise(
+  total: Any,
+  seeds: tf.Tensor,
+  stddev: Any,
+  clip_norm: Any,
+  *,
+  remembered: Any = None,
+  correlate: _Correlate | None = None,
+) -> tuple[Any, Any]:
+  """As `add_on_grid`, with noise drawn here and all in double precision.
+
+  Numbers leave the processor's cache only when they are done.
+
+  Args:
+    total: Nested tensors, as `exact_sums.to_numbers` takes them.
+    seeds: Key and offset of the generator, int64 `[2]`; each tensor has others,
+      which count up by one.
+    stddev: Standard deviation of a draw.
+    clip_norm: Scalar, not 0.
+    remembered: Earlier noise in the structure of the sum, float32 `[rows,
+      ...]`.
+    correlate: Maps fresh numbers `[n]` and the rows `[rows, n]` of the same
+      places, float64, to the noise and what to remember, float64 `[n]`
+      [independent noise].
+
+  Returns:
+    The noised sum, and what `correlate` would remember.
+  """
+  grid = _grid_of(clip_norm, total)
+  # A power of two: to multiply is to divide, in less time.
+  steps_of_one = 1.0 / grid
+  stddev = tf.cast(stddev, tf.float64) * (1.0 + ROUNDING)
+
+  def add(seeds: tf.Tensor, tensor: tf.Tensor, rows: tf.Tensor | None = None):
+    flat = tf.reshape(tensor, [-1])
+    size_in_steps = exact_sums.size_of_one(flat, clip_norm) * steps_of_one
+    if rows is not None:
+      rows = tf.reshape(rows, [tf.shape(rows)[0], flat.shape[0]])
+
+    def add_chunk(chunk: tf.Tensor, start: tf.Tensor, size: tf.Tensor):
+      part = tf.cast(tf.slice(flat, [start], [size]), tf.float64)
+      if correlate is None:
+        # Drawn in steps.
+        noise = draw_normal(seeds, chunk, size, stddev * steps_of_one)
+        kept: list[tf.Tensor] = []
+      else:
+        noise, *kept = correlate(
+          draw_normal(seeds, chunk, size, stddev),
+          tf.cast(tf.slice(rows, [0, start], [-1, size]), tf.float64),
+        )
+        noise *= steps_of_one
+      steps = tf.round(part * size_in_steps) + tf.round(noise)
+      return tuple(tf.cast(x, tf.float32) for x in (steps * grid, *kept))
+
+    return _by_chunks(add_chunk, tensor.shape, 1 if correlate is None else 2)
+
+  tensors = tf.nest.flatten(total)
+  rows = [] if correlate is None else [tf.nest.flatten(remembered)]
+  all_seeds = [seeds + index for index in range(len(tensors))]
+  noised, *kept = zip(*map(add, all_seeds, tensors, *rows), strict=True)
+  return (
+    tf.nest.pack_sequence_as(total, noised),
+    tf.nest.pack_sequence_as(total, kept[0]) if kept else None,
+  )
+
+
+class ExactSumQuery(tfp.GaussianSumQuery):
+  """tensorflow-privacy's query with clipping as `exact_sums` has it."""
+
+  def initial_sample_state(self, template: Any = None):
+    """The sum of no record, in steps."""
+    return exact_sums.zeros(template)
+
+  def preprocess_record_impl(self, params: Any, record: Any):
+    """Clips a record, see `exact_sums.clip`."""
+    return exact_sums.clip(record, params)
+
+
+class SecretGaussianSumQuery(ExactSumQuery):
+  """tensorflow-privacy's query with noise as the file's docstring has it.
+
+  Privacy:
+    Unit: one record.
+    Neighbouring relation: zero-out of one record.
+    Sensitivity: the clip norm, and 2^-10 of it for rounding, as much as the
+      standard deviation is above what was asked for.
+    DpEvent: `GaussianDpEvent`, as of the parent.
+
+  The key is drawn when the query is made and is in no state and no checkpoint:
+  a program that goes on after another one was killed draws other noise. Each
+  round has a word of its own mixed into the generator's offset.
+  """
+
+  def __init__(self, l2_norm_clip: float, stddev: float):
+    """Creates the query.
+
+    Args:
+      l2_norm_clip: L2 norm to which a record is clipped.
+      stddev: Standard deviation of the noise; 0 for none, whatever the state.
+    """
+    super().__init__(l2_norm_clip, stddev)
+    self._key = draw_key()
+
+  def get_noised_result(self, sample_state: Any, global_state: Any):
+    """Adds the noise of the round to the sum of its records."""
+    # The parent gets no numbers: its state and event are used, not its noise.
+    _, state, event = super().get_noised_result((), global_state)
+    if not self._stddev:
+      total = exact_sums.to_numbers(sample_state, global_state.l2_norm_clip)
+      return total, state, event
+    key, offset = self._key
+    noised, _ = add_noise(
+      sample_state,
+      tf.stack([key, tf.bitwise.bitwise_xor(draw_words([]), offset)]),
+      global_state.stddev,
+      global_state.l2_norm_clip,
+    )
+    return noised, state, event
+
+
+class SecretState(NamedTuple):
+  """State of a generator whose key is secret; others are for tests.
+
+  Attributes:
+    seeds: Key and offset, int64 `[2]`.
+    stddev: Standard deviation of each number.
+  """
+
+  seeds: Any
+  stddev: Any
+
+
+def go_on_otherwise(state: Any, key: Sequence[int]) -> Any:
+  """Returns a state whose correlated noise to come is that of another run.
+
+  Privacy:
+    What is remembered of earlier noise stays, and what is drawn from here on
+    are other numbers, for 128 secret bits of the operating system. So two
+    copies of a state have no noise in common from here on: without it, their
+    difference would have none.
+
+  Args:
+    state: A process's, nested, with any number of `SecretState`.
+    key: As `draw_key` returns it.
+  """
+
+  def replace(part: Any):
+    if not isinstance(part, SecretState):
+      return None
+    seeds = np.bitwise_xor(np.asarray(part.seeds), np.array(key, np.int64))
+    return part._replace(seeds=seeds)
+
+  return tree.traverse(replace, state)
+
+
+class SecretNoiseGenerator(tfp.tree_aggregation.GaussianNoiseGenerator):
+  """Noise from a secret seed that travels in the aggregator's state.
+
+  Correlated noise is made over many rounds. Later ones must cancel exactly what
+  earlier ones added, also when a program was killed in between: the noise is
+  therefore a function of seeds that the checkpoint holds and that every tensor
+  of every call counts up by one.
+
+  Privacy:
+    Key and offset are drawn from the operating system when the generator is
+    made. Each `initialize` mixes in other words, so that two runs of one
+    process do not share their noise: the difference of two releases with the
+    same noise would have none. `go_on_otherwise` is for two programs that go on
+    with copies of one state.
+
+    Whoever reads the state sees through the noise: checkpoints are secret.
+  """
+
+  def __init__(
+    self,
+    noise_std: float,
+    specs: tuple[tf.TensorSpec, ...],
+    *,
+    seed: int | None = None,
+  ):
+    """Creates the generator.
+
+    Args:
+      noise_std: Standard deviation of each number.
+      specs: Shapes of a value, nested.
+      seed: For tests: makes all runs share their noise, which voids privacy.
+    """
+    super().__init__(noise_std, specs, seed)
+    self._key = draw_key() if seed is None else [seed, 0]
+    if seed is None:
+      # Its parent makes all states of this class.
+      self._GlobalState = SecretState
+
+  def initialize(self):
+    """Returns the state (seeds `[2]`, stddev) of a new run."""
+    seeds = tf.constant(self._key, tf.int64)
+    if self._seed is None:
+      seeds = tf.bitwise.bitwise_xor(seeds, draw_words([2]))
+    return self._GlobalState(seeds, tf.constant(self._noise_std, tf.float32))
+
+  def next(self, state: Any):
+    """Returns a draw, float32 and nested as the specs, and the next state."""
+    stddev = tf.cast(state.stddev, tf.float64) * (1.0 + ROUNDING)
+
+    def draw(index: int, spec: tf.TensorSpec):
+      (noise,) = _by_chunks(
+        lambda chunk, _, size: (
+          draw_normal(
+            state.seeds + index, chunk, size, stddev, dtype=tf.float32
+          ),
+        ),
+        spec.shape,
+      )
+      return noise
+
+    noise = itertools.starmap(draw, enumerate(tf.nest.flatten(self._specs)))
+    return tf.nest.pack_sequence_as(self._specs, [*noise]), self.advance(state)
+
+  def advance(self, state: Any):
+    """Returns the state after a draw: each tensor had seeds of its own."""
+    seeds = state.seeds + len(tf.nest.flatten(self._specs))
+    return self._GlobalState(seeds, state.stddev)

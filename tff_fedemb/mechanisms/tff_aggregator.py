@@ -1,0 +1,157 @@
+"""The mechanisms as aggregators of TFF's own processes.
+
+Any process of `tff.learning` takes one in place of its mean: FedAvg, FedSGD,
+Mime, reconstruction, and your own. `privacy.planning.epsilon` says what it
+costs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_fedemb.mechanisms import mechanism as mechanism_lib
+from tff_fedemb.mechanisms import strategy as strategy_lib
+
+
+class _Float32Factory(tff.aggregators.UnweightedAggregationFactory):
+  """An aggregation of float32 numbers, for updates of any float type."""
+
+  def __init__(self, factory: tff.aggregators.UnweightedAggregationFactory):
+    self._factory = factory
+
+  def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
+    """Creates the aggregation of values of a type."""
+    dtypes = []
+
+    def cast_to_float32(value: Any):
+      parts = tf.nest.flatten(value)
+      dtypes[:] = [part.dtype for part in parts]
+      return tf.nest.pack_sequence_as(
+        value,
+        [
+          tf.cast(part, tf.float32) if part.dtype.is_floating else part
+          for part in parts
+        ],
+      )
+
+    narrow = tff.tensorflow.computation(cast_to_float32, value_type)
+    cast_type = narrow.type_signature.result
+    process = self._factory.create(cast_type)
+    if cast_type.is_equivalent_to(value_type):
+      return process
+
+    @tff.tensorflow.computation(cast_type)
+    def widen(mean: Any):
+      parts = zip(tf.nest.flatten(mean), dtypes, strict=True)
+      return tf.nest.pack_sequence_as(
+        mean, [tf.cast(part, dtype) for part, dtype in parts]
+      )
+
+    @tff.federated_computation(
+      process.initialize.type_signature.result,
+      tff.types.FederatedType(value_type, tff.CLIENTS),
+    )
+    def next_round(state: Any, value: Any):
+      output = process.next(state, tff.federated_map(narrow, value))
+      return tff.templates.MeasuredProcessOutput(
+        output.state,
+        tff.federated_map(widen, output.result),
+        output.measurements,
+      )
+
+    return tff.templates.AggregationProcess(process.initialize, next_round)
+
+
+class _MeanFactory(
+  tff.aggregators.UnweightedAggregationFactory,
+  tff.aggregators.WeightedAggregationFactory,
+):
+  """A mechanism's mean, for updates with weights, and of any float type.
+
+  Weights have no effect: a client with more examples would change the sum by
+  more than the clip norm.
+  """
+
+  def __init__(self, factory: tff.aggregators.UnweightedAggregationFactory):
+    self._factory = _Float32Factory(factory)
+
+  def create(
+    self, value_type: tff.Type, weight_type: tff.Type | None = None
+  ) -> tff.templates.AggregationProcess:
+    """Creates the aggregation of values of a type, with weights or without."""
+    if weight_type is None:
+      return self._factory.create(value_type)
+    weighted = tff.aggregators.as_weighted_aggregator(self._factory)
+    return weighted.create(value_type, weight_type)
+
+
+def build_aggregator(
+  mechanism: mechanism_lib.MechanismConfig,
+  *,
+  clients_per_round: float,
+  rounds: int | None = None,
+  min_separation: int = 1,
+  max_participations: int | None = None,
+  workload: strategy_lib.Workload = strategy_lib.PREFIX_SUMS,
+) -> tff.aggregators.UnweightedAggregationFactory:
+  """Builds a mechanism as an aggregator for a process of TFF's.
+
+    process = tff.learning.algorithms.build_weighted_fed_avg(
+      model_fn,
+      client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
+      model_aggregator=fe.build_aggregator(
+        fe.Gaussian(noise_multiplier=1.0, clip_norm=0.1),
+        clients_per_round=500,
+      ),
+    )
+
+  Privacy:
+    Unit: one client's update.
+    Neighbouring relation: zero-out of one update.
+    Sensitivity: the mechanism's clip norm, in a round.
+    DpEvent: that of the mechanism for the rounds; `epsilon` takes who takes
+      part into account. The process must send nothing else of a client that
+      matters: give every aggregator of a process with several, and mind that
+      training metrics are not private.
+
+  Args:
+    mechanism: For instance `Gaussian(noise_multiplier=1.0, clip_norm=0.1)`.
+    clients_per_round: Expected number of clients in a round, by which the sum
+      is divided, whatever number takes part and whatever weights they have.
+    rounds: Rounds of the whole training, for which correlated noise is made.
+    min_separation: Rounds from one participation of a client to the next, at
+      least; for correlated noise.
+    max_participations: Rounds that a client takes part in, at most; for
+      correlated noise [as many as the separation allows].
+    workload: The server's optimizer, for which `Banded` and `Blt` make their
+      noise: `Workload(momentum=0.9)` for SGD with that momentum; give `epsilon`
+      the same one [plain SGD, the default of TFF's processes].
+
+  Returns:
+    A factory for unweighted and for weighted aggregation of float32, float16
+    and float64 updates.
+
+  Raises:
+    FieldError: If a value is out of its range, or the mechanism's noise needs
+      `rounds`.
+
+  Examples:
+    >>> import tensorflow_federated as tff
+    >>> mechanism = fe.Gaussian(noise_multiplier=1.0, clip_norm=0.1)
+    >>> factory = fe.build_aggregator(mechanism, clients_per_round=500)
+    >>> isinstance(factory, tff.aggregators.WeightedAggregationFactory)
+    True
+  """
+  schedule = None
+  if rounds is not None:
+    schedule = mechanism_lib.Schedule(
+      rounds=rounds,
+      min_separation=min_separation,
+      max_participations=max_participations,
+    )
+  made = dataclasses.replace(mechanism, clients_per_round=clients_per_round)
+  return _MeanFactory(made.create(schedule, workload).factory)

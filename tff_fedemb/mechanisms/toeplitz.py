@@ -1,0 +1,109 @@
+"""Lower triangular Toeplitz strategies.
+
+The matrix C is given by its first column c, c[0] = 1: a power series, so that
+C^-1 is the Toeplitz matrix of the series 1 / c, and B = A C^-1, whose rows
+make the noise of the models, that of a / c for a workload of first column a.
+"""
+
+import abc
+
+import numpy as np
+from scipy import linalg
+from scipy import signal
+
+from tff_fedemb.mechanisms import strategy
+
+# Rounding errors of a first column that never increases on paper.
+_ROUNDING = 1e-12
+
+
+def inverse_column(column: np.ndarray, rounds: int) -> np.ndarray:
+  """Returns the first column of C^-1, the power series 1 / c.
+
+  Args:
+    column: First column of C, c[0] not 0; zero beyond its end.
+    rounds: Length of the result, at least 1.
+
+  Returns:
+    Float64 [rounds].
+  """
+  impulse = np.zeros(rounds)
+  impulse[0] = 1.0
+  return signal.lfilter([1.0], column[:rounds], impulse)
+
+
+def model_column(
+  inverse: np.ndarray, workload: strategy.Workload
+) -> np.ndarray:
+  """Returns the first column of B = A C^-1, the power series a / c.
+
+  With a = 1 / ((1 - x) (1 - momentum x)), that is the optimizer itself: a
+  running sum of velocities.
+
+  Args:
+    inverse: First column of C^-1, [rounds].
+    workload: Whose momentum decides A.
+
+  Returns:
+    Float64 [rounds].
+  """
+  velocity = signal.lfilter([1.0], [1.0, -workload.momentum], inverse)
+  return np.cumsum(velocity)
+
+
+class ToeplitzStrategy(strategy.Strategy):
+  """A strategy whose matrix is Toeplitz, the same for any number of rounds."""
+
+  @abc.abstractmethod
+  def first_column(self, rounds: int) -> np.ndarray:
+    """Returns the first column of C, float64 [rounds]."""
+
+  def inverse_first_column(self, rounds: int) -> np.ndarray:
+    """Returns the first column of C^-1, float64 [rounds]."""
+    return inverse_column(self.first_column(rounds), rounds)
+
+  def sensitivity(self, schedule: strategy.Schedule) -> float:
+    """Exact, as `Strategy.sensitivity`.
+
+    The worst participation is 0, b, 2 b, ... for the separation b if no entry
+    of c is negative or larger than the one before it (Kalinin & Lampert 2024,
+    "Banded Square Root Matrix Factorization for Differentially Private Model
+    Training", theorem 2). It is the same, whatever the signs, if the columns of
+    a participation do not overlap, since then their squared norms add up and no
+    column has a smaller norm than a later one. Anything else is refused.
+    """
+    rounds, participations = schedule.rounds, schedule.participations
+    separation = min(schedule.min_separation, rounds)
+    column = np.trim_zeros(self.first_column(rounds), "b")
+    disjoint = participations <= 1 or column.size <= separation
+    if not disjoint and (
+      np.any(column < 0.0) or np.any(np.diff(column) > _ROUNDING)
+    ):
+      raise ValueError(
+        "coefficients must be at least 0 and not increase, or be at most"
+        f" min_separation ({schedule.min_separation}) in number, found"
+        f" {column.size} of which some are negative or increase."
+      )
+    padded = np.zeros(-(-rounds // separation) * separation)
+    padded[: column.size] = column
+    # Row j holds rounds j b ... (j + 1) b - 1, so columns shifted by multiples
+    # of b add up along the first axis.
+    blocks = padded.reshape(-1, separation)
+    sums = np.cumsum(blocks, axis=0)
+    if participations < len(blocks):
+      sums[participations:] -= sums[:-participations].copy()
+    return float(np.linalg.norm(sums.ravel()[:rounds]))
+
+  def model_stddevs(
+    self,
+    rounds: int,
+    workload: strategy.Workload = strategy.PREFIX_SUMS,
+  ) -> np.ndarray:
+    model = model_column(self.inverse_first_column(rounds), workload)
+    return np.sqrt(np.cumsum(np.square(model)))
+
+  def round_stddevs(self, rounds: int) -> np.ndarray:
+    return np.sqrt(np.cumsum(np.square(self.inverse_first_column(rounds))))
+
+  def round_noise_matrix(self, rounds: int) -> np.ndarray:
+    return linalg.toeplitz(self.inverse_first_column(rounds), np.zeros(rounds))

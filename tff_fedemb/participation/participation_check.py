@@ -1,0 +1,133 @@
+"""Finds from a run's trace how often users took part."""
+
+from collections.abc import Iterable
+import dataclasses
+import math
+
+import numpy as np
+
+from tff_fedemb.participation import participation_trace
+
+
+@dataclasses.dataclass(frozen=True)
+class ObservedParticipation:
+  """How often, and how far apart, the users of a trace took part.
+
+  Attributes:
+    num_users: Size of the population.
+    num_rounds: Number of rounds looked at.
+    max_participations: Largest number of rounds of one user.
+    most_frequent_user: Slot of the first user who reached it; None if nobody
+      took part.
+    min_participations: Smallest number of rounds of one user.
+    min_separation: Smallest difference between the numbers of two rounds of one
+      user; None if nobody took part twice.
+    closest_pair: Slot, earlier and later round of the first user with this
+      difference; None if nobody took part twice.
+    min_users_per_round: Smallest number of users in a round, 0 without rounds.
+    max_users_per_round: Largest number of users in a round, 0 without rounds.
+    max_clients_per_round: Largest number of virtual clients in a round.
+    users_alone: Whether in every round each user was a virtual client.
+    gaps: Slot, earlier and later round of a few users who came back, chosen so
+      that their differences have the same greatest common divisor as all.
+  """
+
+  num_users: int
+  num_rounds: int
+  max_participations: int
+  most_frequent_user: int | None
+  min_participations: int
+  min_separation: int | None
+  closest_pair: tuple[int, int, int] | None
+  min_users_per_round: int
+  max_users_per_round: int
+  max_clients_per_round: int
+  users_alone: bool
+  gaps: tuple[tuple[int, int, int], ...]
+
+  @property
+  def in_words(self) -> str:
+    """A sentence for the reader of a report."""
+    separation = (
+      ""
+      if self.min_separation is None
+      else f", never less than {self.min_separation:,} rounds apart"
+    )
+    return (
+      f"In the trace of {self.num_rounds:,} rounds: "
+      f"{self.min_users_per_round:,} to {self.max_users_per_round:,} "
+      "users a round, nobody twice in a round, nobody more than "
+      f"{self.max_participations:,} times{separation}."
+    )
+
+
+def observe(
+  num_users: int, rounds: Iterable[participation_trace.RecordedRound]
+) -> ObservedParticipation:
+  """Derives from a trace how often and how far apart its users took part.
+
+  Looks at each round once. Holds two 32-bit integers per user.
+
+  Args:
+    num_users: Size of the population.
+    rounds: The rounds from the first one on, as
+      `participation_trace.TraceReader.read` yields them.
+  """
+  last_round = np.full(num_users, -1, np.int32)
+  counts = np.zeros(num_users, np.int32)
+  sizes, num_clients = [], []
+  pairs: list[tuple[int, int, int]] = []
+  gaps: list[tuple[int, int, int]] = []
+  users_alone = True
+  for recorded in rounds:
+    round_num, slots = recorded.number, recorded.slots
+    previous = last_round[slots]
+    last_round[slots] = round_num
+    counts[slots] += 1
+    sizes.append(slots.size)
+    num_clients.append(recorded.num_clients)
+    users_alone = users_alone and recorded.users_alone
+    if slots.size:
+      latest = previous.argmax()
+      if previous[latest] >= 0:
+        pairs.append((int(slots[latest]), int(previous[latest]), round_num))
+      gaps += _new_gaps(gaps, slots, previous, round_num)
+  # Several users may have the most rounds; names the first to reach them.
+  most = int(counts.max())
+  frequent = np.flatnonzero(counts == most)
+  user = int(frequent[last_round[frequent].argmin()])
+  closest = min(pairs, key=lambda pair: pair[2] - pair[1], default=None)
+  return ObservedParticipation(
+    num_users,
+    num_rounds=len(sizes),
+    max_participations=most,
+    most_frequent_user=user if most else None,
+    min_participations=int(counts.min()),
+    min_separation=closest and closest[2] - closest[1],
+    closest_pair=closest,
+    min_users_per_round=min(sizes, default=0),
+    max_users_per_round=max(sizes, default=0),
+    max_clients_per_round=max(num_clients, default=0),
+    users_alone=users_alone,
+    gaps=tuple(gaps),
+  )
+
+
+def _new_gaps(
+  gaps: Iterable[tuple[int, int, int]],
+  slots: np.ndarray,
+  previous: np.ndarray,
+  round_num: int,
+) -> tuple[tuple[int, int, int], ...]:
+  """The gaps of a round that lower the greatest common divisor."""
+  divisor = math.gcd(*(later - earlier for _, earlier, later in gaps))
+  found = []
+  while True:
+    odd = (previous >= 0) & (
+      (round_num - previous) % divisor != 0 if divisor else True
+    )
+    if not odd.any():
+      return tuple(found)
+    place = odd.argmax()
+    found.append((int(slots[place]), int(previous[place]), round_num))
+    divisor = math.gcd(divisor, round_num - int(previous[place]))

@@ -1,0 +1,261 @@
+"""Runs each client of a round in a process of its own, by LiteRT.
+
+The clients are programs without TensorFlow (`tflite_client`) that read files
+and write one, as phones would; the file that they run is what `export` writes
+for phones. Aggregation, noise and resuming are those of `in_process`: the
+clients of its process are the deltas that came in.
+
+This process reads the data and draws the head and the order of a client, by the
+code of `in_process`, so that both runtimes train the same clients.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
+import contextlib
+import importlib.util
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_fedemb import errors
+from tff_fedemb import runtime as runtime_lib
+from tff_fedemb.algorithms import composition
+from tff_fedemb.phones import client_file
+from tff_fedemb.phones import deltas
+from tff_fedemb.phones import simulated_phones
+from tff_fedemb.phones import tensor_files
+from tff_fedemb.runtime import base
+from tff_fedemb.runtime import client_error
+from tff_fedemb.runtime import client_fold
+from tff_fedemb.runtime import in_process
+from tff_fedemb.runtime import secure_sums
+
+_LITERT = "ai_edge_litert"
+_INSTALL = "`make setup LITE=1` installs it, or `pip install ai-edge-litert`."
+
+
+class PhoneProcess(tff.learning.templates.LearningProcess):
+  """The learning process of a run whose clients are phones.
+
+  Its clients are deltas; the attributes make these.
+
+  Attributes:
+    file: File that a client runs.
+    create_dataset: Maps a virtual client's identifier to its data set.
+  """
+
+  def __init__(
+    self,
+    build: Callable[..., tff.learning.templates.LearningProcess],
+    file: client_file.ClientFile,
+    create_dataset: Callable[[tf.Tensor], tf.data.Dataset],
+  ):
+    """Builds the process.
+
+    Args:
+      build: Builds the algorithm, given example_type and wrap_client_update_fn.
+      file: File that a client runs.
+      create_dataset: Maps a virtual client's identifier to its data set.
+    """
+    process = tff.simulation.compose_dataset_computation_with_learning_process(
+      simulated_phones.update_dataset,
+      build(
+        example_type=simulated_phones.UPDATE_TYPE,
+        # The update is what came in, in place of what a client computes.
+        wrap_client_update_fn=lambda _: simulated_phones.read_update,
+      ),
+    )
+    super().__init__(
+      process.initialize,
+      process.next,
+      process.get_model_weights,
+      process.set_model_weights,
+    )
+    self.file, self.create_dataset = file, create_dataset
+
+
+class TfliteRuntime(in_process.InProcessRuntime):
+  """See the module's docstring.
+
+  A delta that `deltas.Inbox` refuses is left out of the sum, whatever
+  `on_client_error` says, as a client that sends none; `skipped_clients` has the
+  reason. With `on_client_error=skip` a client whose process is killed is left
+  out, too: a phone that dies sends none. No client may decide which one that
+  is, so give the machine the memory that all of them need.
+
+  Attributes:
+    peak_memory_bytes: Most memory of a client's process.
+    delta_counts: Deltas of the last round, as `deltas.Inbox.counts`.
+  """
+
+  def __init__(self, config: runtime_lib.RuntimeConfig):
+    """Creates a runtime without a process.
+
+    Args:
+      config: `concurrent_clients` of them run at a time.
+
+    Raises:
+      errors.FieldError: If LiteRT is not installed.
+    """
+    if importlib.util.find_spec(_LITERT) is None:
+      raise errors.FieldError(
+        "runtime", "be another where LiteRT is missing", "tflite", _INSTALL
+      )
+    super().__init__(config)
+    self.peak_memory_bytes = 0
+    self.delta_counts: Mapping[str, int] = {}
+    self._directory = tempfile.TemporaryDirectory(prefix="tff_fedemb_phones_")
+    self._folder = pathlib.Path(self._directory.name)
+    self._phones: PhoneProcess | None = None
+    self._draw: Any = None
+    # Number and weights of the round that runs.
+    self._round: tuple[int, Any] = (0, None)
+
+  def initialize(
+    self, process: tff.templates.IterativeProcess
+  ) -> in_process.FlatState:
+    if not isinstance(process, PhoneProcess):
+      raise errors.FieldError(
+        "runtime", "be another for a process that was not made for it", "tflite"
+      )
+    state = super().initialize(process)
+    if self._phones is not process:
+      self._phones = process
+      (self._folder / "training.tflite").write_bytes(process.file.content)
+
+      @tf.function(
+        input_signature=[
+          tf.TensorSpec([], tf.string),
+          tf.TensorSpec([], tf.int32),
+        ],
+        autograph=False,
+      )
+      def draw(client_id, round_num):
+        dataset = process.create_dataset(client_id)
+        return simulated_phones.draw(process.file, dataset, round_num)
+
+      self._draw = draw
+    return state
+
+  def next(
+    self, state: in_process.FlatState, client_ids: Sequence[str]
+  ) -> tuple[in_process.FlatState, Any]:
+    structure = self.structured_state(state)
+    self._round = int(structure.client_work), structure.global_model_weights
+    return super().next(state, client_ids)
+
+  def _fold_clients(
+    self, prepared: Sequence[Any], client_ids: Sequence[str]
+  ) -> tuple[list[Any], secure_sums.RoundTotal]:
+    file = base.check_initialized(self._phones).file
+    round_num, weights = self._round
+    words = {deltas.SPEC: file.spec_digest, deltas.ROUND: str(round_num)}
+    (self._folder / "model").write_bytes(
+      tensor_files.pack(file.name_inputs(weights, round_num), words)
+    )
+    inbox = deltas.Inbox(
+      file.delta_shapes,
+      clip_norm=file.clip_norm,
+      spec_digest=file.spec_digest,
+      round_num=round_num,
+      devices=client_ids,
+    )
+    self.delta_counts = inbox.counts
+    updates = []
+    with futures.ThreadPoolExecutor(self.concurrent_clients) as threads:
+      running = [
+        threads.submit(self._run_client, str(number), client_id, round_num)
+        for number, client_id in enumerate(client_ids)
+      ]
+      try:
+        for client_id, future in zip(client_ids, running, strict=True):
+          try:
+            message, counts = future.result()
+          except Exception as error:
+            client_fold.leave_out(client_id, error, self._skip_fn)
+            continue
+          try:
+            delta = inbox.receive(client_id, message)
+          except ValueError as error:
+            self.skipped_clients.append(
+              client_error.ClientError(client_id, error)
+            )
+            continue
+          update = counts._replace(delta=tuple(delta))
+          updates.append(simulated_phones.encode_update(update))
+      finally:
+        for future in running:
+          future.cancel()
+    return self._fold(prepared, updates, self._skip_fn)
+
+  def _run_client(
+    self, name: str, client_id: str, round_num: int
+  ) -> tuple[bytes, composition.ClientUpdate]:
+    """Runs a client; returns its delta as sent, and all else of its update."""
+    drawn = self._draw(client_id, round_num)
+    inputs = {key: value.numpy() for key, value in drawn.inputs.items()}
+    holds, delta, stays = (
+      self._folder / f"{name}.{kind}" for kind in ("client", "delta", "stays")
+    )
+    holds.write_bytes(tensor_files.pack(inputs, {}))
+    paths = [self._folder / "training.tflite", self._folder / "model"]
+    _run_program([*paths, holds, delta, stays])
+    facts = json.loads(stays.read_text())
+    self.peak_memory_bytes = max(
+      self.peak_memory_bytes, facts["peak_memory_bytes"]
+    )
+    places = inputs["order"]
+    return delta.read_bytes(), composition.ClientUpdate(
+      (),
+      num_examples=int(np.sum(places >= 0)),
+      num_classes=int(drawn.num_classes),
+      num_correct=int(facts[client_file.NUM_CORRECT]),
+      num_skipped_examples=int(drawn.num_skipped),
+      loss_sum=float(facts[client_file.LOSS_SUM]),
+    )
+
+  def close(self) -> None:
+    super().close()
+    if not self._is_in_fork:
+      self._directory.cleanup()
+
+
+def _run_program(paths: Sequence[pathlib.Path]) -> None:
+  """Runs `tflite_client`.
+
+  Raises:
+    client_error.KilledError: If a signal ends it.
+    RuntimeError: If it fails.
+  """
+  ended = subprocess.run(
+    [
+      *(sys.executable, "-m", "tff_fedemb.phones.tflite_client"),
+      *map(os.fspath, paths),
+    ],
+    env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    stdout=subprocess.DEVNULL,
+    stderr=subprocess.PIPE,
+    check=False,
+  )
+  if not ended.returncode:
+    return
+  kind, how = RuntimeError, f"with status {ended.returncode}"
+  if ended.returncode < 0:
+    number = -ended.returncode
+    kind, how = client_error.KilledError, f"by signal {number}"
+    with contextlib.suppress(ValueError):
+      how = f"by {signal.Signals(number).name}"
+  said = ended.stderr.decode(errors="backslashreplace").strip()
+  *_, last = ["nothing on standard error", *said.splitlines()]
+  error = kind(f"its process ended {how}: {last}")
+  error.add_note(said)
+  raise error

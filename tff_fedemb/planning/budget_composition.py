@@ -1,0 +1,117 @@
+"""What several runs on the same users cost together, for a privacy budget."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Sequence
+import math
+
+import dp_accounting
+
+from tff_fedemb import checks
+from tff_fedemb import errors
+from tff_fedemb.accounting import arithmetic
+from tff_fedemb.accounting import composition
+from tff_fedemb.accounting import epsilon as epsilon_lib
+from tff_fedemb.accounting import ledger as ledger_lib
+from tff_fedemb.accounting import monte_carlo
+from tff_fedemb.accounting import tuning
+from tff_fedemb.participation import participation as participation_lib
+
+
+def compose(
+  ledgers: Sequence[ledger_lib.Ledger],
+  delta: float,
+  *,
+  tunings: Sequence[tuple[ledger_lib.Ledger, tuning.RepeatAndSelect]] = (),
+) -> float:
+  """Returns the epsilon of all rounds of several runs on the same users.
+
+  Privacy:
+    Unit: user.
+    Neighbouring relation: that of the participations, the same for all; the
+      user's slot stays empty in every run.
+    Sensitivity: each participation's own.
+    DpEvent: the adaptive composition of the runs' `composed_events`, and of a
+      `RepeatAndSelectDpEvent` for each tuning.
+
+  Args:
+    ledgers: Ledgers of the runs; their own deltas do not count.
+    delta: At which epsilon is wanted, in (0, 1).
+    tunings: Ledgers of one trial each, and how many there were.
+
+  Returns:
+    Epsilon by the tightest accountant that all runs have, and what the
+    arithmetic of independent noise adds; 0 without a round.
+
+  Raises:
+    errors.FieldError: If these runs cannot be composed.
+  """
+  checks.check_delta(delta)
+  ledgers = [each for each in ledgers if each.rounds]
+  if not ledgers and not tunings:
+    return 0.0
+  counts: collections.Counter[dp_accounting.DpEvent] = collections.Counter()
+  for each in ledgers:
+    for event, count in composition.composed_events(*each.run):
+      counts[event] += count
+  counts.update(selection.event(trial) for trial, selection in tunings)
+  events = list(counts.items())
+  claims = [each.participation for each in ledgers]
+  claims += [trial.participation for trial, _ in tunings]
+  relations = {each.neighboring_relation for each in claims}
+  names = _common_accountants(claims)
+  if tunings:
+    # No other accountant knows of a choice.
+    names = [name for name in names if name == "rdp"]
+  is_mixture = any(
+    isinstance(event, monte_carlo.MixtureDpEvent) for event, _ in events
+  )
+  if len(relations) > 1 or not names or is_mixture:
+    raise errors.FieldError(
+      "participation",
+      "have the neighbouring relation of the other runs of privacy_budget, and"
+      " an accountant in common with them",
+      sorted({f"{p.name}: {p.neighboring_relation.name}" for p in claims}),
+      "What a whole run costs by Monte Carlo is not composed with others.",
+    )
+  # Where the exact figure is known, no bound adds anything.
+  names = ["gaussian"] if "gaussian" in names else names
+  (relation,) = relations
+
+  def epsilon_at(delta: float) -> float:
+    return epsilon_lib.leading(
+      epsilon_lib.epsilons_of(
+        events, delta, accountants=names, neighboring_relation=relation
+      )
+    )[1]
+
+  computed = [each for each in ledgers if arithmetic.is_known(each)]
+  if not computed:
+    return epsilon_at(delta)
+  return arithmetic.add_to_epsilon(
+    epsilon_at,
+    delta,
+    round_sum=_bound_sums([each.round_sum for each in computed]),
+    runs=sum(each.num_runs for each in computed),
+  )
+
+
+def _bound_sums(sums: Sequence[composition.RoundSum]) -> composition.RoundSum:
+  """A sum that is no better than any of the runs'."""
+  size = max(each.num_parameters for each in sums)
+  coarsest = max(s.noise_multiplier * math.sqrt(s.num_parameters) for s in sums)
+  return composition.RoundSum(1.0, coarsest / math.sqrt(size), size)
+
+
+def _common_accountants(
+  claims: Sequence[participation_lib.Participation],
+) -> list[str]:
+  """Names of the accountants that all have, also of those asked by name."""
+  own = [each.accountants for each in claims]
+  every = [(*each.accountants, *each.further_accountants) for each in claims]
+  for names in (own, every):
+    common = [name for name in names[0] if all(name in x for x in names)]
+    if common := [name for name in common if name != "monte_carlo"]:
+      return common
+  return []

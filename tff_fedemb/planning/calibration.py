@@ -1,0 +1,344 @@
+"""How much noise, how many users, or how large a cohort for a target epsilon.
+
+The target holds for what is found: it is the whole account's epsilon.
+
+More of what is searched for costs less privacy. Every search is one over
+integers, by `scipy.optimize.brentq`, between two that are found around what a
+quicker accountant asks for.
+"""
+
+import bisect
+from collections.abc import Iterator, Mapping
+import dataclasses
+import functools
+import math
+from typing import Any
+
+from scipy import optimize
+
+from tff_fedemb import checks
+from tff_fedemb import errors
+from tff_fedemb.accounting import arithmetic
+from tff_fedemb.accounting import epsilon as epsilon_lib
+from tff_fedemb.accounting import report as report_lib
+from tff_fedemb.mechanisms import toeplitz
+from tff_fedemb.planning import planning
+
+SOLVE_FOR = ("noise_multiplier", "num_users", "users_per_round")
+
+# Above this epsilon nothing is protected.
+MAX_TARGET_EPSILON = 100.0
+
+# To which the noise multiplier is rounded up.
+DIGITS = 5
+
+_NOISE_UNITS = 10**8
+_SMALLEST_NOISE = 1e-3
+_MAX_NUM_USERS = 10**12
+
+# Factors by which a search looks around for a bracket, at least and at most.
+# PLD takes minutes with far less noise.
+_LEAST_STEP, _LARGEST_STEP, _LARGEST_SLOW_STEP = 1.003, 8.0, 2.0
+_OF_DRAWS = ("monte_carlo", "allocation")
+_SLOW = ("pld", *_OF_DRAWS)
+# By which what these find may be too large, as a share; others leave so much to
+# be searched one by one.
+_SLOW_TOLERANCE, _TOLERANCE = 1e-3, 1e-5
+# Integers: the divergence of sampling costs several times more in between.
+_FEW_ORDERS = (2, 3, 4, 6, 8, 11, 16, 24, 32, 48, 63, 128, 256, 512)
+# PLD's grid for a search, as a share of epsilon, and its limits: that of an
+# account, and the coarsest. A solution on a coarser grid holds on a finer one,
+# and is at most a hundredth too large.
+_SHARE_OF_EPSILON = 1e-3
+_GRIDS = (1e-4, 1e-3)
+
+_ASSUMED = {
+  "noise_multiplier": f"Rounded up to {DIGITS} digits.",
+  "num_users": (
+    "The users of a round and the noise stay the same; delta too, which is to"
+    " be below 1 / num_users."
+  ),
+  "users_per_round": (
+    "The noise multiplier grows with the users of a round, so that the noise on"
+    " the mean stays the same; the cohort is one of whole virtual clients."
+  ),
+}
+
+
+def assumptions(plan: planning.Plan, solve_for: str) -> Iterator[str]:
+  """Yields what was held fixed in a search, and how exact it is.
+
+  Args:
+    plan: What was found.
+    solve_for: As in `calibrate`.
+  """
+  yield _ASSUMED[solve_for]
+  claim = plan.participation
+  if solve_for != "noise_multiplier" and not claim.is_sampled:
+    yield (
+      "Users take part in whole passes: min_separation is num_users / "
+      "users_per_round, rounded up."
+    )
+    if isinstance(plan.strategy, toeplitz.ToeplitzStrategy):
+      yield (
+        "The strategy is optimised anew for every schedule; a smaller value "
+        "may do in between, as the cost of such strategies is not monotone."
+      )
+  if plan.accountants[0] in _SLOW:
+    name = report_lib.ACCOUNTANT_NAMES[plan.accountants[0]]
+    yield (
+      f"The smallest value to {_SLOW_TOLERANCE:.1%}, as {name} takes seconds."
+    )
+  if plan.accountants == ("monte_carlo",):
+    yield (
+      "Its estimates hold for all noise multipliers that could have been found"
+      " together, so that the choice costs nothing more."
+    )
+
+
+def by_tightest(plan: planning.Plan, target_epsilon: float) -> planning.Plan:
+  """Returns a plan that asks one accountant, whose epsilon leads as a rule.
+
+  Args:
+    plan: The plan.
+    target_epsilon: As of `calibrate`.
+  """
+  names = plan.accountants
+  if "pld" in names and target_epsilon > epsilon_lib.PLD_EPSILON_LIMIT:
+    names = tuple(name for name in names if name != "pld")
+  return dataclasses.replace(plan, accountants=names[-1:])
+
+
+def calibrate(
+  plan: planning.Plan,
+  solve_for: str,
+  target_epsilon: float,
+  *,
+  is_quick: bool = False,
+) -> float:
+  """Returns the smallest value of a quantity for which a target holds.
+
+  Privacy:
+    As `planning.Plan`, with that value.
+
+  Args:
+    plan: All but the quantity that is solved for, of which it has a first
+      guess; asks one accountant. Without sampling, users take part in whole
+      passes where the number of users or the cohort changes.
+    solve_for: 'noise_multiplier'; 'num_users' at the plan's cohort and noise;
+      or 'users_per_round', in whole virtual clients, at the plan's ratio of
+      noise to cohort, so that the noise on the mean stays what it is.
+    target_epsilon: In (0, `MAX_TARGET_EPSILON`]; by PLD at most
+      `epsilon.PLD_EPSILON_LIMIT`.
+    is_quick: Whether PLD's coarse grid will do, on which the value is at most
+      a hundredth larger.
+
+  Returns:
+    An integer, except for the noise, which has `DIGITS` digits.
+
+  Raises:
+    errors.FieldError: If a value is out of its range, or the target out of
+      reach.
+  """
+  is_noise = solve_for == "noise_multiplier"
+  if len(plan.accountants) != 1:
+    raise errors.FieldError(
+      "accountants", "be one for a target to hold by", plan.accountants
+    )
+  limit = MAX_TARGET_EPSILON
+  if plan.accountants == ("pld",):
+    limit = epsilon_lib.PLD_EPSILON_LIMIT
+  target_epsilon = checks.check_number(
+    "target_epsilon", target_epsilon, above=0, maximum=limit
+  )
+  if plan.accountants == ("monte_carlo",) and not is_noise:
+    raise errors.FieldError(
+      "solve_for",
+      f"be noise_multiplier with participation {plan.participation.name}, whose"
+      " rounds of a user change with the users",
+      solve_for,
+    )
+  if not plan.noise_multiplier and not is_noise:
+    raise errors.FieldError(
+      "noise_multiplier", f"be positive to solve for {solve_for}", 0
+    )
+  stages = _list_stages(plan, target_epsilon, is_quick)
+  found = None
+  for number, (each, options) in enumerate(stages, 1):
+    search = _Search(each, solve_for, target_epsilon, options)
+    is_last = number == len(stages)
+    is_exact = is_last and plan.accountants[0] not in _SLOW
+    found = search.find(found, is_exact=is_exact)
+  _, high = search.limits
+  if found > high:
+    raise errors.FieldError(
+      "target_epsilon",
+      f"be at least {search.epsilon(search.value(high)):.4g}, what"
+      f" {plan.accountants[0]} gives at {solve_for} ="
+      f" {search.value(high):,g}, the largest that is tried",
+      f"{target_epsilon:g}",
+    )
+  return search.value(found)
+
+
+def _list_stages(
+  plan: planning.Plan, target_epsilon: float, is_quick: bool
+) -> list[tuple[planning.Plan, dict[str, Any]]]:
+  """Plans and options of accounting, quicker ones first, for a search."""
+  if plan.accountants[0] in _OF_DRAWS:
+    # Enough if everybody knows who takes part when.
+    known = dataclasses.replace(
+      plan,
+      participation=plan.participation.with_known_schedule(),
+      accountants=("gaussian",),
+    )
+    return [(known, {}), (plan, {})]
+  if plan.accountants == ("rdp",):
+    return [(plan, {"orders": _FEW_ORDERS}), (plan, {})]
+  if plan.accountants == ("pld",):
+    low, high = _GRIDS
+    interval = min(max(_SHARE_OF_EPSILON * target_epsilon, low), high)
+    by_rdp = dataclasses.replace(plan, accountants=("rdp",))
+    stages: list[tuple[planning.Plan, dict[str, Any]]] = [
+      (by_rdp, {"orders": _FEW_ORDERS}),
+      (plan, {"value_discretization_interval": interval}),
+    ]
+    return stages if is_quick else [*stages, (plan, {})]
+  return [(plan, {})]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Search:
+  """The search for one plan and target, by one accountant."""
+
+  plan: planning.Plan
+  solve_for: str
+  target: float
+  options: Mapping[str, Any]
+
+  @functools.cached_property
+  def limits(self) -> tuple[int, int]:
+    """First and last of the integers that are searched; see `value`."""
+    claim = self.plan.participation
+    users, alone = claim.users_per_round, claim.users_per_client
+    # Each round draws from one of so many blocks of users.
+    blocks = (claim.min_separation or 1) if claim.is_sampled else 1
+    if self.solve_for == "num_users":
+      # Nobody takes part twice: a longer pass changes nothing.
+      most = max(
+        math.floor((self.plan.rounds - 1) * users) + 1, math.ceil(users)
+      )
+      return math.ceil(
+        users
+      ) * blocks, _MAX_NUM_USERS if claim.is_sampled else most
+    low, high = checks.MIN_NOISE_MULTIPLIER, checks.MAX_NOISE_MULTIPLIER
+    if self.solve_for == "noise_multiplier":
+      return int(_SMALLEST_NOISE * _NOISE_UNITS), int(high * _NOISE_UNITS)
+    # Noise is in proportion to the virtual clients.
+    per_noise = users / alone / self.plan.noise_multiplier
+    most = min(
+      math.floor(high * per_noise), claim.num_users // (alone * blocks)
+    )
+    return max(math.ceil(low * per_noise), 1), most
+
+  def value(self, number: int) -> float:
+    """What an integer stands for.
+
+    Units of noise, rounded up to what is typed; virtual clients; or users.
+    """
+    if self.solve_for == "noise_multiplier":
+      last = 10 ** (len(str(number)) - DIGITS)
+      return math.ceil(number / last) * last / _NOISE_UNITS
+    if self.solve_for == "users_per_round":
+      return number * self.plan.participation.users_per_client
+    return number
+
+  def epsilon(self, value: float) -> float:
+    """What a value costs."""
+    plan = self.plan.with_value(self.solve_for, value)
+    if not self.options:
+      return arithmetic.whole_epsilon(plan.account).epsilon
+    (epsilon,) = epsilon_lib.epsilon_by_accountant(
+      plan.account, **self.options
+    ).values()
+    return epsilon
+
+  def find(self, guess: int | None, *, is_exact: bool) -> int:
+    """Smallest integer that holds; one more than the last if none does.
+
+    Unless it is to be exact, it may be a little larger.
+    """
+    first, most = self.limits
+    claim = self.plan.participation
+    if self.solve_for != "users_per_round" or claim.is_sampled:
+      own = {
+        "noise_multiplier": round(self.plan.noise_multiplier * _NOISE_UNITS),
+        "num_users": claim.num_users,
+        "users_per_round": claim.clients_per_round,
+      }
+      return self._find_between(
+        first, most, guess or own[self.solve_for], is_exact
+      )
+
+    def participations(clients: int) -> int:
+      plan = self.plan.with_value(self.solve_for, self.value(clients))
+      return plan.participation.participations(plan.rounds)
+
+    while first <= most:
+      # In passes, with equally many of them, more users a round cost less.
+      end = bisect.bisect_right(
+        range(most + 1), participations(first), lo=first, key=participations
+      )
+      found = self._find_between(first, end - 1, end - 1, is_exact)
+      if found < end:
+        return found
+      first = end
+    return first
+
+  def _find_between(
+    self, low: int, high: int, guess: int, is_exact: bool
+  ) -> int:
+    """The same in a range, if all above hold as well."""
+    is_slow = self.plan.accountants[0] in _SLOW
+
+    @functools.cache
+    def excess_at(value: float) -> float:
+      """Logarithm of epsilon over the target: it falls nearly straight."""
+      return math.log(min(max(self.epsilon(value) / self.target, 1e-6), 1e6))
+
+    def excess(number: int) -> float:
+      return excess_at(self.value(number))
+
+    def step(number: int) -> float:
+      most = _LARGEST_SLOW_STEP if is_slow else _LARGEST_STEP
+      return min(max(math.exp(abs(excess(number))), _LEAST_STEP), most)
+
+    lower = upper = min(max(guess, low), high)
+    while excess(upper) > 0 and upper < high:
+      lower, upper = upper, min(math.ceil(upper * step(upper)), high)
+    while excess(lower) <= 0 and lower > low:
+      lower, upper = max(math.floor(lower / step(lower)), low), lower
+    if excess(upper) > 0:
+      return high + 1
+    if excess(lower) <= 0:
+      return lower
+    tolerance = _TOLERANCE if is_exact else _SLOW_TOLERANCE
+    log_found = optimize.brentq(
+      lambda log_number: excess(round(math.exp(log_number))),
+      math.log(lower),
+      math.log(upper),
+      xtol=tolerance,
+    )
+    while excess(round(math.exp(log_found))) > 0:
+      log_found += tolerance
+    if not is_exact:
+      return round(math.exp(log_found))  # As it was accounted for.
+    first, last = (
+      math.exp(log_found + error) for error in (-2 * tolerance, 2 * tolerance)
+    )
+    return bisect.bisect_left(
+      range(min(math.ceil(last), upper)),
+      True,
+      lo=max(math.floor(first), lower),
+      key=lambda number: excess(number) <= 0,
+    )

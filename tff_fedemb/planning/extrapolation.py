@@ -1,0 +1,267 @@
+"""What a simulated run would cost with more users and a larger cohort.
+
+Simulations use few users and little noise. Multiplying both the users of a
+round and the noise multiplier by `cohort_factor` leaves the noise on the mean
+update unchanged, so the accuracy is taken to carry over, while the cost is
+computed for the larger population (Xu et al. 2023, "Learning to Generate Image
+Embeddings with User-level Differential Privacy", the DigiFace results).
+
+Published figures of this kind differ in the sensitivity they assume. Two
+readings are computed side by side: the user-level one, that the participation
+supports, and the authors', in which one user moves the sum by one clip norm.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+from typing import Any
+
+from tff_fedemb import checks
+from tff_fedemb import errors
+from tff_fedemb.accounting import arithmetic
+from tff_fedemb.accounting import composition
+from tff_fedemb.accounting import epsilon as epsilon_lib
+from tff_fedemb.accounting import ledger as ledger_lib
+from tff_fedemb.accounting import report
+from tff_fedemb.mechanisms import strategy as strategy_lib
+from tff_fedemb.participation import participation as participation_lib
+from tff_fedemb.participation import registry as participations
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+  """Epsilon under one assumption about the sensitivity.
+
+  Privacy:
+    Unit: `protects`.
+    Neighbouring relation: that of the extrapolation.
+    Sensitivity: `sensitivity_in_clip_norms` clip norms.
+    DpEvent: `composition.composed_events` at that sensitivity, composed.
+
+  Attributes:
+    name: 'user-level' or 'authors'.
+    protects: The protected unit, in words.
+    sensitivity_in_clip_norms: Assumed change of a round's sum.
+    epsilon: The smallest of the valid accountants' epsilons; of the user-level
+      reading with what the arithmetic of the noise adds, if that is known.
+    accountant: Whose epsilon that is.
+    epsilon_by_accountant: Epsilon of each accountant that was run.
+  """
+
+  name: str
+  protects: str
+  sensitivity_in_clip_norms: float
+  epsilon: float
+  accountant: str
+  epsilon_by_accountant: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Extrapolation:
+  """The cost of a run that was not run; never a guarantee of the simulation.
+
+  Privacy:
+    Unit: user in `user_level`; whole virtual client in `authors`.
+    Neighbouring relation: that of `participation`.
+    Sensitivity: each reading's own.
+    DpEvent: as `composition.composed_events`, composed over `rounds`.
+
+  Attributes:
+    user_level: The reading that the participation supports; it leads.
+    authors: The reading of the published table: Delta = C, undoubled.
+    rounds: Number of rounds.
+    delta: At which epsilon is stated.
+    cohort_factor: Ratio of the extrapolated to the simulated cohort.
+    simulated_noise_multiplier: Noise multiplier of the simulation.
+    simulated_participation: Who took part in the simulation.
+    noise_multiplier: Extrapolated noise multiplier.
+    participation: Who would take part.
+    zcdp: Rho of the user-level reading; None where sampling amplifies.
+  """
+
+  user_level: Reading
+  authors: Reading
+  rounds: int
+  delta: float
+  cohort_factor: float
+  simulated_noise_multiplier: float
+  simulated_participation: participation_lib.Participation
+  noise_multiplier: float
+  participation: participation_lib.Participation
+  zcdp: float | None = None
+
+  @property
+  def assumptions(self) -> tuple[str, ...]:
+    """What has to hold for the figures to mean anything."""
+    simulated, larger = self.simulated_participation, self.participation
+    doubled = []
+    if larger.sensitivity_in_clip_norms != 1:
+      doubled = [
+        "The authors' reading is for comparison: it counts a change of one clip"
+        f" norm where one user can cause {larger.sensitivity_in_clip_norms:g},"
+        f" and {epsilon_lib.VIRTUAL_CLIENT_UNIT}."
+      ]
+    return (
+      "The simulation had"
+      f" {checks.count_in_words(simulated.users_per_round)} of"
+      f" {simulated.num_users:,} users a round at noise multiplier"
+      f" {self.simulated_noise_multiplier:g}; the cost is that of"
+      f" {checks.count_in_words(larger.users_per_round)} of"
+      f" {larger.num_users:,} at {self.cohort_factor:g} times the noise.",
+      "The noise on the mean update is the same in both; the accuracy is "
+      "assumed, not measured, to carry over to the larger cohort.",
+      "The larger population exists, its users resemble the simulated ones, "
+      f"and they take part as stated: {larger.sampling}.",
+      *doubled,
+      *report.warnings_of_all(larger, self.delta, self.user_level.epsilon),
+    )
+
+  def to_json(self) -> dict[str, Any]:
+    """Returns a dictionary that JSON can hold, infinity as "inf"."""
+    changed = {
+      name: participations.PARTICIPATIONS.to_json(getattr(self, name))
+      for name in ("simulated_participation", "participation")
+    }
+    relation = self.participation.neighboring_relation_in_words
+    return report.json_safe(
+      {**dataclasses.asdict(self), **changed}
+      | {"neighboring_relation": relation, "assumptions": self.assumptions}
+      | {"is_extrapolation": True}
+    )
+
+
+def extrapolate_ledger(
+  simulated: ledger_lib.Ledger,
+  *,
+  num_users: int,
+  cohort_factor: float,
+  delta: float,
+  accountants: Sequence[str] | None = None,
+) -> Extrapolation:
+  """Returns `extrapolate` of a run, or of a plan of one.
+
+  Privacy:
+    As `extrapolate`.
+
+  Args:
+    simulated: At least one round of the simulation, all with the same noise.
+    num_users, cohort_factor, delta, accountants: As of `extrapolate`.
+
+  Raises:
+    errors.DataError: If not all rounds had the same noise.
+    errors.FieldError: As `extrapolate`.
+  """
+  noise = simulated.noise
+  return extrapolate(
+    rounds=simulated.rounds,
+    noise_multiplier=noise.multiplier,
+    participation=simulated.participation,
+    strategy=noise.strategy,
+    num_users=num_users,
+    cohort_factor=cohort_factor,
+    delta=delta,
+    accountants=accountants,
+    round_sum=simulated.round_sum,
+  )
+
+
+def extrapolate(
+  *,
+  rounds: int,
+  noise_multiplier: float,
+  participation: participation_lib.Participation,
+  strategy: strategy_lib.Strategy | None = None,
+  num_users: int = 10_000_000,
+  cohort_factor: float = 64,
+  delta: float = 1e-7,
+  accountants: Sequence[str] | None = None,
+  round_sum: composition.RoundSum | None = None,
+) -> Extrapolation:
+  """Returns the cost of a simulated run with a larger population and cohort.
+
+  Privacy:
+    Unit: user, or the whole virtual client: both are computed and named.
+    Neighbouring relation: the participation's.
+    Sensitivity: the participation's; one clip norm in the authors' reading.
+    DpEvent: as `composition.composed_events`, composed `rounds` times.
+
+  Args:
+    rounds: Number of rounds.
+    noise_multiplier: Noise multiplier of the simulation.
+    participation: Participation of the simulation. Without sampling, its
+      separation becomes that of whole passes over the larger population.
+    strategy: Strategy of correlated noise; None for independent noise.
+    num_users: Population to extrapolate to.
+    cohort_factor: Multiplies the users of a round and the noise multiplier,
+      positive.
+    delta: In (0, 1).
+    accountants: Their names [those of the published figures, which the
+      participation has of its own]. RDP stands in for PLD where there is too
+      much noise for its arithmetic.
+    round_sum: What the simulation clips and sums up in every round; without it
+      the noise is taken for a Gaussian.
+
+  Raises:
+    errors.FieldError: If the extrapolated cohort exceeds the population, its
+      noise cannot be accounted for, PLD alone would take minutes, or a
+      fixed-size cohort would not be an integer.
+  """
+  cohort = cohort_factor * participation.users_per_round
+  if cohort > num_users:
+    raise errors.FieldError(
+      "cohort_factor x users_per_round",
+      f"be at most num_users ({num_users:,})",
+      checks.count_in_words(cohort),
+    )
+  larger = participation.resized(num_users=num_users, users_per_round=cohort)
+  # Whoever has so many users draws them anew.
+  larger = larger.with_secret_schedule().for_rounds(None)
+  larger_noise_multiplier = cohort_factor * noise_multiplier
+  if round_sum is not None:
+    round_sum = dataclasses.replace(
+      round_sum, noise_multiplier=cohort_factor * round_sum.noise_multiplier
+    )
+  account = ledger_lib.create_ledger(
+    larger,
+    composition.Noise(larger_noise_multiplier, strategy),
+    rounds,
+    delta=delta,
+    accountants=larger.select_accountants(accountants),
+    round_sum=round_sum,
+  )
+  epsilon_lib.check_pld(account)
+
+  whole = arithmetic.whole_epsilon(account)
+  user_level = Reading(
+    "user-level",
+    f"one user: {larger.neighboring_relation_in_words}",
+    larger.sensitivity_in_clip_norms,
+    whole.epsilon,
+    whole.accountant,
+    whole.by_accountant,
+  )
+  authors = dataclasses.replace(user_level, name="authors")
+  if larger.sensitivity_in_clip_norms != 1:
+    epsilons = epsilon_lib.epsilon_by_accountant(
+      account, sensitivity_in_clip_norms=1.0
+    )
+    accountant, epsilon = epsilon_lib.leading(epsilons)
+    authors = Reading(
+      "authors",
+      epsilon_lib.VIRTUAL_CLIENT_UNIT,
+      1.0,
+      epsilon,
+      accountant,
+      epsilons,
+    )
+  return Extrapolation(
+    user_level=user_level,
+    authors=authors,
+    rounds=rounds,
+    delta=delta,
+    cohort_factor=cohort_factor,
+    simulated_noise_multiplier=noise_multiplier,
+    simulated_participation=participation,
+    noise_multiplier=larger_noise_multiplier,
+    participation=larger,
+    zcdp=epsilon_lib.zcdp(account),
+  )

@@ -1,1 +1,0 @@
-"""The training program: run directory, checkpoints, metrics, export, loop."""

@@ -1,0 +1,129 @@
+"""The best model of the evaluated rounds, kept until a run hands it over.
+
+A model is as good as its mean recall on the validation images, over the false
+accept rates of an evaluation: one rate alone swings by chance where images are
+few. The start counts as round 0. Among equals the later one is kept.
+
+Privacy:
+  Every round's model may be released, and the account of a run covers them all.
+  A choice among them is free of cost if it is made by images of users who do
+  not train; by those of users who do, it would tell of them, and no epsilon
+  here covers that. Who creates a `KeptModel` sees to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import dataclasses
+import os
+import pathlib
+from typing import Any
+import zipfile
+
+from etils import epy
+import numpy as np
+import tree
+
+from tff_fedemb import whole_files
+from tff_fedemb.records import chain as chain_lib
+from tff_fedemb.records import run_directory
+
+with epy.lazy_imports():
+  import tensorflow_federated as tff
+
+  from tff_fedemb.records import storage
+
+BEST = "best"
+LAST = "last"
+_NAME = "best.npz"
+
+
+@dataclasses.dataclass(frozen=True)
+class Best:
+  """The best model so far.
+
+  Attributes:
+    round: Number of its round, 0 for the start.
+    recall: Its mean recall on the validation images.
+    weights: Its weights, a process's or the backbone's alone.
+  """
+
+  round: int
+  recall: float
+  weights: tff.learning.models.ModelWeights
+
+
+class KeptModel:
+  """The best model of a run, in a file beside its checkpoints.
+
+  Attributes:
+    best: It; `None` before the first evaluation.
+  """
+
+  def __init__(
+    self, run_dir: str | os.PathLike[str], chain: chain_lib.Chain
+  ) -> None:
+    """Finds what an earlier program of the run has kept.
+
+    Args:
+      run_dir: Directory of the run.
+      chain: Chain of the run.
+
+    Raises:
+      errors.FieldError: If the file is damaged, or has a model that no round of
+        the chain released.
+    """
+    self._path = pathlib.Path(run_dir, run_directory.CHECKPOINTS, _NAME)
+    self.best = _read(self._path) if self._path.exists() else None
+    if self.best is not None and self.best.round:
+      chain.check_released(self.best.round, self.best.weights)
+
+  def offer(
+    self,
+    number: int,
+    recalls: Mapping[str, float],
+    weights: tff.learning.models.ModelWeights,
+  ) -> None:
+    """Keeps a model if none before was better.
+
+    Args:
+      number: Number of its round, 0 for the start.
+      recalls: Its recalls on the validation images.
+      weights: Its weights, which the chain has recorded.
+
+    Raises:
+      errors.StorageError: If it cannot be written.
+    """
+    recall = float(np.mean([*recalls.values()]))
+    if self.best is not None and recall < self.best.recall:
+      return
+    # Others go on with what they gave: a model's variables, a state's arrays.
+    copy = tree.map_structure(np.array, weights)
+    best = Best(number, recall, copy)
+    with storage.writing(self._path.parent):
+      _write(self._path, best)
+    self.best = best
+
+
+def _write(path: pathlib.Path, best: Best) -> None:
+  arrays: dict[str, Any] = {}
+  for name in ("trainable", "non_trainable"):
+    for number, array in enumerate(getattr(best.weights, name)):
+      arrays[f"{name}/{number}"] = array
+  with whole_files.replacing(path) as partial:
+    np.savez(partial, round=best.round, recall=best.recall, **arrays)
+
+
+def _read(path: pathlib.Path) -> Best:
+  try:
+    with np.load(path, allow_pickle=False) as file:
+      arrays = dict(file)
+    number, recall = int(arrays["round"]), float(arrays["recall"])
+  except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    raise run_directory.damaged(path, error) from error
+  # The order of the file is that of writing.
+  parts = [
+    tuple(array for key, array in arrays.items() if key.startswith(f"{name}/"))
+    for name in ("trainable", "non_trainable")
+  ]
+  return Best(number, recall, tff.learning.models.ModelWeights(*parts))

@@ -1,0 +1,159 @@
+"""Files of a run: which may be given away, and what each of them reveals.
+
+The guarantee covers the files below `release/` and no other. What is not in
+the table here is taken for not covered.
+"""
+
+from collections.abc import Mapping
+import fnmatch
+import math
+import os
+import pathlib
+from typing import Any
+
+from tff_fedemb import errors
+from tff_fedemb.records import chain as chain_lib
+from tff_fedemb.records import model_card
+from tff_fedemb.records import run_directory
+
+COVERED = "covered"
+NOT_COVERED = "not covered"
+# The guarantee rests on nobody else reading it.
+SECRET = "secret"
+PUBLIC = "public"
+
+NOTE = "METRICS_ARE_NOT_PRIVATE.txt"
+NOTE_TEXT = """\
+The privacy guarantee covers release/ alone. All other files of this directory
+are NOT covered, and some of them are secret: do not publish them for real
+users.
+"""
+
+_HELD_OUT = "recall of held-out images, without noise"
+_UPDATES = "losses, norms and counts of users' updates, without noise"
+_KINDS = {
+  COVERED: {
+    "release/saved_model/saved_model.pb": "the network",
+    "release/saved_model/variables/variables.*": "the weights",
+    f"release/saved_model/{model_card.PATH}": (
+      "the guarantee; thresholds by images of users who do not train"
+    ),
+    run_directory.REPORT: (
+      "the guarantee; recall of images of users who do not train"
+    ),
+    run_directory.TUNING: "the best trial, and the cost of all trials",
+  },
+  SECRET: {
+    "checkpoints/sampling_key": "who takes part in which round",
+    "checkpoints/*": "the keys of correlated noise",
+    "participation.trace": "who took part in which round",
+    "rounds.jsonl": "digests by which a guess of who took part can be tested",
+    "trials/*": "every trial, and how many there are",
+  },
+  NOT_COVERED: {
+    "metrics.csv": _UPDATES,
+    "tensorboard/*": _UPDATES,
+    "plots/overview.png": _UPDATES,
+    "plots/deployment.png": "which devices reported; recall, without noise",
+    "summary.json": f"{_HELD_OUT}; counts of users and of who took part",
+    "evaluation.json": _HELD_OUT,
+    "pretrained.json": f"{_HELD_OUT}, before training",
+    "recall_of_best.json": _HELD_OUT,
+    "report.html": f"{_HELD_OUT}, some of these images; losses; settings",
+    "tflite/*": f"the model, covered; in the .json beside it {_HELD_OUT}",
+    "run.json": "settings, as asked for or by the list of users; paths",
+    "deployment.json": "who took part, to those who play it again",
+    "deployment.csv": "which devices reported, and when",
+  },
+  PUBLIC: {
+    NOTE: "what is not covered",
+    ".lock": "nothing",
+  },
+}
+
+
+def say(epsilon: float) -> str:
+  """Says of which files of a run the guarantee is."""
+  if epsilon == math.inf:
+    return "no guarantee covers this run, release/ included (epsilon = inf)"
+  return (
+    f"the guarantee (epsilon = {epsilon:.4g}) covers release/ (model, card,"
+    " report), and nothing outside of it"
+  )
+
+
+def _find(path: str) -> tuple[str, str, str]:
+  """The place of a file or of its folder, its kind, and what it reveals."""
+  for kind, table in _KINDS.items():
+    for pattern, reveals in table.items():
+      if fnmatch.fnmatchcase(path, pattern):
+        is_folder = pattern.endswith("/*")
+        return pattern[:-1] if is_folder else path, kind, reveals
+  return path, NOT_COVERED, "not known: no file that a run writes"
+
+
+def _find_files(root: pathlib.Path) -> dict[str, pathlib.Path]:
+  """All files and links of a directory, by their names in it."""
+  paths = sorted(p for p in root.rglob("*") if p.is_symlink() or p.is_file())
+  return {path.relative_to(root).as_posix(): path for path in paths}
+
+
+def digest_files(run_dir: str | os.PathLike[str]) -> dict[str, str]:
+  """Digests of the files that may be given away, by name."""
+  return {
+    name: chain_lib.digest(path.read_bytes() if path.is_file() else b"")
+    for name, path in _find_files(pathlib.Path(run_dir)).items()
+    if _find(name)[1] == COVERED
+  }
+
+
+def _say_checked(found: Mapping[str, Any]) -> str:
+  """Says what was recomputed and compared."""
+  same = (
+    f"The {found['num_files']} files to be given away are as they were left"
+  )
+  if "rounds" not in found:
+    return f"{same}: {run_directory.TUNING_DIGESTS} has their digests."
+  return (
+    f"Recomputed from {chain_lib.NAME} and {run_directory.TRACE}: epsilon ="
+    f" {float(found['epsilon']):.6g} at delta = {found['delta']:g}"
+    f" ({found['accountant']}) after {found['rounds']:,} rounds, as the card"
+    f" and {run_directory.SUMMARY} say. {same}: the last line of"
+    f" {chain_lib.NAME} has their digests."
+  )
+
+
+def tell(
+  run_dir: str | os.PathLike[str], checked: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], str]:
+  """Lists what the files of a run, or of a tuning, reveal.
+
+  Args:
+    run_dir: Its directory.
+    checked: What `account.check_release` has found, if it is finished.
+
+  Returns:
+    JSON values by name, and the same in words.
+
+  Raises:
+    errors.FieldError: If it holds no run.
+  """
+  root = pathlib.Path(run_dir)
+  if not (root / run_directory.SPEC).exists():
+    raise errors.FieldError("run_dir", "hold a run", f"{root} without")
+  files = _find_files(root)
+  entries = dict.fromkeys(map(_find, files))
+  covered = "nothing is there to be given away yet"
+  if checked is not None:
+    covered = "no model is there to be given away"
+    if f"{run_directory.SAVED_MODEL}/{model_card.PATH}" in files:
+      covered = say(float(checked["epsilon"]))
+  width = max(len(path) for path, _, _ in entries)
+  lines = [f"{path:<{width}}  {k:<11}  {x}" for path, k, x in entries]
+  names = ("path", "kind", "reveals")
+  listed = [dict(zip(names, entry, strict=True)) for entry in entries]
+  told = [f"{covered[0].upper()}{covered[1:]}."]
+  if checked is not None:
+    told.append(_say_checked(checked))
+  text = "\n".join((*told, "", *lines))
+  return {"covered": covered, "checked": checked, "files": listed}, text

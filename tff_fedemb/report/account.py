@@ -1,0 +1,411 @@
+"""The privacy of a run, recomputed from what it left in its directory.
+
+The ledger is that of the run's chain, with which all its files have to agree;
+the trace has to bear out what the ledger assumes and to be what the run's key
+draws, and the summary has to say the same.
+
+A chain that was cut is still a chain: it ends too early for the trace, for a
+later checkpoint, model or row of metrics. Whoever writes all files of a run
+anew makes another run of them: no file can prove that this is not what
+happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+import dataclasses
+import functools
+import math
+import os
+import pathlib
+from typing import Any
+
+from etils import epy
+import numpy as np
+
+from tff_fedemb import errors
+from tff_fedemb.accounting import epsilon as epsilon_lib
+from tff_fedemb.accounting import ledger as ledger_lib
+from tff_fedemb.accounting import report as report_lib
+from tff_fedemb.participation import participation as participation_lib
+from tff_fedemb.participation import participation_trace
+from tff_fedemb.records import chain as chain_lib
+from tff_fedemb.records import run_directory
+from tff_fedemb.records import sampling_key
+
+with epy.lazy_imports():
+  import pandas as pd
+
+  from tff_fedemb.records import model_card
+  from tff_fedemb.records import release
+  from tff_fedemb.spec import deployment as deployment_lib
+
+# The first line of the chain has digests of these files.
+_FILES = (run_directory.SPEC, run_directory.DEPLOYMENT)
+_METRICS = "metrics.csv"
+# Epsilon of the same events by the same library differs by rounding alone.
+_RELATIVE_TOLERANCE = 1e-6
+_COMPARED = ("rounds", "delta", "sensitivity_in_clip_norms", "epsilon")
+# Values that are not those of the file lead to these errors.
+_DAMAGES = (ValueError, KeyError, TypeError, AttributeError)
+
+
+@dataclasses.dataclass(frozen=True)
+class Recomputed:
+  """The account of a run, from its ledger and its trace.
+
+  Attributes:
+    chain: Chain of the run.
+    ledger: Ledger of the chain, with the accountants that were asked for.
+    report: Report on its cost; the trace has been checked.
+    notes: Further notes for a reader.
+    mechanism: The name of the run's; None if it had none.
+  """
+
+  chain: chain_lib.Chain
+  ledger: ledger_lib.Ledger
+  report: report_lib.PrivacyReport
+  notes: tuple[str, ...]
+  mechanism: str | None = None
+
+
+def digest_files(
+  run_dir: str | os.PathLike[str],
+) -> dict[str, str | None]:
+  """Digests of the files that decide a run, by name; `None` without one."""
+  paths = {name: pathlib.Path(run_dir, name) for name in _FILES}
+  return {
+    name: chain_lib.digest(path.read_bytes()) if path.exists() else None
+    for name, path in paths.items()
+  }
+
+
+def open_chain(run_dir: str | os.PathLike[str]) -> chain_lib.Chain:
+  """Returns the chain of a run that goes on; an empty one of a new run.
+
+  Args:
+    run_dir: Directory of the run.
+
+  Raises:
+    errors.FieldError: If the run has left anything to go on with, and its chain
+      is missing, damaged or gainsaid by another file.
+    errors.DataError: If the trace is missing or damaged then.
+  """
+  chain = chain_lib.Chain(run_dir)
+  finished = os.path.exists(os.path.join(run_dir, run_directory.SUMMARY))
+  if chain.found or finished or run_directory.checkpointed_rounds(run_dir):
+    _check_files(chain, pathlib.Path(run_dir))
+  return chain
+
+
+def _check_files(chain: chain_lib.Chain, path: pathlib.Path) -> None:
+  """Refuses a chain if another file of its run says something else."""
+  if not chain.found:
+    raise errors.FieldError(
+      "run_dir",
+      f"hold the {chain_lib.NAME} of its run",
+      f"{path} without: it was lost, or is of an earlier version",
+    )
+  for name, digest in digest_files(path).items():
+    if digest != chain.found["files"][name]:
+      raise _gainsaid(name, "another file", "when the run began")
+  for name, number in _rounds_told(chain, path):
+    if number > chain.rounds:
+      raise _gainsaid(name, f"round {number:,}", f"{chain.rounds:,} rounds")
+  summary = run_directory.read_json(path / run_directory.SUMMARY)
+  with participation_trace.TraceReader(path / run_directory.TRACE) as trace:
+    begun = trace.num_rounds - chain.rounds
+    # One round may have begun when the program was killed.
+    if begun not in (0, 1) or (begun and summary is not None):
+      rounds = f"{trace.num_rounds:,} rounds"
+      raise _gainsaid(run_directory.TRACE, rounds, chain.rounds)
+    recorded = trace.read(chain.rounds)
+    for each, digest in zip(recorded, chain.participants, strict=True):
+      if each.digest != digest:
+        here = f"in round {each.number + 1:,}"
+        raise _gainsaid(run_directory.TRACE, "other users", here)
+  card = run_directory.read_json(path / _card())
+  line = _get(_get(card, "training"), "chain")
+  if card is not None and not chain.has_line(line):
+    raise _gainsaid(_card(), f"line {line}", "none like it")
+  if summary is not None:
+    _check_finished(chain, path, summary)
+
+
+def _card() -> str:
+  return f"{run_directory.SAVED_MODEL}/{model_card.PATH}"
+
+
+def _check_finished(
+  chain: chain_lib.Chain, path: pathlib.Path, summary: Any
+) -> None:
+  """Refuses a finished run whose summary or released files are not its own."""
+  planned, line = chain.planned, _get(summary, "chain")
+  left = chain.given_away_at(str(line))
+  if left is None:
+    raise _gainsaid(run_directory.SUMMARY, f"chain {line}", chain.head)
+  expected = {"rounds": planned.rounds}
+  if planned.round_sum is not None:
+    expected["num_private_parameters"] = planned.round_sum.num_parameters
+  for name, value in expected.items():
+    if (found := _get(summary, name)) != value:
+      raise _gainsaid(run_directory.SUMMARY, f"{name} {found}", value)
+  now = chain.given_away
+  for name in sorted(left.keys() | now.keys()):
+    # A page that was lost is written again.
+    if name != run_directory.REPORT and left.get(name) != now.get(name):
+      here = f"another digest of {name} behind it"
+      raise _gainsaid(run_directory.SUMMARY, f"chain {line}", here)
+  if now:  # An earlier version recorded none.
+    _compare_files(path, now, all_of=False)
+
+
+def _compare_files(
+  path: pathlib.Path,
+  recorded: Mapping[str, str] | None,
+  record: str = chain_lib.NAME,
+  *,
+  all_of: bool = True,
+) -> int:
+  """Refuses files to be given away that are not those that were recorded.
+
+  Args:
+    path: Directory of the run or the tuning.
+    recorded: Digests by name.
+    record: Name of the file that has them.
+    all_of: Whether all of them have to be there.
+
+  Returns:
+    How many were compared.
+  """
+  if not recorded:
+    raise errors.FieldError(
+      "run_dir",
+      f"hold a {record} with digests of {run_directory.RELEASE}/",
+      "none: it is of an earlier version, and nothing can be compared",
+    )
+  found = release.digest_files(path)
+  for name in sorted(found.keys() | (recorded.keys() if all_of else ())):
+    if found.get(name) != recorded.get(name):
+      there, here = (
+        f"digest {digests[name][:8]}" if name in digests else "none"
+        for digests in (found, recorded)
+      )
+      raise _gainsaid(name, there, here, record)
+  return len(found)
+
+
+def _rounds_told(
+  chain: chain_lib.Chain, path: pathlib.Path
+) -> Iterator[tuple[str, int]]:
+  """Files that tell of rounds that ran, and the last one they tell of."""
+  for number in run_directory.checkpointed_rounds(path):
+    yield f"{run_directory.CHECKPOINTS}/round_{number}", number
+  if (path / _METRICS).exists():
+    rows = pd.read_csv(path / _METRICS, usecols=["round_num"])
+    yield _METRICS, max(rows.round_num, default=0)
+  if (path / run_directory.SUMMARY).exists():
+    yield run_directory.SUMMARY, chain.planned.rounds
+
+
+def _get(values: Any, name: str) -> Any:
+  return values.get(name) if isinstance(values, dict) else None
+
+
+def _gainsaid(
+  name: str, there: object, here: object, record: str = chain_lib.NAME
+) -> errors.FieldError:
+  in_words = "the chain" if record == chain_lib.NAME else record
+  return errors.FieldError(
+    "run_dir",
+    f"hold a {name} that agrees with its {record}",
+    f"{there} there and {here} in {in_words}",
+  )
+
+
+def read_ledger(
+  run_dir: str | os.PathLike[str], accountants: Sequence[str] | None = None
+) -> tuple[chain_lib.Chain, ledger_lib.Ledger]:
+  """Returns what happened in a run, and what that has cost.
+
+  Args:
+    run_dir: Directory of the run.
+    accountants: Names of those to ask in place of the ledger's own.
+
+  Raises:
+    errors.FieldError: If no round ran, a file of the run is missing, damaged or
+      disagrees with the others, or an accountant is not valid for its
+      participation.
+    errors.DataError: If the trace is missing or damaged.
+  """
+  chain = chain_lib.Chain(run_dir)
+  _check_files(chain, pathlib.Path(run_dir))
+  if not chain.rounds:
+    raise errors.FieldError(
+      "run_dir", "hold a run of at least one round", f"{run_dir} without"
+    )
+  ledger = chain.ledger
+  if accountants is not None:
+    ledger = dataclasses.replace(ledger, accountants=tuple(accountants))
+  return chain, ledger
+
+
+def recompute(
+  run_dir: str | os.PathLike[str], accountants: Sequence[str] | None = None
+) -> Recomputed:
+  """Computes what a finished or killed run has cost.
+
+  Privacy:
+    As `ledger.Ledger.report`, with the trace.
+
+  Args:
+    run_dir: Directory of the run.
+    accountants: As in `read_ledger`.
+
+  Raises:
+    errors.FieldError: As `read_ledger`, or if the run's own summary says
+      something else, or PLD alone would take minutes.
+    errors.DataError: If the trace refutes what the ledger assumes, or is not
+      what the run's key draws.
+  """
+  chain, ledger = read_ledger(run_dir, accountants)
+  epsilon_lib.check_pld(ledger)
+  run_dir = pathlib.Path(run_dir)
+  asked = run_directory.read_json(run_dir / run_directory.SPEC)
+  with participation_trace.TraceReader(run_dir / run_directory.TRACE) as trace:
+    report = ledger.report(trace)
+    notes = [_replay(run_dir, asked.get("sampling_seed"), ledger, trace)]
+    if trace.num_rounds > ledger.rounds:
+      notes.append(
+        "the trace has 1 round more, which had begun when the program was"
+        " killed and has released nothing"
+      )
+  if not (run_dir / run_directory.SUMMARY).exists():
+    notes.append(
+      f"the run is not finished: {ledger.rounds:,} rounds are accounted for"
+    )
+  else:
+    _compare(run_dir, run_directory.SUMMARY, report, all_of=accountants is None)
+  mechanism = (asked.get("mechanism") or {}).get("kind")
+  return Recomputed(chain, ledger, report, tuple(notes), mechanism)
+
+
+def check_release(run_dir: str | os.PathLike[str]) -> dict[str, Any] | None:
+  """Compares what may be given away of a run or a tuning with what it left.
+
+  What the files of a run say is also recomputed.
+
+  Args:
+    run_dir: Its directory.
+
+  Returns:
+    Figures that the files agree with, JSON values by name, among them rounds if
+    they were recomputed; `None` if neither a run nor a tuning is finished.
+
+  Raises:
+    errors.FieldError: As `recompute`, or if a file in release/ is not the one
+      that was left there, or an earlier version left them.
+    errors.DataError: As `recompute`.
+  """
+  path, names = pathlib.Path(run_dir), ["epsilon", "delta"]
+  if (path / run_directory.SUMMARY).exists():
+    run = recompute(run_dir)
+    files = _compare_files(path, run.chain.given_away)
+    _compare(path, _card(), run.report)
+    values = run.report.to_json()
+    names += ["accountant", "rounds"]
+  elif (path / run_directory.TUNING).exists():
+    record = run_directory.TUNING_DIGESTS
+    files = _compare_files(path, run_directory.read_json(path / record), record)
+    values = run_directory.read_json(path / run_directory.TUNING)["privacy"]
+  else:
+    return None
+  return {**{name: _get(values, name) for name in names}, "num_files": files}
+
+
+def _compare(
+  run_dir: pathlib.Path,
+  name: str,
+  report: report_lib.PrivacyReport,
+  *,
+  all_of: bool = True,
+) -> None:
+  """Refuses a file that says something else of the cost than the report.
+
+  Args:
+    run_dir: Directory of the run.
+    name: Name of a file with the report as `privacy`.
+    report: The report on the same rounds.
+    all_of: Whether they are by the same accountants.
+  """
+  try:
+    there = _figures(run_directory.read_json(run_dir / name)["privacy"])
+  except _DAMAGES as error:
+    raise run_directory.damaged(run_dir / name, error) from error
+  here = _figures(report.to_json())
+  names = here.keys() | there.keys()
+  if not all_of:
+    names = (here.keys() & there.keys()) - {"epsilon"}
+  for figure in sorted(names):
+    one, other = there.get(figure, math.nan), here.get(figure, math.nan)
+    if not math.isclose(one, other, rel_tol=_RELATIVE_TOLERANCE):
+      raise _gainsaid(name, f"{figure} {one:.6g}", f"{other:.6g}")
+
+
+def _figures(privacy: Any) -> dict[str, float]:
+  """Figures that a summary and an account have in common."""
+  by_accountant = {
+    f"epsilon by {name}": float(epsilon)
+    for name, epsilon in privacy["epsilon_by_accountant"].items()
+  }
+  return {name: float(privacy[name]) for name in _COMPARED} | by_accountant
+
+
+def _replay(
+  run_dir: pathlib.Path,
+  sampling_seed: int | None,
+  ledger: ledger_lib.Ledger,
+  trace: participation_trace.TraceReader,
+) -> str:
+  """Draws the users of all rounds once more; returns what came of it.
+
+  With the key at hand, or the deployment, the code draws who took part, and
+  with whom.
+
+  Raises:
+    participation_lib.ClaimError: Names the first round that is another one.
+  """
+  draw: Callable[[int], list[np.ndarray]]
+  deployed = run_directory.read_json(run_dir / run_directory.DEPLOYMENT)
+  if deployed is not None:
+    source, drawn_by = run_directory.DEPLOYMENT, "the run's deployment gives"
+    draw = deployment_lib.DeployedRounds(
+      deployment_lib.read_simulation(deployed), os.devnull
+    ).draw
+  else:
+    key, source = sampling_seed, "sampling_seed"
+    if key is None:
+      key = sampling_key.read(run_dir / run_directory.CHECKPOINTS)
+      source = f"{run_directory.CHECKPOINTS}/{sampling_key.NAME}"
+    if key is None:
+      return (
+        f"there is no {source}: the draw was not replayed, and whether users"
+        " were drawn at random is unchecked"
+      )
+    drawn_by = f"{ledger.participation.name} draws from the run's key"
+    draw = functools.partial(ledger.participation.sample, key=key)
+  for recorded in trace:
+    drawn = participation_trace.RecordedRound.of(
+      recorded.number, draw(recorded.number)
+    )
+    if not recorded.is_as(drawn):
+      raise participation_lib.ClaimError(
+        f"the users of every round must be those that {drawn_by}; round"
+        f" {recorded.number:,} of the trace has {recorded.slots.size:,} users"
+        f" in {recorded.num_clients:,} virtual clients where it draws others,"
+        f" {drawn.slots.size:,} in {drawn.num_clients:,}."
+      )
+  return (
+    f"the draw of all {trace.num_rounds:,} rounds was replayed from {source}:"
+    " the same users, in the same virtual clients"
+  )

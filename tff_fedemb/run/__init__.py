@@ -1,1 +1,0 @@
-"""A run: what was asked for, what it costs, and what came of it."""

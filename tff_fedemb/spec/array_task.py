@@ -1,0 +1,336 @@
+"""A task from arrays: images, their labels, and whose they are.
+
+For a notebook, or for data that fit into memory. A client's data set is read
+from a file of all rows, sorted by user, that is made for the program and goes
+with it: a graph that held the arrays could not be larger than 2 GB, and every
+client would copy it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import collections
+from collections.abc import Iterator, Mapping
+import dataclasses
+import functools
+import os
+import shutil
+import tempfile
+from typing import Any
+
+from etils import epy
+import numpy as np
+
+from tff_fedemb import errors
+from tff_fedemb.data import arrays
+from tff_fedemb.data import pipelines
+from tff_fedemb.data import population
+from tff_fedemb.records import chain
+from tff_fedemb.spec import task as task_lib
+
+with epy.lazy_imports():
+  import tensorflow as tf
+  import tensorflow_federated as tff
+
+  from tff_fedemb.evaluation import embedding
+
+_READING_BATCH = 64
+_LABEL_BYTES = 8
+# By the number of axes of an example.
+_BACKBONES = {1: "dense", 2: "conv1d", 3: "convnet"}
+
+
+@dataclasses.dataclass(frozen=True)
+class ArrayTask(task_lib.TaskSource):
+  """Images, or vectors or sequences, with labels and users in arrays.
+
+  Attributes:
+    images: `[n, height, width, channels]`, to train on: integers in [0, 255],
+      or floats that are, with those of `test` and `validation`, all in [0, 1]
+      or all whole numbers in [0, 255]. Or finite floats of vectors `[n, size]`
+      or sequences `[n, time, channels]`.
+    labels: Integers `[n]`; whatever they are, training counts them from 0.
+    users: User of each image, `[n]`: strings, integers or dates, none missing.
+    test: Images and labels to evaluate on.
+    validation: The same, for evaluations during training; without, those of
+      `test`, by which nothing may then be chosen.
+    held_out_users: Whether no image to evaluate on is of one of the users;
+      only then does the guarantee cover what an evaluation tells.
+    name: Name of the task.
+    user_meaning: Meaning of a user, in a few words: the unit of privacy.
+
+  Examples:
+    >>> images = np.zeros([24, 8, 8, 1], np.uint8)
+    >>> labels, users = np.arange(24) % 4, np.arange(24) // 3
+    >>> task = fe.ArrayTask(images, labels, users, test=(images, labels))
+    >>> task.num_users
+    8
+  """
+
+  images: np.ndarray
+  labels: np.ndarray
+  users: np.ndarray
+  test: tuple[np.ndarray, np.ndarray] = dataclasses.field(kw_only=True)
+  validation: tuple[np.ndarray, np.ndarray] | None = dataclasses.field(
+    default=None, kw_only=True
+  )
+  held_out_users: bool = dataclasses.field(default=False, kw_only=True)
+  name: str = dataclasses.field(default="arrays", kw_only=True)
+  user_meaning: str = dataclasses.field(default="a user", kw_only=True)
+
+  def __post_init__(self):
+    held_out = self._held_out
+    given = {name: images for name, (images, _) in held_out.items()}
+    images = _read({"images": self.images, **given})
+    num_rows = len(images["images"])
+    found: dict[str, Any] = {
+      "images": images["images"],
+      "labels": arrays.to_labels("labels", self.labels, num_rows),
+      "users": arrays.to_names("users", self.users, num_rows),
+    }
+    for name, (_, labels) in held_out.items():
+      labels = arrays.to_labels(name, labels, len(images[name]))
+      found[name] = images[name], labels
+    for name, value in found.items():
+      object.__setattr__(self, name, value)
+
+  @property
+  def _held_out(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    return {"test": self.test, "validation": self.validation or self.test}
+
+  def __eq__(self, other: object) -> bool:
+    return isinstance(other, ArrayTask) and self.to_json() == other.to_json()
+
+  def __hash__(self) -> int:
+    return hash(self._digest)
+
+  @functools.cached_property
+  def _digest(self) -> str:
+    arrays = (self.images, self.labels, self.users)
+    return chain.digest_of([arrays, *self._held_out.values()])
+
+  def to_json(self) -> dict[str, Any]:
+    """The shape of the images and a digest of all arrays, not the arrays."""
+    return {
+      "name": self.name,
+      "images": list(self.images.shape),
+      "sha256": self._digest,
+    }
+
+  @classmethod
+  def from_json(cls, values: Mapping[str, Any]) -> Any:
+    """The record of arrays: nobody can make them of their digest."""
+    kind = task_lib.SOURCES.name_of(cls)
+    return task_lib.RecordedTask({"kind": kind, **values})
+
+  @functools.cached_property
+  def num_users(self) -> int:
+    """Number of different users."""
+    return len(np.unique(self.users))
+
+  def create(self) -> task_lib.Task:
+    """Creates the task."""
+    users, slots = np.unique(self.users, return_inverse=True)
+    classes, labels = np.unique(self.labels, return_inverse=True)
+    order = np.argsort(slots, kind="stable")
+    starts = np.searchsorted(slots[order], np.arange(len(users) + 1))
+    shape = self.images.shape[1:]
+    held_out = self._held_out
+    counts = {name: len(labels) for name, (_, labels) in held_out.items()}
+    pairs = np.unique(np.stack([slots, labels]), axis=1)
+
+    def load_images(split: str):
+      images, labels = held_out[split]
+      return embedding.LabelledImages(images, labels)
+
+    @functools.cache
+    def write_file() -> str:
+      directory = tempfile.mkdtemp(prefix="tff_fedemb_arrays_")
+      atexit.register(shutil.rmtree, directory, ignore_errors=True)
+      return write_rows(directory, self.images, labels, order)
+
+    return task_lib.Task(
+      name=self.name,
+      user_meaning=self.user_meaning,
+      train_users=population.Population(len(users)),
+      create_client_dataset=lambda client_id: read_client(
+        write_file(), client_id, starts, shape
+      ),
+      image_shape=shape,
+      num_train_classes=len(classes),
+      load_images=load_images,
+      split_description=(
+        f"{counts['validation']:,} images for validation and"
+        f" {counts['test']:,} for test"
+      ),
+      default_backbone=_BACKBONES[len(shape)],
+      one_class_per_user=pairs.shape[1] == len(users),
+      evaluation_on_training_users=not self.held_out_users,
+      held_out_classes_are_new=not any(
+        np.isin(labels, classes).any() for _, labels in held_out.values()
+      ),
+      count_images={"train": len(self.labels), **counts}.__getitem__,
+    )
+
+
+def _read(given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+  """Images of all splits as uint8, or other examples as float32, checked."""
+  read = {name: arrays.to_numbers(name, x) for name, x in given.items()}
+  of_unit = all(map(arrays.are_of_unit, read.values()))
+  for name, examples in read.items():
+    if examples.ndim == 4:
+      read[name] = arrays.to_pixels(name, examples, of_unit=of_unit)
+    elif examples.dtype.kind == "f" and examples.ndim in (2, 3):
+      read[name] = arrays.to_floats(name, examples)
+    else:
+      raise errors.FieldError(
+        name,
+        "hold images [n, height, width, channels], or other examples as floats"
+        " [n, size] or [n, time, channels]",
+        f"{examples.dtype} {list(examples.shape)}",
+      )
+    if not len(examples):
+      raise errors.FieldError(name, "hold an example", "none")
+    shape = read["images"].shape[1:]
+    if examples.shape[1:] != shape:
+      raise errors.FieldError(
+        name,
+        f"hold images of {list(shape)}, as those to train on",
+        list(examples.shape[1:]),
+      )
+  return read
+
+
+def write_rows(
+  directory: str, images: np.ndarray, labels: np.ndarray, order: np.ndarray
+) -> str:
+  """Writes label and numbers of every row in an order; returns the file."""
+  path = os.path.join(directory, "rows")
+  with open(path, "wb") as file:
+    for row in order:
+      file.write(np.int64(labels[row]).tobytes())
+      file.write(np.ascontiguousarray(images[row]).data)
+  return path
+
+
+def read_client(
+  path: str,
+  client_id: Any,
+  starts: np.ndarray,
+  image_shape: tuple[int, ...],
+) -> Any:
+  """The rows of a virtual client's users; TensorFlow operations only.
+
+  Args:
+    path: As of `write_rows`, of rows that are sorted by user.
+    client_id: Numbers of the users.
+    starts: First row of each user, and the number of rows.
+    image_shape: Shape of an example.
+  """
+  dtype = pipelines.dtype_of(image_shape)
+  record_bytes = _LABEL_BYTES + dtype.itemsize * int(np.prod(image_shape))
+  ends = tf.constant(starts, tf.int64) * record_bytes
+
+  def read_user(slot):
+    return tf.data.FixedLengthRecordDataset(
+      path,
+      record_bytes,
+      header_bytes=ends[slot],
+      footer_bytes=ends[-1] - ends[slot + 1],
+    )
+
+  def parse(rows) -> Mapping[str, Any]:
+    labels = tf.strings.substr(rows, 0, _LABEL_BYTES)
+    images = tf.strings.substr(rows, _LABEL_BYTES, record_bytes)
+    return collections.OrderedDict(
+      x=tf.reshape(tf.io.decode_raw(images, dtype), [-1, *image_shape]),
+      y=tf.io.decode_raw(labels, tf.int64)[:, 0],
+    )
+
+  slots = tf.strings.to_number(
+    tf.strings.split(client_id, population.SEPARATOR), tf.int64
+  )
+  return (
+    tf.data.Dataset.from_tensor_slices(slots)
+    .flat_map(read_user)
+    .batch(_READING_BATCH)
+    .map(parse)
+  )
+
+
+def from_client_data(
+  train: tff.simulation.datasets.ClientData,
+  *,
+  test: tff.simulation.datasets.ClientData,
+  image_key: str = "pixels",
+  label_key: str = "label",
+  name: str = "client_data",
+) -> ArrayTask:
+  """Creates a task from TFF's client data, which are read into memory.
+
+  Args:
+    train: Its clients are the users who train.
+    test: Its examples are evaluated on, whichever client they belong to.
+    image_key: Key of an image in an example, `[height, width]` or `[height,
+      width, channels]`: integers in [0, 255], or floats that are all in [0, 1]
+      or all whole numbers in [0, 255], in both data.
+    label_key: Key of the label in an example, an integer.
+    name: Name of the task.
+
+  Raises:
+    errors.FieldError: If there is no example, none with such keys, or they hold
+      something else.
+
+  Examples:
+    >>> import tensorflow_federated as tff
+    >>> clients = {
+    ...   user: {"pixels": np.zeros([3, 8, 8], np.float32), "label": [0, 1, 2]}
+    ...   for user in ("ann", "bob")
+    ... }
+    >>> data = tff.simulation.datasets.TestClientData(clients)
+    >>> fe.from_client_data(data, test=data).num_users
+    2
+  """
+  read = {"train": train, "test": test}
+  rows = {
+    key: list(_read_clients(key, data, image_key, label_key))
+    for key, data in read.items()
+  }
+  images, labels, users = zip(*rows["train"], *rows["test"], strict=True)
+  # One scale for both: black pictures alone do not tell theirs.
+  pixels = arrays.to_pixels(image_key, list(images), whose=users)
+  if pixels.ndim == 3:
+    pixels = pixels[..., np.newaxis]
+  split = len(rows["train"])
+  return ArrayTask(
+    pixels[:split],
+    np.array(labels[:split], object),
+    np.array(users[:split], object),
+    test=(pixels[split:], np.array(labels[split:], object)),
+    name=name,
+  )
+
+
+def _read_clients(
+  name: str,
+  data: tff.simulation.datasets.ClientData,
+  image_key: str,
+  label_key: str,
+) -> Iterator[tuple[Any, Any, Any]]:
+  """Yields image, label and client of each example.
+
+  Raises:
+    errors.FieldError: If there is none, or it has no such key.
+  """
+  keys = {"image_key": image_key, "label_key": label_key}
+  found = None
+  for client in data.client_ids:
+    dataset = data.create_tf_dataset_for_client(client)
+    for found in dataset.as_numpy_iterator():
+      for field, key in keys.items():
+        if key not in found:
+          must = f"be one of {', '.join(sorted(found))}"
+          raise errors.FieldError(field, must, repr(key))
+      yield found[image_key], found[label_key], client
+  if found is None:
+    raise errors.FieldError(name, "have clients with examples", "none")

@@ -1,0 +1,444 @@
+"""A run whose task is at hand: what is built, drawn and accounted for.
+
+`resolve` settles what a `RunSpec` leaves to the data, such as the number of
+users, and refuses what does not fit them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import dataclasses
+import functools
+from typing import Any
+
+from etils import epy
+
+from tff_fedemb import checks
+from tff_fedemb import errors
+from tff_fedemb.accounting import composition
+from tff_fedemb.accounting import ledger as ledger_lib
+from tff_fedemb.algorithms import centralized
+from tff_fedemb.algorithms import fedemb
+from tff_fedemb.algorithms import registry as algorithms
+from tff_fedemb.deployment import deployment
+from tff_fedemb.deployment import simulation as simulation_lib
+from tff_fedemb.mechanisms import mechanism as mechanism_lib
+from tff_fedemb.mechanisms import none
+from tff_fedemb.mechanisms import registry as aggregators
+from tff_fedemb.participation import check_ins
+from tff_fedemb.participation import fixed_size
+from tff_fedemb.participation import participation as participation_lib
+from tff_fedemb.participation import participation_check
+from tff_fedemb.participation import participation_trace
+from tff_fedemb.participation import registry as participations
+from tff_fedemb.planning import budget
+from tff_fedemb.planning import extrapolation as extrapolation_lib
+from tff_fedemb.planning import planning
+from tff_fedemb.spec import spec as spec_lib
+
+with epy.lazy_imports():
+  import tensorflow as tf
+  import tensorflow_federated as tff
+
+  from tff_fedemb.algorithms import local_training
+  from tff_fedemb.models import backbones
+  from tff_fedemb.phones import client_file
+  from tff_fedemb.phones import litert
+  from tff_fedemb.runtime import precision
+  from tff_fedemb.runtime import secure_sums
+  from tff_fedemb.spec import task as task_lib
+
+# A user who has not said otherwise may take part again after a quarter of the
+# rounds in which the report goal uses up the users: who is there by day must
+# suffice.
+_PARTS_OF_PASS = 4
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experiment:
+  """A training on the data of users, and its cost.
+
+  Attributes:
+    spec: Spec of the run.
+    participation: Draws the virtual clients of a round.
+    mechanism: Aggregator and what it costs.
+    delta: Delta of the guarantee.
+    task: Data and classes; `None` where only the cost matters.
+  """
+
+  spec: spec_lib.RunSpec
+  participation: participation_lib.Participation
+  mechanism: mechanism_lib.Mechanism
+  delta: float
+  task: task_lib.Task | None = None
+
+  @property
+  def name(self) -> str:
+    """Name of the algorithm."""
+    return algorithms.ALGORITHMS.name_of(self.spec.algorithm)
+
+  @property
+  def local_training(self) -> local_training.LocalTraining:
+    """Training of clients on the data of the task."""
+    return dataclasses.replace(
+      self.spec.algorithm.local,
+      decode_images=self.task.decode_images,
+      skip_unreadable=self.spec.task.skips_bad_examples,
+      rounds=self.spec.rounds,
+    )
+
+  @property
+  def create_backbone(self) -> Callable[[], tf.keras.Model]:
+    """Makes a fresh backbone for the task's images."""
+    return functools.partial(
+      self.spec.algorithm.backbone.create,
+      self.task.image_shape,
+      default=self.task.default_backbone,
+    )
+
+  def build_process(
+    self, **options: Any
+  ) -> tff.learning.templates.LearningProcess:
+    """Builds the process, which takes identifiers of virtual clients; slow.
+
+    Args:
+      **options: Options of `Algorithm.build`, beside those that the spec
+        decides.
+    """
+    spec, local = self.spec, self.local_training
+    if spec.algorithm.is_private:
+      options = {
+        "aggregator": self.mechanism.factory,
+        "server_optimizer": spec.server_optimizer.build(),
+        **options,
+      }
+    build = functools.partial(
+      dataclasses.replace(spec.algorithm, local=local).build,
+      self.create_backbone,
+      num_classes=self.task.num_train_classes * local.classes_per_label,
+      seed=spec.seed,
+      **options,
+    )
+    limit = local.max_examples_per_client
+    if spec.runtime.runtime == "tflite":
+      if "wrap_client_update_fn" in options:
+        raise errors.FieldError(
+          "runtime", "be another for what changes clients' updates", "tflite"
+        )
+      return litert.PhoneProcess(
+        build, self.create_client_file(), self.task.find_client_dataset(limit)
+      )
+    return tff.simulation.compose_dataset_computation_with_learning_process(
+      self.task.build_dataset_computation(limit),
+      build(example_type=self.task.example_type),
+    )
+
+  def create_client_file(self) -> client_file.ClientFile:
+    """Creates what a client's phone would run.
+
+    Raises:
+      errors.FieldError: If a file for phones cannot do what the spec says.
+    """
+    algorithm, config = self.spec.algorithm, self.mechanism.config
+    if type(algorithm) is not fedemb.FedEmb or not self.task.has_images:
+      raise errors.FieldError(
+        "algorithm",
+        "be fedemb, of images, for a file that trains on phones",
+        f"{self.name}, task {self.task.name}",
+      )
+    if not config.clips or config.next_clip_norm_fn is not None:
+      raise errors.FieldError(
+        "aggregator",
+        "have a fixed clip norm for a file that trains on phones",
+        aggregators.AGGREGATORS.name_of(config),
+      )
+    return client_file.ClientFile(
+      create_backbone_fn=self.create_backbone,
+      head=algorithm.head,
+      config=self.local_training,
+      clip_norm=config.clip_norm,
+      seed=self.spec.seed,
+      spec_digest=self.spec.training_digest,
+    )
+
+  def create_simulation(
+    self, process: tff.learning.templates.LearningProcess
+  ) -> simulation_lib.Simulation:
+    """Creates the simulation of a run with a deployment, before any round.
+
+    Args:
+      process: Process whose model is sent to a device; its trainable part comes
+        back.
+    """
+    config, claim = self.spec.deployment, self.participation
+    local, task = self.spec.algorithm.local, self.task
+    # With equal work every device takes the time of the most.
+    images = local.max_examples_per_client or (
+      task.count_images("train") / len(task.train_users)
+    )
+    up, down = (
+      sum(spec.shape.num_elements() * spec.dtype.size for spec in specs)
+      for specs in _weights_of(process)
+    )
+    return simulation_lib.Simulation(
+      deployment.load(config.deployment),
+      claim.num_users,
+      config.deployment_seed,
+      simulation_lib.WorkOfRound(
+        bytes_down=up + down,
+        bytes_up=up,
+        examples=local.epochs * images
+        + local.head_warmup_steps * local.batch_size,
+      ),
+      report_goal=claim.clients_per_round,
+      min_separation=claim.min_separation,
+      max_participations=claim.max_participations,
+    )
+
+  @property
+  def secure_sums(self) -> str | None:
+    """Security of the sums of updates; None if they are in the clear."""
+    return (
+      secure_sums.SIMULATED if self.mechanism.config.sums_securely else None
+    )
+
+  def create_ledger(
+    self, process: tff.learning.templates.LearningProcess | None = None
+  ) -> ledger_lib.Ledger:
+    """Creates the empty ledger of a run.
+
+    Args:
+      process: Process whose updates are summed; None for `num_parameters`.
+
+    Raises:
+      errors.FieldError: If the mechanism cannot be accounted for.
+    """
+    return self._create_ledger(0, process)
+
+  def plan_ledger(
+    self, process: tff.learning.templates.LearningProcess | None = None
+  ) -> ledger_lib.Ledger:
+    """Creates the ledger of all rounds to come, as `create_ledger`."""
+    return self._create_ledger(self.spec.rounds, process)
+
+  def _create_ledger(
+    self, rounds: int, process: tff.learning.templates.LearningProcess | None
+  ) -> ledger_lib.Ledger:
+    if process is None:
+      num_parameters = self.num_parameters
+    else:
+      trainable, _ = _weights_of(process)
+      num_parameters = sum(spec.shape.num_elements() for spec in trainable)
+    return ledger_lib.create_ledger(
+      self.participation,
+      composition.noise_of(self.mechanism),
+      rounds,
+      delta=self.delta,
+      round_sum=planning.create_round_sum(
+        self.mechanism.config, num_parameters
+      ),
+    )
+
+  @property
+  def num_parameters(self) -> int | None:
+    """Numbers of an update; None without a task, or where nothing is noised."""
+    if self.task is None or not self.mechanism.config.noise_multiplier:
+      return None
+    algorithm = self.spec.algorithm
+    num_classes = (
+      self.task.num_train_classes * algorithm.local.classes_per_label
+    )
+    of_backbone, embedding_dim = self.measure_backbone()
+    return of_backbone + algorithm.count_head_parameters(
+      num_classes, embedding_dim
+    )
+
+  def measure_backbone(self) -> tuple[int, int]:
+    """Returns the backbone's trained numbers, and the size of an embedding.
+
+    Raises:
+      errors.FieldError: If the backbone does not fit the task.
+    """
+    return _measure_backbone(
+      self.spec.algorithm.backbone,
+      self.task.image_shape,
+      self.task.default_backbone,
+      self.spec.runtime.compute_precision,
+    )
+
+  def predict_ledger(self) -> ledger_lib.Ledger:
+    """Returns the ledger of all rounds to come, as the trace will bear it out.
+
+    Under a `sampling_seed` anyone can draw all rounds, and so count those that
+    a user is in.
+    """
+    ledger, seed = self.plan_ledger(), self.spec.sampling_seed
+    if seed is None:
+      return ledger
+    drawn = (
+      participation_trace.RecordedRound.of(
+        number, self.participation.sample(number, key=seed)
+      )
+      for number in range(self.spec.rounds)
+    )
+    return ledger.as_seen(
+      participation_check.observe(self.participation.num_users, drawn)
+    )
+
+  def check_budget(self) -> None:
+    """Refuses a new run for which its budget has too little left.
+
+    Raises:
+      errors.FieldError: As `budget.check`.
+    """
+    if self.spec.privacy_budget is not None:
+      planned = self.plan_ledger()
+      users = self.task.train_users.digest if self.task is not None else None
+      budget.check(self.spec.privacy_budget, planned, users=users)
+
+  def extrapolate(self) -> extrapolation_lib.Extrapolation | None:
+    """As `ExtrapolationConfig.extrapolate`, of this experiment."""
+    return self.spec.extrapolation.extrapolate(self.plan_ledger())
+
+
+def _weights_of(
+  process: tff.learning.templates.LearningProcess,
+) -> list[list[tf.TensorSpec]]:
+  """Specifications of a model's trainable weights, and of all others."""
+  weights = process.initialize.type_signature.result.member.global_model_weights
+  return [
+    tf.nest.flatten(tff.types.type_to_tf_tensor_specs(part))
+    for part in (weights.trainable, weights.non_trainable)
+  ]
+
+
+def resolve(spec: spec_lib.RunSpec, task: task_lib.Task) -> Experiment:
+  """Settles what a spec leaves to the data.
+
+  Args:
+    spec: Spec of the run.
+    task: The task that `spec.task` creates.
+
+  Raises:
+    errors.FieldError: If the spec does not fit the data.
+  """
+  if (
+    task.one_class_per_user
+    and isinstance(spec.algorithm, fedemb.FedEmb)
+    and (spec.participation is None or spec.participation.users_per_client < 2)
+  ):
+    raise errors.FieldError(
+      "users_per_client",
+      f"be at least 2 for task {task.name}, where a user has one class and a"
+      " head of one class learns nothing",
+      1,
+    )
+  local = spec.algorithm.local
+  for name, value, allowed in (
+    ("augmentation", local.augmentation, "none"),
+    ("turned_classes", local.turned_classes, False),
+  ):
+    if value != allowed and not task.has_images:
+      raise errors.FieldError(
+        name,
+        f"be {allowed} for task {task.name}, whose examples are no images",
+        value,
+      )
+  experiment = dataclasses.replace(
+    resolve_cost(spec, len(task.train_users)), task=task
+  )
+  # A backbone that does not fit is refused before the process is built.
+  experiment.measure_backbone()
+  return experiment
+
+
+# Trials of a tuning often have the same backbone.
+@functools.lru_cache
+def _measure_backbone(
+  backbone: backbones.BackboneConfig,
+  image_shape: tuple[int, ...],
+  default: str,
+  compute_precision: str,
+) -> tuple[int, int]:
+  """Checks a backbone; returns its trained numbers and its embedding's size."""
+  created = backbone.create(image_shape, default=default)
+  precision.check_backbone(created, compute_precision)
+  trained = sum(x.shape.num_elements() for x in created.trainable_variables)
+  return trained, created.output_shape[-1]
+
+
+def resolve_cost(spec: spec_lib.RunSpec, num_users: int) -> Experiment:
+  """Settles what a spec leaves to the number of users, without their data.
+
+  Args:
+    spec: Spec of the run.
+    num_users: Number of users who train.
+
+  Raises:
+    errors.FieldError: If the spec does not fit so many users.
+  """
+  delta = spec.delta
+  if delta is None:
+    delta = planning.default_delta(num_users)
+  algorithm = spec.algorithm
+  if not isinstance(algorithm, centralized.Centralized):
+    if spec.mechanism.noise_multiplier:
+      checks.check_not_alone("users", num_users)
+    participation = _create_participation(spec, num_users)
+    mechanism = dataclasses.replace(
+      spec.mechanism, clients_per_round=participation.clients_per_round
+    ).create(
+      composition.schedule_of(participation, spec.rounds),
+      spec.workload,
+    )
+  else:
+    users = algorithm.users_per_round
+    checks.check_integer("users_per_round", users, minimum=1, maximum=num_users)
+    participation = fixed_size.FixedSize(
+      num_users, users, users_per_client=users
+    )
+    mechanism = none.NoneConfig(clients_per_round=1).create()
+  if spec.sampling_seed is not None:
+    participation = participation.with_known_schedule()
+  return Experiment(
+    spec=spec,
+    participation=participation,
+    mechanism=mechanism,
+    delta=delta,
+  )
+
+
+def _create_participation(
+  spec: spec_lib.RunSpec, num_users: int
+) -> participation_lib.Participation:
+  asked, goal = spec.participation, spec.participation.clients_per_round
+  if spec.deployment.deployment is not None:
+    deployed = deployment.load(spec.deployment.deployment)
+    server = deployed.server
+    return check_ins.CheckIns(
+      num_users,
+      goal,
+      users_per_client=asked.users_per_client,
+      min_separation=(
+        asked.min_separation
+        or server.min_separation
+        or max(num_users // (_PARTS_OF_PASS * goal), 1)
+      ),
+      max_participations=server.max_participations,
+      equal_work=deployed.compute.equal_work,
+    )
+  users = goal * asked.users_per_client
+  if users > num_users:
+    raise errors.FieldError(
+      "clients_per_round x users_per_client",
+      f"be at most the number of users, {num_users:,}",
+      f"{goal} x {asked.users_per_client} = {users}",
+    )
+  fields = {**vars(spec.mechanism), **vars(asked)}
+  bands = planning.options_of_bands(
+    participations.PARTICIPATIONS.name_of(asked),
+    aggregators.AGGREGATORS.name_of(spec.mechanism),
+    fields,
+  )
+  asked = dataclasses.replace(asked, **bands)
+  return asked.for_users(num_users).for_rounds(spec.rounds)

@@ -1,0 +1,172 @@
+"""Settings for photos that nobody here has seen, by rules that only count.
+
+The rules look at how many users and classes there are and whether each user has
+one class, never at an image, nor at what an earlier run has found. What a user
+of the program gives wins, and what follows from it follows. docs/photos.md has
+the runs that the constants are from.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from tff_fedemb.mechanisms import registry as aggregators
+from tff_fedemb.models import starts
+from tff_fedemb.spec import task as task_lib
+
+# By whether a user has one class. One alone has nothing to tell apart then, and
+# few classes to tell apart otherwise.
+_USERS_PER_CLIENT = {True: 16, False: 4}
+_CLIENTS_PER_ROUND = {True: 4, False: 8}
+_MAX_CLIENTS_PER_ROUND = 2048
+# Few rounds of many: the noise multiplier grows with the cohort, and a user
+# takes part ten times. Twice the rounds of half the users would take as long
+# and cost several times the epsilon.
+_SHARE_OF_USERS = 4
+_ROUNDS = 40
+# Noise multiplier / virtual clients of a round: what LeNet learns with.
+_NOISE_ON_MEAN = 0.00125
+_CLIP_NORM = 0.3
+# Learning rate of clients, and of their heads in multiples of it.
+_LEARNING_RATES = {"lenet": (0.05, 10.0)}
+_OTHER_LEARNING_RATES = (0.02, 5.0)
+_POOLED_ROUNDS = 20
+# Fewer users cannot hide one of them at any noise that a model learns with, and
+# teach a network too little: training starts from the weights that are shipped,
+# and a few rounds are enough.
+_FEW_USERS = 200
+_ROUNDS_FROM_START = 20
+_RATES_FROM_START = (0.005, 20.0)
+_MAX_POOLED_USERS = 256
+
+
+class Choice(NamedTuple):
+  """A value of a flag, and why that one, in a phrase."""
+
+  value: Any
+  reason: str
+
+
+# Settles a flag by its name, a value and a reason; returns the value that it
+# has then, which is the user's own if one was given.
+_Settle = Callable[[str, Any, str], Any]
+
+
+def choose(
+  task: task_lib.Task, given: Mapping[str, Any], *, federated: bool
+) -> dict[str, Choice]:
+  """Chooses settings.
+
+  Args:
+    task: What to train on; of it are looked at the number of users, whether
+      they have one class each, the shape of an image, and the task's own
+      choice of a backbone.
+    given: Values that a user of the program has given, by flag.
+    federated: Whether for federated training, or for pooled data.
+
+  Returns:
+    By flag what is chosen, in the order in which one follows from another;
+    nothing that was given.
+  """
+  chosen: dict[str, Choice] = {}
+
+  def settle(name: str, value: Any, reason: str) -> Any:
+    if name in given:
+      return given[name]
+    chosen[name] = Choice(value, reason)
+    return value
+
+  users = len(task.train_users)
+  height, width, channels = task.image_shape
+  is_started = (
+    users < _FEW_USERS
+    and channels in (1, 3)
+    and not {"backbone", "pretrained_backbone", "embedding_dim"} & set(given)
+  )
+  if is_started:
+    name = settle("backbone", starts.BACKBONE, "of the weights below")
+    few = f"{users:,} users teach too little, and cannot hide one of them"
+    path = str(starts.PATH)
+    settle(
+      "pretrained_backbone",
+      path,
+      f"{few}: it starts from weights trained on synthetic patterns",
+    )
+    rate, scale, whose = *_RATES_FROM_START, "from these weights"
+  else:
+    why = f"for images of {height}x{width} pixels"
+    name = settle("backbone", task.default_backbone, why)
+    rate, scale = _LEARNING_RATES.get(name, _OTHER_LEARNING_RATES)
+    whose = f"of {name}"
+  if federated:
+    rounds = _ROUNDS_FROM_START if is_started else _ROUNDS
+    _choose_cohort(task, given, rounds, settle)
+  else:
+    pooled = min(_MAX_POOLED_USERS, users)
+    settle("users_per_round", pooled, f"of {users:,} users")
+    settle("rounds", _POOLED_ROUNDS, "one pass over those users each")
+  settle("client_learning_rate", rate, whose)
+  if federated:
+    settle("head_lr_scale", scale, "a client's head is new in every round")
+  else:
+    settle("head_lr_scale", 1.0, "the head stays")
+  settle("batch_size", 16, "users have few images")
+  return chosen
+
+
+def _choose_cohort(
+  task: task_lib.Task, given: Mapping[str, Any], rounds: int, settle: _Settle
+) -> None:
+  num_users, alone = len(task.train_users), task.one_class_per_user
+  why_users = (
+    "each user has one class, and a client needs several"
+    if alone
+    else "users have several classes each"
+  )
+  of_client = max(
+    min(_USERS_PER_CLIENT[alone], num_users // 4), 2 if alone else 1
+  )
+  per_client = settle("users_per_client", of_client, why_users)
+  clients = max(
+    _CLIENTS_PER_ROUND[alone], num_users // (_SHARE_OF_USERS * per_client)
+  )
+  clients = min(
+    clients, _MAX_CLIENTS_PER_ROUND, max(num_users // per_client, 1)
+  )
+  users = given.get("clients_per_round", clients) * per_client
+  why_clients = f"so that a round has {users:,} of {num_users:,} users"
+  clients = settle("clients_per_round", clients, why_clients)
+  share = given.get("rounds", rounds) * users / num_users
+  settle("rounds", rounds, f"a user is in {share:.3g} of them on average")
+  settle("clip_norm", _CLIP_NORM, "about half of an update of LeNet")
+  mechanism = aggregators.AGGREGATORS[
+    given.get("aggregator", aggregators.DEFAULT)
+  ]
+  if mechanism.adds_noise and mechanism.strategy_class is None:
+    settle(
+      "noise_multiplier",
+      float(f"{_NOISE_ON_MEAN * clients:.2g}"),
+      f"{_NOISE_ON_MEAN:g} for each virtual client of a round, with which"
+      " LeNet learns",
+    )
+
+
+def tell(
+  task: task_lib.Task, chosen: Mapping[str, Choice], given: Mapping[str, Any]
+) -> str:
+  """Says what is chosen, in lines."""
+  users = len(task.train_users)
+  lines = [
+    f"Chosen for {users:,} users, {task.num_train_classes:,} classes, by"
+    " counting alone; a flag of yours wins:",
+    *(
+      f"  --{name}={choice.value}  ({choice.reason})"
+      for name, choice in chosen.items()
+    ),
+  ]
+  if users < _FEW_USERS and not {"pretrained_backbone"} & {*chosen, *given}:
+    lines.append(
+      f"warning: with fewer than {_FEW_USERS} users, training from random"
+      " weights ends about where it began. Give pretrained_backbone, or leave"
+      " out backbone and embedding_dim."
+    )
+  return "\n".join(lines)
