@@ -48,6 +48,8 @@ class BltConfig(mechanism.CorrelatedConfig):
 
   Attributes:
     num_buffers: Model copies that the noise is made from, 1 to 4.
+    objective: Noise in the models that is made small: its root mean square over
+      the rounds, or its largest.
 
   Examples:
     >>> mechanism = fe.Blt(noise_multiplier=4.0, num_buffers=2)
@@ -64,6 +66,9 @@ class BltConfig(mechanism.CorrelatedConfig):
   size_field = "num_buffers"
 
   num_buffers: int = config.field(2, minimum=1)
+  objective: str = config.field(
+    "rmse", choices=("rmse", "max_error"), flag="blt_objective"
+  )
 
   @staticmethod
   def next_noise(
@@ -93,6 +98,9 @@ class BltConfig(mechanism.CorrelatedConfig):
     schedule: mechanism.Schedule,
     workload: strategy_lib.Workload = strategy_lib.PREFIX_SUMS,
   ) -> blt_strategy.BltStrategy:
+    if self.objective == "max_error":
+      # The noise of a model never falls: the largest is that of the last one.
+      workload = dataclasses.replace(workload, noise_objective="last")
     return blt_strategy.optimize_blt(
       schedule, workload, num_buffers=self.num_buffers
     )
