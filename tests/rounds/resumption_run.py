@@ -18,6 +18,7 @@ import tensorflow_federated as tff
 
 from tests.rounds import loops
 from tff_fedemb import runtime as runtimes
+from tff_fedemb.accounting import composition as accounting
 from tff_fedemb.accounting import ledger as ledger_lib
 from tff_fedemb.algorithms import composition
 from tff_fedemb.mechanisms import mechanism as mechanism_lib
@@ -108,7 +109,7 @@ def main(
   chain = chain_lib.Chain(directory)
   chain.begin(
     ledger_lib.Ledger(create_participation(), delta=1e-3).with_rounds(
-      composition.noise_of(create_mechanism(aggregator)), ROUNDS
+      accounting.noise_of(create_mechanism(aggregator)), ROUNDS
     )
   )
   with runtimes.create_runtime(runtime_name) as runtime:
