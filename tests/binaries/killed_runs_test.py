@@ -56,7 +56,9 @@ def test_killed_run_goes_on_with_the_users_it_drew(
   assert "Resuming after round 6." in (tmp_path / "log").read_text()
   privacy = json.loads((run_dir / "summary.json").read_text())["privacy"]
   assert privacy["amplification"].startswith(amplified)
-  account = programs.call("account", "epsilon", f"--run_dir={run_dir}")
+  account = programs.call(
+    "account", "epsilon", "--explain", f"--run_dir={run_dir}"
+  )
   assert (account.status, account.errors) == (0, "")
   words = " ".join(account.output.split())
   assert f"epsilon = {privacy['epsilon']:.4f}" in words

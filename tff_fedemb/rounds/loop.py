@@ -58,7 +58,7 @@ class TrainingConfig(config_lib.Config):
     keep: Model that is handed over: the last one, or the best of those
       evaluated by mean recall on the validation images, the start among them
       [best where these are of users who do not train or nobody is protected,
-      else last].
+      else last]. Trials of a tuning hand over the last one.
   """
 
   rounds: int = config_lib.field(100, minimum=1)

@@ -183,7 +183,9 @@ class _Run:
     self._is_trial = is_trial
     spec, task = experiment.spec, experiment.task
     # Check everything before the first round.
-    self._keeps_best = models.keeps_best(experiment)
+    # A tuning charges each round of a trial once: a round that ran again after
+    # a kill must not hand over its first model.
+    self._keeps_best = models.keeps_best(experiment) and not is_trial
     experiment.create_ledger()
     experiment.extrapolate()
     if not os.path.exists(os.path.join(run_dir, chain_lib.NAME)):
