@@ -43,17 +43,28 @@ def test_keeps_the_best_mean_and_the_later_of_equals(tmp_path, chain):
   assert kept.best.round == 0
   _offer(kept, chain, 2, 0.5, 0.25)
   assert kept.best.round == 2
-  found = kept_model.KeptModel(tmp_path, chain).best
-  assert (found.round, found.recall) == (2, kept.best.recall)
-  np.testing.assert_array_equal(found.weights.trainable[0], [2, 2])
-  np.testing.assert_array_equal(found.weights.non_trainable[0], 2)
+  kept.save(2)
+  # What comes after a checkpoint is lost with the rounds that run again.
+  _offer(kept, chain, 3, 1.0)
+  assert kept.best.round == 3
+  found = kept_model.KeptModel(tmp_path, chain)
+  found.restore(2)
+  assert (found.best.round, found.best.recall) == (2, 0.375)
+  np.testing.assert_array_equal(found.best.weights.trainable[0], [2, 2])
+  np.testing.assert_array_equal(found.best.weights.non_trainable[0], 2)
+  # An older checkpoint is not there any more, and nothing of its best model.
+  kept.save(3)
+  assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == [
+    "best_3.npz"
+  ]
 
 
 def test_refuses_what_no_round_released(tmp_path, chain):
   kept = kept_model.KeptModel(tmp_path, chain)
   _offer(kept, chain, 1, 0.5, released=_weights(7))
+  kept.save(1)
   with pytest.raises(errors.FieldError, match="another one of round 1"):
-    kept_model.KeptModel(tmp_path, chain)
-  (tmp_path / "checkpoints" / "best.npz").write_bytes(b"PK")
+    kept.restore(1)
+  (tmp_path / "checkpoints" / "best_1.npz").write_bytes(b"PK")
   with pytest.raises(errors.FieldError, match="whole files"):
-    kept_model.KeptModel(tmp_path, chain)
+    kept.restore(1)

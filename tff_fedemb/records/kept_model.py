@@ -35,7 +35,7 @@ with epy.lazy_imports():
 
 BEST = "best"
 LAST = "last"
-_NAME = "best.npz"
+_PREFIX = "best_"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,10 @@ class Best:
 
 
 class KeptModel:
-  """The best model of a run, in a file beside its checkpoints.
+  """The best model of a run, saved with each of its checkpoints.
+
+  A run that goes on from a checkpoint goes on with the best model of the rounds
+  that led to it: those behind it run again, and release nothing that is kept.
 
   Attributes:
     best: It; `None` before the first evaluation.
@@ -63,20 +66,33 @@ class KeptModel:
   def __init__(
     self, run_dir: str | os.PathLike[str], chain: chain_lib.Chain
   ) -> None:
-    """Finds what an earlier program of the run has kept.
+    """Begins with none.
 
     Args:
       run_dir: Directory of the run.
       chain: Chain of the run.
+    """
+    self.best: Best | None = None
+    self._run_dir, self._chain = pathlib.Path(run_dir), chain
+
+  def _path(self, rounds_done: int) -> pathlib.Path:
+    name = f"{_PREFIX}{rounds_done}.npz"
+    return self._run_dir / run_directory.CHECKPOINTS / name
+
+  def restore(self, rounds_done: int) -> None:
+    """Takes what was the best at a checkpoint, if an evaluation was before it.
+
+    Args:
+      rounds_done: Number of rounds that led to the checkpoint.
 
     Raises:
       errors.FieldError: If the file is damaged, or has a model that no round of
         the chain released.
     """
-    self._path = pathlib.Path(run_dir, run_directory.CHECKPOINTS, _NAME)
-    self.best = _read(self._path) if self._path.exists() else None
+    path = self._path(rounds_done)
+    self.best = _read(path) if path.exists() else None
     if self.best is not None and self.best.round:
-      chain.check_released(self.best.round, self.best.weights)
+      self._chain.check_released(self.best.round, self.best.weights)
 
   def offer(
     self,
@@ -90,19 +106,33 @@ class KeptModel:
       number: Number of its round, 0 for the start.
       recalls: Its recalls on the validation images.
       weights: Its weights, which the chain has recorded.
-
-    Raises:
-      errors.StorageError: If it cannot be written.
     """
     recall = float(np.mean([*recalls.values()]))
     if self.best is not None and recall < self.best.recall:
       return
     # Others go on with what they gave: a model's variables, a state's arrays.
     copy = tree.map_structure(np.array, weights)
-    best = Best(number, recall, copy)
-    with storage.writing(self._path.parent):
-      _write(self._path, best)
-    self.best = best
+    self.best = Best(number, recall, copy)
+
+  def save(self, rounds_done: int) -> None:
+    """Saves the best model, before the checkpoint that it belongs to.
+
+    Args:
+      rounds_done: Number of rounds that led to the checkpoint.
+
+    Raises:
+      errors.StorageError: If it cannot be written.
+    """
+    if self.best is None:
+      return
+    path = self._path(rounds_done)
+    with storage.writing(path.parent):
+      _write(path, self.best)
+    needed = {*run_directory.checkpointed_rounds(self._run_dir), rounds_done}
+    kept = {self._path(number) for number in needed}
+    for other in path.parent.glob(f"{_PREFIX}*.npz"):
+      if other not in kept:
+        other.unlink()
 
 
 def _write(path: pathlib.Path, best: Best) -> None:

@@ -58,7 +58,7 @@ class TrainingConfig(config_lib.Config):
     keep: Model that is handed over: the last one, or the best of those
       evaluated by mean recall on the validation images, the start among them
       [best where these are of users who do not train or nobody is protected,
-      else last]. Trials of a tuning hand over the last one.
+      else last].
   """
 
   rounds: int = config_lib.field(100, minimum=1)
@@ -177,6 +177,8 @@ class TrainingLoop:
       float(saved["wall_seconds"]),
     )
     chain.check_state(rounds_done, self._structured(), _text(saved["line"]))
+    if self.kept is not None:
+      self.kept.restore(rounds_done)
     if rounds_done:
       self.say(f"Resuming after round {rounds_done}.")
     if rounds_done < chain.rounds:
@@ -304,7 +306,7 @@ class TrainingLoop:
         f"round {rounds_done}: left out {bad} examples that cannot be decoded"
       )
     self.watch.end("record")
-    every = self.config.evaluate_every
+    every, recalls = self.config.evaluate_every, {}
     if rounds_done == self.config.rounds or (
       every and rounds_done % every == 0
     ):
@@ -312,12 +314,13 @@ class TrainingLoop:
       report[_EPSILON] = self.chain.ledger.tightest_epsilon(self.trace)
       recalls = self.evaluate_fn(weights)
       report.update(recalls)
-      if self.kept is not None:
-        self.kept.offer(rounds_done, recalls, weights)
       self.watch.end("evaluation")
     seconds = state.wall_seconds + time.perf_counter() - start
     # Assigned in one step, so that a signal cannot leave half a state.
     self.state = TrainingState(process_state, rounds_done, seconds)
+    # A checkpoint of fewer rounds must not have a model of this one.
+    if recalls and self.kept is not None:
+      self.kept.offer(rounds_done, recalls, weights)
     return report
 
   def _show(self, progress: tqdm.tqdm, report: dict[str, float]) -> None:
@@ -353,6 +356,8 @@ class TrainingLoop:
 
   def _save(self) -> None:
     self.chain.record_state(self.state.rounds_done, self._structured())
+    if self.kept is not None:
+      self.kept.save(self.state.rounds_done)
     self._checkpoints.save(self._program_state(), self.state.rounds_done)
 
 

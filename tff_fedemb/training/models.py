@@ -310,9 +310,9 @@ def hand_over(
     and the recalls of the last model, by split, if that is another.
   """
   evaluator.set_weights(last)
-  if kept is None:
+  best = None if kept is None else kept.best
+  if best is None:
     return {"round": rounds, "of_rounds": rounds, "by": "being the last"}
-  best = kept.best
   chosen = {
     "round": best.round,
     "of_rounds": rounds,

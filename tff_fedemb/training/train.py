@@ -183,9 +183,7 @@ class _Run:
     self._is_trial = is_trial
     spec, task = experiment.spec, experiment.task
     # Check everything before the first round.
-    # A tuning charges each round of a trial once: a round that ran again after
-    # a kill must not hand over its first model.
-    self._keeps_best = models.keeps_best(experiment) and not is_trial
+    self._keeps_best = models.keeps_best(experiment)
     experiment.create_ledger()
     experiment.extrapolate()
     if not os.path.exists(os.path.join(run_dir, chain_lib.NAME)):
@@ -331,8 +329,8 @@ class _Run:
     """Runs the rounds that are left."""
     loop = self._loop
     with loop.runtime:
-      loop.start(models.start_from(self._evaluator.backbone))
       self._offer_start()
+      loop.start(models.start_from(self._evaluator.backbone))
       self._watch.seconds["earlier_programs"] = loop.state.wall_seconds
       self._watch.end("compilation")
       try:
@@ -351,9 +349,9 @@ class _Run:
     self._watch.end("rounds")
 
   def _offer_start(self) -> None:
-    """Keeps the model of the start, unless an earlier program has."""
+    """Keeps the model of the start, in a run that has not begun."""
     kept = self._loop.kept
-    if kept is None or kept.best is not None:
+    if kept is None or run_directory.checkpointed_rounds(self.directory.path):
       return
     backbone = self._evaluator.backbone
     start = tff.learning.models.ModelWeights.from_model(backbone)
