@@ -49,7 +49,7 @@ import tensorflow_federated
 print("first")
 late = {"keras", "matplotlib", "tensorflow_probability.python"}
 assert not late & set(sys.modules)
-# What was put off is there when it is asked for.
+# A module whose import was put off is there when it is asked for.
 assert tensorflow_federated.aggregators.EncodedSumFactory
 import tensorflow_probability
 assert tensorflow_probability.distributions.Geometric

@@ -149,7 +149,7 @@ def check_numbers(
 
 def check_choice(name: str, value: Any, choices: Collection[Any]) -> None:
   """Raises `errors.FieldError` unless value is one of the choices."""
-  # What a damaged file has may be a list, which is no key.
+  # A damaged file may hold a list, which cannot be a key.
   if not isinstance(value, Hashable) or value not in choices:
     listed, words = sorted(map(str, choices)), "be one of"
     if len(listed) > _MOST_LISTED:

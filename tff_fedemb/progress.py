@@ -10,7 +10,7 @@ from absl import logging
 import psutil
 import tqdm
 
-# What a program says at its end, unless it is asked to explain.
+# The ending of a program has this size, unless you ask it to explain.
 _ENDING_LINES, _COLUMNS = 8, 80
 
 

@@ -64,7 +64,7 @@ class TestFind:
     found = gallery_thresholds.find(curve, 0.1, 1, images)
     assert found.threshold == pytest.approx(threshold)
     assert found.compared == compared
-    # What is known of one image says nothing of a mean.
+    # Figures of single images say nothing about a mean.
     curve["by_images"] = curve["by_images"][:1]
     found = gallery_thresholds.find(curve, 0.1, 1, images)
     assert found.compared == ("mean" if images == 1 else "nearest")

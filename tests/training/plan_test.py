@@ -176,7 +176,7 @@ def test_plan_run_and_account_cost_the_same(case, task, tmp_path, monkeypatch):
     )
     resolved = experiment.resolve(spec, task)
     claim = resolved.participation
-    # What the first line of a chain has, the rounds, and who was in them.
+    # The chain's first line, the rounds and their users decide the account.
     planned = ledger_lib.Ledger.from_json(resolved.plan_ledger().to_json())
     run = dataclasses.replace(planned, history=()).with_runs(
       planned.noise, [1] * _ROUNDS

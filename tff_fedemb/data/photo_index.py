@@ -38,7 +38,7 @@ TRAIN, VALIDATION, TEST = range(3)
 # The split of photos that are not used.
 LEFT_OUT = 3
 
-# What may be held out: whole classes, whole users, or a table's choice.
+# You may hold out whole classes, whole users, or what a table chooses.
 HOLD_OUT = ("classes", "users", "split_column")
 
 # Above this number, converted copies are found by name alone, so that a million

@@ -32,6 +32,18 @@ with epy.lazy_imports():
   from tff_fedemb.models import blocks
 
 
+def _resize(
+  image_shape: tuple[int, ...], side: int | None
+) -> list[tf.keras.layers.Layer]:
+  """Layers that make images square of a side, none if they are already."""
+  if side is None or tuple(image_shape[:2]) == (side, side):
+    return []
+  # Each new pixel of a smaller image is the mean of those that it stands for.
+  is_smaller = min(image_shape[:2]) > side
+  method = "area" if is_smaller else "bilinear"
+  return [tf.keras.layers.Resizing(side, side, interpolation=method)]
+
+
 def create_pooled(
   image_shape: tuple[int, int, int],
   *,
@@ -73,16 +85,8 @@ def create_pooled(
       tuple(image_shape),
     )
   keras = tf.keras.layers
-  layers = []
-  if side is not None and tuple(image_shape[:2]) != (side, side):
-    # Each new pixel of a smaller image is the mean of those that it stands for.
-    is_smaller = min(image_shape[:2]) > side
-    layers.append(
-      keras.Resizing(
-        side, side, interpolation="area" if is_smaller else "bilinear"
-      )
-    )
-  layers += [
+  layers = [
+    *_resize(image_shape, side),
     keras.Rescaling(1.0 / 255.0),
     # Each image to mean 0 and deviation 1: ink on white paper and white on
     # black look alike, and the paper does not drown the ink.

@@ -25,7 +25,7 @@ with epy.lazy_imports():
 
 # Name of a trained model's result, beside that of an untrained one.
 TRAINED = "trained"
-# What is read of every summary.
+# Every summary must have these values: reports and tables read them.
 _NEEDED = (
   ("task",),
   ("algorithm",),

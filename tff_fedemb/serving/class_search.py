@@ -25,6 +25,14 @@ with epy.lazy_imports():
 
 # Images that a graph is asked for: the runner-up may lie beyond.
 _MAX_NEIGHBOURS = 100
+# The columns of a result, in their order.
+_COLUMNS = [
+  "nearest_class",
+  "similarity",
+  "nearest_image",
+  "runner_up",
+  "runner_up_similarity",
+]
 # Similarities that are computed at once.
 _BLOCK_SIZE = 2**22
 
@@ -53,7 +61,7 @@ def find(
   """
   places = [os.path.realpath(path) for path in paths]
   search = _by_mean if compared == identification.MEAN else _by_nearest
-  found = search(index, queries, places)
+  found = search(index, queries, places)[_COLUMNS]
   alone = np.flatnonzero(found["similarity"] == -np.inf)
   if len(alone):
     must = "have others than the query"
@@ -77,19 +85,35 @@ def _by_nearest(
   similarities, rows = index.search(queries, count)
   images, names = files.to_numpy()[rows], classes.to_numpy()[rows]
   similarities[images == np.array(places, object)[:, np.newaxis]] = -np.inf
-  first = (np.arange(len(rows)), similarities.argmax(axis=1))
-  nearest, similarity = names[first], similarities[first]
-  similarities[names == nearest[:, np.newaxis]] = -np.inf
+  first, found = _find_two(similarities, names)
+  found["nearest_image"] = images[first]
+  return found
+
+
+def _find_two(
+  similarities: np.ndarray, classes: np.ndarray
+) -> tuple[tuple[np.ndarray, np.ndarray], pd.DataFrame]:
+  """Finds the most similar class in each row, and the next one.
+
+  Args:
+    similarities: `[q, n]`; those of the most similar class become -inf.
+    classes: Class of each, `[q, n]`.
+
+  Returns:
+    Row and column of the most similar, and the columns of `find` but for
+    `nearest_image`.
+  """
+  first = (np.arange(len(similarities)), similarities.argmax(axis=1))
+  nearest, similarity = classes[first], similarities[first]
+  similarities[classes == nearest[:, np.newaxis]] = -np.inf
   second = (first[0], similarities.argmax(axis=1))
-  return pd.DataFrame(
-    {
-      "nearest_class": nearest,
-      "similarity": similarity,
-      "nearest_image": images[first],
-      "runner_up": names[second],
-      "runner_up_similarity": similarities[second],
-    }
-  )
+  found = {
+    "nearest_class": nearest,
+    "similarity": similarity,
+    "runner_up": classes[second],
+    "runner_up_similarity": similarities[second],
+  }
+  return first, pd.DataFrame(found)
 
 
 def _by_mean(
@@ -141,21 +165,13 @@ class _Means:
     for query, label in self._find_own(places):
       without = self._without(places[query], label, queries[query])
       similarities[query, classes[query] == label] = without
-    first = (np.arange(len(queries)), similarities.argmax(axis=1))
-    nearest, similarity = classes[first], similarities[first]
-    similarities[classes == nearest[:, np.newaxis]] = -np.inf
-    second = (first[0], similarities.argmax(axis=1))
-    return pd.DataFrame(
-      {
-        "nearest_class": self.names[nearest],
-        "similarity": similarity,
-        "nearest_image": list(
-          map(self._nearest_image, queries, nearest, places)
-        ),
-        "runner_up": self.names[classes[second]],
-        "runner_up_similarity": similarities[second],
-      }
+    _, found = _find_two(similarities, classes)
+    found["nearest_image"] = list(
+      map(self._nearest_image, queries, found["nearest_class"], places)
     )
+    for column in ("nearest_class", "runner_up"):
+      found[column] = self.names[found[column]]
+    return found
 
   def _among_nearest(
     self, queries: np.ndarray
