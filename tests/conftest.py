@@ -75,7 +75,7 @@ def pytest_collection_finish():
   # collector's, which looks at all that TensorFlow keeps for good.
   gc.collect()
   gc.freeze()
-  gc.set_threshold(50_000)
+  gc.set_threshold(200_000)
 
 
 def pytest_unconfigure():
