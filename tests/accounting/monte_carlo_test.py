@@ -213,6 +213,7 @@ def test_delta_by_plain_simulation(strategy, num_bins, rounds):
     assert max(deltas) > 0.9 * delta
 
 
+@pytest.mark.slow
 def test_what_samples_cannot_support_is_not_claimed():
   """No sample reaches a delta this small; the bound says what is sure."""
   event = _event(1.0, None, 8, 8)

@@ -48,6 +48,7 @@ def _train(damaged, encoded, *, skips=True):
   )
 
 
+@pytest.mark.slow
 def test_encoded_images_train_as_images_do():
   damaged = [2, 5]
   expected, found = (_train(damaged, encoded) for encoded in (False, True))

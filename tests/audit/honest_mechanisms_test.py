@@ -98,7 +98,7 @@ def _bound(method, scores, included, significance):
   [
     pytest.param(
       name,
-      marks=[] if name in ("gaussian", "banded") else [pytest.mark.slow],
+      marks=[] if name == "banded" else [pytest.mark.slow],
     )
     for name in _MECHANISMS
   ],

@@ -81,7 +81,12 @@ def test_extrapolate(account):
 
 
 @pytest.mark.parametrize(
-  "solve_for", ["noise_multiplier", "num_users", "users_per_round"]
+  "solve_for",
+  [
+    "noise_multiplier",
+    "num_users",
+    pytest.param("users_per_round", marks=pytest.mark.slow),
+  ],
 )
 def test_calibrate(account, solve_for):
   given = f"{_SMALL} --users_per_client=5 --delta=1e-4"

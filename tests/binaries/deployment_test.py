@@ -53,6 +53,7 @@ def _own(tmp_path_factory):
   return path
 
 
+@pytest.mark.slow
 def test_a_run_under_a_deployment(data_dir, own, tmp_path):
   run_dir = tmp_path / "run"
   arguments = _arguments(data_dir, run_dir, own, "--noise_multiplier=2")

@@ -63,6 +63,7 @@ def test_they_are_planned_and_accounted_for(data_dir, tmp_path, monkeypatch):
   assert f"{values['epsilon']:.3g}" in planned.output
 
 
+@pytest.mark.slow
 def test_it_is_calibrated_and_compared(tmp_path):
   plan = (
     *(f"--mechanism={_OWN}", "--num_users=1000", "--users_per_round=100"),

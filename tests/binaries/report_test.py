@@ -26,6 +26,8 @@ from tff_fedemb.report import page
 from tff_fedemb.spec import spec as spec_lib
 from tff_fedemb.training import plan as plan_lib
 
+pytestmark = pytest.mark.slow
+
 _NASTY = "<script>alert(1)</script>&\"'"
 
 

@@ -40,6 +40,7 @@ def test_forty_people_have_ten_photos_each(tmp_path):
       assert np.asarray(image)[0, 0] == int(person.name[-4:])
 
 
+@pytest.mark.slow
 def test_own_aggregator_and_own_task_within_a_budget(tmp_path):
   run_dir = f"--run_dir={tmp_path / 'run'}"
   budget = tmp_path / "budget.json"

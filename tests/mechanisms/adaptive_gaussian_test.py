@@ -60,6 +60,7 @@ def _count_noise(clip_norms):
   return (moves * released.CLIENTS_PER_ROUND - 0.5) / _COUNT_STDDEV
 
 
+@pytest.mark.slow
 def test_noise_of_the_count(create_aggregation):
   """The clip norm's logarithm moves as the noised count says.
 

@@ -133,10 +133,7 @@ _CELLS = [
     for name in ("adaptive_tree", "secure_gaussian")
   ),
 ]
-_QUICK = {
-  ("weighted_fed_avg", "banded", "tff"),
-  ("fed_recon", "adaptive_tree", "in_process"),
-}
+_QUICK = {("fed_sgd", "gaussian", "in_process")}
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,9 @@ def test_embeds_images_one_by_one(name, shape, num_parameters):
 @pytest.mark.parametrize(
   "name",
   [
-    pytest.param(name, marks=[pytest.mark.slow] * (name == "resnet50"))
+    pytest.param(
+      name, marks=[pytest.mark.slow] * (name in ("resnet50", "mobilenet_v2"))
+    )
     for name in sorted(_NUM_TRAINABLE)
   ],
 )

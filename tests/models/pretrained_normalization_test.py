@@ -17,6 +17,7 @@ from tff_fedemb.models import resnet
 _SHAPE = (32, 32, 3)
 
 
+@pytest.mark.slow
 def test_mobilenet_v2_of_keras(tmp_path):
   """Both have the same maps where an image's statistics are those of all."""
   keras_model = tf.keras.applications.MobileNetV2(
@@ -78,7 +79,11 @@ _RESNET = (
 @pytest.mark.parametrize(
   ("network", "channels"),
   # ResNet's grey images lack the mean of its mean colour.
-  [(_MOBILENET, 3), (_MOBILENET, 1), (_RESNET, 3)],
+  [
+    pytest.param(_MOBILENET, 3, marks=pytest.mark.slow),
+    (_MOBILENET, 1),
+    pytest.param(_RESNET, 3, marks=pytest.mark.slow),
+  ],
   ids=["mobilenet_v2", "mobilenet_v2_grey", "resnet50"],
 )
 def test_frozen_statistics_lose_nothing(network, channels, tmp_path):

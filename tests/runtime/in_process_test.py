@@ -117,6 +117,7 @@ def python_handles_sigint():
   signal.signal(signal.SIGINT, previous)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("python_handles_sigint")
 def test_interrupt_frees_the_threads(started_and_state):
   started, state = started_and_state

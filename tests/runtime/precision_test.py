@@ -81,6 +81,7 @@ def _run_round(process, compute_precision):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
   not precision.has_bfloat16(),
   reason="needs a processor with bfloat16",

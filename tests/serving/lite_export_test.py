@@ -49,6 +49,7 @@ def _export(model, output, **options):
   lite_export.execute(lite_export.ExportConfig(**options))
 
 
+@pytest.mark.slow
 def test_recall_is_that_of_the_file_on_the_same_images(
   model, folder, tmp_path, capsys
 ):
@@ -144,6 +145,7 @@ def test_mistakes_are_found_before_the_work(model, folder, tmp_path):
 _TASK = task_lib.create_task("handwriting", num_users=100)
 
 
+@pytest.mark.slow
 def test_program_writes_a_runs_clients(tmp_path):
   mechanism = {"kind": "clip_only", "clip_norm": 0.25}
   specs.write(tmp_path, _TASK, mechanism=mechanism)
@@ -192,6 +194,7 @@ def test_training_that_phones_cannot_do(fields, message, tmp_path):
     fe.export(tmp_path, tmp_path / "phone", formats=("training",))
 
 
+@pytest.mark.slow
 def test_task_of_arrays_is_given(tmp_path):
   images = np.zeros([8, 28, 28, 1], np.uint8)
   labels = users = np.arange(8) // 2

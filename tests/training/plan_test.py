@@ -97,6 +97,7 @@ def test_a_plan_of_arrays_and_an_account_need_no_tensorflow():
   assert "Privacy of 3 rounds for 40 users" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_plan_measures_a_round():
   images = np.zeros([40, 12, 12, 1], np.uint8)
   labels = np.arange(40) % 4

@@ -61,6 +61,7 @@ def _create_spoiling_spec(**fields):
   )
 
 
+@pytest.mark.slow
 def test_hands_over_the_start_where_training_spoils_it(tmp_path, capfd):
   best = fe.train(_create_spoiling_spec(), run_dir=tmp_path / "best")
   spec = _create_spoiling_spec(keep="last")

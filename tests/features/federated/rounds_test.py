@@ -117,6 +117,7 @@ def test_least_squares(without_noise):
   _assert_same(found, _fit_central(central))
 
 
+@pytest.mark.slow
 def test_feature_covariance(without_noise):
   """A round, and one for each step."""
   method = _FEATURE_COVARIANCE
@@ -190,6 +191,7 @@ def test_one_user_alone_is_not_protected():
     _fit_federated(sgd.Sgd(), [7] * len(_ONE_EACH), epsilon=1.0, delta=0.1)
 
 
+@pytest.mark.slow
 def test_noise_of_the_release(tmp_path):
   """As the budget plans it, fresh for each number, tensor and round.
 
