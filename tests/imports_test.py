@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 _TRAINER = """
 import tensorflow as tf
 import tensorflow_federated as tff

@@ -42,6 +42,7 @@ def _build_process(algorithm, **options):
   )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "algorithm",
   [

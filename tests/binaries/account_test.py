@@ -110,6 +110,7 @@ _OPTIMIZE = (
 )
 
 
+@pytest.mark.slow
 def test_optimize(account):
   output, values = account(_OPTIMIZE)
   errors_found = [found["rmse"] for found in values["candidates"]]

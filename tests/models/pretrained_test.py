@@ -119,7 +119,10 @@ def _write(source, save, path):
   [
     *[("lenet", *each) for each in _FORMATS],
     # Those without the names of layers.
-    *[("resnet_small", *_FORMATS[i]) for i in (4, 6)],
+    *[
+      pytest.param("resnet_small", *_FORMATS[i], marks=pytest.mark.slow)
+      for i in (4, 6)
+    ],
   ],
 )
 def test_loads_every_format(

@@ -65,6 +65,7 @@ def test_held_out_symbols_are_of_nobody_who_trains(task):
   assert not np.array_equal(test.images[:10], validation.images[:10])
 
 
+@pytest.mark.slow
 def test_omniglot_is_the_test_set_where_it_is_given(tmp_path):
   characters.write_characters(tmp_path / "data", num_users=60, seed=2)
   options = {
