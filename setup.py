@@ -40,6 +40,7 @@ setuptools.setup(
     "tff_fedemb.deployment": ["presets/*.yaml"],
     "tff_fedemb.models.starts": ["*.h5"],
     "tff_fedemb.report": ["template/*"],
+    "tff_fedemb.serving": ["*.html"],
     "tff_fedemb.side.benchmarks": ["*.csv"],
     "tff_fedemb.side.binaries": [
       "flagfiles/*.flags",

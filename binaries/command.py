@@ -19,6 +19,7 @@ PROGRAMS = {
   "tune": "search hyperparameters and account for the search",
   "evaluate": "recall of a model on a task",
   "match": "who is it? a gallery, and photos to look up in it",
+  "demo": "a web page to try a model with your own pictures",
   "report": "the report of a finished run",
   "export": "a run's model for phones, ONNX or TensorFlow Serving",
   "tabulate": "a table of runs",

@@ -5,6 +5,6 @@ report embed images with it. Nothing here trains, or costs privacy.
 
 Read `saved_models` first: models as all of these load them, in the form of
 TensorFlow, TensorFlow Lite or ONNX. `image_sources` gives them labelled images.
-`evaluate`, `match` and `lite_export` are the programs' work; `gallery_index` is
+`evaluate`, `match`, `demo` and `lite_export` are the programs' work; `gallery_index` is
 a file of known images, and `onnx_files` converts to ONNX.
 """
