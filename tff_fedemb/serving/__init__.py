@@ -1,10 +1,10 @@
 """Exported models in use: evaluated, matched, converted.
 
-The programs `evaluate`, `match` and `export` call this room, and features and
+The programs `evaluate`, `match`, `demo` and `export` call this room, and features and
 report embed images with it. Nothing here trains, or costs privacy.
 
 Read `saved_models` first: models as all of these load them, in the form of
 TensorFlow, TensorFlow Lite or ONNX. `image_sources` gives them labelled images.
-`evaluate`, `match`, `demo` and `lite_export` are the programs' work; `gallery_index` is
-a file of known images, and `onnx_files` converts to ONNX.
+`evaluate`, `match`, `demo` and `lite_export` are the programs' work;
+`gallery_index` is a file of known images, and `onnx_files` converts to ONNX.
 """
