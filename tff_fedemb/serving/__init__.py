@@ -1,6 +1,6 @@
 """Exported models in use: evaluated, matched, converted.
 
-The programs `evaluate`, `match`, `demo` and `export` call this room, and features and
+The programs `evaluate`, `match`, `demo` and `export` call this room; features and
 report embed images with it. Nothing here trains, or costs privacy.
 
 Read `saved_models` first: models as all of these load them, in the form of
