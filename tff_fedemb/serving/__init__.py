@@ -1,7 +1,7 @@
 """Exported models in use: evaluated, matched, converted.
 
-The programs `evaluate`, `match`, `demo` and `export` call this room; features and
-report embed images with it. Nothing here trains, or costs privacy.
+The programs `evaluate`, `match`, `demo` and `export` call this room; features
+and report embed images with it. Nothing here trains, or costs privacy.
 
 Read `saved_models` first: models as all of these load them, in the form of
 TensorFlow, TensorFlow Lite or ONNX. `image_sources` gives them labelled images.
