@@ -97,9 +97,10 @@ TEST_PROCESSES ?= $(shell n=$$(nproc); echo $$((n < 8 ? n : 8)))
 
 # Two processes share the cores, and a library's idle threads wait for work by
 # spinning: with one thread each, the same tests take a tenth less of a processor.
-ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
-  TF_NUM_INTEROP_THREADS=1 TF_NUM_INTRAOP_THREADS=1
-PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest --numprocesses=$(TEST_PROCESSES) \
+# gRPC's handlers of a fork can end a child that has nothing to do with gRPC.
+TEST_ENVIRONMENT := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
+  TF_NUM_INTEROP_THREADS=1 TF_NUM_INTRAOP_THREADS=1 GRPC_ENABLE_FORK_SUPPORT=0
+PYTEST := $(TEST_ENVIRONMENT) $(BIN)/python -m pytest --numprocesses=$(TEST_PROCESSES) \
   --dist=loadfile --no-loadscope-reorder
 
 test: $(STAMP)
