@@ -17,8 +17,8 @@ from tff_fedemb.algorithms import server_optimizers
 from tff_fedemb.mechanisms import registry as aggregators
 from tff_fedemb.participation import check_ins
 from tff_fedemb.participation import fixed_size
-from tff_fedemb.spec import photo_choices
 from tff_fedemb.spec import spec as spec_lib
+from tff_fedemb.spec import suggestions
 from tff_fedemb.spec import task as task_lib
 from tff_fedemb.training import plan
 
@@ -173,12 +173,14 @@ def open_spec(
   task = spec.task.create()
   if not spec.task.chooses_settings:
     return spec, task
-  chosen = photo_choices.choose(
+  chosen = suggestions.choose(
     task, parser.given(), federated=spec.algorithm.is_private
   )
-  progress.say(photo_choices.tell(task, chosen, parser.given()))
-  parser.set({name: choice.value for name, choice in chosen.items()})
-  return flags.create().with_absolute_paths(), task
+  progress.say(suggestions.tell(task, chosen, parser.given()))
+  spec = suggestions.apply(
+    spec, {name: choice.value for name, choice in chosen.items()}
+  )
+  return spec.with_absolute_paths(), task
 
 
 def execute(options: RunOptions, flags: SpecFlags) -> None:

@@ -69,6 +69,7 @@ with epy.lazy_api_imports(globals()):
   from tff_fedemb.spec.array_task import from_client_data
   from tff_fedemb.spec.spec import Evaluation
   from tff_fedemb.spec.spec import RunSpec
+  from tff_fedemb.spec.suggestions import suggest
   from tff_fedemb.spec.task import Task
   from tff_fedemb.spec.task import TaskSource
   from tff_fedemb.spec.task import create_task

@@ -6,5 +6,5 @@ Read `spec` first: `RunSpec`, one frozen object that is written to `run.json`.
 `task` is what a run trains on, `array_task` one from arrays at hand.
 `experiment` is a spec whose task is at hand: what is built, drawn and accounted
 for. `deployment` plays its rounds on devices that come and go, and
-`photo_choices` settles what counts of photos decide.
+`suggestions` settles what counts of photos decide.
 """

@@ -2,10 +2,13 @@
 
 import types
 
+import numpy as np
 import pytest
 
+from tff_fedemb import errors
 from tff_fedemb.models import starts
-from tff_fedemb.spec import photo_choices as plan
+from tff_fedemb.spec import array_task
+from tff_fedemb.spec import suggestions
 
 
 def _choose(num_users, alone, *, federated=True, side=64, **given):
@@ -17,8 +20,8 @@ def _choose(num_users, alone, *, federated=True, side=64, **given):
     image_shape=(side, side, 3),
     default_backbone="lenet" if side <= 64 else "mobilenet_v2",
   )
-  chosen = plan.choose(task, given, federated=federated)
-  told = plan.tell(task, chosen, given)
+  chosen = suggestions.choose(task, given, federated=federated)
+  told = suggestions.tell(task, chosen, given)
   starts_well = {"pretrained_backbone"} & {*chosen, *given}
   warned = num_users < 200 and not starts_well
   assert told.count("\n") == len(chosen) + warned
@@ -99,3 +102,41 @@ def test_few_users_start_from_the_weights_that_are_shipped():
   for given in ({"backbone": "lenet"}, {"pretrained_backbone": "mine.h5"}):
     assert "pretrained_backbone" not in _choose(40, True, side=48, **given)
   assert _choose(200, True, side=48)["backbone"] == "lenet"
+
+
+def _task(num_users=24):
+  images = np.zeros([4 * num_users, 8, 8, 1], np.uint8)
+  labels = np.arange(len(images)) % 6
+  users = np.arange(len(images)) // 4
+  return array_task.ArrayTask(images, labels, users, test=(images, labels))
+
+
+def test_a_notebook_gets_what_programs_choose():
+  task = _task()
+  spec = suggestions.suggest(task)
+  chosen = suggestions.choose(task.create(), {}, federated=True)
+  found = spec.settings()
+  assert {name: found[name] for name in chosen} == {
+    name: choice.value for name, choice in chosen.items()
+  }
+  users = spec.participation.users_per_round
+  assert users == found["clients_per_round"] * found["users_per_client"]
+
+
+def test_a_setting_of_ones_own_wins_in_a_notebook():
+  given = {
+    "participation": "poisson",
+    "aggregator": "banded",
+    "num_bands": 3,
+    "clients_per_round": 5,
+    "users_per_client": 2,
+    "rounds": 7,
+    "client_learning_rate": 0.5,
+  }
+  spec = suggestions.suggest(_task(), **given)
+  assert spec.participation.users_per_round == 10
+  assert given.items() <= spec.settings().items()
+  with pytest.raises(errors.FieldError, match="round must be the name of a"):
+    suggestions.suggest(_task(), round=7)
+  with pytest.raises(errors.FieldError, match="rounds must be an integer"):
+    suggestions.suggest(_task(), rounds=-1)

@@ -1,16 +1,20 @@
-"""Settings for photos that nobody here has seen, by rules that only count.
+"""Settings for data that nobody here has seen, by rules that only count.
 
 The rules look at how many users and classes there are and whether each user has
 one class, never at an image, nor at what an earlier run has found. What a user
-of the program gives wins, and what follows from it follows. docs/photos.md has
-the runs that the constants are from.
+gives wins, and what follows from it follows. docs/photos.md has the runs that
+the constants are from.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from tff_fedemb import config
+from tff_fedemb import errors
 from tff_fedemb.mechanisms import registry as aggregators
 from tff_fedemb.models import starts
+from tff_fedemb.participation import fixed_size
+from tff_fedemb.spec import spec as spec_lib
 from tff_fedemb.spec import task as task_lib
 
 # By whether a user has one class. One alone has nothing to tell apart then, and
@@ -148,6 +152,83 @@ def _choose_cohort(
       f"{_NOISE_ON_MEAN:g} for each virtual client of a round, with which"
       " LeNet learns",
     )
+
+
+def apply(
+  spec: spec_lib.RunSpec, values: Mapping[str, Any]
+) -> spec_lib.RunSpec:
+  """Returns a spec with other settings.
+
+  Args:
+    spec: The spec.
+    values: Values by the names of flags, which are those of the fields but for
+      a few, such as `client_learning_rate`, and for `clients_per_round`.
+
+  Raises:
+    errors.FieldError: If there is no such setting, or a value is out of its
+      range.
+  """
+  others = dict(values)
+  clients = others.pop("clients_per_round", None)
+  # Classes come first: the fields that they have are known then.
+  registered = {x.flag: x.name for x in config.specs(type(spec)) if x.registry}
+  classes = {registered[x]: others.pop(x) for x in registered if x in others}
+  spec = config.replace(spec, {(name,): x for name, x in classes.items()})
+  places: dict[str, tuple[str, ...]] = {}
+  for names, field, _ in config.walk(spec):
+    # A part may have a copy of a setting, which follows from that.
+    places.setdefault(field.flag, names)
+  changes = {}
+  for name, value in others.items():
+    if name not in places:
+      raise errors.FieldError(name, "be the name of a setting", repr(value))
+    changes[places[name]] = value
+  claim = spec.participation
+  if claim is not None:
+    alone = others.get("users_per_client", claim.users_per_client)
+    users = (clients or claim.clients_per_round) * alone
+    changes["participation", "users_per_round"] = users
+  return config.replace(spec, changes)
+
+
+def suggest(task: task_lib.TaskSource, **given: Any) -> spec_lib.RunSpec:
+  """Suggests the settings of a run, as programs do for photos.
+
+  The rules count users and classes, and look at no image, so that the choice
+  costs no privacy. They know no more of your data than that: a first run, to
+  improve on.
+
+  Privacy:
+    The number of users, which decides the choice, is taken as public.
+
+  Args:
+    task: Users with images, and held-out ones.
+    **given: Settings of your own, by the names of flags: they win, and others
+      follow from them.
+
+  Returns:
+    A spec for `fe.plan` and `fe.train`.
+
+  Raises:
+    errors.FieldError: If there is no such setting, or a value is out of its
+      range.
+
+  Examples:
+    >>> images = np.zeros([24, 8, 8, 1], np.uint8)
+    >>> labels, users = np.arange(24) % 4, np.arange(24) // 3
+    >>> task = fe.ArrayTask(images, labels, users, test=(images, labels))
+    >>> spec = fe.suggest(task, rounds=5)
+    >>> spec.rounds, spec.participation.users_per_client
+    (5, 2)
+  """
+  spec = spec_lib.RunSpec(
+    task=task,
+    participation=fixed_size.FixedSize(users_per_round=1),
+    mechanism=aggregators.AGGREGATORS[aggregators.DEFAULT](),
+  )
+  spec = apply(spec, given)
+  chosen = choose(task.create(), given, federated=spec.algorithm.is_private)
+  return apply(spec, {name: choice.value for name, choice in chosen.items()})
 
 
 def tell(
