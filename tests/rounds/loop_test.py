@@ -22,7 +22,7 @@ from tff_fedemb.runtime import client_error
 _NUM_USERS = 20
 
 
-def _create_loop(directory, runtime, said=None, **others):
+def _create_loop(directory, runtime, said=None, average=None, **others):
   claim = fixed_size.FixedSize(_NUM_USERS, 6, users_per_client=2)
   planned = ledger_lib.Ledger(claim, delta=1e-3).with_rounds(
     composition.Noise(2.0), 10
@@ -35,7 +35,12 @@ def _create_loop(directory, runtime, said=None, **others):
     chain=chain,
     trace=participation_trace.TraceWriter(directory / "trace", _NUM_USERS),
     draw=functools.partial(claim.sample, key=8),
-    config={"rounds": 10, "evaluate_every": 5, "checkpoint_every": 3},
+    config={
+      "rounds": 10,
+      "evaluate_every": 5,
+      "checkpoint_every": 3,
+      "export_average": average,
+    },
     evaluate_fn=lambda w: {loop_lib.RECALL_PREFIX + "0.001": float(w) / 1000},
     say=(said if said is not None else []).append,
     **others,
@@ -85,6 +90,41 @@ def test_every_round_is_reported_and_accounted(whole):
   assert "round 10/10" in said[-1]
   assert f"epsilon {epsilon:.4g}" in said[-1]
   assert "recall@0.001" in said[-1]
+
+
+def test_an_average_is_evaluated_and_goes_on_after_an_end(tmp_path, whole):
+  ended, directory = tmp_path / "ended", tmp_path / "whole"
+  ended.mkdir()
+  directory.mkdir()
+  whole_loop = _create_loop(directory, sums.Sums(), average=0.6)
+  models = []
+  record = whole_loop.chain.record_round
+
+  def remember(rounds_done, participants, weights):
+    models.append(float(weights))
+    record(rounds_done, participants, weights)
+
+  whole_loop.chain.record_round = remember
+  whole_loop.start(lambda weights: weights + 1.0)
+  start = float(whole_loop.weights)
+  whole_loop.run()
+  assert float(whole_loop.weights) == whole[0] == models[-1]
+  expected = start
+  for number, model in enumerate(models, 1):
+    share = min(0.6, (1 + number) / (10 + number))
+    expected = share * expected + (1 - share) * model
+  assert float(whole_loop.model) == pytest.approx(expected, rel=1e-6)
+  frame = metrics.read(directory)
+  recall = frame[loop_lib.RECALL_PREFIX + "0.001"][10]
+  assert recall == pytest.approx(expected / 1000, rel=1e-6)
+  # As from a program that was killed in between.
+  with pytest.raises(RuntimeError):
+    _train(ended, sums.Sums(fail_in_round=5), average=0.6)
+  again = _create_loop(ended, sums.Sums(), average=0.6)
+  again.start(lambda weights: weights + 1.0)
+  assert again.state.rounds_done
+  again.run()
+  assert float(again.model) == float(whole_loop.model)
 
 
 def test_skipped_clients_are_counted_and_told(tmp_path, whole):

@@ -21,6 +21,7 @@ import zlib
 from etils import epy
 import numpy as np
 import tqdm
+import tree
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
@@ -31,6 +32,7 @@ from tff_fedemb.participation import participation_trace
 from tff_fedemb.records import chain as chain_lib
 from tff_fedemb.records import kept_model
 from tff_fedemb.records import run_directory
+from tff_fedemb.rounds import averaged_model
 
 with epy.lazy_imports():
   import tensorflow_federated as tff
@@ -59,6 +61,9 @@ class TrainingConfig(config_lib.Config):
       evaluated by mean recall on the validation images, the start among them
       [best where these are of users who do not train or nobody is protected,
       else last].
+    export_average: Model that is evaluated and handed over is an exponential
+      average of the models of all rounds, in which the past has this share
+      after each round, 0.9 for example; `keep` is last then [no average].
   """
 
   rounds: int = config_lib.field(100, minimum=1)
@@ -67,6 +72,13 @@ class TrainingConfig(config_lib.Config):
   keep: str | None = config_lib.field(
     None, choices=(kept_model.BEST, kept_model.LAST)
   )
+  export_average: float | None = config_lib.field(None, above=0, below=1)
+
+  def __post_init__(self):
+    super().__post_init__()
+    if self.export_average is not None and self.keep == kept_model.BEST:
+      must = f"be {kept_model.LAST} with export_average"
+      raise errors.FieldError("keep", must, self.keep)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,11 +89,13 @@ class TrainingState:
     process_state: State of the process, as the runtime has it.
     rounds_done: Number of rounds that ran.
     wall_seconds: Seconds of these rounds, in all programs that ran them.
+    average: Average of the models of the rounds, if it is asked for.
   """
 
   process_state: Any
   rounds_done: int = 0
   wall_seconds: float = 0.0
+  average: Any = None
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -99,8 +113,8 @@ class TrainingLoop:
       its model is used for anything.
     trace: Record of who takes part. A round is recorded before it runs, and
       must be the same if it is run again.
-    evaluate_fn: Maps the model's weights to validation metrics by name: their
-      recalls.
+    evaluate_fn: Maps the weights of the model that would be handed over to
+      validation metrics by name: their recalls.
     kept: Keeps the best of the evaluated models; `None` where it is the last
       that counts.
     config: Rounds and intervals.
@@ -156,7 +170,10 @@ class TrainingLoop:
     initial = initial._replace(
       global_model_weights=set_initial_weights_fn(initial.global_model_weights)
     )
-    self.state = TrainingState(runtime.load_state(initial))
+    self.state = TrainingState(
+      runtime.load_state(initial),
+      average=self._first_average(initial.global_model_weights),
+    )
     found = self._checkpoints.load_latest(self._program_state())
     if found is None:
       if self.trace.num_rounds:
@@ -175,8 +192,9 @@ class TrainingLoop:
       runtime.load_state(saved["process_state"]),
       rounds_done,
       float(saved["wall_seconds"]),
+      saved.get("average"),
     )
-    chain.check_state(rounds_done, self._structured(), _text(saved["line"]))
+    chain.check_state(rounds_done, self._recorded(), _text(saved["line"]))
     if self.kept is not None:
       self.kept.restore(rounds_done)
     if rounds_done:
@@ -254,8 +272,32 @@ class TrainingLoop:
     """The model weights after the rounds so far."""
     return self._structured().global_model_weights
 
+  @property
+  def model(self) -> Any:
+    """What is evaluated and handed over: the weights, or their average."""
+    average = self.state.average
+    return self.weights if average is None else average
+
   def _structured(self) -> Any:
     return self.runtime.structured_state(self.state.process_state)
+
+  def _recorded(self) -> Any:
+    """What the chain has a digest of, for a checkpoint."""
+    structured, average = self._structured(), self.state.average
+    return structured if average is None else (structured, average)
+
+  def _first_average(self, weights: Any) -> Any:
+    if self.config.export_average is None:
+      return None
+    return tree.map_structure(np.array, weights)
+
+  def _next_average(self, weights: Any, rounds_done: int) -> Any:
+    decay = self.config.export_average
+    if decay is None:
+      return None
+    return averaged_model.average(
+      self.state.average, weights, decay=decay, rounds_done=rounds_done
+    )
 
   def _start_of_round(self) -> Any:
     """The state that the next round starts from, with its noise to come."""
@@ -305,6 +347,7 @@ class TrainingLoop:
       self.say(
         f"round {rounds_done}: left out {bad} examples that cannot be decoded"
       )
+    average = self._next_average(weights, rounds_done)
     self.watch.end("record")
     every, recalls = self.config.evaluate_every, {}
     if rounds_done == self.config.rounds or (
@@ -312,12 +355,12 @@ class TrainingLoop:
     ):
       # As the report at the end, which is to say nothing else.
       report[_EPSILON] = self.chain.ledger.tightest_epsilon(self.trace)
-      recalls = self.evaluate_fn(weights)
+      recalls = self.evaluate_fn(weights if average is None else average)
       report.update(recalls)
       self.watch.end("evaluation")
     seconds = state.wall_seconds + time.perf_counter() - start
     # Assigned in one step, so that a signal cannot leave half a state.
-    self.state = TrainingState(process_state, rounds_done, seconds)
+    self.state = TrainingState(process_state, rounds_done, seconds, average)
     # A checkpoint of fewer rounds must not have a model of this one.
     if recalls and self.kept is not None:
       self.kept.offer(rounds_done, recalls, weights)
@@ -348,14 +391,17 @@ class TrainingLoop:
     progress.set_postfix(shown)
 
   def _program_state(self) -> dict[str, Any]:
-    return {
+    saved = {
       "process_state": self._structured(),
       "line": self.chain.head,
       "wall_seconds": self.state.wall_seconds,
     }
+    if self.state.average is not None:
+      saved["average"] = self.state.average
+    return saved
 
   def _save(self) -> None:
-    self.chain.record_state(self.state.rounds_done, self._structured())
+    self.chain.record_state(self.state.rounds_done, self._recorded())
     if self.kept is not None:
       self.kept.save(self.state.rounds_done)
     self._checkpoints.save(self._program_state(), self.state.rounds_done)

@@ -277,6 +277,8 @@ def keeps_best(experiment: experiment_lib.Experiment) -> bool:
   asked = experiment.spec.keep
   is_free = experiment.task.validates_on_others
   is_free = is_free or not experiment.mechanism.config.noise_multiplier
+  if experiment.spec.export_average is not None:
+    return False
   if asked is None:
     return is_free
   if asked == kept_model.BEST and not is_free:
@@ -295,15 +297,15 @@ def hand_over(
   last: Any,
   kept: kept_model.KeptModel | None,
   *,
-  rounds: int,
+  config: loop.TrainingConfig,
 ) -> dict[str, Any]:
   """Gives an evaluator the model that a run hands over.
 
   Args:
     evaluator: The evaluator.
-    last: Model weights of the last round.
+    last: Model weights of the last round, or the average over rounds.
     kept: The best model, if it is handed over.
-    rounds: Number of rounds.
+    config: Number of rounds, and whether they are averaged.
 
   Returns:
     JSON values by name: its round, the number of rounds, by what it was chosen,
@@ -311,8 +313,11 @@ def hand_over(
   """
   evaluator.set_weights(last)
   best = None if kept is None else kept.best
+  rounds, why = config.rounds, "being the last"
+  if config.export_average is not None:
+    why = f"averaging over rounds, {config.export_average:g} of the past each"
   if best is None:
-    return {"round": rounds, "of_rounds": rounds, "by": "being the last"}
+    return {"round": rounds, "of_rounds": rounds, "by": why}
   chosen = {
     "round": best.round,
     "of_rounds": rounds,

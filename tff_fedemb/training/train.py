@@ -344,7 +344,7 @@ class _Run:
           " on_bad_example=skip leaves out what is bad; the same command goes"
           " on from the last whole round once the data are mended."
         ) from error
-      self._model_weights = loop.weights
+      self._model_weights = loop.model
     loop.trace.close()
     self._watch.end("rounds")
 
@@ -366,7 +366,7 @@ class _Run:
       evaluator,
       self._model_weights,
       self._loop.kept,
-      rounds=experiment.spec.rounds,
+      config=experiment.spec,
     )
     embedded = evaluator.embed_all()
     trained = {
