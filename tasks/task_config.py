@@ -7,6 +7,7 @@ import dataclasses
 import importlib
 import os
 import pathlib
+from typing import ClassVar
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
@@ -19,7 +20,12 @@ from tff_fedemb.spec import task as task_lib
 class TaskConfig(task_lib.TaskSource):
   """Place of a task's data, and options that all tasks share.
 
+  A class of your own that is derived from one of these makes the same task, or
+  another one by a `creator` of its own.
+
   Attributes:
+    creator: Function that makes the task of a configuration, as
+      `module:function`, which is imported then.
     data_dir: Directory of the task's data.
     cache_dir: Directory of converted copies of data [~/.cache/tff_fedemb].
     task_variant: Variant of the task's data, for instance gld23k [its own
@@ -32,6 +38,8 @@ class TaskConfig(task_lib.TaskSource):
       covers them. Without them, where the task's own validation images may be
       of users who train, no epsilon covers a choice of settings by these.
   """
+
+  creator: ClassVar[str]
 
   data_dir: str | None = config_lib.field(None, path=True)
   cache_dir: str | None = config_lib.field(None, path=True, decides=False)
@@ -47,10 +55,9 @@ class TaskConfig(task_lib.TaskSource):
     return self.on_bad_example == "skip"
 
   def build(self) -> task_lib.Task:
-    """Creates the task with all its users, in the file of its name."""
-    name = task_lib.SOURCES.name_of(self)
-    module = importlib.import_module(f"tasks.{name}")
-    return getattr(module, f"create_{name}_task")(self)
+    """Creates the task with all its users."""
+    module, _, function = self.creator.partition(":")
+    return getattr(importlib.import_module(module), function)(self)
 
   def create(self) -> task_lib.Task:
     """Creates the task without the users who are left out for validation."""
@@ -134,6 +141,8 @@ class PhotosConfig(UnseenConfig):
       validation or test).
   """
 
+  creator = "tasks.photos:create_photos_task"
+
   table: str | None = config_lib.field(None, path=True)
 
 
@@ -148,6 +157,8 @@ class TfdsConfig(UnseenConfig):
       [one user a class].
     tfds_label: Feature that says of which class an image is.
   """
+
+  creator = "tasks.tfds:create_tfds_task"
 
   tfds_name: str | None = None
   tfds_user: str | None = None

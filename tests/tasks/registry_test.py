@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tasks import registry
+from tasks import task_config
 from tasks.synthetic import emnist as synthetic_emnist
 from tasks.synthetic import registry as synthetic
 from tests.tasks import clients
@@ -24,6 +25,15 @@ def test_every_task_file_is_registered():
     if f"\ndef create_{path.stem}_task(" in path.read_text()
   }
   assert names == set(task_lib.SOURCES)
+
+
+def test_a_class_derived_from_a_task_makes_it_too(monkeypatch):
+  own = type("Own", (registry.Handwriting,), {})
+  monkeypatch.setattr(registry, "Own", own, raising=False)
+  task = task_lib.create_task("tasks.registry:Own", num_users=50).create()
+  assert len(task.train_users) == 50
+  with pytest.raises(errors.FieldError, match="data_dir must be"):
+    task_config.PhotosConfig(data_dir="none").create()
 
 
 def test_unknown_task_is_refused():
