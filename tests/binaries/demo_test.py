@@ -7,14 +7,7 @@ import urllib.request
 
 import pytest
 
-from tests.binaries import programs
 from tests.features import extractions
-
-
-def test_mistakes_are_of_flags(tmp_path):
-  ended = programs.call("demo", f"--run_dir={tmp_path}")
-  assert ended.status and "--run_dir must be the directory" in ended.errors
-  assert programs.call("demo", "--run_dir=a", "--saved_model=b").status
 
 
 @pytest.mark.slow

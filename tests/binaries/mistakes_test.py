@@ -36,6 +36,10 @@ _MISTAKES = {
   "benchmark": [([], "--output_json must be given")],
   "benchmark_features": [([], "--output must be given")],
   "classify_features": [([], "--output_json must be given")],
+  "demo": [
+    ([], "--run_dir must be given, or saved_model in its place"),
+    (["--run_dir=nowhere"], "--run_dir must be the directory of a finished"),
+  ],
   "evaluate": [
     ([], "--saved_model must be given"),
     (
