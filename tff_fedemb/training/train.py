@@ -1,51 +1,26 @@
-"""One training run, from its spec to the files that it leaves."""
+"""`fe.train`: one run, from its spec to the files that it leaves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 import contextlib
-import functools
 import os
 
-import numpy as np
-import tensorflow as tf
-import tensorflow_federated as tff
-
 from tff_fedemb import checks
-from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import progress
-from tff_fedemb.accounting import ledger as ledger_lib
-from tff_fedemb.accounting import report as report_lib
-from tff_fedemb.data import bad_examples
-from tff_fedemb.evaluation import comparison
-from tff_fedemb.evaluation import embedding
-from tff_fedemb.participation import participation_trace
-from tff_fedemb.planning import budget
-from tff_fedemb.plots import training_plots
-from tff_fedemb.records import chain as chain_lib
-from tff_fedemb.records import export
-from tff_fedemb.records import kept_model
-from tff_fedemb.records import metrics
-from tff_fedemb.records import release
 from tff_fedemb.records import run_directory
-from tff_fedemb.records import sampling_key
 from tff_fedemb.report import account
-from tff_fedemb.report import finished_run
 from tff_fedemb.report import page as report_page
-from tff_fedemb.report import training_report
-from tff_fedemb.rounds import loop as loop_lib
-from tff_fedemb.runtime import base
-from tff_fedemb.runtime import client_error
 from tff_fedemb.runtime import worker_process
 from tff_fedemb.serving import lite_export
-from tff_fedemb.spec import deployment as deployment_lib
 from tff_fedemb.spec import experiment as experiment_lib
 from tff_fedemb.spec import spec as spec_lib
 from tff_fedemb.spec import task as task_lib
 from tff_fedemb.training import models
 from tff_fedemb.training import plan as plan_lib
 from tff_fedemb.training import result as result_lib
+from tff_fedemb.training import run as run_lib
 
 # Prints a line without breaking the progress bar.
 _say = progress.say
@@ -121,12 +96,14 @@ def train(
     _say(plan_lib.tell_cost(experiment))
   with _saying_what_is_safe(run_dir):
     if os.path.exists(os.path.join(run_dir, run_directory.SUMMARY)):
-      with contextlib.closing(_open_directory(spec, run_dir)):
+      with contextlib.closing(run_lib.open_directory(spec, run_dir)):
         account.open_chain(run_dir)
         _say(f"This run is complete; see {run_dir}/{run_directory.SUMMARY}.")
         report_page.restore_release(run_dir)
     else:
-      run = _Run(experiment, run_dir, export_backbone, watch, is_trial=is_trial)
+      run = run_lib.Run(
+        experiment, run_dir, export_backbone, watch, is_trial=is_trial
+      )
       with contextlib.closing(run.directory):
         run.train()
         run.report()
@@ -152,284 +129,3 @@ def _saying_what_is_safe(run_dir: str) -> Iterator[None]:
       f"{error} With more room, the same command goes on after round {rounds};"
       " the account of all rounds that ran is safe."
     ) from error
-
-
-def _open_directory(
-  spec: spec_lib.RunSpec, run_dir: str
-) -> run_directory.RunDirectory:
-  return run_directory.RunDirectory(
-    run_dir, spec.to_json(), varying=spec_lib.varying(spec)
-  )
-
-
-class _Run:
-  """A run from its checks to its report.
-
-  Attributes:
-    directory: Its directory, which is open.
-  """
-
-  def __init__(
-    self,
-    experiment: experiment_lib.Experiment,
-    run_dir: str,
-    export_backbone: str | None,
-    watch: progress.Stopwatch,
-    *,
-    is_trial: bool,
-  ):
-    """Checks what can be checked, and builds all before the first round."""
-    self._experiment, self._watch = experiment, watch
-    self._is_trial = is_trial
-    spec, task = experiment.spec, experiment.task
-    # Check everything before the first round.
-    self._keeps_best = models.keeps_best(experiment)
-    experiment.create_ledger()
-    experiment.extrapolate()
-    if not os.path.exists(os.path.join(run_dir, chain_lib.NAME)):
-      experiment.check_budget()
-    runtime = spec.runtime.create()
-    # Clients read these, wherever they run.
-    paths = {
-      field.flag: value
-      for _, field, value in config_lib.walk(spec.task)
-      if field.path and value
-    }
-    runtime.require_paths(paths)
-    watch.end("checks")
-    by_split, sample = models.load_images(task, spec.evaluation)
-    watch.end("held_out_images")
-    tf.keras.utils.set_random_seed(spec.seed)
-    self._start = models.load_start(
-      experiment.create_backbone, spec.pretrained_backbone, run_dir
-    )
-    models.check_export(export_backbone, run_dir)
-    self.directory = _open_directory(spec, run_dir)
-    chain = account.open_chain(run_dir)
-    for line in plan_lib.tell_run(experiment, by_split):
-      _say(line)
-    trace = participation_trace.TraceWriter(
-      self.directory.path / run_directory.TRACE, len(task.train_users)
-    )
-    key = spec.sampling_seed
-    if key is None and spec.deployment.deployment is None:
-      key = sampling_key.read_or_create(
-        self.directory.path / run_directory.CHECKPOINTS,
-        is_new=not trace.num_rounds,
-      )
-    watch.end("files")
-    # Keras disowns layers made before others are made inside a TFF computation:
-    # the process comes first.
-    process = experiment.build_process()
-    watch.end("process")
-    self._evaluate_start(by_split, sample)
-    watch.end("untrained_evaluation")
-    self._loop = self._create_loop(process, runtime, chain, trace, key)
-    rounds_done = max(run_directory.checkpointed_rounds(run_dir), default=0)
-    self._charge(chain.ledger_to_the_end(rounds_done), tells=True)
-
-  def _create_loop(
-    self,
-    process: tff.learning.templates.LearningProcess,
-    runtime: base.Runtime,
-    chain: chain_lib.Chain,
-    trace: participation_trace.TraceWriter,
-    key: int | None,
-  ) -> loop_lib.TrainingLoop:
-    """Creates the loop of the rounds, and begins or goes on with the chain."""
-    experiment, path = self._experiment, self.directory.path
-    spec, users = experiment.spec, experiment.task.train_users
-    draw: Callable[[int], list[np.ndarray]]
-    draw = functools.partial(experiment.participation.sample, key=key)
-    # Draws who takes part, if the participation does not.
-    self._deployed: deployment_lib.DeployedRounds | None = None
-    if spec.deployment.deployment is not None:
-      self._deployed = deployment_lib.open_rounds(
-        experiment.create_simulation(process), self.directory
-      )
-      draw = self._deployed.draw
-    chain.begin(
-      experiment.plan_ledger(process),
-      files=account.digest_files(path),
-      users=users.digest,
-      code_version=run_directory.find_code_version(),
-    )
-    kept = None
-    if self._keeps_best:
-      kept = kept_model.KeptModel(path, chain)
-    return loop_lib.TrainingLoop(
-      directory=path,
-      kept=kept,
-      charge=self._charge,
-      process=process,
-      runtime=runtime,
-      users=users,
-      draw=draw,
-      chain=chain,
-      trace=trace,
-      evaluate_fn=self._evaluator.validate,
-      config=spec,
-      gives_up=not self._is_trial,
-    )
-
-  def _evaluate_start(
-    self,
-    by_split: Mapping[str, embedding.LabelledImages],
-    sample: embedding.LabelledImages,
-  ) -> None:
-    """Evaluates a backbone without training, and the one to start from."""
-    experiment, start = self._experiment, self._start
-    tf.keras.utils.set_random_seed(experiment.spec.seed)
-    self._evaluator = models.Evaluator(
-      experiment.create_backbone(),
-      by_split,
-      sample,
-      with_metrics=experiment.spec.evaluation.metrics,
-    )
-    self._untrained = self._evaluator.evaluate_all()
-    if start is not None and start.weights is not None:
-      self._evaluator.backbone.set_weights(start.weights)
-      found = self._evaluator.evaluate_all()
-      start.record["evaluation"] = report_lib.json_safe(
-        training_report.without_curves(found)
-      )
-      self.directory.write_json(models.RECORD, start.record)
-
-  def _charge(
-    self,
-    ledger: ledger_lib.Ledger,
-    *,
-    is_finished: bool = False,
-    tells: bool = False,
-  ) -> None:
-    """Charges a ledger to the budget that the run shares, if any.
-
-    Raises:
-      errors.FieldError: If that would overspend.
-    """
-    path, chain = self._experiment.spec.privacy_budget, self._loop.chain
-    if path is None:
-      return
-    charged = budget.charge(
-      path,
-      ledger,
-      run_id=chain.run_id,
-      run_dir=os.path.abspath(self.directory.path),
-      users=self._experiment.task.train_users.digest,
-      lines=chain.lines_of_rounds,
-      is_finished=is_finished,
-    )
-    if tells:
-      _say(
-        f"With this run epsilon {charged.spent:.4g} of {charged.epsilon:.4g} at"
-        f" delta {charged.delta:g} is spent in {path}."
-      )
-
-  def train(self) -> None:
-    """Runs the rounds that are left."""
-    loop = self._loop
-    with loop.runtime:
-      self._offer_start()
-      loop.start(models.start_from(self._evaluator.backbone))
-      self._watch.seconds["earlier_programs"] = loop.state.wall_seconds
-      self._watch.end("compilation")
-      try:
-        loop.run()
-      except client_error.ClientError as error:
-        lines = self._experiment.task.find_bad_examples(error.client_id)
-        if not lines:
-          raise
-        raise errors.DataError(
-          f"data must be readable, found {bad_examples.summarize(lines)}."
-          " on_bad_example=skip leaves out what is bad; the same command goes"
-          " on from the last whole round once the data are mended."
-        ) from error
-      self._model_weights = loop.model
-    loop.trace.close()
-    self._watch.end("rounds")
-
-  def _offer_start(self) -> None:
-    """Keeps the model of the start, in a run that has not begun."""
-    kept = self._loop.kept
-    if kept is None or run_directory.checkpointed_rounds(self.directory.path):
-      return
-    backbone = self._evaluator.backbone
-    start = tff.learning.models.ModelWeights.from_model(backbone)
-    kept.offer(0, self._evaluator.validate(start), start)
-
-  def report(self) -> None:
-    """Evaluates and exports the model, and writes and tells what came out."""
-    experiment, path, watch = self._experiment, self.directory.path, self._watch
-    evaluator, untrained = self._evaluator, self._untrained
-    chain, ledger = self._loop.chain, self._loop.chain.ledger
-    kept = models.hand_over(
-      evaluator,
-      self._model_weights,
-      self._loop.kept,
-      config=experiment.spec,
-    )
-    embedded = evaluator.embed_all()
-    trained = {
-      split: comparison.warn_if_no_better(some.evaluate(), untrained[split])
-      for split, some in embedded.items()
-    }
-    watch.end("evaluation")
-    try:
-      # PLD takes seconds.
-      with participation_trace.TraceReader(path / run_directory.TRACE) as trace:
-        privacy = ledger.report(trace)
-        deployed = self._deployed and self._deployed.summarize(ledger, trace)
-    except errors.DataError as error:
-      raise errors.DataError(f"no epsilon is reported: {error}") from error
-    watch.end("account")
-    self._charge(ledger, is_finished=True, tells=True)
-    card = models.create_card(
-      evaluator.backbone,
-      embedded,
-      privacy,
-      experiment=experiment,
-      chain=chain,
-      kept=kept,
-    )
-    model_path = path / run_directory.SAVED_MODEL
-    export.export_backbone(evaluator.backbone, model_path, card)
-    watch.end("export")
-    self.directory.write_json(
-      run_directory.EVALUATION,
-      {
-        finished_run.TRAINED: trained["test"].to_json(),
-        training_plots.UNTRAINED: untrained["test"].to_json(),
-      },
-    )
-    summary = training_report.summarize(
-      experiment,
-      state=self._loop.state,
-      chain=chain,
-      model_weights=self._model_weights,
-      metrics=metrics.read(path),
-      trained=trained,
-      untrained=untrained,
-      pretrained=self._start.record if self._start else None,
-      privacy=privacy,
-      extrapolation=experiment.spec.extrapolation.extrapolate(chain.planned),
-    )
-    summary["kept"] = report_lib.json_safe(kept)
-    if deployed is not None:
-      summary["deployment"] = deployed
-    cost = account.Recomputed(chain, ledger, privacy, ())
-    finished = finished_run.FinishedRun.at_hand(
-      experiment.spec, os.fspath(path), summary, cost
-    )
-    watch.end("extrapolation")
-    training_report.draw(finished)
-    report_page.write_release(finished)
-    chain.record_given_away(release.digest_files(path))
-    # Nothing of the run comes later than the summary.
-    summary["chain"] = chain.head
-    watch.end("pictures")
-    seconds = dict(watch.seconds)
-    summary["seconds_by_part"] = seconds
-    summary["seconds_of_rounds"] = dict(self._loop.watch.seconds)
-    summary["wall_seconds"] = sum(seconds.values()) - seconds["process_before"]
-    self.directory.write_json(run_directory.SUMMARY, summary)
-    _say(training_report.tell(finished))
