@@ -1,8 +1,8 @@
 """Loops over the elements of a data set, in place of `tf.data.Dataset.reduce`.
 
-TensorFlow takes the function of a reduction to pieces, optimizes it and puts it
-together again whenever the reduction runs: for every client, which for a small
-model takes ten times as long as its training. The body of a loop is made ready
+TFF's own algorithms train by a reduction. TensorFlow optimizes its function and
+prepares it anew whenever the reduction runs, so for every client, which takes
+many times as long as a small model's training. The body of a loop is prepared
 once, with the rest of the graph. The numbers are the same.
 """
 
@@ -55,10 +55,7 @@ def _trace_loop(reduction: Any, function: Any) -> Any:
 
   def loop(dataset: tf.Tensor, *arguments: tf.Tensor) -> Sequence[tf.Tensor]:
     captured = arguments[num_states:]
-    # A GPU has no data sets.
-    with tf.device("/device:CPU:0"):
-      iterator = iter(tf.data.experimental.from_variant(dataset, element_spec))
-      first = iterator.get_next_as_optional()
+    iterator = iter(tf.data.experimental.from_variant(dataset, element_spec))
 
     def step(element, *states):
       results = tf.raw_ops.StatefulPartitionedCall(
@@ -67,7 +64,7 @@ def _trace_loop(reduction: Any, function: Any) -> Any:
         f=function.signature.name,
       )
       # As a reduction, which reads no element while it works on another.
-      with tf.device("/device:CPU:0"), tf.control_dependencies(results):
+      with tf.control_dependencies(results):
         following = iterator.get_next_as_optional()
       return following, *map(tf.ensure_shape, results, shapes)
 
@@ -75,7 +72,10 @@ def _trace_loop(reduction: Any, function: Any) -> Any:
     _, *results = tf.while_loop(
       lambda element, *_: element.has_value(),
       step,
-      (first, *map(tf.ensure_shape, arguments[:num_states], shapes)),
+      (
+        iterator.get_next_as_optional(),
+        *map(tf.ensure_shape, arguments[:num_states], shapes),
+      ),
       parallel_iterations=1,
       name=_NAME,
     )
@@ -100,6 +100,8 @@ def _replace(reduction: Any, library: Any) -> None:
   """Makes a reduction the call of a loop, which is added to a library."""
   name = reduction.attr["f"].func.name
   (function,) = (f for f in library.function if f.signature.name == name)
+  # Nothing but the data set itself may optimize a function with this mark.
+  function.attr.pop("_tf_data_function", None)
   loop = _trace_loop(reduction, function)
   library.MergeFrom(loop.library)
   (call,) = (node for node in loop.node if node.op == _CALL)
