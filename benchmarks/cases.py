@@ -22,6 +22,8 @@ from tff_fedemb.runtime import precision as precision_lib
 DENSE = "dense25m"
 # The network of pfl-research's benchmark on CIFAR-10.
 SIMPLE_CNN = "simple_cnn"
+# Models of TFF's tutorials, which TFF's own algorithm trains.
+LINEAR, SOFTMAX, GRU = STOCK = ("linear", "softmax", "gru")
 PFL_RESEARCH = "pfl_research"
 
 _ALL = ("bare", "in_process", "tff")
@@ -46,7 +48,8 @@ class Case:
     num_clients: Clients of a round.
     steps: Batches that each client trains on.
     batch_size: Images of a batch.
-    backbone: Its name in the registry, `DENSE` or `SIMPLE_CNN`.
+    backbone: Its name in the registry, `DENSE`, `SIMPLE_CNN` or, in place of a
+      backbone, one of `STOCK`.
     image_shape: Height, width and channels of what the backbone is given.
     aggregator: Its name in the registry.
     num_writers: Number of users in a database of handwriting that clients read;
@@ -98,6 +101,7 @@ _CIFAR10_CASE = Case(
 )
 # Photos in a large network.
 _LARGE = functools.partial(Case, 4, 2, 16, runtimes=_ALL[:2])
+_STOCK = functools.partial(Case, runtimes=_ALL[1:])
 # The same work on a Ray of this machine.
 _RAY = {
   "lenet_50x10x16": Case(50, 10, 16),
@@ -124,6 +128,10 @@ CASES: Mapping[str, Case] = types.MappingProxyType(
     f"{_CIFAR10}_gaussian": _CIFAR10_CASE,
     **_DENSE_CASES,
     **_GROWTH,
+    "stock_linear_300x1x6": _STOCK(300, 1, 6, LINEAR),
+    "stock_linear_5000x1x6": _STOCK(5000, 1, 6, LINEAR),
+    "stock_emnist_10x25x20": _STOCK(10, 25, 20, SOFTMAX),
+    "stock_text_50x4x16": _STOCK(50, 4, 16, GRU),
     "resnet50_4x2x16_112": _LARGE("resnet50", (112, 112, 3)),
     "mobilenet_v2_4x2x16_224": _LARGE("mobilenet_v2", (224, 224, 3)),
     **{

@@ -1,4 +1,4 @@
-"""A round of training: by DP-FedEmb here, and by a bare loop.
+"""A round of training: by DP-FedEmb or TFF's algorithm, and by a bare loop.
 
 `training_rounds CASE RUNTIME` is a process that `results` measures.
 
@@ -23,6 +23,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from benchmarks import cases
+from benchmarks import stock_processes
 from tasks import emnist
 from tasks import symbols
 from tasks import task_config
@@ -123,7 +124,9 @@ def create_examples(
 def build_process(
   case: cases.Case, task: task_lib.Task | None = None
 ) -> tff.learning.templates.LearningProcess:
-  """Builds DP-FedEmb on a case, from client ids; a task has its images."""
+  """Builds the process of a case, from client ids; a task has its images."""
+  if case.backbone in cases.STOCK:
+    return stock_processes.build_process(case)
   mechanism_class = registry.AGGREGATORS[case.aggregator]
   aggregator = mechanism_class(
     clients_per_round=case.num_clients,

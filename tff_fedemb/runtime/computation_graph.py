@@ -19,6 +19,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tree
 
+from tff_fedemb.runtime import dataset_loops
 from tff_fedemb.runtime import graph_resources
 from tff_fedemb.runtime import graph_session
 
@@ -119,6 +120,7 @@ def import_computation(
   graph_def = tf.compat.v1.GraphDef()
   proto.tensorflow.graph_def.Unpack(graph_def)
   needs_own_session = graph_resources.separate(graph_def)
+  dataset_loops.replace_reductions(graph_def)
   # Loops and functions run on the device of the operation that calls them.
   # Those that only data sets call stay on the CPU in this way: a GPU would be
   # given one example at a time.

@@ -12,6 +12,10 @@ from typing import Any
 
 import tensorflow as tf
 
+# Nodes of a function below which optimizing it costs a client more than it
+# saves. Training has more.
+_SMALL_GRAPH = 50
+
 
 @dataclasses.dataclass(eq=False)
 class RunnableGraph:
@@ -143,6 +147,8 @@ class SessionPool:
     # Folding them would hold the zeros of a sum as long as the session lives.
     rewrites = self._config.graph_options.rewrite_options
     rewrites.constant_folding = rewrites.OFF
+    # TensorFlow optimizes the functions of a data set anew for every client.
+    rewrites.min_graph_nodes = _SMALL_GRAPH
     if mixed_bfloat16:
       rewrites.auto_mixed_precision_onednn_bfloat16 = rewrites.ON
     self._graphs = graphs
