@@ -46,7 +46,7 @@ def most_moved(account: composition.Account) -> float:
     account: Account of at least one round, all with noise.
   """
   sensitivity = account.participation.sensitivity_in_clip_norms
-  sensitivity *= composition.strategy_sensitivity(*account.run) or 1.0
+  sensitivity *= account.strategy_sensitivity or 1.0
   # Each time that a round ran had noise of its own.
   return sensitivity / min(each.noise.multiplier for each in account.history)
 
@@ -110,9 +110,9 @@ def log_ratio_bound(
 def is_known(account: composition.Account) -> bool:
   """Whether it is known what the arithmetic of the noise adds to an account."""
   noises = account.noises
-  return bool(account.round_sum and noises) and all(
-    noise.multiplier and not noise.strategy for noise in noises
-  )
+  if not account.round_sum or not noises:
+    return False
+  return all(noise.multiplier and not noise.strategy for noise in noises)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -98,7 +98,8 @@ class BallsInBinsDpEvent(monte_carlo.MixtureDpEvent):
     the mean of powers is at least the power of the mean.
     """
     power = max(usual_loss / self.grams[0][0].max() + 0.5, 1.0)
-    log_scales, weights = [], []
+    log_scales = []
+    weights = []
     for gram, _ in self.grams:
       logs = 0.5 * (power**2 - power) * np.diag(gram)
       log_scales.append(special.logsumexp(logs) - math.log(len(logs)))
@@ -125,10 +126,10 @@ class BallsInBinsDpEvent(monte_carlo.MixtureDpEvent):
     """
     gram = self.grams[0][0]
     power = max((usual_loss - 0.5 * np.diag(gram).mean()) / gram.mean(), 0.0)
-    log_scales = [
-      0.5 * power * np.diag(gram).mean() + 0.5 * power**2 * gram.mean()
-      for gram, _ in self.grams
-    ]
+    log_scales = []
+    for gram, _ in self.grams:
+      square = np.diag(gram).mean()
+      log_scales.append(0.5 * power * square + 0.5 * power**2 * gram.mean())
     parts = []
     for number, noise, _ in _draw(self.grams, count, monte_carlo.ADDITIONS):
       gram = self.grams[number][0]
@@ -160,11 +161,11 @@ def create_event(
   if strategy is not None:
     return BallsInBinsDpEvent(noise_multiplier, strategy, rounds, num_bins)
   fewest, more = divmod(rounds, num_bins)
-  slots = [
-    (noise_multiplier / math.sqrt(count) if count else math.inf, bins)
-    for count, bins in ((fewest + 1, more), (fewest, num_bins - more))
-    if bins
-  ]
+  slots = []
+  for count, bins in ((fewest + 1, more), (fewest, num_bins - more)):
+    if bins:
+      noise = noise_multiplier / math.sqrt(count) if count else math.inf
+      slots.append((noise, bins))
   return random_allocation.RandomAllocationDpEvent(tuple(slots))
 
 

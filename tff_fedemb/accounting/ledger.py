@@ -65,8 +65,9 @@ class Ledger(composition.Account):
     before = self.history
     if before and dataclasses.replace(before[-1], count=count) == added:
       count += before[-1].count
-      before, added = before[:-1], dataclasses.replace(added, count=count)
-    return dataclasses.replace(self, history=(*before, added))
+      before = before[:-1]
+      added = dataclasses.replace(added, count=count)
+    return dataclasses.replace(self, history=before + (added,))
 
   def with_runs(
     self, noise: composition.Noise, times: Iterable[int]
@@ -85,7 +86,7 @@ class Ledger(composition.Account):
     """
     ledger = self
     for each, rounds in itertools.groupby(times):
-      ledger = ledger.with_rounds(noise, len([*rounds]), times=each)
+      ledger = ledger.with_rounds(noise, len(list(rounds)), times=each)
     return ledger
 
   @property
@@ -192,7 +193,8 @@ class Ledger(composition.Account):
       participation.ClaimError: If the trace shows something else than the
         participation that the ledger accounts for.
     """
-    seen, observed = self, None
+    seen = self
+    observed = None
     if trace is not None:
       observed = self._observe(trace)
       self.participation.check_trace(observed, rounds=self.rounds)

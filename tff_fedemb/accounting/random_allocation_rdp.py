@@ -49,8 +49,10 @@ def divergences(
     `[orders]`.
   """
   powers = np.asarray(orders, float)
-  below, above = np.floor(powers).astype(int), np.ceil(powers).astype(int)
-  logs, share = _log_moments(event, above.max()), powers - below
+  below = np.floor(powers).astype(int)
+  above = np.ceil(powers).astype(int)
+  logs = _log_moments(event, above.max())
+  share = powers - below
   with_user = (1.0 - share) * logs[below] + share * logs[above]
   without_user = _log_inverse_moments(event, powers - 1.0)
   secret = np.maximum(with_user, without_user) / (powers - 1.0)
