@@ -66,10 +66,9 @@ class CanaryUpdates:
       number = tf.strings.regex_replace(client_id, _PREFIX, "")
       index = tf.strings.to_number(tf.where(is_canary, number, "0"), tf.int64)
       spec = others.element_spec["x"]
+      image = tf.zeros(spec.shape[1:], spec.dtype)
       own = tf.data.Dataset.from_tensors(
-        collections.OrderedDict(
-          x=tf.zeros([1, *spec.shape[1:]], spec.dtype), y=[-1 - index]
-        )
+        collections.OrderedDict(x=image[tf.newaxis], y=[-1 - index])
       )
       all_or_none = tf.where(is_canary, [0, 1], [-1, 0])
       num_others, num_own = tf.unstack(tf.cast(all_or_none, tf.int64))
@@ -181,7 +180,8 @@ class UpdateScores:
     own = movement - self._momentum * self._movement
     self.projections.append(self._directions @ own)
     self._norms.append(float(np.linalg.norm(own)))
-    self._weights, self._movement = weights, movement
+    self._weights = weights
+    self._movement = movement
 
   def final_cosine(self) -> np.ndarray:
     """Cosine of each direction with the movement since the beginning."""

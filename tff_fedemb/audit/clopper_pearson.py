@@ -49,7 +49,8 @@ def _rates(
   second one for its opposite. Half of the significance is spent on the power,
   half on the rate of false alarms.
   """
-  num_in, num_out = len(scores.in_scores), len(scores.out_scores)
+  num_in = len(scores.in_scores)
+  num_out = len(scores.out_scores)
   low_in = np.searchsorted(np.sort(scores.in_scores), thresholds)
   low_out = np.searchsorted(np.sort(scores.out_scores), thresholds)
   error = significance / 2
@@ -101,7 +102,7 @@ def bound(
     return np.log(np.maximum(power - delta, 1e-300) / size)
 
   choosing, testing = scores.halves()
-  thresholds = np.unique([*choosing.in_scores, *choosing.out_scores])
+  thresholds = np.union1d(choosing.in_scores, choosing.out_scores)
   chosen = loss(choosing, thresholds)
   direction, index = np.unravel_index(np.argmax(chosen), chosen.shape)
   threshold = thresholds[index]

@@ -101,7 +101,8 @@ class Scores:
   @property
   def area(self) -> float:
     """How often a member scores higher than another, ties halved: the AUC."""
-    members, others = len(self.in_scores), len(self.out_scores)
+    members = len(self.in_scores)
+    others = len(self.out_scores)
     ranks = stats.rankdata(np.concatenate([self.in_scores, self.out_scores]))
     above = ranks[:members].mean() - (members + 1) / 2
     return float(above / others)

@@ -81,7 +81,7 @@ class Curve:
   @classmethod
   def of(cls, account: composition.Account) -> Curve | None:
     """The curve of a claim; None if it is known at its epsilon alone."""
-    events = tuple(composition.composed_events(*account.run))
+    events = tuple(account.composed_events())
     if any(_with_noise(event, 1.0) is None for event, _ in events):
       return None
     return cls(events)
@@ -149,7 +149,8 @@ class Curve:
     # Logarithms of the factor that the true one lies between.
     low = high = 0.0
     while excess(high) > 0.0:
-      low, high = high, high + 0.5
+      low = high
+      high = high + 0.5
     while excess(low) < 0.0:
       low, high = low - 0.5, low
     log_factor = optimize.brentq(excess, low, high, xtol=1e-3)
