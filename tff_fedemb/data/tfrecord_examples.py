@@ -28,7 +28,8 @@ from tff_fedemb.data import tfrecord_index
 
 
 def _parse(serialized: tf.Tensor) -> collections.OrderedDict[str, tf.Tensor]:
-  image, label = tfrecord_files.IMAGE_FEATURE, tfrecord_files.CLASS_FEATURE
+  image = tfrecord_files.IMAGE_FEATURE
+  label = tfrecord_files.CLASS_FEATURE
   features = tf.io.parse_example(
     serialized,
     {
@@ -111,7 +112,7 @@ class TfRecordExamples:
     fine = index[index["fault"].isna()]
     num_fine = np.bincount(fine["file"], minlength=len(self.user_ids))
     faulty = dict(list(index[index["fault"].notna()].groupby("file")))
-    for file in sorted({*faulty, *np.flatnonzero(num_fine == 0)}):
+    for file in sorted(set(faulty).union(np.flatnonzero(num_fine == 0))):
       name = self._name(self.user_ids[file])
       if file in faulty:
         for where, what in tfrecord_index.describe_faults(faulty[file], name):
