@@ -77,7 +77,8 @@ class ClippedExamples:
     checks.check_number("clip_norm", clip_norm, **BOUND_RANGE)
     self._features = check_features(features)
     self.labels = arrays.to_labels("labels", labels, len(features))
-    smallest, largest = self.labels.min(), self.labels.max()
+    smallest = self.labels.min()
+    largest = self.labels.max()
     if not 0 <= smallest <= largest < num_classes:
       found = f"{smallest} to {largest}"
       raise errors.FieldError("labels", f"be in [0, {num_classes})", found)

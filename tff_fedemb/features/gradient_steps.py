@@ -138,7 +138,8 @@ class GradientMethod(method.Method):
       examples: The data.
       releases: Makes the release.
     """
-    clip_norm, size = self.gradient_clip_norm, examples.size
+    clip_norm = self.gradient_clip_norm
+    size = examples.size
     total = losses.total_gradient(
       weights,
       examples.chunks(wide=size.num_classes),

@@ -73,7 +73,9 @@ class LeastSquares(method.Method):
     }
     if self.covariance == "per_class":
       shares["class_covariance"] = _CLASS_COVARIANCE_SHARE
-    return tuple(budget_lib.PlannedRelease(*x) for x in shares.items())
+    return tuple(
+      budget_lib.PlannedRelease(name, share) for name, share in shares.items()
+    )
 
   def find_defaults(
     self, size: examples_lib.ProblemSize, noise_multipliers: Mapping[str, float]
@@ -110,8 +112,10 @@ class LeastSquares(method.Method):
     )
     weights = np.zeros([size.num_classes, size.dim])
     for label in range(size.num_classes):
-      chunks = examples.chunks(np.flatnonzero(examples.labels == label))
-      matrix = sum((x.T @ x for x, _ in chunks), np.zeros([size.dim, size.dim]))
+      matrix = np.zeros([size.dim, size.dim])
+      rows = np.flatnonzero(examples.labels == label)
+      for features, _ in examples.chunks(rows):
+        matrix = matrix + features.T @ features
       matrix = release.add_symmetric_noise(matrix)
       matrix = matrix + self.background_weight * background
       weights[label] = solve(matrix, class_sums[label], self.regularization)

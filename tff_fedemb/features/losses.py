@@ -91,10 +91,10 @@ def total_gradient(
     chunks: Chunks of the examples.
     **options: Those of `clipped_gradient`.
   """
-  return sum(
-    (clipped_gradient(weights, *chunk, **options) for chunk in chunks),
-    np.zeros_like(weights),
-  )
+  total = np.zeros_like(weights)
+  for features, labels in chunks:
+    total = total + clipped_gradient(weights, features, labels, **options)
+  return total
 
 
 def row_norms(matrix: np.ndarray) -> np.ndarray:

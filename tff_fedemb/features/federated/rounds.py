@@ -31,7 +31,8 @@ from tff_fedemb.runtime import base as runtime_base
 from tff_fedemb.spec import array_task
 
 # Names of releases; that of gradients is in `gradient_steps`.
-STATISTICS, COVARIANCE = "statistics", "covariance"
+STATISTICS = "statistics"
+COVARIANCE = "covariance"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,7 +163,7 @@ def write_clients(
   features = np.concatenate([x.astype("f4") for x, _ in examples.chunks()])
   order = np.argsort(slots, kind="stable")
   path = array_task.write_rows(directory, features, examples.labels, order)
-  starts = np.cumsum([0, *np.bincount(slots)])
+  starts = np.append(0, np.cumsum(np.bincount(slots)))
   return lambda client_id: array_task.read_client(
     path, client_id, starts, features.shape[1:]
   ).with_options(pipelines.build_options())
@@ -220,7 +221,8 @@ def fit(
   # for.
   counted = max(1, round(settings.user_clip_norm * len(names)))
   size = dataclasses.replace(examples.size, num_examples=counted)
-  planned, shares = method.plan_releases(size), {}
+  planned = method.plan_releases(size)
+  shares = {}
   if isinstance(method, least_squares.LeastSquares):
     # One release of the stacked sums, each scaled by its share.
     total = sum(release.share for release in planned)
