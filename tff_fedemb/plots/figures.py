@@ -124,7 +124,8 @@ def create_figure(
     figure.supxlabel(text, fontsize=9, color=GREY)
   # `decorate` measures letters with it.
   backend_agg.FigureCanvasAgg(figure)
-  return figure, figure.subplots(*shape, squeeze=False, **options)
+  rows, columns = shape
+  return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
 def write(figure: mpl_figure.Figure, path: str | os.PathLike[str]) -> None:
@@ -265,7 +266,8 @@ def set_logarithmic(
   if margin is None:
     # Around a single value, too, there are two ticks.
     margin = max((high / low) ** 0.06, 2.5 if high == low else 1.15)
-  low, high = low / margin, high * margin
+  low = low / margin
+  high = high * margin
   name = axis.axis_name
   axis.axes.set(**{f"{name}scale": "log", f"{name}lim": (low, high)})
   axis.set_major_locator(_choose_locator(low, high, num_ticks))
@@ -314,8 +316,10 @@ def set_legend(
   handles = []
   for heading, keys in groups.items():
     if keys:
-      space = [create_key(" ", linestyle="")] if handles else []
-      handles += [*space, create_key(heading, linestyle=""), *keys]
+      if handles:
+        handles.append(create_key(" ", linestyle=""))
+      handles.append(create_key(heading, linestyle=""))
+      handles += keys
   style = {
     "fontsize": 9,
     "frameon": False,

@@ -22,7 +22,8 @@ def _draw_rates(
 ) -> list:
   """A line in the band of its intervals; returns its key."""
   style = figures.style_of(index)
-  low, high = [x.low for x in rates], [x.high for x in rates]
+  low = [x.low for x in rates]
+  high = [x.high for x in rates]
   axes.fill_between(places, low, high, color=style["color"], alpha=0.15)
   return axes.plot(places, [x.value for x in rates], label=label, **style)
 

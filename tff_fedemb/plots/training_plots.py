@@ -64,7 +64,7 @@ def plot_overview(
 ) -> None:
   """Writes four panels, by rows, to a PNG file, with a statement below them."""
   figure, panels = figures.create_figure(
-    *(11, 8, (2, 2)), statement=statement, letters=150
+    11, 8, (2, 2), statement=statement, letters=150
   )
   for panel, axes in zip(four, panels.flat, strict=True):
     panel(axes)
@@ -240,7 +240,7 @@ def draw_similarities(
     keys=keys,
   )
   # Thresholds lie anywhere, those of few pairs beyond all similarities too.
-  ends = [bins[0], 1.0, *thresholds.values()]
+  ends = [bins[0], 1.0] + list(thresholds.values())
   margin = 0.02 * (max(ends) - min(ends))
   axes.set_xlim(min(ends) - margin, max(ends) + margin)
   top = 1.3 * axes.dataLim.y1
@@ -309,13 +309,15 @@ def draw_reports(axes: mpl_axes.Axes, rounds: pd.DataFrame) -> None:
       and the numbers of devices that `reported`, or were `aborted`, `late`,
       `interrupted` or `dropped`.
   """
-  shown, fates = _first_week(rounds), [*_FATES]
+  shown = _first_week(rounds)
+  fates = list(_FATES)
   unit_hours, _ = _clock(rounds)
   # Means of neighbouring rounds, so many that they can be told apart.
   group = np.arange(len(shown)) // -(-len(shown) // _MAX_BLOCKS)
   blocks = shown.groupby(group)
   # Counts are level from the start of a block to its end, then drop to 0.
-  starts, ends = blocks.start_hours.first(), blocks.end_hours.last()
+  starts = blocks.start_hours.first()
+  ends = blocks.end_hours.last()
   # Rounds that take no time are thin bars.
   ends = ends.where(ends > starts, starts + 0.004 * starts.max())
   times = np.stack([starts, ends], axis=1)
@@ -340,7 +342,7 @@ def draw_reports(axes: mpl_axes.Axes, rounds: pd.DataFrame) -> None:
     heights = np.full(len(abandoned), 1.06 * highest)
     keys += axes.plot(abandoned, heights, "kx", markersize=5, label=label)
   _decorate(
-    *(axes, rounds, "Selected devices"), y_label="devices in a round", keys=keys
+    axes, rounds, "Selected devices", y_label="devices in a round", keys=keys
   )
   axes.set_ylim(0, 1.12 * highest)
 
