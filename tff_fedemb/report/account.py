@@ -73,11 +73,12 @@ def digest_files(
   run_dir: str | os.PathLike[str],
 ) -> dict[str, str | None]:
   """Digests of the files that decide a run, by name; `None` without one."""
-  paths = {name: pathlib.Path(run_dir, name) for name in _FILES}
-  return {
-    name: chain_lib.digest(path.read_bytes()) if path.exists() else None
-    for name, path in paths.items()
-  }
+  digests: dict[str, str | None] = {}
+  for name in _FILES:
+    path = pathlib.Path(run_dir, name)
+    found = path.exists()
+    digests[name] = chain_lib.digest(path.read_bytes()) if found else None
+  return digests
 
 
 def open_chain(run_dir: str | os.PathLike[str]) -> chain_lib.Chain:
@@ -140,7 +141,8 @@ def _check_finished(
   chain: chain_lib.Chain, path: pathlib.Path, summary: Any
 ) -> None:
   """Refuses a finished run whose summary or released files are not its own."""
-  planned, line = chain.planned, _get(summary, "chain")
+  planned = chain.planned
+  line = _get(summary, "chain")
   left = chain.given_away_at(str(line))
   if left is None:
     raise _gainsaid(run_directory.SUMMARY, f"chain {line}", chain.head)
@@ -185,14 +187,19 @@ def _compare_files(
       "none: it is of an earlier version, and nothing can be compared",
     )
   found = release.digest_files(path)
-  for name in sorted(found.keys() | (recorded.keys() if all_of else ())):
+  names = set(found)
+  if all_of:
+    names.update(recorded)
+  for name in sorted(names):
     if found.get(name) != recorded.get(name):
-      there, here = (
-        f"digest {digests[name][:8]}" if name in digests else "none"
-        for digests in (found, recorded)
-      )
+      there = _in_short(found.get(name))
+      here = _in_short(recorded.get(name))
       raise _gainsaid(name, there, here, record)
   return len(found)
+
+
+def _in_short(digest: str | None) -> str:
+  return "none" if digest is None else f"digest {digest[:8]}"
 
 
 def _rounds_told(
@@ -307,7 +314,8 @@ def check_release(run_dir: str | os.PathLike[str]) -> dict[str, Any] | None:
       that was left there, or an earlier version left them.
     errors.DataError: As `recompute`.
   """
-  path, names = pathlib.Path(run_dir), ["epsilon", "delta"]
+  path = pathlib.Path(run_dir)
+  names = ["epsilon", "delta"]
   if (path / run_directory.SUMMARY).exists():
     run = recompute(run_dir)
     files = _compare_files(path, run.chain.given_away)
@@ -347,7 +355,8 @@ def _compare(
   if not all_of:
     names = (here.keys() & there.keys()) - {"epsilon"}
   for figure in sorted(names):
-    one, other = there.get(figure, math.nan), here.get(figure, math.nan)
+    one = there.get(figure, math.nan)
+    other = here.get(figure, math.nan)
     if not math.isclose(one, other, rel_tol=_RELATIVE_TOLERANCE):
       raise _gainsaid(name, f"{figure} {one:.6g}", f"{other:.6g}")
 
@@ -378,12 +387,14 @@ def _replay(
   draw: Callable[[int], list[np.ndarray]]
   deployed = run_directory.read_json(run_dir / run_directory.DEPLOYMENT)
   if deployed is not None:
-    source, drawn_by = run_directory.DEPLOYMENT, "the run's deployment gives"
+    source = run_directory.DEPLOYMENT
+    drawn_by = "the run's deployment gives"
     draw = deployment_lib.DeployedRounds(
       deployment_lib.read_simulation(deployed), os.devnull
     ).draw
   else:
-    key, source = sampling_seed, "sampling_seed"
+    key = sampling_seed
+    source = "sampling_seed"
     if key is None:
       key = sampling_key.read(run_dir / run_directory.CHECKPOINTS)
       source = f"{run_directory.CHECKPOINTS}/{sampling_key.NAME}"

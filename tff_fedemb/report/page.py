@@ -171,7 +171,8 @@ def _describe(
   thumbnails: dict[str, str],
 ) -> dict[str, Any]:
   """Returns the values from which the template makes a run's section."""
-  found, why_not = None, None
+  found = None
+  why_not = None
   panels = training_report.create_panels(run)
   has_recall = True
   if config is None:
