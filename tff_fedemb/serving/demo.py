@@ -121,7 +121,8 @@ class Demo:
       config, fpir=None, fpir_certainty=None, cohort=None
     )
     self._pair_rule = match_rules.find(of_pairs, self._model, 1, 1)
-    self._index, self._rule = _open_gallery(config, self._model), None
+    self._index = _open_gallery(config, self._model)
+    self._rule = None
     if self._index is not None:
       images = self._index.images
       num_classes = images["name"].nunique()
@@ -159,7 +160,8 @@ class Demo:
       image_folder.ImageFolderError: If one is no image.
     """
     first, second = self._embed(images)
-    similarity, threshold = float(first @ second), self._pair_rule.threshold
+    similarity = float(first @ second)
+    threshold = self._pair_rule.threshold
     return {
       "similarity": similarity,
       "threshold": threshold,
@@ -242,7 +244,8 @@ def _tell_privacy(card: model_card.ModelCard | None) -> str:
   """The guarantee of a model in a sentence, as its card says it."""
   if card is None or card.privacy is None:
     return "The model carries no statement on privacy."
-  epsilon, delta = card.privacy["epsilon"], card.privacy["delta"]
+  epsilon = card.privacy["epsilon"]
+  delta = card.privacy["delta"]
   if epsilon is None or epsilon == math.inf:
     return "The model has no guarantee of privacy."
   return (
@@ -299,7 +302,9 @@ class _Handler(server.BaseHTTPRequestHandler):
     lock: threading.Lock,
     *arguments: Any,
   ):
-    self._demo, self._pages, self._lock = demo, pages, lock
+    self._demo = demo
+    self._pages = pages
+    self._lock = lock
     super().__init__(*arguments)
 
   def do_GET(self) -> None:
