@@ -52,7 +52,10 @@ def most_moved(account: composition.Account) -> float:
 
 
 def tail_probability(
-  moved: float, count: int, *, reach: float = NOISE_REACH
+  moved: float,
+  count: int,
+  *,
+  reach: float = NOISE_REACH,
 ) -> float:
   """Bounds how likely noise that ends makes a run impossible for a neighbour.
 
@@ -70,7 +73,11 @@ def tail_probability(
 
 
 def warnings_of_end(
-  moved: float, count: int, delta: float, *, reach: float = NOISE_REACH
+  moved: float,
+  count: int,
+  delta: float,
+  *,
+  reach: float = NOISE_REACH,
 ) -> Iterator[str]:
   """Yields a warning if the end of noise is no small part of delta.
 
@@ -89,7 +96,9 @@ def warnings_of_end(
 
 
 def log_ratio_bound(
-  num_numbers: float, relative_error: float, log_failure: float
+  num_numbers: float,
+  relative_error: float,
+  log_failure: float,
 ) -> float:
   """Bounds how much likelier than by exact noise a run's releases are.
 

@@ -116,7 +116,9 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
     return special.logsumexp(first + means, axis=0)
 
   def sample_removals(
-    self, usual_loss: float, count: int
+    self,
+    usual_loss: float,
+    count: int,
   ) -> monte_carlo.Samples:
     """Samples releases with n copies of the user, who move them too far.
 
@@ -130,7 +132,9 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
     return _sample_by(best, count)
 
   def sample_additions(
-    self, usual_loss: float, count: int
+    self,
+    usual_loss: float,
+    count: int,
   ) -> monte_carlo.Samples:
     """Samples releases without the user, moved away from what users change.
 
@@ -178,7 +182,9 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
     return float(of_start + self.rounds * free * of_coin)
 
   def exponents(
-    self, shift: np.ndarray, generator: np.random.Generator
+    self,
+    shift: np.ndarray,
+    generator: np.random.Generator,
   ) -> np.ndarray:
     """Samples <y, c> - |c|^2 / 2 of each column c, y being normal.
 
@@ -294,7 +300,8 @@ class Copies:
     return self.log_scale + monte_carlo.log_largest(self.power - 1.0, loss)
 
   def draw(
-    self, count: int
+    self,
+    count: int,
   ) -> Iterator[tuple[np.ndarray, np.random.Generator]]:
     """Yields by how much releases are moved, `[rounds, n]`.
 
@@ -367,7 +374,9 @@ def _sample_by(copies: Copies, count: int) -> monte_carlo.Samples:
 
 
 def _batches(
-  count: int, rounds: int, stream: int
+  count: int,
+  rounds: int,
+  stream: int,
 ) -> Iterator[tuple[int, np.random.Generator]]:
   """Yields sizes of batches, and where their numbers are from."""
   generator = monte_carlo.create_generator(count, stream)

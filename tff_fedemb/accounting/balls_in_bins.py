@@ -89,7 +89,9 @@ class BallsInBinsDpEvent(monte_carlo.MixtureDpEvent):
     return [(some, share) for some, share in grams if share]
 
   def sample_removals(
-    self, usual_loss: float, count: int
+    self,
+    usual_loss: float,
+    count: int,
   ) -> monte_carlo.Samples:
     """Samples releases with the user, who moves them by power times as much.
 
@@ -117,7 +119,9 @@ class BallsInBinsDpEvent(monte_carlo.MixtureDpEvent):
     return monte_carlo.Samples.of(parts, count, power - 1.0, max(log_scales))
 
   def sample_additions(
-    self, usual_loss: float, count: int
+    self,
+    usual_loss: float,
+    count: int,
   ) -> monte_carlo.Samples:
     """Samples releases without the user, moved away from what users change.
 
@@ -170,7 +174,9 @@ def create_event(
 
 
 def _draw(
-  grams: _Grams, count: int, stream: int
+  grams: _Grams,
+  count: int,
+  stream: int,
 ) -> Iterator[tuple[int, np.ndarray, np.random.Generator]]:
   """Yields the number of a matrix and numbers `[n, b]` with its covariance."""
   generator = monte_carlo.create_generator(count, stream)

@@ -247,7 +247,8 @@ def epsilons_of(
 
 
 def default_accountants(
-  participation: participation_lib.Participation, noise_multiplier: float
+  participation: participation_lib.Participation,
+  noise_multiplier: float,
 ) -> tuple[str, ...]:
   """Names of the accountants that every account asks, unless told otherwise.
 

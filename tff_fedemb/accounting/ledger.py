@@ -44,7 +44,11 @@ class Ledger(composition.Account):
     return noises.pop()
 
   def with_rounds(
-    self, noise: composition.Noise, count: int = 1, *, times: int = 1
+    self,
+    noise: composition.Noise,
+    count: int = 1,
+    *,
+    times: int = 1,
   ) -> "Ledger":
     """Returns the ledger with rounds added at its end.
 
@@ -70,7 +74,9 @@ class Ledger(composition.Account):
     return dataclasses.replace(self, history=before + (added,))
 
   def with_runs(
-    self, noise: composition.Noise, times: Iterable[int]
+    self,
+    noise: composition.Noise,
+    times: Iterable[int],
   ) -> "Ledger":
     """Returns the ledger with rounds added that ran so often each.
 
@@ -109,7 +115,10 @@ class Ledger(composition.Account):
     return self.epsilon_curve([self.rounds], accountant=accountant)[0]
 
   def epsilon_curve(
-    self, rounds: Sequence[int], *, accountant: str | None = None
+    self,
+    rounds: Sequence[int],
+    *,
+    accountant: str | None = None,
   ) -> list[float]:
     """Returns epsilon after each of the given numbers of rounds.
 
@@ -141,7 +150,8 @@ class Ledger(composition.Account):
     return tuple(found)
 
   def tightest_epsilon(
-    self, trace: participation_trace.Trace | None = None
+    self,
+    trace: participation_trace.Trace | None = None,
   ) -> float:
     """Returns the epsilon of `report`, without all else that it works out.
 
@@ -160,12 +170,14 @@ class Ledger(composition.Account):
     return arithmetic.whole_epsilon(seen).epsilon
 
   def _observe(
-    self, trace: participation_trace.Trace
+    self,
+    trace: participation_trace.Trace,
   ) -> participation_check.ObservedParticipation:
     return participation_check.observe(trace.num_users, trace.read(self.rounds))
 
   def as_seen(
-    self, observed: participation_check.ObservedParticipation
+    self,
+    observed: participation_check.ObservedParticipation,
   ) -> "Ledger":
     """Returns the ledger of what a trace shows, which need not be checked.
 
@@ -182,7 +194,8 @@ class Ledger(composition.Account):
     return dataclasses.replace(self, participation=known)
 
   def report(
-    self, trace: participation_trace.Trace | None = None
+    self,
+    trace: participation_trace.Trace | None = None,
   ) -> report_lib.PrivacyReport:
     """Returns the whole account of the rounds so far.
 

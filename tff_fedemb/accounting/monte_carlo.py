@@ -92,7 +92,11 @@ class Samples:
     )
 
   def bound_delta(
-    self, epsilon: float, log_failure: float, *, growth: int = 1
+    self,
+    epsilon: float,
+    log_failure: float,
+    *,
+    growth: int = 1,
   ) -> float:
     """Returns a delta at which `epsilon` holds in this direction.
 
@@ -299,7 +303,9 @@ class _Support:
 
 
 def _search_cell(
-  event: MixtureDpEvent, delta: float, epsilons: np.ndarray
+  event: MixtureDpEvent,
+  delta: float,
+  epsilons: np.ndarray,
 ) -> float | None:
   """Returns the smallest of some epsilons that samples support, if any.
 

@@ -54,7 +54,9 @@ def lost_delta(counts: Iterable[int]) -> float:
 # Readings and searches ask for the same round again.
 @functools.lru_cache(maxsize=4)
 def _fixed_size(
-  share: float, noise_multiplier: float, interval: float
+  share: float,
+  noise_multiplier: float,
+  interval: float,
 ) -> privacy_loss_distribution.PrivacyLossDistribution:
   """Losses of a round that has a share of all users."""
   loss = _GaussianLoss(noise_multiplier)

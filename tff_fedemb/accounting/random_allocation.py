@@ -107,7 +107,11 @@ def _of_round(noise: float, step: float, is_upper: bool) -> _Law:
 
 
 def _mean(
-  one: _Law, other: _Law, share: float, step: float, is_upper: bool
+  one: _Law,
+  other: _Law,
+  share: float,
+  step: float,
+  is_upper: bool,
 ) -> _Law:
   """The law of share x one + (1 - share) x other, which are independent."""
   one = one.on_grid_of(step)
@@ -189,7 +193,8 @@ def _lost_delta(events: tuple[tuple[_Event, int], ...]) -> float:
 # A report asks for the same run again, at other deltas.
 @functools.lru_cache(maxsize=8)
 def compose(
-  events: tuple[tuple[_Event, int], ...], is_upper: bool = True
+  events: tuple[tuple[_Event, int], ...],
+  is_upper: bool = True,
 ) -> privacy_loss_distribution.PrivacyLossDistribution:
   """Returns the privacy losses of all passes: an end of the bracket.
 
@@ -202,7 +207,9 @@ def compose(
   step = min(law.step for law in laws) / (1 if is_upper else _FINER)
 
   def create_pmf(
-    logs: np.ndarray, chances: np.ndarray, infinity: float
+    logs: np.ndarray,
+    chances: np.ndarray,
+    infinity: float,
   ) -> pld_pmf.PLDPmf:
     # At the upper end these are integers but for rounding errors.
     losses = np.floor(logs / step + 1e-6).astype(int)
@@ -227,7 +234,10 @@ def compose(
 
 
 def bound_epsilon(
-  events: tuple[tuple[_Event, int], ...], delta: float, *, is_upper: bool = True
+  events: tuple[tuple[_Event, int], ...],
+  delta: float,
+  *,
+  is_upper: bool = True,
 ) -> float:
   """Returns the epsilon of an end of the bracket.
 

@@ -62,7 +62,8 @@ def divergences(
 
 
 def _log_moments(
-  event: random_allocation.RandomAllocationDpEvent, largest: int
+  event: random_allocation.RandomAllocationDpEvent,
+  largest: int,
 ) -> np.ndarray:
   """Logarithms of E[r^k], k = 0 .. largest; the power of a series over k!."""
   powers = np.arange(largest + 1)
@@ -86,7 +87,8 @@ def _log_moments(
 
 
 def _log_inverse_moments(
-  event: random_allocation.RandomAllocationDpEvent, powers: np.ndarray
+  event: random_allocation.RandomAllocationDpEvent,
+  powers: np.ndarray,
 ) -> np.ndarray:
   """Logarithms of E[r^-s] for some s > 0, or bounds above them."""
   noises, counts = np.array(event.slots).T

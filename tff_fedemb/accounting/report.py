@@ -203,7 +203,8 @@ def create_report(
 
 
 def _warnings_of_run(
-  account: composition.Account, whole: arithmetic.WholeEpsilon
+  account: composition.Account,
+  whole: arithmetic.WholeEpsilon,
 ) -> Iterator[str]:
   """Yields what deserves a second look."""
   asked = set(epsilon_lib.SUMMING).intersection(account.accountants)
@@ -266,7 +267,8 @@ def _statement(report: PrivacyReport) -> str:
 
 
 def _mechanism_in_words(
-  report: PrivacyReport, account: composition.Account
+  report: PrivacyReport,
+  account: composition.Account,
 ) -> str:
   """How the noise was made, what one user changes, what was accounted."""
   events = account.composed_events()
@@ -333,7 +335,9 @@ def _comparisons(report: PrivacyReport) -> str:
 
 
 def warnings_of_all(
-  participation: participation_lib.Participation, delta: float, epsilon: float
+  participation: participation_lib.Participation,
+  delta: float,
+  epsilon: float,
 ) -> Iterator[str]:
   """Yields what deserves a second look, whatever epsilon is of.
 

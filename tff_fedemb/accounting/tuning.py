@@ -113,7 +113,9 @@ class RepeatAndSelect(config.Config):
     return max(1, int(untruncated.isf(tail)))
 
   def event(
-    self, trial: composition.Account, **reading: Any
+    self,
+    trial: composition.Account,
+    **reading: Any,
   ) -> dp_accounting.DpEvent:
     """Returns the event of the whole tuning.
 

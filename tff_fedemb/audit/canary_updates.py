@@ -50,7 +50,9 @@ class CanaryUpdates:
     return f"{_PREFIX}{index}"
 
   def wrap_dataset(
-    self, create_client_dataset: DatasetFn, some_user: str
+    self,
+    create_client_dataset: DatasetFn,
+    some_user: str,
   ) -> DatasetFn:
     """Adds the canaries' data sets to those of other clients.
 
@@ -84,7 +86,8 @@ class CanaryUpdates:
     return create_dataset
 
   def wrap_client_update(
-    self, client_update: composition.ClientUpdateFn
+    self,
+    client_update: composition.ClientUpdateFn,
   ) -> composition.ClientUpdateFn:
     """Has the canaries' clients send their directions; others train.
 
@@ -108,7 +111,9 @@ class CanaryUpdates:
     return update_or_canary
 
   def _direction(
-    self, index: Any, shapes: Sequence[Sequence[int]]
+    self,
+    index: Any,
+    shapes: Sequence[Sequence[int]],
   ) -> tuple[tf.Tensor, ...]:
     sizes = [int(np.prod(shape)) for shape in shapes]
     flat = tf.random.stateless_normal(
@@ -153,7 +158,11 @@ class UpdateScores:
   """
 
   def __init__(
-    self, canaries: CanaryUpdates, weights: Any, *, momentum: float = 0.0
+    self,
+    canaries: CanaryUpdates,
+    weights: Any,
+    *,
+    momentum: float = 0.0,
   ):
     """Starts with the model before the first round.
 
@@ -196,7 +205,11 @@ class UpdateScores:
     )
 
   def likelihood_ratio(
-    self, *, sampling_probability: float, noise_multiplier: float, step: float
+    self,
+    *,
+    sampling_probability: float,
+    noise_multiplier: float,
+    step: float,
   ) -> np.ndarray:
     """Logarithm of how much likelier the rounds are if a canary takes part.
 
@@ -221,7 +234,9 @@ class UpdateScores:
 
 
 def match(
-  projections: np.ndarray, takes_part: np.ndarray, noise_matrix: np.ndarray
+  projections: np.ndarray,
+  takes_part: np.ndarray,
+  noise_matrix: np.ndarray,
 ) -> np.ndarray:
   """Likelihood-ratio statistics `[number]` of who knows the schedule.
 

@@ -20,7 +20,9 @@ ASSUMES = (
 
 
 def lower_limit(
-  successes: np.ndarray | int, trials: np.ndarray | int, error: float
+  successes: np.ndarray | int,
+  trials: np.ndarray | int,
+  error: float,
 ) -> np.ndarray:
   """What a binomial probability is above of, but for an error probability.
 
@@ -34,14 +36,18 @@ def lower_limit(
 
 
 def upper_limit(
-  successes: np.ndarray | int, trials: np.ndarray | int, error: float
+  successes: np.ndarray | int,
+  trials: np.ndarray | int,
+  error: float,
 ) -> np.ndarray:
   """What a binomial probability is below of, as `lower_limit`."""
   return 1.0 - lower_limit(np.subtract(trials, successes), trials, error)
 
 
 def _rates(
-  scores: scores_lib.Scores, thresholds: np.ndarray, significance: float
+  scores: scores_lib.Scores,
+  thresholds: np.ndarray,
+  significance: float,
 ) -> tuple[np.ndarray, np.ndarray]:
   """Powers and false alarm rates `[2, thresholds]`, each on the safe side.
 
@@ -66,7 +72,10 @@ def _rates(
 
 
 def bound(
-  scores: scores_lib.Scores, *, significance: float, delta: float | None
+  scores: scores_lib.Scores,
+  *,
+  significance: float,
+  delta: float | None,
 ) -> scores_lib.Found:
   """Bounds epsilon from below, or the mu of Gaussian differential privacy.
 

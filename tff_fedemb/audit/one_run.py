@@ -35,7 +35,12 @@ ASSUMES = (
 
 
 def p_value(
-  *, correct: int, guesses: int, num_canaries: int, epsilon: float, delta: float
+  *,
+  correct: int,
+  guesses: int,
+  num_canaries: int,
+  epsilon: float,
+  delta: float,
 ) -> float:
   """Largest chance to guess so well, whatever the (epsilon, delta) mechanism.
 
@@ -61,7 +66,12 @@ def p_value(
 
 
 def is_refuted(
-  *, correct: int, guesses: int, num_canaries: int, mu: float, level: float
+  *,
+  correct: int,
+  guesses: int,
+  num_canaries: int,
+  mu: float,
+  level: float,
 ) -> bool:
   """Whether so many right guesses had a chance below `level` with mu-GDP.
 

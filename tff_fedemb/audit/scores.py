@@ -86,7 +86,8 @@ class Scores:
     return Scores(in_first, out_first), Scores(in_second, out_second)
 
   def true_positive_rates(
-    self, false_positive_rates: npt.ArrayLike
+    self,
+    false_positive_rates: npt.ArrayLike,
   ) -> list[float]:
     """Shares of members whose score is above that of all but so many others.
 

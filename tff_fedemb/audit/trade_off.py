@@ -49,7 +49,8 @@ _Allocation = random_allocation.RandomAllocationDpEvent
 
 
 def _with_noise(
-  event: dp_accounting.DpEvent, factor: float
+  event: dp_accounting.DpEvent,
+  factor: float,
 ) -> dp_accounting.DpEvent | None:
   """The same with so many times the noise; None if it is of another kind."""
   match event:
@@ -109,7 +110,8 @@ class Curve:
     return self.accountant.get_delta(_EPSILONS)
 
   def true_positive_rates(
-    self, false_positive_rates: npt.ArrayLike
+    self,
+    false_positive_rates: npt.ArrayLike,
   ) -> np.ndarray:
     """Returns the largest rates `[n]` of any attack.
 

@@ -96,7 +96,9 @@ def read_held_out(
 
 
 def score(
-  embed: Callable[[np.ndarray], np.ndarray], users: UserImages, number: int
+  embed: Callable[[np.ndarray], np.ndarray],
+  users: UserImages,
+  number: int,
 ) -> np.ndarray:
   """How well a model agrees with each user's labels `[number]`.
 

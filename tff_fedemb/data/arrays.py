@@ -175,7 +175,12 @@ def to_pixels(
 
 
 def _to_column(
-  name: str, values: Any, num_rows: int, must: str, *, kinds: str
+  name: str,
+  values: Any,
+  num_rows: int,
+  must: str,
+  *,
+  kinds: str,
 ) -> np.ndarray:
   """A column of one of NumPy's kinds, none missing; bytes become texts."""
   # NumPy would turn a list with one text into texts, NaN included.

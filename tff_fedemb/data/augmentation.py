@@ -59,7 +59,8 @@ def _random_affine(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
 
 
 def add_turned_classes(
-  images: tf.Tensor, labels: tf.Tensor
+  images: tf.Tensor,
+  labels: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
   """Adds each image turned by 90, 180 and 270 degrees, as further classes.
 
@@ -106,7 +107,8 @@ def _random_crop_and_flip(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
 
 
 def _transform(
-  images: tf.Tensor, rows: tuple[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...]]
+  images: tf.Tensor,
+  rows: tuple[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...]],
 ) -> tf.Tensor:
   """Maps each image by an affine map about its centre.
 

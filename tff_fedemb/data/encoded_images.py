@@ -70,7 +70,8 @@ def _paint(image: tf.Tensor, channels: int) -> tf.Tensor:
 
 
 def _decode_jpeg(
-  content: tf.Tensor, image_shape: tuple[int, int, int]
+  content: tf.Tensor,
+  image_shape: tuple[int, int, int],
 ) -> tf.Tensor:
   height, width, channels = image_shape
   orientation = image_headers.find_jpeg_orientation(content)
@@ -166,7 +167,8 @@ def _decode_other(content: tf.Tensor) -> tf.Tensor:
 
 
 def _decode_one(
-  content: tf.Tensor, image_shape: tuple[int, int, int]
+  content: tf.Tensor,
+  image_shape: tuple[int, int, int],
 ) -> tf.Tensor:
   height, width, channels = image_shape
   image = tf.cond(
@@ -267,7 +269,8 @@ def create_eager_decoder(image_shape: tuple[int, int, int]) -> ImageDecoder:
 
 
 def find_unreadable(
-  contents: Sequence[bytes], image_shape: tuple[int, ...] = _TRIAL_SHAPE
+  contents: Sequence[bytes],
+  image_shape: tuple[int, ...] = _TRIAL_SHAPE,
 ) -> list[int]:
   """Finds the rows of images that cannot be decoded, eagerly, in order.
 

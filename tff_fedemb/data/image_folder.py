@@ -140,7 +140,9 @@ def list_images(
 
 
 def list_all_images(
-  folder: str | os.PathLike[str], *, name: str
+  folder: str | os.PathLike[str],
+  *,
+  name: str,
 ) -> tuple[pathlib.Path, ...]:
   """Lists the images in a folder and in all folders below it, sorted.
 
@@ -226,7 +228,8 @@ def read_image(
 
 
 def convert_to_png(
-  path: str | os.PathLike[str], content: bytes | None = None
+  path: str | os.PathLike[str],
+  content: bytes | None = None,
 ) -> bytes:
   """Converts a file to PNG, rotated and put on white as by `read_image`.
 
@@ -255,7 +258,8 @@ def convert_to_png(
 
 @contextlib.contextmanager
 def _open(
-  path: str | os.PathLike[str], content: bytes | None
+  path: str | os.PathLike[str],
+  content: bytes | None,
 ) -> Iterator[Image.Image]:
   """Opens an image, rotated as EXIF says; converts errors inside the block."""
   try:

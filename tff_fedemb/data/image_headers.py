@@ -44,7 +44,9 @@ _BMP_COLORS = 256
 
 
 def _slice(
-  content: tf.Tensor, place: tf.Tensor | int, size: tf.Tensor | int
+  content: tf.Tensor,
+  place: tf.Tensor | int,
+  size: tf.Tensor | int,
 ) -> tf.Tensor:
   """Part of a text, cut at the text's end."""
   end = tf.cast(tf.strings.length(content), tf.int64)
@@ -125,7 +127,9 @@ def _walk(
 
 
 def _read_orientation(
-  content: tf.Tensor, part: tf.Tensor, header_size: int
+  content: tf.Tensor,
+  part: tf.Tensor,
+  header_size: int,
 ) -> tf.Tensor:
   """The orientation in a part that is a TIFF block after its header.
 

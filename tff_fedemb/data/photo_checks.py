@@ -40,7 +40,9 @@ def _find_fine(photos: pd.DataFrame) -> pd.DataFrame:
 
 
 def _map(
-  function: Callable[[bytes], Any], files: Sequence[bytes], description: str
+  function: Callable[[bytes], Any],
+  files: Sequence[bytes],
+  description: str,
 ) -> list[Any]:
   """Applies a function to each file, with one thread for each core."""
   with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -53,7 +55,10 @@ def _map(
 
 
 def look_into(
-  photos: pd.DataFrame, folder: pathlib.Path, *, decode_all: bool
+  photos: pd.DataFrame,
+  folder: pathlib.Path,
+  *,
+  decode_all: bool,
 ) -> None:
   """Finds files that are not images, and converts to PNG where needed, once.
 
@@ -74,7 +79,10 @@ def look_into(
 
 
 def _look_into(
-  path: bytes, folder: pathlib.Path, *, decode: bool
+  path: bytes,
+  folder: pathlib.Path,
+  *,
+  decode: bool,
 ) -> tuple[bytes | None, str | None]:
   """The copy of a file if it needs one, and its fault.
 
@@ -103,7 +111,8 @@ def _look_into(
 
 
 def leave_out_repeated(
-  photos: pd.DataFrame, findings: photo_folder.Findings
+  photos: pd.DataFrame,
+  findings: photo_folder.Findings,
 ) -> None:
   """Leaves out rows that list an image again, or again with other labels."""
   is_again = photos.duplicated(["path", "user"])
@@ -118,7 +127,8 @@ def leave_out_repeated(
 
 
 def bound_contributions(
-  photos: pd.DataFrame, findings: photo_folder.Findings
+  photos: pd.DataFrame,
+  findings: photo_folder.Findings,
 ) -> pd.DataFrame:
   """Gives every user at most one place, and every place its own users.
 
@@ -201,7 +211,9 @@ def choose_places(
 
 
 def warn(
-  photos: pd.DataFrame, hold_out: str, findings: photo_folder.Findings
+  photos: pd.DataFrame,
+  hold_out: str,
+  findings: photo_folder.Findings,
 ) -> None:
   """Warns of odd users and classes.
 

@@ -136,7 +136,10 @@ def _is_of_people(entries: pd.DataFrame) -> bool:
 
 
 def _note_odd(
-  entries: pd.DataFrame, is_photo: pd.Series, layout: str, findings: Findings
+  entries: pd.DataFrame,
+  is_photo: pd.Series,
+  layout: str,
+  findings: Findings,
 ) -> None:
   """Notes files and folders that are neither photos nor have any."""
   is_folder = entries["is_folder"]
@@ -168,7 +171,8 @@ def _note_odd(
 # Names that are not UTF-8 have surrogates, which pandas' string type refuses.
 @pd.option_context("future.infer_string", False)
 def list_folder(
-  root: pathlib.Path, findings: Findings
+  root: pathlib.Path,
+  findings: Findings,
 ) -> tuple[pd.DataFrame, bool]:
   """Lists the photos of a folder; notes what is odd or cannot be used.
 

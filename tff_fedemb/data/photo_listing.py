@@ -31,7 +31,10 @@ _KEY = b"tff_fedemb photos"
 
 
 def _list_photos(
-  place: pathlib.Path, findings: photo_folder.Findings, *, is_table: bool
+  place: pathlib.Path,
+  findings: photo_folder.Findings,
+  *,
+  is_table: bool,
 ) -> tuple[pd.DataFrame, bool]:
   """As `photo_folder.list_folder`, with each photo's `file`, and `converted`.
 
@@ -86,7 +89,9 @@ def _choose_hold_out(photos: pd.DataFrame, hold_out: str | None) -> str:
 
 
 def draw_splits(
-  names: Sequence[str], eligible: np.ndarray, minimum: int
+  names: Sequence[str],
+  eligible: np.ndarray,
+  minimum: int,
 ) -> np.ndarray:
   """Draws what is held out by a keyed hash of each name.
 
@@ -127,7 +132,8 @@ def _draw_column(photos: pd.DataFrame, hold_out: str) -> pd.Series:
 
 
 def assign_splits(
-  photos: pd.DataFrame, hold_out: str
+  photos: pd.DataFrame,
+  hold_out: str,
 ) -> tuple[pd.DataFrame, list[str]]:
   """Decides what is held out.
 
@@ -209,7 +215,8 @@ def _find_facts(photos: pd.DataFrame) -> dict[str, Any]:
 
 
 def _find_watched(
-  findings: photo_folder.Findings, photos: pd.DataFrame
+  findings: photo_folder.Findings,
+  photos: pd.DataFrame,
 ) -> pd.DataFrame:
   """Files and folders; when one changes, the index is made again."""
   if len(photos) > photo_index.MAX_LOOKED_INTO:

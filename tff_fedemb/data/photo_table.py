@@ -102,7 +102,9 @@ def _to_texts(column: pa.ChunkedArray) -> list[str]:
 
 
 def _read(
-  path: pathlib.Path, wanted: Collection[str], optional: Collection[str] = ()
+  path: pathlib.Path,
+  wanted: Collection[str],
+  optional: Collection[str] = (),
 ) -> pd.DataFrame:
   """Reads columns of texts, without space around these.
 
@@ -188,7 +190,8 @@ def _find_faults(rows: pd.DataFrame) -> pd.Series:
 
 
 def list_table(
-  path: pathlib.Path, findings: photo_folder.Findings
+  path: pathlib.Path,
+  findings: photo_folder.Findings,
 ) -> pd.DataFrame:
   """Lists the photos of a table; notes the rows that cannot be used.
 

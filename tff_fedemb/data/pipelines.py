@@ -43,7 +43,8 @@ def build_options() -> tf.data.Options:
 
 
 def interleave_users(
-  create_dataset: Callable[[tf.Tensor], tf.data.Dataset], client_id: tf.Tensor
+  create_dataset: Callable[[tf.Tensor], tf.data.Dataset],
+  client_id: tf.Tensor,
 ) -> tf.data.Dataset:
   """Reads an example of each user of a virtual client in turn.
 

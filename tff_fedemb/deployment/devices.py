@@ -91,7 +91,11 @@ class Devices:
     return ((bits >> np.uint64(11)) + 0.5) * 2.0**-53
 
   def _lognormal(
-    self, slots: np.ndarray, median: float, sigma: float, *counters: int
+    self,
+    slots: np.ndarray,
+    median: float,
+    sigma: float,
+    *counters: int,
   ) -> np.ndarray:
     normal = special.ndtri(self._uniform(slots, *counters))
     return median * np.exp(sigma * normal)

@@ -91,7 +91,11 @@ class RoundOutcome:
 
 
 def permute(
-  places: np.ndarray, size: int, *, seed: int, counter: int
+  places: np.ndarray,
+  size: int,
+  *,
+  seed: int,
+  counter: int,
 ) -> np.ndarray:
   """Returns the slots that have these places in a random order.
 
@@ -274,7 +278,10 @@ class Simulation:
     return np.concatenate(chunks), there / asked, asked
 
   def _play(
-    self, selection: RoundOutcome, slots: np.ndarray, minimum: int
+    self,
+    selection: RoundOutcome,
+    slots: np.ndarray,
+    minimum: int,
   ) -> RoundOutcome:
     """Plays a round of the selected devices, after the selection."""
     deadline = 60 * self.deployment.server.deadline_minutes

@@ -56,7 +56,9 @@ class Cohort:
     return _WEIGHT * nearest[:, -self._count :].mean(axis=1)
 
   def offsets_without(
-    self, probes: np.ndarray, classes: np.ndarray
+    self,
+    probes: np.ndarray,
+    classes: np.ndarray,
   ) -> np.ndarray:
     """The same for probes of the cohort, as if it had neither of two classes.
 

@@ -137,7 +137,9 @@ def measure(
 
 
 def _measure_point(
-  measured: identification.Identification, rate: float, size: int
+  measured: identification.Identification,
+  rate: float,
+  size: int,
 ) -> tuple[float | None, float | None, float | None]:
   """A threshold and the interval of its FPIR, rounded; None without one."""
   threshold = measured.threshold(rate, size)
@@ -258,7 +260,10 @@ def _find_probes(rate: float, high: float, level: float) -> float:
 
 
 def _interpolate(
-  curve: Mapping[str, Any], rate: float, size: float, images: float
+  curve: Mapping[str, Any],
+  rate: float,
+  size: float,
+  images: float,
 ) -> tuple[float, float, float]:
   """Threshold and interval; NaN where one of the neighbours has none."""
   order = np.argsort(curve["fpir"])

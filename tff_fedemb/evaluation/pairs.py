@@ -278,7 +278,9 @@ class _Bins:
     return cls(float(np.min(levels)), width)
 
   def index(
-    self, levels: np.ndarray, out: np.ndarray | None = None
+    self,
+    levels: np.ndarray,
+    out: np.ndarray | None = None,
   ) -> np.ndarray:
     """Returns the bin of each level, in the memory of `out` if it is given."""
     position = np.multiply(levels, 1.0 / self.width, out=out)

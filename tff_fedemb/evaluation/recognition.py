@@ -54,7 +54,8 @@ class Recognition:
 
 
 def evaluate(
-  embeddings: np.ndarray, labels: np.ndarray
+  embeddings: np.ndarray,
+  labels: np.ndarray,
 ) -> tuple[Recognition, ...]:
   """Measures galleries with one and with three images of each identity.
 
@@ -72,7 +73,9 @@ def evaluate(
 
 
 def _measure(
-  embeddings: np.ndarray, labels: np.ndarray, images: int
+  embeddings: np.ndarray,
+  labels: np.ndarray,
+  images: int,
 ) -> Recognition:
   measured = identification.Identification(
     embeddings,

@@ -35,7 +35,8 @@ _SMALLEST_VARIANCE = 1e-12
 
 
 def evaluate(
-  images: pairs.Images, steps: pairs.Steps
+  images: pairs.Images,
+  steps: pairs.Steps,
 ) -> dict[str, float | None]:
   """Computes the metrics.
 

@@ -75,7 +75,10 @@ class Similarities:
     return self._greedy(self._same, -self._cosines, count)
 
   def _greedy(
-    self, wanted: np.ndarray, scores: np.ndarray, count: int
+    self,
+    wanted: np.ndarray,
+    scores: np.ndarray,
+    count: int,
   ) -> list[Pair]:
     scores = np.where(wanted, scores, -np.inf)
     pairs: list[Pair] = []

@@ -218,7 +218,10 @@ class Comparison:
       self._metrics = retrieval.evaluate(self._images, self._steps)
 
   def evaluate(
-    self, false_accept_rates: Sequence[float], *, num_found: int | None = None
+    self,
+    false_accept_rates: Sequence[float],
+    *,
+    num_found: int | None = None,
   ) -> VerificationResult:
     """Returns what `evaluate_pairs` does, at some of the rates counted for.
 
@@ -290,7 +293,9 @@ class Comparison:
     return _around(recall, reach, deviation)
 
   def _sample_interval(
-    self, rate: float, num_found: int
+    self,
+    rate: float,
+    num_found: int,
   ) -> tuple[float, float]:
     """The delete-one-image jackknife's interval for all images found."""
     # Drawn without replacement, a larger sample leaves less open.

@@ -219,7 +219,9 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
     return self.decision_function(features).argmax(axis=1)
 
   def _clipped(
-    self, features: np.ndarray, labels: np.ndarray
+    self,
+    features: np.ndarray,
+    labels: np.ndarray,
   ) -> examples_lib.ClippedExamples:
     return examples_lib.ClippedExamples(
       arrays.to_array("features", features),

@@ -89,7 +89,10 @@ class ClippedExamples:
     )
 
   def chunks(
-    self, rows: np.ndarray | None = None, *, wide: int = 0
+    self,
+    rows: np.ndarray | None = None,
+    *,
+    wide: int = 0,
   ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields clipped features `[b, d]` and labels `[b]`, each example once.
 
@@ -131,7 +134,10 @@ def check_features(features: np.ndarray) -> np.ndarray:
 
 
 def clip_rows(
-  features: np.ndarray, clip_norm: float, *, dtype: np.dtype | None = None
+  features: np.ndarray,
+  clip_norm: float,
+  *,
+  dtype: np.dtype | None = None,
 ) -> np.ndarray:
   """Scales longer rows down so that their L2 norm is a bound.
 

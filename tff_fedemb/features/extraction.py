@@ -277,7 +277,8 @@ def _choose_classes(config: ExtractionConfig, labels: np.ndarray) -> np.ndarray:
 
 
 def _split_test(
-  config: ExtractionConfig, labels: np.ndarray
+  config: ExtractionConfig,
+  labels: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
   """Draws the same share of each class, but at least one and not all.
 

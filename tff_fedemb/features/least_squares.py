@@ -78,7 +78,9 @@ class LeastSquares(method.Method):
     )
 
   def find_defaults(
-    self, size: examples_lib.ProblemSize, noise_multipliers: Mapping[str, float]
+    self,
+    size: examples_lib.ProblemSize,
+    noise_multipliers: Mapping[str, float],
   ):
     relative = self.relative_regularization * size.mean_eigenvalue
     noise_norm = (
@@ -95,7 +97,9 @@ class LeastSquares(method.Method):
     return {"regularization": max(relative, noise_norm)}
 
   def fit(
-    self, examples: examples_lib.ClippedExamples, releases: noise.Releases
+    self,
+    examples: examples_lib.ClippedExamples,
+    releases: noise.Releases,
   ):
     size = examples.size
     background, class_sums = add_up(examples)
@@ -123,7 +127,9 @@ class LeastSquares(method.Method):
 
 
 def solve(
-  matrix: np.ndarray, class_sums: np.ndarray, regularization: float
+  matrix: np.ndarray,
+  class_sums: np.ndarray,
+  regularization: float,
 ) -> np.ndarray:
   """Returns (PSD(matrix) + regularization I)^-1 applied to each row of sums.
 

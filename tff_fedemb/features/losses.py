@@ -69,7 +69,9 @@ def clipped_gradient(
 
 
 def weigh_negatives(
-  factors: np.ndarray, labels: np.ndarray, weight: float
+  factors: np.ndarray,
+  labels: np.ndarray,
+  weight: float,
 ) -> None:
   """Multiplies factors `[b, K]` of classes other than the labels `[b]`."""
   if weight != 1:

@@ -26,7 +26,8 @@ REACH = math.sqrt(2.0 * 129.0 * math.log(2.0))
 
 
 def standard_normal(
-  generator: np.random.Generator, shape: tuple[int, ...]
+  generator: np.random.Generator,
+  shape: tuple[int, ...],
 ) -> np.ndarray:
   """Draws independent standard normal numbers, by Box and Muller 1958.
 

@@ -80,7 +80,8 @@ def read_problem(config: feature_settings.CommonConfig) -> Problem:
 
 
 def hold_out(
-  examples: feature_files.FeatureSet, share: float
+  examples: feature_files.FeatureSet,
+  share: float,
 ) -> tuple[feature_files.FeatureSet, feature_files.FeatureSet]:
   """Splits examples into those to fit on and those to test on.
 

@@ -316,7 +316,9 @@ class _Steps:
 
 
 def _descend(
-  weights: list[tf.Tensor], gradients: list[tf.Tensor], rate: tf.Tensor
+  weights: list[tf.Tensor],
+  gradients: list[tf.Tensor],
+  rate: tf.Tensor,
 ):
   return tf.nest.map_structure(lambda w, g: w - rate * g, weights, gradients)
 

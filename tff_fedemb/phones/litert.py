@@ -122,7 +122,8 @@ class TfliteRuntime(in_process.InProcessRuntime):
     self._round: tuple[int, Any] = (0, None)
 
   def initialize(
-    self, process: tff.templates.IterativeProcess
+    self,
+    process: tff.templates.IterativeProcess,
   ) -> in_process.FlatState:
     if not isinstance(process, PhoneProcess):
       raise errors.FieldError(
@@ -148,14 +149,18 @@ class TfliteRuntime(in_process.InProcessRuntime):
     return state
 
   def next(
-    self, state: in_process.FlatState, client_ids: Sequence[str]
+    self,
+    state: in_process.FlatState,
+    client_ids: Sequence[str],
   ) -> tuple[in_process.FlatState, Any]:
     structure = self.structured_state(state)
     self._round = int(structure.client_work), structure.global_model_weights
     return super().next(state, client_ids)
 
   def _fold_clients(
-    self, prepared: Sequence[Any], client_ids: Sequence[str]
+    self,
+    prepared: Sequence[Any],
+    client_ids: Sequence[str],
   ) -> tuple[list[Any], secure_sums.RoundTotal]:
     file = base.check_initialized(self._phones).file
     round_num, weights = self._round
@@ -199,7 +204,10 @@ class TfliteRuntime(in_process.InProcessRuntime):
     return self._fold(prepared, updates, self._skip_fn)
 
   def _run_client(
-    self, name: str, client_id: str, round_num: int
+    self,
+    name: str,
+    client_id: str,
+    round_num: int,
   ) -> tuple[bytes, composition.ClientUpdate]:
     """Runs a client; returns its delta as sent, and all else of its update."""
     drawn = self._draw(client_id, round_num)

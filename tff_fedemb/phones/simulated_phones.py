@@ -31,7 +31,9 @@ class Drawn(NamedTuple):
 
 
 def draw(
-  file: client_file.ClientFile, dataset: tf.data.Dataset, round_num: tf.Tensor
+  file: client_file.ClientFile,
+  dataset: tf.data.Dataset,
+  round_num: tf.Tensor,
 ) -> Drawn:
   """Draws the head and the order of a simulated client as `fedemb` does.
 
@@ -86,7 +88,9 @@ UPDATE_TYPE = update_dataset.type_signature.result
 
 
 def read_update(
-  weights: Any, dataset: tf.data.Dataset, round_num: tf.Tensor
+  weights: Any,
+  dataset: tf.data.Dataset,
+  round_num: tf.Tensor,
 ) -> composition.ClientUpdate:
   """The inverse of `encode_update`, in place of what a client computes.
 

@@ -33,7 +33,8 @@ _OF_DAMAGE = (
 
 
 def pack(
-  tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]
+  tensors: Mapping[str, np.ndarray],
+  metadata: Mapping[str, str],
 ) -> bytes:
   """Returns the contents of a file.
 

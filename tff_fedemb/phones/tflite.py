@@ -84,7 +84,9 @@ def convert(
 
 
 def open_model(
-  saved_model: str | os.PathLike[str], *, batch_size: int | None
+  saved_model: str | os.PathLike[str],
+  *,
+  batch_size: int | None,
 ) -> tuple[Any, tf.TensorShape]:
   """Opens a SavedModel of a run for a number of images at a time.
 
@@ -116,7 +118,9 @@ def open_model(
 
 
 def refuse_conversion(
-  number_format: str, converter: str, error: Exception
+  number_format: str,
+  converter: str,
+  error: Exception,
 ) -> errors.FieldError:
   """Returns the error of a model that a converter does not take."""
   said = " ".join(str(error).split())[:_MAX_SAID]
@@ -166,7 +170,10 @@ def digest(content: bytes) -> str:
 
 
 def make_up_images(
-  image_shape: tuple[int, ...], num_images: int, *, seed: int = 0
+  image_shape: tuple[int, ...],
+  num_images: int,
+  *,
+  seed: int = 0,
 ) -> np.ndarray:
   """Makes up images to calibrate with, of nobody and nothing.
 

@@ -185,7 +185,9 @@ def calibrate(
 
 
 def _list_stages(
-  plan: planning.Plan, target_epsilon: float, is_quick: bool
+  plan: planning.Plan,
+  target_epsilon: float,
+  is_quick: bool,
 ) -> list[tuple[planning.Plan, dict[str, Any]]]:
   """Plans and options of accounting, quicker ones first, for a search."""
   if plan.accountants[0] in _OF_DRAWS:
@@ -302,7 +304,11 @@ class _Search:
     return first
 
   def _find_between(
-    self, low: int, high: int, guess: int, is_exact: bool
+    self,
+    low: int,
+    high: int,
+    guess: int,
+    is_exact: bool,
   ) -> int:
     """The same in a range, if all above hold as well."""
     # Several integers stand for one value, which costs the same.
@@ -356,7 +362,10 @@ def _step(excess: float, largest: float) -> float:
 
 
 def _find_in_bracket(
-  excess: Callable[[int], float], lower: int, upper: int, is_exact: bool
+  excess: Callable[[int], float],
+  lower: int,
+  upper: int,
+  is_exact: bool,
 ) -> int:
   """Smallest integer that holds; `lower` does not, and `upper` does."""
   tolerance = _TOLERANCE if is_exact else _SLOW_TOLERANCE

@@ -271,7 +271,8 @@ def _user_level(account: composition.Account) -> Reading:
 
 
 def _as_the_authors_read(
-  account: composition.Account, user_level: Reading
+  account: composition.Account,
+  user_level: Reading,
 ) -> Reading:
   """Returns the reading in which a user moves the sum by one clip norm."""
   if user_level.sensitivity_in_clip_norms == 1:

@@ -148,7 +148,8 @@ def for_epsilon(plan: planning.Plan, target_epsilon: float) -> planning.Plan:
 
 
 def rank(
-  plans: Sequence[planning.Plan], target_epsilon: float
+  plans: Sequence[planning.Plan],
+  target_epsilon: float,
 ) -> list[planning.Plan]:
   """Returns plans with the noise that a target asks for, best first.
 

@@ -217,7 +217,8 @@ class Plan(config.Config):
 
 
 def create_round_sum(
-  mechanism: mechanism_lib.MechanismConfig, num_parameters: int | None
+  mechanism: mechanism_lib.MechanismConfig,
+  num_parameters: int | None,
 ) -> composition.RoundSum | None:
   """Returns what a mechanism sums up in a round; None if it is not known.
 
@@ -362,7 +363,9 @@ def epsilon(
 
 
 def options_of_bands(
-  participation: str, mechanism: str, given: Mapping[str, Any]
+  participation: str,
+  mechanism: str,
+  given: Mapping[str, Any],
 ) -> dict[str, Any]:
   """Returns how far apart a participation has users: as a matrix has bands.
 

@@ -67,7 +67,8 @@ class Measurement:
 
 
 def count_seeds(
-  measurements: Iterable[Measurement], repetition: str = "seed"
+  measurements: Iterable[Measurement],
+  repetition: str = "seed",
 ) -> str:
   """Returns how many values there are, for example '1 seed' or '3-5 seeds'."""
   counts = sorted({len(measured.values) for measured in measurements})
@@ -310,7 +311,8 @@ def create_key(label: str, **style: Any) -> mpl_lines.Line2D:
 
 
 def set_legend(
-  figure: mpl_figure.Figure, groups: Mapping[str, Sequence[Any]]
+  figure: mpl_figure.Figure,
+  groups: Mapping[str, Sequence[Any]],
 ) -> None:
   """Draws a legend right of the axes, keys of a group below its heading."""
   handles = []

@@ -29,7 +29,8 @@ def _draw_rates(
 
 
 def draw_sizes(
-  axes: mpl_axes.Axes, by_images: Sequence[recognition.Recognition]
+  axes: mpl_axes.Axes,
+  by_images: Sequence[recognition.Recognition],
 ) -> None:
   """Draws shares of images found over the size of the gallery.
 
@@ -67,7 +68,8 @@ def draw_sizes(
 
 
 def draw_det(
-  axes: mpl_axes.Axes, by_images: Sequence[recognition.Recognition]
+  axes: mpl_axes.Axes,
+  by_images: Sequence[recognition.Recognition],
 ) -> None:
   """Draws the detection error trade-off of the largest gallery.
 

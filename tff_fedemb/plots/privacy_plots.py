@@ -100,7 +100,8 @@ def plot_epsilon(
 
 
 def _draw_curves(
-  axes: mpl_axes.Axes, points: pd.DataFrame
+  axes: mpl_axes.Axes,
+  points: pd.DataFrame,
 ) -> list[mpl_lines.Line2D]:
   """Draws the curves of all noise multipliers; returns their keys."""
   keys = []

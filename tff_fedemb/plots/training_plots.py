@@ -73,7 +73,9 @@ def plot_overview(
 
 
 def draw_loss(
-  axes: mpl_axes.Axes, rounds: Sequence[int], losses: Sequence[float]
+  axes: mpl_axes.Axes,
+  rounds: Sequence[int],
+  losses: Sequence[float],
 ) -> None:
   """Draws the mean loss of each round's clients; not finite ones are gaps."""
   axes.plot(rounds, losses, **figures.style_of(0, len(rounds), linewidth=1.3))
@@ -128,7 +130,8 @@ def draw_recall(
 
 
 def draw_roc(
-  axes: mpl_axes.Axes, curves: Mapping[str, verification.VerificationResult]
+  axes: mpl_axes.Axes,
+  curves: Mapping[str, verification.VerificationResult],
 ) -> None:
   """Draws ROC curves, with FAR = 0.001 marked.
 
@@ -274,7 +277,10 @@ def _first_week(rounds: pd.DataFrame) -> pd.DataFrame:
 
 
 def _decorate(
-  axes: mpl_axes.Axes, rounds: pd.DataFrame, title: str, **options: Any
+  axes: mpl_axes.Axes,
+  rounds: pd.DataFrame,
+  title: str,
+  **options: Any,
 ) -> None:
   is_whole = len(_first_week(rounds)) == len(rounds)
   title += "" if is_whole else ", first week"
@@ -348,7 +354,8 @@ def draw_reports(axes: mpl_axes.Axes, rounds: pd.DataFrame) -> None:
 
 
 def over_time(
-  panel: functools.partial[None], rounds: pd.DataFrame
+  panel: functools.partial[None],
+  rounds: pd.DataFrame,
 ) -> functools.partial[None]:
   """Returns a panel over the time of a simulation in place of rounds.
 

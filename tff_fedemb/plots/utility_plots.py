@@ -41,7 +41,9 @@ Curves = Mapping[str, Sequence[figures.Measurement]]
 
 
 def _at(
-  points: Sequence[figures.Measurement], *, is_noiseless: bool
+  points: Sequence[figures.Measurement],
+  *,
+  is_noiseless: bool,
 ) -> list[figures.Measurement]:
   """Returns the points with or without noise by ascending epsilon."""
   chosen = [p for p in points if math.isinf(p.epsilon) == is_noiseless]
@@ -126,7 +128,9 @@ def _draw_measured(
 
 
 def _set_epsilons(
-  axes: mpl_axes.Axes, epsilons: set[float], tick_distance: float
+  axes: mpl_axes.Axes,
+  epsilons: set[float],
+  tick_distance: float,
 ) -> tuple[float, float]:
   """Makes the axis one of epsilons, with a place for infinity.
 
@@ -222,7 +226,9 @@ def plot_extrapolated_by_epsilon(
 
 
 def _draw_level(
-  panels: Sequence[mpl_axes.Axes], name: str, level: float
+  panels: Sequence[mpl_axes.Axes],
+  name: str,
+  level: float,
 ) -> mpl_lines.Line2D:
   """Draws a utility without an epsilon; returns its legend entry."""
   for axes in panels:

@@ -193,7 +193,8 @@ def _refer(reference: str, names: dict[str, str]) -> str:
 
 
 def _rename_nodes(
-  nodes: Iterable[node_def_pb2.NodeDef], names: dict[str, str]
+  nodes: Iterable[node_def_pb2.NodeDef],
+  names: dict[str, str],
 ) -> dict[str, str]:
   """Renames nodes by their operations; adds new names by the old ones."""
   counts: collections.Counter[str] = collections.Counter()
@@ -226,7 +227,8 @@ def _colocate(value: bytes, names: dict[str, str]) -> bytes:
 
 
 def _rename_function(
-  function: function_pb2.FunctionDef, keep: str
+  function: function_pb2.FunctionDef,
+  keep: str,
 ) -> dict[str, str]:
   """Renames arguments, nodes and results; returns new names by the old ones."""
   names = {}
@@ -262,7 +264,8 @@ def _rename_function(
 
 
 def _rename_keys(
-  values: MutableMapping[str, Any], names: dict[str, str]
+  values: MutableMapping[str, Any],
+  names: dict[str, str],
 ) -> None:
   """Renames the keys of a map of messages; drops what has no new name."""
   found = {}

@@ -109,7 +109,8 @@ def _make_canonical(directory: pathlib.Path, names: list[str]) -> None:
 
 
 def _rename_weights(
-  prefix: pathlib.Path, names: list[str]
+  prefix: pathlib.Path,
+  names: list[str],
 ) -> tuple[bytes, bytes]:
   """Writes a checkpoint again, in which the weights have other names.
 

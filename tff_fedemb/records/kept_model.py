@@ -64,7 +64,9 @@ class KeptModel:
   """
 
   def __init__(
-    self, run_dir: str | os.PathLike[str], chain: chain_lib.Chain
+    self,
+    run_dir: str | os.PathLike[str],
+    chain: chain_lib.Chain,
   ) -> None:
     """Begins with none.
 
@@ -162,7 +164,8 @@ def _read(path: pathlib.Path) -> Best:
 
 
 def _arrays_of(
-  arrays: Mapping[str, np.ndarray], name: str
+  arrays: Mapping[str, np.ndarray],
+  name: str,
 ) -> tuple[np.ndarray, ...]:
   """The arrays that a file has below a name."""
   prefix = f"{name}/"

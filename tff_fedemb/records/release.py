@@ -128,7 +128,8 @@ def _say_checked(found: Mapping[str, Any]) -> str:
 
 
 def tell(
-  run_dir: str | os.PathLike[str], checked: Mapping[str, Any] | None = None
+  run_dir: str | os.PathLike[str],
+  checked: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], str]:
   """Lists what the files of a run, or of a tuning, reveal.
 

@@ -199,7 +199,8 @@ def differ(
 
 
 def _flatten(
-  values: Mapping[str, Any], names: tuple[str, ...] = ()
+  values: Mapping[str, Any],
+  names: tuple[str, ...] = (),
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
   """Yields the values below names that are given, with all their names."""
   for name, value in values.items():

@@ -138,7 +138,9 @@ def _card() -> str:
 
 
 def _check_finished(
-  chain: chain_lib.Chain, path: pathlib.Path, summary: Any
+  chain: chain_lib.Chain,
+  path: pathlib.Path,
+  summary: Any,
 ) -> None:
   """Refuses a finished run whose summary or released files are not its own."""
   planned = chain.planned
@@ -203,7 +205,8 @@ def _in_short(digest: str | None) -> str:
 
 
 def _rounds_told(
-  chain: chain_lib.Chain, path: pathlib.Path
+  chain: chain_lib.Chain,
+  path: pathlib.Path,
 ) -> Iterator[tuple[str, int]]:
   """Files that tell of rounds that ran, and the last one they tell of."""
   for number in run_directory.checkpointed_rounds(path):
@@ -220,7 +223,10 @@ def _get(values: Any, name: str) -> Any:
 
 
 def _gainsaid(
-  name: str, there: object, here: object, record: str = chain_lib.NAME
+  name: str,
+  there: object,
+  here: object,
+  record: str = chain_lib.NAME,
 ) -> errors.FieldError:
   in_words = "the chain" if record == chain_lib.NAME else record
   return errors.FieldError(
@@ -231,7 +237,8 @@ def _gainsaid(
 
 
 def read_ledger(
-  run_dir: str | os.PathLike[str], accountants: Sequence[str] | None = None
+  run_dir: str | os.PathLike[str],
+  accountants: Sequence[str] | None = None,
 ) -> tuple[chain_lib.Chain, ledger_lib.Ledger]:
   """Returns what happened in a run, and what that has cost.
 
@@ -258,7 +265,8 @@ def read_ledger(
 
 
 def recompute(
-  run_dir: str | os.PathLike[str], accountants: Sequence[str] | None = None
+  run_dir: str | os.PathLike[str],
+  accountants: Sequence[str] | None = None,
 ) -> Recomputed:
   """Computes what a finished or killed run has cost.
 

@@ -162,7 +162,9 @@ def tell_calibration(
 
 
 def tell_extrapolation(
-  found: extrapolation.Extrapolation, *, explain: bool = True
+  found: extrapolation.Extrapolation,
+  *,
+  explain: bool = True,
 ) -> tuple[dict[str, Any], str]:
   """Returns both readings side by side, for a file and in words."""
   if explain:
@@ -236,7 +238,9 @@ def tell_table(rows: Sequence[published.Row]) -> tuple[dict[str, Any], str]:
 
 
 def tell_choices(
-  ranked: _Plans, target_epsilon: float, notes: Sequence[str]
+  ranked: _Plans,
+  target_epsilon: float,
+  notes: Sequence[str],
 ) -> tuple[dict[str, Any], str]:
   """Returns a table of plans and what is recommended, as the others.
 

@@ -151,7 +151,8 @@ def create(
 
 
 def _open(
-  run: finished_run.FinishedRun, task: task_lib.Task
+  run: finished_run.FinishedRun,
+  task: task_lib.Task,
 ) -> image_sources.ImageSource:
   """Opens the held-out images, as many as the run has evaluated."""
   source = image_sources.open_split(task, "test")
@@ -165,7 +166,9 @@ def _open(
 
 
 def _compare(
-  generator: np.random.Generator, embeddings: np.ndarray, labels: np.ndarray
+  generator: np.random.Generator,
+  embeddings: np.ndarray,
+  labels: np.ndarray,
 ) -> dict[str, Any]:
   """Similarities of pairs, and the pairs to show."""
   near = similarities.Similarities(embeddings, labels)
@@ -214,7 +217,9 @@ def _find_shown(found: Mapping[str, Any]) -> set[int]:
 
 
 def _recognize(
-  embeddings: np.ndarray, labels: np.ndarray, names: list[str]
+  embeddings: np.ndarray,
+  labels: np.ndarray,
+  names: list[str],
 ) -> dict[str, Any]:
   """Figures of identification; confusions and classes in a gallery of all."""
   recognized = recognition.evaluate(embeddings, labels)

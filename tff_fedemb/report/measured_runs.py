@@ -185,7 +185,11 @@ def either(texts: Iterable[str]) -> str:
 
 
 def extrapolate(
-  run: Any, *, num_users: int, cohort_factor: float, delta: float
+  run: Any,
+  *,
+  num_users: int,
+  cohort_factor: float,
+  delta: float,
 ) -> float:
   """Returns the user-level epsilon of a run in a larger population.
 

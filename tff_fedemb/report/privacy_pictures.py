@@ -161,7 +161,8 @@ def draw(config: PictureConfig) -> list[pathlib.Path]:
 
 
 def _prepare_accounting(
-  config: PictureConfig, plans: Sequence[planning.Plan]
+  config: PictureConfig,
+  plans: Sequence[planning.Plan],
 ) -> dict[str, _Plot]:
   """Returns what draws the pictures of accounting alone, by file."""
   claim = plans[0].participation
@@ -207,7 +208,8 @@ def _populations(claim: participation_lib.Participation) -> list[int]:
 
 
 def _round_numbers(
-  claim: participation_lib.Participation, rounds: int
+  claim: participation_lib.Participation,
+  rounds: int,
 ) -> list[int]:
   grid = np.linspace(0, rounds, _NUM_POINTS[_tighter(claim)] + 1)[1:]
   numbers = {math.ceil(number) for number in grid}
@@ -226,7 +228,9 @@ def _tighter(claim: participation_lib.Participation) -> str | None:
 
 
 def _compute(
-  plans: Sequence[planning.Plan], points: Sequence[_Point], progress: Any
+  plans: Sequence[planning.Plan],
+  points: Sequence[_Point],
+  progress: Any,
 ) -> pd.DataFrame:
   """Computes epsilon at every point of an axis, PLD at a few."""
   rows: list[tuple[float, str, int, float]] = []

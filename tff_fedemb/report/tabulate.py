@@ -103,7 +103,8 @@ def compare(runs: pd.DataFrame, baseline: pathlib.Path) -> pd.DataFrame:
 
 
 def _name_change(
-  settings: Mapping[str, Any], baseline: Mapping[str, Any]
+  settings: Mapping[str, Any],
+  baseline: Mapping[str, Any],
 ) -> str:
   changes = []
   for name in sorted(settings.keys() | baseline.keys()):

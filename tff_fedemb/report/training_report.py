@@ -188,7 +188,8 @@ def _create_epsilon_panel(
 
 
 def create_week(
-  run: finished_run.FinishedRun, panels: dict[str, Any]
+  run: finished_run.FinishedRun,
+  panels: dict[str, Any],
 ) -> dict[str, Any]:
   """Creates the panels of a run's deployment, by rows.
 

@@ -73,7 +73,9 @@ def find(
 
 
 def _by_nearest(
-  index: gallery_index.GalleryIndex, queries: np.ndarray, places: Sequence[str]
+  index: gallery_index.GalleryIndex,
+  queries: np.ndarray,
+  places: Sequence[str],
 ) -> pd.DataFrame:
   """As `find`, by the nearest image of a class."""
   files = index.images["path"]
@@ -96,7 +98,8 @@ def _by_nearest(
 
 
 def _find_two(
-  similarities: np.ndarray, classes: np.ndarray
+  similarities: np.ndarray,
+  classes: np.ndarray,
 ) -> tuple[tuple[np.ndarray, np.ndarray], pd.DataFrame]:
   """Finds the most similar class in each row, and the next one.
 
@@ -123,7 +126,9 @@ def _find_two(
 
 
 def _by_mean(
-  index: gallery_index.GalleryIndex, queries: np.ndarray, places: Sequence[str]
+  index: gallery_index.GalleryIndex,
+  queries: np.ndarray,
+  places: Sequence[str],
 ) -> pd.DataFrame:
   """As `find`, by the mean of a class's images."""
   means = _Means(index)
@@ -178,7 +183,8 @@ class _Means:
     return found
 
   def _among_nearest(
-    self, queries: np.ndarray
+    self,
+    queries: np.ndarray,
   ) -> tuple[np.ndarray, np.ndarray]:
     """Similarities with the classes of the nearest images, and these."""
     _, rows = self._index.search(queries, _MAX_NEIGHBOURS)

@@ -212,7 +212,8 @@ class Demo:
 
 
 def _open_gallery(
-  config: DemoConfig, model: saved_models.Model
+  config: DemoConfig,
+  model: saved_models.Model,
 ) -> gallery_index.GalleryIndex | None:
   """Reads the index, or embeds the folder."""
   digest = saved_models.digest(config.model_path)
@@ -269,7 +270,10 @@ def _thumbnail(path: str) -> str | None:
 
 
 def create_server(
-  demo: Demo, port: int, *, pages: Mapping[str, str] | None = None
+  demo: Demo,
+  port: int,
+  *,
+  pages: Mapping[str, str] | None = None,
 ) -> server.ThreadingHTTPServer:
   """Creates the server of the page, which does not run yet.
 

@@ -140,7 +140,8 @@ def execute(
 
 
 def _read_groups(
-  config: EvaluationConfig, source: image_sources.ImageSource
+  config: EvaluationConfig,
+  source: image_sources.ImageSource,
 ) -> tuple[dict[int, str], dict[str, float] | None]:
   """Groups of held-out classes by label, and shares of the users who train.
 

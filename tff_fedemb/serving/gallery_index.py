@@ -225,7 +225,11 @@ class GalleryIndex:
     return faiss.IndexHNSWFlat(dim, _LINKS, faiss.METRIC_INNER_PRODUCT)
 
   def search(
-    self, queries: np.ndarray, count: int, *, exact: bool = False
+    self,
+    queries: np.ndarray,
+    count: int,
+    *,
+    exact: bool = False,
   ) -> tuple[np.ndarray, np.ndarray]:
     """Finds the nearest images.
 
@@ -254,7 +258,10 @@ class GalleryIndex:
     return self._expand(similarities, places, count)
 
   def _expand(
-    self, similarities: np.ndarray, places: np.ndarray, count: int
+    self,
+    similarities: np.ndarray,
+    places: np.ndarray,
+    count: int,
   ) -> tuple[np.ndarray, np.ndarray]:
     """Similarities and rows of so many images with the embeddings found."""
     by_place = np.argsort(self.places, kind="stable")

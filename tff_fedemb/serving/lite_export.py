@@ -191,7 +191,8 @@ def export_run(run_dir: str, task: task_lib.Task) -> None:
 
 
 def _prepare(
-  config: ExportConfig, formats: Sequence[str]
+  config: ExportConfig,
+  formats: Sequence[str],
 ) -> dict[str, pathlib.Path]:
   """Paths of the files by format, once it is known that they can be written."""
   names = {name: f"model_{name}{tflite.SUFFIX}" for name in tflite.FORMATS}
@@ -295,7 +296,9 @@ def _name(source: image_sources.ImageSource) -> str:
 
 
 def _create_card(
-  model: saved_models.Model, embedding_dim: int, measured: _Verification
+  model: saved_models.Model,
+  embedding_dim: int,
+  measured: _Verification,
 ) -> model_card.ModelCard:
   """The SavedModel's card, with the thresholds of the file if it has any."""
   card = model.card or model_card.ModelCard(

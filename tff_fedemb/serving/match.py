@@ -166,7 +166,9 @@ def _execute(config: MatchConfig) -> None:
 
 
 def _list(
-  gallery: image_sources.ImageSource, *, with_digests: bool
+  gallery: image_sources.ImageSource,
+  *,
+  with_digests: bool,
 ) -> pd.DataFrame:
   """Name, path and, if it is to be known, content's digest of each image."""
   names = [gallery.class_names[label] for label in gallery.labels.tolist()]
@@ -187,7 +189,8 @@ def _list(
 
 
 def _tell_changes(
-  config: MatchConfig, changes: gallery_index.Changes
+  config: MatchConfig,
+  changes: gallery_index.Changes,
 ) -> tuple[str, ...]:
   """Prints what has become of the files; returns what is odd about that."""
   if changes.replaced:
@@ -268,7 +271,8 @@ def _plain(name: str) -> str:
 
 
 def _class_of_folders(
-  path: pathlib.PurePath, known: Mapping[str, str]
+  path: pathlib.PurePath,
+  known: Mapping[str, str],
 ) -> str | None:
   """The class that a folder on the way to a query is named like, if any."""
   for folder in path.parts[:-1]:
@@ -291,7 +295,9 @@ def _write(path: pathlib.Path, matches: pd.DataFrame) -> None:
 
 
 def _tell(
-  matches: pd.DataFrame, index: gallery_index.GalleryIndex, words: str
+  matches: pd.DataFrame,
+  index: gallery_index.GalleryIndex,
+  words: str,
 ) -> None:
   """Prints the outcome in a few lines."""
   accepted = matches.accepted.sum()

@@ -61,7 +61,8 @@ class Rounds:
   user_clip_norm: float
 
   def create_aggregator(
-    self, name: str
+    self,
+    name: str,
   ) -> tff.aggregators.UnweightedAggregationFactory:
     """Creates the Gaussian mechanism of a release."""
     config = gaussian.GaussianConfig(
@@ -72,7 +73,9 @@ class Rounds:
     return config.create().factory
 
   def begin(
-    self, name: str, config: statistics.ClientConfig
+    self,
+    name: str,
+    config: statistics.ClientConfig,
   ) -> Callable[..., Sequence[np.ndarray]]:
     """Returns a function that makes a release, one round for each call.
 
@@ -147,7 +150,9 @@ class Rounds:
 
 
 def write_clients(
-  directory: str, examples: examples_lib.ClippedExamples, slots: np.ndarray
+  directory: str,
+  examples: examples_lib.ClippedExamples,
+  slots: np.ndarray,
 ) -> Callable[[Any], Any]:
   """Writes the examples to a file, from which a client reads its own.
 
