@@ -85,7 +85,8 @@ def create(
     thumbnails: Takes the images that are shown, as `add_thumbnail`.
 
   Returns:
-    Values by name; images are known by their place among those embedded:
+    Values by name, these and what `_compare`, `_draw_map` and `_recognize`
+    return; images are known by their place among those embedded:
 
     num_images, num_found: Numbers of images, embedded and held out.
     num_classes: Number of classes of the images.
@@ -93,24 +94,6 @@ def create(
     thumbnails: Names of the pictures that are shown, by image.
     are_images: Whether they are images, rather than vectors or sequences.
     has_images: Whether images are shown, or figures alone.
-    nearest_is_right: Share of images whose nearest one is of their class.
-    recall_again: Recall of these images at 1e-3, computed from the model.
-    same, different: Similarities of the pairs of one class, and of two.
-    gallery: For each of some images, the pairs with those nearest to it.
-    false_accepts: Pairs of two classes that are most alike.
-    false_rejects: Pairs of one class that are least alike.
-    points: Points of the map: an image, its class's number there, and its
-      places by t-SNE and by PCA, in [0, 1].
-    groups: Names of the map's classes.
-    explained: Share of the variance that the two directions of PCA hold.
-    recognized: Figures of identification; none of too few classes.
-    false_positive_rate: Share of strangers' images, where these have FNIR.
-    confusions: Images of the classes that are taken for each other most often,
-      and the share of both classes' images that is taken for the other.
-    classes: Each class of two images or more, in a gallery with one image of
-      each: name, number of other images, share of them whose most similar
-      identity is the right one, and the class that most of the rest is taken
-      for; `None` without a rest.
 
   Raises:
     errors.FieldError: If the model or the data are not there.
@@ -170,7 +153,16 @@ def _compare(
   embeddings: np.ndarray,
   labels: np.ndarray,
 ) -> dict[str, Any]:
-  """Similarities of pairs, and the pairs to show."""
+  """Similarities of pairs, and the pairs to show.
+
+  Returns:
+    nearest_is_right: Share of images whose nearest one is of their class.
+    recall_again: Recall of these images at 1e-3, computed from the model.
+    same, different: Similarities of the pairs of one class, and of two.
+    gallery: For each of some images, the pairs with those nearest to it.
+    false_accepts: Pairs of two classes that are most alike.
+    false_rejects: Pairs of one class that are least alike.
+  """
   near = similarities.Similarities(embeddings, labels)
   queries, _ = _draw(generator, labels, _NUM_QUERIES, 1)
   result = verification.evaluate_pairs(embeddings, labels)
@@ -191,7 +183,14 @@ def _draw_map(
   labels: np.ndarray,
   names: list[str],
 ) -> dict[str, Any]:
-  """Points of a map of some images of some classes."""
+  """A map of some images of some classes.
+
+  Returns:
+    points: An image, its class's number on the map, and its places by t-SNE and
+      by PCA, in [0, 1].
+    groups: Names of the map's classes.
+    explained: Share of the variance that the two directions of PCA hold.
+  """
   images, groups = _draw(generator, labels, _NUM_MAP_CLASSES, _NUM_MAP_IMAGES)
   tsne, pca, explained = _project(embeddings[images])
   numbers = np.searchsorted(groups, labels[images]).tolist()
@@ -221,7 +220,18 @@ def _recognize(
   labels: np.ndarray,
   names: list[str],
 ) -> dict[str, Any]:
-  """Figures of identification; confusions and classes in a gallery of all."""
+  """Figures of identification; confusions and classes in a gallery of all.
+
+  Returns:
+    recognized: Figures of identification; none of too few classes.
+    false_positive_rate: Share of strangers' images, where these have FNIR.
+    confusions: Images of the classes that are taken for each other most often,
+      and the share of both classes' images that is taken for the other.
+    classes: Each class of two images or more, in a gallery with one image of
+      each: name, number of other images, share of them whose most similar
+      identity is the right one, and the class that most of the rest is taken
+      for; `None` without a rest.
+  """
   recognized = recognition.evaluate(embeddings, labels)
   rate = recognition.FALSE_POSITIVE_RATE
   if not recognized:
