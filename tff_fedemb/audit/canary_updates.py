@@ -8,7 +8,7 @@ noised and divided as any update.
 """
 
 import collections
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import math
 from typing import Any
@@ -67,21 +67,15 @@ class CanaryUpdates:
       others = create_client_dataset(tf.where(is_canary, some_user, client_id))
       number = tf.strings.regex_replace(client_id, _PREFIX, "")
       index = tf.strings.to_number(tf.where(is_canary, number, "0"), tf.int64)
-      spec = others.element_spec["x"]
-      image = tf.zeros(spec.shape[1:], spec.dtype)
+      specs = others.element_spec
+      image = tf.zeros(specs["x"].shape[1:], specs["x"].dtype)
       own = tf.data.Dataset.from_tensors(
         collections.OrderedDict(x=image[tf.newaxis], y=[-1 - index])
       )
       all_or_none = tf.where(is_canary, [0, 1], [-1, 0])
       num_others, num_own = tf.unstack(tf.cast(all_or_none, tf.int64))
       either = others.take(num_others).concatenate(own.take(num_own))
-      return either.map(
-        lambda batch: tf.nest.map_structure(
-          lambda tensor, s: tf.ensure_shape(tensor, s.shape),
-          batch,
-          others.element_spec,
-        )
-      )
+      return either.map(lambda batch: _ensure_shapes(batch, specs))
 
     return create_dataset
 
@@ -134,6 +128,13 @@ class CanaryUpdates:
       for index in range(self.number)
     ]
     return np.stack(found) / (_NORM_IN_CLIP_NORMS * self.clip_norm)
+
+
+def _ensure_shapes(batch: Mapping[str, tf.Tensor], specs: Any) -> Any:
+  """The batch, of shapes that are known before it is made."""
+  return tf.nest.map_structure(
+    lambda tensor, spec: tf.ensure_shape(tensor, spec.shape), batch, specs
+  )
 
 
 def _without_canary(batch):

@@ -57,9 +57,12 @@ def without_held_out(
     create_client_dataset: Maps a user's identifier to batches of `x` and `y`,
       in TensorFlow operations only.
   """
-  return lambda client_id: create_client_dataset(client_id).map(
-    lambda batch: _half(batch, 0)
-  )
+
+  def create_dataset(client_id: tf.Tensor) -> tf.data.Dataset:
+    examples = create_client_dataset(client_id)
+    return examples.map(lambda batch: _half(batch, 0))
+
+  return create_dataset
 
 
 def read_held_out(

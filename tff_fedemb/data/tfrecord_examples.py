@@ -146,7 +146,8 @@ class TfRecordExamples:
     num_fine: np.ndarray,
   ) -> None:
     """Notes the faults of files by number, and which have no image."""
-    for file in sorted(set(faulty).union(np.flatnonzero(num_fine == 0))):
+    without = np.flatnonzero(num_fine == 0).tolist()
+    for file in sorted(set(faulty) | set(without)):
       name = self._name(self.user_ids[file])
       if file in faulty:
         for where, what in tfrecord_index.describe_faults(faulty[file], name):
