@@ -238,9 +238,9 @@ def _find_certain(
 
   tried = np.geomspace(min(curve["fpir"]), rate, _NUM_TRIED).tolist()
   count = bisect.bisect_left(tried, True, key=is_above)
-  known = tried[count - 1]
   if not count:
     return math.nan
+  known = tried[count - 1]
   threshold, _, _ = _interpolate(curve, known, size, images)
   return math.nan if np.isnan(threshold) else known
 

@@ -227,8 +227,8 @@ def count_pairs(
         counts[kind] += np.bincount(chosen, minlength=_NUM_BINS)
   edges = bins.lowest + bins.width * np.arange(_NUM_BINS)
   filled = np.any(counts, axis=0)
-  negatives, positives = counts[:, filled]
-  coarse = Steps.from_counts(edges[filled], negatives, positives)
+  found = counts[:, filled]
+  coarse = Steps.from_counts(edges[filled], found[0], found[1])
 
   refined = np.zeros(_NUM_BINS, bool)
   thresholds = [_threshold_bin(coarse, bins, f) for f in false_accept_rates]
@@ -247,8 +247,8 @@ def count_pairs(
     np.append(edges[rest], levels), negatives, positives
   )
   # AUC treats all pairs of a bin that was not refined as ties.
-  negatives, positives = np.where(refined, 0.0, counts)
-  unknown = np.dot(negatives, positives)
+  tied = np.where(refined, 0.0, counts)
+  unknown = np.dot(tied[0], tied[1])
   total = float(images.num_positives) * images.num_negatives
   return PairCounts(
     steps, float(0.5 * unknown / total), accepts[:, 0], accepts[:, 1]
