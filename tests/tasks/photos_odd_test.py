@@ -361,6 +361,8 @@ _LISTS = [{**row, "label": [row["label"]]} for row in trees.rows()]
       _csv().replace(b",ann,", b',"a\nn",'),
       "16 bad .* row 2: a control character in user; row 3: a control",
     ),
+    # A cell of two lines beside an empty one.
+    (_csv() + b'\n"a\nb.jpg",,a', "1 bad example: row 66: no user"),
     (_SPLIT.replace(b",ann,", b",ann,dev,"), "split 'dev', which is none of"),
     (trees.rows(split=lambda *_: "train"), "two classes for .*column split"),
     (_csv(), "or Parquet of"),

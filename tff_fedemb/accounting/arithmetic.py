@@ -46,13 +46,16 @@ def most_moved(account: composition.Account) -> float:
     account: Account of at least one round, all with noise.
   """
   sensitivity = account.participation.sensitivity_in_clip_norms
-  sensitivity *= composition.strategy_sensitivity(*account.run) or 1.0
+  sensitivity *= account.strategy_sensitivity or 1.0
   # Each time that a round ran had noise of its own.
   return sensitivity / min(each.noise.multiplier for each in account.history)
 
 
 def tail_probability(
-  moved: float, count: int, *, reach: float = NOISE_REACH
+  moved: float,
+  count: int,
+  *,
+  reach: float = NOISE_REACH,
 ) -> float:
   """Bounds how likely noise that ends makes a run impossible for a neighbour.
 
@@ -70,7 +73,11 @@ def tail_probability(
 
 
 def warnings_of_end(
-  moved: float, count: int, delta: float, *, reach: float = NOISE_REACH
+  moved: float,
+  count: int,
+  delta: float,
+  *,
+  reach: float = NOISE_REACH,
 ) -> Iterator[str]:
   """Yields a warning if the end of noise is no small part of delta.
 
@@ -89,7 +96,9 @@ def warnings_of_end(
 
 
 def log_ratio_bound(
-  num_numbers: float, relative_error: float, log_failure: float
+  num_numbers: float,
+  relative_error: float,
+  log_failure: float,
 ) -> float:
   """Bounds how much likelier than by exact noise a run's releases are.
 
@@ -110,9 +119,9 @@ def log_ratio_bound(
 def is_known(account: composition.Account) -> bool:
   """Whether it is known what the arithmetic of the noise adds to an account."""
   noises = account.noises
-  return bool(account.round_sum and noises) and all(
-    noise.multiplier and not noise.strategy for noise in noises
-  )
+  if not account.round_sum or not noises:
+    return False
+  return all(noise.multiplier and not noise.strategy for noise in noises)
 
 
 @dataclasses.dataclass(frozen=True)

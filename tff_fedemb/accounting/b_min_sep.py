@@ -21,14 +21,18 @@ from scipy import special
 from tff_fedemb.accounting import monte_carlo
 
 # Numbers of a user's likelihood ratios that are held at once, and in all.
-_BATCH, _MAX_SIZE = 2**22, 2**25
+_BATCH = 2**22
+_MAX_SIZE = 2**25
 # Copies of a user are so many as have no more states together, and in all
 # rounds.
-_MAX_STATES, _MAX_TABLE = 2**13, 2**24
+_MAX_STATES = 2**13
+_MAX_TABLE = 2**24
 # Above the first no epsilon has its best power; the other, times a number of
 # a column, keeps weights in range. With less noise than lets any power stay in
 # range nothing is protected.
-_MIN_POWER, _MAX_POWER, _MAX_CHANGE = 1.05, 200.0, 36.0
+_MIN_POWER = 1.05
+_MAX_POWER = 200.0
+_MAX_CHANGE = 36.0
 _NUM_POWERS = 24
 
 
@@ -96,7 +100,8 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
     """
     separation = self.min_separation
     with np.errstate(divide="ignore"):
-      heads, tails = np.log(self.coin), np.log1p(-self.coin)
+      heads = np.log(self.coin)
+      tails = np.log1p(-self.coin)
       # Some have to wait from the start on, as if they had taken part before.
       chances = np.full(separation, self.sampling_probability)
       chances[0] = 1.0 - (separation - 1) * self.sampling_probability
@@ -111,7 +116,9 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
     return special.logsumexp(first + means, axis=0)
 
   def sample_removals(
-    self, usual_loss: float, count: int
+    self,
+    usual_loss: float,
+    count: int,
   ) -> monte_carlo.Samples:
     """Samples releases with n copies of the user, who move them too far.
 
@@ -125,7 +132,9 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
     return _sample_by(best, count)
 
   def sample_additions(
-    self, usual_loss: float, count: int
+    self,
+    usual_loss: float,
+    count: int,
   ) -> monte_carlo.Samples:
     """Samples releases without the user, moved away from what users change.
 
@@ -161,7 +170,8 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
   def _divergence(self, chance: float) -> float:
     """Kullback and Leibler's, from users who are in a round with a chance."""
     waits = self.min_separation - 1
-    free, others = 1.0 - waits * chance, 1.0 - waits * self.sampling_probability
+    free = 1.0 - waits * chance
+    others = 1.0 - waits * self.sampling_probability
     coin = chance / free
     of_start = special.rel_entr(free, others) + waits * special.rel_entr(
       chance, self.sampling_probability
@@ -172,7 +182,9 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
     return float(of_start + self.rounds * free * of_coin)
 
   def exponents(
-    self, shift: np.ndarray, generator: np.random.Generator
+    self,
+    shift: np.ndarray,
+    generator: np.random.Generator,
   ) -> np.ndarray:
     """Samples <y, c> - |c|^2 / 2 of each column c, y being normal.
 
@@ -250,16 +262,16 @@ class Copies:
 
   def _one_earlier(self, values: np.ndarray, axis: int) -> np.ndarray:
     """Means over the next round of one copy, by the state before it."""
-    before = (slice(None),) * axis
     coin = self.event.coin
-    free = coin * values[(*before, slice(1))]
-    free += (1.0 - coin) * values[(*before, slice(-1, None))]
-    return np.concatenate([values[(*before, slice(1, -1))], free, free], axis)
+    first, middle, last = np.split(values, [1, -1], axis)
+    free = coin * first + (1.0 - coin) * last
+    return np.concatenate([middle, free, free], axis)
 
   def _backwards(self) -> Iterator[tuple[int, np.ndarray, float]]:
     """Yields a round, weights of all from it on by states there, and log."""
     shape = (self.event.min_separation + 1,) * self.number
-    values, log_scale = np.ones(shape), 0.0
+    values = np.ones(shape)
+    log_scale = 0.0
     for t in reversed(range(self.event.rounds)):
       values = values * np.exp(self._log_weights(t))
       largest = values.max()
@@ -288,7 +300,8 @@ class Copies:
     return self.log_scale + monte_carlo.log_largest(self.power - 1.0, loss)
 
   def draw(
-    self, count: int
+    self,
+    count: int,
   ) -> Iterator[tuple[np.ndarray, np.random.Generator]]:
     """Yields by how much releases are moved, `[rounds, n]`.
 
@@ -333,7 +346,8 @@ class Copies:
     coin = self.event.coin
     for axis in reversed(range(self.number)):
       by_state = np.moveaxis(values, axis, 0)
-      starts, idle = coin * by_state[0], (1.0 - coin) * by_state[-1]
+      starts = coin * by_state[0]
+      idle = (1.0 - coin) * by_state[-1]
       chance = np.zeros_like(by_state)
       with np.errstate(invalid="ignore"):
         chance[-2:] = starts / (starts + idle)
@@ -345,7 +359,8 @@ class Copies:
 # Losses close to each other have the same copies.
 @functools.lru_cache(maxsize=4)
 def _sample_by(copies: Copies, count: int) -> monte_carlo.Samples:
-  event, parts = copies.event, []
+  event = copies.event
+  parts = []
   for shift, generator in copies.draw(count):
     exponents = event.exponents(shift, generator)
     loss = event.log_ratios(exponents)
@@ -359,7 +374,9 @@ def _sample_by(copies: Copies, count: int) -> monte_carlo.Samples:
 
 
 def _batches(
-  count: int, rounds: int, stream: int
+  count: int,
+  rounds: int,
+  stream: int,
 ) -> Iterator[tuple[int, np.random.Generator]]:
   """Yields sizes of batches, and where their numbers are from."""
   generator = monte_carlo.create_generator(count, stream)

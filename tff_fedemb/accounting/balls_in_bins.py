@@ -89,7 +89,9 @@ class BallsInBinsDpEvent(monte_carlo.MixtureDpEvent):
     return [(some, share) for some, share in grams if share]
 
   def sample_removals(
-    self, usual_loss: float, count: int
+    self,
+    usual_loss: float,
+    count: int,
   ) -> monte_carlo.Samples:
     """Samples releases with the user, who moves them by power times as much.
 
@@ -98,7 +100,8 @@ class BallsInBinsDpEvent(monte_carlo.MixtureDpEvent):
     the mean of powers is at least the power of the mean.
     """
     power = max(usual_loss / self.grams[0][0].max() + 0.5, 1.0)
-    log_scales, weights = [], []
+    log_scales = []
+    weights = []
     for gram, _ in self.grams:
       logs = 0.5 * (power**2 - power) * np.diag(gram)
       log_scales.append(special.logsumexp(logs) - math.log(len(logs)))
@@ -116,7 +119,9 @@ class BallsInBinsDpEvent(monte_carlo.MixtureDpEvent):
     return monte_carlo.Samples.of(parts, count, power - 1.0, max(log_scales))
 
   def sample_additions(
-    self, usual_loss: float, count: int
+    self,
+    usual_loss: float,
+    count: int,
   ) -> monte_carlo.Samples:
     """Samples releases without the user, moved away from what users change.
 
@@ -125,10 +130,10 @@ class BallsInBinsDpEvent(monte_carlo.MixtureDpEvent):
     """
     gram = self.grams[0][0]
     power = max((usual_loss - 0.5 * np.diag(gram).mean()) / gram.mean(), 0.0)
-    log_scales = [
-      0.5 * power * np.diag(gram).mean() + 0.5 * power**2 * gram.mean()
-      for gram, _ in self.grams
-    ]
+    log_scales = []
+    for gram, _ in self.grams:
+      square = np.diag(gram).mean()
+      log_scales.append(0.5 * power * square + 0.5 * power**2 * gram.mean())
     parts = []
     for number, noise, _ in _draw(self.grams, count, monte_carlo.ADDITIONS):
       gram = self.grams[number][0]
@@ -160,16 +165,18 @@ def create_event(
   if strategy is not None:
     return BallsInBinsDpEvent(noise_multiplier, strategy, rounds, num_bins)
   fewest, more = divmod(rounds, num_bins)
-  slots = [
-    (noise_multiplier / math.sqrt(count) if count else math.inf, bins)
-    for count, bins in ((fewest + 1, more), (fewest, num_bins - more))
-    if bins
-  ]
+  slots = []
+  for count, bins in ((fewest + 1, more), (fewest, num_bins - more)):
+    if bins:
+      noise = noise_multiplier / math.sqrt(count) if count else math.inf
+      slots.append((noise, bins))
   return random_allocation.RandomAllocationDpEvent(tuple(slots))
 
 
 def _draw(
-  grams: _Grams, count: int, stream: int
+  grams: _Grams,
+  count: int,
+  stream: int,
 ) -> Iterator[tuple[int, np.ndarray, np.random.Generator]]:
   """Yields the number of a matrix and numbers `[n, b]` with its covariance."""
   generator = monte_carlo.create_generator(count, stream)

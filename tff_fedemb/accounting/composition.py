@@ -156,7 +156,8 @@ class Account(config.Config):
     accountants = self.participation.select_accountants(self.accountants)
     object.__setattr__(self, "accountants", accountants)
     # Refused now rather than hours later, when an epsilon is wanted.
-    check_noise(*self.run)
+    rounds, participation = self.run
+    check_noise(rounds, participation)
 
   @property
   def rounds(self) -> int:
@@ -194,6 +195,28 @@ class Account(config.Config):
     """What all runs of a round added together, for rounds that are alike."""
     return [each.whole_noise for each in self.run[0]]
 
+  @property
+  def strategy_sensitivity(self) -> float | None:
+    """Sensitivity of the strategy; None without correlated noise."""
+    rounds, participation = self.run
+    return strategy_sensitivity(rounds, participation)
+
+  def composed_events(
+    self, *, sensitivity_in_clip_norms: float | None = None
+  ) -> list[tuple[dp_accounting.DpEvent, int]]:
+    """Returns `composed_events` of all rounds and who takes part in them.
+
+    Privacy:
+      As `composed_events`.
+
+    Args:
+      sensitivity_in_clip_norms: As there; so are the errors.
+    """
+    rounds, participation = self.run
+    return composed_events(
+      rounds, participation, sensitivity_in_clip_norms=sensitivity_in_clip_norms
+    )
+
 
 def check_noise(
   rounds: Sequence[Rounds], participation: participation_lib.Participation
@@ -215,7 +238,8 @@ def check_noise(
     checks.check_noise_multiplier(noise.multiplier)
     if noise.strategy is not None:
       check_correlated(type(noise.strategy), participation)
-      num_bands, period = noise.strategy.num_bands, participation.min_separation
+      num_bands = noise.strategy.num_bands
+      period = participation.min_separation
       is_anew = participation.is_sampled and not participation.is_drawn_once
       # Others would mix the rounds of a user whose sampling amplifies.
       if is_anew and (num_bands or math.inf) > period:
@@ -336,13 +360,8 @@ def composed_events(
   num_rounds = sum(count for _, count in noises)
   if participation.is_mixture and num_rounds:
     noise = min((noise for noise, _ in noises), key=lambda n: n.multiplier)
-    of_all: tuple[float, Any] = (noise.multiplier / sensitivity, noise.strategy)
-    separation = participation.min_separation
-    if isinstance(participation, b_min_sep_lib.BMinSep):
-      chance = participation.sampling_probability
-      event = b_min_sep.BMinSepDpEvent(*of_all, num_rounds, separation, chance)
-      return [(event, 1)]
-    return [(balls_in_bins.create_event(*of_all, separation, num_rounds), 1)]
+    event = _event_of_mixture(participation, noise, sensitivity, num_rounds)
+    return [(event, 1)]
   of_strategy = strategy_sensitivity(rounds, participation)
   is_sampled = participation.is_sampled
   left = participation.participations(num_rounds)
@@ -362,6 +381,27 @@ def composed_events(
     elif used:
       events.append((gaussian, used))
   return events
+
+
+def _event_of_mixture(
+  participation: participation_lib.Participation,
+  noise: Noise,
+  sensitivity: float,
+  rounds: int,
+) -> dp_accounting.DpEvent:
+  """The event of a whole run whose rounds hang together for a user."""
+  multiplier = noise.multiplier / sensitivity
+  strategy: Any = noise.strategy
+  separation: Any = participation.min_separation
+  if isinstance(participation, b_min_sep_lib.BMinSep):
+    return b_min_sep.BMinSepDpEvent(
+      noise_multiplier=multiplier,
+      strategy=strategy,
+      rounds=rounds,
+      min_separation=separation,
+      sampling_probability=participation.sampling_probability,
+    )
+  return balls_in_bins.create_event(multiplier, strategy, separation, rounds)
 
 
 def schedule_of(

@@ -86,7 +86,8 @@ class RdpAccountant(dp_accounting.rdp.RdpAccountant):
     Raises:
       ValueError: If the accounting broke down numerically.
     """
-    divergences, orders = self.rdp, np.asarray(self.orders)
+    divergences = self.rdp
+    orders = np.asarray(self.orders)
     lost = self._sampled_rounds * _LOG_MOMENT_ERROR / (orders - 1.0)
     if not np.all(divergences >= -lost):
       raise ValueError(f"RDP must be a number, found NaN after {self.ledger}.")
@@ -190,9 +191,10 @@ def epsilon_by_accountant(
   Raises:
     ValueError: As `composition.composed_events` and `epsilon_of`.
   """
-  participation, names = account.participation, account.accountants
-  counts = composition.composed_events(
-    *account.run, sensitivity_in_clip_norms=sensitivity_in_clip_norms
+  participation = account.participation
+  names = account.accountants
+  counts = account.composed_events(
+    sensitivity_in_clip_norms=sensitivity_in_clip_norms
   )
   if participation.is_drawn_once and counts:
     # Which one knows it depends on the noise.
@@ -245,7 +247,8 @@ def epsilons_of(
 
 
 def default_accountants(
-  participation: participation_lib.Participation, noise_multiplier: float
+  participation: participation_lib.Participation,
+  noise_multiplier: float,
 ) -> tuple[str, ...]:
   """Names of the accountants that every account asks, unless told otherwise.
 
@@ -258,7 +261,7 @@ def default_accountants(
   """
   accountants = participation.accountants
   if "pld" in participation.further_accountants:
-    accountants = (*accountants, "pld")
+    accountants += ("pld",)
   # Where the exact figure is known, PLD's approximation adds nothing.
   if noise_multiplier < _SMALLEST_NOISE_FOR_PLD or "gaussian" in accountants:
     return tuple(name for name in accountants if name != "pld")
@@ -336,6 +339,6 @@ def zcdp(account: composition.Account) -> float | None:
     return None
   # Gaussian mechanisms have a divergence of exactly rho a at order a.
   accountant = dp_accounting.rdp.RdpAccountant([2.0])
-  for event, count in composition.composed_events(*account.run):
+  for event, count in account.composed_events():
     accountant.compose(event, count)
   return float(accountant.rdp[0]) / 2.0

@@ -93,7 +93,10 @@ class GaussianAccountant(AnyRelationAccountant):
 
 
 def epsilon_of(
-  noise_multiplier: float, delta: float, *, count: int = 1
+  noise_multiplier: float,
+  delta: float,
+  *,
+  count: int = 1,
 ) -> float:
   """Returns the epsilon of so many Gaussian mechanisms.
 

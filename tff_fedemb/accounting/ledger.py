@@ -44,7 +44,11 @@ class Ledger(composition.Account):
     return noises.pop()
 
   def with_rounds(
-    self, noise: composition.Noise, count: int = 1, *, times: int = 1
+    self,
+    noise: composition.Noise,
+    count: int = 1,
+    *,
+    times: int = 1,
   ) -> "Ledger":
     """Returns the ledger with rounds added at its end.
 
@@ -65,11 +69,14 @@ class Ledger(composition.Account):
     before = self.history
     if before and dataclasses.replace(before[-1], count=count) == added:
       count += before[-1].count
-      before, added = before[:-1], dataclasses.replace(added, count=count)
-    return dataclasses.replace(self, history=(*before, added))
+      before = before[:-1]
+      added = dataclasses.replace(added, count=count)
+    return dataclasses.replace(self, history=before + (added,))
 
   def with_runs(
-    self, noise: composition.Noise, times: Iterable[int]
+    self,
+    noise: composition.Noise,
+    times: Iterable[int],
   ) -> "Ledger":
     """Returns the ledger with rounds added that ran so often each.
 
@@ -85,7 +92,7 @@ class Ledger(composition.Account):
     """
     ledger = self
     for each, rounds in itertools.groupby(times):
-      ledger = ledger.with_rounds(noise, len([*rounds]), times=each)
+      ledger = ledger.with_rounds(noise, len(list(rounds)), times=each)
     return ledger
 
   @property
@@ -108,7 +115,10 @@ class Ledger(composition.Account):
     return self.epsilon_curve([self.rounds], accountant=accountant)[0]
 
   def epsilon_curve(
-    self, rounds: Sequence[int], *, accountant: str | None = None
+    self,
+    rounds: Sequence[int],
+    *,
+    accountant: str | None = None,
   ) -> list[float]:
     """Returns epsilon after each of the given numbers of rounds.
 
@@ -140,7 +150,8 @@ class Ledger(composition.Account):
     return tuple(found)
 
   def tightest_epsilon(
-    self, trace: participation_trace.Trace | None = None
+    self,
+    trace: participation_trace.Trace | None = None,
   ) -> float:
     """Returns the epsilon of `report`, without all else that it works out.
 
@@ -159,12 +170,14 @@ class Ledger(composition.Account):
     return arithmetic.whole_epsilon(seen).epsilon
 
   def _observe(
-    self, trace: participation_trace.Trace
+    self,
+    trace: participation_trace.Trace,
   ) -> participation_check.ObservedParticipation:
     return participation_check.observe(trace.num_users, trace.read(self.rounds))
 
   def as_seen(
-    self, observed: participation_check.ObservedParticipation
+    self,
+    observed: participation_check.ObservedParticipation,
   ) -> "Ledger":
     """Returns the ledger of what a trace shows, which need not be checked.
 
@@ -181,7 +194,8 @@ class Ledger(composition.Account):
     return dataclasses.replace(self, participation=known)
 
   def report(
-    self, trace: participation_trace.Trace | None = None
+    self,
+    trace: participation_trace.Trace | None = None,
   ) -> report_lib.PrivacyReport:
     """Returns the whole account of the rounds so far.
 
@@ -192,7 +206,8 @@ class Ledger(composition.Account):
       participation.ClaimError: If the trace shows something else than the
         participation that the ledger accounts for.
     """
-    seen, observed = self, None
+    seen = self
+    observed = None
     if trace is not None:
       observed = self._observe(trace)
       self.participation.check_trace(observed, rounds=self.rounds)

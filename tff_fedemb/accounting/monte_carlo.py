@@ -11,7 +11,7 @@ releases are sampled, which each way to draw rounds has of its own.
 
 import abc
 import bisect
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 import dataclasses
 import functools
 import math
@@ -34,7 +34,8 @@ FAILURE_SHARE = 1e-3
 NUM_CHOICES = 9 * 90_000 * 64
 # Losses of adding a user are bounded well with fewer samples.
 _FEWER = 16
-REMOVALS, ADDITIONS = 0, 1
+REMOVALS = 0
+ADDITIONS = 1
 # By which samples are fewer that tell whether a cell is worth all of them.
 _FEWER_AT_FIRST = 16
 # Epsilons that are tried are those of cells, each with samples of its own that
@@ -77,11 +78,25 @@ class Samples:
     log_scale: float,
   ) -> "Samples":
     """Samples of losses and weights that come in parts."""
-    losses, log_weights = map(np.concatenate, zip(*parts, strict=True))
-    return cls(losses, log_weights, count, slope, log_scale)
+    losses = []
+    log_weights = []
+    for some_losses, some_log_weights in parts:
+      losses.append(some_losses)
+      log_weights.append(some_log_weights)
+    return cls(
+      np.concatenate(losses),
+      np.concatenate(log_weights),
+      count,
+      slope,
+      log_scale,
+    )
 
   def bound_delta(
-    self, epsilon: float, log_failure: float, *, growth: int = 1
+    self,
+    epsilon: float,
+    log_failure: float,
+    *,
+    growth: int = 1,
   ) -> float:
     """Returns a delta at which `epsilon` holds in this direction.
 
@@ -257,8 +272,40 @@ def bound_epsilon(event: MixtureDpEvent, delta: float) -> float:
   return known
 
 
+@dataclasses.dataclass(frozen=True)
+class _Support:
+  """Samples of both directions, which are drawn once they are needed."""
+
+  event: MixtureDpEvent
+  usual_loss: float
+  delta: float
+  log_failure: float
+  count: int
+  growth: int = 1
+
+  @functools.cached_property
+  def additions(self) -> Samples:
+    return self.event.sample_additions(self.usual_loss, self.count // _FEWER)
+
+  @functools.cached_property
+  def removals(self) -> Samples:
+    return self.event.sample_removals(self.usual_loss, self.count)
+
+  def holds_at(self, epsilon: float) -> bool:
+    """Whether the samples of both directions support an epsilon."""
+    # Those of removals may not even be needed.
+    is_supported = self._supports(self.additions, epsilon)
+    return is_supported and self._supports(self.removals, epsilon)
+
+  def _supports(self, samples: Samples, epsilon: float) -> bool:
+    found = samples.bound_delta(epsilon, self.log_failure, growth=self.growth)
+    return found <= self.delta * (1.0 - FAILURE_SHARE)
+
+
 def _search_cell(
-  event: MixtureDpEvent, delta: float, epsilons: np.ndarray
+  event: MixtureDpEvent,
+  delta: float,
+  epsilons: np.ndarray,
 ) -> float | None:
   """Returns the smallest of some epsilons that samples support, if any.
 
@@ -267,27 +314,17 @@ def _search_cell(
     delta: In (0, 1).
     epsilons: `[n]` ascending, close to each other.
   """
-  usual, last = float(epsilons[len(epsilons) // 2]), float(epsilons[-1])
+  usual = float(epsilons[len(epsilons) // 2])
+  last = float(epsilons[-1])
   # Any of them may be wrong: Bonferroni.
   tried = 2 * _NUM_CELLS * len(epsilons) * NUM_CHOICES
   log_failure = math.log(delta) + math.log(FAILURE_SHARE / tried)
 
-  def supports(count: int, growth: int = 1) -> Callable[[float], bool]:
-    # Samples of the other direction may not even be needed.
-    sides = (
-      functools.cache(lambda: event.sample_additions(usual, count // _FEWER)),
-      functools.cache(lambda: event.sample_removals(usual, count)),
-    )
-    return lambda epsilon: all(
-      side().bound_delta(epsilon, log_failure, growth=growth)
-      <= delta * (1.0 - FAILURE_SHARE)
-      for side in sides
-    )
-
-  count = event.num_samples
-  if not supports(count // _FEWER_AT_FIRST, _FEWER_AT_FIRST)(last):
+  every = _Support(event, usual, delta, log_failure, event.num_samples)
+  fewer = dataclasses.replace(
+    every, count=every.count // _FEWER_AT_FIRST, growth=_FEWER_AT_FIRST
+  )
+  if not fewer.holds_at(last) or not every.holds_at(last):
     return None
-  holds = supports(count)
-  if not holds(last):
-    return None
-  return float(epsilons[bisect.bisect_left(epsilons, True, key=holds)])
+  first = bisect.bisect_left(epsilons, True, key=every.holds_at)
+  return float(epsilons[first])

@@ -35,7 +35,8 @@ _LOST_BY_ROUND = 2.0**-50
 _ROUNDS_OF_EVENT = 4
 # Probability that is cut off where losses are high, and where they are low:
 # there it is counted as less of a loss to have less noise of rounding.
-_TAIL, _LOW_TAIL = 1e-20, 1e-12
+_TAIL = 1e-20
+_LOW_TAIL = 1e-12
 
 _GaussianLoss = dp_accounting.pld.privacy_loss_mechanism.GaussianPrivacyLoss
 _FixedSize = dp_accounting.SampledWithoutReplacementDpEvent
@@ -53,7 +54,9 @@ def lost_delta(counts: Iterable[int]) -> float:
 # Readings and searches ask for the same round again.
 @functools.lru_cache(maxsize=4)
 def _fixed_size(
-  share: float, noise_multiplier: float, interval: float
+  share: float,
+  noise_multiplier: float,
+  interval: float,
 ) -> privacy_loss_distribution.PrivacyLossDistribution:
   """Losses of a round that has a share of all users."""
   loss = _GaussianLoss(noise_multiplier)

@@ -61,15 +61,18 @@ class _Law:
   def on_grid_of(self, step: float) -> "_Law":
     """The same on a grid of an n-th of the step."""
     times = round(self.step / step)
-    spread = np.zeros((2, (len(self.chances) - 1) * times + 1))
-    spread[:, ::times] = self.chances, self.moments
-    return _Law(step, self.first * times, *spread)
+    size = (len(self.chances) - 1) * times + 1
+    chances, moments = np.zeros(size), np.zeros(size)
+    chances[::times] = self.chances
+    moments[::times] = self.moments
+    return _Law(step, self.first * times, chances, moments)
 
   def trimmed(self) -> "_Law":
     """The same without what is next to impossible."""
     start = int(np.searchsorted(np.cumsum(self.chances), _TAIL))
     above = np.searchsorted(np.cumsum(self.moments[::-1]), _TAIL)
-    kept = slice(start, max(len(self.chances) - int(above), 1 - self.first))
+    end = max(len(self.chances) - int(above), 1 - self.first)
+    kept = slice(start, end)
     return _Law(
       self.step, self.first + start, self.chances[kept], self.moments[kept]
     )
@@ -89,10 +92,12 @@ def _of_round(noise: float, step: float, is_upper: bool) -> _Law:
   def cells(mean: float) -> np.ndarray:
     scaled = (edges - mean) * noise
     # Neither difference is of numbers near 1.
-    below, above = special.ndtr(scaled), special.ndtr(-scaled)
+    below = special.ndtr(scaled)
+    above = special.ndtr(-scaled)
     return np.where(scaled[1:] < 0, np.diff(below), -np.diff(above))
 
-  chances, moments = cells(-shift), cells(shift)
+  chances = cells(-shift)
+  moments = cells(shift)
   if not is_upper:
     return _Law(step, first, chances, moments)
   ends = np.exp(edges)
@@ -102,12 +107,19 @@ def _of_round(noise: float, step: float, is_upper: bool) -> _Law:
 
 
 def _mean(
-  one: _Law, other: _Law, share: float, step: float, is_upper: bool
+  one: _Law,
+  other: _Law,
+  share: float,
+  step: float,
+  is_upper: bool,
 ) -> _Law:
   """The law of share x one + (1 - share) x other, which are independent."""
-  one, other = one.on_grid_of(step), other.on_grid_of(step)
-  a, b = one.chances, other.chances
-  of_a, of_b = share * one.moments, (1.0 - share) * other.moments
+  one = one.on_grid_of(step)
+  other = other.on_grid_of(step)
+  a = one.chances
+  b = other.chances
+  of_a = share * one.moments
+  of_b = (1.0 - share) * other.moments
   first = min(one.first, other.first)
   size = max(one.first + len(a), other.first + len(b)) - first + 1
   chances, moments = np.zeros((2, size))
@@ -121,8 +133,10 @@ def _mean(
   steps = np.floor(logs / step).astype(int)
   ups = np.clip(np.expm1(logs - step * steps) / math.expm1(step), 0.0, 1.0)
   for j, more, up in zip(numbers.tolist(), steps.tolist(), ups, strict=True):
-    start, end = max(0, -j), min(len(a), len(b) - j)
-    here, there = slice(start, end), slice(start + j, end + j)
+    start = max(0, -j)
+    end = min(len(a), len(b) - j)
+    here = slice(start, end)
+    there = slice(start + j, end + j)
     place = one.first - first + more
     into = slice(place + start, place + end)
     both = a[here] * b[there]
@@ -156,10 +170,12 @@ def _law_of(event: _Event, is_upper: bool) -> _Law:
       return _of_round(noise, coarsest, is_upper)
     # Halves of n and n + 1 rounds make all that is needed of 2 n to 2 n + 2.
     half = count // 2
-    halves = of_equal(noise, half), of_equal(noise, count - half)
-    return _mean(*halves, half / count, step_of(count), is_upper)
+    one = of_equal(noise, half)
+    other = of_equal(noise, count - half)
+    return _mean(one, other, half / count, step_of(count), is_upper)
 
-  law, number = None, 0
+  law = None
+  number = 0
   for noise, count in event.slots:
     number += count
     added = of_equal(noise, count)
@@ -177,7 +193,8 @@ def _lost_delta(events: tuple[tuple[_Event, int], ...]) -> float:
 # A report asks for the same run again, at other deltas.
 @functools.lru_cache(maxsize=8)
 def compose(
-  events: tuple[tuple[_Event, int], ...], is_upper: bool = True
+  events: tuple[tuple[_Event, int], ...],
+  is_upper: bool = True,
 ) -> privacy_loss_distribution.PrivacyLossDistribution:
   """Returns the privacy losses of all passes: an end of the bracket.
 
@@ -190,7 +207,9 @@ def compose(
   step = min(law.step for law in laws) / (1 if is_upper else _FINER)
 
   def create_pmf(
-    logs: np.ndarray, chances: np.ndarray, infinity: float
+    logs: np.ndarray,
+    chances: np.ndarray,
+    infinity: float,
   ) -> pld_pmf.PLDPmf:
     # At the upper end these are integers but for rounding errors.
     losses = np.floor(logs / step + 1e-6).astype(int)
@@ -202,7 +221,8 @@ def compose(
   composed: Any = None
   for law, (event, count) in zip(laws, events, strict=True):
     kept = (law.chances > 0.0) & (law.moments > 0.0)
-    chances, moments = law.chances[kept], law.moments[kept]
+    chances = law.chances[kept]
+    moments = law.moments[kept]
     logs = np.log(moments / chances)
     # A law is cut at both ends, and so are those of its rounds.
     cut = 6.0 * event.count * _TAIL if is_upper else 0.0
@@ -214,7 +234,10 @@ def compose(
 
 
 def bound_epsilon(
-  events: tuple[tuple[_Event, int], ...], delta: float, *, is_upper: bool = True
+  events: tuple[tuple[_Event, int], ...],
+  delta: float,
+  *,
+  is_upper: bool = True,
 ) -> float:
   """Returns the epsilon of an end of the bracket.
 

@@ -49,8 +49,10 @@ def divergences(
     `[orders]`.
   """
   powers = np.asarray(orders, float)
-  below, above = np.floor(powers).astype(int), np.ceil(powers).astype(int)
-  logs, share = _log_moments(event, above.max()), powers - below
+  below = np.floor(powers).astype(int)
+  above = np.ceil(powers).astype(int)
+  logs = _log_moments(event, above.max())
+  share = powers - below
   with_user = (1.0 - share) * logs[below] + share * logs[above]
   without_user = _log_inverse_moments(event, powers - 1.0)
   secret = np.maximum(with_user, without_user) / (powers - 1.0)
@@ -60,7 +62,8 @@ def divergences(
 
 
 def _log_moments(
-  event: random_allocation.RandomAllocationDpEvent, largest: int
+  event: random_allocation.RandomAllocationDpEvent,
+  largest: int,
 ) -> np.ndarray:
   """Logarithms of E[r^k], k = 0 .. largest; the power of a series over k!."""
   powers = np.arange(largest + 1)
@@ -84,7 +87,8 @@ def _log_moments(
 
 
 def _log_inverse_moments(
-  event: random_allocation.RandomAllocationDpEvent, powers: np.ndarray
+  event: random_allocation.RandomAllocationDpEvent,
+  powers: np.ndarray,
 ) -> np.ndarray:
   """Logarithms of E[r^-s] for some s > 0, or bounds above them."""
   noises, counts = np.array(event.slots).T

@@ -141,8 +141,12 @@ class PrivacyReport:
 
 # A report takes these over from the participation.
 _OF_PARTICIPATION = (
-  *("sampling", "amplification", "sensitivity_in_clip_norms"),
-  *("num_users", "users_per_round", "users_per_client"),
+  "sampling",
+  "amplification",
+  "sensitivity_in_clip_norms",
+  "num_users",
+  "users_per_round",
+  "users_per_client",
 )
 
 
@@ -184,7 +188,7 @@ def create_report(
     zcdp=epsilon_lib.zcdp(account),
     max_participations=claim.participations(account.rounds),
     epsilon_with_secret_sampling=epsilon_lib.with_secret_schedule(account),
-    strategy_sensitivity=composition.strategy_sensitivity(*account.run),
+    strategy_sensitivity=account.strategy_sensitivity,
     participation_checked=None if observed is None else observed.in_words,
     warnings=(
       *warnings_of_all(claim, account.delta, whole.epsilon),
@@ -199,12 +203,14 @@ def create_report(
 
 
 def _warnings_of_run(
-  account: composition.Account, whole: arithmetic.WholeEpsilon
+  account: composition.Account,
+  whole: arithmetic.WholeEpsilon,
 ) -> Iterator[str]:
   """Yields what deserves a second look."""
-  asked = {*epsilon_lib.SUMMING} & {*account.accountants}
-  rdp, limit = whole.by_accountant.get("rdp"), epsilon_lib.PLD_EPSILON_LIMIT
-  if rdp is not None and asked - {*whole.by_accountant}:
+  asked = set(epsilon_lib.SUMMING).intersection(account.accountants)
+  rdp = whole.by_accountant.get("rdp")
+  limit = epsilon_lib.PLD_EPSILON_LIMIT
+  if rdp is not None and not asked.issubset(whole.by_accountant):
     if rdp > limit and "pld" in asked:
       yield f"pld not run: rdp epsilon exceeds {limit:g}"
     else:
@@ -212,7 +218,8 @@ def _warnings_of_run(
         f"delta {account.delta:g} is no more than rounding may add to a sum of"
         " probabilities: epsilon is rdp's, which is larger"
       )
-  if "pld" in {*account.participation.further_accountants} - asked:
+  further = account.participation.further_accountants
+  if "pld" in further and "pld" not in asked:
     yield (
       f"rdp's epsilon of {account.participation.name} is loose: pld has a"
       " tighter one, and poisson, where users are clients of their own, costs"
@@ -242,11 +249,10 @@ def _warnings_of_run(
 
 
 def _statement(report: PrivacyReport) -> str:
-  others = "".join(
-    f" ({name}: {epsilon:.4g})"
-    for name, epsilon in report.epsilon_by_accountant.items()
-    if name != report.accountant
-  )
+  others = ""
+  for name, epsilon in report.epsilon_by_accountant.items():
+    if name != report.accountant:
+      others += f" ({name}: {epsilon:.4g})"
   return (
     f"(epsilon, delta) = ({report.epsilon:.4g}, {report.delta:.4g}) for the "
     f'unit "{UNIT}" under the relation "{report.neighboring_relation}", by '
@@ -261,16 +267,19 @@ def _statement(report: PrivacyReport) -> str:
 
 
 def _mechanism_in_words(
-  report: PrivacyReport, account: composition.Account
+  report: PrivacyReport,
+  account: composition.Account,
 ) -> str:
   """How the noise was made, what one user changes, what was accounted."""
-  events = composition.composed_events(*account.run)
+  events = account.composed_events()
   listed = " + ".join(f"{count} x {event}" for event, count in events[:3])
   if len(events) > 3:
     listed += f" + {len(events) - 3} more"
-  claim, of_strategy = account.participation, report.strategy_sensitivity
+  claim = account.participation
+  of_strategy = report.strategy_sensitivity
   sensitivity = f"{report.sensitivity_in_clip_norms:g}"
-  rows, given = "The noise is fresh in every round", f"z / {sensitivity}"
+  rows = "The noise is fresh in every round"
+  given = f"z / {sensitivity}"
   how = "each of which costs"
   if claim.is_sampled:
     how = "each of them amplified by the sampling"
@@ -326,7 +335,9 @@ def _comparisons(report: PrivacyReport) -> str:
 
 
 def warnings_of_all(
-  participation: participation_lib.Participation, delta: float, epsilon: float
+  participation: participation_lib.Participation,
+  delta: float,
+  epsilon: float,
 ) -> Iterator[str]:
   """Yields what deserves a second look, whatever epsilon is of.
 

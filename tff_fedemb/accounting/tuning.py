@@ -113,7 +113,9 @@ class RepeatAndSelect(config.Config):
     return max(1, int(untruncated.isf(tail)))
 
   def event(
-    self, trial: composition.Account, **reading: Any
+    self,
+    trial: composition.Account,
+    **reading: Any,
   ) -> dp_accounting.DpEvent:
     """Returns the event of the whole tuning.
 
@@ -121,12 +123,12 @@ class RepeatAndSelect(config.Config):
       trial: As in `epsilon`.
       **reading: As in `epsilon`.
     """
-    events = composition.composed_events(*trial.run, **reading)
-    composed = dp_accounting.ComposedDpEvent(
-      tuple(dp_accounting.SelfComposedDpEvent(*counted) for counted in events)
-    )
+    events = [
+      dp_accounting.SelfComposedDpEvent(event, count)
+      for event, count in trial.composed_events(**reading)
+    ]
     return dp_accounting.dp_event.RepeatAndSelectDpEvent(
-      composed, self.mean, self.shape
+      dp_accounting.ComposedDpEvent(tuple(events)), self.mean, self.shape
     )
 
   def epsilon(self, trial: composition.Account, **reading: Any) -> float:
@@ -157,8 +159,14 @@ class RepeatAndSelect(config.Config):
 _RELEASED = "the best trial's hyperparameters and its models after each round"
 # A tuning's report takes these over from a trial's.
 _OF_TRIAL = (
-  *("delta", "unit", "neighboring_relation", "sampling", "accountant"),
-  *("sensitivity_in_clip_norms", "num_users", "rounds"),
+  "delta",
+  "unit",
+  "neighboring_relation",
+  "sampling",
+  "accountant",
+  "sensitivity_in_clip_norms",
+  "num_users",
+  "rounds",
 )
 
 
@@ -191,13 +199,14 @@ def create_report(
   Raises:
     ValueError: As `RepeatAndSelect.epsilon`.
   """
-  trial, delta = report_lib.create_report(account), account.delta
+  trial = report_lib.create_report(account)
+  delta = account.delta
   epsilon = selection.epsilon(account)
   virtual = trial.unit_is_virtual_client_epsilon
   if virtual is not None:
     virtual = selection.epsilon(account, sensitivity_in_clip_norms=1.0)
   claim = account.participation
-  warnings = [*report_lib.warnings_of_all(claim, delta, epsilon)]
+  warnings = list(report_lib.warnings_of_all(claim, delta, epsilon))
   others = "the users"
   if selection_users:
     others = f"the {selection_users:,} users who do not train, and"
@@ -219,7 +228,8 @@ def create_report(
       " that may be of users who train. If they were of others, it would be"
       f" {epsilon:.4g}: {statement}"
     )
-    if_chosen_by_others, epsilon = epsilon, math.inf
+    if_chosen_by_others = epsilon
+    epsilon = math.inf
     virtual = virtual and math.inf
   return report_lib.json_safe(
     {name: getattr(trial, name) for name in _OF_TRIAL}

@@ -8,7 +8,7 @@ noised and divided as any update.
 """
 
 import collections
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import math
 from typing import Any
@@ -50,7 +50,9 @@ class CanaryUpdates:
     return f"{_PREFIX}{index}"
 
   def wrap_dataset(
-    self, create_client_dataset: DatasetFn, some_user: str
+    self,
+    create_client_dataset: DatasetFn,
+    some_user: str,
   ) -> DatasetFn:
     """Adds the canaries' data sets to those of other clients.
 
@@ -65,27 +67,21 @@ class CanaryUpdates:
       others = create_client_dataset(tf.where(is_canary, some_user, client_id))
       number = tf.strings.regex_replace(client_id, _PREFIX, "")
       index = tf.strings.to_number(tf.where(is_canary, number, "0"), tf.int64)
-      spec = others.element_spec["x"]
+      specs = others.element_spec
+      image = tf.zeros(specs["x"].shape[1:], specs["x"].dtype)
       own = tf.data.Dataset.from_tensors(
-        collections.OrderedDict(
-          x=tf.zeros([1, *spec.shape[1:]], spec.dtype), y=[-1 - index]
-        )
+        collections.OrderedDict(x=image[tf.newaxis], y=[-1 - index])
       )
       all_or_none = tf.where(is_canary, [0, 1], [-1, 0])
       num_others, num_own = tf.unstack(tf.cast(all_or_none, tf.int64))
       either = others.take(num_others).concatenate(own.take(num_own))
-      return either.map(
-        lambda batch: tf.nest.map_structure(
-          lambda tensor, s: tf.ensure_shape(tensor, s.shape),
-          batch,
-          others.element_spec,
-        )
-      )
+      return either.map(lambda batch: _ensure_shapes(batch, specs))
 
     return create_dataset
 
   def wrap_client_update(
-    self, client_update: composition.ClientUpdateFn
+    self,
+    client_update: composition.ClientUpdateFn,
   ) -> composition.ClientUpdateFn:
     """Has the canaries' clients send their directions; others train.
 
@@ -109,7 +105,9 @@ class CanaryUpdates:
     return update_or_canary
 
   def _direction(
-    self, index: Any, shapes: Sequence[Sequence[int]]
+    self,
+    index: Any,
+    shapes: Sequence[Sequence[int]],
   ) -> tuple[tf.Tensor, ...]:
     sizes = [int(np.prod(shape)) for shape in shapes]
     flat = tf.random.stateless_normal(
@@ -130,6 +128,13 @@ class CanaryUpdates:
       for index in range(self.number)
     ]
     return np.stack(found) / (_NORM_IN_CLIP_NORMS * self.clip_norm)
+
+
+def _ensure_shapes(batch: Mapping[str, tf.Tensor], specs: Any) -> Any:
+  """The batch, of shapes that are known before it is made."""
+  return tf.nest.map_structure(
+    lambda tensor, spec: tf.ensure_shape(tensor, spec.shape), batch, specs
+  )
 
 
 def _without_canary(batch):
@@ -154,7 +159,11 @@ class UpdateScores:
   """
 
   def __init__(
-    self, canaries: CanaryUpdates, weights: Any, *, momentum: float = 0.0
+    self,
+    canaries: CanaryUpdates,
+    weights: Any,
+    *,
+    momentum: float = 0.0,
   ):
     """Starts with the model before the first round.
 
@@ -181,7 +190,8 @@ class UpdateScores:
     own = movement - self._momentum * self._movement
     self.projections.append(self._directions @ own)
     self._norms.append(float(np.linalg.norm(own)))
-    self._weights, self._movement = weights, movement
+    self._weights = weights
+    self._movement = movement
 
   def final_cosine(self) -> np.ndarray:
     """Cosine of each direction with the movement since the beginning."""
@@ -196,7 +206,11 @@ class UpdateScores:
     )
 
   def likelihood_ratio(
-    self, *, sampling_probability: float, noise_multiplier: float, step: float
+    self,
+    *,
+    sampling_probability: float,
+    noise_multiplier: float,
+    step: float,
   ) -> np.ndarray:
     """Logarithm of how much likelier the rounds are if a canary takes part.
 
@@ -221,7 +235,9 @@ class UpdateScores:
 
 
 def match(
-  projections: np.ndarray, takes_part: np.ndarray, noise_matrix: np.ndarray
+  projections: np.ndarray,
+  takes_part: np.ndarray,
+  noise_matrix: np.ndarray,
 ) -> np.ndarray:
   """Likelihood-ratio statistics `[number]` of who knows the schedule.
 

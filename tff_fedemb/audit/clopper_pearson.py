@@ -20,7 +20,9 @@ ASSUMES = (
 
 
 def lower_limit(
-  successes: np.ndarray | int, trials: np.ndarray | int, error: float
+  successes: np.ndarray | int,
+  trials: np.ndarray | int,
+  error: float,
 ) -> np.ndarray:
   """What a binomial probability is above of, but for an error probability.
 
@@ -34,14 +36,18 @@ def lower_limit(
 
 
 def upper_limit(
-  successes: np.ndarray | int, trials: np.ndarray | int, error: float
+  successes: np.ndarray | int,
+  trials: np.ndarray | int,
+  error: float,
 ) -> np.ndarray:
   """What a binomial probability is below of, as `lower_limit`."""
   return 1.0 - lower_limit(np.subtract(trials, successes), trials, error)
 
 
 def _rates(
-  scores: scores_lib.Scores, thresholds: np.ndarray, significance: float
+  scores: scores_lib.Scores,
+  thresholds: np.ndarray,
+  significance: float,
 ) -> tuple[np.ndarray, np.ndarray]:
   """Powers and false alarm rates `[2, thresholds]`, each on the safe side.
 
@@ -49,7 +55,8 @@ def _rates(
   second one for its opposite. Half of the significance is spent on the power,
   half on the rate of false alarms.
   """
-  num_in, num_out = len(scores.in_scores), len(scores.out_scores)
+  num_in = len(scores.in_scores)
+  num_out = len(scores.out_scores)
   low_in = np.searchsorted(np.sort(scores.in_scores), thresholds)
   low_out = np.searchsorted(np.sort(scores.out_scores), thresholds)
   error = significance / 2
@@ -65,7 +72,10 @@ def _rates(
 
 
 def bound(
-  scores: scores_lib.Scores, *, significance: float, delta: float | None
+  scores: scores_lib.Scores,
+  *,
+  significance: float,
+  delta: float | None,
 ) -> scores_lib.Found:
   """Bounds epsilon from below, or the mu of Gaussian differential privacy.
 
@@ -101,7 +111,7 @@ def bound(
     return np.log(np.maximum(power - delta, 1e-300) / size)
 
   choosing, testing = scores.halves()
-  thresholds = np.unique([*choosing.in_scores, *choosing.out_scores])
+  thresholds = np.union1d(choosing.in_scores, choosing.out_scores)
   chosen = loss(choosing, thresholds)
   direction, index = np.unravel_index(np.argmax(chosen), chosen.shape)
   threshold = thresholds[index]

@@ -35,7 +35,12 @@ ASSUMES = (
 
 
 def p_value(
-  *, correct: int, guesses: int, num_canaries: int, epsilon: float, delta: float
+  *,
+  correct: int,
+  guesses: int,
+  num_canaries: int,
+  epsilon: float,
+  delta: float,
 ) -> float:
   """Largest chance to guess so well, whatever the (epsilon, delta) mechanism.
 
@@ -55,14 +60,18 @@ def p_value(
   chance = coins.sf(correct - 1)
   if delta and correct:
     fewer = np.cumsum(coins.pmf(np.arange(correct - 1, -1, -1)))
-    chance += (
-      2 * num_canaries * delta * np.max(fewer / np.arange(1, correct + 1))
-    )
+    most = np.max(fewer / np.arange(1, correct + 1))
+    chance += 2 * num_canaries * delta * most
   return float(min(chance, 1.0))
 
 
 def is_refuted(
-  *, correct: int, guesses: int, num_canaries: int, mu: float, level: float
+  *,
+  correct: int,
+  guesses: int,
+  num_canaries: int,
+  mu: float,
+  level: float,
 ) -> bool:
   """Whether so many right guesses had a chance below `level` with mu-GDP.
 
@@ -116,9 +125,9 @@ def _guesses_to_try(num_scores: int) -> list[tuple[int, int]]:
   """
   either = {-(-num_scores // share) for share in (1, 4, 16)}
   high = {-(-num_scores // share) for share in (8, 32, 128, 512)}
-  return [(size - size // 2, size // 2) for size in sorted(either)] + [
-    (size, 0) for size in sorted(high)
-  ]
+  both_ends = [(size - size // 2, size // 2) for size in sorted(either)]
+  one_end = [(size, 0) for size in sorted(high)]
+  return both_ends + one_end
 
 
 def bound(
@@ -145,10 +154,12 @@ def bound(
     The bound, and what it was found with.
   """
   tried = _guesses_to_try(len(scores))
-  level, ranked = significance / len(tried), scores.ranked()
+  level = significance / len(tried)
+  ranked = scores.ranked()
   best = (-1.0, {})
   for num_in, num_out in tried:
-    right_in, right_out = ranked[:num_in], ~ranked[len(ranked) - num_out :]
+    right_in = ranked[:num_in]
+    right_out = ~ranked[len(ranked) - num_out :]
     correct = int(right_in.sum() + right_out.sum())
     numbers = {"correct": correct, "guesses": num_in + num_out}
     numbers["num_canaries"] = len(scores)

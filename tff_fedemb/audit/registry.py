@@ -60,7 +60,8 @@ def bound_epsilon(
   Raises:
     errors.FieldError: If delta is out of its range, or as that method says.
   """
-  module, is_of_mu = METHODS[name], name in OF_MU
+  module = METHODS[name]
+  is_of_mu = name in OF_MU
   minimum = {"above": 0} if is_of_mu else {"minimum": 0}
   checks.check_number("delta", delta, below=1, **minimum)
   bound, details = module.bound(

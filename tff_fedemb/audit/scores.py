@@ -86,7 +86,8 @@ class Scores:
     return Scores(in_first, out_first), Scores(in_second, out_second)
 
   def true_positive_rates(
-    self, false_positive_rates: npt.ArrayLike
+    self,
+    false_positive_rates: npt.ArrayLike,
   ) -> list[float]:
     """Shares of members whose score is above that of all but so many others.
 
@@ -101,7 +102,8 @@ class Scores:
   @property
   def area(self) -> float:
     """How often a member scores higher than another, ties halved: the AUC."""
-    members, others = len(self.in_scores), len(self.out_scores)
+    members = len(self.in_scores)
+    others = len(self.out_scores)
     ranks = stats.rankdata(np.concatenate([self.in_scores, self.out_scores]))
     above = ranks[:members].mean() - (members + 1) / 2
     return float(above / others)

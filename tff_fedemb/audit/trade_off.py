@@ -49,7 +49,8 @@ _Allocation = random_allocation.RandomAllocationDpEvent
 
 
 def _with_noise(
-  event: dp_accounting.DpEvent, factor: float
+  event: dp_accounting.DpEvent,
+  factor: float,
 ) -> dp_accounting.DpEvent | None:
   """The same with so many times the noise; None if it is of another kind."""
   match event:
@@ -81,7 +82,7 @@ class Curve:
   @classmethod
   def of(cls, account: composition.Account) -> Curve | None:
     """The curve of a claim; None if it is known at its epsilon alone."""
-    events = tuple(composition.composed_events(*account.run))
+    events = tuple(account.composed_events())
     if any(_with_noise(event, 1.0) is None for event, _ in events):
       return None
     return cls(events)
@@ -109,7 +110,8 @@ class Curve:
     return self.accountant.get_delta(_EPSILONS)
 
   def true_positive_rates(
-    self, false_positive_rates: npt.ArrayLike
+    self,
+    false_positive_rates: npt.ArrayLike,
   ) -> np.ndarray:
     """Returns the largest rates `[n]` of any attack.
 
@@ -149,7 +151,8 @@ class Curve:
     # Logarithms of the factor that the true one lies between.
     low = high = 0.0
     while excess(high) > 0.0:
-      low, high = high, high + 0.5
+      low = high
+      high = high + 0.5
     while excess(low) < 0.0:
       low, high = low - 0.5, low
     log_factor = optimize.brentq(excess, low, high, xtol=1e-3)

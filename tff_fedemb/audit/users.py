@@ -57,9 +57,12 @@ def without_held_out(
     create_client_dataset: Maps a user's identifier to batches of `x` and `y`,
       in TensorFlow operations only.
   """
-  return lambda client_id: create_client_dataset(client_id).map(
-    lambda batch: _half(batch, 0)
-  )
+
+  def create_dataset(client_id: tf.Tensor) -> tf.data.Dataset:
+    examples = create_client_dataset(client_id)
+    return examples.map(lambda batch: _half(batch, 0))
+
+  return create_dataset
 
 
 def read_held_out(
@@ -75,23 +78,30 @@ def read_held_out(
     user_ids: Identifiers of the users.
     decode_images: Decodes images, if clients hold encoded ones.
   """
-  found = []
+  images = []
+  labels = []
+  users = []
   progress = progress_lib.create_bar(
     "Reading what an attacker has", unit="users", items=user_ids
   )
   for number, user_id in enumerate(progress):
     every = pipelines.gather(create_client_dataset(tf.constant(user_id)))
     batch = _half(every, 1)
-    images = batch["x"] if decode_images is None else decode_images(batch["x"])
-    labels = batch["y"].numpy()
-    found.append((images.numpy(), labels, np.full(len(labels), number)))
+    own = batch["x"] if decode_images is None else decode_images(batch["x"])
+    images.append(own.numpy())
+    labels.append(batch["y"].numpy())
+    users.append(np.full(len(own), number))
   return UserImages(
-    *(np.concatenate(part) for part in zip(*found, strict=True))
+    images=np.concatenate(images),
+    labels=np.concatenate(labels),
+    users=np.concatenate(users),
   )
 
 
 def score(
-  embed: Callable[[np.ndarray], np.ndarray], users: UserImages, number: int
+  embed: Callable[[np.ndarray], np.ndarray],
+  users: UserImages,
+  number: int,
 ) -> np.ndarray:
   """How well a model agrees with each user's labels `[number]`.
 
@@ -112,7 +122,10 @@ def score(
     cosines = embeddings[rows] @ embeddings[rows].T
     labels = users.labels[rows]
     alike = labels[:, np.newaxis] == labels
-    for pairs, sign in ((np.triu(alike, 1), 1.0), (np.triu(~alike, 1), -1.0)):
-      if pairs.any():
-        scores[user] += sign * float(np.mean(cosines[pairs]))
+    same = np.triu(alike, 1)
+    different = np.triu(~alike, 1)
+    if same.any():
+      scores[user] += float(np.mean(cosines[same]))
+    if different.any():
+      scores[user] -= float(np.mean(cosines[different]))
   return scores

@@ -35,7 +35,7 @@ def to_array(name: str, values: Any) -> np.ndarray:
     errors.FieldError: If it is ragged, or a value is masked.
   """
   if np.ma.is_masked(values):
-    (row, *_), *_ = np.argwhere(np.ma.getmaskarray(values))
+    row = np.argwhere(np.ma.getmaskarray(values))[0][0]
     raise errors.FieldError(
       name, "have no masked value", f"one in row {row:,}", _UNMASK
     )
@@ -175,7 +175,12 @@ def to_pixels(
 
 
 def _to_column(
-  name: str, values: Any, num_rows: int, must: str, *, kinds: str
+  name: str,
+  values: Any,
+  num_rows: int,
+  must: str,
+  *,
+  kinds: str,
 ) -> np.ndarray:
   """A column of one of NumPy's kinds, none missing; bytes become texts."""
   # NumPy would turn a list with one text into texts, NaN included.
@@ -226,7 +231,8 @@ def _refuse_first(
   if not is_wrong.any():
     return
   place = tuple(np.argwhere(is_wrong)[0])
-  row, value = int(place[0]), values[place]
+  row = int(place[0])
+  value = values[place]
   where = f"row {row:,}" if whose is None else f"an image of {whose[row]!r}"
   value = value.item() if isinstance(value, np.generic) else value
   raise errors.FieldError(name, must, f"{value!r} in {where}", advice)

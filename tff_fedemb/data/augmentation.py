@@ -40,22 +40,27 @@ def _random_affine(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
   Pixels from outside an image repeat its edge.
   """
   images = tf.cast(images, tf.float32)
-  height, width = images.shape[1], images.shape[2]
+  height = images.shape[1]
+  width = images.shape[2]
   drawn = tf.random.stateless_uniform([tf.shape(images)[0], 5], seed, -1.0, 1.0)
   angle = _MAX_ROTATION * drawn[:, 0]
   scale = tf.exp(_MAX_LOG_SCALE * drawn[:, 1])
   shear = _MAX_SHEAR * drawn[:, 2]
   shift_x = _MAX_SHIFT * width * drawn[:, 3]
   shift_y = _MAX_SHIFT * height * drawn[:, 4]
-  cosine, sine = scale * tf.cos(angle), scale * tf.sin(angle)
+  cosine = scale * tf.cos(angle)
+  sine = scale * tf.sin(angle)
   # Rows of the map from output to input, about the centre of the image.
-  xx, xy = cosine, shear * cosine - sine
-  yx, yy = sine, shear * sine + cosine
+  xx = cosine
+  xy = shear * cosine - sine
+  yx = sine
+  yy = shear * sine + cosine
   return _transform(images, ((xx, xy, shift_x), (yx, yy, shift_y)))
 
 
 def add_turned_classes(
-  images: tf.Tensor, labels: tf.Tensor
+  images: tf.Tensor,
+  labels: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
   """Adds each image turned by 90, 180 and 270 degrees, as further classes.
 
@@ -85,11 +90,13 @@ def _random_crop_and_flip(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
   a uniformly random place.
   """
   images = tf.cast(images, tf.float32)
-  height, width = images.shape[1], images.shape[2]
+  height = images.shape[1]
+  width = images.shape[2]
   drawn = tf.random.stateless_uniform([tf.shape(images)[0], 4], seed)
   side = 1.0 - _MAX_CROP * drawn[:, 0]
   # The rest of the image lies before or behind the crop.
-  spare_x, spare_y = (1.0 - side) * (width - 1), (1.0 - side) * (height - 1)
+  spare_x = (1.0 - side) * (width - 1)
+  spare_y = (1.0 - side) * (height - 1)
   shift_x = spare_x * (drawn[:, 1] - 0.5)
   shift_y = spare_y * (drawn[:, 2] - 0.5)
   mirror = tf.where(tf.less(drawn[:, 3], 0.5), 1.0, -1.0)
@@ -100,14 +107,16 @@ def _random_crop_and_flip(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
 
 
 def _transform(
-  images: tf.Tensor, rows: tuple[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...]]
+  images: tf.Tensor,
+  rows: tuple[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...]],
 ) -> tf.Tensor:
   """Maps each image by an affine map about its centre.
 
   Rows map a pixel's place in the output to the place in the input that it is
   taken from, x and y: factors of x and of y and an offset, `[batch]` each.
   """
-  height, width = images.shape[1], images.shape[2]
+  height = images.shape[1]
+  width = images.shape[2]
   centre = ((width - 1) / 2.0, (height - 1) / 2.0)
   transforms = []
   for side, (by_x, by_y, added) in zip(centre, rows, strict=True):
@@ -116,7 +125,7 @@ def _transform(
   zero = tf.zeros_like(transforms[0])
   return tf.raw_ops.ImageProjectiveTransformV3(
     images=images,
-    transforms=tf.stack([*transforms, zero, zero], axis=1),
+    transforms=tf.stack(transforms + [zero, zero], axis=1),
     output_shape=[height, width],
     fill_value=0.0,
     interpolation="BILINEAR",

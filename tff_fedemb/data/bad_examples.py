@@ -91,7 +91,9 @@ def warn_of(text: str, names: Iterable[object]) -> tuple[str, ...]:
 
 
 def create_error(
-  path: str | os.PathLike[str], error: OSError, kind: str = "file"
+  path: str | os.PathLike[str],
+  error: OSError,
+  kind: str = "file",
 ) -> errors.DataError:
   """The error for a path, or for the path that the system's error names."""
   return errors.DataError(

@@ -70,7 +70,8 @@ def _paint(image: tf.Tensor, channels: int) -> tf.Tensor:
 
 
 def _decode_jpeg(
-  content: tf.Tensor, image_shape: tuple[int, int, int]
+  content: tf.Tensor,
+  image_shape: tuple[int, int, int],
 ) -> tf.Tensor:
   height, width, channels = image_shape
   orientation = image_headers.find_jpeg_orientation(content)
@@ -166,7 +167,8 @@ def _decode_other(content: tf.Tensor) -> tf.Tensor:
 
 
 def _decode_one(
-  content: tf.Tensor, image_shape: tuple[int, int, int]
+  content: tf.Tensor,
+  image_shape: tuple[int, int, int],
 ) -> tf.Tensor:
   height, width, channels = image_shape
   image = tf.cond(
@@ -187,7 +189,7 @@ def _decode_one(
     piece = tf.slice(
       image,
       [(found[0] - crop[0]) // 2, (found[1] - crop[1]) // 2, 0],
-      [*crop, channels],
+      crop + [channels],
     )
     resized = tf.image.resize(piece, [height, width], antialias=True)
     return tf.cast(tf.clip_by_value(tf.round(resized), 0.0, 255.0), tf.uint8)
@@ -267,7 +269,8 @@ def create_eager_decoder(image_shape: tuple[int, int, int]) -> ImageDecoder:
 
 
 def find_unreadable(
-  contents: Sequence[bytes], image_shape: tuple[int, ...] = _TRIAL_SHAPE
+  contents: Sequence[bytes],
+  image_shape: tuple[int, ...] = _TRIAL_SHAPE,
 ) -> list[int]:
   """Finds the rows of images that cannot be decoded, eagerly, in order.
 
@@ -295,7 +298,8 @@ def find_faults(paths: Sequence[bytes | str]) -> list[tuple[int, str]]:
   Returns:
     Indices into `paths`, and the fault of each.
   """
-  faults, contents = {}, {}
+  faults = {}
+  contents = {}
   for row, path in enumerate(paths):
     try:
       contents[row] = pathlib.Path(os.fsdecode(path)).read_bytes()
@@ -332,7 +336,7 @@ class EncodedImages:
     self._read = read
     self._names = names
     self._decode = create_eager_decoder(tuple(image_shape))
-    self.shape = (num_images, *image_shape)
+    self.shape = (num_images,) + tuple(image_shape)
 
   def __len__(self) -> int:
     return self.shape[0]
@@ -354,7 +358,7 @@ class EncodedImages:
       DataError: If one cannot be decoded; it names the first.
     """
     rows = np.arange(len(self))[index]
-    images = np.zeros((rows.size, *self.shape[1:]), np.uint8)
+    images = np.zeros((rows.size,) + self.shape[1:], np.uint8)
     for start in range(0, rows.size, _DECODING_BATCH):
       some = slice(start, start + _DECODING_BATCH)
       contents = list(self._read(rows[some]))

@@ -36,16 +36,27 @@ DAMAGES = (
 # Suffixes of image files, in upper or lower case. A file's content, not its
 # suffix, decides how it is read.
 READABLE_SUFFIXES = (
-  *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".gif", ".webp", ".tif"),
-  *(".tiff", ".pgm", ".ppm"),
+  ".png",
+  ".jpg",
+  ".jpeg",
+  ".jpe",
+  ".jfif",
+  ".bmp",
+  ".gif",
+  ".webp",
+  ".tif",
+  ".tiff",
+  ".pgm",
+  ".ppm",
 )
 # The formats of phones are included so that their files are reported: a file
 # that Pillow cannot read is refused, or skipped and named.
-SUFFIXES = (*READABLE_SUFFIXES, ".heic", ".heif", ".avif")
+SUFFIXES = READABLE_SUFFIXES + (".heic", ".heif", ".avif")
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "WEBP", "TIFF")
 _MODES = {1: "L", 3: "RGB"}
 # Tags of TIFF.
-_BITS, _PHOTOMETRIC = 258, 262
+_BITS = 258
+_PHOTOMETRIC = 262
 # Shorter side of a converted copy in pixels, which is more than models need.
 _MAX_COPIED_SIDE = 1024
 
@@ -97,7 +108,10 @@ def list_images(
     FieldError: If there is no such folder, or too little in it.
   """
   folder = pathlib.Path(folder)
-  paths, labels, class_names, ignored = [], [], [], []
+  paths = []
+  labels = []
+  class_names = []
+  ignored = []
   try:
     for entry in _visible_entries(folder):
       if not entry.is_dir():
@@ -126,7 +140,9 @@ def list_images(
 
 
 def list_all_images(
-  folder: str | os.PathLike[str], *, name: str
+  folder: str | os.PathLike[str],
+  *,
+  name: str,
 ) -> tuple[pathlib.Path, ...]:
   """Lists the images in a folder and in all folders below it, sorted.
 
@@ -141,8 +157,10 @@ def list_all_images(
 
   for root, folders, files in os.walk(folder, onerror=fail):
     folders[:] = sorted(f for f in folders if not f.startswith("."))
-    entries = (pathlib.Path(root, file) for file in sorted(files))
-    paths += [p for p in entries if not p.name.startswith(".") and _is_image(p)]
+    for file in sorted(files):
+      path = pathlib.Path(root, file)
+      if not file.startswith(".") and _is_image(path):
+        paths.append(path)
   if not paths:
     raise errors.FieldError(
       name, f"hold images ({', '.join(SUFFIXES)})", f"none in {folder}"
@@ -210,7 +228,8 @@ def read_image(
 
 
 def convert_to_png(
-  path: str | os.PathLike[str], content: bytes | None = None
+  path: str | os.PathLike[str],
+  content: bytes | None = None,
 ) -> bytes:
   """Converts a file to PNG, rotated and put on white as by `read_image`.
 
@@ -239,7 +258,8 @@ def convert_to_png(
 
 @contextlib.contextmanager
 def _open(
-  path: str | os.PathLike[str], content: bytes | None
+  path: str | os.PathLike[str],
+  content: bytes | None,
 ) -> Iterator[Image.Image]:
   """Opens an image, rotated as EXIF says; converts errors inside the block."""
   try:
@@ -260,7 +280,8 @@ def _check_samples(image: Image.Image) -> None:
   kind = "floating-point samples" if image.mode == "F" else ""
   tags = getattr(image, "tag_v2", None)
   if tags and image.mode.startswith("I"):
-    bits, zero = tags.get(_BITS, (1,))[0], tags.get(_PHOTOMETRIC)
+    bits = tags.get(_BITS, (1,))[0]
+    zero = tags.get(_PHOTOMETRIC)
     if image.mode == "I" or bits != 16:
       kind = f"signed samples or {bits} bits a sample"
     elif zero == 0:

@@ -44,7 +44,9 @@ _BMP_COLORS = 256
 
 
 def _slice(
-  content: tf.Tensor, place: tf.Tensor | int, size: tf.Tensor | int
+  content: tf.Tensor,
+  place: tf.Tensor | int,
+  size: tf.Tensor | int,
 ) -> tf.Tensor:
   """Part of a text, cut at the text's end."""
   end = tf.cast(tf.strings.length(content), tf.int64)
@@ -125,7 +127,9 @@ def _walk(
 
 
 def _read_orientation(
-  content: tf.Tensor, part: tf.Tensor, header_size: int
+  content: tf.Tensor,
+  part: tf.Tensor,
+  header_size: int,
 ) -> tf.Tensor:
   """The orientation in a part that is a TIFF block after its header.
 
@@ -166,7 +170,7 @@ def find_format(content: tf.Tensor) -> tf.Tensor:
     tf.equal(_slice(content, 0, len(start)), start) for start in _STARTS
   ]
   is_webp = is_begun.pop() & tf.equal(_slice(content, 8, 4), b"WEBP")
-  is_format = tf.stack([*is_begun, is_webp, True])
+  is_format = tf.stack(is_begun + [is_webp, True])
   return tf.argmax(tf.cast(is_format, tf.int32), output_type=tf.int32)
 
 
@@ -206,13 +210,16 @@ def find_png_header(
   """
   values = _to_bytes(content)
   # EXIF may come after the pixels.
-  has_exif, has_alpha = _mentions(content, "eXIf"), _mentions(content, "tRNS")
+  has_exif = _mentions(content, "eXIf")
+  has_alpha = _mentions(content, "tRNS")
 
   def look(place):
     head = _read(values, place, 8)
-    is_exif, is_alpha, is_pixels, is_end = (
-      _begins(head[4:], name) for name in (b"eXIf", b"tRNS", b"IDAT", b"IEND")
-    )
+    kind = head[4:]
+    is_exif = _begins(kind, b"eXIf")
+    is_alpha = _begins(kind, b"tRNS")
+    is_pixels = _begins(kind, b"IDAT")
+    is_end = _begins(kind, b"IEND")
     is_last = is_end | (is_pixels & ~has_exif)
     return 12 + _add_up(head[3::-1]), is_last, [is_exif, is_alpha, is_pixels]
 
@@ -241,9 +248,8 @@ def find_webp_header(content: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
   is_extended = _begins(_read(values, 12, 4), b"VP8X")
   flags = _read(values, 20, 1)[0]
-  has_exif, moves = (
-    is_extended & tf.equal(flags // bit % 2, 1) for bit in (8, 2)
-  )
+  has_exif = is_extended & tf.equal(flags // 8 % 2, 1)
+  moves = is_extended & tf.equal(flags // 2 % 2, 1)
   found = _walk(values, 12, look, 1, is_needed=has_exif)
   return _read_orientation(content, found[0], 8), moves
 
@@ -304,7 +310,8 @@ def whiten_gif(content: tf.Tensor) -> tf.Tensor:
     return size + 1, ~is_extension, [is_control, is_picture]
 
   found = _walk(values, 13 + read_size(10), look, 2)
-  control, picture = found[0, 0], found[1, 0]
+  control = found[0, 0]
+  picture = found[1, 0]
   canvas = tf.pad(_read(values, 6, 4), [[4, 0]])
   is_whole = tf.reduce_all(tf.equal(_read(values, picture + 1, 8), canvas))
   # A picture's own table takes precedence over the common one.

@@ -40,7 +40,9 @@ def _find_fine(photos: pd.DataFrame) -> pd.DataFrame:
 
 
 def _map(
-  function: Callable[[bytes], Any], files: Sequence[bytes], description: str
+  function: Callable[[bytes], Any],
+  files: Sequence[bytes],
+  description: str,
 ) -> list[Any]:
   """Applies a function to each file, with one thread for each core."""
   with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -53,7 +55,10 @@ def _map(
 
 
 def look_into(
-  photos: pd.DataFrame, folder: pathlib.Path, *, decode_all: bool
+  photos: pd.DataFrame,
+  folder: pathlib.Path,
+  *,
+  decode_all: bool,
 ) -> None:
   """Finds files that are not images, and converts to PNG where needed, once.
 
@@ -74,7 +79,10 @@ def look_into(
 
 
 def _look_into(
-  path: bytes, folder: pathlib.Path, *, decode: bool
+  path: bytes,
+  folder: pathlib.Path,
+  *,
+  decode: bool,
 ) -> tuple[bytes | None, str | None]:
   """The copy of a file if it needs one, and its fault.
 
@@ -88,7 +96,8 @@ def _look_into(
   if is_native:
     faults = encoded_images.find_faults([path]) if decode else []
     return None, faults[0][1] if faults else None
-  identity = repr((path, *photo_index.look_at(path)[:2])).encode()
+  size, mtime_ns, _ = photo_index.look_at(path)
+  identity = repr((path, size, mtime_ns)).encode()
   copy = folder.absolute() / f"{hashlib.sha256(identity).hexdigest()[:32]}.png"
   try:
     if not copy.exists():
@@ -102,7 +111,8 @@ def _look_into(
 
 
 def leave_out_repeated(
-  photos: pd.DataFrame, findings: photo_folder.Findings
+  photos: pd.DataFrame,
+  findings: photo_folder.Findings,
 ) -> None:
   """Leaves out rows that list an image again, or again with other labels."""
   is_again = photos.duplicated(["path", "user"])
@@ -117,7 +127,8 @@ def leave_out_repeated(
 
 
 def bound_contributions(
-  photos: pd.DataFrame, findings: photo_folder.Findings
+  photos: pd.DataFrame,
+  findings: photo_folder.Findings,
 ) -> pd.DataFrame:
   """Gives every user at most one place, and every place its own users.
 
@@ -146,18 +157,17 @@ def bound_contributions(
   owners: dict[bytes, set[str]] = {}
   for path, user in zip(several["path"], several["user"], strict=True):
     owners.setdefault(path, set()).add(user)
-  together = {
-    path: (*sorted(users),) for path, users in owners.items() if len(users) > 1
-  }
+  together = {}
+  for path, users in owners.items():
+    if len(users) > 1:
+      together[path] = tuple(sorted(users))
   if not together:
     return photos
-  places = pd.Series(
-    [
-      together.get(path, (user,))
-      for path, user in zip(photos["path"], photos["user"], strict=True)
-    ],
-    photos.index,
-  )
+  owners_of_photos = [
+    together.get(path, (user,))
+    for path, user in zip(photos["path"], photos["user"], strict=True)
+  ]
+  places = pd.Series(owners_of_photos, photos.index)
   images = places[~photos.duplicated("path")]
   chosen = choose_places(collections.Counter(images))
   is_kept = places.map(chosen.__contains__)
@@ -187,11 +197,13 @@ def choose_places(
     Places to which no other one can be added. Places with more images for each
     owner come first, then those with fewer owners, then by name.
   """
-  chosen, taken = set(), set[str]()
-  for place in sorted(
-    sizes,
-    key=lambda owners: (-sizes[owners] / len(owners), len(owners), owners),
-  ):
+  chosen = set()
+  taken = set[str]()
+
+  def order(owners: tuple[str, ...]) -> tuple[float, int, tuple[str, ...]]:
+    return -sizes[owners] / len(owners), len(owners), owners
+
+  for place in sorted(sizes, key=order):
     if taken.isdisjoint(place):
       chosen.add(place)
       taken.update(place)
@@ -199,7 +211,9 @@ def choose_places(
 
 
 def warn(
-  photos: pd.DataFrame, hold_out: str, findings: photo_folder.Findings
+  photos: pd.DataFrame,
+  hold_out: str,
+  findings: photo_folder.Findings,
 ) -> None:
   """Warns of odd users and classes.
 
@@ -211,7 +225,8 @@ def warn(
   used = photos[photos["split"] <= photo_index.TEST]
   is_train = used["split"] == photo_index.TRAIN
   trains = used[is_train]
-  users, classes = (pd.Series(photos[x].unique()) for x in ("user", "label"))
+  users = pd.Series(photos["user"].unique())
+  classes = pd.Series(photos["label"].unique())
   classes_of_user = trains.groupby("user", sort=False)["label"].nunique()
   users_of_class = trains.groupby("label")["user"].nunique()
   images_of_class = used["label"].value_counts(sort=False)

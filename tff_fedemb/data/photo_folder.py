@@ -67,16 +67,17 @@ def show_name(name: str) -> str:
   return unicodedata.normalize("NFC", shown)
 
 
+def _is_litter(name: str) -> bool:
+  """Whether a system made the file or folder, and no user."""
+  return name.startswith(".") or name.lower() in _LITTER
+
+
 def _scan(path: str, shown: str, findings: Findings) -> list[os.DirEntry[str]]:
   """The visible entries of a folder by name, links last."""
   findings.add_source(path)
   try:
     with os.scandir(path) as found:
-      entries = [
-        entry
-        for entry in found
-        if not entry.name.startswith(".") and entry.name.lower() not in _LITTER
-      ]
+      entries = [entry for entry in found if not _is_litter(entry.name)]
   except OSError as error:
     what = f"folder that cannot be read: {error.strerror}"
     findings.bad.append((shown or path, what))
@@ -91,7 +92,8 @@ def _walk(root: str, findings: Findings) -> Iterator[tuple[str, int, bool]]:
 
   They come level by level. A folder that links reach twice is listed once.
   """
-  folders, links = [""], []
+  folders = [""]
+  links = []
   visited: set[tuple[int, int]] = set()
   for depth in (1, 2, 3):
     deeper = []
@@ -117,12 +119,11 @@ def _walk(root: str, findings: Findings) -> Iterator[tuple[str, int, bool]]:
 def _is_of_people(entries: pd.DataFrame) -> bool:
   """Whether the folders of users hold images, rather than classes."""
   inside = entries[entries["depth"] == 2]
-  images, folders = (
-    set(inside["folder"][inside[kind]].map(show_name))
-    for kind in ("is_image", "is_folder")
-  )
+  images = set(inside["folder"][inside["is_image"]].map(show_name))
+  folders = set(inside["folder"][inside["is_folder"]].map(show_name))
   # A folder with both does not decide; the others do.
-  with_images, with_classes = sorted(images - folders), folders - images
+  with_images = sorted(images - folders)
+  with_classes = folders - images
   if with_images and with_classes:
     raise errors.FieldError(
       "data_dir",
@@ -135,7 +136,10 @@ def _is_of_people(entries: pd.DataFrame) -> bool:
 
 
 def _note_odd(
-  entries: pd.DataFrame, is_photo: pd.Series, layout: str, findings: Findings
+  entries: pd.DataFrame,
+  is_photo: pd.Series,
+  layout: str,
+  findings: Findings,
 ) -> None:
   """Notes files and folders that are neither photos nor have any."""
   is_folder = entries["is_folder"]
@@ -167,7 +171,8 @@ def _note_odd(
 # Names that are not UTF-8 have surrogates, which pandas' string type refuses.
 @pd.option_context("future.infer_string", False)
 def list_folder(
-  root: pathlib.Path, findings: Findings
+  root: pathlib.Path,
+  findings: Findings,
 ) -> tuple[pd.DataFrame, bool]:
   """Lists the photos of a folder; notes what is odd or cannot be used.
 

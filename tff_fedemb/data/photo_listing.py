@@ -24,13 +24,17 @@ from tff_fedemb.data import photo_table
 
 _MIN_USERS = 2
 # Shares held out for each split, at least two classes or users.
-TEST_SHARE, VALIDATION_SHARE = 0.2, 0.1
+TEST_SHARE = 0.2
+VALIDATION_SHARE = 0.1
 _MIN_CLASSES = 2
 _KEY = b"tff_fedemb photos"
 
 
 def _list_photos(
-  place: pathlib.Path, findings: photo_folder.Findings, *, is_table: bool
+  place: pathlib.Path,
+  findings: photo_folder.Findings,
+  *,
+  is_table: bool,
 ) -> tuple[pd.DataFrame, bool]:
   """As `photo_folder.list_folder`, with each photo's `file`, and `converted`.
 
@@ -38,18 +42,23 @@ def _list_photos(
     FieldError: If there are too few.
   """
   if is_table:
-    photos, of_people = photo_table.list_table(place, findings), False
+    photos = photo_table.list_table(place, findings)
+    of_people = False
   else:
     photos, of_people = photo_folder.list_folder(place, findings)
   field = "table" if is_table else "data_dir"
   if photos.empty:
-    clues = [*map(": ".join, findings.bad), *findings.warnings]
+    clues = list(map(": ".join, findings.bad)) + findings.warnings
+    found = f"no photo in {place}"
+    if clues:
+      found += f" ({' '.join(clues[:3])})"
     raise errors.FieldError(
       field,
       "hold <user>/<class>/<image> or <person>/<image>, or there be a table",
-      f"no photo in {place}" + (f" ({' '.join(clues[:3])})" if clues else ""),
+      found,
     )
-  root = os.path.join(os.fsencode(place.parent if is_table else place), b"")
+  folder = place.parent if is_table else place
+  root = os.path.join(os.fsencode(folder), b"")
   files = [root + path for path in photos["path"]]
   return photos.assign(file=files, converted=None), of_people
 
@@ -80,7 +89,9 @@ def _choose_hold_out(photos: pd.DataFrame, hold_out: str | None) -> str:
 
 
 def draw_splits(
-  names: Sequence[str], eligible: np.ndarray, minimum: int
+  names: Sequence[str],
+  eligible: np.ndarray,
+  minimum: int,
 ) -> np.ndarray:
   """Draws what is held out by a keyed hash of each name.
 
@@ -98,10 +109,8 @@ def draw_splits(
     np.flatnonzero(eligible).tolist(),
     key=lambda i: hashlib.blake2b(names[i].encode(), key=_KEY).digest(),
   )
-  test, validation = (
-    max(minimum, math.floor(share * len(order) + 0.5))
-    for share in (TEST_SHARE, VALIDATION_SHARE)
-  )
+  test = max(minimum, math.floor(TEST_SHARE * len(order) + 0.5))
+  validation = max(minimum, math.floor(VALIDATION_SHARE * len(order) + 0.5))
   splits[order[:test]] = photo_index.TEST
   splits[order[test : test + validation]] = photo_index.VALIDATION
   return splits
@@ -111,17 +120,20 @@ def _draw_column(photos: pd.DataFrame, hold_out: str) -> pd.Series:
   """The split of each photo by its class or its user."""
   column = {"classes": "label", "users": "user"}[hold_out]
   sizes = photos[column].value_counts()
-  eligible, minimum = sizes.to_numpy() > 1, _MIN_CLASSES
+  eligible = sizes.to_numpy() > 1
+  minimum = _MIN_CLASSES
   classes_of_user = photos.groupby("user")["label"].nunique()
   # Users of one class are compared with each other, as classes are.
   if hold_out == "users" and classes_of_user.max() > 1:
-    eligible, minimum = np.ones(sizes.size, bool), 1
+    eligible = np.ones(sizes.size, bool)
+    minimum = 1
   splits = draw_splits(sizes.index, eligible, minimum)
   return photos[column].map(dict(zip(sizes.index, splits, strict=True)))
 
 
 def assign_splits(
-  photos: pd.DataFrame, hold_out: str
+  photos: pd.DataFrame,
+  hold_out: str,
 ) -> tuple[pd.DataFrame, list[str]]:
   """Decides what is held out.
 
@@ -187,7 +199,8 @@ def _find_facts(photos: pd.DataFrame) -> dict[str, Any]:
   held_out = photos[
     photos["split"].isin((photo_index.VALIDATION, photo_index.TEST))
   ]
-  users, labels = set(trains["user"]), set(trains["label"])
+  users = set(trains["user"])
+  labels = set(trains["label"])
   classes_of_user = trains.groupby("user")["label"].nunique()
   return {
     "num_users": len(users),
@@ -202,20 +215,19 @@ def _find_facts(photos: pd.DataFrame) -> dict[str, Any]:
 
 
 def _find_watched(
-  findings: photo_folder.Findings, photos: pd.DataFrame
+  findings: photo_folder.Findings,
+  photos: pd.DataFrame,
 ) -> pd.DataFrame:
   """Files and folders; when one changes, the index is made again."""
   if len(photos) > photo_index.MAX_LOOKED_INTO:
     photos = photos[photos["fault"].notna() | photos["converted"].notna()]
   copies = photos["converted"].dropna()
-  others = [(copy, *photo_index.look_at(copy)[:2]) for copy in copies]
+  sources = list(findings.sources)
+  for copy in copies:
+    size, mtime_ns, _ = photo_index.look_at(copy)
+    sources.append((copy, size, mtime_ns))
   columns = ["file", "size", "mtime_ns"]
-  return pd.concat(
-    [
-      photos[columns],
-      pd.DataFrame([*findings.sources, *others], columns=columns),
-    ]
-  )
+  return pd.concat([photos[columns], pd.DataFrame(sources, columns=columns)])
 
 
 def _write(

@@ -38,12 +38,11 @@ _CONTROL = r"[\x00-\x1f\x7f]"
 def _has_rows(cells: list[str], num_columns: int, separator: str) -> bool:
   """Whether a cell contains the end of its row and the start of a later one."""
   for column, cell in enumerate(cells):
-    first, *others = (line.count(separator) for line in cell.splitlines() or "")
-    if others:
-      last = others.pop()
-      is_end = first == num_columns - 1 - column
-      is_start = last == column + num_columns - len(cells)
-      if is_end and is_start and set(others) <= {num_columns - 1}:
+    separators = [line.count(separator) for line in cell.splitlines()]
+    if len(separators) > 1:
+      is_end = separators[0] == num_columns - 1 - column
+      is_start = separators[-1] == column + num_columns - len(cells)
+      if is_end and is_start and set(separators[1:-1]) <= {num_columns - 1}:
         return True
   return False
 
@@ -103,7 +102,9 @@ def _to_texts(column: pa.ChunkedArray) -> list[str]:
 
 
 def _read(
-  path: pathlib.Path, wanted: Collection[str], optional: Collection[str] = ()
+  path: pathlib.Path,
+  wanted: Collection[str],
+  optional: Collection[str] = (),
 ) -> pd.DataFrame:
   """Reads columns of texts, without space around these.
 
@@ -189,7 +190,8 @@ def _find_faults(rows: pd.DataFrame) -> pd.Series:
 
 
 def list_table(
-  path: pathlib.Path, findings: photo_folder.Findings
+  path: pathlib.Path,
+  findings: photo_folder.Findings,
 ) -> pd.DataFrame:
   """Lists the photos of a table; notes the rows that cannot be used.
 
@@ -201,7 +203,7 @@ def list_table(
     FieldError: If the table cannot be read, or lacks a column.
   """
   findings.add_source(path)
-  rows = _read(path, (*_REQUIRED, _SPLIT), optional=[_SPLIT])
+  rows = _read(path, _REQUIRED + (_SPLIT,), optional=[_SPLIT])
   # Rows without any text are blank lines.
   rows = rows[(rows != "").any(axis=1)].rename_axis("row").reset_index()
   rows = _split_owners(rows).reset_index(drop=True)
@@ -241,10 +243,11 @@ def _look_at(image: str, root: str) -> tuple[bytes, int, int, str | None]:
     return os.fsencode(path), -1, -1, "outside the table's folder"
   # Disks and tables may encode the same letter in different ways.
   forms = [unicodedata.normalize(form, path) for form in ("NFC", "NFD")]
-  for form in [path, *forms]:
+  for form in [path] + forms:
     found = photo_index.look_at(os.path.join(root, form))
     if found[-1] != bad_examples.MISSING:
       break
   else:
     form = path
-  return os.fsencode(form), *found
+  size, mtime_ns, fault = found
+  return os.fsencode(form), size, mtime_ns, fault

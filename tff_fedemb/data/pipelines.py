@@ -43,7 +43,8 @@ def build_options() -> tf.data.Options:
 
 
 def interleave_users(
-  create_dataset: Callable[[tf.Tensor], tf.data.Dataset], client_id: tf.Tensor
+  create_dataset: Callable[[tf.Tensor], tf.data.Dataset],
+  client_id: tf.Tensor,
 ) -> tf.data.Dataset:
   """Reads an example of each user of a virtual client in turn.
 
@@ -88,7 +89,7 @@ def gather(dataset: tf.data.Dataset, *, max_elements: int = 0) -> Any:
   """
   spec = dataset.element_spec
   none = tf.nest.map_structure(
-    lambda s: tf.zeros([0, *s.shape[1:]], s.dtype), spec
+    lambda s: tf.zeros([0] + s.shape[1:], s.dtype), spec
   )
   elements = (
     # More elements than fit into memory, but TensorFlow can still multiply it.
@@ -98,7 +99,7 @@ def gather(dataset: tf.data.Dataset, *, max_elements: int = 0) -> Any:
     .get_single_element()
   )
   return tf.nest.map_structure(
-    lambda tensor, s: tf.ensure_shape(tensor, [None, *s.shape[1:]]),
+    lambda tensor, s: tf.ensure_shape(tensor, [None] + s.shape[1:]),
     elements,
     spec,
   )

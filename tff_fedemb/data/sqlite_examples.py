@@ -112,7 +112,10 @@ class SqliteExamples:
     return rows.batch(_READING_BATCH)
 
   def read_batches(
-    self, description: str | None, *, limit: int = -1
+    self,
+    description: str | None,
+    *,
+    limit: int = -1,
   ) -> Iterator[list[bytes]]:
     """Yields serialised examples of the split user by user, some at a time.
 

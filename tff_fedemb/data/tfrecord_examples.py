@@ -10,6 +10,7 @@ depend on one user's data.
 """
 
 import collections
+from collections.abc import Mapping
 import hashlib
 import os
 import pathlib
@@ -28,7 +29,8 @@ from tff_fedemb.data import tfrecord_index
 
 
 def _parse(serialized: tf.Tensor) -> collections.OrderedDict[str, tf.Tensor]:
-  image, label = tfrecord_files.IMAGE_FEATURE, tfrecord_files.CLASS_FEATURE
+  image = tfrecord_files.IMAGE_FEATURE
+  label = tfrecord_files.CLASS_FEATURE
   features = tf.io.parse_example(
     serialized,
     {
@@ -111,13 +113,7 @@ class TfRecordExamples:
     fine = index[index["fault"].isna()]
     num_fine = np.bincount(fine["file"], minlength=len(self.user_ids))
     faulty = dict(list(index[index["fault"].notna()].groupby("file")))
-    for file in sorted({*faulty, *np.flatnonzero(num_fine == 0)}):
-      name = self._name(self.user_ids[file])
-      if file in faulty:
-        for where, what in tfrecord_index.describe_faults(faulty[file], name):
-          bad.add(where, what)
-      if not num_fine[file]:
-        bad.add(name, "no image")
+    self._note_faults(bad, faulty, num_fine)
     if fine.empty:
       raise errors.DataError(
         f"{directory} must hold images that can be used, found"
@@ -142,6 +138,22 @@ class TfRecordExamples:
         rows = fine[fine["file"] == file]
         self._copies[path] = _copy(path, rows, pathlib.Path(cache_dir))
       self._left_out = frozenset(bad.lines)
+
+  def _note_faults(
+    self,
+    bad: bad_examples.BadExamples,
+    faulty: Mapping[int, pd.DataFrame],
+    num_fine: np.ndarray,
+  ) -> None:
+    """Notes the faults of files by number, and which have no image."""
+    without = np.flatnonzero(num_fine == 0).tolist()
+    for file in sorted(set(faulty) | set(without)):
+      name = self._name(self.user_ids[file])
+      if file in faulty:
+        for where, what in tfrecord_index.describe_faults(faulty[file], name):
+          bad.add(where, what)
+      if not num_fine[file]:
+        bad.add(name, "no image")
 
   def _path(self, user_id: str) -> str:
     return os.path.join(self._directory, user_id)

@@ -72,7 +72,8 @@ def serialize_image(content: bytes, label: int) -> bytes:
 
 
 def write_records(
-  path: str | os.PathLike[str], records: Iterable[bytes]
+  path: str | os.PathLike[str],
+  records: Iterable[bytes],
 ) -> None:
   """Writes a TFRecord file, whole or not at all.
 

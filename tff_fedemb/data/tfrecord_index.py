@@ -40,7 +40,8 @@ _COLUMNS = ("file", "record", "offset", "length", "label", "fault")
 # checksum (4) comes after it.
 _HEADER_SIZE = 12
 _FRAME_SIZE = _HEADER_SIZE + 4
-_JPEG_START, _JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
+_JPEG_START = b"\xff\xd8\xff"
+_JPEG_END = b"\xff\xd9"
 _NO_EXAMPLE = (
   f"not a tf.train.Example with one {tfrecord_files.IMAGE_FEATURE} and one"
   f" {tfrecord_files.CLASS_FEATURE}"
@@ -159,8 +160,8 @@ def build_index(
       description, unit="B", total=sum(sizes), unit_scale=True
     ) as progress:
       for file, (path, size) in enumerate(zip(paths, sizes, strict=True)):
-        found = _read_rows(path, size, decode_all=decode_all)
-        rows += [(file, *row) for row in found]
+        for row in _read_rows(path, size, decode_all=decode_all):
+          rows.append([file] + row)
         progress.update(size)
   except tf.errors.OpError as error:
     raise errors.DataError(

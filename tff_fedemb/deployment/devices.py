@@ -43,7 +43,7 @@ def _mix(values: Any) -> Any:
 @functools.lru_cache(maxsize=1 << 10)
 def _start_of_stream(seed: int, counters: tuple[int, ...]) -> np.ndarray:
   start = np.array([seed & _MASK], np.uint64)
-  for counter in (0, *counters):
+  for counter in (0,) + counters:
     start = _mix(start + np.uint64((counter + 1) * _GOLDEN & _MASK))
   return start
 
@@ -91,7 +91,11 @@ class Devices:
     return ((bits >> np.uint64(11)) + 0.5) * 2.0**-53
 
   def _lognormal(
-    self, slots: np.ndarray, median: float, sigma: float, *counters: int
+    self,
+    slots: np.ndarray,
+    median: float,
+    sigma: float,
+    *counters: int,
   ) -> np.ndarray:
     normal = special.ndtri(self._uniform(slots, *counters))
     return median * np.exp(sigma * normal)

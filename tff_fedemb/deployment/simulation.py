@@ -91,7 +91,11 @@ class RoundOutcome:
 
 
 def permute(
-  places: np.ndarray, size: int, *, seed: int, counter: int
+  places: np.ndarray,
+  size: int,
+  *,
+  seed: int,
+  counter: int,
 ) -> np.ndarray:
   """Returns the slots that have these places in a random order.
 
@@ -109,9 +113,11 @@ def permute(
   half = max(math.ceil((size - 1).bit_length() / 2), 1)
   low_bits = np.uint64((1 << half) - 1)
   values = np.asarray(places).astype(np.uint64)
-  left_out, others = np.arange(values.size), values.ravel()
+  left_out = np.arange(values.size)
+  others = values.ravel()
   while left_out.size:
-    left, right = others >> np.uint64(half), others & low_bits
+    left = others >> np.uint64(half)
+    right = others & low_bits
     for step in range(4):
       drawn = devices_lib.draw_bits(right, _ORDER, counter, step, seed=seed)
       drawn &= low_bits
@@ -119,7 +125,8 @@ def permute(
     others = (left << np.uint64(half)) | right
     values.flat[left_out] = others
     is_outside = others >= size
-    left_out, others = left_out[is_outside], others[is_outside]
+    left_out = left_out[is_outside]
+    others = others[is_outside]
   return values.astype(np.int64)
 
 
@@ -227,7 +234,8 @@ class Simulation:
 
   def _select(self, start: float) -> tuple[np.ndarray, float, float]:
     """Returns selected slots, the share that is there, hours of waiting."""
-    server, num_users = self.deployment.server, self.num_users
+    server = self.deployment.server
+    num_users = self.num_users
     wanted = min(
       math.ceil(server.over_selection * self.report_goal - 1e-9), num_users
     )
@@ -262,14 +270,18 @@ class Simulation:
         counter=self._attempt,
       )
       slots = slots[self.devices.is_there(slots, clock)]
-      asked, there = asked + chunk, there + slots.size
+      asked = asked + chunk
+      there = there + slots.size
       slots = slots[self._may_take_part(slots, start)]
       chunks.append(slots)
       found += slots.size
     return np.concatenate(chunks), there / asked, asked
 
   def _play(
-    self, selection: RoundOutcome, slots: np.ndarray, minimum: int
+    self,
+    selection: RoundOutcome,
+    slots: np.ndarray,
+    minimum: int,
   ) -> RoundOutcome:
     """Plays a round of the selected devices, after the selection."""
     deadline = 60 * self.deployment.server.deadline_minutes
@@ -306,7 +318,8 @@ class Simulation:
     Args:
       slots: Slots of the devices, int64 `[n]`.
     """
-    devices, work = self.devices, self.work
+    devices = self.devices
+    work = self.work
     milliseconds = devices.milliseconds_per_example(slots)
     return (
       8e-6 * work.bytes_down / devices.download_mbps(slots)

@@ -17,7 +17,8 @@ from tff_fedemb import errors
 from tff_fedemb.evaluation import pairs
 
 # Both are chosen by what 100 characters of Omniglot are found by.
-_NUM_NEAREST, _WEIGHT = 5, 0.5
+_NUM_NEAREST = 5
+_WEIGHT = 0.5
 _LEAST = 3
 
 
@@ -55,7 +56,9 @@ class Cohort:
     return _WEIGHT * nearest[:, -self._count :].mean(axis=1)
 
   def offsets_without(
-    self, probes: np.ndarray, classes: np.ndarray
+    self,
+    probes: np.ndarray,
+    classes: np.ndarray,
   ) -> np.ndarray:
     """The same for probes of the cohort, as if it had neither of two classes.
 
@@ -70,7 +73,8 @@ class Cohort:
     similarities[np.arange(len(probes)), classes] = -np.inf
     nearest = np.partition(similarities, -self._count - 1, axis=1)
     nearest = np.sort(nearest[:, -self._count - 1 :], axis=1)
-    total, least = nearest[:, 1:].sum(axis=1), nearest[:, 1]
+    total = nearest[:, 1:].sum(axis=1)
+    least = nearest[:, 1]
     # Where one of the nearest is left out, the next one is in its place.
     is_nearest = similarities >= least[:, np.newaxis]
     change = np.where(is_nearest, nearest[:, :1] - similarities, 0.0)

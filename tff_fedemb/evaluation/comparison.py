@@ -29,16 +29,13 @@ def warn_if_no_better(
   Returns:
     The first, with one more warning if it is no better.
   """
-  lower = {
-    rate: recall
-    - untrained.recall_at_far[rate]
-    - math.hypot(
-      recall - trained.recall_class_interval_at_far[rate][0],
-      untrained.recall_class_interval_at_far[rate][1]
-      - untrained.recall_at_far[rate],
-    )
-    for rate, recall in trained.recall_at_far.items()
-  }
+  lower = {}
+  for rate, recall in trained.recall_at_far.items():
+    recall_before = untrained.recall_at_far[rate]
+    low, _ = trained.recall_class_interval_at_far[rate]
+    _, high_before = untrained.recall_class_interval_at_far[rate]
+    uncertainty = math.hypot(recall - low, high_before - recall_before)
+    lower[rate] = recall - recall_before - uncertainty
   clearest = max(lower, key=lambda rate: lower[rate])
   if lower[clearest] > 0:
     return trained
@@ -54,4 +51,4 @@ def warn_if_no_better(
     f" recall at FAR {verification.format_false_accept_rate(clearest)} is"
     f" {texts[0]}, untrained {texts[1]}"
   )
-  return dataclasses.replace(trained, warnings=(*trained.warnings, warning))
+  return dataclasses.replace(trained, warnings=trained.warnings + (warning,))

@@ -32,7 +32,8 @@ class LabelledImages:
   num_found: int | None = None
 
   def __post_init__(self):
-    images, dtype = self.images, pipelines.dtype_of(self.images.shape[1:])
+    images = self.images
+    dtype = pipelines.dtype_of(self.images.shape[1:])
     is_known = images.ndim in (2, 3, 4) and images.dtype == dtype
     if not is_known or self.labels.shape != images.shape[:1]:
       raise ValueError(
@@ -82,7 +83,7 @@ def create_embedder(
   embed_batch = tf.function(
     lambda batch: backbone(tf.cast(batch, tf.float32), training=False),
     input_signature=[
-      tf.TensorSpec([None, *image_shape], pipelines.dtype_of(image_shape))
+      tf.TensorSpec((None,) + image_shape, pipelines.dtype_of(image_shape))
     ],
   )
 

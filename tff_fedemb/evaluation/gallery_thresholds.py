@@ -26,7 +26,9 @@ _MOST_SIMILARITIES = 2**31
 # A rate is supported if its interval ends at no more than this times the rate.
 _LARGEST_RATIO = 3.0
 # Names of a curve's values, each given by size and rate.
-_THRESHOLD, _LOW, _HIGH = "threshold", "fpir_low", "fpir_high"
+_THRESHOLD = "threshold"
+_LOW = "fpir_low"
+_HIGH = "fpir_high"
 # Where rates are tried until one is certain enough.
 _NUM_TRIED = 201
 
@@ -100,21 +102,23 @@ def measure(
     rows = []
     for size in sizes:
       row = [_measure_point(measured, rate, size) for rate in RATES]
-      if all(threshold is None for threshold, *_ in row):
+      if all(threshold is None for threshold, _, _ in row):
         break
       rows.append(row)
-    by_images.append(
-      {
-        "images": images,
-        "num_classes": measured.num_classes,
-        "largest_measured_size": measured.largest_size,
-        "size": list(sizes[: len(rows)]),
-        **{
-          name: [[point[i] for point in row] for row in rows]
-          for i, name in enumerate((_THRESHOLD, _LOW, _HIGH))
-        },
-      }
-    )
+    part: dict[str, Any] = {
+      "images": images,
+      "num_classes": measured.num_classes,
+      "largest_measured_size": measured.largest_size,
+      "size": list(sizes[: len(rows)]),
+      _THRESHOLD: [],
+      _LOW: [],
+      _HIGH: [],
+    }
+    for row in rows:
+      part[_THRESHOLD].append([threshold for threshold, _, _ in row])
+      part[_LOW].append([low for _, low, _ in row])
+      part[_HIGH].append([high for _, _, high in row])
+    by_images.append(part)
   if not by_images:
     return None
   return {
@@ -133,7 +137,9 @@ def measure(
 
 
 def _measure_point(
-  measured: identification.Identification, rate: float, size: int
+  measured: identification.Identification,
+  rate: float,
+  size: int,
 ) -> tuple[float | None, float | None, float | None]:
   """A threshold and the interval of its FPIR, rounded; None without one."""
   threshold = measured.threshold(rate, size)
@@ -175,12 +181,12 @@ def find(
   if not min(rates) <= rate <= max(rates):
     must = f"be from {min(rates):g} to {max(rates):g}"
     raise errors.FieldError("fpir", must, f"{rate:g}")
-  supported = (
-    other
-    for other in sorted(rates)
-    if _interpolate(curve, other, size, images)[2] <= _LARGEST_RATIO * other
-  )
-  smallest = next(supported, None)
+  smallest = None
+  for other in sorted(rates):
+    _, _, high = _interpolate(curve, other, size, images)
+    if high <= _LARGEST_RATIO * other:
+      smallest = other
+      break
   num_classes = curve["by_images"][0]["num_classes"]
   few = (
     f"for a gallery of {size:,} identities: the threshold comes from"
@@ -223,32 +229,41 @@ def _find_certain(
   """
   confidence = curve.get("confidence", identification.CONFIDENCE)
 
-  def of_probes(tried: float, probes: float, level: float) -> float:
-    hits = tried * probes
-    return float(stats.beta.ppf(level, hits + 1, probes - hits))
-
   def is_above(tried: float) -> bool:
     _, _, high = _interpolate(curve, tried, size, images)
     if np.isnan(high):
       return False
-    log_probes = optimize.brentq(
-      lambda x: (
-        of_probes(tried, math.exp(x), (1 + confidence) / 2) - min(high, 1.0)
-      ),
-      -12.0,
-      30.0,
-    )
-    return of_probes(tried, math.exp(log_probes), certainty) > rate
+    probes = _find_probes(tried, min(high, 1.0), (1 + confidence) / 2)
+    return _bound_rate(tried, probes, certainty) > rate
 
   tried = np.geomspace(min(curve["fpir"]), rate, _NUM_TRIED).tolist()
   count = bisect.bisect_left(tried, True, key=is_above)
-  known = tried[count - 1] if count else math.nan
-  is_known = count and not np.isnan(_interpolate(curve, known, size, images)[0])
-  return known if is_known else math.nan
+  if not count:
+    return math.nan
+  known = tried[count - 1]
+  threshold, _, _ = _interpolate(curve, known, size, images)
+  return math.nan if np.isnan(threshold) else known
+
+
+def _bound_rate(rate: float, probes: float, level: float) -> float:
+  """The largest rate that so many probes do not exclude, at a level."""
+  hits = rate * probes
+  return float(stats.beta.ppf(level, hits + 1, probes - hits))
+
+
+def _find_probes(rate: float, high: float, level: float) -> float:
+  """How many probes have that bound of a rate."""
+  log_probes = optimize.brentq(
+    lambda x: _bound_rate(rate, math.exp(x), level) - high, -12.0, 30.0
+  )
+  return math.exp(log_probes)
 
 
 def _interpolate(
-  curve: Mapping[str, Any], rate: float, size: float, images: float
+  curve: Mapping[str, Any],
+  rate: float,
+  size: float,
+  images: float,
 ) -> tuple[float, float, float]:
   """Threshold and interval; NaN where one of the neighbours has none."""
   order = np.argsort(curve["fpir"])
@@ -274,15 +289,17 @@ def _interpolate(
       ]
       point.append(np.interp(np.log(rate), np.log(rates), column))
     found.append(point)
-  places, place = np.log(depths), math.log(images)
+  places = np.log(depths)
+  place = math.log(images)
   if is_mean:
-    places, place = -1 / depths, -1 / images
-  threshold, low, high = (
-    float(np.interp(place, places, values))
-    for values in zip(*found, strict=True)
-  )
+    places = -1 / depths
+    place = -1 / images
+  thresholds, lows, highs = np.transpose(found)
+  threshold = float(np.interp(place, places, thresholds))
+  low = float(np.interp(place, places, lows))
+  high = float(np.interp(place, places, highs))
   if is_mean and place > places[-1]:
-    (before, *_), (last, *_) = found[-2:]
+    before, last = thresholds[-2:]
     slope = (last - before) / (places[-1] - places[-2])
     threshold = last + slope * (place - places[-1])
   return threshold, math.exp(low) * rate, math.exp(high) * rate

@@ -76,7 +76,8 @@ def evaluate(
   gallery_threshold = identification.Identification(
     embeddings, labels
   ).threshold(FALSE_POSITIVE_RATE, GALLERY_SIZE)
-  found, small = [], []
+  found = []
+  small = []
   for name in np.unique(names[names != ""]).tolist():
     rows = names == name
     _, counts = np.unique(labels[rows], return_counts=True)
@@ -87,14 +88,14 @@ def evaluate(
     uses = [identification.Operation(1, threshold)]
     if gallery_threshold is not None:
       uses.append(identification.Operation(GALLERY_SIZE, gallery_threshold))
-    missed, *fnir = measured.false_negative_rates(uses)
+    missed = measured.false_negative_rates(uses)
     found.append(
       Group(
         name=name,
         num_classes=measured.num_classes,
         far=measured.false_positive_rate(threshold, 1),
-        recall=missed.complement(),
-        fnir=fnir[0] if fnir else None,
+        recall=missed[0].complement(),
+        fnir=missed[1] if len(missed) > 1 else None,
         share_of_training_users=(training_shares or {}).get(name),
       )
     )

@@ -30,7 +30,8 @@ CONFIDENCE = 0.95
 # Whose similarity with a probe is that of an identity: its nearest image, or
 # the mean of its images, by direction. The mean finds more people at the same
 # strangers, as it is less far from their other images.
-NEAREST, MEAN = "nearest", "mean"
+NEAREST = "nearest"
+MEAN = "mean"
 # Similarities of a block of probes with all identities, in numbers.
 _BLOCK_SIZE = 2**22
 # Number of strangers' similarities that are kept: the highest ones.
@@ -130,7 +131,8 @@ class Identification:
     embeddings = pairs.normalize(np.asarray(embeddings)[rows])
     self._is_mate = np.ones(len(classes), bool)
     self._is_mate[enrolled] = False
-    self._embeddings, self._templates = embeddings, embeddings[enrolled]
+    self._embeddings = embeddings
+    self._templates = embeddings[enrolled]
     if compared == MEAN:
       means = self._templates.mean(axis=1, keepdims=True)
       self._templates = pairs.normalize(means)
@@ -178,7 +180,8 @@ class Identification:
 
   def _find_events(self) -> np.ndarray:
     """Similarities of strangers, each an `_EVENT`, from the highest down."""
-    found, floor = [], -np.inf
+    found = []
+    floor = -np.inf
     for rows, best, _ in self._blocks():
       # A probe's own identity is at -inf, below every floor.
       probes, identities = np.nonzero(best > floor)
@@ -227,7 +230,8 @@ class Identification:
       ones were not kept; `None` if accepting even the highest one is too much.
     """
     measured = min(size, self.largest_size)
-    rates, values = self._rates(measured), self._events["similarity"]
+    rates = self._rates(measured)
+    values = self._events["similarity"]
     count = int(np.searchsorted(rates, rate * measured / size, side="right"))
     # A similarity that equals a rejected one is rejected too.
     if count < len(values):
@@ -281,10 +285,8 @@ class Identification:
       FNIR(N, R, T) of each. The intervals treat the threshold as fixed.
     """
     count = self.num_classes
-    whole, less = (
-      np.stack([_found(x, use.size, use.rank) for use in uses], axis=1)
-      for x in (count - 1, count - 2)
-    )
+    whole = _found_by(uses, count - 1)
+    less = _found_by(uses, count - 2)
     thresholds = np.array([use.threshold for use in uses])
     found, kept, change = np.zeros([3, count, len(uses)])
     for rows, best, mates in self._blocks():
@@ -323,7 +325,8 @@ class Identification:
     """
     taken = np.zeros([self.num_classes, self.num_classes], np.int32)
     for rows, best, mates in self._blocks():
-      own, is_mate = self._classes[rows], self._is_mate[rows]
+      own = self._classes[rows]
+      is_mate = self._is_mate[rows]
       nearest = np.where(best.max(axis=1) >= mates, best.argmax(axis=1), own)
       np.add.at(taken, (own[is_mate], nearest[is_mate]), 1)
     return taken
@@ -339,7 +342,8 @@ class Identification:
     probes = count
     if variance and value not in (0.0, 1.0):
       probes = value * (1 - value) / variance
-    hits, alpha = value * probes, (1 - CONFIDENCE) / 2
+    hits = value * probes
+    alpha = (1 - CONFIDENCE) / 2
     low, high = stats.beta.ppf(
       [alpha, 1 - alpha], [hits, hits + 1], [probes - hits + 1, probes - hits]
     ).tolist()
@@ -381,3 +385,9 @@ def _accepted(others: int, size: int) -> np.ndarray:
 def _found(others: int, size: int, rank: int) -> np.ndarray:
   """Share of galleries where fewer than rank of c are, by c of 0 .. others."""
   return stats.hypergeom.cdf(rank - 1, others, np.arange(others + 1), size - 1)
+
+
+def _found_by(uses: Sequence[Operation], others: int) -> np.ndarray:
+  """`_found` of each use, `[others + 1, uses]`."""
+  shares = [_found(others, use.size, use.rank) for use in uses]
+  return np.stack(shares, axis=1)

@@ -159,7 +159,8 @@ class Steps:
 
   def _excess(self) -> np.ndarray:
     """False accept rate less false reject rate, of each step."""
-    negatives, positives = self.accepted_negatives, self.accepted_positives
+    negatives = self.accepted_negatives
+    positives = self.accepted_positives
     return negatives / negatives[-1] + positives / positives[-1] - 1
 
   def equal_error_rate(self) -> float:
@@ -217,16 +218,17 @@ def count_pairs(
   """
   bins = _Bins.spanning(images.embeddings)
   counts = np.zeros((2, _NUM_BINS), np.int64)
-  for _, _, levels, *masks in images.blocks():
+  for _, _, levels, is_negative, is_positive in images.blocks():
     # Reuses the memory of the block, which is faster than new memory.
     index = bins.index(levels, out=levels)
-    for kind, mask in enumerate(masks):
+    for kind, mask in enumerate((is_negative, is_positive)):
       if mask is not None or kind == 0:
         chosen = index.ravel() if mask is None else index[mask]
         counts[kind] += np.bincount(chosen, minlength=_NUM_BINS)
   edges = bins.lowest + bins.width * np.arange(_NUM_BINS)
   filled = np.any(counts, axis=0)
-  coarse = Steps.from_counts(edges[filled], *counts[:, filled])
+  found = counts[:, filled]
+  coarse = Steps.from_counts(edges[filled], found[0], found[1])
 
   refined = np.zeros(_NUM_BINS, bool)
   thresholds = [_threshold_bin(coarse, bins, f) for f in false_accept_rates]
@@ -240,11 +242,13 @@ def count_pairs(
   cuts = [_threshold_bin(coarse, bins, rate) for rate in image_rates]
   levels, fine, accepts = _second_pass(images, bins, refined, cuts)
   rest = filled & ~refined
+  negatives, positives = np.append(counts[:, rest], fine, axis=1)
   steps = Steps.from_counts(
-    np.append(edges[rest], levels), *np.append(counts[:, rest], fine, axis=1)
+    np.append(edges[rest], levels), negatives, positives
   )
   # AUC treats all pairs of a bin that was not refined as ties.
-  unknown = np.dot(*np.where(refined, 0.0, counts))
+  tied = np.where(refined, 0.0, counts)
+  unknown = np.dot(tied[0], tied[1])
   total = float(images.num_positives) * images.num_negatives
   return PairCounts(
     steps, float(0.5 * unknown / total), accepts[:, 0], accepts[:, 1]
@@ -274,7 +278,9 @@ class _Bins:
     return cls(float(np.min(levels)), width)
 
   def index(
-    self, levels: np.ndarray, out: np.ndarray | None = None
+    self,
+    levels: np.ndarray,
+    out: np.ndarray | None = None,
   ) -> np.ndarray:
     """Returns the bin of each level, in the memory of `out` if it is given."""
     position = np.multiply(levels, 1.0 / self.width, out=out)
@@ -300,33 +306,37 @@ def _second_pass(images, bins, refined, cuts):
   The counts `[2, levels]` are of negatives and positives. The accepts `[cuts,
   2, n]` are, for each image, its false and true accepts in bins above the cut.
   """
-  found = ([], [])
+  values = ([], [])
+  repeats = ([], [])
   accepts = np.zeros((len(cuts), 2, len(images.classes)), np.int64)
   # Skips most pairs, which lie below every bin that is asked for.
-  asked = [*np.flatnonzero(refined)[:1], *(cut + 1 for cut in cuts)]
+  asked = np.flatnonzero(refined)[:1].tolist() + [cut + 1 for cut in cuts]
   lowest = min(asked, default=_NUM_BINS)
   floor = bins.lowest + bins.width * lowest if lowest else -np.inf
-  for rows, columns, levels, *masks in images.blocks():
+  for rows, columns, levels, is_negative, is_positive in images.blocks():
     high = levels >= floor
-    for kind, mask in enumerate(masks):
+    for kind, mask in enumerate((is_negative, is_positive)):
       if mask is None and kind == 1:
         continue
       wanted = np.flatnonzero(high if mask is None else high & mask)
       chosen = levels.ravel()[wanted]
       index = bins.index(chosen)
       inside = chosen[refined[index]]
-      found[kind].append(np.unique(inside, return_counts=True))
+      different, times = np.unique(inside, return_counts=True)
+      values[kind].append(different)
+      repeats[kind].append(times)
       for cut, accept in zip(cuts, accepts, strict=True):
         row, column = np.divmod(wanted[index > cut], levels.shape[1])
         np.add.at(accept[kind, rows], row, 1)
         np.add.at(accept[kind, columns], column, 1)
 
-  values = [np.concatenate([x for x, _ in side]) for side in found]
-  repeats = [np.concatenate([x for _, x in side]) for side in found]
-  levels, places = np.unique(np.concatenate(values), return_inverse=True)
-  sides = np.split(places, [len(values[0])])
-  counts = [
-    np.bincount(place, weights=repeat, minlength=len(levels)).astype(np.int64)
-    for place, repeat in zip(sides, repeats, strict=True)
-  ]
+  of_negatives, of_positives = map(np.concatenate, values)
+  levels, places = np.unique(
+    np.append(of_negatives, of_positives), return_inverse=True
+  )
+  counts = []
+  sides = np.split(places, [len(of_negatives)])
+  for side, times in zip(sides, map(np.concatenate, repeats), strict=True):
+    summed = np.bincount(side, weights=times, minlength=len(levels))
+    counts.append(summed.astype(np.int64))
   return levels, counts, accepts

@@ -54,7 +54,8 @@ class Recognition:
 
 
 def evaluate(
-  embeddings: np.ndarray, labels: np.ndarray
+  embeddings: np.ndarray,
+  labels: np.ndarray,
 ) -> tuple[Recognition, ...]:
   """Measures galleries with one and with three images of each identity.
 
@@ -72,7 +73,9 @@ def evaluate(
 
 
 def _measure(
-  embeddings: np.ndarray, labels: np.ndarray, images: int
+  embeddings: np.ndarray,
+  labels: np.ndarray,
+  images: int,
 ) -> Recognition:
   measured = identification.Identification(
     embeddings,
@@ -86,25 +89,20 @@ def _measure(
   sizes = np.unique(spread.round().astype(int)).tolist()
   thresholds = {x: measured.threshold(FALSE_POSITIVE_RATE, x) for x in sizes}
   known = {x: limit for x, limit in thresholds.items() if limit is not None}
-  missed = iter(
-    measured.false_negative_rates(
-      [
-        *(identification.Operation(x) for x in sizes),
-        *(identification.Operation(largest, rank=x) for x in _RANKS),
-        *(identification.Operation(*use) for use in known.items()),
-      ]
-    )
-  )
+  uses = [identification.Operation(x) for x in sizes]
+  uses += [identification.Operation(largest, rank=x) for x in _RANKS]
+  uses += [identification.Operation(x, limit) for x, limit in known.items()]
+  missed = iter(measured.false_negative_rates(uses))
   rank_one = [next(missed).complement() for _ in sizes]
   cmc = tuple(next(missed).complement() for _ in _RANKS)
   fnir = dict(zip(known, missed, strict=True))
+  of_sizes = []
+  for size, one in zip(sizes, rank_one, strict=True):
+    of_sizes.append(OfSize(size, one, fnir.get(size)))
   return Recognition(
     images=images,
     num_classes=measured.num_classes,
-    sizes=tuple(
-      OfSize(size, one, fnir.get(size))
-      for size, one in zip(sizes, rank_one, strict=True)
-    ),
+    sizes=tuple(of_sizes),
     cmc=cmc,
     det=tuple(measured.det(largest)),
   )

@@ -35,7 +35,8 @@ _SMALLEST_VARIANCE = 1e-12
 
 
 def evaluate(
-  images: pairs.Images, steps: pairs.Steps
+  images: pairs.Images,
+  steps: pairs.Steps,
 ) -> dict[str, float | None]:
   """Computes the metrics.
 
@@ -83,7 +84,8 @@ def _d_prime(images: pairs.Images) -> float | None:
   ends = np.cumsum(images.sizes)[:-1]
   by_class = np.split(images.embeddings, ends)
   positives = np.sum([_sum_pairs(some) for some in by_class], axis=0)
-  means, variances = [], []
+  means = []
+  variances = []
   for sums, count in (
     (positives, images.num_positives),
     (everything - positives, images.num_negatives),
@@ -107,7 +109,8 @@ def _sum_pairs(some: np.ndarray) -> np.ndarray:
 
 def _rank(images: pairs.Images) -> dict[str, float]:
   """The metrics of the nearest images, means over those that have others."""
-  embeddings, classes = images.embeddings, images.classes
+  embeddings = images.embeddings
+  classes = images.classes
   others = images.sizes[classes] - 1
   queries = np.flatnonzero(others)
   step = max(_BLOCK_NUMBERS // len(classes), 1)

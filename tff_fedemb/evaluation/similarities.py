@@ -51,8 +51,9 @@ class Similarities:
   def nearest(self, row: int, count: int) -> list[Pair]:
     """The images most similar to one, the nearest first, without itself."""
     cosines = self._cosines[row]
-    order = np.argsort(-cosines, kind="stable")[: min(count, len(cosines) - 1)]
-    return [Pair(row, int(other), float(cosines[other])) for other in order]
+    order = np.argsort(-cosines, kind="stable")
+    nearest = order[: min(count, len(cosines) - 1)]
+    return [Pair(row, int(other), float(cosines[other])) for other in nearest]
 
   def is_nearest_right(self) -> np.ndarray:
     """Whether the nearest image is of the same class, bool `[n]`.
@@ -74,7 +75,10 @@ class Similarities:
     return self._greedy(self._same, -self._cosines, count)
 
   def _greedy(
-    self, wanted: np.ndarray, scores: np.ndarray, count: int
+    self,
+    wanted: np.ndarray,
+    scores: np.ndarray,
+    count: int,
   ) -> list[Pair]:
     scores = np.where(wanted, scores, -np.inf)
     pairs: list[Pair] = []

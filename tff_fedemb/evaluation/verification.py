@@ -108,7 +108,8 @@ class VerificationResult:
           for far, x in value.items()
         }
     roc = {name: tuple(points) for name, points in values["roc"].items()}
-    restored |= {"roc": _RocCurve(**roc), "warnings": (*values["warnings"],)}
+    restored["roc"] = _RocCurve(**roc)
+    restored["warnings"] = tuple(values["warnings"])
     return cls(**restored)
 
 
@@ -203,20 +204,24 @@ class Comparison:
       for rate in false_accept_rates
     )
     self._images, self._num_zero = _prepare(embeddings, labels)
-    exact = [
-      x
-      for f in self._rates
-      for x in (f, *self._ends(f, _ERROR), *self._ends(f, _ERROR / 2))
-    ]
+    exact = []
+    for rate in self._rates:
+      exact.append(rate)
+      exact += self._ends(rate, _ERROR)
+      exact += self._ends(rate, _ERROR / 2)
     self._counts = pairs.count_pairs(
       self._images, exact, image_rates=self._rates, with_crossing=with_metrics
     )
-    self._steps, self._metrics = self._counts.steps, None
+    self._steps = self._counts.steps
+    self._metrics = None
     if with_metrics:
       self._metrics = retrieval.evaluate(self._images, self._steps)
 
   def evaluate(
-    self, false_accept_rates: Sequence[float], *, num_found: int | None = None
+    self,
+    false_accept_rates: Sequence[float],
+    *,
+    num_found: int | None = None,
   ) -> VerificationResult:
     """Returns what `evaluate_pairs` does, at some of the rates counted for.
 
@@ -224,7 +229,8 @@ class Comparison:
       false_accept_rates: Some of the rates of the comparison.
       num_found: As of `evaluate_pairs`.
     """
-    images, steps = self._images, self._steps
+    images = self._images
+    steps = self._steps
     rates = tuple(map(float, false_accept_rates))
     by_sample = None
     if num_found is not None:
@@ -253,7 +259,8 @@ class Comparison:
     """Interval of the true threshold's FAR; a low end of -1 means no end."""
     number = self._images.num_negatives
     low, high = stats.binom.ppf([error / 2, 1 - error / 2], number, rate)
-    return float((low - 1) / number if low >= 1 else -1.0), float(high / number)
+    low_rate = (low - 1) / number if low >= 1 else -1.0
+    return float(low_rate), float(high / number)
 
   def _threshold_interval(self, rate: float) -> tuple[float, float]:
     low, high = self._ends(rate, _ERROR)
@@ -262,16 +269,22 @@ class Comparison:
 
   def _recall_interval(self, rate: float) -> tuple[float, float]:
     """The outer ends of Clopper-Pearson's intervals at two FARs."""
-    total, error = self._images.num_positives, _ERROR / 2
-    few, many = map(self._steps.num_accepted_positives, self._ends(rate, error))
-    beta = stats.beta.ppf
-    low = beta(error / 2, few, total - few + 1) if few else 0.0
-    high = beta(1 - error / 2, many + 1, total - many) if many < total else 1.0
+    total = self._images.num_positives
+    error = _ERROR / 2
+    lowest, highest = self._ends(rate, error)
+    few = self._steps.num_accepted_positives(lowest)
+    many = self._steps.num_accepted_positives(highest)
+    low, high = 0.0, 1.0
+    if few:
+      low = stats.beta.ppf(error / 2, few, total - few + 1)
+    if many < total:
+      high = stats.beta.ppf(1 - error / 2, many + 1, total - many)
     return float(low), float(high)
 
   def _class_interval(self, rate: float) -> tuple[float, float]:
     """The delete-one-class jackknife's interval for the recall."""
-    sizes, recall = self._images.sizes, self._steps.recall(rate)
+    sizes = self._images.sizes
+    recall = self._steps.recall(rate)
     deviation = self._delete_one(rate, is_class=True)
     if deviation is not None and recall in (0.0, 1.0):
       share = float(1 - (_ERROR / 2) ** (1 / np.sum(sizes > 1)))
@@ -280,7 +293,9 @@ class Comparison:
     return _around(recall, reach, deviation)
 
   def _sample_interval(
-    self, rate: float, num_found: int
+    self,
+    rate: float,
+    num_found: int,
   ) -> tuple[float, float]:
     """The delete-one-image jackknife's interval for all images found."""
     # Drawn without replacement, a larger sample leaves less open.
@@ -294,7 +309,8 @@ class Comparison:
 
     None if no pairs are left without one of them.
     """
-    images, index = self._images, self._rates.index(rate)
+    images = self._images
+    index = self._rates.index(rate)
     # Pairs that go with each class or image, and those that are accepted.
     true = self._counts.true_accepts[index]
     false = self._counts.false_accepts[index]
@@ -308,7 +324,8 @@ class Comparison:
       false = np.add.reduceat(false, starts)
     else:
       sizes = images.sizes[images.classes]
-      positives, negatives = sizes - 1, len(images.classes) - sizes
+      positives = sizes - 1
+      negatives = len(images.classes) - sizes
     positives_left = images.num_positives - positives
     negatives_left = images.num_negatives - negatives
     if np.min(positives_left) < 1 or np.min(negatives_left) < 1:
@@ -317,7 +334,8 @@ class Comparison:
     shifts = (total - false) / negatives_left - total / images.num_negatives
     accepted = np.sum(true) // (1 if is_class else 2)
     recalls = (accepted - true) / positives_left
-    low, high = rate / 1.25, min(rate * 1.25, 1.0)
+    low = rate / 1.25
+    high = min(rate * 1.25, 1.0)
     recall = self._steps.recall
     slope = (recall(high) - recall(low)) / (high - low)
     variance = np.var(recalls - slope * shifts)
@@ -390,11 +408,15 @@ def _roc(steps: pairs.Steps) -> _RocCurve:
   smallest = 1 / steps.accepted_negatives[-1]
   asked = np.append(0.0, np.geomspace(smallest, 1.0, _ROC_POINTS))
   chosen = np.unique(steps.num_within(asked))
-  rates, recalls = (
-    tuple((np.append(0, accepted)[chosen] / accepted[-1]).tolist())
-    for accepted in (steps.accepted_negatives, steps.accepted_positives)
+  return _RocCurve(
+    _shares(steps.accepted_negatives, chosen),
+    _shares(steps.accepted_positives, chosen),
   )
-  return _RocCurve(rates, recalls)
+
+
+def _shares(accepted: np.ndarray, chosen: np.ndarray) -> tuple[float, ...]:
+  """Shares of all pairs that are accepted before some of the steps."""
+  return tuple((np.append(0, accepted)[chosen] / accepted[-1]).tolist())
 
 
 def _around(recall, reach, deviation) -> tuple[float, float]:

@@ -87,7 +87,10 @@ def check_target(epsilon: float, delta: float | None) -> None:
 
 
 def calibrate(
-  releases: Sequence[PlannedRelease], *, epsilon: float, delta: float | None
+  releases: Sequence[PlannedRelease],
+  *,
+  epsilon: float,
+  delta: float | None,
 ) -> Budget:
   """Returns the least noise for which a fit meets its target.
 

@@ -174,10 +174,11 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
     target = {"epsilon": self.epsilon, "delta": self.delta}
     if self.users is not None:
       users = arrays.to_names("users", users, size.num_examples)
-      fitted = rounds.fit(
+      weights, method, releases = rounds.fit(
         self.method, examples, users, settings=self.users, **target
       )
-      self._publish(*fitted, num_protected=len(np.unique(users)))
+      num_users = len(np.unique(users))
+      self._publish(weights, method, releases, num_protected=num_users)
       return self
     budget = budget_lib.calibrate(self.method.plan_releases(size), **target)
     if budget.epsilon < math.inf:
@@ -218,7 +219,9 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
     return self.decision_function(features).argmax(axis=1)
 
   def _clipped(
-    self, features: np.ndarray, labels: np.ndarray
+    self,
+    features: np.ndarray,
+    labels: np.ndarray,
   ) -> examples_lib.ClippedExamples:
     return examples_lib.ClippedExamples(
       arrays.to_array("features", features),
@@ -238,13 +241,18 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
     """Sets the fitted attributes; refuses weights that are not finite."""
     values = dataclasses.asdict(method)
     if not np.isfinite(weights).all():
-      name, requirement = "regularization", "larger"
+      name = "regularization"
+      requirement = "larger"
       if "learning_rate" in values:
-        name, requirement = "learning_rate", "smaller"
+        name = "learning_rate"
+        requirement = "smaller"
       must = f"be {requirement} than {values[name]:g}"
       raise errors.FieldError(name, must, "weights that are not finite numbers")
-    budget, unit = releases.budget, "user" if self.users else "example"
-    epsilon, delta, warnings = budget.epsilon, budget.delta, []
+    budget = releases.budget
+    unit = "user" if self.users else "example"
+    epsilon = budget.epsilon
+    delta = budget.delta
+    warnings = []
     is_secret = self.seed is None or self.users is not None
     if epsilon < math.inf and delta * num_protected >= 1:
       warnings.append(
@@ -277,6 +285,6 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
       unit=unit,
       neighboring_relation=_RELATIONS[unit],
       assumptions=_ASSUMPTIONS[unit] + _SHARED_ASSUMPTIONS,
-      not_covered=(_PUBLISHED, *_NOT_COVERED[unit]),
+      not_covered=(_PUBLISHED,) + _NOT_COVERED[unit],
       warnings=tuple(warnings),
     )

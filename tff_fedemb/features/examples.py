@@ -77,7 +77,8 @@ class ClippedExamples:
     checks.check_number("clip_norm", clip_norm, **BOUND_RANGE)
     self._features = check_features(features)
     self.labels = arrays.to_labels("labels", labels, len(features))
-    smallest, largest = self.labels.min(), self.labels.max()
+    smallest = self.labels.min()
+    largest = self.labels.max()
     if not 0 <= smallest <= largest < num_classes:
       found = f"{smallest} to {largest}"
       raise errors.FieldError("labels", f"be in [0, {num_classes})", found)
@@ -88,7 +89,10 @@ class ClippedExamples:
     )
 
   def chunks(
-    self, rows: np.ndarray | None = None, *, wide: int = 0
+    self,
+    rows: np.ndarray | None = None,
+    *,
+    wide: int = 0,
   ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields clipped features `[b, d]` and labels `[b]`, each example once.
 
@@ -130,7 +134,10 @@ def check_features(features: np.ndarray) -> np.ndarray:
 
 
 def clip_rows(
-  features: np.ndarray, clip_norm: float, *, dtype: np.dtype | None = None
+  features: np.ndarray,
+  clip_norm: float,
+  *,
+  dtype: np.dtype | None = None,
 ) -> np.ndarray:
   """Scales longer rows down so that their L2 norm is a bound.
 

@@ -31,7 +31,7 @@ with epy.lazy_imports():
 # one is made.
 _CLASSES, _IMAGES, _TEST = range(3)
 
-SPLITS = ("train", *task_lib.EVALUATION_SPLITS)
+SPLITS = ("train",) + task_lib.EVALUATION_SPLITS
 _SOURCES = ("task", "image_folder", "tfds", "digits")
 _EMBEDDERS = ("saved_model", "application", "embedding")
 
@@ -153,12 +153,11 @@ def execute(
     # A part is a copy; only one is in memory at a time.
     feature_files.write_features(path, examples.take(rows))
 
-  output_files.write(
-    {
-      name: (getattr(config, name), functools.partial(write, rows=rows))
-      for name, rows in parts.items()
-    }
-  )
+  outputs = {}
+  for name, rows in parts.items():
+    writer = functools.partial(write, rows=rows)
+    outputs[name] = (getattr(config, name), writer)
+  output_files.write(outputs)
   progress.say(f"Features of {source.description}:")
   for name, part in parts.items():
     labels = examples.labels[part]
@@ -172,7 +171,7 @@ def execute(
     f"{len(empty):,} of {len(classes):,} classes have no example, of labels",
     empty,
   )
-  for warning in (*source.warnings, *without):
+  for warning in source.warnings + without:
     progress.say(f"warning: {warning}")
 
 
@@ -210,7 +209,8 @@ def _take_pixels(images: np.ndarray, *, largest: int) -> np.ndarray:
 
 
 def _load_model(config: ExtractionConfig) -> saved_models.Model | None:
-  size, layer = config.image_size, config.layer
+  size = config.image_size
+  layer = config.layer
   if config.saved_model:
     return saved_models.load(
       config.saved_model,
@@ -219,8 +219,9 @@ def _load_model(config: ExtractionConfig) -> saved_models.Model | None:
       preprocess=config.preprocess,
     )
   if config.application:
-    named = (config.application, size, config.weights)
-    return saved_models.load_application(*named, layer=layer, seed=config.seed)
+    return saved_models.load_application(
+      config.application, size, config.weights, layer=layer, seed=config.seed
+    )
   return None
 
 
@@ -276,7 +277,8 @@ def _choose_classes(config: ExtractionConfig, labels: np.ndarray) -> np.ndarray:
 
 
 def _split_test(
-  config: ExtractionConfig, labels: np.ndarray
+  config: ExtractionConfig,
+  labels: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
   """Draws the same share of each class, but at least one and not all.
 
@@ -286,7 +288,8 @@ def _split_test(
   Raises:
     errors.FieldError: If there are none to test on.
   """
-  rows_of_test, generator = [], config.generator(_TEST)
+  rows_of_test = []
+  generator = config.generator(_TEST)
   for label in np.unique(labels):
     rows = np.flatnonzero(labels == label)
     num_test = min(max(round(config.test_share * len(rows)), 1), len(rows) - 1)

@@ -55,7 +55,9 @@ class FeatureCovariance(gradient_steps.GradientMethod):
     )
 
   def find_defaults(
-    self, size: examples_lib.ProblemSize, noise_multipliers: Mapping[str, float]
+    self,
+    size: examples_lib.ProblemSize,
+    noise_multipliers: Mapping[str, float],
   ):
     of_covariance = noise.noise_norm(
       size.clip_norm**2 * noise_multipliers["covariance"], size.dim

@@ -59,7 +59,9 @@ class GradientMethod(method.Method):
   learning_rate: float | None = config.field(None, above=0)
 
   def find_defaults(
-    self, size: examples_lib.ProblemSize, noise_multipliers: Mapping[str, float]
+    self,
+    size: examples_lib.ProblemSize,
+    noise_multipliers: Mapping[str, float],
   ):
     has_bias = self.loss == "sigmoid"
     return {
@@ -107,7 +109,9 @@ class GradientMethod(method.Method):
     return weights
 
   def noise_on_logit(
-    self, size: examples_lib.ProblemSize, noise_multiplier: float
+    self,
+    size: examples_lib.ProblemSize,
+    noise_multiplier: float,
   ) -> float:
     """Noise on a logit after all steps at learning rate 1.
 
@@ -138,7 +142,8 @@ class GradientMethod(method.Method):
       examples: The data.
       releases: Makes the release.
     """
-    clip_norm, size = self.gradient_clip_norm, examples.size
+    clip_norm = self.gradient_clip_norm
+    size = examples.size
     total = losses.total_gradient(
       weights,
       examples.chunks(wide=size.num_classes),

@@ -73,10 +73,14 @@ class LeastSquares(method.Method):
     }
     if self.covariance == "per_class":
       shares["class_covariance"] = _CLASS_COVARIANCE_SHARE
-    return tuple(budget_lib.PlannedRelease(*x) for x in shares.items())
+    return tuple(
+      budget_lib.PlannedRelease(name, share) for name, share in shares.items()
+    )
 
   def find_defaults(
-    self, size: examples_lib.ProblemSize, noise_multipliers: Mapping[str, float]
+    self,
+    size: examples_lib.ProblemSize,
+    noise_multipliers: Mapping[str, float],
   ):
     relative = self.relative_regularization * size.mean_eigenvalue
     noise_norm = (
@@ -93,7 +97,9 @@ class LeastSquares(method.Method):
     return {"regularization": max(relative, noise_norm)}
 
   def fit(
-    self, examples: examples_lib.ClippedExamples, releases: noise.Releases
+    self,
+    examples: examples_lib.ClippedExamples,
+    releases: noise.Releases,
   ):
     size = examples.size
     background, class_sums = add_up(examples)
@@ -110,8 +116,10 @@ class LeastSquares(method.Method):
     )
     weights = np.zeros([size.num_classes, size.dim])
     for label in range(size.num_classes):
-      chunks = examples.chunks(np.flatnonzero(examples.labels == label))
-      matrix = sum((x.T @ x for x, _ in chunks), np.zeros([size.dim, size.dim]))
+      matrix = np.zeros([size.dim, size.dim])
+      rows = np.flatnonzero(examples.labels == label)
+      for features, _ in examples.chunks(rows):
+        matrix = matrix + features.T @ features
       matrix = release.add_symmetric_noise(matrix)
       matrix = matrix + self.background_weight * background
       weights[label] = solve(matrix, class_sums[label], self.regularization)
@@ -119,7 +127,9 @@ class LeastSquares(method.Method):
 
 
 def solve(
-  matrix: np.ndarray, class_sums: np.ndarray, regularization: float
+  matrix: np.ndarray,
+  class_sums: np.ndarray,
+  regularization: float,
 ) -> np.ndarray:
   """Returns (PSD(matrix) + regularization I)^-1 applied to each row of sums.
 

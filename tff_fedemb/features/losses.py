@@ -69,7 +69,9 @@ def clipped_gradient(
 
 
 def weigh_negatives(
-  factors: np.ndarray, labels: np.ndarray, weight: float
+  factors: np.ndarray,
+  labels: np.ndarray,
+  weight: float,
 ) -> None:
   """Multiplies factors `[b, K]` of classes other than the labels `[b]`."""
   if weight != 1:
@@ -91,10 +93,10 @@ def total_gradient(
     chunks: Chunks of the examples.
     **options: Those of `clipped_gradient`.
   """
-  return sum(
-    (clipped_gradient(weights, *chunk, **options) for chunk in chunks),
-    np.zeros_like(weights),
-  )
+  total = np.zeros_like(weights)
+  for features, labels in chunks:
+    total = total + clipped_gradient(weights, features, labels, **options)
+  return total
 
 
 def row_norms(matrix: np.ndarray) -> np.ndarray:

@@ -35,19 +35,24 @@ class Method(config.Config, abc.ABC):
 
   @abc.abstractmethod
   def plan_releases(
-    self, size: examples_lib.ProblemSize
+    self,
+    size: examples_lib.ProblemSize,
   ) -> tuple[budget_lib.PlannedRelease, ...]:
     """Returns the releases that `fit` will make for a problem of this size."""
 
   @abc.abstractmethod
   def find_defaults(
-    self, size: examples_lib.ProblemSize, noise_multipliers: Mapping[str, float]
+    self,
+    size: examples_lib.ProblemSize,
+    noise_multipliers: Mapping[str, float],
   ) -> dict[str, Any]:
     """Returns the defaults of hyperparameters that are `None`, by name."""
 
   @abc.abstractmethod
   def fit(
-    self, examples: examples_lib.ClippedExamples, releases: noise.Releases
+    self,
+    examples: examples_lib.ClippedExamples,
+    releases: noise.Releases,
   ) -> np.ndarray:
     """Returns the classifier's weights `[num_classes, dim]`.
 

@@ -86,7 +86,9 @@ class Newton(method.Method):
     )
 
   def find_defaults(
-    self, size: examples_lib.ProblemSize, noise_multipliers: Mapping[str, float]
+    self,
+    size: examples_lib.ProblemSize,
+    noise_multipliers: Mapping[str, float],
   ):
     others = (size.num_classes - 1) * self.negative_weight**2
     root = math.sqrt(1 + others)
@@ -101,7 +103,9 @@ class Newton(method.Method):
     }
 
   def fit(
-    self, examples: examples_lib.ClippedExamples, releases: noise.Releases
+    self,
+    examples: examples_lib.ClippedExamples,
+    releases: noise.Releases,
   ):
     size = examples.size
     weights = np.zeros([size.num_classes, size.dim])
@@ -129,7 +133,9 @@ class Newton(method.Method):
     return weights
 
   def _add_up_hessians(
-    self, weights: np.ndarray, examples: examples_lib.ClippedExamples
+    self,
+    weights: np.ndarray,
+    examples: examples_lib.ClippedExamples,
   ) -> Iterator[np.ndarray]:
     """Yields the classes' Hessians `[d, d]`, an example's clipped together."""
     size = examples.size

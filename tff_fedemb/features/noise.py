@@ -26,7 +26,8 @@ REACH = math.sqrt(2.0 * 129.0 * math.log(2.0))
 
 
 def standard_normal(
-  generator: np.random.Generator, shape: tuple[int, ...]
+  generator: np.random.Generator,
+  shape: tuple[int, ...],
 ) -> np.ndarray:
   """Draws independent standard normal numbers, by Box and Muller 1958.
 
@@ -38,15 +39,19 @@ def standard_normal(
   words = generator.integers(0, 2**64, [3, (size + 1) // 2], dtype=np.uint64)
   # 128 bits. Near 1, the distance from 1 keeps all digits, as numbers near 0
   # do.
-  uniform, missing = (
-    (high + (rest + 0.5) * _UNIT) * _UNIT
-    for high, rest in (words[:2], ~words[:2])
-  )
+  uniform = _to_unit_interval(words[0], words[1])
+  missing = _to_unit_interval(~words[0], ~words[1])
   with np.errstate(divide="ignore"):
     logarithm = np.where(uniform < 0.5, np.log(uniform), np.log1p(-missing))
-  radius, angle = np.sqrt(-2.0 * logarithm), words[2] * (2.0 * np.pi * _UNIT)
+  radius = np.sqrt(-2.0 * logarithm)
+  angle = words[2] * (2.0 * np.pi * _UNIT)
   numbers = [radius * np.cos(angle), radius * np.sin(angle)]
   return np.concatenate(numbers)[:size].reshape(shape)
+
+
+def _to_unit_interval(high: np.ndarray, low: np.ndarray) -> np.ndarray:
+  """Numbers in (0, 1) of the upper and lower 64 bits of 128."""
+  return (high + (low + 0.5) * _UNIT) * _UNIT
 
 
 @dataclasses.dataclass
@@ -150,7 +155,7 @@ class Releases:
     self._rngs = {}
     for name in self._planned:
       own = np.random.SeedSequence(
-        seed.entropy, spawn_key=(*seed.spawn_key, *name.encode())
+        seed.entropy, spawn_key=seed.spawn_key + tuple(name.encode())
       )
       # Philox is counter-based and has a key of 128 bits.
       self._rngs[name] = np.random.Generator(np.random.Philox(own))
@@ -198,15 +203,16 @@ class Releases:
   def to_json(self) -> list[dict[str, Any]]:
     """The releases that were made, each kind with its noise and its event."""
     multipliers = self.budget.noise_multipliers
-    return [
-      {
+    releases = []
+    for name, count in self._counts.items():
+      release = {
         "name": name,
         "count": count,
         "noise_multiplier": multipliers[name],
         "event": repr(budget_lib.event_of(multipliers[name])),
       }
-      for name, count in self._counts.items()
-    ]
+      releases.append(release)
+    return releases
 
 
 def symmetrize(matrix: np.ndarray) -> np.ndarray:

@@ -80,7 +80,8 @@ def read_problem(config: feature_settings.CommonConfig) -> Problem:
 
 
 def hold_out(
-  examples: feature_files.FeatureSet, share: float
+  examples: feature_files.FeatureSet,
+  share: float,
 ) -> tuple[feature_files.FeatureSet, feature_files.FeatureSet]:
   """Splits examples into those to fit on and those to test on.
 
@@ -145,7 +146,8 @@ def fit(
     errors.DataError: If features are not finite, or do not fit the others, or a
       user has no name.
   """
-  train, test = problem.train, problem.test
+  train = problem.train
+  test = problem.test
   classifier = classifier_lib.FeatureClassifier(
     method,
     num_classes=problem.size["num_classes"],
@@ -195,7 +197,7 @@ def execute(config: ClassificationConfig) -> None:
     errors.DataError: If a file cannot be used; nothing is written.
   """
   method = config.create_method(
-    "method", ":".join((config.method, *config.hyperparameters))
+    "method", ":".join((config.method,) + config.hyperparameters)
   )
   check_files(config, "predictions", "output_weights")
   problem = read_problem(config)
@@ -221,8 +223,9 @@ def execute(config: ClassificationConfig) -> None:
 
 def check_files(config: feature_settings.CommonConfig, *others: str) -> None:
   """Checks before a fit that all its files can be written."""
+  names = ("output_json",) + others
   output_files.check(
-    {name: getattr(config, name) for name in ("output_json", *others)},
+    {name: getattr(config, name) for name in names},
     inputs={
       "train": [config.train],
       "test": [config.test] if config.test else [],

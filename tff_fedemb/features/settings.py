@@ -162,8 +162,8 @@ def parse(text: str, kind: type) -> Any:
 
 def describe_methods() -> str:
   """Returns the hyperparameters of every method and their defaults."""
-  return ";\n".join(
-    f"{name}: "
-    + ", ".join(f"{spec.name}={spec.default}" for spec in config.specs(cls))
-    for name, cls in registry.METHODS.items()
-  )
+  lines = []
+  for name, cls in registry.METHODS.items():
+    values = [f"{spec.name}={spec.default}" for spec in config.specs(cls)]
+    lines.append(f"{name}: {', '.join(values)}")
+  return ";\n".join(lines)

@@ -32,7 +32,9 @@ class Sgd(gradient_steps.GradientMethod):
     return (self.plan_gradients(share=1.0),)
 
   def find_defaults(
-    self, size: examples_lib.ProblemSize, noise_multipliers: Mapping[str, float]
+    self,
+    size: examples_lib.ProblemSize,
+    noise_multipliers: Mapping[str, float],
   ):
     learning_rate = _LARGEST_RATE / size.clip_norm**2
     noise = self.noise_on_logit(size, noise_multipliers["gradient"])

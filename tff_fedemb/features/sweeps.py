@@ -110,20 +110,18 @@ def execute(config: SweepConfig) -> utility_plots.Curves:
   methods = {x: config.create_method("methods", x) for x in config.methods}
   problem = feature_runs.read_problem(config)
   order = list(itertools.product(methods, config.parsed_epsilons))
-  results = [
-    {"method": entry, **_measure(config, problem, methods[entry], epsilon)}
-    for entry, epsilon in progress_lib.create_bar(
-      "Fitting", unit="epsilons", items=order
-    )
-  ]
-  curves = {
-    entry.replace(":", ":\n"): [
+  bar = progress_lib.create_bar("Fitting", unit="epsilons", items=order)
+  results = []
+  for entry, epsilon in bar:
+    found = _measure(config, problem, methods[entry], epsilon)
+    results.append({"method": entry} | found)
+  curves = {}
+  for entry in methods:
+    curves[entry.replace(":", ":\n")] = [
       figures.Measurement(tuple(x["accuracies"]), x["target_epsilon"])
       for x in results
       if x["method"] == entry
     ]
-    for entry in methods
-  }
   counts = np.bincount(problem.test.labels)
   # The accuracy of always guessing the most frequent class of the test
   # examples.

@@ -19,7 +19,8 @@ with epy.lazy_imports():
 
 NAMES = ("cifar10", "cifar100", "imagenet2012")
 
-_IMAGE, _LABEL = "image", "label"
+_IMAGE = "image"
+_LABEL = "label"
 
 
 def open_source(

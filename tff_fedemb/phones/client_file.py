@@ -26,7 +26,8 @@ from tff_fedemb.phones import lite_layers
 # Names of what goes in and out beside the weights.
 LEARNING_RATE = "learning_rate"
 HEAD_NAMES = ("head", "head_bias")
-LOSS_SUM, NUM_CORRECT = "loss_sum", "num_correct"
+LOSS_SUM = "loss_sum"
+NUM_CORRECT = "num_correct"
 
 # So much is left for rounding, that no honest delta is longer than allowed.
 _ROUNDING = 1e-6
@@ -112,16 +113,13 @@ class ClientFile:
       weights: The model's, `ModelWeights`.
       round_num: The round, from 0.
     """
-    names = [
-      *self.delta_shapes,
-      *map(lite_layers.name_of, self.backbone.non_trainable_variables),
-    ]
-    values = [*weights.trainable, *weights.non_trainable]
-    factor = self.config.learning_rate_factor(tf.constant(round_num))
-    return {
-      **dict(zip(names, map(np.asarray, values), strict=True)),
-      LEARNING_RATE: np.float32(self.config.learning_rate) * factor.numpy(),
-    }
+    names = list(self.delta_shapes)
+    names += map(lite_layers.name_of, self.backbone.non_trainable_variables)
+    values = list(weights.trainable) + list(weights.non_trainable)
+    inputs = dict(zip(names, map(np.asarray, values), strict=True))
+    factor = self.config.learning_rate_factor(tf.constant(round_num)).numpy()
+    inputs[LEARNING_RATE] = np.float32(self.config.learning_rate) * factor
+    return inputs
 
   @functools.cached_property
   def content(self) -> bytes:
@@ -135,18 +133,16 @@ class ClientFile:
       lite_layers.name_of(weight): tf.TensorSpec(weight.shape, tf.float32)
       for weight in self.backbone.weights
     }
-    images = tf.TensorSpec([None, *image_shape], tf.uint8)
+    images = tf.TensorSpec((None,) + image_shape, tf.uint8)
     order = tf.TensorSpec([None, self.config.batch_size], tf.int32)
     inputs = {
       "images": images,
       "labels": tf.TensorSpec([None], tf.int32),
       "order": order,
-      **{
-        name: tf.TensorSpec([None, *shape], tf.float32)
-        for name, shape in self._head_shapes.items()
-      },
-      LEARNING_RATE: tf.TensorSpec([], tf.float32),
     }
+    for name, shape in self._head_shapes.items():
+      inputs[name] = tf.TensorSpec((None,) + shape, tf.float32)
+    inputs[LEARNING_RATE] = tf.TensorSpec([], tf.float32)
     if self.warm_up_steps:
       inputs["warm_up"] = order
     # The file's own names: only a SavedModel's signature keeps them.
@@ -179,7 +175,8 @@ class ClientFile:
         "kind": heads.HEADS.name_of(self.head),
         **self.head.to_json(),
         "shapes": {
-          name: ["classes", *shape] for name, shape in self._head_shapes.items()
+          name: ["classes"] + list(shape)
+          for name, shape in self._head_shapes.items()
         },
       },
       "may_be_sent": {
@@ -248,8 +245,11 @@ class _Steps:
     weights: dict[str, tf.Tensor],
     rows: tf.Tensor,
   ):
-    self._file, self._images, self._labels = file, images, labels
-    self._weights, self._rate = weights, learning_rate
+    self._file = file
+    self._images = images
+    self._labels = labels
+    self._weights = weights
+    self._rate = learning_rate
     scale = file.config.head_lr_scale if file.head.is_trained else 0.0
     self._head_rate = learning_rate * scale
     # The number of each class; `tf.range` would make shapes that nobody knows
@@ -305,18 +305,20 @@ class _Steps:
     )
 
   def _logits(self, head: list[tf.Tensor], embeddings: tf.Tensor):
-    rows, *bias = head
+    rows = head[0]
     if isinstance(self._file.head, heads.ScaledCosineHead):
       # Scaled here, where shapes are known: the gradient needs them.
       scale = self._file.head.scale
       embeddings = scale * lite_layers.normalize_rows(embeddings)
       rows = lite_layers.normalize_rows(rows)
     logits = tf.matmul(embeddings, rows, transpose_b=True)
-    return lite_layers.add_bias(logits, *bias) if bias else logits
+    return lite_layers.add_bias(logits, head[1]) if len(head) > 1 else logits
 
 
 def _descend(
-  weights: list[tf.Tensor], gradients: list[tf.Tensor], rate: tf.Tensor
+  weights: list[tf.Tensor],
+  gradients: list[tf.Tensor],
+  rate: tf.Tensor,
 ):
   return tf.nest.map_structure(lambda w, g: w - rate * g, weights, gradients)
 

@@ -17,7 +17,8 @@ import numpy as np
 from tff_fedemb.phones import tensor_files
 
 # Keys of a file's words.
-SPEC, ROUND = "spec_sha256", "round"
+SPEC = "spec_sha256"
+ROUND = "round"
 
 TOO_LONG = "too long"
 # How far rounding may take a clipped delta beyond the clip norm.
@@ -60,9 +61,11 @@ class Inbox:
       devices: Devices that were asked. They must be known for certain, by
         attestation and an authenticated connection.
     """
-    self._shapes, self._clip_norm = dict(shapes), clip_norm
+    self._shapes = dict(shapes)
+    self._clip_norm = clip_norm
     self._words = {SPEC: spec_digest, ROUND: str(round_num)}
-    self._waiting, self._devices = set(devices), frozenset(devices)
+    self._waiting = set(devices)
+    self._devices = frozenset(devices)
     numbers = sum(map(math.prod, self._shapes.values()))
     self._max_bytes = 4 * numbers + _SPARE_BYTES
     self.counts: collections.Counter[str] = collections.Counter()
@@ -115,7 +118,9 @@ class Inbox:
     delta = [tensors[name] for name in self._shapes]
     if any(part.dtype != np.float32 for part in delta):
       raise ValueError("another type")
-    if [part.shape for part in delta] != [*map(tuple, self._shapes.values())]:
+    if [part.shape for part in delta] != list(
+      map(tuple, self._shapes.values())
+    ):
       raise ValueError("another shape")
     if not all(np.isfinite(part).all() for part in delta):
       raise ValueError("not finite")

@@ -63,11 +63,11 @@ def _columns(x: tf.Tensor, side: int):
   height, width, channels = x.shape[1:]
   margin = [side // 2, side // 2]
   padded = tf.pad(x, [[0, 0], margin, margin, [0, 0]])
-  patches = [
-    padded[:, row : row + height, column : column + width]
-    for row in range(side)
-    for column in range(side)
-  ]
+  patches = []
+  for row in range(side):
+    for column in range(side):
+      patch = padded[:, row : row + height, column : column + width]
+      patches.append(patch)
   return tf.reshape(tf.concat(patches, 3), [-1, side * side * channels])
 
 
@@ -75,7 +75,7 @@ def _columns(x: tf.Tensor, side: int):
 def convolve(x: tf.Tensor, kernel: tf.Tensor):
   """Convolves maps of odd kernels, with stride 1 and the same size."""
   side, _, before, after = kernel.shape
-  size = x.shape[1:3]
+  height, width = x.shape[1:3]
   columns = _columns(x, side)
   taps = tf.reshape(kernel, [side * side, before, after])
 
@@ -86,12 +86,12 @@ def convolve(x: tf.Tensor, kernel: tf.Tensor):
     turned = tf.transpose(tf.reverse(taps, [0]), [0, 2, 1])
     of_x = tf.matmul(_columns(upstream, side), tf.reshape(turned, [-1, before]))
     return (
-      tf.reshape(of_x, [-1, *size, before]),
+      tf.reshape(of_x, [-1, height, width, before]),
       tf.reshape(of_kernel, kernel.shape),
     )
 
   y = tf.matmul(columns, tf.reshape(taps, [-1, after]))
-  return tf.reshape(y, [-1, *size, after]), gradient
+  return tf.reshape(y, [-1, height, width, after]), gradient
 
 
 def pool(x: tf.Tensor, *, keeps_last: bool):
@@ -111,15 +111,15 @@ def pool(x: tf.Tensor, *, keeps_last: bool):
 
   @tf.custom_gradient
   def take_largest(x: tf.Tensor):
-    padded = tf.pad(x, [[0, 0], *missing, [0, 0]], constant_values=_LOWEST)[
-      :, : _POOL * height, : _POOL * width
-    ]
+    margins = [[0, 0]] + missing + [[0, 0]]
+    padded = tf.pad(x, margins, constant_values=_LOWEST)
+    padded = padded[:, : _POOL * height, : _POOL * width]
     rows = tf.reshape(padded, [-1, _POOL, width, _POOL * channels])
-    parts = [
-      rows[:, row, :, column * channels : (column + 1) * channels]
-      for row in range(_POOL)
-      for column in range(_POOL)
-    ]
+    parts = []
+    for row in range(_POOL):
+      for column in range(_POOL):
+        some = slice(column * channels, (column + 1) * channels)
+        parts.append(rows[:, row, :, some])
     largest = tf.maximum(
       tf.maximum(parts[0], parts[1]), tf.maximum(parts[2], parts[3])
     )
@@ -135,7 +135,8 @@ def pool(x: tf.Tensor, *, keeps_last: bool):
       whole = tf.reshape(
         tf.stack(pairs, 1), [-1, _POOL * height, _POOL * width, channels]
       )
-      return tf.pad(whole[:, : sides[0], : sides[1]], [[0, 0], *spare, [0, 0]])
+      margins = [[0, 0]] + spare + [[0, 0]]
+      return tf.pad(whole[:, : sides[0], : sides[1]], margins)
 
     return tf.reshape(largest, [-1, height, width, channels]), gradient
 
@@ -169,12 +170,14 @@ def _apply(
   """Applies a layer by the rule for its class, of which it must be itself."""
   kind = type(layer)
   if kind in (_layers.Conv2D, _layers.Dense):
-    kernel, *bias = weights
+    kernel = weights[0]
     if kind is _layers.Dense:
       x = tf.matmul(x, kernel)
     else:
       x = _apply_convolution(layer, kernel, x, is_trained=is_trained)
-    return _activate(layer, add_bias(x, *bias) if bias else x)
+    if len(weights) > 1:
+      x = add_bias(x, weights[1])
+    return _activate(layer, x)
   if kind is _layers.MaxPooling2D:
     if {layer.pool_size, layer.strides} != {(_POOL, _POOL)}:
       raise _refuse(layer, f" of {layer.pool_size}")
@@ -182,8 +185,9 @@ def _apply(
       return pool(x, keeps_last=layer.padding == "same")
     return tf.nn.max_pool2d(x, _POOL, _POOL, layer.padding.upper())
   if kind is blocks.GroupNormalization:
+    scale, offset = weights
     return blocks.normalize_groups(
-      x, *weights, groups=layer.groups, epsilon=layer.epsilon
+      x, scale, offset, groups=layer.groups, epsilon=layer.epsilon
     )
   if kind is _layers.Activation:
     return _activate(layer, x)

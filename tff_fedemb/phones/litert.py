@@ -80,7 +80,8 @@ class PhoneProcess(tff.learning.templates.LearningProcess):
       process.get_model_weights,
       process.set_model_weights,
     )
-    self.file, self.create_dataset = file, create_dataset
+    self.file = file
+    self.create_dataset = create_dataset
 
 
 class TfliteRuntime(in_process.InProcessRuntime):
@@ -121,7 +122,8 @@ class TfliteRuntime(in_process.InProcessRuntime):
     self._round: tuple[int, Any] = (0, None)
 
   def initialize(
-    self, process: tff.templates.IterativeProcess
+    self,
+    process: tff.templates.IterativeProcess,
   ) -> in_process.FlatState:
     if not isinstance(process, PhoneProcess):
       raise errors.FieldError(
@@ -147,14 +149,18 @@ class TfliteRuntime(in_process.InProcessRuntime):
     return state
 
   def next(
-    self, state: in_process.FlatState, client_ids: Sequence[str]
+    self,
+    state: in_process.FlatState,
+    client_ids: Sequence[str],
   ) -> tuple[in_process.FlatState, Any]:
     structure = self.structured_state(state)
     self._round = int(structure.client_work), structure.global_model_weights
     return super().next(state, client_ids)
 
   def _fold_clients(
-    self, prepared: Sequence[Any], client_ids: Sequence[str]
+    self,
+    prepared: Sequence[Any],
+    client_ids: Sequence[str],
   ) -> tuple[list[Any], secure_sums.RoundTotal]:
     file = base.check_initialized(self._phones).file
     round_num, weights = self._round
@@ -198,17 +204,21 @@ class TfliteRuntime(in_process.InProcessRuntime):
     return self._fold(prepared, updates, self._skip_fn)
 
   def _run_client(
-    self, name: str, client_id: str, round_num: int
+    self,
+    name: str,
+    client_id: str,
+    round_num: int,
   ) -> tuple[bytes, composition.ClientUpdate]:
     """Runs a client; returns its delta as sent, and all else of its update."""
     drawn = self._draw(client_id, round_num)
     inputs = {key: value.numpy() for key, value in drawn.inputs.items()}
-    holds, delta, stays = (
-      self._folder / f"{name}.{kind}" for kind in ("client", "delta", "stays")
-    )
+    holds = self._folder / f"{name}.client"
+    delta = self._folder / f"{name}.delta"
+    stays = self._folder / f"{name}.stays"
     holds.write_bytes(tensor_files.pack(inputs, {}))
-    paths = [self._folder / "training.tflite", self._folder / "model"]
-    _run_program([*paths, holds, delta, stays])
+    program = self._folder / "training.tflite"
+    model = self._folder / "model"
+    _run_program([program, model, holds, delta, stays])
     facts = json.loads(stays.read_text())
     self.peak_memory_bytes = max(
       self.peak_memory_bytes, facts["peak_memory_bytes"]
@@ -236,11 +246,9 @@ def _run_program(paths: Sequence[pathlib.Path]) -> None:
     client_error.KilledError: If a signal ends it.
     RuntimeError: If it fails.
   """
+  program = [sys.executable, "-m", "tff_fedemb.phones.tflite_client"]
   ended = subprocess.run(
-    [
-      *(sys.executable, "-m", "tff_fedemb.phones.tflite_client"),
-      *map(os.fspath, paths),
-    ],
+    program + list(map(os.fspath, paths)),
     env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     stdout=subprocess.DEVNULL,
     stderr=subprocess.PIPE,
@@ -248,14 +256,16 @@ def _run_program(paths: Sequence[pathlib.Path]) -> None:
   )
   if not ended.returncode:
     return
-  kind, how = RuntimeError, f"with status {ended.returncode}"
+  kind = RuntimeError
+  how = f"with status {ended.returncode}"
   if ended.returncode < 0:
     number = -ended.returncode
-    kind, how = client_error.KilledError, f"by signal {number}"
+    kind = client_error.KilledError
+    how = f"by signal {number}"
     with contextlib.suppress(ValueError):
       how = f"by {signal.Signals(number).name}"
   said = ended.stderr.decode(errors="backslashreplace").strip()
-  *_, last = ["nothing on standard error", *said.splitlines()]
-  error = kind(f"its process ended {how}: {last}")
+  lines = said.splitlines() or ["nothing on standard error"]
+  error = kind(f"its process ended {how}: {lines[-1]}")
   error.add_note(said)
   raise error

@@ -31,7 +31,9 @@ class Drawn(NamedTuple):
 
 
 def draw(
-  file: client_file.ClientFile, dataset: tf.data.Dataset, round_num: tf.Tensor
+  file: client_file.ClientFile,
+  dataset: tf.data.Dataset,
+  round_num: tf.Tensor,
 ) -> Drawn:
   """Draws the head and the order of a simulated client as `fedemb` does.
 
@@ -52,10 +54,11 @@ def draw(
   if config.decode_images is not None:
     images = config.decode_images(images)
   batches = local_steps.Batches(examples, config=config, seed=seed)
+  places = [batches.places(epoch) for epoch in range(config.epochs)]
   inputs = {
     "images": images,
     "labels": rows,
-    "order": tf.concat([*map(batches.places, range(config.epochs))], 0),
+    "order": tf.concat(places, 0),
     **dict(zip(client_file.HEAD_NAMES, weights, strict=False)),
   }
   if file.warm_up_steps:
@@ -71,7 +74,8 @@ def encode_update(update: composition.ClientUpdate) -> bytes:
       but the delta.
   """
   delta, *counts = update
-  return np.concatenate([counts, *map(np.ravel, delta)]).astype("<f4").tobytes()
+  parts = [counts] + list(map(np.ravel, delta))
+  return np.concatenate(parts).astype("<f4").tobytes()
 
 
 @tff.tensorflow.computation(np.str_)
@@ -84,7 +88,9 @@ UPDATE_TYPE = update_dataset.type_signature.result
 
 
 def read_update(
-  weights: Any, dataset: tf.data.Dataset, round_num: tf.Tensor
+  weights: Any,
+  dataset: tf.data.Dataset,
+  round_num: tf.Tensor,
 ) -> composition.ClientUpdate:
   """The inverse of `encode_update`, in place of what a client computes.
 
@@ -95,10 +101,11 @@ def read_update(
   """
   numbers = tf.io.decode_raw(dataset.get_single_element(), tf.float32)
   sizes = [weight.shape.num_elements() for weight in weights.trainable]
-  counts, *parts = tf.split(numbers, [5, *sizes])
+  parts = tf.split(numbers, [5] + sizes)
+  counts = parts[0]
   delta = tuple(
     tf.reshape(part, weight.shape)
-    for part, weight in zip(parts, weights.trainable, strict=True)
+    for part, weight in zip(parts[1:], weights.trainable, strict=True)
   )
   integers = tf.unstack(tf.cast(counts, tf.int64))
   update = composition.ClientUpdate(delta, *integers)

@@ -23,13 +23,18 @@ _TYPES: dict[str, np.dtype] = {
 }
 _NAMES = {dtype: name for name, dtype in _TYPES.items()}
 _OF_DAMAGE = (
-  *(ArithmeticError, AttributeError, LookupError, RecursionError),
-  *(TypeError, ValueError),
+  ArithmeticError,
+  AttributeError,
+  LookupError,
+  RecursionError,
+  TypeError,
+  ValueError,
 )
 
 
 def pack(
-  tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]
+  tensors: Mapping[str, np.ndarray],
+  metadata: Mapping[str, str],
 ) -> bytes:
   """Returns the contents of a file.
 
@@ -38,10 +43,12 @@ def pack(
     metadata: Texts to store beside the tensors.
   """
   header: dict[str, Any] = {_METADATA: dict(metadata)}
-  chunks, end = [], 0
+  chunks = []
+  end = 0
   for name, tensor in tensors.items():
     array = np.asarray(tensor, order="C")
-    begin, end = end, end + array.nbytes
+    begin = end
+    end = end + array.nbytes
     header[name] = {
       "dtype": _NAMES[array.dtype.newbyteorder("<")],
       "shape": list(array.shape),
@@ -49,7 +56,8 @@ def pack(
     }
     chunks.append(array.astype(array.dtype.newbyteorder("<")).tobytes())
   text = json.dumps(header).encode()
-  return b"".join([len(text).to_bytes(_LENGTH_BYTES, "little"), text, *chunks])
+  length = len(text).to_bytes(_LENGTH_BYTES, "little")
+  return b"".join([length, text] + chunks)
 
 
 def unpack(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
@@ -69,9 +77,10 @@ def unpack(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     metadata = header.pop(_METADATA, {})
     if not all(isinstance(value, str) for value in metadata.values()):
       raise ValueError
-    return {
+    tensors = {
       name: _read(content, start, entry) for name, entry in header.items()
-    }, metadata
+    }
+    return tensors, metadata
   except _OF_DAMAGE as error:
     raise ValueError("a damaged header") from error
 

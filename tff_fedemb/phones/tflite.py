@@ -31,7 +31,8 @@ SUFFIX = ".tflite"
 _SIGNATURE = "serving_default"
 _MAX_SAID = 200
 _NUM_CALIBRATION_IMAGES = 200
-_NUM_TIMINGS, _NUM_WARM_UPS = 30, 3
+_NUM_TIMINGS = 30
+_NUM_WARM_UPS = 3
 _OCTAVES = (2, 4, 8, 16, 32)
 
 
@@ -83,7 +84,9 @@ def convert(
 
 
 def open_model(
-  saved_model: str | os.PathLike[str], *, batch_size: int | None
+  saved_model: str | os.PathLike[str],
+  *,
+  batch_size: int | None,
 ) -> tuple[Any, tf.TensorShape]:
   """Opens a SavedModel of a run for a number of images at a time.
 
@@ -106,7 +109,7 @@ def open_model(
       f"have a signature {_SIGNATURE!r} from images to embeddings",
       f"{saved_model} without {error}",
     ) from error
-  images = tf.TensorSpec([batch_size, *shape], tf.float32, name="images")
+  images = tf.TensorSpec((batch_size,) + shape, tf.float32, name="images")
   model.embed = tf.function(
     lambda images: {"embeddings": signature(images=images)["embeddings"]},
     input_signature=[images],
@@ -115,7 +118,9 @@ def open_model(
 
 
 def refuse_conversion(
-  number_format: str, converter: str, error: Exception
+  number_format: str,
+  converter: str,
+  error: Exception,
 ) -> errors.FieldError:
   """Returns the error of a model that a converter does not take."""
   said = " ".join(str(error).split())[:_MAX_SAID]
@@ -152,12 +157,11 @@ class Embedder:
 
   def embed(self, images: np.ndarray) -> np.ndarray:
     """Maps images `[n, height, width, channels]` to embeddings `[n, dim]`."""
-    return np.concatenate(
-      [
-        self._run(images=image[np.newaxis].astype(np.float32))["embeddings"]
-        for image in images
-      ]
-    )
+    embedded = []
+    for image in images:
+      batch = image[np.newaxis].astype(np.float32)
+      embedded.append(self._run(images=batch)["embeddings"])
+    return np.concatenate(embedded)
 
 
 def digest(content: bytes) -> str:
@@ -166,7 +170,10 @@ def digest(content: bytes) -> str:
 
 
 def make_up_images(
-  image_shape: tuple[int, ...], num_images: int, *, seed: int = 0
+  image_shape: tuple[int, ...],
+  num_images: int,
+  *,
+  seed: int = 0,
 ) -> np.ndarray:
   """Makes up images to calibrate with, of nobody and nothing.
 
@@ -178,7 +185,7 @@ def make_up_images(
   """
   generator = np.random.default_rng(seed)
   height, width, channels = image_shape
-  images = np.zeros([num_images, *image_shape], np.float32)
+  images = np.zeros((num_images,) + tuple(image_shape), np.float32)
   for octave in (o for o in _OCTAVES if o <= max(height, width)):
     grid = generator.normal(size=(num_images, octave, octave, channels))
     images += tf.image.resize(grid / octave**0.5, (height, width)).numpy()

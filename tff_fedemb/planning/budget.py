@@ -15,7 +15,7 @@ copy has the key that the users are drawn from.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 import dataclasses
 import datetime
 import functools
@@ -82,14 +82,23 @@ class Charge(config.Config):
 
   def goes_on_from(self, other: Charge) -> bool:
     """Whether this is the same run as an earlier charge, and no copy of it."""
+    if self.id != other.id:
+      return False
     pairs = itertools.zip_longest(
       self.rounds, other.rounds, fillvalue=(0, frozenset())
     )
-    # All that a finished run cost is known, or nothing may take its place.
-    return self.id == other.id and all(
-      theirs <= ours and (not other.is_finished or times <= len(theirs))
-      for (_, ours), (times, theirs) in pairs
-    )
+    for (_, ours), (times, theirs) in pairs:
+      if not theirs <= ours:
+        return False
+      # All that a finished run cost is known, or nothing may take its place.
+      if other.is_finished and times > len(theirs):
+        return False
+    return True
+
+
+def _in_short(lines: Iterable[str]) -> str:
+  """The first digits of the digests of some lines, with spaces in between."""
+  return " ".join(line[:_DIGITS] for line in lines)
 
 
 def _merge(charges: Sequence[Charge]) -> list[ledger_lib.Ledger]:
@@ -111,12 +120,14 @@ def _merge(charges: Sequence[Charge]) -> list[ledger_lib.Ledger]:
     return ledgers
   (noise,) = noises
   times = []
-  for runs in itertools.zip_longest(
-    *(each.rounds for each in charges), fillvalue=(0, frozenset())
-  ):
-    known = frozenset().union(*(lines for _, lines in runs))
-    to_come = (max(count - len(lines), 0) for count, lines in runs)
-    times.append(len(known) + sum(to_come))
+  rounds_of_all = [each.rounds for each in charges]
+  for runs in itertools.zip_longest(*rounds_of_all, fillvalue=(0, frozenset())):
+    known: set[str] = set()
+    to_come = 0
+    for count, lines in runs:
+      known |= lines
+      to_come += max(count - len(lines), 0)
+    times.append(len(known) + to_come)
   if noise.strategy is not None:
     multiplier = noise.multiplier / math.sqrt(max(times))
     noise = dataclasses.replace(noise, multiplier=multiplier)
@@ -238,7 +249,8 @@ def read(path: str | os.PathLike[str]) -> Budget:
 
 def _add(path: pathlib.Path, charge: Charge, users: str | None) -> Budget:
   """Returns a budget with a charge, if that may be added."""
-  before, num_users = read(path), charge.ledger.participation.num_users
+  before = read(path)
+  num_users = charge.ledger.participation.num_users
   if num_users != before.num_users:
     raise errors.FieldError(
       "privacy_budget",
@@ -259,7 +271,7 @@ def _add(path: pathlib.Path, charge: Charge, users: str | None) -> Budget:
   )
   others = [each for each in before.charges if each is not earlier]
   after = dataclasses.replace(
-    before, users=users or before.users, charges=(*others, charge)
+    before, users=users or before.users, charges=tuple(others + [charge])
   )
   if charge.is_finished:
     return after
@@ -345,7 +357,7 @@ def charge(
     time=now.isoformat(timespec="seconds"),
     is_finished=is_finished,
     selection=selection,
-    lines=tuple(" ".join(x[:_DIGITS] for x in each) for each in lines),
+    lines=tuple(_in_short(each) for each in lines),
   )
   read(path)  # No lock is left beside a file that is not there.
   with whole_files.locked(path):

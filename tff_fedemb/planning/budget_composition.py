@@ -53,7 +53,7 @@ def compose(
     return 0.0
   counts: collections.Counter[dp_accounting.DpEvent] = collections.Counter()
   for each in ledgers:
-    for event, count in composition.composed_events(*each.run):
+    for event, count in each.composed_events():
       counts[event] += count
   counts.update(selection.event(trial) for trial, selection in tunings)
   events = list(counts.items())
@@ -109,9 +109,9 @@ def _common_accountants(
 ) -> list[str]:
   """Names of the accountants that all have, also of those asked by name."""
   own = [each.accountants for each in claims]
-  every = [(*each.accountants, *each.further_accountants) for each in claims]
+  every = [each.accountants + each.further_accountants for each in claims]
   for names in (own, every):
-    common = [name for name in names[0] if all(name in x for x in names)]
-    if common := [name for name in common if name != "monte_carlo"]:
-      return common
+    shared = set(names[0]).intersection(*names[1:]) - {"monte_carlo"}
+    if shared:
+      return [name for name in names[0] if name in shared]
   return []

@@ -8,7 +8,7 @@ quicker accountant asks for.
 """
 
 import bisect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 import dataclasses
 import functools
 import math
@@ -38,12 +38,15 @@ _MAX_NUM_USERS = 10**12
 
 # Factors by which a search looks around for a bracket, at least and at most.
 # PLD takes minutes with far less noise.
-_LEAST_STEP, _LARGEST_STEP, _LARGEST_SLOW_STEP = 1.003, 8.0, 2.0
+_LEAST_STEP = 1.003
+_LARGEST_STEP = 8.0
+_LARGEST_SLOW_STEP = 2.0
 _OF_DRAWS = ("monte_carlo", "allocation")
-_SLOW = ("pld", *_OF_DRAWS)
+_SLOW = ("pld",) + _OF_DRAWS
 # By which what these find may be too large, as a share; others leave so much to
 # be searched one by one.
-_SLOW_TOLERANCE, _TOLERANCE = 1e-3, 1e-5
+_SLOW_TOLERANCE = 1e-3
+_TOLERANCE = 1e-5
 # Integers: the divergence of sampling costs several times more in between.
 _FEW_ORDERS = (2, 3, 4, 6, 8, 11, 16, 24, 32, 48, 63, 128, 256, 512)
 # PLD's grid for a search, as a share of epsilon, and its limits: that of an
@@ -182,7 +185,9 @@ def calibrate(
 
 
 def _list_stages(
-  plan: planning.Plan, target_epsilon: float, is_quick: bool
+  plan: planning.Plan,
+  target_epsilon: float,
+  is_quick: bool,
 ) -> list[tuple[planning.Plan, dict[str, Any]]]:
   """Plans and options of accounting, quicker ones first, for a search."""
   if plan.accountants[0] in _OF_DRAWS:
@@ -203,7 +208,9 @@ def _list_stages(
       (by_rdp, {"orders": _FEW_ORDERS}),
       (plan, {"value_discretization_interval": interval}),
     ]
-    return stages if is_quick else [*stages, (plan, {})]
+    if not is_quick:
+      stages.append((plan, {}))
+    return stages
   return [(plan, {})]
 
 
@@ -220,7 +227,8 @@ class _Search:
   def limits(self) -> tuple[int, int]:
     """First and last of the integers that are searched; see `value`."""
     claim = self.plan.participation
-    users, alone = claim.users_per_round, claim.users_per_client
+    users = claim.users_per_round
+    alone = claim.users_per_client
     # Each round draws from one of so many blocks of users.
     blocks = (claim.min_separation or 1) if claim.is_sampled else 1
     if self.solve_for == "num_users":
@@ -231,7 +239,8 @@ class _Search:
       return math.ceil(
         users
       ) * blocks, _MAX_NUM_USERS if claim.is_sampled else most
-    low, high = checks.MIN_NOISE_MULTIPLIER, checks.MAX_NOISE_MULTIPLIER
+    low = checks.MIN_NOISE_MULTIPLIER
+    high = checks.MAX_NOISE_MULTIPLIER
     if self.solve_for == "noise_multiplier":
       return int(_SMALLEST_NOISE * _NOISE_UNITS), int(high * _NOISE_UNITS)
     # Noise is in proportion to the virtual clients.
@@ -280,14 +289,13 @@ class _Search:
         first, most, guess or own[self.solve_for], is_exact
       )
 
-    def participations(clients: int) -> int:
-      plan = self.plan.with_value(self.solve_for, self.value(clients))
-      return plan.participation.participations(plan.rounds)
-
     while first <= most:
       # In passes, with equally many of them, more users a round cost less.
       end = bisect.bisect_right(
-        range(most + 1), participations(first), lo=first, key=participations
+        range(most + 1),
+        self._participations(first),
+        lo=first,
+        key=self._participations,
       )
       found = self._find_between(first, end - 1, end - 1, is_exact)
       if found < end:
@@ -296,49 +304,86 @@ class _Search:
     return first
 
   def _find_between(
-    self, low: int, high: int, guess: int, is_exact: bool
+    self,
+    low: int,
+    high: int,
+    guess: int,
+    is_exact: bool,
   ) -> int:
     """The same in a range, if all above hold as well."""
-    is_slow = self.plan.accountants[0] in _SLOW
-
-    @functools.cache
-    def excess_at(value: float) -> float:
-      """Logarithm of epsilon over the target: it falls nearly straight."""
-      return math.log(min(max(self.epsilon(value) / self.target, 1e-6), 1e6))
+    # Several integers stand for one value, which costs the same.
+    excess_of_value = functools.cache(self._excess_of_value)
 
     def excess(number: int) -> float:
-      return excess_at(self.value(number))
+      return excess_of_value(self.value(number))
 
-    def step(number: int) -> float:
-      most = _LARGEST_SLOW_STEP if is_slow else _LARGEST_STEP
-      return min(max(math.exp(abs(excess(number))), _LEAST_STEP), most)
-
-    lower = upper = min(max(guess, low), high)
-    while excess(upper) > 0 and upper < high:
-      lower, upper = upper, min(math.ceil(upper * step(upper)), high)
-    while excess(lower) <= 0 and lower > low:
-      lower, upper = max(math.floor(lower / step(lower)), low), lower
+    is_slow = self.plan.accountants[0] in _SLOW
+    largest_step = _LARGEST_SLOW_STEP if is_slow else _LARGEST_STEP
+    guess = min(max(guess, low), high)
+    lower, upper = _bracket(excess, guess, (low, high), largest_step)
     if excess(upper) > 0:
       return high + 1
     if excess(lower) <= 0:
       return lower
-    tolerance = _TOLERANCE if is_exact else _SLOW_TOLERANCE
-    log_found = optimize.brentq(
-      lambda log_number: excess(round(math.exp(log_number))),
-      math.log(lower),
-      math.log(upper),
-      xtol=tolerance,
-    )
-    while excess(round(math.exp(log_found))) > 0:
-      log_found += tolerance
-    if not is_exact:
-      return round(math.exp(log_found))  # As it was accounted for.
-    first, last = (
-      math.exp(log_found + error) for error in (-2 * tolerance, 2 * tolerance)
-    )
-    return bisect.bisect_left(
-      range(min(math.ceil(last), upper)),
-      True,
-      lo=max(math.floor(first), lower),
-      key=lambda number: excess(number) <= 0,
-    )
+    return _find_in_bracket(excess, lower, upper, is_exact)
+
+  def _participations(self, clients: int) -> int:
+    """In how many rounds a user may be, with so many clients in each."""
+    plan = self.plan.with_value(self.solve_for, self.value(clients))
+    return plan.participation.participations(plan.rounds)
+
+  def _excess_of_value(self, value: float) -> float:
+    """Logarithm of epsilon over the target: it falls nearly straight."""
+    return math.log(min(max(self.epsilon(value) / self.target, 1e-6), 1e6))
+
+
+def _bracket(
+  excess: Callable[[int], float],
+  guess: int,
+  limits: tuple[int, int],
+  largest_step: float,
+) -> tuple[int, int]:
+  """Returns integers below and above the one at which the excess becomes 0."""
+  low, high = limits
+  lower = upper = guess
+  while excess(upper) > 0 and upper < high:
+    factor = _step(excess(upper), largest_step)
+    lower = upper
+    upper = min(math.ceil(upper * factor), high)
+  while excess(lower) <= 0 and lower > low:
+    factor = _step(excess(lower), largest_step)
+    lower, upper = max(math.floor(lower / factor), low), lower
+  return lower, upper
+
+
+def _step(excess: float, largest: float) -> float:
+  """The factor to the next integer that is tried."""
+  return min(max(math.exp(abs(excess)), _LEAST_STEP), largest)
+
+
+def _find_in_bracket(
+  excess: Callable[[int], float],
+  lower: int,
+  upper: int,
+  is_exact: bool,
+) -> int:
+  """Smallest integer that holds; `lower` does not, and `upper` does."""
+  tolerance = _TOLERANCE if is_exact else _SLOW_TOLERANCE
+  log_found = optimize.brentq(
+    lambda log_number: excess(round(math.exp(log_number))),
+    math.log(lower),
+    math.log(upper),
+    xtol=tolerance,
+  )
+  while excess(round(math.exp(log_found))) > 0:
+    log_found += tolerance
+  if not is_exact:
+    return round(math.exp(log_found))  # As it was accounted for.
+  first = math.exp(log_found - 2 * tolerance)
+  last = math.exp(log_found + 2 * tolerance)
+  return bisect.bisect_left(
+    range(min(math.ceil(last), upper)),
+    True,
+    lo=max(math.floor(first), lower),
+    key=lambda number: excess(number) <= 0,
+  )

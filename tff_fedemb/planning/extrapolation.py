@@ -92,15 +92,9 @@ class Extrapolation:
   @property
   def assumptions(self) -> tuple[str, ...]:
     """What has to hold for the figures to mean anything."""
-    simulated, larger = self.simulated_participation, self.participation
-    doubled = []
-    if larger.sensitivity_in_clip_norms != 1:
-      doubled = [
-        "The authors' reading is for comparison: it counts a change of one clip"
-        f" norm where one user can cause {larger.sensitivity_in_clip_norms:g},"
-        f" and {epsilon_lib.VIRTUAL_CLIENT_UNIT}."
-      ]
-    return (
+    simulated = self.simulated_participation
+    larger = self.participation
+    assumed = [
       "The simulation had"
       f" {checks.count_in_words(simulated.users_per_round)} of"
       f" {simulated.num_users:,} users a round at noise multiplier"
@@ -111,9 +105,17 @@ class Extrapolation:
       "assumed, not measured, to carry over to the larger cohort.",
       "The larger population exists, its users resemble the simulated ones, "
       f"and they take part as stated: {larger.sampling}.",
-      *doubled,
-      *report.warnings_of_all(larger, self.delta, self.user_level.epsilon),
+    ]
+    if larger.sensitivity_in_clip_norms != 1:
+      assumed.append(
+        "The authors' reading is for comparison: it counts a change of one clip"
+        f" norm where one user can cause {larger.sensitivity_in_clip_norms:g},"
+        f" and {epsilon_lib.VIRTUAL_CLIENT_UNIT}."
+      )
+    assumed += report.warnings_of_all(
+      larger, self.delta, self.user_level.epsilon
     )
+    return tuple(assumed)
 
   def to_json(self) -> dict[str, Any]:
     """Returns a dictionary that JSON can hold, infinity as "inf"."""
@@ -205,16 +207,7 @@ def extrapolate(
       noise cannot be accounted for, PLD alone would take minutes, or a
       fixed-size cohort would not be an integer.
   """
-  cohort = cohort_factor * participation.users_per_round
-  if cohort > num_users:
-    raise errors.FieldError(
-      "cohort_factor x users_per_round",
-      f"be at most num_users ({num_users:,})",
-      checks.count_in_words(cohort),
-    )
-  larger = participation.resized(num_users=num_users, users_per_round=cohort)
-  # Whoever has so many users draws them anew.
-  larger = larger.with_secret_schedule().for_rounds(None)
+  larger = _enlarge(participation, num_users, cohort_factor)
   larger_noise_multiplier = cohort_factor * noise_multiplier
   if round_sum is not None:
     round_sum = dataclasses.replace(
@@ -230,32 +223,10 @@ def extrapolate(
   )
   epsilon_lib.check_pld(account)
 
-  whole = arithmetic.whole_epsilon(account)
-  user_level = Reading(
-    "user-level",
-    f"one user: {larger.neighboring_relation_in_words}",
-    larger.sensitivity_in_clip_norms,
-    whole.epsilon,
-    whole.accountant,
-    whole.by_accountant,
-  )
-  authors = dataclasses.replace(user_level, name="authors")
-  if larger.sensitivity_in_clip_norms != 1:
-    epsilons = epsilon_lib.epsilon_by_accountant(
-      account, sensitivity_in_clip_norms=1.0
-    )
-    accountant, epsilon = epsilon_lib.leading(epsilons)
-    authors = Reading(
-      "authors",
-      epsilon_lib.VIRTUAL_CLIENT_UNIT,
-      1.0,
-      epsilon,
-      accountant,
-      epsilons,
-    )
+  user_level = _user_level(account)
   return Extrapolation(
     user_level=user_level,
-    authors=authors,
+    authors=_as_the_authors_read(account, user_level),
     rounds=rounds,
     delta=delta,
     cohort_factor=cohort_factor,
@@ -264,4 +235,57 @@ def extrapolate(
     noise_multiplier=larger_noise_multiplier,
     participation=larger,
     zcdp=epsilon_lib.zcdp(account),
+  )
+
+
+def _enlarge(
+  participation: participation_lib.Participation,
+  num_users: int,
+  cohort_factor: float,
+) -> participation_lib.Participation:
+  """Returns who takes part of the larger population, in larger cohorts."""
+  cohort = cohort_factor * participation.users_per_round
+  if cohort > num_users:
+    raise errors.FieldError(
+      "cohort_factor x users_per_round",
+      f"be at most num_users ({num_users:,})",
+      checks.count_in_words(cohort),
+    )
+  larger = participation.resized(num_users=num_users, users_per_round=cohort)
+  # Whoever has so many users draws them anew.
+  return larger.with_secret_schedule().for_rounds(None)
+
+
+def _user_level(account: composition.Account) -> Reading:
+  """Returns the reading at the sensitivity that the participation supports."""
+  claim = account.participation
+  whole = arithmetic.whole_epsilon(account)
+  return Reading(
+    name="user-level",
+    protects=f"one user: {claim.neighboring_relation_in_words}",
+    sensitivity_in_clip_norms=claim.sensitivity_in_clip_norms,
+    epsilon=whole.epsilon,
+    accountant=whole.accountant,
+    epsilon_by_accountant=whole.by_accountant,
+  )
+
+
+def _as_the_authors_read(
+  account: composition.Account,
+  user_level: Reading,
+) -> Reading:
+  """Returns the reading in which a user moves the sum by one clip norm."""
+  if user_level.sensitivity_in_clip_norms == 1:
+    return dataclasses.replace(user_level, name="authors")
+  epsilons = epsilon_lib.epsilon_by_accountant(
+    account, sensitivity_in_clip_norms=1.0
+  )
+  accountant, epsilon = epsilon_lib.leading(epsilons)
+  return Reading(
+    name="authors",
+    protects=epsilon_lib.VIRTUAL_CLIENT_UNIT,
+    sensitivity_in_clip_norms=1.0,
+    epsilon=epsilon,
+    accountant=accountant,
+    epsilon_by_accountant=epsilons,
   )

@@ -56,14 +56,12 @@ def list_plans(
   if mechanisms is None:
     registered = aggregators.AGGREGATORS.items()
     known = {name: each for name, each in registered if each.is_compared}
-  found = [
-    dataclasses.replace(
-      _create_plan(name, size, participation, rounds, delta), workload=workload
-    )
-    for participation in participations
-    for name, mechanism in known.items()
-    for size in _sizes(mechanism, participation, rounds)
-  ]
+  found = []
+  for participation in participations:
+    for name, mechanism in known.items():
+      for size in _sizes(mechanism, participation, rounds):
+        plan = _create_plan(name, size, participation, rounds, delta)
+        found.append(dataclasses.replace(plan, workload=workload))
   if not found:
     raise errors.FieldError(
       "mechanism",
@@ -80,7 +78,8 @@ def _sizes(
   rounds: int,
 ) -> Sequence[int | None]:
   """Sizes of a mechanism to try, ascending; none if it may not be used."""
-  strategy, claim = mechanism.strategy_class, participation
+  strategy = mechanism.strategy_class
+  claim = participation
   most = min(participation.min_separation or 1, rounds)
   if participation.field_of_bands:
     most = min(math.floor(claim.num_users / claim.users_per_round), rounds)
@@ -95,8 +94,9 @@ def _sizes(
   if not strategy.is_banded:
     return sizes
   most = min(most, sizes[-1])
+  smaller = [size for size in sizes if 1 < size < most]
   # A single band would be independent noise.
-  return sorted({*(size for size in sizes if size < most), most} - {1})
+  return smaller + [most] if most > 1 else smaller
 
 
 def _create_plan(
@@ -148,7 +148,8 @@ def for_epsilon(plan: planning.Plan, target_epsilon: float) -> planning.Plan:
 
 
 def rank(
-  plans: Sequence[planning.Plan], target_epsilon: float
+  plans: Sequence[planning.Plan],
+  target_epsilon: float,
 ) -> list[planning.Plan]:
   """Returns plans with the noise that a target asks for, best first.
 
@@ -193,13 +194,15 @@ def best_by_epsilon(
     "Calibrating", unit="curves", items=families
   ):
     sizes = [plan for plan in plans if plan.family == family]
-    bests, first = [], 0
+    bests = []
+    first = 0
     for target_epsilon in target_epsilons:
       best = for_epsilon(sizes[first], target_epsilon)
       for index in range(first + 1, len(sizes)):
         other = for_epsilon(sizes[index], target_epsilon)
         if other.error < best.error:
-          best, first = other, index
+          best = other
+          first = index
         elif index > first + 1:
           break
       bests.append(best)

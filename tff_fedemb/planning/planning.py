@@ -182,7 +182,8 @@ class Plan(config.Config):
       value: Its value; the noise goes with the cohort, the separation with the
         number of users and the cohort.
     """
-    claim, noise = self.participation, value
+    claim = self.participation
+    noise = value
     if name != "noise_multiplier":
       sizes: dict[str, Any] = {
         "num_users": claim.num_users,
@@ -216,7 +217,8 @@ class Plan(config.Config):
 
 
 def create_round_sum(
-  mechanism: mechanism_lib.MechanismConfig, num_parameters: int | None
+  mechanism: mechanism_lib.MechanismConfig,
+  num_parameters: int | None,
 ) -> composition.RoundSum | None:
   """Returns what a mechanism sums up in a round; None if it is not known.
 
@@ -361,7 +363,9 @@ def epsilon(
 
 
 def options_of_bands(
-  participation: str, mechanism: str, given: Mapping[str, Any]
+  participation: str,
+  mechanism: str,
+  given: Mapping[str, Any],
 ) -> dict[str, Any]:
   """Returns how far apart a participation has users: as a matrix has bands.
 
@@ -377,11 +381,13 @@ def options_of_bands(
     errors.FieldError: If neither it nor the bands were given.
   """
   claim = participations.PARTICIPATIONS[participation]
-  name, noise = claim.field_of_bands, aggregators.AGGREGATORS[mechanism]
+  name = claim.field_of_bands
+  noise = aggregators.AGGREGATORS[mechanism]
   strategy = noise.strategy_class
   if name is None or not (strategy is None or strategy.is_banded):
     return {}  # Other noise is refused where it meets the participation.
-  value, others = given.get(name), ""
+  value = given.get(name)
+  others = ""
   if strategy is not None:
     others = f", or {noise.size_field} in its place"
     value = given.get(noise.size_field) if value is None else value

@@ -67,7 +67,8 @@ class Measurement:
 
 
 def count_seeds(
-  measurements: Iterable[Measurement], repetition: str = "seed"
+  measurements: Iterable[Measurement],
+  repetition: str = "seed",
 ) -> str:
   """Returns how many values there are, for example '1 seed' or '3-5 seeds'."""
   counts = sorted({len(measured.values) for measured in measurements})
@@ -124,7 +125,8 @@ def create_figure(
     figure.supxlabel(text, fontsize=9, color=GREY)
   # `decorate` measures letters with it.
   backend_agg.FigureCanvasAgg(figure)
-  return figure, figure.subplots(*shape, squeeze=False, **options)
+  rows, columns = shape
+  return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
 def write(figure: mpl_figure.Figure, path: str | os.PathLike[str]) -> None:
@@ -265,7 +267,8 @@ def set_logarithmic(
   if margin is None:
     # Around a single value, too, there are two ticks.
     margin = max((high / low) ** 0.06, 2.5 if high == low else 1.15)
-  low, high = low / margin, high * margin
+  low = low / margin
+  high = high * margin
   name = axis.axis_name
   axis.axes.set(**{f"{name}scale": "log", f"{name}lim": (low, high)})
   axis.set_major_locator(_choose_locator(low, high, num_ticks))
@@ -308,14 +311,17 @@ def create_key(label: str, **style: Any) -> mpl_lines.Line2D:
 
 
 def set_legend(
-  figure: mpl_figure.Figure, groups: Mapping[str, Sequence[Any]]
+  figure: mpl_figure.Figure,
+  groups: Mapping[str, Sequence[Any]],
 ) -> None:
   """Draws a legend right of the axes, keys of a group below its heading."""
   handles = []
   for heading, keys in groups.items():
     if keys:
-      space = [create_key(" ", linestyle="")] if handles else []
-      handles += [*space, create_key(heading, linestyle=""), *keys]
+      if handles:
+        handles.append(create_key(" ", linestyle=""))
+      handles.append(create_key(heading, linestyle=""))
+      handles += keys
   style = {
     "fontsize": 9,
     "frameon": False,

@@ -22,13 +22,15 @@ def _draw_rates(
 ) -> list:
   """A line in the band of its intervals; returns its key."""
   style = figures.style_of(index)
-  low, high = [x.low for x in rates], [x.high for x in rates]
+  low = [x.low for x in rates]
+  high = [x.high for x in rates]
   axes.fill_between(places, low, high, color=style["color"], alpha=0.15)
   return axes.plot(places, [x.value for x in rates], label=label, **style)
 
 
 def draw_sizes(
-  axes: mpl_axes.Axes, by_images: Sequence[recognition.Recognition]
+  axes: mpl_axes.Axes,
+  by_images: Sequence[recognition.Recognition],
 ) -> None:
   """Draws shares of images found over the size of the gallery.
 
@@ -66,7 +68,8 @@ def draw_sizes(
 
 
 def draw_det(
-  axes: mpl_axes.Axes, by_images: Sequence[recognition.Recognition]
+  axes: mpl_axes.Axes,
+  by_images: Sequence[recognition.Recognition],
 ) -> None:
   """Draws the detection error trade-off of the largest gallery.
 

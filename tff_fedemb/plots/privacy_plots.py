@@ -68,7 +68,7 @@ def plot_epsilon(
     num_users: Population to mark.
   """
   figure, ((axes,),) = figures.create_figure(
-    *(8.4, 5.0), statement=caption, letters=108
+    8.4, 5.0, statement=caption, letters=108
   )
   noise = _draw_curves(axes, points)
   figures.decorate(
@@ -82,16 +82,12 @@ def plot_epsilon(
     "tighter": f"user-level, {tighter_accountant}",
     "virtual_client": f"Δ = C, {accountant}\n(not user-level)",
   }
-  keys: list[Any] = [
-    figures.create_key(
-      label,
-      color=figures.GREY,
-      marker="o" if reading == "tighter" else "",
-      **_STYLES[reading],
-    )
-    for reading, label in labels.items()
-    if reading in set(points.reading)
-  ]
+  keys: list[Any] = []
+  for reading, label in labels.items():
+    if reading in set(points.reading):
+      marker = "o" if reading == "tighter" else ""
+      style = {"color": figures.GREY, "marker": marker} | _STYLES[reading]
+      keys.append(figures.create_key(label, **style))
   if by == "users":
     keys += _set_users(axes, points.x, delta=delta, num_users=num_users)
   else:
@@ -104,13 +100,15 @@ def plot_epsilon(
 
 
 def _draw_curves(
-  axes: mpl_axes.Axes, points: pd.DataFrame
+  axes: mpl_axes.Axes,
+  points: pd.DataFrame,
 ) -> list[mpl_lines.Line2D]:
   """Draws the curves of all noise multipliers; returns their keys."""
   keys = []
   curves = points.groupby("noise_multiplier", sort=False)
   for index, (multiplier, curve) in enumerate(curves):
-    color, marker = figures.COLORS[index], figures.MARKERS[index]
+    color = figures.COLORS[index]
+    marker = figures.MARKERS[index]
     lines = dict(iter(curve.groupby("reading")))
     for reading, style in _STYLES.items():
       if reading in lines:
@@ -187,7 +185,7 @@ def plot_audit(
     caption: Text below the axes: assumptions.
   """
   figure, ((axes, roc),) = figures.create_figure(
-    *(11.0, 4.6), (1, 2), statement=caption, letters=140
+    11.0, 4.6, (1, 2), statement=caption, letters=140
   )
   finite = [math.nan if value == math.inf else value for value in claimed]
   label = "claimed" if any(map(math.isfinite, finite)) else "claimed: ε = ∞"
@@ -266,25 +264,26 @@ def plot_errors(
     caption: Text below the axes: properties that all curves share.
   """
   figure, ((axes,),) = figures.create_figure(
-    *(9.2, 5.4), statement=caption, letters=118
+    9.2, 5.4, statement=caption, letters=118
   )
   least = np.min(list(errors_by_label.values()), axis=0)
-  keys, highest = [], 1.2
+  keys = []
+  highest = 1.2
   for index, (label, errors) in enumerate(errors_by_label.items()):
     ratios = np.asarray(errors) / least
     if min(ratios) > _MOST_SHOWN:
       text = f"{label}\n(above {min(ratios):.2g} times)"
       keys.append(figures.create_key(text, linestyle=""))
       continue
-    highest = max(highest, *ratios)
+    highest = max(highest, max(ratios))
     style = figures.style_of(index)
     style |= {"linewidth": 2, "zorder": 3, "label": label}
     keys += axes.plot(epsilons, ratios, **style)
     sizes = sizes_by_label.get(label, ())
-    for *place, size in zip(epsilons, ratios, sizes, strict=False):
+    for epsilon, ratio, size in zip(epsilons, ratios, sizes, strict=False):
       axes.annotate(
         f"{size}",
-        place,
+        (epsilon, ratio),
         xytext=(0, -16),
         textcoords="offset points",
         ha="center",
@@ -303,7 +302,7 @@ def plot_errors(
     x_label=figures.epsilon_label(delta),
     y_label="noise / least noise",
   )
-  figures.set_logarithmic(axes.xaxis, [*epsilons, target_epsilon])
+  figures.set_logarithmic(axes.xaxis, list(epsilons) + [target_epsilon])
   figures.set_logarithmic(axes.yaxis, (1, min(highest, _MOST_SHOWN)))
   figures.set_legend(figure, {"mechanism": keys, "how to read it": marks})
   figures.write(figure, path)

@@ -64,7 +64,7 @@ def plot_overview(
 ) -> None:
   """Writes four panels, by rows, to a PNG file, with a statement below them."""
   figure, panels = figures.create_figure(
-    *(11, 8, (2, 2)), statement=statement, letters=150
+    11, 8, (2, 2), statement=statement, letters=150
   )
   for panel, axes in zip(four, panels.flat, strict=True):
     panel(axes)
@@ -73,7 +73,9 @@ def plot_overview(
 
 
 def draw_loss(
-  axes: mpl_axes.Axes, rounds: Sequence[int], losses: Sequence[float]
+  axes: mpl_axes.Axes,
+  rounds: Sequence[int],
+  losses: Sequence[float],
 ) -> None:
   """Draws the mean loss of each round's clients; not finite ones are gaps."""
   axes.plot(rounds, losses, **figures.style_of(0, len(rounds), linewidth=1.3))
@@ -128,7 +130,8 @@ def draw_recall(
 
 
 def draw_roc(
-  axes: mpl_axes.Axes, curves: Mapping[str, verification.VerificationResult]
+  axes: mpl_axes.Axes,
+  curves: Mapping[str, verification.VerificationResult],
 ) -> None:
   """Draws ROC curves, with FAR = 0.001 marked.
 
@@ -240,7 +243,7 @@ def draw_similarities(
     keys=keys,
   )
   # Thresholds lie anywhere, those of few pairs beyond all similarities too.
-  ends = [bins[0], 1.0, *thresholds.values()]
+  ends = [bins[0], 1.0] + list(thresholds.values())
   margin = 0.02 * (max(ends) - min(ends))
   axes.set_xlim(min(ends) - margin, max(ends) + margin)
   top = 1.3 * axes.dataLim.y1
@@ -274,7 +277,10 @@ def _first_week(rounds: pd.DataFrame) -> pd.DataFrame:
 
 
 def _decorate(
-  axes: mpl_axes.Axes, rounds: pd.DataFrame, title: str, **options: Any
+  axes: mpl_axes.Axes,
+  rounds: pd.DataFrame,
+  title: str,
+  **options: Any,
 ) -> None:
   is_whole = len(_first_week(rounds)) == len(rounds)
   title += "" if is_whole else ", first week"
@@ -309,13 +315,15 @@ def draw_reports(axes: mpl_axes.Axes, rounds: pd.DataFrame) -> None:
       and the numbers of devices that `reported`, or were `aborted`, `late`,
       `interrupted` or `dropped`.
   """
-  shown, fates = _first_week(rounds), [*_FATES]
+  shown = _first_week(rounds)
+  fates = list(_FATES)
   unit_hours, _ = _clock(rounds)
   # Means of neighbouring rounds, so many that they can be told apart.
   group = np.arange(len(shown)) // -(-len(shown) // _MAX_BLOCKS)
   blocks = shown.groupby(group)
   # Counts are level from the start of a block to its end, then drop to 0.
-  starts, ends = blocks.start_hours.first(), blocks.end_hours.last()
+  starts = blocks.start_hours.first()
+  ends = blocks.end_hours.last()
   # Rounds that take no time are thin bars.
   ends = ends.where(ends > starts, starts + 0.004 * starts.max())
   times = np.stack([starts, ends], axis=1)
@@ -340,13 +348,14 @@ def draw_reports(axes: mpl_axes.Axes, rounds: pd.DataFrame) -> None:
     heights = np.full(len(abandoned), 1.06 * highest)
     keys += axes.plot(abandoned, heights, "kx", markersize=5, label=label)
   _decorate(
-    *(axes, rounds, "Selected devices"), y_label="devices in a round", keys=keys
+    axes, rounds, "Selected devices", y_label="devices in a round", keys=keys
   )
   axes.set_ylim(0, 1.12 * highest)
 
 
 def over_time(
-  panel: functools.partial[None], rounds: pd.DataFrame
+  panel: functools.partial[None],
+  rounds: pd.DataFrame,
 ) -> functools.partial[None]:
   """Returns a panel over the time of a simulation in place of rounds.
 

@@ -41,7 +41,9 @@ Curves = Mapping[str, Sequence[figures.Measurement]]
 
 
 def _at(
-  points: Sequence[figures.Measurement], *, is_noiseless: bool
+  points: Sequence[figures.Measurement],
+  *,
+  is_noiseless: bool,
 ) -> list[figures.Measurement]:
   """Returns the points with or without noise by ascending epsilon."""
   chosen = [p for p in points if math.isinf(p.epsilon) == is_noiseless]
@@ -74,11 +76,13 @@ def plot_measured_by_epsilon(
     repetition: Noun for the values of a point, whose plural ends in s; the
       legend counts them.
   """
-  size = (8.4, 5.0) if len(panels) == 1 else (11.5, 4.2)
+  width, height = (8.4, 5.0) if len(panels) == 1 else (11.5, 4.2)
   figure, (row,) = figures.create_figure(
-    *(*size, (1, len(panels))),
+    width,
+    height,
+    (1, len(panels)),
     statement=caption,
-    letters=round(13 * size[0]),
+    letters=round(13 * width),
     sharey=True,
   )
   for axes, (name, drawn) in zip(row, panels.items(), strict=True):
@@ -89,16 +93,18 @@ def plot_measured_by_epsilon(
       y_label=utility if axes is row[0] else "",
     )
     _draw_measured(axes, drawn)
-  levels = [_draw_level(row, *level)] if level else []
+  levels = []
+  if level:
+    level_name, level_utility = level
+    levels.append(_draw_level(row, level_name, level_utility))
   figures.set_shares(row[0].yaxis)
-  points = itertools.chain(*drawn.values())
-  keys = {
-    f"method ({figures.count_seeds(points, repetition)})": [
-      figures.create_key(name, linewidth=1.6, **figures.style_of(index))
-      for index, name in enumerate(drawn)
-    ]
-  }
-  figures.set_legend(figure, keys | {"for comparison": levels})
+  points = itertools.chain.from_iterable(drawn.values())
+  keys = [
+    figures.create_key(name, linewidth=1.6, **figures.style_of(index))
+    for index, name in enumerate(drawn)
+  ]
+  heading = f"method ({figures.count_seeds(points, repetition)})"
+  figures.set_legend(figure, {heading: keys, "for comparison": levels})
   figures.write(figure, path)
 
 
@@ -108,7 +114,8 @@ def _draw_measured(
   tick_distance: float = _TICK_DISTANCE,
 ) -> None:
   """Draws the curves of a panel."""
-  epsilons = {point.epsilon for point in itertools.chain(*curves.values())}
+  points_of_all = itertools.chain.from_iterable(curves.values())
+  epsilons = {point.epsilon for point in points_of_all}
   width, infinity = _set_epsilons(axes, epsilons, tick_distance)
   for index, points in enumerate(curves.values()):
     shift = math.exp(_DODGE * width * (index - (len(curves) - 1) / 2))
@@ -121,7 +128,9 @@ def _draw_measured(
 
 
 def _set_epsilons(
-  axes: mpl_axes.Axes, epsilons: set[float], tick_distance: float
+  axes: mpl_axes.Axes,
+  epsilons: set[float],
+  tick_distance: float,
 ) -> tuple[float, float]:
   """Makes the axis one of epsilons, with a place for infinity.
 
@@ -175,7 +184,9 @@ def plot_extrapolated_by_epsilon(
   noisy = {n: _at(points, is_noiseless=False) for n, points in curves.items()}
   factors = sorted(next(iter(noisy.values()))[0].extrapolated)
   figure, ((left, right),) = figures.create_figure(
-    *(10, 5.8, (1, 2)),
+    10,
+    5.8,
+    (1, 2),
     statement=caption,
     letters=125,
     sharey="row",
@@ -193,33 +204,31 @@ def plot_extrapolated_by_epsilon(
       drawn = sorted((p.extrapolated[factor], p.mean, p.stdev) for p in points)
       style = figures.style_of(index, linestyle=linestyle)
       figures.draw_bars(left, drawn, **style)
-      shown += [epsilon for epsilon, *_ in drawn]
+      shown += [epsilon for epsilon, _, _ in drawn]
   figures.set_logarithmic(left.xaxis, shown, num_ticks=7)
   figures.decorate(right, title="As run: honest ε", x_label="ε", y_label="")
   _draw_measured(right, curves, tick_distance=0.25)
   level = _draw_level((left, right), training_plots.UNTRAINED, untrained)
   figures.set_shares(left.yaxis, from_zero=True)
   grey = {"color": figures.GREY, "linewidth": 1.6}
-  keys = {
-    "runs": [
-      figures.create_key(
-        f"{name}\n({figures.count_seeds(points)})",
-        **figures.style_of(index, linestyle=""),
-      )
-      for index, (name, points) in enumerate(noisy.items())
-    ],
-    "cohort and noise": [
-      figures.create_key(f"{factor:,g} times", linestyle=style, **grey)
-      for factor, style in zip(factors, figures.STYLES, strict=False)
-    ],
-    "recall": [level],
-  }
+  runs = []
+  for index, (name, points) in enumerate(noisy.items()):
+    label = f"{name}\n({figures.count_seeds(points)})"
+    style = figures.style_of(index, linestyle="")
+    runs.append(figures.create_key(label, **style))
+  cohorts = []
+  for factor, linestyle in zip(factors, figures.STYLES, strict=False):
+    label = f"{factor:,g} times"
+    cohorts.append(figures.create_key(label, linestyle=linestyle, **grey))
+  keys = {"runs": runs, "cohort and noise": cohorts, "recall": [level]}
   figures.set_legend(figure, keys)
   figures.write(figure, path)
 
 
 def _draw_level(
-  panels: Sequence[mpl_axes.Axes], name: str, level: float
+  panels: Sequence[mpl_axes.Axes],
+  name: str,
+  level: float,
 ) -> mpl_lines.Line2D:
   """Draws a utility without an epsilon; returns its legend entry."""
   for axes in panels:
@@ -249,7 +258,8 @@ def plot_changes(
   names = [textwrap.fill(name, _NAME_LETTERS) for name in changes]
   lines = 1 + max(name.count("\n") for name in names)
   figure, ((axes,),) = figures.create_figure(
-    *(8.4, 1.8 + (0.14 + 0.16 * lines) * len(names)),
+    8.4,
+    1.8 + (0.14 + 0.16 * lines) * len(names),
     statement=caption,
     letters=96,
   )

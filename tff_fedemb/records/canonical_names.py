@@ -38,7 +38,8 @@ class Renaming:
         TensorFlow 2.
       keep: Name of the arguments that stay as they are called.
     """
-    self._meta, self._keep = meta, keep
+    self._meta = meta
+    self._keep = keep
     library = meta.graph_def.library
     self._library = {each.signature.name: each for each in library.function}
     self._gradients = {
@@ -57,10 +58,8 @@ class Renaming:
     nodes = _rename_nodes(meta.graph_def.node, {})
     self._visit(meta.graph_def.node)
     for each in meta.object_graph_def.nodes:
-      names = [
-        *each.function.concrete_functions,
-        each.bare_concrete_function.concrete_function_name,
-      ]
+      names = list(each.function.concrete_functions)
+      names.append(each.bare_concrete_function.concrete_function_name)
       for name in filter(None, names):
         self._visit_function(name)
     self._rename_references(nodes)
@@ -114,8 +113,10 @@ class Renaming:
 
   def _rename_objects(self) -> None:
     """Renames what refers to functions, and puts captured tensors in order."""
-    graph, new = self._meta.object_graph_def, self._new_functions
-    captured, places = {}, {}
+    graph = self._meta.object_graph_def
+    new = self._new_functions
+    captured = {}
+    places = {}
     for place, each in enumerate(graph.nodes):
       names = each.function.concrete_functions
       if names:
@@ -144,13 +145,14 @@ class Renaming:
       ]
 
   def _replace_library(self) -> None:
-    library, new = self._meta.graph_def.library, self._new_functions
+    library = self._meta.graph_def.library
+    new = self._new_functions
     functions = [self._library[name] for name in new]
-    gradients = sorted(
-      (self._new_gradients[kind], new[name])
-      for kind, name in self._gradients.items()
-      if name in new
-    )
+    gradients = []
+    for kind, name in self._gradients.items():
+      if name in new:
+        gradients.append((self._new_gradients[kind], new[name]))
+    gradients.sort()
     if library.gradient:
       raise ValueError("gradients of functions must be registered by a name")
     copies = [type(f).FromString(f.SerializeToString()) for f in functions]
@@ -191,7 +193,8 @@ def _refer(reference: str, names: dict[str, str]) -> str:
 
 
 def _rename_nodes(
-  nodes: Iterable[node_def_pb2.NodeDef], names: dict[str, str]
+  nodes: Iterable[node_def_pb2.NodeDef],
+  names: dict[str, str],
 ) -> dict[str, str]:
   """Renames nodes by their operations; adds new names by the old ones."""
   counts: collections.Counter[str] = collections.Counter()
@@ -206,7 +209,7 @@ def _rename_nodes(
     is_control = [each.startswith("^") for each in inputs]
     first = is_control.index(True) if True in is_control else len(inputs)
     # Their order is that of their former names.
-    node.input[:] = [*inputs[:first], *sorted(inputs[first:])]
+    node.input[:] = inputs[:first] + sorted(inputs[first:])
     if "_class" in node.attr:
       values = node.attr["_class"].list.s
       values[:] = [_colocate(value, names) for value in values]
@@ -224,10 +227,12 @@ def _colocate(value: bytes, names: dict[str, str]) -> bytes:
 
 
 def _rename_function(
-  function: function_pb2.FunctionDef, keep: str
+  function: function_pb2.FunctionDef,
+  keep: str,
 ) -> dict[str, str]:
   """Renames arguments, nodes and results; returns new names by the old ones."""
-  names, signature = {}, function.signature
+  names = {}
+  signature = function.signature
   for index, each in enumerate(signature.input_arg):
     attributes = function.arg_attr[index].attr
     called = attributes[_USER_NAME].s if _USER_NAME in attributes else b""
@@ -259,14 +264,14 @@ def _rename_function(
 
 
 def _rename_keys(
-  values: MutableMapping[str, Any], names: dict[str, str]
+  values: MutableMapping[str, Any],
+  names: dict[str, str],
 ) -> None:
   """Renames the keys of a map of messages; drops what has no new name."""
-  found = {
-    names[key]: value.SerializeToString()
-    for key, value in values.items()
-    if key in names
-  }
+  found = {}
+  for key, value in values.items():
+    if key in names:
+      found[names[key]] = value.SerializeToString()
   values.clear()
   for key, content in found.items():
     values[key].ParseFromString(content)

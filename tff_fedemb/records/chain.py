@@ -61,7 +61,8 @@ def digest_of(structure: Any) -> str:
       for start in range(0, len(data), _BYTES_OF_PART)
     ]
   with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-    return digest(f"{kinds} {[*pool.map(digest, parts)]}".encode())
+    digests = list(pool.map(digest, parts))
+  return digest(f"{kinds} {digests}".encode())
 
 
 class Chain:
@@ -165,7 +166,7 @@ class Chain:
   @property
   def lines_of_rounds(self) -> list[list[str]]:
     """Digests of the lines of each round, one for each time that it ran."""
-    return [[*each] for each in self._released]
+    return [list(each) for each in self._released]
 
   def has_line(self, line: str) -> bool:
     """Whether a digest is that of a line."""
@@ -193,7 +194,7 @@ class Chain:
   @property
   def ledger(self) -> ledger_lib.Ledger:
     """Ledger of the rounds that ran, each as often as it ran."""
-    return self._ledger_of([*map(len, self._released)])
+    return self._ledger_of([len(each) for each in self._released])
 
   def ledger_to_the_end(self, rounds_done: int) -> ledger_lib.Ledger:
     """Ledger of all rounds if nothing interrupts the run any more.
@@ -206,7 +207,7 @@ class Chain:
     if not self.noise_is_the_same_again:
       times[rounds_done:] = [each + 1 for each in times[rounds_done:]]
     to_come = self.planned.rounds - len(times)
-    return self._ledger_of([*times, *[1] * to_come])
+    return self._ledger_of(times + [1] * to_come)
 
   def _ledger_of(self, runs_of_rounds: Sequence[int]) -> ledger_lib.Ledger:
     ledger = dataclasses.replace(self.planned, history=())
@@ -232,10 +233,8 @@ class Chain:
     if not self._lines:
       self._append(nonce=secrets.token_hex(32), **now)
       return
-    was, now = (
-      {k: v for k, v in values.items() if k not in _VARYING}
-      for values in (self.found, now)
-    )
+    was = _without_varying(self.found)
+    now = _without_varying(now)
     if different := run_directory.differ(was, now):
       raise errors.FieldError("run_dir", "go on as it began", different)
 
@@ -254,7 +253,7 @@ class Chain:
     found = digest_of(released)
     if number > self.rounds or not self.noise_is_the_same_again:
       self._append(round=number, participants=participants, released=found)
-    elif [found] != [*self._released[number - 1].values()]:
+    elif [found] != list(self._released[number - 1].values()):
       raise _not_as_before(f"the model that round {number} released")
 
   def record_state(self, rounds_done: int, state: Any) -> None:
@@ -268,7 +267,8 @@ class Chain:
       errors.FieldError: If the same rounds led to another state before, with
         the same noise.
     """
-    found, before = digest_of(state), self._states.get(rounds_done, [])
+    found = digest_of(state)
+    before = self._states.get(rounds_done, [])
     if found in before:
       return
     # Before the first round nothing was released, and another seed is as good.
@@ -339,3 +339,8 @@ def _not_as_before(what: str) -> errors.FieldError:
     "The same data give the same, by the same runtime on a processor of the"
     " same kind; or take another directory to start again.",
   )
+
+
+def _without_varying(values: Mapping[str, Any]) -> dict[str, Any]:
+  """Without what another start of the same run may have otherwise."""
+  return {name: values[name] for name in values if name not in _VARYING}

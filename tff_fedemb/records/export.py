@@ -32,9 +32,8 @@ class _EmbeddingModel(tf.Module):
   def __init__(self, backbone: tf.keras.Model, weights: list[tf.Variable]):
     super().__init__()
     self.weights = weights
-    images = tf.TensorSpec(
-      [None, *backbone.input_shape[1:]], tf.float32, name=_INPUT
-    )
+    shape = (None,) + backbone.input_shape[1:]
+    images = tf.TensorSpec(shape, tf.float32, name=_INPUT)
 
     @tf.function(input_signature=[images])
     def embed(images):
@@ -110,7 +109,8 @@ def _make_canonical(directory: pathlib.Path, names: list[str]) -> None:
 
 
 def _rename_weights(
-  prefix: pathlib.Path, names: list[str]
+  prefix: pathlib.Path,
+  names: list[str],
 ) -> tuple[bytes, bytes]:
   """Writes a checkpoint again, in which the weights have other names.
 

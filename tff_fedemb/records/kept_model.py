@@ -64,7 +64,9 @@ class KeptModel:
   """
 
   def __init__(
-    self, run_dir: str | os.PathLike[str], chain: chain_lib.Chain
+    self,
+    run_dir: str | os.PathLike[str],
+    chain: chain_lib.Chain,
   ) -> None:
     """Begins with none.
 
@@ -73,7 +75,8 @@ class KeptModel:
       chain: Chain of the run.
     """
     self.best: Best | None = None
-    self._run_dir, self._chain = pathlib.Path(run_dir), chain
+    self._run_dir = pathlib.Path(run_dir)
+    self._chain = chain
 
   def _path(self, rounds_done: int) -> pathlib.Path:
     name = f"{_PREFIX}{rounds_done}.npz"
@@ -107,7 +110,7 @@ class KeptModel:
       recalls: Its recalls on the validation images.
       weights: Its weights, which the chain has recorded.
     """
-    recall = float(np.mean([*recalls.values()]))
+    recall = float(np.mean(list(recalls.values())))
     if self.best is not None and recall < self.best.recall:
       return
     # Others go on with what they gave: a model's variables, a state's arrays.
@@ -128,7 +131,7 @@ class KeptModel:
     path = self._path(rounds_done)
     with storage.writing(path.parent):
       _write(path, self.best)
-    needed = {*run_directory.checkpointed_rounds(self._run_dir), rounds_done}
+    needed = run_directory.checkpointed_rounds(self._run_dir) + [rounds_done]
     kept = {self._path(number) for number in needed}
     for other in path.parent.glob(f"{_PREFIX}*.npz"):
       if other not in kept:
@@ -148,12 +151,22 @@ def _read(path: pathlib.Path) -> Best:
   try:
     with np.load(path, allow_pickle=False) as file:
       arrays = dict(file)
-    number, recall = int(arrays["round"]), float(arrays["recall"])
+    number = int(arrays["round"])
+    recall = float(arrays["recall"])
   except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
     raise run_directory.damaged(path, error) from error
   # The order of the file is that of writing.
-  parts = [
-    tuple(array for key, array in arrays.items() if key.startswith(f"{name}/"))
-    for name in ("trainable", "non_trainable")
-  ]
-  return Best(number, recall, tff.learning.models.ModelWeights(*parts))
+  weights = tff.learning.models.ModelWeights(
+    trainable=_arrays_of(arrays, "trainable"),
+    non_trainable=_arrays_of(arrays, "non_trainable"),
+  )
+  return Best(number, recall, weights)
+
+
+def _arrays_of(
+  arrays: Mapping[str, np.ndarray],
+  name: str,
+) -> tuple[np.ndarray, ...]:
+  """The arrays that a file has below a name."""
+  prefix = f"{name}/"
+  return tuple(arrays[key] for key in arrays if key.startswith(prefix))

@@ -25,7 +25,8 @@ FALSE_ACCEPT_RATES = (1e-2, 1e-3, 1e-4)
 
 _VERSION = 1
 # How examples are made ready, by name: images in one way, others not at all.
-MIDDLE_CROP, AS_GIVEN = "middle_crop", "as_given"
+MIDDLE_CROP = "middle_crop"
+AS_GIVEN = "as_given"
 _PREPROCESSING = {
   MIDDLE_CROP: (
     "turned as the EXIF orientation says, laid on white where transparent, in"
@@ -190,7 +191,8 @@ def describe_verification(
       `gallery_thresholds.measure`.
   """
   note = {True: _OF_TRAINING_USERS, False: _OF_OTHERS, None: _NOT_KNOWN}
-  known, left_out = {}, {}
+  known = {}
+  left_out = {}
   for rate, threshold in result.threshold_at_far.items():
     key = verification.format_false_accept_rate(rate)
     expected = rate * result.num_negative_pairs
@@ -219,13 +221,10 @@ def describe_verification(
       " for a share of recall"
     ),
     "confidence": result.confidence,
-    **{
-      name: getattr(result, name)
-      for name in (
-        *("num_images", "num_classes"),
-        *("num_positive_pairs", "num_negative_pairs"),
-      )
-    },
+    "num_images": result.num_images,
+    "num_classes": result.num_classes,
+    "num_positive_pairs": result.num_positive_pairs,
+    "num_negative_pairs": result.num_negative_pairs,
     "at_far": known,
     "left_out": left_out,
     "galleries": galleries,

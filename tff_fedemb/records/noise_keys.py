@@ -37,7 +37,9 @@ class NoiseKeys:
     self._drawn: int | None = None
     try:
       text = self._path.read_text(encoding="ascii")
-      found = {int(n): [*map(int, key)] for n, key in json.loads(text).items()}
+      found = {}
+      for number, key in json.loads(text).items():
+        found[int(number)] = list(map(int, key))
       if any(len(key) != 2 for key in found.values()):
         raise ValueError("a key of another length")
     except FileNotFoundError:

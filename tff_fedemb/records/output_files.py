@@ -32,11 +32,10 @@ def check(
     FieldError: If one of them cannot be written, or would be written twice,
       whatever links lead to it.
   """
-  taken = {
-    os.path.realpath(path): name
-    for name, paths in (inputs or {}).items()
-    for path in paths
-  }
+  taken = {}
+  for name, paths in (inputs or {}).items():
+    for path in paths:
+      taken[os.path.realpath(path)] = name
   for name, path in outputs.items():
     if path is None:
       continue
@@ -117,7 +116,8 @@ def write(
   Raises:
     FieldError: If a file cannot be written; none is then.
   """
-  name, path = "", ""
+  name = ""
+  path = ""
   try:
     with contextlib.ExitStack() as stack:
       for name in writers:

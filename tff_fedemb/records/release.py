@@ -94,17 +94,21 @@ def _find(path: str) -> tuple[str, str, str]:
 
 def _find_files(root: pathlib.Path) -> dict[str, pathlib.Path]:
   """All files and links of a directory, by their names in it."""
-  paths = sorted(p for p in root.rglob("*") if p.is_symlink() or p.is_file())
-  return {path.relative_to(root).as_posix(): path for path in paths}
+  found = {}
+  for path in sorted(root.rglob("*")):
+    if path.is_symlink() or path.is_file():
+      found[path.relative_to(root).as_posix()] = path
+  return found
 
 
 def digest_files(run_dir: str | os.PathLike[str]) -> dict[str, str]:
   """Digests of the files that may be given away, by name."""
-  return {
-    name: chain_lib.digest(path.read_bytes() if path.is_file() else b"")
-    for name, path in _find_files(pathlib.Path(run_dir)).items()
-    if _find(name)[1] == COVERED
-  }
+  digests = {}
+  for name, path in _find_files(pathlib.Path(run_dir)).items():
+    if _find(name)[1] == COVERED:
+      content = path.read_bytes() if path.is_file() else b""
+      digests[name] = chain_lib.digest(content)
+  return digests
 
 
 def _say_checked(found: Mapping[str, Any]) -> str:
@@ -124,7 +128,8 @@ def _say_checked(found: Mapping[str, Any]) -> str:
 
 
 def tell(
-  run_dir: str | os.PathLike[str], checked: Mapping[str, Any] | None = None
+  run_dir: str | os.PathLike[str],
+  checked: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], str]:
   """Lists what the files of a run, or of a tuning, reveal.
 
@@ -155,5 +160,5 @@ def tell(
   told = [f"{covered[0].upper()}{covered[1:]}."]
   if checked is not None:
     told.append(_say_checked(checked))
-  text = "\n".join((*told, "", *lines))
+  text = "\n".join(told + [""] + lines)
   return {"covered": covered, "checked": checked, "files": listed}, text

@@ -46,11 +46,11 @@ def find_code_version() -> dict[str, Any]:
   """The commit that this code is at, as far as it is known."""
   root = pathlib.Path(__file__).resolve().parents[2]
 
-  repository = (f"--git-dir={root / '.git'}", f"--work-tree={root}")
-  describe = ("describe", "--always", "--exclude=*", "--abbrev=40", "--dirty")
+  repository = [f"--git-dir={root / '.git'}", f"--work-tree={root}"]
+  describe = ["describe", "--always", "--exclude=*", "--abbrev=40", "--dirty"]
   try:
     found = subprocess.run(
-      ["git", *repository, *describe],
+      ["git"] + repository + describe,
       capture_output=True,
       text=True,
       check=True,
@@ -186,22 +186,25 @@ def differ(
     now: Others; what is `None` is as if it were not there.
     varying: Names that lead to values which may differ.
   """
-  flat = [dict(_flatten(json.loads(json.dumps(x)))) for x in (was, now)]
-  different = [
-    ".".join(names)
-    + "={!r} (now {!r})".format(*(values.get(names) for values in flat))
-    for names in sorted({*flat[0], *flat[1]} - {*varying})
-    if flat[0].get(names) != flat[1].get(names)
-  ]
+  # As a file has them.
+  before = dict(_flatten(json.loads(json.dumps(was))))
+  after = dict(_flatten(json.loads(json.dumps(now))))
+  different = []
+  for names in sorted((before.keys() | after.keys()).difference(varying)):
+    one = before.get(names)
+    other = after.get(names)
+    if one != other:
+      different.append(f"{'.'.join(names)}={one!r} (now {other!r})")
   return ", ".join(different[:3]) + (", ..." if len(different) > 3 else "")
 
 
 def _flatten(
-  values: Mapping[str, Any], names: tuple[str, ...] = ()
+  values: Mapping[str, Any],
+  names: tuple[str, ...] = (),
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
   """Yields the values below names that are given, with all their names."""
   for name, value in values.items():
     if isinstance(value, Mapping):
-      yield from _flatten(value, (*names, name))
+      yield from _flatten(value, names + (name,))
     elif value is not None:
-      yield (*names, name), value
+      yield names + (name,), value

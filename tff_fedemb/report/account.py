@@ -73,11 +73,12 @@ def digest_files(
   run_dir: str | os.PathLike[str],
 ) -> dict[str, str | None]:
   """Digests of the files that decide a run, by name; `None` without one."""
-  paths = {name: pathlib.Path(run_dir, name) for name in _FILES}
-  return {
-    name: chain_lib.digest(path.read_bytes()) if path.exists() else None
-    for name, path in paths.items()
-  }
+  digests: dict[str, str | None] = {}
+  for name in _FILES:
+    path = pathlib.Path(run_dir, name)
+    found = path.exists()
+    digests[name] = chain_lib.digest(path.read_bytes()) if found else None
+  return digests
 
 
 def open_chain(run_dir: str | os.PathLike[str]) -> chain_lib.Chain:
@@ -137,10 +138,13 @@ def _card() -> str:
 
 
 def _check_finished(
-  chain: chain_lib.Chain, path: pathlib.Path, summary: Any
+  chain: chain_lib.Chain,
+  path: pathlib.Path,
+  summary: Any,
 ) -> None:
   """Refuses a finished run whose summary or released files are not its own."""
-  planned, line = chain.planned, _get(summary, "chain")
+  planned = chain.planned
+  line = _get(summary, "chain")
   left = chain.given_away_at(str(line))
   if left is None:
     raise _gainsaid(run_directory.SUMMARY, f"chain {line}", chain.head)
@@ -185,18 +189,24 @@ def _compare_files(
       "none: it is of an earlier version, and nothing can be compared",
     )
   found = release.digest_files(path)
-  for name in sorted(found.keys() | (recorded.keys() if all_of else ())):
+  names = set(found)
+  if all_of:
+    names.update(recorded)
+  for name in sorted(names):
     if found.get(name) != recorded.get(name):
-      there, here = (
-        f"digest {digests[name][:8]}" if name in digests else "none"
-        for digests in (found, recorded)
-      )
+      there = _in_short(found.get(name))
+      here = _in_short(recorded.get(name))
       raise _gainsaid(name, there, here, record)
   return len(found)
 
 
+def _in_short(digest: str | None) -> str:
+  return "none" if digest is None else f"digest {digest[:8]}"
+
+
 def _rounds_told(
-  chain: chain_lib.Chain, path: pathlib.Path
+  chain: chain_lib.Chain,
+  path: pathlib.Path,
 ) -> Iterator[tuple[str, int]]:
   """Files that tell of rounds that ran, and the last one they tell of."""
   for number in run_directory.checkpointed_rounds(path):
@@ -213,7 +223,10 @@ def _get(values: Any, name: str) -> Any:
 
 
 def _gainsaid(
-  name: str, there: object, here: object, record: str = chain_lib.NAME
+  name: str,
+  there: object,
+  here: object,
+  record: str = chain_lib.NAME,
 ) -> errors.FieldError:
   in_words = "the chain" if record == chain_lib.NAME else record
   return errors.FieldError(
@@ -224,7 +237,8 @@ def _gainsaid(
 
 
 def read_ledger(
-  run_dir: str | os.PathLike[str], accountants: Sequence[str] | None = None
+  run_dir: str | os.PathLike[str],
+  accountants: Sequence[str] | None = None,
 ) -> tuple[chain_lib.Chain, ledger_lib.Ledger]:
   """Returns what happened in a run, and what that has cost.
 
@@ -251,7 +265,8 @@ def read_ledger(
 
 
 def recompute(
-  run_dir: str | os.PathLike[str], accountants: Sequence[str] | None = None
+  run_dir: str | os.PathLike[str],
+  accountants: Sequence[str] | None = None,
 ) -> Recomputed:
   """Computes what a finished or killed run has cost.
 
@@ -307,7 +322,8 @@ def check_release(run_dir: str | os.PathLike[str]) -> dict[str, Any] | None:
       that was left there, or an earlier version left them.
     errors.DataError: As `recompute`.
   """
-  path, names = pathlib.Path(run_dir), ["epsilon", "delta"]
+  path = pathlib.Path(run_dir)
+  names = ["epsilon", "delta"]
   if (path / run_directory.SUMMARY).exists():
     run = recompute(run_dir)
     files = _compare_files(path, run.chain.given_away)
@@ -347,7 +363,8 @@ def _compare(
   if not all_of:
     names = (here.keys() & there.keys()) - {"epsilon"}
   for figure in sorted(names):
-    one, other = there.get(figure, math.nan), here.get(figure, math.nan)
+    one = there.get(figure, math.nan)
+    other = here.get(figure, math.nan)
     if not math.isclose(one, other, rel_tol=_RELATIVE_TOLERANCE):
       raise _gainsaid(name, f"{figure} {one:.6g}", f"{other:.6g}")
 
@@ -378,12 +395,14 @@ def _replay(
   draw: Callable[[int], list[np.ndarray]]
   deployed = run_directory.read_json(run_dir / run_directory.DEPLOYMENT)
   if deployed is not None:
-    source, drawn_by = run_directory.DEPLOYMENT, "the run's deployment gives"
+    source = run_directory.DEPLOYMENT
+    drawn_by = "the run's deployment gives"
     draw = deployment_lib.DeployedRounds(
       deployment_lib.read_simulation(deployed), os.devnull
     ).draw
   else:
-    key, source = sampling_seed, "sampling_seed"
+    key = sampling_seed
+    source = "sampling_seed"
     if key is None:
       key = sampling_key.read(run_dir / run_directory.CHECKPOINTS)
       source = f"{run_directory.CHECKPOINTS}/{sampling_key.NAME}"

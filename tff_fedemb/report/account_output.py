@@ -48,7 +48,7 @@ def _summarize(
 ) -> str:
   """Returns figures, for whom they are and what would break them."""
   relation = f"For one {report.unit}: {report.neighboring_relation}."
-  lines = [*figures, relation]
+  lines = list(figures) + [relation]
   if report.epsilon < math.inf:
     lines.append(claim.breaks_if)
   return progress.end(
@@ -90,7 +90,7 @@ def tell_epsilon(
     ),
     "events": [
       {"event": repr(event), "count": count}
-      for event, count in composition.composed_events(*account.run)
+      for event, count in account.composed_events()
     ],
     "notes": list(notes),
   }
@@ -105,10 +105,10 @@ def tell_epsilon(
   ]
   if report.zcdp is not None:
     lines.append(f"zCDP    = {templates.figure(report.zcdp)}")
-  claim, extras = account.participation, [*notes]
+  extras = list(notes)
   if report.participation_checked is not None:
-    extras = [report_lib.CHECKED, *notes]
-  return values, _summarize(lines, report, claim, extras)
+    extras.insert(0, report_lib.CHECKED)
+  return values, _summarize(lines, report, account.participation, extras)
 
 
 def tell_calibration(
@@ -132,7 +132,7 @@ def tell_calibration(
   """
   plan = guess.with_value(solve_for, value)
   report = planning.create_report(plan)
-  assumptions = [*calibration.assumptions(plan, solve_for)]
+  assumptions = list(calibration.assumptions(plan, solve_for))
   values = {
     "solve_for": solve_for,
     "target_epsilon": target_epsilon,
@@ -157,17 +157,20 @@ def tell_calibration(
     f" ({report.accountant}), {plan.rounds:,} rounds, noise multiplier"
     f" {plan.noise_multiplier:.{calibration.DIGITS}g}",
   ]
-  extras = [*assumptions, *notes]
+  extras = assumptions + list(notes)
   return values, _summarize(lines, report, plan.participation, extras)
 
 
 def tell_extrapolation(
-  found: extrapolation.Extrapolation, *, explain: bool = True
+  found: extrapolation.Extrapolation,
+  *,
+  explain: bool = True,
 ) -> tuple[dict[str, Any], str]:
   """Returns both readings side by side, for a file and in words."""
   if explain:
     return found.to_json(), templates.render("extrapolation.txt", found=found)
-  larger, whole = found.participation, found.user_level
+  larger = found.participation
+  whole = found.user_level
   lines = [
     f"EXTRAPOLATION, not the cost of the run: {found.rounds:,} rounds at noise"
     f" multiplier {found.noise_multiplier:g}",
@@ -182,7 +185,7 @@ def tell_extrapolation(
     )
   warnings = report_lib.warnings_of_all(larger, found.delta, whole.epsilon)
   return found.to_json(), progress.end(
-    lines, warnings=[*warnings], extras=found.assumptions[:2], rest=_REST
+    lines, warnings=list(warnings), extras=found.assumptions[:2], rest=_REST
   )
 
 
@@ -193,16 +196,19 @@ def tell_tuning(report: Mapping[str, Any], output_dir: pathlib.Path) -> str:
     report: As `training.tuning.TuningRun.run` returns it.
     output_dir: Directory of the tuning.
   """
-  best, privacy = report["best"], report["privacy"]
-  lines, extras = [], []
+  best = report["best"]
+  privacy = report["privacy"]
+  lines = []
+  extras = []
   if best is not None:
-    values = {**best["hyperparameters"]} | {
-      split: best[split] for split in ("validation", "test") if split in best
-    }
-    shown = (
-      f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-      for name, value in values.items()
-    )
+    values = dict(best["hyperparameters"])
+    for split in ("validation", "test"):
+      if split in best:
+        values[split] = best[split]
+    shown = []
+    for name, value in values.items():
+      text = f"{value:.4g}" if isinstance(value, float) else f"{value}"
+      shown.append(f"{name} {text}")
     lines.append(f"best trial: {', '.join(shown)}")
   if privacy is not None:
     epsilon = float(privacy["epsilon"])
@@ -232,7 +238,9 @@ def tell_table(rows: Sequence[published.Row]) -> tuple[dict[str, Any], str]:
 
 
 def tell_choices(
-  ranked: _Plans, target_epsilon: float, notes: Sequence[str]
+  ranked: _Plans,
+  target_epsilon: float,
+  notes: Sequence[str],
 ) -> tuple[dict[str, Any], str]:
   """Returns a table of plans and what is recommended, as the others.
 
@@ -241,11 +249,12 @@ def tell_choices(
     target_epsilon: Largest epsilon of each of them.
     notes: Notes on how open settings were chosen.
   """
-  best, report = ranked[0], planning.create_report(ranked[0])
+  best = ranked[0]
+  report = planning.create_report(ranked[0])
   # The least memory, among those nearly as good.
   near = [plan for plan in ranked if plan.error <= _NEARLY * best.error]
   leanest = min(near, key=lambda plan: plan.model_copies)
-  notes = [*_notes_on(ranked), *notes]
+  notes = list(_notes_on(ranked)) + list(notes)
   values = {
     "target_epsilon": target_epsilon,
     "candidates": [_to_json(plan) for plan in ranked],
@@ -313,21 +322,22 @@ def draw_choices(
   """
   # The best of them, where there are more than can be told apart.
   shown = list(dict.fromkeys(plan.family for plan in ranked))
-  by_label = {
-    f"{found[0].noise_in_words},\n{found[0].participation.name}": found
-    for found in mechanism_choice.best_by_epsilon(
-      plans, shown[: figures.MAX_CURVES], _EPSILONS
-    )
-  }
+  best = mechanism_choice.best_by_epsilon(
+    plans, shown[: figures.MAX_CURVES], _EPSILONS
+  )
+  errors_by_label = {}
+  sizes_by_label = {}
+  for found in best:
+    first = found[0]
+    label = f"{first.noise_in_words},\n{first.participation.name}"
+    errors_by_label[label] = [plan.error for plan in found]
+    if first.participation.is_sampled and first.size is not None:
+      sizes_by_label[label] = [plan.size or 1 for plan in found]
   privacy_plots.plot_errors(
     path,
-    {label: [p.error for p in found] for label, found in by_label.items()},
+    errors_by_label,
     _EPSILONS,
-    sizes_by_label={
-      label: [plan.size or 1 for plan in found]
-      for label, found in by_label.items()
-      if found[0].participation.is_sampled and found[0].size is not None
-    },
+    sizes_by_label=sizes_by_label,
     target_epsilon=target_epsilon,
     delta=ranked[0].delta,
     caption=_caption(ranked),
@@ -336,7 +346,8 @@ def draw_choices(
 
 def _caption(ranked: _Plans) -> str:
   """Caption: properties that all plans share."""
-  plan, claim = ranked[0], ranked[0].participation
+  plan = ranked[0]
+  claim = ranked[0].participation
   alone = ""
   if claim.users_per_client > 1:
     alone = f" in virtual clients of {claim.users_per_client:,}"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 import io
+import itertools
 import operator
 from typing import Any
 
@@ -55,7 +57,8 @@ def add_thumbnail(thumbnails: dict[str, str], image: np.ndarray) -> str:
   picture = Image.fromarray(image if is_photo else image[..., 0])
   # Keeps the proportions, and what is small as it is.
   picture.thumbnail((_MAX_SIDE, _MAX_SIDE))
-  kind, buffer = "jpeg" if is_photo else "png", io.BytesIO()
+  kind = "jpeg" if is_photo else "png"
+  buffer = io.BytesIO()
   # PNG has no quality to give up, and takes no notice of it.
   picture.save(buffer, format=kind, optimize=True, quality=_JPEG_QUALITY)
   data = base64.b64encode(buffer.getvalue()).decode()
@@ -82,7 +85,8 @@ def create(
     thumbnails: Takes the images that are shown, as `add_thumbnail`.
 
   Returns:
-    Values by name; images are known by their place among those embedded:
+    Values by name, these and what `_compare`, `_draw_map` and `_recognize`
+    return; images are known by their place among those embedded:
 
     num_images, num_found: Numbers of images, embedded and held out.
     num_classes: Number of classes of the images.
@@ -90,54 +94,22 @@ def create(
     thumbnails: Names of the pictures that are shown, by image.
     are_images: Whether they are images, rather than vectors or sequences.
     has_images: Whether images are shown, or figures alone.
-    nearest_is_right: Share of images whose nearest one is of their class.
-    recall_again: Recall of these images at 1e-3, computed from the model.
-    same, different: Similarities of the pairs of one class, and of two.
-    gallery: For each of some images, the pairs with those nearest to it.
-    false_accepts: Pairs of two classes that are most alike.
-    false_rejects: Pairs of one class that are least alike.
-    points: Points of the map: an image, its class's number there, and its
-      places by t-SNE and by PCA, in [0, 1].
-    groups: Names of the map's classes.
-    explained: Share of the variance that the two directions of PCA hold.
-    recognized: Figures of identification; none of too few classes.
-    false_positive_rate: Share of strangers' images, where these have FNIR.
-    confusions: Images of the classes that are taken for each other most often,
-      and the share of both classes' images that is taken for the other.
-    classes: Each class of two images or more, in a gallery with one image of
-      each: name, number of other images, share of them whose most similar
-      identity is the right one, and the class that most of the rest is taken
-      for; `None` without a rest.
 
   Raises:
     errors.FieldError: If the model or the data are not there.
     errors.DataError: If they are damaged, or are not those of the run.
   """
-  source = image_sources.open_split(task, "test")
-  expected = run.trained["num_found"] or run.trained["num_images"]
-  if len(source.labels) != expected:
-    raise errors.DataError(
-      f"the data must be those of the run, with {expected:,} held-out images,"
-      f" found {len(source.labels):,}."
-    )
-  model = saved_models.load(
-    str(run.path / run_directory.SAVED_MODEL), of_images=False
-  )
+  source = _open(run, task)
+  model_path = str(run.path / run_directory.SAVED_MODEL)
+  model = saved_models.load(model_path, of_images=False)
   rows = source.draw_rows(max_images)
   embeddings, rows = image_sources.embed_rows(model.embed, source, rows)
   labels = source.labels[rows]
   names = [str(source.class_names.get(x, x)) for x in labels.tolist()]
-  near = similarities.Similarities(embeddings, labels)
-  generator = np.random.default_rng(0)
-  queries, _ = _draw(generator, labels, _NUM_QUERIES, 1)
-  on_map, groups = _draw(generator, labels, _NUM_MAP_CLASSES, _NUM_MAP_IMAGES)
-  tsne, pca, explained = _project(embeddings[on_map])
-  numbers = np.searchsorted(groups, labels[on_map]).tolist()
   are_images = pipelines.is_image(task.image_shape)
   has_images = are_images and (
     shows_training_users or not run.summary["evaluation_on_training_users"]
   )
-  result = verification.evaluate_pairs(embeddings, labels)
   found = {
     "num_images": len(rows),
     "num_found": len(source.labels),
@@ -147,6 +119,54 @@ def create(
     "thumbnails": {},
     "are_images": are_images,
     "has_images": has_images,
+  }
+  generator = np.random.default_rng(0)
+  found |= _compare(generator, embeddings, labels)
+  found |= _draw_map(generator, embeddings, labels, names)
+  found |= _recognize(embeddings, labels, names)
+  if has_images:
+    place_of = {rows[place]: place for place in _find_shown(found)}
+    for some, images in source.read(np.sort(list(place_of))):
+      for row, image in zip(some, images, strict=True):
+        name = add_thumbnail(thumbnails, image)
+        found["thumbnails"][place_of[row]] = name
+  return found
+
+
+def _open(
+  run: finished_run.FinishedRun,
+  task: task_lib.Task,
+) -> image_sources.ImageSource:
+  """Opens the held-out images, as many as the run has evaluated."""
+  source = image_sources.open_split(task, "test")
+  expected = run.trained["num_found"] or run.trained["num_images"]
+  if len(source.labels) != expected:
+    raise errors.DataError(
+      f"the data must be those of the run, with {expected:,} held-out images,"
+      f" found {len(source.labels):,}."
+    )
+  return source
+
+
+def _compare(
+  generator: np.random.Generator,
+  embeddings: np.ndarray,
+  labels: np.ndarray,
+) -> dict[str, Any]:
+  """Similarities of pairs, and the pairs to show.
+
+  Returns:
+    nearest_is_right: Share of images whose nearest one is of their class.
+    recall_again: Recall of these images at 1e-3, computed from the model.
+    same, different: Similarities of the pairs of one class, and of two.
+    gallery: For each of some images, the pairs with those nearest to it.
+    false_accepts: Pairs of two classes that are most alike.
+    false_rejects: Pairs of one class that are least alike.
+  """
+  near = similarities.Similarities(embeddings, labels)
+  queries, _ = _draw(generator, labels, _NUM_QUERIES, 1)
+  result = verification.evaluate_pairs(embeddings, labels)
+  return {
     "nearest_is_right": float(np.mean(near.is_nearest_right())),
     "recall_again": result.recall_at_far[1e-3],
     "same": near.same,
@@ -154,54 +174,95 @@ def create(
     "gallery": [near.nearest(row, _NUM_NEIGHBOURS) for row in queries],
     "false_accepts": near.hardest_false_accepts(_NUM_HARD),
     "false_rejects": near.hardest_false_rejects(_NUM_HARD),
-    "points": [*zip(on_map, numbers, tsne, pca, strict=True)],
+  }
+
+
+def _draw_map(
+  generator: np.random.Generator,
+  embeddings: np.ndarray,
+  labels: np.ndarray,
+  names: list[str],
+) -> dict[str, Any]:
+  """A map of some images of some classes.
+
+  Returns:
+    points: An image, its class's number on the map, and its places by t-SNE and
+      by PCA, in [0, 1].
+    groups: Names of the map's classes.
+    explained: Share of the variance that the two directions of PCA hold.
+  """
+  images, groups = _draw(generator, labels, _NUM_MAP_CLASSES, _NUM_MAP_IMAGES)
+  tsne, pca, explained = _project(embeddings[images])
+  numbers = np.searchsorted(groups, labels[images]).tolist()
+  return {
+    "points": list(zip(images, numbers, tsne, pca, strict=True)),
     "groups": [names[np.argmax(labels == label)] for label in groups],
     "explained": explained,
-    "false_positive_rate": recognition.FALSE_POSITIVE_RATE,
-    **_recognize(embeddings, labels, names),
   }
-  if has_images:
-    places = {*on_map, *(x for *two, _ in found["confusions"] for x in two)}
-    for pairs in (
-      *(found["false_accepts"], found["false_rejects"], *found["gallery"]),
-    ):
-      places |= {place for pair in pairs for place in (pair.first, pair.second)}
-    place_of = {rows[place]: place for place in places}
-    for some, images in source.read(np.sort(list(place_of))):
-      found["thumbnails"] |= {
-        place_of[row]: add_thumbnail(thumbnails, image)
-        for row, image in zip(some, images, strict=True)
-      }
-  return found
+
+
+def _find_shown(found: Mapping[str, Any]) -> set[int]:
+  """Places of the images that are shown."""
+  shown = {image for image, _, _, _ in found["points"]}
+  for first, second, _ in found["confusions"]:
+    shown |= {first, second}
+  lists_of_pairs = found["gallery"] + [
+    found["false_accepts"],
+    found["false_rejects"],
+  ]
+  for pair in itertools.chain.from_iterable(lists_of_pairs):
+    shown |= {pair.first, pair.second}
+  return shown
 
 
 def _recognize(
-  embeddings: np.ndarray, labels: np.ndarray, names: list[str]
+  embeddings: np.ndarray,
+  labels: np.ndarray,
+  names: list[str],
 ) -> dict[str, Any]:
-  """Figures of identification; confusions and classes in a gallery of all."""
+  """Figures of identification; confusions and classes in a gallery of all.
+
+  Returns:
+    recognized: Figures of identification; none of too few classes.
+    false_positive_rate: Share of strangers' images, where these have FNIR.
+    confusions: Images of the classes that are taken for each other most often,
+      and the share of both classes' images that is taken for the other.
+    classes: Each class of two images or more, in a gallery with one image of
+      each: name, number of other images, share of them whose most similar
+      identity is the right one, and the class that most of the rest is taken
+      for; `None` without a rest.
+  """
   recognized = recognition.evaluate(embeddings, labels)
+  rate = recognition.FALSE_POSITIVE_RATE
   if not recognized:
-    return {"recognized": [], "confusions": [], "classes": []}
+    return {
+      "false_positive_rate": rate,
+      "recognized": [],
+      "confusions": [],
+      "classes": [],
+    }
   of_all = identification.Identification(embeddings, labels)
-  taken, enrolled = of_all.confusions(), of_all.enrolled[:, 0].tolist()
-  images, right = taken.sum(axis=1), taken.diagonal()
-  first, second = np.nonzero(both := np.triu(taken + taken.T, k=1))
+  taken = of_all.confusions()
+  enrolled = of_all.enrolled[:, 0].tolist()
+  images = taken.sum(axis=1)
+  right = taken.diagonal()
+  both = np.triu(taken + taken.T, k=1)
+  first, second = np.nonzero(both)
   shares = both[first, second] / (images[first] + images[second])
   confusions = [
     (enrolled[first[x]], enrolled[second[x]], float(shares[x]))
     for x in np.argsort(-shares, kind="stable")[:_NUM_HARD]
   ]
   others = taken - np.diag(right)
-  classes = [
-    (
-      names[image],
-      int(images[x]),
-      float(right[x] / images[x]),
-      names[enrolled[others[x].argmax()]] if others[x].any() else None,
-    )
-    for x, image in enumerate(enrolled)
-  ]
+  classes = []
+  for x, image in enumerate(enrolled):
+    mistaken = None
+    if others[x].any():
+      mistaken = names[enrolled[others[x].argmax()]]
+    share = float(right[x] / images[x])
+    classes.append((names[image], int(images[x]), share, mistaken))
   return {
+    "false_positive_rate": rate,
     "recognized": recognized,
     "confusions": confusions,
     "classes": sorted(classes, key=operator.itemgetter(0)),

@@ -119,11 +119,9 @@ def find(patterns: Iterable[str]) -> pd.DataFrame:
     errors.FieldError: If nothing is finished.
     errors.DataError: If a file is not that of a run.
   """
-  paths = {
-    pathlib.Path(path)
-    for pattern in patterns
-    for path in glob.glob(pattern) or [pattern]
-  }
+  paths: set[pathlib.Path] = set()
+  for pattern in patterns:
+    paths.update(map(pathlib.Path, glob.glob(pattern) or [pattern]))
   finished = {path for path in paths if (path / run_directory.SUMMARY).exists()}
   if not finished:
     found = ", ".join(map(str, sorted(paths))) or "nothing"
@@ -136,7 +134,9 @@ def find(patterns: Iterable[str]) -> pd.DataFrame:
 
 def _create_row(path: pathlib.Path) -> dict[str, Any]:
   run = finished_run.FinishedRun.read(path)
-  summary, settings, ledger = run.summary, run.spec.settings(), run.chain.ledger
+  summary = run.summary
+  settings = run.spec.settings()
+  ledger = run.chain.ledger
   compared = dict(settings)
   if compared["sampling_seed"] is not None:
     # Runs that were given one have another epsilon; whichever it was.
@@ -144,9 +144,8 @@ def _create_row(path: pathlib.Path) -> dict[str, Any]:
   # With more measured of it, a run is the same.
   compared.pop("metrics", None)
   noise = ledger.noise
-  validation, test = (
-    summary["evaluation"][split] for split in ("validation", "test")
-  )
+  validation = summary["evaluation"]["validation"]
+  test = summary["evaluation"]["test"]
   recall = float(summary["recall_at_far"][_RATE])
   untrained = float(summary["recall_at_far_untrained"][_RATE])
   metrics = (test.get("metrics") or {}).items()
@@ -186,7 +185,11 @@ def either(texts: Iterable[str]) -> str:
 
 
 def extrapolate(
-  run: Any, *, num_users: int, cohort_factor: float, delta: float
+  run: Any,
+  *,
+  num_users: int,
+  cohort_factor: float,
+  delta: float,
 ) -> float:
   """Returns the user-level epsilon of a run in a larger population.
 
@@ -260,16 +263,15 @@ def create_curves(
     )
   names = _names([same.iloc[0] for _, same in groups])
   curves = {}
-  for name, ((algorithm, *_), same) in zip(names, groups, strict=True):
-    curves[name] = [
-      figures.Measurement(
-        tuple(level.recall),
-        # A run that was killed has paid twice for the rounds it lost.
-        level.epsilon.max(),
-        extrapolated(level.iloc[0]),
-      )
-      for _, level in same.groupby("noise_multiplier")
-    ]
+  for name, (key, same) in zip(names, groups, strict=True):
+    algorithm = key[0]
+    curves[name] = []
+    for _, level in same.groupby("noise_multiplier"):
+      # A run that was killed has paid twice for the rounds it lost.
+      epsilon = level.epsilon.max()
+      larger = extrapolated(level.iloc[0])
+      measured = figures.Measurement(tuple(level.recall), epsilon, larger)
+      curves[name].append(measured)
     curves[name] += noiseless.get(algorithm, [])
   return dict(sorted(curves.items()))
 

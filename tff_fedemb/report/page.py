@@ -83,7 +83,9 @@ def execute(config: ReportConfig, task: task_lib.Task | None = None) -> None:
 
 
 def write_for_run(
-  run_dir: str, task: task_lib.Task | None = None, output: str | None = None
+  run_dir: str,
+  task: task_lib.Task | None = None,
+  output: str | None = None,
 ) -> None:
   """Writes the report of a finished run [into its directory]."""
   output = output or os.path.join(run_dir, FILE_NAME)
@@ -171,7 +173,8 @@ def _describe(
   thumbnails: dict[str, str],
 ) -> dict[str, Any]:
   """Returns the values from which the template makes a run's section."""
-  found, why_not = None, None
+  found = None
+  why_not = None
   panels = training_report.create_panels(run)
   has_recall = True
   if config is None:
@@ -206,7 +209,8 @@ def _describe(
 
 
 def _open_task(
-  run: finished_run.FinishedRun, config: ReportConfig
+  run: finished_run.FinishedRun,
+  config: ReportConfig,
 ) -> task_lib.Task:
   """The task of the run, as its spec has it, with the data where they are."""
   source = run.spec.task
@@ -221,7 +225,8 @@ def _open_task(
 
 
 def _create_held_out_panels(
-  run: finished_run.FinishedRun, pictures: dict[str, Any]
+  run: finished_run.FinishedRun,
+  pictures: dict[str, Any],
 ) -> dict[str, Any]:
   """Panels by name: similarity, and sizes and det if there are classes."""
   thresholds = run.trained["threshold_at_far"]

@@ -138,15 +138,18 @@ def draw(config: PictureConfig) -> list[pathlib.Path]:
     errors.DataError: If a run is of no use.
   """
   claim = config.claim(config.num_users)
-  plans = [
-    planning.create_plan(
-      *(config.mechanism, claim, config.rounds, noise_multiplier),
+  plans = []
+  for noise_multiplier in config.numbers("noise_multipliers"):
+    plan = planning.create_plan(
+      config.mechanism,
+      claim,
+      config.rounds,
+      noise_multiplier,
       config.delta_or_default,
       workload=config.workload,
       **config.mechanism_options,
     )
-    for noise_multiplier in config.numbers("noise_multipliers")
-  ]
+    plans.append(plan)
   plots = {}
   with output_files.directory(config.output_dir) as directory:
     if config.runs:
@@ -158,10 +161,12 @@ def draw(config: PictureConfig) -> list[pathlib.Path]:
 
 
 def _prepare_accounting(
-  config: PictureConfig, plans: Sequence[planning.Plan]
+  config: PictureConfig,
+  plans: Sequence[planning.Plan],
 ) -> dict[str, _Plot]:
   """Returns what draws the pictures of accounting alone, by file."""
-  claim, rounds = plans[0].participation, config.rounds
+  claim = plans[0].participation
+  rounds = config.rounds
   places = {
     "users": [(n, config.claim(n), rounds) for n in _populations(claim)],
     "rounds": [(n, claim, n) for n in _round_numbers(claim, rounds)],
@@ -176,8 +181,9 @@ def _prepare_accounting(
     unit="points",
     total=len(plans) * sum(map(len, places.values())),
   ) as progress:
-    return {
-      f"epsilon_by_{by}.png": functools.partial(
+    pictures: dict[str, Callable[[pathlib.Path], None]] = {}
+    for by in places:
+      pictures[f"epsilon_by_{by}.png"] = functools.partial(
         privacy_plots.plot_epsilon,
         points=_compute(plans, places[by], progress),
         by=by,
@@ -187,8 +193,7 @@ def _prepare_accounting(
         tighter_accountant=tighter and _NAMES[tighter],
         num_users=config.num_users if by == "users" else None,
       )
-      for by in places
-    }
+  return pictures
 
 
 def _populations(claim: participation_lib.Participation) -> list[int]:
@@ -198,19 +203,22 @@ def _populations(claim: participation_lib.Participation) -> list[int]:
   blocks = (claim.min_separation or 1) if claim.is_sampled else 1
   low = max(math.ceil(claim.users_per_round * blocks), num_users // 100)
   grid = np.geomspace(low, 10 * num_users, _NUM_POINTS[_tighter(claim)])
-  return sorted({*(int(n) for n in grid[1:-1]), low, num_users, 10 * num_users})
+  numbers = {int(number) for number in grid[1:-1]}
+  return sorted(numbers | {low, num_users, 10 * num_users})
 
 
 def _round_numbers(
-  claim: participation_lib.Participation, rounds: int
+  claim: participation_lib.Participation,
+  rounds: int,
 ) -> list[int]:
   grid = np.linspace(0, rounds, _NUM_POINTS[_tighter(claim)] + 1)[1:]
   numbers = {math.ceil(number) for number in grid}
   separation = claim.min_separation
   if separation is not None and rounds <= _MAX_PASSES_SHOWN * separation:
     # Epsilon jumps where a pass ends and a user may take part once more.
-    ends = range(separation, rounds, separation)
-    numbers |= {1, *ends, *(end + 1 for end in ends)}
+    numbers.add(1)
+    for end in range(separation, rounds, separation):
+      numbers |= {end, end + 1}
   return sorted(numbers)
 
 
@@ -220,7 +228,9 @@ def _tighter(claim: participation_lib.Participation) -> str | None:
 
 
 def _compute(
-  plans: Sequence[planning.Plan], points: Sequence[_Point], progress: Any
+  plans: Sequence[planning.Plan],
+  points: Sequence[_Point],
+  progress: Any,
 ) -> pd.DataFrame:
   """Computes epsilon at every point of an axis, PLD at a few."""
   rows: list[tuple[float, str, int, float]] = []
@@ -244,7 +254,8 @@ def _compute(
 
   for plan in plans:
     add(plan, "user_level", points, first)
-    shown, tighter = list(points), _tighter(plan.participation)
+    shown = list(points)
+    tighter = _tighter(plan.participation)
     if tighter == "pld":
       pairs = zip(points, rows[-len(points) :], strict=True)
       shown = [point for point, row in pairs if row[-1] < _PLD_EPSILON_LIMIT]

@@ -7,7 +7,7 @@ are one row, and one point.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import json
 import math
@@ -61,7 +61,7 @@ def execute(config: TabulateConfig, run_dirs: Sequence[str]) -> None:
   if config.baseline is None:
     runs = measured_runs.find(run_dirs)
   else:
-    runs = measured_runs.find([config.baseline, *run_dirs])
+    runs = measured_runs.find([config.baseline] + list(run_dirs))
     runs = compare(runs, pathlib.Path(config.baseline))
   progress.say(tabulate(runs))
   if runs.num_images.nunique() > 1:
@@ -96,21 +96,23 @@ def compare(runs: pd.DataFrame, baseline: pathlib.Path) -> pd.DataFrame:
     raise errors.FieldError(
       "baseline", "be the directory of a finished run", f"{baseline}"
     )
-  base, *settings = map(json.loads, [found.iloc[0].setting, *runs.setting])
-  changes = [_name_change(other, base) for other in settings]
+  base = json.loads(found.iloc[0].setting)
+  changes = [_name_change(json.loads(other), base) for other in runs.setting]
   order = pd.Series(changes, runs.index).ne("").sort_values(kind="stable")
   return runs.assign(change=changes).loc[order.index]
 
 
 def _name_change(
-  settings: Mapping[str, Any], baseline: Mapping[str, Any]
+  settings: Mapping[str, Any],
+  baseline: Mapping[str, Any],
 ) -> str:
-  return ", ".join(
-    # The last part of a path is enough.
-    f"{name}={str(settings.get(name)).rsplit('/', maxsplit=1)[-1]}"
-    for name in sorted({*settings, *baseline})
-    if settings.get(name) != baseline.get(name)
-  )
+  changes = []
+  for name in sorted(settings.keys() | baseline.keys()):
+    if settings.get(name) != baseline.get(name):
+      # The last part of a path is enough.
+      value = str(settings.get(name)).rsplit("/", maxsplit=1)[-1]
+      changes.append(f"{name}={value}")
+  return ", ".join(changes)
 
 
 def draw_changes(path: str | os.PathLike[str], runs: pd.DataFrame) -> None:
@@ -198,6 +200,11 @@ def _figures(*values: Any) -> str:
   return "; ".join(f"{x:.3g}" for x in known) or "-"
 
 
+def _line(cells: Iterable[object]) -> str:
+  """A row of a table in Markdown."""
+  return f"| {' | '.join(map(str, cells))} |"
+
+
 def _spread(values: pd.Series) -> str:
   if values.isna().any():
     return "-"
@@ -222,6 +229,10 @@ def tabulate(runs: pd.DataFrame) -> str:
     run = same.iloc[0]
     privacy = run.summary["privacy"]
     larger = run.summary.get("privacy_extrapolated") or {}
+    readings = []
+    if larger:
+      readings.append(larger["user_level"]["epsilon"])
+      readings.append(larger["authors"]["epsilon"])
     rows.append(
       ({"change": run.change or "none"} if "change" in run else {})
       | {
@@ -241,14 +252,11 @@ def tabulate(runs: pd.DataFrame) -> str:
         "epsilon (this run)": _figures(run.epsilon),
         "delta": _figures(privacy["delta"]),
         "zCDP": _figures(privacy["zcdp"]),
-        "epsilon (extrapolated; Delta = C)": _figures(
-          *(larger[x]["epsilon"] for x in ("user_level", "authors") if larger)
-        ),
+        "epsilon (extrapolated; Delta = C)": _figures(*readings),
         "delta (extrapolated)": _figures(larger.get("delta")),
         "zCDP (extrapolated)": _figures(larger.get("zcdp")),
       }
     )
-  lines = [" | ".join(map(str, row.values())) for row in rows]
-  lines = [f"| {line} |" for line in (" | ".join(rows[0]), *lines)]
-  lines.insert(1, "|---" * len(rows[0]) + "|")
+  lines = [_line(rows[0]), "|---" * len(rows[0]) + "|"]
+  lines += [_line(row.values()) for row in rows]
   return "\n".join(lines)

@@ -36,12 +36,10 @@ def without_curves(
   results: Mapping[str, verification.VerificationResult],
 ) -> dict[str, Any]:
   """Results by split as JSON values, without their ROC curves."""
-  return {
-    split: {
-      name: value for name, value in result.to_json().items() if name != "roc"
-    }
-    for split, result in results.items()
-  }
+  values = {split: result.to_json() for split, result in results.items()}
+  for of_split in values.values():
+    of_split.pop("roc", None)
+  return values
 
 
 def peak_memory_bytes() -> int:
@@ -84,7 +82,8 @@ def summarize(
     JSON values by name; "inf" stands for infinity.
   """
   task = experiment.task
-  evaluation, before = without_curves(trained), without_curves(untrained)
+  evaluation = without_curves(trained)
+  before = without_curves(untrained)
   started = {}
   if pretrained is not None:
     test = pretrained["evaluation"]["test"]
@@ -165,8 +164,10 @@ def _create_epsilon_panel(
   account: account_run.Recomputed,
 ) -> functools.partial[None]:
   """Epsilon over the rounds of a run."""
-  ledger, privacy = account.ledger, account.report
-  claim, num_points = ledger.participation, _NUM_EPSILON_POINTS
+  ledger = account.ledger
+  privacy = account.report
+  claim = ledger.participation
+  num_points = _NUM_EPSILON_POINTS
   if privacy.accountant == "monte_carlo":
     num_points = _NUM_MONTE_CARLO_POINTS
   rounds = np.unique(np.linspace(1, ledger.rounds, num_points, dtype=int))
@@ -187,7 +188,8 @@ def _create_epsilon_panel(
 
 
 def create_week(
-  run: finished_run.FinishedRun, panels: dict[str, Any]
+  run: finished_run.FinishedRun,
+  panels: dict[str, Any],
 ) -> dict[str, Any]:
   """Creates the panels of a run's deployment, by rows.
 
@@ -222,7 +224,8 @@ def draw(run: finished_run.FinishedRun) -> None:
   directory = run.path / "plots"
   directory.mkdir(exist_ok=True)
   title = f"{run.summary['task']}, {run.summary['algorithm']}"
-  privacy, panels = run.account.report, create_panels(run)
+  privacy = run.account.report
+  panels = create_panels(run)
   statement = (
     f"unit: {privacy.unit}; {privacy.neighboring_relation}; {privacy.sampling}"
   )
@@ -232,23 +235,21 @@ def draw(run: finished_run.FinishedRun) -> None:
     pictures["deployment.png"] = (create_week(run, panels), title)
   for name, (four, title) in pictures.items():
     plots.plot_overview(
-      *(directory / name, list(four.values())), title=title, statement=statement
+      directory / name, list(four.values()), title=title, statement=statement
     )
 
 
 def tell(run: finished_run.FinishedRun) -> str:
   """The outcome in eight lines at most: summary.json has the rest."""
   privacy = run.account.report
-  warnings = [*run.trained["warnings"], *privacy.warnings]
+  warnings = list(run.trained["warnings"]) + list(privacy.warnings)
   if run.summary["evaluation_on_training_users"] and privacy.epsilon < math.inf:
     warnings.append(
       "recall is of images that may be of the users who trained: epsilon does"
       " not cover it"
     )
-  lines, extras = (
-    templates.render(name, run=run).splitlines()
-    for name in ("closing.txt", "closing_extras.txt")
-  )
+  lines = templates.render("closing.txt", run=run).splitlines()
+  extras = templates.render("closing_extras.txt", run=run).splitlines()
   if privacy.epsilon < math.inf:
     extras.insert(0, run.account.ledger.participation.breaks_if)
   covered = release.say(privacy.epsilon)

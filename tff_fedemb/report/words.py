@@ -63,8 +63,10 @@ def rate_guarantee(account: account_run.Recomputed) -> dict[str, Any]:
     found: Pairs of a percentage of false alarms, and the largest percentage of
       members that an attack finds at it; none if it may be all.
   """
-  epsilon, delta = account.report.epsilon, account.report.delta
-  share, rates = guess_share(epsilon, delta), trade_off.FALSE_POSITIVE_RATES
+  epsilon = account.report.epsilon
+  delta = account.report.delta
+  share = guess_share(epsilon, delta)
+  rates = trade_off.FALSE_POSITIVE_RATES
   allowed = trade_off.allowed_rates(account.ledger, epsilon, rates)
   found = []
   if min(allowed) <= _CERTAIN:

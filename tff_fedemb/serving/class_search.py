@@ -73,25 +73,33 @@ def find(
 
 
 def _by_nearest(
-  index: gallery_index.GalleryIndex, queries: np.ndarray, places: Sequence[str]
+  index: gallery_index.GalleryIndex,
+  queries: np.ndarray,
+  places: Sequence[str],
 ) -> pd.DataFrame:
   """As `find`, by the nearest image of a class."""
-  files, classes = index.images["path"], index.images["name"]
+  files = index.images["path"]
+  classes = index.images["name"]
   # So many may be the query itself or of the nearest class, and one more is the
   # runner-up.
-  count = int(files.value_counts().max() + classes.value_counts().max()) + 1
+  most_of_file = int(files.value_counts().max())
+  most_of_class = int(classes.value_counts().max())
+  count = most_of_file + most_of_class + 1
   if index.kind == gallery_index.HNSW:
     count = min(count, _MAX_NEIGHBOURS)
   similarities, rows = index.search(queries, count)
-  images, names = files.to_numpy()[rows], classes.to_numpy()[rows]
-  similarities[images == np.array(places, object)[:, np.newaxis]] = -np.inf
+  images = files.to_numpy()[rows]
+  names = classes.to_numpy()[rows]
+  is_query = images == np.array(places, object)[:, np.newaxis]
+  similarities[is_query] = -np.inf
   first, found = _find_two(similarities, names)
   found["nearest_image"] = images[first]
   return found
 
 
 def _find_two(
-  similarities: np.ndarray, classes: np.ndarray
+  similarities: np.ndarray,
+  classes: np.ndarray,
 ) -> tuple[tuple[np.ndarray, np.ndarray], pd.DataFrame]:
   """Finds the most similar class in each row, and the next one.
 
@@ -104,7 +112,8 @@ def _find_two(
     `nearest_image`.
   """
   first = (np.arange(len(similarities)), similarities.argmax(axis=1))
-  nearest, similarity = classes[first], similarities[first]
+  nearest = classes[first]
+  similarity = similarities[first]
   similarities[classes == nearest[:, np.newaxis]] = -np.inf
   second = (first[0], similarities.argmax(axis=1))
   found = {
@@ -117,7 +126,9 @@ def _find_two(
 
 
 def _by_mean(
-  index: gallery_index.GalleryIndex, queries: np.ndarray, places: Sequence[str]
+  index: gallery_index.GalleryIndex,
+  queries: np.ndarray,
+  places: Sequence[str],
 ) -> pd.DataFrame:
   """As `find`, by the mean of a class's images."""
   means = _Means(index)
@@ -125,13 +136,11 @@ def _by_mean(
   if index.kind == gallery_index.HNSW:
     width = _MAX_NEIGHBOURS * queries.shape[1]
   step = max(1, _BLOCK_SIZE // width)
-  return pd.concat(
-    [
-      means.find(queries[start : start + step], places[start : start + step])
-      for start in range(0, len(queries), step)
-    ],
-    ignore_index=True,
-  )
+  parts = []
+  for start in range(0, len(queries), step):
+    some = slice(start, start + step)
+    parts.append(means.find(queries[some], places[some]))
+  return pd.concat(parts, ignore_index=True)
 
 
 class _Means:
@@ -174,7 +183,8 @@ class _Means:
     return found
 
   def _among_nearest(
-    self, queries: np.ndarray
+    self,
+    queries: np.ndarray,
   ) -> tuple[np.ndarray, np.ndarray]:
     """Similarities with the classes of the nearest images, and these."""
     _, rows = self._index.search(queries, _MAX_NEIGHBOURS)

@@ -121,7 +121,8 @@ class Demo:
       config, fpir=None, fpir_certainty=None, cohort=None
     )
     self._pair_rule = match_rules.find(of_pairs, self._model, 1, 1)
-    self._index, self._rule = _open_gallery(config, self._model), None
+    self._index = _open_gallery(config, self._model)
+    self._rule = None
     if self._index is not None:
       images = self._index.images
       num_classes = images["name"].nunique()
@@ -159,7 +160,8 @@ class Demo:
       image_folder.ImageFolderError: If one is no image.
     """
     first, second = self._embed(images)
-    similarity, threshold = float(first @ second), self._pair_rule.threshold
+    similarity = float(first @ second)
+    threshold = self._pair_rule.threshold
     return {
       "similarity": similarity,
       "threshold": threshold,
@@ -210,7 +212,8 @@ class Demo:
 
 
 def _open_gallery(
-  config: DemoConfig, model: saved_models.Model
+  config: DemoConfig,
+  model: saved_models.Model,
 ) -> gallery_index.GalleryIndex | None:
   """Reads the index, or embeds the folder."""
   digest = saved_models.digest(config.model_path)
@@ -242,7 +245,8 @@ def _tell_privacy(card: model_card.ModelCard | None) -> str:
   """The guarantee of a model in a sentence, as its card says it."""
   if card is None or card.privacy is None:
     return "The model carries no statement on privacy."
-  epsilon, delta = card.privacy["epsilon"], card.privacy["delta"]
+  epsilon = card.privacy["epsilon"]
+  delta = card.privacy["delta"]
   if epsilon is None or epsilon == math.inf:
     return "The model has no guarantee of privacy."
   return (
@@ -266,7 +270,10 @@ def _thumbnail(path: str) -> str | None:
 
 
 def create_server(
-  demo: Demo, port: int, *, pages: Mapping[str, str] | None = None
+  demo: Demo,
+  port: int,
+  *,
+  pages: Mapping[str, str] | None = None,
 ) -> server.ThreadingHTTPServer:
   """Creates the server of the page, which does not run yet.
 
@@ -299,7 +306,9 @@ class _Handler(server.BaseHTTPRequestHandler):
     lock: threading.Lock,
     *arguments: Any,
   ):
-    self._demo, self._pages, self._lock = demo, pages, lock
+    self._demo = demo
+    self._pages = pages
+    self._lock = lock
     super().__init__(*arguments)
 
   def do_GET(self) -> None:

@@ -95,9 +95,10 @@ def execute(
       with_metrics=config.metrics,
     )
   result = dataclasses.replace(
-    result, warnings=(*source.warnings, *result.warnings)
+    result, warnings=source.warnings + result.warnings
   )
-  found, notes = [], []
+  found = []
+  notes = []
   if config.group_column:
     found, notes = groups.evaluate(
       embeddings,
@@ -139,7 +140,8 @@ def execute(
 
 
 def _read_groups(
-  config: EvaluationConfig, source: image_sources.ImageSource
+  config: EvaluationConfig,
+  source: image_sources.ImageSource,
 ) -> tuple[dict[int, str], dict[str, float] | None]:
   """Groups of held-out classes by label, and shares of the users who train.
 
@@ -160,7 +162,10 @@ def _read_groups(
       f" found {found[0]} and {found[1]} for {name}."
     )
   names = source.class_names
-  of_classes = {x: known[name][0] for x, name in names.items() if name in known}
+  of_classes = {}
+  for label, name in names.items():
+    if name in known:
+      of_classes[label] = known[name][0]
   of_users = rows[~rows["label"].isin(list(names.values()))]
   num_users = of_users["user"].nunique()
   if num_users != source.facts["num_training_users"]:
@@ -176,18 +181,18 @@ def _tell(
 ) -> None:
   """Prints the outcome."""
   intervals = result.recall_class_interval_at_far
-  table = pd.DataFrame(
-    [
-      (
-        verification.format_false_accept_rate(rate),
-        f"{recall:.4f}",
-        "[{:.4f}, {:.4f}]".format(*intervals[rate]),
-        f"{result.threshold_at_far[rate]:.4f}",
-      )
-      for rate, recall in result.recall_at_far.items()
-    ],
-    columns=["FAR", "recall", "interval", "threshold"],
-  )
+  rows = []
+  for rate, recall in result.recall_at_far.items():
+    low, high = intervals[rate]
+    rows.append(
+      {
+        "FAR": verification.format_false_accept_rate(rate),
+        "recall": f"{recall:.4f}",
+        "interval": f"[{low:.4f}, {high:.4f}]",
+        "threshold": f"{result.threshold_at_far[rate]:.4f}",
+      }
+    )
+  table = pd.DataFrame(rows)
   progress.say(
     f"{config.saved_model} on {description}:\n{result.num_images:,} images of"
     f" {result.num_classes:,} classes, {result.num_positive_pairs:,} pairs of"
@@ -210,17 +215,18 @@ def _tell_groups(found: Sequence[groups.Group], notes: Sequence[str]) -> None:
       return "-"
     return f"{rate.value:.4f} [{rate.low:.4f}, {rate.high:.4f}]"
 
-  table = pd.DataFrame(
-    {
-      "group": x.name,
-      "classes": x.num_classes,
-      "FAR": show(x.far),
-      "recall": show(x.recall),
-      "FNIR": show(x.fnir),
-      "training users": x.share_of_training_users,
+  rows = []
+  for group in found:
+    row = {
+      "group": group.name,
+      "classes": group.num_classes,
+      "FAR": show(group.far),
+      "recall": show(group.recall),
+      "FNIR": show(group.fnir),
+      "training users": group.share_of_training_users,
     }
-    for x in found
-  )
+    rows.append(row)
+  table = pd.DataFrame(rows)
   progress.say(
     f"Groups, at the thresholds of all: FAR {groups.FALSE_ACCEPT_RATE:g}, and"
     f" {groups.FALSE_POSITIVE_RATE:g} of strangers to a gallery of"

@@ -17,7 +17,8 @@ import numpy as np
 
 
 def embed(
-  saved_model: str | os.PathLike[str], images: np.ndarray
+  saved_model: str | os.PathLike[str],
+  images: np.ndarray,
 ) -> np.ndarray:
   """Embeds images `[n, height, width, channels]`: `[n, dim]`, float32."""
   with tempfile.TemporaryDirectory() as directory:

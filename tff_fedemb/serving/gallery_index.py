@@ -30,14 +30,17 @@ with epy.lazy_imports():
   import faiss
   import pandas as pd
 
-EXACT, HNSW = "exact", "hnsw"
+EXACT = "exact"
+HNSW = "hnsw"
 KINDS = (EXACT, HNSW)
 
 # A graph has links of an image, and images that a search keeps in sight.
-_LINKS, _SEARCH = 32, 192
+_LINKS = 32
+_SEARCH = 192
 _BLOCK_ROWS = 10_000
 # Recall is measured on so many queries, and nearest images of each.
-_NUM_QUERIES, _NUM_NEAREST = 200, 10
+_NUM_QUERIES = 200
+_NUM_NEAREST = 10
 # What the arithmetic of two searches may differ by.
 _TIE = 1e-6
 _VERSION = 4
@@ -98,7 +101,8 @@ class GalleryIndex:
     if self.vectors is None:
       self.vectors = self._create(embeddings.shape[1])
     known = self.embeddings
-    keys = [hash(row.tobytes()) for some in (known, embeddings) for row in some]
+    keys = [hash(row.tobytes()) for row in known]
+    keys += [hash(row.tobytes()) for row in embeddings]
     _, first, places = np.unique(keys, return_index=True, return_inverse=True)
     # Numbered by first mention: those that are known keep their numbers.
     number_of = np.empty_like(first)
@@ -146,18 +150,22 @@ class GalleryIndex:
       listed: All its images, as of the index.
       sync: Whether images that the folder does not have any more are left out.
     """
-    names, paths, digests = (
-      self.images[x].to_numpy(copy=True) for x in _COLUMNS
-    )
+    names = self.images["name"].to_numpy(copy=True)
+    paths = self.images["path"].to_numpy(copy=True)
+    digests = self.images["digest"].to_numpy()
     rows = {key: row for row, key in enumerate(zip(names, paths, strict=True))}
-    now = listed[_COLUMNS].itertuples(index=False, name=None)
-    found = [(rows.get(tuple(key)), key, digest) for *key, digest in now]
+    found = []
+    for name, path, digest in listed[_COLUMNS].itertuples(index=False):
+      key = (name, path)
+      found.append((rows.get(key), key, digest))
     not_listed = set(range(len(names))) - {row for row, _, _ in found}
     missing = collections.defaultdict(list)
     for row in sorted(not_listed):
       if digests[row] and not os.path.exists(paths[row]):
         missing[digests[row]].append(row)
-    new, replaced, moved = [], [], {}
+    new = []
+    replaced = []
+    moved = {}
     for number, (row, key, digest) in enumerate(found):
       if row is None and missing[digest]:
         # One of the same class, if several files of that content moved.
@@ -170,7 +178,7 @@ class GalleryIndex:
     root = os.path.join(os.path.realpath(folder), "")
     left = sorted(not_listed - set(moved))
     gone = [row for row in left if paths[row].startswith(root)]
-    changes = Changes(new, [*paths[replaced]], len(moved), [*paths[gone]])
+    changes = Changes(new, list(paths[replaced]), len(moved), list(paths[gone]))
     for row, key in moved.items():
       names[row], paths[row] = key
     self.images = self.images.assign(name=names, path=paths)
@@ -189,9 +197,11 @@ class GalleryIndex:
     """Leaves some rows out, and embeddings that no other has."""
     if len(rows):
       is_kept = ~np.isin(np.arange(len(self.images)), rows)
-      images, embeddings = self.images[is_kept], self.embeddings
+      images = self.images[is_kept]
+      embeddings = self.embeddings
       embeddings = embeddings[self.places[is_kept]]
-      self.images, self.places = images[:0], self.places[:0]
+      self.images = images[:0]
+      self.places = self.places[:0]
       self.vectors = None
       self.add(embeddings, images)
 
@@ -215,7 +225,11 @@ class GalleryIndex:
     return faiss.IndexHNSWFlat(dim, _LINKS, faiss.METRIC_INNER_PRODUCT)
 
   def search(
-    self, queries: np.ndarray, count: int, *, exact: bool = False
+    self,
+    queries: np.ndarray,
+    count: int,
+    *,
+    exact: bool = False,
   ) -> tuple[np.ndarray, np.ndarray]:
     """Finds the nearest images.
 
@@ -228,8 +242,10 @@ class GalleryIndex:
       Similarities, descending, and rows, `[q, min(count, n)]`; -inf and -1
       where a graph found no more.
     """
-    count, total = min(count, len(self.images)), self.vectors.ntotal
-    options, searched = None, self._flat
+    count = min(count, len(self.images))
+    total = self.vectors.ntotal
+    options = None
+    searched = self._flat
     if self.kind == HNSW and not exact:
       options = faiss.SearchParametersHNSW(efSearch=max(_SEARCH, 2 * count))  # type: ignore[attr-defined]
       searched = self.vectors
@@ -242,7 +258,10 @@ class GalleryIndex:
     return self._expand(similarities, places, count)
 
   def _expand(
-    self, similarities: np.ndarray, places: np.ndarray, count: int
+    self,
+    similarities: np.ndarray,
+    places: np.ndarray,
+    count: int,
   ) -> tuple[np.ndarray, np.ndarray]:
     """Similarities and rows of so many images with the embeddings found."""
     by_place = np.argsort(self.places, kind="stable")
@@ -254,7 +273,8 @@ class GalleryIndex:
       found = found[found >= 0]
       copies = sizes[found]
       which = np.repeat(np.arange(len(found)), copies)[:count]
-      number = np.arange(len(which)) - (np.cumsum(copies) - copies)[which]
+      first_copies = np.cumsum(copies) - copies
+      number = np.arange(len(which)) - first_copies[which]
       rows[query, : len(which)] = by_place[starts[found[which]] + number]
       expanded[query, : len(which)] = similarities[query, which]
     return expanded, rows

@@ -147,7 +147,7 @@ class ImageConfig(config_lib.Config):
       "bad_examples": list(left_out),
     }
     return dataclasses.replace(
-      source, notes=(*task.warnings, *notes), facts=facts
+      source, notes=tuple(task.warnings) + tuple(notes), facts=facts
     )
 
 
@@ -323,7 +323,8 @@ def read_images(
     DataError: If one cannot be read and is not to be skipped.
   """
   for some in _split(rows, image_shape):
-    kept, images = [], []
+    kept = []
+    images = []
     for row in some:
       try:
         images.append(read_image(row))
@@ -383,14 +384,17 @@ def _open_train(task: task_lib.Task) -> ImageSource:
   """Walks through the training images of a task, user by user."""
   everyone = np.arange(len(task.train_users))
   user_ids = np.array([task.train_users.user_id(i) for i in everyone.tolist()])
-  walked = [(np.zeros([0], np.int64), np.zeros([0], np.int64))]
+  all_slots = [np.zeros([0], np.int64)]
+  all_labels = [np.zeros([0], np.int64)]
   with progress_lib.create_bar(
     "Listing images", unit="users", total=len(user_ids)
   ) as progress:
     for slot, _, label in _walk(task, user_ids, everyone):
-      walked.append((np.full(len(label), slot), label))
+      all_slots.append(np.full(len(label), slot))
+      all_labels.append(label)
       progress.update(int(slot) + 1 - progress.n)
-  slots, labels = map(np.concatenate, zip(*walked, strict=True))
+  slots = np.concatenate(all_slots)
+  labels = np.concatenate(all_labels)
   users = user_ids[slots]
 
   def decode(images, rows):

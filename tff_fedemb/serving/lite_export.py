@@ -71,7 +71,7 @@ class ExportConfig(image_sources.ImageConfig):
   saved_model: str | None = None
   run_dir: str | None = None
   formats: tuple[str, ...] = config_lib.field(
-    tflite.FORMATS, choices=(*tflite.FORMATS, onnx_files.FORMAT, TRAINING)
+    tflite.FORMATS, choices=tflite.FORMATS + (onnx_files.FORMAT, TRAINING)
   )
   split: str = config_lib.field("test", choices=task_lib.EVALUATION_SPLITS)
   max_images: int = config_lib.field(_MAX_IMAGES, minimum=0)
@@ -116,7 +116,8 @@ def export(
   Examples:
     >>> fe.export("runs/first", "runs/first/phone", formats=("onnx",))
   """
-  run_dir, output_dir = os.fspath(run_dir), os.fspath(output_dir)
+  run_dir = os.fspath(run_dir)
+  output_dir = os.fspath(output_dir)
   config = ExportConfig(run_dir=run_dir, output_dir=output_dir, **options)
   execute(config, task)
 
@@ -143,7 +144,8 @@ def execute(config: ExportConfig, task: task_lib.Task | None = None) -> None:
     raise errors.FieldError("saved_model", must, config.model_path)
   if onnx_files.FORMAT in formats:
     onnx_files.import_module("tf2onnx", "formats")
-  model, source = saved_models.load(config.model_path), None
+  model = saved_models.load(config.model_path)
+  source = None
   if config.image_folder or config.task:
     source = config.open(config.split, model.image_shape)
   _export(config, model, _prepare(config, formats), source)
@@ -189,7 +191,8 @@ def export_run(run_dir: str, task: task_lib.Task) -> None:
 
 
 def _prepare(
-  config: ExportConfig, formats: Sequence[str]
+  config: ExportConfig,
+  formats: Sequence[str],
 ) -> dict[str, pathlib.Path]:
   """Paths of the files by format, once it is known that they can be written."""
   names = {name: f"model_{name}{tflite.SUFFIX}" for name in tflite.FORMATS}
@@ -293,7 +296,9 @@ def _name(source: image_sources.ImageSource) -> str:
 
 
 def _create_card(
-  model: saved_models.Model, embedding_dim: int, measured: _Verification
+  model: saved_models.Model,
+  embedding_dim: int,
+  measured: _Verification,
 ) -> model_card.ModelCard:
   """The SavedModel's card, with the thresholds of the file if it has any."""
   card = model.card or model_card.ModelCard(

@@ -11,6 +11,7 @@ are added to the index.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 import contextlib
 import dataclasses
 import functools
@@ -113,7 +114,8 @@ def _execute(config: MatchConfig) -> None:
   model = saved_models.load(config.saved_model)
   index = _open_index(config)
   num_removed = index.remove(config.remove)
-  gallery, added = None, index.images[:0]
+  gallery = None
+  added = index.images[:0]
   changes = gallery_index.Changes([], [], 0, [])
   if config.gallery:
     gallery = image_sources.open_folder(
@@ -164,7 +166,9 @@ def _execute(config: MatchConfig) -> None:
 
 
 def _list(
-  gallery: image_sources.ImageSource, *, with_digests: bool
+  gallery: image_sources.ImageSource,
+  *,
+  with_digests: bool,
 ) -> pd.DataFrame:
   """Name, path and, if it is to be known, content's digest of each image."""
   names = [gallery.class_names[label] for label in gallery.labels.tolist()]
@@ -185,7 +189,8 @@ def _list(
 
 
 def _tell_changes(
-  config: MatchConfig, changes: gallery_index.Changes
+  config: MatchConfig,
+  changes: gallery_index.Changes,
 ) -> tuple[str, ...]:
   """Prints what has become of the files; returns what is odd about that."""
   if changes.replaced:
@@ -244,10 +249,8 @@ def _match_all(
   matches.insert(1, "identity", identity)
   matches.insert(4, "accepted", is_accepted)
   known = {_plain(name): name for name in index.images["name"].unique()}
-  # The class that a folder on the way to a query is named like, if any.
   matches["folder_class"] = [
-    next((known[x] for x in map(_plain, folders) if x in known), None)
-    for folders in (path.relative_to(root).parts[:-1] for path in paths)
+    _class_of_folders(path.relative_to(root), known) for path in paths
   ]
   output_files.write(
     {"output_csv": (str(config.output_csv), lambda path: _write(path, matches))}
@@ -267,6 +270,18 @@ def _plain(name: str) -> str:
   return unicodedata.normalize("NFC", name)
 
 
+def _class_of_folders(
+  path: pathlib.PurePath,
+  known: Mapping[str, str],
+) -> str | None:
+  """The class that a folder on the way to a query is named like, if any."""
+  for folder in path.parts[:-1]:
+    name = known.get(_plain(folder))
+    if name is not None:
+      return name
+  return None
+
+
 def _write(path: pathlib.Path, matches: pd.DataFrame) -> None:
   accepted = matches.accepted.astype(str).str.lower()
   # Names that are no text are written as they are.
@@ -280,7 +295,9 @@ def _write(path: pathlib.Path, matches: pd.DataFrame) -> None:
 
 
 def _tell(
-  matches: pd.DataFrame, index: gallery_index.GalleryIndex, words: str
+  matches: pd.DataFrame,
+  index: gallery_index.GalleryIndex,
+  words: str,
 ) -> None:
   """Prints the outcome in a few lines."""
   accepted = matches.accepted.sum()
@@ -290,11 +307,13 @@ def _tell(
     f" {len(matches) - accepted:,} unknown.\n{words}"
   )
   is_known = matches.folder_class.notna()
-  known, strangers = matches[is_known], matches[~is_known]
+  known = matches[is_known]
+  strangers = matches[~is_known]
   if known.empty:
     return
   is_right = known.nearest_class == known.folder_class
-  right, both = is_right.sum(), (is_right & known.accepted).sum()
+  right = is_right.sum()
+  both = (is_right & known.accepted).sum()
   progress_lib.say(
     f"Of {len(known):,} queries in folders named like classes the nearest class"
     f" is right for {right:,} ({right / len(known):.4f}); right and accepted"

@@ -19,7 +19,8 @@ from tff_fedemb import errors
 from tff_fedemb.phones import tflite
 from tff_fedemb.records import model_card
 
-FORMAT, SUFFIX = "onnx", ".onnx"
+FORMAT = "onnx"
+SUFFIX = ".onnx"
 
 # The latest that tf2onnx 1.16 tests.
 _OPSET = 17
@@ -100,10 +101,8 @@ class Embedder:
     # It has a type for each of its codes.
     except Exception as error:
       raise ValueError(errors.first_line(error)) from error
-    inputs, outputs = (
-      {each.name: each.shape for each in some}
-      for some in (self._session.get_inputs(), self._session.get_outputs())
-    )
+    inputs = {each.name: each.shape for each in self._session.get_inputs()}
+    outputs = [each.name for each in self._session.get_outputs()]
     if set(inputs) != {"images"} or set(outputs) != {"embeddings"}:
       raise ValueError("it does not take images and give embeddings")
     _, height, width, channels = inputs["images"]

@@ -44,7 +44,8 @@ CONVERTED: Mapping[str, Any] = {
   onnx_files.SUFFIX: onnx_files.Embedder,
 }
 
-_SIGNATURE, _EMBEDDINGS = "serving_default", "embeddings"
+_SIGNATURE = "serving_default"
+_EMBEDDINGS = "embeddings"
 # Weights of an application that come from no file.
 _NO_FILE = {"none": None, "imagenet": "imagenet"}
 _KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
@@ -266,7 +267,7 @@ def _create(
   if image_size is not None:
     must = f"suit the layers of {name}"
     with errors.as_field_error("image_size", must, image_size):
-      embed(np.zeros([1, *shape], np.uint8))
+      embed(np.zeros((1,) + shape, np.uint8))
   return Model(shape, embed, load_again)
 
 
@@ -364,7 +365,10 @@ def _open_signature(module: Any, path: str) -> _Function:
       inputs = {k: v for k, v in arguments.items() if hasattr(v, "shape")}
       outputs = _by_name(traced.structured_outputs)
       functions.append(_Function(inputs, outputs, traced, module))
-  return next((f for f in functions if f.takes_images()), functions[-1])
+  for function in functions:
+    if function.takes_images():
+      return function
+  return functions[-1]
 
 
 def _load_converted(path: str, load_again: Callable[[], Model]) -> Model:
@@ -396,7 +400,8 @@ def digest(path: str) -> str:
   Args:
     path: As of `load`.
   """
-  root, found = pathlib.Path(path), hashlib.sha256()
+  root = pathlib.Path(path)
+  found = hashlib.sha256()
   files = [root]
   if root.is_dir():
     kept = ("saved_model.pb", "variables/*", "assets/*")

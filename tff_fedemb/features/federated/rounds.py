@@ -31,7 +31,8 @@ from tff_fedemb.runtime import base as runtime_base
 from tff_fedemb.spec import array_task
 
 # Names of releases; that of gradients is in `gradient_steps`.
-STATISTICS, COVARIANCE = "statistics", "covariance"
+STATISTICS = "statistics"
+COVARIANCE = "covariance"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +61,8 @@ class Rounds:
   user_clip_norm: float
 
   def create_aggregator(
-    self, name: str
+    self,
+    name: str,
   ) -> tff.aggregators.UnweightedAggregationFactory:
     """Creates the Gaussian mechanism of a release."""
     config = gaussian.GaussianConfig(
@@ -71,7 +73,9 @@ class Rounds:
     return config.create().factory
 
   def begin(
-    self, name: str, config: statistics.ClientConfig
+    self,
+    name: str,
+    config: statistics.ClientConfig,
   ) -> Callable[..., Sequence[np.ndarray]]:
     """Returns a function that makes a release, one round for each call.
 
@@ -146,7 +150,9 @@ class Rounds:
 
 
 def write_clients(
-  directory: str, examples: examples_lib.ClippedExamples, slots: np.ndarray
+  directory: str,
+  examples: examples_lib.ClippedExamples,
+  slots: np.ndarray,
 ) -> Callable[[Any], Any]:
   """Writes the examples to a file, from which a client reads its own.
 
@@ -162,7 +168,7 @@ def write_clients(
   features = np.concatenate([x.astype("f4") for x, _ in examples.chunks()])
   order = np.argsort(slots, kind="stable")
   path = array_task.write_rows(directory, features, examples.labels, order)
-  starts = np.cumsum([0, *np.bincount(slots)])
+  starts = np.append(0, np.cumsum(np.bincount(slots)))
   return lambda client_id: array_task.read_client(
     path, client_id, starts, features.shape[1:]
   ).with_options(pipelines.build_options())
@@ -220,7 +226,8 @@ def fit(
   # for.
   counted = max(1, round(settings.user_clip_norm * len(names)))
   size = dataclasses.replace(examples.size, num_examples=counted)
-  planned, shares = method.plan_releases(size), {}
+  planned = method.plan_releases(size)
+  shares = {}
   if isinstance(method, least_squares.LeastSquares):
     # One release of the stacked sums, each scaled by its share.
     total = sum(release.share for release in planned)

@@ -47,7 +47,10 @@ class ClientConfig(abc.ABC):
 
   @abc.abstractmethod
   def add_up(
-    self, scaled: tf.Tensor, labels: tf.Tensor, weights: Sequence[tf.Tensor]
+    self,
+    scaled: tf.Tensor,
+    labels: tf.Tensor,
+    weights: Sequence[tf.Tensor],
   ) -> Sequence[tf.Tensor]:
     """Returns sums over examples.
 
@@ -133,7 +136,9 @@ class StatisticsConfig(ClientConfig):
     return sums
 
   def restore(
-    self, released: Sequence[np.ndarray], num_clients: float
+    self,
+    released: Sequence[np.ndarray],
+    num_clients: float,
   ) -> tuple[np.ndarray, np.ndarray | None]:
     """Converts a release to the sums that central fits work with.
 
@@ -234,7 +239,9 @@ def build_process(
     )
 
   def client_update(
-    weights: Any, dataset: tf.data.Dataset, round_num: tf.Tensor
+    weights: Any,
+    dataset: tf.data.Dataset,
+    round_num: tf.Tensor,
   ):
     del round_num
     examples = pipelines.gather(dataset)
