@@ -107,7 +107,7 @@ def draw_normal(
   """
   words = _random_words(seeds, chunk, (size + 1) // 2)
   high, angle = tf.unstack(words)
-  radius = _draw_radius(high, angle, tf.cast(stddev, tf.float64))
+  radius = _radius(high, angle, tf.cast(stddev, tf.float64))
   # Two bits choose one of four arcs, the others a place on it.
   radius = _flip(radius, tf.bitwise.bitwise_and(angle, 2**63))
   angle = tf.bitcast(angle, tf.int64) * 2
@@ -123,11 +123,9 @@ def _flip(number: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
   return tf.bitcast(flipped, tf.float64)
 
 
-def _draw_radius(
-  high: tf.Tensor, angle: tf.Tensor, stddev: tf.Tensor
-) -> tf.Tensor:
-  """Box and Muller's radius, from one word and what the other has to spare."""
-  # What double precision has of the word, all of it exact.
+def _radius(high: tf.Tensor, angle: tf.Tensor, stddev: tf.Tensor) -> tf.Tensor:
+  """The radius, of one word of bits and of what the other one has to spare."""
+  # What double precision has of the word.
   coarse = tf.cast(tf.bitwise.bitwise_and(high, -(2**11) % 2**64), tf.float64)
   coarse *= _UNIT
   # Bits that this and the angle's double precision leave over, and half of the
@@ -152,14 +150,9 @@ def _turn(radius: tf.Tensor, place: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     radius: Float64.
     place: Angle over pi / 2, times 2^64; float64.
   """
-  unit = math.pi / 4.0
+  unit = math.pi / 4.0 * _UNIT
   terms = [
-    math.sqrt(2.0)
-    * (-1) ** (power // 2)
-    * unit**power
-    / math.factorial(power)
-    # The scale of the place costs no pass of its own.
-    * _UNIT**power
+    math.sqrt(2.0) * (-1) ** (power // 2) * unit**power / math.factorial(power)
     for power in range(1, 14, 2)
   ]
   square = tf.square(place)
