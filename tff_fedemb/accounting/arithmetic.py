@@ -8,6 +8,10 @@ most p (Hoeffding 1963, "Probability Inequalities for Sums of Bounded Random
 Variables"; Azuma 1967). Going from computed to exact noise and back gives
 epsilon + 2 B at delta exp(B) delta + p (1 + exp(epsilon + B)), with p so small
 that the last term is a millionth of delta.
+
+Beyond 6 standard deviations, where 2 of a billion numbers lie, a number is
+within 2^-48: its ratio is off by 2 a. That adds less than 1e-8 of itself to the
+mean of the ratio and to its variance, which the quarter in `a` covers.
 """
 
 from collections.abc import Callable, Iterator
