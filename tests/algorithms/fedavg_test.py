@@ -78,6 +78,7 @@ def test_fedavg_sends_backbone_and_global_head():
   assert report["client_work"]["classes_per_client"] == 4
 
 
+@pytest.mark.slow
 def test_fixed_head_is_neither_broadcast_nor_trained():
   before, after, report = _run([*"abcd"], heads.ClassCodesHead(scale=2.0))
   assert [np.shape(w) for w in before] == [(4, _DIM)]

@@ -1,6 +1,7 @@
 """The benchmark's linear regression is federated averaging."""
 
 import numpy as np
+import pytest
 
 from benchmarks import cases
 from benchmarks import stock_processes
@@ -8,6 +9,7 @@ from benchmarks import training_rounds
 from tff_fedemb import runtime as runtimes
 
 
+@pytest.mark.slow
 def test_linear_regression():
   case = cases.Case(3, 1, 6, cases.LINEAR)
   kernel, bias = np.zeros([13, 1]), np.zeros([1])

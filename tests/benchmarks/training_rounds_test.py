@@ -37,6 +37,7 @@ def _create_examples(client_id, case, task=None):
   return tf.cast(images, tf.uint8), labels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "clip_norm", [10.0, pytest.param(1e-3, marks=pytest.mark.slow)]
 )

@@ -124,6 +124,7 @@ def test_classes_that_cannot_be_learned(flags):
   assert "no example" not in text
 
 
+@pytest.mark.slow
 def test_users(flags):
   feature_examples.write(flags["train"], seed=0, num_users=20)
   result, output = _fit(flags, delta=0.05, unit="user", user_clip_norm=0.5)

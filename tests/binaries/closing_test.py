@@ -36,7 +36,7 @@ _PLAN = "--mechanism=gaussian --num_users=1000 --users_per_round=50 --rounds=40"
       "if a user's data decide whether their device drops out",
     ),
     (
-      "calibrate --participation=poisson --target_epsilon=2",
+      "calibrate --participation=poisson --target_epsilon=2 --accountant=rdp",
       r"[\d.]+ is the smallest noise_multiplier for epsilon <= 2\nepsilon = 1",
       "if anyone learns who took part when",
     ),

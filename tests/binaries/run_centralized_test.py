@@ -28,6 +28,7 @@ def _call(data_dir):
   return call
 
 
+@pytest.mark.slow
 def test_trains_without_privacy_and_says_so(call, tmp_path):
   run_dir, exported = tmp_path / "run", tmp_path / "backbone"
   ended = call(run_dir, f"--export_backbone={exported}", "--metrics")

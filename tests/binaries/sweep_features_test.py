@@ -97,6 +97,7 @@ def test_every_accuracy_is_that_of_its_own_fit(flags, tmp_path):
   assert "from a seed" in warning
 
 
+@pytest.mark.slow
 def test_users(flags):
   feature_examples.write(flags["train"], seed=0, num_users=60)
   flags |= {"methods": "least_squares", "epsilons": "inf", "num_fits": 1}

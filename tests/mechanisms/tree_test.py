@@ -20,7 +20,7 @@ CASES = cases.Cases(
   noisy=[
     {},
     cases.Slow(restart_every=4),
-    {"restart_every": 5},
+    cases.Slow(restart_every=5),
     cases.Slow(restart_every=1),
   ],
   once=[{"restart_every": 5}, {}],

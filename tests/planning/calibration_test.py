@@ -198,6 +198,7 @@ def test_what_cannot_be_solved(
     _calibrate(plan, target, solve_for)
 
 
+@pytest.mark.slow
 def test_a_target_holds_with_what_arithmetic_leaves():
   exact = _plan(users_per_client=1, accountant=None)
   exact = calibration.by_tightest(exact, 1.0)

@@ -128,6 +128,7 @@ def test_candidates_without_sampling(claim, clients, most_participations):
     assert gaussian.exact_delta(2.0, mu * 1.001) > _DELTA
 
 
+@pytest.mark.slow
 def test_the_best_size_for_each_epsilon_is_that_of_all():
   candidates = _list(cyclic_poisson.CyclicPoisson(1_000, 250), rounds=50)
   targets = (0.5, 8.0)

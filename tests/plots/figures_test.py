@@ -27,6 +27,7 @@ def test_seeds_in_words(counts, words):
   assert figures.count_seeds(measured, "fit") == words
 
 
+@pytest.mark.slow
 def test_same_data_same_file_and_settings_and_backend_left_alone(tmp_path):
   before = dict(matplotlib.rcParams)
   paths = [tmp_path / name for name in ("a.png", "b.png")]

@@ -292,7 +292,12 @@ _INTERRUPTED = {
 @pytest.mark.parametrize(
   ("case", "correlated"),
   [
-    *((case, False) for case in _INTERRUPTED),
+    *(
+      pytest.param(case, False, marks=pytest.mark.slow)
+      for case in _INTERRUPTED
+      if case != "Ctrl-C"
+    ),
+    ("Ctrl-C", False),
     # One case of each way in which rounds run again.
     ("the last checkpoint is lost", True),
     ("Ctrl-C", True),

@@ -215,15 +215,10 @@ def _smallest_move(before, after):
   return min(np.abs(b - a).max() for a, b in zip(first, last, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "name",
-  [
-    "fedemb",
-    *(
-      pytest.param(name, marks=pytest.mark.slow)
-      for name in sorted({*_BUILD} - {"fedemb"})
-    ),
-  ],
+  sorted({"fedemb", *_BUILD}),
 )
 def test_training_matches_tff(name, reference):
   is_own = name in ("fedemb", "fedavg")
