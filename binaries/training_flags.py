@@ -177,10 +177,8 @@ def open_spec(
     task, parser.given(), federated=spec.algorithm.is_private
   )
   progress.say(suggestions.tell(task, chosen, parser.given()))
-  spec = suggestions.apply(
-    spec, {name: choice.value for name, choice in chosen.items()}
-  )
-  return spec.with_absolute_paths(), task
+  values = {name: choice.value for name, choice in chosen.items()}
+  return suggestions.apply(spec, values), task
 
 
 def execute(options: RunOptions, flags: SpecFlags) -> None:

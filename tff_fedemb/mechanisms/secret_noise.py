@@ -125,7 +125,7 @@ def _flip(number: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
 
 def _radius(high: tf.Tensor, angle: tf.Tensor, stddev: tf.Tensor) -> tf.Tensor:
   """The radius, of one word of bits and of what the other one has to spare."""
-  # What double precision has of the word.
+  # Double precision holds these bits of the word exactly.
   coarse = tf.cast(tf.bitwise.bitwise_and(high, -(2**11) % 2**64), tf.float64)
   coarse *= _UNIT
   # Bits that this and the angle's double precision leave over, and half of the

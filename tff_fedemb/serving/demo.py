@@ -8,7 +8,6 @@ answers it over HTTP, on this machine alone.
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
@@ -32,12 +31,9 @@ from tff_fedemb.data import image_folder
 from tff_fedemb.evaluation import pairs
 from tff_fedemb.serving import class_search
 from tff_fedemb.serving import gallery_index
-from tff_fedemb.serving import image_sources
 from tff_fedemb.serving import match_rules
 
 with epy.lazy_imports():
-  import pandas as pd
-
   from tff_fedemb.records import model_card
   from tff_fedemb.serving import saved_models
 
@@ -221,21 +217,12 @@ def _open_gallery(
     return gallery_index.read(config.index, digest)
   if not config.gallery:
     return None
-  source = image_sources.open_folder(
-    config.gallery,
-    model.image_shape,
-    on_bad_example=config.on_bad_example,
-    name="gallery",
-    for_pairs=False,
+  source = gallery_index.open_folder(
+    config.gallery, model.image_shape, on_bad_example=config.on_bad_example
   )
-  embeddings, rows = image_sources.embed_rows(
-    model, source, np.arange(len(source.labels))
-  )
-  names = [source.class_names[label] for label in source.labels[rows].tolist()]
-  paths = [str(source.paths[row]) for row in rows]
   index = gallery_index.GalleryIndex(digest, gallery_index.EXACT)
-  listed = pd.DataFrame({"name": names, "path": paths}, dtype=object)
-  index.add(pairs.normalize(embeddings), listed)
+  listed = gallery_index.list_images(source, with_digests=False)
+  index.embed(model, source, listed)
   for warning in source.warnings:
     progress_lib.say(f"warning: {warning}")
   return index
@@ -338,7 +325,7 @@ class _Handler(server.BaseHTTPRequestHandler):
     try:
       asked = json.loads(self.rfile.read(size))
       images = [base64.b64decode(image, validate=True) for image in asked]
-    except (ValueError, TypeError, binascii.Error):
+    except (ValueError, TypeError):
       self._answer({"error": "The request is damaged."}, 400)
       return
     try:

@@ -11,8 +11,11 @@ alone, and a search would not leave them.
 from __future__ import annotations
 
 import collections
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+import contextlib
 import dataclasses
+import functools
+import hashlib
 import json
 import os
 from typing import Any
@@ -25,6 +28,8 @@ from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
 from tff_fedemb import whole_files
+from tff_fedemb.evaluation import pairs
+from tff_fedemb.serving import image_sources
 
 with epy.lazy_imports():
   import faiss
@@ -45,6 +50,8 @@ _NUM_NEAREST = 10
 _TIE = 1e-6
 _VERSION = 4
 _COLUMNS = ["name", "path", "digest"]
+# Half as long as SHA-256's, and no two contents anybody has found share one.
+_DIGEST = functools.partial(hashlib.blake2b, digest_size=16)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,6 +117,32 @@ class GalleryIndex:
     self.places = np.append(self.places, number_of[places[len(known) :]])
     new = np.sort(first[first >= len(known)]) - len(known)
     _add(self.vectors, embeddings, new)
+
+  def embed(
+    self,
+    model: Callable[[np.ndarray], np.ndarray],
+    gallery: image_sources.ImageSource,
+    listed: pd.DataFrame,
+  ) -> None:
+    """Embeds images of a folder and adds those that can be read.
+
+    Args:
+      model: Maps a batch of images to embeddings `[b, dim]`.
+      gallery: The folder.
+      listed: Rows of `list_images`, by their numbers there.
+
+    Raises:
+      DataError: As `image_sources.embed_rows`; none may be readable if the
+        index has others.
+    """
+    embeddings, rows = image_sources.embed_rows(
+      model,
+      gallery,
+      listed.index.to_numpy(),
+      may_be_none=len(self.images) > 0,
+    )
+    if len(rows):
+      self.add(pairs.normalize(embeddings), listed.loc[rows])
 
   def remove(self, names: Collection[str]) -> int:
     """Removes all images of some classes, and returns how many.
@@ -310,6 +343,54 @@ class GalleryIndex:
       archive.writestr("about.json", json.dumps(about))
       with archive.open("vectors", "w", force_zip64=True) as file:
         faiss.write_index(self.vectors, faiss.PyCallbackIOWriter(file.write))  # type: ignore[attr-defined]
+
+
+def open_folder(
+  folder: str,
+  image_shape: tuple[int, ...],
+  *,
+  on_bad_example: str,
+) -> image_sources.ImageSource:
+  """Opens a gallery that is a folder with one sub-folder a class.
+
+  Args:
+    folder, image_shape, on_bad_example: As of `image_sources.open_folder`.
+  """
+  return image_sources.open_folder(
+    folder,
+    image_shape,
+    on_bad_example=on_bad_example,
+    name="gallery",
+    for_pairs=False,
+  )
+
+
+def list_images(
+  gallery: image_sources.ImageSource,
+  *,
+  with_digests: bool,
+) -> pd.DataFrame:
+  """Name, path and, if it is to be known, content's digest of each image.
+
+  Args:
+    gallery: As `open_folder` returns it.
+    with_digests: Whether digests are to be known; they are empty otherwise.
+  """
+  names = [gallery.class_names[label] for label in gallery.labels.tolist()]
+  # A path means the same in every working directory.
+  paths = [os.path.realpath(path) for path in gallery.paths]
+  listed = pd.DataFrame({"name": names, "path": paths}, dtype=object)
+  digests = [""] * len(paths)
+  if with_digests:
+    with progress_lib.create_bar(
+      "Checking", unit="images", total=len(paths)
+    ) as progress:
+      for number, path in enumerate(paths):
+        # What cannot be read is told where it is to be embedded.
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+          digests[number] = hashlib.file_digest(file, _DIGEST).hexdigest()
+        progress.update()
+  return listed.assign(digest=np.array(digests, object))
 
 
 def read(path: str | os.PathLike[str], model: str) -> GalleryIndex:

@@ -12,16 +12,12 @@ are added to the index.
 from __future__ import annotations
 
 from collections.abc import Mapping
-import contextlib
 import dataclasses
-import functools
-import hashlib
 import os
 import pathlib
 import unicodedata
 
 from etils import epy
-import numpy as np
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
@@ -42,8 +38,6 @@ with epy.lazy_imports():
 
 # The identity of whoever is not accepted.
 UNKNOWN = "unknown"
-# Half as long as SHA-256's, and no two contents anybody has found share one.
-_DIGEST = functools.partial(hashlib.blake2b, digest_size=16)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,14 +112,12 @@ def _execute(config: MatchConfig) -> None:
   added = index.images[:0]
   changes = gallery_index.Changes([], [], 0, [])
   if config.gallery:
-    gallery = image_sources.open_folder(
-      config.gallery,
-      model.image_shape,
-      on_bad_example=config.on_bad_example,
-      name="gallery",
-      for_pairs=False,
+    gallery = gallery_index.open_folder(
+      config.gallery, model.image_shape, on_bad_example=config.on_bad_example
     )
-    listed = _list(gallery, with_digests=config.index is not None)
+    listed = gallery_index.list_images(
+      gallery, with_digests=config.index is not None
+    )
     changes = index.follow(config.gallery, listed, sync=config.sync)
     added = listed.iloc[changes.new]
   rule = None
@@ -137,11 +129,7 @@ def _execute(config: MatchConfig) -> None:
     rule = match_rules.find(config, model, known.nunique(), len(known))
   num_before = len(index.images)
   if gallery is not None and len(added):
-    embeddings, rows = image_sources.embed_rows(
-      model, gallery, added.index.to_numpy(), may_be_none=num_before > 0
-    )
-    if len(rows):
-      index.add(pairs.normalize(embeddings), added.loc[rows])
+    index.embed(model, gallery, added)
   warnings = gallery.warnings if gallery is not None else ()
   if config.index:
     num_added = len(index.images) - num_before
@@ -163,29 +151,6 @@ def _execute(config: MatchConfig) -> None:
     progress_lib.say(f"warning: {warning}")
   if rule is not None:
     progress_lib.say(f"Written to {config.output_csv}.")
-
-
-def _list(
-  gallery: image_sources.ImageSource,
-  *,
-  with_digests: bool,
-) -> pd.DataFrame:
-  """Name, path and, if it is to be known, content's digest of each image."""
-  names = [gallery.class_names[label] for label in gallery.labels.tolist()]
-  # A path means the same in every working directory.
-  paths = [os.path.realpath(path) for path in gallery.paths]
-  listed = pd.DataFrame({"name": names, "path": paths}, dtype=object)
-  digests = [""] * len(paths)
-  if with_digests:
-    with progress_lib.create_bar(
-      "Checking", unit="images", total=len(paths)
-    ) as progress:
-      for number, path in enumerate(paths):
-        # What cannot be read is told where it is to be embedded.
-        with contextlib.suppress(OSError), open(path, "rb") as file:
-          digests[number] = hashlib.file_digest(file, _DIGEST).hexdigest()
-        progress.update()
-  return listed.assign(digest=np.array(digests, object))
 
 
 def _tell_changes(

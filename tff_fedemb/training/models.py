@@ -274,11 +274,11 @@ def keeps_best(experiment: experiment_lib.Experiment) -> bool:
     errors.FieldError: If that was asked for and would be chosen by images of
       users who are protected.
   """
+  if experiment.spec.export_average is not None:
+    return False
   asked = experiment.spec.keep
   is_free = experiment.task.validates_on_others
   is_free = is_free or not experiment.mechanism.config.noise_multiplier
-  if experiment.spec.export_average is not None:
-    return False
   if asked is None:
     return is_free
   if asked == kept_model.BEST and not is_free:
