@@ -4,22 +4,16 @@ import html
 import json
 import re
 import shutil
-import subprocess
 
 import pytest
 
 from tasks.synthetic import emnist
 from tests.binaries import programs
-
-_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-_BROWSER = next(filter(None, map(shutil.which, _BROWSERS)), None)
+from tests.serving import browsers
 
 pytestmark = [
   pytest.mark.slow,
-  pytest.mark.skipif(
-    _BROWSER is None,
-    reason=f"needs one of {', '.join(_BROWSERS)} (apt install chromium)",
-  ),
+  browsers.needed,
 ]
 
 # Keeps what the page's own scripts, loads and policy complain of.
@@ -112,18 +106,13 @@ def _open(tmp_path, text, script, width=1000):
   source = json.dumps(listening).replace("</", "<\\/")
   path = tmp_path / "frame.html"
   path.write_text(_FRAME % (width, script, source))
-  shown = subprocess.run(
-    [
-      *(_BROWSER, "--headless", "--no-sandbox", "--disable-gpu"),
-      *("--hide-scrollbars", "--virtual-time-budget=9000", "--dump-dom"),
-      *("--window-size=1500,1000", f"--user-data-dir={tmp_path}/profile"),
-      path.as_uri(),
-    ],
-    check=True,
-    capture_output=True,
-    text=True,
-    timeout=120,
-  ).stdout
+  shown = browsers.open_page(
+    path.as_uri(),
+    tmp_path,
+    "--hide-scrollbars",
+    "--virtual-time-budget=9000",
+    "--window-size=1500,1000",
+  )
   (title,) = re.findall(r"<title>(\{.*\})</title>", shown)
   found = json.loads(html.unescape(title))
   return found.get("value"), found["found"]

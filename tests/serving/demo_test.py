@@ -7,24 +7,17 @@ import http.client
 import io
 import json
 import re
-import shutil
-import subprocess
 import threading
 
 import numpy as np
 from PIL import Image
 import pytest
 
+from tests.serving import browsers
 from tff_fedemb import errors
 from tff_fedemb.records import model_card
 from tff_fedemb.serving import demo as demo_lib
 from tff_fedemb.serving import saved_models
-
-_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-_BROWSER = next(filter(None, map(shutil.which, _BROWSERS)), None)
-_needs_browser = pytest.mark.skipif(
-  _BROWSER is None, reason="needs a browser (apt install chromium)"
-)
 
 
 def _encode(*pixels):
@@ -173,24 +166,18 @@ frame.onload = async () => {
 
 
 @pytest.mark.slow
-@_needs_browser
+@browsers.needed
 def test_a_browser_drops_files(config, tmp_path):
   files = {"right": _RIGHT, "between": _BETWEEN, "broken": b"no picture"}
   encoded = {x: base64.b64encode(y).decode() for x, y in files.items()}
   page = _DROPS % json.dumps(encoded)
   with _served(config, **{"/drops": page}) as port:
-    shown = subprocess.run(
-      [
-        *(_BROWSER, "--headless", "--no-sandbox", "--disable-gpu"),
-        *("--virtual-time-budget=20000", "--dump-dom"),
-        *(f"--user-data-dir={tmp_path}/profile", "--window-size=900,1200"),
-        f"http://127.0.0.1:{port}/drops",
-      ],
-      check=True,
-      capture_output=True,
-      text=True,
-      timeout=120,
-    ).stdout
+    shown = browsers.open_page(
+      f"http://127.0.0.1:{port}/drops",
+      tmp_path,
+      "--virtual-time-budget=20000",
+      "--window-size=900,1200",
+    )
   told = json.loads(
     html.unescape(re.search(r"<title>(.*)</title>", shown).group(1))
   )
