@@ -30,7 +30,6 @@ _SETTLED: tuple[str, ...] = (
   *("participation__num_users", "participation__users_per_round"),
   *("max_participations", "known_schedule", "equal_work"),
   *("mechanism__clients_per_round", "noise_seed"),
-  *("algorithm__local__rounds", "two_views", "skip_unreadable"),
 )
 _PRIVATE_PARTS = (
   *("participation", "mechanism", "server_optimizer"),

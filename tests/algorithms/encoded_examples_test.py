@@ -33,7 +33,7 @@ def _train(damaged, encoded, *, skips=True):
   train = builders.build_client_update(
     _SHAPE,
     example_type=composition.build_example_type(*image_type),
-    config=local_training.LocalTraining(
+    config=local_training.ClientTraining(
       batch_size=4,
       epochs=2,
       decode_images=encoded_images.build_decoder(_SHAPE) if encoded else None,

@@ -3,6 +3,8 @@
 The steps of clients are derived again in `fedemb_test`.
 """
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -26,7 +28,7 @@ def _train(head, images, labels, *, factor=1.0, **options):
   backbone = builders.create_backbone((2, 2, 1), _DIM, scale=1.0)
   before = backbone.get_weights()
   start = head.initialize(max(labels) + 1, _DIM, seed=(3, 4))
-  config = local_training.LocalTraining(**options)
+  config = local_training.ClientTraining(**options)
 
   # As in a data set, whose number of examples is not known while tracing.
   @tf.function(
@@ -101,7 +103,7 @@ def test_a_head_that_is_trained_alone_sees_each_image_once(monkeypatch, steps):
 
 
 def test_turned_images_train_with_classes_of_their_own():
-  config = local_training.LocalTraining(
+  config = local_training.ClientTraining(
     turned_classes=True, max_examples_per_client=3
   )
   assert config.classes_per_label == 4
@@ -118,9 +120,7 @@ def test_turned_images_train_with_classes_of_their_own():
     4 * label + turn for label in kept for turn in range(4)
   ]
   with pytest.raises(errors.FieldError, match="turned_classes"):
-    local_training.LocalTraining(
-      turned_classes=True, decode_images=lambda images: images
-    )
+    dataclasses.replace(config, decode_images=lambda images: images)
 
 
 @pytest.mark.parametrize("number", [0, 2, 3])
@@ -129,7 +129,7 @@ def test_a_cap_changes_nothing_of_a_client_that_has_no_more(number):
   dataset = builders.create_dataset(images, np.arange(number)).batch(2)
   examples = local_steps.gather_examples(
     dataset,
-    config=local_training.LocalTraining(max_examples_per_client=3),
+    config=local_training.ClientTraining(max_examples_per_client=3),
     seed=0,
     round_num=tf.constant(0),
   )
@@ -176,11 +176,21 @@ def test_a_class_without_an_image_in_the_batches_keeps_its_random_row():
   ],
 )
 def test_factor_falls_from_one_to_zero(name, expected):
-  config = local_training.LocalTraining(schedule=name, rounds=4)
+  config = local_training.ClientTraining(schedule=name, rounds=4)
   factors = [
     config.learning_rate_factor(tf.constant(r)).numpy() for r in (0, 1, 4, 9)
   ]
   np.testing.assert_allclose(factors, expected, atol=1e-6)
+
+
+def test_a_rate_that_falls_has_to_know_the_rounds():
+  local = local_training.LocalTraining(schedule="cosine", batch_size=3)
+  with pytest.raises(errors.FieldError, match="rounds must be given"):
+    local.resolve()
+  training = local.resolve(rounds=7, skip_unreadable=True)
+  assert (training.batch_size, training.rounds) == (3, 7)
+  assert training.skip_unreadable
+  assert not training.two_views
 
 
 def test_rates_are_multiplied_by_the_factor():

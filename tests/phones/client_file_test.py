@@ -41,9 +41,7 @@ def _create(name, *, head=None, clip_norm=1e6, trainable="all", **local):
       trainable=trainable,
     ),
     head=head or heads.LinearHead(),
-    config=local_training.LocalTraining(
-      rounds=10, two_views=False, skip_unreadable=False, **local
-    ),
+    config=local_training.ClientTraining(rounds=10, **local),
     clip_norm=clip_norm,
     seed=_SEED,
     spec_digest="abc",

@@ -48,12 +48,8 @@ def _create_dataset(client_id):
 @pytest.fixture(name="processes", scope="module")
 def _processes():
   """One of ordinary clients, and one of phones."""
-  config = local_training.LocalTraining(
-    learning_rate=0.5,
-    batch_size=2,
-    rounds=4,
-    two_views=False,
-    skip_unreadable=False,
+  config = local_training.ClientTraining(
+    learning_rate=0.5, batch_size=2, rounds=4
   )
   options = {
     "aggregator": builders.create_aggregator(

@@ -88,6 +88,7 @@ class Algorithm(config.Config, abc.ABC):
     self,
     create_backbone_fn: Callable[[], tf.keras.Model],
     *,
+    training: local_training.ClientTraining | None = None,
     example_type: tff.types.SequenceType,
     aggregator: tff.aggregators.UnweightedAggregationFactory,
     server_optimizer: tff.learning.optimizers.Optimizer,
@@ -100,6 +101,8 @@ class Algorithm(config.Config, abc.ABC):
     Args:
       create_backbone_fn: Makes a fresh Keras model from images to embeddings
         `[batch, dim]`; called while tracing.
+      training: What `local` has become for a run and its data; `None` for
+        images at a constant learning rate.
       example_type: Type of a client's data set, as of
         `composition.build_example_type`.
       aggregator: Turns the clients' updates into the server's.
@@ -113,6 +116,7 @@ class Algorithm(config.Config, abc.ABC):
       A learning process whose model weights are the backbone's followed by the
       global head's.
     """
+    training = training or self.local.resolve()
 
     def create_weights():
       backbone = create_backbone_fn()
@@ -128,7 +132,9 @@ class Algorithm(config.Config, abc.ABC):
       weights: Any, dataset: tf.data.Dataset, round_num: tf.Tensor
     ):
       backbone = composition.create_unset_backbone(create_backbone_fn)
-      train = functools.partial(self._train_client, backbone, num_classes, seed)
+      train = functools.partial(
+        self._train_client, backbone, training, num_classes, seed
+      )
       # Loops are converted where they are written.
       return tf.function(train, autograph=False)(weights, dataset, round_num)
 
@@ -143,6 +149,7 @@ class Algorithm(config.Config, abc.ABC):
   def _train_client(
     self,
     backbone: tf.keras.Model,
+    training: local_training.ClientTraining,
     num_classes: int,
     seed: int,
     weights: Any,
@@ -155,7 +162,7 @@ class Algorithm(config.Config, abc.ABC):
     received = tuple(weights.trainable)[num_backbone:]
     composition.assign_weights(backbone, of_backbone, weights.non_trainable)
     examples = local_steps.gather_examples(
-      dataset, config=self.local, seed=seed, round_num=round_num
+      dataset, config=training, seed=seed, round_num=round_num
     )
     client_seed = local_steps.client_seed(seed, round_num, examples.labels)
     head_weights, rows, num_classes_held = self.start_head(
@@ -170,8 +177,8 @@ class Algorithm(config.Config, abc.ABC):
       self.head,
       head_weights,
       examples._replace(labels=rows),
-      config=self.local,
-      learning_rate_factor=self.local.learning_rate_factor(round_num),
+      config=training,
+      learning_rate_factor=training.learning_rate_factor(round_num),
       seed=client_seed,
     )
     delta = (

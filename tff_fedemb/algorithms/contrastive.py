@@ -17,6 +17,7 @@ from etils import epy
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.algorithms import centralized
+from tff_fedemb.algorithms import local_training
 from tff_fedemb.models import heads
 
 with epy.lazy_imports():
@@ -79,9 +80,17 @@ class Contrastive(centralized.Centralized):
       )
 
   def build(
-    self, create_backbone_fn: Any, **options: Any
+    self,
+    create_backbone_fn: Any,
+    *,
+    training: local_training.ClientTraining | None = None,
+    **options: Any,
   ) -> tff.learning.templates.LearningProcess:
+    training = training or self.local.resolve()
     return centralized.Centralized(
-      head=OtherViews(temperature=self.temperature),
-      local=dataclasses.replace(self.local, two_views=True),
-    ).build(create_backbone_fn, **options)
+      head=OtherViews(temperature=self.temperature)
+    ).build(
+      create_backbone_fn,
+      training=dataclasses.replace(training, two_views=True),
+      **options,
+    )

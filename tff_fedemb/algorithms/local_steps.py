@@ -38,7 +38,7 @@ class LocalExamples(NamedTuple):
 def gather_examples(
   dataset: tf.data.Dataset,
   *,
-  config: local_training.LocalTraining,
+  config: local_training.ClientTraining,
   seed: int,
   round_num: tf.Tensor,
 ) -> LocalExamples:
@@ -117,7 +117,7 @@ class Batches:
     self,
     examples: LocalExamples,
     *,
-    config: local_training.LocalTraining,
+    config: local_training.ClientTraining,
     seed: tf.Tensor,
   ):
     self._examples, self._config, self._seed = examples, config, seed
@@ -187,7 +187,7 @@ class Batches:
 
 
 def _start_optimizer(
-  config: local_training.LocalTraining,
+  config: local_training.ClientTraining,
   specs: Sequence[Any],
   rate_factor: float | tf.Tensor,
   *,
@@ -294,7 +294,7 @@ def _train_head_alone(
   batches: Batches,
   optimizer: tff.learning.optimizers.Optimizer,
   state: Any,
-  config: local_training.LocalTraining,
+  config: local_training.ClientTraining,
 ):
   """Trains the head under the backbone as it is; returns its state, weights.
 
@@ -328,7 +328,7 @@ def train_locally(
   head_weights: heads.Weights,
   examples: LocalExamples,
   *,
-  config: local_training.LocalTraining,
+  config: local_training.ClientTraining,
   learning_rate_factor: tf.Tensor,
   seed: tf.Tensor,
 ) -> tuple[heads.Weights, dict[str, tf.Tensor]]:

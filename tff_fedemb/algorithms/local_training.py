@@ -62,15 +62,6 @@ class LocalTraining(config_lib.Config):
     turned_classes: Whether each image turned by 90, 180 and 270 degrees is a
       further example, of a class of its own.
     augmentation: Random changes of training images, fresh for each step.
-    rounds: Rounds of the run, which a schedule has to know.
-    decode_images: Maps encoded images, string `[batch]`, to images `[batch,
-      height, width, channels]`, if that is what clients hold; else `None`.
-    two_views: Whether a step looks at two changed copies of each image, first
-      all first copies and then all second ones; the label of a copy is then the
-      place of the other one.
-    skip_unreadable: Whether examples whose image cannot be decoded are left out
-      and counted, at the cost of decoding each once more, rather than fail the
-      client.
 
   Examples:
     >>> local = fe.LocalTraining(learning_rate=0.1, epochs=2, batch_size=16)
@@ -109,19 +100,6 @@ class LocalTraining(config_lib.Config):
   augmentation: str = config_lib.field(
     "none", choices=augmentation_lib.AUGMENTATIONS, searchable=True
   )
-  rounds: int = config_lib.field(None, minimum=1, settled_later=True)
-  decode_images: Callable[[Any], Any] | None = None
-  two_views: bool = config_lib.field(None, settled_later=True)
-  skip_unreadable: bool = config_lib.field(None, settled_later=True)
-
-  def __post_init__(self):
-    super().__post_init__()
-    if self.turned_classes and self.decode_images is not None:
-      raise errors.FieldError(
-        "turned_classes",
-        "be false where images stay encoded until they are trained on",
-        True,
-      )
 
   def check_head(self, head: heads.Head) -> None:
     """Raises FieldError of a head that cannot start as it is asked to."""
@@ -147,6 +125,57 @@ class LocalTraining(config_lib.Config):
     momentum = self.momentum if self.optimizer == "sgdm" else None
     return tff.learning.optimizers.build_sgdm(rate, momentum)
 
+  def resolve(self, **options: Any) -> ClientTraining:
+    """Adds what a run decides.
+
+    Args:
+      **options: Attributes of `ClientTraining`.
+    """
+    asked = {
+      field.name: getattr(self, field.name)
+      for field in dataclasses.fields(LocalTraining)
+    }
+    return ClientTraining(**asked, **options)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClientTraining(LocalTraining):
+  """Local training as clients of a run do it, on its data.
+
+  Attributes:
+    rounds: Rounds of the run; `None` where a constant learning rate need not
+      know them.
+    decode_images: Maps encoded images, string `[batch]`, to images `[batch,
+      height, width, channels]`, if that is what clients hold; else `None`.
+    skip_unreadable: Whether examples whose image cannot be decoded are left out
+      and counted, at the cost of decoding each once more, rather than fail the
+      client.
+    two_views: Whether a step looks at two changed copies of each image, first
+      all first copies and then all second ones; the label of a copy is then the
+      place of the other one.
+
+  Raises:
+    errors.FieldError: If images that stay encoded are to be turned, or the
+      learning rate changes over unknown rounds.
+  """
+
+  rounds: int | None = config_lib.field(None, minimum=1)
+  decode_images: Callable[[Any], Any] | None = None
+  skip_unreadable: bool = False
+  two_views: bool = False
+
+  def __post_init__(self):
+    super().__post_init__()
+    if self.turned_classes and self.decode_images is not None:
+      raise errors.FieldError(
+        "turned_classes",
+        "be false where images stay encoded until they are trained on",
+        True,
+      )
+    if self.rounds is None and SCHEDULES[self.schedule] is not None:
+      must = f"be given for client_lr_schedule {self.schedule}"
+      raise errors.FieldError("rounds", must, "nothing")
+
   def learning_rate_factor(self, round_num: tf.Tensor) -> tf.Tensor:
     """The schedule's factor in a round, float32 scalar; 0 after `rounds`.
 
@@ -156,5 +185,6 @@ class LocalTraining(config_lib.Config):
     factor = SCHEDULES[self.schedule]
     if factor is None:
       return tf.constant(1.0)
+    assert self.rounds is not None
     progress = tf.cast(round_num, tf.float32) / self.rounds
     return factor(tf.minimum(progress, 1.0))

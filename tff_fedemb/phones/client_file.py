@@ -56,7 +56,7 @@ class ClientFile:
 
   create_backbone_fn: Callable[[], tf.keras.Model]
   head: heads.Head
-  config: local_training.LocalTraining
+  config: local_training.ClientTraining
   clip_norm: float
   seed: int
   spec_digest: str

@@ -78,13 +78,12 @@ class Experiment:
     return algorithms.ALGORITHMS.name_of(self.spec.algorithm)
 
   @property
-  def local_training(self) -> local_training.LocalTraining:
+  def client_training(self) -> local_training.ClientTraining:
     """Training of clients on the data of the task."""
-    return dataclasses.replace(
-      self.spec.algorithm.local,
+    return self.spec.algorithm.local.resolve(
+      rounds=self.spec.rounds,
       decode_images=self.task.decode_images,
       skip_unreadable=self.spec.task.skips_bad_examples,
-      rounds=self.spec.rounds,
     )
 
   @property
@@ -105,7 +104,7 @@ class Experiment:
       **options: Options of `Algorithm.build`, beside those that the spec
         decides.
     """
-    spec, local = self.spec, self.local_training
+    spec, training = self.spec, self.client_training
     if spec.algorithm.is_private:
       options = {
         "aggregator": self.mechanism.factory,
@@ -113,13 +112,14 @@ class Experiment:
         **options,
       }
     build = functools.partial(
-      dataclasses.replace(spec.algorithm, local=local).build,
+      spec.algorithm.build,
       self.create_backbone,
-      num_classes=self.task.num_train_classes * local.classes_per_label,
+      training=training,
+      num_classes=self.task.num_train_classes * training.classes_per_label,
       seed=spec.seed,
       **options,
     )
-    limit = local.max_examples_per_client
+    limit = training.max_examples_per_client
     if spec.runtime.runtime == "tflite":
       if "wrap_client_update_fn" in options:
         raise errors.FieldError(
@@ -155,7 +155,7 @@ class Experiment:
     return client_file.ClientFile(
       create_backbone_fn=self.create_backbone,
       head=algorithm.head,
-      config=self.local_training,
+      config=self.client_training,
       clip_norm=config.clip_norm,
       seed=self.spec.seed,
       spec_digest=self.spec.training_digest,
