@@ -250,3 +250,21 @@ def test_seeds_wrap_around():
     state.seeds, [tf.int64.min + len(_SPECS) - 1] * 2
   )
   assert all(np.all(np.isfinite(tensor)) for tensor in noise)
+
+
+def test_a_graph_has_the_arithmetic_of_noise_once_for_all_tensors():
+  @tf.function
+  def add_noise(*tensors: tf.Tensor):
+    seeds = tf.constant([1, 2], tf.int64)
+    return secret_noise.add_noise(tensors, seeds, 1.0, 1.0)
+
+  specs = [tf.TensorSpec([size], tf.int64) for size in range(1, 9)]
+  graph = add_noise.get_concrete_function(*specs).graph
+  operations = [operation.type for operation in graph.get_operations()]
+  assert "Log" not in operations
+  assert operations.count("PartitionedCall") == len(specs)
+  library = graph.as_graph_def().library.function
+  logarithms = [
+    node for f in library for node in f.node_def if node.op == "Log"
+  ]
+  assert len(logarithms) == 1

@@ -1,5 +1,6 @@
 """Tests of the in-process runtime; `parity_test` compares it with TFF's own."""
 
+import contextlib
 import os
 import signal
 import threading
@@ -18,6 +19,7 @@ from tff_fedemb import runtime
 from tff_fedemb.runtime import client_fold
 from tff_fedemb.runtime import client_loops
 from tff_fedemb.runtime import computation_graph
+from tff_fedemb.runtime import graph_session
 from tff_fedemb.serving import saved_models
 from tff_fedemb.training import plan
 from tff_fedemb.training import train
@@ -327,3 +329,18 @@ def test_calls_hold_a_few_updates(shape, expected):
 
   graph = computation_graph.import_computation("work", double)
   assert client_loops.clients_per_call(graph, graph) == expected
+
+
+def test_a_graph_has_nothing_that_its_results_do_not_need():
+  @tff.tensorflow.computation(np.float32, np.float32)
+  def compute(x: tf.Tensor, unused: tf.Tensor):
+    tf.sin(unused)
+    return tf.cos(x)
+
+  graph = computation_graph.import_computation("part", compute)
+  operations = {op.type for op in graph.graph.get_operations()}
+  assert "Cos" in operations
+  assert "Sin" not in operations
+  pool = graph_session.SessionPool([graph])
+  with contextlib.closing(pool):
+    assert pool([np.float32(0.0), np.float32(1.0)]) == [1.0]

@@ -106,15 +106,32 @@ def draw_normal(
     arithmetic would make of the bits up to 6, and within 2^-48 beyond.
   """
   words = _random_words(seeds, chunk, (size + 1) // 2)
+  pairs = _to_normal(words, tf.cast(stddev, tf.float64))
+  return tf.ensure_shape(tf.cast(pairs, dtype)[:size], [size])
+
+
+# One function of a graph: as nodes for each tensor, noise would be most of the
+# graphs of a server, whose preparation takes seconds and hundreds of megabytes
+# where a model has many tensors.
+@tf.function(
+  input_signature=[
+    tf.TensorSpec([2, None], tf.uint64),
+    tf.TensorSpec([], tf.float64),
+  ],
+  autograph=False,
+)
+def _to_normal(words: tf.Tensor, stddev: tf.Tensor) -> tf.Tensor:
+  """Makes two numbers of each block of the generator, `[2 num_pairs]`."""
   high, angle = tf.unstack(words)
-  radius = _radius(high, angle, tf.cast(stddev, tf.float64))
+  radius = _radius(high, angle, stddev)
   # Two bits choose one of four arcs, the others a place on it.
   radius = _flip(radius, tf.bitwise.bitwise_and(angle, 2**63))
   angle = tf.bitcast(angle, tf.int64) * 2
   is_upright = angle < 0
   near, far = _turn(radius, tf.cast(angle * 2, tf.float64))
-  pairs = [tf.where(is_upright, far, near), tf.where(is_upright, near, far)]
-  return tf.concat([tf.cast(part, dtype) for part in pairs], 0)[:size]
+  return tf.concat(
+    [tf.where(is_upright, far, near), tf.where(is_upright, near, far)], 0
+  )
 
 
 def _flip(number: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:

@@ -141,7 +141,11 @@ def import_computation(
     )
   )
   return graph_session.import_graph(
-    graph_def, arguments, results, needs_own_session
+    # TFF leaves in a graph much that its results do not need.
+    _extract(graph_def, [*arguments, *results]),
+    arguments,
+    results,
+    needs_own_session,
   )
 
 
