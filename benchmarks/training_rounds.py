@@ -29,8 +29,8 @@ from tasks import symbols
 from tasks import task_config
 from tasks.synthetic import emnist as synthetic
 from tff_fedemb import runtime as runtimes
-from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import fedemb
+from tff_fedemb.algorithms import learning_process
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.data import pipelines
 from tff_fedemb.mechanisms import mechanism
@@ -146,7 +146,7 @@ def build_process(
     example_type=(
       task.example_type
       if task
-      else composition.build_example_type(case.image_shape)
+      else learning_process.build_example_type(case.image_shape)
     ),
     # A BLT matrix is optimised for these; its work is the same for any.
     aggregator=aggregator.create(

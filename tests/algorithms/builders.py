@@ -9,8 +9,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_fedemb import runtime as runtimes
-from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import fedemb
+from tff_fedemb.algorithms import learning_process
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.algorithms import server_optimizers
 from tff_fedemb.mechanisms import registry
@@ -58,7 +58,7 @@ def build_process(
     **{
       "training": training,
       "create_backbone_fn": functools.partial(create_backbone, shape),
-      "example_type": composition.build_example_type(shape),
+      "example_type": learning_process.build_example_type(shape),
       "server_optimizer": server_optimizers.SgdMomentum(
         learning_rate=0.5
       ).build(),
@@ -78,7 +78,7 @@ def build_client_update(shape, **options):
   """
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(
-      composition, "build_learning_process", lambda _, update, **__: update
+      learning_process, "build_learning_process", lambda _, update, **__: update
     )
     update = build_process(shape, aggregator=None, **options)
 

@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from tests.algorithms import builders
 from tff_fedemb import errors
-from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import contrastive
+from tff_fedemb.algorithms import learning_process
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.data import augmentation
 
@@ -56,7 +56,7 @@ def test_each_view_has_to_find_the_other_of_its_image(config):
     algorithm.build(
       lambda: builders.create_backbone(_SHAPE, use_bias=False),
       num_classes=1,
-      example_type=composition.build_example_type(_SHAPE),
+      example_type=learning_process.build_example_type(_SHAPE),
     ),
   )
   (before,), (after,), report = builders.run_round(process, ["everyone"])

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.algorithms import builders
-from tff_fedemb.algorithms import composition
+from tff_fedemb.algorithms import learning_process
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.data import encoded_images
 
@@ -32,7 +32,7 @@ def _train(damaged, encoded, *, skips=True):
   image_type = ((), tf.string) if encoded else (_SHAPE,)
   train = builders.build_client_update(
     _SHAPE,
-    example_type=composition.build_example_type(*image_type),
+    example_type=learning_process.build_example_type(*image_type),
     config=local_training.ClientTraining(
       batch_size=4,
       epochs=2,

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tests.algorithms import builders
 from tff_fedemb import runtime as runtimes
-from tff_fedemb.algorithms import composition
+from tff_fedemb.algorithms import learning_process
 from tff_fedemb.algorithms import local_steps
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.models import heads
@@ -245,8 +245,8 @@ def test_non_finite_update_is_rejected_and_counted(run):
 def test_update_without_a_finite_norm_is_rejected(value, accepted):
   """1e25 is a finite float32, but the square that clipping needs is not."""
   count = tf.constant(1, tf.int64)
-  delta, sums = composition.reject_non_finite(
-    composition.ClientUpdate(
+  delta, sums = learning_process.reject_non_finite(
+    learning_process.ClientUpdate(
       (tf.constant([value, 1.0]), tf.constant([2.0])), count, count
     )
   )

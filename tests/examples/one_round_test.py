@@ -8,8 +8,9 @@ from examples import one_round
 from tests.algorithms import builders
 import tff_fedemb as fe
 from tff_fedemb import runtime as runtimes
-from tff_fedemb.algorithms import composition
+from tff_fedemb.algorithms import learning_process
 from tff_fedemb.algorithms import local_steps
+from tff_fedemb.mechanisms import normal_numbers
 from tff_fedemb.mechanisms import secret_noise
 
 _USERS, _SEED = 8, 5
@@ -41,7 +42,7 @@ def _run_product(task, client_ids, noise_multiplier):
     head=fe.CosineHead(scale=one_round.HEAD_SCALE), local=local
   ).build(
     _create_backbone,
-    example_type=composition.build_example_type((8, 8, 1)),
+    example_type=learning_process.build_example_type((8, 8, 1)),
     aggregator=builders.create_aggregator(
       "gaussian",
       clients_per_round=one_round.CLIENTS,
@@ -80,7 +81,7 @@ def test_two_rounds_equal_the_product(task, noise_multiplier, monkeypatch):
     steps = stddev / (one_sigma * (1.0 + secret_noise.ROUNDING))
     return tf.cast(by_size[size] * steps, dtype)
 
-  monkeypatch.setattr(secret_noise, "draw_normal", draw_normal)
+  monkeypatch.setattr(normal_numbers, "draw_normal", draw_normal)
   created = task.create()
   rounds = [one_round.draw_groups(_USERS, rng) for _ in range(2)]
   expected = _run_product(

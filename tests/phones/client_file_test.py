@@ -14,7 +14,7 @@ import tensorflow_federated as tff
 
 from tests.algorithms import builders
 from tff_fedemb import errors
-from tff_fedemb.algorithms import composition
+from tff_fedemb.algorithms import learning_process
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.models import backbones
 from tff_fedemb.models import heads
@@ -77,7 +77,7 @@ def _in_process(file, examples):
     head=file.head,
     config=file.config,
     seed=file.seed,
-    example_type=composition.build_example_type(_SHAPE),
+    example_type=learning_process.build_example_type(_SHAPE),
   )
   weights = [v.numpy() for v in file.backbone.trainable_variables]
   frozen = [v.numpy() for v in file.backbone.non_trainable_variables]

@@ -20,7 +20,7 @@ from tests.algorithms import builders
 from tests.binaries import programs
 from tff_fedemb import errors
 from tff_fedemb import runtime as runtimes
-from tff_fedemb.algorithms import composition
+from tff_fedemb.algorithms import learning_process
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.models import heads
 from tff_fedemb.phones import client_file
@@ -152,7 +152,7 @@ def _run_round(started, messages, monkeypatch):
 
   def run_client(name, client_id, round_num):
     del name, round_num  # Unused.
-    return messages[client_id], composition.ClientUpdate((), 0, 0)
+    return messages[client_id], learning_process.ClientUpdate((), 0, 0)
 
   with monkeypatch.context() as patch:
     patch.setattr(runtime, "_run_client", run_client)

@@ -18,9 +18,9 @@ import tensorflow_federated as tff
 
 from tests.rounds import loops
 from tff_fedemb import runtime as runtimes
-from tff_fedemb.accounting import composition as accounting
+from tff_fedemb.accounting import composition
 from tff_fedemb.accounting import ledger as ledger_lib
-from tff_fedemb.algorithms import composition
+from tff_fedemb.algorithms import learning_process
 from tff_fedemb.mechanisms import mechanism as mechanism_lib
 from tff_fedemb.mechanisms import registry
 from tff_fedemb.participation import min_separation as min_separation_lib
@@ -70,7 +70,7 @@ def _build_process(aggregator: str) -> tff.learning.templates.LearningProcess:
     """A user moves the coordinate of their number."""
     del weights, round_num
     label = dataset.reduce(np.int64(0), lambda total, b: total + b["y"][0])
-    return composition.ClientUpdate(
+    return learning_process.ClientUpdate(
       (UPDATE_NORM * tf.one_hot(label, DIM),),
       num_examples=tf.constant(1, tf.int64),
       num_classes=tf.constant(1),
@@ -81,10 +81,10 @@ def _build_process(aggregator: str) -> tff.learning.templates.LearningProcess:
 
   return tff.simulation.compose_dataset_computation_with_learning_process(
     create_dataset,
-    composition.build_learning_process(
+    learning_process.build_learning_process(
       create_weights,
       train,
-      example_type=composition.build_example_type((1, 1, 1)),
+      example_type=learning_process.build_example_type((1, 1, 1)),
       aggregator=create_mechanism(aggregator).factory,
       server_optimizer=tff.learning.optimizers.build_sgdm(1.0),
     ),
@@ -109,7 +109,7 @@ def main(
   chain = chain_lib.Chain(directory)
   chain.begin(
     ledger_lib.Ledger(create_participation(), delta=1e-3).with_rounds(
-      accounting.noise_of(create_mechanism(aggregator)), ROUNDS
+      composition.noise_of(create_mechanism(aggregator)), ROUNDS
     )
   )
   with runtimes.create_runtime(runtime_name) as runtime:

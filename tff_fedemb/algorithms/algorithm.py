@@ -19,7 +19,7 @@ with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
-  from tff_fedemb.algorithms import composition
+  from tff_fedemb.algorithms import learning_process
   from tff_fedemb.algorithms import local_steps
 
 
@@ -94,7 +94,7 @@ class Algorithm(config.Config, abc.ABC):
     server_optimizer: tff.learning.optimizers.Optimizer,
     num_classes: int = 0,
     seed: int = 0,
-    wrap_client_update_fn: composition.WrapFn = lambda update: update,
+    wrap_client_update_fn: learning_process.WrapFn = lambda update: update,
   ) -> tff.learning.templates.LearningProcess:
     """Builds the learning process.
 
@@ -104,7 +104,7 @@ class Algorithm(config.Config, abc.ABC):
       training: What `local` has become for a run and its data; `None` for
         images at a constant learning rate.
       example_type: Type of a client's data set, as of
-        `composition.build_example_type`.
+        `learning_process.build_example_type`.
       aggregator: Turns the clients' updates into the server's.
       server_optimizer: For instance SGD with momentum 0.9.
       num_classes: Number of classes that training tells apart, over all users;
@@ -131,14 +131,14 @@ class Algorithm(config.Config, abc.ABC):
     def client_update(
       weights: Any, dataset: tf.data.Dataset, round_num: tf.Tensor
     ):
-      backbone = composition.create_unset_backbone(create_backbone_fn)
+      backbone = learning_process.create_unset_backbone(create_backbone_fn)
       train = functools.partial(
         self._train_client, backbone, training, num_classes, seed
       )
       # Loops are converted where they are written.
       return tf.function(train, autograph=False)(weights, dataset, round_num)
 
-    return composition.build_learning_process(
+    return learning_process.build_learning_process(
       create_weights,
       wrap_client_update_fn(client_update),
       example_type=example_type,
@@ -160,7 +160,9 @@ class Algorithm(config.Config, abc.ABC):
     num_backbone = len(backbone.trainable_variables)
     of_backbone = tuple(weights.trainable)[:num_backbone]
     received = tuple(weights.trainable)[num_backbone:]
-    composition.assign_weights(backbone, of_backbone, weights.non_trainable)
+    learning_process.assign_weights(
+      backbone, of_backbone, weights.non_trainable
+    )
     examples = local_steps.gather_examples(
       dataset, config=training, seed=seed, round_num=round_num
     )
@@ -182,11 +184,11 @@ class Algorithm(config.Config, abc.ABC):
       seed=client_seed,
     )
     delta = (
-      *composition.take_delta(of_backbone, backbone.trainable_variables),
+      *learning_process.take_delta(of_backbone, backbone.trainable_variables),
       # None where the head stays with the client.
       *map(tf.subtract, received, head_weights),
     )
-    return composition.ClientUpdate(
+    return learning_process.ClientUpdate(
       delta,
       num_classes=num_classes_held,
       num_skipped_examples=examples.num_skipped,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_fedemb.algorithms import composition
+from tff_fedemb.algorithms import learning_process
 from tff_fedemb.data import pipelines
 
 _PREFIX = "canary update "
@@ -81,8 +81,8 @@ class CanaryUpdates:
 
   def wrap_client_update(
     self,
-    client_update: composition.ClientUpdateFn,
-  ) -> composition.ClientUpdateFn:
+    client_update: learning_process.ClientUpdateFn,
+  ) -> learning_process.ClientUpdateFn:
     """Has the canaries' clients send their directions; others train.
 
     Args:

@@ -8,8 +8,7 @@ two numbers are made of a block, and the grid below shows some 27 bits of each.
 Philox is no cipher: that nobody can tell its numbers from random ones without
 its key is assumed, not proven.
 
-Tails: Box and Muller 1958 in double precision, from 73 bits for the radius. It
-reaches 10.1 standard deviations, TensorFlow's own 5.68.
+Tails: those of `normal_numbers`.
 
 Last digits: floating-point numbers near the sum and far from it differ in their
 last bits, which gives a sum away (Mironov 2012, "On Significance of the Least
@@ -33,15 +32,14 @@ import tensorflow_privacy as tfp
 import tree
 
 from tff_fedemb.mechanisms import exact_sums
+from tff_fedemb.mechanisms import normal_numbers
 
 # Share by which rounding may raise the sensitivity, and by which the standard
 # deviation is raised for it.
 ROUNDING = 2.0**-10
-_UNIT = 2.0**-64
 # Numbers that are drawn at a time: their intermediate results stay in the
 # processor's cache.
 _CHUNK = 2**15
-_PHILOX = 1
 
 _Correlate = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 
@@ -67,118 +65,6 @@ def draw_words(shape: list[int]) -> tf.Tensor:
 def draw_key() -> list[int]:
   """Draws 128 secret bits from the operating system, as two int64 numbers."""
   return [secrets.randbits(64) - 2**63 for _ in range(2)]
-
-
-def _random_words(
-  seeds: tf.Tensor, chunk: tf.Tensor, num_pairs: int
-) -> tf.Tensor:
-  """The generator's numbers of a chunk, uint64 `[2, num_pairs]`."""
-  # A chunk takes less than 2^32 blocks of the generator.
-  counter = tf.stack([tf.bitwise.left_shift(chunk, 32), seeds[1]])
-  return tf.raw_ops.StatelessRandomUniformFullIntV2(
-    shape=[2, num_pairs],
-    key=tf.bitcast(seeds[:1], tf.uint64),
-    counter=tf.bitcast(counter, tf.uint64),
-    alg=_PHILOX,
-    dtype=tf.uint64,
-  )
-
-
-def draw_normal(
-  seeds: tf.Tensor,
-  chunk: tf.Tensor,
-  size: int,
-  stddev: Any = 1.0,
-  *,
-  dtype: tf.DType = tf.float64,
-) -> tf.Tensor:
-  """Draws independent normal numbers of mean 0, a function of the seeds.
-
-  Args:
-    seeds: Key and offset of the generator, int64 `[2]`.
-    chunk: Number of the chunk, int64; each has other numbers.
-    size: Numbers of the chunk, at most 2^32.
-    stddev: Standard deviation, scalar float64.
-    dtype: Type of the numbers, to which they are rounded last.
-
-  Returns:
-    `[size]`. Each is within 2^-49 standard deviations of what exact
-    arithmetic would make of the bits up to 6, and within 2^-48 beyond.
-  """
-  words = _random_words(seeds, chunk, (size + 1) // 2)
-  pairs = _to_normal(words, tf.cast(stddev, tf.float64))
-  return tf.ensure_shape(tf.cast(pairs, dtype)[:size], [size])
-
-
-# One function of a graph: as nodes for each tensor, noise would be most of the
-# graphs of a server, whose preparation takes seconds and hundreds of megabytes
-# where a model has many tensors.
-@tf.function(
-  input_signature=[
-    tf.TensorSpec([2, None], tf.uint64),
-    tf.TensorSpec([], tf.float64),
-  ],
-  autograph=False,
-)
-def _to_normal(words: tf.Tensor, stddev: tf.Tensor) -> tf.Tensor:
-  """Makes two numbers of each block of the generator, `[2 num_pairs]`."""
-  high, angle = tf.unstack(words)
-  radius = _radius(high, angle, stddev)
-  # Two bits choose one of four arcs, the others a place on it.
-  radius = _flip(radius, tf.bitwise.bitwise_and(angle, 2**63))
-  angle = tf.bitcast(angle, tf.int64) * 2
-  is_upright = angle < 0
-  near, far = _turn(radius, tf.cast(angle * 2, tf.float64))
-  return tf.concat(
-    [tf.where(is_upright, far, near), tf.where(is_upright, near, far)], 0
-  )
-
-
-def _flip(number: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
-  """Flips bits of float64 numbers, which their sign is one of."""
-  flipped = tf.bitwise.bitwise_xor(tf.bitcast(number, tf.uint64), bits)
-  return tf.bitcast(flipped, tf.float64)
-
-
-def _radius(high: tf.Tensor, angle: tf.Tensor, stddev: tf.Tensor) -> tf.Tensor:
-  """The radius, of one word of bits and of what the other one has to spare."""
-  # Double precision holds these bits of the word exactly.
-  coarse = tf.cast(tf.bitwise.bitwise_and(high, -(2**11) % 2**64), tf.float64)
-  coarse *= _UNIT
-  # Bits that this and the angle's double precision leave over, and half of the
-  # next: the radius has no gaps between its values that could be seen on the
-  # grid. To multiply takes a tenth of the time of a shift.
-  fine = high * 2**53 + tf.bitwise.bitwise_and(angle, 2**9 - 1) * 2**44 + 2**43
-  fine = tf.cast(fine, tf.float64) * (_UNIT * 2.0**-53)
-  uniform = coarse + fine
-  # Subtracts the error of rounding, which matters near 1. There is no sum of
-  # three, for TensorFlow takes the liberty to change its order.
-  logarithm = tf.math.log(uniform) - ((uniform - coarse) - fine)
-  return tf.sqrt(logarithm * (-2.0 * tf.square(stddev)))
-
-
-def _turn(radius: tf.Tensor, place: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-  """Products of a radius with cosine and sine of an angle up to pi / 4.
-
-  TensorFlow's are slow. With s the square root of 2 times the sine of half the
-  angle, by Taylor's series, they are 1 - s^2 and s sqrt(2 - s^2).
-
-  Args:
-    radius: Float64.
-    place: Angle over pi / 2, times 2^64; float64.
-  """
-  unit = math.pi / 4.0 * _UNIT
-  terms = [
-    math.sqrt(2.0) * (-1) ** (power // 2) * unit**power / math.factorial(power)
-    for power in range(1, 14, 2)
-  ]
-  square = tf.square(place)
-  total = terms.pop()
-  while terms:
-    total = total * square + terms.pop()
-  half = total * place
-  square = tf.square(half)
-  return radius * (1.0 - square), radius * half * tf.sqrt(2.0 - square)
 
 
 # There is nothing to convert, which TensorFlow would take long to find.
@@ -285,11 +171,13 @@ def add_noise(
       part = tf.cast(tf.slice(flat, [start], [size]), tf.float64)
       if correlate is None:
         # Drawn in steps.
-        noise = draw_normal(seeds, chunk, size, stddev * steps_of_one)
+        noise = normal_numbers.draw_normal(
+          seeds, chunk, size, stddev * steps_of_one
+        )
         kept: list[tf.Tensor] = []
       else:
         noise, *kept = correlate(
-          draw_normal(seeds, chunk, size, stddev),
+          normal_numbers.draw_normal(seeds, chunk, size, stddev),
           tf.cast(tf.slice(rows, [0, start], [-1, size]), tf.float64),
         )
         noise *= steps_of_one
@@ -449,7 +337,7 @@ class SecretNoiseGenerator(tfp.tree_aggregation.GaussianNoiseGenerator):
     def draw(index: int, spec: tf.TensorSpec):
       (noise,) = _by_chunks(
         lambda chunk, _, size: (
-          draw_normal(
+          normal_numbers.draw_normal(
             state.seeds + index, chunk, size, stddev, dtype=tf.float32
           ),
         ),

@@ -28,7 +28,7 @@ import tensorflow_federated as tff
 
 from tff_fedemb import errors
 from tff_fedemb import runtime as runtime_lib
-from tff_fedemb.algorithms import composition
+from tff_fedemb.algorithms import learning_process
 from tff_fedemb.phones import client_file
 from tff_fedemb.phones import deltas
 from tff_fedemb.phones import simulated_phones
@@ -208,7 +208,7 @@ class TfliteRuntime(in_process.InProcessRuntime):
     name: str,
     client_id: str,
     round_num: int,
-  ) -> tuple[bytes, composition.ClientUpdate]:
+  ) -> tuple[bytes, learning_process.ClientUpdate]:
     """Runs a client; returns its delta as sent, and all else of its update."""
     drawn = self._draw(client_id, round_num)
     inputs = {key: value.numpy() for key, value in drawn.inputs.items()}
@@ -224,7 +224,7 @@ class TfliteRuntime(in_process.InProcessRuntime):
       self.peak_memory_bytes, facts["peak_memory_bytes"]
     )
     places = inputs["order"]
-    return delta.read_bytes(), composition.ClientUpdate(
+    return delta.read_bytes(), learning_process.ClientUpdate(
       (),
       num_examples=int(np.sum(places >= 0)),
       num_classes=int(drawn.num_classes),

@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import fedemb
+from tff_fedemb.algorithms import learning_process
 from tff_fedemb.algorithms import local_steps
 from tff_fedemb.phones import client_file
 
@@ -66,7 +66,7 @@ def draw(
   return Drawn(inputs, num_classes, examples.num_skipped)
 
 
-def encode_update(update: composition.ClientUpdate) -> bytes:
+def encode_update(update: learning_process.ClientUpdate) -> bytes:
   """Makes one string of an update, the client data of `read_update`.
 
   Args:
@@ -91,7 +91,7 @@ def read_update(
   weights: Any,
   dataset: tf.data.Dataset,
   round_num: tf.Tensor,
-) -> composition.ClientUpdate:
+) -> learning_process.ClientUpdate:
   """The inverse of `encode_update`, in place of what a client computes.
 
   Args:
@@ -108,6 +108,6 @@ def read_update(
     for part, weight in zip(parts[1:], weights.trainable, strict=True)
   )
   integers = tf.unstack(tf.cast(counts, tf.int64))
-  update = composition.ClientUpdate(delta, *integers)
-  place = composition.ClientUpdate._fields.index("loss_sum") - 1
+  update = learning_process.ClientUpdate(delta, *integers)
+  place = learning_process.ClientUpdate._fields.index("loss_sum") - 1
   return update._replace(loss_sum=counts[place])

@@ -27,7 +27,7 @@ with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
-  from tff_fedemb.algorithms import composition
+  from tff_fedemb.algorithms import learning_process
   from tff_fedemb.data import encoded_images
   from tff_fedemb.data import pipelines
   from tff_fedemb.evaluation import embedding
@@ -230,8 +230,8 @@ class Task:
   def example_type(self) -> tff.types.SequenceType:
     """Type of a client's data set, for the algorithms."""
     if self.decode_images is None:
-      return composition.build_example_type(self.image_shape, self._dtype)
-    return composition.build_example_type((), tf.string)
+      return learning_process.build_example_type(self.image_shape, self._dtype)
+    return learning_process.build_example_type((), tf.string)
 
   def build_dataset_computation(
     self, max_examples_per_client: int = 0

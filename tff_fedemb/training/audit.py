@@ -18,9 +18,9 @@ import tqdm
 from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb import progress
-from tff_fedemb.accounting import composition as accounting
+from tff_fedemb.accounting import composition
 from tff_fedemb.accounting import ledger as ledger_lib
-from tff_fedemb.algorithms import composition
+from tff_fedemb.algorithms import learning_process
 from tff_fedemb.algorithms import server_optimizers
 from tff_fedemb.audit import canary_updates
 from tff_fedemb.audit import registry
@@ -130,7 +130,7 @@ class _Audit:
       wrap_client_update_fn=self._canaries.wrap_client_update
     )
     ledger, key = experiment.create_ledger(), spec.sampling_seed
-    noise = accounting.noise_of(experiment.mechanism)
+    noise = composition.noise_of(experiment.mechanism)
     if key is None:
       key = secrets.randbits(128)
     optimizer, momentum = spec.server_optimizer, 0.0
@@ -173,7 +173,7 @@ class _Audit:
     curve = trade_off.Curve.of(ledger)
     found = {_UPDATES: self._attack(_UPDATES, self._score(updates), curve)}
     if self._images is not None:
-      composition.assign_weights(
+      learning_process.assign_weights(
         backbone,
         tuple(weights.trainable)[: len(backbone.trainable_variables)],
         weights.non_trainable,

@@ -14,7 +14,7 @@ import tensorflow_federated as tff
 from tff_fedemb import errors
 from tff_fedemb import progress
 from tff_fedemb.accounting import report as report_lib
-from tff_fedemb.algorithms import composition
+from tff_fedemb.algorithms import learning_process
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.evaluation import gallery_thresholds
 from tff_fedemb.evaluation import verification
@@ -201,7 +201,7 @@ class Evaluator:
   def set_weights(self, model_weights: Any) -> None:
     """Takes the backbone's part of a process's model weights."""
     num_backbone = len(self.backbone.trainable_variables)
-    composition.assign_weights(
+    learning_process.assign_weights(
       self.backbone,
       tuple(model_weights.trainable)[:num_backbone],
       model_weights.non_trainable,

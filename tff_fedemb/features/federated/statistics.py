@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_fedemb.algorithms import composition
+from tff_fedemb.algorithms import learning_process
 from tff_fedemb.data import pipelines
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import gradient_steps
@@ -213,7 +213,7 @@ def build_process(
 
   Its trainable model weights are zeros at first. Each round sends them to the
   clients and replaces them by the aggregator's result. It is
-  composed as the training of embeddings is (`algorithms.composition`).
+  composed as the training of embeddings is (`algorithms.learning_process`).
 
   Privacy:
     Unit: one client, a user.
@@ -246,16 +246,18 @@ def build_process(
     del round_num
     examples = pipelines.gather(dataset)
     labels = examples["y"]
-    return composition.ClientUpdate(
+    return learning_process.ClientUpdate(
       config.send(examples["x"], labels, weights.trainable),
       num_examples=tf.size(labels, tf.int64),
       num_classes=tf.size(tf.unique(labels).y),
     )
 
-  return composition.build_learning_process(
+  return learning_process.build_learning_process(
     create_weights,
     client_update,
-    example_type=composition.build_example_type((config.size.dim,), tf.float32),
+    example_type=learning_process.build_example_type(
+      (config.size.dim,), tf.float32
+    ),
     aggregator=aggregator,
     server_optimizer=_TakeUpdate(),
   )
