@@ -8,6 +8,7 @@ import tensorflow_privacy as tfp
 from tests.mechanisms import cases
 from tests.mechanisms import noise_theory
 from tff_fedemb.mechanisms import correlated_query
+from tff_fedemb.mechanisms import normal_numbers
 from tff_fedemb.mechanisms import secret_noise
 from tff_fedemb.mechanisms import tree_strategy
 
@@ -69,7 +70,7 @@ def test_law_is_that_of_the_tree_with_a_draw_for_each_node(
     (tf.TensorSpec([size]),), _OneHot(size), lambda x, norm: x, 1.0
   )
   monkeypatch.setattr(
-    secret_noise,
+    normal_numbers,
     "draw_normal",
     lambda seeds, chunk, size, stddev: (
       tf.one_hot(seeds[0], size, dtype=tf.float64) * stddev
