@@ -29,7 +29,8 @@ def _neighbours(edge):
   [
     ("in_process", 256),
     *(
-      pytest.param(name, 4096, marks=pytest.mark.slow)
+      # 16,379 clients.
+      pytest.param(name, 8192, marks=pytest.mark.slow)
       for name in ("in_process", "ray", "tff")
     ),
   ],

@@ -234,6 +234,11 @@ def test_client_data_have_one_scale():
     (lambda x: 2 * x, {}, r"pixels must .* 272 in an image of 'c0'"),
     (lambda x: x / 127.5 - 1, {}, r"pixels must .* -1\.0 in an image of 'c0'"),
     (
+      lambda x: np.where(x > 99, np.nan, x / 255),
+      {},
+      r"pixels must .* nan in an image of 'c0'",
+    ),
+    (
       lambda x: x,
       {"image_key": "image"},
       "image_key must be one of label, pixels, found 'image'",
