@@ -11,7 +11,6 @@ import tensorflow_federated as tff
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import learning_process
-from tff_fedemb.algorithms import local_training
 from tff_fedemb.algorithms import server_optimizers
 from tff_fedemb.mechanisms import registry
 from tff_fedemb.models import heads
@@ -51,12 +50,8 @@ def build_process(
     head: In place of a linear one.
     **options: Options of `build`, or instead of what is said above.
   """
-  training = config
-  if not isinstance(training, local_training.ClientTraining):
-    training = config.resolve()
   return algorithm(head=head or heads.LinearHead(), local=config).build(
     **{
-      "training": training,
       "create_backbone_fn": functools.partial(create_backbone, shape),
       "example_type": learning_process.build_example_type(shape),
       "server_optimizer": server_optimizers.SgdMomentum(

@@ -155,7 +155,8 @@ def add_to_graph(
   """Adds a computation to the default graph; returns its results there.
 
   Args:
-    added: The computation.
+    added: The computation, as `import_computation` returns it: a loop would run
+      side effects that its results do not need.
     arguments: Tensors of the default graph.
   """
   fed = {
@@ -165,8 +166,7 @@ def add_to_graph(
   }
   names = [tensor.name for tensor in added.results]
   results = tf.graph_util.import_graph_def(
-    # A loop would run side effects that the results do not need.
-    _extract(added.graph.as_graph_def(), [*fed, *names]),
+    added.graph.as_graph_def(),
     input_map=fed,
     return_elements=names,
   )
