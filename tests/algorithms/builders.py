@@ -11,6 +11,7 @@ import tensorflow_federated as tff
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import learning_process
+from tff_fedemb.algorithms import local_training
 from tff_fedemb.algorithms import server_optimizers
 from tff_fedemb.mechanisms import registry
 from tff_fedemb.models import heads
@@ -39,18 +40,19 @@ def create_aggregator(name, **options):
 
 
 def build_process(
-  shape, *, config, algorithm=fedemb.FedEmb, head=None, **options
+  shape, *, config=None, algorithm=fedemb.FedEmb, head=None, **options
 ):
   """A process with a linear head and half of the server's usual step.
 
   Args:
     shape: Shape of the images.
-    config: Local training.
+    config: Local training as it is asked for; `training` is the resolved one.
     algorithm: Class of the algorithm.
     head: In place of a linear one.
     **options: Options of `build`, or instead of what is said above.
   """
-  return algorithm(head=head or heads.LinearHead(), local=config).build(
+  local = config or local_training.LocalTraining()
+  return algorithm(head=head or heads.LinearHead(), local=local).build(
     **{
       "create_backbone_fn": functools.partial(create_backbone, shape),
       "example_type": learning_process.build_example_type(shape),

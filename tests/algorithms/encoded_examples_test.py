@@ -33,7 +33,6 @@ def _train(damaged, encoded, *, skips=True):
   train = builders.build_client_update(
     _SHAPE,
     example_type=learning_process.build_example_type(*image_type),
-    config=local_training.LocalTraining(),
     training=local_training.ClientTraining(
       batch_size=4,
       epochs=2,

@@ -75,7 +75,7 @@ def _in_process(file, examples):
     _SHAPE,
     create_backbone_fn=file.create_backbone_fn,
     head=file.head,
-    config=file.config,
+    training=file.config,
     seed=file.seed,
     example_type=learning_process.build_example_type(_SHAPE),
   )

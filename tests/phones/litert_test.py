@@ -56,7 +56,7 @@ def _processes():
       "clip_only", clip_norm=_CLIP_NORM, clients_per_round=4
     ),
     "server_optimizer": tff.learning.optimizers.build_sgdm(1.0, 0.9),
-    "config": config,
+    "training": config,
     "seed": 3,
   }
   build = functools.partial(builders.build_process, _SHAPE, **options)
