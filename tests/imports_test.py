@@ -51,6 +51,10 @@ def test_tensorflow_says_nothing_of_itself_and_takes_no_more_than_it_needs(
   ended = _run("""
 import tensorflow_federated
 print("first")
+import tensorflow as tf
+# It asks each module that there is for its file.
+import textwrap
+tf.autograph.to_graph(textwrap.dedent)
 late = {"keras", "matplotlib", "tensorflow_probability.python"}
 assert not late & set(sys.modules)
 # A module whose import was put off is there when it is asked for.

@@ -28,6 +28,7 @@ import importlib.util
 import os
 import pathlib
 import sys
+import threading
 import types
 from typing import Any
 
@@ -47,6 +48,8 @@ EXECUTED_LATE = (
   f"{_MODEL_OPTIMIZATION}.sparsity.keras",
 )
 
+# A module that is executed may use another one.
+_LATE_LOCK = threading.RLock()
 _PACKAGE = pathlib.Path(__file__).parent
 
 
@@ -80,11 +83,51 @@ def _make_quiet(
   return spec
 
 
+class _LateModule(types.ModuleType):
+  """A module that is executed when one of its names is first used.
+
+  `importlib.util.LazyLoader` executes a module as soon as it is asked for its
+  `__file__`, which TensorFlow asks all modules for that there are.
+  """
+
+  def __getattr__(self, name: str) -> Any:
+    if name.startswith("__") and name not in ("__all__", "__version__"):
+      raise AttributeError(name)
+    with _LATE_LOCK:
+      if isinstance(self, _LateModule):
+        self.__class__ = types.ModuleType  # type: ignore[assignment]
+        loader = self.__loader__
+        assert isinstance(loader, importlib.abc.Loader)
+        loader.exec_module(self)
+    return getattr(self, name)
+
+  def __dir__(self) -> list[str]:
+    self.__getattr__("__all__")
+    return dir(self)
+
+
+class _LateLoader(importlib.abc.Loader):
+  """Loads a module that another loader executes, but later."""
+
+  def __init__(self, loader: importlib.abc.Loader):
+    self._loader = loader
+
+  def create_module(
+    self, spec: importlib.machinery.ModuleSpec
+  ) -> types.ModuleType:
+    return _LateModule(spec.name)
+
+  def exec_module(self, module: types.ModuleType) -> None:
+    """Leaves the module empty, for now."""
+    assert module.__spec__ is not None
+    module.__loader__ = module.__spec__.loader = self._loader
+
+
 def _execute_late(
   spec: importlib.machinery.ModuleSpec | None,
 ) -> importlib.machinery.ModuleSpec | None:
   if spec is not None and spec.loader is not None:
-    spec.loader = importlib.util.LazyLoader(spec.loader)
+    spec.loader = _LateLoader(spec.loader)
   return spec
 
 

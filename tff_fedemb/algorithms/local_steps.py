@@ -322,6 +322,44 @@ def _train_head_alone(
 
 
 @_convert_loops
+def _train_epochs(
+  backbone: tf.keras.Model,
+  head: heads.Head,
+  head_weights: heads.Weights,
+  batches: Batches,
+  optimizers: tuple[Any, Any],
+  states: tuple[Any, Any],
+  config: local_training.ClientTraining,
+):
+  """Trains both; returns the head, the sum of losses and the number correct."""
+  backbone_optimizer, head_optimizer = optimizers
+  backbone_state, head_state = states
+  variables = tuple(backbone.trainable_variables)
+  loss_sum = tf.constant(0.0)
+  num_correct = tf.constant(0, tf.int64)
+  order = batches.order(0)
+  for step in tf.range(batches.steps_per_epoch * config.epochs):
+    if config.epochs > 1 and tf.equal(step % batches.steps_per_epoch, 0):
+      order = batches.order(step // batches.steps_per_epoch)
+    of_backbone, of_head, loss, correct = _differentiate(
+      backbone, head, head_weights, batches.batch(step, order)
+    )
+    backbone_state, new_values = backbone_optimizer.next(
+      backbone_state,
+      tuple(variable.read_value() for variable in variables),
+      of_backbone,
+    )
+    for variable, value in zip(variables, new_values, strict=True):
+      variable.assign(value)
+    if not config.freeze_head:
+      head_state, head_weights = head_optimizer.next(
+        head_state, head_weights, of_head
+      )
+    loss_sum += loss
+    num_correct += correct
+  return head_weights, loss_sum, num_correct
+
+
 def train_locally(
   backbone: tf.keras.Model,
   head: heads.Head,
@@ -374,28 +412,15 @@ def train_locally(
       *(backbone, head, head_weights, batches),
       *(head_optimizer, head_state, config),
     )
-  loss_sum = tf.constant(0.0)
-  num_correct = tf.constant(0, tf.int64)
-  order = batches.order(0)
-  for step in tf.range(batches.steps_per_epoch * config.epochs):
-    if config.epochs > 1 and tf.equal(step % batches.steps_per_epoch, 0):
-      order = batches.order(step // batches.steps_per_epoch)
-    of_backbone, of_head, loss, correct = _differentiate(
-      backbone, head, head_weights, batches.batch(step, order)
-    )
-    backbone_state, new_values = backbone_optimizer.next(
-      backbone_state,
-      tuple(variable.read_value() for variable in variables),
-      of_backbone,
-    )
-    for variable, value in zip(variables, new_values, strict=True):
-      variable.assign(value)
-    if not config.freeze_head:
-      head_state, head_weights = head_optimizer.next(
-        head_state, head_weights, of_head
-      )
-    loss_sum += loss
-    num_correct += correct
+  head_weights, loss_sum, num_correct = _train_epochs(
+    backbone,
+    head,
+    head_weights,
+    batches,
+    (backbone_optimizer, head_optimizer),
+    (backbone_state, head_state),
+    config,
+  )
   views = config.epochs * (2 if config.two_views else 1)
   return head_weights, {
     "loss_sum": loss_sum,
