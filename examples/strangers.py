@@ -69,6 +69,9 @@ def _measure(
       for curve, is_normalized in zip(curves, (False, True), strict=True):
         right = right - is_normalized * cohort.offsets(probes)
         nearest = of_strangers.max(1) - is_normalized * cohort.offsets(others)
+        next_of_probes, next_of_others = (
+          np.partition(x, -2, axis=1)[:, -2] for x in (alike, of_strangers)
+        )
         for rate, certainty in itertools.product(
           map(float, rates.split(",")), (None, 0.95)
         ):
@@ -76,16 +79,22 @@ def _measure(
             found = gallery_thresholds.find(
               curve, rate, size, _ENROLLED, certainty=certainty
             )
+            weight = found.runner_up_weight
+            found_at = right - weight * next_of_probes
+            accepted_at = nearest - weight * next_of_others
             yield {
               "N": size,
               "promised": rate,
               "cohort": is_normalized,
               "certainty": certainty or 0.0,
-              "accepted": np.mean(nearest >= found.threshold),
+              "accepted": np.mean(accepted_at >= found.threshold),
               "low": found.low,
               "high": found.high,
-              "found": np.mean(right >= found.threshold),
-              "in hindsight": np.mean(right > np.quantile(nearest, 1 - rate)),
+              "found": np.mean(found_at >= found.threshold),
+              "in hindsight": np.mean(
+                found_at > np.quantile(accepted_at, 1 - rate)
+              ),
+              "best alone": np.mean(right > np.quantile(nearest, 1 - rate)),
               "warns": not found.is_supported,
             }
 

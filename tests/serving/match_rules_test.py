@@ -1,7 +1,10 @@
 """Tests of the rules of a match."""
 
+import dataclasses
 import types
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from tff_fedemb import errors
@@ -51,6 +54,26 @@ def test_a_rule_compares_as_its_threshold_was_measured():
   assert "a probability of up to 0.2. fpir sets the rate" in rule.words
   rule = _find(threshold=0.3, card=None)
   assert (rule.threshold, rule.compared) == (0.3, "nearest")
+
+
+def test_the_runner_up_counts_where_the_card_says_so():
+  part = _GALLERIES["by_images"][0]
+  runner_up = {"weight": 0.4, "by_images": [part, part | {"images": 3}]}
+  galleries = _GALLERIES | {"runner_up": runner_up}
+  verification = _CARD.verification | {"galleries": galleries}
+  card = dataclasses.replace(_CARD, verification=verification)
+  rule = _find(fpir=0.01, card=card)
+  assert "less 0.4 times that with the next class" in rule.words
+  matches = pd.DataFrame(
+    {"similarity": [0.9, 0.5], "runner_up_similarity": [0.5, np.nan]}
+  )
+  queries = np.zeros([2, 4])
+  # Without a runner-up, as if it were as similar.
+  assert rule.score(matches, queries).tolist() == pytest.approx([0.7, 0.3])
+  assert not rule.takes_similarity
+  rule = _find(fpir=0.01)
+  assert rule.score(matches, queries).tolist() == [0.9, 0.5]
+  assert rule.takes_similarity
 
 
 def test_certainty_takes_a_higher_threshold():

@@ -17,6 +17,7 @@ from scipy import stats
 
 from tff_fedemb import errors
 from tff_fedemb.evaluation import identification
+from tff_fedemb.evaluation import runner_up
 
 RATES = (0.1, 0.03, 0.01, 0.003, 0.001)
 _SIZES = tuple(10**i * j for i in range(6) for j in (1, 3))
@@ -29,6 +30,8 @@ _LARGEST_RATIO = 3.0
 _THRESHOLD = "threshold"
 _LOW = "fpir_low"
 _HIGH = "fpir_high"
+# A threshold, and the ends of the interval of its rate.
+_Point = tuple[float | None, float | None, float | None]
 # Where rates are tried until one is certain enough.
 _NUM_TRIED = 201
 
@@ -47,6 +50,8 @@ class Promise:
     num_classes: Held-out classes that this is measured on.
     compared: What a probe is compared with: `identification.MEAN` of the images
       of each identity, or `identification.NEAREST`.
+    runner_up_weight: Share of the similarity with the next identity that is
+      subtracted before a probe is compared with the threshold.
   """
 
   threshold: float
@@ -56,6 +61,7 @@ class Promise:
   smallest: float | None
   num_classes: int
   compared: str
+  runner_up_weight: float = 0.0
 
   @property
   def is_supported(self) -> bool:
@@ -87,6 +93,7 @@ def measure(
     to set it.
   """
   by_images = []
+  with_runner_up = []
   _, counts = np.unique(labels, return_counts=True)
   for images in identification.numbers_of_images(labels, _IMAGES):
     num_similarities = len(labels) * int(np.sum(counts > images)) * images
@@ -105,23 +112,13 @@ def measure(
       if all(threshold is None for threshold, _, _ in row):
         break
       rows.append(row)
-    part: dict[str, Any] = {
-      "images": images,
-      "num_classes": measured.num_classes,
-      "largest_measured_size": measured.largest_size,
-      "size": list(sizes[: len(rows)]),
-      _THRESHOLD: [],
-      _LOW: [],
-      _HIGH: [],
-    }
-    for row in rows:
-      part[_THRESHOLD].append([threshold for threshold, _, _ in row])
-      part[_LOW].append([low for _, low, _ in row])
-      part[_HIGH].append([high for _, _, high in row])
-    by_images.append(part)
+    by_size = dict(zip(sizes[: len(rows)], rows, strict=True))
+    by_images.append(_describe(measured, images, by_size))
+    if not normalized:
+      with_runner_up.append((measured, images))
   if not by_images:
     return None
-  return {
+  curve = {
     "meaning": (
       "a stranger's image is taken for somebody of a gallery if its similarity"
       " with the mean of somebody's images, each of length 1, is at least the"
@@ -134,13 +131,74 @@ def measure(
     "fpir": list(RATES),
     "by_images": by_images,
   }
+  by_runner_up = _measure_runner_up(with_runner_up)
+  if by_runner_up:
+    curve["runner_up"] = {
+      "meaning": (
+        "in galleries of these sizes more people are found if weight times the"
+        " similarity with the next identity is subtracted first. The intervals"
+        " are those of the similarity alone at the same rates"
+      ),
+      "weight": runner_up.WEIGHT,
+      "by_images": by_runner_up,
+    }
+  return curve
+
+
+def _describe(
+  measured: identification.Identification,
+  images: int,
+  rows: Mapping[int, Sequence[_Point]],
+) -> dict[str, Any]:
+  """Part of a curve, by the points of each size of gallery."""
+  part: dict[str, Any] = {
+    "images": images,
+    "num_classes": measured.num_classes,
+    "largest_measured_size": measured.largest_size,
+    "size": list(rows),
+    _THRESHOLD: [],
+    _LOW: [],
+    _HIGH: [],
+  }
+  for row in rows.values():
+    part[_THRESHOLD].append([threshold for threshold, _, _ in row])
+    part[_LOW].append([low for _, low, _ in row])
+    part[_HIGH].append([high for _, _, high in row])
+  return part
+
+
+def _measure_runner_up(
+  depths: Sequence[tuple[identification.Identification, int]],
+) -> list[dict[str, Any]]:
+  """Parts of a curve for a score with the runner-up, where it finds more."""
+  found = [runner_up.measure(measured, RATES) for measured, _ in depths]
+  if not found:
+    return []
+  sizes = []
+  for size in set.intersection(*map(set, found)):
+    if sum(some[size].gain for some in found) > 0:
+      sizes.append(size)
+  parts = []
+  for some, (measured, images) in zip(found, depths, strict=True):
+    rows = {}
+    for size in sorted(sizes):
+      row: list[_Point] = []
+      for rate, threshold in zip(RATES, some[size].thresholds, strict=True):
+        alone, low, high = _measure_point(measured, rate, size)
+        if alone is None or math.isinf(threshold):
+          row.append((None, None, None))
+        else:
+          row.append((math.ceil(threshold * 1e6) / 1e6, low, high))
+      rows[size] = row
+    parts.append(_describe(measured, images, rows))
+  return parts if sizes else []
 
 
 def _measure_point(
   measured: identification.Identification,
   rate: float,
   size: int,
-) -> tuple[float | None, float | None, float | None]:
+) -> _Point:
   """A threshold and the interval of its FPIR, rounded; None without one."""
   threshold = measured.threshold(rate, size)
   if threshold is None:
@@ -177,6 +235,7 @@ def find(
     errors.FieldError: If the rate is out of range, or so small for such a
       gallery that nothing is known of it, or not certain.
   """
+  curve, weight = _choose_score(curve, size, images)
   rates = curve["fpir"]
   if not min(rates) <= rate <= max(rates):
     must = f"be from {min(rates):g} to {max(rates):g}"
@@ -203,7 +262,22 @@ def find(
     least = f"at least {smallest:g}" if smallest else f"above {max(rates):g}"
     raise errors.FieldError("fpir", f"be {least} {few} less", f"{rate:g}")
   compared = _compared(curve, images)
-  return Promise(threshold, known, low, high, smallest, num_classes, compared)
+  return Promise(
+    threshold, known, low, high, smallest, num_classes, compared, weight
+  )
+
+
+def _choose_score(
+  curve: Mapping[str, Any], size: int, images: float
+) -> tuple[Mapping[str, Any], float]:
+  """The curve for a gallery, and the weight of the runner-up there."""
+  other = curve.get("runner_up")
+  if other is None or _compared(curve, images) != identification.MEAN:
+    return curve, 0.0
+  sizes = other["by_images"][0]["size"]
+  if not sizes[0] <= size <= sizes[-1]:
+    return curve, 0.0
+  return {**curve, "by_images": other["by_images"]}, other["weight"]
 
 
 def _compared(curve: Mapping[str, Any], images: float) -> str:

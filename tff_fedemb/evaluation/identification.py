@@ -90,6 +90,9 @@ class Identification:
     num_classes: Classes with enough images.
     labels: Their labels, ascending, `[num_classes]`.
     enrolled: Rows of the images that are enrolled, `[num_classes, images]`.
+    classes: Class of each image that is compared, by number, `[n]`.
+    weights: Weight of each image as a stranger's, `[n]`; their sum is one.
+    mate_weights: The same, of those that are not enrolled as somebody's.
   """
 
   def __init__(
@@ -123,7 +126,7 @@ class Identification:
     if self.num_classes < 3:
       must = f"have 3 classes of {images_of_identity + 1} images or more"
       raise errors.FieldError("labels", must, self.num_classes)
-    self._classes = classes
+    self.classes = classes
     sizes = np.bincount(classes)
     starts = np.cumsum(sizes) - sizes
     enrolled = starts[:, np.newaxis] + np.arange(images_of_identity)
@@ -137,9 +140,9 @@ class Identification:
       means = self._templates.mean(axis=1, keepdims=True)
       self._templates = pairs.normalize(means)
     self._cohort = cohorts.Cohort(embeddings, classes) if normalized else None
-    self._weights = 1 / (self.num_classes * sizes[classes])
+    self.weights = 1 / (self.num_classes * sizes[classes])
     left = sizes - images_of_identity
-    self._mate_weights = self._is_mate / (self.num_classes * left[classes])
+    self.mate_weights = self._is_mate / (self.num_classes * left[classes])
     self._events = self._find_events()
     # Caches the rates of the size that was asked for last.
     self._last_rates = 0, np.zeros([0])
@@ -149,7 +152,7 @@ class Identification:
     """Identities of the largest gallery whose rate is measured."""
     return self.num_classes - 2
 
-  def _blocks(self) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+  def blocks(self) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
     """Yields rows, similarities with identities, and with their own.
 
     The similarity of an image with its own identity is -inf among the former.
@@ -158,10 +161,10 @@ class Identification:
     flat = self._templates.reshape(count * depth, dim).T
     step = max(1, _BLOCK_SIZE // (count * depth))
     with progress_lib.create_bar(
-      "Identifying", unit="images", total=len(self._classes)
+      "Identifying", unit="images", total=len(self.classes)
     ) as progress:
-      for start in range(0, len(self._classes), step):
-        rows = slice(start, min(start + step, len(self._classes)))
+      for start in range(0, len(self.classes), step):
+        rows = slice(start, min(start + step, len(self.classes)))
         similarities = self._embeddings[rows] @ flat
         # The grid of `pairs`, on which equal similarities are equal.
         np.rint(similarities / pairs.GRID_STEP, out=similarities)
@@ -169,10 +172,10 @@ class Identification:
         best = similarities.reshape(-1, count, depth).max(axis=2)
         if self._cohort is not None:
           offsets = self._cohort.offsets_without(
-            self._embeddings[rows], self._classes[rows]
+            self._embeddings[rows], self.classes[rows]
           )
           best -= np.rint(offsets / pairs.GRID_STEP) * pairs.GRID_STEP
-        own = (np.arange(len(best)), self._classes[rows])
+        own = (np.arange(len(best)), self.classes[rows])
         mates = best[own]
         best[own] = -np.inf
         yield rows, best, mates
@@ -182,7 +185,7 @@ class Identification:
     """Similarities of strangers, each an `_EVENT`, from the highest down."""
     found = []
     floor = -np.inf
-    for rows, best, _ in self._blocks():
+    for rows, best, _ in self.blocks():
       # A probe's own identity is at -inf, below every floor.
       probes, identities = np.nonzero(best > floor)
       events = np.empty(len(probes), _EVENT)
@@ -203,7 +206,7 @@ class Identification:
     """Number of identities that a probe has met before an event's."""
     probes = self._events["probe"]
     order = np.argsort(probes, kind="stable")
-    counts = np.bincount(probes, minlength=len(self._classes))
+    counts = np.bincount(probes, minlength=len(self.classes))
     starts = np.cumsum(counts) - counts
     ranks = np.empty(len(probes), np.int64)
     ranks[order] = np.arange(len(probes)) - starts[probes[order]]
@@ -213,7 +216,7 @@ class Identification:
     """FPIR at the similarity of each event, ascending."""
     if size != self._last_rates[0]:
       steps = np.diff(_accepted(self.num_classes - 1, size))[self._ranks]
-      steps *= self._weights[self._events["probe"]]
+      steps *= self.weights[self._events["probe"]]
       self._last_rates = size, np.cumsum(steps)
     return self._last_rates[1]
 
@@ -253,17 +256,17 @@ class Identification:
     measured = min(size, self.largest_size)
     values = self._events["similarity"]
     events = self._events[: np.searchsorted(-values, -threshold, side="right")]
-    counts = np.bincount(events["probe"], minlength=len(self._classes))
-    whole = _accepted(self.num_classes - 1, measured)[counts] * self._weights
+    counts = np.bincount(events["probe"], minlength=len(self.classes))
+    whole = _accepted(self.num_classes - 1, measured)[counts] * self.weights
     less = _accepted(self.num_classes - 2, measured)
     # Leaves each class out in turn: its probes, and its identity for others.
-    parts = less[np.minimum(counts, self.num_classes - 2)] * self._weights
+    parts = less[np.minimum(counts, self.num_classes - 2)] * self.weights
     reached = counts[events["probe"]]
     change = less[np.minimum(reached, self.num_classes - 2)] - less[reached - 1]
-    change *= self._weights[events["probe"]]
+    change *= self.weights[events["probe"]]
     rest = (
       parts.sum()
-      - np.bincount(self._classes, parts)
+      - np.bincount(self.classes, parts)
       - np.bincount(events["identity"], change, minlength=self.num_classes)
     )
     rate = self._rate(float(whole.sum()), rest)
@@ -289,15 +292,15 @@ class Identification:
     less = _found_by(uses, count - 2)
     thresholds = np.array([use.threshold for use in uses])
     found, kept, change = np.zeros([3, count, len(uses)])
-    for rows, best, mates in self._blocks():
+    for rows, best, mates in self.blocks():
       better = best >= mates[:, np.newaxis]
       ranks = better.sum(axis=1)
-      weights = self._mate_weights[rows, np.newaxis] * (
+      weights = self.mate_weights[rows, np.newaxis] * (
         mates[:, np.newaxis] >= thresholds
       )
-      np.add.at(found, self._classes[rows], weights * whole[ranks])
+      np.add.at(found, self.classes[rows], weights * whole[ranks])
       parts = weights * less[np.minimum(ranks, count - 2)]
-      np.add.at(kept, self._classes[rows], parts)
+      np.add.at(kept, self.classes[rows], parts)
       change += better.T @ (weights * less[np.maximum(ranks - 1, 0)] - parts)
     # Leaves a class out, both its probes and its identity.
     rest = (count - 1) / count - (kept.sum(axis=0) - kept + change)
@@ -324,8 +327,8 @@ class Identification:
       whose most similar identity, in a gallery of all classes, is the column's.
     """
     taken = np.zeros([self.num_classes, self.num_classes], np.int32)
-    for rows, best, mates in self._blocks():
-      own = self._classes[rows]
+    for rows, best, mates in self.blocks():
+      own = self.classes[rows]
       is_mate = self._is_mate[rows]
       nearest = np.where(best.max(axis=1) >= mates, best.argmax(axis=1), own)
       np.add.at(taken, (own[is_mate], nearest[is_mate]), 1)

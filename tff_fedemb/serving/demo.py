@@ -181,12 +181,11 @@ class Demo:
       raise errors.FieldError("gallery", "be given to look pictures up", "none")
     query = self._embed([image])
     # No file of a gallery has an empty name.
-    found = class_search.find(
+    matches = class_search.find(
       self._index, query, [pathlib.Path()], self._rule.compared
-    ).iloc[0]
-    score = float(found["similarity"])
-    if self._rule.cohort is not None:
-      score -= float(self._rule.cohort.offsets(query)[0])
+    )
+    found = matches.iloc[0]
+    score = float(self._rule.score(matches, query).iloc[0])
     runner_up = found["runner_up"]
     return {
       "nearest_class": found["nearest_class"],

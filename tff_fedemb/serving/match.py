@@ -205,10 +205,10 @@ def _match_all(
   queries = pairs.normalize(embeddings)
   paths = [source.paths[row] for row in rows]
   matches = class_search.find(index, queries, paths, rule.compared)
-  if rule.cohort is not None:
-    matches["score"] = matches["similarity"] - rule.cohort.offsets(queries)
-  score = "similarity" if rule.cohort is None else "score"
-  is_accepted = matches[score] >= rule.threshold
+  score = rule.score(matches, queries)
+  if not rule.takes_similarity:
+    matches["score"] = score
+  is_accepted = score >= rule.threshold
   identity = matches["nearest_class"].where(is_accepted, UNKNOWN)
   matches.insert(0, "path", list(map(os.fspath, paths)))
   matches.insert(1, "identity", identity)

@@ -21,6 +21,8 @@ from tff_fedemb.evaluation import identification
 from tff_fedemb.serving import image_sources
 
 with epy.lazy_imports():
+  import pandas as pd
+
   from tff_fedemb.records import model_card
   from tff_fedemb.serving import saved_models
 
@@ -73,12 +75,36 @@ class Rule:
     words: Sentences on that for the user.
     compared: What a query is compared with, as of `class_search.find`.
     cohort: Classes by which similarities are normalized, if any.
+    runner_up_weight: Share of the similarity with the next class that is
+      subtracted.
   """
 
   threshold: float
   words: str
   compared: str = identification.NEAREST
   cohort: cohorts.Cohort | None = None
+  runner_up_weight: float = 0.0
+
+  @property
+  def takes_similarity(self) -> bool:
+    """Whether the threshold is one of the similarity itself."""
+    return self.cohort is None and not self.runner_up_weight
+
+  def score(self, matches: pd.DataFrame, queries: np.ndarray) -> pd.Series:
+    """What is compared with the threshold.
+
+    Args:
+      matches: As of `class_search.find`.
+      queries: Their unit embeddings, `[q, dim]`.
+    """
+    score = matches["similarity"]
+    if self.cohort is not None:
+      score = score - self.cohort.offsets(queries)
+    if self.runner_up_weight:
+      # One that a graph has not found is no more similar than the first.
+      runner_up = matches["runner_up_similarity"].fillna(score)
+      score = score - self.runner_up_weight * runner_up
+    return score
 
 
 def find(
@@ -129,7 +155,15 @@ def _find_by_card(
     certainty=config.fpir_certainty,
   )
   words = _describe(promise, config, num_classes, num_images)
-  return Rule(promise.threshold, words, promise.compared)
+  weight = promise.runner_up_weight
+  if weight:
+    words += (
+      f" Its score is the similarity less {weight:g} times that with the next"
+      " class."
+    )
+  return Rule(
+    promise.threshold, words, promise.compared, runner_up_weight=weight
+  )
 
 
 def _find_by_cohort(

@@ -1,0 +1,125 @@
+"""Thresholds for a similarity that the runner-up counts against.
+
+A probe that is similar to many is similar to some of a gallery, too. Its score
+is its similarity with the most similar identity less a share of that with the
+next one: the gallery is a cohort of its own, as in `cohorts`, and nobody else
+is needed. It does not change who is most similar. In galleries of some fifty
+identities and more it finds more of the enrolled at the same strangers.
+
+Rates are means over random galleries of the held-out classes, whose other
+classes are strangers.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+
+import numpy as np
+
+from tff_fedemb.evaluation import identification
+
+# Chosen by what galleries of 30 to 100 characters of Omniglot find.
+WEIGHT = 0.4
+_SIZES = (50, 100, 200, 500, 1000)
+# Share of the classes in the largest gallery: the others are strangers.
+_LARGEST_SHARE = 0.7
+_NUM_GALLERIES = 50
+# Similarities to look at for each size of gallery, and probes at least.
+_MOST_SIMILARITIES = 2**25
+_LEAST_PROBES = 2_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Thresholds:
+  """Thresholds of the score for galleries of one size.
+
+  Attributes:
+    thresholds: For each rate, the smallest score at which no more strangers
+      are accepted; not finite if accepting the highest one is too much.
+    gain: Share of the enrolled people's probes that are found more than by the
+      similarity alone at the same rates, the mean over rates.
+  """
+
+  thresholds: list[float]
+  gain: float
+
+
+def measure(
+  measured: identification.Identification, rates: Sequence[float]
+) -> dict[int, Thresholds]:
+  """Measures thresholds for galleries as large as the classes allow.
+
+  Args:
+    measured: All similarities of the held-out classes.
+    rates: Shares of strangers' probes to accept, each in (0, 1).
+
+  Returns:
+    Thresholds by size of gallery, ascending; none if there are few classes.
+  """
+  largest = min(int(_LARGEST_SHARE * measured.num_classes), _SIZES[-1])
+  sizes = {size for size in (*_SIZES, largest) if _SIZES[0] <= size <= largest}
+  return {
+    size: _Galleries(measured, size).measure(rates) for size in sorted(sizes)
+  }
+
+
+class _Galleries:
+  """Scores of probes in random galleries of one size."""
+
+  def __init__(self, measured: identification.Identification, size: int):
+    """Draws galleries, and probes if there are many.
+
+    Args:
+      measured: All similarities of the classes.
+      size: Identities of a gallery.
+    """
+    generator = np.random.default_rng(0)
+    self._measured, self._size = measured, size
+    galleries = [
+      np.sort(generator.permutation(measured.num_classes)[:size])
+      for _ in range(_NUM_GALLERIES)
+    ]
+    num_probes = _MOST_SIMILARITIES // (size * _NUM_GALLERIES)
+    probes = generator.permutation(len(measured.classes))
+    is_probe = np.zeros(len(probes), bool)
+    is_probe[probes[: max(num_probes, _LEAST_PROBES)]] = True
+    strangers, mates = [], []
+    for rows, best, own in measured.blocks():
+      chosen = np.flatnonzero(is_probe[rows])
+      best, own, chosen = best[chosen], own[chosen], chosen + rows.start
+      for members in galleries:
+        is_mate = np.isin(measured.classes[chosen], members)
+        # A probe's own identity is at -inf.
+        second, first = np.partition(best[:, members], -2, axis=1)[:, -2:].T
+        score = first - WEIGHT * second
+        of_strangers = np.stack([score, measured.weights[chosen]])
+        strangers.append(of_strangers[:, ~is_mate])
+        # Whoever is taken for somebody else is not found at any threshold.
+        alone = np.where(own > first, own, -np.inf)
+        score = alone - WEIGHT * first
+        of_mates = np.stack([score, alone, measured.mate_weights[chosen]])
+        mates.append(of_mates[:, is_mate])
+    self._strangers = np.concatenate(strangers, axis=1)
+    self._mates = np.concatenate(mates, axis=1)
+
+  def measure(self, rates: Sequence[float]) -> Thresholds:
+    """Returns the thresholds, and what they find more."""
+    scores, weights = self._strangers[:, np.argsort(-self._strangers[0])]
+    accepted = np.cumsum(weights) / weights.sum()
+    thresholds, gains = [], []
+    for rate in rates:
+      count = int(np.searchsorted(accepted, rate, side="right"))
+      # A score that equals a rejected one is rejected too.
+      count = int(np.searchsorted(-scores, -scores[count], side="left"))
+      threshold = float(scores[count - 1]) if count else np.inf
+      thresholds.append(threshold)
+      alone = self._measured.threshold(rate, self._size)
+      gains.append(
+        self._found(0, threshold)
+        - self._found(1, np.inf if alone is None else alone)
+      )
+    return Thresholds(thresholds, float(np.mean(gains)))
+
+  def _found(self, kind: int, threshold: float) -> float:
+    """Share of the enrolled people's probes at a threshold."""
+    weights = self._mates[2]
+    return float(np.average(self._mates[kind] >= threshold, weights=weights))
