@@ -57,9 +57,12 @@ def measure(
   """
   largest = min(int(_LARGEST_SHARE * measured.num_classes), _SIZES[-1])
   sizes = {size for size in (*_SIZES, largest) if _SIZES[0] <= size <= largest}
-  return {
-    size: _Galleries(measured, size).measure(rates) for size in sorted(sizes)
-  }
+  galleries = {size: _Galleries(measured, size) for size in sorted(sizes)}
+  if galleries:
+    for rows, best, mates in measured.blocks():
+      for some in galleries.values():
+        some.add(rows, best, mates)
+  return {size: some.measure(rates) for size, some in galleries.items()}
 
 
 class _Galleries:
@@ -74,36 +77,40 @@ class _Galleries:
     """
     generator = np.random.default_rng(0)
     self._measured, self._size = measured, size
-    galleries = [
+    self._members = [
       np.sort(generator.permutation(measured.num_classes)[:size])
       for _ in range(_NUM_GALLERIES)
     ]
     num_probes = _MOST_SIMILARITIES // (size * _NUM_GALLERIES)
     probes = generator.permutation(len(measured.classes))
-    is_probe = np.zeros(len(probes), bool)
-    is_probe[probes[: max(num_probes, _LEAST_PROBES)]] = True
-    strangers, mates = [], []
-    for rows, best, own in measured.blocks():
-      chosen = np.flatnonzero(is_probe[rows])
-      best, own, chosen = best[chosen], own[chosen], chosen + rows.start
-      for members in galleries:
-        is_mate = np.isin(measured.classes[chosen], members)
-        # A probe's own identity is at -inf.
-        second, first = np.partition(best[:, members], -2, axis=1)[:, -2:].T
-        score = first - WEIGHT * second
-        of_strangers = np.stack([score, measured.weights[chosen]])
-        strangers.append(of_strangers[:, ~is_mate])
-        # Whoever is taken for somebody else is not found at any threshold.
-        alone = np.where(own > first, own, -np.inf)
-        score = alone - WEIGHT * first
-        of_mates = np.stack([score, alone, measured.mate_weights[chosen]])
-        mates.append(of_mates[:, is_mate])
-    self._strangers = np.concatenate(strangers, axis=1)
-    self._mates = np.concatenate(mates, axis=1)
+    self._is_probe = np.zeros(len(probes), bool)
+    self._is_probe[probes[: max(num_probes, _LEAST_PROBES)]] = True
+    self._strangers: list[np.ndarray] = []
+    self._mates: list[np.ndarray] = []
+
+  def add(self, rows: slice, best: np.ndarray, mates: np.ndarray) -> None:
+    """Adds scores of some rows, as of `Identification.blocks`."""
+    measured = self._measured
+    chosen = np.flatnonzero(self._is_probe[rows])
+    best, mates, chosen = best[chosen], mates[chosen], chosen + rows.start
+    for members in self._members:
+      is_mate = np.isin(measured.classes[chosen], members)
+      # A probe's own identity is at -inf.
+      second, first = np.partition(best[:, members], -2, axis=1)[:, -2:].T
+      score = first - WEIGHT * second
+      of_strangers = np.stack([score, measured.weights[chosen]])
+      self._strangers.append(of_strangers[:, ~is_mate])
+      # Whoever is taken for somebody else is not found at any threshold.
+      alone = np.where(mates > first, mates, -np.inf)
+      score = alone - WEIGHT * first
+      of_mates = np.stack([score, alone, measured.mate_weights[chosen]])
+      self._mates.append(of_mates[:, is_mate])
 
   def measure(self, rates: Sequence[float]) -> Thresholds:
     """Returns the thresholds, and what they find more."""
-    scores, weights = self._strangers[:, np.argsort(-self._strangers[0])]
+    strangers = np.concatenate(self._strangers, axis=1)
+    mates = np.concatenate(self._mates, axis=1)
+    scores, weights = strangers[:, np.argsort(-strangers[0])]
     accepted = np.cumsum(weights) / weights.sum()
     thresholds, gains = [], []
     for rate in rates:
@@ -114,12 +121,12 @@ class _Galleries:
       thresholds.append(threshold)
       alone = self._measured.threshold(rate, self._size)
       gains.append(
-        self._found(0, threshold)
-        - self._found(1, np.inf if alone is None else alone)
+        _share(mates[0], threshold, mates[2])
+        - _share(mates[1], np.inf if alone is None else alone, mates[2])
       )
     return Thresholds(thresholds, float(np.mean(gains)))
 
-  def _found(self, kind: int, threshold: float) -> float:
-    """Share of the enrolled people's probes at a threshold."""
-    weights = self._mates[2]
-    return float(np.average(self._mates[kind] >= threshold, weights=weights))
+
+def _share(values: np.ndarray, threshold: float, weights: np.ndarray) -> float:
+  """Weighted share of the values that reach a threshold."""
+  return float(np.average(values >= threshold, weights=weights))
