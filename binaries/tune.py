@@ -48,7 +48,7 @@ class TrialOptions(config_lib.Config):
     trial_flags: Further flags of run_federated for all trials, separated by
       spaces; each trial has a seed and a directory of its own.
     selection_users: Number of users who do not train, by whose images the best
-      is chosen, as of run_federated; needed for an epsilon where validation
+      is chosen, as in run_federated; needed for an epsilon where validation
       images may be of users who train.
     explain: Whether to print a table of the best trial, and all that its
       epsilon rests on, in place of eight lines.

@@ -85,7 +85,7 @@ def create_handwriting_task(
       images, labels = writers.draw(
         users, writers.count_images(users, max_images)
       )
-    # Batches are of unknown size to TensorFlow, as of other tasks.
+    # Batches are of unknown size to TensorFlow, as in other tasks.
     return tf.data.Dataset.from_tensors(
       collections.OrderedDict(x=images, y=labels)
     )

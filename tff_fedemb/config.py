@@ -106,7 +106,7 @@ class FieldSpec:
 
 
 def _find_type(annotation: Any) -> tuple[type, bool]:
-  """The type of a field as of `FieldSpec`, and whether it may be None."""
+  """The type of a field as in `FieldSpec`, and whether it may be None."""
   is_union = isinstance(annotation, types.UnionType)
   members = typing.get_args(annotation) if is_union else (annotation,)
   first, *others = (m for m in members if m is not types.NoneType)
@@ -283,7 +283,7 @@ def replace(
 
   Args:
     config: The configuration.
-    changes: Values by the names that lead to the fields, as of `walk`. The
+    changes: Values by the names that lead to the fields, as in `walk`. The
       value of a part is the name of its class, which keeps the fields that both
       classes have.
 

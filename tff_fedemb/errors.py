@@ -53,7 +53,7 @@ def as_field_error(
   """Tells whatever a library raises as an error of a field.
 
   Args:
-    name, requirement: As of `FieldError`.
+    name, requirement: See `FieldError`.
     where: What the library had to work with.
 
   Raises:

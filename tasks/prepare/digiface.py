@@ -168,7 +168,7 @@ class Job(output.Job):
     self._open_zip = functools.lru_cache(maxsize=1)(bad_examples.open_zip)
 
   def look(self) -> output.Plan:
-    """As of the base class."""
+    """See the base class."""
     # Sizes by image, in the order of their numbers, by subject.
     images: dict[int, dict[str, int]] = {}
     folders: dict[int, str] = {}
@@ -214,7 +214,7 @@ class Job(output.Job):
     )
 
   def read(self, image_id: str) -> bytes:
-    """As of the base class; the CRC of what is in a zip is compared."""
+    """See the base class. The CRC of what is in a zip is compared."""
     source, _, member = image_id.partition("/")
     if not source.endswith(".zip"):
       return (self._source_dir / image_id).read_bytes()

@@ -285,7 +285,7 @@ class PhotoJob(output.Job):
     self._found: dict[str, _Place] = {}
 
   def look(self) -> output.Plan:
-    """As of the base class."""
+    """See the base class."""
     for path in progress.create_bar(
       "Looking through archives", unit="tars", items=self.archives
     ):
@@ -316,7 +316,7 @@ class PhotoJob(output.Job):
       print(f"Without a checksum: {bad_examples.name_first(without)}.")
 
   def verify(self) -> None:
-    """As of the base class; all files that differ are named."""
+    """See the base class. All files that differ are named."""
     if not self._found:
       raise errors.FieldError(
         "source_dir",
@@ -333,7 +333,7 @@ class PhotoJob(output.Job):
       raise errors.DataError(" ".join(wrong))
 
   def read(self, image_id: str) -> bytes:
-    """As of the base class."""
+    """See the base class."""
     if image_id not in self._found:
       raise output.BadImageError(output.MISSING)
     path, first_byte, size = self._found[image_id]

@@ -86,7 +86,7 @@ class TestFind:
       assert found.threshold >= 0.2
 
   def test_a_certain_rate_has_an_upper_bound(self):
-    # As of 1,000 strangers drawn independently.
+    # As many as 1,000 strangers drawn independently.
     rates = np.geomspace(0.1, 0.001, 21)
     high = stats.beta.ppf(0.975, 1000 * rates + 1, 1000 * (1 - rates))
     part = {

@@ -89,7 +89,7 @@ def test_run_is_not_started_again_when_none_can_be_read(tmp_path):
     ((1, 5), True),
     # The buffers of a tree that has grown.
     ((4, 5), True),
-    # As of noise that was made in another way.
+    # The noise was made in another way.
     ((4, 6), False),
     ((5,), False),
   ],

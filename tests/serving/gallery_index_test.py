@@ -71,7 +71,7 @@ def test_a_graph_tells_how_much_it_finds():
 
 @pytest.mark.parametrize("kind", gallery_index.KINDS)
 def test_copies_of_an_image_do_no_harm(kind):
-  """As of a picture "no photo", which many people have."""
+  """A picture "no photo", which many people have."""
   embeddings, labels, queries = _make_up(60, 5)
   copies = np.repeat(embeddings[:1], 300, axis=0)
   index = _create(

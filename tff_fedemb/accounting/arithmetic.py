@@ -86,7 +86,7 @@ def warnings_of_end(
   """Yields a warning if the end of noise is no small part of delta.
 
   Args:
-    moved, count, reach: As of `tail_probability`.
+    moved, count, reach: See `tail_probability`.
     delta: That of the guarantee.
   """
   tail = tail_probability(moved, count, reach=reach)

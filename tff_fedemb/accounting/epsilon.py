@@ -222,7 +222,7 @@ def epsilons_of(
     event_counts: As in `epsilon_of`.
     delta: In (0, 1).
     accountants: Their names.
-    **options: As of `epsilon_of`.
+    **options: See `epsilon_of`.
 
   Returns:
     Epsilon by name. PLD is left out where RDP already exceeds

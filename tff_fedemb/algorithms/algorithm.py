@@ -78,7 +78,7 @@ class Algorithm(config.Config, abc.ABC):
     """Counts the numbers that the global head adds to an update.
 
     Args:
-      num_classes: As of `build`.
+      num_classes: See `build`.
       embedding_dim: Size of an embedding.
     """
     weights = self.create_global_head(num_classes, embedding_dim, seed=(0, 0))

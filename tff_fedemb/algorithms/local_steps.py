@@ -52,7 +52,7 @@ def gather_examples(
     dataset: Batches `OrderedDict(x=[b, height, width, channels], y=[b])`, or
       `x=string [b]` where the configuration decodes.
     config: Hyperparameters.
-    seed, round_num: As of `client_seed`; they say which examples a client uses
+    seed, round_num: See `client_seed`; they say which examples a client uses
       that may not use all.
   """
   limit = config.max_examples_per_client

@@ -37,7 +37,7 @@ class ServerOptimizer(config.Config, abc.ABC):
     That of prefix sums, unless the optimizer is linear and known better.
 
     Args:
-      noise_objective: As of `Workload`.
+      noise_objective: See `Workload`.
     """
     return dataclasses.replace(
       strategy.PREFIX_SUMS, noise_objective=noise_objective

@@ -248,7 +248,7 @@ def match(
   Args:
     projections: `[rounds, number]`, as in `UpdateScores`.
     takes_part: Bool `[rounds, number]`.
-    noise_matrix: R, as of `mechanisms.strategy.Strategy.round_noise_matrix`.
+    noise_matrix: R, as in `mechanisms.strategy.Strategy.round_noise_matrix`.
   """
   signals = takes_part.astype(np.float64)
   weights = np.linalg.solve(noise_matrix @ noise_matrix.T, signals)

@@ -48,7 +48,7 @@ def to_numbers(name: str, values: Any) -> np.ndarray:
 
   Args:
     name: The user's name for it, for errors.
-    values: As of `to_array`; also numbers that are objects, as those of pandas'
+    values: See `to_array`; also numbers that are objects, as those of pandas'
       nullable columns, or a column of arrays of one shape.
 
   Raises:

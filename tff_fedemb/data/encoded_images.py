@@ -331,7 +331,7 @@ class EncodedImages:
       read: Maps rows, int64 `[m]`, to those encoded images.
       names: Maps a row to its name in an error message.
       num_images: Number of rows.
-      image_shape: As of `build_decoder`.
+      image_shape: See `build_decoder`.
     """
     self._read = read
     self._names = names

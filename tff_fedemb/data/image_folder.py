@@ -236,7 +236,7 @@ def convert_to_png(
   The copy of a large file has 1,024 pixels on its shorter side.
 
   Args:
-    path, content: As of `read_image`.
+    path, content: See `read_image`.
 
   Returns:
     Its content, grey or RGB.

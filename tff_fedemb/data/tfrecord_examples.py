@@ -82,7 +82,7 @@ class TfRecordExamples:
     Args:
       directory: The folder; the name of a file is a user's identifier. Hidden
         files and sub-folders are ignored.
-      cache_dir, name: As of `open_index`. Copies of files without what is left
+      cache_dir, name: See `open_index`. Copies of files without what is left
         out are there too.
       bad: Collects the faults.
 

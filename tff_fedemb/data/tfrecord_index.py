@@ -197,7 +197,7 @@ def open_index(
     paths: The files, in one folder, at least one.
     cache_dir: Directory of the indices.
     name: Beginning of the name of the index, also told in the progress bar.
-    decode_all: As of `build_index`.
+    decode_all: See `build_index`.
 
   Raises:
     DataError: If a file cannot be read.

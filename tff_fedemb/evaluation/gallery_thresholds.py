@@ -220,7 +220,7 @@ def find(
   """Finds the threshold for a gallery, between the points of a curve.
 
   Args:
-    curve: As of `measure`.
+    curve: See `measure`.
     rate: The FPIR that is wanted, the mean over galleries.
     size: Identities of the gallery.
     images: Images of an identity, the mean. Beyond those of the curve,

@@ -89,7 +89,7 @@ class _Galleries:
     self._mates: list[np.ndarray] = []
 
   def add(self, rows: slice, best: np.ndarray, mates: np.ndarray) -> None:
-    """Adds scores of some rows, as of `Identification.blocks`."""
+    """Adds scores of some rows, as in `Identification.blocks`."""
     measured = self._measured
     chosen = np.flatnonzero(self._is_probe[rows])
     best, mates, chosen = best[chosen], mates[chosen], chosen + rows.start

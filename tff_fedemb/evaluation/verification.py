@@ -193,7 +193,7 @@ class Comparison:
     """Counts the pairs.
 
     Args:
-      embeddings, labels, with_metrics: As of `evaluate_pairs`.
+      embeddings, labels, with_metrics: See `evaluate_pairs`.
       false_accept_rates: All that a result may be asked for.
 
     Raises:
@@ -227,7 +227,7 @@ class Comparison:
 
     Args:
       false_accept_rates: Some of the rates of the comparison.
-      num_found: As of `evaluate_pairs`.
+      num_found: See `evaluate_pairs`.
     """
     images = self._images
     steps = self._steps

@@ -216,7 +216,7 @@ class SecretGaussianSumQuery(ExactSumQuery):
     Neighbouring relation: zero-out of one record.
     Sensitivity: the clip norm, and 2^-10 of it for rounding, as much as the
       standard deviation is above what was asked for.
-    DpEvent: `GaussianDpEvent`, as of the parent.
+    DpEvent: `GaussianDpEvent`, as in the parent.
 
   The key is drawn when the query is made and is in no state and no checkpoint:
   a program that goes on after another one was killed draws other noise. Each

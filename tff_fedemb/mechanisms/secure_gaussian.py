@@ -33,7 +33,7 @@ class SecureGaussianConfig(mechanism.MechanismConfig):
     Neighbouring relation: zero-out of one update, of which the sum changes by
       at most C.
     Sensitivity: C, of updates as they are after rounding. 2 C where one user
-      changes one update into another, as of `gaussian`.
+      changes one update into another, as in `gaussian`.
     DpEvent: `GaussianDpEvent(noise_multiplier)` per round, before
       amplification; `NonPrivateDpEvent` at noise multiplier 0. The server is
       trusted with the noise: that it sees no single update is not a part of

@@ -157,7 +157,7 @@ def _complete_trees(
 
   Args:
     max_size: Number of leaves up to which there are to be trees.
-    momentum: As of `Workload`.
+    momentum: See `Workload`.
 
   Returns:
     By height h the variance after each leaf, [2^h], and the moments after the

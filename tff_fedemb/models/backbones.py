@@ -48,7 +48,7 @@ class Backbone:
       image's side. `None` for a backbone that has no such stages.
     published: The part that Xu et al. 2023 train with `trainable_conv=False`
       in `dp_visual_embeddings`, one of `TRAINABLE`; `None` for none.
-    has_norm_choice: Whether `create` takes `norm`, as of `BackboneConfig`.
+    has_norm_choice: Whether `create` takes `norm`, as in `BackboneConfig`.
   """
 
   create: Callable[..., tf.keras.Model]
@@ -115,7 +115,7 @@ def freeze(
 
   Frozen weights are in `backbone.non_trainable_variables` from then on. The
   order of `backbone.get_weights()` stays the same. The model is flat: its
-  layers hold no models. `trainable` is as of `create_backbone`, `middle` as of
+  layers hold no models. `trainable` is as in `create_backbone`, `middle` as in
   `Backbone`.
 
   Raises:

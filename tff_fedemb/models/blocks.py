@@ -146,7 +146,7 @@ def normalize(
   Args:
     x: The maps.
     name: Name of the layer.
-    norm: "group" or "frozen", as of `backbones.BackboneConfig`.
+    norm: "group" or "frozen", as in `backbones.BackboneConfig`.
     epsilon: Added to variances.
   """
   if norm == "frozen":

@@ -56,7 +56,7 @@ def _convolve(
     *arguments: Number of channels unless it is depthwise, side of the kernel,
       and stride, 1 by default.
     name: Name of the convolution.
-    norm: As of `blocks.normalize`.
+    norm: See `blocks.normalize`.
     relu: Name of the ReLU.
     depthwise: Whether each channel is filtered by itself.
   """
@@ -109,12 +109,12 @@ def create_mobilenet_v2(
   embedding layer. Grey images make it 576 fewer.
 
   Args:
-    image_shape, embedding_dim: As of `backbones.create_backbone`; height and
+    image_shape, embedding_dim: See `backbones.create_backbone`; height and
       width in [28, 224], 1 or 3 channels.
     width_multiplier: Factor of the numbers of channels, in (0, 2].
     stages: As table 2 of the paper.
     last_channels: Channels of the last convolution.
-    norm: As of `backbones.BackboneConfig`.
+    norm: See `backbones.BackboneConfig`.
     name: Name of the model.
   """
   blocks.check_image_shape(image_shape)

@@ -61,11 +61,11 @@ def create_pooled(
   between them is needed, and group normalisation takes time.
 
   Args:
-    image_shape: As of `backbones.create_backbone`; height and width at least 2
+    image_shape: See `backbones.create_backbone`; height and width at least 2
       for each pooling, multiplied.
     convolutions: Channels and kernel size of each.
     name: Name of the model.
-    embedding_dim: As of `backbones.create_backbone`.
+    embedding_dim: See `backbones.create_backbone`.
     normalized: Whether each has group normalisation in place of a bias; pooling
       then keeps the last row and column of odd sides, by padding.
     activation: After each pooling, a Keras name; a rising function.

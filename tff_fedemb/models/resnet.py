@@ -85,11 +85,11 @@ def create_resnet50(
   Grey images make it 6,272 fewer.
 
   Args:
-    image_shape, embedding_dim: As of `backbones.create_backbone`; height and
+    image_shape, embedding_dim: See `backbones.create_backbone`; height and
       width in [28, 224], 1 or 3 channels.
     width: Channels of the first convolution.
     num_blocks: Number of blocks of each stage.
-    norm: As of `backbones.BackboneConfig`.
+    norm: See `backbones.BackboneConfig`.
     name: Name of the model.
   """
   blocks.check_image_shape(image_shape)

@@ -1,6 +1,6 @@
 """Small backbones of examples that are no images: vectors and sequences.
 
-Convolutions over time as of Kim, "Convolutional Neural Networks for Sentence
+Convolutions over time as in Kim, "Convolutional Neural Networks for Sentence
 Classification", EMNLP 2014, with the mean over time in place of the maximum.
 """
 
@@ -34,7 +34,7 @@ def create_dense(
   Args:
     shape: `(size,)`. Numbers should be about 1 in size: they are taken as they
       are.
-    embedding_dim: As of `backbones.create_backbone`.
+    embedding_dim: See `backbones.create_backbone`.
 
   Raises:
     errors.FieldError: If the shape has other axes.
@@ -57,7 +57,7 @@ def create_conv1d(
   Args:
     shape: `(time, channels)`; of any length, and the number of weights does not
       depend on it.
-    embedding_dim: As of `backbones.create_backbone`.
+    embedding_dim: See `backbones.create_backbone`.
 
   Raises:
     errors.FieldError: If the shape has other axes.

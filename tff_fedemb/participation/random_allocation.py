@@ -49,7 +49,7 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
   them, anew for every pass and independently of the others, so that cohorts
   vary; their mean, num_users / rounds of a pass, replaces `users_per_round`,
   which is at most a little larger. Virtual clients are made as by `poisson`.
-  With a period, users are in blocks as of `cyclic_poisson`: a block has every
+  With a period, users are in blocks as in `cyclic_poisson`: a block has every
   period-th round, and a user one of those that it has in a pass.
 
   Privacy:

@@ -39,7 +39,7 @@ def draw(
 
   Args:
     file: The client's file.
-    dataset: The client's, as of `local_steps.gather_examples`.
+    dataset: The client's, as in `local_steps.gather_examples`.
     round_num: The round, int32 scalar, from 0.
   """
   config = file.config

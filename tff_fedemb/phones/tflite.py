@@ -138,7 +138,7 @@ class Embedder:
     """Initialises the interpreter.
 
     Args:
-      content: Contents of the file, as of `convert`.
+      content: Contents of the file, as in `convert`.
 
     Raises:
       ValueError: If it is something else.

@@ -104,7 +104,7 @@ def by_tightest(plan: planning.Plan, target_epsilon: float) -> planning.Plan:
 
   Args:
     plan: The plan.
-    target_epsilon: As of `calibrate`.
+    target_epsilon: See `calibrate`.
   """
   names = plan.accountants
   if "pld" in names and target_epsilon > epsilon_lib.PLD_EPSILON_LIMIT:

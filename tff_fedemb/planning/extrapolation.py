@@ -146,7 +146,7 @@ def extrapolate_ledger(
 
   Args:
     simulated: At least one round of the simulation, all with the same noise.
-    num_users, cohort_factor, delta, accountants: As of `extrapolate`.
+    num_users, cohort_factor, delta, accountants: See `extrapolate`.
 
   Raises:
     errors.DataError: If not all rounds had the same noise.

@@ -184,7 +184,7 @@ def best_by_epsilon(
   Args:
     plans: As `list_plans` makes them.
     families: The `planning.Plan.family` of those to try.
-    target_epsilons: `[n]` ascending targets, as of `rank`.
+    target_epsilons: `[n]` ascending targets, as in `rank`.
 
   Returns:
     `[n]` plans of each family, with their noise.

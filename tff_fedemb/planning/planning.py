@@ -318,7 +318,7 @@ def epsilon(
     As `Plan`.
 
   Args:
-    mechanism: As of `build_aggregator`.
+    mechanism: See `build_aggregator`.
     participation: Who takes part in a round, which whoever draws clients has to
       do.
     num_users: Size of the population.
@@ -326,7 +326,7 @@ def epsilon(
     delta: Delta of the guarantee, in (0, 1) [num_users^-1.1].
     num_parameters: Trained numbers of the model, for mechanisms of independent
       noise: epsilon then includes what the arithmetic of the noise leaves.
-    workload: As of `build_aggregator`, whose matrix has to be the same one.
+    workload: See `build_aggregator`, whose matrix has to be the same one.
 
   Returns:
     The smallest of the epsilons of the accountants that are valid and take

@@ -144,7 +144,7 @@ class ModelCard:
       false_positive_rate: Share of strangers' images to accept.
       num_classes: Classes of the gallery.
       images_of_class: Mean number of images of a class in the gallery.
-      certainty: As of `gallery_thresholds.find`.
+      certainty: See `gallery_thresholds.find`.
 
     Raises:
       FieldError: If nothing is known of this rate and gallery.

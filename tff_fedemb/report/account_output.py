@@ -128,7 +128,7 @@ def tell_calibration(
     target_epsilon: Largest epsilon.
     value: What it has returned.
     notes: Notes on how open settings were chosen.
-    explain: As of `tell_epsilon`.
+    explain: See `tell_epsilon`.
   """
   plan = guess.with_value(solve_for, value)
   report = planning.create_report(plan)

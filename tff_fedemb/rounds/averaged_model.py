@@ -34,8 +34,8 @@ def average(
   Args:
     before: Average of the rounds before, nested arrays; of none, the start.
     weights: The new model, likewise.
-    decay: As of `share_of_past`.
-    rounds_done: As of `share_of_past`.
+    decay: See `share_of_past`.
+    rounds_done: See `share_of_past`.
   """
   share = share_of_past(decay, rounds_done)
 

@@ -161,7 +161,7 @@ class RuntimeConfig(config_lib.Config):
       function is pickled; results are in the order of the chunks either way.
 
     Raises:
-      errors.FieldError: If the runtime cannot do that, or as of `create`.
+      errors.FieldError: If the runtime cannot do that, or as in `create`.
     """
     if self.runtime == "ray":
       cluster = importlib.import_module("tff_fedemb.runtime.ray_cluster")

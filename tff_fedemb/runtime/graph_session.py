@@ -163,7 +163,7 @@ class SessionPool:
       *arguments: Lists of leaves that follow one another in the parameter.
 
     Returns:
-      The leaves of the result, as of `RunnableGraph.run`.
+      The leaves of the result, as in `RunnableGraph.run`.
     """
     with self._lock:
       if self._idle:

@@ -100,7 +100,7 @@ class GalleryIndex:
 
     Args:
       embeddings: `[m, dim]`, of length 1.
-      images: As of the index, `m` rows.
+      images: As in the index, `m` rows.
     """
     embeddings = np.asarray(embeddings, np.float32)
     images = images.reindex(columns=_COLUMNS, fill_value="")
@@ -180,7 +180,7 @@ class GalleryIndex:
 
     Args:
       folder: The folder.
-      listed: All its images, as of the index.
+      listed: All its images, as in the index.
       sync: Whether images that the folder does not have any more are left out.
     """
     names = self.images["name"].to_numpy(copy=True)
@@ -354,7 +354,7 @@ def open_folder(
   """Opens a gallery that is a folder with one sub-folder a class.
 
   Args:
-    folder, image_shape, on_bad_example: As of `image_sources.open_folder`.
+    folder, image_shape, on_bad_example: See `image_sources.open_folder`.
   """
   return image_sources.open_folder(
     folder,

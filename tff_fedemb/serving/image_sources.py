@@ -240,7 +240,7 @@ def evaluate(
   """Compares all pairs; returns embeddings and their classes `[k]` as well.
 
   Args:
-    embed, source, rows, map_fn: As of `embed_rows`.
+    embed, source, rows, map_fn: See `embed_rows`.
     **options: Options of `verification.evaluate_pairs`.
 
   Raises:
@@ -284,8 +284,8 @@ def open_folder(
 
   Args:
     folder: The folder.
-    image_shape, on_bad_example: As of `open_unlabelled`.
-    name, for_pairs: As of `image_folder.list_images`.
+    image_shape, on_bad_example: See `open_unlabelled`.
+    name, for_pairs: See `image_folder.list_images`.
   """
   listed = image_folder_lib.list_images(folder, name=name, for_pairs=for_pairs)
   return _open_files(

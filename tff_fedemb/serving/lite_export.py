@@ -127,7 +127,7 @@ def execute(config: ExportConfig, task: task_lib.Task | None = None) -> None:
 
   Args:
     config: Settings of the conversion.
-    task: As of `export`.
+    task: See `export`.
 
   Raises:
     errors.FieldError: If it cannot be done.

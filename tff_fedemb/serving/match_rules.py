@@ -73,7 +73,7 @@ class Rule:
   Attributes:
     threshold: Similarity from which on it is the most similar class.
     words: Sentences on that for the user.
-    compared: What a query is compared with, as of `class_search.find`.
+    compared: What a query is compared with, as in `class_search.find`.
     cohort: Classes by which similarities are normalized, if any.
     runner_up_weight: Share of the similarity with the next class that is
       subtracted.
@@ -94,7 +94,7 @@ class Rule:
     """What is compared with the threshold.
 
     Args:
-      matches: As of `class_search.find`.
+      matches: See `class_search.find`.
       queries: Their unit embeddings, `[q, dim]`.
     """
     score = matches["similarity"]

@@ -53,7 +53,7 @@ def import_module(name: str, field: str) -> Any:
 
 
 def convert(saved_model: str | os.PathLike[str]) -> bytes:
-  """Converts a SavedModel; arguments and errors are as of `tflite.convert`."""
+  """Converts a SavedModel; arguments and errors are as in `tflite.convert`."""
   tf2onnx = import_module("tf2onnx", "formats")
   model, _ = tflite.open_model(saved_model, batch_size=None)
   try:
@@ -86,7 +86,7 @@ class Embedder:
     """Opens a session.
 
     Args:
-      content: Contents of the file, as of `convert` or `add_card`.
+      content: Contents of the file, as in `convert` or `add_card`.
 
     Raises:
       ValueError: If it is something else.

@@ -190,7 +190,7 @@ def load_application(
     image_size: Side of the images in pixels.
     weights: "imagenet", which Keras downloads; "none", random; or a file, as
       of `pretrained.load_pretrained`.
-    layer: As of `load`; `None` for the mean of the last maps.
+    layer: See `load`; `None` for the mean of the last maps.
     seed: Seed of random weights.
 
   Raises:
@@ -398,7 +398,7 @@ def digest(path: str) -> str:
   """Returns what tells a model from another one, whatever its card says.
 
   Args:
-    path: As of `load`.
+    path: See `load`.
   """
   root = pathlib.Path(path)
   found = hashlib.sha256()

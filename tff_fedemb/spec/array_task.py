@@ -222,7 +222,7 @@ def read_client(
   """The rows of a virtual client's users; TensorFlow operations only.
 
   Args:
-    path: As of `write_rows`, of rows that are sorted by user.
+    path: See `write_rows`, of rows that are sorted by user.
     client_id: Numbers of the users.
     starts: First row of each user, and the number of rows.
     image_shape: Shape of an example.
