@@ -66,12 +66,12 @@ def _measure(
       )
       # Whoever is taken for somebody else is never found.
       right = np.where(alike.argmax(1) == own, alike.max(1), -np.inf)
+      next_of_probes, next_of_others = (
+        np.partition(x, -2, axis=1)[:, -2] for x in (alike, of_strangers)
+      )
       for curve, is_normalized in zip(curves, (False, True), strict=True):
         right = right - is_normalized * cohort.offsets(probes)
         nearest = of_strangers.max(1) - is_normalized * cohort.offsets(others)
-        next_of_probes, next_of_others = (
-          np.partition(x, -2, axis=1)[:, -2] for x in (alike, of_strangers)
-        )
         for rate, certainty in itertools.product(
           map(float, rates.split(",")), (None, 0.95)
         ):

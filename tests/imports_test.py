@@ -62,6 +62,9 @@ assert tensorflow_federated.aggregators.EncodedSumFactory
 import tensorflow_probability
 assert tensorflow_probability.distributions.Geometric
 import tensorflow_model_optimization
+assert "cluster_weights" in dir(
+  tensorflow_model_optimization.clustering.keras
+)
 assert tensorflow_model_optimization.sparsity.keras.prune_low_magnitude
 """)
   assert ended.stdout == "first\nworks\n"

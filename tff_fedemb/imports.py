@@ -50,6 +50,7 @@ EXECUTED_LATE = (
 
 # A module that is executed may use another one.
 _LATE_LOCK = threading.RLock()
+_EXECUTING: set[str] = set()
 _PACKAGE = pathlib.Path(__file__).parent
 
 
@@ -93,17 +94,27 @@ class _LateModule(types.ModuleType):
   def __getattr__(self, name: str) -> Any:
     if name.startswith("__") and name not in ("__all__", "__version__"):
       raise AttributeError(name)
-    with _LATE_LOCK:
-      if isinstance(self, _LateModule):
-        self.__class__ = types.ModuleType  # type: ignore[assignment]
-        loader = self.__loader__
-        assert isinstance(loader, importlib.abc.Loader)
-        loader.exec_module(self)
-    return getattr(self, name)
+    self._execute()
+    return types.ModuleType.__getattribute__(self, name)
 
   def __dir__(self) -> list[str]:
-    self.__getattr__("__all__")
-    return dir(self)
+    self._execute()
+    return [*types.ModuleType.__dir__(self)]
+
+  def _execute(self) -> None:
+    """Executes it, unless that is done or this thread is at it."""
+    with _LATE_LOCK:
+      name = self.__name__
+      if not isinstance(self, _LateModule) or name in _EXECUTING:
+        return
+      loader = self.__loader__
+      assert isinstance(loader, importlib.abc.Loader)
+      _EXECUTING.add(name)
+      try:
+        loader.exec_module(self)
+      finally:
+        _EXECUTING.discard(name)
+      self.__class__ = types.ModuleType  # type: ignore[assignment]
 
 
 class _LateLoader(importlib.abc.Loader):
