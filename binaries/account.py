@@ -38,6 +38,7 @@ from binaries import config_flags
 from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
+from tff_fedemb.algorithms import server_optimizers
 from tff_fedemb.mechanisms import registry as aggregators
 from tff_fedemb.mechanisms import strategy as strategy_lib
 from tff_fedemb.participation import participation as participation_lib
@@ -107,7 +108,9 @@ class AccountConfig(config_lib.Config):
   extrapolated_num_users: int = config_lib.field(10_000_000, minimum=1)
   cohort_factor: float = config_lib.field(64.0, above=0)
   explain: bool = False
-  workload: strategy_lib.Workload = config_lib.part(strategy_lib.Workload())
+  workload: strategy_lib.Workload = config_lib.part(
+    server_optimizers.SgdMomentum().workload("rmse")
+  )
   output_json: str | None = None
   output_png: str | None = None
 

@@ -138,7 +138,6 @@ def test_optimize_where_nobody_can_be_drawn(account, tmp_path):
   output, values = account(
     _OPTIMIZE,
     "--participation=check_ins --min_separation=8 --max_participations=3",
-    "--server_momentum=0.9",
     f"--output_png={picture}",
   )
   assert picture.stat().st_size > 10_000

@@ -10,7 +10,9 @@ from tasks import registry
 from tests.spec import specs
 from tff_fedemb import errors
 from tff_fedemb.algorithms import fedavg
+from tff_fedemb.algorithms import server_optimizers
 from tff_fedemb.mechanisms import gaussian
+from tff_fedemb.mechanisms import strategy
 from tff_fedemb.mechanisms import tree
 from tff_fedemb.models import backbones
 from tff_fedemb.models import heads
@@ -128,6 +130,20 @@ def test_paths_mean_the_same_everywhere_and_settings_may_hide_them(
   assert (found["task"], found["aggregator"]) == ("emnist", "gaussian")
   assert found["extrapolated_cohort_factor"] == 64
   assert found["clients_per_round"] == 10
+
+
+@pytest.mark.parametrize(
+  ("fields", "workload"),
+  [
+    ({}, strategy.Workload(0.5, "rmse")),
+    ({"noise_objective": "last"}, strategy.Workload(0.5, "last")),
+    ({"noise_objective": "prefix_sums"}, strategy.Workload(0.0, "rmse")),
+  ],
+)
+def test_noise_is_made_for_the_server_optimizer(fields, workload):
+  server = server_optimizers.SgdMomentum(momentum=0.5)
+  spec = specs.create(server_optimizer=server, **fields)
+  assert spec.workload == workload
 
 
 def test_what_may_vary_decides_no_result():

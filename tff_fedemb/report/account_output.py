@@ -15,7 +15,6 @@ from tff_fedemb import progress
 from tff_fedemb.accounting import composition
 from tff_fedemb.accounting import epsilon as epsilon_lib
 from tff_fedemb.accounting import report as report_lib
-from tff_fedemb.mechanisms import strategy as strategy_lib
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
 from tff_fedemb.planning import calibration
@@ -399,7 +398,7 @@ def _flags(plan: planning.Plan) -> str:
     "rounds": plan.rounds,
     "noise_multiplier": plan.noise_multiplier,
   }
-  if plan.workload != strategy_lib.PREFIX_SUMS:
+  if plan.mechanism.follows_workload:
     flags["server_momentum"] = plan.workload.momentum
     flags["noise_objective"] = plan.workload.noise_objective
   given = [f"--{name}={x}" for name, x in flags.items() if x is not None]

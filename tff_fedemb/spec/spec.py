@@ -40,6 +40,9 @@ from tff_fedemb.rounds import loop
 from tff_fedemb.spec import deployment as deployment_lib
 from tff_fedemb.spec import task as task_lib
 
+# Noise objective of runs whose noise is not made for the server's optimizer.
+PREFIX_SUMS = "prefix_sums"
+
 _PRIVATE_PARTS = (
   "participation",
   "mechanism",
@@ -145,8 +148,8 @@ class RunSpec(loop.TrainingConfig):
       runs without noise.
     noise_objective: Models in which banded and BLT noise is small, by the
       server's momentum: rmse is the root mean square over the models of all
-      rounds, last that of the last round alone [noise is made for prefix sums,
-      whatever the momentum].
+      rounds, last that of the last round alone. prefix_sums is rmse without
+      momentum, whatever the server's is.
     delta: Delta of the guarantee [number of users ** -1.1].
     privacy_budget: File of a budget that runs on the same users share, JSON
       with epsilon, delta and num_users. It is charged before the first round;
@@ -192,8 +195,8 @@ class RunSpec(loop.TrainingConfig):
   server_optimizer: server_optimizers.ServerOptimizer | None = config.part(
     None, registry=server_optimizers.SERVER_OPTIMIZERS, searchable=True
   )
-  noise_objective: str | None = config.field(
-    None, choices=strategy_lib.OBJECTIVES
+  noise_objective: str = config.field(
+    "rmse", choices=(*strategy_lib.OBJECTIVES, PREFIX_SUMS)
   )
   delta: float | None = config.field(None, **checks.DELTA_RANGE)
   privacy_budget: str | None = config.field(None, path=True)
@@ -293,7 +296,7 @@ class RunSpec(loop.TrainingConfig):
   @property
   def workload(self) -> strategy_lib.Workload:
     """What banded and BLT noise is made for."""
-    if self.noise_objective is None:
+    if self.noise_objective == PREFIX_SUMS:
       return strategy_lib.PREFIX_SUMS
     return self.server_optimizer.workload(self.noise_objective)
 

@@ -107,11 +107,15 @@ def _check_cost(name: str, path: Sequence[str], spec: spec_lib.RunSpec) -> None:
   """Refuses a search that would give trials costs of their own."""
   decides = path[-1] == "momentum" or path == ("server_optimizer",)
   of_server = path[0] == "server_optimizer" and decides
-  is_made_for_it = spec.noise_objective and spec.mechanism.follows_workload
+  is_made_for_it = (
+    spec.mechanism.follows_workload
+    and spec.noise_objective != spec_lib.PREFIX_SUMS
+  )
   if of_server and is_made_for_it:
     raise _error(
       f"not hold {name} with noise that is made for the server's momentum: all"
-      " trials must have the same privacy cost",
+      " trials must have the same privacy cost; noise_objective"
+      f" {spec_lib.PREFIX_SUMS} is for any momentum",
       name,
     )
 
