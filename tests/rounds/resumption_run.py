@@ -8,6 +8,7 @@ import collections
 import functools
 import itertools
 import json
+import os
 import pathlib
 import sys
 import time
@@ -130,6 +131,14 @@ def main(
   with participation_trace.TraceReader(directory / "trace") as trace:
     report = chain.ledger.report(trace)
   (directory / "report.json").write_text(json.dumps(report.to_json()))
+
+
+def main_with_log(directory: pathlib.Path, aggregator: str) -> None:
+  """Runs with what it says in a file, as a program that a test starts."""
+  with open(f"{directory}.log", "a") as log:
+    os.dup2(log.fileno(), 1)
+    os.dup2(log.fileno(), 2)
+  main(directory, aggregator)
 
 
 if __name__ == "__main__":

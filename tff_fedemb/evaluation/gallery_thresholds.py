@@ -6,8 +6,10 @@ with. A model's card has it, measured on held-out classes.
 """
 
 import bisect
+import collections
 from collections.abc import Mapping, Sequence
 import dataclasses
+import itertools
 import math
 from typing import Any
 
@@ -32,6 +34,8 @@ _LOW = "fpir_low"
 _HIGH = "fpir_high"
 # A threshold, and the ends of the interval of its rate.
 _Point = tuple[float | None, float | None, float | None]
+# What is found more by size of gallery, and a part of a curve.
+_RunnerUp = tuple[dict[int, float], dict[str, Any]]
 # Where rates are tried until one is certain enough.
 _NUM_TRIED = 201
 
@@ -93,7 +97,7 @@ def measure(
     to set it.
   """
   by_images = []
-  with_runner_up = []
+  with_runner_up: list[_RunnerUp] = []
   _, counts = np.unique(labels, return_counts=True)
   for images in identification.numbers_of_images(labels, _IMAGES):
     num_similarities = len(labels) * int(np.sum(counts > images)) * images
@@ -115,7 +119,7 @@ def measure(
     by_size = dict(zip(sizes[: len(rows)], rows, strict=True))
     by_images.append(_describe(measured, images, by_size))
     if not normalized:
-      with_runner_up.append((measured, images))
+      with_runner_up.append(_measure_runner_up(measured, images))
   if not by_images:
     return None
   curve = {
@@ -131,7 +135,7 @@ def measure(
     "fpir": list(RATES),
     "by_images": by_images,
   }
-  by_runner_up = _measure_runner_up(with_runner_up)
+  by_runner_up = _keep_gains(with_runner_up)
   if by_runner_up:
     curve["runner_up"] = {
       "meaning": (
@@ -168,29 +172,38 @@ def _describe(
 
 
 def _measure_runner_up(
-  depths: Sequence[tuple[identification.Identification, int]],
-) -> list[dict[str, Any]]:
-  """Parts of a curve for a score with the runner-up, where it finds more."""
-  found = [runner_up.measure(measured, RATES) for measured, _ in depths]
-  if not found:
-    return []
-  sizes = []
-  for size in set.intersection(*map(set, found)):
-    if sum(some[size].gain for some in found) > 0:
-      sizes.append(size)
+  measured: identification.Identification, images: int
+) -> _RunnerUp:
+  """What the score with the runner-up finds more by size, and its curve."""
+  gains = {}
+  rows = {}
+  for size, found in runner_up.measure(measured, RATES).items():
+    gains[size] = found.gain
+    rows[size] = []
+    for rate, threshold in zip(RATES, found.thresholds, strict=True):
+      alone, low, high = _measure_point(measured, rate, size)
+      if alone is None or threshold is None:
+        rows[size].append((None, None, None))
+      else:
+        rows[size].append((_round_up(threshold), low, high))
+  return gains, _describe(measured, images, rows)
+
+
+def _keep_gains(found: Sequence[_RunnerUp]) -> list[dict[str, Any]]:
+  """The curves at the sizes where the runner-up finds more, by all of them."""
+  total = collections.Counter()
+  for gains, _ in found:
+    total.update(gains)
+  shared = set.intersection(*(set(gains) for gains, _ in found))
+  sizes = {size for size in shared if total[size] > 0}
   parts = []
-  for some, (measured, images) in zip(found, depths, strict=True):
-    rows = {}
-    for size in sorted(sizes):
-      row: list[_Point] = []
-      for rate, threshold in zip(RATES, some[size].thresholds, strict=True):
-        alone, low, high = _measure_point(measured, rate, size)
-        if alone is None or math.isinf(threshold):
-          row.append((None, None, None))
-        else:
-          row.append((math.ceil(threshold * 1e6) / 1e6, low, high))
-      rows[size] = row
-    parts.append(_describe(measured, images, rows))
+  for _, part in found:
+    kept = [size in sizes for size in part["size"]]
+    by_size = {
+      name: list(itertools.compress(part[name], kept))
+      for name in ("size", _THRESHOLD, _LOW, _HIGH)
+    }
+    parts.append(part | by_size)
   return parts if sizes else []
 
 
@@ -205,8 +218,12 @@ def _measure_point(
     return None, None, None
   found = measured.false_positive_rate(threshold, size)
   low, high = (float(f"{x:.4g}") for x in (found.low, found.high))
-  # Rounding up keeps the share of accepted probes from rising.
-  return math.ceil(threshold * 1e6) / 1e6, low, high
+  return _round_up(threshold), low, high
+
+
+def _round_up(threshold: float) -> float:
+  """Rounds so that the share of accepted probes does not rise."""
+  return math.ceil(threshold * 1e6) / 1e6
 
 
 def find(

@@ -16,6 +16,7 @@ the choice of a class's enrolled images is random, from a fixed seed.
 from collections.abc import Iterator, Sequence
 import dataclasses
 import functools
+from typing import Literal
 
 import numpy as np
 from scipy import stats
@@ -234,12 +235,9 @@ class Identification:
     """
     measured = min(size, self.largest_size)
     rates = self._rates(measured)
-    values = self._events["similarity"]
-    count = int(np.searchsorted(rates, rate * measured / size, side="right"))
-    # A similarity that equals a rejected one is rejected too.
-    if count < len(values):
-      count = int(np.searchsorted(-values, -values[count], side="left"))
-    return float(values[count - 1]) if count else None
+    return find_threshold(
+      self._events["similarity"], rates, rate * measured / size
+    )
 
   def false_positive_rate(self, threshold: float, size: int) -> Rate:
     """FPIR: the share of strangers' probes that are taken for somebody.
@@ -255,7 +253,8 @@ class Identification:
     """
     measured = min(size, self.largest_size)
     values = self._events["similarity"]
-    events = self._events[: np.searchsorted(-values, -threshold, side="right")]
+    below = _count_below(values, threshold, side="left")
+    events = self._events[: len(values) - below]
     counts = np.bincount(events["probe"], minlength=len(self.classes))
     whole = _accepted(self.num_classes - 1, measured)[counts] * self.weights
     less = _accepted(self.num_classes - 2, measured)
@@ -351,6 +350,33 @@ class Identification:
       [alpha, 1 - alpha], [hits, hits + 1], [probes - hits + 1, probes - hits]
     ).tolist()
     return Rate(value, low if value else 0.0, high if value < 1 else 1.0)
+
+
+def find_threshold(
+  values: np.ndarray, rates: np.ndarray, rate: float
+) -> float | None:
+  """Finds the smallest value from which on a rate is not exceeded.
+
+  Args:
+    values: Similarities or scores, from the highest down, `[n]`.
+    rates: Share that is accepted from each value on, ascending, `[n]`.
+    rate: Largest share to accept.
+
+  Returns:
+    One of the values; `None` if accepting even the highest one is too much.
+  """
+  count = int(np.searchsorted(rates, rate, side="right"))
+  # A value that equals a rejected one is rejected too.
+  if count < len(values):
+    count = len(values) - _count_below(values, values[count], side="right")
+  return float(values[count - 1]) if count else None
+
+
+def _count_below(
+  values: np.ndarray, threshold: float, *, side: Literal["left", "right"]
+) -> int:
+  """Counts values, from the highest down, below a threshold, or at it, too."""
+  return int(np.searchsorted(values[::-1], threshold, side=side))
 
 
 def numbers_of_images(labels: np.ndarray, wanted: Sequence[int]) -> list[int]:

@@ -34,12 +34,12 @@ class Thresholds:
 
   Attributes:
     thresholds: For each rate, the smallest score at which no more strangers
-      are accepted; not finite if accepting the highest one is too much.
+      are accepted; `None` if accepting the highest one is too much.
     gain: Share of the enrolled people's probes that are found more than by the
       similarity alone at the same rates, the mean over rates.
   """
 
-  thresholds: list[float]
+  thresholds: list[float | None]
   gain: float
 
 
@@ -96,7 +96,7 @@ class _Galleries:
     for members in self._members:
       is_mate = np.isin(measured.classes[chosen], members)
       # A probe's own identity is at -inf.
-      second, first = np.partition(best[:, members], -2, axis=1)[:, -2:].T
+      first, second = _two_highest(np.take(best, members, axis=1))
       score = first - WEIGHT * second
       of_strangers = np.stack([score, measured.weights[chosen]])
       self._strangers.append(of_strangers[:, ~is_mate])
@@ -114,19 +114,28 @@ class _Galleries:
     accepted = np.cumsum(weights) / weights.sum()
     thresholds, gains = [], []
     for rate in rates:
-      count = int(np.searchsorted(accepted, rate, side="right"))
-      # A score that equals a rejected one is rejected too.
-      count = int(np.searchsorted(-scores, -scores[count], side="left"))
-      threshold = float(scores[count - 1]) if count else np.inf
-      thresholds.append(threshold)
+      threshold = identification.find_threshold(scores, accepted, rate)
       alone = self._measured.threshold(rate, self._size)
+      thresholds.append(threshold)
       gains.append(
         _share(mates[0], threshold, mates[2])
-        - _share(mates[1], np.inf if alone is None else alone, mates[2])
+        - _share(mates[1], alone, mates[2])
       )
     return Thresholds(thresholds, float(np.mean(gains)))
 
 
-def _share(values: np.ndarray, threshold: float, weights: np.ndarray) -> float:
-  """Weighted share of the values that reach a threshold."""
+def _two_highest(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """The highest value of each row and the next one; lowers the highest."""
+  highest = np.arange(len(values)), values.argmax(axis=1)
+  first = values[highest]
+  values[highest] = -np.inf
+  return first, values.max(axis=1)
+
+
+def _share(
+  values: np.ndarray, threshold: float | None, weights: np.ndarray
+) -> float:
+  """Weighted share of the values that reach a threshold; 0 without one."""
+  if threshold is None:
+    return 0.0
   return float(np.average(values >= threshold, weights=weights))
