@@ -129,7 +129,6 @@ def build_process(
     return stock_processes.build_process(case)
   mechanism_class = registry.AGGREGATORS[case.aggregator]
   aggregator = mechanism_class(
-    clients_per_round=case.num_clients,
     clip_norm=CLIP_NORM,
     noise_multiplier=NOISE_MULTIPLIER if mechanism_class.adds_noise else 0.0,
   )
@@ -150,7 +149,7 @@ def build_process(
     ),
     # A BLT matrix is optimised for these; its work is the same for any.
     aggregator=aggregator.create(
-      mechanism.Schedule(rounds=100, min_separation=10)
+      case.num_clients, mechanism.Schedule(rounds=100, min_separation=10)
     ).factory,
     server_optimizer=tff.learning.optimizers.build_sgdm(
       SERVER_LEARNING_RATE, SERVER_MOMENTUM

@@ -38,7 +38,6 @@ from binaries import config_flags
 from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb.algorithms import server_optimizers
 from tff_fedemb.mechanisms import registry as aggregators
 from tff_fedemb.mechanisms import strategy as strategy_lib
 from tff_fedemb.participation import participation as participation_lib
@@ -108,9 +107,7 @@ class AccountConfig(config_lib.Config):
   extrapolated_num_users: int = config_lib.field(10_000_000, minimum=1)
   cohort_factor: float = config_lib.field(64.0, above=0)
   explain: bool = False
-  workload: strategy_lib.Workload = config_lib.part(
-    server_optimizers.SgdMomentum().workload("rmse")
-  )
+  workload: strategy_lib.Workload = config_lib.part(strategy_lib.Workload())
   output_json: str | None = None
   output_png: str | None = None
 
@@ -219,6 +216,21 @@ class _Account:
     delta = planning.default_delta(participation.num_users)
     return (f"delta {delta:g} is num_users ** -1.1 to one digit",)
 
+  def _notes_on(
+    self, config: AccountConfig, plan: planning.Plan
+  ) -> tuple[str, ...]:
+    """The same of a plan, and what its noise is made for."""
+    notes = self._notes(config, plan.participation)
+    if not plan.mechanism.follows_workload:
+      return notes
+    if plan.workload != strategy_lib.PREFIX_SUMS:
+      return notes
+    made_for = (
+      "noise for prefix sums: --noise_objective=prefix_sums of run_federated;"
+      " for its default, give --server_momentum=0.9 here"
+    )
+    return (made_for, *notes)
+
   def _epsilon(self, config: AccountConfig) -> _Answer:
     if config.run_dir is not None:
       self._check("with --run_dir", {"run_dir", "accountant", "explain"})
@@ -240,7 +252,7 @@ class _Account:
       planning.create_report(plan),
       plan.name,
       plan.account,
-      self._notes(config, plan.participation),
+      self._notes_on(config, plan),
       explain=config.explain,
     )
 
@@ -274,7 +286,7 @@ class _Account:
     value = calibration.calibrate(plan, solve_for, config.target_epsilon)
     # The result itself says what a search for users or a cohort has changed.
     is_noise = solve_for == "noise_multiplier"
-    notes = self._notes(config, plan.participation) if is_noise else ()
+    notes = self._notes_on(config, plan) if is_noise else ()
     return account_output.tell_calibration(
       plan,
       solve_for,

@@ -15,7 +15,7 @@ and the fields of all classes are flags. A flag of a class that is not chosen is
 refused on the command line and ignored in a flagfile.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 import dataclasses
 import itertools
 import sys
@@ -45,7 +45,7 @@ DEFINE: dict[type, Callable[..., Any]] = {
 }
 # Fields of mechanisms and participations that a program has for all of them.
 PLANNED = (
-  *("clients_per_round", "clip_norm", "noise_multiplier", "noise_seed"),
+  *("clip_norm", "noise_multiplier", "noise_seed"),
   *("num_users", "users_per_round", "users_per_client"),
 )
 
@@ -337,15 +337,6 @@ class ConfigFlags(Generic[_ConfigT]):
       return spec
     return dataclasses.replace(spec, registry=registry, flag=registry.kind)
 
-  def _specs(
-    self, config_class: Any, made: Any
-  ) -> Iterator[config_lib.FieldSpec]:
-    """Yields the fields of a class, with the defaults of a given part."""
-    for spec in map(self._read_spec, config_lib.specs(config_class)):
-      if isinstance(made, config_class):
-        spec = dataclasses.replace(spec, default=getattr(made, spec.name))
-      yield spec
-
   def _skips(self, names: Sequence[str]) -> bool:
     return not self._skip.isdisjoint((names[-1], "__".join(names)))
 
@@ -362,10 +353,9 @@ class ConfigFlags(Generic[_ConfigT]):
     path: tuple[str, ...],
     of_class: tuple[str, str] | None,
     title: str,
-    made: Any = None,
   ) -> None:
     """Defines the flags of a class, and of the parts that it may have."""
-    for spec in self._specs(config_class, made):
+    for spec in map(self._read_spec, config_lib.specs(config_class)):
       names = (*path, spec.name)
       if self._skips(names):
         continue
@@ -383,8 +373,7 @@ class ConfigFlags(Generic[_ConfigT]):
           found = spec.registry[name]
           self._define(found, names, (spec.flag, name), options)
       elif issubclass(spec.type, config_lib.Config):
-        first_line = _first_line(spec.type)
-        self._define(spec.type, names, of_class, first_line, spec.default)
+        self._define(spec.type, names, of_class, _first_line(spec.type))
 
   def create(self, **others: Any) -> _ConfigT:
     """Creates the configuration that the flags describe.
@@ -405,14 +394,10 @@ class ConfigFlags(Generic[_ConfigT]):
     return made
 
   def _create(
-    self,
-    config_class: Any,
-    path: tuple[str, ...],
-    others: Mapping[str, Any],
-    made: Any = None,
+    self, config_class: Any, path: tuple[str, ...], others: Mapping[str, Any]
   ) -> Any:
     values = {}
-    specs = list(self._specs(config_class, made))
+    specs = [*map(self._read_spec, config_lib.specs(config_class))]
     for spec in specs:
       names = (*path, spec.name)
       if "__".join(names) in others:
@@ -436,13 +421,11 @@ class ConfigFlags(Generic[_ConfigT]):
         if value is not None:
           values[spec.name] = value
       elif issubclass(spec.type, config_lib.Config):
-        values[spec.name] = self._create(spec.type, names, others, spec.default)
+        values[spec.name] = self._create(spec.type, names, others)
     for spec in specs:
       if spec.default is dataclasses.MISSING and spec.name not in values:
         raise errors.FieldError(f"--{spec.flag}", "be given", "nothing")
     try:
-      if isinstance(made, config_class):
-        return dataclasses.replace(made, **values)
       return config_class(**values)
     except errors.FieldError as error:
       # An error names the flag in place of the field.

@@ -29,7 +29,7 @@ with epy.lazy_imports():
 _SETTLED: tuple[str, ...] = (
   *("participation__num_users", "participation__users_per_round"),
   *("max_participations", "known_schedule", "equal_work"),
-  *("mechanism__clients_per_round", "noise_seed"),
+  "noise_seed",
 )
 _PRIVATE_PARTS = (
   *("participation", "mechanism", "server_optimizer"),

@@ -41,8 +41,8 @@ class OwnAggregator(mechanism.MechanismConfig):
 
   kept_share: float = config.field(1.0, above=0, maximum=1)
 
-  def build_query(self, specs, strategy) -> tfp.DPQuery:
-    del specs, strategy
+  def build_query(self, specs, made) -> tfp.DPQuery:
+    del specs, made
     return secret_noise.SecretGaussianSumQuery(
       self.clip_norm * self.kept_share, self.clip_norm * self.noise_multiplier
     )

@@ -34,9 +34,10 @@ def create_backbone(image_shape, dim=3, *, scale=1.0 / 255.0, use_bias=True):
   )
 
 
-def create_aggregator(name, **options):
+def create_aggregator(name, *, clients_per_round, **options):
   """TFF's factory of an aggregator of ours."""
-  return registry.AGGREGATORS[name](**options).create().factory
+  config = registry.AGGREGATORS[name](**options)
+  return config.create(clients_per_round).factory
 
 
 def build_process(

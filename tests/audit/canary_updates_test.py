@@ -28,9 +28,9 @@ def _create_dataset(client_id):
 
 
 def _build_process(algorithm, **options):
-  mechanism = gaussian.GaussianConfig(
-    clients_per_round=1, clip_norm=_CLIP_NORM
-  ).create()
+  mechanism = gaussian.GaussianConfig(clip_norm=_CLIP_NORM).create(
+    clients_per_round=1
+  )
   return builders.build_process(
     _SHAPE,
     algorithm=algorithm,

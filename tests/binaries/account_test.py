@@ -138,6 +138,7 @@ def test_optimize_where_nobody_can_be_drawn(account, tmp_path):
   output, values = account(
     _OPTIMIZE,
     "--participation=check_ins --min_separation=8 --max_participations=3",
+    "--server_momentum=0.9",
     f"--output_png={picture}",
   )
   assert picture.stat().st_size > 10_000
@@ -153,6 +154,19 @@ def test_optimize_where_nobody_can_be_drawn(account, tmp_path):
   assert values["leanest"]["mechanism"] == "blt"
   assert "nearly, with 2 copies of the model beside it instead of 7" in output
   assert "(deployment: server.max_participations 3)" in " ".join(output.split())
+
+
+def test_it_says_what_correlated_noise_is_made_for(account):
+  banded = (
+    "epsilon --mechanism=banded --num_bands=4 --participation=cyclic_poisson"
+    " --num_users=1000 --users_per_round=50 --rounds=40 --noise_multiplier=4"
+  )
+  output, of_sums = account(banded)
+  assert "--noise_objective=prefix_sums of run_federated" in output
+  output, of_momentum = account(banded, "--server_momentum=0.9")
+  assert "--noise_objective" not in output
+  # At one noise multiplier; it leaves less noise in the models.
+  assert of_momentum["epsilon"] > of_sums["epsilon"]
 
 
 _EPSILON, _CALIBRATE = f"epsilon {_SMALL}", f"calibrate {_SMALL}"

@@ -40,19 +40,6 @@ class _One(_Part):
   bands: int = config.field(2, minimum=1, flag="num_bands")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Size(config.Config):
-  """How large it is.
-
-  Attributes:
-    width: How wide.
-    height: How high.
-  """
-
-  width: int = config.field(1, minimum=1)
-  height: int = config.field(1, minimum=1)
-
-
 _KINDS = registry.Registry(_Part, {"one": _One, "plain": _Part}, kind="part")
 
 
@@ -67,7 +54,6 @@ class _Config(config.Config):
     names: Which ones.
     is_quick: Whether it is quick.
     part: Which part.
-    size: How large.
     data: No flag.
   """
 
@@ -77,7 +63,6 @@ class _Config(config.Config):
   names: tuple[str, ...] = ("a", "b")
   is_quick: bool = False
   part: _Part = config.part(_Part(), registry=_KINDS, flag="which")
-  size: _Size = config.part(_Size(height=7))
   data: dict[str, int] | None = None
 
 
@@ -101,14 +86,6 @@ def test_flags_set_fields_of_chosen_parts():
     is_quick=True,
     part=_One(bands=4, length=5),
   )
-
-
-def test_flags_of_a_part_have_its_defaults_where_it_stands(capsys):
-  assert _parse().size == _Size(height=7)
-  assert _parse("--width=3").size == _Size(width=3, height=7)
-  with pytest.raises(SystemExit):
-    _parse("--helpfull")
-  assert "How high [7]." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -47,10 +47,10 @@ CASES = cases.Cases(
 
 def test_split_of_the_noise_by_hand():
   config = adaptive_gaussian.AdaptiveGaussianConfig(
-    clients_per_round=100, noise_multiplier=_NOISE_MULTIPLIER
+    noise_multiplier=_NOISE_MULTIPLIER
   )
-  assert config.noise_multiplier_of_sum == pytest.approx(_OF_SUM)
-  assert config.count_stddev == pytest.approx(_COUNT_STDDEV)
+  assert config.noise_multiplier_of_sum(100) == pytest.approx(_OF_SUM)
+  assert config.count_stddev(100) == pytest.approx(_COUNT_STDDEV)
 
 
 def _count_noise(clip_norms):

@@ -4,7 +4,6 @@ from tests.mechanisms import cases
 
 CASES = cases.Cases(
   mistakes=[
-    ({"clients_per_round": 0}, "clients_per_round .* found 0"),
     ({"clip_norm": -1.0}, "clip_norm must be positive, found -1"),
     ({"noise_multiplier": -1.0}, "must be 0 or in .* found -1"),
   ],

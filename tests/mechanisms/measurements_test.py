@@ -58,8 +58,8 @@ def test_noise_that_changes_over_rounds(create_aggregation):
 class Sums(mechanism.MechanismConfig):
   """TFF's own sum in place of a query; it protects nothing."""
 
-  def build_factory(self, strategy):
-    del strategy
+  def build_factory(self, made):
+    del made
     return tff.aggregators.SumFactory()
 
 
@@ -74,9 +74,9 @@ def test_any_factory_of_tff_is_measured(create_aggregation):
 @pytest.mark.parametrize("name", ["gaussian", "tree", "clip_only", "none"])
 @pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int32])
 def test_updates_of_other_types_are_refused(name, dtype):
-  config = registry.AGGREGATORS.create(name, clients_per_round=4.0)
+  config = registry.AGGREGATORS.create(name)
   schedule = strategy.Schedule(rounds=2)
   expected = f"value_type must be of float32, .*, found {np.dtype(dtype).name}."
   for value_type in (dtype, [(np.float32, [2]), (dtype, [3])]):
     with pytest.raises(errors.FieldError, match=expected):
-      config.create(schedule).factory.create(tff.to_type(value_type))
+      config.create(4.0, schedule).factory.create(tff.to_type(value_type))

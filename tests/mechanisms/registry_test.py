@@ -29,9 +29,9 @@ def test_options_and_event(name):
   own = [spec for spec in specs if spec.name not in _SHARED]
   assert {spec.name for spec in own} == set(known.options)
   assert {spec.name for spec in own if spec.searchable} == known.searchable
-  created = registry.AGGREGATORS[name](clients_per_round=100, **known.options)
+  created = registry.AGGREGATORS[name](**known.options)
   assert created.noise_multiplier == 0.0
-  without = created.create(cases.SCHEDULE)
+  without = created.create(100, cases.SCHEDULE)
   rounds = composition.Rounds(noise=composition.noise_of(without))
   assert rounds.noise == composition.Noise(0.0)
   # A mechanism with noise has cases of it.
@@ -39,7 +39,7 @@ def test_options_and_event(name):
   if not created.adds_noise:
     return
   noisy = dataclasses.replace(created, noise_multiplier=1.5).create(
-    cases.SCHEDULE
+    100, cases.SCHEDULE
   )
   assert noisy.config.noise_multiplier == 1.5
   assert noisy.strategy == known.strategy
@@ -51,25 +51,20 @@ def test_options_and_event(name):
 )
 def test_mistakes_are_named(name, options, message):
   with pytest.raises(errors.FieldError, match=message):
-    registry.AGGREGATORS[name](**{"clients_per_round": 100, **options}).create(
-      mechanism.Schedule(rounds=9, min_separation=4)
+    registry.AGGREGATORS[name](**options).create(
+      100, mechanism.Schedule(rounds=9, min_separation=4)
     )
 
 
 @pytest.mark.parametrize("name", sorted(registry.AGGREGATORS))
 def test_no_mechanism_without_what_it_needs(name):
   known = cases.of(name)
-  options = known.options | {"clients_per_round": 100}
   # Its noise would have been that of one round, again and again.
-  config = registry.AGGREGATORS[name](**options)
+  config = registry.AGGREGATORS[name](**known.options)
   if config.strategy_class is not None:
     with pytest.raises(errors.FieldError, match="schedule must be given, as"):
-      config.create()
+      config.create(100)
   else:
-    assert config.create().factory is not None
-  # Its factory ended in a TypeError.
-  without = dataclasses.replace(config, clients_per_round=None)
-  with pytest.raises(
-    errors.FieldError, match="clients_per_round must be given"
-  ):
-    without.create(cases.SCHEDULE)
+    assert config.create(100).factory is not None
+  with pytest.raises(errors.FieldError, match="clients_per_round must be"):
+    config.create(0, cases.SCHEDULE)

@@ -95,15 +95,16 @@ def create_mechanism(name: str, **options: Any) -> mechanism.Mechanism:
 
   Args:
     name: Its key.
-    **options: Fields of its config, and of the schedule.
+    **options: Clients of a round, fields of the schedule and of its config.
   """
+  clients_per_round = options.pop("clients_per_round")
   schedule = {
     field.name: options.pop(field.name)
     for field in dataclasses.fields(mechanism.Schedule)
     if field.name in options
   }
   config = registry.AGGREGATORS[name](**options)
-  return config.create(mechanism.Schedule(**schedule))
+  return config.create(clients_per_round, mechanism.Schedule(**schedule))
 
 
 class Aggregation:

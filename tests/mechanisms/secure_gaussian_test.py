@@ -47,9 +47,9 @@ def test_norm_after_rounding_is_at_most_the_clip_norm(aggregation):
 
 
 def test_updates_take_no_other_way_than_secure_sums(aggregation):
-  config = registry.AGGREGATORS["secure_gaussian"](clients_per_round=_CLIENTS)
+  config = registry.AGGREGATORS["secure_gaussian"]()
   value_type = tff.to_type([(np.float32, [7, 11])])
-  process = config.create().factory.create(value_type)
+  process = config.create(_CLIENTS).factory.create(value_type)
 
   @tff.federated_computation(process.next.type_signature.parameter)
   def next_round(state, value):

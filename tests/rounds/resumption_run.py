@@ -44,12 +44,13 @@ _NOISE_SEED = 20
 def create_mechanism(aggregator: str) -> mechanism_lib.Mechanism:
   """The mechanism, with a seed that two runs can share."""
   config = registry.AGGREGATORS[aggregator](
-    clients_per_round=CLIENTS_PER_ROUND,
     clip_norm=CLIP_NORM,
     noise_multiplier=NOISE_MULTIPLIER,
     noise_seed=_NOISE_SEED,
   )
-  return config.create(mechanism_lib.Schedule(ROUNDS, MIN_SEPARATION))
+  return config.create(
+    CLIENTS_PER_ROUND, mechanism_lib.Schedule(ROUNDS, MIN_SEPARATION)
+  )
 
 
 def create_participation() -> min_separation_lib.MinSeparation:

@@ -189,7 +189,7 @@ def test_plan_run_and_account_cost_the_same(case, task, tmp_path, monkeypatch):
     with participation_trace.TraceReader(path) as trace:
       epsilon = run.tightest_epsilon(trace)
       observed = participation_check.observe(_USERS, trace)
-    # As of `fe.plan`, which tells other noise besides.
+    # See `fe.plan`, which tells other noise besides.
     assert resolved.predict_ledger().tightest_epsilon() == epsilon
     if seed:
       claim = claim.with_known_schedule(observed.max_participations)
@@ -201,6 +201,7 @@ def test_plan_run_and_account_cost_the_same(case, task, tmp_path, monkeypatch):
       _ROUNDS,
       1e-3,
       num_parameters=size if is_known else None,
+      workload=spec.workload,
     )
     assert told.account.tightest_epsilon() == epsilon
   if case is _CASES[2]:

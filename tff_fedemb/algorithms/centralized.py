@@ -52,7 +52,7 @@ class Centralized(fedavg.FedAvg):
   ) -> tff.learning.templates.LearningProcess:
     return super().build(
       create_backbone_fn,
-      aggregator=none.NoneConfig(clients_per_round=1).create().factory,
+      aggregator=none.NoneConfig().create(clients_per_round=1).factory,
       server_optimizer=tff.learning.optimizers.build_sgdm(1.0),
       **options,
     )

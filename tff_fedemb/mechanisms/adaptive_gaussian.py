@@ -38,41 +38,46 @@ class AdaptiveClippingConfig(mechanism.MechanismConfig):
   )
   clip_learning_rate: float = config.field(0.2, above=0, searchable=True)
 
-  def __post_init__(self):
-    super().__post_init__()
-    if self.clients_per_round is None:
-      return
-    if self.noise_multiplier and self.noise_multiplier >= 2 * self.count_stddev:
+  def check_clients(self, clients_per_round: float) -> None:
+    super().check_clients(clients_per_round)
+    largest = 2 * self.count_stddev(clients_per_round)
+    if self.noise_multiplier and self.noise_multiplier >= largest:
       raise errors.FieldError(
         "noise_multiplier",
-        "be less than a tenth of clients_per_round,"
-        f" {2 * self.count_stddev:g}, with adaptive clipping",
+        f"be less than a tenth of clients_per_round, {largest:g}, with adaptive"
+        " clipping",
         f"{self.noise_multiplier:g}",
       )
 
-  @property
-  def count_stddev(self) -> float:
+  def count_stddev(self, clients_per_round: float) -> float:
     """Noise on the count of clipped updates, s = 0.05 x `clients_per_round`.
 
     0 without noise. Andrew et al. 2021, section 2.3.
+
+    Args:
+      clients_per_round: Expected number of virtual clients in a round.
     """
     has_noise = self.noise_multiplier > 0.0
-    return has_noise * _COUNT_STDDEV_PER_CLIENT * self.clients_per_round
+    return has_noise * _COUNT_STDDEV_PER_CLIENT * clients_per_round
 
-  @property
-  def noise_multiplier_of_sum(self) -> float:
+  def noise_multiplier_of_sum(self, clients_per_round: float) -> float:
     """The part of the noise multiplier z that the sum of updates gets.
 
     z_sum with z^-2 = z_sum^-2 + (2 s)^-2: the count changes by 1/2 where the
     sum changes by its clip norm. 0 without noise.
+
+    Args:
+      clients_per_round: Expected number of virtual clients in a round.
     """
     if not self.noise_multiplier:
       return 0.0
-    precision = self.noise_multiplier**-2 - (2.0 * self.count_stddev) ** -2
+    count_stddev = self.count_stddev(clients_per_round)
+    precision = self.noise_multiplier**-2 - (2.0 * count_stddev) ** -2
     return precision**-0.5
 
   def build_adaptive_query(
     self,
+    made: mechanism.Mechanism,
     query_class: Callable[..., tfp.DPQuery],
     *specs: Any,
     build_sum: Callable[[float, float, bool], tfp.DPQuery],
@@ -83,28 +88,30 @@ class AdaptiveClippingConfig(mechanism.MechanismConfig):
     queries are replaced by the same ones with another draw.
 
     Args:
+      made: The mechanism of the run.
       query_class: The library's class.
       *specs: What it takes of its own, after the noise multiplier.
       build_sum: Maps a clip norm, a standard deviation and whether records are
         counts to what clips, sums and adds noise.
     """
+    count_stddev = self.count_stddev(made.clients_per_round)
     query = query_class(
       self.clip_norm,
-      self.noise_multiplier_of_sum,
+      made.noise_multiplier_of_sum,
       *specs,
       self.target_unclipped_quantile,
       self.clip_learning_rate,
-      self.count_stddev,
-      self.clients_per_round,
+      count_stddev,
+      made.clients_per_round,
       geometric_update=True,
     )
     query._sum_query = build_sum(
-      self.clip_norm, self.clip_norm * self.noise_multiplier_of_sum, False
+      self.clip_norm, self.clip_norm * made.noise_multiplier_of_sum, False
     )
     query._quantile_estimator_query._below_estimate_query = tfp.NormalizedQuery(
       # Each update counts for +-1/2, which bounds its norm.
-      build_sum(0.5, self.count_stddev, True),
-      denominator=self.clients_per_round,
+      build_sum(0.5, count_stddev, True),
+      denominator=made.clients_per_round,
     )
     return query
 
@@ -140,8 +147,9 @@ class AdaptiveGaussianConfig(AdaptiveClippingConfig):
     lambda inner: inner["dp_query_metrics"]["clip"]
   )
 
-  def build_query(self, specs, strategy):
+  def build_query(self, specs, made):
     return self.build_adaptive_query(
+      made,
       tfp.QuantileAdaptiveClipSumQuery,
       build_sum=lambda clip_norm, stddev, _: (
         secret_noise.SecretGaussianSumQuery(clip_norm, stddev)

@@ -13,6 +13,7 @@ from etils import epy
 
 from tff_fedemb import errors
 from tff_fedemb.mechanisms import adaptive_gaussian
+from tff_fedemb.mechanisms import mechanism
 from tff_fedemb.mechanisms import tree
 
 with epy.lazy_imports():
@@ -68,7 +69,9 @@ class AdaptiveTreeConfig(
         None,
       )
 
-  def build_tree(self, specs: tuple[tf.TensorSpec, ...]) -> tfp.DPQuery:
+  def build_tree(
+    self, specs: tuple[tf.TensorSpec, ...], made: mechanism.Mechanism
+  ) -> tfp.DPQuery:
     def build_sum(clip_norm: float, stddev: float, is_of_counts: bool):
       noise_seed = self.noise_seed
       if noise_seed is not None and is_of_counts:
@@ -82,5 +85,5 @@ class AdaptiveTreeConfig(
       )
 
     return self.build_adaptive_query(
-      tfp.QAdaClipTreeResSumQuery, specs, build_sum=build_sum
+      made, tfp.QAdaClipTreeResSumQuery, specs, build_sum=build_sum
     )

@@ -35,7 +35,7 @@ class ClipOnlyConfig(gaussian.GaussianConfig):
 
   adds_noise = is_compared = False
 
-  def build_query(self, specs, strategy):
+  def build_query(self, specs, made):
     # Steps of a clip norm that is far above all updates would be too coarse,
     # and exact sums are of no use without noise.
     return tfp.GaussianSumQuery(self.clip_norm, 0.0)

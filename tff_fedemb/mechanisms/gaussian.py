@@ -46,7 +46,7 @@ class GaussianConfig(mechanism.MechanismConfig):
   noise_in_words = "independent"
   is_compared = True
 
-  def build_query(self, specs, strategy):
+  def build_query(self, specs, made):
     return secret_noise.SecretGaussianSumQuery(
       self.clip_norm, self.clip_norm * self.noise_multiplier
     )

@@ -32,22 +32,30 @@ class Mechanism:
 
   Attributes:
     config: What it is made from.
+    clients_per_round: Expected number of virtual clients in a round: the
+      divisor of the sum, whatever number takes part.
     strategy: Ties the noise of the rounds together; None for independent noise.
     rounds: Rounds of the run.
   """
 
   config: MechanismConfig
+  clients_per_round: float
   strategy: strategy_lib.Strategy | None
   rounds: int
+
+  @property
+  def noise_multiplier_of_sum(self) -> float:
+    """As in `MechanismConfig`."""
+    return self.config.noise_multiplier_of_sum(self.clients_per_round)
 
   @functools.cached_property
   def factory(self) -> tff.aggregators.UnweightedAggregationFactory:
     """The aggregation itself, which reports `measurements` as well."""
     config, strategy = self.config, self.strategy
     stddevs = strategy.round_stddevs(self.rounds) if strategy else np.ones(1)
-    noise = config.noise_multiplier_of_sum / config.clients_per_round
+    noise = self.noise_multiplier_of_sum / self.clients_per_round
     return measurements.MeasuredFactory(
-      factory=config.build_factory(strategy),
+      factory=config.build_factory(self),
       clip_norm=config.clip_norm if config.clips else math.inf,
       noise_per_clip_norm=stddevs * noise,
       next_clip_norm_fn=config.next_clip_norm_fn,
@@ -65,8 +73,6 @@ class MechanismConfig(config.Config):
   A class says of itself what accounting, searches and tables ask of it.
 
   Attributes:
-    clients_per_round: Expected number of virtual clients in a round: the
-      divisor of the sum, whatever number takes part.
     clip_norm: L2 norm to which a virtual client's update is clipped.
     noise_multiplier: Standard deviation of the noise on the sum of updates /
       clip norm; 0 or in [1e-6, 1e6].
@@ -89,7 +95,6 @@ class MechanismConfig(config.Config):
     True
   """
 
-  clients_per_round: float = config.field(None, above=0, settled_later=True)
   clip_norm: float = config.field(1.0, above=0, searchable=True)
   noise_multiplier: float = 0.0
 
@@ -125,11 +130,24 @@ class MechanismConfig(config.Config):
     """
     return (None,)
 
-  @property
-  def noise_multiplier_of_sum(self) -> float:
+  def check_clients(self, clients_per_round: float) -> None:
+    """Refuses a number of clients that the noise does not go with.
+
+    Args:
+      clients_per_round: Expected number of virtual clients in a round.
+
+    Raises:
+      errors.FieldError: If it is none, or so small.
+    """
+    checks.check_number("clients_per_round", clients_per_round, above=0)
+
+  def noise_multiplier_of_sum(self, clients_per_round: float) -> float:
     """Noise on the sum, over the clip norm.
 
     More than what is accounted for where a part is on a count.
+
+    Args:
+      clients_per_round: As in `check_clients`.
     """
     return self.noise_multiplier
 
@@ -151,47 +169,48 @@ class MechanismConfig(config.Config):
     return None
 
   def build_query(
-    self, specs: tuple[tf.TensorSpec, ...], strategy: Any
+    self, specs: tuple[tf.TensorSpec, ...], made: Mechanism
   ) -> tfp.DPQuery:
     """Builds what clips, sums up and adds noise.
 
     Args:
       specs: Shapes of an update, nested.
-      strategy: What `create_strategy` has returned.
+      made: The mechanism of the run, with its clients of a round and what
+        `create_strategy` has returned.
     """
     raise NotImplementedError
 
   def build_factory(
-    self, strategy: strategy_lib.Strategy | None
+    self, made: Mechanism
   ) -> tff.aggregators.UnweightedAggregationFactory:
     """Builds the aggregation: the query's sum / expected number of clients.
 
     Args:
-      strategy: What `create_strategy` has returned.
+      made: As in `build_query`.
     """
     return measurements.QueryMeanFactory(
-      build_query=functools.partial(self.build_query, strategy=strategy),
-      clients_per_round=self.clients_per_round,
+      build_query=functools.partial(self.build_query, made=made),
+      clients_per_round=made.clients_per_round,
     )
 
   def create(
     self,
+    clients_per_round: float,
     schedule: Schedule | None = None,
     workload: strategy_lib.Workload = strategy_lib.PREFIX_SUMS,
   ) -> Mechanism:
     """Creates the mechanism.
 
     Args:
+      clients_per_round: As in `Mechanism`.
       schedule: What the run decides; independent noise needs none.
       workload: As in `create_strategy`.
 
     Raises:
-      errors.FieldError: As `create_strategy`; or if the schedule or the clients
-        of a round are needed and not known.
+      errors.FieldError: As `create_strategy` and `check_clients`; or if a
+        schedule is needed and not given.
     """
-    if self.clients_per_round is None:
-      must = "be given, as what a sum is divided by, for a mechanism to be made"
-      raise errors.FieldError("clients_per_round", must, "nothing")
+    self.check_clients(clients_per_round)
     if schedule is None:
       if self.strategy_class is not None:
         must = (
@@ -201,7 +220,7 @@ class MechanismConfig(config.Config):
         raise errors.FieldError("schedule", must, "nothing")
       schedule = Schedule()
     strategy = self.create_strategy(schedule, workload)
-    return Mechanism(self, strategy, schedule.rounds)
+    return Mechanism(self, clients_per_round, strategy, schedule.rounds)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -226,7 +245,7 @@ class CorrelatedConfig(MechanismConfig):
     """As a `correlated_query.NextNoise`, for a matrix C."""
     raise NotImplementedError
 
-  def build_query(self, specs, strategy):
+  def build_query(self, specs, made):
     """As in the base class, for noise that follows a recurrence.
 
     Privacy:
@@ -235,13 +254,13 @@ class CorrelatedConfig(MechanismConfig):
 
     Args:
       specs: As in the base class.
-      strategy: The matrix C.
+      made: The mechanism, whose strategy is the matrix C.
     """
     return correlated_query.CorrelatedSumQuery(
-      functools.partial(self.next_noise, strategy),
+      functools.partial(self.next_noise, made.strategy),
       specs,
       # As many whatever the number of rounds.
-      num_buffers=strategy.model_copies(rounds=1),
+      num_buffers=made.strategy.model_copies(rounds=1),
       clip_norm=self.clip_norm,
       stddev=self.clip_norm * self.noise_multiplier,
       noise_seed=self.noise_seed,

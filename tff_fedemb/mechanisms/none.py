@@ -28,5 +28,5 @@ class NoneConfig(mechanism.MechanismConfig):
 
   clips = adds_noise = False
 
-  def build_query(self, specs, strategy):
+  def build_query(self, specs, made):
     return tfp.NoPrivacySumQuery()

@@ -49,13 +49,13 @@ class SecureGaussianConfig(mechanism.MechanismConfig):
 
   sums_securely = True
 
-  def build_query(self, specs, strategy):
+  def build_query(self, specs, made):
     return secret_noise.SecretGaussianSumQuery(
       self.clip_norm, self.clip_norm * self.noise_multiplier
     )
 
-  def build_factory(self, strategy):
+  def build_factory(self, made):
     return dataclasses.replace(
-      super().build_factory(strategy),
+      super().build_factory(made),
       sum_factory=exact_sums.SecureStepsFactory(),
     )

@@ -7,7 +7,6 @@ costs.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import tensorflow as tf
@@ -153,5 +152,5 @@ def build_aggregator(
       min_separation=min_separation,
       max_participations=max_participations,
     )
-  made = dataclasses.replace(mechanism, clients_per_round=clients_per_round)
-  return _MeanFactory(made.create(schedule, workload).factory)
+  made = mechanism.create(clients_per_round, schedule, workload)
+  return _MeanFactory(made.factory)

@@ -71,8 +71,8 @@ class TreeConfig(mechanism.CorrelatedConfig):
   ) -> tree_strategy.TreeStrategy:
     return tree_strategy.TreeStrategy(self.restart_every)
 
-  def build_query(self, specs, strategy):
-    query = self.build_tree(specs)
+  def build_query(self, specs, made):
+    query = self.build_tree(specs, made)
     if self.restart_every is None:
       return query
     return tfp.RestartQuery(
@@ -80,12 +80,16 @@ class TreeConfig(mechanism.CorrelatedConfig):
       tfp.restart_query.PeriodicRoundRestartIndicator(self.restart_every),
     )
 
-  def build_tree(self, specs: tuple[tf.TensorSpec, ...]) -> tfp.DPQuery:
+  def build_tree(
+    self, specs: tuple[tf.TensorSpec, ...], made: mechanism.Mechanism
+  ) -> tfp.DPQuery:
     """Builds the query of a single tree.
 
     Args:
       specs: Shapes of an update, nested.
+      made: The mechanism of the run.
     """
+    del made  # Its noise is that of the configuration.
     return correlated_query.TreeSumQuery(
       specs,
       clip_norm=self.clip_norm,

@@ -67,6 +67,7 @@ class Plan(config.Config):
 
   def __post_init__(self):
     super().__post_init__()
+    self.mechanism.check_clients(self.participation.clients_per_round)
     strategy = self.mechanism.strategy_class
     if strategy is not None:
       composition.check_correlated(strategy, self.participation)
@@ -171,7 +172,11 @@ class Plan(config.Config):
       self.rounds,
       delta=self.delta,
       accountants=self.accountants,
-      round_sum=create_round_sum(self.mechanism, self.num_parameters),
+      round_sum=create_round_sum(
+        self.mechanism,
+        self.participation.clients_per_round,
+        self.num_parameters,
+      ),
     )
 
   def with_value(self, name: str, value: float) -> "Plan":
@@ -194,9 +199,7 @@ class Plan(config.Config):
       noise = self.noise_multiplier * growth
       claim = claim.resized(**sizes)
     mechanism = dataclasses.replace(
-      self.mechanism,
-      clients_per_round=claim.clients_per_round,
-      noise_multiplier=float(noise),
+      self.mechanism, noise_multiplier=float(noise)
     )
     return dataclasses.replace(self, mechanism=mechanism, participation=claim)
 
@@ -218,18 +221,21 @@ class Plan(config.Config):
 
 def create_round_sum(
   mechanism: mechanism_lib.MechanismConfig,
+  clients_per_round: float,
   num_parameters: int | None,
 ) -> composition.RoundSum | None:
   """Returns what a mechanism sums up in a round; None if it is not known.
 
   Args:
     mechanism: Configuration of the mechanism.
+    clients_per_round: Expected number of virtual clients in a round.
     num_parameters: Numbers of an update; None if they are not known.
   """
   if num_parameters is None or not mechanism.clips:
     return None
+  noise_multiplier = mechanism.noise_multiplier_of_sum(clients_per_round)
   return composition.RoundSum(
-    mechanism.clip_norm, mechanism.noise_multiplier_of_sum, num_parameters
+    mechanism.clip_norm, noise_multiplier, num_parameters
   )
 
 
@@ -263,10 +269,7 @@ def create_plan(
   """
   return Plan(
     aggregators.AGGREGATORS.create(
-      mechanism,
-      clients_per_round=participation.clients_per_round,
-      noise_multiplier=noise_multiplier,
-      **options,
+      mechanism, noise_multiplier=noise_multiplier, **options
     ),
     participation,
     rounds,
@@ -348,11 +351,8 @@ def epsilon(
     0.21
   """
   claim = participation.for_users(num_users)
-  made = dataclasses.replace(
-    mechanism, clients_per_round=claim.clients_per_round
-  )
   plan = Plan(
-    made,
+    mechanism,
     claim,
     rounds,
     delta or default_delta(num_users),

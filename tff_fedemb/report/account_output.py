@@ -15,6 +15,7 @@ from tff_fedemb import progress
 from tff_fedemb.accounting import composition
 from tff_fedemb.accounting import epsilon as epsilon_lib
 from tff_fedemb.accounting import report as report_lib
+from tff_fedemb.mechanisms import strategy as strategy_lib
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
 from tff_fedemb.planning import calibration
@@ -398,9 +399,11 @@ def _flags(plan: planning.Plan) -> str:
     "rounds": plan.rounds,
     "noise_multiplier": plan.noise_multiplier,
   }
-  if plan.mechanism.follows_workload:
+  if plan.workload != strategy_lib.PREFIX_SUMS:
     flags["server_momentum"] = plan.workload.momentum
     flags["noise_objective"] = plan.workload.noise_objective
+  elif plan.mechanism.follows_workload:
+    flags["noise_objective"] = "prefix_sums"
   given = [f"--{name}={x}" for name, x in flags.items() if x is not None]
   text = " ".join(given)
   if claim.max_participations is not None:

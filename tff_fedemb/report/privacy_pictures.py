@@ -18,7 +18,6 @@ from tff_fedemb import config as config_lib
 from tff_fedemb import progress as progress_lib
 from tff_fedemb.accounting import composition
 from tff_fedemb.accounting import epsilon as epsilon_lib
-from tff_fedemb.algorithms import server_optimizers
 from tff_fedemb.mechanisms import registry as aggregators
 from tff_fedemb.mechanisms import strategy as strategy_lib
 from tff_fedemb.participation import participation as participation_lib
@@ -88,9 +87,7 @@ class PictureConfig(config_lib.Config):
   noise_multipliers: tuple[str, ...] = config_lib.field(("1.28", "3.5", "10"))
   delta: float | None = config_lib.field(None, **checks.DELTA_RANGE)
   cohort_factors: tuple[str, ...] = config_lib.field(("64", "256", "1024"))
-  workload: strategy_lib.Workload = config_lib.part(
-    server_optimizers.SgdMomentum().workload("rmse")
-  )
+  workload: strategy_lib.Workload = config_lib.part(strategy_lib.Workload())
 
   def numbers(self, name: str) -> tuple[float, ...]:
     """Returns the numbers in a field of several, ascending.

@@ -235,7 +235,9 @@ class Experiment:
       rounds,
       delta=self.delta,
       round_sum=planning.create_round_sum(
-        self.mechanism.config, num_parameters
+        self.mechanism.config,
+        self.mechanism.clients_per_round,
+        num_parameters,
       ),
     )
 
@@ -385,9 +387,8 @@ def resolve_cost(spec: spec_lib.RunSpec, num_users: int) -> Experiment:
     if spec.mechanism.noise_multiplier:
       checks.check_not_alone("users", num_users)
     participation = _create_participation(spec, num_users)
-    mechanism = dataclasses.replace(
-      spec.mechanism, clients_per_round=participation.clients_per_round
-    ).create(
+    mechanism = spec.mechanism.create(
+      participation.clients_per_round,
       composition.schedule_of(participation, spec.rounds),
       spec.workload,
     )
@@ -397,7 +398,7 @@ def resolve_cost(spec: spec_lib.RunSpec, num_users: int) -> Experiment:
     participation = fixed_size.FixedSize(
       num_users, users, users_per_client=users
     )
-    mechanism = none.NoneConfig(clients_per_round=1).create()
+    mechanism = none.NoneConfig().create(clients_per_round=1)
   if spec.sampling_seed is not None:
     participation = participation.with_known_schedule()
   return Experiment(

@@ -222,7 +222,7 @@ class _Audit:
         # The model moves by so much for one clip norm in a round's sum.
         step=optimizer.learning_rate
         * config.clip_norm
-        / config.clients_per_round,
+        / mechanism.clients_per_round,
       )
     return found
 

@@ -124,10 +124,10 @@ def plan(
     if measure:
       lines += ["", *_tell_round(experiment)]
   experiment.check_budget()
-  config = experiment.mechanism.config
+  mechanism = experiment.mechanism
   return Plan(
     experiment.predict_ledger(),
-    config.noise_multiplier / config.clients_per_round,
+    mechanism.config.noise_multiplier / mechanism.clients_per_round,
     tuple(lines),
   )
 

@@ -77,8 +77,7 @@ def _without_noise(monkeypatch):
 
   def create_aggregator(self, name):
     del name
-    config = clip_only.ClipOnlyConfig(clients_per_round=self.num_clients)
-    return config.create().factory
+    return clip_only.ClipOnlyConfig().create(self.num_clients).factory
 
   monkeypatch.setattr(rounds_lib.Rounds, "create_aggregator", create_aggregator)
 

@@ -127,12 +127,10 @@ def _sums(tmp_path_factory) -> Iterator[Callable[[list[str]], Any]]:
     examples = array_task.read_client(path, client_id, starts, (_DIM,))
     return examples.take(tf.cast(count, tf.int64))
 
-  mechanism = clip_only.ClipOnlyConfig(
-    clients_per_round=_EXPECTED_CLIENTS, clip_norm=_USER_CLIP_NORM
-  )
+  mechanism = clip_only.ClipOnlyConfig(clip_norm=_USER_CLIP_NORM)
   process = federated_statistics.build_process(
     federated_statistics.StatisticsConfig(_SIZE, covariance_share=_SHARE),
-    aggregator=mechanism.create().factory,
+    aggregator=mechanism.create(_EXPECTED_CLIENTS).factory,
   )
   with runtime_lib.create_runtime("in_process") as started:
     state = started.initialize(

@@ -66,11 +66,10 @@ class Rounds:
   ) -> tff.aggregators.UnweightedAggregationFactory:
     """Creates the Gaussian mechanism of a release."""
     config = gaussian.GaussianConfig(
-      clients_per_round=self.num_clients,
       clip_norm=self.user_clip_norm,
       noise_multiplier=self.releases.budget.noise_multipliers[name],
     )
-    return config.create().factory
+    return config.create(self.num_clients).factory
 
   def begin(
     self,
