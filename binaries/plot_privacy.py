@@ -8,7 +8,8 @@ epsilon_by_users.png and epsilon_by_rounds.png come from accounting alone; they
 have a curve for each noise multiplier. utility_by_epsilon.png, with --runs, has
 the recall that finished runs measured against the epsilon of --num_users users
 where cohort and noise are cohort_factor times the runs' (Xu et al. 2023,
-figures 3 and 4): an extrapolation, and drawn as one.
+figures 3 and 4): an extrapolation, and drawn as one. measured_by_users.png,
+with --runs, has what these runs themselves cost among the users that they had.
 """
 
 from collections.abc import Sequence

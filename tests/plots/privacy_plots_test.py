@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from tests.plots import drawn
+from tff_fedemb.plots import figures
 from tff_fedemb.plots import privacy_plots
 
 # x and epsilons by reading.
@@ -120,6 +121,30 @@ def test_errors_are_relative_to_the_least():
   legend = drawn.legend_of(figure)
   assert "far\n(above 10 times)" in legend
   assert "target: ε = 2" in legend
+  drawn.assert_nothing_overlaps(figure)
+
+
+def test_runs_stand_at_the_users_that_they_had():
+  measured = {
+    users: figures.Measurement(
+      recalls, epsilon, {users / 10: 5 * epsilon, users * 10: epsilon / 9}
+    )
+    for users, recalls, epsilon in (
+      (10**5, (0.2, 0.4), 4.0),
+      (10**7, (0.25,), 0.5),
+    )
+  }
+  curves = {f"of {n:,}": [(n, point)] for n, point in measured.items()}
+  figure = drawn.figure_of(
+    privacy_plots.plot_measured_by_users, curves, caption="c"
+  )
+  (axes,) = figure.axes
+  _, small, line, large = axes.lines
+  assert (*small.get_xydata()[0], *large.get_xydata()[0]) == (1e5, 4, 1e7, 0.5)
+  np.testing.assert_allclose(line.get_xdata(), (1e6, 1e8))
+  texts = [text.get_text() for text in axes.texts]
+  assert texts == ["recall 0.300", "recall 0.250"]
+  assert "users a round (1-2 seeds)" in drawn.legend_of(figure)
   drawn.assert_nothing_overlaps(figure)
 
 

@@ -99,6 +99,58 @@ def plot_epsilon(
   figures.write(figure, path)
 
 
+def plot_measured_by_users(
+  path: str | os.PathLike[str],
+  curves: Mapping[str, Sequence[tuple[int, figures.Measurement]]],
+  *,
+  caption: str,
+) -> None:
+  """Writes the epsilon of runs over the users that they had, with their recall.
+
+  Args:
+    path: PNG file to write, in a directory that exists.
+    curves: Numbers of users and measurements by the name for the legend;
+      `extrapolated` of a measurement has the epsilon by number of users.
+    caption: Text below the axes.
+  """
+  figure, ((axes,),) = figures.create_figure(
+    8.4, 5.0, statement=caption, letters=108
+  )
+  figures.decorate(
+    axes,
+    title="Measured: runs with so many users",
+    x_label="users in the population, N",
+    y_label="ε",
+  )
+  users: list[float] = []
+  epsilons: list[float] = []
+  keys = []
+  for index, (name, points) in enumerate(curves.items()):
+    style = figures.style_of(index, markersize=9)
+    keys.append(figures.create_key(name, **(style | {"linestyle": ""})))
+    for num_users, point in points:
+      line = sorted(point.extrapolated.items())
+      axes.plot(*zip(*line, strict=True), color=style["color"], linewidth=1)
+      axes.plot([num_users], [point.epsilon], **style)
+      axes.annotate(
+        f"recall {point.mean:.3f}",
+        (num_users, point.epsilon),
+        xytext=(9, 5),
+        textcoords="offset points",
+      )
+      users += [num_users, *point.extrapolated]
+      epsilons += [point.epsilon, *point.extrapolated.values()]
+  figures.set_logarithmic(
+    axes.xaxis, users, margin=1.12, formatter=ticker.EngFormatter(sep=" ")
+  )
+  figures.set_logarithmic(axes.yaxis, epsilons)
+  measured = [point for points in curves.values() for _, point in points]
+  counted = figures.count_seeds(measured)
+  heading = f"users a round ({counted})"
+  figures.set_legend(figure, {heading: keys})
+  figures.write(figure, path)
+
+
 def _draw_curves(
   axes: mpl_axes.Axes,
   points: pd.DataFrame,

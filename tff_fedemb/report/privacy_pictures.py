@@ -41,6 +41,8 @@ _NUM_POINTS = {"gaussian": 100, "pld": 25, None: 13}
 _NUM_PLD_POINTS = 8
 _PLD_EPSILON_LIMIT = 20.0
 _MAX_PASSES_SHOWN = 50
+# Points of the line through a measured run.
+_NUM_MEASURED_POINTS = 9
 
 _NAMES = {"gaussian": "exact Gaussian", "pld": "PLD"}
 
@@ -153,7 +155,10 @@ def draw(config: PictureConfig) -> list[pathlib.Path]:
   plots = {}
   with output_files.directory(config.output_dir) as directory:
     if config.runs:
-      plots["utility_by_epsilon.png"] = _prepare_utility(config)
+      runs = measured_runs.find(config_lib.split_words(config.runs, glob.glob))
+      # It refuses what is too much to be told apart.
+      plots["utility_by_epsilon.png"] = _prepare_utility(config, runs)
+      plots["measured_by_users.png"] = _prepare_measured(runs)
     plots |= _prepare_accounting(config, plans)
     for name, plot in plots.items():
       plot(directory / name)
@@ -168,7 +173,10 @@ def _prepare_accounting(
   claim = plans[0].participation
   rounds = config.rounds
   places = {
-    "users": [(n, config.claim(n), rounds) for n in _populations(claim)],
+    "users": [
+      (n, config.claim(n), rounds)
+      for n in _populations(claim, _NUM_POINTS[_tighter(claim)])
+    ],
     "rounds": [(n, claim, n) for n in _round_numbers(claim, rounds)],
   }
   users = f"{config.num_users:,} users"
@@ -196,13 +204,15 @@ def _prepare_accounting(
   return pictures
 
 
-def _populations(claim: participation_lib.Participation) -> list[int]:
+def _populations(
+  claim: participation_lib.Participation, num_points: int
+) -> list[int]:
   """Numbers of users, evenly on a logarithmic axis, `num_users` among them."""
   num_users = claim.num_users
   # Each round draws from one of so many blocks of users.
   blocks = (claim.min_separation or 1) if claim.is_sampled else 1
   low = max(math.ceil(claim.users_per_round * blocks), num_users // 100)
-  grid = np.geomspace(low, 10 * num_users, _NUM_POINTS[_tighter(claim)])
+  grid = np.geomspace(low, 10 * num_users, num_points)
   numbers = {int(number) for number in grid[1:-1]}
   return sorted(numbers | {low, num_users, 10 * num_users})
 
@@ -289,9 +299,38 @@ def _caption(plan: planning.Plan, setting: str) -> str:
   )
 
 
-def _prepare_utility(config: PictureConfig) -> _Plot:
-  """Returns what draws the picture of finished runs."""
-  runs = measured_runs.find(config_lib.split_words(config.runs, glob.glob))
+def _prepare_measured(runs: pd.DataFrame) -> _Plot:
+  """Returns what draws finished runs over the users that they had."""
+  noisy = runs[runs.noise_multiplier > 0]
+  curves: dict[str, list[tuple[int, figures.Measurement]]] = {}
+  for _, same in noisy.groupby(["curve", "setting"], sort=False):
+    ledger = same.iloc[0].ledger
+    claim = ledger.participation
+    others: dict[float, float] = {}
+    for num_users in _populations(claim, _NUM_MEASURED_POINTS):
+      others[num_users] = measured_runs.extrapolate(
+        same.iloc[0],
+        num_users=num_users,
+        cohort_factor=1.0,
+        delta=planning.default_delta(num_users),
+      )
+    point = figures.Measurement(tuple(same.recall), same.epsilon.max(), others)
+    name = f"{claim.users_per_round:,} of {claim.num_users:,}"
+    curves.setdefault(name, []).append((claim.num_users, point))
+  return functools.partial(
+    privacy_plots.plot_measured_by_users,
+    curves=curves,
+    caption=(
+      "A marker is what runs with so many users cost, and the recall that they"
+      f" have at FAR {measured_runs.FALSE_ACCEPT_RATE:g}. A line is what the"
+      " same rounds and noise cost among other numbers of users: no run. δ is"
+      " 1 / N^1.1 to one digit on lines, and that of the runs at markers."
+    ),
+  )
+
+
+def _prepare_utility(config: PictureConfig, runs: pd.DataFrame) -> _Plot:
+  """Returns what draws the picture of recall over epsilon."""
   factors = config.numbers("cohort_factors")
   progress = progress_lib.create_bar(
     "Extrapolating",
