@@ -152,7 +152,10 @@ def _read_specs(config_class: type["Config"]) -> tuple[FieldSpec, ...]:
     kind, optional = _find_type(annotations[member.name])
     found.append(
       FieldSpec(
-        *(member.name, kind, optional or settled_later, member.default),
+        member.name,
+        kind,
+        optional or settled_later,
+        member.default,
         documentation=documentation.get(member.name, ""),
         **declared,
       )

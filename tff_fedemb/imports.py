@@ -99,7 +99,7 @@ class _LateModule(types.ModuleType):
 
   def __dir__(self) -> list[str]:
     self._execute()
-    return [*types.ModuleType.__dir__(self)]
+    return list(types.ModuleType.__dir__(self))
 
   def _execute(self) -> None:
     """Executes it, unless that is done or this thread is at it."""
@@ -208,7 +208,7 @@ def prepare() -> None:
     sys.meta_path.insert(0, _Finder())
   if "tensorflow_federated" not in sys.modules:
     # An import of TFF that failed leaves parts that would fail the next one.
-    for name in [*sys.modules]:
+    for name in list(sys.modules):
       if name.startswith("tensorflow_federated."):
         del sys.modules[name]
   tensorflow = sys.modules.get("tensorflow")

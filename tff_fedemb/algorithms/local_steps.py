@@ -409,8 +409,13 @@ def train_locally(
     head_weights = (rows, *others)
   if config.head_warmup_steps and head.is_trained:
     head_state, head_weights = _train_head_alone(
-      *(backbone, head, head_weights, batches),
-      *(head_optimizer, head_state, config),
+      backbone,
+      head,
+      head_weights,
+      batches,
+      head_optimizer,
+      head_state,
+      config,
     )
   head_weights, loss_sum, num_correct = _train_epochs(
     backbone,

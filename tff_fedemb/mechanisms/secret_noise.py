@@ -90,7 +90,7 @@ def _by_chunks(
     parts.append([tf.reshape(output, [-1]) for output in whole])
   if rest or not chunks:
     last = tf.constant(chunks, tf.int64)
-    parts.append([*function(last, last * size, rest)])
+    parts.append(list(function(last, last * size, rest)))
   return [
     tf.reshape(tf.concat(pieces, 0) if len(pieces) > 1 else pieces[0], shape)
     for pieces in zip(*parts, strict=True)
@@ -346,7 +346,9 @@ class SecretNoiseGenerator(tfp.tree_aggregation.GaussianNoiseGenerator):
       return noise
 
     noise = itertools.starmap(draw, enumerate(tf.nest.flatten(self._specs)))
-    return tf.nest.pack_sequence_as(self._specs, [*noise]), self.advance(state)
+    return tf.nest.pack_sequence_as(self._specs, list(noise)), self.advance(
+      state
+    )
 
   def advance(self, state: Any):
     """Returns the state after a draw: each tensor had seeds of its own."""

@@ -182,7 +182,8 @@ def _match(
   if not by_name:
     names_in_file = dict(zip(variables, weights, strict=False))
   for name, name_in_file in names_in_file.items():
-    found, needed = [*weights[name_in_file].shape], [*variables[name].shape]
+    found = list(weights[name_in_file].shape)
+    needed = list(variables[name].shape)
     if found != needed:
       here = "" if by_name else f"{name} of "
       fail(f"with {name_in_file} of {found} where {here}{needed} is needed")
@@ -191,10 +192,10 @@ def _match(
   is_classifier = by_name and missing == embedding
   if missing and not is_classifier:
     name = min(missing, key=embedding.__contains__)
-    fail(f"without {name} of {[*variables[name].shape]}")
+    fail(f"without {name} of {list(variables[name].shape)}")
   unused = [name for name in weights if name not in names_in_file.values()]
   if unused and not is_classifier:
-    shape = [*weights[unused[0]].shape]
+    shape = list(weights[unused[0]].shape)
     fail(f"with {unused[0]} of {shape}, which it has no use for")
   values = {name: weights[other] for name, other in names_in_file.items()}
   for name, value in values.items():

@@ -145,12 +145,10 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
 
   def draw_users(self, round_num: int, *, key: int) -> np.ndarray:
     number, place = divmod(round_num // self.period, self.rounds_of_block)
-    slots = np.flatnonzero(
-      cyclic_poisson.draw_places(
-        *(self.num_users, self.rounds_of_block, key, number, _PASSES)
-      )
-      == place
+    places = cyclic_poisson.draw_places(
+      self.num_users, self.rounds_of_block, key, number, _PASSES
     )
+    slots = np.flatnonzero(places == place)
     return slots[self.draw_blocks(key)[slots] == round_num % self.period]
 
   def contradictions(

@@ -42,8 +42,12 @@ _TAKEN_BY = {
 
 # Fields of a `RuntimeConfig` that `open_map` has no use for.
 OF_ROUNDS = (
-  *("concurrent_clients", "on_client_error", "secure_sum_threshold"),
-  *("compute_precision", "require_gpu", "ray_clients_per_chunk"),
+  "concurrent_clients",
+  "on_client_error",
+  "secure_sum_threshold",
+  "compute_precision",
+  "require_gpu",
+  "ray_clients_per_chunk",
 )
 
 

@@ -120,7 +120,7 @@ def replace_reductions(graph_def: Any) -> None:
   for node in graph_def.node:
     if node.op == _REDUCTION:
       _replace(node, graph_def.library)
-  for function in [*graph_def.library.function]:
+  for function in list(graph_def.library.function):
     for reduction in function.node_def:
       if reduction.op == _REDUCTION:
         _replace(reduction, graph_def.library)

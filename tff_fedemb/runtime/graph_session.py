@@ -173,7 +173,7 @@ class SessionPool:
         session = tf.compat.v1.Session(graph=graph.graph, config=self._config)
         self._opened.append((graph, session))
     try:
-      return graph.run(session, [*itertools.chain(*arguments)])
+      return graph.run(session, list(itertools.chain.from_iterable(arguments)))
     finally:
       with self._lock:
         is_open = (graph, session) in self._opened

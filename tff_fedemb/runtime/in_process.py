@@ -158,7 +158,7 @@ class InProcessRuntime(base.Runtime):
       work[0], accumulate
     )
     if clients_per_call > 1:
-      work = [*map(client_loops.loop_over_clients, work, devices)]
+      work = list(map(client_loops.loop_over_clients, work, devices))
       if addends is None:
         accumulate = client_loops.loop_over_updates(accumulate)
     self._client_graphs = client_fold.ClientGraphs(

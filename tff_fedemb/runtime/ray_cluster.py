@@ -253,7 +253,7 @@ class Cluster:
       Exception: As `run_in_order`.
     """
     try:
-      return self.ray.get([*references], timeout=seconds)
+      return self.ray.get(list(references), timeout=seconds)
     except self.ray.exceptions.GetTimeoutError:
       raise
     except self.ray.exceptions.RayTaskError as error:

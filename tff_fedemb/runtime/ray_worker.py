@@ -102,5 +102,5 @@ def fold_chunks(
     return leaves, (total, skipped)
 
   with futures.ThreadPoolExecutor(setup.num_threads) as threads:
-    folded = [*threads.map(fold_one, _folds[key], chunks)]
+    folded = list(threads.map(fold_one, _folds[key], chunks))
   return [[facts for _, facts in folded], *(leaves for leaves, _ in folded)]

@@ -119,7 +119,7 @@ class DeployedRounds:
     self.play(round_num + 1)
     if round_num + 1 != self._num_released:
       raise ValueError(f"round_num must not go back, found {round_num}.")
-    return [*self._reported[:, np.newaxis]]
+    return list(self._reported[:, np.newaxis])
 
   def play(self, rounds: int) -> None:
     """Plays until so many rounds have been released, if they are not yet."""
@@ -253,7 +253,7 @@ def tell_timetable(simulation: simulation_lib.Simulation, rounds: int) -> str:
   deployed.play(played)
   rows = deployed.rows
   hours = rows.end_hours.iloc[-1]
-  shares = rows[[*_COUNTS]].sum() / max(rows.selected.sum(), 1)
+  shares = rows[list(_COUNTS)].sum() / max(rows.selected.sum(), 1)
   first = "" if played == rounds else f"first {played:,} of "
   return (
     f"Deployment: {simulation.deployment.description} The {first}{rounds:,}"

@@ -133,7 +133,7 @@ class Task:
 
   def describe(self) -> list[str]:
     """Lines that say what is trained on, what is held out, and what is odd."""
-    warnings = [*self.warnings]
+    warnings = list(self.warnings)
     if self.num_train_classes == 1:
       warnings.append(
         "all training images are of one class, which leaves nothing to learn"

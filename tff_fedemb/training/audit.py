@@ -251,7 +251,8 @@ class _Audit:
     bounds = [
       {"statistic": name}
       | registry.bound_epsilon(
-        *(method, some),
+        method,
+        some,
         delta=self._experiment.delta,
         significance=level,
         **more,
@@ -348,9 +349,9 @@ def _summarize(
     "assumes": list(_ASSUMES),
     "attacks": attacks,
     "over_rounds": {
-      "round": [*points],
+      "round": list(points),
       "epsilon_claimed": ledger.epsilon_curve(
-        [*points], accountant=report.accountant
+        list(points), accountant=report.accountant
       ),
       "epsilon_lower": {
         name: [found[name]["epsilon_lower"] for found in points.values()]

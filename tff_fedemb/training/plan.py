@@ -117,7 +117,7 @@ def plan(
   checks.check_not_forked()
   if not measure and task is None and spec.task.num_users is not None:
     experiment = experiment_lib.resolve_cost(spec, spec.task.num_users)
-    lines = [*_tell_privacy(experiment)]
+    lines = list(_tell_privacy(experiment))
   else:
     experiment = experiment_lib.resolve(spec, task or spec.task.create())
     lines = [*_tell_data(experiment.task), "", *_tell_privacy(experiment)]
@@ -350,11 +350,11 @@ def _tell_round(experiment: experiment_lib.Experiment) -> Iterator[str]:
   # It does not matter who they are: their images are made up.
   slots = np.arange(num_clients * participation.users_per_client)
   clients = slots.reshape(num_clients, -1)[: _CLIENTS_PER_CORE * cores]
-  measured = task.train_users.client_ids([*clients])
+  measured = task.train_users.client_ids(list(clients))
   with experiment.spec.runtime.create() as runtime:
     state = runtime.initialize(process)
     # Clients of one user each warm up: the next rounds find all sessions ready.
-    warm_up = task.train_users.client_ids([*slots[:cores, np.newaxis]])
+    warm_up = task.train_users.client_ids(list(slots[:cores, np.newaxis]))
     state, _ = runtime.next(state, warm_up)
     seconds = []
     for clients_of_round in ([], measured):

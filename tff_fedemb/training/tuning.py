@@ -60,9 +60,15 @@ _OUTCOME = ".json"
 _LOG = ".log"
 # The table of a tuning has these values of its report.
 _SHOWN = (
-  *("metric", *_SPLITS, "saved_model", "epsilon"),
-  *("epsilon_if_chosen_by_others", "epsilon_of_one_trial", "delta"),
-  *("distribution", "mean_trials"),
+  "metric",
+  *_SPLITS,
+  "saved_model",
+  "epsilon",
+  "epsilon_if_chosen_by_others",
+  "epsilon_of_one_trial",
+  "delta",
+  "distribution",
+  "mean_trials",
 )
 _COMPLETE, _DIVERGED, _REFUSED = "complete", "diverged", "refused"
 
@@ -224,7 +230,7 @@ class TuningRun:
       report = self._report(best)
       if report["best"] is not None:
         self._copy_model(best.run_dir, report["privacy"])
-        kept = set(_SPLITS) - {*best.splits_of_others}
+        kept = set(_SPLITS) - set(best.splits_of_others)
         if kept:
           recalls = {split: best.recall(split) for split in kept}
           self._directory.write_json(_RECALL, recalls)
