@@ -62,7 +62,7 @@ def run(
     main: Takes the program's name and its arguments.
     argv: These, in place of those of the process.
   """
-  # Also for programs that end while they parse their flags.
+  # Programs can end while they parse their flags, so this comes first.
   worker_process.end_worker_on_exit()
   # Libraries that have flags of their own ask whether these are parsed.
   flags.FLAGS.mark_as_parsed()

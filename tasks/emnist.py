@@ -184,7 +184,7 @@ def create_emnist_task(config: task_config.TaskConfig) -> task_lib.Task:
   examples = splits["validation"]
 
   def create_client_dataset(client_id):
-    # No `map`: see `pipelines.gather`.
+    # `pipelines.gather` says why there is no `map`.
     (serialized,) = pipelines.gather(
       examples.create_dataset(client_id).with_options(pipelines.build_options())
     )

@@ -145,7 +145,7 @@ def create_bar(
     desc=description,
     total=total,
     unit=unit if unit == "B" else f" {unit}",
-    # None shows it on terminals.
+    # tqdm takes None as: show the bar on terminals only.
     disable=True if description is None else None,
     delay=1,
     leave=False,

@@ -68,7 +68,7 @@ def _draw_writers(given: Config) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
   hands = handwriting.Handwriting(given.seed)
 
-  # There is nothing to convert, which TensorFlow would take long to find.
+  # Nothing here needs autograph, and the search for it would take long.
   @tf.autograph.experimental.do_not_convert
   def draw(users):
     counts = hands.spread_images(users, given.examples_per_user)

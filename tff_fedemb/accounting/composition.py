@@ -71,7 +71,7 @@ class Rounds(config.Config):
   def __post_init__(self):
     super().__post_init__()
     if not self.noise.multiplier:
-      # No noise is no noise, however often it is added.
+      # Adding no noise several times is still no noise.
       object.__setattr__(self, "noise", Noise(0.0))
       object.__setattr__(self, "times", 1)
     if self.noise.strategy is not None and self.times > 1:
@@ -410,7 +410,7 @@ def schedule_of(
   """Returns which of some rounds, at least one, a user may be in."""
   return strategy_lib.Schedule(
     rounds,
-    # Whoever is drawn anew may be drawn in the next round.
+    # A user who is drawn anew in each round may be in the next one.
     participation.min_separation or 1,
     participation.max_participations,
   )

@@ -197,7 +197,7 @@ def epsilon_by_accountant(
     sensitivity_in_clip_norms=sensitivity_in_clip_norms
   )
   if participation.is_drawn_once and counts:
-    # Which one knows it depends on the noise.
+    # The kind of noise decides which accountant applies.
     is_bounded = isinstance(counts[0][0], monte_carlo.MixtureDpEvent)
     names = ("monte_carlo" if is_bounded else "allocation",)
   return epsilons_of(

@@ -165,7 +165,7 @@ class Ledger(composition.Account):
     if trace is not None and not self.participation.is_sampled:
       seen = self.as_seen(self._observe(trace))
     if "gaussian" in self.accountants:
-      # No bound is below the exact figure, which takes no time.
+      # The exact figure is the smallest, and takes no time.
       seen = dataclasses.replace(seen, accountants=("gaussian",))
     return arithmetic.whole_epsilon(seen).epsilon
 

@@ -261,9 +261,8 @@ def bound_epsilon(event: MixtureDpEvent, delta: float) -> float:
   known = gaussian_accountant.epsilon_of(noise, delta)
   if not event.is_secret or not 0.0 < known < math.inf:
     return known
-  # Which cells there are, and which are worth their samples, depends on delta
-  # in one direction: the smaller delta, the fewer. So nothing that is found for
-  # a delta is below what is found for a larger one.
+  # A smaller delta leaves fewer cells, and fewer that are worth their samples.
+  # Epsilon therefore never falls as delta shrinks.
   last = math.floor(math.log(known, _CELL))
   for number in range(last + 1 - _NUM_CELLS, last + 1):
     found = _search_cell(event, delta, _CELL**number * _IN_CELL)

@@ -251,7 +251,7 @@ def bound_epsilon(
   """
   noise = min(noise for event, _ in events for noise, _ in event.slots)
   if noise < _SMALLEST_NOISE:
-    # As if all knew which round a user is in.
+    # This is the cost if everybody knew which round a user is in.
     count = sum(count for _, count in events)
     known = gaussian_accountant.epsilon_of(noise, delta, count=count)
     return known if is_upper else 0.0

@@ -185,7 +185,7 @@ class Algorithm(config.Config, abc.ABC):
     )
     delta = (
       *learning_process.take_delta(of_backbone, backbone.trainable_variables),
-      # None where the head stays with the client.
+      # There are none where the head stays with the client.
       *map(tf.subtract, received, head_weights),
     )
     return learning_process.ClientUpdate(

@@ -69,5 +69,5 @@ class FedAvg(algorithm.Algorithm):
   ):
     if not self.head.is_trained:
       received = self.head.initialize(num_classes, embedding_dim, seed=seed)
-    # Otherwise the head goes on from the server's.
+    # A trained head goes on from the server's rows.
     return received, labels, tf.size(tf.unique(labels).y)

@@ -65,7 +65,7 @@ def reject_non_finite(
   # The norm, not the elements alone: clipping divides by it, and a norm that
   # overflows would turn a finite update into NaNs and lose the whole round.
   is_finite = tf.math.is_finite(tf.linalg.global_norm(update.delta))
-  # Not an elementwise choice, which would hold the model twice more.
+  # An elementwise choice would hold two more copies of the model.
   delta = tf.cond(
     is_finite,
     lambda: update.delta,

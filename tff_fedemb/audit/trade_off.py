@@ -226,7 +226,7 @@ def lower_area(scores: scores_lib.Scores, significance: float) -> float:
     significance: Probability that the bound is wrong, at most.
   """
   area = scores.area
-  # As many pairs of a member and another one are independent of each other.
+  # At most so many pairs of a member and a non-member are independent.
   num_pairs = min(len(scores.in_scores), len(scores.out_scores))
   limit = -math.log(significance) / num_pairs
   if area <= 0.5:

@@ -34,7 +34,7 @@ _LOW = "fpir_low"
 _HIGH = "fpir_high"
 # A threshold, and the ends of the interval of its rate.
 _Point = tuple[float | None, float | None, float | None]
-# What is found more by size of gallery, and a part of a curve.
+# Gains by size of gallery, and a part of a curve.
 _RunnerUp = tuple[dict[int, float], dict[str, Any]]
 # Where rates are tried until one is certain enough.
 _NUM_TRIED = 201

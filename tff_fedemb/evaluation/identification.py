@@ -28,9 +28,8 @@ from tff_fedemb.evaluation import cohorts
 from tff_fedemb.evaluation import pairs
 
 CONFIDENCE = 0.95
-# Whose similarity with a probe is that of an identity: its nearest image, or
-# the mean of its images, by direction. The mean finds more people at the same
-# strangers, as it is less far from their other images.
+# A probe is compared with an identity by its nearest image, or by the mean
+# direction of its images. The mean finds more people at the same strangers.
 NEAREST = "nearest"
 MEAN = "mean"
 # Similarities of a block of probes with all identities, in numbers.

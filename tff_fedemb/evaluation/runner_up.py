@@ -100,7 +100,7 @@ class _Galleries:
       score = first - WEIGHT * second
       of_strangers = np.stack([score, measured.weights[chosen]])
       self._strangers.append(of_strangers[:, ~is_mate])
-      # Whoever is taken for somebody else is not found at any threshold.
+      # A probe that is taken for somebody else is found at no threshold.
       alone = np.where(mates > first, mates, -np.inf)
       score = alone - WEIGHT * first
       of_mates = np.stack([score, alone, measured.mate_weights[chosen]])

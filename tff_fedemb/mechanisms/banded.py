@@ -26,7 +26,7 @@ with epy.lazy_imports():
 _MANY = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 # Fewer of those, for searches whose Monte Carlo takes half a minute each.
 _FEW = (8, 16, 32, 64, 128)
-# Without sampling more are always better, but for the models to hold.
+# Without sampling more bands are always better, but need more memory.
 _UNSAMPLED = (4, 16, 64, 256)
 
 

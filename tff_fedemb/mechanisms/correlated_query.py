@@ -188,7 +188,7 @@ class TreeSumQuery(SeededSumQuery):
   preprocess_record_l2_impl = secret_noise.ExactSumQuery.preprocess_record_impl
 
   def _no_nodes(self):
-    # Not a constant, which would have a number of rows that cannot change.
+    # A constant would fix the number of rows, which grows with the tree.
     return tf.nest.map_structure(
       lambda spec: tf.TensorArray(
         tf.float32, size=0, dynamic_size=True, element_shape=spec.shape

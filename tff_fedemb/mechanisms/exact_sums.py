@@ -119,8 +119,7 @@ def clip(record: Any, clip_norm: Any) -> tuple[Any, tf.Tensor]:
     norm <= limit, tf.ones_like(norm), limit * (1.0 - _MARGIN) / norm
   )
   steps_of_one = tf.cast(factor / step, tf.float32)
-  # No choice between records, and no integers, for which there would have to be
-  # other memory.
+  # A choice between records, or integers, would need memory of their own.
   steps_of_one = tf.where(tf.math.is_finite(norm), steps_of_one, 0.0)
   steps = [
     tf.round(tf.math.multiply_no_nan(part, steps_of_one)) for part in tensors

@@ -259,7 +259,7 @@ class CorrelatedConfig(MechanismConfig):
     return correlated_query.CorrelatedSumQuery(
       functools.partial(self.next_noise, made.strategy),
       specs,
-      # As many whatever the number of rounds.
+      # The number of buffers does not depend on the number of rounds.
       num_buffers=made.strategy.model_copies(rounds=1),
       clip_norm=self.clip_norm,
       stddev=self.clip_norm * self.noise_multiplier,

@@ -67,7 +67,7 @@ def draw_key() -> list[int]:
   return [secrets.randbits(64) - 2**63 for _ in range(2)]
 
 
-# There is nothing to convert, which TensorFlow would take long to find.
+# Nothing here needs autograph, and the search for it would take long.
 @tf.autograph.experimental.do_not_convert
 def _by_chunks(
   function: Callable[[tf.Tensor, tf.Tensor, int], tuple[tf.Tensor, ...]],

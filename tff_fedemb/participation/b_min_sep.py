@@ -35,7 +35,7 @@ class _Rounds:
     places = participation.create_generator(self._key, 0, _START).random(
       claim.num_users
     )
-    # As if rounds -1, -2, ... had been: each had its share of the users.
+    # Users start as if earlier rounds had drawn their share of them.
     since = 1.0 + np.floor(places / claim.sampling_probability)
     self._last = -np.minimum(since, claim.min_separation).astype(np.int32)
     self._round_num = -1

@@ -62,7 +62,7 @@ def compose(
   relations = {each.neighboring_relation for each in claims}
   names = _common_accountants(claims)
   if tunings:
-    # No other accountant knows of a choice.
+    # Only RDP accounts for the choice of the best trial.
     names = [name for name in names if name == "rdp"]
   is_mixture = any(
     isinstance(event, monte_carlo.MixtureDpEvent) for event, _ in events

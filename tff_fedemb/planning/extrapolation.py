@@ -252,7 +252,7 @@ def _enlarge(
       checks.count_in_words(cohort),
     )
   larger = participation.resized(num_users=num_users, users_per_round=cohort)
-  # Whoever has so many users draws them anew.
+  # A larger population needs a new, secret draw.
   return larger.with_secret_schedule().for_rounds(None)
 
 

@@ -85,7 +85,7 @@ class Plan(config.Config):
       )
     accountants = self.participation.select_accountants(accountants)
     if self.participation.is_drawn_once:
-      # Which one knows it depends on the noise.
+      # The kind of noise decides which accountant applies.
       accountants = ("monte_carlo" if strategy else "allocation",)
     object.__setattr__(self, "accountants", accountants)
 

@@ -131,14 +131,14 @@ def create_figure(
 
 def write(figure: mpl_figure.Figure, path: str | os.PathLike[str]) -> None:
   """Writes a figure as PNG."""
-  # Without the version in it the file depends on the data only.
+  # The version is left out, so that the file depends on the data alone.
   figure.savefig(path, format="png", dpi=150, metadata={"Software": None})
 
 
 def to_svg(figure: mpl_figure.Figure) -> str:
   """Returns a figure as SVG, letters as shapes: it needs no font."""
   buffer = io.StringIO()
-  # Without a salt of its own each picture would have other identifiers.
+  # A fixed salt keeps identifiers the same from run to run.
   with matplotlib.rc_context({"svg.hashsalt": "tff_fedemb"}):
     figure.savefig(
       buffer, format="svg", metadata={"Date": None, "Creator": None}

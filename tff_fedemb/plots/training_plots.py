@@ -87,7 +87,7 @@ def draw_loss(
     note=TRAINING_NOTE,
   )
   figures.set_rounds(axes)
-  # Without a factor above the axis, where the note stands.
+  # Plain numbers: a factor above the axis would cover the note.
   axes.yaxis.set_major_formatter("{x:g}")
 
 

@@ -99,7 +99,7 @@ def _make_canonical(directory: pathlib.Path, names: list[str]) -> None:
     variable.name = name
   before, after = _rename_weights(directory / "variables" / "variables", names)
   for node in meta.graph_def.node:
-    # Whoever saves the weights again writes it.
+    # The operation that saves the weights again has the name, too.
     if node.op == "Const" and before in node.attr["value"].tensor.string_val:
       node.attr["value"].tensor.string_val[:] = [after]
   path.write_bytes(saved.SerializeToString(deterministic=True))

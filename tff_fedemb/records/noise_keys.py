@@ -65,7 +65,7 @@ class NoiseKeys:
     if self._drawn is not None and self._drawn < number:
       # The state has what was mixed in then.
       return None
-    # What later rounds had is of rounds that nobody has seen.
+    # Later keys belong to rounds that were never released.
     kept = {n: key for n, key in self._keys.items() if n < number}
     self._keys = kept | {number: secret_noise.draw_key()}
     with whole_files.replacing(self._path) as partial:

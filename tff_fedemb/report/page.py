@@ -112,7 +112,7 @@ def restore_release(run_dir: str | os.PathLike[str]) -> None:
   write_release(run)
   chain = run.account.chain
   if chain.given_away:
-    # Nobody knows what else an earlier version has left.
+    # The report replaces an earlier one; other files stay as recorded.
     page = release.digest_files(run_dir)[run_directory.REPORT]
     chain.record_given_away({**chain.given_away, run_directory.REPORT: page})
 
@@ -218,7 +218,7 @@ def _open_task(
   names = known & {"data_dir", "table", "cache_dir"}
   values = {name: getattr(config, name) for name in names}
   given = {name: value for name, value in values.items() if value is not None}
-  # No setting of a run: whoever ended it says what came of bad examples.
+  # on_bad_example is no setting of the run: the summary says what happened.
   if run.summary["data"]["num_bad_examples"]:
     given["on_bad_example"] = "skip"
   return dataclasses.replace(source, **given).create()

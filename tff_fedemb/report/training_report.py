@@ -110,7 +110,7 @@ def summarize(
       "num_skipped_clients": int(
         metrics[metrics_lib.NUM_SKIPPED_CLIENTS].sum()
       ),
-      # None where updates were summed in the clear.
+      # It is None where updates were summed in the clear.
       "secure_sums": experiment.secure_sums,
       "split": task.split_description,
       "selection_users": task.selection_users,

@@ -225,15 +225,15 @@ class TrainingLoop:
       total=config.rounds,
       initial=self.state.rounds_done,
       unit="round",
-      # Without a terminal, the lines that `say` gets tell how it goes.
+      # The bar is for terminals; elsewhere the lines of `say` show progress.
       disable=None,
       dynamic_ncols=True,
     ) as progress:
       try:
         while (done := self.state.rounds_done) < config.rounds:
           report = self._run_round()
-          # The round is done, and would cost more if it ran again, whether or
-          # not its metrics can be written.
+          # Save the round even if its metrics cannot be written: running it
+          # again would cost privacy again.
           self._metrics.release(report, done + 1)
           progress.update()
           self._show(progress, report)

@@ -63,7 +63,7 @@ def leave_out(
   """
   if skip_fn is None or not isinstance(error, _ERRORS_OF_THE_CLIENT):
     raise client_error.ClientError(client_id, error) from error
-  # Without the cause, whose traceback holds the model that was sent.
+  # The cause is left out: its traceback holds the model that was sent.
   skip_fn(client_error.ClientError(client_id, error))
 
 

@@ -14,8 +14,8 @@ import tensorflow as tf
 from tff_fedemb.runtime import computation_graph
 from tff_fedemb.runtime import graph_session
 
-# Updates that one call hands out: few enough for memory, and of a model for
-# whose steps a call costs little, only one.
+# Most updates that one call returns, and most bytes of them. A large model
+# returns one at a time: its steps take far longer than a call.
 _CLIENTS_AT_MOST = 16
 _BYTES_AT_MOST = 8e6
 

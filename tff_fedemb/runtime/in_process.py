@@ -309,7 +309,7 @@ def _find_secure_sums(
   bounds = [2**bitwidth - 1 for bitwidth in bitwidths] + bounds
   return secure_sums.SecureSums(
     num_simple=len(computation_graph.leaf_types(simple_type)),
-    # No types of TFF's, which cannot be sent to another process.
+    # Plain shapes: TFF's types cannot be sent to another process.
     specs=[
       (leaf_type.shape, leaf_type.dtype)
       for secure_type in secure_types

@@ -119,7 +119,7 @@ class RayRuntime(in_process.InProcessRuntime):
     self._task = cluster.create_task(
       ray_worker.fold_chunks,
       runtime_env={"env_vars": variables} if variables else None,
-      # Else a machine might have nothing to do.
+      # By default Ray could leave a machine idle.
       scheduling_strategy="SPREAD",
     )
     self._start_workers(cluster)

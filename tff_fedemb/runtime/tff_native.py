@@ -80,7 +80,7 @@ class TffRuntime(base.Runtime):
       for client_id in base.check_client_ids(client_ids)
     ]
     output = self._call(process.next, state, ids)
-    # Whatever its Python container is.
+    # The Python container differs from process to process.
     new_state, metrics = tff.structure.from_container(output)
     return self._read_only(new_state), metrics
 

@@ -180,7 +180,7 @@ class Demo:
     if self._index is None or self._rule is None:
       raise errors.FieldError("gallery", "be given to look pictures up", "none")
     query = self._embed([image])
-    # No file of a gallery has an empty name.
+    # The query has no file; no file of a gallery has an empty name.
     matches = class_search.find(
       self._index, query, [pathlib.Path()], self._rule.compared
     )

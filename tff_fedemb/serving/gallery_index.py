@@ -386,7 +386,7 @@ def list_images(
       "Checking", unit="images", total=len(paths)
     ) as progress:
       for number, path in enumerate(paths):
-        # What cannot be read is told where it is to be embedded.
+        # An unreadable file is reported later, where it is embedded.
         with contextlib.suppress(OSError), open(path, "rb") as file:
           digests[number] = hashlib.file_digest(file, _DIGEST).hexdigest()
         progress.update()

@@ -378,7 +378,7 @@ def create_card(
     training={
       "task": task.name,
       "unit_of_privacy": task.user_meaning,
-      # None where updates were summed in the clear.
+      # It is None where updates were summed in the clear.
       "secure_sums": experiment.secure_sums,
       "backbone": (
         experiment.spec.algorithm.backbone.backbone or task.default_backbone

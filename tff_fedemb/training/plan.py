@@ -199,7 +199,7 @@ def _epsilon(
   own = experiment.predict_ledger()
   participation, delta, round_sum = own.participation, own.delta, own.round_sum
   if growth != 1.0:
-    # Whoever has so many users draws them anew.
+    # A larger population needs a new, secret draw.
     participation = participation.with_secret_schedule().resized(
       num_users=math.ceil(growth * participation.num_users),
       users_per_round=math.floor(growth * participation.users_per_round),

@@ -179,8 +179,8 @@ class TuningRun:
         "num_trials": self._selection.draw_num_trials(
           generator or np.random.default_rng(secrets.randbits(128))
         ),
-        # Whoever knows it can draw the hyperparameters of all trials again,
-        # and so find the index of the best.
+        # The seed is secret: with it, anyone could draw the hyperparameters of
+        # all trials again and find the index of the best.
         "seed": secrets.randbits(128),
       }
       self._directory.write_json(_NUM_TRIALS, drawn)
@@ -316,7 +316,7 @@ class TuningRun:
     """The report; nothing in it may depend on the other trials."""
     report: dict[str, Any] = {"best": None, "privacy": None}
     if best is None:
-      # No trial has told what it would have cost.
+      # The cost is unknown, because no trial ran.
       reason = (
         "every trial refused its hyperparameters (see trials/*.json)"
         if self._num_trials
