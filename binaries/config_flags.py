@@ -278,7 +278,7 @@ class Parser:
         raise errors.FieldError(f"--{flag}", must, self.value(flag))
 
   def _describe(self, name: str) -> help_text.Flag:
-    """What the help says of a flag."""
+    """The text of a flag in the help."""
     flag, field = self._values[name], self._fields[name][0]
     return help_text.Flag(
       name,

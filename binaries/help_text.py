@@ -10,7 +10,7 @@ _COLUMNS = 80
 
 @dataclasses.dataclass(frozen=True)
 class Flag:
-  """What the help says of a flag.
+  """The text of a flag in the help.
 
   Attributes:
     name: Its name.

@@ -1,4 +1,4 @@
-"""What the arithmetic of the noise costs beyond a true Gaussian's.
+"""Privacy cost of the noise's arithmetic, beyond that of a true Gaussian.
 
 A computed normal number is within 2^-49 standard deviations of the exact one,
 so the probability of each grid point is right to a factor 1 +- a with a = 1.25
@@ -130,7 +130,7 @@ def is_known(account: composition.Account) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class WholeEpsilon:
-  """What rounds cost, by the tightest valid accountant and with arithmetic.
+  """Cost of rounds by the tightest valid accountant, with arithmetic.
 
   Attributes:
     epsilon: All of it.

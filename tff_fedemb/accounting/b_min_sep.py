@@ -59,7 +59,7 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
 
   @functools.cached_property
   def column(self) -> np.ndarray:
-    """What an update changes of this and of later rounds, in noise."""
+    """Change of this and later rounds by an update, in units of noise."""
     return self.first_column / self.noise_multiplier
 
   @functools.cached_property
@@ -244,7 +244,7 @@ class Copies:
     return self.power / self.number
 
   def _changes(self, t: int) -> np.ndarray:
-    """What a copy in each state changes in round t."""
+    """Change of round t by a copy in each state."""
     changes = np.zeros(self.event.min_separation + 1)
     # Who waits from the start on has never been there.
     seen = self.event.column[: t + 1]

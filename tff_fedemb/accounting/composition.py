@@ -36,7 +36,7 @@ from tff_fedemb.participation import registry as participations
 
 @dataclasses.dataclass(frozen=True)
 class Noise(config.Config):
-  """What a mechanism adds to the sum of a round.
+  """The noise that a mechanism adds to the sum of a round.
 
   Attributes:
     multiplier: Standard deviation over the clip norm, 0 for none.
@@ -103,7 +103,7 @@ class Rounds(config.Config):
 
 @dataclasses.dataclass(frozen=True)
 class RoundSum(config.Config):
-  """What is clipped, summed up and noised in every round.
+  """The numbers that are clipped, summed up and noised in every round.
 
   Attributes:
     clip_norm: L2 norm to which an update is clipped; of an adaptive one, in the
@@ -192,7 +192,7 @@ class Account(config.Config):
 
   @property
   def noises(self) -> list[Noise]:
-    """What all runs of a round added together, for rounds that are alike."""
+    """Noise of all runs of a round together, for rounds that are alike."""
     return [each.whole_noise for each in self.run[0]]
 
   @property

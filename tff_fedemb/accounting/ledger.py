@@ -30,7 +30,7 @@ class Ledger(composition.Account):
 
   @property
   def noise(self) -> composition.Noise:
-    """What every round added.
+    """Noise that every round added.
 
     Raises:
       errors.DataError: If there was no round, or not the same in all rounds.

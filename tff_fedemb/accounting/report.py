@@ -59,7 +59,7 @@ _UNCHECKED = "No trace of a run was checked for this."
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrivacyReport:
-  """What a run protects, what that cost, and under which assumptions.
+  """The unit that a run protects, its cost and its assumptions.
 
   Privacy:
     Unit: `unit`.

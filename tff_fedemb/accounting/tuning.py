@@ -95,7 +95,7 @@ class RepeatAndSelect(config.Config):
     """Draws the number of trials from the distribution accounted for.
 
     Args:
-      generator: Its seed must be unknown to whoever sees what is released.
+      generator: Its seed must be unknown to everybody who sees the release.
 
     Returns:
       At least 1, except for Poisson, where it may be 0.

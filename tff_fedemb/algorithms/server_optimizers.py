@@ -34,7 +34,7 @@ class ServerOptimizer(config.Config, abc.ABC):
   def workload(self, noise_objective: str) -> strategy.Workload:
     """Returns how models follow from the rounds' sums.
 
-    That of prefix sums, unless the optimizer is linear and known better.
+    Models are prefix sums, unless the optimizer is linear and says more.
 
     Args:
       noise_objective: See `Workload`.

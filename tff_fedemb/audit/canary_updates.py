@@ -150,7 +150,7 @@ def flatten(weights: Any) -> np.ndarray:
 
 
 class UpdateScores:
-  """What released models say of each direction.
+  """Evidence of each direction in the released models.
 
   Attributes:
     projections: What the rounds moved the model by along each direction, one

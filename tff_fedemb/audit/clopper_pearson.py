@@ -24,7 +24,7 @@ def lower_limit(
   trials: np.ndarray | int,
   error: float,
 ) -> np.ndarray:
-  """What a binomial probability is above of, but for an error probability.
+  """Lower confidence bound of a binomial probability.
 
   Args:
     successes: Their number, any shape.
@@ -40,7 +40,7 @@ def upper_limit(
   trials: np.ndarray | int,
   error: float,
 ) -> np.ndarray:
-  """What a binomial probability is below of, as `lower_limit`."""
+  """Upper confidence bound of a binomial probability, as `lower_limit`."""
   return 1.0 - lower_limit(np.subtract(trials, successes), trials, error)
 
 

@@ -35,7 +35,7 @@ def _check(name: str, values: Any) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-  """What an attack says of each canary: the higher, the more likely included.
+  """Scores of canaries by an attack: the higher, the more likely included.
 
   Attributes:
     in_scores: Float64 `[n]`, of the canaries that were included.

@@ -18,7 +18,7 @@ from tff_fedemb.data import pipelines
 
 
 class UserImages(NamedTuple):
-  """What an attacker has of some users.
+  """The images of some users that an attacker has.
 
   Attributes:
     images: uint8 `[n, height, width, channels]`.

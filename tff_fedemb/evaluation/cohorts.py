@@ -50,7 +50,7 @@ class Cohort:
     self._count = min(_NUM_NEAREST, len(self.means) - 2)
 
   def offsets(self, probes: np.ndarray) -> np.ndarray:
-    """What is subtracted from the similarities of unit probes, `[p]`."""
+    """Offsets to subtract from the similarities of unit probes, `[p]`."""
     similarities = probes @ self.means.T
     nearest = np.partition(similarities, -self._count, axis=1)
     return _WEIGHT * nearest[:, -self._count :].mean(axis=1)

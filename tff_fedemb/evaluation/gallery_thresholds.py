@@ -174,7 +174,7 @@ def _describe(
 def _measure_runner_up(
   measured: identification.Identification, images: int
 ) -> _RunnerUp:
-  """What the score with the runner-up finds more by size, and its curve."""
+  """Gains of the score with the runner-up by size, and its curve."""
   gains = {}
   rows = {}
   for size, found in runner_up.measure(measured, RATES).items():
@@ -298,7 +298,7 @@ def _choose_score(
 
 
 def _compared(curve: Mapping[str, Any], images: float) -> str:
-  """What a probe is compared with in a gallery of so many images each."""
+  """The choice of `identification` for a gallery of so many images each."""
   depths = [part["images"] for part in curve["by_images"]]
   if len(depths) == 1 and images > depths[0]:
     # Nothing is known of a mean.

@@ -79,7 +79,7 @@ class FitReport:
   Attributes:
     epsilon: Epsilon of all planned releases, which bounds that of those that
       were made; infinity without noise, and with noise from a seed, because
-      whoever knows the seed can remove the noise.
+      anyone who knows the seed can remove the noise.
     epsilon_with_secret_noise: Epsilon of the same fit with secret noise.
     delta: Delta of the guarantee.
     accountant: Name of the accountant of epsilon.
@@ -262,7 +262,7 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
       )
     if epsilon < math.inf and not is_secret:
       warnings.append(
-        "the noise is from a seed, and whoever knows the seed can remove it:"
+        "the noise is from a seed, and anyone who knows the seed can remove it:"
         " no epsilon is claimed; the report has the one of secret noise"
       )
     if epsilon < math.inf:

@@ -23,7 +23,7 @@ class ExampleSettings(Protection):
   """Protection of examples.
 
   Attributes:
-    seed: Seed of the noise, for repeatable experiments. Whoever knows it can
+    seed: Seed of the noise, for repeatable experiments. Anyone who knows it can
       remove the noise, so no epsilon is claimed [secret].
   """
 

@@ -48,7 +48,7 @@ class SweepConfig(feature_settings.CommonConfig):
     epsilons: Epsilons to stay within; inf: no noise.
     num_fits: Fits of a method and epsilon.
     seeds: Seeds of the noise, one for each fit, for repeatable experiments.
-      Whoever knows them can remove the noise [secret].
+      Anyone who knows them can remove the noise [secret].
     output_png: File for the picture [none].
 
   Raises:

@@ -300,7 +300,7 @@ class SecretNoiseGenerator(tfp.tree_aggregation.GaussianNoiseGenerator):
     same noise would have none. `go_on_otherwise` is for two programs that go on
     with copies of one state.
 
-    Whoever reads the state sees through the noise: checkpoints are secret.
+    Anyone who reads the state can remove the noise: keep checkpoints secret.
   """
 
   def __init__(

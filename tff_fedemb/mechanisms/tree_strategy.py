@@ -122,7 +122,7 @@ class _Moments:
   prefix: Any
 
   def carried(self, rounds: int, momentum: float) -> "_Moments":
-    """What is left of them in each of the next rounds, [rounds]."""
+    """Their remaining share in each of the next rounds, [rounds]."""
     kept = momentum ** np.arange(1, rounds + 1)
     added = strategy.Workload(momentum).first_column(rounds)
     return self.mixed(kept, added)

@@ -1,4 +1,4 @@
-"""What a pretrained network's batch normalisation becomes in a backbone.
+"""Turns the batch normalisation of a pretrained network into a backbone's.
 
 Frozen normalisation takes it as it is. Group normalisation looks at an image
 alone, so that what a channel's mean and deviation over all data did has to be
@@ -18,7 +18,7 @@ _Weights = dict[str, np.ndarray]
 def _find_normalization(
   weights: _Weights, layer: tf.keras.layers.Layer
 ) -> list[np.ndarray] | None:
-  """What a file's batch normalisation has in a layer's place, if anything."""
+  """Values of the file's batch normalisation for a layer, if it has any."""
   base = layer.name.removesuffix("_norm")
   for name in (f"{base}_bn", f"{base}_BN", f"bn_{base}"):
     found = [weights.get(f"{name}/{part}") for part in OF_BATCHES]

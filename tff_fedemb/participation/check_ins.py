@@ -31,7 +31,7 @@ _ASSUMED = (
 
 @dataclasses.dataclass(frozen=True)
 class CheckIns(participation.Participation):
-  """Whoever is there, within bounds that the server enforces.
+  """The devices that are there, within bounds that the server enforces.
 
   `users_per_round` is the report goal: a round ends when so many have reported,
   and its sum is divided by it, whoever came. Rounds are those that are

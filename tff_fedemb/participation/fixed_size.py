@@ -16,7 +16,7 @@ _DRAW = 2
 class FixedSize(sampled.Sampled):
   """Exactly `users_per_round` users, drawn anew in every round.
 
-  Whoever sits in a drawn slot takes part, in that slot's virtual client.
+  The user of a drawn slot takes part, in that slot's virtual client.
   Replacing one user changes nothing for the others.
 
   Privacy:

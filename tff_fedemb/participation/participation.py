@@ -249,7 +249,7 @@ class Participation(config.Config, abc.ABC):
 
   @property
   def breaks_if(self) -> str:
-    """What would void the guarantee most easily: a sentence of 80 letters."""
+    """The likeliest way to void the guarantee: a sentence of 80 letters."""
     return (
       "It breaks if a user is in more rounds than these, or in closer ones."
     )

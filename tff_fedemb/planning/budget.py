@@ -45,7 +45,7 @@ _ROUNDING = 1e-9
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Charge(config.Config):
-  """What one run, or a copy of it, may cost, or has cost.
+  """Cost of one run, or of a copy of it: allowed, or spent.
 
   Attributes:
     id: Tells runs apart, but not a run from its copies; it is in no other file
@@ -138,7 +138,7 @@ def _merge(charges: Sequence[Charge]) -> list[ledger_lib.Ledger]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Budget(config.Config):
-  """What runs on the same users may cost together.
+  """The cost that runs on the same users share.
 
   Attributes:
     epsilon: Epsilon of all runs together.

@@ -251,7 +251,7 @@ class _Search:
     return max(math.ceil(low * per_noise), 1), most
 
   def value(self, number: int) -> float:
-    """What an integer stands for.
+    """The value that an integer stands for.
 
     Units of noise, rounded up to what is typed; virtual clients; or users.
     """
@@ -263,7 +263,7 @@ class _Search:
     return number
 
   def epsilon(self, value: float) -> float:
-    """What a value costs."""
+    """Epsilon at a value."""
     plan = self.plan.with_value(self.solve_for, value)
     if not self.options:
       return arithmetic.whole_epsilon(plan.account).epsilon

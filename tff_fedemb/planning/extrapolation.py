@@ -91,7 +91,7 @@ class Extrapolation:
 
   @property
   def assumptions(self) -> tuple[str, ...]:
-    """What has to hold for the figures to mean anything."""
+    """The assumptions behind the figures."""
     simulated = self.simulated_participation
     larger = self.participation
     assumed = [

@@ -96,7 +96,7 @@ class Plan(config.Config):
 
   @property
   def noise_in_words(self) -> str:
-    """What a table calls the noise."""
+    """Name of the noise in tables."""
     return self.mechanism.noise_in_words or self.name
 
   @property
@@ -116,7 +116,7 @@ class Plan(config.Config):
 
   @property
   def noise(self) -> composition.Noise:
-    """What every round adds to its sum."""
+    """Noise that every round adds to its sum."""
     return composition.Noise(self.noise_multiplier, self.strategy)
 
   @property

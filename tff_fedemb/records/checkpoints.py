@@ -4,7 +4,7 @@ A checkpoint holds all that the next round depends on: the learning process's
 state, the line of the chain that it belongs to, and the time its rounds took.
 It appears under its name only when it is complete. If the newest one cannot be
 read all the same, the one before it is taken. The directory is its owner's
-alone: whoever has the state of correlated noise can take the noise away.
+alone: anyone who has the state of correlated noise can remove the noise.
 """
 
 from collections.abc import Callable

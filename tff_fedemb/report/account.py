@@ -308,7 +308,7 @@ def recompute(
 def check_release(run_dir: str | os.PathLike[str]) -> dict[str, Any] | None:
   """Compares what may be given away of a run or a tuning with what it left.
 
-  What the files of a run say is also recomputed.
+  Figures in the files of a run are recomputed, too.
 
   Args:
     run_dir: Its directory.

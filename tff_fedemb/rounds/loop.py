@@ -274,7 +274,7 @@ class TrainingLoop:
 
   @property
   def model(self) -> Any:
-    """What is evaluated and handed over: the weights, or their average."""
+    """The model to evaluate and hand over: the weights or an average."""
     average = self.state.average
     return self.weights if average is None else average
 
@@ -282,7 +282,7 @@ class TrainingLoop:
     return self.runtime.structured_state(self.state.process_state)
 
   def _recorded(self) -> Any:
-    """What the chain has a digest of, for a checkpoint."""
+    """The part of a checkpoint that the chain has a digest of."""
     structured, average = self._structured(), self.state.average
     return structured if average is None else (structured, average)
 

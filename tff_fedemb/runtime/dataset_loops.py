@@ -18,7 +18,7 @@ _NAME = "tff_fedemb_dataset_loop"
 
 
 def _argument_spec(function: Any, index: int) -> tf.TensorSpec:
-  """What is known of an argument of a function."""
+  """Type and shape of an argument of a function, as far as known."""
   shapes = function.arg_attr[index].attr["_output_shapes"].list.shape
   return tf.TensorSpec(
     shapes[0] if shapes else None, function.signature.input_arg[index].type

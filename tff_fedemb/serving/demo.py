@@ -96,7 +96,7 @@ class DemoConfig(match_rules.RuleConfig):
 
 
 class Demo:
-  """What the page asks for: a model, and a gallery if there is one."""
+  """Answers the page: a model, and a gallery if there is one."""
 
   def __init__(self, config: DemoConfig):
     """Loads the model, and embeds the gallery.
@@ -127,7 +127,7 @@ class Demo:
       )
 
   def about(self) -> dict[str, Any]:
-    """What the page says of itself."""
+    """Facts about the model for the page."""
     height, width, channels = self._model.image_shape
     colours = "grey" if channels == 1 else "colour"
     told: dict[str, Any] = {

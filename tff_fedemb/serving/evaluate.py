@@ -1,6 +1,6 @@
 """One evaluation of an exported model, from its images to the report.
 
-What `evaluate` does once its flags are read.
+The work of `evaluate`, once its flags are read.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ _DIGEST = functools.partial(hashlib.blake2b, digest_size=16)
 
 @dataclasses.dataclass(frozen=True)
 class Changes:
-  """What has become of a folder since an index was made of it.
+  """Changes of a folder since an index was made of it.
 
   Attributes:
     new: Rows of its listing that are to be embedded and added.

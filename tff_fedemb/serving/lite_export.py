@@ -1,6 +1,6 @@
 """Models for phones and servers: a SavedModel in TensorFlow Lite, or in ONNX.
 
-What `export` does once its flags are read, and `run_federated` with its own.
+The work of `export`, and of `run_federated` with its flags.
 Each file is told with what it costs: the recall on the same held-out pairs, its
 size, and the time for one image on one core.
 """

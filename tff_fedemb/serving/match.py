@@ -47,7 +47,7 @@ class MatchConfig(match_rules.RuleConfig):
   Attributes:
     saved_model: Directory of the SavedModel, such as release/saved_model
       of a run, or a .tflite or .onnx file.
-    gallery: Folder with one sub-folder of images a class, of whoever is known.
+    gallery: Folder of known people or things: a sub-folder of images for each.
     query: Folder of images to tell, in it or in folders below it.
     index: File of the embeddings of a gallery. It is made if it is not there.
       Images of `gallery` that it does not have are added, files that have other

@@ -91,7 +91,7 @@ class Rule:
     return self.cohort is None and not self.runner_up_weight
 
   def score(self, matches: pd.DataFrame, queries: np.ndarray) -> pd.Series:
-    """What is compared with the threshold.
+    """The score that is compared with the threshold.
 
     Args:
       matches: See `class_search.find`.
@@ -209,7 +209,7 @@ def _describe(
   num_classes: int,
   num_images: int,
 ) -> str:
-  """What a threshold for a gallery promises, in sentences."""
+  """The promise of a threshold for a gallery, in sentences."""
   words = (
     f"Threshold {promise.threshold:.4f}: a stranger's image is accepted with a"
     f" probability of {promise.rate:.3g} ({promise.low:.2g} to"

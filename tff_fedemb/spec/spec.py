@@ -295,7 +295,7 @@ class RunSpec(loop.TrainingConfig):
 
   @property
   def workload(self) -> strategy_lib.Workload:
-    """What banded and BLT noise is made for."""
+    """The models that banded and BLT noise is made for."""
     if self.noise_objective == PREFIX_SUMS:
       return strategy_lib.PREFIX_SUMS
     return self.server_optimizer.workload(self.noise_objective)

@@ -286,7 +286,7 @@ class Run:
     self._finish(summary, privacy)
 
   def _account(self) -> tuple[report_lib.PrivacyReport, dict[str, Any] | None]:
-    """What the rounds cost, and what a deployment did, if there was one.
+    """Cost of the rounds, and the record of a deployment, if there was one.
 
     Raises:
       errors.DataError: If the trace shows another participation than is
