@@ -57,7 +57,7 @@ _PRESSURE = 1.5
 
 
 class _Symbols(NamedTuple):
-  """Parameters of symbols: `[k, strokes]`, of two corners or axes `[..., 2]`."""
+  """Symbols by parameter `[k, strokes]`, of two corners or axes `[..., 2]`."""
 
   exists: tf.Tensor
   length: tf.Tensor
