@@ -191,11 +191,14 @@ def _measure_runner_up(
 
 def _keep_gains(found: Sequence[_RunnerUp]) -> list[dict[str, Any]]:
   """The curves at the sizes where the runner-up finds more, by all of them."""
-  total = collections.Counter()
+  gains_by_size = collections.defaultdict(list)
   for gains, _ in found:
-    total.update(gains)
-  shared = set.intersection(*(set(gains) for gains, _ in found))
-  sizes = {size for size in shared if total[size] > 0}
+    for size, gain in gains.items():
+      gains_by_size[size].append(gain)
+  sizes = set()
+  for size, gains_there in gains_by_size.items():
+    if len(gains_there) == len(found) and sum(gains_there) > 0:
+      sizes.add(size)
   parts = []
   for _, part in found:
     kept = [size in sizes for size in part["size"]]
