@@ -127,14 +127,17 @@ def test_errors_are_relative_to_the_least():
 def test_runs_stand_at_the_users_that_they_had():
   measured = {
     users: figures.Measurement(
-      recalls, epsilon, {users / 10: 5 * epsilon, users * 10: epsilon / 9}
+      recalls,
+      epsilon,
+      {users / 10: 5 * epsilon, users * 10: epsilon / 9},
+      users,
     )
     for users, recalls, epsilon in (
       (10**5, (0.2, 0.4), 4.0),
       (10**7, (0.25,), 0.5),
     )
   }
-  curves = {f"of {n:,}": [(n, point)] for n, point in measured.items()}
+  curves = {f"of {n:,}": [point] for n, point in measured.items()}
   figure = drawn.figure_of(
     privacy_plots.plot_measured_by_users, curves, caption="c"
   )
@@ -144,7 +147,7 @@ def test_runs_stand_at_the_users_that_they_had():
   np.testing.assert_allclose(line.get_xdata(), (1e6, 1e8))
   texts = [text.get_text() for text in axes.texts]
   assert texts == ["recall 0.300", "recall 0.250"]
-  assert "users a round (1-2 seeds)" in drawn.legend_of(figure)
+  assert "runs (1-2 seeds)" in drawn.legend_of(figure)
   drawn.assert_nothing_overlaps(figure)
 
 

@@ -48,12 +48,15 @@ class Measurement:
     values: `[n]` accuracies or recalls in [0, 1], one for each seed, n at
       least 1.
     epsilon: Epsilon of each run; infinity without noise.
-    extrapolated: Epsilon in a larger population by cohort factor.
+    extrapolated: Epsilon elsewhere, by what the picture says: cohort factors
+      or numbers of users.
+    num_users: Users that the runs had; `None` if they are not told.
   """
 
   values: tuple[float, ...]
   epsilon: float
   extrapolated: Mapping[float, float] = dataclasses.field(default_factory=dict)
+  num_users: int | None = None
 
   @property
   def mean(self) -> float:

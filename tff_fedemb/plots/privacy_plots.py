@@ -9,6 +9,7 @@ much noise each of them makes at the same epsilon.
 """
 
 from collections.abc import Mapping, Sequence
+import itertools
 import math
 import os
 from typing import Any
@@ -101,7 +102,7 @@ def plot_epsilon(
 
 def plot_measured_by_users(
   path: str | os.PathLike[str],
-  curves: Mapping[str, Sequence[tuple[int, figures.Measurement]]],
+  curves: Mapping[str, Sequence[figures.Measurement]],
   *,
   caption: str,
 ) -> None:
@@ -109,8 +110,8 @@ def plot_measured_by_users(
 
   Args:
     path: PNG file to write, in a directory that exists.
-    curves: Numbers of users and measurements by the name for the legend;
-      `extrapolated` of a measurement has the epsilon by number of users.
+    curves: Measurements by the name for the legend; their `extrapolated` has
+      the epsilon by number of users.
     caption: Text below the axes.
   """
   figure, ((axes,),) = figures.create_figure(
@@ -128,26 +129,25 @@ def plot_measured_by_users(
   for index, (name, points) in enumerate(curves.items()):
     style = figures.style_of(index, markersize=9)
     keys.append(figures.create_key(name, **(style | {"linestyle": ""})))
-    for num_users, point in points:
-      line = sorted(point.extrapolated.items())
-      axes.plot(*zip(*line, strict=True), color=style["color"], linewidth=1)
-      axes.plot([num_users], [point.epsilon], **style)
+    for point in points:
+      others = sorted(point.extrapolated)
+      line = [point.extrapolated[num_users] for num_users in others]
+      axes.plot(others, line, color=style["color"], linewidth=1)
+      axes.plot([point.num_users], [point.epsilon], **style)
       axes.annotate(
         f"recall {point.mean:.3f}",
-        (num_users, point.epsilon),
+        (point.num_users, point.epsilon),
         xytext=(9, 5),
         textcoords="offset points",
       )
-      users += [num_users, *point.extrapolated]
-      epsilons += [point.epsilon, *point.extrapolated.values()]
+      users += [point.num_users, *others]
+      epsilons += [point.epsilon, *line]
   figures.set_logarithmic(
     axes.xaxis, users, margin=1.12, formatter=ticker.EngFormatter(sep=" ")
   )
   figures.set_logarithmic(axes.yaxis, epsilons)
-  measured = [point for points in curves.values() for _, point in points]
-  counted = figures.count_seeds(measured)
-  heading = f"users a round ({counted})"
-  figures.set_legend(figure, {heading: keys})
+  counted = figures.count_seeds(itertools.chain.from_iterable(curves.values()))
+  figures.set_legend(figure, {f"runs ({counted})": keys})
   figures.write(figure, path)
 
 

@@ -225,8 +225,8 @@ def create_curves(
 
   Args:
     runs: Runs as `find` returns them.
-    extrapolated: Epsilon by cohort factor [none]; called once for each
-      measurement, with one of its runs.
+    extrapolated: Epsilon by cohort factor or number of users [none]; called
+      once for each measurement, with one of its runs.
 
   Returns:
     A curve for each setting with noise; runs without noise are points of the
@@ -269,8 +269,13 @@ def create_curves(
     for _, level in same.groupby("noise_multiplier"):
       # A run that was killed has paid twice for the rounds it lost.
       epsilon = level.epsilon.max()
-      larger = extrapolated(level.iloc[0])
-      measured = figures.Measurement(tuple(level.recall), epsilon, larger)
+      run = level.iloc[0]
+      measured = figures.Measurement(
+        tuple(level.recall),
+        epsilon,
+        extrapolated(run),
+        run.ledger.participation.num_users,
+      )
       curves[name].append(measured)
     curves[name] += noiseless.get(algorithm, [])
   return dict(sorted(curves.items()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import functools
 import glob
@@ -299,27 +299,48 @@ def _caption(plan: planning.Plan, setting: str) -> str:
   )
 
 
+def _create_curves(
+  runs: pd.DataFrame, places: Callable[[Any], Mapping[float, dict[str, Any]]]
+) -> utility_plots.Curves:
+  """Curves of runs with their epsilon elsewhere.
+
+  Args:
+    runs: As `measured_runs.find` returns them.
+    places: Maps a run to options of `measured_runs.extrapolate`, by cohort
+      factor or number of users.
+  """
+  # Runs that differ in their seed alone have one cost.
+  with progress_lib.create_bar(
+    "Extrapolating", unit="settings", total=runs.setting.nunique()
+  ) as progress:
+
+    def extrapolate(run):
+      progress.update()
+      return {
+        place: measured_runs.extrapolate(run, **options)
+        for place, options in places(run).items()
+      }
+
+    return measured_runs.create_curves(runs, extrapolate)
+
+
 def _prepare_measured(runs: pd.DataFrame) -> _Plot:
-  """Returns what draws finished runs over the users that they had."""
-  noisy = runs[runs.noise_multiplier > 0]
-  curves: dict[str, list[tuple[int, figures.Measurement]]] = {}
-  for _, same in noisy.groupby(["curve", "setting"], sort=False):
-    ledger = same.iloc[0].ledger
-    claim = ledger.participation
-    others: dict[float, float] = {}
-    for num_users in _populations(claim, _NUM_MEASURED_POINTS):
-      others[num_users] = measured_runs.extrapolate(
-        same.iloc[0],
-        num_users=num_users,
-        cohort_factor=1.0,
-        delta=planning.default_delta(num_users),
-      )
-    point = figures.Measurement(tuple(same.recall), same.epsilon.max(), others)
-    name = f"{claim.users_per_round:,} of {claim.num_users:,}"
-    curves.setdefault(name, []).append((claim.num_users, point))
+  """Returns what draws runs with noise over the users that they had."""
+
+  def other_users(run):
+    claim = run.ledger.participation
+    return {
+      num_users: {
+        "num_users": num_users,
+        "cohort_factor": 1.0,
+        "delta": planning.default_delta(num_users),
+      }
+      for num_users in _populations(claim, _NUM_MEASURED_POINTS)
+    }
+
   return functools.partial(
     privacy_plots.plot_measured_by_users,
-    curves=curves,
+    curves=_create_curves(runs[runs.noise_multiplier > 0], other_users),
     caption=(
       "A marker is what runs with so many users cost, and the recall that they"
       f" have at FAR {measured_runs.FALSE_ACCEPT_RATE:g}. A line is what the"
@@ -332,29 +353,21 @@ def _prepare_measured(runs: pd.DataFrame) -> _Plot:
 def _prepare_utility(config: PictureConfig, runs: pd.DataFrame) -> _Plot:
   """Returns what draws the picture of recall over epsilon."""
   factors = config.numbers("cohort_factors")
-  progress = progress_lib.create_bar(
-    "Extrapolating",
-    unit="points",
-    # Runs that differ in their seed alone have one cost.
-    total=runs.setting.nunique() * len(factors),
-  )
 
-  def extrapolate(run, factor):
-    progress.update()
-    return measured_runs.extrapolate(
-      run,
-      num_users=config.num_users,
-      cohort_factor=factor,
-      delta=config.delta_or_default,
-    )
+  def larger_cohorts(run):
+    del run  # They are the same for all.
+    return {
+      factor: {
+        "num_users": config.num_users,
+        "cohort_factor": factor,
+        "delta": config.delta_or_default,
+      }
+      for factor in factors
+    }
 
-  with progress:
-    curves = measured_runs.create_curves(
-      runs, lambda run: {factor: extrapolate(run, factor) for factor in factors}
-    )
   return functools.partial(
     utility_plots.plot_extrapolated_by_epsilon,
-    curves=curves,
+    curves=_create_curves(runs, larger_cohorts),
     false_accept_rate=measured_runs.FALSE_ACCEPT_RATE,
     caption=_utility_caption(config, runs),
     untrained=runs.recall_untrained.mean(),
