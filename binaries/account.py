@@ -38,6 +38,7 @@ from binaries import config_flags
 from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
+from tff_fedemb.algorithms import server_optimizers
 from tff_fedemb.mechanisms import registry as aggregators
 from tff_fedemb.mechanisms import strategy as strategy_lib
 from tff_fedemb.participation import participation as participation_lib
@@ -221,15 +222,17 @@ class _Account:
   ) -> tuple[str, ...]:
     """The same of a plan, and what its noise is made for."""
     notes = self._notes(config, plan.participation)
-    if not plan.mechanism.follows_workload:
-      return notes
-    if plan.workload != strategy_lib.PREFIX_SUMS:
-      return notes
-    made_for = (
-      "noise for prefix sums: --noise_objective=prefix_sums of run_federated;"
-      " for its default, give --server_momentum=0.9 here"
-    )
-    return (made_for, *notes)
+    is_of_sums = plan.workload == strategy_lib.PREFIX_SUMS
+    if is_of_sums and plan.mechanism.follows_workload:
+      momentum = server_optimizers.SgdMomentum().momentum
+      made_for = (
+        "noise for prefix sums:"
+        f" --noise_objective={strategy_lib.OF_PREFIX_SUMS} of run_federated; for"
+        " its default, give"
+        f" --server_momentum={momentum:g} here"
+      )
+      notes = (made_for, *notes)
+    return notes
 
   def _epsilon(self, config: AccountConfig) -> _Answer:
     if config.run_dir is not None:

@@ -98,6 +98,8 @@ class Workload(config.Config):
 
 # Plain SGD, which is what TFF's own processes default to.
 PREFIX_SUMS = Workload()
+# The objective of a run that has this workload whatever its optimizer is.
+OF_PREFIX_SUMS = "prefix_sums"
 
 
 @dataclasses.dataclass(frozen=True)

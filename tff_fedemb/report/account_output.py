@@ -403,7 +403,7 @@ def _flags(plan: planning.Plan) -> str:
     flags["server_momentum"] = plan.workload.momentum
     flags["noise_objective"] = plan.workload.noise_objective
   elif plan.mechanism.follows_workload:
-    flags["noise_objective"] = "prefix_sums"
+    flags["noise_objective"] = strategy_lib.OF_PREFIX_SUMS
   given = [f"--{name}={x}" for name, x in flags.items() if x is not None]
   text = " ".join(given)
   if claim.max_participations is not None:

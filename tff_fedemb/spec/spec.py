@@ -40,9 +40,6 @@ from tff_fedemb.rounds import loop
 from tff_fedemb.spec import deployment as deployment_lib
 from tff_fedemb.spec import task as task_lib
 
-# Noise objective of runs whose noise is not made for the server's optimizer.
-PREFIX_SUMS = "prefix_sums"
-
 _PRIVATE_PARTS = (
   "participation",
   "mechanism",
@@ -196,7 +193,7 @@ class RunSpec(loop.TrainingConfig):
     None, registry=server_optimizers.SERVER_OPTIMIZERS, searchable=True
   )
   noise_objective: str = config.field(
-    "rmse", choices=(*strategy_lib.OBJECTIVES, PREFIX_SUMS)
+    "rmse", choices=(*strategy_lib.OBJECTIVES, strategy_lib.OF_PREFIX_SUMS)
   )
   delta: float | None = config.field(None, **checks.DELTA_RANGE)
   privacy_budget: str | None = config.field(None, path=True)
@@ -296,7 +293,7 @@ class RunSpec(loop.TrainingConfig):
   @property
   def workload(self) -> strategy_lib.Workload:
     """The models that banded and BLT noise is made for."""
-    if self.noise_objective == PREFIX_SUMS:
+    if self.noise_objective == strategy_lib.OF_PREFIX_SUMS:
       return strategy_lib.PREFIX_SUMS
     return self.server_optimizer.workload(self.noise_objective)
 

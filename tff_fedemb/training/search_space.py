@@ -20,6 +20,7 @@ import numpy as np
 from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
+from tff_fedemb.mechanisms import strategy as strategy_lib
 from tff_fedemb.spec import spec as spec_lib
 
 KINDS = ("values", "uniform", "log_uniform")
@@ -109,13 +110,13 @@ def _check_cost(name: str, path: Sequence[str], spec: spec_lib.RunSpec) -> None:
   of_server = path[0] == "server_optimizer" and decides
   is_made_for_it = (
     spec.mechanism.follows_workload
-    and spec.noise_objective != spec_lib.PREFIX_SUMS
+    and spec.noise_objective != strategy_lib.OF_PREFIX_SUMS
   )
   if of_server and is_made_for_it:
     raise _error(
       f"not hold {name} with noise that is made for the server's momentum: all"
       " trials must have the same privacy cost; noise_objective"
-      f" {spec_lib.PREFIX_SUMS} is for any momentum",
+      f" {strategy_lib.OF_PREFIX_SUMS} is for any momentum",
       name,
     )
 
