@@ -224,12 +224,11 @@ class _Account:
     notes = self._notes(config, plan.participation)
     is_of_sums = plan.workload == strategy_lib.PREFIX_SUMS
     if is_of_sums and plan.mechanism.follows_workload:
+      objective = strategy_lib.OF_PREFIX_SUMS
       momentum = server_optimizers.SgdMomentum().momentum
       made_for = (
-        "noise for prefix sums:"
-        f" --noise_objective={strategy_lib.OF_PREFIX_SUMS} of run_federated; for"
-        " its default, give"
-        f" --server_momentum={momentum:g} here"
+        f"noise for prefix sums: --noise_objective={objective} of run_federated;"
+        f" for its default, give --server_momentum={momentum:g} here"
       )
       notes = (made_for, *notes)
     return notes
