@@ -227,7 +227,7 @@ class _Account:
       objective = strategy_lib.OF_PREFIX_SUMS
       momentum = server_optimizers.SgdMomentum().momentum
       made_for = (
-        f"noise for prefix sums: --noise_objective={objective} of run_federated;"
+        f"made for prefix sums: --noise_objective={objective} of run_federated;"
         f" for its default, give --server_momentum={momentum:g} here"
       )
       notes = (made_for, *notes)
