@@ -1,7 +1,6 @@
 """Runs whose users take part in one of several ways, by their definition."""
 
 from collections.abc import Callable, Sequence
-import itertools
 import math
 
 import numpy as np
@@ -32,40 +31,20 @@ def change_releases(
   return ways @ matrix.T / event.noise_multiplier
 
 
-def ways(event: monte_carlo.MixtureDpEvent) -> tuple[np.ndarray, np.ndarray]:
+def ways(
+  event: balls_in_bins.BallsInBinsDpEvent,
+) -> tuple[np.ndarray, np.ndarray]:
   """Returns all ways to take part: probabilities `[n]`, and their changes.
 
-  Coins are flipped one by one, from each number of rounds to wait on; bins have
-  all the same probability.
+  All bins have the same probability.
 
   Args:
     event: A run.
   """
-  if isinstance(event, balls_in_bins.BallsInBinsDpEvent):
-    bins = np.arange(event.num_bins)
-    takes_part = np.arange(event.rounds) % event.num_bins == bins[:, None]
-    chances = np.full(event.num_bins, 1.0 / event.num_bins)
-    return chances, change_releases(event, takes_part)
-  separation, chance = event.min_separation, event.sampling_probability
-  coin = chance / (1 - (separation - 1) * chance)
-  probabilities = {}
-  for wait in range(separation):
-    of_wait = chance if wait else 1 - (separation - 1) * chance
-    for coins in itertools.product((0, 1), repeat=event.rounds):
-      left, probability, taken = wait, of_wait, []
-      for heads in coins:
-        taken.append(heads if left == 0 else 0)
-        if left:
-          # This coin is not flipped: of the two, one stands for both.
-          probability *= 0 if heads else 1
-          left -= 1
-        else:
-          probability *= coin if heads else 1 - coin
-          left = separation - 1 if heads else 0
-      way = tuple(taken)
-      probabilities[way] = probabilities.get(way, 0.0) + probability
-  found = np.array(list(probabilities), float)
-  return np.array([*probabilities.values()]), change_releases(event, found)
+  bins = np.arange(event.num_bins)
+  takes_part = np.arange(event.rounds) % event.num_bins == bins[:, None]
+  chances = np.full(event.num_bins, 1.0 / event.num_bins)
+  return chances, change_releases(event, takes_part)
 
 
 def log_ratios(

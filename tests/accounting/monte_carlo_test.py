@@ -10,7 +10,6 @@ import pytest
 from tests.accounting import gaussian
 from tests.accounting import mixtures
 from tff_fedemb import errors
-from tff_fedemb.accounting import b_min_sep
 from tff_fedemb.accounting import balls_in_bins
 from tff_fedemb.accounting import composition
 from tff_fedemb.accounting import gaussian_accountant
@@ -19,7 +18,6 @@ from tff_fedemb.mechanisms import banded_strategy
 from tff_fedemb.mechanisms import blt_strategy
 from tff_fedemb.mechanisms import strategy as strategy_lib
 from tff_fedemb.mechanisms import tree_strategy
-from tff_fedemb.participation import b_min_sep as b_min_sep_lib
 from tff_fedemb.participation import balls_in_bins as balls_in_bins_lib
 from tff_fedemb.participation import cyclic_poisson
 from tff_fedemb.planning import planning
@@ -27,7 +25,6 @@ from tff_fedemb.planning import planning
 _BANDS = banded_strategy.BandedToeplitzStrategy((1.0, 0.5))
 _BLT = blt_strategy.BltStrategy(decays=(0.9,), weights=(0.4,))
 _bins = balls_in_bins.BallsInBinsDpEvent
-_waits = b_min_sep.BMinSepDpEvent
 
 
 @pytest.mark.parametrize(
@@ -36,9 +33,6 @@ _waits = b_min_sep.BMinSepDpEvent
     (_bins(1.0, None, 2, 2), 1e-3),
     (_bins(0.6, None, 2, 2), 1e-5),
     (_bins(4.0, _BANDS, 2, 2), 1e-7),
-    (_waits(1.0, None, 2, 2, 0.2), 1e-6),
-    (_waits(1.0, _BANDS, 2, 2, 0.5), 1e-6),
-    (_waits(4.0, _BANDS, 2, 2, 0.3), 1e-7),
   ],
 )
 def test_two_rounds_by_integration(event, delta):
@@ -46,17 +40,14 @@ def test_two_rounds_by_integration(event, delta):
   exact_delta = mixtures.integrate_two_rounds(*mixtures.ways(event))
   assert exact_delta(found) <= delta
   # It costs little to be sure.
-  share = 0.96 if isinstance(event, _bins) else 0.97
-  assert exact_delta(share * found) > delta
+  assert exact_delta(0.96 * found) > delta
   known = gaussian_accountant.GaussianAccountant()
   known.compose(dp_accounting.GaussianDpEvent(event.largest_square**-0.5))
   assert found < known.get_epsilon(delta)
 
 
-@pytest.mark.parametrize(
-  "event", [_waits(1.5, None, 9, 2, 0.2), _bins(1.0, None, 16, 8)]
-)
-def test_epsilon_never_falls_as_delta_shrinks(event):
+def test_epsilon_never_falls_as_delta_shrinks():
+  event = _bins(1.0, None, 16, 8)
   deltas = [0.1, 9.9e-3, 1e-8]
   found = [monte_carlo.bound_epsilon(event, delta) for delta in deltas]
   assert found == sorted(found)
@@ -77,49 +68,32 @@ def test_accountant():
   assert accountant.get_epsilon(0.1) == math.inf
 
 
-_WAITING = b_min_sep_lib.BMinSep(
-  1_000, 100, users_per_client=4, min_separation=3
-)
 _IN_BLOCKS = cyclic_poisson.CyclicPoisson(1_000, 100, period=1)
 _IN_BINS = balls_in_bins_lib.BallsInBins(1_000, 100, users_per_client=4)
 
 
-@pytest.mark.parametrize(
-  ("claim", "strategy", "options", "participations"),
-  [(_WAITING, _BANDS, (3, 0.1), 4), (_IN_BINS, _BLT, (10,), 2)],
-)
-def test_what_a_run_is_accounted_for(claim, strategy, options, participations):
-  create = _waits if claim is _WAITING else _bins
-  noise = composition.Noise(6.0, strategy)
+def test_what_a_run_is_accounted_for():
+  noise = composition.Noise(6.0, _BLT)
   assert composition.composed_events(
-    [composition.Rounds(count=35, noise=noise)], claim
-  ) == [(create(3.0, strategy, 35, *options), 1)]
+    [composition.Rounds(count=35, noise=noise)], _IN_BINS
+  ) == [(_bins(3.0, _BLT, 35, 10), 1)]
   counts = [
     composition.Rounds(count=4, noise=composition.Noise(z))
     for z in (3.0, 1.0, 2.0)
   ]
-  ((found, _),) = composition.composed_events(counts, claim)
-  if claim is _IN_BINS:
-    # Two bins of two rounds, eight of one.
-    assert found.slots == ((0.5 / math.sqrt(2), 2), (0.5, 8))
-  else:
-    assert found == create(0.5, None, 12, *options)
-  assert composition.composed_events([], claim) == []
-  # Each of a user's rounds, of a draw that anyone may know.
-  assert composition.composed_events(counts, claim.with_known_schedule()) == [
-    (dp_accounting.GaussianDpEvent(0.5), participations)
-  ]
+  ((found, _),) = composition.composed_events(counts, _IN_BINS)
+  # Two bins of two rounds, eight of one.
+  assert found.slots == ((0.5 / math.sqrt(2), 2), (0.5, 8))
+  assert composition.composed_events([], _IN_BINS) == []
+  # Both of a user's rounds, of a draw that anyone may know.
+  assert composition.composed_events(
+    counts, _IN_BINS.with_known_schedule()
+  ) == [(dp_accounting.GaussianDpEvent(0.5), 2)]
 
 
 @pytest.mark.parametrize(
   ("claim", "strategy", "message"),
   [
-    (
-      _WAITING,
-      banded_strategy.BandedToeplitzStrategy((1.0, 0.5, 0.4, 0.3)),
-      "num_bands must be at most 3",
-    ),
-    (_WAITING, _BLT, "banded or one of independent noise with .* b_min_sep"),
     (
       _IN_BINS,
       tree_strategy.TreeStrategy(),
@@ -136,11 +110,11 @@ def test_noise_whose_cost_is_not_known(claim, strategy, message):
 
 
 def test_report():
-  claim = b_min_sep_lib.BMinSep(1_000, 100, min_separation=2)
-  plan = planning.create_plan("banded", claim, 8, 2.0, 1e-4, num_bands=2)
+  claim = balls_in_bins_lib.BallsInBins(1_000, 125)
+  plan = planning.create_plan("banded", claim, 16, 2.0, 1e-4, num_bands=2)
   report = planning.create_report(plan)
   assert (report.accountant, report.zcdp) == ("monte_carlo", None)
-  assert report.max_participations == 4
+  assert report.max_participations == 2
   known = dataclasses.replace(
     plan, participation=claim.with_known_schedule(), accountants=("gaussian",)
   )

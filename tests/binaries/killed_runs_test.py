@@ -20,7 +20,6 @@ _SECRET = "by sampling, from a secret key"
   [
     ("cyclic_poisson --aggregator=banded --num_bands=2", _SECRET),
     ("balls_in_bins --aggregator=blt", "by the secret of who is in which bin"),
-    ("b_min_sep --aggregator=banded --num_bands=2", _SECRET),
     ("random_allocation --aggregator=gaussian", _SECRET),
     (None, "none: who is there"),
   ],

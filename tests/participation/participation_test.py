@@ -11,7 +11,6 @@ import pytest
 from tests.participation import draws
 from tests.participation import traces
 from tff_fedemb.accounting import composition
-from tff_fedemb.participation import b_min_sep
 from tff_fedemb.participation import balls_in_bins
 from tff_fedemb.participation import cyclic_poisson
 from tff_fedemb.participation import fixed_size
@@ -27,7 +26,6 @@ _NAMES = sorted({*registry.PARTICIPATIONS} - {"check_ins"})
 
 # So that users are in blocks, or have to wait.
 _APART = {
-  "b_min_sep": {"min_separation": 2},
   "cyclic_poisson": {"period": 2},
   "random_allocation": {"period": 2},
 }
@@ -107,10 +105,6 @@ def test_draws_do_not_change_from_version_to_version(claim, expected):
 @pytest.mark.parametrize(
   ("claim", "other"),
   [
-    (
-      b_min_sep.BMinSep(500, 40, min_separation=1),
-      poisson.Poisson(500, 40),
-    ),
     (cyclic_poisson.CyclicPoisson(500, 40), poisson.Poisson(500, 40)),
     (
       balls_in_bins.BallsInBins(1_000, 95),

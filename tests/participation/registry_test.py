@@ -98,7 +98,7 @@ def test_participations_survive_json(claim):
     (
       "uniform",
       {},
-      "one of b_min_sep, balls_in_bins, check_ins, cyclic_poisson, .*'uni",
+      "one of balls_in_bins, check_ins, cyclic_poisson, .*'uni",
     ),
     ("poisson", {"min_separation": 2}, "min_separation must not be given"),
     (
@@ -116,7 +116,6 @@ def test_participations_survive_json(claim):
       "integer of at least 1, found 9.5",
     ),
     ("balls_in_bins", {"period": 4}, r"period must be .* rounded down, 5"),
-    ("b_min_sep", {"min_separation": 6}, "min_separation must be at most .* 5"),
     (
       "cyclic_poisson",
       {"period": 6},

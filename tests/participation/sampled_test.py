@@ -11,7 +11,6 @@ import pytest
 
 from tests.participation import draws
 from tests.participation import traces
-from tff_fedemb.participation import b_min_sep
 from tff_fedemb.participation import check_ins
 from tff_fedemb.participation import cyclic_poisson
 from tff_fedemb.participation import fixed_size
@@ -26,7 +25,6 @@ _POISSON = poisson.Poisson(1_000, 50)
 _FIXED_SIZE = fixed_size.FixedSize(1_000, 50)
 _SEPARATION = min_separation.MinSeparation(1_000, 50)
 _CYCLIC = cyclic_poisson.CyclicPoisson(1_000, 50, period=4)
-_WAITING = b_min_sep.BMinSep(1_000, 60, min_separation=5)
 _ALLOCATED = random_allocation.RandomAllocation(1_000, 100)
 _CHECK_INS = check_ins.CheckIns(100, 4, min_separation=3, max_participations=2)
 _ROUNDS = 40
@@ -81,11 +79,6 @@ _REFUSED = {
     _changes_block,
     r"one block of 4 alone; in the trace user 3 is in rounds \d+ and \d+, which"
     r" are of blocks \d and \d",
-  ),
-  "waits that are too short": (
-    _WAITING,
-    lambda: draws.draw(dataclasses.replace(_WAITING, min_separation=4), 30),
-    r"rounds are at least 5 apart; in the trace user [\d,]+ is in rounds",
   ),
   "no passes": (
     _ALLOCATED,

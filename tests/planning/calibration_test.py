@@ -6,7 +6,6 @@ import math
 import pytest
 
 from tff_fedemb import errors
-from tff_fedemb.accounting import b_min_sep
 from tff_fedemb.accounting import epsilon as epsilon_lib
 from tff_fedemb.accounting import monte_carlo
 from tff_fedemb.participation import registry as participations
@@ -138,9 +137,9 @@ def test_random_allocation_finds_passes_that_are_just_long_enough():
 def test_a_choice_by_simulation_is_accounted_for(monkeypatch):
   """The estimates of all that may be found hold together: Bonferroni."""
   claim = participations.create_participation(
-    "b_min_sep", num_users=100, users_per_round=10, min_separation=2
+    "balls_in_bins", num_users=100, users_per_round=10
   )
-  plan = planning.create_plan("gaussian", claim, 6, 1.0, 1e-3)
+  plan = planning.create_plan("banded", claim, 6, 1.0, 1e-3, num_bands=2)
   bound_delta = monte_carlo.Samples.bound_delta
   epsilons, failures = set(), set()
 
@@ -150,7 +149,6 @@ def test_a_choice_by_simulation_is_accounted_for(monkeypatch):
     return bound_delta(self, epsilon, log_failure, **options)
 
   monkeypatch.setattr(monte_carlo.Samples, "bound_delta", record)
-  monkeypatch.setattr(b_min_sep, "_MAX_SIZE", 2**16)
   _, found = _calibrate(plan, 1.0, "noise_multiplier")
   assert 0.98 < _epsilon(found) <= 1.0
   # Noise multipliers of five digits from 1e-3 to 1e6, in two readings; of each

@@ -10,7 +10,6 @@ from scipy import linalg
 
 from tests.accounting import gaussian
 from tff_fedemb import errors
-from tff_fedemb.participation import b_min_sep
 from tff_fedemb.participation import balls_in_bins
 from tff_fedemb.participation import check_ins
 from tff_fedemb.participation import cyclic_poisson
@@ -77,18 +76,10 @@ def test_sampled_candidates():
   assert [c.rmse for c in found] == sorted(c.rmse for c in found)
 
 
-@pytest.mark.parametrize(
-  ("claim", "sizes", "separations"),
-  [
-    # All twelve rounds fit into the wait that the population allows.
-    (b_min_sep.BMinSep(1_000, 80), [8, 12], [8, 12]),
-    (balls_in_bins.BallsInBins(1_000, 80), [2, 12], [12, 12]),
-  ],
-)
-def test_users_whose_rounds_hang_together(claim, sizes, separations):
-  candidates = _list(claim)
-  assert [c.size for c in candidates] == sizes
-  assert [c.participation.min_separation for c in candidates] == separations
+def test_users_whose_rounds_hang_together():
+  candidates = _list(balls_in_bins.BallsInBins(1_000, 80))
+  assert [c.size for c in candidates] == [2, 12]
+  assert [c.participation.min_separation for c in candidates] == [12, 12]
 
 
 @pytest.mark.parametrize(

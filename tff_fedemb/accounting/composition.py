@@ -23,13 +23,11 @@ import dp_accounting
 from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
-from tff_fedemb.accounting import b_min_sep
 from tff_fedemb.accounting import balls_in_bins
 from tff_fedemb.mechanisms import mechanism as mechanism_lib
 from tff_fedemb.mechanisms import strategies
 from tff_fedemb.mechanisms import strategy as strategy_lib
 from tff_fedemb.mechanisms import toeplitz
-from tff_fedemb.participation import b_min_sep as b_min_sep_lib
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
 
@@ -360,7 +358,12 @@ def composed_events(
   num_rounds = sum(count for _, count in noises)
   if participation.is_mixture and num_rounds:
     noise = min((noise for noise, _ in noises), key=lambda n: n.multiplier)
-    event = _event_of_mixture(participation, noise, sensitivity, num_rounds)
+    strategy: Any = noise.strategy
+    num_bins: Any = participation.min_separation
+    multiplier = noise.multiplier / sensitivity
+    event = balls_in_bins.create_event(
+      multiplier, strategy, num_bins, num_rounds
+    )
     return [(event, 1)]
   of_strategy = strategy_sensitivity(rounds, participation)
   is_sampled = participation.is_sampled
@@ -381,27 +384,6 @@ def composed_events(
     elif used:
       events.append((gaussian, used))
   return events
-
-
-def _event_of_mixture(
-  participation: participation_lib.Participation,
-  noise: Noise,
-  sensitivity: float,
-  rounds: int,
-) -> dp_accounting.DpEvent:
-  """The event of a whole run whose rounds hang together for a user."""
-  multiplier = noise.multiplier / sensitivity
-  strategy: Any = noise.strategy
-  separation: Any = participation.min_separation
-  if isinstance(participation, b_min_sep_lib.BMinSep):
-    return b_min_sep.BMinSepDpEvent(
-      noise_multiplier=multiplier,
-      strategy=strategy,
-      rounds=rounds,
-      min_separation=separation,
-      sampling_probability=participation.sampling_probability,
-    )
-  return balls_in_bins.create_event(multiplier, strategy, separation, rounds)
 
 
 def schedule_of(

@@ -1,7 +1,6 @@
 """Participations by name."""
 
 from tff_fedemb import registry
-from tff_fedemb.participation import b_min_sep
 from tff_fedemb.participation import balls_in_bins
 from tff_fedemb.participation import check_ins
 from tff_fedemb.participation import cyclic_poisson
@@ -16,7 +15,6 @@ _CLASSES: tuple[type[participation.Participation], ...] = (
   poisson.Poisson,
   cyclic_poisson.CyclicPoisson,
   random_allocation.RandomAllocation,
-  b_min_sep.BMinSep,
   balls_in_bins.BallsInBins,
   fixed_size.FixedSize,
   min_separation.MinSeparation,
