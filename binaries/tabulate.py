@@ -8,6 +8,8 @@ r"""Prints a table of finished runs, mean and deviation over seeds.
 Runs that differ in nothing but --seed share a row. The picture has their recall
 over the epsilon that they themselves have cost, a curve for each setting with
 several noise multipliers; runs without noise stand at the end of the axis.
+With --x_axis=num_users it has recall over the number of users instead, a curve
+for each algorithm and head.
 With --baseline, it has a row for each change of that run's settings.
 """
 

@@ -5,6 +5,7 @@ from PIL import Image
 from tests.binaries import programs
 from tests.plots import drawn
 from tests.report import measured_runs_test
+from tests.spec import specs
 from tff_fedemb.report import measured_runs
 from tff_fedemb.report import tabulate as tabulate_run
 from tff_fedemb.spec import spec as spec_lib
@@ -118,6 +119,33 @@ def test_two_deltas(tmp_path):
     "fedemb, tree, δ = 0.0001",
     "fedemb, tree, δ = 0.001",
   ]
+
+
+def test_picture_over_users(tmp_path):
+  """Seeds are one point; a search has one setting for a number of users."""
+  for name, recall, options in (
+    ("a", 0.25, {}),
+    ("b", 0.75, {"seed": 2}),
+    ("c", 0.125, {"algorithm": "fedavg"}),
+  ):
+    write_run(tmp_path / name, recall=recall, **options)
+  path = tmp_path / "users.png"
+  flags = (f"--output_png={path}", "--x_axis=num_users")
+  _call(*flags, f"{tmp_path}/?")
+  figure = drawn.figure_of(
+    tabulate_run.draw_users, measured_runs.find([f"{tmp_path}/?"])
+  )
+  fedavg, fedemb = figure.axes[0].containers
+  (users,) = drawn.values(fedemb.lines[0], "x")
+  assert users == specs.PARTICIPATION.num_users
+  assert [drawn.values(c.lines[0], "y")[0] for c in (fedavg, fedemb)] == [
+    *(0.125, 0.5)
+  ]
+  assert drawn.legend_of(figure)[0] == "algorithm (1-2 seeds)"
+  drawn.assert_nothing_overlaps(figure)
+  write_run(tmp_path / "d", clip_norm=1.0)
+  ended = programs.call("tabulate", *flags, "--overwrite", f"{tmp_path}/?")
+  programs.check_refused(ended, "runs must have one setting of fedemb with")
 
 
 def test_changes_of_a_baseline(tmp_path):

@@ -160,6 +160,53 @@ def _set_epsilons(
   return width, infinity
 
 
+def plot_measured_by_users(
+  path: str | os.PathLike[str],
+  curves: Curves,
+  *,
+  caption: str,
+  utility: str,
+  level: tuple[str, float],
+) -> None:
+  """Writes mean utility against the users in training, bars over seeds.
+
+  Args:
+    path: PNG file to write.
+    curves: At most `figures.MAX_CURVES`, whose measurements have their numbers
+      of users.
+    caption: Text below the axes: what all curves share.
+    utility: Label of the vertical axis.
+    level: Name and utility of what no user trained, for comparison.
+  """
+  figure, ((axes,),) = figures.create_figure(
+    8.4, 5.0, statement=caption, letters=109
+  )
+  figures.decorate(
+    axes,
+    title="Measured: recall over the users in training",
+    x_label="users in the population, N",
+    y_label=utility,
+  )
+  keys = []
+  for index, (name, points) in enumerate(curves.items()):
+    style = figures.style_of(index)
+    keys.append(figures.create_key(name, linewidth=1.6, **style))
+    drawn = [(point.num_users, point.mean, point.stdev) for point in points]
+    figures.draw_bars(axes, sorted(drawn), **style)
+  points = list(itertools.chain.from_iterable(curves.values()))
+  figures.set_logarithmic(
+    axes.xaxis,
+    [point.num_users for point in points],
+    margin=1.12,
+    formatter=ticker.EngFormatter(sep=" "),
+  )
+  compared = _draw_level([axes], *level)
+  figures.set_shares(axes.yaxis)
+  heading = f"algorithm ({figures.count_seeds(points)})"
+  figures.set_legend(figure, {heading: keys, "for comparison": [compared]})
+  figures.write(figure, path)
+
+
 def plot_extrapolated_by_epsilon(
   path: str | os.PathLike[str],
   curves: Curves,

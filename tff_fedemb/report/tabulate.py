@@ -37,13 +37,16 @@ class TabulateConfig(config_lib.Config):
   """Outputs from runs beside the table.
 
   Attributes:
-    output_png: File for a picture of recall against the runs' own epsilon.
+    output_png: File for a picture of recall.
+    x_axis: What the picture has recall over: "epsilon", the runs' own, or
+      "num_users", with a curve for each algorithm and head.
     baseline: Directory of the unchanged baseline run: the table then begins
       with what each run changed, and the picture shows recall by change.
     overwrite: Whether to replace a file that exists.
   """
 
   output_png: str | None = None
+  x_axis: str = config_lib.field("epsilon", choices=("epsilon", "num_users"))
   baseline: str | None = None
   overwrite: bool = False
 
@@ -71,7 +74,11 @@ def execute(config: TabulateConfig, run_dirs: Sequence[str]) -> None:
       file=sys.stderr,
     )
   if config.output_png is not None:
-    draw = draw_epsilons if config.baseline is None else draw_changes
+    draw = draw_epsilons
+    if config.x_axis == "num_users":
+      draw = draw_users
+    if config.baseline is not None:
+      draw = draw_changes
     output_files.write(
       {"output_png": (config.output_png, lambda path: draw(path, runs))}
     )
@@ -171,6 +178,47 @@ def draw_epsilons(path: str | os.PathLike[str], runs: pd.DataFrame) -> None:
     {"Recall over measured epsilon": curves},
     delta=deltas.pop() if len(deltas) == 1 else None,
     caption=_caption(runs),
+    utility=measured_runs.RECALL,
+    level=(training_plots.UNTRAINED, runs.recall_untrained.mean()),
+  )
+
+
+def draw_users(path: str | os.PathLike[str], runs: pd.DataFrame) -> None:
+  """Draws recall over the number of users, a curve by algorithm and head.
+
+  Args:
+    path: PNG file to write.
+    runs: Runs as `measured_runs.find` returns them.
+
+  Raises:
+    errors.FieldError: If runs are of several tasks, or an algorithm has several
+      settings at one number of users.
+  """
+  measured_runs.check_one_task("runs", runs.task)
+  users = [ledger.participation.num_users for ledger in runs.ledger]
+  heads = [settings.get("head", "none") for settings in runs.settings]
+  groups = runs.groupby([runs.algorithm, heads, users])
+  curves: dict[str, list[figures.Measurement]] = {}
+  for (algorithm, head, num_users), same in groups:
+    if same.setting.nunique() > 1:
+      raise errors.FieldError(
+        "runs",
+        f"have one setting of {algorithm} with {num_users:,} users",
+        f"several: {', '.join(map(str, same.path))}",
+      )
+    measured = figures.Measurement(
+      tuple(same.recall), same.epsilon.max(), num_users=num_users
+    )
+    curves.setdefault(f"{algorithm}, {head} head", []).append(measured)
+  figures.check_count("runs", len(curves))
+  least, most = (
+    f"{end:.3g}" for end in (runs.epsilon.min(), runs.epsilon.max())
+  )
+  epsilons = least if least == most else f"{least} to {most}"
+  utility_plots.plot_measured_by_users(
+    path,
+    curves,
+    caption=f"{_caption(runs)} ε is {epsilons} here.",
     utility=measured_runs.RECALL,
     level=(training_plots.UNTRAINED, runs.recall_untrained.mean()),
   )
