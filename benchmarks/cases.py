@@ -31,7 +31,7 @@ _ALL = ("bare", "in_process", "tff")
 DATA = "data"
 _LENET = "lenet_10x20x20"
 _BFLOAT16 = precision_lib.MIXED_BFLOAT16
-# As a cohort of devices: many clients with little work, read from storage.
+# Like a cohort of devices: many clients with little work, read from storage.
 _WRITERS = "convnet_512x2x16"
 # The case has 50 of 1,000 users a round, and images that are made up.
 _CIFAR10 = "cifar10_50x5x10"
@@ -152,7 +152,7 @@ def _command(
   if runtime != PFL_RESEARCH:
     worker = (sys.executable, "-m", "benchmarks.training_rounds")
     return (*worker, name, runtime)
-  # As many processes as `runtime.base` counts, which takes TFF to import.
+  # One process for each core that `runtime.base` counts, which imports TFF.
   return (
     *(config.pfl_python, "-m", "torch.distributed.run"),
     f"--nproc_per_node={len(os.sched_getaffinity(0))}",

@@ -72,7 +72,7 @@ def _create_layers(backbone: str, num_classes: int) -> torch.nn.Sequential:
 
 
 class _Model(torch.nn.Module):
-  """As pfl asks for it."""
+  """The model in the form that pfl expects."""
 
   def __init__(self, backbone: str, num_classes: int):
     super().__init__()

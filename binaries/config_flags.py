@@ -258,7 +258,7 @@ class Parser:
     """Refuses flags of the command line that no chosen class has.
 
     Args:
-      fields: Those of a configuration which it has not been made from.
+      fields: Fields of a configuration that its flags did not set.
       chosen: Names of its classes by the flags that choose them.
     """
     for field in fields:

@@ -48,7 +48,7 @@ def _expand(
   for word in words:
     name, equals, value = word.partition("=")
     if word == "--":
-      # What follows is no flag.
+      # No flag follows.
       yield from itertools.chain([word], words)
     elif name.startswith("-") and name.lstrip("-") == _FLAG:
       if not equals:

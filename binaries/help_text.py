@@ -14,7 +14,7 @@ class Flag:
 
   Attributes:
     name: Its name.
-    text: What it is for.
+    text: Its purpose.
     is_boolean: Whether it may be negated.
     is_of_part: Whether it is of a part of a configuration.
     names: Names of the classes that it chooses from.
@@ -47,7 +47,7 @@ def render(
       full += [f"  {shown}", *_indent(flag.text)]
       if not flag.is_of_part:
         short += _shorten(flag)
-    # Those of parts by name alone.
+    # Flags of parts are shown by name alone.
     parts = [f"--{flag.name}" for flag in flags if flag.is_of_part]
     short += _indent(" ".join(parts))
   full += ["", "  --flagfile", *_indent("File with a flag in each line.")]

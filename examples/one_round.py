@@ -65,7 +65,7 @@ def update_client(weights, examples):
 @tff.tensorflow.computation([WEIGHTS] * 4)
 def update_server(weights, velocity, total, noise):
   """Takes a step of SGD with momentum along the noised mean."""
-  # Whoever came, a constant divides: their number would tell about users.
+  # A constant divides: the number of clients would tell about users.
   mean = [noised / CLIENTS for noised in subtract(total, noise, -1.0)]
   velocity = subtract(mean, velocity, -MOMENTUM)
   return subtract(weights, velocity, SERVER_RATE), velocity

@@ -64,7 +64,7 @@ def _measure(
       alike, of_strangers = (
         x @ pairs.normalize(means).T for x in (probes, others)
       )
-      # Whoever is taken for somebody else is never found.
+      # A person who is taken for somebody else counts as not found.
       right = np.where(alike.argmax(1) == own, alike.max(1), -np.inf)
       next_of_probes, next_of_others = (
         np.partition(x, -2, axis=1)[:, -2] for x in (alike, of_strangers)

@@ -31,8 +31,8 @@ class TaskConfig(task_lib.TaskSource):
     task_variant: Variant of the task's data, for instance gld23k [its own
       choice].
     image_size: Side of the images in pixels [the task's].
-    on_bad_example: What to do about images, users and files that cannot be
-      used; skip leaves them out and counts them.
+    on_bad_example: Treatment of images, users and files that cannot be used;
+      skip leaves them out and counts them.
     selection_users: Number of users who do not train; they are drawn at random,
       always the same ones, and their images are for validation. No guarantee
       covers them. Without them, where the task's own validation images may be
@@ -120,8 +120,8 @@ class UnseenConfig(TaskConfig):
   """Options of tasks on images that nobody here has seen.
 
   Attributes:
-    hold_out: What to evaluate on [split_column if a table has one, else
-      classes].
+    hold_out: Held-out part for evaluation [split_column if a table has one,
+      else classes].
     color_mode: Whether images are used in colour or in grey [rgb].
   """
 

@@ -76,7 +76,7 @@ class FieldSpec:
     documentation: Its line under `Attributes:`, without line breaks.
     flag: Name of its flag, or of the flag that chooses the class of a part;
       that of the field unless declared.
-    bounds: Those of a number, by `field`'s name for them.
+    bounds: Bounds of a number, by `field`'s name for them.
     choices: Words that a word, or each word of several, must be among; None for
       anything.
     registry: Classes that a part may have, by name, beside one that is named
@@ -121,7 +121,7 @@ def _find_type(annotation: Any) -> tuple[type, bool]:
 
 # Types of fields that have JSON; a tuple is one of words or numbers.
 _TYPES = (bool, int, float, str, tuple)
-# By class, once they are asked for.
+# Specs by class, filled in on the first request.
 _SPECS: dict[type, tuple[FieldSpec, ...]] = {}
 
 
@@ -359,7 +359,7 @@ def require_fields(
 
   Args:
     config_class: Class of the fields.
-    fields: Those that `read_fields` returns.
+    fields: Fields as `read_fields` returns them.
 
   Raises:
     errors.FieldError: If one is missing.

@@ -54,7 +54,7 @@ def as_field_error(
 
   Args:
     name, requirement: See `FieldError`.
-    where: What the library had to work with.
+    where: The file or value that the library was given.
 
   Raises:
     FieldError: In place of any exception but that of another field or of data.

@@ -24,11 +24,11 @@ def end(
   """Puts what a program says at its end into eight lines of 80 columns.
 
   Args:
-    lines: What is said in any case, at most six lines of 80 columns.
+    lines: Text that is always shown, at most six lines of 80 columns.
     rest: Where all the rest is; the last line.
-    warnings: What deserves a second look; those for which there is no room are
+    warnings: Findings that deserve a second look; those without room are
       shortened, and then counted.
-    extras: What is said where there is room, the most important first.
+    extras: Text that is shown if there is room, the most important first.
 
   Returns:
     The lines; a word that is longer than a line is not broken.

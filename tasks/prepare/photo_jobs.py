@@ -265,7 +265,7 @@ class PhotoJob(output.Job):
       task: Name of the task.
       variant: Variant of the task's data.
       source_dir: Folder of all that was downloaded.
-      tables: That of the users and that of the test set.
+      tables: Table of the users and table of the test set.
       archives: Archives of images, beside folders of unpacked ones: plain
         tars, and their MD5 if the publisher says it.
       user_column: Name of the column of users.

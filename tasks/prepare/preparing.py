@@ -29,7 +29,7 @@ class PreparationConfig(config_lib.Config):
       are there but digiface's all; inaturalist: user_120k].
     dry_run: Whether to say what was found, what is missing and how much disk it
       takes, and write nothing.
-    on_bad_example: What to do about images that are missing or damaged.
+    on_bad_example: Treatment of images that are missing or damaged.
   """
 
   task: str = config_lib.field(choices=_PUBLISHERS)

@@ -116,7 +116,7 @@ def _walk(
   """Walks along the strokes of images.
 
   Args:
-    symbols: Those of the images, `[n, ...]`.
+    symbols: Symbols of the images, `[n, ...]`.
     hand: Standard normal numbers `[n, strokes, 7]`.
 
   Returns:
@@ -156,7 +156,7 @@ def _join(
   """Places strokes where they are free, or at a point of an earlier one.
 
   Args:
-    symbols: Those of the images, `[n, ...]`.
+    symbols: Symbols of the images, `[n, ...]`.
     paths: `[n, strokes, points, 2]`.
     mean: Mean of each, `[n, strokes, 2]`.
     shake: Standard normal numbers `[n, strokes, 2]`.

@@ -1,4 +1,4 @@
-"""What a run costs in privacy: from its rounds to epsilon.
+"""The privacy cost of a run: from its rounds to epsilon.
 
 Planning, records and report call this room; who takes part, and what may be
 claimed for it, is `participation`.

@@ -67,7 +67,7 @@ def tail_probability(
   each with the least noise of any.
 
   Args:
-    moved: By how many standard deviations a user may move a draw of noise.
+    moved: Standard deviations by which a user may move a draw of noise.
     count: Number of releases.
     reach: Standard deviations at which noise ends.
   """
@@ -87,7 +87,7 @@ def warnings_of_end(
 
   Args:
     moved, count, reach: See `tail_probability`.
-    delta: That of the guarantee.
+    delta: Delta of the guarantee.
   """
   tail = tail_probability(moved, count, reach=reach)
   if tail > _TAIL_SHARE * delta:
@@ -190,7 +190,7 @@ def add_to_epsilon(
   Args:
     epsilon_at: Maps delta to the epsilon of exact noise; does not grow with it.
     delta: At which epsilon is wanted.
-    round_sum: What had independent noise in every round.
+    round_sum: The sum that had independent noise in every round.
     runs: How often rounds ran.
 
   Returns:

@@ -1,4 +1,4 @@
-"""What users cost who are put in one of b bins at random: Monte-Carlo bounds.
+"""Cost of putting each user in one of b bins at random: Monte-Carlo bounds.
 
 Chua et al. 2024, "Balls-and-Bins Sampling for DP-SGD" (arXiv 2412.16802);
 Choquette-Choo et al. 2024, "Near Exact Privacy Amplification for Matrix
@@ -31,7 +31,7 @@ _Grams = Sequence[tuple[np.ndarray, float]]
 
 @dataclasses.dataclass(frozen=True)
 class BallsInBinsDpEvent(monte_carlo.MixtureDpEvent):
-  """A whole run, each of whose users is in one of some bins, in secret.
+  """A whole run in which each user is in one of some bins, in secret.
 
   Privacy:
     Unit: one user's updates in all rounds of their bin.

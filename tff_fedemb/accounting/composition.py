@@ -59,7 +59,7 @@ class Rounds(config.Config):
   Attributes:
     count: How many.
     times: How often each ran, on the same users and with noise of its own.
-    noise: What each run added [none].
+    noise: Noise that each run added [none].
   """
 
   count: int = config.field(1, minimum=1)
@@ -132,8 +132,8 @@ class Account(config.Config):
     accountants: Names of the accountants, cheapest first; all that the
       participation supports if None.
     history: The rounds, in their order.
-    round_sum: What is clipped and summed up in every round; None if that is not
-      known, and the noise taken for a Gaussian.
+    round_sum: The sum of every round; None if it is not known, and the noise
+      taken for an exact Gaussian.
 
   Raises:
     ValueError: If delta is out of range, an accountant not supported, or
@@ -369,7 +369,7 @@ def composed_events(
   is_sampled = participation.is_sampled
   left = participation.participations(num_rounds)
   if left < num_rounds:
-    # Those that cost most are the ones that a user may be in.
+    # Assume that a user is in the rounds that cost most.
     noises.sort(key=lambda noise_count: noise_count[0].multiplier)
   events = []
   for noise, count in noises:

@@ -34,7 +34,7 @@ PLD_EPSILON_LIMIT = 50.0
 _SMALLEST_NOISE_FOR_PLD = 0.3
 
 RDP_ORDERS = tuple(dp_accounting.rdp.rdp_privacy_accountant.DEFAULT_RDP_ORDERS)
-# By which the logarithm of the moment of a Poisson-sampled Gaussian may be off.
+# Largest error in the log-moment of a Poisson-sampled Gaussian.
 # `dp_accounting` ends its series at exp(-30) and adds numbers near 1: against
 # exact arithmetic the largest error found was 6e-13, a third of this. A moment
 # that is as near to 1 is lost, and its epsilon would be 0.

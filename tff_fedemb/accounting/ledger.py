@@ -56,7 +56,7 @@ class Ledger(composition.Account):
       As the class.
 
     Args:
-      noise: What each run of each of them added.
+      noise: Noise that each run of each of them added.
       count: Their number, at least 1.
       times: How often each ran on the same users, with noise of its own every
         time.
@@ -182,8 +182,8 @@ class Ledger(composition.Account):
     """Returns the ledger of what a trace shows, which need not be checked.
 
     Args:
-      observed: What it shows: where users are not sampled, in how many rounds
-        one of them is at most.
+      observed: Its finding: where users are not sampled, the most rounds that
+        one of them is in.
     """
     if self.participation.is_sampled or not self.rounds:
       return self
@@ -254,12 +254,12 @@ def create_ledger(
 
   Args:
     participation: Who takes part.
-    noise: What every round adds to its sum.
+    noise: Noise that every round adds to its sum.
     rounds: Number of rounds, at least 0.
     delta: At which epsilon is stated, in (0, 1).
     accountants: Names of those to ask [`epsilon.default_accountants`].
-    round_sum: What is clipped and summed up in every round; without it the
-      noise is taken for a Gaussian.
+    round_sum: The sum of every round; without it the noise is taken for an
+      exact Gaussian.
 
   Raises:
     ValueError: As `composition.Account`, for such noise even without rounds.

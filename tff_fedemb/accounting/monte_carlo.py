@@ -1,4 +1,4 @@
-"""What a run costs whose users have rounds that hang together: a bound.
+"""A bound on the cost of a run in which a user's rounds depend on each other.
 
 A user's rounds are drawn in secret, one of many ways to take part, x. What they
 change of C x + Z is at most m_x, a sum of columns of |C|: the run loses no more
@@ -36,7 +36,7 @@ NUM_CHOICES = 9 * 90_000 * 64
 _FEWER = 16
 REMOVALS = 0
 ADDITIONS = 1
-# By which samples are fewer that tell whether a cell is worth all of them.
+# A cell is tried on so many times fewer samples before it is given all of them.
 _FEWER_AT_FIRST = 16
 # Epsilons that are tried are those of cells, each with samples of its own that
 # are drawn where its losses are; whatever delta is, they are the same.
@@ -292,7 +292,7 @@ class _Support:
 
   def holds_at(self, epsilon: float) -> bool:
     """Whether the samples of both directions support an epsilon."""
-    # Those of removals may not even be needed.
+    # Removals are sampled last: often they are not needed.
     is_supported = self._supports(self.additions, epsilon)
     return is_supported and self._supports(self.removals, epsilon)
 

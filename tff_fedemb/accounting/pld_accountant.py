@@ -29,8 +29,8 @@ import numpy as np
 
 from tff_fedemb.accounting import gaussian_accountant
 
-# By which a round may move a delta, and rounds that stand for what is cut off
-# an event's distribution, and for its composition with the others.
+# Each round may move a delta by this much. Cutting off an event's distribution,
+# and composing it with the others, count as this many rounds.
 _LOST_BY_ROUND = 2.0**-50
 _ROUNDS_OF_EVENT = 4
 # Probability that is cut off where losses are high, and where they are low:
@@ -127,7 +127,7 @@ class PldAccountant(dp_accounting.pld.PLDAccountant):
 
   @property
   def lost_delta(self) -> float:
-    """By how much a delta may be too small."""
+    """The most by which a delta may be too small."""
     return lost_delta(self._counts)
 
   def get_delta(self, target_epsilon: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What users cost who are in one of some rounds, drawn in secret: a bracket.
+"""Cost of putting each user in one of some rounds, in secret: a bracket.
 
 Feldman and Shenfeld 2026, "Efficient Privacy Loss Accounting for Subsampling
 and Random Allocation" (arXiv 2602.17284) show that one exists; it is found here
@@ -286,7 +286,7 @@ class RandomAllocationAccountant(gaussian_accountant.AnyRelationAccountant):
 
   @property
   def lost_delta(self) -> float:
-    """By how much a delta may be too small."""
+    """The most by which a delta may be too small."""
     return _lost_delta(self._events)
 
   def get_delta(self, target_epsilon: Any) -> Any:

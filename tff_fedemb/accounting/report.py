@@ -1,4 +1,4 @@
-"""What a run protects and what that cost, in numbers and in words.
+"""The guarantee of a run and its cost, in numbers and in words.
 
 A report is meant to be checked by hand: it names the protected unit, the
 neighbouring relation, the sampler, the sensitivity and the events that the
@@ -72,9 +72,9 @@ class PrivacyReport:
       by sampling unless `amplification` says so.
     delta: At which epsilon holds.
     unit: 'user'.
-    neighboring_relation: As the participation has it in words.
+    neighboring_relation: The participation's relation, in words.
     sampling: The sampler that was run, in words.
-    accountant: Whose epsilon leads: the smallest of the valid ones.
+    accountant: Name of the accountant with the smallest valid epsilon.
     epsilon_by_accountant: Epsilon of each accountant that was run, of noise
       that is exactly Gaussian.
     arithmetic_epsilon: Part of `epsilon` for what the noise's arithmetic leaves
@@ -100,12 +100,12 @@ class PrivacyReport:
     strategy_sensitivity: Sensitivity over the run of correlated noise's
       strategy matrix, in rounds' sensitivities, where sampling amplifies for
       one round that a user is in; None for independent noise.
-    participation_checked: What the trace of the run shows, which does not
+    participation_checked: Finding in the trace of the run, which does not
       refute the claim; None if there was no trace.
-    released: What may be published.
-    not_covered: What the guarantee says nothing about.
+    released: Results that may be published.
+    not_covered: Results that the guarantee does not cover.
     statement: The whole in words that a reader can check by hand.
-    warnings: What deserves a second look.
+    warnings: Findings that deserve a second look.
   """
 
   epsilon: float
@@ -162,7 +162,7 @@ def create_report(
 
   Args:
     account: The rounds.
-    observed: What the trace of the run shows, already checked.
+    observed: Finding in the trace of the run, already checked.
 
   Raises:
     ValueError: As `epsilon.epsilon_by_accountant`.

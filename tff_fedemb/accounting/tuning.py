@@ -1,4 +1,4 @@
-"""What choosing the best of a random number of trials costs in privacy.
+"""Privacy cost of choosing the best of a random number of trials.
 
 Papernot and Steinke 2022, "Hyperparameter Tuning with Renyi Differential
 Privacy". Trying hyperparameters a fixed number of times and keeping the best

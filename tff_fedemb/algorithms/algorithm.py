@@ -101,7 +101,7 @@ class Algorithm(config.Config, abc.ABC):
     Args:
       create_backbone_fn: Makes a fresh Keras model from images to embeddings
         `[batch, dim]`; called while tracing.
-      training: What `local` has become for a run and its data; `None` for
+      training: `local` as resolved for a run and its data; `None` for
         images at a constant learning rate.
       example_type: Type of a client's data set, as of
         `learning_process.build_example_type`.

@@ -86,7 +86,7 @@ class CanaryUpdates:
     """Has the canaries' clients send their directions; others train.
 
     Args:
-      client_update: What other clients do.
+      client_update: Work of the other clients.
     """
 
     def update_or_canary(weights, dataset, round_num):
@@ -153,7 +153,7 @@ class UpdateScores:
   """Evidence of each direction in the released models.
 
   Attributes:
-    projections: What the rounds moved the model by along each direction, one
+    projections: How far the rounds moved the model along each direction, one
       array `[number]` a round, in the sense of a client's update: before minus
       after.
   """
@@ -221,7 +221,7 @@ class UpdateScores:
       sampling_probability: Probability that a user is in a round.
       noise_multiplier: Standard deviation of the noise on the sum over the clip
         norm.
-      step: What one clip norm in the sum moves the model by.
+      step: How far one clip norm in the sum moves the model.
     """
     signal = np.array(self.projections) / step
     ratios = (signal - 0.5) / noise_multiplier**2

@@ -1,4 +1,4 @@
-"""What a claim allows any attacker: how many members at which false alarms.
+"""The most that a claim allows any attacker: members found by false alarms.
 
 A claim is more than one epsilon: at every epsilon it has a delta, and each pair
 bounds the true positive rate of any test by its false positive rate (Kairouz,
@@ -181,7 +181,7 @@ def allowed_rates(
 
   Args:
     account: The rounds.
-    epsilon: What they cost, at the delta of the account.
+    epsilon: Their cost at the delta of the account.
     false_positive_rates: In [0, 1], `[n]`.
   """
   curve = Curve.of(account) if epsilon <= _EPSILONS[-1] else None
@@ -209,7 +209,7 @@ def bound(
     scores: Scores of canaries, independent of each other.
     significance: Probability that the bound is wrong, at most.
     delta: At which epsilon is bounded, in [0, 1).
-    curve: That of the claim.
+    curve: Curve of the claim.
 
   Returns:
     The bound, and what it was found with.

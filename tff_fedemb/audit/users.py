@@ -110,7 +110,7 @@ def score(
 
   Args:
     embed: Maps images to embeddings.
-    users: What the attacker has.
+    users: Images that the attacker has.
     number: Number of users.
   """
   embeddings = embed(users.images)

@@ -13,7 +13,7 @@ from tff_fedemb import progress
 with epy.lazy_imports():
   import tensorflow_datasets as tfds
 
-# By its own code.
+# TFDS itself uses what it deprecates.
 progress.leave_out("`FeatureConnector.dtype` is deprecated")
 
 

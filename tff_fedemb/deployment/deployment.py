@@ -42,7 +42,7 @@ class Availability(config.Config):
   Attributes:
     time_zones: Weights by hours ahead of UTC, in [-12, 14]; any positive unit.
     base: Probability at level 1, on average over a day.
-    amplitude: By how much a day swings around the base, at level 1.
+    amplitude: Swing of a day around the base, at level 1.
     peak_hour: Local hour at which most are there.
     habit_sigma_hours: Standard deviation of a user's own hours around those of
       the time zone.

@@ -19,7 +19,7 @@ from tff_fedemb.deployment import deployment as deployment_lib
 # Each of them a random number of its own.
 _ZONE, _HABIT, _LEVEL, _PRESENCE, _SPEED = range(5)
 _DOWNLOAD, _UPLOAD, _EXAMPLES, _DROPOUT, _SESSION = range(5, 10)
-# By how far the hour of the sine's top is behind its zero.
+# The sine's peak is this many hours after its zero.
 _HOURS_TO_TOP = 6.0
 # A device's presence is drawn anew after this time at the latest.
 _LONGEST_PRESENCE_HOURS = 1.0
@@ -111,7 +111,7 @@ class Devices:
     return self._lognormal(slots, law.level_median, law.level_sigma, _LEVEL)
 
   def habit_hours(self, slots: np.ndarray) -> np.ndarray:
-    """By how much a user's own day is ahead of that of the time zone."""
+    """Hours by which a user's own day is ahead of that of the time zone."""
     sigma = self.config.availability.habit_sigma_hours
     return sigma * special.ndtri(self._uniform(slots, _HABIT))
 

@@ -52,8 +52,8 @@ class Promise:
     smallest: The smallest of `RATES` that is supported for such a gallery,
       `None` if none is.
     num_classes: Held-out classes that this is measured on.
-    compared: What a probe is compared with: `identification.MEAN` of the images
-      of each identity, or `identification.NEAREST`.
+    compared: Counterpart of a probe: `identification.MEAN` of the images of
+      each identity, or `identification.NEAREST`.
     runner_up_weight: Share of the similarity with the next identity that is
       subtracted before a probe is compared with the threshold.
   """

@@ -16,7 +16,7 @@ with epy.lazy_imports():
   import faiss
   from sklearn import metrics as sklearn_metrics
 
-# By name in results: what tables call them.
+# Titles in tables, by name in results.
 TITLES = {
   "equal_error_rate": "EER",
   "d_prime": "d'",

@@ -25,7 +25,7 @@ DEFAULT_FALSE_ACCEPT_RATES = (1e-3, 1e-2, 1e-1)
 CONFIDENCE = 0.95
 # Share of the intervals that may miss the true value.
 _ERROR = 1 - CONFIDENCE
-# By false accept rate, (low, high).
+# (low, high) by false accept rate.
 _Intervals = Mapping[float, tuple[float, float]]
 _ROC_POINTS = 500
 _MIN_FALSE_ACCEPTS = 10
@@ -65,7 +65,7 @@ class VerificationResult:
       if all were evaluated.
     recall_sample_interval_at_far: (low, high) for the recall of all images
       found, of which only the sample is known; None without one.
-    metrics: By name, as `retrieval.evaluate` returns them; None if they were
+    metrics: Values by name, as from `retrieval.evaluate`; None if they were
       not asked for.
   """
 

@@ -55,7 +55,7 @@ class Budget:
 
   Attributes:
     releases: All kinds of release.
-    noise_multipliers: By name: standard deviation over sensitivity, 0 for none.
+    noise_multipliers: Standard deviation over sensitivity by name, 0 for none.
     epsilon: Epsilon of all releases together; infinity without noise.
     delta: Delta of the guarantee.
   """

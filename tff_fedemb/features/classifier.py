@@ -31,7 +31,7 @@ _RELATIONS = {
   "example": "an example's slot stays empty; the number of slots is public",
   "user": "a user's slot stays empty; the number of slots is public",
 }
-# By protected unit: what the guarantee assumes, and what it does not cover.
+# Assumptions of the guarantee, and what it does not cover, by protected unit.
 _ASSUMPTIONS = {
   "example": (
     "the number of examples is public: defaults and divisors depend on it",

@@ -258,7 +258,7 @@ def write(
     values: For JSON, with `warnings`.
     writers: Writers of other files by the fields with their paths, which may
       be None.
-    lines: What is said of them.
+    lines: Lines that tell about them.
   """
   writers = {"output_json": output_files.json_writer(values), **writers}
   paths = {name: getattr(config, name) for name in writers}

@@ -184,7 +184,7 @@ class TreeSumQuery(SeededSumQuery):
     clip_value: Any
     generator_state: Any
 
-  # By another name, for `tfp.QAdaClipTreeResSumQuery`.
+  # `tfp.QAdaClipTreeResSumQuery` calls it by this name.
   preprocess_record_l2_impl = secret_noise.ExactSumQuery.preprocess_record_impl
 
   def _no_nodes(self):

@@ -31,7 +31,7 @@ class Mechanism:
   """An aggregator and its privacy.
 
   Attributes:
-    config: What it is made from.
+    config: The configuration that it is made from.
     clients_per_round: Expected number of virtual clients in a round: the
       divisor of the sum, whatever number takes part.
     strategy: Ties the noise of the rounds together; None for independent noise.
@@ -83,7 +83,7 @@ class MechanismConfig(config.Config):
     next_clip_norm_fn: As in `measurements.MeasuredFactory`.
     strategy_class: Class of the matrix that ties the noise of the rounds
       together; None for independent noise.
-    noise_in_words: What a table calls its noise; None for its name.
+    noise_in_words: Name of its noise in tables; None for its own name.
     is_compared: Whether a search for the least noise tries it unasked.
     follows_workload: Whether its matrix, and with it its cost at a noise
       multiplier, depends on the server's optimizer.
@@ -159,7 +159,7 @@ class MechanismConfig(config.Config):
     """Creates the matrix of correlated noise; None for independent noise.
 
     Args:
-      schedule: What the run decides.
+      schedule: Rounds of the run, and how far apart a user's are.
       workload: How the run makes its models of the rounds' sums.
 
     Raises:
@@ -203,7 +203,7 @@ class MechanismConfig(config.Config):
 
     Args:
       clients_per_round: As in `Mechanism`.
-      schedule: What the run decides; independent noise needs none.
+      schedule: See `create_strategy`; independent noise needs none.
       workload: As in `create_strategy`.
 
     Raises:

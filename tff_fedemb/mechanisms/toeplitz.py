@@ -42,7 +42,7 @@ def model_column(
 
   Args:
     inverse: First column of C^-1, [rounds].
-    workload: Whose momentum decides A.
+    workload: How models are made; its momentum decides A.
 
   Returns:
     Float64 [rounds].

@@ -128,7 +128,7 @@ class _Moments:
     return self.mixed(kept, added)
 
   def mixed(self, kept: Any, added: Any) -> "_Moments":
-    """Those of kept x the model + added x the prefix sum, and the latter."""
+    """Moments of kept x model + added x prefix sum, and of the prefix sum."""
     return _Moments(
       kept**2 * self.model
       + 2 * kept * added * self.both
@@ -138,11 +138,11 @@ class _Moments:
     )
 
   def at(self, index: int) -> "_Moments":
-    """Those of one of several rounds."""
+    """Moments of one of several rounds."""
     return _Moments(self.model[index], self.both[index], self.prefix[index])
 
   def plus(self, other: "_Moments") -> "_Moments":
-    """Those with independent noise as well."""
+    """Moments after independent noise is added."""
     return _Moments(
       self.model + other.model,
       self.both + other.both,

@@ -168,7 +168,7 @@ def _match(
     if variable.shape == (*value.shape[:2], 1, *value.shape[3:]):
       weights[name] = value.sum(axis=2, keepdims=True, dtype=np.float32)
   names_in_file = {name: name for name in variables if name in weights}
-  # Those of a SavedModel of the project, whose layers had no names.
+  # Names in a SavedModel of this project, whose layers had none.
   portable = {
     name: other
     for name, (other, _) in zip(

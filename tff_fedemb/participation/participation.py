@@ -290,9 +290,9 @@ class Participation(config.Config, abc.ABC):
     """The events of a user's rounds, and their numbers.
 
     Args:
-      event: What each of them releases.
+      event: Event of each of them.
       count: How many such rounds a user may be in.
-      rounds: Those of the run, whoever is in them.
+      rounds: All rounds of the run, also those without the user.
     """
     del rounds  # Each is drawn by itself.
     return [(self.sampled_event(event), count)]
@@ -363,7 +363,7 @@ class Participation(config.Config, abc.ABC):
     repeating the draw with the key (`run.account.recompute`).
 
     Args:
-      observed: What the trace shows of the first rounds.
+      observed: Finding in the trace of the first rounds.
       rounds: Number of rounds that are accounted for.
 
     Raises:
@@ -391,7 +391,7 @@ class Participation(config.Config, abc.ABC):
     """Yields what is assumed here, and what a trace shows instead.
 
     Args:
-      observed: What the trace shows of at least one round.
+      observed: Finding in the trace of at least one round.
     """
     # Several users in a virtual client cost more than users on their own.
     if self.users_per_client == 1 and not observed.users_alone:

@@ -1,4 +1,4 @@
-"""What a run would cost in privacy, and what to ask for, before there is one.
+"""The privacy cost of a run, and settings for a target, before it begins.
 
 A `RunSpec` is resolved and planned with this room, and program `account` is a
 door to each of its files.

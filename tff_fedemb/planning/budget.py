@@ -145,7 +145,7 @@ class Budget(config.Config):
     delta: At which epsilon is stated.
     num_users: Number of users who train in every run.
     users: Digest of their identifiers; that of the first run if None.
-    charges: What the runs cost, in the order in which they were charged.
+    charges: Costs of the runs, in the order in which they were charged.
   """
 
   epsilon: float = config.field(above=0)
@@ -205,7 +205,7 @@ class Budget(config.Config):
 
 
 def _ledgers(charges: Sequence[Charge]) -> list[ledger_lib.Ledger]:
-  """What runs were charged, each with its copies; tunings are left out."""
+  """Ledgers of all charged runs and their copies, without tunings."""
   runs: dict[str, list[Charge]] = {}
   for each in charges:
     if each.selection is None:

@@ -1,4 +1,4 @@
-"""What several runs on the same users cost together, for a privacy budget."""
+"""Joint cost of several runs on the same users, for a privacy budget."""
 
 from __future__ import annotations
 

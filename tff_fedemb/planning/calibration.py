@@ -43,8 +43,8 @@ _LARGEST_STEP = 8.0
 _LARGEST_SLOW_STEP = 2.0
 _OF_DRAWS = ("monte_carlo", "allocation")
 _SLOW = ("pld",) + _OF_DRAWS
-# By which what these find may be too large, as a share; others leave so much to
-# be searched one by one.
+# Share by which a result of the slow accountants may be too large; the others
+# search an interval of this width value by value.
 _SLOW_TOLERANCE = 1e-3
 _TOLERANCE = 1e-5
 # Integers: the divergence of sampling costs several times more in between.
@@ -72,7 +72,7 @@ def assumptions(plan: planning.Plan, solve_for: str) -> Iterator[str]:
   """Yields what was held fixed in a search, and how exact it is.
 
   Args:
-    plan: What was found.
+    plan: The plan that was found.
     solve_for: As in `calibrate`.
   """
   yield _ASSUMED[solve_for]

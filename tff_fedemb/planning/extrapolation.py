@@ -1,4 +1,4 @@
-"""What a simulated run would cost with more users and a larger cohort.
+"""Cost of a simulated run if it had more users and a larger cohort.
 
 Simulations use few users and little noise. Multiplying both the users of a
 round and the noise multiplier by `cohort_factor` leaves the noise on the mean
@@ -43,7 +43,7 @@ class Reading:
     sensitivity_in_clip_norms: Assumed change of a round's sum.
     epsilon: The smallest of the valid accountants' epsilons; of the user-level
       reading with what the arithmetic of the noise adds, if that is known.
-    accountant: Whose epsilon that is.
+    accountant: Name of the accountant with that epsilon.
     epsilon_by_accountant: Epsilon of each accountant that was run.
   """
 
@@ -199,8 +199,8 @@ def extrapolate(
     accountants: Their names [those of the published figures, which the
       participation has of its own]. RDP stands in for PLD where there is too
       much noise for its arithmetic.
-    round_sum: What the simulation clips and sums up in every round; without it
-      the noise is taken for a Gaussian.
+    round_sum: The sum of every round of the simulation; without it the noise is
+      taken for an exact Gaussian.
 
   Raises:
     errors.FieldError: If the extrapolated cohort exceeds the population, its

@@ -1,4 +1,4 @@
-"""What a run would cost, before there is one.
+"""The cost of a run before it begins.
 
 A plan names the mechanism, who takes part, how much noise there is and, of
 independent noise, how large an update is. Its account is made by what makes

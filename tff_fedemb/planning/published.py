@@ -37,7 +37,7 @@ class PublishedRow:
     simulated_noise_multiplier: Before it is multiplied by `COHORT_FACTOR`.
     mechanism: Its name.
     participation: The kind of participation.
-    sensitivity_in_clip_norms: What the printed figure takes a user to change.
+    sensitivity_in_clip_norms: Change by a user that the printed figure assumes.
     printed_epsilon: For comparison.
     printed_zcdp: For comparison; None where none is printed.
   """
@@ -77,9 +77,9 @@ class Row:
     DpEvent: `planning.Plan`.
 
   Attributes:
-    published: What is printed.
+    published: The printed figures.
     published_epsilon: In the reading of the printed figure.
-    published_reading: That reading, in words.
+    published_reading: The same reading, in words.
     report: The whole account of the strict reading, which is what the
       participation supports for a user.
     poisson_epsilon: The same if users were drawn by Poisson sampling and each

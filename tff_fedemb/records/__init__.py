@@ -1,4 +1,4 @@
-"""What a run leaves on disk: its directory, chain, checkpoints and cards.
+"""The files of a run: its directory, chain, checkpoints and cards.
 
 Rounds and training write here; spec, report and serving read it. No format
 depends on where a module lies.

@@ -91,7 +91,7 @@ class Chain:
     # participants are beside them.
     self._released: list[dict[str, str]] = []
     self._participants: list[str] = []
-    # By the number of rounds done.
+    # Lines by the number of finished rounds.
     self._states: dict[int, list[str]] = {}
     # Files that may be given away, by the lines from the last round or state.
     self._given_away: dict[str, dict[str, str]] = {}

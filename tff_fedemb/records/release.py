@@ -135,7 +135,7 @@ def tell(
 
   Args:
     run_dir: Its directory.
-    checked: What `account.check_release` has found, if it is finished.
+    checked: Result of `account.check_release`, if the run is finished.
 
   Returns:
     JSON values by name, and the same in words.

@@ -186,7 +186,7 @@ def differ(
     now: Others; what is `None` is as if it were not there.
     varying: Names that lead to values which may differ.
   """
-  # As a file has them.
+  # JSON makes lists of tuples, as in the file.
   before = dict(_flatten(json.loads(json.dumps(was))))
   after = dict(_flatten(json.loads(json.dumps(now))))
   different = []

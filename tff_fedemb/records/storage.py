@@ -22,7 +22,7 @@ def wait_for(coroutine: Coroutine[Any, Any, _Result]) -> _Result:
   one has an event loop that runs, beside which there can be no other.
 
   Args:
-    coroutine: What has not begun yet.
+    coroutine: A coroutine that has not begun.
   """
   with futures.ThreadPoolExecutor(max_workers=1) as thread:
     return thread.submit(asyncio.run, coroutine).result()

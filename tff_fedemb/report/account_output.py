@@ -1,4 +1,4 @@
-"""What `account` and `tune` tell: in words, as JSON values, in a picture."""
+"""Output of `account` and `tune`: words, JSON values and a picture."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def tell_calibration(
     guess: The plan that the search began with.
     solve_for: As in `calibration.calibrate`, like what follows.
     target_epsilon: Largest epsilon.
-    value: What it has returned.
+    value: The value that it returned.
     notes: Notes on how open settings were chosen.
     explain: See `tell_epsilon`.
   """

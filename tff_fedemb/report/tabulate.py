@@ -38,7 +38,7 @@ class TabulateConfig(config_lib.Config):
 
   Attributes:
     output_png: File for a picture of recall.
-    x_axis: What the picture has recall over: "epsilon", the runs' own, or
+    x_axis: Horizontal axis of the picture: "epsilon", the runs' own, or
       "num_users", with a curve for each algorithm and head.
     baseline: Directory of the unchanged baseline run: the table then begins
       with what each run changed, and the picture shows recall by change.

@@ -172,7 +172,7 @@ def _create_epsilon_panel(
     num_points = _NUM_MONTE_CARLO_POINTS
   rounds = np.unique(np.linspace(1, ledger.rounds, num_points, dtype=int))
   if not claim.is_sampled:
-    # As the report has it: what the schedule says of its users.
+    # The report, too, counts the rounds that the schedule gives a user.
     most = max(privacy.max_participations, 1)
     ledger = dataclasses.replace(
       ledger, participation=claim.with_known_schedule(most)

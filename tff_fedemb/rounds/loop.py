@@ -353,7 +353,7 @@ class TrainingLoop:
     if rounds_done == self.config.rounds or (
       every and rounds_done % every == 0
     ):
-      # As the report at the end, which is to say nothing else.
+      # The same figure as in the report at the end.
       report[_EPSILON] = self.chain.ledger.tightest_epsilon(self.trace)
       recalls = self.evaluate_fn(weights if average is None else average)
       report.update(recalls)

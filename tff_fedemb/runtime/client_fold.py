@@ -40,7 +40,7 @@ _ERRORS_OF_THE_CLIENT = (
   tf.errors.InvalidArgumentError,
   tf.errors.NotFoundError,
   tf.errors.OutOfRangeError,
-  # As a phone that is heard of no more.
+  # A killed worker counts as a phone that stopped answering.
   client_error.KilledError,
 )
 

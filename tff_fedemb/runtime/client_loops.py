@@ -27,7 +27,7 @@ def clients_per_call(
 
   Args:
     work: Work of one client.
-    accumulate: What adds its update to the others.
+    accumulate: Adds its update to the others.
   """
   if (
     # Nothing would be in the loop.

@@ -122,8 +122,8 @@ def import_computation(
   needs_own_session = graph_resources.separate(graph_def)
   dataset_loops.replace_reductions(graph_def)
   # Loops and functions run on the device of the operation that calls them.
-  # Those that only data sets call stay on the CPU in this way: a GPU would be
-  # given one example at a time.
+  # So functions that only data sets call stay on the CPU: a GPU would be given
+  # one example at a time.
   for node in graph_def.node:
     node.device = node.device or device
     if node.name == _node_of(proto.tensorflow.session_token_tensor_name):
@@ -193,7 +193,7 @@ def flatten(structure: Any, type_spec: tff.Type) -> list[np.ndarray]:
     ValueError: If the structure is not of that type.
   """
   types = leaf_types(type_spec)
-  # By name where there are names: TFF's order may not be the dictionary's.
+  # Match by name where there are names: TFF's order may differ.
   places = unflatten(range(len(types)), type_spec)
   try:
     found = tree.flatten_up_to(places, structure, check_types=False)

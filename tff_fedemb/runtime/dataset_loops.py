@@ -63,7 +63,7 @@ def _trace_loop(reduction: Any, function: Any) -> Any:
         Tout=[spec.dtype for spec in state_specs],
         f=function.signature.name,
       )
-      # As a reduction, which reads no element while it works on another.
+      # Like a reduction, read no element while the last one is in use.
       with tf.control_dependencies(results):
         following = iterator.get_next_as_optional()
       return following, *map(tf.ensure_shape, results, shapes)

@@ -91,7 +91,7 @@ class RayRuntime(in_process.InProcessRuntime):
     self.concurrent_clients = config.concurrent_clients or (
       1 if config.ray_worker_gpus else config.ray_worker_cores
     )
-    # Those of this process train nobody.
+    # No client runs in this process.
     self._client_devices = [""]
     self._clients_per_call = 1 if config.ray_worker_gpus else None
     self._paths: dict[str, str] = {}
@@ -119,7 +119,7 @@ class RayRuntime(in_process.InProcessRuntime):
     self._task = cluster.create_task(
       ray_worker.fold_chunks,
       runtime_env={"env_vars": variables} if variables else None,
-      # By default Ray could leave a machine idle.
+      # Ray's default could leave a machine idle.
       scheduling_strategy="SPREAD",
     )
     self._start_workers(cluster)

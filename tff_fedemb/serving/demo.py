@@ -37,7 +37,7 @@ with epy.lazy_imports():
   from tff_fedemb.records import model_card
   from tff_fedemb.serving import saved_models
 
-# Whoever is on another machine cannot reach this address.
+# Other machines cannot reach this address.
 _HOST = "127.0.0.1"
 # Largest request in bytes: two photos of a phone, in base64.
 _MAX_REQUEST = 64 * 2**20
@@ -264,7 +264,7 @@ def create_server(
   """Creates the server of the page, which does not run yet.
 
   Args:
-    demo: What answers.
+    demo: The model and gallery that answer.
     port: Port on this machine; 0 is any that is free.
     pages: Further pages by path.
 

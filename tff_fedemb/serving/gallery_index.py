@@ -46,7 +46,7 @@ _BLOCK_ROWS = 10_000
 # Recall is measured on so many queries, and nearest images of each.
 _NUM_QUERIES = 200
 _NUM_NEAREST = 10
-# What the arithmetic of two searches may differ by.
+# Largest difference between the arithmetic of two searches.
 _TIE = 1e-6
 _VERSION = 4
 _COLUMNS = ["name", "path", "digest"]

@@ -190,7 +190,7 @@ def embed_rows(
     embed: Maps a batch of images to embeddings `[b, dim]`.
     source: Source of the images.
     rows: Rows to embed, int64 `[m]`, ascending.
-    map_fn: As `map`, what applies `embed` to batches of images.
+    map_fn: Applies `embed` to batches of images, like `map`.
     may_be_none: Whether it is no mistake if none can be read.
 
   Returns:

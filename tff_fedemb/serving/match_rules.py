@@ -73,7 +73,7 @@ class Rule:
   Attributes:
     threshold: Similarity from which on it is the most similar class.
     words: Sentences on that for the user.
-    compared: What a query is compared with, as in `class_search.find`.
+    compared: Counterpart of a query, as in `class_search.find`.
     cohort: Classes by which similarities are normalized, if any.
     runner_up_weight: Share of the similarity with the next class that is
       subtracted.

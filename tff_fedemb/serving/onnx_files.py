@@ -129,7 +129,7 @@ class Embedder:
       FieldError: If others come out.
     """
     largest = np.abs(self.embed(images) - expected).max()
-    # As others are what is no number.
+    # NaN is a mismatch too.
     if not largest <= _TOLERANCE:
       raise errors.FieldError(
         "formats",

@@ -1,4 +1,4 @@
-"""What a run is: the spec that was asked for, its task, and what follows.
+"""The definition of a run: its spec, its task, and what follows from them.
 
 Programs and `fe.train`, `fe.plan` and their like begin here.
 

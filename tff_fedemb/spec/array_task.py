@@ -36,7 +36,7 @@ with epy.lazy_imports():
 
 _READING_BATCH = 64
 _LABEL_BYTES = 8
-# By the number of axes of an example.
+# Default backbones by the number of axes of an example.
 _BACKBONES = {1: "dense", 2: "conv1d", 3: "convnet"}
 
 

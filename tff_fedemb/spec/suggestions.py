@@ -17,8 +17,8 @@ from tff_fedemb.participation import fixed_size
 from tff_fedemb.spec import spec as spec_lib
 from tff_fedemb.spec import task as task_lib
 
-# By whether a user has one class. One alone has nothing to tell apart then, and
-# few classes to tell apart otherwise.
+# Keyed by whether a user has one class. A client of one such user has nothing
+# to tell apart, and other users have few classes each.
 _USERS_PER_CLIENT = {True: 16, False: 4}
 _CLIENTS_PER_ROUND = {True: 4, False: 8}
 _MAX_CLIENTS_PER_ROUND = 2048
@@ -61,9 +61,8 @@ def choose(
   """Chooses settings.
 
   Args:
-    task: What to train on; of it are looked at the number of users, whether
-      they have one class each, the shape of an image, and the task's own
-      choice of a backbone.
+    task: The task. The choice depends on its number of users, whether they have
+      one class each, the shape of an image, and its own choice of a backbone.
     given: Values that a user of the program has given, by flag.
     federated: Whether for federated training, or for pooled data.
 

@@ -186,7 +186,7 @@ class Evaluator:
   Attributes:
     backbone: The backbone.
     by_split: Held-out images.
-    sample: Those for evaluations during training.
+    sample: Held-out images for evaluations during training.
     with_metrics: Whether to measure other metrics of the held-out images too.
   """
 

@@ -216,7 +216,8 @@ def _epsilon(
     composition.Noise(noise_multiplier, experiment.mechanism.strategy),
     own.rounds,
     delta=delta,
-    # As the run's own figures; of others without PLD, which takes seconds.
+    # Use the run's own accountants; leave out PLD, which takes seconds, where
+    # the noise differs from the run's.
     accountants=epsilon_lib.default_accountants(
       participation, noise_multiplier if growth == 1.0 else 0.0
     ),

@@ -52,8 +52,8 @@ def apply(
 
   Args:
     spec: The spec.
-    values: By the names of fields, also of those that only a class which is
-      among the values has.
+    values: Values by field name; a field may be of a class that is itself among
+      the values.
 
   Raises:
     errors.FieldError: If the spec has no such field, or a value is out of its
@@ -134,8 +134,8 @@ def _find_fields(
 
   Args:
     spec: Spec of the trials, but for what is drawn.
-    classes: By the name of a part, names of classes that it has in place of its
-      own; there may be other names, and other values.
+    classes: Names of classes that replace a part's own, by the name of the
+      part; other names and values may be among them.
   """
   found: dict[str, tuple[tuple[str, ...], config_lib.FieldSpec]] = {}
   replaced: list[tuple[str, ...]] = []

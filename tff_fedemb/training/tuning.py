@@ -364,7 +364,7 @@ class TuningRun:
       not_covered = (card.privacy or {}).get("not_covered", [])
       privacy = {**privacy, "not_covered": not_covered}
       model_card.write(dataclasses.replace(card, privacy=privacy), path)
-    # Those of the trial would tell how many came after it.
+    # The trial's own times would tell how many trials came after it.
     now = time.time()
     for path in (best, *best.rglob("*")):
       os.utime(path, (now, now))
