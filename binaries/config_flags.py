@@ -152,10 +152,9 @@ class Parser:
     # absl takes these for text before it knows which flags there are.
     typed = {word.lstrip("-") for word in self._typed if word.startswith("-")}
     if not typed.isdisjoint(_HELP):
-      sections = {
-        title: [self._describe(name) for name in names]
-        for title, names in self._titles.items()
-      }
+      sections = {}
+      for title, names in self._titles.items():
+        sections[title] = list(map(self._describe, names))
       is_full = _FULL_HELP in typed
       print(help_text.render(self._documentation, sections, is_full=is_full))
       sys.exit(0)
@@ -263,11 +262,12 @@ class Parser:
     """
     for field in fields:
       flag = field.spec.flag
-      if all(known in fields for known in self._fields[flag]) and any(
-        word.startswith("-")
-        and word.lstrip("-").partition("=")[0] in (flag, f"no{flag}")
-        for word in self._typed
-      ):
+      typed = set()
+      for word in self._typed:
+        if word.startswith("-"):
+          typed.add(word.lstrip("-").partition("=")[0])
+      is_typed = not typed.isdisjoint((flag, f"no{flag}"))
+      if is_typed and all(known in fields for known in self._fields[flag]):
         choice, _ = field.of_class or ("", "")
         must = f"be set with {choice} only"
         if choice in chosen:

@@ -185,10 +185,10 @@ def _read_splits(
   sources: Sequence[pathlib.Path],
 ) -> Iterator[tuple[str, str, list[bytes]]]:
   """Yields splits with their characters and the images of these."""
-  read = [
-    (_read_compact if path.suffix == ".npz" else _read_zip)(path)
-    for path in sources
-  ]
+  read = []
+  for path in sources:
+    read_file = _read_compact if path.suffix == ".npz" else _read_zip
+    read.append(read_file(path))
   background, *evaluations = (
     {alphabet for alphabet, _ in characters} for characters in read
   )
@@ -211,16 +211,16 @@ def _read_splits(
       # the official files stay as they are.
       user = urllib.parse.quote(character, safe="/ ()")
       for split in splits[alphabet]:
-        yield (
-          split,
-          user,
-          [
+        examples = []
+        label = labels[split]
+        for image in characters[alphabet, character]:
+          pixels = image.tobytes()
+          examples.append(
             tfrecord_files.serialize_example(
-              {emnist.PIXEL_BYTES: image.tobytes(), "label": labels[split]}
+              {emnist.PIXEL_BYTES: pixels, "label": label}
             )
-            for image in characters[alphabet, character]
-          ],
-        )
+          )
+        yield split, user, examples
         labels[split] += 1
 
 

@@ -104,12 +104,11 @@ def _copy(
     for number, example in enumerate(examples.as_numpy_iterator()):
       name = f"{split}/{number}"
       (folder / name).write_bytes(example[image])
-      yield {"image": name, "split": split} | {
-        field: _to_text(
-          feature, functools.reduce(operator.getitem, path, example)
-        )
-        for field, (feature, path) in chosen.items()
-      }
+      row = {"image": name, "split": split}
+      for field, (feature, path) in chosen.items():
+        value = functools.reduce(operator.getitem, path, example)
+        row[field] = _to_text(feature, value)
+      yield row
 
 
 def _open_table(config: task_config.TfdsConfig) -> pathlib.Path:

@@ -1,6 +1,7 @@
 """Lines and bars on terminals, seconds by part, sizes and times in words."""
 
 from collections.abc import Iterable, Sequence
+import itertools
 import sys
 import textwrap
 import time
@@ -52,17 +53,13 @@ def end(
 
 def _wrap_all(texts: Iterable[str]) -> list[str]:
   """Breaks texts into lines; what continues a text is indented."""
-  return [
-    line
-    for text in texts
-    for line in textwrap.wrap(
-      text,
-      _COLUMNS,
-      subsequent_indent="  ",
-      break_long_words=False,
-      break_on_hyphens=False,
-    )
-  ]
+  wrapper = textwrap.TextWrapper(
+    _COLUMNS,
+    subsequent_indent="  ",
+    break_long_words=False,
+    break_on_hyphens=False,
+  )
+  return list(itertools.chain.from_iterable(map(wrapper.wrap, texts)))
 
 
 def _shorten(text: str) -> str:

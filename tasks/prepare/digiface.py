@@ -92,18 +92,15 @@ def require_identities(field: str, numbers: Mapping[str, int]) -> None:
 
 
 def _list_zip(path: pathlib.Path) -> list[_File]:
+  files = []
   with bad_examples.open_zip(path) as archive:
-    return [
-      _File(
-        int(match[2]),
-        f"{path.name}/{match[1]}",
-        match[3],
-        info.file_size,
-        info.CRC,
-      )
-      for info in archive.infolist()
-      if (match := _MEMBER_NAME.fullmatch(info.filename))
-    ]
+    for info in archive.infolist():
+      match = _MEMBER_NAME.fullmatch(info.filename)
+      if match:
+        folder = f"{path.name}/{match[1]}"
+        subject = int(match[2])
+        files.append(_File(subject, folder, match[3], info.file_size, info.CRC))
+  return files
 
 
 def _list_folder(path: pathlib.Path, name: str) -> list[_File]:
@@ -191,27 +188,24 @@ class Job(output.Job):
           f" {folders[subject]}, found {subject} in both."
         )
       images |= found
-    by_split = {
-      split: [s for s in sorted(images) if split_of_subject(s) == split]
-      for split in SPLITS
-    }
+    by_split: dict[str, list[int]] = {split: [] for split in SPLITS}
+    sizes_by_name: dict[str, int] = {}
+    bad = []
+    for subject in sorted(images):
+      by_split[split_of_subject(subject)].append(subject)
+      sizes_by_name |= images[subject]
+      if not images[subject]:
+        bad.append((folders[subject], "no image"))
     require_identities("source_dir", {s: len(x) for s, x in by_split.items()})
-    files = {
-      f"{tfrecord_files.TRAIN_FOLDER}/{subject}": [
-        output.Row(name, label) for name in images[subject]
-      ]
-      for label, subject in enumerate(by_split["train"])
-    }
-    files[tfrecord_files.TEST_FILE_NAME] = [
-      output.Row(name, subject)
-      for subject in sorted(by_split["validation"] + by_split["test"])
-      for name in images[subject]
-    ]
-    return output.Plan(
-      files,
-      {name: size for some in images.values() for name, size in some.items()},
-      bad=[(folders[s], "no image") for s in sorted(images) if not images[s]],
-    )
+    files = {}
+    for label, subject in enumerate(by_split["train"]):
+      rows = [output.Row(name, label) for name in images[subject]]
+      files[f"{tfrecord_files.TRAIN_FOLDER}/{subject}"] = rows
+    held_out = []
+    for subject in sorted(by_split["validation"] + by_split["test"]):
+      held_out += [output.Row(name, subject) for name in images[subject]]
+    files[tfrecord_files.TEST_FILE_NAME] = held_out
+    return output.Plan(files, sizes_by_name, bad=bad)
 
   def read(self, image_id: str) -> bytes:
     """See the base class. The CRC of what is in a zip is compared."""
@@ -240,11 +234,11 @@ def create_jobs(
   sources = _list_sources(source_dir)
   jobs = []
   for part in VARIANTS[:2] if variant is None else [variant]:
-    chosen = {
-      name: [f for f in files if part in ("all", _part_of_subject(f.subject))]
-      for name, files in sources.items()
-    }
-    chosen = {name: files for name, files in chosen.items() if files}
+    chosen = {}
+    for name, files in sources.items():
+      own = [f for f in files if part in ("all", _part_of_subject(f.subject))]
+      if own:
+        chosen[name] = own
     if chosen:
       jobs.append(Job(part, source_dir, chosen))
   if not jobs:

@@ -190,17 +190,15 @@ class Preparation:
 
   def _check_disk(self, plan: Plan) -> None:
     """Says how much disk is needed and free, and refuses what does not fit."""
-    overhead = tfrecord_files.RECORD_OVERHEAD
-    needed = sum(
-      _BLOCK
-      + sum(
-        plan.sizes[row.image_id] + overhead
-        for row in rows
-        if row.image_id in plan.sizes
-      )
-      for file, rows in plan.files.items()
-      if not self._is_written(file)
-    )
+    needed = 0
+    for file, rows in plan.files.items():
+      if self._is_written(file):
+        continue
+      needed += _BLOCK
+      for row in rows:
+        if row.image_id in plan.sizes:
+          size = plan.sizes[row.image_id]
+          needed += size + tfrecord_files.RECORD_OVERHEAD
     parent = next(path for path in self._work.parents if path.exists())
     free = shutil.disk_usage(parent).free
     wanted, found = map(progress.format_bytes, (needed, free))

@@ -86,17 +86,14 @@ def _draw_rows(given: Config) -> Iterator[tuple[str, str, list[bytes]]]:
   users = store.show_progress(given.num_users)
   for user, (images, labels) in zip(users, _draw_writers(given), strict=True):
     suffix = np.random.default_rng([given.seed, user]).integers(100)
-    examples = [
-      tfrecord_files.serialize_example(
-        {"label": label}
-        | (
-          {emnist.PIXEL_BYTES: image.tobytes()}
-          if given.compact
-          else {"pixels": image / np.float32(255)}
-        )
-      )
-      for image, label in zip(images, labels, strict=True)
-    ]
+    examples = []
+    for image, label in zip(images, labels, strict=True):
+      features = {"label": label}
+      if given.compact:
+        features[emnist.PIXEL_BYTES] = image.tobytes()
+      else:
+        features["pixels"] = image / np.float32(255)
+      examples.append(tfrecord_files.serialize_example(features))
     for split_name, chosen in _split(labels, given.compact).items():
       if chosen.any():
         kept = list(itertools.compress(examples, chosen))

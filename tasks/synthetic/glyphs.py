@@ -62,10 +62,10 @@ def _thin(masks: np.ndarray) -> np.ndarray:
     for step in (0, 1):
       padded = np.pad(masks, ((0, 0), (1, 1), (1, 1)))
       # Clockwise from the pixel above, as P2 ... P9 in the paper.
-      ring = [
-        padded[:, y : y + height, x : x + width]
-        for y, x in (divmod(place, 3) for place in (1, 2, 5, 8, 7, 6, 3, 0))
-      ]
+      ring = []
+      for place in (1, 2, 5, 8, 7, 6, 3, 0):
+        y, x = divmod(place, 3)
+        ring.append(padded[:, y : y + height, x : x + width])
       up, right, down, left = ring[::2]
       neighbours = sum(pixel.view(np.int8) for pixel in ring)
       # A step from paper to ink around the ring: `False < True`.

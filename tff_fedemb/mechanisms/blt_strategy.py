@@ -113,16 +113,15 @@ def optimize_blt(
   def loss(logits: np.ndarray) -> float:
     return math.log(_from_logits(logits).model_error(schedule, workload))
 
-  results = [
-    optimize.minimize(
-      loss,
-      start,
-      method="L-BFGS-B",
-      bounds=[_DECAY_LOGITS] * num_buffers + [_WEIGHT_LOGITS] * num_buffers,
-      options={"maxiter": 500, "maxfun": 5_000, "ftol": 1e-10},
+  bounds = [_DECAY_LOGITS] * num_buffers + [_WEIGHT_LOGITS] * num_buffers
+  options = {"maxiter": 500, "maxfun": 5_000, "ftol": 1e-10}
+  results = []
+  for start in _starts(schedule.rounds, num_buffers):
+    results.append(
+      optimize.minimize(
+        loss, start, method="L-BFGS-B", bounds=bounds, options=options
+      )
     )
-    for start in _starts(schedule.rounds, num_buffers)
-  ]
   return _from_logits(min(results, key=lambda result: result.fun).x)
 
 

@@ -114,15 +114,13 @@ def add_on_grid(total: Any, noise: Any, clip_norm: Any) -> Any:
   """
   grid = _grid_of(clip_norm, total)
 
+  def to_steps(part: tf.Tensor, size: Any) -> tf.Tensor:
+    # The grid is a power of two: to multiply is to divide, in less time.
+    return tf.round(tf.cast(part, tf.float64) * (size / grid))
+
   def add(total: tf.Tensor, noise: tf.Tensor):
-    # Powers of two: to multiply is to divide, in less time.
-    of_sum, steps = (
-      tf.round(tf.cast(part, tf.float64) * (size / grid))
-      for part, size in (
-        (total, exact_sums.size_of_one(total, clip_norm)),
-        (noise, 1.0),
-      )
-    )
+    of_sum = to_steps(total, exact_sums.size_of_one(total, clip_norm))
+    steps = to_steps(noise, 1.0)
     return tf.cast((of_sum + steps) * grid, tf.float32)
 
   return tf.nest.map_structure(add, total, noise)

@@ -76,15 +76,10 @@ def _ways_by_height(
       continue
     halves = ways[-1]
     step = max(_MAX_PAIRS // len(halves), 1)
-    parts = [
-      _needed(
-        _join(halves[i : i + step], halves, size, separation, max_count),
-        size,
-        separation,
-        bounded,
-      )
-      for i in range(0, len(halves), step)
-    ]
+    parts = []
+    for i in range(0, len(halves), step):
+      pairs = _join(halves[i : i + step], halves, size, separation, max_count)
+      parts.append(_needed(pairs, size, separation, bounded))
     joined = np.concatenate(parts)
     if len(parts) > 1:
       joined = _needed(joined, size, separation, bounded)

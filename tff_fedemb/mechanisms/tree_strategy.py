@@ -41,12 +41,11 @@ class TreeStrategy(strategy.Strategy):
 
   def sensitivity(self, schedule: strategy.Schedule) -> float:
     """Exact, as `Strategy.sensitivity`, over the restarts too."""
-    heights = [
-      height
-      for size in self._tree_sizes(schedule.rounds)
-      for height in reversed(range(size.bit_length()))
-      if size >> height & 1
-    ]
+    heights = []
+    for size in self._tree_sizes(schedule.rounds):
+      for height in reversed(range(size.bit_length())):
+        if size >> height & 1:
+          heights.append(height)
     return math.sqrt(
       tree_sensitivity.max_squared_sensitivity(
         heights,

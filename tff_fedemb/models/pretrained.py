@@ -169,13 +169,11 @@ def _match(
       weights[name] = value.sum(axis=2, keepdims=True, dtype=np.float32)
   names_in_file = {name: name for name in variables if name in weights}
   # Names in a SavedModel of this project, whose layers had none.
-  portable = {
-    name: other
-    for name, (other, _) in zip(
-      variables, weight_names.portable_weights(backbone), strict=True
-    )
-    if other in weights
-  }
+  portable = {}
+  others = weight_names.portable_weights(backbone)
+  for name, (other, _) in zip(variables, others, strict=True):
+    if other in weights:
+      portable[name] = other
   if len(portable) > len(names_in_file):
     names_in_file = portable
   by_name = bool(names_in_file)
@@ -271,19 +269,18 @@ def _read_checkpoint(
     )
     attributes = [a for node in graph.nodes for a in node.attributes]
     # Every optimizer counts its iterations, wherever it is kept.
-    not_model = tuple(
-      a.checkpoint_key.split(end)[0] + "/"
-      for a in attributes
-      for end in ("/_iterations/", "/iter/")
-      if end in a.checkpoint_key
-    ) + ("keras_api/", "save_counter/")
-    names = {
-      a.checkpoint_key: a.full_name
-      for a in attributes
-      if a.checkpoint_key.endswith(_KEY_END)
-      and ".OPTIMIZER_SLOT" not in a.checkpoint_key
-      and not a.checkpoint_key.startswith(not_model)
-    }
+    not_model = ["keras_api/", "save_counter/"]
+    for attribute in attributes:
+      for end in ("/_iterations/", "/iter/"):
+        prefix_of_optimizer, found, _ = attribute.checkpoint_key.partition(end)
+        if found:
+          not_model.append(f"{prefix_of_optimizer}/")
+    names = {}
+    for attribute in attributes:
+      key = attribute.checkpoint_key
+      is_weight = key.endswith(_KEY_END) and ".OPTIMIZER_SLOT" not in key
+      if is_weight and not key.startswith(tuple(not_model)):
+        names[key] = attribute.full_name
   weights: Weights = {}
   for key, name in names.items():
     _add(weights, name, reader.get_tensor(key))

@@ -85,14 +85,14 @@ def find_addends(accumulate: graph_session.RunnableGraph) -> list[int] | None:
 def _placeholders(
   tensors: Sequence[tf.Tensor], *, leading: Sequence[None] = ()
 ) -> list[tf.Tensor]:
-  return [
-    tf.compat.v1.placeholder(
-      tensor.dtype,
-      # A tensor of unknown rank has no known shape with one more dimension.
-      None if tensor.shape.rank is None else [*leading, *tensor.shape],
-    )
-    for tensor in tensors
-  ]
+  placeholders = []
+  for tensor in tensors:
+    shape = None
+    # A tensor of unknown rank has no known shape with one more dimension.
+    if tensor.shape.rank is not None:
+      shape = [*leading, *tensor.shape]
+    placeholders.append(tf.compat.v1.placeholder(tensor.dtype, shape))
+  return placeholders
 
 
 def loop_over_clients(

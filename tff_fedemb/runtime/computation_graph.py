@@ -133,13 +133,10 @@ def import_computation(
       node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(""))
   if proto.tensorflow.initialize_op:
     _initialize_first(graph_def, proto.tensorflow.initialize_op)
-  arguments, results = (
-    _tensor_names(binding, role=f"the {role} of {name}")
-    for role, binding in (
-      ("parameter", proto.tensorflow.parameter),
-      ("result", proto.tensorflow.result),
-    )
+  arguments = _tensor_names(
+    proto.tensorflow.parameter, role=f"the parameter of {name}"
   )
+  results = _tensor_names(proto.tensorflow.result, role=f"the result of {name}")
   return graph_session.import_graph(
     # TFF leaves in a graph much that its results do not need.
     _extract(graph_def, [*arguments, *results]),

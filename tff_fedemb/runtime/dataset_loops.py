@@ -44,14 +44,9 @@ def _trace_loop(reduction: Any, function: Any) -> Any:
   ]
   num_elements = len(specs) - num_states - num_captured
   element_spec = tuple(specs[num_states : num_states + num_elements])
-  state_specs = [
-    tf.TensorSpec(shape, dtype)
-    for shape, dtype in zip(
-      reduction.attr["output_shapes"].list.shape,
-      reduction.attr["output_types"].list.type,
-      strict=True,
-    )
-  ]
+  output_shapes = reduction.attr["output_shapes"].list.shape
+  output_types = reduction.attr["output_types"].list.type
+  state_specs = list(map(tf.TensorSpec, output_shapes, output_types))
 
   def loop(dataset: tf.Tensor, *arguments: tf.Tensor) -> Sequence[tf.Tensor]:
     captured = arguments[num_states:]
@@ -83,13 +78,11 @@ def _trace_loop(reduction: Any, function: Any) -> Any:
 
   graph = tf.Graph()
   with graph.as_default():
+    dataset_spec = tf.TensorSpec([], tf.variant)
+    captured_specs = specs[num_states + num_elements :]
     arguments = [
       tf.compat.v1.placeholder(spec.dtype, spec.shape)
-      for spec in (
-        tf.TensorSpec([], tf.variant),
-        *state_specs,
-        *specs[num_states + num_elements :],
-      )
+      for spec in [dataset_spec, *state_specs, *captured_specs]
     ]
     loop.__name__ = _NAME
     tf.function(loop, autograph=False)(*arguments)

@@ -292,13 +292,10 @@ def _find_secure_sums(
 ) -> secure_sums.SecureSums:
   """Computes the bounds and moduli, which TFF has depend on nothing."""
   simple_type, *secure_types = form.work.type_signature.result
-  bitwidths, bounds, moduli = (
-    _compute(name, computation)
-    for name, computation in (
-      ("secure_sum_bitwidth", form.secure_sum_bitwidth),
-      ("secure_sum_max_input", form.secure_sum_max_input),
-      ("secure_modular_sum_modulus", form.secure_modular_sum_modulus),
-    )
+  bitwidths = _compute("secure_sum_bitwidth", form.secure_sum_bitwidth)
+  bounds = _compute("secure_sum_max_input", form.secure_sum_max_input)
+  moduli = _compute(
+    "secure_modular_sum_modulus", form.secure_modular_sum_modulus
   )
   if max(bitwidths, default=0) > secure_sums.MAX_BITWIDTH:
     raise errors.FieldError(
@@ -307,14 +304,14 @@ def _find_secure_sums(
       max(bitwidths),
     )
   bounds = [2**bitwidth - 1 for bitwidth in bitwidths] + bounds
+  specs = []
+  for secure_type in secure_types:
+    for leaf_type in computation_graph.leaf_types(secure_type):
+      # Plain shapes: TFF's types cannot be sent to another process.
+      specs.append((leaf_type.shape, leaf_type.dtype))
   return secure_sums.SecureSums(
     num_simple=len(computation_graph.leaf_types(simple_type)),
-    # Plain shapes: TFF's types cannot be sent to another process.
-    specs=[
-      (leaf_type.shape, leaf_type.dtype)
-      for secure_type in secure_types
-      for leaf_type in computation_graph.leaf_types(secure_type)
-    ],
+    specs=specs,
     max_inputs=[*bounds, *[None] * len(moduli)],
     moduli=[*[None] * len(bounds), *moduli],
   )

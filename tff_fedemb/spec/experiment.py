@@ -176,10 +176,10 @@ class Experiment:
     images = local.max_examples_per_client or (
       task.count_images("train") / len(task.train_users)
     )
-    up, down = (
-      sum(spec.shape.num_elements() * spec.dtype.size for spec in specs)
-      for specs in _weights_of(process)
-    )
+    sizes = []
+    for specs in _weights_of(process):
+      sizes.append(sum(s.shape.num_elements() * s.dtype.size for s in specs))
+    up, down = sizes
     return simulation_lib.Simulation(
       deployment.load(config.deployment),
       claim.num_users,

@@ -248,18 +248,14 @@ class _Audit:
     }
     # Bonferroni: any of them may be the largest.
     level = self._significance / (len(options) * len(scores))
-    bounds = [
-      {"statistic": name}
-      | registry.bound_epsilon(
-        method,
-        some,
-        delta=self._experiment.delta,
-        significance=level,
-        **more,
-      )
-      for name, some in scores.items()
-      for method, more in options.items()
-    ]
+    delta = self._experiment.delta
+    bounds = []
+    for name, some in scores.items():
+      for method, more in options.items():
+        bound = registry.bound_epsilon(
+          method, some, delta=delta, significance=level, **more
+        )
+        bounds.append({"statistic": name} | bound)
     best = max(bounds, key=lambda bound: bound["epsilon_lower"])
     return {
       "epsilon_lower": best["epsilon_lower"],
@@ -327,14 +323,13 @@ def _summarize(
   significance: float,
 ) -> dict[str, Any]:
   report = ledger.report()
-  attacks = {
-    name: {
+  attacks = {}
+  for name, found in points[ledger.rounds].items():
+    claim = {
       "epsilon_claimed": report.epsilon,
       "is_refuted": found["epsilon_lower"] > report.epsilon,
     }
-    | found
-    for name, found in points[ledger.rounds].items()
-  }
+    attacks[name] = claim | found
   return {
     "epsilon_claimed": report.epsilon,
     "delta": ledger.delta,

@@ -415,12 +415,11 @@ def _of_trial(planned: ledger_lib.Ledger) -> ledger_lib.Ledger:
 def to_table(report: Mapping[str, Any], output_dir: pathlib.Path) -> str:
   """Makes the table of a report, which lies in a directory, for readers."""
   best, privacy = report["best"] or {}, report["privacy"] or {}
-  rows = dict(best.get("hyperparameters", {})) | {
-    name: values[name]
-    for values in (best, privacy)
-    for name in _SHOWN
-    if values.get(name) is not None
-  }
+  rows = dict(best.get("hyperparameters", {}))
+  for values in (best, privacy):
+    for name in _SHOWN:
+      if values.get(name) is not None:
+        rows[name] = values[name]
   lines = ["| best trial | |", "|---|---|"]
   for name, value in rows.items():
     shown = f"{value:.4g}" if isinstance(value, float) else value
