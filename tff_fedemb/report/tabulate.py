@@ -197,7 +197,8 @@ def draw_users(path: str | os.PathLike[str], runs: pd.DataFrame) -> None:
   measured_runs.check_one_task("runs", runs.task)
   users = [ledger.participation.num_users for ledger in runs.ledger]
   heads = [settings.get("head", "none") for settings in runs.settings]
-  groups = runs.groupby([runs.algorithm, heads, users])
+  runs = runs.assign(num_users=users, head=heads).sort_values("num_users")
+  groups = runs.groupby(["algorithm", "head", "num_users"])
   curves: dict[str, list[figures.Measurement]] = {}
   for (algorithm, head, num_users), same in groups:
     if same.setting.nunique() > 1:
