@@ -3,14 +3,14 @@
 Kairouz et al. 2021, "Practical and Private (Deep) Learning without Sampling or
 Shuffling", appendix D; Honaker 2015, "Efficient Use of Differentially Private
 Binary Trees". The rounds are the leaves of binary trees, every complete node is
-released with noise of its own, and a prefix sum is that of the nodes that make
-it up, each estimated from all nodes below it.
+released with noise of its own, and a prefix sum is the sum of the nodes that
+make it up, each estimated from all nodes below it.
 """
 
 from collections.abc import Iterator
 import dataclasses
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from scipy import linalg
@@ -22,11 +22,12 @@ from tff_fedemb.mechanisms import tree_sensitivity
 
 @dataclasses.dataclass(frozen=True)
 class TreeStrategy(strategy.Strategy):
-  """One tree over all rounds, or one after another.
+  """One tree over all rounds, or several trees, one after another.
 
-  The matrix C has a row for each complete node. A number of rounds that is no
-  power of two is cut into complete trees, the largest first. After a restart
-  the noise of the last prefix sum stays, and a new tree's adds to it.
+  The matrix C has a row for each complete node. A number of rounds that is not
+  a power of two is cut into complete trees, the largest first. After a restart
+  the noise of the last prefix sum stays, and the noise of a new tree adds to
+  it.
 
   Attributes:
     restart_every: Rounds of a tree; None never restarts.
@@ -41,18 +42,12 @@ class TreeStrategy(strategy.Strategy):
 
   def sensitivity(self, schedule: strategy.Schedule) -> float:
     """Exact, as `Strategy.sensitivity`, over the restarts too."""
-    heights = []
-    for size in self._tree_sizes(schedule.rounds):
-      for height in reversed(range(size.bit_length())):
-        if size >> height & 1:
-          heights.append(height)
-    return math.sqrt(
-      tree_sensitivity.max_squared_sensitivity(
-        heights,
-        min_separation=min(schedule.min_separation, schedule.rounds),
-        max_participations=schedule.participations,
-      )
+    squared = tree_sensitivity.max_squared_sensitivity(
+      self._heights(schedule.rounds),
+      min_separation=min(schedule.min_separation, schedule.rounds),
+      max_participations=schedule.participations,
     )
+    return math.sqrt(squared)
 
   def model_stddevs(
     self,
@@ -60,39 +55,37 @@ class TreeStrategy(strategy.Strategy):
     workload: strategy.Workload = strategy.PREFIX_SUMS,
   ) -> np.ndarray:
     momentum = workload.momentum
-    trees = _complete_trees(max(self._tree_sizes(rounds)), momentum)
-    variances, before = [], _Moments(0.0, 0.0, 0.0)
-    for size in self._tree_sizes(rounds):
-      for height in reversed(range(size.bit_length())):
-        if size >> height & 1:
-          in_tree, at_end = trees[height]
-          carried = before.carried(in_tree.size, momentum)
-          variances.append(carried.model + in_tree)
-          before = carried.at(-1).plus(at_end)
+    heights = self._heights(rounds)
+    trees = _complete_trees(max(heights), momentum)
+    variances = []
+    before = np.zeros(3)
+    for height in heights:
+      in_tree, at_end = trees[height]
+      carried = _carried(before, in_tree.size, momentum)
+      variances.append(carried[0] + in_tree)
+      before = carried[:, -1] + at_end
     return np.sqrt(np.concatenate(variances))
 
   def round_stddevs(self, rounds: int) -> np.ndarray:
-    ages = np.concatenate(
-      [np.arange(1, size + 1) for size in self._tree_sizes(rounds)]
-    )
+    # Rounds of a tree so far, this one included.
+    ages = np.arange(rounds) % (self.restart_every or rounds) + 1
     heights = np.arange(int(ages.max()).bit_length())
     variances = _node_variances(heights)
-    # A round completes a node of height h, and the prefix sum before it had the
-    # left halves in that node in its place, one of each height g < h. The
-    # node's estimate weighs a node 2^(h - g) times less, so the covariance with
-    # that node's own estimate is variances[h] / 2^(h - g).
+    # A round completes a node of height h. In its place, the prefix sum before
+    # had the left halves in that node, one of each height g < h. The estimate
+    # of the whole node weighs a half of height g 2^(h - g) times less, so the
+    # covariance with that half's own estimate is variances[h] / 2^(h - g).
     below = np.cumsum(variances) - variances
     changes = variances + below - 2 * variances * (1.0 - 0.5**heights)
     completed = np.log2(ages & -ages).astype(np.int64)
     return np.sqrt(changes[completed])
 
   def round_noise_matrix(self, rounds: int) -> np.ndarray:
-    return linalg.block_diag(
-      *(
-        np.diff(_prefix_noise_matrix(size), axis=0, prepend=0.0)
-        for size in self._tree_sizes(rounds)
-      )
-    )
+    blocks = []
+    for size in self._tree_sizes(rounds):
+      prefixes = _prefix_noise_matrix(size)
+      blocks.append(np.diff(prefixes, axis=0, prepend=0.0))
+    return linalg.block_diag(*blocks)
 
   def model_copies(self, rounds: int) -> int:
     return max(self._tree_sizes(rounds)).bit_length()
@@ -103,83 +96,75 @@ class TreeStrategy(strategy.Strategy):
     for start in range(0, rounds, size):
       yield min(size, rounds - start)
 
+  def _heights(self, rounds: int) -> list[int]:
+    """Heights of the complete trees that the rounds are cut into, in order."""
+    heights = []
+    for size in self._tree_sizes(rounds):
+      for height in reversed(range(size.bit_length())):
+        if size >> height & 1:
+          heights.append(height)
+    return heights
 
-@dataclasses.dataclass(frozen=True)
-class _Moments:
-  """Second moments of the noise of a model and of the prefix sum in it.
 
-  A model is momentum times the one before plus the prefix sum.
+def _mixed(
+  moments: np.ndarray, kept: float | np.ndarray, added: float | np.ndarray
+) -> np.ndarray:
+  """Moments of kept x the model + added x the prefix sum.
 
-  Attributes:
-    model: Variance of the model's noise, of one round or of several.
-    both: Covariance of it and of the prefix sum's.
-    prefix: Variance of the prefix sum's noise.
+  Args:
+    moments: `[3]`, see `_complete_trees`.
+    kept: A number, or one for each of several rounds, `[rounds]`.
+    added: As `kept`.
+
+  Returns:
+    Float64 `[3]`, or `[3, rounds]`.
   """
+  model, both, prefix = moments
+  mixed_model = kept**2 * model + 2 * kept * added * both + added**2 * prefix
+  mixed_both = kept * both + added * prefix
+  return np.stack(np.broadcast_arrays(mixed_model, mixed_both, prefix))
 
-  model: Any
-  both: Any
-  prefix: Any
 
-  def carried(self, rounds: int, momentum: float) -> "_Moments":
-    """Their remaining share in each of the next rounds, [rounds]."""
-    kept = momentum ** np.arange(1, rounds + 1)
-    added = strategy.Workload(momentum).first_column(rounds)
-    return self.mixed(kept, added)
-
-  def mixed(self, kept: Any, added: Any) -> "_Moments":
-    """Moments of kept x model + added x prefix sum, and of the prefix sum."""
-    return _Moments(
-      kept**2 * self.model
-      + 2 * kept * added * self.both
-      + added**2 * self.prefix,
-      kept * self.both + added * self.prefix,
-      self.prefix + 0.0 * kept,
-    )
-
-  def at(self, index: int) -> "_Moments":
-    """Moments of one of several rounds."""
-    return _Moments(self.model[index], self.both[index], self.prefix[index])
-
-  def plus(self, other: "_Moments") -> "_Moments":
-    """Moments after independent noise is added."""
-    return _Moments(
-      self.model + other.model,
-      self.both + other.both,
-      self.prefix + other.prefix,
-    )
+def _carried(moments: np.ndarray, rounds: int, momentum: float) -> np.ndarray:
+  """What remains of moments in each of the next rounds, `[3, rounds]`."""
+  kept = momentum ** np.arange(1, rounds + 1)
+  added = strategy.Workload(momentum).first_column(rounds)
+  return _mixed(moments, kept, added)
 
 
 def _complete_trees(
-  max_size: int, momentum: float
-) -> list[tuple[np.ndarray, _Moments]]:
+  max_height: int, momentum: float
+) -> list[tuple[np.ndarray, np.ndarray]]:
   """Noise of the models within a complete tree of each height, from 0 on.
 
+  A model is momentum times the one before plus the prefix sum. Its *moments*
+  after a round are a float64 array `[3]`: the variance of the model's noise,
+  its covariance with the noise of the prefix sum, and the variance of that.
+
   Args:
-    max_size: Number of leaves up to which there are to be trees.
+    max_height: Height of the largest tree.
     momentum: See `Workload`.
 
   Returns:
-    By height h the variance after each leaf, [2^h], and the moments after the
-    last one, where the tree's own estimate takes the place of its halves'.
+    For each height h, the variance of the model's noise after each leaf,
+    [2^h], and the moments after the last leaf, where the tree's own estimate
+    takes the place of its halves'.
   """
-  trees = [(np.ones(1), _Moments(1.0, 1.0, 1.0))]
-  for height in range(1, max_size.bit_length()):
+  trees = [(np.ones(1), np.ones(3))]
+  for height in range(1, max_height + 1):
     in_half, half = trees[-1]
     before, own = _node_variances(np.array([height - 1, height]))
-    in_right = half.carried(in_half.size, momentum)
+    in_right = _carried(half, in_half.size, momentum)[0]
     # The estimate is own x (fresh noise) + share x (that of each half).
     share = own / (2.0 * before)
     kept = momentum**in_half.size
     added = strategy.Workload(momentum).first_column(in_half.size)[-1]
-    left = half.mixed(kept, added + share - 1.0)
-    right = half.mixed(1.0, share - 1.0)
-    at_end = _Moments(
-      left.model + right.model + own**2,
-      share * (left.both + right.both) + own**2,
-      own,
-    )
-    variances = np.concatenate([in_half, in_right.model + in_half])
-    variances[-1] = at_end.model
+    left = _mixed(half, kept, added + share - 1.0)
+    right = _mixed(half, 1.0, share - 1.0)
+    model, both, _ = left + right
+    at_end = np.array([model + own**2, share * both + own**2, own])
+    variances = np.concatenate([in_half, in_right + in_half])
+    variances[-1] = at_end[0]
     trees.append((variances, at_end))
   return trees
 
@@ -200,7 +185,8 @@ def _prefix_noise_matrix(size: int) -> np.ndarray:
     if height:
       pairs = halves[: 2 * len(nodes)]
       nodes = nodes + (pairs[::2] + pairs[1::2]) / 2.0
-    # The last node of this height that a prefix holds, if its length has it.
+    # A prefix holds one node of this height, the last complete one, if this
+    # bit of its length is set.
     used = np.flatnonzero(ages >> height & 1)
     weight = _node_variances(np.array(height))
     prefixes[used] += weight * nodes[(ages[used] >> height) - 1]
