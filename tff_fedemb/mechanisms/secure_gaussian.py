@@ -12,32 +12,31 @@ import dataclasses
 
 from etils import epy
 
-from tff_fedemb.mechanisms import mechanism
+from tff_fedemb.mechanisms import gaussian
 
 with epy.lazy_imports():
   from tff_fedemb.mechanisms import exact_sums
-  from tff_fedemb.mechanisms import secret_noise
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SecureGaussianConfig(mechanism.MechanismConfig):
+class SecureGaussianConfig(gaussian.GaussianConfig):
   """The Gaussian mechanism on a secure sum.
 
-  Each update is clipped to L2 norm C = `clip_norm` and rounded to 32 bits a
-  number, of which the secure sum is exact (`exact_sums`). The rest is the
-  Gaussian mechanism's: N(0, (z C)^2) with z = `noise_multiplier` is added by
-  the server, and the result is divided by the *expected* number of clients.
+  Each update is clipped to L2 norm C = `clip_norm`, and each of its numbers is
+  rounded to 32 bits, so that the secure sum is exact (`exact_sums`). The rest
+  is as in `gaussian`: the server adds N(0, (z C)^2) with z = `noise_multiplier`
+  and divides the result by the *expected* number of virtual clients.
 
   Privacy:
     Unit: one virtual client's update.
-    Neighbouring relation: zero-out of one update, of which the sum changes by
+    Neighbouring relation: zero-out of one update, by which the sum changes by
       at most C.
-    Sensitivity: C, of updates as they are after rounding. 2 C where one user
+    Sensitivity: C, for updates as they are after rounding. 2 C where one user
       changes one update into another, as in `gaussian`.
     DpEvent: `GaussianDpEvent(noise_multiplier)` per round, before
       amplification; `NonPrivateDpEvent` at noise multiplier 0. The server is
-      trusted with the noise: that it sees no single update is not a part of
-      epsilon. Losses and measurements of a round are summed in the clear.
+      trusted with the noise. It sees no single update, but epsilon does not
+      count on that. Losses and measurements of a round are summed in the clear.
 
   Examples:
     >>> mechanism = fe.SecureGaussian(noise_multiplier=1.0, clip_norm=0.1)
@@ -48,11 +47,8 @@ class SecureGaussianConfig(mechanism.MechanismConfig):
   """
 
   sums_securely = True
-
-  def build_query(self, specs, made):
-    return secret_noise.SecretGaussianSumQuery(
-      self.clip_norm, self.clip_norm * self.noise_multiplier
-    )
+  noise_in_words = None
+  is_compared = False
 
   def build_factory(self, made):
     return dataclasses.replace(
