@@ -22,8 +22,7 @@ class ClipOnlyConfig(gaussian.GaussianConfig):
       nobody.
 
   Raises:
-    errors.FieldError: If a noise multiplier is asked for, which would be
-      ignored.
+    errors.FieldError: If the noise multiplier is not 0.
 
   Examples:
     >>> mechanism = fe.ClipOnly(clip_norm=0.1)
@@ -33,9 +32,10 @@ class ClipOnlyConfig(gaussian.GaussianConfig):
     inf
   """
 
-  adds_noise = is_compared = False
+  adds_noise = False
+  is_compared = False
 
   def build_query(self, specs, made):
-    # Steps of a clip norm that is far above all updates would be too coarse,
-    # and exact sums are of no use without noise.
+    # Exact sums are of no use without noise. Their steps would be too coarse
+    # for a clip norm that is far above all updates.
     return tfp.GaussianSumQuery(self.clip_norm, 0.0)

@@ -20,18 +20,19 @@ with epy.lazy_imports():
 class GaussianConfig(mechanism.MechanismConfig):
   """The Gaussian mechanism.
 
-  Each update is clipped to L2 norm C = `clip_norm` (all tensors together), the
-  clipped updates are summed, N(0, (z C)^2) with z = `noise_multiplier` is
-  added to every number of the sum, fresh for each tensor and round, and the
-  result is divided by the *expected* number of virtual clients.
+  Each update is clipped to L2 norm C = `clip_norm` (all tensors together), and
+  the clipped updates are summed. N(0, (z C)^2) with z = `noise_multiplier` is
+  added to every number of the sum, fresh for each tensor and round. The result
+  is divided by the *expected* number of virtual clients.
 
   Privacy:
     Unit: one virtual client's update.
-    Neighbouring relation: zero-out of one update, of which the sum changes by
+    Neighbouring relation: zero-out of one update, by which the sum changes by
       at most C.
     Sensitivity: C. With several users in a virtual client, or with fixed-size
       sampling, one *user* changes one clipped update into another, which is
-      2 C: the participation says which, and the accountant divides.
+      2 C. The participation says which of the two holds, and the accountant
+      divides the noise multiplier by it.
     DpEvent: `GaussianDpEvent(noise_multiplier)` per round, before
       amplification; `NonPrivateDpEvent` at noise multiplier 0.
 

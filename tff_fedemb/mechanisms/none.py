@@ -22,11 +22,11 @@ class NoneConfig(mechanism.MechanismConfig):
     DpEvent: `NonPrivateDpEvent`.
 
   Raises:
-    errors.FieldError: If a noise multiplier is asked for, which would be
-      ignored.
+    errors.FieldError: If the noise multiplier is not 0.
   """
 
-  clips = adds_noise = False
+  clips = False
+  adds_noise = False
 
   def build_query(self, specs, made):
     return tfp.NoPrivacySumQuery()
