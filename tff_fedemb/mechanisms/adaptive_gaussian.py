@@ -29,7 +29,7 @@ class AdaptiveClippingConfig(mechanism.MechanismConfig):
 
   Attributes:
     target_unclipped_quantile: Share of updates that adaptive clipping aims to
-      leave as they are.
+      leave unclipped.
     clip_learning_rate: Learning rate of the logarithm of an adaptive clip norm.
   """
 
@@ -50,21 +50,23 @@ class AdaptiveClippingConfig(mechanism.MechanismConfig):
       )
 
   def count_stddev(self, clients_per_round: float) -> float:
-    """Noise on the count of clipped updates, s = 0.05 x `clients_per_round`.
+    """Standard deviation s of the noise on the count of clipped updates.
 
-    0 without noise. Andrew et al. 2021, section 2.3.
+    s = 0.05 x `clients_per_round` (Andrew et al. 2021, section 2.3); 0 without
+    noise.
 
     Args:
       clients_per_round: Expected number of virtual clients in a round.
     """
-    has_noise = self.noise_multiplier > 0.0
-    return has_noise * _COUNT_STDDEV_PER_CLIENT * clients_per_round
+    if not self.noise_multiplier:
+      return 0.0
+    return _COUNT_STDDEV_PER_CLIENT * clients_per_round
 
   def noise_multiplier_of_sum(self, clients_per_round: float) -> float:
     """The part of the noise multiplier z that the sum of updates gets.
 
-    z_sum with z^-2 = z_sum^-2 + (2 s)^-2: the count changes by 1/2 where the
-    sum changes by its clip norm. 0 without noise.
+    This is z_sum with z^-2 = z_sum^-2 + (2 s)^-2, because the count changes by
+    1/2 where the sum changes by its clip norm. 0 without noise.
 
     Args:
       clients_per_round: Expected number of virtual clients in a round.
@@ -82,22 +84,23 @@ class AdaptiveClippingConfig(mechanism.MechanismConfig):
     *specs: Any,
     build_sum: Callable[[float, float, bool], tfp.DPQuery],
   ) -> tfp.DPQuery:
-    """Builds tensorflow-privacy's query with secret noise in place of its own.
+    """Builds a query of tensorflow-privacy, with secret noise.
 
-    The library offers no way to change what draws the noise, so both inner
-    queries are replaced by the same ones with another draw.
+    The library offers no way to change the source of the noise. So both inner
+    queries are replaced by queries that do the same with secret noise.
 
     Args:
       made: The mechanism of the run.
       query_class: The library's class.
-      *specs: What it takes of its own, after the noise multiplier.
-      build_sum: Maps a clip norm, a standard deviation and whether records are
-        counts to what clips, sums and adds noise.
+      *specs: Further arguments of this class, after the noise multiplier.
+      build_sum: Builds a query that clips, sums and adds noise. It gets the
+        clip norm, the standard deviation, and whether the records are counts.
     """
+    noise_multiplier = made.noise_multiplier_of_sum
     count_stddev = self.count_stddev(made.clients_per_round)
     query = query_class(
       self.clip_norm,
-      made.noise_multiplier_of_sum,
+      noise_multiplier,
       *specs,
       self.target_unclipped_quantile,
       self.clip_learning_rate,
@@ -106,12 +109,12 @@ class AdaptiveClippingConfig(mechanism.MechanismConfig):
       geometric_update=True,
     )
     query._sum_query = build_sum(
-      self.clip_norm, self.clip_norm * made.noise_multiplier_of_sum, False
+      self.clip_norm, self.clip_norm * noise_multiplier, False
     )
+    # Each update counts for +-1/2, which bounds its norm.
+    count_query = build_sum(0.5, count_stddev, True)
     query._quantile_estimator_query._below_estimate_query = tfp.NormalizedQuery(
-      # Each update counts for +-1/2, which bounds its norm.
-      build_sum(0.5, count_stddev, True),
-      denominator=made.clients_per_round,
+      count_query, denominator=made.clients_per_round
     )
     return query
 
@@ -120,10 +123,10 @@ class AdaptiveClippingConfig(mechanism.MechanismConfig):
 class AdaptiveGaussianConfig(AdaptiveClippingConfig):
   """The Gaussian mechanism with adaptive clipping.
 
-  `clip_norm` is where the clip norm C starts. After each round it is multiplied
-  by exp(-`clip_learning_rate` x (b - `target_unclipped_quantile`)), where b is
-  the share of updates that were not clipped, its count noised with standard
-  deviation s = 0.05 x `clients_per_round`.
+  `clip_norm` is the clip norm C of the first round. After each round C is
+  multiplied by exp(-`clip_learning_rate` x (b - `target_unclipped_quantile`)).
+  Here b is the share of updates that were not clipped; their count has noise of
+  standard deviation s = 0.05 x `clients_per_round`.
 
   Privacy:
     Unit: one virtual client's update.
@@ -132,10 +135,11 @@ class AdaptiveGaussianConfig(AdaptiveClippingConfig):
     Sensitivity: C and 1/2 together, one unit of the pair. With several users
       in a virtual client, or with fixed-size sampling, one *user* changes one
       clipped update into another: 2 C and 1, two units. The participation says
-      which, and the accountant divides.
+      which of the two holds, and the accountant divides the noise multiplier by
+      it.
     DpEvent: `GaussianDpEvent(z)` per round for both releases together, z =
-      `noise_multiplier`: the sum gets the larger multiplier z_sum for which
-      z^-2 = z_sum^-2 + (2 s)^-2 (section 2.3 of the paper);
+      `noise_multiplier`. The sum gets the larger multiplier z_sum, for which
+      z^-2 = z_sum^-2 + (2 s)^-2 (section 2.3 of the paper).
       `NonPrivateDpEvent` at noise multiplier 0.
 
   Examples:
@@ -148,10 +152,10 @@ class AdaptiveGaussianConfig(AdaptiveClippingConfig):
   )
 
   def build_query(self, specs, made):
+    def build_sum(clip_norm: float, stddev: float, is_of_counts: bool):
+      del is_of_counts  # Sums and counts have the same kind of query.
+      return secret_noise.SecretGaussianSumQuery(clip_norm, stddev)
+
     return self.build_adaptive_query(
-      made,
-      tfp.QuantileAdaptiveClipSumQuery,
-      build_sum=lambda clip_norm, stddev, _: (
-        secret_noise.SecretGaussianSumQuery(clip_norm, stddev)
-      ),
+      made, tfp.QuantileAdaptiveClipSumQuery, build_sum=build_sum
     )

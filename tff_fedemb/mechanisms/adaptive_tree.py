@@ -1,4 +1,4 @@
-"""Tree aggregation whose clip norm is taken anew with every tree.
+"""Tree aggregation whose clip norm changes with every tree.
 
 Kairouz et al. 2021, "Practical and Private (Deep) Learning without Sampling or
 Shuffling"; Andrew et al. 2021, "Differentially Private Learning with Adaptive
@@ -30,9 +30,10 @@ class AdaptiveTreeConfig(
   """Tree aggregation with adaptive clipping.
 
   As `tree.TreeConfig`, in trees of `restart_every` rounds. `clip_norm` is the
-  clip norm C of the first; a quantile of the updates' norms is followed as in
-  `adaptive_gaussian`, with a tree of its own for the noise of the counts, and
-  what it has come to when a tree is complete is the clip norm of the next.
+  clip norm C of the first tree. A quantile of the updates' norms is followed as
+  in `adaptive_gaussian`; the noise of its counts has a tree of its own. When a
+  tree is complete, the estimate of the quantile becomes the clip norm of the
+  next one.
 
   Privacy:
     Unit: one virtual client's update.
@@ -41,10 +42,11 @@ class AdaptiveTreeConfig(
     Sensitivity: C and 1/2 together, one unit of the pair, in every node above
       a round that a user is in; 2 C and 1, two units, for one *user* among
       several in a virtual client. C is constant in each tree.
-    DpEvent: `GaussianDpEvent(z / s)` for both trees of the whole run together,
-      s being the sensitivity of the `TreeStrategy` and z = `noise_multiplier`
-      split between them as in `adaptive_gaussian`; no amplification;
-      `NonPrivateDpEvent` at noise multiplier 0.
+    DpEvent: `GaussianDpEvent(z / s)` for the trees of sums and of counts
+      together, over the whole run: s is the sensitivity of the `TreeStrategy`,
+      and z = `noise_multiplier` is split between sums and counts as in
+      `adaptive_gaussian`. No amplification. `NonPrivateDpEvent` at noise
+      multiplier 0.
 
   Examples:
     >>> mechanism = fe.AdaptiveTree(noise_multiplier=4.0, restart_every=10)
@@ -74,11 +76,14 @@ class AdaptiveTreeConfig(
   ) -> tfp.DPQuery:
     def build_sum(clip_norm: float, stddev: float, is_of_counts: bool):
       noise_seed = self.noise_seed
-      if noise_seed is not None and is_of_counts:
-        # Beyond what the sum's tree will ever count up to.
-        noise_seed += 2**40
+      record_specs = specs
+      if is_of_counts:
+        record_specs = tf.TensorSpec([])
+        if noise_seed is not None:
+          # More than the sum's tree will ever count up to.
+          noise_seed += 2**40
       return correlated_query.TreeSumQuery(
-        tf.TensorSpec([]) if is_of_counts else specs,
+        record_specs,
         clip_norm=clip_norm,
         stddev=stddev,
         noise_seed=noise_seed,
