@@ -21,12 +21,12 @@ from tff_fedemb.participation import participation
 with epy.lazy_imports():
   import tensorflow as tf
 
-# Numbers of bands to try: neighbours differ by less than 2% in their error,
-# and more would be hundreds of models to hold.
+# Numbers of bands to try. The errors of neighbours differ by less than 2%, and
+# more bands would take the memory of hundreds of models.
 _MANY = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-# Fewer of those, for searches whose Monte Carlo takes half a minute each.
+# Fewer of them where Monte Carlo takes half a minute for each.
 _FEW = (8, 16, 32, 64, 128)
-# Without sampling more bands are always better, but need more memory.
+# Without sampling, more bands are always better but need more memory.
 _UNSAMPLED = (4, 16, 64, 256)
 
 
@@ -35,26 +35,27 @@ class BandedConfig(mechanism.CorrelatedConfig):
   """The banded mechanism, its matrix optimised for the run.
 
   Each update is clipped to L2 norm C = `clip_norm`, the clipped updates are
-  summed, and the round's row of S^-1 Z is added, where the rows of Z are
-  independent N(0, (z C)^2) and S is the Toeplitz matrix of `num_bands` bands,
-  by default as many as `min_separation`, with the least noise in the models of
-  the run's server optimizer (`mechanisms.strategy.Workload`) at equal privacy.
-  The result is divided by the *expected*
-  number of virtual clients. The state holds a copy of the model for every band
-  but one: for large models see `blt`.
+  summed, and the round's row of S^-1 Z is added. The rows of Z are independent
+  N(0, (z C)^2) with z = `noise_multiplier`. S is the Toeplitz matrix of
+  `num_bands` bands (by default `min_separation`) that makes the least noise in
+  the models of the run's server optimizer (`mechanisms.strategy.Workload`) at
+  equal privacy. The result is divided by the *expected* number of virtual
+  clients. The state holds a copy of the model for every band but one: for large
+  models see `blt`.
 
   Privacy:
     Unit: one virtual client's update.
     Neighbouring relation: zero-out of one update.
-    Sensitivity: C in a round, over a run that of S, whose columns do not
+    Sensitivity: C in a round, and over a run that of S. The columns of S do not
       overlap where a user takes part no more often than every `num_bands`
-      rounds: sqrt(participations) times the norm of one. With several users in
-      a virtual client one *user* changes one clipped update into another,
-      which is 2 C in a round: the participation says which.
+      rounds; then it is sqrt(participations) times the norm of one column. With
+      several users in a virtual client, one *user* changes one clipped update
+      into another, which is 2 C in a round. The participation says which of the
+      two holds.
     DpEvent: `GaussianDpEvent(noise_multiplier / s)` for the whole run, s being
-      the sensitivity of the `BandedToeplitzStrategy`; no amplification but by
-      cyclic Poisson sampling with a period of at least `num_bands`, one
-      participation at a time; `NonPrivateDpEvent` at noise multiplier 0.
+      the sensitivity of the `BandedToeplitzStrategy`. Only cyclic Poisson
+      sampling with a period of at least `num_bands` amplifies it, one
+      participation at a time. `NonPrivateDpEvent` at noise multiplier 0.
 
   Attributes:
     num_bands: Bands of a banded matrix [min_separation].
@@ -82,14 +83,13 @@ class BandedConfig(mechanism.CorrelatedConfig):
   ) -> tuple[tf.Tensor, tf.Tensor]:
     """As `correlated_query.NextNoise`: noise_t = z_t - sum_i c_i noise_(t - i).
 
-    There is one buffer less than bands.
+    There is one buffer fewer than there are bands.
     """
-    coefficients = strategy.coefficients[1:]
-    if not coefficients:
+    below = strategy.coefficients[1:]
+    if not below:
       return fresh, buffers
-    noise = fresh - tf.tensordot(
-      tf.constant(coefficients, tf.float32), buffers, 1
-    )
+    coefficients = tf.constant(below, tf.float32)
+    noise = fresh - tf.tensordot(coefficients, buffers, 1)
     return noise, tf.concat([noise[tf.newaxis], buffers[:-1]], axis=0)
 
   @classmethod

@@ -1,9 +1,10 @@
 """Banded Toeplitz strategies (Choquette-Choo et al. 2023, arXiv 2306.08153).
 
 "(Amplified) Banded Matrix Factorization: A unified approach to private
-training": with no more bands than rounds between two participations of a user,
-the columns of these do not overlap, and their squared norms add up. The noise
-of a round needs that of as many rounds before it as there are bands, less one.
+training": the columns of a user's participations do not overlap if these are at
+least as many rounds apart as the matrix has bands; then their squared norms add
+up. The noise of a round depends on the noise of the `num_bands` - 1 rounds
+before it.
 """
 
 import dataclasses
@@ -22,15 +23,15 @@ from tff_fedemb.mechanisms import toeplitz
 
 @dataclasses.dataclass(frozen=True)
 class BandedToeplitzStrategy(toeplitz.ToeplitzStrategy):
-  """A Toeplitz matrix with all but the given diagonals zero.
+  """A Toeplitz matrix that is zero except on the given diagonals.
 
   Attributes:
-    coefficients: Coefficients of the main diagonal, which is 1, and those below
-      it in turn.
+    coefficients: `[num_bands]` coefficients of the main diagonal, which is 1,
+      and of the diagonals below it, downwards.
 
   Raises:
-    ValueError: If there is no coefficient, the first is not 1, or one is not
-      finite.
+    errors.FieldError: If there is no coefficient, the first is not 1, or one is
+      not finite.
   """
 
   name: ClassVar[str] = "banded"
@@ -80,7 +81,7 @@ def optimize_banded(
       largest possible if None.
 
   Raises:
-    errors.FieldError: If there are not so many.
+    errors.FieldError: If `num_bands` is out of its range.
   """
   rounds, min_separation = schedule.rounds, schedule.min_separation
   most_bands = min(min_separation, rounds)
@@ -95,12 +96,13 @@ def optimize_banded(
   if num_bands == 1:
     return BandedToeplitzStrategy((1.0,))
 
-  # How often each coefficient appears in the columns 0, b, 2 b, ...
+  # How often each coefficient appears in the columns 0, b, 2 b, ..., where b is
+  # the separation.
   starts = np.arange(schedule.participations) * min_separation
   appearances = np.sum(
     starts[:, np.newaxis] + np.arange(num_bands) < rounds, axis=0
   )
-  # How many models that matter each coefficient of B = A C^-1 is in.
+  # How many of the models that matter have each coefficient of B = A C^-1.
   durations = np.arange(rounds, 0.0, -1.0)
   if workload.noise_objective == "last":
     durations = np.ones(rounds)
@@ -114,13 +116,12 @@ def optimize_banded(
     # As power series, d(model) = -model / c dc; then back through the
     # convolution with dc.
     slopes = signal.fftconvolve(model, inverse)[:rounds]
-    noise_gradient = -signal.fftconvolve(2.0 * durations * model, slopes[::-1])[
-      rounds - 1 : rounds - 1 + num_bands
-    ]
+    products = signal.fftconvolve(2.0 * durations * model, slopes[::-1])
+    noise_gradient = -products[rounds - 1 : rounds - 1 + num_bands]
     gradient = noise_gradient / noise + 2.0 * appearances * column / sensitivity
     return math.log(noise) + math.log(sensitivity), gradient[1:]
 
-  # The square root of the prefix sums' A, which is the best for one
+  # Starts from the square root of the prefix sums' A, the best matrix for one
   # participation in the limit of many rounds (Fichtenberger, Henzinger &
   # Upadhyay 2023, "Constant matters: Fine-grained error bound on differentially
   # private continual observation").
@@ -131,7 +132,8 @@ def optimize_banded(
     square_root,
     jac=True,
     method="L-BFGS-B",
-    # Off these, a long step may meet a C^-1 that grows without limit.
+    # Outside these bounds, a long step may reach a C^-1 that grows without
+    # limit.
     bounds=[(0.0, 1.0)] * (num_bands - 1),
     options={"maxiter": 2_000, "ftol": 1e-12, "gtol": 1e-8},
   )
