@@ -28,28 +28,29 @@ class BltConfig(mechanism.CorrelatedConfig):
   """The BLT mechanism, its matrix optimised for the run.
 
   Each update is clipped to L2 norm C = `clip_norm`, the clipped updates are
-  summed, and the round's row of S^-1 Z is added, where the rows of Z are
-  independent N(0, (z C)^2) and S is the BLT matrix with the least noise in the
-  models of the run's server optimizer (`mechanisms.strategy.Workload`) at equal
-  privacy. The result is divided by the *expected* number of virtual clients.
-  The state holds `num_buffers` copies of the model; making a round's noise
-  takes one more.
+  summed, and the round's row of S^-1 Z is added. The rows of Z are independent
+  N(0, (z C)^2) with z = `noise_multiplier`. S is the BLT matrix that makes the
+  least noise in the models of the run's server optimizer
+  (`mechanisms.strategy.Workload`) at equal privacy. The result is divided by
+  the *expected* number of virtual clients. The state holds `num_buffers` copies
+  of the model; making a round's noise takes one more.
 
   Privacy:
     Unit: one virtual client's update.
     Neighbouring relation: zero-out of one update.
-    Sensitivity: C in a round, over a run that of S for the separation and the
-      number of participations that the ledger accounts for. With several users
-      in a virtual client one *user* changes one clipped update into another,
-      which is 2 C in a round: the participation says which.
+    Sensitivity: C in a round, and over a run that of S for the separation and
+      the number of participations that the ledger accounts for. With several
+      users in a virtual client, one *user* changes one clipped update into
+      another, which is 2 C in a round. The participation says which of the two
+      holds.
     DpEvent: `GaussianDpEvent(noise_multiplier / s)` for the whole run, s being
-      the sensitivity of the `BltStrategy`; no amplification;
+      the sensitivity of the `BltStrategy`. No amplification.
       `NonPrivateDpEvent` at noise multiplier 0.
 
   Attributes:
     num_buffers: Model copies that the noise is made from, 1 to 4.
-    objective: Noise in the models that is made small: its root mean square over
-      the rounds, or its largest.
+    objective: Noise in the models that is made small: rmse is the root mean
+      square over the rounds, max_error the largest.
 
   Examples:
     >>> mechanism = fe.Blt(noise_multiplier=4.0, num_buffers=2)
@@ -78,20 +79,19 @@ class BltConfig(mechanism.CorrelatedConfig):
 
     There are as many buffers as decays.
     """
-    noise = fresh - tf.tensordot(
-      tf.constant(strategy.weights, tf.float32), buffers, 1
-    )
-    decays = tf.reshape(
-      tf.constant(strategy.decays, tf.float32), [-1] + [1] * fresh.shape.rank
-    )
+    weights = tf.constant(strategy.weights, tf.float32)
+    noise = fresh - tf.tensordot(weights, buffers, 1)
+    decays = tf.constant(strategy.decays, tf.float32)
+    decays = tf.reshape(decays, [-1] + [1] * fresh.shape.rank)
     return noise, decays * buffers + noise
 
   @classmethod
   def sizes_to_try(
     cls, claim: participation.Participation
   ) -> Sequence[int | None]:
-    # Monte Carlo takes ten seconds and more for each.
-    return (2,) if claim.is_drawn_once else (2, 3, 4)
+    if claim.is_drawn_once:
+      return (2,)  # Monte Carlo takes at least ten seconds for each size.
+    return (2, 3, 4)
 
   def create_strategy(
     self,
@@ -99,7 +99,7 @@ class BltConfig(mechanism.CorrelatedConfig):
     workload: strategy_lib.Workload = strategy_lib.PREFIX_SUMS,
   ) -> blt_strategy.BltStrategy:
     if self.objective == "max_error":
-      # The noise of a model never falls: the largest is that of the last one.
+      # The noise of a model never falls: the last model has the largest.
       workload = dataclasses.replace(workload, noise_objective="last")
     return blt_strategy.optimize_blt(
       schedule, workload, num_buffers=self.num_buffers

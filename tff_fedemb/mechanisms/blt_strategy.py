@@ -4,8 +4,9 @@ Dvijotham, McMahan, Pillutla, Steinke & Thakurta 2024, "Efficient and
 Near-Optimal Noise Generation for Streaming Differential Privacy", arXiv
 2404.16706; McMahan, Xu & Zhang 2024, "A Hassle-free Algorithm for Private
 Learning in Practice: Don't Use Tree Aggregation, Use BLTs", arXiv 2408.08868.
-The first column of C is a sum of few geometric series, so the noise of a round
-follows from as many buffers of the model's size, whatever the number of rounds.
+The first column of C is a sum of a few geometric series. The noise of a round
+therefore follows from as many buffers of the model's size, whatever the number
+of rounds.
 """
 
 from collections.abc import Sequence
@@ -25,7 +26,8 @@ from tff_fedemb.mechanisms import toeplitz
 
 MAX_BUFFERS = 4
 
-# Limits of the logits: the decays stay off 0 and 1, the weights' sum off 1.
+# Limits of the logits. They keep the decays off 0 and 1, and the sum of the
+# weights off 1.
 _DECAY_LOGITS = (-12.0, 16.0)
 _WEIGHT_LOGITS = (-20.0, 20.0)
 
@@ -34,14 +36,14 @@ _WEIGHT_LOGITS = (-20.0, 20.0)
 class BltStrategy(toeplitz.ToeplitzStrategy):
   """c_0 = 1 and c_i = sum_j weights_j decays_j^(i - 1).
 
-  The bounds keep c from ever increasing, which makes the sensitivity exact.
+  With values in these ranges, c never increases, so the sensitivity is exact.
 
   Attributes:
-    decays: One in (0, 1) per buffer; 1 to `MAX_BUFFERS` of them.
-    weights: As many, positive, with a sum of at most 1.
+    decays: A number in (0, 1) for each buffer; 1 to `MAX_BUFFERS` of them.
+    weights: As many positive numbers, whose sum is at most 1.
 
   Raises:
-    ValueError: If a value is out of its range.
+    errors.FieldError: If a value is out of its range.
   """
 
   name: ClassVar[str] = "blt"
@@ -51,16 +53,18 @@ class BltStrategy(toeplitz.ToeplitzStrategy):
 
   def __post_init__(self):
     super().__post_init__()
-    for name in ("decays", "weights"):
-      object.__setattr__(self, name, tuple(map(float, getattr(self, name))))
-    decays, weights = self.decays, self.weights
+    decays = tuple(map(float, self.decays))
+    weights = tuple(map(float, self.weights))
+    object.__setattr__(self, "decays", decays)
+    object.__setattr__(self, "weights", weights)
     checks.check_integer(
       "number of decays", len(decays), minimum=1, maximum=MAX_BUFFERS
     )
     if not all(0.0 < decay < 1.0 for decay in decays):
       raise errors.FieldError("decays", "be in (0, 1)", decays)
-    is_sum = all(weight > 0.0 for weight in weights) and sum(weights) <= 1.0
-    if len(weights) != len(decays) or not is_sum:
+    are_positive = all(weight > 0.0 for weight in weights)
+    are_as_many = len(weights) == len(decays)
+    if not (are_positive and are_as_many and sum(weights) <= 1.0):
       raise errors.FieldError(
         "weights",
         f"be {len(decays)} positive numbers with a sum of at most 1",
@@ -74,13 +78,12 @@ class BltStrategy(toeplitz.ToeplitzStrategy):
     return _first_column(np.array(self.decays), np.array(self.weights), rounds)
 
   def inverse_first_column(self, rounds: int) -> np.ndarray:
-    # The inverse of a linear system of state matrix diag(decays), input 1 and
-    # output `weights` is one of state matrix diag(decays) - 1 weights^T, which
-    # is similar to this symmetric matrix.
+    # C is a linear system with state matrix diag(decays), input 1 and output
+    # `weights`. The state matrix of its inverse is diag(decays) - 1 weights^T,
+    # which is similar to this symmetric matrix.
     roots = np.sqrt(self.weights)
-    inverse_decays, vectors = np.linalg.eigh(
-      np.diag(self.decays) - np.outer(roots, roots)
-    )
+    symmetric = np.diag(self.decays) - np.outer(roots, roots)
+    inverse_decays, vectors = np.linalg.eigh(symmetric)
     inverse_weights = -np.square(roots @ vectors)
     return _first_column(inverse_decays, inverse_weights, rounds)
 
@@ -94,17 +97,17 @@ def optimize_blt(
 ) -> BltStrategy:
   """Returns the strategy of least noise of the models at equal zCDP.
 
-  Minimises `Strategy.model_error`, whose minima are local, from several starts,
-  always the same ones.
+  Minimises `Strategy.model_error`. It has several local minima, so the search
+  has several starts, which are always the same.
 
   Args:
     schedule: As in `Strategy.sensitivity`.
     workload: How models are made of the rounds' sums, and which of them matter.
-    num_buffers: Model-sized buffers that the noise takes, in
+    num_buffers: Number of model-sized buffers that the noise takes, in
       [1, `MAX_BUFFERS`].
 
   Raises:
-    errors.FieldError: If they are more or fewer.
+    errors.FieldError: If `num_buffers` is out of its range.
   """
   checks.check_integer(
     "num_buffers", num_buffers, minimum=1, maximum=MAX_BUFFERS
@@ -122,7 +125,8 @@ def optimize_blt(
         loss, start, method="L-BFGS-B", bounds=bounds, options=options
       )
     )
-  return _from_logits(min(results, key=lambda result: result.fun).x)
+  best = min(results, key=lambda result: result.fun)
+  return _from_logits(best.x)
 
 
 def _first_column(
@@ -137,16 +141,16 @@ def _first_column(
 
 def _from_logits(logits: np.ndarray) -> BltStrategy:
   decays, weights = np.split(logits, 2)
-  # The last logit, 0, is that of what the weights lack of a sum of 1.
+  # The last logit, 0, belongs to the difference of 1 and the weights' sum.
+  shares = special.softmax(np.append(weights, 0.0))
   return BltStrategy(
-    decays=tuple(special.expit(decays)),
-    weights=tuple(special.softmax(np.append(weights, 0.0))[:-1]),
+    decays=tuple(special.expit(decays)), weights=tuple(shares[:-1])
   )
 
 
 def _starts(rounds: int, num_buffers: int) -> Sequence[np.ndarray]:
-  # Buffers that remember from about one round to some T^0.7 of T rounds. Two
-  # that start close together tend to become one, which is a local minimum.
+  # The buffers remember between about one round and T^0.7 of T rounds. Two that
+  # start close together tend to become one, which is a local minimum.
   longest = 0.7 * math.log(rounds)
   starts = []
   for shortest in (-1.0, 0.0, 1.0):
