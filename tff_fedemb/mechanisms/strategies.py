@@ -10,12 +10,9 @@ from tff_fedemb.mechanisms import tree_strategy
 STRATEGIES: registry.Registry[strategy_lib.Strategy] = registry.Registry(
   strategy_lib.Strategy,
   {
-    found.name: found
-    for found in (
-      banded_strategy.BandedToeplitzStrategy,
-      blt_strategy.BltStrategy,
-      tree_strategy.TreeStrategy,
-    )
+    "banded": banded_strategy.BandedToeplitzStrategy,
+    "blt": blt_strategy.BltStrategy,
+    "tree": tree_strategy.TreeStrategy,
   },
   kind="strategy",
 )

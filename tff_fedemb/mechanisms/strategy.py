@@ -1,10 +1,10 @@
 """Strategy matrices of correlated noise.
 
-A matrix factorisation mechanism adds to the rounds' sums x, one row each, not
-independent noise Z but C^-1 Z: the noise of the models, which are weighted sums
-of all rounds so far, then cancels in part (Denisov et al. 2022, "Improved
-Differential Privacy for SGD via Optimal Private Linear Operators on Adaptive
-Streams"; Choquette-Choo et al. 2023, "(Amplified) Banded Matrix
+A matrix factorisation mechanism adds C^-1 Z, not independent noise Z, to the
+rounds' sums x, which have one row each. The models are weighted sums of all
+rounds so far, so their noise then cancels in part (Denisov et al. 2022,
+"Improved Differential Privacy for SGD via Optimal Private Linear Operators on
+Adaptive Streams"; Choquette-Choo et al. 2023, "(Amplified) Banded Matrix
 Factorization"). The *strategy* is the matrix C. x + C^-1 Z is computed from
 C x + Z, so the whole run is one Gaussian mechanism, whose sensitivity is that
 of C x.
@@ -26,10 +26,10 @@ class Schedule(config.Config):
 
   Attributes:
     rounds: Number of rounds.
-    min_separation: A user who takes part in round t does not before round
-      t + min_separation.
-    max_participations: Rounds that a user takes part in at most; None for as
-      many as the separation allows.
+    min_separation: A user who takes part in round t does not take part again
+      before round t + min_separation.
+    max_participations: Most rounds that a user takes part in; None for as many
+      as the separation allows.
   """
 
   rounds: int = config.field(1, minimum=1)
@@ -96,9 +96,9 @@ class Workload(config.Config):
     return math.sqrt(np.mean(np.square(stddevs)))
 
 
-# Plain SGD, which is what TFF's own processes default to.
+# Plain SGD, the default of TFF's own processes.
 PREFIX_SUMS = Workload()
-# The objective of a run that has this workload whatever its optimizer is.
+# The objective of a run that has this workload, whatever its optimizer.
 OF_PREFIX_SUMS = "prefix_sums"
 
 
@@ -106,14 +106,14 @@ OF_PREFIX_SUMS = "prefix_sums"
 class Strategy(config.Config, abc.ABC):
   """The matrix C of a matrix factorisation, for any number of rounds.
 
-  Lower triangular, so that what is released up to a round depends on no later
-  one. The diagonal is at least 1: the noise multiplier is the noise of a
-  single round's sum, before any later round reduces it.
+  C is lower triangular, so that no release depends on a later round. The
+  diagonal is at least 1: the noise multiplier is the noise of a single round's
+  sum, before any later round reduces it.
 
-  A dataclass, whose fields say all of it.
+  A strategy is a dataclass, whose fields determine the matrix.
 
   Attributes:
-    name: Key of the registry of strategies, and what a text calls it.
+    name: Its key in the registry of strategies, and its name in texts.
     is_banded: Whether only a few diagonals differ from zero.
   """
 
@@ -122,7 +122,7 @@ class Strategy(config.Config, abc.ABC):
 
   @property
   def num_bands(self) -> int | None:
-    """Diagonals that may not be zero, from the main one on; None for all."""
+    """Number of diagonals that may differ from zero; None for all."""
     return None
 
   @abc.abstractmethod
@@ -130,10 +130,10 @@ class Strategy(config.Config, abc.ABC):
     """Largest L2 change of C x if each row of x that a user is in changes by 1.
 
     Args:
-      schedule: Which rounds these may be.
+      schedule: Which rounds a user may be in.
 
     Returns:
-      The sensitivity, or an upper bound on it where its docstring says so.
+      The sensitivity, or an upper bound if the class's docstring says so.
 
     Raises:
       ValueError: If it is not known for such a schedule.
@@ -161,7 +161,7 @@ class Strategy(config.Config, abc.ABC):
   def round_noise_matrix(self, rounds: int) -> np.ndarray:
     """The linear map from independent noise to the noise of the rounds' sums.
 
-    Dense: for audits, whose attackers know how noise is tied together.
+    It is dense, for audits: their attackers know how noise is correlated.
 
     Args:
       rounds: Number of rounds, at least 1.
@@ -172,12 +172,12 @@ class Strategy(config.Config, abc.ABC):
     """
 
   def model_copies(self, rounds: int) -> int:
-    """Arrays of the model's size that the noise needs beside it, at most.
+    """Most arrays of the model's size that the noise needs beside the model.
 
     Args:
       rounds: Number of rounds, at least 1.
     """
-    return rounds - 1  # All the noise so far, unless a recurrence needs less.
+    return rounds - 1  # All earlier noise, unless a recurrence needs less.
 
   def model_error(
     self, schedule: Schedule, workload: Workload = PREFIX_SUMS
@@ -185,8 +185,8 @@ class Strategy(config.Config, abc.ABC):
     """Noise of the models at unit total zCDP cost.
 
     The noise multiplier that a zCDP budget asks for is proportional to the
-    sensitivity, so the product of sensitivity and noise is what strategies are
-    compared by.
+    sensitivity. So strategies are compared by the product of sensitivity and
+    noise.
 
     Args:
       schedule: As in `sensitivity`.

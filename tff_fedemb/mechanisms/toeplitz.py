@@ -1,8 +1,9 @@
 """Lower triangular Toeplitz strategies.
 
-The matrix C is given by its first column c, c[0] = 1: a power series, so that
-C^-1 is the Toeplitz matrix of the series 1 / c, and B = A C^-1, whose rows
-make the noise of the models, that of a / c for a workload of first column a.
+The matrix C is given by its first column c, c[0] = 1, read as a power series.
+Then C^-1 is the Toeplitz matrix of the series 1 / c. B = A C^-1, whose rows
+make the noise of the models, is that of a / c for a workload with first column
+a.
 """
 
 import abc
@@ -13,7 +14,7 @@ from scipy import signal
 
 from tff_fedemb.mechanisms import strategy
 
-# Rounding errors of a first column that never increases on paper.
+# Rounding errors of a first column that never increases in exact arithmetic.
 _ROUNDING = 1e-12
 
 
@@ -37,12 +38,12 @@ def model_column(
 ) -> np.ndarray:
   """Returns the first column of B = A C^-1, the power series a / c.
 
-  With a = 1 / ((1 - x) (1 - momentum x)), that is the optimizer itself: a
-  running sum of velocities.
+  Since a = 1 / ((1 - x) (1 - momentum x)), this is what the optimizer itself
+  does: a running sum of velocities.
 
   Args:
     inverse: First column of C^-1, [rounds].
-    workload: How models are made; its momentum decides A.
+    workload: Its momentum decides A.
 
   Returns:
     Float64 [rounds].
@@ -69,16 +70,16 @@ class ToeplitzStrategy(strategy.Strategy):
     of c is negative or larger than the one before it (Kalinin & Lampert 2024,
     "Banded Square Root Matrix Factorization for Differentially Private Model
     Training", theorem 2). It is the same, whatever the signs, if the columns of
-    a participation do not overlap, since then their squared norms add up and no
-    column has a smaller norm than a later one. Anything else is refused.
+    a participation do not overlap: then their squared norms add up, and no
+    column has a smaller norm than a later one. Any other matrix is refused.
     """
     rounds, participations = schedule.rounds, schedule.participations
     separation = min(schedule.min_separation, rounds)
     column = np.trim_zeros(self.first_column(rounds), "b")
-    disjoint = participations <= 1 or column.size <= separation
-    if not disjoint and (
-      np.any(column < 0.0) or np.any(np.diff(column) > _ROUNDING)
-    ):
+    is_disjoint = participations <= 1 or column.size <= separation
+    is_negative = np.any(column < 0.0)
+    increases = np.any(np.diff(column) > _ROUNDING)
+    if not is_disjoint and (is_negative or increases):
       raise ValueError(
         "coefficients must be at least 0 and not increase, or be at most"
         f" min_separation ({schedule.min_separation}) in number, found"
@@ -86,8 +87,8 @@ class ToeplitzStrategy(strategy.Strategy):
       )
     padded = np.zeros(-(-rounds // separation) * separation)
     padded[: column.size] = column
-    # Row j holds rounds j b ... (j + 1) b - 1, so columns shifted by multiples
-    # of b add up along the first axis.
+    # Row j holds rounds j b ... (j + 1) b - 1 for the separation b, so columns
+    # shifted by multiples of b add up along the first axis.
     blocks = padded.reshape(-1, separation)
     sums = np.cumsum(blocks, axis=0)
     if participations < len(blocks):
