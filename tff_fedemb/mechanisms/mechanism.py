@@ -1,4 +1,4 @@
-"""A mechanism: an aggregator, together with what it costs."""
+"""A mechanism: an aggregator, together with its privacy cost."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Mechanism:
   """An aggregator and its privacy.
 
   Attributes:
-    config: The configuration that it is made from.
+    config: Its configuration.
     clients_per_round: Expected number of virtual clients in a round: the
-      divisor of the sum, whatever number takes part.
-    strategy: Ties the noise of the rounds together; None for independent noise.
-    rounds: Rounds of the run.
+      divisor of the sum, however many take part.
+    strategy: The matrix of correlated noise; None for independent noise.
+    rounds: Number of rounds of the run.
   """
 
   config: MechanismConfig
@@ -51,14 +51,16 @@ class Mechanism:
   @functools.cached_property
   def factory(self) -> tff.aggregators.UnweightedAggregationFactory:
     """The aggregation itself, which reports `measurements` as well."""
-    config, strategy = self.config, self.strategy
-    stddevs = strategy.round_stddevs(self.rounds) if strategy else np.ones(1)
+    stddevs = np.ones(1)
+    if self.strategy is not None:
+      stddevs = self.strategy.round_stddevs(self.rounds)
     noise = self.noise_multiplier_of_sum / self.clients_per_round
+    clip_norm = self.config.clip_norm if self.config.clips else math.inf
     return measurements.MeasuredFactory(
-      factory=config.build_factory(self),
-      clip_norm=config.clip_norm if config.clips else math.inf,
+      factory=self.config.build_factory(self),
+      clip_norm=clip_norm,
       noise_per_clip_norm=stddevs * noise,
-      next_clip_norm_fn=config.next_clip_norm_fn,
+      next_clip_norm_fn=self.config.next_clip_norm_fn,
     )
 
 
@@ -68,9 +70,9 @@ Schedule = strategy_lib.Schedule
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MechanismConfig(config.Config):
-  """Fields of every mechanism; each has a class of its own.
+  """Fields of every mechanism; each mechanism has a class of its own.
 
-  A class says of itself what accounting, searches and tables ask of it.
+  The class attributes say what accounting, searches and tables need to know.
 
   Attributes:
     clip_norm: L2 norm to which a virtual client's update is clipped.
@@ -78,16 +80,16 @@ class MechanismConfig(config.Config):
       clip norm; 0 or in [1e-6, 1e6].
     clips: Whether it clips; adaptive clipping starts at `clip_norm`.
     adds_noise: Whether it adds noise.
-    sums_securely: Whether updates are summed by what a deployment would run as
+    sums_securely: Whether updates are summed as a deployment would sum them by
       secure aggregation.
     next_clip_norm_fn: As in `measurements.MeasuredFactory`.
-    strategy_class: Class of the matrix that ties the noise of the rounds
-      together; None for independent noise.
-    noise_in_words: Name of its noise in tables; None for its own name.
-    is_compared: Whether a search for the least noise tries it unasked.
-    follows_workload: Whether its matrix, and with it its cost at a noise
-      multiplier, depends on the server's optimizer.
-    size_field: The field of which it tries several values, for example
+    strategy_class: Class of the matrix of correlated noise; None for
+      independent noise.
+    noise_in_words: Name of its noise in tables; None for the mechanism's name.
+    is_compared: Whether a search for the least noise tries it by default.
+    follows_workload: Whether its matrix depends on the server's optimizer, and
+      so does its cost at a given noise multiplier.
+    size_field: The field for which a search tries several values, for example
       "num_bands"; None without one.
 
   Examples:
@@ -125,26 +127,27 @@ class MechanismConfig(config.Config):
     """Values of `size_field` to try for a participation, ascending.
 
     Args:
-      claim: Who takes part; where users are as far apart as a matrix has bands,
-        as far as can be.
+      claim: Who takes part. If the number of bands sets how far apart a user's
+        rounds are, they are as far apart as possible.
     """
     return (None,)
 
   def check_clients(self, clients_per_round: float) -> None:
-    """Refuses a number of clients that the noise does not go with.
+    """Refuses a number of clients that is too small for the noise.
 
     Args:
       clients_per_round: Expected number of virtual clients in a round.
 
     Raises:
-      errors.FieldError: If it is none, or so small.
+      errors.FieldError: If it is not positive, or too small.
     """
     checks.check_number("clients_per_round", clients_per_round, above=0)
 
   def noise_multiplier_of_sum(self, clients_per_round: float) -> float:
-    """Noise on the sum, over the clip norm.
+    """Standard deviation of the noise on the sum, over the clip norm.
 
-    More than what is accounted for where a part is on a count.
+    Larger than the noise multiplier that is accounted for if a count has noise
+    as well.
 
     Args:
       clients_per_round: As in `check_clients`.
@@ -159,7 +162,7 @@ class MechanismConfig(config.Config):
     """Creates the matrix of correlated noise; None for independent noise.
 
     Args:
-      schedule: Rounds of the run, and how far apart a user's are.
+      schedule: The rounds of the run, and which of them a user may be in.
       workload: How the run makes its models of the rounds' sums.
 
     Raises:
@@ -171,12 +174,11 @@ class MechanismConfig(config.Config):
   def build_query(
     self, specs: tuple[tf.TensorSpec, ...], made: Mechanism
   ) -> tfp.DPQuery:
-    """Builds what clips, sums up and adds noise.
+    """Builds the query, which clips, sums up and adds noise.
 
     Args:
       specs: Shapes of an update, nested.
-      made: The mechanism of the run, with its clients of a round and what
-        `create_strategy` has returned.
+      made: The mechanism of the run, with its clients per round and its matrix.
     """
     raise NotImplementedError
 
@@ -203,7 +205,7 @@ class MechanismConfig(config.Config):
 
     Args:
       clients_per_round: As in `Mechanism`.
-      schedule: See `create_strategy`; independent noise needs none.
+      schedule: As in `create_strategy`; independent noise needs none.
       workload: As in `create_strategy`.
 
     Raises:
@@ -227,9 +229,10 @@ class MechanismConfig(config.Config):
 class CorrelatedConfig(MechanismConfig):
   """Fields of mechanisms whose noise depends on earlier rounds.
 
-  It follows a linear recurrence over the rounds (Denisov et al. 2022, section
-  4): the noise of round t is row t of C^-1 Z, made from a fresh row of Z and
-  from buffers that sum up the noise so far. That of a tree is made otherwise.
+  The noise follows a linear recurrence over the rounds (Denisov et al. 2022,
+  section 4): the noise of round t is row t of C^-1 Z, made from a fresh row of
+  Z and from buffers that sum up the noise so far. Only the noise of trees is
+  made in another way (`tree`).
 
   Attributes:
     noise_seed: For tests: seed of the noise, shared by all runs, which voids

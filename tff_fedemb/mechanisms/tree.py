@@ -27,25 +27,26 @@ with epy.lazy_imports():
 class TreeConfig(mechanism.CorrelatedConfig):
   """The mechanism of tree aggregation.
 
-  Each update is clipped to L2 norm C = `clip_norm` and the clipped updates are
-  summed. The rounds are the leaves of a binary tree whose nodes each have
-  noise N(0, (z C)^2); to the prefix sum of the rounds the efficient estimate of
-  its nodes' noise is added, and a round gets the difference of two such. The
-  result is divided by the *expected* number of virtual clients. A tree is
-  completed and a new one begun every `restart_every` rounds, or never. The
-  state holds at most floor(log2 rounds) + 1 copies of the model, and a round
-  draws one of its size (`correlated_query.complete_node`).
+  Each update is clipped to L2 norm C = `clip_norm`, and the clipped updates are
+  summed. The rounds are the leaves of a binary tree. Each of its nodes has
+  noise N(0, (z C)^2) with z = `noise_multiplier`. The noise of a prefix sum is
+  that of the efficient estimates of the nodes that make it up; a round gets the
+  difference between its prefix sum's noise and that of the prefix sum before.
+  The result is divided by the *expected* number of virtual clients. A tree ends
+  and a new one starts every `restart_every` rounds, or never. The state holds
+  at most floor(log2 rounds) + 1 copies of the model, and a round draws one
+  array of the model's size (`correlated_query.complete_node`).
 
   Privacy:
     Unit: one virtual client's update.
     Neighbouring relation: zero-out of one update.
-    Sensitivity: C in every node above a round that a user is in; over a run
-      the worst case over the rounds that they may be in
+    Sensitivity: C in every node above a round that a user is in, and over a run
+      that of the worst rounds that they may be in
       (`mechanisms.tree_strategy.TreeStrategy`). With several users in a virtual
-      client one *user* changes one clipped update into another, which is 2 C
-      in a round: the participation says which.
+      client, one *user* changes one clipped update into another, which is 2 C
+      in a round. The participation says which of the two holds.
     DpEvent: `GaussianDpEvent(noise_multiplier / s)` for the whole run, s being
-      the sensitivity of the `TreeStrategy`; no amplification;
+      the sensitivity of the `TreeStrategy`. No amplification.
       `NonPrivateDpEvent` at noise multiplier 0.
 
   Attributes:
@@ -75,10 +76,10 @@ class TreeConfig(mechanism.CorrelatedConfig):
     query = self.build_tree(specs, made)
     if self.restart_every is None:
       return query
-    return tfp.RestartQuery(
-      query,
-      tfp.restart_query.PeriodicRoundRestartIndicator(self.restart_every),
+    indicator = tfp.restart_query.PeriodicRoundRestartIndicator(
+      self.restart_every
     )
+    return tfp.RestartQuery(query, indicator)
 
   def build_tree(
     self, specs: tuple[tf.TensorSpec, ...], made: mechanism.Mechanism
@@ -89,7 +90,7 @@ class TreeConfig(mechanism.CorrelatedConfig):
       specs: Shapes of an update, nested.
       made: The mechanism of the run.
     """
-    del made  # Its noise is that of the configuration.
+    del made  # The configuration has the noise of the sum.
     return correlated_query.TreeSumQuery(
       specs,
       clip_norm=self.clip_norm,
