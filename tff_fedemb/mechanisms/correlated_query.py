@@ -1,7 +1,7 @@
 """Sums with Gaussian noise that depends on earlier rounds.
 
-It follows a recurrence (see `mechanism.CorrelatedConfig`) or is that of a tree
-(see `tree`).
+The noise follows a recurrence (see `mechanism.CorrelatedConfig`) or is that of
+a tree (see `tree`).
 """
 
 from collections.abc import Callable
@@ -15,9 +15,9 @@ from tff_fedemb.mechanisms import secret_noise
 
 
 class SeededSumQuery(secret_noise.ExactSumQuery):
-  """Clips each record and sums; what noise it adds depends on earlier rounds.
+  """Clips each record, sums, and adds noise that depends on earlier rounds.
 
-  The parent clips; state and noise are those of the subclasses.
+  The parent class clips; the subclasses have the state and add the noise.
 
   Privacy:
     Unit: one record, here a virtual client's update.
@@ -40,8 +40,8 @@ class SeededSumQuery(secret_noise.ExactSumQuery):
     Args:
       specs: Shapes of a record, nested.
       clip_norm: L2 norm to which a record is clipped.
-      stddev: Standard deviation of a number of Z; 0 for no noise.
-      noise_seed: For tests, see `secret_noise`.
+      stddev: Standard deviation of each number of Z; 0 for no noise.
+      noise_seed: For tests: see `secret_noise.SecretNoiseGenerator`.
     """
     super().__init__(clip_norm, stddev)
     self._specs = specs
@@ -83,41 +83,47 @@ class CorrelatedSumQuery(SeededSumQuery):
     """Creates the query.
 
     Args:
-      next_noise: Ties the noise of the rounds together.
+      next_noise: The recurrence that the noise of the rounds follows.
       specs: As in the base class.
-      num_buffers: Tensors of the model's size that it remembers.
-      **options: Others of the base class.
+      num_buffers: Number of the recurrence's buffers of the model's size.
+      **options: Other arguments of the base class.
     """
     super().__init__(specs, **options)
-    self._next_noise, self._num_buffers = next_noise, num_buffers
+    self._next_noise = next_noise
+    self._num_buffers = num_buffers
 
   def initial_global_state(self):
     """Buffers of zeros and the seed of a new run."""
-    return self.GlobalState(
-      tf.nest.map_structure(
-        lambda spec: tf.zeros([self._num_buffers, *spec.shape]),
-        self._specs,
-      ),
-      self._generator.initialize(),
+    buffers = tf.nest.map_structure(
+      lambda spec: tf.zeros([self._num_buffers, *spec.shape]), self._specs
     )
+    return self.GlobalState(buffers, self._generator.initialize())
 
   def get_noised_result(self, sample_state: Any, global_state: Any):
     """Adds the noise of the round to the sum of its records."""
     fresh, generator_state = self._generator.next(global_state.generator_state)
-    flat = map(tf.nest.flatten, (global_state.buffers, fresh))
-    noise, buffers = (
-      tf.nest.pack_sequence_as(self._specs, parts)
-      for parts in zip(*map(self._next_noise, *flat), strict=True)
-    )
+    all_noise = []
+    all_buffers = []
+    for buffers, independent in zip(
+      tf.nest.flatten(global_state.buffers),
+      tf.nest.flatten(fresh),
+      strict=True,
+    ):
+      noise, next_buffers = self._next_noise(buffers, independent)
+      all_noise.append(noise)
+      all_buffers.append(next_buffers)
     if self._stddev:
-      noised = secret_noise.add_on_grid(sample_state, noise, self._clip_norm)
+      noised = secret_noise.add_on_grid(
+        sample_state,
+        tf.nest.pack_sequence_as(self._specs, all_noise),
+        self._clip_norm,
+      )
     else:
       noised = exact_sums.to_numbers(sample_state, self._clip_norm)
-    return (
-      noised,
-      self.GlobalState(buffers, generator_state),
-      dp_accounting.UnsupportedDpEvent(),
+    state = self.GlobalState(
+      tf.nest.pack_sequence_as(self._specs, all_buffers), generator_state
     )
+    return noised, state, dp_accounting.UnsupportedDpEvent()
 
 
 def complete_node(
@@ -125,32 +131,32 @@ def complete_node(
 ) -> tuple[tf.Tensor, tf.Tensor]:
   """Makes the noise of a round, and of the largest node that it completes.
 
-  A round completes nodes of heights 0 to k. The efficient estimate of one of
+  A round completes nodes of heights 0 to k. The efficient estimate of a node of
   height h weighs the node itself by c_h = 2^h / (2^(h + 1) - 1), and the
   estimates of its two halves by 1 - c_h. Only the largest of this
-  round's nodes is ever released or used again: what is new in it,
+  round's nodes is ever released or used again. The new part of it,
 
     c_k z_k + (1 - c_k) (c_(k-1) z_(k-1) + (1 - c_(k-1)) (...)),
 
   is one Gaussian number of variance (q + 1) / (3 (q - 1)), q = 2^(k + 1). The
-  left halves, which were completed before, have weights of 2^(h + 1) - 1 over
-  q - 1: as many nodes are below each, of all that are.
+  left halves were completed before. The half of height h has the weight
+  (2^(h + 1) - 1) / (q - 1): the share of its nodes in those of the whole.
 
   Args:
     fresh: `[n]`, independent noise of the round, float64.
     halves: `[k, n]`, noise of the estimates of the left halves, of heights 0 to
       k - 1.
-    leaves: Rounds of the tree, this one included, int32.
+    leaves: Rounds of the tree so far, this one included, int32.
 
   Returns:
-    By how much the noise of the prefix sum changes, and the noise of the
-    completed node's estimate.
+    The noise to add to the round's sum, which is the change of the prefix sum's
+    noise, and the noise of the completed node's estimate, both `[n]`.
   """
+  # q above.
   twice = tf.cast(2 * tf.bitwise.bitwise_and(leaves, -leaves), fresh.dtype)
   heights = tf.cast(tf.range(tf.shape(halves)[0]), fresh.dtype)
-  weights = (tf.pow(tf.cast(2.0, fresh.dtype), heights + 1.0) - 1.0) / (
-    twice - 1.0
-  )
+  sizes = tf.pow(tf.cast(2.0, fresh.dtype), heights + 1.0) - 1.0
+  weights = sizes / (twice - 1.0)
   node = fresh * tf.sqrt((twice + 1.0) / (3.0 * (twice - 1.0)))
   node += tf.linalg.matvec(halves, weights, transpose_a=True)
   return node - tf.reduce_sum(halves, 0), node
@@ -159,10 +165,11 @@ def complete_node(
 class TreeSumQuery(SeededSumQuery):
   """Clips each record, sums, and adds the round's noise of a single tree.
 
-  The noise of all rounds has the joint law of that of tensorflow-privacy's
-  `TreeResidualSumQuery`, which draws one of the model's size for each node. It
-  may be restarted by `tfp.RestartQuery`, with another clip norm by
-  `tfp.QAdaClipTreeResSumQuery`, whose names some of the methods have.
+  The noise of all rounds has the same joint law as that of tensorflow-privacy's
+  `TreeResidualSumQuery`, which draws an array of the model's size for each
+  node. `tfp.RestartQuery` may restart the tree, and
+  `tfp.QAdaClipTreeResSumQuery` may restart it with another clip norm. These
+  classes call some of the methods, and so decide their names.
 
   Privacy: as the base class.
   """
@@ -173,8 +180,8 @@ class TreeSumQuery(SeededSumQuery):
     Attributes:
       nodes: One tensor `[n, ...]` per tensor of a record: noise of the
         estimates of the nodes that make up the prefix sum, the smallest first.
-      leaves: Rounds of the tree so far, of which n is the number of binary
-        digits that are 1.
+      leaves: Rounds of the tree so far; n is the number of ones among its
+        binary digits.
       clip_value: L2 norm to which a record is clipped.
       generator_state: Seed and counter of the fresh noise; secret.
     """
@@ -216,10 +223,11 @@ class TreeSumQuery(SeededSumQuery):
       total = exact_sums.to_numbers(sample_state, global_state.clip_value)
       return total, global_state, event
     leaves = global_state.leaves + 1
-    # Ones at the end of the number of rounds before are halves that are whole.
-    halves = tf.cast(
-      tf.raw_ops.PopulationCount(x=tf.bitwise.bitwise_and(leaves, -leaves) - 1),
-      tf.int32,
+    # Each 1 at the end of the binary number of earlier rounds is a left half.
+    ones = tf.bitwise.bitwise_and(leaves, -leaves) - 1
+    num_halves = tf.cast(tf.raw_ops.PopulationCount(x=ones), tf.int32)
+    halves = tf.nest.map_structure(
+      lambda rows: rows[:num_halves], global_state.nodes
     )
     generator_state = global_state.generator_state
     noised, completed = secret_noise.add_noise(
@@ -227,13 +235,11 @@ class TreeSumQuery(SeededSumQuery):
       generator_state.seeds,
       generator_state.stddev,
       global_state.clip_value,
-      remembered=tf.nest.map_structure(
-        lambda rows: rows[:halves], global_state.nodes
-      ),
+      remembered=halves,
       correlate=lambda fresh, rows: complete_node(fresh, rows, leaves),
     )
     nodes = tf.nest.map_structure(
-      lambda new, rows: tf.concat([new[tf.newaxis], rows[halves:]], 0),
+      lambda new, rows: tf.concat([new[tf.newaxis], rows[num_halves:]], 0),
       completed,
       global_state.nodes,
     )
@@ -245,7 +251,7 @@ class TreeSumQuery(SeededSumQuery):
     return noised, state, event
 
   def reset_state(self, noised_results: Any, global_state: Any):
-    """A new tree, whose noise adds to that of the last prefix sum."""
+    """Starts a new tree; its noise adds to that of the last prefix sum."""
     return global_state._replace(
       nodes=self._no_nodes(), leaves=tf.constant(0, tf.int32)
     )
@@ -253,10 +259,10 @@ class TreeSumQuery(SeededSumQuery):
   def reset_l2_clip_gaussian_noise(
     self, global_state: Any, clip_norm: Any, stddev: Any
   ):
-    """Another clip norm and noise; only between two trees."""
+    """Sets the clip norm and the noise; only between two trees."""
+    generator_state = self._generator.make_state(
+      global_state.generator_state.seeds, stddev
+    )
     return global_state._replace(
-      clip_value=clip_norm,
-      generator_state=self._generator.make_state(
-        global_state.generator_state.seeds, stddev
-      ),
+      clip_value=clip_norm, generator_state=generator_state
     )
