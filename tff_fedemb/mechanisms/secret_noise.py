@@ -1,27 +1,26 @@
 """Gaussian noise whose secret, tails and last digits deserve its epsilon.
 
-Secret: the bits are those of a Philox generator (Salmon et al. 2011, "Parallel
-Random Numbers: As Easy as 1, 2, 3") with a key and an offset of 64 bits each
-from the operating system; TensorFlow's own operations have 32 bits for a whole
-process. An attacker who knew a block of it, 128 bits, could search for the key;
-two numbers are made of a block, and the grid below shows some 27 bits of each.
-Philox is no cipher: that nobody can tell its numbers from random ones without
-its key is assumed, not proven.
+Secret: a Philox generator (Salmon et al. 2011, "Parallel Random Numbers: As
+Easy as 1, 2, 3") makes the bits. Its key and its offset are 64 bits each from
+the operating system; TensorFlow's own operations have 32 bits for a whole
+process. An attacker who knew a block of the generator, 128 bits, could search
+for the key. Each block makes two numbers, and the grid below shows some 27 bits
+of each. Philox is not a cipher: it is assumed, not proven, that its numbers
+cannot be told from random ones without the key.
 
 Tails: those of `normal_numbers`.
 
 Last digits: floating-point numbers near the sum and far from it differ in their
 last bits, which gives a sum away (Mironov 2012, "On Significance of the Least
 Significant Bits for Differential Privacy"). Sum and noise are therefore rounded
-to a common grid g Z. With x a sum on the grid and N Gaussian, x + round(N) is
-round(x + N): nothing but a function of what the Gaussian mechanism releases.
-Rounding d numbers moves two sums apart by at most g sqrt(d), which g, a power
-of two, keeps below 2^-10 clip norms; the noise is larger by as much. What is
-left is bounded in docs/privacy.md.
+to a common grid g Z. If x is a sum on the grid and N is Gaussian, x + round(N)
+is round(x + N), a function of the Gaussian mechanism's release alone. Rounding
+d numbers moves two sums apart by at most g sqrt(d). The power of two g keeps
+this below 2^-10 clip norms, and the noise is larger by the same share.
+docs/privacy.md bounds the remaining error.
 """
 
 from collections.abc import Callable, Sequence
-import itertools
 import math
 import secrets
 from typing import Any, NamedTuple
@@ -34,10 +33,10 @@ import tree
 from tff_fedemb.mechanisms import exact_sums
 from tff_fedemb.mechanisms import normal_numbers
 
-# Share by which rounding may raise the sensitivity, and by which the standard
-# deviation is raised for it.
+# Rounding may raise the sensitivity by this share, so the standard deviation is
+# raised by the same share.
 ROUNDING = 2.0**-10
-# Numbers that are drawn at a time: their intermediate results stay in the
+# How many numbers are drawn at a time: their intermediate results stay in the
 # processor's cache.
 _CHUNK = 2**15
 
@@ -45,12 +44,13 @@ _Correlate = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 
 
 def draw_words(shape: list[int]) -> tf.Tensor:
-  """Draws int64 numbers that never come again, though they may be guessed.
+  """Draws int64 numbers that are not repeated, though they may be guessed.
 
   Args:
     shape: Shape of the numbers.
   """
-  # Seeds of zero: other numbers in every call, whatever `tf.random.set_seed`.
+  # With seeds of zero, every call has other numbers, whatever
+  # `tf.random.set_seed`.
   words = tf.raw_ops.RandomUniformInt(
     shape=tf.constant(shape, tf.int32),
     minval=tf.constant(tf.int64.min, tf.int64),
@@ -58,7 +58,7 @@ def draw_words(shape: list[int]) -> tf.Tensor:
     seed=0,
     seed2=0,
   )
-  # Two processes have the same ones once in 2^32; not at the same time.
+  # Two processes draw the same numbers once in 2^32, but not at the same time.
   return tf.bitwise.bitwise_xor(words, tf.bitcast(tf.timestamp(), tf.int64))
 
 
@@ -67,16 +67,23 @@ def draw_key() -> list[int]:
   return [secrets.randbits(64) - 2**63 for _ in range(2)]
 
 
-# Nothing here needs autograph, and the search for it would take long.
+# Nothing here needs autograph, whose analysis would take long.
 @tf.autograph.experimental.do_not_convert
 def _by_chunks(
   function: Callable[[tf.Tensor, tf.Tensor, int], tuple[tf.Tensor, ...]],
   shape: tf.TensorShape,
   num_outputs: int = 1,
 ) -> list[tf.Tensor]:
-  """Puts together what a function makes of a chunk's number, start and size."""
+  """Computes tensors by chunks of numbers.
+
+  Args:
+    function: Maps a chunk's number, its start and its size to the chunk's
+      numbers for each output, `[size]`.
+    shape: Shape of each output.
+    num_outputs: Number of outputs.
+  """
   num_elements = shape.num_elements()
-  # Chunks of one size are not copied once more to where a smaller one follows.
+  # Without a smaller chunk at the end, nothing is copied once more.
   sizes = range(_CHUNK, _CHUNK // 2, -1)
   size = next((s for s in sizes if num_elements % s == 0), _CHUNK)
   chunks, rest = divmod(num_elements, size)
@@ -91,10 +98,11 @@ def _by_chunks(
   if rest or not chunks:
     last = tf.constant(chunks, tf.int64)
     parts.append(list(function(last, last * size, rest)))
-  return [
-    tf.reshape(tf.concat(pieces, 0) if len(pieces) > 1 else pieces[0], shape)
-    for pieces in zip(*parts, strict=True)
-  ]
+  outputs = []
+  for pieces in zip(*parts, strict=True):
+    flat = tf.concat(pieces, 0) if len(pieces) > 1 else pieces[0]
+    outputs.append(tf.reshape(flat, shape))
+  return outputs
 
 
 def _grid_of(clip_norm: Any, total: Any) -> tf.Tensor:
@@ -105,23 +113,27 @@ def _grid_of(clip_norm: Any, total: Any) -> tf.Tensor:
 
 
 def add_on_grid(total: Any, noise: Any, clip_norm: Any) -> Any:
-  """Adds noise to a sum, each rounded to the grid before.
+  """Adds noise to a sum, after rounding both to the grid.
 
   Args:
     total: Nested tensors, as `exact_sums.to_numbers` takes them.
-    noise: The same structure, float32.
+    noise: Float32 tensors in the same structure.
     clip_norm: Scalar, not 0.
+
+  Returns:
+    Float32 tensors in the same structure.
   """
   grid = _grid_of(clip_norm, total)
 
-  def to_steps(part: tf.Tensor, size: Any) -> tf.Tensor:
-    # The grid is a power of two: to multiply is to divide, in less time.
+  def round_to_steps(part: tf.Tensor, size: Any):
+    # All are powers of two: a product with the quotient is exact, and faster
+    # than a quotient.
     return tf.round(tf.cast(part, tf.float64) * (size / grid))
 
   def add(total: tf.Tensor, noise: tf.Tensor):
-    of_sum = to_steps(total, exact_sums.size_of_one(total, clip_norm))
-    steps = to_steps(noise, 1.0)
-    return tf.cast((of_sum + steps) * grid, tf.float32)
+    size = exact_sums.size_of_one(total, clip_norm)
+    steps = round_to_steps(total, size) + round_to_steps(noise, 1.0)
+    return tf.cast(steps * grid, tf.float32)
 
   return tf.nest.map_structure(add, total, noise)
 
@@ -135,27 +147,29 @@ def add_noise(
   remembered: Any = None,
   correlate: _Correlate | None = None,
 ) -> tuple[Any, Any]:
-  """As `add_on_grid`, with noise drawn here and all in double precision.
+  """Draws noise and adds it as `add_on_grid` does, all in double precision.
 
-  Numbers leave the processor's cache only when they are done.
+  Numbers stay in the processor's cache until they are done.
 
   Args:
     total: Nested tensors, as `exact_sums.to_numbers` takes them.
-    seeds: Key and offset of the generator, int64 `[2]`; each tensor has others,
-      which count up by one.
+    seeds: Key and offset of the generator for the first tensor, int64 `[2]`;
+      both count up by one from tensor to tensor.
     stddev: Standard deviation of a draw.
     clip_norm: Scalar, not 0.
     remembered: Earlier noise in the structure of the sum, float32 `[rows,
-      ...]`.
+      ...]`; only with `correlate`.
     correlate: Maps fresh numbers `[n]` and the rows `[rows, n]` of the same
       places, float64, to the noise and what to remember, float64 `[n]`
       [independent noise].
 
   Returns:
-    The noised sum, and what `correlate` would remember.
+    The noised sum, and what `correlate` wants to remember, both float32 in the
+    structure of the sum; None in place of the latter without `correlate`.
   """
   grid = _grid_of(clip_norm, total)
-  # A power of two: to multiply is to divide, in less time.
+  # The grid is a power of two: a product with this is exact, and faster than a
+  # quotient.
   steps_of_one = 1.0 / grid
   stddev = tf.cast(stddev, tf.float64) * (1.0 + ROUNDING)
 
@@ -168,34 +182,36 @@ def add_noise(
     def add_chunk(chunk: tf.Tensor, start: tf.Tensor, size: tf.Tensor):
       part = tf.cast(tf.slice(flat, [start], [size]), tf.float64)
       if correlate is None:
-        # Drawn in steps.
-        noise = normal_numbers.draw_normal(
+        noise_in_steps = normal_numbers.draw_normal(
           seeds, chunk, size, stddev * steps_of_one
         )
-        kept: list[tf.Tensor] = []
+        kept = []
       else:
-        noise, *kept = correlate(
-          normal_numbers.draw_normal(seeds, chunk, size, stddev),
-          tf.cast(tf.slice(rows, [0, start], [-1, size]), tf.float64),
-        )
-        noise *= steps_of_one
-      steps = tf.round(part * size_in_steps) + tf.round(noise)
-      return tuple(tf.cast(x, tf.float32) for x in (steps * grid, *kept))
+        fresh = normal_numbers.draw_normal(seeds, chunk, size, stddev)
+        rows_of_chunk = tf.slice(rows, [0, start], [-1, size])
+        noise, new = correlate(fresh, tf.cast(rows_of_chunk, tf.float64))
+        noise_in_steps = noise * steps_of_one
+        kept = [new]
+      steps = tf.round(part * size_in_steps) + tf.round(noise_in_steps)
+      return tuple(tf.cast(x, tf.float32) for x in [steps * grid, *kept])
 
     return _by_chunks(add_chunk, tensor.shape, 1 if correlate is None else 2)
 
   tensors = tf.nest.flatten(total)
-  rows = [] if correlate is None else [tf.nest.flatten(remembered)]
   all_seeds = [seeds + index for index in range(len(tensors))]
-  noised, *kept = zip(*map(add, all_seeds, tensors, *rows), strict=True)
+  if correlate is None:
+    noised = [noise for (noise,) in map(add, all_seeds, tensors)]
+    return tf.nest.pack_sequence_as(total, noised), None
+  all_rows = tf.nest.flatten(remembered)
+  noised, kept = zip(*map(add, all_seeds, tensors, all_rows), strict=True)
   return (
     tf.nest.pack_sequence_as(total, noised),
-    tf.nest.pack_sequence_as(total, kept[0]) if kept else None,
+    tf.nest.pack_sequence_as(total, kept),
   )
 
 
 class ExactSumQuery(tfp.GaussianSumQuery):
-  """tensorflow-privacy's query with clipping as `exact_sums` has it."""
+  """tensorflow-privacy's query, which clips by `exact_sums`."""
 
   def initial_sample_state(self, template: Any = None):
     """The sum of no record, in steps."""
@@ -207,18 +223,18 @@ class ExactSumQuery(tfp.GaussianSumQuery):
 
 
 class SecretGaussianSumQuery(ExactSumQuery):
-  """tensorflow-privacy's query with noise as the file's docstring has it.
+  """tensorflow-privacy's query, with the noise that this module describes.
 
   Privacy:
     Unit: one record.
     Neighbouring relation: zero-out of one record.
-    Sensitivity: the clip norm, and 2^-10 of it for rounding, as much as the
-      standard deviation is above what was asked for.
+    Sensitivity: the clip norm, and 2^-10 of it for rounding; the standard
+      deviation is larger than requested by the same share.
     DpEvent: `GaussianDpEvent`, as in the parent.
 
-  The key is drawn when the query is made and is in no state and no checkpoint:
-  a program that goes on after another one was killed draws other noise. Each
-  round has a word of its own mixed into the generator's offset.
+  The key is drawn when the query is made. It is in no state and no checkpoint,
+  so a program that continues after a kill draws other noise. Each round mixes a
+  word of its own into the generator's offset.
   """
 
   def __init__(self, l2_norm_clip: float, stddev: float):
@@ -233,7 +249,8 @@ class SecretGaussianSumQuery(ExactSumQuery):
 
   def get_noised_result(self, sample_state: Any, global_state: Any):
     """Adds the noise of the round to the sum of its records."""
-    # The parent gets no numbers: its state and event are used, not its noise.
+    # Only the parent's state and event are used: without numbers it adds no
+    # noise.
     _, state, event = super().get_noised_result((), global_state)
     if not self._stddev:
       total = exact_sums.to_numbers(sample_state, global_state.l2_norm_clip)
@@ -249,7 +266,7 @@ class SecretGaussianSumQuery(ExactSumQuery):
 
 
 class SecretState(NamedTuple):
-  """State of a generator whose key is secret; others are for tests.
+  """State of a generator whose key is secret; tests have another class.
 
   Attributes:
     seeds: Key and offset, int64 `[2]`.
@@ -261,16 +278,16 @@ class SecretState(NamedTuple):
 
 
 def go_on_otherwise(state: Any, key: Sequence[int]) -> Any:
-  """Returns a state whose correlated noise to come is that of another run.
+  """Returns a state whose future correlated noise is that of another run.
 
   Privacy:
-    What is remembered of earlier noise stays, and what is drawn from here on
-    are other numbers, for 128 secret bits of the operating system. So two
-    copies of a state have no noise in common from here on: without it, their
-    difference would have none.
+    The remembered part of earlier noise stays. Everything drawn from here on is
+    different, by 128 secret bits from the operating system. So two copies of a
+    state draw no noise in common from here on. If they did, the difference of
+    their releases would have no noise.
 
   Args:
-    state: A process's, nested, with any number of `SecretState`.
+    state: State of a process, nested, with any number of `SecretState`.
     key: As `draw_key` returns it.
   """
 
@@ -286,17 +303,17 @@ def go_on_otherwise(state: Any, key: Sequence[int]) -> Any:
 class SecretNoiseGenerator(tfp.tree_aggregation.GaussianNoiseGenerator):
   """Noise from a secret seed that travels in the aggregator's state.
 
-  Correlated noise is made over many rounds. Later ones must cancel exactly what
-  earlier ones added, also when a program was killed in between: the noise is
-  therefore a function of seeds that the checkpoint holds and that every tensor
-  of every call counts up by one.
+  Correlated noise is made over many rounds. Later rounds must cancel exactly
+  what earlier rounds added, also if the program was killed in between. The
+  noise is therefore a function of seeds that are in the checkpoint. Every
+  tensor of every call counts them up by one.
 
   Privacy:
     Key and offset are drawn from the operating system when the generator is
     made. Each `initialize` mixes in other words, so that two runs of one
     process do not share their noise: the difference of two releases with the
-    same noise would have none. `go_on_otherwise` is for two programs that go on
-    with copies of one state.
+    same noise would have none. `go_on_otherwise` is for two programs that
+    continue from copies of one state.
 
     Anyone who reads the state can remove the noise: keep checkpoints secret.
   """
@@ -318,7 +335,7 @@ class SecretNoiseGenerator(tfp.tree_aggregation.GaussianNoiseGenerator):
     super().__init__(noise_std, specs, seed)
     self._key = draw_key() if seed is None else [seed, 0]
     if seed is None:
-      # Its parent makes all states of this class.
+      # The parent makes all states of this class.
       self._GlobalState = SecretState
 
   def initialize(self):
@@ -333,20 +350,20 @@ class SecretNoiseGenerator(tfp.tree_aggregation.GaussianNoiseGenerator):
     stddev = tf.cast(state.stddev, tf.float64) * (1.0 + ROUNDING)
 
     def draw(index: int, spec: tf.TensorSpec):
-      (noise,) = _by_chunks(
-        lambda chunk, _, size: (
-          normal_numbers.draw_normal(
-            state.seeds + index, chunk, size, stddev, dtype=tf.float32
-          ),
-        ),
-        spec.shape,
-      )
+      def draw_chunk(chunk: tf.Tensor, start: tf.Tensor, size: int):
+        del start
+        seeds = state.seeds + index
+        numbers = normal_numbers.draw_normal(
+          seeds, chunk, size, stddev, dtype=tf.float32
+        )
+        return (numbers,)
+
+      (noise,) = _by_chunks(draw_chunk, spec.shape)
       return noise
 
-    noise = itertools.starmap(draw, enumerate(tf.nest.flatten(self._specs)))
-    return tf.nest.pack_sequence_as(self._specs, list(noise)), self.advance(
-      state
-    )
+    specs = tf.nest.flatten(self._specs)
+    noise = [draw(index, spec) for index, spec in enumerate(specs)]
+    return tf.nest.pack_sequence_as(self._specs, noise), self.advance(state)
 
   def advance(self, state: Any):
     """Returns the state after a draw: each tensor had seeds of its own."""
