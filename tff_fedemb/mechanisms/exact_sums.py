@@ -1,23 +1,24 @@
-"""Clipped updates as whole numbers, of which sums are exact.
+"""Clipped updates as whole numbers, whose sums are exact.
 
-Sums of floating-point numbers depend on their order, and what one summand
-changes in them may be larger than the summand: they move between numbers that
-lie ever farther apart. Haney et al. 2022, "Precision-based attacks and interval
+Sums of floating-point numbers depend on their order. One summand may change
+them by more than itself, because the numbers that they can take lie ever
+farther apart. Haney et al. 2022, "Precision-based attacks and interval
 refining: how to break, then fix, differential privacy on finite computers";
 Casacuberta et al. 2022, "Widespread Underestimation of Sensitivity in
 Differentially Private Libraries and How to Fix It". A clipped update is
-therefore sent in steps: its numbers over a power of two from 2^-31 to 2^-30
-clip norms, rounded to whole ones, which float32 has. Steps are added up as
-int64, which 2^31 clients cannot overflow, whatever the order.
+therefore sent in steps: its numbers are divided by a power of two, from 2^-31
+to 2^-30 clip norms, and rounded to whole numbers that float32 can hold. Steps
+are added up as int64, which 2^31 clients cannot overflow, whatever the order.
 
 Privacy:
   Unit: one record.
   Neighbouring relation: zero-out of one record.
-  Sensitivity: the clip norm, of steps as they are. Rounding d numbers adds at
-    most sqrt(d) / 2 steps to their norm. A record that is longer than what this
-    leaves of the clip norm, by a bound on its norm, is scaled to 2^-22 below
-    that, which is more than factor and products are rounded by. One without a
-    finite norm becomes zeros.
+  Sensitivity: the clip norm, for steps as they are. Rounding d numbers adds at
+    most sqrt(d) / 2 steps to their norm. The limit of a record's norm is the
+    clip norm less this. A record whose norm may exceed the limit, by an upper
+    bound on its norm, is scaled to 2^-22 below the limit. That margin is more
+    than the rounding errors of factor and products. A record without a finite
+    norm becomes zeros.
   DpEvent: none, there is no noise.
 """
 
@@ -32,19 +33,21 @@ import tensorflow_federated as tff
 _BITS = 30
 # The largest number of steps: a clip norm is less than 2^31 of them.
 MAX_STEPS = 2**31 - 1
-# A smaller step, and one over it, is no ordinary float32.
+# A smaller step, or one over it, is not a normal float32.
 _SMALLEST_STEP = 2.0**-120
 _EXPONENT_BITS = 0x7FF0000000000000
 _MARGIN = 2.0**-22
-# Tensors of more numbers would leave the processor's cache in double precision:
-# the squares of so many neighbours are added up in single precision, for which
-# there is an operation that copies nothing.
+# Tensors with more numbers than `_LARGE` would leave the processor's cache in
+# double precision. Their squares are first added up by rows of `_ROW` numbers
+# in single precision, by an operation that copies nothing.
 _LARGE = 2**16
 _ROW = 32
-# More than what a row's squares, their sum and its root are rounded by, 40
-# times 2^-24, and what the sum of 2^16 numbers is in double precision.
-_ERROR_OF_ROW, _ERROR_OF_SUM = 2.0**-18, 2.0**-36
-# Less than this is no ordinary float32 and may be taken for 0.
+# Upper bounds on rounding errors: of a row's squares, their sum and its root in
+# single precision, 40 times 2^-24, and of a sum of 2^16 numbers in double
+# precision.
+_ERROR_OF_ROW = 2.0**-18
+_ERROR_OF_SUM = 2.0**-36
+# A smaller square is not a normal float32 and may be taken for 0.
 _SMALLEST_SQUARE = 2.0**-126
 
 
@@ -60,10 +63,15 @@ def step_of(clip_norm: Any) -> tf.Tensor:
   Args:
     clip_norm: Scalar.
   """
-  # Clients and the server must come to the same, whatever the type.
+  # Clients and the server must compute the same step, whatever the type.
   clip_norm = tf.cast(tf.cast(clip_norm, tf.float32), tf.float64)
   step = power_of_two(clip_norm) * 2.0**-_BITS
   return tf.maximum(step, _SMALLEST_STEP)
+
+
+def _sum_squares(tensor: tf.Tensor) -> tf.Tensor:
+  """The sum of float32 numbers' squares, which are exact in float64."""
+  return tf.reduce_sum(tf.square(tf.cast(tensor, tf.float64)))
 
 
 def _bound_squares(tensor: tf.Tensor) -> tf.Tensor:
@@ -71,55 +79,58 @@ def _bound_squares(tensor: tf.Tensor) -> tf.Tensor:
   size = tensor.shape.num_elements()
   tensor = tf.cast(tensor, tf.float32)
   if size <= _LARGE:
-    # The square of a float32 is exact here.
-    total = tf.reduce_sum(tf.square(tf.cast(tensor, tf.float64)))
+    total = _sum_squares(tensor)
     return total * (1.0 + _ERROR_OF_SUM) if size > 1 else total
   flat = tf.reshape(tensor, [-1])
   in_rows = size - size % _ROW
   rows = tf.reshape(flat[:in_rows], [-1, _ROW])
-  total = sum(
-    tf.reduce_sum(tf.square(tf.cast(part, tf.float64)))
-    for part in (tf.math.reduce_euclidean_norm(rows, axis=1), flat[in_rows:])
-  )
+  norms = tf.math.reduce_euclidean_norm(rows, axis=1)
+  total = _sum_squares(norms) + _sum_squares(flat[in_rows:])
   return total * (1.0 + _ERROR_OF_ROW) + size * _SMALLEST_SQUARE
 
 
 def bound_norm(record: Any) -> tf.Tensor:
   """Bounds the L2 norm of nested tensors, as float32, all together.
 
+  Args:
+    record: Nested tensors of floating-point numbers.
+
   Returns:
-    A scalar float64 that is no smaller, and by less than 2^-18 larger, than a
-    norm above 2^-40. Infinite or NaN if there is no norm, or
-    if a square is no float32.
+    A scalar float64, at least the norm. It is larger by a share of less than
+    2^-18 if the norm is above 2^-40. Infinite or NaN if there is no norm, or if
+    a square is too large for float32.
   """
   parts = [_bound_squares(tensor) for tensor in tf.nest.flatten(record)]
   total = tf.add_n(parts)
-  return tf.sqrt(total * (1.0 + _ERROR_OF_SUM) if len(parts) > 1 else total)
+  if len(parts) > 1:
+    total *= 1.0 + _ERROR_OF_SUM
+  return tf.sqrt(total)
 
 
 def clip(record: Any, clip_norm: Any) -> tuple[Any, tf.Tensor]:
-  """Clips a record, and makes steps of it.
+  """Clips a record and rounds it to steps.
 
   Args:
     record: Nested tensors of floating-point numbers.
-    clip_norm: L2 norm of all together, scalar.
+    clip_norm: L2 norm of all tensors together, scalar.
 
   Returns:
-    Its steps, whole numbers in the same structure of float32; and the norm that
-    it had, float32.
+    Its steps, whole numbers as float32 in the same structure; and a bound on
+    the norm that it had (`bound_norm`), float32.
   """
   tensors = [tf.cast(part, tf.float32) for part in tf.nest.flatten(record)]
   norm = bound_norm(tensors)
   step = step_of(clip_norm)
   size = sum(part.shape.num_elements() for part in tensors)
-  # The clip norm itself is whole, so that one number is not rounded beyond it.
+  # The clip norm is a whole number of steps, so rounding does not move a single
+  # number beyond it.
   room = 0.5 * math.sqrt(size) if size > 1 else 0.0
   limit = tf.maximum(tf.cast(clip_norm, tf.float64) - room * step, 0.0)
   factor = tf.where(
     norm <= limit, tf.ones_like(norm), limit * (1.0 - _MARGIN) / norm
   )
   steps_of_one = tf.cast(factor / step, tf.float32)
-  # A choice between records, or integers, would need memory of their own.
+  # To choose between two records, or to use integers, would take more memory.
   steps_of_one = tf.where(tf.math.is_finite(norm), steps_of_one, 0.0)
   steps = [
     tf.round(tf.math.multiply_no_nan(part, steps_of_one)) for part in tensors
@@ -139,11 +150,14 @@ def zeros(template: Any) -> Any:
 
 
 def size_of_one(total: tf.Tensor, clip_norm: Any) -> tf.Tensor:
-  """The factor that makes numbers of a sum: of steps, or of what they are.
+  """The value of 1 in a sum: the size of a step, or 1 for numbers.
 
   Args:
     total: A tensor of the sum; integers are steps.
-    clip_norm: To which the summands were clipped.
+    clip_norm: L2 norm to which the summands were clipped, scalar.
+
+  Returns:
+    Scalar float64.
   """
   if total.dtype.is_integer:
     return step_of(clip_norm)
@@ -151,26 +165,26 @@ def size_of_one(total: tf.Tensor, clip_norm: Any) -> tf.Tensor:
 
 
 def to_numbers(total: Any, clip_norm: Any) -> Any:
-  """The sum that some steps mean, nested float32 tensors.
+  """Converts a sum of steps to numbers, nested float32 tensors.
 
   Args:
     total: Nested tensors; integers are steps.
-    clip_norm: To which the summands were clipped.
+    clip_norm: L2 norm to which the summands were clipped, scalar.
   """
-  return tf.nest.map_structure(
-    lambda part: tf.cast(
-      tf.cast(part, tf.float64) * size_of_one(part, clip_norm), tf.float32
-    ),
-    total,
-  )
+
+  def convert(part: tf.Tensor):
+    numbers = tf.cast(part, tf.float64) * size_of_one(part, clip_norm)
+    return tf.cast(numbers, tf.float32)
+
+  return tf.nest.map_structure(convert, total)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TypedSumFactory(tff.aggregators.UnweightedAggregationFactory):
-  """TFF's sum, in types of its own.
+  """TFF's sum, in types that may differ from those of the values.
 
   Attributes:
-    create_zeros: Creates the sum of nothing, to whose types values are cast.
+    create_zeros: Creates the sum of no values; values are cast to its types.
   """
 
   create_zeros: Callable[[], Any]
