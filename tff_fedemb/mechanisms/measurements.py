@@ -1,8 +1,8 @@
-"""TFF's aggregation by a query of tensorflow-privacy, and what it measures.
+"""TFF's aggregation by a query of tensorflow-privacy, and its measurements.
 
-Measured are the number and the share of clients whose update was clipped, the
-median norm of their updates before clipping, the standard deviation of the
-noise on the mean, and the ratio of signal to noise.
+The measurements are the number of clients, the share of them whose update was
+clipped, the median norm of their updates before clipping, the standard
+deviation of the noise on the mean, and the ratio of signal to noise.
 
 The first three are computed from unprotected updates. They are for simulation:
 no differential privacy guarantee covers them. The signal-to-noise ratio is
@@ -32,21 +32,19 @@ _NUM_BINS = _BINS_PER_DECADE * (_HIGHEST_EXPONENT - _LOWEST_EXPONENT)
 
 
 def _norm_bin(norm: tf.Tensor) -> tf.Tensor:
-  """Bin 0 holds zeros and all that is below the lowest exponent."""
+  """The bin of a norm; bin 0 holds all norms below the lowest exponent."""
   exponent = tf.math.log(tf.maximum(norm, 1e-30)) / math.log(10.0)
   position = tf.math.floor((exponent - _LOWEST_EXPONENT) * _BINS_PER_DECADE)
   return tf.cast(tf.clip_by_value(position, -1, _NUM_BINS - 1), tf.int32) + 1
 
 
 def _median(histogram: tf.Tensor) -> tf.Tensor:
-  """Centre of the bin where the lower median lies; 0 for bin 0 or no client."""
+  """Centre of the bin of the lower median; 0 for bin 0 or without clients."""
   cumulative = tf.cumsum(histogram)
   rank = (cumulative[-1] + 1) // 2
   position = tf.searchsorted(cumulative, tf.reshape(rank, [1]))[0] - 1
-  centre = tf.pow(
-    10.0,
-    (tf.cast(position, tf.float32) + 0.5) / _BINS_PER_DECADE + _LOWEST_EXPONENT,
-  )
+  bins = tf.cast(position, tf.float32) + 0.5
+  centre = tf.pow(10.0, bins / _BINS_PER_DECADE + _LOWEST_EXPONENT)
   return tf.where(position < 0, 0.0, centre)
 
 
@@ -59,14 +57,13 @@ def _signal_to_noise(
   squared_norm = tf.add_n([tf.reduce_sum(tf.square(t)) for t in tensors])
   squared_noise = num_elements * tf.square(noise_stddev)
   ratio = tf.math.divide_no_nan(squared_norm, squared_noise)
-  return tf.where(
-    noise_stddev > 0.0, tf.sqrt(tf.maximum(ratio - 1.0, 0.0)), math.inf
-  )
+  signal = tf.sqrt(tf.maximum(ratio - 1.0, 0.0))
+  return tf.where(noise_stddev > 0.0, signal, math.inf)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class QueryMeanFactory(tff.aggregators.UnweightedAggregationFactory):
-  """TFF's DP factory of a query's sum / expected number of clients.
+  """TFF's aggregation by a query: its sum / expected number of clients.
 
   Privacy:
     As the query: the division by a constant is post-processing.
@@ -74,7 +71,7 @@ class QueryMeanFactory(tff.aggregators.UnweightedAggregationFactory):
   Attributes:
     build_query: Maps the nested shapes of a value, which correlated noise
       needs, to the query, which clips, sums and adds the noise.
-    clients_per_round: Expected number of virtual clients.
+    clients_per_round: Expected number of virtual clients in a round.
     sum_factory: Sums the clipped updates; None for a sum in the query's types.
   """
 
@@ -99,21 +96,22 @@ class QueryMeanFactory(tff.aggregators.UnweightedAggregationFactory):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
-  """A factory of the same result, which measures how the round went.
+  """A factory with the same result, which also measures every round.
 
   The measurements are `num_clients`, `clipped_share`, `median_update_norm`
   (within 0.3 %), `clip_norm`, `noise_stddev_of_mean` and `signal_to_noise`,
-  beside the factory's own. With x the noised mean of d numbers and s the
-  noise's standard deviation, the last is sqrt(max(|x|^2 / (d s^2) - 1, 0)): the
-  expectation of |x|^2 is the squared norm of the true mean plus d s^2. Values
-  below about (2 / d)^(1/4) cannot be told from 0.
+  beside the factory's own. If x is the noised mean of d numbers and s the
+  noise's standard deviation, the last one is sqrt(max(|x|^2 / (d s^2) - 1, 0)),
+  because the expectation of |x|^2 is the squared norm of the true mean plus
+  d s^2. Values below about (2 / d)^(1/4) cannot be told from 0.
 
   Attributes:
     factory: The aggregation.
-    clip_norm: L2 norm above which an update counts as clipped, may be
-      infinite; that of the first round where it changes.
-    noise_per_clip_norm: Standard deviation of the noise on each number of the
-      mean, over the clip norm, by round; the last one's from there on.
+    clip_norm: L2 norm above which an update counts as clipped, may be infinite;
+      if it changes, that of the first round.
+    noise_per_clip_norm: Float `[rounds]`, standard deviation of the noise on
+      each number of the mean over the clip norm, by round; later rounds have
+      the last one.
     next_clip_norm_fn: Maps the factory's own measurements in a round to the
       clip norm of the next; None if it never changes.
   """
@@ -129,7 +127,7 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
     """Creates the aggregation of values of a type.
 
     Raises:
-      errors.FieldError: If a tensor of it is of another type than float32.
+      errors.FieldError: If a tensor's type is not float32.
     """
     for leaf in tff.structure.flatten(value_type):
       if leaf.dtype != np.float32:
@@ -152,7 +150,7 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
 
     @tff.tensorflow.computation(value_type, schedule_type)
     def measure_client(update: Any, schedule: Any):
-      # Clipping computes it too, and TensorFlow runs both as one.
+      # Clipping computes this norm too; TensorFlow merges the two.
       norm = tf.cast(exact_sums.bound_norm(update), tf.float32)
       return collections.OrderedDict(
         clipped=tf.cast(norm > schedule["clip_norm"], tf.int32),
@@ -187,11 +185,10 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
     )
     def next_round(state: Any, value: Any):
       inner_state, schedule = state
-      sums = tff.federated_sum(
-        tff.federated_map(
-          measure_client, (value, tff.federated_broadcast(schedule))
-        )
+      measured_clients = tff.federated_map(
+        measure_client, (value, tff.federated_broadcast(schedule))
       )
+      sums = tff.federated_sum(measured_clients)
       output = process.next(inner_state, value)
       next_schedule, measured = tff.federated_map(
         summarise, (sums, output.result, schedule, output.measurements)
@@ -207,19 +204,20 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
   def _summarise(
     self, sums: Any, mean: Any, schedule: Any
   ) -> dict[str, tf.Tensor]:
-    """The measurements of a round, after the factory's own."""
+    """The measurements of a round, without the factory's own."""
     num_clients = tf.reduce_sum(sums["histogram"])
     noise = tf.constant(self.noise_per_clip_norm, tf.float32)
-    # Rounds beyond those that were planned have about the last one's noise.
+    # Rounds after the last planned one have about the noise of that one.
     position = tf.minimum(schedule["round_num"], noise.shape[0] - 1)
     noise_stddev = tf.math.multiply_no_nan(
       schedule["clip_norm"], noise[position]
     )
+    clipped_share = tf.math.divide_no_nan(
+      tf.cast(sums["clipped"], tf.float32), tf.cast(num_clients, tf.float32)
+    )
     return collections.OrderedDict(
       num_clients=num_clients,
-      clipped_share=tf.math.divide_no_nan(
-        tf.cast(sums["clipped"], tf.float32), tf.cast(num_clients, tf.float32)
-      ),
+      clipped_share=clipped_share,
       median_update_norm=_median(sums["histogram"]),
       clip_norm=schedule["clip_norm"],
       noise_stddev_of_mean=noise_stddev,
