@@ -1,8 +1,8 @@
 """The mechanisms as aggregators of TFF's own processes.
 
 Any process of `tff.learning` takes one in place of its mean: FedAvg, FedSGD,
-Mime, reconstruction, and your own. `privacy.planning.epsilon` says what it
-costs.
+Mime, reconstruction, and your own. `planning.planning.epsilon` computes its
+privacy cost.
 """
 
 from __future__ import annotations
@@ -24,20 +24,18 @@ class _Float32Factory(tff.aggregators.UnweightedAggregationFactory):
 
   def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
     """Creates the aggregation of values of a type."""
+    # Known when `narrow` is traced.
     dtypes = []
 
-    def cast_to_float32(value: Any):
-      parts = tf.nest.flatten(value)
-      dtypes[:] = [part.dtype for part in parts]
-      return tf.nest.pack_sequence_as(
-        value,
-        [
-          tf.cast(part, tf.float32) if part.dtype.is_floating else part
-          for part in parts
-        ],
-      )
+    def cast_to_float32(part: tf.Tensor):
+      dtypes.append(part.dtype)
+      return tf.cast(part, tf.float32) if part.dtype.is_floating else part
 
-    narrow = tff.tensorflow.computation(cast_to_float32, value_type)
+    @tff.tensorflow.computation(value_type)
+    def narrow(value: Any):
+      dtypes.clear()
+      return tf.nest.map_structure(cast_to_float32, value)
+
     cast_type = narrow.type_signature.result
     process = self._factory.create(cast_type)
     if cast_type.is_equivalent_to(value_type):
@@ -46,9 +44,8 @@ class _Float32Factory(tff.aggregators.UnweightedAggregationFactory):
     @tff.tensorflow.computation(cast_type)
     def widen(mean: Any):
       parts = zip(tf.nest.flatten(mean), dtypes, strict=True)
-      return tf.nest.pack_sequence_as(
-        mean, [tf.cast(part, dtype) for part, dtype in parts]
-      )
+      widened = [tf.cast(part, dtype) for part, dtype in parts]
+      return tf.nest.pack_sequence_as(mean, widened)
 
     @tff.federated_computation(
       process.initialize.type_signature.result,
@@ -97,7 +94,7 @@ def build_aggregator(
   max_participations: int | None = None,
   workload: strategy_lib.Workload = strategy_lib.PREFIX_SUMS,
 ) -> tff.aggregators.UnweightedAggregationFactory:
-  """Builds a mechanism as an aggregator for a process of TFF's.
+  """Builds a mechanism as an aggregator for a process of TFF.
 
     process = tff.learning.algorithms.build_weighted_fed_avg(
       model_fn,
@@ -112,20 +109,20 @@ def build_aggregator(
     Unit: one client's update.
     Neighbouring relation: zero-out of one update.
     Sensitivity: the mechanism's clip norm, in a round.
-    DpEvent: that of the mechanism for the rounds; `epsilon` takes who takes
-      part into account. The process must send nothing else of a client that
-      matters: give every aggregator of a process with several, and mind that
-      training metrics are not private.
+    DpEvent: that of the mechanism for the rounds; `epsilon` also takes into
+      account who takes part. The guarantee covers only what this aggregator
+      releases: if a process has several aggregators, give it one of these for
+      each. Training metrics are not private.
 
   Args:
     mechanism: For instance `Gaussian(noise_multiplier=1.0, clip_norm=0.1)`.
     clients_per_round: Expected number of clients in a round, by which the sum
       is divided, whatever number takes part and whatever weights they have.
     rounds: Rounds of the whole training, for which correlated noise is made.
-    min_separation: Rounds from one participation of a client to the next, at
-      least; for correlated noise.
-    max_participations: Rounds that a client takes part in, at most; for
-      correlated noise [as many as the separation allows].
+    min_separation: Fewest rounds from one participation of a client to the
+      next; for correlated noise.
+    max_participations: Most rounds that a client takes part in; for correlated
+      noise [as many as the separation allows].
     workload: The server's optimizer, for which `Banded` and `Blt` make their
       noise: `Workload(momentum=0.9)` for SGD with that momentum; give `epsilon`
       the same one [plain SGD, the default of TFF's processes].
