@@ -1,46 +1,46 @@
 """The worst participation in a row of complete binary trees.
 
-The squared sensitivity of tree aggregation is the sum over the nodes of the
-squared number of a user's participations below (Kairouz et al. 2021, "Practical
-and Private (Deep) Learning without Sampling or Shuffling", appendix D.2, which
-searches the same space, one number of rounds to wait at a time).
+The squared sensitivity of tree aggregation is the sum, over the nodes, of the
+squared number of a user's participations below the node (Kairouz et al. 2021,
+"Practical and Private (Deep) Learning without Sampling or Shuffling", appendix
+D.2, which searches the same space, one number of rounds to wait at a time).
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
-# Pairs of left and right halves that are compared at a time.
+# How many pairs of left and right halves are compared at a time.
 _MAX_PAIRS = 1 << 20
 
-# Ways to take part in a tree, of which none makes another needless, are an
-# int64 array with a row (count, value, end, start) for each. Such a way has
-# `count` participations, and the squared counts of the nodes add up to `value`.
-# If a user may not take part before the tree's leaf s, then the user may again
-# from leaf max(s + count x separation - size, end) of what follows the tree of
-# so many leaves, and the way is open for s up to `start` < separation. This
-# form is closed under taking one tree after another.
+# Ways to take part in a tree are an int64 array with a row (count, value, end,
+# start) for each way; ways that are never better than another one are left out.
+# A way has `count` participations, and the squared counts of the nodes add up
+# to `value`. Suppose a user may not take part before the tree's leaf s. The way
+# is open if s is at most `start` < separation. After it, the user may take part
+# again from leaf max(s + count x separation - size, end) of what follows the
+# tree of `size` leaves. Ways through one tree after another have this form too.
 
 
 def max_squared_sensitivity(
   heights: Sequence[int], *, min_separation: int, max_participations: int
 ) -> int:
-  """Largest sum of squared participations below a node, over all nodes.
+  """Largest sum, over all nodes, of squared participations below a node.
 
-  Exact: takes every participation into account.
+  The result is exact: it is the maximum over all possible participations.
 
   Args:
     heights: Heights of the complete trees, first to last; 0 is a single leaf.
-    min_separation: Leaves from one participation to the next at least.
-    max_participations: Participations at most, over all trees; at least 1.
+    min_separation: Fewest leaves from one participation to the next.
+    max_participations: Most participations over all trees, at least 1.
   """
   leaves = sum(1 << height for height in heights)
   bounded = max_participations < -(-leaves // min_separation)
   ways = _ways_by_height(
     max(heights), min_separation, max_participations, bounded
   )
-  # best[n, e]: largest value so far with at most n participations, if the user
-  # may take part again from leaf e of what follows; never falls in n and e.
+  # best[n, e]: largest value so far with at most n participations if the user
+  # may take part again from leaf e of what follows. It never falls in n or e.
   best = np.zeros((max_participations + 1, min_separation))
   for height in heights:
     best = _append(best, ways[height], 1 << height)
@@ -77,9 +77,10 @@ def _ways_by_height(
     halves = ways[-1]
     step = max(_MAX_PAIRS // len(halves), 1)
     parts = []
-    for i in range(0, len(halves), step):
-      pairs = _join(halves[i : i + step], halves, size, separation, max_count)
-      parts.append(_needed(pairs, size, separation, bounded))
+    for first in range(0, len(halves), step):
+      left = halves[first : first + step]
+      joined = _join(left, halves, size, separation, max_count)
+      parts.append(_needed(joined, size, separation, bounded))
     joined = np.concatenate(parts)
     if len(parts) > 1:
       joined = _needed(joined, size, separation, bounded)
@@ -118,7 +119,11 @@ def _needed(
 ) -> np.ndarray:
   """Leaves out ways that are never better than another one.
 
-  `bounded` says whether a participation here may cost one elsewhere.
+  Args:
+    ways: Ways through a tree.
+    size: Leaves of the tree.
+    separation: Fewest leaves from one participation to the next.
+    bounded: Whether a participation here may cost one elsewhere.
   """
   counts, values, ends, starts = ways.T
   ways = ways[np.lexsort((-starts, ends, -values, -counts))]
@@ -128,15 +133,16 @@ def _needed(
     shift = int(rest[0, 0]) * separation - size
     if kept and not bounded:
       for count, value, end, start in kept:
-        # More participations, worth no less and over no later, whenever the
-        # wait ends: parents only reward them.
+        # A way with more participations that is worth no less and ends no
+        # later, whenever the wait ends, is at least as good: parent nodes only
+        # reward more of them.
         _, values, ends, starts = rest.T
         latest = np.maximum(end, starts + count * separation - size)
         rest = rest[(values > value) | (ends < latest) | (starts > start)]
     while len(rest):
       count, value, end, start = rest[0].tolist()
       _, values, ends, starts = rest.T
-      # Ways of the same value that take over where this one closes.
+      # Ways of the same value that are open where this one is closed.
       while True:
         follows = (values == value) & (ends <= start + 1 + shift)
         longer = int(starts[follows].max(initial=start))
