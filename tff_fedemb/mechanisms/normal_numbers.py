@@ -1,9 +1,9 @@
 """Normal numbers with all their tails, as a function of a secret key.
 
 The bits are those of Philox (Salmon et al. 2011, "Parallel Random Numbers: As
-Easy as 1, 2, 3"). Box and Muller 1958 make numbers of them in double precision,
-from 73 bits for the radius: they reach 10.1 standard deviations, TensorFlow's
-own 5.68.
+Easy as 1, 2, 3"). The method of Box and Muller 1958 turns them into normal
+numbers in double precision. 73 bits of the radius let them reach 10.1 standard
+deviations; TensorFlow's own numbers reach 5.68.
 """
 
 import math
@@ -18,8 +18,8 @@ _PHILOX = 1
 def _random_words(
   seeds: tf.Tensor, chunk: tf.Tensor, num_pairs: int
 ) -> tf.Tensor:
-  """The generator's numbers of a chunk, uint64 `[2, num_pairs]`."""
-  # A chunk takes less than 2^32 blocks of the generator.
+  """The generator's words of a chunk, uint64 `[2, num_pairs]`."""
+  # A chunk takes fewer than 2^32 blocks of the generator.
   counter = tf.stack([tf.bitwise.left_shift(chunk, 32), seeds[1]])
   return tf.raw_ops.StatelessRandomUniformFullIntV2(
     shape=[2, num_pairs],
@@ -42,23 +42,24 @@ def draw_normal(
 
   Args:
     seeds: Key and offset of the generator, int64 `[2]`.
-    chunk: Number of the chunk, int64; each has other numbers.
-    size: Numbers of the chunk, at most 2^32.
+    chunk: Index of the chunk, int64; each chunk has other numbers.
+    size: How many numbers the chunk has, at most 2^32.
     stddev: Standard deviation, scalar float64.
-    dtype: Type of the numbers, to which they are rounded last.
+    dtype: Type to which the numbers are rounded at the end.
 
   Returns:
-    `[size]`. Each is within 2^-49 standard deviations of what exact
-    arithmetic would make of the bits up to 6, and within 2^-48 beyond.
+    `[size]`. Each number is within 2^-49 standard deviations of the result of
+    exact arithmetic on the same bits if it is at most 6 standard deviations,
+    and within 2^-48 beyond.
   """
   words = _random_words(seeds, chunk, (size + 1) // 2)
   pairs = _to_normal(words, tf.cast(stddev, tf.float64))
   return tf.ensure_shape(tf.cast(pairs, dtype)[:size], [size])
 
 
-# One function of a graph: as nodes for each tensor, noise would be most of the
-# graphs of a server, whose preparation takes seconds and hundreds of megabytes
-# where a model has many tensors.
+# A graph has this function once. With separate nodes for each tensor, noise
+# would be most of a server's graphs; to prepare them would take seconds and
+# hundreds of megabytes for a model with many tensors.
 @tf.function(
   input_signature=[
     tf.TensorSpec([2, None], tf.uint64),
@@ -67,10 +68,10 @@ def draw_normal(
   autograph=False,
 )
 def _to_normal(words: tf.Tensor, stddev: tf.Tensor) -> tf.Tensor:
-  """Makes two numbers of each block of the generator, `[2 num_pairs]`."""
+  """Makes two numbers from each block of the generator, `[2 num_pairs]`."""
   high, angle = tf.unstack(words)
   radius = _radius(high, angle, stddev)
-  # Two bits choose one of four arcs, the others a place on it.
+  # Two bits choose one of four arcs, the others choose a place on it.
   radius = _flip(radius, tf.bitwise.bitwise_and(angle, 2**63))
   angle = tf.bitcast(angle, tf.int64) * 2
   is_upright = angle < 0
@@ -81,24 +82,24 @@ def _to_normal(words: tf.Tensor, stddev: tf.Tensor) -> tf.Tensor:
 
 
 def _flip(number: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
-  """Flips bits of float64 numbers, which their sign is one of."""
+  """Flips bits of float64 numbers, for example the sign."""
   flipped = tf.bitwise.bitwise_xor(tf.bitcast(number, tf.uint64), bits)
   return tf.bitcast(flipped, tf.float64)
 
 
 def _radius(high: tf.Tensor, angle: tf.Tensor, stddev: tf.Tensor) -> tf.Tensor:
-  """The radius, of one word of bits and of what the other one has to spare."""
+  """The radius, from one word of bits and the spare bits of the other one."""
   # Double precision holds these bits of the word exactly.
   coarse = tf.cast(tf.bitwise.bitwise_and(high, -(2**11) % 2**64), tf.float64)
   coarse *= _UNIT
-  # Bits that this and the angle's double precision leave over, and half of the
-  # next: the radius has no gaps between its values that could be seen on the
-  # grid. To multiply takes a tenth of the time of a shift.
+  # The bits that this and the angle leave over in double precision, and half of
+  # the next bit. With them, the gaps between radii are too small to be seen on
+  # the grid. A multiplication takes a tenth of the time of a shift.
   fine = high * 2**53 + tf.bitwise.bitwise_and(angle, 2**9 - 1) * 2**44 + 2**43
   fine = tf.cast(fine, tf.float64) * (_UNIT * 2.0**-53)
   uniform = coarse + fine
-  # Subtracts the error of rounding, which matters near 1. There is no sum of
-  # three, for TensorFlow takes the liberty to change its order.
+  # Subtracts the rounding error, which matters near 1. No sum has three terms,
+  # because TensorFlow may change their order.
   logarithm = tf.math.log(uniform) - ((uniform - coarse) - fine)
   return tf.sqrt(logarithm * (-2.0 * tf.square(stddev)))
 
@@ -106,12 +107,13 @@ def _radius(high: tf.Tensor, angle: tf.Tensor, stddev: tf.Tensor) -> tf.Tensor:
 def _turn(radius: tf.Tensor, place: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
   """Products of a radius with cosine and sine of an angle up to pi / 4.
 
-  TensorFlow's are slow. With s the square root of 2 times the sine of half the
-  angle, by Taylor's series, they are 1 - s^2 and s sqrt(2 - s^2).
+  TensorFlow's cosine and sine are slow. If s is the square root of 2 times the
+  sine of half the angle, computed by Taylor's series, they are 1 - s^2 and
+  s sqrt(2 - s^2).
 
   Args:
-    radius: Float64.
-    place: Angle over pi / 2, times 2^64; float64.
+    radius: Float64 `[n]`.
+    place: Float64 `[n]`, angle over pi / 2, times 2^64.
   """
   unit = math.pi / 4.0 * _UNIT
   terms = [
