@@ -3,9 +3,9 @@
 Xu et al. 2023, "Learning to Generate Image Embeddings with User-level
 Differential Privacy", results on DigiFace: simulations whose noise and cohort
 are multiplied by 64 for a population of 10 million users. The setting (users of
-a round, rounds, delta, samplers) is the one in which every printed digit comes
-out. The rows do not assume the same: in the first two a user moves a round's
-sum by one clip norm, in the last by two.
+a round, rounds, delta, samplers) reproduces every printed digit. The rows do
+not have the same assumption: in the first two, a user moves a round's sum by
+one clip norm, in the last by two.
 """
 
 import dataclasses
@@ -13,9 +13,6 @@ from typing import Any
 
 from tff_fedemb.accounting import epsilon as epsilon_lib
 from tff_fedemb.accounting import report as report_lib
-from tff_fedemb.mechanisms import gaussian
-from tff_fedemb.mechanisms import registry as aggregators
-from tff_fedemb.mechanisms import tree
 from tff_fedemb.participation import registry as participations
 from tff_fedemb.planning import planning
 
@@ -33,13 +30,15 @@ class PublishedRow:
   """A row as it is printed, and the setting that it follows from.
 
   Attributes:
-    algorithm: Its name.
-    simulated_noise_multiplier: Before it is multiplied by `COHORT_FACTOR`.
-    mechanism: Its name.
-    participation: The kind of participation.
-    sensitivity_in_clip_norms: Change by a user that the printed figure assumes.
+    algorithm: Name of the algorithm.
+    simulated_noise_multiplier: Noise multiplier before it is multiplied by
+      `COHORT_FACTOR`.
+    mechanism: Name of the mechanism.
+    participation: Name of the participation.
+    sensitivity_in_clip_norms: How much a user changes a round's sum, by the
+      assumption of the printed figure.
     printed_epsilon: For comparison.
-    printed_zcdp: For comparison; None where none is printed.
+    printed_zcdp: For comparison; None if none is printed.
   """
 
   algorithm: str
@@ -51,14 +50,11 @@ class PublishedRow:
   printed_zcdp: str | None = None
 
 
-_GAUSSIAN, _TREE = map(
-  aggregators.AGGREGATORS.name_of, (gaussian.GaussianConfig, tree.TreeConfig)
-)
 PUBLISHED = (
-  PublishedRow("DP-FedAvg", 0.015, _GAUSSIAN, "fixed_size", 1.0, "5.62"),
-  PublishedRow("DP-FedEmb", 0.02, _GAUSSIAN, "fixed_size", 1.0, "3.90"),
+  PublishedRow("DP-FedAvg", 0.015, "gaussian", "fixed_size", 1.0, "5.62"),
+  PublishedRow("DP-FedEmb", 0.02, "gaussian", "fixed_size", 1.0, "3.90"),
   PublishedRow(
-    "DP-FTRL-FedEmb", 0.26, _TREE, "min_separation", 2.0, "9.67", "1.28"
+    "DP-FTRL-FedEmb", 0.26, "tree", "min_separation", 2.0, "9.67", "1.28"
   ),
 )
 
@@ -68,23 +64,23 @@ class Row:
   """A row of the table, recomputed in each reading.
 
   Privacy:
-    Unit: of `report` and `poisson_epsilon` a user; of
-      `published_epsilon` a user if `published.sensitivity_in_clip_norms` is the
-      report's, else a whole virtual client.
+    Unit: a user for `report` and `poisson_epsilon`. For `published_epsilon`, a
+      user if `published.sensitivity_in_clip_norms` is that of the report,
+      otherwise a whole virtual client.
     Neighbouring relation: the report's.
     Sensitivity: the report's; `published.sensitivity_in_clip_norms` for
       `published_epsilon`; 2 C for `poisson_epsilon`.
     DpEvent: `planning.Plan`.
 
   Attributes:
-    published: The printed figures.
-    published_epsilon: In the reading of the printed figure.
-    published_reading: The same reading, in words.
-    report: The whole account of the strict reading, which is what the
-      participation supports for a user.
-    poisson_epsilon: The same if users were drawn by Poisson sampling and each
-      assigned to a virtual client independently; None for a mechanism that
-      sampling does not amplify.
+    published: The printed row.
+    published_epsilon: Epsilon under the assumption of the printed figure.
+    published_reading: That assumption, in words.
+    report: The whole account in the strict reading, which the participation
+      supports for a user.
+    poisson_epsilon: Epsilon of the strict reading if users were drawn by
+      Poisson sampling, and each was assigned to a virtual client independently;
+      None for a mechanism that sampling does not amplify.
   """
 
   published: PublishedRow
@@ -114,36 +110,42 @@ def compute_table() -> tuple[Row, ...]:
   return tuple(_compute(published) for published in PUBLISHED)
 
 
-def _compute(published: PublishedRow) -> Row:
-  def account(participation: str) -> report_lib.PrivacyReport:
-    claim = participations.create_participation(
-      participation,
-      num_users=NUM_USERS,
-      users_per_round=USERS_PER_ROUND,
-      users_per_client=USERS_PER_CLIENT,
-    )
-    plan = planning.create_plan(
-      published.mechanism,
-      claim,
-      rounds=ROUNDS,
-      noise_multiplier=published.simulated_noise_multiplier * COHORT_FACTOR,
-      delta=DELTA,
-      accountants=("rdp",),
-    )
-    return planning.create_report(plan)
+def _create_report(
+  published: PublishedRow, participation: str
+) -> report_lib.PrivacyReport:
+  """Accounts for the setting of a row, with a participation by name."""
+  claim = participations.create_participation(
+    participation,
+    num_users=NUM_USERS,
+    users_per_round=USERS_PER_ROUND,
+    users_per_client=USERS_PER_CLIENT,
+  )
+  plan = planning.create_plan(
+    published.mechanism,
+    claim,
+    rounds=ROUNDS,
+    noise_multiplier=published.simulated_noise_multiplier * COHORT_FACTOR,
+    delta=DELTA,
+    accountants=("rdp",),
+  )
+  return planning.create_report(plan)
 
-  report = account(published.participation)
+
+def _compute(published: PublishedRow) -> Row:
+  report = _create_report(published, published.participation)
   sensitivity = published.sensitivity_in_clip_norms
   epsilon = report.epsilon
   protects = f"protects a user, {report.neighboring_relation}"
   if sensitivity != report.sensitivity_in_clip_norms:
     epsilon = report.unit_is_virtual_client_epsilon
     protects = epsilon_lib.VIRTUAL_CLIENT_UNIT
-  is_gaussian = published.mechanism == _GAUSSIAN
+  poisson_epsilon = None
+  if published.mechanism == "gaussian":
+    poisson_epsilon = _create_report(published, "poisson").epsilon
   return Row(
     published,
     published_epsilon=epsilon,
     published_reading=f"Delta = {sensitivity:g} C: {protects}",
     report=report,
-    poisson_epsilon=account("poisson").epsilon if is_gaussian else None,
+    poisson_epsilon=poisson_epsilon,
   )
