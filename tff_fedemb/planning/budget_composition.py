@@ -1,4 +1,4 @@
-"""Joint cost of several runs on the same users, for a privacy budget."""
+"""The cost of several runs on the same users together, for a privacy budget."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ def compose(
       `RepeatAndSelectDpEvent` for each tuning.
 
   Args:
-    ledgers: Ledgers of the runs; their own deltas do not count.
-    delta: At which epsilon is wanted, in (0, 1).
-    tunings: Ledgers of one trial each, and how many there were.
+    ledgers: Ledgers of the runs; their own deltas are ignored.
+    delta: Delta of the result, in (0, 1).
+    tunings: For each tuning, the ledger of one trial, and how the number of
+      trials was drawn.
 
   Returns:
-    Epsilon by the tightest accountant that all runs have, and what the
-    arithmetic of independent noise adds; 0 without a round.
+    Epsilon by the tightest accountant that all runs have, plus the cost of the
+    arithmetic of independent noise; 0 without a round.
 
   Raises:
     errors.FieldError: If these runs cannot be composed.
@@ -75,16 +76,16 @@ def compose(
       sorted({f"{p.name}: {p.neighboring_relation.name}" for p in claims}),
       "What a whole run costs by Monte Carlo is not composed with others.",
     )
-  # Where the exact figure is known, no bound adds anything.
-  names = ["gaussian"] if "gaussian" in names else names
+  if "gaussian" in names:
+    names = ["gaussian"]  # It is exact: no upper bound can be smaller.
   (relation,) = relations
 
   def epsilon_at(delta: float) -> float:
-    return epsilon_lib.leading(
-      epsilon_lib.epsilons_of(
-        events, delta, accountants=names, neighboring_relation=relation
-      )
-    )[1]
+    epsilons = epsilon_lib.epsilons_of(
+      events, delta, accountants=names, neighboring_relation=relation
+    )
+    _, epsilon = epsilon_lib.leading(epsilons)
+    return epsilon
 
   computed = [each for each in ledgers if arithmetic.is_known(each)]
   if not computed:
@@ -98,7 +99,7 @@ def compose(
 
 
 def _bound_sums(sums: Sequence[composition.RoundSum]) -> composition.RoundSum:
-  """A sum that is no better than any of the runs'."""
+  """Returns a round sum whose arithmetic costs no less than that of any run."""
   size = max(each.num_parameters for each in sums)
   coarsest = max(s.noise_multiplier * math.sqrt(s.num_parameters) for s in sums)
   return composition.RoundSum(1.0, coarsest / math.sqrt(size), size)
@@ -107,7 +108,10 @@ def _bound_sums(sums: Sequence[composition.RoundSum]) -> composition.RoundSum:
 def _common_accountants(
   claims: Sequence[participation_lib.Participation],
 ) -> list[str]:
-  """Names of the accountants that all have, also of those asked by name."""
+  """Names of the accountants that all participations have.
+
+  Accountants that are only asked by name count if there is no other in common.
+  """
   own = [each.accountants for each in claims]
   every = [each.accountants + each.further_accountants for each in claims]
   for names in (own, every):
