@@ -1,16 +1,18 @@
 """A privacy budget that several runs on the same users share, in a file.
 
-Every run is charged for all its rounds before the first of them, under a lock,
-so that programs that start at once cannot both spend what is left. Once it is
-done, the charge is what its rounds have cost. Runs compose: one user's data may
-be in all of them, and later ones may depend on what earlier ones released.
+Every run is charged for all its rounds before the first of them. This happens
+under a lock, so that programs that start at the same time cannot both spend the
+rest of the budget. Once the run is done, the charge is the cost of its rounds.
+Runs compose: one user's data may be in all of them, and later runs may depend
+on what earlier ones released.
 
-A directory may be copied, or restored from a backup, and go on twice. So a
-charge holds the lines that the run's chain has of its rounds, and the run tells
-of each new one before the model of that round is used. A chain that lacks one
-of them is that of a copy, which is charged beside the run. What both have in
-common counts once. The other rounds count as rounds that ran again, because the
-copy has the key that the users are drawn from.
+A run's directory may be copied, or restored from a backup, so that the run
+continues twice. A charge therefore holds the lines of the run's chain, which
+has a line for each round, and the run reports each new line before the model of
+that round is used. If a chain lacks one of these lines, it belongs to a copy,
+which is charged beside the run. Rounds that both have in common count once. The
+other rounds count as repeated rounds, because the copy draws its users with the
+same key.
 """
 
 from __future__ import annotations
@@ -37,9 +39,11 @@ from tff_fedemb.planning import budget_composition
 _FORMAT = ["tff_fedemb.privacy.budget", 2]
 # Charges of the first version have no lines.
 _FORMATS = (_FORMAT, ["tff_fedemb.privacy.budget", 1])
-# Digits of a line's digest that tell it from all others.
+# So many digits of a line's digest tell it from all others.
 _DIGITS = 16
-# Epsilon of the same events in another order differs by rounding alone.
+# A round that a charge does not have, as in `Charge.rounds`.
+_NOT_A_ROUND: tuple[int, frozenset[str]] = (0, frozenset())
+# In another order, the epsilon of the same events differs by rounding alone.
 _ROUNDING = 1e-9
 
 
@@ -48,15 +52,15 @@ class Charge(config.Config):
   """Cost of one run, or of a copy of it: allowed, or spent.
 
   Attributes:
-    id: Tells runs apart, but not a run from its copies; it is in no other file
-      of the run.
-    run_dir: Where the run was, for the reader.
+    id: Tells runs apart, but not a run from its copies. No other file of the
+      run has it.
+    run_dir: Directory of the run, for the reader.
     time: When it was charged, UTC.
-    is_finished: Whether the ledger is that of a run that is done.
+    is_finished: Whether the run is done.
     ledger: Ledger of all its rounds; for a tuning, of one trial.
-    selection: How many trials there were, for a tuning.
-    lines: For each round that ran, the lines of its chain, one for each time:
-      the first digits of their digests, with spaces between them.
+    selection: How the number of trials was drawn, for a tuning.
+    lines: For each round that ran, its lines in the chain, one for each time
+      that it ran: the first digits of their digests, separated by spaces.
   """
 
   id: str = ""
@@ -69,15 +73,15 @@ class Charge(config.Config):
 
   @functools.cached_property
   def rounds(self) -> list[tuple[int, frozenset[str]]]:
-    """How often each round is to run in all, and the lines that tell of it."""
-    pairs = itertools.zip_longest(
-      self.ledger.times, (frozenset(lines.split()) for lines in self.lines)
-    )
-    return [(times or 0, lines or frozenset()) for times, lines in pairs]
+    """How often each round runs in total, and its known lines in the chain."""
+    pairs = itertools.zip_longest(self.ledger.times, self.lines)
+    return [
+      (times or 0, frozenset((lines or "").split())) for times, lines in pairs
+    ]
 
   @property
   def num_lines(self) -> int:
-    """Number of lines that are known."""
+    """Number of known lines."""
     return sum(len(lines) for _, lines in self.rounds)
 
   def goes_on_from(self, other: Charge) -> bool:
@@ -85,31 +89,32 @@ class Charge(config.Config):
     if self.id != other.id:
       return False
     pairs = itertools.zip_longest(
-      self.rounds, other.rounds, fillvalue=(0, frozenset())
+      self.rounds, other.rounds, fillvalue=_NOT_A_ROUND
     )
     for (_, ours), (times, theirs) in pairs:
       if not theirs <= ours:
         return False
-      # All that a finished run cost is known, or nothing may take its place.
+      # A finished run may be replaced only if all its lines are known.
       if other.is_finished and times > len(theirs):
         return False
     return True
 
 
 def _in_short(lines: Iterable[str]) -> str:
-  """The first digits of the digests of some lines, with spaces in between."""
+  """The first digits of the digests of some lines, separated by spaces."""
   return " ".join(line[:_DIGITS] for line in lines)
 
 
 def _merge(charges: Sequence[Charge]) -> list[ledger_lib.Ledger]:
-  """Returns what a run and its copies cost, which draw the same users.
+  """Returns ledgers of a run and its copies, which draw the same users.
 
   Privacy:
     Independent noise: a round whose lines differ ran again, on the same users.
-    Correlated noise: copies have it in common up to some round, and noise of
-    their own from there on. As many releases with noise of their own from the
-    first round on tell no less, and with the same rounds of a user they are one
-    release with the noise over the square root of their number.
+    Correlated noise: copies have the same noise up to some round, and noise of
+    their own after it. As many releases that have noise of their own from the
+    first round on reveal no less. If a user is in the same rounds of all of
+    them, they are one release whose noise is divided by the square root of
+    their number.
 
   Args:
     charges: At least one, all of one id.
@@ -121,7 +126,7 @@ def _merge(charges: Sequence[Charge]) -> list[ledger_lib.Ledger]:
   (noise,) = noises
   times = []
   rounds_of_all = [each.rounds for each in charges]
-  for runs in itertools.zip_longest(*rounds_of_all, fillvalue=(0, frozenset())):
+  for runs in itertools.zip_longest(*rounds_of_all, fillvalue=_NOT_A_ROUND):
     known: set[str] = set()
     to_come = 0
     for count, lines in runs:
@@ -138,13 +143,13 @@ def _merge(charges: Sequence[Charge]) -> list[ledger_lib.Ledger]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Budget(config.Config):
-  """The cost that runs on the same users share.
+  """A budget that runs on the same users share.
 
   Attributes:
-    epsilon: Epsilon of all runs together.
-    delta: At which epsilon is stated.
+    epsilon: Epsilon that all runs together may cost at most.
+    delta: Delta of this epsilon.
     num_users: Number of users who train in every run.
-    users: Digest of their identifiers; that of the first run if None.
+    users: Digest of their identifiers; None until the first run sets it.
     charges: Costs of the runs, in the order in which they were charged.
   """
 
@@ -156,7 +161,7 @@ class Budget(config.Config):
 
   @functools.cached_property
   def spent(self) -> float:
-    """Epsilon of all runs that were charged."""
+    """Epsilon of all charged runs together."""
     return _compose(self.charges, self.delta)
 
   def to_json(self) -> dict[str, Any]:
@@ -172,7 +177,8 @@ class Budget(config.Config):
 
     Raises:
       ValueError: If a value is out of its range.
-      KeyError: If one is missing; or TypeError.
+      KeyError: If a value is missing.
+      TypeError: If a value has another type.
     """
     fields = dict(values)
     if fields.pop("format", _FORMAT) not in _FORMATS:
@@ -181,7 +187,7 @@ class Budget(config.Config):
     return cls(**config.read_fields(cls, fields), charges=charges)
 
   def to_text(self) -> str:
-    """Who spent what, and what is left."""
+    """The cost of each run, and how much of the budget is spent."""
     lines = [
       f"epsilon {self.spent:.4g} of {self.epsilon:.4g} is spent, at delta"
       f" {self.delta:g}, on {self.num_users:,} users:"
@@ -205,21 +211,23 @@ class Budget(config.Config):
 
 
 def _ledgers(charges: Sequence[Charge]) -> list[ledger_lib.Ledger]:
-  """Ledgers of all charged runs and their copies, without tunings."""
+  """Returns ledgers of all runs, each with its copies, without tunings."""
   runs: dict[str, list[Charge]] = {}
   for each in charges:
     if each.selection is None:
       runs.setdefault(each.id, []).append(each)
-  return [ledger for each in runs.values() for ledger in _merge(each)]
+  ledgers = []
+  for copies in runs.values():
+    ledgers += _merge(copies)
+  return ledgers
 
 
 def _compose(charges: Sequence[Charge], delta: float) -> float:
   """Returns the epsilon of runs, each with its copies, and of tunings."""
-  tunings = [
-    (each.ledger, each.selection)
-    for each in charges
-    if each.selection is not None
-  ]
+  tunings = []
+  for each in charges:
+    if each.selection is not None:
+      tunings.append((each.ledger, each.selection))
   return budget_composition.compose(_ledgers(charges), delta, tunings=tunings)
 
 
@@ -227,11 +235,11 @@ def read(path: str | os.PathLike[str]) -> Budget:
   """Reads a budget.
 
   Args:
-    path: A JSON file with epsilon, delta and num_users, and after the first
-      run what was charged.
+    path: A JSON file with epsilon, delta and num_users, and, after the first
+      run, with the charges.
 
   Raises:
-    errors.FieldError: If there is none, or it is damaged.
+    errors.FieldError: If the file is missing or damaged.
   """
   try:
     return Budget.from_json(json.loads(pathlib.Path(path).read_text("utf-8")))
@@ -248,7 +256,11 @@ def read(path: str | os.PathLike[str]) -> Budget:
 
 
 def _add(path: pathlib.Path, charge: Charge, users: str | None) -> Budget:
-  """Returns a budget with a charge, if that may be added."""
+  """Returns a budget with a charge added.
+
+  Raises:
+    errors.FieldError: As `charge`.
+  """
   before = read(path)
   num_users = charge.ledger.participation.num_users
   if num_users != before.num_users:
@@ -263,7 +275,7 @@ def _add(path: pathlib.Path, charge: Charge, users: str | None) -> Budget:
       "be one of the users of this run",
       "one that runs on other users were charged to",
     )
-  # In place of its earlier charge: of several, that with most in common.
+  # Replaces the run's earlier charge; among several, that with most in common.
   earlier = max(
     filter(charge.goes_on_from, before.charges),
     key=lambda each: (each.num_lines, each.run_dir == charge.run_dir),
@@ -275,22 +287,24 @@ def _add(path: pathlib.Path, charge: Charge, users: str | None) -> Budget:
   )
   if charge.is_finished:
     return after
-  # A round that was to come has run, as a rule, and changes nothing.
+  # Usually a planned round has run, which changes nothing.
   is_known = earlier is not None and charge.selection is None
   if is_known and _ledgers(after.charges) == _ledgers(before.charges):
     return after
   if after.spent > after.epsilon * (1.0 + _ROUNDING):
     copies = sorted({each.run_dir for each in others if each.id == charge.id})
-    advice = (
-      "A copy of the run, or the run that this is a copy of, went on in"
-      f" {', '.join(copies)} and counts as well."
-    )
+    advice = ""
+    if copies:
+      advice = (
+        "A copy of the run, or the run that this is a copy of, went on in"
+        f" {', '.join(copies)} and counts as well."
+      )
     raise errors.FieldError(
       "privacy_budget",
       f"have enough left for the run, with which all runs would cost epsilon"
       f" {after.spent:.4g} at delta {after.delta:g}",
       f"{before.spent:.4g} of {before.epsilon:.4g} spent in {path}",
-      advice if copies else "",
+      advice,
     )
   return after
 
@@ -301,12 +315,12 @@ def check(
   *,
   users: str | None = None,
 ) -> None:
-  """Finds out whether a new run could be charged, and changes nothing.
+  """Checks that a new run could be charged, and changes nothing.
 
   Args:
     path: File of the budget.
     ledger: All rounds of the run.
-    users: Digest of the identifiers of its users, if it is known.
+    users: Digest of the identifiers of its users; None if it is not known.
 
   Raises:
     errors.FieldError: As `charge`.
@@ -325,28 +339,29 @@ def charge(
   is_finished: bool = False,
   selection: tuning.RepeatAndSelect | None = None,
 ) -> Budget:
-  """Charges a run to a budget, in place of what it was charged before.
+  """Charges a run to a budget, in place of its earlier charge.
 
-  A charge that has lines which this run lacks, or that is finished and is not
-  known to be a part of it, stays: the run is then a copy, and charged beside.
+  An earlier charge stays if it has lines that this run lacks, or if it is
+  finished and not known to be a part of this run. The run is then a copy and is
+  charged beside it.
 
   Args:
     path: File of the budget.
-    ledger: All rounds of the run, those to come as well.
+    ledger: All rounds of the run, also those still to come.
     run_id: Tells the run and its copies from all others.
-    run_dir: Where it is.
+    run_dir: Directory of the run.
     users: Digest of the identifiers of its users.
     lines: For each round that ran, digests of its lines in the run's chain.
-    is_finished: Whether the rounds have run. Their cost is written down
-      whatever it is: nothing takes it back.
+    is_finished: Whether the rounds have run. Then their cost is written
+      even if it exceeds the budget, because it cannot be taken back.
     selection: How the number of trials was drawn, if it is a tuning.
 
   Returns:
-    The budget, as it is in the file now.
+    The budget that is in the file now.
 
   Raises:
-    errors.FieldError: If too little is left for the run, it is on other users,
-      or there is no such budget; the file is as it was then.
+    errors.FieldError: If too little is left for the run, if it has other users,
+      or if there is no such budget. The file is then unchanged.
   """
   path = pathlib.Path(os.path.realpath(path))
   now = datetime.datetime.now(datetime.UTC)
@@ -359,7 +374,7 @@ def charge(
     selection=selection,
     lines=tuple(_in_short(each) for each in lines),
   )
-  read(path)  # No lock is left beside a file that is not there.
+  read(path)  # So that no lock is left beside a file that does not exist.
   with whole_files.locked(path):
     after = _add(path, added, users)
     with whole_files.replacing(path) as partial:
