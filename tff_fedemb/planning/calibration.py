@@ -1,10 +1,10 @@
 """How much noise, how many users, or how large a cohort for a target epsilon.
 
-The target holds for what is found: it is the whole account's epsilon.
+The target holds for the result: it is the epsilon of the whole account.
 
-More of what is searched for costs less privacy. Every search is one over
-integers, by `scipy.optimize.brentq`, between two that are found around what a
-quicker accountant asks for.
+A larger value of the quantity that is solved for costs less privacy. Every
+search is over integers, by `scipy.optimize.brentq`, in a bracket around the
+result of a quicker accountant.
 """
 
 import bisect
@@ -26,32 +26,32 @@ from tff_fedemb.planning import planning
 
 SOLVE_FOR = ("noise_multiplier", "num_users", "users_per_round")
 
-# Above this epsilon nothing is protected.
+# A larger epsilon protects nobody.
 MAX_TARGET_EPSILON = 100.0
 
-# To which the noise multiplier is rounded up.
+# The noise multiplier is rounded up to so many digits.
 DIGITS = 5
 
 _NOISE_UNITS = 10**8
 _SMALLEST_NOISE = 1e-3
 _MAX_NUM_USERS = 10**12
 
-# Factors by which a search looks around for a bracket, at least and at most.
+# Least and largest factors from one value to the next in search of a bracket.
 # PLD takes minutes with far less noise.
 _LEAST_STEP = 1.003
 _LARGEST_STEP = 8.0
 _LARGEST_SLOW_STEP = 2.0
 _OF_DRAWS = ("monte_carlo", "allocation")
 _SLOW = ("pld",) + _OF_DRAWS
-# Share by which a result of the slow accountants may be too large; the others
-# search an interval of this width value by value.
+# Slow accountants may find a value that is too large by this share. For the
+# others, an interval of a few `_TOLERANCE` is searched integer by integer.
 _SLOW_TOLERANCE = 1e-3
 _TOLERANCE = 1e-5
-# Integers: the divergence of sampling costs several times more in between.
+# Integers: between them, the divergence of sampling takes several times longer.
 _FEW_ORDERS = (2, 3, 4, 6, 8, 11, 16, 24, 32, 48, 63, 128, 256, 512)
-# PLD's grid for a search, as a share of epsilon, and its limits: that of an
-# account, and the coarsest. A solution on a coarser grid holds on a finer one,
-# and is at most a hundredth too large.
+# PLD's grid for a search, as a share of epsilon, and its limits: the grid of an
+# account, and the coarsest one. A solution on a coarser grid holds on a finer
+# one, and is at most a hundredth too large.
 _SHARE_OF_EPSILON = 1e-3
 _GRIDS = (1e-4, 1e-3)
 
@@ -69,10 +69,10 @@ _ASSUMED = {
 
 
 def assumptions(plan: planning.Plan, solve_for: str) -> Iterator[str]:
-  """Yields what was held fixed in a search, and how exact it is.
+  """Yields what a search held fixed, and how exact its result is.
 
   Args:
-    plan: The plan that was found.
+    plan: The plan with the value that was found.
     solve_for: As in `calibrate`.
   """
   yield _ASSUMED[solve_for]
@@ -100,7 +100,7 @@ def assumptions(plan: planning.Plan, solve_for: str) -> Iterator[str]:
 
 
 def by_tightest(plan: planning.Plan, target_epsilon: float) -> planning.Plan:
-  """Returns a plan that asks one accountant, whose epsilon leads as a rule.
+  """Returns the plan with one accountant, usually the one that leads.
 
   Args:
     plan: The plan.
@@ -125,19 +125,19 @@ def calibrate(
     As `planning.Plan`, with that value.
 
   Args:
-    plan: All but the quantity that is solved for, of which it has a first
-      guess; asks one accountant. Without sampling, users take part in whole
-      passes where the number of users or the cohort changes.
+    plan: The plan, with one accountant; its value of the quantity is the first
+      guess. Without sampling, users take part in whole passes if the number of
+      users or the cohort is solved for.
     solve_for: 'noise_multiplier'; 'num_users' at the plan's cohort and noise;
       or 'users_per_round', in whole virtual clients, at the plan's ratio of
       noise to cohort, so that the noise on the mean stays what it is.
     target_epsilon: In (0, `MAX_TARGET_EPSILON`]; by PLD at most
       `epsilon.PLD_EPSILON_LIMIT`.
-    is_quick: Whether PLD's coarse grid will do, on which the value is at most
+    is_quick: Whether PLD's coarse grid is enough, on which the value is at most
       a hundredth larger.
 
   Returns:
-    An integer, except for the noise, which has `DIGITS` digits.
+    An integer, or a noise multiplier of `DIGITS` digits.
 
   Raises:
     errors.FieldError: If a value is out of its range, or the target out of
@@ -165,20 +165,20 @@ def calibrate(
     raise errors.FieldError(
       "noise_multiplier", f"be positive to solve for {solve_for}", 0
     )
+  (accountant,) = plan.accountants
   stages = _list_stages(plan, target_epsilon, is_quick)
   found = None
   for number, (each, options) in enumerate(stages, 1):
     search = _Search(each, solve_for, target_epsilon, options)
     is_last = number == len(stages)
-    is_exact = is_last and plan.accountants[0] not in _SLOW
-    found = search.find(found, is_exact=is_exact)
-  _, high = search.limits
-  if found > high:
+    found = search.find(found, is_exact=is_last and accountant not in _SLOW)
+  _, last = search.limits
+  if found > last:
+    largest = search.value(last)
     raise errors.FieldError(
       "target_epsilon",
-      f"be at least {search.epsilon(search.value(high)):.4g}, what"
-      f" {plan.accountants[0]} gives at {solve_for} ="
-      f" {search.value(high):,g}, the largest that is tried",
+      f"be at least {search.epsilon(largest):.4g}, what {accountant} gives at"
+      f" {solve_for} = {largest:,g}, the largest that is tried",
       f"{target_epsilon:g}",
     )
   return search.value(found)
@@ -189,9 +189,12 @@ def _list_stages(
   target_epsilon: float,
   is_quick: bool,
 ) -> list[tuple[planning.Plan, dict[str, Any]]]:
-  """Plans and options of accounting, quicker ones first, for a search."""
+  """Plans to search one after another, the quickest first.
+
+  Each has options of its accountant; the last one is the plan itself.
+  """
   if plan.accountants[0] in _OF_DRAWS:
-    # Enough if everybody knows who takes part when.
+    # Noise that is enough if everybody knows who takes part when.
     known = dataclasses.replace(
       plan,
       participation=plan.participation.with_known_schedule(),
@@ -226,34 +229,33 @@ class _Search:
   @functools.cached_property
   def limits(self) -> tuple[int, int]:
     """First and last of the integers that are searched; see `value`."""
-    claim = self.plan.participation
-    users = claim.users_per_round
-    alone = claim.users_per_client
-    # Each round draws from one of so many blocks of users.
-    blocks = (claim.min_separation or 1) if claim.is_sampled else 1
-    if self.solve_for == "num_users":
-      # Nobody takes part twice: a longer pass changes nothing.
-      most = max(
-        math.floor((self.plan.rounds - 1) * users) + 1, math.ceil(users)
-      )
-      return math.ceil(
-        users
-      ) * blocks, _MAX_NUM_USERS if claim.is_sampled else most
     low = checks.MIN_NOISE_MULTIPLIER
     high = checks.MAX_NOISE_MULTIPLIER
     if self.solve_for == "noise_multiplier":
       return int(_SMALLEST_NOISE * _NOISE_UNITS), int(high * _NOISE_UNITS)
-    # Noise is in proportion to the virtual clients.
-    per_noise = users / alone / self.plan.noise_multiplier
-    most = min(
-      math.floor(high * per_noise), claim.num_users // (alone * blocks)
-    )
-    return max(math.ceil(low * per_noise), 1), most
+    claim = self.plan.participation
+    users = claim.users_per_round
+    # Each round draws from one of so many blocks of users.
+    blocks = (claim.min_separation or 1) if claim.is_sampled else 1
+    if self.solve_for == "num_users":
+      first = math.ceil(users)
+      if claim.is_sampled:
+        return first * blocks, _MAX_NUM_USERS
+      # With so many, nobody takes part twice: a longer pass changes nothing.
+      enough = math.floor((self.plan.rounds - 1) * users) + 1
+      return first, max(enough, first)
+    # The noise is in proportion to the virtual clients.
+    users_per_client = claim.users_per_client
+    per_noise = users / users_per_client / self.plan.noise_multiplier
+    first = max(math.ceil(low * per_noise), 1)
+    most = claim.num_users // (users_per_client * blocks)
+    return first, min(math.floor(high * per_noise), most)
 
   def value(self, number: int) -> float:
     """The value that an integer stands for.
 
-    Units of noise, rounded up to what is typed; virtual clients; or users.
+    Noise: so many units, rounded up to `DIGITS` digits. Cohort: so many virtual
+    clients. Users: their number.
     """
     if self.solve_for == "noise_multiplier":
       last = 10 ** (len(str(number)) - DIGITS)
@@ -264,18 +266,19 @@ class _Search:
 
   def epsilon(self, value: float) -> float:
     """Epsilon at a value."""
-    plan = self.plan.with_value(self.solve_for, value)
+    account = self.plan.with_value(self.solve_for, value).account
     if not self.options:
-      return arithmetic.whole_epsilon(plan.account).epsilon
-    (epsilon,) = epsilon_lib.epsilon_by_accountant(
-      plan.account, **self.options
-    ).values()
+      return arithmetic.whole_epsilon(account).epsilon
+    epsilons = epsilon_lib.epsilon_by_accountant(account, **self.options)
+    (epsilon,) = epsilons.values()
     return epsilon
 
   def find(self, guess: int | None, *, is_exact: bool) -> int:
-    """Smallest integer that holds; one more than the last if none does.
+    """Smallest integer at which the target holds; last + 1 if there is none.
 
-    Unless it is to be exact, it may be a little larger.
+    Args:
+      guess: Where to start; None for the plan's own value.
+      is_exact: Whether it must be the smallest; else it may be a little larger.
     """
     first, most = self.limits
     claim = self.plan.participation
@@ -285,12 +288,12 @@ class _Search:
         "num_users": claim.num_users,
         "users_per_round": claim.clients_per_round,
       }
-      return self._find_between(
-        first, most, guess or own[self.solve_for], is_exact
-      )
+      guess = guess or own[self.solve_for]
+      return self._find_between(first, most, guess, is_exact)
 
+    # In passes, more users per round cost less only if a user's participations
+    # remain as many.
     while first <= most:
-      # In passes, with equally many of them, more users a round cost less.
       end = bisect.bisect_right(
         range(most + 1),
         self._participations(first),
@@ -310,8 +313,8 @@ class _Search:
     guess: int,
     is_exact: bool,
   ) -> int:
-    """The same in a range, if all above hold as well."""
-    # Several integers stand for one value, which costs the same.
+    """As `find`, in a range where all integers above the smallest hold too."""
+    # Several integers stand for one value, which is accounted for once.
     excess_of_value = functools.cache(self._excess_of_value)
 
     def excess(number: int) -> float:
@@ -328,13 +331,14 @@ class _Search:
     return _find_in_bracket(excess, lower, upper, is_exact)
 
   def _participations(self, clients: int) -> int:
-    """In how many rounds a user may be, with so many clients in each."""
+    """Largest number of rounds of a user, with so many clients in each."""
     plan = self.plan.with_value(self.solve_for, self.value(clients))
     return plan.participation.participations(plan.rounds)
 
   def _excess_of_value(self, value: float) -> float:
-    """Logarithm of epsilon over the target: it falls nearly straight."""
-    return math.log(min(max(self.epsilon(value) / self.target, 1e-6), 1e6))
+    """Logarithm of epsilon over the target: a nearly straight line."""
+    ratio = self.epsilon(value) / self.target
+    return math.log(min(max(ratio, 1e-6), 1e6))
 
 
 def _bracket(
@@ -344,21 +348,22 @@ def _bracket(
   largest_step: float,
 ) -> tuple[int, int]:
   """Returns integers below and above the one at which the excess becomes 0."""
+
+  def step(number: int) -> float:
+    """The factor to the next integer to try."""
+    factor = math.exp(abs(excess(number)))
+    return min(max(factor, _LEAST_STEP), largest_step)
+
   low, high = limits
-  lower = upper = guess
+  lower = guess
+  upper = guess
   while excess(upper) > 0 and upper < high:
-    factor = _step(excess(upper), largest_step)
     lower = upper
-    upper = min(math.ceil(upper * factor), high)
+    upper = min(math.ceil(upper * step(upper)), high)
   while excess(lower) <= 0 and lower > low:
-    factor = _step(excess(lower), largest_step)
-    lower, upper = max(math.floor(lower / factor), low), lower
+    upper = lower
+    lower = max(math.floor(lower / step(lower)), low)
   return lower, upper
-
-
-def _step(excess: float, largest: float) -> float:
-  """The factor to the next integer that is tried."""
-  return min(max(math.exp(abs(excess)), _LEAST_STEP), largest)
 
 
 def _find_in_bracket(
@@ -367,7 +372,14 @@ def _find_in_bracket(
   upper: int,
   is_exact: bool,
 ) -> int:
-  """Smallest integer that holds; `lower` does not, and `upper` does."""
+  """Smallest integer at which the target holds, between two integers.
+
+  Args:
+    excess: See `_Search`; positive where the target does not hold.
+    lower: An integer at which it does not hold.
+    upper: An integer at which it holds.
+    is_exact: As in `_Search.find`.
+  """
   tolerance = _TOLERANCE if is_exact else _SLOW_TOLERANCE
   log_found = optimize.brentq(
     lambda log_number: excess(round(math.exp(log_number))),
@@ -378,7 +390,7 @@ def _find_in_bracket(
   while excess(round(math.exp(log_found))) > 0:
     log_found += tolerance
   if not is_exact:
-    return round(math.exp(log_found))  # As it was accounted for.
+    return round(math.exp(log_found))  # The integer that was accounted for.
   first = math.exp(log_found - 2 * tolerance)
   last = math.exp(log_found + 2 * tolerance)
   return bisect.bisect_left(
