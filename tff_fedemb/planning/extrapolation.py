@@ -1,13 +1,13 @@
-"""Cost of a simulated run if it had more users and a larger cohort.
+"""The cost of a simulated run with more users and a larger cohort.
 
-Simulations use few users and little noise. Multiplying both the users of a
-round and the noise multiplier by `cohort_factor` leaves the noise on the mean
-update unchanged, so the accuracy is taken to carry over, while the cost is
+Simulations use few users and little noise. If both the users of a round and the
+noise multiplier are multiplied by `cohort_factor`, the noise on the mean update
+stays the same. So the accuracy is assumed to carry over, while the cost is
 computed for the larger population (Xu et al. 2023, "Learning to Generate Image
 Embeddings with User-level Differential Privacy", the DigiFace results).
 
-Published figures of this kind differ in the sensitivity they assume. Two
-readings are computed side by side: the user-level one, that the participation
+Published figures of this kind differ in the sensitivity that they assume. Two
+readings are computed side by side: the user-level one, which the participation
 supports, and the authors', in which one user moves the sum by one clip norm.
 """
 
@@ -41,9 +41,9 @@ class Reading:
     name: 'user-level' or 'authors'.
     protects: The protected unit, in words.
     sensitivity_in_clip_norms: Assumed change of a round's sum.
-    epsilon: The smallest of the valid accountants' epsilons; of the user-level
-      reading with what the arithmetic of the noise adds, if that is known.
-    accountant: Name of the accountant with that epsilon.
+    epsilon: The smallest epsilon of the valid accountants. In the user-level
+      reading it includes the cost of the noise's arithmetic, if that is known.
+    accountant: Name of the accountant with this epsilon.
     epsilon_by_accountant: Epsilon of each accountant that was run.
   """
 
@@ -57,7 +57,7 @@ class Reading:
 
 @dataclasses.dataclass(frozen=True)
 class Extrapolation:
-  """The cost of a run that was not run; never a guarantee of the simulation.
+  """The cost of a larger run, which never is a guarantee of the simulation.
 
   Privacy:
     Unit: user in `user_level`; whole virtual client in `authors`.
@@ -69,7 +69,7 @@ class Extrapolation:
     user_level: The reading that the participation supports; it leads.
     authors: The reading of the published table: Delta = C, undoubled.
     rounds: Number of rounds.
-    delta: At which epsilon is stated.
+    delta: Delta of all epsilons.
     cohort_factor: Ratio of the extrapolated to the simulated cohort.
     simulated_noise_multiplier: Noise multiplier of the simulation.
     simulated_participation: Who took part in the simulation.
@@ -119,16 +119,15 @@ class Extrapolation:
 
   def to_json(self) -> dict[str, Any]:
     """Returns a dictionary that JSON can hold, infinity as "inf"."""
-    changed = {
-      name: participations.PARTICIPATIONS.to_json(getattr(self, name))
-      for name in ("simulated_participation", "participation")
-    }
+    values = dataclasses.asdict(self)
+    for name in ("simulated_participation", "participation"):
+      claim = getattr(self, name)
+      values[name] = participations.PARTICIPATIONS.to_json(claim)
     relation = self.participation.neighboring_relation_in_words
-    return report.json_safe(
-      {**dataclasses.asdict(self), **changed}
-      | {"neighboring_relation": relation, "assumptions": self.assumptions}
-      | {"is_extrapolation": True}
-    )
+    values["neighboring_relation"] = relation
+    values["assumptions"] = self.assumptions
+    values["is_extrapolation"] = True
+    return report.json_safe(values)
 
 
 def extrapolate_ledger(
@@ -145,7 +144,8 @@ def extrapolate_ledger(
     As `extrapolate`.
 
   Args:
-    simulated: At least one round of the simulation, all with the same noise.
+    simulated: Ledger of the simulation: at least one round, all with the same
+      noise.
     num_users, cohort_factor, delta, accountants: See `extrapolate`.
 
   Raises:
@@ -196,16 +196,16 @@ def extrapolate(
     cohort_factor: Multiplies the users of a round and the noise multiplier,
       positive.
     delta: In (0, 1).
-    accountants: Their names [those of the published figures, which the
-      participation has of its own]. RDP stands in for PLD where there is too
-      much noise for its arithmetic.
-    round_sum: The sum of every round of the simulation; without it the noise is
-      taken for an exact Gaussian.
+    accountants: Names of the accountants [the participation's own, as in the
+      published figures]. RDP replaces PLD if there is too much noise for PLD's
+      arithmetic.
+    round_sum: The sum that the simulation makes in every round; without it the
+      noise is taken for exactly Gaussian.
 
   Raises:
     errors.FieldError: If the extrapolated cohort exceeds the population, its
-      noise cannot be accounted for, PLD alone would take minutes, or a
-      fixed-size cohort would not be an integer.
+      noise cannot be accounted for, PLD is the only accountant and would take
+      minutes, or a fixed-size cohort would not be an integer.
   """
   larger = _enlarge(participation, num_users, cohort_factor)
   larger_noise_multiplier = cohort_factor * noise_multiplier
@@ -243,7 +243,7 @@ def _enlarge(
   num_users: int,
   cohort_factor: float,
 ) -> participation_lib.Participation:
-  """Returns who takes part of the larger population, in larger cohorts."""
+  """Returns the participation for the larger population and cohort."""
   cohort = cohort_factor * participation.users_per_round
   if cohort > num_users:
     raise errors.FieldError(
