@@ -1,12 +1,12 @@
-"""Which mechanism, for whom, makes the least noise at a target epsilon.
+"""Finds the mechanism and participation with the least noise at an epsilon.
 
-A model is made of all rounds' noised means so far, by the server's optimizer,
-and plans are compared by the noise that is left in it. Amplified banded noise
+The server's optimizer makes a model of all rounds' noised means so far, and
+plans are compared by the noise in the models. Amplified banded noise
 (Choquette-Choo et al. 2023, "(Amplified) Banded Matrix Factorization: A unified
 approach to private training", arXiv 2306.08153) lies between independent noise,
-which sampling amplifies most, and noise that cancels most: more bands cancel
-more of it, and leave the sampling fewer users to hide among. Where the least is
-depends on the population, on the rounds and on epsilon.
+which sampling amplifies most, and noise that cancels most. More bands cancel
+more noise, but leave fewer users for the sampling to choose from. The best
+number of bands depends on the population, on the rounds and on epsilon.
 """
 
 from collections.abc import Collection, Sequence
@@ -25,7 +25,7 @@ from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.planning import calibration
 from tff_fedemb.planning import planning
 
-# Noise this low takes PLD minutes, for an epsilon that protects nobody.
+# For larger targets, PLD takes minutes, and epsilon protects nobody.
 MAX_TARGET_EPSILON = 20.0
 MAX_ROUNDS = 100_000
 
@@ -38,27 +38,27 @@ def list_plans(
   mechanisms: Collection[str] | None = None,
   workload: strategy_lib.Workload = strategy_lib.PREFIX_SUMS,
 ) -> list[planning.Plan]:
-  """Returns all that the participations allow, of unit noise multiplier.
+  """Returns plans of all that the participations allow, at noise multiplier 1.
 
   Args:
-    participations: Ways to take part that are possible. Those with a period
-      have users as far apart as there are bands.
+    participations: The possible participations. Those with a period have a
+      user's rounds as far apart as there are bands.
     rounds: Number of rounds, in [1, `MAX_ROUNDS`].
-    delta: In (0, 1).
-    mechanisms: Names of those to try; all that there are if None.
-    workload: How all of them make models of the rounds' sums.
+    delta: Delta of the guarantee, in (0, 1).
+    mechanisms: Names of the mechanisms to try; None for all with `is_compared`.
+    workload: How the runs make models of the rounds' sums.
 
   Raises:
-    errors.FieldError: If a value is out of its range, or there is none.
+    errors.FieldError: If a value is out of its range, or there is no plan.
   """
   checks.check_integer("rounds", rounds, minimum=1, maximum=MAX_ROUNDS)
-  known = {name: aggregators.AGGREGATORS[name] for name in mechanisms or ()}
   if mechanisms is None:
     registered = aggregators.AGGREGATORS.items()
-    known = {name: each for name, each in registered if each.is_compared}
+    mechanisms = [name for name, each in registered if each.is_compared]
   found = []
   for participation in participations:
-    for name, mechanism in known.items():
+    for name in mechanisms:
+      mechanism = aggregators.AGGREGATORS[name]
       for size in _sizes(mechanism, participation, rounds):
         plan = _create_plan(name, size, participation, rounds, delta)
         found.append(dataclasses.replace(plan, workload=workload))
@@ -67,7 +67,7 @@ def list_plans(
       "mechanism",
       "be one that participation"
       f" {' or '.join(claim.name for claim in participations)} allows here",
-      ", ".join(known),
+      ", ".join(mechanisms),
     )
   return found
 
@@ -80,13 +80,13 @@ def _sizes(
   """Sizes of a mechanism to try, ascending; none if it may not be used."""
   strategy = mechanism.strategy_class
   claim = participation
-  most = min(participation.min_separation or 1, rounds)
-  if participation.field_of_bands:
+  most = min(claim.min_separation or 1, rounds)
+  if claim.field_of_bands:
     most = min(math.floor(claim.num_users / claim.users_per_round), rounds)
     claim = claim.for_bands(most)
   sizes = mechanism.sizes_to_try(claim)
   if strategy is None:
-    # Users whose rounds are drawn apart are so for the sake of other noise.
+    # Independent noise gains nothing if a user's rounds are drawn apart.
     is_apart = participation.is_for_bands or participation.is_drawn_once
     return () if is_apart or not mechanism.adds_noise else sizes
   if not composition.is_known(strategy, participation):
@@ -107,13 +107,14 @@ def _create_plan(
   delta: float,
 ) -> planning.Plan:
   mechanism: Any = aggregators.AGGREGATORS[name]
-  options: dict[str, Any] = {} if size is None else {mechanism.size_field: size}
-  if options and mechanism.strategy_class.is_banded:
-    participation = participation.for_bands(size)
-  # The tightest one.
-  known = ("gaussian", "monte_carlo", "allocation", "pld")
-  tightest = tuple(x for x in known if x in participation.accountants)[:1]
-  if not tightest:
+  options: dict[str, Any] = {}
+  if size is not None:
+    options[mechanism.size_field] = size
+    if mechanism.strategy_class.is_banded:
+      participation = participation.for_bands(size)
+  by_tightness = ("gaussian", "monte_carlo", "allocation", "pld")
+  usable = [each for each in by_tightness if each in participation.accountants]
+  if not usable:
     raise errors.FieldError(
       "participation",
       "be one with an accountant besides rdp, such as poisson, which costs"
@@ -121,19 +122,19 @@ def _create_plan(
       participation.name,
     )
   return planning.create_plan(
-    name, participation, rounds, 1.0, delta, accountants=tightest, **options
+    name, participation, rounds, 1.0, delta, accountants=(usable[0],), **options
   )
 
 
 def for_epsilon(plan: planning.Plan, target_epsilon: float) -> planning.Plan:
-  """Returns the same with the least noise for which a target holds.
+  """Returns a plan with the least noise for which a target holds.
 
   Privacy:
     As `planning.Plan`.
 
   Args:
-    plan: One that `list_plans` makes.
-    target_epsilon: In (0, `MAX_TARGET_EPSILON`]; at most this is spent.
+    plan: As `list_plans` makes them.
+    target_epsilon: Largest epsilon, in (0, `MAX_TARGET_EPSILON`].
 
   Raises:
     errors.FieldError: If the target is out of its range.
@@ -141,17 +142,17 @@ def for_epsilon(plan: planning.Plan, target_epsilon: float) -> planning.Plan:
   checks.check_number(
     "target_epsilon", target_epsilon, above=0, maximum=MAX_TARGET_EPSILON
   )
-  noise = "noise_multiplier"
-  return plan.with_value(
-    noise, calibration.calibrate(plan, noise, target_epsilon, is_quick=True)
+  noise_multiplier = calibration.calibrate(
+    plan, "noise_multiplier", target_epsilon, is_quick=True
   )
+  return plan.with_value("noise_multiplier", noise_multiplier)
 
 
 def rank(
   plans: Sequence[planning.Plan],
   target_epsilon: float,
 ) -> list[planning.Plan]:
-  """Returns plans with the noise that a target asks for, best first.
+  """Returns plans with the noise that a target needs, best first.
 
   Privacy:
     As `planning.Plan`, for each of them.
@@ -175,24 +176,24 @@ def best_by_epsilon(
 ) -> list[list[planning.Plan]]:
   """Returns the best size of each mechanism and participation, by target.
 
-  Sizes are tried upwards from the best one of the smaller epsilon, until two
-  in turn are no better: less noise leaves less for sampling to amplify.
+  Sizes are tried upwards from the best one of the smaller epsilon, until two in
+  a row are no better. Smaller ones are not tried: with less noise, sampling
+  amplifies less, and more bands pay.
 
   Privacy:
     As `rank`.
 
   Args:
     plans: As `list_plans` makes them.
-    families: The `planning.Plan.family` of those to try.
+    families: The `planning.Plan.family` of the plans to try.
     target_epsilons: `[n]` ascending targets, as in `rank`.
 
   Returns:
-    `[n]` plans of each family, with their noise.
+    `[n]` plans for each family, with their noise.
   """
   found = []
-  for family in progress_lib.create_bar(
-    "Calibrating", unit="curves", items=families
-  ):
+  bar = progress_lib.create_bar("Calibrating", unit="curves", items=families)
+  for family in bar:
     sizes = [plan for plan in plans if plan.family == family]
     bests = []
     first = 0
