@@ -1,8 +1,8 @@
-"""The cost of a run before it begins.
+"""The privacy cost of a run that is only planned.
 
-A plan names the mechanism, who takes part, how much noise there is and, of
-independent noise, how large an update is. Its account is made by what makes
-that of a run (`ledger.create_ledger`).
+A plan has the mechanism, the participation, the amount of noise and, for
+independent noise, the size of an update. The same function makes its account
+and that of a run (`ledger.create_ledger`).
 """
 
 from collections.abc import Mapping
@@ -28,32 +28,32 @@ from tff_fedemb.participation import registry as participations
 
 
 def default_delta(num_users: int) -> float:
-  """N^-1.1 rounded to one digit, and always below 1 / N."""
+  """Returns N^-1.1 rounded to one digit, and always below 1 / N."""
   rounded = float(f"{num_users**-1.1:.0e}")
   return rounded if rounded < 1.0 / num_users else 0.5 / num_users
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan(config.Config):
-  """A run that might be made.
+  """A run that is planned.
 
   Privacy:
     Unit, neighbouring relation, sensitivity: those of `participation`.
     DpEvent: `composition.composed_events` of `rounds` of `noise`.
 
   Attributes:
-    mechanism: How noise is made, and how much.
+    mechanism: The mechanism, with its noise multiplier.
     participation: Who takes part.
     rounds: Number of rounds, in [1, `checks.MAX_ROUNDS`].
-    delta: In (0, 1).
-    accountants: Names of those to ask [`epsilon.default_accountants`].
-    num_parameters: Numbers of an update, for what the arithmetic of independent
-      noise leaves (`arithmetic`); None leaves that out.
+    delta: Delta of the guarantee, in (0, 1).
+    accountants: Names of the accountants [`epsilon.default_accountants`].
+    num_parameters: How many numbers an update has, for the cost of the
+      arithmetic of independent noise (`arithmetic`); None leaves it out.
     workload: How the run makes its models, for which correlated noise is made.
 
   Raises:
-    errors.FieldError: If a value is out of its range, or the mechanism's noise
-      not one that the participation allows.
+    errors.FieldError: If a value is out of its range, or the participation does
+      not allow the mechanism's noise.
   """
 
   mechanism: mechanism_lib.MechanismConfig
@@ -109,19 +109,19 @@ class Plan(config.Config):
 
   @functools.cached_property
   def strategy(self) -> strategy_lib.Strategy | None:
-    """How noise is correlated over the rounds; None if it is not."""
+    """The matrix of correlated noise; None for independent noise."""
     return self.mechanism.create_strategy(
       composition.schedule_of(self.participation, self.rounds), self.workload
     )
 
   @property
   def noise(self) -> composition.Noise:
-    """Noise that every round adds to its sum."""
+    """The noise that every round adds to its sum."""
     return composition.Noise(self.noise_multiplier, self.strategy)
 
   @property
   def family(self) -> tuple[str, str]:
-    """Mechanism and participation: plans that differ in size alone."""
+    """Names of mechanism and participation: such plans differ in size alone."""
     return self.name, self.participation.name
 
   @property
@@ -132,15 +132,15 @@ class Plan(config.Config):
 
   @property
   def model_copies(self) -> int:
-    """Arrays of the model's size that the noise needs beside it, at most."""
+    """Most arrays of the model's size that the noise needs beside the model."""
     return self.strategy.model_copies(self.rounds) if self.strategy else 0
 
   @functools.cached_property
   def model_stddevs(self) -> np.ndarray:
     """Noise of the model after each round, in clip norms.
 
-    Float64 `[rounds]`: that of the rounds' sums, divided by the (expected)
-    virtual clients of a round, at a server learning rate of 1.
+    Float64 `[rounds]`: the noise of the rounds' sums, divided by the expected
+    number of virtual clients in a round, at a server learning rate of 1.
     """
     scale = self.noise_multiplier / self.participation.clients_per_round
     if self.strategy is None:
@@ -150,7 +150,7 @@ class Plan(config.Config):
 
   @property
   def error(self) -> float:
-    """The noise that the workload's objective makes small."""
+    """The noise of the models that the workload's objective makes small."""
     return self.workload.error(self.model_stddevs)
 
   @property
@@ -165,18 +165,17 @@ class Plan(config.Config):
 
   @property
   def account(self) -> ledger_lib.Ledger:
-    """All rounds."""
+    """The account of all rounds."""
+    round_sum = create_round_sum(
+      self.mechanism, self.participation.clients_per_round, self.num_parameters
+    )
     return ledger_lib.create_ledger(
       self.participation,
       self.noise,
       self.rounds,
       delta=self.delta,
       accountants=self.accountants,
-      round_sum=create_round_sum(
-        self.mechanism,
-        self.participation.clients_per_round,
-        self.num_parameters,
-      ),
+      round_sum=round_sum,
     )
 
   def with_value(self, name: str, value: float) -> "Plan":
@@ -184,8 +183,8 @@ class Plan(config.Config):
 
     Args:
       name: 'noise_multiplier', 'num_users' or 'users_per_round'.
-      value: Its value; the noise goes with the cohort, the separation with the
-        number of users and the cohort.
+      value: Its value. The noise is in proportion to the cohort; the separation
+        follows from the number of users and the cohort.
     """
     claim = self.participation
     noise = value
@@ -204,18 +203,19 @@ class Plan(config.Config):
     return dataclasses.replace(self, mechanism=mechanism, participation=claim)
 
   def to_json(self) -> dict[str, Any]:
-    """Returns what is planned as a dictionary that JSON can hold."""
+    """Returns the plan as a dictionary that JSON can hold."""
+    participation = participations.PARTICIPATIONS.to_json(self.participation)
+    strategy = None
+    if self.strategy is not None:
+      strategy = {"name": self.strategy.name} | self.strategy.to_json()
     return {
       "mechanism": self.name,
-      "participation": participations.PARTICIPATIONS.to_json(
-        self.participation
-      ),
+      "participation": participation,
       "rounds": self.rounds,
       "noise_multiplier": self.noise_multiplier,
       "delta": self.delta,
       "workload": self.workload.to_json(),
-      "strategy": self.strategy
-      and {"name": self.strategy.name, **self.strategy.to_json()},
+      "strategy": strategy,
     }
 
 
@@ -224,12 +224,12 @@ def create_round_sum(
   clients_per_round: float,
   num_parameters: int | None,
 ) -> composition.RoundSum | None:
-  """Returns what a mechanism sums up in a round; None if it is not known.
+  """Returns the sum that a mechanism makes in a round; None if it is not known.
 
   Args:
     mechanism: Configuration of the mechanism.
     clients_per_round: Expected number of virtual clients in a round.
-    num_parameters: Numbers of an update; None if they are not known.
+    num_parameters: How many numbers an update has; None if it is not known.
   """
   if num_parameters is None or not mechanism.clips:
     return None
@@ -254,23 +254,25 @@ def create_plan(
   """Creates a plan of a mechanism by name.
 
   Args:
-    mechanism: Configuration of one of `mechanisms.registry.AGGREGATORS`.
-    participation: As `Plan`, like all that is not said here.
-    rounds: Number of rounds.
-    noise_multiplier: Over the clip norm, 0 or in [1e-6, 1e6].
-    delta: In (0, 1).
-    accountants: Names.
-    num_parameters: Numbers of an update.
-    workload: How models are made of the rounds' sums.
-    **options: Other fields of the mechanism; None is as if it were not given.
+    mechanism: Name of one of `mechanisms.registry.AGGREGATORS`.
+    participation: As in `Plan`.
+    rounds: As in `Plan`.
+    noise_multiplier: Standard deviation of the noise over the clip norm, 0 or
+      in [1e-6, 1e6].
+    delta: As in `Plan`.
+    accountants: As in `Plan`.
+    num_parameters: As in `Plan`.
+    workload: As in `Plan`.
+    **options: Other fields of the mechanism; None is the default.
 
   Raises:
-    errors.FieldError: As `Plan`, or if an option is one of another mechanism.
+    errors.FieldError: As `Plan`, or if an option belongs to another mechanism.
   """
+  config = aggregators.AGGREGATORS.create(
+    mechanism, noise_multiplier=noise_multiplier, **options
+  )
   return Plan(
-    aggregators.AGGREGATORS.create(
-      mechanism, noise_multiplier=noise_multiplier, **options
-    ),
+    config,
     participation,
     rounds,
     delta,
@@ -287,10 +289,10 @@ def create_report(plan: Plan) -> report_lib.PrivacyReport:
     As `Plan`.
 
   Args:
-    plan: The run.
+    plan: The planned run.
 
   Raises:
-    ValueError: If PLD alone is asked for where it would take minutes.
+    errors.FieldError: If PLD is the only accountant and would take minutes.
   """
   epsilon_lib.check_pld(plan.account)
   return report_lib.create_report(plan.account)
@@ -306,9 +308,9 @@ def epsilon(
   num_parameters: int | None = None,
   workload: strategy_lib.Workload = strategy_lib.PREFIX_SUMS,
 ) -> float:
-  """Returns what training costs one user.
+  """Returns the epsilon of one user for a whole training.
 
-  It is what `account epsilon` and the ledger of a run say.
+  Command `account epsilon` and the ledger of a run compute the same.
 
     fe.epsilon(
       fe.Gaussian(noise_multiplier=1.0),
@@ -322,22 +324,22 @@ def epsilon(
 
   Args:
     mechanism: See `build_aggregator`.
-    participation: Who takes part in a round, which whoever draws clients has to
-      do.
+    participation: Who takes part in a round. You must draw the clients in this
+      way.
     num_users: Size of the population.
     rounds: Rounds of the whole training.
     delta: Delta of the guarantee, in (0, 1) [num_users^-1.1].
-    num_parameters: Trained numbers of the model, for mechanisms of independent
-      noise: epsilon then includes what the arithmetic of the noise leaves.
-    workload: See `build_aggregator`, whose matrix has to be the same one.
+    num_parameters: How many trained numbers the model has, for mechanisms of
+      independent noise: epsilon then includes the cost of the noise's
+      arithmetic.
+    workload: See `build_aggregator`; give both the same one.
 
   Returns:
-    The smallest of the epsilons of the accountants that are valid and take
-    seconds at most.
+    The smallest epsilon of the valid accountants that take seconds at most.
 
   Raises:
-    FieldError: If a value is out of its range, or the mechanism's noise is not
-      one that the participation allows.
+    FieldError: If a value is out of its range, or the participation does not
+      allow the mechanism's noise.
 
   Examples:
     >>> cost = fe.epsilon(
@@ -367,32 +369,39 @@ def options_of_bands(
   mechanism: str,
   given: Mapping[str, Any],
 ) -> dict[str, Any]:
-  """Returns how far apart a participation has users: as a matrix has bands.
+  """Returns the option that says how far apart a user's rounds are.
+
+  Some participations have such a field. By default it is the number of bands of
+  the mechanism's matrix.
 
   Args:
-    participation: Its name.
-    mechanism: Its name.
+    participation: Name of the participation.
+    mechanism: Name of the mechanism.
     given: Options of both by name, None if not given.
 
   Returns:
-    The option that says it; none where that follows from the rest.
+    The value of the field by its name; empty if there is no such field, or if
+    its default is right.
 
   Raises:
-    errors.FieldError: If neither it nor the bands were given.
+    errors.FieldError: If neither the field nor the number of bands was given.
   """
   claim = participations.PARTICIPATIONS[participation]
-  name = claim.field_of_bands
   noise = aggregators.AGGREGATORS[mechanism]
-  strategy = noise.strategy_class
-  if name is None or not (strategy is None or strategy.is_banded):
-    return {}  # Other noise is refused where it meets the participation.
+  name = claim.field_of_bands
+  if name is None:
+    return {}
   value = given.get(name)
   others = ""
-  if strategy is not None:
+  if noise.strategy_class is None:
+    if value is None and not claim.is_for_bands:
+      return {}
+  elif noise.strategy_class.is_banded:
     others = f", or {noise.size_field} in its place"
-    value = given.get(noise.size_field) if value is None else value
-  if value is None and strategy is None and not claim.is_for_bands:
-    return {}
+    if value is None:
+      value = given.get(noise.size_field)
+  else:
+    return {}  # The plan refuses other noise with this participation.
   if value is None:
     raise errors.FieldError(
       name, f"be given with participation {participation}{others}", "nothing"
