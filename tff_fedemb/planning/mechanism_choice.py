@@ -86,7 +86,7 @@ def _sizes(
     claim = claim.for_bands(most)
   sizes = mechanism.sizes_to_try(claim)
   if strategy is None:
-    # Independent noise gains nothing if a user's rounds are drawn apart.
+    # A user's rounds are drawn apart only for the sake of correlated noise.
     is_apart = participation.is_for_bands or participation.is_drawn_once
     return () if is_apart or not mechanism.adds_noise else sizes
   if not composition.is_known(strategy, participation):
