@@ -7,6 +7,7 @@ Models", algorithm 1, fixed-denominator estimator); Xu et al. 2023, section 3.
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 from etils import epy
 
@@ -44,7 +45,7 @@ class GaussianConfig(mechanism.MechanismConfig):
     0.15
   """
 
-  noise_in_words = "independent"
+  noise_in_words: ClassVar[str | None] = "independent"
   is_compared = True
 
   def build_query(self, specs, made):

@@ -203,7 +203,9 @@ def add_noise(
     noised = [noise for (noise,) in map(add, all_seeds, tensors)]
     return tf.nest.pack_sequence_as(total, noised), None
   all_rows = tf.nest.flatten(remembered)
-  noised, kept = zip(*map(add, all_seeds, tensors, all_rows), strict=True)
+  pairs = list(map(add, all_seeds, tensors, all_rows))
+  noised = [noise for noise, _ in pairs]
+  kept = [new for _, new in pairs]
   return (
     tf.nest.pack_sequence_as(total, noised),
     tf.nest.pack_sequence_as(total, kept),
