@@ -1,10 +1,10 @@
-"""Pictures of figures, of privacy and of utility.
+"""Pictures of runs, of privacy and of utility.
 
-Report, training, features and audits call this room with figures that were
+Reports, training, features and audits call this package with numbers that were
 computed elsewhere; nothing is accounted for or evaluated here.
 
 Read `figures` first: colours, axes, legends, captions and files of all
-pictures. Each other file draws one kind: `training_plots` those of a run,
-`identification_plots`, `privacy_plots` and `utility_plots` those of their
-names.
+pictures. Each other file draws one kind: `training_plots` draws those of a run,
+and `identification_plots`, `privacy_plots` and `utility_plots` draw what their
+names say.
 """

@@ -1,8 +1,8 @@
 """Colours, axes, legends, captions and files of all pictures.
 
 Figures are drawn without pyplot, so that importing this module changes neither
-the backend nor the settings of a program that plots for itself. Colours are
-those of Okabe and Ito (2008), which the colour-blind can tell apart; lines
+the backend nor the settings of a program that draws its own plots. Colours are
+those of Okabe and Ito (2008), which colour-blind people can tell apart; lines
 differ in style and marker as well.
 """
 
@@ -31,7 +31,7 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 STYLES = ("-", "--", "-.", (0, (5, 1, 1, 1, 1, 1)), ":", (0, (8, 2)))
 MARKERS = ("o", "s", "^", "D", "v", "P")
 GREY = "#666666"
-# Curves that colours and line styles tell apart.
+# Colours and line styles tell so many curves apart.
 MAX_CURVES = 6
 _FEW_POINTS = 25
 # Labels with fewer letters fit beside each other in two columns.
@@ -48,9 +48,9 @@ class Measurement:
     values: `[n]` accuracies or recalls in [0, 1], one for each seed, n at
       least 1.
     epsilon: Epsilon of each run; infinity without noise.
-    extrapolated: Epsilon elsewhere, by what the picture says: cohort factors
-      or numbers of users.
-    num_users: Users that the runs had; `None` if they are not told.
+    extrapolated: Epsilon for other cohort factors, or for other numbers of
+      users; the picture says which of the two.
+    num_users: Number of users of the runs; None if it is not shown.
   """
 
   values: tuple[float, ...]
@@ -74,31 +74,36 @@ def count_seeds(
   repetition: str = "seed",
 ) -> str:
   """Returns how many values there are, for example '1 seed' or '3-5 seeds'."""
-  counts = sorted({len(measured.values) for measured in measurements})
-  if counts == [1]:
-    return f"1 {repetition}"
-  ends = dict.fromkeys((counts[0], counts[-1]))
-  return f"{'-'.join(map(str, ends))} {repetition}s"
+  counts = {len(measured.values) for measured in measurements}
+  least, most = min(counts), max(counts)
+  number = f"{least}" if least == most else f"{least}-{most}"
+  plural = "" if most == 1 else "s"
+  return f"{number} {repetition}{plural}"
 
 
 def check_count(name: str, count: int) -> None:
-  """Raises `errors.FieldError` if lines are too many to tell apart, or none."""
+  """Raises `errors.FieldError` if there are no or too many lines to draw."""
   if not 1 <= count <= MAX_CURVES:
     raise errors.FieldError(name, f"be 1 to {MAX_CURVES}", count)
 
 
 def style_of(index: int, num_points: int = 1, **changes: Any) -> dict[str, Any]:
-  """Returns the style of the curve of an index, with some changes.
+  """Returns the style of the curve of an index.
 
-  Curves of many points have no markers, which would not keep apart.
+  Args:
+    index: Index of the curve, from 0.
+    num_points: Number of its points; the markers of many points would overlap
+      and are left out.
+    **changes: Properties in place of those of the style.
   """
   index %= MAX_CURVES
-  return {
+  style = {
     "color": COLORS[index],
     "linestyle": STYLES[index],
     "marker": MARKERS[index] if num_points <= _FEW_POINTS else "",
     "markersize": 5,
-  } | changes
+  }
+  return style | changes
 
 
 def create_figure(
@@ -110,14 +115,14 @@ def create_figure(
   letters: int = 88,
   **options: Any,
 ) -> tuple[mpl_figure.Figure, np.ndarray]:
-  """Returns a figure, its size in inches, and an array of its panels.
+  """Returns a figure and an array of its panels, of the given shape.
 
   Args:
-    width: Width of the figure.
-    height: Height of the figure.
+    width: Width of the figure in inches.
+    height: Height of the figure in inches.
     shape: Rows and columns of panels.
     statement: Text below the panels.
-    letters: Maximum number of letters in a line of it.
+    letters: Maximum number of letters in a line of this text.
     **options: Options of `Figure.subplots`.
   """
   layout = layout_engine.ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
@@ -126,7 +131,7 @@ def create_figure(
   text = textwrap.fill(statement, letters).replace("$", r"\$")
   if text:
     figure.supxlabel(text, fontsize=9, color=GREY)
-  # `decorate` measures letters with it.
+  # `decorate` needs a canvas to measure letters.
   backend_agg.FigureCanvasAgg(figure)
   rows, columns = shape
   return figure, figure.subplots(rows, columns, squeeze=False, **options)
@@ -134,12 +139,12 @@ def create_figure(
 
 def write(figure: mpl_figure.Figure, path: str | os.PathLike[str]) -> None:
   """Writes a figure as PNG."""
-  # The version is left out, so that the file depends on the data alone.
+  # Without the version of Matplotlib, the file depends on the data alone.
   figure.savefig(path, format="png", dpi=150, metadata={"Software": None})
 
 
 def to_svg(figure: mpl_figure.Figure) -> str:
-  """Returns a figure as SVG, letters as shapes: it needs no font."""
+  """Returns a figure as SVG, which has letters as shapes and needs no font."""
   buffer = io.StringIO()
   # A fixed salt keeps identifiers the same from run to run.
   with matplotlib.rc_context({"svg.hashsalt": "tff_fedemb"}):
@@ -160,14 +165,14 @@ def decorate(
 ) -> None:
   """Gives a panel its title, its labels, a grid and a legend.
 
-  The legend stands between title and panel, where it hides no line.
+  The legend is between title and panel, where it hides no line.
 
   Args:
     axes: The panel.
     title: Its title.
     x_label: Label of the horizontal axis.
     y_label: Label of the vertical axis.
-    keys: Lines and the like, in the order of the legend.
+    keys: Artists with labels, in the order of the legend.
     note: Text above the legend.
   """
   pad = 6.0
@@ -198,10 +203,10 @@ def decorate(
 
 def set_rounds(axes: mpl_axes.Axes, *, whole: bool = True) -> None:
   """Makes the horizontal axis one of rounds, or of time from 0 if not whole."""
-  steps = [1, 2, 5, 10]
-  axes.xaxis.set_major_locator(
-    ticker.MaxNLocator(nbins=7, steps=steps, integer=whole, min_n_ticks=1)
+  locator = ticker.MaxNLocator(
+    nbins=7, steps=[1, 2, 5, 10], integer=whole, min_n_ticks=1
   )
+  axes.xaxis.set_major_locator(locator)
   axes.margins(x=0.03)
   if not whole:
     axes.set_xlim(left=-0.03 * axes.get_xlim()[1])
@@ -211,11 +216,11 @@ def set_shares(axis: _Axis, *, from_zero: bool = False) -> None:
   """Makes an axis one of shares in percent, with room for whole points.
 
   Args:
-    axis: The `xaxis` or `yaxis` of a panel, in which all is drawn.
-    from_zero: Whether 0 is to be shown in any case.
+    axis: The `xaxis` or `yaxis` of a panel in which everything is drawn.
+    from_zero: Whether to show 0 in any case.
   """
   low, high = axis.get_view_interval()
-  # Bars may end beyond all shares; the margins there are of 5 %.
+  # Bars may end below 0 or above 1. Matplotlib's margins are 5 %.
   margin = 0.05 * (high - low) / 1.1
   low = 0.0 if from_zero else max(low + margin, 0.0)
   high = min(high - margin, 1.0)
@@ -225,7 +230,7 @@ def set_shares(axis: _Axis, *, from_zero: bool = False) -> None:
 
 
 def set_percent(axis: mpl_axis.Axis) -> None:
-  """Labels the shares of an axis in percent, with all digits that they have."""
+  """Labels the shares of an axis in percent, with all their digits."""
   axis.set_major_formatter(lambda share, _: f"{100 * share:.10g}%")
 
 
@@ -262,13 +267,13 @@ def set_logarithmic(
     axis: The `xaxis` or `yaxis` of a panel.
     values: Values to be shown; 0 and infinity are left out.
     num_ticks: Maximum number of ticks.
-    margin: Factor between the outermost values and the ends [little].
-    formatter: Formatter of the numbers [as epsilons are].
+    margin: Factor between the outermost values and the ends [a small one].
+    formatter: Formatter of the numbers [that of epsilons].
   """
   shown = [value for value in values if 0 < value < math.inf]
   low, high = (min(shown), max(shown)) if shown else (0.1, 10.0)
   if margin is None:
-    # Around a single value, too, there are two ticks.
+    # The larger factor leaves room for two ticks around a single value.
     margin = max((high / low) ** 0.06, 2.5 if high == low else 1.15)
   low = low / margin
   high = high * margin
@@ -280,7 +285,7 @@ def set_logarithmic(
 
 
 def _choose_locator(low: float, high: float, num_ticks: int) -> ticker.Locator:
-  """The most round numbers that an axis has room for."""
+  """The most round numbers for which an axis has room."""
   for subs in ((1.0, 2.0, 5.0), (1.0, 3.0), (1.0,)):
     locator = ticker.LogLocator(subs=subs, numticks=num_ticks)
     ticks = np.asarray(locator.tick_values(low, high))
@@ -300,7 +305,7 @@ def draw_bars(
   points: Sequence[tuple[float, float, float]],
   **style: Any,
 ) -> None:
-  """Draws points (x, mean, deviation) and bars of the deviations, if any."""
+  """Draws points (x, mean, deviation), with bars unless none deviates."""
   if not points:
     return
   x, means, deviations = zip(*points, strict=True)
@@ -317,7 +322,12 @@ def set_legend(
   figure: mpl_figure.Figure,
   groups: Mapping[str, Sequence[Any]],
 ) -> None:
-  """Draws a legend right of the axes, keys of a group below its heading."""
+  """Draws a legend to the right of the axes.
+
+  Args:
+    figure: The figure.
+    groups: Keys by their heading; groups without keys are left out.
+  """
   handles = []
   for heading, keys in groups.items():
     if keys:
@@ -325,13 +335,14 @@ def set_legend(
         handles.append(create_key(" ", linestyle=""))
       handles.append(create_key(heading, linestyle=""))
       handles += keys
-  style = {
-    "fontsize": 9,
-    "frameon": False,
-    "handlelength": 2.6,
-    "labelspacing": 0.4,
-  }
-  legend = figure.legend(handles=handles, loc="outside right upper", **style)
+  legend = figure.legend(
+    handles=handles,
+    loc="outside right upper",
+    fontsize=9,
+    frameon=False,
+    handlelength=2.6,
+    labelspacing=0.4,
+  )
   for text in legend.get_texts():
     if text.get_text() in groups:
       text.set_fontweight("bold")
