@@ -1,4 +1,4 @@
-"""Pictures of identification: rates over the gallery's size, and DET."""
+"""Pictures of identification: rates over the gallery's size, and DET curves."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,8 @@ from tff_fedemb.plots import figures
 
 
 def _name(part: recognition.Recognition) -> str:
-  return f"{part.images} image{'s' if part.images > 1 else ''} each"
+  images = "images" if part.images > 1 else "image"
+  return f"{part.images} {images} each"
 
 
 def _draw_rates(
@@ -20,12 +21,13 @@ def _draw_rates(
   index: int,
   label: str,
 ) -> list:
-  """A line in the band of its intervals; returns its key."""
+  """Draws a line in the band of its intervals; returns its key."""
   style = figures.style_of(index)
-  low = [x.low for x in rates]
-  high = [x.high for x in rates]
+  low = [rate.low for rate in rates]
+  high = [rate.high for rate in rates]
   axes.fill_between(places, low, high, color=style["color"], alpha=0.15)
-  return axes.plot(places, [x.value for x in rates], label=label, **style)
+  values = [rate.value for rate in rates]
+  return axes.plot(places, values, label=label, **style)
 
 
 def draw_sizes(
@@ -36,25 +38,22 @@ def draw_sizes(
 
   Args:
     axes: The panel.
-    by_images: Figures by number of enrolled images, at least one.
+    by_images: Results by number of enrolled images, at least one.
   """
   keys = []
-  rate = recognition.FALSE_POSITIVE_RATE
+  all_sizes = []
+  rejected = f"{1 - recognition.FALSE_POSITIVE_RATE:.0%} of strangers rejected"
   for part in by_images:
-    sizes = [x.size for x in part.sizes]
-    ranked = [x.rank_one for x in part.sizes]
-    keys += _draw_rates(
-      axes, sizes, ranked, len(keys), f"nearest is right, {_name(part)}"
-    )
-    known = [x for x in part.sizes if x.fnir is not None]
-    found = [x.fnir.complement() for x in known if x.fnir is not None]
-    keys += _draw_rates(
-      axes,
-      [x.size for x in known],
-      found,
-      len(keys),
-      f"and {1 - rate:.0%} of strangers rejected, {_name(part)}",
-    )
+    sizes = [gallery.size for gallery in part.sizes]
+    all_sizes += sizes
+    ranked = [gallery.rank_one for gallery in part.sizes]
+    label = f"nearest is right, {_name(part)}"
+    keys += _draw_rates(axes, sizes, ranked, len(keys), label)
+    known = [gallery for gallery in part.sizes if gallery.fnir is not None]
+    sizes = [gallery.size for gallery in known]
+    found = [gallery.fnir.complement() for gallery in known]
+    label = f"and {rejected}, {_name(part)}"
+    keys += _draw_rates(axes, sizes, found, len(keys), label)
   figures.decorate(
     axes,
     title="How many people it tells apart",
@@ -63,8 +62,7 @@ def draw_sizes(
     keys=keys,
   )
   figures.set_rates(axes)
-  sizes = [x.size for part in by_images for x in part.sizes]
-  figures.set_logarithmic(axes.xaxis, sizes, formatter="{x:,.0f}")
+  figures.set_logarithmic(axes.xaxis, all_sizes, formatter="{x:,.0f}")
 
 
 def draw_det(
@@ -78,14 +76,13 @@ def draw_det(
     by_images: As in `draw_sizes`.
   """
   keys = []
+  all_rates = []
   for part in by_images:
-    keys += _draw_rates(
-      axes,
-      [x.fpir.value for x in part.det],
-      [x.fnir for x in part.det],
-      len(keys),
-      f"{part.sizes[-1].size:,} people, {_name(part)}",
-    )
+    accepted = [point.fpir.value for point in part.det]
+    all_rates += accepted
+    missed = [point.fnir for point in part.det]
+    label = f"{part.sizes[-1].size:,} people, {_name(part)}"
+    keys += _draw_rates(axes, accepted, missed, len(keys), label)
   figures.decorate(
     axes,
     title="Strangers accepted, people missed (DET)",
@@ -94,6 +91,5 @@ def draw_det(
     keys=keys,
   )
   figures.set_rates(axes)
-  lowest = min(x.fpir.value for part in by_images for x in part.det)
-  axes.set_xlim(lowest / 1.4, 1.4)
+  axes.set_xlim(min(all_rates) / 1.4, 1.4)
   axes.xaxis.set_major_formatter("{x:g}")
