@@ -1,11 +1,11 @@
-"""Pictures of what privacy costs: epsilon against users and against rounds.
+"""Pictures of the cost of privacy: epsilon against users and against rounds.
 
-In the manner of figure 3 of Xu et al. 2023, "Learning to Generate Image
-Embeddings with User-level Differential Privacy". A curve has one of two
-readings of the sensitivity: the user-level one, or one clip norm (Delta = C),
-which protects a whole virtual client only. Beside those of plans, that of an
-audit: what is claimed, and what attacks have found; and that of mechanisms: how
-much noise each of them makes at the same epsilon.
+They follow figure 3 of Xu et al. 2023, "Learning to Generate Image Embeddings
+with User-level Differential Privacy". A curve has one of two readings of the
+sensitivity: the user-level one, or one clip norm (Delta = C), which only
+protects a whole virtual client. Two more pictures are here: an audit has the
+claimed epsilon and what attacks have found, and a comparison of mechanisms has
+the noise of each at the same epsilon.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,10 +23,10 @@ import pandas as pd
 from tff_fedemb.plots import figures
 
 _MAX_MARKERS = 8
-# Errors over the least are shown up to this one.
+# Largest error that is shown, relative to the least.
 _MOST_SHOWN = 5.0
-# Lines by reading. With twice the noise and twice the sensitivity, those of
-# two curves coincide.
+# Styles of lines by reading: lines of two curves coincide if both the noise and
+# the sensitivity are doubled.
 _STYLES: dict[str, dict[str, Any]] = {
   "user_level": {"linewidth": 2},
   "tighter": {
@@ -52,8 +52,8 @@ def plot_epsilon(
 ) -> None:
   """Writes epsilon against the number of users or of rounds.
 
-  Epsilon is logarithmic, and so are users. Populations that delta is too large
-  for (delta >= 1 / N) are shaded.
+  The axes of epsilon and of users are logarithmic. Populations for which delta
+  is too large (delta >= 1 / N) are shaded.
 
   Args:
     path: PNG file to write, in a directory that exists.
@@ -83,9 +83,10 @@ def plot_epsilon(
     "tighter": f"user-level, {tighter_accountant}",
     "virtual_client": f"Δ = C, {accountant}\n(not user-level)",
   }
+  readings = set(points.reading)
   keys: list[Any] = []
   for reading, label in labels.items():
-    if reading in set(points.reading):
+    if reading in readings:
       marker = "o" if reading == "tighter" else ""
       style = {"color": figures.GREY, "marker": marker} | _STYLES[reading]
       keys.append(figures.create_key(label, **style))
@@ -106,12 +107,12 @@ def plot_measured_by_users(
   *,
   caption: str,
 ) -> None:
-  """Writes the epsilon of runs over the users that they had, with their recall.
+  """Writes the epsilon of runs over their number of users, with their recall.
 
   Args:
     path: PNG file to write, in a directory that exists.
     curves: Measurements by the name for the legend; their `extrapolated` has
-      the epsilon by number of users.
+      epsilons by number of users.
     caption: Text below the axes.
   """
   figure, ((axes,),) = figures.create_figure(
@@ -128,7 +129,8 @@ def plot_measured_by_users(
   keys = []
   for index, (name, points) in enumerate(curves.items()):
     style = figures.style_of(index, markersize=9)
-    keys.append(figures.create_key(name, **(style | {"linestyle": ""})))
+    key_style = figures.style_of(index, markersize=9, linestyle="")
+    keys.append(figures.create_key(name, **key_style))
     for point in points:
       others = sorted(point.extrapolated)
       line = [point.extrapolated[num_users] for num_users in others]
@@ -142,12 +144,11 @@ def plot_measured_by_users(
       )
       users += [point.num_users, *others]
       epsilons += [point.epsilon, *line]
-  figures.set_logarithmic(
-    axes.xaxis, users, margin=1.12, formatter=ticker.EngFormatter(sep=" ")
-  )
+  _set_populations(axes, users)
   figures.set_logarithmic(axes.yaxis, epsilons)
-  counted = figures.count_seeds(itertools.chain.from_iterable(curves.values()))
-  figures.set_legend(figure, {f"runs ({counted})": keys})
+  measured = itertools.chain.from_iterable(curves.values())
+  heading = f"runs ({figures.count_seeds(measured)})"
+  figures.set_legend(figure, {heading: keys})
   figures.write(figure, path)
 
 
@@ -172,18 +173,26 @@ def _draw_curves(
           style = style | {"marker": "_", "markersize": 14}
         shown = figures.only_drawable(line.epsilon)
         axes.plot(line.x, shown, color=color, **style)
-    is_infinite = (curve.epsilon == math.inf).all()
-    keys.append(
-      figures.create_key(
-        f"z = {multiplier:g}" + (": ε = ∞" if is_infinite else ""),
-        color=color,
-        marker=marker if "tighter" in lines else "",
-        markerfacecolor="white",
-        markersize=5,
-        linewidth=2,
-      )
+    label = f"z = {multiplier:g}"
+    if (curve.epsilon == math.inf).all():
+      label += ": ε = ∞"
+    key = figures.create_key(
+      label,
+      color=color,
+      marker=marker if "tighter" in lines else "",
+      markerfacecolor="white",
+      markersize=5,
+      linewidth=2,
     )
+    keys.append(key)
   return keys
+
+
+def _set_populations(axes: mpl_axes.Axes, users: Sequence[float]) -> None:
+  """Makes the horizontal axis a logarithmic one of numbers of users."""
+  figures.set_logarithmic(
+    axes.xaxis, users, margin=1.12, formatter=ticker.EngFormatter(sep=" ")
+  )
 
 
 def _set_users(
@@ -193,10 +202,8 @@ def _set_users(
   delta: float,
   num_users: int | None,
 ) -> list[Any]:
-  """Makes the horizontal axis one of users; returns keys of what it marks."""
-  figures.set_logarithmic(
-    axes.xaxis, x, margin=1.12, formatter=ticker.EngFormatter(sep=" ")
-  )
+  """Makes the horizontal axis one of users; returns the keys of its marks."""
+  _set_populations(axes, x)
   low, high = axes.get_xlim()
   keys: list[Any] = []
   if 1 / delta < high:
@@ -204,8 +211,11 @@ def _set_users(
     start = max(1 / delta, low)
     keys.append(axes.axvspan(start, high, color="#EEE", zorder=0, label=label))
   if num_users is not None:
-    style: dict[str, Any] = {"color": figures.GREY, "linestyle": ":"}
-    keys.append(axes.axvline(num_users, label=f"N = {num_users:,}", **style))
+    label = f"N = {num_users:,}"
+    mark = axes.axvline(
+      num_users, color=figures.GREY, linestyle=":", label=label
+    )
+    keys.append(mark)
   return keys
 
 
@@ -220,19 +230,19 @@ def plot_audit(
   delta: float,
   caption: str,
 ) -> None:
-  """Writes the epsilon that is claimed and the lower bounds of some attacks.
+  """Writes the claimed epsilon and the lower bounds of some attacks.
 
   A second panel has the true positive rates that the claim allows any attack,
-  with those of the attacks that were run beneath.
+  and those of the attacks that were run.
 
   Args:
     path: PNG file to write, in a directory that exists.
     rounds: `[n]` numbers of rounds, ascending.
-    claimed: `[n]` epsilons; those that are infinite are left out.
+    claimed: `[n]` epsilons; infinite ones are left out.
     lower_bounds: `[n]` lower bounds of epsilon by attack.
-    rates: `[m]` true positive rates by attack, those that the claim allows
-      first.
-    false_positive_rates: `[m]`, of the same tests.
+    rates: `[m]` true positive rates by attack; the first are those that the
+      claim allows.
+    false_positive_rates: `[m]` false positive rates of the same tests.
     delta: Delta of all epsilons.
     caption: Text below the axes: assumptions.
   """
@@ -241,8 +251,9 @@ def plot_audit(
   )
   finite = [math.nan if value == math.inf else value for value in claimed]
   label = "claimed" if any(map(math.isfinite, finite)) else "claimed: ε = ∞"
-  style = {"color": "black", "marker": "*", "linewidth": 2}
-  keys = axes.plot(rounds, finite, label=label, **style)
+  keys = axes.plot(
+    rounds, finite, label=label, color="black", marker="*", linewidth=2
+  )
   for index, (name, values) in enumerate(lower_bounds.items()):
     label = f"at least, by {name.replace('_', ' ')}"
     keys += axes.plot(rounds, values, label=label, **figures.style_of(index))
@@ -284,10 +295,9 @@ def _draw_rates(
     y_label="true positive rate",
     keys=keys,
   )
-  figures.set_logarithmic(axes.xaxis, (1e-3, 1.0))
-  figures.set_logarithmic(axes.yaxis, (1e-3, 1.0))
-  figures.set_percent(axes.xaxis)
-  figures.set_percent(axes.yaxis)
+  for axis in (axes.xaxis, axes.yaxis):
+    figures.set_logarithmic(axis, (1e-3, 1.0))
+    figures.set_percent(axis)
 
 
 def plot_errors(
@@ -302,7 +312,7 @@ def plot_errors(
 ) -> None:
   """Writes the noise of mechanisms, relative to the least, against epsilon.
 
-  One that is always far worse than the best is named only.
+  A mechanism that is always far worse than the best is only in the legend.
 
   Args:
     path: PNG file to write, in a directory that exists.
@@ -311,7 +321,7 @@ def plot_errors(
     epsilons: `[n]` ascending.
     sizes_by_label: `[n]` numbers of bands to print beside a curve, for some of
       the mechanisms.
-    target_epsilon: Epsilon to mark.
+    target_epsilon: The epsilon to mark.
     delta: Delta of all epsilons.
     caption: Text below the axes: properties that all curves share.
   """
@@ -328,13 +338,12 @@ def plot_errors(
       keys.append(figures.create_key(text, linestyle=""))
       continue
     highest = max(highest, max(ratios))
-    style = figures.style_of(index)
-    style |= {"linewidth": 2, "zorder": 3, "label": label}
-    keys += axes.plot(epsilons, ratios, **style)
+    style = figures.style_of(index, linewidth=2, zorder=3)
+    keys += axes.plot(epsilons, ratios, label=label, **style)
     sizes = sizes_by_label.get(label, ())
     for epsilon, ratio, size in zip(epsilons, ratios, sizes, strict=False):
       axes.annotate(
-        f"{size}",
+        str(size),
         (epsilon, ratio),
         xytext=(0, -16),
         textcoords="offset points",
@@ -343,9 +352,14 @@ def plot_errors(
         color=style["color"],
         bbox={"color": "white", "pad": 1},
       )
-  mark: dict[str, Any] = {"color": figures.GREY, "linestyle": ":"}
-  mark |= {"zorder": 0, "label": f"target: ε = {target_epsilon:g}"}
-  marks = [axes.axvline(target_epsilon, **mark)]
+  target = axes.axvline(
+    target_epsilon,
+    color=figures.GREY,
+    linestyle=":",
+    zorder=0,
+    label=f"target: ε = {target_epsilon:g}",
+  )
+  marks = [target]
   if sizes_by_label:
     marks.append(figures.create_key("numbers: best bands", linestyle=""))
   figures.decorate(
