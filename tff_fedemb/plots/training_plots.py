@@ -2,8 +2,8 @@
 
 A panel is a function that draws into axes; it is drawn alone or with others in
 an overview. Pictures of devices in a round follow figures 5 to 7 of Bonawitz et
-al. 2019, "Towards Federated Learning at Scale: System Design"; their time is
-that of the simulation.
+al. 2019, "Towards Federated Learning at Scale: System Design"; their time axis
+has the simulated time.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,14 +37,14 @@ _FATES = {
   "interrupted": ("interrupted", figures.COLORS[3]),
   "dropped": ("dropped out", figures.COLORS[1]),
 }
-# Rounds of a week that can be told apart; more are drawn as means of several.
+# So many rounds of a week can be told apart; more are averaged in blocks.
 _MAX_BLOCKS = 168
 
 Panel = Callable[[mpl_axes.Axes], None]
 
 
 def draw_svg(panel: Panel) -> str:
-  """Returns the picture of one panel."""
+  """Returns the picture of one panel as SVG."""
   height = 3.3
   figure, ((axes,),) = figures.create_figure(5.2, height)
   panel(axes)
@@ -62,7 +62,7 @@ def plot_overview(
   title: str,
   statement: str,
 ) -> None:
-  """Writes four panels, by rows, to a PNG file, with a statement below them."""
+  """Writes four panels, row by row, and a statement below them, as PNG."""
   figure, panels = figures.create_figure(
     11, 8, (2, 2), statement=statement, letters=150
   )
@@ -77,7 +77,7 @@ def draw_loss(
   rounds: Sequence[int],
   losses: Sequence[float],
 ) -> None:
-  """Draws the mean loss of each round's clients; not finite ones are gaps."""
+  """Draws the mean loss of each round's clients, with gaps if not finite."""
   axes.plot(rounds, losses, **figures.style_of(0, len(rounds), linewidth=1.3))
   figures.decorate(
     axes,
@@ -102,10 +102,10 @@ def draw_recall(
 
   Args:
     axes: The panel.
-    rounds: `[n]` rounds of evaluation, n at least 1, or when they were.
+    rounds: `[n]` rounds of evaluation, n at least 1, or their times.
     recall_by_far: `[n]` recalls in [0, 1] by false accept rate.
-    untrained: Recall before training by each of these rates, drawn as levels.
-    x_label: `ROUND`, or what else `rounds` are, such as days.
+    untrained: Recall before training at each of these rates, drawn as levels.
+    x_label: `ROUND`, or the unit of `rounds` if they are times, such as days.
   """
   keys = []
   # The loosest rate lies highest: the legend then reads like the lines.
@@ -115,8 +115,9 @@ def draw_recall(
     label = f"FAR {rate}: {recalls[-1]:.1%}"
     style = figures.style_of(index, len(recalls), linewidth=2)
     keys += axes.plot(rounds, recalls, label=label, **style)
-    level = {"color": style["color"], "linestyle": ":", "linewidth": 1.3}
-    axes.axhline(untrained[far], **level)
+    axes.axhline(
+      untrained[far], color=style["color"], linestyle=":", linewidth=1.3
+    )
   keys.append(figures.create_key(UNTRAINED, color=figures.GREY, linestyle=":"))
   figures.decorate(
     axes,
@@ -137,8 +138,8 @@ def draw_roc(
 
   Args:
     axes: The panel.
-    curves: Results by name, with the recall at that rate; the one named
-      `UNTRAINED`, the last one if there is one, is drawn in grey.
+    curves: Results by name, with the recall at that rate. The last one may be
+      named `UNTRAINED`, and is then drawn in grey.
   """
   axes.axvline(_MARKED_RATE, color=figures.GREY, linestyle=":", linewidth=1.0)
   rates = np.geomspace(_LOWEST_RATE, 1.0, 100)
@@ -153,7 +154,7 @@ def draw_roc(
     recall = result.recall_at_far[_MARKED_RATE]
     label = f"{name}: {recall:.1%}"
     axes.plot(_MARKED_RATE, recall, marker="o", color=style["color"])
-    # A logarithmic axis has no 0: the recall there lasts up to the first FAR.
+    # A logarithmic axis has no 0: the recall at 0 is drawn up to the first FAR.
     rates = np.maximum(result.roc.false_accept_rates, _LOWEST_RATE / 10)
     keys += axes.plot(
       rates, result.roc.recalls, drawstyle="steps-post", label=label, **style
@@ -182,12 +183,12 @@ def draw_epsilon(
 
   Args:
     axes: The panel.
-    rounds: `[n]` rounds, or when they ended.
+    rounds: `[n]` rounds, or the times when they ended.
     epsilons: `[n]` epsilons, n at least 1. The legend has the last one.
-    delta: The delta that all of them hold at.
+    delta: Delta of all epsilons.
     x_label: As in `draw_recall`.
   """
-  # Zero and infinity have no place on a logarithmic axis.
+  # A logarithmic axis cannot show zero or infinity.
   shown = figures.only_drawable(epsilons)
   label = f"this run: ε = {epsilons[-1]:.3g}".replace("inf", "∞")
   keys = []
@@ -219,10 +220,9 @@ def draw_similarities(
 
   Args:
     axes: The panel.
-    same: Similarities of pairs of one class, `[p]` in [-1, 1].
-    different: Similarities of pairs of two classes, `[m]`.
-    thresholds: Similarity from which on a pair is accepted, by false accept
-      rate.
+    same: `[p]` similarities of pairs of one class, in [-1, 1].
+    different: `[m]` similarities of pairs of two classes, in [-1, 1].
+    thresholds: Least similarity of an accepted pair, by false accept rate.
   """
   both = np.concatenate([same, different])
   bins = np.linspace(np.min(both, initial=0.99), 1.0, _NUM_BINS + 1)
@@ -230,11 +230,18 @@ def draw_similarities(
   keys = []
   for index, (name, values) in enumerate(groups.items()):
     shares = np.histogram(values, bins)[0] / max(len(values), 1)
+    color = figures.COLORS[index]
+    axes.stairs(shares, bins, fill=True, alpha=0.3, color=color)
     # The outlines differ in style as well, for print without colours.
-    style: dict[str, Any] = {"color": figures.COLORS[index]}
-    axes.stairs(shares, bins, fill=True, alpha=0.3, **style)
-    style |= {"linestyle": figures.STYLES[index], "linewidth": 1.8}
-    keys.append(axes.stairs(shares, bins, label=name, **style))
+    outline = axes.stairs(
+      shares,
+      bins,
+      label=name,
+      color=color,
+      linestyle=figures.STYLES[index],
+      linewidth=1.8,
+    )
+    keys.append(outline)
   figures.decorate(
     axes,
     title="How alike two images look to the model",
@@ -242,7 +249,7 @@ def draw_similarities(
     y_label="share of pairs",
     keys=keys,
   )
-  # Thresholds lie anywhere, those of few pairs beyond all similarities too.
+  # With few pairs, thresholds may lie beyond all similarities.
   ends = [bins[0], 1.0] + list(thresholds.values())
   margin = 0.02 * (max(ends) - min(ends))
   axes.set_xlim(min(ends) - margin, max(ends) + margin)
@@ -267,7 +274,7 @@ def draw_similarities(
 
 
 def _clock(rounds: pd.DataFrame) -> tuple[float, str]:
-  """Hours of the unit of an axis of these rounds, and the axis's name."""
+  """Hours in the unit of these rounds' time axis, and the axis's name."""
   unit_hours, name = progress.choose_unit(rounds.end_hours.max())
   return unit_hours, f"simulated {name}"
 
@@ -282,26 +289,31 @@ def _decorate(
   title: str,
   **options: Any,
 ) -> None:
-  is_whole = len(_first_week(rounds)) == len(rounds)
-  title += "" if is_whole else ", first week"
-  figures.decorate(axes, title=title, x_label=_clock(rounds)[1], **options)
+  if len(_first_week(rounds)) < len(rounds):
+    title += ", first week"
+  _, x_label = _clock(rounds)
+  figures.decorate(axes, title=title, x_label=x_label, **options)
   figures.set_rounds(axes, whole=False)
 
 
 def draw_availability(axes: mpl_axes.Axes, rounds: pd.DataFrame) -> None:
-  """Draws the share of devices that are there, over the first week.
+  """Draws the share of available devices over the first week.
 
   Args:
     axes: The panel.
-    rounds: A row a round, abandoned ones too, with columns `start_hours` and
-      `end_hours` of the simulated clock, and `available_share` in [0, 1].
+    rounds: A row for each round, also for abandoned ones, with columns
+      `start_hours` and `end_hours` of the simulated clock, and
+      `available_share` in [0, 1].
   """
   shown = _first_week(rounds)
-  times = shown.start_hours / _clock(rounds)[0]
+  unit_hours, _ = _clock(rounds)
+  times = shown.start_hours / unit_hours
+  shares = shown.available_share
   style = figures.style_of(2, len(shown), linewidth=2, linestyle="-")
-  axes.plot(times, shown.available_share, **style)
-  fill = {"color": style["color"], "alpha": 0.15, "linewidth": 0}
-  axes.fill_between(times, 0, shown.available_share, **fill)
+  axes.plot(times, shares, **style)
+  axes.fill_between(
+    times, 0, shares, color=style["color"], alpha=0.15, linewidth=0
+  )
   _decorate(axes, rounds, "Devices available", y_label="share of all devices")
   figures.set_shares(axes.yaxis, from_zero=True)
 
@@ -318,10 +330,10 @@ def draw_reports(axes: mpl_axes.Axes, rounds: pd.DataFrame) -> None:
   shown = _first_week(rounds)
   fates = list(_FATES)
   unit_hours, _ = _clock(rounds)
-  # Means of neighbouring rounds, so many that they can be told apart.
+  # Takes means of neighbouring rounds, so that the blocks can be told apart.
   group = np.arange(len(shown)) // -(-len(shown) // _MAX_BLOCKS)
   blocks = shown.groupby(group)
-  # Counts are level from the start of a block to its end, then drop to 0.
+  # Counts are constant from the start of a block to its end, then drop to 0.
   starts = blocks.start_hours.first()
   ends = blocks.end_hours.last()
   # Rounds that take no time are thin bars.
@@ -337,10 +349,10 @@ def draw_reports(axes: mpl_axes.Axes, rounds: pd.DataFrame) -> None:
     linewidth=0,
   )
   shares = shown[fates].sum() / max(shown.selected.sum(), 1)
-  keys = [
-    figures.create_key(f"{label}: {shares[x]:.1%}", color=color, linewidth=6)
-    for x, (label, color) in _FATES.items()
-  ]
+  keys = []
+  for fate, (name, color) in _FATES.items():
+    label = f"{name}: {shares[fate]:.1%}"
+    keys.append(figures.create_key(label, color=color, linewidth=6))
   highest = max(shown.selected)
   abandoned = shown.start_hours[shown.abandoned.astype(bool)] / unit_hours
   if len(abandoned):
@@ -357,10 +369,11 @@ def over_time(
   panel: functools.partial[None],
   rounds: pd.DataFrame,
 ) -> functools.partial[None]:
-  """Returns a panel over the time of a simulation in place of rounds.
+  """Returns a panel over simulated time in place of rounds.
 
   Args:
-    panel: Recall or epsilon over numbers of finished rounds, 0 before training.
+    panel: Recall or epsilon over the number of finished rounds, 0 before
+      training.
     rounds: As in `draw_reports`.
   """
   released = rounds[~rounds.abandoned.astype(bool)]
