@@ -1,16 +1,16 @@
-"""Pictures of utility: against epsilon, and by what was changed.
+"""Pictures of utility: against epsilon, and for single changes of a run.
 
 Bars are standard deviations over seeds.
 
-Measurements over the epsilon that they cost are drawn as in Mehta et al. 2022,
+Measurements over their epsilon are drawn as in Mehta et al. 2022,
 "Differentially Private Image Classification from Features" (arXiv 2211.13403):
 without noise epsilon is infinite, which has a place of its own at the end of
 the axis.
 
-Extrapolations are drawn in the manner of figure 4 of Xu et al. 2023,
-"Learning to Generate Image Embeddings with User-level Differential Privacy":
-recall is measured, and epsilon is accounted for more users than took part,
-marked as such, beside what the runs themselves cost.
+Extrapolations follow figure 4 of Xu et al. 2023, "Learning to Generate Image
+Embeddings with User-level Differential Privacy": recall is measured, and
+epsilon is computed for more users than took part. The picture says so, and has
+the epsilon of the runs themselves beside it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,17 +26,18 @@ from matplotlib import ticker
 from tff_fedemb.plots import figures
 from tff_fedemb.plots import training_plots
 
-# Shares of the axis' width: between curves at one epsilon, between ticks, and
-# from the largest epsilon to the place of runs without noise.
+# Distances as shares of the axis' width: between curves at one epsilon, and
+# between ticks. The latter is also the distance from the largest epsilon to the
+# place of runs without noise.
 _DODGE = 0.004
 _TICK_DISTANCE = 0.1
 _NO_NOISE = "no noise"
-# A line of changed settings has at most so many letters.
+# Maximum number of letters in a line of changed settings.
 _NAME_LETTERS = 44
 
 
-# Measurements of one method, or of one setting of runs, at several epsilons, by
-# the name for the legend.
+# Measurements at several epsilons, by the name of the method or setting in the
+# legend.
 Curves = Mapping[str, Sequence[figures.Measurement]]
 
 
@@ -45,7 +46,7 @@ def _at(
   *,
   is_noiseless: bool,
 ) -> list[figures.Measurement]:
-  """Returns the points with or without noise by ascending epsilon."""
+  """Returns the points with or without noise, by ascending epsilon."""
   chosen = [p for p in points if math.isinf(p.epsilon) == is_noiseless]
   return sorted(chosen, key=lambda point: point.epsilon)
 
@@ -68,11 +69,11 @@ def plot_measured_by_epsilon(
     path: PNG file to write.
     panels: Curves by the title of their panel, at most `figures.MAX_CURVES` of
       the same names in each, each of at least one point.
-    delta: Delta of all epsilons; `None` if there are several, which the names
-      of the curves tell, or no noise anywhere.
+    delta: Delta of all epsilons; None if there are several, which the names of
+      the curves must then say, or if there is no noise anywhere.
     caption: Text below the axes: properties that all curves share.
     utility: Label of the vertical axis.
-    level: Name and utility of what has no epsilon, for comparison.
+    level: Name and value of a utility without an epsilon, for comparison.
     repetition: Noun for the values of a point, whose plural ends in s; the
       legend counts them.
   """
@@ -135,7 +136,7 @@ def _set_epsilons(
   """Makes the axis one of epsilons, with a place for infinity.
 
   Returns:
-    The logarithmic width of the axis, and the place.
+    The width of the axis as a natural logarithm, and the place of infinity.
   """
   finite = sorted(epsilons - {math.inf})
   figures.set_logarithmic(axes.xaxis, finite)
@@ -149,9 +150,8 @@ def _set_epsilons(
   show = axes.xaxis.get_major_formatter()
   if math.inf in epsilons:
     ticks.append(infinity)
-    axes.set_xlim(
-      low if finite else high, high * math.exp(2 * tick_distance * width)
-    )
+    left = low if finite else high
+    axes.set_xlim(left, high * math.exp(2 * tick_distance * width))
     axes.axvline(high, color=figures.GREY, linewidth=0.8)
   axes.xaxis.set_major_locator(ticker.FixedLocator(ticks))
   axes.xaxis.set_major_formatter(
@@ -217,19 +217,23 @@ def plot_extrapolated_by_epsilon(
 ) -> None:
   """Writes measured recall against the epsilon of a larger population.
 
-  On the left the extrapolation, a line for each curve and cohort factor; on the
-  right, at the same heights, the runs at the epsilon that they themselves cost.
+  The left panel is the extrapolation, with a line for each curve and cohort
+  factor. The right panel has the runs at their own epsilon, at the same
+  heights.
 
   Args:
     path: PNG file to write, in a directory that exists.
-    curves: At most `figures.MAX_CURVES`, each with noise somewhere, all of the
-      same cohort factors, of which there are no more.
+    curves: At most `figures.MAX_CURVES`, each with at least one noisy point,
+      and all with the same cohort factors, of which there are as many at most.
     false_accept_rate: False accept rate of the recalls.
     caption: Text below the axes: the population of the extrapolation.
     untrained: Recall before training.
   """
-  noisy = {n: _at(points, is_noiseless=False) for n, points in curves.items()}
-  factors = sorted(next(iter(noisy.values()))[0].extrapolated)
+  noisy = {}
+  for name, points in curves.items():
+    noisy[name] = _at(points, is_noiseless=False)
+  first_points = next(iter(noisy.values()))
+  factors = sorted(first_points[0].extrapolated)
   figure, ((left, right),) = figures.create_figure(
     10,
     5.8,
@@ -257,7 +261,6 @@ def plot_extrapolated_by_epsilon(
   _draw_measured(right, curves, tick_distance=0.25)
   level = _draw_level((left, right), training_plots.UNTRAINED, untrained)
   figures.set_shares(left.yaxis, from_zero=True)
-  grey = {"color": figures.GREY, "linewidth": 1.6}
   runs = []
   for index, (name, points) in enumerate(noisy.items()):
     label = f"{name}\n({figures.count_seeds(points)})"
@@ -265,8 +268,13 @@ def plot_extrapolated_by_epsilon(
     runs.append(figures.create_key(label, **style))
   cohorts = []
   for factor, linestyle in zip(factors, figures.STYLES, strict=False):
-    label = f"{factor:,g} times"
-    cohorts.append(figures.create_key(label, linestyle=linestyle, **grey))
+    key = figures.create_key(
+      f"{factor:,g} times",
+      linestyle=linestyle,
+      color=figures.GREY,
+      linewidth=1.6,
+    )
+    cohorts.append(key)
   keys = {"runs": runs, "cohort and noise": cohorts, "recall": [level]}
   figures.set_legend(figure, keys)
   figures.write(figure, path)
@@ -296,9 +304,9 @@ def plot_changes(
   Args:
     path: PNG file to write.
     baseline: The unchanged run: a line, and a band of one standard deviation
-      over its seeds to either side.
-    changes: The result of each change, by its name, from top to bottom; at
-      least one.
+      over its seeds on each side.
+    changes: Result of each change by the name of the change, from top to
+      bottom; at least one.
     utility: Label of the axis; values are shares in [0, 1].
     caption: Text below the axis: properties that all runs share.
   """
