@@ -96,7 +96,7 @@ class AdaptiveClippingConfig(mechanism.MechanismConfig):
       build_sum: Builds a query that clips, sums and adds noise. It gets the
         clip norm, the standard deviation, and whether the records are counts.
     """
-    noise_multiplier = made.noise_multiplier_of_sum
+    noise_multiplier = self.noise_multiplier_of_sum(made.clients_per_round)
     count_stddev = self.count_stddev(made.clients_per_round)
     query = query_class(
       self.clip_norm,

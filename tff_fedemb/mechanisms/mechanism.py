@@ -43,18 +43,14 @@ class Mechanism:
   strategy: strategy_lib.Strategy | None
   rounds: int
 
-  @property
-  def noise_multiplier_of_sum(self) -> float:
-    """As in `MechanismConfig`."""
-    return self.config.noise_multiplier_of_sum(self.clients_per_round)
-
   @functools.cached_property
   def factory(self) -> tff.aggregators.UnweightedAggregationFactory:
     """The aggregation itself, which reports `measurements` as well."""
     stddevs = np.ones(1)
     if self.strategy is not None:
       stddevs = self.strategy.round_stddevs(self.rounds)
-    noise = self.noise_multiplier_of_sum / self.clients_per_round
+    clients = self.clients_per_round
+    noise = self.config.noise_multiplier_of_sum(clients) / clients
     clip_norm = self.config.clip_norm if self.config.clips else math.inf
     return measurements.MeasuredFactory(
       factory=self.config.build_factory(self),
