@@ -115,10 +115,16 @@ _FIXED_SIZE = fixed_size.FixedSize(10_000, 64 * 32, users_per_client=32)
 _POISSON = poisson.Poisson(10_000, 2_048.0)
 
 
-def test_single_user_poisson_has_one_reading():
-  result = extrapolation.extrapolate(
-    rounds=20, noise_multiplier=0.03, participation=_POISSON
+def _extrapolate(participation, rounds, noise_multiplier, **changes):
+  simulated = ledger_lib.create_ledger(
+    participation, composition.Noise(noise_multiplier), rounds, delta=1e-5
   )
+  options = {"num_users": 10_000_000, "cohort_factor": 64, "delta": 1e-7}
+  return extrapolation.extrapolate_ledger(simulated, **(options | changes))
+
+
+def test_single_user_poisson_has_one_reading():
+  result = _extrapolate(_POISSON, rounds=20, noise_multiplier=0.03)
   assert result.authors.epsilon == result.user_level.epsilon
   assert result.user_level.accountant == "pld"
   assert result.user_level.protects.startswith("one user: a user's slot stays")
@@ -126,17 +132,13 @@ def test_single_user_poisson_has_one_reading():
 
 
 def test_an_extrapolation_has_the_published_figure_beside_the_strict_one():
-  result = extrapolation.extrapolate(
-    rounds=800, noise_multiplier=0.02, participation=_FIXED_SIZE
-  )
+  result = _extrapolate(_FIXED_SIZE, rounds=800, noise_multiplier=0.02)
   assert round(result.authors.epsilon, 2) == 3.90
   assert round(result.user_level.epsilon, 2) == 14.50
 
 
 def test_json_names_both_readings():
-  result = extrapolation.extrapolate(
-    rounds=5, noise_multiplier=0.0, participation=_FIXED_SIZE
-  )
+  result = _extrapolate(_FIXED_SIZE, rounds=5, noise_multiplier=0.0)
   values = json.loads(json.dumps(result.to_json(), allow_nan=False))
   assert values["is_extrapolation"] is True
   assert values["user_level"]["epsilon"] == "inf"
@@ -149,22 +151,25 @@ def test_json_names_both_readings():
 
 
 @pytest.mark.parametrize(
-  ("change", "message"),
+  ("participation", "changes", "message"),
   [
-    ({"num_users": 131_071}, "users_per_round must be at most num_users"),
-    ({"cohort_factor": 1.0001}, "users_per_round must be an integer"),
     (
-      dict(participation=_POISSON, num_users=10_000, cohort_factor=1)
-      | dict(accountants=("pld",)),
+      _FIXED_SIZE,
+      {"num_users": 131_071},
+      "users_per_round must be at most num_users",
+    ),
+    (
+      _FIXED_SIZE,
+      {"cohort_factor": 1.0001},
+      "users_per_round must be an integer",
+    ),
+    (
+      _POISSON,
+      {"num_users": 10_000, "cohort_factor": 1, "accountants": ("pld",)},
       "accountant must be rdp where",
     ),
   ],
 )
-def test_extrapolate_refuses(change, message):
-  settings = {
-    "rounds": 1,
-    "noise_multiplier": 0.02,
-    "participation": _FIXED_SIZE,
-  }
+def test_what_cannot_be_extrapolated(participation, changes, message):
   with pytest.raises(ValueError, match=message):
-    extrapolation.extrapolate(**(settings | change))
+    _extrapolate(participation, rounds=1, noise_multiplier=0.02, **changes)

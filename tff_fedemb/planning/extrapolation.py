@@ -22,7 +22,6 @@ from tff_fedemb.accounting import composition
 from tff_fedemb.accounting import epsilon as epsilon_lib
 from tff_fedemb.accounting import ledger as ledger_lib
 from tff_fedemb.accounting import report
-from tff_fedemb.mechanisms import strategy as strategy_lib
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import registry as participations
 
@@ -138,85 +137,44 @@ def extrapolate_ledger(
   delta: float,
   accountants: Sequence[str] | None = None,
 ) -> Extrapolation:
-  """Returns `extrapolate` of a run, or of a plan of one.
-
-  Privacy:
-    As `extrapolate`.
-
-  Args:
-    simulated: Ledger of the simulation: at least one round, all with the same
-      noise.
-    num_users, cohort_factor, delta, accountants: See `extrapolate`.
-
-  Raises:
-    errors.DataError: If not all rounds had the same noise.
-    errors.FieldError: As `extrapolate`.
-  """
-  noise = simulated.noise
-  return extrapolate(
-    rounds=simulated.rounds,
-    noise_multiplier=noise.multiplier,
-    participation=simulated.participation,
-    strategy=noise.strategy,
-    num_users=num_users,
-    cohort_factor=cohort_factor,
-    delta=delta,
-    accountants=accountants,
-    round_sum=simulated.round_sum,
-  )
-
-
-def extrapolate(
-  *,
-  rounds: int,
-  noise_multiplier: float,
-  participation: participation_lib.Participation,
-  strategy: strategy_lib.Strategy | None = None,
-  num_users: int = 10_000_000,
-  cohort_factor: float = 64,
-  delta: float = 1e-7,
-  accountants: Sequence[str] | None = None,
-  round_sum: composition.RoundSum | None = None,
-) -> Extrapolation:
   """Returns the cost of a simulated run with a larger population and cohort.
 
   Privacy:
     Unit: user, or the whole virtual client: both are computed and named.
     Neighbouring relation: the participation's.
     Sensitivity: the participation's; one clip norm in the authors' reading.
-    DpEvent: as `composition.composed_events`, composed `rounds` times.
+    DpEvent: as `composition.composed_events`, composed over the rounds.
 
   Args:
-    rounds: Number of rounds.
-    noise_multiplier: Noise multiplier of the simulation.
-    participation: Participation of the simulation. Without sampling, its
-      separation becomes that of whole passes over the larger population.
-    strategy: Strategy of correlated noise; None for independent noise.
+    simulated: Ledger of the simulation, or of a plan of it: at least one round,
+      all with the same noise. Without sampling, the separation becomes that of
+      whole passes over the larger population.
     num_users: Population to extrapolate to.
     cohort_factor: Multiplies the users of a round and the noise multiplier,
       positive.
-    delta: In (0, 1).
+    delta: Delta of all epsilons, in (0, 1).
     accountants: Names of the accountants [the participation's own, as in the
       published figures]. RDP replaces PLD if there is too much noise for PLD's
       arithmetic.
-    round_sum: The sum that the simulation makes in every round; without it the
-      noise is taken for exactly Gaussian.
 
   Raises:
+    errors.DataError: If not all rounds had the same noise.
     errors.FieldError: If the extrapolated cohort exceeds the population, its
       noise cannot be accounted for, PLD is the only accountant and would take
       minutes, or a fixed-size cohort would not be an integer.
   """
-  larger = _enlarge(participation, num_users, cohort_factor)
-  larger_noise_multiplier = cohort_factor * noise_multiplier
+  noise = simulated.noise
+  larger = _enlarge(simulated.participation, num_users, cohort_factor)
+  larger_noise_multiplier = cohort_factor * noise.multiplier
+  round_sum = simulated.round_sum
   if round_sum is not None:
     round_sum = dataclasses.replace(
       round_sum, noise_multiplier=cohort_factor * round_sum.noise_multiplier
     )
   account = ledger_lib.create_ledger(
     larger,
-    composition.Noise(larger_noise_multiplier, strategy),
-    rounds,
+    composition.Noise(larger_noise_multiplier, noise.strategy),
+    simulated.rounds,
     delta=delta,
     accountants=larger.select_accountants(accountants),
     round_sum=round_sum,
@@ -227,11 +185,11 @@ def extrapolate(
   return Extrapolation(
     user_level=user_level,
     authors=_as_the_authors_read(account, user_level),
-    rounds=rounds,
+    rounds=simulated.rounds,
     delta=delta,
     cohort_factor=cohort_factor,
-    simulated_noise_multiplier=noise_multiplier,
-    simulated_participation=participation,
+    simulated_noise_multiplier=noise.multiplier,
+    simulated_participation=simulated.participation,
     noise_multiplier=larger_noise_multiplier,
     participation=larger,
     zcdp=epsilon_lib.zcdp(account),

@@ -194,7 +194,7 @@ def extrapolate(
   """Returns the user-level epsilon of a run in a larger population.
 
   Privacy:
-    As `extrapolation.extrapolate`.
+    As `extrapolation.extrapolate_ledger`.
 
   Args:
     run: The simulation, with noise: a row of what `find` returns.
@@ -203,7 +203,7 @@ def extrapolate(
     delta: In (0, 1).
 
   Raises:
-    errors.FieldError: As `extrapolation.extrapolate`; names the run.
+    errors.FieldError: As `extrapolation.extrapolate_ledger`; names the run.
   """
   try:
     return extrapolation.extrapolate_ledger(

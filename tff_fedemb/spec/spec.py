@@ -118,7 +118,7 @@ class ExtrapolationConfig(config.Config):
       The extrapolation; `None` without noise, or if there is to be none.
 
     Raises:
-      errors.FieldError: As `extrapolation.extrapolate`.
+      errors.FieldError: As `extrapolation.extrapolate_ledger`.
     """
     if not self.extrapolated_num_users or not simulated.noise.multiplier:
       return None
