@@ -16,14 +16,26 @@ from tff_fedemb.mechanisms import mechanism as mechanism_lib
 from tff_fedemb.mechanisms import strategy as strategy_lib
 
 
-class _Float32Factory(tff.aggregators.UnweightedAggregationFactory):
-  """An aggregation of float32 numbers, for updates of any float type."""
+class _MeanFactory(
+  tff.aggregators.UnweightedAggregationFactory,
+  tff.aggregators.WeightedAggregationFactory,
+):
+  """A mechanism's mean in float32, for updates of any float type.
+
+  Weights have no effect: a client with more examples would change the sum by
+  more than the clip norm.
+  """
 
   def __init__(self, factory: tff.aggregators.UnweightedAggregationFactory):
     self._factory = factory
 
-  def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
-    """Creates the aggregation of values of a type."""
+  def create(
+    self, value_type: tff.Type, weight_type: tff.Type | None = None
+  ) -> tff.templates.AggregationProcess:
+    """Creates the aggregation of values of a type, with weights or without."""
+    if weight_type is not None:
+      weighted = tff.aggregators.as_weighted_aggregator(self)
+      return weighted.create(value_type, weight_type)
     # Known when `narrow` is traced.
     dtypes = []
 
@@ -60,29 +72,6 @@ class _Float32Factory(tff.aggregators.UnweightedAggregationFactory):
       )
 
     return tff.templates.AggregationProcess(process.initialize, next_round)
-
-
-class _MeanFactory(
-  tff.aggregators.UnweightedAggregationFactory,
-  tff.aggregators.WeightedAggregationFactory,
-):
-  """A mechanism's mean, for updates with weights, and of any float type.
-
-  Weights have no effect: a client with more examples would change the sum by
-  more than the clip norm.
-  """
-
-  def __init__(self, factory: tff.aggregators.UnweightedAggregationFactory):
-    self._factory = _Float32Factory(factory)
-
-  def create(
-    self, value_type: tff.Type, weight_type: tff.Type | None = None
-  ) -> tff.templates.AggregationProcess:
-    """Creates the aggregation of values of a type, with weights or without."""
-    if weight_type is None:
-      return self._factory.create(value_type)
-    weighted = tff.aggregators.as_weighted_aggregator(self._factory)
-    return weighted.create(value_type, weight_type)
 
 
 def build_aggregator(
