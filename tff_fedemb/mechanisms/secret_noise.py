@@ -173,7 +173,7 @@ def add_noise(
   steps_of_one = 1.0 / grid
   stddev = tf.cast(stddev, tf.float64) * (1.0 + ROUNDING)
 
-  def add(seeds: tf.Tensor, tensor: tf.Tensor, rows: tf.Tensor | None = None):
+  def add(seeds: tf.Tensor, tensor: tf.Tensor, rows: tf.Tensor | None):
     flat = tf.reshape(tensor, [-1])
     size_in_steps = exact_sums.size_of_one(flat, clip_norm) * steps_of_one
     if rows is not None:
@@ -198,18 +198,16 @@ def add_noise(
     return _by_chunks(add_chunk, tensor.shape, 1 if correlate is None else 2)
 
   tensors = tf.nest.flatten(total)
+  all_rows = [None] * len(tensors)
+  if correlate is not None:
+    all_rows = tf.nest.flatten(remembered)
   all_seeds = [seeds + index for index in range(len(tensors))]
+  outputs = list(map(add, all_seeds, tensors, all_rows))
+  noised = tf.nest.pack_sequence_as(total, [output[0] for output in outputs])
   if correlate is None:
-    noised = [noise for (noise,) in map(add, all_seeds, tensors)]
-    return tf.nest.pack_sequence_as(total, noised), None
-  all_rows = tf.nest.flatten(remembered)
-  pairs = list(map(add, all_seeds, tensors, all_rows))
-  noised = [noise for noise, _ in pairs]
-  kept = [new for _, new in pairs]
-  return (
-    tf.nest.pack_sequence_as(total, noised),
-    tf.nest.pack_sequence_as(total, kept),
-  )
+    return noised, None
+  kept = tf.nest.pack_sequence_as(total, [output[1] for output in outputs])
+  return noised, kept
 
 
 class ExactSumQuery(tfp.GaussianSumQuery):
