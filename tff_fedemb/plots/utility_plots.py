@@ -250,7 +250,11 @@ def plot_extrapolated_by_epsilon(
     y_label=f"recall at FAR {false_accept_rate:g}",
   )
   shown = []
-  for index, points in enumerate(noisy.values()):
+  runs = []
+  for index, (name, points) in enumerate(noisy.items()):
+    label = f"{name}\n({figures.count_seeds(points)})"
+    style = figures.style_of(index, linestyle="")
+    runs.append(figures.create_key(label, **style))
     for linestyle, factor in zip(figures.STYLES, factors, strict=False):
       drawn = sorted((p.extrapolated[factor], p.mean, p.stdev) for p in points)
       style = figures.style_of(index, linestyle=linestyle)
@@ -261,11 +265,6 @@ def plot_extrapolated_by_epsilon(
   _draw_measured(right, curves, tick_distance=0.25)
   level = _draw_level((left, right), training_plots.UNTRAINED, untrained)
   figures.set_shares(left.yaxis, from_zero=True)
-  runs = []
-  for index, (name, points) in enumerate(noisy.items()):
-    label = f"{name}\n({figures.count_seeds(points)})"
-    style = figures.style_of(index, linestyle="")
-    runs.append(figures.create_key(label, **style))
   cohorts = []
   for factor, linestyle in zip(factors, figures.STYLES, strict=False):
     key = figures.create_key(
