@@ -24,7 +24,7 @@ class SeededSumQuery(secret_noise.ExactSumQuery):
     Neighbouring relation: zero-out of one record.
     Sensitivity: the clip norm in a round.
     DpEvent: none for a single result, as the noise of the rounds is not
-      independent; see `privacy.composition.composed_events`.
+      independent; see `accounting.composition.composed_events`.
   """
 
   def __init__(

@@ -249,7 +249,7 @@ class CorrelatedConfig(MechanismConfig):
 
     Privacy:
       As `correlated_query.CorrelatedSumQuery`, over a run as
-      `privacy.composition.composed_events`.
+      `accounting.composition.composed_events`.
 
     Args:
       specs: As in the base class.
