@@ -52,6 +52,18 @@ def test_a_line_with_bars_and_no_noise_apart():
   drawn.assert_nothing_overlaps(figure)
 
 
+def test_the_legend_counts_the_seeds_of_all_panels():
+  panels = {"a": curve(accuracies=(0.2,)), "b": curve(accuracies=(0.2, 0.4))}
+  figure = drawn.figure_of(
+    utility_plots.plot_measured_by_epsilon,
+    panels,
+    delta=1e-5,
+    caption="Fitted.",
+    utility="test accuracy",
+  )
+  assert drawn.legend_of(figure)[0] == "method (1-2 seeds)"
+
+
 def test_six_curves_stand_side_by_side():
   name = "least_squares:\ncovariance=per_class:\nbackground_weight="
   (points,) = curve().values()

@@ -86,7 +86,9 @@ def plot_measured_by_epsilon(
     letters=round(13 * width),
     sharey=True,
   )
+  points: list[figures.Measurement] = []
   for axes, (name, drawn) in zip(row, panels.items(), strict=True):
+    points += itertools.chain.from_iterable(drawn.values())
     figures.decorate(
       axes,
       title=name,
@@ -99,7 +101,6 @@ def plot_measured_by_epsilon(
     level_name, level_utility = level
     levels.append(_draw_level(row, level_name, level_utility))
   figures.set_shares(row[0].yaxis)
-  points = itertools.chain.from_iterable(drawn.values())
   keys = [
     figures.create_key(name, linewidth=1.6, **figures.style_of(index))
     for index, name in enumerate(drawn)
