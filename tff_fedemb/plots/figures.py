@@ -31,6 +31,8 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 STYLES = ("-", "--", "-.", (0, (5, 1, 1, 1, 1, 1)), ":", (0, (8, 2)))
 MARKERS = ("o", "s", "^", "D", "v", "P")
 GREY = "#666666"
+# Label of an axis of numbers of users.
+USERS = "users in the population, N"
 # Colours and line styles tell so many curves apart.
 MAX_CURVES = 6
 _FEW_POINTS = 25
@@ -282,6 +284,13 @@ def set_logarithmic(
   axis.set_major_locator(_choose_locator(low, high, num_ticks))
   axis.set_minor_locator(ticker.NullLocator())
   axis.set_major_formatter(formatter or _format_epsilon)
+
+
+def set_users(axes: mpl_axes.Axes, users: Iterable[float]) -> None:
+  """Makes the horizontal axis a logarithmic one of numbers of users."""
+  set_logarithmic(
+    axes.xaxis, users, margin=1.12, formatter=ticker.EngFormatter(sep=" ")
+  )
 
 
 def _choose_locator(low: float, high: float, num_ticks: int) -> ticker.Locator:

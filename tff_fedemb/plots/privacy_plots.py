@@ -16,7 +16,6 @@ from typing import Any
 
 from matplotlib import axes as mpl_axes
 from matplotlib import lines as mpl_lines
-from matplotlib import ticker
 import numpy as np
 import pandas as pd
 
@@ -75,7 +74,7 @@ def plot_epsilon(
   figures.decorate(
     axes,
     title=f"Privacy against the number of {by}",
-    x_label={"users": "users in the population, N", "rounds": "rounds, T"}[by],
+    x_label={"users": figures.USERS, "rounds": "rounds, T"}[by],
     y_label=figures.epsilon_label(delta),
   )
   labels = {
@@ -121,7 +120,7 @@ def plot_measured_by_users(
   figures.decorate(
     axes,
     title="Measured: runs with so many users",
-    x_label="users in the population, N",
+    x_label=figures.USERS,
     y_label="ε",
   )
   users: list[float] = []
@@ -144,7 +143,7 @@ def plot_measured_by_users(
       )
       users += [point.num_users, *others]
       epsilons += [point.epsilon, *line]
-  _set_populations(axes, users)
+  figures.set_users(axes, users)
   figures.set_logarithmic(axes.yaxis, epsilons)
   measured = itertools.chain.from_iterable(curves.values())
   heading = f"runs ({figures.count_seeds(measured)})"
@@ -188,13 +187,6 @@ def _draw_curves(
   return keys
 
 
-def _set_populations(axes: mpl_axes.Axes, users: Sequence[float]) -> None:
-  """Makes the horizontal axis a logarithmic one of numbers of users."""
-  figures.set_logarithmic(
-    axes.xaxis, users, margin=1.12, formatter=ticker.EngFormatter(sep=" ")
-  )
-
-
 def _set_users(
   axes: mpl_axes.Axes,
   x: Sequence[float],
@@ -203,7 +195,7 @@ def _set_users(
   num_users: int | None,
 ) -> list[Any]:
   """Makes the horizontal axis one of users; returns the keys of its marks."""
-  _set_populations(axes, x)
+  figures.set_users(axes, x)
   low, high = axes.get_xlim()
   keys: list[Any] = []
   if 1 / delta < high:

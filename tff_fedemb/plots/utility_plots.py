@@ -185,7 +185,7 @@ def plot_measured_by_users(
   figures.decorate(
     axes,
     title="Measured: recall over the users in training",
-    x_label="users in the population, N",
+    x_label=figures.USERS,
     y_label=utility,
   )
   keys = []
@@ -195,12 +195,7 @@ def plot_measured_by_users(
     drawn = [(point.num_users, point.mean, point.stdev) for point in points]
     figures.draw_bars(axes, sorted(drawn), **style)
   points = list(itertools.chain.from_iterable(curves.values()))
-  figures.set_logarithmic(
-    axes.xaxis,
-    [point.num_users for point in points],
-    margin=1.12,
-    formatter=ticker.EngFormatter(sep=" "),
-  )
+  figures.set_users(axes, [point.num_users for point in points])
   compared = _draw_level([axes], *level)
   figures.set_shares(axes.yaxis)
   heading = f"algorithm ({figures.count_seeds(points)})"
