@@ -206,7 +206,7 @@ def test_a_known_schedule_amplifies_nothing(name):
     assert "not sampled" in claim.amplification
     return
   rounds = composition.Rounds(count=40, noise=composition.Noise(4.0))
-  if not claim.is_mixture:
+  if not claim.is_drawn_once:
     ((of_secret, count), *_) = composition.composed_events([rounds], claim)
     assert of_secret == claim.sampled_event(
       dp_accounting.GaussianDpEvent(4.0 / claim.sensitivity_in_clip_norms)

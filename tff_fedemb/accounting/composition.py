@@ -356,7 +356,7 @@ def composed_events(
       "sensitivity_in_clip_norms", sensitivity_in_clip_norms, above=0
     )
   num_rounds = sum(count for _, count in noises)
-  if participation.is_mixture and num_rounds:
+  if participation.is_drawn_once and num_rounds:
     noise = min((noise for noise, _ in noises), key=lambda n: n.multiplier)
     strategy: Any = noise.strategy
     num_bins: Any = participation.min_separation
@@ -416,7 +416,7 @@ def strategy_sensitivity(
     strategy = each.noise.strategy
     if strategy is not None:
       schedule = schedule_of(participation, num_rounds)
-      if participation.is_sampled and not participation.is_mixture:
+      if participation.is_sampled and not participation.is_drawn_once:
         schedule = dataclasses.replace(schedule, max_participations=1)
       return _sensitivity(strategy, schedule)
   return None

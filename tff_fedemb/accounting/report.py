@@ -293,7 +293,7 @@ def _mechanism_in_words(
     how = f"by which S times the sums changes at most {of_strategy:.6g} times"
     if claim.is_sampled:
       how = f"no two of which S mixes: {how}, amplified by the sampling"
-  if claim.is_mixture:
+  if claim.is_drawn_once:
     how = (
       "which were drawn in secret and hang together: the whole run is a mixture"
       " over all that they can be"

@@ -24,8 +24,6 @@ with epy.lazy_imports():
 # Numbers of bands to try. The errors of neighbours differ by less than 2%, and
 # more bands would take the memory of hundreds of models.
 _MANY = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-# Fewer of them where Monte Carlo takes half a minute for each.
-_FEW = (8, 16, 32, 64, 128)
 # Without sampling, more bands are always better but need more memory.
 _UNSAMPLED = (4, 16, 64, 256)
 
@@ -97,7 +95,7 @@ class BandedConfig(mechanism.CorrelatedConfig):
     cls, claim: participation.Participation
   ) -> Sequence[int | None]:
     if claim.field_of_bands:
-      return _FEW if claim.is_mixture else _MANY
+      return _MANY
     return _UNSAMPLED[1:] if claim.is_drawn_once else _UNSAMPLED
 
   def create_strategy(

@@ -165,13 +165,11 @@ class Participation(config.Config, abc.ABC):
 
   @property
   def is_drawn_once(self) -> bool:
-    """Whether users are drawn once for the whole run, not for every round."""
-    return False
+    """Whether users are drawn once for the whole run, not for every round.
 
-  @property
-  def is_mixture(self) -> bool:
-    """Whether a user's rounds depend on each other: the run is one event."""
-    return "monte_carlo" in self.accountants
+    A user's rounds then depend on each other, and the run is one event.
+    """
+    return False
 
   @property
   def clients_per_round(self) -> int:
