@@ -13,6 +13,9 @@ from typing import Any
 
 from tff_fedemb.accounting import epsilon as epsilon_lib
 from tff_fedemb.accounting import report as report_lib
+from tff_fedemb.mechanisms import gaussian
+from tff_fedemb.mechanisms import registry as aggregators
+from tff_fedemb.mechanisms import tree
 from tff_fedemb.participation import registry as participations
 from tff_fedemb.planning import planning
 
@@ -50,11 +53,13 @@ class PublishedRow:
   printed_zcdp: str | None = None
 
 
+_GAUSSIAN = aggregators.AGGREGATORS.name_of(gaussian.GaussianConfig)
+_TREE = aggregators.AGGREGATORS.name_of(tree.TreeConfig)
 PUBLISHED = (
-  PublishedRow("DP-FedAvg", 0.015, "gaussian", "fixed_size", 1.0, "5.62"),
-  PublishedRow("DP-FedEmb", 0.02, "gaussian", "fixed_size", 1.0, "3.90"),
+  PublishedRow("DP-FedAvg", 0.015, _GAUSSIAN, "fixed_size", 1.0, "5.62"),
+  PublishedRow("DP-FedEmb", 0.02, _GAUSSIAN, "fixed_size", 1.0, "3.90"),
   PublishedRow(
-    "DP-FTRL-FedEmb", 0.26, "tree", "min_separation", 2.0, "9.67", "1.28"
+    "DP-FTRL-FedEmb", 0.26, _TREE, "min_separation", 2.0, "9.67", "1.28"
   ),
 )
 
@@ -140,7 +145,7 @@ def _compute(published: PublishedRow) -> Row:
     epsilon = report.unit_is_virtual_client_epsilon
     protects = epsilon_lib.VIRTUAL_CLIENT_UNIT
   poisson_epsilon = None
-  if published.mechanism == "gaussian":
+  if published.mechanism == _GAUSSIAN:
     poisson_epsilon = _create_report(published, "poisson").epsilon
   return Row(
     published,
