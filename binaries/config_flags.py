@@ -260,12 +260,12 @@ class Parser:
       fields: Fields of a configuration that its flags did not set.
       chosen: Names of its classes by the flags that choose them.
     """
+    typed = set()
+    for word in self._typed:
+      if word.startswith("-"):
+        typed.add(word.lstrip("-").partition("=")[0])
     for field in fields:
       flag = field.spec.flag
-      typed = set()
-      for word in self._typed:
-        if word.startswith("-"):
-          typed.add(word.lstrip("-").partition("=")[0])
       is_typed = not typed.isdisjoint((flag, f"no{flag}"))
       if is_typed and all(known in fields for known in self._fields[flag]):
         choice, _ = field.of_class or ("", "")

@@ -275,11 +275,12 @@ def _read_checkpoint(
         prefix_of_optimizer, found, _ = attribute.checkpoint_key.partition(end)
         if found:
           not_model.append(f"{prefix_of_optimizer}/")
+    others = tuple(not_model)
     names = {}
     for attribute in attributes:
       key = attribute.checkpoint_key
       is_weight = key.endswith(_KEY_END) and ".OPTIMIZER_SLOT" not in key
-      if is_weight and not key.startswith(tuple(not_model)):
+      if is_weight and not key.startswith(others):
         names[key] = attribute.full_name
   weights: Weights = {}
   for key, name in names.items():
