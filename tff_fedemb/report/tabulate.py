@@ -55,10 +55,14 @@ def execute(config: TabulateConfig, run_dirs: Sequence[str]) -> None:
   """Prints the table of runs, and draws them if that is asked for.
 
   Raises:
-    errors.FieldError: If no run is finished, the picture cannot be written, or
-      the runs cannot be compared in one.
+    errors.FieldError: If the options contradict each other, no run is finished,
+      the picture cannot be written, or the runs cannot be compared in one.
     errors.DataError: If a directory is not that of a run.
   """
+  if config.baseline is not None and config.x_axis != "epsilon":
+    raise errors.FieldError(
+      "x_axis", "not be set beside baseline", config.x_axis
+    )
   outputs = {"output_png": config.output_png}
   output_files.check(outputs, overwrite=config.overwrite)
   if config.baseline is None:
