@@ -21,23 +21,35 @@ _SMALL = (
 )
 
 
-def test_forty_people_have_ten_photos_each(tmp_path):
+def _read_people(folder):
+  """Photos uint8 `[people, photos, ...]` of folders."""
+  people = []
+  for person in sorted(folder.iterdir()):
+    photos = [Image.open(photo) for photo in sorted(person.iterdir())]
+    people.append([np.asarray(photo) for photo in photos])
+  return np.array(people)
+
+
+@pytest.mark.parametrize("kind", ["characters", "faces", "places", "textures"])
+def test_forty_people_have_ten_photos_each(kind, tmp_path):
   characters = np.repeat(np.arange(50), 20)
-  images = np.zeros((1000, 28, 28), np.uint8) + characters[:, None, None]
-  np.savez(
-    tmp_path / "all.npz",
-    images=images.astype(np.uint8),
-    character_id=characters,
-  )
-  source, out = str(tmp_path / "all.npz"), tmp_path / "people"
-  forty_people.main(["", source, str(out), "1"])
-  people = sorted(out.iterdir())
-  assert len(people) == 40
-  for person in people:
-    photos = list(person.iterdir())
-    assert len(photos) == 10
-    with Image.open(photos[0]) as image:
-      assert np.asarray(image)[0, 0] == int(person.name[-4:])
+  drawings = np.stack([np.eye(28, k=person - 25) for person in characters])
+  omniglot = tmp_path / "omniglot.npz"
+  images = (255 * (1 - drawings)).astype(np.uint8)
+  np.savez(omniglot, images=images, character_id=characters)
+  given = [f"--kind={kind}", f"--omniglot={omniglot}", "--grey"]
+  for name in ("one", "same"):
+    forty_people.main([str(tmp_path / name), *given, "--draw=1"])
+  photos = _read_people(tmp_path / "one")
+  assert photos.shape[:2] == (40, 10)
+  np.testing.assert_array_equal(photos, _read_people(tmp_path / "same"))
+  # Two photos of a person are more alike than photos of two people.
+  flat = photos.reshape(40, 10, -1).astype(np.float64)
+  flat -= flat.mean(axis=-1, keepdims=True)
+  flat /= np.linalg.norm(flat, axis=-1, keepdims=True)
+  likeness = np.abs(np.einsum("anx,bmx->abnm", flat, flat)).mean(axis=(2, 3))
+  own = np.trace(likeness) / 40
+  assert own > (likeness.sum() - 40 * own) / (40 * 39)
 
 
 @pytest.mark.slow
