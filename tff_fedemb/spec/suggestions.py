@@ -38,7 +38,7 @@ _POOLED_ROUNDS = 20
 # teach a network too little: training starts from the weights that are shipped,
 # and a few rounds are enough.
 _FEW_USERS = 200
-_ROUNDS_FROM_START = 20
+_ROUNDS_FROM_START = 10
 _RATES_FROM_START = (0.005, 20.0)
 _MAX_POOLED_USERS = 256
 
