@@ -97,7 +97,7 @@ def test_few_users_start_from_the_weights_that_are_shipped():
   assert chosen == _choose(199, True, side=112)
   assert chosen["backbone"] == "conv4_48"
   assert chosen["pretrained_backbone"] == str(starts.PATH)
-  assert chosen["rounds"] == 20
+  assert chosen["rounds"] == 10
   assert chosen["client_learning_rate"] == 0.005
   for given in ({"backbone": "lenet"}, {"pretrained_backbone": "mine.h5"}):
     assert "pretrained_backbone" not in _choose(40, True, side=48, **given)
