@@ -1,7 +1,9 @@
-"""A backbone of your own in three widths, for `--backbone=examples.widths:WIDE`.
+"""A backbone of your own in three widths.
 
-They are the shipped backbone `strided` with half as many channels, as many, and
-twice as many.
+  --backbone=examples.widths:WIDE
+
+The shipped backbone `strided` with half as many channels, as many, and twice as
+many: what a private classifier gains by a larger network.
 """
 
 import functools

@@ -10,6 +10,7 @@ from examples import forty_people
 from examples import own_picture
 from examples import strangers
 from tests.binaries import programs
+from tff_fedemb.models import backbones
 from tff_fedemb.records import model_card
 
 _AGGREGATOR = "--aggregator=examples.own_aggregator:OwnAggregator"
@@ -50,6 +51,18 @@ def test_forty_people_have_ten_photos_each(kind, tmp_path):
   likeness = np.abs(np.einsum("anx,bmx->abnm", flat, flat)).mean(axis=(2, 3))
   own = np.trace(likeness) / 40
   assert own > (likeness.sum() - 40 * own) / (40 * 39)
+
+
+def test_widths_double_the_channels():
+  # Five by five by one channel, then three by three; 4 x 4 places are embedded.
+  for name, first in (("NARROW", 6), ("MIDDLE", 12), ("WIDE", 24)):
+    model = backbones.create_backbone(
+      f"examples.widths:{name}", (28, 28, 1), embedding_dim=128
+    )
+    kernels = 25 * first + 9 * first * 2 * first + 9 * 2 * first * 4 * first
+    biases = first + 2 * first + 4 * first
+    embedding = 16 * 4 * first * 128 + 128
+    assert model.count_params() == kernels + biases + embedding
 
 
 @pytest.mark.slow
