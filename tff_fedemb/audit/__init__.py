@@ -11,6 +11,5 @@ calls this room.
 * `clopper_pearson`, `one_run` and `trade_off` hold methods that bound;
   `registry` has them by name, each with what it assumes.
 * `canary_updates` makes clients who send a direction of their own in place of
-  an update, and scores what a model released of them; `users` does so for
-  users' images.
+  an update, and scores what a model released of them.
 """

@@ -1,10 +1,11 @@
 """One audited training: canaries take part, or not, and are looked for.
 
-Every canary, and every user, has a slot of the participation and a fair coin. A
-slot whose coin says no is drawn as the others and sends nothing: this is the
-neighbour that each of the participations names (with fixed-size sampling, that
-in which the user is replaced by one who sends nothing). The epsilon that a
-lower bound is compared with is therefore the run's own, of all slots.
+Every canary and every user has a slot of the participation, and every canary a
+fair coin. A canary whose coin says no is drawn as the others and sends nothing:
+this is the neighbour that each of the participations names (with fixed-size
+sampling, that in which the user is replaced by one who sends nothing). The
+epsilon that a lower bound is compared with is therefore the run's own, of all
+slots.
 """
 
 import dataclasses
@@ -20,15 +21,12 @@ from tff_fedemb import errors
 from tff_fedemb import progress
 from tff_fedemb.accounting import composition
 from tff_fedemb.accounting import ledger as ledger_lib
-from tff_fedemb.algorithms import learning_process
 from tff_fedemb.algorithms import server_optimizers
 from tff_fedemb.audit import canary_updates
 from tff_fedemb.audit import registry
 from tff_fedemb.audit import scores as scores_lib
 from tff_fedemb.audit import trade_off
-from tff_fedemb.audit import users as users_lib
 from tff_fedemb.data import population
-from tff_fedemb.evaluation import embedding
 from tff_fedemb.plots import privacy_plots
 from tff_fedemb.records import output_files
 from tff_fedemb.spec import experiment as experiment_lib
@@ -36,14 +34,13 @@ from tff_fedemb.spec import spec as spec_lib
 from tff_fedemb.spec import task as task_lib
 from tff_fedemb.training import audit_settings
 
-# Attacks, by what they look for.
-_UPDATES, _USERS = "canary_updates", "users"
+# Name of the attack in audit.json.
+_ATTACK = "canary_updates"
 _ASSUMES = (
-  "a slot whose coin said no is drawn as the others and sends nothing; half of"
-  " the users are left out so, and half of each user's images held out",
+  "a canary whose coin said no is drawn as the others and sends nothing",
   "each canary has the participation, and so the claim, of a user",
-  "bounds of one attack hold together, at the confidence stated; those of"
-  " several attacks, and of several rounds, each by itself",
+  "the bounds of one round hold together, at the confidence stated; those of"
+  " several rounds hold each by itself",
 )
 # At which true positive rates are told.
 _FALSE_POSITIVE_RATES = np.geomspace(1e-3, 1.0, 31)
@@ -69,8 +66,8 @@ _UNFIT = (
     "be 1 in an audit, whose canaries are clients of their own",
   ),
 )
-# Findings of the attacks on the model of a round.
-_Findings = dict[str, dict[str, Any]]
+# Bounds, and rates at which canaries are found, in the models up to a round.
+_Findings = dict[str, Any]
 
 
 class _Audit:
@@ -84,12 +81,9 @@ class _Audit:
   ):
     num_users = len(task.train_users)
     size = num_users + config.num_canaries
+    self._slots = np.arange(num_users, size)
     rng = np.random.default_rng(secrets.randbits(128))
-    self._included = rng.random(size) < 0.5
-    self._slots = {
-      _UPDATES: np.arange(num_users, size),
-      _USERS: np.arange(num_users),
-    }
+    self._included = rng.random(config.num_canaries) < 0.5
     self._canaries = canary_updates.CanaryUpdates(
       config.num_canaries, spec.mechanism.clip_norm, secrets.randbits(62)
     )
@@ -105,21 +99,11 @@ class _Audit:
       task,
       train_users=population.Population(size, client_id),
       create_client_dataset=self._canaries.wrap_dataset(
-        users_lib.without_held_out(task.create_client_dataset),
-        users.user_id(0),
+        task.create_client_dataset, users.user_id(0)
       ),
       find_bad_examples=task_lib.find_none,
     )
     self._experiment = experiment_lib.resolve(spec, of_slots)
-    self._images = None
-    included = int(self._included[:num_users].sum())
-    # Fewer would bound nothing.
-    if min(included, num_users - included) >= 2 * scores_lib.MIN_SCORES:
-      self._images = users_lib.read_held_out(
-        task.create_client_dataset,
-        [users.user_id(slot) for slot in range(num_users)],
-        decode_images=task.decode_images,
-      )
     self._drawn: list[np.ndarray] = []
 
   def train(self) -> tuple[ledger_lib.Ledger, dict[int, _Findings]]:
@@ -138,10 +122,10 @@ class _Audit:
       momentum = optimizer.momentum
     points: dict[int, _Findings] = {}
     rounds, every = spec.rounds, spec.evaluate_every
+    # Users always take part.
+    left_out = self._slots[~self._included]
     with spec.runtime.create() as runtime:
       state = runtime.initialize(process)
-      # Keras layers that are older than the process could not be used.
-      backbone = experiment.create_backbone()
       weights = runtime.structured_state(state).global_model_weights
       updates = canary_updates.UpdateScores(
         self._canaries, weights.trainable, momentum=momentum
@@ -149,44 +133,17 @@ class _Audit:
       for number in tqdm.trange(1, rounds + 1, unit="round", disable=None):
         clients = experiment.participation.sample(number - 1, key=key)
         drawn = np.concatenate([np.zeros(0, np.int64), *clients])
-        taking_part = drawn[self._included[drawn], np.newaxis]
+        taking_part = drawn[~np.isin(drawn, left_out), np.newaxis]
         state, _ = runtime.next(
           state, experiment.task.train_users.client_ids(taking_part)
         )
         weights = runtime.structured_state(state).global_model_weights
         ledger = ledger.with_rounds(noise)
-        self._drawn.append(np.isin(self._slots[_UPDATES], drawn))
+        self._drawn.append(np.isin(self._slots, drawn))
         updates.add(weights.trainable)
         if number == rounds or (every and number % every == 0):
-          points[number] = self._find(weights, backbone, updates, ledger)
+          points[number] = self._find(updates, ledger)
     return ledger, points
-
-  def _find(
-    self,
-    weights: Any,
-    backbone: tf.keras.Model,
-    updates: canary_updates.UpdateScores,
-    ledger: ledger_lib.Ledger,
-  ) -> _Findings:
-    """Findings of each attack in the models so far."""
-    # The claim of the rounds so far allows these rates.
-    curve = trade_off.Curve.of(ledger)
-    found = {_UPDATES: self._attack(_UPDATES, self._score(updates), curve)}
-    if self._images is not None:
-      learning_process.assign_weights(
-        backbone,
-        tuple(weights.trainable)[: len(backbone.trainable_variables)],
-        weights.non_trainable,
-      )
-      similarity = users_lib.score(
-        embedding.create_embedder(backbone),
-        self._images,
-        len(self._slots[_USERS]),
-      )
-      found[_USERS] = self._attack(
-        _USERS, {"label_similarity": similarity}, curve
-      )
-    return found
 
   def _score(
     self, updates: canary_updates.UpdateScores
@@ -226,13 +183,14 @@ class _Audit:
       )
     return found
 
-  def _attack(
+  def _find(
     self,
-    attack: str,
-    statistics: dict[str, np.ndarray],
-    curve: trade_off.Curve | None,
-  ) -> dict[str, Any]:
-    """Findings of an attack, by its scores."""
+    updates: canary_updates.UpdateScores,
+    ledger: ledger_lib.Ledger,
+  ) -> _Findings:
+    """Findings in the models so far."""
+    # The claim of the rounds so far allows these rates.
+    curve = trade_off.Curve.of(ledger)
     # A sampled claim is not that of a Gaussian mechanism as a whole.
     unfit = registry.OF_MU if self._experiment.participation.is_sampled else ()
     options: dict[str, Any] = {
@@ -241,10 +199,9 @@ class _Audit:
     options["area"] = {"curve": curve}
     if curve is None:
       del options["area"]
-    included = self._included[self._slots[attack]]
     scores = {
-      name: scores_lib.Scores.of_coins(values, included)
-      for name, values in statistics.items()
+      name: scores_lib.Scores.of_coins(values, self._included)
+      for name, values in self._score(updates).items()
     }
     # Bonferroni: any of them may be the largest.
     level = self._significance / (len(options) * len(scores))
@@ -303,10 +260,7 @@ def audit(
     over_rounds["epsilon_lower"],
     rates={
       "allowed": result["true_positive_rates_allowed"],
-      **{
-        name: found["true_positive_rates"]
-        for name, found in result["attacks"].items()
-      },
+      _ATTACK: result["attacks"][_ATTACK]["true_positive_rates"],
     },
     false_positive_rates=result["false_positive_rates"],
     delta=ledger.delta,
@@ -323,13 +277,11 @@ def _summarize(
   significance: float,
 ) -> dict[str, Any]:
   report = ledger.report()
-  attacks = {}
-  for name, found in points[ledger.rounds].items():
-    claim = {
-      "epsilon_claimed": report.epsilon,
-      "is_refuted": found["epsilon_lower"] > report.epsilon,
-    }
-    attacks[name] = claim | found
+  found = points[ledger.rounds]
+  claim = {
+    "epsilon_claimed": report.epsilon,
+    "is_refuted": found["epsilon_lower"] > report.epsilon,
+  }
   return {
     "epsilon_claimed": report.epsilon,
     "delta": ledger.delta,
@@ -342,22 +294,21 @@ def _summarize(
     "confidence": 1 - significance,
     "claim": report.statement,
     "assumes": list(_ASSUMES),
-    "attacks": attacks,
+    "attacks": {_ATTACK: claim | found},
     "over_rounds": {
       "round": list(points),
       "epsilon_claimed": ledger.epsilon_curve(
         list(points), accountant=report.accountant
       ),
       "epsilon_lower": {
-        name: [found[name]["epsilon_lower"] for found in points.values()]
-        for name in attacks
+        _ATTACK: [each["epsilon_lower"] for each in points.values()]
       },
     },
   }
 
 
 def to_text(result: dict[str, Any], config: audit_settings.AuditConfig) -> str:
-  """Says what came of an audit in eight lines; audit.json has the rest.
+  """Says what came of an audit in four lines; audit.json has the rest.
 
   Args:
     result: As `audit` returns it.
@@ -367,14 +318,14 @@ def to_text(result: dict[str, Any], config: audit_settings.AuditConfig) -> str:
     f"epsilon claimed: {result['epsilon_claimed']:.4f} at delta ="
     f" {result['delta']:g}, {result['rounds']:,} rounds"
   ]
-  for name, found in result["attacks"].items():
-    best = max(found["bounds"], key=lambda bound: bound["epsilon_lower"])
-    line = (
-      f"{name}: at least {found['epsilon_lower']:.4f} with confidence"
-      f" {result['confidence']:g} ({best['statistic']}, {best['method']})"
-    )
-    refuted = "; THE CLAIM IS REFUTED" if found["is_refuted"] else ""
-    lines.append(line + refuted)
+  found = result["attacks"][_ATTACK]
+  best = max(found["bounds"], key=lambda bound: bound["epsilon_lower"])
+  line = (
+    f"{_ATTACK}: at least {found['epsilon_lower']:.4f} with confidence"
+    f" {result['confidence']:g} ({best['statistic']}, {best['method']})"
+  )
+  refuted = "; THE CLAIM IS REFUTED" if found["is_refuted"] else ""
+  lines.append(line + refuted)
   wanted = trade_off.FALSE_POSITIVE_RATES
   allowed = np.interp(
     wanted,
