@@ -50,8 +50,10 @@ def test_a_round_that_ran_again_costs_more_than_another_one():
   )
   composed = dp_accounting.GaussianDpEvent(1 / 2 / math.sqrt(2))
   accountant.compose(_FIXED_SIZE.sampled_event(composed))
-  assert twice.epsilon() == pytest.approx(accountant.get_epsilon(1e-5))
-  assert twice.epsilon() > once.with_rounds(_ONE).epsilon() > once.epsilon()
+  assert twice.tightest_epsilon() == pytest.approx(accountant.get_epsilon(1e-5))
+  other = once.with_rounds(_ONE)
+  epsilons = [each.tightest_epsilon() for each in (once, other, twice)]
+  assert epsilons == sorted(set(epsilons))
   assert (twice.rounds, twice.num_runs) == (1, 2)
   assert twice.noise == once.noise
   assert ledger_lib.Ledger.from_json(twice.to_json()) == twice
@@ -77,17 +79,12 @@ def test_no_rounds_cost_nothing():
 
 
 def test_curve_keeps_the_order_it_was_asked_in():
-  ledger = _ledger(*[_TWO] * 3, *[_ONE] * 3)
-  backwards = ledger.epsilon_curve([6, 3, 0, 3])
-  assert backwards == [
-    ledger.epsilon(),
-    _ledger(*[_TWO] * 3).epsilon(),
-    0,
-    backwards[1],
-  ]
-  assert ledger.epsilon_curve([2], accountant="pld") == [
-    _ledger(_TWO, _TWO).epsilon("pld")
-  ]
+  ledger = _ledger(*[_TWO] * 3, *[_ONE] * 3, accountants=("rdp",))
+  half = _ledger(*[_TWO] * 3, accountants=("rdp",)).tightest_epsilon()
+  backwards = ledger.epsilon_curve([6, 3, 0, 3], accountant="rdp")
+  assert backwards == [ledger.tightest_epsilon(), half, 0, half]
+  by_pld = _ledger(_TWO, _TWO, accountants=("pld",)).tightest_epsilon()
+  assert ledger.epsilon_curve([2], accountant="pld") == [by_pld]
 
 
 def test_a_resumed_ledger_is_the_uninterrupted_one():
@@ -112,8 +109,8 @@ def test_a_resumed_ledger_is_the_uninterrupted_one():
 )
 def test_a_round_without_noise_is_for_ever(noiseless):
   ledger = _ledger(_ONE, noiseless, _ONE, participation=_POISSON_GROUPS)
-  assert ledger.epsilon_curve([1])[0] < math.inf
-  assert ledger.epsilon() == math.inf
+  assert ledger.epsilon_curve([1], accountant="rdp")[0] < math.inf
+  assert ledger.tightest_epsilon() == math.inf
   restored = ledger_lib.Ledger.from_json(ledger.to_json())
   assert restored == ledger
   report = restored.report()
@@ -160,7 +157,8 @@ def test_tightest_epsilon_is_that_of_the_report_to_the_digit(
   assert report.arithmetic_epsilon > 0.1
   if participation is _POISSON:
     # So are the curves over rounds.
-    assert ledger.epsilon(report.accountant) == report.epsilon
+    curve = ledger.epsilon_curve([rounds], accountant=report.accountant)
+    assert curve == [report.epsilon]
 
 
 _FOUR = composition.Rounds(count=50, noise=composition.Noise(4.0))
@@ -177,7 +175,10 @@ def _report(claim, *history, delta=1e-5, accountants=None):
 def test_report_of_single_user_poisson():
   ledger = ledger_lib.Ledger(_POISSON, delta=1e-5).with_rounds(_TWO, 50)
   report = ledger.report()
-  epsilons = {name: ledger.epsilon(name) for name in ("rdp", "pld")}
+  epsilons = {
+    name: ledger.epsilon_curve([50], accountant=name)[0]
+    for name in ("rdp", "pld")
+  }
   assert report.epsilon_by_accountant == epsilons
   assert (report.accountant, report.epsilon) == ("pld", epsilons["pld"])
   assert report.unit_is_virtual_client_epsilon is None

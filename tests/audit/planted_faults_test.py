@@ -72,10 +72,7 @@ def _claim(noise, kind="min_separation", *, rounds=2, users=1_000, **options):
     **options,
   )
   ledger = ledger_lib.Ledger(claim.for_rounds(rounds), delta=_DELTA)
-  return min(
-    ledger.with_rounds(noise, rounds).epsilon(name)
-    for name in ledger.accountants
-  )
+  return ledger.with_rounds(noise, rounds).tightest_epsilon()
 
 
 def _coins(number):

@@ -80,7 +80,7 @@ def test_the_flagfile_claims_an_epsilon_where_audits_have_power():
   ledger = ledger_lib.Ledger(
     claim.for_rounds(values["rounds"]), delta=values["delta"]
   ).with_rounds(composition.Noise(values["noise_multiplier"]), values["rounds"])
-  assert ledger.epsilon("gaussian") == pytest.approx(5.98, abs=0.01)
+  assert ledger.tightest_epsilon() == pytest.approx(5.98, abs=0.01)
 
 
 _TINY = (

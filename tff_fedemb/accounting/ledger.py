@@ -100,36 +100,24 @@ class Ledger(composition.Account):
     """How often each round ran."""
     return [each.times for each in self.history for _ in range(each.count)]
 
-  def epsilon(self, accountant: str | None = None) -> float:
-    """Returns the epsilon of the rounds so far.
-
-    By RDP it takes well under a second whatever the number of rounds; by PLD
-    seconds or, at noise multipliers below 0.1, minutes.
-
-    Args:
-      accountant: Its name; the cheapest of the ledger's if None.
-
-    Raises:
-      ValueError: If the accountant is not valid for the participation.
-    """
-    return self.epsilon_curve([self.rounds], accountant=accountant)[0]
-
   def epsilon_curve(
     self,
     rounds: Sequence[int],
     *,
-    accountant: str | None = None,
+    accountant: str,
   ) -> list[float]:
     """Returns epsilon after each of the given numbers of rounds.
 
+    By RDP each takes well under a second, however many rounds; by PLD seconds
+    or, at noise multipliers below 0.1, minutes.
+
     Args:
       rounds: Numbers of rounds, each in [0, self.rounds], in any order.
-      accountant: Its name; the cheapest of the ledger's if None.
+      accountant: Name of the accountant.
 
     Raises:
       ValueError: If the accountant is not valid for the participation.
     """
-    accountant = accountant or self.accountants[0]
 
     @functools.cache
     def epsilon(number: int) -> float:
