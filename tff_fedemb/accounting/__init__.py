@@ -6,17 +6,24 @@ claimed for it, is `participation`.
 * `composition`, to be read first, holds what is accounted for, and turns a
   mechanism's events and the participation into the events that an accountant
   is given; `epsilon` reads off epsilon and zCDP, and says where PLD is too
-  slow. `gaussian_accountant` is the exact one, `monte_carlo` that of users
-  whose rounds hang together; `pld_accountant` knows fixed cohorts, and what
-  rounding leaves of deltas.
-* `arithmetic` bounds what the noise's distance from a true Gaussian costs.
+  slow.
 * `ledger` is the rounds as they happened; its report refuses an epsilon that
   the trace of who took part contradicts.
 * `report` says what a run protects and what it cost, in numbers and words.
 * `tuning` accounts for choosing among many runs.
 
-Every epsilon is computed by `dp_accounting`, that of plain Gaussian mechanisms
-also from its exact privacy loss; nothing here derives a privacy bound of its
-own but the sensitivities (`participation`, `mechanisms`) and that of
-`arithmetic`.
+Where `dp_accounting` knows the event of a round, it computes the cost: that of
+Gaussian mechanisms, Poisson sampling, and fixed cohorts by RDP. The other
+modules derive bounds of their own. Each names its source or has the proof:
+
+* `gaussian_accountant`: the exact cost of Gaussian mechanisms;
+* `pld_accountant`: the losses of a fixed cohort, and how much rounding may take
+  from any delta;
+* `random_allocation` and `random_allocation_rdp`: a bracket of the losses of
+  random allocation, and its Renyi divergences;
+* `monte_carlo` and `balls_in_bins`: Monte-Carlo bounds for users whose rounds
+  depend on each other;
+* `arithmetic`: the cost of noise that is not exactly Gaussian.
+
+`participation` and `mechanisms` derive the sensitivities.
 """

@@ -1,7 +1,8 @@
 """Epsilon of a sequence of rounds, by each of the valid accountants.
 
-`dp_accounting` computes every epsilon; this module chooses the accountant,
-refuses what that one does not support, and catches numbers that broke down.
+This module chooses the accountant (`accounting` says which of them are
+`dp_accounting`'s), refuses an event that the accountant does not support, and
+catches numbers that broke down.
 """
 
 from collections.abc import Callable, Mapping, Sequence
