@@ -8,27 +8,6 @@ from scipy import special
 
 from tests.mechanisms import noise_theory
 from tff_fedemb.accounting import balls_in_bins
-from tff_fedemb.accounting import monte_carlo
-
-
-def change_releases(
-  event: monte_carlo.MixtureDpEvent, ways: np.ndarray
-) -> np.ndarray:
-  """What a user changes, by the dense matrix, in noise.
-
-  Args:
-    event: A run.
-    ways: `[n, rounds]` ones where a user takes part, else zeros.
-
-  Returns:
-    `[n, rounds]`.
-  """
-  matrix = np.eye(event.rounds)
-  if event.strategy is not None:
-    matrix = noise_theory.toeplitz_matrix(
-      event.strategy.first_column(event.rounds), event.rounds
-    )
-  return ways @ matrix.T / event.noise_multiplier
 
 
 def ways(
@@ -40,11 +19,19 @@ def ways(
 
   Args:
     event: A run.
+
+  Returns:
+    Probabilities `[n]`; changes `[n, rounds]` by the dense matrix, in noise.
   """
   bins = np.arange(event.num_bins)
   takes_part = np.arange(event.rounds) % event.num_bins == bins[:, None]
   chances = np.full(event.num_bins, 1.0 / event.num_bins)
-  return chances, change_releases(event, takes_part)
+  matrix = np.eye(event.rounds)
+  if event.strategy is not None:
+    matrix = noise_theory.toeplitz_matrix(
+      event.strategy.first_column(event.rounds), event.rounds
+    )
+  return chances, takes_part @ matrix.T / event.noise_multiplier
 
 
 def log_ratios(

@@ -6,8 +6,8 @@ import math
 import pytest
 
 from tff_fedemb import errors
+from tff_fedemb.accounting import balls_in_bins
 from tff_fedemb.accounting import epsilon as epsilon_lib
-from tff_fedemb.accounting import monte_carlo
 from tff_fedemb.participation import registry as participations
 from tff_fedemb.planning import calibration
 from tff_fedemb.planning import planning
@@ -140,7 +140,7 @@ def test_a_choice_by_simulation_is_accounted_for(monkeypatch):
     "balls_in_bins", num_users=100, users_per_round=10
   )
   plan = planning.create_plan("banded", claim, 6, 1.0, 1e-3, num_bands=2)
-  bound_delta = monte_carlo.Samples.bound_delta
+  bound_delta = balls_in_bins.Samples.bound_delta
   epsilons, failures = set(), set()
 
   def record(self, epsilon, log_failure, **options):
@@ -148,7 +148,7 @@ def test_a_choice_by_simulation_is_accounted_for(monkeypatch):
     failures.add(log_failure)
     return bound_delta(self, epsilon, log_failure, **options)
 
-  monkeypatch.setattr(monte_carlo.Samples, "bound_delta", record)
+  monkeypatch.setattr(balls_in_bins.Samples, "bound_delta", record)
   _, found = _calibrate(plan, 1.0, "noise_multiplier")
   assert 0.98 < _epsilon(found) <= 1.0
   # Noise multipliers of five digits from 1e-3 to 1e6, in two readings; of each

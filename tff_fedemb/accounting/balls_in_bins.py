@@ -1,36 +1,140 @@
-"""Cost of putting each user in one of b bins at random: Monte-Carlo bounds.
+"""Cost of putting each user in one of b bins at random: samples of losses.
 
 Chua et al. 2024, "Balls-and-Bins Sampling for DP-SGD" (arXiv 2412.16802);
 Choquette-Choo et al. 2024, "Near Exact Privacy Amplification for Matrix
-Mechanisms" (arXiv 2410.06266), whose accounting this is but for how it samples.
+Mechanisms" (arXiv 2410.06266), who account for it in the same way but draw
+their samples differently.
 
-A user takes part in the rounds of their bin, j, j + b, j + 2 b, ... What they
-change is at most m_j, the sum of these columns (`monte_carlo`).
+A user takes part in the rounds of their bin, j, j + b, j + 2 b, ... Of the
+released C x + Z they change at most m_j, the sum of these columns of |C|: the
+run loses no more than a mixture of the N(m_j, z^2) loses against N(0, z^2).
+docs/privacy.md has the proof, which covers users who answer to earlier
+releases. `monte_carlo` bounds epsilon by the samples that are drawn here.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 import dataclasses
 import functools
 import math
 
+import dp_accounting
 import numpy as np
+from scipy import optimize
 from scipy import signal
 from scipy import special
 
-from tff_fedemb.accounting import monte_carlo
 from tff_fedemb.mechanisms import toeplitz
 from tff_fedemb.participation import random_allocation
 
 _BATCH = 2**14
-# Bins that are told apart; of more, every second or third ... one.
+# With more bins, every second or third ... one counts as a hiding place.
 _MAX_BINS = 48
+# Streams of random numbers.
+_REMOVALS = 0
+_ADDITIONS = 1
 
 # Inner products of bins, and the share of users that are in bins like these.
 _Grams = Sequence[tuple[np.ndarray, float]]
 
 
 @dataclasses.dataclass(frozen=True)
-class BallsInBinsDpEvent(monte_carlo.MixtureDpEvent):
+class Samples:
+  """Samples of a likelihood ratio, drawn where privacy losses are large.
+
+  Releases y with density Q, or P, that make up a delta are rare. They are drawn
+  with a density R instead, and weigh w(y) = Q(y) / R(y), or P(y) / R(y); delta
+  is the mean of w (1 - exp(epsilon - loss))+. The weight of a loss is at most
+  exp(log_scale - slope x loss).
+
+  Attributes:
+    losses: `[n]` privacy losses, of those that matter.
+    log_weights: `[n]` logarithms of their weights.
+    count: How many samples there were with those that do not matter.
+    slope: Non-negative.
+    log_scale: See above.
+  """
+
+  losses: np.ndarray
+  log_weights: np.ndarray
+  count: int
+  slope: float
+  log_scale: float
+
+  @classmethod
+  def of(
+    cls,
+    parts: Iterable[tuple[np.ndarray, np.ndarray]],
+    count: int,
+    slope: float,
+    log_scale: float,
+  ) -> "Samples":
+    """Joins samples that come in parts, and keeps those that matter.
+
+    Args:
+      parts: Losses `[k]` and logarithms of weights `[k]`; only positive losses
+        matter.
+      count: See the class.
+      slope: See the class.
+      log_scale: See the class.
+    """
+    losses = []
+    log_weights = []
+    for some_losses, some_log_weights in parts:
+      is_positive = some_losses > 0.0
+      losses.append(some_losses[is_positive])
+      log_weights.append(some_log_weights[is_positive])
+    return cls(
+      np.concatenate(losses),
+      np.concatenate(log_weights),
+      count,
+      slope,
+      log_scale,
+    )
+
+  def bound_delta(
+    self,
+    epsilon: float,
+    log_failure: float,
+    *,
+    growth: int = 1,
+  ) -> float:
+    """Returns a delta at which `epsilon` holds in this direction.
+
+    Hoeffding 1963, "Probability Inequalities for Sums of Bounded Random
+    Variables", theorem 1, inequality 2.1.
+
+    Args:
+      epsilon: At least the smallest of the losses.
+      log_failure: Logarithm of the probability that it is too small.
+      growth: Above 1, the result is what delta is likely to be with so many
+        times the samples.
+    """
+    log_most = self.log_scale + _log_largest(self.slope, epsilon)
+    above = self.losses > epsilon
+    values = np.exp(self.log_weights[above] - log_most)
+    values *= -np.expm1(epsilon - self.losses[above])
+    share = min(float(values.sum()) / self.count, 1.0)
+
+    def excess(larger: float) -> float:
+      entropy = special.rel_entr(share, larger)
+      entropy += special.rel_entr(1.0 - share, 1.0 - larger)
+      return growth * self.count * entropy + log_failure
+
+    # At the largest number below 1 the entropy is large, unless share is.
+    most = 1.0 - 2.0**-53
+    if excess(most) > 0.0:
+      most = optimize.brentq(excess, share, most, xtol=1e-300, rtol=1e-12)
+    return math.exp(min(log_most + math.log(most) + 1e-9, 0.0))
+
+
+def _log_largest(slope: float, epsilon: float) -> float:
+  """The logarithm of the largest exp(-slope t) (1 - exp(epsilon - t))."""
+  at_peak = special.xlogy(slope, slope / (slope + 1.0)) - math.log1p(slope)
+  return float(at_peak) - slope * epsilon
+
+
+@dataclasses.dataclass(frozen=True)
+class BallsInBinsDpEvent(dp_accounting.DpEvent):
   """A whole run in which each user is in one of some bins, in secret.
 
   Privacy:
@@ -38,13 +142,28 @@ class BallsInBinsDpEvent(monte_carlo.MixtureDpEvent):
     Neighbouring relation: a user's slot stays empty, as the participation has
       it.
     Sensitivity: 1 in a round.
-    DpEvent: a mixture of Gaussians against one Gaussian (`monte_carlo`).
+    DpEvent: a mixture of Gaussians against one Gaussian (see the module).
 
   Attributes:
-    num_bins: Their number, at least 1; round t is of bin t mod `num_bins`.
+    noise_multiplier: Standard deviation of a row of Z over the sensitivity.
+    strategy: How noise is correlated; None if it is not.
+    rounds: Number of rounds, at least 1.
+    num_bins: Number of bins, at least 1; round t is of bin t mod `num_bins`.
   """
 
+  noise_multiplier: float
+  # It prints so many numbers that nobody would read them.
+  strategy: toeplitz.ToeplitzStrategy | None = dataclasses.field(repr=False)
+  rounds: int
   num_bins: int
+
+  @functools.cached_property
+  def first_column(self) -> np.ndarray:
+    """The first column of |C|, without zeros at its end."""
+    if self.strategy is None:
+      return np.ones(1)
+    column = np.abs(self.strategy.first_column(self.rounds))
+    return np.trim_zeros(column, "b")
 
   def gram(self, bins: np.ndarray) -> np.ndarray:
     """Returns inner products of what a user of some bins changes.
@@ -59,21 +178,15 @@ class BallsInBinsDpEvent(monte_carlo.MixtureDpEvent):
     for row, first in zip(changes, bins, strict=True):
       starts = np.zeros(self.rounds)
       starts[first :: self.num_bins] = 1.0
-      row[:] = signal.oaconvolve(starts, self.first_column)[: self.rounds]
+      change = signal.oaconvolve(starts, self.first_column)
+      row[:] = change[: self.rounds]
     return changes @ changes.T / self.noise_multiplier**2
-
-  @property
-  def is_secret(self) -> bool:
-    return self.num_bins > 1
 
   @functools.cached_property
   def largest_square(self) -> float:
+    """Largest square of all |m_j|, in squares of the noise."""
     # Bin 0 has the most rounds, and of columns the longest.
     return float(self.gram(np.array([0]))[0, 0])
-
-  @property
-  def num_samples(self) -> int:
-    return 2**20
 
   @functools.cached_property
   def grams(self) -> _Grams:
@@ -85,19 +198,27 @@ class BallsInBinsDpEvent(monte_carlo.MixtureDpEvent):
     gram = self.gram(np.arange(0, self.num_bins, stride))
     # So many users' cosets have one bin more to hide among.
     share = larger * (most + 1) / self.num_bins
-    grams = [(gram, share), (gram[:most, :most], 1.0 - share)]
-    return [(some, share) for some, share in grams if share]
+    grams = []
+    if share:
+      grams.append((gram, share))
+    if share < 1.0:
+      grams.append((gram[:most, :most], 1.0 - share))
+    return grams
 
   def sample_removals(
     self,
     usual_loss: float,
     count: int,
-  ) -> monte_carlo.Samples:
+  ) -> Samples:
     """Samples releases with the user, who moves them by power times as much.
 
     R is a mixture of N(power m_j), with weights by which R / Q is at least a
     constant times the mean of exp(power u_j), where P / Q is that of exp(u_j):
     the mean of powers is at least the power of the mean.
+
+    Args:
+      usual_loss: Near the epsilon that is sought; positive.
+      count: How many samples to draw; it also seeds them.
     """
     power = max(usual_loss / self.grams[0][0].max() + 0.5, 1.0)
     log_scales = []
@@ -107,26 +228,28 @@ class BallsInBinsDpEvent(monte_carlo.MixtureDpEvent):
       log_scales.append(special.logsumexp(logs) - math.log(len(logs)))
       weights.append(special.softmax(logs))
     parts = []
-    for number, noise, generator in _draw(
-      self.grams, count, monte_carlo.REMOVALS
-    ):
+    for number, noise, generator in _draw(self.grams, count, _REMOVALS):
       gram = self.grams[number][0]
       bins = generator.choice(len(gram), len(noise), p=weights[number])
       logs = noise + power * gram[bins] - 0.5 * np.diag(gram)
-      loss, log_density = _log_means(logs, power)
-      log_weights = loss - log_density + log_scales[number]
-      parts.append((loss[loss > 0.0], log_weights[loss > 0.0]))
-    return monte_carlo.Samples.of(parts, count, power - 1.0, max(log_scales))
+      losses = _log_means(logs, 1.0)
+      log_densities = _log_means(logs, power)
+      parts.append((losses, losses - log_densities + log_scales[number]))
+    return Samples.of(parts, count, power - 1.0, max(log_scales))
 
   def sample_additions(
     self,
     usual_loss: float,
     count: int,
-  ) -> monte_carlo.Samples:
+  ) -> Samples:
     """Samples releases without the user, moved away from what users change.
 
     R is N(-power mean(m_j)); the mean of exp(u_j) is at least exp(mean(u_j)),
     so that a large loss bounds how far a release was moved.
+
+    Args:
+      usual_loss: Near the epsilon that is sought; positive.
+      count: How many samples to draw; it also seeds them.
     """
     gram = self.grams[0][0]
     power = max((usual_loss - 0.5 * np.diag(gram).mean()) / gram.mean(), 0.0)
@@ -135,13 +258,12 @@ class BallsInBinsDpEvent(monte_carlo.MixtureDpEvent):
       square = np.diag(gram).mean()
       log_scales.append(0.5 * power * square + 0.5 * power**2 * gram.mean())
     parts = []
-    for number, noise, _ in _draw(self.grams, count, monte_carlo.ADDITIONS):
+    for number, noise, _ in _draw(self.grams, count, _ADDITIONS):
       gram = self.grams[number][0]
       logs = noise - power * gram.mean(axis=1) - 0.5 * np.diag(gram)
-      loss = -_log_means(logs, 1.0)[0]
-      log_weights = power * logs.mean(axis=1) + log_scales[number]
-      parts.append((loss[loss > 0.0], log_weights[loss > 0.0]))
-    return monte_carlo.Samples.of(parts, count, power, max(log_scales))
+      losses = -_log_means(logs, 1.0)
+      parts.append((losses, power * logs.mean(axis=1) + log_scales[number]))
+    return Samples.of(parts, count, power, max(log_scales))
 
 
 def create_event(
@@ -153,13 +275,13 @@ def create_event(
   """Returns the event of a whole run.
 
   Privacy:
-    As `BallsInBinsDpEvent`. Of independent noise all rounds of a bin are one
-    Gaussian mechanism, and whoever is in one of them is in no other.
+    As `BallsInBinsDpEvent`. With independent noise, all rounds of a bin are one
+    Gaussian mechanism, and a user in one of them is in no other.
 
   Args:
-    noise_multiplier: As there, like all others.
+    noise_multiplier: See `BallsInBinsDpEvent`, as all others.
     strategy: None for independent noise.
-    num_bins: Their number.
+    num_bins: Number of bins.
     rounds: Number of rounds.
   """
   if strategy is not None:
@@ -178,10 +300,14 @@ def _draw(
   count: int,
   stream: int,
 ) -> Iterator[tuple[int, np.ndarray, np.random.Generator]]:
-  """Yields the number of a matrix and numbers `[n, b]` with its covariance."""
-  generator = monte_carlo.create_generator(count, stream)
-  counts = generator.multinomial(count, [share for _, share in grams])
-  for number, left in enumerate(counts):
+  """Yields the number of a matrix and numbers `[n, b]` with its covariance.
+
+  They are always the same, so that an account can be computed again, but not
+  those by which it was decided where these are to be drawn: the count differs.
+  """
+  generator = np.random.Generator(np.random.SFC64((count, stream)))
+  shares = [share for _, share in grams]
+  for number, left in enumerate(generator.multinomial(count, shares)):
     # Bins may be so much alike that there is no Cholesky factor.
     values, vectors = np.linalg.eigh(grams[number][0])
     root = vectors * np.sqrt(np.maximum(values, 0.0))
@@ -190,10 +316,8 @@ def _draw(
       yield number, generator.standard_normal(size) @ root.T, generator
 
 
-def _log_means(logs: np.ndarray, power: float) -> tuple[np.ndarray, np.ndarray]:
-  """Logarithms of the means of exp(logs) and exp(power logs), by row."""
-  largest = logs.max(axis=1, keepdims=True)
-  logs = logs - largest
-  largest = largest[:, 0]
-  first = np.log(np.exp(logs).mean(axis=1)) + largest
-  return first, np.log(np.exp(power * logs).mean(axis=1)) + power * largest
+def _log_means(logs: np.ndarray, power: float) -> np.ndarray:
+  """Logarithms of the means of exp(power logs), by row."""
+  largest = logs.max(axis=1)
+  exponents = power * (logs - largest[:, np.newaxis])
+  return np.log(np.exp(exponents).mean(axis=1)) + power * largest

@@ -327,7 +327,7 @@ def composed_events(
       round that a user is in, by which the noise multiplier is divided here,
       once; with correlated noise times that of the strategy over the run, or,
       where users are sampled anew, for one participation.
-    DpEvent: where a user's rounds hang together, `MixtureDpEvent` or, of
+    DpEvent: where a user's rounds hang together, `BallsInBinsDpEvent` or, of
       independent noise in bins, `RandomAllocationDpEvent` for the whole run,
       with the least noise of a round; where they are sampled anew,
       `PoissonSampledDpEvent`, `SampledWithoutReplacementDpEvent` or

@@ -16,6 +16,7 @@ import numpy as np
 
 from tff_fedemb import errors
 from tff_fedemb import progress
+from tff_fedemb.accounting import balls_in_bins
 from tff_fedemb.accounting import composition
 from tff_fedemb.accounting import gaussian_accountant
 from tff_fedemb.accounting import monte_carlo
@@ -199,8 +200,9 @@ def epsilon_by_accountant(
   )
   if participation.is_drawn_once and counts:
     # The kind of noise decides which accountant applies.
-    is_bounded = isinstance(counts[0][0], monte_carlo.MixtureDpEvent)
-    names = ("monte_carlo" if is_bounded else "allocation",)
+    event, _ = counts[0]
+    is_in_bins = isinstance(event, balls_in_bins.BallsInBinsDpEvent)
+    names = ("monte_carlo" if is_in_bins else "allocation",)
   return epsilons_of(
     counts,
     account.delta,

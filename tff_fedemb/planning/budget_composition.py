@@ -11,10 +11,10 @@ import dp_accounting
 from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.accounting import arithmetic
+from tff_fedemb.accounting import balls_in_bins
 from tff_fedemb.accounting import composition
 from tff_fedemb.accounting import epsilon as epsilon_lib
 from tff_fedemb.accounting import ledger as ledger_lib
-from tff_fedemb.accounting import monte_carlo
 from tff_fedemb.accounting import tuning
 from tff_fedemb.participation import participation as participation_lib
 
@@ -66,7 +66,7 @@ def compose(
     # Only RDP accounts for the choice of the best trial.
     names = [name for name in names if name == "rdp"]
   is_mixture = any(
-    isinstance(event, monte_carlo.MixtureDpEvent) for event, _ in events
+    isinstance(event, balls_in_bins.BallsInBinsDpEvent) for event, _ in events
   )
   if len(relations) > 1 or not names or is_mixture:
     raise errors.FieldError(
