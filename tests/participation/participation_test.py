@@ -245,17 +245,3 @@ def test_poisson_accounts_for_the_probability_it_draws_with():
     # Binomial(20,000, p), five standard deviations.
     bound = 5 * math.sqrt(20_000 * probability * (1 - probability))
     assert abs(sum(drawn) - 20_000 * probability) < bound
-
-
-@pytest.mark.parametrize(
-  ("participation_class", "arguments", "message"),
-  [
-    (poisson.Poisson, (0, 1, 1), "num_users must be .* found 0"),
-    (poisson.Poisson, (1_000, 1_001, 1), "found 1001"),
-    (poisson.Poisson, (1_000, 10, 11), "users_per_round must be at least"),
-    (fixed_size.FixedSize, (1_000, 9.5, 1), "integer of at least 1, found 9.5"),
-  ],
-)
-def test_participation_refuses(participation_class, arguments, message):
-  with pytest.raises(ValueError, match=message):
-    participation_class(*arguments[:2], users_per_client=arguments[2])
