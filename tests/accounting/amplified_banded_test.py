@@ -55,7 +55,7 @@ def _plan(noise_multiplier, bands, period=None, **options):
 )
 def test_table_of_amplified_banded_noise(noise_multiplier, bands, expected):
   plan = _plan(noise_multiplier, bands)
-  ((event, count),) = composition.composed_events(*plan.account.run)
+  ((event, count),) = plan.account.composed_events()
   assert count == -(-_ROUNDS // bands)
   assert event.sampling_probability == pytest.approx(bands * 0.0131072)
   assert event.event.noise_multiplier == pytest.approx(noise_multiplier)

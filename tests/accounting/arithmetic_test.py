@@ -18,10 +18,6 @@ from tff_fedemb.participation import poisson
 _SUM = composition.RoundSum(0.5, 1.0, 97_000)
 
 
-def _account(claim, *history):
-  return composition.Account(claim, delta=1e-5, history=history)
-
-
 def _hockey_stick(p, q, epsilon):
   return float(np.maximum(p - math.exp(epsilon) * q, 0).sum())
 
@@ -92,10 +88,10 @@ def test_where_nothing_is_known(exact, multiplier, size):
 
 
 def test_a_run_reports_it_in_its_epsilon():
-  noise = composition.Noise(1.0)
-  exact = ledger_lib.Ledger(
-    poisson.Poisson(1_000, 10.0), delta=1e-5, accountants=("rdp",)
-  ).with_rounds(noise, 100)
+  claim = poisson.Poisson(1_000, 10.0)
+  exact = ledger_lib.create_ledger(
+    claim, composition.Noise(1.0), 100, delta=1e-5, accountants=("rdp",)
+  )
   computed = dataclasses.replace(exact, round_sum=_SUM)
   before, after = exact.report(), computed.report()
   assert before.arithmetic_epsilon is None
@@ -108,10 +104,10 @@ def test_a_run_reports_it_in_its_epsilon():
 
 def test_correlated_noise_has_no_bound():
   noise = composition.Noise(8.0, tree_strategy.TreeStrategy())
-  ledger = ledger_lib.Ledger(
-    min_separation.MinSeparation(100, 10), delta=1e-5, round_sum=_SUM
-  ).with_rounds(noise, 10)
-  report = ledger.report()
+  claim = min_separation.MinSeparation(100, 10)
+  report = ledger_lib.create_ledger(
+    claim, noise, 10, delta=1e-5, round_sum=_SUM
+  ).report()
   assert report.arithmetic_epsilon is None
   assert any("correlated noise" in text for text in report.not_covered)
 
@@ -134,10 +130,10 @@ def test_correlated_noise_has_no_bound():
 def test_tails_of_noise_that_ends(claim, strategy, moved):
   def tail(noise_multiplier, times=1):
     noise = composition.Noise(noise_multiplier, strategy)
-    rounds = composition.Rounds(count=2, times=times, noise=noise)
-    account = _account(claim, rounds)
+    ledger = ledger_lib.Ledger(claim, delta=1e-5)
+    ledger = ledger.with_rounds(noise, 2, times=times)
     return arithmetic.tail_probability(
-      arithmetic.most_moved(account), account.num_runs
+      arithmetic.most_moved(ledger), ledger.num_runs
     )
 
   # Table of the normal distribution: beyond 5 standard deviations 2.8665e-7.

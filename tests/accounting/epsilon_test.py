@@ -12,6 +12,7 @@ import pytest
 from tff_fedemb.accounting import composition
 from tff_fedemb.accounting import epsilon as epsilon_lib
 from tff_fedemb.accounting import gaussian_accountant
+from tff_fedemb.accounting import ledger as ledger_lib
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import poisson
@@ -27,13 +28,10 @@ def _epsilon(
   participation, noise_multiplier, rounds, accountant="rdp", delta=1e-5
 ):
   noise = composition.Noise(noise_multiplier)
-  account = composition.Account(
-    participation,
-    delta=delta,
-    accountants=(accountant,),
-    history=(composition.Rounds(count=rounds, noise=noise),),
+  ledger = ledger_lib.create_ledger(
+    participation, noise, rounds, delta=delta, accountants=(accountant,)
   )
-  return epsilon_lib.epsilon_by_accountant(account)[accountant]
+  return ledger.tightest_epsilon()
 
 
 def test_replace_one_does_not_double_by_itself():

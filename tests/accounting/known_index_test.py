@@ -14,6 +14,7 @@ from scipy import optimize
 from scipy import special
 
 from tff_fedemb.accounting import composition
+from tff_fedemb.accounting import ledger as ledger_lib
 from tff_fedemb.accounting import tuning
 from tff_fedemb.participation import min_separation
 
@@ -68,13 +69,8 @@ def _claim(noise_multiplier, mean):
   # Everybody in the one round; one of two users may be left out.
   participation = min_separation.MinSeparation(10, 10, min_separation=1)
   noise = composition.Noise(noise_multiplier)
-  account = composition.Account(
-    participation,
-    delta=_DELTA,
-    accountants=("rdp",),
-    history=(composition.Rounds(noise=noise),),
-  )
-  return tuning.RepeatAndSelect(mean, 1).epsilon(account)
+  trial = ledger_lib.create_ledger(participation, noise, 1, delta=_DELTA)
+  return tuning.RepeatAndSelect(mean, 1).epsilon(trial)
 
 
 # The claim; what is so if nobody knows the index; and if somebody does.

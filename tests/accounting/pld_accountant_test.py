@@ -163,16 +163,15 @@ _CLAIMS = (
 
 @pytest.mark.parametrize("claim", _CLAIMS, ids=lambda claim: claim.name)
 def test_rdp_takes_the_place_where_delta_is_tiny(claim):
-  ledger = ledger_lib.Ledger(
+  names = {*claim.accountants, *claim.further_accountants}
+  ledger = ledger_lib.create_ledger(
     claim,
+    composition.Noise(4.0),
+    20,
     delta=1e-18,
-    accountants=tuple(
-      name
-      for name in (*claim.accountants, *claim.further_accountants)
-      if name in epsilon_lib.SUMMING
-    ),
+    accountants=names.intersection(epsilon_lib.SUMMING),
     round_sum=composition.RoundSum(1.0, 4.0, 10),
-  ).with_rounds(composition.Noise(4.0), 20)
+  )
   report = ledger.report()
   assert (report.accountant, *report.epsilon_by_accountant) == ("rdp", "rdp")
   assert 0.0 < report.epsilon < math.inf
@@ -242,11 +241,8 @@ def test_fixed_cohorts_cost_what_the_worst_rounds_do(share, noise, rounds):
 def test_a_fixed_cohort_costs_much_less_than_by_rdp():
   # It was 24.89; 15.60 is what others who all send the opposite make of it.
   claim = fixed_size.FixedSize(1_000, 100)
-  account = composition.Account(
-    claim,
-    delta=1e-5,
-    history=(composition.Rounds(count=20, noise=composition.Noise(1.0)),),
-  )
+  account = ledger_lib.Ledger(claim, delta=1e-5)
+  account = account.with_rounds(composition.Noise(1.0), 20)
   names = epsilon_lib.default_accountants(claim, 1.0)
   assert (account.accountants, names) == (("rdp",), ("rdp", "pld"))
   (warning,) = report_lib.create_report(account).warnings

@@ -8,6 +8,7 @@ import pytest
 
 from tff_fedemb.accounting import composition
 from tff_fedemb.accounting import epsilon as epsilon_lib
+from tff_fedemb.accounting import ledger as ledger_lib
 from tff_fedemb.accounting import random_allocation
 from tff_fedemb.accounting import random_allocation_rdp
 from tff_fedemb.accounting import tuning
@@ -79,11 +80,8 @@ def test_tuning_rests_on_the_secret_draw():
   claim = participation_lib.RandomAllocation(20_000, 512)
   selection = tuning.RepeatAndSelect(4.0)
   trial, known = (
-    composition.Account(
-      each,
-      delta=1e-5,
-      accountants=("rdp",),
-      history=(composition.Rounds(count=40, noise=composition.Noise(1.4)),),
+    ledger_lib.create_ledger(
+      each, composition.Noise(1.4), 40, delta=1e-5, accountants=("rdp",)
     )
     for each in (claim, claim.with_known_schedule())
   )

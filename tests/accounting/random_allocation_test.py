@@ -8,7 +8,6 @@ import pytest
 from tests.accounting import gaussian
 from tests.accounting import mixtures
 from tff_fedemb.accounting import balls_in_bins
-from tff_fedemb.accounting import composition
 from tff_fedemb.accounting import monte_carlo
 from tff_fedemb.accounting import random_allocation
 from tff_fedemb.participation import random_allocation as participation_lib
@@ -115,7 +114,7 @@ def test_banded_noise_is_amplified():
   claim = participation_lib.RandomAllocation(240, 10, period=2)
   plan = planning.create_plan("banded", claim, 30, 4.0, 1e-5, num_bands=2)
   norm = math.hypot(*plan.strategy.first_column(30)[:2])
-  events = composition.composed_events(*plan.account.run)
+  events = plan.account.composed_events()
   # A whole pass of 24 rounds, and 3 of the 12 that a block has in another.
   assert [(event.slots, count) for event, count in events] == [
     (((pytest.approx(4 / norm), 12),), 1),

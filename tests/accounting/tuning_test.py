@@ -17,7 +17,6 @@ from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import poisson
 
 _DELTA = 1e-6
-_GAUSSIAN = (composition.Rounds(count=100, noise=composition.Noise(1.0)),)
 _POISSON = poisson.Poisson(100_000, 100.0)
 _FIXED_SIZE = fixed_size.FixedSize(100_000, 100, users_per_client=4)
 _SHAPES = (0, 0.5, 1, 5, math.inf)
@@ -37,17 +36,14 @@ def _mean(shape, success):
 
 
 def _probabilities(shape, success, most):
-  """The same definition: P[K = 1], ..., P[K = most], factor by factor."""
+  """The same definition: P[K = 1], ..., P[K = most]."""
+  k = np.arange(1, most + 1)
   if shape == math.inf:
-    return stats.poisson.pmf(range(1, most + 1), success).tolist()
+    return stats.poisson.pmf(k, success)
   if shape == 0:
-    scale = 1 / math.log(1 / success)
-    return [scale * (1 - success) ** k / k for k in range(1, most + 1)]
-  product, found = 1 / (success**-shape - 1), []
-  for k in range(1, most + 1):
-    product *= (1 - success) * (k - 1 + shape) / k
-    found.append(product)
-  return found
+    return (1 - success) ** k / k / math.log(1 / success)
+  factors = (1 - success) * (k - 1 + shape) / k
+  return np.cumprod(factors) / (success**-shape - 1)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +55,7 @@ def test_number_of_trials_has_the_probabilities_accounted_for(shape, success):
   selection = tuning.RepeatAndSelect(_mean(shape, success), shape)
   generator = np.random.default_rng(7)
   draws = [selection.draw_num_trials(generator) for _ in range(_DRAWS)]
-  probabilities = np.array(_probabilities(shape, success, 8))
+  probabilities = _probabilities(shape, success, 8)
   none = math.exp(-success) if shape == math.inf else 0.0
   expected = _DRAWS * np.array([*probabilities, 1 - none - probabilities.sum()])
   assert expected.min() > 5
@@ -78,9 +74,10 @@ def test_mean_of_one_is_a_single_trial():
   assert {selection.draw_num_trials(generator) for _ in range(100)} == {1}
 
 
-def _trial(claim, history=_GAUSSIAN, delta=_DELTA):
-  return ledger_lib.Ledger(
-    claim, delta=delta, accountants=("rdp",), history=history
+def _trial(claim, noise_multiplier=1.0, rounds=100, delta=_DELTA):
+  noise = composition.Noise(noise_multiplier)
+  return ledger_lib.create_ledger(
+    claim, noise, rounds, delta=delta, accountants=("rdp",)
   )
 
 
@@ -119,14 +116,7 @@ def test_geometric_epsilon_by_the_theorem():
     10, 10, users_per_client=2, min_separation=1
   )
   mean, rho, delta = 10.0, 0.5, 1e-5
-  trial, undoubled = (
-    _trial(
-      participation,
-      (composition.Rounds(count=4, noise=composition.Noise(z)),),
-      delta,
-    )
-    for z in (4.0, 8.0)
-  )
+  trial, undoubled = (_trial(participation, z, 4, delta) for z in (4.0, 8.0))
   orders = np.linspace(1.01, 60, 20_000)
   constant = 2 * np.min(
     (1 - 1 / orders) * rho * orders + math.log(mean) / orders
@@ -158,7 +148,7 @@ def test_more_trials_and_larger_shapes_cost_more():
 
 
 def test_round_without_noise_costs_everything():
-  trial = _trial(_POISSON, (*_GAUSSIAN, composition.Rounds()))
+  trial = _trial(_POISSON).with_rounds(composition.Noise(0.0))
   selection = tuning.RepeatAndSelect(10, 1)
   assert selection.epsilon(trial) == math.inf
   report = tuning.create_report(selection, trial, chosen_by_others=True)

@@ -22,13 +22,13 @@ from tff_fedemb.accounting import composition
 from tff_fedemb.accounting import epsilon as epsilon_lib
 
 # Error of a number of noise, in standard deviations, at both ends of a step of
-# the grid (`mechanisms.secret_noise`), which is at least 2^-11 clip norms over
-# the square root of the size; a quarter more for what is of second order.
+# the grid (`mechanisms.secret_noise`), plus a quarter for effects of second
+# order. A step is at least 2^-11 clip norms over the square root of the size.
 _ERROR_PER_STEP = 1.25 * 2.0 * 2.0**-49 / 2.0**-11
-# With less noise than so many steps, a step is no small part of it.
+# With less noise than so many steps, the grid is too coarse for the bound.
 _SMALLEST_NOISE = 2.0**-8
-# Logarithm of the share of delta that a deviation beyond the bound may have, in
-# which epsilon may grow by the first of these margins that is enough.
+# Logarithm of the share of delta that a deviation beyond the bound may have.
+# Epsilon may grow by the first of the margins that is enough.
 _LOG_SHARE = -22.0 * math.log(2.0)
 _DELTA_LEFT = 1.0 - 2.0**-20
 _MARGINS = (1.0, 10.0, 100.0)
@@ -41,17 +41,17 @@ _TAIL_SHARE = 1e-3
 def most_moved(account: composition.Account) -> float:
   """Returns by how many standard deviations a user may move a draw of noise.
 
-  One user moves a single number of a round by all that they may, which gives
-  the most away. Any draw of correlated noise may be the one that is moved, by
-  what they change over the whole run; where sampling amplifies it, by what they
-  change in one round that they are in, the only one that the draw is noise of.
+  In the worst case a user moves a single number of a round by all that they
+  may. With correlated noise, they may move one draw by all that they change
+  over the whole run; where sampling amplifies, by what they change in one round
+  that they are in, because the draw is noise of that round alone.
 
   Args:
     account: Account of at least one round, all with noise.
   """
   sensitivity = account.participation.sensitivity_in_clip_norms
   sensitivity *= account.strategy_sensitivity or 1.0
-  # Each time that a round ran had noise of its own.
+  # Every run of a round had noise of its own.
   return sensitivity / min(each.noise.multiplier for each in account.history)
 
 
@@ -71,7 +71,7 @@ def tail_probability(
     count: Number of releases.
     reach: Standard deviations at which noise ends.
   """
-  # How likely a draw without the user is out of reach with them, at most.
+  # At most so likely is a draw without the user out of reach with them.
   tail = 0.5 * math.erfc((reach - moved) / math.sqrt(2.0))
   return min(1.0, count * tail)
 
@@ -104,24 +104,28 @@ def log_ratio_bound(
   relative_error: float,
   log_failure: float,
 ) -> float:
-  """Bounds how much likelier than by exact noise a run's releases are.
+  """Bounds how much likelier computed noise makes a run's releases.
 
   Args:
-    num_numbers: Numbers of noise in the run.
-    relative_error: Largest of the probability of a number, below 1 / 2.
-    log_failure: Logarithm of the probability that it is more.
+    num_numbers: How many numbers of noise the run has.
+    relative_error: Largest relative error of a number's probability, below
+      1 / 2.
+    log_failure: Logarithm of the probability that the ratio is larger.
 
   Returns:
-    The logarithm of the ratio; it bounds the inverse ratio as well, under exact
-    noise.
+    The logarithm of the ratio of computed to exact noise; under exact noise it
+    bounds the inverse ratio as well.
   """
-  return num_numbers * relative_error**2 + relative_error * math.sqrt(
-    -2.0 * num_numbers * log_failure
-  )
+  deviation = math.sqrt(-2.0 * num_numbers * log_failure)
+  return num_numbers * relative_error**2 + relative_error * deviation
 
 
 def is_known(account: composition.Account) -> bool:
-  """Whether it is known what the arithmetic of the noise adds to an account."""
+  """Returns whether a bound on what arithmetic adds to an account is known.
+
+  Args:
+    account: The rounds.
+  """
   noises = account.noises
   if not account.round_sum or not noises:
     return False
@@ -133,11 +137,12 @@ class WholeEpsilon:
   """Cost of rounds by the tightest valid accountant, with arithmetic.
 
   Attributes:
-    epsilon: All of it.
-    accountant: Name of the one that leads.
-    by_accountant: Epsilon by name, of noise that is exactly Gaussian.
-    added: Part of `epsilon`, as `add_to_epsilon`; None where it is not known:
-      so of correlated noise, which is put together in single precision.
+    epsilon: The whole cost.
+    accountant: Name of the tightest accountant.
+    by_accountant: Epsilon of exactly Gaussian noise, by accountant.
+    added: Part of `epsilon` that `add_to_epsilon` added; None where no bound is
+      known, for example for correlated noise, which is composed in single
+      precision.
   """
 
   epsilon: float
@@ -147,7 +152,7 @@ class WholeEpsilon:
 
 
 def whole_epsilon(account: composition.Account) -> WholeEpsilon:
-  """Returns the one figure that a run, its report and its metrics tell.
+  """Returns the cost that a run, its report and its metrics tell.
 
   Privacy:
     As `composition.composed_events` and `add_to_epsilon`.
@@ -160,12 +165,13 @@ def whole_epsilon(account: composition.Account) -> WholeEpsilon:
   if not is_known(account):
     return WholeEpsilon(epsilon, name, by_accountant, None)
   names = (name,) if name in account.accountants else account.accountants
+
+  def epsilon_at(delta: float) -> float:
+    other = dataclasses.replace(account, delta=delta, accountants=names)
+    return epsilon_lib.leading(epsilon_lib.epsilon_by_accountant(other))[1]
+
   whole = add_to_epsilon(
-    lambda delta: epsilon_lib.leading(
-      epsilon_lib.epsilon_by_accountant(
-        dataclasses.replace(account, delta=delta, accountants=names)
-      )
-    )[1],
+    epsilon_at,
     account.delta,
     round_sum=account.round_sum,
     runs=account.num_runs,
@@ -188,13 +194,14 @@ def add_to_epsilon(
     the participation and what earlier rounds have released.
 
   Args:
-    epsilon_at: Maps delta to the epsilon of exact noise; does not grow with it.
+    epsilon_at: Maps delta to the epsilon of exact noise, and does not grow with
+      delta.
     delta: At which epsilon is wanted.
     round_sum: The sum that had independent noise in every round.
     runs: How often rounds ran.
 
   Returns:
-    Epsilon; infinity where nothing is known.
+    Epsilon; infinity where no bound is known.
   """
   exact = epsilon_at(delta)
   size = round_sum.num_parameters
@@ -206,7 +213,7 @@ def add_to_epsilon(
     log_failure = math.log(delta) + _LOG_SHARE - exact - margin
     bound = log_ratio_bound(float(runs) * size, relative_error, log_failure)
     epsilon = epsilon_at(delta * _DELTA_LEFT * math.exp(-bound))
-    # The rest of delta has to do for both deviations.
+    # The rest of delta has to cover both deviations.
     if epsilon - exact + bound <= margin:
       return epsilon + 2.0 * bound
   return math.inf

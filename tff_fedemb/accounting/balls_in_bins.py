@@ -220,20 +220,21 @@ class BallsInBinsDpEvent(dp_accounting.DpEvent):
       usual_loss: Near the epsilon that is sought; positive.
       count: How many samples to draw; it also seeds them.
     """
-    power = max(usual_loss / self.grams[0][0].max() + 0.5, 1.0)
+    largest_gram, _ = self.grams[0]
+    power = max(usual_loss / largest_gram.max() + 0.5, 1.0)
     log_scales = []
     weights = []
     for gram, _ in self.grams:
       logs = 0.5 * (power**2 - power) * np.diag(gram)
-      log_scales.append(special.logsumexp(logs) - math.log(len(logs)))
+      log_scale = special.logsumexp(logs) - math.log(len(logs))
+      log_scales.append(log_scale)
       weights.append(special.softmax(logs))
     parts = []
     for number, noise, generator in _draw(self.grams, count, _REMOVALS):
-      gram = self.grams[number][0]
+      gram, _ = self.grams[number]
       bins = generator.choice(len(gram), len(noise), p=weights[number])
       logs = noise + power * gram[bins] - 0.5 * np.diag(gram)
-      losses = _log_means(logs, 1.0)
-      log_densities = _log_means(logs, power)
+      losses, log_densities = _log_means(logs, 1.0, power)
       parts.append((losses, losses - log_densities + log_scales[number]))
     return Samples.of(parts, count, power - 1.0, max(log_scales))
 
@@ -251,18 +252,22 @@ class BallsInBinsDpEvent(dp_accounting.DpEvent):
       usual_loss: Near the epsilon that is sought; positive.
       count: How many samples to draw; it also seeds them.
     """
-    gram = self.grams[0][0]
-    power = max((usual_loss - 0.5 * np.diag(gram).mean()) / gram.mean(), 0.0)
+    gram, _ = self.grams[0]
+    square = np.diag(gram).mean()
+    power = (usual_loss - 0.5 * square) / gram.mean()
+    power = max(power, 0.0)
     log_scales = []
     for gram, _ in self.grams:
       square = np.diag(gram).mean()
-      log_scales.append(0.5 * power * square + 0.5 * power**2 * gram.mean())
+      log_scale = 0.5 * power * square + 0.5 * power**2 * gram.mean()
+      log_scales.append(log_scale)
     parts = []
     for number, noise, _ in _draw(self.grams, count, _ADDITIONS):
-      gram = self.grams[number][0]
+      gram, _ = self.grams[number]
       logs = noise - power * gram.mean(axis=1) - 0.5 * np.diag(gram)
-      losses = -_log_means(logs, 1.0)
-      parts.append((losses, power * logs.mean(axis=1) + log_scales[number]))
+      (gains,) = _log_means(logs, 1.0)
+      log_weights = power * logs.mean(axis=1) + log_scales[number]
+      parts.append((-gains, log_weights))
     return Samples.of(parts, count, power, max(log_scales))
 
 
@@ -316,8 +321,12 @@ def _draw(
       yield number, generator.standard_normal(size) @ root.T, generator
 
 
-def _log_means(logs: np.ndarray, power: float) -> np.ndarray:
-  """Logarithms of the means of exp(power logs), by row."""
+def _log_means(logs: np.ndarray, *powers: float) -> list[np.ndarray]:
+  """Logarithms of the means of exp(power logs), by row, for each power."""
   largest = logs.max(axis=1)
-  exponents = power * (logs - largest[:, np.newaxis])
-  return np.log(np.exp(exponents).mean(axis=1)) + power * largest
+  logs = logs - largest[:, np.newaxis]
+  found = []
+  for power in powers:
+    means = np.exp(power * logs).mean(axis=1)
+    found.append(np.log(means) + power * largest)
+  return found

@@ -1,14 +1,16 @@
 """Turns what a mechanism releases into the events that an accountant is given.
 
-Two families. Where the users of a round are drawn anew, each round that may
-draw a user is an event of its own, amplified by the sampling; so it is under
-correlated noise if the matrix has no more bands than there are rounds from one
-of these to the next. Where they are not, a user is in a bounded number of
-rounds: independent noise costs as many Gaussian mechanisms; correlated noise
-makes the whole run one Gaussian mechanism, whose sensitivity is that of its
-strategy matrix (`mechanisms.strategy`). Between the two are rounds of a user
-that were drawn in secret and hang together: the whole run is one event
-(`monte_carlo`).
+There are three cases:
+
+* Each round draws its users anew. Each round that may draw a user is an event
+  of its own, amplified by the sampling. So it is under correlated noise if the
+  matrix has no more bands than there are rounds from one of these to the next.
+* Nobody is sampled, and a user is in a bounded number of rounds. Independent
+  noise costs as many Gaussian mechanisms. Correlated noise makes the whole run
+  one Gaussian mechanism, whose sensitivity is that of its strategy matrix
+  (`mechanisms.strategy`).
+* A user's rounds were drawn once, in secret. The whole run is one event
+  (`balls_in_bins`).
 """
 
 import collections
@@ -48,7 +50,11 @@ class Noise(config.Config):
 
 
 def noise_of(mechanism: mechanism_lib.Mechanism) -> Noise:
-  """Returns what a mechanism adds to the sum of every round."""
+  """Returns the noise that a mechanism adds to the sum of every round.
+
+  Args:
+    mechanism: Any mechanism; without noise the multiplier is 0.
+  """
   return Noise(mechanism.config.noise_multiplier, mechanism.strategy)
 
 
@@ -57,8 +63,9 @@ class Rounds(config.Config):
   """Rounds that are alike.
 
   Attributes:
-    count: How many.
-    times: How often each ran, on the same users and with noise of its own.
+    count: Number of rounds.
+    times: How often each round ran, on the same users and with noise of its
+      own.
     noise: Noise that each run added [none].
   """
 
@@ -82,17 +89,17 @@ class Rounds(config.Config):
     """Noise of all runs of a round together.
 
     Privacy:
-      The users were drawn once: where sampling amplifies, it amplifies the
+      The users were drawn once. Where sampling amplifies, it amplifies the
       composition of the runs, which costs more than as many rounds with users
-      of their own. Rounds in between change nothing: each round's draw is
-      independent of the others, so that the privacy loss of its runs is that of
+      of their own. The draw of each round is independent of all others, so
+      rounds in between change nothing: the privacy loss of the runs is that of
       one Gaussian mechanism of `noise multiplier / sqrt(times)`.
     """
     multiplier = self.noise.multiplier / math.sqrt(self.times)
     return Noise(multiplier, self.noise.strategy)
 
   def to_json(self) -> dict[str, Any]:
-    """Returns the fields as JSON values by name, noise if there is any."""
+    """Returns the fields as JSON values by name, without `noise` if none."""
     values = super().to_json()
     if not self.noise.multiplier:
       del values["noise"]
@@ -101,14 +108,14 @@ class Rounds(config.Config):
 
 @dataclasses.dataclass(frozen=True)
 class RoundSum(config.Config):
-  """The numbers that are clipped, summed up and noised in every round.
+  """The sum that is clipped and noised in every round.
 
   Attributes:
-    clip_norm: L2 norm to which an update is clipped; of an adaptive one, in the
-      first round.
+    clip_norm: L2 norm to which an update is clipped; the first round's if it
+      adapts.
     noise_multiplier: Standard deviation of the noise on the sum over the clip
-      norm; more than what is accounted for where a part is on a count.
-    num_parameters: Numbers of the sum.
+      norm; above the accounted one if a count has a part of the noise.
+    num_parameters: How many numbers the sum has.
   """
 
   clip_norm: float = config.field(above=0)
@@ -132,7 +139,7 @@ class Account(config.Config):
     accountants: Names of the accountants, cheapest first; all that the
       participation supports if None.
     history: The rounds, in their order.
-    round_sum: The sum of every round; None if it is not known, and the noise
+    round_sum: The sum of every round; None if it is not known, and the noise is
       taken for an exact Gaussian.
 
   Raises:
@@ -154,8 +161,7 @@ class Account(config.Config):
     accountants = self.participation.select_accountants(self.accountants)
     object.__setattr__(self, "accountants", accountants)
     # Refused now rather than hours later, when an epsilon is wanted.
-    rounds, participation = self.run
-    check_noise(rounds, participation)
+    check_noise(self.merged_rounds, self.participation)
 
   @property
   def rounds(self) -> int:
@@ -164,7 +170,7 @@ class Account(config.Config):
 
   @property
   def num_runs(self) -> int:
-    """How often rounds ran, all of which is accounted for."""
+    """Number of runs of all rounds, each of which is accounted for."""
     return sum(each.times * each.count for each in self.history)
 
   @property
@@ -176,28 +182,25 @@ class Account(config.Config):
     return dict(sorted(counts.items()))
 
   @property
-  def run(self) -> tuple[list[Rounds], participation_lib.Participation]:
-    """All rounds that are alike together, and who takes part in them."""
-    # Composition has no order.
+  def merged_rounds(self) -> list[Rounds]:
+    """The rounds, all that are alike together: composition has no order."""
     counts: collections.Counter[tuple[Noise, int]] = collections.Counter()
     for each in self.history:
       counts[each.noise, each.times] += each.count
-    merged = [
-      Rounds(count=count, times=times, noise=noise)
-      for (noise, times), count in counts.items()
-    ]
-    return merged, self.participation
+    merged = []
+    for (noise, times), count in counts.items():
+      merged.append(Rounds(count=count, times=times, noise=noise))
+    return merged
 
   @property
   def noises(self) -> list[Noise]:
     """Noise of all runs of a round together, for rounds that are alike."""
-    return [each.whole_noise for each in self.run[0]]
+    return [each.whole_noise for each in self.merged_rounds]
 
   @property
   def strategy_sensitivity(self) -> float | None:
     """Sensitivity of the strategy; None without correlated noise."""
-    rounds, participation = self.run
-    return strategy_sensitivity(rounds, participation)
+    return strategy_sensitivity(self.merged_rounds, self.participation)
 
   def composed_events(
     self, *, sensitivity_in_clip_norms: float | None = None
@@ -210,9 +213,10 @@ class Account(config.Config):
     Args:
       sensitivity_in_clip_norms: As there; so are the errors.
     """
-    rounds, participation = self.run
     return composed_events(
-      rounds, participation, sensitivity_in_clip_norms=sensitivity_in_clip_norms
+      self.merged_rounds,
+      self.participation,
+      sensitivity_in_clip_norms=sensitivity_in_clip_norms,
     )
 
 
@@ -239,7 +243,7 @@ def check_noise(
       num_bands = noise.strategy.num_bands
       period = participation.min_separation
       is_anew = participation.is_sampled and not participation.is_drawn_once
-      # Others would mix the rounds of a user whose sampling amplifies.
+      # With more bands, noise mixes the rounds that sampling should amplify.
       if is_anew and (num_bands or math.inf) > period:
         raise errors.FieldError(
           "num_bands",
@@ -268,9 +272,9 @@ def check_correlated(
     participation: Who takes part.
 
   Raises:
-    errors.FieldError: If a user may come back in the next round, or be drawn
-      anew after as many rounds as the matrix has no bands; or, where all of a
-      user's rounds were drawn once, if the matrix is not Toeplitz.
+    errors.FieldError: If a user may come back in the next round, if users are
+      drawn anew and the matrix is not banded, or if all of a user's rounds were
+      drawn once and the matrix is not Toeplitz.
   """
   if participation.min_separation is None:
     raise errors.FieldError(
@@ -281,11 +285,10 @@ def check_correlated(
       participation.name,
     )
   if not is_known(strategy, participation):
-    known = sorted(
-      name
-      for name, other in strategies.STRATEGIES.items()
-      if is_known(other, participation)
-    )
+    known = []
+    for name, other in sorted(strategies.STRATEGIES.items()):
+      if is_known(other, participation):
+        known.append(name)
     raise errors.FieldError(
       "mechanism",
       f"be {', '.join(known)} or one of independent noise with participation"
@@ -299,7 +302,7 @@ def is_known(
   strategy: type[strategy_lib.Strategy],
   participation: participation_lib.Participation,
 ) -> bool:
-  """Whether it is known what noise of a matrix costs for a participation.
+  """Returns whether the cost of a matrix's noise is known.
 
   Args:
     strategy: The class of the matrix.
@@ -324,24 +327,25 @@ def composed_events(
     Unit: user.
     Neighbouring relation: `participation.neighboring_relation`.
     Sensitivity: `participation.sensitivity_in_clip_norms` clip norms in each
-      round that a user is in, by which the noise multiplier is divided here,
-      once; with correlated noise times that of the strategy over the run, or,
-      where users are sampled anew, for one participation.
-    DpEvent: where a user's rounds hang together, `BallsInBinsDpEvent` or, of
-      independent noise in bins, `RandomAllocationDpEvent` for the whole run,
-      with the least noise of a round; where they are sampled anew,
-      `PoissonSampledDpEvent`, `SampledWithoutReplacementDpEvent` or
-      `RandomAllocationDpEvent` of a `GaussianDpEvent` for each round, or pass,
-      that may draw a user; `GaussianDpEvent` once for each round that a user
-      may be in where they are not; of both those with the least noise if it
-      differs; a single `GaussianDpEvent` for correlated noise;
-      `NonPrivateDpEvent` if a round has no noise.
+      round that a user is in. This function divides the noise multiplier by it,
+      once. With correlated noise it is multiplied by that of the strategy over
+      the run, or, where users are sampled anew, for one participation.
+    DpEvent: `NonPrivateDpEvent` if a round has no noise; else
+      * where a user's rounds were drawn once, `BallsInBinsDpEvent`, or
+        `RandomAllocationDpEvent` with independent noise, once for the run and
+        with the least noise of a round;
+      * where users are sampled anew, `PoissonSampledDpEvent`,
+        `SampledWithoutReplacementDpEvent` or `RandomAllocationDpEvent` of a
+        `GaussianDpEvent`, for each round or pass that may draw a user;
+      * where they are not, `GaussianDpEvent` for each round that a user may be
+        in, with correlated noise once for the run.
+      If rounds differ in noise, a user is in those with the least.
 
   Args:
-    rounds: All rounds, those that are alike together.
+    rounds: All rounds; merge those that are alike.
     participation: Who takes part.
-    sensitivity_in_clip_norms: Replaces the sensitivity that the participation
-      supports; for comparisons that are named as such.
+    sensitivity_in_clip_norms: Replaces the participation's sensitivity, in
+      comparisons alone.
 
   Raises:
     ValueError: As `check_noise`; or if the strategy's sensitivity is not known.
@@ -357,7 +361,7 @@ def composed_events(
     )
   num_rounds = sum(count for _, count in noises)
   if participation.is_drawn_once and num_rounds:
-    noise = min((noise for noise, _ in noises), key=lambda n: n.multiplier)
+    noise, _ = min(noises, key=_multiplier)
     strategy: Any = noise.strategy
     num_bins: Any = participation.min_separation
     multiplier = noise.multiplier / sensitivity
@@ -366,30 +370,40 @@ def composed_events(
     )
     return [(event, 1)]
   of_strategy = strategy_sensitivity(rounds, participation)
-  is_sampled = participation.is_sampled
+  if of_strategy is not None:
+    sensitivity *= of_strategy
   left = participation.participations(num_rounds)
   if left < num_rounds:
     # Assume that a user is in the rounds that cost most.
-    noises.sort(key=lambda noise_count: noise_count[0].multiplier)
+    noises.sort(key=_multiplier)
   events = []
   for noise, count in noises:
     used = min(count, left)
     left -= used
-    if of_strategy is not None:
-      sensitivity *= of_strategy
-      used = used if is_sampled else 1  # For the whole run.
     gaussian = dp_accounting.GaussianDpEvent(noise.multiplier / sensitivity)
-    if used and is_sampled:
+    if used and participation.is_sampled:
       events += participation.sampled_events(gaussian, used, rounds=num_rounds)
+    elif of_strategy is not None:
+      events.append((gaussian, 1))  # For the whole run.
     elif used:
       events.append((gaussian, used))
   return events
 
 
+def _multiplier(noise_and_count: tuple[Noise, int]) -> float:
+  noise, _ = noise_and_count
+  return noise.multiplier
+
+
 def schedule_of(
   participation: participation_lib.Participation, rounds: int
 ) -> strategy_lib.Schedule:
-  """Returns which of some rounds, at least one, a user may be in."""
+  """Returns which rounds of a run a user may be in.
+
+  Args:
+    participation: Who takes part.
+    rounds: Number of rounds, at least 1.
+  """
   return strategy_lib.Schedule(
     rounds,
     # A user who is drawn anew in each round may be in the next one.
@@ -402,24 +416,24 @@ def strategy_sensitivity(
   rounds: Sequence[Rounds],
   participation: participation_lib.Participation,
 ) -> float | None:
-  """Sensitivity of the strategy over the run; None without correlated noise.
+  """Returns the sensitivity of the strategy; None without correlated noise.
 
-  Where users are sampled anew, it is that of one participation, as they are
-  accounted for one by one: the norm of the largest column.
+  It is that of the whole run. Where users are sampled anew, participations are
+  accounted for one by one, and it is that of one participation: the norm of the
+  largest column.
 
   Args:
     rounds: As in `composed_events`.
     participation: Who takes part.
   """
+  if not rounds or rounds[0].noise.strategy is None:
+    # Noise is correlated in all rounds or in none (`check_noise`).
+    return None
   num_rounds = sum(each.count for each in rounds)
-  for each in rounds:
-    strategy = each.noise.strategy
-    if strategy is not None:
-      schedule = schedule_of(participation, num_rounds)
-      if participation.is_sampled and not participation.is_drawn_once:
-        schedule = dataclasses.replace(schedule, max_participations=1)
-      return _sensitivity(strategy, schedule)
-  return None
+  schedule = schedule_of(participation, num_rounds)
+  if participation.is_sampled and not participation.is_drawn_once:
+    schedule = dataclasses.replace(schedule, max_participations=1)
+  return _sensitivity(rounds[0].noise.strategy, schedule)
 
 
 # A search asks again for every noise multiplier.

@@ -26,37 +26,37 @@ from tff_fedemb.accounting import random_allocation_rdp
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import random_allocation as allocation
 
-# An order whose series does not converge gives no bound. There are others.
+# An order whose series does not converge gives no bound; other orders do.
 progress.leave_out("_compute_log_a_frac failed to converge")
 
 # Above this RDP epsilon the PLD accountant is not run: its cost grows with
 # 1 / noise_multiplier^2 (minutes at 0.02), for a figure that protects nobody.
 PLD_EPSILON_LIMIT = 50.0
-# PLD is not even tried at noise this small, unless it is asked for by name.
+# PLD is not tried at less noise than this, unless you ask for it by name.
 _SMALLEST_NOISE_FOR_PLD = 0.3
 
 RDP_ORDERS = tuple(dp_accounting.rdp.rdp_privacy_accountant.DEFAULT_RDP_ORDERS)
-# Largest error in the log-moment of a Poisson-sampled Gaussian.
-# `dp_accounting` ends its series at exp(-30) and adds numbers near 1: against
-# exact arithmetic the largest error found was 6e-13, a third of this. A moment
-# that is as near to 1 is lost, and its epsilon would be 0.
+# Largest error in the log-moment of a Poisson-sampled Gaussian. `dp_accounting`
+# ends its series at exp(-30) and adds numbers near 1: against exact arithmetic,
+# the largest error found was 6e-13, a third of this. Without the allowance, a
+# moment that near to 1 would give epsilon 0.
 _LOG_MOMENT_ERROR = 2.0**-39
 # Divergences that are so many times as large are right to six digits.
 _MUCH_MORE = 2.0**20
 
-# The unit of the reading that counts one clip norm where a user can cause two.
+# The unit if you count one clip norm where a user can change the sum by two.
 VIRTUAL_CLIENT_UNIT = (
   "is not user-level: at best it is for a whole virtual client, zeroed out"
 )
 
 
 class RdpAccountant(dp_accounting.rdp.RdpAccountant):
-  """RDP, a bound whatever was lost to rounding, of random allocation too.
+  """RDP for random allocation too, and a valid bound in spite of rounding.
 
   Privacy:
-    Unit, neighbouring relation, sensitivity: those of `dp_accounting`'s own,
-      which this is but for epsilon.
-    DpEvent: those of `dp_accounting`'s own; `RandomAllocationDpEvent`.
+    Unit, neighbouring relation, sensitivity: those of `dp_accounting`'s RDP
+      accountant.
+    DpEvent: those of `dp_accounting`'s accountant; `RandomAllocationDpEvent`.
   """
 
   def __init__(
@@ -64,7 +64,12 @@ class RdpAccountant(dp_accounting.rdp.RdpAccountant):
     neighboring_relation: dp_accounting.NeighboringRelation,
     orders: Sequence[float] = RDP_ORDERS,
   ):
-    """Creates an empty accountant, of fewer orders if it is to be quick."""
+    """Creates an empty accountant.
+
+    Args:
+      neighboring_relation: The relation of the participation.
+      orders: Orders of the divergence, each above 1; fewer are quicker.
+    """
     super().__init__(orders, neighboring_relation)
     self._sampled_rounds = 0
 
@@ -85,6 +90,9 @@ class RdpAccountant(dp_accounting.rdp.RdpAccountant):
   def get_epsilon(self, target_delta: float) -> float:
     """Returns an upper bound.
 
+    Args:
+      target_delta: In (0, 1).
+
     Raises:
       ValueError: If the accounting broke down numerically.
     """
@@ -95,12 +103,13 @@ class RdpAccountant(dp_accounting.rdp.RdpAccountant):
       raise ValueError(f"RDP must be a number, found NaN after {self.ledger}.")
     is_lost = divergences < lost * _MUCH_MORE
     divergences = np.where(is_lost, divergences + lost, divergences)
-    return dp_accounting.rdp.compute_epsilon(orders, divergences, target_delta)[
-      0
-    ]
+    epsilon, _ = dp_accounting.rdp.compute_epsilon(
+      orders, divergences, target_delta
+    )
+    return epsilon
 
 
-# They add up probabilities, which cannot tell how small a tiny one is.
+# These add up probabilities, so rounding hides a tiny delta.
 SUMMING = ("pld", "allocation")
 _ACCOUNTANTS: dict[str, Callable[..., dp_accounting.PrivacyAccountant]] = {
   "rdp": RdpAccountant,
@@ -124,7 +133,7 @@ def epsilon_of(
   Privacy:
     Unit: user.
     Neighbouring relation: `neighboring_relation`; it does not change the
-      sensitivity, so pass those of `composition.composed_events`.
+      sensitivity, so pass the events of `composition.composed_events`.
     Sensitivity: 1, already divided out by `composition.composed_events`.
     DpEvent: the adaptive composition of `event_counts`.
 
@@ -149,8 +158,8 @@ def epsilon_of(
   return float(composed.get_epsilon(delta))
 
 
-# A run tells its epsilon more than once, and what arithmetic adds is asked for
-# at other deltas, while PLD takes a second.
+# PLD takes a second, and a run asks for its epsilon more than once: also at the
+# deltas that the bound on arithmetic needs.
 @functools.lru_cache(maxsize=16)
 def _compose(
   event_counts: tuple[tuple[dp_accounting.DpEvent, int], ...],
@@ -158,6 +167,7 @@ def _compose(
   neighboring_relation: dp_accounting.NeighboringRelation,
   **options: Any,
 ) -> dp_accounting.PrivacyAccountant:
+  """An accountant of all events."""
   composed = _ACCOUNTANTS[accountant](
     neighboring_relation=neighboring_relation, **options
   )
@@ -188,7 +198,7 @@ def epsilon_by_accountant(
     **options: Options of the accountants.
 
   Returns:
-    As `epsilons_of`.
+    Epsilon by accountant, as `epsilons_of` returns it.
 
   Raises:
     ValueError: As `composition.composed_events` and `epsilon_of`.
@@ -224,13 +234,13 @@ def epsilons_of(
   Args:
     event_counts: As in `epsilon_of`.
     delta: In (0, 1).
-    accountants: Their names.
+    accountants: Names of the accountants.
     **options: See `epsilon_of`.
 
   Returns:
     Epsilon by name. PLD is left out where RDP already exceeds
-    `PLD_EPSILON_LIMIT`. Of those that are `SUMMING`, RDP takes the place where
-    delta is too small for them.
+    `PLD_EPSILON_LIMIT`. RDP replaces the `SUMMING` accountants where delta is
+    too small for them.
   """
   epsilons: dict[str, float] = {}
   for name in accountants:
@@ -244,8 +254,9 @@ def epsilons_of(
       event_counts, delta, accountant="rdp", neighboring_relation=relation
     )
     if rdp < math.inf:
-      others = {x: y for x, y in epsilons.items() if x not in SUMMING}
-      return {"rdp": rdp} | others
+      for name in SUMMING:
+        epsilons.pop(name, None)
+      return {"rdp": rdp} | epsilons
   return epsilons
 
 
@@ -253,14 +264,18 @@ def default_accountants(
   participation: participation_lib.Participation,
   noise_multiplier: float,
 ) -> tuple[str, ...]:
-  """Names of the accountants that every account asks, unless told otherwise.
+  """Returns the accountants that an account asks unless you name others.
 
-  All that the participation allows and that take seconds at most: epsilon is
-  the smallest of theirs. A plan, a run and the program `account` ask the same.
+  They are all that the participation allows and that take seconds at most;
+  epsilon is their smallest. A plan, a run and the program `account` ask the
+  same ones.
 
   Args:
     participation: Who takes part.
     noise_multiplier: Standard deviation of the noise over the clip norm.
+
+  Returns:
+    Names of accountants, cheapest first.
   """
   accountants = participation.accountants
   if "pld" in participation.further_accountants:
@@ -272,14 +287,15 @@ def default_accountants(
 
 
 def with_secret_schedule(account: composition.Account) -> float | None:
-  """Returns epsilon if nobody knew who was drawn when; None if moot.
+  """Returns what epsilon would be if nobody knew who was drawn when.
 
   Args:
     account: The rounds.
 
   Returns:
-    The tightest; None without rounds, where epsilon rests on that already or
-    nothing is drawn, and where no sampling amplifies such noise.
+    The tightest epsilon. None if there are no rounds, if epsilon rests on a
+    secret draw already, if nothing is drawn, and if no sampling amplifies such
+    noise.
   """
   secret = account.participation.with_secret_schedule()
   if secret == account.participation or not account.rounds:
@@ -319,7 +335,11 @@ def check_pld(account: composition.Account) -> None:
 
 
 def leading(epsilons: Mapping[str, float]) -> tuple[str, float]:
-  """Returns the name and the epsilon of the tightest valid accountant."""
+  """Returns the name and the epsilon of the tightest valid accountant.
+
+  Args:
+    epsilons: Epsilon by accountant, of one accountant at least.
+  """
   # Each accountant gives a valid upper bound, so the smallest one holds.
   name = min(epsilons, key=epsilons.__getitem__)
   return name, epsilons[name]
@@ -328,9 +348,8 @@ def leading(epsilons: Mapping[str, float]) -> tuple[str, float]:
 def zcdp(account: composition.Account) -> float | None:
   """Returns rho of zero-concentrated DP; None where sampling amplifies.
 
-  Bun and Steinke 2016, "Concentrated Differential Privacy". Sampling has no
-  rho that is worth the name: the divergence of a sampled Gaussian grows faster
-  than linearly in its order.
+  Bun and Steinke 2016, "Concentrated Differential Privacy". A sampled Gaussian
+  has no useful rho: its divergence grows faster than linearly in the order.
 
   Privacy:
     As `composition.composed_events`; infinity if a round is not private.

@@ -17,9 +17,10 @@ _TOLERANCE = 1e-12
 _GaussianLoss = dp_accounting.pld.privacy_loss_mechanism.GaussianPrivacyLoss
 
 
-# Made once for all the deltas that the search for an epsilon asks for.
+# The search for an epsilon asks for many deltas of the same loss.
 @functools.lru_cache(maxsize=1)
 def _loss(precision: float) -> Any:
+  """The privacy loss at a sum of 1 / noise_multiplier^2."""
   return _GaussianLoss(1.0 / math.sqrt(precision))
 
 
@@ -32,7 +33,11 @@ class AnyRelationAccountant(dp_accounting.PrivacyAccountant):
       dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     ),
   ):
-    """Creates an empty accountant."""
+    """Creates an empty accountant.
+
+    Args:
+      neighboring_relation: Any; that of the events counts.
+    """
     super().__init__(neighboring_relation)
 
 
@@ -62,13 +67,24 @@ class GaussianAccountant(AnyRelationAccountant):
     return None
 
   def get_delta(self, target_epsilon: float) -> float:
-    """Returns the smallest delta at which `target_epsilon` holds."""
+    """Returns the smallest delta at which `target_epsilon` holds.
+
+    Args:
+      target_epsilon: At least 0.
+    """
     if self._precision in (0.0, math.inf):
       return 0.0 if self._precision == 0.0 else 1.0
     return float(_loss(self._precision).get_delta_for_epsilon(target_epsilon))
 
   def get_epsilon(self, target_delta: float) -> float:
-    """Returns the smallest epsilon that holds at `target_delta`."""
+    """Returns the smallest epsilon that holds at `target_delta`.
+
+    Args:
+      target_delta: In (0, 1).
+
+    Returns:
+      Epsilon to 12 digits, never below the exact one; infinity without noise.
+    """
     if self._precision == math.inf:
       return math.inf
     if self.get_delta(0.0) <= target_delta:
@@ -84,7 +100,7 @@ class GaussianAccountant(AnyRelationAccountant):
       xtol=1e-300,
       rtol=_TOLERANCE,
     )
-    # To the side where the guarantee holds.
+    # Round to the side where the guarantee holds.
     step = _TOLERANCE
     while self.get_delta(root) > target_delta:
       root *= 1.0 + step
@@ -98,12 +114,12 @@ def epsilon_of(
   *,
   count: int = 1,
 ) -> float:
-  """Returns the epsilon of so many Gaussian mechanisms.
+  """Returns the epsilon of several Gaussian mechanisms that are alike.
 
   Args:
-    noise_multiplier: Noise multiplier of each, positive.
+    noise_multiplier: Noise multiplier of each mechanism, positive.
     delta: At which epsilon is wanted, in (0, 1).
-    count: How many.
+    count: Number of mechanisms.
   """
   event = dp_accounting.GaussianDpEvent(noise_multiplier)
   return GaussianAccountant().compose(event, count).get_epsilon(delta)

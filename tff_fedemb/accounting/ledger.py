@@ -1,12 +1,11 @@
 """The privacy ledger: what happened, round by round, and what it cost.
 
-The rounds that are alike are told together, so that the ledger of a long run is
-a few numbers. A run's ledger is read from its chain (`records.chain`).
+Consecutive rounds that are alike are one entry, so that the ledger of a long
+run is a few numbers. A run's ledger is read from its chain (`records.chain`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
-import functools
 import itertools
 from typing import Any
 
@@ -33,7 +32,7 @@ class Ledger(composition.Account):
     """Noise that every round added.
 
     Raises:
-      errors.DataError: If there was no round, or not the same in all rounds.
+      errors.DataError: If there was no round, or noise differs between rounds.
     """
     noises = {each.noise for each in self.history}
     if len(noises) != 1:
@@ -56,14 +55,14 @@ class Ledger(composition.Account):
       As the class.
 
     Args:
-      noise: Noise that each run of each of them added.
-      count: Their number, at least 1.
-      times: How often each ran on the same users, with noise of its own every
-        time.
+      noise: Noise that each run of each round added.
+      count: Number of rounds, at least 1.
+      times: How often each round ran on the same users, with noise of its own
+        every time.
 
     Raises:
-      ValueError: If it is not the noise of the rounds before, and either is
-        correlated over rounds.
+      ValueError: If the noise differs from that of earlier rounds, and either
+        is correlated over rounds.
     """
     added = composition.Rounds(count=count, times=times, noise=noise)
     before = self.history
@@ -78,14 +77,14 @@ class Ledger(composition.Account):
     noise: composition.Noise,
     times: Iterable[int],
   ) -> "Ledger":
-    """Returns the ledger with rounds added that ran so often each.
+    """Returns the ledger with rounds added, some of which ran several times.
 
     Privacy:
       As the class.
 
     Args:
       noise: As in `with_rounds`.
-      times: How often each of them ran.
+      times: How often each of the rounds ran, in their order.
 
     Raises:
       ValueError: As `with_rounds`.
@@ -97,8 +96,11 @@ class Ledger(composition.Account):
 
   @property
   def times(self) -> list[int]:
-    """How often each round ran."""
-    return [each.times for each in self.history for _ in range(each.count)]
+    """How often each round ran, in the order of the rounds."""
+    found = []
+    for each in self.history:
+      found += [each.times] * each.count
+    return found
 
   def epsilon_curve(
     self,
@@ -118,17 +120,16 @@ class Ledger(composition.Account):
     Raises:
       ValueError: If the accountant is not valid for the participation.
     """
-
-    @functools.cache
-    def epsilon(number: int) -> float:
+    epsilons = []
+    for number in rounds:
       first = dataclasses.replace(
         self, accountants=(accountant,), history=self._first_rounds(number)
       )
-      return arithmetic.whole_epsilon(first).epsilon
-
-    return [epsilon(number) for number in rounds]
+      epsilons.append(arithmetic.whole_epsilon(first).epsilon)
+    return epsilons
 
   def _first_rounds(self, rounds: int) -> tuple[composition.Rounds, ...]:
+    """The history of so many rounds."""
     found = []
     for each in self.history:
       if rounds > 0:
@@ -141,13 +142,13 @@ class Ledger(composition.Account):
     self,
     trace: participation_trace.Trace | None = None,
   ) -> float:
-    """Returns the epsilon of `report`, without all else that it works out.
+    """Returns the epsilon of `report`, and works nothing else out.
 
-    It takes about a second where PLD is among the ledger's accountants and
-    nothing is exact.
+    It takes about a second if PLD is among the ledger's accountants and the
+    exact accountant is not.
 
     Args:
-      trace: Who took part, of a trace that need not be checked.
+      trace: The record of who took part; you need not have checked it.
     """
     seen = self
     if trace is not None and not self.participation.is_sampled:
@@ -161,21 +162,22 @@ class Ledger(composition.Account):
     self,
     trace: participation_trace.Trace,
   ) -> participation_check.ObservedParticipation:
+    """What the trace shows of the ledger's rounds."""
     return participation_check.observe(trace.num_users, trace.read(self.rounds))
 
   def as_seen(
     self,
     observed: participation_check.ObservedParticipation,
   ) -> "Ledger":
-    """Returns the ledger of what a trace shows, which need not be checked.
+    """Returns the ledger with what a trace shows of users who are not sampled.
 
     Args:
-      observed: Its finding: where users are not sampled, the most rounds that
-        one of them is in.
+      observed: Finding in the trace, of which the most rounds of a user count;
+        you need not have checked it.
     """
     if self.participation.is_sampled or not self.rounds:
       return self
-    # A schedule is drawn from no data: what it says of users may be used.
+    # A schedule is drawn from no data, so epsilon may rest on it.
     known = self.participation.with_known_schedule(
       max(observed.max_participations, 1)
     )
@@ -188,11 +190,12 @@ class Ledger(composition.Account):
     """Returns the whole account of the rounds so far.
 
     Args:
-      trace: Who took part. With it the report says that it was checked.
+      trace: The record of who took part. The report says that it was checked;
+        None for a report that says it was not.
 
     Raises:
-      participation.ClaimError: If the trace shows something else than the
-        participation that the ledger accounts for.
+      participation.ClaimError: If the trace contradicts the participation that
+        the ledger accounts for.
     """
     seen = self
     observed = None
@@ -213,9 +216,13 @@ class Ledger(composition.Account):
   def from_json(cls, values: Mapping[str, Any]) -> "Ledger":
     """Inverse of `to_json`.
 
+    Args:
+      values: As `to_json` returns them.
+
     Raises:
       ValueError: If a value is out of its range.
-      KeyError: If one is missing; or TypeError.
+      KeyError: If a value is missing.
+      TypeError: If a value is of another type.
     """
     fields = dict(values)
     del fields["neighboring_relation"]  # The participation says it.
@@ -234,8 +241,8 @@ def create_ledger(
 ) -> Ledger:
   """Creates the account of rounds that are alike.
 
-  Plans, runs, tunings, extrapolations and budgets all have their accounts from
-  here, so that the same rounds cost the same in each of them.
+  Plans, runs, tunings, extrapolations and budgets all call this function, so
+  that the same rounds cost the same in each of them.
 
   Privacy:
     As `Ledger`.
@@ -245,7 +252,8 @@ def create_ledger(
     noise: Noise that every round adds to its sum.
     rounds: Number of rounds, at least 0.
     delta: At which epsilon is stated, in (0, 1).
-    accountants: Names of those to ask [`epsilon.default_accountants`].
+    accountants: Names of the accountants to ask
+      [`epsilon.default_accountants`].
     round_sum: The sum of every round; without it the noise is taken for an
       exact Gaussian.
 

@@ -29,13 +29,14 @@ import numpy as np
 
 from tff_fedemb.accounting import gaussian_accountant
 
-# Each round may move a delta by this much. Cutting off an event's distribution,
-# and composing it with the others, count as this many rounds.
+# Rounding may move a delta by this much in each round. Cutting off an event's
+# distribution and composing it with others count as this many rounds.
 _LOST_BY_ROUND = 2.0**-50
 _ROUNDS_OF_EVENT = 4
-# Probability that is cut off where losses are high, and where they are low:
-# there it is counted as less of a loss to have less noise of rounding.
+# Probability that is cut off where losses are high.
 _TAIL = 1e-20
+# Losses of so small a probability, at the low end, are rounded up to one cell:
+# fewer cells leave less noise of rounding.
 _LOW_TAIL = 1e-12
 
 _GaussianLoss = dp_accounting.pld.privacy_loss_mechanism.GaussianPrivacyLoss
@@ -46,19 +47,19 @@ def lost_delta(counts: Iterable[int]) -> float:
   """Returns by how much a delta of composed distributions may be too small.
 
   Args:
-    counts: How many rounds, or passes, there were of each event.
+    counts: Number of rounds, or passes, of each event.
   """
   return _LOST_BY_ROUND * sum(count + _ROUNDS_OF_EVENT for count in counts)
 
 
-# Readings and searches ask for the same round again.
+# Searches ask for the same round again.
 @functools.lru_cache(maxsize=4)
 def _fixed_size(
   share: float,
   noise_multiplier: float,
   interval: float,
 ) -> privacy_loss_distribution.PrivacyLossDistribution:
-  """Losses of a round that has a share of all users."""
+  """The losses of a round that has a share of all users."""
   loss = _GaussianLoss(noise_multiplier)
   known = gaussian_accountant.epsilon_of(noise_multiplier, _TAIL / share)
   with np.errstate(divide="ignore"):
@@ -82,7 +83,7 @@ def _fixed_size(
 
 
 class PldAccountant(dp_accounting.pld.PLDAccountant):
-  """PLD, a bound whatever rounding leaves of it, of fixed cohorts too.
+  """PLD for fixed cohorts too, and a valid bound in spite of rounding.
 
   Privacy:
     Unit, neighbouring relation, sensitivity: those of the events.
@@ -99,7 +100,13 @@ class PldAccountant(dp_accounting.pld.PLDAccountant):
     ),
     value_discretization_interval: float = 1e-4,
   ):
-    """Creates an empty accountant, of larger steps if it is to be quick."""
+    """Creates an empty accountant.
+
+    Args:
+      neighboring_relation: The relation of the events.
+      value_discretization_interval: Step of the grid of losses; larger steps
+        are quicker and less tight.
+    """
     super().__init__(neighboring_relation, value_discretization_interval)
     self._interval = value_discretization_interval
     self._counts: list[int] = []
@@ -131,10 +138,18 @@ class PldAccountant(dp_accounting.pld.PLDAccountant):
     return lost_delta(self._counts)
 
   def get_delta(self, target_epsilon: Any) -> Any:
-    """Returns an upper bound."""
+    """Returns an upper bound.
+
+    Args:
+      target_epsilon: One number, or ascending numbers `[n]`.
+    """
     return np.minimum(super().get_delta(target_epsilon) + self.lost_delta, 1.0)
 
   def get_epsilon(self, target_delta: float) -> float:
-    """Returns an upper bound; infinity if delta is too small to tell."""
+    """Returns an upper bound; infinity if delta is within rounding errors.
+
+    Args:
+      target_delta: In (0, 1).
+    """
     left = target_delta - self.lost_delta
     return super().get_epsilon(left) if left > 0.0 else math.inf

@@ -1,16 +1,20 @@
 """Cost of putting each user in one of some rounds, in secret: a bracket.
 
 Feldman and Shenfeld 2026, "Efficient Privacy Loss Accounting for Subsampling
-and Random Allocation" (arXiv 2602.17284) show that one exists; it is found here
-in another way. A release y is r(y) times as likely with the user as without,
-where r is the mean of t independent log-normal numbers exp(y_i / z - 1 / (2
-z^2)), one for each round. The deltas of both directions, E (r - exp(epsilon))+
-and E (1 - exp(epsilon) r)+, are means of convex functions of r. So a number
-that is split in two of the same mean makes both larger, and numbers that are
-replaced by their mean make both smaller (Jensen). The law of r comes from those
-of the means of t / 2 numbers, and so on, on a grid of logarithms: where numbers
-are split between their neighbours there, it is the upper end of the bracket;
-where all of a cell are merged, the lower one.
+and Random Allocation" (arXiv 2602.17284) show that one exists. This module
+finds it in another way.
+
+A release y is r(y) times as likely with the user as without, where r is the
+mean of t independent log-normal numbers exp(y_i / z - 1 / (2 z^2)), one for
+each round. The deltas of both directions, E (r - exp(epsilon))+ and E (1 -
+exp(epsilon) r)+, are means of convex functions of r. A number that is split in
+two of the same mean therefore makes both deltas larger, and numbers that are
+replaced by their mean make both smaller (Jensen).
+
+The law of r comes from those of the means of t / 2 numbers, and so on, on a
+grid of logarithms. Splitting each number between its neighbours on the grid
+gives the upper end of the bracket; merging all numbers of a cell gives the
+lower end.
 """
 
 import dataclasses
@@ -36,7 +40,7 @@ _TAIL = 1e-20
 _REACH = -special.ndtri(_TAIL)
 # The lower end is rounded once more, on a grid that is so much finer.
 _FINER = 16
-# With less noise numbers leave the range of floats.
+# With less noise, numbers leave the range of floats.
 _SMALLEST_NOISE = 0.05
 
 _Event = random_allocation.RandomAllocationDpEvent
@@ -49,8 +53,8 @@ class _Law:
   Attributes:
     step: Step of the grid.
     first: Number of the first cell; cell i begins at exp(step i).
-    chances: `[n]` probabilities of cells, of releases without the user.
-    moments: `[n]` the same with the user: times the ratios.
+    chances: `[n]` probabilities of the cells, of releases without the user.
+    moments: `[n]` probabilities with the user: `chances` times the ratios.
   """
 
   step: float
@@ -62,23 +66,26 @@ class _Law:
     """The same on a grid of an n-th of the step."""
     times = round(self.step / step)
     size = (len(self.chances) - 1) * times + 1
-    chances, moments = np.zeros(size), np.zeros(size)
+    chances = np.zeros(size)
+    moments = np.zeros(size)
     chances[::times] = self.chances
     moments[::times] = self.moments
     return _Law(step, self.first * times, chances, moments)
 
   def trimmed(self) -> "_Law":
     """The same without what is next to impossible."""
-    start = int(np.searchsorted(np.cumsum(self.chances), _TAIL))
-    above = np.searchsorted(np.cumsum(self.moments[::-1]), _TAIL)
-    end = max(len(self.chances) - int(above), 1 - self.first)
-    kept = slice(start, end)
-    return _Law(
-      self.step, self.first + start, self.chances[kept], self.moments[kept]
-    )
+    from_below = np.cumsum(self.chances)
+    from_above = np.cumsum(self.moments[::-1])
+    start = int(np.searchsorted(from_below, _TAIL))
+    left_out = int(np.searchsorted(from_above, _TAIL))
+    end = max(len(self.chances) - left_out, 1 - self.first)
+    chances = self.chances[start:end]
+    moments = self.moments[start:end]
+    return _Law(self.step, self.first + start, chances, moments)
 
 
 def _at_points(step: float, first: int, chances: np.ndarray) -> _Law:
+  """The law of ratios that are points of the grid."""
   points = np.exp(step * (first + np.arange(len(chances))))
   return _Law(step, first, chances, chances * points)
 
@@ -88,22 +95,25 @@ def _of_round(noise: float, step: float, is_upper: bool) -> _Law:
   shift = 0.5 / noise**2
   first = math.floor((-_REACH / noise - shift) / step)
   edges = step * np.arange(first, -first + 1)
-
-  def cells(mean: float) -> np.ndarray:
-    scaled = (edges - mean) * noise
-    # Neither difference is of numbers near 1.
-    below = special.ndtr(scaled)
-    above = special.ndtr(-scaled)
-    return np.where(scaled[1:] < 0, np.diff(below), -np.diff(above))
-
-  chances = cells(-shift)
-  moments = cells(shift)
+  chances = _normal_cells((edges + shift) * noise)
+  moments = _normal_cells((edges - shift) * noise)
   if not is_upper:
     return _Law(step, first, chances, moments)
+  # A cell is split between its ends, so that its mean stays what it is.
   ends = np.exp(edges)
-  up = np.clip((moments - ends[:-1] * chances) / np.diff(ends), 0.0, chances)
-  split = np.pad(chances - up, (0, 1)) + np.pad(up, (1, 0))
+  above_low = moments - ends[:-1] * chances
+  to_high = np.clip(above_low / np.diff(ends), 0.0, chances)
+  split = np.pad(chances - to_high, (0, 1))
+  split += np.pad(to_high, (1, 0))
   return _at_points(step, first, split)
+
+
+def _normal_cells(edges: np.ndarray) -> np.ndarray:
+  """Probabilities `[n - 1]` of a standard normal between ascending edges."""
+  # Neither difference is of numbers near 1.
+  by_lower_tail = np.diff(special.ndtr(edges))
+  by_upper_tail = -np.diff(special.ndtr(-edges))
+  return np.where(edges[1:] < 0, by_lower_tail, by_upper_tail)
 
 
 def _mean(
@@ -121,17 +131,18 @@ def _mean(
   of_a = share * one.moments
   of_b = (1.0 - share) * other.moments
   first = min(one.first, other.first)
-  size = max(one.first + len(a), other.first + len(b)) - first + 1
-  chances, moments = np.zeros((2, size))
+  last = max(one.first + len(a), other.first + len(b))
+  chances = np.zeros(last - first + 1)
+  moments = np.zeros(last - first + 1)
   # The mean of cell i of one and cell i + j of the other, relative to the first
   # of them, is the same for all i.
   numbers = np.arange(1 - len(a), len(b))
-  logs = np.logaddexp(
-    math.log(share),
-    math.log1p(-share) + step * (numbers + other.first - one.first),
-  )
+  distances = step * (numbers + other.first - one.first)
+  logs = np.logaddexp(math.log(share), math.log1p(-share) + distances)
   steps = np.floor(logs / step).astype(int)
-  ups = np.clip(np.expm1(logs - step * steps) / math.expm1(step), 0.0, 1.0)
+  # How far up each mean is in its cell, as a share of the cell.
+  ups = np.expm1(logs - step * steps) / math.expm1(step)
+  ups = np.clip(ups, 0.0, 1.0)
   for j, more, up in zip(numbers.tolist(), steps.tolist(), ups, strict=True):
     start = max(0, -j)
     end = min(len(a), len(b) - j)
@@ -186,10 +197,6 @@ def _law_of(event: _Event, is_upper: bool) -> _Law:
   return law
 
 
-def _lost_delta(events: tuple[tuple[_Event, int], ...]) -> float:
-  return pld_accountant.lost_delta(count for _, count in events)
-
-
 # A report asks for the same run again, at other deltas.
 @functools.lru_cache(maxsize=8)
 def compose(
@@ -204,33 +211,43 @@ def compose(
     is_upper: Which end.
   """
   laws = [_law_of(event, is_upper) for event, _ in events]
-  step = min(law.step for law in laws) / (1 if is_upper else _FINER)
-
-  def create_pmf(
-    logs: np.ndarray,
-    chances: np.ndarray,
-    infinity: float,
-  ) -> pld_pmf.PLDPmf:
-    # At the upper end these are integers but for rounding errors.
-    losses = np.floor(logs / step + 1e-6).astype(int)
-    probs = np.bincount(losses - losses.min(), weights=chances)
-    return pld_pmf.DensePLDPmf(
-      step, int(losses.min()), probs, infinity, is_upper
-    )
-
+  step = min(law.step for law in laws)
+  if not is_upper:
+    step /= _FINER
   composed: Any = None
   for law, (event, count) in zip(laws, events, strict=True):
-    kept = (law.chances > 0.0) & (law.moments > 0.0)
-    chances = law.chances[kept]
-    moments = law.moments[kept]
-    logs = np.log(moments / chances)
-    # A law is cut at both ends, and so are those of its rounds.
-    cut = 6.0 * event.count * _TAIL if is_upper else 0.0
-    passes = privacy_loss_distribution.PrivacyLossDistribution(
-      create_pmf(logs, moments, cut), create_pmf(-logs, chances, cut)
-    ).self_compose(count)
+    one_pass = _losses_of_pass(law, event.count, step, is_upper)
+    passes = one_pass.self_compose(count)
     composed = passes if composed is None else composed.compose(passes)
   return composed
+
+
+def _losses_of_pass(
+  law: _Law,
+  num_rounds: int,
+  step: float,
+  is_upper: bool,
+) -> privacy_loss_distribution.PrivacyLossDistribution:
+  """The privacy losses of a pass in both directions, from its law."""
+  kept = (law.chances > 0.0) & (law.moments > 0.0)
+  chances = law.chances[kept]
+  moments = law.moments[kept]
+  logs = np.log(moments / chances)
+  # A law is cut at both ends, and so are those of its rounds.
+  cut = 6.0 * num_rounds * _TAIL if is_upper else 0.0
+
+  def create_pmf(
+    losses: np.ndarray, probabilities: np.ndarray
+  ) -> pld_pmf.PLDPmf:
+    # At the upper end these are integers but for rounding errors.
+    cells = np.floor(losses / step + 1e-6).astype(int)
+    first = int(cells.min())
+    found = np.bincount(cells - first, weights=probabilities)
+    return pld_pmf.DensePLDPmf(step, first, found, cut, is_upper)
+
+  return privacy_loss_distribution.PrivacyLossDistribution(
+    create_pmf(logs, moments), create_pmf(-logs, chances)
+  )
 
 
 def bound_epsilon(
@@ -256,7 +273,7 @@ def bound_epsilon(
     known = gaussian_accountant.epsilon_of(noise, delta, count=count)
     return known if is_upper else 0.0
   # Rounding may have added so much to delta, or taken it away.
-  lost = _lost_delta(events)
+  lost = pld_accountant.lost_delta(count for _, count in events)
   left = delta - lost if is_upper else min(delta + lost, 1.0)
   if left <= 0.0:
     return math.inf
@@ -287,7 +304,7 @@ class RandomAllocationAccountant(gaussian_accountant.AnyRelationAccountant):
   @property
   def lost_delta(self) -> float:
     """The most by which a delta may be too small."""
-    return _lost_delta(self._events)
+    return pld_accountant.lost_delta(count for _, count in self._events)
 
   def get_delta(self, target_epsilon: Any) -> Any:
     """Returns the delta of the upper end of the bracket."""

@@ -21,11 +21,11 @@ from scipy import special
 
 from tff_fedemb.participation import random_allocation
 
-# The Gaussian numbers and the logarithms of u that are summed over, by the
-# trapezoid rule, whose error is below rounding for functions as smooth.
+# The sums run over these Gaussian numbers and over logarithms of u. The error
+# of this trapezoid rule is below rounding, as the functions are smooth.
 _GAUSSIAN = np.arange(-38.0, 38.0, 0.02)
 _LOG_STEP = 0.05
-# Below, exp(-u r) is 1 but for rounding.
+# Below this, exp(-u r) is 1 but for rounding.
 _SMALLEST_LOG = -40.0
 # Powers up to so many noise multipliers move no Gaussian number out of sight.
 _REACH = 25.0
@@ -70,9 +70,10 @@ def _log_moments(
   factorials = special.gammaln(powers + 1)
 
   def multiply(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    return np.array(
-      [special.logsumexp(one[: k + 1] + other[k::-1]) for k in powers]
-    )
+    product = np.zeros(largest + 1)
+    for k in powers:
+      product[k] = special.logsumexp(one[: k + 1] + other[k::-1])
+    return product
 
   whole = np.where(powers > 0, -np.inf, 0.0)
   for noise, count in event.slots:
@@ -101,14 +102,17 @@ def _log_inverse_moments(
   within = np.flatnonzero(powers <= reach)
   if not within.size:
     return bounds
-  largest = math.log(1e3 * event.count) - _GAUSSIAN[0] / noise + 1 / noise**2
+  largest = math.log(1e3 * event.count)
+  largest += -_GAUSSIAN[0] / noise
+  largest += 1 / noise**2
   logs = np.arange(_SMALLEST_LOG, largest, _LOG_STEP)
   transform = np.zeros_like(logs)
   for noise, count in event.slots:
     transform += count * _log_laplace(noise, logs - math.log(event.count))
   for place in within:
     power = powers[place]
-    integral = special.logsumexp(power * logs + transform) + math.log(_LOG_STEP)
+    integral = special.logsumexp(power * logs + transform)
+    integral += math.log(_LOG_STEP)
     # The first half step belongs to what is below.
     rest = power * (logs[0] - _LOG_STEP / 2) - math.log(power)
     moment = np.logaddexp(integral, rest) - special.gammaln(power)
@@ -123,7 +127,8 @@ def _log_laplace(noise: float, logs: np.ndarray) -> np.ndarray:
   weights = np.exp(-(_GAUSSIAN**2) / 2.0)
   weights /= weights.sum()
   of_ratio = _GAUSSIAN / noise - 0.5 / noise**2
+  means = np.zeros_like(logs)
   with np.errstate(over="ignore", divide="ignore"):
-    return np.log(
-      [weights @ np.exp(-np.exp(log + of_ratio)) for log in logs.tolist()]
-    )
+    for place, log in enumerate(logs.tolist()):
+      means[place] = weights @ np.exp(-np.exp(log + of_ratio))
+    return np.log(means)

@@ -1,8 +1,8 @@
 """The guarantee of a run and its cost, in numbers and in words.
 
-A report is meant to be checked by hand: it names the protected unit, the
-neighbouring relation, the sampler, the sensitivity and the events that the
-accountant was given.
+You can check a report by hand: it names the protected unit, the neighbouring
+relation, the sampler, the sensitivity and the events that the accountant was
+given.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,10 +32,10 @@ _NOT_COVERED = (
   "single-precision arithmetic in correlated noise",
 )
 
-# One over fewer than ten users is a delta that nobody would choose.
+# A population of fewer than ten users is too small for any useful delta.
 _LARGEST_DELTA = 0.1
 
-# Short, for pictures.
+# Short names, for pictures.
 ACCOUNTANT_NAMES = {
   "rdp": "RDP",
   "pld": "PLD",
@@ -68,22 +68,22 @@ class PrivacyReport:
     DpEvent: spelled out in `statement`.
 
   Attributes:
-    epsilon: The guarantee; infinity if a round was not private. Not amplified
-      by sampling unless `amplification` says so.
+    epsilon: The guarantee; infinity if a round was not private. Sampling
+      amplifies it only if `amplification` says so.
     delta: At which epsilon holds.
     unit: 'user'.
     neighboring_relation: The participation's relation, in words.
     sampling: The sampler that was run, in words.
     accountant: Name of the accountant with the smallest valid epsilon.
-    epsilon_by_accountant: Epsilon of each accountant that was run, of noise
-      that is exactly Gaussian.
-    arithmetic_epsilon: Part of `epsilon` for what the noise's arithmetic leaves
-      (`arithmetic.add_to_epsilon`); None where that is not bounded: of
-      correlated noise, and of a plan without a number of parameters.
+    epsilon_by_accountant: Epsilon of exactly Gaussian noise by each accountant
+      that was run.
+    arithmetic_epsilon: Part of `epsilon` for the rounding of the noise
+      (`arithmetic.add_to_epsilon`); None where no bound is known: for
+      correlated noise, and for a plan without a number of parameters.
     sensitivity_in_clip_norms: Change of a round's sum for one user.
     unit_is_virtual_client_epsilon: Epsilon if the sum changed by one clip norm
       only, for comparison: see `epsilon.VIRTUAL_CLIENT_UNIT`. Infinity if a
-      round was not private, None where the two readings are the same.
+      round was not private; None where this is `epsilon` itself.
     rounds: Number of rounds.
     noise_multiplier: Smallest of all rounds, before division by the
       sensitivity; 0 if a round was not private, None without rounds. A
@@ -91,8 +91,7 @@ class PrivacyReport:
     num_users: Size of the population.
     users_per_round: (Expected) users in a round.
     users_per_client: Users per virtual client.
-    zcdp: Rho of zero-concentrated DP; None where sampling amplifies, and for
-      what would have no rho.
+    zcdp: Rho of zero-concentrated DP; None where sampling amplifies.
     max_participations: Rounds that one user may have been in.
     amplification: Whether `epsilon` is amplified by sampling, and why.
     epsilon_with_secret_sampling: What `epsilon` would be if nobody knew who was
@@ -102,9 +101,9 @@ class PrivacyReport:
       one round that a user is in; None for independent noise.
     participation_checked: Finding in the trace of the run, which does not
       refute the claim; None if there was no trace.
-    released: Results that may be published.
+    released: Results that you may publish.
     not_covered: Results that the guarantee does not cover.
-    statement: The whole in words that a reader can check by hand.
+    statement: The guarantee in words that you can check by hand.
     warnings: Findings that deserve a second look.
   """
 
@@ -135,11 +134,11 @@ class PrivacyReport:
   warnings: tuple[str, ...]
 
   def to_json(self) -> dict[str, Any]:
-    """Returns a dictionary that JSON can hold, infinity as "inf"."""
+    """Returns the attributes as JSON values by name, infinity as "inf"."""
     return json_safe(dataclasses.asdict(self))
 
 
-# A report takes these over from the participation.
+# A report copies these from the participation.
 _OF_PARTICIPATION = (
   "sampling",
   "amplification",
@@ -206,7 +205,7 @@ def _warnings_of_run(
   account: composition.Account,
   whole: arithmetic.WholeEpsilon,
 ) -> Iterator[str]:
-  """Yields what deserves a second look."""
+  """Yields warnings about the accounting of a run and about its rounds."""
   asked = set(epsilon_lib.SUMMING).intersection(account.accountants)
   rdp = whole.by_accountant.get("rdp")
   limit = epsilon_lib.PLD_EPSILON_LIMIT
@@ -249,6 +248,7 @@ def _warnings_of_run(
 
 
 def _statement(report: PrivacyReport) -> str:
+  """The guarantee, how users are sampled, and what a round does."""
   others = ""
   for name, epsilon in report.epsilon_by_accountant.items():
     if name != report.accountant:
@@ -270,7 +270,7 @@ def _mechanism_in_words(
   report: PrivacyReport,
   account: composition.Account,
 ) -> str:
-  """How the noise was made, what one user changes, what was accounted."""
+  """How the noise was made, what one user changes, which events were given."""
   events = account.composed_events()
   listed = " + ".join(f"{count} x {event}" for event, count in events[:3])
   if len(events) > 3:
@@ -314,6 +314,7 @@ def _mechanism_in_words(
 
 
 def _comparisons(report: PrivacyReport) -> str:
+  """The part of epsilon for arithmetic, and other readings of it."""
   text = ""
   if report.arithmetic_epsilon is not None:
     text += (
@@ -339,12 +340,12 @@ def warnings_of_all(
   delta: float,
   epsilon: float,
 ) -> Iterator[str]:
-  """Yields what deserves a second look, whatever epsilon is of.
+  """Yields warnings that apply to a run, a tuning and an extrapolation.
 
   Args:
     participation: Who takes part.
     delta: In (0, 1).
-    epsilon: At this delta.
+    epsilon: Epsilon at this delta.
   """
   yield from warnings_of_delta(delta, participation.num_users)
   if epsilon == math.inf:
@@ -357,7 +358,12 @@ def warnings_of_all(
 
 
 def warnings_of_delta(delta: float, num_users: int) -> Iterator[str]:
-  """Yields what is wrong with a delta for so many users."""
+  """Yields a warning if delta is too large for the population.
+
+  Args:
+    delta: In (0, 1).
+    num_users: Size of the population.
+  """
   if delta >= 1 / num_users:
     yield f"delta {delta:g} is not below 1 / num_users = {1 / num_users:g}"
   elif delta >= _LARGEST_DELTA:
@@ -368,7 +374,14 @@ def warnings_of_delta(delta: float, num_users: int) -> Iterator[str]:
 
 
 def json_safe(value: Any) -> Any:
-  """Returns value with infinity as the string "inf" and tuples as lists."""
+  """Returns a value that JSON can hold.
+
+  Args:
+    value: Nested mappings, lists and tuples.
+
+  Returns:
+    The same with infinity as "inf" or "-inf", and tuples as lists.
+  """
   if isinstance(value, Mapping):
     return {key: json_safe(item) for key, item in value.items()}
   if isinstance(value, list | tuple):

@@ -53,9 +53,9 @@ class RepeatAndSelect(config.Config):
 
   for k >= 1: geometric for shape 1; logarithmic for shape 0, in the limit; and
   a single trial if the mean is 1. For shape infinity, K is Poisson and may be
-  0: no trial is run then, nothing is released, and drawing once more would be
-  another distribution than the one that is accounted for. The larger the
-  shape, the less K varies, and the more it costs (short of Poisson, which may
+  0: then no trial is run and nothing is released. Do not draw once more, which
+  would be another distribution than the one that is accounted for. The larger
+  the shape, the less K varies, and the more it costs (except that Poisson may
   cost less where epsilon is small).
 
   Attributes:
@@ -77,14 +77,16 @@ class RepeatAndSelect(config.Config):
 
   @functools.cached_property
   def _negative_log_success(self) -> float:
-    """The t = -log g at which the distribution has its mean."""
+    """The number t = -log g at which the distribution has its mean."""
     if self.mean == 1:
       return 0.0
 
-    def excess(t):
+    def excess(t: float) -> float:
       if t == 0:
         return 1 - self.mean
-      share = -math.expm1(-self.shape * t) / self.shape if self.shape else t
+      share = t
+      if self.shape:
+        share = -math.expm1(-self.shape * t) / self.shape
       return math.expm1(t) / share - self.mean
 
     # The mean is at least (e^t - 1) / t, which is at least e^(t / 2).
@@ -123,12 +125,12 @@ class RepeatAndSelect(config.Config):
       trial: As in `epsilon`.
       **reading: As in `epsilon`.
     """
-    events = [
-      dp_accounting.SelfComposedDpEvent(event, count)
-      for event, count in trial.composed_events(**reading)
-    ]
+    events = []
+    for event, count in trial.composed_events(**reading):
+      events.append(dp_accounting.SelfComposedDpEvent(event, count))
+    of_trial = dp_accounting.ComposedDpEvent(tuple(events))
     return dp_accounting.dp_event.RepeatAndSelectDpEvent(
-      dp_accounting.ComposedDpEvent(tuple(events)), self.mean, self.shape
+      of_trial, self.mean, self.shape
     )
 
   def epsilon(self, trial: composition.Account, **reading: Any) -> float:
@@ -157,7 +159,7 @@ class RepeatAndSelect(config.Config):
 
 
 _RELEASED = "the best trial's hyperparameters and its models after each round"
-# A tuning's report takes these over from a trial's.
+# A tuning's report copies these from a trial's.
 _OF_TRIAL = (
   "delta",
   "unit",
@@ -177,24 +179,24 @@ def create_report(
   chosen_by_others: bool,
   selection_users: int = 0,
 ) -> dict[str, Any]:
-  """Returns what a tuning protects, what that cost, and what it assumes.
+  """Returns what a tuning protects, its cost and its assumptions.
 
   Privacy:
     As `RepeatAndSelect.epsilon`, for the users who train. A choice by their
-    images, which has no noise, protects nobody: epsilon is infinite.
+    images has no noise and protects nobody: epsilon is infinite.
 
   Args:
     selection: How the number of trials was drawn.
     account: The rounds of one trial, the same in all; asks RDP.
-    chosen_by_others: Whether no image that the best was chosen by is of a user
-      who trains.
-    selection_users: Users who were left out of training for that.
+    chosen_by_others: Whether the images that the best trial was chosen by are
+      all of users who do not train.
+    selection_users: Number of users who were left out of training for that.
 
   Returns:
-    Values that JSON can hold, infinity as "inf". Those of `PrivacyReport`'s
-    names are as there, for the best trial, but `rounds`, which are a trial's,
-    and `assumptions`, which must hold beside those of a trial.
-    `epsilon_if_chosen_by_others` is None where `epsilon` says it.
+    Values that JSON can hold, infinity as "inf". Names of `PrivacyReport` mean
+    the same here, for the best trial; `rounds` are a trial's. `assumptions`
+    must hold beside those of a trial. `epsilon_if_chosen_by_others` is None
+    where it equals `epsilon`.
 
   Raises:
     ValueError: As `RepeatAndSelect.epsilon`.
