@@ -264,14 +264,17 @@ def test_the_curve_of_a_sampled_mechanism_bounds_the_best_attack():
   assert (found > 0.8 * allowed).all()
 
 
+def _ledger(claim, rounds):
+  noise = composition.Noise(1.0)
+  return ledger_lib.create_ledger(claim, noise, rounds, delta=_DELTA)
+
+
 def test_the_curve_is_of_the_events_that_are_accounted_for():
-  event, noise = dp_accounting.GaussianDpEvent(1.0), composition.Noise(1.0)
   curve, none = (
-    trade_off.Curve.of(
-      ledger_lib.Ledger(claim, delta=_DELTA).with_rounds(noise, 5)
-    )
+    trade_off.Curve.of(_ledger(claim, 5))
     for claim in (poisson.Poisson(1000, 100), fixed_size.FixedSize(1000, 100))
   )
+  event = dp_accounting.GaussianDpEvent(1.0)
   sampled = dp_accounting.PoissonSampledDpEvent(0.1, event)
   assert curve == trade_off.Curve(((sampled, 5),))
   assert none is None
@@ -280,9 +283,7 @@ def test_the_curve_is_of_the_events_that_are_accounted_for():
 def test_the_curve_of_random_allocation_bounds_the_best_attack():
   # One of four rounds: the likelihood ratio is a mean of four.
   claim = random_allocation.RandomAllocation(1000, 250)
-  ledger = ledger_lib.Ledger(claim, delta=_DELTA).with_rounds(
-    composition.Noise(1.0), 4
-  )
+  ledger = _ledger(claim, 4)
   curve = trade_off.Curve.of(ledger)
   seen = np.random.default_rng(3).normal(size=[2, 100_000, 4])
   seen[0, :, 2] += 1.0

@@ -43,13 +43,7 @@ def _build_process(algorithm, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  "algorithm",
-  [
-    fedemb.FedEmb,
-    pytest.param(fedavg.FedAvg, marks=pytest.mark.slow),
-  ],
-)
+@pytest.mark.parametrize("algorithm", [fedemb.FedEmb, fedavg.FedAvg])
 def test_canaries_send_their_clipped_direction_and_others_train(algorithm):
   plain = builders.compose(_create_dataset, _build_process(algorithm))
   audited = builders.compose(

@@ -56,9 +56,10 @@ def _release(name):
     noise + takes_part * included, takes_part, matrix
   )
   claim = min_separation.MinSeparation(2 * _CANARIES, _CANARIES)
-  ledger = ledger_lib.Ledger(
-    claim.for_rounds(_ROUNDS), delta=_DELTA, accountants=("gaussian",)
-  ).with_rounds(composition.noise_of(mechanism), _ROUNDS)
+  noise_of_round = composition.noise_of(mechanism)
+  ledger = ledger_lib.create_ledger(
+    claim.for_rounds(_ROUNDS), noise_of_round, _ROUNDS, delta=_DELTA
+  )
   return ledger.tightest_epsilon(), scores, included
 
 

@@ -71,8 +71,9 @@ def _claim(noise, kind="min_separation", *, rounds=2, users=1_000, **options):
     users_per_round=options.pop("users_per_round", users / 2),
     **options,
   )
-  ledger = ledger_lib.Ledger(claim.for_rounds(rounds), delta=_DELTA)
-  return ledger.with_rounds(noise, rounds).tightest_epsilon()
+  claim = claim.for_rounds(rounds)
+  ledger = ledger_lib.create_ledger(claim, noise, rounds, delta=_DELTA)
+  return ledger.tightest_epsilon()
 
 
 def _coins(number):

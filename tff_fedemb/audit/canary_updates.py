@@ -20,8 +20,7 @@ from tff_fedemb.algorithms import learning_process
 from tff_fedemb.data import pipelines
 
 _PREFIX = "canary update "
-# A little more than what is clipped would be enough to meet the bound; with
-# much more, clipping that does nothing shows.
+# One clip norm would meet the sensitivity; ten show clipping that does nothing.
 _NORM_IN_CLIP_NORMS = 10.0
 
 DatasetFn = Callable[[tf.Tensor], tf.data.Dataset]
@@ -31,8 +30,8 @@ DatasetFn = Callable[[tf.Tensor], tf.data.Dataset]
 class CanaryUpdates:
   """Random directions, each the update of a client.
 
-  The client of a canary gets its number as the only label of its data, below 0,
-  and no image.
+  A canary's client has a single example: a blank image, whose label is the
+  number of the canary as -1 - number.
 
   Attributes:
     number: Number of canaries.
@@ -59,19 +58,24 @@ class CanaryUpdates:
     Args:
       create_client_dataset: Maps the identifier of another client to its data,
         batches of `x` and `y`; in TensorFlow operations only.
-      some_user: Identifier of any of these.
+      some_user: Identifier of any of these clients.
+
+    Returns:
+      The same function for the identifiers of canaries too.
     """
 
-    def create_dataset(client_id):
+    def create_dataset(client_id: tf.Tensor) -> tf.data.Dataset:
       is_canary = tf.strings.regex_full_match(client_id, f"{_PREFIX}.*")
-      others = create_client_dataset(tf.where(is_canary, some_user, client_id))
-      number = tf.strings.regex_replace(client_id, _PREFIX, "")
-      index = tf.strings.to_number(tf.where(is_canary, number, "0"), tf.int64)
+      user_id = tf.where(is_canary, some_user, client_id)
+      others = create_client_dataset(user_id)
+      suffix = tf.strings.regex_replace(client_id, _PREFIX, "")
+      number = tf.where(is_canary, suffix, "0")
+      index = tf.strings.to_number(number, tf.int64)
       specs = others.element_spec
       image = tf.zeros(specs["x"].shape[1:], specs["x"].dtype)
-      own = tf.data.Dataset.from_tensors(
-        collections.OrderedDict(x=image[tf.newaxis], y=[-1 - index])
-      )
+      batch = collections.OrderedDict(x=image[tf.newaxis], y=[-1 - index])
+      own = tf.data.Dataset.from_tensors(batch)
+      # Both data sets are in the graph; -1 takes all of one, 0 nothing.
       all_or_none = tf.where(is_canary, [0, 1], [-1, 0])
       num_others, num_own = tf.unstack(tf.cast(all_or_none, tf.int64))
       either = others.take(num_others).concatenate(own.take(num_own))
@@ -87,13 +91,19 @@ class CanaryUpdates:
 
     Args:
       client_update: Work of the other clients.
+
+    Returns:
+      The work of all clients.
     """
 
-    def update_or_canary(weights, dataset, round_num):
+    def update_or_canary(
+      weights: Any, dataset: tf.data.Dataset, round_num: tf.Tensor
+    ) -> Any:
       first = pipelines.gather(dataset, max_elements=1)["y"]
       is_canary = tf.reduce_any(tf.less(first, 0))
-      # All the same for every client; a canary trains on no example.
-      trained = client_update(weights, dataset.map(_without_canary), round_num)
+      # The graph is the same for every client; a canary trains on no example.
+      examples = dataset.map(_without_canary)
+      trained = client_update(weights, examples, round_num)
       shapes = [tensor.shape for tensor in tf.nest.flatten(weights.trainable)]
       delta = tf.cond(
         is_canary,
@@ -109,43 +119,43 @@ class CanaryUpdates:
     index: Any,
     shapes: Sequence[Sequence[int]],
   ) -> tuple[tf.Tensor, ...]:
+    """The update of a canary, in tensors of these shapes."""
     sizes = [int(np.prod(shape)) for shape in shapes]
-    flat = tf.random.stateless_normal(
-      [sum(sizes)], tf.stack([tf.constant(self.seed, tf.int64), index])
-    )
+    seed = tf.stack([tf.constant(self.seed, tf.int64), index])
+    flat = tf.random.stateless_normal([sum(sizes)], seed)
     flat *= _NORM_IN_CLIP_NORMS * self.clip_norm / tf.norm(flat)
-    parts = zip(tf.split(flat, sizes), shapes, strict=True)
-    return tuple(tf.reshape(part, shape) for part, shape in parts)
+    return tuple(map(tf.reshape, tf.split(flat, sizes), shapes))
 
   def directions(self, shapes: Sequence[Sequence[int]]) -> np.ndarray:
-    """Unit vectors, float32 `[number, size of the model]`.
+    """Returns unit vectors, float32 `[number, size of the model]`.
 
     Args:
       shapes: Shapes of the trainable weights.
     """
-    found = [
-      flatten(self._direction(tf.constant(index, tf.int64), shapes))
-      for index in range(self.number)
-    ]
+    found = []
+    for index in range(self.number):
+      update = self._direction(tf.constant(index, tf.int64), shapes)
+      found.append(flatten(update))
     return np.stack(found) / (_NORM_IN_CLIP_NORMS * self.clip_norm)
 
 
 def _ensure_shapes(batch: Mapping[str, tf.Tensor], specs: Any) -> Any:
-  """The batch, of shapes that are known before it is made."""
+  """The batch, whose shapes are known while the graph is built."""
   return tf.nest.map_structure(
     lambda tensor, spec: tf.ensure_shape(tensor, spec.shape), batch, specs
   )
 
 
-def _without_canary(batch):
+def _without_canary(batch: Mapping[str, tf.Tensor]) -> Any:
+  """The examples of a batch that are not a canary's."""
+  is_example = tf.greater_equal(batch["y"], 0)
   return tf.nest.map_structure(
-    lambda tensor: tf.boolean_mask(tensor, tf.greater_equal(batch["y"], 0)),
-    batch,
+    lambda tensor: tf.boolean_mask(tensor, is_example), batch
   )
 
 
 def flatten(weights: Any) -> np.ndarray:
-  """The numbers of some tensors end to end, float32."""
+  """Returns the numbers of some tensors end to end, float32 `[n]`."""
   return np.concatenate([np.ravel(part) for part in tf.nest.flatten(weights)])
 
 
@@ -153,9 +163,9 @@ class UpdateScores:
   """Evidence of each direction in the released models.
 
   Attributes:
-    projections: How far the rounds moved the model along each direction, one
-      array `[number]` a round, in the sense of a client's update: before minus
-      after.
+    projections: How far each round moved the model along each direction, one
+      array `[number]` a round. As in a client's update, a movement is the model
+      before minus that after.
   """
 
   def __init__(
@@ -170,13 +180,12 @@ class UpdateScores:
     Args:
       canaries: The directions.
       weights: The trainable weights.
-      momentum: Momentum of the server's optimizer, which everybody knows: a
-        round's own share of a movement is what momentum does not explain. 0
-        where it is not SGD.
+      momentum: Momentum of the server's SGD, which everybody knows; 0 for
+        another optimizer. The movement that momentum does not explain is the
+        round's own.
     """
-    self._directions = canaries.directions(
-      [np.shape(part) for part in tf.nest.flatten(weights)]
-    )
+    shapes = [np.shape(part) for part in tf.nest.flatten(weights)]
+    self._directions = canaries.directions(shapes)
     self._momentum = momentum
     self._first = self._weights = flatten(weights)
     self._movement = np.zeros_like(self._first)
@@ -184,7 +193,11 @@ class UpdateScores:
     self.projections: list[np.ndarray] = []
 
   def add(self, weights: Any) -> None:
-    """Adds the model that a round released."""
+    """Adds the model that a round released.
+
+    Args:
+      weights: Its trainable weights.
+    """
     weights = flatten(weights)
     movement = self._weights - weights
     own = movement - self._momentum * self._movement
@@ -194,16 +207,14 @@ class UpdateScores:
     self._movement = movement
 
   def final_cosine(self) -> np.ndarray:
-    """Cosine of each direction with the movement since the beginning."""
+    """Returns cosines `[number]` with the movement since the beginning."""
     total = self._first - self._weights
     return self._directions @ total / np.linalg.norm(total)
 
   def largest_cosine(self) -> np.ndarray:
-    """Largest cosine of each direction with what one round did."""
-    return np.max(
-      [p / norm for p, norm in zip(self.projections, self._norms, strict=True)],
-      axis=0,
-    )
+    """Returns the largest cosines `[number]` with what one round did."""
+    norms = np.array(self._norms, np.float32)[:, np.newaxis]
+    return np.max(np.array(self.projections) / norms, axis=0)
 
   def likelihood_ratio(
     self,
@@ -212,26 +223,23 @@ class UpdateScores:
     noise_multiplier: float,
     step: float,
   ) -> np.ndarray:
-    """Logarithm of how much likelier the rounds are if a canary takes part.
+    """Returns logarithms `[number]` of how much likelier a member makes rounds.
 
-    It is the best statistic of who knows all but the noise and who was drawn,
-    where rounds draw users anew and their noise is independent.
+    This is the best statistic for an attacker who knows everything but the
+    noise and who was drawn, where every round draws users anew and has
+    independent noise.
 
     Args:
-      sampling_probability: Probability that a user is in a round.
+      sampling_probability: Probability that a user is in a round, in (0, 1).
       noise_multiplier: Standard deviation of the noise on the sum over the clip
-        norm.
+        norm, above 0.
       step: How far one clip norm in the sum moves the model.
     """
     signal = np.array(self.projections) / step
     ratios = (signal - 0.5) / noise_multiplier**2
-    return np.sum(
-      np.logaddexp(
-        math.log1p(-sampling_probability),
-        math.log(sampling_probability) + ratios,
-      ),
-      axis=0,
-    )
+    if_absent = math.log1p(-sampling_probability)
+    if_present = math.log(sampling_probability) + ratios
+    return np.sum(np.logaddexp(if_absent, if_present), axis=0)
 
 
 def match(
@@ -239,20 +247,24 @@ def match(
   takes_part: np.ndarray,
   noise_matrix: np.ndarray,
 ) -> np.ndarray:
-  """Likelihood-ratio statistics `[number]` of who knows the schedule.
+  """Returns likelihood-ratio statistics for a known schedule.
 
   The rounds' noise has covariance R R^T; the best linear statistic for a signal
-  a is a^T (R R^T)^-1 y (Neyman and Pearson). Where nobody is sampled the
-  schedule is no secret; it would not be fair where the claim rests on sampling.
+  a is a^T (R R^T)^-1 y (Neyman and Pearson). The schedule is no secret where
+  nobody is sampled. Do not use this where the claim rests on sampling: its
+  attacker does not know the schedule.
 
   Args:
     projections: `[rounds, number]`, as in `UpdateScores`.
     takes_part: Bool `[rounds, number]`.
-    noise_matrix: R, as in `mechanisms.strategy.Strategy.round_noise_matrix`.
+    noise_matrix: R `[rounds, k]`, as in
+      `mechanisms.strategy.Strategy.round_noise_matrix`.
+
+  Returns:
+    Statistics `[number]`, of equal variance; 0 for a canary in no round.
   """
   signals = takes_part.astype(np.float64)
   weights = np.linalg.solve(noise_matrix @ noise_matrix.T, signals)
-  # All with the same noise; who is in no round tells nothing.
   norms = np.sqrt(np.sum(weights * signals, axis=0))
   scores = np.sum(weights * projections, axis=0)
   return np.divide(scores, norms, out=np.zeros_like(scores), where=norms > 0)

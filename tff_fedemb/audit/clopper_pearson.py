@@ -24,12 +24,15 @@ def lower_limit(
   trials: np.ndarray | int,
   error: float,
 ) -> np.ndarray:
-  """Lower confidence bound of a binomial probability.
+  """Returns a lower confidence bound of a binomial probability.
 
   Args:
-    successes: Their number, any shape.
-    trials: Their number.
-    error: Probability of being wrong, at most.
+    successes: Number of successes, any shape.
+    trials: Number of trials, of the same shape or one number.
+    error: Probability that the bound is wrong, at most; in (0, 1).
+
+  Returns:
+    The bound, in [0, 1], of the shape of `successes`.
   """
   limit = stats.beta.ppf(error, successes, np.subtract(trials, successes) + 1)
   return np.where(np.equal(successes, 0), 0.0, limit)
@@ -40,7 +43,13 @@ def upper_limit(
   trials: np.ndarray | int,
   error: float,
 ) -> np.ndarray:
-  """Upper confidence bound of a binomial probability, as `lower_limit`."""
+  """Returns an upper confidence bound of a binomial probability.
+
+  Args:
+    successes: See `lower_limit`, as all others.
+    trials: Number of trials.
+    error: Probability that the bound is wrong, at most.
+  """
   return 1.0 - lower_limit(np.subtract(trials, successes), trials, error)
 
 
@@ -51,9 +60,9 @@ def _rates(
 ) -> tuple[np.ndarray, np.ndarray]:
   """Powers and false alarm rates `[2, thresholds]`, each on the safe side.
 
-  The first row tests for inclusion, a score of at least the threshold, the
-  second one for its opposite. Half of the significance is spent on the power,
-  half on the rate of false alarms.
+  The first row is of a test for inclusion: a score of at least the threshold.
+  The second row is of its opposite. The power and the rate of false alarms
+  spend half of the significance each.
   """
   num_in = len(scores.in_scores)
   num_out = len(scores.out_scores)
@@ -79,15 +88,14 @@ def bound(
 ) -> scores_lib.Found:
   """Bounds epsilon from below, or the mu of Gaussian differential privacy.
 
-  With (epsilon, delta)-differential privacy no test for inclusion has a power
-  above exp(epsilon) times its false alarm rate, plus delta, and no test for
-  the opposite (Kairouz et al. 2015). With mu-Gaussian differential privacy none
-  has one above Phi(Phi^-1(its false alarm rate) + mu): rates that are easy to
+  With (epsilon, delta)-differential privacy, no test for inclusion, nor for its
+  opposite, has a power above exp(epsilon) times its false alarm rate, plus
+  delta (Kairouz et al. 2015). With mu-Gaussian differential privacy, none has a
+  power above Phi(Phi^-1(its false alarm rate) + mu). Rates that are easy to
   measure bound mu, which is far tighter.
 
-  The threshold and which of both tests are chosen on one half of the scores,
-  the rates measured on the other one, so that nothing is chosen among what is
-  tested.
+  One half of the scores chooses the threshold and one of both tests. The other
+  half measures the rates, so that nothing is chosen among what is tested.
 
   Args:
     scores: Scores of canaries.
@@ -95,7 +103,7 @@ def bound(
     delta: At which epsilon is bounded, in [0, 1); None for mu.
 
   Returns:
-    The bound, and what it was found with.
+    The bound, and the threshold and the rates that it was found with.
 
   Raises:
     errors.FieldError: If there are too few scores.
@@ -104,10 +112,10 @@ def bound(
   def loss(some: scores_lib.Scores, thresholds: np.ndarray) -> np.ndarray:
     power, size = _rates(some, thresholds, significance)
     if delta is None:
-      # The inverse of a power of 0 is minus infinity, which bounds nothing; as
-      # does a false alarm rate of 1.
+      # A power of 0 or a false alarm rate of 1 gives minus infinity, which
+      # bounds nothing.
       return special.ndtri(power) - special.ndtri(size)
-    # Smaller than any size, so that a power below delta bounds nothing.
+    # 1e-300 is below any size, so that a power below delta bounds nothing.
     return np.log(np.maximum(power - delta, 1e-300) / size)
 
   choosing, testing = scores.halves()

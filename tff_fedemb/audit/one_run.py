@@ -42,19 +42,22 @@ def p_value(
   epsilon: float,
   delta: float,
 ) -> float:
-  """Largest chance to guess so well, whatever the (epsilon, delta) mechanism.
+  """Returns the largest chance to guess so well, for any such mechanism.
 
-  With delta 0, so many right guesses are as unlikely as with independent coins
-  that show what was guessed with probability e^epsilon / (1 + e^epsilon): at
-  most f(v) = P[Binomial(r, that) >= v]. With delta comes, for the m canaries,
-  2 m delta max_i (f(v - i) - f(v)) / i.
+  With delta 0, so many right guesses are at most as likely as with independent
+  coins that are right with probability p = e^epsilon / (1 + e^epsilon): f(v) =
+  P[Binomial(r, p) >= v]. Delta adds 2 m delta max_i (f(v - i) - f(v)) / i for
+  the m canaries.
 
   Args:
-    correct: Right guesses v.
-    guesses: All guesses r; about other canaries nothing is said.
-    num_canaries: All canaries m.
-    epsilon: Epsilon of the mechanism.
-    delta: Delta of the mechanism.
+    correct: Number v of right guesses.
+    guesses: Number r of all guesses; the attacker abstains from other canaries.
+    num_canaries: Number m of all canaries.
+    epsilon: Epsilon of the mechanism, at least 0.
+    delta: Delta of the mechanism, in [0, 1).
+
+  Returns:
+    The probability, in [0, 1].
   """
   coins = stats.binom(guesses, 1.0 / (1.0 + np.exp(-epsilon)))
   chance = coins.sf(correct - 1)
@@ -76,12 +79,12 @@ def is_refuted(
   """Whether so many right guesses had a chance below `level` with mu-GDP.
 
   Args:
-    correct: Right guesses.
-    guesses: All guesses, as many whatever was published.
-    num_canaries: All canaries, each included by a fair coin.
-    mu: Parameter of Gaussian differential privacy: f tells apart two normal
-      distributions of unit variance mu apart.
-    level: Between 0 and 1.
+    correct: Number of right guesses.
+    guesses: Number of all guesses, fixed before anything was published.
+    num_canaries: Number of all canaries, each included by a fair coin.
+    mu: Parameter of Gaussian differential privacy, at least 0: f is the
+      trade-off between two normal distributions of unit variance mu apart.
+    level: In (0, 1).
   """
   right = level * correct / num_canaries
   wrong = level * (guesses - correct) / num_canaries
@@ -99,9 +102,9 @@ def is_refuted(
 
 
 def _largest_refuted(is_refuted: Callable[[float], bool]) -> float:
-  """The largest value that is refuted, if all those below it are as well.
+  """The largest value that is refuted, or up to 1e-4 less; 0 if none is.
 
-  Or slightly less; 0 if not even 0 is refuted.
+  All values below a refuted one are refuted as well.
   """
   if not is_refuted(0.0):
     return 0.0
@@ -117,17 +120,16 @@ def _largest_refuted(is_refuted: Callable[[float], bool]) -> float:
 
 
 def _guesses_to_try(num_scores: int) -> list[tuple[int, int]]:
-  """How many canaries to call included and how many not, each a way to guess.
+  """Ways to guess: how many canaries to call included, and how many left out.
 
-  Fixed before scores are looked at. Half of the guesses go to either end, or
-  all to the high scores: with sampling most of those who were included look
-  like those who were not.
+  They are fixed before you look at scores. Half of the guesses go to either
+  end, or all to the high scores: with sampling, most canaries that were
+  included look like those that were not.
   """
-  either = {-(-num_scores // share) for share in (1, 4, 16)}
-  high = {-(-num_scores // share) for share in (8, 32, 128, 512)}
-  both_ends = [(size - size // 2, size // 2) for size in sorted(either)]
-  one_end = [(size, 0) for size in sorted(high)]
-  return both_ends + one_end
+  both_ends = np.unique(-(-num_scores // np.array([1, 4, 16])))
+  one_end = np.unique(-(-num_scores // np.array([8, 32, 128, 512])))
+  ways = [(size - size // 2, size // 2) for size in both_ends.tolist()]
+  return ways + [(size, 0) for size in one_end.tolist()]
 
 
 def bound(
@@ -138,20 +140,20 @@ def bound(
 ) -> scores_lib.Found:
   """Bounds epsilon, or mu, from below; canaries may depend on each other.
 
-  The highest scores are guessed to be of canaries that were included, the
-  lowest ones of others, in numbers that are fixed beforehand; the attacker
-  abstains from the rest. If several numbers are tried, the largest bound
-  counts, each at an equal share of the significance (Bonferroni).
+  The attacker calls the canaries of the highest scores included and those of
+  the lowest scores left out, in numbers that are fixed beforehand, and abstains
+  from the rest. If several numbers are tried, the largest bound counts, each at
+  an equal share of the significance (Bonferroni).
 
   Args:
     scores: Scores of canaries.
     significance: Probability that the bound is wrong, at most.
     delta: At which epsilon is bounded, in [0, 1); None for the mu of Gaussian
-      differential privacy: a curve says more than a single point of it, so the
+      differential privacy. A curve says more than a single point of it, so the
       epsilon of this mu is larger.
 
   Returns:
-    The bound, and what it was found with.
+    The bound, and the numbers of guesses that it was found with.
   """
   tried = _guesses_to_try(len(scores))
   level = significance / len(tried)

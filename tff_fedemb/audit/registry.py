@@ -14,9 +14,9 @@ _GAUSSIAN_CLAIM = (
 )
 
 
-# A method is one module, whose `bound` maps scores and keyword arguments,
-# `significance` and `delta`, to a bound, and what it was found with. A new one
-# is one line here.
+# A method is one module. Its `bound` maps scores and the keyword arguments
+# `significance` and `delta` to a bound and the numbers that it was found with.
+# A new method is one line here.
 METHODS: dict[str, Any] = {
   "clopper_pearson": clopper_pearson,
   "fdp_one_run": one_run,
@@ -24,13 +24,18 @@ METHODS: dict[str, Any] = {
   "one_run": one_run,
   "area": trade_off,
 }
-# These bound the mu of Gaussian differential privacy, at a `delta` of None: the
-# curve of a Gaussian mechanism as a whole.
+# With a `delta` of None, these bound the mu of Gaussian differential privacy:
+# the curve of a Gaussian mechanism as a whole.
 OF_MU = ("fdp_one_run", "gdp_clopper_pearson")
 
 
 def epsilon_of_mu(mu: float, delta: float) -> float:
-  """Epsilon of mu-Gaussian differential privacy at a delta above 0."""
+  """Returns the epsilon of mu-Gaussian differential privacy.
+
+  Args:
+    mu: At least 0.
+    delta: In (0, 1).
+  """
   return gaussian_accountant.epsilon_of(1.0 / mu, delta) if mu else 0.0
 
 
@@ -47,15 +52,16 @@ def bound_epsilon(
   Args:
     name: A key of `METHODS`.
     scores: Scores of canaries.
-    delta: At which epsilon is bounded, in [0, 1); above 0 by way of mu.
+    delta: At which epsilon is bounded, in [0, 1); above 0 for a method that
+      bounds mu.
     significance: Probability that the bound is wrong, at most; in (0, 1).
     **options: Options of the method.
 
   Returns:
-    Values that JSON can hold: `epsilon_lower`, 0 if nothing is known, which
-    holds with probability 1 - `significance`; the number of canaries that were
-    included and of those that were not; what has to be true for the bound; and
-    details that the method has found.
+    Values that JSON can hold. `epsilon_lower` holds with probability 1 -
+    `significance`; 0 says nothing. `num_in` and `num_out` are the numbers of
+    canaries that were included and left out, `assumes` is what has to be true
+    for the bound, and `details` what the method has found.
 
   Raises:
     errors.FieldError: If delta is out of its range, or as that method says.
@@ -72,7 +78,8 @@ def bound_epsilon(
   )
   assumes = module.ASSUMES
   if is_of_mu:
-    bound, details = epsilon_of_mu(bound, delta), {**details, "mu_lower": bound}
+    details = details | {"mu_lower": bound}
+    bound = epsilon_of_mu(bound, delta)
     assumes = f"{assumes}; {_GAUSSIAN_CLAIM}"
   return {
     "epsilon_lower": bound,

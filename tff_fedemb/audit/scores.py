@@ -11,11 +11,12 @@ from scipy import stats
 from tff_fedemb import errors
 
 MIN_SCORES = 2
-# A lower bound of epsilon, and what it was found with.
+# A lower bound of epsilon, and the numbers that it was found with.
 Found = tuple[float, dict[str, float]]
 
 
 def _check(name: str, values: Any) -> np.ndarray:
+  """Returns scores as float64, or says what is wrong with them."""
   values = np.asarray(values)
   if values.ndim != 1 or values.dtype.kind not in "biuf":
     raise errors.FieldError(
@@ -24,11 +25,10 @@ def _check(name: str, values: Any) -> np.ndarray:
   if len(values) < MIN_SCORES:
     raise errors.FieldError(name, f"be at least {MIN_SCORES}", len(values))
   values = values.astype(np.float64)
-  if np.isnan(values).any():
+  num_missing = np.isnan(values).sum()
+  if num_missing:
     raise errors.FieldError(
-      name,
-      "be numbers",
-      f"NaN in {np.isnan(values).sum():,} of {len(values):,}",
+      name, "be numbers", f"NaN in {num_missing:,} of {len(values):,}"
     )
   return values
 
@@ -54,54 +54,66 @@ class Scores:
 
   @classmethod
   def of_coins(cls, values: np.ndarray, included: np.ndarray) -> "Scores":
-    """Scores `[n]` of canaries, and whether each was included, bool `[n]`."""
+    """Creates scores from those of all canaries and their coins.
+
+    Args:
+      values: Scores `[n]`.
+      included: Whether each canary was included, bool `[n]`.
+    """
     return cls(values[included], values[~included])
 
   def __len__(self) -> int:
     return len(self.in_scores) + len(self.out_scores)
 
   def _create_generator(self) -> np.random.Generator:
-    """A generator that depends on the values alone.
+    """A generator that depends on the values, not on their order or coins.
 
-    Not on their order in a file, nor on which of them were included, so that
-    the same scores always give the same bound.
+    The same scores therefore always give the same bound.
     """
     pooled = np.sort(np.concatenate([self.in_scores, self.out_scores]))
-    # The sum makes 0 of -0, which is another number of the same value.
+    # -0 and 0 are the same score in other bytes; adding 0 makes both 0.
     digest = hashlib.sha256((pooled + 0.0).tobytes()).digest()
     return np.random.default_rng(int.from_bytes(digest, "big"))
 
   def halves(self) -> tuple["Scores", "Scores"]:
-    """Two random halves, of as many of either kind.
+    """Returns two random halves, each with half of either kind.
 
     Raises:
-      errors.FieldError: If a half would have too few.
+      errors.FieldError: If a half would have too few scores.
     """
     rng = self._create_generator()
-    parts = []
-    for values in (self.in_scores, self.out_scores):
-      values = rng.permutation(np.sort(values))
-      parts.append((values[: len(values) // 2], values[len(values) // 2 :]))
-    (in_first, in_second), (out_first, out_second) = parts
-    return Scores(in_first, out_first), Scores(in_second, out_second)
+    in_scores = rng.permutation(np.sort(self.in_scores))
+    out_scores = rng.permutation(np.sort(self.out_scores))
+    half_in = len(in_scores) // 2
+    half_out = len(out_scores) // 2
+    first = Scores(in_scores[:half_in], out_scores[:half_out])
+    second = Scores(in_scores[half_in:], out_scores[half_out:])
+    return first, second
 
   def true_positive_rates(
     self,
     false_positive_rates: npt.ArrayLike,
   ) -> list[float]:
-    """Shares of members whose score is above that of all but so many others.
+    """Returns the shares of members that a threshold finds.
 
     Args:
-      false_positive_rates: Shares of others, in [0, 1], `[n]`.
+      false_positive_rates: Shares of the others that are above the threshold,
+        at most; in [0, 1], `[n]`.
+
+    Returns:
+      The shares of members above the same thresholds, in [0, 1], `[n]`.
     """
-    thresholds = np.quantile(
-      self.out_scores, np.subtract(1.0, false_positive_rates), method="higher"
-    )
-    return np.mean(self.in_scores[:, np.newaxis] > thresholds, axis=0).tolist()
+    shares_below = np.subtract(1.0, false_positive_rates)
+    thresholds = np.quantile(self.out_scores, shares_below, method="higher")
+    is_found = self.in_scores[:, np.newaxis] > thresholds
+    return np.mean(is_found, axis=0).tolist()
 
   @property
   def area(self) -> float:
-    """How often a member scores higher than another, ties halved: the AUC."""
+    """Area under the curve: how often a member scores higher than another.
+
+    A tie counts as half.
+    """
     members = len(self.in_scores)
     others = len(self.out_scores)
     ranks = stats.rankdata(np.concatenate([self.in_scores, self.out_scores]))
@@ -109,9 +121,9 @@ class Scores:
     return float(above / others)
 
   def ranked(self) -> np.ndarray:
-    """Whether each canary was included, the highest score first.
+    """Returns whether each canary was included, bool `[n]`, best score first.
 
-    Among equal scores the order is random: anything else could tell who was
+    The order of equal scores is random: another order could tell who was
     included.
     """
     values = np.concatenate([self.in_scores, self.out_scores])

@@ -4,10 +4,12 @@ A claim is more than one epsilon: at every epsilon it has a delta, and each pair
 bounds the true positive rate of any test by its false positive rate (Kairouz,
 Oh and Viswanath 2015, "The Composition Theorem for Differential Privacy"; Dong,
 Roth and Su 2022, "Gaussian Differential Privacy"). The area under that curve
-bounds the area of any attack. It is measured from all scores at once, without a
-threshold to choose, and its error is known whatever the scores' distribution:
-Hoeffding 1963, "Probability Inequalities for Sums of Bounded Random Variables",
-section 5, with the Kullback-Leibler form of theorem 1.
+bounds the area of any attack.
+
+An attack's area is measured from all scores at once, without a threshold to
+choose. Its error is known whatever the distribution of the scores: Hoeffding
+1963, "Probability Inequalities for Sums of Bounded Random Variables", section
+5, with the Kullback-Leibler form of theorem 1.
 """
 
 from __future__ import annotations
@@ -35,13 +37,14 @@ ASSUMES = (
   " so much noise that an attack can have this area under its curve"
 )
 
-# Where the curve is looked at: fine where epsilons are small, as most mass is.
+# Epsilons that the curve is made of, dense where they are small: most of the
+# area is there.
 _EPSILONS = np.concatenate([np.linspace(0, 2, 80), np.linspace(2.1, 40, 160)])
 _NUM_RATES = 1000
-# PLD rounds losses up to multiples of this: the curve stays an upper bound.
+# PLD rounds losses up to multiples of this, so the curve stays an upper bound.
 _DISCRETIZATION = 1e-3
 
-# At which people are told what a claim allows.
+# Readers are told what a claim allows at these rates.
 FALSE_POSITIVE_RATES = (1e-2, 1e-3)
 
 _Events = tuple[tuple[dp_accounting.DpEvent, int], ...]
@@ -52,7 +55,7 @@ def _with_noise(
   event: dp_accounting.DpEvent,
   factor: float,
 ) -> dp_accounting.DpEvent | None:
-  """The same with so many times the noise; None if it is of another kind."""
+  """The event with so many times the noise; None for another kind of event."""
   match event:
     case dp_accounting.GaussianDpEvent():
       return dp_accounting.GaussianDpEvent(event.noise_multiplier * factor)
@@ -81,7 +84,11 @@ class Curve:
 
   @classmethod
   def of(cls, account: composition.Account) -> Curve | None:
-    """The curve of a claim; None if it is known at its epsilon alone."""
+    """Returns the curve of a claim; None if it is known at one epsilon alone.
+
+    Args:
+      account: The rounds.
+    """
     events = tuple(account.composed_events())
     if any(_with_noise(event, 1.0) is None for event, _ in events):
       return None
@@ -92,14 +99,11 @@ class Curve:
     self,
   ) -> accounting.RandomAllocationAccountant | pld_accountant.PldAccountant:
     """An accountant of all rounds."""
-    is_allocation = all(
-      isinstance(event, _Allocation) for event, _ in self.events
+    accountant: Any = pld_accountant.PldAccountant(
+      value_discretization_interval=_DISCRETIZATION
     )
-    accountant: Any = accounting.RandomAllocationAccountant()
-    if not is_allocation:
-      accountant = pld_accountant.PldAccountant(
-        value_discretization_interval=_DISCRETIZATION
-      )
+    if all(isinstance(event, _Allocation) for event, _ in self.events):
+      accountant = accounting.RandomAllocationAccountant()
     for event, count in self.events:
       accountant.compose(event, count)
     return accountant
@@ -113,16 +117,19 @@ class Curve:
     self,
     false_positive_rates: npt.ArrayLike,
   ) -> np.ndarray:
-    """Returns the largest rates `[n]` of any attack.
+    """Returns the largest true positive rates of any attack.
 
     Args:
       false_positive_rates: In [0, 1], `[n]`.
+
+    Returns:
+      Rates in [0, 1], `[n]`.
     """
     rates = np.asarray(false_positive_rates)[:, np.newaxis]
-    with np.errstate(over="ignore"):
-      by_members = np.exp(_EPSILONS) * rates + self._deltas
+    by_members = np.exp(_EPSILONS) * rates + self._deltas
     by_others = 1.0 - np.exp(-_EPSILONS) * (1.0 - self._deltas - rates)
-    return np.min(np.minimum(by_members, by_others), axis=1).clip(0.0, 1.0)
+    found = np.minimum(by_members, by_others)
+    return np.min(found, axis=1).clip(0.0, 1.0)
 
   @functools.cached_property
   def area(self) -> float:
@@ -132,15 +139,16 @@ class Curve:
     return float(np.mean(self.true_positive_rates(middles)))
 
   def epsilon_of_area(self, area: float, delta: float) -> float:
-    """Returns the least epsilon of the claim with less noise, or more.
+    """Returns the least epsilon that allows an attack of this area.
+
+    The claim gets so much more or less noise that it just allows the area.
 
     Args:
-      area: Under an attack's curve, below 1.
-      delta: At which epsilon is wanted.
+      area: Area under the curve of an attack, below 1.
+      delta: At which epsilon is wanted, in [0, 1).
 
     Returns:
-      Epsilon at the noise with which an attack can have this area; 0 if that
-      is 1 / 2 or less.
+      Epsilon at that noise; 0 for an area of 1 / 2 or less.
     """
     if area <= 0.5:
       return 0.0
@@ -148,7 +156,7 @@ class Curve:
     def excess(log_factor: float) -> float:
       return with_noise(self, math.exp(log_factor)).area - area
 
-    # Logarithms of the factor that the true one lies between.
+    # The logarithm of the factor is between these.
     low = high = 0.0
     while excess(high) > 0.0:
       low = high
@@ -156,20 +164,26 @@ class Curve:
     while excess(low) < 0.0:
       low, high = low - 0.5, low
     log_factor = optimize.brentq(excess, low, high, xtol=1e-3)
-    # The noisier end of what was found: epsilon is a lower bound.
+    # Epsilon is a lower bound: take the noisier end of the tolerance.
     noisier = with_noise(self, math.exp(log_factor + 1e-3))
     accountant = noisier.accountant
-    # Nor is it to be larger for what rounding may have added to delta.
+    # Rounding may have added to delta, which must not make epsilon larger.
     return accountant.get_epsilon(min(delta + 2.0 * accountant.lost_delta, 1.0))
 
 
 # Searches ask for the same factors again and again.
 @functools.lru_cache(maxsize=64)
 def with_noise(curve: Curve, factor: float) -> Curve:
-  """The curve of the same claim with so many times the noise."""
-  return Curve(
-    tuple((_with_noise(event, factor), count) for event, count in curve.events)
-  )
+  """Returns the curve of the same claim with so many times the noise.
+
+  Args:
+    curve: Curve of a claim.
+    factor: Positive.
+  """
+  events = [
+    (_with_noise(event, factor), count) for event, count in curve.events
+  ]
+  return Curve(tuple(events))
 
 
 def allowed_rates(
@@ -177,12 +191,16 @@ def allowed_rates(
   epsilon: float,
   false_positive_rates: npt.ArrayLike,
 ) -> np.ndarray:
-  """Returns the largest true positive rates `[n]` that a claim allows.
+  """Returns the largest true positive rates that a claim allows.
 
   Args:
     account: The rounds.
     epsilon: Their cost at the delta of the account.
     false_positive_rates: In [0, 1], `[n]`.
+
+  Returns:
+    Rates in [0, 1], `[n]`: by the curve of the claim, or by its one epsilon
+    where there is no curve.
   """
   curve = Curve.of(account) if epsilon <= _EPSILONS[-1] else None
   if curve is not None:
@@ -212,7 +230,7 @@ def bound(
     curve: Curve of the claim.
 
   Returns:
-    The bound, and what it was found with.
+    The bound, and the area that it was found with.
   """
   area = lower_area(scores, significance)
   return curve.epsilon_of_area(area, delta), {"area_lower": area}
@@ -226,7 +244,7 @@ def lower_area(scores: scores_lib.Scores, significance: float) -> float:
     significance: Probability that the bound is wrong, at most.
   """
   area = scores.area
-  # At most so many pairs of a member and a non-member are independent.
+  # No more pairs of a member and a non-member than this are independent.
   num_pairs = min(len(scores.in_scores), len(scores.out_scores))
   limit = -math.log(significance) / num_pairs
   if area <= 0.5:

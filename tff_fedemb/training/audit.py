@@ -133,7 +133,7 @@ class _Audit:
       for number in tqdm.trange(1, rounds + 1, unit="round", disable=None):
         clients = experiment.participation.sample(number - 1, key=key)
         drawn = np.concatenate([np.zeros(0, np.int64), *clients])
-        taking_part = drawn[~np.isin(drawn, left_out), np.newaxis]
+        taking_part = list(drawn[~np.isin(drawn, left_out), np.newaxis])
         state, _ = runtime.next(
           state, experiment.task.train_users.client_ids(taking_part)
         )
