@@ -181,7 +181,7 @@ def test_runs_have_an_accountant_in_common_that_is_asked_by_name():
   ledgers = [_ledger(2.0, 20, each) for each in claims]
   accountant = epsilon_lib.RdpAccountant(claims[0].neighboring_relation)
   for each in ledgers:
-    for event, count in composition.composed_events(*each.run):
+    for event, count in each.composed_events():
       accountant.compose(event, count)
   assert budget_composition.compose(ledgers, _DELTA) == pytest.approx(
     accountant.get_epsilon(_DELTA)
