@@ -31,18 +31,19 @@ def test_what_is_claimed():
 
 
 def test_every_user_is_in_the_rounds_of_one_block():
-  rounds = [draws.users(clients) for clients in draws.draw(_CLAIM, 400)]
-  seen = [set().union(*map(set, rounds[block::4])) for block in range(4)]
+  rounds = list(map(draws.users, draws.draw(_CLAIM, 400)))
+  seen = [np.unique(np.concatenate(rounds[block::4])) for block in range(4)]
   # With 100 rounds of probability 0.2 nobody is missing.
-  assert sum(map(len, seen)) == 1_000
-  assert set().union(*seen) == set(range(1_000))
+  assert sorted(np.concatenate(seen)) == list(range(1_000))
   # Binomial(1,000, 1 / 4), and (1,000, 0.05) in a round: five deviations.
-  assert all(abs(len(block) - 250) < 5 * math.sqrt(187.5) for block in seen)
-  assert all(abs(users.size - 50) < 5 * math.sqrt(47.5) for users in rounds)
+  blocks = np.array(list(map(len, seen)))
+  sizes = np.array(list(map(len, rounds)))
+  assert np.all(np.abs(blocks - 250) < 5 * math.sqrt(187.5))
+  assert np.all(np.abs(sizes - 50) < 5 * math.sqrt(47.5))
   # Users are in a fifth of the 100 rounds of their block.
   counts = np.bincount(np.concatenate(rounds), minlength=1_000)
   assert abs(counts.mean() - 20) < 5 * math.sqrt(16 / 1_000)
   assert abs(counts.var() - 16) < 5 * 16 * math.sqrt(2 / 1_000)
   # Blocks are drawn from the key.
-  others = [draws.users(clients) for clients in draws.draw(_CLAIM, 400, key=6)]
-  assert set(np.concatenate(others[::4])) != seen[0]
+  others = list(map(draws.users, draws.draw(_CLAIM, 400, key=6)))
+  assert set(np.concatenate(others[::4])) != set(seen[0])

@@ -3,8 +3,10 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 
+from tests.participation import draws
 from tests.participation import traces
 from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import participation_check
@@ -14,20 +16,19 @@ from tff_fedemb.participation import registry as participations
 
 def _check_against_definitions(observed, num_users, rounds):
   """The same facts, from who was in which round."""
-  users = [set().union(*(c.tolist() for c in clients)) for clients in rounds]
-  when = [
-    [r for r, present in enumerate(users) if slot in present]
-    for slot in range(num_users)
-  ]
-  most = max(map(len, when))
-  assert observed.max_participations == most
-  frequent = {slot for slot in range(num_users) if len(when[slot]) == most}
-  assert observed.most_frequent_user in (frequent if most else {None})
-  pairs = [
-    (b - a, b, slot, a)
-    for slot, took_part in enumerate(when)
-    for a, b in itertools.pairwise(took_part)
-  ]
+  present = np.zeros((num_users, len(rounds)), bool)
+  for number, clients in enumerate(rounds):
+    present[draws.users(clients), number] = True
+  counts = present.sum(axis=1)
+  assert observed.max_participations == counts.max()
+  assert observed.min_participations == counts.min()
+  frequent = np.flatnonzero(counts == counts.max()) if counts.any() else [None]
+  assert observed.most_frequent_user in frequent
+  pairs = []
+  for slot, took_part in enumerate(present):
+    numbers = np.flatnonzero(took_part).tolist()
+    for earlier, later in itertools.pairwise(numbers):
+      pairs.append((later - earlier, later, slot, earlier))
   if pairs:
     # The first pair is the one whose later round comes first.
     slot, earlier, later = observed.closest_pair
@@ -36,16 +37,11 @@ def _check_against_definitions(observed, num_users, rounds):
     assert observed.min_separation == later - earlier
   else:
     assert observed.closest_pair is observed.min_separation is None
-  separations = [separation for separation, *_ in pairs]
-  assert {
-    (later - earlier, later, slot, earlier)
-    for slot, earlier, later in observed.gaps
-  }.issubset(pairs)
-  assert math.gcd(
-    *(later - earlier for _, earlier, later in observed.gaps)
-  ) == math.gcd(*separations)
-  assert observed.min_participations == min(map(len, when))
-  sizes = [len(present) for present in users]
+  gaps = {(after - n, after, slot, n) for slot, n, after in observed.gaps}
+  assert gaps.issubset(pairs)
+  divisors = [math.gcd(*(each[0] for each in some)) for some in (gaps, pairs)]
+  assert divisors[0] == divisors[1]
+  sizes = present.sum(axis=0).tolist()
   assert (observed.num_users, observed.num_rounds) == (num_users, len(rounds))
   assert observed.min_users_per_round == min(sizes, default=0)
   assert observed.max_users_per_round == max(sizes, default=0)

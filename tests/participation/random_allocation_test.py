@@ -15,16 +15,7 @@ _IN_BLOCKS = random_allocation.RandomAllocation(1_000, 100, period=2)
 
 @pytest.mark.parametrize("claim", [_CLAIM, _IN_BLOCKS])
 def test_everybody_is_once_in_every_pass_anew(claim):
-  rounds = [np.concatenate(clients) for clients in draws.draw(claim, 30)]
-  places = []
-  for first in (0, 10, 20):
-    users = np.concatenate(rounds[first : first + 10])
-    assert sorted(users) == list(range(1_000))
-    sizes = [len(users) for users in rounds[first : first + 10]]
-    places.append(np.repeat(np.arange(10), sizes)[np.argsort(users)])
-    # Binomial, not equal: five deviations of sqrt(90).
-    assert len(set(sizes)) > 1
-    assert all(abs(size - 100) < 48 for size in sizes)
+  places = draws.places_in_passes(claim, 3)
   # Five or ten rounds to be in, of which passes have the same by chance.
   period, chance = claim.period, claim.sampling_probability
   for one, other in ((0, 1), (1, 2), (0, 2)):

@@ -68,7 +68,8 @@ def test_a_new_participation_is_a_class_and_a_line(tmp_path, monkeypatch):
     neighboring_relation=claim.neighboring_relation
   ).compose(dp_accounting.GaussianDpEvent(2.0), 5)
   assert report.epsilon == pytest.approx(accountant.get_epsilon(1e-5))
-  assert report.participation_checked
+  assert "trace of 10 rounds" in report.participation_checked
+  assert "trace of the run does not refute" in report.statement
   assert "every second round; each user is a client" in report.statement
   with pytest.raises(
     participation.ClaimError, match="halves participation was"

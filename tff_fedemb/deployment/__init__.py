@@ -1,11 +1,12 @@
 """Deployments: devices that come and go, and a server that waits for them.
 
-`spec.deployment` plays a run's rounds by this room before they are trained.
+`spec.deployment` simulates a run's rounds here before they are trained.
 
-* `deployment`, to be read first, is a deployment as it is written in a file.
-* `devices` has the laws by which a user's device is there, fast or lost.
+* `deployment`, to be read first, reads a deployment from a file.
+* `devices` says when a user's device is there, how fast it is, and when it is
+  lost.
 * `simulation` plays the rounds on a simulated clock.
 
-The simulation decides who takes part and when. The claim about privacy is that
-of participation `check_ins`.
+The simulation decides who takes part and when. Participation `check_ins` makes
+the claim about privacy.
 """

@@ -1,14 +1,14 @@
 """Deployments, read from a file: devices, network and server.
 
-A deployment is a YAML file that reads like a description; `presets/` holds some
-by name, with the source of every value. Where laws are taken from:
+A deployment is a YAML file that reads like a description. `presets/` holds some
+by name, with the source of every value. The laws are from these papers:
 
 * FLGo: Wang et al. 2023, "FLGo: A Fully Customizable Federated Learning
   Platform": diurnal availability.
 * FedScale: Lai et al. 2022, "FedScale: Benchmarking Model and System
   Performance of Federated Learning at Scale": time of local training.
 * Bonawitz et al. 2019, "Towards Federated Learning at Scale: System Design":
-  the server, how many devices come by night, drop out and are aborted.
+  the server, and how many devices come at night, drop out and are aborted.
 * Xu et al. 2023, "Federated Learning of Gboard Language Models with
   Differential Privacy": a minimum time between two participations.
 """
@@ -43,13 +43,13 @@ class Availability(config.Config):
     time_zones: Weights by hours ahead of UTC, in [-12, 14]; any positive unit.
     base: Probability at level 1, on average over a day.
     amplitude: Swing of a day around the base, at level 1.
-    peak_hour: Local hour at which most are there.
+    peak_hour: Local hour at which most devices are there.
     habit_sigma_hours: Standard deviation of a user's own hours around those of
       the time zone.
     level_median: Median of the levels.
-    level_sigma: Standard deviation of their logarithm.
-    session_minutes: Mean time for which a device that is there stays, which is
-      exponential; infinity for ever.
+    level_sigma: Standard deviation of the levels' logarithm.
+    session_minutes: Mean of the exponential time for which a device stays;
+      infinity if it never leaves.
   """
 
   time_zones: Mapping[float, float]
@@ -63,7 +63,7 @@ class Availability(config.Config):
 
   def __post_init__(self):
     super().__post_init__()
-    # JSON has texts for names.
+    # In JSON, names are texts.
     zones = {float(hours): each for hours, each in self.time_zones.items()}
     if not zones:
       raise errors.FieldError(
@@ -72,7 +72,7 @@ class Availability(config.Config):
     for hours, weight in zones.items():
       checks.check_number("time_zones", hours, minimum=-12, maximum=14)
       checks.check_number(f"time_zones.{hours:g}", weight, above=0)
-    # Nobody may change what has been checked.
+    # Checked values must not change.
     object.__setattr__(self, "time_zones", types.MappingProxyType(zones))
 
 
@@ -80,17 +80,17 @@ class Availability(config.Config):
 class Compute(config.Config):
   """Duration of local training (FedScale).
 
-  Seconds are 3 x examples x milliseconds_per_example / 1000, of which a forward
-  pass is one third and a backward pass two.
+  Seconds are 3 x examples x milliseconds_per_example / 1000: a forward pass is
+  one third, a backward pass two thirds.
 
   Attributes:
     milliseconds_per_example: Median over the devices of a forward pass.
     sigma: Standard deviation of its logarithm.
-    equal_work: Whether every device trains on as many examples, or pads its
-      time to that of the most: then a user's data do not decide on whether
-      their device is late or lost.
-    examples_sigma: Standard deviation of the logarithm of the examples of a
-      user, whose median is the round's; for equal_work false alone.
+    equal_work: Whether every device trains on the same number of examples, or
+      pads its time to that of the most. Then a user's data do not decide
+      whether their device is late or lost.
+    examples_sigma: Standard deviation of the logarithm of a user's number of
+      examples, whose median is the round's; 0 with equal_work.
   """
 
   milliseconds_per_example: float = config.field(minimum=0)
@@ -127,27 +127,28 @@ class Network(config.Config):
 class Server(config.Config):
   """The server's rules for a round (Bonawitz et al. 2019).
 
-  It selects over_selection times the report goal of the devices that check in,
-  ends the round as soon as the goal has reported, or at the deadline, and
-  releases it if enough have. Whatever comes later is rejected.
+  From the devices that check in, it selects over_selection times the report
+  goal. It ends the round as soon as the goal has reported, or at the deadline,
+  and releases the round if enough devices have reported. It rejects later
+  reports.
 
   Attributes:
     over_selection: Devices selected / report goal.
-    deadline_minutes: Time from selection to the end of a round at the latest.
+    deadline_minutes: Maximum time from selection to the end of a round.
     min_report_share: Share of the report goal; with fewer reports a round is
       abandoned, and nobody sees its sum.
     check_in_minutes: Time between two check-ins that pace steering asks of a
       device that is there.
     selection_minutes: How long the server waits for enough check-ins before it
-      gives a round up.
-    min_round_minutes: Time from the beginning of a round to that of the next at
-      least.
-    min_separation_hours: Time from one participation of a user to the next at
-      least, on the clock.
-    min_separation: The same in rounds that are released [a quarter of those in
-      which the report goal uses up the users].
-    max_participations: Rounds of a user at most [as many as min_separation
-      allows].
+      abandons a round.
+    min_round_minutes: Minimum time from the start of a round to that of the
+      next.
+    min_separation_hours: Minimum time from one participation of a user to the
+      next, on the clock.
+    min_separation: The same in released rounds [a quarter of those in which the
+      report goal uses up the users].
+    max_participations: Maximum number of rounds of a user [as many as
+      min_separation allows].
     start_hour: Hour of the day at which training starts, in UTC.
   """
 
@@ -185,16 +186,15 @@ class Deployment(config.Config):
   server: Server
 
   def to_json(self) -> dict[str, Any]:
-    """Returns all values, those of defaults too, as JSON can hold them."""
+    """Returns all values by name, defaults too, as JSON can hold them."""
     return _plain(self)
 
 
 def _plain(value: Any) -> Any:
+  """A value, or the values of a part by name, as JSON can hold them."""
   if isinstance(value, config.Config):
-    return {
-      spec.name: _plain(getattr(value, spec.name))
-      for spec in config.specs(type(value))
-    }
+    names = [spec.name for spec in config.specs(type(value))]
+    return {name: _plain(getattr(value, name)) for name in names}
   if isinstance(value, Mapping):
     return {f"{key:g}": weight for key, weight in value.items()}
   return str(value) if value == _INFINITE else value
@@ -220,10 +220,10 @@ def load(name_or_path: str | os.PathLike[str]) -> Deployment:
 
 
 def parse(values: Any) -> Deployment:
-  """Makes a deployment of values by name, as a file or `to_json` has them.
+  """Creates a deployment from values by name, as a file or `to_json` has them.
 
   Args:
-    values: Nested as the classes are; "inf" is infinity.
+    values: Mappings, nested as the classes are; "inf" is infinity.
 
   Raises:
     errors.FieldError: As `load`.
@@ -232,8 +232,9 @@ def parse(values: Any) -> Deployment:
 
 
 def _create(config_class: type[config.Config], values: Any) -> Any:
+  """Creates a part and the parts in it from values by name."""
   name = config_class.__name__.lower()
-  # Python says which value a class does not have, or has to have.
+  # Python's own error says which value is unknown or missing.
   with errors.as_field_error(name, "have its values by name", repr(values)):
     fields = dict(values)
     for spec in config.specs(config_class):

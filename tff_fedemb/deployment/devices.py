@@ -1,10 +1,10 @@
 """The laws of devices: when they are there, how fast they are, when lost.
 
-Whatever a device does is a function of the seed and its slot, and of the hour
-or the round where it changes; nothing is stored, so that a population of any
-size takes no memory. The random numbers are SplitMix64's of a counter (Steele
-et al. 2014, "Fast Splittable Pseudorandom Number Generators"): nothing private
-rests on them.
+The behaviour of a device is a function of the seed and its slot, and of the
+hour or the round if it changes. Nothing is stored, so a population of any size
+takes no memory. The random numbers are SplitMix64's of a counter (Steele et al.
+2014, "Fast Splittable Pseudorandom Number Generators"): no privacy rests on
+them.
 """
 
 import functools
@@ -16,14 +16,14 @@ from scipy import special
 
 from tff_fedemb.deployment import deployment as deployment_lib
 
-# Each of them a random number of its own.
+# Counters: each property has random numbers of its own.
 _ZONE, _HABIT, _LEVEL, _PRESENCE, _SPEED = range(5)
 _DOWNLOAD, _UPLOAD, _EXAMPLES, _DROPOUT, _SESSION = range(5, 10)
 # The sine's peak is this many hours after its zero.
 _HOURS_TO_TOP = 6.0
-# A device's presence is drawn anew after this time at the latest.
+# A device's presence is drawn anew at least this often.
 _LONGEST_PRESENCE_HOURS = 1.0
-# Parts of equal size that devices are told apart by, slowest first.
+# Classes of equal size by speed, slowest first.
 CLASSES = ("slow", "middle", "fast")
 
 _MASK = (1 << 64) - 1
@@ -31,7 +31,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 def _mix(values: Any) -> Any:
-  """SplitMix64's finalizer, of NumPy's uint64, which it overwrites."""
+  """Applies SplitMix64's finalizer to NumPy's uint64, in place."""
   values ^= values >> np.uint64(30)
   values *= np.uint64(0xBF58476D1CE4E5B9)
   values ^= values >> np.uint64(27)
@@ -42,18 +42,20 @@ def _mix(values: Any) -> Any:
 
 @functools.lru_cache(maxsize=1 << 10)
 def _start_of_stream(seed: int, counters: tuple[int, ...]) -> np.ndarray:
+  """The first state of a stream, uint64 `[1]`."""
   start = np.array([seed & _MASK], np.uint64)
-  for counter in (0,) + counters:
-    start = _mix(start + np.uint64((counter + 1) * _GOLDEN & _MASK))
+  for counter in (0, *counters):
+    step = np.uint64((counter + 1) * _GOLDEN & _MASK)
+    start = _mix(start + step)
   return start
 
 
 def draw_bits(slots: np.ndarray, *counters: int, seed: int) -> np.ndarray:
-  """Returns 64 random bits for each slot, others for other counters.
+  """Returns 64 random bits for each slot.
 
   Args:
     slots: Integers of at least 0.
-    *counters: Integers of at least 0.
+    *counters: Integers of at least 0; other counters give other bits.
     seed: Seed of all bits.
 
   Returns:
@@ -75,8 +77,8 @@ class Devices:
     """Initialises the devices.
 
     Args:
-      config: Their laws.
-      seed: Seed of everything that is drawn for them, at least 0.
+      config: Laws of the devices.
+      seed: Seed of all draws, at least 0.
     """
     self.config = config
     self._seed = seed
@@ -86,7 +88,7 @@ class Devices:
     self._zone_ends = weights / weights[-1]
 
   def _uniform(self, slots: np.ndarray, *counters: int) -> np.ndarray:
-    """In (0, 1)."""
+    """Uniform numbers in (0, 1)."""
     bits = draw_bits(slots, *counters, seed=self._seed)
     return ((bits >> np.uint64(11)) + 0.5) * 2.0**-53
 
@@ -97,21 +99,22 @@ class Devices:
     sigma: float,
     *counters: int,
   ) -> np.ndarray:
+    """Lognormal numbers; sigma is the deviation of their logarithm."""
     normal = special.ndtri(self._uniform(slots, *counters))
     return median * np.exp(sigma * normal)
 
   def time_zone(self, slots: np.ndarray) -> np.ndarray:
     """Hours ahead of UTC."""
-    places = np.searchsorted(self._zone_ends, self._uniform(slots, _ZONE))
-    return self._zones[places]
+    drawn = self._uniform(slots, _ZONE)
+    return self._zones[np.searchsorted(self._zone_ends, drawn)]
 
   def level(self, slots: np.ndarray) -> np.ndarray:
-    """Level of a device's availability: q of FLGo."""
+    """Level of a device's availability, q in FLGo."""
     law = self.config.availability
     return self._lognormal(slots, law.level_median, law.level_sigma, _LEVEL)
 
   def habit_hours(self, slots: np.ndarray) -> np.ndarray:
-    """Hours by which a user's own day is ahead of that of the time zone."""
+    """Hours by which a user's own day is ahead of the time zone."""
     sigma = self.config.availability.habit_sigma_hours
     return sigma * special.ndtri(self._uniform(slots, _HABIT))
 
@@ -120,23 +123,24 @@ class Devices:
 
     Args:
       slots: Slots of the devices.
-      hours: Since a midnight in UTC.
+      hours: Hours since a midnight in UTC.
     """
     law = self.config.availability
     own_hours = hours + self.time_zone(slots) - law.peak_hour + _HOURS_TO_TOP
-    own_hours = own_hours + self.habit_hours(slots)
+    own_hours += self.habit_hours(slots)
     wave = law.amplitude * np.sin(2 * math.pi / 24 * own_hours) + law.base
     return np.clip(self.level(slots) * wave, 0.0, 1.0)
 
   def is_there(self, slots: np.ndarray, hours: float) -> np.ndarray:
     """Whether a device is there, bool.
 
-    It is drawn anew for every stretch of a session's mean length, or an hour if
-    that is shorter: whoever was there a minute ago mostly still is.
+    Presence is drawn anew after every mean length of a session, but at least
+    once an hour. A device that was there a minute ago is therefore mostly still
+    there.
 
     Args:
       slots: Slots of the devices.
-      hours: Since a midnight in UTC.
+      hours: Hours since a midnight in UTC.
     """
     session = self.config.availability.session_minutes / 60
     stretch = int(hours / min(session, _LONGEST_PRESENCE_HOURS))
@@ -144,7 +148,7 @@ class Devices:
     return drawn < self.availability(slots, hours)
 
   def session_seconds(self, slots: np.ndarray, attempt: int) -> np.ndarray:
-    """For how long a device stays that is selected.
+    """Seconds for which a selected device stays.
 
     Args:
       slots: Slots of the devices.
@@ -164,14 +168,14 @@ class Devices:
     return drawn < self.config.dropout_rate
 
   def milliseconds_per_example(self, slots: np.ndarray) -> np.ndarray:
-    """Time of a forward pass of one example."""
+    """Milliseconds of a forward pass of one example."""
     law = self.config.compute
     return self._lognormal(
       slots, law.milliseconds_per_example, law.sigma, _SPEED
     )
 
   def device_class(self, slots: np.ndarray) -> np.ndarray:
-    """Index in `CLASSES`, a third of the devices each, by compute speed."""
+    """Index in `CLASSES`, by compute speed; each class has a third."""
     slowness = self._uniform(slots, _SPEED)
     return np.floor((1 - slowness) * len(CLASSES)).astype(np.int64)
 
@@ -180,7 +184,8 @@ class Devices:
 
     Args:
       slots: Slots of the devices.
-      examples: Their median, or of all with equal work.
+      examples: Median of the devices' numbers of examples; with equal work,
+        the number of each device.
     """
     sigma = self.config.compute.examples_sigma
     return self._lognormal(slots, examples, sigma, _EXAMPLES)

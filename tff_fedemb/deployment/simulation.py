@@ -5,11 +5,11 @@ Scale: System Design": devices check in, the server selects more of them than
 it needs, ends the round with the goal's last report or at a deadline, and
 abandons it if too few have come by then.
 
-A round is a function of the seed and of the rounds before, so that a run that
-was ended goes on by playing them again, which takes milliseconds a round. The
-server asks devices in a random order until enough are there: the time of a
-round does not grow with the population, nor does memory, which only
-participants take.
+A round is a function of the seed and of the rounds before. A run that goes on
+after an interruption plays them again, which takes milliseconds a round. The
+server asks devices in a random order until enough are there. The time of a
+round therefore does not grow with the population, and only participants take
+memory.
 """
 
 import dataclasses
@@ -23,15 +23,16 @@ from tff_fedemb import errors
 from tff_fedemb.deployment import deployment as deployment_lib
 from tff_fedemb.deployment import devices as devices_lib
 
-# At least so many devices are asked at a time.
+# The server asks at least so many devices at a time.
 _MIN_ASKED = 2048
-# The server gives a round up when so few of those asked are there.
+# The server asks at most so many devices for each one that it wants.
 _MAX_ASKED_FOR_ONE = 1000
-# If none is released in so long, none will be.
+# If no round is released in so long, none will be.
 _MAX_DAYS_WITHOUT_ROUND = 30
-# Counter of the orders, beside those that devices are drawn by.
+# Counter of the orders; the counters of `devices` are smaller.
 _ORDER = 100
-# Participations so far, and the last round and its end, of who took part never.
+# Participations of a user who never took part: their number, and the last one's
+# round and end.
 _NEVER = (0, -math.inf, -math.inf)
 
 
@@ -40,8 +41,8 @@ class WorkOfRound(config.Config):
   """The work of a device in a round.
 
   Attributes:
-    bytes_down: Size of what it receives.
-    bytes_up: Size of what it sends.
+    bytes_down: Bytes that it receives.
+    bytes_up: Bytes that it sends.
     examples: Steps x batch size of its training.
   """
 
@@ -55,18 +56,19 @@ class RoundOutcome:
   """The outcome of a round; each selected device is counted once.
 
   Attributes:
-    round_num: Number of the round among those released, from 0; an abandoned
-      one has that of the next one released.
-    abandoned: Whether too few reported: nobody sees their sum.
+    round_num: Number of the round among released rounds, from 0; an abandoned
+      round has the number of the next released one.
+    abandoned: Whether too few devices reported, so that nobody sees their sum.
     start_hours: Start of the selection, in simulated hours since training
       started.
-    end_hours: End of the round, likewise.
-    available_share: Share of the devices asked that were there.
+    end_hours: End of the round, in the same hours.
+    available_share: Share of the asked devices that were there.
     selected: Number of devices that were selected.
-    dropped: Number that failed before they trained.
-    interrupted: Number that ceased to be available before they were done.
-    late: Number not done by the deadline, in a round that lasted until then.
-    aborted: Number not done when the report goal was reached.
+    dropped: Number of devices that failed before they trained.
+    interrupted: Number of devices that left before they were done.
+    late: Number of devices that were not done by the deadline, in a round that
+      lasted until then.
+    aborted: Number of devices that were not done when the goal had reported.
     reported: int64 slots in the order of their reports, at most as many as the
       goal.
     bytes_down: Bytes that all devices received.
@@ -99,16 +101,19 @@ def permute(
 ) -> np.ndarray:
   """Returns the slots that have these places in a random order.
 
-  A Feistel cipher of the smallest even number of bits that holds them, applied
-  until the result is a slot (Black and Rogaway 2002, "Ciphers with Arbitrary
-  Finite Domains"): all places together are a permutation, of which none but
-  those asked for is computed.
+  A Feistel cipher of the smallest even number of bits that holds all slots is
+  applied until the result is a slot (Black and Rogaway 2002, "Ciphers with
+  Arbitrary Finite Domains"). All places together are a permutation, but only
+  the places that you ask for are computed.
 
   Args:
-    places: In 0 ... size - 1.
-    size: At least 1.
+    places: Integers in 0 ... size - 1, of any shape.
+    size: Number of slots, at least 1.
     seed: Decides the order, together with the counter.
-    counter: Number of the order.
+    counter: Number of the order, at least 0.
+
+  Returns:
+    Slots, int64, of the shape of the places.
   """
   half = max(math.ceil((size - 1).bit_length() / 2), 1)
   low_bits = np.uint64((1 << half) - 1)
@@ -151,12 +156,12 @@ class Simulation:
       num_users: Size of the population.
       seed: Seed of the devices and of the server's draws, at least 0.
       work: The work of a device in a round.
-      report_goal: Reports that the server wants of a round.
-      min_separation: Rounds from one participation of a user to the next at
-        least, which the server enforces. A participation is a report in a round
-        that was released.
-      max_participations: Participations of a user at most, which the server
-        enforces; None for no bound.
+      report_goal: Number of reports that the server wants of a round.
+      min_separation: Minimum number of rounds from one participation of a user
+        to the next, which the server enforces. A participation is a report in a
+        round that was released.
+      max_participations: Maximum number of participations of a user, which the
+        server enforces; None for no bound.
 
     Raises:
       errors.FieldError: If there are fewer users than the goal.
@@ -181,7 +186,7 @@ class Simulation:
     self._next_start = 0.0
 
   def next_round(self) -> RoundOutcome:
-    """Plays the next round, which may come to be abandoned.
+    """Plays the next round, which the server may abandon.
 
     Raises:
       errors.DataError: If no round could be released for a month.
@@ -197,15 +202,16 @@ class Simulation:
       end_hours=start + wait,
       available_share=share,
     )
-    # If not enough begin, they are sent away again.
+    # The server sends the devices away if they are too few.
     if slots.size >= minimum:
       outcome = self._play(outcome, slots, minimum)
     self._attempt += 1
     self._hours = outcome.end_hours
     if not outcome.abandoned:
+      end = outcome.end_hours
       for slot in outcome.reported.tolist():
         count, _, _ = self._participants.get(slot, _NEVER)
-        self._participants[slot] = count + 1, self._round_num, outcome.end_hours
+        self._participants[slot] = (count + 1, self._round_num, end)
       self._round_num += 1
       self._last_release = outcome.end_hours
     elif self._hours - self._last_release > 24 * _MAX_DAYS_WITHOUT_ROUND:
@@ -218,12 +224,18 @@ class Simulation:
     return outcome
 
   def participations(self) -> tuple[np.ndarray, np.ndarray]:
-    """Slots of those who took part so far, in order, and their rounds."""
+    """Returns who took part so far.
+
+    Returns:
+      The slots of users, int64 `[n]`, ascending; how many released rounds each
+      reported in, int64 `[n]`.
+    """
     slots = sorted(self._participants)
     counts = [self._participants[slot][0] for slot in slots]
     return np.array(slots, np.int64), np.array(counts, np.int64)
 
   def _may_take_part(self, slots: np.ndarray, hours: float) -> np.ndarray:
+    """Whether the server's bounds allow users in a round, bool `[n]`."""
     found = [self._participants.get(slot, _NEVER) for slot in slots.tolist()]
     counts, last_rounds, last_hours = np.reshape(found, [-1, 3]).T
     allowed = hours - last_hours >= self.deployment.server.min_separation_hours
@@ -236,25 +248,25 @@ class Simulation:
     """Returns selected slots, the share that is there, hours of waiting."""
     server = self.deployment.server
     num_users = self.num_users
-    wanted = min(
-      math.ceil(server.over_selection * self.report_goal - 1e-9), num_users
-    )
+    wanted = math.ceil(server.over_selection * self.report_goal - 1e-9)
+    wanted = min(wanted, num_users)
     slots, share, asked = self._ask(wanted, start)
     found = slots.size
     if found >= wanted:
-      # Check-ins are spread evenly: the last of those wanted is waited for.
+      # Check-ins are spread evenly, and the server waits for the last one that
+      # it wants.
       wait = server.check_in_minutes * wanted * asked / (found * num_users)
     elif found < math.ceil(server.min_report_share * self.report_goal):
       wait = server.selection_minutes
     else:
-      # Everyone who is there has been heard after the time of a check-in.
+      # By then, every device that is there has checked in.
       wait = min(server.check_in_minutes, server.selection_minutes)
     return slots[:wanted], share, wait / 60
 
   def _ask(self, wanted: int, start: float) -> tuple[np.ndarray, float, int]:
     """Returns slots that may take part, the share there, the number asked.
 
-    Devices are asked in a random order, some at a time, until enough are found.
+    The server asks devices in a random order until it has found enough.
     """
     clock = start + self.deployment.server.start_hour
     limit = min(self.num_users, _MAX_ASKED_FOR_ONE * wanted)
@@ -270,8 +282,8 @@ class Simulation:
         counter=self._attempt,
       )
       slots = slots[self.devices.is_there(slots, clock)]
-      asked = asked + chunk
-      there = there + slots.size
+      asked += chunk
+      there += slots.size
       slots = slots[self._may_take_part(slots, start)]
       chunks.append(slots)
       found += slots.size
@@ -298,6 +310,7 @@ class Simulation:
     others[reported] = False
     interrupted = others & (session < np.minimum(seconds, end))
     left = int(others.sum() - interrupted.sum())
+    num_sent = reported.size if is_full else reported.size + left
     return dataclasses.replace(
       selection,
       end_hours=selection.end_hours + end / 3600,
@@ -309,20 +322,20 @@ class Simulation:
       aborted=left if is_full else 0,
       reported=slots[reported],
       bytes_down=self.work.bytes_down * int((~dropped).sum()),
-      bytes_up=self.work.bytes_up * (reported.size + (0 if is_full else left)),
+      bytes_up=self.work.bytes_up * num_sent,
     )
 
   def seconds_of_work(self, slots: np.ndarray) -> np.ndarray:
-    """Seconds that devices take for a round, from first byte to last.
+    """Returns the seconds that devices take for a round, first byte to last.
 
     Args:
       slots: Slots of the devices, int64 `[n]`.
     """
     devices = self.devices
     work = self.work
+    examples = devices.examples(slots, work.examples)
     milliseconds = devices.milliseconds_per_example(slots)
-    return (
-      8e-6 * work.bytes_down / devices.download_mbps(slots)
-      + 3 * devices.examples(slots, work.examples) * milliseconds / 1000
-      + 8e-6 * work.bytes_up / devices.upload_mbps(slots)
-    )
+    seconds = 8e-6 * work.bytes_down / devices.download_mbps(slots)
+    seconds += 3 * examples * milliseconds / 1000
+    seconds += 8e-6 * work.bytes_up / devices.upload_mbps(slots)
+    return seconds

@@ -20,9 +20,9 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
   random, independently of the others and for the whole run. A round draws the
   users of its bin, all but a few: each with a probability above 1 - 1 / bins,
   so that there are `users_per_round` on average. Users, rounds and virtual
-  clients are drawn as by `cyclic_poisson`, of which this is the largest period;
-  what differs is the claim: nobody knows which bin a user is in, and that alone
-  amplifies privacy, whatever the matrix of the noise.
+  clients are drawn as by `cyclic_poisson` with the largest period. The claim
+  differs: nobody knows which bin a user is in, and this secret alone amplifies
+  privacy, with any matrix of the noise.
 
   Privacy:
     Unit: user.
@@ -32,9 +32,9 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
     Sensitivity: one virtual client changes in each round of the user's bin:
       from or to nothing for `users_per_client` 1 (C), from one update to
       another above (2 C).
-    DpEvent: `BallsInBinsDpEvent` for the whole run; of independent noise
-      `RandomAllocationDpEvent`, whose accountant is exact. That a user may stay
-      out of a round of their bin is not made use of.
+    DpEvent: `BallsInBinsDpEvent` for the whole run; with independent noise
+      `RandomAllocationDpEvent`, whose accountant is nearly exact. The claim
+      makes no use of rounds of their bin that a user stays out of.
 
   Attributes:
     period: Bins; follows from the users of a round.

@@ -1,13 +1,13 @@
-"""Devices that check in when they can: who is there is no coin of the server's.
+"""Devices that check in when they can: the server does not draw who is there.
 
-As in production (Bonawitz et al. 2019, "Towards Federated Learning at Scale:
-System Design"), where the users of a round are those whose devices were there,
-were selected and reported in time. Nobody knows with which probability a device
-is there, so that sampling amplifies nothing. What can be guaranteed is what the
-server enforces: how far apart a user's rounds are, and how many they are
-(Kairouz et al. 2021, "Practical and Private (Deep) Learning without Sampling or
-Shuffling"; Xu et al. 2023, "Federated Learning of Gboard Language Models with
-Differential Privacy").
+In production (Bonawitz et al. 2019, "Towards Federated Learning at Scale:
+System Design"), the users of a round are those whose devices were there, were
+selected and reported in time. Nobody knows with which probability a device is
+there, so sampling amplifies nothing. The guarantee rests on what the server
+enforces: how far apart a user's rounds are, and how many they are (Kairouz et
+al. 2021, "Practical and Private (Deep) Learning without Sampling or Shuffling";
+Xu et al. 2023, "Federated Learning of Gboard Language Models with Differential
+Privacy").
 """
 
 import dataclasses
@@ -33,17 +33,17 @@ _ASSUMED = (
 class CheckIns(participation.Participation):
   """The devices that are there, within bounds that the server enforces.
 
-  `users_per_round` is the report goal: a round ends when so many have reported,
-  and its sum is divided by it, whoever came. Rounds are those that are
-  released: one that is abandoned releases nothing, provided that nobody sees
+  `users_per_round` is the report goal: a round ends when so many devices have
+  reported, and its sum is divided by the goal even if fewer have. Only released
+  rounds count: an abandoned round releases nothing, provided that nobody sees
   its sum.
 
   Privacy:
     Unit: user.
     Neighbouring relation: zero-out of one user, whose device comes and goes as
-      before: whether it drops out or is late must not depend on the user's
-      data, or others would be counted in their place. `equal_work` sees to it;
-      without it, this is an assumption.
+      before. Whether it drops out or is late must not depend on the user's
+      data, or other users would be counted in their place. `equal_work` ensures
+      this; without it, it is an assumption.
     Sensitivity: from an update to nothing (C a round), in at most
       `max_participations` rounds, at most one in any `min_separation`
       consecutive ones.
@@ -52,12 +52,12 @@ class CheckIns(participation.Participation):
       separation or a number that was only measured.
 
   Attributes:
-    min_separation: Rounds from one participation of a user to the next at
-      least, which the server enforces [1].
-    max_participations: Rounds of a user at most, which the server enforces [as
-      many as the separation allows].
-    equal_work: Whether all devices do the same work, or take the time of the
-      most.
+    min_separation: Minimum number of rounds from one participation of a user to
+      the next, which the server enforces [1].
+    max_participations: Maximum number of rounds of a user, which the server
+      enforces [as many as the separation allows].
+    equal_work: Whether all devices do the same work, or wait as long as the one
+      with the most.
   """
 
   name = "check_ins"

@@ -20,19 +20,22 @@ from tff_fedemb.participation import poisson
 _BLOCKS = 6
 
 
-# A small integer per user, held from one round to the next.
+# A small integer for each user, kept from one round to the next.
 @functools.lru_cache(maxsize=2)
 def draw_places(
   num_users: int, count: int, key: int, number: int, stream: int
 ) -> np.ndarray:
-  """Returns one of 0 ... count - 1 for each user, `[num_users]`.
+  """Draws one of 0 ... count - 1 for each user.
 
   Args:
-    num_users: Users.
-    count: How many places there are.
-    key: As `participation.create_generator`, as what follows.
-    number: In place of a round's.
-    stream: Stream of the generator.
+    num_users: Number of users.
+    count: Number of places.
+    key: See `participation.create_generator`.
+    number: Number in place of a round's, as there.
+    stream: Stream of the generator, as there.
+
+  Returns:
+    Places `[num_users]`, of the smallest unsigned integer type.
   """
   places = participation.create_generator(key, number, stream).random(num_users)
   return np.floor(places * count).astype(np.min_scalar_type(count))
@@ -46,12 +49,12 @@ class CyclicPoisson(poisson.Poisson):
   and for the whole run. A round draws each user of its block with probability
   `period x users_per_round / num_users`, so that it has `users_per_round` on
   average, independently of each other and of earlier rounds. Virtual clients
-  are made as by `poisson`, which this is at period 1.
+  are made as by `poisson`. With period 1 this is `poisson`.
 
-  A user's rounds are whole periods apart. Where the matrix of correlated noise
-  has at most `period` bands, what the user changes in one of them and in the
-  next are in different rows of what is released: each is a sampled Gaussian
-  mechanism of its own, of the norm of a column (theorem 4 of the paper). Other
+  A user's rounds are whole periods apart. If the matrix of correlated noise has
+  at most `period` bands, the user's changes in two rounds are in different rows
+  of what is released. Each round is then a sampled Gaussian mechanism of its
+  own, whose sensitivity is the norm of a column (theorem 4 of the paper). Other
   matrices mix a user's rounds, and no amplification may be claimed.
 
   Privacy:
@@ -63,8 +66,8 @@ class CyclicPoisson(poisson.Poisson):
       `users_per_client` 1 (C), from one update to another above (2 C); times
       the norm of the matrix's largest column.
     DpEvent: ceil(rounds / period) times `PoissonSampledDpEvent` of a
-      `GaussianDpEvent`, whatever the block; which one it is need not be
-      secret, the coins must be.
+      `GaussianDpEvent`, for any block. The coins must be secret; the block need
+      not be.
 
   Attributes:
     period: Blocks of users, at least as many as bands [as many as bands].
@@ -88,7 +91,7 @@ class CyclicPoisson(poisson.Poisson):
   def settle(self) -> None:
     super().settle()
     if self.period is None:
-      # This suits independent noise; who knows the bands of another gives one.
+      # This suits independent noise; for bands, callers give the period.
       object.__setattr__(self, "period", 1)
     if self.sampling_probability > 1:
       raise errors.FieldError(
@@ -119,7 +122,11 @@ class CyclicPoisson(poisson.Poisson):
     )
 
   def draw_blocks(self, key: int) -> np.ndarray:
-    """Returns the block of each user, `[num_users]`."""
+    """Returns the block of each user, `[num_users]`.
+
+    Args:
+      key: Key of all rounds.
+    """
     return draw_places(self.num_users, self.period, key, 0, _BLOCKS)
 
   def draw_users(self, round_num: int, *, key: int) -> np.ndarray:

@@ -49,7 +49,7 @@ class FixedSize(sampled.Sampled):
 
   @property
   def further_accountants(self) -> tuple[str, ...]:
-    # Published figures are by RDP, plans beside them too; runs ask PLD.
+    # Published figures, and plans beside them, are by RDP; runs ask PLD.
     return () if self.known_schedule else ("pld",)
 
   @property

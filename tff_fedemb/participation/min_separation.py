@@ -25,7 +25,7 @@ _ORDER, _SHUFFLE, _GROUPS = 3, 4, 5
 # One integer per user, held from the first round of a run on.
 @functools.lru_cache(maxsize=1)
 def _draw_order(num_users: int, key: int) -> np.ndarray:
-  """The users in the order in which they are dealt into windows."""
+  """The users `[num_users]` in the order of being dealt into windows."""
   dtype = np.int32 if num_users <= 2**31 else np.int64
   order = np.arange(num_users, dtype=dtype)
   participation.create_generator(key, 0, _ORDER).shuffle(order)
@@ -41,15 +41,15 @@ class MinSeparation(participation.Participation):
   round has at most `users_per_round` users, a virtual client at most
   `users_per_client`.
 
-  Users meet other ones in a virtual client in every pass, at random.
+  Virtual clients are regrouped at random in every pass.
 
   One permutation of the users, for the whole run, deals them into windows of
   w = P - min_separation + 1 consecutive rounds of a pass; the last window may
   be shorter. The same window of every pass has the same users, who are spread
-  anew over its rounds in every pass: between a round of the window in one pass
-  and a round of it in the next lie at least P - (w - 1) = min_separation
-  rounds. With the largest separation, P, a user's round within a pass is fixed
-  for the whole run.
+  anew over its rounds. Between a round of the window in one pass and a round of
+  it in the next lie at least P - (w - 1) = min_separation rounds. With the
+  largest separation, P, a user's round within a pass is fixed for the whole
+  run.
 
   Privacy:
     Unit: user.
@@ -64,10 +64,10 @@ class MinSeparation(participation.Participation):
       so far apart. No amplification by sampling may be claimed.
 
   Attributes:
-    min_separation: Rounds from one participation of a user to the next [those
-      of a pass over all users].
-    max_participations: Rounds of a user at most [as many as the separation
-      allows].
+    min_separation: Minimum number of rounds from one participation of a user to
+      the next [those of a pass over all users].
+    max_participations: Maximum number of rounds of a user [as many as the
+      separation allows].
 
   Examples:
     >>> mechanism = fe.Gaussian(noise_multiplier=4.0)
@@ -132,17 +132,15 @@ class MinSeparation(participation.Participation):
     # Round j of a pass begins at place j N / P of the order, rounded down.
     starts = np.arange(first, last + 1) * self.num_users // self.rounds_per_pass
     users = _draw_order(self.num_users, key)[starts[0] : starts[-1]]
-    # Which round of the window each user is in. Shuffling these small numbers
-    # is faster than shuffling the users, of whom one round's are needed.
-    rounds = np.repeat(
-      np.arange(last - first, dtype=np.min_scalar_type(window_size)),
-      np.diff(starts),
-    )
+    # Shuffle which round of the window each user is in: these small numbers
+    # shuffle faster than the users, and only the users of one round are needed.
+    places = np.arange(last - first, dtype=np.min_scalar_type(window_size))
+    rounds = np.repeat(places, np.diff(starts))
     first_round_num = round_num - place + first
-    participation.create_generator(key, first_round_num, _SHUFFLE).shuffle(
-      rounds
-    )
+    of_window = participation.create_generator(key, first_round_num, _SHUFFLE)
+    of_window.shuffle(rounds)
     users = users[rounds == place - first].astype(np.int64)
-    participation.create_generator(key, round_num, _GROUPS).shuffle(users)
+    of_round = participation.create_generator(key, round_num, _GROUPS)
+    of_round.shuffle(users)
     clients = np.array_split(users, self.clients_per_round)
     return [client for client in clients if client.size]

@@ -1,4 +1,4 @@
-"""Who takes part in a round, and what one user can change there: base class.
+"""The base class of participations: who takes part, and what a user can change.
 
 The mechanism of one round clips every virtual client's update to L2 norm C,
 sums them and adds Gaussian noise of standard deviation `noise_multiplier * C`
@@ -8,15 +8,15 @@ A virtual client merges `users_per_client` users, so one user may move the sum
 by more than C; a participation states by how much.
 
 Users are slots 0 ... N - 1 of a population: a slot is a person's place in it,
-whatever the identifier says. Everything drawn in a round is a function of a
-key, the round and the slot alone, so a run resumes from its round number, and
-the guarantee's neighbours can be compared slot by slot. Where sampling is said
-to amplify privacy the key must be secret: see `create_generator`.
+whatever the identifier says. All draws of a round are functions of a key, the
+round and the slot alone. A run therefore resumes from its round number, and you
+can compare the guarantee's neighbours slot by slot. The key must be secret
+where sampling is said to amplify privacy: see `create_generator`.
 
 Probabilities, periods and bins are functions of N, and N is published. One user
 fewer would change everybody's coins, so "add or remove one user" does not hold.
-The relation that holds leaves a user's slot empty: N, and all that follows from
-it, is public and stays what it is, and nobody else's rounds change.
+The relation that holds leaves a user's slot empty: N and all that follows from
+it are public and do not change, nor do anybody else's rounds.
 """
 
 import abc
@@ -36,7 +36,7 @@ from tff_fedemb.participation import participation_check
 
 
 class ClaimError(errors.DataError):
-  """The run is not the one that the epsilon assumes."""
+  """A run is not the one that its epsilon assumes."""
 
 
 KEY_BYTES = 16
@@ -47,17 +47,17 @@ def create_generator(
 ) -> np.random.Generator:
   """Returns the generator of one stream of random numbers of a round.
 
-  Every stream is that of the block function Philox4x64-10, counting, under a
-  key of 128 bits of its own, which is BLAKE2b, keyed by the run's key, of the
-  round and the stream. Whoever does not know a run's key of 128 bits from the
-  operating system is assumed not to tell any of these streams from chance, nor
-  to find one from another: BLAKE2b is built for that. Philox is not, but only
-  ever shows through what the noise leaves of a cohort.
+  The stream is the block function Philox4x64-10, counting, under a key of 128
+  bits of its own: BLAKE2b, keyed by the run's key, of the round and the stream.
+  The guarantee assumes that without the run's key, which is 128 bits from the
+  operating system, nobody can tell these streams from chance, or find one from
+  another. BLAKE2b is built for that. Philox is not, but an attacker only sees
+  what the noise leaves of its cohorts.
 
   Args:
     key: Key of all rounds, 0 ... 2**128 - 1.
     round_num: Non-negative number of the round.
-    stream: Streams of one participation must not share their numbers.
+    stream: Number of the stream; each stream of a participation has its own.
   """
   digest = hashlib.blake2b(
     struct.pack("<QQ", round_num, stream),
@@ -81,22 +81,22 @@ class Participation(config.Config, abc.ABC):
       for so many participations so far apart.
 
   `NeighboringRelation.REPLACE_ONE` of `dp_accounting` selects an amplification
-  theorem and does not double the sensitivity: the doubling happens once, in
-  `sensitivity_in_clip_norms`.
+  theorem and does not double the sensitivity. `sensitivity_in_clip_norms`
+  doubles it, once.
 
   Attributes:
     name: Name in a ledger and on a command line.
-    field_of_bands: Field that sets how far apart a user's rounds are, where
-      that is as many rounds as a matrix has bands; None without one.
-    is_for_bands: Whether another participation is this one with independent
-      noise.
+    field_of_bands: Field that sets how far apart a user's rounds are, if that
+      has to be as many rounds as a matrix has bands; None without such a field.
+    is_for_bands: Whether it is only of use with bands: with independent noise,
+      another participation is the same.
     is_servers_choice: Whether a server that draws users has reason to choose
       it.
     regrouped_in_every: Interval at which virtual clients get other users:
       "round" or "pass".
     users_are: Meaning of `users_per_round`: "exact", "most" or "expected".
     drawn_by: Public facts that a secret draw depends on.
-    set_by_users: Fields that another population has another default of.
+    set_by_users: Fields whose defaults depend on the population.
     num_users: Number of users; None until a task has set it (`for_users`).
     users_per_round: Number of users of a round: exact, expected or at most.
     users_per_client: Number of users merged in a virtual client.
@@ -126,7 +126,11 @@ class Participation(config.Config, abc.ABC):
       self.settle()
 
   def settle(self) -> None:
-    """Fills in and checks what follows from the number of users."""
+    """Fills in and checks the fields that depend on the number of users.
+
+    Raises:
+      errors.FieldError: If a field is out of its range for so many users.
+    """
     if not self.users_per_client <= self.users_per_round <= self.num_users:
       raise errors.FieldError(
         "users_per_round",
@@ -136,7 +140,14 @@ class Participation(config.Config, abc.ABC):
       )
 
   def for_users(self, num_users: int) -> "Participation":
-    """The same for the users of a task, refused where it is for others."""
+    """Returns the same for the users of a task.
+
+    Args:
+      num_users: Number of users of the task.
+
+    Raises:
+      errors.FieldError: If this is for another number of users.
+    """
     if self.num_users not in (None, num_users):
       raise errors.FieldError(
         "num_users", f"be that of the task, {num_users:,}", self.num_users
@@ -150,7 +161,7 @@ class Participation(config.Config, abc.ABC):
 
   @property
   def further_accountants(self) -> tuple[str, ...]:
-    """Names of other valid accountants, which are asked only by name."""
+    """Names of other valid accountants, which run only if you name them."""
     return ()
 
   @property
@@ -192,7 +203,7 @@ class Participation(config.Config, abc.ABC):
     return None
 
   def participations(self, rounds: int) -> int:
-    """Largest number of rounds, among the first ones, that a user is in.
+    """Returns the largest number of the first rounds that a user is in.
 
     Args:
       rounds: Number of rounds, at least 0.
@@ -201,16 +212,16 @@ class Participation(config.Config, abc.ABC):
     return min(possible, self.max_participations or possible)
 
   def for_rounds(self, rounds: int | None) -> "Participation":
-    """The same, with what is known if a run has no more rounds than these.
+    """Returns the same with the bounds that a number of rounds implies.
 
     Args:
-      rounds: Their number; None if it is not known.
+      rounds: Number of rounds of the run; None if it is not known.
     """
-    del rounds  # Whoever is drawn anew may be drawn every time.
+    del rounds  # A user who is drawn anew may be drawn every time.
     return self
 
   def for_bands(self, num_bands: int) -> "Participation":
-    """The same, with users as far apart as bands ask for, if that is free.
+    """Returns the same, with users as far apart as bands need, if it can be.
 
     Args:
       num_bands: Bands of a banded matrix, at least 1.
@@ -223,11 +234,11 @@ class Participation(config.Config, abc.ABC):
   def resized(
     self, *, num_users: int, users_per_round: float
   ) -> "Participation":
-    """The same for another population and cohort.
+    """Returns the same for another population and cohort.
 
     Args:
-      num_users: Its size.
-      users_per_round: Users of a round.
+      num_users: Size of the population.
+      users_per_round: Number of users of a round.
     """
     changes: dict[str, Any] = dict.fromkeys(self.set_by_users)
     changes |= {"num_users": num_users, "users_per_round": users_per_round}
@@ -247,7 +258,7 @@ class Participation(config.Config, abc.ABC):
 
   @property
   def breaks_if(self) -> str:
-    """The likeliest way to void the guarantee: a sentence of 80 letters."""
+    """The likeliest way to void the guarantee: a sentence of 80 characters."""
     return (
       "It breaks if a user is in more rounds than these, or in closer ones."
     )
@@ -279,29 +290,37 @@ class Participation(config.Config, abc.ABC):
   def sampled_event(
     self, event: dp_accounting.DpEvent
   ) -> dp_accounting.DpEvent:
-    """The event of a round whose users are drawn, and who release `event`."""
+    """Returns the event of a round whose users are drawn.
+
+    Args:
+      event: Event of the release of these users.
+    """
     raise NotImplementedError(f"{self.name} participation has no such event.")
 
   def sampled_events(
     self, event: dp_accounting.DpEvent, count: int, *, rounds: int
   ) -> list[tuple[dp_accounting.DpEvent, int]]:
-    """The events of a user's rounds, and their numbers.
+    """Returns the events of a user's rounds, and their numbers.
 
     Args:
-      event: Event of each of them.
-      count: How many such rounds a user may be in.
-      rounds: All rounds of the run, also those without the user.
+      event: Event of each round that the user is in.
+      count: Number of rounds that the user may be in.
+      rounds: Number of all rounds of the run.
     """
-    del rounds  # Each is drawn by itself.
+    del rounds  # Each round is drawn by itself.
     return [(self.sampled_event(event), count)]
 
   def select_accountants(
     self, names: Iterable[str] | None = None
   ) -> tuple[str, ...]:
-    """Returns the named accountants (its own if None), cheapest first.
+    """Returns the named accountants, cheapest first.
+
+    Args:
+      names: Names of accountants; None for `accountants`.
 
     Raises:
-      errors.FieldError: If there is none, or one does not give a valid epsilon.
+      errors.FieldError: If there is no name, or an accountant does not give a
+        valid epsilon.
     """
     if names is None:
       return self.accountants
@@ -322,7 +341,7 @@ class Participation(config.Config, abc.ABC):
   def with_known_schedule(
     self, max_participations: int | None = None
   ) -> "Participation":
-    """The same for a run in which anyone may know who takes part when.
+    """Returns the same for a run in which anyone may know who takes part when.
 
     Args:
       max_participations: Most rounds of a user in the schedule, which is drawn
@@ -332,7 +351,7 @@ class Participation(config.Config, abc.ABC):
     return self
 
   def with_secret_schedule(self) -> "Participation":
-    """The same for a run in which nobody may know who takes part when."""
+    """Returns the same for a run in which nobody knows who takes part when."""
     return self
 
   @abc.abstractmethod
@@ -356,16 +375,16 @@ class Participation(config.Config, abc.ABC):
   ) -> None:
     """Refuses a claim that the trace of a run contradicts.
 
-    All that is certain is checked: population, rounds, sizes, separation and
-    number of participations. Whether users were drawn at random is decided by
-    repeating the draw with the key (`run.account.recompute`).
+    It checks all that a trace can tell for certain: population, rounds, sizes,
+    separation and number of participations. To find out whether users were
+    drawn at random, repeat the draw with the key (`report.account.recompute`).
 
     Args:
       observed: Finding in the trace of the first rounds.
       rounds: Number of rounds that are accounted for.
 
     Raises:
-      ClaimError: Names what was assumed and what was run.
+      ClaimError: If it does; says what was assumed and what was run.
     """
     if observed.num_rounds != rounds:
       raise ClaimError(
@@ -386,7 +405,7 @@ class Participation(config.Config, abc.ABC):
   def contradictions(
     self, observed: participation_check.ObservedParticipation
   ) -> Iterator[tuple[str, str]]:
-    """Yields what is assumed here, and what a trace shows instead.
+    """Yields pairs of an assumption and what a trace shows instead.
 
     Args:
       observed: Finding in the trace of at least one round.

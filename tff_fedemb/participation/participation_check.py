@@ -15,7 +15,7 @@ class ObservedParticipation:
 
   Attributes:
     num_users: Size of the population.
-    num_rounds: Number of rounds looked at.
+    num_rounds: Number of rounds of the trace.
     max_participations: Largest number of rounds of one user.
     most_frequent_user: Slot of the first user who reached it; None if nobody
       took part.
@@ -27,9 +27,10 @@ class ObservedParticipation:
     min_users_per_round: Smallest number of users in a round, 0 without rounds.
     max_users_per_round: Largest number of users in a round, 0 without rounds.
     max_clients_per_round: Largest number of virtual clients in a round.
-    users_alone: Whether in every round each user was a virtual client.
-    gaps: Slot, earlier and later round of a few users who came back, chosen so
-      that their differences have the same greatest common divisor as all.
+    users_alone: Whether each user was a virtual client in every round.
+    gaps: Slot, earlier and later round of a few users who came back. The
+      differences of these rounds have the same greatest common divisor as those
+      of all users.
   """
 
   num_users: int
@@ -48,11 +49,9 @@ class ObservedParticipation:
   @property
   def in_words(self) -> str:
     """A sentence for the reader of a report."""
-    separation = (
-      ""
-      if self.min_separation is None
-      else f", never less than {self.min_separation:,} rounds apart"
-    )
+    separation = ""
+    if self.min_separation is not None:
+      separation = f", never less than {self.min_separation:,} rounds apart"
     return (
       f"In the trace of {self.num_rounds:,} rounds: "
       f"{self.min_users_per_round:,} to {self.max_users_per_round:,} "
@@ -66,7 +65,7 @@ def observe(
 ) -> ObservedParticipation:
   """Derives from a trace how often and how far apart its users took part.
 
-  Looks at each round once. Holds two 32-bit integers per user.
+  It reads each round once, and holds two 32-bit integers for each user.
 
   Args:
     num_users: Size of the population.
@@ -75,12 +74,14 @@ def observe(
   """
   last_round = np.full(num_users, -1, np.int32)
   counts = np.zeros(num_users, np.int32)
-  sizes, num_clients = [], []
+  sizes = []
+  num_clients = []
   pairs: list[tuple[int, int, int]] = []
   gaps: list[tuple[int, int, int]] = []
   users_alone = True
   for recorded in rounds:
-    round_num, slots = recorded.number, recorded.slots
+    round_num = recorded.number
+    slots = recorded.slots
     previous = last_round[slots]
     last_round[slots] = round_num
     counts[slots] += 1
@@ -92,7 +93,7 @@ def observe(
       if previous[latest] >= 0:
         pairs.append((int(slots[latest]), int(previous[latest]), round_num))
       gaps += _new_gaps(gaps, slots, previous, round_num)
-  # Several users may have the most rounds; names the first to reach them.
+  # Several users may have the most rounds; name the first to reach them.
   most = int(counts.max())
   frequent = np.flatnonzero(counts == most)
   user = int(frequent[last_round[frequent].argmin()])
@@ -123,11 +124,12 @@ def _new_gaps(
   divisor = math.gcd(*(later - earlier for _, earlier, later in gaps))
   found = []
   while True:
-    odd = (previous >= 0) & (
-      (round_num - previous) % divisor != 0 if divisor else True
-    )
-    if not odd.any():
+    is_odd = previous >= 0
+    if divisor:
+      is_odd &= (round_num - previous) % divisor != 0
+    if not is_odd.any():
       return tuple(found)
-    place = odd.argmax()
-    found.append((int(slots[place]), int(previous[place]), round_num))
-    divisor = math.gcd(divisor, round_num - int(previous[place]))
+    place = is_odd.argmax()
+    earlier = int(previous[place])
+    found.append((int(slots[place]), earlier, round_num))
+    divisor = math.gcd(divisor, round_num - earlier)

@@ -5,9 +5,9 @@ for what a run did, not for what was planned. The trace is written while the
 run goes on; `participation_check` derives from it alone how often and how far
 apart users took part.
 
-Who took part is as sensitive as the seed that drew them: the guarantee needs
-the rounds of a user to be unknown where it claims amplification by sampling,
-and users have not agreed to be listed. The file is for its owner only.
+A trace is as sensitive as the seed that drew the users: where the guarantee
+claims amplification by sampling, nobody may know the rounds of a user, and
+users have not agreed to be listed. Only its owner may read the file.
 
 A file is a header and one record per round, integers little-endian:
 
@@ -17,9 +17,9 @@ A file is a header and one record per round, integers little-endian:
   compressed by zlib, with 64 bits a number, the lowest bytes of all numbers
   first. The numbers are how many slots are left out before each user of the
   round, in the order of the slots, and each user's place, which is the number
-  of their virtual client in the order of its first user. With
-  such gaps no user can appear twice in a round. If every user is alone in a
-  client, places are left out.
+  of their virtual client in the order of its first user. As the first are gaps,
+  no user can appear twice in a round. If every user is alone in a client, the
+  record has no places.
 """
 
 from collections.abc import Iterator, Sequence
@@ -74,7 +74,8 @@ class RecordedRound:
     slots = np.concatenate(
       [np.empty(0, np.int64), *clients], dtype=np.int64, casting="same_kind"
     )
-    places = np.repeat(np.arange(len(clients)), [len(c) for c in clients])
+    sizes = list(map(len, clients))
+    places = np.repeat(np.arange(len(clients)), sizes)
     order = np.argsort(slots, kind="stable")
     _, first, places = np.unique(
       places[order], return_index=True, return_inverse=True
@@ -90,16 +91,16 @@ class RecordedRound:
 
   @property
   def digest(self) -> str:
-    """SHA-256, in hexadecimal digits, of all that is recorded."""
+    """SHA-256 of the record, in hexadecimal digits."""
     counts = [self.number, self.num_clients, self.slots.size]
     numbers = np.concatenate([counts, self.slots, self.places])
     return hashlib.sha256(numbers.astype("<i8").tobytes()).hexdigest()
 
   def is_as(self, other: "RecordedRound") -> bool:
-    """Whether the same users took part, in the same virtual clients.
+    """Returns whether the same users took part, in the same virtual clients.
 
     Args:
-      other: The same round of another trace, or of none.
+      other: The same round, recorded elsewhere or drawn again.
     """
     return self.digest == other.digest
 
@@ -109,13 +110,16 @@ class TraceError(errors.DataError):
 
 
 def _seal(packed: bytes) -> bytes:
+  """The bytes with their checksum at the end."""
   return packed + _CRC.pack(zlib.crc32(packed))
 
 
 def _unseal(layout: struct.Struct, data: bytes) -> tuple | None:
-  """The fields of a sealed header; `None` if it is incomplete or damaged."""
+  """The fields of sealed bytes; None if they are incomplete or damaged."""
   packed = data[: layout.size]
-  return layout.unpack(packed) if data == _seal(packed) else None
+  if data != _seal(packed):
+    return None
+  return layout.unpack(packed)
 
 
 class Trace(contextlib.AbstractContextManager):
@@ -126,6 +130,15 @@ class Trace(contextlib.AbstractContextManager):
   """
 
   def __init__(self, path: str | os.PathLike[str], file: BinaryIO):
+    """Finds the rounds of a trace, or closes its file if there are none.
+
+    Args:
+      path: The file, for messages.
+      file: The open file.
+
+    Raises:
+      TraceError: If it is no trace, or it is damaged.
+    """
     self._path = os.fspath(path)
     self._file = file
     # First byte of each round's record, and its fields.
@@ -138,6 +151,7 @@ class Trace(contextlib.AbstractContextManager):
       raise
 
   def _open(self) -> None:
+    """Reads the header, and finds the rounds."""
     header = _unseal(_HEADER, self._file.read(_HEADER_SIZE))
     if header is None or header[0] != _MAGIC:
       raise self._error("a trace of participation", "another file or damage")
@@ -150,7 +164,7 @@ class Trace(contextlib.AbstractContextManager):
     return TraceError(f"{self._path} must be {requirement}, found {found}.")
 
   def _find_rounds(self) -> None:
-    """Finds all rounds but a last one that was not written to its end."""
+    """Finds all rounds, except a last one that was not written to its end."""
     file_size = os.fstat(self._file.fileno()).st_size
     while self._end + _RECORD_SIZE <= file_size:
       self._file.seek(self._end)
@@ -163,29 +177,33 @@ class Trace(contextlib.AbstractContextManager):
       self._records.append((self._end, record))
       self._end = end
     whole = self._end == file_size
-    # After a loss of power, a file may end with space that was never written.
+    # After a power failure, a file may end in space that was never written.
     if whole and self._records and self._read_payload(-1) is None:
       self._end, _ = self._records.pop()
 
   def _read_payload(self, round_num: int) -> bytes | None:
+    """The payload of a round; None if it is damaged."""
     offset, (*_, size, crc) = self._records[round_num]
     self._file.seek(offset + _RECORD_SIZE)
     payload = self._file.read(size)
-    return payload if zlib.crc32(payload) == crc else None
+    if zlib.crc32(payload) != crc:
+      return None
+    return payload
 
   def _read_round(self, round_num: int) -> RecordedRound:
+    """A recorded round; the inverse of `TraceWriter.record`."""
     offset, (_, num_clients, num_slots, _, _) = self._records[round_num]
     payload = self._read_payload(round_num)
     if payload is None:
       raise self._damage(round_num, offset)
-    planes = np.frombuffer(zlib.decompress(payload), np.uint8).reshape(8, -1)
+    unpacked = np.frombuffer(zlib.decompress(payload), np.uint8)
+    planes = unpacked.reshape(8, -1)
     numbers = planes.T.copy().view("<i8")[:, 0]
     gaps, places = np.split(numbers, [num_slots])
+    slots = np.cumsum(gaps + 1) - 1
     if num_clients == num_slots:
       places = np.arange(num_slots)
-    return RecordedRound(
-      round_num, num_clients, np.cumsum(gaps + 1) - 1, places
-    )
+    return RecordedRound(round_num, num_clients, slots, places)
 
   def _damage(self, round_num: int, offset: int) -> TraceError:
     return self._error(
@@ -257,15 +275,15 @@ class TraceWriter(Trace):
     """Appends a round, or checks one that is done again.
 
     A run that was killed repeats the rounds since its last checkpoint. With the
-    same users and the same noise this costs nothing. With other users the round
-    would have happened twice, and cost more than is accounted for.
+    same users and the same noise, a repeated round costs nothing. With other
+    users it would be another round, which is not accounted for.
 
     Args:
       round_num: Number of the round: at most the first that is not recorded.
       clients: Integer slots of the users of each virtual client.
 
     Returns:
-      The digest of what is recorded.
+      The digest of the record.
 
     Raises:
       TraceError: If the round is recorded with other users.
@@ -288,8 +306,9 @@ class TraceWriter(Trace):
     # Random numbers compress by their leading zeros alone; a more thorough
     # search would take many times as long.
     compressor = zlib.compressobj(strategy=zlib.Z_RLE)
-    payload = compressor.compress(planes.tobytes()) + compressor.flush()
-    counts = round_num, found.num_clients, found.slots.size
+    payload = compressor.compress(planes.tobytes())
+    payload += compressor.flush()
+    counts = (round_num, found.num_clients, found.slots.size)
     record = (*counts, len(payload), zlib.crc32(payload))
     self._file.seek(self._end)
     self._file.write(_seal(_RECORD.pack(*record)) + payload)
@@ -300,6 +319,7 @@ class TraceWriter(Trace):
     return found.digest
 
   def _check_slots(self, slots: np.ndarray) -> None:
+    """Refuses sorted slots that are out of range or repeated."""
     if slots.size and not 0 <= slots[0] <= slots[-1] < self.num_users:
       raise ValueError(
         f"slots must be at least 0 and below {self.num_users}, found"
@@ -313,6 +333,7 @@ class TraceWriter(Trace):
       )
 
   def _check_as_recorded(self, found: RecordedRound) -> None:
+    """Refuses a round that is recorded with other users."""
     recorded = self._read_round(found.number)
     if found.is_as(recorded):
       return
@@ -327,7 +348,7 @@ class TraceWriter(Trace):
 
 
 class TraceReader(Trace):
-  """Reads a trace as of the time of opening, even while it is written."""
+  """Reads a trace as it was when you opened it, even while it is written."""
 
   def __init__(self, path: str | os.PathLike[str]):
     """Opens a trace.

@@ -17,11 +17,11 @@ class Poisson(sampled.Sampled):
   """Each user takes part with probability `users_per_round / num_users`.
 
   Users are drawn independently of each other and of earlier rounds. With
-  several in a virtual client each drawn user joins one of `clients_per_round`
+  several in a virtual client, each drawn user joins one of `clients_per_round`
   virtual clients, independently of the others (shuffling and cutting into
-  groups would cost up to 4 C); a virtual client that nobody joined is left
-  out, which is the same as one that sends zeros. Each slot has its own coin and
-  place, so that an empty slot leaves everybody else's as they were.
+  groups would cost up to 4 C). A virtual client that nobody joined is left out,
+  which is the same as one that sends zeros. Each slot has its own coin and
+  place, so that an empty slot changes nobody else's.
 
   Privacy:
     Unit: user.
@@ -63,22 +63,28 @@ class Poisson(sampled.Sampled):
     return dp_accounting.PoissonSampledDpEvent(self.sampling_probability, event)
 
   def draw_users(self, round_num: int, *, key: int) -> np.ndarray:
-    """Returns the sorted slots of a round, as `sample` takes its arguments."""
-    coins = participation.create_generator(key, round_num, _COINS).random(
-      self.num_users
-    )
+    """Draws the users of a round.
+
+    Args:
+      round_num: Non-negative number of the round.
+      key: Key of all rounds.
+
+    Returns:
+      Their slots, int64 `[n]`, ascending.
+    """
+    generator = participation.create_generator(key, round_num, _COINS)
+    coins = generator.random(self.num_users)
     return np.flatnonzero(coins < self.sampling_probability)
 
   def sample(self, round_num: int, *, key: int) -> list[np.ndarray]:
     slots = self.draw_users(round_num, key=key)
     if self.users_per_client == 1:
       return [slots[i : i + 1] for i in range(slots.size)]
-    places = participation.create_generator(key, round_num, _ASSIGNMENT).random(
-      self.num_users
-    )
-    clients = np.floor(places[slots] * self.clients_per_round).astype(np.int64)
+    generator = participation.create_generator(key, round_num, _ASSIGNMENT)
+    places = generator.random(self.num_users)[slots]
+    clients = np.floor(places * self.clients_per_round).astype(np.int64)
     # One sort, not one search of the round for every virtual client.
     order = np.argsort(clients, kind="stable")
-    ends = np.cumsum(np.bincount(clients, minlength=self.clients_per_round))
-    groups = np.split(slots[order], ends[:-1])
+    sizes = np.bincount(clients, minlength=self.clients_per_round)
+    groups = np.split(slots[order], np.cumsum(sizes)[:-1])
     return [group for group in groups if group.size]

@@ -1,4 +1,4 @@
-"""Random allocation: everybody in one round of every pass, drawn in secret.
+"""Random allocation: every user in one round of each pass, drawn in secret.
 
 Feldman and Shenfeld 2026, "Efficient Privacy Loss Accounting for Subsampling
 and Random Allocation" (arXiv 2602.17284).
@@ -19,7 +19,7 @@ _PASSES = 8
 
 @dataclasses.dataclass(frozen=True)
 class RandomAllocationDpEvent(dp_accounting.DpEvent):
-  """Gaussian mechanisms, one of which has the user: nobody knows which.
+  """Gaussian mechanisms, one of which has the user; nobody knows which one.
 
   Privacy:
     Unit: one user's update.
@@ -29,8 +29,8 @@ class RandomAllocationDpEvent(dp_accounting.DpEvent):
     DpEvent: a mixture of Gaussians against one Gaussian.
 
   Attributes:
-    slots: Noise multipliers, and how many mechanisms have each; infinity stands
-      for ways to take no part.
+    slots: Pairs of a noise multiplier and the number of mechanisms that have
+      it; infinite noise stands for ways to take no part.
   """
 
   slots: tuple[tuple[float, int], ...]
@@ -47,10 +47,10 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
 
   A pass has ceil(num_users / users_per_round) rounds. Each user joins one of
   them, anew for every pass and independently of the others, so that cohorts
-  vary; their mean, num_users / rounds of a pass, replaces `users_per_round`,
+  vary. Their mean, num_users / rounds of a pass, replaces `users_per_round`,
   which is at most a little larger. Virtual clients are made as by `poisson`.
   With a period, users are in blocks as in `cyclic_poisson`: a block has every
-  period-th round, and a user one of those that it has in a pass.
+  period-th round, and a user is in one of its rounds of a pass.
 
   Privacy:
     Unit: user.
@@ -60,8 +60,8 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
     Sensitivity: one virtual client changes: from or to nothing for
       `users_per_client` 1 (C), from one update to another above (2 C); times
       the norm of the matrix's largest column.
-    DpEvent: `RandomAllocationDpEvent` for every pass; a last one that was not
-      finished is one of fewer rounds, or none.
+    DpEvent: `RandomAllocationDpEvent` for every pass. An unfinished last pass
+      may have the user in one of its rounds, or in none.
 
   Attributes:
     period: Blocks of users, at least as many as bands [as many as bands].
@@ -83,7 +83,7 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
     return () if self.known_schedule else ("rdp",)
 
   def settle(self) -> None:
-    # More than there are is refused as by `cyclic_poisson`.
+    # `cyclic_poisson` refuses more users than there are.
     blocks = self.users_per_round * (self.period or 1)
     if blocks <= self.num_users:
       users = self.num_users / math.ceil(self.num_users / blocks - 1e-9)
@@ -94,7 +94,7 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
 
   @property
   def clients_per_round(self) -> int:
-    # With whole ones, a pass has as many rounds.
+    # Rounded up; the mean cohort need not be a whole number.
     return math.ceil(self.users_per_round / self.users_per_client - 1e-9)
 
   @property
@@ -136,7 +136,7 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
     whole = (self.sampled_event(event), count)
     last = -(-(rounds % self.rounds_of_pass) // self.period)
     left_out = self.rounds_of_block - last
-    # With several noises, nobody knows which one the last pass has.
+    # If rounds differ in noise, nobody knows which noise the last pass has.
     if not last or not left_out or count < self.participations(rounds):
       return [whole]
     part = ((event.noise_multiplier, last), (math.inf, left_out))

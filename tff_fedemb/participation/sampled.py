@@ -17,14 +17,14 @@ class Sampled(participation.Participation):
     Neighbouring relation: the participation's; under a known schedule nobody
       else's rounds change either.
     DpEvent: that of the participation while nobody knows the draw. Under a
-      known schedule a user's rounds are what they are, and the mechanism's
-      event is composed for each: no amplification may be claimed.
+      known schedule, the mechanism's event is composed for each round of a
+      user, and no amplification may be claimed.
 
   Attributes:
     known_schedule: Whether anyone may know who is drawn when, as from a seed
-      that was chosen: nothing is amplified then.
-    max_participations: Rounds of a user at most [as many as may be]; where
-      users are sampled, for a known schedule alone.
+      that you chose; if so, sampling amplifies nothing.
+    max_participations: Maximum number of rounds of a user [as many as there can
+      be]; where users are sampled, for a known schedule alone.
   """
 
   _: dataclasses.KW_ONLY
