@@ -37,12 +37,8 @@ def _fixed_size_event(share, noise):
 
 
 @functools.cache
-def _create_accountant(event, rounds, interval, relation=None):
-  options = {} if relation is None else {"neighboring_relation": relation}
-  accountant = pld_accountant.PldAccountant(
-    value_discretization_interval=interval, **options
-  )
-  return accountant.compose(event, rounds)
+def _create_accountant(event, rounds, relation=_REPLACE):
+  return pld_accountant.PldAccountant(relation, 1e-3).compose(event, rounds)
 
 
 def _exact_delta(share, noise, rounds, epsilon, step=2e-4):
@@ -94,13 +90,14 @@ def test_no_claim_is_below_the_truth_at_any_delta(delta):
   event = dp_accounting.PoissonSampledDpEvent(
     share, dp_accounting.GaussianDpEvent(noise)
   )
+  relation = poisson.Poisson(10, 1.0).neighboring_relation
   epsilons = {
-    "pld": _create_accountant(event, rounds, 1e-3).get_epsilon(delta),
+    "pld": _create_accountant(event, rounds, relation).get_epsilon(delta),
     "rdp": epsilon_lib.epsilon_of(
       [(event, rounds)],
       delta,
       accountant="rdp",
-      neighboring_relation=poisson.Poisson(10, 1.0).neighboring_relation,
+      neighboring_relation=relation,
     ),
   }
   assert (epsilons["pld"] == math.inf) == (delta < 7e-13)
@@ -199,9 +196,7 @@ def test_noise_for_a_tiny_delta_is_by_rdp():
   ("share", "noise", "delta"), [(0.1, 0.5, 1e-5), (0.9, 2.0, 1e-3)]
 )
 def test_a_round_of_a_fixed_cohort_in_closed_form(share, noise, delta):
-  accountant = _create_accountant(
-    _fixed_size_event(share, noise), 1, 1e-3, _REPLACE
-  )
+  accountant = _create_accountant(_fixed_size_event(share, noise), 1)
   # Balle et al. 2018, theorem 11.
   whole = gaussian_accountant.epsilon_of(noise, delta / share)
   exact = math.log1p(share * math.expm1(whole))
@@ -228,7 +223,7 @@ def test_fixed_cohorts_cost_what_the_worst_rounds_do(share, noise, rounds):
     mixed = functools.reduce(lambda one, other: one.compose(other), parts)
     worst = max(worst, mixed.get_epsilon_for_delta(delta))
   event = _fixed_size_event(share, noise)
-  found = _create_accountant(event, rounds, 1e-3, _REPLACE).get_epsilon(delta)
+  found = _create_accountant(event, rounds).get_epsilon(delta)
   by_rdp = epsilon_lib.epsilon_of(
     [(event, rounds)],
     delta,
@@ -256,7 +251,7 @@ def test_a_fixed_cohort_costs_much_less_than_by_rdp():
 
 
 def test_fixed_cohorts_of_all_and_without_noise():
-  everybody = _create_accountant(_fixed_size_event(1.0, 1.0), 3, 1e-3, _REPLACE)
+  everybody = _create_accountant(_fixed_size_event(1.0, 1.0), 3)
   exact = gaussian_accountant.epsilon_of(1.0, 1e-5, count=3)
   assert exact < everybody.get_epsilon(1e-5) < exact + 1e-5
   for event, relation in itertools.product(
@@ -272,5 +267,5 @@ def test_fixed_cohorts_of_all_and_without_noise():
     accountant = pld_accountant.PldAccountant(relation)
     is_supported = is_gaussian and relation is _REPLACE
     assert accountant.supports(event) == is_supported
-  without = _create_accountant(_fixed_size_event(0.1, 0.0), 1, 1e-3, _REPLACE)
+  without = _create_accountant(_fixed_size_event(0.1, 0.0), 1)
   assert without.get_epsilon(0.1) == math.inf
