@@ -25,7 +25,7 @@ from tff_fedemb.accounting import epsilon as epsilon_lib
 # the grid (`mechanisms.secret_noise`), plus a quarter for effects of second
 # order. A step is at least 2^-11 clip norms over the square root of the size.
 _ERROR_PER_STEP = 1.25 * 2.0 * 2.0**-49 / 2.0**-11
-# With less noise than so many steps, the grid is too coarse for the bound.
+# With less noise than this many steps, the grid is too coarse for the bound.
 _SMALLEST_NOISE = 2.0**-8
 # Logarithm of the share of delta that a deviation beyond the bound may have.
 # Epsilon may grow by the first of the margins that is enough.

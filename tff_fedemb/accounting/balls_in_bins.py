@@ -5,10 +5,10 @@ Choquette-Choo et al. 2024, "Near Exact Privacy Amplification for Matrix
 Mechanisms" (arXiv 2410.06266), who account for it in the same way but draw
 their samples differently.
 
-A user takes part in the rounds of their bin, j, j + b, j + 2 b, ... Of the
-released C x + Z they change at most m_j, the sum of these columns of |C|: the
-run loses no more than a mixture of the N(m_j, z^2) loses against N(0, z^2).
-docs/privacy.md has the proof, which covers users who answer to earlier
+A user takes part in the rounds of their bin, j, j + b, j + 2 b, ... They change
+the released C x + Z by at most m_j, the sum of these columns of |C|. The run
+therefore loses no more than a mixture of the N(m_j, z^2) loses against N(0,
+z^2). docs/privacy.md has the proof, which covers users who answer to earlier
 releases. `monte_carlo` bounds epsilon by the samples that are drawn here.
 """
 
@@ -106,8 +106,8 @@ class Samples:
     Args:
       epsilon: At least the smallest of the losses.
       log_failure: Logarithm of the probability that it is too small.
-      growth: Above 1, the result is what delta is likely to be with so many
-        times the samples.
+      growth: Factor on the number of samples: above 1, the result predicts the
+        delta that so much larger samples would give.
     """
     log_most = self.log_scale + _log_largest(self.slope, epsilon)
     above = self.losses > epsilon
@@ -152,7 +152,7 @@ class BallsInBinsDpEvent(dp_accounting.DpEvent):
   """
 
   noise_multiplier: float
-  # It prints so many numbers that nobody would read them.
+  # Its repr would print thousands of numbers.
   strategy: toeplitz.ToeplitzStrategy | None = dataclasses.field(repr=False)
   rounds: int
   num_bins: int

@@ -183,7 +183,7 @@ class Account(config.Config):
 
   @property
   def merged_rounds(self) -> list[Rounds]:
-    """The rounds, all that are alike together: composition has no order."""
+    """The rounds, those that are alike merged: composition has no order."""
     counts: collections.Counter[tuple[Noise, int]] = collections.Counter()
     for each in self.history:
       counts[each.noise, each.times] += each.count

@@ -41,7 +41,7 @@ RDP_ORDERS = tuple(dp_accounting.rdp.rdp_privacy_accountant.DEFAULT_RDP_ORDERS)
 # the largest error found was 6e-13, a third of this. Without the allowance, a
 # moment that near to 1 would give epsilon 0.
 _LOG_MOMENT_ERROR = 2.0**-39
-# Divergences that are so many times as large are right to six digits.
+# A divergence this many times as large as the error is right to six digits.
 _MUCH_MORE = 2.0**20
 
 # The unit if you count one clip norm where a user can change the sum by two.

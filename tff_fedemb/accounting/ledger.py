@@ -129,7 +129,7 @@ class Ledger(composition.Account):
     return epsilons
 
   def _first_rounds(self, rounds: int) -> tuple[composition.Rounds, ...]:
-    """The history of so many rounds."""
+    """The history of the first rounds."""
     found = []
     for each in self.history:
       if rounds > 0:
@@ -162,7 +162,7 @@ class Ledger(composition.Account):
     self,
     trace: participation_trace.Trace,
   ) -> participation_check.ObservedParticipation:
-    """What the trace shows of the ledger's rounds."""
+    """The finding in a trace of the ledger's rounds."""
     return participation_check.observe(trace.num_users, trace.read(self.rounds))
 
   def as_seen(

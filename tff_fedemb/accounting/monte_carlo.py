@@ -27,13 +27,13 @@ NUM_CHOICES = 9 * 90_000 * 64
 _NUM_SAMPLES = 2**20
 # Losses of adding a user are bounded well with fewer samples.
 _FEWER = 16
-# A cell is tried on so many times fewer samples before it is given all of them.
+# A cell is tried on this many times fewer samples first.
 _FEWER_AT_FIRST = 16
-# Epsilons that are tried are those of cells, each with samples of its own that
-# are drawn where its losses are; whatever delta is, they are the same.
+# The search tries epsilons cell by cell. Each cell has samples of its own,
+# drawn where its losses are, and the same for any delta.
 _CELL = 1.25
 _IN_CELL = np.geomspace(1.0, _CELL, 2**8, endpoint=False)
-# Cells from that of epsilon without amplification downwards.
+# Number of cells, downwards from that of epsilon without amplification.
 _NUM_CELLS = 48
 
 _Event = balls_in_bins.BallsInBinsDpEvent
@@ -64,7 +64,11 @@ class MonteCarloAccountant(gaussian_accountant.AnyRelationAccountant):
     return None
 
   def get_epsilon(self, target_delta: float) -> float:
-    """Returns an epsilon that holds at `target_delta`."""
+    """Returns an epsilon that holds at `target_delta`.
+
+    Args:
+      target_delta: In (0, 1).
+    """
     if isinstance(self._event, _Event):
       return bound_epsilon(self._event, target_delta)
     return 0.0 if self._event is None else math.inf
@@ -83,15 +87,15 @@ def bound_epsilon(event: _Event, delta: float) -> float:
     delta: In (0, 1).
 
   Returns:
-    The smallest that the samples support; at most that of the rounds that cost
-    most, known to everybody, which is exact.
+    The smallest epsilon that the samples support, but at most the exact one if
+    everybody knew that a user is in the bin that costs most.
   """
   noise = 1.0 / math.sqrt(event.largest_square)
   known = gaussian_accountant.epsilon_of(noise, delta)
   if event.num_bins == 1 or not 0.0 < known < math.inf:
     return known
-  # A smaller delta leaves fewer cells, and fewer that are worth their samples.
-  # Epsilon therefore never falls as delta shrinks.
+  # A smaller delta leaves fewer cells that samples support, so epsilon never
+  # falls as delta shrinks.
   last = math.floor(math.log(known, _CELL))
   for number in range(last + 1 - _NUM_CELLS, last + 1):
     found = _search_cell(event, delta, _CELL**number * _IN_CELL)

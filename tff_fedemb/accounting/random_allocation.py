@@ -179,7 +179,7 @@ def _law_of(event: _Event, is_upper: bool) -> _Law:
       return _Law(coarsest, 0, np.ones(1), np.ones(1))
     if count == 1:
       return _of_round(noise, coarsest, is_upper)
-    # Halves of n and n + 1 rounds make all that is needed of 2 n to 2 n + 2.
+    # Laws of n and n + 1 rounds suffice for those of 2 n to 2 n + 2 rounds.
     half = count // 2
     one = of_equal(noise, half)
     other = of_equal(noise, count - half)

@@ -27,7 +27,8 @@ _GAUSSIAN = np.arange(-38.0, 38.0, 0.02)
 _LOG_STEP = 0.05
 # Below this, exp(-u r) is 1 but for rounding.
 _SMALLEST_LOG = -40.0
-# Powers up to so many noise multipliers move no Gaussian number out of sight.
+# Up to this power, in noise multipliers, the sums miss no Gaussian number that
+# counts.
 _REACH = 25.0
 _SMALLEST_NOISE = 0.1
 

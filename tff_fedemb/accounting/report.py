@@ -295,8 +295,8 @@ def _mechanism_in_words(
       how = f"no two of which S mixes: {how}, amplified by the sampling"
   if claim.is_drawn_once:
     how = (
-      "which were drawn in secret and hang together: the whole run is a mixture"
-      " over all that they can be"
+      "which were drawn together, in secret: the whole run is a mixture over"
+      " all ways to draw them"
     )
     given = f"z / {sensitivity}"
   text = (

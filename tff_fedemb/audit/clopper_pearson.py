@@ -13,10 +13,7 @@ from scipy import stats
 
 from tff_fedemb.audit import scores as scores_lib
 
-ASSUMES = (
-  "scores are independent: of canaries in computations of their own, or so many"
-  " dimensions apart that they hardly meet"
-)
+ASSUMES = scores_lib.INDEPENDENT
 
 
 def lower_limit(

@@ -5,8 +5,8 @@ theorem 5.2; Mahloujifar, Melis and Chaudhuri 2024, "Auditing f-Differential
 Privacy in One Run", for mechanisms that lose as a Gaussian (Dong, Roth and Su
 2022, "Gaussian Differential Privacy").
 
-What is used of the latter, for r guesses about m canaries of which i are right
-with probability p_i, and a symmetric trade-off function f: flipping one
+The latter argues as follows. Let i of r guesses about m canaries be right with
+probability p_i, and let f be a symmetric trade-off function. Flipping one
 canary's coin turns a right guess among i right ones into a wrong one among
 i - 1, and f-differential privacy bounds the probability of the first event by
 1 - f of that of the second one. Averaged over the canaries (1 - f is concave),
@@ -14,9 +14,9 @@ i - 1, and f-differential privacy bounds the probability of the first event by
   sum_{i >= c} i / m p_i  <=  1 - f(sum_{i >= c - 1} (r - i) / m p_i)
 
 for every c. Starting from P[at least c right] = tau and going down from c, both
-sums have to grow at least so fast, each in proportion to p_i. If they exceed
-together what all p_i, which sum to one, allow (r / m), then c right guesses
-have a probability below tau.
+sums have to grow at least that fast, each in proportion to p_i. As all p_i sum
+to one, both sums together are at most r / m. If they exceed that, then c right
+guesses have a probability below tau.
 """
 
 from collections.abc import Callable, Mapping
@@ -44,7 +44,7 @@ def p_value(
 ) -> float:
   """Returns the largest chance to guess so well, for any such mechanism.
 
-  With delta 0, so many right guesses are at most as likely as with independent
+  With delta 0, v right guesses are at most as likely as with independent
   coins that are right with probability p = e^epsilon / (1 + e^epsilon): f(v) =
   P[Binomial(r, p) >= v]. Delta adds 2 m delta max_i (f(v - i) - f(v)) / i for
   the m canaries.
@@ -76,7 +76,7 @@ def is_refuted(
   mu: float,
   level: float,
 ) -> bool:
-  """Whether so many right guesses had a chance below `level` with mu-GDP.
+  """Returns whether so many right guesses are too unlikely with mu-GDP.
 
   Args:
     correct: Number of right guesses.
@@ -84,7 +84,7 @@ def is_refuted(
     num_canaries: Number of all canaries, each included by a fair coin.
     mu: Parameter of Gaussian differential privacy, at least 0: f is the
       trade-off between two normal distributions of unit variance mu apart.
-    level: In (0, 1).
+    level: Largest chance that is too unlikely, in (0, 1).
   """
   right = level * correct / num_canaries
   wrong = level * (guesses - correct) / num_canaries

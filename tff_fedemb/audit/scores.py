@@ -11,6 +11,11 @@ from scipy import stats
 from tff_fedemb import errors
 
 MIN_SCORES = 2
+# An assumption of methods that bound by rates or areas.
+INDEPENDENT = (
+  "scores are independent: each canary had a computation of its own, or a"
+  " direction in so many dimensions that canaries hardly meet"
+)
 # A lower bound of epsilon, and the numbers that it was found with.
 Found = tuple[float, dict[str, float]]
 

@@ -32,9 +32,8 @@ from tff_fedemb.audit import scores as scores_lib
 from tff_fedemb.participation import random_allocation
 
 ASSUMES = (
-  "scores are independent: of canaries in computations of their own, or so many"
-  " dimensions apart that they hardly meet; epsilon is that of the claim, with"
-  " so much noise that an attack can have this area under its curve"
+  f"{scores_lib.INDEPENDENT}; epsilon is that of the claim, with so much noise"
+  " that an attack can just have this area under its curve"
 )
 
 # Epsilons that the curve is made of, dense where they are small: most of the
@@ -55,7 +54,7 @@ def _with_noise(
   event: dp_accounting.DpEvent,
   factor: float,
 ) -> dp_accounting.DpEvent | None:
-  """The event with so many times the noise; None for another kind of event."""
+  """The event with its noise multiplied; None for another kind of event."""
   match event:
     case dp_accounting.GaussianDpEvent():
       return dp_accounting.GaussianDpEvent(event.noise_multiplier * factor)
@@ -174,11 +173,11 @@ class Curve:
 # Searches ask for the same factors again and again.
 @functools.lru_cache(maxsize=64)
 def with_noise(curve: Curve, factor: float) -> Curve:
-  """Returns the curve of the same claim with so many times the noise.
+  """Returns the curve of the same claim with more or less noise.
 
   Args:
     curve: Curve of a claim.
-    factor: Positive.
+    factor: Factor on the noise, positive.
   """
   events = [
     (_with_noise(event, factor), count) for event, count in curve.events

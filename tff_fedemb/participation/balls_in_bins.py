@@ -14,7 +14,7 @@ from tff_fedemb.participation import cyclic_poisson
 
 @dataclasses.dataclass(frozen=True)
 class BallsInBins(cyclic_poisson.CyclicPoisson):
-  """Each user is in one of as many bins as a pass has rounds, in secret.
+  """Each user is in one bin in secret; a pass has a round for every bin.
 
   There are floor(num_users / users_per_round) bins, and each user joins one at
   random, independently of the others and for the whole run. A round draws the
@@ -49,7 +49,7 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
 
   name = "balls_in_bins"
   is_servers_choice = False
-  field_of_bands = None  # There are as many bins as can be.
+  field_of_bands = None  # The number of bins is the largest possible.
   drawn_by = "the number of slots, the number of bins and the probability"
   secret_accountants = ("monte_carlo", "allocation")
   set_by_users = ("period",)

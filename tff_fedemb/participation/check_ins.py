@@ -47,8 +47,8 @@ class CheckIns(participation.Participation):
     Sensitivity: from an update to nothing (C a round), in at most
       `max_participations` rounds, at most one in any `min_separation`
       consecutive ones.
-    DpEvent: that of the mechanism over all rounds, for so many participations
-      so far apart. No amplification by sampling may be claimed, nor a
+    DpEvent: that of the mechanism over all rounds, for that many participations
+      at that distance. No amplification by sampling may be claimed, nor a
       separation or a number that was only measured.
 
   Attributes:

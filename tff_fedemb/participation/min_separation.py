@@ -1,4 +1,4 @@
-"""Passes over all users, each user's rounds at least so many apart.
+"""Passes over all users, with a minimum separation of each user's rounds.
 
 This is the b-min-sep participation (b = min_separation) of Choquette-Choo et
 al. 2023, "(Amplified) Banded Matrix Factorization: A unified approach to
@@ -60,8 +60,8 @@ class MinSeparation(participation.Participation):
       most once in every `min_separation` consecutive rounds: from an update to
       nothing for `users_per_client` 1 (C a round), from one update to another
       above (2 C a round).
-    DpEvent: that of the mechanism over all rounds, for so many participations
-      so far apart. No amplification by sampling may be claimed.
+    DpEvent: that of the mechanism over all rounds, for that many participations
+      at that distance. No amplification by sampling may be claimed.
 
   Attributes:
     min_separation: Minimum number of rounds from one participation of a user to

@@ -78,7 +78,7 @@ class Participation(config.Config, abc.ABC):
     Neighbouring relation: `neighboring_relation`.
     Sensitivity: `sensitivity_in_clip_norms` clip norms in a round.
     DpEvent: `sampled_event`; where users are not sampled, that of the mechanism
-      for so many participations so far apart.
+      for `participations` at least `min_separation` rounds apart.
 
   `NeighboringRelation.REPLACE_ONE` of `dp_accounting` selects an amplification
   theorem and does not double the sensitivity. `sensitivity_in_clip_norms`
@@ -375,7 +375,7 @@ class Participation(config.Config, abc.ABC):
   ) -> None:
     """Refuses a claim that the trace of a run contradicts.
 
-    It checks all that a trace can tell for certain: population, rounds, sizes,
+    It checks what a trace can tell for certain: population, rounds, sizes,
     separation and number of participations. To find out whether users were
     drawn at random, repeat the draw with the key (`report.account.recompute`).
 
