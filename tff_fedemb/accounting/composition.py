@@ -391,6 +391,7 @@ def composed_events(
 
 
 def _multiplier(noise_and_count: tuple[Noise, int]) -> float:
+  """The key by which noises are compared."""
   noise, _ = noise_and_count
   return noise.multiplier
 
@@ -441,4 +442,5 @@ def strategy_sensitivity(
 def _sensitivity(
   strategy: strategy_lib.Strategy, schedule: strategy_lib.Schedule
 ) -> float:
+  """The sensitivity of a strategy, kept for the next question."""
   return strategy.sensitivity(schedule)

@@ -73,7 +73,7 @@ class RdpAccountant(dp_accounting.rdp.RdpAccountant):
     super().__init__(orders, neighboring_relation)
     self._sampled_rounds = 0
 
-  def _maybe_compose(self, event, count, do_compose):
+  def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
     if isinstance(event, allocation.RandomAllocationDpEvent):
       if do_compose:
         self._sampled_rounds += count

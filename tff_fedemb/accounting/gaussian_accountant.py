@@ -54,7 +54,7 @@ class GaussianAccountant(AnyRelationAccountant):
   # Sum of 1 / noise_multiplier^2.
   _precision = 0.0
 
-  def _maybe_compose(self, event, count, do_compose):
+  def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
     match event:
       case dp_accounting.NonPrivateDpEvent():
         precision = math.inf

@@ -9,6 +9,7 @@ import bisect
 import dataclasses
 import functools
 import math
+from typing import Any
 
 import dp_accounting
 import numpy as np
@@ -53,7 +54,7 @@ class MonteCarloAccountant(gaussian_accountant.AnyRelationAccountant):
 
   _event: dp_accounting.DpEvent | None = None
 
-  def _maybe_compose(self, event, count, do_compose):
+  def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
     is_first = count <= 1 and self._event is None
     is_supported = isinstance(event, _Event) and is_first
     is_supported |= isinstance(event, dp_accounting.NonPrivateDpEvent)
@@ -124,12 +125,17 @@ class _Support:
     return self.event.sample_removals(self.usual_loss, self.count)
 
   def holds_at(self, epsilon: float) -> bool:
-    """Whether the samples of both directions support an epsilon."""
+    """Returns whether the samples of both directions support an epsilon.
+
+    Args:
+      epsilon: Near `usual_loss`.
+    """
     # Removals are sampled last: often they are not needed.
     is_supported = self._supports(self.additions, epsilon)
     return is_supported and self._supports(self.removals, epsilon)
 
   def _supports(self, samples: balls_in_bins.Samples, epsilon: float) -> bool:
+    """Whether the samples of one direction support an epsilon."""
     found = samples.bound_delta(epsilon, self.log_failure, growth=self.growth)
     return found <= self.delta * (1.0 - FAILURE_SHARE)
 

@@ -111,7 +111,7 @@ class PldAccountant(dp_accounting.pld.PLDAccountant):
     self._interval = value_discretization_interval
     self._counts: list[int] = []
 
-  def _maybe_compose(self, event, count, do_compose):
+  def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
     if do_compose:
       self._counts.append(count)
     is_replaced = (

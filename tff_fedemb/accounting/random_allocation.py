@@ -63,7 +63,11 @@ class _Law:
   moments: np.ndarray
 
   def on_grid_of(self, step: float) -> "_Law":
-    """The same on a grid of an n-th of the step."""
+    """Returns the same law on a finer grid.
+
+    Args:
+      step: Step of the grid, an n-th of this one.
+    """
     times = round(self.step / step)
     size = (len(self.chances) - 1) * times + 1
     chances = np.zeros(size)
@@ -73,7 +77,7 @@ class _Law:
     return _Law(step, self.first * times, chances, moments)
 
   def trimmed(self) -> "_Law":
-    """The same without what is next to impossible."""
+    """Returns the same law without cells of next to no probability."""
     from_below = np.cumsum(self.chances)
     from_above = np.cumsum(self.moments[::-1])
     start = int(np.searchsorted(from_below, _TAIL))
@@ -292,7 +296,7 @@ class RandomAllocationAccountant(gaussian_accountant.AnyRelationAccountant):
   _events: tuple[tuple[_Event, int], ...] = ()
   _is_private = True
 
-  def _maybe_compose(self, event, count, do_compose):
+  def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
     is_private = not isinstance(event, dp_accounting.NonPrivateDpEvent)
     if is_private and not isinstance(event, _Event):
       return self.CompositionErrorDetails(event, "Unsupported event.")
@@ -307,12 +311,20 @@ class RandomAllocationAccountant(gaussian_accountant.AnyRelationAccountant):
     return pld_accountant.lost_delta(count for _, count in self._events)
 
   def get_delta(self, target_epsilon: Any) -> Any:
-    """Returns the delta of the upper end of the bracket."""
+    """Returns the delta of the upper end of the bracket.
+
+    Args:
+      target_epsilon: One number, or ascending numbers `[n]`.
+    """
     found = compose(self._events).get_delta_for_epsilon(target_epsilon)
     return np.minimum(found + self.lost_delta, 1.0)
 
   def get_epsilon(self, target_delta: float) -> float:
-    """Returns the upper end of the bracket."""
+    """Returns the upper end of the bracket.
+
+    Args:
+      target_delta: In (0, 1).
+    """
     if not self._events:
       return 0.0
     if not self._is_private:

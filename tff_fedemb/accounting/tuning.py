@@ -202,27 +202,16 @@ def create_report(
     ValueError: As `RepeatAndSelect.epsilon`.
   """
   trial = report_lib.create_report(account)
-  delta = account.delta
   epsilon = selection.epsilon(account)
   virtual = trial.unit_is_virtual_client_epsilon
   if virtual is not None:
     virtual = selection.epsilon(account, sensitivity_in_clip_norms=1.0)
   claim = account.participation
-  warnings = list(report_lib.warnings_of_all(claim, delta, epsilon))
+  warnings = report_lib.warnings_of_all(claim, account.delta, epsilon)
   others = "the users"
   if selection_users:
     others = f"the {selection_users:,} users who do not train, and"
-  statement = (
-    f"(epsilon, delta) = ({epsilon:.4g}, {delta:.4g}) for the unit "
-    f'"{trial.unit}" under the relation "{trial.neighboring_relation}", by '
-    f"RDP, for {_RELEASED}. It covers the {trial.num_users:,} users who "
-    f"train, and not {others} whose images the best was chosen by. The number"
-    f" of trials is drawn from a {selection.distribution} distribution of mean "
-    f"{selection.mean:g} (shape {selection.shape:g}; Papernot and Steinke "
-    f"2022); a single trial costs {trial.epsilon:.4g}. {trial.sampling}. The "
-    f"accountant is given {selection.event(account)}. This holds if"
-    f" {'; '.join(ASSUMPTIONS)}."
-  )
+  statement = _statement(selection, account, trial, epsilon, others)
   if_chosen_by_others = None
   if not chosen_by_others:
     statement = (
@@ -247,6 +236,27 @@ def create_report(
       "released": _RELEASED,
       "assumptions": ASSUMPTIONS,
       "statement": statement,
-      "warnings": warnings,
+      "warnings": list(warnings),
     }
+  )
+
+
+def _statement(
+  selection: RepeatAndSelect,
+  account: composition.Account,
+  trial: report_lib.PrivacyReport,
+  epsilon: float,
+  others: str,
+) -> str:
+  """The guarantee of a tuning that was chosen by others' images."""
+  return (
+    f"(epsilon, delta) = ({epsilon:.4g}, {account.delta:.4g}) for the unit "
+    f'"{trial.unit}" under the relation "{trial.neighboring_relation}", by '
+    f"RDP, for {_RELEASED}. It covers the {trial.num_users:,} users who "
+    f"train, and not {others} whose images the best was chosen by. The number"
+    f" of trials is drawn from a {selection.distribution} distribution of mean "
+    f"{selection.mean:g} (shape {selection.shape:g}; Papernot and Steinke "
+    f"2022); a single trial costs {trial.epsilon:.4g}. {trial.sampling}. The "
+    f"accountant is given {selection.event(account)}. This holds if"
+    f" {'; '.join(ASSUMPTIONS)}."
   )

@@ -45,7 +45,11 @@ class CanaryUpdates:
   seed: int
 
   def client_id(self, index: int) -> str:
-    """The identifier of a canary's client."""
+    """Returns the identifier of a canary's client.
+
+    Args:
+      index: Number of the canary, from 0.
+    """
     return f"{_PREFIX}{index}"
 
   def wrap_dataset(
@@ -155,7 +159,14 @@ def _without_canary(batch: Mapping[str, tf.Tensor]) -> Any:
 
 
 def flatten(weights: Any) -> np.ndarray:
-  """Returns the numbers of some tensors end to end, float32 `[n]`."""
+  """Returns the numbers of some tensors end to end.
+
+  Args:
+    weights: Nested tensors or arrays, of n numbers in all.
+
+  Returns:
+    Float32 `[n]`.
+  """
   return np.concatenate([np.ravel(part) for part in tf.nest.flatten(weights)])
 
 

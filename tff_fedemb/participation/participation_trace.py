@@ -161,6 +161,7 @@ class Trace(contextlib.AbstractContextManager):
     self._find_rounds()
 
   def _error(self, requirement: str, found: object) -> TraceError:
+    """The error of a file that does not meet a requirement."""
     return TraceError(f"{self._path} must be {requirement}, found {found}.")
 
   def _find_rounds(self) -> None:
@@ -206,6 +207,7 @@ class Trace(contextlib.AbstractContextManager):
     return RecordedRound(round_num, num_clients, slots, places)
 
   def _damage(self, round_num: int, offset: int) -> TraceError:
+    """The error of a damaged record."""
     return self._error(
       "whole up to its last round",
       f"damage in the record of round {round_num} at byte {offset}",
