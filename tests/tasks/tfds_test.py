@@ -147,7 +147,9 @@ def _write(path, labels, split="train"):
   images = np.stack([_draw(i % 4, i // 4, 0) for i in range(len(labels))])
   features = {
     "picture": tfds.features.Image(shape=(6, 8, 3)),
-    "label": tfds.features.ClassLabel(names=[f"{n}|" for n in range(8)]),
+    "label": tfds.features.ClassLabel(
+      names=[f"{n}{mark}" for n in range(4) for mark in "|/"]
+    ),
   }
   examples = {"picture": images, "label": labels}
   _store(path, "made", features, {split: examples})
@@ -167,8 +169,10 @@ def test_what_cannot_be_used_is_refused_or_left_out(tmp_path, create):
   assert re.search(r"1 bad example: row \d+: no user", message)
   task = create(**options, on_bad_example="skip")
   assert len(task.bad_examples) == 1
-  # A bar is part of a class's name here, and separates no owners.
+  # A bar is part of a class's name here: it separates no owners, and 0| and 0/
+  # are two users.
   assert len(task.train_users) == 4
+  assert task.one_class_per_user and not task.evaluation_on_training_users
   # Not all of a file is there.
   (record,) = tmp_path.glob("made/1.0.0/*.tfrecord*")
   record.write_bytes(record.read_bytes()[:-50])
