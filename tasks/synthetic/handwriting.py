@@ -112,18 +112,21 @@ class Handwriting:
   def count_images(self, users: tf.Tensor, maximum: int) -> tf.Tensor:
     """Numbers of images of writers: int32 `[k]`.
 
-    The number is lognormal about 64 with a spread of 0.6, and at least 8.
+    The number is lognormal about 64 with a spread of 0.6, and at least 8 unless
+    the maximum is less.
 
     Args:
       users: Their numbers, int64 `[k]`.
-      maximum: Maximum number of images; of more, the first ones count.
+      maximum: Maximum number of images of each, at least 1; a writer with more
+        keeps the first ones.
     """
     drawn = split_mix.sum_to_normals(
       split_mix.draw_uniforms(
         split_mix.derive_keys(self._keys(users), users, 2), 1
       )
     )[:, 0]
-    number = tf.clip_by_value(64.0 * tf.exp(0.6 * drawn), 8.0, float(maximum))
+    number = tf.maximum(64.0 * tf.exp(0.6 * drawn), 8.0)
+    number = tf.minimum(number, float(maximum))
     return tf.cast(tf.round(number), tf.int32)
 
   def spread_images(self, users: tf.Tensor, mean: int) -> tf.Tensor:
