@@ -182,7 +182,8 @@ class Job(output.Job):
         f"{source or self._source_dir}: {len(found)} subjects, {len(sizes)}"
         f" images, {progress.format_bytes(sum(sizes))}."
       )
-      for subject in found.keys() & images.keys():
+      if both := sorted(found.keys() & images.keys()):
+        subject = both[0]
         raise errors.DataError(
           f"{self._source_dir / source} must hold other subjects than"
           f" {folders[subject]}, found {subject} in both."

@@ -65,6 +65,15 @@ def test_source_of_other_identities_or_none(tmp_path, subjects, message):
     _find(tmp_path).look()
 
 
+def test_the_first_subject_of_two_sources_is_named(tmp_path):
+  # A set of these two numbers begins with the larger one.
+  for last in (100_000, 100_001):
+    folder = tmp_path / f"subjects_0-{last}_3_imgs"
+    faces.write_folders(folder, _CONTENTS, [100_000, 3])
+  with pytest.raises(errors.DataError, match="found 3 in both"):
+    _find(tmp_path).look()
+
+
 def test_split_is_the_published_one_in_its_shares():
   counts = collections.Counter(map(digiface.split_of_subject, range(10_000)))
   # Binomial with a standard deviation of 30.
