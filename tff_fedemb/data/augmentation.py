@@ -23,7 +23,7 @@ with epy.lazy_imports():
 # shape; the same seed makes the same changes.
 Augmentation = Callable[[Any, Any], Any]
 
-# Ways in which an image is turned by a multiple of 90 degrees.
+# Number of turns by a multiple of 90 degrees.
 NUM_TURNS = 4
 
 _MAX_ROTATION = 0.25
@@ -76,11 +76,12 @@ def add_turned_classes(
     Images `[4 n, side, side, channels]`, first the upright ones; labels
     `[4 n]`: class c turned by r times 90 degrees is class 4 c + r.
   """
-  turns = range(NUM_TURNS)
-  return (
-    tf.concat([tf.image.rot90(images, turn) for turn in turns], 0),
-    tf.concat([NUM_TURNS * labels + turn for turn in turns], 0),
-  )
+  turned = []
+  classes = []
+  for turn in range(NUM_TURNS):
+    turned.append(tf.image.rot90(images, turn))
+    classes.append(NUM_TURNS * labels + turn)
+  return tf.concat(turned, 0), tf.concat(classes, 0)
 
 
 def _random_crop_and_flip(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
@@ -101,9 +102,8 @@ def _random_crop_and_flip(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
   shift_y = spare_y * (drawn[:, 2] - 0.5)
   mirror = tf.where(tf.less(drawn[:, 3], 0.5), 1.0, -1.0)
   zero = tf.zeros_like(side)
-  return _transform(
-    images, ((mirror * side, zero, shift_x), (zero, side, shift_y))
-  )
+  rows = (mirror * side, zero, shift_x), (zero, side, shift_y)
+  return _transform(images, rows)
 
 
 def _transform(

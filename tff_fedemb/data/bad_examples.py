@@ -1,4 +1,8 @@
-"""Input that cannot be used: named in one message, or left out and counted."""
+"""Input that cannot be used: named in one message, or left out and counted.
+
+The house calls such input a bad example: a photo that cannot be decoded, a
+record without a class, a row of a table without a user.
+"""
 
 from collections.abc import Iterable, Sequence
 import lzma
@@ -23,6 +27,7 @@ ARCHIVE_ERRORS = (
   zlib.error,
 )
 
+# The fault of a file that is gone.
 MISSING = "missing"
 
 _NUM_NAMED = 5
@@ -56,11 +61,20 @@ class BadExamples:
     return tuple(self._lines)
 
   def add(self, where: str, what: str) -> None:
-    """Notes the fault of a file, or of a user or a record in it."""
+    """Notes a fault.
+
+    Args:
+      where: The file, or the user or record in it.
+      what: The fault, in a few words.
+    """
     self._lines.append(f"{where}: {what}")
 
   def check(self) -> None:
-    """Raises DataError with what was noted, unless bad examples are skipped."""
+    """Refuses the data if anything was noted and the policy is "fail".
+
+    Raises:
+      DataError: It names the first bad examples and counts the others.
+    """
     if self._lines and not self.skips:
       raise errors.DataError(
         f"data must be readable, found {summarize(self._lines)}."
@@ -69,23 +83,38 @@ class BadExamples:
 
 
 def summarize(lines: Sequence[str]) -> str:
-  """The number of bad examples and the first: "1 bad example: a: empty"."""
+  """Counts bad examples and names the first: "1 bad example: a: empty".
+
+  Args:
+    lines: A line for each, at least one.
+  """
+  number = len(lines)
+  plural = "s" if number > 1 else ""
   named = "; ".join(lines[:_NUM_NAMED])
-  more = len(lines) - _NUM_NAMED
-  return f"{len(lines)} bad example{'s' if len(lines) > 1 else ''}: {named}" + (
-    f"; and {more} more" if more > 0 else ""
-  )
+  summary = f"{number} bad example{plural}: {named}"
+  if number > _NUM_NAMED:
+    summary += f"; and {number - _NUM_NAMED} more"
+  return summary
 
 
 def name_first(names: Iterable[object]) -> str:
   """The first few names, and dots if there are others."""
-  words = [str(name) for name in names]
-  dots = ["..."] if len(words) > _NUM_NAMED else []
-  return ", ".join(words[:_NUM_NAMED] + dots)
+  words = list(map(str, names))
+  if len(words) > _NUM_NAMED:
+    words[_NUM_NAMED:] = ["..."]
+  return ", ".join(words)
 
 
 def warn_of(text: str, names: Iterable[object]) -> tuple[str, ...]:
-  """A warning with the first few names; none if there are no names."""
+  """Words a warning.
+
+  Args:
+    text: What is odd, without a full stop.
+    names: The users, classes or files that it is true of.
+
+  Returns:
+    One warning with the first few names; none if there are no names.
+  """
   named = name_first(names)
   return (f"{text}: {named}.",) if named else ()
 
@@ -95,7 +124,13 @@ def create_error(
   error: OSError,
   kind: str = "file",
 ) -> errors.DataError:
-  """The error for a path, or for the path that the system's error names."""
+  """Creates the error of a path that cannot be read.
+
+  Args:
+    path: The path, if the system's error names none.
+    error: The system's error.
+    kind: "file" or "folder".
+  """
   return errors.DataError(
     f"{error.filename or path} must be a {kind} that can be read, found:"
     f" {error.strerror}."

@@ -7,6 +7,7 @@ needed.
 
 from collections.abc import Callable, Sequence
 import functools
+import itertools
 import os
 import pathlib
 
@@ -18,6 +19,7 @@ from tff_fedemb.data import bad_examples
 from tff_fedemb.data import image_headers
 from tff_fedemb.data import pipelines
 
+# Maps encoded images, string `[b]`, to uint8 `[b, height, width, channels]`.
 ImageDecoder = Callable[[tf.Tensor], tf.Tensor]
 
 # A JPEG much larger than needed is decoded at a fraction of its size, which its
@@ -47,13 +49,13 @@ _DECODING_BATCH = 256
 def _paint(image: tf.Tensor, channels: int) -> tf.Tensor:
   """Converts grey, RGB or RGBA on white to grey or RGB, as Pillow does."""
 
-  def lay_on_white():
+  def lay_on_white() -> tf.Tensor:
     values = tf.cast(image, tf.int32)
     alpha = values[..., -1:]
     white = values[..., :3] * alpha + 255 * (255 - alpha)
     return (white + 127) // 255
 
-  def to_mode(colors: np.ndarray):
+  def to_mode(colors: tf.Tensor) -> tf.Tensor:
     if channels == 1:
       luma = tf.cast(colors, tf.int32) * _LUMA
       colors = (tf.reduce_sum(luma, -1, keepdims=True) + (1 << 15)) // (1 << 16)
@@ -73,6 +75,7 @@ def _decode_jpeg(
   content: tf.Tensor,
   image_shape: tuple[int, int, int],
 ) -> tf.Tensor:
+  """Decodes a JPEG at the smallest size that is enough, and turns it."""
   height, width, channels = image_shape
   orientation = image_headers.find_jpeg_orientation(content)
   size = tf.image.extract_jpeg_shape(content)
@@ -82,15 +85,15 @@ def _decode_jpeg(
   spare = tf.minimum(size[0] // height, size[1] // width) // _MIN_RESIZING
   largest = tf.math.count_nonzero(spare >= _JPEG_RATIOS[1:], dtype=tf.int32)
 
-  def decode_at(ratio: int, is_cmyk: bool):
-    def decode():
+  def decode_at(ratio: int, is_cmyk: bool) -> Callable[[], tf.Tensor]:
+    def decode() -> tf.Tensor:
       # TensorFlow cannot convert CMYK to grey, and treats it as inverted only
       # if the file says so. Pillow treats all CMYK as inverted, and so does
       # this.
-      rest = tf.strings.substr(content, 2, _MAX_FILE)
+      inverted = _INVERTED_START + tf.strings.substr(content, 2, _MAX_FILE)
       # TensorFlow's default transform is less accurate and no faster.
       return tf.io.decode_jpeg(
-        _INVERTED_START + rest if is_cmyk else content,
+        inverted if is_cmyk else content,
         channels=3 if is_cmyk else channels,
         ratio=ratio,
         dct_method="INTEGER_ACCURATE",
@@ -98,22 +101,24 @@ def _decode_jpeg(
 
     return decode
 
+  cases = itertools.product((False, True), _JPEG_RATIOS)
   image = tf.switch_case(
     largest + is_cmyk * len(_JPEG_RATIOS),
-    [decode_at(ratio, i) for i in (False, True) for ratio in _JPEG_RATIOS],
+    [decode_at(ratio, inverted) for inverted, ratio in cases],
   )
   return image_headers.turn(image, orientation)
 
 
 def _decode_png(content: tf.Tensor) -> tf.Tensor:
+  """Decodes a PNG to grey, RGB or RGBA, as few channels as it needs."""
   orientation, has_colors, is_transparent, filling = (
     image_headers.find_png_header(content)
   )
 
-  def decode_to(number: tf.Tensor):
-    return lambda: tf.io.decode_png(content, number)
+  def decode_to(channels: int) -> Callable[[], tf.Tensor]:
+    return lambda: tf.io.decode_png(content, channels)
 
-  def decode_transparent():
+  def decode_transparent() -> tf.Tensor:
     image = tf.io.decode_png(content, 4)
     alpha = tf.cast(image[..., 3], tf.int32)
     is_damaged = tf.reduce_all(tf.equal(alpha, filling))
@@ -135,6 +140,7 @@ def _decode_first(content: tf.Tensor) -> tf.Tensor:
 
 
 def _decode_bmp(content: tf.Tensor) -> tf.Tensor:
+  """Decodes a BMP of 8 bits or more; refuses any other."""
   is_plain, has_palette, palette = image_headers.find_bmp_header(content)
   content = tf.where(is_plain, content, b"")
   image = tf.io.decode_bmp(content, channels=3)
@@ -146,6 +152,7 @@ def _decode_bmp(content: tf.Tensor) -> tf.Tensor:
 
 
 def _decode_webp(content: tf.Tensor) -> tf.Tensor:
+  """Decodes a WebP of one picture; refuses one that moves."""
   orientation, moves = image_headers.find_webp_header(content)
   # TensorFlow 2.21 would write outside its memory there.
   image = _decode_first(tf.where(moves, b"", content))
@@ -154,6 +161,7 @@ def _decode_webp(content: tf.Tensor) -> tf.Tensor:
 
 @tf.function(autograph=False)
 def _decode_other(content: tf.Tensor) -> tf.Tensor:
+  """Decodes any format but JPEG; refuses what it does not know."""
   return tf.switch_case(
     image_headers.find_format(content),
     [
@@ -170,6 +178,7 @@ def _decode_one(
   content: tf.Tensor,
   image_shape: tuple[int, int, int],
 ) -> tf.Tensor:
+  """Decodes an image, crops it around its centre and resizes it."""
   height, width, channels = image_shape
   image = tf.cond(
     tf.io.is_jpeg(content),
@@ -179,20 +188,18 @@ def _decode_one(
   image = tf.ensure_shape(_paint(image, channels), [None, None, channels])
   found = tf.shape(image)
 
-  def crop_and_resize():
+  def crop_and_resize() -> tf.Tensor:
     # Crops the largest centred rectangle of the wanted proportions.
     scale = tf.minimum(found[0] / height, found[1] / width)
-    crop = [
-      tf.maximum(tf.cast(tf.round(scale * side), tf.int32), 1)
-      for side in (height, width)
-    ]
+    sides = tf.round(scale * tf.constant([height, width], tf.float64))
+    crop = tf.maximum(tf.cast(sides, tf.int32), 1)
+    start = (found[:2] - crop) // 2
     piece = tf.slice(
-      image,
-      [(found[0] - crop[0]) // 2, (found[1] - crop[1]) // 2, 0],
-      crop + [channels],
+      image, tf.concat([start, [0]], 0), tf.concat([crop, [channels]], 0)
     )
     resized = tf.image.resize(piece, [height, width], antialias=True)
-    return tf.cast(tf.clip_by_value(tf.round(resized), 0.0, 255.0), tf.uint8)
+    rounded = tf.clip_by_value(tf.round(resized), 0.0, 255.0)
+    return tf.cast(rounded, tf.uint8)
 
   is_fine = tf.reduce_all(tf.equal(found[:2], [height, width]))
   fitted = tf.cond(is_fine, lambda: image, crop_and_resize)
@@ -220,7 +227,7 @@ def build_decoder(image_shape: tuple[int, int, int]) -> ImageDecoder:
     on an image that cannot be decoded.
   """
 
-  def decode(contents):
+  def decode(contents: tf.Tensor) -> tf.Tensor:
     return tf.map_fn(
       lambda content: _decode_one(content, image_shape),
       contents,
@@ -231,7 +238,7 @@ def build_decoder(image_shape: tuple[int, int, int]) -> ImageDecoder:
 
 
 def readable_rows(contents: tf.Tensor, decode: ImageDecoder) -> tf.Tensor:
-  """Finds the images that can be decoded, in TensorFlow operations only.
+  """Finds the images that can be decoded, with TensorFlow operations only.
 
   Any decoding error counts: a damaged image cannot be told from a lack of
   memory here. `find_unreadable` can tell them apart.
@@ -244,18 +251,16 @@ def readable_rows(contents: tf.Tensor, decode: ImageDecoder) -> tf.Tensor:
     Their rows, int64 `[m]`, in order.
   """
 
-  def try_row(row, content):
+  def try_row(
+    row: tf.Tensor, content: tf.Tensor
+  ) -> tuple[tf.Tensor, tf.Tensor]:
     # Using a pixel keeps TensorFlow from removing the decoding as unused.
     return row, tf.reshape(decode(content[tf.newaxis]), [-1])[0]
 
   rows = tf.range(tf.size(contents, out_type=tf.int64))
-  tried = (
-    tf.data.Dataset.from_tensor_slices((rows, contents))
-    .map(try_row)
-    .ignore_errors()
-    .batch(512)
-  )
-  return pipelines.gather(tried)[0]
+  numbered = tf.data.Dataset.from_tensor_slices((rows, contents))
+  tried = numbered.map(try_row).ignore_errors()
+  return pipelines.gather(tried.batch(512))[0]
 
 
 @functools.lru_cache
@@ -272,7 +277,15 @@ def find_unreadable(
   contents: Sequence[bytes],
   image_shape: tuple[int, ...] = _TRIAL_SHAPE,
 ) -> list[int]:
-  """Finds the rows of images that cannot be decoded, eagerly, in order.
+  """Finds images that cannot be decoded; runs eagerly.
+
+  Args:
+    contents: Encoded images.
+    image_shape: Shape to decode them to, if that was done before: a decoder is
+      traced once for each shape.
+
+  Returns:
+    Their rows, in order.
 
   Raises:
     tf.errors.OpError: If decoding fails for another reason than an invalid
@@ -280,7 +293,7 @@ def find_unreadable(
   """
   decode = create_eager_decoder(tuple(image_shape))
 
-  def is_unreadable(some):
+  def is_unreadable(some: Sequence[bytes]) -> bool:
     try:
       decode(tf.constant(some, tf.string))
     except tf.errors.InvalidArgumentError:
@@ -302,18 +315,28 @@ def find_faults(paths: Sequence[bytes | str]) -> list[tuple[int, str]]:
   contents = {}
   for row, path in enumerate(paths):
     try:
-      contents[row] = pathlib.Path(os.fsdecode(path)).read_bytes()
+      content = pathlib.Path(os.fsdecode(path)).read_bytes()
     except OSError as error:
       faults[row] = bad_examples.describe_fault(error)
-  faults |= {row: "empty" for row, content in contents.items() if not content}
-  rows = sorted(contents.keys() - faults.keys())
-  bad = find_unreadable([contents[row] for row in rows])
-  faults |= {rows[i]: UNREADABLE for i in bad}
+    else:
+      if content:
+        contents[row] = content
+      else:
+        faults[row] = "empty"
+  rows = list(contents)
+  for place in find_unreadable(list(contents.values())):
+    faults[rows[place]] = UNREADABLE
   return sorted(faults.items())
 
 
 class EncodedImages:
-  """Held-out images: an array that reads and decodes when it is indexed."""
+  """Held-out images: an array that reads and decodes when it is indexed.
+
+  Attributes:
+    dtype: uint8.
+    ndim: 4.
+    shape: Number of images, height, width and channels.
+  """
 
   dtype = np.dtype(np.uint8)
   ndim = 4
@@ -342,8 +365,13 @@ class EncodedImages:
     return self.shape[0]
 
   def take(self, rows: np.ndarray, axis: int = 0) -> "EncodedImages":
-    """Selects rows, int `[m]`, without reading them; like `np.ndarray.take`."""
-    del axis  # They are along the first one.
+    """Selects rows without reading them; like `np.ndarray.take`.
+
+    Args:
+      rows: Rows to select, int `[m]`.
+      axis: Only 0 makes sense.
+    """
+    del axis  # The rows are along the first one.
     return EncodedImages(
       lambda chosen: self._read(rows[chosen]),
       lambda row: self._names(int(rows[row])),
@@ -368,9 +396,9 @@ class EncodedImages:
         bad = find_unreadable(contents, self.shape[1:])
         if not bad:
           raise
+        name = self._names(int(rows[start + bad[0]]))
         raise errors.DataError(
-          f"{self._names(int(rows[start + bad[0]]))} must be an image that can"
-          " be decoded, found something else. on_bad_example=skip leaves it"
-          " out."
+          f"{name} must be an image that can be decoded, found something else."
+          " on_bad_example=skip leaves it out."
         ) from error
     return images

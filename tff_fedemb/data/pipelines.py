@@ -19,16 +19,18 @@ _READING_BATCH = 64
 
 
 def is_image(shape: Sequence[int]) -> bool:
-  """Whether examples of a shape are images, `[height, width, channels]`.
+  """Whether examples of a shape are images.
 
-  Others are vectors `[size]` and sequences `[time, channels]`.
+  Args:
+    shape: `[height, width, channels]` of an image, `[size]` of a vector,
+      `[time, channels]` of a sequence.
   """
   return len(shape) == 3
 
 
 def dtype_of(shape: Sequence[int]) -> np.dtype:
-  """The type of examples of a shape: uint8 of images, float32 of others."""
-  return np.dtype(np.uint8 if is_image(shape) else np.float32)
+  """Type of examples of a shape: uint8 for images, float32 for others."""
+  return np.dtype("uint8" if is_image(shape) else "float32")
 
 
 def build_options() -> tf.data.Options:
@@ -55,25 +57,26 @@ def interleave_users(
   Args:
     create_dataset: Maps a virtual client's identifier to batches of examples.
     client_id: String scalar; the order of its users is drawn from it.
+
+  Returns:
+    Batches of up to 64 examples, nested as those of `create_dataset`.
   """
-  users = tf.random.experimental.stateless_shuffle(
-    tf.strings.split(client_id, population.SEPARATOR),
-    [tf.strings.to_hash_bucket_fast(client_id, tf.int64.max), 0],
-  )
+  users = tf.strings.split(client_id, population.SEPARATOR)
+  seed = tf.strings.to_hash_bucket_fast(client_id, tf.int64.max)
+  users = tf.random.experimental.stateless_shuffle(users, [seed, 0])
 
   @tf.autograph.experimental.do_not_convert
-  def read_user(user):
+  def read_user(user: tf.Tensor) -> tf.data.Dataset:
     return create_dataset(user).unbatch()
 
-  return (
-    tf.data.Dataset.from_tensor_slices(users)
-    .interleave(read_user, cycle_length=_OPEN_USERS, num_parallel_calls=None)
-    .batch(_READING_BATCH)
+  examples = tf.data.Dataset.from_tensor_slices(users).interleave(
+    read_user, cycle_length=_OPEN_USERS, num_parallel_calls=None
   )
+  return examples.batch(_READING_BATCH)
 
 
 def gather(dataset: tf.data.Dataset, *, max_elements: int = 0) -> Any:
-  """Reads a data set to its end, in TensorFlow operations only.
+  """Reads a data set to its end, with TensorFlow operations only.
 
   It does not use `reduce`, and a pipeline should avoid `map`: TensorFlow
   prepares their functions anew for every client, which takes as long as a step
@@ -91,15 +94,11 @@ def gather(dataset: tf.data.Dataset, *, max_elements: int = 0) -> Any:
   none = tf.nest.map_structure(
     lambda s: tf.zeros([0] + s.shape[1:], s.dtype), spec
   )
-  elements = (
-    # More elements than fit into memory, but TensorFlow can still multiply it.
-    dataset.rebatch(max_elements or tf.int32.max)
-    .concatenate(tf.data.Dataset.from_tensors(none))
-    .take(1)
-    .get_single_element()
-  )
+  # More elements than fit into memory, but TensorFlow can still multiply it.
+  batches = dataset.rebatch(max_elements or tf.int32.max)
+  batches = batches.concatenate(tf.data.Dataset.from_tensors(none))
   return tf.nest.map_structure(
     lambda tensor, s: tf.ensure_shape(tensor, [None] + s.shape[1:]),
-    elements,
+    batches.take(1).get_single_element(),
     spec,
   )

@@ -19,6 +19,8 @@ SEPARATOR = "\n"
 # Characters that would let an identifier break out of the query or of the
 # virtual client that it becomes part of.
 _FORBIDDEN = (SEPARATOR, "'", "\0")
+# Largest number of identifiers that a digest reads.
+_DIGESTED = 10_000
 
 
 class Population:
@@ -40,7 +42,10 @@ class Population:
 
   @classmethod
   def from_ids(cls, user_ids: Sequence[str]) -> "Population":
-    """A population of given identifiers, in the given order.
+    """Creates a population of identifiers.
+
+    Args:
+      user_ids: Identifier of each user, in the order of their slots.
 
     Raises:
       DataError: If one is empty, repeated, or has line breaks, quotes or NULs.
@@ -65,20 +70,18 @@ class Population:
     Returns:
       The population of the others, in their order, and those drawn.
     """
-    drawn = np.sort(
-      np.random.default_rng(0).choice(
-        len(self), number, replace=False, shuffle=False
-      )
-    )
+    generator = np.random.default_rng(0)
+    drawn = generator.choice(len(self), number, replace=False, shuffle=False)
+    drawn.sort()
     # Number of remaining users before each drawn one.
     before = drawn - np.arange(number)
-    others = Population(
-      len(self) - number,
-      lambda slot: self.user_id(
-        slot + int(np.searchsorted(before, slot, "right"))
-      ),
-    )
-    return others, [self.user_id(slot) for slot in drawn.tolist()]
+
+    def user_id(slot: int) -> str:
+      num_skipped = int(np.searchsorted(before, slot, "right"))
+      return self.user_id(slot + num_skipped)
+
+    left_out = list(map(self.user_id, drawn.tolist()))
+    return Population(len(self) - number, user_id), left_out
 
   def __len__(self) -> int:
     return self._size
@@ -86,7 +89,8 @@ class Population:
   @property
   def digest(self) -> str:
     """SHA-256, in hexadecimal digits, of up to 10,000 of the identifiers."""
-    some = range(0, self._size, -(-self._size // 10_000))
+    step = -(-self._size // _DIGESTED)  # Rounded up.
+    some = range(0, self._size, step)
     text = SEPARATOR.join(map(self.user_id, some))
     return hashlib.sha256(f"{self._size}\n{text}".encode()).hexdigest()
 
@@ -95,14 +99,18 @@ class Population:
     return self._user_id_fn(int(slot))
 
   def client_id(self, slots: np.ndarray) -> str:
-    """Identifier of the virtual client that merges the users of some slots."""
-    return SEPARATOR.join(self.user_id(slot) for slot in slots)
+    """Identifier of a virtual client.
+
+    Args:
+      slots: Slots of the users that it merges, int `[k]`, in their order.
+    """
+    return SEPARATOR.join(map(self.user_id, slots))
 
   def client_ids(self, clients: Sequence[np.ndarray]) -> list[str]:
     """Identifiers of several virtual clients."""
-    return [self.client_id(slots) for slots in clients]
+    return list(map(self.client_id, clients))
 
 
 def user_ids_of(client_id: str) -> list[str]:
-  """The users that a virtual client merges."""
+  """Identifiers of the users that a virtual client merges."""
   return client_id.split(SEPARATOR)

@@ -37,10 +37,19 @@ _INDEX = "CREATE INDEX examples_of_client ON examples (split_name, client_id);"
 
 
 class SqliteExamples:
-  """One split of a database, read by user."""
+  """One split of a database, read by user.
+
+  Attributes:
+    user_ids: All users of the split, sorted, with those without examples.
+    num_examples: Number of examples of the split.
+  """
 
   def __init__(self, path: str | os.PathLike[str], split_name: str):
     """Opens the database and checks that it is whole.
+
+    Args:
+      path: The file, which stays as it is while this object is used.
+      split_name: Name of the split, for example "train".
 
     Raises:
       DataError: If the file is no such database, is damaged, or has no example
@@ -50,17 +59,8 @@ class SqliteExamples:
     self._split_name = split_name
     try:
       with self._connect() as connection:
-        # Finds a truncated file without reading its pages.
-        ((expected,),) = connection.execute(
-          "SELECT page_count * page_size FROM pragma_page_count,"
-          " pragma_page_size"
-        )
-        size = self._path.stat().st_size
-        if size < expected:
-          raise errors.DataError(
-            f"{self._path} is truncated: {size} of {expected} bytes."
-          )
-        rows = connection.execute(
+        self._check_size(connection)
+        users = connection.execute(
           "SELECT client_id, num_examples FROM client_metadata WHERE split_name"
           " = ? ORDER BY client_id",
           (split_name,),
@@ -75,7 +75,7 @@ class SqliteExamples:
         f"{self._path} must be a sqlite database with tables examples and"
         f" client_metadata, found: {error}."
       ) from error
-    if not rows or not example:
+    if not users or not example:
       raise errors.DataError(
         f"{self._path} has no example in split {split_name!r}."
       )
@@ -83,29 +83,40 @@ class SqliteExamples:
     # repeatedly whether it changed, which took half of a query's time. Files
     # are replaced as a whole, never modified.
     self._address = f"{self._path.resolve().as_uri()}?mode=ro&immutable=1"
-    # All users of the split, sorted, including those without examples.
-    self.user_ids = [user_id for user_id, _ in rows]
-    self.num_examples = sum(number for _, number in rows)
+    self.user_ids = [user_id for user_id, _ in users]
+    self.num_examples = sum(number for _, number in users)
+
+  def _check_size(self, connection: sqlite3.Connection) -> None:
+    """Refuses a truncated file; no page of it is read."""
+    ((expected,),) = connection.execute(
+      "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+    )
+    size = self._path.stat().st_size
+    if size < expected:
+      raise errors.DataError(
+        f"{self._path} is truncated: {size} of {expected} bytes."
+      )
 
   def _connect(self) -> contextlib.closing[sqlite3.Connection]:
     uri = f"{self._path.resolve().as_uri()}?mode=ro"
     return contextlib.closing(sqlite3.connect(uri, uri=True))
 
   def create_dataset(self, client_id: tf.Tensor) -> tf.data.Dataset:
-    """Serialised examples of a virtual client, in TensorFlow operations only.
+    """Reads a virtual client's examples, with TensorFlow operations only.
 
-    They come in batches of strings `[b]`, user by user.
+    Args:
+      client_id: Identifier of the virtual client, a string scalar.
+
+    Returns:
+      Batches of serialised examples, strings `[b]`, ordered by user.
     """
     users = tf.strings.regex_replace(client_id, population.SEPARATOR, "','")
-    query = tf.strings.join(
-      [
-        "SELECT serialized_example_proto FROM examples WHERE split_name = '",
-        self._split_name,
-        "' AND client_id IN ('",
-        users,
-        "') ORDER BY client_id, rowid",
-      ]
+    before = (
+      "SELECT serialized_example_proto FROM examples WHERE split_name ="
+      f" '{self._split_name}' AND client_id IN ('"
     )
+    after = "') ORDER BY client_id, rowid"
+    query = tf.strings.join([before, users, after])
     rows = tf.data.experimental.SqlDataset(
       "sqlite", self._address, query, (tf.string,)
     )
@@ -145,7 +156,7 @@ class SqliteExamples:
       ) from error
 
   def read_serialized(self, *, limit: int = -1) -> list[bytes]:
-    """All that `read_batches` yields."""
+    """Reads all that `read_batches` yields into one list."""
     batches = self.read_batches(None, limit=limit)
     return list(itertools.chain.from_iterable(batches))
 

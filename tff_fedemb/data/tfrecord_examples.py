@@ -29,6 +29,7 @@ from tff_fedemb.data import tfrecord_index
 
 
 def _parse(serialized: tf.Tensor) -> collections.OrderedDict[str, tf.Tensor]:
+  """Parses a batch of serialised examples to encoded images and classes."""
   image = tfrecord_files.IMAGE_FEATURE
   label = tfrecord_files.CLASS_FEATURE
   features = tf.io.parse_example(
@@ -42,7 +43,7 @@ def _parse(serialized: tf.Tensor) -> collections.OrderedDict[str, tf.Tensor]:
 
 
 def _copy(path: str, rows: pd.DataFrame, cache_dir: pathlib.Path) -> str:
-  """The copy of a file that has only some rows of its index; made once.
+  """Returns a copy of a file with only some rows of its index, made once.
 
   Whether the file changed is judged by its name, size and time, as the index
   does, not by its content.
@@ -53,15 +54,36 @@ def _copy(path: str, rows: pd.DataFrame, cache_dir: pathlib.Path) -> str:
   copy = cache_dir / "without_bad_examples" / digest[:32]
   if not copy.exists():
     images = tfrecord_index.read_images(pathlib.Path(path), rows)
+    records = map(tfrecord_files.serialize_image, images, rows["label"])
     with whole_files.caching(copy) as partial:
-      tfrecord_files.write_records(
-        partial, map(tfrecord_files.serialize_image, images, rows["label"])
-      )
+      tfrecord_files.write_records(partial, records)
   return os.fspath(copy)
 
 
+def _list_files(directory: str | os.PathLike[str]) -> list[str]:
+  """Lists the names of the visible files in a folder, sorted."""
+  names = []
+  try:
+    for entry in os.scandir(directory):
+      if entry.is_file() and not entry.name.startswith("."):
+        names.append(entry.name)
+  except OSError as error:
+    raise bad_examples.create_error(directory, error, "folder") from error
+  if not names:
+    raise errors.DataError(
+      f"{directory} must hold a file for each user, found none."
+    )
+  return sorted(names)
+
+
 class TfRecordExamples:
-  """The users of a folder of TFRecord files."""
+  """The users of a folder of TFRecord files.
+
+  Attributes:
+    user_ids: The users, sorted, one for each file.
+    labels: Labels of all users' examples that can be used, int64 `[examples]`.
+    warnings: Warnings about the data, a line each.
+  """
 
   def __init__(
     self,
@@ -91,19 +113,7 @@ class TfRecordExamples:
         example that can be used.
     """
     self._directory = pathlib.Path(directory).resolve()
-    try:
-      # One user for each file.
-      self.user_ids = sorted(
-        entry.name
-        for entry in os.scandir(self._directory)
-        if entry.is_file() and not entry.name.startswith(".")
-      )
-    except OSError as error:
-      raise bad_examples.create_error(directory, error, "folder") from error
-    if not self.user_ids:
-      raise errors.DataError(
-        f"{directory} must hold a file for each user, found none."
-      )
+    self.user_ids = _list_files(directory)
     index = tfrecord_index.open_index(
       [self._directory / user_id for user_id in self.user_ids],
       cache_dir,
@@ -119,10 +129,8 @@ class TfRecordExamples:
         f"{directory} must hold images that can be used, found"
         f" {bad_examples.summarize(bad.lines)}."
       )
-    # int64 `[examples]`: labels of all users' usable examples.
     self.labels = fine["label"].to_numpy()
     self._files_of_labels = fine["file"].to_numpy()
-    # Warnings about the data, a line each.
     single = np.flatnonzero(num_fine == 1)
     self.warnings = bad_examples.warn_of(
       f"{single.size} of {len(self.user_ids)} users have one image only, with"
@@ -145,7 +153,7 @@ class TfRecordExamples:
     faulty: Mapping[int, pd.DataFrame],
     num_fine: np.ndarray,
   ) -> None:
-    """Notes the faults of files by number, and which have no image."""
+    """Notes the faults of files by number, and the files without an image."""
     without = np.flatnonzero(num_fine == 0).tolist()
     for file in sorted(set(faulty) | set(without)):
       name = self._name(self.user_ids[file])
@@ -156,41 +164,42 @@ class TfRecordExamples:
         bad.add(name, "no image")
 
   def _path(self, user_id: str) -> str:
+    """Path of a user's file."""
     return os.path.join(self._directory, user_id)
 
   def _name(self, user_id: str) -> str:
+    """Name of a user's file in notes and warnings."""
     return f"{self._directory.name}/{user_id}"
 
   def name_of_row(self, row: int) -> str:
-    """The file of a row of `labels`."""
+    """Path of the file that has the example of a row of `labels`."""
     return self._path(self.user_ids[self._files_of_labels[row]])
 
   def create_dataset(self, client_id: tf.Tensor) -> tf.data.Dataset:
-    """Examples of a virtual client, in TensorFlow operations only.
+    """Reads a virtual client's examples, with TensorFlow operations only.
+
+    Args:
+      client_id: Identifier of the virtual client, a string scalar.
 
     Returns:
       Batches `OrderedDict(x=string [b] (encoded images), y=int64 [b])`, user by
       user; b may be 0.
     """
-    paths = tf.strings.join(
-      [
-        os.path.join(self._directory, ""),
-        tf.strings.split(client_id, population.SEPARATOR),
-      ]
-    )
+    users = tf.strings.split(client_id, population.SEPARATOR)
+    paths = tf.strings.join([os.path.join(self._directory, ""), users])
     if self._copies:
       is_copied = tf.equal(paths[:, tf.newaxis], list(self._copies))
       places = tf.argmax(tf.cast(is_copied, tf.int32), axis=1)
       copies = tf.gather(list(self._copies.values()), places)
       paths = tf.where(tf.reduce_any(is_copied, axis=1), copies, paths)
-    return (
-      tf.data.TFRecordDataset(paths)
-      .batch(encoded_images.READING_BATCH)
-      .map(_parse)
-    )
+    records = tf.data.TFRecordDataset(paths)
+    return records.batch(encoded_images.READING_BATCH).map(_parse)
 
   def find_bad_examples(self, client_id: str) -> list[str]:
     """Reads the files of a virtual client anew and decodes every image.
+
+    Args:
+      client_id: Identifier of the virtual client.
 
     Returns:
       A line for each file or record that cannot be used and is not left out.

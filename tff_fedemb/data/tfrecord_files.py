@@ -38,7 +38,11 @@ RECORD_OVERHEAD = 80
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:
-  """Reads an object from a file; an empty one without a file."""
+  """Reads an object from a JSON file.
+
+  Returns:
+    The object; an empty one if there is no file, or something else in it.
+  """
   try:
     found = json.loads(path.read_text())
   except (OSError, ValueError):
@@ -67,7 +71,7 @@ def serialize_example(
 
 
 def serialize_image(content: bytes, label: int) -> bytes:
-  """Serialises an encoded image and its class."""
+  """Serialises an encoded image and its class to a record of these files."""
   return serialize_example({IMAGE_FEATURE: content, CLASS_FEATURE: label})
 
 

@@ -49,20 +49,32 @@ _NO_EXAMPLE = (
 
 
 def describe_faults(index: pd.DataFrame, name: str) -> list[tuple[str, str]]:
-  """Lists the faults in rows of one file, here called `name`.
+  """Lists the faults in some rows of an index.
+
+  Args:
+    index: Rows of one file.
+    name: Name of the file in the places.
 
   Returns:
     For each fault its place, with records counted from 0, and the fault.
   """
   faulty = index[index["fault"].notna()]
-  return [
-    (name if number < 0 else f"{name} record {number}", fault)
-    for number, fault in zip(faulty["record"], faulty["fault"], strict=True)
-  ]
+  faults = []
+  for number, fault in zip(faulty["record"], faulty["fault"], strict=True):
+    place = name if number < 0 else f"{name} record {number}"
+    faults.append((place, fault))
+  return faults
 
 
 def read_images(path: pathlib.Path, rows: pd.DataFrame) -> list[bytes]:
-  """Reads the encoded images of some rows of the index, all of one file.
+  """Reads encoded images where an index says that they are.
+
+  Args:
+    path: The file.
+    rows: Rows of its index that have no fault.
+
+  Returns:
+    The images, in the order of the rows.
 
   Raises:
     DataError: If the file cannot be read, or has become shorter.
@@ -83,7 +95,7 @@ def read_images(path: pathlib.Path, rows: pd.DataFrame) -> list[bytes]:
 
 
 def _parse(serialized: bytes) -> tuple[int, bytes | None]:
-  """The label and the image; -1 and None if it has not one of each."""
+  """Returns the label and the image; -1 and None if it has not one of each."""
   try:
     features = tf.train.Example.FromString(serialized).features.feature
   except message.DecodeError:
@@ -97,6 +109,7 @@ def _parse(serialized: bytes) -> tuple[int, bytes | None]:
 
 
 def _is_like_jpeg(image: bytes) -> bool:
+  """Whether an image begins and ends as a JPEG does."""
   return image.startswith(_JPEG_START) and image.endswith(_JPEG_END)
 
 
@@ -106,7 +119,7 @@ def _read_rows(path: pathlib.Path, size: int, *, decode_all: bool) -> list:
   images: dict[int, bytes] = {}
   end = 0
 
-  def decode():
+  def decode() -> None:
     numbers = list(images)
     for place in encoded_images.find_unreadable(list(images.values())):
       rows[numbers[place]][-1] = encoded_images.UNREADABLE
@@ -144,6 +157,9 @@ def build_index(
     decode_all: Whether to decode every image, at some milliseconds each;
       otherwise only those that do not begin and end as a JPEG does.
 
+  Returns:
+    The index, see the module.
+
   Raises:
     DataError: If a file cannot be read at all.
   """
@@ -174,6 +190,7 @@ def build_index(
 
 
 def _load_index(cached: pathlib.Path, fingerprint: str) -> pd.DataFrame | None:
+  """Loads an index; None if there is none, or it is damaged or outdated."""
   try:
     index = pd.read_parquet(cached)
   except (OSError, ValueError):
@@ -199,13 +216,33 @@ def open_index(
     name: Beginning of the name of the index, also told in the progress bar.
     decode_all: See `build_index`.
 
+  Returns:
+    The index, see the module.
+
   Raises:
     DataError: If a file cannot be read.
     FieldError: If the index cannot be written.
   """
-  folder = hashlib.sha256(os.fsencode(paths[0].parent.resolve())).hexdigest()
+  folder = os.fsencode(paths[0].parent.resolve())
+  place = hashlib.sha256(folder).hexdigest()[:16]
   kind = "_decoded" if decode_all else ""
-  cached = pathlib.Path(cache_dir) / f"{name}{kind}_{folder[:16]}.parquet"
+  cached = pathlib.Path(cache_dir) / f"{name}{kind}_{place}.parquet"
+  fingerprint = _compute_fingerprint(paths, decode_all=decode_all)
+  index = _load_index(cached, fingerprint)
+  if index is None:
+    with whole_files.caching(cached) as partial:
+      index = build_index(
+        paths, description=f"Indexing {name} (once)", decode_all=decode_all
+      )
+      index.attrs["fingerprint"] = fingerprint
+      index.to_parquet(partial)
+  return index
+
+
+def _compute_fingerprint(
+  paths: Sequence[pathlib.Path], *, decode_all: bool
+) -> str:
+  """Computes a digest that changes when a file or the kind of index does."""
   digest = hashlib.sha256(repr((_INDEX_VERSION, decode_all)).encode())
   try:
     for path in paths:
@@ -214,12 +251,4 @@ def open_index(
       digest.update(repr(identity).encode())
   except OSError as error:
     raise bad_examples.create_error(paths[0], error) from error
-  index = _load_index(cached, digest.hexdigest())
-  if index is None:
-    with whole_files.caching(cached) as partial:
-      index = build_index(
-        paths, description=f"Indexing {name} (once)", decode_all=decode_all
-      )
-      index.attrs["fingerprint"] = digest.hexdigest()
-      index.to_parquet(partial)
-  return index
+  return digest.hexdigest()
