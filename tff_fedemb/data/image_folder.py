@@ -62,9 +62,19 @@ _MAX_COPIED_SIDE = 1024
 
 
 class ImageFolderError(errors.DataError):
-  """An image that cannot be used; knows its path."""
+  """An image cannot be used.
+
+  Attributes:
+    path: The image's path.
+  """
 
   def __init__(self, path: str | os.PathLike[str], message: str):
+    """Initialises the error.
+
+    Args:
+      path: The image's path.
+      message: What the image must be, and what it was found to be.
+    """
     super().__init__(f"{path} must be {message}.")
     self.path = os.fspath(path)
 
@@ -101,7 +111,7 @@ def list_images(
 
   Args:
     folder: The folder.
-    name: The user's name for it, for errors.
+    name: Your name for it, for errors.
     for_pairs: Whether there must be two classes and one of two images.
 
   Raises:
@@ -127,15 +137,18 @@ def list_images(
   except OSError as error:
     raise _create_error(name, error) from error
   _, sizes = np.unique(labels, return_counts=True)
-  if not paths or (for_pairs and (len(sizes) < 2 or max(sizes) < 2)):
-    least = ", two or more, and two images in one of them" if for_pairs else ""
-    raise errors.FieldError(
-      name,
-      f"hold sub-folders of images, one a class{least}",
-      f"{len(sizes)} with {len(paths)} images in {folder}",
-    )
+  has_pairs = len(sizes) >= 2 and max(sizes) >= 2
+  if not paths or (for_pairs and not has_pairs):
+    must = "hold sub-folders of images, one a class"
+    if for_pairs:
+      must += ", two or more, and two images in one of them"
+    found = f"{len(sizes)} with {len(paths)} images in {folder}"
+    raise errors.FieldError(name, must, found)
   return ImageFolder(
-    tuple(paths), np.array(labels, np.int64), tuple(class_names), tuple(ignored)
+    paths=tuple(paths),
+    labels=np.array(labels, np.int64),
+    class_names=tuple(class_names),
+    ignored=tuple(ignored),
   )
 
 
@@ -146,13 +159,16 @@ def list_all_images(
 ) -> tuple[pathlib.Path, ...]:
   """Lists the images in a folder and in all folders below it, sorted.
 
+  Args:
+    folder: The folder; what is hidden in it is left out.
+    name: Your name for it, for errors.
+
   Raises:
-    FieldError: If there is no such folder, or no image in it; `name` is what
-      the user calls it.
+    FieldError: If there is no such folder, or no image in it.
   """
   paths: list[pathlib.Path] = []
 
-  def fail(error):
+  def fail(error: OSError) -> None:
     raise _create_error(name, error) from error
 
   for root, folders, files in os.walk(folder, onerror=fail):
@@ -169,19 +185,22 @@ def list_all_images(
 
 
 def _create_error(name: str, error: OSError) -> errors.FieldError:
+  """Creates the error of a folder that cannot be read."""
   return errors.FieldError(
     name, "be a folder that can be read", f"{error.filename}: {error.strerror}"
   )
 
 
 def _is_image(path: pathlib.Path) -> bool:
+  """Whether a path is a file with the suffix of an image."""
   return path.suffix.lower() in SUFFIXES and not path.is_dir()
 
 
 def _visible_entries(folder: pathlib.Path) -> list[pathlib.Path]:
-  return sorted(
-    path for path in folder.iterdir() if not path.name.startswith(".")
-  )
+  """Lists what is in a folder and not hidden, sorted."""
+  # `glob` would find nothing in a folder that cannot be read.
+  visible = (path for path in folder.iterdir() if path.name[0] != ".")
+  return sorted(visible)
 
 
 def read_image(
@@ -239,7 +258,7 @@ def convert_to_png(
     path, content: See `read_image`.
 
   Returns:
-    Its content, grey or RGB.
+    The bytes of the PNG, grey or RGB of 8 bits.
 
   Raises:
     ImageFolderError: If the file is damaged or not an image.
@@ -261,7 +280,10 @@ def _open(
   path: str | os.PathLike[str],
   content: bytes | None,
 ) -> Iterator[Image.Image]:
-  """Opens an image, rotated as EXIF says; converts errors inside the block."""
+  """Opens an image, rotated as EXIF says.
+
+  An error of Pillow inside the block becomes an `ImageFolderError`.
+  """
   try:
     file = path if content is None else io.BytesIO(content)
     with Image.open(file, formats=_FORMATS) as image:
@@ -291,6 +313,7 @@ def _check_samples(image: Image.Image) -> None:
 
 
 def _to_mode(image: Image.Image, mode: str) -> Image.Image:
+  """Converts an image to "L" or "RGB", on white where it is transparent."""
   if image.mode.startswith("I"):
     # Pillow would clip 16-bit samples at 255.
     samples = np.asarray(image) >> 8

@@ -13,9 +13,11 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-# Maps an offset to the size of the part that begins there, whether it is the
-# last one to look at, and which of the wanted parts it is.
-_Look = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]]
+# A part of a file: its size, whether it is the last one to look at, and which
+# of the wanted parts it is.
+_Part = tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]
+# Describes the part that begins at an offset.
+_Look = Callable[[tf.Tensor], _Part]
 
 _STARTS = (b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"RIFF")
 _EXIF = b"Exif\0\0"
@@ -56,10 +58,12 @@ def _slice(
 
 
 def _to_bytes(content: tf.Tensor) -> tf.Tensor:
+  """Bytes of a text, uint8 `[n + _PADDING]`, with zeros at the end."""
   return tf.io.decode_raw(content + bytes(_PADDING), tf.uint8)
 
 
 def _end(values: tf.Tensor) -> tf.Tensor:
+  """Number of bytes of a file, without the padding."""
   return tf.size(values, tf.int64) - _PADDING
 
 
@@ -76,6 +80,7 @@ def _add_up(digits: tf.Tensor) -> tf.Tensor:
 
 
 def _begins(values: tf.Tensor, text: bytes) -> tf.Tensor:
+  """Whether bytes begin with a text."""
   return tf.reduce_all(tf.equal(values[: len(text)], list(text)))
 
 
@@ -108,7 +113,7 @@ def _walk(
   """
   end = _end(values)
 
-  def step(place, found):
+  def step(place: tf.Tensor, found: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     size, is_last, is_sought = look(place)
     is_new = tf.stack(is_sought) & tf.equal(found[:, 0], end)
     part = tf.stack([place, size])
@@ -142,14 +147,14 @@ def _read_orientation(
     The orientation, int32 from 1 to 8, 1 if it has none that is valid.
   """
 
-  def read():
+  def read() -> tf.Tensor:
     block = _slice(content, part[0] + header_size, part[1] - header_size)
     # In PNG and WebP the block has no header, but some programs copy JPEG's.
     block = tf.strings.regex_replace(block, r"\A(?:Exif\x00\x00)+", "")
     values = _to_bytes(block)
     is_little, is_big = (_begins(values, mark) for mark in _TIFF)
 
-    def read_number(place, size):
+    def read_number(place: tf.Tensor | int, size: int) -> tf.Tensor:
       digits = _read(values, place, size)
       return _add_up(tf.where(is_little, digits, digits[::-1]))
 
@@ -165,21 +170,35 @@ def _read_orientation(
 
 
 def find_format(content: tf.Tensor) -> tf.Tensor:
-  """Format by the first bytes, int32: 0 to 3: PNG, GIF, BMP, WebP; 4: other."""
-  is_begun = [
+  """Finds the format of an image by its first bytes.
+
+  Args:
+    content: The file, a string scalar.
+
+  Returns:
+    0: PNG; 1: GIF; 2: BMP; 3: WebP; 4: any other, int32.
+  """
+  *others, riff = (
     tf.equal(_slice(content, 0, len(start)), start) for start in _STARTS
-  ]
-  is_webp = is_begun.pop() & tf.equal(_slice(content, 8, 4), b"WEBP")
-  is_format = tf.stack(is_begun + [is_webp, True])
-  return tf.argmax(tf.cast(is_format, tf.int32), output_type=tf.int32)
+  )
+  is_webp = riff & tf.equal(_slice(content, 8, 4), b"WEBP")
+  is_format = tf.stack([*others, is_webp, True])
+  return tf.argmax(is_format, output_type=tf.int32)
 
 
 @tf.function(autograph=False)
 def find_jpeg_orientation(content: tf.Tensor) -> tf.Tensor:
-  """The EXIF orientation of a JPEG, int32 from 1 to 8; 1 if it has none."""
+  """Finds the EXIF orientation of a JPEG.
+
+  Args:
+    content: The file, a string scalar.
+
+  Returns:
+    The orientation, int32 from 1 to 8; 1 if the file has none.
+  """
   values = _to_bytes(content)
 
-  def look(place):
+  def look(place: tf.Tensor) -> _Part:
     head = _read(values, place, 10)
     marker = head[1]
     # A marker may have bytes of 0xFF before it.
@@ -203,6 +222,9 @@ def find_png_header(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
   """Finds how the pixels of a PNG are to be read.
 
+  Args:
+    content: The file, a string scalar.
+
   Returns:
     EXIF orientation; whether it has colours; whether it has transparency; and
     the alpha, int32, that TensorFlow gives all pixels if the part with
@@ -213,7 +235,7 @@ def find_png_header(
   has_exif = _mentions(content, "eXIf")
   has_alpha = _mentions(content, "tRNS")
 
-  def look(place):
+  def look(place: tf.Tensor) -> _Part:
     head = _read(values, place, 8)
     kind = head[4:]
     is_exif = _begins(kind, b"eXIf")
@@ -237,10 +259,17 @@ def find_png_header(
 
 @tf.function(autograph=False)
 def find_webp_header(content: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-  """EXIF orientation of a WebP, and whether it has several pictures."""
+  """Finds how a WebP is to be read.
+
+  Args:
+    content: The file, a string scalar.
+
+  Returns:
+    EXIF orientation, int32 from 1 to 8, and whether it has several pictures.
+  """
   values = _to_bytes(content)
 
-  def look(place):
+  def look(place: tf.Tensor) -> _Part:
     head = _read(values, place, 8)
     size = _add_up(head[4:])
     is_exif = _begins(head, b"EXIF")
@@ -257,11 +286,14 @@ def find_webp_header(content: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 def find_bmp_header(
   content: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-  """Whether TensorFlow reads a BMP correctly, and its palette.
+  """Finds how the pixels of a BMP are to be read.
+
+  Args:
+    content: The file, a string scalar.
 
   Returns:
-    Whether it is plain, whether it has a palette, and the palette, uint8 `[256,
-    3]`.
+    Whether it is plain, so that TensorFlow reads it correctly; whether it has a
+    palette; and the palette, uint8 `[256, 3]`.
   """
   values = _to_bytes(content)
   is_plain = tf.strings.regex_full_match(_slice(content, 0, 54), _PLAIN_BMP)
@@ -276,6 +308,7 @@ def find_bmp_header(
 
 
 def _overwrite(content: tf.Tensor, place: tf.Tensor, new: bytes) -> tf.Tensor:
+  """Replaces the bytes at an offset by as many others."""
   rest = _slice(content, place + len(new), 1 << 31)
   return _slice(content, 0, place) + new + rest
 
@@ -283,6 +316,9 @@ def _overwrite(content: tf.Tensor, place: tf.Tensor, new: bytes) -> tf.Tensor:
 @tf.function(autograph=False)
 def whiten_gif(content: tf.Tensor) -> tf.Tensor:
   """Makes a GIF's transparent colour white.
+
+  Args:
+    content: The file, a string scalar.
 
   Returns:
     A GIF whose first picture is opaque; an empty text if that picture does not
@@ -292,10 +328,10 @@ def whiten_gif(content: tf.Tensor) -> tf.Tensor:
   # Bytes of a table of colours by its flags.
   sizes = tf.constant([0] * 128 + [6 << i % 8 for i in range(128)], tf.int64)
 
-  def read_size(place):
+  def read_size(place: tf.Tensor | int) -> tf.Tensor:
     return sizes[tf.cast(_read(values, place, 1)[0], tf.int32)]
 
-  def look(place):
+  def look(place: tf.Tensor) -> _Part:
     head = _read(values, place, 2)
     is_extension = tf.equal(head[0], 0x21)
     # The blocks of an extension end with an empty one.
@@ -318,7 +354,7 @@ def whiten_gif(content: tf.Tensor) -> tf.Tensor:
   is_own = read_size(picture + 9) > 0
   table = tf.where(is_own, picture + 10, tf.constant(13, tf.int64))
 
-  def whiten():
+  def whiten() -> tf.Tensor:
     index = _add_up(_read(values, control + 6, 1))
     opaque = _overwrite(content, control + 3, b"\0")
     return _overwrite(opaque, table + 3 * index, b"\xff" * 3)
@@ -336,9 +372,14 @@ def whiten_gif(content: tf.Tensor) -> tf.Tensor:
   autograph=False,
 )
 def turn(image: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
-  """Turns a picture `[height, width, channels]` as EXIF says it is seen."""
+  """Turns a picture upright.
 
-  def build_turn(number):
+  Args:
+    image: The picture as it is stored, `[height, width, channels]`.
+    orientation: EXIF orientation, from 1 to 8.
+  """
+
+  def build_turn(number: int) -> Callable[[], tf.Tensor]:
     axes = tf.constant(_REVERSED[number % 4], tf.int32)
     if number < 4:
       return lambda: tf.reverse(image, axes)

@@ -8,13 +8,12 @@ expects.
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from concurrent import futures
 import functools
 import hashlib
 import os
 import pathlib
-from typing import Any
 
 from etils import epy
 import pandas as pd
@@ -35,25 +34,6 @@ _NATIVE_SUFFIXES = (b".jpg", b".jpeg", b".jpe", b".jfif", b".png")
 _ALMOST_ALL = 0.9
 
 
-def _find_fine(photos: pd.DataFrame) -> pd.DataFrame:
-  return photos[photos["fault"].isna()]
-
-
-def _map(
-  function: Callable[[bytes], Any],
-  files: Sequence[bytes],
-  description: str,
-) -> list[Any]:
-  """Applies a function to each file, with one thread for each core."""
-  with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-    found = pool.map(function, files)
-    return list(
-      progress_lib.create_bar(
-        description, unit="photos", items=found, total=len(files)
-      )
-    )
-
-
 def look_into(
   photos: pd.DataFrame,
   folder: pathlib.Path,
@@ -63,19 +43,27 @@ def look_into(
   """Finds files that are not images, and converts to PNG where needed, once.
 
   Args:
-    photos: A row for each with its `file`; `fault` and `converted` are set.
+    photos: A row for each photo, with its `file`; this function sets `fault`
+      and `converted` where it finds any.
     folder: Folder of the copies.
     decode_all: Whether to decode what TensorFlow can decode as it is.
   """
-  fine = _find_fine(photos)
+  fine = photos[photos["fault"].isna()]
   if len(photos) > photo_index.MAX_LOOKED_INTO and not decode_all:
     endings = fine["file"].map(lambda file: os.path.splitext(file)[1].lower())
     fine = fine[~endings.isin(_NATIVE_SUFFIXES)]
-  if not fine.empty:
-    look = functools.partial(_look_into, folder=folder, decode=decode_all)
-    photos.loc[fine.index, ["converted", "fault"]] = _map(
-      look, fine["file"], "Looking at photos"
+  if fine.empty:
+    return
+  look = functools.partial(_look_into, folder=folder, decode=decode_all)
+  # One thread for each core.
+  with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    found = progress_lib.create_bar(
+      "Looking at photos",
+      unit="photos",
+      items=pool.map(look, fine["file"]),
+      total=len(fine),
     )
+    photos.loc[fine.index, ["converted", "fault"]] = list(found)
 
 
 def _look_into(
@@ -84,7 +72,7 @@ def _look_into(
   *,
   decode: bool,
 ) -> tuple[bytes | None, str | None]:
-  """The copy of a file if it needs one, and its fault.
+  """Returns the copy of a file if it needs one, and its fault.
 
   The copy's name follows from the file's path, size and time, not its content.
   """
@@ -95,7 +83,8 @@ def _look_into(
     return None, bad_examples.describe_fault(error)
   if is_native:
     faults = encoded_images.find_faults([path]) if decode else []
-    return None, faults[0][1] if faults else None
+    fault = faults[0][1] if faults else None
+    return None, fault
   size, mtime_ns, _ = photo_index.look_at(path)
   identity = repr((path, size, mtime_ns)).encode()
   copy = folder.absolute() / f"{hashlib.sha256(identity).hexdigest()[:32]}.png"
@@ -114,7 +103,13 @@ def leave_out_repeated(
   photos: pd.DataFrame,
   findings: photo_folder.Findings,
 ) -> None:
-  """Leaves out rows that list an image again, or again with other labels."""
+  """Leaves out rows that list an image again for the same user.
+
+  Args:
+    photos: A row for each owner of a photo. `split` of a repeated row becomes
+      `photo_index.LEFT_OUT`; a row with another label gets a `fault`.
+    findings: Takes the warning.
+  """
   is_again = photos.duplicated(["path", "user"])
   is_same = photos.duplicated(["path", "user", "label"])
   photos.loc[is_same, "split"] = photo_index.LEFT_OUT
@@ -157,16 +152,13 @@ def bound_contributions(
   owners: dict[bytes, set[str]] = {}
   for path, user in zip(several["path"], several["user"], strict=True):
     owners.setdefault(path, set()).add(user)
-  together = {}
-  for path, users in owners.items():
-    if len(users) > 1:
-      together[path] = tuple(sorted(users))
+  together = {path: users for path, users in owners.items() if len(users) > 1}
   if not together:
     return photos
-  owners_of_photos = [
-    together.get(path, (user,))
-    for path, user in zip(photos["path"], photos["user"], strict=True)
-  ]
+  owners_of_photos = []
+  for path, user in zip(photos["path"], photos["user"], strict=True):
+    users = together.get(path, {user})
+    owners_of_photos.append(tuple(sorted(users)))
   places = pd.Series(owners_of_photos, photos.index)
   images = places[~photos.duplicated("path")]
   chosen = choose_places(collections.Counter(images))
@@ -223,15 +215,11 @@ def warn(
     findings: Takes the warnings.
   """
   used = photos[photos["split"] <= photo_index.TEST]
-  is_train = used["split"] == photo_index.TRAIN
-  trains = used[is_train]
+  trains = used[used["split"] == photo_index.TRAIN]
   users = pd.Series(photos["user"].unique())
   classes = pd.Series(photos["label"].unique())
   classes_of_user = trains.groupby("user", sort=False)["label"].nunique()
-  users_of_class = trains.groupby("label")["user"].nunique()
   images_of_class = used["label"].value_counts(sort=False)
-  has_training = users.isin(trains["user"])
-  in_both = users[has_training & users.isin(used["user"][~is_train])]
   share_classes = classes_of_user.max() > 1
   if share_classes:
     findings.warn(
@@ -246,6 +234,30 @@ def warn(
     images_of_class.index[images_of_class == 1],
     len(classes),
   )
+  _warn_of_held_out(used, users, hold_out, findings)
+  if share_classes:
+    _warn_of_own_labels(trains, findings)
+  findings.warn(
+    "{number} classes differ from another in capitals alone and count as"
+    " different; rename those that are the same",
+    classes[classes.str.casefold().duplicated()],
+  )
+
+
+def _warn_of_held_out(
+  used: pd.DataFrame,
+  users: pd.Series,
+  hold_out: str,
+  findings: photo_folder.Findings,
+) -> None:
+  """Warns of users who both train and are held out, and of those who only are.
+
+  `used` are the photos of all splits, and `users` all names.
+  """
+  is_train = used["split"] == photo_index.TRAIN
+  has_training = users.isin(used["user"][is_train])
+  is_held_out = users.isin(used["user"][~is_train])
+  in_both = users[has_training & is_held_out]
   advice = {
     "split_column": "; give all images of a user one split to avoid that",
     "classes": "; hold_out=users holds out users",
@@ -262,16 +274,19 @@ def warn(
       users[~has_training],
       len(users),
     )
+
+
+def _warn_of_own_labels(
+  trains: pd.DataFrame,
+  findings: photo_folder.Findings,
+) -> None:
+  """Warns if nearly every class that trains has a single user."""
+  users_of_class = trains.groupby("label")["user"].nunique()
   single = int((users_of_class == 1).sum())
   num_classes = users_of_class.size
-  if share_classes and single >= _ALMOST_ALL * num_classes and num_classes > 2:
+  if single >= _ALMOST_ALL * num_classes and num_classes > 2:
     findings.warnings.append(
       f"{single:,} of {num_classes:,} classes to train on are of one user each:"
       " labels are almost users, and a model may learn to tell users apart;"
       " use labels that users share, or one class for each user."
     )
-  findings.warn(
-    "{number} classes differ from another in capitals alone and count as"
-    " different; rename those that are the same",
-    classes[classes.str.casefold().duplicated()],
-  )

@@ -28,7 +28,8 @@ class Findings:
   """Findings about the photos, made while they are listed.
 
   Attributes:
-    sources: Paths, sizes and times of folders and tables that were read.
+    sources: Paths, sizes in bytes and times in nanoseconds of the folders and
+      tables that were read.
     bad: Places other than photos that cannot be used, and the reasons.
     warnings: Sentences about what is odd.
   """
@@ -60,10 +61,16 @@ class Findings:
 
 @functools.lru_cache(100_000)
 def show_name(name: str) -> str:
-  """A name as text: normalised letters, without bytes that are not text."""
-  shown = name.encode("utf-8", "surrogateescape").decode(
-    "utf-8", "backslashreplace"
-  )
+  """Returns a name as text.
+
+  Args:
+    name: Name of a file, in which surrogates stand for bytes that are no text.
+
+  Returns:
+    The name in Unicode's form NFC, with such bytes written as `\\xff`.
+  """
+  encoded = name.encode("utf-8", "surrogateescape")
+  shown = encoded.decode("utf-8", "backslashreplace")
   return unicodedata.normalize("NFC", shown)
 
 
@@ -88,7 +95,7 @@ def _scan(path: str, shown: str, findings: Findings) -> list[os.DirEntry[str]]:
 
 
 def _walk(root: str, findings: Findings) -> Iterator[tuple[str, int, bool]]:
-  """Yields paths up to three folders deep, their depth, and if it is a folder.
+  """Yields paths, their depth of 1 to 3, and whether each is a folder.
 
   They come level by level. A folder that links reach twice is listed once.
   """
@@ -97,19 +104,21 @@ def _walk(root: str, findings: Findings) -> Iterator[tuple[str, int, bool]]:
   visited: set[tuple[int, int]] = set()
   for depth in (1, 2, 3):
     deeper = []
-    for below in progress_lib.create_bar(
+    bar = progress_lib.create_bar(
       "Listing photos", unit="folders", items=folders
-    ):
+    )
+    for below in bar:
       path = os.path.join(root, below)
       for entry in _scan(path, show_name(below), findings):
         path = os.path.join(below, entry.name)
         is_folder = os.path.isdir(entry.path)
         if is_folder and depth < 3:
           facts = os.stat(entry.path)
-          if (facts.st_dev, facts.st_ino) in visited:
+          identity = (facts.st_dev, facts.st_ino)
+          if identity in visited:
             links.append(show_name(path))
             continue
-          visited.add((facts.st_dev, facts.st_ino))
+          visited.add(identity)
           deeper.append(path)
         yield path, depth, is_folder
     folders = deeper
@@ -123,14 +132,15 @@ def _is_of_people(entries: pd.DataFrame) -> bool:
   folders = set(inside["folder"][inside["is_folder"]].map(show_name))
   # A folder with both does not decide; the others do.
   with_images = sorted(images - folders)
-  with_classes = folders - images
+  with_classes = sorted(folders - images)
   if with_images and with_classes:
+    people = bad_examples.name_first(with_images)
+    users = bad_examples.name_first(with_classes)
     raise errors.FieldError(
       "data_dir",
       "hold <user>/<class>/<image> for all users, or <person>/<image>",
-      f"{len(with_images):,} with images in their own folder"
-      f" ({bad_examples.name_first(with_images)}) and {len(with_classes):,}"
-      f" with folders in it ({bad_examples.name_first(sorted(with_classes))})",
+      f"{len(with_images):,} with images in their own folder ({people}) and"
+      f" {len(with_classes):,} with folders in it ({users})",
     )
   return bool(with_images)
 
@@ -141,25 +151,30 @@ def _note_odd(
   layout: str,
   findings: Findings,
 ) -> None:
-  """Notes files and folders that are neither photos nor have any."""
+  """Warns of files that are no photos, and of folders without any."""
+  paths = entries["path"]
   is_folder = entries["is_folder"]
+  is_image = entries["is_image"]
   is_deeper = is_folder & (entries["depth"] == entries["depth"].max())
   folders = entries[is_folder & ~is_deeper]
   holders = pd.concat([entries["folder"][is_photo], folders["folder"]])
-  for text, names in {
+  findings.warn(
     f"{{number}} folders lie deeper than {layout} and are not looked into; move"
-    " their images up, or list them in a table": entries["path"][is_deeper],
-    "{number} images lie beside folders; move them into those of their class": (
-      entries["path"][entries["is_image"] & ~is_photo]
-    ),
-    "{number} files are no images by their names; save images as JPEG or PNG": (
-      entries["path"][~is_folder & ~entries["is_image"]]
-    ),
-    "{number} folders hold no image": (
-      folders["path"][~folders["path"].isin(holders)]
-    ),
-  }.items():
-    findings.warn(text, names.map(show_name))
+    " their images up, or list them in a table",
+    paths[is_deeper].map(show_name),
+  )
+  findings.warn(
+    "{number} images lie beside folders; move them into those of their class",
+    paths[is_image & ~is_photo].map(show_name),
+  )
+  findings.warn(
+    "{number} files are no images by their names; save images as JPEG or PNG",
+    paths[~is_folder & ~is_image].map(show_name),
+  )
+  findings.warn(
+    "{number} folders hold no image",
+    folders["path"][~folders["path"].isin(holders)].map(show_name),
+  )
   names = folders[["depth", "name"]].drop_duplicates()
   shown = names.assign(name=names["name"].map(show_name))
   findings.warn(
@@ -176,6 +191,10 @@ def list_folder(
 ) -> tuple[pd.DataFrame, bool]:
   """Lists the photos of a folder; notes what is odd or cannot be used.
 
+  Args:
+    root: The folder.
+    findings: Takes the notes.
+
   Returns:
     A row for each photo: its `user`, its class `label`, its `path` below the
     root as the disk has it, in bytes, and what `photo_index.look_at` finds,
@@ -191,9 +210,8 @@ def list_folder(
   entries["folder"] = entries["path"].map(os.path.dirname)
   entries["name"] = entries["path"].map(os.path.basename)
   suffixes = entries["name"].map(lambda name: os.path.splitext(name)[1].lower())
-  entries["is_image"] = ~entries["is_folder"] & suffixes.isin(
-    image_folder.READABLE_SUFFIXES
-  )
+  has_suffix = suffixes.isin(image_folder.READABLE_SUFFIXES)
+  entries["is_image"] = has_suffix & ~entries["is_folder"]
   of_people = _is_of_people(entries)
   depth = 2 if of_people else 3
   entries = entries[entries["depth"] <= depth]
@@ -205,8 +223,9 @@ def list_folder(
   bar = progress_lib.create_bar("Looking at photos", unit="photos", items=paths)
   found = [photo_index.look_at(os.path.join(root, path)) for path in bar]
   photos = pd.DataFrame(found, columns=["size", "mtime_ns", "fault"])
-  return photos.assign(
+  photos = photos.assign(
     user=[show_name(names[0]) for names in parts],
     label=[show_name(names[-2]) for names in parts],
     path=paths.map(os.fsencode),
-  ), of_people
+  )
+  return photos, of_people

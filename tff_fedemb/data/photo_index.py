@@ -49,13 +49,21 @@ MAX_LOOKED_INTO = 100_000
 # Raise this when the same photos would give a different index.
 VERSION = 8
 
+# The query for what some users train on, before and after their slots.
+_BEFORE_SLOTS = "SELECT file, label FROM photos WHERE slot IN ("
+_AFTER_SLOTS = f") AND split = {TRAIN} ORDER BY slot, rowid"
+
 
 def look_at(path: bytes | str) -> tuple[int, int, str | None]:
-  """Examines a file that may be a photo.
+  """Examines a file that may be a photo, without opening it.
+
+  Args:
+    path: The file.
 
   Returns:
-    Its size, or -1 if it is a folder; its time of change in nanoseconds; and
-    its fault, if it has one. Both numbers are -1 if it is gone.
+    Its size in bytes, or -1 if it is a folder; its time of change in
+    nanoseconds; and its fault, if it has one. Both numbers are -1 if it is
+    gone.
   """
   try:
     facts = os.stat(path)
@@ -77,7 +85,7 @@ def write(
   """Writes an index.
 
   Args:
-    path: The file of the index.
+    path: The file of the index, which is new or empty.
     photos: A row for each photo that is used: `slot`, the place of its user
       among those who train, `label`, `split` and `file`, a path in bytes.
     watched: Files and folders that were read, with `file`, `size` and
@@ -96,19 +104,27 @@ def write(
 
 
 class PhotoIndex:
-  """An index that was written."""
+  """An index that was written.
+
+  Attributes:
+    facts: The facts that were given to `write`.
+  """
 
   def __init__(self, path: pathlib.Path):
     """Opens an index.
+
+    Args:
+      path: The file that `write` wrote.
 
     Raises:
       DataError: If it is damaged.
     """
     self._path = path.resolve()
-    # The facts that the writer was given.
-    self.facts = json.loads(self._read("SELECT value FROM facts")["value"][0])
+    facts = self._read("SELECT value FROM facts")
+    self.facts = json.loads(facts["value"][0])
 
   def _read(self, query: str) -> pd.DataFrame:
+    """Returns the rows that a query finds."""
     uri = f"{self._path.as_uri()}?mode=ro"
     try:
       with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
@@ -127,14 +143,8 @@ class PhotoIndex:
         return False
     return True
 
-  def _select_of_clients(self, slots: str) -> str:
-    return (
-      f"SELECT file, label FROM photos WHERE slot IN ({slots}) AND split ="
-      f" {TRAIN} ORDER BY slot, rowid"
-    )
-
   def create_dataset(self, client_id: tf.Tensor) -> tf.data.Dataset:
-    """Photos of a virtual client, in TensorFlow operations only.
+    """Reads a virtual client's photos, with TensorFlow operations only.
 
     Args:
       client_id: The slots of its users, joined as a population does.
@@ -144,34 +154,41 @@ class PhotoIndex:
       user.
     """
     slots = tf.strings.regex_replace(client_id, population.SEPARATOR, ",")
-    before, after = self._select_of_clients("|").split("|")
+    query = tf.strings.join([_BEFORE_SLOTS, slots, _AFTER_SLOTS])
     rows = tf.data.experimental.SqlDataset(
-      "sqlite",
-      str(self._path),
-      tf.strings.join([before, slots, after]),
-      (tf.string, tf.int64),
+      "sqlite", str(self._path), query, (tf.string, tf.int64)
     )
-    return rows.map(
-      lambda path, label: collections.OrderedDict(
-        x=tf.io.read_file(path), y=label
-      )
-    ).batch(encoded_images.READING_BATCH)
+
+    def read_photo(path: tf.Tensor, label: tf.Tensor) -> dict[str, tf.Tensor]:
+      return collections.OrderedDict(x=tf.io.read_file(path), y=label)
+
+    return rows.map(read_photo).batch(encoded_images.READING_BATCH)
 
   def find_bad_examples(self, client_id: str) -> list[str]:
     """Reads the photos of a virtual client anew and decodes each.
+
+    Args:
+      client_id: Identifier of the virtual client.
 
     Returns:
       A line for each that cannot be used and is not left out.
     """
     slots = ",".join(population.user_ids_of(client_id))
-    files = self._read(self._select_of_clients(slots))["file"]
-    return [
-      f"{os.fsdecode(files[row])}: {what}"
-      for row, what in encoded_images.find_faults(files)
-    ]
+    files = self._read(_BEFORE_SLOTS + slots + _AFTER_SLOTS)["file"]
+    lines = []
+    for row, what in encoded_images.find_faults(files):
+      lines.append(f"{os.fsdecode(files[row])}: {what}")
+    return lines
 
   def held_out(self, split: int) -> tuple[np.ndarray, np.ndarray]:
-    """Files of a split, paths in bytes, and their labels, int64 `[n]`."""
+    """Lists the photos of a split that is held out, ordered by label.
+
+    Args:
+      split: `VALIDATION` or `TEST`.
+
+    Returns:
+      Files, paths in bytes, `[n]`; and their labels, int64 `[n]`.
+    """
     rows = self._read(
       f"SELECT file, label FROM photos WHERE split = {split} ORDER BY label,"
       " rowid"

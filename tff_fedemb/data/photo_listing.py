@@ -36,7 +36,7 @@ def _list_photos(
   *,
   is_table: bool,
 ) -> tuple[pd.DataFrame, bool]:
-  """As `photo_folder.list_folder`, with each photo's `file`, and `converted`.
+  """Lists photos as `photo_folder.list_folder`, with `file` and `converted`.
 
   Raises:
     FieldError: If there are too few.
@@ -48,7 +48,8 @@ def _list_photos(
     photos, of_people = photo_folder.list_folder(place, findings)
   field = "table" if is_table else "data_dir"
   if photos.empty:
-    clues = list(map(": ".join, findings.bad)) + findings.warnings
+    clues = [": ".join(bad) for bad in findings.bad]
+    clues += findings.warnings
     found = f"no photo in {place}"
     if clues:
       found += f" ({' '.join(clues[:3])})"
@@ -64,7 +65,7 @@ def _list_photos(
 
 
 def _check_users(photos: pd.DataFrame, place: pathlib.Path, field: str) -> None:
-  """Refuses a single user, and users who all own the same images."""
+  """Refuses a single user, or a single place of several owners."""
   users = photos["user"][photos["split"] != photo_index.LEFT_OUT].unique()
   if users.size < _MIN_USERS:
     raise errors.FieldError(
@@ -75,7 +76,7 @@ def _check_users(photos: pd.DataFrame, place: pathlib.Path, field: str) -> None:
 
 
 def _choose_hold_out(photos: pd.DataFrame, hold_out: str | None) -> str:
-  """Resolves `hold_out`: by default as the table says, else classes."""
+  """Returns `hold_out`; by default as the table says, else classes."""
   if hold_out is None:
     return "split_column" if "split" in photos else "classes"
   if hold_out == "split_column" and "split" not in photos:
@@ -104,11 +105,12 @@ def draw_splits(
   Returns:
     int8 `[n]` indices into `photo_index.SPLITS`.
   """
+
+  def draw(index: int) -> bytes:
+    return hashlib.blake2b(names[index].encode(), key=_KEY).digest()
+
   splits = np.full(len(names), photo_index.TRAIN, np.int8)
-  order = sorted(
-    np.flatnonzero(eligible).tolist(),
-    key=lambda i: hashlib.blake2b(names[i].encode(), key=_KEY).digest(),
-  )
+  order = sorted(np.flatnonzero(eligible).tolist(), key=draw)
   test = max(minimum, math.floor(TEST_SHARE * len(order) + 0.5))
   validation = max(minimum, math.floor(VALIDATION_SHARE * len(order) + 0.5))
   splits[order[:test]] = photo_index.TEST
@@ -117,7 +119,7 @@ def draw_splits(
 
 
 def _draw_column(photos: pd.DataFrame, hold_out: str) -> pd.Series:
-  """The split of each photo by its class or its user."""
+  """Draws the split of each photo by its class or its user."""
   column = {"classes": "label", "users": "user"}[hold_out]
   sizes = photos[column].value_counts()
   eligible = sizes.to_numpy() > 1
@@ -127,8 +129,8 @@ def _draw_column(photos: pd.DataFrame, hold_out: str) -> pd.Series:
   if hold_out == "users" and classes_of_user.max() > 1:
     eligible = np.ones(sizes.size, bool)
     minimum = 1
-  splits = draw_splits(sizes.index, eligible, minimum)
-  return photos[column].map(dict(zip(sizes.index, splits, strict=True)))
+  splits = pd.Series(draw_splits(sizes.index, eligible, minimum), sizes.index)
+  return photos[column].map(splits)
 
 
 def assign_splits(
@@ -160,9 +162,8 @@ def assign_splits(
   trains = photos[splits == photo_index.TRAIN]
   users = pd.Index(sorted(trains["user"].unique()))
   trained = set(trains["label"])
-  classes = sorted(
-    photos["label"].unique(), key=lambda name: (name not in trained, name)
-  )
+  classes = sorted(trained)
+  classes += sorted(set(photos["label"]) - trained)
   assigned = photos.assign(
     split=splits,
     slot=users.get_indexer(photos["user"]),
@@ -194,11 +195,10 @@ def _check(labels: pd.Series, splits: pd.Series, hold_out: str) -> None:
 
 
 def _find_facts(photos: pd.DataFrame) -> dict[str, Any]:
-  """Counts of the training data, and facts as fields of a task."""
-  trains = photos[photos["split"] == photo_index.TRAIN]
-  held_out = photos[
-    photos["split"].isin((photo_index.VALIDATION, photo_index.TEST))
-  ]
+  """Counts the training data, and finds facts as fields of a task."""
+  splits = photos["split"]
+  trains = photos[splits == photo_index.TRAIN]
+  held_out = photos[splits.isin((photo_index.VALIDATION, photo_index.TEST))]
   users = set(trains["user"])
   labels = set(trains["label"])
   classes_of_user = trains.groupby("user")["label"].nunique()
@@ -218,7 +218,7 @@ def _find_watched(
   findings: photo_folder.Findings,
   photos: pd.DataFrame,
 ) -> pd.DataFrame:
-  """Files and folders; when one changes, the index is made again."""
+  """Lists files and folders; when one changes, the index is made again."""
   if len(photos) > photo_index.MAX_LOOKED_INTO:
     photos = photos[photos["fault"].notna() | photos["converted"].notna()]
   copies = photos["converted"].dropna()
@@ -251,32 +251,37 @@ def _write(
   photo_checks.look_into(photos, copies, decode_all=decode_all)
   photos, classes = assign_splits(photos, hold_out)
   photo_checks.warn(photos, hold_out, findings)
-  is_used = photos["fault"].isna() & (photos["split"] <= photo_index.TEST)
+  has_several = photos["user"].str.contains(photo_table.OWNERS, regex=False)
   faults = photos[photos["fault"].notna()]
+  paths = map(os.fsdecode, faults["path"])
+  facts = _find_facts(photos)
+  facts |= {
+    "hold_out": hold_out,
+    "of_several_owners": is_table and bool(has_several.any()),
+    "bad": [*findings.bad, *zip(paths, faults["fault"], strict=True)],
+    "class_names": classes,
+    "of_people": of_people,
+    "warnings": findings.warnings,
+  }
   photo_index.write(
     path,
-    photos=pd.DataFrame(
-      {
-        "slot": photos["slot"],
-        "label": photos["number"],
-        "split": photos["split"],
-        "file": photos["converted"].fillna(photos["file"]),
-      }
-    )[is_used],
+    photos=_select_used(photos),
     watched=_find_watched(findings, photos),
-    facts=_find_facts(photos)
-    | {
-      "hold_out": hold_out,
-      "of_several_owners": is_table
-      and any(photo_table.OWNERS in user for user in photos["user"].unique()),
-      "bad": [
-        *findings.bad,
-        *zip(map(os.fsdecode, faults["path"]), faults["fault"], strict=True),
-      ],
-      "class_names": classes,
-      "of_people": of_people,
-      "warnings": findings.warnings,
-    },
+    facts=facts,
+  )
+
+
+def _select_used(photos: pd.DataFrame) -> pd.DataFrame:
+  """Returns the rows of the index: photos of a split, without a fault."""
+  is_used = photos["fault"].isna() & (photos["split"] <= photo_index.TEST)
+  used = photos[is_used]
+  return pd.DataFrame(
+    {
+      "slot": used["slot"],
+      "label": used["number"],
+      "split": used["split"],
+      "file": used["converted"].fillna(used["file"]),
+    }
   )
 
 
@@ -303,6 +308,9 @@ def open_index(
       classes.
     decode_all: Whether every image is to be decoded once, to find those that
       cannot be.
+
+  Returns:
+    The index.
 
   Raises:
     FieldError: If there are too few photos, the directory cannot be written, or

@@ -78,7 +78,7 @@ def check_quotes(file: TextIO, separator: str) -> None:
 
 
 def _read_csv(path: pathlib.Path) -> pd.DataFrame:
-  """The cells as texts; the first row is that of the names."""
+  """Reads cells as texts; the first row has the names of the columns."""
   with open(path, encoding="utf-8-sig", newline="") as file:
     separator = max(",;\t", key=file.readline().count)
     file.seek(0)
@@ -95,10 +95,23 @@ def _read_csv(path: pathlib.Path) -> pd.DataFrame:
 
 
 def _to_texts(column: pa.ChunkedArray) -> list[str]:
-  """Converts to texts; whole numbers get no decimal point."""
+  """Converts a column to texts; whole numbers get no decimal point."""
   # In a column with gaps, pandas turns 3 into 3.0, and gaps into NaN.
   is_none = column.is_null(nan_is_null=True)
   return pc.if_else(is_none, "", column.cast(pa.string())).to_pylist()
+
+
+def _read_parquet(
+  path: pathlib.Path,
+  wanted: Collection[str],
+) -> tuple[list[str], pd.DataFrame]:
+  """Reads the names of all columns, and the cells of those wanted as texts."""
+  names = parquet.read_schema(path).names
+  chosen = [name for name in names if name.strip().casefold() in wanted]
+  table = parquet.read_table(path, columns=chosen)
+  texts = dict(enumerate(map(_to_texts, table.itercolumns())))
+  cells = pd.DataFrame(texts, dtype=object)
+  return names, cells.set_axis(chosen, axis=1)
 
 
 def _read(
@@ -116,15 +129,11 @@ def _read(
   """
   try:
     if path.suffix.lower() in _PARQUET:
-      names = parquet.read_schema(path).names
-      chosen = [name for name in names if name.strip().casefold() in wanted]
-      columns = parquet.read_table(path, columns=chosen).itercolumns()
-      texts = dict(enumerate(map(_to_texts, columns)))
-      cells = pd.DataFrame(texts, dtype=object)
+      names, cells = _read_parquet(path, wanted)
     else:
       cells = _read_csv(path)
-      names = chosen = cells.iloc[0]
-      cells = cells.iloc[1:]
+      names = cells.iloc[0].tolist()
+      cells = cells.iloc[1:].set_axis(names, axis=1)
   except OSError as error:
     raise errors.FieldError(
       "table", "be a file that can be read", f"{path}: {error.strerror}"
@@ -135,33 +144,39 @@ def _read(
       "be CSV in UTF-8, or Parquet of texts and numbers",
       f"{errors.first_line(error)} in {path}",
     ) from error
-  cells.columns = [name.strip().casefold() for name in chosen]
-  numbers = {name: list(cells.columns).count(name) for name in wanted}
-  for name, number in numbers.items():
-    if number != 1 and (number or name not in optional):
+  cells.columns = [name.strip().casefold() for name in cells]
+  found = {}
+  for name in wanted:
+    number = list(cells).count(name)
+    if number == 1:
+      found[name] = cells[name].str.strip()
+    elif number or name not in optional:
       raise errors.FieldError(
         "table",
         f"have one column {name}",
         f"{number} among {', '.join(names)[:200] or 'none'} in {path}",
         "A table has columns image (a path relative to it), user and label.",
       )
-  found = [name for name in numbers if name in cells]
-  return pd.DataFrame({name: cells[name].str.strip() for name in found})
+  return pd.DataFrame(found)
 
 
 def _split_owners(rows: pd.DataFrame) -> pd.DataFrame:
-  """A row for each owner of an image."""
+  """Returns a row for each owner of an image."""
   owners = rows["user"].str.split(OWNERS, regex=False)
   rows = rows.assign(user=owners).explode("user")
   return rows.assign(user=rows["user"].str.strip())
 
 
 def read_groups(path: pathlib.Path, column: str) -> pd.DataFrame:
-  """An owner `user`, the class `label` and the `group` of rows that have all.
+  """Reads groups of images, for example countries, with owners and classes.
 
   Args:
     path: The table.
     column: The column of groups; it may be written in capitals.
+
+  Returns:
+    A row for each owner of an image: `user`, the class `label`, and `group`.
+    Rows that lack one of these are left out.
 
   Raises:
     FieldError: If there is no such column, or it cannot be read.
@@ -175,17 +190,18 @@ def read_groups(path: pathlib.Path, column: str) -> pd.DataFrame:
 
 def _find_faults(rows: pd.DataFrame) -> pd.Series:
   """Returns the faults of rows that cannot be used."""
+  # A later fault replaces an earlier one of the same row.
   faults = pd.Series(None, rows.index, object)
   if _SPLIT in rows:
     known = rows[_SPLIT].isin(photo_index.SPLITS)
     what = f", which is none of {', '.join(photo_index.SPLITS)}"
     faults[~known] = "split " + rows[_SPLIT].map(repr) + what
-  # A path cannot contain NUL.
-  images = rows["image"].where(~rows["image"].str.contains("\0"), "")
   for name in ("user", "label"):
     faults[rows[name].str.contains(_CONTROL)] = f"a control character in {name}"
   for name in reversed(_REQUIRED):
-    faults[(images if name == "image" else rows[name]) == ""] = f"no {name}"
+    faults[rows[name] == ""] = f"no {name}"
+  # A path cannot contain NUL.
+  faults[rows["image"].str.contains("\0")] = "no image"
   return faults.dropna()
 
 
@@ -194,6 +210,10 @@ def list_table(
   findings: photo_folder.Findings,
 ) -> pd.DataFrame:
   """Lists the photos of a table; notes the rows that cannot be used.
+
+  Args:
+    path: The table.
+    findings: Takes the notes.
 
   Returns:
     As `photo_folder.list_folder`, a row for each owner of a photo; and, if the
@@ -231,7 +251,7 @@ def list_table(
 
 
 def _look_at(image: str, root: str) -> tuple[bytes, int, int, str | None]:
-  """A path below the root, and what `photo_index.look_at` finds there."""
+  """Returns a path below the root, and what `photo_index.look_at` finds."""
   path = image
   if "\\" in path and not os.path.exists(os.path.join(root, path)):
     path = path.replace("\\", "/")
@@ -249,5 +269,4 @@ def _look_at(image: str, root: str) -> tuple[bytes, int, int, str | None]:
       break
   else:
     form = path
-  size, mtime_ns, fault = found
-  return os.fsencode(form), size, mtime_ns, fault
+  return os.fsencode(form), *found
