@@ -3,11 +3,9 @@
 A user is a number. TensorFlow operations in the client's own computation draw
 the client's images (`tasks.synthetic.handwriting`), the same ones in every
 round. Nothing is stored, so ten million users start as fast as a thousand.
-Classes are those of EMNIST by
-writer (`tasks.emnist`).
+Classes are those of EMNIST by writer (`tasks.emnist`).
 """
 
-import collections
 import functools
 
 import numpy as np
@@ -19,7 +17,6 @@ from tasks import task_config
 from tasks.synthetic import glyphs
 from tasks.synthetic import handwriting
 from tff_fedemb import errors
-from tff_fedemb.data import population
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.spec import task as task_lib
 
@@ -32,7 +29,7 @@ _DRAWN = 100
 
 @functools.cache
 def _load_images(seed: int, split: str) -> embedding.LabelledImages:
-  """Small letters of the writers who are kept for a split."""
+  """Draws small letters of the writers who are kept for a split."""
   writers = handwriting.Handwriting(
     seed, range(emnist.FIRST_HELD_OUT_LABEL, emnist.NUM_LABELS)
   )
@@ -59,10 +56,11 @@ def create_handwriting_task(
 
   Args:
     config: `num_users` is the size of the population, `population_seed` says
-      which one, and `max_images_per_user` cuts off those who have many images.
+      which one. A writer with more than `max_images_per_user` images has the
+      first ones.
 
   Raises:
-    FieldError: If files are given, or options that other tasks have.
+    FieldError: If files are given, or options that only other tasks have.
   """
   config.choose_variant("handwriting", ("all",))
   config.check_no_photo_options("handwriting", _SIDE)
@@ -73,43 +71,22 @@ def create_handwriting_task(
       repr(config.data_dir),
       "It makes its images itself.",
     )
-  num_users = config.num_users
-  max_images = config.max_images_per_user
-  seed = config.population_seed
-  writers = handwriting.Handwriting(seed, range(emnist.FIRST_HELD_OUT_LABEL))
-
-  def create_client_dataset(client_id):
-    # Pinned to the CPU: a GPU rounds differently, and the work is small.
-    with tf.device("/CPU:0"):
-      users = numbered_users.parse(client_id)
-      images, labels = writers.draw(
-        users, writers.count_images(users, max_images)
-      )
-    # Batches are of unknown size to TensorFlow, as in other tasks.
-    return tf.data.Dataset.from_tensors(
-      collections.OrderedDict(x=images, y=labels)
-    )
-
-  def count_images(split):
-    if split != "train":
-      return _HELD_OUT_WRITERS * _HELD_OUT_IMAGES
-    return numbered_users.count_images(
-      lambda users: writers.count_images(users, max_images), num_users
-    )
-
-  return task_lib.Task(
+  writers = handwriting.Handwriting(
+    config.population_seed, range(emnist.FIRST_HELD_OUT_LABEL)
+  )
+  return numbered_users.create_task(
+    config,
+    count=writers.count_images,
+    draw=writers.draw,
+    num_held_out=_HELD_OUT_WRITERS * _HELD_OUT_IMAGES,
     name="handwriting",
     user_meaning="a writer",
-    train_users=population.Population(num_users),
-    create_client_dataset=create_client_dataset,
     image_shape=(_SIDE, _SIDE, 1),
     num_train_classes=emnist.FIRST_HELD_OUT_LABEL,
-    load_images=functools.partial(_load_images, seed),
-    count_images=count_images,
+    load_images=functools.partial(_load_images, config.population_seed),
     split_description=(
       f"{emnist.SPLIT_DESCRIPTION} of writers who never train"
     ),
     default_backbone="convnet",
-    evaluation_on_training_users=False,
     class_names=emnist.CLASS_NAMES,
   )

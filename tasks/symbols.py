@@ -7,7 +7,7 @@ the setting that Xu et al. 2023 made DP-FedEmb for: as many classes as users,
 and millions of both.
 """
 
-import collections
+import dataclasses
 import functools
 
 import numpy as np
@@ -17,7 +17,6 @@ from tasks import numbered_users
 from tasks import omniglot
 from tasks import task_config
 from tasks.synthetic import strokes
-from tff_fedemb.data import population
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.spec import task as task_lib
 
@@ -27,7 +26,7 @@ _HELD_OUT_IMAGES = 10
 
 @functools.cache
 def _draw_held_out(seed: int, split: str) -> embedding.LabelledImages:
-  """Images of the symbols that are kept for a split."""
+  """Draws images of the symbols that are kept for a split."""
   images = strokes.Symbols(seed).draw(
     numbered_users.held_out(split, _HELD_OUT_SYMBOLS),
     tf.fill([_HELD_OUT_SYMBOLS], _HELD_OUT_IMAGES),
@@ -47,67 +46,54 @@ def create_symbols_task(config: task_config.PopulationConfig) -> task_lib.Task:
 
   Args:
     config: `num_users` is the size of the population, `population_seed` says
-      which one, and `max_images_per_user` cuts off those who have more images.
+      which one. A symbol with more than `max_images_per_user` images has the
+      first ones.
 
   Raises:
-    FieldError: If there are options that other tasks have.
+    FieldError: If there are options that only other tasks have, or there is no
+      Omniglot in `data_dir`.
   """
   config.choose_variant("symbols", ("all",))
   config.check_no_photo_options("symbols", strokes.SIDE)
-  num_users = config.num_users
-  seed = config.population_seed
-  symbols = strokes.Symbols(seed)
-  real = None
-  if config.data_dir is not None:
-    real = omniglot.create_omniglot_task(
-      task_config.TaskConfig(
-        data_dir=config.data_dir, cache_dir=config.cache_dir
-      )
-    )
+  symbols = strokes.Symbols(config.population_seed)
 
-  def count(users):
-    return symbols.count_images(users, config.max_images_per_user)
+  def draw(users: tf.Tensor, counts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    return symbols.draw(users, counts), tf.repeat(users, counts)
 
-  def create_client_dataset(client_id):
-    # Pinned to the CPU: the work is small.
-    with tf.device("/CPU:0"):
-      users = numbered_users.parse(client_id)
-      counts = count(users)
-      images = symbols.draw(users, counts)
-      labels = tf.repeat(users, counts)
-    return tf.data.Dataset.from_tensors(
-      collections.OrderedDict(x=images, y=labels)
-    )
-
-  def load_images(split):
-    if split == "test" and real is not None:
-      return real.load_images(split)
-    return _draw_held_out(seed, split)
-
-  def count_images(split):
-    if split == "train":
-      return numbered_users.count_images(count, num_users)
-    if split == "test" and real is not None:
-      return real.count_images(split)
-    return _HELD_OUT_SYMBOLS * _HELD_OUT_IMAGES
-
-  held_out = "validation and test: symbols of users who never train"
-  if real is not None:
-    held_out = (
-      "validation: symbols of users who never train; test: drawings of"
-      " Omniglot's test alphabets"
-    )
-  return task_lib.Task(
+  task = numbered_users.create_task(
+    config,
+    count=symbols.count_images,
+    draw=draw,
+    num_held_out=_HELD_OUT_SYMBOLS * _HELD_OUT_IMAGES,
     name="symbols",
     user_meaning="a symbol",
-    train_users=population.Population(num_users),
-    create_client_dataset=create_client_dataset,
     image_shape=(strokes.SIDE, strokes.SIDE, 1),
-    num_train_classes=num_users,
-    load_images=load_images,
-    count_images=count_images,
-    split_description=held_out,
+    num_train_classes=config.num_users,
+    load_images=functools.partial(_draw_held_out, config.population_seed),
+    split_description="validation and test: symbols of users who never train",
     default_backbone="strided",
-    evaluation_on_training_users=False,
     one_class_per_user=True,
+  )
+  return task if config.data_dir is None else _test_on_omniglot(task, config)
+
+
+def _test_on_omniglot(
+  task: task_lib.Task, config: task_config.PopulationConfig
+) -> task_lib.Task:
+  """Replaces the test set by the test alphabets of Omniglot in `data_dir`."""
+  real = omniglot.create_omniglot_task(
+    task_config.TaskConfig(data_dir=config.data_dir, cache_dir=config.cache_dir)
+  )
+
+  def choose(split: str) -> task_lib.Task:
+    return real if split == "test" else task
+
+  return dataclasses.replace(
+    task,
+    load_images=lambda split: choose(split).load_images(split),
+    count_images=lambda split: choose(split).count_images(split),
+    split_description=(
+      "validation: symbols of users who never train; test: drawings of"
+      " Omniglot's test alphabets"
+    ),
   )

@@ -109,40 +109,41 @@ class Handwriting:
   def _keys(self, users: tf.Tensor) -> tf.Tensor:
     return split_mix.derive_population_keys(self._seed, users)
 
-  def count_images(self, users: tf.Tensor, maximum: int) -> tf.Tensor:
-    """Numbers of images of writers: int32 `[k]`.
+  def _draw_for_number(self, users: tf.Tensor) -> tf.Tensor:
+    """Draws what decides the number of images: uniforms `[k, 1, 4]`."""
+    keys = split_mix.derive_keys(self._keys(users), users, 2)
+    return split_mix.draw_uniforms(keys, 1)
 
-    The number is lognormal about 64 with a spread of 0.6, and at least 8 unless
-    the maximum is less.
+  def count_images(self, users: tf.Tensor) -> tf.Tensor:
+    """Draws how many images writers have, unevenly.
 
-    Args:
-      users: Their numbers, int64 `[k]`.
-      maximum: Maximum number of images of each, at least 1; a writer with more
-        keeps the first ones.
-    """
-    drawn = split_mix.sum_to_normals(
-      split_mix.draw_uniforms(
-        split_mix.derive_keys(self._keys(users), users, 2), 1
-      )
-    )[:, 0]
-    number = tf.maximum(64.0 * tf.exp(0.6 * drawn), 8.0)
-    number = tf.minimum(number, float(maximum))
-    return tf.cast(tf.round(number), tf.int32)
-
-  def spread_images(self, users: tf.Tensor, mean: int) -> tf.Tensor:
-    """Numbers of images from half to one and a half times a mean, uniformly.
+    The number is lognormal about 64 with a spread of 0.6, and at least 8.
 
     Args:
       users: The writers' numbers, int64 `[k]`.
-      mean: Mean of the numbers, which are at least 8.
 
     Returns:
       Int32 `[k]`.
     """
-    drawn = split_mix.draw_uniforms(
-      split_mix.derive_keys(self._keys(users), users, 2), 1
-    )[:, 0, 0]
-    return tf.cast(tf.maximum(8.0, tf.round(mean * (0.5 + drawn))), tf.int32)
+    uniforms = self._draw_for_number(users)
+    drawn = split_mix.sum_to_normals(uniforms)[:, 0]
+    number = tf.maximum(64.0 * tf.exp(0.6 * drawn), 8.0)
+    return tf.cast(tf.round(number), tf.int32)
+
+  def spread_images(self, users: tf.Tensor, mean: int) -> tf.Tensor:
+    """Draws how many images writers have, uniformly about a mean.
+
+    Args:
+      users: The writers' numbers, int64 `[k]`.
+      mean: Mean of the numbers, which are from half to one and a half times it,
+        and at least 8.
+
+    Returns:
+      Int32 `[k]`.
+    """
+    drawn = self._draw_for_number(users)[:, 0, 0]
+    number = tf.maximum(8.0, tf.round(mean * (0.5 + drawn)))
+    return tf.cast(number, tf.int32)
 
   def draw(
     self,

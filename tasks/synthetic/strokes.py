@@ -262,21 +262,23 @@ class Symbols:
     """
     self._seed = seed
 
-  def count_images(self, numbers: tf.Tensor, maximum: int) -> tf.Tensor:
-    """Numbers of images that there are of symbols: int32 `[k]`.
+  def count_images(self, numbers: tf.Tensor) -> tf.Tensor:
+    """Draws how many images there are of symbols.
 
     The number is about lognormal, with mean 8 and a spread of 0.35, and at
-    least 4 unless the maximum is less.
+    least 4.
 
     Args:
       numbers: The symbols, int64 `[k]`.
-      maximum: Maximum number of images of each.
+
+    Returns:
+      Int32 `[k]`.
     """
     keys = split_mix.derive_population_keys(self._seed, numbers)
     keys = split_mix.derive_keys(keys, 0, 2)
     drawn = split_mix.sum_to_normals(split_mix.draw_uniforms(keys, 1))[:, 0]
-    count = tf.maximum(tf.floor(7.5 * _grow(0.35 * drawn) + 0.5), 4.0)
-    return tf.minimum(tf.cast(count, tf.int32), maximum)
+    count = tf.floor(7.5 * _grow(0.35 * drawn) + 0.5)
+    return tf.cast(tf.maximum(count, 4.0), tf.int32)
 
   def draw(self, numbers: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
     """Draws images, symbol by symbol.

@@ -101,7 +101,7 @@ def test_numbers_of_images_follow_their_laws(hands):
   assert (spread.min(), spread.max()) == (50, 150)
   assert abs(spread.mean() - 100) < 1
   assert abs(spread.std() - 100 / 12**0.5) < 0.5
-  counts = np.log(hands.count_images(users, 10_000).numpy())
+  counts = np.log(hands.count_images(users).numpy())
   assert abs(counts.mean() - np.log(64)) < 0.02
   assert abs(counts.std() - 0.6) < 0.02
   # Neighbours, and the same users of another seed, have nothing in common.
