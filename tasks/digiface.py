@@ -8,6 +8,8 @@ User-level Differential Privacy", CVPR 2023, where a user is an identity.
 Reads what `python -m binaries.prepare_data` writes, see `prepare.digiface`.
 """
 
+import pathlib
+
 import numpy as np
 
 from tasks import task_config
@@ -38,51 +40,36 @@ def create_digiface_task(config: task_config.TaskConfig) -> task_lib.Task:
     config: `data_dir` with the prepared files; `image_size` 112 unless it says
       otherwise. Images that cannot be decoded, and identities without any
       other, are bad examples.
+
+  Raises:
+    FieldError: If there are no prepared files, or too few identities.
+    DataError: If files are damaged and that is not to be skipped.
   """
   config.choose_variant("digiface", preparation.VARIANTS)
-  root = config.require_data_dir("digiface", _ADVICE)
-  folders = {}
-  for variant in preparation.VARIANTS:
-    if config.task_variant in (None, variant):
-      folders[variant] = user_photos.find_folder(config, variant)
-  found = [(v, folder) for v, folder in folders.items() if folder is not None]
-  if not found:
-    raise errors.FieldError(
-      "data_dir",
-      f"hold prepared images, {' or '.join(folders)}",
-      root,
-      _ADVICE,
-    )
-  variant, folder = found[0]
+  variant, folder = _find_folder(config)
   photos = user_photos.Photos(
     folder,
     config,
     name=f"digiface_{variant}",
-    is_validation=lambda subjects: np.isin(
-      [preparation.split_of_subject(subject) for subject in subjects],
-      "validation",
-    ),
+    is_validation=_are_for_validation,
   )
   num_users = len(photos.train.user_ids)
-  num_held_out = {
-    split: np.unique(photos.held_out_labels(split)).size
-    for split in photos.splits
-  }
+  num_held_out = {}
+  for split in photos.splits:
+    num_held_out[split] = np.unique(photos.held_out_labels(split)).size
   preparation.require_identities("data_dir", num_held_out)
   subjects, counts = np.unique(
     photos.held_out_labels("validation", "test"), return_counts=True
   )
   single = subjects[counts == 1]
+  warnings = bad_examples.warn_of(
+    f"{single.size} of the identities held out have one image only", single
+  )
   return photos.create_task(
     side=config.image_size or _SIDE,
     # Labels are in the order of the users' numbers.
     user_ids=sorted(photos.train.user_ids, key=int),
-    warnings=(
-      *photos.train.warnings,
-      *bad_examples.warn_of(
-        f"{single.size} of the identities held out have one image only", single
-      ),
-    ),
+    warnings=photos.train.warnings + warnings,
     name="digiface",
     user_meaning="an identity (a rendered person)",
     num_train_classes=num_users,
@@ -96,3 +83,23 @@ def create_digiface_task(config: task_config.TaskConfig) -> task_lib.Task:
     # A user is an identity, and those held out are others.
     evaluation_on_training_users=False,
   )
+
+
+def _find_folder(config: task_config.TaskConfig) -> tuple[str, pathlib.Path]:
+  """Finds the variant asked for, or the first that is there, and its folder."""
+  root = config.require_data_dir("digiface", _ADVICE)
+  variants: tuple[str, ...] = preparation.VARIANTS
+  if config.task_variant is not None:
+    variants = (config.task_variant,)
+  for variant in variants:
+    folder = user_photos.find_folder(config, variant)
+    if folder is not None:
+      return variant, folder
+  must = f"hold prepared images, {' or '.join(variants)}"
+  raise errors.FieldError("data_dir", must, root, _ADVICE)
+
+
+def _are_for_validation(subjects: np.ndarray) -> np.ndarray:
+  """Whether held-out subjects are for validation, bool `[n]`."""
+  splits = map(preparation.split_of_subject, subjects)
+  return np.array([split == "validation" for split in splits], bool)

@@ -56,7 +56,7 @@ _SPLIT_OF = {"validation": "all_train", "test": "all_test"}
 
 
 def _download(directory: pathlib.Path) -> pathlib.Path:
-  """Has TFF download the database, whole or not at all."""
+  """Has TFF download the database into a folder, whole or not at all."""
   path = directory / FILE_NAME
   try:
     directory.mkdir(parents=True, exist_ok=True)
@@ -107,29 +107,33 @@ def _open_splits(
 def parse(
   serialized: tf.Tensor, *, compact: bool
 ) -> tuple[tf.Tensor, tf.Tensor]:
-  """Parses serialised examples `[b]` to uint8 images and int64 labels."""
-  name = PIXEL_BYTES if compact else "pixels"
-  pixels = (
-    tf.io.FixedLenFeature([], tf.string)
-    if compact
-    else tf.io.FixedLenFeature([_SIDE, _SIDE], tf.float32)
-  )
-  features = tf.io.parse_example(
-    serialized, {name: pixels, "label": tf.io.FixedLenFeature([], tf.int64)}
-  )
+  """Parses serialised examples, with TensorFlow operations only.
+
+  Args:
+    serialized: Examples, string `[b]`.
+    compact: Whether pixels are bytes (`PIXEL_BYTES`) or floats.
+
+  Returns:
+    Images uint8 `[b, 28, 28, 1]`, paper 255, and labels int64 `[b]`.
+  """
+  label = {"label": tf.io.FixedLenFeature([], tf.int64)}
   if compact:
-    images = tf.io.decode_raw(features[name], tf.uint8)
+    pixels = {PIXEL_BYTES: tf.io.FixedLenFeature([], tf.string)}
+    features = tf.io.parse_example(serialized, pixels | label)
+    images = tf.io.decode_raw(features[PIXEL_BYTES], tf.uint8)
     images = tf.ensure_shape(images, [None, _SIDE * _SIDE])
     images = tf.reshape(images, [-1, _SIDE, _SIDE])
   else:
-    images = tf.cast(tf.round(255.0 * features[name]), tf.uint8)
+    pixels = {"pixels": tf.io.FixedLenFeature([_SIDE, _SIDE], tf.float32)}
+    features = tf.io.parse_example(serialized, pixels | label)
+    images = tf.cast(tf.round(255.0 * features["pixels"]), tf.uint8)
   return images[..., tf.newaxis], features["label"]
 
 
 def _parse_checked(
   path: pathlib.Path, serialized: list[bytes], *, compact: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Does what `parse` does, eagerly, and refuses what is not EMNIST's."""
+  """Parses as `parse` does, eagerly, and refuses what is not EMNIST's."""
   expected = (
     f"hold a {FILE_NAME} with pixels float32 [{_SIDE},"
     f" {_SIDE}] and label int64 in [0, {NUM_LABELS})"
@@ -153,6 +157,70 @@ def _parse_checked(
   return images, labels
 
 
+class _Characters:
+  """The characters in a database, by writer."""
+
+  def __init__(self, path: pathlib.Path):
+    """Opens the database and checks an example of each split."""
+    self._path = path
+    try:
+      self._splits = _open_splits(path)
+    except errors.DataError as error:
+      raise errors.FieldError(
+        "data_dir", f"hold a whole {FILE_NAME}", f"that {error}", _ADVICE
+      ) from error
+    # Training reads the split of validation too, but other classes.
+    self.train = self._splits["validation"]
+    first = [split.read_serialized(limit=1) for split in self._splits.values()]
+    # Examples name their features.
+    self._compact = PIXEL_BYTES.encode() in first[0][0]
+    for serialized in first:
+      _parse_checked(path, serialized, compact=self._compact)
+
+  def create_client_dataset(self, client_id: tf.Tensor) -> tf.data.Dataset:
+    """Reads digits and capitals of a virtual client."""
+    # `pipelines.gather` says why there is no `map`.
+    examples = self.train.create_dataset(client_id)
+    (serialized,) = pipelines.gather(
+      examples.with_options(pipelines.build_options())
+    )
+    images, labels = parse(serialized, compact=self._compact)
+    keep = tf.less(labels, FIRST_HELD_OUT_LABEL)
+    return tf.data.Dataset.from_tensors(
+      collections.OrderedDict(
+        x=tf.boolean_mask(images, keep), y=tf.boolean_mask(labels, keep)
+      )
+    )
+
+  def load_images(self, split: str) -> embedding.LabelledImages:
+    """Reads the small letters of a held-out split."""
+    images = []
+    labels = []
+    batches = self._splits[split].read_batches(f"Reading {split} images")
+    for serialized in batches:
+      some, numbers = _parse_checked(
+        self._path, serialized, compact=self._compact
+      )
+      keep = numbers >= FIRST_HELD_OUT_LABEL
+      images.append(some[keep])
+      labels.append(numbers[keep])
+    return embedding.LabelledImages(
+      np.concatenate(images), np.concatenate(labels)
+    )
+
+  def count_images(self, split: str) -> int:
+    """Counts the images of a split; none is decoded."""
+    is_train = split == "train"
+    source = self.train if is_train else self._splits[split]
+    feature = {"label": tf.io.FixedLenFeature([], tf.int64)}
+    count = 0
+    for serialized in source.read_batches(f"Counting {split} images"):
+      labels = tf.io.parse_example(serialized, feature)["label"].numpy()
+      is_trained_on = labels < FIRST_HELD_OUT_LABEL
+      count += int(np.sum(is_trained_on == is_train))
+    return count
+
+
 def create_emnist_task(config: task_config.TaskConfig) -> task_lib.Task:
   """Creates the EMNIST task.
 
@@ -163,66 +231,23 @@ def create_emnist_task(config: task_config.TaskConfig) -> task_lib.Task:
   Args:
     config: `data_dir` holds `emnist_all.sqlite`; without it TFF downloads the
       file to `~/.tff`.
+
+  Raises:
+    FieldError: If there is no such file, or other data in it, or there are
+      options that only other tasks have.
   """
   config.choose_variant("emnist", ("all",))
   config.check_no_photo_options("emnist", _SIDE)
-  path = _find_database(config.data_dir)
-  try:
-    splits = _open_splits(path)
-  except errors.DataError as error:
-    raise errors.FieldError(
-      "data_dir", f"hold a whole {FILE_NAME}", f"that {error}", _ADVICE
-    ) from error
-  first = {
-    name: split.read_serialized(limit=1) for name, split in splits.items()
-  }
-  # Examples name their features.
-  compact = PIXEL_BYTES.encode() in first["validation"][0]
-  for serialized in first.values():
-    _parse_checked(path, serialized, compact=compact)
-  # Training reads the split of validation too, but other classes.
-  examples = splits["validation"]
-
-  def create_client_dataset(client_id):
-    # `pipelines.gather` says why there is no `map`.
-    (serialized,) = pipelines.gather(
-      examples.create_dataset(client_id).with_options(pipelines.build_options())
-    )
-    images, labels = parse(serialized, compact=compact)
-    keep = tf.less(labels, FIRST_HELD_OUT_LABEL)
-    return tf.data.Dataset.from_tensors(
-      collections.OrderedDict(
-        x=tf.boolean_mask(images, keep), y=tf.boolean_mask(labels, keep)
-      )
-    )
-
-  def load_images(split):
-    parts = []
-    for serialized in splits[split].read_batches(f"Reading {split} images"):
-      images, labels = _parse_checked(path, serialized, compact=compact)
-      keep = labels >= FIRST_HELD_OUT_LABEL
-      parts.append((images[keep], labels[keep]))
-    images, labels = map(np.concatenate, zip(*parts, strict=True))
-    return embedding.LabelledImages(images, labels)
-
-  def count_images(split):
-    source = splits["validation" if split == "train" else split]
-    label, count = {"label": tf.io.FixedLenFeature([], tf.int64)}, 0
-    for serialized in source.read_batches(f"Counting {split} images"):
-      labels = tf.io.parse_example(serialized, label)["label"].numpy()
-      is_held_out = labels >= FIRST_HELD_OUT_LABEL
-      count += int(np.sum(is_held_out == (split != "train")))
-    return count
-
+  characters = _Characters(_find_database(config.data_dir))
   return task_lib.Task(
     name="emnist",
     user_meaning="a writer",
-    train_users=population.Population.from_ids(examples.user_ids),
-    create_client_dataset=create_client_dataset,
+    train_users=population.Population.from_ids(characters.train.user_ids),
+    create_client_dataset=characters.create_client_dataset,
     image_shape=(_SIDE, _SIDE, 1),
     num_train_classes=FIRST_HELD_OUT_LABEL,
-    load_images=load_images,
-    count_images=count_images,
+    load_images=characters.load_images,
+    count_images=characters.count_images,
     split_description=SPLIT_DESCRIPTION,
     class_names=CLASS_NAMES,
   )

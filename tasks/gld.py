@@ -28,5 +28,12 @@ def create_gld_task(config: task_config.TaskConfig) -> task_lib.Task:
   A user is the author of photos, a class is a landmark.
   `user_photos.create_task` describes the held-out images and the
   configuration; the variants are "gld160k" and "gld23k".
+
+  Args:
+    config: See there.
+
+  Raises:
+    FieldError: If the files are not there.
+    DataError: If they are damaged and that is not to be skipped.
   """
   return user_photos.create_task(config, name="gld", variants=_VARIANTS)

@@ -22,10 +22,12 @@ _NUM_CLASSES = 1203
 _PLACE = "a geographic cell (photos of many people, not one person's)"
 VARIANTS = {
   "user_120k": (_NUM_CLASSES, "an observer who took photos"),
-  **{
-    f"geo_{size}": (_NUM_CLASSES, _PLACE)
-    for size in ("100", "300", "1k", "3k", "10k", "30k")
-  },
+  "geo_100": (_NUM_CLASSES, _PLACE),
+  "geo_300": (_NUM_CLASSES, _PLACE),
+  "geo_1k": (_NUM_CLASSES, _PLACE),
+  "geo_3k": (_NUM_CLASSES, _PLACE),
+  "geo_10k": (_NUM_CLASSES, _PLACE),
+  "geo_30k": (_NUM_CLASSES, _PLACE),
 }
 
 
@@ -36,7 +38,13 @@ def create_inaturalist_task(config: task_config.TaskConfig) -> task_lib.Task:
   guarantee for a cell is one for all who took photos in it, but for a person
   only as far as that person's photos lie in one cell. A class is a species.
   `user_photos.create_task` describes the held-out images and the
-  configuration; the variants are "user_120k", "geo_100", "geo_300",
-  "geo_1k", "geo_3k", "geo_10k" and "geo_30k".
+  configuration; the variants are those of `VARIANTS`.
+
+  Args:
+    config: See there.
+
+  Raises:
+    FieldError: If the files are not there.
+    DataError: If they are damaged and that is not to be skipped.
   """
   return user_photos.create_task(config, name="inaturalist", variants=VARIANTS)

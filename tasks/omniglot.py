@@ -79,14 +79,14 @@ _Characters = Mapping[tuple[str, str], list[np.ndarray]]
 
 
 def _read_zip(path: pathlib.Path) -> _Characters:
+  """Reads one of the publisher's zips; makes the drawings smaller."""
   characters = collections.defaultdict(list)
   name = "it"
   try:
     with zipfile.ZipFile(path) as archive:
+      names = sorted(filter(_IMAGE_NAME.search, archive.namelist()))
       for name in progress.create_bar(
-        f"Reading {path.name}",
-        unit="images",
-        items=sorted(filter(_IMAGE_NAME.search, archive.namelist())),
+        f"Reading {path.name}", unit="images", items=names
       ):
         *_, alphabet, character, _ = name.split("/")
         content = io.BytesIO(archive.read(name))
@@ -112,6 +112,7 @@ def _read_zip(path: pathlib.Path) -> _Characters:
 
 
 def _read_compact(path: pathlib.Path) -> _Characters:
+  """Reads the compact file."""
   names = ("images", "character_id", "alphabet_id", "alphabets")
   characters = collections.defaultdict(list)
   try:
@@ -133,16 +134,19 @@ def _read_compact(path: pathlib.Path) -> _Characters:
 
 
 def _find_sources(root: pathlib.Path) -> list[pathlib.Path]:
-  """The background set, and the evaluation set if it is there."""
+  """Finds the background set, and the evaluation set if it is there."""
   background = [root / name for name in _BACKGROUND if (root / name).exists()]
   if not background:
     raise errors.FieldError("data_dir", "hold Omniglot images", root, _ADVICE)
+  sources = background[:1]
   evaluation = root / _EVALUATION
-  return [background[0], evaluation] if evaluation.exists() else background[:1]
+  if evaluation.exists():
+    sources.append(evaluation)
+  return sources
 
 
 def _hold_out(names: list[str]) -> dict[str, str]:
-  """Splits of those of some sorted alphabets that are held out."""
+  """Returns the splits of those sorted alphabets that are held out."""
   return {
     **dict.fromkeys(names[_TEST], "test"),
     **dict.fromkeys(names[_VALIDATION], "validation"),
@@ -152,10 +156,15 @@ def _hold_out(names: list[str]) -> dict[str, str]:
 def split_alphabets(
   background: Collection[str], evaluation: Collection[str] = ()
 ) -> dict[str, tuple[str, ...]]:
-  """The splits of each alphabet: a held-out one, or train and parts of it.
+  """Decides which splits each alphabet is in.
 
-  If there are alphabets of the evaluation set, they are the test set, and all
-  held-out background alphabets are for validation.
+  Args:
+    background: Alphabets of the background set.
+    evaluation: Alphabets of the evaluation set. If there are any, they are the
+      test set, and all held-out background alphabets are for validation.
+
+  Returns:
+    A held-out split, or "train" and parts of it, by the alphabet's name.
   """
   names = sorted(background)
   held_out = _hold_out(names)
@@ -172,7 +181,7 @@ def split_alphabets(
 
 
 def _fingerprint(sources: Sequence[pathlib.Path]) -> str:
-  """Changes when a source does, judged by its size and time, not content."""
+  """Computes a digest of the sources, by their sizes and times, not content."""
   digest = hashlib.sha256(repr(_CONVERSION_VERSION).encode())
   for source in map(pathlib.Path.resolve, sources):
     facts = source.stat()
@@ -186,12 +195,34 @@ def _read_splits(
 ) -> Iterator[tuple[str, str, list[bytes]]]:
   """Yields splits with their characters and the images of these."""
   read = []
+  alphabets = []
   for path in sources:
     read_file = _read_compact if path.suffix == ".npz" else _read_zip
-    read.append(read_file(path))
-  background, *evaluations = (
-    {alphabet for alphabet, _ in characters} for characters in read
-  )
+    characters = read_file(path)
+    read.append(characters)
+    alphabets.append({alphabet for alphabet, _ in characters})
+  splits = _split_sources(sources, alphabets)
+  labels: collections.Counter[str] = collections.Counter()
+  for characters in read:
+    for alphabet, character in sorted(characters, key=lambda key: key[1]):
+      # Quotes characters that a virtual client's name cannot hold; names of
+      # the official files stay as they are.
+      user = urllib.parse.quote(character, safe="/ ()")
+      for split in splits[alphabet]:
+        examples = []
+        features: dict[str, Any] = {"label": labels[split]}
+        for image in characters[alphabet, character]:
+          features[emnist.PIXEL_BYTES] = image.tobytes()
+          examples.append(tfrecord_files.serialize_example(features))
+        yield split, user, examples
+        labels[split] += 1
+
+
+def _split_sources(
+  sources: Sequence[pathlib.Path], alphabets: Sequence[set[str]]
+) -> dict[str, tuple[str, ...]]:
+  """Decides the splits of the alphabets of each source; refuses too few."""
+  background, *evaluations = alphabets
   evaluation = set().union(*evaluations)
   if len(background) < _MIN_ALPHABETS:
     raise errors.DataError(
@@ -203,29 +234,11 @@ def _read_splits(
       f"{sources[1]} must hold alphabets that are not in {sources[0]}, found"
       f" {both[0]!r} in both."
     )
-  splits = split_alphabets(background, evaluation)
-  labels: collections.Counter[str] = collections.Counter()
-  for characters in read:
-    for alphabet, character in sorted(characters, key=lambda key: key[1]):
-      # Quotes characters that a virtual client's name cannot hold; names of
-      # the official files stay as they are.
-      user = urllib.parse.quote(character, safe="/ ()")
-      for split in splits[alphabet]:
-        examples = []
-        label = labels[split]
-        for image in characters[alphabet, character]:
-          pixels = image.tobytes()
-          examples.append(
-            tfrecord_files.serialize_example(
-              {emnist.PIXEL_BYTES: pixels, "label": label}
-            )
-          )
-        yield split, user, examples
-        labels[split] += 1
+  return split_alphabets(background, evaluation)
 
 
 def _open(sources: Sequence[pathlib.Path], cache: pathlib.Path) -> pathlib.Path:
-  """The converted copy: a database of TFF's form, a user per character."""
+  """Returns the converted copy, a database with a user per character."""
   database = cache / f"omniglot_{_fingerprint(sources)}.sqlite"
   with contextlib.suppress(errors.DataError):
     sqlite_examples.SqliteExamples(database, "train")
@@ -254,6 +267,15 @@ def create_omniglot_task(config: task_config.TaskConfig) -> task_lib.Task:
   and `private_half`; what is held out is the same. In `search` the training
   alphabets are all there is, and those at the same places among them are held
   out, so that you can choose settings without looking at the test set.
+
+  Args:
+    config: `data_dir` holds the official zips or the compact file; a converted
+      copy is kept in `cache_dir`.
+
+  Raises:
+    FieldError: If there are no such files or too few alphabets, the copy cannot
+      be written, or there are options that only other tasks have.
+    DataError: If a file is damaged, or has other images.
   """
   variant = config.choose_variant("omniglot", _VARIANTS)
   config.check_no_photo_options("omniglot", _SIDE)
@@ -275,16 +297,16 @@ def create_omniglot_task(config: task_config.TaskConfig) -> task_lib.Task:
       variant,
     ) from error
 
-  def parse(serialized):
+  def parse(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
     images, labels = emnist.parse(serialized, compact=True)
     return collections.OrderedDict(x=images, y=labels)
 
-  def create_client_dataset(client_id):
+  def create_client_dataset(client_id: tf.Tensor) -> tf.data.Dataset:
     return splits["train"].create_dataset(client_id).map(parse)
 
-  def load_images(split):
+  def load_images(split: str) -> embedding.LabelledImages:
     parsed = parse(tf.constant(splits[split].read_serialized()))
-    return embedding.LabelledImages(*(x.numpy() for x in parsed.values()))
+    return embedding.LabelledImages(parsed["x"].numpy(), parsed["y"].numpy())
 
   return task_lib.Task(
     name="omniglot",
@@ -303,6 +325,7 @@ def create_omniglot_task(config: task_config.TaskConfig) -> task_lib.Task:
 
 
 def _describe_splits(variant: str, has_evaluation: bool) -> str:
+  """Says in a sentence which alphabets are held out."""
   among = "training" if variant == _SEARCH else "background"
   places = (
     "test: the 5th, 10th, ...; validation: the 3rd, 13th, 23rd; train: the"

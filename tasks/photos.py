@@ -41,7 +41,7 @@ _LAYOUT = (
 
 
 def _find_place(config: task_config.PhotosConfig) -> pathlib.Path:
-  """The table or the folder."""
+  """Finds the table or the folder."""
   if config.table is not None:
     if config.data_dir is not None:
       raise errors.FieldError(
@@ -52,10 +52,9 @@ def _find_place(config: task_config.PhotosConfig) -> pathlib.Path:
     return pathlib.Path(config.table)
   root = config.require_data_dir("photos", _LAYOUT)
   if not root.is_dir():
-    is_table = root.suffix.lower() in (".csv", ".parquet")
-    advice = (
-      f"A table is given as table: table={root}." if is_table else _LAYOUT
-    )
+    advice = _LAYOUT
+    if root.suffix.lower() in (".csv", ".parquet"):
+      advice = f"A table is given as table: table={root}."
     raise errors.FieldError("data_dir", "be a folder", root, advice)
   return root
 
@@ -67,8 +66,8 @@ def create_photos_task(config: task_config.PhotosConfig) -> task_lib.Task:
   more for test and 10 % for validation, at least two each; or such shares of
   the users; or the table says which images are held out.
 
-  The first time, the beginning of each file is read. If bad examples are
-  skipped, each file is decoded.
+  The first time, the task reads the beginning of each file. If bad examples
+  are skipped, it decodes each file.
 
   Privacy:
     Unit: a user, with all images that the list gives to them; copies of these
@@ -79,6 +78,10 @@ def create_photos_task(config: task_config.PhotosConfig) -> task_lib.Task:
       several owners (`photo_checks.bound_contributions`). It decides the size
       of the population, of the heads and of the images, and what is left out.
     What the images show is not public, and decides nothing for others.
+
+  Args:
+    config: The folder or the table; `image_size` depends on the number of users
+      unless it is given.
 
   Raises:
     FieldError: If there is no such folder or table, or too few users or
@@ -99,50 +102,51 @@ def create_photos_task(config: task_config.PhotosConfig) -> task_lib.Task:
   for where, what in facts["bad"]:
     bad.add(where, what)
   bad.check()
-  side = config.image_size or next(
-    side for least, side in _SIDES if facts["num_users"] >= least
-  )
+  side = config.image_size or _choose_side(facts["num_users"])
   image_shape = (side, side, _CHANNELS[config.color_mode or "rgb"])
   held_out = {
-    split: index.held_out(number)
-    for number, split in enumerate(photo_index.SPLITS)
-    if number != photo_index.TRAIN
+    "validation": index.held_out(photo_index.VALIDATION),
+    "test": index.held_out(photo_index.TEST),
   }
-  labels = np.unique(np.concatenate([of[1] for of in held_out.values()]))
-  names = {label: facts["class_names"][label] for label in labels.tolist()}
+  labels = np.concatenate([of_split for _, of_split in held_out.values()])
+  names = {y: facts["class_names"][y] for y in np.unique(labels).tolist()}
+
+  def load_images(split: str) -> embedding.LabelledImages:
+    return _load(*held_out[split], image_shape)
+
+  def count_images(split: str) -> int:
+    if split == "train":
+      return facts["num_train_photos"]
+    return held_out[split][1].size
+
   return task_lib.Task(
     name="photos",
     user_meaning=_find_meaning(config, facts),
     train_users=population.Population(facts["num_users"]),
     create_client_dataset=index.create_dataset,
     image_shape=image_shape,
-    load_images=lambda split: _load(*held_out[split], image_shape),
-    split_description="; ".join(
-      [
-        f"{facts['num_train_photos']:,} images to train on;"
-        f" {facts['hold_out'].replace('_', ' ')} held out",
-        *(
-          _describe(split, found, names, len(facts["class_names"]))
-          for split, (_, found) in held_out.items()
-        ),
-      ]
-    ),
+    load_images=load_images,
+    split_description=_describe_splits(facts, held_out),
     default_backbone="lenet" if side <= _MAX_LENET_SIDE else "mobilenet_v2",
     decode_images=encoded_images.build_decoder(image_shape),
     bad_examples=bad,
     find_bad_examples=index.find_bad_examples,
-    count_images=lambda split: (
-      facts["num_train_photos"] if split == "train" else held_out[split][1].size
-    ),
+    count_images=count_images,
     warnings=tuple(facts["warnings"]),
     class_names=names,
     **facts["task"],
   )
 
 
+def _choose_side(num_users: int) -> int:
+  """Returns the default side of images in pixels."""
+  return next(side for least, side in _SIDES if num_users >= least)
+
+
 def _find_meaning(
   config: task_config.PhotosConfig, facts: dict[str, Any]
 ) -> str:
+  """Says what a user is."""
   if config.table is not None:
     meaning = OWNER
   elif facts["of_people"]:
@@ -157,22 +161,30 @@ def _find_meaning(
   return meaning
 
 
-def _describe(
-  split: str, labels: np.ndarray, names: dict[int, str], num_classes: int
+def _describe_splits(
+  facts: dict[str, Any], held_out: dict[str, tuple[np.ndarray, np.ndarray]]
 ) -> str:
-  found = np.unique(labels).tolist()
-  return (
-    f"{split}: {labels.size:,} images of {len(found):,} of {num_classes:,}"
-    f" classes ({bad_examples.name_first(names[label] for label in found)})"
-  )
+  """Says what is held out, from the files and labels of each split."""
+  names = facts["class_names"]
+  parts = [
+    f"{facts['num_train_photos']:,} images to train on",
+    f"{facts['hold_out'].replace('_', ' ')} held out",
+  ]
+  for split, (_, labels) in held_out.items():
+    found = [names[label] for label in np.unique(labels).tolist()]
+    parts.append(
+      f"{split}: {labels.size:,} images of {len(found):,} of {len(names):,}"
+      f" classes ({bad_examples.name_first(found)})"
+    )
+  return "; ".join(parts)
 
 
 def _load(
   files: np.ndarray, labels: np.ndarray, image_shape: tuple[int, int, int]
 ) -> embedding.LabelledImages:
-  """Held-out images, which are read and decoded when indexed."""
+  """Returns held-out images, which are read and decoded when indexed."""
   images = encoded_images.EncodedImages(
-    lambda rows: [bad_examples.read_bytes(file) for file in files[rows]],
+    lambda rows: list(map(bad_examples.read_bytes, files[rows])),
     lambda row: os.fsdecode(files[row]),
     len(files),
     image_shape,

@@ -52,6 +52,7 @@ class TaskConfig(task_lib.TaskSource):
 
   @property
   def skips_bad_examples(self) -> bool:
+    """Whether bad examples are left out, rather than refused."""
     return self.on_bad_example == "skip"
 
   def build(self) -> task_lib.Task:
@@ -62,9 +63,9 @@ class TaskConfig(task_lib.TaskSource):
   def create(self) -> task_lib.Task:
     """Creates the task without the users who are left out for validation."""
     task = self.build()
-    return (
-      task.leave_out(self.selection_users) if self.selection_users else task
-    )
+    if self.selection_users:
+      task = task.leave_out(self.selection_users)
+    return task
 
   @property
   def cache(self) -> pathlib.Path:
@@ -73,10 +74,14 @@ class TaskConfig(task_lib.TaskSource):
     return pathlib.Path(self.cache_dir or os.path.join(base, "tff_fedemb"))
 
   def require_data_dir(self, task: str, advice: str) -> pathlib.Path:
-    """The directory of the data, of a task that needs one.
+    """Returns the directory of the data, for a task that needs one.
+
+    Args:
+      task: Name of the task.
+      advice: Sentences on how to get the data, for the error.
 
     Raises:
-      FieldError: If none is given; it gives the advice.
+      FieldError: If no directory is given.
     """
     if self.data_dir is None:
       raise errors.FieldError(
@@ -85,10 +90,14 @@ class TaskConfig(task_lib.TaskSource):
     return pathlib.Path(self.data_dir)
 
   def choose_variant(self, task: str, variants: Sequence[str]) -> str:
-    """The variant asked for, or the first.
+    """Returns the variant asked for, or the first.
+
+    Args:
+      task: Name of the task.
+      variants: Its variants, the default first.
 
     Raises:
-      FieldError: If one is asked for that the task has not.
+      FieldError: If the variant asked for is none of these.
     """
     if self.task_variant is None:
       return variants[0]
@@ -101,11 +110,15 @@ class TaskConfig(task_lib.TaskSource):
     return self.task_variant
 
   def check_no_photo_options(self, task: str, side: int) -> None:
-    """Refuses what only tasks of photos, files by the thousand, can do.
+    """Refuses options that only tasks of photos have.
+
+    Args:
+      task: Name of the task.
+      side: Side of its images in pixels.
 
     Raises:
-      FieldError: If another side than the task's is asked for, or leaving out
-        bad examples.
+      FieldError: If another side is asked for, or bad examples are to be left
+        out.
     """
     for name, found, allowed in (
       ("on_bad_example", self.on_bad_example, "fail"),
@@ -117,7 +130,7 @@ class TaskConfig(task_lib.TaskSource):
 
 @dataclasses.dataclass(frozen=True)
 class UnseenConfig(TaskConfig):
-  """Options of tasks on images that nobody here has seen.
+  """Options of tasks on your own images, which come in no published form.
 
   Attributes:
     hold_out: Held-out part for evaluation [split_column if a table has one,
@@ -133,7 +146,7 @@ class UnseenConfig(TaskConfig):
 
 @dataclasses.dataclass(frozen=True)
 class PhotosConfig(UnseenConfig):
-  """Place of photos of one's own users.
+  """Place of photos of your own users.
 
   Attributes:
     table: CSV or Parquet file in place of data_dir, with columns image (a path
@@ -181,18 +194,28 @@ class PopulationConfig(TaskConfig):
 
 
 def show_command(module: str, **options: object) -> str:
-  """Command that starts a program with flags, for advice in errors."""
+  """Writes the command that starts a program, for advice in errors.
+
+  Args:
+    module: The program, as `python -m` takes it.
+    **options: Values of its flags by name.
+  """
   typed = (f"--{name}={value}" for name, value in options.items())
   return " ".join(("python -m", module, *typed))
 
 
 def advise_preparation(name: str) -> str:
-  """A sentence on how to prepare a task's data from the publisher's."""
+  """Says in a sentence how to prepare a task's data from the publisher's."""
   return f"To get the data: {show_command('binaries.prepare_data', task=name)}."
 
 
 def advise_synthetic(name: str, **options: object) -> str:
-  """A sentence on how to make a task's data with flags of `tasks.synthetic`."""
+  """Says in a sentence how to make synthetic data for a task.
+
+  Args:
+    name: Name of the task.
+    **options: Values of further flags of `tasks.synthetic`.
+  """
   command = show_command(
     "tasks.synthetic", task=name, output_dir="DIR", **options
   )

@@ -38,7 +38,7 @@ _CLASS_IS_USER = "quoted class"
 
 
 def _list_features(features: Any, *outer: str) -> dict[str, tuple[Any, ...]]:
-  """Each feature that holds no others, and the names on the way to it."""
+  """Lists each feature that holds no others, and the names on the way to it."""
   found: dict[str, tuple[Any, ...]] = {}
   for name, feature in features.items():
     path = (*outer, name)
@@ -50,13 +50,32 @@ def _list_features(features: Any, *outer: str) -> dict[str, tuple[Any, ...]]:
 
 
 def _to_text(feature: Any, value: Any) -> str:
-  """The name of a user or a class; "" if there is none."""
+  """Returns the name of a user or a class; "" if there is none."""
   if isinstance(feature, tfds.features.ClassLabel):
     # Where nobody labelled an image, its number is -1.
     return feature.int2str(int(value)) if value >= 0 else ""
   if isinstance(value, bytes):
     return value.decode("utf-8", "backslashreplace")
   return str(value)
+
+
+def _choose_source(info: Any, directory: pathlib.Path) -> tuple[list[str], str]:
+  """Chooses the splits of a data set, and its feature of images."""
+  images = []
+  for name, feature in info.features.items():
+    if isinstance(feature, tfds.features.Image):
+      images.append(name)
+  # Other splits may be parts of these.
+  splits = [split for split in photo_index.SPLITS if split in info.splits]
+  if not splits or (len(images) != 1 and _IMAGE not in images):
+    raise errors.FieldError(
+      "tfds_name",
+      f"be a data set with a split {', '.join(photo_index.SPLITS)} and one"
+      f" image an example, or one called {_IMAGE}",
+      f"splits {', '.join(info.splits)} and images"
+      f" {', '.join(images) or 'none'} in {directory}",
+    )
+  return splits, _IMAGE if _IMAGE in images else images[0]
 
 
 def _copy(
@@ -69,35 +88,20 @@ def _copy(
   """
   builder = tfds.builder_from_directory(directory)
   features = _list_features(builder.info.features)
-  images = [
-    name
-    for name, (feature, path) in features.items()
-    if isinstance(feature, tfds.features.Image) and len(path) == 1
-  ]
-  # Other splits may be parts of these.
-  splits = [
-    split for split in photo_index.SPLITS if split in builder.info.splits
-  ]
-  if not splits or (len(images) != 1 and _IMAGE not in images):
-    raise errors.FieldError(
-      "tfds_name",
-      f"be a data set with a split {', '.join(photo_index.SPLITS)} and one"
-      f" image an example, or one called {_IMAGE}",
-      f"splits {', '.join(builder.info.splits)} and images"
-      f" {', '.join(images) or 'none'} in {directory}",
-    )
-  image = _IMAGE if _IMAGE in images else images[0]
+  splits, image = _choose_source(builder.info, directory)
   scalars = {
     name: found for name, found in features.items() if found[0].shape == ()
   }
   chosen = {}
+  decoded = {image: True}
   for field in ("label", "user"):
     name = getattr(config, f"tfds_{field}") or config.tfds_label
     checks.check_choice(f"tfds_{field}", name, scalars)
-    chosen[field] = scalars[name]
+    feature, path = scalars[name]
+    chosen[field] = feature, path
+    decoded[path[0]] = True
   decoding = tfds.decode.PartialDecoding(
-    dict.fromkeys([image, *(path[0] for _, path in chosen.values())], True),
-    decoders={image: tfds.decode.SkipDecoding()},
+    decoded, decoders={image: tfds.decode.SkipDecoding()}
   )
   for split in splits:
     (folder / split).mkdir(exist_ok=True)
@@ -115,7 +119,7 @@ def _copy(
 
 
 def _open_table(config: task_config.TfdsConfig) -> pathlib.Path:
-  """The table of the copied images; made where there is none yet.
+  """Returns the table of the copied images, which is made once.
 
   Whether the data changed is judged by the size and time of their
   dataset_info.json, not by their content.
@@ -132,13 +136,13 @@ def _open_table(config: task_config.TfdsConfig) -> pathlib.Path:
   table = config.cache / f"tfds_{digest[:16]}" / "images.parquet"
   if table.exists():
     return table
+  rows = progress_lib.create_bar(
+    f"Copying {config.tfds_name} (once)",
+    unit="images",
+    items=_copy(directory, table.parent, config),
+  )
   try:
     with whole_files.caching(table) as partial:
-      rows = progress_lib.create_bar(
-        f"Copying {config.tfds_name} (once)",
-        unit="images",
-        items=_copy(directory, table.parent, config),
-      )
       copied = pd.DataFrame(rows)
       if config.tfds_user is None:
         # A bar would separate two owners in the table. Percent signs are quoted
@@ -195,11 +199,9 @@ def create_tfds_task(config: task_config.TfdsConfig) -> task_lib.Task:
     if error.name != "table":
       raise
     raise error.renamed("tfds_name") from error
-  meaning = (
-    f"a value of {config.tfds_user} in {config.tfds_name}"
-    if config.tfds_user
-    else f"a class of {config.tfds_name}"
-  )
+  meaning = f"a class of {config.tfds_name}"
+  if config.tfds_user:
+    meaning = f"a value of {config.tfds_user} in {config.tfds_name}"
   return dataclasses.replace(
     task,
     name="tfds",

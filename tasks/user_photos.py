@@ -37,9 +37,9 @@ class Photos:
   """The users' photos of a variant, and those of its test file.
 
   Attributes:
-    train: The users.
+    train: The users who train, and their photos.
     test_path: The test file.
-    splits: Rows of the test file's index, by split.
+    splits: Rows of the test file's index, by split: "validation" and "test".
     bad: Bad examples, which are left out.
   """
 
@@ -90,13 +90,13 @@ class Photos:
     self.splits = {"validation": fine[chosen], "test": fine[~chosen]}
 
   def held_out_labels(self, *splits: str) -> np.ndarray:
-    """int64 `[n]`, of all images of some splits."""
+    """Returns the labels of all images of some splits, int64 `[n]`."""
     return np.concatenate([self.splits[split]["label"] for split in splits])
 
   def _load(
     self, split: str, image_shape: tuple[int, int, int]
   ) -> embedding.LabelledImages:
-    """Images of a split, which are read and decoded when indexed."""
+    """Returns images of a split, which are read and decoded when indexed."""
     rows = self.splits[split]
     images = encoded_images.EncodedImages(
       lambda some: tfrecord_index.read_images(self.test_path, rows.iloc[some]),
@@ -109,11 +109,20 @@ class Photos:
   def create_task(
     self, *, side: int, user_ids: Sequence[str], **facts: Any
   ) -> task_lib.Task:
-    """Creates the task on these photos, from its other `facts`.
+    """Creates the task on these photos.
 
-    Images have this side in pixels; users are in the order of their slots.
+    Args:
+      side: Side of the images in pixels.
+      user_ids: The users, in the order of their slots.
+      **facts: Other fields of the task.
     """
     image_shape = (side, side, _CHANNELS)
+
+    def count_images(split: str) -> int:
+      if split == "train":
+        return len(self.train.labels)
+      return len(self.splits[split])
+
     return task_lib.Task(
       train_users=population.Population.from_ids(user_ids),
       create_client_dataset=self.train.create_dataset,
@@ -122,9 +131,7 @@ class Photos:
       decode_images=encoded_images.build_decoder(image_shape),
       bad_examples=self.bad,
       find_bad_examples=self.train.find_bad_examples,
-      count_images=lambda split: len(
-        self.train.labels if split == "train" else self.splits[split]
-      ),
+      count_images=count_images,
       **facts,
     )
 
@@ -132,7 +139,12 @@ class Photos:
 def find_folder(
   config: task_config.TaskConfig, variant: str
 ) -> pathlib.Path | None:
-  """The folder of a variant in `data_dir`, or None."""
+  """Finds the folder of a variant in `data_dir`; None if it is not there.
+
+  Args:
+    config: The task's, with a `data_dir`.
+    variant: Name of the folder, in lower or upper case.
+  """
   # TFF writes iNaturalist's folders in lower case and reads them in upper case.
   for name in (variant, variant.upper()):
     folder = pathlib.Path(config.data_dir or "", name)
@@ -142,8 +154,25 @@ def find_folder(
   return None
 
 
+def _require_folder(
+  config: task_config.TaskConfig, name: str, variant: str
+) -> pathlib.Path:
+  """Finds the folder of a variant; says how to get it if it is not there."""
+  advice = (
+    f"{task_config.advise_preparation(name)}"
+    f" {task_config.advise_synthetic(name, num_users=60)}"
+  )
+  root = config.require_data_dir(name, advice)
+  folder = find_folder(config, variant)
+  if folder is None:
+    parts = [f"{variant}/{part}" for part in _FILES]
+    must = f"hold {' and '.join(parts)}"
+    raise errors.FieldError("data_dir", must, f"{root} without", advice)
+  return folder
+
+
 def _find_num_classes(folder: pathlib.Path, published: int) -> int:
-  """Number of classes; never by the data, which are private.
+  """Returns the number of classes; it never depends on the private data.
 
   Synthetic data, which are public, have a number of their own.
   """
@@ -160,9 +189,10 @@ def _check_labels(photos: Photos, variant: str, num_classes: int) -> None:
   ):
     wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
     if wrong.size:
+      row = wrong[0]
       raise errors.DataError(
-        f"{name_of_row(wrong[0])} must hold classes below {num_classes}, as"
-        f" {variant} has, found {labels[wrong[0]]}."
+        f"{name_of_row(row)} must hold classes below {num_classes}, as"
+        f" {variant} has, found {labels[row]}."
       )
   if not all(map(len, photos.splits.values())):
     raise errors.DataError(
@@ -191,21 +221,14 @@ def create_task(
     name: The task's name.
     variants: Its data sets by name, the default first: the number of classes as
       it is published, and what a user is.
+
+  Raises:
+    FieldError: If the files are not there.
+    DataError: If they are damaged and that is not to be skipped, or are those
+      of another variant.
   """
   variant = config.choose_variant(name, tuple(variants))
-  advice = (
-    f"{task_config.advise_preparation(name)}"
-    f" {task_config.advise_synthetic(name, num_users=60)}"
-  )
-  root = config.require_data_dir(name, advice)
-  folder = find_folder(config, variant)
-  if folder is None:
-    raise errors.FieldError(
-      "data_dir",
-      "hold " + " and ".join(f"{variant}/{part}" for part in _FILES),
-      f"{root} without",
-      advice,
-    )
+  folder = _require_folder(config, name, variant)
   published, user_meaning = variants[variant]
   num_classes = _find_num_classes(folder, published)
   photos = Photos(
@@ -218,15 +241,15 @@ def create_task(
   train = photos.train
   classes = np.unique(train.labels)
   missing = np.setdiff1d(classes, photos.held_out_labels("validation", "test"))
+  warnings = bad_examples.warn_of(
+    f"{missing.size} of {classes.size} classes of the training set have no"
+    " image in the test set, so evaluations say nothing of them",
+    missing,
+  )
   return photos.create_task(
     side=config.image_size or _DEFAULT_SIDE,
     user_ids=train.user_ids,
-    warnings=train.warnings
-    + bad_examples.warn_of(
-      f"{missing.size} of {classes.size} classes of the training set have no"
-      " image in the test set, so evaluations say nothing of them",
-      missing,
-    ),
+    warnings=train.warnings + warnings,
     name=name,
     user_meaning=user_meaning,
     num_train_classes=num_classes,
