@@ -66,18 +66,29 @@ class _File(NamedTuple):
 
 
 def split_of_subject(subject: int) -> str:
-  """The split that an identity is in, for everybody and whatever others are.
+  """Returns the split of an identity, the same for everybody.
 
-  The number of the subject decides: "test" or "validation" with a probability
-  of 1/10 each, else "train".
+  Args:
+    subject: The identity's number, which alone decides.
+
+  Returns:
+    "test" or "validation" with a probability of 1/10 each, else "train".
   """
   digest = hashlib.blake2b(str(subject).encode(), key=_SPLIT_KEY, digest_size=8)
   share = int.from_bytes(digest.digest(), "big") / 2**64
-  return "test" if share < 0.1 else "validation" if share < 0.2 else "train"
+  if share < 0.1:
+    return "test"
+  if share < 0.2:
+    return "validation"
+  return "train"
 
 
 def require_identities(field: str, numbers: Mapping[str, int]) -> None:
-  """Refuses splits of too few identities; `field` is their folder's name.
+  """Refuses splits of too few identities.
+
+  Args:
+    field: Field that names their folder, for the error.
+    numbers: Number of identities by split.
 
   Raises:
     FieldError: If a split has too few.
@@ -92,6 +103,7 @@ def require_identities(field: str, numbers: Mapping[str, int]) -> None:
 
 
 def _list_zip(path: pathlib.Path) -> list[_File]:
+  """Lists the subjects' files and folders in a zip."""
   files = []
   with bad_examples.open_zip(path) as archive:
     for info in archive.infolist():
@@ -104,21 +116,23 @@ def _list_zip(path: pathlib.Path) -> list[_File]:
 
 
 def _list_folder(path: pathlib.Path, name: str) -> list[_File]:
+  """Lists the subjects' files and folders in a folder, called by a name."""
   files = []
   for folder in path.iterdir():
     if folder.name.isdecimal() and folder.is_dir():
-      place = int(folder.name), os.path.join(name, folder.name)
-      files.append(_File(*place))
+      whole = _File(int(folder.name), os.path.join(name, folder.name))
+      files.append(whole)
       for image in folder.iterdir():
         facts = image.stat()
-        files.append(
-          _File(*place, image.name, facts.st_size, facts.st_mtime_ns)
+        file = whole._replace(
+          name=image.name, size=facts.st_size, stamp=facts.st_mtime_ns
         )
+        files.append(file)
   return files
 
 
 def _list_sources(root: pathlib.Path) -> dict[str, list[_File]]:
-  """Files of each source by its name; that of subjects' own folders is "".
+  """Lists the files of each source by its name; "" for subjects' own folders.
 
   Raises:
     DataError: If one has other subjects than its name says, or none.
@@ -129,7 +143,8 @@ def _list_sources(root: pathlib.Path) -> dict[str, list[_File]]:
     if not match or path.is_dir() == bool(match[3]):
       continue
     files = _list_zip(path) if match[3] else _list_folder(path, path.name)
-    first, last = int(match[1]), int(match[2])
+    first = int(match[1])
+    last = int(match[2])
     wrong = [f.subject for f in files if not first <= f.subject <= last]
     if wrong or not files:
       found = f"subject {wrong[0]}" if wrong else "none"
@@ -152,21 +167,34 @@ class Job(output.Job):
     source_dir: pathlib.Path,
     sources: Mapping[str, Sequence[_File]],
   ):
-    """Initialises the job with the files of its sources."""
-    # The numbers of a folder's files may be in any order.
-    fingerprints = {
-      name or variant: hashlib.sha256(repr(sorted(files)).encode()).hexdigest()
-      for name, files in sources.items()
-    }
+    """Initialises the job.
+
+    Args:
+      variant: One of `VARIANTS`.
+      source_dir: Folder of the zips or of what they unpack to.
+      sources: The variant's files by the name of their source.
+    """
+    fingerprints = {}
+    for name, files in sources.items():
+      # The files of a folder may be listed in any order.
+      listed = repr(sorted(files)).encode()
+      fingerprints[name or variant] = hashlib.sha256(listed).hexdigest()
     identity = {"version": _CONVERSION_VERSION, "sources": fingerprints}
     super().__init__("digiface", variant, identity)
-    self._source_dir, self._sources = source_dir, sources
+    self._source_dir = source_dir
+    self._sources = sources
     # One at a time: the directory of a zip takes some 100 MB.
     self._open_zip = functools.lru_cache(maxsize=1)(bad_examples.open_zip)
 
-  def look(self) -> output.Plan:
-    """See the base class."""
-    # Sizes by image, in the order of their numbers, by subject.
+  def _list_images(
+    self,
+  ) -> tuple[dict[int, dict[str, int]], dict[int, str]]:
+    """Lists the images of all sources, and says how many each has.
+
+    Returns:
+      Sizes by image, in the order of their numbers, by subject; and the folder
+      of each subject.
+    """
     images: dict[int, dict[str, int]] = {}
     folders: dict[int, str] = {}
     for source, listed in self._sources.items():
@@ -177,11 +205,7 @@ class Job(output.Job):
         if file.name.lower().endswith(".png") and file.name[0] != ".":
           some[f"{file.folder}/{file.name}"] = file.size
         folders.setdefault(file.subject, file.folder)
-      sizes = [size for some in found.values() for size in some.values()]
-      print(
-        f"{source or self._source_dir}: {len(found)} subjects, {len(sizes)}"
-        f" images, {progress.format_bytes(sum(sizes))}."
-      )
+      self._tell(source, found)
       if both := sorted(found.keys() & images.keys()):
         subject = both[0]
         raise errors.DataError(
@@ -189,15 +213,33 @@ class Job(output.Job):
           f" {folders[subject]}, found {subject} in both."
         )
       images |= found
+    return images, folders
+
+  def _tell(self, source: str, found: Mapping[int, Mapping[str, int]]) -> None:
+    """Says how many subjects and images a source has."""
+    number = 0
+    size = 0
+    for images in found.values():
+      number += len(images)
+      size += sum(images.values())
+    print(
+      f"{source or self._source_dir}: {len(found)} subjects, {number} images,"
+      f" {progress.format_bytes(size)}."
+    )
+
+  def look(self) -> output.Plan:
+    """See the base class."""
+    images, folders = self._list_images()
     by_split: dict[str, list[int]] = {split: [] for split in SPLITS}
-    sizes_by_name: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     bad = []
     for subject in sorted(images):
       by_split[split_of_subject(subject)].append(subject)
-      sizes_by_name |= images[subject]
+      sizes |= images[subject]
       if not images[subject]:
         bad.append((folders[subject], "no image"))
-    require_identities("source_dir", {s: len(x) for s, x in by_split.items()})
+    numbers = {split: len(found) for split, found in by_split.items()}
+    require_identities("source_dir", numbers)
     files = {}
     for label, subject in enumerate(by_split["train"]):
       rows = [output.Row(name, label) for name in images[subject]]
@@ -206,7 +248,7 @@ class Job(output.Job):
     for subject in sorted(by_split["validation"] + by_split["test"]):
       held_out += [output.Row(name, subject) for name in images[subject]]
     files[tfrecord_files.TEST_FILE_NAME] = held_out
-    return output.Plan(files, sizes_by_name, bad=bad)
+    return output.Plan(files, sizes, bad=bad)
 
   def read(self, image_id: str) -> bytes:
     """See the base class. The CRC of what is in a zip is compared."""
@@ -227,6 +269,9 @@ def create_jobs(
   Args:
     source_dir: Folder of the zips or of what they unpack to.
     variant: One of `VARIANTS`; None for each of the two parts that there is.
+
+  Returns:
+    A job for each variant.
 
   Raises:
     DataError: If a source is damaged, or holds other subjects than it says.
@@ -251,4 +296,5 @@ def create_jobs(
 
 
 def _part_of_subject(subject: int) -> str:
+  """Returns the part of the data set that a subject is in."""
   return VARIANTS[subject >= _FIRST_OF_5_IMAGES]

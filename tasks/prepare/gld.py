@@ -7,7 +7,7 @@ al., "Federated Visual Classification with Real-World Data Distribution", ECCV
 2020, and the small one of TensorFlow Federated (0.87).
 """
 
-import itertools
+from collections.abc import Collection
 import pathlib
 
 from tasks.prepare import photo_jobs
@@ -16,7 +16,6 @@ from tff_fedemb.data import bad_examples
 
 _TARS = [f"images_{number:03}.tar" for number in range(500)]
 _IMAGES_URL = "https://s3.amazonaws.com/google-landmark/train/images_000.tar"
-
 
 # The tables of each variant, where they come from, and the name of their folder
 # or zip, if they have one.
@@ -37,58 +36,73 @@ VARIANTS = tuple(_TABLES)
 
 
 def _find_archives(source_dir: pathlib.Path) -> dict[pathlib.Path, str | None]:
-  """The tars of images, with the checksums that lie beside them."""
+  """Finds the tars of images, and the checksums that lie beside them."""
   archives: dict[pathlib.Path, str | None] = {}
-  tars = source_dir.glob("images_*.tar"), source_dir.glob("*/images_*.tar")
-  for path in sorted(itertools.chain(*tars)):
+  tars = [
+    *source_dir.glob("images_*.tar"),
+    *source_dir.glob("*/images_*.tar"),
+  ]
+  for path in sorted(tars):
     if path.name in _TARS:
+      archives[path] = None
       sums = path.with_name(f"md5.{path.stem}.txt")
-      # `md5sum` prints the digits first.
-      words = sums.read_text(errors="replace").split() if sums.is_file() else []
-      archives[path] = words[0].lower() if words else None
+      if sums.is_file():
+        # `md5sum` prints the digits first.
+        words = sums.read_text(errors="replace").split()
+        archives[path] = words[0].lower() if words else None
   return archives
 
 
 def create_jobs(
   source_dir: pathlib.Path, variant: str | None = None
 ) -> list[photo_jobs.PhotoJob]:
-  """Finds what was downloaded of one of `VARIANTS`, or of all that are there.
+  """Finds what was downloaded.
 
-  The folder, or one below it, has tars or unpacked images; it has the tables,
-  unpacked or zipped. There are one job or more.
+  Args:
+    source_dir: Folder with the tables, unpacked or zipped. It, or a folder in
+      it, has tars of images or what they unpack to.
+    variant: One of `VARIANTS`; None for all whose tables are there.
+
+  Returns:
+    A job for each variant, at least one.
 
   Raises:
     FieldError: If no tables are there.
     DataError: If they are not what the publisher offers.
   """
-  wanted = {v: t for v, t in _TABLES.items() if variant in (None, v)}
   archives = _find_archives(source_dir)
-  names = {path.name for path in archives}
-  note = f"Archives: {len(names)} of {len(_TARS)} found"
-  if absent := [name for name in _TARS if name not in names]:
-    absent_names = bad_examples.name_first(absent)
-    note += f", missing {absent_names} ({_IMAGES_URL} and so on)"
+  note = _describe_archives({path.name for path in archives})
   jobs = []
-  for name, (tables_of_it, _, folder) in wanted.items():
+  known = []
+  for name, (names, url, folder) in _TABLES.items():
+    if variant not in (None, name):
+      continue
+    known.append(f"{' and '.join(names)} ({url})")
     # The publishers of the images have a `test.csv` as well, which is another.
     places = (folder, f"{folder}.zip", "")
-    if tables := photo_jobs.find_tables(source_dir, tables_of_it, places):
-      jobs.append(
-        photo_jobs.PhotoJob(
-          "gld",
-          name,
-          source_dir,
-          tables,
-          archives,
-          user_column="user_id",
-          notes=(f"Tables of {name}: {tables[0]}, {tables[1]}.", f"{note}."),
-        )
+    tables = photo_jobs.find_tables(source_dir, names, places)
+    if tables is not None:
+      job = photo_jobs.PhotoJob(
+        "gld",
+        name,
+        source_dir,
+        tables,
+        archives,
+        user_column="user_id",
+        notes=(f"Tables of {name}: {tables[0]}, {tables[1]}.", note),
       )
+      jobs.append(job)
   if not jobs:
-    known = " or ".join(
-      f"{' and '.join(tables)} ({url})" for tables, url, _ in wanted.values()
-    )
-    raise errors.FieldError(
-      "source_dir", f"hold the tables {known}", f"none in {source_dir}"
-    )
+    must = f"hold the tables {' or '.join(known)}"
+    raise errors.FieldError("source_dir", must, f"none in {source_dir}")
   return jobs
+
+
+def _describe_archives(names: Collection[str]) -> str:
+  """Says how many tars of images were found, and which are missing."""
+  note = f"Archives: {len(names)} of {len(_TARS)} found"
+  absent = [name for name in _TARS if name not in names]
+  if absent:
+    first = bad_examples.name_first(absent)
+    note += f", missing {first} ({_IMAGES_URL} and so on)"
+  return f"{note}."

@@ -24,10 +24,15 @@ _ARCHIVES_URL = "https://ml-inat-competition-datasets.s3.amazonaws.com/2017/"
 def create_jobs(
   source_dir: pathlib.Path, variant: str | None = None
 ) -> list[photo_jobs.PhotoJob]:
-  """Finds what was downloaded of one of `VARIANTS`, None for the first.
+  """Finds what was downloaded.
 
-  The folder, or `datasets` in it, has the two tables. Unpacked images are in
-  any of its sub-folders. There is one job.
+  Args:
+    source_dir: Folder that has the two tables, itself or in its sub-folder
+      `datasets`, and unpacked images in any sub-folder.
+    variant: One of `VARIANTS`; None for the first.
+
+  Returns:
+    One job.
 
   Raises:
     FieldError: If a table is missing.

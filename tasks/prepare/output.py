@@ -71,7 +71,13 @@ class Job(abc.ABC):
   keeps_empty_files = False
 
   def __init__(self, task: str, variant: str, identity: Mapping[str, Any]):
-    """Initialises the job; `identity` is what it has beside the names."""
+    """Initialises the job.
+
+    Args:
+      task: Name of the task.
+      variant: Variant of the task's data.
+      identity: What else must be the same for a preparation to be taken up.
+    """
     self.variant = variant
     self.identity = {"task": task, "variant": variant, **identity}
 
@@ -84,10 +90,18 @@ class Job(abc.ABC):
 
   @abc.abstractmethod
   def read(self, image_id: str) -> bytes:
-    """The content of an image; a `BadImageError` tells that it is left out."""
+    """Reads the content of an image.
+
+    Args:
+      image_id: The image, as a row of the plan names it.
+
+    Raises:
+      BadImageError: If the image is to be left out.
+    """
 
 
 def _write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
+  """Writes an object, whole or not at all."""
   with whole_files.replacing(path) as partial:
     partial.write_text(json.dumps(value, indent=2) + "\n")
 
@@ -106,7 +120,8 @@ class Preparation:
       on_bad_example: "fail": images that are missing or unreadable end the
         preparation; "skip": they are left out.
     """
-    self._job, self._policy = job, on_bad_example
+    self._job = job
+    self._policy = on_bad_example
     output_dir = output_dir.resolve()
     self._final = output_dir / job.variant
     self._work = output_dir / f"{job.variant}.partial"
@@ -115,11 +130,14 @@ class Preparation:
     self._notes = self._work / "left_out.jsonl"
 
   def run(self, *, dry_run: bool = False) -> bool:
-    """Prepares the data set; returns whether anything was done.
+    """Prepares the data set.
 
     Args:
       dry_run: Whether to stop after telling what was found, what is missing and
         how much disk it takes; nothing is written.
+
+    Returns:
+      Whether anything was done.
 
     Raises:
       DataError: If something of the source is bad, or the output folder holds
@@ -162,10 +180,11 @@ class Preparation:
     bad.check()
 
   def _is_written(self, file: str) -> bool:
+    """Whether a file is finished."""
     return (self._data / file).exists()
 
   def _is_complete(self) -> bool:
-    """Whether all was done before, which it says."""
+    """Whether all was done before; says so."""
     if not self._final.exists():
       return False
     report = tfrecord_files.read_json(self._final / _REPORT_FILE)
@@ -183,6 +202,7 @@ class Preparation:
   def _create_error(
     self, folder: pathlib.Path, found: Mapping[str, Any]
   ) -> errors.DataError:
+    """Creates the error of a folder with another identity."""
     return errors.DataError(
       f"{folder} must be prepared by this program from {self._job.identity},"
       f" found {found}. Choose another output_dir."
@@ -221,14 +241,17 @@ class Preparation:
       path.unlink(missing_ok=True)
 
   def _left_out(self) -> list[tuple[str, str, str]]:
-    """File, image and reason of all that was left out."""
+    """Returns file, image and reason of all that was left out, sorted."""
     images: dict[str, list[tuple[str, str]]] = {}
     if self._notes.exists():
       for line in self._notes.read_text().splitlines():
         # A note that was cut off is followed by another one, or will be.
         with contextlib.suppress(json.JSONDecodeError):
           images |= json.loads(line)
-    return sorted((f, *image) for f, some in images.items() for image in some)
+    left_out = []
+    for file, some in images.items():
+      left_out += [(file, *image) for image in some]
+    return sorted(left_out)
 
   def _write(self, files: Mapping[str, Sequence[Row]]) -> None:
     """Writes the files that are not finished."""
@@ -236,13 +259,13 @@ class Preparation:
       "Writing users", unit="files", items=files.items()
     ):
       if not self._is_written(file):
+        records = self._iterate_records(file, rows)
         with contextlib.suppress(BadImageError):
-          tfrecord_files.write_records(
-            self._data / file, self._iterate_records(file, rows)
-          )
-    self._check_bad(
-      [(file, f"image {i}: {reason}") for file, i, reason in self._left_out()]
-    )
+          tfrecord_files.write_records(self._data / file, records)
+    bad = []
+    for file, image_id, reason in self._left_out():
+      bad.append((file, f"image {image_id}: {reason}"))
+    self._check_bad(bad)
     if not self._is_written(tfrecord_files.TEST_FILE_NAME):
       raise errors.DataError(
         f"{tfrecord_files.TEST_FILE_NAME} must have images, found none."

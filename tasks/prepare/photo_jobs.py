@@ -56,8 +56,17 @@ _CHUNK = 1 << 20
 
 @functools.cache
 def compute_md5(path: pathlib.Path, size: int, time: int) -> str:
-  """The MD5 of a file of a size and time, computed once a program."""
-  del time  # Only tells the cache that a file was replaced.
+  """Computes the MD5 of a file, once in a program.
+
+  Args:
+    path: The file.
+    size: Its size in bytes.
+    time: Its time, which tells the cache that a file was replaced.
+
+  Returns:
+    The MD5 in hexadecimal digits.
+  """
+  del time
   digest = hashlib.md5()
   bar = progress.create_bar(
     f"Verifying {path.name}", unit="B", total=size, unit_scale=True
@@ -79,13 +88,15 @@ def check_md5(path: pathlib.Path, expected: str | None = None) -> None:
   Raises:
     DataError: If its MD5 is another one.
   """
-  if expected := expected or KNOWN_MD5.get(path.name):
-    facts = path.stat()
-    found = compute_md5(path, facts.st_size, facts.st_mtime_ns)
-    if found != expected:
-      raise errors.DataError(
-        f"{path} must have MD5 {expected}, found {found}. Fetch it again."
-      )
+  expected = expected or KNOWN_MD5.get(path.name)
+  if not expected:
+    return
+  facts = path.stat()
+  found = compute_md5(path, facts.st_size, facts.st_mtime_ns)
+  if found != expected:
+    raise errors.DataError(
+      f"{path} must have MD5 {expected}, found {found}. Fetch it again."
+    )
 
 
 def find_tables(
@@ -97,6 +108,9 @@ def find_tables(
     source_dir: The folder of all that was downloaded.
     names: Names of the tables.
     places: Names of folders, or of zips with a folder of the same name inside.
+
+  Returns:
+    The tables, in the order of their names; None if no place has them all.
 
   Raises:
     DataError: If they are not what the publisher offers.
@@ -117,7 +131,7 @@ def find_tables(
 def _read_table(
   table: Table, columns: Sequence[str]
 ) -> tuple[pd.DataFrame, str]:
-  """Columns of texts, the last of which are classes, and the table's MD5."""
+  """Reads columns of texts, the last of them classes, and the table's MD5."""
   try:
     content = table.read_bytes()
     text = io.StringIO(content.decode("utf-8-sig"), newline="")
@@ -145,6 +159,7 @@ def _read_table(
 
 
 def _is_file_name(user_id: str) -> bool:
+  """Whether a file can be named after a user."""
   return (
     user_id not in (".", "..")
     and not set(user_id) & set("/\\\0")
@@ -154,13 +169,20 @@ def _is_file_name(user_id: str) -> bool:
 
 
 def _to_rows(rows: pd.DataFrame) -> list[output.Row]:
-  return list(map(output.Row, rows["image_id"], map(int, rows["label"])))
+  """Converts a table's rows."""
+  labels = map(int, rows["label"])
+  return list(map(output.Row, rows["image_id"], labels))
 
 
 def read_tables(
   train: Table, test: Table, *, user_column: str
 ) -> tuple[dict[str, list[output.Row]], dict[str, str]]:
   """Reads the tables of the users and of the test set of a split.
+
+  Args:
+    train: Table of the users.
+    test: Table of the test set.
+    user_column: Name of the column of users.
 
   Returns:
     Rows of each file, by its name below the folder of the variant: users and
@@ -195,6 +217,7 @@ _Place = tuple[pathlib.Path, int, int]
 
 
 def _image_id(name: str) -> str | None:
+  """Returns the image that a file holds by its name; None if it is none."""
   path = pathlib.PurePosixPath(name)
   # Files that macOS adds to archives look like images: ._name.jpg.
   if path.suffix != _SUFFIX or path.name.startswith("."):
@@ -216,8 +239,7 @@ def _list_tar(
         # Else it keeps every member, a gigabyte for the largest archive.
         archive.members = []  # type: ignore[attr-defined]
       end = archive.offset
-    # A damaged header looks to `tarfile` like the end, which is a block of
-    # zeros in truth.
+    # `tarfile` takes a damaged header for the end, which is a block of zeros.
     with path.open("rb") as file:
       file.seek(end)
       block = file.read(tarfile.BLOCKSIZE)
@@ -246,7 +268,13 @@ def _list_folder(
 
 
 class PhotoJob(output.Job):
-  """A split of published photos, and where these may be."""
+  """A split of published photos, and where these may be.
+
+  Attributes:
+    files: Rows of each file to write, by its name.
+    archives: Tars of images, and their MD5 if the publisher says it.
+    notes: Lines about what was found and what is missing.
+  """
 
   def __init__(
     self,
@@ -276,7 +304,8 @@ class PhotoJob(output.Job):
     """
     self.files, md5 = read_tables(*tables, user_column=user_column)
     super().__init__(task, variant, {"tables": md5})
-    self.archives, self.notes = archives, notes
+    self.archives = archives
+    self.notes = notes
     self._source_dir = source_dir
     self._image_ids = {
       row.image_id for rows in self.files.values() for row in rows
@@ -294,11 +323,9 @@ class PhotoJob(output.Job):
       self._found |= _list_folder(self._source_dir, missing)
     absent = sorted(self._image_ids - self._found.keys())
     self._tell(absent)
-    return output.Plan(
-      self.files,
-      {image_id: place[-1] for image_id, place in self._found.items()},
-      bad=[(f"image {name}", output.MISSING) for name in absent],
-    )
+    sizes = {image_id: size for image_id, (*_, size) in self._found.items()}
+    bad = [(f"image {name}", output.MISSING) for name in absent]
+    return output.Plan(self.files, sizes, bad=bad)
 
   def _tell(self, absent: Sequence[str]) -> None:
     """Says what was found and what is missing."""

@@ -60,6 +60,9 @@ class PreparationConfig(config_lib.Config):
 def execute(config: PreparationConfig) -> None:
   """Prepares the data; killed at any time and started again, it goes on.
 
+  Args:
+    config: What to prepare, and where.
+
   Raises:
     DataError: If something is missing or damaged.
     FieldError: If a folder holds no data, or the disk is too small.
