@@ -12,37 +12,45 @@ import numpy as np
 from tasks.synthetic import store
 
 FILE_NAME = "omniglot_background_28.npz"
+# Images of a character.
 _IMAGES = 20
 # They take characters in turn, so held-out alphabets are like the others.
 _NUM_ALPHABETS = 30
 
 
-def draw_images(seed: int, number: int, count: int = _IMAGES) -> np.ndarray:
+def draw_images(seed: int, number: int) -> np.ndarray:
   """Draws images of one character, the same for the same seed and number.
 
   Args:
     seed: Seed of all characters.
     number: Number of the character.
-    count: Number of images.
 
   Returns:
-    Uint8 `[count, 28, 28]`, paper 255 and ink towards 0.
+    Uint8 `[20, 28, 28]`, paper 255 and ink towards 0.
   """
   # TensorFlow takes seconds to load; a program's help does without it.
   from tasks.synthetic import strokes
 
-  images = strokes.Symbols(seed).draw(
-    np.array([number], np.int64), np.array([count], np.int32)
+  symbols = strokes.Symbols(seed)
+  images = symbols.draw(
+    np.array([number], np.int64), np.array([_IMAGES], np.int32)
   )
   return images.numpy()[..., 0]
 
 
 def write_characters(output_dir: store.Path, **fields: Any) -> str:
-  """Writes random characters as Omniglot's compact file; returns its path.
+  """Writes random characters as Omniglot's compact file.
 
   A user is a character, which is the same for a given seed however many others
   there are. There are 20 images of each, and 30 alphabets, which take
-  characters in turn. Fields are those of `store.Config`.
+  characters in turn.
+
+  Args:
+    output_dir: The folder.
+    **fields: Those of `store.Config`.
+
+  Returns:
+    The path of the file.
 
   Raises:
     errors.FieldError: If one of them is out of range.
@@ -51,16 +59,14 @@ def write_characters(output_dir: store.Path, **fields: Any) -> str:
   given = store.Config(**fields)
 
   def write(folder: pathlib.Path) -> None:
+    images = []
+    for number in store.show_progress(given.num_users):
+      images.append(draw_images(given.seed, number))
     characters = np.repeat(np.arange(given.num_users), _IMAGES)
     num_alphabets = min(_NUM_ALPHABETS, given.num_users)
     np.savez_compressed(
       folder / FILE_NAME,
-      images=np.concatenate(
-        [
-          draw_images(given.seed, number)
-          for number in store.show_progress(given.num_users)
-        ]
-      ),
+      images=np.concatenate(images),
       character_id=characters,
       alphabet_id=characters % num_alphabets,
       alphabets=np.array([f"random_{n:02}" for n in range(num_alphabets)]),

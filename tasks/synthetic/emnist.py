@@ -46,7 +46,7 @@ class Config(store.Config):
 
 
 def _split(labels: np.ndarray, compact: bool) -> dict[str, np.ndarray]:
-  """Whether each example of a writer is in a split: bool `[n]`, by split."""
+  """Returns whether each example of a writer is in a split, bool `[n]`."""
   is_digit = labels < _NUM_DIGITS
   is_test = np.zeros(len(labels), bool)
   # Digits and letters are split apart so that either subset has both parts.
@@ -70,9 +70,10 @@ def _draw_writers(given: Config) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
   # Nothing here needs autograph, and the search for it would take long.
   @tf.autograph.experimental.do_not_convert
-  def draw(users):
+  def draw(users: tf.Tensor) -> tuple[tf.Tensor, ...]:
     counts = hands.spread_images(users, given.examples_per_user)
-    return (*hands.draw(users, counts), counts)
+    images, labels = hands.draw(users, counts)
+    return images, labels, counts
 
   users = tf.data.Dataset.range(given.num_users).batch(_DRAWN)
   drawn = users.map(draw, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
@@ -82,10 +83,11 @@ def _draw_writers(given: Config) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def _draw_rows(given: Config) -> Iterator[tuple[str, str, list[bytes]]]:
-  """Yields splits, the writer and examples, by the seed and number alone."""
+  """Yields splits with a writer and the writer's serialised examples."""
   users = store.show_progress(given.num_users)
   for user, (images, labels) in zip(users, _draw_writers(given), strict=True):
     suffix = np.random.default_rng([given.seed, user]).integers(100)
+    writer = f"f{user:04d}_{suffix:02d}"
     examples = []
     for image, label in zip(images, labels, strict=True):
       features = {"label": label}
@@ -96,8 +98,7 @@ def _draw_rows(given: Config) -> Iterator[tuple[str, str, list[bytes]]]:
       examples.append(tfrecord_files.serialize_example(features))
     for split_name, chosen in _split(labels, given.compact).items():
       if chosen.any():
-        kept = list(itertools.compress(examples, chosen))
-        yield split_name, f"f{user:04d}_{suffix:02d}", kept
+        yield split_name, writer, list(itertools.compress(examples, chosen))
 
 
 def write_emnist(output_dir: store.Path, **fields: Any) -> str:
@@ -107,8 +108,15 @@ def write_emnist(output_dir: store.Path, **fields: Any) -> str:
   splits are `all_train` and `all_test` (about one example in nine), and
   `digits_only_train` and `digits_only_test`, the digits among them. A writer is
   the same for a given seed however many others there are, and writes in the
-  hand of the same user of task handwriting. The file, whose path is returned,
-  takes about 0.5 MB a writer. Fields are those of `Config`.
+  hand of the same user of task handwriting. The file takes about 0.5 MB a
+  writer.
+
+  Args:
+    output_dir: The folder.
+    **fields: Those of `Config`.
+
+  Returns:
+    The path of the file.
 
   Raises:
     errors.FieldError: If one of them is out of range.

@@ -105,7 +105,8 @@ def _font_lines(font: str) -> tuple[np.ndarray, np.ndarray]:
   half_extents = np.empty((len(CHARACTERS), 2), np.float32)
   for index, line in enumerate(_thin(masks)):
     places = np.argwhere(line)
-    low, high = places.min(axis=0), places.max(axis=0)
+    low = places.min(axis=0)
+    high = places.max(axis=0)
     half_extents[index] = (high - low) / 2
     shift = np.round((_MAP_SIZE - 1) / 2 - (low + high) / 2).astype(int)
     away = ndimage.distance_transform_edt(~np.roll(line, shift, axis=(0, 1)))
@@ -125,10 +126,9 @@ def _font_atlas() -> tuple[np.ndarray, np.ndarray]:
 def upsampling() -> np.ndarray:
   """Matrix `[28, GRID_SIZE]` from a coarse grid to pixels (cubic splines)."""
   at = np.linspace(0, GRID_SIZE - 1, IMAGE_SIZE)[np.newaxis]
-  units = np.eye(GRID_SIZE)
-  splines = [
-    ndimage.map_coordinates(unit, at, mode="nearest") for unit in units
-  ]
+  splines = []
+  for unit in np.eye(GRID_SIZE):
+    splines.append(ndimage.map_coordinates(unit, at, mode="nearest"))
   return np.stack(splines, axis=1)
 
 
@@ -153,7 +153,13 @@ class FontMaps:
 
 @functools.cache
 def font_maps(side: int, unit: float) -> FontMaps:
-  """Makes maps of some side on which the larger half extent is `unit`."""
+  """Makes maps of the characters in all fonts.
+
+  Args:
+    side: Side of a map in pixels.
+    unit: Half the height or width of a centre line on it in pixels, whichever
+      is larger.
+  """
   distances, half_extents = _font_atlas()
   larger = np.maximum(half_extents.max(axis=1), 1.0)
   pixels = (np.arange(side) - (side - 1) / 2) / unit
@@ -168,14 +174,18 @@ def font_maps(side: int, unit: float) -> FontMaps:
   # Fonts that are chosen more often have more of the numbers.
   small = np.array([character.islower() for character in CHARACTERS])
   shares = np.cumsum(list(_FONT_WEIGHTS.values()), axis=0)
+  shares = shares / shares[-1]
   numbers = (np.arange(256) + 0.5) / 256
-  chosen = [np.searchsorted(s / s[-1], numbers) for s in shares.T]
-  fonts = np.where(small[:, np.newaxis], chosen[1], chosen[0])
+  of_large = np.searchsorted(shares[:, 0], numbers)
+  of_small = np.searchsorted(shares[:, 1], numbers)
+  fonts = np.where(small[:, np.newaxis], of_small, of_large)
 
-  def by_character(array):
+  def by_character(array: np.ndarray) -> np.ndarray:
     grouped = array.reshape(len(_FONTS), len(CHARACTERS), *array.shape[1:])
     return np.swapaxes(grouped, 0, 1).astype(np.float32)
 
   return FontMaps(
-    by_character(maps), by_character(relative), fonts.astype(np.int32)
+    distances=by_character(maps),
+    half_extents=by_character(relative),
+    fonts=fonts.astype(np.int32),
   )

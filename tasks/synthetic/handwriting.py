@@ -58,7 +58,7 @@ _NUM_SHAPE = len(_SPREADS) + 3 * _GRID
 
 @functools.cache
 def _basis() -> np.ndarray:
-  """Basis of the coordinates: float32 `[3 + _GRID, pixels]`.
+  """Returns the basis of the coordinates, float32 `[3 + _GRID, pixels]`.
 
   One, down, right, and the fields of the points of the coarse grid, which move
   no character as a whole out of the middle.
@@ -95,18 +95,16 @@ class Handwriting:
     self._maps = maps.astype(np.uint8).reshape(-1)
     self._extents = fonts.half_extents[chosen].reshape(-1, 2)
     self._fonts = fonts.fonts[chosen]
-    means = np.zeros(_NUM_SHAPE, np.float32)
+    self._means = np.zeros(_NUM_SHAPE, np.float32)
     for index, name in enumerate(_SPREADS):
-      means[index] = _MEANS.get(name, 0.0)
-    self._means = means
+      self._means[index] = _MEANS.get(name, 0.0)
     bends = [_BEND] * (2 * _GRID) + [_PRESSURE] * _GRID
     self._spreads = np.array([*_SPREADS.values(), *bends], np.float32).T
-    self._repeats = np.array(
-      [2.0 if glyphs.CHARACTERS[label].isdigit() else 1.0 for label in labels],
-      np.float32,
-    )
+    is_digit = [glyphs.CHARACTERS[label].isdigit() for label in labels]
+    self._repeats = np.where(is_digit, np.float32(2), np.float32(1))
 
   def _keys(self, users: tf.Tensor) -> tf.Tensor:
+    """Returns the writers' keys, of which all their numbers are drawn."""
     return split_mix.derive_population_keys(self._seed, users)
 
   def _draw_for_number(self, users: tf.Tensor) -> tf.Tensor:
@@ -167,47 +165,54 @@ class Handwriting:
     keys = self._keys(users)
     rows, number = split_mix.number_parts(counts)
     keys_of_images = tf.gather(keys, rows)
-    example = split_mix.draw_uniforms(
-      split_mix.derive_keys(keys_of_images, number, 3), _NUM_SHAPE + 1
-    )
+    # Row by row what one image decides, then the character, then the writer:
+    # uniforms `[..., _NUM_SHAPE + 1, 4]`, of which the last are not for shapes.
+    example_keys = split_mix.derive_keys(keys_of_images, number, 3)
+    example = split_mix.draw_uniforms(example_keys, _NUM_SHAPE + 1)
     if labels is None:
       shares = tf.gather(self._draw_shares(keys), rows)
       below = shares < example[:, -1, :1]
-      label = tf.reduce_sum(tf.cast(below, tf.int32), -1)
+      index = tf.reduce_sum(tf.cast(below, tf.int32), -1)
     else:
-      label = tf.cast(labels, tf.int32) - self._labels.start
-    character = split_mix.draw_uniforms(
-      split_mix.derive_keys(keys_of_images, label + self._labels.start, 0),
-      _NUM_SHAPE + 1,
-    )
+      index = tf.cast(labels, tf.int32) - self._labels.start
+    label = index + self._labels.start
+    character_keys = split_mix.derive_keys(keys_of_images, label, 0)
+    character = split_mix.draw_uniforms(character_keys, _NUM_SHAPE + 1)
     writer = split_mix.draw_uniforms(keys, _NUM_SHAPE + 1)
-
-    # Two of three characters are of the writer's usual font.
-    usual = character[:, -1, 0] < 0.65
-    quantile = tf.where(
-      usual, tf.gather(writer[:, -1, 1], rows), character[:, -1, 1]
-    )
-    resolution = self._fonts.shape[1]
-    place = label * resolution + tf.cast(quantile * resolution, tf.int32)
-    font = tf.gather(tf.constant(self._fonts.reshape(-1)), place)
-    glyph = label * self._num_fonts + font
+    usual_font = tf.gather(writer[:, -1, 1], rows)
+    glyph = self._choose_glyphs(index, character[:, -1], usual_font)
 
     by_writer, by_character, by_example = self._spreads
-    shape = (
-      tf.gather(
-        split_mix.sum_to_normals(writer)[:, :-1] * by_writer + self._means, rows
-      )
-      + split_mix.sum_to_normals(character)[:, :-1] * by_character
-      + split_mix.sum_to_normals(example)[:, :-1] * by_example
-    )
-    images = self._trace(shape, glyph)
-    return images, tf.cast(label + self._labels.start, tf.int64)
+    shape = split_mix.sum_to_normals(writer)[:, :-1] * by_writer + self._means
+    shape = tf.gather(shape, rows)
+    shape += split_mix.sum_to_normals(character)[:, :-1] * by_character
+    shape += split_mix.sum_to_normals(example)[:, :-1] * by_example
+    return self._trace(shape, glyph), tf.cast(label, tf.int64)
+
+  def _choose_glyphs(
+    self, index: tf.Tensor, drawn: tf.Tensor, usual_font: tf.Tensor
+  ) -> tf.Tensor:
+    """Chooses a font for each image.
+
+    Args:
+      index: Characters, as places in `labels`, int32 `[n]`.
+      drawn: Uniforms of the writers' characters, `[n, 4]`.
+      usual_font: Uniforms that stand for the writers' usual fonts, `[n]`.
+
+    Returns:
+      Rows of the maps, int32 `[n]`.
+    """
+    # Two of three characters are of the writer's usual font.
+    quantile = tf.where(drawn[:, 0] < 0.65, usual_font, drawn[:, 1])
+    resolution = self._fonts.shape[1]
+    place = index * resolution + tf.cast(quantile * resolution, tf.int32)
+    font = tf.gather(tf.constant(self._fonts.reshape(-1)), place)
+    return index * self._num_fonts + font
 
   def _draw_shares(self, keys: tf.Tensor) -> tf.Tensor:
-    """Cumulative shares of each writer's labels: float32 `[k, labels]`."""
-    uniforms = split_mix.draw_uniforms(
-      split_mix.derive_keys(keys, tf.zeros_like(keys), 2), len(self._labels)
-    )
+    """Draws cumulative shares of labels: float32 `[k, labels - 1]`."""
+    keys = split_mix.derive_keys(keys, tf.zeros_like(keys), 2)
+    uniforms = split_mix.draw_uniforms(keys, len(self._labels))
     held = tf.cast(uniforms[..., 0] < 0.93, tf.float32)
     # An Erlang distribution of two steps.
     often = -tf.math.log(uniforms[..., 1] * uniforms[..., 2])
@@ -229,7 +234,8 @@ class Handwriting:
     thickness, softness, shade, bend_down, bend_right, pressure = columns[6:]
     aspect = tf.exp(aspect)
     extents = tf.gather(tf.constant(self._extents), glyph)
-    tall, wide = extents[:, :1], extents[:, 1:]
+    tall = extents[:, :1]
+    wide = extents[:, 1:]
     # Wide and slanted characters shrink until they fit.
     reach = tf.maximum(tall, aspect * (wide + tf.abs(slant) * tall))
     # Pixels of a map for one of the image.
@@ -238,15 +244,16 @@ class Handwriting:
     lean = slant * scale + rotation * narrow
     middle = (_MAP_SIDE - 1) / 2 + 0.5  # Half a pixel, as floors are taken.
     basis = tf.constant(_basis())
-    y = tf.concat(
-      [middle + scale * down, scale, -rotation * scale, scale * bend_down], 1
+
+    def find_pixels(parts: list[tf.Tensor]) -> tf.Tensor:
+      places = tf.matmul(tf.concat(parts, 1), basis)
+      return tf.floor(tf.clip_by_value(places, 0.0, _MAP_SIDE - 0.5))
+
+    y = find_pixels(
+      [middle + scale * down, scale, -rotation * scale, scale * bend_down]
     )
-    x = tf.concat(
-      [middle + narrow * right, lean, narrow, narrow * bend_right], 1
-    )
-    y, x = (
-      tf.floor(tf.clip_by_value(tf.matmul(part, basis), 0.0, _MAP_SIDE - 0.5))
-      for part in (y, x)
+    x = find_pixels(
+      [middle + narrow * right, lean, narrow, narrow * bend_right]
     )
     first = tf.cast(glyph, tf.float32)[:, tf.newaxis] * float(_MAP_SIDE**2)
     place = tf.cast(y * float(_MAP_SIDE) + (x + first), tf.int32)
@@ -256,9 +263,10 @@ class Handwriting:
     steep = tf.exp(-softness)
     half_width = dark * steep * tf.exp(thickness) / 2
     none = tf.zeros_like(steep)
-    ink = tf.concat(
+    weights = tf.concat(
       [0.5 * dark + half_width, none, none, half_width * pressure], 1
     )
-    ink = tf.matmul(ink, basis) - dark * steep / (_LEVELS * scale) * to_line
+    fading = dark * steep / (_LEVELS * scale)
+    ink = tf.matmul(weights, basis) - fading * to_line
     paper = 255.5 - tf.clip_by_value(ink, 0.0, dark)
     return tf.reshape(tf.cast(paper, tf.uint8), [-1, _SIDE, _SIDE, 1])

@@ -30,7 +30,7 @@ _PERSON_SIDES = (92, 113)
 # Users of galleries and queries come after all that a folder may have.
 _FIRST_STRANGER = 1_000_000
 
-_START_SIDE, _IMAGES_OF_START = 48, 20
+_START_SIDE = 48
 
 _FACE = (112, 112)
 _IMAGES_OF_FACE = 72
@@ -74,24 +74,27 @@ def draw_size(generator: np.random.Generator) -> tuple[int, int]:
   return (long, short) if is_upright else (short, long)
 
 
-def _take_photos(generator, given: store.Config, labels, whose) -> _Photos:
-  """Photos of classes, each by a user who has a number for it."""
+def _take_photos(
+  generator: np.random.Generator,
+  given: store.Config,
+  labels: np.ndarray,
+  whose: Iterable[tuple[int, int]],
+) -> _Photos:
+  """Yields photos of classes, each by a user who has a number for it."""
   for label, (user, index) in zip(labels.tolist(), whose, strict=False):
-    yield (
-      label,
-      textures.take_photo(
-        generator,
-        draw_size(generator),
-        seed=given.seed,
-        class_id=label,
-        user=user,
-        index=index,
-      ),
+    photo = textures.take_photo(
+      generator,
+      draw_size(generator),
+      seed=given.seed,
+      class_id=label,
+      user=user,
+      index=index,
     )
+    yield label, photo
 
 
 def _draw_user(given: store.Config, user: int) -> _Photos:
-  """Photos of a user who shares classes with others."""
+  """Draws photos of a user who shares classes with others."""
   generator = np.random.default_rng([given.seed, 0, user])
   labels = draw_labels(generator, num_classes(given.num_users))
   whose = zip(itertools.repeat(user), itertools.count(), strict=False)
@@ -99,7 +102,7 @@ def _draw_user(given: store.Config, user: int) -> _Photos:
 
 
 def _draw_test(given: store.Config) -> _Photos:
-  """Photos of all classes by people who are no users."""
+  """Draws photos of all classes by people who are no users."""
   classes = num_classes(given.num_users)
   generator = np.random.default_rng([given.seed, 1])
   counts = generator.integers(*_TEST_IMAGES, size=classes)
@@ -108,14 +111,8 @@ def _draw_test(given: store.Config) -> _Photos:
   return _take_photos(generator, given, labels, whose)
 
 
-def _draw_face(seed: int, subject: int, number: int) -> Image.Image:
-  return Image.fromarray(
-    textures.draw(_FACE, seed=seed, class_id=subject, user=number, index=number)
-  )
-
-
 def _draw_person(seed: int, user: int) -> Iterator[Image.Image]:
-  """Photos of one pattern, in another style each."""
+  """Yields photos of one pattern, in another style each."""
   generator = np.random.default_rng([seed, user])
   person = int(generator.integers(2**62))
   for number in range(generator.integers(*_IMAGES_OF_PERSON)):
@@ -173,18 +170,23 @@ def _place_face(given: store.Config, user: int) -> _Files:
   many = given.num_users - few
   if many < _MIN_SUBJECTS:
     many = given.num_users
-  subject, count = user, _IMAGES_OF_FACE
+  subject = user
+  count = _IMAGES_OF_FACE
   if user >= many:
-    subject, count = _FIRST_OF_5_IMAGES + user - many, 5
+    subject = _FIRST_OF_5_IMAGES + user - many
+    count = 5
   for number in range(count):
-    yield f"{subject}/{number}.png", _draw_face(given.seed, subject, number)
+    pixels = textures.draw(
+      _FACE, seed=given.seed, class_id=subject, user=number, index=number
+    )
+    yield f"{subject}/{number}.png", Image.fromarray(pixels)
 
 
 def _place_start(given: store.Config, user: int) -> _Files:
   """`<person>/<n>.png`, to pretrain on: strokes; every third is a texture."""
   generator = np.random.default_rng([given.seed, user])
   size = (_START_SIDE, _START_SIDE)
-  drawings = characters.draw_images(given.seed, user, _IMAGES_OF_START)
+  drawings = characters.draw_images(given.seed, user)
   for number, drawing in enumerate(drawings):
     if user % 3 == 2:
       pixels = textures.draw(
@@ -198,9 +200,11 @@ def _place_start(given: store.Config, user: int) -> _Files:
 
 def _colour(generator: np.random.Generator, grey: np.ndarray) -> np.ndarray:
   """Colours uint8 `[side, side]`: half of them, of these three in ten light."""
-  ink, paper = np.zeros(3), np.ones(3)
+  ink = np.zeros(3)
+  paper = np.ones(3)
   if generator.random() < 0.5:
-    ink, paper = generator.uniform(0, 0.5, 3), generator.uniform(0.5, 1, 3)
+    ink = generator.uniform(0, 0.5, 3)
+    paper = generator.uniform(0.5, 1, 3)
     if generator.random() < 0.3:
       ink, paper = paper, ink
   share = grey[..., np.newaxis] / 255
@@ -258,17 +262,17 @@ def _write_records(
   share: float,
 ) -> None:
   """Writes a share of the classes, and of the users those with most images."""
+  classes = max(2, round(share * num_classes(len(users))))
+
+  def select(records: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+    return [(label, x) for label, x in records if label < classes]
 
   def write(path: pathlib.Path, records: list[tuple[int, bytes]]) -> None:
     tfrecord_files.write_records(
       path, (tfrecord_files.serialize_image(x, label) for label, x in records)
     )
 
-  classes = max(2, round(share * num_classes(len(users))))
-  *users, test = (
-    [record for record in records if record[0] < classes]
-    for records in (*users, test)
-  )
+  users = list(map(select, users))
   train = folder / tfrecord_files.TRAIN_FOLDER
   train.mkdir(parents=True)
   most = sorted(range(len(users)), key=lambda user: -len(users[user]))
@@ -276,7 +280,7 @@ def _write_records(
   for index, user in enumerate(kept):
     if len(users[user]) >= 2:
       write(train / str(index), users[user])
-  write(folder / tfrecord_files.TEST_FILE_NAME, test)
+  write(folder / tfrecord_files.TEST_FILE_NAME, select(test))
   told = folder / tfrecord_files.GENERATOR_FILE_NAME
   told.write_text(json.dumps({"num_classes": classes}))
 
@@ -310,18 +314,17 @@ def write_benchmark(
     errors.FieldError: If one of them is out of range.
     errors.DataError: If the folder holds something else.
   """
-  given, folders = store.Config(**fields), BENCHMARKS[name]
+  given = store.Config(**fields)
 
   def encode(photos: _Photos) -> list[tuple[int, bytes]]:
     return [(label, textures.encode(image)) for label, image in photos]
 
   def write(root: pathlib.Path) -> None:
-    users = [
-      encode(_draw_user(given, user))
-      for user in store.show_progress(given.num_users)
-    ]
+    users = []
+    for user in store.show_progress(given.num_users):
+      users.append(encode(_draw_user(given, user)))
     test = encode(_draw_test(given))
-    for folder, share in folders.items():
+    for folder, share in BENCHMARKS[name].items():
       _write_records(root / folder, users, test, share=share)
 
   store.write_data(output_dir, given, write, name=name)

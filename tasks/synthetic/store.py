@@ -38,13 +38,14 @@ class Config(config.Config):
 
 
 def show_progress(num_users: int) -> Iterator[int]:
-  """The numbers of the users, while a bar on a terminal shows what is left."""
+  """Yields the numbers of the users; a bar on a terminal shows what is left."""
   yield from progress.create_bar(
     "Drawing", unit="users", items=range(num_users)
   )
 
 
 def _in_words(parameters: Mapping[str, object]) -> str:
+  """Lists parameters for an error."""
   return ", ".join(f"{key}={value}" for key, value in parameters.items())
 
 

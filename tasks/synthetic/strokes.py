@@ -104,7 +104,7 @@ def _draw_symbols(keys: tf.Tensor) -> _Symbols:
 
 @functools.cache
 def _directions() -> np.ndarray:
-  """Steps in all directions: int32 `[directions, 2]`, right and down."""
+  """Tabulates steps in all directions: int32 `[directions, 2]`, right, down."""
   angles = 2.0 * math.pi * np.arange(_DIRECTIONS) / _DIRECTIONS
   steps = np.stack([np.cos(angles), np.sin(angles)], -1)
   return np.round(_STEP * steps).astype(np.int32)
@@ -146,7 +146,7 @@ def _walk(
 
 
 def _grow(logarithm: tf.Tensor) -> tf.Tensor:
-  """About the exponential of small numbers, by operations that are exact."""
+  """Returns about the exponential of small numbers, by exact operations."""
   return 1.0 + logarithm + 0.5 * logarithm * logarithm
 
 
@@ -194,16 +194,19 @@ def _place(
     Columns and rows in pixels, `[n, points]` each, and pixels for a unit of the
     symbol, `[n, 1]`.
   """
-  low, high = tf.reduce_min(points, axis=1), tf.reduce_max(points, axis=1)
+  low = tf.reduce_min(points, axis=1)
+  high = tf.reduce_max(points, axis=1)
   sides = high - low
   # Symbols that are nearly dots stay small.
   extent = tf.maximum(tf.reduce_max(sides, axis=1, keepdims=True) / 2.0, 0.5)
-  right, down = tf.unstack(points - ((low + high) / 2.0)[:, tf.newaxis], axis=2)
+  centre = (low + high) / 2.0
+  right, down = tf.unstack(points - centre[:, tf.newaxis], axis=2)
   slant, angle, aspect, size, *shift = tf.split(hand, 6, axis=1)
   size = _MEAN_RADIUS * _grow(_SIZE * size) / extent
   aspect = _grow(_ASPECT * aspect)
   angle = _HAND * angle
-  cosine, sine = 1.0 - 0.5 * angle * angle, angle
+  cosine = 1.0 - 0.5 * angle * angle
+  sine = angle
   across = right * aspect + down * (_SLANT * slant)
   down = down / aspect
   middle = (SIDE - 1) / 2.0
@@ -214,7 +217,7 @@ def _place(
 
 @functools.cache
 def _profiles() -> np.ndarray:
-  """How a point inks a row of pixels: float32 `[pens * places, SIDE]`."""
+  """Tabulates how a point inks a row of pixels, `[pens * places, SIDE]`."""
   places = (np.arange(_PLACES) + 0.5) / _FINE - _MARGIN
   apart = np.arange(SIDE) - places[:, np.newaxis]
   tables = [np.exp(-0.5 * np.square(apart / pen)) for pen in _PENS]
@@ -237,7 +240,7 @@ def _trace(
   """
   table = tf.constant(_profiles())
 
-  def look_up(places):
+  def look_up(places: tf.Tensor) -> tf.Tensor:
     index = tf.floor((places + _MARGIN) * _FINE)
     index = tf.clip_by_value(index, 0.0, _PLACES - 1.0)
     return tf.gather(table, tf.cast(index, tf.int32) + pen * _PLACES)
@@ -294,9 +297,8 @@ class Symbols:
     of, number = split_mix.number_parts(counts)
     symbols = _Symbols(*(tf.gather(part, of) for part in _draw_symbols(keys)))
     keys_of_images = split_mix.derive_keys(tf.gather(keys, of), number, 3)
-    hand = split_mix.sum_to_normals(
-      split_mix.draw_uniforms(keys_of_images, 9 * _STROKES + 7)
-    )
+    uniforms = split_mix.draw_uniforms(keys_of_images, 9 * _STROKES + 7)
+    hand = split_mix.sum_to_normals(uniforms)
     by_stroke = tf.reshape(hand[:, : 9 * _STROKES], [-1, _STROKES, 9])
     paths, mean, step = _walk(symbols, by_stroke[..., :7])
     points = _join(symbols, paths, mean, by_stroke[..., 7:])

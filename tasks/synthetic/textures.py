@@ -28,7 +28,7 @@ _CLASS, _USER, _PICTURE = range(3)
 def _pick_colour(
   generator: np.random.Generator, hue: float, values: tuple[float, float]
 ) -> np.ndarray:
-  """A colour near a hue, float32 `[3]` in [0, 1].
+  """Draws a colour near a hue, float32 `[3]` in [0, 1].
 
   Args:
     generator: Source of randomness.
@@ -36,7 +36,8 @@ def _pick_colour(
     values: Range of the brightest channel.
   """
   near = (hue + generator.normal(0, 0.12)) % 1
-  saturation, value = generator.uniform(0.1, 0.6), generator.uniform(*values)
+  saturation = generator.uniform(0.1, 0.6)
+  value = generator.uniform(*values)
   return np.array(colorsys.hsv_to_rgb(near, saturation, value), np.float32)
 
 
@@ -50,7 +51,9 @@ def _expose(
     generator: Source of randomness.
     level: How bright it gets.
   """
-  down, across = (np.linspace(-1, 1, size) for size in picture.shape[:2])
+  height, width, _ = picture.shape
+  down = np.linspace(-1, 1, height)
+  across = np.linspace(-1, 1, width)
   slopes = generator.normal(0, 0.15, 2)
   light = 1 + slopes[0] * down[:, np.newaxis] + slopes[1] * across
   light *= level * generator.uniform(0.8, 1.1)
@@ -64,33 +67,41 @@ def _add_waves(
   """A sum of random plane waves at places, of mean 0 and variance 1."""
   frequencies = np.pi * generator.uniform(*_FREQUENCIES, _WAVES)
   angles, phases = generator.uniform(0, 2 * np.pi, (2, _WAVES))
-  waves = [
-    np.cos(np.float32(f * np.cos(a)) * x + np.float32(f * np.sin(a)) * y + p)
-    for f, a, p in zip(frequencies, angles, phases.astype("f"), strict=True)
-  ]
+  phases = phases.astype(np.float32)
+  by_x = (frequencies * np.cos(angles)).astype(np.float32)
+  by_y = (frequencies * np.sin(angles)).astype(np.float32)
+  waves = []
+  for number in range(_WAVES):
+    turned = by_x[number] * x + by_y[number] * y
+    waves.append(np.cos(turned + phases[number]))
   return np.sum(waves, axis=0) * np.float32((2 / _WAVES) ** 0.5)
 
 
 def _cover(field: np.ndarray, pixels: float) -> np.ndarray:
-  """How much of each pixel belongs to where a field is positive."""
-  return np.clip(0.5 + 0.25 * pixels * field, 0, 1)[..., np.newaxis]
+  """Returns how much of each pixel belongs to where a field is positive."""
+  share = np.clip(0.5 + 0.25 * pixels * field, 0, 1)
+  return share[..., np.newaxis]
 
 
 def draw(
   size: tuple[int, int], *, seed: int, class_id: int, user: int, index: int
 ) -> np.ndarray:
-  """Draws a picture: uint8 `[*size, 3]`, the same for the same arguments.
+  """Draws a picture, the same for the same arguments.
 
   Args:
-    size: Height and width.
+    size: Height and width in pixels.
     seed: Seed of all classes and users, at least 0 as are the others.
     class_id: Class, which decides the pattern.
     user: User, who decides the style.
     index: Number of the picture among the user's of the class.
+
+  Returns:
+    uint8 `[*size, 3]`.
   """
   height, width = size
   style = np.random.default_rng([_USER, seed, user])
-  hues, slant = style.random(3), style.normal(0, 0.15)
+  hues = style.random(3)
+  slant = style.normal(0, 0.15)
   level = style.uniform(0.75, 1.0)
   own = np.random.default_rng([_PICTURE, seed, class_id, user, index])
   radius = min(height, width) / 2
@@ -99,10 +110,15 @@ def draw(
     (np.arange(height, dtype=np.float32) - (height - 1) / 2) / radius,
   )
   background = _add_waves(own, x, y)
-  x, y = x - own.normal(0, 0.14), y - own.normal(0, 0.14)
-  angle, scale = slant + own.normal(0, 0.2), own.uniform(0.75, 1.25)
-  cosine, sine = np.cos(angle) / scale, np.sin(angle) / scale
-  x, y = cosine * x + sine * y, cosine * y - sine * x
+  # The pattern's own axes are moved, turned and scaled.
+  right = x - own.normal(0, 0.14)
+  down = y - own.normal(0, 0.14)
+  angle = slant + own.normal(0, 0.2)
+  scale = own.uniform(0.75, 1.25)
+  cosine = np.cos(angle) / scale
+  sine = np.sin(angle) / scale
+  x = cosine * right + sine * down
+  y = cosine * down - sine * right
   pattern = _add_waves(np.random.default_rng([_CLASS, seed, class_id]), x, y)
   ink, paper, behind = map(functools.partial(_pick_colour, own), hues, _VALUES)
   picture = behind * (1 - 0.4 * _cover(background, radius))
@@ -114,7 +130,7 @@ def draw(
 def take_photo(
   generator: np.random.Generator, size: tuple[int, int], **whose: int
 ) -> Image.Image:
-  """Draws a picture of which one in a hundred turns grey.
+  """Draws a picture; one in a hundred turns grey.
 
   Args:
     generator: Source of randomness.
@@ -126,7 +142,12 @@ def take_photo(
 
 
 def encode(image: Image.Image, name: str = "x.jpg") -> bytes:
-  """Encodes an image in the form that a file's name says."""
+  """Encodes an image.
+
+  Args:
+    image: The image.
+    name: Name of the file; JPEG if it ends in ".jpg", else PNG.
+  """
   content = io.BytesIO()
   if name.endswith(".jpg"):
     image.save(content, "JPEG", quality=90)

@@ -1,4 +1,7 @@
-"""Tests of random characters in Omniglot's format."""
+"""Tests of random characters in Omniglot's format.
+
+Those of `strokes` check how they are drawn.
+"""
 
 import numpy as np
 import tensorflow as tf
@@ -6,24 +9,6 @@ import tensorflow as tf
 from tasks import omniglot
 from tasks import task_config
 from tasks.synthetic import characters
-
-
-def test_a_character_is_drawn_alike_and_unlike_others():
-  drawn = np.stack([characters.draw_images(1, n, 8) for n in range(12)])
-  assert (drawn.shape, drawn.dtype) == ((12, 8, 28, 28), np.uint8)
-  # Ink on white paper, in the middle: none at the edge of most images.
-  assert 0.02 < (drawn < 128).mean() < 0.3
-  assert (drawn[..., [0, -1], :] > 128).mean() > 0.97
-  flat = 255.0 - drawn.reshape(96, -1)
-  flat -= flat.mean(axis=1, keepdims=True)
-  flat /= np.linalg.norm(flat, axis=1, keepdims=True)
-  similar = (flat @ flat.T).reshape(12, 8, 12, 8)
-  same = np.einsum("aiaj->aij", similar)
-  # No image is drawn twice.
-  off_diagonal = same[:, ~np.eye(8, dtype=bool)]
-  assert off_diagonal.max() < 0.99
-  others = np.stack([similar[a, :, a - 1] for a in range(12)])
-  assert off_diagonal.mean() > 2 * others.mean()
 
 
 def test_task_omniglot_reads_them(tmp_path):
