@@ -12,7 +12,6 @@ import numpy as np
 from PIL import Image
 
 HEIGHT, WIDTH = 13, 11
-_HALF_TURN = 3
 # By PNG's colour type.
 _NUM_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 # Starts and steps of the passes of Adam7.
@@ -30,17 +29,15 @@ def _draw(levels, num_channels):
 
 
 RGBA = _draw(256, 4).astype(np.uint8)
-RGB, GREY = RGBA[..., :3], RGBA[..., 0]
+RGB = RGBA[..., :3]
+GREY = RGBA[..., 0]
 _SMOOTH = np.asarray(
   Image.fromarray(RGB[:4, :4]).resize((WIDTH, HEIGHT), Image.Resampling.BICUBIC)
 )
-
-
-def exif(orientation=_HALF_TURN):
-  """An EXIF block after its mark, as Pillow writes it."""
-  tags = Image.Exif()
-  tags[0x0112] = orientation
-  return tags.tobytes()
+_TAGS = Image.Exif()
+_TAGS[0x0112] = 3  # Half a turn.
+# EXIF after its mark, as Pillow writes it.
+_EXIF = _TAGS.tobytes()
 
 
 def chunk(name, content):
@@ -143,21 +140,18 @@ def _png(color_type, depth, has_key, **options):
   return " ".join(words), content, np.dstack([colors, alpha])
 
 
-def late_png(pixels=_SMOOTH, orientation=_HALF_TURN):
-  """PNGs whose EXIF is where it is rarely looked for, by name."""
-  block = chunk(b"eXIf", exif(orientation)[6:])
+def _late_pngs():
+  """Yields names and PNGs whose EXIF is where it is rarely looked for."""
+  block = chunk(b"eXIf", _EXIF[6:])
   text = chunk(b"tEXt", b"Comment\0about IDAT, eXIf and tRNS")
-  return {
-    "PNG, EXIF first": write_png(pixels, 8, 2, before=block),
-    "PNG, EXIF after the pixels": write_png(pixels, 8, 2, after=block),
-    "PNG, EXIF after a text that says IDAT": write_png(
-      pixels, 8, 2, before=text + block
-    ),
-    "PNG, EXIF with the mark of JPEG": write_png(
-      pixels, 8, 2, before=chunk(b"eXIf", exif(orientation))
-    ),
-    "PNG, a text that says EXIF": write_png(pixels, 8, 2, before=text),
-  }
+  for name, parts in {
+    "EXIF first": {"before": block},
+    "EXIF after the pixels": {"after": block},
+    "EXIF after a text that says IDAT": {"before": text + block},
+    "EXIF with the mark of JPEG": {"before": chunk(b"eXIf", _EXIF)},
+    "a text that says EXIF": {"before": text},
+  }.items():
+    yield f"PNG, {name}", write_png(_SMOOTH, 8, 2, **parts)
 
 
 def _segment(marker, content):
@@ -165,23 +159,20 @@ def _segment(marker, content):
   return b"\xff" + bytes([marker]) + size + content
 
 
-def late_jpeg(pixels=_SMOOTH, orientation=_HALF_TURN):
-  """JPEGs whose EXIF is where it is rarely looked for, by name."""
-  block = exif(orientation)
-  plain = save(pixels, "JPEG", quality=95)
-  turned = _segment(0xE1, block)
-  comment = _segment(0xFE, b"has " + block.replace(b"\3\0", b"\6\0"))
+def _late_jpegs():
+  """Yields names and JPEGs whose EXIF is where it is rarely looked for."""
+  plain = save(_SMOOTH, "JPEG", quality=95)
+  turned = _segment(0xE1, _EXIF)
+  comment = _segment(0xFE, b"has " + _EXIF.replace(b"\3\0", b"\6\0"))
   profile = _segment(0xE2, b"\xff\xd9" * 32766) * 5
-  return {
-    f"JPEG, EXIF {where}": plain[:2] + before + plain[2:]
-    for where, before in {
-      "first": turned,
-      "after a comment that says Exif": comment + turned,
-      "after 320 kB of profile": profile + turned,
-      "after bytes of filling": b"\xff" * 3 + turned,
-      "in a comment alone": comment,
-    }.items()
-  }
+  for where, before in {
+    "first": turned,
+    "after a comment that says Exif": comment + turned,
+    "after 320 kB of profile": profile + turned,
+    "after bytes of filling": b"\xff" * 3 + turned,
+    "in a comment alone": comment,
+  }.items():
+    yield f"JPEG, EXIF {where}", plain[:2] + before + plain[2:]
 
 
 def _others():
@@ -230,15 +221,15 @@ def _others():
   yield "WebP lossless", save(RGB, "WEBP", lossless=True)
   yield "WebP RGBA", save(RGBA, "WEBP", lossless=True)
   yield "WebP RGBA, lossy", save(RGBA, "WEBP")
-  yield "WebP EXIF", save(RGB, "WEBP", lossless=True, exif=exif())
+  yield "WebP EXIF", save(RGB, "WEBP", lossless=True, exif=_EXIF)
   yield (
     "WebP EXIF after a profile",
-    save(RGB, "WEBP", lossless=True, exif=exif(), icc_profile=b"EXIF\1\2" * 99),
+    save(RGB, "WEBP", lossless=True, exif=_EXIF, icc_profile=b"EXIF\1\2" * 99),
   )
   yield "WebP moving", save(RGB, "WEBP", lossless=True, **moves)
   for mode in ("1", "L", "P", "RGB", "RGBA", "CMYK"):
     yield f"TIFF {mode}", save(RGBA, "TIFF", mode)
-  yield "TIFF EXIF", save(RGB, "TIFF", exif=exif())
+  yield "TIFF EXIF", save(RGB, "TIFF", exif=_EXIF)
   for mode in ("1", "L", "RGB"):
     yield f"PPM {mode}", save(RGBA, "PPM", mode)
 
@@ -253,5 +244,5 @@ def list_kinds():
   pixels = np.dstack([_scale(wide, 16)] * 3 + [np.full_like(GREY, 255)])
   for form in ("TIFF", "PPM"):
     kinds[f"{form} of 16"] = (save(wide, form), pixels)
-  others = [*_others(), *late_png().items(), *late_jpeg().items()]
+  others = [*_others(), *_late_pngs(), *_late_jpegs()]
   return kinds | {name: (content, None) for name, content in others}

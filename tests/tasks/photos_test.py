@@ -149,7 +149,7 @@ class TestFormats:
     ("form", "suffix"),
     [
       *(("PPM", ".pgm"), ("TIFF", ".tif"), ("PNG", ".PNG"), ("WEBP", ".jpg")),
-      ("JPEG", ".jfif"),
+      *(("JPEG", ".jfif"), ("GIF", ".gif")),
     ],
   )
   def test_are_read(self, root, create, form, suffix):
@@ -169,21 +169,6 @@ class TestFormats:
     assert not create(**options).bad_examples.lines
     # Images that train can be evaluated, too.
     assert path in image_folder.list_images(root / "ann").paths
-
-  def test_a_gif_shows_its_first_picture(self, root, create):
-    size = trees.SIDE, trees.SIDE
-    pictures = [Image.new("RGB", size, c) for c in ("red", "blue")]
-    for label in trees.CLASSES:
-      pictures[0].save(
-        root / "ann" / label / "0.gif",
-        save_all=True,
-        append_images=pictures[1:],
-      )
-    task = create()
-    contents, _ = clients.read_client(task, "0")
-    red = np.full([trees.SIDE, trees.SIDE, 3], [255, 0, 0])
-    found = task.decode_images(contents[:1]).numpy()[0]
-    np.testing.assert_array_equal(found, red)
 
   def test_copies_are_made_once(self, root, create, tmp_path):
     trees.write(root, "ann/a/x.webp", "WEBP")

@@ -32,14 +32,6 @@ def test_each_user_has_one_class_of_their_own(task):
     assert (images.shape[1:], images.dtype) == ((28, 28, 1), np.uint8)
 
 
-def test_a_virtual_client_has_the_images_of_its_users(task):
-  users = ["5", "23", "0"]
-  images, labels = clients.read_client(task, "\n".join(users))
-  each = [clients.read_client(task, user) for user in users]
-  np.testing.assert_array_equal(images, np.concatenate([x for x, _ in each]))
-  np.testing.assert_array_equal(labels, np.concatenate([y for _, y in each]))
-
-
 def test_what_is_counted_is_what_is_read(task):
   clients.check_counts(task)
 

@@ -1,5 +1,6 @@
 """Tests that a virtual client is the union of its users, for every reader."""
 
+import functools
 import itertools
 import os
 
@@ -11,6 +12,7 @@ from tasks import gld
 from tasks import handwriting
 from tasks import omniglot
 from tasks import photos
+from tasks import symbols
 from tasks import task_config
 from tasks.synthetic import characters
 from tasks.synthetic import emnist as synthetic
@@ -56,12 +58,10 @@ def _create_photos(config, directory):
   return photos.create_photos_task(task_config.PhotosConfig(**vars(config)))
 
 
-def _create_handwriting(config, directory):
-  del directory  # It makes its images itself.
+def _create_numbered(create_task, config, directory):
+  del directory  # The task makes its images itself.
   changes = {"data_dir": None, "num_users": _USERS, "max_images_per_user": 40}
-  return handwriting.create_handwriting_task(
-    task_config.PopulationConfig(**vars(config) | changes)
-  )
+  return create_task(task_config.PopulationConfig(**vars(config) | changes))
 
 
 _TASKS = {
@@ -69,7 +69,10 @@ _TASKS = {
   "omniglot": _create_omniglot,
   "gld, a file cut": _create_cut_gld,
   "photos": _create_photos,
-  "handwriting": _create_handwriting,
+  "handwriting": functools.partial(
+    _create_numbered, handwriting.create_handwriting_task
+  ),
+  "symbols": functools.partial(_create_numbered, symbols.create_symbols_task),
 }
 
 
