@@ -292,8 +292,8 @@ def create_omniglot_task(config: task_config.TaskConfig) -> task_lib.Task:
   except errors.DataError as error:
     raise errors.FieldError(
       "task_variant",
-      "be another one with fewer than 7 background alphabets, whose training"
-      " alphabets are too few to hold out some",
+      "be another one with fewer than 7 background alphabets: too few train"
+      " to hold out some of them",
       variant,
     ) from error
 

@@ -1,8 +1,8 @@
-"""Photos of one's own users, in folders or listed in a table.
+"""Photos of your own users, in folders or listed in a table.
 
 `DIR/<user>/<class>/<image>`, `DIR/<person>/<image>`, or a table of images,
-users and labels. The other tasks are published benchmarks; these are photos
-that nobody here has seen, so the task warns of what is odd about them.
+users and labels. The other tasks are published benchmarks; your photos come in
+no published form, so the task warns of what is odd about them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ with epy.lazy_imports():
   from tff_fedemb.evaluation import embedding
 
 _CHANNELS = {"rgb": 3, "grayscale": 1}
-# Sides by the number of users from which they are the default, and what is then
-# the default backbone. How many images users have is theirs, and cards show the
-# side.
+# Sides in pixels by the number of users from which they are the default. Cards
+# show the side, so it must not depend on how many images users have.
 _SIDES = ((100_000, 224), (10_000, 112), (0, 48))
 _MAX_LENET_SIDE = 64
 # The meaning of a user of a table.
@@ -60,7 +59,7 @@ def _find_place(config: task_config.PhotosConfig) -> pathlib.Path:
 
 
 def create_photos_task(config: task_config.PhotosConfig) -> task_lib.Task:
-  """Creates the task of one's own photos.
+  """Creates the task of your own photos.
 
   A public key draws, by their names, 20 % of the classes with two images or
   more for test and 10 % for validation, at least two each; or such shares of

@@ -24,8 +24,8 @@ class TaskConfig(task_lib.TaskSource):
   another one by a `creator` of its own.
 
   Attributes:
-    creator: Function that makes the task of a configuration, as
-      `module:function`, which is imported then.
+    creator: Function that makes the task from a configuration, as
+      `module:function`; it is imported when the task is made.
     data_dir: Directory of the task's data.
     cache_dir: Directory of converted copies of data [~/.cache/tff_fedemb].
     task_variant: Variant of the task's data, for instance gld23k [its own
@@ -35,8 +35,8 @@ class TaskConfig(task_lib.TaskSource):
       skip leaves them out and counts them.
     selection_users: Number of users who do not train; they are drawn at random,
       always the same ones, and their images are for validation. No guarantee
-      covers them. Without them, where the task's own validation images may be
-      of users who train, no epsilon covers a choice of settings by these.
+      covers them. With 0, where the task's own validation images may be of
+      users who train, no epsilon covers settings chosen by these images.
   """
 
   creator: ClassVar[str]
@@ -166,9 +166,9 @@ class TfdsConfig(UnseenConfig):
   Attributes:
     tfds_name: Data set that TensorFlow Datasets has prepared in data_dir, for
       instance lfw; with a configuration NAME/CONFIGURATION.
-    tfds_user: Feature that says whose an image is, for instance objects/writer
-      [one user a class].
-    tfds_label: Feature that says of which class an image is.
+    tfds_user: Feature that names the user of an image, for instance
+      objects/writer [one user a class].
+    tfds_label: Feature that names the class of an image.
   """
 
   creator = "tasks.tfds:create_tfds_task"

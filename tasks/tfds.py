@@ -1,8 +1,8 @@
 """Images of any data set that TensorFlow Datasets has prepared.
 
-One feature of an example says whose it is, another its class. The images are
-copied once, as they are encoded, to files below the cache directory and listed
-in a table: from there on they are photos of one's own, see `tasks.photos`.
+One feature of an example names its user, another its class. The task copies the
+images once, as they are encoded, to files below the cache directory and lists
+them in a table. From there on they are photos of your own, see `tasks.photos`.
 """
 
 from __future__ import annotations
@@ -164,13 +164,14 @@ def _open_table(config: task_config.TfdsConfig) -> pathlib.Path:
 def create_tfds_task(config: task_config.TfdsConfig) -> task_lib.Task:
   """Creates the task of a data set that TensorFlow Datasets has prepared.
 
-  Its splits train, validation and test are taken together, and classes are held
-  out, unless `hold_out` says something else; "split_column" keeps the splits,
-  of which there must then be all three. Everything else is as of
-  `photos.create_photos_task`, the privacy too.
+  The task takes the splits train, validation and test together and holds out
+  classes, unless `hold_out` says something else; "split_column" keeps the
+  splits, all three of which must then be there. `photos.create_photos_task`
+  describes everything else, the privacy too.
 
   Args:
-    config: The copy in `cache_dir` takes about as much room as the data set.
+    config: The data set, and its features. The copy in `cache_dir` takes about
+      as much room as the data set.
 
   Raises:
     FieldError: If there is no such data set or feature, or there are too few

@@ -1,11 +1,11 @@
-"""A prepared data set on its way to the disk: whole, or to be gone on with.
+"""Writes a prepared data set; a preparation that was killed goes on later.
 
 The result is what TensorFlow Federated (0.87) keeps of federated photos:
 `<variant>/train/<user id>` and `<variant>/test.tfRecord`. Beside them lies
-`preparation.json`, which says how they came about. Until all is done it is
-under `<variant>.partial/`, from where a program that was killed goes on: a file
-is finished when it is there, and lines of `left_out.jsonl`, of which the last
-of a file counts, say what is not in it.
+`preparation.json`, which says how they came about. Until all is done they are
+under `<variant>.partial/`, from where a program that was killed goes on. A file
+that is there is finished. Lines of `left_out.jsonl` say what is not in a file;
+the last line of a file counts.
 """
 
 import abc
@@ -31,7 +31,7 @@ _BLOCK = 4096  # Files take up whole blocks of this size.
 
 
 class BadImageError(Exception):
-  """An image that is to be left out, or all of its file; says why."""
+  """An image, or all of its file, is left out; the message says why."""
 
 
 class Row(NamedTuple):
@@ -62,8 +62,8 @@ class Job(abc.ABC):
 
   Attributes:
     variant: Variant of the task's data; the name of its folder.
-    identity: Task, variant, and digests of "tables" or "sources" by name: what
-      must be the same for a preparation to be taken up again.
+    identity: Task, variant, and digests of "tables" or "sources" by name. A
+      preparation goes on only if all of these are the same.
     keeps_empty_files: Whether a user without any image has an empty file,
       rather than none.
   """
@@ -76,7 +76,7 @@ class Job(abc.ABC):
     Args:
       task: Name of the task.
       variant: Variant of the task's data.
-      identity: What else must be the same for a preparation to be taken up.
+      identity: What else must be the same for a preparation to go on.
     """
     self.variant = variant
     self.identity = {"task": task, "variant": variant, **identity}
@@ -231,7 +231,7 @@ class Preparation:
   def _begin(self, outdated: set[pathlib.Path]) -> None:
     """Makes the folder to work in, without files that are of no use."""
     if not self._identity.exists():
-      # Nobody knows what these files were made from.
+      # It is unknown what these files were made from.
       shutil.rmtree(self._work, ignore_errors=True)
     (self._data / tfrecord_files.TRAIN_FOLDER).mkdir(
       parents=True, exist_ok=True

@@ -1,4 +1,4 @@
-"""Published photos, of which tables say who holds which: found and verified.
+"""Finds and verifies published photos, whose users are listed in tables.
 
 Hsu, Qi and Brown, "Federated Visual Classification with Real-World Data
 Distribution", ECCV 2020, are published as CSV files: the training table has a
@@ -368,7 +368,9 @@ class PhotoJob(output.Job):
       file.seek(first_byte)
       content = file.read(size)
     if len(content) != size:
-      raise errors.DataError(f"{path} must stay as it was, found less.")
+      raise errors.DataError(
+        f"{path} must not change while it is used, found fewer bytes."
+      )
     if encoded_images.find_unreadable([content]):
       raise output.BadImageError("cannot be decoded")
     return content

@@ -17,18 +17,19 @@ _PUBLISHERS = {"digiface": digiface, "gld": gld, "inaturalist": inaturalist}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PreparationConfig(config_lib.Config):
-  """A preparation.
+  """What to prepare, and where.
 
   Attributes:
     task: Benchmark.
-    source_dir: Folder of what was downloaded; it is only read.
+    source_dir: Folder of your downloads; it is only read.
     output_dir: Folder of the result, the data_dir of the task.
-    variant: Variant of the task's data; gld has gld23k and gld160k;
-      inaturalist user_120k and geo_100, geo_300, geo_1k, geo_3k, geo_10k and
-      geo_30k; digiface 72_images, 5_images and all [gld and digiface: all that
-      are there but digiface's all; inaturalist: user_120k].
-    dry_run: Whether to say what was found, what is missing and how much disk it
-      takes, and write nothing.
+    variant: Variant of the task's data; gld has gld23k and gld160k; inaturalist
+      has user_120k, geo_100, geo_300, geo_1k, geo_3k, geo_10k and geo_30k;
+      digiface has 72_images, 5_images and all [gld: each whose tables are
+      there; digiface: each of its two parts that is there; inaturalist:
+      user_120k].
+    dry_run: Whether to say only what was found, what is missing and how much
+      disk it takes, and write nothing.
     on_bad_example: Treatment of images that are missing or damaged.
   """
 
@@ -44,7 +45,7 @@ class PreparationConfig(config_lib.Config):
     if not pathlib.Path(self.source_dir).is_dir():
       raise errors.FieldError(
         "source_dir",
-        "be the folder of what was downloaded",
+        "be the folder of your downloads",
         repr(self.source_dir),
       )
     if pathlib.Path(self.output_dir).is_file():
@@ -77,6 +78,6 @@ def execute(config: PreparationConfig) -> None:
   except OSError as error:
     raise errors.DataError(
       "source_dir must be readable and output_dir writable, found"
-      f" {error.strerror}: {error.filename or 'no file named'}. What is"
-      " finished is kept; start again when that is mended."
+      f" {error.strerror}: {error.filename or 'no file named'}. Finished files"
+      " are kept; start again once this is mended."
     ) from error

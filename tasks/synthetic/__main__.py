@@ -13,9 +13,10 @@ from tff_fedemb import errors
 
 
 class _Parser(argparse.ArgumentParser):
-  """Tells a mistake in one line."""
+  """A parser that tells a mistake in one line, without the usage."""
 
   def error(self, message: str) -> NoReturn:
+    """See the base class."""
     sys.exit(f"error: {message}")
 
 
@@ -30,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   add = parser.add_argument
   text = "Benchmark whose format is written."
   add("--task", choices=sorted(registry.WRITERS), default="emnist", help=text)
-  text = "Directory to write, which may be empty but must hold nothing else."
+  text = "Directory to write: new, empty, or written with the same flags."
   add("--output_dir", required=True, help=text)
   add("--num_users", type=int, default=200, help="Number of users.")
   add("--seed", type=int, default=0, help="Seed of all randomness.")

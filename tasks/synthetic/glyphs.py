@@ -85,10 +85,12 @@ def _thin(masks: np.ndarray) -> np.ndarray:
 
 
 def _font_lines(font: str) -> tuple[np.ndarray, np.ndarray]:
-  """Distances to the centre line of each character of a font, centred.
+  """Computes the distance of each pixel to the centre line of a character.
 
-  They are in pixels of a map: float32 `[62, _MAP_SIZE, _MAP_SIZE]`. Returned
-  with them are half the height and width of the centre lines, `[62, 2]`.
+  Returns:
+    Distances for each character of the font, centred, in pixels of a map:
+    float32 `[62, _MAP_SIZE, _MAP_SIZE]`; and half the height and width of the
+    centre lines, `[62, 2]`.
   """
   path = pathlib.Path(matplotlib.get_data_path(), "fonts", "ttf", f"{font}.ttf")
   _, top, _, bottom = ImageFont.truetype(path, 100).getbbox("E")
@@ -117,14 +119,14 @@ def _font_lines(font: str) -> tuple[np.ndarray, np.ndarray]:
 
 @functools.cache
 def _font_atlas() -> tuple[np.ndarray, np.ndarray]:
-  """`_font_lines` of all fonts: `[fonts * 62, ...]`, font by font."""
+  """Returns `_font_lines` of all fonts, `[fonts * 62, ...]`, font by font."""
   distances, half_extents = zip(*map(_font_lines, _FONTS), strict=True)
   return np.concatenate(distances), np.concatenate(half_extents)
 
 
 @functools.cache
 def upsampling() -> np.ndarray:
-  """Matrix `[28, GRID_SIZE]` from a coarse grid to pixels (cubic splines)."""
+  """Computes the matrix `[28, GRID_SIZE]` of cubic splines, grid to pixels."""
   at = np.linspace(0, GRID_SIZE - 1, IMAGE_SIZE)[np.newaxis]
   splines = []
   for unit in np.eye(GRID_SIZE):

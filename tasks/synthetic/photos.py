@@ -35,7 +35,7 @@ _START_SIDE = 48
 _FACE = (112, 112)
 _IMAGES_OF_FACE = 72
 _FIRST_OF_5_IMAGES = 100_000
-# A part of so many subjects can be split into three; see `tasks.digiface`.
+# A part of this many subjects has enough for all three splits of `digiface`.
 _MIN_SUBJECTS = 8
 
 # A class and an image of it.
@@ -43,15 +43,22 @@ _Photos = Iterable[tuple[int, Image.Image]]
 
 
 def num_classes(num_users: int) -> int:
-  """Number of classes that so many users share."""
+  """Returns the number of classes that so many users share."""
   return max(6, round(5.2 * num_users**0.5))
 
 
 def draw_labels(generator: np.random.Generator, classes: int) -> np.ndarray:
-  """Classes of one user's images: int64 `[images]`, uneven in all respects.
+  """Draws the classes of one user's images, uneven in all respects.
 
   A user prefers a region, a stretch on the ring of all classes, and within it
   a few favourites; some classes are popular with everyone.
+
+  Args:
+    generator: Source of randomness.
+    classes: Number of classes.
+
+  Returns:
+    Classes, sorted, int64 `[images]`, of 8 to 40 images.
   """
   spread = generator.gamma(3.0, (_MEAN_IMAGES - _MIN_IMAGES) / 3)
   num_images = min(_MIN_IMAGES + round(spread), _MAX_IMAGES)
@@ -67,7 +74,7 @@ def draw_labels(generator: np.random.Generator, classes: int) -> np.ndarray:
 
 
 def draw_size(generator: np.random.Generator) -> tuple[int, int]:
-  """Height and width of 90 to 180 pixels, mostly not upright."""
+  """Draws a height and a width of 90 to 180 pixels, mostly not upright."""
   short = int(generator.integers(*_SHORT_SIDES))
   long = round(short * generator.choice(_ASPECTS))
   is_upright = generator.random() < 0.3
@@ -199,7 +206,7 @@ def _place_start(given: store.Config, user: int) -> _Files:
 
 
 def _colour(generator: np.random.Generator, grey: np.ndarray) -> np.ndarray:
-  """Colours uint8 `[side, side]`: half of them, of these three in ten light."""
+  """Colours half of all drawings, three in ten of these light on dark."""
   ink = np.zeros(3)
   paper = np.ones(3)
   if generator.random() < 0.5:

@@ -1,4 +1,4 @@
-"""Common code of all generators: folders are whole or not there at all.
+"""Writes the folders of all generators, whole or not at all.
 
 A hidden file in a folder says how it was made. A folder that was made with the
 same arguments is kept; anything else is refused.

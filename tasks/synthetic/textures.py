@@ -44,12 +44,15 @@ def _pick_colour(
 def _expose(
   picture: np.ndarray, generator: np.random.Generator, level: float = 1.0
 ) -> np.ndarray:
-  """Lights a picture from some side: uint8 `[height, width, 3]`.
+  """Lights a picture from some side.
 
   Args:
     picture: float32 `[height, width, 3]`, about 0 to 1.
     generator: Source of randomness.
-    level: How bright it gets.
+    level: Brightness, about 1.
+
+  Returns:
+    uint8 `[height, width, 3]`.
   """
   height, width, _ = picture.shape
   down = np.linspace(-1, 1, height)
@@ -64,7 +67,7 @@ def _expose(
 def _add_waves(
   generator: np.random.Generator, x: np.ndarray, y: np.ndarray
 ) -> np.ndarray:
-  """A sum of random plane waves at places, of mean 0 and variance 1."""
+  """Sums random plane waves at places; the mean is 0 and the variance 1."""
   frequencies = np.pi * generator.uniform(*_FREQUENCIES, _WAVES)
   angles, phases = generator.uniform(0, 2 * np.pi, (2, _WAVES))
   phases = phases.astype(np.float32)

@@ -137,7 +137,7 @@ class TestOpenIndex:
 def test_refuses_records_of_a_file_that_became_shorter(paths):
   index = tfrecord_index.build_index(paths)
   photo_files.cut(paths[1])
-  with pytest.raises(errors.DataError, match="found less"):
+  with pytest.raises(errors.DataError, match="found fewer bytes"):
     tfrecord_index.read_images(paths[1], index[4:])
   paths[1].unlink()
   with pytest.raises(errors.DataError, match="No such file"):

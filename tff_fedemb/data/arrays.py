@@ -133,8 +133,10 @@ def to_names(name: str, values: Any, num_rows: int) -> np.ndarray:
 
 def are_of_unit(images: np.ndarray) -> bool:
   """Whether pixels are floats that are all from 0 (black) to 1 (white)."""
-  is_float = images.dtype.kind == "f"
-  return is_float and bool(((images >= 0) & (images <= 1)).all())
+  if images.dtype.kind != "f":
+    return False
+  is_inside = (images >= 0) & (images <= 1)
+  return bool(is_inside.all())
 
 
 def to_pixels(
@@ -150,8 +152,8 @@ def to_pixels(
     name: The user's name for them, for errors.
     images: Integers in [0, 255], or floats that are all in [0, 1] or all whole
       numbers in [0, 255].
-    of_unit: Whether those of all splits are of [0, 1], as black pictures alone
-      do not tell their scale; by default, whether these are.
+    of_unit: Whether the images of all splits are in [0, 1], as black pictures
+      alone do not tell their scale; by default, whether these are.
     whose: Client of each image, to be named in an error.
 
   Raises:
@@ -161,7 +163,9 @@ def to_pixels(
   if images.dtype == np.uint8:
     return images
   is_float = images.dtype.kind == "f"
-  if are_of_unit(images) if of_unit is None else of_unit:
+  if of_unit is None:
+    of_unit = are_of_unit(images)
+  if of_unit:
     return np.rint(255 * images).astype(np.uint8)
   # NaN is not within bounds either.
   outside = ~((images >= 0) & (images <= 255))
@@ -182,7 +186,10 @@ def _to_column(
   *,
   kinds: str,
 ) -> np.ndarray:
-  """A column of one of NumPy's kinds, none missing; bytes become texts."""
+  """Returns a column of some of NumPy's kinds, without missing values.
+
+  Bytes become texts.
+  """
   # NumPy would turn a list with one text into texts, NaN included.
   is_list = isinstance(values, list | tuple)
   column = to_array(name, np.array(values, object) if is_list else values)
@@ -201,7 +208,7 @@ def _to_column(
 
 
 def _of_one_kind(name: str, column: np.ndarray, must: str) -> np.ndarray:
-  """Objects of one kind as an array of NumPy's type for it."""
+  """Converts objects of one kind to an array of NumPy's type for it."""
   for kind in (str, bytes, bool | np.bool, numbers.Integral):
     is_kind = np.array([isinstance(value, kind) for value in column], bool)
     if is_kind.all():

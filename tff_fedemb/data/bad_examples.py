@@ -98,7 +98,7 @@ def summarize(lines: Sequence[str]) -> str:
 
 
 def name_first(names: Iterable[object]) -> str:
-  """The first few names, and dots if there are others."""
+  """Lists the first five names, and dots if there are others."""
   words = list(map(str, names))
   if len(words) > _NUM_NAMED:
     words[_NUM_NAMED:] = ["..."]

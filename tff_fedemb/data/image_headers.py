@@ -50,7 +50,7 @@ def _slice(
   place: tf.Tensor | int,
   size: tf.Tensor | int,
 ) -> tf.Tensor:
-  """Part of a text, cut at the text's end."""
+  """Returns a part of a text, cut at the text's end."""
   end = tf.cast(tf.strings.length(content), tf.int64)
   return tf.strings.substr(
     content, tf.minimum(tf.cast(place, tf.int64), end), tf.cast(size, tf.int64)
@@ -58,23 +58,23 @@ def _slice(
 
 
 def _to_bytes(content: tf.Tensor) -> tf.Tensor:
-  """Bytes of a text, uint8 `[n + _PADDING]`, with zeros at the end."""
+  """Returns a text's bytes, uint8 `[n + _PADDING]`, with zeros at the end."""
   return tf.io.decode_raw(content + bytes(_PADDING), tf.uint8)
 
 
 def _end(values: tf.Tensor) -> tf.Tensor:
-  """Number of bytes of a file, without the padding."""
+  """Returns the number of bytes of a file, without the padding."""
   return tf.size(values, tf.int64) - _PADDING
 
 
 def _read(values: tf.Tensor, place: tf.Tensor | int, size: int) -> tf.Tensor:
-  """Bytes `[size]` from an offset."""
+  """Reads bytes `[size]` from an offset."""
   place = tf.minimum(tf.cast(place, tf.int64), _end(values))
   return tf.slice(values, [place], tf.constant([size], tf.int64))
 
 
 def _add_up(digits: tf.Tensor) -> tf.Tensor:
-  """The little-endian number of bytes `[size]`, int64."""
+  """Computes the little-endian number of bytes `[size]`, int64."""
   powers = [256**i for i in range(digits.shape[0])]
   return tf.reduce_sum(tf.cast(digits, tf.int64) * powers)
 
@@ -136,7 +136,7 @@ def _read_orientation(
   part: tf.Tensor,
   header_size: int,
 ) -> tf.Tensor:
-  """The orientation in a part that is a TIFF block after its header.
+  """Reads the orientation in a part that is a TIFF block after its header.
 
   Args:
     content: The file.

@@ -80,7 +80,7 @@ def _is_litter(name: str) -> bool:
 
 
 def _scan(path: str, shown: str, findings: Findings) -> list[os.DirEntry[str]]:
-  """The visible entries of a folder by name, links last."""
+  """Lists the visible entries of a folder by name, links last."""
   findings.add_source(path)
   try:
     with os.scandir(path) as found:

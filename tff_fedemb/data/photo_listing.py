@@ -55,7 +55,8 @@ def _list_photos(
       found += f" ({' '.join(clues[:3])})"
     raise errors.FieldError(
       field,
-      "hold <user>/<class>/<image> or <person>/<image>, or there be a table",
+      "hold photos as <user>/<class>/<image> or <person>/<image>, or as a table"
+      " lists them",
       found,
     )
   folder = place.parent if is_table else place

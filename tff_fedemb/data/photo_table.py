@@ -256,7 +256,7 @@ def _look_at(image: str, root: str) -> tuple[bytes, int, int, str | None]:
   if "\\" in path and not os.path.exists(os.path.join(root, path)):
     path = path.replace("\\", "/")
   if path.startswith("/") or _DRIVE.match(path):
-    what = "an absolute path, and it must be relative to the table"
+    what = "an absolute path; paths must be relative to the table"
     return os.fsencode(path), -1, -1, what
   path = os.path.normpath(path)
   if path.split("/")[0] == "..":

@@ -33,16 +33,15 @@ def find(name: str, data_dir: str | None, *, field: str) -> pathlib.Path:
     errors.FieldError: If the data set is not there.
   """
   root = pathlib.Path(data_dir or os.fspath(tfds.core.constants.DATA_DIR))
-  found = [
-    path.parent
-    for path in (root / name).glob("*/dataset_info.json")
-    if tfds.core.Version.is_valid(path.parent.name)
-  ]
+  found = []
+  for path in (root / name).glob("*/dataset_info.json"):
+    if tfds.core.Version.is_valid(path.parent.name):
+      found.append(path.parent)
   if not found:
     raise errors.FieldError(
       field,
-      "be a data set that is on disk, in data_dir, where tensorflow_datasets"
-      " has prepared it, and nothing is downloaded",
+      "be a data set that tensorflow_datasets has prepared in data_dir;"
+      " nothing is downloaded",
       f"no {root / name}/VERSION/dataset_info.json",
     )
   return max(found, key=lambda path: tfds.core.Version(path.name))

@@ -85,7 +85,9 @@ def read_images(path: pathlib.Path, rows: pd.DataFrame) -> list[bytes]:
       for length, offset in rows[["length", "offset"]].to_numpy().tolist():
         record = os.pread(file.fileno(), length, offset)
         if len(record) != length:
-          raise errors.DataError(f"{path} must stay as it was, found less.")
+          raise errors.DataError(
+            f"{path} must not change while it is used, found fewer bytes."
+          )
         features = tf.train.Example.FromString(record).features.feature
         image = features[tfrecord_files.IMAGE_FEATURE].bytes_list.value[0]
         images.append(image)
