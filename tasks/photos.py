@@ -33,6 +33,8 @@ _SIDES = ((100_000, 224), (10_000, 112), (0, 48))
 _MAX_LENET_SIDE = 64
 # The meaning of a user of a table.
 OWNER = "a value of the table's column user"
+# Files and labels by split.
+_HeldOut = dict[str, tuple[np.ndarray, np.ndarray]]
 _LAYOUT = (
   "It must hold <user>/<class>/<image> or <person>/<image>; a table lists"
   f" images that lie otherwise. {task_config.advise_synthetic('photos')}"
@@ -107,8 +109,6 @@ def create_photos_task(config: task_config.PhotosConfig) -> task_lib.Task:
     "validation": index.held_out(photo_index.VALIDATION),
     "test": index.held_out(photo_index.TEST),
   }
-  labels = np.concatenate([of_split for _, of_split in held_out.values()])
-  names = {y: facts["class_names"][y] for y in np.unique(labels).tolist()}
 
   def load_images(split: str) -> embedding.LabelledImages:
     return _load(*held_out[split], image_shape)
@@ -132,7 +132,7 @@ def create_photos_task(config: task_config.PhotosConfig) -> task_lib.Task:
     find_bad_examples=index.find_bad_examples,
     count_images=count_images,
     warnings=tuple(facts["warnings"]),
-    class_names=names,
+    class_names=_name_classes(facts, held_out),
     **facts["task"],
   )
 
@@ -160,10 +160,17 @@ def _find_meaning(
   return meaning
 
 
-def _describe_splits(
-  facts: dict[str, Any], held_out: dict[str, tuple[np.ndarray, np.ndarray]]
-) -> str:
-  """Says what is held out, from the files and labels of each split."""
+def _name_classes(facts: dict[str, Any], held_out: _HeldOut) -> dict[int, str]:
+  """Returns the names of the held-out classes by their labels."""
+  names = {}
+  for _, labels in held_out.values():
+    for label in np.unique(labels).tolist():
+      names[label] = facts["class_names"][label]
+  return dict(sorted(names.items()))
+
+
+def _describe_splits(facts: dict[str, Any], held_out: _HeldOut) -> str:
+  """Says in a sentence what is held out."""
   names = facts["class_names"]
   parts = [
     f"{facts['num_train_photos']:,} images to train on",

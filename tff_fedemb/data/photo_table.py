@@ -60,15 +60,17 @@ def check_quotes(file: TextIO, separator: str) -> None:
     ValueError: If there is another mark; it names the row.
   """
   reader = csv.reader(file, delimiter=separator, strict=True)
-  num_columns = row = line = 0
+  num_columns = 0
+  # Numbers of rows and lines that were read without an error.
+  row = 0
+  line = 0
   try:
-    for row, cells in enumerate(reader, 1):
+    for cells in reader:
       num_columns = num_columns or len(cells)
-      if reader.line_num > line + 1 and _has_rows(
-        cells, num_columns, separator
-      ):
-        row -= 1
+      has_several_lines = reader.line_num > line + 1
+      if has_several_lines and _has_rows(cells, num_columns, separator):
         raise csv.Error("rows in a cell")
+      row += 1
       line = reader.line_num
   except csv.Error as error:
     raise ValueError(
