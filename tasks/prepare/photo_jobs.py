@@ -51,7 +51,6 @@ _NO_USER = "NA"
 Table = pathlib.Path | zipfile.Path
 
 _SUFFIX = ".jpg"
-_CHUNK = 1 << 20
 
 
 @functools.cache
@@ -60,22 +59,14 @@ def compute_md5(path: pathlib.Path, size: int, time: int) -> str:
 
   Args:
     path: The file.
-    size: Its size in bytes.
-    time: Its time, which tells the cache that a file was replaced.
+    size, time: Its size and time; others say that the file was replaced.
 
   Returns:
     The MD5 in hexadecimal digits.
   """
-  del time
-  digest = hashlib.md5()
-  bar = progress.create_bar(
-    f"Verifying {path.name}", unit="B", total=size, unit_scale=True
-  )
-  with path.open("rb") as file, bar:
-    while chunk := file.read(_CHUNK):
-      digest.update(chunk)
-      bar.update(len(chunk))
-  return digest.hexdigest()
+  del size, time
+  with path.open("rb") as file:
+    return hashlib.file_digest(file, "md5").hexdigest()
 
 
 def check_md5(path: pathlib.Path, expected: str | None = None) -> None:
@@ -350,8 +341,11 @@ class PhotoJob(output.Job):
         f"hold images of {self.variant}, unpacked or in the tars of gld",
         f"none of {len(self._image_ids)} in {self._source_dir}",
       )
+    paths = {path for path, *_ in self._found.values()}
     wrong = []
-    for path in sorted({place[0] for place in self._found.values()}):
+    for path in progress.create_bar(
+      "Verifying", unit="files", items=sorted(paths)
+    ):
       try:
         check_md5(path, self.archives.get(path))
       except errors.DataError as error:
