@@ -60,8 +60,8 @@ def _download(directory: pathlib.Path) -> pathlib.Path:
   path = directory / FILE_NAME
   try:
     directory.mkdir(parents=True, exist_ok=True)
-    # TFF takes whatever lies at its place for the whole file, even what an
-    # interrupted download left there.
+    # TFF takes any file under this name for the whole one, even the rest of an
+    # interrupted download.
     with tempfile.TemporaryDirectory(dir=directory) as temporary:
       tff.simulation.datasets.emnist.load_data(
         only_digits=False, cache_dir=temporary
@@ -172,7 +172,7 @@ class _Characters:
     # Training reads the split of validation too, but other classes.
     self.train = self._splits["validation"]
     first = [split.read_serialized(limit=1) for split in self._splits.values()]
-    # Examples name their features.
+    # An example has the names of its features in it.
     self._compact = PIXEL_BYTES.encode() in first[0][0]
     for serialized in first:
       _parse_checked(path, serialized, compact=self._compact)

@@ -45,8 +45,8 @@ with epy.lazy_imports():
   from tff_fedemb.evaluation import embedding
 
 _SIDE = 28
-# Part of the name of the converted copy: to be raised when the conversion of
-# the same source changes.
+# Part of the name of the converted copy. Raise this when the conversion of the
+# same source changes.
 _CONVERSION_VERSION = 4
 _COMPACT_NAME = "omniglot_background_28.npz"
 # The first that exists is read.

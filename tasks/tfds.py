@@ -32,8 +32,8 @@ with epy.lazy_imports():
   import tensorflow_datasets as tfds
 
 _IMAGE = "image"
-# Stands for the user feature in a table's digest where a class is a user. It is
-# another word whenever the names of such users change.
+# Stands for the user feature in a table's digest where a class is a user.
+# Change this when the names of such users change.
 _CLASS_IS_USER = "quoted class"
 
 
@@ -152,7 +152,7 @@ def _open_table(config: task_config.TfdsConfig) -> pathlib.Path:
       copied.to_parquet(partial)
   except errors.FieldError:
     raise
-  # TensorFlow Datasets raises whatever comes of the part that is damaged.
+  # TensorFlow Datasets may raise anything, depending on what is damaged.
   except Exception as error:
     raise errors.DataError(
       f"{directory} must be a data set that can be read, found:"

@@ -35,12 +35,13 @@ _ADVICE = (
   "It must hold subjects_*_imgs.zip of github.com/microsoft/DigiFace1M (for"
   " non-commercial research), or their unpacked folders."
 )
-# The subjects of the two parts have numbers below and from this one.
+# The part of 72 images has subjects below this number, the other part has the
+# rest.
 _FIRST_OF_5_IMAGES = 100_000
 VARIANTS = ("72_images", "5_images", "all")
 # Chosen so that 8 identities from either start are enough for all splits.
 _SPLIT_KEY = b"digiface-16701"
-# To be raised when the conversion of the same source changes.
+# Raise this when the conversion of the same source changes.
 _CONVERSION_VERSION = 4
 
 _SOURCE_NAME = re.compile(r"subjects_(\d+)-(\d+)_\d+_imgs(\.zip)?")

@@ -146,7 +146,7 @@ class Preparation:
     """
     if self._is_complete():
       if not dry_run:
-        # The program was killed between its two last steps.
+        # Remove what a program left that was killed between its last two steps.
         shutil.rmtree(self._work, ignore_errors=True)
       return False
     begun = tfrecord_files.read_json(self._identity)
@@ -158,7 +158,7 @@ class Preparation:
     self._check_disk(plan)
     if dry_run:
       return False
-    # Files that are to be written anew, as an image has turned up since.
+    # These files lack an image that has turned up since; write them anew.
     outdated = {
       self._data / file
       for file, image_id, reason in self._left_out()
@@ -245,7 +245,8 @@ class Preparation:
     images: dict[str, list[tuple[str, str]]] = {}
     if self._notes.exists():
       for line in self._notes.read_text().splitlines():
-        # A note that was cut off is followed by another one, or will be.
+        # A program that was killed may have cut off a note. The file's next
+        # note replaces it.
         with contextlib.suppress(json.JSONDecodeError):
           images |= json.loads(line)
     left_out = []
@@ -283,7 +284,7 @@ class Preparation:
         yield tfrecord_files.serialize_image(content, row.label)
     if left_out or self._notes.exists():
       with self._notes.open("a") as notes:
-        # On a line of its own, even if the one before was cut off.
+        # The line before may have been cut off.
         notes.write(f"\n{json.dumps({file: left_out})}")
         notes.flush()
         os.fsync(notes.fileno())

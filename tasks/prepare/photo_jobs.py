@@ -227,7 +227,7 @@ def _list_tar(
         image_id = _image_id(member.name)
         if member.isreg() and image_id in image_ids:
           found.setdefault(image_id, (path, member.offset_data, member.size))
-        # Else it keeps every member, a gigabyte for the largest archive.
+        # The archive would keep every member, a gigabyte for the largest one.
         archive.members = []  # type: ignore[attr-defined]
       end = archive.offset
     # `tarfile` takes a damaged header for the end, which is a block of zeros.

@@ -165,8 +165,9 @@ class Handwriting:
     keys = self._keys(users)
     rows, number = split_mix.number_parts(counts)
     keys_of_images = tf.gather(keys, rows)
-    # Row by row what one image decides, then the character, then the writer:
-    # uniforms `[..., _NUM_SHAPE + 1, 4]`, of which the last are not for shapes.
+    # Uniforms `[..., _NUM_SHAPE + 1, 4]` for each image, for the writer's way
+    # with its character, and for each writer. The last row chooses labels and
+    # fonts, the others decide the shape.
     example_keys = split_mix.derive_keys(keys_of_images, number, 3)
     example = split_mix.draw_uniforms(example_keys, _NUM_SHAPE + 1)
     if labels is None:

@@ -18,9 +18,9 @@ from tff_fedemb.data import tfrecord_files
 
 Path = str | os.PathLike[str]
 
-# Hidden, so that a folder of users holds nothing else to whoever lists it.
+# Hidden, so that who lists a folder of users finds nothing else.
 _TOLD = ".generator.json"
-# Raised whenever the same arguments start to give other data.
+# Raise this when the same arguments give other data.
 _VERSION = 5
 
 

@@ -16,6 +16,7 @@ from tff_fedemb.data import image_headers
 
 _SHAPE = (24, 24, 3)
 _FORMATS = ("JPEG", "PNG")
+_save = image_kinds.save
 
 
 def _draw(height, width):
@@ -28,7 +29,7 @@ def _draw(height, width):
 
 
 def _encode(pixels, form="JPEG", **options):
-  return image_kinds.save(pixels, form, "RGB", **options)
+  return _save(pixels, form, "RGB", **options)
 
 
 def _decode(contents, shape=_SHAPE):
@@ -175,9 +176,7 @@ def _orient(content):
   ("form", "byte_order"), [("JPEG", "MM"), ("PNG", "II")]
 )
 def test_turns_as_pillow_does(form, byte_order, orientation):
-  content = image_kinds.save(
-    _draw_image(), form, exif=_exif(orientation, byte_order)
-  )
+  content = _save(_draw_image(), form, exif=_exif(orientation, byte_order))
   with Image.open(io.BytesIO(content)) as image:
     expected = np.asarray(ImageOps.exif_transpose(image))
   assert expected.shape[0] == (40 if orientation > 4 else 24)
@@ -188,10 +187,8 @@ def test_turns_as_pillow_does(form, byte_order, orientation):
 
 def test_a_large_photo_on_its_side_is_decoded_at_a_fraction():
   # Upright it is 2 x 4 times the size wanted, on its side 1 x 8 times.
-  content = image_kinds.save(
-    _draw_image(80, 320), "JPEG", exif=_exif(6), quality=95
-  )
-  upright = image_kinds.save(
+  content = _save(_draw_image(80, 320), "JPEG", exif=_exif(6), quality=95)
+  upright = _save(
     _draw_image(80, 320).transpose(Image.Transpose.ROTATE_270),
     "JPEG",
     quality=95,
@@ -220,12 +217,10 @@ class TestJpegHeader:
       assert _orient(content) == expected
 
   def test_damaged_headers_and_no_orientation_turn_nothing(self):
-    assert _orient(image_kinds.save(_draw_image(), "JPEG")) == 1
+    assert _orient(_save(_draw_image(), "JPEG")) == 1
     for value in (0, 9, 65535):
-      assert (
-        _orient(image_kinds.save(_draw_image(), "JPEG", exif=_exif(value))) == 1
-      )
-    content = image_kinds.save(_draw_image(), "JPEG", exif=_exif(6))
+      assert _orient(_save(_draw_image(), "JPEG", exif=_exif(value))) == 1
+    content = _save(_draw_image(), "JPEG", exif=_exif(6))
     place = content.index(b"Exif\0\0") + 6
     for end in (3, 10, place, place + 5, place + 9, place + 20):
       assert _orient(content[:end]) == 1
@@ -242,7 +237,7 @@ class TestJpegHeader:
 
 
 def test_cut_pngs_turn_nothing():
-  content = image_kinds.save(_draw_image(mode="RGBA"), "PNG", exif=_exif(3))
+  content = _save(_draw_image(mode="RGBA"), "PNG", exif=_exif(3))
   for end in (9, 20, 33, 60):
     orientation, *_ = image_headers.find_png_header(tf.constant(content[:end]))
     assert int(orientation) == 1

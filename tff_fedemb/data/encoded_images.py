@@ -34,7 +34,7 @@ _INVERTED_START = b"\xff\xd8\xff\xee\0\x0eAdobe\0d\0\0\0\0\0"
 _MAX_FILE = (1 << 31) - 1
 # ITU-R 601 in units of 2^-16, with Pillow's rounding.
 _LUMA = (19595, 38470, 7471)
-# Height and width change places for this EXIF orientation and the later ones.
+# Height and width swap for this EXIF orientation and the later ones.
 _FIRST_ON_ITS_SIDE = 5
 UNREADABLE = "not an image that can be decoded"
 # With photos of 100 kB, a batch takes a few megabytes.
@@ -88,8 +88,8 @@ def _decode_jpeg(
   def decode_at(ratio: int, is_cmyk: bool) -> Callable[[], tf.Tensor]:
     def decode() -> tf.Tensor:
       # TensorFlow cannot convert CMYK to grey, and treats it as inverted only
-      # if the file says so. Pillow treats all CMYK as inverted, and so does
-      # this.
+      # if the file says so. Pillow treats all CMYK as inverted. So does this
+      # function: it replaces the start of the file.
       inverted = _INVERTED_START + tf.strings.substr(content, 2, _MAX_FILE)
       # TensorFlow's default transform is less accurate and no faster.
       return tf.io.decode_jpeg(

@@ -207,7 +207,7 @@ def find_jpeg_orientation(content: tf.Tensor) -> tf.Tensor:
       is_filling, tf.constant(1, tf.int64), 2 + _add_up(head[3:1:-1])
     )
     is_exif = tf.equal(marker, 0xE1) & _begins(head[4:], _EXIF) & ~is_filling
-    # The pixels, or the end.
+    # These markers begin the pixels and end the file.
     is_last = tf.equal(marker, 0xDA) | tf.equal(marker, 0xD9)
     return size, is_exif | (is_last & ~is_filling), [is_exif]
 

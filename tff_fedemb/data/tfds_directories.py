@@ -13,7 +13,7 @@ from tff_fedemb import progress
 with epy.lazy_imports():
   import tensorflow_datasets as tfds
 
-# TFDS itself uses what it deprecates.
+# TFDS itself uses this property, and warns of it.
 progress.leave_out("`FeatureConnector.dtype` is deprecated")
 
 
