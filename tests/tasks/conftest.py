@@ -35,10 +35,10 @@ def _create(tmp_path):
 
 
 @pytest.fixture(name="create_from_table")
-def _create_from_table(root, tmp_path):
+def _create_from_table(root, create):
   """Makes a task of a table: rows, or the bytes of a file."""
 
-  def create(table, name="table.csv", **options):
+  def create_from_table(table, name="table.csv", **options):
     path = root / name
     if isinstance(table, bytes):
       path.write_bytes(table)
@@ -46,12 +46,6 @@ def _create_from_table(root, tmp_path):
       pd.DataFrame(table).to_parquet(path)
     else:
       pd.DataFrame(table).to_csv(path, index=False)
-    return photos.create_photos_task(
-      task_config.PhotosConfig(
-        table=os.fspath(path),
-        cache_dir=os.fspath(tmp_path / "cache"),
-        **{"image_size": trees.SIDE, **options},
-      )
-    )
+    return create(data_dir=None, table=os.fspath(path), **options)
 
-  return create
+  return create_from_table

@@ -28,8 +28,8 @@ class Findings:
   """Findings about the photos, made while they are listed.
 
   Attributes:
-    sources: Paths, sizes in bytes and times in nanoseconds of the folders and
-      tables that were read.
+    sources: Paths, sizes in bytes and times in nanoseconds of folders, tables
+      and converted copies.
     bad: Places other than photos that cannot be used, and the reasons.
     warnings: Sentences about what is odd.
   """
@@ -40,7 +40,7 @@ class Findings:
   bad: list[tuple[str, str]] = dataclasses.field(default_factory=list)
   warnings: list[str] = dataclasses.field(default_factory=list)
 
-  def add_source(self, path: str | os.PathLike[str]) -> None:
+  def add_source(self, path: bytes | str | os.PathLike[str]) -> None:
     """Records size and time of a file, or the time of a folder."""
     encoded = os.fsencode(path)
     size, mtime_ns, _ = photo_index.look_at(encoded)

@@ -222,13 +222,11 @@ def _find_watched(
   """Lists files and folders; when one changes, the index is made again."""
   if len(photos) > photo_index.MAX_LOOKED_INTO:
     photos = photos[photos["fault"].notna() | photos["converted"].notna()]
-  copies = photos["converted"].dropna()
-  sources = list(findings.sources)
-  for copy in copies:
-    size, mtime_ns, _ = photo_index.look_at(copy)
-    sources.append((copy, size, mtime_ns))
+  for copy in photos["converted"].dropna():
+    findings.add_source(copy)
   columns = ["file", "size", "mtime_ns"]
-  return pd.concat([photos[columns], pd.DataFrame(sources, columns=columns)])
+  sources = pd.DataFrame(findings.sources, columns=columns)
+  return pd.concat([photos[columns], sources])
 
 
 def _write(

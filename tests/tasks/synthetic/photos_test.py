@@ -12,7 +12,7 @@ import pytest
 from tasks.synthetic import photos
 from tasks.synthetic import registry
 from tasks.synthetic import textures
-from tests.data import photo_files
+from tests.tasks.prepare import made_up
 from tff_fedemb.data import tfrecord_files
 
 _NUM_USERS = 6
@@ -100,10 +100,9 @@ def test_faces_are_of_two_parts(tmp_path, monkeypatch, num_users, many):
 
 def _read_variant(folder):
   """The records of each user, and those of the test set."""
-  users = {
-    path.name: photo_files.read(path) for path in (folder / "train").iterdir()
-  }
-  return users, photo_files.read(folder / "test.tfRecord")
+  records = made_up.read_records(folder)
+  test = records.pop("test.tfRecord")
+  return records, test
 
 
 class TestRecords:

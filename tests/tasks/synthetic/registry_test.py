@@ -1,10 +1,9 @@
 """Tests of what all generators do alike: files kept and refused."""
 
-import pathlib
-
 import pytest
 
 from tasks.synthetic import registry
+from tests.tasks.prepare import made_up
 from tff_fedemb import errors
 
 _NAMES = {
@@ -23,11 +22,8 @@ _NAMES = {
 
 def _contents(folder):
   """Contents of the files that hold data, by their names."""
-  return {
-    path.relative_to(folder): path.read_bytes()
-    for path in sorted(pathlib.Path(folder).rglob("*"))
-    if path.is_file() and "generator" not in path.name
-  }
+  files = made_up.read_files(folder)
+  return {name: files[name] for name in files if "generator" not in name}
 
 
 def _write(task, directory, **changes):
