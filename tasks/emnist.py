@@ -70,8 +70,11 @@ def _download(directory: pathlib.Path) -> pathlib.Path:
       _open_splits(downloaded)
       os.replace(downloaded, path)
   except (
-    *(OSError, http.client.HTTPException, tf.errors.OpError),
-    *(errors.DataError, *bad_examples.ARCHIVE_ERRORS),
+    OSError,
+    http.client.HTTPException,
+    tf.errors.OpError,
+    errors.DataError,
+    *bad_examples.ARCHIVE_ERRORS,
   ) as error:
     raise errors.FieldError(
       "data_dir",

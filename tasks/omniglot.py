@@ -55,7 +55,8 @@ _EVALUATION = "images_evaluation.zip"
 _IMAGE_NAME = re.compile(r"(^|/)[^/]+/character\d+/\d+_\d+\.png$")
 # Every fifth alphabet in alphabetical order is held out for test, every tenth
 # (from the third) for validation. With five there is one of each.
-_TEST, _VALIDATION = slice(4, None, 5), slice(2, None, 10)
+_TEST = slice(4, None, 5)
+_VALIDATION = slice(2, None, 10)
 _MIN_ALPHABETS = 5
 # The training alphabets in turn: for pretraining on one half, as if it were
 # public, and private training on the other.

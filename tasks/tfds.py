@@ -129,8 +129,11 @@ def _open_table(config: task_config.TfdsConfig) -> pathlib.Path:
   ).resolve()
   facts = (directory / "dataset_info.json").stat()
   identity = (
-    *(directory, facts.st_size, facts.st_mtime_ns),
-    *(config.tfds_user or _CLASS_IS_USER, config.tfds_label),
+    directory,
+    facts.st_size,
+    facts.st_mtime_ns,
+    config.tfds_user or _CLASS_IS_USER,
+    config.tfds_label,
   )
   digest = hashlib.sha256(repr(identity).encode()).hexdigest()
   table = config.cache / f"tfds_{digest[:16]}" / "images.parquet"

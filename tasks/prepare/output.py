@@ -159,11 +159,10 @@ class Preparation:
     if dry_run:
       return False
     # These files lack an image that has turned up since; write them anew.
-    outdated = {
-      self._data / file
-      for file, image_id, reason in self._left_out()
-      if reason == MISSING and image_id in plan.sizes
-    }
+    outdated = set()
+    for file, image_id, reason in self._left_out():
+      if reason == MISSING and image_id in plan.sizes:
+        outdated.add(self._data / file)
     if outdated or not begun:
       self._job.verify()
     self._begin(outdated)
@@ -294,10 +293,9 @@ class Preparation:
 
   def _finish(self, plan: Plan) -> None:
     """Writes the report and gives the folder its name."""
-    left_out = [
-      f"{file}: image {image_id}: {reason}"
-      for file, image_id, reason in self._left_out()
-    ]
+    left_out = []
+    for file, image_id, reason in self._left_out():
+      left_out.append(f"{file}: image {image_id}: {reason}")
     num_written = sum(map(self._is_written, plan.files))
     report = self._job.identity | {
       "num_users": num_written - 1,

@@ -298,9 +298,9 @@ class PhotoJob(output.Job):
     self.archives = archives
     self.notes = notes
     self._source_dir = source_dir
-    self._image_ids = {
-      row.image_id for rows in self.files.values() for row in rows
-    }
+    self._image_ids = set()
+    for rows in self.files.values():
+      self._image_ids.update(row.image_id for row in rows)
     # Places of the images that were found.
     self._found: dict[str, _Place] = {}
 

@@ -20,7 +20,10 @@ from tasks.synthetic import textures
 from tff_fedemb import checks
 from tff_fedemb.data import tfrecord_files
 
-_MIN_IMAGES, _MEAN_IMAGES, _MAX_IMAGES = 8, 20, 40
+# Images of a user who shares classes.
+_MIN_IMAGES = 8
+_MEAN_IMAGES = 20
+_MAX_IMAGES = 40
 _TEST_IMAGES = (5, 12)
 _SHORT_SIDES = (90, 121)
 _ASPECTS = (1.0, 4 / 3, 3 / 2)

@@ -36,22 +36,34 @@ _STEP = 1024
 _DIRECTIONS = 4096
 # Half of a symbol's larger side in pixels.
 _MEAN_RADIUS = 10.0
-# Standard deviations of an image: of angles in radians and logarithms of
-# lengths, of places, and of the places of corners on a stroke.
-_HAND, _PLACE, _CORNER = 0.085, 0.05, 0.03
-# An image as a whole varies in slant, aspect, size, and shift in pixels.
-_SLANT, _ASPECT, _SIZE, _SHIFT = 0.11, 0.07, 0.09, 0.8
-# Chances that a stroke is straight, starts at an earlier one, has corners.
-_STRAIGHT, _JOINED, _CORNERS = 0.4, 0.5, (0.35, 0.15)
+# Standard deviations of the strokes of an image: of angles in radians and
+# logarithms of lengths, of places, and of the places of corners on a stroke.
+_HAND = 0.085
+_PLACE = 0.05
+_CORNER = 0.03
+# Standard deviations of an image as a whole; that of its shift is in pixels.
+_SLANT = 0.11
+_ASPECT = 0.07
+_SIZE = 0.09
+_SHIFT = 0.8
+# Chances that a stroke is straight, that it starts at an earlier one, and that
+# it has a first and a second corner.
+_STRAIGHT = 0.4
+_JOINED = 0.5
+_CORNERS = (0.35, 0.15)
 # Widths of pens, in pixels, and their mean and spread as steps of the table.
 _PENS = tuple(0.4 * 2 ** (step / 7) for step in range(8))
-_MEAN_PEN, _PEN_SPREAD = 1.9, 1.5
+_MEAN_PEN = 1.9
+_PEN_SPREAD = 1.5
 # Points are placed in sixteenths of a pixel, up to three pixels outside.
-_FINE, _MARGIN = 16, 3
+_FINE = 16
+_MARGIN = 3
 _PLACES = (SIDE + 2 * _MARGIN) * _FINE
-# Whole numbers of a table, and of a point's weight, which is what it covers of
-# its stroke in eighths of a pixel. 63 * 63 * 31 * 96 points are below 2^24.
-_LEVELS, _COVER, _MAX_WEIGHT = 63, 8.0, 31.0
+# Largest whole number of a table, steps of a point's weight in a pixel of its
+# stroke, and the largest weight. 63 * 63 * 31 * 96 points are below 2^24.
+_LEVELS = 63
+_COVER = 8.0
+_MAX_WEIGHT = 31.0
 # Ink in the middle of a stroke, of which a pixel holds at most 1.
 _PRESSURE = 1.5
 

@@ -89,7 +89,8 @@ class TestReadImage:
   @pytest.mark.parametrize(
     ("form", "mode", "size", "channels"),
     [
-      *(("JPEG", "L", (300, 200), 3), ("PNG", "RGB", (30, 90), 1)),
+      ("JPEG", "L", (300, 200), 3),
+      ("PNG", "RGB", (30, 90), 1),
       # Converted to PNG first.
       ("GIF", "L", (30, 90), 1),
     ],

@@ -148,8 +148,12 @@ class TestFormats:
   @pytest.mark.parametrize(
     ("form", "suffix"),
     [
-      *(("PPM", ".pgm"), ("TIFF", ".tif"), ("PNG", ".PNG"), ("WEBP", ".jpg")),
-      *(("JPEG", ".jfif"), ("GIF", ".gif")),
+      ("PPM", ".pgm"),
+      ("TIFF", ".tif"),
+      ("PNG", ".PNG"),
+      ("WEBP", ".jpg"),
+      ("JPEG", ".jfif"),
+      ("GIF", ".gif"),
     ],
   )
   def test_are_read(self, root, create, form, suffix):
