@@ -272,7 +272,8 @@ def _write_records(
   share: float,
 ) -> None:
   """Writes a share of the classes, and of the users those with most images."""
-  classes = max(2, round(share * num_classes(len(users))))
+  all_classes = num_classes(len(users))
+  classes = max(2, round(share * all_classes))
 
   def select(records: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
     return [(label, x) for label, x in records if label < classes]
@@ -286,7 +287,8 @@ def _write_records(
   train = folder / tfrecord_files.TRAIN_FOLDER
   train.mkdir(parents=True)
   most = sorted(range(len(users)), key=lambda user: -len(users[user]))
-  kept = sorted(most[: max(1, round(share * len(users)))])
+  num_kept = max(1, round(share * len(users)))
+  kept = sorted(most[:num_kept])
   for index, user in enumerate(kept):
     if len(users[user]) >= 2:
       write(train / str(index), users[user])

@@ -149,7 +149,8 @@ def _walk(
     angles += bent[..., tf.newaxis] * tf.clip_by_value(share, 0.0, 1.0)
   index = tf.floor(angles * (_DIRECTIONS / (2.0 * math.pi)) + 0.5)
   index = tf.math.floormod(tf.cast(index, tf.int32), _DIRECTIONS)
-  steps = tf.cumsum(tf.gather(tf.constant(_directions()), index), axis=2)
+  directions = tf.constant(_directions())
+  steps = tf.cumsum(tf.gather(directions, index), axis=2)
   step = symbols.length * _grow(_HAND * hand[..., 6]) / _POINTS
   unit = (step / _STEP)[..., tf.newaxis]
   mean = tf.cast(tf.reduce_sum(steps, axis=2), tf.float32) / _POINTS * unit

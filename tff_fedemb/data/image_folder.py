@@ -243,7 +243,8 @@ def read_image(
     except tf.errors.InvalidArgumentError:
       # Damaged, or in colours that TensorFlow does not know.
       pass
-  return decode(tf.constant([convert_to_png(path, content)]))[0].numpy()
+  converted = convert_to_png(path, content)
+  return decode(tf.constant([converted]))[0].numpy()
 
 
 def convert_to_png(

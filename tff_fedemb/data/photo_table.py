@@ -111,8 +111,9 @@ def _read_parquet(
   names = parquet.read_schema(path).names
   chosen = [name for name in names if name.strip().casefold() in wanted]
   table = parquet.read_table(path, columns=chosen)
-  texts = dict(enumerate(map(_to_texts, table.itercolumns())))
-  cells = pd.DataFrame(texts, dtype=object)
+  texts = map(_to_texts, table.itercolumns())
+  # By numbers, as several columns may have one name.
+  cells = pd.DataFrame(dict(enumerate(texts)), dtype=object)
   return names, cells.set_axis(chosen, axis=1)
 
 
@@ -243,10 +244,9 @@ def list_table(
   photos = pd.DataFrame(
     rows["image"].map(found).tolist(),
     columns=["path", "size", "mtime_ns", "fault"],
-  ).assign(
-    user=rows["user"].map(photo_folder.show_name),
-    label=rows["label"].map(photo_folder.show_name),
   )
+  photos["user"] = rows["user"].map(photo_folder.show_name)
+  photos["label"] = rows["label"].map(photo_folder.show_name)
   if _SPLIT in rows:
     photos[_SPLIT] = rows[_SPLIT].map(photo_index.SPLITS.index)
   return photos

@@ -122,7 +122,8 @@ class TfRecordExamples:
     )
     fine = index[index["fault"].isna()]
     num_fine = np.bincount(fine["file"], minlength=len(self.user_ids))
-    faulty = dict(list(index[index["fault"].notna()].groupby("file")))
+    rows_with_faults = index[index["fault"].notna()]
+    faulty = dict(list(rows_with_faults.groupby("file")))
     self._note_faults(bad, faulty, num_fine)
     if fine.empty:
       raise errors.DataError(
