@@ -101,6 +101,7 @@ class TestReadImage:
     shape = (28, 28, channels)
     content = photo_files.encode(5, form, mode, size)
     image = image_folder.read_image(_touch(tmp_path / "x", content), shape)
+    assert image.dtype == np.uint8
     decode = encoded_images.build_decoder(shape)
     np.testing.assert_array_equal(image, decode(tf.constant([content]))[0])
 

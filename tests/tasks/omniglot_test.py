@@ -214,7 +214,6 @@ class TestMistakes:
       ({"image_size": 32}, "image_size must be 28 for task omniglot"),
       ({"on_bad_example": "skip"}, "on_bad_example must be fail for task"),
       ({"task_variant": "search"}, "task_variant must be another one with few"),
-      ({"data": "x"}, "data_dir must hold Omniglot images"),
     ],
   )
   def test_options(self, tmp_path, create, options, message):

@@ -78,7 +78,6 @@ def test_omniglot_is_the_test_set_where_it_is_given(tmp_path):
   [
     ({"task_variant": "some"}, "task_variant"),
     ({"image_size": 48}, "image_size"),
-    ({"data_dir": "/nowhere"}, "data_dir"),
   ],
 )
 def test_options_of_other_tasks_are_refused(options, name):
