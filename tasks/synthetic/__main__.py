@@ -21,7 +21,11 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  """Writes the data; a mistake ends the program in one line."""
+  """Writes the data; a mistake ends the program in one line.
+
+  Args:
+    argv: Flags without the program's name; by default those of this process.
+  """
   parser = _Parser(
     "python -m tasks.synthetic",
     description=__doc__,

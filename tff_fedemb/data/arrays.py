@@ -1,4 +1,4 @@
-"""Checks and converts users' arrays: pixels, labels, and the user of each row.
+"""Checks and converts your arrays: pixels, labels, and the user of each row.
 
 A value that conversion would change is refused, with its row: a cast would wrap
 it around or truncate it, and all rows without a name would become one user.
@@ -28,7 +28,7 @@ def to_array(name: str, values: Any) -> np.ndarray:
   """Returns an array of numbers, in which no value is hidden by a mask.
 
   Args:
-    name: The user's name for it, for errors.
+    name: Your name for it, for errors.
     values: NumPy's, pandas' or another array, or lists.
 
   Raises:
@@ -47,7 +47,7 @@ def to_numbers(name: str, values: Any) -> np.ndarray:
   """Returns an array of one of NumPy's types of integers or floats.
 
   Args:
-    name: The user's name for it, for errors.
+    name: Your name for it, for errors.
     values: See `to_array`; also numbers that are objects, as those of pandas'
       nullable columns, or a column of arrays of one shape.
 
@@ -73,6 +73,13 @@ def to_numbers(name: str, values: Any) -> np.ndarray:
 def to_floats(name: str, values: np.ndarray) -> np.ndarray:
   """Returns numbers as float32.
 
+  Args:
+    name: Your name for them, for errors.
+    values: Integers or floats, `[rows, ...]`.
+
+  Returns:
+    float32, of the same shape.
+
   Raises:
     errors.FieldError: If one is not finite, or too large for that.
   """
@@ -83,7 +90,16 @@ def to_floats(name: str, values: np.ndarray) -> np.ndarray:
 
 
 def check_complete(name: str, values: np.ndarray) -> None:
-  """Raises FieldError if a value is NaN, NaT, None or pandas' NA."""
+  """Refuses missing values.
+
+  Args:
+    name: Your name for the values, for errors.
+    values: An array of any type, `[rows, ...]`.
+
+  Raises:
+    errors.FieldError: If a value is NaN, NaT, None or pandas' NA; it names the
+      first row.
+  """
   if values.dtype.kind in "OfM":
     is_missing = pd.isna(values)
     _refuse_first(name, "have no missing value", values, is_missing, _UNMASK)
@@ -93,7 +109,7 @@ def to_labels(name: str, labels: Any, num_rows: int) -> np.ndarray:
   """Returns labels as int64 `[num_rows]`, the same numbers.
 
   Args:
-    name: The user's name for them, for errors.
+    name: Your name for them, for errors.
     labels: Integers of any type.
     num_rows: Number of examples.
 
@@ -112,7 +128,7 @@ def to_names(name: str, values: Any, num_rows: int) -> np.ndarray:
   """Returns names of users or classes: texts, integers, truth values or dates.
 
   Args:
-    name: The user's name for them, for errors.
+    name: Your name for them, for errors.
     values: Any of these, all of one kind; also texts in UTF-8.
     num_rows: Number of examples.
 
@@ -149,7 +165,7 @@ def to_pixels(
   """Returns images as uint8, with the same brightness.
 
   Args:
-    name: The user's name for them, for errors.
+    name: Your name for them, for errors.
     images: Integers in [0, 255], or floats that are all in [0, 1] or all whole
       numbers in [0, 255].
     of_unit: Whether the images of all splits are in [0, 1], as black pictures

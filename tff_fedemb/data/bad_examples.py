@@ -140,6 +140,12 @@ def create_error(
 def open_zip(path: pathlib.Path) -> zipfile.ZipFile:
   """Opens a zip archive.
 
+  Args:
+    path: The archive.
+
+  Returns:
+    The archive, for its caller to close.
+
   Raises:
     DataError: If it cannot be read, or is not a zip archive.
   """
@@ -154,7 +160,14 @@ def open_zip(path: pathlib.Path) -> zipfile.ZipFile:
 
 
 def describe_fault(error: OSError) -> str:
-  """Describes why a photo cannot be read; `MISSING` if it is gone."""
+  """Describes why a photo cannot be read.
+
+  Args:
+    error: The system's error.
+
+  Returns:
+    The fault in a few words; `MISSING` if the photo is gone.
+  """
   if isinstance(error, FileNotFoundError | NotADirectoryError):
     return MISSING
   return f"cannot be read: {error.strerror}"
@@ -162,6 +175,9 @@ def describe_fault(error: OSError) -> str:
 
 def read_bytes(path: bytes) -> bytes:
   """Reads a file.
+
+  Args:
+    path: The path as the disk has it, which need not be text.
 
   Raises:
     DataError: If it cannot be read.

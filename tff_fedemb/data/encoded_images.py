@@ -265,7 +265,12 @@ def readable_rows(contents: tf.Tensor, decode: ImageDecoder) -> tf.Tensor:
 
 @functools.lru_cache
 def create_eager_decoder(image_shape: tuple[int, int, int]) -> ImageDecoder:
-  """Creates the function of `build_decoder`, traced once for each shape."""
+  """Creates the function of `build_decoder` to be called eagerly.
+
+  Args:
+    image_shape: See `build_decoder`. A function is made and traced once for
+      each shape.
+  """
   return tf.function(
     build_decoder(image_shape),
     input_signature=[tf.TensorSpec([None], tf.string)],
@@ -307,6 +312,9 @@ def find_unreadable(
 
 def find_faults(paths: Sequence[bytes | str]) -> list[tuple[int, str]]:
   """Finds the files that TensorFlow cannot decode as images, and why.
+
+  Args:
+    paths: The files, which are read whole.
 
   Returns:
     Indices into `paths`, and the fault of each.

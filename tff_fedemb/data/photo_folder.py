@@ -41,7 +41,11 @@ class Findings:
   warnings: list[str] = dataclasses.field(default_factory=list)
 
   def add_source(self, path: bytes | str | os.PathLike[str]) -> None:
-    """Records size and time of a file, or the time of a folder."""
+    """Records the size and time of a file, or the time of a folder.
+
+    Args:
+      path: A path; when it changes, the index is made again.
+    """
     encoded = os.fsencode(path)
     size, mtime_ns, _ = photo_index.look_at(encoded)
     self.sources.append((encoded, size, mtime_ns))

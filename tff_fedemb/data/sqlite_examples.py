@@ -98,6 +98,7 @@ class SqliteExamples:
       )
 
   def _connect(self) -> contextlib.closing[sqlite3.Connection]:
+    """Opens the database, only to read it."""
     uri = f"{self._path.resolve().as_uri()}?mode=ro"
     return contextlib.closing(sqlite3.connect(uri, uri=True))
 
@@ -156,7 +157,14 @@ class SqliteExamples:
       ) from error
 
   def read_serialized(self, *, limit: int = -1) -> list[bytes]:
-    """Reads all that `read_batches` yields into one list."""
+    """Reads serialised examples of the split into one list.
+
+    Args:
+      limit: See `read_batches`.
+
+    Raises:
+      DataError: If the database is damaged.
+    """
     batches = self.read_batches(None, limit=limit)
     return list(itertools.chain.from_iterable(batches))
 

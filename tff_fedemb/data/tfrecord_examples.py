@@ -173,7 +173,11 @@ class TfRecordExamples:
     return f"{self._directory.name}/{user_id}"
 
   def name_of_row(self, row: int) -> str:
-    """Path of the file that has the example of a row of `labels`."""
+    """Returns the path of the file that an example is in.
+
+    Args:
+      row: The example's place in `labels`.
+    """
     return self._path(self.user_ids[self._files_of_labels[row]])
 
   def create_dataset(self, client_id: tf.Tensor) -> tf.data.Dataset:

@@ -71,7 +71,15 @@ def serialize_example(
 
 
 def serialize_image(content: bytes, label: int) -> bytes:
-  """Serialises an encoded image and its class to a record of these files."""
+  """Serialises an encoded image and its class to a record of these files.
+
+  Args:
+    content: The image, as it was downloaded.
+    label: Its class, in the range of int64.
+
+  Returns:
+    The record, always the same bytes.
+  """
   return serialize_example({IMAGE_FEATURE: content, CLASS_FEATURE: label})
 
 
