@@ -55,8 +55,8 @@ def _list_photos(
       found += f" ({' '.join(clues[:3])})"
     raise errors.FieldError(
       field,
-      "hold photos as <user>/<class>/<image> or <person>/<image>, or as a table"
-      " lists them",
+      "hold photos, in folders <user>/<class>/<image> or <person>/<image>, or"
+      " in a table",
       found,
     )
   folder = place.parent if is_table else place
