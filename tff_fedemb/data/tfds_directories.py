@@ -40,8 +40,8 @@ def find(name: str, data_dir: str | None, *, field: str) -> pathlib.Path:
   if not found:
     raise errors.FieldError(
       field,
-      "be a data set that tensorflow_datasets has prepared in data_dir;"
-      " nothing is downloaded",
+      "be a data set that is on disk, as tensorflow_datasets has prepared it in"
+      " data_dir; nothing is downloaded",
       f"no {root / name}/VERSION/dataset_info.json",
     )
   return max(found, key=lambda path: tfds.core.Version(path.name))
