@@ -14,7 +14,7 @@ def _made_up(monkeypatch):
 
 @pytest.fixture
 def source(tmp_path):
-  """A folder of what a user photo_jobs of GLD."""
+  """A folder of what a user downloads of GLD."""
   made_up.write_gld(tmp_path / "source")
   return tmp_path / "source"
 
