@@ -3,6 +3,7 @@
 import functools
 import os
 import pathlib
+from unittest import mock
 
 import pytest
 
@@ -86,3 +87,39 @@ class TestWrite:
       )
     assert (tmp_path / "a").read_text() == "precious"
     assert os.listdir(tmp_path) == ["a"]
+
+  @pytest.mark.parametrize("has_links", [True, False])
+  @pytest.mark.parametrize("former", ["precious", None])
+  def test_what_was_moved_is_moved_back(
+    self, tmp_path, monkeypatch, former, has_links
+  ):
+    """The second file is moved first, and the first one cannot be moved."""
+    if not has_links:
+      monkeypatch.setattr(os, "link", mock.Mock(side_effect=OSError))
+    path = tmp_path / "b"
+    if former:
+      path.write_text(former)
+    directory = tmp_path / "a"
+    directory.mkdir()
+    before = sorted(os.listdir(tmp_path))
+    with pytest.raises(
+      errors.FieldError, match=r"first must be .* found .*/a: Is a dir"
+    ):
+      output_files.write(
+        {
+          "first": (os.fspath(directory), _write("new")),
+          "second": (os.fspath(path), _write("new")),
+        }
+      )
+    assert sorted(os.listdir(tmp_path)) == before
+    assert not former or path.read_text() == former
+
+  def test_files_are_replaced_and_nothing_else_is_left(self, tmp_path):
+    paths = {name: tmp_path / name for name in ("first", "second")}
+    for path in paths.values():
+      path.write_text("old")
+    output_files.write(
+      {name: (os.fspath(path), _write("new")) for name, path in paths.items()}
+    )
+    assert [path.read_text() for path in paths.values()] == ["new", "new"]
+    assert sorted(os.listdir(tmp_path)) == list(paths)

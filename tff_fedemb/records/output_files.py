@@ -1,10 +1,15 @@
-"""Files that programs write: whole or not at all, and not over others."""
+"""Files that programs write: whole or not at all, and not over others.
+
+`check` finds out before the work whether the files can be written; `write`
+writes them at the end, all or none.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import json
 import os
 import pathlib
+import shutil
 import tempfile
 from typing import Any
 
@@ -24,13 +29,13 @@ def check(
   """Finds out before the work whether its results can be written.
 
   Args:
-    outputs: Paths by flag; `None` where none was given.
-    overwrite: Whether files may be replaced.
-    inputs: Files by flag that are read, and never replaced.
+    outputs: Paths by flag; `None` where no file is asked for.
+    overwrite: Whether existing files may be replaced.
+    inputs: Paths by flag that the program reads; they are never replaced.
 
   Raises:
-    FieldError: If one of them cannot be written, or would be written twice,
-      whatever links lead to it.
+    FieldError: If a file cannot be written, or if two paths lead to the same
+      file, by links too.
   """
   taken = {}
   for name, paths in (inputs or {}).items():
@@ -46,6 +51,7 @@ def check(
 
 
 def _check_writable(name: str, path: str, *, overwrite: bool) -> None:
+  """Refuses a path at which no file can be written or replaced."""
   target = pathlib.Path(os.path.realpath(path))
   try:
     if target.is_dir():
@@ -68,8 +74,12 @@ def _check_writable(name: str, path: str, *, overwrite: bool) -> None:
 def directory(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
   """Makes the directory of flag output_dir, and yields it to write into.
 
+  Args:
+    path: The directory; its parents are made too.
+
   Raises:
-    FieldError: If it cannot be made, or not be written within.
+    FieldError: If the directory cannot be made, or if an `OSError` is raised
+      within.
   """
   folder = pathlib.Path(path)
   try:
@@ -84,19 +94,36 @@ def directory(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
 
 
 def json_writer(values: Any) -> Callable[[pathlib.Path], object]:
-  """Returns what writes values as JSON to a path, infinity as "inf"."""
-  text = json.dumps(report_lib.json_safe(values), indent=2, allow_nan=False)
+  """Returns a function that writes values as JSON to a path.
+
+  Args:
+    values: JSON values; infinity becomes "inf".
+  """
+  safe = report_lib.json_safe(values)
+  text = json.dumps(safe, indent=2, allow_nan=False)
   return lambda path: path.write_text(f"{text}\n", encoding="utf-8")
 
 
 def write_json(path: str | None, values: Any) -> None:
-  """Writes values to the file of `output_json`, if there is to be one."""
+  """Writes values to the file of flag output_json.
+
+  Args:
+    path: The file; `None` if there is to be none.
+    values: As in `json_writer`.
+
+  Raises:
+    FieldError: As `write`.
+  """
   if path is not None:
     write({"output_json": (path, json_writer(values))})
 
 
 def arrays_writer(**arrays: np.ndarray) -> Callable[[pathlib.Path], object]:
-  """Returns what writes arrays by name, as .npz whatever the suffix is."""
+  """Returns a function that writes arrays as .npz, whatever the suffix is.
+
+  Args:
+    **arrays: Arrays by their names in the file.
+  """
 
   def write_arrays(path: pathlib.Path) -> None:
     with path.open("wb") as file:
@@ -108,25 +135,69 @@ def arrays_writer(**arrays: np.ndarray) -> Callable[[pathlib.Path], object]:
 def write(
   writers: Mapping[str, tuple[str, Callable[[pathlib.Path], object]]],
 ) -> None:
-  """Writes files beside their places, and then moves them there.
+  """Writes files beside their places, and moves them there at the end.
 
-  By flag, these are path and what writes the file at another path of the same
-  suffix; they are called in their order.
+  If a file cannot be written or moved, all places are as they were. Only a
+  program that is killed between two moves leaves some files moved.
+
+  Args:
+    writers: By flag, the path and the function that writes the file. It is
+      called, in order, with another path of the same suffix.
 
   Raises:
-    FieldError: If a file cannot be written; none is then.
+    FieldError: If a file cannot be written or moved; names its flag.
   """
-  name = ""
-  path = ""
+  # Files are moved when `moves` ends. `undoing` ends after it.
+  with contextlib.ExitStack() as undoing, contextlib.ExitStack() as moves:
+    for name, (path, writer) in writers.items():
+      partial = moves.enter_context(_replacing(name, path, undoing))
+      writer(partial)
+
+
+@contextlib.contextmanager
+def _replacing(
+  name: str,
+  path: str,
+  undoing: contextlib.ExitStack,
+) -> Iterator[pathlib.Path]:
+  """Yields where to write a file; `undoing` can put the former one back."""
+  target = pathlib.Path(os.path.realpath(path))
   try:
-    with contextlib.ExitStack() as stack:
-      for name in writers:
-        path, writer = writers[name]
-        target = whole_files.replacing(os.path.realpath(path))
-        writer(stack.enter_context(target))
+    with whole_files.replacing(target) as partial:
+      yield partial
+      undoing.enter_context(_restoring(target))
   except OSError as error:
     raise errors.FieldError(
       name,
       "be a file that can be written",
       f"{path}: {error.strerror or error}",
     ) from error
+
+
+@contextlib.contextmanager
+def _restoring(target: pathlib.Path) -> Iterator[None]:
+  """Puts back what was at a place if anything is raised within."""
+  former = target.with_name(
+    f".{os.getpid()}{whole_files.PARTIAL}.former.{target.name}"
+  )
+  existed = target.exists()
+  if existed:
+    _link_or_copy(target, former)
+  try:
+    yield
+  except BaseException:
+    if existed:
+      former.replace(target)
+    else:
+      target.unlink(missing_ok=True)
+    raise
+  finally:
+    former.unlink(missing_ok=True)
+
+
+def _link_or_copy(path: pathlib.Path, copy: pathlib.Path) -> None:
+  """Gives a file another name, or copies it where links are impossible."""
+  try:
+    os.link(path, copy)
+  except OSError:
+    shutil.copy2(path, copy)
