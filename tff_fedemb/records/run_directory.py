@@ -1,10 +1,10 @@
-"""The directory of a run: what it holds, and to whom it belongs.
+"""The directory of a run: the names of its files, and who may use it.
 
-A directory belongs to the spec that it was made with. A program with another
-one is turned away before it writes anything.
+A directory belongs to the spec that it was made with. A program that asks for
+another spec is refused before it writes anything.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 import fcntl
 import json
 import os
@@ -15,23 +15,23 @@ from typing import Any
 from tff_fedemb import errors
 from tff_fedemb import whole_files
 
-# The files say what a run was made with, what came out, and who took part;
-# `chain.NAME` says what happened and what it cost.
+# These files have the settings of a run, its results, and its participants;
+# `chain.NAME` has its rounds and their cost.
 SPEC = "run.json"
 SUMMARY = "summary.json"
 TRACE = "participation.trace"
-# Under a deployment: what it is, and what became of each of its rounds.
+# A run under a deployment has these: the deployment, and a row for each round.
 DEPLOYMENT = "deployment.json"
 DEPLOYED_ROUNDS = "deployment.csv"
-# The file has results on test images before and after training, ROC curves too.
+# Results on test images before and after training, with ROC curves.
 EVALUATION = "evaluation.json"
 CHECKPOINTS = "checkpoints"
 CHECKPOINT_PREFIX = "round_"
-# The folder holds what the guarantee covers, and no more: `release` lists it.
+# The folder holds only what the guarantee covers; `release` lists the files.
 RELEASE = "release"
 SAVED_MODEL = f"{RELEASE}/saved_model"
 REPORT = f"{RELEASE}/report.html"
-# A tuning has this file, and elsewhere digests of what it releases.
+# A tuning has its report here, and digests of what it releases elsewhere.
 TUNING = f"{RELEASE}/tuning.json"
 TUNING_DIGESTS = "trials/given_away.json"
 
@@ -39,13 +39,18 @@ _LOCK = ".lock"
 
 
 def _error(requirement: str, found: str) -> errors.FieldError:
+  """Returns the refusal of a run directory."""
   return errors.FieldError("run_dir", requirement, found)
 
 
 def find_code_version() -> dict[str, Any]:
-  """The commit that this code is at, as far as it is known."""
-  root = pathlib.Path(__file__).resolve().parents[2]
+  """Finds the commit that this code is at.
 
+  Returns:
+    `commit`, 40 hexadecimal digits, and `modified`, whether files were changed
+    since; both `None` where there is no Git or no repository.
+  """
+  root = pathlib.Path(__file__).resolve().parents[2]
   repository = [f"--git-dir={root / '.git'}", f"--work-tree={root}"]
   describe = ["describe", "--always", "--exclude=*", "--abbrev=40", "--dirty"]
   try:
@@ -62,7 +67,14 @@ def find_code_version() -> dict[str, Any]:
 
 
 def make_private(directory: pathlib.Path) -> None:
-  """Makes a directory that only its owner may look into, if it is not one."""
+  """Makes a directory that only its owner may open, or makes one so.
+
+  Args:
+    directory: The directory; its parents are made too.
+
+  Raises:
+    errors.FieldError: If it cannot be made or changed.
+  """
   try:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory.chmod(0o700)
@@ -72,20 +84,41 @@ def make_private(directory: pathlib.Path) -> None:
     ) from error
 
 
+def write_private(path: pathlib.Path, text: str) -> None:
+  """Writes ASCII text to a file that only its owner may read.
+
+  The file appears whole or not at all, and is on the disk on return.
+  """
+  with whole_files.replacing(path) as partial:
+    partial.touch(mode=0o600)
+    partial.write_text(text, encoding="ascii")
+
+
 def checkpointed_rounds(run_dir: str | os.PathLike[str]) -> list[int]:
-  """Rounds after which a run, which need not be there, has checkpoints."""
-  names = (
-    path.name.removeprefix(CHECKPOINT_PREFIX)
-    for path in pathlib.Path(run_dir, CHECKPOINTS).glob(f"{CHECKPOINT_PREFIX}*")
-  )
-  return [int(name) for name in names if name.isdecimal()]
+  """Returns the rounds after which a run has checkpoints, in any order.
+
+  Args:
+    run_dir: Directory of the run, which need not exist.
+  """
+  rounds = []
+  for path in pathlib.Path(run_dir, CHECKPOINTS).glob(f"{CHECKPOINT_PREFIX}*"):
+    number = path.name.removeprefix(CHECKPOINT_PREFIX)
+    if number.isdecimal():
+      rounds.append(int(number))
+  return rounds
 
 
 def read_json(path: pathlib.Path) -> Any:
-  """Reads a JSON file of a run, `None` if there is none.
+  """Reads a JSON file of a run.
+
+  Args:
+    path: The file.
+
+  Returns:
+    Its JSON value; `None` if the file does not exist.
 
   Raises:
-    errors.FieldError: If it is damaged.
+    errors.FieldError: If the file cannot be read as JSON.
   """
   try:
     return json.loads(path.read_text(encoding="utf-8"))
@@ -96,14 +129,18 @@ def read_json(path: pathlib.Path) -> Any:
 
 
 def damaged(path: pathlib.Path, error: Exception) -> errors.FieldError:
-  """Returns what to say of a file of a run that led to an error."""
+  """Returns the refusal of a file of a run that led to an error."""
   return _error(
     "hold whole files of a run", f"{path}: {type(error).__name__}: {error}"
   )
 
 
 class RunDirectory:
-  """An open run directory, locked against a second process."""
+  """An open run directory, locked against a second process.
+
+  Attributes:
+    path: The directory.
+  """
 
   def __init__(
     self,
@@ -116,20 +153,22 @@ class RunDirectory:
 
     Args:
       path: The directory.
-      asked: Spec of the run, JSON values below names.
-      varying: Names that lead to values which a program that goes on with the
-        run may change.
+      asked: Spec of the run, nested JSON values by name.
+      varying: Paths of names to values that may differ when a program goes on
+        with the run.
 
     Raises:
-      errors.FieldError: If the directory cannot be written, holds something
-        else, belongs to a run that was asked for something else, or is in use.
+      errors.FieldError: If the directory cannot be written, has files of
+        something else, belongs to a run with another spec, or is in use.
     """
     self.path = pathlib.Path(path)
-    asked = json.loads(json.dumps(dict(asked)))
     try:
       self.path.mkdir(parents=True, exist_ok=True)
       found = self._read_spec()
-      if found is not None and (different := differ(found, asked, varying)):
+      different = ""
+      if found is not None:
+        different = differ(found, asked, varying)
+      if different:
         raise _error(
           "be new or of a run with the same settings",
           f"{self.path} with {different}",
@@ -150,27 +189,28 @@ class RunDirectory:
     (self.path / RELEASE).mkdir(exist_ok=True)
 
   def _read_spec(self) -> dict[str, Any] | None:
+    """Reads the spec; refuses a directory that has other files and no spec."""
     found = self.read_json(SPEC)
     if found is not None:
       return found
-    # A run that ended before its settings were written left nothing else.
+    # A run that was killed before it wrote its spec leaves only these.
     left = (_LOCK, f"{whole_files.PARTIAL}.{SPEC}")
     if not all(entry.name.endswith(left) for entry in self.path.iterdir()):
       raise _error("be new or hold a run", f"{self.path} with other files")
     return None
 
   def read_json(self, name: str) -> Any:
-    """Reads a JSON file of the run, `None` if there is none."""
+    """Reads a JSON file of the run; see `run_directory.read_json`."""
     return read_json(self.path / name)
 
   def write_json(self, name: str, value: Any) -> None:
-    """Writes a JSON file, whole or not at all."""
+    """Writes a JSON file of the run, whole or not at all."""
     text = json.dumps(value, indent=2, allow_nan=False)
     with whole_files.replacing(self.path / name) as partial:
       partial.write_text(f"{text}\n", encoding="utf-8")
 
   def close(self) -> None:
-    """Lets other processes use the directory."""
+    """Unlocks the directory, so that other processes can use it."""
     self._lock.close()
 
 
@@ -179,32 +219,43 @@ def differ(
   now: Mapping[str, Any],
   varying: Collection[tuple[str, ...]] = (),
 ) -> str:
-  """Names the first values that differ, as JSON has them; "" if none does.
+  """Names the first values that differ between two specs.
 
   Args:
-    was: JSON values below names.
-    now: Others; what is `None` is as if it were not there.
-    varying: Names that lead to values which may differ.
+    was: Nested JSON values by name; `None` counts as missing.
+    now: Others, likewise.
+    varying: Paths of names to values that may differ.
+
+  Returns:
+    Up to three names with both values, and ", ..." if there are more; "" if
+    nothing differs.
   """
-  # JSON makes lists of tuples, as in the file.
-  before = dict(_flatten(json.loads(json.dumps(was))))
-  after = dict(_flatten(json.loads(json.dumps(now))))
+  before = _flatten(was)
+  after = _flatten(now)
+  names = (before.keys() | after.keys()).difference(varying)
   different = []
-  for names in sorted((before.keys() | after.keys()).difference(varying)):
-    one = before.get(names)
-    other = after.get(names)
+  for path in sorted(names):
+    one = before.get(path)
+    other = after.get(path)
     if one != other:
-      different.append(f"{'.'.join(names)}={one!r} (now {other!r})")
-  return ", ".join(different[:3]) + (", ..." if len(different) > 3 else "")
+      different.append(f"{'.'.join(path)}={one!r} (now {other!r})")
+  shown = different[:3]
+  if len(different) > 3:
+    shown.append("...")
+  return ", ".join(shown)
 
 
-def _flatten(
-  values: Mapping[str, Any],
-  names: tuple[str, ...] = (),
-) -> Iterator[tuple[tuple[str, ...], Any]]:
-  """Yields the values below names that are given, with all their names."""
-  for name, value in values.items():
-    if isinstance(value, Mapping):
-      yield from _flatten(value, names + (name,))
+def _flatten(values: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
+  """Returns all values but `None` by their paths of names."""
+  # JSON turns tuples into lists, as in the file.
+  left: list[tuple[tuple[str, ...], Any]] = [
+    ((), json.loads(json.dumps(values)))
+  ]
+  flat = {}
+  while left:
+    path, value = left.pop()
+    if isinstance(value, dict):
+      left.extend((path + (name,), inner) for name, inner in value.items())
     elif value is not None:
-      yield names + (name,), value
+      flat[path] = value
+  return flat

@@ -1,8 +1,8 @@
 """The key that decides who takes part in which round of a run.
 
-128 bits from the operating system, drawn once for each run, in a file that is
-its owner's alone, beside the checkpoints: amplification by sampling holds for
-those who cannot read it. It is written nowhere else.
+The operating system draws its 128 bits, once for each run. The key is in a file
+beside the checkpoints, readable by its owner alone, and nowhere else:
+amplification by sampling holds only against those who cannot read it.
 """
 
 import os
@@ -10,7 +10,6 @@ import pathlib
 import secrets
 
 from tff_fedemb import errors
-from tff_fedemb import whole_files
 from tff_fedemb.participation import participation
 from tff_fedemb.records import run_directory
 
@@ -20,13 +19,16 @@ _BITS = 8 * participation.KEY_BYTES
 
 
 def read(directory: str | os.PathLike[str]) -> int | None:
-  """Reads the key of a run, `None` if there is none.
+  """Reads the key of a run.
 
   Args:
     directory: Directory of its checkpoints.
 
+  Returns:
+    The key, in [0, 2 ** 128); `None` if the run has none.
+
   Raises:
-    errors.FieldError: If the file holds something else.
+    errors.FieldError: If the file cannot be read as a key.
   """
   path = pathlib.Path(directory) / NAME
   try:
@@ -40,21 +42,24 @@ def read(directory: str | os.PathLike[str]) -> int | None:
     raise errors.FieldError(
       "run_dir",
       f"hold a sampling key of {_BITS // 4} hexadecimal digits",
-      # The text itself is a secret.
+      # The text is a secret, so the message does not show it.
       f"{path} that cannot be read as one ({type(error).__name__})",
     ) from None
 
 
 def read_or_create(directory: str | os.PathLike[str], *, is_new: bool) -> int:
-  """Reads the key of a run, or draws it for a new one.
+  """Reads the key of a run, or draws one for a new run.
 
   Args:
-    directory: Directory of its checkpoints; made, for its owner alone, if need
-      be.
+    directory: Directory of its checkpoints; made for its owner alone if it does
+      not exist.
     is_new: Whether no round of the run has begun.
 
+  Returns:
+    The key, in [0, 2 ** 128).
+
   Raises:
-    errors.FieldError: As `read`, or if there is none and rounds have begun.
+    errors.FieldError: As `read`, or if rounds have begun and their key is lost.
   """
   path = pathlib.Path(directory) / NAME
   run_directory.make_private(path.parent)
@@ -69,8 +74,7 @@ def read_or_create(directory: str | os.PathLike[str], *, is_new: bool) -> int:
       "Take another directory to start again.",
     )
   key = secrets.randbits(_BITS)
-  # Users drawn from a key that a loss of power forgets cannot be drawn again.
-  with whole_files.replacing(path) as partial:
-    partial.touch(mode=0o600)
-    partial.write_text(f"{key:0{_BITS // 4}x}\n", encoding="ascii")
+  # It is on the disk before users are drawn: without it, after a loss of power,
+  # nobody could draw them again.
+  run_directory.write_private(path, f"{key:0{_BITS // 4}x}\n")
   return key

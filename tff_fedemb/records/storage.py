@@ -1,4 +1,4 @@
-"""Reading and writing the files of a run, by TFF's managers and otherwise."""
+"""Helpers for files of a run: TFF's managers, and errors of the disk."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator
@@ -16,13 +16,16 @@ _Result = TypeVar("_Result")
 
 
 def wait_for(coroutine: Coroutine[Any, Any, _Result]) -> _Result:
-  """Returns the result of what a manager of TFF's does.
+  """Runs a coroutine of a TFF manager, and returns its result.
 
-  It runs in a thread of its own: in a notebook or an asynchronous program this
-  one has an event loop that runs, beside which there can be no other.
+  It runs in a thread of its own. A notebook or an asynchronous program runs an
+  event loop in this thread already, and a thread can have only one.
 
   Args:
     coroutine: A coroutine that has not begun.
+
+  Raises:
+    Exception: Whatever the coroutine raises.
   """
   with futures.ThreadPoolExecutor(max_workers=1) as thread:
     return thread.submit(asyncio.run, coroutine).result()
@@ -30,16 +33,16 @@ def wait_for(coroutine: Coroutine[Any, Any, _Result]) -> _Result:
 
 @contextlib.contextmanager
 def writing(directory: str | os.PathLike[str]) -> Iterator[None]:
-  """Says in one line that files cannot be written.
+  """Turns errors of writing files into one line for the user.
 
-  TensorFlow has no error of its own for a full disk: `ResourceExhaustedError`
-  is one of memory, too. So nothing but files may be written within.
+  Only write files within: TensorFlow reports a full disk by the error that it
+  raises for a lack of memory too, `ResourceExhaustedError`.
 
   Args:
-    directory: Directory of the files, which has to be there.
+    directory: Existing directory of the files.
 
   Raises:
-    errors.StorageError: In place of any error of TensorFlow or of the system.
+    errors.StorageError: In place of any `OSError` or TensorFlow error.
   """
   try:
     yield
