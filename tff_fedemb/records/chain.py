@@ -1,16 +1,19 @@
 """Chain of what happened in a run: an append-only file, `rounds.jsonl`.
 
-The first line says what was found when the run began: what a round costs, how
-many there are to be, who the users are and by which settings. Every other line
-is of a round that ran (digests of who took part and of the model it released)
-or of a checkpoint (a digest of the whole state, noise included), or at the end
-of what may be given away (a digest of each file). Each names the SHA-256 digest
-of the line before, and is on the disk before anything is done with its model.
-The ledger is read from here.
+The first line records what was found when the run began: the cost of a round,
+the number of rounds, the users and the settings. Each other line records one of
+these:
 
-A digest lets anybody test a guess of what it is of. So the file is its owner's
-alone, and the first line has random bytes: the digest of a line, which a model
-takes along, tells nothing to those who do not have the file.
+* a round that ran: digests of its participants and of the model it released;
+* a checkpoint: a digest of the whole state, noise included;
+* what may be given away at the end: a digest of each file.
+
+Each line has the SHA-256 digest of the line before, and is on the disk before
+anything is done with its model. The ledger is read from here.
+
+With a digest, anybody can test a guess of the content. So the file is readable
+by its owner alone, and the first line has random bytes: a model carries the
+digest of a line, which tells nothing to those who do not have the file.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,19 +37,27 @@ from tff_fedemb.records import run_directory
 NAME = "rounds.jsonl"
 
 _FORMAT = ["tff_fedemb.program.chain", 1]
-# These may differ in a program that goes on with a run.
+# A program that goes on with a run may have other values of these.
 _VARYING = ("code_version", "nonce", "previous")
-# All cores have a part of a large array.
+# Large arrays are digested in parts of this size, on all cores.
 _BYTES_OF_PART = 2**22
 
 
 def digest(data: bytes) -> str:
-  """The SHA-256 digest of bytes, in hexadecimal digits."""
+  """Returns the SHA-256 digest of bytes, 64 hexadecimal digits."""
   return hashlib.sha256(data).hexdigest()
 
 
 def digest_of(structure: Any) -> str:
-  """A digest of nested arrays: their types, shapes and bytes, in order."""
+  """Returns a digest of nested arrays: their types, shapes and bytes.
+
+  Args:
+    structure: Nested arrays, scalars, texts or bytes. Names in mappings do not
+      count, except that they order the values.
+
+  Returns:
+    64 hexadecimal digits.
+  """
   kinds = []
   parts: list[bytes | memoryview] = []
   for leaf in tree.flatten(structure):
@@ -55,27 +66,27 @@ def digest_of(structure: Any) -> str:
     if array.dtype.kind in "OSU":
       parts.append(repr(array.tolist()).encode())
       continue
-    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-    parts += [
-      data[start : start + _BYTES_OF_PART]
-      for start in range(0, len(data), _BYTES_OF_PART)
-    ]
+    flat = np.ascontiguousarray(array).reshape(-1)
+    data = flat.view(np.uint8).data
+    for start in range(0, len(data), _BYTES_OF_PART):
+      parts.append(data[start : start + _BYTES_OF_PART])
   with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
     digests = list(pool.map(digest, parts))
-  return digest(f"{kinds} {digests}".encode())
+  text = f"{kinds} {digests}"
+  return digest(text.encode())
 
 
 class Chain:
   """Record of what happened so far, as `rounds.jsonl` has it.
 
   Attributes:
-    found: The first line, JSON values by name; empty if there is none yet.
+    found: The first line, JSON values by name; empty before `begin`.
   """
 
   def __init__(self, run_dir: str | os.PathLike[str]):
     """Reads the chain of a run, if there is one.
 
-    A last line that was not written to its end is left out.
+    An incomplete last line, which a killed program leaves, is ignored.
 
     Args:
       run_dir: Directory of the run.
@@ -87,14 +98,17 @@ class Chain:
     self.found: Mapping[str, Any] = {}
     # Digests of the lines.
     self._lines: list[str] = []
-    # Each run of each round released these, by the digest of its line; its
-    # participants are beside them.
+    # By round: the digest of the released model for each time that the round
+    # ran, by the digest of the line that records it.
     self._released: list[dict[str, str]] = []
+    # By round: digest of the participants.
     self._participants: list[str] = []
-    # Lines by the number of finished rounds.
+    # Digests of states by the number of finished rounds.
     self._states: dict[int, list[str]] = {}
-    # Files that may be given away, by the lines from the last round or state.
+    # Digests of the files that may be given away, by the digest of the line;
+    # it begins with the last line of a round or a state, which has none.
     self._given_away: dict[str, dict[str, str]] = {}
+    # Bytes of the whole lines.
     self._end = 0
     data = self._path.read_bytes() if self._path.exists() else b""
     for line in data.split(b"\n")[:-1]:
@@ -108,49 +122,63 @@ class Chain:
         ) from error
 
   def _take(self, line: bytes) -> None:
+    """Takes in a line, which ends in a line break."""
     values = json.loads(line)
+    line_digest = digest(line)
     given_away: dict[str, str] = {}
     if values["previous"] != self.head:
       raise ValueError("another line was before this one")
     if not self._lines:
-      if values["format"] != _FORMAT:
-        raise ValueError("a file of another version")
-      ledger_lib.Ledger.from_json(values["planned"])
-      self.found = values
+      self._take_first(values)
     elif "given_away" in values:
       given_away = dict(values["given_away"])
     elif "state" in values:
       states = self._states.setdefault(values["rounds_done"], [])
       states.append(values["state"])
     else:
-      number = values["round"]
-      if number < 1:
-        raise ValueError("rounds are counted from 1")
-      if number == self.rounds + 1:
-        self._released.append({})
-        self._participants.append(values["participants"])
-      if self._participants[number - 1] != values["participants"]:
-        raise ValueError("a round that ran again, with other users")
-      self._released[number - 1][digest(line)] = values["released"]
-    self._lines.append(digest(line))
+      self._take_round(values, line_digest)
+    self._lines.append(line_digest)
     self._end += len(line)
     if not given_away:
       self._given_away.clear()
-    self._given_away[self._lines[-1]] = given_away
+    self._given_away[line_digest] = given_away
+
+  def _take_first(self, values: dict[str, Any]) -> None:
+    """Takes in the first line."""
+    if values["format"] != _FORMAT:
+      raise ValueError("a file of another version")
+    # It raises an error if the ledger is damaged.
+    ledger_lib.Ledger.from_json(values["planned"])
+    self.found = values
+
+  def _take_round(self, values: dict[str, Any], line_digest: str) -> None:
+    """Takes in the line of a round."""
+    number = values["round"]
+    participants = values["participants"]
+    if number < 1:
+      raise ValueError("rounds are counted from 1")
+    if number == self.rounds + 1:
+      self._released.append({})
+      self._participants.append(participants)
+    if self._participants[number - 1] != participants:
+      raise ValueError("a round that ran again, with other users")
+    self._released[number - 1][line_digest] = values["released"]
 
   def _append(self, **values: Any) -> None:
-    line = json.dumps({"previous": self.head} | values, allow_nan=False)
+    """Writes a line to the disk, and takes it in."""
+    text = json.dumps({"previous": self.head} | values, allow_nan=False)
+    line = f"{text}\n".encode()
     with open(self._path, "ab", opener=_open_private) as file:
-      # This removes a line that was not written to its end.
+      # An incomplete last line goes.
       file.truncate(self._end)
-      file.write(line.encode() + b"\n")
+      file.write(line)
       file.flush()
       os.fsync(file.fileno())
-    self._take(line.encode() + b"\n")
+    self._take(line)
 
   @property
   def head(self) -> str | None:
-    """Digest of the last line."""
+    """Digest of the last line; `None` if there is none."""
     return self._lines[-1] if self._lines else None
 
   @property
@@ -160,74 +188,88 @@ class Chain:
 
   @property
   def participants(self) -> tuple[str, ...]:
-    """Digests of who took part, by round."""
+    """Digests of the participants, by round."""
     return tuple(self._participants)
 
   @property
   def lines_of_rounds(self) -> list[list[str]]:
-    """Digests of the lines of each round, one for each time that it ran."""
+    """By round: digests of its lines, one for each time that it ran."""
     return [list(each) for each in self._released]
 
   def has_line(self, line: str) -> bool:
-    """Whether a digest is that of a line."""
+    """Returns whether some line has this digest."""
     return line in self._lines
 
   @property
   def given_away(self) -> Mapping[str, str]:
-    """Digests of the files that may be given away; none before the end."""
+    """Digests of the files that may be given away, by their names.
+
+    Empty before the run has ended.
+    """
     return self._given_away[self.head] if self.head else {}
 
   def given_away_at(self, line: str) -> Mapping[str, str] | None:
-    """The same as it was at a line; `None` if rounds or states follow it."""
+    """Returns what `given_away` was when a line was the last one.
+
+    Args:
+      line: Digest of the line.
+
+    Returns:
+      Digests by name; `None` if rounds or states follow the line, or if no line
+      has this digest.
+    """
     return self._given_away.get(line)
 
   @functools.cached_property
   def planned(self) -> ledger_lib.Ledger:
-    """The ledger of all the rounds that were asked for."""
+    """Ledger of all the rounds that were asked for, each run once."""
     return ledger_lib.Ledger.from_json(self.found["planned"])
 
   @property
   def noise_is_the_same_again(self) -> bool:
-    """Whether a round that runs again has the noise that it had."""
+    """Whether a round that runs again has the same noise again."""
     return self.planned.noise.strategy is not None
 
   @property
   def ledger(self) -> ledger_lib.Ledger:
-    """Ledger of the rounds that ran, each as often as it ran."""
+    """Ledger of the rounds that ran, each as many times as it ran."""
     return self._ledger_of([len(each) for each in self._released])
 
   def ledger_to_the_end(self, rounds_done: int) -> ledger_lib.Ledger:
-    """Ledger of all rounds if nothing interrupts the run any more.
+    """Returns the ledger at the end if nothing interrupts the run any more.
 
     Args:
-      rounds_done: Number of rounds after which the run goes on; those behind
-        it run again.
+      rounds_done: Number of rounds after which the run goes on. Later ones that
+        ran already run again.
     """
     times = [len(each) for each in self._released]
     if not self.noise_is_the_same_again:
-      times[rounds_done:] = [each + 1 for each in times[rounds_done:]]
+      for later in range(rounds_done, len(times)):
+        times[later] += 1
     to_come = self.planned.rounds - len(times)
     return self._ledger_of(times + [1] * to_come)
 
   def _ledger_of(self, runs_of_rounds: Sequence[int]) -> ledger_lib.Ledger:
+    """Returns the ledger of rounds that ran so many times each."""
     ledger = dataclasses.replace(self.planned, history=())
     return ledger.with_runs(self.planned.noise, runs_of_rounds)
 
   @property
   def run_id(self) -> str:
-    """Tells the run and its copies from all others, and nothing else of it."""
+    """Identifier of the run and of its copies; it reveals nothing else."""
     return digest(self.found["nonce"].encode())
 
   def begin(self, planned: ledger_lib.Ledger, **found: Any) -> None:
-    """Writes the first line, or refuses to go on with what began otherwise.
+    """Writes the first line; compares it if there is one already.
 
     Args:
       planned: Ledger of all the rounds that are asked for.
-      **found: What else decides the run, JSON values by name; code_version
-        may differ in a program that goes on with it.
+      **found: Everything else that decides the run, JSON values by name. Only
+        code_version may differ in a program that goes on with the run.
 
     Raises:
-      errors.FieldError: Names the first thing that was another one.
+      errors.FieldError: If the run began with other values; names the first
+        that differ.
     """
     now = {"format": _FORMAT, "planned": planned.to_json(), **found}
     if not self._lines:
@@ -243,12 +285,12 @@ class Chain:
 
     Args:
       number: Number of the round, from 1.
-      participants: Digest of who took part.
-      released: The model, nested arrays.
+      participants: Digest of its participants.
+      released: Its model, nested arrays.
 
     Raises:
-      errors.FieldError: If it ran before with the same noise, and came to
-        another model: together they would give both away.
+      errors.FieldError: If the round ran before with the same noise and
+        released another model. The difference of the two has no noise.
     """
     found = digest_of(released)
     if number > self.rounds or not self.noise_is_the_same_again:
@@ -257,10 +299,10 @@ class Chain:
       raise _not_as_before(f"the model that round {number} released")
 
   def record_state(self, rounds_done: int, state: Any) -> None:
-    """Records a state, before it is saved.
+    """Records a state before it is saved.
 
     Args:
-      rounds_done: Number of rounds that led to it.
+      rounds_done: Number of rounds that led to the state.
       state: Nested arrays, those of the noise included.
 
     Raises:
@@ -271,7 +313,7 @@ class Chain:
     before = self._states.get(rounds_done, [])
     if found in before:
       return
-    # Before the first round nothing was released, and another seed is as good.
+    # Nothing is released before the first round, so another seed does no harm.
     if before and rounds_done and self.noise_is_the_same_again:
       raise _not_as_before(f"the state after round {rounds_done}")
     self._append(rounds_done=rounds_done, state=found)
@@ -284,54 +326,58 @@ class Chain:
       weights: The model, nested arrays.
 
     Raises:
-      errors.FieldError: If it did not.
+      errors.FieldError: If the chain has no such model of this round.
     """
-    known = self._released[number - 1] if number <= self.rounds else {}
+    known: dict[str, str] = {}
+    if number <= self.rounds:
+      known = self._released[number - 1]
     if digest_of(weights) not in known.values():
-      raise errors.FieldError(
-        "run_dir",
-        f"hold models that its {NAME} knows",
-        f"another one of round {number}",
-        "Take another directory to start again.",
-      )
+      raise _unknown("models", number)
 
   def record_given_away(self, files: Mapping[str, str]) -> None:
-    """Records what may be given away, before a run is finished.
+    """Records which files may be given away, before the run is finished.
 
     Args:
-      files: Digests by name.
+      files: Digests of the files by their names.
     """
     if files != self.given_away:
       self._append(given_away=dict(files))
 
   def check_state(self, rounds_done: int, state: Any, line: str) -> None:
-    """Refuses a checkpoint that is not one of this chain.
+    """Refuses a checkpoint that is not of this chain.
 
     Args:
-      rounds_done: Number of rounds that led to it.
-      state: Nested arrays, as they were saved.
-      line: Digest of the last line when they were.
+      rounds_done: Number of rounds that led to the checkpoint.
+      state: Its nested arrays.
+      line: Digest of the line that was the last one when it was saved.
 
     Raises:
-      errors.FieldError: If it is not.
+      errors.FieldError: If the chain has no such state or line.
     """
     known = self._states.get(rounds_done, [])
     if not self.has_line(line) or digest_of(state) not in known:
-      raise errors.FieldError(
-        "run_dir",
-        f"hold checkpoints that its {NAME} knows",
-        f"another one of round {rounds_done}",
-        "Take another directory to start again.",
-      )
+      raise _unknown("checkpoints", rounds_done)
 
 
 def _open_private(path: str, flags: int) -> int:
+  """Opens a file for its owner alone, whatever its mode was."""
   descriptor = os.open(path, flags, mode=0o600)
   os.fchmod(descriptor, 0o600)
   return descriptor
 
 
+def _unknown(kind: str, number: int) -> errors.FieldError:
+  """Returns the refusal of something that the chain has no record of."""
+  return errors.FieldError(
+    "run_dir",
+    f"hold {kind} that its {NAME} knows",
+    f"another one of round {number}",
+    "Take another directory to start again.",
+  )
+
+
 def _not_as_before(what: str) -> errors.FieldError:
+  """Returns the refusal of a round that came to something else again."""
   return errors.FieldError(
     "run_dir",
     f"come to {what} before, now that it runs again with the same noise",
@@ -342,5 +388,5 @@ def _not_as_before(what: str) -> errors.FieldError:
 
 
 def _without_varying(values: Mapping[str, Any]) -> dict[str, Any]:
-  """Without what another start of the same run may have otherwise."""
+  """Leaves out the values that may differ when the run goes on."""
   return {name: values[name] for name in values if name not in _VARYING}
