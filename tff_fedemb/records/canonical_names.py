@@ -1,10 +1,10 @@
-"""Names in a SavedModel that tell of nothing but its network.
+"""Names in a SavedModel that reveal nothing but its network.
 
-TensorFlow and Keras count the functions, gradients and layers of a process and
-write these numbers into their names: a file tells what ran before it. A tuning
-that releases the best of its trials would so tell which of them it was. Here
-every name of a node, an argument, a function or a gradient is made anew, from
-its kind and its place.
+TensorFlow and Keras number the functions, gradients and layers of a process,
+and write the numbers into the names of a file. So the file reveals how much ran
+before it: a tuning that releases the best of its trials would reveal which
+trial that was. Here each node, argument, function and gradient gets a new name
+from its kind and its place.
 """
 
 from __future__ import annotations
@@ -20,23 +20,22 @@ from tensorflow.core.protobuf import meta_graph_pb2
 
 _GRADIENT = "_gradient_op_type"
 _USER_NAME = "_user_specified_name"
-# Keras gives both halves of a recurrent layer a random name in common.
+# Keras gives both halves of a recurrent layer the same random name.
 _IMPLEMENTS = "api_implements"
 _COUNTED = re.compile(rb"(\w+)-\d+")
-# A node's: of the process' devices and threads.
+# Attributes of nodes that describe the devices and threads of the process.
 _OF_PROCESS = ("config_proto",)
 
 
 class Renaming:
-  """Renames what is in the graph of a SavedModel, in place."""
+  """Renames everything in the graph of a SavedModel, in place."""
 
   def __init__(self, meta: meta_graph_pb2.MetaGraphDef, *, keep: str):
-    """Finds out what there is.
+    """Indexes the functions and gradients.
 
     Args:
-      meta: The graph, with the functions and objects of a SavedModel of
-        TensorFlow 2.
-      keep: Name of the arguments that stay as they are called.
+      meta: Graph, functions and objects of a SavedModel of TensorFlow 2.
+      keep: Name of the arguments that keep their names.
     """
     self._meta = meta
     self._keep = keep
@@ -49,11 +48,15 @@ class Renaming:
     self._new_functions: dict[str, str] = {}
     self._new_gradients: dict[bytes, bytes] = {}
     self._new_interfaces: dict[bytes, bytes] = {}
-    # New names by old ones, of every function.
+    # By function: new names of its nodes by old ones.
     self._nodes: dict[str, dict[str, str]] = {}
 
   def apply(self) -> None:
-    """Renames all, and drops functions that nothing refers to."""
+    """Renames everything, and drops functions that nothing refers to.
+
+    Raises:
+      ValueError: If the graph has a structure that TensorFlow 2 does not write.
+    """
     meta = self._meta
     nodes = _rename_nodes(meta.graph_def.node, {})
     self._visit(meta.graph_def.node)
@@ -81,6 +84,7 @@ class Renaming:
         value.s = _number(value.s, self._new_gradients)
 
   def _visit_function(self, name: str) -> None:
+    """Renames a function and what it uses, unless that is done."""
     if name in self._new_functions or name not in self._library:
       return
     number = len(self._new_functions)
@@ -95,7 +99,7 @@ class Renaming:
     self._visit(function.node_def)
 
   def _rename_references(self, nodes: dict[str, str]) -> None:
-    """Renames what refers to nodes outside of functions."""
+    """Renames references to nodes outside of functions."""
     meta = self._meta
     for signature in meta.signature_def.values():
       for tensors in (signature.inputs, signature.outputs):
@@ -112,62 +116,81 @@ class Renaming:
       asset.tensor_info.name = _refer(asset.tensor_info.name, nodes)
 
   def _rename_objects(self) -> None:
-    """Renames what refers to functions, and puts captured tensors in order."""
+    """Renames references to functions, and puts captured tensors in order."""
     graph = self._meta.object_graph_def
     new = self._new_functions
-    captured = {}
-    places = {}
-    for place, each in enumerate(graph.nodes):
+    for each in graph.nodes:
       names = each.function.concrete_functions
       if names:
         names[:] = [new[name] for name in names]
       if each.HasField("bare_concrete_function"):
         bare = each.bare_concrete_function
         bare.concrete_function_name = new[bare.concrete_function_name]
-      if each.HasField("captured_tensor"):
-        tensor = each.captured_tensor
-        tensor.name = _refer(tensor.name, self._nodes[tensor.concrete_function])
-        tensor.concrete_function = new[tensor.concrete_function]
-        places[place] = key = (tensor.concrete_function, tensor.name)
-        captured[key] = type(each).FromString(each.SerializeToString())
-    # They come last, each once for every gradient that looks at it.
-    first = len(graph.nodes) - len(places)
-    if any(place < first for place in places):
-      raise ValueError("captured tensors must come after all other objects")
-    del graph.nodes[first:]
-    order = {key: first + i for i, key in enumerate(sorted(captured))}
-    graph.nodes.extend(captured[key] for key in order)
+    moved = self._sort_captured()
     _rename_keys(graph.concrete_functions, new)
     for function in graph.concrete_functions.values():
-      function.bound_inputs[:] = [
-        order[places[place]] if place in places else place
-        for place in function.bound_inputs
-      ]
+      inputs = function.bound_inputs
+      inputs[:] = [moved.get(place, place) for place in inputs]
+
+  def _sort_captured(self) -> dict[int, int]:
+    """Renames captured tensors and sorts them; returns new places by old ones.
+
+    They come last, each once for every gradient that looks at it. Of equal ones
+    a single one stays.
+    """
+    objects = self._meta.object_graph_def.nodes
+    captured = {}
+    keys = {}
+    for place, each in enumerate(objects):
+      if not each.HasField("captured_tensor"):
+        continue
+      tensor = each.captured_tensor
+      function = tensor.concrete_function
+      tensor.name = _refer(tensor.name, self._nodes[function])
+      tensor.concrete_function = self._new_functions[function]
+      key = (tensor.concrete_function, tensor.name)
+      keys[place] = key
+      captured[key] = _copy(each)
+    first = len(objects) - len(keys)
+    if min(keys, default=first) < first:
+      raise ValueError("captured tensors must come after all other objects")
+    del objects[first:]
+    order = sorted(captured)
+    objects.extend(captured[key] for key in order)
+    return {place: first + order.index(key) for place, key in keys.items()}
 
   def _replace_library(self) -> None:
+    """Keeps the functions and gradients that are used, in the order of use."""
     library = self._meta.graph_def.library
     new = self._new_functions
-    functions = [self._library[name] for name in new]
+    if library.gradient:
+      raise ValueError("gradients of functions must be registered by a name")
+    functions = []
+    for name in new:
+      function = _copy(self._library[name])
+      function.signature.name = new[name]
+      functions.append(function)
     gradients = []
     for kind, name in self._gradients.items():
       if name in new:
         gradients.append((self._new_gradients[kind], new[name]))
-    gradients.sort()
-    if library.gradient:
-      raise ValueError("gradients of functions must be registered by a name")
-    copies = [type(f).FromString(f.SerializeToString()) for f in functions]
-    for copy in copies:
-      copy.signature.name = new[copy.signature.name]
     library.Clear()
-    library.function.extend(copies)
-    for kind, name in gradients:
+    library.function.extend(functions)
+    for kind, name in sorted(gradients):
       library.registered_gradients.add(
         gradient_func=name, registered_op_type=kind.decode()
       )
 
 
+def _copy(message: Any) -> Any:
+  """Copies a message, which lives on when its parent is cleared."""
+  copy = type(message)()
+  copy.CopyFrom(message)
+  return copy
+
+
 def _number(name: bytes, new: dict[bytes, bytes]) -> bytes:
-  """Replaces the process' number in the name of a gradient."""
+  """Replaces the number that a process gave to a gradient."""
   found = _COUNTED.fullmatch(name)
   if found is None:
     return name
@@ -188,8 +211,9 @@ def _refer(reference: str, names: dict[str, str]) -> str:
   """Renames the node in `^node`, `node:0` or `node:output:0`."""
   name, colon, rest = reference.removeprefix("^").partition(":")
   control = "^" if reference.startswith("^") else ""
-  # A reference to nothing stays one.
-  return f"{control}{names[name] if name else ''}{colon}{rest}"
+  # An empty reference stays empty.
+  new = names[name] if name else ""
+  return f"{control}{new}{colon}{rest}"
 
 
 def _rename_nodes(
@@ -206,22 +230,22 @@ def _rename_nodes(
   for node in nodes:
     node.name = names[node.name]
     inputs = [_refer(each, names) for each in node.input]
-    is_control = [each.startswith("^") for each in inputs]
-    first = is_control.index(True) if True in is_control else len(inputs)
-    # Their order is that of their former names.
-    node.input[:] = inputs[:first] + sorted(inputs[first:])
+    # Control inputs come last, in the order of their former names.
+    control = [each for each in inputs if each.startswith("^")]
+    first = len(inputs) - len(control)
+    node.input[:] = inputs[:first] + sorted(control)
     if "_class" in node.attr:
       values = node.attr["_class"].list.s
       values[:] = [_colocate(value, names) for value in values]
     for name in ("shared_name", "debug_name"):
       if name in node.attr and node.attr[name].s:
         node.attr[name].s = node.name.encode()
-    if _USER_NAME in node.attr:
-      del node.attr[_USER_NAME]
+    node.attr.pop(_USER_NAME, None)
   return names
 
 
 def _colocate(value: bytes, names: dict[str, str]) -> bytes:
+  """Renames the node in `loc:@node`."""
   place, at, name = value.decode().partition("@")
   return f"{place}{at}{names.get(name, name)}".encode()
 
@@ -241,24 +265,18 @@ def _rename_function(
       attributes[_USER_NAME].s = new.encode()
     names[each.name] = each.name = new
   _rename_nodes(function.node_def, names)
-  results = {
-    each.name: f"output_{index}"
-    for index, each in enumerate(signature.output_arg)
-  }
-  for each in signature.output_arg:
-    each.name = results[each.name]
-  returned = {
-    results[key]: _refer(value, names) for key, value in function.ret.items()
-  }
-  awaited = {
-    names[key]: names[value] for key, value in function.control_ret.items()
-  }
-  for values, changed in (
-    (function.ret, returned),
-    (function.control_ret, awaited),
-  ):
-    values.clear()
-    values.update(changed)
+  returned = {}
+  for index, each in enumerate(signature.output_arg):
+    new = f"output_{index}"
+    returned[new] = _refer(function.ret[each.name], names)
+    each.name = new
+  awaited = {}
+  for key, value in function.control_ret.items():
+    awaited[names[key]] = names[value]
+  function.ret.clear()
+  function.ret.update(returned)
+  function.control_ret.clear()
+  function.control_ret.update(awaited)
   signature.control_output[:] = sorted(function.control_ret)
   return names
 
@@ -267,11 +285,11 @@ def _rename_keys(
   values: MutableMapping[str, Any],
   names: dict[str, str],
 ) -> None:
-  """Renames the keys of a map of messages; drops what has no new name."""
+  """Renames the keys of a map of messages; drops keys without a new name."""
   found = {}
   for key, value in values.items():
     if key in names:
-      found[names[key]] = value.SerializeToString()
+      found[names[key]] = _copy(value)
   values.clear()
-  for key, content in found.items():
-    values[key].ParseFromString(content)
+  for key, value in found.items():
+    values[key].CopyFrom(value)

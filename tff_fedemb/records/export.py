@@ -1,7 +1,7 @@
 """Exports a backbone as a SavedModel that plain TensorFlow loads.
 
-Its bytes are a function of the network and its weights, whatever the process
-has done before: a model is given away, and nothing else may go along.
+The bytes depend only on the network and its weights, not on what the process
+did before: a model is given away, and must reveal nothing else.
 """
 
 import os
@@ -25,8 +25,8 @@ class _EmbeddingModel(tf.Module):
   """A backbone with unit-norm embeddings.
 
   Attributes:
-    weights: Its weights. Its layers would bring their numbers in this process,
-      and take ten times as long to save.
+    weights: Its weights. They are saved without their layers, whose names are
+      numbered in this process, and which take ten times as long to save.
   """
 
   def __init__(self, backbone: tf.keras.Model, weights: list[tf.Variable]):
@@ -55,11 +55,11 @@ def export_backbone(
 
   Args:
     backbone: A Keras model from images to embeddings.
-    path: The SavedModel's directory.
-    card: Card that goes along with it, as `assets.extra/model_card.json`.
+    path: Directory of the SavedModel, in a directory that exists.
+    card: Card of the model [none], written to `assets.extra/model_card.json`.
 
   Raises:
-    errors.StorageError: If it cannot be written.
+    errors.StorageError: If the files cannot be written.
   """
   path = pathlib.Path(path)
   temporary = path.with_name(f".{path.name}.partial")
@@ -80,7 +80,7 @@ def export_backbone(
 
 
 def _make_canonical(directory: pathlib.Path, names: list[str]) -> None:
-  """Rewrites what TensorFlow wrote without what tells of this process.
+  """Removes what depends on this process from a SavedModel.
 
   Args:
     directory: A SavedModel of an `_EmbeddingModel`.
@@ -90,21 +90,22 @@ def _make_canonical(directory: pathlib.Path, names: list[str]) -> None:
   saved = saved_model_pb2.SavedModel.FromString(path.read_bytes())
   (meta,) = saved.meta_graphs
   canonical_names.Renaming(meta, keep=_INPUT).apply()
-  variables = [
-    each.variable
-    for each in meta.object_graph_def.nodes
-    if each.HasField("variable")
-  ]
+  objects = meta.object_graph_def.nodes
+  variables = [each.variable for each in objects if each.HasField("variable")]
   for variable, name in zip(variables, names, strict=True):
     variable.name = name
   before, after = _rename_weights(directory / "variables" / "variables", names)
   for node in meta.graph_def.node:
-    # The operation that saves the weights again has the name, too.
-    if node.op == "Const" and before in node.attr["value"].tensor.string_val:
-      node.attr["value"].tensor.string_val[:] = [after]
+    # The description of the weights is a constant of the graph too, for the
+    # operation that saves them again.
+    if node.op != "Const":
+      continue
+    texts = node.attr["value"].tensor.string_val
+    if before in texts:
+      texts[:] = [after]
   path.write_bytes(saved.SerializeToString(deterministic=True))
-  # It holds a number drawn at random, and digests of the former bytes. All that
-  # load a SavedModel do without.
+  # It has a random number, and digests of the former bytes. Loaders of a
+  # SavedModel do not need it.
   (directory / "fingerprint.pb").unlink()
 
 
@@ -112,23 +113,23 @@ def _rename_weights(
   prefix: pathlib.Path,
   names: list[str],
 ) -> tuple[bytes, bytes]:
-  """Writes a checkpoint again, in which the weights have other names.
+  """Renames the weights of a checkpoint, which is written again.
+
+  Args:
+    prefix: Path that the names of its files begin with.
+    names: New names, in order.
 
   Returns:
-    Its description of the weights, as it was and as it is.
+    The checkpoint's description of the weights, before and after.
   """
   reader = tf.train.load_checkpoint(os.fspath(prefix))
-  values = {
-    key: reader.get_tensor(key)
-    for key in sorted(reader.get_variable_to_shape_map())
-  }
-  graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
-    values[pretrained.OBJECT_GRAPH]
-  )
+  keys = sorted(reader.get_variable_to_shape_map())
+  values = {key: reader.get_tensor(key) for key in keys}
+  before = values[pretrained.OBJECT_GRAPH]
+  graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(before)
   attributes = [each for node in graph.nodes for each in node.attributes]
   for attribute, name in zip(attributes, names, strict=True):
     attribute.full_name = name
-  before = values[pretrained.OBJECT_GRAPH]
   after = graph.SerializeToString(deterministic=True)
   values[pretrained.OBJECT_GRAPH] = after
   shutil.rmtree(prefix.parent)

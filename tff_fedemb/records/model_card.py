@@ -1,9 +1,9 @@
 """Cards of models: their thresholds and their guarantee.
 
-A model that leaves its run takes along from which similarity on two images
-should be taken for one class, how images are made ready for it, and what may be
-claimed for the users who trained it. In the spirit of Mitchell et al., "Model
-Cards for Model Reporting", FAT* 2019.
+A model that leaves its run carries a card. The card says from which similarity
+on two images count as one class, how images are preprocessed for the model, and
+what may be claimed for the users who trained it. In the spirit of Mitchell et
+al., "Model Cards for Model Reporting", FAT* 2019.
 """
 
 from collections.abc import Mapping
@@ -18,13 +18,13 @@ from tff_fedemb.accounting import report as report_lib
 from tff_fedemb.evaluation import gallery_thresholds
 from tff_fedemb.evaluation import verification
 
-# In a SavedModel; what loads one leaves such files alone, and whoever copies
-# the directory copies them.
+# Place in a SavedModel: loaders ignore such files, and a copy of the directory
+# has them too.
 PATH = "assets.extra/model_card.json"
 FALSE_ACCEPT_RATES = (1e-2, 1e-3, 1e-4)
 
 _VERSION = 1
-# How examples are made ready, by name: images in one way, others not at all.
+# Preprocessing of examples by name: that of images, and that of all others.
 MIDDLE_CROP = "middle_crop"
 AS_GIVEN = "as_given"
 _PREPROCESSING = {
@@ -56,17 +56,16 @@ class ModelCard:
 
   Attributes:
     image_shape: Height, width and channels of an image, or the shape of an
-      example that is none.
+      example of another kind.
     embedding_dim: Numbers of an embedding.
-    verification: Thresholds by false accept rate and where they come from, as
-      `describe_verification` makes it; `None` if nothing was measured.
-    privacy: The report of the run, or of the tuning that has chosen it, as JSON
-      values by name, without what it says of the trace; `None` if nothing is
-      known.
-    training: Settings that the model was trained with, JSON values by name.
+    verification: Thresholds by false accept rate and their origin, as returned
+      by `describe_verification`; `None` if nothing was measured.
+    privacy: Report of the run, or of the tuning that chose it, JSON values by
+      name, as returned by `describe_privacy`; `None` if nothing is known.
+    training: Settings of the training, JSON values by name.
     preprocessing: Preprocessing of examples, `MIDDLE_CROP` or `AS_GIVEN`.
     conversion: Format of a converted file and its difference from the model,
-      JSON values by name.
+      JSON values by name; `None` for the model itself.
   """
 
   image_shape: tuple[int, ...]
@@ -92,8 +91,12 @@ class ModelCard:
   def from_json(cls, values: Mapping[str, Any]) -> "ModelCard":
     """Inverse of `to_json`.
 
+    Args:
+      values: JSON values by name.
+
     Raises:
-      DataError: If it is no card, or of images made ready otherwise.
+      DataError: If they are not those of a card, or if this version does not
+        know the preprocessing.
     """
     try:
       found = {x.name: values[x.name] for x in dataclasses.fields(cls)}
@@ -112,23 +115,31 @@ class ModelCard:
     return card
 
   def threshold(self, false_accept_rate: float) -> Mapping[str, Any]:
-    """Returns the facts of a false accept rate: "threshold", "recall", ...
+    """Returns the threshold at a false accept rate and what belongs to it.
+
+    Args:
+      false_accept_rate: A rate of the card, in (0, 1).
+
+    Returns:
+      "threshold", "recall" and more, as `describe_verification` has them in
+      "at_far".
 
     Raises:
-      FieldError: If there is none of this rate.
+      FieldError: If the card has no threshold at this rate.
     """
-    known = (self.verification or {}).get("at_far", {})
+    measured = self.verification or {}
+    known = measured.get("at_far", {})
     key = verification.format_false_accept_rate(false_accept_rate)
-    if key not in known:
-      left_out = (self.verification or {}).get("left_out", {})
-      why = f" ({left_out[key]})" if key in left_out else ""
-      raise errors.FieldError(
-        "far",
-        "be a rate of which the model has a threshold:"
-        f" {', '.join(known) or 'none'}",
-        f"{key}{why}",
-      )
-    return known[key]
+    if key in known:
+      return known[key]
+    found = key
+    left_out = measured.get("left_out", {})
+    if key in left_out:
+      found = f"{key} ({left_out[key]})"
+    rates = ", ".join(known) or "none"
+    raise errors.FieldError(
+      "far", f"be a rate of which the model has a threshold: {rates}", found
+    )
 
   def gallery_threshold(
     self,
@@ -138,16 +149,17 @@ class ModelCard:
     *,
     certainty: float | None = None,
   ) -> gallery_thresholds.Promise:
-    """Returns the promise for strangers to a gallery.
+    """Returns the threshold for a gallery, and what it promises.
 
     Args:
-      false_positive_rate: Share of strangers' images to accept.
-      num_classes: Classes of the gallery.
+      false_positive_rate: Share of strangers' images to accept, in (0, 1).
+      num_classes: Number of classes of the gallery.
       images_of_class: Mean number of images of a class in the gallery.
       certainty: See `gallery_thresholds.find`.
 
     Raises:
-      FieldError: If nothing is known of this rate and gallery.
+      FieldError: If the card has no thresholds for galleries, or none for such
+        a rate and gallery.
     """
     curve = (self.verification or {}).get("galleries")
     if not curve:
@@ -173,22 +185,25 @@ def describe_verification(
   on_training_users: bool | None,
   galleries: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-  """Describes thresholds for a card, as JSON values by name.
+  """Describes thresholds for a card.
 
-  A rate is left out for which less than one false accept was to be expected:
-  its threshold would be that above all pairs there happened to be.
+  A rate is left out if less than one false accept is expected at it: the
+  threshold would only be above all the pairs that happen to be there.
 
   Privacy:
     Thresholds are computed without noise, from held-out images; the values say
-    of whom those are.
+    whose images those are.
 
   Args:
     result: Result at `FALSE_ACCEPT_RATES`.
-    source: Images that were compared, in words.
+    source: The images that were compared, in words.
     on_training_users: Whether some images are of users who trained; `None` if
-      nobody knows.
-    galleries: Thresholds for galleries of the same images, as of
+      that is unknown.
+    galleries: Thresholds for galleries of the same images, as returned by
       `gallery_thresholds.measure`.
+
+  Returns:
+    JSON values by name; "at_far" and "left_out" are by false accept rate.
   """
   note = {True: _OF_TRAINING_USERS, False: _OF_OTHERS, None: _NOT_KNOWN}
   known = {}
@@ -232,11 +247,17 @@ def describe_verification(
 
 
 def describe_privacy(report: report_lib.PrivacyReport) -> dict[str, Any]:
-  """Describes the guarantee for a card: the report, as the run has it.
+  """Describes the guarantee for a card: the report of the run.
 
   Privacy:
-    The report's words on the trace of who took part are left out. They are not
-    covered by the guarantee, and a model is given away.
+    What the report says about the trace of who took part is left out: the
+    guarantee does not cover it, and a model is given away.
+
+  Args:
+    report: The report.
+
+  Returns:
+    JSON values by name.
   """
   values = report.to_json()
   del values["participation_checked"]
@@ -244,7 +265,7 @@ def describe_privacy(report: report_lib.PrivacyReport) -> dict[str, Any]:
 
 
 def write(card: ModelCard, path: str | os.PathLike[str]) -> None:
-  """Writes a card to a file."""
+  """Writes a card to a file, in a directory that is made if need be."""
   path = pathlib.Path(path)
   path.parent.mkdir(exist_ok=True)
   text = json.dumps(card.to_json(), indent=2, allow_nan=False)
@@ -252,15 +273,22 @@ def write(card: ModelCard, path: str | os.PathLike[str]) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> ModelCard | None:
-  """Reads a card; `None` if there is none: earlier versions wrote none.
+  """Reads a card.
+
+  Args:
+    path: Its file.
+
+  Returns:
+    The card; `None` if there is no file, as with models of earlier versions.
 
   Raises:
-    DataError: If it is damaged; it names the file.
+    DataError: If the file is damaged; names the file.
   """
   path = pathlib.Path(path)
-  if not path.exists():
-    return None
   try:
-    return ModelCard.from_json(json.loads(path.read_text(encoding="utf-8")))
+    values = json.loads(path.read_text(encoding="utf-8"))
+    return ModelCard.from_json(values)
+  except (FileNotFoundError, NotADirectoryError):
+    return None
   except (OSError, ValueError) as error:
     raise errors.DataError(f"{path} must be a model card: {error}") from error
