@@ -1,10 +1,10 @@
-"""Checkpoints through TFF's program state manager, and the way back from them.
+"""Checkpoints, saved and loaded by TFF's program state manager.
 
-A checkpoint holds all that the next round depends on: the learning process's
-state, the line of the chain that it belongs to, and the time its rounds took.
-It appears under its name only when it is complete. If the newest one cannot be
-read all the same, the one before it is taken. The directory is its owner's
-alone: anyone who has the state of correlated noise can remove the noise.
+A checkpoint holds everything that the next round depends on: the state of the
+learning process, the digest of its line in the chain, and the time that its
+rounds took. It gets its name when it is complete. If the newest one still
+cannot be read, the one before it is loaded. The directory is readable by its
+owner alone: anyone who has the state of correlated noise can remove the noise.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ _KEPT = 3
 
 
 class Checkpoints:
-  """The checkpoints of a run, by number of rounds done."""
+  """The checkpoints of a run, by the number of finished rounds."""
 
   def __init__(
     self,
@@ -41,7 +41,7 @@ class Checkpoints:
       warn: Receives a line when a checkpoint cannot be used.
     """
     self._directory = pathlib.Path(directory)
-    # The state of correlated noise holds its seed.
+    # The state of correlated noise has its seed.
     run_directory.make_private(self._directory)
     self._warn = warn
     self._manager = tff.program.FileProgramStateManager(
@@ -50,16 +50,22 @@ class Checkpoints:
     self._remove_leftovers()
 
   def _remove_leftovers(self) -> None:
+    """Removes checkpoints that were not written to their ends."""
     for leftover in self._directory.glob(f"{_PREFIX}*_temp*"):
       shutil.rmtree(leftover, ignore_errors=True)
 
   def save(self, program_state: Any, rounds_done: int) -> None:
-    """Saves what the next round depends on; nothing if it is saved already.
+    """Saves a checkpoint, unless there is one of so many rounds.
 
-    On a full disk old checkpoints make room for it, all but the newest.
+    If the disk is full, old checkpoints but the newest are removed to make
+    room.
+
+    Args:
+      program_state: Everything that the next round depends on, nested arrays.
+      rounds_done: Number of finished rounds.
 
     Raises:
-      errors.StorageError: If it cannot be written all the same.
+      errors.StorageError: If there is no room even so.
     """
     old = sorted(storage.wait_for(self._manager.get_versions()) or [])
     while rounds_done not in old:
@@ -76,17 +82,17 @@ class Checkpoints:
   def load_latest(self, structure: Any) -> tuple[Any, int] | None:
     """Loads the newest checkpoint that can be read.
 
-    Newer ones which cannot are renamed out of the way, with a warning.
+    Unreadable newer ones are renamed to `unreadable_*`, with a warning.
 
     Args:
       structure: A program state of the same structure.
 
     Returns:
-      The program state and its number of rounds done; `None` without any.
+      The program state and its number of finished rounds; `None` if there are
+      no checkpoints.
 
     Raises:
-      errors.FieldError: If there are checkpoints and none of them can be read;
-        they stay as they are.
+      errors.FieldError: If no checkpoint can be read; all stay as they are.
     """
     versions = storage.wait_for(self._manager.get_versions()) or []
     unreadable: dict[pathlib.Path, str] = {}
@@ -95,19 +101,12 @@ class Checkpoints:
       try:
         program_state = storage.wait_for(self._manager.load(version, structure))
         _check_shapes(program_state, structure)
-      # A damaged SavedModel fails in as many ways as it has files.
+      # A damaged SavedModel can fail in any way.
       except Exception as error:
         unreadable[path] = errors.first_line(error)
         continue
       for path, cause in unreadable.items():
-        self._warn(
-          f"warning: checkpoint {path} cannot be read ({cause}); going back to"
-          " the one before."
-        )
-        # Its name is free again.
-        aside = path.with_name(f"unreadable_{path.name}")
-        shutil.rmtree(aside, ignore_errors=True)
-        os.replace(path, aside)
+        self._set_aside(path, cause)
       return program_state, version
     if not unreadable:
       return None
@@ -121,19 +120,30 @@ class Checkpoints:
       "Take another one to start again.",
     )
 
+  def _set_aside(self, path: pathlib.Path, cause: str) -> None:
+    """Renames an unreadable checkpoint, so that its name is free again."""
+    self._warn(
+      f"warning: checkpoint {path} cannot be read ({cause}); going back to the"
+      " one before."
+    )
+    aside = path.with_name(f"unreadable_{path.name}")
+    shutil.rmtree(aside, ignore_errors=True)
+    os.replace(path, aside)
+
 
 def _check_shapes(found: Any, expected: Any) -> None:
-  """Refuses what another version of the code has saved.
+  """Refuses the arrays of another version of the code.
 
-  The first dimension may have grown since the run began: a tree's buffers do.
+  The first dimension may have grown since the run began, as the buffers of a
+  tree do.
   """
-  for left, right in zip(
-    tree.flatten(found), tree.flatten(expected), strict=True
-  ):
-    grown = np.shape(right)[:1] and np.shape(left)[:1] > np.shape(right)[:1]
-    start = 1 if grown else 0
-    if np.shape(left)[start:] != np.shape(right)[start:]:
+  arrays = zip(tree.flatten(found), tree.flatten(expected), strict=True)
+  for one, other in arrays:
+    saved = np.shape(one)
+    wanted = np.shape(other)
+    has_grown = bool(wanted) and saved[:1] > wanted[:1]
+    start = 1 if has_grown else 0
+    if saved[start:] != wanted[start:]:
       raise ValueError(
-        f"an array of shape {np.shape(left)} where this code has one of"
-        f" {np.shape(right)}"
+        f"an array of shape {saved} where this code has one of {wanted}"
       )

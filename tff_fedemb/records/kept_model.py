@@ -1,14 +1,15 @@
 """The best model of the evaluated rounds, kept until a run hands it over.
 
-A model is as good as its mean recall on the validation images, over the false
-accept rates of an evaluation: one rate alone swings by chance where images are
-few. The start counts as round 0. Among equals the later one is kept.
+Models are compared by their recall on the validation images, averaged over the
+false accept rates of an evaluation: with few images, recall at a single rate
+varies by chance. The start counts as round 0. Of equal models the later one is
+kept.
 
 Privacy:
-  Every round's model may be released, and the account of a run covers them all.
-  A choice among them is free of cost if it is made by images of users who do
-  not train; by those of users who do, it would tell of them, and no epsilon
-  here covers that. Who creates a `KeptModel` sees to it.
+  The account of a run covers the models of all rounds, so any of them may be
+  released. Choosing among them costs nothing if the images are of users who do
+  not train. By images of users who train, the choice would reveal something
+  about them that no epsilon here covers: do not create a `KeptModel` then.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class Best:
 
   Attributes:
     round: Number of its round, 0 for the start.
-    recall: Its mean recall on the validation images.
-    weights: Its weights, a process's or the backbone's alone.
+    recall: Mean recall on the validation images, in [0, 1].
+    weights: Weights of the whole process, or of the backbone alone.
   """
 
   round: int
@@ -56,11 +57,11 @@ class Best:
 class KeptModel:
   """The best model of a run, saved with each of its checkpoints.
 
-  A run that goes on from a checkpoint goes on with the best model of the rounds
-  that led to it: those behind it run again, and release nothing that is kept.
+  A run that goes on from a checkpoint goes on with the best model up to it. The
+  rounds after the checkpoint run again, so their former models are dropped.
 
   Attributes:
-    best: It; `None` before the first evaluation.
+    best: The best model; `None` before the first evaluation.
   """
 
   def __init__(
@@ -68,7 +69,7 @@ class KeptModel:
     run_dir: str | os.PathLike[str],
     chain: chain_lib.Chain,
   ) -> None:
-    """Begins with none.
+    """Begins without a model.
 
     Args:
       run_dir: Directory of the run.
@@ -79,11 +80,12 @@ class KeptModel:
     self._chain = chain
 
   def _path(self, rounds_done: int) -> pathlib.Path:
+    """Returns the file that belongs to a checkpoint."""
     name = f"{_PREFIX}{rounds_done}.npz"
     return self._run_dir / run_directory.CHECKPOINTS / name
 
   def restore(self, rounds_done: int) -> None:
-    """Takes what was the best at a checkpoint, if an evaluation was before it.
+    """Takes the best model at a checkpoint; none if nothing was evaluated.
 
     Args:
       rounds_done: Number of rounds that led to the checkpoint.
@@ -93,7 +95,9 @@ class KeptModel:
         the chain released.
     """
     path = self._path(rounds_done)
-    self.best = _read(path) if path.exists() else None
+    self.best = None
+    if path.exists():
+      self.best = _read(path)
     if self.best is not None and self.best.round:
       self._chain.check_released(self.best.round, self.best.weights)
 
@@ -103,28 +107,30 @@ class KeptModel:
     recalls: Mapping[str, float],
     weights: tff.learning.models.ModelWeights,
   ) -> None:
-    """Keeps a model if none before was better.
+    """Keeps a model unless an earlier one was better.
 
     Args:
       number: Number of its round, 0 for the start.
-      recalls: Its recalls on the validation images.
+      recalls: Recalls on the validation images, by name.
       weights: Its weights, which the chain has recorded.
     """
     recall = float(np.mean(list(recalls.values())))
     if self.best is not None and recall < self.best.recall:
       return
-    # Others go on with what they gave: a model's variables, a state's arrays.
+    # The caller may change its variables or arrays later.
     copy = tree.map_structure(np.array, weights)
     self.best = Best(number, recall, copy)
 
   def save(self, rounds_done: int) -> None:
     """Saves the best model, before the checkpoint that it belongs to.
 
+    Files that belong to no checkpoint are deleted.
+
     Args:
       rounds_done: Number of rounds that led to the checkpoint.
 
     Raises:
-      errors.StorageError: If it cannot be written.
+      errors.StorageError: If the file cannot be written.
     """
     if self.best is None:
       return
@@ -132,13 +138,14 @@ class KeptModel:
     with storage.writing(path.parent):
       _write(path, self.best)
     needed = run_directory.checkpointed_rounds(self._run_dir) + [rounds_done]
-    kept = {self._path(number) for number in needed}
+    kept = list(map(self._path, needed))
     for other in path.parent.glob(f"{_PREFIX}*.npz"):
       if other not in kept:
         other.unlink()
 
 
 def _write(path: pathlib.Path, best: Best) -> None:
+  """Writes a model to an .npz file."""
   arrays: dict[str, Any] = {}
   for name in ("trainable", "non_trainable"):
     for number, array in enumerate(getattr(best.weights, name)):
@@ -148,6 +155,7 @@ def _write(path: pathlib.Path, best: Best) -> None:
 
 
 def _read(path: pathlib.Path) -> Best:
+  """Reads a model from an .npz file, whose arrays keep their order."""
   try:
     with np.load(path, allow_pickle=False) as file:
       arrays = dict(file)
@@ -155,7 +163,6 @@ def _read(path: pathlib.Path) -> Best:
     recall = float(arrays["recall"])
   except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
     raise run_directory.damaged(path, error) from error
-  # The order of the file is that of writing.
   weights = tff.learning.models.ModelWeights(
     trainable=_arrays_of(arrays, "trainable"),
     non_trainable=_arrays_of(arrays, "non_trainable"),
@@ -167,6 +174,6 @@ def _arrays_of(
   arrays: Mapping[str, np.ndarray],
   name: str,
 ) -> tuple[np.ndarray, ...]:
-  """The arrays that a file has below a name."""
+  """Returns the arrays whose names begin with a name and a slash."""
   prefix = f"{name}/"
   return tuple(arrays[key] for key in arrays if key.startswith(prefix))

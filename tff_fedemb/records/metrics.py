@@ -1,8 +1,9 @@
-"""Metrics of the rounds, through TFF's release managers.
+"""Metrics of the rounds, written by TFF's release managers.
 
-Training metrics (loss, accuracy, update norms, counts) are computed from
-unprotected client updates: no differential privacy guarantee covers them. The
-files they are written to say so.
+Privacy:
+  Training metrics (loss, accuracy, update norms, counts) are computed from
+  clients' updates without noise. No guarantee covers them, and a note beside
+  their files says so.
 """
 
 import collections
@@ -22,17 +23,26 @@ ROUND = "round_num"
 NUM_SKIPPED_CLIENTS = "participants/num_skipped_clients"
 NUM_SKIPPED_EXAMPLES = "client_work/num_skipped_examples"
 NUM_USERS = "participants/num_users"
-# Clients whose updates are in the round's sum.
+# Number of clients whose updates are in the sum of the round.
 NUM_ACCEPTED = "participants/num_accepted_clients"
 _FILE_NAME = "metrics.csv"
 
 
 def flatten(metrics: Any, prefix: str = "") -> dict[str, float]:
-  """Flattens nested metrics to numbers by slash-separated names."""
+  """Flattens nested metrics to numbers by name.
+
+  Args:
+    metrics: Nested mappings; values that are no single numbers are left out.
+    prefix: Name that all names begin with.
+
+  Returns:
+    Numbers by the names that lead to them, separated by slashes.
+  """
   if isinstance(metrics, Mapping):
     flat = {}
     for name, value in metrics.items():
-      flat.update(flatten(value, f"{prefix}/{name}" if prefix else name))
+      longer = f"{prefix}/{name}" if prefix else name
+      flat.update(flatten(value, longer))
     return flat
   value = np.asarray(metrics)
   if value.ndim == 0 and value.dtype.kind in "iuf":
@@ -41,12 +51,19 @@ def flatten(metrics: Any, prefix: str = "") -> dict[str, float]:
 
 
 def read(directory: str | os.PathLike[str]) -> pd.DataFrame:
-  """All rounds on file in a run's directory, indexed by the round from 1.
+  """Reads the metrics of a run.
+
+  Args:
+    directory: Directory of the run.
+
+  Returns:
+    A row for each round on file, indexed by its number from 1.
 
   Raises:
     FileNotFoundError: If there is no such file.
   """
-  return pd.read_csv(pathlib.Path(directory) / _FILE_NAME).set_index(ROUND)
+  path = pathlib.Path(directory) / _FILE_NAME
+  return pd.read_csv(path, index_col=ROUND)
 
 
 class MetricsLog:
@@ -58,44 +75,41 @@ class MetricsLog:
     Args:
       directory: Gets `metrics.csv`, `tensorboard/` and a note on privacy.
     """
-    directory = pathlib.Path(directory)
-    self._directory = directory
-    (directory / release_lib.NOTE).write_text(release_lib.NOTE_TEXT)
-    csv_and_tensorboard = [
-      # Write mode replaces the file as a whole: a program that is killed
-      # leaves no half row.
-      tff.program.CSVFileReleaseManager(
-        os.fspath(directory / _FILE_NAME),
-        save_mode=tff.program.CSVSaveMode.WRITE,
-        key_fieldname=ROUND,
-      ),
-      tff.program.TensorBoardReleaseManager(
-        os.fspath(directory / "tensorboard")
-      ),
-    ]
-    self._manager = tff.program.GroupingReleaseManager(csv_and_tensorboard)
+    self._directory = pathlib.Path(directory)
+    note = self._directory / release_lib.NOTE
+    note.write_text(release_lib.NOTE_TEXT)
+    csv = tff.program.CSVFileReleaseManager(
+      os.path.join(directory, _FILE_NAME),
+      # It replaces the file as a whole, so a killed program leaves no half row.
+      save_mode=tff.program.CSVSaveMode.WRITE,
+      key_fieldname=ROUND,
+    )
+    tensorboard = tff.program.TensorBoardReleaseManager(
+      os.path.join(directory, "tensorboard")
+    )
+    self._manager = tff.program.GroupingReleaseManager([csv, tensorboard])
 
   def release(self, metrics: Mapping[str, float], rounds_done: int) -> None:
-    """Releases a round's metrics; later rounds on file are dropped.
+    """Writes the metrics of a round, and drops later rounds on file.
 
     Args:
       metrics: Numbers by name.
-      rounds_done: Number of the round, counted from 1.
+      rounds_done: Number of the round, from 1.
 
     Raises:
-      errors.StorageError: If they cannot be written.
+      errors.StorageError: If the files cannot be written.
     """
     value = collections.OrderedDict(metrics)
     with storage.writing(self._directory):
       storage.wait_for(self._manager.release(value, rounds_done))
 
   def rounds_of_nobody(self, rounds_done: int) -> list[int]:
-    """The last rounds in a row none of whose clients was accepted.
+    """Returns the latest rounds in a row that accepted no client.
 
     Rounds that drew nobody neither count nor end the row.
 
     Args:
-      rounds_done: Number of the last round.
+      rounds_done: Number of the latest round.
     """
     if not (self._directory / _FILE_NAME).exists():
       return []
@@ -104,6 +118,6 @@ class MetricsLog:
     if frame.empty:
       return []
     accepted = frame[NUM_ACCEPTED][frame[NUM_USERS] > 0]
-    # The most that was accepted from each round on.
+    # The most clients that any round accepted, from each round on.
     since = accepted[::-1].cummax()[::-1]
     return list(since.index[since == 0])

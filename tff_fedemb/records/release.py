@@ -1,7 +1,7 @@
 """Files of a run: which may be given away, and what each of them reveals.
 
-The guarantee covers the files below `release/` and no other. What is not in
-the table here is taken for not covered.
+The guarantee covers the files below `release/` and no others. A file that is
+not in the table here counts as not covered.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from tff_fedemb.records import run_directory
 
 COVERED = "covered"
 NOT_COVERED = "not covered"
-# The guarantee rests on nobody else reading it.
+# The guarantee holds only if nobody else can read these files.
 SECRET = "secret"
 PUBLIC = "public"
 
@@ -73,7 +73,11 @@ _KINDS = {
 
 
 def say(epsilon: float) -> str:
-  """Says of which files of a run the guarantee is."""
+  """Says which files of a run the guarantee covers.
+
+  Args:
+    epsilon: Epsilon of the run, infinity included.
+  """
   if epsilon == math.inf:
     return "no guarantee covers this run, release/ included (epsilon = inf)"
   return (
@@ -83,7 +87,12 @@ def say(epsilon: float) -> str:
 
 
 def _find(path: str) -> tuple[str, str, str]:
-  """The place of a file or of its folder, its kind, and what it reveals."""
+  """Finds a file in the table.
+
+  Returns:
+    The file's name, or its folder's where the table has the whole folder; its
+    kind; and what it reveals.
+  """
   for kind, table in _KINDS.items():
     for pattern, reveals in table.items():
       if fnmatch.fnmatchcase(path, pattern):
@@ -93,7 +102,7 @@ def _find(path: str) -> tuple[str, str, str]:
 
 
 def _find_files(root: pathlib.Path) -> dict[str, pathlib.Path]:
-  """All files and links of a directory, by their names in it."""
+  """Finds all files and links below a directory, by their names in it."""
   found = {}
   for path in sorted(root.rglob("*")):
     if path.is_symlink() or path.is_file():
@@ -102,17 +111,26 @@ def _find_files(root: pathlib.Path) -> dict[str, pathlib.Path]:
 
 
 def digest_files(run_dir: str | os.PathLike[str]) -> dict[str, str]:
-  """Digests of the files that may be given away, by name."""
+  """Returns digests of the files that may be given away, by name.
+
+  Args:
+    run_dir: Directory of a run or a tuning. A link to nothing counts as an
+      empty file.
+  """
   digests = {}
   for name, path in _find_files(pathlib.Path(run_dir)).items():
-    if _find(name)[1] == COVERED:
-      content = path.read_bytes() if path.is_file() else b""
-      digests[name] = chain_lib.digest(content)
+    _, kind, _ = _find(name)
+    if kind != COVERED:
+      continue
+    content = b""
+    if path.is_file():
+      content = path.read_bytes()
+    digests[name] = chain_lib.digest(content)
   return digests
 
 
 def _say_checked(found: Mapping[str, Any]) -> str:
-  """Says what was recomputed and compared."""
+  """Says which figures were recomputed, and which files were compared."""
   same = (
     f"The {found['num_files']} files to be given away are as they were left"
   )
@@ -134,31 +152,34 @@ def tell(
   """Lists what the files of a run, or of a tuning, reveal.
 
   Args:
-    run_dir: Its directory.
-    checked: Result of `account.check_release`, if the run is finished.
+    run_dir: Directory of the run or the tuning.
+    checked: Result of `account.check_release`; `None` before the end.
 
   Returns:
     JSON values by name, and the same in words.
 
   Raises:
-    errors.FieldError: If it holds no run.
+    errors.FieldError: If the directory has no run.
   """
   root = pathlib.Path(run_dir)
   if not (root / run_directory.SPEC).exists():
     raise errors.FieldError("run_dir", "hold a run", f"{root} without")
   files = _find_files(root)
-  entries = dict.fromkeys(map(_find, files))
   covered = "nothing is there to be given away yet"
   if checked is not None:
     covered = "no model is there to be given away"
     if f"{run_directory.SAVED_MODEL}/{model_card.PATH}" in files:
       covered = say(float(checked["epsilon"]))
-  width = max(len(path) for path, _, _ in entries)
-  lines = [f"{path:<{width}}  {k:<11}  {x}" for path, k, x in entries]
-  names = ("path", "kind", "reveals")
-  listed = [dict(zip(names, entry, strict=True)) for entry in entries]
-  told = [f"{covered[0].upper()}{covered[1:]}."]
+  lines = [f"{covered[0].upper()}{covered[1:]}."]
   if checked is not None:
-    told.append(_say_checked(checked))
-  text = "\n".join(told + [""] + lines)
-  return {"covered": covered, "checked": checked, "files": listed}, text
+    lines.append(_say_checked(checked))
+  lines.append("")
+  # Files of one folder can have one entry in common.
+  entries = dict.fromkeys(map(_find, files))
+  width = max(len(path) for path, _, _ in entries)
+  listed = []
+  for path, kind, reveals in entries:
+    lines.append(f"{path:<{width}}  {kind:<11}  {reveals}")
+    listed.append({"path": path, "kind": kind, "reveals": reveals})
+  values = {"covered": covered, "checked": checked, "files": listed}
+  return values, "\n".join(lines)
