@@ -1,17 +1,19 @@
 """The training loop: rounds, evaluation, ledger, checkpoints, resume.
 
-A round depends on its number, who is drawn and the last checkpoint alone, so a
-program that was killed goes on as if it had not been, and a round that is run
-again must have the users that the trace says it had. Correlated noise is a
-function of a seed in the checkpoint and goes on: the same noise on another sum
-would give both away, so the round must come to the model that it released.
-Independent noise is drawn afresh: if the first model was seen, the second is
-another release, so both are accounted for. The chain knows what was released.
+A round depends only on its number, its users and the last checkpoint. So a
+program that was killed goes on as if nothing had happened, and a round that
+runs again must have the users that the trace records. The chain records what
+was released.
+
+Correlated noise is a function of a seed in the checkpoint, so a round that runs
+again has the same noise. It must come to the same model: the difference of two
+sums with the same noise would have none. Independent noise is drawn afresh: the
+second model is another release, and both are accounted for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import dataclasses
 import os
 import time
@@ -74,7 +76,7 @@ class TrainingConfig(config_lib.Config):
   )
   export_average: float | None = config_lib.field(None, above=0, below=1)
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     super().__post_init__()
     if self.export_average is not None and self.keep == kept_model.BEST:
       must = f"be {kept_model.LAST} with export_average"
@@ -83,13 +85,13 @@ class TrainingConfig(config_lib.Config):
 
 @dataclasses.dataclass(frozen=True)
 class TrainingState:
-  """All that the next round depends on.
+  """Everything that the next round depends on.
 
   Attributes:
     process_state: State of the process, as the runtime has it.
-    rounds_done: Number of rounds that ran.
-    wall_seconds: Seconds of these rounds, in all programs that ran them.
-    average: Average of the models of the rounds, if it is asked for.
+    rounds_done: Number of finished rounds.
+    wall_seconds: Seconds of these rounds, over all programs that ran them.
+    average: Average of their models, nested arrays; `None` unless asked for.
   """
 
   process_state: Any
@@ -103,29 +105,30 @@ class TrainingLoop:
   """Runs the rounds of one learning process in one run directory.
 
   Attributes:
-    directory: Directory of the run; gets checkpoints and metrics.
-    process: Takes virtual clients' identifiers in place of client data.
+    directory: Directory of the run, for checkpoints and metrics.
+    process: Process that takes identifiers of virtual clients, not their data.
     runtime: Runtime that executes the process.
     users: Users by slot.
-    draw: Maps a round's number to the slots of its virtual clients, which are
-      the same whenever it is asked; asked in the order of the rounds.
-    chain: Chain of the run, which has been begun; each round is recorded before
+    draw: Maps a round's number, from 0, to the slots of each of its virtual
+      clients. Called in the order of the rounds; the same number must give the
+      same slots.
+    chain: Chain of the run, after its `begin`. Each round is recorded before
       its model is used for anything.
-    trace: Record of who takes part. A round is recorded before it runs, and
-      must be the same if it is run again.
-    evaluate_fn: Maps the weights of the model that would be handed over to
-      validation metrics by name: their recalls.
-    kept: Keeps the best of the evaluated models; `None` where it is the last
-      that counts.
+    trace: Record of who takes part. Each round is recorded before it runs, and
+      must have the same users if it runs again.
+    evaluate_fn: Maps the weights of the model to hand over to its validation
+      recalls by name.
+    kept: Keeps the best of the evaluated models; `None` if the last model is
+      handed over.
     config: Rounds and intervals.
-    gives_up: Whether to end when nobody's update is accepted any more. That is
-      known from updates without noise.
-    charge: Receives the ledger of all rounds, those to come as well, once a
-      round is recorded and before its model is used; may refuse that.
-    say: Receives a line for the reader from time to time.
-    state: State after the rounds so far, once the loop has started.
-    watch: Seconds of the rounds of this program by part: drawing users, the
-      clients, the server, the record, evaluations, checkpoints and metrics.
+    gives_up: Whether to end the run if no client's update is accepted any more,
+      which is known from updates without noise.
+    charge: Called once a round is recorded and before its model is used, with
+      the ledger of all rounds, future ones included; raises an error to refuse.
+    say: Receives lines for the reader.
+    state: State after the rounds so far; not there before `start`.
+    watch: Seconds of the rounds of this program by part: draw, clients, server,
+      record, evaluation and files.
   """
 
   directory: str | os.PathLike[str]
@@ -144,7 +147,7 @@ class TrainingLoop:
   state: TrainingState = dataclasses.field(init=False)
   watch: progress_lib.Stopwatch = dataclasses.field(init=False)
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     checkpoints_dir = os.path.join(self.directory, run_directory.CHECKPOINTS)
     self._checkpoints = checkpoints_lib.Checkpoints(
       checkpoints_dir, warn=self.say
@@ -157,63 +160,69 @@ class TrainingLoop:
     """Compiles the process; resumes from the newest checkpoint if there is one.
 
     Args:
-      set_initial_weights_fn: Maps the model weights that the process starts
-        with to those that training starts with.
+      set_initial_weights_fn: Maps the initial model weights of the process to
+        those that training starts with.
 
     Raises:
-      errors.FieldError: If there is no checkpoint of the rounds in the trace,
-        none is whole, or the newest is not one of the chain.
+      errors.FieldError: If the trace has rounds but there is no checkpoint, if
+        no checkpoint can be read, or if the newest is not of the chain.
       errors.DivergedError: If the last rounds accepted nobody.
     """
-    runtime, chain = self.runtime, self.chain
+    runtime = self.runtime
     initial = runtime.structured_state(runtime.initialize(self.process))
-    initial = initial._replace(
-      global_model_weights=set_initial_weights_fn(initial.global_model_weights)
-    )
-    self.state = TrainingState(
-      runtime.load_state(initial),
-      average=self._first_average(initial.global_model_weights),
-    )
+    weights = set_initial_weights_fn(initial.global_model_weights)
+    initial = initial._replace(global_model_weights=weights)
+    average = None
+    if self.config.export_average is not None:
+      average = tree.map_structure(np.array, weights)
+    self.state = TrainingState(runtime.load_state(initial), average=average)
     found = self._checkpoints.load_latest(self._program_state())
-    if found is None:
-      if self.trace.num_rounds:
-        # The first checkpoint is older than the first round.
-        raise errors.FieldError(
-          "run_dir",
-          f"hold a checkpoint of the {self.trace.num_rounds} rounds in its"
-          " trace",
-          "none: doing them again, with other noise, would cost more than is"
-          " accounted; take another one to start again",
-        )
-      self._save()
+    if found is not None:
+      self._resume(*found)
       return
-    saved, rounds_done = found
+    if self.trace.num_rounds:
+      # The first checkpoint is saved before the first round.
+      raise errors.FieldError(
+        "run_dir",
+        f"hold a checkpoint of the {self.trace.num_rounds} rounds in its trace",
+        "none: doing them again, with other noise, would cost more than is"
+        " accounted; take another one to start again",
+      )
+    self._save()
+
+  def _resume(self, saved: Any, rounds_done: int) -> None:
+    """Goes on from a checkpoint, which must be one of the chain."""
     self.state = TrainingState(
-      runtime.load_state(saved["process_state"]),
+      self.runtime.load_state(saved["process_state"]),
       rounds_done,
       float(saved["wall_seconds"]),
       saved.get("average"),
     )
-    chain.check_state(rounds_done, self._recorded(), _text(saved["line"]))
+    line = _text(saved["line"])
+    self.chain.check_state(rounds_done, self._recorded(), line)
     if self.kept is not None:
       self.kept.restore(rounds_done)
     if rounds_done:
       self.say(f"Resuming after round {rounds_done}.")
-    if rounds_done < chain.rounds:
-      again = "with other noise, which is accounted for as another release"
-      if chain.noise_is_the_same_again:
-        again = "with the same noise, at no further cost"
-      first, last = rounds_done + 1, chain.rounds
-      rounds = f"rounds {first} to {last}" if first < last else f"round {first}"
-      self.say(f"Running {rounds} again, {again}.")
+    if rounds_done < self.chain.rounds:
+      self._tell_again(rounds_done + 1, self.chain.rounds)
     self._require_somebody()
+
+  def _tell_again(self, first: int, last: int) -> None:
+    """Tells which rounds run again, and what that costs."""
+    again = "with other noise, which is accounted for as another release"
+    if self.chain.noise_is_the_same_again:
+      again = "with the same noise, at no further cost"
+    rounds = f"round {first}"
+    if first < last:
+      rounds = f"rounds {first} to {last}"
+    self.say(f"Running {rounds} again, {again}.")
 
   def run(self) -> None:
     """Runs the rounds that are left.
 
-    An interruption, by Ctrl-C or by `SystemExit`, which is what SIGTERM raises
-    in the programs here, saves the rounds that were done before it goes on its
-    way.
+    If it is interrupted, by Ctrl-C or by `SystemExit` (which SIGTERM raises in
+    the programs here), it saves the finished rounds and raises the error again.
 
     Raises:
       errors.DivergedError: If nobody's update is accepted any more.
@@ -254,7 +263,7 @@ class TrainingLoop:
         self._save()
 
   def _require_somebody(self) -> None:
-    """Ends a run that spends its privacy on nobody's updates."""
+    """Ends a run that would spend privacy on rounds that accept nobody."""
     if not self.gives_up:
       return
     done = self.state.rounds_done
@@ -269,29 +278,29 @@ class TrainingLoop:
 
   @property
   def weights(self) -> Any:
-    """The model weights after the rounds so far."""
+    """Model weights after the rounds so far."""
     return self._structured().global_model_weights
 
   @property
   def model(self) -> Any:
-    """The model to evaluate and hand over: the weights or an average."""
-    average = self.state.average
-    return self.weights if average is None else average
+    """Model to evaluate and hand over: the weights or their average."""
+    if self.state.average is None:
+      return self.weights
+    return self.state.average
 
   def _structured(self) -> Any:
+    """Returns the state of the process as TFF has it."""
     return self.runtime.structured_state(self.state.process_state)
 
   def _recorded(self) -> Any:
-    """The part of a checkpoint that the chain has a digest of."""
-    structured, average = self._structured(), self.state.average
-    return structured if average is None else (structured, average)
-
-  def _first_average(self, weights: Any) -> Any:
-    if self.config.export_average is None:
-      return None
-    return tree.map_structure(np.array, weights)
+    """Returns the part of a checkpoint of which the chain has a digest."""
+    structured = self._structured()
+    if self.state.average is None:
+      return structured
+    return structured, self.state.average
 
   def _next_average(self, weights: Any, rounds_done: int) -> Any:
+    """Returns the average with a round's model; `None` unless asked for."""
     decay = self.config.export_average
     if decay is None:
       return None
@@ -300,20 +309,22 @@ class TrainingLoop:
     )
 
   def _start_of_round(self) -> Any:
-    """The state that the next round starts from, with its noise to come."""
-    state, number = self.state.process_state, self.state.rounds_done + 1
-    key = None
-    if self.chain.noise_is_the_same_again:
-      has_run = number <= self.chain.rounds
-      key = self._noise_keys.for_round(number, has_run=has_run)
+    """Returns the state that the next round starts from, with its noise key."""
+    state = self.state.process_state
+    if not self.chain.noise_is_the_same_again:
+      return state
+    number = self.state.rounds_done + 1
+    has_run = number <= self.chain.rounds
+    key = self._noise_keys.for_round(number, has_run=has_run)
     if key is None:
       return state
     structure = self.runtime.structured_state(state)
     return self.runtime.load_state(secret_noise.go_on_otherwise(structure, key))
 
   def _run_round(self) -> dict[str, float]:
-    """Runs a round, after which the state is another; returns its metrics."""
-    start, state = time.perf_counter(), self.state
+    """Runs a round and moves on to its state; returns its metrics."""
+    start = time.perf_counter()
+    state = self.state
     clients = self.draw(state.rounds_done)
     participants = self.trace.record(state.rounds_done, clients)
     client_ids = self.users.client_ids(clients)
@@ -329,31 +340,13 @@ class TrainingLoop:
     weights = self.runtime.structured_state(process_state).global_model_weights
     self.chain.record_round(rounds_done, participants, weights)
     self.charge(self.chain.ledger_to_the_end(rounds_done))
-    skipped = self.runtime.skipped_clients
-    report = metrics_lib.flatten(measured)
-    report[metrics_lib.NUM_SKIPPED_CLIENTS] = len(skipped)
-    rejected = len(skipped) + int(report.get(_NUM_REJECTED, 0))
-    report[metrics_lib.NUM_ACCEPTED] = len(client_ids) - rejected
-    report[metrics_lib.NUM_USERS] = sum(map(len, clients))
-    # Two runs had the same virtual clients if they had the same numbers here.
-    report["participants/checksum"] = zlib.crc32("\0".join(client_ids).encode())
+    report = self._report(measured, clients, client_ids)
     report["seconds"] = time.perf_counter() - start
-    if skipped:
-      self.say(
-        f"round {rounds_done}: skipped {len(skipped)} of"
-        f" {len(client_ids)} virtual clients; the first: {skipped[0]}"
-      )
-    if bad := int(report.get(metrics_lib.NUM_SKIPPED_EXAMPLES, 0)):
-      self.say(
-        f"round {rounds_done}: left out {bad} examples that cannot be decoded"
-      )
     average = self._next_average(weights, rounds_done)
     self.watch.end("record")
-    every, recalls = self.config.evaluate_every, {}
-    if rounds_done == self.config.rounds or (
-      every and rounds_done % every == 0
-    ):
-      # The same figure as in the report at the end.
+    recalls = {}
+    if self._is_evaluated(rounds_done):
+      # The report at the end has the same epsilon.
       report[_EPSILON] = self.chain.ledger.tightest_epsilon(self.trace)
       recalls = self.evaluate_fn(weights if average is None else average)
       report.update(recalls)
@@ -361,17 +354,61 @@ class TrainingLoop:
     seconds = state.wall_seconds + time.perf_counter() - start
     # Assigned in one step, so that a signal cannot leave half a state.
     self.state = TrainingState(process_state, rounds_done, seconds, average)
-    # A checkpoint of fewer rounds must not have a model of this one.
+    # Offered only now: a checkpoint of fewer rounds must not have this model.
     if recalls and self.kept is not None:
       self.kept.offer(rounds_done, recalls, weights)
     return report
 
+  def _is_evaluated(self, rounds_done: int) -> bool:
+    """Returns whether a round is followed by an evaluation."""
+    every = self.config.evaluate_every
+    is_last = rounds_done == self.config.rounds
+    return is_last or (every > 0 and rounds_done % every == 0)
+
+  def _report(
+    self,
+    measured: Any,
+    clients: Sequence[np.ndarray],
+    client_ids: Sequence[str],
+  ) -> dict[str, float]:
+    """Returns the metrics of a round; tells what was left out of it.
+
+    Args:
+      measured: Metrics of the process, nested mappings.
+      clients: Slots of the users of each virtual client.
+      client_ids: Identifiers of the virtual clients.
+    """
+    report = metrics_lib.flatten(measured)
+    skipped = self.runtime.skipped_clients
+    rejected = len(skipped) + int(report.get(_NUM_REJECTED, 0))
+    report[metrics_lib.NUM_SKIPPED_CLIENTS] = len(skipped)
+    report[metrics_lib.NUM_ACCEPTED] = len(client_ids) - rejected
+    report[metrics_lib.NUM_USERS] = sum(map(len, clients))
+    # Two runs with the same checksums had the same virtual clients.
+    joined = "\0".join(client_ids)
+    report["participants/checksum"] = zlib.crc32(joined.encode())
+    number = self.state.rounds_done + 1
+    if skipped:
+      self.say(
+        f"round {number}: skipped {len(skipped)} of {len(client_ids)} virtual"
+        f" clients; the first: {skipped[0]}"
+      )
+    bad = int(report.get(metrics_lib.NUM_SKIPPED_EXAMPLES, 0))
+    if bad:
+      self.say(
+        f"round {number}: left out {bad} examples that cannot be decoded"
+      )
+    return report
+
   def _show(self, progress: tqdm.tqdm, report: dict[str, float]) -> None:
+    """Shows a round on the progress bar; tells the reader of an evaluation."""
     shown = self._shown
     accepted = int(report[metrics_lib.NUM_ACCEPTED])
     rejected = int(report.get(_NUM_REJECTED, 0))
     # If no client was accepted, there is no loss to show: NaN, not 0.
-    loss = report.get("client_work/loss", np.nan) if accepted else np.nan
+    loss = np.nan
+    if accepted:
+      loss = report.get("client_work/loss", np.nan)
     shown["loss"] = f"{loss:.3f}"
     shown["rejected"] = f"{rejected} of {accepted + rejected}"
     for name, value in report.items():
@@ -380,17 +417,17 @@ class TrainingLoop:
         shown[f"recall@{rate}"] = f"{value:.3f}"
     if _EPSILON in report:
       shown["epsilon"] = f"{report[_EPSILON]:.4g}"
-      rounds, done = self.config.rounds, self.state.rounds_done
-      left = self.state.wall_seconds / done * (rounds - done)
+      rounds = self.config.rounds
+      done = self.state.rounds_done
+      seconds = self.state.wall_seconds / done * (rounds - done)
+      left = tqdm.tqdm.format_interval(seconds)
       facts = "  ".join(f"{name} {value}" for name, value in shown.items())
-      self.say(
-        f"round {done}/{rounds}  {facts}  "
-        f"{tqdm.tqdm.format_interval(left)} left"
-      )
+      self.say(f"round {done}/{rounds}  {facts}  {left} left")
     # Recall and epsilon stay on the bar until there are newer ones.
     progress.set_postfix(shown)
 
   def _program_state(self) -> dict[str, Any]:
+    """Returns what a checkpoint holds."""
     saved = {
       "process_state": self._structured(),
       "line": self.chain.head,
@@ -401,6 +438,7 @@ class TrainingLoop:
     return saved
 
   def _save(self) -> None:
+    """Saves a checkpoint, after its digest is in the chain."""
     self.chain.record_state(self.state.rounds_done, self._recorded())
     if self.kept is not None:
       self.kept.save(self.state.rounds_done)
@@ -408,5 +446,7 @@ class TrainingLoop:
 
 
 def _text(value: Any) -> str:
-  value = value.item() if isinstance(value, np.ndarray) else value
+  """Returns a text of a checkpoint, which TFF may load as an array of bytes."""
+  if isinstance(value, np.ndarray):
+    value = value.item()
   return value.decode() if isinstance(value, bytes) else str(value)
