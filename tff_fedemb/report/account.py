@@ -1,13 +1,13 @@
-"""The privacy of a run, recomputed from what it left in its directory.
+"""The privacy of a run, recomputed from the files in its directory.
 
-The ledger is that of the run's chain, with which all its files have to agree;
-the trace has to bear out what the ledger assumes and to be what the run's key
-draws, and the summary has to say the same.
+The ledger comes from the run's chain. All other files must agree with the
+chain, the trace must satisfy what the ledger assumes and be what the run's key
+draws, and the summary must have the same figures.
 
-A chain that was cut is still a chain: it ends too early for the trace, for a
-later checkpoint, model or row of metrics. Whoever writes all files of a run
-anew makes another run of them: no file can prove that this is not what
-happened.
+A chain that was cut is still a valid chain, but it ends too early for the
+trace, or for a later checkpoint, model or row of metrics. Somebody who rewrites
+all files of a run makes another run of them: no file can prove that it did not
+happen.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ with epy.lazy_imports():
 # The first line of the chain has digests of these files.
 _FILES = (run_directory.SPEC, run_directory.DEPLOYMENT)
 _METRICS = "metrics.csv"
-# Epsilon of the same events by the same library differs by rounding alone.
+# Epsilons of the same events by the same library differ only by rounding.
 _RELATIVE_TOLERANCE = 1e-6
 _COMPARED = ("rounds", "delta", "sensitivity_in_clip_norms", "epsilon")
-# Values that are not those of the file lead to these errors.
-_DAMAGES = (ValueError, KeyError, TypeError, AttributeError)
+# A file whose values have other names or types leads to these errors.
+DAMAGES = (ValueError, KeyError, TypeError, AttributeError)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Recomputed:
   Attributes:
     chain: Chain of the run.
     ledger: Ledger of the chain, with the accountants that were asked for.
-    report: Report on its cost; the trace has been checked.
+    report: Report on its cost, after a check of the trace.
     notes: Further notes for a reader.
-    mechanism: The name of the run's; None if it had none.
+    mechanism: Name of the run's mechanism; `None` if it had none.
   """
 
   chain: chain_lib.Chain
@@ -72,25 +72,35 @@ class Recomputed:
 def digest_files(
   run_dir: str | os.PathLike[str],
 ) -> dict[str, str | None]:
-  """Digests of the files that decide a run, by name; `None` without one."""
-  digests: dict[str, str | None] = {}
-  for name in _FILES:
-    path = pathlib.Path(run_dir, name)
-    found = path.exists()
-    digests[name] = chain_lib.digest(path.read_bytes()) if found else None
-  return digests
-
-
-def open_chain(run_dir: str | os.PathLike[str]) -> chain_lib.Chain:
-  """Returns the chain of a run that goes on; an empty one of a new run.
+  """Returns digests of the files that decide a run.
 
   Args:
     run_dir: Directory of the run.
 
+  Returns:
+    Digests by the names of the files; `None` for a file that does not exist.
+  """
+  digests: dict[str, str | None] = dict.fromkeys(_FILES)
+  for name in _FILES:
+    path = pathlib.Path(run_dir, name)
+    if path.exists():
+      digests[name] = chain_lib.digest(path.read_bytes())
+  return digests
+
+
+def open_chain(run_dir: str | os.PathLike[str]) -> chain_lib.Chain:
+  """Opens the chain of a run that goes on or begins.
+
+  Args:
+    run_dir: Directory of the run.
+
+  Returns:
+    The chain; empty for a new run.
+
   Raises:
-    errors.FieldError: If the run has left anything to go on with, and its chain
-      is missing, damaged or gainsaid by another file.
-    errors.DataError: If the trace is missing or damaged then.
+    errors.FieldError: If the run has begun, and its chain is missing, damaged
+      or contradicted by another file.
+    errors.DataError: If the run has begun, and its trace is missing or damaged.
   """
   chain = chain_lib.Chain(run_dir)
   finished = os.path.exists(os.path.join(run_dir, run_directory.SUMMARY))
@@ -100,7 +110,7 @@ def open_chain(run_dir: str | os.PathLike[str]) -> chain_lib.Chain:
 
 
 def _check_files(chain: chain_lib.Chain, path: pathlib.Path) -> None:
-  """Refuses a chain if another file of its run says something else."""
+  """Refuses a chain if another file of its run contradicts it."""
   if not chain.found:
     raise errors.FieldError(
       "run_dir",
@@ -114,17 +124,7 @@ def _check_files(chain: chain_lib.Chain, path: pathlib.Path) -> None:
     if number > chain.rounds:
       raise _gainsaid(name, f"round {number:,}", f"{chain.rounds:,} rounds")
   summary = run_directory.read_json(path / run_directory.SUMMARY)
-  with participation_trace.TraceReader(path / run_directory.TRACE) as trace:
-    begun = trace.num_rounds - chain.rounds
-    # One round may have begun when the program was killed.
-    if begun not in (0, 1) or (begun and summary is not None):
-      rounds = f"{trace.num_rounds:,} rounds"
-      raise _gainsaid(run_directory.TRACE, rounds, chain.rounds)
-    recorded = trace.read(chain.rounds)
-    for each, digest in zip(recorded, chain.participants, strict=True):
-      if each.digest != digest:
-        here = f"in round {each.number + 1:,}"
-        raise _gainsaid(run_directory.TRACE, "other users", here)
+  _check_trace(chain, path, is_finished=summary is not None)
   card = run_directory.read_json(path / _card())
   line = _get(_get(card, "training"), "chain")
   if card is not None and not chain.has_line(line):
@@ -133,7 +133,29 @@ def _check_files(chain: chain_lib.Chain, path: pathlib.Path) -> None:
     _check_finished(chain, path, summary)
 
 
+def _check_trace(
+  chain: chain_lib.Chain,
+  path: pathlib.Path,
+  *,
+  is_finished: bool,
+) -> None:
+  """Refuses a trace of other rounds, or of other users in them."""
+  with participation_trace.TraceReader(path / run_directory.TRACE) as trace:
+    begun = trace.num_rounds - chain.rounds
+    # One round may have begun when the program was killed.
+    most = 0 if is_finished else 1
+    if not 0 <= begun <= most:
+      rounds = f"{trace.num_rounds:,} rounds"
+      raise _gainsaid(run_directory.TRACE, rounds, chain.rounds)
+    recorded = trace.read(chain.rounds)
+    for each, digest in zip(recorded, chain.participants, strict=True):
+      if each.digest != digest:
+        here = f"in round {each.number + 1:,}"
+        raise _gainsaid(run_directory.TRACE, "other users", here)
+
+
 def _card() -> str:
+  """Returns the name of the card in a run's directory."""
   return f"{run_directory.SAVED_MODEL}/{model_card.PATH}"
 
 
@@ -142,7 +164,7 @@ def _check_finished(
   path: pathlib.Path,
   summary: Any,
 ) -> None:
-  """Refuses a finished run whose summary or released files are not its own."""
+  """Refuses a finished run with a summary or released files of another run."""
   planned = chain.planned
   line = _get(summary, "chain")
   left = chain.given_away_at(str(line))
@@ -152,15 +174,17 @@ def _check_finished(
   if planned.round_sum is not None:
     expected["num_private_parameters"] = planned.round_sum.num_parameters
   for name, value in expected.items():
-    if (found := _get(summary, name)) != value:
+    found = _get(summary, name)
+    if found != value:
       raise _gainsaid(run_directory.SUMMARY, f"{name} {found}", value)
   now = chain.given_away
   for name in sorted(left.keys() | now.keys()):
-    # A page that was lost is written again.
+    # The page may differ: it is written again if it was lost.
     if name != run_directory.REPORT and left.get(name) != now.get(name):
       here = f"another digest of {name} behind it"
       raise _gainsaid(run_directory.SUMMARY, f"chain {line}", here)
-  if now:  # An earlier version recorded none.
+  # Runs of an earlier version have no digests to compare.
+  if now:
     _compare_files(path, now, all_of=False)
 
 
@@ -171,16 +195,16 @@ def _compare_files(
   *,
   all_of: bool = True,
 ) -> int:
-  """Refuses files to be given away that are not those that were recorded.
+  """Refuses files to be given away that differ from the recorded ones.
 
   Args:
     path: Directory of the run or the tuning.
     recorded: Digests by name.
-    record: Name of the file that has them.
-    all_of: Whether all of them have to be there.
+    record: Name of the file that has the digests.
+    all_of: Whether all recorded files must exist.
 
   Returns:
-    How many were compared.
+    Number of files that were compared.
   """
   if not recorded:
     raise errors.FieldError(
@@ -201,6 +225,7 @@ def _compare_files(
 
 
 def _in_short(digest: str | None) -> str:
+  """Describes a digest for a message."""
   return "none" if digest is None else f"digest {digest[:8]}"
 
 
@@ -208,7 +233,7 @@ def _rounds_told(
   chain: chain_lib.Chain,
   path: pathlib.Path,
 ) -> Iterator[tuple[str, int]]:
-  """Files that tell of rounds that ran, and the last one they tell of."""
+  """Yields files that mention rounds, each with the last round mentioned."""
   for number in run_directory.checkpointed_rounds(path):
     yield f"{run_directory.CHECKPOINTS}/round_{number}", number
   if (path / _METRICS).exists():
@@ -219,6 +244,7 @@ def _rounds_told(
 
 
 def _get(values: Any, name: str) -> Any:
+  """Returns a value by its name; `None` if there is none."""
   return values.get(name) if isinstance(values, dict) else None
 
 
@@ -228,6 +254,7 @@ def _gainsaid(
   here: object,
   record: str = chain_lib.NAME,
 ) -> errors.FieldError:
+  """Returns the refusal of a file that disagrees with a record."""
   in_words = "the chain" if record == chain_lib.NAME else record
   return errors.FieldError(
     "run_dir",
@@ -240,15 +267,18 @@ def read_ledger(
   run_dir: str | os.PathLike[str],
   accountants: Sequence[str] | None = None,
 ) -> tuple[chain_lib.Chain, ledger_lib.Ledger]:
-  """Returns what happened in a run, and what that has cost.
+  """Reads the chain and the ledger of a run, and compares its files with them.
 
   Args:
     run_dir: Directory of the run.
-    accountants: Names of those to ask in place of the ledger's own.
+    accountants: Names of accountants [those of the ledger].
+
+  Returns:
+    The chain, and the ledger of the rounds that ran.
 
   Raises:
-    errors.FieldError: If no round ran, a file of the run is missing, damaged or
-      disagrees with the others, or an accountant is not valid for its
+    errors.FieldError: If no round ran, if a file of the run is missing, damaged
+      or contradicts the others, or if an accountant is not valid for the
       participation.
     errors.DataError: If the trace is missing or damaged.
   """
@@ -278,8 +308,8 @@ def recompute(
     accountants: As in `read_ledger`.
 
   Raises:
-    errors.FieldError: As `read_ledger`, or if the run's own summary says
-      something else, or PLD alone would take minutes.
+    errors.FieldError: As `read_ledger`; if the run's own summary has other
+      figures; or if PLD is the only accountant and would take minutes.
     errors.DataError: If the trace refutes what the ledger assumes, or is not
       what the run's key draws.
   """
@@ -306,20 +336,21 @@ def recompute(
 
 
 def check_release(run_dir: str | os.PathLike[str]) -> dict[str, Any] | None:
-  """Compares what may be given away of a run or a tuning with what it left.
+  """Checks that the files to be given away are those that were recorded.
 
-  Figures in the files of a run are recomputed, too.
+  The figures of a run are recomputed and compared too.
 
   Args:
-    run_dir: Its directory.
+    run_dir: Directory of a run or a tuning.
 
   Returns:
-    Figures that the files agree with, JSON values by name, among them rounds if
-    they were recomputed; `None` if neither a run nor a tuning is finished.
+    Figures that the files agree with, JSON values by name: "epsilon", "delta",
+    "num_files", and for a run "accountant" and "rounds". `None` if neither a
+    run nor a tuning is finished.
 
   Raises:
-    errors.FieldError: As `recompute`, or if a file in release/ is not the one
-      that was left there, or an earlier version left them.
+    errors.FieldError: As `recompute`; if a file in release/ differs from the
+      recorded one; or if an earlier version recorded none.
     errors.DataError: As `recompute`.
   """
   path = pathlib.Path(run_dir)
@@ -332,11 +363,13 @@ def check_release(run_dir: str | os.PathLike[str]) -> dict[str, Any] | None:
     names += ["accountant", "rounds"]
   elif (path / run_directory.TUNING).exists():
     record = run_directory.TUNING_DIGESTS
-    files = _compare_files(path, run_directory.read_json(path / record), record)
+    recorded = run_directory.read_json(path / record)
+    files = _compare_files(path, recorded, record)
     values = run_directory.read_json(path / run_directory.TUNING)["privacy"]
   else:
     return None
-  return {**{name: _get(values, name) for name in names}, "num_files": files}
+  figures = {name: _get(values, name) for name in names}
+  return figures | {"num_files": files}
 
 
 def _compare(
@@ -346,17 +379,19 @@ def _compare(
   *,
   all_of: bool = True,
 ) -> None:
-  """Refuses a file that says something else of the cost than the report.
+  """Refuses a file whose figures differ from those of a report.
 
   Args:
     run_dir: Directory of the run.
-    name: Name of a file with the report as `privacy`.
+    name: Name of a file that has a report as `privacy`.
     report: The report on the same rounds.
-    all_of: Whether they are by the same accountants.
+    all_of: Whether both are by the same accountants, so that all figures must
+      agree.
   """
+  values = run_directory.read_json(run_dir / name)
   try:
-    there = _figures(run_directory.read_json(run_dir / name)["privacy"])
-  except _DAMAGES as error:
+    there = _figures(values["privacy"])
+  except DAMAGES as error:
     raise run_directory.damaged(run_dir / name, error) from error
   here = _figures(report.to_json())
   names = here.keys() | there.keys()
@@ -370,12 +405,11 @@ def _compare(
 
 
 def _figures(privacy: Any) -> dict[str, float]:
-  """Figures that a summary and an account have in common."""
-  by_accountant = {
-    f"epsilon by {name}": float(epsilon)
-    for name, epsilon in privacy["epsilon_by_accountant"].items()
-  }
-  return {name: float(privacy[name]) for name in _COMPARED} | by_accountant
+  """Returns the figures that a summary and an account have in common."""
+  figures = {name: float(privacy[name]) for name in _COMPARED}
+  for name, epsilon in privacy["epsilon_by_accountant"].items():
+    figures[f"epsilon by {name}"] = float(epsilon)
+  return figures
 
 
 def _replay(
@@ -384,22 +418,22 @@ def _replay(
   ledger: ledger_lib.Ledger,
   trace: participation_trace.TraceReader,
 ) -> str:
-  """Draws the users of all rounds once more; returns what came of it.
+  """Draws the users of all rounds again, and compares them with the trace.
 
-  With the key at hand, or the deployment, the code draws who took part, and
-  with whom.
+  Returns:
+    A note on the outcome.
 
   Raises:
-    participation_lib.ClaimError: Names the first round that is another one.
+    participation_lib.ClaimError: If a round has other users, or other virtual
+      clients; names the first.
   """
   draw: Callable[[int], list[np.ndarray]]
   deployed = run_directory.read_json(run_dir / run_directory.DEPLOYMENT)
   if deployed is not None:
     source = run_directory.DEPLOYMENT
     drawn_by = "the run's deployment gives"
-    draw = deployment_lib.DeployedRounds(
-      deployment_lib.read_simulation(deployed), os.devnull
-    ).draw
+    simulation = deployment_lib.read_simulation(deployed)
+    draw = deployment_lib.DeployedRounds(simulation, os.devnull).draw
   else:
     key = sampling_seed
     source = "sampling_seed"
@@ -414,13 +448,12 @@ def _replay(
     drawn_by = f"{ledger.participation.name} draws from the run's key"
     draw = functools.partial(ledger.participation.sample, key=key)
   for recorded in trace:
-    drawn = participation_trace.RecordedRound.of(
-      recorded.number, draw(recorded.number)
-    )
+    number = recorded.number
+    drawn = participation_trace.RecordedRound.of(number, draw(number))
     if not recorded.is_as(drawn):
       raise participation_lib.ClaimError(
         f"the users of every round must be those that {drawn_by}; round"
-        f" {recorded.number:,} of the trace has {recorded.slots.size:,} users"
+        f" {number:,} of the trace has {recorded.slots.size:,} users"
         f" in {recorded.num_clients:,} virtual clients where it draws others,"
         f" {drawn.slots.size:,} in {drawn.num_clients:,}."
       )

@@ -1,4 +1,4 @@
-"""A finished run, from its files: what reports, tables and `Result` read."""
+"""A finished run, read from its files for reports, tables and `Result`."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ with epy.lazy_imports():
 
   from tff_fedemb.records import metrics as metrics_lib
 
-# Name of a trained model's result, beside that of an untrained one.
+# Name of the trained model's result; the other is that of the untrained one.
 TRAINED = "trained"
-# Every summary must have these values: reports and tables read them.
+# Each summary must have these values, which reports and tables read.
 _NEEDED = (
   ("task",),
   ("algorithm",),
@@ -37,18 +37,16 @@ _NEEDED = (
   ("evaluation", "test"),
   ("evaluation", "validation"),
 )
-# A file whose values are of other types leads to these errors.
-_DAMAGES = (ValueError, KeyError, TypeError, AttributeError)
 
 
 @dataclasses.dataclass(frozen=True)
 class FinishedRun:
-  """A finished run; what it left is read when it is asked for.
+  """A finished run, whose files are read when a property needs them.
 
   Attributes:
     spec: Spec of the run.
     run_dir: Its directory.
-    name: Name that tells it from the other runs of a report.
+    name: Name that distinguishes it from the other runs of a report.
   """
 
   spec: spec_lib.RunSpec
@@ -60,13 +58,12 @@ class FinishedRun:
     """Reads a run, and checks its summary.
 
     Args:
-      path: Its directory.
-      name: Its name.
+      path: Directory of the run.
+      name: Name of the run.
 
     Raises:
-      errors.DataError: If there is none, it is not finished, or a file is
-        damaged.
-      errors.FieldError: If its `run.json` is.
+      errors.DataError: If there is no finished run, or its summary is damaged.
+      errors.FieldError: If its `run.json` is missing or damaged.
     """
     try:
       summary = json.loads((path / run_directory.SUMMARY).read_text())
@@ -86,31 +83,37 @@ class FinishedRun:
     summary: Mapping[str, Any],
     account: account_run.Recomputed,
   ) -> FinishedRun:
-    """Returns a run that ends here, before its summary is in its file."""
+    """Creates a run from values of this program, before they are on file.
+
+    Args:
+      spec: Spec of the run.
+      run_dir: Directory of the run.
+      summary: The coming contents of `summary.json`.
+      account: Account of the run.
+    """
     run = cls(spec, run_dir, pathlib.Path(run_dir).resolve().name)
     run.__dict__.update(summary=summary, account=account)
     return run
 
   def require(self, *names: str) -> None:
-    """Refuses a summary without a value.
+    """Refuses a summary that lacks a value.
 
     Args:
-      *names: Names that lead to it.
+      *names: Names that lead to the value.
 
     Raises:
-      errors.DataError: If it is not there.
+      errors.DataError: If the value is missing or `None`.
     """
     value: Any = self.summary
     for name in names:
       value = value.get(name) if isinstance(value, dict) else None
     if value is None:
-      raise _not_finished(
-        self.path, f"{run_directory.SUMMARY} without {'.'.join(names)}"
-      )
+      path = ".".join(names)
+      raise _not_finished(self.path, f"{run_directory.SUMMARY} without {path}")
 
   @property
   def path(self) -> pathlib.Path:
-    """Its directory."""
+    """Directory of the run."""
     return pathlib.Path(self.run_dir)
 
   @functools.cached_property
@@ -118,7 +121,7 @@ class FinishedRun:
     """All figures, as `summary.json` has them.
 
     Raises:
-      errors.FieldError: If there is none.
+      errors.FieldError: If there is no such file, or if it is damaged.
     """
     found = run_directory.read_json(self.path / run_directory.SUMMARY)
     if found is None:
@@ -129,19 +132,21 @@ class FinishedRun:
 
   @functools.cached_property
   def account(self) -> account_run.Recomputed:
-    """Its privacy, worked out from its chain and its trace.
+    """Privacy of the run, recomputed from its chain and its trace.
 
     Raises:
-      errors.FieldError: As `account.recompute`; or errors.DataError.
+      errors.FieldError: As `account.recompute`.
+      errors.DataError: As `account.recompute`.
     """
     return account_run.recompute(self.path)
 
   @functools.cached_property
   def chain(self) -> chain_lib.Chain:
-    """The chain of its rounds.
+    """Chain of the run.
 
     Raises:
-      errors.DataError: If the summary is not that of these rounds.
+      errors.FieldError: If the chain is damaged.
+      errors.DataError: If the summary is of other rounds.
     """
     chain = chain_lib.Chain(self.path)
     if chain.given_away_at(self.summary["chain"]) is None:
@@ -152,7 +157,7 @@ class FinishedRun:
 
   @property
   def epsilon(self) -> float:
-    """Epsilon of the run for one user, at `delta`; infinite without noise."""
+    """Epsilon of the run for one user at `delta`; infinity without noise."""
     return float(self.summary["privacy"]["epsilon"])
 
   @property
@@ -162,31 +167,32 @@ class FinishedRun:
 
   @property
   def trained(self) -> Mapping[str, Any]:
-    """Result of the test images, without the ROC curve, JSON values."""
+    """Result on the test images, JSON values without the ROC curve."""
     return self.summary["evaluation"]["test"]
 
   @property
   def untrained(self) -> Mapping[str, Any]:
-    """The same before training."""
+    """Result on the test images before training."""
     return self.summary["evaluation_untrained"]["test"]
 
   @functools.cached_property
   def results(self) -> Mapping[str, verification.VerificationResult]:
-    """Both with their curves, by name; none if the file is not there.
+    """Both results with their ROC curves, by name; empty without the file.
 
     Raises:
-      errors.DataError: If the file is damaged, or not that of the summary.
+      errors.DataError: If the file is damaged, or of another run.
     """
-    found = run_directory.read_json(self.path / run_directory.EVALUATION) or {}
+    found = run_directory.read_json(self.path / run_directory.EVALUATION)
+    if not found:
+      return {}
+    results = {}
     try:
-      results = {
-        name: verification.VerificationResult.from_json(values)
-        for name, values in found.items()
-      }
-      recalls = found and found[TRAINED]["recall_at_far"]
-    except _DAMAGES as error:
+      for name, values in found.items():
+        results[name] = verification.VerificationResult.from_json(values)
+      recalls = found[TRAINED]["recall_at_far"]
+    except account_run.DAMAGES as error:
       raise _not_finished(self.path, error) from error
-    if recalls and recalls != self.trained["recall_at_far"]:
+    if recalls != self.trained["recall_at_far"]:
       raise _not_finished(
         self.path,
         f"{run_directory.EVALUATION} is not that of {run_directory.SUMMARY}",
@@ -195,7 +201,9 @@ class FinishedRun:
 
   @functools.cached_property
   def metrics(self) -> pd.DataFrame | None:
-    """Rows of rounds; `None` if the file is not there. No guarantee covers it.
+    """Metrics of each round; `None` without the file.
+
+    No guarantee covers them.
 
     Raises:
       errors.DataError: If the file is damaged.
@@ -209,7 +217,7 @@ class FinishedRun:
 
   @functools.cached_property
   def deployment(self) -> pd.DataFrame | None:
-    """Rows of rounds on a simulated clock; `None` without one.
+    """Rounds on the simulated clock; `None` without a deployment.
 
     Raises:
       errors.DataError: If their file is missing or damaged.
@@ -223,6 +231,7 @@ class FinishedRun:
 
 
 def _not_finished(path: pathlib.Path, why: Exception | str) -> errors.DataError:
+  """Returns the refusal of a directory as a finished run."""
   if isinstance(why, Exception):
     why = f"{type(why).__name__}: {why}"
   return errors.DataError(
