@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 import io
-import itertools
 import operator
 from typing import Any
 
@@ -37,7 +36,7 @@ _NUM_HARD = 8
 _NUM_MAP_CLASSES = 8
 _NUM_MAP_IMAGES = 24
 _PERPLEXITY = 30.0
-# A thumbnail's longer side in pixels, and its JPEG quality.
+# The longer side of a thumbnail in pixels, and its JPEG quality.
 _MAX_SIDE = 64
 _JPEG_QUALITY = 82
 
@@ -46,20 +45,22 @@ def add_thumbnail(thumbnails: dict[str, str], image: np.ndarray) -> str:
   """Adds a small picture to those of a page, unless it is there.
 
   Args:
-    thumbnails: Names of the page's pictures by their data URIs.
+    thumbnails: Names of the page's pictures by their data URIs; changed.
     image: uint8 `[height, width, channels]`.
 
   Returns:
-    The picture's name.
+    Name of the picture.
   """
-  # Drawings are small as PNG, photos are not.
-  is_photo = image.shape[2] > 1
-  picture = Image.fromarray(image if is_photo else image[..., 0])
-  # Keeps the proportions, and what is small as it is.
+  # PNG files of drawings are small, those of photos are large.
+  kind = "jpeg"
+  if image.shape[2] == 1:
+    kind = "png"
+    image = image[..., 0]
+  picture = Image.fromarray(image)
+  # It keeps the proportions, and does not enlarge small images.
   picture.thumbnail((_MAX_SIDE, _MAX_SIDE))
-  kind = "jpeg" if is_photo else "png"
   buffer = io.BytesIO()
-  # PNG has no quality to give up, and takes no notice of it.
+  # PNG ignores the quality.
   picture.save(buffer, format=kind, optimize=True, quality=_JPEG_QUALITY)
   data = base64.b64encode(buffer.getvalue()).decode()
   uri = f"data:image/{kind};base64,{data}"
@@ -74,30 +75,30 @@ def create(
   shows_training_users: bool,
   thumbnails: dict[str, str],
 ) -> dict[str, Any]:
-  """Makes the pictures of a run.
+  """Computes the figures and pictures of held-out images of a run.
 
   Args:
     run: The run.
     task: Task of the run.
-    max_images: Held-out images that are embedded, a random sample.
-    shows_training_users: Whether images may be shown that may be of users who
-      train.
-    thumbnails: Takes the images that are shown, as `add_thumbnail`.
+    max_images: Number of held-out images to embed, chosen at random.
+    shows_training_users: Whether images may be shown that may belong to users
+      who train.
+    thumbnails: Receives the images that are shown, as in `add_thumbnail`.
 
   Returns:
-    Values by name, these and what `_compare`, `_draw_map` and `_recognize`
-    return; images are known by their place among those embedded:
+    Values by name: these, and those of `_compare`, `_draw_map` and
+    `_recognize`. An image is denoted by its place among the embedded images.
 
-    num_images, num_found: Numbers of images, embedded and held out.
-    num_classes: Number of classes of the images.
-    labels, names: Class of each image, and what that is called.
+    num_images, num_found: Numbers of embedded and of all held-out images.
+    num_classes: Number of classes of the embedded images.
+    labels, names: Class of each image, and the name of the class.
     thumbnails: Names of the pictures that are shown, by image.
     are_images: Whether they are images, rather than vectors or sequences.
-    has_images: Whether images are shown, or figures alone.
+    has_images: Whether images are shown, besides figures.
 
   Raises:
-    errors.FieldError: If the model or the data are not there.
-    errors.DataError: If they are damaged, or are not those of the run.
+    errors.FieldError: If the model or the data do not exist.
+    errors.DataError: If they are damaged, or the data are not those of the run.
   """
   source = _open(run, task)
   model_path = str(run.path / run_directory.SAVED_MODEL)
@@ -126,10 +127,10 @@ def create(
   found |= _recognize(embeddings, labels, names)
   if has_images:
     place_of = {rows[place]: place for place in _find_shown(found)}
+    shown = found["thumbnails"]
     for some, images in source.read(np.sort(list(place_of))):
       for row, image in zip(some, images, strict=True):
-        name = add_thumbnail(thumbnails, image)
-        found["thumbnails"][place_of[row]] = name
+        shown[place_of[row]] = add_thumbnail(thumbnails, image)
   return found
 
 
@@ -137,7 +138,7 @@ def _open(
   run: finished_run.FinishedRun,
   task: task_lib.Task,
 ) -> image_sources.ImageSource:
-  """Opens the held-out images, as many as the run has evaluated."""
+  """Opens the held-out images; refuses another number than the run had."""
   source = image_sources.open_split(task, "test")
   expected = run.trained["num_found"] or run.trained["num_images"]
   if len(source.labels) != expected:
@@ -153,15 +154,15 @@ def _compare(
   embeddings: np.ndarray,
   labels: np.ndarray,
 ) -> dict[str, Any]:
-  """Similarities of pairs, and the pairs to show.
+  """Compares pairs of images, and chooses those to show.
 
   Returns:
-    nearest_is_right: Share of images whose nearest one is of their class.
-    recall_again: Recall of these images at 1e-3, computed from the model.
-    same, different: Similarities of the pairs of one class, and of two.
-    gallery: For each of some images, the pairs with those nearest to it.
-    false_accepts: Pairs of two classes that are most alike.
-    false_rejects: Pairs of one class that are least alike.
+    nearest_is_right: Share of images whose nearest image is of their class.
+    recall_again: Recall of these images at false accept rate 1e-3.
+    same, different: Similarities of the pairs of one class, and of two classes.
+    gallery: For each of some images, the pairs with its nearest images.
+    false_accepts: The most similar pairs of two classes.
+    false_rejects: The least similar pairs of one class.
   """
   near = similarities.Similarities(embeddings, labels)
   queries, _ = _draw(generator, labels, _NUM_QUERIES, 1)
@@ -183,13 +184,13 @@ def _draw_map(
   labels: np.ndarray,
   names: list[str],
 ) -> dict[str, Any]:
-  """A map of some images of some classes.
+  """Places some images of some classes on a map.
 
   Returns:
-    points: An image, its class's number on the map, and its places by t-SNE and
-      by PCA, in [0, 1].
-    groups: Names of the map's classes.
-    explained: Share of the variance that the two directions of PCA hold.
+    points: For each image of the map: the image, the number of its class on the
+      map, and its places by t-SNE and by PCA, `[2]` in [0, 1].
+    groups: Names of the classes on the map.
+    explained: Share of the variance in the two directions of PCA.
   """
   images, groups = _draw(generator, labels, _NUM_MAP_CLASSES, _NUM_MAP_IMAGES)
   tsne, pca, explained = _project(embeddings[images])
@@ -202,16 +203,14 @@ def _draw_map(
 
 
 def _find_shown(found: Mapping[str, Any]) -> set[int]:
-  """Places of the images that are shown."""
+  """Returns the images that are shown."""
   shown = {image for image, _, _, _ in found["points"]}
   for first, second, _ in found["confusions"]:
     shown |= {first, second}
-  lists_of_pairs = found["gallery"] + [
-    found["false_accepts"],
-    found["false_rejects"],
-  ]
-  for pair in itertools.chain.from_iterable(lists_of_pairs):
-    shown |= {pair.first, pair.second}
+  lists = found["gallery"] + [found["false_accepts"], found["false_rejects"]]
+  for pairs in lists:
+    for pair in pairs:
+      shown |= {pair.first, pair.second}
   return shown
 
 
@@ -220,27 +219,40 @@ def _recognize(
   labels: np.ndarray,
   names: list[str],
 ) -> dict[str, Any]:
-  """Figures of identification; confusions and classes in a gallery of all.
+  """Computes figures of identification.
 
   Returns:
-    recognized: Figures of identification; none of too few classes.
-    false_positive_rate: Share of strangers' images, where these have FNIR.
-    confusions: Images of the classes that are taken for each other most often,
-      and the share of both classes' images that is taken for the other.
-    classes: Each class of two images or more, in a gallery with one image of
-      each: name, number of other images, share of them whose most similar
-      identity is the right one, and the class that most of the rest is taken
-      for; `None` without a rest.
+    recognized: Figures of identification; empty with too few classes.
+    false_positive_rate: Share of strangers' images at which FNIR is given.
+    confusions, classes: See `_count_errors`; empty with too few classes.
   """
   recognized = recognition.evaluate(embeddings, labels)
-  rate = recognition.FALSE_POSITIVE_RATE
-  if not recognized:
-    return {
-      "false_positive_rate": rate,
-      "recognized": [],
-      "confusions": [],
-      "classes": [],
-    }
+  found: dict[str, Any] = {
+    "false_positive_rate": recognition.FALSE_POSITIVE_RATE,
+    "recognized": recognized,
+    "confusions": [],
+    "classes": [],
+  }
+  if recognized:
+    found |= _count_errors(embeddings, labels, names)
+  return found
+
+
+def _count_errors(
+  embeddings: np.ndarray,
+  labels: np.ndarray,
+  names: list[str],
+) -> dict[str, Any]:
+  """Counts errors in a gallery that has one image of each class.
+
+  Returns:
+    confusions: Images of the two classes that are confused most often, and the
+      share of both classes' images that is taken for the other class.
+    classes: For each class of at least two images: its name, the number of its
+      other images, the share of them whose most similar identity is the right
+      one, and the class that most of the rest is taken for; `None` without a
+      rest.
+  """
   of_all = identification.Identification(embeddings, labels)
   taken = of_all.confusions()
   enrolled = of_all.enrolled[:, 0].tolist()
@@ -249,10 +261,10 @@ def _recognize(
   both = np.triu(taken + taken.T, k=1)
   first, second = np.nonzero(both)
   shares = both[first, second] / (images[first] + images[second])
-  confusions = [
-    (enrolled[first[x]], enrolled[second[x]], float(shares[x]))
-    for x in np.argsort(-shares, kind="stable")[:_NUM_HARD]
-  ]
+  confusions = []
+  for x in np.argsort(-shares, kind="stable")[:_NUM_HARD]:
+    pair = (enrolled[first[x]], enrolled[second[x]])
+    confusions.append((*pair, float(shares[x])))
   others = taken - np.diag(right)
   classes = []
   for x, image in enumerate(enrolled):
@@ -261,12 +273,8 @@ def _recognize(
       mistaken = names[enrolled[others[x].argmax()]]
     share = float(right[x] / images[x])
     classes.append((names[image], int(images[x]), share, mistaken))
-  return {
-    "false_positive_rate": rate,
-    "recognized": recognized,
-    "confusions": confusions,
-    "classes": sorted(classes, key=operator.itemgetter(0)),
-  }
+  classes.sort(key=operator.itemgetter(0))
+  return {"confusions": confusions, "classes": classes}
 
 
 def _draw(
@@ -275,27 +283,32 @@ def _draw(
   num_classes: int,
   num_images: int,
 ) -> tuple[list[int], np.ndarray]:
-  """Draws classes of several images; images of each, and the classes."""
+  """Draws classes of several images each; returns their images, and them."""
   classes, counts = np.unique(labels, return_counts=True)
-  drawn = np.sort(generator.permutation(classes[counts > 1])[:num_classes])
-  rows = [
-    generator.permutation(np.flatnonzero(labels == label))[:num_images]
-    for label in drawn
-  ]
-  return np.concatenate(rows).tolist(), drawn
+  shuffled = generator.permutation(classes[counts > 1])
+  drawn = np.sort(shuffled[:num_classes])
+  images: list[int] = []
+  for label in drawn:
+    shuffled = generator.permutation(np.flatnonzero(labels == label))
+    images += shuffled[:num_images].tolist()
+  return images, drawn
 
 
 def _project(embeddings: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-  """Places by t-SNE and by PCA, `[n, 2]` in [0, 1], and PCA's variance."""
+  """Returns places by t-SNE and by PCA, and the variance that PCA explains.
+
+  Both are `[images, 2]` in [0, 1].
+  """
   unit = pairs_lib.normalize(embeddings)
-  # Embeddings may have a single number.
+  # PCA needs two numbers, and embeddings may have a single one.
   unit = np.pad(unit, ((0, 0), (0, 1)))
   pca = decomposition.PCA(n_components=2, random_state=0)
   flat = tsne = pca.fit_transform(unit)
   if len(unit) > 3 and np.ptp(flat) > 0:
     tsne = manifold.TSNE(
       perplexity=min(_PERPLEXITY, (len(unit) - 1) / 3),
-      # For so few images this is faster than to approximate, and reproducible.
+      # With so few images this is faster than approximation; it also gives the
+      # same map each time.
       method="exact",
       random_state=0,
     ).fit_transform(unit)

@@ -1,7 +1,7 @@
-"""The report of finished runs: one HTML file that asks for nothing else.
+"""The report of finished runs: one HTML file that needs no other.
 
-Pictures are in the file as data, styles and the little script as text, and the
-page's own content security policy forbids it every request.
+The file contains its pictures, styles and script, and its own content security
+policy forbids every request.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FILE_NAME = "report.html"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReportConfig(config_lib.Config):
-  """Runs to write a report of, and what to show in it.
+  """Runs to report on, and what to show of them.
 
   Attributes:
     run_dirs: Directories of finished runs of one task, at most 6.
@@ -47,7 +47,7 @@ class ReportConfig(config_lib.Config):
     overwrite: Whether to replace a file that exists.
     show_images_of_training_users: Whether to show held-out images that may
       belong to users who trained. No guarantee covers them.
-    max_images: Held-out images to choose pictures from, a random sample.
+    max_images: Number of held-out images to choose pictures from, at random.
     data_dir: Where the data are now [as the runs recorded].
     table: As data_dir, for runs on a table.
     cache_dir: Directory of converted copies of data [~/.cache/tff_fedemb].
@@ -64,11 +64,11 @@ class ReportConfig(config_lib.Config):
 
 
 def execute(config: ReportConfig, task: task_lib.Task | None = None) -> None:
-  """Writes the report that a configuration asks for, and says so.
+  """Writes the report that a configuration asks for, and prints where it is.
 
   Args:
     config: Runs, file and contents of the report.
-    task: Task of the runs, if it is at hand.
+    task: Task of the runs [opened as the runs recorded it].
 
   Raises:
     errors.FieldError: If the file cannot be written, or as
@@ -87,24 +87,44 @@ def write_for_run(
   task: task_lib.Task | None = None,
   output: str | None = None,
 ) -> None:
-  """Writes the report of a finished run [into its directory]."""
+  """Writes the report of a finished run.
+
+  Args:
+    run_dir: Directory of the run.
+    task: As in `execute`.
+    output: HTML file, replaced if it exists [`FILE_NAME` in the directory].
+
+  Raises:
+    errors.FieldError: As `execute`.
+    errors.DataError: As `execute`.
+  """
   output = output or os.path.join(run_dir, FILE_NAME)
-  execute(
-    ReportConfig(run_dirs=(run_dir,), output=output, overwrite=True), task
-  )
+  config = ReportConfig(run_dirs=(run_dir,), output=output, overwrite=True)
+  execute(config, task)
 
 
 def write_release(run: finished_run.FinishedRun) -> None:
-  """Writes the page on a run that may be given away, with its account."""
+  """Writes the report on a run that may be given away.
+
+  Args:
+    run: The run; the page is `release/report.html` in its directory.
+
+  Raises:
+    errors.FieldError: If the page cannot be written.
+  """
   output = run.path / run_directory.REPORT
   _write(os.fspath(output), render([run]))
 
 
 def restore_release(run_dir: str | os.PathLike[str]) -> None:
-  """Writes that page of a complete run again if it was lost.
+  """Writes the page of `write_release` again if it was lost.
+
+  Args:
+    run_dir: Directory of a finished run.
 
   Raises:
-    As `measured_runs.read_all`.
+    errors.FieldError: As `measured_runs.read_all`.
+    errors.DataError: As `measured_runs.read_all`.
   """
   if os.path.exists(os.path.join(run_dir, run_directory.REPORT)):
     return
@@ -112,12 +132,15 @@ def restore_release(run_dir: str | os.PathLike[str]) -> None:
   write_release(run)
   chain = run.account.chain
   if chain.given_away:
-    # The report replaces an earlier one; other files stay as recorded.
-    page = release.digest_files(run_dir)[run_directory.REPORT]
-    chain.record_given_away({**chain.given_away, run_directory.REPORT: page})
+    # Only the digest of the page changes: other files stay as recorded.
+    digests = dict(chain.given_away)
+    name = run_directory.REPORT
+    digests[name] = release.digest_files(run_dir)[name]
+    chain.record_given_away(digests)
 
 
 def _write(output: str, html: str) -> None:
+  """Writes a page to a file, whole or not at all."""
   output_files.write(
     {"output": (output, lambda path: path.write_text(html, encoding="utf-8"))}
   )
@@ -128,7 +151,7 @@ def render(
   config: ReportConfig | None = None,
   task: task_lib.Task | None = None,
 ) -> str:
-  """Returns the page on some runs.
+  """Returns the report on some runs as HTML.
 
   Privacy:
     Without a configuration the page may be given away: it has what the
@@ -136,32 +159,36 @@ def render(
 
   Args:
     runs: The runs.
-    config: Contents of the page; `None` for a page without pictures and without
-      figures of users who train, unless these have noise.
-    task: Task of the runs, if it is at hand.
+    config: Contents of the page; `None` for a page without pictures, whose
+      figures of users who train all have noise.
+    task: Task of the runs [opened as the runs recorded it].
   """
   thumbnails: dict[str, str] = {}
-  sections = [
-    _describe(run, config, task, thumbnails)
-    for run in progress.create_bar("Report", unit="runs", items=runs)
-  ]
-  # The ROC curves of all runs that have one, and one of an untrained model.
-  curves = {r.name: r.results[finished_run.TRAINED] for r in runs if r.results}
-  for run in [run for run in runs if run.results][:1]:
-    curves[plots.UNTRAINED] = run.results[plots.UNTRAINED]
-  comparison = functools.partial(plots.draw_roc, curves=curves)
+  sections = []
+  for run in progress.create_bar("Report", unit="runs", items=runs):
+    sections.append(_describe(run, config, task, thumbnails))
   return templates.render(
     "page.html",
     sections=sections,
-    comparison=_draw(comparison) if curves and len(runs) > 1 else None,
+    comparison=_compare(runs),
     thumbnails=thumbnails,
     metric_titles=retrieval.TITLES,
     format_metric=retrieval.format_metric,
   )
 
 
+def _compare(runs: Sequence[finished_run.FinishedRun]) -> str | None:
+  """Draws the ROC curves of several runs, and one of an untrained model."""
+  measured = [run for run in runs if run.results]
+  if not measured or len(runs) == 1:
+    return None
+  curves = {run.name: run.results[finished_run.TRAINED] for run in measured}
+  curves[plots.UNTRAINED] = measured[0].results[plots.UNTRAINED]
+  return _draw(functools.partial(plots.draw_roc, curves=curves))
+
+
 def _draw(panel: plots.Panel) -> str:
-  """Returns the picture of a panel as a data URI."""
+  """Draws a panel; returns the picture as a data URI."""
   svg = plots.draw_svg(panel).encode()
   return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
 
@@ -172,7 +199,7 @@ def _describe(
   task: task_lib.Task | None,
   thumbnails: dict[str, str],
 ) -> dict[str, Any]:
-  """Returns the values from which the template makes a run's section."""
+  """Returns the values that the template needs for the section of a run."""
   found = None
   why_not = None
   panels = training_report.create_panels(run)
@@ -212,13 +239,15 @@ def _open_task(
   run: finished_run.FinishedRun,
   config: ReportConfig,
 ) -> task_lib.Task:
-  """The task of the run, as its spec has it, with the data where they are."""
+  """Opens the task of a run, whose data may have moved."""
   source = run.spec.task
-  known = {spec.name for spec in config_lib.specs(type(source))}
-  names = known & {"data_dir", "table", "cache_dir"}
-  values = {name: getattr(config, name) for name in names}
-  given = {name: value for name, value in values.items() if value is not None}
-  # on_bad_example is no setting of the run: the summary says what happened.
+  given = {}
+  for spec in config_lib.specs(type(source)):
+    if spec.name in ("data_dir", "table", "cache_dir"):
+      value = getattr(config, spec.name)
+      if value is not None:
+        given[spec.name] = value
+  # on_bad_example is no setting of the run, so the summary decides it.
   if run.summary["data"]["num_bad_examples"]:
     given["on_bad_example"] = "skip"
   return dataclasses.replace(source, **given).create()
@@ -228,7 +257,7 @@ def _create_held_out_panels(
   run: finished_run.FinishedRun,
   pictures: dict[str, Any],
 ) -> dict[str, Any]:
-  """Panels by name: similarity, and sizes and det if there are classes."""
+  """Returns panels by name: similarity; with enough classes sizes and det."""
   thresholds = run.trained["threshold_at_far"]
   panels = {
     "similarity": functools.partial(
@@ -238,10 +267,12 @@ def _create_held_out_panels(
       thresholds={float(rate): x for rate, x in thresholds.items()},
     )
   }
-  if found := pictures["recognized"]:
-    for name, draw in (
-      ("sizes", identification_plots.draw_sizes),
-      ("det", identification_plots.draw_det),
-    ):
-      panels[name] = functools.partial(draw, by_images=found)
+  found = pictures["recognized"]
+  if found:
+    panels["sizes"] = functools.partial(
+      identification_plots.draw_sizes, by_images=found
+    )
+    panels["det"] = functools.partial(
+      identification_plots.draw_det, by_images=found
+    )
   return panels

@@ -1,4 +1,4 @@
-"""Renders the templates of pages, and of what programs print."""
+"""Renders the templates of pages, and of texts that programs print."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from tff_fedemb.report import words
 
 
 def wrap(text: str, first: str = "") -> str:
-  """Breaks a paragraph into lines of 80 letters, behind an indent or a mark."""
+  """Breaks a paragraph into lines of at most 80 letters.
+
+  Args:
+    text: The paragraph.
+    first: Indent or mark before the first line; the others are indented by its
+      length.
+  """
   return textwrap.fill(
     text,
     80,
@@ -24,12 +30,17 @@ def wrap(text: str, first: str = "") -> str:
 
 
 def figure(value: float) -> str:
-  """Four decimals, or digits where those would be 0."""
+  """Writes a number in four decimals, or below 0.1 in four digits.
+
+  Args:
+    value: The number, at least 0.
+  """
   return f"{value:.4f}" if value >= 0.1 or not value else f"{value:.4g}"
 
 
 @functools.cache
 def _environment() -> jinja2.Environment:
+  """Returns the templates with the functions and filters that they use."""
   environment = jinja2.Environment(
     loader=jinja2.PackageLoader("tff_fedemb.report", "template"),
     autoescape=jinja2.select_autoescape(),
@@ -51,5 +62,17 @@ def _environment() -> jinja2.Environment:
 
 
 def render(name: str, **values: Any) -> str:
-  """Returns the text of a template, without line breaks at its end."""
-  return _environment().get_template(name).render(**values).rstrip("\n")
+  """Renders a template.
+
+  Args:
+    name: File name of the template; only .html is escaped.
+    **values: Values by their names in the template.
+
+  Returns:
+    The text, without line breaks at its end.
+
+  Raises:
+    jinja2.UndefinedError: If the template uses a name that has no value.
+  """
+  template = _environment().get_template(name)
+  return template.render(**values).rstrip("\n")

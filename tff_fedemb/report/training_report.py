@@ -24,30 +24,36 @@ from tff_fedemb.report import finished_run
 from tff_fedemb.report import templates
 from tff_fedemb.rounds import loop
 from tff_fedemb.spec import experiment as experiment_lib
+from tff_fedemb.spec import task as task_lib
 
-# summary.json lists at most so many of the examples that were left out.
+# The summary lists at most this many of the examples that were left out.
 _NUM_LISTED = 100
 _NUM_EPSILON_POINTS = 12
-# Monte Carlo takes seconds for each point.
+# Fewer for Monte Carlo, which takes seconds for each point.
 _NUM_MONTE_CARLO_POINTS = 6
 
 
 def without_curves(
   results: Mapping[str, verification.VerificationResult],
 ) -> dict[str, Any]:
-  """Results by split as JSON values, without their ROC curves."""
-  values = {split: result.to_json() for split, result in results.items()}
-  for of_split in values.values():
-    of_split.pop("roc", None)
+  """Returns results as JSON values, without their ROC curves.
+
+  Args:
+    results: Results by split.
+  """
+  values = {}
+  for split, result in results.items():
+    values[split] = result.to_json()
+    values[split].pop("roc", None)
   return values
 
 
 def peak_memory_bytes() -> int:
-  """Peak memory of this process and of those that it has ended."""
-  return 1024 * max(
-    resource.getrusage(who).ru_maxrss
-    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-  )
+  """Returns the peak memory of this process and of its ended children."""
+  own = resource.getrusage(resource.RUSAGE_SELF)
+  children = resource.getrusage(resource.RUSAGE_CHILDREN)
+  # Linux counts in KiB.
+  return 1024 * max(own.ru_maxrss, children.ru_maxrss)
 
 
 def summarize(
@@ -70,13 +76,13 @@ def summarize(
     state: State after the last round.
     chain: Chain of the rounds.
     model_weights: Model weights of the state.
-    metrics: Rows of rounds, as `metrics.read` returns them.
-    trained: Result per evaluation split.
-    untrained: Result per split of a backbone with random weights.
+    metrics: Metrics of each round, as returned by `metrics.read`.
+    trained: Result by evaluation split.
+    untrained: Result by split of a backbone with random weights.
     pretrained: JSON values that describe the pretrained weights at the start,
       with the "evaluation" of each split; `None` for random weights.
     privacy: Privacy cost of the rounds.
-    extrapolation: Cost with a larger population, if there is noise.
+    extrapolation: Cost in a larger population; `None` without noise.
 
   Returns:
     JSON values by name; "inf" stands for infinity.
@@ -84,6 +90,7 @@ def summarize(
   task = experiment.task
   evaluation = without_curves(trained)
   before = without_curves(untrained)
+  skipped_clients = metrics[metrics_lib.NUM_SKIPPED_CLIENTS].sum()
   started = {}
   if pretrained is not None:
     test = pretrained["evaluation"]["test"]
@@ -107,24 +114,10 @@ def summarize(
       "num_users": len(task.train_users),
       "user_meaning": task.user_meaning,
       "num_frozen_parameters": sum(map(np.size, model_weights.non_trainable)),
-      "num_skipped_clients": int(
-        metrics[metrics_lib.NUM_SKIPPED_CLIENTS].sum()
-      ),
-      # It is None where updates were summed in the clear.
+      "num_skipped_clients": int(skipped_clients),
+      # None if updates were summed in the clear.
       "secure_sums": experiment.secure_sums,
-      "split": task.split_description,
-      "selection_users": task.selection_users,
-      "evaluation_on_training_users": task.evaluation_on_training_users,
-      "held_out_classes_are_new": task.held_out_classes_are_new,
-      "data": {
-        "warnings": list(task.warnings),
-        "num_bad_examples": len(task.bad_examples),
-        "bad_examples": list(task.bad_examples.lines[:_NUM_LISTED]),
-        # An example counts in every round that has met it.
-        "num_skips_over_rounds": int(
-          metrics[metrics_lib.NUM_SKIPPED_EXAMPLES].sum()
-        ),
-      },
+      **_describe_data(task, metrics),
       "evaluation": evaluation,
       "evaluation_untrained": before,
       **started,
@@ -132,11 +125,35 @@ def summarize(
   )
 
 
+def _describe_data(
+  task: task_lib.Task,
+  metrics: pd.DataFrame,
+) -> dict[str, Any]:
+  """Returns how the data were split, and which examples were left out."""
+  skipped_examples = metrics[metrics_lib.NUM_SKIPPED_EXAMPLES].sum()
+  return {
+    "split": task.split_description,
+    "selection_users": task.selection_users,
+    "evaluation_on_training_users": task.evaluation_on_training_users,
+    "held_out_classes_are_new": task.held_out_classes_are_new,
+    "data": {
+      "warnings": list(task.warnings),
+      "num_bad_examples": len(task.bad_examples),
+      "bad_examples": list(task.bad_examples.lines[:_NUM_LISTED]),
+      # The same example counts in each round that it is in.
+      "num_skips_over_rounds": int(skipped_examples),
+    },
+  }
+
+
 def create_panels(run: finished_run.FinishedRun) -> dict[str, Any]:
-  """Creates the panels of a run, as far as its files are there.
+  """Creates the panels of a run, as far as it has their files.
+
+  Args:
+    run: The run.
 
   Returns:
-    Panels by name: loss, recall, roc and epsilon.
+    Panels by name, those that can be drawn of: loss, recall, roc and epsilon.
   """
   panels = {}
   if run.metrics is not None:
@@ -163,27 +180,24 @@ def create_panels(run: finished_run.FinishedRun) -> dict[str, Any]:
 def _create_epsilon_panel(
   account: account_run.Recomputed,
 ) -> functools.partial[None]:
-  """Epsilon over the rounds of a run."""
+  """Creates the panel of epsilon over the rounds of a run."""
   ledger = account.ledger
   privacy = account.report
   claim = ledger.participation
   num_points = _NUM_EPSILON_POINTS
   if privacy.accountant == "monte_carlo":
     num_points = _NUM_MONTE_CARLO_POINTS
-  rounds = np.unique(np.linspace(1, ledger.rounds, num_points, dtype=int))
+  grid = np.linspace(1, ledger.rounds, num_points, dtype=int)
+  rounds = np.unique(grid).tolist()
   if not claim.is_sampled:
-    # The report, too, counts the rounds that the schedule gives a user.
+    # As in the report: the largest number of rounds that a user was in.
     most = max(privacy.max_participations, 1)
     ledger = dataclasses.replace(
       ledger, participation=claim.with_known_schedule(most)
     )
+  epsilons = ledger.epsilon_curve(rounds, accountant=privacy.accountant)
   return functools.partial(
-    plots.draw_epsilon,
-    rounds=rounds.tolist(),
-    epsilons=ledger.epsilon_curve(
-      rounds.tolist(), accountant=privacy.accountant
-    ),
-    delta=ledger.delta,
+    plots.draw_epsilon, rounds=rounds, epsilons=epsilons, delta=ledger.delta
   )
 
 
@@ -191,14 +205,15 @@ def create_week(
   run: finished_run.FinishedRun,
   panels: dict[str, Any],
 ) -> dict[str, Any]:
-  """Creates the panels of a run's deployment, by rows.
+  """Creates the panels of a run's deployment.
 
   Args:
     run: The run, with a deployment.
-    panels: Panels of the run.
+    panels: Panels of the run, as returned by `create_panels`.
 
   Returns:
-    Panels by name: available, recall_by_days, reports and epsilon_by_days.
+    Panels by name: available, reports, and where the run has their panels
+    recall_by_days and epsilon_by_days.
   """
   rounds = run.deployment
   week = {
@@ -213,48 +228,54 @@ def create_week(
 
 
 def draw(run: finished_run.FinishedRun) -> None:
-  """Draws loss, recall, ROC and epsilon in one overview.
+  """Draws loss, recall, ROC and epsilon to `plots/overview.png`.
 
-  A run with a deployment gets the devices, recall and epsilon over simulated
-  time as well.
+  For a run with a deployment it also draws the devices, recall and epsilon over
+  simulated time, to `plots/deployment.png`.
 
   Args:
-    run: The run; its directory gets `plots/`.
+    run: The run; the pictures are in its directory.
   """
   directory = run.path / "plots"
   directory.mkdir(exist_ok=True)
   title = f"{run.summary['task']}, {run.summary['algorithm']}"
   privacy = run.account.report
   panels = create_panels(run)
-  statement = (
-    f"unit: {privacy.unit}; {privacy.neighboring_relation}; {privacy.sampling}"
+  plot = functools.partial(
+    plots.plot_overview,
+    statement=(
+      f"unit: {privacy.unit}; {privacy.neighboring_relation};"
+      f" {privacy.sampling}"
+    ),
   )
-  pictures = {"overview.png": (panels, title)}
+  plot(directory / "overview.png", list(panels.values()), title=title)
   if run.deployment is not None:
-    title += ": devices that come and go (simulated)"
-    pictures["deployment.png"] = (create_week(run, panels), title)
-  for name, (four, title) in pictures.items():
-    plots.plot_overview(
-      directory / name, list(four.values()), title=title, statement=statement
+    plot(
+      directory / "deployment.png",
+      list(create_week(run, panels).values()),
+      title=f"{title}: devices that come and go (simulated)",
     )
 
 
 def tell(run: finished_run.FinishedRun) -> str:
-  """The outcome in eight lines at most: summary.json has the rest."""
+  """Returns the outcome in at most eight lines; summary.json has the rest.
+
+  Args:
+    run: The run.
+  """
   privacy = run.account.report
   warnings = list(run.trained["warnings"]) + list(privacy.warnings)
-  if run.summary["evaluation_on_training_users"] and privacy.epsilon < math.inf:
-    warnings.append(
-      "recall is of images that may be of the users who trained: epsilon does"
-      " not cover it"
-    )
   lines = templates.render("closing.txt", run=run).splitlines()
   extras = templates.render("closing_extras.txt", run=run).splitlines()
-  if privacy.epsilon < math.inf:
-    extras.insert(0, run.account.ledger.participation.breaks_if)
   covered = release.say(privacy.epsilon)
   if privacy.epsilon < math.inf:
     covered = f"the guarantee covers {run_directory.RELEASE}/ alone"
+    extras.insert(0, run.account.ledger.participation.breaks_if)
+    if run.summary["evaluation_on_training_users"]:
+      warnings.append(
+        "recall is of images that may be of the users who trained: epsilon does"
+        " not cover it"
+      )
   return progress.end(
     lines,
     warnings=warnings,

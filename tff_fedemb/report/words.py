@@ -1,4 +1,4 @@
-"""A report's figures in words, and how strong its guarantee is.
+"""The figures of a report in words, and the strength of its guarantee.
 
 The strengths are those of Ponomareva et al., "How to DP-fy ML", 2023: epsilon
 up to 1 is strong, up to 10 reasonable, above 10 weak to none.
@@ -17,12 +17,16 @@ _STRENGTHS = (
   (sys.float_info.max, "weak", "a weak guarantee, or none in practice"),
   (math.inf, "none", "no guarantee"),
 )
-# Above it the share has no more digits to show.
+# Shares above this one would be shown as 100 %.
 _CERTAIN = 0.9995
 
 
 def format_epsilon(epsilon: float) -> str:
-  """An epsilon in four digits, without an exponent where it can be."""
+  """Writes an epsilon in four digits, if possible without an exponent.
+
+  Args:
+    epsilon: The epsilon; infinity is the sign for it.
+  """
   if epsilon == math.inf:
     return "∞"
   if epsilon >= 1e7 or 0 < epsilon < 1e-4:
@@ -31,37 +35,54 @@ def format_epsilon(epsilon: float) -> str:
 
 
 def count(number: float, one: str) -> str:
-  """A number and what is counted, for example '1,000 users'."""
-  return f"{number:,.6g} {one if number == 1 else one + 's'}"
+  """Writes a number and what it counts, for example '1,000 users'.
+
+  Args:
+    number: The number, shown in six digits.
+    one: The word for one of them.
+  """
+  noun = one if number == 1 else f"{one}s"
+  return f"{number:,.6g} {noun}"
 
 
 def guess_share(epsilon: float, delta: float) -> float:
   """Bounds how often a guess between two neighbouring training sets is right.
 
   Privacy:
-    The release is (epsilon, delta)-differentially private, and both training
+    Of an (epsilon, delta)-differentially private release, where both training
     sets are equally likely: (e^epsilon + delta) / (e^epsilon + 1).
+
+  Args:
+    epsilon: Epsilon of the release, infinity included.
+    delta: Delta of the release, in [0, 1).
+
+  Returns:
+    The largest share of right guesses, in [1 / 2, 1].
   """
+  # exp would overflow a little above.
   if epsilon > 700:
     return 1.0
   return (math.exp(epsilon) + delta) / (math.exp(epsilon) + 1)
 
 
 def rate_guarantee(account: account_run.Recomputed) -> dict[str, Any]:
-  """Rates what the account of a run guarantees.
+  """Expresses the guarantee of a run in figures for laymen.
 
   Privacy:
-    As `account_run.recompute`, whose report this puts in figures for laymen.
+    As `account_run.recompute`.
+
+  Args:
+    account: Account of the run.
 
   Returns:
-    Values by name; percentages are rounded up, as they are bounds:
+    Values by name; percentages are bounds, so they are rounded up:
 
     strength: "strong", "reasonable", "weak" or "none".
     verdict: The strength in a few words.
     guess: Percentage of right guesses between two neighbouring training sets;
-      `None` if it may be all.
+      `None` if it may be practically 100.
     found: Pairs of a percentage of false alarms, and the largest percentage of
-      members that an attack finds at it; none if it may be all.
+      members that an attack finds at it; empty if it may be practically 100.
   """
   epsilon = account.report.epsilon
   delta = account.report.delta
@@ -70,10 +91,8 @@ def rate_guarantee(account: account_run.Recomputed) -> dict[str, Any]:
   allowed = trade_off.allowed_rates(account.ledger, epsilon, rates)
   found = []
   if min(allowed) <= _CERTAIN:
-    found = [
-      (100 * rate, _percent_up(most))
-      for rate, most in zip(rates, allowed, strict=True)
-    ]
+    for rate, most in zip(rates, allowed, strict=True):
+      found.append((100 * rate, _percent_up(most)))
   strength, verdict = next(
     (name, text) for limit, name, text in _STRENGTHS if epsilon <= limit
   )
@@ -86,4 +105,5 @@ def rate_guarantee(account: account_run.Recomputed) -> dict[str, Any]:
 
 
 def _percent_up(share: float) -> float:
+  """Returns a percentage, rounded up to one decimal."""
   return math.ceil(1000 * share) / 10
