@@ -34,9 +34,9 @@ _Plans = Sequence[planning.Plan]
 
 _REST = "With explain it says what this rests on; output_json keeps all of it."
 
-# The picture of mechanisms shows these epsilons.
+# Epsilons in the picture of mechanisms.
 _EPSILONS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
-# Mechanisms within this factor of the least error are nearly as good.
+# A mechanism within this factor of the least error counts as nearly as good.
 _NEARLY = 1.1
 
 
@@ -46,7 +46,7 @@ def _summarize(
   claim: participation_lib.Participation,
   extras: Sequence[str],
 ) -> str:
-  """Returns figures, for whom they are and what would break them."""
+  """Returns figures, whom they protect, and what would break that."""
   relation = f"For one {report.unit}: {report.neighboring_relation}."
   lines = list(figures) + [relation]
   if report.epsilon < math.inf:
@@ -64,41 +64,32 @@ def tell_epsilon(
   *,
   explain: bool = True,
 ) -> tuple[dict[str, Any], str]:
-  """Returns the whole account of a plan or a run, for a file and in words.
-
-  It covers all that the rounds release.
+  """Describes the account of everything that a plan or a run releases.
 
   Args:
-    report: Its report.
-    mechanism: Name of its mechanism.
-    account: Its rounds.
-    notes: Further remarks for readers.
-    explain: Whether the words tell all that the file does.
+    report: Report on the rounds.
+    mechanism: Name of the mechanism; `None` if it is unknown.
+    account: The rounds.
+    notes: Further notes for readers.
+    explain: Whether the text has everything that the JSON values have.
+
+  Returns:
+    JSON values by name, and a text.
   """
   values = report.to_json()
   if report.unit_is_virtual_client_epsilon is None:
-    # The participation's own sensitivity is one clip norm.
+    # The sensitivity of the participation is one clip norm already.
     values["unit_is_virtual_client_epsilon"] = values["epsilon"]
-  # Rounds without noise may come before or after.
-  strategies = (n.strategy for n in account.noises if n.strategy)
-  strategy = next(strategies, None)
-  values |= {
-    "mechanism": mechanism,
-    "strategy": strategy and {"name": strategy.name, **strategy.to_json()},
-    "participation": participations.PARTICIPATIONS.to_json(
-      account.participation
-    ),
-    "events": [
-      {"event": repr(event), "count": count}
-      for event, count in account.composed_events()
-    ],
-    "notes": list(notes),
-  }
+  values |= {"mechanism": mechanism, **_describe_rounds(account)}
+  values["notes"] = list(notes)
   if explain:
-    unit = epsilon_lib.VIRTUAL_CLIENT_UNIT
-    return values, templates.render(
-      "epsilon.txt", report=report, notes=notes, virtual_client_unit=unit
+    text = templates.render(
+      "epsilon.txt",
+      report=report,
+      notes=notes,
+      virtual_client_unit=epsilon_lib.VIRTUAL_CLIENT_UNIT,
     )
+    return values, text
   lines = [
     f"epsilon = {templates.figure(report.epsilon)} at delta ="
     f" {report.delta:g} ({report.accountant}), {report.rounds:,} rounds"
@@ -111,6 +102,20 @@ def tell_epsilon(
   return values, _summarize(lines, report, account.participation, extras)
 
 
+def _describe_rounds(account: composition.Account) -> dict[str, Any]:
+  """Returns strategy, participation and events of rounds as JSON values."""
+  strategy = None
+  # Some rounds may have no noise.
+  for noise in account.noises:
+    if noise.strategy and strategy is None:
+      strategy = {"name": noise.strategy.name, **noise.strategy.to_json()}
+  events = []
+  for event, count in account.composed_events():
+    events.append({"event": repr(event), "count": count})
+  claim = participations.PARTICIPATIONS.to_json(account.participation)
+  return {"strategy": strategy, "participation": claim, "events": events}
+
+
 def tell_calibration(
   guess: planning.Plan,
   solve_for: str,
@@ -120,15 +125,19 @@ def tell_calibration(
   *,
   explain: bool = True,
 ) -> tuple[dict[str, Any], str]:
-  """Returns what was found for a target epsilon, for a file and in words.
+  """Describes the result of a calibration.
 
   Args:
     guess: The plan that the search began with.
-    solve_for: As in `calibration.calibrate`, like what follows.
+    solve_for: Name of the value that was searched for, as in
+      `calibration.calibrate`.
     target_epsilon: Largest epsilon.
-    value: The value that it returned.
+    value: The value that was found.
     notes: Notes on how open settings were chosen.
     explain: See `tell_epsilon`.
+
+  Returns:
+    JSON values by name, and a text.
   """
   plan = guess.with_value(solve_for, value)
   report = planning.create_report(plan)
@@ -142,15 +151,12 @@ def tell_calibration(
     "assumptions": assumptions,
     "notes": list(notes),
   }
-  is_noise = solve_for == "noise_multiplier"
-  layout = f"{{:,.{calibration.DIGITS + 3}g}}" if is_noise else "{:,}"
-  found = layout.format(value)
+  found = f"{value:,}"
+  if solve_for == "noise_multiplier":
+    found = f"{value:,.{calibration.DIGITS + 3}g}"
   if explain:
-    return values, templates.render(
-      "calibration.txt",
-      found=found,
-      **values | {"plan": plan, "report": report},
-    )
+    shown = values | {"plan": plan, "report": report, "found": found}
+    return values, templates.render("calibration.txt", **shown)
   lines = [
     f"{found} is the smallest {solve_for} for epsilon <= {target_epsilon:g}",
     f"epsilon = {templates.figure(report.epsilon)} at delta = {plan.delta:g}"
@@ -166,7 +172,15 @@ def tell_extrapolation(
   *,
   explain: bool = True,
 ) -> tuple[dict[str, Any], str]:
-  """Returns both readings side by side, for a file and in words."""
+  """Describes an extrapolation in both readings.
+
+  Args:
+    found: The extrapolation.
+    explain: See `tell_epsilon`.
+
+  Returns:
+    JSON values by name, and a text.
+  """
   if explain:
     return found.to_json(), templates.render("extrapolation.txt", found=found)
   larger = found.participation
@@ -190,10 +204,10 @@ def tell_extrapolation(
 
 
 def tell_tuning(report: Mapping[str, Any], output_dir: pathlib.Path) -> str:
-  """Says in eight lines what came of a tuning; its report has the rest.
+  """Returns the outcome of a tuning in eight lines; its report has the rest.
 
   Args:
-    report: As `training.tuning.TuningRun.run` returns it.
+    report: As returned by `training.tuning.TuningRun.run`.
     output_dir: Directory of the tuning.
   """
   best = report["best"]
@@ -201,15 +215,7 @@ def tell_tuning(report: Mapping[str, Any], output_dir: pathlib.Path) -> str:
   lines = []
   extras = []
   if best is not None:
-    values = dict(best["hyperparameters"])
-    for split in ("validation", "test"):
-      if split in best:
-        values[split] = best[split]
-    shown = []
-    for name, value in values.items():
-      text = f"{value:.4g}" if isinstance(value, float) else f"{value}"
-      shown.append(f"{name} {text}")
-    lines.append(f"best trial: {', '.join(shown)}")
+    lines.append(f"best trial: {_describe_trial(best)}")
   if privacy is not None:
     epsilon = float(privacy["epsilon"])
     lines += [
@@ -231,8 +237,28 @@ def tell_tuning(report: Mapping[str, Any], output_dir: pathlib.Path) -> str:
   )
 
 
+def _describe_trial(trial: Mapping[str, Any]) -> str:
+  """Returns hyperparameters and recalls of a trial as text."""
+  values = dict(trial["hyperparameters"])
+  for split in ("validation", "test"):
+    if split in trial:
+      values[split] = trial[split]
+  shown = []
+  for name, value in values.items():
+    text = f"{value:.4g}" if isinstance(value, float) else f"{value}"
+    shown.append(f"{name} {text}")
+  return ", ".join(shown)
+
+
 def tell_table(rows: Sequence[published.Row]) -> tuple[dict[str, Any], str]:
-  """Returns the authors' table with what each row assumes, as the others."""
+  """Describes the authors' table, with the assumptions of each row.
+
+  Args:
+    rows: Rows of the table.
+
+  Returns:
+    JSON values by name, and a text.
+  """
   text = templates.render("table.txt", rows=rows, published=published)
   return {"rows": [row.to_json() for row in rows]}, text
 
@@ -242,16 +268,19 @@ def tell_choices(
   target_epsilon: float,
   notes: Sequence[str],
 ) -> tuple[dict[str, Any], str]:
-  """Returns a table of plans and what is recommended, as the others.
+  """Describes plans in a table, and recommends some.
 
   Args:
     ranked: Plans with the noise for a target epsilon, best first.
     target_epsilon: Largest epsilon of each of them.
     notes: Notes on how open settings were chosen.
+
+  Returns:
+    JSON values by name, and a text.
   """
   best = ranked[0]
-  report = planning.create_report(ranked[0])
-  # The least memory, among those nearly as good.
+  report = planning.create_report(best)
+  # The plan with the least memory, among those nearly as good as the best.
   near = [plan for plan in ranked if plan.error <= _NEARLY * best.error]
   leanest = min(near, key=lambda plan: plan.model_copies)
   notes = list(_notes_on(ranked)) + list(notes)
@@ -277,13 +306,14 @@ def tell_choices(
 
 
 def _notes_on(ranked: _Plans) -> Iterator[str]:
-  """Yields what the figures of some plans mean and rest on."""
-  claims = {p.participation.name: p.participation for p in ranked}
-  protected = [
-    f"{name}: {claim.neighboring_relation_in_words}, Delta ="
-    f" {claim.sensitivity_in_clip_norms:g} C"
-    for name, claim in claims.items()
-  ]
+  """Yields notes on the meaning and the assumptions of the figures."""
+  claims = {plan.participation.name: plan.participation for plan in ranked}
+  protected = []
+  for name, claim in claims.items():
+    protected.append(
+      f"{name}: {claim.neighboring_relation_in_words}, Delta ="
+      f" {claim.sensitivity_in_clip_norms:g} C"
+    )
   yield (
     "RMSE and largest: noise of the model after each round, over the rounds,"
     f" for server momentum {ranked[0].workload.momentum:g}, in clip norms for a"
@@ -309,18 +339,18 @@ def draw_choices(
   target_epsilon: float,
   path: str | os.PathLike[str],
 ) -> None:
-  """Writes the noise of mechanisms over epsilon as PNG.
+  """Draws the noise of mechanisms over epsilon as PNG.
 
   Privacy:
     As `mechanism_choice.rank`.
 
   Args:
-    plans: As `mechanism_choice.list_plans` makes them.
+    plans: Plans as returned by `mechanism_choice.list_plans`.
     ranked: The same with the noise for the target, best first.
     target_epsilon: Epsilon to mark.
     path: File to write.
   """
-  # The best of them, where there are more than can be told apart.
+  # Only the best ones, as a picture has room for a limited number of curves.
   shown = list(dict.fromkeys(plan.family for plan in ranked))
   best = mechanism_choice.best_by_epsilon(
     plans, shown[: figures.MAX_CURVES], _EPSILONS
@@ -345,28 +375,25 @@ def draw_choices(
 
 
 def _caption(ranked: _Plans) -> str:
-  """Caption: properties that all plans share."""
+  """Describes below the picture what all plans have in common."""
   plan = ranked[0]
-  claim = ranked[0].participation
+  claim = plan.participation
   alone = ""
   if claim.users_per_client > 1:
     alone = f" in virtual clients of {claim.users_per_client:,}"
   sensitivity = claim.sensitivity_in_clip_norms
   delta = "C" if sensitivity == 1 else f"{sensitivity:g} C"
+  objective = "Root mean square noise of the models after each round"
+  if plan.workload.noise_objective == "last":
+    objective = "Noise of the last model"
   return (
     f"{claim.num_users:,} users, {claim.cohort_in_words} a round{alone},"
-    f" {plan.rounds:,} rounds. {_objective(plan)}"
+    f" {plan.rounds:,} rounds. {objective}"
     f" at server momentum {plan.workload.momentum:g}. At each point every"
     " mechanism has the noise that this epsilon needs for one user:"
     f" Δ = {delta}, by the tightest valid accountant; each has its best number"
     " of buffers or bands (at most 256)."
   )
-
-
-def _objective(plan: planning.Plan) -> str:
-  if plan.workload.noise_objective == "last":
-    return "Noise of the last model"
-  return "Root mean square noise of the models after each round"
 
 
 def _to_json(plan: planning.Plan) -> dict[str, Any]:
@@ -376,6 +403,7 @@ def _to_json(plan: planning.Plan) -> dict[str, Any]:
 
 
 def _noise(plan: planning.Plan) -> str:
+  """Returns the mechanism and its size in words."""
   if plan.size is None:
     return plan.noise_in_words
   what = str(plan.mechanism.size_field).removeprefix("num_")
@@ -383,16 +411,19 @@ def _noise(plan: planning.Plan) -> str:
 
 
 def _describe(plan: planning.Plan) -> str:
+  """Returns the mechanism and the participation in words."""
   return f"{_noise(plan)}, {plan.participation.name}"
 
 
 def _flags(plan: planning.Plan) -> str:
-  """Returns the flags of a training program."""
+  """Returns the flags of a training program for a plan, in lines."""
   claim = plan.participation
   flags = {
     "aggregator": plan.name,
     "participation": claim.name,
-    **{name: vars(claim).get(name) for name in ("period", "min_separation")},
+    # Only some participations have these fields.
+    "period": vars(claim).get("period"),
+    "min_separation": vars(claim).get("min_separation"),
     plan.mechanism.size_field: plan.size,
     "clients_per_round": claim.clients_per_round,
     "users_per_client": claim.users_per_client,

@@ -1,10 +1,9 @@
-"""Finished runs, from their files: for reports, tables and pictures.
+"""Finished runs, read from their files for reports, tables and pictures.
 
-As rows of a table, runs that differ in nothing but their seeds are one
-measurement; those that differ in noise_multiplier besides are one curve. The
-utility is what was measured; the epsilon is the run's own, and that of a larger
-population with a larger cohort and more noise, computed from the ledger of what
-happened in it.
+Runs that differ only in their seeds are one measurement. Runs that also differ
+in noise_multiplier are one curve. The utility is as measured. The epsilon is
+the run's own, or that of a larger population with a larger cohort and more
+noise, computed from the ledger of the rounds that ran.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ with epy.lazy_imports():
 FALSE_ACCEPT_RATE = 1e-3
 RECALL = f"recall at FAR {FALSE_ACCEPT_RATE:g}"
 _RATE = verification.format_false_accept_rate(FALSE_ACCEPT_RATE)
-# Runs of one curve may differ in these.
+# Runs of one curve may differ in these settings.
 _VARYING = (
   "seed",
   "noise_multiplier",
@@ -45,9 +44,17 @@ _VARYING = (
 
 
 def name_paths(paths: Sequence[pathlib.Path]) -> list[str]:
-  """The last parts of different paths, as many as tell them apart."""
+  """Names paths by their last parts.
+
+  Args:
+    paths: Different paths, at least one.
+
+  Returns:
+    For each path, as many of its last parts as make all names differ.
+  """
   parts = [path.resolve().parts for path in paths]
-  for count in range(1, max(map(len, parts)) + 1):
+  longest = max(map(len, parts))
+  for count in range(1, longest + 1):
     names = ["/".join(part[-count:]) for part in parts]
     if len(set(names)) == len(names):
       break
@@ -55,7 +62,15 @@ def name_paths(paths: Sequence[pathlib.Path]) -> list[str]:
 
 
 def check_one_task(name: str, tasks: Iterable[str]) -> None:
-  """Raises `errors.FieldError` if runs are of several tasks."""
+  """Refuses runs of several tasks.
+
+  Args:
+    name: Name of the field that has the runs.
+    tasks: Their tasks.
+
+  Raises:
+    errors.FieldError: If the tasks differ.
+  """
   found = sorted(set(tasks))
   if len(found) > 1:
     raise errors.FieldError(
@@ -64,16 +79,16 @@ def check_one_task(name: str, tasks: Iterable[str]) -> None:
 
 
 def read_all(run_dirs: Sequence[str]) -> list[finished_run.FinishedRun]:
-  """Reads finished runs, and works out their accounts.
+  """Reads finished runs with all their files, and recomputes their accounts.
 
   Args:
-    run_dirs: Their directories, at most `figures.MAX_CURVES`.
+    run_dirs: Their directories, 1 to `figures.MAX_CURVES`.
 
   Raises:
-    errors.FieldError: If there are too many or none, one is refused an epsilon,
-      or they are of several tasks.
-    errors.DataError: If one is not finished, a trace refutes what its run
-      claims, or a file is damaged.
+    errors.FieldError: If there are too many or none, if the account of one is
+      refused, or if they are of several tasks.
+    errors.DataError: If one is not finished, if a trace refutes what its run
+      claims, or if a file is damaged.
   """
   figures.check_count("number of run_dirs", len(run_dirs))
   paths = [pathlib.Path(path) for path in run_dirs]
@@ -82,7 +97,7 @@ def read_all(run_dirs: Sequence[str]) -> list[finished_run.FinishedRun]:
     try:
       run = finished_run.FinishedRun.read(path, name)
       run.require("evaluation_untrained", "test")
-      # Everything is read here, where it is told of what is damaged.
+      # Read all files here, so that a damaged one is an error of its run.
       _ = run.account, run.results, run.metrics, run.deployment
     except errors.FieldError as error:
       raise error.renamed("run_dirs") from error
@@ -92,22 +107,24 @@ def read_all(run_dirs: Sequence[str]) -> list[finished_run.FinishedRun]:
 
 
 def find(patterns: Iterable[str]) -> pd.DataFrame:
-  """Reads the finished runs among directories; says which ones are not.
+  """Reads the finished runs among directories; prints the names of others.
 
   Args:
-    patterns: Directories, or patterns of such as a shell has.
+    patterns: Directories, or patterns of them as in a shell.
 
   Returns:
-    A row for each run, by path:
+    A row for each run, in the order of the paths:
 
     path: Its directory.
     task, algorithm, rounds: As in its summary.
-    recall, recall_untrained: At `FALSE_ACCEPT_RATE`, after and before training.
+    recall, recall_untrained: Recall at `FALSE_ACCEPT_RATE`, after and before
+      training.
     num_images: Number of test images.
-    measured: These recalls, that of validation images and what else was
-      measured, by title.
-    epsilon: Cost of the run itself.
-    noise_multiplier, mechanism: Its noise; the name may be 'no noise'.
+    measured: By title: these recalls, that of validation images, and other
+      metrics.
+    epsilon, delta: Cost of the run itself.
+    num_users: Number of users in its population.
+    noise_multiplier, mechanism: Its noise; the mechanism may be 'no noise'.
     summary: Its summary.
     ledger: Ledger of its rounds.
     settings: Values of all its flags.
@@ -116,32 +133,49 @@ def find(patterns: Iterable[str]) -> pd.DataFrame:
     curve: JSON text of all settings but seed and noise.
 
   Raises:
-    errors.FieldError: If nothing is finished.
-    errors.DataError: If a file is not that of a run.
+    errors.FieldError: If no run is finished.
+    errors.DataError: If a directory has files of something else.
+  """
+  finished = []
+  unfinished = []
+  for path in _list_paths(patterns):
+    if (path / run_directory.SUMMARY).exists():
+      finished.append(path)
+    else:
+      unfinished.append(path)
+  if not finished:
+    found = ", ".join(map(str, unfinished)) or "nothing"
+    needed = f"hold a finished run ({run_directory.SUMMARY})"
+    raise errors.FieldError("runs", needed, found)
+  if unfinished:
+    names = sorted(path.name for path in unfinished)
+    print(f"not finished, left out: {', '.join(names)}", file=sys.stderr)
+  rows = list(map(_create_row, finished))
+  return pd.DataFrame(rows)
+
+
+def _list_paths(patterns: Iterable[str]) -> list[pathlib.Path]:
+  """Returns the paths that patterns match, each once, sorted.
+
+  A pattern that matches nothing counts as a path.
   """
   paths: set[pathlib.Path] = set()
   for pattern in patterns:
     paths.update(map(pathlib.Path, glob.glob(pattern) or [pattern]))
-  finished = {path for path in paths if (path / run_directory.SUMMARY).exists()}
-  if not finished:
-    found = ", ".join(map(str, sorted(paths))) or "nothing"
-    needed = f"hold a finished run ({run_directory.SUMMARY})"
-    raise errors.FieldError("runs", needed, found)
-  if unfinished := sorted(path.name for path in paths - finished):
-    print(f"not finished, left out: {', '.join(unfinished)}", file=sys.stderr)
-  return pd.DataFrame([_create_row(path) for path in sorted(finished)])
+  return sorted(paths)
 
 
 def _create_row(path: pathlib.Path) -> dict[str, Any]:
+  """Returns the row of a run, as `find` describes it."""
   run = finished_run.FinishedRun.read(path)
   summary = run.summary
   settings = run.spec.settings()
   ledger = run.chain.ledger
   compared = dict(settings)
   if compared["sampling_seed"] is not None:
-    # Runs that were given one have another epsilon; whichever it was.
+    # Runs with a given seed have another epsilon, the same for all seeds.
     compared["sampling_seed"] = "given"
-  # With more measured of it, a run is the same.
+  # Runs with other metrics are the same runs.
   compared.pop("metrics", None)
   noise = ledger.noise
   validation = summary["evaluation"]["validation"]
@@ -164,6 +198,8 @@ def _create_row(path: pathlib.Path) -> dict[str, Any]:
       **{retrieval.TITLES[name]: value for name, value in metrics},
     },
     "epsilon": run.epsilon,
+    "delta": ledger.delta,
+    "num_users": ledger.participation.num_users,
     "noise_multiplier": noise.multiplier,
     "mechanism": settings["aggregator"] if noise.multiplier else "no noise",
     "summary": summary,
@@ -175,13 +211,30 @@ def _create_row(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _without(settings: Mapping[str, Any], names: Sequence[str]) -> str:
+  """Returns all settings but some as a JSON text."""
   others = {n: value for n, value in settings.items() if n not in names}
   return json.dumps(others, sort_keys=True)
 
 
 def either(texts: Iterable[str]) -> str:
-  """Returns different texts with "or" between them."""
+  """Joins texts by "or", each once.
+
+  Args:
+    texts: The texts, which may be repeated.
+  """
   return " or ".join(dict.fromkeys(texts))
+
+
+def describe_cohorts(runs: pd.DataFrame) -> str:
+  """Returns the numbers of users of runs, and of users a round, in words.
+
+  Args:
+    runs: Runs as returned by `find`.
+  """
+  claims = [ledger.participation for ledger in runs.ledger]
+  users = either(f"{number:,}" for number in runs.num_users)
+  cohorts = either(claim.cohort_in_words for claim in claims)
+  return f"{users} users, {cohorts} a round"
 
 
 def extrapolate(
@@ -197,10 +250,10 @@ def extrapolate(
     As `extrapolation.extrapolate_ledger`.
 
   Args:
-    run: The simulation, with noise: a row of what `find` returns.
-    num_users: Population to extrapolate to.
-    cohort_factor: Multiplies the users of a round and the noise multiplier.
-    delta: In (0, 1).
+    run: A run with noise, a row of the result of `find`.
+    num_users: Number of users of the larger population.
+    cohort_factor: Factor for the users of a round and the noise multiplier.
+    delta: Delta of the guarantee, in (0, 1).
 
   Raises:
     errors.FieldError: As `extrapolation.extrapolate_ledger`; names the run.
@@ -221,21 +274,22 @@ def create_curves(
   runs: pd.DataFrame,
   extrapolated: Callable[[Any], Mapping[float, float]] = lambda run: {},
 ) -> dict[str, list[figures.Measurement]]:
-  """Groups runs to curves, by their names in order.
+  """Groups runs to curves.
 
   Args:
-    runs: Runs as `find` returns them.
-    extrapolated: Epsilon by cohort factor or number of users [none]; called
-      once for each measurement, with one of its runs.
+    runs: Runs as returned by `find`.
+    extrapolated: Maps a run to its epsilons elsewhere, by cohort factor or
+      number of users [none]; called for one run of each measurement.
 
   Returns:
-    A curve for each setting with noise; runs without noise are points of the
-    curves of their algorithm.
+    By name, in order: a curve for each setting with noise. Runs without noise
+    are points of each curve of their algorithm.
 
   Raises:
-    errors.FieldError: If runs are of several tasks, none has noise, an
-      algorithm has several settings without noise, of which none is the one to
-      compare with, or the curves are too many to tell apart.
+    errors.FieldError: If runs are of several tasks; if none has noise; if an
+      algorithm has several settings without noise, so that it is unclear which
+      one to compare with; or if there are more than `figures.MAX_CURVES`
+      curves.
   """
   check_one_task("runs", runs.task)
   is_noisy = runs.noise_multiplier > 0
@@ -243,8 +297,40 @@ def create_curves(
     raise errors.FieldError(
       "runs", "include some with noise", f"{len(runs)} without"
     )
-  noiseless = {}
-  for algorithm, same in runs[~is_noisy].groupby("algorithm"):
+  noiseless = _measure_noiseless(runs[~is_noisy])
+  keys = ["algorithm", "mechanism", "curve", "delta"]
+  groups = runs[is_noisy].groupby(keys)
+  if len(groups) > figures.MAX_CURVES:
+    raise errors.FieldError(
+      "runs",
+      f"differ in at most {figures.MAX_CURVES} settings beside their noise",
+      len(groups),
+    )
+  names = _names(groups.head(1).sort_values(keys))
+  curves = {}
+  for name, ((algorithm, *_), same) in zip(names, groups, strict=True):
+    curves[name] = []
+    for _, level in same.groupby("noise_multiplier"):
+      # They may differ in cost: a killed run pays twice for rounds it has lost.
+      epsilon = level.epsilon.max()
+      run = level.iloc[0]
+      measured = figures.Measurement(
+        tuple(level.recall),
+        epsilon,
+        extrapolated(run),
+        run.num_users,
+      )
+      curves[name].append(measured)
+    curves[name] += noiseless.get(algorithm, [])
+  return dict(sorted(curves.items()))
+
+
+def _measure_noiseless(
+  runs: pd.DataFrame,
+) -> dict[Any, list[figures.Measurement]]:
+  """Returns the measurement without noise of each algorithm."""
+  measured = {}
+  for algorithm, same in runs.groupby("algorithm"):
     settings = same.drop_duplicates("setting")
     if len(settings) > 1:
       raise errors.FieldError(
@@ -252,47 +338,25 @@ def create_curves(
         f"include at most one setting of {algorithm} without noise",
         f"several: {', '.join(map(str, settings.path))}",
       )
-    noiseless[algorithm] = [figures.Measurement(tuple(same.recall), math.inf)]
-  deltas = [ledger.delta for ledger in runs[is_noisy].ledger]
-  groups = runs[is_noisy].groupby(["algorithm", "mechanism", "curve", deltas])
-  if len(groups) > figures.MAX_CURVES:
-    raise errors.FieldError(
-      "runs",
-      f"differ in at most {figures.MAX_CURVES} settings beside their noise",
-      len(groups),
-    )
-  names = _names([same.iloc[0] for _, same in groups])
-  curves = {}
-  for name, (key, same) in zip(names, groups, strict=True):
-    algorithm = key[0]
-    curves[name] = []
-    for _, level in same.groupby("noise_multiplier"):
-      # A run that was killed has paid twice for the rounds it lost.
-      epsilon = level.epsilon.max()
-      run = level.iloc[0]
-      measured = figures.Measurement(
-        tuple(level.recall),
-        epsilon,
-        extrapolated(run),
-        run.ledger.participation.num_users,
-      )
-      curves[name].append(measured)
-    curves[name] += noiseless.get(algorithm, [])
-  return dict(sorted(curves.items()))
+    measured[algorithm] = [figures.Measurement(tuple(same.recall), math.inf)]
+  return measured
 
 
-def _names(curves: Sequence[Any]) -> list[str]:
-  """Algorithm, mechanism, delta if it differs, and what else tells apart."""
-  names = pd.Series([f"{run.algorithm}, {run.mechanism}" for run in curves])
-  deltas = pd.Series([run.ledger.delta for run in curves])
-  if deltas.nunique() > 1:
-    names += deltas.map(", δ = {:.2g}".format)
-  settings = pd.DataFrame([run.settings for run in curves], dtype=object)
+def _names(curves: pd.DataFrame) -> list[str]:
+  """Names curves by algorithm and mechanism, and the settings that differ.
+
+  Args:
+    curves: A run of each curve.
+  """
+  names = curves.algorithm + ", " + curves.mechanism
+  if curves.delta.nunique() > 1:
+    names += curves.delta.map(", δ = {:.2g}".format)
+  settings = pd.DataFrame(list(curves.settings), curves.index, dtype=object)
   settings = settings[sorted(settings.columns.difference(_VARYING))]
   settings = settings.where(settings.notna(), None)
   for name in names.unique():
     alike = names.index[names == name]
     for flag, values in settings.loc[alike].items():
       if values.map(json.dumps).nunique() > 1:
-        names[alike] += [f"\n{flag}={value}" for value in values]
+        names[alike] += values.map(f"\n{flag}={{}}".format)
   return list(names)

@@ -1,4 +1,4 @@
-"""Pictures of what privacy costs, from accounting and from finished runs."""
+"""Pictures of the cost of privacy, from accounting and from finished runs."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ with epy.lazy_imports():
   from tff_fedemb.plots import utility_plots
   from tff_fedemb.report import measured_runs
 
-# Points of a curve by the accountant that RDP is compared with. RDP takes
-# milliseconds without sampling, where epsilon has steps; with Poisson sampling
-# it takes 0.02 s, or some 0.3 s where PLD is of no use.
+# Points of a curve, by the accountant that RDP is compared with. Without
+# sampling, epsilon has steps and RDP takes milliseconds a point. With Poisson
+# sampling it takes 0.02 s, or about 0.3 s where PLD cannot be used.
 _NUM_POINTS = {"gaussian": 100, "pld": 25, None: 13}
-# PLD costs seconds a point where noise is low, for epsilons of little interest.
+# With little noise PLD takes seconds a point, for epsilons of little interest.
 _NUM_PLD_POINTS = 8
 _PLD_EPSILON_LIMIT = 20.0
 _MAX_PASSES_SHOWN = 50
@@ -53,23 +53,22 @@ class PictureConfig(config_lib.Config):
 
   Attributes:
     output_dir: Directory of the pictures.
-    runs: Directories of runs, or patterns of such, for measured utility.
+    runs: Directories of runs, or patterns of them, for measured utility.
     mechanism: How noise is made.
     participation: How users take part.
-    num_users: Users, the population of epsilon_by_rounds and of
-      utility_by_epsilon; epsilon_by_users goes from a hundredth to ten times
-      it.
+    num_users: Number of users in epsilon_by_rounds and utility_by_epsilon;
+      epsilon_by_users goes from a hundredth of it to ten times as many.
     users_per_round: (Expected) users of a round.
     users_per_client: Users merged in a virtual client.
     mechanism_options: Further fields of the mechanism, by name.
-    options: Further fields of the participation.
+    options: Further fields of the participation, by name.
     rounds: Rounds.
-    noise_multipliers: Standard deviations of the noise on the sum of updates /
-      clip norm.
+    noise_multipliers: Standard deviations of the noise on the sum of updates,
+      as multiples of the clip norm.
     delta: Delta of the guarantee [num_users ** -1.1].
-    cohort_factors: Users of a round and noise multiplier, extrapolated / of the
-      runs.
-    workload: How models are made, for which correlated noise is made.
+    cohort_factors: Factors for the users of a round and the noise multiplier
+      when runs are extrapolated.
+    workload: How models follow from updates; correlated noise is made for it.
   """
 
   output_dir: str
@@ -92,10 +91,14 @@ class PictureConfig(config_lib.Config):
   workload: strategy_lib.Workload = config_lib.part(strategy_lib.Workload())
 
   def numbers(self, name: str) -> tuple[float, ...]:
-    """Returns the numbers in a field of several, ascending.
+    """Returns the numbers of a field that has several, ascending.
+
+    Args:
+      name: Name of the field.
 
     Raises:
-      errors.FieldError: If they are not a few positive numbers.
+      errors.FieldError: If the field has too many, or other than positive
+        numbers.
     """
     return checks.check_numbers(
       name, getattr(self, name), most=figures.MAX_CURVES
@@ -103,15 +106,23 @@ class PictureConfig(config_lib.Config):
 
   @functools.cached_property
   def delta_or_default(self) -> float:
-    """Delta of the guarantee [one that suits the number of users]."""
+    """Delta of the guarantee, the default one if none is given."""
     if self.delta is None:
       return planning.default_delta(self.num_users)
     return self.delta
 
   def claim(self, num_users: int) -> participation_lib.Participation:
-    """Returns who takes part, of so many users."""
+    """Creates the participation in a population.
+
+    Args:
+      num_users: Number of its users.
+
+    Raises:
+      errors.FieldError: If the fields are not valid for it.
+    """
+    given = self.mechanism_options | self.options
     of_bands = planning.options_of_bands(
-      self.participation, self.mechanism, self.mechanism_options | self.options
+      self.participation, self.mechanism, given
     )
     return participations.create_participation(
       self.participation,
@@ -122,22 +133,26 @@ class PictureConfig(config_lib.Config):
     )
 
 
-# Writes one picture, all of which is computed already.
+# Writes one picture, whose points are computed already.
 _Plot = Callable[[pathlib.Path], None]
-# A place on an axis, and the rounds to be accounted for there.
+# A place on an axis, and the participation and number of rounds there.
 _Point = tuple[int, participation_lib.Participation, int]
 
 
 def draw(config: PictureConfig) -> list[pathlib.Path]:
-  """Computes all, and then draws: a mistake leaves no picture behind.
+  """Computes all pictures, then draws them: an error leaves no picture.
 
-  Returns the pictures: epsilon by users and by rounds, and measured utility by
-  epsilon if there are runs.
+  Args:
+    config: Pictures to draw.
+
+  Returns:
+    Their files, sorted: epsilon by users and by rounds, and with runs also
+    measured utility by epsilon and by users.
 
   Raises:
-    errors.FieldError: If a value is out of its range, or the directory of no
-      use.
-    errors.DataError: If a run is of no use.
+    errors.FieldError: If a value is out of its range, if the directory cannot
+      be written, or if the runs cannot be compared.
+    errors.DataError: If a run is damaged.
   """
   claim = config.claim(config.num_users)
   plans = []
@@ -156,7 +171,7 @@ def draw(config: PictureConfig) -> list[pathlib.Path]:
   with output_files.directory(config.output_dir) as directory:
     if config.runs:
       runs = measured_runs.find(config_lib.split_words(config.runs, glob.glob))
-      # It refuses what is too much to be told apart.
+      # First, as these refuse runs that cannot be compared.
       plots["utility_by_epsilon.png"] = _prepare_utility(config, runs)
       plots["measured_by_users.png"] = _prepare_measured(runs)
     plots |= _prepare_accounting(config, plans)
@@ -169,27 +184,25 @@ def _prepare_accounting(
   config: PictureConfig,
   plans: Sequence[planning.Plan],
 ) -> dict[str, _Plot]:
-  """Returns what draws the pictures of accounting alone, by file."""
+  """Returns functions that draw the pictures of accounting, by file name."""
   claim = plans[0].participation
   rounds = config.rounds
+  tighter = _tighter(claim)
+  populations = _populations(claim, _NUM_POINTS[tighter])
   places = {
-    "users": [
-      (n, config.claim(n), rounds)
-      for n in _populations(claim, _NUM_POINTS[_tighter(claim)])
-    ],
+    "users": [(n, config.claim(n), rounds) for n in populations],
     "rounds": [(n, claim, n) for n in _round_numbers(claim, rounds)],
   }
   users = f"{config.num_users:,} users"
   settings = {"users": f"{rounds:,} rounds", "rounds": f"of {users}"}
   if plans[0].strategy:
     settings["users"] += f", noise correlated as for {users}"
-  tighter = _tighter(claim)
   with progress_lib.create_bar(
     "Accounting",
     unit="points",
     total=len(plans) * sum(map(len, places.values())),
   ) as progress:
-    pictures: dict[str, Callable[[pathlib.Path], None]] = {}
+    pictures: dict[str, _Plot] = {}
     for by in places:
       pictures[f"epsilon_by_{by}.png"] = functools.partial(
         privacy_plots.plot_epsilon,
@@ -207,10 +220,15 @@ def _prepare_accounting(
 def _populations(
   claim: participation_lib.Participation, num_points: int
 ) -> list[int]:
-  """Numbers of users, evenly on a logarithmic axis, `num_users` among them."""
+  """Returns numbers of users, `num_users` among them.
+
+  They are even on a logarithmic axis, from a hundredth to ten times the number.
+  """
   num_users = claim.num_users
-  # Each round draws from one of so many blocks of users.
-  blocks = (claim.min_separation or 1) if claim.is_sampled else 1
+  # Each round draws from one of this many blocks of users.
+  blocks = 1
+  if claim.is_sampled:
+    blocks = claim.min_separation or 1
   low = max(math.ceil(claim.users_per_round * blocks), num_users // 100)
   grid = np.geomspace(low, 10 * num_users, num_points)
   numbers = {int(number) for number in grid[1:-1]}
@@ -221,11 +239,12 @@ def _round_numbers(
   claim: participation_lib.Participation,
   rounds: int,
 ) -> list[int]:
-  grid = np.linspace(0, rounds, _NUM_POINTS[_tighter(claim)] + 1)[1:]
-  numbers = {math.ceil(number) for number in grid}
+  """Returns numbers of rounds, evenly, and those where epsilon jumps."""
+  grid = np.linspace(0, rounds, _NUM_POINTS[_tighter(claim)] + 1)
+  numbers = {math.ceil(number) for number in grid[1:]}
   separation = claim.min_separation
   if separation is not None and rounds <= _MAX_PASSES_SHOWN * separation:
-    # Epsilon jumps where a pass ends and a user may take part once more.
+    # Epsilon jumps where a pass ends and a user may take part again.
     numbers.add(1)
     for end in range(separation, rounds, separation):
       numbers |= {end, end + 1}
@@ -233,7 +252,7 @@ def _round_numbers(
 
 
 def _tighter(claim: participation_lib.Participation) -> str | None:
-  """The accountant to compare RDP with, if there is one."""
+  """Returns the accountant to compare RDP with, if there is one."""
   return next((name for name in _NAMES if name in claim.accountants), None)
 
 
@@ -242,13 +261,17 @@ def _compute(
   points: Sequence[_Point],
   progress: Any,
 ) -> pd.DataFrame:
-  """Computes epsilon at every point of an axis, PLD at a few."""
+  """Computes epsilon at all points of an axis, by PLD only at a few."""
   rows: list[tuple[float, str, int, float]] = []
 
-  # RDP, which is quick, where there is one.
-  first = plans[0].participation.accountants[0]
-
-  def add(plan, reading, chosen, accountant, sensitivity=None):
+  def add(
+    plan: planning.Plan,
+    reading: str,
+    chosen: Sequence[_Point],
+    accountant: str,
+    sensitivity: float | None = None,
+  ) -> None:
+    """Adds a row for each point."""
     for x, participation, rounds in chosen:
       account = dataclasses.replace(
         plan.account,
@@ -263,23 +286,35 @@ def _compute(
       progress.update(reading == "user_level")
 
   for plan in plans:
+    claim = plan.participation
+    # RDP, which is quick, where it is valid.
+    first = claim.accountants[0]
     add(plan, "user_level", points, first)
-    shown = list(points)
-    tighter = _tighter(plan.participation)
+    tighter = _tighter(claim)
     if tighter == "pld":
-      pairs = zip(points, rows[-len(points) :], strict=True)
-      shown = [point for point, row in pairs if row[-1] < _PLD_EPSILON_LIMIT]
-      places = np.linspace(0, len(shown) - 1, min(_NUM_PLD_POINTS, len(shown)))
-      shown = [shown[round(place)] for place in places]
-    if tighter:
-      add(plan, "tighter", shown, tighter)
-    if plan.participation.sensitivity_in_clip_norms != 1:
+      epsilons = [row[-1] for row in rows[-len(points) :]]
+      add(plan, "tighter", _choose_for_pld(points, epsilons), tighter)
+    elif tighter:
+      add(plan, "tighter", points, tighter)
+    if claim.sensitivity_in_clip_norms != 1:
       add(plan, "virtual_client", points, first, 1.0)
   columns = ["noise_multiplier", "reading", "x", "epsilon"]
   return pd.DataFrame(rows, columns=columns)
 
 
+def _choose_for_pld(
+  points: Sequence[_Point],
+  epsilons: Sequence[float],
+) -> list[_Point]:
+  """Chooses a few points, evenly, whose epsilon is of interest."""
+  pairs = zip(points, epsilons, strict=True)
+  low = [point for point, epsilon in pairs if epsilon < _PLD_EPSILON_LIMIT]
+  count = min(_NUM_PLD_POINTS, len(low))
+  return [low[round(place)] for place in np.linspace(0, len(low) - 1, count)]
+
+
 def _caption(plan: planning.Plan, setting: str) -> str:
+  """Describes a plan and the readings of epsilon below a picture."""
   claim = plan.participation
   sensitivity = claim.sensitivity_in_clip_norms
   relation = claim.neighboring_relation_in_words
@@ -302,41 +337,42 @@ def _caption(plan: planning.Plan, setting: str) -> str:
 def _create_curves(
   runs: pd.DataFrame, places: Callable[[Any], Mapping[float, dict[str, Any]]]
 ) -> utility_plots.Curves:
-  """Curves of runs with their epsilon elsewhere.
+  """Returns curves of runs, with their epsilons elsewhere.
 
   Args:
-    runs: As `measured_runs.find` returns them.
+    runs: As returned by `measured_runs.find`.
     places: Maps a run to options of `measured_runs.extrapolate`, by cohort
       factor or number of users.
   """
-  # Runs that differ in their seed alone have one cost.
+  # Runs that differ only in their seeds are extrapolated once.
   with progress_lib.create_bar(
     "Extrapolating", unit="settings", total=runs.setting.nunique()
   ) as progress:
 
-    def extrapolate(run):
+    def extrapolate(run: Any) -> dict[float, float]:
       progress.update()
-      return {
-        place: measured_runs.extrapolate(run, **options)
-        for place, options in places(run).items()
-      }
+      epsilons = {}
+      for place, options in places(run).items():
+        epsilons[place] = measured_runs.extrapolate(run, **options)
+      return epsilons
 
     return measured_runs.create_curves(runs, extrapolate)
 
 
 def _prepare_measured(runs: pd.DataFrame) -> _Plot:
-  """Returns what draws runs with noise over the users that they had."""
+  """Returns what draws runs with noise over their numbers of users."""
 
-  def other_users(run):
+  def other_users(run: Any) -> dict[float, dict[str, Any]]:
+    options: dict[float, dict[str, Any]] = {}
     claim = run.ledger.participation
-    return {
-      num_users: {
+    for num_users in _populations(claim, _NUM_MEASURED_POINTS):
+      delta = planning.default_delta(num_users)
+      options[num_users] = {
         "num_users": num_users,
         "cohort_factor": 1.0,
-        "delta": planning.default_delta(num_users),
+        "delta": delta,
       }
-      for num_users in _populations(claim, _NUM_MEASURED_POINTS)
-    }
+    return options
 
   return functools.partial(
     privacy_plots.plot_measured_by_users,
@@ -352,22 +388,16 @@ def _prepare_measured(runs: pd.DataFrame) -> _Plot:
 
 def _prepare_utility(config: PictureConfig, runs: pd.DataFrame) -> _Plot:
   """Returns what draws the picture of recall over epsilon."""
-  factors = config.numbers("cohort_factors")
-
-  def larger_cohorts(run):
-    del run  # They are the same for all.
-    return {
-      factor: {
-        "num_users": config.num_users,
-        "cohort_factor": factor,
-        "delta": config.delta_or_default,
-      }
-      for factor in factors
+  larger: dict[float, dict[str, Any]] = {}
+  for factor in config.numbers("cohort_factors"):
+    larger[factor] = {
+      "num_users": config.num_users,
+      "cohort_factor": factor,
+      "delta": config.delta_or_default,
     }
-
   return functools.partial(
     utility_plots.plot_extrapolated_by_epsilon,
-    curves=_create_curves(runs, larger_cohorts),
+    curves=_create_curves(runs, lambda run: larger),
     false_accept_rate=measured_runs.FALSE_ACCEPT_RATE,
     caption=_utility_caption(config, runs),
     untrained=runs.recall_untrained.mean(),
@@ -375,13 +405,11 @@ def _prepare_utility(config: PictureConfig, runs: pd.DataFrame) -> _Plot:
 
 
 def _utility_caption(config: PictureConfig, runs: pd.DataFrame) -> str:
-  claims = [ledger.participation for ledger in runs.ledger]
-  populations = measured_runs.either(f"{x.num_users:,}" for x in claims)
-  cohorts = measured_runs.either(claim.cohort_in_words for claim in claims)
+  """Describes runs and their epsilons below the picture of utility."""
   delta = f"{config.delta_or_default:.2g}".replace("e-0", "e-")
   return (
     f"Task {runs.task.iloc[0]}. Left: the recall was measured in simulations of"
-    f" {populations} users, {cohorts} a round; ε is that of"
+    f" {measured_runs.describe_cohorts(runs)}; ε is that of"
     f" {config.num_users:,} users at δ = {delta}, user-level, by the"
     " tightest valid accountant, for a cohort and a noise multiplier that are"
     " both larger by the factor in the legend. The noise on the mean update is"

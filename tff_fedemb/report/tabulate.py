@@ -1,8 +1,8 @@
-"""Finished runs as a table, and as a picture.
+"""Finished runs as a table and as a picture.
 
-The picture shows recall against measured epsilon or, with a baseline, how much
-each change of its settings moves recall. Runs that differ in nothing but seed
-are one row, and one point.
+The picture shows recall over epsilon or the number of users or, with a
+baseline, how much each change of the settings moves recall. Runs that differ
+only in their seeds are one row, and one point.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ with epy.lazy_imports():
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TabulateConfig(config_lib.Config):
-  """Outputs from runs beside the table.
+  """Outputs on runs besides the table.
 
   Attributes:
     output_png: File for a picture of recall.
@@ -52,12 +52,17 @@ class TabulateConfig(config_lib.Config):
 
 
 def execute(config: TabulateConfig, run_dirs: Sequence[str]) -> None:
-  """Prints the table of runs, and draws them if that is asked for.
+  """Prints the table of runs, and draws them if a picture is asked for.
+
+  Args:
+    config: Outputs.
+    run_dirs: Directories of runs, or patterns of them.
 
   Raises:
-    errors.FieldError: If the options contradict each other, no run is finished,
-      the picture cannot be written, or the runs cannot be compared in one.
-    errors.DataError: If a directory is not that of a run.
+    errors.FieldError: If the options contradict each other, if no run is
+      finished, if the picture cannot be written, or if the runs cannot be
+      compared in one picture.
+    errors.DataError: If a directory has files of something else.
   """
   if config.baseline is not None and config.x_axis != "epsilon":
     raise errors.FieldError(
@@ -92,15 +97,15 @@ def compare(runs: pd.DataFrame, baseline: pathlib.Path) -> pd.DataFrame:
   """Compares the settings of runs with those of one of them.
 
   Args:
-    runs: Runs as `measured_runs.find` returns them.
+    runs: Runs as returned by `measured_runs.find`.
     baseline: Directory of one of them.
 
   Returns:
-    The runs with another column `change`, those of the baseline's setting
-    first, where it is the empty text.
+    The runs with another column: `change` names the settings that differ. Runs
+    with the settings of the baseline come first; their `change` is "".
 
   Raises:
-    errors.FieldError: If the baseline is not finished.
+    errors.FieldError: If the baseline is not among the finished runs.
   """
   found = runs[runs.path == baseline]
   if found.empty:
@@ -109,19 +114,20 @@ def compare(runs: pd.DataFrame, baseline: pathlib.Path) -> pd.DataFrame:
     )
   base = json.loads(found.iloc[0].setting)
   changes = [_name_change(json.loads(other), base) for other in runs.setting]
-  order = pd.Series(changes, runs.index).ne("").sort_values(kind="stable")
-  return runs.assign(change=changes).loc[order.index]
+  compared = runs.assign(change=changes)
+  return compared.sort_values("change", key=lambda x: x != "", kind="stable")
 
 
 def _name_change(
   settings: Mapping[str, Any],
   baseline: Mapping[str, Any],
 ) -> str:
+  """Returns the settings that differ from the baseline's, as text."""
   changes = []
   for name in sorted(settings.keys() | baseline.keys()):
     if settings.get(name) != baseline.get(name):
       # The last part of a path is enough.
-      value = str(settings.get(name)).rsplit("/", maxsplit=1)[-1]
+      *_, value = str(settings.get(name)).split("/")
       changes.append(f"{name}={value}")
   return ", ".join(changes)
 
@@ -131,25 +137,24 @@ def draw_changes(path: str | os.PathLike[str], runs: pd.DataFrame) -> None:
 
   Args:
     path: PNG file to write.
-    runs: Runs as `compare` returns them.
+    runs: Runs as returned by `compare`.
 
   Raises:
-    errors.FieldError: If nothing was changed.
+    errors.FieldError: If all runs have the settings of the baseline.
   """
-  measured = {
-    change: figures.Measurement(tuple(same.recall), math.inf)
-    for change, same in runs.groupby("change", sort=False)
-  }
+  measured = {}
+  for change, same in runs.groupby("change", sort=False):
+    measured[change] = figures.Measurement(tuple(same.recall), math.inf)
   baseline = measured.pop("")
   if not measured:
     raise errors.FieldError(
       "runs", "change something of the baseline, to be drawn", "no change"
     )
-  several = (
-    " and band: the unchanged baseline, mean and standard deviation over"
-    if len(baseline.values) > 1
-    else ": the unchanged baseline,"
-  )
+  several = ": the unchanged baseline,"
+  if len(baseline.values) > 1:
+    several = (
+      " and band: the unchanged baseline, mean and standard deviation over"
+    )
   utility_plots.plot_changes(
     path,
     baseline,
@@ -168,19 +173,17 @@ def draw_epsilons(path: str | os.PathLike[str], runs: pd.DataFrame) -> None:
 
   Args:
     path: PNG file to write.
-    runs: Runs as `measured_runs.find` returns them.
+    runs: Runs as returned by `measured_runs.find`.
 
   Raises:
     errors.FieldError: As `measured_runs.create_curves`.
   """
   curves = measured_runs.create_curves(runs)
-  deltas = {
-    run.ledger.delta for run in runs.itertuples() if run.noise_multiplier
-  }
+  deltas = runs.delta[runs.noise_multiplier > 0].unique()
   utility_plots.plot_measured_by_epsilon(
     path,
     {"Recall over measured epsilon": curves},
-    delta=deltas.pop() if len(deltas) == 1 else None,
+    delta=deltas[0] if len(deltas) == 1 else None,
     caption=_caption(runs),
     utility=measured_runs.RECALL,
     level=(training_plots.UNTRAINED, runs.recall_untrained.mean()),
@@ -192,17 +195,15 @@ def draw_users(path: str | os.PathLike[str], runs: pd.DataFrame) -> None:
 
   Args:
     path: PNG file to write.
-    runs: Runs as `measured_runs.find` returns them.
+    runs: Runs as returned by `measured_runs.find`.
 
   Raises:
-    errors.FieldError: If runs are of several tasks, or an algorithm has several
-      settings at one number of users.
+    errors.FieldError: If runs are of several tasks, if an algorithm has several
+      settings at one number of users, or if there are too many curves.
   """
   measured_runs.check_one_task("runs", runs.task)
-  users = [ledger.participation.num_users for ledger in runs.ledger]
   heads = [settings.get("head", "none") for settings in runs.settings]
-  runs = runs.assign(num_users=users, head=heads).sort_values("num_users")
-  groups = runs.groupby(["algorithm", "head", "num_users"])
+  groups = runs.assign(head=heads).groupby(["algorithm", "head", "num_users"])
   curves: dict[str, list[figures.Measurement]] = {}
   for (algorithm, head, num_users), same in groups:
     if same.setting.nunique() > 1:
@@ -216,10 +217,8 @@ def draw_users(path: str | os.PathLike[str], runs: pd.DataFrame) -> None:
     )
     curves.setdefault(f"{algorithm}, {head} head", []).append(measured)
   figures.check_count("runs", len(curves))
-  least, most = (
-    f"{end:.3g}" for end in (runs.epsilon.min(), runs.epsilon.max())
-  )
-  epsilons = least if least == most else f"{least} to {most}"
+  ends = [f"{runs.epsilon.min():.3g}", f"{runs.epsilon.max():.3g}"]
+  epsilons = " to ".join(dict.fromkeys(ends))
   utility_plots.plot_measured_by_users(
     path,
     curves,
@@ -230,13 +229,11 @@ def draw_users(path: str | os.PathLike[str], runs: pd.DataFrame) -> None:
 
 
 def _caption(runs: pd.DataFrame) -> str:
-  claims = [ledger.participation for ledger in runs.ledger]
-  users = measured_runs.either(f"{claim.num_users:,}" for claim in claims)
-  cohorts = measured_runs.either(claim.cohort_in_words for claim in claims)
-  ways = measured_runs.either(claim.name for claim in claims)
+  """Describes runs and their epsilon below a picture."""
+  ways = measured_runs.either(x.participation.name for x in runs.ledger)
   rounds = measured_runs.either(f"{number:,}" for number in runs.rounds)
   return (
-    f"Task {runs.task.iloc[0]}: {users} users, {cohorts} a round"
+    f"Task {runs.task.iloc[0]}: {measured_runs.describe_cohorts(runs)}"
     f" (participation {ways}), {rounds} rounds. ε is what each run itself has"
     " cost, user-level, accounted for by its own ledger; nothing is"
     " extrapolated. Bars: standard deviation over seeds."
@@ -244,21 +241,23 @@ def _caption(runs: pd.DataFrame) -> str:
 
 
 def _counts(runs: pd.DataFrame) -> str:
+  """Lists the numbers of test images of runs."""
   return measured_runs.either(f"{x:,}" for x in sorted(runs.num_images))
 
 
 def _figures(*values: Any) -> str:
-  """Figures of one quantity in one cell, or that there are none."""
+  """Returns the cell of some figures of one quantity, "-" for none."""
   known = [float(x) for x in values if x is not None]
   return "; ".join(f"{x:.3g}" for x in known) or "-"
 
 
 def _line(cells: Iterable[object]) -> str:
-  """A row of a table in Markdown."""
+  """Returns a row of a Markdown table."""
   return f"| {' | '.join(map(str, cells))} |"
 
 
 def _spread(values: pd.Series) -> str:
+  """Returns the cell of one measurement of all seeds."""
   if values.isna().any():
     return "-"
   if len(values) == 1:
@@ -270,46 +269,58 @@ def tabulate(runs: pd.DataFrame) -> str:
   """Makes a Markdown table of runs.
 
   Args:
-    runs: Runs as `measured_runs.find` or `compare` returns them.
+    runs: Runs as returned by `measured_runs.find` or `compare`.
 
   Returns:
-    The table, one row per setting in the order of the runs.
+    The table, a row for each setting in the order of the runs.
   """
-  rows = []
   runs = runs.assign(run=measured_runs.name_paths(list(runs.path)))
   measured = pd.DataFrame(list(runs.measured), runs.index)
+  rows = []
   for _, same in runs.groupby("setting", sort=False):
-    run = same.iloc[0]
-    privacy = run.summary["privacy"]
-    larger = run.summary.get("privacy_extrapolated") or {}
-    readings = []
-    if larger:
-      readings.append(larger["user_level"]["epsilon"])
-      readings.append(larger["authors"]["epsilon"])
-    rows.append(
-      ({"change": run.change or "none"} if "change" in run else {})
-      | {
-        "run": ", ".join(same.run),
-        "task": run.task,
-        "algorithm": run.algorithm,
-        "mechanism": run.settings.get("aggregator", "-"),
-        "participation": run.settings.get("participation", "-"),
-        "noise multiplier": run.settings.get("noise_multiplier", 0.0),
-        "clip norm": run.settings.get("clip_norm", "-"),
-        "rounds": run.rounds,
-      }
-      | {name: _spread(measured.loc[same.index, name]) for name in measured}
-      | {
-        "test images": _counts(same),
-        "seeds": len(same),
-        "epsilon (this run)": _figures(run.epsilon),
-        "delta": _figures(privacy["delta"]),
-        "zCDP": _figures(privacy["zcdp"]),
-        "epsilon (extrapolated; Delta = C)": _figures(*readings),
-        "delta (extrapolated)": _figures(larger.get("delta")),
-        "zCDP (extrapolated)": _figures(larger.get("zcdp")),
-      }
-    )
+    rows.append(_create_row(same, measured.loc[same.index]))
   lines = [_line(rows[0]), "|---" * len(rows[0]) + "|"]
   lines += [_line(row.values()) for row in rows]
   return "\n".join(lines)
+
+
+def _create_row(same: pd.DataFrame, measured: pd.DataFrame) -> dict[str, Any]:
+  """Returns the cells of a row by title, for runs that differ in their seeds.
+
+  Args:
+    same: The runs.
+    measured: What was measured of each, a column for each title.
+  """
+  run = same.iloc[0]
+  settings = run.settings
+  row: dict[str, Any] = {}
+  if "change" in run:
+    row["change"] = run.change or "none"
+  row |= {
+    "run": ", ".join(same.run),
+    "task": run.task,
+    "algorithm": run.algorithm,
+    "mechanism": settings.get("aggregator", "-"),
+    "participation": settings.get("participation", "-"),
+    "noise multiplier": settings.get("noise_multiplier", 0.0),
+    "clip norm": settings.get("clip_norm", "-"),
+    "rounds": run.rounds,
+  }
+  for title, values in measured.items():
+    row[title] = _spread(values)
+  privacy = run.summary["privacy"]
+  larger = run.summary.get("privacy_extrapolated") or {}
+  readings = []
+  if larger:
+    readings.append(larger["user_level"]["epsilon"])
+    readings.append(larger["authors"]["epsilon"])
+  return row | {
+    "test images": _counts(same),
+    "seeds": len(same),
+    "epsilon (this run)": _figures(run.epsilon),
+    "delta": _figures(privacy["delta"]),
+    "zCDP": _figures(privacy["zcdp"]),
+    "epsilon (extrapolated; Delta = C)": _figures(*readings),
+    "delta (extrapolated)": _figures(larger.get("delta")),
+    "zCDP (extrapolated)": _figures(larger.get("zcdp")),
+  }
