@@ -206,25 +206,7 @@ def describe_verification(
     JSON values by name; "at_far" and "left_out" are by false accept rate.
   """
   note = {True: _OF_TRAINING_USERS, False: _OF_OTHERS, None: _NOT_KNOWN}
-  known = {}
-  left_out = {}
-  for rate, threshold in result.threshold_at_far.items():
-    key = verification.format_false_accept_rate(rate)
-    expected = rate * result.num_negative_pairs
-    few = (
-      f"{result.num_negative_pairs:,} pairs of two classes are"
-      f" {expected:.2g} expected false accepts, and 10 are needed"
-    )
-    if expected < 1:
-      left_out[key] = few
-      continue
-    known[key] = {
-      "threshold": threshold,
-      "threshold_interval": list(result.threshold_interval_at_far[rate]),
-      "recall": result.recall_at_far[rate],
-      "recall_class_interval": list(result.recall_class_interval_at_far[rate]),
-      "warning": few if expected < 10 else None,
-    }
+  known, left_out = _describe_rates(result)
   return {
     "source": source,
     "images_of_training_users": on_training_users,
@@ -244,6 +226,32 @@ def describe_verification(
     "left_out": left_out,
     "galleries": galleries,
   }
+
+
+def _describe_rates(
+  result: verification.VerificationResult,
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+  """Returns thresholds by false accept rate, and why rates are left out."""
+  known = {}
+  left_out = {}
+  for rate, threshold in result.threshold_at_far.items():
+    key = verification.format_false_accept_rate(rate)
+    expected = rate * result.num_negative_pairs
+    few = (
+      f"{result.num_negative_pairs:,} pairs of two classes are"
+      f" {expected:.2g} expected false accepts, and 10 are needed"
+    )
+    if expected < 1:
+      left_out[key] = few
+      continue
+    known[key] = {
+      "threshold": threshold,
+      "threshold_interval": list(result.threshold_interval_at_far[rate]),
+      "recall": result.recall_at_far[rate],
+      "recall_class_interval": list(result.recall_class_interval_at_far[rate]),
+      "warning": few if expected < 10 else None,
+    }
+  return known, left_out
 
 
 def describe_privacy(report: report_lib.PrivacyReport) -> dict[str, Any]:
