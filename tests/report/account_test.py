@@ -1,4 +1,4 @@
-"""Tests of the account of a run, from what it left in its directory."""
+"""Tests of the account of a run, from the files in its directory."""
 
 import json
 import shutil
@@ -67,8 +67,9 @@ def test_a_killed_run(tmp_path):
   ],
 )
 def test_files_that_are_missing_or_damaged(run, name, text):
-  path = run.path / name
-  path.unlink() if text is None else path.write_text(text)
+  run.delete(name)
+  if text is not None:
+    (run.path / name).write_text(text)
   with pytest.raises(ValueError, match=name):
     account_run.recompute(run.path)
 
@@ -84,15 +85,18 @@ def test_a_finished_run_has_no_round_more_in_its_trace(run):
 
 
 def test_extrapolation_of_a_run(finished, tmp_path):
-  """To a hundred thousand users in cohorts ten times as large."""
+  """The population has 100,000 users, in cohorts ten times as large."""
   process, values = accounting.call(
-    *(tmp_path, "extrapolate", f"--run_dir={finished.path}"),
-    *("--extrapolated_num_users=100000", "--cohort_factor=10"),
+    tmp_path,
+    "extrapolate",
+    f"--run_dir={finished.path}",
+    "--extrapolated_num_users=100000",
+    "--cohort_factor=10",
   )
   assert process.status == 0, process.errors
   assert (values["noise_multiplier"], values["rounds"]) == (20, 6)
   assert values["participation"]["min_separation"] == 1_667
-  # One participation: the six rounds are trees of 4 and 2 leaves.
+  # A user takes part once; the six rounds are trees of 4 and 2 leaves.
   assert values["zcdp"] == pytest.approx(3 * (1 / 20) ** 2 / 2)
 
 

@@ -1,4 +1,4 @@
-"""Runs that share a budget, and what may happen to their directories."""
+"""Runs that share a budget, and whose directories are copied or lost."""
 
 import collections
 from collections.abc import Callable
@@ -25,6 +25,7 @@ from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import participation_trace
 from tff_fedemb.planning import budget
+from tff_fedemb.records import chain as chain_lib
 from tff_fedemb.records import run_directory
 from tff_fedemb.records import sampling_key
 
@@ -35,7 +36,8 @@ KINDS = ("independent", "sampled", "correlated")
 
 
 def _plan(kind: str) -> ledger_lib.Ledger:
-  claim, strategy = min_separation.MinSeparation(_NUM_USERS, 5), None
+  claim = min_separation.MinSeparation(_NUM_USERS, 5)
+  strategy = None
   if kind == "sampled":
     claim = fixed_size.FixedSize(_NUM_USERS, 5)
   if kind == "correlated":
@@ -45,23 +47,27 @@ def _plan(kind: str) -> ledger_lib.Ledger:
 
 
 def cost(kind: str, times: list[int]) -> float:
-  """Epsilon of rounds that ran so often each, by other means than the budget's.
+  """Computes epsilon independently of the budget.
 
-  Correlated noise counts as whole runs, as many as of its most frequent round.
+  Correlated noise counts as whole runs, as many as its most frequent round ran.
+
+  Args:
+    kind: One of `KINDS`.
+    times: How many times each round ran.
   """
   if kind == "sampled":
     accountant = dp_accounting.rdp.RdpAccountant(
       neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE
     )
     for each in filter(None, times):
-      # Who is replaced changes one update into another.
+      # Replacing a user changes one update into another.
       noise = dp_accounting.GaussianDpEvent(_NOISE / 2 / each**0.5)
       accountant.compose(
         dp_accounting.SampledWithoutReplacementDpEvent(_NUM_USERS, 5, noise)
       )
     return accountant.get_epsilon(_DELTA)
   if kind == "independent":
-    # A user may be in every fourth round: in those that ran most often.
+    # A user may be in every fourth round. At worst these ran most often.
     most = sorted(times)[-len(times[::_SEPARATION]) :]
     return gaussian.exact_epsilon([_NOISE] * sum(most), _DELTA)
   sensitivity = tree_strategy.TreeStrategy().sensitivity(
@@ -71,12 +77,15 @@ def cost(kind: str, times: list[int]) -> float:
 
 
 class _Noisy(sums.Sums):
-  """Adds noise of the operating system, or of a seed that is in the state."""
+  """Adds noise of the operating system, or from a seed in the state."""
 
   def __init__(self, world, kind, *, during, dies_in, data):
     super().__init__()
-    self._world, self._kind, self._data = world, kind, data
-    self._during, self._dies_in = during, dies_in
+    self._world = world
+    self._kind = kind
+    self._data = data
+    self._during = during
+    self._dies_in = dies_in
 
   def initialize(self, process):
     seeds = np.array(secret_noise.draw_key(), np.int64)
@@ -85,8 +94,8 @@ class _Noisy(sums.Sums):
   def next(self, state, client_ids):
     *state, seeds = state
     number = int(state[1]) + 1
-    if (act := self._during.get(number)) is not None:
-      act()
+    if number in self._during:
+      self._during[number]()
     if number == self._dies_in:
       raise SystemExit
     (value, done), report = super().next(tuple(state), client_ids)
@@ -109,15 +118,16 @@ class World:
   """Directories of runs, and their budget.
 
   Attributes:
-    path: Where they are.
+    path: Directory that they are in.
     kind: One of `KINDS`.
-    used: For each round, the lines of those whose models were used.
-    sums_by_noise: What has been added to each draw of correlated noise.
-    refused: What the programs that could not go on have said.
+    used: For each round, digests of the lines whose models were used.
+    sums_by_noise: Sums that were added to each draw of correlated noise.
+    refused: Errors of the programs that could not go on.
   """
 
   def __init__(self, path: pathlib.Path, kind: str, epsilon: float = 100.0):
-    self.path, self.kind = path, kind
+    self.path = path
+    self.kind = kind
     self.used: list[set[str]] = [set() for _ in range(ROUNDS)]
     self.sums_by_noise = collections.defaultdict(set)
     self.refused: list[str] = []
@@ -126,13 +136,13 @@ class World:
 
   @property
   def budget(self) -> budget.Budget:
-    """As it is in its file."""
+    """The budget, as its file has it."""
     return budget.read(self.path / "budget.json")
 
   @property
   def really_spent(self) -> float:
-    """Epsilon of all that was used for anything."""
-    return cost(self.kind, [*map(len, self.used)])
+    """Epsilon of all the models that were used."""
+    return cost(self.kind, list(map(len, self.used)))
 
   def copy(self, name: str, other: str) -> None:
     """Copies a directory, over another one if that is there."""
@@ -144,17 +154,18 @@ class World:
     shutil.rmtree(self.path / name)
 
   def run(self, name: str, *, is_finished: bool = True, **options) -> None:
-    """Runs a program in a directory to its end, or until it is to end.
+    """Runs a program in a directory, to its end unless an option ends it.
 
     Args:
-      name: The directory's.
-      is_finished: Whether it ends well, if it comes so far.
-      **options: Those of `_start`.
+      name: Name of the directory.
+      is_finished: Whether the program tells the budget that it has ended.
+      **options: Options of `_start`.
     """
+    path = self.path / name
     try:
-      charge = self._start(self.path / name, **options)
+      chain = self._start(path, **options)
       if is_finished:
-        charge(is_finished=True)
+        self._charge(path, chain, chain.ledger, is_finished=True)
     except SystemExit:
       pass
     except errors.FieldError as error:
@@ -168,27 +179,16 @@ class World:
     dies_in: int | None = None,
     dies_before_charge_of: int | None = None,
     data: float = 0.0,
-  ) -> Callable[..., None]:
+  ) -> chain_lib.Chain:
     path.mkdir(exist_ok=True)
     planned = _plan(self.kind)
     chain = chains.begin(path, planned)
     rounds_done = max(run_directory.checkpointed_rounds(path), default=0)
 
-    def charge(ledger=None, *, is_finished=False):
+    def charge(ledger):
       if loop.state.rounds_done + 1 == dies_before_charge_of:
         raise SystemExit
-      budget.charge(
-        self.path / "budget.json",
-        ledger or chain.ledger,
-        run_id=chain.run_id,
-        run_dir=str(path),
-        users="theirs",
-        lines=chain.lines_of_rounds,
-        is_finished=is_finished,
-      )
-      # The model is used from here on, unless that was refused.
-      for number, lines in enumerate(chain.lines_of_rounds):
-        self.used[number].update(lines)
+      self._charge(path, chain, ledger)
 
     with participation_trace.TraceWriter(
       path / run_directory.TRACE, _NUM_USERS
@@ -211,4 +211,25 @@ class World:
       loop.start(lambda weights: weights)
       charge(chain.ledger_to_the_end(rounds_done))
       loop.run()
-    return charge
+    return chain
+
+  def _charge(
+    self,
+    path: pathlib.Path,
+    chain: chain_lib.Chain,
+    ledger: ledger_lib.Ledger,
+    *,
+    is_finished: bool = False,
+  ) -> None:
+    budget.charge(
+      self.path / "budget.json",
+      ledger,
+      run_id=chain.run_id,
+      run_dir=str(path),
+      users="theirs",
+      lines=chain.lines_of_rounds,
+      is_finished=is_finished,
+    )
+    # The models are used, as the charge was not refused.
+    for number, lines in enumerate(chain.lines_of_rounds):
+      self.used[number].update(lines)

@@ -14,7 +14,7 @@ def _resume(world):
 
 
 def _die_between(world):
-  """The chain has the round, and nothing else was done with its model."""
+  """The chain has the round, but its model was not used."""
   world.run("a", dies_before_charge_of=6)
   world.run("a")
 
@@ -59,7 +59,7 @@ def _copy_without_a_checkpoint(world):
 
 
 def _restore_after_a_kill(world):
-  """Nobody knows whether the one that was lost goes on elsewhere."""
+  """The run that was lost may go on elsewhere."""
   world.run("a", dies_in=5)
   world.copy("a", "backup")
   world.run("a", dies_in=9)
@@ -84,7 +84,7 @@ def _copy_in_a_round(world):
 
 
 def _take_turns(world):
-  """Each of three begins a round before another one ends its own."""
+  """Each of three begins a round before another one has ended it."""
 
   def copy(name, then):
     def go_on():
@@ -97,7 +97,7 @@ def _take_turns(world):
 
 
 def _race(world):
-  """Two programs and a third, each with a copy, all at once."""
+  """Three programs, each with a copy, run at the same time."""
   world.run("a", dies_in=5)
   names = ("a", "b", "c")
   for name in names[1:]:
@@ -112,7 +112,7 @@ def _race(world):
     thread.join()
 
 
-# How often each round counts in the end, worked out by hand.
+# How many times each round counts at the end, worked out by hand.
 _WAYS = {
   "killed, and goes on": (_resume, [1] * 10),
   "killed between a round and its charge": (
@@ -141,8 +141,7 @@ _WAYS = {
   "three at once": (_race, [1] * 4 + [3] * 6),
 }
 
-
-# A round that runs again has the same noise then.
+# Other counts with correlated noise, where a round runs again with its noise.
 _CORRELATED = {
   "killed between a round and its charge": [1] * 10,
   "a copy that lost a checkpoint": [1] * 6 + [2] * 4,
@@ -155,7 +154,7 @@ def _expected(way, kind):
 
 
 def _params(*quick):
-  """All ways and kinds of noise; for most of them `make test` has no time."""
+  """Yields all ways and kinds of noise; all but the quick ones are slow."""
   for way in _WAYS:
     for kind in copied_runs.KINDS:
       marks = [] if (way, kind) in quick else [pytest.mark.slow]
@@ -179,7 +178,7 @@ def test_sums_are_exact(tmp_path, way, kind):
     copied_runs.cost(kind, expected), rel=1e-9
   )
   assert world.really_spent <= found.spent * (1 + 1e-9)
-  # Noise that was added to a sum was never added to another one.
+  # The same noise was never added to two sums.
   assert all(len(each) == 1 for each in world.sums_by_noise.values())
 
 
@@ -190,13 +189,13 @@ def test_sums_are_exact(tmp_path, way, kind):
   ),
 )
 def test_no_more_is_spent_than_there_is(tmp_path, way, kind):
-  """There is enough for one run, and no more."""
+  """The budget is enough for one run."""
   epsilon = copied_runs.cost(kind, [1] * 10) * (1 + 1e-6)
   world = copied_runs.World(tmp_path, kind, epsilon)
   _WAYS[way][0](world)
   assert world.really_spent <= epsilon
   assert world.budget.spent <= epsilon
-  # Somebody may always go on.
+  # A program is refused only if rounds count more than once.
   assert bool(world.refused) == (_expected(way, kind) != [1] * 10)
   for line in world.refused:
     assert "\n" not in line

@@ -1,4 +1,4 @@
-"""What may be given away of a run is refused if it is not what the run left."""
+"""Tests that a release is refused unless it is as its run left it."""
 
 import shutil
 
@@ -30,13 +30,13 @@ def _built(tmp_path_factory):
 
 @pytest.fixture(name="run")
 def _run(built, tmp_path):
-  """A finished run to be forged, beside another one."""
+  """A copy of the finished run, to be forged."""
   shutil.copytree(built, tmp_path / "runs")
   return small_runs.SmallRun(tmp_path / "runs/run", correlated=False)
 
 
 def _record(run, *, also_in_summary=False):
-  """Records whatever lies in release/, as a run does at its end."""
+  """Records the files in release/, as a run does at its end."""
   chain = chain_lib.Chain(run.path)
   chain.record_given_away(release.digest_files(run.path))
   if also_in_summary:
@@ -55,8 +55,7 @@ def _end_as_an_earlier_version(run):
 
 _WEIGHTS, _REPORT = small_runs.WEIGHTS, small_runs.REPORT
 _NOW_ANOTHER = r".* found digest \w{8} there and digest \w{8} in the chain"
-# Each entry changes what may be given away of a finished run, and has the
-# message.
+# Each entry changes the release of a finished run, and has the message.
 _FORGED = {
   "a card with another epsilon": (
     lambda run: run.edit(small_runs.CARD, privacy__epsilon=0.01),

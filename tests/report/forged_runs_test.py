@@ -1,4 +1,4 @@
-"""Runs that were forged are refused, runs that were interrupted go on."""
+"""Tests that forged runs are refused, and that interrupted runs go on."""
 
 import shutil
 from unittest import mock
@@ -22,7 +22,7 @@ _FEWER_NUMBERS = ('"num_parameters": 1000', '"num_parameters": 1')
 
 @pytest.fixture(name="built", scope="module")
 def _built(tmp_path_factory):
-  """Finished and killed runs, each of them twice, to be copied."""
+  """Finished and killed runs, two of each kind, to be copied."""
   directory = tmp_path_factory.mktemp("runs")
   for name in (_RUN, small_runs.OTHER):
     for correlated in (False, True):
@@ -33,18 +33,18 @@ def _built(tmp_path_factory):
 
 
 def _copy(built, tmp_path, end, *, correlated):
-  """A run to be forged or to go on; another of its kind beside it."""
+  """Copies a run and another one of its kind; returns the first."""
   for name in (_RUN, small_runs.OTHER):
     shutil.copytree(built / f"{end} {correlated} {name}", tmp_path / name)
   return small_runs.SmallRun(tmp_path / _RUN, correlated=correlated)
 
 
 def _cut(run, *kept):
-  """Ends chain and trace at a round, and leaves no more of what came later."""
+  """Ends chain and trace at a round, and deletes later files unless kept."""
   run.cut()
   run.edit_trace(rounds=3)
   later = {_SUMMARY, _MODEL, "metrics.csv", "checkpoints"}
-  run.delete(*(later - {*kept}))
+  run.delete(*later.difference(kept))
 
 
 def _delete_a_line(run):
@@ -66,7 +66,7 @@ def _forge_numbers(run):
   run.edit(_SUMMARY, chain=chain_lib.Chain(run.path).head)
 
 
-# Each entry changes a finished run, and names the file said to disagree.
+# Each entry changes a finished run, and has the message.
 _FORGED = {
   "cut, without a summary": (
     lambda run: (run.cut(), run.delete(_SUMMARY)),
@@ -184,8 +184,8 @@ def _rename_a_checkpoint(run):
   (path / "round_4").rename(path / "round_5")
 
 
-# Each entry changes a killed run with correlated noise that goes on with other
-# data, and has the message.
+# Each entry changes a killed run with correlated noise, and has the message if
+# it goes on with other data.
 _CHANGED = {
   "nothing": (lambda run: None, "come to the model that round 5 released"),
   "an older checkpoint": (
@@ -219,9 +219,7 @@ _CHANGED = {
     "go on as it began, found planned.*num_users=99 .now 20",
   ),
   "no checkpoints": (
-    lambda run: run.delete(
-      *(f"checkpoints/round_{number}" for number in (2, 4))
-    ),
+    lambda run: run.delete("checkpoints/round_2", "checkpoints/round_4"),
     "hold a checkpoint of the 6 rounds in its trace",
   ),
 }
@@ -241,7 +239,7 @@ def test_a_changed_run_does_not_go_on(built, tmp_path, case):
 
 
 def _interrupt(run, owner, name, error=SystemExit):
-  """Goes on, and is interrupted where the program calls something."""
+  """Goes on with a run, and interrupts it where it calls a function."""
   with (
     mock.patch.object(owner, name, side_effect=error),
     pytest.raises(error),
@@ -249,8 +247,8 @@ def _interrupt(run, owner, name, error=SystemExit):
     run.train()
 
 
-# Each entry changes a killed run before it goes on, and says how often its
-# rounds have run in the end if their noise is independent.
+# Each entry changes a killed run before it goes on, and has the number of times
+# that each round ran at the end if the noise is independent.
 _INTERRUPTED = {
   "nothing else": (lambda run: None, [1, 1, 1, 1, 2, 1]),
   "half a line is written": (
@@ -298,7 +296,7 @@ _INTERRUPTED = {
       if case != "Ctrl-C"
     ),
     ("Ctrl-C", False),
-    # One case of each way in which rounds run again.
+    # A case of each way in which rounds run again.
     ("the last checkpoint is lost", True),
     ("Ctrl-C", True),
     ("it ends before a checkpoint is written", True),
@@ -320,7 +318,7 @@ def test_an_interrupted_run_goes_on(built, tmp_path, case, correlated):
 
 @pytest.mark.parametrize("left", [0, 1, 2])
 def test_a_run_that_was_killed_as_it_began(tmp_path, left):
-  """Half a first line, one without a state, one without its checkpoint."""
+  """The chain has half a line, no state, or a state without a checkpoint."""
   run = small_runs.SmallRun(tmp_path / _RUN, correlated=True)
   _interrupt(run, checkpoints.Checkpoints, "save")
   first, state = run.lines

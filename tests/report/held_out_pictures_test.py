@@ -1,4 +1,4 @@
-"""Tests for held_out_pictures."""
+"""Tests of the pictures of held-out images."""
 
 import base64
 import io
@@ -25,13 +25,12 @@ def _data_dir(tmp_path):
 
 
 def _open(data_dir, num_bad_examples):
-  # A run's record, but for parts that the pictures do not use.
+  """Opens the task of a run, as its report does."""
+  photos = registry.Photos(
+    data_dir=data_dir, cache_dir=data_dir.parent / "cache", image_size=28
+  )
   run = types.SimpleNamespace(
-    spec=specs.create(
-      registry.Photos(
-        data_dir=data_dir, cache_dir=data_dir.parent / "cache", image_size=28
-      )
-    ),
+    spec=specs.create(photos),
     summary={"data": {"num_bad_examples": num_bad_examples}},
   )
   config = page.ReportConfig(run_dirs=(), output="unused")
@@ -52,11 +51,9 @@ def test_what_a_run_has_left_out_is_left_out_again(data_dir):
 def test_pictures_are_small_and_there_once(shape, kind, size):
   shown = {}
   image = np.random.default_rng(0).integers(0, 255, shape, np.uint8)
-  names = [
-    held_out_pictures.add_thumbnail(shown, x)
-    for x in (image, image, 255 - image)
-  ]
-  assert names == ["t0", "t0", "t1"] and len(shown) == 2
+  for added, name in ((image, "t0"), (image, "t0"), (255 - image, "t1")):
+    assert held_out_pictures.add_thumbnail(shown, added) == name
+  assert len(shown) == 2
   data = base64.b64decode(next(iter(shown)).partition(",")[2])
   picture = Image.open(io.BytesIO(data))
   assert (picture.format, picture.size) == (kind, size)

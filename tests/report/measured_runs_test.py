@@ -1,4 +1,4 @@
-"""Tests of finished runs as points of utility against epsilon."""
+"""Tests of finished runs as points of utility over epsilon."""
 
 import json
 import math
@@ -32,7 +32,7 @@ def write_run(
   metrics=None,
   **fields,
 ):
-  """Writes what a run of 20 rounds with a tree leaves."""
+  """Writes the files of a finished run of 20 rounds with a tree."""
   path.mkdir(parents=True)
   mechanism = {"noise_multiplier": noise, "clip_norm": clip_norm}
   specs.write(
@@ -129,7 +129,7 @@ def test_other_settings_are_other_curves_and_say_so(tmp_path):
     "fedemb, tree\nclip_norm=0.5",
     "fedemb, tree\nclip_norm=1.0",
   ]
-  # Beside the run without noise of the same algorithm.
+  # The run without noise is a point of each curve of its algorithm.
   last = [points[-1].values for points in curves.values()]
   assert last == [(0.5,), (0.8,), (0.8,)]
 

@@ -1,4 +1,4 @@
-"""Tests of what a report says in words."""
+"""Tests of the words of a report."""
 
 import types
 
@@ -18,10 +18,9 @@ from tff_fedemb.runtime import secure_sums
 
 
 def _render(template, settings, values, **more):
-  """The text of a part of a run's section."""
-  run = types.SimpleNamespace(
-    **values, spec=types.SimpleNamespace(settings=lambda: settings)
-  )
+  """Renders a part of a run's section; returns its text."""
+  spec = types.SimpleNamespace(settings=lambda: settings)
+  run = types.SimpleNamespace(**values, spec=spec)
   return pages.Parsed(templates.render(template, r=run, **more)).text
 
 
@@ -34,7 +33,8 @@ def _guarantee(participation, noise, rounds=4, **summary):
   summary = {"user_meaning": "a writer", "secure_sums": None} | summary
   found = words.rate_guarantee(account)
   text = _render(
-    *("guarantee.html", {"clip_norm": 0.5}),
+    "guarantee.html",
+    {"clip_norm": 0.5},
     {"account": account, "summary": summary},
     p=account.report,
     s={"guarantee": found},
@@ -43,7 +43,8 @@ def _guarantee(participation, noise, rounds=4, **summary):
 
 
 _PASSES = min_separation.MinSeparation(100, 10, min_separation=10)
-_NOISE, _NOISELESS = map(composition.Noise, (1.0, 0.0))
+_NOISE = composition.Noise(1.0)
+_NOISELESS = composition.Noise(0.0)
 
 
 @pytest.mark.parametrize(
@@ -51,26 +52,33 @@ _NOISE, _NOISELESS = map(composition.Noise, (1.0, 0.0))
   [
     (
       fixed_size.FixedSize(1000, 20, users_per_client=4),
-      *(_NOISE, "reasonable"),
+      _NOISE,
+      "reasonable",
       "a group of 4 users contributes together to a round was cut to length"
       " 0.5, so that one user changes a round's sum by at most 2 times that,",
     ),
     (
       _PASSES,
       composition.Noise(20.0, tree_strategy.TreeStrategy()),
-      *("strong", "noise, correlated from round to round, of 20 times"),
+      "strong",
+      "noise, correlated from round to round, of 20 times",
     ),
     (
       fixed_size.FixedSize(100, 20),
       composition.Noise(0.1),
-      *("weak", "may be right practically every time, for all that is proven"),
+      "weak",
+      "may be right practically every time, for all that is proven",
     ),
     (
-      *(poisson.Poisson(1000, 20.0), _NOISE),
-      *("strong", "has an expected 20 of the 1,000 users"),
+      poisson.Poisson(1000, 20.0),
+      _NOISE,
+      "strong",
+      "has an expected 20 of the 1,000 users",
     ),
     (
-      *(poisson.Poisson(100, 20.0), _NOISELESS, "none"),
+      poisson.Poisson(100, 20.0),
+      _NOISELESS,
+      "none",
       "No guarantee Nothing is guaranteed: in at least one round no noise was",
     ),
   ],
@@ -87,7 +95,7 @@ def test_guarantees(claim, noise, strength, said):
 
 
 def test_bounds_are_rounded_up():
-  # Every user is in one of ten rounds: two Gaussians one standard deviation
+  # Each user is in one of ten rounds: two Gaussians, one standard deviation
   # apart.
   found, text = _guarantee(_PASSES, _NOISE, rounds=10)
   (first, most), (second, fewer) = found["found"]
@@ -111,11 +119,21 @@ def test_epsilon_in_words():
 
 
 _DEVICES = {
-  **{"description": "phones", "days": 2.5, "rounds_a_day": 1.2},
-  **{"rounds_released": 3, "rounds_abandoned": 1, "selected": 50},
-  **{"reported": 35, "aborted": 5, "late": 4, "interrupted": 1, "dropped": 5},
-  **{"session_shapes": {"short": 1.0}, "devices_never_reached": 60},
-  **{"bytes_down": 1e6, "bytes_up": 1e6},
+  "description": "phones",
+  "days": 2.5,
+  "rounds_a_day": 1.2,
+  "rounds_released": 3,
+  "rounds_abandoned": 1,
+  "selected": 50,
+  "reported": 35,
+  "aborted": 5,
+  "late": 4,
+  "interrupted": 1,
+  "dropped": 5,
+  "session_shapes": {"short": 1.0},
+  "devices_never_reached": 60,
+  "bytes_down": 1e6,
+  "bytes_up": 1e6,
   "participation_by_device_class": {"slow": 0.4, "fast": 0.6},
   "measured": {"min_separation": 3, "max_participations": 1},
 }
@@ -131,7 +149,9 @@ def _describe(*, found=(), **options):
     "account": types.SimpleNamespace(ledger=ledger),
   }
   return _render(
-    *("deployment.html", {"deployment": "files/old.yaml"}, run),
+    "deployment.html",
+    {"deployment": "files/old.yaml"},
+    run,
     s={"charts": charts},
     number=1,
   )
@@ -143,7 +163,7 @@ def test_devices_and_bounds():
   assert "2.5 days for 3 rounds, 1.2 a day; in reality 60 s" in text
   assert "1 of 4" in text and "60 of 100 (60.0 %)" in text
   assert "50 altogether, of which 70.0 % reported, 10.0 % were not need" in text
-  # The enforced bound differs from the measured one: in three rounds a
+  # The enforced bounds differ from the measured ones: in three rounds a
   # separation of two allows two participations.
   assert "user to the next at least 2 3" in text
   assert "rounds of a user at most 2 1" in text
