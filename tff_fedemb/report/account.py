@@ -195,16 +195,9 @@ def _compare_files(
   *,
   all_of: bool = True,
 ) -> int:
-  """Refuses files to be given away that differ from the recorded ones.
+  """Refuses files to be given away that differ from the recorded digests.
 
-  Args:
-    path: Directory of the run or the tuning.
-    recorded: Digests by name.
-    record: Name of the file that has the digests.
-    all_of: Whether all recorded files must exist.
-
-  Returns:
-    Number of files that were compared.
+  With `all_of`, all recorded files must exist. Returns the number of files.
   """
   if not recorded:
     raise errors.FieldError(
@@ -379,14 +372,9 @@ def _compare(
   *,
   all_of: bool = True,
 ) -> None:
-  """Refuses a file whose figures differ from those of a report.
+  """Refuses a file whose `privacy` differs from a report on the same rounds.
 
-  Args:
-    run_dir: Directory of the run.
-    name: Name of a file that has a report as `privacy`.
-    report: The report on the same rounds.
-    all_of: Whether both are by the same accountants, so that all figures must
-      agree.
+  Without `all_of`, they may be by different accountants.
   """
   values = run_directory.read_json(run_dir / name)
   try:
@@ -418,10 +406,7 @@ def _replay(
   ledger: ledger_lib.Ledger,
   trace: participation_trace.TraceReader,
 ) -> str:
-  """Draws the users of all rounds again, and compares them with the trace.
-
-  Returns:
-    A note on the outcome.
+  """Draws the users of all rounds again; returns a note on the comparison.
 
   Raises:
     participation_lib.ClaimError: If a round has other users, or other virtual

@@ -371,13 +371,7 @@ class TrainingLoop:
     clients: Sequence[np.ndarray],
     client_ids: Sequence[str],
   ) -> dict[str, float]:
-    """Returns the metrics of a round; tells what was left out of it.
-
-    Args:
-      measured: Metrics of the process, nested mappings.
-      clients: Slots of the users of each virtual client.
-      client_ids: Identifiers of the virtual clients.
-    """
+    """Returns the metrics of a round, and tells what was left out of it."""
     report = metrics_lib.flatten(measured)
     skipped = self.runtime.skipped_clients
     rejected = len(skipped) + int(report.get(_NUM_REJECTED, 0))
