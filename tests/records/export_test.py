@@ -43,20 +43,17 @@ def test_plain_tensorflow_loads_it(tmp_path):
 
 
 def test_bytes_are_a_function_of_network_and_weights(tmp_path):
-  """Whatever was built before: the layers have no names of their own."""
+  """Layers without names do not count those that were built before."""
   first = exported_bytes.create_small()
   export.export_backbone(first, tmp_path / "first")
-  # Numbers of two digits, too.
-  *_, backbone = (exported_bytes.create_small() for _ in range(5))
+  # Names of its layers have numbers of two digits too.
+  for _ in range(5):
+    backbone = exported_bytes.create_small()
   assert "conv2d_1" not in {layer.name for layer in backbone.layers}
   # The names that are written fit a backbone of any other process.
   backbone.set_weights([0 * weight for weight in first.get_weights()])
   report = pretrained.load_pretrained(backbone, tmp_path / "first")
   assert report.num_initialized == 0
-  for ours, theirs in zip(
-    first.get_weights(), backbone.get_weights(), strict=True
-  ):
-    np.testing.assert_array_equal(ours, theirs)
   export.export_backbone(backbone, tmp_path / "later")
   found = exported_bytes.read(tmp_path / "first")
   assert exported_bytes.read(tmp_path / "later") == found
@@ -71,7 +68,7 @@ def test_bytes_are_a_function_of_network_and_weights(tmp_path):
 
 
 def test_gradients_pass_through_what_is_loaded(tmp_path):
-  """Group normalisation has a gradient of its own, with a name."""
+  """Group normalisation has a custom gradient, which is registered by name."""
   backbone = exported_bytes.create_small()
   export.export_backbone(backbone, tmp_path / "model")
   loaded = tf.saved_model.load(tmp_path / "model")
@@ -96,7 +93,7 @@ def test_gradients_pass_through_what_is_loaded(tmp_path):
 
 @pytest.mark.slow
 def test_bytes_are_the_same_in_every_process(tmp_path):
-  """With layers that have functions, loops and random names of their own."""
+  """The network has layers with functions, loops and random names."""
   digests = set()
   for number, seed in itertools.product((0, 3), ("1", "2")):
     path = tmp_path / f"{number}_{seed}"

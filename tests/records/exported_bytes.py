@@ -1,4 +1,4 @@
-"""Networks whose layers have no names, and the bytes that are exported.
+"""Networks whose layers have no names, and the bytes of their exports.
 
 As a program it exports one of them, after it has built some others.
 """
@@ -16,17 +16,15 @@ from tff_fedemb.records import export
 
 def _set_weights(backbone: tf.keras.Model) -> tf.keras.Model:
   generator = np.random.default_rng(0)
-  backbone.set_weights(
-    [
-      0.1 * np.abs(generator.normal(size=weight.shape))
-      for weight in backbone.get_weights()
-    ]
-  )
+  weights = []
+  for weight in backbone.get_weights():
+    weights.append(0.1 * np.abs(generator.normal(size=weight.shape)))
+  backbone.set_weights(weights)
   return backbone
 
 
 def create_small() -> tf.keras.Model:
-  """Creates a network with the same weights each time, some numbered."""
+  """Creates a network with the same weights each time."""
   keras = tf.keras.layers
   return _set_weights(
     tf.keras.Sequential(
@@ -45,7 +43,7 @@ def create_small() -> tf.keras.Model:
 
 
 class _Loop(tf.keras.layers.Layer):
-  """A layer with a function, a loop, a branch and a gradient of its own."""
+  """A layer with a function, a loop, a branch and a custom gradient."""
 
   def __init__(self, **options):
     super().__init__(**options)
@@ -66,7 +64,7 @@ class _Loop(tf.keras.layers.Layer):
 
 
 def create_odd() -> tf.keras.Model:
-  """Creates a network of all that is named in an odd way."""
+  """Creates a network of everything that TensorFlow names in an odd way."""
   keras = tf.keras.layers
   images = tf.keras.Input((8, 8, 1))
   x = keras.BatchNormalization()(keras.Conv2D(4, 3)(images))
@@ -81,13 +79,12 @@ def create_odd() -> tf.keras.Model:
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, bytes]:
-  """The contents of all files of a directory, by their names in it."""
-  root = pathlib.Path(path)
-  return {
-    file.relative_to(root).as_posix(): file.read_bytes()
-    for file in sorted(root.rglob("*"))
-    if file.is_file()
-  }
+  """Returns the contents of all files of a directory, by their names in it."""
+  contents = {}
+  for file in sorted(pathlib.Path(path).rglob("*")):
+    if file.is_file():
+      contents[file.relative_to(path).as_posix()] = file.read_bytes()
+  return contents
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import collections
 
 import numpy as np
+import pytest
 
 from tff_fedemb.records import metrics
 
@@ -34,3 +35,9 @@ def test_rounds_are_one_row_each_and_rewound_on_resume(tmp_path):
   assert list((tmp_path / "tensorboard").iterdir())
   note = (tmp_path / "METRICS_ARE_NOT_PRIVATE.txt").read_text()
   assert "NOT covered" in note
+
+
+def test_a_file_without_rounds_is_damaged(tmp_path):
+  (tmp_path / "metrics.csv").write_text("loss\n1.0\n")
+  with pytest.raises(ValueError, match=metrics.ROUND):
+    metrics.read(tmp_path)

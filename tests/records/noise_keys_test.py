@@ -12,23 +12,19 @@ def test_rounds_that_ran_have_their_keys_and_others_new_ones(tmp_path):
   keys = noise_keys.NoiseKeys(tmp_path)
   assert keys.for_round(1, has_run=True) is None
   first = keys.for_round(3, has_run=False)
-  # It is not known whether the round got anywhere.
+  # The first attempt may have released its model.
   second = keys.for_round(3, has_run=False)
   assert first != second
-  # The key is a part of the state by now.
+  # The key is in the state now.
   assert keys.for_round(4, has_run=False) is None
   again = noise_keys.NoiseKeys(tmp_path)
   assert again.for_round(3, has_run=True) == second
   assert again.for_round(4, has_run=True) is None
   third = again.for_round(5, has_run=False)
-  # A copy that has not seen round 3.
+  # In a copy, round 3 has not run.
   copy = noise_keys.NoiseKeys(tmp_path)
   assert copy.for_round(3, has_run=False) not in (first, second, third, None)
   assert noise_keys.NoiseKeys(tmp_path).for_round(5, has_run=True) is None
-
-
-def test_the_file_is_its_owners_alone(tmp_path):
-  noise_keys.NoiseKeys(tmp_path).for_round(1, has_run=False)
   (path,) = tmp_path.iterdir()
   assert stat.S_IMODE(path.stat().st_mode) == 0o600
 

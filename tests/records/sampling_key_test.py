@@ -23,12 +23,12 @@ def test_a_key_is_drawn_once_and_its_owners_alone(tmp_path):
 
 
 def test_keys_are_different_and_of_128_bits(tmp_path):
-  keys = [
-    sampling_key.read_or_create(tmp_path / str(run), is_new=True)
-    for run in range(20)
-  ]
-  assert len(set(keys)) == 20
-  # None of the keys has the highest bit with a chance of 1e-6.
+  keys = set()
+  for run in range(20):
+    directory = tmp_path / str(run)
+    keys.add(sampling_key.read_or_create(directory, is_new=True))
+  assert len(keys) == 20
+  # With a chance of 1e-6 none of the keys has the highest bit.
   assert 2**127 < max(keys) < 2**128
 
 

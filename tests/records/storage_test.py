@@ -1,4 +1,4 @@
-"""Tests of waiting for what TFF's managers do."""
+"""Tests of waiting for TFF's managers."""
 
 import asyncio
 

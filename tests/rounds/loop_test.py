@@ -2,7 +2,6 @@
 
 import functools
 import math
-import stat
 
 import pytest
 
@@ -48,7 +47,7 @@ def _create_loop(directory, runtime, said=None, average=None, **others):
 
 
 def _train(directory, runtime, said=None, **others):
-  """Weights, ledger, metrics by round."""
+  """Returns weights, ledger, and metrics by round."""
   loop = _create_loop(directory, runtime, said, **others)
   loop.start(lambda weights: weights + 1.0)
   loop.run()
@@ -93,7 +92,8 @@ def test_every_round_is_reported_and_accounted(whole):
 
 
 def test_an_average_is_evaluated_and_goes_on_after_an_end(tmp_path, whole):
-  ended, directory = tmp_path / "ended", tmp_path / "whole"
+  ended = tmp_path / "ended"
+  directory = tmp_path / "whole"
   ended.mkdir()
   directory.mkdir()
   whole_loop = _create_loop(directory, sums.Sums(), average=0.6)
@@ -117,7 +117,7 @@ def test_an_average_is_evaluated_and_goes_on_after_an_end(tmp_path, whole):
   frame = metrics.read(directory)
   recall = frame[loop_lib.RECALL_PREFIX + "0.001"][10]
   assert recall == pytest.approx(expected / 1000, rel=1e-6)
-  # As from a program that was killed in between.
+  # One program ends in between, and another one goes on.
   with pytest.raises(RuntimeError):
     _train(ended, sums.Sums(fail_in_round=5), average=0.6)
   again = _create_loop(ended, sums.Sums(), average=0.6)
@@ -136,9 +136,8 @@ def test_skipped_clients_are_counted_and_told(tmp_path, whole):
   skipped = {3: failed, 6: failed[1:]}
   runtime = sums.Sums(skipped=skipped, rejected={4: 1})
   _, _, frame = _train(tmp_path, runtime, said)
-  assert list(frame[metrics.NUM_SKIPPED_CLIENTS]) == (
-    [0, 0, 0, 2, 0, 0, 1, 0, 0, 0]
-  )
+  counts = [0, 0, 0, 2, 0, 0, 1, 0, 0, 0]
+  assert list(frame[metrics.NUM_SKIPPED_CLIENTS]) == counts
   told = [line for line in said if "skipped" in line]
   assert [line.partition(" failed: ")[0] for line in told] == [
     "round 4: skipped 2 of 3 virtual clients; the first: client 'nine'",
@@ -168,7 +167,7 @@ def test_a_run_that_accepts_nobody_ends(tmp_path, skipped, rejected):
   assert "in rounds 3 to 7" in str(error.value)
   assert _read_ledger(tmp_path).rounds == 7
   assert len(metrics.read(tmp_path)) == 7
-  # The same command does not spend more on what cannot come to anything.
+  # The same command does not spend more.
   with pytest.raises(errors.DivergedError, match="in rounds 3 to 7"):
     _train(tmp_path, sums.Sums())
   assert _read_ledger(tmp_path).rounds == 7
@@ -192,7 +191,7 @@ def test_rounds_without_anybody_in_them_do_not_end_a_run(tmp_path):
 
 
 def _lose(directory, *names):
-  """As after SIGKILL, or of a disk that forgets."""
+  """Damages checkpoints, as SIGKILL or a failing disk may."""
   for name in names:
     (directory / "checkpoints" / name / "saved_model.pb").unlink()
 
@@ -213,14 +212,14 @@ def test_without_the_last_checkpoint_it_goes_back_further(tmp_path, whole):
   ledger = found[1]
   assert chains.runs_of_rounds(ledger) == [1, 1, 1, 2, 2, 2, 2, 2, 1, 1]
   assert _read_ledger(tmp_path) == ledger
-  # Twice on the same users: half the variance, not ten rounds and five more.
-  noise = composition.Noise
+  # Two noisy sums of the same users count as one with half the variance. That
+  # costs more than five further rounds.
+  once = composition.Noise(2.0)
+  twice = composition.Noise(2.0 / math.sqrt(2))
   expected = ledger_lib.Ledger(ledger.participation, delta=1e-3)
-  expected = expected.with_rounds(noise(2.0), 5)
-  expected = expected.with_rounds(noise(2.0 / math.sqrt(2)), 5)
-  epsilon = ledger.tightest_epsilon()
-  assert epsilon == pytest.approx(expected.tightest_epsilon())
-  assert epsilon > whole[1].with_rounds(noise(2.0), 5).tightest_epsilon()
+  expected = expected.with_rounds(once, 5).with_rounds(twice, 5)
+  assert ledger.epsilon() == pytest.approx(expected.epsilon())
+  assert ledger.epsilon() > whole[1].with_rounds(once, 5).epsilon()
   with participation_trace.TraceReader(tmp_path / "trace") as trace:
     report = ledger.report(trace)
   (warning,) = (text for text in report.warnings if "again" in text)
@@ -237,12 +236,10 @@ def test_failed_run_resumes_with_the_same_rounds(tmp_path, whole, error):
   # The round that did not end has released nothing.
   assert found[1] == whole[1]
   assert said[0] == "Resuming after round 7."
-  mode = (tmp_path / "checkpoints").stat().st_mode
-  assert stat.S_IMODE(mode) == 0o700
 
 
 def test_a_full_disk_does_not_run_a_round_twice(tmp_path, whole, monkeypatch):
-  """Round 5 is done, and paid for, when its metrics cannot be written."""
+  """Round 5 has run, and is paid for, when its metrics cannot be written."""
   release = metrics.MetricsLog.release
 
   def fail(log, values, rounds_done):

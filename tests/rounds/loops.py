@@ -1,11 +1,11 @@
-"""Training loops of tests, of no process unless one is given."""
+"""Training loops for tests, without a process unless one is given."""
 
 from tff_fedemb.data import population
 from tff_fedemb.rounds import loop
 
 
 def create(directory, runtime, *, trace, config, **others):
-  """Creates the loop of a run in a directory; others are fields of it."""
+  """Creates the loop of a run in a directory; `others` are its fields."""
   fields = {
     "process": None,
     "evaluate_fn": lambda weights: {},

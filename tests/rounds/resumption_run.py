@@ -1,7 +1,7 @@
-"""A run to be killed: correlated noise, known updates, every round recorded.
+"""A run to be killed: correlated noise, known updates, each round on file.
 
-Run as a program: directory, aggregator and, if it is not to be in process, the
-runtime. Goes on from where it was killed.
+The arguments of the program are a directory, an aggregator and a runtime
+[in_process]. It goes on from where it was killed.
 """
 
 import collections
@@ -42,7 +42,7 @@ _NOISE_SEED = 20
 
 
 def create_mechanism(aggregator: str) -> mechanism_lib.Mechanism:
-  """The mechanism, with a seed that two runs can share."""
+  """Creates the mechanism, with a seed that two runs can share."""
   config = registry.AGGREGATORS[aggregator](
     clip_norm=CLIP_NORM,
     noise_multiplier=NOISE_MULTIPLIER,
@@ -54,7 +54,7 @@ def create_mechanism(aggregator: str) -> mechanism_lib.Mechanism:
 
 
 def create_participation() -> min_separation_lib.MinSeparation:
-  """Eight of forty users a round."""
+  """Creates a participation of eight of forty users a round."""
   return min_separation_lib.MinSeparation(NUM_USERS, CLIENTS_PER_ROUND)
 
 
@@ -69,7 +69,7 @@ def _build_process(aggregator: str) -> tff.learning.templates.LearningProcess:
     )
 
   def train(weights, dataset, round_num):
-    """A user moves the coordinate of their number."""
+    """Moves the coordinate of the user's number."""
     del weights, round_num
     label = dataset.reduce(np.int64(0), lambda total, b: total + b["y"][0])
     return learning_process.ClientUpdate(
@@ -96,14 +96,14 @@ def _build_process(aggregator: str) -> tff.learning.templates.LearningProcess:
 def main(
   directory: pathlib.Path, aggregator: str, runtime_name: str = "in_process"
 ) -> None:
-  """Runs, or goes on with, the rounds in a directory."""
+  """Runs the rounds in a directory, or those that are left."""
   worker_process.end_worker_on_exit()
   directory.mkdir(exist_ok=True)
   weights_of_rounds = directory / "weights"
   weights_of_rounds.mkdir(exist_ok=True)
 
   def record(weights):
-    # One file for each time that a round ran, whoever was killed afterwards.
+    # A file for each time that a round ran, also if the program is killed then.
     trained = np.asarray(weights.trainable[0])
     np.save(weights_of_rounds / f"{next(numbers)}_{time.time_ns()}", trained)
     return {}
@@ -135,7 +135,7 @@ def main(
 
 
 def main_with_log(directory: pathlib.Path, aggregator: str) -> None:
-  """Runs with what it says in a file, as a program that a test starts."""
+  """Runs with its output in a file, as a program that a test starts."""
   with open(f"{directory}.log", "a") as log:
     os.dup2(log.fileno(), 1)
     os.dup2(log.fileno(), 2)

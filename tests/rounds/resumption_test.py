@@ -1,9 +1,8 @@
-"""Runs with correlated noise, killed again and again, are one run.
+"""A run with correlated noise that is killed many times stays one run.
 
 The program that is killed is `resumption_run`.
 """
 
-import json
 import multiprocessing
 import os
 import pathlib
@@ -23,12 +22,11 @@ from tff_fedemb.records import chain as chain_lib
 from tff_fedemb.records import metrics
 
 _NUM_KILLS = 20
-# On a cluster, of workers before each of the program.
+# On a cluster, workers are killed before each kill of the program.
 _WORKER_KILLS = int(os.environ.get("TFF_FEDEMB_WORKER_KILLS", "3"))
 _PROGRAM_KILLS = int(os.environ.get("TFF_FEDEMB_PROGRAM_KILLS", "1"))
 
-
-# A child of a process that has imported TensorFlow begins eight seconds sooner
+# A child of a process that has imported TensorFlow starts eight seconds sooner
 # than a program that imports it.
 _FORKSERVER = multiprocessing.get_context("forkserver")
 _FORKSERVER.set_forkserver_preload(["tests.rounds.resumption_run"])
@@ -76,7 +74,7 @@ def _kill(directory, aggregator, generator):
 
 
 def _weights(directory):
-  """All that was ever released, by round."""
+  """Returns everything that was ever released, by round."""
   weights = {round_num: [] for round_num in range(1, run.ROUNDS + 1)}
   for path in (directory / "weights").glob("*.npy"):
     try:
@@ -88,21 +86,18 @@ def _weights(directory):
 
 
 def _check_as_one_run(directory, whole):
-  released, expected = _weights(directory), _weights(whole)
+  released = _weights(directory)
+  expected = _weights(whole)
   for round_num, models in released.items():
     assert models, f"round {round_num} was left out"
     for model in models:
-      # Also those that a kill threw away: noise is never drawn twice for
-      # different sums, nor another time for the same.
+      # Models that a kill threw away count too: different sums never have the
+      # same noise, and the same sums never have different noise.
       np.testing.assert_allclose(model, expected[round_num][0], atol=1e-5)
   rounds = pd.read_csv(directory / "metrics.csv")["round_num"]
   assert list(rounds) == list(range(1, run.ROUNDS + 1))
-  reports = [
-    json.loads((path / "report.json").read_text())
-    for path in (directory, whole)
-  ]
-  assert reports[0] == reports[1]
-  assert (directory / "trace").read_bytes() == (whole / "trace").read_bytes()
+  for name in ("report.json", "trace"):
+    assert (directory / name).read_bytes() == (whole / name).read_bytes(), name
 
 
 @pytest.mark.slow
@@ -128,7 +123,7 @@ def test_kills_leave_no_mark(aggregator, tmp_path):
 
 
 def _last_model(directory):
-  """The model after the last round that was released."""
+  """Returns the model of the last round that was released."""
   names = (directory / "weights").glob("*.npy")
   return np.load(max(names, key=lambda path: int(path.name.split("_")[0])))
 
@@ -156,11 +151,11 @@ def test_copies_go_on_with_noise_of_their_own(
   before = _last_model(copied)
   shutil.copytree(copied, other)
   run.main(copied, aggregator, runtime)
-  # The data of the other one differ in a thousandth.
+  # The updates of the other one differ by a thousandth.
   monkeypatch.setattr(run, "UPDATE_NORM", run.UPDATE_NORM * 1.001)
   run.main(other, aggregator, runtime)
   models = [_last_model(directory) for directory in (copied, other)]
-  # On the mean of so many clients.
+  # Standard deviation of the noise on the mean of the clients.
   noise = run.NOISE_MULTIPLIER * run.CLIP_NORM / run.CLIENTS_PER_ROUND
   assert np.std(models[0] - models[1]) > noise
   assert all(np.std(model - before) > noise for model in models)
@@ -182,7 +177,7 @@ def _kill_workers(program, directory, generator):
 
 @pytest.fixture
 def short_directory(monkeypatch):
-  """A directory for Ray; names of its sockets have to be short."""
+  """Sets a directory for Ray, whose sockets need short paths."""
   with tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as directory:
     monkeypatch.setenv("TMPDIR", directory)
     yield
