@@ -61,8 +61,8 @@ _KINDS = {
     "recall_of_best.json": _HELD_OUT,
     "report.html": f"{_HELD_OUT}, some of these images; losses; settings",
     "tflite/*": f"the model, covered; in the .json beside it {_HELD_OUT}",
-    "run.json": "settings, as asked for or by the list of users; paths",
-    "deployment.json": "who took part, to those who play it again",
+    "run.json": "settings, some of which follow from the list of users; paths",
+    "deployment.json": "who took part, to anyone who simulates it again",
     "deployment.csv": "which devices reported, and when",
   },
   PUBLIC: {
@@ -98,7 +98,7 @@ def _find(path: str) -> tuple[str, str, str]:
       if fnmatch.fnmatchcase(path, pattern):
         is_folder = pattern.endswith("/*")
         return pattern[:-1] if is_folder else path, kind, reveals
-  return path, NOT_COVERED, "not known: no file that a run writes"
+  return path, NOT_COVERED, "unknown: a run writes no such file"
 
 
 def _find_files(root: pathlib.Path) -> dict[str, pathlib.Path]:

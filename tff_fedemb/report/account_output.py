@@ -319,7 +319,7 @@ def _notes_on(ranked: _Plans) -> Iterator[str]:
     f" for server momentum {ranked[0].workload.momentum:g}, in clip norms for a"
     " server learning rate of 1; the divisor of a round is"
     f" {ranked[0].participation.clients_per_round:,}. z: noise multiplier."
-    " copies: of the model, that the noise needs beside it."
+    " copies: copies of the model that the noise needs besides it."
   )
   yield (
     "All protect one user, each for its own participation:"
@@ -327,8 +327,8 @@ def _notes_on(ranked: _Plans) -> Iterator[str]:
   )
   if any(claim.is_sampled for claim in claims.values()):
     yield (
-      "Sampling amplifies only where the server draws users in secret, and"
-      " has those whom it draws. Where devices come when they can, ask with"
+      "Sampling amplifies privacy only if the server draws users in secret and"
+      " gets those whom it draws. If devices come when they can, ask with"
       " participation check_ins and the bounds that the server enforces."
     )
 

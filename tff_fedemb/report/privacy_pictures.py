@@ -378,10 +378,10 @@ def _prepare_measured(runs: pd.DataFrame) -> _Plot:
     privacy_plots.plot_measured_by_users,
     curves=_create_curves(runs[runs.noise_multiplier > 0], other_users),
     caption=(
-      "A marker is what runs with so many users cost, and the recall that they"
-      f" have at FAR {measured_runs.FALSE_ACCEPT_RATE:g}. A line is what the"
-      " same rounds and noise cost among other numbers of users: no run. δ is"
-      " 1 / N^1.1 to one digit on lines, and that of the runs at markers."
+      "Markers show the cost of runs and their recall at FAR"
+      f" {measured_runs.FALSE_ACCEPT_RATE:g}. Lines show the cost of the same"
+      " rounds and noise with other numbers of users, computed without a run. δ"
+      " is 1 / N^1.1 to one digit on lines, and that of the runs at markers."
     ),
   )
 
