@@ -367,7 +367,7 @@ def _open_private(path: str, flags: int) -> int:
 
 
 def _unknown(kind: str, number: int) -> errors.FieldError:
-  """Returns the refusal of something that the chain has no record of."""
+  """Returns the error for something of which the chain has no record."""
   return errors.FieldError(
     "run_dir",
     f"hold {kind} that its {NAME} knows",
@@ -377,7 +377,7 @@ def _unknown(kind: str, number: int) -> errors.FieldError:
 
 
 def _not_as_before(what: str) -> errors.FieldError:
-  """Returns the refusal of a round that came to something else again."""
+  """Returns the error for a round with another result than before."""
   return errors.FieldError(
     "run_dir",
     f"come to {what} before, now that it runs again with the same noise",

@@ -39,7 +39,7 @@ _LOCK = ".lock"
 
 
 def _error(requirement: str, found: str) -> errors.FieldError:
-  """Returns the refusal of a run directory."""
+  """Returns an error about a run directory."""
   return errors.FieldError("run_dir", requirement, found)
 
 
@@ -129,7 +129,12 @@ def read_json(path: pathlib.Path) -> Any:
 
 
 def damaged(path: pathlib.Path, error: Exception) -> errors.FieldError:
-  """Returns the refusal of a file of a run that led to an error."""
+  """Returns the error for a damaged file of a run.
+
+  Args:
+    path: The file.
+    error: The exception that reading it raised.
+  """
   return _error(
     "hold whole files of a run", f"{path}: {type(error).__name__}: {error}"
   )

@@ -247,7 +247,7 @@ def _gainsaid(
   here: object,
   record: str = chain_lib.NAME,
 ) -> errors.FieldError:
-  """Returns the refusal of a file that disagrees with a record."""
+  """Returns the error for a file that disagrees with a record."""
   in_words = "the chain" if record == chain_lib.NAME else record
   return errors.FieldError(
     "run_dir",

@@ -231,7 +231,7 @@ class FinishedRun:
 
 
 def _not_finished(path: pathlib.Path, why: Exception | str) -> errors.DataError:
-  """Returns the refusal of a directory as a finished run."""
+  """Returns the error for a directory without a whole finished run."""
   if isinstance(why, Exception):
     why = f"{type(why).__name__}: {why}"
   return errors.DataError(
