@@ -39,13 +39,15 @@ class Cohort:
     Raises:
       errors.FieldError: If there are fewer than 3 classes.
     """
-    _, classes = np.unique(labels, return_inverse=True)
+    _, classes, sizes = np.unique(
+      labels, return_inverse=True, return_counts=True
+    )
+    if len(sizes) < _LEAST:
+      must = f"have {_LEAST} classes or more"
+      raise errors.FieldError("cohort", must, len(sizes))
     unit = pairs.normalize(np.asarray(embeddings))
     order = np.argsort(classes, kind="stable")
-    starts = np.searchsorted(classes[order], np.arange(classes.max() + 1))
-    if len(starts) < _LEAST:
-      must = f"have {_LEAST} classes or more"
-      raise errors.FieldError("cohort", must, len(starts))
+    starts = np.cumsum(sizes) - sizes
     self.means = pairs.normalize(np.add.reduceat(unit[order], starts))
     self._count = min(_NUM_NEAREST, len(self.means) - 2)
 
