@@ -1,8 +1,9 @@
 """The noise that each release of a fit needs for its epsilon and delta.
 
 A fit makes releases of several kinds: sums of outer products once, gradients in
-every step. All are Gaussian mechanisms, and so is their composition. An
-exact accountant finds the least noise for which it meets the target.
+every step. All are Gaussian mechanisms, and so is their composition (Dong, Roth
+and Su 2022, "Gaussian Differential Privacy", corollary 3.3). An exact
+accountant finds the least noise that meets the target.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ from tff_fedemb.planning import calibration
 
 ACCOUNTANT = "gaussian"
 
-# The search begins here: with so little noise, epsilon exceeds any target.
+# The search begins at this noise multiplier, whose epsilon exceeds any target.
 _SMALLEST_SCALE = 1e-3
 _TOLERANCE = 1e-9
 
@@ -31,9 +32,9 @@ class PlannedRelease(config.Config):
 
   Attributes:
     name: Name of the sum, for example 'covariance'.
-    share: Share of the fit's budget, positive; relative to the other releases'.
-      Shares are of zero-concentrated DP, in which the costs of Gaussian
-      mechanisms add up.
+    share: Share of the fit's budget, positive; relative to the other releases'
+      shares. The budget is divided in zero-concentrated DP, where the costs of
+      Gaussian mechanisms add up.
     count: Number of times that a fit releases it, at least 1.
   """
 
@@ -67,14 +68,30 @@ class Budget:
 
 
 def event_of(noise_multiplier: float) -> dp_accounting.DpEvent:
-  """Returns what one release at this noise multiplier costs."""
+  """Returns the event of one release.
+
+  Args:
+    noise_multiplier: Standard deviation of the noise over the sensitivity, not
+      negative; 0 for no noise.
+
+  Returns:
+    A `GaussianDpEvent`, or a `NonPrivateDpEvent` without noise.
+  """
   if noise_multiplier == 0:
     return dp_accounting.NonPrivateDpEvent()
   return dp_accounting.GaussianDpEvent(noise_multiplier)
 
 
 def check_target(epsilon: float, delta: float | None) -> None:
-  """Raises `errors.FieldError` of what `calibrate` refuses as a target."""
+  """Checks a target, as `calibrate` does, before any data is read.
+
+  Args:
+    epsilon: In (0, 100], or infinity.
+    delta: In [1e-250, 1); may be `None` if epsilon is infinite.
+
+  Raises:
+    errors.FieldError: If a value is out of its range, or delta is missing.
+  """
   if epsilon != math.inf:
     checks.check_number(
       "epsilon", epsilon, above=0, maximum=calibration.MAX_TARGET_EPSILON
@@ -94,9 +111,10 @@ def calibrate(
 ) -> Budget:
   """Returns the least noise for which a fit meets its target.
 
-  With z the scale that is searched for, a release of share w that happens m
-  times has the noise multiplier z sqrt(m / w): all m together cost the share w
-  of the fit's zero-concentrated DP.
+  Let z be the noise multiplier with which one Gaussian mechanism meets the
+  target. A release of share w that happens m times has the noise multiplier
+  z sqrt(m / w), where the shares add up to 1: all m together then cost the
+  share w of the fit's zero-concentrated DP.
 
   Privacy:
     As `Budget`.
@@ -104,31 +122,34 @@ def calibrate(
   Args:
     releases: All kinds of release of the fit, with different names.
     epsilon: Target, in (0, 100]; infinity for no noise.
-    delta: In (0, 1); may be `None` without noise.
+    delta: In [1e-250, 1); may be `None` without noise.
+
+  Returns:
+    The noise of each kind, and the epsilon of all, at most the target.
 
   Raises:
     errors.FieldError: If a value is out of its range.
   """
   check_target(epsilon, delta)
-  delta = None if delta is None else float(delta)
+  if delta is not None:
+    delta = float(delta)
   total = sum(release.share for release in releases)
   scale = _find_scale(epsilon, delta)
-  multipliers = {
-    release.name: scale * math.sqrt(release.count * total / release.share)
-    for release in releases
-  }
   accountant = gaussian_accountant.GaussianAccountant()
+  multipliers = {}
   for release in releases:
-    accountant.compose(event_of(multipliers[release.name]), release.count)
+    multiplier = scale * math.sqrt(release.count * total / release.share)
+    multipliers[release.name] = multiplier
+    accountant.compose(event_of(multiplier), release.count)
   if scale:
     epsilon = float(accountant.get_epsilon(delta))
   return Budget(tuple(releases), multipliers, epsilon, delta)
 
 
-# Fits that differ in nothing but their seed are calibrated once.
+# A sweep repeats fits that differ in nothing but their seed.
 @functools.lru_cache(maxsize=1024)
 def _find_scale(epsilon: float, delta: float | None) -> float:
-  """Noise multiplier with which one Gaussian mechanism meets a target."""
+  """Finds the noise multiplier of one Gaussian mechanism for a target."""
   if epsilon == math.inf:
     return 0.0
   log_scale = dp_accounting.calibrate_dp_mechanism(
@@ -139,7 +160,8 @@ def _find_scale(epsilon: float, delta: float | None) -> float:
     dp_accounting.LowerEndpointAndGuess(math.log(_SMALLEST_SCALE), 0.0),
     tol=_TOLERANCE,
   )
-  # Rounds up to five digits: the search is no more exact than that.
+  # The search is exact to five digits; rounding up keeps epsilon below the
+  # target.
   scale = math.exp(log_scale)
   digits = 10.0 ** (4 - math.floor(math.log10(scale)))
   return math.ceil(scale * digits) / digits

@@ -6,6 +6,7 @@ Image Classification from Features" (arXiv 2211.13403), DP-FC.
 
 from collections.abc import Mapping
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -22,8 +23,8 @@ class FeatureCovariance(gradient_steps.GradientMethod):
   """Steps W_l <- W_l - eta (F + lambda I)^-1 G_l from zero weights.
 
   F = PSD(sum x x' + noise) is released once and shared by all classes and
-  steps: second-order information that costs d^2 numbers, whatever the number
-  of classes. G is the clipped, noised gradient; both are sums over examples.
+  steps: second-order information in d^2 numbers, however many classes there
+  are. G is the clipped, noised gradient. Both are sums over examples.
 
   Privacy:
     Unit: example.
@@ -58,7 +59,7 @@ class FeatureCovariance(gradient_steps.GradientMethod):
     self,
     size: examples_lib.ProblemSize,
     noise_multipliers: Mapping[str, float],
-  ):
+  ) -> dict[str, Any]:
     of_covariance = noise.noise_norm(
       size.clip_norm**2 * noise_multipliers["covariance"], size.dim
     )
@@ -71,17 +72,15 @@ class FeatureCovariance(gradient_steps.GradientMethod):
     )
     relative = self.relative_regularization * size.mean_eigenvalue
     defaults = super().find_defaults(size, noise_multipliers)
-    return {
-      **defaults,
-      "regularization": max(relative, of_covariance, of_steps),
-    }
+    defaults["regularization"] = max(relative, of_covariance, of_steps)
+    return defaults
 
   def fit(
     self,
     examples: examples_lib.ClippedExamples,
     releases: noise.Releases,
     preconditioner: np.ndarray | None = None,
-  ):
+  ) -> np.ndarray:
     size = examples.size
     covariance, _ = least_squares.add_up(examples)
     release = releases.open("covariance", sensitivity=size.clip_norm**2)
@@ -90,7 +89,15 @@ class FeatureCovariance(gradient_steps.GradientMethod):
     return super().fit(examples, releases, preconditioner)
 
   def invert(self, covariance: np.ndarray, num_examples: float) -> np.ndarray:
-    """Returns n (PSD(covariance) + lambda I)^-1, as `least_squares.solve`."""
+    """Returns n (PSD(covariance) + lambda I)^-1, which multiplies gradients.
+
+    Args:
+      covariance: F with its noise, `[d, d]`.
+      num_examples: n, the number that gradients are divided by.
+
+    Raises:
+      errors.FieldError: If the matrix is singular up to rounding.
+    """
     identity = np.eye(len(covariance))
     return num_examples * least_squares.solve(
       covariance, identity, self.regularization

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 
@@ -62,15 +63,18 @@ class GradientMethod(method.Method):
     self,
     size: examples_lib.ProblemSize,
     noise_multipliers: Mapping[str, float],
-  ):
-    has_bias = self.loss == "sigmoid"
-    return {
-      "gradient_clip_norm": size.clip_norm,
-      "logit_bias": math.log(1 / (size.num_classes - 1)) if has_bias else 0.0,
-    }
+  ) -> dict[str, Any]:
+    logit_bias = 0.0
+    if self.loss == "sigmoid":
+      logit_bias = math.log(1 / (size.num_classes - 1))
+    return {"gradient_clip_norm": size.clip_norm, "logit_bias": logit_bias}
 
   def plan_gradients(self, share: float) -> budget_lib.PlannedRelease:
-    """Returns the release of all gradients with this share of the budget."""
+    """Plans the release of a gradient in every step.
+
+    Args:
+      share: Share of the fit's budget that all gradients get together.
+    """
     return budget_lib.PlannedRelease(GRADIENT, share, self.steps)
 
   def fit(
@@ -78,7 +82,14 @@ class GradientMethod(method.Method):
     examples: examples_lib.ClippedExamples,
     releases: noise.Releases,
     preconditioner: np.ndarray | None = None,
-  ):
+  ) -> np.ndarray:
+    """Fits as `Method.fit`.
+
+    Args:
+      examples: The data.
+      releases: Makes the release of each step.
+      preconditioner: As `descend` has it.
+    """
     return self.descend(
       lambda weights: self.mean_gradient(weights, examples, releases),
       examples.size,
@@ -94,9 +105,10 @@ class GradientMethod(method.Method):
     """Returns the weights `[K, d]` after all steps, from zeros.
 
     Args:
-      mean_gradient: Releases a gradient `[K, d]` at weights.
+      mean_gradient: Releases a gradient `[K, d]` at weights `[K, d]`.
       size: Size of the problem.
-      preconditioner: Symmetric `[d, d]`, what gradients are multiplied by.
+      preconditioner: Symmetric `[d, d]`, which multiplies gradients from the
+        right; `None` for the identity.
     """
     weights = np.zeros([size.num_classes, size.dim])
     velocity = np.zeros_like(weights)
@@ -113,16 +125,19 @@ class GradientMethod(method.Method):
     size: examples_lib.ProblemSize,
     noise_multiplier: float,
   ) -> float:
-    """Noise on a logit after all steps at learning rate 1.
+    """Bounds the noise on a logit after all steps at learning rate 1.
 
-    With momentum m and k steps left, this one's included, the noise of a step
+    With momentum m and k steps left, this one included, the noise of a step
     moves the weights by (1 - m^k) / (1 - m) times itself: at most 1 / (1 - m),
     and close to that except in the last steps. A default learning rate that
-    bounds this is large where noise is small, and depends on no data.
+    bounds this noise is large where noise is small, and depends on no data.
+
+    Args:
+      size: Size of the problem.
+      noise_multiplier: That of each gradient.
 
     Returns:
-      A close upper bound of the standard deviation, for features of the largest
-      norm.
+      A close upper bound of the standard deviation, for features of norm C.
     """
     of_sum = noise_multiplier * (self.gradient_clip_norm or size.clip_norm)
     of_mean = of_sum / size.num_examples
@@ -141,6 +156,9 @@ class GradientMethod(method.Method):
       weights: `[K, d]`.
       examples: The data.
       releases: Makes the release.
+
+    Raises:
+      RuntimeError: If all planned gradients were released.
     """
     clip_norm = self.gradient_clip_norm
     size = examples.size

@@ -7,6 +7,7 @@ Image Classification from Features" (arXiv 2211.13403), DP-LS.
 from collections.abc import Mapping
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 from scipy import linalg
@@ -67,21 +68,22 @@ class LeastSquares(method.Method):
   covariance_share: float = config.field(0.05, above=0, below=1)
 
   def plan_releases(self, size: examples_lib.ProblemSize):
-    shares = {
-      "class_sum": 1 - self.covariance_share,
-      "covariance": self.covariance_share,
-    }
-    if self.covariance == "per_class":
-      shares["class_covariance"] = _CLASS_COVARIANCE_SHARE
-    return tuple(
-      budget_lib.PlannedRelease(name, share) for name, share in shares.items()
+    class_sum = budget_lib.PlannedRelease(
+      "class_sum", 1 - self.covariance_share
     )
+    covariance = budget_lib.PlannedRelease("covariance", self.covariance_share)
+    if self.covariance == "shared":
+      return (class_sum, covariance)
+    class_covariance = budget_lib.PlannedRelease(
+      "class_covariance", _CLASS_COVARIANCE_SHARE
+    )
+    return (class_sum, covariance, class_covariance)
 
   def find_defaults(
     self,
     size: examples_lib.ProblemSize,
     noise_multipliers: Mapping[str, float],
-  ):
+  ) -> dict[str, Any]:
     relative = self.relative_regularization * size.mean_eigenvalue
     noise_norm = (
       _NOISE_FACTOR
@@ -100,15 +102,13 @@ class LeastSquares(method.Method):
     self,
     examples: examples_lib.ClippedExamples,
     releases: noise.Releases,
-  ):
+  ) -> np.ndarray:
     size = examples.size
     background, class_sums = add_up(examples)
-    class_sums = releases.open(
-      "class_sum", sensitivity=size.clip_norm
-    ).add_noise(class_sums)
-    background = releases.open(
-      "covariance", sensitivity=size.clip_norm**2
-    ).add_symmetric_noise(background)
+    release = releases.open("class_sum", sensitivity=size.clip_norm)
+    class_sums = release.add_noise(class_sums)
+    release = releases.open("covariance", sensitivity=size.clip_norm**2)
+    background = release.add_symmetric_noise(background)
     if self.covariance == "shared":
       return solve(background, class_sums, self.regularization)
     release = releases.open(
@@ -133,6 +133,14 @@ def solve(
 ) -> np.ndarray:
   """Returns (PSD(matrix) + regularization I)^-1 applied to each row of sums.
 
+  Args:
+    matrix: `[d, d]`; noise may have made it indefinite or not symmetric.
+    class_sums: `[k, d]`, or `[d]` for one row.
+    regularization: lambda, positive.
+
+  Returns:
+    Of the shape of `class_sums`.
+
   Raises:
     errors.FieldError: If the matrix is singular up to rounding.
   """
@@ -148,16 +156,23 @@ def solve(
 def add_up(
   examples: examples_lib.ClippedExamples,
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Sums `x x'` `[d, d]`, and by class `x` `[K, d]`."""
+  """Adds up the statistics of least squares, without noise.
+
+  Args:
+    examples: The data.
+
+  Returns:
+    G, the sum of x x', float64 `[d, d]`; and all b_l, the sums of x by class,
+    float64 `[K, d]`.
+  """
   size = examples.size
   covariance = np.zeros([size.dim, size.dim])
   class_sums = np.zeros([size.num_classes, size.dim])
   for features, labels in examples.chunks():
     covariance += features.T @ features
     rows = np.arange(len(labels))
-    indicator = sparse.csr_matrix(
-      (np.ones(len(labels), features.dtype), (labels, rows)),
-      shape=(size.num_classes, len(labels)),
-    )
+    ones = np.ones(len(labels), features.dtype)
+    shape = (size.num_classes, len(labels))
+    indicator = sparse.csr_matrix((ones, (labels, rows)), shape)
     class_sums += indicator @ features
   return covariance, class_sums

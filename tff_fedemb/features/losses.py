@@ -4,10 +4,10 @@ For weights W `[K, d]` and an example x with class y, a loss of the logits W x
 has the gradient r x' with residuals r `[K]`: a matrix of rank one, whose norm
 is |r| |x|. Clipping an example's gradient therefore takes no memory for it.
 
-The sigmoid loss is one logistic regression a class. With zero weights each
-of K classes has probability 1/2, so that an example's gradient is mostly about
-the K - 1 classes that it is not of. A constant bias of all logits, which is not
-trained, gives another starting point.
+The sigmoid loss is one logistic regression a class. With zero weights each of
+K classes has probability 1/2, so that the K - 1 other classes dominate the
+gradient of an example. A constant bias of all logits, which is not trained,
+gives another starting point.
 """
 
 from collections.abc import Iterable
@@ -20,10 +20,18 @@ LOSSES = ("softmax", "sigmoid")
 
 
 def probabilities(logits: np.ndarray, loss: str) -> np.ndarray:
-  """Returns the probabilities `[b, K]` that logits `[b, K]` stand for."""
+  """Converts logits to probabilities.
+
+  Args:
+    logits: `[b, K]`.
+    loss: One of `LOSSES`; with softmax the probabilities of a row add up to 1.
+
+  Returns:
+    `[b, K]`, of the logits' type.
+  """
   if loss == "sigmoid":
     return special.expit(logits)
-  # Computed in place, which takes less than half as long as `special.softmax`.
+  # In place, this takes less than half as long as `special.softmax`.
   result = logits - logits.max(axis=1, keepdims=True)
   np.exp(result, out=result)
   result /= result.sum(axis=1, keepdims=True)
@@ -40,19 +48,22 @@ def clipped_gradient(
   logit_bias: float = 0.0,
   negative_weight: float = 1.0,
 ) -> np.ndarray:
-  """Sum over examples of gradients `[K, d]`, each clipped as a whole.
+  """Adds up the gradients of examples, each clipped as a whole.
 
   The sum is finite: an example whose logits overflow adds nothing.
 
   Args:
     weights: `[K, d]`.
     features: `[b, d]`.
-    labels: `[b]`.
+    labels: `[b]`, integers in [0, K).
     loss: One of `LOSSES`.
-    clip_norm: Bound of the Frobenius norm of one example's gradient.
+    clip_norm: Bound of the Frobenius norm of one example's gradient, positive.
     logit_bias: Constant that is added to all logits.
-    negative_weight: Weight of the classes that an example is not of, in the
-      sigmoid loss.
+    negative_weight: Weight of the classes that an example does not belong to,
+      in the sigmoid loss.
+
+  Returns:
+    `[K, d]`, of the features' type.
   """
   with np.errstate(over="ignore", invalid="ignore"):
     logits = features @ weights.T.astype(features.dtype)
@@ -73,7 +84,13 @@ def weigh_negatives(
   labels: np.ndarray,
   weight: float,
 ) -> None:
-  """Multiplies factors `[b, K]` of classes other than the labels `[b]`."""
+  """Multiplies, in place, the factors of classes other than the labels.
+
+  Args:
+    factors: `[b, K]`.
+    labels: `[b]`, integers in [0, K).
+    weight: The multiplier.
+  """
   if weight != 1:
     rows = np.arange(len(labels))
     own = factors[rows, labels]
@@ -86,12 +103,15 @@ def total_gradient(
   chunks: Iterable[tuple[np.ndarray, np.ndarray]],
   **options: Any,
 ) -> np.ndarray:
-  """Returns the sum of `clipped_gradient` over chunks of features and labels.
+  """Returns the sum of `clipped_gradient` over chunks of examples.
 
   Args:
     weights: `[K, d]`.
-    chunks: Chunks of the examples.
+    chunks: Features `[b, d]` and labels `[b]` of each chunk.
     **options: Those of `clipped_gradient`.
+
+  Returns:
+    Float64 `[K, d]`.
   """
   total = np.zeros_like(weights)
   for features, labels in chunks:

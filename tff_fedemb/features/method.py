@@ -1,8 +1,7 @@
 """The contract between a method and the classifier that runs it.
 
-A method says which releases it will make, is told their noise, and makes them.
-It reads the data from `examples` and may publish only the results of
-`releases`.
+A method plans its releases, is told their noise, and makes them. It reads the
+data from `examples`, and may publish only the results of `releases`.
 """
 
 import abc
@@ -38,7 +37,14 @@ class Method(config.Config, abc.ABC):
     self,
     size: examples_lib.ProblemSize,
   ) -> tuple[budget_lib.PlannedRelease, ...]:
-    """Returns the releases that `fit` will make for a problem of this size."""
+    """Returns the releases that `fit` will make.
+
+    Args:
+      size: Size of the problem.
+
+    Returns:
+      All kinds of release, with different names, and how often each is made.
+    """
 
   @abc.abstractmethod
   def find_defaults(
@@ -46,7 +52,16 @@ class Method(config.Config, abc.ABC):
     size: examples_lib.ProblemSize,
     noise_multipliers: Mapping[str, float],
   ) -> dict[str, Any]:
-    """Returns the defaults of hyperparameters that are `None`, by name."""
+    """Returns the defaults of hyperparameters that may be `None`.
+
+    Args:
+      size: Size of the problem.
+      noise_multipliers: Standard deviation of the noise over the sensitivity,
+        by name of the release; 0 for none.
+
+    Returns:
+      A value for each, by name, whether or not it is `None`.
+    """
 
   @abc.abstractmethod
   def fit(
@@ -58,7 +73,11 @@ class Method(config.Config, abc.ABC):
 
     Args:
       examples: The data.
-      releases: Makes the planned releases.
+      releases: Makes the planned releases, each as often as planned.
+
+    Raises:
+      errors.FieldError: If the features are not finite, or a matrix is
+        singular up to rounding.
     """
 
   def resolve(
@@ -66,7 +85,14 @@ class Method(config.Config, abc.ABC):
     size: examples_lib.ProblemSize,
     noise_multipliers: Mapping[str, float],
   ) -> _MethodT:
-    """Returns the method with all defaults of `find_defaults` filled in."""
-    found = self.find_defaults(size, noise_multipliers)
-    missing = {x: y for x, y in found.items() if getattr(self, x) is None}
-    return dataclasses.replace(self, **missing)
+    """Fills in the defaults of hyperparameters that are `None`.
+
+    Args:
+      size: See `find_defaults`.
+      noise_multipliers: See `find_defaults`.
+    """
+    changes = self.find_defaults(size, noise_multipliers)
+    for name in list(changes):
+      if getattr(self, name) is not None:
+        del changes[name]
+    return dataclasses.replace(self, **changes)

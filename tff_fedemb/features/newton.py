@@ -7,6 +7,7 @@ Image Classification from Features" (arXiv 2211.13403), DP-Newton.
 from collections.abc import Iterator, Mapping
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 
@@ -28,8 +29,8 @@ class Newton(method.Method):
 
   H_l = PSD(sum a_l h_l x x' + noise) with h_l = p_l (1 - p_l), p_l the
   probability of class l, and g_l = sum a_l (p_l - y_l) x + noise + lambda
-  theta_l, both released anew in every step: K d^2 numbers. Here a_l is 1 for
-  the examples of class l, and alpha for others. An example adds a term to the
+  theta_l. Both are released anew in every step: K d^2 numbers. a_l is 1 for the
+  examples of class l, and alpha for others. An example adds a term to the
   Hessian and the gradient of every class; these terms are clipped together.
 
   A step takes n K d^2 multiplications, as many as K covariance matrices of all
@@ -58,8 +59,8 @@ class Newton(method.Method):
       clipped.
     gradient_clip_norm: In [1e-10, 1e10]. By default the bound s C.
     hessian_share: Share of the budget that the Hessians get, in (0, 1).
-    negative_weight: alpha, positive: how much an example counts in the loss of
-      each class that it is not of.
+    negative_weight: alpha, positive: weight of an example in the loss of each
+      class that it does not belong to.
     logit_bias: Constant that is added to all logits; it is not trained. Far
       from 0, the first Hessian is almost zero.
   """
@@ -89,15 +90,14 @@ class Newton(method.Method):
     self,
     size: examples_lib.ProblemSize,
     noise_multipliers: Mapping[str, float],
-  ):
+  ) -> dict[str, Any]:
     others = (size.num_classes - 1) * self.negative_weight**2
     root = math.sqrt(1 + others)
     hessian_clip_norm = self.hessian_clip_norm or root / 4 * size.clip_norm**2
+    stddev = hessian_clip_norm * noise_multipliers["hessian"]
     return {
       "regularization": self.relative_regularization * size.mean_eigenvalue,
-      "damping": noise.noise_norm(
-        hessian_clip_norm * noise_multipliers["hessian"], size.dim
-      ),
+      "damping": noise.noise_norm(stddev, size.dim),
       "hessian_clip_norm": hessian_clip_norm,
       "gradient_clip_norm": root * size.clip_norm,
     }
@@ -106,7 +106,7 @@ class Newton(method.Method):
     self,
     examples: examples_lib.ClippedExamples,
     releases: noise.Releases,
-  ):
+  ) -> np.ndarray:
     size = examples.size
     weights = np.zeros([size.num_classes, size.dim])
     for _ in range(self.steps):
@@ -125,11 +125,12 @@ class Newton(method.Method):
       )
       hessians = self._add_up_hessians(weights.copy(), examples)
       for label, hessian in enumerate(hessians):
-        weights[label] -= self.learning_rate * least_squares.solve(
+        step = least_squares.solve(
           release.add_symmetric_noise(hessian),
           gradient[label],
           self.regularization + self.damping,
         )
+        weights[label] -= self.learning_rate * step
     return weights
 
   def _add_up_hessians(
@@ -137,7 +138,7 @@ class Newton(method.Method):
     weights: np.ndarray,
     examples: examples_lib.ClippedExamples,
   ) -> Iterator[np.ndarray]:
-    """Yields the classes' Hessians `[d, d]`, an example's clipped together."""
+    """Yields the Hessian `[d, d]` of each class; clips those of an example."""
     size = examples.size
     group = max(1, _NUMBERS_OF_HESSIANS // size.dim**2)
     for first in range(0, size.num_classes, group):
@@ -154,8 +155,7 @@ class Newton(method.Method):
         # The Frobenius norm of h x x', stacked over classes, is |h| |x|^2.
         norms = losses.row_norms(curvatures) * losses.row_norms(features) ** 2
         curvatures *= losses.clip_scales(norms, self.hessian_clip_norm)[:, None]
-        for hessian, row in zip(
-          hessians, curvatures[:, first:end].T, strict=True
-        ):
-          hessian += features.T @ (features * row[:, None])
+        for label in range(first, end):
+          weighted = features * curvatures[:, label, None]
+          hessians[label - first] += features.T @ weighted
       yield from hessians

@@ -2,9 +2,9 @@
 
 Balle and Wang 2018, "Improving the Gaussian Mechanism for Differential
 Privacy"; for matrices Dwork et al. 2014, "Analyze Gauss". Noise is drawn as
-in `mechanisms.secret_noise`: by Philox from 128 bits of the operating system
-(here all of them a key), with tails (here up to 13.3 standard deviations), and
-rounded with the sum to a common grid.
+in `mechanisms.secret_noise`: by Philox, whose key is 128 bits of the operating
+system; with tails of up to 13.4 standard deviations; and rounded with the sum
+to a common grid.
 """
 
 import collections
@@ -17,7 +17,7 @@ import numpy as np
 from tff_fedemb import checks
 from tff_fedemb.features import budget as budget_lib
 
-# Rounding to the grid raises the sensitivity by at most this share; the
+# Rounding to the grid raises the sensitivity by at most this share, and the
 # standard deviation is raised by as much.
 _ROUNDING = 2.0**-10
 _UNIT = 2.0**-64
@@ -32,13 +32,15 @@ def standard_normal(
   """Draws independent standard normal numbers, by Box and Muller 1958.
 
   Args:
-    generator: Source of random bits.
+    generator: Source of random bits, 192 for two numbers.
     shape: Shape of the numbers.
+
+  Returns:
+    Float64 of that shape, at most `REACH` from 0.
   """
   size = math.prod(shape)
   words = generator.integers(0, 2**64, [3, (size + 1) // 2], dtype=np.uint64)
-  # 128 bits. Near 1, the distance from 1 keeps all digits, as numbers near 0
-  # do.
+  # Near 1, float64 cannot hold 128 bits, but the distance from 1 can.
   uniform = _to_unit_interval(words[0], words[1])
   missing = _to_unit_interval(~words[0], ~words[1])
   with np.errstate(divide="ignore"):
@@ -50,7 +52,7 @@ def standard_normal(
 
 
 def _to_unit_interval(high: np.ndarray, low: np.ndarray) -> np.ndarray:
-  """Numbers in (0, 1) of the upper and lower 64 bits of 128."""
+  """Converts the upper and lower 64 bits of 128 to numbers in (0, 1)."""
   return (high + (low + 0.5) * _UNIT) * _UNIT
 
 
@@ -70,10 +72,10 @@ class Release:
 
   Attributes:
     name: Name of the release.
-    stddev: Standard deviation of the noise.
-    sensitivity: Largest L2 norm of one example's contribution; the grid depends
-      on it.
-    parts: Number of parts.
+    stddev: Standard deviation of the noise, not negative; 0 for no noise.
+    sensitivity: Largest L2 norm of one example's contribution, positive; the
+      grid depends on it.
+    parts: Number of parts, at least 1.
     rng: Source of the noise.
   """
 
@@ -92,6 +94,9 @@ class Release:
     Args:
       total: A sum over examples, any shape.
 
+    Returns:
+      Float64 of the same shape, on the grid; a copy if there is no noise.
+
     Raises:
       RuntimeError: If all parts that `open` announced were released.
     """
@@ -107,17 +112,22 @@ class Release:
     grid = 2.0 ** math.floor(math.log2(self.sensitivity * share))
     stddev = self.stddev * (1.0 + _ROUNDING)
     drawn = stddev * standard_normal(self.rng, np.shape(total))
-    return (np.round(total / grid) + np.round(drawn / grid)) * grid
+    steps = np.round(total / grid) + np.round(drawn / grid)
+    return steps * grid
 
   def add_symmetric_noise(self, total: np.ndarray) -> np.ndarray:
     """Returns a symmetric part with fresh, symmetric noise.
 
-    The noise is a matrix of independent numbers, symmetrised. Its standard
-    deviation is the release's on the diagonal, and 1 / sqrt(2) of it elsewhere.
+    The noise is the symmetric part of a matrix of independent numbers. Its
+    standard deviation is `stddev` on the diagonal, and `stddev` / sqrt(2)
+    elsewhere.
 
     Args:
       total: A sum of symmetric matrices `[d, d]`, one for each example, with
         Frobenius norms of at most the sensitivity.
+
+    Returns:
+      Float64 `[d, d]`.
 
     Raises:
       RuntimeError: If all parts that `open` announced were released.
@@ -140,15 +150,15 @@ class Releases:
   generator, so that two methods with the same seed get the same noise.
 
   Attributes:
-    budget: Which releases there may be, and their noise.
+    budget: Planned releases, and their noise.
   """
 
   def __init__(self, budget: budget_lib.Budget, seed: np.random.SeedSequence):
     """Initialises the releases.
 
     Args:
-      budget: Which releases there may be, and their noise.
-      seed: Seed of the noise.
+      budget: Planned releases, and their noise.
+      seed: Seed of the noise; without entropy of yours, 128 secret bits.
     """
     self.budget = budget
     self._planned = {x.name: x.count for x in budget.releases}
@@ -165,10 +175,10 @@ class Releases:
     """Begins a release.
 
     Args:
-      name: One of the budget's.
-      sensitivity: Largest L2 norm of what one example adds to all parts,
+      name: Name of a planned release.
+      sensitivity: Largest L2 norm of the terms of one example in all parts,
         positive.
-      parts: Number of parts.
+      parts: Number of parts, at least 1.
 
     Returns:
       The release, to add the noise with.
@@ -201,7 +211,12 @@ class Releases:
     return Release(name, stddev, sensitivity, parts, self._rngs[name])
 
   def to_json(self) -> list[dict[str, Any]]:
-    """The releases that were made, each kind with its noise and its event."""
+    """Lists the releases that were made.
+
+    Returns:
+      JSON values of each kind: `name`, `count`, `noise_multiplier` and `event`,
+      the text of the `DpEvent` of one of them.
+    """
     multipliers = self.budget.noise_multipliers
     releases = []
     for name, count in self._counts.items():
@@ -223,11 +238,14 @@ def symmetrize(matrix: np.ndarray) -> np.ndarray:
 def project_to_psd(matrix: np.ndarray) -> np.ndarray:
   """Returns the closest positive semi-definite matrix, in Frobenius norm.
 
-  Higham 1988, "Computing a Nearest Symmetric Positive Semidefinite Matrix":
-  symmetrised, with negative eigenvalues at 0.
+  Higham 1988, "Computing a Nearest Symmetric Positive Semidefinite Matrix": the
+  symmetric part, with negative eigenvalues replaced by 0.
 
   Args:
-    matrix: `[d, d]`.
+    matrix: `[d, d]`, not necessarily symmetric.
+
+  Returns:
+    A new matrix `[d, d]`.
   """
   eigenvalues, vectors = np.linalg.eigh(symmetrize(matrix))
   if eigenvalues[0] >= 0:
@@ -236,13 +254,13 @@ def project_to_psd(matrix: np.ndarray) -> np.ndarray:
 
 
 def noise_norm(stddev: float, dim: int) -> float:
-  """About the spectral norm of `add_symmetric_noise`'s noise.
+  """Estimates the spectral norm of the noise of `add_symmetric_noise`.
 
-  The edge of the semicircle law (Wigner 1958) with off-diagonal standard
-  deviation stddev / sqrt(2): sqrt(2 d) stddev. It depends on no data.
+  This is the edge of the semicircle law (Wigner 1958) with off-diagonal
+  standard deviation stddev / sqrt(2): sqrt(2 d) stddev. It depends on no data.
 
   Args:
     stddev: Standard deviation of the release.
-    dim: Number of rows.
+    dim: d, number of rows.
   """
   return stddev * (2.0 * dim) ** 0.5

@@ -8,6 +8,7 @@ Classification" (arXiv 2205.02973).
 
 from collections.abc import Mapping
 import dataclasses
+from typing import Any
 
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import gradient_steps
@@ -24,8 +25,8 @@ class Sgd(gradient_steps.GradientMethod):
 
   Attributes:
     learning_rate: Positive. By default 4 / C^2, where C bounds the norm of the
-      features: within it the softmax loss, whose curvature is at most C^2 / 2,
-      stays stable. Less where `logit_noise` says so.
+      features: the softmax loss, whose curvature is at most C^2 / 2, stays
+      stable up to this rate. Smaller if `logit_noise` asks for it.
   """
 
   def plan_releases(self, size: examples_lib.ProblemSize):
@@ -35,10 +36,11 @@ class Sgd(gradient_steps.GradientMethod):
     self,
     size: examples_lib.ProblemSize,
     noise_multipliers: Mapping[str, float],
-  ):
+  ) -> dict[str, Any]:
     learning_rate = _LARGEST_RATE / size.clip_norm**2
     noise = self.noise_on_logit(size, noise_multipliers["gradient"])
     if noise:
       learning_rate = min(learning_rate, self.logit_noise / noise)
     defaults = super().find_defaults(size, noise_multipliers)
-    return {**defaults, "learning_rate": learning_rate}
+    defaults["learning_rate"] = learning_rate
+    return defaults
