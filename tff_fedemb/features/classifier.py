@@ -25,13 +25,14 @@ from tff_fedemb.features import settings
 with epy.lazy_imports():
   from tff_fedemb.features.federated import rounds
 
-# Defaults and divisors depend on the number of slots. Removing a slot would
-# change the fit, so a neighbour has an empty slot instead.
+# Defaults and divisors depend on the number of slots: removing a slot would
+# change the fit. A neighbour has an empty slot instead.
 _RELATIONS = {
   "example": "an example's slot stays empty; the number of slots is public",
   "user": "a user's slot stays empty; the number of slots is public",
 }
-# Assumptions of the guarantee, and what it does not cover, by protected unit.
+# Assumptions of the guarantee, and releases that it does not cover, by
+# protected unit.
 _ASSUMPTIONS = {
   "example": (
     "the number of examples is public: defaults and divisors depend on it",
@@ -184,8 +185,8 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
     if budget.epsilon < math.inf:
       checks.check_not_alone("examples", size.num_examples)
     method = self.method.resolve(size, budget.noise_multipliers)
-    (for_noise,) = np.random.SeedSequence(self.seed).spawn(1)
-    releases = noise.Releases(budget, for_noise)
+    (seed,) = np.random.SeedSequence(self.seed).spawn(1)
+    releases = noise.Releases(budget, seed)
     weights = method.fit(examples, releases)
     self._publish(weights, method, releases, num_protected=size.num_examples)
     return self
@@ -211,11 +212,20 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
       raise errors.FieldError("features", f"be [n, {dim}]", found)
     examples = self._clipped(features, np.zeros(len(features), np.int64))
     weights = self.coef_.T.astype(examples.dtype)
-    chunks = examples.chunks(wide=self.num_classes)
-    return np.concatenate([chunk @ weights for chunk, _ in chunks])
+    logits = []
+    for chunk, _ in examples.chunks(wide=self.num_classes):
+      logits.append(chunk @ weights)
+    return np.concatenate(logits)
 
   def predict(self, features: np.ndarray) -> np.ndarray:
-    """Returns classes `[n]` of features, as `decision_function` takes them."""
+    """Predicts the class with the largest logit.
+
+    Args:
+      features: `[n, d]`, as in `decision_function`, with its errors.
+
+    Returns:
+      Classes, int64 `[n]`.
+    """
     return self.decision_function(features).argmax(axis=1)
 
   def _clipped(
@@ -223,6 +233,7 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
     features: np.ndarray,
     labels: np.ndarray,
   ) -> examples_lib.ClippedExamples:
+    """Checks examples, and clips their features when they are read."""
     return examples_lib.ClippedExamples(
       arrays.to_array("features", features),
       labels,
@@ -248,37 +259,18 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
         requirement = "smaller"
       must = f"be {requirement} than {values[name]:g}"
       raise errors.FieldError(name, must, "weights that are not finite numbers")
-    budget = releases.budget
-    unit = "user" if self.users else "example"
-    epsilon = budget.epsilon
-    delta = budget.delta
-    warnings = []
-    is_secret = self.seed is None or self.users is not None
-    if epsilon < math.inf and delta * num_protected >= 1:
-      warnings.append(
-        f"delta {delta:g} is not below 1 / {num_protected:,}, one over the"
-        f" number of {unit}s: a fit with this delta may publish the data of"
-        " some"
-      )
-    if epsilon < math.inf and not is_secret:
-      warnings.append(
-        "the noise is from a seed, and anyone who knows the seed can remove it:"
-        " no epsilon is claimed; the report has the one of secret noise"
-      )
-    if epsilon < math.inf:
-      warnings += arithmetic.warnings_of_end(
-        1.0 / min(budget.noise_multipliers.values()),
-        sum(release.count for release in budget.releases),
-        delta,
-        reach=arithmetic.NOISE_REACH if self.users else noise.REACH,
-      )
     self.coef_ = weights
     self.classes_ = np.arange(self.num_classes)
     self.n_features_in_ = weights.shape[1]
+    budget = releases.budget
+    claimed = budget.epsilon
+    if not self._has_secret_noise:
+      claimed = math.inf
+    unit = "user" if self.users else "example"
     self.report_ = FitReport(
-      epsilon=epsilon if is_secret else math.inf,
-      epsilon_with_secret_noise=epsilon,
-      delta=delta,
+      epsilon=claimed,
+      epsilon_with_secret_noise=budget.epsilon,
+      delta=budget.delta,
       accountant=budget_lib.ACCOUNTANT,
       releases=tuple(releases.to_json()),
       hyperparameters=values,
@@ -286,5 +278,40 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
       neighboring_relation=_RELATIONS[unit],
       assumptions=_ASSUMPTIONS[unit] + _SHARED_ASSUMPTIONS,
       not_covered=(_PUBLISHED,) + _NOT_COVERED[unit],
-      warnings=tuple(warnings),
+      warnings=tuple(self._warnings(budget, unit, num_protected)),
     )
+
+  @property
+  def _has_secret_noise(self) -> bool:
+    """Whether nobody can know the noise; that for users takes no seed."""
+    return self.seed is None or self.users is not None
+
+  def _warnings(
+    self,
+    budget: budget_lib.Budget,
+    unit: str,
+    num_protected: int,
+  ) -> list[str]:
+    """Lists the reasons why the guarantee may be empty."""
+    if budget.epsilon == math.inf:
+      return []
+    delta = budget.delta
+    warnings = []
+    if delta * num_protected >= 1:
+      warnings.append(
+        f"delta {delta:g} is not below 1 / {num_protected:,}, one over the"
+        f" number of {unit}s: a fit with this delta may publish the data of"
+        " some"
+      )
+    if not self._has_secret_noise:
+      warnings.append(
+        "the noise is from a seed, and anyone who knows the seed can remove it:"
+        " no epsilon is claimed; the report has the one of secret noise"
+      )
+    warnings += arithmetic.warnings_of_end(
+      1.0 / min(budget.noise_multipliers.values()),
+      sum(release.count for release in budget.releases),
+      delta,
+      reach=arithmetic.NOISE_REACH if self.users else noise.REACH,
+    )
+    return warnings

@@ -15,7 +15,7 @@ from tff_fedemb.data import arrays
 _NUMBERS_OF_CHUNK = 2**22
 # A block of this size fits into the processor's cache while it is clipped.
 _NUMBERS_OF_BLOCK = 2**17
-# Clipped features are kept if they take less memory than this.
+# Clipped features are kept between passes if they take no more memory.
 _KEPT_BYTES = 2**28
 # Bounds lie in this range, so that numbers computed with them, squares too,
 # neither overflow nor underflow in float32.
@@ -24,13 +24,13 @@ BOUND_RANGE: dict[str, Any] = {"minimum": 1e-10, "maximum": 1e10}
 
 @dataclasses.dataclass(frozen=True)
 class ProblemSize:
-  """Public facts of the data, which a method knows before it pays.
+  """Public facts of the data, which a method may use without noise.
 
   Attributes:
-    num_examples: n. The guarantee assumes that this number is public.
-    dim: d, numbers of a feature vector.
-    num_classes: K.
-    clip_norm: C, bound of a feature vector's L2 norm.
+    num_examples: n, at least 1. The guarantee assumes that it is public.
+    dim: d, length of a feature vector.
+    num_classes: K, at least 2.
+    clip_norm: C, in [1e-10, 1e10], bound of a feature vector's L2 norm.
   """
 
   num_examples: int
@@ -47,8 +47,8 @@ class ProblemSize:
 class ClippedExamples:
   """Examples whose feature vectors have at most a given norm.
 
-  Only a chunk is copied at a time, or everything once if it is small, so that
-  memory hardly grows.
+  Features are clipped when they are read: a chunk of 16 MB at a time, or all of
+  them once if they take 256 MB at most.
 
   Attributes:
     size: Public facts of the examples.
@@ -72,6 +72,10 @@ class ClippedExamples:
       num_classes: K, at least 2; public.
       clip_norm: C, in [1e-10, 1e10]: longer vectors are scaled down to this
         L2 norm.
+
+    Raises:
+      errors.FieldError: If an argument is of another shape, type or range.
+        `chunks` finds features that are not finite.
     """
     checks.check_integer("num_classes", num_classes, minimum=2)
     checks.check_number("clip_norm", clip_norm, **BOUND_RANGE)
@@ -82,8 +86,9 @@ class ClippedExamples:
     if not 0 <= smallest <= largest < num_classes:
       found = f"{smallest} to {largest}"
       raise errors.FieldError("labels", f"be in [0, {num_classes})", found)
-    is_wide = features.dtype == np.float64
-    self.dtype = np.dtype(np.float64 if is_wide else np.float32)
+    self.dtype = np.dtype(np.float32)
+    if features.dtype == np.float64:
+      self.dtype = features.dtype
     self.size = ProblemSize(
       len(features), features.shape[1], int(num_classes), float(clip_norm)
     )
@@ -96,35 +101,51 @@ class ClippedExamples:
   ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields clipped features `[b, d]` and labels `[b]`, each example once.
 
-    Features may be read-only.
+    Do not write to the features: they may be read-only.
 
     Args:
       rows: Numbers of the examples, `[m]`, in any order; `None` for all.
       wide: Further numbers that the caller holds for each example.
+
+    Raises:
+      errors.FieldError: If a feature is not finite.
     """
     size = max(1, _NUMBERS_OF_CHUNK // (self.size.dim + wide))
     num_rows = len(self.labels) if rows is None else len(rows)
     is_small = self._features.size * self.dtype.itemsize <= _KEPT_BYTES
     for start in range(0, num_rows, size):
-      span = slice(start, start + size)
-      chunk: slice | np.ndarray = span if rows is None else rows[span]
+      chunk: slice | np.ndarray = slice(start, start + size)
+      if rows is not None:
+        chunk = rows[chunk]
       features = self._kept[chunk] if is_small else self._clip(chunk)
       yield features, self.labels[chunk]
 
   @functools.cached_property
   def _kept(self) -> np.ndarray:
+    """All clipped features `[n, d]`."""
     kept = self._clip(slice(None))
     kept.flags.writeable = False
     return kept
 
   def _clip(self, rows: np.ndarray | slice) -> np.ndarray:
+    """Returns clipped features of some rows."""
     return clip_rows(
       self._features[rows], self.size.clip_norm, dtype=self.dtype
     )
 
 
 def check_features(features: np.ndarray) -> np.ndarray:
-  """Returns features `[n, d]`; raises FieldError if they are something else."""
+  """Checks that features are a matrix of real numbers.
+
+  Args:
+    features: `[n, d]`, n and d at least 1; integers and truth values count.
+
+  Returns:
+    The same array.
+
+  Raises:
+    errors.FieldError: If they are something else.
+  """
   is_matrix = features.ndim == 2 and features.size
   if not is_matrix or features.dtype.kind not in "fiub":
     found = f"{features.dtype} {list(features.shape)}"
@@ -141,7 +162,13 @@ def clip_rows(
 ) -> np.ndarray:
   """Scales longer rows down so that their L2 norm is a bound.
 
-  The result is of `dtype`, by default that of the features.
+  Args:
+    features: `[n, d]`.
+    clip_norm: The bound, positive.
+    dtype: Type of the result, by default that of the features.
+
+  Returns:
+    `[n, d]`; shorter rows are as they were.
 
   Raises:
     errors.FieldError: If a number is not finite, or a norm above 1e154.
