@@ -2,16 +2,16 @@
 
 The statistics of Mehta et al. 2022 (arXiv 2211.13403) as aggregations over
 clients: least squares in one round, DP-FC in one round and one more for each
-step.
+step. Every user takes part in every round.
 """
 
 from collections.abc import Callable, Sequence
 import dataclasses
 import math
 import tempfile
-from typing import Any
 
 import numpy as np
+import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_fedemb import checks
@@ -48,14 +48,16 @@ class Rounds:
 
   Attributes:
     runtime: Runtime of the rounds.
-    create_dataset: Creates the examples of a client, '0', '1', ...
+    create_dataset: Creates the examples of a client, '0', '1', ..., as
+      `write_clients` returns it.
     num_clients: Number of clients, who all take part in every round.
     releases: Records the releases and knows their noise.
-    user_clip_norm: Bound of the L2 norm of what a client sends.
+    user_clip_norm: Bound of the L2 norm of all that a client sends in a round,
+      in units of `statistics`.
   """
 
   runtime: runtime_base.Runtime
-  create_dataset: Callable[[Any], Any]
+  create_dataset: Callable[[tf.Tensor], tf.data.Dataset]
   num_clients: int
   releases: noise.Releases
   user_clip_norm: float
@@ -64,7 +66,15 @@ class Rounds:
     self,
     name: str,
   ) -> tff.aggregators.UnweightedAggregationFactory:
-    """Creates the Gaussian mechanism of a release."""
+    """Creates the Gaussian mechanism of a release.
+
+    Args:
+      name: Name of a planned release.
+
+    Returns:
+      An aggregator that clips each client, adds noise to the sum, and divides
+      by the number of clients.
+    """
     config = gaussian.GaussianConfig(
       clip_norm=self.user_clip_norm,
       noise_multiplier=self.releases.budget.noise_multipliers[name],
@@ -76,36 +86,38 @@ class Rounds:
     name: str,
     config: statistics.ClientConfig,
   ) -> Callable[..., Sequence[np.ndarray]]:
-    """Returns a function that makes a release, one round for each call.
-
-    It takes the weights that are sent to clients, if they need any, and returns
-    the aggregator's result. It must not be used after another call of `begin`.
+    """Prepares the rounds of a release.
 
     Args:
-      name: Name of the release.
+      name: Name of a planned release.
       config: Statistics of the clients.
+
+    Returns:
+      A function that makes the release, one round for each call. It takes the
+      weights that are sent to clients, if they need any, and returns the
+      aggregator's result. Do not call it after another call of `begin`. It
+      raises `RuntimeError` if the release was made as often as planned.
     """
-    state = self.runtime.initialize(
-      tff.simulation.compose_dataset_computation_with_learning_process(
-        tff.tensorflow.computation(self.create_dataset, np.str_),
-        statistics.build_process(
-          config, aggregator=self.create_aggregator(name)
-        ),
-      )
+    aggregator = self.create_aggregator(name)
+    process = tff.simulation.compose_dataset_computation_with_learning_process(
+      tff.tensorflow.computation(self.create_dataset, np.str_),
+      statistics.build_process(config, aggregator=aggregator),
     )
+    state = self.runtime.initialize(process)
 
     def release(*weights: np.ndarray) -> Sequence[np.ndarray]:
       nonlocal state
       self.releases.open(name, sensitivity=self.user_clip_norm)
+      structure = self.runtime.structured_state(state)
       if weights:
         sent = tuple(np.asarray(each, np.float32) for each in weights)
-        structure = self.runtime.structured_state(state)._replace(
-          global_model_weights=tff.learning.models.ModelWeights(sent, ())
-        )
+        model_weights = tff.learning.models.ModelWeights(sent, ())
+        structure = structure._replace(global_model_weights=model_weights)
         state = self.runtime.load_state(structure)
       client_ids = list(map(str, range(self.num_clients)))
       state, _ = self.runtime.next(state, client_ids)
-      return self.runtime.structured_state(state).global_model_weights.trainable
+      structure = self.runtime.structured_state(state)
+      return structure.global_model_weights.trainable
 
     return release
 
@@ -116,18 +128,21 @@ class Rounds:
     *,
     covariance_share: float,
   ) -> np.ndarray:
-    """Computes the weights `[K, d]` from releases, as central fits do.
+    """Computes weights from releases, as central fits do.
 
     Args:
       method: A method that protects users, with all its defaults.
       size: Size of the problem.
       covariance_share: As `statistics.StatisticsConfig` has it.
+
+    Returns:
+      Float64 `[K, d]`.
     """
-    total_weight = self.user_clip_norm * self.num_clients
+    sums_config = statistics.StatisticsConfig(size, covariance_share)
 
     def release_sums(name: str) -> tuple[np.ndarray, np.ndarray | None]:
-      config = statistics.StatisticsConfig(size, covariance_share)
-      return config.restore(self.begin(name, config)(), self.num_clients)
+      release = self.begin(name, sums_config)
+      return sums_config.restore(release(), self.num_clients)
 
     if isinstance(method, least_squares.LeastSquares):
       covariance, class_sums = release_sums(STATISTICS)
@@ -135,42 +150,50 @@ class Rounds:
     preconditioner = None
     if isinstance(method, feature_covariance.FeatureCovariance):
       covariance, _ = release_sums(COVARIANCE)
+      total_weight = self.user_clip_norm * self.num_clients
       preconditioner = method.invert(covariance, total_weight)
     assert isinstance(method, gradient_steps.GradientMethod)
     config = statistics.GradientConfig(size, method)
-    release = self.begin(gradient_steps.GRADIENT, config)
+    release_gradient = self.begin(gradient_steps.GRADIENT, config)
     # Clients' gradients are in units of the norm that they are clipped to.
     scale = method.gradient_clip_norm / self.user_clip_norm
-    return method.descend(
-      lambda weights: scale * np.asarray(release(weights)[0], np.float64),
-      size,
-      preconditioner,
-    )
+
+    def mean_gradient(weights: np.ndarray) -> np.ndarray:
+      (gradient,) = release_gradient(weights)
+      return scale * np.asarray(gradient, np.float64)
+
+    return method.descend(mean_gradient, size, preconditioner)
 
 
 def write_clients(
   directory: str,
   examples: examples_lib.ClippedExamples,
   slots: np.ndarray,
-) -> Callable[[Any], Any]:
+) -> Callable[[tf.Tensor], tf.data.Dataset]:
   """Writes the examples to a file, from which a client reads its own.
 
   Args:
     directory: Folder of the file.
     examples: All examples.
-    slots: Number of the user of each, `[n]`.
+    slots: Number of the user of each, `[n]`, in 0, 1, ...
 
   Returns:
     A function from a client's id, '0', '1', ..., to its examples, in TensorFlow
     operations only: batches `OrderedDict(x=float32 [b, d], y=int64 [b])`.
   """
-  features = np.concatenate([x.astype("f4") for x, _ in examples.chunks()])
+  chunks = [chunk.astype("f4") for chunk, _ in examples.chunks()]
+  features = np.concatenate(chunks)
   order = np.argsort(slots, kind="stable")
   path = array_task.write_rows(directory, features, examples.labels, order)
   starts = np.append(0, np.cumsum(np.bincount(slots)))
-  return lambda client_id: array_task.read_client(
-    path, client_id, starts, features.shape[1:]
-  ).with_options(pipelines.build_options())
+
+  def create_dataset(client_id: tf.Tensor) -> tf.data.Dataset:
+    dataset = array_task.read_client(
+      path, client_id, starts, (examples.size.dim,)
+    )
+    return dataset.with_options(pipelines.build_options())
+
+  return create_dataset
 
 
 def fit(
@@ -184,12 +207,11 @@ def fit(
 ) -> tuple[np.ndarray, method_lib.Method, noise.Releases]:
   """Fits a classifier with user-level privacy.
 
-  A user sends all statistics of a round together, clipped to one norm; those of
-  least squares are one release. Without noise, and with one example for each
-  user, the weights equal those of a central fit. Defaults and step sizes that
-  depend on the number of examples use the number of users times
-  `user_clip_norm` instead. During the fit, the system's folder of temporary
-  files has a copy of the features.
+  A user sends all statistics of a round together, clipped to one norm. Without
+  noise, and with one example for each user, the weights equal those of a
+  central fit. Defaults and step sizes that depend on the number of examples use
+  the number of users times `user_clip_norm` instead. During the fit, the
+  system's folder of temporary files has a copy of the features.
 
   Privacy:
     Unit: user, with all examples.
@@ -201,19 +223,21 @@ def fit(
     DpEvent: a `GaussianDpEvent` for each round, one for least squares, one
       before those of the steps for `FeatureCovariance`.
 
-  There is no seed: nothing is random but the noise, which the aggregator draws
-  and nobody should know.
+  There is no seed: only the noise is random. The aggregator draws it, and
+  nobody should know it.
 
   Args:
     method: `Sgd`, `FeatureCovariance`, or `LeastSquares` with a shared
       covariance.
     examples: All examples.
     users: User of each example, strings `[n]`.
-    settings: Bound on a user's statistics, and the runtime.
-    epsilon, delta: The target.
+    settings: Bound of a user's statistics, and the runtime.
+    epsilon: Target, in (0, 100]; infinity for no noise.
+    delta: In [1e-250, 1); may be `None` without noise.
 
   Returns:
-    Weights `[K, d]`, the method with all its defaults, and what was released.
+    Weights `[K, d]`, the method with all its defaults, and the releases that
+    were made.
 
   Raises:
     errors.FieldError: If the method is none of these, there is only one user,
@@ -221,9 +245,10 @@ def fit(
   """
   settings_lib.check_method_of_users(method)
   names, slots = np.unique(users, return_inverse=True)
-  # The true number of examples is private; this is the most that users count
+  bound = settings.user_clip_norm
+  # The true number of examples is private. This is the most that users count
   # for.
-  counted = max(1, round(settings.user_clip_norm * len(names)))
+  counted = max(1, round(bound * len(names)))
   size = dataclasses.replace(examples.size, num_examples=counted)
   planned = method.plan_releases(size)
   shares = {}
@@ -235,12 +260,13 @@ def fit(
   budget = budget_lib.calibrate(planned, epsilon=epsilon, delta=delta)
   if budget.epsilon < math.inf:
     checks.check_not_alone("users", len(names))
-  bound = settings.user_clip_norm
-  stddevs = {x: z * bound for x, z in budget.noise_multipliers.items()}
+  stddevs = {}
+  for name, noise_multiplier in budget.noise_multipliers.items():
+    stddevs[name] = noise_multiplier * bound
   for name, share in shares.items():
     stddevs[name] = stddevs[STATISTICS] / math.sqrt(share)
   method = method.resolve(size, stddevs)
-  # The aggregator makes the noise; `releases` counts, and refuses too many.
+  # The aggregator makes the noise. `releases` counts, and refuses too many.
   releases = noise.Releases(budget, np.random.SeedSequence())
   with (
     tempfile.TemporaryDirectory() as directory,

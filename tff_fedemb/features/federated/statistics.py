@@ -1,6 +1,6 @@
 """Clients' statistics in a federated fit, and their sums.
 
-The statistics of Mehta et al. 2022 (arXiv 2211.13403), each client's as one
+The statistics of Mehta et al. 2022 (arXiv 2211.13403), where a client's are one
 contribution: sums that are released once, or a gradient in every round. They
 are scaled so that the stacked statistics of one example of full norm have the
 L2 norm 1. A client sends the sum over its examples, which the aggregator has to
@@ -56,8 +56,11 @@ class ClientConfig(abc.ABC):
 
     Args:
       scaled: x / C `[n, d]` for clipped features x.
-      labels: `[n]`.
-      weights: Tensors that the client received.
+      labels: `[n]`, integers in [0, K).
+      weights: Tensors that the client received, of `shapes`.
+
+    Returns:
+      Tensors of `shapes`.
     """
 
   def send(
@@ -66,34 +69,42 @@ class ClientConfig(abc.ABC):
     labels: tf.Tensor,
     weights: Sequence[tf.Tensor] = (),
   ) -> tuple[tf.Tensor, ...]:
-    """Returns what a client sends of its examples; zeros if it has none.
+    """Returns what a client sends, zeros if it has no examples.
 
     Args:
-      features: `[n, d]`.
-      labels: `[n]`.
-      weights: Tensors that it received.
+      features: `[n, d]`, not clipped yet.
+      labels: `[n]`, integers in [0, K).
+      weights: Tensors that it received, of `shapes`.
+
+    Returns:
+      Tensors of `shapes`.
     """
     sums = self.add_up(self.scale(features), labels, weights)
     return tuple(map(tf.ensure_shape, sums, self.shapes))
 
   def scale(self, features: tf.Tensor) -> tf.Tensor:
-    """Returns x / C for each clipped x of features `[n, d]`.
+    """Returns x / C for each clipped x of features.
 
     If features are not finite, neither are the client's statistics, and the
     process sends zeros in their place.
+
+    Args:
+      features: `[n, d]`.
+
+    Returns:
+      `[n, d]` of norm 1 at most, of the features' type.
     """
-    # The square of a large number is infinite in single precision, and what is
-    # left of one over it may be zero.
+    # In single precision, the square of a large number is infinite, and the
+    # inverse of one may be zero.
     wide = tf.cast(features, tf.float64)
     norms = tf.norm(wide, axis=1, keepdims=True)
-    return tf.cast(
-      wide / tf.maximum(norms, self.size.clip_norm), features.dtype
-    )
+    scaled = wide / tf.maximum(norms, self.size.clip_norm)
+    return tf.cast(scaled, features.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
 class StatisticsConfig(ClientConfig):
-  """Second moments of the features, and if wanted their sums by class.
+  """Second moments of the features, and optionally their sums by class.
 
   The stack (sqrt(s) sum x x' / C^2, sqrt(1 - s) sum by class x / C) is released
   at once. Noise of standard deviation z on the stack is noise of z / sqrt(s) on
@@ -117,14 +128,19 @@ class StatisticsConfig(ClientConfig):
 
   @property
   def shapes(self) -> tuple[tuple[int, ...], ...]:
-    """Packed second moments `[d (d + 1) / 2]`, and sums `[K, d]` if wanted."""
+    """Packed second moments `[d (d + 1) / 2]`, then sums `[K, d]` if any."""
     moments = (packed_size(self.size.dim),)
     if self.covariance_share == 1:
       return (moments,)
     return (moments, (self.size.num_classes, self.size.dim))
 
-  def add_up(self, scaled: tf.Tensor, labels: tf.Tensor, weights: Any):
-    del weights  # The same for all.
+  def add_up(
+    self,
+    scaled: tf.Tensor,
+    labels: tf.Tensor,
+    weights: Sequence[tf.Tensor],
+  ) -> Sequence[tf.Tensor]:
+    del weights  # These statistics need none.
     of_moments, of_sums = self._factors
     moments = tf.matmul(scaled, scaled, transpose_a=True)
     sums = [of_moments * pack(moments, self.size.dim)]
@@ -143,11 +159,13 @@ class StatisticsConfig(ClientConfig):
     """Converts a release to the sums that central fits work with.
 
     Args:
-      released: The aggregator's result: noised sums over clients.
-      num_clients: Divisor of the sums.
+      released: The aggregator's result: noised sums over clients, divided by
+        their number.
+      num_clients: That number.
 
     Returns:
-      The sum of x x', float64 `[d, d]`, and by class of x, `[K, d]`, or `None`.
+      The sum of x x', float64 `[d, d]`; and the sums of x by class, float64
+      `[K, d]`, or `None` if there are none.
     """
     of_moments, of_sums = self._factors
     moments = unpack(np.asarray(released[0], np.float64), self.size.dim)
@@ -166,36 +184,40 @@ class GradientConfig(ClientConfig):
     As `ClientConfig`, of each gradient.
 
   Attributes:
-    method: Its loss, bias of logits, and bound of an example's gradient, in
-      units of which the clients' sums are.
+    method: Its loss, bias of logits, and bound of an example's gradient, which
+      is the unit of the clients' sums.
   """
 
   method: gradient_steps.GradientMethod
 
   @property
   def shapes(self) -> tuple[tuple[int, ...], ...]:
-    """The gradient, and the weights that it is of, are `[K, d]`."""
+    """Shape `[K, d]` of the gradient, and of the weights at which it is."""
     return ((self.size.num_classes, self.size.dim),)
 
-  def add_up(self, scaled: tf.Tensor, labels: tf.Tensor, weights: Any):
+  def add_up(
+    self,
+    scaled: tf.Tensor,
+    labels: tf.Tensor,
+    weights: Sequence[tf.Tensor],
+  ) -> Sequence[tf.Tensor]:
     clipped = self.size.clip_norm * scaled
     logits = tf.matmul(clipped, weights[0], transpose_b=True)
     logits += self.method.logit_bias
-    is_softmax = self.method.loss == "softmax"
-    activation = tf.nn.softmax if is_softmax else tf.sigmoid
-    residuals = activation(logits) - tf.one_hot(
-      labels, self.size.num_classes, dtype=logits.dtype
-    )
-    # A gradient is of rank one: its norm takes no gradient.
+    activation = tf.sigmoid
+    if self.method.loss == "softmax":
+      activation = tf.nn.softmax
+    one_hot = tf.one_hot(labels, self.size.num_classes, dtype=logits.dtype)
+    residuals = activation(logits) - one_hot
+    # A gradient has rank one: its norm is that of two vectors.
     norms = tf.norm(residuals, axis=1) * tf.norm(clipped, axis=1)
     scales = 1.0 / tf.maximum(norms, self.method.gradient_clip_norm)
-    return [
-      tf.matmul(residuals * scales[:, tf.newaxis], clipped, transpose_a=True)
-    ]
+    factors = residuals * scales[:, tf.newaxis]
+    return [tf.matmul(factors, clipped, transpose_a=True)]
 
 
 class _TakeUpdate(tff.learning.optimizers.Optimizer):
-  """Puts the update in the place of the weights."""
+  """An optimizer that replaces the weights by the update."""
 
   def initialize(self, specs: Any) -> Any:
     return ()
@@ -212,8 +234,8 @@ def build_process(
   """Builds the process whose rounds make releases.
 
   Its trainable model weights are zeros at first. Each round sends them to the
-  clients and replaces them by the aggregator's result. It is
-  composed as the training of embeddings is (`algorithms.learning_process`).
+  clients and replaces them by the aggregator's result. The process is composed
+  as for the training of embeddings (`algorithms.learning_process`).
 
   Privacy:
     Unit: one client, a user.
@@ -233,16 +255,15 @@ def build_process(
     y=int64 [b])` of each client. Loss and accuracy among its metrics are 0.
   """
 
-  def create_weights():
-    return tff.learning.models.ModelWeights(
-      tuple(tf.zeros(shape) for shape in config.shapes), ()
-    )
+  def create_weights() -> tff.learning.models.ModelWeights:
+    zeros = tuple(map(tf.zeros, config.shapes))
+    return tff.learning.models.ModelWeights(zeros, ())
 
   def client_update(
-    weights: Any,
+    weights: tff.learning.models.ModelWeights,
     dataset: tf.data.Dataset,
     round_num: tf.Tensor,
-  ):
+  ) -> learning_process.ClientUpdate:
     del round_num
     examples = pipelines.gather(dataset)
     labels = examples["y"]
@@ -264,26 +285,41 @@ def build_process(
 
 
 # Symmetric matrices as vectors of half as many numbers: the upper triangle row
-# by row, with what is off the diagonal times sqrt(2). The L2 norm of the vector
-# is the Frobenius norm of the matrix. Independent noise on the vector is, on
-# the matrix, that of `noise.Release.add_symmetric_noise`.
+# by row, with the numbers off the diagonal times sqrt(2). The L2 norm of the
+# vector is the Frobenius norm of the matrix. Independent noise on the vector
+# is, on the matrix, that of `noise.Release.add_symmetric_noise`.
 def packed_size(dim: int) -> int:
   """Returns d (d + 1) / 2: numbers of a packed `[d, d]` matrix."""
   return dim * (dim + 1) // 2
 
 
 def pack(matrix: tf.Tensor, dim: int) -> tf.Tensor:
-  """Packs a symmetric matrix `[dim, dim]`; reads nothing below the diagonal."""
-  scaled = tf.linalg.set_diag(
-    math.sqrt(2.0) * matrix, tf.linalg.diag_part(matrix)
-  )
-  # Made on the spot: a constant of indices would be in every copy of the graph.
+  """Packs a symmetric matrix.
+
+  Args:
+    matrix: `[d, d]`; numbers below the diagonal are not read.
+    dim: d, as TensorFlow may not know the matrix's shape yet.
+
+  Returns:
+    `[d (d + 1) / 2]`.
+  """
+  diagonal = tf.linalg.diag_part(matrix)
+  scaled = tf.linalg.set_diag(math.sqrt(2.0) * matrix, diagonal)
+  # Computed in the graph: a constant of indices would be in all its copies.
   is_upper = tf.linalg.band_part(tf.ones([dim, dim], tf.bool), 0, -1)
   return tf.boolean_mask(scaled, is_upper)
 
 
 def unpack(vector: np.ndarray, dim: int) -> np.ndarray:
-  """Returns the symmetric float64 matrix `[dim, dim]` that `pack` packed."""
+  """Unpacks a symmetric matrix, the inverse of `pack`.
+
+  Args:
+    vector: `[d (d + 1) / 2]`.
+    dim: d.
+
+  Returns:
+    Float64 `[d, d]`.
+  """
   upper = np.zeros([dim, dim])
   upper[np.triu_indices(dim)] = vector
   matrix = (upper + upper.T) / math.sqrt(2.0)
