@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import pathlib
 
 from etils import epy
 import numpy as np
@@ -27,8 +28,7 @@ from tff_fedemb.spec import task as task_lib
 with epy.lazy_imports():
   from sklearn import datasets
 
-# Each draw has its own generator, so that no draw depends on whether another
-# one is made.
+# Each draw has its own generator: no draw depends on whether another is made.
 _CLASSES, _IMAGES, _TEST = range(3)
 
 SPLITS = ("train",) + task_lib.EVALUATION_SPLITS
@@ -119,7 +119,11 @@ class ExtractionConfig(image_sources.ImageConfig):
         object.__setattr__(self, name, default)
 
   def generator(self, draw: int) -> np.random.Generator:
-    """Returns the source of one of the draws, by its number."""
+    """Creates the generator of a draw.
+
+    Args:
+      draw: Number of the draw; each has a generator of its own.
+    """
     return np.random.default_rng([self.seed, draw])
 
 
@@ -127,14 +131,15 @@ def execute(
   config: ExtractionConfig,
   runtime: runtimes.RuntimeConfig = runtimes.RuntimeConfig(),  # noqa: B008
 ) -> None:
-  """Embeds the images, writes the features and reports what was written.
+  """Embeds the images, writes the features and prints a summary.
 
   Args:
     config: Settings of the extraction.
     runtime: Runtime that embeds the images.
 
   Raises:
-    errors.FieldError: If it cannot be done; nothing is written.
+    errors.FieldError: If a setting does not suit the data, the model or the
+      files; nothing is written.
     errors.DataError: If data cannot be used; nothing is written.
   """
   output_files.check(
@@ -149,22 +154,19 @@ def execute(
   if config.test_output:
     parts["output"], parts["test_output"] = _split_test(config, examples.labels)
 
-  def write(path, rows):
+  def write(rows: np.ndarray | slice, path: pathlib.Path) -> None:
     # A part is a copy; only one is in memory at a time.
     feature_files.write_features(path, examples.take(rows))
 
   outputs = {}
+  lines = [f"Features of {source.description}:"]
   for name, rows in parts.items():
-    writer = functools.partial(write, rows=rows)
-    outputs[name] = (getattr(config, name), writer)
-  output_files.write(outputs)
-  progress.say(f"Features of {source.description}:")
-  for name, part in parts.items():
-    labels = examples.labels[part]
-    progress.say(
-      f"  {getattr(config, name)}: {len(labels):,} examples of"
-      f" {len(np.unique(labels)):,} classes, {examples.features.shape[1]:,}"
-      " numbers each"
+    path = getattr(config, name)
+    outputs[name] = (path, functools.partial(write, rows))
+    labels = examples.labels[rows]
+    lines.append(
+      f"  {path}: {len(labels):,} examples of {len(np.unique(labels)):,}"
+      f" classes, {examples.features.shape[1]:,} numbers each"
     )
   empty = np.setdiff1d(np.arange(len(classes)), examples.labels)
   without = bad_examples.warn_of(
@@ -172,7 +174,10 @@ def execute(
     empty,
   )
   for warning in source.warnings + without:
-    progress.say(f"warning: {warning}")
+    lines.append(f"warning: {warning}")
+  output_files.write(outputs)
+  for line in lines:
+    progress.say(line)
 
 
 def _embed(
@@ -182,45 +187,46 @@ def _embed(
   source: image_sources.ImageSource,
   classes: np.ndarray,
 ) -> feature_files.FeatureSet:
-  """Features of the images of some classes, which are labelled 0, 1, ..."""
+  """Embeds images of some classes, and labels these 0, 1, ..."""
   rows = source.draw_rows(
     config.max_images,
     np.flatnonzero(np.isin(source.labels, classes)),
     config.generator(_IMAGES),
   )
+  embed = model or functools.partial(_take_pixels, largest=source.largest_value)
   with runtime.open_map() as map_fn:
     embeddings, rows = image_sources.embed_rows(
-      model or functools.partial(_take_pixels, largest=source.largest_value),
-      source,
-      rows,
-      map_fn=map_fn,
+      embed, source, rows, map_fn=map_fn
     )
-  return feature_files.FeatureSet(
-    embeddings,
-    np.searchsorted(classes, source.labels[rows]).astype(np.int64),
-    None if source.users is None else source.users[rows],
-  )
+  labels = np.searchsorted(classes, source.labels[rows])
+  users = source.users
+  if users is not None:
+    users = users[rows]
+  return feature_files.FeatureSet(embeddings, labels, users)
 
 
 def _take_pixels(images: np.ndarray, *, largest: int) -> np.ndarray:
-  """Pixels in [0, 1], float32 `[b, d]`."""
+  """Returns pixels in [0, 1], float32 `[b, d]`."""
   flat = images.reshape(len(images), -1).astype(np.float32)
   return flat / np.float32(largest)
 
 
 def _load_model(config: ExtractionConfig) -> saved_models.Model | None:
-  size = config.image_size
-  layer = config.layer
+  """Loads the model, or returns `None` where pixels are the features."""
   if config.saved_model:
     return saved_models.load(
       config.saved_model,
-      layer=layer,
-      image_size=size,
+      layer=config.layer,
+      image_size=config.image_size,
       preprocess=config.preprocess,
     )
   if config.application:
     return saved_models.load_application(
-      config.application, size, config.weights, layer=layer, seed=config.seed
+      config.application,
+      config.image_size,
+      config.weights,
+      layer=config.layer,
+      seed=config.seed,
     )
   return None
 
@@ -229,6 +235,7 @@ def _open_source(
   config: ExtractionConfig,
   model_shape: image_sources.ImageShape | None,
 ) -> image_sources.ImageSource:
+  """Opens the images, in the shape that the model takes."""
   if config.digits:
     # Alpaydin and Kaynak, "Optical Recognition of Handwritten Digits", UCI
     # Machine Learning Repository, 1998: its test part, 8x8 pixels of 0 to 16.
@@ -258,8 +265,8 @@ def _open_source(
 def _choose_classes(config: ExtractionConfig, labels: np.ndarray) -> np.ndarray:
   """Draws classes at random from all that the source has.
 
-  The draw does not depend on the images that a run takes, so that the files of
-  several runs have the same labels.
+  The draw does not depend on the images that are embedded, so that files of
+  several extractions have the same labels.
 
   Returns:
     Labels of the classes, ascending, int64 `[K]`.
@@ -273,17 +280,20 @@ def _choose_classes(config: ExtractionConfig, labels: np.ndarray) -> np.ndarray:
   if size > len(labels):
     must = f"be at most {len(labels)}, all classes"
     raise errors.FieldError("num_classes", must, size)
-  return np.sort(config.generator(_CLASSES).choice(labels, size, replace=False))
+  generator = config.generator(_CLASSES)
+  return np.sort(generator.choice(labels, size, replace=False))
 
 
 def _split_test(
   config: ExtractionConfig,
   labels: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Draws the same share of each class, but at least one and not all.
+  """Draws the same share of each class for testing, at least one and not all.
 
-  A class's only image is for training. Returns rows to train on and rows to
-  test on, ascending.
+  A class's only image is for training.
+
+  Returns:
+    Rows to train on and rows to test on, ascending.
 
   Raises:
     errors.FieldError: If there are none to test on.
@@ -292,7 +302,8 @@ def _split_test(
   generator = config.generator(_TEST)
   for label in np.unique(labels):
     rows = np.flatnonzero(labels == label)
-    num_test = min(max(round(config.test_share * len(rows)), 1), len(rows) - 1)
+    num_test = max(round(config.test_share * len(rows)), 1)
+    num_test = min(num_test, len(rows) - 1)
     rows_of_test.append(generator.choice(rows, size=num_test, replace=False))
   test = np.sort(np.concatenate(rows_of_test))
   if not len(test):

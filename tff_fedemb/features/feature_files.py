@@ -53,12 +53,15 @@ class FeatureSet:
       object.__setattr__(self, "users", users.astype(str))
 
   def take(self, rows: np.ndarray | slice) -> "FeatureSet":
-    """The examples of some rows, a slice or int `[m]`, in that order."""
-    return FeatureSet(
-      self.features[rows],
-      self.labels[rows],
-      None if self.users is None else self.users[rows],
-    )
+    """Copies some examples, or shares their memory where rows are a slice.
+
+    Args:
+      rows: A slice, numbers int `[m]` in any order, or a mask bool `[n]`.
+    """
+    users = self.users
+    if users is not None:
+      users = users[rows]
+    return FeatureSet(self.features[rows], self.labels[rows], users)
 
 
 def read_features(path: str | os.PathLike[str]) -> FeatureSet:
@@ -66,6 +69,9 @@ def read_features(path: str | os.PathLike[str]) -> FeatureSet:
 
   An array that is stored without compression is mapped into memory, read-only:
   its pages are read as they are used, and its checksum is not verified.
+
+  Args:
+    path: A file as in the module's docstring, whatever its suffix.
 
   Raises:
     errors.DataError: If there is no such file, or it is damaged or holds
@@ -76,8 +82,11 @@ def read_features(path: str | os.PathLike[str]) -> FeatureSet:
       members = {_NAMES.get(name, name): name for name in archive.files}
       if not {"repr", "label"} <= members.keys():
         raise ValueError(f"no features and labels among {sorted(members)}")
-      names = [members[x] for x in _NAMES.values() if x in members]
-      return FeatureSet(*(_read(path, archive, name) for name in names))
+      values = {}
+      for field, name in _NAMES.items():
+        if name in members:
+          values[field] = _read(path, archive, members[name])
+      return FeatureSet(**values)
   except (errors.DataError, MemoryError):
     raise
   # NumPy and the standard library raise many kinds of errors on damaged files.
@@ -90,10 +99,13 @@ def read_features(path: str | os.PathLike[str]) -> FeatureSet:
 
 @contextlib.contextmanager
 def mistakes_in(path: str | os.PathLike[str]) -> Iterator[None]:
-  """Names the file whose features, labels or users cannot be used.
+  """Names the file in errors about its features, labels or users.
+
+  Args:
+    path: The file that these come from.
 
   Raises:
-    errors.DataError: In place of a FieldError about the content of the file.
+    errors.DataError: In place of a FieldError about one of the three.
   """
   try:
     yield
@@ -108,19 +120,17 @@ def _read(path: str | os.PathLike[str], archive: Any, name: str) -> np.ndarray:
   info = archive.zip.getinfo(f"{name}.npy")
   with archive.zip.open(info) as member:
     # The array begins after the member's header, whose size the zip's directory
-    # does not tell.
+    # does not have.
     start = archive.zip.fp.tell()
-    is_first = np.lib.format.read_magic(member) == (1, 0)
     read_header = np.lib.format.read_array_header_2_0
-    if is_first:
+    if np.lib.format.read_magic(member) == (1, 0):
       read_header = np.lib.format.read_array_header_1_0
     shape, is_fortran, dtype = read_header(member)
     header_size = member.tell()
   size = dtype.itemsize * math.prod(shape)
   is_whole = size > 0 and info.file_size == header_size + size
-  if (
-    info.compress_type != zipfile.ZIP_STORED or dtype.hasobject or not is_whole
-  ):
+  is_stored = info.compress_type == zipfile.ZIP_STORED
+  if dtype.hasobject or not (is_stored and is_whole):
     # NumPy cannot map an empty array; it explains what is wrong with others.
     return archive[name]
   return np.memmap(
@@ -134,7 +144,12 @@ def _read(path: str | os.PathLike[str], archive: Any, name: str) -> np.ndarray:
 
 
 def write_features(path: pathlib.Path, feature_set: FeatureSet) -> None:
-  """Writes a file of features without compression, whatever its suffix."""
+  """Writes a file of features without compression.
+
+  Args:
+    path: The file, whatever its suffix; it is replaced if it exists.
+    feature_set: Its content, `user` only if the users are known.
+  """
   arrays = {"repr": feature_set.features, "label": feature_set.labels}
   if feature_set.users is not None:
     arrays["user"] = feature_set.users

@@ -1,7 +1,7 @@
 """Private fits on files of features, from the files to the report.
 
 Programs `classify_features`, for one fit, and `sweep_features`, for many, use
-it.
+this module.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Problem:
   Attributes:
     train: Examples to fit on; nothing but a fit may be published about them.
     test: Examples whose accuracy is published.
-    size: Counts that may be published, by name.
+    size: Counts that may be published, by name: `train_size` or `num_users`,
+      `test_size`, `dim` and `num_classes`.
   """
 
   train: feature_files.FeatureSet
@@ -47,17 +48,20 @@ class Problem:
 def read_problem(config: feature_settings.CommonConfig) -> Problem:
   """Reads the features of a fit.
 
+  Args:
+    config: Settings with the files, and the protected unit.
+
   Raises:
     errors.DataError: If a file cannot be used.
-    errors.FieldError: If users are to be protected and the training file names
-      none, or the number of classes is not clear.
+    errors.FieldError: If users are to be protected and the training file has
+      none, or labels do not tell the number of classes.
   """
   train = feature_files.read_features(config.train)
   if config.tuning_share:
     train, test = hold_out(train, config.tuning_share)
   else:
     test = feature_files.read_features(str(config.test))
-  # Printed, not written: which classes have no example is private.
+  # This is printed, not written: which classes have no example is private.
   tested = np.unique(test.labels)
   missing = np.setdiff1d(tested, train.labels)
   if missing.size:
@@ -75,7 +79,8 @@ def read_problem(config: feature_settings.CommonConfig) -> Problem:
     size = {"num_users": len(np.unique(train.users))}
   size["test_size"] = len(test.labels)
   size["dim"] = train.features.shape[1]
-  size["num_classes"] = config.num_classes or _count_classes(train, test)
+  labels = np.concatenate([train.labels, test.labels])
+  size["num_classes"] = config.num_classes or _count_classes(labels)
   return Problem(train, test, size)
 
 
@@ -94,6 +99,9 @@ def hold_out(
     examples: All of them.
     share: Share of examples to hold out, in (0, 1), drawn with a fixed seed. If
       users are known, that share of users, with all their examples.
+
+  Returns:
+    The remaining examples, and those held out, at least one.
   """
   units = examples.users
   if units is None:
@@ -104,14 +112,13 @@ def hold_out(
   return examples.take(~is_held), examples.take(is_held)
 
 
-def _count_classes(*sets: feature_files.FeatureSet) -> int:
-  """Returns the number of classes, counted in the labels."""
-  counted = 1 + max(int(found.labels.max()) for found in sets)
-  num_examples = sum(len(found.labels) for found in sets)
+def _count_classes(labels: np.ndarray) -> int:
+  """Returns the number of classes, one more than the largest label."""
+  counted = 1 + int(labels.max())
   # With identifiers as labels, memory would grow with the largest identifier.
-  if not 2 <= counted <= max(num_examples, 2):
+  if not 2 <= counted <= max(len(labels), 2):
     must = "be given unless labels are 0, 1, ... of two or more classes"
-    found = f"labels up to {counted - 1:,} of {num_examples:,} examples"
+    found = f"labels up to {counted - 1:,} of {len(labels):,} examples"
     raise errors.FieldError("num_classes", must, found)
   return counted
 
@@ -127,15 +134,15 @@ def fit(
   """Fits and tests a classifier.
 
   Privacy:
-    As the report says. Accuracy and logits reveal the test examples; they cost
-    the training examples no further privacy.
+    As in the classifier's report. Accuracy and logits reveal the test examples;
+    they cost the training examples no further privacy.
 
   Args:
     config: Settings that all fits share.
     problem: Examples, with users if these are protected.
     method: Method of the fit.
     epsilon: Target, positive; infinity for no noise.
-    seed: Seed of the noise, for experiments; `None` for secret ones.
+    seed: Seed of the noise, for experiments; `None` for secret noise.
 
   Returns:
     The classifier, logits of the test examples `[n, num_classes]`, and their
@@ -143,8 +150,8 @@ def fit(
 
   Raises:
     errors.FieldError: If a value is out of its range.
-    errors.DataError: If features are not finite, or do not fit the others, or a
-      user has no name.
+    errors.DataError: If features are not finite, the files have features of
+      different lengths, or a user has no name.
   """
   train = problem.train
   test = problem.test
@@ -193,12 +200,12 @@ def execute(config: ClassificationConfig) -> None:
     config: Settings of the fit.
 
   Raises:
-    errors.FieldError: If it cannot be done; nothing is written.
+    errors.FieldError: If a setting does not suit the data, the method or the
+      files; nothing is written.
     errors.DataError: If a file cannot be used; nothing is written.
   """
-  method = config.create_method(
-    "method", ":".join((config.method,) + config.hyperparameters)
-  )
+  text = ":".join((config.method,) + config.hyperparameters)
+  method = config.create_method("method", text)
   check_files(config, "predictions", "output_weights")
   problem = read_problem(config)
   classifier, logits, accuracy = fit(
@@ -222,20 +229,27 @@ def execute(config: ClassificationConfig) -> None:
 
 
 def check_files(config: feature_settings.CommonConfig, *others: str) -> None:
-  """Checks before a fit that all its files can be written."""
-  names = ("output_json",) + others
-  output_files.check(
-    {name: getattr(config, name) for name in names},
-    inputs={
-      "train": [config.train],
-      "test": [config.test] if config.test else [],
-    },
-    overwrite=config.overwrite,
-  )
+  """Checks before a fit that all its files can be written.
+
+  Args:
+    config: Settings with the paths.
+    *others: Fields besides `output_json` that have a path, or `None`.
+
+  Raises:
+    errors.FieldError: If a file is there and `overwrite` is not set, is one of
+      those to read, or cannot be written.
+  """
+  outputs = {"output_json": config.output_json}
+  for name in others:
+    outputs[name] = getattr(config, name)
+  inputs = {"train": [config.train]}
+  if config.test:
+    inputs["test"] = [config.test]
+  output_files.check(outputs, inputs=inputs, overwrite=config.overwrite)
 
 
 def describe_settings(config: feature_settings.CommonConfig) -> dict[str, Any]:
-  """Returns the JSON values that all fits share."""
+  """Returns settings of a fit for its report, JSON values by name."""
   return {
     "train": config.train,
     "test": config.test,
@@ -255,22 +269,28 @@ def write(
 
   Args:
     config: Settings with the paths.
-    values: For JSON, with `warnings`.
-    writers: Writers of other files by the fields with their paths, which may
-      be None.
-    lines: Lines that tell about them.
+    values: Values for the JSON file, with `warnings`.
+    writers: Writers of other files, by the field with the path of each, which
+      may be `None`.
+    lines: First lines to print.
+
+  Raises:
+    errors.FieldError: If a file cannot be written; none is written then.
   """
-  writers = {"output_json": output_files.json_writer(values), **writers}
-  paths = {name: getattr(config, name) for name in writers}
-  output_files.write(
-    {name: (path, writers[name]) for name, path in paths.items() if path}
-  )
-  written = f"Written to {' and '.join(filter(None, paths.values()))}."
-  progress.say(progress.end(lines, warnings=values["warnings"], rest=written))
+  outputs = {}
+  all_writers = {"output_json": output_files.json_writer(values), **writers}
+  for name, writer in all_writers.items():
+    path = getattr(config, name)
+    if path:
+      outputs[name] = (path, writer)
+  output_files.write(outputs)
+  paths = " and ".join(path for path, _ in outputs.values())
+  rest = f"Written to {paths}."
+  progress.say(progress.end(lines, warnings=values["warnings"], rest=rest))
 
 
 def _describe(report: Mapping[str, Any]) -> list[str]:
-  """The outcome of a fit, and for whom its guarantee is."""
+  """Describes the accuracy of a fit, and its guarantee."""
   fitted = f"{report.get('train_size', 0):,} examples"
   if "num_users" in report:
     fitted = f"{report['num_users']:,} users"

@@ -91,8 +91,9 @@ class CommonConfig(config.Config):
   @property
   def users(self) -> UserSettings | None:
     """Protection of users; `None` where examples are protected."""
-    found = self.protection
-    return found if isinstance(found, UserSettings) else None
+    if isinstance(self.protection, UserSettings):
+      return self.protection
+    return None
 
   @property
   def seed(self) -> int | None:
@@ -103,8 +104,9 @@ class CommonConfig(config.Config):
     """Creates a method, which can protect the unit.
 
     Args:
-      field: Field that the text is from.
-      text: A key of `registry.METHODS`, with :NAME=VALUE for hyperparameters.
+      field: Field that the text is from, for errors.
+      text: A key of `registry.METHODS`, with :NAME=VALUE for each
+        hyperparameter; a value of none is the default.
 
     Raises:
       errors.FieldError: If a hyperparameter is unknown, a value out of its
@@ -115,12 +117,13 @@ class CommonConfig(config.Config):
     types = {x.name: x.type for x in config.specs(registry.METHODS[name])}
     values: dict[str, Any] = {}
     for item in items:
-      key, _, value = (part.strip() for part in item.partition("="))
+      key, _, value = map(str.strip, item.partition("="))
       if not (key and value) or key in values:
         must = "have hyperparameters NAME=VALUE, no name twice"
         raise errors.FieldError(field, must, repr(item))
-      is_none = value.lower() == "none"
-      values[key] = None if is_none else parse(value, types.get(key, str))
+      values[key] = None
+      if value.lower() != "none":
+        values[key] = parse(value, types.get(key, str))
     method = registry.METHODS.create(name, **values)
     if self.users:
       check_method_of_users(method)
@@ -139,6 +142,9 @@ class CommonConfig(config.Config):
 def check_method_of_users(method: method_lib.Method) -> None:
   """Checks that a method can be fitted as a federated computation.
 
+  Args:
+    method: The method, with or without its defaults.
+
   Raises:
     errors.FieldError: If the method has no federated form, or takes a
       covariance matrix for each class.
@@ -148,12 +154,22 @@ def check_method_of_users(method: method_lib.Method) -> None:
     raise errors.FieldError("method", must, type(method).__name__)
   found = getattr(method, "covariance", "shared")
   if found != "shared":
-    must = "be 'shared' in a federated fit: a user would send one a class"
+    must = (
+      "be 'shared' in a federated fit: a user would send one for each class"
+    )
     raise errors.FieldError("covariance", must, repr(found))
 
 
 def parse(text: str, kind: type) -> Any:
-  """Returns the value that a text stands for, or the text, to be refused."""
+  """Converts a text to a value.
+
+  Args:
+    text: As the user typed it.
+    kind: Type of the value.
+
+  Returns:
+    The value; or the text as it is if it has none, for a later check to refuse.
+  """
   try:
     return kind(text)
   except ValueError:
@@ -161,7 +177,7 @@ def parse(text: str, kind: type) -> Any:
 
 
 def describe_methods() -> str:
-  """Returns the hyperparameters of every method and their defaults."""
+  """Returns the hyperparameters of every method, with defaults, for a help."""
   lines = []
   for name, cls in registry.METHODS.items():
     values = [f"{spec.name}={spec.default}" for spec in config.specs(cls)]

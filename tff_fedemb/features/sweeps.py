@@ -5,6 +5,7 @@ Program `sweep_features` reads its flags and calls `execute`.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
@@ -68,26 +69,31 @@ class SweepConfig(feature_settings.CommonConfig):
       raise errors.FieldError("seeds", must, self.seeds)
     if self.methods is None:
       object.__setattr__(self, "methods", tuple(self.method_names))
+    # The properties check each epsilon and seed.
     if not (self.parsed_epsilons and self.parsed_seeds):
       raise errors.FieldError("epsilons", "be given", "none")
     figures.check_count("methods", len(self.methods))
 
   @property
   def parsed_epsilons(self) -> list[float]:
-    """Epsilons, ascending."""
-    bounds = {"above": 0, "maximum": math.inf}
-    numbers = {feature_settings.parse(x, float) for x in self.epsilons}
-    return sorted(checks.check_number("epsilons", x, **bounds) for x in numbers)
+    """Epsilons, each once, ascending."""
+    numbers = set()
+    for text in self.epsilons:
+      number = feature_settings.parse(text, float)
+      checks.check_number("epsilons", number, above=0, maximum=math.inf)
+      numbers.add(number)
+    return sorted(numbers)
 
   @property
   def parsed_seeds(self) -> list[int] | list[None]:
-    """Seed of each fit of a method and epsilon; `None`: secret."""
+    """Seed of each fit of a method and epsilon; `None` for secret noise."""
     if not self.seeds:
       return [None] * self.num_fits
-    numbers = [
-      feature_settings.parse(x, int) for x in dict.fromkeys(self.seeds)
-    ]
-    return [checks.check_integer("seeds", x, minimum=0) for x in numbers]
+    seeds = []
+    for text in dict.fromkeys(self.seeds):
+      seed = feature_settings.parse(text, int)
+      seeds.append(checks.check_integer("seeds", seed, minimum=0))
+    return seeds
 
 
 def execute(config: SweepConfig) -> utility_plots.Curves:
@@ -100,7 +106,8 @@ def execute(config: SweepConfig) -> utility_plots.Curves:
     Accuracies by epsilon, a curve for each method.
 
   Raises:
-    errors.FieldError: If it cannot be done; nothing is written.
+    errors.FieldError: If a setting does not suit the data, the methods or the
+      files; nothing is written.
     errors.DataError: If a file cannot be used; nothing is written.
   """
   feature_runs.check_files(config, "output_png")
@@ -109,24 +116,13 @@ def execute(config: SweepConfig) -> utility_plots.Curves:
     budget.check_target(epsilon, config.delta)
   methods = {x: config.create_method("methods", x) for x in config.methods}
   problem = feature_runs.read_problem(config)
-  order = list(itertools.product(methods, config.parsed_epsilons))
-  bar = progress_lib.create_bar("Fitting", unit="epsilons", items=order)
-  results = []
-  for entry, epsilon in bar:
-    found = _measure(config, problem, methods[entry], epsilon)
-    results.append({"method": entry} | found)
-  curves = {}
-  for entry in methods:
-    curves[entry.replace(":", ":\n")] = [
-      figures.Measurement(tuple(x["accuracies"]), x["target_epsilon"])
-      for x in results
-      if x["method"] == entry
-    ]
+  results, curves = _fit_all(config, problem, methods)
+  # The accuracy of a guess that is always the most frequent class.
   counts = np.bincount(problem.test.labels)
-  # The accuracy of always guessing the most frequent class of the test
-  # examples.
   guessing = float(counts.max() / counts.sum())
-  warnings = [text for x in results for text in x["warnings"]]
+  warnings = []
+  for result in results:
+    warnings += result["warnings"]
   values = {
     "methods": config.methods,
     "epsilons": config.parsed_epsilons,
@@ -155,6 +151,25 @@ def execute(config: SweepConfig) -> utility_plots.Curves:
   return curves
 
 
+def _fit_all(
+  config: SweepConfig,
+  problem: feature_runs.Problem,
+  methods: Mapping[str, method_lib.Method],
+) -> tuple[list[dict[str, Any]], dict[str, list[figures.Measurement]]]:
+  """Fits all methods at all epsilons; returns JSON values, and curves."""
+  order = list(itertools.product(methods, config.parsed_epsilons))
+  bar = progress_lib.create_bar("Fitting", unit="epsilons", items=order)
+  results = []
+  curves = collections.defaultdict(list)
+  for entry, epsilon in bar:
+    found = _measure(config, problem, methods[entry], epsilon)
+    results.append({"method": entry} | found)
+    measurement = figures.Measurement(tuple(found["accuracies"]), epsilon)
+    # A legend has room for an entry in lines.
+    curves[entry.replace(":", ":\n")].append(measurement)
+  return results, dict(curves)
+
+
 def _measure(
   config: SweepConfig,
   problem: feature_runs.Problem,
@@ -164,37 +179,46 @@ def _measure(
   """Fits a method several times; returns JSON values and one fit's report."""
   accuracies = []
   for seed in config.parsed_seeds:
-    # Only this is kept of a fit, to save memory.
+    # Only the accuracy of an earlier fit is kept, to save memory.
     fitted, _, accuracy = feature_runs.fit(
       config, problem, method, epsilon=epsilon, seed=seed
     )
     accuracies.append(accuracy)
+  stdev = None
+  if len(accuracies) > 1:
+    stdev = statistics.stdev(accuracies)
   return {
     "target_epsilon": epsilon,
     "mean": statistics.fmean(accuracies),
-    "stdev": statistics.stdev(accuracies) if len(accuracies) > 1 else None,
+    "stdev": stdev,
     "accuracies": accuracies,
     **dataclasses.asdict(fitted.report_),
   }
 
 
 def _describe(config: SweepConfig, problem: feature_runs.Problem) -> str:
-  """The caption of the picture."""
-  unit = "user" if config.users else "example"
-  fitted = problem.size["num_users" if config.users else "train_size"]
+  """Returns the caption of the picture."""
+  size = problem.size
+  unit = "example"
+  fitted = size.get("train_size")
+  if config.users:
+    unit = "user"
+    fitted = size["num_users"]
   return (
-    f"Fitted to {fitted:,} {unit}s, {problem.size['num_classes']:,} classes,"
-    f" {problem.size['dim']:,} features an example, tested on"
-    f" {problem.size['test_size']:,} examples. One {unit} is protected; each ε"
-    " is of one fit alone. Guessing: always the most frequent class."
+    f"Fitted to {fitted:,} {unit}s, {size['num_classes']:,} classes,"
+    f" {size['dim']:,} features an example, tested on"
+    f" {size['test_size']:,} examples. One {unit} is protected; each ε is of"
+    " one fit alone. Guessing: always the most frequent class."
   )
 
 
 def _to_table(results: Sequence[Mapping[str, Any]]) -> str:
-  """A row for each method, a column for each epsilon."""
-  table: dict[str, dict[str, str]] = {}
-  for x in results:
-    deviation = "" if x["stdev"] is None else f" ± {x['stdev']:.4f}"
-    column = table.setdefault(f"epsilon {x['target_epsilon']:g}", {})
-    column[x["method"]] = f"{x['mean']:.4f}{deviation}"
+  """Returns a row for each method, a column for each epsilon."""
+  table: dict[str, dict[str, str]] = collections.defaultdict(dict)
+  for result in results:
+    text = f"{result['mean']:.4f}"
+    if result["stdev"] is not None:
+      text += f" ± {result['stdev']:.4f}"
+    column = f"epsilon {result['target_epsilon']:g}"
+    table[column][result["method"]] = text
   return pd.DataFrame(table).to_string()

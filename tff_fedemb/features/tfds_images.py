@@ -3,7 +3,9 @@
 Nothing is downloaded.
 """
 
+from collections.abc import Iterator
 import itertools
+from typing import Any
 
 from etils import epy
 import numpy as np
@@ -34,25 +36,28 @@ def open_source(
   """Opens a data set.
 
   Args:
-    name: Name of the data set.
+    name: Name of the data set, one of `NAMES`.
     data_dir: Its directory, `None` for TensorFlow Datasets' own.
     split: As TensorFlow Datasets writes it: "train", "test[:50%]".
-    image_shape: Height, width and channels to make of each image; `None` to
-      leave them as they are.
+    image_shape: Height, width and channels that each image is resized to;
+      `None` to leave them as they are.
     on_bad_example: One of `bad_examples.POLICIES`.
 
+  Returns:
+    Its images, in an order that is always the same; only labels are read yet.
+
   Raises:
-    errors.FieldError: If it is not there, is damaged, has images without a
-      label, or has images of several sizes and `image_shape` is `None`.
+    errors.FieldError: If the data set is not there, is damaged, has images
+      without a label, or has images of several sizes and `image_shape` is
+      `None`.
   """
   directory = tfds_directories.find(name, data_dir, field="tfds")
   where = f"{directory} by tfds_split {split}"
   with errors.as_field_error("tfds", "be labelled images", where):
     builder = tfds.builder_from_directory(directory)
-    unread = _iterate(
-      builder, split, tfds.decode.PartialDecoding({_LABEL: True})
-    )
-    labels = np.array([example[_LABEL] for example in unread], np.int64)
+    labels_alone = tfds.decode.PartialDecoding({_LABEL: True})
+    examples = _iterate(builder, split, labels_alone)
+    labels = np.array([example[_LABEL] for example in examples], np.int64)
     # The test images of imagenet2012 have label -1.
     if np.any(labels < 0):
       raise ValueError("some have no label")
@@ -63,15 +68,16 @@ def open_source(
     raise errors.FieldError("image_size", must, "nothing")
   skipped: list[str] = []
 
-  def read(rows):
+  def read(rows: np.ndarray) -> image_sources.Batches:
     examples = _iterate(builder, split, {_IMAGE: tfds.decode.SkipDecoding()})
-    wanted = itertools.compress(examples, np.isin(np.arange(len(labels)), rows))
+    is_wanted = np.isin(np.arange(len(labels)), rows)
+    wanted = itertools.compress(examples, is_wanted)
 
-    def read_image(row):
+    def read_image(row: int) -> np.ndarray:
+      path = f"image {row} of {name} {split}"
       with errors.as_field_error("tfds_split", "be readable", split):
-        return image_folder.read_image(
-          f"image {row} of {name} {split}", shape, content=next(wanted)[_IMAGE]
-        )
+        content = next(wanted)[_IMAGE]
+        return image_folder.read_image(path, shape, content=content)
 
     return image_sources.read_images(
       rows, read_image, shape, skipped, on_bad_example=on_bad_example
@@ -86,8 +92,9 @@ def open_source(
   )
 
 
-def _iterate(builder, split: str, decoders):
-  """Yields examples, always in the same order."""
-  return builder.as_dataset(
+def _iterate(builder: Any, split: str, decoders: Any) -> Iterator[Any]:
+  """Iterates over examples, always in the same order."""
+  dataset = builder.as_dataset(
     split=split, shuffle_files=False, decoders=decoders
-  ).as_numpy_iterator()
+  )
+  return dataset.as_numpy_iterator()
