@@ -23,7 +23,7 @@ from tff_fedemb.serving import gallery_index
 with epy.lazy_imports():
   import pandas as pd
 
-# Images that a graph is asked for: the runner-up may lie beyond.
+# Images that a graph is asked for: the runner-up may be none of them.
 _MAX_NEIGHBOURS = 100
 # The columns of a result, in their order.
 _COLUMNS = [
@@ -33,7 +33,7 @@ _COLUMNS = [
   "runner_up",
   "runner_up_similarity",
 ]
-# Similarities that are computed at once.
+# Number of similarities that are computed at once.
 _BLOCK_SIZE = 2**22
 
 
@@ -48,16 +48,17 @@ def find(
   Args:
     index: The gallery; classes are names.
     queries: Unit embeddings, `[q, dim]`.
-    paths: Their files.
-    compared: One of `identification.NEAREST` and `MEAN`.
+    paths: Files of the queries, `[q]`; an image of the gallery from the same
+      file is not compared with the query.
+    compared: `identification.NEAREST` or `identification.MEAN`.
 
   Returns:
-    A row for each query: `nearest_class`, its `similarity`, `nearest_image` of
-    that class, and `runner_up`, the next class, with `runner_up_similarity`;
-    None and NaN where there is no other.
+    A row for each query: `nearest_class`, its `similarity` in [-1, 1],
+    `nearest_image` of that class, and `runner_up`, the next class, with
+    `runner_up_similarity`; None and NaN where there is no other.
 
   Raises:
-    FieldError: If there is nothing to compare a query with.
+    errors.FieldError: If there is nothing to compare a query with.
   """
   places = [os.path.realpath(path) for path in paths]
   search = _by_mean if compared == identification.MEAN else _by_nearest
@@ -77,11 +78,11 @@ def _by_nearest(
   queries: np.ndarray,
   places: Sequence[str],
 ) -> pd.DataFrame:
-  """As `find`, by the nearest image of a class."""
+  """Finds classes by their nearest image."""
   files = index.images["path"]
   classes = index.images["name"]
-  # So many may be the query itself or of the nearest class, and one more is the
-  # runner-up.
+  # At most so many are the query itself or of the nearest class: one more is
+  # the runner-up.
   most_of_file = int(files.value_counts().max())
   most_of_class = int(classes.value_counts().max())
   count = most_of_file + most_of_class + 1
@@ -111,18 +112,16 @@ def _find_two(
     Row and column of the most similar, and the columns of `find` but for
     `nearest_image`.
   """
-  first = (np.arange(len(similarities)), similarities.argmax(axis=1))
-  nearest = classes[first]
-  similarity = similarities[first]
-  similarities[classes == nearest[:, np.newaxis]] = -np.inf
-  second = (first[0], similarities.argmax(axis=1))
-  found = {
-    "nearest_class": nearest,
-    "similarity": similarity,
-    "runner_up": classes[second],
-    "runner_up_similarity": similarities[second],
-  }
-  return first, pd.DataFrame(found)
+  rows = np.arange(len(similarities))
+  first = (rows, similarities.argmax(axis=1))
+  found = pd.DataFrame()
+  found["nearest_class"] = classes[first]
+  found["similarity"] = similarities[first]
+  similarities[classes == classes[first][:, np.newaxis]] = -np.inf
+  second = (rows, similarities.argmax(axis=1))
+  found["runner_up"] = classes[second]
+  found["runner_up_similarity"] = similarities[second]
+  return first, found
 
 
 def _by_mean(
@@ -130,7 +129,7 @@ def _by_mean(
   queries: np.ndarray,
   places: Sequence[str],
 ) -> pd.DataFrame:
-  """As `find`, by the mean of a class's images."""
+  """Finds classes by the mean of their images."""
   means = _Means(index)
   width = len(means.names)
   if index.kind == gallery_index.HNSW:
@@ -147,24 +146,34 @@ class _Means:
   """The means of all classes.
 
   Attributes:
-    names: Name of each class.
+    names: Name of each class, `[c]`.
   """
 
   def __init__(self, index: gallery_index.GalleryIndex):
+    """Computes the means.
+
+    Args:
+      index: The gallery.
+    """
     self._index = index
     self._files = index.images["path"].to_numpy()
     self._classes, self.names = pd.factorize(index.images["name"].to_numpy())
-    self._by_class = np.argsort(self._classes, kind="stable")
-    self._ends = np.cumsum(np.bincount(self._classes))
-    members = sparse.csr_array(
-      (np.ones(len(self._files), np.float32), (self._classes, index.places)),
-      shape=(len(self.names), len(index.embeddings)),
-    )
-    self._sums = members @ index.embeddings
-    self._means = pairs.normalize(self._sums).astype(np.float32)
+    by_class = np.argsort(self._classes, kind="stable")
+    ends = np.cumsum(np.bincount(self._classes))
+    self._rows_of_class = np.split(by_class, ends[:-1])
+    ones = np.ones(len(self._files), np.float32)
+    shape = (len(self.names), len(index.embeddings))
+    members = sparse.csr_array((ones, (self._classes, index.places)), shape)
+    sums = members @ index.embeddings
+    self._means = pairs.normalize(sums).astype(np.float32)
 
   def find(self, queries: np.ndarray, places: Sequence[str]) -> pd.DataFrame:
-    """As `find` of the module."""
+    """Finds the columns of the module's `find` for some queries.
+
+    Args:
+      queries: Unit embeddings, `[q, dim]`.
+      places: Real paths of their files, `[q]`.
+    """
     queries = queries.astype(np.float32)
     if self._index.kind == gallery_index.HNSW:
       similarities, classes = self._among_nearest(queries)
@@ -175,9 +184,8 @@ class _Means:
       without = self._without(places[query], label, queries[query])
       similarities[query, classes[query] == label] = without
     _, found = _find_two(similarities, classes)
-    found["nearest_image"] = list(
-      map(self._nearest_image, queries, found["nearest_class"], places)
-    )
+    nearest = map(self._nearest_image, queries, found["nearest_class"], places)
+    found["nearest_image"] = list(nearest)
     for column in ("nearest_class", "runner_up"):
       found[column] = self.names[found[column]]
     return found
@@ -186,7 +194,7 @@ class _Means:
     self,
     queries: np.ndarray,
   ) -> tuple[np.ndarray, np.ndarray]:
-    """Similarities with the classes of the nearest images, and these."""
+    """Returns classes of the nearest images, after the similarities."""
     _, rows = self._index.search(queries, _MAX_NEIGHBOURS)
     classes = self._classes[rows]
     similarities = np.einsum("qd,qnd->qn", queries, self._means[classes])
@@ -194,7 +202,7 @@ class _Means:
     return similarities, classes
 
   def _find_own(self, places: Sequence[str]) -> np.ndarray:
-    """Queries that are images of the gallery, each with one of its classes."""
+    """Returns pairs of a query that is in the gallery, and a class of it."""
     images = pd.DataFrame({"place": self._files, "label": self._classes})
     queries = pd.DataFrame({"place": places, "query": range(len(places))})
     images = images[images["place"].isin(queries["place"])]
@@ -202,13 +210,13 @@ class _Means:
     return own[["query", "label"]].to_numpy()
 
   def _images_of(self, label: int) -> tuple[np.ndarray, np.ndarray]:
-    """Files and embeddings of the images of a class."""
-    start = self._ends[label - 1] if label else 0
-    rows = self._by_class[start : self._ends[label]]
-    return self._files[rows], self._index.embeddings[self._index.places[rows]]
+    """Returns files and embeddings of the images of a class."""
+    rows = self._rows_of_class[label]
+    places = self._index.places[rows]
+    return self._files[rows], self._index.embeddings[places]
 
   def _without(self, place: str, label: int, query: np.ndarray) -> float:
-    """Similarity of a query with the mean of a class without a file."""
+    """Returns a query's similarity with the mean of a class without a file."""
     files, images = self._images_of(label)
     left = images[files != place]
     if not len(left):
@@ -216,7 +224,7 @@ class _Means:
     return float(pairs.normalize(left.sum(axis=0)) @ query)
 
   def _nearest_image(self, query: np.ndarray, label: int, place: str) -> str:
-    """File of the image of a class that is nearest to a query."""
+    """Returns the file of the image of a class that is nearest to a query."""
     files, images = self._images_of(label)
     similarities = np.where(files == place, -np.inf, images @ query)
     return files[similarities.argmax()]

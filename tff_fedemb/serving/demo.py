@@ -1,8 +1,8 @@
 """A web page to try an exported model: drop pictures, see who is who.
 
-Two pictures are compared as `verification` compares pairs; one is looked up in
-a gallery as `match` does it. The page is one file, `demo.html`; this module
-answers it over HTTP, on this machine alone.
+Two pictures are compared as in `verification`; one is looked up in a gallery as
+in `match`. The page is one file, `demo.html`; this module answers it over HTTP,
+on this machine alone.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _HOST = "127.0.0.1"
 # Largest request in bytes: two photos of a phone, in base64.
 _MAX_REQUEST = 64 * 2**20
 _THUMBNAIL = (320, 320)
-# The page loads nothing from elsewhere, and no other site may show it.
+# The page loads nothing from elsewhere, and no other site may show the page.
 _POLICY = (
   "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline';"
   " img-src blob: data:; connect-src 'self'; frame-src 'self'; frame-ancestors"
@@ -61,7 +61,7 @@ class DemoConfig(match_rules.RuleConfig):
     gallery: Folder with one sub-folder of images a class, to look pictures up
       in.
     index: File of a gallery that `match` wrote, in place of the folder.
-    port: Port of the page on this machine; 0 is any that is free.
+    port: Port of the page on this machine; 0 takes any free one.
   """
 
   run_dir: str | None = None
@@ -85,7 +85,7 @@ class DemoConfig(match_rules.RuleConfig):
 
   @property
   def model_path(self) -> str:
-    """Where the model is."""
+    """Directory or file of the model."""
     if self.saved_model is not None:
       return self.saved_model
     found = pathlib.Path(str(self.run_dir), "release", "saved_model")
@@ -105,8 +105,8 @@ class Demo:
       config: The settings.
 
     Raises:
-      errors.FieldError: If something cannot be opened, or the model carries no
-        threshold and none is given.
+      errors.FieldError: If the model or the gallery cannot be opened, or the
+        model carries no threshold and none is given.
       errors.DataError: If an image of the gallery cannot be used.
     """
     self._model = saved_models.load(config.model_path)
@@ -127,33 +127,38 @@ class Demo:
       )
 
   def about(self) -> dict[str, Any]:
-    """Facts about the model for the page."""
+    """Describes the model for the page.
+
+    Returns:
+      Sentences on `model`, `privacy` and `gallery`; None without a gallery.
+    """
     height, width, channels = self._model.image_shape
     colours = "grey" if channels == 1 else "colour"
-    told: dict[str, Any] = {
-      "model": f"Images of {height} x {width} pixels, {colours}.",
-      "privacy": _tell_privacy(self._model.card),
-      "gallery": None,
-    }
+    gallery = None
     if self._index is not None and self._rule is not None:
       images = self._index.images
-      told["gallery"] = (
+      gallery = (
         f"{len(images):,} images of {images['name'].nunique():,} classes."
         f" {self._rule.words}"
       )
-    return told
+    return {
+      "model": f"Images of {height} x {width} pixels, {colours}.",
+      "privacy": _tell_privacy(self._model.card),
+      "gallery": gallery,
+    }
 
   def compare(self, images: Sequence[bytes]) -> dict[str, Any]:
     """Compares two pictures.
 
     Args:
-      images: Contents of two files.
+      images: Contents of two files, PNG or another format of `image_folder`.
 
     Returns:
-      `similarity`, `threshold` and `is_same`.
+      `similarity` in [-1, 1], `threshold`, and `is_same`, whether the
+      similarity reaches the threshold.
 
     Raises:
-      image_folder.ImageFolderError: If one is no image.
+      image_folder.ImageFolderError: If a file is no image.
     """
     first, second = self._embed(images)
     similarity = float(first @ second)
@@ -171,11 +176,13 @@ class Demo:
       image: Content of a file.
 
     Returns:
-      `nearest_class`, `score`, `threshold`, `is_accepted`, `runner_up` and
-      `nearest_image`, a small picture as a data URL or None.
+      `nearest_class`, `score`, `threshold`, `is_accepted`, `runner_up`, the
+      next class or None, and `nearest_image`, a small picture as a data URL or
+      None.
 
     Raises:
-      image_folder.ImageFolderError: If it is no image.
+      errors.FieldError: If there is no gallery.
+      image_folder.ImageFolderError: If the file is no image.
     """
     if self._index is None or self._rule is None:
       raise errors.FieldError("gallery", "be given to look pictures up", "none")
@@ -197,12 +204,12 @@ class Demo:
     }
 
   def _embed(self, contents: Sequence[bytes]) -> np.ndarray:
-    """Unit embeddings of pictures, `[n, dim]`."""
+    """Returns unit embeddings of pictures, `[n, dim]`."""
     shape = self._model.image_shape
-    images = [
-      image_folder.read_image(f"picture {number}", shape, content=content)
-      for number, content in enumerate(contents, 1)
-    ]
+    images = []
+    for number, content in enumerate(contents, 1):
+      name = f"picture {number}"
+      images.append(image_folder.read_image(name, shape, content=content))
     return pairs.normalize(self._model(np.stack(images)))
 
 
@@ -210,7 +217,7 @@ def _open_gallery(
   config: DemoConfig,
   model: saved_models.Model,
 ) -> gallery_index.GalleryIndex | None:
-  """Reads the index, or embeds the folder."""
+  """Reads the index, or embeds the folder; returns None without either."""
   digest = saved_models.digest(config.model_path)
   if config.index:
     return gallery_index.read(config.index, digest)
@@ -228,7 +235,7 @@ def _open_gallery(
 
 
 def _tell_privacy(card: model_card.ModelCard | None) -> str:
-  """The guarantee of a model in a sentence, as its card says it."""
+  """Returns the guarantee on a model's card, in a sentence."""
   if card is None or card.privacy is None:
     return "The model carries no statement on privacy."
   epsilon = card.privacy["epsilon"]
@@ -242,7 +249,7 @@ def _tell_privacy(card: model_card.ModelCard | None) -> str:
 
 
 def _thumbnail(path: str) -> str | None:
-  """A small copy of a picture as a data URL; None if it is not there."""
+  """Returns a small copy of a picture as a data URL; None without the file."""
   try:
     with Image.open(path) as image:
       small = image.convert("RGB")
@@ -265,11 +272,11 @@ def create_server(
 
   Args:
     demo: The model and gallery that answer.
-    port: Port on this machine; 0 is any that is free.
-    pages: Further pages by path.
+    port: Port on this machine; 0 takes any free one.
+    pages: Further pages, HTML by path, for tests.
 
   Raises:
-    errors.FieldError: If the port is taken.
+    errors.FieldError: If the port is taken, or not yours to open.
   """
   page = importlib.resources.files("tff_fedemb.serving").joinpath("demo.html")
   all_pages = {"/": page.read_text(encoding="utf-8"), **(pages or {})}
@@ -298,7 +305,7 @@ class _Handler(server.BaseHTTPRequestHandler):
     super().__init__(*arguments)
 
   def do_GET(self) -> None:
-    """Answers with a page, or with what it says of itself."""
+    """Answers with a page, or with facts about the model."""
     if not self._is_for_us():
       return
     if self.path == "/about":
@@ -313,7 +320,7 @@ class _Handler(server.BaseHTTPRequestHandler):
     """Answers a question about pictures."""
     if not self._is_for_us():
       return
-    # A form of another site cannot send JSON unasked.
+    # Browsers do not let a form on another site send JSON.
     is_json = self.headers.get_content_type() == "application/json"
     size = int(self.headers.get("Content-Length") or 0)
     if not is_json or not 0 < size <= _MAX_REQUEST:
@@ -328,13 +335,14 @@ class _Handler(server.BaseHTTPRequestHandler):
       self._answer({"error": "The request is damaged."}, 400)
       return
     try:
-      # TensorFlow is called by one request at a time.
+      # One request at a time calls TensorFlow.
       with self._lock:
         self._answer(self._ask(images))
     except (errors.FieldError, image_folder.ImageFolderError) as error:
       self._answer({"error": str(error)}, 400)
 
   def _ask(self, images: Sequence[bytes]) -> dict[str, Any]:
+    """Asks the demo the question that the path stands for."""
     if self.path == "/compare" and len(images) == 2:
       return self._demo.compare(images)
     if self.path == "/identify" and len(images) == 1:
@@ -343,7 +351,7 @@ class _Handler(server.BaseHTTPRequestHandler):
     raise errors.FieldError("request", must, f"{len(images)} at {self.path}")
 
   def _is_for_us(self) -> bool:
-    """Whether the browser was told this address: other names may be a trick."""
+    """Refuses other names of this machine, which another site may have made."""
     port = self.server.server_port  # type: ignore[attr-defined]
     names = (f"{_HOST}:{port}", f"localhost:{port}")
     if self.headers.get("Host") in names:
@@ -352,9 +360,11 @@ class _Handler(server.BaseHTTPRequestHandler):
     return False
 
   def _answer(self, values: Mapping[str, Any], status: int = 200) -> None:
+    """Sends JSON values."""
     self._send(status, "application/json", json.dumps(values).encode())
 
   def _send(self, status: int, kind: str, content: bytes) -> None:
+    """Sends a response with the headers of all."""
     self.send_response(status)
     self.send_header("Content-Type", kind)
     self.send_header("Content-Length", str(len(content)))
@@ -364,11 +374,14 @@ class _Handler(server.BaseHTTPRequestHandler):
     self.wfile.write(content)
 
   def log_message(self, format: str, *arguments: Any) -> None:
-    """Says nothing: the page does."""
+    """Logs nothing: the page shows each answer."""
 
 
 def execute(config: DemoConfig) -> None:
-  """Serves the page until it is interrupted.
+  """Serves the page until you interrupt it.
+
+  Args:
+    config: The settings.
 
   Raises:
     errors.FieldError: As `Demo` and `create_server`.

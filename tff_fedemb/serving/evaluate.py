@@ -1,6 +1,6 @@
 """One evaluation of an exported model, from its images to the report.
 
-The work of `evaluate`, once its flags are read.
+Program `evaluate` reads its flags and calls `execute`.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 import dataclasses
 import pathlib
+from typing import Any
 
 from etils import epy
 import numpy as np
@@ -27,6 +28,7 @@ with epy.lazy_imports():
   from tff_fedemb.data import photo_table
   from tff_fedemb.evaluation import gallery_thresholds
   from tff_fedemb.evaluation import groups
+  from tff_fedemb.evaluation import identification
   from tff_fedemb.evaluation import recognition
   from tff_fedemb.evaluation import retrieval
   from tff_fedemb.evaluation import verification
@@ -74,8 +76,9 @@ def execute(
     runtime: Runtime that embeds the images.
 
   Raises:
-    errors.FieldError: If it cannot be done; nothing is written then.
-    errors.DataError: If data cannot be used; neither then.
+    errors.FieldError: If a setting does not suit the model, the images or the
+      files; nothing is written.
+    errors.DataError: If data cannot be used; nothing is written.
   """
   output_files.check(
     {"output_json": config.output_json}, overwrite=config.overwrite
@@ -83,7 +86,10 @@ def execute(
   model = saved_models.load(config.saved_model)
   source = config.open(config.split, model.image_shape)
   rows = source.draw_rows(config.max_images)
-  num_found = len(source.labels) if len(rows) < len(source.labels) else None
+  num_found = None
+  if len(rows) < len(source.labels):
+    num_found = len(source.labels)
+  # Check the column of groups before the work.
   of_classes, shares = _read_groups(config, source)
   with runtime.open_map() as map_fn:
     result, embeddings, labels = image_sources.evaluate(
@@ -94,9 +100,13 @@ def execute(
       num_found=num_found,
       with_metrics=config.metrics,
     )
-  result = dataclasses.replace(
-    result, warnings=source.warnings + result.warnings
-  )
+  warnings = source.warnings + result.warnings
+  result = dataclasses.replace(result, warnings=warnings)
+  report = result.to_json()
+  report["galleries"] = gallery_thresholds.measure(embeddings, labels)
+  recognized = recognition.evaluate(embeddings, labels)
+  report["identification"] = recognition.to_json(recognized)
+  report["groups"] = None
   found = []
   notes = []
   if config.group_column:
@@ -107,45 +117,43 @@ def execute(
       threshold=result.threshold_at_far[groups.FALSE_ACCEPT_RATE],
       training_shares=shares,
     )
-  galleries = gallery_thresholds.measure(embeddings, labels)
+    values = list(map(dataclasses.asdict, found))
+    report["groups"] = {"groups": values, "notes": notes}
+  report["saved_model"] = config.saved_model
+  report["source"] = _describe_source(config, source)
+  output_files.write_json(config.output_json, report)
+  _tell(config, result, source.description)
+  if config.group_column:
+    _tell_groups(found, notes)
+  rest = f"Written to {config.output_json}."
+  progress.say(progress.end([], warnings=warnings, rest=rest))
+
+
+def _describe_source(
+  config: EvaluationConfig,
+  source: image_sources.ImageSource,
+) -> dict[str, Any]:
+  """Describes for the report where the images are from, JSON values by name."""
   about = {
     **source.facts,
     "num_images_found": len(source.labels),
     "max_images": config.max_images,
   }
   if config.image_folder:
-    about |= {"num_skipped": len(source.skipped), "skipped": source.skipped}
-  report = {
-    **result.to_json(),
-    "galleries": galleries,
-    "identification": recognition.to_json(
-      recognition.evaluate(embeddings, labels)
-    ),
-    "groups": {"groups": list(map(dataclasses.asdict, found)), "notes": notes}
-    if config.group_column
-    else None,
-    "saved_model": config.saved_model,
-    "source": about,
-  }
-  write = output_files.json_writer(report)
-  output_files.write({"output_json": (config.output_json, write)})
-  _tell(config, result, source.description)
-  if config.group_column:
-    _tell_groups(found, notes)
-  progress.say(
-    progress.end(
-      [], warnings=result.warnings, rest=f"Written to {config.output_json}."
-    )
-  )
+    about["num_skipped"] = len(source.skipped)
+    about["skipped"] = source.skipped
+  return about
 
 
 def _read_groups(
   config: EvaluationConfig,
   source: image_sources.ImageSource,
 ) -> tuple[dict[int, str], dict[str, float] | None]:
-  """Groups of held-out classes by label, and shares of the users who train.
+  """Reads the groups of a task's table.
 
-  The shares are `None` if the table does not tell who trains.
+  Returns:
+    The group of each held-out class, by label; and the share of each group in
+    the users who train, or `None` if the table does not tell who trains.
 
   Raises:
     errors.FieldError: If there is no such column.
@@ -161,17 +169,18 @@ def _read_groups(
       f"{table} must have one {config.group_column} for each class,"
       f" found {found[0]} and {found[1]} for {name}."
     )
-  names = source.class_names
   of_classes = {}
-  for label, name in names.items():
+  for label, name in source.class_names.items():
     if name in known:
       of_classes[label] = known[name][0]
-  of_users = rows[~rows["label"].isin(list(names.values()))]
+  held_out = list(source.class_names.values())
+  of_users = rows[~rows["label"].isin(held_out)]
   num_users = of_users["user"].nunique()
   if num_users != source.facts["num_training_users"]:
     return of_classes, None
   of_users = of_users.drop_duplicates(["user", "group"])
-  return of_classes, dict(of_users["group"].value_counts() / num_users)
+  shares = of_users["group"].value_counts() / num_users
+  return of_classes, dict(shares)
 
 
 def _tell(
@@ -179,7 +188,7 @@ def _tell(
   result: verification.VerificationResult,
   description: str,
 ) -> None:
-  """Prints the outcome."""
+  """Prints recall at each false accept rate, and other figures."""
   intervals = result.recall_class_interval_at_far
   rows = []
   for rate, recall in result.recall_at_far.items():
@@ -210,7 +219,7 @@ def _tell(
 def _tell_groups(found: Sequence[groups.Group], notes: Sequence[str]) -> None:
   """Prints the figures of groups."""
 
-  def show(rate):
+  def show(rate: identification.Rate | None) -> str:
     if rate is None:
       return "-"
     return f"{rate.value:.4f} [{rate.low:.4f}, {rate.high:.4f}]"

@@ -1,11 +1,11 @@
 """A file of a large gallery: embeddings of known images, to be searched.
 
-Exact, or by a graph of neighbours that finds most of the nearest in a fraction
-of the time (HNSW: Malkov and Yashunin, "Efficient and Robust Approximate
-Nearest Neighbor Search Using Hierarchical Navigable Small World Graphs", IEEE
-TPAMI 2020). A graph cannot lose an image: where some are removed, it is built
-anew. Copies of an image are one point of it: they would be linked to each other
-alone, and a search would not leave them.
+A search is exact, or goes by a graph of neighbours that finds most of the
+nearest in a fraction of the time (HNSW: Malkov and Yashunin, "Efficient and
+Robust Approximate Nearest Neighbor Search Using Hierarchical Navigable Small
+World Graphs", IEEE TPAMI 2020). An image cannot be taken out of a graph: it is
+built anew. Copies of an image are one point of it: they would be linked to each
+other alone, and a search would not leave them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ EXACT = "exact"
 HNSW = "hnsw"
 KINDS = (EXACT, HNSW)
 
-# A graph has links of an image, and images that a search keeps in sight.
+# Links of an image in a graph, and candidates that a search keeps.
 _LINKS = 32
 _SEARCH = 192
 _BLOCK_ROWS = 10_000
@@ -50,7 +50,7 @@ _NUM_NEAREST = 10
 _TIE = 1e-6
 _VERSION = 4
 _COLUMNS = ["name", "path", "digest"]
-# Half as long as SHA-256's, and no two contents anybody has found share one.
+# Half as long as SHA-256's, and no collision is known.
 _DIGEST = functools.partial(hashlib.blake2b, digest_size=16)
 
 
@@ -60,8 +60,8 @@ class Changes:
 
   Attributes:
     new: Rows of its listing that are to be embedded and added.
-    replaced: Paths of those among them that the index had other content of.
-    num_moved: Images of the index that have another path or class now.
+    replaced: Paths of those whose file had other content in the index.
+    num_moved: Number of images of the index with a new path or class.
     gone: Paths of images of the index that the folder does not have any more.
   """
 
@@ -111,7 +111,7 @@ class GalleryIndex:
     keys = [hash(row.tobytes()) for row in known]
     keys += [hash(row.tobytes()) for row in embeddings]
     _, first, places = np.unique(keys, return_index=True, return_inverse=True)
-    # Numbered by first mention: those that are known keep their numbers.
+    # Numbers follow the first mention, so that known embeddings keep theirs.
     number_of = np.empty_like(first)
     number_of[np.argsort(first)] = np.arange(len(first))
     self.places = np.append(self.places, number_of[places[len(known) :]])
@@ -132,8 +132,8 @@ class GalleryIndex:
       listed: Rows of `list_images`, by their numbers there.
 
     Raises:
-      DataError: As `image_sources.embed_rows`; none may be readable if the
-        index has others.
+      errors.DataError: As `image_sources.embed_rows`; if the index has images
+        already, it is no error that none can be read.
     """
     embeddings, rows = image_sources.embed_rows(
       model,
@@ -148,14 +148,13 @@ class GalleryIndex:
     """Removes all images of some classes, and returns how many.
 
     Args:
-      names: Classes, or several in one text with commas between that is no
-        class itself.
+      names: Classes, or texts of several with commas between.
 
     Privacy:
       Their embeddings, paths and names are gone.
 
     Raises:
-      FieldError: If there is no such class.
+      errors.FieldError: If there is no such class.
     """
     known = set(self.images["name"])
     names = set(config_lib.split_words(names, known.__contains__))
@@ -172,11 +171,11 @@ class GalleryIndex:
     *,
     sync: bool = False,
   ) -> Changes:
-    """Takes over what has become of the files of a folder.
+    """Follows the files of a folder.
 
-    An image whose file has other content is left out, to be added anew. One
-    whose file is not there any more, but its content in a file that is new, has
-    that path and class from now on.
+    An image whose file has other content is left out, to be added anew. If the
+    file of an image is gone, and a new file has its content, the image gets the
+    path and class of that one.
 
     Args:
       folder: The folder.
@@ -187,33 +186,36 @@ class GalleryIndex:
     paths = self.images["path"].to_numpy(copy=True)
     digests = self.images["digest"].to_numpy()
     rows = {key: row for row, key in enumerate(zip(names, paths, strict=True))}
-    found = []
-    for name, path, digest in listed[_COLUMNS].itertuples(index=False):
-      key = (name, path)
-      found.append((rows.get(key), key, digest))
-    not_listed = set(range(len(names))) - {row for row, _, _ in found}
+    keys = list(zip(listed["name"], listed["path"], strict=True))
+    not_listed = sorted(set(range(len(names))) - set(map(rows.get, keys)))
     missing = collections.defaultdict(list)
-    for row in sorted(not_listed):
+    for row in not_listed:
       if digests[row] and not os.path.exists(paths[row]):
         missing[digests[row]].append(row)
     new = []
     replaced = []
-    moved = {}
-    for number, (row, key, digest) in enumerate(found):
+    moved = set()
+    for number, (key, digest) in enumerate(
+      zip(keys, listed["digest"], strict=True)
+    ):
+      row = rows.get(key)
       if row is None and missing[digest]:
         # One of the same class, if several files of that content moved.
         row = max(missing[digest], key=lambda row: names[row] == key[0])
         missing[digest].remove(row)
-        moved[row] = key
-      elif row is None or not digest or digest != digests[row]:
+        names[row], paths[row] = key
+        moved.add(row)
+      elif row is None:
         new.append(number)
-        replaced += [] if row is None else [row]
+      elif not digest or digest != digests[row]:
+        new.append(number)
+        replaced.append(row)
     root = os.path.join(os.path.realpath(folder), "")
-    left = sorted(not_listed - set(moved))
-    gone = [row for row in left if paths[row].startswith(root)]
+    gone = []
+    for row in not_listed:
+      if row not in moved and paths[row].startswith(root):
+        gone.append(row)
     changes = Changes(new, list(paths[replaced]), len(moved), list(paths[gone]))
-    for row, key in moved.items():
-      names[row], paths[row] = key
     self.images = self.images.assign(name=names, path=paths)
     self._leave_out(replaced + (gone if sync else []))
     return changes
@@ -227,12 +229,11 @@ class GalleryIndex:
     return copies["path"][num_classes > 1].tolist()
 
   def _leave_out(self, rows: Sequence[int] | np.ndarray) -> None:
-    """Leaves some rows out, and embeddings that no other has."""
+    """Leaves some rows out, and embeddings that no other row has."""
     if len(rows):
       is_kept = ~np.isin(np.arange(len(self.images)), rows)
       images = self.images[is_kept]
-      embeddings = self.embeddings
-      embeddings = embeddings[self.places[is_kept]]
+      embeddings = self.embeddings[self.places[is_kept]]
       self.images = images[:0]
       self.places = self.places[:0]
       self.vectors = None
@@ -240,7 +241,7 @@ class GalleryIndex:
 
   @property
   def _flat(self) -> Any:
-    """Index of faiss that compares with all."""
+    """Index of faiss that compares a query with all embeddings."""
     return self.vectors if self.kind == EXACT else self.vectors.storage
 
   @property
@@ -253,6 +254,7 @@ class GalleryIndex:
     return numbers.reshape(flat.ntotal, flat.d)
 
   def _create(self, dim: int) -> Any:
+    """Creates an empty index of faiss."""
     if self.kind == EXACT:
       return faiss.IndexFlatIP(dim)
     return faiss.IndexHNSWFlat(dim, _LINKS, faiss.METRIC_INNER_PRODUCT)
@@ -296,7 +298,7 @@ class GalleryIndex:
     places: np.ndarray,
     count: int,
   ) -> tuple[np.ndarray, np.ndarray]:
-    """Similarities and rows of so many images with the embeddings found."""
+    """Returns similarities and rows of images with the embeddings found."""
     by_place = np.argsort(self.places, kind="stable")
     sizes = np.bincount(self.places)
     starts = np.cumsum(sizes) - sizes
@@ -313,9 +315,12 @@ class GalleryIndex:
     return expanded, rows
 
   def measure_recall(self, queries: np.ndarray) -> float | None:
-    """Share of the ten nearest of some queries that a graph finds.
+    """Measures the share of the ten nearest images that a graph finds.
 
-    Any image that is as near as the last of them counts as one of them.
+    Any image that is as near as the last of the ten counts as one of them.
+
+    Args:
+      queries: Unit embeddings `[q, dim]`, of which at most 200 are searched.
 
     Returns:
       In [0, 1]; None for an exact index.
@@ -328,7 +333,7 @@ class GalleryIndex:
     return float(np.mean(found >= nearest[:, -1:] - _TIE))
 
   def write(self, path: str | os.PathLike[str]) -> None:
-    """Writes the index, whole or not at all, in place of an earlier one."""
+    """Writes the index, whole or not at all; replaces an earlier one."""
     about = {
       "version": _VERSION,
       "model": self.model,
@@ -351,10 +356,12 @@ def open_folder(
   *,
   on_bad_example: str,
 ) -> image_sources.ImageSource:
-  """Opens a gallery that is a folder with one sub-folder a class.
+  """Opens a gallery, a folder with one sub-folder of images a class.
 
   Args:
-    folder, image_shape, on_bad_example: See `image_sources.open_folder`.
+    folder: The folder.
+    image_shape: See `image_sources.open_folder`.
+    on_bad_example: See `image_sources.open_folder`.
   """
   return image_sources.open_folder(
     folder,
@@ -370,11 +377,12 @@ def list_images(
   *,
   with_digests: bool,
 ) -> pd.DataFrame:
-  """Name, path and, if it is to be known, content's digest of each image.
+  """Lists the images of a folder, as in an index.
 
   Args:
-    gallery: As `open_folder` returns it.
-    with_digests: Whether digests are to be known; they are empty otherwise.
+    gallery: The folder, as `open_folder` returns it.
+    with_digests: Whether to read all files for their digests; these are empty
+      otherwise, and for files that cannot be read.
   """
   names = [gallery.class_names[label] for label in gallery.labels.tolist()]
   # A path means the same in every working directory.
@@ -386,7 +394,7 @@ def list_images(
       "Checking", unit="images", total=len(paths)
     ) as progress:
       for number, path in enumerate(paths):
-        # An unreadable file is reported later, where it is embedded.
+        # An unreadable file is reported later, when it is embedded.
         with contextlib.suppress(OSError), open(path, "rb") as file:
           digests[number] = hashlib.file_digest(file, _DIGEST).hexdigest()
         progress.update()
@@ -398,10 +406,10 @@ def read(path: str | os.PathLike[str], model: str) -> GalleryIndex:
 
   Args:
     path: The file.
-    model: Digest of the model that it must be of.
+    model: Digest of the model that must have embedded its images.
 
   Raises:
-    FieldError: If it is no index, or another model's.
+    errors.FieldError: If it is no index, or of another model.
   """
   must = "be a file that this program wrote"
   with (

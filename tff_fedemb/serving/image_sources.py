@@ -1,7 +1,7 @@
 """Labelled images of a folder or a task, read a batch at a time to be embedded.
 
-Labels are known before an image is decoded, so that those to embed can be
-chosen by them.
+Labels are known before an image is decoded, so that you can choose images by
+their labels.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ class ImageSource:
     description: The images in a few words.
     labels: int64 `[n]`, each one of `class_labels`.
     read: Maps ascending rows to batches of them.
-    paths: Files of the images; none if they are in no files of their own.
-    users: Users whose images they are, str `[n]`; `None` if not known.
+    paths: Files of the images, `[n]`; empty if they have no files of their own.
+    users: User of each image, str `[n]`; `None` if not known.
     largest_value: Largest value that a pixel may have.
     skipped: Names of the images that `read` left out so far.
     notes: Other lines for the user.
     class_labels: Labels of all classes, ascending, int64 `[c]`; by default of
       those with an image here.
     class_names: Names of classes by label; others are called by their label.
-    facts: Values for a report on where the images are from.
+    facts: JSON values for a report on where the images are from.
   """
 
   description: str
@@ -72,7 +72,7 @@ class ImageSource:
   def draw_rows(
     self, max_images: int, rows: np.ndarray | None = None, seed: Any = 0
   ) -> np.ndarray:
-    """At most so many of all rows, or of some, 0 for all: drawn, in order."""
+    """Draws at most `max_images` rows, 0 for all, of all or some; ascending."""
     if rows is None:
       rows = np.arange(len(self.labels))
     if not max_images or len(rows) <= max_images:
@@ -82,19 +82,21 @@ class ImageSource:
 
   @property
   def warnings(self) -> tuple[str, ...]:
-    """Notes for the user, and the images left unread so far."""
+    """Notes for the user, and a line on the images left out so far."""
     return self.notes + _count_files("skipped", "unreadable", self.skipped)
 
 
 def _split(rows: np.ndarray, image_shape: ImageShape) -> Iterator[np.ndarray]:
-  """Rows, a batch of images at a time."""
+  """Yields rows for a batch of images at a time."""
   size = embedding.batch_size(image_shape)
-  return (rows[start : start + size] for start in range(0, len(rows), size))
+  for start in range(0, len(rows), size):
+    yield rows[start : start + size]
 
 
 def _count_files(
   verb: str, kind: str, names: Sequence[object]
 ) -> tuple[str, ...]:
+  """Returns a warning that counts files, if there are any."""
   files = "file" if len(names) == 1 else "files"
   return bad_examples.warn_of(f"{verb} {len(names):,} {kind} {files}", names)
 
@@ -129,8 +131,8 @@ class ImageConfig(config_lib.Config):
       model_shape: Shape of the model's images; `None` for those of the task.
 
     Raises:
-      DataError: If they are damaged.
-      FieldError: If there are none, or the model takes others.
+      errors.DataError: If they are damaged.
+      errors.FieldError: If there are none, or the model takes other shapes.
     """
     if self.image_folder:
       return open_folder(
@@ -154,11 +156,11 @@ class ImageConfig(config_lib.Config):
 def _create_task(
   source: task_lib.TaskSource, model_shape: ImageShape | None
 ) -> task_lib.Task:
-  """Creates a task whose images are those that a model takes."""
+  """Creates a task whose images have the shape that a model takes."""
   known = {spec.name for spec in config_lib.specs(type(source))}
   changes: dict[str, Any] = {}
   if model_shape is not None and "color_mode" in known:
-    # Photos come in the colours that the model takes.
+    # Photos are read in the colours that the model takes.
     changes["color_mode"] = "grayscale" if model_shape[2] == 1 else "rgb"
   task = dataclasses.replace(source, **changes).create()
   if model_shape is None:
@@ -191,19 +193,19 @@ def embed_rows(
     source: Source of the images.
     rows: Rows to embed, int64 `[m]`, ascending.
     map_fn: Applies `embed` to batches of images, like `map`.
-    may_be_none: Whether it is no mistake if none can be read.
+    may_be_none: Whether it is no error if none can be read.
 
   Returns:
     Embeddings `[k, dim]`, and the rows that could be read, `[k]`.
 
   Raises:
-    DataError: If an image cannot be read and is not to be skipped, none can be
-      read, or an embedding is not finite.
+    errors.DataError: If an image cannot be read and is not to be skipped, none
+      can be read, or an embedding is not finite.
   """
   read: list[np.ndarray] = []
   embeddings: list[np.ndarray] = []
 
-  def read_images():
+  def read_images() -> Iterator[np.ndarray]:
     for some, images in source.read(rows):
       read.append(some)
       yield images
@@ -237,14 +239,17 @@ def evaluate(
   map_fn: Callable[..., Iterator[np.ndarray]] = map,
   **options: Any,
 ) -> tuple[verification.VerificationResult, np.ndarray, np.ndarray]:
-  """Compares all pairs; returns embeddings and their classes `[k]` as well.
+  """Embeds images and compares all pairs.
 
   Args:
     embed, source, rows, map_fn: See `embed_rows`.
     **options: Options of `verification.evaluate_pairs`.
 
+  Returns:
+    The result, the embeddings `[k, dim]` and their classes `[k]`.
+
   Raises:
-    DataError: As `embed_rows`, or if there are no pairs to compare.
+    errors.DataError: As `embed_rows`, or if there are no pairs to compare.
   """
   embeddings, read = embed_rows(embed, source, rows, map_fn=map_fn)
   labels = source.labels[read]
@@ -263,7 +268,7 @@ def open_unlabelled(
 
   Args:
     folder: The folder.
-    image_shape: Shape of the images that they are made.
+    image_shape: Shape that images are resized to.
     on_bad_example: One of `bad_examples.POLICIES`.
     name: Name of the folder in an error.
   """
@@ -313,14 +318,14 @@ def read_images(
 
   Args:
     rows: Rows to read.
-    read_image: Maps a row to its image; an `ImageFolderError` tells that it
-      cannot be read.
+    read_image: Maps a row to its image; raises `ImageFolderError` if it cannot
+      be read.
     image_shape: Shape of the images.
-    skipped: Takes the names of those that cannot be read.
+    skipped: Receives the names of images that cannot be read.
     on_bad_example: One of `bad_examples.POLICIES`.
 
   Raises:
-    DataError: If one cannot be read and is not to be skipped.
+    errors.DataError: If one cannot be read and is not to be skipped.
   """
   for some in _split(rows, image_shape):
     kept = []
@@ -349,13 +354,12 @@ def _open_files(
   """Opens files of a folder; others are fields of the source."""
   skipped: list[str] = []
 
-  def read(rows):
+  def read_image(row: int) -> np.ndarray:
+    return image_folder_lib.read_image(paths[row], image_shape)
+
+  def read(rows: np.ndarray) -> Batches:
     return read_images(
-      rows,
-      lambda row: image_folder_lib.read_image(paths[row], image_shape),
-      image_shape,
-      skipped,
-      on_bad_example=on_bad_example,
+      rows, read_image, image_shape, skipped, on_bad_example=on_bad_example
     )
 
   return ImageSource(
@@ -364,12 +368,12 @@ def _open_files(
 
 
 def open_split(task: task_lib.Task, split: str) -> ImageSource:
-  """Opens the held-out images of a task, those of a split."""
+  """Opens the held-out images of a split of a task."""
   images = task.load_images(split)
 
-  def read(rows):
+  def read(rows: np.ndarray) -> Batches:
     for some in _split(rows, task.image_shape):
-      # Images may be decoded, and found to be damaged, where they are indexed.
+      # Indexing may decode images, and find damaged ones.
       yield some, images.images[some]
 
   return ImageSource(
@@ -381,7 +385,7 @@ def open_split(task: task_lib.Task, split: str) -> ImageSource:
 
 
 def _open_train(task: task_lib.Task) -> ImageSource:
-  """Walks through the training images of a task, user by user."""
+  """Opens the training images of a task, user by user."""
   everyone = np.arange(len(task.train_users))
   user_ids = np.array([task.train_users.user_id(i) for i in everyone.tolist()])
   all_slots = [np.zeros([0], np.int64)]
@@ -397,7 +401,7 @@ def _open_train(task: task_lib.Task) -> ImageSource:
   labels = np.concatenate(all_labels)
   users = user_ids[slots]
 
-  def decode(images, rows):
+  def decode(images: list[Any], rows: np.ndarray) -> np.ndarray:
     if task.decode_images is None:
       return np.stack(images)
     encoded = np.array(images, object)
@@ -408,12 +412,13 @@ def _open_train(task: task_lib.Task) -> ImageSource:
       task.image_shape,
     )[:]
 
-  def read(rows):
+  def read(rows: np.ndarray) -> Batches:
     chosen = np.unique(slots[rows])
     # This marks the rows that are asked for among the chosen users' rows.
-    wanted = np.isin(np.flatnonzero(np.isin(slots, chosen)), rows)
-    walk = (images for _, images, _ in _walk(task, user_ids, chosen))
-    images = itertools.compress(itertools.chain.from_iterable(walk), wanted)
+    is_wanted = np.isin(np.flatnonzero(np.isin(slots, chosen)), rows)
+    batches = (images for _, images, _ in _walk(task, user_ids, chosen))
+    everything = itertools.chain.from_iterable(batches)
+    images = itertools.compress(everything, is_wanted)
     # Users have few images each; a model is fastest on many.
     for some in _split(rows, task.image_shape):
       yield some, decode(list(itertools.islice(images, len(some))), some)
@@ -427,12 +432,12 @@ def _walk(
 ) -> Iterator[tuple[Any, ...]]:
   """Yields slots of users, and their images and labels by the batch."""
 
-  def read_user(slot, client_id):
+  def read_user(slot: tf.Tensor, client_id: tf.Tensor) -> tf.data.Dataset:
     return task.create_client_dataset(client_id).map(
       lambda batch: (slot, batch["x"], batch["y"])
     )
 
-  # One pipeline: to build one for each user takes longer than to read it.
+  # Build one pipeline: to build one for each user takes longer than to read it.
   batches = tf.data.Dataset.from_tensor_slices(
     (slots, user_ids[slots])
   ).flat_map(read_user)

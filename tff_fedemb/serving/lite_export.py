@@ -1,8 +1,8 @@
 """Models for phones and servers: a SavedModel in TensorFlow Lite, or in ONNX.
 
-The work of `export`, and of `run_federated` with its flags.
-Each file is told with what it costs: the recall on the same held-out pairs, its
-size, and the time for one image on one core.
+Program `export` reads its flags and calls `execute`; `run_federated` exports
+with its flags. Each file is reported with its cost: the recall on the same
+held-out pairs, its size, and the time for one image on one core.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import functools
+import hashlib
 import os
 import pathlib
 from typing import Any
@@ -44,8 +45,9 @@ TRAINING = "training"
 # An interpreter takes one image at a time.
 _MAX_IMAGES = 2000
 _say = progress.say
-# JSON values of how well a model recognizes the images, if there are any.
+# JSON values on the accuracy of a model on the images, if there are any.
 _Verification = dict[str, Any] | None
+_Embed = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,7 +112,8 @@ def export(
     **options: Other fields of `ExportConfig`, for example formats.
 
   Raises:
-    errors.FieldError: If it cannot be done.
+    errors.FieldError: If a format does not suit the model, or a setting the
+      images or the files.
     errors.DataError: If an image cannot be used.
 
   Examples:
@@ -123,15 +126,15 @@ def export(
 
 
 def execute(config: ExportConfig, task: task_lib.Task | None = None) -> None:
-  """Converts, measures, writes and tells.
+  """Converts a model, measures the files, and writes and reports them.
 
   Args:
     config: Settings of the conversion.
     task: See `export`.
 
   Raises:
-    errors.FieldError: If it cannot be done.
-    errors.DataError: If an image cannot be used.
+    errors.FieldError: As `export`.
+    errors.DataError: As `export`.
   """
   formats = list(config.formats)
   if TRAINING in formats:
@@ -154,7 +157,7 @@ def execute(config: ExportConfig, task: task_lib.Task | None = None) -> None:
 
 
 def _export_training(config: ExportConfig, task: task_lib.Task | None) -> None:
-  """Writes what trains on phones; nothing that was trained is in it."""
+  """Writes the file that trains on phones; it has no trained weights."""
   spec = spec_lib.read(config.run_dir)
   experiment = experiment_lib.resolve(spec, task or spec.task.create())
   file = experiment.create_client_file()
@@ -167,7 +170,14 @@ def _export_training(config: ExportConfig, task: task_lib.Task | None) -> None:
 
 
 def check_task(task: task_lib.Task) -> None:
-  """Raises FieldError of a task whose models are not converted."""
+  """Checks that models of a task can be converted.
+
+  Args:
+    task: The task.
+
+  Raises:
+    errors.FieldError: If its examples are no images.
+  """
   if not task.has_images:
     must = f"not be given for task {task.name}, whose examples are no images"
     raise errors.FieldError("export", must, "tflite")
@@ -176,7 +186,15 @@ def check_task(task: task_lib.Task) -> None:
 def export_run(run_dir: str, task: task_lib.Task) -> None:
   """Converts the model of a complete run to all formats, in its directory.
 
-  Files that are all there already are left as they are.
+  If all files exist already, they are left as they are.
+
+  Args:
+    run_dir: Directory of the run.
+    task: The run's task, on whose test images recall is measured.
+
+  Raises:
+    errors.FieldError: If the model cannot be converted.
+    errors.DataError: If an image cannot be used.
   """
   folder = os.path.join(run_dir, FOLDER)
   config = ExportConfig(run_dir=run_dir, output_dir=folder, overwrite=True)
@@ -186,15 +204,14 @@ def export_run(run_dir: str, task: task_lib.Task) -> None:
     return
   model = saved_models.load(config.model_path)
   source = image_sources.open_split(task, "test")
-  is_of_users = task.evaluation_on_training_users
-  _export(config, model, paths, source, is_of_users)
+  _export(config, model, paths, source, task.evaluation_on_training_users)
 
 
 def _prepare(
   config: ExportConfig,
   formats: Sequence[str],
 ) -> dict[str, pathlib.Path]:
-  """Paths of the files by format, once it is known that they can be written."""
+  """Returns the paths of files by format, if all can be written."""
   names = {name: f"model_{name}{tflite.SUFFIX}" for name in tflite.FORMATS}
   names[onnx_files.FORMAT] = f"model{onnx_files.SUFFIX}"
   names[TRAINING] = f"{TRAINING}{tflite.SUFFIX}"
@@ -215,7 +232,7 @@ def _export(
   source: image_sources.ImageSource | None,
   on_training_users: bool | None = None,
 ) -> None:
-  """Writes a file of each format, and tells what it costs.
+  """Writes a file of each format, and reports its cost.
 
   Args:
     config: Settings of the conversion.
@@ -225,23 +242,12 @@ def _export(
     on_training_users: Whether the images may be of users who trained.
   """
   rows = None if source is None else source.draw_rows(config.max_images)
-
-  def measure(embed: Callable[[np.ndarray], np.ndarray]) -> _Verification:
-    if source is None:
-      return None
-    result, embeddings, labels = image_sources.evaluate(
-      embed, source, rows, false_accept_rates=model_card.FALSE_ACCEPT_RATES
-    )
-    return model_card.describe_verification(
-      result,
-      source=f"{_name(source)}, embedded by this file",
-      on_training_users=on_training_users,
-      galleries=gallery_thresholds.measure(embeddings, labels),
-    )
-
+  measure = functools.partial(_measure, source, rows, on_training_users)
   original = measure(model.embed)
-  at_far = original["at_far"] if original else {}
-  before = {rate: found["recall"] for rate, found in at_far.items()}
+  before = {}
+  if original is not None:
+    for rate, found in original["at_far"].items():
+      before[rate] = found["recall"]
   milliseconds = tflite.time_one_image(model.embed, model.image_shape)
   _say(f"SavedModel: {milliseconds:.2f} ms an image{_tell(original, {})}.")
   images = tflite.make_up_images(model.image_shape, 64)
@@ -250,34 +256,25 @@ def _export(
     images = np.concatenate([first, images])
   for number_format, path in paths.items():
     _say(f"Converting to {number_format} ...")
-    embedder: tflite.Embedder | onnx_files.Embedder
-    if number_format == onnx_files.FORMAT:
-      content = onnx_files.convert(config.model_path)
-      embedder = onnx_files.Embedder(content)
-      embedder.check(images, exact_embeddings.embed(config.model_path, images))
-    else:
-      content = tflite.convert(config.model_path, number_format)
-      embedder = tflite.Embedder(content)
+    content, embedder = _convert(config, number_format, images)
     measured = measure(embedder.embed)
     card = _create_card(model, embedder.embed(images[:1]).shape[1], measured)
+    time = tflite.time_one_image(embedder.embed, model.image_shape)
     conversion = {
       "format": number_format,
       "recall_of_saved_model": before,
-      "milliseconds_per_image": round(
-        tflite.time_one_image(embedder.embed, model.image_shape), 4
-      ),
+      "milliseconds_per_image": round(time, 4),
       "milliseconds_of_saved_model": round(milliseconds, 4),
     }
     card = dataclasses.replace(card, conversion=conversion)
     if number_format == onnx_files.FORMAT:
       content = onnx_files.add_card(content, card)
-    # A file cannot have its own digest in it.
+    # A file cannot contain its own digest: the card beside it has this.
     conversion["size_bytes"] = len(content)
-    conversion["sha256"] = tflite.digest(content)
+    conversion["sha256"] = hashlib.sha256(content).hexdigest()
     _write(path, content, functools.partial(model_card.write, card))
     _say(
-      f"{path}: {len(content) / 1e6:.2f} MB,"
-      f" {conversion['milliseconds_per_image']:.2f} ms an image"
+      f"{path}: {len(content) / 1e6:.2f} MB, {time:.2f} ms an image"
       f"{_tell(measured, before)}."
     )
   if source is None:
@@ -287,8 +284,44 @@ def _export(
     )
 
 
+def _measure(
+  source: image_sources.ImageSource | None,
+  rows: np.ndarray | None,
+  on_training_users: bool | None,
+  embed: _Embed,
+) -> _Verification:
+  """Measures a model on some images; returns None if there are none."""
+  if source is None:
+    return None
+  result, embeddings, labels = image_sources.evaluate(
+    embed, source, rows, false_accept_rates=model_card.FALSE_ACCEPT_RATES
+  )
+  return model_card.describe_verification(
+    result,
+    source=f"{_name(source)}, embedded by this file",
+    on_training_users=on_training_users,
+    galleries=gallery_thresholds.measure(embeddings, labels),
+  )
+
+
+def _convert(
+  config: ExportConfig,
+  number_format: str,
+  images: np.ndarray,
+) -> tuple[bytes, tflite.Embedder | onnx_files.Embedder]:
+  """Converts the SavedModel; checks a file in ONNX on some images."""
+  path = config.model_path
+  if number_format == onnx_files.FORMAT:
+    content = onnx_files.convert(path)
+    embedder = onnx_files.Embedder(content)
+    embedder.check(images, exact_embeddings.embed(path, images))
+    return content, embedder
+  content = tflite.convert(path, number_format)
+  return content, tflite.Embedder(content)
+
+
 def _name(source: image_sources.ImageSource) -> str:
-  """The images in words, a folder without its path."""
+  """Describes the images, a folder without its path."""
   folder = source.facts.get("image_folder")
   if folder is None:
     return source.description
@@ -300,16 +333,16 @@ def _create_card(
   embedding_dim: int,
   measured: _Verification,
 ) -> model_card.ModelCard:
-  """The SavedModel's card, with the thresholds of the file if it has any."""
+  """Returns the SavedModel's card, with thresholds of the file if any."""
   card = model.card or model_card.ModelCard(
     image_shape=model.image_shape, embedding_dim=embedding_dim
   )
-  found = card.verification and {
-    **card.verification,
-    "source": f"{card.verification['source']}, embedded by the SavedModel",
-  }
+  found = card.verification
   if measured is not None and measured["at_far"]:
     found = measured
+  elif found:
+    source = f"{found['source']}, embedded by the SavedModel"
+    found = {**found, "source": source}
   return dataclasses.replace(card, verification=found)
 
 
@@ -318,21 +351,24 @@ def _write(
   content: bytes,
   write_card: Callable[[pathlib.Path], object],
 ) -> None:
-  beside = os.fspath(saved_models.card_path(path))
+  """Writes a file, and its card beside it."""
+  card_path = os.fspath(saved_models.card_path(path))
+
+  def write(file: pathlib.Path) -> None:
+    file.write_bytes(content)
+
   output_files.write(
-    {
-      "card": (beside, write_card),
-      "output_dir": (os.fspath(path), lambda file: file.write_bytes(content)),
-    }
+    {"card": (card_path, write_card), "output_dir": (os.fspath(path), write)}
   )
 
 
 def _tell(measured: _Verification, before: Mapping[str, float]) -> str:
-  """Recall, and how much more it is than before, in words."""
+  """Describes the recall, and its difference from before."""
   words = ""
-  for rate, found in measured["at_far"].items() if measured else ():
-    recall = found["recall"]
-    words += f", recall {recall:.4f} at FAR {rate}"
-    if before:
-      words += f" ({recall - before[rate]:+.4f})"
+  if measured is not None:
+    for rate, found in measured["at_far"].items():
+      recall = found["recall"]
+      words += f", recall {recall:.4f} at FAR {rate}"
+      if before:
+        words += f" ({recall - before[rate]:+.4f})"
   return words

@@ -1,18 +1,19 @@
 """Identification: the nearest class of a gallery, accepted or not.
 
-`match` does this once its flags are read. A query is compared with every class
-of the gallery (`class_search`), by the cosine similarity of embeddings, and the
-most similar one is accepted from a threshold on that the model carries. For the
-share of strangers who may be accepted by such a gallery, the images of a class
-count together; for the false accept rate of a pair, the nearest counts. The
-gallery is that of a folder, of an index file, or both: the images of the folder
-are added to the index.
+Program `match` reads its flags and calls `execute`. A query is compared with
+every class of the gallery (`class_search`), by the cosine similarity of
+embeddings. The most similar class is accepted if the similarity reaches a
+threshold that the model carries. For a rate of strangers who may be accepted by
+the gallery, the images of a class count together; for the false accept rate of
+a pair, the nearest counts. The gallery is a folder, an index file, or both: the
+images of the folder are added to the index.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 import dataclasses
+import functools
 import os
 import pathlib
 import unicodedata
@@ -36,7 +37,7 @@ with epy.lazy_imports():
 
   from tff_fedemb.serving import saved_models
 
-# The identity of whoever is not accepted.
+# The identity of a query that is not accepted.
 UNKNOWN = "unknown"
 
 
@@ -48,16 +49,16 @@ class MatchConfig(match_rules.RuleConfig):
     saved_model: Directory of the SavedModel, such as release/saved_model
       of a run, or a .tflite or .onnx file.
     gallery: Folder of known people or things: a sub-folder of images for each.
-    query: Folder of images to tell, in it or in folders below it.
+    query: Folder of images to identify, in it or in folders below it.
     index: File of the embeddings of a gallery. It is made if it is not there.
-      Images of `gallery` that it does not have are added, files that have other
+      Images of `gallery` that it does not have are added, files with other
       content are embedded anew, and files that moved are followed.
     index_kind: Search in a new index: exact, or by a graph, hnsw, which is
-      faster for 100,000 images and more and misses a few [exact].
+      faster for 100,000 images and more, and misses a few [exact].
     remove: Classes to remove from the index, before others are added: a flag
       for each, or commas between those that have none in their names.
-    sync: Whether to remove from the index what `gallery` does not have any
-      more, which is told otherwise.
+    sync: Whether to remove images from the index that `gallery` does not have
+      any more; otherwise a warning names them.
     output_csv: File for the result, in a directory that exists.
     overwrite: Whether to replace a file that exists.
   """
@@ -88,9 +89,13 @@ class MatchConfig(match_rules.RuleConfig):
 def execute(config: MatchConfig) -> None:
   """Matches every query, and writes and prints the result.
 
+  Args:
+    config: Settings of the match.
+
   Raises:
-    errors.FieldError: If it cannot be done; nothing is written then.
-    errors.DataError: If an image cannot be used; neither then.
+    errors.FieldError: If a setting does not suit the model, the gallery or the
+      files; nothing is written.
+    errors.DataError: If an image cannot be used; nothing is written.
   """
   output_files.check(
     {"output_csv": config.output_csv}, overwrite=config.overwrite
@@ -104,7 +109,7 @@ def execute(config: MatchConfig) -> None:
 
 
 def _execute(config: MatchConfig) -> None:
-  """As `execute`, while no other program changes the index."""
+  """Does the work while no other program changes the index."""
   model = saved_models.load(config.saved_model)
   index = _open_index(config)
   num_removed = index.remove(config.remove)
@@ -122,7 +127,7 @@ def _execute(config: MatchConfig) -> None:
     added = listed.iloc[changes.new]
   rule = None
   if config.query:
-    # Before the work: a model may have no such threshold.
+    # Find the rule before the work: a model may have no such threshold.
     known = pd.concat([index.images, added])["name"]
     if known.empty:
       raise errors.FieldError("index", "have an image left", "none")
@@ -133,18 +138,7 @@ def _execute(config: MatchConfig) -> None:
   warnings = gallery.warnings if gallery is not None else ()
   if config.index:
     num_added = len(index.images) - num_before
-    num_removed += len(changes.gone) if config.sync else 0
-    if num_added or num_removed or changes.replaced or changes.num_moved:
-      index.write(config.index)
-    progress_lib.say(
-      f"{config.index}: {len(index.images):,} images of"
-      f" {index.images['name'].nunique():,} classes, {num_added:,} of them new;"
-      f" {num_removed:,} removed."
-    )
-    warnings += _tell_changes(config, changes)
-    copies = index.in_several_classes()
-    same = f"{len(copies):,} images have the content of one of another class"
-    warnings += bad_examples.warn_of(same, copies)
+    warnings += _update(config, index, changes, num_added, num_removed)
   if rule is not None:
     warnings += _match_all(config, model, index, rule)
   for warning in warnings:
@@ -153,11 +147,34 @@ def _execute(config: MatchConfig) -> None:
     progress_lib.say(f"Written to {config.output_csv}.")
 
 
+def _update(
+  config: MatchConfig,
+  index: gallery_index.GalleryIndex,
+  changes: gallery_index.Changes,
+  num_added: int,
+  num_removed: int,
+) -> tuple[str, ...]:
+  """Writes the index if it changed, and prints how; returns warnings."""
+  if config.sync:
+    num_removed += len(changes.gone)
+  if num_added or num_removed or changes.replaced or changes.num_moved:
+    index.write(config.index)
+  progress_lib.say(
+    f"{config.index}: {len(index.images):,} images of"
+    f" {index.images['name'].nunique():,} classes, {num_added:,} of them new;"
+    f" {num_removed:,} removed."
+  )
+  warnings = _tell_changes(config, changes)
+  copies = index.in_several_classes()
+  same = f"{len(copies):,} images have the content of one of another class"
+  return warnings + bad_examples.warn_of(same, copies)
+
+
 def _tell_changes(
   config: MatchConfig,
   changes: gallery_index.Changes,
 ) -> tuple[str, ...]:
-  """Prints what has become of the files; returns what is odd about that."""
+  """Prints which files were replaced or moved; returns a warning of others."""
   if changes.replaced:
     first = bad_examples.name_first(changes.replaced)
     progress_lib.say(
@@ -193,7 +210,7 @@ def _match_all(
   index: gallery_index.GalleryIndex,
   rule: match_rules.Rule,
 ) -> tuple[str, ...]:
-  """Matches the queries, writes and tells; returns what is odd about them."""
+  """Matches the queries, writes and prints the result; returns warnings."""
   root = str(config.query)
   source = image_sources.open_unlabelled(
     root,
@@ -217,9 +234,8 @@ def _match_all(
   matches["folder_class"] = [
     _class_of_folders(path.relative_to(root), known) for path in paths
   ]
-  output_files.write(
-    {"output_csv": (str(config.output_csv), lambda path: _write(path, matches))}
-  )
+  write = functools.partial(_write, matches)
+  output_files.write({"output_csv": (str(config.output_csv), write)})
   _tell(matches, index, rule.words)
   recall = index.measure_recall(queries)
   if recall is not None:
@@ -231,7 +247,7 @@ def _match_all(
 
 
 def _plain(name: str) -> str:
-  """A name in one form of each letter: file systems differ in them."""
+  """Returns a name with one form of each letter: file systems differ."""
   return unicodedata.normalize("NFC", name)
 
 
@@ -239,7 +255,7 @@ def _class_of_folders(
   path: pathlib.PurePath,
   known: Mapping[str, str],
 ) -> str | None:
-  """The class that a folder on the way to a query is named like, if any."""
+  """Returns the class with the name of a folder above a query, if any."""
   for folder in path.parts[:-1]:
     name = known.get(_plain(folder))
     if name is not None:
@@ -247,9 +263,10 @@ def _class_of_folders(
   return None
 
 
-def _write(path: pathlib.Path, matches: pd.DataFrame) -> None:
+def _write(matches: pd.DataFrame, path: pathlib.Path) -> None:
+  """Writes the matches as CSV, with true and false in lower case."""
   accepted = matches.accepted.astype(str).str.lower()
-  # Names that are no text are written as they are.
+  # A file name in another encoding is written as it is.
   matches.assign(accepted=accepted).to_csv(
     path,
     index=False,
@@ -264,7 +281,7 @@ def _tell(
   index: gallery_index.GalleryIndex,
   words: str,
 ) -> None:
-  """Prints the outcome in a few lines."""
+  """Prints how many queries were accepted, and how many rightly."""
   accepted = matches.accepted.sum()
   progress_lib.say(
     f"{len(matches):,} queries against {len(index.images):,} images of"

@@ -1,8 +1,8 @@
-"""Rules of a match: from which similarity on somebody is recognized.
+"""Rules of a match: the similarity from which on a query is recognized.
 
-A threshold is given, or comes from the model's card, for the false accept rate
-of a pair of images or for the share of strangers who may be accepted by a
-gallery; or, for that share, from a folder of other people.
+You give a threshold, or it comes from the model's card, for the false accept
+rate of a pair of images or for the share of strangers who may be accepted by a
+gallery. For that share, it may come from a folder of other people instead.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class RuleConfig(config_lib.Config):
       galleries is at most `fpir`, given how few classes were held out. Without
       it, `fpir` is an estimate. Fewer people are found with it.
     cohort: Folder with one sub-folder of images a class, of people who are
-      neither in the gallery nor asked for. The threshold for `fpir` comes from
-      them, not from the model, and how similar a query is to the nearest of
-      them counts against it, which finds more people.
+      neither in the gallery nor among the queries. The threshold for `fpir`
+      comes from them, not from the model, and the similarity of a query with
+      the nearest of them counts against it, which finds more people.
     far: False accept rate, of which the model must carry a threshold: the share
       of pairs of two classes that are taken for one [0.001].
     threshold: Cosine similarity from which on a query is accepted, in place of
@@ -68,15 +68,15 @@ class RuleConfig(config_lib.Config):
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-  """Whom a query is taken for.
+  """A rule that accepts the most similar class of a query, or does not.
 
   Attributes:
-    threshold: Similarity from which on it is the most similar class.
-    words: Sentences on that for the user.
+    threshold: Score from which on the class is accepted.
+    words: Sentences on the threshold for the user.
     compared: Counterpart of a query, as in `class_search.find`.
     cohort: Classes by which similarities are normalized, if any.
     runner_up_weight: Share of the similarity with the next class that is
-      subtracted.
+      subtracted, in [0, 1).
   """
 
   threshold: float
@@ -87,21 +87,24 @@ class Rule:
 
   @property
   def takes_similarity(self) -> bool:
-    """Whether the threshold is one of the similarity itself."""
+    """Whether the score is the similarity itself."""
     return self.cohort is None and not self.runner_up_weight
 
   def score(self, matches: pd.DataFrame, queries: np.ndarray) -> pd.Series:
-    """The score that is compared with the threshold.
+    """Computes the scores that are compared with the threshold.
 
     Args:
-      matches: See `class_search.find`.
-      queries: Their unit embeddings, `[q, dim]`.
+      matches: Result of `class_search.find`, `q` rows.
+      queries: Unit embeddings of the queries, `[q, dim]`.
+
+    Returns:
+      `[q]`, with the rows of the matches.
     """
     score = matches["similarity"]
     if self.cohort is not None:
       score = score - self.cohort.offsets(queries)
     if self.runner_up_weight:
-      # One that a graph has not found is no more similar than the first.
+      # A class that a graph has not found is at most as similar as the first.
       runner_up = matches["runner_up_similarity"].fillna(score)
       score = score - self.runner_up_weight * runner_up
     return score
@@ -113,7 +116,19 @@ def find(
   num_classes: int,
   num_images: int,
 ) -> Rule:
-  """Returns the rule for a gallery of so many classes."""
+  """Finds the rule for a gallery.
+
+  Args:
+    config: Settings of the rule.
+    model: The model, with its card.
+    num_classes: Number of classes of the gallery.
+    num_images: Number of its images.
+
+  Raises:
+    errors.FieldError: If the model carries no threshold that is asked for, or
+      the cohort is too small.
+    errors.DataError: If an image of the cohort cannot be used.
+  """
   if config.threshold is not None:
     return Rule(config.threshold, f"Threshold {config.threshold:.4f}, given.")
   if config.cohort:
@@ -147,7 +162,7 @@ def _find_by_card(
   num_classes: int,
   num_images: int,
 ) -> Rule:
-  """As `find`, for a rate of strangers, by the card."""
+  """Finds the rule for a rate of strangers, by the model's card."""
   promise = card.gallery_threshold(
     config.fpir,
     num_classes,
@@ -172,7 +187,7 @@ def _find_by_cohort(
   num_classes: int,
   num_images: int,
 ) -> Rule:
-  """As `find`, for a rate of strangers, by a folder of others."""
+  """Finds the rule for a rate of strangers, by the folder of a cohort."""
   source = image_sources.open_folder(
     str(config.cohort),
     model.image_shape,
@@ -209,7 +224,7 @@ def _describe(
   num_classes: int,
   num_images: int,
 ) -> str:
-  """The promise of a threshold for a gallery, in sentences."""
+  """Describes the promise of a threshold for a gallery, in sentences."""
   words = (
     f"Threshold {promise.threshold:.4f}: a stranger's image is accepted with a"
     f" probability of {promise.rate:.3g} ({promise.low:.2g} to"

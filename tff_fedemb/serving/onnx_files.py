@@ -1,8 +1,8 @@
 """Converts a SavedModel to ONNX, and runs the outcome in ONNX Runtime.
 
-Both come from `make setup ONNX=1`. Images go in as float32 as many at a time as
-there are; what the SavedModel does to them is in the file, and the model's card
-is in its metadata.
+`make setup ONNX=1` installs the packages for both. Images go in as float32, any
+number at a time. The file has all operations of the SavedModel, and the model's
+card in its metadata.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tff_fedemb.records import model_card
 FORMAT = "onnx"
 SUFFIX = ".onnx"
 
-# The latest that tf2onnx 1.16 tests.
+# The latest version of ONNX's operators that tf2onnx 1.16 tests.
 _OPSET = 17
 _CARD = "model_card"
-# The largest difference of two embeddings of length 1.
+# Largest difference of two numbers, in embeddings of length 1.
 _TOLERANCE = 1e-4
 _INSTALL = (
   "`make setup ONNX=1` installs them, or"
@@ -37,23 +37,32 @@ def import_module(name: str, field: str) -> Any:
   """Imports a module that is not installed everywhere.
 
   Args:
-    name: Its name.
+    name: Name of the module.
     field: Field by which the user asked for it.
 
   Raises:
-    FieldError: If it is not installed.
+    errors.FieldError: If it is not installed.
   """
   try:
     return importlib.import_module(name)
   except ImportError as error:
-    raise errors.FieldError(
-      field, "be another where the packages of ONNX are not installed", name,
-      _INSTALL,
-    ) from error  # fmt: skip
+    must = "be another where the packages of ONNX are not installed"
+    raise errors.FieldError(field, must, name, _INSTALL) from error
 
 
 def convert(saved_model: str | os.PathLike[str]) -> bytes:
-  """Converts a SavedModel; arguments and errors are as in `tflite.convert`."""
+  """Converts a SavedModel.
+
+  Args:
+    saved_model: Its directory, as in `tflite.convert`.
+
+  Returns:
+    The contents of an .onnx file, without a card.
+
+  Raises:
+    errors.FieldError: If tf2onnx is not installed, the model has another
+      signature, or it has operations that tf2onnx lacks.
+  """
   tf2onnx = import_module("tf2onnx", "formats")
   model, _ = tflite.open_model(saved_model, batch_size=None)
   try:
@@ -67,7 +76,18 @@ def convert(saved_model: str | os.PathLike[str]) -> bytes:
 
 
 def add_card(content: bytes, card: model_card.ModelCard) -> bytes:
-  """Returns the same file with a card in its metadata."""
+  """Adds a card to the metadata of a file.
+
+  Args:
+    content: Contents of the file.
+    card: The card.
+
+  Returns:
+    Contents of the file with the card.
+
+  Raises:
+    errors.FieldError: If the packages of ONNX are not installed.
+  """
   onnx = import_module("onnx", "formats")
   model = onnx.load_from_string(content)
   onnx.helper.set_model_props(model, {_CARD: json.dumps(card.to_json())})
@@ -89,16 +109,18 @@ class Embedder:
       content: Contents of the file, as in `convert` or `add_card`.
 
     Raises:
-      ValueError: If it is something else.
+      errors.FieldError: If ONNX Runtime is not installed.
+      ValueError: If the content is something else.
     """
     onnxruntime = import_module("onnxruntime", "saved_model")
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
     try:
       self._session = onnxruntime.InferenceSession(
         content, options, providers=["CPUExecutionProvider"]
       )
-    # It has a type for each of its codes.
+    # ONNX Runtime has a type of error for each of its codes.
     except Exception as error:
       raise ValueError(errors.first_line(error)) from error
     inputs = {each.name: each.shape for each in self._session.get_inputs()}
@@ -113,20 +135,27 @@ class Embedder:
       self.card = model_card.ModelCard.from_json(json.loads(found[_CARD]))
 
   def embed(self, images: np.ndarray) -> np.ndarray:
-    """Maps images `[n, height, width, channels]` to embeddings `[n, dim]`."""
-    return self._session.run(
-      ["embeddings"], {"images": images.astype(np.float32)}
-    )[0]
-
-  def check(self, images: np.ndarray, expected: np.ndarray) -> None:
-    """Compares with the SavedModel.
+    """Embeds images.
 
     Args:
-      images: Some of them.
-      expected: Their embeddings by the SavedModel, without oneDNN.
+      images: `[n, height, width, channels]`, in [0, 255].
+
+    Returns:
+      Embeddings, float32 `[n, dim]`.
+    """
+    inputs = {"images": images.astype(np.float32)}
+    (embeddings,) = self._session.run(["embeddings"], inputs)
+    return embeddings
+
+  def check(self, images: np.ndarray, expected: np.ndarray) -> None:
+    """Compares embeddings with those of the SavedModel.
+
+    Args:
+      images: `[n, height, width, channels]`.
+      expected: Embeddings by the SavedModel, without oneDNN, `[n, dim]`.
 
     Raises:
-      FieldError: If others come out.
+      errors.FieldError: If a number differs by more than 1e-4.
     """
     largest = np.abs(self.embed(images) - expected).max()
     # NaN is a mismatch too.

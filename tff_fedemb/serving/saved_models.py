@@ -1,8 +1,8 @@
 """Models, as the programs that embed images load them.
 
-Those that a run exports, and those of others with one input of images: a
-SavedModel, a Keras file, a model of `tf.keras.applications`; and .tflite and
-.onnx files that `binaries.export` wrote.
+They load models that a run exported, and models of others with one input of
+images: a SavedModel, a Keras file, a model of `tf.keras.applications`. They
+also load .tflite and .onnx files that `binaries.export` wrote.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ with epy.lazy_imports():
 
 PREPROCESS = ("unit", "tf", "caffe", "torch")
 
-# Classes that embed by a converted file, by its suffix.
+# Classes that embed images with a converted file, by its suffix.
 CONVERTED: Mapping[str, Any] = {
   tflite.SUFFIX: tflite.Embedder,
   onnx_files.SUFFIX: onnx_files.Embedder,
@@ -59,7 +59,7 @@ class Model:
     image_shape: Height, width and channels, or the shape of another example.
     embed: Maps uint8 images `[batch, height, width, channels]` to float32
       embeddings `[batch, dim]`.
-    load_again: Loads the model in another process.
+    load_again: Loads the model in another process, where it is unpickled.
     card: The model's card; `None` for models of earlier versions or from
       elsewhere.
   """
@@ -81,7 +81,8 @@ class _Function:
   """A function of a model, with names for its inputs and outputs.
 
   Attributes:
-    inputs, outputs: Shapes and types.
+    inputs: Shapes and types of the inputs, by name.
+    outputs: Shapes and types of the outputs, by name.
     call: Maps the one input to the outputs.
     owner: Owner of the variables, which live as long as it does.
   """
@@ -92,15 +93,14 @@ class _Function:
   owner: Any
 
   def takes_images(self) -> bool:
-    """Whether the one input is a batch of grey or colour images."""
-    specs = list(self.inputs.values())
-    return (
-      len(specs) == 1
-      and specs[0].shape.rank == 4
-      and specs[0].shape[0] is None
-      and specs[0].shape[3] in (None, 1, 3)
-      and (specs[0].dtype.is_floating or specs[0].dtype.is_integer)
-    )
+    """Whether the only input is a batch of grey or colour images."""
+    if len(self.inputs) != 1:
+      return False
+    (spec,) = self.inputs.values()
+    if spec.shape.rank != 4 or spec.shape[0] is not None:
+      return False
+    is_number = spec.dtype.is_floating or spec.dtype.is_integer
+    return spec.shape[3] in (None, 1, 3) and is_number
 
 
 def load(
@@ -121,12 +121,13 @@ def load(
     image_size: Side of the images in pixels, if the model leaves it open.
     preprocess: Preparation of pixels: `None`, in [0, 255]; "unit", in [0, 1];
       or a mode of Keras' `preprocess_input`.
-    of_images: Whether the model must take images; else a run's may take vectors
-      or sequences.
+    of_images: Whether the model must take images; otherwise the model of a run
+      may take vectors or sequences.
 
   Raises:
-    DataError: If its card is damaged.
-    FieldError: If there is no model, or the model is no function of images.
+    errors.DataError: If its card is damaged.
+    errors.FieldError: If there is no model, it is damaged, or it is no function
+      of images to embeddings.
   """
   checks.check_not_forked()
   options = dict(layer=layer, image_size=image_size, preprocess=preprocess)
@@ -148,13 +149,13 @@ def load(
     else:
       function = _open_saved_model(path, layer)
   if not of_images and not function.takes_images():
-    # Vectors or sequences, as a run exports a model of them.
+    # A run has exported a model of vectors or sequences.
     (spec,) = function.inputs.values()
-    return Model(
-      tuple(spec.shape[1:]),
-      lambda batch: function.call(tf.constant(batch))[_EMBEDDINGS].numpy(),
-      load_again,
-    )
+
+    def embed(batch: np.ndarray) -> np.ndarray:
+      return function.call(tf.constant(batch))[_EMBEDDINGS].numpy()
+
+    return Model(tuple(spec.shape[1:]), embed, load_again)
   model = _create(
     function,
     path,
@@ -169,6 +170,7 @@ def load(
 
 @functools.cache
 def _load_once(path: str, **options: Any) -> Model:
+  """Loads a model once in each process that unpickles it."""
   return load(path, **options)
 
 
@@ -183,13 +185,13 @@ def load_application(
 ) -> Model:
   """Creates a model without its classifier, and loads its weights.
 
-  Its module's own `preprocess_input` makes images ready.
+  The `preprocess_input` of its module makes images ready.
 
   Args:
     name: Name of the function in `tf.keras.applications`.
     image_size: Side of the images in pixels.
     weights: "imagenet", which Keras downloads; "none", random; or a file, as
-      of `pretrained.load_pretrained`.
+      in `pretrained.load_pretrained`.
     layer: See `load`; `None` for the mean of the last maps.
     seed: Seed of random weights.
 
@@ -203,7 +205,7 @@ def load_application(
   create = functions[name]
   tf.keras.utils.set_random_seed(seed)
   must = f"be made with image_size {image_size} and weights {weights}"
-  # Keras raises whatever comes of a size that is too small, or no network.
+  # Keras has no error of its own for a size that is too small, or no network.
   with errors.as_field_error("application", must, name):
     model = create(
       include_top=False,
@@ -235,7 +237,7 @@ def _create(
   layer: str | None = None,
   image_size: int | None = None,
 ) -> Model:
-  """Makes a model of a function, if it is one of images."""
+  """Makes a model of a function, if its input is images."""
   if not function.takes_images():
     must = "have one input, images [None, height, width, 1 or 3 channels]"
     found = f"{name} from {_describe(function.inputs)}"
@@ -258,7 +260,7 @@ def _create(
   height, width = (side or image_size for side in sides)
   shape = (height, width, spec.shape[3] or 3)
 
-  def embed(images):
+  def embed(images: np.ndarray) -> np.ndarray:
     pixels = prepare(tf.constant(images, tf.float32))
     values = _by_name(function.call(tf.cast(pixels, spec.dtype)))[output]
     means = tf.reduce_mean(values, range(1, values.shape.rank - 1))
@@ -272,6 +274,7 @@ def _create(
 
 
 def _prepare(images: tf.Tensor, preprocess: str | None) -> tf.Tensor:
+  """Prepares pixels in [0, 255], as `load` says."""
   if preprocess is None:
     return images
   if preprocess == "unit":
@@ -282,6 +285,7 @@ def _prepare(images: tf.Tensor, preprocess: str | None) -> tf.Tensor:
 
 
 def _by_name(values: Any) -> dict[str, Any]:
+  """Names values that have no names by their numbers."""
   if isinstance(values, Mapping):
     return dict(values)
   return {str(i): value for i, value in enumerate(tf.nest.flatten(values))}
@@ -304,12 +308,14 @@ def _load_keras(path: str) -> Any:
   """Loads a model of Keras 2 or 3, without any code of the file's own."""
   if _is_keras_3(path):
     return keras.saving.load_model(path, compile=False, safe_mode=True)
-  # Without it the code in a Lambda layer of an HDF5 file would be run.
+  # Outside this scope, Keras would run the code in a Lambda layer of an HDF5
+  # file.
   with serialization_lib.SafeModeScope(True):
     return tf.keras.models.load_model(path, compile=False)
 
 
 def _open_keras(model: Any, layer: str | None) -> _Function:
+  """Opens a model of Keras 2 or 3 up to a layer, or as a whole."""
   if layer is not None:
     checks.check_choice("layer", layer, [each.name for each in model.layers])
     is_keras_2 = isinstance(model, tf.keras.Model)
@@ -317,20 +323,20 @@ def _open_keras(model: Any, layer: str | None) -> _Function:
     model = create(model.inputs, model.get_layer(layer).output)
   run = tf.function(functools.partial(model, training=False))
   names = model.output_names or ()
+  # A subclassed model that was never called has neither.
+  inputs = {x.name: tf.TensorSpec(x.shape, x.dtype) for x in model.inputs or ()}
+  outputs = {}
+  for name, tensor in zip(names, model.outputs or (), strict=True):
+    outputs[name] = tf.TensorSpec(tensor.shape, tensor.dtype)
 
-  def specify(tensors):
-    return [tf.TensorSpec(x.shape, x.dtype) for x in tensors or ()]
+  def call(images: tf.Tensor) -> dict[str, tf.Tensor]:
+    return dict(zip(names, tf.nest.flatten(run(images)), strict=True))
 
-  inputs = [tensor.name for tensor in model.inputs or ()]
-  return _Function(
-    dict(zip(inputs, specify(model.inputs), strict=True)),
-    dict(zip(names, specify(model.outputs), strict=True)),
-    lambda images: dict(zip(names, tf.nest.flatten(run(images)), strict=True)),
-    model,
-  )
+  return _Function(inputs, outputs, call, model)
 
 
 def _open_saved_model(path: str, layer: str | None) -> _Function:
+  """Opens an output of a SavedModel, or a layer of a Keras model in it."""
   module = tf.saved_model.load(path)
   function = _open_signature(module, path)
   if layer is None or layer in function.outputs:
@@ -347,12 +353,12 @@ def _open_signature(module: Any, path: str) -> _Function:
   if _SIGNATURE in signatures or len(signatures) == 1:
     signature = signatures.get(_SIGNATURE, next(iter(signatures.values())))
     inputs = signature.structured_input_signature[1]
-    return _Function(
-      inputs,
-      signature.structured_outputs,
-      lambda images: signature(**dict.fromkeys(inputs, images)),
-      module,
-    )
+    outputs = signature.structured_outputs
+
+    def call(images: tf.Tensor) -> Any:
+      return signature(**dict.fromkeys(inputs, images))
+
+    return _Function(inputs, outputs, call, module)
   if signatures or not callable(module):
     must = f"have a signature {_SIGNATURE!r}, or one alone, or be callable"
     found = f"{path} with signatures {sorted(signatures)}"
@@ -360,7 +366,7 @@ def _open_signature(module: Any, path: str) -> _Function:
   functions = [_Function({}, {}, module, module)]
   for traced in module.__call__.concrete_functions:
     arguments = _by_name(traced.structured_input_signature)
-    # Others than tensors are options; one that is true is `training`.
+    # Arguments that are no tensors are options; a true one is `training`.
     if True not in arguments.values():
       inputs = {k: v for k, v in arguments.items() if hasattr(v, "shape")}
       outputs = _by_name(traced.structured_outputs)
@@ -379,10 +385,10 @@ def _load_converted(path: str, load_again: Callable[[], Model]) -> Model:
   must = f"be a SavedModel or a {suffix} file that binaries.export wrote"
   with errors.as_field_error("saved_model", must, path):
     content = pathlib.Path(path).read_bytes()
-    # TensorFlow Lite checks nothing: a damaged file can end its process.
+    # TensorFlow Lite checks nothing: a damaged file can end the process.
     if digest is None and suffix == tflite.SUFFIX:
       raise ValueError("its card, the .json file beside it, is missing")
-    if digest not in (None, tflite.digest(content)):
+    if digest not in (None, hashlib.sha256(content).hexdigest()):
       raise ValueError("it is damaged: its digest is not that in its card")
     embedder = CONVERTED[suffix](content)
   card = card or getattr(embedder, "card", None)
@@ -390,15 +396,18 @@ def _load_converted(path: str, load_again: Callable[[], Model]) -> Model:
 
 
 def card_path(path: str | pathlib.Path) -> pathlib.Path:
-  """Path of the card of a converted file: beside it."""
+  """Returns the path of a converted file's card, which is beside it."""
   return pathlib.Path(path).with_suffix(".json")
 
 
 def digest(path: str) -> str:
-  """Returns what tells a model from another one, whatever its card says.
+  """Computes a digest of a model, whatever the card beside it says.
 
   Args:
     path: See `load`.
+
+  Returns:
+    SHA-256 in hexadecimal digits.
   """
   root = pathlib.Path(path)
   found = hashlib.sha256()
@@ -412,5 +421,6 @@ def digest(path: str) -> str:
 
 
 def _describe(specs: Mapping[str, Any]) -> str:
+  """Lists names, types and shapes of inputs or outputs."""
   texts = [f"{name} {x.dtype.name} {x.shape}" for name, x in specs.items()]
   return ", ".join(sorted(texts)) or "nothing"
