@@ -2,8 +2,8 @@
 
 DP-FedEmb's client (`fedemb`): the weights of the backbone, the images of one
 user and a fresh head go in, the clipped change of the backbone comes out. The
-weights are no part of the file: they come with each round. All operations are
-built in, none is TensorFlow's own.
+file has no weights: they come with each round. All operations are built into
+TensorFlow Lite.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from tff_fedemb.algorithms import local_training
 from tff_fedemb.models import heads
 from tff_fedemb.phones import lite_layers
 
-# Names of what goes in and out beside the weights.
+# Names of inputs and outputs beside the weights.
 LEARNING_RATE = "learning_rate"
 HEAD_NAMES = ("head", "head_bias")
 LOSS_SUM = "loss_sum"
 NUM_CORRECT = "num_correct"
 
-# So much is left for rounding, that no honest delta is longer than allowed.
+# The clip norm is reduced by this share, so that rounding does not lengthen an
+# honest delta beyond it.
 _ROUNDING = 1e-6
 _HEADS = (heads.LinearHead, heads.CosineHead, heads.ClassCodesHead)
-# Fields of `LocalTraining`, and what each must be here.
+# Fields of `LocalTraining`, and the only value of each that a file supports.
 _ALLOWED = {
   "optimizer": "sgd",
   "head_imprint_steps": 0,
@@ -43,7 +44,14 @@ _ALLOWED = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClientFile:
-  """Computation of a client, before it is converted.
+  """Computation of a client, and the file that it is converted to.
+
+  Privacy:
+    Unit: the client.
+    Neighbouring relation: zero-out of what the client sends.
+    Sensitivity: `clip_norm`, which an honest client keeps to; the server
+      enforces it by `deltas.Inbox`.
+    DpEvent: the aggregator's.
 
   Attributes:
     create_backbone_fn: Makes a fresh Keras model.
@@ -52,6 +60,9 @@ class ClientFile:
     clip_norm: L2 norm to which the file clips the change, all weights together.
     seed: Seed of the run, for simulated clients.
     spec_digest: Digest of the run's spec.
+
+  Raises:
+    errors.FieldError: If a file cannot train so, or not with this head.
   """
 
   create_backbone_fn: Callable[[], tf.keras.Model]
@@ -68,9 +79,8 @@ class ClientFile:
         raise errors.FieldError(
           name, f"be {allowed} in a file that trains on phones", found
         )
-    if type(self.head) not in _HEADS or getattr(
-      self.head, "learned_scale", False
-    ):
+    has_learned_scale = getattr(self.head, "learned_scale", False)
+    if type(self.head) not in _HEADS or has_learned_scale:
       raise errors.FieldError(
         "head",
         "be linear, class_codes, or cosine of a fixed scale in a file that"
@@ -80,38 +90,43 @@ class ClientFile:
 
   @functools.cached_property
   def backbone(self) -> tf.keras.Model:
-    """Names, shapes and layers; its weights are of no account."""
+    """A model for its names, shapes and layers; its weights are not used."""
     return self.create_backbone_fn()
 
   @functools.cached_property
   def delta_shapes(self) -> dict[str, tuple[int, ...]]:
-    """Shapes of what is sent, float32, by name in the order of the update."""
-    return {
-      lite_layers.name_of(weight): tuple(weight.shape)
-      for weight in self.backbone.trainable_variables
-    }
+    """Shapes of the float32 tensors that are sent, in the update's order."""
+    shapes = {}
+    for weight in self.backbone.trainable_variables:
+      shapes[lite_layers.name_of(weight)] = tuple(weight.shape)
+    return shapes
 
   @property
   def warm_up_steps(self) -> int:
-    """Steps that train the head alone."""
-    return self.config.head_warmup_steps if self.head.is_trained else 0
+    """Number of first steps that train the head alone."""
+    if self.head.is_trained:
+      return self.config.head_warmup_steps
+    return 0
 
   @functools.cached_property
   def _head_shapes(self) -> dict[str, tuple[int, ...]]:
     """Shapes of a class's share of the head's weights, by name."""
     dim = self.backbone.output_shape[-1]
     weights = self.head.initialize(1, dim, seed=[0, 0])
-    return {
-      name: tuple(weight.shape[1:])
-      for name, weight in zip(HEAD_NAMES, weights, strict=False)
-    }
+    shapes = {}
+    for name, weight in zip(HEAD_NAMES, weights, strict=False):
+      shapes[name] = tuple(weight.shape[1:])
+    return shapes
 
   def name_inputs(self, weights: Any, round_num: int) -> dict[str, np.ndarray]:
-    """Values that the server sends in a round, by the names of the inputs.
+    """Names the values that the server sends in a round.
 
     Args:
-      weights: The model's, `ModelWeights`.
+      weights: The model's `ModelWeights`.
       round_num: The round, from 0.
+
+    Returns:
+      All weights and the learning rate, inputs of the signature `train`.
     """
     names = list(self.delta_shapes)
     names += map(lite_layers.name_of, self.backbone.non_trainable_variables)
@@ -126,30 +141,24 @@ class ClientFile:
     """The contents of the .tflite file.
 
     Raises:
-      errors.FieldError: If a layer cannot be trained so.
+      errors.FieldError: If the file cannot train a layer.
     """
+    specs = {}
+    for weight in self.backbone.weights:
+      name = lite_layers.name_of(weight)
+      specs[name] = tf.TensorSpec(weight.shape, tf.float32)
     image_shape = self.backbone.input_shape[1:]
-    specs = {
-      lite_layers.name_of(weight): tf.TensorSpec(weight.shape, tf.float32)
-      for weight in self.backbone.weights
-    }
-    images = tf.TensorSpec((None,) + image_shape, tf.uint8)
-    order = tf.TensorSpec([None, self.config.batch_size], tf.int32)
-    inputs = {
-      "images": images,
-      "labels": tf.TensorSpec([None], tf.int32),
-      "order": order,
-    }
+    specs["images"] = tf.TensorSpec((None,) + image_shape, tf.uint8)
+    embed = _trace(self._embed, specs)
+    specs["labels"] = tf.TensorSpec([None], tf.int32)
+    specs["order"] = tf.TensorSpec([None, self.config.batch_size], tf.int32)
     for name, shape in self._head_shapes.items():
-      inputs[name] = tf.TensorSpec((None,) + shape, tf.float32)
-    inputs[LEARNING_RATE] = tf.TensorSpec([], tf.float32)
+      specs[name] = tf.TensorSpec((None,) + shape, tf.float32)
+    specs[LEARNING_RATE] = tf.TensorSpec([], tf.float32)
     if self.warm_up_steps:
-      inputs["warm_up"] = order
-    # The file's own names: only a SavedModel's signature keeps them.
-    signatures = {
-      "train": _concrete(self._train, {**specs, **inputs}),
-      "embed": _concrete(self._embed, {**specs, "images": images}),
-    }
+      specs["warm_up"] = specs["order"]
+    # Only the signature of a SavedModel keeps the names of inputs and outputs.
+    signatures = {"train": _trace(self._train, specs), "embed": embed}
     with tempfile.TemporaryDirectory() as directory:
       tf.saved_model.save(tf.Module(), directory, signatures=signatures)
       converter = tf.lite.TFLiteConverter.from_saved_model(
@@ -159,7 +168,15 @@ class ClientFile:
       return converter.convert()
 
   def describe(self) -> dict[str, Any]:
-    """Description that goes beside the file, JSON values by name."""
+    """Describes the file, for the card beside it.
+
+    Returns:
+      JSON values by name. `may_be_sent` has the shapes of all tensors that may
+      leave a phone.
+    """
+    head_shapes = {}
+    for name, shape in self._head_shapes.items():
+      head_shapes[name] = ["classes", *shape]
     return {
       "format": "TensorFlow Lite, one round of a client's training",
       "size_bytes": len(self.content),
@@ -174,20 +191,19 @@ class ClientFile:
       "head": {
         "kind": heads.HEADS.name_of(self.head),
         **self.head.to_json(),
-        "shapes": {
-          name: ["classes"] + list(shape)
-          for name, shape in self._head_shapes.items()
-        },
+        "shapes": head_shapes,
       },
-      "may_be_sent": {
-        name: list(shape) for name, shape in self.delta_shapes.items()
-      },
+      "may_be_sent": {k: list(v) for k, v in self.delta_shapes.items()},
       "must_stay": "images, labels, order, head, loss_sum and num_correct",
     }
 
-  def _embed(self, images: tf.Tensor, **weights):
+  def _embed(
+    self, images: tf.Tensor, **weights: tf.Tensor
+  ) -> dict[str, tf.Tensor]:
+    """The signature `embed`: unit embeddings, `[n, dim]`."""
+    images = tf.cast(images, tf.float32)
     embeddings = lite_layers.run(
-      self.backbone, weights, tf.cast(images, tf.float32), is_trained=False
+      self.backbone, weights, images, is_trained=False
     )
     return {"embeddings": lite_layers.normalize_rows(embeddings)}
 
@@ -197,39 +213,44 @@ class ClientFile:
     labels: tf.Tensor,
     order: tf.Tensor,
     learning_rate: tf.Tensor,
-    **tensors,
-  ):
-    """The signature `train`; see `_Steps`."""
+    **tensors: tf.Tensor,
+  ) -> dict[str, tf.Tensor]:
+    """The signature `train`: the clipped delta, and the sums of `_Steps`."""
     head = [tensors.pop(name) for name in HEAD_NAMES if name in tensors]
     warm_up = tensors.pop("warm_up", None)
     steps = _Steps(self, images, labels, learning_rate, tensors, head[0])
     if warm_up is not None:
       _, head = _loop(warm_up, steps.take, [[], head])
-    weights, _, loss_sum, num_correct = _loop(
-      order,
-      steps.take,
-      [[tensors[name] for name in self.delta_shapes], head, 0.0, 0.0],
+    weights = [tensors[name] for name in self.delta_shapes]
+    trained, _, loss_sum, num_correct = _loop(
+      order, steps.take, [weights, head, 0.0, 0.0]
     )
-    trained = dict(zip(self.delta_shapes, weights, strict=True))
-    counts = {LOSS_SUM: loss_sum, NUM_CORRECT: tf.cast(num_correct, tf.int32)}
-    delta = {name: tensors[name] - trained[name] for name in self.delta_shapes}
-    # In two steps, which round less.
-    squares = sum(
-      tf.reduce_sum(tf.reduce_sum(change * change, axis=0))
-      for change in delta.values()
-    )
+    delta = []
+    squares = 0.0
+    for before, after in zip(weights, trained, strict=True):
+      change = before - after
+      delta.append(change)
+      # A sum of sums rounds less.
+      squares += tf.reduce_sum(tf.reduce_sum(change * change, axis=0))
     norm = tf.sqrt(squares)
     # A change that is not finite stays so, and the server refuses it.
     clip_norm = self.clip_norm * (1.0 - _ROUNDING)
     factor = tf.minimum(clip_norm / tf.maximum(norm, 1e-30), 1.0)
-    return {name: change * factor for name, change in delta.items()} | counts
+    clipped = [change * factor for change in delta]
+    outputs = dict(zip(self.delta_shapes, clipped, strict=True))
+    outputs[LOSS_SUM] = loss_sum
+    outputs[NUM_CORRECT] = tf.cast(num_correct, tf.int32)
+    return outputs
 
 
-def _concrete(function: Callable[..., Any], specs: Mapping[str, tf.TensorSpec]):
-  named = {
-    name: tf.TensorSpec(spec.shape, spec.dtype, name=name)
-    for name, spec in specs.items()
-  }
+def _trace(
+  function: Callable[..., Any],
+  specs: Mapping[str, tf.TensorSpec],
+) -> Any:
+  """Traces a function of named tensors to a concrete function."""
+  named = {}
+  for name, spec in specs.items():
+    named[name] = tf.TensorSpec(spec.shape, spec.dtype, name=name)
   return tf.function(function, autograph=False).get_concrete_function(**named)
 
 
@@ -245,15 +266,26 @@ class _Steps:
     weights: dict[str, tf.Tensor],
     rows: tf.Tensor,
   ):
+    """Initialises the steps.
+
+    Args:
+      file: The file that they are part of.
+      images: Images of the client, uint8 `[n, height, width, channels]`.
+      labels: Rows of the head for them, int32 `[n]`.
+      learning_rate: That of the round, a scalar.
+      weights: All weights of the backbone before the first step, by name.
+      rows: Rows of the head, `[classes, dim]`.
+    """
     self._file = file
     self._images = images
     self._labels = labels
     self._weights = weights
     self._rate = learning_rate
-    scale = file.config.head_lr_scale if file.head.is_trained else 0.0
-    self._head_rate = learning_rate * scale
-    # The number of each class; `tf.range` would make shapes that nobody knows
-    # before it runs, and with them slow tensors of every gradient.
+    self._head_rate = learning_rate * 0.0
+    if file.head.is_trained:
+      self._head_rate = learning_rate * file.config.head_lr_scale
+    # 0, 1, ...: the number of each class. `tf.range` would make shapes that are
+    # unknown before it runs, and with them slow tensors of every gradient.
     self._classes = tf.cumsum(rows[:, 0] * 0.0 + 1.0) - 1.0
 
   def take(
@@ -261,18 +293,28 @@ class _Steps:
     places: tf.Tensor,
     weights: list[tf.Tensor],
     head: list[tf.Tensor],
-    *counts,
-  ):
-    """Trains on a batch: backbone and head, or without weights the head alone.
+    *counts: tf.Tensor,
+  ) -> list[Any]:
+    """Trains on a batch.
 
-    The counts, if there are any, are the sum of losses and the number correct.
+    Args:
+      places: Rows of the examples, int32 `[batch]`; -1 is an empty place.
+      weights: Trainable weights of the backbone, in the order of the delta;
+        none to train the head alone.
+      head: Weights of the head.
+      *counts: Sum of losses and number of correct examples so far; or none, to
+        count neither.
+
+    Returns:
+      The same, after the step.
     """
     images, one_hot, mask = self._read(places)
     named = dict(zip(self._file.delta_shapes, weights, strict=False))
+    all_weights = self._weights | named
     with tf.GradientTape(watch_accessed_variables=False) as tape:
       tape.watch((weights, head))
       embeddings = lite_layers.run(
-        self._file.backbone, {**self._weights, **named}, images, is_trained=True
+        self._file.backbone, all_weights, images, is_trained=True
       )
       logits = self._logits(head, embeddings)
       loss = _mean_loss(logits, one_hot, mask)
@@ -283,48 +325,52 @@ class _Steps:
     if not counts:
       return [weights, head]
     loss_sum, num_correct = counts
+    loss_sum += loss * tf.reduce_sum(mask)
     found = tf.cast(tf.argmax(logits, 1, tf.int32), tf.float32)
     label = tf.reduce_sum(one_hot * self._classes, axis=1)
     is_correct = tf.cast(tf.equal(found, label), tf.float32)
-    return [
-      weights,
-      head,
-      loss_sum + loss * tf.reduce_sum(mask),
-      num_correct + tf.reduce_sum(is_correct * mask),
-    ]
+    num_correct += tf.reduce_sum(is_correct * mask)
+    return [weights, head, loss_sum, num_correct]
 
-  def _read(self, places: tf.Tensor):
-    """Images of a batch, their labels as one-hot rows, and which there are."""
+  def _read(self, places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns images, labels as one-hot rows, and 1 for each full place."""
     rows = tf.maximum(places, 0)
     labels = tf.cast(tf.gather(self._labels, rows), tf.float32)
     one_hot = tf.equal(labels[:, tf.newaxis], self._classes[tf.newaxis])
-    return (
-      tf.cast(tf.gather(self._images, rows), tf.float32),
-      tf.cast(one_hot, tf.float32),
-      tf.cast(places >= 0, tf.float32),
-    )
+    images = tf.cast(tf.gather(self._images, rows), tf.float32)
+    mask = tf.cast(places >= 0, tf.float32)
+    return images, tf.cast(one_hot, tf.float32), mask
 
-  def _logits(self, head: list[tf.Tensor], embeddings: tf.Tensor):
+  def _logits(self, head: list[tf.Tensor], embeddings: tf.Tensor) -> tf.Tensor:
+    """Returns the head's logits `[batch, classes]`."""
     rows = head[0]
     if isinstance(self._file.head, heads.ScaledCosineHead):
-      # Scaled here, where shapes are known: the gradient needs them.
+      # The embeddings have a known shape, which the gradient needs; the logits
+      # have not.
       scale = self._file.head.scale
       embeddings = scale * lite_layers.normalize_rows(embeddings)
       rows = lite_layers.normalize_rows(rows)
     logits = tf.matmul(embeddings, rows, transpose_b=True)
-    return lite_layers.add_bias(logits, head[1]) if len(head) > 1 else logits
+    if len(head) > 1:
+      logits = lite_layers.add_bias(logits, head[1])
+    return logits
 
 
 def _descend(
   weights: list[tf.Tensor],
   gradients: list[tf.Tensor],
   rate: tf.Tensor,
-):
-  return tf.nest.map_structure(lambda w, g: w - rate * g, weights, gradients)
+) -> list[tf.Tensor]:
+  """Takes a step of gradient descent."""
+  return [w - rate * g for w, g in zip(weights, gradients, strict=True)]
 
 
-def _mean_loss(logits: tf.Tensor, one_hot: tf.Tensor, mask: tf.Tensor):
-  """Mean softmax cross entropy of the examples that there are."""
+def _mean_loss(
+  logits: tf.Tensor,
+  one_hot: tf.Tensor,
+  mask: tf.Tensor,
+) -> tf.Tensor:
+  """Returns the mean softmax cross entropy of the examples in full places."""
   share = (mask / tf.maximum(tf.reduce_sum(mask), 1.0))[:, tf.newaxis]
 
   @tf.custom_gradient
@@ -332,9 +378,8 @@ def _mean_loss(logits: tf.Tensor, one_hot: tf.Tensor, mask: tf.Tensor):
     shifted = logits - tf.reduce_max(logits, axis=1, keepdims=True)
     powers = tf.exp(shifted)
     sums = tf.reduce_sum(powers, axis=1, keepdims=True)
-    losses = tf.math.log(sums) - tf.reduce_sum(
-      shifted * one_hot, axis=1, keepdims=True
-    )
+    own = tf.reduce_sum(shifted * one_hot, axis=1, keepdims=True)
+    losses = tf.math.log(sums) - own
 
     def gradient(upstream: tf.Tensor):
       return upstream * share * (powers / sums - one_hot)
@@ -344,19 +389,27 @@ def _mean_loss(logits: tf.Tensor, one_hot: tf.Tensor, mask: tf.Tensor):
   return compute(logits)
 
 
-def _loop(order: tf.Tensor, step: Callable[..., Any], values: list[Any]):
-  """Does a step for each row of places; shapes of values stay."""
+def _loop(
+  order: tf.Tensor,
+  step: Callable[..., Any],
+  values: list[Any],
+) -> list[Any]:
+  """Takes a step for each row of places; values keep their shapes."""
   values = tf.nest.map_structure(tf.convert_to_tensor, values)
+  shapes = tf.nest.map_structure(lambda value: value.shape, values)
+
+  def is_left(number: tf.Tensor, *values: Any) -> tf.Tensor:
+    del values  # The number of steps does not depend on them.
+    return number < tf.shape(order)[0]
+
+  def take(number: tf.Tensor, *values: Any) -> tuple[Any, ...]:
+    places = tf.gather(order, number)
+    return (number + 1, *step(places, *values))
+
   _, *values = tf.while_loop(
-    lambda number, *_: number < tf.shape(order)[0],
-    lambda number, *values: (
-      number + 1,
-      *step(tf.gather(order, number), *values),
-    ),
+    is_left,
+    take,
     (tf.constant(0), *values),
-    shape_invariants=(
-      tf.TensorShape([]),
-      *tf.nest.map_structure(lambda value: value.shape, values),
-    ),
+    shape_invariants=(tf.TensorShape([]), *shapes),
   )
   return values

@@ -1,22 +1,21 @@
 """The server's checks of a client's delta that comes from outside.
 
-A phone may be broken, late or hostile. What it sends is a file of numbers
-(`tensor_files`); nothing of it reaches the sum before it has the shapes, the
-types, the run and the round that it should have, is finite, and comes from a
-device that was asked and has sent nothing yet. One that is longer than the clip
-norm is clipped. The aggregator then clips once more, which changes nothing but
-rounding.
+A phone may be broken, late or hostile. It sends a file of numbers
+(`tensor_files`). A delta reaches the sum only if its shapes, types, run and
+round are right, if it is finite, and if it comes from a device that was asked
+and has sent nothing yet. A delta that is longer than the clip norm is clipped.
+The aggregator then clips once more, which changes nothing but rounding.
 """
 
 import collections
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 import math
 
 import numpy as np
 
 from tff_fedemb.phones import tensor_files
 
-# Keys of a file's words.
+# Keys of a file's texts.
 SPEC = "spec_sha256"
 ROUND = "round"
 
@@ -34,12 +33,12 @@ class Inbox:
     Unit: one device's delta.
     Neighbouring relation: zero-out of one delta.
     Sensitivity: `clip_norm`, whatever a device sends: a device counts once, and
-      one that is refused sends nothing.
+      not at all if it is refused.
     DpEvent: the aggregator's.
 
   Attributes:
-    counts: Deltas by what became of them: "accepted", `TOO_LONG` of those that
-      were accepted after clipping, and the reasons of those that were refused.
+    counts: Number of deltas by outcome: "accepted"; `TOO_LONG` for those that
+      were accepted after clipping; and the reason for those that were refused.
   """
 
   def __init__(
@@ -55,13 +54,13 @@ class Inbox:
 
     Args:
       shapes: Shapes of the tensors of a delta, by name.
-      clip_norm: L2 norm that a delta may have, all tensors together.
+      clip_norm: Largest L2 norm of a delta, all tensors together, positive.
       spec_digest: Digest of the run's spec.
-      round_num: The round.
-      devices: Devices that were asked. They must be known for certain, by
-        attestation and an authenticated connection.
+      round_num: The round, from 0.
+      devices: Devices that were asked. You must know for certain who they are,
+        by attestation and an authenticated connection.
     """
-    self._shapes = dict(shapes)
+    self._shapes = {name: tuple(shape) for name, shape in shapes.items()}
     self._clip_norm = clip_norm
     self._words = {SPEC: spec_digest, ROUND: str(round_num)}
     self._waiting = set(devices)
@@ -71,17 +70,19 @@ class Inbox:
     self.counts: collections.Counter[str] = collections.Counter()
 
   def receive(self, device: str, message: bytes) -> list[np.ndarray]:
-    """Checks a delta.
+    """Checks a delta, and clips it.
 
     Args:
       device: The sender.
-      message: Content of the message.
+      message: Content of the message, a file of `tensor_files`.
 
     Returns:
-      The delta, clipped, in the order of `shapes`.
+      The delta, float32, in the order of `shapes`. It may share the memory of
+      the message.
 
     Raises:
-      ValueError: If it is refused, with the reason.
+      ValueError: If it is refused, with the reason. The device may try again,
+        unless it has sent a delta that was accepted.
     """
     try:
       delta = self._check(device, message)
@@ -90,19 +91,20 @@ class Inbox:
       raise
     self._waiting.remove(device)
     self.counts["accepted"] += 1
-    # Squares of float32 do not overflow here.
-    norm = math.sqrt(
-      sum(float(np.sum(np.square(part, dtype=np.float64))) for part in delta)
-    )
+    norm = _norm(delta)
     if norm <= self._clip_norm * (1 + _ROUNDING):
       return delta
     self.counts[TOO_LONG] += 1
     factor = self._clip_norm / norm
-    return [
-      (part.astype(np.float64) * factor).astype(np.float32) for part in delta
-    ]
+    clipped = []
+    for part in delta:
+      # One tensor at a time is in float64, which takes twice the memory.
+      scaled = part.astype(np.float64) * factor
+      clipped.append(scaled.astype(np.float32))
+    return clipped
 
   def _check(self, device: str, message: bytes) -> list[np.ndarray]:
+    """Returns a delta that is accepted, not yet clipped."""
     if device not in self._devices:
       raise ValueError("a device that was not asked")
     if device not in self._waiting:
@@ -115,13 +117,22 @@ class Inbox:
         raise ValueError(meaning)
     if tensors.keys() != self._shapes.keys():
       raise ValueError("other tensors")
-    delta = [tensors[name] for name in self._shapes]
-    if any(part.dtype != np.float32 for part in delta):
-      raise ValueError("another type")
-    if [part.shape for part in delta] != list(
-      map(tuple, self._shapes.values())
-    ):
-      raise ValueError("another shape")
-    if not all(np.isfinite(part).all() for part in delta):
-      raise ValueError("not finite")
-    return delta
+    for name, shape in self._shapes.items():
+      tensor = tensors[name]
+      if tensor.dtype != np.float32:
+        raise ValueError("another type")
+      if tensor.shape != shape:
+        raise ValueError("another shape")
+      if not np.isfinite(tensor).all():
+        raise ValueError("not finite")
+    return [tensors[name] for name in self._shapes]
+
+
+def _norm(delta: Sequence[np.ndarray]) -> float:
+  """Returns the L2 norm of all tensors together."""
+  squares = 0.0
+  for part in delta:
+    # Squares of float32 do not overflow in float64; a tensor at a time saves
+    # memory.
+    squares += float(np.sum(np.square(part, dtype=np.float64)))
+  return math.sqrt(squares)

@@ -1,10 +1,10 @@
 """Layers whose training TensorFlow Lite can do with built-in operations.
 
 TensorFlow Lite has no operation for the gradients of convolution, pooling and
-most activations. Here they are written out: a convolution multiplies columns,
+most activations. This module writes them out: a convolution multiplies columns,
 the patches of its input side by side, and its gradients are products of columns
 as well; pooling slices its input into four. A backbone is read layer by layer
-and becomes a function of its weights, which are inputs and no variables.
+and becomes a function of its weights, which are inputs instead of variables.
 """
 
 from __future__ import annotations
@@ -18,18 +18,22 @@ from tff_fedemb.models import blocks
 
 _layers = tf.keras.layers
 
+# Padding of a pool, below any activation.
 _LOWEST = -1e30
+# Side of the squares that are pooled, and their distance.
 _POOL = 2
 
 
 @tf.custom_gradient
 def _relu(x: tf.Tensor):
+  """Applies the activation, with a gradient of built-in operations."""
   y = tf.nn.relu(x)
   return y, lambda upstream: upstream * tf.cast(y > 0, tf.float32)
 
 
 @tf.custom_gradient
 def _tanh(x: tf.Tensor):
+  """Applies the activation, with a gradient of built-in operations."""
   y = tf.tanh(x)
   return y, lambda upstream: upstream * (1.0 - y * y)
 
@@ -39,14 +43,33 @@ _ACTIVATIONS = {"linear": tf.identity, "relu": _relu, "tanh": _tanh}
 
 @tf.custom_gradient
 def add_bias(x: tf.Tensor, bias: tf.Tensor):
-  """Adds a number for each of the last axis."""
+  """Adds a bias to each channel.
+
+  Args:
+    x: `[..., channels]`.
+    bias: `[channels]`.
+
+  Returns:
+    Of the shape of `x`.
+  """
   axes = list(range(x.shape.rank - 1))
-  return x + bias, lambda upstream: (upstream, tf.reduce_sum(upstream, axes))
+
+  def gradient(upstream: tf.Tensor):
+    return upstream, tf.reduce_sum(upstream, axes)
+
+  return x + bias, gradient
 
 
 @tf.custom_gradient
 def normalize_rows(x: tf.Tensor):
-  """Scales each row `[rows, dim]` to norm one, as `tf.math.l2_normalize`."""
+  """Scales each row to norm one, as `tf.math.l2_normalize`.
+
+  Args:
+    x: `[rows, dim]`.
+
+  Returns:
+    `[rows, dim]`; a row of zeros stays.
+  """
   squares = tf.reduce_sum(x * x, axis=1, keepdims=True)
   inverse = tf.math.rsqrt(tf.maximum(squares, 1e-12))
   y = x * inverse
@@ -59,7 +82,7 @@ def normalize_rows(x: tf.Tensor):
 
 
 def _columns(x: tf.Tensor, side: int):
-  """The patch around every place, `[places, side * side * channels]`."""
+  """Returns the patch around every place, `[places, side^2 channels]`."""
   height, width, channels = x.shape[1:]
   margin = [side // 2, side // 2]
   padded = tf.pad(x, [[0, 0], margin, margin, [0, 0]])
@@ -73,7 +96,15 @@ def _columns(x: tf.Tensor, side: int):
 
 @tf.custom_gradient
 def convolve(x: tf.Tensor, kernel: tf.Tensor):
-  """Convolves maps of odd kernels, with stride 1 and the same size."""
+  """Convolves maps, with stride 1 and padding to the same size.
+
+  Args:
+    x: `[batch, height, width, before]`.
+    kernel: `[side, side, before, after]`, of an odd side.
+
+  Returns:
+    `[batch, height, width, after]`.
+  """
   side, _, before, after = kernel.shape
   height, width = x.shape[1:3]
   columns = _columns(x, side)
@@ -82,9 +113,10 @@ def convolve(x: tf.Tensor, kernel: tf.Tensor):
   def gradient(upstream: tf.Tensor):
     by_place = tf.reshape(upstream, [-1, after])
     of_kernel = tf.matmul(columns, by_place, transpose_a=True)
-    # Both axes of the kernel at once.
+    # To reverse the taps is to turn the kernel on both its axes.
     turned = tf.transpose(tf.reverse(taps, [0]), [0, 2, 1])
-    of_x = tf.matmul(_columns(upstream, side), tf.reshape(turned, [-1, before]))
+    turned = tf.reshape(turned, [-1, before])
+    of_x = tf.matmul(_columns(upstream, side), turned)
     return (
       tf.reshape(of_x, [-1, height, width, before]),
       tf.reshape(of_kernel, kernel.shape),
@@ -94,56 +126,66 @@ def convolve(x: tf.Tensor, kernel: tf.Tensor):
   return tf.reshape(y, [-1, height, width, after]), gradient
 
 
-def pool(x: tf.Tensor, *, keeps_last: bool):
+def pool(x: tf.Tensor, *, keeps_last: bool) -> tf.Tensor:
   """Takes the largest of each two by two places.
 
   Args:
     x: Maps `[batch, height, width, channels]`.
     keeps_last: Whether the last row and column of odd sides are kept.
+
+  Returns:
+    Maps of half the height and width; of odd sides the larger half if the last
+    are kept, else the smaller.
   """
-  sides = x.shape[1:3]
-  height, width = ((side + keeps_last) // _POOL for side in sides)
-  channels = x.shape[3]
-  pooled = (_POOL * height, _POOL * width)
-  pairs_of_sides = list(zip(pooled, sides, strict=True))
-  missing = [[0, max(even - side, 0)] for even, side in pairs_of_sides]
-  spare = [[0, max(side - even, 0)] for even, side in pairs_of_sides]
+  rows, columns, channels = x.shape[1:]
+  height = (rows + keeps_last) // _POOL
+  width = (columns + keeps_last) // _POOL
+  even_rows = _POOL * height
+  even_columns = _POOL * width
+  # An odd side is padded for the pool, or the gradient for what it leaves out.
+  missing = _margins(even_rows - rows, even_columns - columns)
+  spare = _margins(rows - even_rows, columns - even_columns)
 
   @tf.custom_gradient
   def take_largest(x: tf.Tensor):
-    margins = [[0, 0]] + missing + [[0, 0]]
-    padded = tf.pad(x, margins, constant_values=_LOWEST)
-    padded = padded[:, : _POOL * height, : _POOL * width]
-    rows = tf.reshape(padded, [-1, _POOL, width, _POOL * channels])
+    padded = tf.pad(x, missing, constant_values=_LOWEST)
+    padded = padded[:, :even_rows, :even_columns]
+    pairs = tf.reshape(padded, [-1, _POOL, width, _POOL * channels])
     parts = []
     for row in range(_POOL):
       for column in range(_POOL):
         some = slice(column * channels, (column + 1) * channels)
-        parts.append(rows[:, row, :, some])
-    largest = tf.maximum(
-      tf.maximum(parts[0], parts[1]), tf.maximum(parts[2], parts[3])
-    )
+        parts.append(pairs[:, row, :, some])
+    upper = tf.maximum(parts[0], parts[1])
+    lower = tf.maximum(parts[2], parts[3])
+    largest = tf.maximum(upper, lower)
 
     def gradient(upstream: tf.Tensor):
       left = tf.reshape(upstream, [-1, width, channels])
       shares = []
       # The first of equal parts has it all, as in TensorFlow.
       for part in parts:
-        shares.append(left * tf.cast(tf.equal(part, largest), tf.float32))
-        left -= shares[-1]
-      pairs = [tf.concat(shares[:2], 2), tf.concat(shares[2:], 2)]
-      whole = tf.reshape(
-        tf.stack(pairs, 1), [-1, _POOL * height, _POOL * width, channels]
-      )
-      margins = [[0, 0]] + spare + [[0, 0]]
-      return tf.pad(whole[:, : sides[0], : sides[1]], margins)
+        share = left * tf.cast(tf.equal(part, largest), tf.float32)
+        shares.append(share)
+        left -= share
+      upper = tf.concat(shares[:2], 2)
+      lower = tf.concat(shares[2:], 2)
+      whole = tf.stack([upper, lower], 1)
+      whole = tf.reshape(whole, [-1, even_rows, even_columns, channels])
+      return tf.pad(whole[:, :rows, :columns], spare)
 
     return tf.reshape(largest, [-1, height, width, channels]), gradient
 
   return take_largest(x)
 
 
+def _margins(rows: int, columns: int) -> list[list[int]]:
+  """Returns the padding of maps by rows below and columns to the right."""
+  return [[0, 0], [0, max(rows, 0)], [0, max(columns, 0)], [0, 0]]
+
+
 def _refuse(layer: tf.keras.layers.Layer, why: str) -> errors.FieldError:
+  """Returns the error of a layer that a file cannot train."""
   return errors.FieldError(
     "backbone",
     "have layers that a client's file can train, a chain of Conv2D of stride 1,"
@@ -167,7 +209,7 @@ def _apply(
   *,
   is_trained: bool,
 ) -> tf.Tensor:
-  """Applies a layer by the rule for its class, of which it must be itself."""
+  """Applies a layer by the rule for its class; a derived class has none."""
   kind = type(layer)
   if kind in (_layers.Conv2D, _layers.Dense):
     kernel = weights[0]
@@ -203,12 +245,11 @@ def _apply_convolution(
   *,
   is_trained: bool,
 ) -> tf.Tensor:
+  """Applies the kernel of a convolution, if it is one that can be trained."""
   side = layer.kernel_size[0]
-  odd_square = layer.kernel_size == (side, side) and side % 2
-  if not odd_square or (
-    (layer.strides, layer.dilation_rate, layer.groups, layer.padding)
-    != ((1, 1), (1, 1), 1, "same")
-  ):
+  is_odd_square = layer.kernel_size == (side, side) and side % 2
+  options = (layer.strides, layer.dilation_rate, layer.groups, layer.padding)
+  if not is_odd_square or options != ((1, 1), (1, 1), 1, "same"):
     raise _refuse(layer, " with other strides, padding or kernel")
   if is_trained:
     return convolve(x, kernel)
@@ -220,7 +261,7 @@ _OF_INPUT = (_layers.Rescaling, _layers.LayerNormalization, _layers.InputLayer)
 
 
 def name_of(weight: tf.Variable) -> str:
-  """The name of a weight in the file, such as `conv1_kernel`."""
+  """Returns the name of a weight in the file, such as `conv1_kernel`."""
   return weight.name.partition(":")[0].replace("/", "_")
 
 
@@ -234,16 +275,18 @@ def run(
   """Applies a backbone with other weights than its own.
 
   Args:
-    backbone: A chain of layers; its weights are left as they are.
+    backbone: A chain of layers; its own weights are not used.
     weights: Values of all its weights, by `name_of`.
     images: float32 `[batch, height, width, channels]` in [0, 255].
-    is_trained: Whether gradients of the weights will be asked for.
+    is_trained: Whether gradients of the weights will be asked for. Without
+      them, faster operations do.
 
   Returns:
     Embeddings `[batch, dim]`, not normalised.
 
   Raises:
-    errors.FieldError: If there is a layer that cannot be trained so.
+    errors.FieldError: If the backbone is no chain, or has a layer without a
+      rule here.
   """
   x = images
   of_input = True

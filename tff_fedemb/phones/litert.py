@@ -1,9 +1,9 @@
 """Runs each client of a round in a process of its own, by LiteRT.
 
 The clients are programs without TensorFlow (`tflite_client`) that read files
-and write one, as phones would; the file that they run is what `export` writes
-for phones. Aggregation, noise and resuming are those of `in_process`: the
-clients of its process are the deltas that came in.
+and write one, as phones would. They run the file that `export` writes for
+phones. Aggregation, noise and resuming are those of `in_process`: the clients
+of its process are the deltas that came in.
 
 This process reads the data and draws the head and the order of a client, by the
 code of `in_process`, so that both runtimes train the same clients.
@@ -46,7 +46,7 @@ _INSTALL = "`make setup LITE=1` installs it, or `pip install ai-edge-litert`."
 class PhoneProcess(tff.learning.templates.LearningProcess):
   """The learning process of a run whose clients are phones.
 
-  Its clients are deltas; the attributes make these.
+  Its clients are deltas; the runtime makes them with the attributes.
 
   Attributes:
     file: File that a client runs.
@@ -66,13 +66,13 @@ class PhoneProcess(tff.learning.templates.LearningProcess):
       file: File that a client runs.
       create_dataset: Maps a virtual client's identifier to its data set.
     """
+    of_updates = build(
+      example_type=simulated_phones.UPDATE_TYPE,
+      # The update that came in takes the place of a client's computation.
+      wrap_client_update_fn=lambda _: simulated_phones.read_update,
+    )
     process = tff.simulation.compose_dataset_computation_with_learning_process(
-      simulated_phones.update_dataset,
-      build(
-        example_type=simulated_phones.UPDATE_TYPE,
-        # The update is what came in, in place of what a client computes.
-        wrap_client_update_fn=lambda _: simulated_phones.read_update,
-      ),
+      simulated_phones.update_dataset, of_updates
     )
     super().__init__(
       process.initialize,
@@ -85,16 +85,16 @@ class PhoneProcess(tff.learning.templates.LearningProcess):
 
 
 class TfliteRuntime(in_process.InProcessRuntime):
-  """See the module's docstring.
+  """Runs clients by LiteRT; see the module's docstring.
 
   A delta that `deltas.Inbox` refuses is left out of the sum, whatever
-  `on_client_error` says, as a client that sends none; `skipped_clients` has the
-  reason. With `on_client_error=skip` a client whose process is killed is left
-  out, too: a phone that dies sends none. No client may decide which one that
-  is, so give the machine the memory that all of them need.
+  `on_client_error` says, like a client that sends none; `skipped_clients` has
+  the reason. With `on_client_error=skip` a client whose process is killed is
+  left out, too: a phone that dies sends none. Give the machine the memory that
+  all clients need: none of them may decide which one is killed.
 
   Attributes:
-    peak_memory_bytes: Most memory of a client's process.
+    peak_memory_bytes: Largest memory of a client's process so far.
     delta_counts: Deltas of the last round, as `deltas.Inbox.counts`.
   """
 
@@ -102,7 +102,7 @@ class TfliteRuntime(in_process.InProcessRuntime):
     """Creates a runtime without a process.
 
     Args:
-      config: `concurrent_clients` of them run at a time.
+      config: Settings; `concurrent_clients` run at a time.
 
     Raises:
       errors.FieldError: If LiteRT is not installed.
@@ -118,7 +118,7 @@ class TfliteRuntime(in_process.InProcessRuntime):
     self._folder = pathlib.Path(self._directory.name)
     self._phones: PhoneProcess | None = None
     self._draw: Any = None
-    # Number and weights of the round that runs.
+    # Number and weights of the current round.
     self._round: tuple[int, Any] = (0, None)
 
   def initialize(
@@ -141,7 +141,9 @@ class TfliteRuntime(in_process.InProcessRuntime):
         ],
         autograph=False,
       )
-      def draw(client_id, round_num):
+      def draw(
+        client_id: tf.Tensor, round_num: tf.Tensor
+      ) -> simulated_phones.Drawn:
         dataset = process.create_dataset(client_id)
         return simulated_phones.draw(process.file, dataset, round_num)
 
@@ -154,7 +156,8 @@ class TfliteRuntime(in_process.InProcessRuntime):
     client_ids: Sequence[str],
   ) -> tuple[in_process.FlatState, Any]:
     structure = self.structured_state(state)
-    self._round = int(structure.client_work), structure.global_model_weights
+    round_num = int(structure.client_work)
+    self._round = (round_num, structure.global_model_weights)
     return super().next(state, client_ids)
 
   def _fold_clients(
@@ -162,12 +165,12 @@ class TfliteRuntime(in_process.InProcessRuntime):
     prepared: Sequence[Any],
     client_ids: Sequence[str],
   ) -> tuple[list[Any], secure_sums.RoundTotal]:
+    """Runs clients and folds the deltas that are accepted, in their order."""
     file = base.check_initialized(self._phones).file
     round_num, weights = self._round
     words = {deltas.SPEC: file.spec_digest, deltas.ROUND: str(round_num)}
-    (self._folder / "model").write_bytes(
-      tensor_files.pack(file.name_inputs(weights, round_num), words)
-    )
+    inputs = file.name_inputs(weights, round_num)
+    (self._folder / "model").write_bytes(tensor_files.pack(inputs, words))
     inbox = deltas.Inbox(
       file.delta_shapes,
       clip_norm=file.clip_norm,
@@ -178,30 +181,42 @@ class TfliteRuntime(in_process.InProcessRuntime):
     self.delta_counts = inbox.counts
     updates = []
     with futures.ThreadPoolExecutor(self.concurrent_clients) as threads:
-      running = [
-        threads.submit(self._run_client, str(number), client_id, round_num)
-        for number, client_id in enumerate(client_ids)
-      ]
+      running = []
+      for number, client_id in enumerate(client_ids):
+        future = threads.submit(
+          self._run_client, str(number), client_id, round_num
+        )
+        running.append(future)
       try:
         for client_id, future in zip(client_ids, running, strict=True):
-          try:
-            message, counts = future.result()
-          except Exception as error:
-            client_fold.leave_out(client_id, error, self._skip_fn)
-            continue
-          try:
-            delta = inbox.receive(client_id, message)
-          except ValueError as error:
-            self.skipped_clients.append(
-              client_error.ClientError(client_id, error)
-            )
-            continue
-          update = counts._replace(delta=tuple(delta))
-          updates.append(simulated_phones.encode_update(update))
+          update = self._receive(inbox, client_id, future)
+          if update is not None:
+            updates.append(update)
       finally:
+        # An error ends the round: clients that have not begun need not run.
         for future in running:
           future.cancel()
     return self._fold(prepared, updates, self._skip_fn)
+
+  def _receive(
+    self,
+    inbox: deltas.Inbox,
+    client_id: str,
+    future: futures.Future[tuple[bytes, learning_process.ClientUpdate]],
+  ) -> bytes | None:
+    """Waits for a client; returns its encoded update if it is accepted."""
+    try:
+      message, counts = future.result()
+    except Exception as error:
+      client_fold.leave_out(client_id, error, self._skip_fn)
+      return None
+    try:
+      delta = inbox.receive(client_id, message)
+    except ValueError as error:
+      self.skipped_clients.append(client_error.ClientError(client_id, error))
+      return None
+    update = counts._replace(delta=tuple(delta))
+    return simulated_phones.encode_update(update)
 
   def _run_client(
     self,
@@ -209,7 +224,7 @@ class TfliteRuntime(in_process.InProcessRuntime):
     client_id: str,
     round_num: int,
   ) -> tuple[bytes, learning_process.ClientUpdate]:
-    """Runs a client; returns its delta as sent, and all else of its update."""
+    """Runs a client; returns the delta that it sent, and its counts."""
     drawn = self._draw(client_id, round_num)
     inputs = {key: value.numpy() for key, value in drawn.inputs.items()}
     holds = self._folder / f"{name}.client"
@@ -220,18 +235,17 @@ class TfliteRuntime(in_process.InProcessRuntime):
     model = self._folder / "model"
     _run_program([program, model, holds, delta, stays])
     facts = json.loads(stays.read_text())
-    self.peak_memory_bytes = max(
-      self.peak_memory_bytes, facts["peak_memory_bytes"]
-    )
-    places = inputs["order"]
-    return delta.read_bytes(), learning_process.ClientUpdate(
+    peak = facts["peak_memory_bytes"]
+    self.peak_memory_bytes = max(self.peak_memory_bytes, peak)
+    counts = learning_process.ClientUpdate(
       (),
-      num_examples=int(np.sum(places >= 0)),
+      num_examples=int(np.sum(inputs["order"] >= 0)),
       num_classes=int(drawn.num_classes),
       num_correct=int(facts[client_file.NUM_CORRECT]),
       num_skipped_examples=int(drawn.num_skipped),
       loss_sum=float(facts[client_file.LOSS_SUM]),
     )
+    return delta.read_bytes(), counts
 
   def close(self) -> None:
     super().close()
@@ -240,7 +254,7 @@ class TfliteRuntime(in_process.InProcessRuntime):
 
 
 def _run_program(paths: Sequence[pathlib.Path]) -> None:
-  """Runs `tflite_client`.
+  """Runs `tflite_client` in a process of its own.
 
   Raises:
     client_error.KilledError: If a signal ends it.
@@ -249,7 +263,7 @@ def _run_program(paths: Sequence[pathlib.Path]) -> None:
   program = [sys.executable, "-m", "tff_fedemb.phones.tflite_client"]
   ended = subprocess.run(
     program + list(map(os.fspath, paths)),
-    env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     stdout=subprocess.DEVNULL,
     stderr=subprocess.PIPE,
     check=False,

@@ -1,7 +1,7 @@
 """Simulation around phones that run a `client_file`.
 
-It draws what a phone draws for itself, by the code of `fedemb`, and takes what
-comes back into the learning process in place of a client's computation.
+It makes the draws of a phone, by the code of `fedemb`, and feeds the updates
+that come back into the learning process in place of a client's computation.
 """
 
 from typing import Any, NamedTuple
@@ -15,14 +15,17 @@ from tff_fedemb.algorithms import learning_process
 from tff_fedemb.algorithms import local_steps
 from tff_fedemb.phones import client_file
 
+# Numbers in an encoded update before its delta.
+_NUM_COUNTS = len(learning_process.ClientUpdate._fields) - 1
+
 
 class Drawn(NamedTuple):
   """Start of a simulated client.
 
   Attributes:
     inputs: Inputs of the signature `train`, but for weights and learning rate.
-    num_classes: Classes that it holds.
-    num_skipped: Examples that it left out as unreadable.
+    num_classes: Number of classes of its examples.
+    num_skipped: Number of examples that it left out as unreadable.
   """
 
   inputs: dict[str, tf.Tensor]
@@ -38,16 +41,20 @@ def draw(
   """Draws the head and the order of a simulated client as `fedemb` does.
 
   Args:
-    file: The client's file.
-    dataset: The client's, as in `local_steps.gather_examples`.
+    file: The file that the client runs.
+    dataset: The client's examples, as in `local_steps.gather_examples`.
     round_num: The round, int32 scalar, from 0.
+
+  Returns:
+    Tensors; the same for the same client, round and seed of the run.
   """
   config = file.config
   examples = local_steps.gather_examples(
     dataset, config=config, seed=file.seed, round_num=round_num
   )
   seed = local_steps.client_seed(file.seed, round_num, examples.labels)
-  weights, rows, num_classes = fedemb.FedEmb(head=file.head).start_head(
+  algorithm = fedemb.FedEmb(head=file.head)
+  weights, rows, num_classes = algorithm.start_head(
     0, (), examples.labels, file.backbone.output_shape[-1], seed
   )
   images = examples.images
@@ -55,23 +62,24 @@ def draw(
     images = config.decode_images(images)
   batches = local_steps.Batches(examples, config=config, seed=seed)
   places = [batches.places(epoch) for epoch in range(config.epochs)]
-  inputs = {
-    "images": images,
-    "labels": rows,
-    "order": tf.concat(places, 0),
-    **dict(zip(client_file.HEAD_NAMES, weights, strict=False)),
-  }
+  inputs = dict(zip(client_file.HEAD_NAMES, weights, strict=False))
+  inputs["images"] = images
+  inputs["labels"] = rows
+  inputs["order"] = tf.concat(places, 0)
   if file.warm_up_steps:
     inputs["warm_up"] = batches.places_before_epochs(file.warm_up_steps)
   return Drawn(inputs, num_classes, examples.num_skipped)
 
 
 def encode_update(update: learning_process.ClientUpdate) -> bytes:
-  """Makes one string of an update, the client data of `read_update`.
+  """Encodes an update, for a client's data of `update_dataset`.
 
   Args:
-    update: An update of NumPy arrays and numbers; no phone sends anything of it
-      but the delta.
+    update: An update of NumPy arrays and numbers. A phone would send the delta
+      alone; the simulation knows the counts.
+
+  Returns:
+    All numbers as float32, the counts first.
   """
   delta, *counts = update
   parts = [counts] + list(map(np.ravel, delta))
@@ -79,8 +87,8 @@ def encode_update(update: learning_process.ClientUpdate) -> bytes:
 
 
 @tff.tensorflow.computation(np.str_)
-def update_dataset(update: tf.Tensor):
-  """A client's data set that is the update which it has sent."""
+def update_dataset(update: tf.Tensor) -> tf.data.Dataset:
+  """Creates the data set of a client: the update that it has sent."""
   return tf.data.Dataset.from_tensors(update)
 
 
@@ -92,22 +100,25 @@ def read_update(
   dataset: tf.data.Dataset,
   round_num: tf.Tensor,
 ) -> learning_process.ClientUpdate:
-  """The inverse of `encode_update`, in place of what a client computes.
+  """Decodes an update, the inverse of `encode_update`.
+
+  It takes the place of a client's computation, and has its arguments.
 
   Args:
-    weights: The model's, for their shapes.
-    dataset: `update_dataset`.
+    weights: The model's `ModelWeights`, for their shapes.
+    dataset: A data set of `update_dataset`.
     round_num: The round.
+
+  Returns:
+    Tensors of the update.
   """
   numbers = tf.io.decode_raw(dataset.get_single_element(), tf.float32)
   sizes = [weight.shape.num_elements() for weight in weights.trainable]
-  parts = tf.split(numbers, [5] + sizes)
-  counts = parts[0]
-  delta = tuple(
-    tf.reshape(part, weight.shape)
-    for part, weight in zip(parts[1:], weights.trainable, strict=True)
-  )
+  counts, *parts = tf.split(numbers, [_NUM_COUNTS] + sizes)
+  delta = []
+  for part, weight in zip(parts, weights.trainable, strict=True):
+    delta.append(tf.reshape(part, weight.shape))
   integers = tf.unstack(tf.cast(counts, tf.int64))
-  update = learning_process.ClientUpdate(delta, *integers)
+  update = learning_process.ClientUpdate(tuple(delta), *integers)
   place = learning_process.ClientUpdate._fields.index("loss_sum") - 1
   return update._replace(loss_sum=counts[place])

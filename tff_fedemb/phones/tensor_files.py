@@ -1,8 +1,8 @@
 """Tensors in a file, for programs without TensorFlow and for phones.
 
 The layout is that of safetensors: eight bytes with the length of a JSON header,
-the header, and the numbers one after the other. Nothing in it is executed, so
-that files from untrusted sources can be read.
+the header, and the numbers one after the other. Nothing in a file is executed,
+so that you can read files from untrusted sources.
 """
 
 from collections.abc import Mapping
@@ -22,6 +22,7 @@ _TYPES: dict[str, np.dtype] = {
   "U8": np.dtype("u1"),
 }
 _NAMES = {dtype: name for name, dtype in _TYPES.items()}
+# Errors that a damaged header causes below.
 _OF_DAMAGE = (
   ArithmeticError,
   AttributeError,
@@ -40,31 +41,38 @@ def pack(
 
   Args:
     tensors: float32, int32, int64 or uint8, by name.
-    metadata: Texts to store beside the tensors.
+    metadata: Texts to store beside the tensors, by name.
+
+  Raises:
+    KeyError: If a tensor has another type.
   """
   header: dict[str, Any] = {_METADATA: dict(metadata)}
   chunks = []
   end = 0
   for name, tensor in tensors.items():
     array = np.asarray(tensor, order="C")
+    dtype = array.dtype.newbyteorder("<")
     begin = end
-    end = end + array.nbytes
+    end += array.nbytes
     header[name] = {
-      "dtype": _NAMES[array.dtype.newbyteorder("<")],
+      "dtype": _NAMES[dtype],
       "shape": list(array.shape),
       "data_offsets": [begin, end],
     }
-    chunks.append(array.astype(array.dtype.newbyteorder("<")).tobytes())
+    chunks.append(array.astype(dtype).tobytes())
   text = json.dumps(header).encode()
   length = len(text).to_bytes(_LENGTH_BYTES, "little")
   return b"".join([length, text] + chunks)
 
 
 def unpack(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-  """Inverse of `pack`; the content need not be trusted.
+  """Reads the contents of a file, the inverse of `pack`.
+
+  Args:
+    content: The contents, from anyone.
 
   Returns:
-    The tensors, and the texts.
+    The tensors by name, which share the memory of the content, and the texts.
 
   Raises:
     ValueError: If it is no such file; the message quotes nothing of it.
@@ -77,28 +85,27 @@ def unpack(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     metadata = header.pop(_METADATA, {})
     if not all(isinstance(value, str) for value in metadata.values()):
       raise ValueError
-    tensors = {
-      name: _read(content, start, entry) for name, entry in header.items()
-    }
+    tensors = {}
+    for name, entry in header.items():
+      tensors[name] = _read(content, start, entry)
     return tensors, metadata
   except _OF_DAMAGE as error:
     raise ValueError("a damaged header") from error
 
 
 def _read(content: bytes, start: int, entry: Any) -> np.ndarray:
+  """Reads a tensor by its entry in the header; raises one of `_OF_DAMAGE`."""
   dtype = _TYPES[entry["dtype"]]
   begin, end = entry["data_offsets"]
   shape = tuple(entry["shape"])
   count = 1
   for size in shape:
-    # Python's integers do not overflow. True is an integer too.
+    # Python's integers do not overflow. JSON's true would be an integer, too.
     if type(size) is not int or size < 0:
       raise ValueError
     count *= size
-  if not 0 <= begin <= end <= len(content) - start or (
-    end - begin != count * dtype.itemsize
-  ):
+  is_inside = 0 <= begin <= end <= len(content) - start
+  if not is_inside or end - begin != count * dtype.itemsize:
     raise ValueError
-  return np.frombuffer(
-    content, dtype, count=count, offset=start + begin
-  ).reshape(shape)
+  flat = np.frombuffer(content, dtype, count=count, offset=start + begin)
+  return flat.reshape(shape)

@@ -1,19 +1,19 @@
 """Converts a SavedModel to TensorFlow Lite, for phones, and runs the outcome.
 
-Weights as float32, as float16, or weights and activations as int8 (Jacob et
+Weights are float32 or float16, or weights and activations are int8 (Jacob et
 al., "Quantization and Training of Neural Networks for Efficient
-Integer-Arithmetic-Only Inference", CVPR 2018). In all of them a picture goes in
-and its embedding comes out as float32, one at a time.
+Integer-Arithmetic-Only Inference", CVPR 2018). In all formats, images go in and
+embeddings come out as float32, one at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-import hashlib
+from collections.abc import Callable, Iterator
+import functools
 import os
 import statistics
 import tempfile
-import time
+import timeit
 from typing import Any
 
 from etils import epy
@@ -29,10 +29,12 @@ FORMATS = ("float32", "float16", "int8")
 SUFFIX = ".tflite"
 
 _SIGNATURE = "serving_default"
+# Characters of a converter's message that an error quotes.
 _MAX_SAID = 200
 _NUM_CALIBRATION_IMAGES = 200
 _NUM_TIMINGS = 30
 _NUM_WARM_UPS = 3
+# Sides of the grids that made-up images are interpolated from.
 _OCTAVES = (2, 4, 8, 16, 32)
 
 
@@ -43,8 +45,8 @@ def convert(
   """Converts a SavedModel.
 
   Privacy:
-    The int8 format takes the ranges of activations from images that are made
-    up, of nobody.
+    The int8 format takes the ranges of activations from made-up images, which
+    show nobody.
 
   Args:
     saved_model: Its directory, with a default signature from `images` float32
@@ -55,14 +57,14 @@ def convert(
     The contents of a .tflite file.
 
   Raises:
-    FieldError: If the format is unknown, the signature another, or there are
-      operations in the model that TensorFlow Lite has not.
+    errors.FieldError: If the format is unknown, the model has another
+      signature, or it has operations that TensorFlow Lite lacks.
   """
   checks.check_choice("formats", number_format, FORMATS)
-  # Delegates of phones want fixed shapes.
+  # TensorFlow Lite's delegates, such as that for GPUs, need fixed shapes.
   model, shape = open_model(saved_model, batch_size=1)
   with tempfile.TemporaryDirectory() as directory:
-    # Only a SavedModel's signature keeps its names.
+    # Only the signature of a SavedModel keeps the names of inputs and outputs.
     tf.saved_model.save(model, directory, signatures={_SIGNATURE: model.embed})
     converter = tf.lite.TFLiteConverter.from_saved_model(directory)
     if number_format != "float32":
@@ -71,9 +73,7 @@ def convert(
       converter.target_spec.supported_types = [tf.float16]
     if number_format == "int8":
       images = make_up_images(shape, _NUM_CALIBRATION_IMAGES)
-      converter.representative_dataset = lambda: (
-        [image[np.newaxis].astype(np.float32)] for image in images
-      )
+      converter.representative_dataset = functools.partial(_feed, images)
     try:
       return converter.convert()
     # The converter has no type of its own for what it cannot convert.
@@ -83,19 +83,29 @@ def convert(
       ) from error
 
 
+def _feed(images: np.ndarray) -> Iterator[list[np.ndarray]]:
+  """Yields the inputs of a model that takes one image."""
+  for image in images:
+    yield [image[np.newaxis].astype(np.float32)]
+
+
 def open_model(
   saved_model: str | os.PathLike[str],
   *,
   batch_size: int | None,
 ) -> tuple[Any, tf.TensorShape]:
-  """Opens a SavedModel of a run for a number of images at a time.
+  """Opens a SavedModel, to convert it.
+
+  Args:
+    saved_model: Its directory, as in `convert`.
+    batch_size: Number of images at a time; `None` for any.
 
   Returns:
-    A module whose `embed` maps images to embeddings by name, and the shape of
-    an image.
+    A module, and the shape of an image. The module's `embed` is a function from
+    `images` to a dictionary with `embeddings`.
 
   Raises:
-    FieldError: If the SavedModel's signature is another.
+    errors.FieldError: If the SavedModel has another signature.
   """
   model = tf.Module()
   model.original = tf.saved_model.load(os.fspath(saved_model))
@@ -122,7 +132,13 @@ def refuse_conversion(
   converter: str,
   error: Exception,
 ) -> errors.FieldError:
-  """Returns the error of a model that a converter does not take."""
+  """Returns the error of a model that a converter refuses.
+
+  Args:
+    number_format: The format that was asked for.
+    converter: Name of the converter.
+    error: The converter's own error, whose beginning is quoted.
+  """
   said = " ".join(str(error).split())[:_MAX_SAID]
   return errors.FieldError(
     "formats",
@@ -132,7 +148,11 @@ def refuse_conversion(
 
 
 class Embedder:
-  """Embeds images with a .tflite file, on one thread."""
+  """Embeds images with a .tflite file, on one thread.
+
+  Attributes:
+    image_shape: Height, width and channels.
+  """
 
   def __init__(self, content: bytes):
     """Initialises the interpreter.
@@ -146,7 +166,7 @@ class Embedder:
     interpreter = tf.lite.Interpreter(model_content=content, num_threads=1)
     if _SIGNATURE not in interpreter.get_signature_list():
       raise ValueError(f"there is no signature {_SIGNATURE!r} in it")
-    # It holds the interpreter.
+    # The runner keeps the interpreter alive.
     self._run: Any = interpreter.get_signature_runner(_SIGNATURE)
     inputs = self._run.get_input_details()
     outputs = self._run.get_output_details()
@@ -156,17 +176,19 @@ class Embedder:
     self.image_shape = height, width, channels
 
   def embed(self, images: np.ndarray) -> np.ndarray:
-    """Maps images `[n, height, width, channels]` to embeddings `[n, dim]`."""
+    """Embeds images, one at a time.
+
+    Args:
+      images: `[n, height, width, channels]`, in [0, 255], n at least 1.
+
+    Returns:
+      Embeddings, float32 `[n, dim]`.
+    """
     embedded = []
     for image in images:
       batch = image[np.newaxis].astype(np.float32)
       embedded.append(self._run(images=batch)["embeddings"])
     return np.concatenate(embedded)
-
-
-def digest(content: bytes) -> str:
-  """Digest that tells a file from a damaged one."""
-  return hashlib.sha256(content).hexdigest()
 
 
 def make_up_images(
@@ -175,10 +197,15 @@ def make_up_images(
   *,
   seed: int = 0,
 ) -> np.ndarray:
-  """Makes up images to calibrate with, of nobody and nothing.
+  """Makes up images to calibrate with, which show nobody and nothing.
 
-  Clouds of all sizes in a range of values of their own; every other one has two
-  tones only, like ink on paper.
+  They are clouds of all sizes, each in a random range of values; every other
+  image has two tones only, like ink on paper.
+
+  Args:
+    image_shape: Height, width and channels.
+    num_images: Number of images.
+    seed: Seed of the images.
 
   Returns:
     uint8 `[num_images, height, width, channels]`.
@@ -186,30 +213,32 @@ def make_up_images(
   generator = np.random.default_rng(seed)
   height, width, channels = image_shape
   images = np.zeros((num_images,) + tuple(image_shape), np.float32)
-  for octave in (o for o in _OCTAVES if o <= max(height, width)):
-    grid = generator.normal(size=(num_images, octave, octave, channels))
-    images += tf.image.resize(grid / octave**0.5, (height, width)).numpy()
+  for octave in _OCTAVES:
+    if octave <= max(height, width):
+      grid = generator.normal(size=(num_images, octave, octave, channels))
+      images += tf.image.resize(grid / octave**0.5, (height, width)).numpy()
   images /= np.abs(images).max(axis=(1, 2, 3), keepdims=True)
   images[1::2] = np.sign(images[1::2])
-  ends = generator.uniform(0, 255, (2, num_images, 1, 1, 1))
-  low, high = ends
-  return np.rint(low + (high - low) * (images + 1) / 2).astype(np.uint8)
+  low, high = generator.uniform(0, 255, (2, num_images, 1, 1, 1))
+  values = low + (high - low) * (images + 1) / 2
+  return np.rint(values).astype(np.uint8)
 
 
 def time_one_image(
   embed: Callable[[np.ndarray], np.ndarray],
   image_shape: tuple[int, ...],
 ) -> float:
-  """Median milliseconds of one image.
+  """Times the embedding of one image.
 
   Args:
     embed: Maps images `[1, height, width, channels]` to embeddings.
-    image_shape: Shape of an image.
+    image_shape: Height, width and channels.
+
+  Returns:
+    The median of 30 times, in milliseconds.
   """
   image = make_up_images(image_shape, 1)
-  seconds = []
-  for _ in range(_NUM_WARM_UPS + _NUM_TIMINGS):
-    start = time.perf_counter()
-    embed(image)
-    seconds.append(time.perf_counter() - start)
+  seconds = timeit.repeat(
+    lambda: embed(image), number=1, repeat=_NUM_WARM_UPS + _NUM_TIMINGS
+  )
   return 1e3 * statistics.median(seconds[_NUM_WARM_UPS:])
