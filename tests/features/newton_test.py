@@ -59,13 +59,9 @@ def test_steps_example_by_example(
       counts = np.where(is_own, 1.0, 0.4)
       one = np.outer(counts * (probabilities - is_own), x)
       gradient += one * min(1, gradient_clip_norm / np.linalg.norm(one))
-      all_classes = np.array(
-        [
-          count * p * (1 - p) * np.outer(x, x)
-          for count, p in zip(counts, probabilities, strict=True)
-        ]
-      )
-      norm = np.sqrt((all_classes**2).sum())
+      curvatures = counts * probabilities * (1 - probabilities)
+      all_classes = np.multiply.outer(curvatures, np.outer(x, x))
+      norm = np.linalg.norm(all_classes)
       hessians += all_classes * min(1, hessian_clip_norm / norm)
     gradient += 0.3 * expected
     for label in range(_NUM_CLASSES):

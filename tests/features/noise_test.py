@@ -24,7 +24,7 @@ def _draw(releases, name, parts=1):
   return np.concatenate([part.ravel() / part.std() for part in drawn])
 
 
-def test_numbers_are_normal_to_the_tails(monkeypatch):
+def test_numbers_are_normal_to_the_tails():
   """False alarms: once in 10^6 runs."""
   generator = np.random.Generator(np.random.Philox())
   drawn = noise.standard_normal(generator, (401, 501))

@@ -25,13 +25,10 @@ def test_many_steps_end_where_scikit_learn_does(loss):
   weights = fits.fit(method, features, labels)
 
   def reference(targets):
-    return (
-      linear_model.LogisticRegression(
-        penalty=None, fit_intercept=False, tol=1e-10, max_iter=10_000
-      )
-      .fit(features, targets)
-      .coef_
+    regression = linear_model.LogisticRegression(
+      penalty=None, fit_intercept=False, tol=1e-10, max_iter=10_000
     )
+    return regression.fit(features, targets).coef_
 
   if loss == "softmax":
     expected = reference(labels)
