@@ -38,6 +38,12 @@ def _create(kind, embeddings, labels):
   return index
 
 
+def _mean_share(found, nearest):
+  """The share of the nearest rows that were found, its mean over queries."""
+  pairs = zip(found, nearest, strict=True)
+  return np.mean([np.isin(few, all_few).mean() for few, all_few in pairs])
+
+
 @pytest.fixture(name="index", params=gallery_index.KINDS)
 def _index(request):
   embeddings, labels, _ = _make_up(60, 5)
@@ -60,11 +66,10 @@ def test_search_finds_the_nearest(index):
 def test_a_graph_tells_how_much_it_finds():
   embeddings, labels, queries = _make_up(400, 5)
   index = _create(gallery_index.HNSW, embeddings, labels)
-  found = index.search(queries, 10)[1]
   nearest = np.argsort(-(queries @ embeddings.T))[:, :10]
-  shares = [np.isin(a, b).mean() for a, b in zip(found, nearest, strict=True)]
-  assert index.measure_recall(queries) == pytest.approx(np.mean(shares))
-  assert np.mean(shares) > 0.95
+  share = _mean_share(index.search(queries, 10)[1], nearest)
+  assert index.measure_recall(queries) == pytest.approx(share)
+  assert share > 0.95
   exact = _create(gallery_index.EXACT, embeddings, labels)
   assert exact.measure_recall(queries) is None
 
@@ -73,16 +78,11 @@ def test_a_graph_tells_how_much_it_finds():
 def test_copies_of_an_image_do_no_harm(kind):
   """A picture "no photo", which many people have."""
   embeddings, labels, queries = _make_up(60, 5)
-  copies = np.repeat(embeddings[:1], 300, axis=0)
-  index = _create(
-    kind,
-    np.concatenate([embeddings[:50], copies, embeddings[50:]]),
-    np.concatenate([labels[:50], np.full(300, 99), labels[50:]]),
-  )
+  places = [50] * 300
+  with_copies = np.insert(embeddings, places, embeddings[0], axis=0)
+  index = _create(kind, with_copies, np.insert(labels, places, 99))
   similarities, rows = index.search(queries, 7)
-  expected = (
-    queries @ np.concatenate([embeddings[:50], copies, embeddings[50:]]).T
-  )
+  expected = queries @ with_copies.T
   nearest = np.sort(expected)[:, ::-1][:, :7]
   is_right = np.abs(similarities - nearest).max(axis=1) < 1e-6
   assert is_right.mean() > (0.99 if kind == gallery_index.EXACT else 0.95)
@@ -164,10 +164,8 @@ def test_what_is_removed_is_not_found(index, tmp_path):
   paths = index.images["path"].to_numpy()
   found = [[int(path.split("/")[1]) for path in row] for row in paths[rows]]
   nearest = np.argsort(-expected)[:, :5]
-  agreement = np.mean(
-    [np.isin(a, b).mean() for a, b in zip(found, nearest, strict=True)]
-  )
-  assert agreement > (0.99 if index.kind == gallery_index.EXACT else 0.95)
+  least = 0.99 if index.kind == gallery_index.EXACT else 0.95
+  assert _mean_share(found, nearest) > least
   assert len(index.images) == is_kept.sum()
   # Nothing of them is left in a file.
   index.write(tmp_path / "people.index")
