@@ -1,12 +1,16 @@
-"""Tests of what a server checks of a delta.
+"""Tests of what a server checks of a delta, and how it is passed on.
 
-Bad deltas of every kind are in `tflite_test`.
+`litert_test` has bad deltas of every kind.
 """
+
+import tracemalloc
 
 import numpy as np
 import pytest
 
+from tff_fedemb.algorithms import learning_process
 from tff_fedemb.phones import deltas
+from tff_fedemb.phones import simulated_phones
 from tff_fedemb.phones import tensor_files
 
 
@@ -54,3 +58,19 @@ def test_takes_one_of_each_device_that_was_asked():
   # It may try again.
   inbox.receive("two", _pack())
   assert inbox.counts["accepted"] == 2
+
+
+def test_an_update_is_encoded_without_a_wider_copy():
+  delta = np.ones([1000, 1000], np.float32)
+  update = learning_process.ClientUpdate(
+    (delta,), num_examples=3, num_classes=2, loss_sum=0.5, num_correct=1
+  )
+  tracemalloc.start()
+  try:
+    content = simulated_phones.encode_update(update)
+    _, peak = tracemalloc.get_traced_memory()
+  finally:
+    tracemalloc.stop()
+  assert np.frombuffer(content, "<f4")[:6].tolist() == [3, 2, 0.5, 1, 0, 1]
+  # The numbers and their bytes, both in single precision.
+  assert peak < 2.1 * delta.nbytes

@@ -9,6 +9,7 @@ This process reads the data and draws the head and the order of a client, by the
 code of `in_process`, so that both runtimes train the same clients.
 """
 
+import collections
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 import contextlib
@@ -181,20 +182,20 @@ class TfliteRuntime(in_process.InProcessRuntime):
     self.delta_counts = inbox.counts
     updates = []
     with futures.ThreadPoolExecutor(self.concurrent_clients) as threads:
-      running = []
+      waiting = collections.deque()
       for number, client_id in enumerate(client_ids):
-        future = threads.submit(
-          self._run_client, str(number), client_id, round_num
+        waiting.append(
+          threads.submit(self._run_client, str(number), client_id, round_num)
         )
-        running.append(future)
       try:
-        for client_id, future in zip(client_ids, running, strict=True):
-          update = self._receive(inbox, client_id, future)
+        for client_id in client_ids:
+          # A future holds its message: both go once it is received.
+          update = self._receive(inbox, client_id, waiting.popleft())
           if update is not None:
             updates.append(update)
       finally:
         # An error ends the round: clients that have not begun need not run.
-        for future in running:
+        for future in waiting:
           future.cancel()
     return self._fold(prepared, updates, self._skip_fn)
 

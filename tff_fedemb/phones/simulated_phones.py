@@ -83,7 +83,8 @@ def encode_update(update: learning_process.ClientUpdate) -> bytes:
   """
   delta, *counts = update
   parts = [counts] + list(map(np.ravel, delta))
-  return np.concatenate(parts).astype("<f4").tobytes()
+  # Python's numbers would make a float64 copy of the whole delta.
+  return np.concatenate(parts, dtype="<f4").tobytes()
 
 
 @tff.tensorflow.computation(np.str_)

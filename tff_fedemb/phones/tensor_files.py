@@ -59,7 +59,7 @@ def pack(
       "shape": list(array.shape),
       "data_offsets": [begin, end],
     }
-    chunks.append(array.astype(dtype).tobytes())
+    chunks.append(array.astype(dtype, copy=False).tobytes())
   text = json.dumps(header).encode()
   length = len(text).to_bytes(_LENGTH_BYTES, "little")
   return b"".join([length, text] + chunks)
