@@ -91,8 +91,6 @@ class Method(config.Config, abc.ABC):
       size: See `find_defaults`.
       noise_multipliers: See `find_defaults`.
     """
-    changes = self.find_defaults(size, noise_multipliers)
-    for name in list(changes):
-      if getattr(self, name) is not None:
-        del changes[name]
-    return dataclasses.replace(self, **changes)
+    found = self.find_defaults(size, noise_multipliers)
+    missing = {x: y for x, y in found.items() if getattr(self, x) is None}
+    return dataclasses.replace(self, **missing)
