@@ -45,7 +45,7 @@ class PlannedRelease(config.Config):
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-  """The noise of each release, and what they cost together.
+  """The noise of each release, and the cost of all together.
 
   Privacy:
     Unit: an example, or a user in federated fits; each contributes at most

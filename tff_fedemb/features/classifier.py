@@ -118,7 +118,7 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
     Unit: example, or, if `users` is set, user with all examples.
     Neighbouring relation: the slot of one of them stays empty.
     Sensitivity, DpEvent: those of the method, or of `federated.rounds.fit`;
-      `report_` has what happened.
+      `report_` has the events of a fit.
 
   Attributes:
     method: Method of the fit.

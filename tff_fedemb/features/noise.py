@@ -39,7 +39,8 @@ def standard_normal(
     Float64 of that shape, at most `REACH` from 0.
   """
   size = math.prod(shape)
-  words = generator.integers(0, 2**64, [3, (size + 1) // 2], dtype=np.uint64)
+  num_pairs = (size + 1) // 2
+  words = generator.integers(0, 2**64, [3, num_pairs], dtype=np.uint64)
   # Near 1, float64 cannot hold 128 bits, but the distance from 1 can.
   uniform = _to_unit_interval(words[0], words[1])
   missing = _to_unit_interval(~words[0], ~words[1])
@@ -108,8 +109,10 @@ class Release:
     self._parts_left -= 1
     if not self.stddev:
       return np.array(total, np.float64)
+    # Rounding moves neighbouring sums apart by at most a step in each number.
     share = _ROUNDING / math.sqrt(max(self.parts * total.size, 1))
-    grid = 2.0 ** math.floor(math.log2(self.sensitivity * share))
+    exponent = math.floor(math.log2(self.sensitivity * share))
+    grid = 2.0**exponent
     stddev = self.stddev * (1.0 + _ROUNDING)
     drawn = stddev * standard_normal(self.rng, np.shape(total))
     steps = np.round(total / grid) + np.round(drawn / grid)

@@ -114,7 +114,8 @@ class CommonConfig(config.Config):
     """
     name, *items = text.split(":")
     checks.check_choice(field, name, self.method_names)
-    types = {x.name: x.type for x in config.specs(registry.METHODS[name])}
+    specs = config.specs(registry.METHODS[name])
+    types = {spec.name: spec.type for spec in specs}
     values: dict[str, Any] = {}
     for item in items:
       key, _, value = map(str.strip, item.partition("="))

@@ -1,11 +1,12 @@
-"""Clients on phones: an optional part, of which nothing else is made.
+"""Clients that train on phones, and models converted for phones.
 
-Runtime tflite trains by this room, and serving converts models with it. It
-needs LiteRT for the first; pyproject.toml has it as the extra `lite`.
+Runtime tflite trains with this room, and needs LiteRT, which the extra `lite`
+of pyproject.toml installs. Serving converts models with it.
 
 Read `client_file` first: a client's training as a TensorFlow Lite file, made of
-the layers in `lite_layers`. `litert` runs it for each client, by
-`tflite_client` in a process without TensorFlow, with `tensor_files` between
-them; `deltas` checks what comes back, and `simulated_phones` is the process
-around it. `tflite` converts a trained model.
+the layers in `lite_layers`. `litert` runs the file for each client, by
+`tflite_client` in a process without TensorFlow; the two exchange
+`tensor_files`. `deltas` checks the updates that come back, and
+`simulated_phones` feeds them into the learning process. `tflite` converts a
+trained model.
 """

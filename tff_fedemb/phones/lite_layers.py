@@ -142,7 +142,8 @@ def pool(x: tf.Tensor, *, keeps_last: bool) -> tf.Tensor:
   width = (columns + keeps_last) // _POOL
   even_rows = _POOL * height
   even_columns = _POOL * width
-  # An odd side is padded for the pool, or the gradient for what it leaves out.
+  # Odd sides: either the input is padded, or the pool leaves the last row or
+  # column out, and the gradient is padded.
   missing = _margins(even_rows - rows, even_columns - columns)
   spare = _margins(rows - even_rows, columns - even_columns)
 

@@ -61,8 +61,11 @@ def find(
     errors.FieldError: If there is nothing to compare a query with.
   """
   places = [os.path.realpath(path) for path in paths]
-  search = _by_mean if compared == identification.MEAN else _by_nearest
-  found = search(index, queries, places)[_COLUMNS]
+  if compared == identification.MEAN:
+    found = _by_mean(index, queries, places)
+  else:
+    found = _by_nearest(index, queries, places)
+  found = found[_COLUMNS]
   alone = np.flatnonzero(found["similarity"] == -np.inf)
   if len(alone):
     must = "have others than the query"

@@ -37,7 +37,7 @@ COVARIANCE = "covariance"
 
 @dataclasses.dataclass(frozen=True)
 class Rounds:
-  """Runs the rounds of a fit, all users in each, and records what they cost.
+  """Runs the rounds of a fit, with all users in each, and records their cost.
 
   Privacy:
     Unit: user.
