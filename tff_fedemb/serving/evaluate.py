@@ -102,11 +102,7 @@ def execute(
     )
   warnings = source.warnings + result.warnings
   result = dataclasses.replace(result, warnings=warnings)
-  report = result.to_json()
-  report["galleries"] = gallery_thresholds.measure(embeddings, labels)
-  recognized = recognition.evaluate(embeddings, labels)
-  report["identification"] = recognition.to_json(recognized)
-  report["groups"] = None
+  report = _describe(config, source, result, embeddings, labels)
   found = []
   notes = []
   if config.group_column:
@@ -119,8 +115,6 @@ def execute(
     )
     values = list(map(dataclasses.asdict, found))
     report["groups"] = {"groups": values, "notes": notes}
-  report["saved_model"] = config.saved_model
-  report["source"] = _describe_source(config, source)
   output_files.write_json(config.output_json, report)
   _tell(config, result, source.description)
   if config.group_column:
@@ -129,11 +123,14 @@ def execute(
   progress.say(progress.end([], warnings=warnings, rest=rest))
 
 
-def _describe_source(
+def _describe(
   config: EvaluationConfig,
   source: image_sources.ImageSource,
+  result: verification.VerificationResult,
+  embeddings: np.ndarray,
+  labels: np.ndarray,
 ) -> dict[str, Any]:
-  """Describes for the report where the images are from, JSON values by name."""
+  """Returns the JSON values of the report, but for groups."""
   about = {
     **source.facts,
     "num_images_found": len(source.labels),
@@ -142,7 +139,15 @@ def _describe_source(
   if config.image_folder:
     about["num_skipped"] = len(source.skipped)
     about["skipped"] = source.skipped
-  return about
+  recognized = recognition.evaluate(embeddings, labels)
+  return {
+    **result.to_json(),
+    "galleries": gallery_thresholds.measure(embeddings, labels),
+    "identification": recognition.to_json(recognized),
+    "groups": None,
+    "saved_model": config.saved_model,
+    "source": about,
+  }
 
 
 def _read_groups(

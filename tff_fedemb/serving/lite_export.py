@@ -244,10 +244,7 @@ def _export(
   rows = None if source is None else source.draw_rows(config.max_images)
   measure = functools.partial(_measure, source, rows, on_training_users)
   original = measure(model.embed)
-  before = {}
-  if original is not None:
-    for rate, found in original["at_far"].items():
-      before[rate] = found["recall"]
+  before = _recalls(original)
   milliseconds = tflite.time_one_image(model.embed, model.image_shape)
   _say(f"SavedModel: {milliseconds:.2f} ms an image{_tell(original, {})}.")
   images = tflite.make_up_images(model.image_shape, 64)
@@ -362,13 +359,18 @@ def _write(
   )
 
 
+def _recalls(measured: _Verification) -> dict[str, float]:
+  """Returns recall by false accept rate, if it was measured."""
+  if measured is None:
+    return {}
+  return {rate: found["recall"] for rate, found in measured["at_far"].items()}
+
+
 def _tell(measured: _Verification, before: Mapping[str, float]) -> str:
   """Describes the recall, and its difference from before."""
   words = ""
-  if measured is not None:
-    for rate, found in measured["at_far"].items():
-      recall = found["recall"]
-      words += f", recall {recall:.4f} at FAR {rate}"
-      if before:
-        words += f" ({recall - before[rate]:+.4f})"
+  for rate, recall in _recalls(measured).items():
+    words += f", recall {recall:.4f} at FAR {rate}"
+    if before:
+      words += f" ({recall - before[rate]:+.4f})"
   return words
