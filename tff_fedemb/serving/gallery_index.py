@@ -390,14 +390,11 @@ def list_images(
   listed = pd.DataFrame({"name": names, "path": paths}, dtype=object)
   digests = [""] * len(paths)
   if with_digests:
-    with progress_lib.create_bar(
-      "Checking", unit="images", total=len(paths)
-    ) as progress:
-      for number, path in enumerate(paths):
-        # An unreadable file is reported later, when it is embedded.
-        with contextlib.suppress(OSError), open(path, "rb") as file:
-          digests[number] = hashlib.file_digest(file, _DIGEST).hexdigest()
-        progress.update()
+    bar = progress_lib.create_bar("Checking", unit="images", items=paths)
+    for number, path in enumerate(bar):
+      # An unreadable file is reported later, when it is embedded.
+      with contextlib.suppress(OSError), open(path, "rb") as file:
+        digests[number] = hashlib.file_digest(file, _DIGEST).hexdigest()
   return listed.assign(digest=np.array(digests, object))
 
 
