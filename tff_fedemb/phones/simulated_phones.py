@@ -82,9 +82,11 @@ def encode_update(update: learning_process.ClientUpdate) -> bytes:
     All numbers as float32, the counts first.
   """
   delta, *counts = update
-  parts = [counts] + list(map(np.ravel, delta))
-  # Python's numbers would make a float64 copy of the whole delta.
-  return np.concatenate(parts, dtype="<f4").tobytes()
+  parts = [np.array(counts, "<f4").data]
+  for tensor in delta:
+    parts.append(np.asarray(tensor, "<f4", order="C").data)
+  # The only copy of the whole delta: it may be as large as the model.
+  return b"".join(parts)
 
 
 @tff.tensorflow.computation(np.str_)
