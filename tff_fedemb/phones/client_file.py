@@ -62,7 +62,8 @@ class ClientFile:
     spec_digest: Digest of the run's spec.
 
   Raises:
-    errors.FieldError: If a file cannot train so, or not with this head.
+    errors.FieldError: If a file cannot train with this head, or with a field of
+      `config`.
   """
 
   create_backbone_fn: Callable[[], tf.keras.Model]
