@@ -7,7 +7,10 @@ gallery. For that share, it may come from a folder of other people instead.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import dataclasses
+import functools
+from typing import Any
 
 from etils import epy
 import numpy as np
@@ -23,7 +26,6 @@ from tff_fedemb.serving import image_sources
 with epy.lazy_imports():
   import pandas as pd
 
-  from tff_fedemb.records import model_card
   from tff_fedemb.serving import saved_models
 
 
@@ -132,7 +134,9 @@ def find(
   if config.threshold is not None:
     return Rule(config.threshold, f"Threshold {config.threshold:.4f}, given.")
   if config.cohort:
-    return _find_by_cohort(config, model, num_classes, num_images)
+    cohort, curve = _measure_cohort(config, model)
+    by_cohort = functools.partial(gallery_thresholds.find, curve)
+    return _keep_rate(config, by_cohort, num_classes, num_images, cohort=cohort)
   if model.card is None or model.card.verification is None:
     raise errors.FieldError(
       "threshold",
@@ -142,7 +146,8 @@ def find(
       "binaries.evaluate finds thresholds on a folder of images.",
     )
   if config.fpir is not None:
-    return _find_by_card(config, model.card, num_classes, num_images)
+    by_card = model.card.gallery_threshold
+    return _keep_rate(config, by_card, num_classes, num_images)
   far = 1e-3 if config.far is None else config.far
   pair = model.card.threshold(far)
   words = (
@@ -156,14 +161,38 @@ def find(
   return Rule(pair["threshold"], words)
 
 
-def _find_by_card(
+def _measure_cohort(
   config: RuleConfig,
-  card: model_card.ModelCard,
+  model: saved_models.Model,
+) -> tuple[cohorts.Cohort, dict[str, Any]]:
+  """Embeds the folder of a cohort; returns it, and its curve of thresholds."""
+  source = image_sources.open_folder(
+    str(config.cohort),
+    model.image_shape,
+    on_bad_example=config.on_bad_example,
+    name="cohort",
+  )
+  rows = np.arange(len(source.labels))
+  embeddings, rows = image_sources.embed_rows(model, source, rows)
+  labels = source.labels[rows]
+  cohort = cohorts.Cohort(embeddings, labels)
+  curve = gallery_thresholds.measure(embeddings, labels, normalized=True)
+  if curve is None:
+    must = "have 3 classes of two images or more"
+    raise errors.FieldError("cohort", must, config.cohort)
+  return cohort, curve
+
+
+def _keep_rate(
+  config: RuleConfig,
+  find_threshold: Callable[..., gallery_thresholds.Promise],
   num_classes: int,
   num_images: int,
+  *,
+  cohort: cohorts.Cohort | None = None,
 ) -> Rule:
-  """Finds the rule for a rate of strangers, by the model's card."""
-  promise = card.gallery_threshold(
+  """Returns the rule for a rate of strangers, by a function that finds it."""
+  promise = find_threshold(
     config.fpir,
     num_classes,
     num_images / num_classes,
@@ -176,46 +205,12 @@ def _find_by_card(
       f" Its score is the similarity less {weight:g} times that with the next"
       " class."
     )
-  return Rule(
-    promise.threshold, words, promise.compared, runner_up_weight=weight
-  )
-
-
-def _find_by_cohort(
-  config: RuleConfig,
-  model: saved_models.Model,
-  num_classes: int,
-  num_images: int,
-) -> Rule:
-  """Finds the rule for a rate of strangers, by the folder of a cohort."""
-  source = image_sources.open_folder(
-    str(config.cohort),
-    model.image_shape,
-    on_bad_example=config.on_bad_example,
-    name="cohort",
-  )
-  embeddings, rows = image_sources.embed_rows(
-    model, source, np.arange(len(source.labels))
-  )
-  labels = source.labels[rows]
-  cohort = cohorts.Cohort(embeddings, labels)
-  curve = gallery_thresholds.measure(embeddings, labels, normalized=True)
-  if curve is None:
-    must = "have 3 classes of two images or more"
-    raise errors.FieldError("cohort", must, config.cohort)
-  promise = gallery_thresholds.find(
-    curve,
-    config.fpir,
-    num_classes,
-    num_images / num_classes,
-    certainty=config.fpir_certainty,
-  )
-  words = _describe(promise, config, num_classes, num_images)
-  words += (
-    " Its score is the similarity less half the mean with the nearest classes"
-    f" of {config.cohort}."
-  )
-  return Rule(promise.threshold, words, promise.compared, cohort)
+  if cohort is not None:
+    words += (
+      " Its score is the similarity less half the mean with the nearest classes"
+      f" of {config.cohort}."
+    )
+  return Rule(promise.threshold, words, promise.compared, cohort, weight)
 
 
 def _describe(
