@@ -41,7 +41,8 @@ def standard_normal(
   size = math.prod(shape)
   num_pairs = (size + 1) // 2
   words = generator.integers(0, 2**64, [3, num_pairs], dtype=np.uint64)
-  # Near 1, float64 cannot hold 128 bits, but the distance from 1 can.
+  # Near 1, float64 has too few digits for 128 bits; the distance from 1 keeps
+  # them, as numbers near 0 do.
   uniform = _to_unit_interval(words[0], words[1])
   missing = _to_unit_interval(~words[0], ~words[1])
   with np.errstate(divide="ignore"):
