@@ -346,8 +346,8 @@ class _Steps:
     """Returns the head's logits `[batch, classes]`."""
     rows = head[0]
     if isinstance(self._file.head, heads.ScaledCosineHead):
-      # The embeddings have a known shape, which the gradient needs; the logits
-      # have not.
+      # Scale the embeddings: the gradient needs a shape that is known, and that
+      # of the logits is not.
       scale = self._file.head.scale
       embeddings = scale * lite_layers.normalize_rows(embeddings)
       rows = lite_layers.normalize_rows(rows)

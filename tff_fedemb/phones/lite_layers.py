@@ -113,7 +113,7 @@ def convolve(x: tf.Tensor, kernel: tf.Tensor):
   def gradient(upstream: tf.Tensor):
     by_place = tf.reshape(upstream, [-1, after])
     of_kernel = tf.matmul(columns, by_place, transpose_a=True)
-    # To reverse the taps is to turn the kernel on both its axes.
+    # Reversing the taps turns the kernel on both axes.
     turned = tf.transpose(tf.reverse(taps, [0]), [0, 2, 1])
     turned = tf.reshape(turned, [-1, before])
     of_x = tf.matmul(_columns(upstream, side), turned)

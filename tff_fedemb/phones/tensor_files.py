@@ -100,7 +100,7 @@ def _read(content: bytes, start: int, entry: Any) -> np.ndarray:
   shape = tuple(entry["shape"])
   count = 1
   for size in shape:
-    # Python's integers do not overflow. JSON's true would be an integer, too.
+    # Python's integers do not overflow; true is one of them, too.
     if type(size) is not int or size < 0:
       raise ValueError
     count *= size

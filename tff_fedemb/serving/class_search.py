@@ -197,7 +197,7 @@ class _Means:
     self,
     queries: np.ndarray,
   ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns classes of the nearest images, after the similarities."""
+    """Returns similarities with classes of the nearest images, and these."""
     _, rows = self._index.search(queries, _MAX_NEIGHBOURS)
     classes = self._classes[rows]
     similarities = np.einsum("qd,qnd->qn", queries, self._means[classes])

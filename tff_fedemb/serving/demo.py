@@ -351,7 +351,7 @@ class _Handler(server.BaseHTTPRequestHandler):
     raise errors.FieldError("request", must, f"{len(images)} at {self.path}")
 
   def _is_for_us(self) -> bool:
-    """Refuses other names of this machine, which another site may have made."""
+    """Whether a request names this address; refuses one that does not."""
     port = self.server.server_port  # type: ignore[attr-defined]
     names = (f"{_HOST}:{port}", f"localhost:{port}")
     if self.headers.get("Host") in names:
