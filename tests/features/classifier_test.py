@@ -43,8 +43,8 @@ _FEATURES, _LABELS = _problem()
 
 def _create(method=_METHODS[0], **options):
   defaults = {"epsilon": 1.0, "delta": _DELTA, "seed": 0}
-  options = {"num_classes": _NUM_CLASSES, **defaults, **options}
-  return classifier.FeatureClassifier(method, **options)
+  defaults["num_classes"] = _NUM_CLASSES
+  return classifier.FeatureClassifier(method, **defaults | options)
 
 
 def _fit(*arguments, **options):

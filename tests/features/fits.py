@@ -9,10 +9,9 @@ from tff_fedemb.features import classifier
 
 def fit(method, features, labels, *, num_classes=3, **options):
   """Returns the weights without noise."""
-  fitted = classifier.FeatureClassifier(
-    method, **{"num_classes": num_classes, "epsilon": math.inf, **options}
-  ).fit(features, labels)
-  return fitted.coef_
+  options = {"num_classes": num_classes, "epsilon": math.inf} | options
+  fitted = classifier.FeatureClassifier(method, **options)
+  return fitted.fit(features, labels).coef_
 
 
 def problem(num, dim, num_classes=3):

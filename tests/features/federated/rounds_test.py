@@ -52,17 +52,15 @@ _FEATURE_COVARIANCE = feature_covariance.FeatureCovariance(
 def _fit_federated(
   method, users, *, features=_FEATURES, labels=_LABELS, settings=None, **options
 ):
-  return classifier.FeatureClassifier(
-    method,
-    **{"epsilon": math.inf, **_OPTIONS, **options},
-    users=feature_settings.UserSettings(**settings or {}),
-  ).fit(features, labels, users)
+  options = {"epsilon": math.inf, **_OPTIONS, **options}
+  protection = feature_settings.UserSettings(**settings or {})
+  fitted = classifier.FeatureClassifier(method, users=protection, **options)
+  return fitted.fit(features, labels, users)
 
 
-def _fit_central(method, **options):
-  return classifier.FeatureClassifier(
-    method, **{"epsilon": math.inf, **_OPTIONS, **options}
-  ).fit(_FEATURES, _LABELS)
+def _fit_central(method):
+  fitted = classifier.FeatureClassifier(method, epsilon=math.inf, **_OPTIONS)
+  return fitted.fit(_FEATURES, _LABELS)
 
 
 def _assert_same(found, expected):
