@@ -18,6 +18,7 @@ from tff_fedemb.evaluation import verification
 from tff_fedemb.models import backbones
 from tff_fedemb.records import export
 from tff_fedemb.serving import evaluate as evaluation_run
+from tff_fedemb.serving import image_sources
 
 _NUM_CLASSES = 12
 _IMAGES_OF_CLASS = 4
@@ -138,6 +139,18 @@ class TestFolder:
     assert f"warning: skipped 1 unreadable file: {bad}" in told
     assert "warning: ignored 1 non-image file: " in told
     assert len([w for w in report["warnings"] if " file: " in w]) == 2
+
+  def test_a_bad_image_counts_once_however_often_it_is_read(self, folder):
+    bad = folder / "class03" / "bad.png"
+    bad.write_text("no picture")
+    source = image_sources.open_folder(
+      os.fspath(folder), (6, 5, 1), on_bad_example="skip"
+    )
+    rows = np.arange(len(source.labels))
+    for _ in range(2):
+      read = np.concatenate([some for some, _ in source.read(rows)])
+      assert len(read) == _NUM_IMAGES
+    assert source.skipped == [os.fspath(bad)]
 
 
 class TestGroups:

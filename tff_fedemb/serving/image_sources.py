@@ -1,7 +1,6 @@
 """Labelled images of a folder or a task, read a batch at a time to be embedded.
 
-Labels are known before an image is decoded, so that you can choose images by
-their labels.
+Labels are known before an image is decoded: you can choose images by them.
 """
 
 from __future__ import annotations
@@ -321,7 +320,7 @@ def read_images(
     read_image: Maps a row to its image; raises `ImageFolderError` if it cannot
       be read.
     image_shape: Shape of the images.
-    skipped: Receives the names of images that cannot be read.
+    skipped: Receives the names of images that cannot be read, each once.
     on_bad_example: One of `bad_examples.POLICIES`.
 
   Raises:
@@ -338,7 +337,8 @@ def read_images(
         if on_bad_example == "fail":
           said = f"{error} on_bad_example=skip leaves such images out."
           raise errors.DataError(said) from error
-        skipped.append(error.path)
+        if error.path not in skipped:
+          skipped.append(error.path)
     if images:
       yield np.array(kept), np.stack(images)
 
