@@ -157,9 +157,9 @@ class Algorithm(config.Config, abc.ABC):
     round_num: tf.Tensor,
   ):
     """Trains on a client's data; sends back the change of all it received."""
-    num_backbone = len(backbone.trainable_variables)
-    of_backbone = tuple(weights.trainable)[:num_backbone]
-    received = tuple(weights.trainable)[num_backbone:]
+    variables = backbone.trainable_variables
+    of_backbone = tuple(weights.trainable)[: len(variables)]
+    received = tuple(weights.trainable)[len(variables) :]
     learning_process.assign_weights(
       backbone, of_backbone, weights.non_trainable
     )
@@ -183,11 +183,9 @@ class Algorithm(config.Config, abc.ABC):
       learning_rate_factor=training.learning_rate_factor(round_num),
       seed=client_seed,
     )
-    delta = (
-      *learning_process.take_delta(of_backbone, backbone.trainable_variables),
-      # There are none where the head stays with the client.
-      *map(tf.subtract, received, head_weights),
-    )
+    delta = learning_process.take_delta(of_backbone, variables)
+    # Empty where the head stays with the client, which received none.
+    delta += tuple(map(tf.subtract, received, head_weights))
     return learning_process.ClientUpdate(
       delta,
       num_classes=num_classes_held,

@@ -49,13 +49,9 @@ def build_example_type(
     image_dtype: Type of its numbers, or `tf.string`.
   """
   dtype = np.str_ if image_dtype == tf.string else image_dtype.as_numpy_dtype
-  return tff.types.SequenceType(
-    tff.types.to_type(
-      collections.OrderedDict(
-        x=(dtype, [None, *image_shape]), y=(tf.int64.as_numpy_dtype, [None])
-      )
-    )
-  )
+  images = (dtype, [None, *image_shape])
+  labels = (np.int64, [None])
+  return tff.types.SequenceType(collections.OrderedDict(x=images, y=labels))
 
 
 def reject_non_finite(
@@ -86,16 +82,14 @@ def reject_non_finite(
 def _finalize_metrics(
   sums: Mapping[str, tf.Tensor],
 ) -> collections.OrderedDict[str, tf.Tensor]:
-  def ratio(numerator: tf.Tensor, denominator: tf.Tensor):
-    return tf.math.divide_no_nan(
-      tf.cast(numerator, tf.float32), tf.cast(denominator, tf.float32)
-    )
-
+  """Means from the sums over clients; 0 where there is nothing to average."""
+  floats = {name: tf.cast(total, tf.float32) for name, total in sums.items()}
+  divide = tf.math.divide_no_nan
   return collections.OrderedDict(
-    loss=ratio(sums["loss_sum"], sums["num_examples"]),
-    accuracy=ratio(sums["num_correct"], sums["num_examples"]),
+    loss=divide(floats["loss_sum"], floats["num_examples"]),
+    accuracy=divide(floats["num_correct"], floats["num_examples"]),
     num_examples=sums["num_examples"],
-    classes_per_client=ratio(sums["num_classes"], sums["num_clients"]),
+    classes_per_client=divide(floats["num_classes"], floats["num_clients"]),
     num_clients=sums["num_clients"],
     num_rejected_clients=sums["num_rejected_clients"],
     num_skipped_examples=sums["num_skipped_examples"],
@@ -117,22 +111,16 @@ def _build_client_work(
   ):
     update = client_update_fn(weights, dataset, round_num)
     delta, sums = reject_non_finite(update)
-    return (
-      tff.learning.templates.ClientResult(
-        update=delta, update_weight=tf.constant(1.0)
-      ),
-      sums,
-    )
+    weight = tf.constant(1.0)
+    return tff.learning.templates.ClientResult(delta, weight), sums
 
   finalize_metrics = tff.tensorflow.computation(
     _finalize_metrics, client_update.type_signature.result[1]
   )
-  next_round = tff.tensorflow.computation(
-    lambda round_num: round_num + 1, np.int32
-  )
+  count_round = tff.tensorflow.computation(lambda number: number + 1, np.int32)
 
   @tff.federated_computation
-  def initialize_client_work():
+  def initialize():
     return tff.federated_value(0, tff.SERVER)
 
   @tff.federated_computation(
@@ -140,18 +128,14 @@ def _build_client_work(
     tff.types.FederatedType(weights_type, tff.CLIENTS),
     tff.types.FederatedType(example_type, tff.CLIENTS),
   )
-  def next_client_work(state: Any, weights: Any, client_data: Any):
-    result, sums = tff.federated_map(
-      client_update, (tff.federated_broadcast(state), weights, client_data)
-    )
+  def train(round_num: Any, weights: Any, client_data: Any):
+    received = (tff.federated_broadcast(round_num), weights, client_data)
+    result, sums = tff.federated_map(client_update, received)
     metrics = tff.federated_map(finalize_metrics, tff.federated_sum(sums))
-    return tff.templates.MeasuredProcessOutput(
-      tff.federated_map(next_round, state), result, metrics
-    )
+    next_round = tff.federated_map(count_round, round_num)
+    return tff.templates.MeasuredProcessOutput(next_round, result, metrics)
 
-  return tff.learning.templates.ClientWorkProcess(
-    initialize_client_work, next_client_work
-  )
+  return tff.learning.templates.ClientWorkProcess(initialize, train)
 
 
 def build_learning_process(
@@ -183,16 +167,14 @@ def build_learning_process(
 
   create_weights = tff.tensorflow.computation(create_weights_fn)
   weights_type = create_weights.type_signature.result
-  return tff.learning.templates.compose_learning_process(
+  weighted = tff.aggregators.as_weighted_aggregator(aggregator)
+  templates = tff.learning.templates
+  return templates.compose_learning_process(
     create_weights,
-    tff.learning.templates.build_broadcast_process(weights_type),
+    templates.build_broadcast_process(weights_type),
     _build_client_work(client_update_fn, weights_type, example_type),
-    tff.aggregators.as_weighted_aggregator(aggregator).create(
-      weights_type.trainable, tff.types.TensorType(np.float32)
-    ),
-    tff.learning.templates.build_apply_optimizer_finalizer(
-      server_optimizer, weights_type
-    ),
+    weighted.create(weights_type.trainable, tff.types.TensorType(np.float32)),
+    templates.build_apply_optimizer_finalizer(server_optimizer, weights_type),
   )
 
 

@@ -4,13 +4,13 @@ All randomness is stateless and derived from a seed, so that the same client in
 the same round computes the same update on every runtime and after a resume.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+import dataclasses
 import functools
 import types
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-import tensorflow_federated as tff
 
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.data import augmentation as augmentation_lib
@@ -52,18 +52,17 @@ def gather_examples(
     dataset: Batches `OrderedDict(x=[b, height, width, channels], y=[b])`, or
       `x=string [b]` where the configuration decodes.
     config: Hyperparameters.
-    seed, round_num: See `client_seed`; they say which examples a client uses
-      that may not use all.
+    seed, round_num: See `client_seed`; with `max_examples_per_client` they
+      decide which examples a client uses.
   """
   limit = config.max_examples_per_client
-  # No more than that of a client is read, or in memory, however much it has.
+  # Bounds what is read, and held in memory, of a client with many examples.
   examples = pipelines.gather(dataset, max_elements=2 * limit)
-  if limit:
-    chosen = _choose(examples["y"], limit, seed=seed, round_num=round_num)
-    examples = tf.nest.map_structure(
-      lambda part: tf.gather(part, chosen), examples
-    )
   images, labels = examples["x"], examples["y"]
+  if limit:
+    order = _shuffle(tf.size(labels), client_seed(seed, round_num, labels))
+    rows = tf.sort(order[:limit])
+    images, labels = tf.gather(images, rows), tf.gather(labels, rows)
   num_skipped = tf.constant(0, tf.int64)
   if config.decode_images is not None and config.skip_unreadable:
     rows = encoded_images.readable_rows(images, config.decode_images)
@@ -95,15 +94,6 @@ def client_seed(
   return _fold_in(tf.stack(of_round), fingerprint)
 
 
-def _choose(
-  labels: tf.Tensor, limit: int, *, seed: int, round_num: tf.Tensor
-) -> tf.Tensor:
-  """Rows that a client uses in a round, in order: all if it may."""
-  number = tf.size(labels)
-  order = _shuffle(number, client_seed(seed, round_num, labels))
-  return tf.sort(order[: tf.minimum(number, limit)])
-
-
 def _shuffle(number: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
   """A random order of so many rows."""
   # `index_shuffle` would take longer than a step of a small model.
@@ -111,7 +101,11 @@ def _shuffle(number: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
 
 
 class Batches:
-  """The batches of a client's examples, in an order of their own each epoch."""
+  """The batches of a client's examples, in an order of their own each epoch.
+
+  Steps are counted over all epochs. Those before epoch 0, which start the head,
+  are counted by themselves; their epochs are -1, -2, and so on.
+  """
 
   def __init__(
     self,
@@ -120,6 +114,13 @@ class Batches:
     config: local_training.ClientTraining,
     seed: tf.Tensor,
   ):
+    """Counts the steps.
+
+    Args:
+      examples: Possibly none at all.
+      config: Batch size, decoder and augmentation.
+      seed: The client's, `[2]`.
+    """
     self._examples, self._config, self._seed = examples, config, seed
     self._augmentation_seed = _fold_in(seed, 1 << 30)
     self.num_examples = tf.shape(examples.labels)[0]
@@ -127,29 +128,23 @@ class Batches:
       self.num_examples + config.batch_size - 1
     ) // config.batch_size
 
-  def order_before_epochs(self, step: int | tf.Tensor) -> tf.Tensor:
-    """The order of a step before all epochs, from epochs of its own."""
-    return self.order(-1 - step // self.steps_per_epoch)
-
-  def before_epochs(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Images and labels of a step before all epochs."""
-    return self.batch(step, self.order_before_epochs(step))
-
   def order(self, epoch: int | tf.Tensor) -> tf.Tensor:
-    """The order of the examples in an epoch."""
+    """The order of the examples in an epoch, `[n]`."""
     return _shuffle(self.num_examples, _fold_in(self._seed, epoch))
+
+  def order_before_epochs(self, step: tf.Tensor) -> tf.Tensor:
+    """The order of the examples at a step before epoch 0, `[n]`."""
+    return self.order(-1 - step // self.steps_per_epoch)
 
   def places(self, epoch: int | tf.Tensor) -> tf.Tensor:
     """The steps of an epoch as rows, `[steps, batch_size]`; -1 is no row."""
     size = self._config.batch_size
-    order = self.order(epoch)
     empty = self.steps_per_epoch * size - self.num_examples
-    return tf.reshape(
-      tf.pad(order, [[0, empty]], constant_values=-1), [-1, size]
-    )
+    padded = tf.pad(self.order(epoch), [[0, empty]], constant_values=-1)
+    return tf.reshape(padded, [-1, size])
 
   def places_before_epochs(self, num_steps: int) -> tf.Tensor:
-    """The same, of the steps before all epochs."""
+    """The same, of the steps before epoch 0."""
     per_epoch = tf.maximum(self.steps_per_epoch, 1)
     steps = [
       self.places(-1 - step // per_epoch)[step % per_epoch :][:1]
@@ -158,7 +153,7 @@ class Batches:
     return tf.concat(steps, 0)
 
   def rows(self, step: tf.Tensor, order: tf.Tensor) -> tf.Tensor:
-    """The examples of a step, counted over all epochs."""
+    """The examples of a step, in the order of its epoch."""
     start = (step % self.steps_per_epoch) * self._config.batch_size
     return order[start : start + self._config.batch_size]
 
@@ -169,7 +164,7 @@ class Batches:
   def batch(
     self, step: tf.Tensor, order: tf.Tensor
   ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Images and labels of a step, counted over all epochs."""
+    """Images, float32 `[b, height, width, channels]`, and labels of a step."""
     rows = self.rows(step, order)
     images = tf.gather(self._examples.images, rows)
     if self._config.decode_images is not None:
@@ -186,178 +181,138 @@ class Batches:
     return images, labels
 
 
-def _start_optimizer(
-  config: local_training.ClientTraining,
-  specs: Sequence[Any],
-  rate_factor: float | tf.Tensor,
-  *,
-  rate_scale: float = 1.0,
-):
-  """Builds a client optimizer and its first state; specs are of the weights."""
-  optimizer = config.build_optimizer(rate_scale)
-  state = optimizer.initialize(tuple(specs))
-  hparams = optimizer.get_hparams(state)
-  key = tff.learning.optimizers.LEARNING_RATE_KEY
-  hparams[key] = hparams[key] * rate_factor
-  return optimizer, optimizer.set_hparams(state, hparams)
-
-
 def _convert_loops(function: Callable[..., Any]):
   """Makes operations of a function's own loops; to read all takes seconds."""
 
   @tf.autograph.experimental.do_not_convert
   @functools.wraps(function)
-  def converted(*arguments, **options):
-    convert = tf.autograph.to_graph(function, recursive=False)
-    return convert(*arguments, **options)
+  def converted(*arguments: Any):
+    return tf.autograph.to_graph(function, recursive=False)(*arguments)
 
   return converted
 
 
-@_convert_loops
-def _imprint(
-  backbone: tf.keras.Model,
-  rows: tf.Tensor,
-  batches: Batches,
-  num_steps: tf.Tensor,
-):
-  """Returns rows, each the mean direction of its class in some batches."""
-  num_steps = tf.where(batches.num_examples > 0, num_steps, 0)
-  sums = tf.zeros_like(rows)
-  for step in tf.range(num_steps):
-    images, labels = batches.before_epochs(step)
-    embeddings = tf.math.l2_normalize(backbone(images, training=False), axis=1)
-    sums += tf.math.unsorted_segment_sum(embeddings, labels, tf.shape(rows)[0])
-  norms = tf.norm(sums, axis=1, keepdims=True)
-  return tf.where(norms > 0, tf.math.divide_no_nan(sums, norms), rows)
+@dataclasses.dataclass(frozen=True)
+class _Client:
+  """What a client trains, and by what."""
 
+  backbone: tf.keras.Model
+  head: heads.Head
+  batches: Batches
+  config: local_training.ClientTraining
+  learning_rate_factor: tf.Tensor
 
-def _apply_head(
-  head: heads.Head,
-  head_weights: heads.Weights,
-  embeddings: tf.Tensor,
-  labels: tf.Tensor,
-):
-  """Returns the mean loss, the sum of losses, and the number correct."""
-  logits = head.logits(head_weights, embeddings, labels=labels)
-  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-  num_correct = tf.math.count_nonzero(
-    tf.equal(tf.argmax(logits, axis=1), tf.cast(labels, tf.int64))
-  )
-  return tf.reduce_mean(losses), tf.reduce_sum(losses), num_correct
+  def embed_before_epochs(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Embeddings and labels of a step before epoch 0."""
+    order = self.batches.order_before_epochs(step)
+    images, labels = self.batches.batch(step, order)
+    return self.backbone(images, training=False), labels
 
+  def score(
+    self, weights: heads.Weights, embeddings: tf.Tensor, labels: tf.Tensor
+  ) -> tuple[tf.Tensor, tf.Tensor]:
+    """Losses of the head `[b]`, and the number of images that it gets right."""
+    logits = self.head.logits(weights, embeddings, labels=labels)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    is_correct = tf.equal(tf.argmax(logits, axis=1), tf.cast(labels, tf.int64))
+    return losses, tf.math.count_nonzero(is_correct)
 
-def _differentiate(
-  backbone: tf.keras.Model,
-  head: heads.Head,
-  head_weights: heads.Weights,
-  batch: tuple[tf.Tensor, tf.Tensor],
-):
-  """Returns gradients (backbone's, head's), sum of losses, number correct."""
-  images, labels = batch
-  weights = (tuple(backbone.trainable_variables), tuple(head_weights))
-  with tf.GradientTape(watch_accessed_variables=False) as tape:
-    tape.watch(weights)
-    embeddings = backbone(images, training=True)
-    loss, *sums = _apply_head(head, head_weights, embeddings, labels)
-  return *tape.gradient(loss, weights), *sums
-
-
-@_convert_loops
-def _embed_first(
-  backbone: tf.keras.Model, batches: Batches, num_steps: tf.Tensor
-):
-  """Embeds the examples of the first steps before all epochs, each once.
-
-  Returns:
-    Embeddings `[n, dim]`, and the row of each example among them.
-  """
-  order = batches.order(-1)
-  num_steps = tf.minimum(num_steps, batches.steps_per_epoch)
-  found = tf.TensorArray(
-    tf.float32,
-    size=num_steps,
-    infer_shape=False,
-    element_shape=[None, backbone.output_shape[-1]],
-  )
-  for step in tf.range(num_steps):
-    images, _ = batches.batch(step, order)
-    found = found.write(step, backbone(images, training=False))
-  return found.concat(), tf.math.invert_permutation(order)
-
-
-@_convert_loops
-def _train_head_alone(
-  backbone: tf.keras.Model,
-  head: heads.Head,
-  head_weights: heads.Weights,
-  batches: Batches,
-  optimizer: tff.learning.optimizers.Optimizer,
-  state: Any,
-  config: local_training.ClientTraining,
-):
-  """Trains the head under the backbone as it is; returns its state, weights.
-
-  The backbone does not change: an image that does not either is embedded once.
-  """
-  num_steps = tf.where(batches.num_examples > 0, config.head_warmup_steps, 0)
-  keeps = config.augmentation == "none" and not config.two_views
-  if keeps:
-    embedded, place = _embed_first(backbone, batches, num_steps)
-  for step in tf.range(num_steps):
-    if keeps:
-      rows = batches.rows(step, batches.order_before_epochs(step))
-      labels = batches.labels(rows)
-      embeddings = tf.gather(embedded, tf.gather(place, rows))
-    else:
-      images, labels = batches.before_epochs(step)
-      embeddings = backbone(images, training=False)
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
-      tape.watch(head_weights)
-      loss, _, _ = _apply_head(head, head_weights, embeddings, labels)
-    state, head_weights = optimizer.next(
-      state, head_weights, tape.gradient(loss, head_weights)
-    )
-  return state, head_weights
-
-
-@_convert_loops
-def _train_epochs(
-  backbone: tf.keras.Model,
-  head: heads.Head,
-  head_weights: heads.Weights,
-  batches: Batches,
-  optimizers: tuple[Any, Any],
-  states: tuple[Any, Any],
-  config: local_training.ClientTraining,
-):
-  """Trains both; returns the head, the sum of losses and the number correct."""
-  backbone_optimizer, head_optimizer = optimizers
-  backbone_state, head_state = states
-  variables = tuple(backbone.trainable_variables)
-  loss_sum = tf.constant(0.0)
-  num_correct = tf.constant(0, tf.int64)
-  order = batches.order(0)
-  for step in tf.range(batches.steps_per_epoch * config.epochs):
-    if config.epochs > 1 and tf.equal(step % batches.steps_per_epoch, 0):
-      order = batches.order(step // batches.steps_per_epoch)
-    of_backbone, of_head, loss, correct = _differentiate(
-      backbone, head, head_weights, batches.batch(step, order)
-    )
-    backbone_state, new_values = backbone_optimizer.next(
-      backbone_state,
-      tuple(variable.read_value() for variable in variables),
-      of_backbone,
-    )
-    for variable, value in zip(variables, new_values, strict=True):
-      variable.assign(value)
-    if not config.freeze_head:
-      head_state, head_weights = head_optimizer.next(
-        head_state, head_weights, of_head
+  @_convert_loops
+  def imprint(self, rows: tf.Tensor) -> tf.Tensor:
+    """Returns rows, each the mean direction of its class in some batches."""
+    steps = self.config.head_imprint_steps
+    sums = tf.zeros_like(rows)
+    for step in tf.range(tf.where(self.batches.num_examples > 0, steps, 0)):
+      embeddings, labels = self.embed_before_epochs(step)
+      directions = tf.math.l2_normalize(embeddings, axis=1)
+      sums += tf.math.unsorted_segment_sum(
+        directions, labels, tf.shape(rows)[0]
       )
-    loss_sum += loss
-    num_correct += correct
-  return head_weights, loss_sum, num_correct
+    norms = tf.norm(sums, axis=1, keepdims=True)
+    return tf.where(norms > 0, tf.math.divide_no_nan(sums, norms), rows)
+
+  @_convert_loops
+  def embed_first(self, num_steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Embeds the examples of the first steps before epoch 0, each once.
+
+    Returns:
+      Embeddings `[n, dim]`, and the row of each example among them.
+    """
+    order = self.batches.order(-1)
+    num_steps = tf.minimum(num_steps, self.batches.steps_per_epoch)
+    found = tf.TensorArray(
+      tf.float32,
+      size=num_steps,
+      infer_shape=False,
+      element_shape=[None, self.backbone.output_shape[-1]],
+    )
+    for step in tf.range(num_steps):
+      images, _ = self.batches.batch(step, order)
+      found = found.write(step, self.backbone(images, training=False))
+    return found.concat(), tf.math.invert_permutation(order)
+
+  @_convert_loops
+  def train_head(self, weights: heads.Weights, optimizer: Any, state: Any):
+    """Trains the head alone; returns its weights and its optimizer's state.
+
+    The backbone does not change: an image that does not either is embedded
+    once.
+    """
+    batches, config = self.batches, self.config
+    num_steps = tf.where(batches.num_examples > 0, config.head_warmup_steps, 0)
+    keeps = config.augmentation == "none" and not config.two_views
+    if keeps:
+      embedded, place = self.embed_first(num_steps)
+    for step in tf.range(num_steps):
+      if keeps:
+        rows = batches.rows(step, batches.order_before_epochs(step))
+        labels = batches.labels(rows)
+        embeddings = tf.gather(embedded, tf.gather(place, rows))
+      else:
+        embeddings, labels = self.embed_before_epochs(step)
+      with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(weights)
+        losses, _ = self.score(weights, embeddings, labels)
+        loss = tf.reduce_mean(losses)
+      gradients = tape.gradient(loss, weights)
+      state, weights = optimizer.next(state, weights, gradients)
+    return weights, state
+
+  @_convert_loops
+  def train_both(self, head_weights: heads.Weights, optimizer: Any, state: Any):
+    """Trains for all epochs; optimizer and state are the head's.
+
+    Returns:
+      The head's weights, the sum of losses and the number correct.
+    """
+    batches, config = self.batches, self.config
+    variables = tuple(self.backbone.trainable_variables)
+    of_backbone = config.build_optimizer(1.0, self.learning_rate_factor)
+    backbone_state = of_backbone.initialize(variables)
+    loss_sum = tf.constant(0.0)
+    num_correct = tf.constant(0, tf.int64)
+    order = batches.order(0)
+    for step in tf.range(batches.steps_per_epoch * config.epochs):
+      if config.epochs > 1 and tf.equal(step % batches.steps_per_epoch, 0):
+        order = batches.order(step // batches.steps_per_epoch)
+      images, labels = batches.batch(step, order)
+      with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch((variables, head_weights))
+        embeddings = self.backbone(images, training=True)
+        losses, correct = self.score(head_weights, embeddings, labels)
+        loss = tf.reduce_mean(losses)
+      gradients = tape.gradient(loss, (variables, head_weights))
+      values = tuple(variable.read_value() for variable in variables)
+      backbone_state, values = of_backbone.next(
+        backbone_state, values, gradients[0]
+      )
+      for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
+      if not config.freeze_head:
+        state, head_weights = optimizer.next(state, head_weights, gradients[1])
+      loss_sum += tf.reduce_sum(losses)
+      num_correct += correct
+    return head_weights, loss_sum, num_correct
 
 
 def train_locally(
@@ -389,42 +344,22 @@ def train_locally(
     `loss_sum`, `num_correct` and `num_examples`.
   """
   batches = Batches(examples, config=config, seed=seed)
-  variables = tuple(backbone.trainable_variables)
-  head_optimizer, head_state = _start_optimizer(
-    config,
-    # A `tf.TensorSpec` cannot hold a shape that only the client knows.
-    [
-      types.SimpleNamespace(shape=tf.shape(weight), dtype=weight.dtype)
-      for weight in head_weights
-    ],
-    learning_rate_factor,
-    rate_scale=config.head_lr_scale if head.is_trained else 0.0,
-  )
-  backbone_optimizer, backbone_state = _start_optimizer(
-    config, variables, learning_rate_factor
-  )
+  client = _Client(backbone, head, batches, config, learning_rate_factor)
   if config.head_imprint_steps:
     rows, *others = head_weights
-    rows = _imprint(backbone, rows, batches, config.head_imprint_steps)
-    head_weights = (rows, *others)
+    head_weights = (client.imprint(rows), *others)
+  scale = config.head_lr_scale if head.is_trained else 0.0
+  optimizer = config.build_optimizer(scale, learning_rate_factor)
+  specs = []
+  for weight in head_weights:
+    # A `tf.TensorSpec` cannot hold a shape that only the client knows.
+    spec = types.SimpleNamespace(shape=tf.shape(weight), dtype=weight.dtype)
+    specs.append(spec)
+  state = optimizer.initialize(tuple(specs))
   if config.head_warmup_steps and head.is_trained:
-    head_state, head_weights = _train_head_alone(
-      backbone,
-      head,
-      head_weights,
-      batches,
-      head_optimizer,
-      head_state,
-      config,
-    )
-  head_weights, loss_sum, num_correct = _train_epochs(
-    backbone,
-    head,
-    head_weights,
-    batches,
-    (backbone_optimizer, head_optimizer),
-    (backbone_state, head_state),
-    config,
+    head_weights, state = client.train_head(head_weights, optimizer, state)
+  head_weights, loss_sum, num_correct = client.train_both(
+    head_weights, optimizer, state
   )
   views = config.epochs * (2 if config.two_views else 1)
   return head_weights, {

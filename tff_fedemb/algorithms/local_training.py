@@ -116,10 +116,15 @@ class LocalTraining(config_lib.Config):
     return augmentation_lib.NUM_TURNS if self.turned_classes else 1
 
   def build_optimizer(
-    self, learning_rate_scale: float = 1.0
+    self, scale: float, factor: tf.Tensor
   ) -> tff.learning.optimizers.Optimizer:
-    """Builds the client optimizer at a multiple of the learning rate."""
-    rate = self.learning_rate * learning_rate_scale
+    """Builds the client optimizer.
+
+    Args:
+      scale: The learning rate is multiplied by it, 0 or more.
+      factor: The same, as a scalar tensor inside a `tf.function`.
+    """
+    rate = self.learning_rate * scale * factor
     if self.optimizer == "adam":
       return tff.learning.optimizers.build_adam(rate)
     momentum = self.momentum if self.optimizer == "sgdm" else None
