@@ -134,14 +134,6 @@ class LinearHead(Head):
     return tf.linalg.matmul(embeddings, rows, transpose_b=True) + bias
 
 
-def _cosines(rows: tf.Tensor, embeddings: tf.Tensor) -> tf.Tensor:
-  return tf.linalg.matmul(
-    tf.math.l2_normalize(embeddings, axis=1),
-    tf.math.l2_normalize(rows, axis=1),
-    transpose_b=True,
-  )
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScaledCosineHead(Head):
   """Scaled cosine similarity of the embedding and one row per class."""
@@ -167,7 +159,20 @@ class ScaledCosineHead(Head):
     *,
     labels: tf.Tensor | None = None,
   ):
-    return self.scale * _cosines(weights[0], embeddings)
+    directions = tf.math.l2_normalize(embeddings, axis=1)
+    rows = tf.math.l2_normalize(weights[0], axis=1)
+    cosines = tf.linalg.matmul(directions, rows, transpose_b=True)
+    if labels is not None:
+      cosines = self._add_margin(cosines, labels)
+    return self._find_scale(weights) * cosines
+
+  def _find_scale(self, weights: Weights) -> float | tf.Tensor:
+    """The factor of the cosines."""
+    return self.scale
+
+  def _add_margin(self, cosines: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Makes training harder than inference, if the head does that."""
+    return cosines
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -201,15 +206,8 @@ class CosineHead(ScaledCosineHead):
       return weights
     return (*weights, tf.constant(math.log(self.scale), tf.float32))
 
-  def logits(
-    self,
-    weights: Weights,
-    embeddings: tf.Tensor,
-    *,
-    labels: tf.Tensor | None = None,
-  ):
-    scale = tf.exp(weights[1]) if self.learned_scale else self.scale
-    return scale * _cosines(weights[0], embeddings)
+  def _find_scale(self, weights: Weights) -> float | tf.Tensor:
+    return tf.exp(weights[1]) if self.learned_scale else self.scale
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -235,16 +233,7 @@ class ArcFaceHead(ScaledCosineHead):
     0.3, minimum=0, below=math.pi / 2, flag="head_margin", searchable=True
   )
 
-  def logits(
-    self,
-    weights: Weights,
-    embeddings: tf.Tensor,
-    *,
-    labels: tf.Tensor | None = None,
-  ):
-    cosines = _cosines(weights[0], embeddings)
-    if labels is None:
-      return self.scale * cosines
+  def _add_margin(self, cosines: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     # The gradient of the square root is infinite at a sine of zero.
     sines = tf.sqrt(tf.maximum(1.0 - tf.square(cosines), 1e-6))
     shifted = cosines * math.cos(self.margin) - sines * math.sin(self.margin)
@@ -256,7 +245,7 @@ class ArcFaceHead(ScaledCosineHead):
     is_true = tf.one_hot(
       labels, tf.shape(cosines)[1], on_value=True, off_value=False
     )
-    return self.scale * tf.where(is_true, with_margin, cosines)
+    return tf.where(is_true, with_margin, cosines)
 
 
 def draw_class_codes(class_ids: tf.Tensor, embedding_dim: int) -> tf.Tensor:
