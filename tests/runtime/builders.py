@@ -23,6 +23,32 @@ def _number(client_id):
   return [tf.reshape(number + tf.cast(step, tf.float32), [1])]
 
 
+@tff.tensorflow.computation(np.str_)
+def length(client_id):
+  """The work of clients who send the length of what they are called."""
+  return tf.strings.length(client_id)
+
+
+def build_process(create_state, next_fn, client_type=np.str_):
+  """A process of any server's state.
+
+  Args:
+    create_state: Makes the first state, in TensorFlow.
+    next_fn: Maps the state and what clients are called to state and metrics.
+    client_type: Type of the latter.
+  """
+  create_state = tff.tensorflow.computation(create_state)
+  initialize = tff.federated_computation(
+    lambda: tff.federated_eval(create_state, tff.SERVER)
+  )
+  next_round = tff.federated_computation(
+    next_fn,
+    initialize.type_signature.result,
+    tff.FederatedType(client_type, tff.CLIENTS),
+  )
+  return tff.templates.IterativeProcess(initialize, next_round)
+
+
 def build_private_means() -> tff.templates.IterativeProcess:
   """Clients are the numbers they are called; the server takes a private mean.
 
@@ -72,20 +98,12 @@ def build_sums(
 ) -> tff.templates.IterativeProcess:
   """Counts rounds; a round's metrics are the sum of what clients return."""
 
-  @tff.federated_computation
-  def _initialize():
-    return tff.federated_value(0, tff.SERVER)
-
   @tff.tensorflow.computation(np.int32)
-  def _increment(number):
+  def increment(number):
     return number + 1
 
-  @tff.federated_computation(
-    tff.FederatedType(np.int32, tff.SERVER),
-    tff.FederatedType(work.type_signature.parameter, tff.CLIENTS),
-  )
-  def _next(state, clients):
+  def next_round(state, clients):
     total = sum_fn(tff.federated_map(work, clients))
-    return tff.federated_map(_increment, state), total
+    return tff.federated_map(increment, state), total
 
-  return tff.templates.IterativeProcess(_initialize, _next)
+  return build_process(lambda: 0, next_round, work.type_signature.parameter)

@@ -3,15 +3,9 @@
 import pytest
 import tensorflow as tf
 
-from tests.runtime import builders
 from tff_fedemb import runtime
 from tff_fedemb.runtime import client_error
 from tff_fedemb.runtime import graph_session
-
-
-@pytest.fixture(scope="module")
-def process():
-  return builders.build_private_means()
 
 
 @pytest.fixture(scope="module")

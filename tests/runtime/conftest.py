@@ -4,8 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.runtime import builders
 from tff_fedemb import runtime
 from tff_fedemb.runtime import base
+
+
+@pytest.fixture(scope="module")
+def process():
+  return builders.build_private_means()
 
 
 @pytest.fixture(name="reference", scope="module")

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests.runtime import builders
 from tff_fedemb import errors
 from tff_fedemb import runtime
 
@@ -101,18 +102,11 @@ def _build_process(use, place):
   def update(state, total):
     return state + (use(total) if place == _SERVER else 0)
 
-  @tff.federated_computation
-  def initialize():
-    return tff.federated_value(np.int64(0), tff.SERVER)
-
-  @tff.federated_computation(
-    initialize.type_signature.result, tff.FederatedType(np.str_, tff.CLIENTS)
-  )
   def next_round(state, client_ids):
     total = tff.federated_sum(tff.federated_map(work, client_ids))
     return tff.federated_map(update, (state, total)), total
 
-  return tff.templates.IterativeProcess(initialize, next_round)
+  return builders.build_process(lambda: np.int64(0), next_round)
 
 
 def _run(started, process, place):

@@ -29,19 +29,10 @@ _CLIENT_IDS = [str(0.1 * 1.7**i) for i in range(12)]
 
 
 @pytest.fixture(scope="module")
-def process():
-  return builders.build_private_means()
-
-
-@pytest.fixture(scope="module")
 def started_and_state(process):
   """A runtime with one thread and the initial state of its process."""
   with runtime.create_runtime(concurrent_clients=1) as started:
     yield started, started.initialize(process)
-
-
-def _assert_identical(found, expected):
-  tree.map_structure(np.testing.assert_array_equal, found, expected)
 
 
 @pytest.mark.parametrize(
@@ -60,8 +51,8 @@ def test_neither_threads_nor_shared_calls_change_a_bit(
     for _ in range(2):
       expected, metrics = started.next(expected, _CLIENT_IDS)
       found, found_metrics = other.next(found, _CLIENT_IDS)
-      _assert_identical(found, expected)
-      _assert_identical(found_metrics, metrics)
+      np.testing.assert_equal(found, expected)
+      np.testing.assert_equal(found_metrics, metrics)
 
 
 def test_goes_on_from_a_structured_state(started_and_state):
@@ -69,11 +60,11 @@ def test_goes_on_from_a_structured_state(started_and_state):
   before = tree.map_structure(np.copy, started.structured_state(state))
   middle, _ = started.next(state, _CLIENT_IDS)
   # A state is not changed in place.
-  _assert_identical(started.structured_state(state), before)
+  np.testing.assert_equal(started.structured_state(state), before)
   expected, _ = started.next(middle, _CLIENT_IDS)
   loaded = started.load_state(started.structured_state(middle))
   found, _ = started.next(loaded, _CLIENT_IDS)
-  _assert_identical(
+  np.testing.assert_equal(
     started.structured_state(found), started.structured_state(expected)
   )
 
@@ -82,21 +73,11 @@ def test_goes_on_from_a_structured_state(started_and_state):
 def test_nobody_changes_a_state_in_place(name):
   vector = np.array([1.0, 2.0], np.float32)
 
-  @tff.federated_computation
-  def initialize():
-    return tff.federated_eval(
-      tff.tensorflow.computation(lambda: tf.constant(vector)), tff.SERVER
-    )
-
   # Its clients send nothing.
-  @tff.federated_computation(
-    initialize.type_signature.result, tff.FederatedType(np.str_, tff.CLIENTS)
+  process = builders.build_process(
+    lambda: tf.constant(vector),
+    lambda state, _: (state, tff.federated_value(1, tff.SERVER)),
   )
-  def next_round(state, client_ids):
-    del client_ids  # Unused.
-    return state, tff.federated_value(1, tff.SERVER)
-
-  process = tff.templates.IterativeProcess(initialize, next_round)
   with runtime.create_runtime(name) as started:
     state, metrics = started.next(started.initialize(process), ["a", "b", "c"])
     assert metrics == 1
@@ -134,7 +115,7 @@ def test_interrupt_frees_the_threads(started_and_state):
   timer.join()
   # There is one thread: were it still in its endless loop, this would hang.
   found, _ = started.next(state, _CLIENT_IDS)
-  _assert_identical(found, expected)
+  np.testing.assert_equal(found, expected)
 
 
 @tff.tensorflow.computation(tff.SequenceType(np.int32))
@@ -183,9 +164,9 @@ def test_rejects_the_state_of_another(started_and_state):
 
 def test_rejects_the_state_of_another_process():
   with runtime.create_runtime() as started:
-    state = started.initialize(builders.build_sums(_length))
+    state = started.initialize(builders.build_sums(builders.length))
     # Another process may have a state of the same type.
-    started.initialize(builders.build_sums(_length))
+    started.initialize(builders.build_sums(builders.length))
     started.next(state, ["1"])
     started.initialize(builders.build_private_means())
     with pytest.raises(
@@ -247,22 +228,11 @@ _TEXT = b"proto\x08\x00"
 
 
 def test_strings_keep_zero_bytes_and_their_type():
-  @tff.tensorflow.computation
-  def create_state():
-    return _TEXT, [_TEXT]
-
-  @tff.federated_computation
-  def initialize():
-    return tff.federated_eval(create_state, tff.SERVER)
-
-  @tff.federated_computation(
-    initialize.type_signature.result, tff.FederatedType(np.str_, tff.CLIENTS)
-  )
   def next_round(state, client_ids):
-    lengths = tff.federated_map(_length, client_ids)
+    lengths = tff.federated_map(builders.length, client_ids)
     return state, tff.federated_sum(lengths)
 
-  process = tff.templates.IterativeProcess(initialize, next_round)
+  process = builders.build_process(lambda: (_TEXT, [_TEXT]), next_round)
   with runtime.create_runtime() as started:
     state = started.initialize(process)
     for _ in range(2):
@@ -272,11 +242,6 @@ def test_strings_keep_zero_bytes_and_their_type():
       state, length = started.next(state, ["12"])
       assert length == 2
       state = started.load_state(started.structured_state(state))
-
-
-@tff.tensorflow.computation(np.str_)
-def _length(client_id):
-  return tf.strings.length(client_id)
 
 
 @tff.tensorflow.computation(np.int32, np.int32)
@@ -291,7 +256,7 @@ def _sum_again(numbers):
 
 
 def test_names_what_only_tff_runs():
-  process = builders.build_sums(_length, sum_fn=_sum_again)
+  process = builders.build_sums(builders.length, sum_fn=_sum_again)
   with (
     runtime.create_runtime() as started,
     pytest.raises(

@@ -14,7 +14,6 @@ import psutil
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
-import tree
 
 from tests.runtime import builders
 from tests.runtime import ray_trouble
@@ -36,21 +35,14 @@ _ROUNDS = tuple(
 local_ray = ray_trouble.local_ray
 
 
-@pytest.fixture(scope="module")
-def process():
-  return builders.build_private_means()
-
-
-def _assert_identical(found, expected):
-  tree.map_structure(np.testing.assert_array_equal, found, expected)
-
-
 def test_bits_are_those_of_one_process(process, monkeypatch):
   expected = ray_trouble.states_of_chunks(process, _ROUNDS)
   put, objects = ray.put, []
   monkeypatch.setattr(ray, "put", lambda v: objects.append(v) or put(v))
   with runtime.create_runtime("ray", ray_workers=1) as started:
-    _assert_identical(ray_trouble.run(started, process, _ROUNDS), expected)
+    np.testing.assert_equal(
+      ray_trouble.run(started, process, _ROUNDS), expected
+    )
   # The graphs, and the model once a round.
   assert len(objects) == 1 + len(_ROUNDS)
   # A Ray that is somebody else's keeps its processes.
@@ -140,7 +132,7 @@ def test_gives_up_a_chunk_that_takes_worker_after_worker(process, monkeypatch):
     # Nothing is left of that round.
     found = ray_trouble.run(started, process, _ROUNDS[:1])
   expected = ray_trouble.states_of_chunks(process, _ROUNDS[:1])
-  _assert_identical(found, expected)
+  np.testing.assert_equal(found, expected)
 
 
 @pytest.mark.slow

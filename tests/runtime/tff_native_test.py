@@ -8,24 +8,12 @@ import sys
 import numpy as np
 import psutil
 import pytest
-import tensorflow as tf
-import tensorflow_federated as tff
 
 from tests.runtime import builders
 from tff_fedemb import runtime
 from tff_fedemb.runtime import tff_native
 
 _TIMEOUT_SECONDS = 300.0
-
-
-def _build_process():
-  """Counts rounds and the letters of the client ids."""
-
-  @tff.tensorflow.computation(np.str_)
-  def _length(client_id):
-    return tf.strings.length(client_id)
-
-  return builders.build_sums(_length)
 
 
 def _workers(process: psutil.Process) -> list[psutil.Process]:
@@ -38,7 +26,7 @@ def test_runs_rounds_and_ends_its_worker():
   workers_before = _workers(psutil.Process())
   with runtime.create_runtime("tff", concurrent_clients=2) as started:
     assert isinstance(started, tff_native.TffRuntime)
-    state = started.initialize(_build_process())
+    state = started.initialize(builders.build_sums(builders.length))
     assert len(_workers(psutil.Process())) == len(workers_before) + 1
     # In bytes of UTF-8; a name of a file may be none.
     state, letters = started.next(state, ["Zo\xeb", "f\udcfc"])
@@ -53,7 +41,7 @@ def test_runs_rounds_and_ends_its_worker():
   with pytest.raises(RuntimeError, match="initialize must be called first"):
     started.next(state, ["ab"])
   with pytest.raises(RuntimeError, match="must be open"):
-    started.initialize(_build_process())
+    started.initialize(builders.build_sums(builders.length))
 
 
 def test_worker_computes_with_one_thread_an_operation(monkeypatch):
@@ -61,7 +49,7 @@ def test_worker_computes_with_one_thread_an_operation(monkeypatch):
   monkeypatch.delenv(name, raising=False)
   workers_before = _workers(psutil.Process())
   with runtime.create_runtime("tff") as started:
-    started.initialize(_build_process())
+    started.initialize(builders.build_sums(builders.length))
     (worker,) = set(_workers(psutil.Process())) - set(workers_before)
     assert worker.environ()[name] == "1"
   # This process goes on with as many threads as before.
@@ -77,11 +65,12 @@ worker_process.end_worker_on_exit()
 import numpy as np
 import psutil
 import tensorflow_federated as tff
+from tests.runtime import builders
 from tests.runtime import tff_native_test
 from tff_fedemb import runtime
 
 started = runtime.create_runtime('tff')
-started.initialize(tff_native_test._build_process())
+started.initialize(builders.build_sums(builders.length))
 tff.tensorflow.computation(lambda x: x + 1, np.int32)(1)
 for worker in tff_native_test._workers(psutil.Process()):
   print(worker.pid)
