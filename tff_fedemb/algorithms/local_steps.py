@@ -182,7 +182,10 @@ class Batches:
 
 
 def _convert_loops(function: Callable[..., Any]):
-  """Makes operations of a function's own loops; to read all takes seconds."""
+  """Has AutoGraph convert a function's own loops.
+
+  Converting the functions that it calls as well would take seconds.
+  """
 
   @tf.autograph.experimental.do_not_convert
   @functools.wraps(function)
@@ -194,7 +197,7 @@ def _convert_loops(function: Callable[..., Any]):
 
 @dataclasses.dataclass(frozen=True)
 class _Client:
-  """What a client trains, and by what."""
+  """Trains a backbone, in place, and a head on the batches of a client."""
 
   backbone: tf.keras.Model
   head: heads.Head
@@ -255,8 +258,8 @@ class _Client:
   def train_head(self, weights: heads.Weights, optimizer: Any, state: Any):
     """Trains the head alone; returns its weights and its optimizer's state.
 
-    The backbone does not change: an image that does not either is embedded
-    once.
+    The backbone does not change here, so an image is embedded once, unless
+    augmentation changes it.
     """
     batches, config = self.batches, self.config
     num_steps = tf.where(batches.num_examples > 0, config.head_warmup_steps, 0)
@@ -280,7 +283,12 @@ class _Client:
 
   @_convert_loops
   def train_both(self, head_weights: heads.Weights, optimizer: Any, state: Any):
-    """Trains for all epochs; optimizer and state are the head's.
+    """Trains backbone and head for all epochs.
+
+    Args:
+      head_weights: The head's weights.
+      optimizer: The head's optimizer, with its own learning rate.
+      state: The head's optimizer's state.
 
     Returns:
       The head's weights, the sum of losses and the number correct.

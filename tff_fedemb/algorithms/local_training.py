@@ -102,7 +102,11 @@ class LocalTraining(config_lib.Config):
   )
 
   def check_head(self, head: heads.Head) -> None:
-    """Raises FieldError of a head that cannot start as it is asked to."""
+    """Checks that a head can start as `head_imprint_steps` asks.
+
+    Raises:
+      errors.FieldError: If it cannot.
+    """
     if self.head_imprint_steps and not head.has_prototypes:
       raise errors.FieldError(
         "head_imprint_steps",
@@ -112,7 +116,7 @@ class LocalTraining(config_lib.Config):
 
   @property
   def classes_per_label(self) -> int:
-    """Classes that training tells apart for each one that the data have."""
+    """Number of classes in training for each class of the data."""
     return augmentation_lib.NUM_TURNS if self.turned_classes else 1
 
   def build_optimizer(
@@ -121,8 +125,8 @@ class LocalTraining(config_lib.Config):
     """Builds the client optimizer.
 
     Args:
-      scale: The learning rate is multiplied by it, 0 or more.
-      factor: The same, as a scalar tensor inside a `tf.function`.
+      scale: Multiplies the learning rate, 0 or more.
+      factor: Multiplies it as well; a float32 scalar of a `tf.function`.
     """
     rate = self.learning_rate * scale * factor
     if self.optimizer == "adam":
@@ -131,16 +135,12 @@ class LocalTraining(config_lib.Config):
     return tff.learning.optimizers.build_sgdm(rate, momentum)
 
   def resolve(self, **options: Any) -> ClientTraining:
-    """Adds what a run decides.
+    """Adds the values that a run decides.
 
     Args:
       **options: Attributes of `ClientTraining`.
     """
-    asked = {
-      field.name: getattr(self, field.name)
-      for field in dataclasses.fields(LocalTraining)
-    }
-    return ClientTraining(**asked, **options)
+    return ClientTraining(**vars(self), **options)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -182,10 +182,14 @@ class ClientTraining(LocalTraining):
       raise errors.FieldError("rounds", must, "nothing")
 
   def learning_rate_factor(self, round_num: tf.Tensor) -> tf.Tensor:
-    """The schedule's factor in a round, float32 scalar; 0 after `rounds`.
+    """Computes the schedule's factor in a round.
 
     Args:
       round_num: The round, int32 scalar, from 0.
+
+    Returns:
+      A float32 scalar in [0, 1]; all schedules but constant are 0 after
+      `rounds`.
     """
     factor = SCHEDULES[self.schedule]
     if factor is None:
