@@ -43,7 +43,12 @@ class LabelledImages:
       )
 
   def subsample(self, max_images: int) -> "LabelledImages":
-    """At most `max_images` of them, drawn without replacement, in order."""
+    """Returns a random sample of at most `max_images`, in order.
+
+    Args:
+      max_images: Largest number of images; they are drawn without replacement,
+        the same ones in every call.
+    """
     if len(self.labels) <= max_images:
       return self
     rows = np.random.default_rng(0).choice(
@@ -58,9 +63,11 @@ class LabelledImages:
 
 
 def batch_size(image_shape: tuple[int, ...]) -> int:
-  """Number of images to embed at once, to bound the memory.
+  """Returns how many images to embed at once, to bound the memory.
 
-  It is 256 for images of up to 79 pixels a side, and 32 for 224 pixels.
+  Args:
+    image_shape: Height, width and channels. The number is 256 for up to 79
+      pixels a side, and 32 for 224 pixels.
   """
   return max(1, min(256, _PIXELS_OF_BATCH // math.prod(image_shape[:-1])))
 
@@ -87,7 +94,9 @@ def create_embedder(
     ],
   )
 
-  def embed(images):
+  def embed(
+    images: np.ndarray | encoded_images.EncodedImages,
+  ) -> np.ndarray:
     embedded = []
     with progress_lib.create_bar(
       "Embedding", unit="images", total=len(images)

@@ -6,7 +6,6 @@ with. A model's card has it, measured on held-out classes.
 """
 
 import bisect
-import collections
 from collections.abc import Mapping, Sequence
 import dataclasses
 import itertools
@@ -36,8 +35,20 @@ _HIGH = "fpir_high"
 _Point = tuple[float | None, float | None, float | None]
 # Gains by size of gallery, and a part of a curve.
 _RunnerUp = tuple[dict[int, float], dict[str, Any]]
-# Where rates are tried until one is certain enough.
+# Number of rates to try until one is certain enough.
 _NUM_TRIED = 201
+_MEANING = (
+  "a stranger's image is taken for somebody of a gallery if its similarity"
+  " with the mean of somebody's images, each of length 1, is at least the"
+  " threshold; this is the case for a share fpir of strangers' images, mean"
+  " over strangers and galleries. Each held-out class was a stranger to all"
+  " galleries of the others"
+)
+_MEANING_OF_RUNNER_UP = (
+  "in galleries of these sizes more people are found if weight times the"
+  " similarity with the next identity is subtracted first. The intervals"
+  " are those of the similarity alone at the same rates"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,26 +121,19 @@ def measure(
       compared=identification.MEAN,
       normalized=normalized,
     )
-    rows = []
+    rows = {}
     for size in sizes:
       row = [_measure_point(measured, rate, size) for rate in RATES]
       if all(threshold is None for threshold, _, _ in row):
         break
-      rows.append(row)
-    by_size = dict(zip(sizes[: len(rows)], rows, strict=True))
-    by_images.append(_describe(measured, images, by_size))
+      rows[size] = row
+    by_images.append(_describe(measured, images, rows))
     if not normalized:
       with_runner_up.append(_measure_runner_up(measured, images))
   if not by_images:
     return None
   curve = {
-    "meaning": (
-      "a stranger's image is taken for somebody of a gallery if its similarity"
-      " with the mean of somebody's images, each of length 1, is at least the"
-      " threshold; this is the case for a share fpir of strangers' images, mean"
-      " over strangers and galleries. Each held-out class was a stranger to all"
-      " galleries of the others"
-    ),
+    "meaning": _MEANING,
     "compared": identification.MEAN,
     "confidence": identification.CONFIDENCE,
     "fpir": list(RATES),
@@ -138,11 +142,7 @@ def measure(
   by_runner_up = _keep_gains(with_runner_up)
   if by_runner_up:
     curve["runner_up"] = {
-      "meaning": (
-        "in galleries of these sizes more people are found if weight times the"
-        " similarity with the next identity is subtracted first. The intervals"
-        " are those of the similarity alone at the same rates"
-      ),
+      "meaning": _MEANING_OF_RUNNER_UP,
       "weight": runner_up.WEIGHT,
       "by_images": by_runner_up,
     }
@@ -160,14 +160,9 @@ def _describe(
     "num_classes": measured.num_classes,
     "largest_measured_size": measured.largest_size,
     "size": list(rows),
-    _THRESHOLD: [],
-    _LOW: [],
-    _HIGH: [],
   }
-  for row in rows.values():
-    part[_THRESHOLD].append([threshold for threshold, _, _ in row])
-    part[_LOW].append([low for _, low, _ in row])
-    part[_HIGH].append([high for _, _, high in row])
+  for place, name in enumerate((_THRESHOLD, _LOW, _HIGH)):
+    part[name] = [[point[place] for point in row] for row in rows.values()]
   return part
 
 
@@ -190,16 +185,15 @@ def _measure_runner_up(
 
 
 def _keep_gains(found: Sequence[_RunnerUp]) -> list[dict[str, Any]]:
-  """The curves at the sizes where the runner-up finds more, by all of them."""
-  gains_by_size = collections.defaultdict(list)
-  for gains, _ in found:
-    for size, gain in gains.items():
-      gains_by_size[size].append(gain)
+  """The curves, at sizes that all have and where the runner-up finds more."""
+  parts: list[dict[str, Any]] = []
+  if not found:
+    return parts
+  measured = set.intersection(*(set(gains) for gains, _ in found))
   sizes = set()
-  for size, gains_there in gains_by_size.items():
-    if len(gains_there) == len(found) and sum(gains_there) > 0:
+  for size in measured:
+    if sum(gains[size] for gains, _ in found) > 0:
       sizes.add(size)
-  parts = []
   for _, part in found:
     kept = [size in sizes for size in part["size"]]
     by_size = {
@@ -301,7 +295,7 @@ def _choose_score(
 
 
 def _compared(curve: Mapping[str, Any], images: float) -> str:
-  """The choice of `identification` for a gallery of so many images each."""
+  """Whether the mean or the nearest of so many images counts."""
   depths = [part["images"] for part in curve["by_images"]]
   if len(depths) == 1 and images > depths[0]:
     # Nothing is known of a mean.

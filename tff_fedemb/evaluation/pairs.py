@@ -126,8 +126,15 @@ class Steps:
   accepted_positives: np.ndarray
 
   @classmethod
-  def from_counts(cls, levels, negatives, positives) -> "Steps":
-    """Returns the steps for pairs counted by level, in any order."""
+  def from_counts(
+    cls, levels: np.ndarray, negatives: np.ndarray, positives: np.ndarray
+  ) -> "Steps":
+    """Returns the steps of pairs that are counted by level.
+
+    Args:
+      levels: Similarities in steps of the grid, in any order, `[n]`.
+      negatives, positives: Numbers of pairs at each level, `[n]`.
+    """
     order = np.argsort(-levels)
     return cls(
       levels[order], np.cumsum(negatives[order]), np.cumsum(positives[order])
@@ -139,10 +146,12 @@ class Steps:
     return np.searchsorted(rates, false_accept_rate, side="right")
 
   def num_accepted_positives(self, false_accept_rate: float) -> int:
+    """Returns how many positive pairs are accepted within the rate."""
     steps = int(self.num_within(false_accept_rate))
     return int(self.accepted_positives[steps - 1]) if steps else 0
 
   def recall(self, false_accept_rate: float) -> float:
+    """Returns the share of positive pairs accepted within the rate."""
     accepted = self.num_accepted_positives(false_accept_rate)
     return float(accepted / self.accepted_positives[-1])
 
@@ -172,6 +181,7 @@ class Steps:
     return float(low + (high - low) * below / (below - above))
 
   def auc(self) -> float:
+    """Returns the area under the ROC curve, in [0, 1]; a tie counts half."""
     negatives = np.diff(self.accepted_negatives, prepend=0)
     positives = np.diff(self.accepted_positives, prepend=0)
     below = self.accepted_negatives[-1] - self.accepted_negatives
@@ -300,14 +310,16 @@ def _threshold_bin(coarse: Steps, bins: _Bins, rate: float) -> int:
   return int(bins.index(coarse.levels[[step]])[0])
 
 
-def _second_pass(images, bins, refined, cuts):
+def _second_pass(
+  images: Images, bins: _Bins, refined: np.ndarray, cuts: Sequence[int]
+) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
   """Counts single similarities in some bins, and accepts for each image.
 
   The counts `[2, levels]` are of negatives and positives. The accepts `[cuts,
   2, n]` are, for each image, its false and true accepts in bins above the cut.
   """
-  values = ([], [])
-  repeats = ([], [])
+  values: tuple[list[np.ndarray], ...] = ([], [])
+  repeats: tuple[list[np.ndarray], ...] = ([], [])
   accepts = np.zeros((len(cuts), 2, len(images.classes)), np.int64)
   # Skips most pairs, which lie below every bin that is asked for.
   asked = np.flatnonzero(refined)[:1].tolist() + [cut + 1 for cut in cuts]

@@ -376,7 +376,7 @@ class Comparison:
     return tuple(messages)
 
 
-def _prepare(embeddings, labels) -> tuple[pairs.Images, int]:
+def _prepare(embeddings: Any, labels: Any) -> tuple[pairs.Images, int]:
   """Returns the checked images and how many embeddings are all zeros."""
   embeddings = arrays.to_array("embeddings", embeddings)
   labels = arrays.to_array("labels", labels)
@@ -419,7 +419,9 @@ def _shares(accepted: np.ndarray, chosen: np.ndarray) -> tuple[float, ...]:
   return tuple((np.append(0, accepted)[chosen] / accepted[-1]).tolist())
 
 
-def _around(recall, reach, deviation) -> tuple[float, float]:
-  """Returns what is within reach, in deviations; all if there are none."""
+def _around(
+  recall: float, reach: float, deviation: float | None
+) -> tuple[float, float]:
+  """Returns recall +- reach deviations, in [0, 1]; all of it without any."""
   reach = 1.0 if deviation is None else reach * deviation
   return float(max(recall - reach, 0.0)), float(min(recall + reach, 1.0))
