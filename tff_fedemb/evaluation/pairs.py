@@ -312,7 +312,7 @@ def _threshold_bin(coarse: Steps, bins: _Bins, rate: float) -> int:
 
 def _second_pass(
   images: Images, bins: _Bins, refined: np.ndarray, cuts: Sequence[int]
-) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   """Counts single similarities in some bins, and accepts for each image.
 
   The counts `[2, levels]` are of negatives and positives. The accepts `[cuts,
@@ -351,4 +351,4 @@ def _second_pass(
   for side, times in zip(sides, map(np.concatenate, repeats), strict=True):
     summed = np.bincount(side, weights=times, minlength=len(levels))
     counts.append(summed.astype(np.int64))
-  return levels, counts, accepts
+  return levels, np.stack(counts), accepts

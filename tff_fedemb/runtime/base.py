@@ -130,7 +130,7 @@ class Runtime(abc.ABC):
   def __enter__(self):
     return self
 
-  def __exit__(self, exc_type, exc_value, traceback):
+  def __exit__(self, *exception: Any):
     self.close()
 
 
@@ -153,18 +153,18 @@ def check_initialized(process: _Process | None) -> _Process:
 def check_client_ids(client_ids: Sequence[str]) -> list[str]:
   """Returns the ids as a list of `str`; raises `TypeError` if they are not."""
   # A generator could be read only once, and a set has no order.
-  is_sequence = isinstance(
-    client_ids, (Sequence, np.ndarray)
-  ) and not isinstance(client_ids, (str, bytes))
-  if not is_sequence or not all(isinstance(each, str) for each in client_ids):
+  is_sequence = isinstance(client_ids, (Sequence, np.ndarray))
+  if isinstance(client_ids, (str, bytes)):
+    is_sequence = False
+  if not is_sequence or not all(isinstance(x, str) for x in client_ids):
     raise TypeError(
       f"client_ids must be a sequence of strings, found {client_ids!r:.80}."
     )
-  return [str(client_id) for client_id in client_ids]
+  return list(map(str, client_ids))
 
 
 def copy_arrays(leaves: Sequence[Any]) -> list[Any]:
-  """Returns leaves of a structure that nobody else has."""
+  """Copies the arrays among the leaves of a structure."""
   return [x.copy() if isinstance(x, np.ndarray) else x for x in leaves]
 
 

@@ -50,7 +50,7 @@ def leave_out(
   error: Exception,
   skip_fn: Callable[[client_error.ClientError], None] | None,
 ) -> None:
-  """Tells of a client that failed, and is not added up.
+  """Reports a client that failed and whose update is not added.
 
   Args:
     client_id: The client.
@@ -110,7 +110,7 @@ class ClientFold:
     threads_per_client: int = 1,
     sum_threads: int = 0,
   ):
-    """Makes ready; sessions are opened as they are needed.
+    """Starts threads; sessions are opened as they are needed.
 
     Args:
       graphs: Graphs to run.
@@ -129,9 +129,11 @@ class ClientFold:
       num_threads=threads_per_client,
       mixed_bfloat16=graphs.mixed_bfloat16,
     )
-    self._zero, self._accumulate = (
-      graph_session.SessionPool([graph], num_threads=sum_threads)
-      for graph in (graphs.zero, graphs.accumulate)
+    self._zero = graph_session.SessionPool(
+      [graphs.zero], num_threads=sum_threads
+    )
+    self._accumulate = graph_session.SessionPool(
+      [graphs.accumulate], num_threads=sum_threads
     )
     self._num_threads = num_threads
     self._is_abandoned = False
@@ -176,13 +178,9 @@ class ClientFold:
         for clients in itertools.islice(calls, room):
           pending.append(self._threads.submit(self._train, clients, prepared))
         if not pending:
-          # As sessions have it, scalars are no arrays.
-          return [
-            leaf[()] if isinstance(leaf, np.ndarray) else leaf
-            for leaf in accumulator
-          ], total
-        # In the queue while it runs, for `_abandon` to find; in no name after
-        # that, so that its updates die as soon as they are added.
+          return self._finish_sum(accumulator), total
+        # It stays in the queue while it runs, for `_abandon` to find. After
+        # that it has no name, so that its updates are freed once added.
         futures.wait([pending[0]])
         for clients, outcome in pending.popleft().result():
           accumulator = self._add(accumulator, clients, outcome, skip_fn, total)
@@ -202,10 +200,16 @@ class ClientFold:
       self._zeros = [(leaf.shape, leaf.dtype) for leaf in leaves]
     return [np.require(leaf, requirements=["C", "W"]) for leaf in leaves]
 
-  def _split(self, client_ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yields the clients of each call, fewer to the end of a round.
+  def _finish_sum(self, accumulator: list[Any]) -> list[Any]:
+    """Returns a sum as sessions do, which make no arrays of scalars."""
+    if self._addends is None:
+      return accumulator
+    return [leaf[()] for leaf in accumulator]
 
-    No thread is to be idle for long while another ends the last call.
+  def _split(self, client_ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yields the clients of each call, fewer towards the end of a round.
+
+    So no thread is idle for long while another runs the last call.
     """
     start = 0
     while start < len(client_ids):
@@ -247,7 +251,7 @@ class ClientFold:
     skip_fn: Callable[[client_error.ClientError], None] | None,
     total: secure_sums.RoundTotal,
   ) -> list[Any]:
-    """Adds the updates of clients, or tells of the one that failed."""
+    """Adds the updates of clients, or reports the one that failed."""
     if not isinstance(outcome, Exception):
       updates, summands = self._secure_sums.split(outcome)
       # Results of a loop have a leading dimension.
@@ -289,7 +293,7 @@ class ClientFold:
       pass
 
   def _abandon(self, pending: Iterable[futures.Future]) -> None:
-    """Ends the clients that nobody waits for any more."""
+    """Cancels the clients whose results are no longer needed."""
     self._is_abandoned = True
     for future in pending:
       future.cancel()

@@ -28,19 +28,22 @@ def clients_per_call(
   Args:
     work: Work of one client.
     accumulate: Adds its update to the others.
+
+  Returns:
+    From 1 to 16; 1 for a large model, for updates of unknown shape, and where
+    a run needs a session of its own.
   """
-  if (
-    # Nothing would be in the loop.
-    not work.results
-    or not all(tensor.shape.is_fully_defined() for tensor in work.results)
-    or work.needs_own_session
-    or accumulate.needs_own_session
-  ):
+  needs_own_session = work.needs_own_session or accumulate.needs_own_session
+  # Without results, nothing would be in the loop.
+  if needs_own_session or not work.results:
     return 1
-  num_bytes = sum(
-    tensor.dtype.size * int(np.prod(tensor.shape)) for tensor in work.results
-  )
-  return int(min(max(_BYTES_AT_MOST // max(num_bytes, 1), 1), _CLIENTS_AT_MOST))
+  num_bytes = 0
+  for tensor in work.results:
+    if not tensor.shape.is_fully_defined():
+      return 1
+    num_bytes += tensor.dtype.size * tensor.shape.num_elements()
+  num_clients = _BYTES_AT_MOST // max(num_bytes, 1)
+  return int(np.clip(num_clients, 1, _CLIENTS_AT_MOST))
 
 
 def find_addends(accumulate: graph_session.RunnableGraph) -> list[int] | None:
@@ -85,6 +88,7 @@ def find_addends(accumulate: graph_session.RunnableGraph) -> list[int] | None:
 def _placeholders(
   tensors: Sequence[tf.Tensor], *, leading: Sequence[None] = ()
 ) -> list[tf.Tensor]:
+  """Makes arguments like some tensors, with more leading dimensions."""
   placeholders = []
   for tensor in tensors:
     shape = None
@@ -144,7 +148,7 @@ def loop_over_updates(
     updates = _placeholders(accumulate.arguments[num_leaves:], leading=[None])
     num_updates = tf.shape(updates[0])[0] if updates else tf.constant(0)
 
-    def add(index, *sums):
+    def add(index: tf.Tensor, *sums: tf.Tensor):
       results = computation_graph.add_to_graph(
         accumulate, [*sums, *(update[index] for update in updates)]
       )

@@ -52,7 +52,7 @@ def _trace_loop(reduction: Any, function: Any) -> Any:
     captured = arguments[num_states:]
     iterator = iter(tf.data.experimental.from_variant(dataset, element_spec))
 
-    def step(element, *states):
+    def step(element: Any, *states: tf.Tensor):
       results = tf.raw_ops.StatefulPartitionedCall(
         args=[*states, *element.get_value(), *captured],
         Tout=[spec.dtype for spec in state_specs],

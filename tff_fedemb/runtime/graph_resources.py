@@ -59,14 +59,14 @@ def _keeps_something(op_def: Any) -> bool:
     return True
   return (
     op_def.is_stateful
-    # An operation on a resource, or a data set, was given it by another.
+    # Another operation made the resource, or the data set, that it is given.
     and not any(each.type in _HANDLES for each in op_def.input_arg)
     and not _KEEPS_NOTHING.fullmatch(op_def.name)
   )
 
 
 def _find_kept(nodes: Iterable[Any], functions: frozenset[str]) -> list[Any]:
-  """The nodes that a session might keep something of."""
+  """Finds the nodes of which a session might keep something."""
   return [
     node
     for node in nodes
@@ -102,21 +102,23 @@ def separate(graph_def: Any) -> bool:
     graph_def: Is changed.
 
   Returns:
-    Whether it cannot, and each run needs a session of its own: there is
-    something else that a session would keep from one run for the next, or
-    might.
+    Whether each run needs a session of its own, because a session might keep
+    something else from one run for the next.
   """
   library = graph_def.library.function
   functions = frozenset(function.signature.name for function in library)
+  for function in library:
+    # Each call of a function would make another resource.
+    if _find_kept(function.node_def, functions):
+      return True
   kept = _find_kept(graph_def.node, functions)
-  # TFF has given a name to all that had none.
-  names = {(n.attr["container"].s, n.attr["shared_name"].s) for n in kept}
-  if (
-    len(names) < len(kept)
-    or any(node.op not in ("VarHandleOp", *_ANONYMOUS) for node in kept)
-    # Each call of a function would make another one.
-    or any(_find_kept(function.node_def, functions) for function in library)
-  ):
+  names = set()
+  for node in kept:
+    if node.op not in ("VarHandleOp", *_ANONYMOUS):
+      return True
+    # TFF has given a name to all that had none.
+    names.add((node.attr["container"].s, node.attr["shared_name"].s))
+  if len(names) < len(kept):
     return True
   for node in kept:
     if node.op == "VarHandleOp":

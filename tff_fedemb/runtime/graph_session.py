@@ -35,19 +35,17 @@ class RunnableGraph:
 
   def __post_init__(self):
     self.graph.finalize()
-    # TensorFlow refuses to fetch what it is fed, and copies what it was fed and
-    # only names anew: such a result is passed on.
-    position = {
-      tensor.name: index for index, tensor in enumerate(self.arguments)
-    }
-    self._passed_on = [
-      position.get(origin_of(tensor).name) for tensor in self.results
-    ]
-    self._fetches = [
-      tensor
-      for tensor, index in zip(self.results, self._passed_on, strict=True)
-      if index is None
-    ]
+    # TensorFlow refuses to fetch a tensor that is fed, and copies one that an
+    # identity renames, so a result that is an argument is passed on.
+    names = [tensor.name for tensor in self.arguments]
+    places = dict(zip(names, range(len(names)), strict=True))
+    self._passed_on: list[int | None] = []
+    self._fetches: list[tf.Tensor] = []
+    for tensor in self.results:
+      place = places.get(origin_of(tensor).name)
+      self._passed_on.append(place)
+      if place is None:
+        self._fetches.append(tensor)
 
   def __reduce__(self):
     # Graphs cannot be sent to another process, what they are made from can.

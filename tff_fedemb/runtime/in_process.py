@@ -109,8 +109,9 @@ class InProcessRuntime(base.Runtime):
     self._threads_per_client = (
       1 if num_gpus else max(1, base.count_cores() // self.concurrent_clients)
     )
-    devices = [f"/device:GPU:{index}" for index in range(num_gpus)]
-    self._client_devices = devices if num_gpus > 1 else [""]
+    self._client_devices = [""]
+    if num_gpus > 1:
+      self._client_devices = [f"/device:GPU:{i}" for i in range(num_gpus)]
     # A GPU has the updates of a loop in its own memory.
     self._clients_per_call = 1 if num_gpus else None
     self.skipped_clients: list[client_error.ClientError] = []
@@ -144,44 +145,17 @@ class InProcessRuntime(base.Runtime):
         sums, or a secure sum of it is too wide.
     """
     form = _compile(process)
-
-    def build_graph(name: str, device: str = "") -> graph_session.RunnableGraph:
-      return computation_graph.import_computation(
-        name, getattr(form, name), device=device
-      )
-
-    devices = self._client_devices[: self.concurrent_clients]
-    work = [build_graph("work", device) for device in devices]
-    accumulate = build_graph("accumulate")
-    addends = client_loops.find_addends(accumulate)
-    clients_per_call = self._clients_per_call or client_loops.clients_per_call(
-      work[0], accumulate
-    )
-    if clients_per_call > 1:
-      work = list(map(client_loops.loop_over_clients, work, devices))
-      if addends is None:
-        accumulate = client_loops.loop_over_updates(accumulate)
-    self._client_graphs = client_fold.ClientGraphs(
-      work=work,
-      zero=build_graph("zero"),
-      accumulate=accumulate,
-      addends=addends,
-      sums=_find_secure_sums(form),
-      clients_per_call=clients_per_call,
-      mixed_bfloat16=(
-        self._config.compute_precision == precision.MIXED_BFLOAT16
-      ),
-    )
+    self._client_graphs = self._build_client_graphs(form)
     self._fold = client_fold.ClientFold(
       self._client_graphs,
       num_threads=self.concurrent_clients,
       threads_per_client=self._threads_per_client,
     )
     # Between the clients all cores are free for the server's computations.
-    self._server = {
-      name: graph_session.SessionPool([build_graph(name)])
-      for name in ("prepare", "merge", "report", "update")
-    }
+    self._server = {}
+    for name in ("prepare", "merge", "report", "update"):
+      graph = _build_graph(form, name)
+      self._server[name] = graph_session.SessionPool([graph])
     self._initial = computation_graph.import_computation(
       "initialize",
       tff.backends.mapreduce.get_state_initialization_computation(
@@ -191,6 +165,32 @@ class InProcessRuntime(base.Runtime):
     self._state_type = process.initialize.type_signature.result
     self._metrics_type = process.next.type_signature.result[1]
     self._process = process
+
+  def _build_client_graphs(
+    self, form: tff.backends.mapreduce.MapReduceForm
+  ) -> client_fold.ClientGraphs:
+    """Makes the graphs that run for each client, or for some by a call."""
+    devices = self._client_devices[: self.concurrent_clients]
+    work = [_build_graph(form, "work", device) for device in devices]
+    accumulate = _build_graph(form, "accumulate")
+    addends = client_loops.find_addends(accumulate)
+    clients_per_call = self._clients_per_call or client_loops.clients_per_call(
+      work[0], accumulate
+    )
+    if clients_per_call > 1:
+      work = list(map(client_loops.loop_over_clients, work, devices))
+      if addends is None:
+        accumulate = client_loops.loop_over_updates(accumulate)
+    compute_precision = self._config.compute_precision
+    return client_fold.ClientGraphs(
+      work=work,
+      zero=_build_graph(form, "zero"),
+      accumulate=accumulate,
+      addends=addends,
+      sums=_find_secure_sums(form),
+      clients_per_call=clients_per_call,
+      mixed_bfloat16=compute_precision == precision.MIXED_BFLOAT16,
+    )
 
   def next(
     self, state: FlatState, client_ids: Sequence[str]
@@ -287,10 +287,19 @@ def _compile(
     )
 
 
+def _build_graph(
+  form: tff.backends.mapreduce.MapReduceForm, name: str, device: str = ""
+) -> graph_session.RunnableGraph:
+  """Imports a part of a compiled process."""
+  return computation_graph.import_computation(
+    name, getattr(form, name), device=device
+  )
+
+
 def _find_secure_sums(
   form: tff.backends.mapreduce.MapReduceForm,
 ) -> secure_sums.SecureSums:
-  """Computes the bounds and moduli, which TFF has depend on nothing."""
+  """Computes bounds and moduli, which TFF keeps as constant computations."""
   simple_type, *secure_types = form.work.type_signature.result
   bitwidths = _compute("secure_sum_bitwidth", form.secure_sum_bitwidth)
   bounds = _compute("secure_sum_max_input", form.secure_sum_max_input)
@@ -318,7 +327,7 @@ def _find_secure_sums(
 
 
 def _compute(name: str, computation: tff.Computation) -> list[int]:
-  """The numbers that a computation without arguments returns."""
+  """Runs a computation without arguments, and returns its numbers."""
   graph = computation_graph.import_computation(name, computation)
   with contextlib.closing(graph_session.SessionPool([graph])) as session:
     return [int(number) for number in session()]

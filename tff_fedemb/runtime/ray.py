@@ -152,7 +152,7 @@ class RayRuntime(in_process.InProcessRuntime):
     # The model is sent to each machine once a round.
     prepared_there = cluster.ray.put(prepared)
 
-    def submit(chunks):
+    def submit(chunks: Sequence[Sequence[str]]) -> Any:
       return self._task.options(num_returns=1 + len(chunks)).remote(
         self._setup, prepared_there, chunks
       )

@@ -94,7 +94,7 @@ def fold_chunks(
         fold.close()
     _folds[key] = _open_folds(setup)
 
-  def fold_one(fold, client_ids):
+  def fold_one(fold: client_fold.ClientFold, client_ids: Sequence[str]):
     skipped: list[client_error.ClientError] = []
     leaves, total = fold(
       prepared, client_ids, skipped.append if setup.skips else None

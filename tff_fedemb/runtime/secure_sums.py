@@ -60,10 +60,10 @@ class SecureSums:
   moduli: Sequence[int | None]
 
   def split(self, update: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Splits the leaves of a client's work: what is for plain sums comes first.
+    """Splits a client's update into the tensors for plain and secure sums.
 
     Args:
-      update: Its leaves.
+      update: The leaves of the client's work.
     """
     return list(update[: self.num_simple]), list(update[self.num_simple :])
 
@@ -155,4 +155,5 @@ class RoundTotal:
         f"{threshold:.4g}",
         "The round has changed nothing.",
       )
-    return [total if total.ndim else total[()] for total in self.totals]
+    # As sessions have it, a sum without dimensions is no array.
+    return [total[()] for total in self.totals]

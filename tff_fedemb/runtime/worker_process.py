@@ -74,7 +74,8 @@ def let_workers_be_interrupted() -> None:
     signal.signal(signal.SIGINT, lambda *_: None)
 
 
-def _exit_on_signal(signal_number, frame):
+def _exit_on_signal(signal_number: int, frame: Any) -> None:
+  """Ends the program as if it had called `sys.exit`."""
   del frame  # Unused.
   # One is enough: a second one must not interrupt the clean-up.
   signal.signal(signal_number, signal.SIG_IGN)
@@ -109,7 +110,7 @@ def _drop_default_context(tff: Any) -> None:
   class EndedContext(tff.framework.SyncContext):
     """Stands in for the execution context that is gone."""
 
-    def invoke(self, comp, arg):
+    def invoke(self, comp: Any, arg: Any):
       raise RuntimeError(
         "computations must run before the worker is ended, found a call"
         " after it."
