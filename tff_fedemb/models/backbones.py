@@ -5,9 +5,8 @@ A part of a backbone may be trained and the rest frozen: Sidahmed et al. 2021
 A frozen weight is not part of a client's update: it is neither clipped nor
 noised and costs no privacy. Freezing spares noise too: its norm grows with the
 square root of the number of weights that are noised, while the norm that
-clipping leaves does not. The reason why a frozen weight costs nothing is that
-no user has a say in it. Frozen weights must come from chance or from public
-data, never from the users' own.
+clipping leaves does not. A frozen weight costs nothing because no user's data
+change it: it must be random or from public data, never from the users' own.
 """
 
 from __future__ import annotations
@@ -114,9 +113,12 @@ def freeze(
   """Freezes all of a backbone but what is to be trained.
 
   Frozen weights are in `backbone.non_trainable_variables` from then on. The
-  order of `backbone.get_weights()` stays the same. The model is flat: its
-  layers hold no models. `trainable` is as in `create_backbone`, `middle` as in
-  `Backbone`.
+  order of `backbone.get_weights()` stays the same.
+
+  Args:
+    backbone: A flat model: its layers hold no models.
+    trainable: See `create_backbone`.
+    middle: See `Backbone`.
 
   Raises:
     errors.FieldError: If the choice is unknown, or makes no sense for this
@@ -133,12 +135,15 @@ def freeze(
     layers.GroupNormalization,
     layers.LayerNormalization,
   )
-  has_norm = any(
-    isinstance(layer, normalizations) and layer.weights
-    for layer in backbone.layers
-  )
-  makes_sense = {"outer": middle is not None, "norm": has_norm}
-  choices = [name for name in TRAINABLE if makes_sense.get(name, True)]
+  has_norm = False
+  for layer in backbone.layers:
+    if isinstance(layer, normalizations) and layer.weights:
+      has_norm = True
+  choices = list(TRAINABLE)
+  if middle is None:
+    choices.remove("outer")
+  if not has_norm:
+    choices.remove("norm")
   if trainable not in choices:
     raise errors.FieldError(
       "trainable",
@@ -232,7 +237,15 @@ class BackboneConfig(config.Config):
   def create(
     self, image_shape: tuple[int, ...], *, default: str
   ) -> tf.keras.Model:
-    """Creates the backbone, as `create_backbone`, or the task's default one."""
+    """Creates the backbone, see `create_backbone`.
+
+    Args:
+      image_shape: Shape of an example.
+      default: Name of the task's backbone, for `backbone` of `None`.
+
+    Raises:
+      errors.FieldError: If the backbone rejects the shape or an option.
+    """
     name = self.backbone or default
     descriptor = BACKBONES[name]
     options: dict[str, Any] = {"embedding_dim": self.embedding_dim}

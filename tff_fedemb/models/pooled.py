@@ -93,31 +93,28 @@ def create_pooled(
     keras.LayerNormalization(axis=[1, 2, 3], center=False, scale=False),
   ]
   for number, (channels, size) in enumerate(convolutions, 1):
-    layers += [
-      keras.Conv2D(
-        channels,
-        size,
-        strides=2 if strided else 1,
-        padding="same",
-        use_bias=not normalized,
-        name=f"conv{number}",
-      )
-    ]
+    convolution = keras.Conv2D(
+      channels,
+      size,
+      strides=2 if strided else 1,
+      padding="same",
+      use_bias=not normalized,
+      name=f"conv{number}",
+    )
+    layers.append(convolution)
     if not strided:
-      # Pooling first is the same function on a quarter of the numbers, but for
-      # the statistics of the normalisation.
-      layers.append(
-        keras.MaxPool2D(2, padding="same" if normalized else "valid")
-      )
+      # Pooling before the activation is the same function on a quarter of the
+      # numbers, but for the statistics of the normalisation.
+      padding = "same" if normalized else "valid"
+      layers.append(keras.MaxPool2D(2, padding=padding))
     if normalized:
       groups = blocks.num_groups(channels)
       layers.append(
         blocks.GroupNormalization(groups, epsilon=1e-3, name=f"norm{number}")
       )
     layers.append(keras.Activation(activation))
-  return blocks.chain(
-    image_shape, [*layers, keras.Flatten()], embedding_dim, name=name
-  )
+  layers.append(keras.Flatten())
+  return blocks.chain(image_shape, layers, embedding_dim, name=name)
 
 
 create_lenet = functools.partial(

@@ -1,8 +1,8 @@
 """Starts a backbone from weights that were trained before, elsewhere.
 
 Training on public data first costs no privacy (Xu et al. 2023). The weights
-must come from public data: nothing here can tell, and weights trained on the
-users' own data would make the statement of epsilon false.
+must come from public data: this module cannot check it, and weights trained on
+the users' own data would make the stated epsilon false.
 
 No model is built and no code of a file is run. Weights are matched by the names
 of a layer and of its weight, "block_3_expand/kernel". There are three other
@@ -153,7 +153,7 @@ def _match(
   weights: Weights,
   path: str,
 ) -> Weights:
-  """The values of a backbone's weights, by their names in the backbone."""
+  """Finds the values of a backbone's weights, by their names there."""
 
   def fail(found: str):
     raise errors.FieldError(
@@ -167,15 +167,7 @@ def _match(
       continue
     if variable.shape == (*value.shape[:2], 1, *value.shape[3:]):
       weights[name] = value.sum(axis=2, keepdims=True, dtype=np.float32)
-  names_in_file = {name: name for name in variables if name in weights}
-  # Names in a SavedModel of this project, whose layers had none.
-  portable = {}
-  others = weight_names.portable_weights(backbone)
-  for name, (other, _) in zip(variables, others, strict=True):
-    if other in weights:
-      portable[name] = other
-  if len(portable) > len(names_in_file):
-    names_in_file = portable
+  names_in_file = _find_names(backbone, variables, weights)
   by_name = bool(names_in_file)
   if not by_name:
     names_in_file = dict(zip(variables, weights, strict=False))
@@ -195,21 +187,42 @@ def _match(
   if unused and not is_classifier:
     shape = list(weights[unused[0]].shape)
     fail(f"with {unused[0]} of {shape}, which it has no use for")
-  values = {name: weights[other] for name, other in names_in_file.items()}
-  for name, value in values.items():
+  values = {}
+  for name, name_in_file in names_in_file.items():
+    value = weights[name_in_file]
     if value.dtype.kind not in "fiu" or not np.all(np.isfinite(value)):
       fail(f"with {name} that is not all finite numbers")
-  return {name: value.astype(np.float32) for name, value in values.items()}
+    values[name] = value.astype(np.float32)
+  return values
+
+
+def _find_names(
+  backbone: tf.keras.Model, variables: Mapping[str, Any], weights: Weights
+) -> dict[str, str]:
+  """Names in a file of those of a backbone's weights that it has."""
+  same = {name: name for name in variables if name in weights}
+  # Names in a SavedModel of this project, whose layers had none.
+  portable = {}
+  others = weight_names.portable_weights(backbone)
+  for name, (other, _) in zip(variables, others, strict=True):
+    if other in weights:
+      portable[name] = other
+  return portable if len(portable) > len(same) else same
 
 
 def layer_weights(backbone: tf.keras.Model) -> dict[str, tf.Variable]:
-  """The variables of a flat model by the names that files know them by."""
-  return {
-    # Graphs make a variable's own name unique, not its layer's.
-    f"{layer.name}/{weight_names.last_part(variable.name)}": variable
-    for layer in backbone.layers
-    for variable in layer.weights
-  }
+  """Returns the variables of a flat model, by their names in files.
+
+  Args:
+    backbone: The model; its layers hold no models.
+  """
+  variables = {}
+  for layer in backbone.layers:
+    for variable in layer.weights:
+      # Graphs make a variable's own name unique, not its layer's.
+      last = weight_names.last_part(variable.name)
+      variables[f"{layer.name}/{last}"] = variable
+  return variables
 
 
 def _read_weights(
@@ -247,7 +260,7 @@ def _read_weights(
   return kind, weights
 
 
-def _add(weights: Weights, name: str, value) -> None:
+def _add(weights: Weights, name: str, value: Any) -> None:
   """Adds a weight by the last two parts of its name."""
   name = "/".join(name.removesuffix(":0").split("/")[-2:])
   if name in weights:
@@ -267,7 +280,9 @@ def _read_checkpoint(
     graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
       reader.get_tensor(OBJECT_GRAPH)
     )
-    attributes = [a for node in graph.nodes for a in node.attributes]
+    attributes = []
+    for node in graph.nodes:
+      attributes += node.attributes
     # Every optimizer counts its iterations, wherever it is kept.
     not_model = ["keras_api/", "save_counter/"]
     for attribute in attributes:
@@ -315,11 +330,10 @@ def _read_hdf5(path: pathlib.Path, backbone: tf.keras.Model) -> Weights:
       return _read_numbered(file, path, backbone)
     weights = {}
     # Keras 3 calls the kernel of a depthwise convolution just that.
-    depthwise = {
-      layer.name
-      for layer in backbone.layers
-      if isinstance(layer, tf.keras.layers.DepthwiseConv2D)
-    }
+    depthwise = set()
+    for each in backbone.layers:
+      if isinstance(each, tf.keras.layers.DepthwiseConv2D):
+        depthwise.add(each.name)
     for layer in map(tf.compat.as_str, group.attrs["layer_names"]):
       names = group[layer].attrs["weight_names"]
       for name in map(tf.compat.as_str, names):
@@ -353,14 +367,13 @@ def _read_described(
     kind, config = layer["class_name"], layer["config"]
     number = numbers[kind]
     numbers[kind] += 1
-    names = [
-      name
-      for name, option in _WEIGHTS_OF.get(kind, {}).items()
-      if option is None or config.get(option, True)
-    ]
     group = weight_names.snake_case(kind) + (f"_{number}" if number else "")
-    for index, name in enumerate(names):
-      _add(weights, f"{config['name']}/{name}", root[f"{group}/vars/{index}"])
+    index = 0
+    for name, option in _WEIGHTS_OF.get(kind, {}).items():
+      if option is None or config.get(option, True):
+        value = root[f"{group}/vars/{index}"]
+        _add(weights, f"{config['name']}/{name}", value)
+        index += 1
   return weights
 
 

@@ -1,8 +1,8 @@
 """Turns the batch normalisation of a pretrained network into a backbone's.
 
 Frozen normalisation takes it as it is. Group normalisation looks at an image
-alone, so that what a channel's mean and deviation over all data did has to be
-done by scales and offsets.
+alone, so scales and offsets have to do what a channel's mean and deviation over
+all data did.
 """
 
 import numpy as np
@@ -21,11 +21,13 @@ def _find_normalization(
   """Values of the file's batch normalisation for a layer, if it has any."""
   base = layer.name.removesuffix("_norm")
   for name in (f"{base}_bn", f"{base}_BN", f"bn_{base}"):
-    found = [weights.get(f"{name}/{part}") for part in OF_BATCHES]
-    if all(
-      each is not None and each.shape == layer.gamma.shape for each in found
-    ):
-      return [each.astype(np.float64) for each in found]
+    found = []
+    for part in OF_BATCHES:
+      value = weights.get(f"{name}/{part}")
+      if value is not None and value.shape == layer.gamma.shape:
+        found.append(value.astype(np.float64))
+    if len(found) == len(OF_BATCHES):
+      return found
   return None
 
 
@@ -50,7 +52,8 @@ def add_weights(weights: _Weights, backbone: tf.keras.Model) -> None:
       values = dict(zip(OF_BATCHES, found, strict=True))
     else:
       values = _to_groups(layer, *found)
-    weights.update({f"{layer.name}/{name}": v for name, v in values.items()})
+    for name, value in values.items():
+      weights[f"{layer.name}/{name}"] = value
 
 
 def _to_groups(

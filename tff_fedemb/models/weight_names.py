@@ -13,12 +13,20 @@ with epy.lazy_imports():
 
 
 def last_part(name: str) -> str:
-  """The weight's own name, without its layer's."""
+  """Returns the weight's own name, "kernel" of "block_3/kernel:0".
+
+  Args:
+    name: Name of a Keras variable.
+  """
   return name.removesuffix(":0").rpartition("/")[2]
 
 
 def snake_case(class_name: str) -> str:
-  """As Keras has it: "LayerNormalization" is "layer_normalization"."""
+  """Returns the name that Keras gives to layers of a class.
+
+  Args:
+    class_name: Say "LayerNormalization", which becomes "layer_normalization".
+  """
   name = re.sub("(.)([A-Z][a-z0-9]+)", r"\1_\2", class_name)
   return re.sub("([a-z])([A-Z])", r"\1_\2", name).lower()
 
@@ -26,17 +34,21 @@ def snake_case(class_name: str) -> str:
 def portable_weights(
   backbone: tf.keras.Model,
 ) -> list[tuple[str, tf.Variable]]:
-  """The variables of a model by names that hold in every process.
+  """Names the variables of a model alike in every process.
 
-  Keras numbers layers without a name by what it has made before. These are
-  numbered here from the first one of the model. The order is that of the
-  model's weights.
+  Keras numbers layers without a name by what it has made before. Here they are
+  numbered from the first one of the model.
+
+  Args:
+    backbone: The model.
+
+  Returns:
+    Names and variables, in the order of the model's weights.
   """
-  names = {
-    id(weight): f"{portable}/{last_part(weight.name)}"
-    for layer, portable in _portable_layers(backbone)
-    for weight in layer.weights
-  }
+  names = {}
+  for layer, portable in _portable_layers(backbone):
+    for weight in layer.weights:
+      names[id(weight)] = f"{portable}/{last_part(weight.name)}"
   counts: collections.Counter[str] = collections.Counter()
   found = []
   for weight in backbone.weights:
