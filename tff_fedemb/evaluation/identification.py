@@ -306,16 +306,26 @@ class Identification:
     return list(map(self._rate, values.tolist(), rest.T))
 
   def det(self, size: int, num_points: int = 25) -> list[DetPoint]:
-    """Detection error trade-off: FNIR(N, 1, T) over FPIR(N, T)."""
+    """Measures the detection error trade-off: FNIR(N, 1, T) over FPIR(N, T).
+
+    Args:
+      size: Identities of the gallery, N, at most `largest_size`.
+      num_points: Number of points, spread on the logarithm of FPIR; fewer where
+        similarities are equal.
+
+    Returns:
+      The points, from the highest threshold down.
+    """
     rates = self._rates(size)
     wanted = np.geomspace(rates[0], rates[-1], num_points)
     chosen = np.unique(np.searchsorted(rates, wanted))
     thresholds = np.unique(self._events["similarity"][chosen])[::-1].tolist()
     missed = self.false_negative_rates([Operation(size, t) for t in thresholds])
-    return [
-      DetPoint(threshold, self.false_positive_rate(threshold, size), fnir)
-      for threshold, fnir in zip(thresholds, missed, strict=True)
-    ]
+    points = []
+    for threshold, fnir in zip(thresholds, missed, strict=True):
+      fpir = self.false_positive_rate(threshold, size)
+      points.append(DetPoint(threshold, fpir, fnir))
+    return points
 
   def confusions(self) -> np.ndarray:
     """Counts which identities the images that are not enrolled are taken for.
@@ -410,12 +420,15 @@ def _accepted(others: int, size: int) -> np.ndarray:
   )
 
 
-def _found(others: int, size: int, rank: int) -> np.ndarray:
-  """Share of galleries where fewer than rank of c are, by c of 0 .. others."""
-  return stats.hypergeom.cdf(rank - 1, others, np.arange(others + 1), size - 1)
-
-
 def _found_by(uses: Sequence[Operation], others: int) -> np.ndarray:
-  """`_found` of each use, `[others + 1, uses]`."""
-  shares = [_found(others, use.size, use.rank) for use in uses]
+  """Share of galleries where fewer than rank of c identities are.
+
+  Returns:
+    `[others + 1, uses]`, by c of 0 .. others.
+  """
+  counts = np.arange(others + 1)
+  shares = []
+  for use in uses:
+    cdf = stats.hypergeom.cdf(use.rank - 1, others, counts, use.size - 1)
+    shares.append(cdf)
   return np.stack(shares, axis=1)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import dataclasses
+import itertools
 from typing import Any
 
 import numpy as np
@@ -66,10 +67,10 @@ def evaluate(
   Returns:
     Figures for each of these numbers for which most classes have enough images.
   """
-  return tuple(
-    _measure(embeddings, labels, images)
-    for images in identification.numbers_of_images(labels, _IMAGES)
-  )
+  found = []
+  for images in identification.numbers_of_images(labels, _IMAGES):
+    found.append(_measure(embeddings, labels, images))
+  return tuple(found)
 
 
 def _measure(
@@ -77,6 +78,7 @@ def _measure(
   labels: np.ndarray,
   images: int,
 ) -> Recognition:
+  """Measures galleries with so many images of each identity."""
   measured = identification.Identification(
     embeddings,
     labels,
@@ -87,23 +89,27 @@ def _measure(
   # In a gallery of one, the most similar identity is always right.
   spread = np.geomspace(min(2, largest), largest, _NUM_SIZES)
   sizes = np.unique(spread.round().astype(int)).tolist()
-  thresholds = {x: measured.threshold(FALSE_POSITIVE_RATE, x) for x in sizes}
-  known = {x: limit for x, limit in thresholds.items() if limit is not None}
-  uses = [identification.Operation(x) for x in sizes]
-  uses += [identification.Operation(largest, rank=x) for x in _RANKS]
-  uses += [identification.Operation(x, limit) for x, limit in known.items()]
-  missed = iter(measured.false_negative_rates(uses))
-  rank_one = [next(missed).complement() for _ in sizes]
-  cmc = tuple(next(missed).complement() for _ in _RANKS)
-  fnir = dict(zip(known, missed, strict=True))
+  thresholds = {}
+  for size in sizes:
+    threshold = measured.threshold(FALSE_POSITIVE_RATE, size)
+    if threshold is not None:
+      thresholds[size] = threshold
+  uses = list(map(identification.Operation, sizes))
+  uses += [identification.Operation(largest, rank=rank) for rank in _RANKS]
+  uses += itertools.starmap(identification.Operation, thresholds.items())
+  # All of them at once: each call compares all images.
+  missed = measured.false_negative_rates(uses)
+  first = len(sizes) + len(_RANKS)
+  fnir = dict(zip(thresholds, missed[first:], strict=True))
   of_sizes = []
-  for size, one in zip(sizes, rank_one, strict=True):
-    of_sizes.append(OfSize(size, one, fnir.get(size)))
+  for size, rate in zip(sizes, missed, strict=False):
+    of_sizes.append(OfSize(size, rate.complement(), fnir.get(size)))
+  of_ranks = missed[len(sizes) : first]
   return Recognition(
     images=images,
     num_classes=measured.num_classes,
     sizes=tuple(of_sizes),
-    cmc=cmc,
+    cmc=tuple(rate.complement() for rate in of_ranks),
     det=tuple(measured.det(largest)),
   )
 

@@ -56,8 +56,10 @@ def measure(
     Thresholds by size of gallery, ascending; none if there are few classes.
   """
   largest = min(int(_LARGEST_SHARE * measured.num_classes), _SIZES[-1])
-  sizes = {size for size in (*_SIZES, largest) if _SIZES[0] <= size <= largest}
-  galleries = {size: _Galleries(measured, size) for size in sorted(sizes)}
+  galleries = {}
+  for size in sorted({*_SIZES, largest}):
+    if _SIZES[0] <= size <= largest:
+      galleries[size] = _Galleries(measured, size)
   if galleries:
     for rows, best, mates in measured.blocks():
       for some in galleries.values():

@@ -7,7 +7,7 @@ metric of the experiments in Xu et al., "Learning to Generate Image Embeddings
 with User-level Differential Privacy", CVPR 2023.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 from typing import Any
 
@@ -100,13 +100,16 @@ class VerificationResult:
   @classmethod
   def from_json(cls, values: Mapping[str, Any]) -> "VerificationResult":
     """Inverse of `to_json`; values of other names are left out."""
-    restored = {x.name: values[x.name] for x in dataclasses.fields(cls)}
-    for name, value in restored.items():
-      if name.endswith("_at_far") and value is not None:
-        restored[name] = {
-          float(far): tuple(x) if isinstance(x, list) else x
-          for far, x in value.items()
-        }
+    restored = {}
+    for field in dataclasses.fields(cls):
+      value = values[field.name]
+      restored[field.name] = value
+      if field.name.endswith("_at_far") and value is not None:
+        by_rate = {}
+        for far, figure in value.items():
+          is_interval = isinstance(figure, list)
+          by_rate[float(far)] = tuple(figure) if is_interval else figure
+        restored[field.name] = by_rate
     roc = {name: tuple(points) for name, points in values["roc"].items()}
     restored["roc"] = _RocCurve(**roc)
     restored["warnings"] = tuple(values["warnings"])
@@ -199,10 +202,9 @@ class Comparison:
     Raises:
       errors.FieldError: As `evaluate_pairs`.
     """
-    self._rates = tuple(
-      checks.check_number("false_accept_rates", float(rate), above=0, below=1)
-      for rate in false_accept_rates
-    )
+    self._rates = tuple(map(float, false_accept_rates))
+    for rate in self._rates:
+      checks.check_number("false_accept_rates", rate, above=0, below=1)
     self._images, self._num_zero = _prepare(embeddings, labels)
     exact = []
     for rate in self._rates:
@@ -232,15 +234,19 @@ class Comparison:
     images = self._images
     steps = self._steps
     rates = tuple(map(float, false_accept_rates))
-    by_sample = None
+
+    def by_rate(measure: Callable[[float], Any]) -> dict[float, Any]:
+      return {rate: measure(rate) for rate in rates}
+
+    of_sample = None
     if num_found is not None:
-      by_sample = {f: self._sample_interval(f, num_found) for f in rates}
+      of_sample = by_rate(lambda rate: self._sample_interval(rate, num_found))
     return VerificationResult(
-      recall_at_far={f: steps.recall(f) for f in rates},
-      threshold_at_far={f: steps.threshold(f) for f in rates},
-      recall_interval_at_far={f: self._recall_interval(f) for f in rates},
-      recall_class_interval_at_far={f: self._class_interval(f) for f in rates},
-      threshold_interval_at_far={f: self._threshold_interval(f) for f in rates},
+      recall_at_far=by_rate(steps.recall),
+      threshold_at_far=by_rate(steps.threshold),
+      recall_interval_at_far=by_rate(self._recall_interval),
+      recall_class_interval_at_far=by_rate(self._class_interval),
+      threshold_interval_at_far=by_rate(self._threshold_interval),
       confidence=CONFIDENCE,
       auc=steps.auc(),
       auc_error_bound=self._counts.auc_error_bound,
@@ -251,12 +257,12 @@ class Comparison:
       roc=_roc(steps),
       warnings=self._warnings(rates),
       num_found=num_found,
-      recall_sample_interval_at_far=by_sample,
+      recall_sample_interval_at_far=of_sample,
       metrics=self._metrics,
     )
 
   def _ends(self, rate: float, error: float) -> tuple[float, float]:
-    """Interval of the true threshold's FAR; a low end of -1 means no end."""
+    """Interval of the FAR of the true threshold; a low end of -1 is open."""
     number = self._images.num_negatives
     low, high = stats.binom.ppf([error / 2, 1 - error / 2], number, rate)
     low_rate = (low - 1) / number if low >= 1 else -1.0
