@@ -23,10 +23,6 @@ _SMALL = {
 # Those for examples that are no images, and the shape of one.
 _OTHERS = {"conv1d": (16, 2), "dense": (64,)}
 _CONVOLUTIONS = (tf.keras.layers.Conv2D, tf.keras.layers.DepthwiseConv2D)
-_NORMALIZATIONS = (
-  tf.keras.layers.BatchNormalization,
-  tf.keras.layers.GroupNormalization,
-)
 
 
 # Trainable weights by choice, as `TRAINABLE`; `None` for one without sense.
@@ -54,10 +50,6 @@ def _create(name):
   tf.keras.utils.set_random_seed(3)
   shape = _OTHERS.get(name, (28, 28, 1) if name in _SMALL else _SHAPE)
   return backbones.create_backbone(name, shape)
-
-
-def _layers(model, classes):
-  return [layer for layer in model.layers if isinstance(layer, classes)]
 
 
 def _count(variables):

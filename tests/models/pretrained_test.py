@@ -21,7 +21,6 @@ with epy.lazy_imports():
   import keras
 
 _SHAPE = (32, 32, 3)
-_CONVOLUTIONS = (tf.keras.layers.Conv2D, tf.keras.layers.DepthwiseConv2D)
 
 
 def _randomize(model, seed):
